@@ -5,10 +5,10 @@
 
 #include "base/mem.h"
 #include "model/adapter/attach.h"
-#include "model/adapter/bank.h"
 #include "model/adapter/pissa.h"
 #include "model/arch/classifier.h"
-#include "model/core/freeze.h"
+#include "model/core/adapters.h"
+#include "model/core/builder.h"
 #include "model/layer.h"
 #include "model/arch/split.h"
 #include "model/parallel/tensor_parallel.h"

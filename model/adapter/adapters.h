@@ -3,8 +3,9 @@
 #define AX_MODEL_ADAPTER_ADAPTERS_H
 
 #include "base/text/words.h"
-#include "model/adapter/bank.h"
 #include "model/arch/arch.h"
+#include "model/adapter/load.h"
+#include "model/core/adapters.h"
 
 #define AX_BASE_NAME "base" /* the model without an adapter */
 

@@ -7,7 +7,6 @@
 
 #include "base/hash/hash.h"
 #include "base/log.h"
-#include "model/adapter/bank.h"
 #include "model/core/adapters.h"
 #include "model/core/model.h"
 #include "model/lora/match.h"
@@ -105,6 +104,62 @@ static enum ax_status check_patterns(const struct ax_model *m, const struct ax_p
     return AX_OK;
 }
 
+/* ---- places of a bank (adapters.h) ---- */
+
+enum ax_status ax_adapter_bank_begin(struct ax_model *m) {
+    struct ax_adapter_bank *b = m->bank;
+    const size_t layers = (size_t)m->arch.n_layers;
+    if (!b)
+        return AX_OK;
+    AX_ASSERT(b->n > 0 && !m->adapter && !m->train);
+    *b = (struct ax_adapter_bank){
+        .n = b->n, .pefts = b->pefts, .active = AX_ADAPTER_NONE, .tied = m->arch.tied};
+    const size_t places = layers * AX_LAYER_MAX_LINEARS * AX_LINEAR_MAX_PARTS + 2;
+    AX_TRY(ax_alloc(&b->places, places, sizeof *b->places));
+    AX_TRY(ax_alloc(&b->experts, layers * AX_EXPERT_WEIGHTS, sizeof *b->experts));
+    AX_TRY(ax_alloc(&b->places[0].of, places * (size_t)b->n, sizeof *b->places[0].of));
+    AX_TRY(ax_alloc(&b->experts[0].of, layers * AX_EXPERT_WEIGHTS * (size_t)b->n,
+                    sizeof *b->experts[0].of));
+    for (size_t i = 1; i < places; i++)
+        b->places[i].of = b->places[0].of + i * (size_t)b->n;
+    for (size_t i = 1; i < layers * AX_EXPERT_WEIGHTS; i++)
+        b->experts[i].of = b->experts[0].of + i * (size_t)b->n;
+    return AX_OK;
+}
+
+void ax_adapter_bank_end(struct ax_model *m) {
+    struct ax_adapter_bank *b = m->bank;
+    if (!b)
+        return;
+    ax_free(b->places ? b->places[0].of : NULL);
+    ax_free(b->experts ? b->experts[0].of : NULL);
+    ax_free(b->places);
+    ax_free(b->experts);
+    ax_free(b->replaced);
+    *b = (struct ax_adapter_bank){.n = b->n, .pefts = b->pefts};
+}
+
+/* While a place is built, for each k = 0 … n − 1: where adapter k is stored. Without a bank, the
+ * place itself. */
+static struct ax_adapter *bank_place(struct ax_model *m, int k, struct ax_adapter *at) {
+    struct ax_adapter_bank *b = m->bank;
+    if (!b)
+        return at;
+    if (k == 0)
+        b->places[b->n_places++].at = at;
+    return &b->places[b->n_places - 1].of[k];
+}
+
+static struct ax_expert_adapter *bank_experts(struct ax_model *m, int k,
+                                              struct ax_expert_adapter *at) {
+    struct ax_adapter_bank *b = m->bank;
+    if (!b)
+        return at;
+    if (k == 0)
+        b->experts[b->n_experts++].at = at;
+    return &b->experts[b->n_experts - 1].of[k];
+}
+
 /* ---- adding adapters ---- */
 
 /* Adds a tensor of the module's adapter to the unit that is being built. */
@@ -192,7 +247,7 @@ static enum ax_status attach_all(struct ax_builder *b, const struct place *at, s
                                                        struct ax_adapter *a)) {
     struct ax_model *m = b->model;
     for (int k = 0; ax_builder_next_adapter(b, k); k++)
-        AX_TRY(ax_adapter_named(m, k, one(b, at, ax_adapter_bank_place(m, k, a))));
+        AX_TRY(ax_adapter_named(m, k, one(b, at, bank_place(m, k, a))));
     return AX_OK;
 }
 
@@ -298,14 +353,12 @@ static enum ax_status attach_experts(struct ax_builder *b, struct ax_layer *l) {
     struct ax_moe_part *moe = &l->moe;
     AX_TRY(store_experts(b, l));
     for (int k = 0; ax_builder_next_adapter(b, k); k++)
-        AX_TRY(
-            ax_adapter_named(m, k,
-                             attach_weight(b, l, AX_GATE_UP, 2 * F, D,
-                                           ax_adapter_bank_experts(m, k, &moe->gate_up_adapter))));
-    for (int k = 0; ax_builder_next_adapter(b, k); k++)
         AX_TRY(ax_adapter_named(
             m, k,
-            attach_weight(b, l, AX_DOWN, D, F, ax_adapter_bank_experts(m, k, &moe->down_adapter))));
+            attach_weight(b, l, AX_GATE_UP, 2 * F, D, bank_experts(m, k, &moe->gate_up_adapter))));
+    for (int k = 0; ax_builder_next_adapter(b, k); k++)
+        AX_TRY(ax_adapter_named(
+            m, k, attach_weight(b, l, AX_DOWN, D, F, bank_experts(m, k, &moe->down_adapter))));
     return AX_OK;
 }
 

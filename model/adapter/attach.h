@@ -4,6 +4,10 @@
 
 #include "model/core/builder.h"
 
+/* Parts of ax_model_create and ax_model_free: the places of a bank, if the model has one (adapters.h). */
+enum ax_status ax_adapter_bank_begin(struct ax_model *m);
+void ax_adapter_bank_end(struct ax_model *m);
+
 /* Sets the storage of a layer's linears as the builder says, and attaches adapters to those that
  * the config targets, and to its experts. */
 enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l);

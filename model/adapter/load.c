@@ -315,14 +315,17 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
     return load_base_layers(&r, false);
 }
 
-enum ax_status ax_adapter_load_own(struct ax_model *m, const struct ax_peft *peft, int number) {
+/* The two halves of ax_adapter_load, for adapter `number` of a bank: first the adapter's own
+ * tensors, then those that replace the base's, which are marked in `replaced` [n_params] (`one`:
+ * embedding and head are one matrix in this adapter). Not while planning. */
+static enum ax_status load_own(struct ax_model *m, const struct ax_peft *peft, int number) {
     const struct reading r = {.m = m, .peft = peft, .number = number};
     AX_TRY(load_tensors(&r, true, false));
     return check_left_over(&r);
 }
 
-enum ax_status ax_adapter_load_replaced(struct ax_model *m, const struct ax_peft *peft, int number,
-                                        bool one, bool *replaced) {
+static enum ax_status load_replaced(struct ax_model *m, const struct ax_peft *peft, int number,
+                                    bool one, bool *replaced) {
     const struct reading r = {.m = m, .peft = peft, .number = number, .replaced = replaced};
     AX_TRY(load_tensors(&r, false, true));
     return load_base_layers(&r, one);
@@ -373,4 +376,56 @@ done:
     ax_free(sources);
     ax_free(tensors);
     return st;
+}
+
+/* ---- a bank (model/core/adapters.h) ---- */
+
+enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf) {
+    struct ax_adapter_bank *b = m->bank;
+    b->hf = hf;
+    AX_TRY(ax_alloc(&b->replaced, (size_t)m->n_params, sizeof *b->replaced));
+    for (int k = 0; k < b->n && !ax_runtime_planning(m->rt); k++)
+        AX_TRY(load_own(m, &b->pefts[k], k + 1));
+    return AX_OK;
+}
+
+static enum ax_status restore_base(struct ax_model *m) {
+    struct ax_adapter_bank *b = m->bank;
+    for (int i = 0; i < m->n_params; i++) {
+        if (b->replaced[i])
+            AX_TRY(ax_model_load_param(m, b->hf, &m->params[i]));
+        b->replaced[i] = false;
+    }
+    return AX_OK;
+}
+
+/* An adapter that leaves a tied base tied sees one matrix, even if another adapter separated
+ * them. */
+static bool sees_one(const struct ax_model *m, int which) {
+    return m->bank->tied && !ax_adapter_unties(ax_adapter_config(m, which));
+}
+
+static enum ax_status switch_numbers(struct ax_model *m, int which) {
+    struct ax_adapter_bank *b = m->bank;
+    AX_TRY(ax_queue_finish(m->rt->q));
+    AX_TRY(restore_base(m));
+    if (which == AX_ADAPTER_NONE)
+        return AX_OK;
+    return load_replaced(m, &b->pefts[which], which + 1, sees_one(m, which), b->replaced);
+}
+
+enum ax_status ax_adapter_bank_use(struct ax_model *m, int which) {
+    struct ax_adapter_bank *b = m->bank;
+    AX_ASSERT(which >= AX_ADAPTER_NONE && which < b->n);
+    if (which == b->active)
+        return AX_OK;
+    if (!ax_runtime_planning(m->rt))
+        AX_TRY(switch_numbers(m, which));
+    const bool none = which == AX_ADAPTER_NONE;
+    for (int i = 0; i < b->n_places; i++)
+        *b->places[i].at = none ? (struct ax_adapter){0} : b->places[i].of[which];
+    for (int i = 0; i < b->n_experts; i++)
+        *b->experts[i].at = none ? (struct ax_expert_adapter){0} : b->experts[i].of[which];
+    b->active = which;
+    return AX_OK;
 }

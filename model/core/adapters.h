@@ -13,7 +13,16 @@ struct ax_expert_place {
     struct ax_expert_adapter *at, *of;
 };
 
-/* The caller sets n and pefts; all three must outlive the model. */
+/* Several adapters over one base: the tensors of all are loaded, and at most one adapter is
+ * active.
+ *
+ * Every place that can have an adapter (a matrix of a linear, embedding, head, experts' weights)
+ * has room for each adapter, and switching selects one for that place. So the ops are those of a
+ * model with that adapter alone, on the same values. Base weights that an adapter replaces
+ * (modules_to_save, the matrices that PEFT stores next to adapters of embedding and head) are read
+ * again from its file or the base's. For inference.
+ *
+ * The caller sets n and pefts; all three must outlive the model. */
 struct ax_adapter_bank {
     int n;                       /* ≥ 1 */
     const struct ax_peft *pefts; /* [n], open */

@@ -46,7 +46,13 @@ const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, cons
 /* Selects adapter k of the model; false if there is none. */
 bool ax_builder_next_adapter(struct ax_builder *b, int k);
 
-/* Lays out the parameters added since the last unit as this unit. AX_ERR_CONFIG: see freeze.h. */
+/* Lays out the parameters added since the last unit as this unit. AX_ERR_CONFIG for a bad
+ * expression in unfrozen_parameters. */
 enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit);
+
+/* Checks that every expression of unfrozen_parameters matches a parameter and that the experts of a layer
+ * train together; AX_ERR_CONFIG otherwise. Frozen parameters have no gradient, master or optimizer
+ * state. */
+enum ax_status ax_freeze_check(const struct ax_model *m, const struct ax_peft_names *patterns);
 
 #endif

@@ -77,10 +77,6 @@ enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linea
     return AX_OK;
 }
 
-bool ax_linear_merges(const struct ax_linear *l) {
-    return ax_linear_quant(l) && ax_fake_quant_merges(l->quant);
-}
-
 enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                      const struct ax_linear_run *r, enum ax_fake_sum sum,
                                      const struct ax_tensor *w, struct ax_tensor *out) {
@@ -113,19 +109,6 @@ enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *
     AX_ASSERT(one);
     AX_TRY(ax_linear_run_weight(rt, l, &all, &w));
     return ax_linear_used_weight(rt, l, &all, AX_SUM_COLUMNS, &w, out);
-}
-
-struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_t n) {
-    if (!t->data)
-        return *t;
-    return t->ndim == 1 ? ax_tensor_rows(t, at, n) : ax_tensor_cols(t, at, n);
-}
-
-struct ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns) {
-    const int64_t n = l->weight[0]->shape[1];
-    return l->split == columns         ? (struct ax_fake_part){AX_FAKE_COLUMNS, n}
-           : l->split == AX_SPLIT_NONE ? (struct ax_fake_part){AX_FAKE_ROWS, 0}
-                                       : AX_FAKE_ALL;
 }
 
 enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,

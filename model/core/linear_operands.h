@@ -16,12 +16,18 @@ bool ax_linear_next_run(const struct ax_linear *l, struct ax_linear_run *r);
 struct ax_tensor ax_linear_joined(const struct ax_linear *l, const struct ax_linear_run *r,
                                   struct ax_tensor first, int ndim);
 /* Columns [at, at + n), or rows of a vector; an absent tensor stays absent. */
-struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_t n);
+static inline struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_t n) {
+    if (!t->data)
+        return *t;
+    return t->ndim == 1 ? ax_tensor_rows(t, at, n) : ax_tensor_cols(t, at, n);
+}
 /* The run's weights; if packed, they are unpacked into scratch. */
 enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct ax_linear_run *r, struct ax_tensor *out);
 /* True if products read weights with the adapters merged into them. */
-bool ax_linear_merges(const struct ax_linear *l);
+static inline bool ax_linear_merges(const struct ax_linear *l) {
+    return ax_linear_quant(l) && ax_fake_quant_merges(l->quant);
+}
 /* The run's weights as a product reads them: w itself, or its quantized values with merged
  * adapters, in scratch. */
 enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_linear *l,
@@ -29,7 +35,13 @@ enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_line
                                      const struct ax_tensor *w, struct ax_tensor *out);
 /* The part that this rank has of rows that are split by columns if the linear's split is
  * `columns`. */
-struct ax_fake_part ax_linear_share(const struct ax_linear *l, enum ax_linear_split columns);
+static inline struct ax_fake_part ax_linear_share(const struct ax_linear *l,
+                                                  enum ax_linear_split columns) {
+    const int64_t n = l->weight[0]->shape[1];
+    return l->split == columns         ? (struct ax_fake_part){AX_FAKE_COLUMNS, n}
+           : l->split == AX_SPLIT_NONE ? (struct ax_fake_part){AX_FAKE_ROWS, 0}
+                                       : AX_FAKE_ALL;
+}
 /* dy as a product of backward reads it: itself, or the quantized values of each part, in
  * scratch. */
 enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,

@@ -95,7 +95,7 @@ struct ax_model_options {
     bool folder_inputs; /* linears quantize inputs as a quantized folder says; excludes train */
     /* layers at each end whose linears are not quantized */
     int64_t unquantized_first, unquantized_last;
-    const struct ax_peft_names *unfrozen; /* only these train (freeze.h); NULL = all. Borrowed */
+    const struct ax_peft_names *unfrozen; /* only these train (builder.h); NULL = all. Borrowed */
     /* count the loads of experts in training passes (expert_loads) */
     bool count_loads;
     double expert_room; /* as in struct ax_expert_group; 0 = AX_EXPERT_ROOM */

@@ -13,8 +13,8 @@
  *
  * Reading order: match.c (which modules), adapter.c (forward and backward of one matrix), embed.c
  * (embedding and head), experts.c (experts), attach.c (their parameters, while a model is built),
- * load.c (initial values, PEFT folders), pissa.c (another initialization), restart.c (merging and
- * starting anew), bank.c (several to choose from). The first four know a model's units and ops;
+ * load.c (initial values, PEFT folders, several to choose from), pissa.c (another initialization),
+ * restart.c (merging and starting anew). The first four know a model's units and ops;
  * linear.c, head.c, pass.c and moe.c call them. The others know the model; model.c and the layers
  * above it call them. */
 #ifndef AX_MODEL_LORA_ADAPTER_H

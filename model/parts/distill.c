@@ -119,43 +119,6 @@ enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_di
     return AX_OK;
 }
 
-enum ax_status ax_distill_compare_rows(struct ax_pass *p, struct ax_distill_chunk *c,
-                                       struct ax_head_chunk *h) {
-    const struct ax_distill_options *o = p->objective->distill;
-    const struct ax_distill_rows rows = {
-        .student = p->model,
-        .teacher = p->teacher,
-        .o = o,
-        .rows = ax_tensor_rows(&p->batch->rows, h->first, h->n),
-        .labels = ax_tensor_rows(&p->batch->labels, h->first, h->n),
-        .logits = h->logits,
-        .stored = ax_distill_stored_rows(o, p->batch, h->first, h->n)};
-    h->divergence = ax_tensor_rows(&c->divergence, 0, h->n);
-    return ax_distill_compare(c, &rows);
-}
-
-enum ax_status ax_distill_gradient(struct ax_pass *p, const struct ax_distill_chunk *c,
-                                   const struct ax_head_chunk *h, const struct ax_tensor *logits,
-                                   const struct ax_tensor *dlogits) {
-    const struct ax_model *m = p->model;
-    const struct ax_distill_options *o = p->objective->distill;
-    return ax_run_distill_backward(
-        m->rt->q,
-        &(struct ax_distill_backward){.logits = *logits,
-                                      .teacher = ax_tensor_rows(&c->logits, 0, h->n),
-                                      .labels = ax_tensor_rows(&p->batch->labels, h->first, h->n),
-                                      .nll_lse = h->lse,
-                                      .lse = ax_tensor_rows(&c->lse, 0, h->n),
-                                      .teacher_lse = ax_tensor_rows(&c->teacher_lse, 0, h->n),
-                                      .student_kl = ax_tensor_rows(&c->student_kl, 0, h->n),
-                                      .g_logprob = h->g_logprob,
-                                      .g_divergence = h->g_divergence,
-                                      .dlogits = *dlogits,
-                                      .first_col = ax_tp_first_row(m->rt, m->lm_head),
-                                      .beta = o->beta,
-                                      .inv_temperature = 1 / o->temperature});
-}
-
 enum ax_status ax_teacher_gather_head(struct ax_teacher *t) {
     return ax_model_gather(&t->model, t->model.n_units - 1);
 }

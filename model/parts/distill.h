@@ -81,12 +81,4 @@ struct ax_distill_rows {
 /* Computes the first n elements of divergence, student_kl, lse, teacher_lse and logits. */
 enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_distill_rows *r);
 
-/* The same for a chunk of the head: sets h->divergence. */
-enum ax_status ax_distill_compare_rows(struct ax_pass *p, struct ax_distill_chunk *c,
-                                       struct ax_head_chunk *h);
-/* dlogits from h->g_logprob and h->g_divergence. */
-enum ax_status ax_distill_gradient(struct ax_pass *p, const struct ax_distill_chunk *c,
-                                   const struct ax_head_chunk *h, const struct ax_tensor *logits,
-                                   const struct ax_tensor *dlogits);
-
 #endif

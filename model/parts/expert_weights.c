@@ -1,14 +1,6 @@
 /* With fake quantization (model/core/fake_quant.h), products read values in scratch. */
 #include "model/parts/expert_weights.h"
 
-struct ax_expert_matrices ax_expert_gate_up(const struct ax_layer *l) {
-    return (struct ax_expert_matrices){l->moe.gate_up, 2, l->moe.gate_up_bias};
-}
-
-struct ax_expert_matrices ax_expert_down(const struct ax_layer *l) {
-    return (struct ax_expert_matrices){l->moe.down, 1, l->moe.down_bias};
-}
-
 static bool is_stacked(const struct ax_expert_matrices *w) {
     return w->first->ndim == 3;
 }

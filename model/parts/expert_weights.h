@@ -13,8 +13,6 @@ struct ax_expert_matrices {
     int parts;                    /* parameters of an expert: 2 (gate and up) or 1 */
     const struct ax_param *bias;  /* bias of all experts; NULL if absent */
 };
-struct ax_expert_matrices ax_expert_gate_up(const struct ax_layer *l);
-struct ax_expert_matrices ax_expert_down(const struct ax_layer *l);
 
 /* rows->y = rows->x·Wᵀ + b. */
 enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,

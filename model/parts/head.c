@@ -316,6 +316,46 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
     return AX_OK;
 }
 
+/* Compares a chunk with the teacher: sets h->divergence. */
+static enum ax_status compare_chunk(struct ax_pass *p, struct ax_distill_chunk *c,
+                                    struct ax_head_chunk *h) {
+    const struct ax_distill_options *o = p->objective->distill;
+    const struct ax_distill_rows rows = {
+        .student = p->model,
+        .teacher = p->teacher,
+        .o = o,
+        .rows = ax_tensor_rows(&p->batch->rows, h->first, h->n),
+        .labels = ax_tensor_rows(&p->batch->labels, h->first, h->n),
+        .logits = h->logits,
+        .stored = ax_distill_stored_rows(o, p->batch, h->first, h->n)};
+    h->divergence = ax_tensor_rows(&c->divergence, 0, h->n);
+    return ax_distill_compare(c, &rows);
+}
+
+/* dlogits from h->g_logprob and h->g_divergence. */
+static enum ax_status distill_gradient(struct ax_pass *p, const struct ax_distill_chunk *c,
+                                       const struct ax_head_chunk *h,
+                                       const struct ax_tensor *logits,
+                                       const struct ax_tensor *dlogits) {
+    const struct ax_model *m = p->model;
+    const struct ax_distill_options *o = p->objective->distill;
+    return ax_run_distill_backward(
+        m->rt->q,
+        &(struct ax_distill_backward){.logits = *logits,
+                                      .teacher = ax_tensor_rows(&c->logits, 0, h->n),
+                                      .labels = ax_tensor_rows(&p->batch->labels, h->first, h->n),
+                                      .nll_lse = h->lse,
+                                      .lse = ax_tensor_rows(&c->lse, 0, h->n),
+                                      .teacher_lse = ax_tensor_rows(&c->teacher_lse, 0, h->n),
+                                      .student_kl = ax_tensor_rows(&c->student_kl, 0, h->n),
+                                      .g_logprob = h->g_logprob,
+                                      .g_divergence = h->g_divergence,
+                                      .dlogits = *dlogits,
+                                      .first_col = ax_tp_first_row(m->rt, m->lm_head),
+                                      .beta = o->beta,
+                                      .inv_temperature = 1 / o->temperature});
+}
+
 static enum ax_status chunk_dlogits(struct ax_pass *p, const struct chunk *c,
                                     const struct ax_head_chunk *h,
                                     const struct ax_tensor *dlogits) {
@@ -323,7 +363,7 @@ static enum ax_status chunk_dlogits(struct ax_pass *p, const struct chunk *c,
     const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, h->n);
     const struct ax_tensor labels = ax_tensor_rows(&p->batch->labels, h->first, h->n);
     if (p->objective->distill)
-        return ax_distill_gradient(p, &c->taught, h, &logits, dlogits);
+        return distill_gradient(p, &c->taught, h, &logits, dlogits);
     return ax_run_softmax_backward(
         m->rt->q, &(struct ax_softmax_backward){.logits = logits,
                                                 .labels = labels,
@@ -453,7 +493,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         AX_TRY(chunk_values(p, &c, first, n, &part));
         part.logits = ax_tensor_rows(&c.logits, 0, n);
         if (p->objective->distill)
-            AX_TRY(ax_distill_compare_rows(p, &c.taught, &part));
+            AX_TRY(compare_chunk(p, &c.taught, &part));
         if (linear)
             AX_TRY(p->objective->token_grad(p->objective->ctx, p, &part));
         if (back)

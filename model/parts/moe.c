@@ -19,6 +19,14 @@
 #include "model/parts/expert_weights.h"
 #include "model/parts/router.h"
 
+static struct ax_expert_matrices expert_gate_up(const struct ax_layer *l) {
+    return (struct ax_expert_matrices){l->moe.gate_up, 2, l->moe.gate_up_bias};
+}
+
+static struct ax_expert_matrices expert_down(const struct ax_layer *l) {
+    return (struct ax_expert_matrices){l->moe.down, 1, l->moe.down_bias};
+}
+
 /* ---- a backward in halves ---- */
 
 /* The gradients of the experts' matrices, products of rows alone, are left for later (later.h). A round's rows are kept,
@@ -29,14 +37,14 @@ enum { X_UP, DY_UP, X_DOWN, DY_DOWN, KEPT_OFFSETS };
 /* True if a layer's experts leave gradients for later in this pass. Not if rows travel, because
  * these products hide their way back. */
 static bool gradients_wait(const struct ax_layer *l, const struct ax_pass *p) {
-    const struct ax_expert_matrices up = ax_expert_gate_up(l);
+    const struct ax_expert_matrices up = expert_gate_up(l);
     return p->model->later && p->model->experts.ranks == 1 && !l->moe.quant &&
            ax_expert_has_gradient(l, p, &up);
 }
 
 static enum ax_status weights_later(struct ax_pass *p, const struct ax_later_product *a) {
     const struct ax_layer *l = a->of;
-    const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
+    const struct ax_expert_matrices up = expert_gate_up(l), down = expert_down(l);
     struct ax_mirror mirror = a->mirror;
     const struct ax_expert_rows outputs = {a->kept[X_DOWN], a->kept[DY_DOWN], a->kept[KEPT_OFFSETS],
                                            &mirror, a->part};
@@ -275,7 +283,7 @@ static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s,
 
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
                               const struct ax_expert_part *part) {
-    const struct ax_expert_matrices w = ax_expert_gate_up(l);
+    const struct ax_expert_matrices w = expert_gate_up(l);
     const struct ax_expert_rows rows = rows_of(l, p, part, s, &s[ROWS].t, &s[GATE_UP].t);
     AX_TRY(ax_expert_forward(l, p, &w, &rows));
     return ax_adapter_experts_forward(&l->moe.gate_up_adapter, &rows);
@@ -283,7 +291,7 @@ static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const
 
 static enum ax_status down(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
                            const struct ax_expert_part *part, const struct ax_tensor *here) {
-    const struct ax_expert_matrices w = ax_expert_down(l);
+    const struct ax_expert_matrices w = expert_down(l);
     const struct ax_expert_rows rows = rows_of(l, p, part, s, &s[ACT].t, here);
     AX_TRY(ax_expert_forward(l, p, &w, &rows));
     return ax_adapter_experts_forward(&l->moe.down_adapter, &rows);
@@ -426,7 +434,7 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
                                     const struct ax_expert_part *part, const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
-    const struct ax_expert_matrices up = ax_expert_gate_up(l), down = ax_expert_down(l);
+    const struct ax_expert_matrices up = expert_gate_up(l), down = expert_down(l);
     const struct ax_expert_rows outputs = rows_of(l, p, part, s, act, d);
     const struct ax_expert_rows inputs = rows_of(l, p, part, s, &s[ROWS].t, gate_up);
     AX_TRY(ax_expert_input_gradient(l, p, &down, &outputs, &k->d_act));
@@ -452,7 +460,7 @@ static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_route route = route_of(l, p, s);
     const struct ax_expert_part all = ax_expert_parts(g, &route);
-    const struct ax_expert_matrices up = ax_expert_gate_up(l);
+    const struct ax_expert_matrices up = expert_gate_up(l);
     const struct ax_expert_rows inputs = rows_of(l, p, &all, s, &s[ROWS].t, &s[GATE_UP].t);
     struct kept kept = {.d_act = s[ACT].t};
     kept.d_act.data =

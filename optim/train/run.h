@@ -206,7 +206,10 @@ enum ax_status ax_train_worth_end(const struct ax_train *t);
 
 /* ---- watch.c ---- */
 
-int64_t ax_train_watch_size(const struct ax_train_watch *w); /* losses in the window */
+/* Number of losses in the window. */
+static inline int64_t ax_train_watch_size(const struct ax_train_watch *w) {
+    return w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
+}
 /* Checks a step's result, before the update or, if it is not above the bound, after it:
  * AX_ERR_DIVERGED if the run must stop. For a loss that is NaN or far off, names the records that
  * caused it: computed with the weights before the update. */

@@ -219,10 +219,6 @@ static enum ax_status watch_nonfinite(struct ax_train *t, const struct ax_step_r
     return st;
 }
 
-int64_t ax_train_watch_size(const struct ax_train_watch *w) {
-    return w->n < AX_WATCH_WINDOW ? w->n : AX_WATCH_WINDOW;
-}
-
 /* The loss above which a step is a spike. A policy's says nothing: it is 0 but for clipping. */
 static double spike_above(const struct ax_train *t) {
     const struct ax_train_watch *w = &t->watch;

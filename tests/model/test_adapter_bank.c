@@ -9,8 +9,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/adapter/bank.h"
 #include "model/adapter/load.h"
+#include "model/core/adapters.h"
 #include "model/generate/generate.h"
 #include "model/save.h"
 #include "tests/ckpt/folder.h"
