@@ -1,11 +1,11 @@
 /* The teacher of a distillation: a frozen model beside the student, in the same runtime, mesh and
  * plan, with the same compute dtype. It reads a micro-batch in one forward pass, which leaves its
- * normed final states; the head computes their logits chunk by chunk (distill.h). Its layers and
+ * normed final states; the head computes their logits chunk by chunk (parts/head.h). Its layers and
  * width are free, but it must have the student's vocabulary. */
 #ifndef AX_MODEL_TEACHER_H
 #define AX_MODEL_TEACHER_H
 
-#include "model/parts/distill.h"
+#include "model/parts/head.h"
 #include "model/pass.h"
 
 /* AX_ERR_CONFIG if its vocabulary has another size than the student's. */

@@ -8,7 +8,7 @@
 #include "base/hash/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/parts/distill.h"
+#include "model/parts/head.h"
 
 #define VOCAB   97
 #define ROW     32

@@ -40,7 +40,7 @@ struct ax_head_chunk {
 };
 
 struct ax_pass;
-struct ax_distill_options; /* distill.h */
+struct ax_distill_options; /* head.h */
 struct ax_teacher_states;  /* teacher.h */
 /* The objective's work on a chunk: adds to the loss and sets g_*. A linear objective needs nothing
  * but the chunk itself, so loss and gradient take one pass over the vocabulary; any other is called
@@ -72,9 +72,9 @@ struct ax_pass {
     double inv_temperature; /* factor of the logits; 1 = none */
     /* how labels were drawn, which may truncate the logits; not with a teacher */
     struct ax_sampling sampling;
-    /* coefficient of the routers' balancing loss (balance.h); 0 = none */
+    /* coefficient of the routers' balancing loss (parts/router.h); 0 = none */
     double balance_coef;
-    /* coefficient of the routers' loss by sequence (sequence_balance.h); 0 = none */
+    /* coefficient of the routers' loss by sequence (parts/router.h); 0 = none */
     double sequence_coef;
     double neftune_alpha;     /* NEFTune noise on the embeddings; 0 = none */
     struct ax_kvcache *cache; /* decoding; NULL otherwise */

@@ -3,7 +3,7 @@
 #ifndef AX_MODEL_GENERATE_SCORE_H
 #define AX_MODEL_GENERATE_SCORE_H
 
-#include "model/parts/distill.h"
+#include "model/parts/head.h"
 #include "model/core/results.h"
 
 /* Passes whose scores stay on the device until the host reads them together. */

@@ -43,4 +43,85 @@ enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struc
 enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out);
 
+/* ---- a teacher ---- */
+
+/* The head's comparison with a teacher, for a chunk of rows at a time: the logits of both models exist
+ * for one chunk only. With kd = divergence_weight, ce = nll_weight, T = temperature, the loss of a
+ * token is kd·D + ce·(−log p), where D is the divergence of ops.h between the softmaxes of logits/T,
+ * and p of the logits as they are.
+ *
+ * There may be no teacher, but K log-probs of each token stored with the data, taken at a temperature T1.
+ * T1 times the log-probs are logits, up to a constant, and those of all other tokens AX_DISTILL_NEVER:
+ * their softmax at T is p^(T1/T) of the K tokens, normalized. */
+
+/* A teacher (model/teacher.h). */
+struct ax_teacher {
+    struct ax_model model;
+    struct ax_slot slot; /* slot of its passes */
+};
+/* The teacher's states for one micro-batch. */
+struct ax_teacher_states {
+    struct ax_teacher *teacher;
+    struct ax_tensor normed; /* compute [T][D of the teacher]; data NULL: not the head's stage */
+};
+
+struct ax_distill_options {
+    double divergence_weight, nll_weight;
+    double temperature; /* above 0 */
+    /* 0: forward KL; 1: reverse KL; between: a mixture of both KLs, each from the mixed
+     * distribution */
+    double beta;
+    /* K, the number of log-probs per token stored with the data; 0 = there is a teacher */
+    int stored;
+    /* columns of stored log-probs; set by the objective (optim/losses/distill.h) */
+    struct ax_columns columns;
+};
+
+#define AX_DISTILL_STORED_MAX 256
+/* Columns of stored log-probs, K wide: ids (−1: no token), and log-probs times the temperature at
+ * which they were taken. */
+enum { AX_DISTILL_IDS, AX_DISTILL_LOGITS };
+/* The logit of a token without probability: far below all others, and finite at any temperature. */
+#define AX_DISTILL_NEVER (-1e30)
+
+/* Gather and release the weights of a teacher's head, and the embedding if they are tied. */
+enum ax_status ax_teacher_gather_head(struct ax_teacher *t);
+void ax_teacher_release_head(struct ax_teacher *t);
+
+/* Tensors for one chunk of rows. */
+struct ax_distill_chunk {
+    struct ax_tensor hidden, logits; /* the teacher's: compute [cap][D] (not of stored ones),
+                                          accumulation [cap][V] */
+    /* accumulation [cap][…]: softmax statistics, used for either model */
+    struct ax_tensor stats, parts;
+    struct ax_tensor lse, teacher_lse;       /* accumulation [cap], of logits/T */
+    struct ax_tensor divergence, student_kl; /* see ops.h */
+    struct ax_tensor unused[2];              /* other outputs of softmax_merge */
+};
+/* teacher NULL: log-probs are stored. */
+void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
+                     const struct ax_teacher_states *teacher, struct ax_stack *stack, int64_t cap);
+
+/* Stored log-probs of rows [first, first + n) of the batch's `rows`; data NULL if none are
+ * stored. */
+struct ax_distill_stored {
+    struct ax_tensor ids, logits; /* i32, F32 [n][K] */
+};
+struct ax_distill_stored ax_distill_stored_rows(const struct ax_distill_options *o,
+                                                const struct ax_batch *batch, int64_t first,
+                                                int64_t n);
+
+/* Rows of a micro-batch, and the student's logits of them. */
+struct ax_distill_rows {
+    const struct ax_model *student;
+    /* its head must be gathered; NULL: log-probs are stored */
+    const struct ax_teacher_states *teacher;
+    const struct ax_distill_options *o;
+    struct ax_tensor rows, labels; /* i32 [n]: rows of the states */
+    struct ax_tensor logits;       /* accumulation [n][V] */
+    struct ax_distill_stored stored;
+};
+/* Computes the first n elements of divergence, student_kl, lse, teacher_lse and logits. */
+enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_distill_rows *r);
+
 #endif

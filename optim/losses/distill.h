@@ -1,10 +1,10 @@
 /* Distillation (GKD: Agarwal et al. 2023, arXiv 2306.13649; Hinton et al. 2015): for each token that is
  * trained on, a divergence from the teacher's distribution and cross-entropy, weighted
- * (model/parts/distill.h), divided by the step's Σ weight. Measures: both, unweighted. */
+ * (model/parts/head.h), divided by the step's Σ weight. Measures: both, unweighted. */
 #ifndef AX_OPTIM_LOSSES_DISTILL_H
 #define AX_OPTIM_LOSSES_DISTILL_H
 
-#include "model/parts/distill.h"
+#include "model/parts/head.h"
 #include "optim/losses/objective.h"
 
 enum { AX_DISTILL_DIVERGENCE, AX_DISTILL_NLL }; /* the measures */

@@ -39,8 +39,9 @@ struct ax_step_options {
                              none */
     /* coefficient of the routers' loss by sequence (model/parts/router.h); 0 = none */
     double sequence_coef;
-    double
-        router_bias_speed; /* by which the routers' biases follow the loads of experts (step.c); 0: they do not change */
+    /* speed at which the routers' biases follow the loads of experts (step.c); 0: they do not
+     * change */
+    double router_bias_speed;
     double neftune_alpha; /* noise on embeddings; 0 = none */
     uint64_t seed;
     int n_microbatches;

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/restart.h"
-#include "model/parts/distill.h"
+#include "model/parts/head.h"
 #include "model/parallel/tensor_parallel.h"
 #include "optim/step/step.h"
 #include "optim/step/unit_times.h"

@@ -40,7 +40,7 @@ enum ax_status ax_task_prompts_build(struct ax_task_prompts *p, const struct ax_
                                      const struct ax_task_prompt_options *o);
 void ax_task_prompts_free(struct ax_task_prompts *p); /* safe on a zeroed one */
 
-/* ---- messages → text (messages.c) ---- */
+/* ---- messages → text ---- */
 
 struct ax_task_message {
     const char *role;
