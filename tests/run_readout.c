@@ -126,15 +126,16 @@ static enum ax_status add_record(struct run_readout *r, const char *line, const 
     return st;
 }
 
-/* Columns step … trained_tokens, and the last one, skipped. */
+/* Columns step … trained_tokens, and those from skipped on. */
 static enum ax_status add_csv(struct run_readout *r, const char *line, const char *folder) {
-    const char *end = line, *last = strrchr(line, ',');
+    const char *commas[13], *at = line;
+    int n = 0;
     (void)folder;
-    for (int comma = 0; comma < 7 && end; comma++)
-        end = strchr(end + (comma > 0), ',');
-    if (!end || !last)
+    while (n < 13 && (at = strchr(at, ',')) != NULL)
+        commas[n++] = at++;
+    if (n < 13)
         return ax_error(AX_ERR_DATA, "metrics.csv: too few columns: %s", line);
-    return run_readout_add(r, "metrics.csv: %.*s%s", (int)(end - line), line, last);
+    return run_readout_add(r, "metrics.csv: %.*s%s", (int)(commas[6] - line), line, commas[12]);
 }
 
 static enum ax_status each_line(struct run_readout *r, const char *folder, const char *name,

@@ -15,8 +15,9 @@
  * process (optim/plan/peak.h; a step that computes faster raises it). HFU ("hardware …") = executed FLOPs / seconds / peak_flops: with what is
  * computed again, and padding.
  *
- * See metrics.c (what happens to a step, and its records), metrics_file.h (files that are truncated
- * on resume and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and lines). */
+ * See metrics.c (what happens to a step), metrics_text.h (records), metrics_csv.h, metrics_file.h (files that are
+ * truncated on resume and survive a full disk), tfevents.h (TensorBoard), progress.h (bar and
+ * lines). */
 #ifndef AX_OPTIM_METRICS_METRICS_H
 #define AX_OPTIM_METRICS_METRICS_H
 
@@ -28,7 +29,6 @@
 #include "optim/evaluate/evaluate.h"
 #include "optim/step/expert_balance.h"
 #include "optim/losses/figures.h"
-#include "base/mem.h"
 
 #define AX_METRICS_MAX_PHASES 12
 #define AX_METRICS_MAX_ROLES  11
@@ -150,29 +150,5 @@ bool ax_metrics_is_finished(const char *folder, int64_t step);
 
 /* Shows an activity between steps ("evaluating", "saving") in the bar; total 0 = unknown. */
 void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total);
-
-/* ---- metrics.jsonl and metrics.csv as text: private to the folder and its tests ---- */
-
-#define AX_METRICS_CSV_HEADER                                                                      \
-    "step,epoch,loss,grad_norm,learning_rate,tokens,trained_tokens,seconds,tokens_per_second,mfu," \
-    "hfu,memory_bytes,peak_memory_bytes,skipped\n"
-
-struct ax_utilization {
-    double model, hardware; /* MFU, HFU as fractions; < 0 = unknown */
-};
-/* One line of metrics.jsonl; numbers that are not finite are null. */
-enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figures *f,
-                                   struct ax_utilization u, const char *const *measures);
-/* Stores only the end of a long prompt. */
-enum ax_status ax_metrics_put_sample(struct ax_buf *out, int64_t step, const struct ax_buf *prompt,
-                                     const struct ax_buf *answer);
-/* The same as a short line for users. */
-enum ax_status ax_metrics_put_sample_line(struct ax_buf *out, int64_t step, int index,
-                                          const struct ax_buf *prompt, const struct ax_buf *answer);
-
-/* Bytes of the complete lines before the first of a step after resume_step; 0 if the CSV has
- * another header. */
-uint64_t ax_metrics_whole_jsonl(const unsigned char *data, size_t n, int64_t resume_step);
-uint64_t ax_metrics_whole_csv(const unsigned char *data, size_t n, int64_t resume_step);
 
 #endif

@@ -43,6 +43,17 @@ void ax_metrics_file_append(struct ax_metrics_file *m, const void *data, size_t 
     ax_error_clear();
 }
 
+bool ax_metrics_file_replace(struct ax_metrics_file *m, const void *data, size_t n, const void *old,
+                             size_t n_old) {
+    if (ax_file_pwrite(&m->f, data, n, 0) == AX_OK) {
+        m->end = n;
+        return true;
+    }
+    (void)ax_file_pwrite(&m->f, old, n_old, 0); /* has its space already */
+    ax_error_clear();
+    return false;
+}
+
 void ax_metrics_file_close(struct ax_metrics_file *m) {
     if (!m->f.path)
         return;

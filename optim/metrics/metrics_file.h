@@ -19,6 +19,10 @@ enum ax_status ax_metrics_file_open(struct ax_metrics_file *m, const char *path,
                                     int64_t resume_step);
 /* Adds a record. Warns on the first failure; each later record retries in the same place. */
 void ax_metrics_file_append(struct ax_metrics_file *m, const void *data, size_t n);
+/* Replaces all of it, whose text is `old`, by a longer one. If that fails (full disk), the file stays as
+ * it was, and the answer is false. */
+bool ax_metrics_file_replace(struct ax_metrics_file *m, const void *data, size_t n, const void *old,
+                             size_t n_old);
 void ax_metrics_file_close(struct ax_metrics_file *m); /* reports lost records; m may be zeroed */
 
 /* The last line of a file, NUL-terminated, in `buf`; NULL if there is none or it does not fit. */

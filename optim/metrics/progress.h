@@ -6,6 +6,17 @@
 #include "base/mem.h"
 #include "optim/metrics/metrics.h"
 
+#define AX_PROGRESS_WATCHED 12
+
+/* A figure that people watch beside the loss. */
+struct ax_progress_watch {
+    int rank;                   /* its place in the display */
+    char name[AX_FIGURES_NAME]; /* as in metrics.jsonl */
+    const char *label;          /* for the bar; NULL: the reward function in the name */
+    bool share;                 /* a fraction, in percent on the bar */
+    double value;
+};
+
 /* Displayed figures: means over the last steps. */
 struct ax_progress_view {
     int64_t step, total_steps; /* total 0 = unknown */
@@ -16,7 +27,14 @@ struct ax_progress_view {
     double eta;        /* seconds; < 0 = unknown */
     const char *doing; /* "evaluating", or NULL */
     int64_t done, of;  /* progress of `doing` */
+    int n_watched;
+    struct ax_progress_watch watched[AX_PROGRESS_WATCHED]; /* in the order of display */
 };
+
+/* Takes the figures of a step that are watched: rewards, lengths, margins and the like. Those that this
+ * step does not have keep their values, as rewards in later steps on the same completions. */
+void ax_progress_watch(struct ax_progress_view *v, const struct ax_step_figures *f,
+                       const char *const *measures);
 
 /* One line of at most `width` columns: the most important parts stay, the bar takes the rest. */
 enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view *v, int width,

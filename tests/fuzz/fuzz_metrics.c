@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "optim/metrics/metrics.h"
+#include "optim/metrics/metrics_text.h"
 #include "optim/metrics/tfevents.h"
 
 typedef uint64_t whole_fn(const unsigned char *data, size_t n, int64_t resume_step);
@@ -20,7 +20,7 @@ static void check(whole_fn *whole, const unsigned char *data, size_t n, int64_t 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     static unsigned char csv[1 << 16];
-    const size_t header = strlen(AX_METRICS_CSV_HEADER);
+    const size_t header = strlen(AX_METRICS_CSV_FIXED "\n");
     if (n == 0)
         return 0;
     const int64_t step = data[0];
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     check(ax_metrics_whole_csv, data + 1, n - 1, step);
     check(ax_tfevents_whole, data + 1, n - 1, step);
     if (header + n <= sizeof csv) {
-        memcpy(csv, AX_METRICS_CSV_HEADER, header);
+        memcpy(csv, AX_METRICS_CSV_FIXED "\n", header);
         memcpy(csv + header, data + 1, n - 1);
         check(ax_metrics_whole_csv, csv, header + n - 1, step);
     }

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "optim/metrics/metrics.h"
+#include "optim/metrics/metrics_text.h"
 
 static void expect(const struct ax_step_figures *f, const char *text) {
     struct ax_buf b = {0};

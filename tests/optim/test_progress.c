@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,12 +101,44 @@ static void lines_for_logs(void **state) {
     ax_buf_free(&b);
 }
 
+/* Figures of answers as a step of GRPO has them; a later step on the same answers has none. */
+static void watched_figures(void **state) {
+    (void)state;
+    static const char *const measures[] = {"entropy", "kl", NULL};
+    struct ax_figures figures = {.n = 5,
+                                 .names = {"completions/mean_length", "rewards/short/mean",
+                                           "rewards/right/mean", "rewards/right/std", "reward"},
+                                 .values = {120, 0.25, 0.5, 0.1, 0.75}};
+    struct ax_step_figures f = {.measures = {2, 0.01}, .figures = &figures};
+    struct ax_progress_view v = view();
+    struct ax_buf b = {0};
+    ax_progress_watch(&v, &f, measures);
+    f.figures = NULL;
+    f.measures[1] = NAN;
+    ax_progress_watch(&v, &f, measures);
+    assert_int_equal(ax_progress_line(&b, &v), AX_OK);
+    assert_string_equal(b.data,
+                        "step=123/1000 epoch=0.37 loss=1.2346 reward=0.75 rewards/short/mean=0.25 "
+                        "rewards/right/mean=0.5 completions/mean_length=120 kl=0.01 "
+                        "grad_norm=0.987 learning_rate=2e-05 tokens_per_second=2345 eta_s=754\n");
+    ax_buf_free(&b);
+    assert_int_equal(ax_progress_bar(&b, &v, 60, false), AX_OK);
+    assert_string_equal(b.data, "123/1000  loss 1.235  reward 0.75  short 0.25  ETA 12m 34s");
+    ax_buf_free(&b);
+    figures.n = 2; /* of one function the mean is the reward */
+    f.figures = &figures;
+    v = view();
+    ax_progress_watch(&v, &f, (const char *const[]){"rewards/accuracies", NULL});
+    assert_int_equal(ax_progress_bar(&b, &v, 200, false), AX_OK);
+    assert_non_null(strstr(b.data, "loss 1.235  length 120  accuracy 200 %  lr 2e-05"));
+    ax_buf_free(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fits_every_width),
-        cmocka_unit_test(everything_on_a_wide_terminal),
-        cmocka_unit_test(ends_and_unknowns),
-        cmocka_unit_test(lines_for_logs),
+        cmocka_unit_test(fits_every_width),  cmocka_unit_test(everything_on_a_wide_terminal),
+        cmocka_unit_test(ends_and_unknowns), cmocka_unit_test(lines_for_logs),
+        cmocka_unit_test(watched_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

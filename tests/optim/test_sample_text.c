@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "optim/metrics/metrics.h"
+#include "optim/metrics/metrics_text.h"
 
 static struct ax_buf text_of(const char *s, size_t n) {
     struct ax_buf b = {0};
