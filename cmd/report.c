@@ -60,7 +60,7 @@ enum ax_status ax_report_put(struct ax_buf *out, const struct ax_report *r) {
     AX_TRY(ax_report_put_memory(out, r));
     AX_TRY(ax_report_put_config(out, r));
     AX_TRY(ax_buf_puts(out, "<footer>Written by axtrain " AX_VERSION
-                            ". Loss in nats; MFU by the FLOPs that the method needs per token, HFU "
+                            ". MFU by the FLOPs that the method needs per token, HFU "
                             "by those executed.</footer>\n"
                             "</main>\n<script>\n"));
     AX_TRY(ax_buf_puts(out, ax_report_script));

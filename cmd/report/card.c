@@ -11,15 +11,6 @@
 
 /* ---- the front matter, which programs read: YAML between two lines "---" ---- */
 
-/* What a run made, by the keys of its configuration. */
-struct card_kind {
-    const char *key;            /* set by it; NULL: any other */
-    const char *tag;            /* NULL: that of `rl`, or sft */
-    const char *pipeline;       /* the hub's name for what it does */
-    const char *command, *with; /* before and after the model */
-    const char *per;            /* what losses are means over */
-};
-
 #define MAX_CARD ((size_t)1 << 20)
 
 /* A JSON string is also a YAML string. */
@@ -102,20 +93,6 @@ static enum ax_status put_dataset_names(struct ax_buf *out, const json_t *sets) 
     return AX_OK;
 }
 
-static const struct card_kind *kind_of(const struct ax_report_run *run) {
-    static const struct card_kind kinds[] = {
-        {"config.reward_model", "reward-model", "text-classification", "eval",
-         " --task reward --data FILE", "pair"},
-        {"config.process_reward_model", "process-reward-model", "token-classification", "eval",
-         " --task prm --data FILE", "labeled step"},
-        {NULL, NULL, "text-generation", "chat", "", "trained token"},
-    };
-    const struct card_kind *k = kinds;
-    while (k->key && !json_is_true(ax_report_about(run, k->key)))
-        k++;
-    return k;
-}
-
 static enum ax_status put_front(struct ax_buf *out, const struct ax_card *c,
                                 const struct ax_report_run *run) {
     const char *model = json_string_value(ax_report_about(run, "model"));
@@ -129,13 +106,12 @@ static enum ax_status put_front(struct ax_buf *out, const struct ax_card *c,
     }
     AX_TRY(put_dataset_names(out, ax_report_about(run, "config.datasets")));
     AX_TRY(put_dataset_names(out, ax_report_about(run, "config.pretraining_dataset")));
-    const struct card_kind *kind = kind_of(run);
+    const struct ax_report_kind *kind = ax_report_kind(run);
     AX_TRY(ax_buf_printf(out, "library_name: %s\npipeline_tag: %s\n",
                          adapter ? "peft" : "transformers", kind->pipeline));
     AX_TRY(put_license(out, c->base));
-    const char *rl = json_string_value(ax_report_about(run, "config.rl"));
     AX_TRY(ax_buf_puts(out, "tags:\n- axtrain\n"));
-    AX_TRY(put_text(out, "- ", kind->tag ? kind->tag : rl ? rl : "sft"));
+    AX_TRY(put_text(out, "- ", kind->tag));
     if (!full)
         AX_TRY(put_text(out, "- ", method));
     return ax_buf_puts(out, "---\n");
@@ -176,7 +152,7 @@ static const char *short_name(const char *path) {
 /* ---- parts ---- */
 
 static enum ax_status put_usage(struct ax_buf *out, const struct ax_card *c,
-                                const struct card_kind *kind, bool adapter) {
+                                const struct ax_report_kind *kind, bool adapter) {
     return ax_buf_printf(out, "\n## Use\n\n```sh\naxtrain %s --model %s%s%s\n```\n\n%s\n",
                          kind->command, adapter ? "BASE --adapter " : "", short_name(c->dir),
                          kind->with,
@@ -215,7 +191,7 @@ static enum ax_status put_data(struct ax_buf *out, const struct ax_report_run *r
     const double documents = ax_report_number(run, "data.documents", -1);
     const double evals = ax_report_number(run, "data.eval_documents", 0);
     AX_TRY(ax_buf_puts(out, "\n## Data\n\n| set | type | split |\n|---|---|---|\n"));
-    const bool answers = json_is_string(ax_report_about(run, "config.rl")) || kind_of(run)->key;
+    const bool answers = strcmp(ax_report_kind(run)->tag, "sft") != 0;
     const char *untyped = answers ? "columns of TRL" : "token ids";
     AX_TRY(put_datasets(out, ax_report_about(run, "config.datasets"), untyped));
     AX_TRY(put_datasets(out, ax_report_about(run, "config.pretraining_dataset"), untyped));
@@ -312,11 +288,11 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
     const struct ax_report_step *last = &run->steps[run->n_steps - 1];
     AX_TRY(ax_buf_printf(out,
                          "%lld steps (%.3g epochs), %.0f trained tokens; training loss %.4f in the "
-                         "first step, %.4f as the mean of the last %d. Losses are nats per %s.\n",
+                         "first step, %.4f as the mean of the last %d. Losses are %s.\n",
                          (long long)last->step, last->figures[AX_FIGURE_EPOCH], trained_tokens(run),
                          ax_report_loss(run, false), last_loss(run),
                          (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS),
-                         kind_of(run)->per));
+                         ax_report_kind(run)->loss));
     return put_evals(out, run);
 }
 
@@ -378,7 +354,7 @@ enum ax_status ax_card_put(struct ax_buf *out, const struct ax_card *c,
                          full        ? "all weights were trained"
                          : c->merged ? "an adapter, merged into the base"
                                      : "an adapter"));
-    AX_TRY(put_usage(out, c, kind_of(run), !full && !c->merged));
+    AX_TRY(put_usage(out, c, ax_report_kind(run), !full && !c->merged));
     AX_TRY(put_data(out, run));
     AX_TRY(put_settings(out, run));
     AX_TRY(put_results(out, run));

@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "cmd/report/report.h"
+#include "optim/losses/figures.h"
 
 #define MAX_LINE  ((size_t)1 << 20)
 #define MAX_ABOUT ((size_t)16 << 20)
@@ -25,7 +26,7 @@ static const char *const step_keys[AX_FIGURE_COUNT][2] = {
     [AX_FIGURE_PEAK] = {"peak_memory_bytes"},
     [AX_FIGURE_PREFERRED] = {"rewards/accuracies", "accuracy"},
     [AX_FIGURE_MARGIN] = {"rewards/margins", "margin"},
-    [AX_FIGURE_KL] = {"kl"},
+    [AX_FIGURE_KL] = {"kl", "objective/kl"},
     [AX_FIGURE_DIVERGENCE] = {"kd_loss"},
     [AX_FIGURE_REWARD] = {"reward"},
     [AX_FIGURE_LENGTH] = {"completions/mean_length"},
@@ -71,17 +72,37 @@ static double number(const json_t *object, const char *const keys[2]) {
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* The index of a phase, which is added if it is new; −1 if there is no space for it. */
-static enum ax_status phase_index(struct ax_report_run *run, const char *name, int *index) {
-    for (*index = 0; *index < run->n_phases; (*index)++)
-        if (strcmp(run->phase_names[*index], name) == 0)
+/* The index of a name in a list, to which it is added if it is new; −1 if there is no space for it. */
+static enum ax_status name_index(char **names, int *n, int most, const char *name, int *index) {
+    for (*index = 0; *index < *n; (*index)++)
+        if (strcmp(names[*index], name) == 0)
             return AX_OK;
-    if (run->n_phases == AX_REPORT_MAX_PHASES) {
+    if (*n == most) {
         *index = -1;
         return AX_OK;
     }
-    AX_TRY(ax_strdup(&run->phase_names[run->n_phases], name));
-    run->n_phases++;
+    AX_TRY(ax_strdup(&names[*n], name));
+    (*n)++;
+    return AX_OK;
+}
+
+/* Means of reward functions: rewards/NAME/mean. */
+static enum ax_status read_rewards(struct ax_report_run *run, struct ax_report_step *s, json_t *v) {
+    static const char before[] = "rewards/", after[] = "/mean";
+    const char *key;
+    json_t *mean;
+    json_object_foreach(v, key, mean) {
+        const size_t n = strlen(key), around = sizeof before + sizeof after - 2;
+        char name[AX_FIGURES_NAME];
+        int i;
+        if (n <= around || n >= sizeof name || strncmp(key, before, sizeof before - 1) != 0 ||
+            strcmp(key + n - (sizeof after - 1), after) != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(n - around), key + sizeof before - 1);
+        AX_TRY(name_index(run->reward_names, &run->n_rewards, AX_REPORT_MAX_REWARDS, name, &i));
+        if (i >= 0 && json_is_number(mean))
+            s->rewards[i] = (float)json_number_value(mean);
+    }
     return AX_OK;
 }
 
@@ -91,15 +112,18 @@ static void free_sample(struct ax_report_sample *s) {
     ax_free(s->worth);
 }
 
-static enum ax_status add_step(struct ax_report_run *run, int64_t step, const json_t *v) {
+static enum ax_status add_step(struct ax_report_run *run, int64_t step, json_t *v) {
     struct ax_report_step s = {.step = step};
     json_t *phases = json_object_get(v, "phase_seconds"), *seconds;
     const char *name;
     for (int i = 0; i < AX_FIGURE_COUNT; i++)
         s.figures[i] = number(v, step_keys[i]);
+    for (int i = 0; i < AX_REPORT_MAX_REWARDS; i++)
+        s.rewards[i] = NAN;
+    AX_TRY(read_rewards(run, &s, v));
     json_object_foreach(phases, name, seconds) {
         int i;
-        AX_TRY(phase_index(run, name, &i));
+        AX_TRY(name_index(run->phase_names, &run->n_phases, AX_REPORT_MAX_PHASES, name, &i));
         if (i >= 0 && json_is_number(seconds))
             s.phases[i] = (float)json_number_value(seconds);
     }
@@ -155,7 +179,7 @@ static enum ax_status put_worth(struct ax_buf *out, const json_t *v) {
 }
 
 /* The first completion of each step. */
-static enum ax_status add_completion(struct ax_report_run *run, size_t line, const json_t *v) {
+static enum ax_status add_completion(struct ax_report_run *run, size_t line, json_t *v) {
     const json_t *at = json_object_get(v, "step");
     const int64_t step = json_integer_value(at);
     const char *prompt = json_string_value(json_object_get(v, "prompt"));
@@ -178,7 +202,7 @@ static enum ax_status add_completion(struct ax_report_run *run, size_t line, con
     return st;
 }
 
-static enum ax_status add_record(struct ax_report_run *run, size_t line, const json_t *v) {
+static enum ax_status add_record(struct ax_report_run *run, size_t line, json_t *v) {
     const json_t *at = json_object_get(v, "step");
     const json_int_t step = json_integer_value(at);
     if (!json_is_integer(at) || step < 0)
@@ -195,7 +219,7 @@ static enum ax_status add_record(struct ax_report_run *run, size_t line, const j
 
 /* ---- files ---- */
 
-typedef enum ax_status add_line(struct ax_report_run *run, size_t line, const json_t *v);
+typedef enum ax_status add_line(struct ax_report_run *run, size_t line, json_t *v);
 
 static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapping *m,
                                  add_line *add) {
@@ -313,6 +337,8 @@ void ax_report_close(struct ax_report_run *run) {
         ax_free(run->problems[i]);
     for (int i = 0; i < run->n_phases; i++)
         ax_free(run->phase_names[i]);
+    for (int i = 0; i < run->n_rewards; i++)
+        ax_free(run->reward_names[i]);
     ax_free(run->steps);
     ax_free(run->evals);
     ax_free(run->events);

@@ -1,6 +1,6 @@
 /* `axtrain report`: the content of run folders (docs/run.md) as one self-contained HTML page.
  *
- * Reading order: read.c (a run folder), report.c (the command and the page), charts.c (figures over
+ * Reading order: read.c (a run folder), kind.c (what it trained), report.c (the command and the page), charts.c (figures over
  * steps), parts.c (phases, memory, packing), timeline.c (what ranks do in a step), tables.c (key figures,
  * environment, events), config.c, answers.c (of evaluations, and during training), style.c (CSS and the
  * pointer script). card.h makes a model card of the same records. */
@@ -14,6 +14,7 @@
 
 #define AX_REPORT_MAX_RUNS     12
 #define AX_REPORT_MAX_PHASES   12
+#define AX_REPORT_MAX_REWARDS  8 /* functions with a chart of their own */
 #define AX_REPORT_MAX_PROBLEMS 8 /* listed; further ones are only counted */
 
 enum ax_report_figure {
@@ -54,8 +55,9 @@ enum ax_report_eval_figure {
 
 struct ax_report_step {
     int64_t step;
-    double figures[AX_FIGURE_COUNT];    /* NaN: missing, or not finite */
-    float phases[AX_REPORT_MAX_PHASES]; /* seconds, in the order of the run's phase_names */
+    double figures[AX_FIGURE_COUNT];      /* NaN: missing, or not finite */
+    float phases[AX_REPORT_MAX_PHASES];   /* seconds, in the order of the run's phase_names */
+    float rewards[AX_REPORT_MAX_REWARDS]; /* means, in the order of reward_names; NaN: none */
 };
 
 struct ax_report_eval {
@@ -93,6 +95,8 @@ struct ax_report_run {
     size_t room_steps, room_evals, room_events, room_samples;
     char *phase_names[AX_REPORT_MAX_PHASES];
     int n_phases;
+    char *reward_names[AX_REPORT_MAX_REWARDS]; /* of the reward functions */
+    int n_rewards;
     struct ax_json_doc about; /* run.json; root NULL if there is none */
     struct ax_report_answers answers;
     struct ax_report_timeline timeline; /* n 0 if there is none */
@@ -108,6 +112,16 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);
 void ax_report_close(struct ax_report_run *run);
 /* The loss of the first step, or of the last one, that has one; NaN: none has. */
 double ax_report_loss(const struct ax_report_run *run, bool last);
+
+/* What a run trained, by its configuration. */
+struct ax_report_kind {
+    const char *key, *rl; /* a key that is set, or the value of rl; both NULL: any other run */
+    const char *name;     /* "DPO" */
+    const char *loss;     /* what its losses are */
+    const char *tag, *pipeline; /* the hub's words for it */
+    const char *command, *with; /* to use the model: before and after its folder */
+};
+const struct ax_report_kind *ax_report_kind(const struct ax_report_run *run);
 
 struct ax_report {
     const struct ax_report_run *runs; /* [n] */

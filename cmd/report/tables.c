@@ -177,10 +177,14 @@ static void model(const struct ax_report_run *run, char *text, size_t size) {
     text_of(run, "model", text, size);
 }
 
+/* "GRPO of all weights", "DPO of an adapter (lora)" */
 static void method(const struct ax_report_run *run, char *text, size_t size) {
     const char *s = json_string_value(ax_report_about(run, "method"));
-    if (s)
-        snprintf(text, size, "%s", strcmp(s, "full") == 0 ? "full fine-tuning" : s);
+    const char *name = ax_report_kind(run)->name;
+    if (s && strcmp(s, "full") == 0)
+        snprintf(text, size, "%s of all weights", name);
+    else if (s)
+        snprintf(text, size, "%s of an adapter (%s)", name, s);
 }
 
 static void parameters(const struct ax_report_run *run, char *text, size_t size) {
@@ -197,31 +201,56 @@ static void started(const struct ax_report_run *run, char *text, size_t size) {
         snprintf(text, size, "%.10s %.5s UTC", iso, iso + 11);
 }
 
+/* The first and the last value of a figure that not all methods have. */
+static void change(const struct ax_report_run *run, enum ax_report_figure figure, char *text,
+                   size_t size) {
+    const double scale = figure == AX_FIGURE_PREFERRED || figure == AX_FIGURE_CLIPPED ? 100 : 1;
+    const char *unit = scale > 1 ? " %" : figure == AX_FIGURE_LENGTH ? " tokens" : "";
+    double first = NAN, last = NAN;
+    for (size_t i = 0; i < run->n_steps; i++) {
+        const double v = run->steps[i].figures[figure];
+        first = isnan(first) ? v : first;
+        last = isnan(v) ? last : v;
+    }
+    if (!isnan(last))
+        snprintf(text, size, "%.4g%s \xe2\x86\x92 %.4g%s", scale * first, unit, scale * last, unit);
+}
+
 static const struct {
     const char *name;
-    figure_fn *write;
+    figure_fn *write;             /* NULL: the change of */
+    enum ax_report_figure figure; /* this one */
 } figures[] = {
-    {"state", state},
-    {"training loss", loss},
-    {"evaluation loss", eval_loss},
-    {"evaluation reward", eval_reward},
-    {"best evaluation", best_eval},
-    {"steps", steps},
-    {"tokens", tokens},
-    {"time in steps", seconds},
-    {"speed (median)", speed},
-    {"MFU, HFU (median)", utilization},
-    {"peak memory", peak},
-    {"method", method},
-    {"parameters", parameters},
-    {"started", started},
-    {"model", model},
+    {"state", state, 0},
+    {"reward", NULL, AX_FIGURE_REWARD},
+    {"length of answers", NULL, AX_FIGURE_LENGTH},
+    {"cut answers", NULL, AX_FIGURE_CLIPPED},
+    {"preferred answers", NULL, AX_FIGURE_PREFERRED},
+    {"margin", NULL, AX_FIGURE_MARGIN},
+    {"KL", NULL, AX_FIGURE_KL},
+    {"training loss", loss, 0},
+    {"evaluation loss", eval_loss, 0},
+    {"evaluation reward", eval_reward, 0},
+    {"best evaluation", best_eval, 0},
+    {"steps", steps, 0},
+    {"tokens", tokens, 0},
+    {"time in steps", seconds, 0},
+    {"speed (median)", speed, 0},
+    {"MFU, HFU (median)", utilization, 0},
+    {"peak memory", peak, 0},
+    {"method", method, 0},
+    {"parameters", parameters, 0},
+    {"started", started, 0},
+    {"model", model, 0},
 };
 
 static const char *text_of_figure(const struct ax_report_run *run, size_t f, char *text,
                                   size_t size) {
     text[0] = '\0';
-    figures[f].write(run, text, size);
+    if (figures[f].write)
+        figures[f].write(run, text, size);
+    else
+        change(run, figures[f].figure, text, size);
     return text[0] ? text : NULL;
 }
 

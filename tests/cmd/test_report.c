@@ -381,6 +381,59 @@ static void figures_of_methods(void **state) {
     }
 }
 
+/* Units, name and key figures are those of the method that run.json names. */
+static void words_of_methods(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *figures, *words[4];
+    } methods[] = {
+        {"\"rl\": \"dpo\"",
+         "\"rewards/accuracies\": 0.75, \"rewards/margins\": 0.5",
+         {"Training loss</b> <span>nats per pair<", "<dd>DPO of an adapter (lora)</dd>",
+          "<dt>margin</dt><dd>0.5 \xe2\x86\x92 0.5</dd>",
+          "<dt>preferred answers</dt><dd>75 % \xe2\x86\x92 75 %</dd>"}},
+        {"\"rl\": \"kto\"",
+         "\"kl\": 0.25",
+         {"<span>per answer, from 0 to its weight<", "KTO of an adapter",
+          "<dt>KL</dt><dd>0.25 \xe2\x86\x92 0.25</dd>"}},
+        {"\"rl\": null, \"reward_model\": true",
+         "\"margin\": -1",
+         {"<span>nats per pair<", "<dd>reward model of", "<dd>-1 \xe2\x86\x92 -1</dd>"}},
+        {"\"process_reward_model\": true",
+         "\"epoch\": 1",
+         {"<span>nats per labeled step<", "<dd>process reward model of"}},
+        {"\"rl\": \"grpo\"",
+         "\"reward\": 0.5, \"rewards/a:b/mean\": 0.25, \"rewards/<c>/mean\": 0.75",
+         {"<span>the policy&#39;s objective, whose level says little<", "GRPO of an adapter",
+          "<b>Reward by a:b</b>", "<b>Reward by &lt;c&gt;</b>"}},
+        {"\"rl\": \"ppo\"",
+         "\"objective/kl\": 2, \"rewards/one/mean\": 1",
+         {"PPO of an", "<dt>KL</dt><dd>2 "}},
+        {"\"kd_trainer\": true", "\"kd_loss\": 1", {"<dd>distillation of an adapter"}},
+        {"\"rl\": null",
+         "\"epoch\": 1",
+         {"<span>nats per trained token<", "supervised fine-tuning of"}},
+    };
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        char name[16], path[32], record[200];
+        struct ax_buf b = {0};
+        snprintf(name, sizeof name, "words%zu", i);
+        for (int step = 1; step <= 2; step++)
+            assert_ok(
+                ax_buf_printf(&b, "{\"step\": %d, \"loss\": 1, %s}\n", step, methods[i].figures));
+        const char *const folders[] = {put_run(name, &b, false)};
+        snprintf(path, sizeof path, "%s/run.json", name);
+        snprintf(record, sizeof record, "{\"method\": \"lora\", \"config\": {%s}}",
+                 methods[i].config);
+        put_text(path, record);
+        char *page = page_of(1, folders);
+        for (int k = 0; k < 4 && methods[i].words[k]; k++)
+            must_have(page, methods[i].words[k]);
+        assert_null(strstr(page, "Reward by one"));
+        ax_free(page);
+    }
+}
+
 /* Of what was sampled to train on, the first of each step, with what it was worth. */
 static void completions_are_shown(void **state) {
     (void)state;
@@ -562,6 +615,7 @@ int main(void) {
         cmocka_unit_test(a_timeline_is_drawn),
         cmocka_unit_test(a_page_of_one_run),
         cmocka_unit_test(figures_of_methods),
+        cmocka_unit_test(words_of_methods),
         cmocka_unit_test(completions_are_shown),
         cmocka_unit_test(runs_side_by_side),
         cmocka_unit_test(the_command_line_is_shown),
