@@ -120,6 +120,7 @@ static void read_data(struct ax_train_setup *s) {
                                 .sequence_docs = plain ? group : bin,
                                 .doc_tokens = d->sequence_tokens / group,
                                 .drop_last = d->drop_last,
+                                .keeps_short = !d->keys.drop_last,
                                 .drop_partial = d->drop_partial,
                                 .countable = !d->stream && !s->uncounted,
                                 .pad = PAD};

@@ -232,7 +232,7 @@ static void make_room(struct ax_train_options *o, int64_t length) {
         o->data.doc_tokens < length - r->max_new ? o->data.doc_tokens : length - r->max_new;
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
     o->data.drop_last = true;
-    o->data.drop_partial = false;
+    o->data.drop_partial = o->data.keeps_short = false;
 }
 
 /* What else an adapter replaces is not the base's when it is off. */

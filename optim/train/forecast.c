@@ -440,7 +440,8 @@ static enum ax_status count_steps(const struct ax_train_options *o, struct ax_tr
         return AX_OK;
     AX_TRY(ax_loader_count_epoch(o->data.train, 0, 1, &f->epoch));
     const int64_t per_step = ax_train_sequences_per_step(o, ranks);
-    const int64_t n = f->epoch.sequences / s->unit * s->unit, steps = (n + per_step - 1) / per_step;
+    const int64_t n = ax_train_schedule_used(s, f->epoch.sequences);
+    const int64_t steps = (n + per_step - 1) / per_step;
     f->epochs = (double)s->total / (double)steps;
     f->tokens = (int64_t)(f->epochs * (double)f->epoch.tokens);
     return AX_OK;

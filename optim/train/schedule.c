@@ -16,8 +16,12 @@ static int64_t drop_unit(const struct ax_train_options *o, int data_ranks) {
                                   : 1;
 }
 
-static int64_t steps_of(int64_t n, int64_t per_step, int64_t unit) {
-    return (n / unit * unit + per_step - 1) / per_step;
+int64_t ax_train_schedule_used(const struct ax_train_schedule *s, int64_t n) {
+    return s->keeps_short && n < s->unit ? n : n / s->unit * s->unit;
+}
+
+static int64_t steps_of(const struct ax_train_schedule *s, int64_t n, int64_t per_step) {
+    return (ax_train_schedule_used(s, n) + per_step - 1) / per_step;
 }
 
 /* Counts each epoch separately, when it is asked for: packing makes the number of sequences vary
@@ -47,7 +51,7 @@ static int64_t whole_steps(double steps, bool drop_last) {
 static enum ax_status steps_of_epoch(struct ax_train_schedule *s, const struct ax_train_options *o,
                                      int64_t per_step, int64_t epoch, int64_t *steps) {
     AX_TRY(count_epoch(s, &o->data, epoch));
-    *steps = steps_of(s->sequences[epoch], per_step, s->unit) * turns_of(o);
+    *steps = steps_of(s, s->sequences[epoch], per_step) * turns_of(o);
     if (*steps == 0 && ax_train_has_rollout(o))
         return ax_error(AX_ERR_DATA,
                         "datasets: there are only %lld prompts, but %lld are sampled at a time; "
@@ -108,6 +112,7 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
     enum ax_status st = AX_OK;
     s->countable = o->data.countable;
     s->unit = drop_unit(o, data_ranks);
+    s->keeps_short = o->data.keeps_short;
     if (s->countable) {
         AX_TRY_GOTO(count_steps(s, o, ax_train_sequences_per_step(o, data_ranks)), st, fail);
     } else if (o->max_steps > 0) {
@@ -148,7 +153,7 @@ enum ax_status ax_train_epoch_after(struct ax_train_schedule *s, const struct ax
         return AX_OK;
     AX_TRY(count_epoch(s, d, r->epoch));
     const int64_t n = s->sequences[r->epoch], after = r->index + r->n;
-    *last = after + s->unit > n;
+    *last = after >= ax_train_schedule_used(s, n);
     *epochs += *last ? 1 : (double)after / (double)n;
     return AX_OK;
 }

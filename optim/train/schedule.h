@@ -12,6 +12,7 @@ struct ax_train_schedule {
     const char *limit; /* the key that determines total */
     double of_epoch;   /* steps per epoch, at most total */
     int64_t unit;      /* an epoch's sequences are used in multiples of this; the rest is dropped */
+    bool keeps_short;  /* but for an epoch of fewer */
     bool countable;    /* as in the data */
     int64_t n_epochs;  /* number of epochs counted */
     int64_t *sequences; /* [n_epochs] per epoch */
@@ -19,6 +20,8 @@ struct ax_train_schedule {
 };
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
                                       int data_ranks);
+/* How many of an epoch's sequences are used. */
+int64_t ax_train_schedule_used(const struct ax_train_schedule *s, int64_t sequences);
 void ax_train_schedule_free(struct ax_train_schedule *s);
 /* *epochs done after this step, and whether the step is the *last of its epoch. Counts the epoch if
  * it has not been counted. */

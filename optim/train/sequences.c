@@ -192,7 +192,8 @@ enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_s
     const int64_t want = (int64_t)r->n_batches * r->ranks * d->sequences_per_batch;
     for (int tries = 0;; tries++) {
         AX_TRY(read_full_batches(r, d, want));
-        if (r->n == want || (r->n > 0 && !d->drop_last))
+        const bool is_epoch = r->n > 0 && r->index == 0;
+        if (r->n == want || (r->n > 0 && !d->drop_last) || (is_epoch && d->keeps_short))
             break;
         if (tries > 0)
             return ax_error(AX_ERR_DATA,

@@ -564,9 +564,20 @@ static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
     return ax_error_restore(&first);
 }
 
+static void say_short_epoch(const struct ax_train *t) {
+    const int64_t per_step = ax_train_sequences_per_step(t->o, t->mesh.size[AX_ROLE_BATCH]);
+    const int64_t n = t->schedule.n_epochs > 0 ? t->schedule.sequences[0] : per_step;
+    if (n < per_step && ax_train_is_main(t))
+        ax_log_info(
+            "datasets: an epoch has %lld row%s, fewer than the %lld of a step: each epoch is "
+            "one step",
+            (long long)n, n == 1 ? "" : "s", (long long)per_step);
+}
+
 static enum ax_status prepare_run(struct ax_train *t, struct run *run, char **resume) {
     AX_TRY(ax_train_ranks_open(t));
     AX_TRY(ax_train_schedule_make(&t->schedule, t->o, t->mesh.size[AX_ROLE_BATCH]));
+    say_short_epoch(t);
     AX_TRY(
         ax_team_agree(&t->team, ax_train_is_main(t) ? ax_train_folder_judge(&t->o->save) : AX_OK));
     AX_TRY(ax_train_choose_memory(t, &run->so));

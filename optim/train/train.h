@@ -43,6 +43,7 @@ struct ax_train_data {
     int64_t sequence_docs;          /* maximum documents per sequence */
     int64_t doc_tokens;             /* longest document */
     bool drop_last;                 /* drop an epoch's last sequences if they do not fill a step */
+    bool keeps_short;  /* despite drop_last: an epoch with fewer than a step takes is one step */
     bool drop_partial; /* drop only those that do not fill a micro-batch of each rank */
     bool countable;    /* whether an epoch's length is known; else use max_steps */
     int64_t eval_tokens, eval_docs; /* per evaluation pass */
