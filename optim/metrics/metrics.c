@@ -33,6 +33,8 @@ struct ax_metrics {
     int64_t seen;
     double seconds, tokens, computed; /* per step */
     struct ax_progress_view view;
+    double doing_since, doing_said; /* when the activity began, and when a line named it last */
+    int64_t doing_first;            /* what was done of it then */
     struct ax_metrics_window window;
 };
 
@@ -386,11 +388,36 @@ void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t
     say(m, line);
 }
 
+/* "reference: done=120/3000 eta_s=95" */
+static void say_doing(struct ax_metrics *m) {
+    const struct ax_progress_view *v = &m->view;
+    char of[32] = "", eta[32] = "", line[160];
+    if (v->of > 0)
+        (void)snprintf(of, sizeof of, "/%lld", (long long)v->of);
+    if (v->doing_eta > 0)
+        (void)snprintf(eta, sizeof eta, " eta_s=%.0f", v->doing_eta);
+    (void)snprintf(line, sizeof line, "%s: done=%lld%s%s", v->doing, (long long)v->done, of, eta);
+    say(m, line);
+}
+
 void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total) {
     if (!m)
         return;
-    m->view.doing = what;
-    m->view.done = done;
-    m->view.of = total;
+    struct ax_progress_view *v = &m->view;
+    const double now = ax_clock_now();
+    if (!v->doing || strcmp(v->doing, what) != 0 || done < v->done) {
+        m->doing_since = m->doing_said = now;
+        m->doing_first = done;
+    }
+    v->doing = what;
+    v->done = done;
+    v->of = total;
+    const double steps = (double)(done - m->doing_first), left = (double)(total - done);
+    v->doing_eta = steps > 0 && left > 0 ? (now - m->doing_since) / steps * left : 0;
     draw(m, false);
+    const double every = m->o.doing_seconds > 0 ? m->o.doing_seconds : AX_METRICS_DOING_SECONDS;
+    if (!m->bar && m->o.progress && now - m->doing_said >= every) {
+        m->doing_said = now;
+        say_doing(m);
+    }
 }

@@ -33,6 +33,8 @@
 #define AX_METRICS_MAX_PHASES 12
 #define AX_METRICS_MAX_ROLES  11
 
+#define AX_METRICS_DOING_SECONDS 30.0
+
 struct ax_metrics;
 
 /* Steps since the last logging_steps entry; the next entry reports their mean loss. Excludes steps
@@ -61,6 +63,7 @@ struct ax_metrics_options {
     const char *const *measures; /* names of the objective's measures, NULL-terminated; or NULL */
     bool completions;            /* completions.jsonl too */
     bool progress;               /* false: files only (--quiet) */
+    double doing_seconds;        /* between lines about an activity; 0: AX_METRICS_DOING_SECONDS */
     enum ax_color_mode color;
     struct ax_metrics_sink sink;
 };
@@ -148,7 +151,8 @@ void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t
  * trained model. */
 bool ax_metrics_is_finished(const char *folder, int64_t step);
 
-/* Shows an activity between steps ("evaluating", "saving") in the bar; total 0 = unknown. */
+/* Shows an activity between steps ("evaluating", "saving") in the bar, with the time that it still takes;
+ * without a bar, a line every doing_seconds. total 0 = unknown. */
 void ax_metrics_doing(struct ax_metrics *m, const char *what, int64_t done, int64_t total);
 
 #endif

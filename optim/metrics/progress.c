@@ -144,7 +144,10 @@ static void write_parts(struct parts *p, const struct ax_progress_view *v) {
     } else {
         snprintf(p->text[STEPS], 64, "step %lld", (long long)v->step);
     }
-    if (v->doing && v->of > 0)
+    if (v->doing && v->of > 0 && v->doing_eta > 0)
+        snprintf(p->text[DOING], 64, "%.24s %lld/%lld, %s left", v->doing, (long long)v->done,
+                 (long long)v->of, ax_format_seconds(text, sizeof text, v->doing_eta));
+    else if (v->doing && v->of > 0)
         snprintf(p->text[DOING], 64, "%.24s %lld/%lld", v->doing, (long long)v->done,
                  (long long)v->of);
     else if (v->doing)

@@ -27,6 +27,7 @@ struct ax_progress_view {
     double eta;        /* seconds; < 0 = unknown */
     const char *doing; /* "evaluating", or NULL */
     int64_t done, of;  /* progress of `doing` */
+    double doing_eta;  /* seconds until `doing` is done; 0 = unknown */
     int n_watched;
     struct ax_progress_watch watched[AX_PROGRESS_WATCHED]; /* in the order of display */
 };

@@ -606,6 +606,41 @@ static void lines_on_stderr(void **state) {
     ax_free(text);
 }
 
+/* Where no bar can be drawn, lines say how far an activity is and how long it still takes. */
+static void activities_on_stderr(void **state) {
+    (void)state;
+    size_t n;
+    char *text, *at;
+    struct ax_metrics *m = NULL;
+    struct ax_metrics_options o = usual;
+    o.progress = true;
+    const int old = stderr_to_file();
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    ax_metrics_doing(m, "sampling", 1, 10); /* not for 30 seconds */
+    ax_metrics_close(m);
+    o.doing_seconds = 1e-9;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    ax_metrics_doing(m, "reference", 100, 0);
+    usleep(20000);
+    ax_metrics_doing(m, "reference", 200, 400);
+    usleep(1000);
+    ax_metrics_doing(m, "reference", 50, 0); /* begins anew */
+    usleep(1000);
+    ax_metrics_doing(m, "reference", 60, 0);
+    usleep(1000);
+    ax_metrics_doing(m, "reference", 400, 400);
+    ax_metrics_close(m);
+    stderr_back(old);
+    text = read_text("stderr", &n);
+    at = strstr(text, " eta_s=");
+    assert_non_null(at);
+    assert_in_range(strtol(at + 7, NULL, 10), 0, 60);
+    memmove(at, strchr(at, '\n'), strlen(strchr(at, '\n')) + 1);
+    assert_string_equal(text,
+                        "reference: done=200/400\nreference: done=60\nreference: done=400/400\n");
+    ax_free(text);
+}
+
 /* A clock that did not move: speed 0, whatever was done, and no infinity anywhere. What is not
  * known (the speed of the machine) is left out, and is not 0. */
 static void a_step_that_took_no_time(void **state) {
@@ -830,6 +865,7 @@ int main(void) {
         T(columns_of_a_method),
         T(every_figure_of_an_entry),
         T(lines_on_stderr),
+        T(activities_on_stderr),
         T(large_steps_are_cut_back),
         T(cut_back),
         T(torn_files),

@@ -80,6 +80,16 @@ static void ends_and_unknowns(void **state) {
     assert_string_equal(b.data, "step 1000  loss 1.235  lr 2e-05  norm 0.987  2.35 k tok/s  1.50 "
                                 "GiB");
     ax_buf_free(&b);
+    v = (struct ax_progress_view){.total_steps = 10,
+                                  .mfu = -1,
+                                  .eta = -1,
+                                  .doing = "reference",
+                                  .done = 3,
+                                  .of = 12,
+                                  .doing_eta = 95};
+    assert_int_equal(ax_progress_bar(&b, &v, 60, false), AX_OK);
+    assert_string_equal(b.data, "  0 % [.................]  0/10  reference 3/12, 1m 35s left");
+    ax_buf_free(&b);
     v = (struct ax_progress_view){.total_steps = 10, .mfu = -1, .eta = -1, .doing = "loading"};
     assert_int_equal(ax_progress_bar(&b, &v, 40, false), AX_OK);
     assert_string_equal(b.data, "  0 % [.................]  0/10  loading");
