@@ -25,7 +25,8 @@ struct generate {
     struct ax_text_args a;
     struct ax_ranks ranks;
     struct ax_prompts_source source;
-    struct ax_buf input; /* standard input, if it is the prompt */
+    struct ax_buf input; /* standard input, if it is the prompt, or the records */
+    const char *out;     /* -o, which standard output becomes; NULL: as it is */
     int64_t batch, samples;
     bool json;
     struct ax_best_of_args best_args; /* all answers are scored, one per prompt is printed */
@@ -72,12 +73,17 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
     for (int64_t k = 0; k < s->n_new; k++)
         logprob += s->logprobs[k];
     const char *finish = a->stream.stopped ? "stop" : ax_finish_name(s->finish);
-    json_t *row =
-        json_pack("{sI ss* sI ss# sI sI ss so}", "prompt", (json_int_t)prompt_of(g, i)->row,
-                  "adapter", adapter_of(g, i), "sample", (json_int_t)(i % g->samples), "text",
-                  a->text.data ? a->text.data : "", (int)a->text.len, "prompt_tokens",
-                  (json_int_t)s->n_prompt, "tokens", (json_int_t)s->n_new, "finish", finish,
-                  "logprob", ax_json_number(logprob));
+    json_t *row = json_pack("{sI}", "row", (json_int_t)prompt_of(g, i)->row);
+    json_t *own =
+        json_pack("{ss* sI ss# sI sI ss so}", "adapter", adapter_of(g, i), "sample",
+                  (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
+                  (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
+                  (json_int_t)s->n_new, "finish", finish, "logprob", ax_json_number(logprob));
+    if (json_object_update(row, prompt_of(g, i)->given) != 0 || json_object_update(row, own) != 0) {
+        json_decref(row);
+        row = NULL;
+    }
+    json_decref(own);
     if (row && g->best.scores)
         add_scores(g, i, row);
     char *line = row ? json_dumps(row, JSON_COMPACT) : NULL;
@@ -89,9 +95,9 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
     return AX_OK;
 }
 
-static enum ax_status flushed(void) {
+static enum ax_status flushed(const struct generate *g) {
     if (fflush(stdout) != 0 || ferror(stdout))
-        return ax_error(AX_ERR_IO, "standard output: %m");
+        return ax_error(AX_ERR_IO, "%s: %m", g->out ? g->out : "standard output");
     return AX_OK;
 }
 
@@ -128,7 +134,7 @@ static enum ax_status print(struct generate *g) {
             break;
         g->next++;
     }
-    return flushed();
+    return flushed(g);
 }
 
 /* ---- callbacks of the generator ---- */
@@ -229,7 +235,7 @@ static enum ax_status print_best(struct generate *g) {
             fwrite(text->data, 1, text->len, stdout);
         putchar('\n');
     }
-    return flushed();
+    return flushed(g);
 }
 
 /* ---- from options to sequences ---- */
@@ -283,15 +289,24 @@ static enum ax_status make_sequences(struct generate *g) {
 }
 
 static enum ax_status read_input(struct generate *g) {
+    const bool piped = g->source.file && strcmp(g->source.file, "-") == 0;
     g->source.len = g->source.text ? strlen(g->source.text) : 0;
-    if (g->source.text || g->source.file)
+    if (g->source.text || (g->source.file && !piped))
         return AX_OK;
+    g->source.file = piped ? "standard input" : NULL;
     if (ax_ranks_lead(&g->ranks))
         AX_TRY(ax_prompts_read_input(&g->input));
     AX_TRY(ax_ranks_share(&g->ranks, &g->input));
     g->source.text = g->input.data ? g->input.data : "";
     g->source.len = g->input.len;
     return AX_OK;
+}
+
+/* Late, so that a mistake elsewhere leaves the file as it was. */
+static enum ax_status open_output(struct generate *g) {
+    if (!g->out || !ax_ranks_lead(&g->ranks))
+        return AX_OK;
+    return freopen(g->out, "w", stdout) ? AX_OK : ax_error(AX_ERR_IO, "%s: %m", g->out);
 }
 
 static void close_all(struct generate *g) {
@@ -333,6 +348,7 @@ static enum ax_status run(struct generate *g) {
     AX_TRY(choose_length(g));
     AX_TRY(open_best(g));
     AX_TRY(make_sequences(g));
+    AX_TRY(open_output(g));
     const struct ax_generate_options o = {
         .n_seqs = (int)(g->n < g->batch ? g->n : g->batch),
         .max_prompt = g->prompts.longest,
@@ -348,7 +364,7 @@ static enum ax_status run(struct generate *g) {
 
 enum ax_status ax_cmd_generate(int argc, char **argv) {
     struct generate g = {.batch = 16, .samples = 1};
-    struct ax_arg args[AX_TEXT_ARGS_COUNT + 11];
+    struct ax_arg args[AX_TEXT_ARGS_COUNT + 12];
     const struct ax_arg own[] = {
         {"--prompt", AX_ARG_STRING, &g.source.text, 0, 0},
         {"--input", AX_ARG_STRING, &g.source.file, 0, 0},
@@ -361,11 +377,12 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
         {"--best-of", AX_ARG_INT, &g.best_args.n, 2, AX_BEST_OF_MAX},
         {"--scorer", AX_ARG_STRING, &g.best_args.scorer, 0, 0},
         {"--score-by", AX_ARG_STRING, &g.best_args.by, 0, 0},
+        {"-o", AX_ARG_STRING, &g.out, 0, 0},
     };
     ax_text_args_table(&g.a, args);
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 11, args, &g.a.o.model);
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 12, args, &g.a.o.model);
     const struct ax_ranks_options o = {
         .command = "generate", .mesh = g.a.mesh, .device = g.a.device, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&g.ranks, &o, parsed));

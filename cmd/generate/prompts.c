@@ -27,7 +27,8 @@ static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size
     if (n == 0)
         return ax_error(AX_ERR_DATA, "the prompt is empty");
     AX_TRY(ax_regrow(&p->list, (size_t)p->n, (size_t)p->n + 1, sizeof *p->list));
-    p->list[p->n++] = (struct ax_prompt){(int64_t)first, n, p->rows, to->adapter, NULL, NULL};
+    p->list[p->n++] =
+        (struct ax_prompt){.first = (int64_t)first, .n = n, .row = p->rows, .adapter = to->adapter};
     p->longest = n > p->longest ? n : p->longest;
     return AX_OK;
 }
@@ -129,6 +130,23 @@ static enum ax_status find_adapter(const struct ax_text_model *t, const struct a
     return ax_adapters_find(&t->adapters, text, out);
 }
 
+/* A text that is not UTF-8 is left out: JSON cannot have it. */
+static enum ax_status keep_given(struct ax_prompt *p, const struct input *in) {
+    static const char *const keys[] = {"id", "prompt", "messages"};
+    json_t *given = json_object();
+    if (!given)
+        return no_memory();
+    p->given = given;
+    if (in->text)
+        json_object_set_new(given, "prompt", json_stringn(in->text, in->len));
+    for (size_t i = 0; !in->text && i < sizeof keys / sizeof *keys; i++) {
+        json_t *v = json_object_get(in->row.v, keys[i]);
+        if (v && json_object_set(given, keys[i], v) != 0)
+            return no_memory();
+    }
+    return AX_OK;
+}
+
 /* Adds the input once, or for the base and each adapter. */
 static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
                           const struct ax_prompts_source *s, const struct input *in) {
@@ -143,6 +161,7 @@ static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
     for (int i = first; i <= last; i++) {
         const struct to to = {s, ax_text_model_side(t, i), i, &lost};
         AX_TRY(in->text ? add_text(p, &to, in->text, in->len, NULL) : add_row(p, &to, in->row));
+        AX_TRY(keep_given(&p->list[p->n - 1], in));
     }
     p->rows++;
     ax_oddities_count(p->lost, lost, &(struct ax_origin){.line = (uint64_t)in->line});
@@ -182,13 +201,15 @@ static enum ax_status warn_of_lost(const struct ax_prompts *p, const char *file)
 static enum ax_status add_file(struct ax_prompts *p, const struct ax_text_model *t,
                                const struct ax_prompts_source *s) {
     struct input line = {.line = 0};
-    char *data;
-    size_t len;
+    char *data = NULL;
+    size_t len = s->len;
     enum ax_status st = AX_OK;
-    AX_TRY(ax_read_file(s->file, MAX_INPUT, &data, &len));
+    if (!s->text)
+        AX_TRY(ax_read_file(s->file, MAX_INPUT, &data, &len));
+    const char *text = s->text ? s->text : data;
     for (size_t at = 0; at < len && st == AX_OK; at += line.len + 1) {
         line = (struct input){
-            .text = data + at, .len = strcspn(data + at, "\n"), .line = line.line + 1};
+            .text = text + at, .len = strcspn(text + at, "\n"), .line = line.line + 1};
         st = add_line(p, t, s, &line);
     }
     ax_free(data);
@@ -220,6 +241,7 @@ enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model 
 void ax_prompts_free(struct ax_prompts *p) {
     ax_encoding_free(&p->ids);
     for (int64_t i = 0; i < p->n; i++) {
+        json_decref(p->list[i].given);
         json_decref(p->list[i].asked);
         json_decref(p->list[i].tools);
     }

@@ -9,6 +9,7 @@ struct ax_prompt {
     int64_t first, n; /* ids [first, first + n) */
     int64_t row;      /* index of the input record */
     int adapter;      /* AX_ADAPTER_NONE: without */
+    json_t *given;    /* "prompt" or "messages", and "id", as in the record; owned */
     json_t *asked;    /* with `keep`: the text, or the messages; owned */
     json_t *tools;    /* with `keep`: definitions of tools; owned; NULL: none */
 };
@@ -22,9 +23,10 @@ struct ax_prompts {
 };
 
 struct ax_prompts_source {
-    const char *text; /* NULL: not given */
+    const char *text; /* NULL: not given; beside a file, its content */
     size_t len;       /* length of the text */
-    const char *file; /* JSONL: {"prompt": "…"}, or {"messages": […]} and perhaps "tools"; also
+    const char *
+        file; /* name of a file of JSONL: {"prompt": "…"}, or {"messages": […]} and perhaps "tools"; also
                          "adapter"; or NULL */
     const char *system; /* system message for each conversation without one; NULL: none */
     bool chat;          /* treat a text as a user message */

@@ -80,7 +80,7 @@ static void as_json(void **state) {
     json_t *rows[3];
     for (int i = 0; i < 3; i++) {
         rows[i] = line(i);
-        assert_int_equal(number(rows[i], "prompt"), 0);
+        assert_int_equal(number(rows[i], "row"), 0);
         assert_int_equal(number(rows[i], "sample"), i);
         assert_in_range(number(rows[i], "tokens"), 1, 9);
         assert_true(json_real_value(json_object_get(rows[i], "logprob")) < 0);
