@@ -374,6 +374,7 @@ static enum ax_status run_ranks(struct ax_eval *e, int argc, char **argv, enum a
 }
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
+    char *named = NULL;
     struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
     e.pass_options.sampling.temperature = e.pass_options.sampling.top_p =
         NAN; /* not set by the user */
@@ -417,8 +418,12 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     if (st == AX_OK && !e.model)
         st = ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");
     if (st == AX_OK)
+        st = ax_base_model_of_adapter(&named, &e.model, &e.adapter_args);
+    if (st == AX_OK)
         st = check_tasks(&e);
     if (st == AX_OK)
         st = check_best(&e);
-    return run_ranks(&e, argc, argv, st);
+    st = run_ranks(&e, argc, argv, st);
+    ax_free(named);
+    return st;
 }

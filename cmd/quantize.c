@@ -2,15 +2,18 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "base/io_path.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "model/quantize/quantize.h"
 #include "cmd/to_gguf.h"
 #include "model/convert/base_model.h"
+#include "model/convert/merge.h"
 #include "cmd/train/calibration_rows.h"
 #include "cmd/train/setup.h"
 
@@ -179,20 +182,51 @@ static enum ax_status check(const struct calibration *c) {
     return AX_OK;
 }
 
+/* An adapter in its base, as a folder beside the result until that is written. */
+static enum ax_status merge(char **out, const struct ax_quantize_model *m, const char *base,
+                            const char *base_name, const char *adapter) {
+    AX_TRY(ax_sprintf(out, "%s.merged-%lld", m->dst, (long long)getpid()));
+    struct ax_merge merge = {.base = base,
+                             .adapter = adapter,
+                             .base_name = base_name,
+                             .dst = *out,
+                             .threads = m->threads};
+    AX_TRY(ax_merge_run(&merge));
+    printf("%s: merged into %s, which it names as its base\n", adapter, base_name);
+    return AX_OK;
+}
+
+static enum ax_status remove_merged(char *dir, enum ax_status st) {
+    struct ax_error_record first;
+    if (!dir)
+        return st;
+    ax_error_save(&first, st);
+    if (ax_path_exists(dir) && ax_remove_tree(dir) != AX_OK)
+        ax_log_warn("%s", ax_error_text());
+    ax_free(dir);
+    return ax_error_restore(&first);
+}
+
 static enum ax_status of_model(struct ax_quantize_model *m, struct calibration *c,
                                const char *model) {
     struct ax_lock use = {0};
     struct ax_config cfg = {0};
-    char *base = NULL;
+    struct ax_arg_list adapters = {0};
+    char *base = NULL, *named = NULL, *merged = NULL;
     enum ax_status st;
+    AX_TRY(ax_base_model_of_adapter(&named, &model, &adapters));
     AX_TRY_GOTO(ax_base_model_folder(&base, &use, model, NULL, NULL), st, done);
-    m->src = base;
+    if (named)
+        AX_TRY_GOTO(merge(&merged, m, base, named, adapters.text[0]), st, done);
+    m->src = merged ? merged : base;
     if (c->file)
-        AX_TRY_GOTO(ax_calibration_config(&cfg, base, c->file, c->type), st, done);
+        AX_TRY_GOTO(ax_calibration_config(&cfg, m->src, c->file, c->type), st, done);
     AX_TRY_GOTO(run(m, c, c->file ? &cfg : NULL), st, done);
 done:
     ax_config_free(&cfg);
     ax_lock_drop(&use);
+    st = remove_merged(merged, st);
+    ax_free(named);
     ax_free(base);
     return st;
 }

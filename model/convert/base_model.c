@@ -233,3 +233,52 @@ enum ax_status ax_base_model_folder(char **folder, struct ax_lock *use, const ch
         ax_lock_drop(use);
     return st;
 }
+
+/* ---- an adapter's ---- */
+
+#define MAX_ADAPTER_CONFIG ((size_t)16 << 20)
+
+static enum ax_status read_base_name(char **base, const char *path, const char *dir) {
+    struct ax_json_doc doc;
+    const char *name = NULL;
+    AX_TRY(ax_json_load(&doc, path, MAX_ADAPTER_CONFIG));
+    enum ax_status st =
+        ax_json_str_or(ax_json_get(ax_json_root(&doc), "base_model_name_or_path"), NULL, &name);
+    const char *lacks = !name || !*name                                ? "names no base model"
+                        : !ax_path_exists(name) && !ax_hub_is_id(name) ? "names a base model that "
+                                                                         "does not exist here"
+                                                                       : NULL;
+    if (st == AX_OK && lacks)
+        st = ax_error(AX_ERR_CONFIG, "%s: %s%s%s%s; give the base as the model, with --adapter %s",
+                      path, lacks, name && *name ? " (" : "", name ? name : "",
+                      name && *name ? ")" : "", dir);
+    if (st == AX_OK)
+        st = ax_strdup(base, name);
+    ax_json_free(&doc);
+    return st;
+}
+
+enum ax_status ax_base_model_of_adapter(char **base, const char **model,
+                                        struct ax_arg_list *adapters) {
+    const char *dir = *model;
+    char *own, *path;
+    enum ax_status st = AX_OK;
+    *base = NULL;
+    AX_TRY(ax_path_join(&own, dir, "config.json"));
+    const bool is_model = ax_path_exists(own);
+    ax_free(own);
+    AX_TRY(ax_path_join(&path, dir, "adapter_config.json"));
+    const bool is_adapter = !is_model && ax_path_exists(path);
+    if (is_adapter && adapters->n == AX_ARG_LIST_MAX)
+        st = ax_error(AX_ERR_CONFIG, "--adapter: more than %d", AX_ARG_LIST_MAX);
+    else if (is_adapter)
+        st = read_base_name(base, path, dir);
+    if (*base) {
+        memmove(adapters->text + 1, adapters->text, (size_t)adapters->n * sizeof *adapters->text);
+        adapters->n++;
+        adapters->text[0] = dir;
+        *model = *base;
+    }
+    ax_free(path);
+    return st;
+}

@@ -3,6 +3,7 @@
 #define AX_MODEL_CONVERT_BASE_MODEL_H
 
 #include "base/lock.h"
+#include "base/text/words.h"
 #include "model/arch/arch.h"
 
 enum ax_base_model_kind {
@@ -33,6 +34,12 @@ void ax_base_model_free(struct ax_base_model *m); /* safe on a zeroed one */
  * members (ax_arch_override). Needs no weights; converts and downloads none. */
 enum ax_status ax_base_model_arch(struct ax_arch *arch, const char *name, const char *revision,
                                   json_t *fields);
+
+/* If *model is a folder with an adapter, and not with a model: *base gets the name of its base, which *model
+ * is from then on, and the folder becomes the first of the adapters. Else *base is NULL. AX_ERR_CONFIG if
+ * that names no base, or one that does not exist. Free *base with ax_free when *model is not used any more. */
+enum ax_status ax_base_model_of_adapter(char **base, const char **model,
+                                        struct ax_arg_list *adapters);
 
 /* The folder for files that can be created again: XDG_CACHE_HOME/axtrain or ~/.cache/axtrain. */
 enum ax_status ax_base_model_cache(char **out);

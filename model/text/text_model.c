@@ -13,6 +13,7 @@
 /* ---- generation_config.json: followed, or named ---- */
 
 #define MAX_CONFIG ((size_t)16 << 20)
+#define UNSAID     0.7 /* the temperature of who samples where the folder does not say whether to */
 
 /* Settings that change transformers' answers and not these, and where they do nothing. */
 static const struct {
@@ -93,8 +94,9 @@ static enum ax_status take_settings(struct ax_text_model *t, const struct ax_tex
                                     struct ax_json c, const char *path) {
     struct ax_sampling *s = &t->sampling;
     bool sample;
+    const bool unsaid = o->samples && !json_object_get(c.v, "do_sample");
     AX_TRY(ax_json_bool_or(ax_json_get(c, "do_sample"), false, &sample));
-    AX_TRY(ax_json_f64_or(ax_json_get(c, "temperature"), 1, &s->temperature));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "temperature"), unsaid ? UNSAID : 1, &s->temperature));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "top_k"), 0, INT32_MAX, 0, &s->top_k));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "top_p"), 1, &s->top_p));
     s->top_p = ax_given_top_p(s->top_p);
@@ -106,7 +108,7 @@ static enum ax_status take_settings(struct ax_text_model *t, const struct ax_tex
     AX_TRY(name_others(c.v, t->max_new == 0 && o->max_new_tokens <= 0, path));
     if (o->stop.n == 0)
         AX_TRY(read_stop_strings(t, ax_json_get(c, "stop_strings"), path));
-    if (!sample) {
+    if (!sample && !unsaid) {
         const struct ax_sampling greedy = {.repetition_penalty = s->repetition_penalty};
         *s = greedy;
     }
@@ -118,6 +120,7 @@ static enum ax_status read_settings(struct ax_text_model *t, const struct ax_tex
     char *path;
     AX_TRY(ax_path_join(&path, t->folder, "generation_config.json"));
     enum ax_status st = AX_OK;
+    t->sampling.temperature = o->samples ? UNSAID : 0;
     if (ax_path_exists(path) && (st = ax_json_load(&doc, path, MAX_CONFIG)) == AX_OK)
         st = take_settings(t, o, ax_json_root(&doc), path);
     t->settings = json_incref(doc.root); /* has the texts */
@@ -172,7 +175,10 @@ const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int
 }
 
 static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_options *o) {
-    AX_TRY(ax_base_model_folder(&t->folder, &t->use, o->model, NULL, NULL));
+    struct ax_arg_list adapters = o->adapters;
+    const char *model = o->model;
+    AX_TRY(ax_base_model_of_adapter(&t->named, &model, &adapters));
+    AX_TRY(ax_base_model_folder(&t->folder, &t->use, model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     t->runtime = o->runtime;
     t->dtype = ax_cpu_has_bf16() || ax_backend_prefers_bf16(t->runtime.backend) ? AX_BF16 : AX_F32;
@@ -182,7 +188,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_opt
         t->dtype = o->dtype;
     if (o->base)
         AX_TRY(ax_storage_parse(o->base, &t->store));
-    AX_TRY(ax_adapters_open(&t->adapters, &o->adapters, t->folder, &t->arch));
+    AX_TRY(ax_adapters_open(&t->adapters, &adapters, t->folder, &t->arch));
     AX_TRY(ax_classifier_refuse(&t->arch, t->folder, "generate text"));
     AX_TRY(open_sides(t));
     AX_TRY(read_settings(t, o));
@@ -210,6 +216,7 @@ void ax_text_model_close(struct ax_text_model *t) {
     ax_arch_free(&t->arch);
     ax_lock_drop(&t->use);
     ax_free(t->folder);
+    ax_free(t->named);
     *t = (struct ax_text_model){0};
 }
 

@@ -21,10 +21,12 @@ struct ax_text_options {
     bool dtype_given;
     enum ax_dtype dtype;
     struct ax_runtime_options runtime;
+    bool samples;         /* without a word in generation_config.json: at temperature 0.7 */
     struct ax_team *team; /* several ranks; NULL: one */
 };
 
 struct ax_text_model {
+    char *named; /* the base that the folder of an adapter names; NULL: another model was given */
     char *folder;
     struct ax_lock use; /* lock on the folder, if it is in a cache */
     struct ax_arch arch;
@@ -39,7 +41,8 @@ struct ax_text_model {
     int64_t max_new; /* 0: not specified */
     struct ax_runtime_options runtime;
 };
-/* A folder, a GGUF file (whose weights are read in place), or a hub id in the cache. */
+/* A folder, also of an adapter that names its base, a GGUF file (whose weights are read in place), or a
+ * hub id in the cache. */
 enum ax_status ax_text_model_open(struct ax_text_model *t, const struct ax_text_options *o);
 void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */
 
