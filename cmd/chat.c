@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/term.h"
@@ -16,6 +17,7 @@ static enum ax_status converse(struct ax_generator *g, void *ctx) {
     struct sigaction old;
     bool more = true;
     g->o.ctx = c;
+    g->sampler.o.temperature = c->temperature;
     c->generator = g;
     AX_TRY(ax_text_model_use(&c->model, g, c->adapter));
     AX_TRY(ax_chat_open_input(c));
@@ -34,7 +36,26 @@ static enum ax_status converse(struct ax_generator *g, void *ctx) {
     return st;
 }
 
+/* Without --seed, another one each time, the same on all ranks. */
+static enum ax_status choose_seed(struct ax_chat *c) {
+    struct ax_buf seed = {0};
+    uint32_t fresh;
+    if (c->a.o.seed >= 0)
+        return AX_OK;
+    if (getrandom(&fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
+        return ax_error(AX_ERR_IO, "getrandom: %m");
+    enum ax_status st = ax_buf_append(&seed, &fresh, sizeof fresh);
+    if (st == AX_OK)
+        st = ax_ranks_share(&c->ranks, &seed);
+    if (st == AX_OK)
+        memcpy(&fresh, seed.data, sizeof fresh);
+    ax_buf_free(&seed);
+    c->a.o.seed = fresh;
+    return st;
+}
+
 static enum ax_status run(struct ax_chat *c) {
+    AX_TRY(choose_seed(c));
     AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
     if (c->system)
         AX_TRY(ax_buf_puts(&c->system_text, c->system));
@@ -51,6 +72,9 @@ static enum ax_status run(struct ax_chat *c) {
     c->context = wanted < positions ? wanted : positions;
     c->max_new = c->model.max_new > 0 ? c->model.max_new : MAX_NEW_DEFAULT;
     c->max_new = c->max_new < c->context ? c->max_new : c->context - 1;
+    c->temperature = c->model.sampling.temperature;
+    if (c->temperature == 0)
+        c->model.sampling.temperature = 1; /* to plan for, as /temperature may ask for it */
     AX_TRY(ax_alloc(&c->tokens, (size_t)c->max_new, sizeof *c->tokens));
     /* prompt and reply share the context in any proportion */
     const struct ax_generate_options o = {.n_seqs = 1,
@@ -71,6 +95,8 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
         {"--context", AX_ARG_INT, &c.context, 16, 1 << 24},
     };
     ax_text_args_table(&c.a, args);
+    c.a.o.samples = true;
+    c.a.o.seed = -1;
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
         ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.o.model);

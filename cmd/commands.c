@@ -88,8 +88,9 @@ const struct ax_command ax_commands[] = {
      "  --json              (list) one JSON object on stdout\n",
      "axtrain cache clear --older-than 30 --yes", .run = ax_cmd_cache},
     {"chat", AX_COMMANDS_SERVE, 2, "talk to a model", "[--model] M [options]",
-     "M is a model folder, a GGUF file or a hub id. Each line is a message; /help lists\n"
-     "commands, /save FILE adds the conversation to training data.\n"
+     "M is a model folder, the folder of an adapter, which names its base, a GGUF file or a hub\n"
+     "id. Each line is a message; /help lists commands, such as /retry and /undo; /save FILE adds\n"
+     "the conversation to training data.\n"
      "On a terminal, lines are edited as in a shell, pasted text is one message, a backslash\n"
      "at the end continues a message, and \"\"\" begins and ends one of several lines. Earlier\n"
      "messages are in ~/.local/state/axtrain/chat_history (or XDG_STATE_HOME), for you alone.\n"
@@ -106,13 +107,14 @@ const struct ax_command ax_commands[] = {
      "  --temperature X         0 = greedy; a filter without a temperature implies 1\n"
      "  --top-k N, --top-p X, --min-p X, --repetition-penalty X\n"
      "                          filters, applied in the same order as in transformers\n"
-     "  --seed N                the same seed gives the same text for any --batch and --threads\n"
+     "  --seed N                the same seed gives the same text for any --threads\n"
      "  --stop TEXT             end an answer before this text; repeatable\n"
      "  --threads N             CPU threads (default: all available to this process)\n"
      "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
      "  --mesh SIZES            on the ranks of a launcher: tp=2 splits the model over 2 ranks\n"
      "                          (default: over all of them); ep=\n"
-     "Unset options come from the model's generation_config.json; without that file, greedy.\n",
+     "Unset options come from the model's generation_config.json. Where that does not say whether\n"
+     "to sample, replies are sampled at temperature 0.7; without --seed, others each time.\n",
      "axtrain chat --model my-model/ --temperature 0.7", .run = ax_cmd_chat},
     {"check", AX_COMMANDS_LOOK, 2,
      "check that this build computes correctly here: ops, training, ranks",
@@ -226,7 +228,8 @@ const struct ax_command ax_commands[] = {
      "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
      "[--model] M --data FILE [options]\n[--model] M --config FILE [options]\n"
      "[--model] M --task FILE [options]",
-     "M is a model folder, a GGUF file or a hub id.\n"
+     "M is a model folder, the folder of an adapter, which names its base, a GGUF file or a hub\n"
+     "id.\n"
      "Negative log-likelihood (nats) and accuracy of the tokens that training would train on.\n"
      "Data is prepared as for training: with the model's tokenizer and chat template, answers\n"
      "only.\n"
@@ -299,12 +302,14 @@ const struct ax_command ax_commands[] = {
      "axtrain fetch sft.yaml", .run = ax_cmd_fetch},
     {"generate", AX_COMMANDS_SERVE, 1, "continue prompts, or answer them",
      "[--model] M [--prompt TEXT | --input FILE.jsonl] [options]",
-     "M is a model folder, a GGUF file or a hub id. Without --prompt and --input, the prompt\n"
-     "is read from standard input. A single answer is printed as it is generated; several are\n"
-     "printed in order.\n"
+     "M is a model folder, the folder of an adapter, which names its base, a GGUF file or a hub\n"
+     "id. Without --prompt and --input, the prompt is read from standard input. A single answer "
+     "is\n"
+     "printed as it is generated; several are printed in order.\n"
      "  --prompt TEXT           one prompt\n"
-     "  --input FILE            {\"prompt\": \"…\"} or {\"messages\": […]}, one per line;\n"
-     "                          \"tools\" of a conversation reach the chat template\n"
+     "  --input FILE            {\"prompt\": \"…\"} or {\"messages\": […]}, one per line; - is\n"
+     "                          standard input; \"tools\" of a conversation reach the chat "
+     "template\n"
      "  --adapter [NAME=]DIR    a PEFT folder trained on this model; repeatable. A line's\n"
      "                          \"adapter\": \"NAME\" (or \"base\") selects one; the default is\n"
      "                          the first\n"
@@ -322,7 +327,10 @@ const struct ax_command ax_commands[] = {
      "  --score-by HOW          (process reward model) min (default), product or last of the\n"
      "                          steps\n"
      "  --batch N               sequences in parallel (default 16)\n"
-     "  --json                  one JSON object per answer: text, tokens, finish, logprob\n"
+     "  --json                  one JSON object per answer: row (from 0), the record's id and "
+     "prompt\n"
+     "                          or messages, text, tokens, finish, logprob\n"
+     "  -o FILE                 write the answers to FILE\n"
      "  --dtype T               float32 or bfloat16 (default: bfloat16 if the CPU supports it)\n"
      "  --max-new-tokens N      maximum length of an answer, end token included (default 256)\n"
      "  --temperature X         0 = greedy; a filter without a temperature implies 1\n"
@@ -495,10 +503,11 @@ const struct ax_command ax_commands[] = {
     {"quantize", AX_COMMANDS_MODELS, 3,
      "write a model with quantized weights, for vLLM and transformers",
      "MODEL OUT --scheme S [options]\nCONFIG",
-     "MODEL is a folder or an org/name in the local Hugging Face cache; OUT becomes a folder of\n"
-     "compressed-tensors, which this program reads, too. Rounds to nearest, one matrix at a\n"
-     "time; what is quantized are the linears of layers, as in training for quantization. Prints\n"
-     "what rounding changes in each layer. CONFIG is a training configuration with qat or\n"
+     "MODEL is a folder, also of an adapter, which is merged into the base that it names, or an\n"
+     "org/name in the local Hugging Face cache; OUT becomes a folder of compressed-tensors, which\n"
+     "this program reads, too. Rounds to nearest, one matrix at a time; what is quantized are the\n"
+     "linears of layers, as in training for quantization. Prints what rounding changes in each\n"
+     "layer. CONFIG is a training configuration with qat or\n"
      "quantization: its output_dir (of an adapter output_dir/merged) is quantized into\n"
      "output_dir/quantized. Of llama.cpp's schemes OUT is one file (of CONFIG\n"
      "output_dir/quantized.gguf), as `axtrain convert --quant` writes it.\n"

@@ -25,6 +25,7 @@ struct ax_chat {
     struct ax_encoding prompt;
     int32_t *tokens; /* tokens of the reply [max_new] */
     uint64_t turn;   /* random stream of the next reply */
+    double temperature;
     struct ax_text_stream stream;
     struct ax_buf reply, line;
     size_t printed;
@@ -43,6 +44,10 @@ enum ax_status ax_chat_prompt(struct ax_chat *c);
 /* Sends c->line and prints the reply. Reports errors that the user can correct, and keeps the
  * conversation as it was. */
 enum ax_status ax_chat_turn(struct ax_chat *c);
+/* Replaces the last reply by another; tells if there is none. */
+enum ax_status ax_chat_retry(struct ax_chat *c);
+/* Removes the last message and its reply; tells if there is none. */
+enum ax_status ax_chat_undo(struct ax_chat *c);
 enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop);
 const struct ax_text_side *ax_chat_side(const struct ax_chat *c);
 /* Reports the error, on rank 0, and clears it. */

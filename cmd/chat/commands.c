@@ -1,11 +1,13 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "base/log.h"
 #include "cmd/chat/chat.h"
 
-#define MAX_SAVED ((size_t)1 << 30)
+#define MAX_SAVED       ((size_t)1 << 30)
+#define MAX_TEMPERATURE 1e6
 
 /* What is in the file: conversations, one per line, or nothing. */
 static enum ax_status read_saved(const char *path, struct ax_buf *out) {
@@ -99,6 +101,30 @@ static enum ax_status on_system(struct ax_chat *c, const char *arg) {
     return on_reset(c, "");
 }
 
+static enum ax_status on_retry(struct ax_chat *c, const char *arg) {
+    (void)arg;
+    return ax_chat_retry(c);
+}
+
+static enum ax_status on_undo(struct ax_chat *c, const char *arg) {
+    (void)arg;
+    return ax_chat_undo(c);
+}
+
+static enum ax_status on_temperature(struct ax_chat *c, const char *arg) {
+    if (*arg) {
+        char *end;
+        const double t = strtod(arg, &end);
+        if (*end || !(t >= 0 && t <= MAX_TEMPERATURE)) {
+            printf("/temperature: expected 0 (greedy) or more, got %s\n", arg);
+            return AX_OK;
+        }
+        c->generator->sampler.o.temperature = c->temperature = t;
+    }
+    printf("temperature %g%s\n", c->temperature, c->temperature == 0 ? " (greedy)" : "");
+    return AX_OK;
+}
+
 static enum ax_status on_help(struct ax_chat *c, const char *arg);
 
 static const struct {
@@ -108,6 +134,9 @@ static const struct {
     {"/reset", "start a new conversation", on_reset},
     {"/system TEXT", "set the system message (no TEXT: remove it) and start a new conversation",
      on_system},
+    {"/retry", "replace the last reply by another", on_retry},
+    {"/undo", "take back the last message and its reply", on_undo},
+    {"/temperature X", "sample at X from now on, 0 = greedy; without X, say it", on_temperature},
     {"/adapter NAME", "switch to an adapter or to base; without NAME, list them", on_adapter},
     {"/save FILE", "add the conversation to a file of JSON training data, as a line", on_save},
     {"/help", "show this list", on_help},

@@ -111,14 +111,44 @@ static enum ax_status reply(struct ax_chat *c) {
     return ax_chat_add(c, "assistant", c->reply.data ? c->reply.data : "", c->reply.len);
 }
 
-enum ax_status ax_chat_turn(struct ax_chat *c) {
-    enum ax_status st = ax_chat_add(c, "user", c->line.data, c->line.len);
-    if (st == AX_OK && (st = ax_chat_prompt(c)) != AX_OK)
+static bool last_is(const struct ax_chat *c, const char *role) {
+    const json_t *m = json_array_get(c->messages, json_array_size(c->messages) - 1);
+    const char *its = json_string_value(json_object_get(m, "role"));
+    return its && strcmp(its, role) == 0;
+}
+
+/* Replies to the conversation; `asked`: its last message is new. */
+static enum ax_status answer(struct ax_chat *c, enum ax_status st, bool asked) {
+    if (st == AX_OK && (st = ax_chat_prompt(c)) != AX_OK && asked)
         drop_last(c);
     if (st == AX_OK)
         return reply(c);
     if (st != AX_ERR_DATA)
         return st;
     ax_chat_tell_error(c);
+    return AX_OK;
+}
+
+enum ax_status ax_chat_turn(struct ax_chat *c) {
+    return answer(c, ax_chat_add(c, "user", c->line.data, c->line.len), true);
+}
+
+enum ax_status ax_chat_retry(struct ax_chat *c) {
+    if (!last_is(c, "assistant")) {
+        puts("there is no reply yet");
+        return AX_OK;
+    }
+    drop_last(c);
+    return answer(c, AX_OK, false);
+}
+
+enum ax_status ax_chat_undo(struct ax_chat *c) {
+    if (!last_is(c, "assistant")) {
+        puts("there is no message to take back");
+        return AX_OK;
+    }
+    drop_last(c);
+    drop_last(c);
+    puts("the last message and its reply are gone");
     return AX_OK;
 }

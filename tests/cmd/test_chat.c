@@ -42,7 +42,8 @@ static int leave(struct chat *c) {
 }
 
 #define START(c, m, ...)                                                                           \
-    start(c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32", __VA_ARGS__, NULL})
+    start(c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32", "--temperature",    \
+                        "0", __VA_ARGS__, NULL})
 
 static void turns_and_commands(void **state) {
     (void)state;

@@ -32,8 +32,8 @@ static void open_chat(struct chat *c, char **argv) {
 }
 
 #define OPEN(c, m, ...)                                                                            \
-    open_chat(                                                                                     \
-        c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32", __VA_ARGS__, NULL})
+    open_chat(c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32",                 \
+                            "--temperature", "0", __VA_ARGS__, NULL})
 
 /* Reads until `what` has come, and forgets what came up to it. */
 static void expect(struct chat *c, const char *what) {
@@ -166,7 +166,7 @@ static void ranks_chat_on_a_terminal(void **state) {
     make_long_model();
     open_chat(&c, (char *[]){"axtrain", "launch", "-n", "2", "--", "chat", "--model", long_model,
                              "--dtype", "float32", "--max-new-tokens", "60000", "--context",
-                             "70000", "--threads", "1", NULL});
+                             "70000", "--threads", "1", "--temperature", "0", NULL});
     expect(&c, PROMPT);
     for (int turn = 0; turn < 2; turn++) {
         say(&c, "chat\r");
