@@ -83,13 +83,25 @@ static enum ax_status sign(const char *path, int fd) {
     return AX_OK;
 }
 
+/* False if its holder has removed it since it was opened: then a lock of it excludes nobody. */
+static bool is_there(const char *path, int fd) {
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev &&
+           opened.st_ino == named.st_ino;
+}
+
 enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
     *l = (struct ax_claim){.fd = -1};
     enum ax_status st;
     const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, AX_FILE_MODE);
     if (fd < 0)
         return ax_error(ax_sys_status(), "%s: cannot create the lock: %m", path);
-    if (ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0)
+    const bool locked = ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (locked && !is_there(path, fd)) {
+        (void)ax_sys_close(fd);
+        return ax_claim_take(l, path);
+    }
+    if (locked)
         st = sign(path, fd);
     else if (errno == EWOULDBLOCK)
         st = held(path, fd);
@@ -105,8 +117,10 @@ enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
 }
 
 void ax_claim_release(struct ax_claim *l) {
-    if (l->path)
+    if (l->path) {
+        (void)unlink(l->path); /* before others can lock it */
         (void)ax_sys_close(l->fd);
+    }
     ax_free(l->path);
     *l = (struct ax_claim){.fd = -1};
 }

@@ -35,7 +35,7 @@ struct ax_claim {
 };
 
 /* Takes the lock or says who holds it: "PATH: in use by process 12 on HOST since TIME". Releasing
- * it keeps the file. */
+ * it removes the file. */
 enum ax_status ax_claim_take(struct ax_claim *l, const char *path);
 void ax_claim_release(struct ax_claim *l); /* safe on one that is not held or zeroed */
 

@@ -139,7 +139,9 @@ static void a_claim_is_signed(void **state) {
     assert_non_null(strstr(ax_error_text(), want));
     ax_free(text);
     ax_claim_release(&other);
+    assert_true(ax_path_exists(path)); /* it was not the other's */
     ax_claim_release(&claim);
+    assert_false(ax_path_exists(path));
     assert_int_equal(ax_claim_take(&other, path), AX_OK);
     ax_claim_release(&other);
 }
