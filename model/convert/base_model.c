@@ -9,6 +9,7 @@
 
 #include "base/hash/hash.h"
 #include "base/io.h"
+#include "base/io_path.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"
 #include "model/convert/from_gguf.h"
@@ -62,6 +63,21 @@ enum ax_status ax_base_model_check_name(const char *name) {
     return AX_OK;
 }
 
+/* Names that could be hub ids, but are much more likely what a run writes. */
+static bool looks_like_path(const char *name) {
+    static const char *const ends[] = {".gguf", ".safetensors", ".json",
+                                       ".bin",  "/merged",      "/quantized"};
+    static const char *const begins[] = {"out/",  "output/",      "outputs/",
+                                         "runs/", "checkpoints/", "models/"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ax_path_ends_in(name, ends[i]))
+            return true;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return strstr(name, "/checkpoint-") != NULL;
+}
+
 static enum ax_status find(struct ax_base_model *m, const char *name, const char *revision,
                            enum ax_hub_part part) {
     *m = (struct ax_base_model){.kind = AX_BASE_MODEL_FOLDER};
@@ -76,7 +92,7 @@ static enum ax_status find(struct ax_base_model *m, const char *name, const char
                             name);
         return ax_strdup(&m->path, name);
     }
-    if (!ax_hub_is_id(name))
+    if (!ax_hub_is_id(name) || looks_like_path(name))
         return ax_error(AX_ERR_CONFIG,
                         "%s: no such folder or file, and not a hub id of the form org/name", name);
     return find_in_hub(&m->path, name, revision, part);
