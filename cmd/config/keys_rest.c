@@ -98,7 +98,12 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
 #define WHY AX_NEEDS(OTHER_RL)
     STR("trl.vllm_guided_decoding_regex"), NUM("trl.off_policy_mask_threshold"),
     INDEX("trl.replay_buffer_size", .dflt = "0"), SHARE("trl.reroll_start_fraction", .dflt = "1.0"),
-    COUNT("trl.reroll_max_groups", .dflt = "1"),
+    COUNT("trl.reroll_max_groups", .dflt = "1"), BOOL("trl.use_adaptive_entropy"),
+    COUNT("trl.max_tool_calling_iterations"), COUNT("max_tool_calling_iterations"),
+#undef WHY
+#define WHY AX_NEEDS(OTHER_RL), .when = "trl.use_adaptive_entropy"
+    NUM("trl.entropy_target"), NUM("trl.entropy_coef_min"), NUM("trl.entropy_coef_max"),
+    NUM("trl.entropy_coef_delta"),
 #undef WHY
 #define WHY AX_NEEDS(EBFT)
     WORD("ebft.mode", "structured|strided", .dflt = "structured"),
@@ -204,7 +209,7 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     BOOL("dpo_use_liger_kernel"), BOOL("trl.use_liger_loss"), COUNT("ddp_bucket_cap_mb"),
 #undef WHY
 #define WHY AX_NO_EFFECT("internal to another program")
-    BOOL("preprocess_iterable"), BOOL("is_preprocess"), STR("axolotl_config_path"),
+    BOOL("preprocess_iterable"), BOOL("trl.log_multimodal"), BOOL("is_preprocess"), STR("axolotl_config_path"),
 #undef WHY
 #define WHY AX_NO_EFFECT("affects memory only; see gradient_checkpointing: selective")
     KEY("selective_checkpointing", AX_T_BOOL | AX_T_MAP),
@@ -222,6 +227,7 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     WORD("torch_compile_mode", "default|reduce-overhead|max-autotune*"),
     OPTIONS("torch_compile_options"), STR("experts_implementation"), BOOL("lora_mlp_kernel"),
     BOOL("lora_qkv_kernel"), BOOL("lora_o_kernel"), BOOL("lora_embedding_kernel"),
+    STR("liger_kernel_impl"), BOOL("ple_cpu_offload"),
     BOOL("tiled_mlp"), COUNT("tiled_mlp_num_shards"),
     BOOL("tiled_mlp_use_original_mlp", .dflt = "true"), BOOL("deepcompile"), BOOL("liger_rope"),
     BOOL("liger_rms_norm"), BOOL("liger_rms_norm_gated"), BOOL("liger_layer_norm"),
@@ -244,7 +250,8 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     BOOL("trl.vllm_importance_sampling_correction"),
     WORD("trl.vllm_importance_sampling_mode",
         "token_truncate|token_mask|sequence_truncate|sequence_mask"),
-    NUM("trl.vllm_importance_sampling_cap"), MAP("vllm"), STR("vllm.device", .dflt = "auto"),
+    NUM("trl.vllm_importance_sampling_cap"), NUM("trl.vllm_importance_sampling_clip_min"),
+    NUM("trl.vllm_importance_sampling_clip_max"), MAP("vllm"), STR("vllm.device", .dflt = "auto"),
     INT("vllm.tensor_parallel_size"), INT("vllm.data_parallel_size"),
     SHARE("vllm.gpu_memory_utilization", .dflt = "0.9"), STR("vllm.dtype", .dflt = "auto"),
     INT("vllm.max_model_len"), BOOL("vllm.enable_prefix_caching"),
@@ -376,6 +383,7 @@ const struct ax_config_key ax_config_keys_removed[] = {
     {"flash_attn_rms_norm", AX_T_BOOL, AX_REFUSED("remove it; norms are fused already")},
     {"dpo_norm_loss", AX_T_BOOL, AX_REFUSED("use dpo_loss_type: [sigmoid_norm]")},
     {"rpo_alpha", AX_T_NUM, AX_REFUSED("use dpo_loss_type: [sigmoid, sft] with dpo_loss_weights")},
+    {"fp8_config", AX_T_OPTIONS, AX_REFUSED("write fp8_recipe and fp8_format")},
     {"lisa_n_layers", AX_T_COUNT, AX_REFUSED("use adapter: lora, or name what trains in unfrozen_parameters")},
     {"lisa_step_interval", AX_T_COUNT, AX_REFUSED("remove it; layers are not drawn")},
     {"lisa_layers_attribute", AX_T_STR, AX_REFUSED("remove it; layers are not drawn")},

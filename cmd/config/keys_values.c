@@ -49,12 +49,10 @@ const struct ax_config_value ax_config_values[] = {
      AX_REFUSED("write false: the model's probabilities are those among all tokens")},
     {"rl", "ebft", AX_NEEDS(EBFT)},
     {"dpo_loss_type", "aot*", AX_NEEDS(OTHER_RL)},
-    {"plugins", "*CutCrossEntropyPlugin",
-     AX_NO_EFFECT("the head always works in chunks and never stores all logits")},
-    {"plugins", "*LigerPlugin|*KernelsPlugin", AX_NO_EFFECT("speed or memory only")},
-    {"plugins", "*ExpertParallelPlugin", AX_NO_EFFECT("only expert_parallel_size is used")},
-    {"plugins", "*KDPlugin", AX_NO_EFFECT("kd_teacher or kd_trainer turns distillation on")},
-    {"plugins", "*SwanLabPlugin", AX_NO_EFFECT("use_swanlab and swanlab_project decide")},
+    {"plugins",
+     "*CutCrossEntropyPlugin|*LigerPlugin|*KernelsPlugin|*ExpertParallelPlugin|*KDPlugin|"
+     "*SwanLabPlugin",
+     .support = AX_SUPPORT_ACTS},
     {"plugins", "axolotl.integrations.*", AX_NEEDS(PLUGINS)},
 };
 const size_t ax_config_n_values = sizeof ax_config_values / sizeof *ax_config_values;

@@ -185,7 +185,7 @@ static void notes(void **state) {
     expect_note(&cfg, "tokenizer_type", AX_NOTE_NO_EFFECT, "tokenizer.json decides");
     expect_note(&cfg, "lora_r", AX_NOTE_UNUSED, "only has an effect with adapter");
     expect_note(&cfg, "adam_beta3", AX_NOTE_UNUSED, "optimizer: came_pytorch or");
-    expect_note(&cfg, "plugins.0", AX_NOTE_NO_EFFECT, "chunks");
+    assert_null(note_of(&cfg, "plugins.0")); /* what it does is here */
     expect_note(&cfg, "plugins.1", AX_NOTE_NOT_YET, "plugins");
     expect_note(&cfg, "vllm", AX_NOTE_NO_EFFECT, "in this process");
     expect_note(&cfg, "processor_type", AX_NOTE_NOT_YET, "multimodal");
