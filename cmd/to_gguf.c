@@ -10,6 +10,7 @@
 #include "cmd/config/build.h"
 
 enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *name) {
+    static const struct ax_config_key quants = {.path = "", .choices = AX_GGUF_QUANTS};
     char list[128], hint[160];
     *out = name ? ax_gguf_quant_find(name) : NULL;
     if (!name || *out)
@@ -18,7 +19,7 @@ enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *na
     for (char *p = list; *p; p++)
         *p = *p == '|' ? ' ' : *p;
     return ax_error(AX_ERR_CONFIG, "--quant: expected one of %s, got \"%s\"%s", list, name,
-                    ax_config_suggest_choice(AX_GGUF_QUANTS, name, hint, sizeof hint));
+                    ax_config_suggest_choice(&quants, name, hint, sizeof hint));
 }
 
 enum ax_status ax_to_gguf_check_destination(const char *dst, bool overwrite) {

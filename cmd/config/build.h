@@ -59,7 +59,8 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
                                       const struct ax_yaml_node *node);
 
 /* "; did you mean …?" for a value that is not one of the choices, or "". */
-const char *ax_config_suggest_choice(const char *choices, const char *text, char *buf, size_t size);
+const char *ax_config_suggest_choice(const struct ax_config_key *key, const char *text, char *buf,
+                                     size_t size);
 
 /* Iterates over the displayed keys of a map: the set ones in file order, then the defaults of the
  * others, if active. path "" is the entire configuration. List entries show no defaults. */

@@ -43,7 +43,7 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
     char tail[256] = "";
     describe(node, got, sizeof got);
     if (node->kind == AX_YAML_STRING && key->choices != NULL)
-        ax_config_suggest_choice(key->choices, node->text, tail, sizeof tail);
+        ax_config_suggest_choice(key, node->text, tail, sizeof tail);
     else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; start each entry with \"- \"");
     else if (node->text != NULL && (types & AX_T_LIST))

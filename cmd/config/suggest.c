@@ -72,8 +72,10 @@ static const char *elsewhere(const char *name) {
 
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size) {
     for (size_t i = 0; parent[0] == '\0' && i < ax_config_n_other_trainers; i++) {
-        if (edits(ax_config_other_trainers[i].name, name) == 0) {
-            snprintf(buf, size, "; here it is called %s", ax_config_other_trainers[i].ours);
+        const struct ax_config_other_trainers *o = &ax_config_other_trainers[i];
+        if (edits(o->name, name) == 0) {
+            snprintf(buf, size, o->ours ? "; here it is called %s" : "; leave it out: %s",
+                     o->ours ? o->ours : o->instead);
             return buf;
         }
     }
@@ -90,25 +92,26 @@ const char *ax_config_suggest_key(const char *parent, const char *name, char *bu
     return buf;
 }
 
-const char *ax_config_suggest_choice(const char *choices, const char *text, char *buf,
+const char *ax_config_suggest_choice(const struct ax_config_key *key, const char *text, char *buf,
                                      size_t size) {
     char one[128];
     char name[128] = "";
     int best = allowed(text) + 1;
-    for (size_t i = 0; ax_config_choice_at(choices, i, one, sizeof one); i++) {
+    for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
         int distance = edits(text, one);
-        if (strchr(one, '*') == NULL && distance < best) {
+        if (strchr(one, '*') == NULL && distance < best && ax_config_accepts(key, one)) {
             best = distance;
             snprintf(name, sizeof name, "%s", one);
         }
     }
     /* otherwise the first choice that shares most of the word: adamww, adamw_torch */
     for (size_t most = 3, i = 0;
-         best > allowed(text) && ax_config_choice_at(choices, i, one, sizeof one); i++) {
+         best > allowed(text) && ax_config_choice_at(key->choices, i, one, sizeof one); i++) {
         size_t same = 0;
         while (text[same] != '\0' && text[same] == one[same])
             same++;
-        if (same < most || 2 * same < strlen(text) + 2 || strchr(one, '*'))
+        if (same < most || 2 * same < strlen(text) + 2 || strchr(one, '*') ||
+            !ax_config_accepts(key, one))
             continue;
         most = same + 1;
         snprintf(name, sizeof name, "%s", one);

@@ -237,9 +237,10 @@ struct ax_config_ignored {
 extern const struct ax_config_ignored ax_config_ignored[];
 extern const size_t ax_config_n_ignored;
 
-/* Other trainers' names for our keys; only for suggestions. */
+/* Other trainers' names, only for suggestions: of our keys, or of what we have no key for. */
 struct ax_config_other_trainers {
-    const char *name, *ours;
+    const char *name, *ours; /* ours NULL: none */
+    const char *instead;     /* then: what makes it unnecessary */
 };
 extern const struct ax_config_other_trainers ax_config_other_trainers[];
 extern const size_t ax_config_n_other_trainers;
@@ -291,6 +292,8 @@ bool ax_config_same_reason(const struct ax_config_key *a, const struct ax_config
  * there is none. */
 bool ax_config_find_value(const struct ax_config_key *key, const char *text,
                           struct ax_config_value *out);
+/* True if a run may have this value: nothing that it needs is missing, and it is not refused. */
+bool ax_config_accepts(const struct ax_config_key *key, const char *text);
 /* True if text matches one of the choices ("a|b|pre*"). */
 bool ax_config_choice(const char *choices, const char *text);
 /* Copies the i-th choice into buf; false past the end. */

@@ -76,6 +76,12 @@ bool ax_config_find_value(const struct ax_config_key *key, const char *text,
     return false;
 }
 
+bool ax_config_accepts(const struct ax_config_key *key, const char *text) {
+    struct ax_config_value v;
+    return !ax_config_find_value(key, text, &v) ||
+           ax_config_support_of(v.support, v.needs) < AX_SUPPORT_NOT_YET;
+}
+
 bool ax_config_in_range(enum ax_config_range range, double v) {
     switch (range) {
     case AX_R_POSITIVE:
@@ -114,22 +120,21 @@ static enum ax_status put_number(struct ax_buf *out, enum ax_config_range range,
     return ax_buf_printf(out, "%s %s", strchr("aeiou", noun[0]) != NULL ? "an" : "a", noun);
 }
 
-/* Lists up to eight choices; for more, refers to `config help`. */
+/* Lists up to eight choices that are accepted; for more, refers to `config help`. */
 static enum ax_status put_choices(struct ax_buf *out, const struct ax_config_key *key) {
     char one[128];
-    size_t n = 0;
-    while (ax_config_choice_at(key->choices, n, one, sizeof one))
-        n++;
+    size_t n = 0, put = 0;
+    for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++)
+        n += ax_config_accepts(key, one);
     if (n > 8) {
         return ax_buf_printf(out, "one of the values that `axtrain config help %s` lists",
                              key->path);
     }
     if (n > 1)
         AX_TRY(ax_buf_puts(out, "one of "));
-    for (size_t i = 0; i < n; i++) {
-        ax_config_choice_at(key->choices, i, one, sizeof one);
-        AX_TRY(ax_buf_printf(out, "%s%s", i == 0 ? "" : ", ", one));
-    }
+    for (size_t i = 0; ax_config_choice_at(key->choices, i, one, sizeof one); i++)
+        if (ax_config_accepts(key, one))
+            AX_TRY(ax_buf_printf(out, "%s%s", put++ == 0 ? "" : ", ", one));
     return AX_OK;
 }
 
