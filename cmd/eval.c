@@ -309,6 +309,35 @@ static enum ax_status check(struct ax_eval *e) {
     return ax_args_dtype(e->dtype_name, &e->dtype);
 }
 
+#define MAX_RUN ((size_t)64 << 20)
+
+/* Without --dtype: what the run computed in that wrote the folder (its first adapter's, if there is one),
+ * else float32. *own: memory of the name. */
+static enum ax_status choose_dtype(struct ax_eval *e, char **own) {
+    const char *dir = e->adapter_args.n > 0 ? e->adapter_args.text[0] : e->model, *dtype = NULL;
+    const char *name_ends = e->adapter_args.n > 0 ? strchr(dir, '=') : NULL;
+    struct ax_json_doc run = {0};
+    char *path;
+    if (e->dtype_name)
+        return AX_OK;
+    e->dtype_name = "float32";
+    dir = name_ends ? name_ends + 1 : dir;
+    AX_TRY(ax_path_join(&path, dir, "run.json"));
+    enum ax_status st = ax_path_exists(path) ? ax_json_load(&run, path, MAX_RUN) : AX_OK;
+    if (st == AX_OK && run.root)
+        dtype = json_string_value(json_object_get(run.root, "compute_dtype"));
+    if (dtype)
+        st = ax_strdup(own, dtype);
+    if (*own) {
+        e->dtype_name = *own;
+        if (ax_ranks_lead(&e->ranks))
+            ax_log_info("computing in %s, as the run of %s did; --dtype changes it", *own, dir);
+    }
+    ax_json_free(&run);
+    ax_free(path);
+    return st;
+}
+
 /* Evaluates task files, which define everything else. */
 static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
     struct ax_eval_tasks *t = &e->tasks;
@@ -355,12 +384,16 @@ static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *te
 /* This rank's part. */
 static enum ax_status run_rank(struct ax_eval *e) {
     struct ax_buf text = {0};
-    enum ax_status st = e->scores                           ? run_scores(e, &text)
-                        : e->tasks.files.n > 0 && !e->solve ? run_tasks(e, &text)
-                                                            : run_rows(e, &text);
+    char *dtype = NULL;
+    enum ax_status st = choose_dtype(e, &dtype);
+    if (st == AX_OK)
+        st = e->scores                           ? run_scores(e, &text)
+             : e->tasks.files.n > 0 && !e->solve ? run_tasks(e, &text)
+                                                 : run_rows(e, &text);
     if (st == AX_OK)
         st = write_out(e, &text);
     ax_buf_free(&text);
+    ax_free(dtype);
     return st;
 }
 
@@ -375,7 +408,7 @@ static enum ax_status run_ranks(struct ax_eval *e, int argc, char **argv, enum a
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     char *named = NULL;
-    struct ax_eval e = {.dtype_name = "float32", .tasks = {.num_fewshot = -1}};
+    struct ax_eval e = {.tasks = {.num_fewshot = -1}};
     e.pass_options.sampling.temperature = e.pass_options.sampling.top_p =
         NAN; /* not set by the user */
     e.seed = -1;
