@@ -177,7 +177,7 @@ const struct ax_command ax_commands[] = {
      "  zsh    in a folder of $fpath: axtrain completion zsh > _axtrain\n"
      "  fish   axtrain completion fish > ~/.config/fish/completions/axtrain.fish\n",
      "axtrain completion bash", .run_among = ax_cmd_completion},
-    {"config", AX_COMMANDS_TRAIN, 15, "explain and check configurations",
+    {"config", AX_COMMANDS_TRAIN, 16, "explain and check configurations",
      "help [KEY]\nshow FILE [key=value | --key value] [--all | --json]\nschema\ndocs",
      "  help KEY   type, default, range and meaning of a key, and whether axtrain supports it\n"
      "  show FILE  the resolved configuration, with the origin of each value\n"
@@ -281,7 +281,8 @@ const struct ax_command ax_commands[] = {
      "                       of task files it also draws the examples (default 1234)\n"
      "  --max-new-tokens N   maximum length of an answer (default 256)\n"
      "  --batch N            answers generated in parallel (default 16; task file: by memory)\n"
-     "  --dtype T            compute in float32 (default) or bfloat16\n"
+     "  --dtype T            compute in float32 or bfloat16 (default: as the run that wrote the\n"
+     "                       folder of the model or adapter, else float32)\n"
      "  --threads N          CPU threads (default: all available to this process)\n"
      "  --device D           auto (default: a GPU if one can be used), cuda or cpu\n"
      "  --mesh SIZES         on the ranks of a launcher, such as tp=2: as of generate\n"
@@ -289,7 +290,7 @@ const struct ax_command ax_commands[] = {
      "  --json               one JSON object\n"
      "  -o FILE              write to FILE instead of standard output\n",
      "axtrain eval --model my-model/ --data test.jsonl --task final-answer", .run = ax_cmd_eval},
-    {"fetch", AX_COMMANDS_TRAIN, 13,
+    {"fetch", AX_COMMANDS_TRAIN, 14,
      "download the hub models and data sets of a configuration, ahead of training",
      "CONFIG [key=value …]",
      "Models and data sets given as hub ids (org/name) are downloaded to the local Hugging\n"
@@ -368,7 +369,7 @@ const struct ax_command ax_commands[] = {
      "  -o FILE       where to write (default: sft.yaml, dpo.yaml or prm.yaml); an existing\n"
      "                file is never overwritten\n",
      "axtrain init --model my-model/ --data train.jsonl", .run = ax_cmd_init},
-    {"launch", AX_COMMANDS_TRAIN, 11, "start a command on several ranks",
+    {"launch", AX_COMMANDS_TRAIN, 12, "start a command on several ranks",
      "-n N [options] COMMAND …",
      "Starts N processes of COMMAND on this host, which find each other. `axlaunch` is the same.\n"
      "A rank that dies ends the others within 5 s, and one line names it; launch exits with the\n"
@@ -447,7 +448,7 @@ const struct ax_command ax_commands[] = {
      "(docs/rewards.md).\n" TRAIN_DETAILS,
      "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", .run = ax_cmd_ppo,
      .trains = true},
-    {"preprocess", AX_COMMANDS_TRAIN, 12,
+    {"preprocess", AX_COMMANDS_TRAIN, 13,
      "tokenize the data sets of a configuration ahead of training",
      "CONFIG [key=value …] [--refresh]",
      "Reads, checks, renders and tokenizes every data set and stores the result in\n"
@@ -464,13 +465,13 @@ const struct ax_command ax_commands[] = {
      "  --color WHEN    auto, always or never\n"
      "  --json          one JSON object on stdout\n",
      "axtrain preview sft.yaml --rows 2", .run = ax_cmd_preview},
-    {"prm", AX_COMMANDS_TRAIN, 8, "train a model that scores the steps of solutions",
+    {"prm", AX_COMMANDS_TRAIN, 9, "train a model that scores the steps of solutions",
      "CONFIG [key=value …] [options]",
      "Records have solutions in steps with a label for each; the model learns the probability\n"
      "that a step is right. Key: process_reward_model: true "
      "(docs/reward-models.md).\n" TRAIN_DETAILS,
      "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_prm, .trains = true},
-    {"problems", AX_COMMANDS_TRAIN, 14, "write generated problems: data to try things out with",
+    {"problems", AX_COMMANDS_TRAIN, 15, "write generated problems: data to try things out with",
      "[options] -o FILE",
      "Grade-school word problems as chat records, {\"messages\": [user, assistant], \"level\":\n"
      "…}. The answer has one line per step and ends with \"#### NUMBER\". The same seed gives\n"
@@ -493,7 +494,7 @@ const struct ax_command ax_commands[] = {
      "                   of the reward `code`; the splits never share a specification\n"
      "  -o FILE          write to FILE instead of standard output\n",
      "axtrain problems --rows 2000 --seed 1 -o train.jsonl", .run = ax_cmd_problems},
-    {"qat", AX_COMMANDS_TRAIN, 9,
+    {"qat", AX_COMMANDS_TRAIN, 10,
      "train a model for quantization, as qat says (docs/quantization.md)",
      "CONFIG [key=value …] [options]",
      "Weights, and with most schemes inputs, are rounded in training as `axtrain quantize` does\n"
@@ -542,6 +543,14 @@ const struct ax_command ax_commands[] = {
      "(--log-samples).\n"
      "  -o FILE   where to write (default: RUN/report.html; with several runs ./report.html)\n",
      "axtrain report out/ other-out/ -o report.html", .run = ax_cmd_report},
+    {"reward", AX_COMMANDS_TRAIN, 8, "train a reward model: one score for an answer",
+     "CONFIG [key=value …] [options]",
+     "Records have a preferred and a rejected answer, as for dpo; the model learns a number that "
+     "is\n"
+     "larger for the preferred one. Key: reward_model: true "
+     "(docs/reward-models.md).\n" TRAIN_DETAILS,
+     "axtrain reward reward.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_reward,
+     .trains = true},
     {"sandbox", AX_COMMANDS_SERVE, 4, "run a Python program that nobody trusts",
      "run FILE [options]",
      "Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
@@ -580,7 +589,7 @@ const struct ax_command ax_commands[] = {
      "  --decode               read a JSON array of ids, print text\n"
      "  --skip-special-tokens  with --decode: omit special tokens\n",
      "axtrain tokenize --model my-model/ < text.txt", .run = ax_cmd_tokenize},
-    {"train", AX_COMMANDS_TRAIN, 10, "train as the configuration says",
+    {"train", AX_COMMANDS_TRAIN, 11, "train as the configuration says",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS, "axtrain train sft.yaml", .run = ax_cmd_train,
      .trains = true},
     {0},

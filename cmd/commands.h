@@ -78,6 +78,7 @@ enum ax_status ax_cmd_sft(int argc, char **argv);
 enum ax_status ax_cmd_dpo(int argc, char **argv);
 enum ax_status ax_cmd_ppo(int argc, char **argv);
 enum ax_status ax_cmd_prm(int argc, char **argv);
+enum ax_status ax_cmd_reward(int argc, char **argv);
 enum ax_status ax_cmd_qat(int argc, char **argv);
 enum ax_status ax_cmd_quantize(int argc, char **argv);
 enum ax_status ax_cmd_template(int argc, char **argv);

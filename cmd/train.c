@@ -1,4 +1,4 @@
-/* `axtrain train`, `sft`, `dpo` and `prm`: a config in, a trained model folder out. */
+/* `axtrain train` and the commands of single methods: a config in, a trained model folder out. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,6 +65,19 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
            ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), what, dir);
 }
 
+/* What people do with the result, as commands to copy. */
+static void print_next(const struct ax_train_setup *s) {
+    const struct ax_method *m = ax_method_of(s->cfg);
+    const char *dir = s->o.save.output_dir;
+    if (m->head)
+        printf("next: axtrain eval %s --task %s --data FILE", dir, m->head->task);
+    else
+        printf("next: axtrain chat %s; axtrain eval %s --data FILE", dir, dir);
+    if (s->adapter && !s->merges && s->o.step.relora.interval == 0)
+        printf("; axtrain merge %s %s OUT", s->base_name, dir);
+    puts("");
+}
+
 static void print_merged(const struct ax_train_setup *s) {
     if (s->adapter && s->merges)
         printf("merged model: %s/merged\n", s->o.save.output_dir);
@@ -100,6 +113,7 @@ static void print(const struct ax_train_setup *s, const struct ax_train_result *
     else
         print_result(s, r);
     print_merged(s);
+    print_next(s);
 }
 
 static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
@@ -200,6 +214,7 @@ static const struct {
 } others[] = {
     {"sft", "no rl and no reward model"},
     {"prm", "process_reward_model: true"},
+    {"reward", "reward_model: true"},
     {"qat", "qat: and a scheme"},
 };
 
@@ -305,4 +320,8 @@ enum ax_status ax_cmd_qat(int argc, char **argv) {
 
 enum ax_status ax_cmd_prm(int argc, char **argv) {
     return run(argc, argv, "prm");
+}
+
+enum ax_status ax_cmd_reward(int argc, char **argv) {
+    return run(argc, argv, "reward");
 }

@@ -198,7 +198,7 @@ static const struct ax_method methods[] = {
     {"gdpo", NULL, "grpo", SAMPLES("trl.max_completion_length"), .normalize_then_sum = true,
      .read = read_grpo},
     {"ppo", NULL, "ppo", SAMPLES("ppo.response_length"), .value = true, .read = read_ppo},
-    {"reward model", "reward_model", NULL, AX_TASK_REWARD, .head = &ax_classifier_reward,
+    {"reward model", "reward_model", "reward", AX_TASK_REWARD, .head = &ax_classifier_reward,
      .read = read_reward},
     {"process reward model", "process_reward_model", "prm", AX_TASK_STEPS,
      .head = &ax_classifier_prm, .read = read_prm},

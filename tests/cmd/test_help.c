@@ -398,7 +398,7 @@ static void zsh_takes_the_script(void **state) {
     assert_ptr_equal(strstr(said, "_axtrain|"), said);
     assert_non_null(strstr(said, "learning_rate:"));
     assert_non_null(
-        strstr(said, "|Train: init preview plan sft dpo grpo ppo prm qat train launch "));
+        strstr(said, "|Train: init preview plan sft dpo grpo ppo reward prm qat train launch "));
     assert_non_null(strstr(said, "|Serve and evaluate: generate chat eval sandbox|"));
 }
 
