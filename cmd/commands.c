@@ -3,14 +3,18 @@
 
 #include "kernels/cpu/isa.h"
 
+#define TRAIN_OPTIONS                                                                              \
+    "  --json         one JSON object about the run on stdout\n"                                   \
+    "  --quiet        no progress output\n"                                                        \
+    "  --color WHEN   auto, always or never\n"
 #define TRAIN_DETAILS                                                                              \
     "CONFIG is a YAML file; `axtrain init` writes one. key=value sets a key for this run only.\n"  \
     "The trained model, checkpoints and metrics.jsonl are written to output_dir; draw them with\n" \
     "`axtrain report`. SIGTERM, SIGUSR1, SIGHUP and Ctrl-C save before stopping; with\n"           \
-    "resume_from_checkpoint: auto, the same command resumes from there.\n"                         \
-    "  --json         one JSON object about the run on stdout\n"                                   \
-    "  --quiet        no progress output\n"                                                        \
-    "  --color WHEN   auto, always or never\n"
+    "resume_from_checkpoint: auto, the same command resumes from there.\n" TRAIN_OPTIONS
+/* of the commands of single methods, after what is their own */
+#define METHOD_DETAILS                                                                             \
+    "CONFIG, output_dir, stopping and resuming: see `axtrain help sft`.\n" TRAIN_OPTIONS
 
 const struct ax_command ax_commands[] = {
     {"bench", AX_COMMANDS_MEASURE, 1,
@@ -220,7 +224,7 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]",
      "Records have a preferred and a rejected answer to a prompt; for kto one answer with a label\n"
      "(docs/data-formats.md). The model at the start is the reference, computed once before the\n"
-     "first step. Keys: rl, rl_beta, dpo_loss_type … (docs/preferences.md).\n" TRAIN_DETAILS,
+     "first step. Keys: rl, rl_beta, dpo_loss_type … (docs/preferences.md).\n" METHOD_DETAILS,
      "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", .run = ax_cmd_dpo, .trains = true},
     {"env", AX_COMMANDS_MEASURE, 2, "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", .run = ax_cmd_env},
@@ -352,7 +356,7 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]",
      "Records have prompts: the model answers each several times, trl.reward_funcs reward the\n"
      "answers, and those above the mean of their prompt become more likely. Keys: rl, trl.*\n"
-     "(docs/grpo.md, docs/rewards.md).\n" TRAIN_DETAILS,
+     "(docs/grpo.md, docs/rewards.md).\n" METHOD_DETAILS,
      "axtrain grpo grpo.yaml trl.num_generations=16 output_dir=out", .run = ax_cmd_grpo,
      .trains = true},
     {"help", AX_COMMANDS_LOOK, 5, "explain axtrain, or one command", "[COMMAND]",
@@ -445,7 +449,7 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]",
      "Records have prompts; a value model learns beside the policy what an answer is worth at\n"
      "each token. Keys: rl: ppo, ppo.* (docs/ppo.md), and trl.reward_funcs "
-     "(docs/rewards.md).\n" TRAIN_DETAILS,
+     "(docs/rewards.md).\n" METHOD_DETAILS,
      "axtrain ppo ppo.yaml ppo.reward_model_path=outputs/rm output_dir=out", .run = ax_cmd_ppo,
      .trains = true},
     {"preprocess", AX_COMMANDS_TRAIN, 13,
@@ -469,7 +473,7 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]",
      "Records have solutions in steps with a label for each; the model learns the probability\n"
      "that a step is right. Key: process_reward_model: true "
-     "(docs/reward-models.md).\n" TRAIN_DETAILS,
+     "(docs/reward-models.md).\n" METHOD_DETAILS,
      "axtrain prm prm.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_prm, .trains = true},
     {"problems", AX_COMMANDS_TRAIN, 15, "write generated problems: data to try things out with",
      "[options] -o FILE",
@@ -499,7 +503,7 @@ const struct ax_command ax_commands[] = {
      "CONFIG [key=value …] [options]",
      "Weights, and with most schemes inputs, are rounded in training as `axtrain quantize` does\n"
      "afterwards, so that the model learns to live with it. Keys: qat.* "
-     "(docs/quantization.md).\n" TRAIN_DETAILS,
+     "(docs/quantization.md).\n" METHOD_DETAILS,
      "axtrain qat qat.yaml qat.scheme=int4-int8 output_dir=out", .run = ax_cmd_qat, .trains = true},
     {"quantize", AX_COMMANDS_MODELS, 3,
      "write a model with quantized weights, for vLLM and transformers",
@@ -548,7 +552,7 @@ const struct ax_command ax_commands[] = {
      "Records have a preferred and a rejected answer, as for dpo; the model learns a number that "
      "is\n"
      "larger for the preferred one. Key: reward_model: true "
-     "(docs/reward-models.md).\n" TRAIN_DETAILS,
+     "(docs/reward-models.md).\n" METHOD_DETAILS,
      "axtrain reward reward.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_reward,
      .trains = true},
     {"sandbox", AX_COMMANDS_SERVE, 4, "run a Python program that nobody trusts",
