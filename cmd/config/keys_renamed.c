@@ -106,6 +106,7 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("bnb_4bit_quant_type", "bnb_config_kwargs, with this key in it"),
     NAME("use_bnb_nested_quant", "bnb_config_kwargs, with bnb_4bit_use_double_quant in it"),
     NAME("bnb_4bit_use_double_quant", "bnb_config_kwargs, with this key in it"),
+    NAME("eos_token", "special_tokens.eos_token"), NAME("pad_token", "special_tokens.pad_token"),
     NAME("dataset_name", "datasets[].path"), NAME("dataset_config", "datasets[].name"),
     NAME("dataset_train_split", "datasets[].split"),
     NAME("dataset_test_split", "test_datasets[].split"), NAME("dataset_streaming", "streaming"),
