@@ -467,48 +467,6 @@ static void every_figure_of_a_record(void **state) {
     ax_free(csv);
 }
 
-/* What a method has beside is in columns behind the others; one that comes later is empty before. */
-static void columns_of_a_method(void **state) {
-    (void)state;
-    static const char *const measures[] = {"entropy", "kl", NULL};
-    struct ax_figures rewards = {
-        .n = 2, .names = {"reward", "rewards/a,\"b\"/mean"}, .values = {0.5, INFINITY}};
-    size_t n;
-    struct ax_metrics *m = NULL;
-    struct ax_metrics_options o = usual;
-    o.measures = measures;
-    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
-    for (int64_t s = 1; s <= 5; s++) {
-        struct ax_step_figures f = figures(s);
-        if (s == 4) { /* resumed after step 3, of which the first file had 2 more */
-            ax_metrics_close(m);
-            o.resume_step = 3;
-            assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
-        }
-        f.measures[0] = (double)s;
-        f.measures[1] = NAN; /* never has a value: no column */
-        f.figures = s == 2 || s == 4 ? &rewards : NULL;
-        rewards.n = s == 4 ? 1 : 2;
-        ax_metrics_step(m, &f);
-    }
-    ax_metrics_close(m);
-    char *csv = read_text("metrics.csv", &n), *rest = csv;
-    static const char *const want[] = {",skipped,entropy,reward,rewards/a__b_/mean",
-                                       ",0,1,,",
-                                       ",0,2,0.5,",
-                                       ",0,3,,",
-                                       ",0,4,0.5,",
-                                       ",0,5,,"};
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        const char *line = strsep(&rest, "\n");
-        const size_t len = strlen(line), end = strlen(want[i]);
-        assert_true(len > end);
-        assert_string_equal(line + len - end, want[i]);
-    }
-    assert_string_equal(rest, "");
-    ax_free(csv);
-}
-
 /* The one file of the folder. */
 static int read_only_file(struct event *e, int cap) {
     char path[128];
@@ -603,41 +561,6 @@ static void lines_on_stderr(void **state) {
                               "step=5/5 epoch=0.625 loss=0.2 " REST "\n"
                               "eval: step=5 epoch=0.625 loss=2 perplexity=7.5 accuracy=0.2500 "
                               "seconds=4.0\n");
-    ax_free(text);
-}
-
-/* Where no bar can be drawn, lines say how far an activity is and how long it still takes. */
-static void activities_on_stderr(void **state) {
-    (void)state;
-    size_t n;
-    char *text, *at;
-    struct ax_metrics *m = NULL;
-    struct ax_metrics_options o = usual;
-    o.progress = true;
-    const int old = stderr_to_file();
-    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
-    ax_metrics_doing(m, "sampling", 1, 10); /* not for 30 seconds */
-    ax_metrics_close(m);
-    o.doing_seconds = 1e-9;
-    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
-    ax_metrics_doing(m, "reference", 100, 0);
-    usleep(20000);
-    ax_metrics_doing(m, "reference", 200, 400);
-    usleep(1000);
-    ax_metrics_doing(m, "reference", 50, 0); /* begins anew */
-    usleep(1000);
-    ax_metrics_doing(m, "reference", 60, 0);
-    usleep(1000);
-    ax_metrics_doing(m, "reference", 400, 400);
-    ax_metrics_close(m);
-    stderr_back(old);
-    text = read_text("stderr", &n);
-    at = strstr(text, " eta_s=");
-    assert_non_null(at);
-    assert_in_range(strtol(at + 7, NULL, 10), 0, 60);
-    memmove(at, strchr(at, '\n'), strlen(strchr(at, '\n')) + 1);
-    assert_string_equal(text,
-                        "reference: done=200/400\nreference: done=60\nreference: done=400/400\n");
     ax_free(text);
 }
 
@@ -862,10 +785,8 @@ int main(void) {
         T(a_bar_fills_the_terminal),
         T(event_files),
         T(every_figure_of_a_record),
-        T(columns_of_a_method),
         T(every_figure_of_an_entry),
         T(lines_on_stderr),
-        T(activities_on_stderr),
         T(large_steps_are_cut_back),
         T(cut_back),
         T(torn_files),

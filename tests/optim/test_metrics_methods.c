@@ -1,0 +1,166 @@
+/* metrics.csv and lines about activities: what a method has beside other runs, and what takes long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "optim/metrics/metrics.h"
+
+static char dir[64];
+
+static int make_dir(void **state) {
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/axtrain-metrics-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    return ax_remove_tree(dir) == AX_OK ? 0 : -1;
+}
+
+static const struct ax_metrics_options usual = {.total_steps = 10,
+                                                .logging_steps = 2,
+                                                .flops_per_token = 1e9,
+                                                .peak_flops = 1e12,
+                                                .devices = 1,
+                                                .tensorboard = true};
+
+static struct ax_step_figures figures(int64_t step) {
+    return (struct ax_step_figures){.step = step,
+                                    .epoch = 0.1 * (double)step,
+                                    .loss = 1.0 / (double)step,
+                                    .grad_norm = 2,
+                                    .learning_rate = 1e-4,
+                                    .tokens = 100,
+                                    .computed_tokens = 80,
+                                    .trained_tokens = 40,
+                                    .flops = 1.25e11,
+                                    .seconds = 0.5,
+                                    .memory = 1 << 20,
+                                    .peak_memory = 2 << 20,
+                                    .waits = 3,
+                                    .n_phases = 2,
+                                    .phases = {{"forward", 0.2}, {"backward", 0.3}}};
+}
+
+static char *read_text(const char *name, size_t *n) {
+    char path[128], *text;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (ax_read_file(path, 1 << 20, &text, n) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    return text;
+}
+
+/* Into the folder's file "stderr"; returns what to give stderr_back. */
+static int stderr_to_file(void) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/stderr", dir);
+    const int old = dup(STDERR_FILENO), to = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    assert_true(old >= 0 && to >= 0);
+    dup2(to, STDERR_FILENO);
+    close(to);
+    return old;
+}
+
+static void stderr_back(int old) {
+    dup2(old, STDERR_FILENO);
+    close(old);
+}
+
+/* What a method has beside is in columns behind the others; one that comes later is empty before. */
+static void columns_of_a_method(void **state) {
+    (void)state;
+    static const char *const measures[] = {"entropy", "kl", NULL};
+    struct ax_figures rewards = {
+        .n = 2, .names = {"reward", "rewards/a,\"b\"/mean"}, .values = {0.5, INFINITY}};
+    size_t n;
+    struct ax_metrics *m = NULL;
+    struct ax_metrics_options o = usual;
+    o.measures = measures;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    for (int64_t s = 1; s <= 5; s++) {
+        struct ax_step_figures f = figures(s);
+        if (s == 4) { /* resumed after step 3, of which the first file had 2 more */
+            ax_metrics_close(m);
+            o.resume_step = 3;
+            assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+        }
+        f.measures[0] = (double)s;
+        f.measures[1] = NAN; /* never has a value: no column */
+        f.figures = s == 2 || s == 4 ? &rewards : NULL;
+        rewards.n = s == 4 ? 1 : 2;
+        ax_metrics_step(m, &f);
+    }
+    ax_metrics_close(m);
+    char *csv = read_text("metrics.csv", &n), *rest = csv;
+    static const char *const want[] = {",skipped,entropy,reward,rewards/a__b_/mean",
+                                       ",0,1,,",
+                                       ",0,2,0.5,",
+                                       ",0,3,,",
+                                       ",0,4,0.5,",
+                                       ",0,5,,"};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const char *line = strsep(&rest, "\n");
+        const size_t len = strlen(line), end = strlen(want[i]);
+        assert_true(len > end);
+        assert_string_equal(line + len - end, want[i]);
+    }
+    assert_string_equal(rest, "");
+    ax_free(csv);
+}
+
+/* Where no bar can be drawn, lines say how far an activity is and how long it still takes. */
+static void activities_on_stderr(void **state) {
+    (void)state;
+    size_t n;
+    char *text, *at;
+    struct ax_metrics *m = NULL;
+    struct ax_metrics_options o = usual;
+    o.progress = true;
+    const int old = stderr_to_file();
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    ax_metrics_doing(m, "sampling", 1, 10); /* not for 30 seconds */
+    ax_metrics_close(m);
+    o.doing_seconds = 1e-9;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    ax_metrics_doing(m, "reference", 100, 0);
+    usleep(20000);
+    ax_metrics_doing(m, "reference", 200, 400);
+    usleep(1000);
+    ax_metrics_doing(m, "reference", 50, 0); /* begins anew */
+    usleep(1000);
+    ax_metrics_doing(m, "reference", 60, 0);
+    usleep(1000);
+    ax_metrics_doing(m, "reference", 400, 400);
+    ax_metrics_close(m);
+    stderr_back(old);
+    text = read_text("stderr", &n);
+    at = strstr(text, " eta_s=");
+    assert_non_null(at);
+    assert_in_range(strtol(at + 7, NULL, 10), 0, 60);
+    memmove(at, strchr(at, '\n'), strlen(strchr(at, '\n')) + 1);
+    assert_string_equal(text,
+                        "reference: done=200/400\nreference: done=60\nreference: done=400/400\n");
+    ax_free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(columns_of_a_method, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(activities_on_stderr, make_dir, remove_dir),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
