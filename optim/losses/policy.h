@@ -4,26 +4,15 @@
  * A document is a prompt and a completion; its labels are the completion's tokens. With p a token's
  * log-prob, old that of the policy that wrote it, ref the reference model's, A the advantage and
  * r = exp(p − old), or exp(mean over the completion of p − old) for all of its tokens, the loss of a
- * token is term(r, A) + beta·KL, and a step's loss is a mean, by what the step has:
+ * token is term(r, A) + beta·KL, and a step's loss is a mean, by what the step has. See policy_terms.c for the
+ * losses and their sources.
  *
- *   grpo     −min(min(r, delta)·A, clip(r, 1 − epsilon, 1 + epsilon_high)·A), a mean over each
- *            completion's tokens, then over completions (Shao et al. 2024, arXiv 2402.03300)
- *   bnpo     the same, over tokens
- *   dapo     the same, over tokens (Yu et al. 2025, arXiv 2503.14476)
- *   dr_grpo  the same, over completions of max_completion_length (Liu et al. 2025, 2503.20783)
- *   luspo    the same, sums of completions over completions
- *   cispo    −sg(min(r, epsilon_high))·A·p, over tokens (MiniMax 2025, arXiv 2506.13585)
- *   sapo     −σ(τ(r − 1))·(4/τ)·A, like grpo; τ depends on the sign of A
- *   vespo    −sg(φ)·A·p, over tokens; φ = exp(λ + k·w − λ·e^w), w = Σ (p − old) within ±20; k and λ
- *            depend on the sign of A
- *
- * with TRL 1.16's settings. A completion without labels (a truncated one, masked) counts as a
- * completion of no loss. bnpo and dapo differ in TRL, whose means are over a micro-batch, or over what
- * was generated at a time; here both are over the step.
+ * Settings are TRL 1.16's. A completion without labels (a truncated one, masked) counts as a
+ * completion of no loss.
  *
  * The ratio's part of the gradient of a sequence spreads over all of its tokens, so each token is seen
  * twice: documents are summed, over ranks of context parallelism, too, and then rows get gradients
- * (policy.c). policy_terms.c has the formulas. */
+ * (policy.c). */
 #ifndef AX_OPTIM_LOSSES_POLICY_H
 #define AX_OPTIM_LOSSES_POLICY_H
 

@@ -1,4 +1,18 @@
-/* The losses of one token: see policy.h. */
+/* The losses of policies, in the words of policy.h.
+ *
+ *   grpo     −min(min(r, delta)·A, clip(r, 1 − epsilon, 1 + epsilon_high)·A), a mean over each
+ *            completion's tokens, then over completions (Shao et al. 2024, arXiv 2402.03300)
+ *   bnpo     the same, over tokens
+ *   dapo     the same, over tokens (Yu et al. 2025, arXiv 2503.14476)
+ *   dr_grpo  the same, over completions of max_completion_length (Liu et al. 2025, 2503.20783)
+ *   luspo    the same, sums of completions over completions
+ *   cispo    −sg(min(r, epsilon_high))·A·p, over tokens (MiniMax 2025, arXiv 2506.13585)
+ *   sapo     −σ(τ(r − 1))·(4/τ)·A, like grpo; τ depends on the sign of A
+ *   vespo    −sg(φ)·A·p, over tokens; φ = exp(λ + k·w − λ·e^w), w = Σ (p − old) within ±20; k and λ
+ *            depend on the sign of A
+ *
+ * bnpo and dapo differ in TRL, whose means are over a micro-batch, or over what was generated at a time;
+ * here both are over the step. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
