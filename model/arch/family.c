@@ -7,11 +7,9 @@
 #include "base/text/words.h"
 
 static const struct ax_family *const families[] = {
-    &ax_family_deepseek_v2, &ax_family_deepseek_v3, &ax_family_gemma2,  &ax_family_gemma3,
-    &ax_family_glm4,        &ax_family_glm4_moe,    &ax_family_gpt_oss, &ax_family_granite,
-    &ax_family_llama,       &ax_family_mistral,     &ax_family_mixtral, &ax_family_olmo2,
-    &ax_family_olmo3,       &ax_family_phi3,        &ax_family_qwen2,   &ax_family_qwen2_moe,
-    &ax_family_qwen3,       &ax_family_qwen3_moe,   &ax_family_smollm3,
+#define FAMILY_ROW(name) &ax_family_##name,
+    AX_FAMILY_LIST(FAMILY_ROW)
+#undef FAMILY_ROW
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -1,29 +1,34 @@
-/* The model families, one file each; family.c is the registry. A family reads what its config.json
- * has beyond Llama's: CONTRIBUTING.md says how to add one. */
+/* The model families, each in a file of model/families/, or related ones in one; family.c finds them. A family
+ * reads what its config.json has beyond Llama's: CONTRIBUTING.md says how to add one. */
 #ifndef AX_MODEL_ARCH_FAMILY_H
 #define AX_MODEL_ARCH_FAMILY_H
 
 #include "model/arch/arch.h"
 
-extern const struct ax_family ax_family_deepseek_v2; /* deepseek.c */
-extern const struct ax_family ax_family_deepseek_v3;
-extern const struct ax_family ax_family_gemma2; /* gemma.c */
-extern const struct ax_family ax_family_gemma3;
-extern const struct ax_family ax_family_glm4_moe; /* glm4_moe.c */
-extern const struct ax_family ax_family_glm4;     /* glm4.c */
-extern const struct ax_family ax_family_gpt_oss;  /* gpt_oss.c */
-extern const struct ax_family ax_family_granite;  /* granite.c */
-extern const struct ax_family ax_family_llama;    /* llama.c */
-extern const struct ax_family ax_family_mistral;  /* mistral.c */
-extern const struct ax_family ax_family_mixtral;  /* mixtral.c */
-extern const struct ax_family ax_family_olmo2;    /* olmo2.c */
-extern const struct ax_family ax_family_olmo3;    /* olmo3.c */
-extern const struct ax_family ax_family_phi3;     /* phi3.c */
-extern const struct ax_family ax_family_qwen2;    /* qwen.c */
-extern const struct ax_family ax_family_qwen2_moe;
-extern const struct ax_family ax_family_qwen3;
-extern const struct ax_family ax_family_qwen3_moe;
-extern const struct ax_family ax_family_smollm3; /* smollm3.c */
+/* In the order of messages. */
+#define AX_FAMILY_LIST(X)                                                                          \
+    X(deepseek_v2)                                                                                 \
+    X(deepseek_v3)                                                                                 \
+    X(gemma2)                                                                                      \
+    X(gemma3)                                                                                      \
+    X(glm4)                                                                                        \
+    X(glm4_moe)                                                                                    \
+    X(gpt_oss)                                                                                     \
+    X(granite)                                                                                     \
+    X(llama)                                                                                       \
+    X(mistral)                                                                                     \
+    X(mixtral)                                                                                     \
+    X(olmo2)                                                                                       \
+    X(olmo3)                                                                                       \
+    X(phi3)                                                                                        \
+    X(qwen2)                                                                                       \
+    X(qwen2_moe)                                                                                   \
+    X(qwen3)                                                                                       \
+    X(qwen3_moe)                                                                                   \
+    X(smollm3)
+#define AX_FAMILY_DECLARE(name) extern const struct ax_family ax_family_##name;
+AX_FAMILY_LIST(AX_FAMILY_DECLARE)
+#undef AX_FAMILY_DECLARE
 
 /* A model that contains the text model of a family. */
 struct ax_wrapper {
