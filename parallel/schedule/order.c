@@ -2,29 +2,45 @@
 #include "parallel/schedule/order.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "kernels/arena.h"
 
-static const char *const names[] = {[AX_PIPELINE_1F1B] = "1f1b",
-                                    [AX_PIPELINE_AFAB] = "afab",
-                                    [AX_PIPELINE_INTERLEAVED] = "interleaved",
-                                    [AX_PIPELINE_ZERO_BUBBLE] = "zero_bubble"};
-enum { N_KINDS = sizeof names / sizeof *names };
+/* What a kind is called, and the number that must be smaller where a stage would keep too much. */
+static const struct {
+    const char *name, *fewer;
+    size_t number; /* offset in struct ax_pipeline */
+} kinds[] = {
+    [AX_PIPELINE_1F1B] = {"1f1b", "stages", offsetof(struct ax_pipeline, stages)},
+    [AX_PIPELINE_AFAB] = {"afab", "micro-batches", offsetof(struct ax_pipeline, n_microbatches)},
+    [AX_PIPELINE_INTERLEAVED] = {"interleaved", "virtual stages per rank",
+                                 offsetof(struct ax_pipeline, virtual_stages)},
+    [AX_PIPELINE_ZERO_BUBBLE] = {"zero_bubble", "stages", offsetof(struct ax_pipeline, stages)},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 enum ax_status ax_pipeline_parse(const char *name, enum ax_pipeline_kind *out) {
-    for (int i = 0; i < N_KINDS; i++)
-        if (strcmp(name, names[i]) == 0) {
+    char all[128];
+    size_t at = 0;
+    for (int i = 0; i < N_KINDS; i++) {
+        if (strcmp(name, kinds[i].name) == 0) {
             *out = (enum ax_pipeline_kind)i;
             return AX_OK;
         }
-    return ax_error(AX_ERR_CONFIG, "expected 1f1b, afab, interleaved or zero_bubble, got \"%s\"",
-                    name);
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s",
+                               i == 0            ? ""
+                               : i + 1 < N_KINDS ? ", "
+                                                 : " or ",
+                               kinds[i].name);
+    }
+    return ax_error(AX_ERR_CONFIG, "expected %s, got \"%s\"", all, name);
 }
 
 const char *ax_pipeline_name(enum ax_pipeline_kind kind) {
-    return kind < sizeof names / sizeof *names ? names[kind] : NULL;
+    return kind < sizeof kinds / sizeof *kinds ? kinds[kind].name : NULL;
 }
 
 int ax_pipeline_chunks(const struct ax_pipeline *p) {
@@ -115,21 +131,14 @@ enum ax_status ax_pipeline_slots(const struct ax_pipeline *p, int stage, int *sl
         return AX_OK;
     struct ax_pipeline nearest = *p;
     nearest.virtual_stages = ax_pipeline_chunks(p);
-    const char *what[] = {[AX_PIPELINE_1F1B] = "stages",
-                          [AX_PIPELINE_AFAB] = "micro-batches",
-                          [AX_PIPELINE_INTERLEAVED] = "virtual stages per rank",
-                          [AX_PIPELINE_ZERO_BUBBLE] = "stages"};
-    int *sizes[] = {[AX_PIPELINE_1F1B] = &nearest.stages,
-                    [AX_PIPELINE_AFAB] = &nearest.n_microbatches,
-                    [AX_PIPELINE_INTERLEAVED] = &nearest.virtual_stages,
-                    [AX_PIPELINE_ZERO_BUBBLE] = &nearest.stages};
-    while (*sizes[p->kind] > 1 && slots_of(&nearest, 0) > AX_ARENA_MAX_SLOTS)
-        --*sizes[p->kind];
+    int *number = (int *)((char *)&nearest + kinds[p->kind].number);
+    while (*number > 1 && slots_of(&nearest, 0) > AX_ARENA_MAX_SLOTS)
+        --*number;
     return ax_error(AX_ERR_CONFIG,
                     "pipeline: schedule %s with %d stages and %d micro-batches keeps the "
                     "activations of %d passes, and at most %d are possible. Nearest: %d %s.",
-                    names[p->kind], p->stages, p->n_microbatches, slots_of(p, 0),
-                    AX_ARENA_MAX_SLOTS, *sizes[p->kind], what[p->kind]);
+                    kinds[p->kind].name, p->stages, p->n_microbatches, slots_of(p, 0),
+                    AX_ARENA_MAX_SLOTS, *number, kinds[p->kind].fewer);
 }
 
 /* ---- the clock ---- */

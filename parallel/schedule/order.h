@@ -17,7 +17,7 @@
  *                r micro-batches late. p micro-batches are begun and not done, on every stage, as on
  *                1f1b's first ("ZB-H1", Qi et al. 2024)
  *
- * With one stage all four are the first. A chunk's micro-batches run in ascending order in each direction, so that their gradients add up
+ * With one stage all are the first. A chunk's micro-batches run in ascending order in each direction, so that their gradients add up
  * in the same order in all of them. */
 #ifndef AX_PARALLEL_SCHEDULE_ORDER_H
 #define AX_PARALLEL_SCHEDULE_ORDER_H
@@ -32,7 +32,7 @@ enum ax_pipeline_kind {
     AX_PIPELINE_INTERLEAVED,
     AX_PIPELINE_ZERO_BUBBLE
 };
-/* 1f1b, afab, interleaved, zero_bubble; AX_ERR_CONFIG lists them. */
+/* Finds a kind by its name above; AX_ERR_CONFIG lists the names. */
 enum ax_status ax_pipeline_parse(const char *name, enum ax_pipeline_kind *out);
 /* NULL past the last kind. */
 const char *ax_pipeline_name(enum ax_pipeline_kind kind);
