@@ -1,5 +1,5 @@
 /* The table of keys: its sections in reading order, and what the program cannot do yet. The rows
- * are in cmd/train/keys_*.c and keys_rest.c. */
+ * are in cmd/train/keys_*.c, cmd/tracker/tracker_keys.c and keys_rest.c. */
 #include <string.h>
 
 #include "cmd/config/table.h"

@@ -1,8 +1,8 @@
 /* The key table.
  *
  * One row per key, grouped into sections as in help, docs and schema. Rows that act are in
- * cmd/train/keys_<theme>.c, beside what reads them, the others in keys_rest.c; keys.c has the
- * sections, the capabilities, and the lookups.
+ * cmd/train/keys_<theme>.c, beside what reads them, those of trackers in cmd/tracker/tracker_keys.c, the
+ * others in keys_rest.c; keys.c has the sections, the capabilities, and the lookups.
  *
  * A row's path is a pattern: "datasets[].path" is the path of every entry of the list datasets,
  * "fsdp_config.offload_params" a key inside a map. */

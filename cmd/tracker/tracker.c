@@ -11,9 +11,8 @@
 #include "base/log.h"
 #include "cmd/tracker/tracker_process.h"
 
-#define MAX_TRACKERS 5
-#define RUNS_FILE    "trackers.json" /* {"wandb": {"id", "url"}, …}: resumed runs continue these */
-#define MAX_RUNS     ((size_t)1 << 20)
+#define RUNS_FILE "trackers.json" /* {"wandb": {"id", "url"}, …}: resumed runs continue these */
+#define MAX_RUNS  ((size_t)1 << 20)
 
 const struct ax_tracker_patience ax_tracker_patience = {
     .check = 120, .end = 30, .upload_end = 3600};
@@ -45,7 +44,7 @@ struct ax_trackers {
     const json_t *about;
     const char *output_dir;
     int n;
-    struct tracker all[MAX_TRACKERS];
+    struct tracker *all; /* [n] */
 };
 
 /* ---- messages ---- */
@@ -171,8 +170,8 @@ static enum ax_status check(struct tracker *t, double seconds) {
 static enum ax_status open_all(struct ax_trackers *t, const struct ax_tracker_patience *patience) {
     const char *name;
     json_t *settings;
+    AX_TRY(ax_alloc(&t->all, json_object_size(t->settings), sizeof *t->all));
     json_object_foreach(t->settings, name, settings) {
-        AX_ASSERT(t->n < MAX_TRACKERS);
         struct tracker *one = &t->all[t->n++];
         one->name = name;
         one->end_seconds =
@@ -188,6 +187,7 @@ static void free_all(struct ax_trackers *t) {
     for (int i = 0; i < t->n; i++)
         (void)ax_tracker_process_end(&t->all[i].process, 0);
     json_decref(t->settings);
+    ax_free(t->all);
     ax_free(t);
 }
 

@@ -1,7 +1,75 @@
-/* Keys of trackers → the settings that tracker.py reads. */
+/* Trackers, their keys, and the settings that tracker.py reads. */
 #include <string.h>
 
+#include "cmd/config/table.h"
 #include "cmd/tracker/tracker.h"
+
+/* ---- keys ---- */
+
+#define WANDB   .when = "(wandb_project || use_wandb || report_to) && wandb_mode != disabled"
+#define MLFLOW  .when = "use_mlflow || mlflow_experiment_name || report_to"
+#define COMET   .when = "use_comet || report_to"
+#define TRACKIO .when = "use_trackio || trackio_project_name || report_to"
+#define SWANLAB .when = "(use_swanlab || swanlab_project || report_to) && swanlab_mode != disabled"
+
+const struct ax_config_key ax_config_keys_log[] = {
+    AX_KEY("report_to", AX_T_STR | AX_T_STRINGS,
+           "Trackers to log to, as in TRL; the keys below turn on the same.",
+           .choices = "none|tensorboard|wandb|mlflow|comet_ml|comet|trackio|swanlab"),
+    AX_KEY("use_tensorboard", AX_T_BOOL, "Write TensorBoard event files."),
+    AX_KEY("use_wandb", AX_T_BOOL,
+           "Log to Weights & Biases; needs Python with its package, as all trackers do.",
+           .when = "wandb_mode != disabled"),
+    AX_KEY("wandb_project", AX_T_STR, "Project to log to; turns Weights & Biases on.",
+           .when = "wandb_mode != disabled"),
+    AX_KEY("wandb_name", AX_T_STR, "Name of the run.", WANDB),
+    AX_KEY("wandb_run_id", AX_T_STR,
+           "ID of the run; a resumed run continues its own without this key.", WANDB),
+    AX_KEY("wandb_mode", AX_T_STR, "Whether to send now, later or never.",
+           .choices = "online|offline|disabled|shared|dryrun|run",
+           .when = "wandb_project || use_wandb || report_to"),
+    AX_KEY("wandb_entity", AX_T_STR, "Team.", WANDB),
+    AX_KEY("wandb_watch", AX_T_STR, "Log histograms of gradients or weights.",
+           .choices = "gradients|parameters|all|false",
+           AX_NO_EFFECT("gradients and weights are not sent, only metrics"), WANDB),
+    AX_KEY("wandb_log_model", AX_T_STR,
+           "Upload each checkpoint and the trained model, or only the model.",
+           .choices = "checkpoint|end|false", WANDB),
+    AX_KEY("use_mlflow", AX_T_BOOL, "Log to MLflow."),
+    AX_KEY("mlflow_tracking_uri", AX_T_STR, "URI of the server, or of a local store.", MLFLOW),
+    AX_KEY("mlflow_experiment_name", AX_T_STR, "Experiment to log to; turns MLflow on."),
+    AX_KEY("mlflow_run_name", AX_T_STR, "Name of the run.", MLFLOW),
+    AX_KEY("hf_mlflow_log_artifacts", AX_T_BOOL, "Upload each checkpoint and the trained model.",
+           MLFLOW),
+    AX_KEY("use_comet", AX_T_BOOL, "Log to Comet."),
+    AX_KEY("comet_api_key", AX_T_STR, "API key; better set in the environment.", .secret = true,
+           COMET),
+    AX_KEY("comet_workspace", AX_T_STR, "Workspace.", COMET),
+    AX_KEY("comet_project_name", AX_T_STR, "Project.", COMET),
+    AX_KEY("comet_experiment_key", AX_T_STR, "Experiment.", COMET),
+    AX_KEY("comet_mode", AX_T_STR, "Create a new experiment or continue one.",
+           .choices = "create|get|get_or_create", COMET),
+    AX_KEY("comet_online", AX_T_BOOL, "Send immediately, or store locally.", COMET),
+    AX_KEY("comet_experiment_config", AX_T_OPTIONS, "Options of Comet's ExperimentConfig.", COMET),
+    AX_KEY("use_trackio", AX_T_BOOL, "Log to Trackio."),
+    AX_KEY("trackio_project_name", AX_T_STR, "Project to log to; turns Trackio on."),
+    AX_KEY("trackio_run_name", AX_T_STR, "Name of the run; the output folder's if unset.", TRACKIO),
+    AX_KEY("trackio_space_id", AX_T_STR, "Hub space that displays the run.", TRACKIO),
+    AX_KEY("use_swanlab", AX_T_BOOL, "Log to SwanLab.", .when = "swanlab_mode != disabled"),
+    AX_KEY("swanlab_project", AX_T_STR, "Project to log to; turns SwanLab on.",
+           .when = "swanlab_mode != disabled"),
+    AX_KEY("swanlab_experiment_name", AX_T_STR, "Experiment.", SWANLAB),
+    AX_KEY("swanlab_description", AX_T_STR, "Description.", SWANLAB),
+    AX_KEY("swanlab_mode", AX_T_STR, "Where to log to.", .choices = "cloud|local|offline|disabled",
+           .when = "use_swanlab || swanlab_project || report_to"),
+    AX_KEY("swanlab_workspace", AX_T_STR, "Workspace.", SWANLAB),
+    AX_KEY("swanlab_api_key", AX_T_STR, "API key; better set in the environment.", .secret = true,
+           SWANLAB),
+    AX_KEY("swanlab_log_model", AX_T_BOOL, "Upload checkpoints.", .dflt = "false",
+           AX_NO_EFFECT("SwanLab stores no files; use hub_model_id"), SWANLAB),
+    {0}};
+
+/* ---- settings ---- */
 
 static const struct tracker {
     const char *name, *when; /* a condition, as in the key table */
