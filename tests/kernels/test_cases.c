@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/quant/scheme.h"
 #include "tests/kernels/harness.h"
 
 typedef void see_case(const struct ax_case *c);
@@ -128,6 +129,21 @@ static void see_dequantize(const struct ax_case *c) {
         assert_true(a->kind != AX_QUANT_E5M2 || (codes[i] & 127) <= 123);
     }
     assert_true(n < 100 || seen == 255 || seen == 15);
+}
+
+static bool has_case[AX_QUANT_COUNT];
+
+static void see_quantize(const struct ax_case *c) {
+    has_case[((const struct ax_quantize *)c->args)->kind] = true;
+}
+
+/* Shapes name formats one by one, and a format that none names would be in no test. */
+static void formats_have_cases(void **state) {
+    (void)state;
+    each(AX_OP_quantize, see_quantize);
+    for (int kind = 0; kind < AX_QUANT_COUNT; kind++)
+        if (!has_case[kind])
+            fail_msg("no shape of quantize has %s", ax_quant_info((enum ax_quant)kind)->name);
 }
 
 static void codes_are_numbers(void **state) {
@@ -290,6 +306,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_reach_beyond_a_shard),
         cmocka_unit_test(routers_choose_as_a_model_does),
+        cmocka_unit_test(formats_have_cases),
         cmocka_unit_test(codes_are_numbers),
         cmocka_unit_test(moments_have_weights_of_their_own),
         cmocka_unit_test(types_of_operands_are_checked),
