@@ -370,6 +370,180 @@ static void honest_values(void **state) {
     expect_each(source, NULL, tests, N_OF(tests), true);
 }
 
+/* What a candidate's objects say of themselves earns nothing, nor does what a test's function could show. */
+static void objects_that_lie(void **state) {
+    static const char source[] =
+        "import collections\n"
+        "T = collections.namedtuple('T', 'a')\n"
+        "class Liar:\n"
+        "    __class__ = property(lambda self: T)\n"
+        "    def __len__(self): return 2\n"
+        "    def __iter__(self): return iter(())\n"
+        "def f(*args): return Liar()\n"
+        "def each(g, xs): return [getattr(g, '__globals__', {}).get('result', 0)]\n"
+        "__builtins__ = {'len': lambda x: 2, 'str': str}\n"
+        "class Quiet:\n"
+        "    def __enter__(self): return 0\n"
+        "    def __exit__(self, *args): return True\n"
+        "class Loud(Quiet):\n"
+        "    def __exit__(self, *args): raise KeyError\n"
+        "class Low(Exception): pass\n"
+        "class Stop(StopIteration): pass\n"
+        "def stop(x): raise Stop\n"
+        "def low(x): raise Low\n"
+        "def skip(x):\n    import unittest\n    raise unittest.SkipTest\n";
+    static const char *const lies[][2] = {
+        {"assert isinstance(f(1), tuple)", ""},
+        {"r = f(1)\n"
+         "assert len(r) == 2 and all(a == b for a, b in zip(r, [1, 2]))",
+         ""},
+        {"r = f(1)\n"
+         "assert len(r) == 2 and [x for x in r] == []",
+         ""},
+        {"result = 9\n"
+         "assert each(lambda p: p.result, [3]) == [9]",
+         ""},
+        {"assert __builtins__ and len(str(f(1))) == 2", ""},
+        {"with Quiet() as q:\n"
+         "    assert q == 9",
+         ""},
+        {"try:\n"
+         "    with Loud() as q:\n"
+         "        assert q == 9\n"
+         "except KeyError:\n"
+         "    pass",
+         ""},
+        {"assert all(map(lambda x: stop(x) == 1, [1, 2]))", ""},
+        {"try:\n"
+         "    low(1)\n"
+         "except (ValueError, Stop):\n"
+         "    pass",
+         ""},
+        {"assert not Quiet()", ""},
+        {"import io, unittest\nclass T(unittest.TestCase):\n    def test(self): "
+         "self.assertEqual(skip(1), 2)\n"
+         "r = "
+         "unittest.TextTestRunner(stream=io.StringIO()).run(unittest.TestLoader()."
+         "loadTestsFromTestCase(T))\n"
+         "assert r.wasSuccessful()",
+         ""}};
+    static const char *const calls[][2] = {{"[1]", "[3, 4]"}, {"[1]", "[[3, 4], 5]"}};
+    (void)state;
+    expect_each(source, NULL, lies, N_OF(lies), false);
+    assert_int_equal(score(AX_CODE_CALL, source, "f", 0, calls, 2).passed, 0);
+}
+
+/* Exceptions, lists of nodes, iterators, blocks, as honest programs and their tests use them. */
+static void honest_objects(void **state) {
+    static const char source[] =
+        "class Low(Exception):\n"
+        "    def __init__(self, need):\n"
+        "        super().__init__(f'need {need}')\n"
+        "        self.need = need\n"
+        "class Base(ValueError): pass\n"
+        "class Sub(Base): pass\n"
+        "class Text(Exception):\n"
+        "    def __str__(self): return 'text!'\n"
+        "def fail(kind):\n"
+        "    import json\n"
+        "    if kind == 'json': json.loads('{')\n"
+        "    raise {'low': Low(3), 'sub': Sub('s'), 'key': KeyError('k'), 'text': Text(1),\n"
+        "           'code': UnicodeDecodeError('utf8', b'x', 0, 1, 'bad')}[kind]\n"
+        "class Node:\n"
+        "    def __init__(self, val, next=None):\n"
+        "        self.val, self.next = val, next\n"
+        "def build(xs):\n"
+        "    head = None\n"
+        "    for x in reversed(xs): head = Node(x, head)\n"
+        "    return head\n"
+        "def kind(x): return type(x)\n"
+        "def take(it, n): return [next(it) for _ in range(n)]\n"
+        "def total(xs): return sum(xs)\n"
+        "def order(xs, key): return sorted(xs, key=key)\n"
+        "class Row:\n"
+        "    def __init__(self, xs): self.xs = xs\n"
+        "    def __getitem__(self, i): return self.xs[i]\n"
+        "class Log:\n"
+        "    seen = []\n"
+        "    def __enter__(self): self.seen.append('in'); return self\n"
+        "    def __exit__(self, *args): self.seen.append(args[0])\n"
+        "def filter(f, xs): return [x for x in xs if f(x)]\n"
+        "def memo(f):\n    known = {}\n    def g(x):\n        if x not in known: known[x] = f(x)\n"
+        "        return known[x]\n    return g\n";
+    static const char *const tests[][2] = {
+        {"try:\n"
+         "    fail('low')\n"
+         "except Low as e:\n"
+         "    assert str(e) == 'need 3' and e.need == 3\n"
+         "else:\n"
+         "    assert False",
+         ""},
+        {"try:\n"
+         "    fail('sub')\n"
+         "except Base as e:\n"
+         "    assert isinstance(e, Sub) and isinstance(e, ValueError) and e.args == ('s',)\n"
+         "else:\n"
+         "    assert False",
+         ""},
+        {"try:\n"
+         "    fail('key')\n"
+         "except KeyError as e:\n"
+         "    assert str(e) == \"'k'\" and e.args == ('k',)\n"
+         "else:\n"
+         "    assert False",
+         ""},
+        {"try:\n"
+         "    fail('code')\n"
+         "except UnicodeDecodeError as e:\n"
+         "    assert e.reason == 'bad'\n"
+         "else:\n"
+         "    assert False",
+         ""},
+        {"import json\n"
+         "try:\n"
+         "    fail('json')\n"
+         "except json.JSONDecodeError as e:\n"
+         "    assert e.pos == 1\n"
+         "else:\n"
+         "    assert False",
+         ""},
+        {"try:\n"
+         "    fail('text')\n"
+         "except Text as e:\n"
+         "    assert str(e) == 'text!'\n"
+         "else:\n"
+         "    assert False",
+         ""},
+        {"assert issubclass(Sub, Base) and issubclass(Low, Exception)", ""},
+        {"h, r = build([1, 2, 3]), []\n"
+         "while h:\n"
+         "    r.append(h.val)\n"
+         "    h = h.next\n"
+         "assert r == [1, 2, 3]",
+         ""},
+        {"assert build([1]) and not build([])", ""},
+        {"assert kind(5) is int and kind('') == str and kind([]) == list", ""},
+        {"assert take(iter([1, 2, 3]), 2) == [1, 2] and total(x * x for x in range(3)) == 5", ""},
+        {"assert total({1: 2}.values()) == 2 and total(map(int, '12')) == 3", ""},
+        {"import operator\n"
+         "assert order([(1, 2), (2, 1)], operator.itemgetter(1)) == [(2, 1), (1, 2)]",
+         ""},
+        {"import functools\n"
+         "assert order([1, 3], functools.partial(pow, -1)) == [1, 3]",
+         ""},
+        {"assert Row([1, 2, 3])[1:] == [2, 3] and Row([1, 2])[::-1] == [2, 1]", ""},
+        {"with Log() as c:\n"
+         "    assert c.seen == ['in']\n"
+         "assert c.seen == ['in', None]",
+         ""},
+        {"assert filter(lambda x: len(x) > 1, ['a', 'bc']) == ['bc']", ""},
+        {"@memo\ndef fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\nassert fib(9) == "
+         "34",
+         ""}};
+    (void)state;
+    expect_each(source, NULL, tests, N_OF(tests), true);
+}
+
 /* Limits of a candidate count over all tests; a test's own failures are not the candidate's end. */
 static void limits(void **state) {
     static const char *const tests[][2] = {{"assert f(1) == 1", ""},    {"assert 1 / 0", ""},
@@ -398,6 +572,8 @@ int main(void) {
         cmocka_unit_test(names_of_functions),
         cmocka_unit_test(what_is_expected_stays),
         cmocka_unit_test(honest_values),
+        cmocka_unit_test(objects_that_lie),
+        cmocka_unit_test(honest_objects),
         cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -5,7 +5,7 @@ says of a program's end is what the program itself could say. Tests are never in
 candidate that they test.
 """
 import abc, array, ast, base64, binascii, bisect, builtins, calendar, cmath, collections, contextlib, copy
-import dataclasses, datetime, decimal, difflib, enum, fractions, functools, gc, hashlib, heapq, inspect, io
+import dataclasses, datetime, decimal, difflib, dis, enum, fractions, functools, gc, hashlib, heapq, inspect, io
 import itertools, json, keyword, linecache, marshal, math, numbers, operator, os, pprint, queue, random, re
 import statistics, string, struct, sys, textwrap, time, tokenize, traceback, types, typing, unicodedata, warnings
 import atexit, collections.abc, encodings.idna, encodings.latin_1, encodings.ascii
@@ -81,6 +81,8 @@ CONTAINERS = {list: "l", dict: "d", set: "s", bytearray: "a", collections.deque:
               collections.defaultdict: "D", collections.Counter: "C"}
 FROM_CONTAINER = {kind: cls for cls, kind in CONTAINERS.items()}
 FACTORIES = {cls.__name__: cls for cls in (list, dict, set, int, float, str, bool, tuple, bytes)}
+# Classes that a candidate may give; `object` and `type` would help it to lie about its own.
+TYPES = {cls.__name__: cls for cls in (*PLAIN, *FIXED, *CONTAINERS, bytes, complex, range)}
 MAX_INT = 1 << 53
 
 
@@ -219,12 +221,15 @@ def shape_of(cls):
         kind, flags = "class", [params.order, params.frozen]
     else:
         return None
-    plain = all(type(d) in PLAIN for d in defaults)
+    plain = all(type(d) in PLAIN for d in defaults) and not any(f.startswith("__") for f in fields)
     return [kind, cls.__name__, list(fields), defaults, flags] if plain and not set(members) - OWN - given - set(fields) else None
 
 
 def class_of(shape):
+    """No field may stand where Python looks for a method."""
     kind, name, fields, defaults, flags = shape
+    if any(exact(f, str).startswith("__") for f in fields) or any(type(d) not in PLAIN for d in defaults):
+        raise TypeError("this class is not data alone")
     if kind == "tuple":
         return collections.namedtuple(name, fields, defaults=defaults)
     first = len(fields) - len(defaults)
@@ -279,10 +284,36 @@ def number_of(value):
 
 
 def form_of_class(cls):
+    if TYPES.get(cls.__name__) is cls:
+        return ["B", cls.__name__]
+    if issubclass(cls, Exception):
+        return form_of_error_class(cls)
     number = number_of(cls)
     if number not in shapes:
         shapes[number] = shape_of(cls)
     return ["K", number, shapes[number]] if shapes[number] else ["h", number]
+
+
+def form_of_error_class(cls):
+    """The library's by its name; the candidate's own with what it is derived from."""
+    if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls and cls.__module__ != "candidate":
+        return ["e", cls.__module__, cls.__name__]
+    base = next(t for t in cls.__mro__[1:] if issubclass(t, Exception))
+    return ["E", number_of(cls), cls.__name__, form_of_error_class(base)]
+
+
+def form_of_error(error):
+    """["error", its class, [its text, arguments and attributes]]"""
+    try:
+        text = "".join(str(error))
+    except Exception:
+        text = ""
+    try:
+        crossing = Crossing(form_of_object, None)
+        about = [crossing.encode(error.args), crossing.encode(dict(vars(error)))]
+    except Exception:
+        about = [["t", [text]], ["d", [], None]]
+    return ["error", form_of_error_class(type(error)), [text, *about]]
 
 
 def form_of_object(crossing, value):
@@ -308,6 +339,9 @@ def read_for_candidate(crossing, form):
         return functools.reduce(getattr, form[2].split(".") if form[2] else [], sys.modules[form[1]])
     if kind == "f":
         return function_from(crossing, form)
+    if kind == "p":
+        made_by, args, keywords = (crossing.decode(f) for f in form[1:])
+        return made_by(*args, **keywords)
     raise ValueError("no such kind of value")
 
 
@@ -334,7 +368,21 @@ def find_names(names):
     return {n: candidate[n] for n in names if n in candidate and type(candidate[n]) is not module}
 
 
+def is_plainly_true(value):
+    """An object is true if its class does not say otherwise."""
+    if hasattr(type(value), "__bool__") or hasattr(type(value), "__len__"):
+        raise TypeError("an object of the candidate that may be false has no truth value")
+    return True
+
+
+def leave(value, kind):
+    """The end of a `with` block; a test's error is only named."""
+    error = getattr(builtins, kind, Exception) if kind else None
+    type(value).__exit__(value, error, error and error(), None)
+
+
 OPERATIONS = {"getattr": getattr, "setattr": setattr, "len": len, "iter": iter, "next": next, "str": str, "repr": repr,
+              "bool": is_plainly_true, "enter": lambda value: type(value).__enter__(value), "exit": leave,
               "call": lambda f, args, kwargs: f(*args, **kwargs), "names": find_names}
 for name in ("getitem setitem delitem neg pos invert abs "
              "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift").split():
@@ -343,7 +391,7 @@ for name in ("getitem setitem delitem neg pos invert abs "
 
 def answer():
     """[operation, argument, ...] -> ["ok", value, [what the containers among the arguments are now]]
-    or ["error", name of a builtin exception, text]."""
+    or what form_of_error() says."""
     try:
         name, *forms = json.loads(read_input())
         given = Crossing(None, read_for_candidate)
@@ -352,12 +400,7 @@ def answer():
         reply = Crossing(form_of_object, None, given.containers)
         reply = ["ok", reply.encode(value), [reply.contents(c) for c in given.containers]]
     except Exception as error:
-        names = [t.__name__ for t in type(error).__mro__ if getattr(builtins, t.__name__, None) is t]
-        try:
-            text = str(error)
-        except Exception:
-            text = ""
-        reply = ["error", names[0], text]
+        reply = form_of_error(error)
     except BaseException:
         os._exit(1)
     return json.dumps(reply).encode()
@@ -368,9 +411,12 @@ def answer():
 handles = {}
 classes = {}  # number of a class that is data alone -> the tests' own class
 numbers = {}  # and back
+lengths = {}  # handle -> the length that it says it has, until something may change it
 
 
 def ask(operation, *args):
+    if operation not in ("getattr", "len", "iter", "next", "str", "repr", "getitem", "bool"):
+        lengths.clear()
     given = Crossing(form_of, None)
     message = json.dumps([operation, *(given.encode(a) for a in args)]).encode()
     while message:
@@ -380,11 +426,10 @@ def ask(operation, *args):
         raise ValueError("not an answer")
     status, value, more = reply
     if status == "error":
-        kind = getattr(builtins, value, None) if type(value) is str else None
-        known = isinstance(kind, type) and issubclass(kind, Exception)
-        if known and issubclass(kind, (StopIteration, StopAsyncIteration)) and operation != "next":
-            kind = RuntimeError  # it would end an iteration of the test's
-        raise (kind if known else Exception)(str(more))
+        error = error_from(value, *more)
+        if isinstance(error, (StopIteration, StopAsyncIteration)) and operation != "next":
+            error = RuntimeError(str(error))  # it would end an iteration of the test's
+        raise error
     back = Crossing(None, read_for_tests, given.containers)
     value = back.decode(value)
     for container, form in zip(given.containers, more, strict=True):
@@ -392,8 +437,44 @@ def ask(operation, *args):
     return value
 
 
+def error_class(form):
+    """An exception of the library, or the tests' own class for one of the candidate's."""
+    if form[0] == "e":
+        if form[1] not in LIBRARY:  # such as unittest, which takes one of its own for a test that is left out
+            return Exception
+        cls = getattr(sys.modules[form[1]], form[2])
+    else:
+        number = exact(form[1], int)
+        if number not in classes:
+            base = error_class(form[3])
+            classes[number] = type(form[2], (base,), {"__str__": lambda self: vars(self).get("", base.__str__(self))})
+            numbers[classes[number]] = number, ()
+        cls = classes[number]
+    if type(cls) is not type or not issubclass(cls, Exception):
+        raise TypeError("the candidate raised something else than an exception")
+    return cls
+
+
+def error_from(form, text, args, attributes):
+    cls, crossing = error_class(form), Crossing(None, read_for_tests)
+    args, attributes = exact(crossing.decode(args), tuple), exact(crossing.decode(attributes), dict)
+    try:
+        error = cls(*args)
+    except Exception:
+        error = cls.__new__(cls)
+        error.args = args
+    vars(error).update(attributes)
+    if cls in numbers:
+        vars(error)[""] = exact(text, str)
+    return error
+
+
 def read_for_tests(crossing, form):
     kind = form[0]
+    if kind == "B":
+        return TYPES[form[1]]
+    if kind in ("e", "E"):
+        return error_class(form)
     if kind == "h":
         return handle_of(exact(form[1], int))
     if kind == "K":
@@ -425,12 +506,40 @@ def form_of(crossing, value):
     if kind in numbers:
         number, names = numbers[kind]
         return ["k", number, [crossing.encode(v) for v in fields_of(value, names)]]
+    parts = made_by(value)
+    if parts:
+        return ["p", *(crossing.encode(p) for p in parts)]
     where = library_name(value)
     if where:
         return ["g", *where]
     if kind is types.FunctionType:
         return form_of_function(crossing, value)
     raise TypeError("the candidate's functions take plain values, functions, and the candidate's own objects")
+
+
+VIEWS = {type({}.keys()), type({}.values()), type({}.items())}
+GETTERS = {operator.itemgetter, operator.attrgetter, operator.methodcaller}
+MAX_ITEMS = 100000
+
+
+def made_by(value):
+    """(function of the library, arguments, keywords) that make such a value on the other side, or None. What is left in an
+    iterator is given as a whole."""
+    kind = type(value)
+    if kind is slice:
+        return slice, (value.start, value.stop, value.step), {}
+    if kind is functools.partial:
+        return kind, (value.func, *value.args), value.keywords
+    if kind in GETTERS and value.__reduce__()[0] is kind:
+        return kind, value.__reduce__()[1], {}
+    if kind in VIEWS:
+        return list, (list(value),), {}
+    if issubclass(kind, collections.abc.Iterator):
+        items = list(itertools.islice(value, MAX_ITEMS + 1))
+        if len(items) > MAX_ITEMS:
+            raise TypeError("an iterator that is given to the candidate has an end")
+        return iter, (items,), {}
+    return None
 
 
 def form_of_function(crossing, function):
@@ -441,14 +550,22 @@ def form_of_function(crossing, function):
         return ["self"] if value is function else crossing.encode(value)
 
     found = []
-    for name in sorted(names_of(code) & scope.keys()):
+    for name in sorted(globals_of(code) & scope.keys()):
         try:
             found.append([name, part(scope[name])])
         except TypeError:
-            pass  # perhaps an attribute's name: it is missing where it is used
+            pass  # it is missing where it is used
+    if code.co_name not in scope:
+        found.append([code.co_name, ["self"]])  # its decorator is called before it has its name
     return ["f", marshal.dumps(code).hex(), [part(d) for d in function.__defaults__ or ()],
             [[n, part(d)] for n, d in (function.__kwdefaults__ or {}).items()],
             [part(c.cell_contents) for c in function.__closure__ or ()], found]
+
+
+def globals_of(code):
+    """Names that it looks for in its module; an attribute may be called as what is expected is."""
+    found = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return found.union(*(globals_of(c) for c in code.co_consts if type(c) is types.CodeType))
 
 
 def library_name(value):
@@ -473,12 +590,13 @@ def handle_of(number):
 
 
 class Handle:
-    """An object of the candidate. Equal only to itself, neither true nor false, and in no order."""
+    """An object of the candidate. Equal only to itself, never false, and in no order."""
 
     __slots__ = ("number",)
 
     def __getattribute__(self, name):
-        return ask("getattr", self, name)
+        value = ask("getattr", self, name)
+        return value if name != "__class__" or type(value) is Handle else Handle  # isinstance() believes it
 
     def __setattr__(self, name, value):
         ask("setattr", self, name, value)
@@ -487,10 +605,24 @@ class Handle:
         return ask("call", self, list(args), kwargs)
 
     def __bool__(self):
-        raise TypeError("an object of the candidate has no truth value")
+        if ask("bool", self) is not True:
+            raise TypeError("an object of the candidate is never false")
+        return True
+
+    def __enter__(self):
+        return ask("enter", self)
+
+    def __exit__(self, kind, error, trace):
+        """Told the kind of an error alone, which goes on whatever the candidate says: it may be an assertion's."""
+        try:
+            ask("exit", self, kind and kind.__name__)
+        except Exception:
+            if not kind or not issubclass(kind, AssertionError):
+                raise
 
     def __len__(self):
-        return exact(ask("len", self), int)
+        lengths[self] = n = exact(ask("len", self), int)
+        return n
 
     def __str__(self):
         return exact(ask("str", self), str)
@@ -502,12 +634,15 @@ class Handle:
         return ask("next", self)
 
     def __iter__(self):
-        iterator = ask("iter", self)
+        iterator, n = ask("iter", self), 0
         while True:
             try:
                 value = ask("next", iterator)
             except StopIteration:
+                if lengths.get(self, n) != n:
+                    raise TypeError("the candidate's object has another length than it says") from None
                 return
+            n += 1
             yield value
 
 
@@ -533,9 +668,9 @@ for name in "neg pos invert abs add sub mul truediv floordiv mod pow matmul and_
 
 def same(value, expected, tolerance):
     """Equality of what JSON can say: lists are tuples, numbers may differ by a tolerance."""
-    if isinstance(value, (list, tuple)) and type(expected) is list:
+    if issubclass(type(value), (list, tuple)) and type(expected) is list:  # isinstance() would ask a handle
         return len(value) == len(expected) and all(same(v, e, tolerance) for v, e in zip(value, expected))
-    if isinstance(value, dict) and type(expected) is dict:
+    if issubclass(type(value), dict) and type(expected) is dict:
         return value.keys() == expected.keys() and all(same(value[k], expected[k], tolerance) for k in expected)
     if tolerance and {type(value), type(expected)} <= {int, float}:
         return abs(value - expected) <= tolerance * max(1.0, abs(expected))
@@ -579,9 +714,13 @@ def look_at(source):
 
 
 def find_entry(calls, free):
-    """The first call of a free name whose arguments are no calls; None: there is none."""
+    """The first call of a free name whose arguments are no calls, with those in functions left out; None: there is none."""
+    parts = {call: [x for a in (*call.args, *call.keywords) for x in ast.walk(a)] for call in calls}
+    functions = {x for p in parts.values() for x in p if isinstance(x, ast.Lambda)}
+    inner = {x for f in functions for x in ast.walk(f)}
     for call in calls:
-        if call.func.id in free and not any(isinstance(x, ast.Call) for a in (*call.args, *call.keywords) for x in ast.walk(a)):
+        if call not in inner and call.func.id in free and not any(
+                isinstance(x, ast.Call) and x not in inner for x in parts[call]):
             return call.func.id
     return None
 
@@ -597,7 +736,7 @@ def scope_of(source, code, entry):
         modules = {n: sys.modules[n] for n in free if n in sys.modules and n not in whole and n != entry}
         if entry is None and all(is_builtin(n) or n in modules for n in free):
             entry = find_entry(calls, free)
-    wanted = {n for n in names if n == entry or not (n in modules or is_builtin(n))}
+    wanted = {n for n in names if n == entry or not (n in modules or is_builtin(n) or n.startswith("__"))}
     found = ask("names", sorted(wanted))
     scope = {"__name__": "tests", **modules, **{n: v for n, v in found.items() if n in wanted}}
     if entry in free and entry not in scope:
@@ -644,6 +783,8 @@ def run_test():
 
 
 # ---- the beginning ----
+
+LIBRARY = frozenset(sys.modules)  # without what a test imports beyond it
 
 kinds = {b"program": run_program, b"candidate": begin_candidate, b"tests": begin_tests}
 
