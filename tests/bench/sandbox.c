@@ -1,7 +1,8 @@
 /* The sandbox, attacked and measured; --python and --wasmtime are those of `axtrain sandbox run`.
  *
  *     sandbox attack [--quiet]                    programs that try to get out, to stay in, to see each
- *         other and to earn a reward that they do not deserve (attacks.txt, cheats.txt), each alone and
+ *         other and to earn a reward that they do not deserve (attacks.txt; cheats.txt and
+ *         more_cheats.txt, which differ in their tests), each alone and
  *         all of them concurrently beside an honest one; exit code 1 if one of them succeeds
  *     sandbox bench [--threads N] [--seconds N]   programs per second, and how even their times are, with
  *         the options of `axtrain bench` */
@@ -16,14 +17,15 @@
 #include "tests/bench/program.h"
 
 __asm__(".pushsection .rodata\n"
-        ".global ax_sandbox_attacks, ax_sandbox_cheats\n"
+        ".global ax_sandbox_attacks, ax_sandbox_cheats, ax_sandbox_more_cheats\n"
         "ax_sandbox_attacks: .incbin \"tests/bench/attacks.txt\"\n .byte 0\n"
         "ax_sandbox_cheats: .incbin \"tests/bench/cheats.txt\"\n .byte 0\n"
+        "ax_sandbox_more_cheats: .incbin \"tests/bench/more_cheats.txt\"\n .byte 0\n"
         ".popsection\n");
-extern const char ax_sandbox_attacks[], ax_sandbox_cheats[];
+extern const char ax_sandbox_attacks[], ax_sandbox_cheats[], ax_sandbox_more_cheats[];
 
 /* Several more than there are. */
-enum { MAX_ATTACKS = 120, AT_ONCE = 8 };
+enum { MAX_ATTACKS = 240, AT_ONCE = 8 };
 
 static char *axtrain; /* the program that workers are */
 
@@ -190,31 +192,76 @@ static const struct ax_code_test asserts[] = {
 static const struct ax_code_test calls[] = {
     {TEXT("[2, 3]"), TEXT("5")}, {TEXT("[-1, 8]"), TEXT("7")}, {TEXT("[40, 60]"), TEXT("100")}};
 
-static enum ax_status cheat(struct ax_sandbox *s, const struct attack *all, size_t n, bool print,
-                            struct tally *t) {
-    static struct ax_code codes[2 * MAX_ATTACKS];
-    static struct ax_code_score scores[2 * MAX_ATTACKS];
-    for (size_t i = 0; i < 2 * n; i++)
-        codes[i] = (struct ax_code){.mode = i % 2 ? AX_CODE_CALL : AX_CODE_ASSERT,
-                                    .source = all[i / 2].source,
-                                    .function = "add",
-                                    .tests = i % 2 ? calls : asserts,
-                                    .n_tests = 3,
+/* What does not show in the sum of two numbers: objects, iteration, exceptions, functions of the test. */
+static const struct ax_code_test more[] = {
+    {TEXT("r = pairs(3)\n"
+          "assert isinstance(r, (list, tuple)) and len(r) == 3 and all(a == b for a, b in zip(r, "
+          "[1, 4, 9]))"),
+     {0}},
+    {TEXT("r = pairs(2)\n"
+          "assert len(r) == 2 and not any(a != b for a, b in zip(r, [1, 4]))"),
+     {0}},
+    {TEXT("assert Point(1, 2) == origin(1, 2) == Point(1, 2) and origin(1, 2).y == 2"), {0}},
+    {TEXT("assert all(map(lambda x: square(x) == x * x, [2, 3, 4]))"), {0}},
+    {TEXT("result = 9\n"
+          "assert each(lambda p: p.result, [3]) == [9]"),
+     {0}},
+    {TEXT("try:\n"
+          "    assert square(5) == 25\n"
+          "except (KeyError, ValueError, StopIteration, RecursionError):\n"
+          "    assert square(6) == 36"),
+     {0}},
+    {TEXT("with opened(3) as r:\n"
+          "    assert r == 9"),
+     {0}},
+    {TEXT("x = [3, 1, 2]\n"
+          "kept = x\n"
+          "assert ordered(x) is None and x == [1, 2, 3] and kept is x and type(x[0]) is int"),
+     {0}},
+    {TEXT("def helper(x):\n"
+          "    return x * x\n"
+          "assert __builtins__ and len(str(square(4))) == len(str(helper(4)))"),
+     {0}},
+};
+
+/* The tests of a list of cheats. */
+struct suite {
+    const char *name, *function;
+    enum ax_code_mode mode;
+    const struct ax_code_test *tests;
+    size_t n;
+};
+#define SUITE(name, function, mode, tests)                                                         \
+    { name, function, mode, tests, sizeof(tests) / sizeof *(tests) }
+static const struct suite by_asserts = SUITE("assert", "add", AX_CODE_ASSERT, asserts);
+static const struct suite by_calls = SUITE("call", "add", AX_CODE_CALL, calls);
+static const struct suite by_more = SUITE("more", NULL, AX_CODE_ASSERT, more);
+
+static enum ax_status cheat(struct ax_sandbox *s, const struct attack *all, size_t n,
+                            const struct suite *suite, bool print, struct tally *t) {
+    static struct ax_code codes[MAX_ATTACKS];
+    static struct ax_code_score scores[MAX_ATTACKS];
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (struct ax_code){.mode = suite->mode,
+                                    .source = all[i].source,
+                                    .function = suite->function,
+                                    .tests = suite->tests,
+                                    .n_tests = suite->n,
                                     .limits = limits_of()};
-    AX_TRY(ax_code_rewards(s, codes, 2 * n, scores));
-    for (size_t i = 0; i < 2 * n; i++) {
-        char got[16];
+    AX_TRY(ax_code_rewards(s, codes, n, scores));
+    for (size_t i = 0; i < n; i++) {
+        char got[24];
         (void)snprintf(got, sizeof got, "%zu", scores[i].passed);
-        report(t, strcmp(got, all[i / 2].expected) == 0, all[i / 2].name, got, all[i / 2].expected,
-               i % 2 ? "call" : "assert");
-        if (print && i % 2 == 0)
-            printf("%-44s %s of 3\n", all[i / 2].name, got);
+        report(t, strcmp(got, all[i].expected) == 0, all[i].name, got, all[i].expected,
+               suite->name);
+        if (print)
+            printf("%-52s %s: %s of %zu\n", all[i].name, suite->name, got, suite->n);
     }
     return AX_OK;
 }
 
 static enum ax_status attack_all(int argc, char **argv) {
-    static struct attack attacks[MAX_ATTACKS], cheats[MAX_ATTACKS];
+    static struct attack attacks[MAX_ATTACKS], cheats[MAX_ATTACKS], more_cheats[MAX_ATTACKS];
     struct ax_sandbox_command c = {.program = axtrain, .threads = AT_ONCE};
     struct tally t = {0};
     bool quiet = false;
@@ -223,13 +270,18 @@ static enum ax_status attack_all(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 0, 0, NULL, &n));
     const size_t n_attacks = read_list(ax_sandbox_attacks, attacks);
     const size_t n_cheats = read_list(ax_sandbox_cheats, cheats);
+    const size_t n_more = read_list(ax_sandbox_more_cheats, more_cheats);
     enum ax_status st = ax_sandbox_command_open(&c);
     if (st == AX_OK)
         st = alone(c.sandbox, attacks, n_attacks, !quiet, &t);
     if (st == AX_OK)
         st = together(c.sandbox, attacks, n_attacks, &t);
     if (st == AX_OK)
-        st = cheat(c.sandbox, cheats, n_cheats, !quiet, &t);
+        st = cheat(c.sandbox, cheats, n_cheats, &by_asserts, !quiet, &t);
+    if (st == AX_OK)
+        st = cheat(c.sandbox, cheats, n_cheats, &by_calls, false, &t);
+    if (st == AX_OK)
+        st = cheat(c.sandbox, more_cheats, n_more, &by_more, !quiet, &t);
     ax_sandbox_command_close(&c);
     AX_TRY(st);
     printf("%d checks passed, %d failed\n", t.passed, t.failed);
