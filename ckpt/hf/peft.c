@@ -101,13 +101,17 @@ void ax_peft_close(struct ax_peft *p) {
 
 enum ax_status ax_peft_base(const struct ax_peft *p, char **out) {
     const char *base = p->config.base;
-    char *path;
     if (!base || !*base)
         return ax_error(AX_ERR_DATA, "%s/%s: base_model_name_or_path is not set", p->dir,
                         AX_PEFT_CONFIG);
+    return ax_peft_base_from(p->dir, base, out);
+}
+
+enum ax_status ax_peft_base_from(const char *dir, const char *base, char **out) {
+    char *path;
     if (base[0] == '/')
         return ax_strdup(out, base);
-    AX_TRY(ax_path_join(&path, p->dir, base));
+    AX_TRY(ax_path_join(&path, dir, base));
     if (ax_path_exists(path)) {
         *out = path;
         return AX_OK;

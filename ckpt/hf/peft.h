@@ -86,6 +86,8 @@ bool ax_peft_is_folder(const char *dir);
 /* The base model's name: a relative path that exists from the adapter's folder is resolved,
  * anything else (a hub id) is unchanged. AX_ERR_DATA if the config has none. */
 enum ax_status ax_peft_base(const struct ax_peft *p, char **out);
+/* The same for the name `base` in the folder `dir`. */
+enum ax_status ax_peft_base_from(const char *dir, const char *base, char **out);
 
 /* Writes a folder that appears complete or not at all. */
 enum ax_status ax_peft_write(const char *dir, const struct ax_peft_config *c, int n,

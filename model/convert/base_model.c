@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "ckpt/hf/hf.h"
+#include "ckpt/hf/peft.h"
 #include "ckpt/hub/hub.h"
 #include "model/convert/from_gguf.h"
 
@@ -260,16 +261,20 @@ static enum ax_status read_base_name(char **base, const char *path, const char *
     AX_TRY(ax_json_load(&doc, path, MAX_ADAPTER_CONFIG));
     enum ax_status st =
         ax_json_str_or(ax_json_get(ax_json_root(&doc), "base_model_name_or_path"), NULL, &name);
-    const char *lacks = !name || !*name                                ? "names no base model"
-                        : !ax_path_exists(name) && !ax_hub_is_id(name) ? "names a base model that "
-                                                                         "does not exist here"
-                                                                       : NULL;
-    if (st == AX_OK && lacks)
-        st = ax_error(AX_ERR_CONFIG, "%s: %s%s%s%s; give the base as the model, with --adapter %s",
-                      path, lacks, name && *name ? " (" : "", name ? name : "",
-                      name && *name ? ")" : "", dir);
-    if (st == AX_OK)
-        st = ax_strdup(base, name);
+    if (st == AX_OK && (!name || !*name))
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: names no base model; give the base as the model, with --adapter %s",
+                      path, dir);
+    else if (st == AX_OK)
+        st = ax_peft_base_from(dir, name, base);
+    if (st == AX_OK && !ax_path_exists(*base) && !ax_hub_is_id(*base)) {
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s: names a base model that does not exist here (%s); give the base as the "
+                      "model, with --adapter %s",
+                      path, name, dir);
+        ax_free(*base);
+        *base = NULL;
+    }
     ax_json_free(&doc);
     return st;
 }

@@ -197,6 +197,14 @@ static void several_adapters(void **state) {
             assert_true(number(row, "mean_nll") !=
                         number(json_array_get(list, (size_t)k), "mean_nll"));
     }
+    /* its folder names the base, from where it is */
+    assert_int_equal(run(out, sizeof out,
+                         "eval --model %s --config %s/c.yaml --data %s/rows.jsonl --json", lora,
+                         dir, dir),
+                     0);
+    json_t *named = json_loads(strchr(out, '{'), JSON_ALLOW_NUL, NULL);
+    assert_true(number(named, "mean_nll") == number(json_array_get(list, 1), "mean_nll"));
+    json_decref(named);
     json_decref(v);
     assert_int_equal(
         run(out, sizeof out, "%s --adapter %s --adapter other=%s_dora", args, lora, lora), 0);
