@@ -238,22 +238,7 @@ static bool asked_to_stop(void *ctx) {
 
 static void show_referred(void *ctx, int64_t rows_done) {
     struct ax_train *t = ctx;
-    ax_metrics_doing(t->metrics, "reference", t->refs.before + rows_done, t->refs.rows);
-}
-
-/* Sets refs.rows, and returns those of the training data, of which the reference sees at most `most`. */
-static int64_t count_rows(struct ax_train *t, int64_t most) {
-    struct ax_loader_count eval = {0};
-    t->refs.rows = t->refs.before = 0;
-    if (t->schedule.n_epochs == 0)
-        return 0;
-    if (t->o->data.eval && ax_loader_count_epoch(t->o->data.eval, 0, 1, &eval) != AX_OK) {
-        ax_error_clear();
-        return 0;
-    }
-    const int64_t n = t->schedule.sequences[0] < most ? t->schedule.sequences[0] : most;
-    t->refs.rows = n + eval.sequences;
-    return n;
+    ax_metrics_doing(t->metrics, "reference", rows_done, t->refs.rows);
 }
 
 /* Mismatched answers, and what the reference thinks of them. */
@@ -306,7 +291,8 @@ enum ax_status ax_train_refer(struct ax_train *t) {
     train.stop = eval.stop = asked_to_stop;
     train.ctx = eval.ctx = t;
     train.max_rows = t->schedule.total * ax_train_sequences_per_step(o, ranks);
-    const int64_t of_train = count_rows(t, train.max_rows);
+    const int64_t rows = t->schedule.n_epochs > 0 ? t->schedule.sequences[0] : 0;
+    t->refs.rows = rows < train.max_rows ? rows : train.max_rows;
     ax_log_info("computing the log-probs of the reference, which is the model as it is now%s",
                 o->references.cache ? ", unless an earlier run kept them" : "");
     struct ax_model *m = &t->step.model;
@@ -318,12 +304,11 @@ enum ax_status ax_train_refer(struct ax_train *t) {
     }
     const double start = ax_clock_now();
     enum ax_status st = ax_references_compute(&t->refs.logprobs, m, o->data.train, &train);
-    t->refs.before = of_train;
+    t->refs.rows = 0;
     if (st == AX_OK && o->data.eval)
         st = ax_references_compute(&t->refs.logprobs, m, o->data.eval, &eval);
     if (st == AX_OK)
         ax_log_info("the log-probs of the reference took %.1f s", ax_clock_now() - start);
-    t->refs.rows = t->refs.before = 0;
     if (st == AX_OK && o->step.objective->documents->mismatches)
         st = mix_answers(t, &train, &eval);
     if (st == AX_INTERRUPTED && ax_stop_requested() != AX_STOP_INTERRUPT)

@@ -77,8 +77,6 @@ static void of_another_model(void **state) {
     FAILS("sft", 3, another, config(), model_dir, base);
     assert_non_null(strstr(said, "Use the base model that it was trained on."));
     /* not a model, and no adapter */
-    FAILS("generate", 2, "this folder contains an adapter, not a model", "--model", lora,
-          "--prompt", "a");
     FAILS("merge", 2, "Give its base model here", lora, lora, in_scratch("none"));
     snprintf(base, sizeof base, "base_model=%s", lora);
     FAILS("sft", 2, "base_model (command line): ", config(), base);
