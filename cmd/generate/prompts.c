@@ -161,6 +161,7 @@ static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
     for (int i = first; i <= last; i++) {
         const struct to to = {s, ax_text_model_side(t, i), i, &lost};
         AX_TRY(in->text ? add_text(p, &to, in->text, in->len, NULL) : add_row(p, &to, in->row));
+        AX_ASSERT(p->list); /* it was added */
         AX_TRY(keep_given(&p->list[p->n - 1], in));
     }
     p->rows++;

@@ -95,7 +95,7 @@ struct ax_report_run {
     size_t room_steps, room_evals, room_events, room_samples;
     char *phase_names[AX_REPORT_MAX_PHASES];
     int n_phases;
-    char *reward_names[AX_REPORT_MAX_REWARDS]; /* of the reward functions */
+    char *reward_names[AX_REPORT_MAX_REWARDS]; /* names of the reward functions */
     int n_rewards;
     struct ax_json_doc about; /* run.json; root NULL if there is none */
     struct ax_report_answers answers;

@@ -58,7 +58,7 @@ struct ax_generate_scores {
     struct ax_pending_score *pending; /* [AX_SCORE_PASSES · pass_tokens] */
     struct ax_scores *windows;        /* [AX_SCORE_PASSES · windows of a pass] */
     struct ax_sequence **ended;       /* [AX_SCORE_PASSES · n_seqs] */
-    int64_t n_listed;                 /* of the pass */
+    int64_t n_listed;                 /* tokens that the pass has listed */
     int64_t n_pending, n_windows, n_ended, n_passes;
 };
 

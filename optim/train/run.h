@@ -29,7 +29,7 @@ struct ax_train_references {
     struct ax_reference_store store;
     struct ax_references logprobs;              /* for training and evaluation data */
     struct ax_mismatch mismatch, eval_mismatch; /* for an objective with an estimate of KL */
-    int64_t rows; /* of the pass in progress, to show how far it is; 0 = unknown */
+    int64_t rows; /* rows of the pass in progress, to show how far it is; 0 = unknown */
 };
 
 /* PPO's value model, beside the policy. */
