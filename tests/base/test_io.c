@@ -137,6 +137,7 @@ static void writes_and_reads_are_exact(void **state) {
     assert_int_equal(ax_file_pread(&f, buf, 0, 10), AX_OK);
     assert_int_equal(ax_file_close(&f), AX_OK);
 
+    memset(&f, 7, sizeof f);
     assert_int_equal(ax_file_open_read(&f, in_dir("absent")), AX_ERR_IO);
     assert_non_null(strstr(ax_error_text(), "absent: cannot open: No such file"));
     assert_int_equal(ax_file_close(&f), AX_OK);

@@ -140,6 +140,15 @@ static void *type_slowly(void *keys) {
     return NULL;
 }
 
+/* … after another program has written a line. */
+static void *type_below_a_line(void *keys) {
+    while (screen.begun == 0)
+        usleep(1000);
+    usleep(20000);
+    assert_int_equal(write(slave, "above\r\n", 7), 7);
+    return type_slowly(keys);
+}
+
 /* The text that these keys make. */
 static const char *keyed_by(void *(*typist)(void *keys), const char *keys) {
     char *copy = strdup(keys);
@@ -301,6 +310,14 @@ static void the_cursor_is_where_the_next_character_goes(void **state) {
     expect_row(2, "");
 }
 
+static void what_is_above_stays(void **state) {
+    (void)state;
+    keyed_by(type_below_a_line, "0123456789abcdefghij\r"); /* past a full row */
+    assert_non_null(strstr(screen.rows[0], "above"));
+    expect_row(1, "> 0123456789abcdefg");
+    expect_row(2, "hij");
+}
+
 static void nothing_is_echoed_between_texts(void **state) {
     (void)state;
     keyed("one\r");
@@ -389,6 +406,7 @@ int main(void) {
         cmocka_unit_test(enter_may_continue_a_text),
         cmocka_unit_test(the_screen_shows_the_text),
         cmocka_unit_test(the_cursor_is_where_the_next_character_goes),
+        cmocka_unit_test(what_is_above_stays),
         cmocka_unit_test(nothing_is_echoed_between_texts),
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(history_is_bounded),

@@ -230,6 +230,8 @@ static void refusals_name_the_construct(void **state) {
          "'+' between the result of |safe and a str is not supported: remove |safe"},
         {"\n{{ ('<' | safe).join(['>']) }}",
          "join on the result of |safe is not supported: remove |safe"},
+        {"\n{{ ('<' | safe).replace('<', '>') }}",
+         "replace on the result of |safe is not supported: remove |safe"},
         {"\n{{ [1] | map('string') }}", "a generator cannot be printed: apply |list first"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

@@ -62,6 +62,22 @@ static void check(void **state) {
     }
 }
 
+/* Also of letters that are newer than the library. */
+static void small_letters(void **state) {
+    (void)state;
+    static const uint32_t cases[][3] = {
+        {'A', 'a'},         {0x130, 'i', 0x307}, {0x1c89, 0x1c8a},   {0xa7cb, 0x264},
+        {0xa7cc, 0xa7cd},   {0xa7cd, 0xa7cd},    {0xa7ce, 0xa7cf},   {0x10d4f, 0x10d4f},
+        {0x10d50, 0x10d70}, {0x10d65, 0x10d85},  {0x10d66, 0x10d66}, {0x16eb8, 0x16ed3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t out[2] = {0};
+        assert_int_equal(ax_unicode_lower(cases[i][0], out), cases[i][2] ? 2 : 1);
+        assert_int_equal(out[0], cases[i][1]);
+        assert_int_equal(out[1], cases[i][2]);
+    }
+}
+
 /* "Plain" characters are what they claim: their own normal form, starters, and no second half. */
 static void plain_characters_are_inert(void **state) {
     (void)state;
@@ -161,6 +177,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repair),
         cmocka_unit_test(check),
+        cmocka_unit_test(small_letters),
         cmocka_unit_test(plain_characters_are_inert),
         cmocka_unit_test(forms_equal_the_library),
         cmocka_unit_test(many_marks),

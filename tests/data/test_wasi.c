@@ -89,6 +89,12 @@ static void output_is_bounded(void **state) {
     (void)move(&w, "fd_write", 1, 1);
     assert_int_equal(w.end, AX_WASI_OUTPUT);
     assert_int_equal(w.out.n, 16);
+    w = world();
+    assert_int_equal(CALL(&w, "fd_close", 1), OK);
+    assert_int_equal(move(&w, "fd_write", 1, 1), -BADF);
+    assert_int_equal(move(&w, "fd_write", 2, 1), 1); /* the other stream is still open */
+    assert_int_equal(CALL(&w, "fd_close", 2), OK);
+    assert_int_equal(move(&w, "fd_write", 2, 1), -BADF);
 }
 
 static void pointers_are_checked(void **state) {
@@ -135,10 +141,19 @@ static void time_is_fuel(void **state) {
     assert_true(second - first >= 1000 && second - first < 1200);
     const uint64_t wait = 1000000000000000000; /* 10^9 s */
     memset(memory, 0, 200);
+    memset(memory, 5, 8);
     memcpy(memory + 24, &wait, 8);
     assert_int_equal(CALL(&w, "poll_oneoff", 0, 100, 1, 96), OK);
+    assert_memory_equal(memory + 100, memory, 8); /* what the guest calls it */
+    assert_int_equal(get32(96), 1);
     assert_int_equal(CALL(&w, "clock_time_get", 0, 0, 0), OK);
     assert_true(get64(0) - second >= wait && get64(0) - second < wait + 1000);
+    w.stop_at_clock = true;
+    assert_int_equal(CALL(&w, "clock_time_get", 0, 0, 0), OK);
+    assert_int_equal(w.end, AX_WASI_RUNS); /* nothing is written yet */
+    assert_int_equal(move(&w, "fd_write", 1, 1), 1);
+    assert_int_equal(CALL(&w, "clock_time_get", 0, 0, 0), OK);
+    assert_int_equal(w.end, AX_WASI_CLOCK);
 }
 
 static void randomness_is_the_seeds(void **state) {

@@ -53,7 +53,7 @@ static void write_files(void) {
         "     doc_to_target: a}\n"
         "aggregate_metric_list:\n"
         "  - {metric: acc, weight_by_size: true}\n"
-        "  - {metric: acc, aggregation: mean, weight_by_size: false, filter_list: none}\n"
+        "  - {metric: acc, aggregation: mean, weight_by_size: false, filter_list: [none, x]}\n"
         "target_delimiter: \": \"\n");
 }
 
@@ -91,6 +91,10 @@ static void members(void **state) {
     child(sub, 0, "three");
     child(child(big, 2, "big::inner"), 0, "two");
     child(big, 3, "big::own");
+    assert_int_equal(big->n_metrics, 2);
+    assert_int_equal(big->metrics[1].n_filters, 2);
+    assert_string_equal(big->metrics[1].filters[0], "none");
+    assert_string_equal(big->metrics[1].filters[1], "x");
     assert_string_equal(small->alias, "Small ones");
     assert_string_equal(sub->alias, "sub_group");
     assert_int_equal(t.n_tasks, 5);
@@ -223,6 +227,7 @@ static void mistakes(void **state) {
         {"group: g\ntask: [{alias: x}]\n", "an entry without the keys task and group"},
         {"group: g\ntask: [{task: small}]\n", "small is a group; write group: small"},
         {"group: g\ntask: [g]\n", "groups contain each other in a circle"},
+        {"group: g\ntask: [{group: own, task: [g]}]\n", "groups contain each other in a circle"},
         {"group: g\ntask: [one]\naggregate_metric_list: [{metric: acc, aggregation: max}]\n",
          "g.yaml:3:52: aggregation: expected mean, got \"max\""},
         {"group: g\ntask: [one]\naggregate_metric_list: [{weight_by_size: true}]\n",

@@ -96,6 +96,7 @@ static void pieces(void **state) {
           "    - {q: one, a: 0, c: [x, y]}\n    - {q: two, a: 1, c: [x, y]}\n",
           2);
     context(0, "About art.\n\nQ: one\nA:->x|Q: two\nA:->y|Q: What?\nA:");
+    assert_int_equal(json_integer_value(prompts.items[0].target), 1); /* no longer text */
     struct ax_buf text = {0};
     must(ax_task_continuation(&prompts, 0, 1, &text));
     assert_string_equal(text.data, "=yes");
@@ -105,6 +106,11 @@ static void pieces(void **state) {
                    "fewshot_config: {sampler: first_n}\n",
           1);
     context(0, "q0 It is no\n\nWhat? It is");
+    drop();
+    build(GENERATE "gen_prefix: I\ndoc_to_choice: c\nfewshot_split: train\n"
+                   "fewshot_config: {sampler: first_n}\n",
+          1);
+    context(0, "q0 I no\n\nWhat? I");
     drop();
     build("task: t\n" DATA "output_type: multiple_choice\ndoc_to_text: a\ndoc_to_target: q\n"
           "doc_to_choice: [\"{{q}}\", two]\n",

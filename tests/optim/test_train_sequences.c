@@ -210,7 +210,7 @@ static void prompts_of_pairs(void **state) {
         for (int k = 0; k < 2; k++) {
             for (int32_t t = 0; t < 40; t++) {
                 tokens[k][t] = t + (t >= cases[i].differ ? k : 0);
-                labels[k][t] = t < cases[i].prompt[k] ? AX_NO_LABEL : t;
+                labels[k][t] = t < cases[i].prompt[k] ? AX_NO_LABEL : 0; /* a token, too */
             }
             docs[k] = docs[k + 2] =
                 (struct ax_document){.n = cases[i].n[k], .tokens = tokens[k], .labels = labels[k]};
