@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "kernels/operands.h"
 #include "tests/kernels/isa.h"
 
 enum { T = 19, V = 4099, EQUAL = 3, MASKED = 4, HUGE_ROW = 5, MASKED_SHARD = 6 };
@@ -355,10 +356,31 @@ TEST(argmax)
 TEST(nll)
 TEST(top)
 
+/* Some columns of all. */
+static void columns_end_with_the_others(void **state) {
+    float x[2 * 8] = {0};
+    int32_t labels[2] = {0};
+    struct ax_truncate a = {.all = ax_tensor_2d(AX_F32, x, 2, 8),
+                            .labels = ax_tensor_1d(AX_I32, labels, 2),
+                            .logits = ax_tensor_2d(AX_F32, x, 2, 3),
+                            .first_col = 5,
+                            .temperature = 1};
+    (void)state;
+    assert_null(ax_op_broken_rule(AX_OP_truncate, &a));
+    a.first_col = 6;
+    const char *rule = ax_op_broken_rule(AX_OP_truncate, &a);
+    assert_true(rule && strstr(rule, "first_col"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head),   cmocka_unit_test(exponential), cmocka_unit_test(edges),
-        cmocka_unit_test(argmax), cmocka_unit_test(nll),         cmocka_unit_test(top),
+        cmocka_unit_test(head),
+        cmocka_unit_test(exponential),
+        cmocka_unit_test(edges),
+        cmocka_unit_test(argmax),
+        cmocka_unit_test(nll),
+        cmocka_unit_test(top),
+        cmocka_unit_test(columns_end_with_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,6 +358,18 @@ static void wrong_schemes_name_the_nearest(void **state) {
     assert_int_equal(ax_scheme_find_trained("--qat", "int4", &s), AX_OK);
 }
 
+/* A head that is the embedding is quantized if one of them is asked for. */
+static void tied_matrices_are_one(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const struct ax_scheme s = {.embedding = i & 1, .head = i & 2, .trains = i & 4};
+        const struct ax_scheme own = ax_scheme_of_model(&s, false),
+                               tied = ax_scheme_of_model(&s, true);
+        assert_true(own.embedding == s.embedding && own.head == s.head);
+        assert_true(tied.embedding == (s.embedding || s.head) && tied.head == tied.embedding);
+    }
+}
+
 /* What is not written names a scheme that is. */
 static void unwritten_schemes_have_a_nearest(void **state) {
     (void)state;
@@ -402,6 +414,7 @@ int main(void) {
         cmocka_unit_test(a_given_range_is_the_blocks),
         cmocka_unit_test(codes_of_floats_are_their_values),
         cmocka_unit_test(wrong_schemes_name_the_nearest),
+        cmocka_unit_test(tied_matrices_are_one),
         cmocka_unit_test(unwritten_schemes_have_a_nearest),
     };
     return cmocka_run_group_tests(tests, open_machines, close_machines);

@@ -10,8 +10,10 @@
 #include <math.h>
 
 #include "model/layer.h"
+#include "model/adapter/base_note.h"
 #include "model/adapter/load.h"
 #include "tests/ckpt/folder.h"
+#include "tests/golden_files.h"
 #include "tests/tiny.h"
 
 static char *four[] = {"q_proj", "v_proj", "mlp.down_proj", "gate_proj"};
@@ -311,12 +313,37 @@ static void folders_without_an_adapter(void **state) {
     assert_mentions("can execute code");
 }
 
+/* An adapter's note of the weights that it was trained on. */
+static void bases_are_told_apart(void **state) {
+    (void)state;
+    static const char *const names[] = {"models/llama", "models/mistral"};
+    char bases[2][512], noted[512];
+    const struct ax_peft peft = {.dir = noted};
+    snprintf(noted, sizeof noted, "%s", in_dir("noted"));
+    must(ax_mkdir(noted));
+    for (int i = 0; i < 2; i++)
+        snprintf(bases[i], sizeof bases[i], "%s", golden_path(names[i]));
+    for (int i = 0; i < 2; i++) {
+        struct ax_hf hf;
+        char *text;
+        must(ax_hf_open(&hf, bases[i]));
+        must(ax_base_note_text(&hf, "org/name", &text));
+        ax_hf_close(&hf);
+        put_text("noted/" AX_BASE_NOTE, text);
+        ax_free(text);
+        must(ax_base_note_check(bases[i], &peft));
+        assert_int_equal(ax_base_note_check(bases[1 - i], &peft), AX_ERR_CONFIG);
+        assert_mentions("was trained on org/name, whose weights are others than those of ");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_written_folder_reads_back), cmocka_unit_test(unknown_keys_stay),
         cmocka_unit_test(configs_that_are_refused),    cmocka_unit_test(names_of_either_kind),
         cmocka_unit_test(modules_that_a_config_means), cmocka_unit_test(folders_that_do_not_fit),
         cmocka_unit_test(targets_that_are_not_there),  cmocka_unit_test(folders_without_an_adapter),
+        cmocka_unit_test(bases_are_told_apart),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
