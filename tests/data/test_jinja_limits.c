@@ -35,6 +35,9 @@ static void errors_name_the_line(void **state) {
     refuses("\n{{ [1] | map('upper') | length }}", "{}",
             "t:2: ", "a generator has no length: apply |list first");
     refuses("{{ [].append(1) }}", "{}", "t:1: ", "looking inside objects");
+    struct ax_template *t = NULL;
+    assert_int_equal(ax_template_compile(&t, "t", "{{ 0\0 }}", 8), AX_ERR_DATA);
+    assert_string_equal(ax_error_text(), "t:1: unexpected character  (U+0000)");
 }
 
 /* ---- work, memory, output, depth ---- */

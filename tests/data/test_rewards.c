@@ -6,6 +6,9 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "data/reward/answer.h"
 #include "data/reward/function.h"
 #include "tests/data/scratch.h"
@@ -258,6 +261,36 @@ static void answers(void **state) {
     }
 }
 
+static void a_missing_answer_is_said_once(void **state) {
+    static const char line[] = "rewards: exact: a record has no text or number in the column "
+                               "\"answer\": no reward (this is said only once)\n";
+    struct reward_items items = {0};
+    struct ax_rewards *r;
+    double out[2];
+    char *said;
+    size_t n;
+    (void)state;
+    add_item(&items, "7", "{}");
+    add_item(&items, "8", "{}");
+    assert_ok(open_named(&r, "exact", defaults));
+    const int saved = dup(STDERR_FILENO);
+    const int file = open(in_scratch("said"), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    assert_true(saved >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    ax_log_set_level(AX_LOG_WARN);
+    assert_ok(ax_rewards_score(r, 2, items.item, out));
+    ax_log_set_level(AX_LOG_ERROR);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    close(file);
+    ax_rewards_close(r);
+    free_items(&items);
+    assert_ok(ax_read_file(in_scratch("said"), 4096, &said, &n));
+    const char *first = strstr(said, line);
+    assert_non_null(first);
+    assert_null(strstr(first + 1, line));
+    ax_free(said);
+}
+
 static void bad_names(void **state) {
     static const struct {
         const char *name;
@@ -308,9 +341,16 @@ static void bad_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact),   cmocka_unit_test(final_answer), cmocka_unit_test(numeric),
-        cmocka_unit_test(format),  cmocka_unit_test(as_trl),       cmocka_unit_test(code_blocks),
-        cmocka_unit_test(several), cmocka_unit_test(answers),      cmocka_unit_test(bad_names),
+        cmocka_unit_test(exact),
+        cmocka_unit_test(final_answer),
+        cmocka_unit_test(numeric),
+        cmocka_unit_test(format),
+        cmocka_unit_test(as_trl),
+        cmocka_unit_test(code_blocks),
+        cmocka_unit_test(several),
+        cmocka_unit_test(answers),
+        cmocka_unit_test(a_missing_answer_is_said_once),
+        cmocka_unit_test(bad_names),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
