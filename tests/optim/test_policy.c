@@ -245,6 +245,19 @@ static void without_any_token_there_is_no_update(void **state) {
     }
 }
 
+/* Where the policy has not moved, a weight is 1 or its cap: what is left is the log-probability. */
+static void weighted_losses_begin_alike(void **state) {
+    (void)state;
+    struct scene tokens = {.loss = "cispo", .advantage = {1, -0.7F, 0.5F}}, whole = tokens;
+    whole.loss = "vespo";
+    const double cap = ax_policy_defaults(tokens.loss).epsilon_high;
+    run(&tokens);
+    run(&whole);
+    assert_true(cap > 0 && cap < 1 && tokens.r.loss != 0);
+    assert_true(fabs(cap * whole.r.loss - tokens.r.loss) < 1e-14);
+    assert_true(fabs(cap * whole.grads - tokens.grads) < 1e-12 * fabs(tokens.grads));
+}
+
 /* A mean over completions has it, a mean over tokens has not. */
 static void a_masked_completion_is_a_completion(void **state) {
     (void)state;
@@ -306,6 +319,7 @@ int main(void) {
         cmocka_unit_test(the_entropy_that_tokens_need),
         cmocka_unit_test(gradients_are_derivatives),
         cmocka_unit_test(without_any_token_there_is_no_update),
+        cmocka_unit_test(weighted_losses_begin_alike),
         cmocka_unit_test(a_masked_completion_is_a_completion),
         cmocka_unit_test(what_has_no_gradient_may_be_left_out),
         cmocka_unit_test(tokens_below_the_bound_have_no_term),
