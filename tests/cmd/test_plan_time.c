@@ -362,6 +362,8 @@ static void the_command_times_a_step(void **state) {
     need_binary();
     sft_command = "plan";
     EXPECT(0, "machine  h200 (", "--arch", "llama-tiny", "--seq", "64", "--hardware", "h200");
+    EXPECT(0, "; 141 GiB free: it fits\n", "--arch", "llama-tiny", "--seq", "64", "--hardware",
+           "h200");
     EXPECT(0, "gathers of weights", "--arch", "llama-tiny", "--seq", "64", "--mesh", "dp_shard=2",
            "--hardware", "h200");
     EXPECT(0, "waiting for other stages", "--arch", "llama-tiny", "--seq", "64", "--mesh", "pp=2",
@@ -416,6 +418,7 @@ static void a_step_fits_its_machine(void **state) {
 
 static void the_command_searches(void **state) {
     (void)state;
+    char said[4096];
     need_binary();
     sft_command = "plan";
     /* on any number of threads */
@@ -430,6 +433,13 @@ static void the_command_searches(void **state) {
            "4", "--hardware", "h200", "--search");
     EXPECT(0, ": slower", "--arch", "llama-tiny", "--seq", "64", "--accumulate", "8", "--world",
            "4", "--hardware", "h200", "--search");
+    assert_int_equal(
+        sft(said, sizeof said, 10,
+            (const char *const[]){"--arch", "llama-tiny", "--seq", "64", "--accumulate", "8",
+                                  "--world", "4", "--hardware=h200", "--search"}),
+        0);
+    assert_non_null(strstr(said, "left out 5: cp leaves less"));
+    assert_null(strstr(said, " 0: ")); /* reasons that have left out none */
     EXPECT(2, "--search needs --hardware", "--arch", "llama-tiny", "--world", "4", "--search");
     EXPECT(2, "--search needs --world", "--arch", "llama-tiny", "--hardware", "h200", "--search");
     /* 405 billion parameters on two ranks of 24 GiB */

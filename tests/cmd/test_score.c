@@ -159,6 +159,27 @@ static void records_say_the_same_in_several_ways(void **state) {
     json_decref(total);
 }
 
+/* How often a right step has a higher score than a wrong one. */
+static double auc_of(const json_t *rows) {
+    double right[256], wrong[256], pairs = 0, higher = 0;
+    size_t n_right = 0, n_wrong = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i), *labels = json_object_get(row, "labels"),
+                     *scores = json_object_get(row, "step_scores");
+        for (size_t k = 0; k < json_array_size(labels); k++) {
+            const json_t *label = json_array_get(labels, k);
+            const bool is = json_is_true(label) || json_number_value(label) >= 0.5;
+            *(is ? &right[n_right++] : &wrong[n_wrong++]) =
+                json_number_value(json_array_get(scores, k));
+            assert_true(n_right < 256 && n_wrong < 256);
+        }
+    }
+    for (size_t i = 0; i < n_right; i++)
+        for (size_t k = 0; k < n_wrong; k++, pairs++)
+            higher += right[i] > wrong[k] ? 1 : right[i] == wrong[k] ? 0.5 : 0;
+    return higher / pairs;
+}
+
 static void step_scores_are_those_that_trl_recorded(void **state) {
     (void)state;
     char out[4096], folder[512];
@@ -183,8 +204,11 @@ static void step_scores_are_those_that_trl_recorded(void **state) {
             expect_near(row, "product", number(want, "product"));
             expect_near(row, "last", number(want, "last"));
         }
+        const char *auc = strstr(out, "AUC per step");
         if (labeled != 1)
-            assert_true((strstr(out, "AUC per step") != NULL) == (labeled == 2));
+            assert_true((auc != NULL) == (labeled == 2));
+        if (labeled == 2)
+            assert_true(fabs(strtod(auc + strlen("AUC per step"), NULL) - auc_of(rows)) < 1e-3);
         for (size_t i = 0; i + (labeled == 2) < json_array_size(rows); i++)
             json_object_del(json_array_get(rows, i), "labels");
         write_lines("rows.jsonl", rows);

@@ -179,6 +179,7 @@ static void ranks_train_as_one_does(void **state) {
     assert_int_equal(count("exp_avg_sq "), 1); /* a line per slot, not per tensor or rank */
     assert_int_equal(run(out, sizeof out, "ckpt verify '%s/out/checkpoint-4'", scratch), 0);
     has("checkpoint-4: intact: ");
+    assert_null(strstr(out, "files, 0 B"));
     spoil("out/checkpoint-4/state/rank-00000.safetensors");
     assert_int_equal(run(out, sizeof out, "ckpt verify '%s/out/checkpoint-4'", scratch), 3);
     has("rank-00000.safetensors: corrupted between bytes 0 and ");
