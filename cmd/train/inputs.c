@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash/hash.h"
 #include "base/io.h"
@@ -15,31 +16,22 @@
 #define PIECE  ((uint64_t)64 << 10)
 #define PIECES 1024
 
-static enum ax_status hash_content(struct ax_file *f, uint64_t size, char *piece, uint64_t *hash) {
-    const uint64_t step = size > FULL ? (size - PIECE) / PIECES : PIECE;
-    for (uint64_t at = 0; at < size; at += step) {
-        const uint64_t n = size - at < PIECE ? size - at : PIECE;
-        AX_TRY(ax_file_pread(f, piece, (size_t)n, at));
-        *hash = ax_hash64(piece, (size_t)n, *hash);
-    }
-    return AX_OK;
-}
-
+/* Of a file that can be read twice; a pipe's bytes belong to who trains on them. */
 static enum ax_status hash_file(const char *path, uint64_t *hash) {
-    struct ax_file f;
-    char *piece;
-    uint64_t size = 0;
-    AX_TRY(ax_alloc(&piece, PIECE, 1));
-    enum ax_status st = ax_file_open_read(&f, path);
-    if (st == AX_OK) {
-        st = ax_file_size(&f, &size);
-        *hash = ax_hash64(&size, sizeof size, *hash);
-        if (st == AX_OK)
-            st = hash_content(&f, size, piece, hash);
-        st = ax_file_end(&f, st);
+    struct stat info;
+    struct ax_mapping map;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return AX_OK;
+    AX_TRY(ax_map_file(&map, path));
+    const uint64_t size = map.len, step = size > FULL ? (size - PIECE) / PIECES : PIECE;
+    *hash = ax_hash64(&size, sizeof size, *hash);
+    for (uint64_t at = 0; at < size; at += step) {
+        const size_t n = size - at < PIECE ? (size_t)(size - at) : PIECE;
+        *hash = ax_hash64(map.data + at, n, *hash);
+        ax_map_drop(map.data + at, n);
     }
-    ax_free(piece);
-    return st;
+    ax_unmap_file(&map);
+    return AX_OK;
 }
 
 /* ---- folders ---- */
@@ -82,11 +74,12 @@ static enum ax_status hash_folder(const char *dir, uint64_t *hash) {
 
 /* ---- the list ---- */
 
-/* Adds a file or folder; nothing if path is NULL, standard input, or not there: then its text is in the
- * configuration, which the ranks have compared. */
+/* Adds a file or folder, and with the hash 0 what is neither: standard input, a path that is missing here but
+ * may be there on another rank, a text of the configuration, which the ranks have compared. Nothing if path is
+ * NULL. */
 static enum ax_status add_path(struct ax_train_setup *s, const char *key, const char *path) {
     struct ax_train_inputs *all = &s->o.inputs;
-    if (!path || strcmp(path, "-") == 0 || !ax_path_exists(path))
+    if (!path)
         return AX_OK;
     if (all->n == AX_TRAIN_MAX_INPUTS) /* the last stands for all that follow */
         all->n--;

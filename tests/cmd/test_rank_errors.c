@@ -1,10 +1,13 @@
 /* What goes wrong on one rank, or on all, is said once, also where no launcher of ours collects what
  * ranks print: under srun, torchrun, mpirun. Ranks are started by their variables. */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -218,6 +221,10 @@ static void make_view(const char *place, const char *changed) {
                  i, i == 20 && strcmp(changed, "rows.jsonl") == 0 ? 'b' : 'a', i);
     snprintf(to, sizeof to, "%s/rows.jsonl", place);
     put_text(to, rows);
+    /* nobody writes to it, and nobody may wait for it */
+    snprintf(to, sizeof to, "%s/m/notes.json", place);
+    assert_int_equal(unlink(in_scratch(to)) == 0 || errno == ENOENT, 1);
+    assert_int_equal(mkfifo(in_scratch(to), 0600), 0);
 }
 
 /* A path behind which a rank sees something else is named before anything is trained. */
