@@ -14,14 +14,15 @@ static const char *const op_names[] = {
     [AX_FAULT_OPEN] = "open",   [AX_FAULT_READ] = "read",     [AX_FAULT_WRITE] = "write",
     [AX_FAULT_FSYNC] = "fsync", [AX_FAULT_RENAME] = "rename", [AX_FAULT_CLOSE] = "close",
     [AX_FAULT_MKDIR] = "mkdir", [AX_FAULT_UNLINK] = "unlink", [AX_FAULT_SEND] = "send",
-    [AX_FAULT_RECV] = "recv",   [AX_FAULT_MALLOC] = "malloc",
+    [AX_FAULT_RECV] = "recv",   [AX_FAULT_MALLOC] = "malloc", [AX_FAULT_WEIGHTS] = "weights",
 };
 _Static_assert(sizeof op_names / sizeof op_names[0] == AX_FAULT_OP_COUNT, "one name per op");
 
 static const char *const kind_names[] = {
     [AX_FAULT_NONE] = "",         [AX_FAULT_KILL] = "kill",     [AX_FAULT_EIO] = "eio",
     [AX_FAULT_ENOSPC] = "enospc", [AX_FAULT_ENOMEM] = "enomem", [AX_FAULT_SHORT] = "short",
-    [AX_FAULT_EINTR] = "eintr",   [AX_FAULT_DELAY] = "delay",
+    [AX_FAULT_EINTR] = "eintr",   [AX_FAULT_DELAY] = "delay",   [AX_FAULT_FLIP] = "flip",
+    [AX_FAULT_NAN] = "nan",
 };
 
 /* k << 8 | op << 4 | kind; 0 = none. */
@@ -71,7 +72,7 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
     if (op < 0) {
         return ax_error(AX_ERR_CONFIG,
                         "AX_FAULT: \"%.*s\": unknown operation; expected open, read, write, fsync, "
-                        "rename, close, mkdir, unlink, send, recv or malloc",
+                        "rename, close, mkdir, unlink, send, recv, malloc or weights",
                         (int)n, s);
     }
     uint64_t k = 0;
@@ -82,12 +83,12 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
     }
     if (!ok || k == 0)
         return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": call numbers start at 1", (int)n, s);
-    int kind = find_name(kind_names, AX_FAULT_DELAY + 1, c2 + 1, n - (size_t)(c2 + 1 - s));
+    int kind = find_name(kind_names, AX_FAULT_NAN + 1, c2 + 1, n - (size_t)(c2 + 1 - s));
     if (kind < 0) {
         return ax_error(
             AX_ERR_CONFIG,
             "AX_FAULT: \"%.*s\": unknown kind; expected kill, eio, enospc, enomem, short, "
-            "eintr or delay",
+            "eintr, delay, flip or nan",
             (int)n, s);
     }
     if (kind == AX_FAULT_SHORT && !is_transfer(op)) {
@@ -95,6 +96,9 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
                         "AX_FAULT: \"%.*s\": only read, write, send and recv can be short", (int)n,
                         s);
     }
+    if ((kind >= AX_FAULT_FLIP) != (op == AX_FAULT_WEIGHTS))
+        return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": flip and nan are for weights", (int)n,
+                        s);
     *rule = here ? pack((enum ax_fault_op)op, (enum ax_fault_kind)kind, k) : 0;
     return AX_OK;
 }

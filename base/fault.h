@@ -1,11 +1,12 @@
 /* Fault injection: AX_FAULT=<op>:<k>:<kind>[@<rank>][,…] makes the k-th (from 1) call of an operation
  * fail; with a rank, only where the launcher's variable RANK has that number.
  *
- *   ops:   open read write fsync rename close mkdir unlink send recv malloc
+ *   ops:   open read write fsync rename close mkdir unlink send recv malloc;
+ *          weights (once per parameter after each training step)
  *   kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr,
- *          delay (200 ms)
+ *          delay (200 ms); of weights: flip (a bit of an element), nan
  *
- * Called by base/io, base/mem and the gloo fabric (send, recv). Thread safe. */
+ * Called by base/io, base/mem, the gloo fabric (send, recv) and the training loop (weights). Thread safe. */
 #ifndef AX_BASE_FAULT_H
 #define AX_BASE_FAULT_H
 
@@ -26,6 +27,7 @@ enum ax_fault_op {
     AX_FAULT_SEND,
     AX_FAULT_RECV,
     AX_FAULT_MALLOC,
+    AX_FAULT_WEIGHTS,
     AX_FAULT_OP_COUNT
 };
 
@@ -37,7 +39,9 @@ enum ax_fault_kind {
     AX_FAULT_ENOMEM,
     AX_FAULT_SHORT,
     AX_FAULT_EINTR,
-    AX_FAULT_DELAY
+    AX_FAULT_DELAY,
+    AX_FAULT_FLIP,
+    AX_FAULT_NAN
 };
 
 /* Parses a spec and arms it (NULL or "" disarms all and resets the counters). */

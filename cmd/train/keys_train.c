@@ -38,6 +38,11 @@ const struct ax_config_key ax_config_keys_steps[] = {
     AX_KEY("loss_watchdog_patience", AX_T_COUNT,
            "Number of logged losses above the threshold before training stops.", .dflt = "3",
            AX_RUN(watchdog_patience)),
+    AX_KEY("replica_check_steps", AX_T_INDEX,
+           "Compare the weights that several ranks hold in common every N steps, to notice damaged "
+           "memory; if unset, as often as it takes 0.1 % of the time; 0 turns this off. They are "
+           "also compared before each save.",
+           AX_RUN(replica_check)),
     AX_KEY("include_tkps", AX_T_BOOL, "Log tokens per second.", .dflt = "true"),
     AX_KEY("profiler_steps", AX_T_INDEX,
            "Number of steps whose ops, transfers and waits are written to timeline.json in "

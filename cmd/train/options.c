@@ -257,6 +257,7 @@ static void begin(struct ax_train_setup *s) {
     o->warmup = -1;
     o->warmup_ratio = -1;
     o->watchdog = NAN;
+    o->replica_check = -1;
 }
 
 enum ax_status ax_train_options_read(struct ax_train_setup *s) {

@@ -132,11 +132,12 @@ static bool is_triggered(const struct ax_train *t) {
 enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step) {
     const bool saving = t->saving > 0 && !ax_saver_is_due(&t->saver);
     double v[] = {(double)ax_stop_requested(), after_step && is_triggered(t) ? 1 : 0,
-                  saving ? 1 : 0, ax_choices_are_new(t->rt) ? 1 : 0};
-    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, v, 4));
+                  saving ? 1 : 0, ax_choices_are_new(t->rt) ? 1 : 0,
+                  after_step && ax_train_replicas_are_due(t) ? 1 : 0};
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, v, sizeof v / sizeof *v));
     if (v[3] > 0)
         AX_TRY(ax_choices_agree(t->rt));
-    t->vote =
-        (struct ax_train_vote){.stop = (enum ax_stop)v[0], .trigger = v[1] > 0, .saved = v[2] == 0};
+    t->vote = (struct ax_train_vote){
+        .stop = (enum ax_stop)v[0], .trigger = v[1] > 0, .saved = v[2] == 0, .compare = v[4] > 0};
     return AX_OK;
 }

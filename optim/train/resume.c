@@ -302,23 +302,16 @@ static enum ax_status load_teacher(struct ax_train *t) {
 /* Names the first weight that is infinite or NaN. */
 static enum ax_status check_weights(const struct ax_train *t, const char *whose) {
     const struct ax_model *m = &t->step.model;
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_tensor value = ax_model_value(m, &m->params[i]);
-        struct ax_nonfinite bad;
-        if (!value.data) /* packed */
-            continue;
-        AX_TRY(ax_tensor_first_nonfinite(t->rt->q, &value, &bad));
-        if (bad.at < 0)
-            continue;
-        int64_t first, n, at, run;
-        ax_unit_owned(&m->units[m->params[i].unit], &t->rt->mesh, &m->params[i], &first, &n, &at);
-        bad.at = ax_param_global_index(&m->params[i], &t->rt->mesh, first + bad.at, &run);
-        return ax_error(AX_ERR_DATA,
-                        "%s: tensor %s: element %lld is %g, and a model cannot be trained from "
-                        "that; get another copy",
-                        whose, m->params[i].name, (long long)bad.at, bad.value);
-    }
-    return AX_OK;
+    struct ax_nonfinite bad;
+    int param;
+    AX_TRY(ax_train_first_nonfinite(m, &param, &bad));
+    if (param == m->n_params)
+        return AX_OK;
+    return ax_error(
+        AX_ERR_DATA,
+        "%s: tensor %s: element %lld is %g, and a model cannot be trained from that; get "
+        "another copy",
+        whose, m->params[param].name, (long long)bad.at, bad.value);
 }
 
 enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {

@@ -9,6 +9,7 @@
 #include "base/lock.h"
 #include "base/stop.h"
 #include "ckpt/state/saver.h"
+#include "kernels/finite.h"
 #include "kernels/timeline.h"
 #include "optim/metrics/slow_ranks.h"
 #include "optim/train/options.h"
@@ -19,6 +20,7 @@ struct ax_train_vote {
     enum ax_stop stop;
     bool trigger; /* the file that requests a save exists */
     bool saved;   /* the save in flight has ended on all ranks */
+    bool compare; /* a comparison of replicas is due */
     /* The vote also lets all ranks change to algorithms that rank 0 has measured
      * (parallel/choices.h). */
 };
@@ -57,6 +59,12 @@ struct ax_train_watch {
     int64_t n;                      /* total seen */
     int64_t bad_in_a_row, above_in_a_row;
     int64_t steps, untrained; /* steps of this process; steps among them without a trained token */
+};
+
+/* The latest comparison of what ranks hold in common. */
+struct ax_train_replicas {
+    int64_t compared;    /* after this step; −1: never */
+    double end, seconds; /* when it ended, and what it took */
 };
 
 /* What a checkpoint and the trained model contain. */
@@ -110,7 +118,8 @@ struct ax_train {
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;
-    /* reference.c, rollout.c, watch.c, contents.c */
+    /* replicas.c, reference.c, rollout.c, watch.c, contents.c */
+    struct ax_train_replicas replicas;
     struct ax_train_references refs;
     struct ax_train_value value; /* for PPO */
     struct ax_rollout rollout;   /* for a run that samples what it trains on */
@@ -166,6 +175,23 @@ enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
                                       struct ax_rank_figures *out);
 /* Sets t->vote; the trigger counts only after a step. */
 enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step);
+
+/* ---- replicas.c ---- */
+
+/* True on a rank for which a comparison is due after the step that was enqueued last. */
+bool ax_train_replicas_are_due(const struct ax_train *t);
+/* AX_ERR_PEER naming step, tensor and rank if ranks that should have the same weights have not. All ranks
+ * together; does nothing without replicas, if they were compared after this step, or with replica_check 0. */
+enum ax_status ax_train_compare_replicas(struct ax_train *t);
+/* *param = index of the first parameter of which this rank has an infinite or NaN element, and that element's
+ * index in the entire tensor; n_params if there is none. */
+enum ax_status ax_train_first_nonfinite(const struct ax_model *m, int *param,
+                                        struct ax_nonfinite *out);
+/* Both checks, before anything is saved: AX_ERR_PEER as above, AX_ERR_DIVERGED naming a weight that is not
+ * finite. All ranks together. */
+enum ax_status ax_train_check_weights(struct ax_train *t);
+/* After each step: what the fault "weights" asks for. */
+enum ax_status ax_train_inject_damage(struct ax_train *t);
 
 /* ---- reference.c ---- */
 

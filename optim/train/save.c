@@ -47,6 +47,7 @@ enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
                               .mesh = &t->rt->mesh,
                               .limit = save->limit};
     job.hf.adapter = ax_train_saved_adapter(t->o);
+    AX_TRY(ax_train_check_weights(t));
     AX_TRY(ax_train_take_adapters(t));
     if (t->o->eval.keep_best && t->kept.step > 0)
         job.keep[job.n_keep++] = t->kept.step;

@@ -451,9 +451,12 @@ static enum ax_status run_steps(struct ax_train *t) {
         AX_TRY(begin_timeline(t));
         AX_TRY(run_step(t));
         AX_TRY(end_timeline(t, false));
+        AX_TRY(ax_train_inject_damage(t));
         AX_TRY(ax_train_take_vote(t, true));
         if (t->done == before && !t->late.pending)
             continue;
+        if (t->vote.compare)
+            AX_TRY(ax_train_compare_replicas(t));
         if (needs_result(t, first))
             AX_TRY(settle_late(t));
         if (first && t->o->measure_peak)
@@ -465,6 +468,7 @@ static enum ax_status run_steps(struct ax_train *t) {
             AX_TRY(ax_train_take_vote(t, false)); /* time has passed */
     }
     AX_TRY(end_timeline(t, true));
+    AX_TRY(ax_train_check_weights(t));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;
     ax_train_watch_end(t);
@@ -603,7 +607,7 @@ static void tell_ranks(struct ax_fabric *fabric, enum ax_status st) {
 
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
     *out = (struct ax_train_result){.loss = NAN};
-    struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}};
+    struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}, .replicas = {.compared = -1}};
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
     char *resume_from = NULL;
     ax_stop_watch();

@@ -5,7 +5,7 @@
  * folder. The way of a step is told in optim/step/step.c. Read train.c (the run, its loop and a step of
  * it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that the
  * model has sampled → micro-batches, and PPO's other model), reference.c (log-probs that the objective compares
- * with). When: schedule.c. What ranks decide together: ranks.c. Looking on: watch.c (NaN, spikes, the records
+ * with). When: schedule.c. What ranks decide together: ranks.c; what they hold in common: replicas.c. Looking on: watch.c (NaN, spikes, the records
  * behind them), evaluate.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c. Before a
  * run: options.c, forecast.c (memory, disk, steps). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
@@ -119,6 +119,9 @@ struct ax_train_options {
     struct ax_rollout_options rollout;
     struct ax_train_value_options value; /* if rollout.ppo */
     struct ax_train_inputs inputs;       /* n 0: not compared */
+    /* steps between comparisons of what ranks hold in common; −1: as often as it costs 0.1 % of the time;
+     * 0: never. Else it is compared before each save, too, and if a gradient is not finite. */
+    int64_t replica_check;
     struct ax_train_save save;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */

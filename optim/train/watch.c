@@ -200,6 +200,7 @@ static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
 static enum ax_status watch_nonfinite(struct ax_train *t, const struct ax_step_result *r) {
     struct ax_buf rows = {0};
     const char *tensor;
+    AX_TRY(ax_train_check_weights(t)); /* else records would be blamed for a damaged weight */
     AX_TRY(first_bad_gradient(t, &tensor));
     const int64_t step = t->done + 1, bad = ++t->watch.bad_in_a_row;
     enum ax_status st = name_rows(t, &rows);

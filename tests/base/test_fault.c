@@ -39,7 +39,7 @@ static void the_kth_call_fails_once(void **state) {
 static void every_op_and_kind_has_a_name(void **state) {
     (void)state;
     static const char *const kinds[] = {"eio", "enospc", "enomem", "eintr"};
-    for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+    for (int op = 0; op <= AX_FAULT_MALLOC; op++) {
         for (size_t i = 0; i < 4; i++) {
             char spec[64];
             snprintf(spec, sizeof spec, "%s:1:%s", ax_fault_op_name((enum ax_fault_op)op),

@@ -129,7 +129,7 @@ static int sweep_kills(bool old) {
     int points = 0;
     bool saw_old = false;
     bool saw_new = false;
-    for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+    for (int op = 0; op <= AX_FAULT_MALLOC; op++) {
         bool killed = true;
         for (int k = 1; killed; k++) {
             start_from(old);
@@ -169,7 +169,7 @@ static void a_killed_recovery_can_be_run_again(void **state) {
     (void)state;
     int points = 0;
     for (int renamed = 1; renamed <= 3; renamed++) { /* killed before the rename of that number */
-        for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+        for (int op = 0; op <= AX_FAULT_MALLOC; op++) {
             bool killed = true;
             for (int k = 1; killed; k++) {
                 start_from(true);
@@ -194,7 +194,7 @@ static void a_failure_at_every_call_is_clean(void **state) {
     uint64_t live = ax_mem_live_blocks();
     int points = 0;
     for (int kind = 0; kind < 5; kind++) {
-        for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+        for (int op = 0; op <= AX_FAULT_MALLOC; op++) {
             for (int k = 1;; k++) {
                 start_from(true);
                 char spec[64];

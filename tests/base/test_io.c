@@ -389,7 +389,7 @@ static void atomic_writes_survive_faults(void **state) {
     static const char *const kinds[] = {"eio", "enospc", "enomem"};
     uint64_t live = ax_mem_live_blocks();
     int points = 0;
-    for (int op = 0; op < AX_FAULT_OP_COUNT; op++) {
+    for (int op = 0; op <= AX_FAULT_MALLOC; op++) {
         for (size_t kind = 0; kind < 3; kind++) {
             for (int k = 1;; k++) {
                 char spec[64];

@@ -122,7 +122,7 @@ static void test_every_call_fails(void **state) {
 
 static void test_every_allocation_of_a_save_fails(void **state) {
     (void)state;
-    assert_true(sweep("enomem", AX_FAULT_MALLOC, AX_FAULT_OP_COUNT) > 100);
+    assert_true(sweep("enomem", AX_FAULT_MALLOC, AX_FAULT_MALLOC + 1) > 100);
 }
 
 /* ---- loading ---- */
