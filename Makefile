@@ -143,7 +143,7 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c) tests/doubles/far
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test peers test-peers test-all test-arm check format docs fuzz bench-peers goldens mutate clean tests-built
+.PHONY: all help bootstrap demo test peers test-peers test-all test-arm soak check format docs fuzz bench-peers goldens mutate clean tests-built
 .PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench
 all: $(BIN) $(SHIM) ## build axtrain
 
@@ -354,6 +354,9 @@ test-peers: $(if $(AXTRAIN_PYTHON),,peers) ## comparison with PyTorch, transform
 test-all: ## sanitizers, both compilers, masked CPUs, sweeps, PEFT, fuzzing (≤ 60 minutes)
 	@tools/bootstrap build test lint dist
 	@tools/test-all
+
+soak: $(BIN) $(SHIM) ## small meshes under random faults for SOAK_SECONDS (3600): all resume to the same bits
+	@tools/soak --seconds $(or $(SOAK_SECONDS),3600) $(BIN)
 
 test-arm: ## the aarch64 build under qemu: kernel tests, golden files, a small training (in test-all)
 	@tools/bootstrap build test arm
