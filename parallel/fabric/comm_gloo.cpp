@@ -1,25 +1,36 @@
 /* All of libaxtrain-gloo.so: Gloo behind gloo_link.h. Every function catches Gloo's exceptions. */
 #include "parallel/fabric/gloo_link.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <future>
 #include <memory>
-#include <stdexcept>
-#include <string>
-#include <vector>
+#include <mutex>
+#include <system_error>
 
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
+namespace tcp = gloo::transport::tcp;
+
+namespace {
+class Context;
+}
+
 struct ax_gloo_device {
-    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<tcp::Device> device;
 };
 
 struct ax_gloo_link {
-    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::shared_ptr<Context> context;
     std::chrono::milliseconds timeout;
 };
 
@@ -47,33 +58,98 @@ ax_gloo_result guarded(std::chrono::milliseconds timeout, char *text, Body body)
     return std::chrono::steady_clock::now() - begin >= timeout ? AX_GLOO_LATE : AX_GLOO_BROKEN;
 }
 
-class Addresses : public gloo::rendezvous::Store {
+/* Runs a task on a device's thread, and waits for its end. */
+class OnThread : public tcp::Handler {
   public:
-    explicit Addresses(const ax_gloo_addresses *calls) : calls_(calls) {
+    OnThread(tcp::Device &device, std::function<void()> task)
+        : device_(device), task_(std::move(task)), fd_(eventfd(1, EFD_CLOEXEC)) {
+        if (fd_ < 0)
+            throw std::system_error(errno, std::generic_category(), "eventfd");
     }
 
-    void set(const std::string &key, const std::vector<char> &data) override {
-        char text[AX_GLOO_TEXT] = "";
-        if (calls_->set(calls_->ctx, key.c_str(), data.data(), data.size(), text) != 0)
-            throw std::runtime_error(text);
+    ~OnThread() override {
+        close(fd_);
     }
 
-    std::vector<char> get(const std::string &key) override {
-        char text[AX_GLOO_TEXT] = "", *data;
-        size_t n;
-        if (calls_->get(calls_->ctx, key.c_str(), &data, &n, text) != 0)
-            throw std::runtime_error(text);
-        const std::unique_ptr<char, void (*)(char *)> owner(data, calls_->free_data);
-        return std::vector<char>(data, data + n);
+    void run() {
+        std::future<void> end = end_->get_future();
+        device_.registerDescriptor(fd_, EPOLLIN, this);
+        end.get(); // throws what the task has thrown
     }
 
-    void wait(const std::vector<std::string> &) override {
-    } /* get waits */
-    void wait(const std::vector<std::string> &, const std::chrono::milliseconds &) override {
+    /* Gloo's versions differ in which of these they call. */
+    void handleEvents(int) {
+        take_turn();
+    }
+    void handleEvents(tcp::Loop &, int) {
+        take_turn();
     }
 
   private:
-    const ax_gloo_addresses *calls_;
+    void take_turn() {
+        const auto end = end_; // outlives this object, which goes once it is set
+        device_.unregisterDescriptor(fd_, this);
+        try {
+            task_();
+            end->set_value();
+        } catch (...) {
+            end->set_exception(std::current_exception());
+        }
+    }
+
+    tcp::Device &device_;
+    std::function<void()> task_;
+    std::shared_ptr<std::promise<void>> end_ = std::make_shared<std::promise<void>>();
+    int fd_;
+};
+
+/* A pair over a socket that is connected already. Gloo's own pair accepts whoever comes first at a
+ * port of its own, which it opens when it is constructed. */
+class Pair : public tcp::Pair {
+  public:
+    /* Only on the device's thread, which therefore cannot have accepted anyone yet. */
+    Pair(tcp::Context *context, tcp::Device *device, int rank, std::chrono::milliseconds timeout)
+        : tcp::Pair(context, device, rank, timeout) {
+        const std::lock_guard<std::mutex> lock(m_);
+        if (fd_ >= 0) {
+            device_->unregisterDescriptor(fd_, this);
+            ::close(fd_);
+            fd_ = -1;
+        }
+    }
+
+    void use(int fd) {
+        const std::lock_guard<std::mutex> lock(m_);
+        self_ = tcp::Address::fromSockName(fd);
+        peer_ = tcp::Address::fromPeerName(fd);
+        device_->registerDescriptor(fd, EPOLLIN, this);
+        fd_ = fd;
+        changeState(CONNECTED);
+    }
+};
+
+class Context : public tcp::Context {
+  public:
+    using tcp::Context::Context;
+
+    void use(int *fds) {
+        OnThread(*device_, [&] {
+            for (int i = 0; i < size; i++)
+                if (i != rank)
+                    pairs_[i].reset(new Pair(this, device_.get(), i, getTimeout()));
+        }).run();
+        for (int i = 0; i < size; i++)
+            if (i != rank) {
+                static_cast<Pair *>(pairs_[i].get())->use(fds[i]);
+                fds[i] = -1;
+            }
+    }
+
+    void close_all() {
+        for (auto &pair : pairs_)
+            if (pair)
+                pair->close();
+    }
 };
 
 ax_gloo_result begin(ax_gloo_link *link, int peer, uint64_t slot, void *data, size_t bytes,
@@ -91,10 +167,12 @@ ax_gloo_result begin(ax_gloo_link *link, int peer, uint64_t slot, void *data, si
     });
 }
 
-ax_gloo_result device_open(ax_gloo_device **device, const char *address, char *text) {
+/* Pairs open their ports on the loopback interface, and close them immediately. */
+ax_gloo_result device_open(ax_gloo_device **device, char *text) {
     return guarded(std::chrono::hours(1), text, [&] {
         auto d = std::make_unique<ax_gloo_device>();
-        d->device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address));
+        d->device =
+            std::dynamic_pointer_cast<tcp::Device>(tcp::CreateDevice(tcp::attr("127.0.0.1")));
         *device = d.release();
     });
 }
@@ -104,24 +182,22 @@ void device_close(ax_gloo_device *device) {
     (void)guarded(std::chrono::hours(1), text, [&] { delete device; });
 }
 
-ax_gloo_result link_open(ax_gloo_link **link, ax_gloo_device *device,
-                         const ax_gloo_addresses *addresses, int rank, int size, double timeout,
-                         char *text) {
+ax_gloo_result link_open(ax_gloo_link **link, ax_gloo_device *device, int *fds, int rank, int size,
+                         double timeout, char *text) {
     const std::chrono::milliseconds limit(static_cast<int64_t>(timeout * 1000));
     return guarded(limit, text, [&] {
         auto l = std::make_unique<ax_gloo_link>();
         l->timeout = limit;
-        l->context = std::make_shared<gloo::rendezvous::Context>(rank, size);
-        l->context->setTimeout(limit / 5); // it waits five times as long for a connection
-        Addresses store(addresses);
-        l->context->connectFullMesh(store, device->device);
+        l->context = std::make_shared<Context>(device->device, rank, size);
+        l->context->setTimeout(limit);
+        l->context->use(fds);
         *link = l.release();
     });
 }
 
 void link_break(ax_gloo_link *link) {
     char text[AX_GLOO_TEXT];
-    (void)guarded(link->timeout, text, [&] { link->context->closeConnections(); });
+    (void)guarded(link->timeout, text, [&] { link->context->close_all(); });
 }
 
 void link_close(ax_gloo_link *link) {

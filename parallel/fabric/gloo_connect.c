@@ -1,13 +1,13 @@
 /* How the processes of a run connect, and tell each other why they exit: through their store. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/dynlib.h"
 #include "base/mem.h"
 #include "parallel/fabric/gloo.h"
-#include "parallel/job/store.h"
+#include "parallel/job/peer.h"
 
 /* A connection may break before the rank that broke it has said why. */
 static const double HEAR_SECONDS = 0.5;
@@ -51,7 +51,7 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
         return ax_error(AX_ERR_PEER, "%s", words);
     if (how == AX_GLOO_LATE)
         snprintf(why, sizeof why, "did not arrive within %g s", w->timeout);
-    else if (done >= 0)
+    else if (done >= 0 && !*words)
         snprintf(why, sizeof why, "ended without it");
     else
         snprintf(why, sizeof why, "is gone: its process ended, or the connection broke (%s)", text);
@@ -60,65 +60,42 @@ enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_
 
 /* ---- connecting ---- */
 
+/* The communicator that first asks for a group's connections. Groups of one role are disjoint: the
+ * first rank tells them apart. */
 struct rendezvous {
-    const struct ax_gloo_world *world;
+    struct ax_gloo_world *world;
     const struct ax_gloo_group *group;
-    enum ax_role role;
-    uint64_t instance;
+    char name[AX_STORE_NAME - 32];
 };
 
-/* Groups of one role are disjoint: the first rank tells them apart. */
-static void key_of(const struct rendezvous *m, const char *key, char *out, size_t size) {
-    snprintf(out, size, "gloo/%s/%llu/%d/%s", ax_role_name(m->role),
-             (unsigned long long)m->instance, m->group->ranks[0], key);
-}
-
-/* The address of the member whose number the key ends with. */
-static enum ax_status find_address(const struct rendezvous *m, const char *gloo_key, char **data,
-                                   size_t *n) {
+static enum ax_status find_from(const struct rendezvous *m, const char *what, int member,
+                                char **data, size_t *n) {
     const struct ax_gloo_world *w = m->world;
-    const char *digits = gloo_key + strcspn(gloo_key, "0123456789");
-    const long from = strtol(digits, NULL, 10);
-    const int owner = *digits && from >= 0 && from < m->group->n ? m->group->ranks[from] : -1;
     char key[AX_STORE_NAME];
-    key_of(m, gloo_key, key, sizeof key);
-    return ax_store_get(w->store, key, owner, w->timeout, data, n);
+    snprintf(key, sizeof key, "%s/%s%d", m->name, what, member);
+    return ax_store_get(w->store, key, m->group->ranks[member], w->timeout, data, n);
 }
 
-/* Returns when all have set theirs: who connects to a member that waits in vain for another one, and
- * ends, would wait until the deadline. */
-static enum ax_status share_address(const struct rendezvous *m, const char *gloo_key,
-                                    const void *data, size_t n) {
+/* Gives all members something of this one, and takes[n] (NULL: nothing) theirs, of as many bytes.
+ * Returns when all have given: who connects to a member that waits in vain for another one, and ends,
+ * would wait until the deadline. */
+static enum ax_status exchange(const struct rendezvous *m, const char *what, const void *gives,
+                               size_t n, void *takes) {
     char key[AX_STORE_NAME];
-    key_of(m, gloo_key, key, sizeof key);
-    AX_TRY(ax_store_set(m->world->store, key, data, n));
+    snprintf(key, sizeof key, "%s/%s%d", m->name, what, m->group->rank);
+    AX_TRY(ax_store_set(m->world->store, key, gives, n));
     for (int other = 0; other < m->group->n; other++) {
         char *theirs;
         size_t len;
-        snprintf(key, sizeof key, "%.*s%d", (int)strcspn(gloo_key, "0123456789"), gloo_key, other);
-        AX_TRY(find_address(m, key, &theirs, &len));
+        AX_TRY(find_from(m, what, other, &theirs, &len));
+        if (takes && len == n)
+            memcpy((char *)takes + (size_t)other * n, theirs, n);
         ax_free(theirs);
+        if (len != n)
+            return ax_error(AX_ERR_PEER, "rank %d has sent %zu bytes, not %zu, for %s",
+                            m->group->ranks[other], len, n, key);
     }
     return AX_OK;
-}
-
-static int told_of(enum ax_status st, char *text) {
-    if (st == AX_OK)
-        return 0;
-    snprintf(text, AX_GLOO_TEXT, "%s", ax_error_text());
-    return -1;
-}
-
-static int set_address(void *ctx, const char *gloo_key, const void *data, size_t n, char *text) {
-    return told_of(share_address(ctx, gloo_key, data, n), text);
-}
-
-static int get_address(void *ctx, const char *gloo_key, char **data, size_t *n, char *text) {
-    return told_of(find_address(ctx, gloo_key, data, n), text);
-}
-
-static void free_address(char *data) {
-    ax_free(data);
 }
 
 /* A rank that leaves while others still connect only breaks connections. */
@@ -128,14 +105,17 @@ static enum ax_status not_connected(const struct ax_gloo_world *w, const char *t
     if (ax_store_ask_cause(w->store, 0, w->world, HEAR_SECONDS, words, sizeof words, &done) !=
         AX_OK)
         return ax_error(AX_ERR_PEER, "%s", words);
+    if (done >= 0 && *words)
+        return ax_error(AX_ERR_PEER, "rank %d of %d cannot connect to the others: %s", w->rank,
+                        w->world, words);
     if (done >= 0)
         return ax_error(AX_ERR_PEER,
                         "rank %d ended before rank %d of %d was connected to it; its own output "
                         "says why",
                         done, w->rank, w->world);
     return ax_error(AX_ERR_PEER,
-                    "rank %d of %d cannot connect to the others: the process of one ended, or the "
-                    "connection broke (%s). See the output of the other ranks.",
+                    "rank %d of %d cannot connect to the others: %s. See the output of the other "
+                    "ranks.",
                     w->rank, w->world, text);
 }
 
@@ -146,20 +126,56 @@ static struct ax_gloo_group *find_group(const struct ax_gloo_world *w, const int
     return g;
 }
 
-static enum ax_status connect_group(struct ax_gloo_world *w, struct rendezvous *m,
+/* Connected sockets to all members, fds[n]. */
+static enum ax_status connect_members(const struct rendezvous *m, int listening,
+                                      const struct ax_peer_address *own, int *fds) {
+    const struct ax_gloo_world *w = m->world;
+    const struct ax_gloo_group *g = m->group;
+    const struct ax_peer_group peers = {.store = w->store,
+                                        .key = ax_store_key(w->store),
+                                        .name = m->name,
+                                        .ranks = g->ranks,
+                                        .n = g->n,
+                                        .rank = g->rank};
+    struct ax_peer_address *addresses;
+    AX_TRY(ax_alloc(&addresses, (size_t)g->n, sizeof *addresses));
+    enum ax_status st = exchange(m, "address", own, sizeof *own, addresses);
+    for (int i = 0; i < g->n; i++)
+        addresses[i].host[sizeof addresses[i].host - 1] = '\0';
+    if (st == AX_OK)
+        st = ax_peer_connect(&peers, listening, addresses, w->timeout, fds);
+    ax_free(addresses);
+    /* Who is connected does not go on, and perhaps end, before all are: others would only see that a
+     * connection breaks. */
+    return st == AX_OK ? exchange(m, "connected", "", 1, NULL) : st;
+}
+
+static enum ax_status connect_group(struct ax_gloo_world *w, const struct rendezvous *m,
                                     struct ax_gloo_group *g) {
-    const struct ax_gloo_addresses addresses = {m, set_address, get_address, free_address};
-    char text[AX_GLOO_TEXT], key[sizeof "connected-2147483648"];
+    struct ax_peer_address own;
+    char text[AX_GLOO_TEXT] = "";
+    int listening = -1, *fds;
     while (g->rank < g->n && g->ranks[g->rank] != w->rank)
         g->rank++;
     AX_ASSERT(g->rank < g->n);
-    if (w->gloo->open(&g->link, w->device, &addresses, g->rank, g->n, w->timeout, text) !=
-        AX_GLOO_DONE)
-        return not_connected(w, text);
-    /* Gloo's own thread ends the process of a rank whose connection breaks while it is made: who is
-     * connected does not go on, and perhaps end, before all are. */
-    snprintf(key, sizeof key, "connected%d", g->rank);
-    return share_address(m, key, "", 1);
+    AX_TRY(ax_alloc(&fds, (size_t)g->n, sizeof *fds));
+    for (int i = 0; i < g->n; i++)
+        fds[i] = -1;
+    enum ax_status st = ax_peer_listen(w->store, &listening, &own);
+    if (st == AX_OK)
+        st = connect_members(m, listening, &own, fds);
+    if (listening >= 0)
+        close(listening);
+    if (st != AX_OK)
+        snprintf(text, sizeof text, "%s", ax_error_text());
+    else if (w->gloo->open(&g->link, w->device, fds, g->rank, g->n, w->timeout, text) !=
+             AX_GLOO_DONE)
+        st = AX_ERR_PEER;
+    for (int i = 0; i < g->n; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    ax_free(fds);
+    return st == AX_OK ? AX_OK : not_connected(w, text);
 }
 
 static void group_free(const struct ax_gloo_world *w, struct ax_gloo_group *g) {
@@ -178,7 +194,10 @@ enum ax_status ax_gloo_connect(struct ax_gloo_world *w, const int *ranks, int n,
         g->n = n;
         AX_TRY_GOTO(ax_alloc(&g->ranks, (size_t)n, sizeof *g->ranks), st, fail);
         memcpy(g->ranks, ranks, (size_t)n * sizeof *ranks);
-        AX_TRY_GOTO(connect_group(w, &(struct rendezvous){w, g, role, instance}, g), st, fail);
+        struct rendezvous m = {.world = w, .group = g};
+        snprintf(m.name, sizeof m.name, "gloo/%s/%llu/%d", ax_role_name(role),
+                 (unsigned long long)instance, ranks[0]);
+        AX_TRY_GOTO(connect_group(w, &m, g), st, fail);
         g->next = w->groups;
         w->groups = g;
     }
@@ -204,9 +223,8 @@ enum ax_status ax_gloo_world_open(struct ax_gloo_world **out, struct ax_store_cl
     w->timeout = timeout;
     AX_TRY_GOTO(open_library(&w->gloo), st, fail);
     signal(SIGPIPE, SIG_IGN); /* Gloo writes to sockets that others may have closed */
-    if (w->gloo->open_device(&w->device, ax_store_address(store), text) != AX_GLOO_DONE) {
-        st = ax_error(AX_ERR_PEER, "Gloo cannot use the interface with the address %s: %s",
-                      ax_store_address(store), text);
+    if (w->gloo->open_device(&w->device, text) != AX_GLOO_DONE) {
+        st = ax_error(AX_ERR_PEER, "Gloo cannot start: %s", text);
         goto fail;
     }
     *out = w;

@@ -19,28 +19,17 @@ struct ax_gloo_transfer;
 enum ax_gloo_result { AX_GLOO_DONE, AX_GLOO_LATE, AX_GLOO_BROKEN };
 enum { AX_GLOO_TEXT = 512 }; /* `text` buffers; set when the result is not AX_GLOO_DONE */
 
-/* Where the members of a group leave their addresses for each other. */
-struct ax_gloo_addresses {
-    void *ctx;
-    /* Both return 0, or −1 with `text` set. get waits for a key that a member sets; free *data by
-     * free_data. Keys end with the number of the member. */
-    int (*set)(void *ctx, const char *key, const void *data, size_t n, char *text);
-    int (*get)(void *ctx, const char *key, char **data, size_t *n, char *text);
-    void (*free_data)(char *data);
-};
-
 struct ax_gloo_calls {
     const char *version; /* AX_VERSION of the build that this library belongs to */
 
-    /* A thread that moves bytes over the interface with this address. */
-    enum ax_gloo_result (*open_device)(struct ax_gloo_device **device, const char *address,
-                                       char *text);
+    /* A thread that moves bytes. */
+    enum ax_gloo_result (*open_device)(struct ax_gloo_device **device, char *text);
     void (*close_device)(struct ax_gloo_device *device); /* after its links */
 
-    /* Connects the members of a group, of which this process is number `rank` of `size`. */
-    enum ax_gloo_result (*open)(struct ax_gloo_link **link, struct ax_gloo_device *device,
-                                const struct ax_gloo_addresses *addresses, int rank, int size,
-                                double timeout, char *text);
+    /* A link over connected sockets, fds[size], to the members of a group, of which this process is
+     * number `rank`. Takes each socket that it has set to −1, also if it fails. */
+    enum ax_gloo_result (*open)(struct ax_gloo_link **link, struct ax_gloo_device *device, int *fds,
+                                int rank, int size, double timeout, char *text);
     /* Breaks all connections immediately, so that others notice; transfers end as
      * AX_GLOO_BROKEN. */
     void (*break_link)(struct ax_gloo_link *link);

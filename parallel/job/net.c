@@ -11,6 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
+enum { MAX_LINES = 10 }; /* about refused connections */
+
 static int resolve(const char *host, int port, int flags, struct addrinfo **list) {
     char service[16];
     const struct addrinfo hints = {
@@ -19,13 +23,15 @@ static int resolve(const char *host, int port, int flags, struct addrinfo **list
     return getaddrinfo(host, service, &hints, list);
 }
 
+static int port_in(const struct sockaddr_storage *a) {
+    return ntohs(a->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)a)->sin6_port
+                                          : ((const struct sockaddr_in *)a)->sin_port);
+}
+
 static int port_of(int fd) {
     struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
-        return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&a)->sin6_port
-                                         : ((const struct sockaddr_in *)&a)->sin_port);
+    return getsockname(fd, (struct sockaddr *)&a, &n) == 0 ? port_in(&a) : 0;
 }
 
 /* −1 with errno. */
@@ -83,26 +89,50 @@ bool ax_net_ready(int fd, bool write, double seconds) {
     return r > 0;
 }
 
-static int connect_to(const struct addrinfo *a, double seconds) {
+/* A socket that is connected, or begins to be (errno EINPROGRESS); −1 with errno. */
+static int begin_connect(const struct addrinfo *a) {
     const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
-    int error = errno;
-    socklen_t n = sizeof error;
     if (fd < 0)
         return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
+        errno = 0;
         return fd;
-    error = errno;
-    if (error == EINPROGRESS) {
-        error = ETIMEDOUT;
-        if (ax_net_ready(fd, true, seconds))
-            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
-        if (error == 0)
-            return fd;
     }
+    if (errno == EINPROGRESS)
+        return fd;
+    const int error = errno;
     close(fd);
     errno = error;
     return -1;
+}
+
+static int connect_to(const struct addrinfo *a, double seconds) {
+    const int fd = begin_connect(a);
+    int error = errno;
+    socklen_t n = sizeof error;
+    if (fd < 0 || error == 0)
+        return fd;
+    error = ETIMEDOUT;
+    if (ax_net_ready(fd, true, seconds))
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n);
+    if (error == 0)
+        return fd;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int ax_net_dial(const char *address, int port) {
+    struct addrinfo *list;
+    if (resolve(address, port, AI_NUMERICHOST, &list) != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    const int fd = begin_connect(list), error = errno;
+    freeaddrinfo(list);
+    errno = error;
+    return fd;
 }
 
 int ax_net_connect(const char *host, int port, double seconds, const char **why) {
@@ -140,17 +170,42 @@ bool ax_net_is_loopback(const char *host, bool *known) {
     return all;
 }
 
-void ax_net_address_text(const struct sockaddr_storage *a, char out[AX_NET_ADDRESS]) {
-    const void *bytes = a->ss_family == AF_INET6
-                            ? (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr
+/* A port of −1 is left out. */
+static void address_text(const struct sockaddr_storage *a, int port, char out[AX_NET_ADDRESS]) {
+    const bool six = a->ss_family == AF_INET6;
+    const void *bytes = six ? (const void *)&((const struct sockaddr_in6 *)a)->sin6_addr
                             : (const void *)&((const struct sockaddr_in *)a)->sin_addr;
-    if (!inet_ntop(a->ss_family, bytes, out, AX_NET_ADDRESS))
+    char text[INET6_ADDRSTRLEN];
+    if (!inet_ntop(a->ss_family, bytes, text, sizeof text))
         snprintf(out, AX_NET_ADDRESS, "an unknown address");
+    else if (port < 0)
+        snprintf(out, AX_NET_ADDRESS, "%s", text);
+    else
+        snprintf(out, AX_NET_ADDRESS, six ? "[%s]:%d" : "%s:%d", text, port);
 }
 
 void ax_net_own_address(int fd, char out[AX_NET_ADDRESS]) {
     struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof a;
     (void)getsockname(fd, (struct sockaddr *)&a, &n);
-    ax_net_address_text(&a, out);
+    address_text(&a, -1, out);
+}
+
+int ax_net_accept(int listening, char from[AX_NET_ADDRESS]) {
+    struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof a;
+    const int on = 1;
+    const int fd = accept4(listening, (struct sockaddr *)&a, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    address_text(&a, port_in(&a), from);
+    return fd;
+}
+
+void ax_net_log_refused(int *refused, const char *from, const char *where, const char *why) {
+    if (++*refused <= MAX_LINES)
+        ax_log_warn("refused a connection from %s%s: %s", from, where, why);
+    if (*refused == MAX_LINES)
+        ax_log_warn("refused %d connections%s; more are not logged", MAX_LINES, where);
 }

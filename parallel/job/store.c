@@ -18,6 +18,7 @@ struct ax_store_client {
     bool broken, left;
     int told;      /* see ax_store_told */
     bool in_doubt; /* somebody was not heard of in time: perhaps nobody can be */
+    unsigned char key[AX_STORE_KEY_BYTES];
     char address[AX_NET_ADDRESS];
     struct ax_buf in;
     size_t used; /* bytes of `in` that the last frame took */
@@ -179,6 +180,7 @@ enum ax_status ax_store_open(struct ax_store_client **out, const struct ax_store
     s->fd = -1;
     s->rank = o->rank;
     s->world = o->world;
+    memcpy(s->key, o->key, sizeof s->key);
     pthread_mutex_init(&s->lock, NULL);
     AX_TRY_GOTO(find_server(s, o, deadline), st, fail);
     ax_net_own_address(s->fd, s->address);
@@ -211,6 +213,10 @@ int ax_store_world(const struct ax_store_client *s) {
 
 const char *ax_store_address(const struct ax_store_client *s) {
     return s->address;
+}
+
+const unsigned char *ax_store_key(const struct ax_store_client *s) {
+    return s->key;
 }
 
 /* ---- requests ---- */

@@ -50,6 +50,9 @@ int ax_store_world(const struct ax_store_client *s);
 /* The address by which this process reaches the server: the interface that ranks connect over. */
 const char *ax_store_address(const struct ax_store_client *s);
 
+/* [AX_STORE_KEY_BYTES], for the proofs of other connections between ranks. */
+const unsigned char *ax_store_key(const struct ax_store_client *s);
+
 /* Sets a key, which can be set only once. */
 enum ax_status ax_store_set(struct ax_store_client *s, const char *key, const void *data, size_t n);
 /* Waits for a key that `owner` sets (−1: any rank). AX_ERR_PEER if it does not come in time, or
@@ -57,8 +60,8 @@ enum ax_status ax_store_set(struct ax_store_client *s, const char *key, const vo
 enum ax_status ax_store_get(struct ax_store_client *s, const char *key, int owner, double timeout,
                             char **data, size_t *n);
 /* Waits until another rank has failed, and returns its status with its message in `words`. AX_OK if
- * none fails in time, if a rank of [first, end) has ended well (then *done is that rank, else −1),
- * or if the server is gone. `timeout` 0 is for a rank that got no answer in time: then this request
+ * none fails in time, if a rank of [first, end) has ended well, or is gone, which `words` then says
+ * (*done is that rank, else −1), or if the server is gone. `timeout` 0 is for a rank that got no answer in time: then this request
  * and all later ones wait only a moment. */
 enum ax_status ax_store_ask_cause(struct ax_store_client *s, int first, int end, double timeout,
                                   char *words, size_t size, int *done);

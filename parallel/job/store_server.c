@@ -203,10 +203,24 @@ enum ax_status ax_store_cause(const struct ax_store_table *t, int own, char *wor
     return st;
 }
 
-int ax_store_done(const struct ax_store_table *t, int own, int first, int end) {
-    for (int r = first < 0 ? 0 : first; r < end && r < t->world; r++)
-        if (r != own && t->seats[r].state == AX_STORE_LEFT && t->seats[r].left_with == AX_OK)
+/* A rank that is there no more without having said that it ends. */
+static bool is_gone(const struct ax_store_seat *seat, char *words, size_t size) {
+    char name[AX_STORE_HOST + 64];
+    if (seat->state != AX_STORE_GONE)
+        return false;
+    snprintf(words, size, "%s is gone: its process ended, or its connection broke",
+             name_of(name, sizeof name, &seat->who));
+    return true;
+}
+
+int ax_store_done(const struct ax_store_table *t, int own, int first, int end, char *words,
+                  size_t size) {
+    for (int r = first < 0 ? 0 : first; r < end && r < t->world; r++) {
+        const struct ax_store_seat *seat = &t->seats[r];
+        if (r != own && ((seat->state == AX_STORE_LEFT && seat->left_with == AX_OK) ||
+                         is_gone(seat, words, size)))
             return r;
+    }
     return -1;
 }
 
@@ -217,11 +231,11 @@ bool ax_store_hopeless(const struct ax_store_table *t, int own, int owner, char 
         return true;
     for (int r = 0; r < t->world; r++) {
         const struct ax_store_seat *seat = &t->seats[r];
-        const bool gone = seat->state == AX_STORE_GONE;
-        if (!gone && (r != owner || seat->state != AX_STORE_LEFT))
+        if (is_gone(seat, words, size))
+            return true;
+        if (r != owner || seat->state != AX_STORE_LEFT)
             continue;
-        snprintf(words, size, "%s %s", name_of(name, sizeof name, &seat->who),
-                 gone ? "is gone: its process ended, or its connection broke" : "has ended");
+        snprintf(words, size, "%s has ended", name_of(name, sizeof name, &seat->who));
         return true;
     }
     return false;
@@ -263,9 +277,6 @@ fail:
 
 /* ---- connections ---- */
 
-enum { MAX_STRANGERS = 256, MAX_LINES = 10 };
-static const double STRANGER_SECONDS = 5;
-
 enum ax_status ax_store_core_create(struct ax_store_core *c, int world,
                                     const unsigned char key[AX_STORE_KEY_BYTES], double timeout) {
     memset(c, 0, sizeof *c);
@@ -296,10 +307,7 @@ static void refuse(struct ax_store_core *c, struct ax_store_conn *conn, const ch
     if (conn->closing)
         return;
     conn->closing = true;
-    if (++c->refused <= MAX_LINES)
-        ax_log_warn("refused a connection from %s: %s", conn->address, why);
-    if (c->refused == MAX_LINES)
-        ax_log_warn("refused %d connections; more are not logged", MAX_LINES);
+    ax_net_log_refused(&c->refused, conn->address, "", why);
 }
 
 static void send_frame(struct ax_store_conn *conn, enum ax_store_type type, const void *body,
@@ -332,7 +340,7 @@ enum ax_status ax_store_core_accept(struct ax_store_core *c, const char *address
     for (struct ax_store_conn *o = c->conns; o; o = o->next)
         if (!o->member && !o->closing && (!oldest || o->since <= oldest->since))
             oldest = o;
-    if (c->strangers >= MAX_STRANGERS && oldest)
+    if (c->strangers >= AX_STORE_STRANGERS && oldest)
         refuse(c, oldest, "it said nothing, and others are waiting");
     AX_TRY(ax_alloc(&conn, 1, sizeof *conn));
     conn->fd = conn->rank = -1;
@@ -491,7 +499,8 @@ static void answer(struct ax_store_core *c, struct ax_store_conn *conn, double n
             reply_text(conn, AX_ERR_PEER, "it did not arrive in time");
     } else if (w->type == AX_STORE_CAUSE) {
         const enum ax_status st = ax_store_cause(t, conn->rank, words, sizeof words);
-        const int done = ax_store_done(t, conn->rank, w->first, w->end);
+        const int done =
+            st == AX_OK ? ax_store_done(t, conn->rank, w->first, w->end, words, sizeof words) : -1;
         if (st != AX_OK || done >= 0 || now >= w->until)
             reply(conn, st, words, strlen(words), done);
     }
@@ -501,7 +510,7 @@ void ax_store_core_tick(struct ax_store_core *c, double now) {
     if (now >= c->deadline && !ax_store_complete(&c->table) && c->table.failed == AX_OK)
         ax_store_seats_expire(&c->table, c->timeout);
     for (struct ax_store_conn *conn = c->conns; conn; conn = conn->next) {
-        if (!conn->member && now - conn->since > STRANGER_SECONDS)
+        if (!conn->member && now - conn->since > AX_STORE_STRANGER_SECONDS)
             refuse(c, conn, "it did not say in time who it is");
         answer(c, conn, now);
     }
@@ -536,15 +545,11 @@ struct ax_store_server {
 
 static void accept_all(struct ax_store_server *s) {
     for (int i = 0; i < 64; i++) {
-        struct sockaddr_storage from;
-        socklen_t n = sizeof from;
         char address[AX_NET_ADDRESS];
         struct ax_store_conn *conn;
-        const int fd =
-            accept4(s->listening, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int fd = ax_net_accept(s->listening, address);
         if (fd < 0)
             return;
-        ax_net_address_text(&from, address);
         if (ax_store_core_accept(&s->core, address, &conn) == AX_OK)
             conn->fd = fd;
         else

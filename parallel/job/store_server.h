@@ -47,8 +47,10 @@ void ax_store_seats_expire(struct ax_store_table *t, double timeout);
 /* Why a rank other than `own` failed, worded for others; the message of a rank that failed takes
  * precedence over those of ranks that only noticed. AX_OK: none has. */
 enum ax_status ax_store_cause(const struct ax_store_table *t, int own, char *words, size_t size);
-/* The first rank of [first, end), other than `own`, that has ended well; −1 if none has. */
-int ax_store_done(const struct ax_store_table *t, int own, int first, int end);
+/* The first rank of [first, end), other than `own`, that has ended well, or is gone, which `words`
+ * then says; −1 if none has. */
+int ax_store_done(const struct ax_store_table *t, int own, int first, int end, char *words,
+                  size_t size);
 /* True if `owner` will set no more keys, because it has ended or any rank has failed; `words` says
  * why. */
 bool ax_store_hopeless(const struct ax_store_table *t, int own, int owner, char *words,

@@ -33,6 +33,9 @@ enum {
     AX_STORE_NAME = 128,         /* longest key, with its NUL */
     AX_STORE_STRANGER_MAX = 512, /* bytes of a frame before its sender has proved anything */
     AX_STORE_FRAME_MAX = 16 << 20,
+    /* Connections whose senders have proved nothing yet: how many are kept, and for how long. */
+    AX_STORE_STRANGERS = 256,
+    AX_STORE_STRANGER_SECONDS = 5,
 };
 
 struct ax_store_frame {
@@ -73,7 +76,8 @@ struct ax_store_member {
 enum ax_status ax_store_put_member(struct ax_buf *b, const struct ax_store_member *m);
 bool ax_store_read_member(struct ax_store_reader *r, struct ax_store_member *m);
 
-/* `who` is "rank" or "store", so that the proof of one is not valid for the other. */
+/* `who` is "rank" or "store", or "caller" or "called" (peer.h), so that the proof of one is not valid
+ * for another. */
 void ax_store_proof(const unsigned char key[AX_STORE_KEY_BYTES], const char *who,
                     const unsigned char nonce[AX_STORE_NONCE], const void *rest, size_t n,
                     unsigned char mac[AX_MAC_BYTES]);

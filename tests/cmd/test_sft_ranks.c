@@ -8,11 +8,13 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
+#include "tests/strangers.h"
 
 static char out[1 << 16];
 
@@ -338,6 +340,42 @@ static void lost_ranks_cost_steps_only(void **state) {
     print_message("killed at %d calls\n", killed);
 }
 
+/* Who connects to every port of launcher and ranks, from their start on, changes no bit of a run. */
+static void strangers_change_nothing(void **state) {
+    (void)state;
+    double straight[6] = {0}, now[6] = {0};
+    char command[1024], *text;
+    size_t len;
+    int status;
+    const char *config = configure("");
+    clear();
+    if (run(out, sizeof out, "launch -n 3 -- sft '%s'", config) != 0)
+        fail_msg("%s", out);
+    assert_int_equal(losses("loss", straight, 6), 6);
+    snprintf(command, sizeof command, "exec '%s' launch -n 3 --output all -- sft '%s' >'%s' 2>&1",
+             test_program(), config, in_scratch("said"));
+    for (int i = 0; i < 3; i++) {
+        clear();
+        const pid_t pid = fork();
+        if (pid == 0) {
+            execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+            _exit(127);
+        }
+        const pid_t strangers = strangers_start(&pid, 1, in_scratch("visits"));
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        kill(strangers, SIGKILL);
+        waitpid(strangers, NULL, 0);
+        assert_int_equal(ax_read_file(in_scratch("said"), sizeof out - 1, &text, &len), AX_OK);
+        memcpy(out, text, len + 1);
+        ax_free(text);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("%s", out);
+        has("refused a connection from 127.0.0.1:");
+        assert_int_equal(losses("loss", now, 6), 6);
+        assert_memory_equal(now, straight, sizeof now);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_does),
@@ -345,6 +383,7 @@ int main(void) {
         cmocka_unit_test(mistakes_are_said_once),
         cmocka_unit_test(restarts_go_on_while_there_is_progress),
         cmocka_unit_test(lost_ranks_cost_steps_only),
+        cmocka_unit_test(strangers_change_nothing),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include "parallel/runtime.h"
 #include "parallel/job/store.h"
 #include "tests/comm_cases.h"
+#include "tests/strangers.h"
 
 enum { MAX_WORLD = 4 };
 
@@ -30,7 +32,7 @@ struct result {
     char text[2048];
 };
 
-static char folder[] = "/tmp/axtrain-gloo-XXXXXX";
+static char folder[] = "/tmp/axtrain-gloo-XXXXXX", visits[] = "/tmp/axtrain-visits-XXXXXX";
 
 static void result_path(char *path, size_t size, int rank) {
     snprintf(path, size, "%s/result-%d", folder, rank);
@@ -75,10 +77,13 @@ static pid_t start_rank(int rank, int world, double timeout, ax_local_body body,
     _exit((int)st);
 }
 
+/* Whether strangers visit the ranks of the next worlds. */
+static bool with_strangers;
+
 /* Runs ranks first … world − 1; results[rank]. */
 static void run_world(int first, int world, double timeout, ax_local_body body, void *ctx,
                       struct result *results) {
-    pid_t pids[MAX_WORLD];
+    pid_t pids[MAX_WORLD], strangers = 0;
     struct ax_store_server *server;
     int listening;
     strcpy(folder + sizeof folder - 7, "XXXXXX");
@@ -86,6 +91,8 @@ static void run_world(int first, int world, double timeout, ax_local_body body, 
     assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &listening, &rendezvous.port), AX_OK);
     for (int r = first; r < world; r++)
         pids[r] = start_rank(r, world, timeout, body, ctx);
+    if (with_strangers)
+        strangers = strangers_start(pids, world, visits);
     assert_int_equal(
         ax_store_serve(&server, listening, world, rendezvous.key, first > 0 ? timeout : 60), AX_OK);
     for (int r = first; r < world; r++) {
@@ -101,6 +108,10 @@ static void run_world(int first, int world, double timeout, ax_local_body body, 
         }
     }
     ax_store_stop(server, 0);
+    if (strangers > 0) {
+        kill(strangers, SIGKILL);
+        waitpid(strangers, NULL, 0);
+    }
     assert_int_equal(ax_remove_tree(folder), AX_OK);
 }
 
@@ -158,6 +169,38 @@ static void sums_have_the_bits_of_the_local_fabric(void **state) {
         assert_true(hashes[0] != hashes[1]); /* each rank has its own part */
         succeeds(world, same_bits, hashes);
     }
+}
+
+/* One rank comes late, so that strangers see every port of the others; then ranks sum for a while. */
+static enum ax_status same_bits_late(struct ax_fabric *f, void *ctx) {
+    if (f->rank == f->world - 1)
+        nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
+    for (int i = 0; i < 100; i++)
+        AX_TRY(same_bits(f, ctx));
+    return AX_OK;
+}
+
+static void strangers_change_nothing(void **state) {
+    (void)state;
+    uint64_t hashes[MAX_WORLD];
+    const int fd = mkstemp(visits);
+    assert_true(fd >= 0);
+    close(fd);
+    with_strangers = true;
+    for (int world = 2; world <= MAX_WORLD; world++) {
+        assert_int_equal(ax_local_run(world, NULL, local_bits, hashes), AX_OK);
+        succeeds(world, same_bits_late, hashes);
+        char *text;
+        size_t n;
+        assert_int_equal(ax_read_file(visits, 1 << 20, &text, &n), AX_OK);
+        int ports = 0;
+        for (const char *p = text; (p = strchr(p, '\n')); p++)
+            ports++;
+        assert_true(ports >= world - 1); /* they were there */
+        ax_free(text);
+    }
+    with_strangers = false;
+    remove(visits);
 }
 
 /* ---- a runtime on processes ---- */
@@ -563,6 +606,7 @@ int main(void) {
         cmocka_unit_test(all_collectives),
         cmocka_unit_test(a_team_talks_beside_the_training),
         cmocka_unit_test(sums_have_the_bits_of_the_local_fabric),
+        cmocka_unit_test(strangers_change_nothing),
         cmocka_unit_test(a_runtime_runs_on_processes),
         cmocka_unit_test(communicators_of_the_same_ranks_share_connections),
         cmocka_unit_test(spoilt_collectives_are_named),

@@ -167,7 +167,7 @@ static void those_who_ended_are_found(void **state) {
     assert_int_equal(ax_store_table_create(&t, 4), AX_OK);
     for (int r = 0; r < 4; r++)
         assert_int_equal(take(&t, r, "a"), AX_OK);
-    assert_int_equal(ax_store_done(&t, 0, 0, 4), -1);
+    assert_int_equal(ax_store_done(&t, 0, 0, 4, words, sizeof words), -1);
     assert_false(ax_store_hopeless(&t, 0, 2, words, sizeof words));
     ax_store_seat_leave(&t, 2, AX_OK, "");
     ax_store_seat_lose(&t, 2); /* its connection closes after it has ended */
@@ -175,14 +175,14 @@ static void those_who_ended_are_found(void **state) {
     for (int first = -1; first < 4; first++)
         for (int end = 0; end <= 5; end++)
             for (int own = 0; own < 4; own++)
-                assert_int_equal(ax_store_done(&t, own, first, end),
+                assert_int_equal(ax_store_done(&t, own, first, end, words, sizeof words),
                                  own != 2 && first <= 2 && end > 2 ? 2 : -1);
     assert_true(ax_store_hopeless(&t, 0, 2, words, sizeof words));
     assert_string_equal(words, "rank 2 (host a, process 102) has ended");
     assert_false(ax_store_hopeless(&t, 0, 1, words, sizeof words));
     assert_false(ax_store_hopeless(&t, 0, -1, words, sizeof words));
     ax_store_seat_leave(&t, 3, AX_ERR_DATA, "bad row");
-    assert_int_equal(ax_store_done(&t, 0, 3, 4), -1);
+    assert_int_equal(ax_store_done(&t, 0, 3, 4, words, sizeof words), -1);
     assert_true(ax_store_hopeless(&t, 0, 1, words, sizeof words));
     assert_string_equal(words, "rank 3 failed: bad row");
     ax_store_table_free(&t);
