@@ -5,6 +5,7 @@
 #include "cmd/commands.h"
 #include "parallel/job/env.h"
 #include "parallel/job/launch.h"
+#include "parallel/job/net.h"
 
 /* The command begins at `--`, or at the first word that is neither an option nor an option's value (all of
  * launch's have one). */
@@ -26,6 +27,11 @@ static enum ax_status check_hosts(const struct ax_launch_options *o) {
                         "launch: --nnodes %d needs --master-addr, the address of "
                         "host 0",
                         o->hosts);
+    if (o->hosts > 1 && ax_net_is_any(o->master_addr))
+        return ax_error(AX_ERR_CONFIG,
+                        "launch: --master-addr %s stands for all interfaces of a host, and other "
+                        "hosts cannot reach it: give the name or address of host 0",
+                        o->master_addr);
     return AX_OK;
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel/job/net.h"
+
 enum { PORTS = 8, DEFAULT_PORT = 29500 };
 
 enum { RANK, WORLD, LOCAL_RANK, LOCAL_WORLD, NUMBERS };
@@ -172,6 +174,22 @@ static void find_host(const struct launcher *l, struct ax_env *e) {
         snprintf(e->host, sizeof e->host, "127.0.0.1");
 }
 
+/* What a server may be told to listen on is no address at which others find it. Ranks of one host need
+ * no more than the loopback interface. */
+static enum ax_status replace_any(struct ax_env *e) {
+    if (!ax_net_is_any(e->host))
+        return AX_OK;
+    if (e->local_world != e->world)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "MASTER_ADDR is %s, which stands for all interfaces of a host, and ranks of "
+            "other hosts cannot reach it. Set it to the name or address of rank 0's "
+            "host on all ranks, or to 127.0.0.1 if all ranks are on one host.",
+            e->host);
+    snprintf(e->host, sizeof e->host, "127.0.0.1");
+    return AX_OK;
+}
+
 /* Ranks that know nothing of their host are all on this one if rank 0 is at a loopback address. */
 static enum ax_status find_local(const struct launcher *l, struct ax_env *e) {
     static const char *const tasks[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", NULL};
@@ -251,6 +269,7 @@ enum ax_status ax_env_read(struct ax_env *e) {
     e->served = l == &launchers[0];
     find_host(l, e);
     AX_TRY(find_local(l, e));
+    AX_TRY(replace_any(e));
     find_job(e);
     return find_port(e);
 }

@@ -128,6 +128,12 @@ static bool is_replaced(const struct start *s, const char *variable) {
     return false;
 }
 
+/* Where the store is. */
+static const char *address_of(const struct ax_launch_options *o) {
+    const bool loopback = !o->master_addr || (o->hosts == 1 && ax_net_is_any(o->master_addr));
+    return loopback ? "127.0.0.1" : o->master_addr;
+}
+
 static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
                                const struct ax_launch_options *o,
                                const struct ax_launch_attempt *a) {
@@ -145,8 +151,7 @@ static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
     size_t n = 0, kept = 0;
     for (int i = 0; i < VARIABLES - 1; i++)
         snprintf(s->text[i], MAX_TEXT, "%s=%d", numbers[i].name, numbers[i].value);
-    snprintf(s->text[VARIABLES - 1], MAX_TEXT, "MASTER_ADDR=%s",
-             o->master_addr ? o->master_addr : "127.0.0.1");
+    snprintf(s->text[VARIABLES - 1], MAX_TEXT, "MASTER_ADDR=%s", address_of(o));
     while (environ[n])
         n++;
     AX_TRY(ax_alloc(&s->env, n + VARIABLES + 1, sizeof *s->env));
@@ -445,8 +450,7 @@ static enum ax_status serve_store(struct job *j) {
     j->attempt.port = o->master_port;
     if (o->host != 0)
         return AX_OK;
-    AX_TRY(ax_net_listen(o->master_addr ? o->master_addr : "127.0.0.1", o->master_port, 1, &fd,
-                         &j->attempt.port));
+    AX_TRY(ax_net_listen(address_of(o), o->master_port, 1, &fd, &j->attempt.port));
     snprintf(job, sizeof job, "%d", j->attempt.restart);
     ax_token_key(key, j->token, job);
     return ax_store_serve(&j->server, fd, o->ranks * o->hosts, key, o->timeout);

@@ -11,14 +11,14 @@
 #define AX_LAUNCH_TIMEOUT 600 /* seconds for all ranks to join, if nobody says */
 
 struct ax_launch_options {
-    int ranks;                /* on this host */
-    int hosts, host;          /* each has a launcher of its own, numbered from 0 */
-    const char *master_addr;  /* address of host 0; NULL: loopback, on one host */
-    int master_port;          /* port of host 0's store; 0: any, on one host */
-    int restarts;             /* how often to start the job again after losing a rank */
-    bool all_output;          /* every rank's lines, prefixed; else rank 0's as they are */
-    double timeout;           /* seconds for all ranks to join */
-    char **command;           /* words of the subcommand, NULL-terminated */
+    int ranks;               /* on this host */
+    int hosts, host;         /* each has a launcher of its own, numbered from 0 */
+    const char *master_addr; /* address of host 0; NULL, or all interfaces: loopback, on one host */
+    int master_port;         /* port of host 0's store; 0: any, on one host */
+    int restarts;            /* how often to start the job again after losing a rank */
+    bool all_output;         /* every rank's lines, prefixed; else rank 0's as they are */
+    double timeout;          /* seconds for all ranks to join */
+    char **command;          /* words of the subcommand, NULL-terminated */
     const char *restart_word; /* appended to them after a restart; NULL: nothing */
 };
 

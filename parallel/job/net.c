@@ -34,8 +34,27 @@ static int port_of(int fd) {
     return getsockname(fd, (struct sockaddr *)&a, &n) == 0 ? port_in(&a) : 0;
 }
 
+bool ax_net_is_any(const char *address) {
+    struct in_addr four;
+    struct in6_addr six;
+    return (inet_aton(address, &four) && four.s_addr == INADDR_ANY) ||
+           (inet_pton(AF_INET6, address, &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six));
+}
+
+/* A name, too, may resolve to all interfaces. */
+static bool is_any(const struct sockaddr *a) {
+    const struct sockaddr_in6 *six = (const void *)a;
+    if (a->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr == INADDR_ANY;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr);
+}
+
 /* −1 with errno. */
 static int listen_at(const struct addrinfo *a) {
+    if (is_any(a->ai_addr)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
     const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
     if (fd < 0)
         return -1;
@@ -70,8 +89,8 @@ enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int
     }
     if (error == EADDRNOTAVAIL)
         return ax_error(AX_ERR_CONFIG,
-                        "%s is not an address of this host, on which rank 0 is. Set MASTER_ADDR to "
-                        "one.",
+                        "%s is not the address of one interface of this host, on which rank 0 is. "
+                        "Set MASTER_ADDR to one.",
                         host);
     return ax_error(
         AX_ERR_CONFIG,

@@ -11,8 +11,10 @@
 
 enum { AX_NET_ADDRESS = 64 }; /* "fe80::1" as text, also with a port */
 
-/* Listens on `host` (never on all interfaces) at the first free of `ports` ports from `port` on; 0:
- * any port. AX_ERR_CONFIG if the host is unknown or none of this machine's, or all are taken. */
+/* True for the addresses that stand for all interfaces of a host (0.0.0.0, ::). */
+bool ax_net_is_any(const char *address);
+/* Listens on `host` at the first free of `ports` ports from `port` on; 0: any port. AX_ERR_CONFIG if
+ * the host is unknown, none of this machine's, or all interfaces, or if all ports are taken. */
 enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int *bound);
 /* Returns a connected socket that does not block, or −1 with a static text in *why if it cannot
  * connect within `seconds`. */

@@ -63,6 +63,8 @@ static void ranks_find_each_other(void **state) {
     assert_int_equal(run(out, sizeof out, "launch -n 2 --output all -- " CHECK "tp=2", model), 0);
     has("\n[0] ");
     has(" checks passed, 0 failed\n");
+    assert_int_equal(
+        run(out, sizeof out, "launch -n 2 --master-addr 0.0.0.0 -- " CHECK "tp=2", model), 0);
     assert_int_equal(run(out, sizeof out, "launch -n 2 -- " CHECK "tp=4", model), 2);
     has("check mesh: the mesh has 4 ranks, but WORLD_SIZE is 2");
 }
@@ -122,6 +124,7 @@ static void exit_codes_are_kept(void **state) {
         {"-n 2 --output some -- env", 2, "expected rank0 or all"},
         {"-n 2 --nnodes 2 -- env", 2, "needs --master-addr"},
         {"-n 2 --nnodes 2 --node-rank 2 --master-addr a -- env", 2, "hosts count from 0"},
+        {"-n 2 --nnodes 2 --master-addr 0.0.0.0 -- env", 2, "give the name or address of host 0"},
         {"-n 2 --timeout 0 -- env", 2, "expected a positive number of seconds"},
         {"-n 2 --nnodes 2 --master-addr 127.0.0.1 -- env", 2, "export AXTRAIN_TOKEN_FILE="},
     };

@@ -57,6 +57,25 @@ static const struct {
      .local_world = 2,
      .port = 4711,
      .ports = 1},
+    /* what a server would listen on: on one host, loopback is enough */
+    {.set = {"TORCHELASTIC_RUN_ID=none", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1",
+             "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=0.0.0.0", "MASTER_PORT=29400"},
+     .launcher = "torchrun",
+     .host = "127.0.0.1",
+     .rank = 1,
+     .world = 2,
+     .local_rank = 1,
+     .local_world = 2,
+     .port = 29400,
+     .ports = 8},
+    {.set = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=0",
+             "OMPI_COMM_WORLD_LOCAL_SIZE=2", "MASTER_ADDR=::"},
+     .launcher = "Open MPI",
+     .host = "127.0.0.1",
+     .world = 2,
+     .local_world = 2,
+     .port = 29500,
+     .ports = 8},
     /* by hand, on this host */
     {.set = {"RANK=1", "WORLD_SIZE=2"},
      .launcher = "a launcher that sets RANK",
@@ -209,6 +228,11 @@ static const struct {
      "AXTRAIN_PORT: expected an integer from 1 to 65535"},
     {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"},
      "MASTER_ADDR is not set, and Open MPI does not say where rank 0 is"},
+    {{"RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=0.0.0.0"},
+     "MASTER_ADDR is 0.0.0.0, which stands for all interfaces of a host"},
+    {{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=0"},
+     "Set it to the name or address of rank 0's host on all ranks, or to 127.0.0.1 if"},
+    {{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=0:0::0"}, "MASTER_ADDR is 0:0::0, which stands for"},
 };
 
 static void mistakes_are_named(void **state) {

@@ -508,8 +508,15 @@ static void a_port_that_is_taken_is_passed(void **state) {
     assert_true(next > port && next < port + 8);
     close(second);
     assert_int_equal(ax_net_listen("203.0.113.7", 0, 1, &second, &next), AX_ERR_CONFIG);
-    assert_non_null(strstr(ax_error_text(), "is not an address of this host"));
+    assert_non_null(strstr(ax_error_text(), "is not the address of one interface of this host"));
     close(first);
+    static const char *const any[] = {"0.0.0.0", "0", "::", "0:0::0"};
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
+        assert_true(ax_net_is_any(any[i]));
+        assert_int_equal(ax_net_listen(any[i], 0, 1, &second, &next), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), "is not the address of one interface"));
+    }
+    assert_false(ax_net_is_any("127.0.0.1") || ax_net_is_any("::1") || ax_net_is_any("node-0"));
 }
 
 /* Rank 0's store is behind a service that says nothing, as torchrun's is. */
