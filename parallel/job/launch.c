@@ -311,9 +311,19 @@ static struct ax_launch_rank *find_cause(const struct job *j) {
     return cause;
 }
 
+/* A rank that was stopped until its end; NULL: none was. Those that only noticed that somebody is
+ * missing blame each other. */
+static const struct ax_launch_rank *find_stopped(const struct job *j) {
+    for (int i = 0; i < j->o->ranks; i++)
+        if (j->ranks[i].stopped != 0)
+            return &j->ranks[i];
+    return NULL;
+}
+
 /* The job's status, with one line. */
 static enum ax_status judge_job(struct job *j) {
     struct ax_launch_rank *cause = find_cause(j);
+    const struct ax_launch_rank *stopped;
     bool requeue = false, interrupted = false;
     for (int i = 0; i < j->o->ranks && !cause; i++) {
         const int status = j->ranks[i].status;
@@ -327,6 +337,12 @@ static enum ax_status judge_job(struct job *j) {
     if (!cause)
         return AX_OK;
     ax_launch_stream_tell(&cause->streams[1], cause->rank);
+    if (weigh_end(cause) < 2 && (stopped = find_stopped(j)) != NULL)
+        return ax_error(AX_ERR_PEER,
+                        "rank %d (process %d) was stopped by signal %d (%s) and did not go on; the "
+                        "others waited for it in vain",
+                        stopped->rank, (int)stopped->pid, stopped->stopped,
+                        strsignal(stopped->stopped));
     if (WIFSIGNALED(cause->status) && WTERMSIG(cause->status) == j->passed_on)
         return ax_error(j->passed_on == SIGINT ? AX_INTERRUPTED : AX_ERR_FAILED,
                         "the ranks were ended by signal %d (%s)", j->passed_on,
@@ -348,14 +364,14 @@ static enum ax_status judge_job(struct job *j) {
 /* ---- watching ---- */
 
 /* A stopped rank cannot say so itself, and the others would wait for it. */
-static void tell_of_stop(const struct ax_launch_rank *r) {
-    if (WIFCONTINUED(r->status))
+static void note_stop(struct ax_launch_rank *r) {
+    r->stopped = WIFCONTINUED(r->status) ? 0 : WSTOPSIG(r->status);
+    if (r->stopped == 0)
         ax_log_info("rank %d goes on", r->rank);
     else
         ax_log_warn("rank %d (process %d) was stopped by signal %d (%s); the others wait for it. "
                     "`kill -CONT %d` lets it go on",
-                    r->rank, (int)r->pid, WSTOPSIG(r->status), strsignal(WSTOPSIG(r->status)),
-                    (int)r->pid);
+                    r->rank, (int)r->pid, r->stopped, strsignal(r->stopped), (int)r->pid);
 }
 
 static void reap_ranks(struct job *j) {
@@ -366,7 +382,7 @@ static void reap_ranks(struct job *j) {
             wait4(r->pid, &r->status, WNOHANG | WUNTRACED | WCONTINUED, &used) != r->pid)
             continue;
         if (!WIFEXITED(r->status) && !WIFSIGNALED(r->status)) {
-            tell_of_stop(r);
+            note_stop(r);
             continue;
         }
         r->ended = true;
@@ -377,14 +393,24 @@ static void reap_ranks(struct job *j) {
     }
 }
 
+static void send_to(struct ax_launch_rank *r, int sig) {
+    if (r->ended || r->pid == 0)
+        return;
+    r->killed |= sig == SIGKILL;
+    kill(sig == SIGKILL && !r->in_group ? -r->pid : r->pid, sig);
+}
+
 static void send_all(struct job *j, int sig, bool from_terminal) {
-    for (int i = 0; i < j->o->ranks; i++) {
-        struct ax_launch_rank *r = &j->ranks[i];
-        if (r->ended || r->pid == 0 || (from_terminal && r->in_group))
-            continue;
-        r->killed |= sig == SIGKILL;
-        kill(sig == SIGKILL && !r->in_group ? -r->pid : r->pid, sig);
-    }
+    for (int i = 0; i < j->o->ranks; i++)
+        if (!from_terminal || !j->ranks[i].in_group)
+            send_to(&j->ranks[i], sig);
+}
+
+/* They would not end by themselves. */
+static void kill_stopped(struct job *j) {
+    for (int i = 0; i < j->o->ranks; i++)
+        if (j->ranks[i].stopped != 0)
+            send_to(&j->ranks[i], SIGKILL);
 }
 
 static void take_signals(struct job *j) {
@@ -433,6 +459,8 @@ static void watch_ranks(struct job *j) {
     while (!all_ended(j, &last)) {
         (void)poll_once(j, 200);
         reap_ranks(j);
+        if (j->failed_at > 0)
+            kill_stopped(j);
         if (j->failed_at > 0 && ax_clock_now() > j->failed_at + GRACE_SECONDS)
             send_all(j, SIGKILL, false);
     }

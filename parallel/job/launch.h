@@ -45,6 +45,7 @@ struct ax_launch_rank {
     pid_t pid;          /* 0: not running */
     bool in_group;      /* the launcher's: the terminal's signals reach it by themselves */
     bool ended, killed; /* killed: by us */
+    int stopped;        /* the signal by which it is stopped; 0: it runs */
     int status;         /* as returned by wait4 */
     uint64_t memory;    /* the ended process's peak resident memory, in bytes */
     double ended_at;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
@@ -340,35 +341,87 @@ static void lost_ranks_cost_steps_only(void **state) {
     print_message("killed at %d calls\n", killed);
 }
 
+/* Starts `launch WORDS`, whose output goes to a file. */
+static pid_t start_job(const char *words) {
+    char command[1024];
+    snprintf(command, sizeof command, "exec '%s' launch %s >'%s' 2>&1", test_program(), words,
+             put_text("said", ""));
+    const pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* What the job has printed so far, in `out`. */
+static void read_said(void) {
+    char *text;
+    size_t len;
+    assert_int_equal(ax_read_file(in_scratch("said"), sizeof out - 1, &text, &len), AX_OK);
+    memcpy(out, text, len + 1);
+    ax_free(text);
+}
+
+static int end_job(pid_t pid) {
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    read_said();
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Of ranks that wait in vain, each blames one that perhaps only waits as well: the launcher knows which
+ * one was stopped, and does not wait for it. */
+static void the_rank_that_was_stopped_is_blamed(void **state) {
+    (void)state;
+    char words[512], path[64], last[128];
+    int ranks[3];
+    snprintf(words, sizeof words,
+             "-n 3 -- sft '%s' max_steps=1000000 save_steps=1000000 eval_steps=1000000 "
+             "logging_steps=1000000 ddp_timeout=2",
+             configure(""));
+    clear();
+    const pid_t pid = start_job(words);
+    double begin = ax_clock_now();
+    for (*out = '\0'; !strstr(out, "started: ") && ax_clock_now() < begin + 30; usleep(20000))
+        read_said();
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *list = fopen(path, "r");
+    assert_non_null(list);
+    assert_int_equal(fscanf(list, "%d %d %d", &ranks[0], &ranks[1], &ranks[2]), 3);
+    fclose(list);
+    kill(ranks[1], SIGSTOP);
+    begin = ax_clock_now();
+    assert_int_equal(end_job(pid), 4);
+    assert_true(ax_clock_now() - begin < 2 + 1 + 1.5); /* on a busy machine */
+    snprintf(
+        last, sizeof last,
+        "\nerror rank 1 (process %d) was stopped by signal 19 (Stopped (signal)) and did not go "
+        "on; the others waited for it in vain\n",
+        ranks[1]);
+    has(last);
+    assert_string_equal(strstr(out, last), last);
+}
+
 /* Who connects to every port of launcher and ranks, from their start on, changes no bit of a run. */
 static void strangers_change_nothing(void **state) {
     (void)state;
     double straight[6] = {0}, now[6] = {0};
-    char command[1024], *text;
-    size_t len;
-    int status;
+    char words[256];
     const char *config = configure("");
     clear();
     if (run(out, sizeof out, "launch -n 3 -- sft '%s'", config) != 0)
         fail_msg("%s", out);
     assert_int_equal(losses("loss", straight, 6), 6);
-    snprintf(command, sizeof command, "exec '%s' launch -n 3 --output all -- sft '%s' >'%s' 2>&1",
-             test_program(), config, in_scratch("said"));
+    snprintf(words, sizeof words, "-n 3 --output all -- sft '%s'", config);
     for (int i = 0; i < 3; i++) {
         clear();
-        const pid_t pid = fork();
-        if (pid == 0) {
-            execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-            _exit(127);
-        }
+        const pid_t pid = start_job(words);
         const pid_t strangers = strangers_start(&pid, 1, in_scratch("visits"));
-        assert_int_equal(waitpid(pid, &status, 0), pid);
+        const int code = end_job(pid);
         kill(strangers, SIGKILL);
         waitpid(strangers, NULL, 0);
-        assert_int_equal(ax_read_file(in_scratch("said"), sizeof out - 1, &text, &len), AX_OK);
-        memcpy(out, text, len + 1);
-        ax_free(text);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        if (code != 0)
             fail_msg("%s", out);
         has("refused a connection from 127.0.0.1:");
         assert_int_equal(losses("loss", now, 6), 6);
@@ -383,6 +436,7 @@ int main(void) {
         cmocka_unit_test(mistakes_are_said_once),
         cmocka_unit_test(restarts_go_on_while_there_is_progress),
         cmocka_unit_test(lost_ranks_cost_steps_only),
+        cmocka_unit_test(the_rank_that_was_stopped_is_blamed),
         cmocka_unit_test(strangers_change_nothing),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
