@@ -42,12 +42,18 @@ static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_
     return AX_OK;
 }
 
-static enum ax_status add_warning(void *ctx, const char *text) {
-    struct ax_preview *p = ctx;
-    AX_TRY(ax_regrow(&p->warnings, p->n_warnings, p->n_warnings + 1, sizeof *p->warnings));
-    AX_TRY(ax_strdup(&p->warnings[p->n_warnings], text));
-    p->n_warnings++;
+static enum ax_status add_line(void *ctx, const char *text) {
+    struct ax_preview_lines *l = ctx;
+    AX_TRY(ax_regrow(&l->list, l->n, l->n + 1, sizeof *l->list));
+    AX_TRY(ax_strdup(&l->list[l->n], text));
+    l->n++;
     return AX_OK;
+}
+
+static void free_lines(struct ax_preview_lines *l) {
+    for (size_t i = 0; i < l->n; i++)
+        ax_free(l->list[i]);
+    ax_free(l->list);
 }
 
 /* ---- the command ---- */
@@ -55,11 +61,13 @@ static enum ax_status add_warning(void *ctx, const char *text) {
 static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(count(p->data, false, &p->train));
     AX_TRY(count(p->data, true, &p->eval));
-    AX_TRY(ax_setup_data_warnings(p->data, add_warning, p));
+    AX_TRY(ax_setup_data_forms(p->data, add_line, &p->forms));
+    AX_TRY(ax_setup_data_warnings(p->data, add_line, &p->warnings));
     if (p->train.known && p->train.rows > 0 && p->train.steps == 0 &&
         ax_method_of(p->cfg)->task != AX_TASK_PROMPT)
-        AX_TRY(add_warning(p, "one step needs more sequences than there are, so nothing would be "
-                              "trained; lower gradient_accumulation_steps or micro_batch_size"));
+        AX_TRY(add_line(&p->warnings,
+                        "one step needs more sequences than there are, so nothing would be "
+                        "trained; lower gradient_accumulation_steps or micro_batch_size"));
     return p->o.json ? ax_preview_json(p, out) : ax_preview_print(p, out);
 }
 
@@ -94,9 +102,8 @@ enum ax_status ax_cmd_preview(int argc, char **argv) {
     AX_TRY_GOTO(write_out(&out), st, done);
     st = ax_setup_data_require(&data);
 done:
-    for (size_t i = 0; i < p.n_warnings; i++)
-        ax_free(p.warnings[i]);
-    ax_free(p.warnings);
+    free_lines(&p.forms);
+    free_lines(&p.warnings);
     ax_buf_free(&out);
     ax_setup_data_close(&data);
     ax_config_free(&cfg);

@@ -1,6 +1,7 @@
 /* Detects the data set type from the first records. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/init/init.h"
 #include "data/records/rows/rows.h"
@@ -45,6 +46,65 @@ static enum ax_status find_kind(struct ax_init_data *d, const struct sample *s) 
                     d->path, ax_record_columns(s->rows[0], columns, sizeof columns));
 }
 
+/* ---- how a text is divided ---- */
+
+#define SMALL_BYTES ((off_t)1 << 20) /* of a text file that is one document */
+
+/* Several small files? */
+static bool are_documents(const struct ax_rows *rows) {
+    const size_t n = ax_rows_n_files(rows);
+    struct stat info;
+    for (size_t i = 0; i < n; i++)
+        if (stat(ax_rows_file(rows, i), &info) != 0 || info.st_size > SMALL_BYTES)
+            return false;
+    return n > 1;
+}
+
+/* Do most of the first paragraphs have several lines? */
+static enum ax_status are_paragraphs(const struct ax_rows_options *lines, bool *yes) {
+    struct ax_rows_options o = *lines;
+    struct ax_rows *rows;
+    int n = 0, wrapped = 0;
+    o.sample_by = AX_SAMPLE_PARAGRAPH;
+    AX_TRY(ax_rows_open(&rows, &o));
+    enum ax_status st = AX_OK;
+    for (bool got = true; got && n < LOOK_AT && st == AX_OK;) {
+        struct ax_raw_row raw;
+        st = ax_rows_next(rows, &raw, &got);
+        if (st == AX_OK && got) {
+            n++;
+            wrapped += raw.text && memchr(raw.text, '\n', raw.len);
+        }
+    }
+    ax_rows_close(rows);
+    *yes = n > 1 && 2 * wrapped > n;
+    return st;
+}
+
+/* Standard input can be read only once, and gets the default. */
+static enum ax_status choose_records(struct ax_init_data *d, struct ax_rows_options *o) {
+    struct ax_rows *rows;
+    bool paragraphs = false;
+    AX_TRY(ax_rows_open(&rows, o));
+    const bool text = ax_rows_are_text(rows) && strcmp(o->path, "-") != 0;
+    const bool documents = text && are_documents(rows);
+    ax_rows_close(rows);
+    if (!text)
+        return AX_OK;
+    if (!documents)
+        AX_TRY(are_paragraphs(o, &paragraphs));
+    if (documents) {
+        o->sample_by = AX_SAMPLE_DOCUMENT;
+        d->sample_by = "document # several small files: each is a record";
+    } else if (paragraphs) {
+        o->sample_by = AX_SAMPLE_PARAGRAPH;
+        d->sample_by = "paragraph # blank lines are between blocks of several lines";
+    } else {
+        d->sample_by = "line # no blocks of several lines with blank lines between them";
+    }
+    return AX_OK;
+}
+
 /* ---- reading ---- */
 
 static enum ax_status read_rows(struct ax_init_data *d, struct ax_rows *rows, struct sample *s) {
@@ -63,11 +123,13 @@ static enum ax_status read_rows(struct ax_init_data *d, struct ax_rows *rows, st
 }
 
 enum ax_status ax_init_data_read(struct ax_init_data *d, const char *path) {
-    const struct ax_rows_options o = {.path = path};
+    struct ax_rows_options o = {.path = path};
     struct sample s = {.n = 0};
     struct ax_rows *rows;
     *d = (struct ax_init_data){.path = path};
-    enum ax_status st = ax_rows_open(&rows, &o);
+    enum ax_status st = choose_records(d, &o);
+    if (st == AX_OK)
+        st = ax_rows_open(&rows, &o);
     if (st != AX_OK)
         return ax_error_prefix(st, "--data");
     st = read_rows(d, rows, &s);

@@ -26,6 +26,8 @@ struct ax_init_task {
 
 struct ax_init_data {
     const char *path;
+    const char
+        *sample_by; /* what a record of a text is, with a comment that says why; NULL: no text */
     struct ax_record_shape is;
     const struct ax_init_task *task;
     bool chat;            /* the records hold messages */

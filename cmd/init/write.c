@@ -74,6 +74,8 @@ enum ax_status ax_init_put_entry(struct ax_buf *out, const struct ax_init_data *
     case AX_RECORD_ALPACA:
         return ax_buf_puts(out, "    type: alpaca\n");
     case AX_RECORD_TEXT:
+        if (d->sample_by)
+            AX_TRY(ax_buf_printf(out, "    sample_by: %s\n", d->sample_by));
         AX_TRY(ax_buf_puts(out, "    type: completion\n"));
         return put_key(out, "    field: ", d->is.text);
     default: /* columns that need no type */

@@ -1,4 +1,4 @@
-/* preview as JSON: {"train": totals, "eval": totals or null, "bad_rows", "warnings", "rows"}. */
+/* preview as JSON: {"train": totals, "eval": totals or null, "bad_rows", "forms", "warnings", "rows"}. */
 #include <string.h>
 
 #include "cmd/preview/preview.h"
@@ -104,16 +104,21 @@ static json_t *bad_rows(const struct ax_setup_data *d) {
     return json_pack("{s:I, s:o}", "count", (json_int_t)n, "listed", list);
 }
 
+static json_t *lines(const struct ax_preview_lines *l) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < l->n; i++)
+        json_array_append_new(list, json_string(l->list[i]));
+    return list;
+}
+
 enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out) {
     json_t *rows = json_array();
-    json_t *warnings = json_array();
-    for (size_t i = 0; i < p->n_warnings; i++)
-        json_array_append_new(warnings, json_string(p->warnings[i]));
     enum ax_status st = p->o.rows > 0 ? ax_preview_each(p, add_row, rows) : AX_OK;
-    json_t *v = json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "train", totals(&p->train), "eval",
-                          totals(&p->eval), "row_tokens", (json_int_t)p->data->sequence_tokens,
-                          "rows_per_step", (json_int_t)p->data->sequences_per_step, "bad_rows",
-                          bad_rows(p->data), "warnings", warnings, "rows", rows);
+    json_t *v = json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "train", totals(&p->train),
+                          "eval", totals(&p->eval), "row_tokens",
+                          (json_int_t)p->data->sequence_tokens, "rows_per_step",
+                          (json_int_t)p->data->sequences_per_step, "bad_rows", bad_rows(p->data),
+                          "forms", lines(&p->forms), "warnings", lines(&p->warnings), "rows", rows);
     char *text = v && st == AX_OK ? json_dumps(v, JSON_COMPACT) : NULL;
     if (st == AX_OK)
         st = text ? ax_buf_printf(out, "%s\n", text) : no_memory();

@@ -29,8 +29,10 @@ struct ax_preview {
     const struct ax_config *cfg;
     struct ax_preview_options o;
     struct ax_preview_totals train, eval;
-    char **warnings;
-    size_t n_warnings;
+    struct ax_preview_lines {
+        char **list;
+        size_t n;
+    } forms, warnings; /* how CSV and text files are divided */
 };
 
 /* Calls look(ctx, p, s) for each sequence of the step to show. AX_ERR_CONFIG if there is no such

@@ -268,7 +268,9 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     if (p->data->stream)
         AX_TRY(ax_buf_puts(out, "training: streamed, so totals are unknown\n"));
     AX_TRY(put_bad_rows(out, p->data));
-    for (size_t i = 0; i < p->n_warnings; i++)
-        AX_TRY(ax_buf_printf(out, "%swarning:%s %s\n", look->warn, look->off, p->warnings[i]));
+    for (size_t i = 0; i < p->forms.n; i++)
+        AX_TRY(ax_buf_printf(out, "%s\n", p->forms.list[i]));
+    for (size_t i = 0; i < p->warnings.n; i++)
+        AX_TRY(ax_buf_printf(out, "%swarning:%s %s\n", look->warn, look->off, p->warnings.list[i]));
     return AX_OK;
 }

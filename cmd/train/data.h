@@ -68,6 +68,7 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
 struct ax_entry_keys {
     const struct ax_yaml_node *type, *properties, *roles, *roles_to_train, *data_files;
     const char *train_on_eos, *train_on_eot; /* train_on_eot NULL: as train_on_eos */
+    const char *delimiter;                   /* of CSV; NULL: as the header says */
     int64_t length;                          /* records of type _synthetic */
     double weight;                           /* 0: unset */
 };
@@ -142,6 +143,8 @@ typedef enum ax_status ax_setup_warn(void *ctx, const char *text);
 ax_setup_warn ax_setup_warn_log; /* writes to the log; ctx is not used */
 enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_warn *warn,
                                       void *ctx);
+/* Calls tell for each data set of CSV or text, with a line on how it is divided into records. */
+enum ax_status ax_setup_data_forms(const struct ax_setup_data *d, ax_setup_warn *tell, void *ctx);
 /* Appends a line with what the entry's chat template leaves out of tools; nothing if there is nothing. */
 enum ax_status ax_setup_put_lost(struct ax_buf *out, const struct ax_setup_entry *e,
                                  const struct ax_examples *set);

@@ -267,6 +267,24 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
 
 /* ---- records ---- */
 
+/* One character; a tab may be written in words, as YAML knows "\t" in double quotes alone. */
+static enum ax_status read_delimiter(const struct ax_setup_entry *e, const struct ax_config *cfg,
+                                     char *out) {
+    const char *s = e->keys.delimiter;
+    char path[128];
+    if (!s)
+        return AX_OK;
+    if (strcmp(s, "\\t") == 0 || strcmp(s, "tab") == 0)
+        s = "\t";
+    *out = *s;
+    if (strlen(s) == 1 && (unsigned char)*s < 0x80 && !strchr("\"\r\n", *s))
+        return AX_OK;
+    snprintf(path, sizeof path, "%s.delimiter", e->path);
+    return ax_config_error(cfg, path,
+                           "expected one character between fields, such as \";\" or \"\\t\", "
+                           "other than a quote or a line end");
+}
+
 enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_config *cfg,
                                    struct ax_rows_options *out) {
     char path[128];
@@ -282,6 +300,8 @@ enum ax_status ax_setup_entry_rows(struct ax_setup_entry *e, const struct ax_con
         o.empty_rows = e->keys.length;
     else if (!o.path || !*o.path)
         return ax_config_error(cfg, e->path, "expected a path: a file, a folder, a glob or -");
+    AX_TRY(read_delimiter(e, cfg, &o.delimiter));
+    o.sample_by_set = ax_config_is_set(cfg, "%s.sample_by", e->path);
     snprintf(path, sizeof path, "%s.data_files", e->path);
     AX_TRY(read_texts(e, cfg, path, e->keys.data_files, &o.data_files, &o.n_data_files));
     *out = o;

@@ -201,9 +201,20 @@ static enum ax_status warn_about_set(const struct ax_setup_data *d, const struct
     return st;
 }
 
+static enum ax_status warn_forms(const struct ax_setup_entry *e, bool doubts, ax_setup_warn *warn,
+                                 void *ctx) {
+    struct ax_buf text = {0};
+    enum ax_status st = ax_rows_put_form(e->rows, doubts, &text);
+    if (st == AX_OK && text.len > 0)
+        st = warn_lines(e->path, text.data, warn, ctx);
+    ax_buf_free(&text);
+    return st;
+}
+
 static enum ax_status warn_about(const struct ax_setup_data *d, const struct ax_setup_sets *s,
                                  ax_setup_warn *warn, void *ctx) {
     for (size_t i = 0; i < s->n; i++) {
+        AX_TRY(warn_forms(&s->entries[i], true, warn, ctx));
         AX_TRY(warn_lines(s->entries[i].path, ax_format_warnings(s->entries[i].format), warn, ctx));
         if (s->sets)
             AX_TRY(warn_about_set(d, &s->entries[i], &s->sets[i], warn, ctx));
@@ -221,6 +232,14 @@ enum ax_status ax_setup_data_warnings(const struct ax_setup_data *d, ax_setup_wa
                                       void *ctx) {
     AX_TRY(warn_about(d, &d->train_sets, warn, ctx));
     return warn_about(d, &d->eval_sets, warn, ctx);
+}
+
+enum ax_status ax_setup_data_forms(const struct ax_setup_data *d, ax_setup_warn *tell, void *ctx) {
+    const struct ax_setup_sets *all[] = {&d->train_sets, &d->eval_sets};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < all[k]->n; i++)
+            AX_TRY(warn_forms(&all[k]->entries[i], false, tell, ctx));
+    return AX_OK;
 }
 
 /* ---- enough to train on ---- */

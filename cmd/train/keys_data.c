@@ -116,6 +116,15 @@ const struct ax_config_key ax_config_keys_datasets[] = {
     AX_KEY("datasets[].ds_type", AX_T_STR, "File format, if the name does not tell.",
            .choices = "json|csv|text|parquet|arrow",
            AX_INTO(AX_FIELD(struct ax_rows_options, format))),
+    AX_KEY("datasets[].delimiter", AX_T_STR,
+           "Character between the fields of a CSV file; if unset, the one that the header has: a "
+           "comma, a tab, a semicolon or a bar. axtrain's own key.",
+           AX_INTO(AX_FIELD(struct ax_entry_keys, delimiter))),
+    AX_KEY("datasets[].sample_by", AX_T_STR,
+           "What a record of a text file is: a line, a paragraph (up to a blank line), or the "
+           "file, as in Hugging Face's datasets. axtrain's own key.",
+           .choices = "line|paragraph|document", .dflt = "line",
+           AX_INTO(AX_FIELD(struct ax_rows_options, sample_by))),
     AX_KEY("datasets[].data_files", AX_T_STR | AX_T_STRINGS,
            "Files to use from the folder or hub repository.",
            AX_INTO(AX_FIELD(struct ax_entry_keys, data_files))),

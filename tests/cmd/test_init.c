@@ -70,14 +70,14 @@ static void rows_that_do_not_do(void **state) {
     } all[] = {
         {"", "it has no records"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"more\": \"c\"}",
-         "the columns (prompt, chosen, more) do not match a known record type"},
+         "the columns (\"prompt\", \"chosen\", \"more\") do not match a known record type"},
         {"{\"prompt\": \"a\", \"rejected\": \"b\", \"more\": \"c\"}",
-         "the columns (prompt, rejected, more) do not match a known record type"},
-        {"{\"a\": 1, \"b\": 2}", "the columns (a, b) do not match a known record type"},
+         "the columns (\"prompt\", \"rejected\", \"more\") do not match a known record type"},
+        {"{\"a\": 1, \"b\": 2}", "the columns (\"a\", \"b\") do not match a known record type"},
         {"{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"a\", \"reply\": \"b\"}",
-         "the columns (question, answer) do not match a known record type"},
-        {"{\"messages\": []}", "the columns (messages)"},
-        {"{\"messages\": [\"a\"]}", "the columns (messages)"},
+         "the columns (\"question\", \"answer\") do not match a known record type"},
+        {"{\"messages\": []}", "the columns (\"messages\")"},
+        {"{\"messages\": [\"a\"]}", "the columns (\"messages\")"},
         {"{", "rows.jsonl:1"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

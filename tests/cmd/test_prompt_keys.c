@@ -111,7 +111,8 @@ static void refused(void **state) {
                  AX_ERR_CONFIG, "datasets.0: type \"alpaca\" does not make prompts");
     ax_free(out);
     assert_error(run(ax_cmd_preview, &out, 1, (const char *const[]){config_of(TALK, GRPO)}),
-                 AX_ERR_DATA, "rows.jsonl:1: column \"prompt\" is missing; the record has talk");
+                 AX_ERR_DATA,
+                 "rows.jsonl:1: column \"prompt\" is missing; the record has \"talk\"");
     ax_free(out);
 }
 

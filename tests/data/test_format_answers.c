@@ -299,11 +299,12 @@ static void bad_pairs(void **state) {
         {"{\"prompt\": \"a\", \"chosen\": 1, \"rejected\": \"b\"}",
          "chosen: expected text or a list of messages, got a number"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\"}",
-         "column \"rejected\" is missing; the record has prompt, chosen"},
+         "column \"rejected\" is missing; the record has \"prompt\", \"chosen\""},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": null}",
          "column \"rejected\" is missing"},
         {"{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}",
-         "column \"chosen\" is missing; the record has prompt, completion, label; these columns "
+         "column \"chosen\" is missing; the record has \"prompt\", \"completion\", \"label\"; "
+         "these columns "
          "look "
          "like rated answers (completion, label): rl: kto, without `type`"},
         {"{\"instruction\": \"a\", \"output\": \"b\"}", "these columns look like type: alpaca"},
@@ -344,10 +345,11 @@ static void bad_answers(void **state) {
         {"{\"prompt\": \"q\", \"completion\": \"a\", \"label\": 0.5}",
          "label: expected true, false, 1 or 0, got another number"},
         {"{\"prompt\": \"q\", \"completion\": \"a\"}",
-         "column \"label\" is missing; the record has prompt, completion; these columns look like "
+         "column \"label\" is missing; the record has \"prompt\", \"completion\"; these columns "
+         "look like "
          "type: {field_instruction: prompt, field_output: completion}"},
         {"{\"completion\": \"a\", \"label\": 1}",
-         "column \"prompt\" is missing; the record has completion, label"},
+         "column \"prompt\" is missing; the record has \"completion\", \"label\""},
         {"{\"prompt\": \"q\", \"chosen\": \"a\"}", "column \"completion\" is missing"},
     };
     struct answers_case c;
@@ -380,7 +382,8 @@ static void bad_steps(void **state) {
          "prompt: expected text, got a list"},
         {"{\"completions\": [\"a\"], \"labels\": [1]}", "column \"prompt\" is missing"},
         {"{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}",
-         "column \"completions\" is missing; the record has prompt, chosen, rejected; these "
+         "column \"completions\" is missing; the record has \"prompt\", \"chosen\", \"rejected\"; "
+         "these "
          "columns "
          "look like preferences (chosen, rejected): rl: dpo, without `type`"},
     };

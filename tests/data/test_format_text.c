@@ -100,8 +100,9 @@ static void relatives(void **state) {
                  "{\"question\": \"It barks\", \"category\": \"PETS\", \"answer\": \"a dog\"}",
                  "<s>" SYS "\n\n### Instruction:\nIt barks\n\n### Input:\nPETS\n\n### Response:\n"
                  "⟦what is a dog</s>⟧");
-    check_bad_record(&oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
-                     "column \"RESPONSE\" is missing; the record has INSTRUCTION, response");
+    check_bad_record(
+        &oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
+        "column \"RESPONSE\" is missing; the record has \"INSTRUCTION\", \"response\"");
     check_bad_record(&jeopardy, "{\"question\": 5, \"category\": \"\", \"answer\": \"x\"}",
                      "question: expected text, got a number");
     check_bad_record(&gpteacher, "{\"instruction\": \"I\", \"input\": [], \"response\": \"R\"}",

@@ -86,8 +86,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
     const uint64_t live = ax_mem_live_blocks();
-    const struct ax_rows_options o = {
-        .path = path, .format = formats[data[0] & 3], .split = splits[data[0] >> 2 & 3]};
+    const struct ax_rows_options o = {.path = path,
+                                      .format = formats[data[0] & 3],
+                                      .split = splits[data[0] >> 2 & 3],
+                                      .delimiter = (data[0] & 3) == 1 && data[0] & 128 ? ';' : '\0',
+                                      .sample_by = (data[0] >> 5 & 3) % 3};
     struct ax_rows *r;
     struct ax_format *f;
     write_input(data + 1, size - 1);

@@ -175,15 +175,23 @@ struct ax_record_shape ax_records_recognize(json_t *const *records, size_t n) {
 }
 
 char *ax_record_columns(const json_t *record, char *buf, size_t size) {
+    static const char more[] = "…";
     size_t n = 0;
     const char *key;
     const json_t *value;
     snprintf(buf, size, "none");
     json_object_foreach((json_t *)(uintptr_t)record, key, value) {
-        const size_t len = strlen(key);
-        if (n + len + 3 > size)
+        const char *comma = n ? ", " : "";
+        const size_t len = strlen(key), taken = strlen(comma) + sizeof "\"\"" + sizeof more;
+        if (n + taken + len > size) { /* a first name is never left out, however long */
+            size_t part = n ? 0 : size - taken;
+            while (part > 0 && ((unsigned char)key[part] & 0xC0U) == 0x80U)
+                part--;
+            const char *quote = n ? "" : "\"";
+            snprintf(buf + n, size - n, "%s%s%.*s%s%s", comma, quote, (int)part, key, more, quote);
             break;
-        n += (size_t)(stpcpy(stpcpy(buf + n, n ? ", " : ""), key) - (buf + n));
+        }
+        n += (size_t)snprintf(buf + n, size - n, "%s\"%s\"", comma, key);
     }
     return buf;
 }

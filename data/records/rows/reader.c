@@ -1,4 +1,4 @@
-/* A file as a stream of bytes, and the records that are cut from it: lines, JSON, CSV. */
+/* A file as a stream of bytes, and the records that are cut from it: lines, paragraphs, JSON, CSV. */
 #include "data/records/rows/reader.h"
 
 #include <limits.h>
@@ -288,6 +288,69 @@ static enum ax_status cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool
     return AX_OK;
 }
 
+/* Keeps the bytes of a line without its end, or of the file's last one. *more = false at the end of the
+ * file. */
+static enum ax_status keep_line(struct ax_reader *r, bool *blank, bool *more) {
+    const size_t start = r->kept.len;
+    const bool first = r->line == 1;
+    *blank = true;
+    for (bool found = false; !found;) {
+        AX_TRY(need_byte(r, more));
+        if (!*more)
+            break;
+        const char *here = r->piece + r->at;
+        const char *end = memchr(here, '\n', r->n - r->at);
+        const size_t n = end ? (size_t)(end - here) : r->n - r->at;
+        found = end != NULL;
+        r->line += found;
+        *blank = *blank && is_blank(here, n);
+        AX_TRY(keep_bytes(r, n));
+        r->at += found;
+    }
+    if (r->too_long)
+        return AX_OK;
+    char *text = r->kept.data + start;
+    if (first && r->kept.len >= start + 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+        r->kept.len -= 3; /* byte order mark */
+        memmove(text, text + 3, r->kept.len - start);
+        *blank = is_blank(text, r->kept.len - start);
+    }
+    if (r->kept.len > start && r->kept.data[r->kept.len - 1] == '\r')
+        r->kept.len--;
+    return AX_OK;
+}
+
+/* Paragraphs and whole files. Line ends become \n; a paragraph has neither the blank lines around it nor
+ * the end of its last line. */
+static enum ax_status cut_block(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
+    const bool paragraph = r->sample_by == AX_SAMPLE_PARAGRAPH;
+    uint64_t first = r->line;
+    bool any_text = false;
+    for (bool more = true; more;) {
+        const uint64_t line = r->line;
+        const size_t start = r->kept.len;
+        bool blank;
+        AX_TRY(keep_line(r, &blank, &more));
+        if (blank && paragraph) { /* an end, or before the first line of the next one */
+            r->kept.len = start;
+            if (any_text)
+                break;
+        } else if (more && !r->too_long) {
+            AX_TRY(ax_buf_append(&r->kept, "\n", 1));
+        }
+        if (!blank && !any_text && paragraph)
+            first = line;
+        any_text = any_text || !blank;
+    }
+    *got = any_text;
+    if (!any_text)
+        r->kept.len = 0;
+    give_kept(r, first, cut);
+    if (paragraph && cut->len > 0 && cut->text[cut->len - 1] == '\n')
+        cut->len--;
+    return AX_OK;
+}
+
 static enum ax_status parse_line(const char *text, size_t len, json_t **out) {
     json_t *s = json_stringn(text, len);
     if (!s)
@@ -459,36 +522,18 @@ static enum ax_status parse_json(const char *text, size_t len, json_t **out,
     return ax_error(AX_ERR_DATA, "expected an object, {\"column\": value, …}");
 }
 
-/* ---- CSV as in RFC 4180: quoted fields may contain separators, line ends and doubled quotes ---- */
-
-#define MAX_COLUMNS 10000
-
-static char separator(enum ax_rows_kind kind) {
-    return kind == AX_ROWS_TSV ? '\t' : ',';
-}
-
-enum place { FIELD_START, UNQUOTED, QUOTED, QUOTE_SEEN };
-
-static enum place next_place(enum place at, char c, char sep) {
-    if (at == QUOTED)
-        return c == '"' ? QUOTE_SEEN : QUOTED;
-    if (c == sep)
-        return FIELD_START;
-    if (c == '"' && (at == FIELD_START || at == QUOTE_SEEN))
-        return QUOTED;
-    return UNQUOTED;
-}
+/* ---- CSV: the fields are cut in csv.c ---- */
 
 /* Cuts one record, which ends at the first line end outside of quotes. */
-static enum ax_status cut_record(struct ax_reader *r, char sep, struct ax_row_cut *cut, bool *got) {
+static enum ax_status cut_record(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
     const uint64_t line = r->line;
-    enum place at = FIELD_START;
+    enum ax_csv_place at = AX_CSV_START;
     *got = false;
     for (bool found = false; !found;) {
         bool any = false;
         AX_TRY(need_byte(r, &any));
         if (!any) {
-            if (at == QUOTED)
+            if (at == AX_CSV_QUOTED)
                 return ax_error(AX_ERR_DATA, "%s:%llu: a quote opened in this row is never closed",
                                 r->path, (unsigned long long)line);
             break;
@@ -497,9 +542,9 @@ static enum ax_status cut_record(struct ax_reader *r, char sep, struct ax_row_cu
         size_t n = 0;
         for (; r->at + n < r->n && !found; n += !found) {
             const char c = r->piece[r->at + n];
-            found = c == '\n' && at != QUOTED;
+            found = c == '\n' && at != AX_CSV_QUOTED;
             r->line += c == '\n';
-            at = next_place(at, c, sep);
+            at = ax_csv_next_place(at, c, r->delimiter);
         }
         AX_TRY(keep_bytes(r, n));
         r->at += found;
@@ -510,9 +555,9 @@ static enum ax_status cut_record(struct ax_reader *r, char sep, struct ax_row_cu
     return AX_OK;
 }
 
-static enum ax_status cut_csv(struct ax_reader *r, char sep, struct ax_row_cut *cut, bool *got) {
+static enum ax_status cut_csv(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
     do
-        AX_TRY(cut_record(r, sep, cut, got));
+        AX_TRY(cut_record(r, cut, got));
     while (*got && !cut->problem && cut->len == 0);
     if (*got && cut->line == 1 && cut->len >= 3 && memcmp(cut->text, "\xEF\xBB\xBF", 3) == 0) {
         cut->text += 3; /* byte order mark */
@@ -521,117 +566,20 @@ static enum ax_status cut_csv(struct ax_reader *r, char sep, struct ax_row_cut *
     return AX_OK;
 }
 
-/* Reads the next field of [*at, end) into `field` and moves *at past it. *more = true if a
- * sep follows. */
-static enum ax_status take_field(const char **at, const char *end, char sep, struct ax_buf *field,
-                                 bool *more) {
-    enum place place = FIELD_START;
-    const char *s = *at;
-    field->len = 0;
-    for (; s < end && (place == QUOTED || *s != sep); s++) {
-        const bool doubled = *s == '"' && place == QUOTE_SEEN;
-        const bool opens = *s == '"' && place == FIELD_START;
-        place = next_place(place, *s, sep);
-        if ((place == UNQUOTED || place == QUOTED || doubled) && !opens)
-            AX_TRY(ax_buf_append(field, s, 1));
-    }
-    *more = s < end;
-    *at = s + *more;
-    return AX_OK;
-}
-
-/* True if a JSON key can have this text. */
-static bool is_name(const struct ax_buf *field) {
-    json_t *v = json_stringn(field->len ? field->data : "", field->len);
-    const bool ok = v && memchr(json_string_value(v), '\0', field->len) == NULL;
-    json_decref(v);
-    return ok;
-}
-
-enum ax_status ax_csv_header_parse(struct ax_csv_header *h, enum ax_rows_kind kind,
-                                   const char *path, const struct ax_row_cut *cut) {
-    const char *at = cut->text;
-    struct ax_buf field = {0};
-    enum ax_status st = AX_OK;
-    for (bool more = true; more && st == AX_OK;) {
-        AX_TRY_GOTO(take_field(&at, cut->text + cut->len, separator(kind), &field, &more), st,
-                    done);
-        for (size_t i = 0; i < h->n && st == AX_OK; i++)
-            if (strcmp(h->names[i], field.len ? field.data : "") == 0)
-                st = ax_error(AX_ERR_DATA, "%s:%llu: two columns are named \"%s\"", path,
-                              (unsigned long long)cut->line, h->names[i]);
-        if (st == AX_OK && h->n == MAX_COLUMNS)
-            st = ax_error(AX_ERR_DATA, "%s:%llu: more than %d columns", path,
-                          (unsigned long long)cut->line, MAX_COLUMNS);
-        if (st == AX_OK && !is_name(&field))
-            st = ax_error(AX_ERR_DATA, "%s:%llu: the header is not UTF-8 text: is this a CSV file?",
-                          path, (unsigned long long)cut->line);
-        if (st == AX_OK)
-            st = ax_regrow(&h->names, h->n, h->n + 1, sizeof *h->names);
-        if (st == AX_OK)
-            st = ax_strndup(&h->names[h->n++], field.len ? field.data : "", field.len);
-    }
-done:
-    ax_buf_free(&field);
-    if (st != AX_OK)
-        ax_csv_header_free(h);
-    return st;
-}
-
-void ax_csv_header_free(struct ax_csv_header *h) {
-    for (size_t i = 0; i < h->n; i++)
-        ax_free(h->names[i]);
-    ax_free(h->names);
-    *h = (struct ax_csv_header){0};
-}
-
-static enum ax_status put_field(json_t *row, const char *name, const struct ax_buf *field) {
-    json_t *value = json_stringn(field->len ? field->data : "", field->len);
-    if (!value)
-        return ax_error(AX_ERR_DATA, "column \"%s\": not UTF-8 text", name);
-    return json_object_set_new(row, name, value) == 0
-               ? AX_OK
-               : ax_error(AX_ERR_NOMEM, "out of memory for a record");
-}
-
-static enum ax_status parse_csv(const struct ax_csv_header *h, char sep, const char *text,
-                                size_t len, json_t **out) {
-    const char *at = text;
-    size_t n = 0;
-    struct ax_buf field = {0};
-    enum ax_status st = AX_OK;
-    json_t *row = json_object();
-    if (!row)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a record of %zu bytes", len);
-    for (bool more = true; more; n++) {
-        AX_TRY_GOTO(take_field(&at, text + len, sep, &field, &more), st, done);
-        if (n < h->n)
-            AX_TRY_GOTO(put_field(row, h->names[n], &field), st, done);
-    }
-    if (n != h->n)
-        st = ax_error(AX_ERR_DATA, "%zu fields, but the header names %zu columns", n, h->n);
-done:
-    ax_buf_free(&field);
-    if (st == AX_OK)
-        *out = row;
-    else
-        json_decref(row);
-    return st;
-}
-
 /* ---- records of any kind ---- */
 
 enum ax_status ax_reader_cut(struct ax_reader *r, enum ax_rows_kind kind, struct ax_row_cut *cut,
                              bool *got) {
     if (kind == AX_ROWS_JSON)
         return cut_json(r, cut, got);
-    return kind == AX_ROWS_TEXT ? cut_line(r, cut, got) : cut_csv(r, separator(kind), cut, got);
+    if (kind != AX_ROWS_TEXT)
+        return cut_csv(r, cut, got);
+    return r->sample_by == AX_SAMPLE_LINE ? cut_line(r, cut, got) : cut_block(r, cut, got);
 }
 
 enum ax_status ax_row_parse(enum ax_rows_kind kind, const struct ax_csv_header *h, const char *text,
                             size_t len, json_t **out, struct ax_row_place *place) {
     if (kind == AX_ROWS_JSON || kind == AX_ROWS_PARQUET)
         return parse_json(text, len, out, place);
-    return kind == AX_ROWS_TEXT ? parse_line(text, len, out)
-                                : parse_csv(h, separator(kind), text, len, out);
+    return kind == AX_ROWS_TEXT ? parse_line(text, len, out) : ax_csv_parse(h, text, len, out);
 }

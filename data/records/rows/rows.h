@@ -6,11 +6,13 @@
  * ax_rows_parse turns it into an object.
  *
  *   JSON     one object per line, or one list of objects
- *   CSV      RFC 4180 with a header line; fields are strings; .tsv is tab-separated
+ *   CSV      RFC 4180 with a header line; fields are strings; the header says whether they are separated
+ *            by a comma, a tab, ";" or "|"; if several of them are in it, the first in this order, but
+ *            in .tsv the tab
  *   Parquet  lists and structures become JSON lists and objects; "line" is the record's number
- *   text     each line that is not blank is {"text": line}
+ *   text     each line that is not blank is {"text": line}, or each paragraph, or the file
  *
- * Read on: find.c (which files), source.c (files, slices), reader.c, parquet.c
+ * Read on: find.c (which files), source.c (files, slices), reader.c, csv.c, parquet.c
  * (splitting and parsing). */
 #ifndef AX_DATA_RECORDS_ROWS_ROWS_H
 #define AX_DATA_RECORDS_ROWS_ROWS_H
@@ -20,9 +22,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 
 #define AX_ROWS_MAX_BYTES ((size_t)16 << 20) /* per record */
+
+/* What a record of a text file is; lines or blocks that are blank are none. */
+enum ax_sample_by {
+    AX_SAMPLE_LINE,
+    AX_SAMPLE_PARAGRAPH, /* lines up to a blank one */
+    AX_SAMPLE_DOCUMENT,  /* the file */
+};
 
 struct ax_rows_options {
     /* A file, a folder, a glob, a data set in the hub's local cache ("owner/name", downloaded by
@@ -34,6 +44,9 @@ struct ax_rows_options {
     const char *const *data_files; /* these files of the folder instead */
     size_t n_data_files;
     const char *format; /* "json", "csv", "parquet" or "text"; NULL: by file extension */
+    char delimiter;     /* of CSV files; 0: as the header says. AX_ERR_CONFIG if no file is CSV */
+    enum ax_sample_by sample_by;
+    bool sample_by_set; /* AX_ERR_CONFIG if no file is text */
     /* "train[:10%]+test[5:]". Names select among a folder's files by a word in the file name; a
      * single file is "train". Percentages are rounded to the nearest record. NULL: all of
      * `default_split`. */
@@ -80,6 +93,12 @@ enum ax_status ax_rows_parse(const struct ax_rows *r, const struct ax_raw_row *r
 
 size_t ax_rows_n_files(const struct ax_rows *r);
 const char *ax_rows_file(const struct ax_rows *r, size_t file); /* path of a file; "-": stdin */
+
+bool ax_rows_are_text(const struct ax_rows *r); /* every file */
+/* Appends a line on how the first CSV or text file is divided, "FILE: fields are separated by ";", columns
+ * "q", "a"" or "FILE: a record per line (sample_by: line)"; nothing for other data, or if its header
+ * cannot be read. `doubts`: instead a line if the header has several delimiters; else nothing. */
+enum ax_status ax_rows_put_form(const struct ax_rows *r, bool doubts, struct ax_buf *out);
 
 /* Identifies the records for a cache key: the selection, and files with size and time. *out = NULL
  * if unknown (standard input, pipes). Free with json_decref. */

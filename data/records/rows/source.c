@@ -12,10 +12,14 @@
 #include "data/records/rows/shuffle.h"
 #include "data/records/rows/split.h"
 
+#define NAMED_COLUMNS 20 /* of a header, for people */
+
 struct source_file {
     char *path;
     enum ax_rows_kind kind;
     struct ax_csv_header header; /* read when the file is first opened; never changes after */
+    char delimiter;              /* as configured */
+    enum ax_sample_by sample_by;
 };
 
 /* The records [from, to) of files [first, end), counted from the first file's first record. */
@@ -51,21 +55,34 @@ static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *g
                                    : ax_reader_cut(&r->reader, kind, cut, got);
 }
 
+static bool is_csv(const struct source_file *f) {
+    return f->kind == AX_ROWS_CSV || f->kind == AX_ROWS_TSV;
+}
+
+/* Skips a CSV file's header; *h gets it if it was not read before. */
+static enum ax_status read_header(struct ax_reader *r, const struct source_file *f,
+                                  struct ax_csv_header *h) {
+    struct ax_row_cut cut;
+    bool got;
+    r->delimiter = f->delimiter;
+    AX_TRY(ax_reader_cut(r, f->kind, &cut, &got));
+    if (got && h->n == 0) {
+        if (cut.problem)
+            return ax_error(AX_ERR_DATA, "%s:1: a header line of more than 16 MiB", f->path);
+        h->delimiter = f->delimiter;
+        AX_TRY(ax_csv_header_parse(h, f->kind, f->path, &cut));
+    }
+    r->delimiter = h->delimiter;
+    return AX_OK;
+}
+
 static enum ax_status open_file(struct ax_rows *r) {
     struct source_file *f = &r->files[r->file];
     AX_TRY(f->kind == AX_ROWS_PARQUET ? ax_parquet_open(&r->parquet, f->path)
                                       : ax_reader_open(&r->reader, f->path));
     r->open = true;
-    if (f->kind != AX_ROWS_CSV && f->kind != AX_ROWS_TSV)
-        return AX_OK;
-    struct ax_row_cut cut;
-    bool got;
-    AX_TRY(cut_row(r, &cut, &got));
-    if (!got || f->header.n > 0)
-        return AX_OK;
-    if (cut.problem)
-        return ax_error(AX_ERR_DATA, "%s:1: a header line of more than 16 MiB", f->path);
-    return ax_csv_header_parse(&f->header, f->kind, f->path, &cut);
+    r->reader.sample_by = f->sample_by;
+    return is_csv(f) ? read_header(&r->reader, f, &f->header) : AX_OK;
 }
 
 static void close_file(struct ax_rows *r) {
@@ -193,9 +210,11 @@ static enum ax_status count_part(struct ax_rows *r, size_t part, int64_t *n) {
     return AX_OK;
 }
 
-static enum ax_status add_file(struct ax_rows *r, const struct ax_found_file *f) {
+static enum ax_status add_file(struct ax_rows *r, const struct ax_rows_options *o,
+                               const struct ax_found_file *f) {
     AX_TRY(ax_regrow(&r->files, r->n_files, r->n_files + 1, sizeof *r->files));
-    r->files[r->n_files] = (struct source_file){.kind = f->kind};
+    r->files[r->n_files] =
+        (struct source_file){.kind = f->kind, .delimiter = o->delimiter, .sample_by = o->sample_by};
     AX_TRY(ax_strdup(&r->files[r->n_files].path, f->path));
     r->n_files++;
     return AX_OK;
@@ -210,7 +229,7 @@ static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
     enum ax_status st = ax_found_in_split(found, o->path, s->name, !o->split, chosen);
     for (size_t i = 0; i < found->n && st == AX_OK; i++)
         if (chosen[i])
-            st = add_file(r, &found->files[i]);
+            st = add_file(r, o, &found->files[i]);
     ax_free(chosen);
     AX_TRY(st);
     const size_t part = r->n_parts++;
@@ -245,6 +264,22 @@ static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_optio
     return AX_OK;
 }
 
+/* An option that no file heeds was meant for another kind of file. */
+static enum ax_status check_form(const struct ax_rows *r, const struct ax_rows_options *o) {
+    bool csv = false, text = false;
+    for (size_t i = 0; i < r->n_files; i++) {
+        csv = csv || is_csv(&r->files[i]);
+        text = text || r->files[i].kind == AX_ROWS_TEXT;
+    }
+    if (o->delimiter && !csv)
+        return ax_error(AX_ERR_CONFIG,
+                        "delimiter: %s is not CSV; remove the key, or set ds_type: csv", o->path);
+    if (o->sample_by_set && !text)
+        return ax_error(AX_ERR_CONFIG,
+                        "sample_by: %s is not text; remove the key, or set ds_type: text", o->path);
+    return AX_OK;
+}
+
 static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options *o) {
     r->n_shards = o->n_shards;
     r->shard = o->shard;
@@ -266,6 +301,7 @@ static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options 
         st = add_part(r, &found, o, &parts[i]);
     ax_found_free(&found);
     AX_TRY(st);
+    AX_TRY(check_form(r, o));
     if (o->n_shards > 1)
         AX_TRY(choose_shard(r, o));
     go_to_part(r, 0);
@@ -328,14 +364,96 @@ const char *ax_rows_file(const struct ax_rows *r, size_t file) {
     return r->empty_rows > 0 ? "synthetic" : r->files[file].path;
 }
 
+bool ax_rows_are_text(const struct ax_rows *r) {
+    for (size_t i = 0; i < r->n_files; i++)
+        if (r->files[i].kind != AX_ROWS_TEXT)
+            return false;
+    return r->n_files > 0;
+}
+
+/* ---- how they are divided ---- */
+
+static enum ax_status put_delimiter(struct ax_buf *out, char c) {
+    return c == '\t' ? ax_buf_puts(out, "a tab") : ax_buf_printf(out, "\"%c\"", c);
+}
+
+static enum ax_status put_csv_form(const struct source_file *f, const struct ax_csv_header *h,
+                                   bool doubts, struct ax_buf *out) {
+    if (h->n == 0 || (doubts && !h->other))
+        return AX_OK;
+    AX_TRY(ax_buf_printf(out, "%s: ", f->path));
+    if (doubts) {
+        AX_TRY(ax_buf_puts(out, "the header has "));
+        AX_TRY(put_delimiter(out, h->delimiter));
+        AX_TRY(ax_buf_puts(out, " and "));
+        AX_TRY(put_delimiter(out, h->other));
+        AX_TRY(ax_buf_puts(out, "; fields are read as separated by "));
+        AX_TRY(put_delimiter(out, h->delimiter));
+        return ax_buf_puts(out, ": if they are not, set delimiter\n");
+    }
+    AX_TRY(ax_buf_puts(out, "fields are separated by "));
+    AX_TRY(put_delimiter(out, h->delimiter));
+    AX_TRY(ax_buf_printf(out, ", %zu column%s:", h->n, h->n == 1 ? "" : "s"));
+    for (size_t i = 0; i < h->n && i < NAMED_COLUMNS; i++)
+        AX_TRY(ax_buf_printf(out, "%s \"%.80s\"", i ? "," : "", h->names[i]));
+    return ax_buf_puts(out, h->n > NAMED_COLUMNS ? ", …\n" : "\n");
+}
+
+/* A file that was not opened yet is opened beside the records; a pipe is not. */
+static enum ax_status put_csv(const struct source_file *f, bool doubts, struct ax_buf *out) {
+    struct ax_csv_header read = {0};
+    struct ax_reader reader;
+    struct stat info;
+    if (f->header.n > 0 || stat(f->path, &info) != 0 || !S_ISREG(info.st_mode))
+        return put_csv_form(f, &f->header, doubts, out);
+    enum ax_status st = ax_reader_open(&reader, f->path);
+    if (st == AX_OK) {
+        st = read_header(&reader, f, &read);
+        ax_reader_close(&reader);
+    }
+    if (st == AX_OK)
+        st = put_csv_form(f, &read, doubts, out);
+    ax_csv_header_free(&read);
+    if (st == AX_OK || st == AX_ERR_NOMEM)
+        return st;
+    ax_error_clear(); /* whoever reads the records says what is wrong */
+    return AX_OK;
+}
+
+enum ax_status ax_rows_put_form(const struct ax_rows *r, bool doubts, struct ax_buf *out) {
+    static const char *const forms[] = {
+        [AX_SAMPLE_LINE] = "a record per line (sample_by: line)",
+        [AX_SAMPLE_PARAGRAPH] = "a record per paragraph (sample_by: paragraph)",
+        [AX_SAMPLE_DOCUMENT] = "a record per file (sample_by: document)"};
+    for (size_t i = 0; i < r->n_files; i++) {
+        const struct source_file *f = &r->files[i];
+        if (is_csv(f))
+            return put_csv(f, doubts, out);
+        if (f->kind == AX_ROWS_TEXT)
+            return doubts ? AX_OK : ax_buf_printf(out, "%s: %s\n", f->path, forms[f->sample_by]);
+    }
+    return AX_OK;
+}
+
+/* ---- what they are ---- */
+
+/* Whatever changes the records of a file, beside its bytes. */
 static json_t *describe_file(const struct source_file *f) {
     struct stat info;
     char path[PATH_MAX];
+    const char delimiter[] = {f->delimiter, '\0'};
     if (stat(f->path, &info) != 0 || !S_ISREG(info.st_mode) || !realpath(f->path, path))
         return NULL;
-    return json_pack("{s:s, s:i, s:I, s:I, s:i}", "path", path, "kind", (int)f->kind, "size",
-                     (json_int_t)info.st_size, "mtime", (json_int_t)info.st_mtim.tv_sec, "mtime_ns",
-                     (int)info.st_mtim.tv_nsec);
+    json_t *v = json_pack("{s:s, s:i, s:I, s:I, s:i}", "path", path, "kind", (int)f->kind, "size",
+                          (json_int_t)info.st_size, "mtime", (json_int_t)info.st_mtim.tv_sec,
+                          "mtime_ns", (int)info.st_mtim.tv_nsec);
+    const bool ok =
+        v && (!is_csv(f) || json_object_set_new(v, "delimiter", json_string(delimiter)) == 0) &&
+        (f->kind != AX_ROWS_TEXT ||
+         json_object_set_new(v, "sample_by", json_integer(f->sample_by)) == 0);
+    if (!ok)
+        json_decref(v);
+    return ok ? v : NULL;
 }
 
 enum ax_status ax_rows_describe(const struct ax_rows *r, json_t **out) {
