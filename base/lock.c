@@ -20,6 +20,13 @@ static int open_lock(const char *path) {
     return fd >= 0 ? fd : ax_sys_openat(AT_FDCWD, path, O_RDONLY, 0);
 }
 
+/* False if its holder has removed it since it was opened: then a lock of it excludes nobody. */
+static bool is_there(const char *path, int fd) {
+    struct stat opened, named;
+    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev &&
+           opened.st_ino == named.st_ino;
+}
+
 void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
     const int operation = mode == AX_LOCK_SHARED ? LOCK_SH : LOCK_EX;
     *l = (struct ax_lock){.fd = open_lock(path)};
@@ -31,6 +38,11 @@ void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
         rc = ax_sys_flock(l->fd, operation);
     }
     l->held = rc == 0;
+    if (l->held && !is_there(path, l->fd)) {
+        (void)ax_sys_close(l->fd);
+        ax_lock_take(l, path, mode);
+        return;
+    }
     if (l->held)
         (void)futimens(l->fd, NULL);
     else
@@ -42,9 +54,10 @@ bool ax_lock_try(struct ax_lock *l, const char *path) {
     if (l->fd < 0)
         return false;
     l->held = ax_sys_flock(l->fd, LOCK_EX | LOCK_NB) == 0;
-    if (!l->held)
-        (void)ax_sys_close(l->fd);
-    return l->held;
+    if (l->held && is_there(path, l->fd))
+        return true;
+    (void)ax_sys_close(l->fd);
+    return l->held && ax_lock_try(l, path);
 }
 
 void ax_lock_drop(struct ax_lock *l) {
@@ -81,13 +94,6 @@ static enum ax_status sign(const char *path, int fd) {
     if (ftruncate(fd, 0) != 0 || ax_sys_pwrite(fd, text, (size_t)n, 0) != n)
         return ax_error(ax_sys_status(), "%s: cannot write %d bytes: %m", path, n);
     return AX_OK;
-}
-
-/* False if its holder has removed it since it was opened: then a lock of it excludes nobody. */
-static bool is_there(const char *path, int fd) {
-    struct stat opened, named;
-    return fstat(fd, &opened) == 0 && stat(path, &named) == 0 && opened.st_dev == named.st_dev &&
-           opened.st_ino == named.st_ino;
 }
 
 enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {

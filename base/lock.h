@@ -19,7 +19,8 @@ struct ax_lock {
 /* Waits for the lock of the file at `path`, which is created if it does not exist; a log line says
  * so if another process has it. held = false if it cannot be locked: no such folder, no write
  * permission, a file system without locks. That is not an error, because a lock only saves work;
- * struct ax_folder is what keeps files complete. Sets the file's date to now, as the time of the
+ * struct ax_folder is what keeps files complete. A holder may remove the file: whoever waits then locks
+ * the file that is there now. Sets the file's date to now, as the time of the
  * last use. Zero-initialize. */
 void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode);
 /* Takes the exclusive lock without waiting and without setting the date; false if another process

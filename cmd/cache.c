@@ -22,11 +22,12 @@ struct options {
 static enum ax_status choose_kinds(struct options *o) {
     for (int i = 0; i < o->kinds.n; i++) {
         int k = 0;
-        while (k < AX_CACHE_KINDS && strcmp(o->kinds.text[i], ax_cache_kind_names[k]) != 0)
+        while (k < AX_CACHE_KINDS && strcmp(o->kinds.text[i], ax_cache_kinds[k].name) != 0)
             k++;
         if (k == AX_CACHE_KINDS)
             return ax_error(AX_ERR_CONFIG,
-                            "--kind: expected prepared, references, gguf or hub, got \"%s\"",
+                            "--kind: expected prepared, references, gguf, hub, products, sandbox, "
+                            "leftover or other, got \"%s\"",
                             o->kinds.text[i]);
         o->chosen[k] = true;
     }
@@ -48,7 +49,7 @@ static void print_entry(const struct ax_cache_entry *e) {
     struct tm tm;
     if (localtime_r(&e->used, &tm))
         strftime(used, sizeof used, "%Y-%m-%d %H:%M", &tm);
-    printf("%-10s %10s  %s  %s%s\n", ax_cache_kind_names[e->kind],
+    printf("%-10s %10s  %s  %s%s\n", ax_cache_kinds[e->kind].name,
            ax_format_bytes(size, sizeof size, (double)e->bytes), used, e->path,
            ax_cache_in_use(e) ? "  (in use)" : "");
     if (e->name[0])
@@ -64,7 +65,7 @@ static enum ax_status print_json(const struct ax_cache_list *l, const struct opt
         const struct ax_cache_entry *e = &l->entries[i];
         if (o->chosen[e->kind] &&
             json_array_append_new(
-                list, json_pack("{ss ss ss sI sI sb}", "kind", ax_cache_kind_names[e->kind], "path",
+                list, json_pack("{ss ss ss sI sI sb}", "kind", ax_cache_kinds[e->kind].name, "path",
                                 e->path, "name", e->name, "bytes", (json_int_t)e->bytes, "used",
                                 (json_int_t)e->used, "in_use", (int)ax_cache_in_use(e))) != 0)
             st = ax_error(AX_ERR_NOMEM, "out of memory for the list");
@@ -147,7 +148,7 @@ enum ax_status ax_cmd_cache(int argc, char **argv) {
     AX_TRY(choose_kinds(&o));
     const bool list = strcmp(verb, "list") == 0;
     for (int k = 0; o.kinds.n == 0 && k < AX_CACHE_KINDS; k++)
-        o.chosen[k] = list || k != AX_CACHE_HUB; /* shared with Hugging Face's tools */
+        o.chosen[k] = list || ax_cache_kinds[k].usual;
     AX_TRY(ax_cache_find(&l, &o.dirs));
     enum ax_status st = AX_OK;
     if (list && o.json)

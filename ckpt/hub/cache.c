@@ -273,7 +273,7 @@ static enum ax_status id_of(char **out, const char *name, bool *dataset) {
     return AX_OK;
 }
 
-static enum ax_status visit_one(const char *cache, const char *name,
+static enum ax_status visit_one(const char *cache, const char *name, bool of_locks,
                                 enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
                                 void *ctx) {
     struct ax_hub_owned o = {0};
@@ -284,11 +284,14 @@ static enum ax_status visit_one(const char *cache, const char *name,
         return AX_OK;
     enum ax_status st;
     AX_TRY_GOTO(ax_path_join(&folder, cache, name), st, done);
-    AX_TRY_GOTO(is_owned(folder, &owned), st, done);
-    if (!owned)
-        goto done;
     AX_TRY_GOTO(ax_sprintf(&locks, "%s/.locks/%s", cache, name), st, done);
     AX_TRY_GOTO(ax_path_join(&use, locks, USE_LOCK), st, done);
+    if (of_locks)
+        owned = !ax_path_exists(folder) && ax_path_exists(use);
+    else
+        AX_TRY_GOTO(is_owned(folder, &owned), st, done);
+    if (!owned)
+        goto done;
     o.id = id;
     o.folder = folder;
     o.locks = locks;
@@ -302,16 +305,27 @@ done:
     return st;
 }
 
-enum ax_status ax_hub_each_owned(const char *cache,
-                                 enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
-                                 void *ctx) {
-    DIR *dir = opendir(cache);
+/* of_locks: those that only locks are left of. */
+static enum ax_status visit_all(const char *cache, bool of_locks,
+                                enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
+                                void *ctx) {
+    char *path;
+    AX_TRY(ax_path_join(&path, cache, of_locks ? ".locks" : "."));
+    DIR *dir = opendir(path);
+    ax_free(path);
     const struct dirent *e;
     enum ax_status st = AX_OK;
     if (!dir)
         return AX_OK; /* nothing was downloaded */
     while (st == AX_OK && (e = readdir(dir)) != NULL)
-        st = visit_one(cache, e->d_name, visit, ctx);
+        st = visit_one(cache, e->d_name, of_locks, visit, ctx);
     closedir(dir);
     return st;
+}
+
+enum ax_status ax_hub_each_owned(const char *cache,
+                                 enum ax_status (*visit)(void *ctx, const struct ax_hub_owned *o),
+                                 void *ctx) {
+    AX_TRY(visit_all(cache, false, visit, ctx));
+    return visit_all(cache, true, visit, ctx);
 }

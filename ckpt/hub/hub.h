@@ -103,7 +103,8 @@ struct ax_lock;
  * nothing if the cache does not contain the repository or cannot be written. */
 enum ax_status ax_hub_use(struct ax_lock *l, const struct ax_hub_repo *r);
 
-/* A repository with files that this program downloaded. */
+/* A repository with files that this program downloaded, or one that another program has removed, of
+ * which only locks are left. */
 struct ax_hub_owned {
     const char *id;     /* "org/name" */
     const char *folder; /* CACHE/models--org--name */

@@ -1,5 +1,6 @@
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/text/json.h"
 #include "ckpt/hf/hf.h"
@@ -58,13 +60,20 @@ static enum ax_status cache_usage(const char *path, int64_t *bytes, time_t *writ
 #define USUAL   "last_run_prepared"
 #define MAX_SET ((size_t)256 << 20) /* maximum bytes of a set.json */
 
-const char *const ax_cache_kind_names[AX_CACHE_KINDS] = {"prepared", "references", "gguf", "hub"};
+/* Not cleared unless named: what Hugging Face's tools use, too, what takes long to make again, and what
+ * may be somebody else's. */
+const struct ax_cache_kind_info ax_cache_kinds[AX_CACHE_KINDS] = {
+    [AX_CACHE_PREPARED] = {"prepared", true},  [AX_CACHE_REFERENCES] = {"references", true},
+    [AX_CACHE_GGUF] = {"gguf", true},          [AX_CACHE_HUB] = {"hub", false},
+    [AX_CACHE_PRODUCTS] = {"products", false}, [AX_CACHE_SANDBOX] = {"sandbox", false},
+    [AX_CACHE_LEFTOVER] = {"leftover", true},  [AX_CACHE_OTHER] = {"other", false},
+};
 
 static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, const char *path,
                           const char *lock, const char *more, const char *name) {
     struct stat info;
-    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return AX_OK;                 /* a link points out of the cache */
+    if (lstat(path, &info) != 0)
+        return AX_OK;                 /* removed meanwhile */
     for (size_t i = 0; i < l->n; i++) /* --dir is repeatable, and may be a folder listed anyway */
         if (l->entries[i].device == info.st_dev && l->entries[i].inode == info.st_ino)
             return AX_OK;
@@ -81,6 +90,8 @@ static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, cons
     if (more)
         AX_TRY(ax_strdup(&e->more, more));
     AX_TRY(cache_usage(path, &e->bytes, &e->used));
+    if (e->used == 0) /* it has no files */
+        e->used = info.st_mtime;
     if (stat(lock, &info) == 0 && info.st_mtime > e->used)
         e->used = info.st_mtime;
     return AX_OK;
@@ -192,31 +203,131 @@ static const struct folder_kind *kind_of(const char *folder, const char *name) {
     return NULL;
 }
 
-static enum ax_status add_folder(struct ax_cache_list *l, const char *dir, const char *name) {
+static enum ax_status add_known(struct ax_cache_list *l, const struct folder_kind *k,
+                                const char *path) {
     struct ax_buf what = {0};
-    char *path, *lock = NULL;
-    AX_TRY(ax_path_join(&path, dir, name));
-    enum ax_status st = AX_OK;
-    const struct folder_kind *k = kind_of(path, name);
-    if (k) {
-        AX_TRY_GOTO(ax_sprintf(&lock, "%s.lock", path), st, done);
-        AX_TRY_GOTO(k->name(&what, path), st, done);
-        st = add(l, k->kind, path, lock, NULL, what.data ? what.data : "");
-    }
+    char *lock = NULL;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_sprintf(&lock, "%s.lock", path), st, done);
+    AX_TRY_GOTO(k->name(&what, path), st, done);
+    st = add(l, k->kind, path, lock, NULL, what.data ? what.data : "");
 done:
     ax_buf_free(&what);
     ax_free(lock);
-    ax_free(path);
     return st;
 }
 
-static enum ax_status add_all_in(struct ax_cache_list *l, const char *dir) {
+/* ---- leftovers, and the rest of the program's own cache ---- */
+
+/* Is it the name of an entry, KEY or NAME-KEY? */
+static bool is_key(const char *name, size_t n) {
+    return (n == 32 && is_hex(name, n)) ||
+           (n > 17 && name[n - 17] == '-' && is_hex(name + n - 16, 16));
+}
+
+/* Length of NAME in NAME.tmp-PID or NAME.old-PID (base/io.h); 0: it is not one. */
+static size_t unfinished(const char *name, pid_t *owner) {
+    const char *dash = strrchr(name, '-');
+    const size_t digits = dash ? strspn(dash + 1, "0123456789") : 0;
+    if (digits == 0 || digits > 9 || dash[1 + digits] != '\0' || dash - name < 5 ||
+        (memcmp(dash - 4, ".tmp", 4) != 0 && memcmp(dash - 4, ".old", 4) != 0))
+        return 0;
+    *owner = (pid_t)strtol(dash + 1, NULL, 10);
+    return (size_t)(dash - 4 - name);
+}
+
+/* Length of NAME in NAME.lock; 0: it is not one. */
+static size_t locked_name(const char *name) {
+    const size_t n = strlen(name);
+    return n > 5 && strcmp(name + n - 5, ".lock") == 0 ? n - 5 : 0;
+}
+
+static enum ax_status add_unfinished(struct ax_cache_list *l, const char *path, size_t tail,
+                                     pid_t owner) {
+    char *lock, *name = NULL;
+    AX_TRY(ax_sprintf(&lock, "%.*s.lock", (int)(strlen(path) - tail), path));
+    enum ax_status st = ax_sprintf(&name, "unfinished, of process %ld", (long)owner);
+    const size_t before = l->n;
+    if (st == AX_OK)
+        st = add(l, AX_CACHE_LEFTOVER, path, lock, NULL, name);
+    if (st == AX_OK && l->n > before)
+        l->entries[before].owner = owner;
+    ax_free(name);
+    ax_free(lock);
+    return st;
+}
+
+/* A lock is an entry if what it locks is gone. */
+static enum ax_status add_lock(struct ax_cache_list *l, const char *path) {
+    char *locked;
+    AX_TRY(ax_strndup(&locked, path, strlen(path) - 5));
+    const bool gone = !ax_path_exists(locked);
+    ax_free(locked);
+    return gone ? add(l, AX_CACHE_LEFTOVER, path, path, NULL, "a lock of what is gone") : AX_OK;
+}
+
+/* What is in the program's own cache, and whose it is. */
+static enum ax_status add_other(struct ax_cache_list *l, const char *path, const char *name) {
+    static const struct {
+        const char *name;
+        enum ax_cache_kind kind;
+        const char *what;
+    } own[] = {{"products", AX_CACHE_PRODUCTS, "algorithms of a GPU's matrix products"},
+               {"sandbox", AX_CACHE_SANDBOX, "the compiled interpreter of the sandbox"}};
+    char *lock;
+    size_t i = 0;
+    while (i < 2 && strcmp(name, own[i].name) != 0)
+        i++;
+    AX_TRY(ax_path_join(&lock, path, "lock"));
+    const enum ax_status st =
+        i < 2 ? add(l, own[i].kind, path, lock, NULL, own[i].what)
+              : add(l, AX_CACHE_OTHER, path, lock, NULL, "unknown to this version of axtrain");
+    ax_free(lock);
+    return st;
+}
+
+/* all: whatever it is. */
+static enum ax_status add_path(struct ax_cache_list *l, const char *path, const char *name,
+                               bool all) {
+    pid_t owner = 0;
+    struct stat info;
+    if (lstat(path, &info) != 0)
+        return AX_OK;          /* removed meanwhile */
+    if (S_ISLNK(info.st_mode)) /* it points out of the cache */
+        return all ? add_other(l, path, name) : AX_OK;
+    const struct folder_kind *k = S_ISDIR(info.st_mode) ? kind_of(path, name) : NULL;
+    if (k)
+        return add_known(l, k, path);
+    size_t n = unfinished(name, &owner);
+    if (n > 0 && (all || is_key(name, n)))
+        return add_unfinished(l, path, strlen(name) - n, owner);
+    n = locked_name(name);
+    if (n > 0 && is_key(name, n))
+        return add_lock(l, path);
+    if (strlen(name) == 32 && is_hex(name, 32) && has(path, "set.json")) {
+        char *lock;
+        AX_TRY(ax_sprintf(&lock, "%s.lock", path));
+        const enum ax_status st = add(l, AX_CACHE_LEFTOVER, path, lock, NULL,
+                                      "prepared data that this version does not read");
+        ax_free(lock);
+        return st;
+    }
+    return all ? add_other(l, path, name) : AX_OK;
+}
+
+static enum ax_status add_all_in(struct ax_cache_list *l, const char *dir, bool all) {
     DIR *d = opendir(dir);
     const struct dirent *e;
     enum ax_status st = AX_OK;
-    while (d && st == AX_OK && (e = readdir(d)) != NULL)
-        if (e->d_name[0] != '.')
-            st = add_folder(l, dir, e->d_name);
+    while (d && st == AX_OK && (e = readdir(d)) != NULL) {
+        char *path;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        st = ax_path_join(&path, dir, e->d_name);
+        if (st == AX_OK)
+            st = add_path(l, path, e->d_name, all);
+        ax_free(path);
+    }
     if (d)
         closedir(d);
     return st;
@@ -225,29 +336,59 @@ static enum ax_status add_all_in(struct ax_cache_list *l, const char *dir) {
 static enum ax_status add_own(struct ax_cache_list *l) {
     char *own;
     AX_TRY(ax_base_model_cache(&own));
-    const enum ax_status st = add_all_in(l, own);
+    const enum ax_status st = add_all_in(l, own, true);
     ax_free(own);
     return st;
 }
 
 static enum ax_status add_dirs(struct ax_cache_list *l, const struct ax_arg_list *dirs) {
     if (dirs->n == 0)
-        return add_all_in(l, USUAL);
+        return add_all_in(l, USUAL, false);
     for (int i = 0; i < dirs->n; i++) {
         if (!ax_path_is_dir(dirs->text[i]))
             return ax_error(AX_ERR_CONFIG,
                             "--dir: %s: no such folder; give a dataset_prepared_path",
                             dirs->text[i]);
-        AX_TRY(add_all_in(l, dirs->text[i]));
+        AX_TRY(add_all_in(l, dirs->text[i], false));
     }
     return AX_OK;
 }
 
 /* ---- downloads ---- */
 
+/* Downloads that were interrupted: how many, and their bytes. */
+static int count_incomplete(const char *folder, double *bytes) {
+    static const char tail[] = ".incomplete";
+    char path[PATH_MAX];
+    struct stat info;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/blobs", folder);
+    DIR *dir = opendir(path);
+    const struct dirent *e;
+    *bytes = 0;
+    while (dir && (e = readdir(dir)) != NULL) {
+        const size_t len = strlen(e->d_name);
+        if (len < sizeof tail || strcmp(e->d_name + len - (sizeof tail - 1), tail) != 0 ||
+            fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        *bytes += (double)info.st_size;
+        n++;
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
 static enum ax_status add_repo(void *ctx, const struct ax_hub_owned *o) {
-    char *name;
-    AX_TRY(ax_sprintf(&name, "%s %s", o->dataset ? "data set" : "model", o->id));
+    char *name, size[32];
+    double bytes;
+    const char *kind = o->dataset ? "data set" : "model";
+    if (!ax_path_exists(o->folder)) /* another tool has removed it */
+        return add(ctx, AX_CACHE_LEFTOVER, o->locks, o->use, o->locks, "locks of what is gone");
+    const int n = count_incomplete(o->folder, &bytes);
+    AX_TRY(n == 0 ? ax_sprintf(&name, "%s %s", kind, o->id)
+                  : ax_sprintf(&name, "%s %s, with %d incomplete download%s (%s)", kind, o->id, n,
+                               n == 1 ? "" : "s", ax_format_bytes(size, sizeof size, bytes)));
     const enum ax_status st = add(ctx, AX_CACHE_HUB, o->folder, o->use, o->locks, name);
     ax_free(name);
     return st;

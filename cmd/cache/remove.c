@@ -1,5 +1,7 @@
 /* Removes a folder while holding its lock, so that no process starts to use it meanwhile. */
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -30,9 +32,13 @@ done:
     return st;
 }
 
-/* Takes the lock, if there is one; without a lock file the entry was never used. */
+/* Takes the lock, if there is one; without a lock file the entry was never used. What a process still
+ * writes is in use. */
 static enum ax_status take(const struct ax_cache_entry *e, struct ax_lock *lock, bool *locked) {
     *lock = (struct ax_lock){0};
+    *locked = e->owner != 0 && (kill(e->owner, 0) == 0 || errno != ESRCH);
+    if (*locked)
+        return AX_OK;
     *locked = ax_path_exists(e->lock) && !ax_lock_try(lock, e->lock);
     if (*locked || !e->more)
         return AX_OK;
@@ -62,9 +68,9 @@ enum ax_status ax_cache_remove(const struct ax_cache_entry *e, bool *done) {
     if (locked)
         return AX_OK;
     enum ax_status st = ax_remove_tree(e->path);
-    if (st == AX_OK && e->more)
+    if (st == AX_OK && e->more && ax_path_exists(e->more))
         st = ax_remove_tree(e->more);
-    else if (st == AX_OK && ax_path_exists(e->lock))
+    else if (st == AX_OK && e->owner == 0 && ax_path_exists(e->lock))
         st = ax_unlink(e->lock);
     ax_lock_drop(&lock);
     return st;

@@ -102,6 +102,23 @@ static void a_writer_waits(void **state) {
     ax_lock_drop(&l);
 }
 
+/* Whoever waits for a lock that its holder removes gets the one that others see. */
+static void a_removed_lock_is_made_again(void **state) {
+    (void)state;
+    int fd;
+    struct ax_lock l = {0}, other = {0};
+    ax_lock_take(&l, path, AX_LOCK_EXCLUSIVE);
+    const pid_t child = holder(AX_LOCK_EXCLUSIVE, &fd);
+    assert_false(answers_within(fd, 200));
+    assert_int_equal(unlink(path), 0);
+    ax_lock_drop(&l);
+    assert_int_equal(answer(fd), 'y');
+    assert_false(ax_lock_try(&other, path));
+    end(child, fd);
+    assert_true(ax_lock_try(&other, path));
+    ax_lock_drop(&other);
+}
+
 static void places_without_locks(void **state) {
     (void)state;
     struct ax_lock l = {0};
@@ -150,6 +167,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readers_share),
         cmocka_unit_test(a_writer_waits),
+        cmocka_unit_test(a_removed_lock_is_made_again),
         cmocka_unit_test(places_without_locks),
         cmocka_unit_test(a_claim_is_signed),
     };

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
+#include <sys/wait.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -77,7 +77,7 @@ static void put_all(void) {
     put_repos();
     put_deep("cache/axtrain/notes.txt", "mine");
     put_deep("prep/my-model-0123456789abcdef/readme", "no entry: neither config nor weights");
-    put_deep("prep/0123456789abcdef0123456789abcdef/set.json", "no entry: no tokens");
+    put_deep("prep/0123456789abcdef0123456789abcdef/readme", "no entry: no set.json");
 }
 
 /* ---- looking ---- */
@@ -122,10 +122,13 @@ static void lists_what_axtrain_keeps_and_nothing_else(void **state) {
     put_all();
     const time_t now = time(NULL);
     json_t *all = list();
-    assert_int_equal(json_array_size(json_object_get(all, "entries")), 4);
-    const char *const want[][2] = {
-        {"gguf", "m.gguf"}, {"prepared", "rows.jsonl"}, {"hub", "org/mine"}, {"hub", "org/rows"}};
-    for (size_t i = 0; i < 4; i++) {
+    assert_int_equal(json_array_size(json_object_get(all, "entries")), 5);
+    const char *const want[][2] = {{"gguf", "m.gguf"},
+                                   {"prepared", "rows.jsonl"},
+                                   {"hub", "org/mine"},
+                                   {"hub", "org/rows"},
+                                   {"other", "notes.txt"}};
+    for (size_t i = 0; i < 5; i++) {
         const json_t *e = entry(all, want[i][0], want[i][1]);
         if (!e)
             fail_msg("%s %s is not listed", want[i][0], want[i][1]);
@@ -135,11 +138,11 @@ static void lists_what_axtrain_keeps_and_nothing_else(void **state) {
     }
     json_decref(all);
     ok(RUN(ax_cmd_cache, "list", "--dir", in_dir("prep")));
-    assert_non_null(strstr(text, "\n4 entries, "));
+    assert_non_null(strstr(text, "\n5 entries, "));
     char again[300];
     snprintf(again, sizeof again, "%s/../prep", in_dir("prep"));
     ok(RUN(ax_cmd_cache, "list", "--dir", again, "--dir", in_dir("prep"), "--dir", again));
-    assert_non_null(strstr(text, "\n4 entries, "));
+    assert_non_null(strstr(text, "\n5 entries, "));
     ok(RUN(ax_cmd_cache, "list", "--dir", in_dir("prep"), "--kind", "hub"));
     assert_non_null(strstr(text, "\n2 entries, "));
     assert_null(strstr(text, "m.gguf"));
@@ -150,7 +153,7 @@ static void lists_what_axtrain_keeps_and_nothing_else(void **state) {
 static void assert_left_alone(void) {
     assert_true(ax_path_exists(in_dir("cache/axtrain/notes.txt")));
     assert_true(ax_path_exists(in_dir("prep/my-model-0123456789abcdef/readme")));
-    assert_true(ax_path_exists(in_dir("prep/0123456789abcdef0123456789abcdef/set.json")));
+    assert_true(ax_path_exists(in_dir("prep/0123456789abcdef0123456789abcdef/readme")));
     assert_true(ax_path_exists(in_dir(HUB "models--org--theirs/blobs/abc")));
     assert_true(ax_path_exists(in_dir("m.gguf")));
     assert_true(ax_path_exists(in_dir("rows.jsonl")));
@@ -305,6 +308,69 @@ static void references_are_entries(void **state) {
     json_decref(description);
 }
 
+/* ---- what interrupted and older programs left ---- */
+
+#define KEY "fedcba9876543210fedcba9876543210"
+
+static void put_leftovers(const char *dead) {
+    char name[200];
+    put_deep("prep/" KEY "/set.json", "{}"); /* of a version whose tokens were in other files */
+    put_deep("prep/" KEY ".lock", "");
+    put_deep("prep/00000000000000000000000000000001.lock", "");
+    put_deep("cache/axtrain/m.gguf-0123456789abcdef.lock", "");
+    snprintf(name, sizeof name, "prep/00000000000000000000000000000002.tmp-%s/words.bin", dead);
+    put_deep(name, "half");
+    snprintf(name, sizeof name, "prep/00000000000000000000000000000003.tmp-%d/words.bin",
+             (int)getppid());
+    put_deep(name, "being written");
+    put_deep("prep/notes.lock", "mine");
+    put_deep("prep/notes.tmp-5", "mine");
+    put_deep("cache/axtrain/sandbox/python.cwasm", "compiled");
+    put_deep("cache/axtrain/products/a", "measured");
+    put_deep(HUB ".locks/models--org--gone/axtrain-use.lock", "");
+    put_deep(HUB "models--org--mine/blobs/abc.incomplete", "01234");
+    put_deep(HUB "models--org--mine/trees/0123.axtrain.json", "[]\n");
+}
+
+static void leftovers_are_listed_and_cleared(void **state) {
+    (void)state;
+    static const char *const parts[] = {"prep/" KEY,
+                                        "00000000000000000000000000000001.lock",
+                                        "m.gguf-0123456789abcdef.lock",
+                                        "00000000000000000000000000000002.tmp-",
+                                        "00000000000000000000000000000003.tmp-",
+                                        "models--org--gone"};
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    char dead[16];
+    snprintf(dead, sizeof dead, "%d", (int)child);
+    ok(ax_remove_tree(in_dir("cache")));
+    ok(ax_remove_tree(in_dir("prep")));
+    put_leftovers(dead);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!is_there("leftover", parts[i]))
+            fail_msg("%s is not listed", parts[i]);
+    assert_true(is_there("sandbox", "sandbox") && is_there("products", "products"));
+    assert_true(is_there("hub", "org/mine, with 1 incomplete download (5 B)"));
+    assert_false(is_there("leftover", "notes") || is_there("other", "notes"));
+    struct ax_lock use = {0};
+    ax_lock_take(&use, in_dir("prep/00000000000000000000000000000001.lock"), AX_LOCK_SHARED);
+    ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--yes"));
+    assert_non_null(strstr(text, "4 entries removed"));
+    assert_true(is_there("leftover", parts[1]) && is_there("leftover", parts[4]));
+    ax_lock_drop(&use);
+    ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "leftover", "--yes"));
+    assert_non_null(strstr(text, "1 entry removed"));
+    assert_false(ax_path_exists(in_dir("prep/" KEY ".lock")));
+    assert_true(ax_path_exists(in_dir("prep/notes.lock")));
+    assert_true(is_there("sandbox", "sandbox") && is_there("products", "products"));
+    ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "sandbox", "--kind",
+           "products", "--yes"));
+    assert_int_equal(count_entries(in_dir("cache/axtrain")), 0);
+}
+
 static void mistakes_are_named(void **state) {
     (void)state;
     const struct {
@@ -316,7 +382,7 @@ static void mistakes_are_named(void **state) {
         {{"axtrain", "clear", "--json"}, "--json is for list"},
         {{"axtrain", "clear", "--older-than", "-1"}, "--older-than: expected days, got -1"},
         {{"axtrain", "clear", "--kind", "data"},
-         "--kind: expected prepared, references, gguf or hub"},
+         "--kind: expected prepared, references, gguf, hub, products, sandbox, leftover or other"},
         {{"axtrain", "list", "--dir", "/no/such"}, "--dir: /no/such: no such folder"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -334,6 +400,7 @@ int main(void) {
         cmocka_unit_test(age_is_since_the_last_use),
         cmocka_unit_test(links_are_no_entries),
         cmocka_unit_test(references_are_entries),
+        cmocka_unit_test(leftovers_are_listed_and_cleared),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, start, remove_dir);

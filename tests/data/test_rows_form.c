@@ -74,9 +74,8 @@ static void delimiters(void **state) {
         check(&(struct ax_rows_options){.path = put_text(all[i].name, all[i].text),
                                         .delimiter = all[i].delimiter},
               all[i].want);
-    check_fails(
-        &(struct ax_rows_options){.path = put_text("a.jsonl", "{}\n"), .delimiter = ';'},
-        AX_ERR_CONFIG, "a.jsonl is not CSV; remove the key, or set ds_type: csv");
+    check_fails(&(struct ax_rows_options){.path = put_text("a.jsonl", "{}\n"), .delimiter = ';'},
+                AX_ERR_CONFIG, "a.jsonl is not CSV; remove the key, or set ds_type: csv");
 }
 
 /* Counting for a slice opens the file twice. */
@@ -191,8 +190,9 @@ static void descriptions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(delimiters), cmocka_unit_test(opened_again), cmocka_unit_test(texts),
-        cmocka_unit_test(long_texts), cmocka_unit_test(forms),        cmocka_unit_test(descriptions),
+        cmocka_unit_test(delimiters), cmocka_unit_test(opened_again),
+        cmocka_unit_test(texts),      cmocka_unit_test(long_texts),
+        cmocka_unit_test(forms),      cmocka_unit_test(descriptions),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
