@@ -10,8 +10,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/stop.h"
 #include "cmd/commands.h"
 #include "cmd/commit.h"
+#include "parallel/job/launch.h"
 
 /* How long a thread without work looks for more before it sleeps: about half a millisecond, where
  * libgomp would spin for 5 to 10. If another program shares the cores, a spinning thread takes time
@@ -77,7 +79,24 @@ static void expect_no_leaks(void) {
     }
 }
 
+/* A run is asked to stop at any time, also before it has read its configuration: what trains, or
+ * launches what does, answers from here on. */
+static void answer_signals(int argc, char **argv) {
+    const struct ax_command *launch = ax_command_find(ax_commands, "launch");
+    const int first = is_launcher(argv[0]) ? 0 : 1;
+    const struct ax_command *c = first == 0     ? launch
+                                 : first < argc ? ax_command_find(ax_commands, argv[first])
+                                                : NULL;
+    if (c == launch)
+        c = ax_launch_command(ax_commands, argc - first, argv + first);
+    if (c && c->trains)
+        ax_stop_end_at_once();
+    if (ax_launch_started_this())
+        ax_stop_unblock();
+}
+
 int main(int argc, char **argv) {
+    answer_signals(argc, argv);
     /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);
     enum ax_status st = run(argc, argv);

@@ -8,10 +8,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/status.h"
+
 static const int watched[] = {SIGTERM, SIGUSR1, SIGHUP, SIGINT};
 enum { WATCHED = sizeof watched / sizeof *watched };
 
 static struct sigaction before[WATCHED];
+static int requeue_code; /* an exit code */
 static _Atomic bool watching, interrupt, requeue;
 static _Atomic long long first_term; /* nanoseconds; 0 = none yet */
 
@@ -50,19 +53,55 @@ static void note(int sig) {
     errno = saved;
 }
 
+static void set_handler(int sig, void (*handler)(int), struct sigaction *old) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(sig, NULL, old);
+    if (sig != SIGHUP || old->sa_handler != SIG_IGN) /* as nohup starts it */
+        sigaction(sig, &action, NULL);
+}
+
+/* Only write and _exit. */
+static void end_now(int sig) {
+    static const char text[] = "error asked to stop while no step was running: nothing was to be "
+                               "saved. Run the same command again\n";
+    (void)sig;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(requeue_code);
+}
+
+void ax_stop_end_at_once(void) {
+    struct sigaction old;
+    requeue_code = ax_status_info(AX_SAVED_REQUEUE)->exit_code;
+    for (int i = 0; i < WATCHED; i++)
+        if (watched[i] != SIGINT)
+            set_handler(watched[i], end_now, &old);
+}
+
+static void mask(int how) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < WATCHED; i++)
+        sigaddset(&set, watched[i]);
+    sigprocmask(how, &set, NULL);
+}
+
+void ax_stop_block(void) {
+    mask(SIG_SETMASK);
+}
+
+void ax_stop_unblock(void) {
+    mask(SIG_UNBLOCK);
+}
+
 void ax_stop_watch(void) {
     atomic_store(&interrupt, false);
     atomic_store(&requeue, false);
     atomic_store(&first_term, 0);
     if (atomic_exchange(&watching, true))
         return;
-    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    for (int i = 0; i < WATCHED; i++) {
-        sigaction(watched[i], NULL, &before[i]);
-        if (watched[i] != SIGHUP || before[i].sa_handler != SIG_IGN) /* as nohup starts it */
-            sigaction(watched[i], &action, NULL);
-    }
+    for (int i = 0; i < WATCHED; i++)
+        set_handler(watched[i], note, &before[i]);
 }
 
 void ax_stop_unwatch(void) {

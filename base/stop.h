@@ -11,6 +11,15 @@
 
 enum ax_stop { AX_STOP_NONE, AX_STOP_REQUEUE, AX_STOP_INTERRUPT };
 
+/* Until ax_stop_watch, and after ax_stop_unwatch, the first three end the process at once, with the
+ * exit code of AX_SAVED_REQUEUE and a line that nothing was to be saved. For a program whose state
+ * is in files. */
+void ax_stop_end_at_once(void);
+/* Blocks the four signals and no others: they wait until ax_stop_unblock, also while the process
+ * becomes another program. */
+void ax_stop_block(void);
+void ax_stop_unblock(void);
+
 /* Starts recording signals and clears earlier requests. Threads may start and end later. */
 void ax_stop_watch(void);
 /* Restores the signal handlers from before ax_stop_watch. */

@@ -42,6 +42,8 @@ const struct ax_command *ax_command_at(const struct ax_command *all, enum ax_com
 
 /* NULL: none. */
 const struct ax_command *ax_command_find(const struct ax_command *all, const char *name);
+/* The command that `axtrain launch` with these words starts ranks of; NULL: none. argv[0] is "launch". */
+const struct ax_command *ax_launch_command(const struct ax_command *all, int argc, char **argv);
 /* Runs it, unless the environment chooses what this machine cannot do. */
 enum ax_status ax_command_run(const struct ax_command *c, int argc, char **argv);
 /* The known name nearest to a mistyped or abbreviated one; NULL if none is close. */

@@ -16,6 +16,17 @@ static int count_own(int argc, char **argv) {
     return n < argc ? n : argc;
 }
 
+/* Where the command begins. */
+static int find_command(int argc, char **argv) {
+    const int own = count_own(argc, argv);
+    return own < argc && strcmp(argv[own], "--") == 0 ? own + 1 : own;
+}
+
+const struct ax_command *ax_launch_command(const struct ax_command *all, int argc, char **argv) {
+    const int first = find_command(argc, argv);
+    return first < argc ? ax_command_find(all, argv[first]) : NULL;
+}
+
 static enum ax_status check_hosts(const struct ax_launch_options *o) {
     if (o->host >= o->hosts)
         return ax_error(AX_ERR_CONFIG,
@@ -57,12 +68,11 @@ enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv
         {"--timeout", AX_ARG_FLOAT, &o.timeout, 0, 0},
     };
     int n;
-    const int own = count_own(argc, argv);
+    const int own = count_own(argc, argv), first = find_command(argc, argv);
     AX_TRY(ax_args_parse(own, argv, sizeof args / sizeof *args, args, 0, 0, none, &n));
     AX_TRY(parse_output(output, &o.all_output));
     if (ranks == 0)
         return ax_error(AX_ERR_CONFIG, "launch: -n is missing: how many ranks on this host?");
-    const int first = own < argc && strcmp(argv[own], "--") == 0 ? own + 1 : own;
     if (first >= argc)
         return ax_error(AX_ERR_CONFIG,
                         "launch: the command is missing; for example `axtrain launch "

@@ -252,6 +252,7 @@ static enum ax_status open_sandbox(struct ax_reward_fn *f, const struct ax_rewar
         .cache = o->sandbox_cache,
         .threads = threads < AX_SANDBOX_MAX_THREADS ? threads : AX_SANDBOX_MAX_THREADS,
         .seconds = AX_SANDBOX_SECONDS,
+        .watch = &f->shared->watch,
     };
     const enum ax_status st = ax_sandbox_open(&f->shared->sandbox, &options);
     ax_sandbox_parts_free(&parts);

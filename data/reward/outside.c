@@ -194,6 +194,7 @@ struct question {
     const char *text;
     size_t n, max_answer; /* bytes */
     double seconds;
+    struct ax_watch *watch; /* NULL: none */
 };
 
 /* ---- its start ---- */
@@ -389,7 +390,7 @@ static enum ax_status receive(struct ax_reward_child *c, const struct question *
     return n > 0 ? ax_buf_append(&c->line, data, (size_t)n) : AX_OK;
 }
 
-/* Waits for something to happen until the deadline, and handles it. */
+/* Waits until `until` for something to happen, and handles it. */
 static enum ax_status step(struct ax_reward_child *c, const struct question *q, double until,
                            size_t *sent, bool *ended) {
     struct pollfd fds[3] = {
@@ -420,21 +421,25 @@ static bool is_complete(struct ax_reward_child *c, const struct question *q,
     return newline || c->line.len > q->max_answer;
 }
 
-/* The answer is in c->line, unless the outcome is a failure: then the child is gone. */
+/* The answer is in c->line, unless the outcome is a failure, or the status an error: then the child is
+ * gone. Whoever is asked by the watch may take a while: what has come by then is in time. */
 static enum ax_status ask_child(struct ax_reward_child *c, const struct question *q,
                                 struct ax_reward_outcome *outcome) {
     const double until = ax_clock_now() + q->seconds;
     enum ax_status st = AX_OK;
     size_t sent = 0;
-    bool ended = false;
+    bool ended = false, late = false;
     outcome->failure = AX_REWARD_FINE;
     c->line.len = 0;
     while (st == AX_OK && !ended && !is_complete(c, q, outcome)) {
-        if (ax_clock_now() >= until) {
+        if (late) {
             ax_reward_fail(outcome, AX_REWARD_TIMEOUT, "no answer within %g s", q->seconds);
             break;
         }
-        st = step(c, q, until, &sent, &ended);
+        st = ax_watch_look(q->watch);
+        late = ax_clock_now() >= until;
+        if (st == AX_OK)
+            st = step(c, q, ax_watch_until(q->watch, until), &sent, &ended);
     }
     if (ended)
         bury(c, q->who, outcome);
@@ -525,14 +530,16 @@ static enum ax_status put_load(struct ax_buf *out, const struct ax_reward_fn *f,
     return ax_buf_puts(out, "}\n");
 }
 
-static enum ax_status ask(struct outside *x, const struct ax_buf *question, double seconds,
+static enum ax_status ask(struct ax_reward_fn *f, const struct ax_buf *question, double seconds,
                           size_t n, double *out, size_t *not_finite,
                           struct ax_reward_outcome *outcome) {
+    struct outside *x = f->state;
     const struct question q = {.who = x->who,
                                .text = question->data,
                                .n = question->len,
                                .max_answer = AX_REWARD_ANSWER_MAX(n),
-                               .seconds = seconds};
+                               .seconds = seconds,
+                               .watch = f->shared->watch};
     AX_TRY(ask_child(x->child, &q, outcome));
     if (outcome->failure != AX_REWARD_FINE)
         return AX_OK;
@@ -556,7 +563,7 @@ static enum ax_status load(struct ax_reward_fn *f, struct ax_reward_outcome *out
         return AX_OK;
     enum ax_status st = put_load(&question, f, new);
     if (st == AX_OK)
-        st = ask(x, &question, x->start_seconds, 0, NULL, &not_finite, outcome);
+        st = ask(f, &question, x->start_seconds, 0, NULL, &not_finite, outcome);
     if (st == AX_OK && outcome->failure == AX_REWARD_FINE)
         x->loaded = x->child->starts;
     ax_buf_free(&question);
@@ -626,7 +633,7 @@ static enum ax_status score_outside(struct ax_reward_fn *f, const struct ax_rewa
         return AX_OK;
     enum ax_status st = put_request(&question, f->name, call);
     if (st == AX_OK)
-        st = ask(x, &question, x->seconds, call->n, out, &not_finite, outcome);
+        st = ask(f, &question, x->seconds, call->n, out, &not_finite, outcome);
     ax_buf_free(&question);
     if (st == AX_OK && not_finite > 0)
         ax_log_warn(

@@ -17,8 +17,9 @@ struct ax_rewards {
     struct ax_reward_fn *functions; /* [n] */
     int n;
     struct ax_reward_shared shared;
-    struct ax_buf request; /* see struct ax_reward_call */
-    double *scores;        /* [scores_cap] of one function */
+    struct ax_reward_watch *watch; /* borrowed, or NULL */
+    struct ax_buf request;         /* see struct ax_reward_call */
+    double *scores;                /* [scores_cap] of one function */
     size_t scores_cap;
 };
 
@@ -226,17 +227,33 @@ static enum ax_status make_room(struct ax_rewards *r, size_t n) {
     return AX_OK;
 }
 
+void ax_rewards_watch(struct ax_rewards *r, struct ax_reward_watch *watch) {
+    r->watch = watch;
+    r->shared.watch = watch ? &watch->watch : NULL;
+}
+
+/* The functions that all ranks call together, or the others. */
+static enum ax_status score_kind(struct ax_rewards *r, const struct ax_reward_call *call,
+                                 bool joint, double *out) {
+    for (int i = 0; i < r->n; i++) {
+        if ((r->functions[i].kind == &own_kind) != joint)
+            continue;
+        AX_TRY(score_one(&r->functions[i], call, r->scores));
+        for (size_t k = 0; k < call->n; k++)
+            out[k * (size_t)r->n + (size_t)i] = r->scores[k];
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
                                 double *out) {
     const struct ax_reward_call call = {.n = n, .items = items, .request = &r->request};
     r->request.len = 0;
     AX_TRY(make_room(r, n));
-    for (int i = 0; i < r->n; i++) {
-        AX_TRY(score_one(&r->functions[i], &call, r->scores));
-        for (size_t k = 0; k < n; k++)
-            out[k * (size_t)r->n + (size_t)i] = r->scores[k];
-    }
-    return AX_OK;
+    AX_TRY(score_kind(r, &call, false, out));
+    if (r->watch)
+        AX_TRY(r->watch->settle(r->watch->watch.ctx));
+    return score_kind(r, &call, true, out);
 }
 
 bool ax_rewards_are_joint(const struct ax_rewards *r) {

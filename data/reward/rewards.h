@@ -12,6 +12,7 @@
 #define AX_DATA_REWARD_REWARDS_H
 
 #include "data/reward/sandbox/run.h"
+#include "data/reward/sandbox/watch.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -84,7 +85,17 @@ double ax_rewards_weight(const struct ax_rewards *r, int i);
 /* The highest reward that it gives: 0 of penalties, and of functions that do not say, 1. */
 double ax_rewards_most(const struct ax_rewards *r, int i);
 
-/* out: [n][count]; NaN: none. AX_ERR_DATA: AX_REWARDS_STRIKES calls of a function failed in a row. */
+/* For calls of ax_rewards_score from now on: `watch` is asked while they wait for children or programs; and, if
+ * there is no error, `settle` before functions that all ranks call together, or at the end. Borrowed; NULL: nothing
+ * is asked. */
+struct ax_reward_watch {
+    struct ax_watch watch;
+    enum ax_status (*settle)(void *ctx); /* with the watch's ctx */
+};
+void ax_rewards_watch(struct ax_rewards *r, struct ax_reward_watch *watch);
+
+/* out: [n][count]; NaN: none. Functions that all ranks call together come last. AX_ERR_DATA: AX_REWARDS_STRIKES calls
+ * of a function failed in a row. */
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
                                 double *out);
 /* ax_rewards_are_joint: true if there is a function that all ranks call together. ax_rewards_join:

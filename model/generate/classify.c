@@ -108,12 +108,14 @@ static enum ax_status run(struct classify *c, const struct ax_classify_options *
     for (int i = 0, k;; i += k) {
         k = next_pass(o, n - i, docs + i);
         AX_ASSERT(k > 0 || i == n);
-        double windows = (double)windows_of(c, k, docs + i);
+        double all[] = {(double)windows_of(c, k, docs + i), o->stop_now && o->stop_now(o->ctx)};
         if (o->shared)
-            AX_TRY(ax_runtime_combine(c->m->rt, AX_ROLE_BATCH, AX_MAX, &windows, 1));
-        if (windows == 0)
+            AX_TRY(ax_runtime_combine(c->m->rt, AX_ROLE_WORLD, AX_MAX, all, 2));
+        if (all[1] > 0)
+            return ax_error(AX_INTERRUPTED, "asked to stop");
+        if (all[0] == 0)
             return AX_OK;
-        AX_TRY(run_pass(c, k, docs + i, (int64_t)windows, out, &written));
+        AX_TRY(run_pass(c, k, docs + i, (int64_t)all[0], out, &written));
     }
 }
 

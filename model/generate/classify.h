@@ -10,6 +10,10 @@ struct ax_classify_options {
     int max_docs;    /* per pass */
     int64_t max_len; /* longest document */
     bool shared;     /* data ranks have different documents of one task, and all call it together */
+    /* Asked before each pass, on any rank of a shared task; true ends it on all of them with
+     * AX_INTERRUPTED. NULL: nobody is asked. */
+    bool (*stop_now)(void *ctx);
+    void *ctx;
 };
 
 /* out [labeled tokens of all documents, in order][n_labels]; which label a token has does not

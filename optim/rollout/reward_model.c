@@ -1,6 +1,7 @@
 #include "optim/rollout/reward_model.h"
 
 #include "model/adapter/load.h"
+#include "optim/rollout/rollout.h"
 
 #define MAX_DOCS 64 /* of a pass */
 
@@ -25,7 +26,10 @@ void ax_reward_model_free(struct ax_reward_model *r) {
 
 enum ax_status ax_reward_model_read(struct ax_reward_model *r, int n,
                                     const struct ax_document *docs, double *logits) {
-    const struct ax_classify_options o = {
-        .tokens = r->tokens, .max_docs = MAX_DOCS, .max_len = r->max_len, .shared = true};
+    const struct ax_classify_options o = {.tokens = r->tokens,
+                                          .max_docs = MAX_DOCS,
+                                          .max_len = r->max_len,
+                                          .shared = true,
+                                          .stop_now = ax_rollout_stop_now};
     return ax_classify(&r->model, &o, n, docs, logits);
 }

@@ -172,7 +172,7 @@ enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct 
 
 /* ---- completions ---- */
 
-static bool stop_now(void *ctx) {
+bool ax_rollout_stop_now(void *ctx) {
     (void)ctx;
     return ax_stop_requested() != AX_STOP_NONE;
 }
@@ -194,7 +194,7 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
                                         .stop = o->stop,
                                         .sampling = o->sampling,
                                         .token = o->n_stop_strings > 0 ? end_at_text : NULL,
-                                        .stop_now = stop_now,
+                                        .stop_now = ax_rollout_stop_now,
                                         .ctx = (void *)o};
 }
 
@@ -406,7 +406,7 @@ static enum ax_status plan_generation(struct ax_rollout *r, const struct ax_roll
         AX_TRY(ax_reward_model_read(r->o->models[i], 0, NULL, NULL));
     if (m->reference)
         AX_TRY(refer_completions(r, m->reference, &stopped));
-    return m->value ? ax_rollout_value(r, m->value) : AX_OK;
+    return m->value ? ax_rollout_value(r, m->value, &stopped) : AX_OK;
 }
 
 /* Prompts, completions and rewards of the groups to do, which become those to do again. */
@@ -418,7 +418,7 @@ static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct 
     const double sampled = ax_clock_now();
     r->seconds += sampled - start;
     if (!*stopped)
-        AX_TRY(ax_rollout_reward(r, m->rt));
+        AX_TRY(ax_rollout_reward(r, m->rt, stopped));
     r->reward_seconds += ax_clock_now() - sampled;
     return AX_OK;
 }
@@ -439,7 +439,7 @@ static enum ax_status fill_generation(struct ax_rollout *r, const struct ax_roll
     if (m->reference && !*stopped)
         AX_TRY(refer_completions(r, m->reference, stopped));
     if (m->value && !*stopped)
-        AX_TRY(ax_rollout_value(r, m->value));
+        AX_TRY(ax_rollout_value(r, m->value, stopped));
     r->seconds += ax_clock_now() - start;
     return AX_OK;
 }

@@ -160,14 +160,17 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
 /* *ends: the text of the sequence's last tokens contains one of the texts that end a completion. */
 enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct ax_sequence *s,
                                bool *ends);
+/* True if this rank was asked to stop. For generators and classifiers. */
+bool ax_rollout_stop_now(void *ctx);
 /* Rewards the groups sampled in this round. Afterwards the groups to sample are those without a
- * spread of rewards; rollout_rewards.c. */
-enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt);
+ * spread of rewards; rollout_rewards.c. *stopped, on all ranks alike: one of them was asked to stop, at once, and
+ * there are no rewards. */
+enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bool *stopped);
 /* Computes advantages and figures. */
 enum ax_status ax_rollout_judge(struct ax_rollout *r);
 /* For PPO: places of a completion; computes the value model's values of all places. */
 int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c);
-enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value);
+enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bool *stopped);
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out);

@@ -111,20 +111,69 @@ static void add_verdicts(const struct ax_rollout *r, double sign, double *verdic
             verdicts[v] += sign * (double)ax_rewards_counters(r->o->rewards, i)->verdicts[v];
 }
 
-/* Each data rank scores the completions of some groups; then all have all rewards [n][functions]. */
+/* ---- a request to stop, which ends calls on all ranks ----
+ *
+ * Any rank may have got it, while another one waits for a program. So all ranks vote, those that wait
+ * about ten times a second, the others as often as they do, until none waits or one was asked to stop. */
+
+static enum ax_status vote(struct ax_runtime *rt, bool waits, bool *others_wait) {
+    double v[] = {ax_rollout_stop_now(NULL) ? 1 : 0, waits ? 1 : 0};
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_WORLD, AX_MAX, v, 2));
+    *others_wait = v[1] > 0;
+    return v[0] > 0 ? ax_error(AX_INTERRUPTED, "asked to stop") : AX_OK;
+}
+
+static enum ax_status look(void *ctx) {
+    bool ignored;
+    return vote(ctx, true, &ignored);
+}
+
+static enum ax_status settle(void *ctx) {
+    bool wait = true;
+    while (wait)
+        AX_TRY(vote(ctx, false, &wait));
+    return AX_OK;
+}
+
+/* All ranks have it at the same place. */
+static enum ax_status note_stop(enum ax_status st, bool *stopped) {
+    if (st != AX_INTERRUPTED)
+        return st;
+    ax_error_clear();
+    *stopped = true;
+    return AX_OK;
+}
+
+/* This rank's completions, and its part in what is computed by all. */
+static enum ax_status score_own(const struct ax_rollout *r, struct ax_runtime *rt, int64_t first,
+                                int64_t n, double *out) {
+    struct ax_reward_watch watch = {.watch = {.look = look, .ctx = rt}, .settle = settle};
+    if (is_scorer(&rt->mesh) && n > 0) {
+        ax_rewards_watch(r->o->rewards, &watch);
+        const enum ax_status st = score_items(r, first, n, out);
+        ax_rewards_watch(r->o->rewards, NULL);
+        return st;
+    }
+    AX_TRY(settle(rt));
+    return ax_rewards_are_joint(r->o->rewards) ? score_items(r, first, n, NULL) : AX_OK;
+}
+
+/* Each data rank scores the completions of some groups; then all have all rewards [n][functions],
+ * unless they were asked to stop. */
 static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime *rt, int64_t n,
-                                  double *rewards) {
+                                  double *rewards, bool *stopped) {
     const int functions = ax_rewards_count(r->o->rewards);
     int64_t first, own;
     ax_split_range(r->n_todo, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first,
                    &own);
-    const bool fills = is_scorer(&rt->mesh) && own > 0;
     double *verdicts = rewards + n * functions;
     add_verdicts(r, -1, verdicts);
-    if (fills || ax_rewards_are_joint(r->o->rewards))
-        AX_TRY(score_items(r, first * r->o->group, own * r->o->group,
-                           fills ? rewards + first * r->o->group * functions : NULL));
+    const enum ax_status st = score_own(r, rt, first * r->o->group, own * r->o->group,
+                                        rewards + first * r->o->group * functions);
+    AX_TRY(note_stop(st, stopped));
     add_verdicts(r, 1, verdicts);
+    if (*stopped)
+        return AX_OK;
     return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions + AX_VERDICT_COUNT);
 }
 
@@ -156,19 +205,20 @@ static enum ax_status sift_groups(struct ax_rollout *r) {
     return AX_OK;
 }
 
-enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt) {
+enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bool *stopped) {
     const int64_t n = r->n_todo * r->o->group;
     const int functions = ax_rewards_count(r->o->rewards);
     double *rewards;
     AX_TRY(ax_alloc(&rewards, (size_t)(n * functions) + AX_VERDICT_COUNT, sizeof *rewards));
-    const enum ax_status st = score_share(r, rt, n, rewards);
-    for (int64_t i = 0; st == AX_OK && i < n; i++)
+    const enum ax_status st = score_share(r, rt, n, rewards, stopped);
+    const bool scored = st == AX_OK && !*stopped;
+    for (int64_t i = 0; scored && i < n; i++)
         memcpy(r->rewards + (ax_rollout_todo(r, i) - r->list) * functions, rewards + i * functions,
                (size_t)functions * sizeof *rewards);
-    for (int v = 0; v < AX_VERDICT_COUNT; v++)
+    for (int v = 0; scored && v < AX_VERDICT_COUNT; v++)
         r->verdicts[v] += rewards[n * functions + v];
     ax_free(rewards);
-    return st == AX_OK ? sift_groups(r) : st;
+    return scored ? sift_groups(r) : st;
 }
 
 /* ---- figures ---- */
@@ -319,12 +369,13 @@ static enum ax_status read_values(struct ax_rollout *r, struct ax_model *value,
     return AX_OK;
 }
 
-enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value) {
+enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bool *stopped) {
     const int64_t longest = r->o->max_prompt + r->o->max_new;
     const struct ax_classify_options o = {.tokens = PASS_DOCS * longest,
                                           .max_docs = 4 * PASS_DOCS,
                                           .max_len = longest,
-                                          .shared = true};
+                                          .shared = true,
+                                          .stop_now = ax_rollout_stop_now};
     const struct ax_mesh *mesh = &value->rt->mesh;
     struct valued v = {0};
     if (ax_runtime_planning(value->rt))
@@ -332,7 +383,7 @@ enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value) {
     ax_split_range(r->n, mesh->size[AX_ROLE_BATCH], mesh->coord[AX_ROLE_BATCH], &v.first, &v.n);
     const enum ax_status st = read_values(r, value, &o, &v);
     valued_free(&v);
-    return st;
+    return note_stop(st, stopped);
 }
 
 /* ---- PPO: advantages of tokens ---- */

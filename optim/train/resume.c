@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/stop.h"
 #include "kernels/finite.h"
 #include "model/adapter/load.h"
 #include "model/adapter/pissa.h"
@@ -324,10 +325,15 @@ enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(load_teacher(t));
     AX_TRY(ax_train_rollout_load(t));
-    if (refers)
+    if (refers) {
+        ax_stop_watch();
         AX_TRY(ax_train_refer(t));
+    }
     if (resume_from)
         AX_TRY(load_checkpoint(t, resume_from));
     const char *whose = resume_from ? resume_from : o->weights ? o->weights->dir : "fresh weights";
-    return check_weights(t, whose);
+    AX_TRY(check_weights(t, whose));
+    if (!refers)
+        ax_stop_watch();
+    return AX_OK;
 }

@@ -265,7 +265,8 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
  * evaluation. Rejects options or data that would make it a different run. */
 enum ax_status ax_train_read_run(struct ax_train *t, const char *dir);
 /* Loads all models, and with a checkpoint its weights and optimizer state; computes what the objective compares
- * with. AX_ERR_DATA naming the first weight that is infinite or NaN. */
+ * with. AX_ERR_DATA naming the first weight that is infinite or NaN. From its end on, signals are
+ * requests to stop that ranks agree about (base/stop.h). */
 enum ax_status ax_train_load(struct ax_train *t, const char *resume_from);
 /* Initializes a new adapter, or loads the given one. The base must be loaded, except while
  * planning. */

@@ -610,7 +610,6 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}, .replicas = {.compared = -1}};
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
     char *resume_from = NULL;
-    ax_stop_watch();
     enum ax_status st = ax_rollout_create(&t.rollout, &o->rollout);
     if (st == AX_OK)
         st = record_flights(o);
@@ -632,6 +631,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_claim_release(&t.lock);
     ax_train_schedule_free(&t.schedule);
     ax_rollout_free(&t.rollout);
-    ax_stop_unwatch();
+    if (st != AX_SAVED_REQUEUE && st != AX_INTERRUPTED) /* else it is on its way to the end */
+        ax_stop_unwatch();
     return st;
 }

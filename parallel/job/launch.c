@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "parallel/job/store.h"
 #include "parallel/job/token.h"
 
@@ -29,6 +30,10 @@ static int progress_create(void) {
 static int64_t progress_read(int fd) {
     int64_t step = 0;
     return pread(fd, &step, sizeof step, 0) == (ssize_t)sizeof step ? step : 0;
+}
+
+bool ax_launch_started_this(void) {
+    return getenv("AXTRAIN_PROGRESS_FD") != NULL;
 }
 
 void ax_progress_note(int64_t step) {
@@ -179,7 +184,6 @@ static enum ax_status make_argv(struct start *s, const struct ax_launch_options 
  * group, because Ctrl-C reaches it through the launcher; but a terminal gives its input only to the
  * launcher's. */
 static void become_rank(const struct start *s) {
-    sigset_t none;
     if (!s->joins)
         setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -189,8 +193,7 @@ static void become_rank(const struct start *s) {
         for (int i = 0; i < 2; i++)
             if (s->streams[i] >= 0)
                 dup2(s->streams[i], STDOUT_FILENO + i);
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
+        ax_stop_block(); /* until it has handlers */
         execve("/proc/self/exe", s->argv, s->env);
     }
     raise(SIGKILL);
@@ -272,6 +275,7 @@ struct job {
     struct ax_launch_rank *ranks; /* [o->ranks] */
     struct pollfd *polls;         /* [1 + 2·ranks] */
     double failed_at;             /* 0: no rank has failed */
+    bool stopping;                /* a rank has ended because it was asked to */
 };
 
 /* ---- one rank's end ---- */
@@ -280,6 +284,10 @@ static bool ended_well(int status) {
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return code == 0 || code == ax_status_info(AX_SAVED_REQUEUE)->exit_code ||
            code == ax_status_info(AX_INTERRUPTED)->exit_code;
+}
+
+static bool was_asked_to_stop(int status) {
+    return WIFEXITED(status) && WEXITSTATUS(status) == ax_status_info(AX_SAVED_REQUEUE)->exit_code;
 }
 
 static enum ax_status status_of(int code) {
@@ -324,16 +332,18 @@ static const struct ax_launch_rank *find_stopped(const struct job *j) {
 static enum ax_status judge_job(struct job *j) {
     struct ax_launch_rank *cause = find_cause(j);
     const struct ax_launch_rank *stopped;
-    bool requeue = false, interrupted = false;
+    bool interrupted = false;
+    if (cause && j->stopping && weigh_end(cause) < 2)
+        cause = NULL; /* it only noticed that another was gone */
     for (int i = 0; i < j->o->ranks && !cause; i++) {
         const int status = j->ranks[i].status;
-        requeue |= WEXITSTATUS(status) == ax_status_info(AX_SAVED_REQUEUE)->exit_code;
         interrupted |= WEXITSTATUS(status) == ax_status_info(AX_INTERRUPTED)->exit_code;
     }
     if (interrupted)
         return ax_error(AX_INTERRUPTED, "the ranks were interrupted");
-    if (requeue)
-        return ax_error(AX_SAVED_REQUEUE, "the ranks have saved; the same command resumes");
+    if (j->stopping && !cause)
+        return ax_error(AX_SAVED_REQUEUE, "the ranks were asked to stop, and have saved what they "
+                                          "had; the same command resumes");
     if (!cause)
         return AX_OK;
     ax_launch_stream_tell(&cause->streams[1], cause->rank);
@@ -374,6 +384,19 @@ static void note_stop(struct ax_launch_rank *r) {
                     r->rank, (int)r->pid, r->stopped, strsignal(r->stopped), (int)r->pid);
 }
 
+static void send_to(struct ax_launch_rank *r, int sig) {
+    if (r->ended || r->pid == 0)
+        return;
+    r->killed |= sig == SIGKILL;
+    kill(sig == SIGKILL && !r->in_group ? -r->pid : r->pid, sig);
+}
+
+static void send_all(struct job *j, int sig, bool from_terminal) {
+    for (int i = 0; i < j->o->ranks; i++)
+        if (!from_terminal || !j->ranks[i].in_group)
+            send_to(&j->ranks[i], sig);
+}
+
 static void reap_ranks(struct job *j) {
     struct rusage used;
     for (int i = 0; i < j->o->ranks; i++) {
@@ -390,20 +413,13 @@ static void reap_ranks(struct job *j) {
         r->memory = (uint64_t)used.ru_maxrss * 1024;
         if (!ended_well(r->status) && j->failed_at == 0)
             j->failed_at = r->ended_at;
+        if (was_asked_to_stop(r->status) && !j->stopping) {
+            j->stopping =
+                true; /* the others may wait for it, if it was the only one that was asked */
+            if (j->passed_on == 0)
+                send_all(j, SIGUSR1, false);
+        }
     }
-}
-
-static void send_to(struct ax_launch_rank *r, int sig) {
-    if (r->ended || r->pid == 0)
-        return;
-    r->killed |= sig == SIGKILL;
-    kill(sig == SIGKILL && !r->in_group ? -r->pid : r->pid, sig);
-}
-
-static void send_all(struct job *j, int sig, bool from_terminal) {
-    for (int i = 0; i < j->o->ranks; i++)
-        if (!from_terminal || !j->ranks[i].in_group)
-            send_to(&j->ranks[i], sig);
 }
 
 /* They would not end by themselves. */
@@ -491,6 +507,7 @@ static enum ax_status attempt_job(struct job *j) {
     for (int i = 0; i < o->ranks; i++)
         j->ranks[i].streams[0].fd = j->ranks[i].streams[1].fd = -1;
     j->failed_at = 0;
+    j->stopping = false;
     for (int i = 0; i < o->ranks && st == AX_OK; i++) {
         j->ranks[i].rank = o->host * o->ranks + i;
         j->ranks[i].local_rank = i;

@@ -58,6 +58,8 @@ struct ax_launch_attempt {
     int token_fd, progress_fd;
 };
 
+/* True in a rank, for which ax_launch_run has blocked what ax_stop_block does. */
+bool ax_launch_started_this(void);
 /* Notes the newest checkpoint's step in a few bytes of memory that a rank inherits from its launcher;
  * does nothing if the launcher did not pass a descriptor. */
 void ax_progress_note(int64_t step);

@@ -120,6 +120,35 @@ static void worth(void **state) {
     free_items(&items);
 }
 
+static enum ax_status look(void *ctx) {
+    int *looks = ctx;
+    return ++*looks < 3 ? AX_OK : ax_error(AX_INTERRUPTED, "asked to stop");
+}
+
+static enum ax_status settle(void *ctx) {
+    (void)ctx;
+    return AX_OK;
+}
+
+/* The caller is asked while programs run, and its answer ends them; the next call is served. */
+static void the_caller_is_asked(void **state) {
+    static struct reward_items items;
+    int looks = 0;
+    double out[2];
+    struct ax_reward_watch watch = {.watch = {.look = look, .ctx = &looks}, .settle = settle};
+    (void)state;
+    add_item(&items, "while True:\n    pass", "{\"tests\": [\"assert y\"]}");
+    add_item(&items, ADD, "{\"tests\": [\"assert add(1, 2) == 3\"]}");
+    const double start = ax_clock_now();
+    ax_rewards_watch(rewards, &watch);
+    assert_error(ax_rewards_score(rewards, 1, items.item, out), AX_INTERRUPTED, "asked to stop");
+    ax_rewards_watch(rewards, NULL);
+    assert_true(looks == 3 && ax_clock_now() - start < 2);
+    assert_ok(ax_rewards_score(rewards, 1, &items.item[1], out));
+    assert_true(out[0] == 1 && out[1] == 1);
+    free_items(&items);
+}
+
 /* As many tests as a run of the sandbox takes, and one more. */
 static void many_tests(void **state) {
     static struct reward_items items;
@@ -163,6 +192,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worth),
         cmocka_unit_test(many_tests),
+        cmocka_unit_test(the_caller_is_asked),
         cmocka_unit_test(missing_parts),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

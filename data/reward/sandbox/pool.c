@@ -494,8 +494,10 @@ static enum ax_status receive(struct ax_sandbox *s, struct lane *l, int socket, 
 /* Waits for something to happen, and handles it. */
 static enum ax_status step(struct ax_sandbox *s) {
     struct pollfd fds[AX_SANDBOX_MAX_THREADS];
-    double first = ax_clock_now() + 60;
+    struct ax_watch *watch = s->options.watch ? *s->options.watch : NULL;
     const int n = s->options.threads;
+    AX_TRY(ax_watch_look(watch));
+    double first = ax_watch_until(watch, ax_clock_now() + 60);
     for (int i = 0; i < n; i++) {
         struct lane *l = &s->lanes[i];
         if (l->job == NO_JOB)

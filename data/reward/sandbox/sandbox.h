@@ -14,6 +14,7 @@
 
 #include "data/reward/sandbox/run.h"
 #include "data/reward/sandbox/snapshot.h"
+#include "data/reward/sandbox/watch.h"
 
 struct ax_sandbox_options {
     const char *program; /* this executable; NULL: /proc/self/exe */
@@ -22,6 +23,8 @@ struct ax_sandbox_options {
     const char *cache; /* folder for the compiled interpreter; created, and must be private */
     int threads;       /* programs that run at a time, ≤ AX_SANDBOX_MAX_THREADS */
     double seconds;    /* a program that takes longer is stuck: its worker is killed */
+    /* points to what ax_sandbox_run asks whether to go on, which may be NULL; NULL: nobody */
+    struct ax_watch *const *watch;
 };
 #define AX_SANDBOX_MAX_THREADS 64
 #define AX_SANDBOX_SECONDS     10.0
@@ -43,7 +46,7 @@ enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_
 void ax_sandbox_close(struct ax_sandbox *s); /* NULL is fine */
 
 /* Runs all jobs, and fills results[n], which are zeroed before and freed by the caller. Only a
- * sandbox that does not work is an error. */
+ * sandbox that does not work is an error, and what the watch says. */
 enum ax_status ax_sandbox_run(struct ax_sandbox *s, const struct ax_sandbox_job *jobs, size_t n,
                               struct ax_sandbox_result *results);
 
