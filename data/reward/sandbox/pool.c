@@ -269,8 +269,11 @@ struct ending {
     bool done;
 };
 
+enum { N_STRINGS = 5 };
+
 struct ax_sandbox {
     struct ax_sandbox_options options;
+    char *strings[N_STRINGS]; /* that the options refer to */
     struct process process;
     atomic_int ready_pid; /* 0 while the worker starts */
     struct lane lanes[AX_SANDBOX_MAX_THREADS];
@@ -308,6 +311,19 @@ static enum ax_status start_first(struct ax_sandbox *s) {
     return start(s);
 }
 
+/* Strings of the options: workers are started again later. */
+static enum ax_status own_options(struct ax_sandbox *s) {
+    struct ax_sandbox_options *o = &s->options;
+    const char **const strings[N_STRINGS] = {&o->program, &o->wasmtime, &o->python.wasm,
+                                             &o->python.library, &o->cache};
+    for (int i = 0; i < N_STRINGS; i++) {
+        if (*strings[i])
+            AX_TRY(ax_strdup(&s->strings[i], *strings[i]));
+        *strings[i] = s->strings[i];
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_options *o) {
     struct ax_sandbox *s;
     AX_ASSERT(o->threads > 0 && o->threads <= AX_SANDBOX_MAX_THREADS);
@@ -315,7 +331,9 @@ enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_
     s->options = *o;
     for (int i = 0; i < AX_SANDBOX_MAX_THREADS; i++)
         s->lanes[i].job = NO_JOB;
-    const enum ax_status st = start_first(s);
+    enum ax_status st = own_options(s);
+    if (st == AX_OK)
+        st = start_first(s);
     if (st == AX_OK)
         *out = s;
     else
@@ -332,6 +350,8 @@ void ax_sandbox_close(struct ax_sandbox *s) {
         ax_buf_free(&s->lanes[i].in);
         ax_buf_free(&s->lanes[i].out);
     }
+    for (int i = 0; i < N_STRINGS; i++)
+        ax_free(s->strings[i]);
     ax_free(s->times);
     ax_free(s);
 }

@@ -41,7 +41,7 @@ void ax_sandbox_parts_free(struct ax_sandbox_parts *p);
 
 struct ax_sandbox;
 
-/* Compiles the interpreter if the cache does not have it, and starts the worker. */
+/* Copies the options' strings. Compiles the interpreter if the cache does not have it, and starts the worker. */
 enum ax_status ax_sandbox_open(struct ax_sandbox **out, const struct ax_sandbox_options *o);
 void ax_sandbox_close(struct ax_sandbox *s); /* NULL is fine */
 
