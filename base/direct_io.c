@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/io_sys.h"
@@ -17,12 +18,18 @@ enum ax_status ax_alloc_direct(void **heap, void **out, size_t n) {
     return AX_OK;
 }
 
+static int open_once(const char *path, int flags, struct stat *info) {
+    *info = (struct stat){.st_mode = S_IFREG};
+    return (flags & O_ACCMODE) == O_RDONLY ? ax_sys_open_input(path, flags, info)
+                                           : ax_sys_create(path, flags, AX_FILE_MODE);
+}
+
 /* File systems that need the page cache reject the flag. */
-static int open_direct(const char *path, int flags, bool *direct) {
-    int fd = ax_sys_openat(AT_FDCWD, path, flags | O_DIRECT, AX_FILE_MODE);
+static int open_direct(const char *path, int flags, bool *direct, struct stat *info) {
+    int fd = open_once(path, flags | O_DIRECT, info);
     *direct = fd >= 0;
     if (fd < 0 && errno == EINVAL)
-        fd = ax_sys_openat(AT_FDCWD, path, flags, AX_FILE_MODE);
+        fd = open_once(path, flags, info);
     return fd;
 }
 
@@ -31,9 +38,18 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     *f = (struct ax_file){.fd = -1};
     char *copy;
     AX_TRY(ax_strdup(&copy, path));
-    const int fd = open_direct(path, flags, direct);
-    if (fd < 0) {
-        const enum ax_status st = ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
+    struct stat info;
+    const int fd = open_direct(path, flags, direct, &info);
+    if (fd < 0 || !S_ISREG(info.st_mode)) {
+        enum ax_status st;
+        if (fd >= 0)
+            st = ax_sys_not_regular(path, &info);
+        else if ((flags & O_ACCMODE) == O_RDONLY)
+            st = ax_error(AX_ERR_IO, "%s: cannot %s: %m", path, what);
+        else
+            st = ax_sys_cannot(path, what);
+        if (fd >= 0)
+            (void)ax_sys_close(fd);
         ax_free(copy);
         return st;
     }

@@ -21,11 +21,16 @@ struct ax_file {
     char *path; /* owned, for messages */
 };
 
+/* AX_ERR_DATA, without waiting: a named pipe, a device or a socket. A stream that is connected to this process is
+ * read: standard input, and a shell's "<(command)". */
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path);
+/* Files are written where their names are: a symbolic link, or anything but a regular file, is an
+ * error. */
 enum ax_status ax_file_create(struct ax_file *f, const char *path); /* truncates */
 /* For reading and writing; keeps an existing file, creates a missing one. */
 enum ax_status ax_file_open_update(struct ax_file *f, const char *path);
-/* The same, but every write appends, and only the owner can access a new file (0600). */
+/* The same, but every write appends, links are followed, and only the owner can access a new file
+ * (0600). */
 enum ax_status ax_file_open_append_private(struct ax_file *f, const char *path);
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size);
 enum ax_status ax_file_write(struct ax_file *f, const void *data, size_t n);
@@ -95,5 +100,8 @@ void ax_folder_abort(struct ax_folder *d); /* safe on zeroed or committed */
 /* Repairs after a crash: removes stale "PATH.tmp-*", and restores an old PATH if the crash was
  * between the two renames. Called by ax_folder_begin and before loading PATH. */
 enum ax_status ax_folder_recover(const char *path);
+/* The same, of leftovers of processes that still run, too: for a caller whose lock proves that no
+ * process works on PATH. */
+enum ax_status ax_folder_recover_alone(const char *path);
 
 #endif

@@ -1,10 +1,15 @@
 /* Files of io.h: open, exact reads and writes, full files, mappings. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -20,9 +25,9 @@ static enum ax_status open_as(struct ax_file *f, const char *path, const char *a
     *f = (struct ax_file){.fd = -1};
     char *copy;
     AX_TRY(ax_strdup(&copy, path));
-    int fd = ax_sys_openat(AT_FDCWD, at, flags, mode);
+    int fd = ax_sys_create(at, flags, mode);
     if (fd < 0) {
-        enum ax_status st = ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
+        enum ax_status st = ax_sys_cannot(path, what);
         ax_free(copy);
         return st;
     }
@@ -35,8 +40,49 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     return open_as(f, path, path, flags, what, mode);
 }
 
+/* Streams that somebody has connected: a shell's "<(command)", standard input, /dev/null. A named pipe
+ * may wait for a writer for ever, a device has no end. */
+static bool is_stream(int fd, const struct stat *info) {
+    const dev_t null = makedev(1, 3);
+    struct statfs fs;
+    struct stat input;
+    if (S_ISFIFO(info->st_mode) && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC)
+        return true;
+    if (S_ISCHR(info->st_mode) && info->st_rdev == null)
+        return true;
+    return fstat(STDIN_FILENO, &input) == 0 && input.st_dev == info->st_dev &&
+           input.st_ino == info->st_ino;
+}
+
+/* Reads of a folder fail with a message of their own. */
+static enum ax_status check_input(int fd, const char *path, const struct stat *info) {
+    if (S_ISREG(info->st_mode) || S_ISDIR(info->st_mode))
+        return AX_OK;
+    if (!is_stream(fd, info))
+        return ax_sys_not_regular(path, info);
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return AX_OK;
+}
+
 enum ax_status ax_file_open_read(struct ax_file *f, const char *path) {
-    return open_file(f, path, O_RDONLY, "open", 0);
+    struct stat info;
+    *f = (struct ax_file){.fd = -1};
+    char *copy;
+    AX_TRY(ax_strdup(&copy, path));
+    const int fd = ax_sys_open_input(path, 0, &info);
+    enum ax_status st = AX_OK;
+    if (fd < 0)
+        st = ax_error(AX_ERR_IO, "%s: cannot open: %m", path);
+    else
+        st = check_input(fd, path, &info);
+    if (st == AX_OK) {
+        *f = (struct ax_file){.fd = fd, .path = copy};
+        return AX_OK;
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    ax_free(copy);
+    return st;
 }
 
 enum ax_status ax_file_create(struct ax_file *f, const char *path) {
@@ -47,8 +93,20 @@ enum ax_status ax_file_open_update(struct ax_file *f, const char *path) {
     return open_file(f, path, O_RDWR | O_CREAT, "open for writing", AX_FILE_MODE);
 }
 
+/* Where links lead, if there is something. */
+static enum ax_status resolve(char **out, const char *path) {
+    char real[PATH_MAX];
+    return ax_strdup(out, realpath(path, real) ? real : path);
+}
+
 enum ax_status ax_file_open_append_private(struct ax_file *f, const char *path) {
-    return open_file(f, path, O_RDWR | O_CREAT | O_APPEND, "open for writing", 0600);
+    *f = (struct ax_file){.fd = -1};
+    char *real;
+    AX_TRY(resolve(&real, path));
+    const enum ax_status st =
+        open_file(f, real, O_RDWR | O_CREAT | O_APPEND, "open for writing", 0600);
+    ax_free(real);
+    return st;
 }
 
 enum ax_status ax_file_truncate(struct ax_file *f, uint64_t size) {
@@ -242,16 +300,13 @@ done:
 
 enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {
     *m = (struct ax_mapping){0};
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer before it is rejected. */
-    int fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
+    struct stat info;
+    int fd = ax_sys_open_input(path, 0, &info);
     if (fd < 0)
         return ax_error(AX_ERR_IO, "%s: cannot open: %m", path);
     enum ax_status st = AX_OK;
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        st = ax_error(AX_ERR_IO, "%s: cannot determine its size: %m", path);
-    } else if (!S_ISREG(info.st_mode)) {
-        st = ax_error(AX_ERR_DATA, "%s: not a regular file", path);
+    if (!S_ISREG(info.st_mode)) {
+        st = ax_sys_not_regular(path, &info);
     } else if (info.st_size > 0) {
         void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {

@@ -11,7 +11,8 @@
  * Everything in PATH.tmp-P is synced before the first rename, so PATH and PATH.old-P are complete
  * in every row and only PATH.tmp-P may be partial. ax_folder_recover maps every row to the first or
  * last one. P is the process id: a leftover of a running process is not removed, unless it has our
- * own id (ids restart in every container). */
+ * own id (ids restart in every container), or the caller knows that nobody else is at work: ids are
+ * given to other processes later, and a process that nobody waits for keeps its own. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,10 +76,10 @@ static bool is_stale(pid_t owner) {
     return owner == getpid() || (kill(owner, 0) != 0 && errno == ESRCH);
 }
 
-/* Calls `visit` for every "PATH<kind>PID" next to PATH. */
-static enum ax_status for_leftovers(const char *path, const char *kind,
+/* Calls `visit` for every "PATH<kind>PID" next to PATH. `stale`: the owner cannot be at work on it. */
+static enum ax_status for_leftovers(const char *path, const char *kind, bool alone,
                                     enum ax_status (*visit)(const char *path, const char *leftover,
-                                                            pid_t owner)) {
+                                                            bool stale)) {
     char *parent;
     char *name = NULL;
     DIR *dir = NULL;
@@ -101,7 +102,7 @@ static enum ax_status for_leftovers(const char *path, const char *kind,
         pid_t owner = owner_of(e->d_name, base_name(path), kind);
         if (owner > 0) {
             AX_TRY_GOTO(ax_path_join(&name, parent, e->d_name), st, done);
-            AX_TRY_GOTO(visit(path, name, owner), st, done);
+            AX_TRY_GOTO(visit(path, name, alone || is_stale(owner)), st, done);
             ax_free(name);
             name = NULL;
         }
@@ -133,8 +134,8 @@ static void remove_leftover(const char *leftover) {
     }
 }
 
-static enum ax_status put_back(const char *path, const char *leftover, pid_t owner) {
-    (void)owner;
+static enum ax_status put_back(const char *path, const char *leftover, bool stale) {
+    (void)stale;
     struct stat info;
     if (lstat(path, &info) == 0)
         return AX_OK;
@@ -144,20 +145,20 @@ static enum ax_status put_back(const char *path, const char *leftover, pid_t own
     return AX_OK; /* not synced: if a crash undoes it, the next recovery repeats it */
 }
 
-static enum ax_status remove_stale_tmp(const char *path, const char *leftover, pid_t owner) {
+static enum ax_status remove_stale_tmp(const char *path, const char *leftover, bool stale) {
     (void)path;
-    if (is_stale(owner))
+    if (stale)
         remove_leftover(leftover);
     return AX_OK;
 }
 
-/* Call only if PATH exists, which put_back ensures. First renamed to a tmp: half removed, it must
- * never be put back. */
-static enum ax_status remove_old(const char *path, const char *old, pid_t owner) {
-    if (!is_stale(owner))
+/* Call only if PATH exists, which put_back ensures. First renamed to a tmp, with the same id: half
+ * removed, it must never be put back. */
+static enum ax_status remove_old(const char *path, const char *old, bool stale) {
+    if (!stale)
         return AX_OK;
     char *tmp;
-    AX_TRY(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)owner));
+    AX_TRY(ax_sprintf(&tmp, "%s.tmp-%s", path, strrchr(old, '-') + 1));
     if (ax_sys_rename(old, tmp) == 0)
         remove_leftover(tmp);
     else if (errno != ENOENT)
@@ -166,19 +167,27 @@ static enum ax_status remove_old(const char *path, const char *old, pid_t owner)
     return AX_OK;
 }
 
-static enum ax_status recover(const char *path) {
-    AX_TRY(for_leftovers(path, ".old-", put_back));
-    AX_TRY(for_leftovers(path, ".tmp-", remove_stale_tmp));
-    AX_TRY(for_leftovers(path, ".old-", remove_old));
+static enum ax_status recover(const char *path, bool alone) {
+    AX_TRY(for_leftovers(path, ".old-", alone, put_back));
+    AX_TRY(for_leftovers(path, ".tmp-", alone, remove_stale_tmp));
+    AX_TRY(for_leftovers(path, ".old-", alone, remove_old));
     return AX_OK;
 }
 
-enum ax_status ax_folder_recover(const char *path) {
+static enum ax_status recover_target(const char *path, bool alone) {
     char *target;
     AX_TRY(target_path(&target, path));
-    enum ax_status st = recover(target);
+    enum ax_status st = recover(target, alone);
     ax_free(target);
     return st;
+}
+
+enum ax_status ax_folder_recover(const char *path) {
+    return recover_target(path, false);
+}
+
+enum ax_status ax_folder_recover_alone(const char *path) {
+    return recover_target(path, true);
 }
 
 enum ax_status ax_folder_check_new(const char *path) {
@@ -202,7 +211,7 @@ enum ax_status ax_folder_begin(struct ax_folder *d, const char *path) {
     char *tmp = NULL;
     enum ax_status st;
     AX_TRY_GOTO(target_path(&target, path), st, fail);
-    AX_TRY_GOTO(recover(target), st, fail);
+    AX_TRY_GOTO(recover(target, false), st, fail);
     if (ax_path_exists(target) && !ax_path_is_dir(target)) {
         st = ax_error(AX_ERR_IO, "%s: a file with this name exists; expected a folder", path);
         goto fail;
@@ -248,7 +257,7 @@ enum ax_status ax_folder_commit(struct ax_folder *d) {
     AX_TRY_GOTO(ax_sync_dir(d->tmp), st, done);
     AX_TRY_GOTO(swap_in(d, old), st, done);
     /* From here on the new folder is safe: a failed cleanup is only a warning. */
-    if (remove_old(d->path, old, getpid()) != AX_OK) {
+    if (remove_old(d->path, old, true) != AX_OK) {
         ax_log_warn("could not remove a leftover: %s: %s", old, ax_error_text());
         ax_error_clear();
     }

@@ -43,6 +43,57 @@ int ax_sys_openat(int at, const char *path, int flags, mode_t mode) {
     return fd;
 }
 
+int ax_sys_create(const char *path, int flags, mode_t mode) {
+    struct stat info;
+    const int fd = ax_sys_openat(AT_FDCWD, path, flags | O_NOFOLLOW | O_NONBLOCK, mode);
+    if (fd < 0 || fstat(fd, &info) != 0 || S_ISREG(info.st_mode))
+        return fd;
+    (void)close(fd);
+    errno = ENXIO;
+    return -1;
+}
+
+int ax_sys_open_input(const char *path, int flags, struct stat *info) {
+    const int fd = ax_sys_openat(AT_FDCWD, path, flags | O_RDONLY | O_NONBLOCK, 0);
+    if (fd >= 0 && fstat(fd, info) != 0) {
+        const int why = errno;
+        (void)close(fd);
+        errno = why;
+        return -1;
+    }
+    return fd;
+}
+
+enum ax_status ax_sys_cannot(const char *path, const char *what) {
+    if (errno == ELOOP)
+        return ax_error(AX_ERR_IO,
+                        "%s: cannot %s: it is a symbolic link, and what it leads to would be "
+                        "overwritten; remove the link",
+                        path, what);
+    if (errno == ENXIO)
+        return ax_error(AX_ERR_IO, "%s: cannot %s: it is not a regular file; remove it", path,
+                        what);
+    return ax_error(ax_sys_status(), "%s: cannot %s: %m", path, what);
+}
+
+enum ax_status ax_sys_not_regular(const char *path, const struct stat *info) {
+    static const struct {
+        mode_t kind;
+        const char *name;
+    } kinds[] = {{S_IFIFO, "a named pipe"},
+                 {S_IFCHR, "a device"},
+                 {S_IFBLK, "a device"},
+                 {S_IFSOCK, "a socket"},
+                 {S_IFDIR, "a folder"}};
+    const char *name = "something else";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if ((info->st_mode & S_IFMT) == kinds[i].kind)
+            name = kinds[i].name;
+    return ax_error(AX_ERR_DATA,
+                    "%s: not a regular file, but %s: put the file there, or name another", path,
+                    name);
+}
+
 ssize_t ax_sys_read(int fd, void *data, size_t n) {
     ssize_t r;
     do {

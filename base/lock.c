@@ -16,8 +16,8 @@
 #include "base/mem.h"
 
 static int open_lock(const char *path) {
-    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, AX_FILE_MODE);
-    return fd >= 0 ? fd : ax_sys_openat(AT_FDCWD, path, O_RDONLY, 0);
+    const int fd = ax_sys_create(path, O_RDWR | O_CREAT, AX_FILE_MODE);
+    return fd >= 0 ? fd : ax_sys_create(path, O_RDONLY, 0);
 }
 
 /* False if its holder has removed it since it was opened: then a lock of it excludes nobody. */
@@ -50,7 +50,7 @@ void ax_lock_take(struct ax_lock *l, const char *path, enum ax_lock_mode mode) {
 }
 
 bool ax_lock_try(struct ax_lock *l, const char *path) {
-    *l = (struct ax_lock){.fd = ax_sys_openat(AT_FDCWD, path, O_RDONLY | O_CREAT, AX_FILE_MODE)};
+    *l = (struct ax_lock){.fd = ax_sys_create(path, O_RDONLY | O_CREAT, AX_FILE_MODE)};
     if (l->fd < 0)
         return false;
     l->held = ax_sys_flock(l->fd, LOCK_EX | LOCK_NB) == 0;
@@ -99,9 +99,9 @@ static enum ax_status sign(const char *path, int fd) {
 enum ax_status ax_claim_take(struct ax_claim *l, const char *path) {
     *l = (struct ax_claim){.fd = -1};
     enum ax_status st;
-    const int fd = ax_sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, AX_FILE_MODE);
+    const int fd = ax_sys_create(path, O_RDWR | O_CREAT, AX_FILE_MODE);
     if (fd < 0)
-        return ax_error(ax_sys_status(), "%s: cannot create the lock: %m", path);
+        return ax_sys_cannot(path, "create the lock");
     const bool locked = ax_sys_flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (locked && !is_there(path, fd)) {
         (void)ax_sys_close(fd);

@@ -83,8 +83,11 @@ struct ax_checkpoint_list {
 enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *output_dir);
 void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
-/* Removes leftovers of killed saves and removals. */
+/* Removes leftovers of killed saves and removals, for the holder of the folder's lock: no other process
+ * saves there. */
 enum ax_status ax_checkpoint_sweep(const char *output_dir);
+/* AX_ERR_CONFIG if a checkpoint of a step after `after` is a symbolic link. */
+enum ax_status ax_checkpoint_refuse_links(const char *output_dir, int64_t after);
 /* Removes the oldest checkpoints until `limit` (0: no limit) are left, but never those in `keep`.
  * That must include the one just verified, because the state of the others is unknown. A failed
  * removal is only a warning: the new checkpoint is safe, and the next call tries again. */

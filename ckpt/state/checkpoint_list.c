@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -107,9 +108,37 @@ static enum ax_status sweep_one(void *ctx, int64_t step, const char *rest) {
     if (strncmp(rest, ".tmp-", 5) != 0 && strncmp(rest, ".old-", 5) != 0)
         return AX_OK;
     AX_TRY(ax_checkpoint_path(&path, ctx, step));
-    const enum ax_status st = ax_folder_recover(path);
+    const enum ax_status st = ax_folder_recover_alone(path);
     ax_free(path);
     return st;
+}
+
+struct saves {
+    const char *output_dir;
+    int64_t after;
+};
+
+/* A save would replace what the link leads to. */
+static enum ax_status refuse_link(void *ctx, int64_t step, const char *rest) {
+    const struct saves *s = ctx;
+    struct stat info;
+    char *path;
+    if (rest[0] || step <= s->after)
+        return AX_OK;
+    AX_TRY(ax_checkpoint_path(&path, s->output_dir, step));
+    const bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+    const enum ax_status st =
+        is_link ? ax_error(AX_ERR_CONFIG,
+                           "output_dir: %s is a symbolic link, and a save would replace what it "
+                           "leads to; remove the link, or choose another folder",
+                           path)
+                : AX_OK;
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_checkpoint_refuse_links(const char *output_dir, int64_t after) {
+    return each_name(output_dir, &(struct saves){output_dir, after}, refuse_link);
 }
 
 enum ax_status ax_checkpoint_sweep(const char *output_dir) {

@@ -89,8 +89,10 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
                                         .eta = -1};
     const enum ax_status st = open_files(m, folder);
     if (st != AX_OK) {
+        struct ax_error_record first;
+        ax_error_save(&first, st);
         ax_metrics_close(m);
-        return st;
+        return ax_error_restore(&first);
     }
     if (o->sink.begin)
         o->sink.begin(o->sink.ctx, o->resume_step);

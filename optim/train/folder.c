@@ -1,8 +1,10 @@
 /* output_dir before training: checks it (not used by another run, writable, the same on all hosts, enough disk
  * space), selects the checkpoint to resume from, and writes run.json. */
+#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -180,6 +182,34 @@ enum ax_status ax_train_folder_judge(const struct ax_train_save *save) {
     return st;
 }
 
+/* Who can write there can exchange checkpoints, which a resumed run believes. */
+static void warn_of_writers(const char *dir) {
+    struct stat s;
+    if (stat(dir, &s) != 0 || (s.st_mode & S_ISVTX) != 0)
+        return;
+    if ((s.st_mode & S_IWOTH) != 0)
+        ax_log_warn("output_dir: every user of this machine can write to %s (mode %04o), and so "
+                    "replace its checkpoints: `chmod o-w %s`",
+                    dir, (unsigned)(s.st_mode & 07777), dir);
+    else if ((s.st_mode & S_IWGRP) != 0 && s.st_uid != geteuid())
+        ax_log_warn("output_dir: %s belongs to another user (%ld), and its group can write to it "
+                    "(mode %04o), and so replace its checkpoints: choose a folder of your own, or "
+                    "`chmod g-w %s`",
+                    dir, (long)s.st_uid, (unsigned)(s.st_mode & 07777), dir);
+}
+
+#define SIGN ".axtrain.ranks-"
+
+/* What killed runs have left (put_sign). */
+static void sweep_signs(const char *output_dir) {
+    DIR *dir = opendir(output_dir);
+    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;)
+        if (strncmp(e->d_name, SIGN, sizeof SIGN - 1) == 0)
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        (void)closedir(dir);
+}
+
 static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_checkpoint_list l = {0};
@@ -189,11 +219,13 @@ static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     if (st != AX_OK)
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_path_join(&lock, save->output_dir, LOCK_NAME));
+    warn_of_writers(save->output_dir);
     st = ax_claim_take(&t->lock, lock);
     ax_free(lock);
     if (st != AX_OK)
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
+    sweep_signs(save->output_dir);
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
     st = choose_checkpoint(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);
@@ -274,6 +306,7 @@ static enum ax_status start_folder(struct ax_train *t, const struct ax_step_opti
     t->out->nothing_to_do = *resume && is_finished(t);
     if (t->out->nothing_to_do)
         return AX_OK;
+    AX_TRY(ax_checkpoint_refuse_links(t->o->save.output_dir, t->done));
     if (!is_new) /* only now, because a finished run needs no space */
         AX_TRY(ax_train_check_disk(t, so));
     try_write_about(t, so);
@@ -330,7 +363,7 @@ static enum ax_status lead_folder(struct ax_train *t, const struct ax_step_optio
         snprintf(found->resume, sizeof found->resume, "%s", *resume);
     if (t->team.size == 1)
         return AX_OK;
-    snprintf(found->sign, sizeof found->sign, ".axtrain.ranks-%ld", (long)getpid());
+    snprintf(found->sign, sizeof found->sign, SIGN "%ld", (long)getpid());
     return put_sign(t, found->sign);
 }
 

@@ -109,8 +109,14 @@ static int open_file(const char *dir, int rank) {
     memcpy(path, dir, strlen(dir));
     memcpy(path + strlen(dir), o.text, o.n);
     path[strlen(dir) + o.n] = '\0';
-    (void)mkdir(dir, 0777); /* it may be there */
-    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    (void)mkdir(dir, 0777); /* it may be there, but as a link it may lead anywhere */
+    const int at = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (at < 0)
+        return -1;
+    const int fd = openat(at, path + strlen(dir) + 1,
+                          O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    (void)close(at);
+    return fd;
 }
 
 void ax_flight_write(const struct ax_flight *f) {

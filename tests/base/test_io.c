@@ -18,7 +18,9 @@
 
 #include <cmocka.h>
 
+#include "base/direct_io.h"
 #include "base/fault.h"
+#include "base/lock.h"
 #include "base/proc.h"
 
 static char dir[64];
@@ -269,24 +271,76 @@ static void kernel_files_are_cut_to_the_buffer(void **state) {
 /* 200 kB through a pipe that is filled while it is read: the buffer has to grow. */
 static void pipes_may_be_long(void **state) {
     (void)state;
-    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+    int ends[2];
+    char path[32]; /* as a shell names "<(command)" */
+    assert_int_equal(pipe(ends), 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
     pid_t child = fork();
     if (child == 0) {
-        int fd = open(in_dir("fifo"), O_WRONLY);
+        (void)usleep(50000); /* there is nothing yet */
         for (int i = 0; i < 50000; i++)
-            if (write(fd, "abc\n", 4) != 4)
+            if (write(ends[1], "abc\n", 4) != 4)
                 _exit(1);
         _exit(0);
     }
+    close(ends[1]);
     char *data;
     size_t len;
-    assert_int_equal(ax_read_file(in_dir("fifo"), 1 << 20, &data, &len), AX_OK);
+    assert_int_equal(ax_read_file(path, 1 << 20, &data, &len), AX_OK);
+    close(ends[0]);
     assert_int_equal(len, 200000);
     assert_string_equal(data + 199992, "abc\nabc\n");
     ax_free(data);
     int how;
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_int_equal(how, 0);
+}
+
+/* Nothing that has no end, or that nobody writes to, is waited for. */
+static void other_files_are_refused(void **state) {
+    (void)state;
+    char *data;
+    size_t len;
+    struct ax_file f;
+    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+    assert_int_equal(ax_read_file(in_dir("fifo"), 1 << 20, &data, &len), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "fifo: not a regular file, but a named pipe"));
+    assert_int_equal(ax_file_open_read(&f, in_dir("fifo")), AX_ERR_DATA);
+    assert_int_equal(ax_file_open_direct(&f, in_dir("fifo")), AX_ERR_DATA);
+    assert_int_equal(ax_read_file("/dev/zero", 1 << 20, &data, &len), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "not a regular file, but a device"));
+    assert_int_equal(ax_read_file("/dev/null", 1 << 20, &data, &len), AX_OK);
+    assert_int_equal(len, 0);
+    ax_free(data);
+    /* nor written to */
+    assert_int_equal(ax_file_create(&f, in_dir("fifo")), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "it is not a regular file; remove it"));
+    assert_int_equal(ax_file_open_update(&f, in_dir("fifo")), AX_ERR_IO);
+}
+
+/* What is written stays where its name is. */
+static void links_are_not_written_through(void **state) {
+    (void)state;
+    struct ax_file f;
+    struct ax_claim claim;
+    struct ax_direct_io direct;
+    put(in_dir("target"), "kept");
+    assert_int_equal(symlink("target", in_dir("link")), 0);
+    assert_int_equal(ax_file_create(&f, in_dir("link")), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "link: cannot create: it is a symbolic link"));
+    assert_int_equal(ax_file_open_update(&f, in_dir("link")), AX_ERR_IO);
+    assert_int_equal(ax_direct_io_create(&direct, in_dir("link")), AX_ERR_IO);
+    assert_int_equal(ax_claim_take(&claim, in_dir("link")), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "link: cannot create the lock: it is a symbolic link"));
+    /* a file of the user's is theirs to link, and replaced as a whole */
+    assert_int_equal(ax_file_open_append_private(&f, in_dir("link")), AX_OK);
+    assert_int_equal(ax_file_close(&f), AX_OK);
+    assert_int_equal(ax_write_file_atomic(in_dir("link"), "new", 3), AX_OK);
+    char *text;
+    size_t len;
+    assert_int_equal(ax_read_file(in_dir("target"), 100, &text, &len), AX_OK);
+    assert_string_equal(text, "kept");
+    ax_free(text);
 }
 
 static void mappings_are_of_regular_files(void **state) {
@@ -468,6 +522,8 @@ int main(void) {
         test_in_dir(small_limits_are_exact),
         test_in_dir(kernel_files_are_cut_to_the_buffer),
         test_in_dir(pipes_may_be_long),
+        test_in_dir(other_files_are_refused),
+        test_in_dir(links_are_not_written_through),
         test_in_dir(mappings_are_of_regular_files),
         test_in_dir(names_and_paths),
         test_in_dir(folders_come_and_go),
