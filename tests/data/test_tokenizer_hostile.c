@@ -257,6 +257,41 @@ done:
 }
 
 /* Each allocation fails in turn: a clean error, nothing left. */
+/* Steps that make five bytes of one, eight times in a row: 11 bytes would be 4 MB, and with twelve steps 2.7 GB. */
+static void text_is_not_multiplied(void **state) {
+    (void)state;
+    static const char step[] =
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaa\"}";
+    static const char *const chains[] = {"normalizer\":{\"type\":\"Sequence\",\"normalizers",
+                                         "decoder\":{\"type\":\"Sequence\",\"decoders"};
+    for (int k = 0; k < 2; k++) {
+        struct ax_buf json = {0}, text = {0};
+        struct ax_tokenizer *t = NULL;
+        struct ax_encoding e = {0};
+        const int32_t ids[11] = {0};
+        assert_int_equal(ax_buf_printf(&json, "{" AB ",\"%s\":[%s", chains[k], step), AX_OK);
+        for (int i = 1; i < 12; i++)
+            assert_int_equal(ax_buf_printf(&json, ",%s", step), AX_OK);
+        assert_int_equal(ax_buf_puts(&json, "]}}"), AX_OK);
+        assert_int_equal(ax_tokenizer_parse(&t, "t.json", json.data, json.len), AX_OK);
+        const double start = ax_clock_now();
+        if (k == 0)
+            assert_int_equal(
+                ax_tokenizer_encode(t, "aaaaaaaaaaa", 11, &(struct ax_encode_options){0}, &e),
+                AX_ERR_DATA);
+        else
+            assert_int_equal(ax_tokenizer_decode(t, ids, 11, false, &text), AX_ERR_DATA);
+        assert_true(ax_clock_now() - start < 1);
+        assert_non_null(strstr(ax_error_text(), k == 0 ? "tokenizer.json: step 3 of the normalizer "
+                                                         "makes of 11 bytes of text: more than 960"
+                                                       : "tokenizer.json: the decoder makes"));
+        ax_encoding_free(&e);
+        ax_tokenizer_free(t);
+        ax_buf_free(&json);
+        ax_buf_free(&text);
+    }
+}
+
 static void every_allocation_may_fail(void **state) {
     (void)state;
     MUST(use_once());
@@ -283,10 +318,10 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_files_are_refused),  cmocka_unit_test(what_axtrain_does_not_do),
-        cmocka_unit_test(deep_and_large_files),      cmocka_unit_test(slow_rules_give_up),
-        cmocka_unit_test(text_must_be_utf8),         cmocka_unit_test(unk_token_that_is_missing),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(broken_files_are_refused), cmocka_unit_test(what_axtrain_does_not_do),
+        cmocka_unit_test(deep_and_large_files),     cmocka_unit_test(slow_rules_give_up),
+        cmocka_unit_test(text_must_be_utf8),        cmocka_unit_test(unk_token_that_is_missing),
+        cmocka_unit_test(text_is_not_multiplied),   cmocka_unit_test(every_allocation_may_fail),
     };
     ax_log_set_level(AX_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,11 +24,14 @@ struct ax_span ax_piece_span(const struct ax_piece *p, size_t start, size_t end)
 
 void ax_aligned_start(struct ax_aligned *a, bool track) {
     a->len = 0;
+    a->most = 0;
     a->track = track;
 }
 
 static enum ax_status reserve(struct ax_aligned *a, size_t n) {
     size_t need = a->len + n;
+    if (a->most > 0 && need > a->most)
+        return ax_error(AX_ERR_DATA, "more than %zu bytes", a->most);
     if (need > a->cap) {
         size_t cap = need < 4096 ? 4096 : need + need / 2;
         AX_TRY(ax_regrow(&a->s, a->len, cap, 1));

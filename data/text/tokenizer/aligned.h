@@ -28,10 +28,11 @@ struct ax_aligned {
     size_t len, cap;
     struct ax_span *align; /* [len]; only if `track` */
     size_t cap_align;
+    size_t most; /* longest that it may become: AX_ERR_DATA beyond; 0: any */
     bool track;
 };
 
-/* Empties it and sets whether to record alignments. */
+/* Empties it and sets whether to record alignments; of any length. */
 void ax_aligned_start(struct ax_aligned *a, bool track);
 /* Appends n bytes that all come from one span. */
 enum ax_status ax_aligned_put(struct ax_aligned *a, const char *s, size_t n, struct ax_span from);

@@ -105,6 +105,11 @@ static enum ax_status replace(const struct ax_decode_step *step, struct ax_regex
             break;
         AX_TRY(ax_buf_append(&out->text, s + done, start - done));
         AX_TRY(ax_buf_append(&out->text, step->text, step->text_len));
+        if (out->text.len > out->most)
+            return ax_error(AX_ERR_DATA,
+                            "tokenizer.json: the decoder makes more than %zu bytes of the tokens' "
+                            "text: its Replace steps multiply it",
+                            out->most);
         done = end;
     }
     return ax_buf_append(&out->text, s + done, len - done);
@@ -238,6 +243,8 @@ static enum ax_status feed(const struct ax_decoder *d, struct ax_decode_run *run
                            struct ax_buf *out) {
     bool one = false;
     size_t from = 0;
+    run->lists[0].most = run->lists[1].most =
+        run->lists[0].text.len * AX_NORM_GROWTH + AX_NORM_SLACK;
     for (size_t k = 0; k < d->n; k++) {
         const struct ax_decode_step *step = &d->steps[k];
         struct ax_decode_state *state = &run->states[k];

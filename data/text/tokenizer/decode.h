@@ -49,6 +49,7 @@ struct ax_strings {
     struct ax_buf text;
     size_t *ends;
     size_t n, cap;
+    size_t most; /* bytes of text, while steps replace parts of it */
 };
 
 struct ax_decode_state {

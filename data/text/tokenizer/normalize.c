@@ -317,12 +317,20 @@ static enum ax_status run_step(const struct ax_norm_step *step, struct ax_norm_w
 
 enum ax_status ax_normalize(const struct ax_normalizer *n, struct ax_norm_work *w,
                             const struct ax_piece *in, bool track, struct ax_piece *out) {
+    const size_t most = in->len * AX_NORM_GROWTH + AX_NORM_SLACK;
     *out = *in;
     for (size_t i = 0, turn = 0; i < n->n && out->len > 0; i++) {
         struct ax_aligned *to = &w->texts[turn];
         struct ax_piece from = *out;
         ax_aligned_start(to, track);
-        AX_TRY(run_step(&n->steps[i], w, &from, to, out));
+        to->most = most;
+        const enum ax_status st = run_step(&n->steps[i], w, &from, to, out);
+        if (st == AX_ERR_DATA)
+            return ax_error_prefix(st,
+                                   "tokenizer.json: step %zu of the normalizer makes of %zu bytes "
+                                   "of text",
+                                   i + 1, in->len);
+        AX_TRY(st);
         if (to->len > 0)
             turn = 1 - turn; /* the text is in `to` now */
     }

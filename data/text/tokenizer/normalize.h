@@ -68,7 +68,12 @@ struct ax_norm_work {
 };
 void ax_norm_work_free(struct ax_norm_work *w);
 
-/* *out is `in` itself if nothing changes, else text in w, valid until the next call. */
+/* Text becomes at most that many times as long, and AX_NORM_SLACK bytes: Unicode's forms make 11 bytes of one,
+ * and a step that gives each blank three bytes makes 3. */
+#define AX_NORM_GROWTH 64
+#define AX_NORM_SLACK  256
+
+/* AX_ERR_DATA: it would become longer. *out is `in` itself if nothing changes, else text in w, valid until the next call. */
 enum ax_status ax_normalize(const struct ax_normalizer *n, struct ax_norm_work *w,
                             const struct ax_piece *in, bool track, struct ax_piece *out);
 
