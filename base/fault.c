@@ -96,9 +96,12 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
                         "AX_FAULT: \"%.*s\": only read, write, send and recv can be short", (int)n,
                         s);
     }
-    if ((kind >= AX_FAULT_FLIP) != (op == AX_FAULT_WEIGHTS))
-        return ax_error(AX_ERR_CONFIG, "AX_FAULT: \"%.*s\": flip and nan are for weights", (int)n,
-                        s);
+    if (kind != AX_FAULT_KILL && (kind >= AX_FAULT_FLIP) != (op == AX_FAULT_WEIGHTS))
+        return ax_error(
+            AX_ERR_CONFIG,
+            "AX_FAULT: \"%.*s\": flip and nan are for weights, which have no others but "
+            "kill",
+            (int)n, s);
     *rule = here ? pack((enum ax_fault_op)op, (enum ax_fault_kind)kind, k) : 0;
     return AX_OK;
 }

@@ -4,7 +4,7 @@
  *   ops:   open read write fsync rename close mkdir unlink send recv malloc;
  *          weights (once per parameter after each training step)
  *   kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr,
- *          delay (200 ms); of weights: flip (a bit of an element), nan
+ *          delay (200 ms); of weights: kill, flip (a bit of an element), nan
  *
  * Called by base/io, base/mem, the gloo fabric (send, recv) and the training loop (weights). Thread safe. */
 #ifndef AX_BASE_FAULT_H

@@ -390,6 +390,8 @@ const struct ax_command ax_commands[] = {
      "  --master-port P     its port (default 29500; on one host any free one)\n"
      "  --restarts N        start again up to N times after a rank was lost; training resumes\n"
      "                      from its last checkpoint (default 0)\n"
+     "  --spares N          of a run with elastic: true: devices beyond the first N ranks' that\n"
+     "                      take the places of lost ranks' (default 0: the mesh gets smaller)\n"
      "  --output WHICH      rank0: only its output, and the last lines of a rank that fails (the\n"
      "                      default); all: every line, as \"[RANK] LINE\"\n"
      "  --timeout S         seconds for all ranks to arrive (default 600)\n",

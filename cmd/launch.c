@@ -54,7 +54,7 @@ static enum ax_status parse_output(const char *text, bool *all) {
 }
 
 enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv) {
-    int64_t ranks = 0, hosts = 1, host = 0, port = 0, restarts = 0;
+    int64_t ranks = 0, hosts = 1, host = 0, port = 0, restarts = 0, spares = 0;
     const char *output = "rank0", *none[1];
     struct ax_launch_options o = {.timeout = AX_LAUNCH_TIMEOUT};
     const struct ax_arg args[] = {
@@ -64,6 +64,7 @@ enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv
         {"--master-addr", AX_ARG_STRING, (void *)&o.master_addr, 0, 0},
         {"--master-port", AX_ARG_INT, &port, 1, 65535},
         {"--restarts", AX_ARG_INT, &restarts, 0, 1000},
+        {"--spares", AX_ARG_INT, &spares, 0, 1024},
         {"--output", AX_ARG_STRING, &output, 0, 0},
         {"--timeout", AX_ARG_FLOAT, &o.timeout, 0, 0},
     };
@@ -88,7 +89,8 @@ enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv
     o.host = (int)host;
     o.master_port = port || hosts == 1 ? (int)port : 29500;
     o.restarts = (int)restarts;
-    o.restart_word = command->trains ? "resume_from_checkpoint=auto" : NULL;
+    o.spares = (int)spares;
+    o.restart_word = command->trains ? AX_RESUME_WORD : NULL;
     AX_TRY(check_hosts(&o));
     return ax_launch_run(&o);
 }

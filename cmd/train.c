@@ -9,6 +9,7 @@
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 #include "cmd/report/card.h"
+#include "cmd/train/elastic.h"
 #include "cmd/train/hub_push.h"
 #include "cmd/train/setup.h"
 #include "cmd/tracker/tracker.h"
@@ -147,6 +148,7 @@ static enum ax_status train_setup(struct ax_train_setup *s, const struct train_a
                                   struct ax_train_result *r) {
     const bool leads = !s->fabric || s->fabric->rank == 0;
     AX_TRY(ax_train_about_command(s, argc, argv));
+    AX_TRY(ax_setup_elastic_read(s));
     s->o.metrics.progress = !a->quiet;
     AX_TRY(ax_color_mode_parse("--color", a->color, &s->o.metrics.color));
     ax_tracker_describe(trackers, s->about, s->o.save.output_dir);
@@ -271,8 +273,11 @@ static enum ax_status launch(int ranks, bool quiet, char **command) {
             "%d GPUs: one rank each, as by `axtrain launch -n %d`; CUDA_VISIBLE_DEVICES chooses "
             "among them",
             ranks, ranks);
-    return ax_launch_run(&(struct ax_launch_options){
-        .ranks = ranks, .hosts = 1, .timeout = AX_LAUNCH_TIMEOUT, .command = command});
+    return ax_launch_run(&(struct ax_launch_options){.ranks = ranks,
+                                                     .hosts = 1,
+                                                     .timeout = AX_LAUNCH_TIMEOUT,
+                                                     .command = command,
+                                                     .restart_word = AX_RESUME_WORD});
 }
 
 static enum ax_status run(int argc, char **argv, const char *command) {

@@ -115,21 +115,29 @@ static enum ax_status add_lists(json_t *root, const struct manifest *m) {
     return ok ? AX_OK : no_memory();
 }
 
-static enum ax_status manifest_text(const struct manifest *m, const struct ax_checkpoint_save *save,
-                                    struct ax_buf *out) {
+/* What is not in lists: of a save, or of a checkpoint that is read. NULL: out of memory. */
+static json_t *head_of_save(const struct ax_checkpoint_save *save) {
+    return json_pack("{ss si sI so sO*}", "format", "axtrain checkpoint", "version",
+                     AX_CHECKPOINT_FORMAT, "step", (json_int_t)save->step, "mesh",
+                     mesh_json(save->mesh), "run", (json_t *)(uintptr_t)save->run);
+}
+
+static json_t *head_of(const struct ax_checkpoint *c) {
+    json_t *head = json_copy((json_t *)(uintptr_t)ax_json_root(&c->manifest).v);
+    if (head)
+        json_object_del(head, "crc32c");
+    return head;
+}
+
+/* Adds the lists to `root`. */
+static enum ax_status manifest_text(const struct manifest *m, json_t *root, struct ax_buf *out) {
     char *text = NULL;
     size_t len;
-    json_t *root = json_pack("{ss si sI so sO*}", "format", "axtrain checkpoint", "version",
-                             AX_CHECKPOINT_FORMAT, "step", (json_int_t)save->step, "mesh",
-                             mesh_json(save->mesh), "run", (json_t *)(uintptr_t)save->run);
-    enum ax_status st = root ? add_lists(root, m) : no_memory();
-    if (st == AX_OK)
-        st = ax_json_dump(root, &text, &len);
-    json_decref(root);
-    AX_TRY(st);
+    AX_TRY(root ? add_lists(root, m) : no_memory());
+    AX_TRY(ax_json_dump(root, &text, &len));
     text[len] = '\n'; /* replaces the NUL: the checksum covers it */
     const uint32_t crc = ax_crc32c(0, text + 1, len);
-    st = ax_buf_printf(out, FIRST "%08x" FIRST_END, crc);
+    enum ax_status st = ax_buf_printf(out, FIRST "%08x" FIRST_END, crc);
     if (st == AX_OK)
         st = ax_buf_append(out, text + 1, len);
     ax_free(text);
@@ -217,22 +225,25 @@ static enum ax_status take_tensor(json_t *tensors, struct ax_json v) {
     return rc == 0 ? AX_OK : no_memory();
 }
 
-/* Adds a rank's report; *m must be zeroed before the first. */
+/* Adds the lists of a rank's report; *m must be zeroed before the first. */
+static enum ax_status take_lists(struct manifest *m, struct ax_json root) {
+    const struct ax_json files = ax_json_get(root, "files"), tensors = ax_json_get(root, "tensors");
+    if ((!m->tensors && !(m->tensors = json_object())) ||
+        (!m->names && !(m->names = json_object())))
+        return no_memory();
+    for (size_t i = 0; i < ax_json_size(files); i++)
+        AX_TRY(take_file(m, ax_json_at(files, i)));
+    for (size_t i = 0; i < ax_json_size(tensors); i++)
+        AX_TRY(take_tensor(m->tensors, ax_json_at(tensors, i)));
+    return AX_OK;
+}
+
 static enum ax_status take_report_text(struct manifest *m, int rank, const char *text, size_t len) {
     struct ax_json_doc doc;
     char name[64];
     snprintf(name, sizeof name, "report of rank %d", rank);
-    if ((!m->tensors && !(m->tensors = json_object())) ||
-        (!m->names && !(m->names = json_object())))
-        return no_memory();
     AX_TRY(ax_json_parse(&doc, name, text, len));
-    const struct ax_json root = ax_json_root(&doc);
-    const struct ax_json files = ax_json_get(root, "files"), tensors = ax_json_get(root, "tensors");
-    enum ax_status st = AX_OK;
-    for (size_t i = 0; st == AX_OK && i < ax_json_size(files); i++)
-        st = take_file(m, ax_json_at(files, i));
-    for (size_t i = 0; st == AX_OK && i < ax_json_size(tensors); i++)
-        st = take_tensor(m->tensors, ax_json_at(tensors, i));
+    const enum ax_status st = take_lists(m, ax_json_root(&doc));
     ax_json_free(&doc);
     return st;
 }
@@ -513,14 +524,13 @@ static enum ax_status write_state(const char *tmp, const char *name,
     return st;
 }
 
-static enum ax_status write_manifest(const char *tmp, const struct manifest *m,
-                                     const struct ax_checkpoint_save *save) {
+static enum ax_status write_manifest(const char *tmp, const struct manifest *m, json_t *head) {
     char *path = NULL;
     struct ax_buf text = {0};
     struct ax_file f = {.fd = -1};
     enum ax_status st;
     AX_TRY(ax_path_join(&path, tmp, AX_CHECKPOINT_MANIFEST));
-    AX_TRY_GOTO(manifest_text(m, save, &text), st, done);
+    AX_TRY_GOTO(manifest_text(m, head, &text), st, done);
     AX_TRY_GOTO(ax_file_create(&f, path), st, done);
     AX_TRY_GOTO(ax_file_write(&f, text.data, text.len), st, done);
     AX_TRY_GOTO(ax_file_sync(&f), st, done);
@@ -603,7 +613,8 @@ static enum ax_status write_own(const char *tmp, const char *state_file,
     struct ax_hf_save hf = save->hf;
     hf.dir = NULL;
     hf.sums = files;
-    AX_TRY(save->copy_of ? copy_files(tmp, save->copy_of, files) : ax_hf_write_into(tmp, &hf));
+    if (!save->state_only)
+        AX_TRY(save->copy_of ? copy_files(tmp, save->copy_of, files) : ax_hf_write_into(tmp, &hf));
     return save->n_parts > 0 ? write_state(tmp, state_file, save, files) : AX_OK;
 }
 
@@ -630,11 +641,14 @@ static enum ax_status check(const char *dir) {
     return st;
 }
 
-static enum ax_status complete(struct ax_folder *folder, const struct manifest *m,
-                               const struct ax_checkpoint_save *save) {
+/* Owns `head`. */
+static enum ax_status complete(struct ax_folder *folder, const struct manifest *m, json_t *head,
+                               bool checked) {
     char *state_dir;
-    AX_TRY(write_manifest(folder->tmp, m, save));
-    if (save->copy_of)
+    const enum ax_status written = write_manifest(folder->tmp, m, head);
+    json_decref(head);
+    AX_TRY(written);
+    if (checked)
         AX_TRY(check(folder->tmp));
     AX_TRY(ax_path_join(&state_dir, folder->tmp, "state"));
     enum ax_status st = ax_sync_dir(state_dir);
@@ -656,7 +670,7 @@ static enum ax_status write_all(struct ax_folder *folder, const struct ax_checkp
     const struct report report = {files, save->n_parts, save->parts, state_file};
     enum ax_status st = collect(team, &report, m);
     if (st == AX_OK && leads)
-        st = complete(folder, m, save);
+        st = complete(folder, m, head_of_save(save), save->copy_of);
     return ax_team_agree(team, st);
 }
 
@@ -669,5 +683,42 @@ enum ax_status ax_checkpoint_write(const struct ax_checkpoint_save *save) {
         ax_folder_abort(&folder);
     free_manifest(&m);
     ax_sum_list_free(&files);
+    return st;
+}
+
+/* ---- ranks that wrote alone ---- */
+
+static enum ax_status move_files(const struct ax_checkpoint *from, const char *to_dir) {
+    for (size_t i = 0; i < from->files.n; i++) {
+        char *is = NULL, *will = NULL;
+        enum ax_status st = ax_path_join(&is, from->dir, from->files.files[i].name);
+        if (st == AX_OK)
+            st = ax_path_join(&will, to_dir, from->files.files[i].name);
+        if (st == AX_OK)
+            st = ax_rename(is, will);
+        ax_free(will);
+        ax_free(is);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
+static enum ax_status join(struct ax_folder *folder, struct manifest *m, const char *dir, int n,
+                           const struct ax_checkpoint *from) {
+    AX_TRY(begin(folder, dir));
+    for (int i = 0; i < n; i++) {
+        AX_TRY(take_lists(m, ax_json_root(&from[i].manifest)));
+        AX_TRY(move_files(&from[i], folder->tmp));
+    }
+    return complete(folder, m, head_of(&from[0]), false);
+}
+
+enum ax_status ax_checkpoint_join(const char *dir, int n, const struct ax_checkpoint *from) {
+    struct ax_folder folder = {0};
+    struct manifest m = {0};
+    const enum ax_status st = join(&folder, &m, dir, n, from);
+    if (st != AX_OK)
+        ax_folder_abort(&folder);
+    free_manifest(&m);
     return st;
 }

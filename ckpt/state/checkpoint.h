@@ -25,6 +25,7 @@ struct ax_checkpoint_save {
     const char *dir; /* the checkpoint's folder; replaces an old one with that name */
     int64_t step;
     struct ax_hf_save hf; /* dir and sums are ignored; with a team, all its ranks write together */
+    bool state_only;      /* no model folder: of hf only the team is used */
     /* instead of hf: copies this checkpoint's files except the ranks' states; the folder is
      * verified before it is renamed */
     const struct ax_checkpoint *copy_of;
@@ -39,6 +40,9 @@ struct ax_checkpoint_save {
 /* Each rank writes its own parts; rank 0 creates the folder, and renames it when all ranks have
  * finished. If one fails, all fail, and nothing is left. */
 enum ax_status ax_checkpoint_write(const struct ax_checkpoint_save *save);
+/* Makes the checkpoint `dir` of n incomplete ones of the same step and run, which ranks have written
+ * that could not reach each other: together they must have each part once. Moves their files. */
+enum ax_status ax_checkpoint_join(const char *dir, int n, const struct ax_checkpoint *from);
 /* "NAME:SLOT", the name of a part in its rank's file; free with ax_free. */
 enum ax_status ax_checkpoint_key(char **key, const struct ax_state_part *part);
 

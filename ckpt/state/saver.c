@@ -204,6 +204,7 @@ static enum ax_status save(struct ax_saver_work *w) {
     struct ax_checkpoint_save what = {.dir = w->dir,
                                       .step = job->step,
                                       .hf = job->hf,
+                                      .state_only = job->state_only,
                                       .mesh = job->mesh,
                                       .n_parts = w->n_saved,
                                       .parts = w->saved,
@@ -241,6 +242,8 @@ static enum ax_status start(struct ax_saver *s, const struct ax_save_job *job) {
     }
     s->work->saver = s;
     s->work->job = *job;
+    if (job->state_only)
+        s->work->job.n_weights = 0;
     enum ax_status st = fill_work(s->work);
     if (st == AX_OK)
         st = ax_worker_start(&s->worker, run, s->work);

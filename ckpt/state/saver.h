@@ -35,6 +35,7 @@ struct ax_save_job {
     const char *output_dir;
     int64_t step;
     struct ax_hf_save hf; /* dir, n, tensors, sums and team are ignored */
+    bool state_only;      /* no model folder: hf and weights are ignored */
     int n_weights;        /* weights of all ranks: the same number on each */
     const struct ax_save_weight *weights;
     const struct ax_state_parts *parts; /* NULL: weights only */

@@ -99,15 +99,24 @@ enum ax_status ax_state_parts_create(struct ax_state_parts *out, int n_params, i
     return ax_alloc(&out->list, (size_t)n_params * (size_t)(2 + max_slots), sizeof *out->list);
 }
 
+/* Who saves the part: in this copy of the weights, and in the first. */
+static void find_owner(struct ax_state_part *part, const struct ax_mesh *mesh,
+                       const struct ax_unit *unit, const struct ax_param *p) {
+    struct ax_mesh first = *mesh;
+    first.coord[AX_ROLE_DP_REPLICATE] = 0;
+    part->elsewhere = !ax_unit_owns(unit, mesh, p);
+    part->copied = !ax_unit_owns(unit, &first, p);
+}
+
 void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
                         const struct ax_unit *unit, const struct ax_param *p, int n_slots,
                         const struct ax_state_slot *slots) {
     if (!ax_unit_present(unit))
         return;
     const struct ax_segment *seg = &unit->segments[p->segment];
-    struct ax_state_part like = {
-        .name = p->name, .unit = p->unit, .elsewhere = !ax_unit_owns(unit, mesh, p)};
+    struct ax_state_part like = {.name = p->name, .unit = p->unit};
     int64_t at;
+    find_owner(&like, mesh, unit, p);
     ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
     if (like.n == 0 || !seg->trainable)
         return;
@@ -122,9 +131,9 @@ void ax_state_parts_add(struct ax_state_parts *out, const struct ax_mesh *mesh,
 void ax_state_parts_add_frozen(struct ax_state_parts *out, const struct ax_mesh *mesh,
                                const struct ax_unit *unit, const struct ax_param *p,
                                const char *slot, int as_unit) {
-    struct ax_state_part like = {
-        .name = p->name, .unit = as_unit, .elsewhere = !ax_unit_owns(unit, mesh, p)};
+    struct ax_state_part like = {.name = p->name, .unit = as_unit};
     int64_t at;
+    find_owner(&like, mesh, unit, p);
     ax_unit_owned(unit, mesh, p, &like.first, &like.n, &at);
     if (like.n == 0)
         return;

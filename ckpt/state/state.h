@@ -40,6 +40,7 @@ struct ax_state_part {
     enum ax_state_layout layout; /* AX_STATE_ELEMENTS, unless it is an optimizer's slot */
     /* another rank has the same elements and saves them; this one only loads them */
     bool elsewhere;
+    bool copied; /* so has another rank of the same dp_replicate copy of the weights */
 };
 
 /* Where the part's elements are in its tensor. */

@@ -388,4 +388,12 @@ const struct ax_config_key ax_config_keys_mesh[] = {
            .choices = "float32|bfloat16", .dflt = "float32",
            AX_INTO(AX_FIELD(struct ax_sharding, bf16_sums))),
     AX_KEY("ddp_timeout", AX_T_COUNT, "Seconds to wait for another rank.", .dflt = "1800"),
+    AX_KEY("elastic", AX_T_BOOL,
+           "Go on without ranks that are lost: on spare devices, or on fewer data ranks with the "
+           "same batch, from state in memory; under `axtrain launch` on one host. axtrain's own "
+           "key.",
+           .dflt = "false"),
+    AX_KEY("elastic_steps", AX_T_COUNT,
+           "Keep a checkpoint in memory every N steps. axtrain's own key.", .dflt = "10",
+           .when = "elastic", AX_RUN(elastic.steps)),
     {0}};

@@ -122,8 +122,13 @@ void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops) {
         m->o.peak_flops = peak_flops;
 }
 
-struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m) {
-    return m ? m->window : (struct ax_metrics_window){0};
+struct ax_metrics_window ax_metrics_window_after(struct ax_metrics_window w, double loss,
+                                                 bool logged) {
+    if (logged)
+        return (struct ax_metrics_window){0};
+    if (!isfinite(loss))
+        return w;
+    return (struct ax_metrics_window){.steps = w.steps + 1, .loss = w.loss + loss};
 }
 
 /* ---- the terminal ---- */
@@ -311,11 +316,8 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     append(&m->o.sink, &m->jsonl, ax_metrics_put_step(&json, f, u, m->o.measures), &json);
     warn_of(ax_metrics_csv_add(&m->csv, f, u, m->o.measures));
     update_view(m, f);
-    if (isfinite(f->loss)) {
-        m->window.loss += f->loss;
-        m->window.steps++;
-    }
-    if (f->step % m->o.logging_steps == 0 || f->step == m->o.total_steps)
+    m->window = ax_metrics_window_after(m->window, f->loss, false);
+    if (ax_metrics_logs(f->step, m->o.logging_steps, m->o.total_steps))
         write_entry(m, f);
     draw(m, f->step == m->o.total_steps);
 }

@@ -76,8 +76,13 @@ void ax_metrics_close(struct ax_metrics *m);
 /* Set after the first step, so that measuring does not delay it. */
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
 
-/* The current window, for the checkpoint. */
-struct ax_metrics_window ax_metrics_window(const struct ax_metrics *m);
+/* The window after a step: `logged` if an entry follows it. */
+struct ax_metrics_window ax_metrics_window_after(struct ax_metrics_window w, double loss,
+                                                 bool logged);
+/* True if an entry follows a step of a run. */
+static inline bool ax_metrics_logs(int64_t step, int64_t logging_steps, int64_t total_steps) {
+    return step % logging_steps == 0 || step == total_steps;
+}
 
 struct ax_phase_seconds {
     const char *name; /* "forward", "data", …; a string literal */

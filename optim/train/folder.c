@@ -169,7 +169,6 @@ static enum ax_status choose_checkpoint(const struct ax_train_save *save,
             "resume_from_checkpoint: no checkpoint in %s is intact (%zu damaged); delete "
             "the folder to train from the beginning, or choose another output_dir",
             save->output_dir, l->n);
-    ax_log_info("no checkpoint in %s yet: training starts from the beginning", save->output_dir);
     return AX_OK;
 }
 
@@ -229,6 +228,11 @@ static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
     st = choose_checkpoint(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);
+    if (st == AX_OK)
+        st = ax_train_elastic_choose(t, resume_from);
+    if (st == AX_OK && save->resume != AX_RESUME_NO && !*resume_from)
+        ax_log_info("no checkpoint in %s yet: training starts from the beginning",
+                    save->output_dir);
     return st;
 }
 

@@ -20,7 +20,8 @@
 #define BLOCK    ((size_t)64 << 10) /* bytes that one thread hashes */
 #define SHARE    1e-3               /* of the run's time, for comparisons that no key asks for */
 #define N_MODELS 3
-#define PLACES   4 /* doubles of a hash: both halves and their negatives, for a maximum and a minimum */
+#define PLACES                                                                                     \
+    4 /* doubles of a hash: both halves and their negatives, for a maximum and a minimum */
 
 /* ---- hashes ---- */
 
@@ -190,9 +191,8 @@ static enum ax_status find_suspects(struct ax_train *t, enum ax_role role, uint6
         v[i] = (struct said){-1, -1, -1};
     v[t->mesh.coord[role]] =
         (struct said){t->mesh.rank, (double)(hash >> 32), (double)(uint32_t)hash};
-    const enum ax_status st =
-        ax_runtime_combine(t->rt, role, AX_MAX, &v[0].rank,
-                           (int64_t)n * (int64_t)(sizeof *v / sizeof v->rank));
+    const enum ax_status st = ax_runtime_combine(
+        t->rt, role, AX_MAX, &v[0].rank, (int64_t)n * (int64_t)(sizeof *v / sizeof v->rank));
     const int odd = find_odd(v, n);
     *out = (struct suspects){v[0].rank, v[n - 1].rank, odd < 0 ? -1 : v[odd].rank};
     ax_free(v);
@@ -258,6 +258,7 @@ enum ax_status ax_train_compare_replicas(struct ax_train *t) {
         if (st == AX_OK)
             st = ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &differs, 1);
     }
+    t->elastic.damaged |= differs > 0;
     if (st == AX_OK && differs > 0)
         st = name_ranks(t, &l, roles[i], bad);
     free_list(&l);
@@ -301,11 +302,12 @@ static enum ax_status check_model(const struct ax_train *t, const struct ax_mode
     AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &rank, 1));
     double at = own && rank == t->mesh.rank ? (double)bad.at : -1;
     AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &at, 1));
-    return ax_error(AX_ERR_DIVERGED,
-                    "step %lld: %s: element %.0f on rank %.0f is not finite, after it was at the last "
-                    "check. Lower learning_rate if it is far too high; else that rank's memory is at "
-                    "fault. Nothing of it was saved: resume from the last checkpoint.",
-                    (long long)t->done + t->late.pending, m->params[(int)-first].name, at, rank);
+    return ax_error(
+        AX_ERR_DIVERGED,
+        "step %lld: %s: element %.0f on rank %.0f is not finite, after it was at the last "
+        "check. Lower learning_rate if it is far too high; else that rank's memory is at "
+        "fault. Nothing of it was saved: resume from the last checkpoint.",
+        (long long)t->done + t->late.pending, m->params[(int)-first].name, at, rank);
 }
 
 enum ax_status ax_train_check_weights(struct ax_train *t) {

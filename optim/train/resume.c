@@ -40,20 +40,19 @@ static enum ax_status describe_choices(const struct ax_train *t, json_t *out) {
 
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     struct ax_loader_state at;
-    const struct ax_metrics_window window = ax_metrics_window(t->metrics);
     json_t *data;
     ax_loader_save(t->o->data.train, &at);
     AX_TRY(ax_loader_state_to_json(&at, &data));
-    *out =
-        json_pack("{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
-                  (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
-                  (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
-                  "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
-                  (json_int_t)t->best_step, "value", t->best, "evaluations_since",
-                  (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value",
-                  t->kept.value, "evaluation", "owed", t->pending_eval, "epoch_ended",
-                  t->epoch_ended, "logging", "steps", (json_int_t)window.steps, "loss", window.loss,
-                  "watch", watch_json(&t->watch), "config", (json_t *)(uintptr_t)t->o->config);
+    *out = json_pack("{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
+                     (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
+                     (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
+                     "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
+                     (json_int_t)t->best_step, "value", t->best, "evaluations_since",
+                     (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value",
+                     t->kept.value, "evaluation", "owed", t->pending_eval, "epoch_ended",
+                     t->epoch_ended, "logging", "steps", (json_int_t)t->window.steps, "loss",
+                     t->window.loss, "watch", watch_json(&t->watch), "config",
+                     (json_t *)(uintptr_t)t->o->config);
     if (*out) /* of this run, where the configuration leaves the choice to the machine */
         json_object_set_new(*out, "compute_dtype",
                             json_string(ax_dtype_info(t->step.o.model.dtype)->name));
@@ -187,6 +186,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
         AX_TRY(ax_rollout_from_json(&t->rollout, ax_json_get(run, "rollout")));
     if (ax_train_has_value(t->o))
         AX_TRY(ax_json_i64(ax_json_get(run, "value_updates"), 0, INT64_MAX, &t->value.updates));
+    AX_TRY(ax_train_elastic_read(t, c->dir, run));
     return read_position(t, c->dir, ax_json_get(run, "data").v);
 }
 
@@ -216,14 +216,19 @@ static enum ax_status say_fallback(enum ax_status st) {
                            "resume_from_checkpoint (latest-good falls back to the previous one)");
 }
 
+bool ax_train_has_buffers(const struct ax_train *t) {
+    const struct ax_model *m = &t->step.model;
+    bool any = false;
+    for (int i = 0; i < m->n_params; i++)
+        any = any || m->params[i].buffer;
+    return any && !ax_train_saved_adapter(t->o);
+}
+
 /* They are not part of the state; a folder with an adapter has none. */
 static enum ax_status load_buffers(struct ax_train *t, const char *dir) {
     struct ax_model *m = &t->step.model;
     struct ax_hf hf;
-    bool any = false;
-    for (int i = 0; i < m->n_params; i++)
-        any = any || m->params[i].buffer;
-    if (!any || ax_train_saved_adapter(t->o))
+    if (!ax_train_has_buffers(t))
         return AX_OK;
     AX_TRY(ax_hf_open(&hf, dir));
     const enum ax_status st = ax_model_load_buffers(m, &hf);
@@ -247,8 +252,8 @@ static enum ax_status load_checkpoint(struct ax_train *t, const char *dir) {
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
     if (ax_train_has_value(t->o))
         AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);
-    t->saved = t->done;
-    if (ax_train_is_main(t))
+    t->saved = t->elastic.resumed ? 0 : t->done; /* memory does not last */
+    if (ax_train_is_main(t) && !t->elastic.resumed)
         prune_checkpoints(t);
 done:
     ax_checkpoint_close(&c);

@@ -102,6 +102,19 @@ struct ax_train_timeline {
     struct ax_timeline spans;
 };
 
+/* For a job that goes on without ranks it has lost. */
+struct ax_train_elastic {
+    bool resumed;   /* from a checkpoint in memory */
+    bool in_memory; /* the save in flight is one in memory */
+    bool full;      /* there was no room for a checkpoint in memory */
+    bool damaged;   /* ranks had different weights: this one's are not to be kept */
+    int64_t saved;  /* step of the newest checkpoint in memory */
+    int64_t asked;  /* step of the last save on the disk that this process began */
+    json_t *run; /* the state of the run after step `done`, for a rescue; NULL: none is possible */
+    /* what has been done after step `done` */
+    enum ax_train_after { AX_AFTER_ALL, AX_AFTER_NOTHING, AX_AFTER_EVALUATION } after;
+};
+
 /* A saved step and its evaluation result. */
 struct ax_train_kept {
     int64_t step; /* 0 = none yet */
@@ -128,6 +141,8 @@ struct ax_train {
     struct ax_train_worth worth;
     struct ax_train_watch watch;
     struct ax_train_contents contents;
+    /* elastic.c */
+    struct ax_train_elastic elastic;
     /* folder.c */
     struct ax_claim lock;
     /* save.c */
@@ -147,7 +162,7 @@ struct ax_train {
     bool epoch_ended; /* the last step ended an epoch */
     int64_t tokens, trained;
     int64_t updates;                 /* optimizer updates in the resumed checkpoint */
-    struct ax_metrics_window window; /* the window in the resumed checkpoint */
+    struct ax_metrics_window window; /* the metrics' window after step `done` */
     struct ax_train_timeline timeline;
     /* train.c: the run */
     struct ax_train_schedule schedule;
@@ -274,6 +289,9 @@ enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_
 /* Loads only the weights of a checkpoint. */
 enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 
+/* True if the model folder of a checkpoint has numbers that training changes and the state lacks. */
+bool ax_train_has_buffers(const struct ax_train *t);
+
 /* ---- contents.c ---- */
 
 enum ax_status ax_train_save_create(struct ax_train *t);
@@ -321,6 +339,28 @@ enum ax_save_wait {
 enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
 /* Writes the model to output_dir, with the current weights or those of the best checkpoint. */
 enum ax_status ax_train_publish(struct ax_train *t);
+
+/* The same in memory: only the newest is kept. A failure is never an error. */
+enum ax_status ax_train_save_in_memory(struct ax_train *t);
+
+/* ---- elastic.c: nothing of it without o->elastic.dir ---- */
+
+/* True if step `step` ends with a checkpoint in memory. */
+bool ax_train_elastic_is_due(const struct ax_train *t, int64_t step);
+/* After each step: saves in memory if that is due. All ranks together. */
+enum ax_status ax_train_elastic_save(struct ax_train *t);
+/* Remembers the state of the run after step t->done, of which `after` is done. */
+enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after after);
+/* After an error of run_steps: if another rank is lost, and this one has the state of a step, writes its parts to memory.
+ * Of replicas one does. A failure is only a warning. */
+void ax_train_elastic_rescue(struct ax_train *t, enum ax_status st);
+/* On rank 0, before a run resumes: joins what ranks have rescued; replaces *resume (NULL: the start) by the newest
+ * checkpoint in memory if that is newer. */
+enum ax_status ax_train_elastic_choose(const struct ax_train *t, char **resume);
+/* Sets t->elastic from the state of the run in checkpoint `dir`. */
+enum ax_status ax_train_elastic_read(struct ax_train *t, const char *dir, struct ax_json run);
+/* Says which steps are done again. */
+void ax_train_elastic_say(const struct ax_train *t);
 
 /* ---- evaluate.c ---- */
 

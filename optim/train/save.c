@@ -1,20 +1,37 @@
 /* Saves during training, and the trained model at its end; contents.c says of what. */
 #include <string.h>
 
+#include "base/log.h"
 #include "optim/train/run.h"
-#include "parallel/job/launch.h"
+#include "parallel/job/notes.h"
 
 /* ---- checkpoints ---- */
+
+/* The one before it, or the newest on the disk, is there still. */
+static enum ax_status note_save_in_memory(struct ax_train *t, enum ax_status st, int64_t step) {
+    t->elastic.in_memory = false;
+    if (st == AX_OK) {
+        t->elastic.saved = step;
+        ax_note_saved(step);
+    } else if (st != AX_ERR_PEER) { /* else the next collective tells */
+        ax_log_warn("elastic: no checkpoint of step %lld in memory: %s", (long long)step,
+                    ax_error_text());
+    }
+    ax_error_clear();
+    return AX_OK;
+}
 
 /* Training goes on after one failed save, since disk space may become free and the previous
  * checkpoint is intact, but not after two in a row. */
 static enum ax_status note_save(struct ax_train *t, enum ax_status st, bool last) {
     const int64_t step = t->saving;
     t->saving = 0;
+    if (t->elastic.in_memory)
+        return note_save_in_memory(t, st, step);
     if (st == AX_OK) {
         t->failed_saves = 0;
         t->saved = step;
-        ax_progress_note(step);
+        ax_note_saved(step);
         ax_metrics_event(t->metrics, AX_EVENT_SAVED, step, "%s/checkpoint-%lld",
                          t->o->save.output_dir, (long long)step);
         return AX_OK;
@@ -36,6 +53,19 @@ enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait) {
     return note_save(t, ax_saver_finish(&t->saver), wait == AX_SAVE_LAST);
 }
 
+/* Starts the save that `job` describes, of the current step. */
+static enum ax_status start_save(struct ax_train *t, struct ax_save_job *job, bool last) {
+    AX_TRY(ax_train_check_weights(t));
+    AX_TRY(ax_train_take_adapters(t));
+    if (ax_train_is_main(t))
+        AX_TRY(ax_train_describe(t, &job->run));
+    const enum ax_status st = ax_saver_start(&t->saver, job);
+    t->saving = t->done;
+    if (st == AX_OK || t->mesh.world > 1) /* the other ranks' savers wait for this one's */
+        return st;
+    return note_save(t, st, last);
+}
+
 enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_save_job job = {.output_dir = save->output_dir,
@@ -47,17 +77,25 @@ enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
                               .mesh = &t->rt->mesh,
                               .limit = save->limit};
     job.hf.adapter = ax_train_saved_adapter(t->o);
-    AX_TRY(ax_train_check_weights(t));
-    AX_TRY(ax_train_take_adapters(t));
     if (t->o->eval.keep_best && t->kept.step > 0)
         job.keep[job.n_keep++] = t->kept.step;
-    if (ax_train_is_main(t))
-        AX_TRY(ax_train_describe(t, &job.run));
-    const enum ax_status st = ax_saver_start(&t->saver, &job);
-    t->saving = t->done;
-    if (st == AX_OK || t->mesh.world > 1) /* the other ranks' savers wait for this one's */
-        return st;
-    return note_save(t, st, last);
+    t->elastic.asked = t->done;
+    return start_save(t, &job, last);
+}
+
+enum ax_status ax_train_save_in_memory(struct ax_train *t) {
+    struct ax_save_job job = {.output_dir = t->o->elastic.dir,
+                              .step = t->done,
+                              .hf = t->o->save.hf,
+                              .state_only = !ax_train_has_buffers(t),
+                              .n_weights = t->contents.n_weights,
+                              .weights = t->contents.weights,
+                              .parts = &t->contents.parts,
+                              .mesh = &t->rt->mesh,
+                              .limit = 1};
+    job.hf.adapter = ax_train_saved_adapter(t->o);
+    t->elastic.in_memory = true;
+    return start_save(t, &job, false);
 }
 
 /* ---- the trained model ---- */

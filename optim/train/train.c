@@ -172,6 +172,10 @@ static enum ax_status end_step(struct ax_train *t, const struct ax_step_result *
     AX_TRY(epoch_after_step(t, &t->epoch, &t->epoch_ended));
     if (isfinite(r->loss) && r->weight_total > 0)
         t->out->loss = r->loss;
+    t->window = ax_metrics_window_after(
+        t->window, r->weight_total > 0 ? r->loss : NAN,
+        ax_metrics_logs(t->done, t->schedule.logging_steps, t->schedule.total));
+    AX_TRY(ax_train_elastic_note(t, AX_AFTER_NOTHING));
     return report_step(t, r, c);
 }
 
@@ -366,18 +370,26 @@ static bool wants_save(const struct ax_train *t, bool best) {
  * step. */
 static enum ax_status after_step(struct ax_train *t) {
     const bool last = t->done == t->schedule.total;
+    const bool owed = t->elastic.after == AX_AFTER_EVALUATION; /* only the save */
     const bool eval = evaluates_after(t, t->done, t->epoch_ended);
-    double value = 0;
-    bool best = false;
-    if (eval)
+    double value = t->best; /* if the evaluation was the best so far; else of no interest */
+    bool best = t->best_step == t->done;
+    t->elastic.after = AX_AFTER_ALL;
+    if (eval && !owed)
         AX_TRY(judge_evaluation(t, &value, &best));
-    if (t->pending_eval || !wants_save(t, best))
+    if (t->pending_eval)
         return AX_OK;
+    AX_TRY(ax_train_elastic_note(t, AX_AFTER_EVALUATION));
+    if (!owed && !wants_save(t, best))
+        return ax_train_elastic_note(t, AX_AFTER_ALL);
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     t->kept_before = t->kept;
-    if (eval && isfinite(value) && (t->kept.step == 0 || is_better(t, value, t->kept.value)))
+    if ((owed ? best : eval) && isfinite(value) &&
+        (t->kept.step == 0 || is_better(t, value, t->kept.value)))
         t->kept = (struct ax_train_kept){t->done, value};
-    return t->saved == t->done ? AX_OK : ax_train_save_start(t, last || t->stop_early);
+    if (t->saved < t->done)
+        AX_TRY(ax_train_save_start(t, last || t->stop_early));
+    return ax_train_elastic_note(t, AX_AFTER_ALL);
 }
 
 /* ---- around a step ---- */
@@ -414,7 +426,7 @@ static bool needs_result(const struct ax_train *t, bool first) {
     if (!t->late.pending)
         return false;
     return step == t->schedule.total || evaluates_after(t, step, epoch_end) ||
-           saves_after(t, step, epoch_end) || t->vote.trigger ||
+           saves_after(t, step, epoch_end) || t->vote.trigger || ax_train_elastic_is_due(t, step) ||
            (first && (o->save.first_step || o->measure_peak)) ||
            (restarts > 0 && step % restarts == 0);
 }
@@ -464,6 +476,7 @@ static enum ax_status run_steps(struct ax_train *t) {
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
         if (!t->late.pending)
             AX_TRY(after_step(t));
+        AX_TRY(ax_train_elastic_save(t));
         if (t->pending_eval || t->saved == t->done || t->saving == t->done)
             AX_TRY(ax_train_take_vote(t, false)); /* time has passed */
     }
@@ -526,7 +539,8 @@ static enum ax_status begin_run(struct ax_train *t, const char *resume_from) {
     double value; /* of the base model, which is never the best */
     if (t->done > 0)
         ax_metrics_event(t->metrics, AX_EVENT_RESUMED, t->done, "%s", resume_from);
-    if (t->pending_eval)
+    ax_train_elastic_say(t);
+    if (t->pending_eval || t->elastic.after != AX_AFTER_ALL)
         return after_step(t);
     if (!evaluates || t->done > 0)
         return AX_OK;
@@ -550,6 +564,7 @@ static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
         st = begin_run(t, run->resume_from);
     if (st == AX_OK)
         st = run_steps(t);
+    ax_train_elastic_rescue(t, st);
     t->out->train_seconds = ax_clock_now() - start;
     t->out->save_waited = t->saver.waited;
     struct ax_error_record first;
@@ -557,6 +572,7 @@ static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
     if (ax_train_save_poll(t, AX_SAVE_WAIT) != AX_OK) /* in flight when the error occurred */
         ax_log_warn("%s", ax_error_text());
     ax_train_save_free(t);
+    json_decref(t->elastic.run);
     ax_metrics_close(t->metrics);
     ax_train_sequences_free(&t->sequences);
     ax_train_sequences_free(&t->late.sequences);

@@ -65,6 +65,12 @@ struct ax_train_save {
     bool resume_with_changes; /* restart the epoch if the data differs from the checkpoint's */
 };
 
+/* State in memory, for a job that goes on without ranks it has lost. */
+struct ax_train_elastic_options {
+    const char *dir; /* the job's folder in memory; NULL: a lost rank ends the run */
+    int64_t steps;   /* a checkpoint there every so many steps */
+};
+
 enum ax_best_by { AX_BEST_BY_LOSS, AX_BEST_BY_PERPLEXITY, AX_BEST_BY_ACCURACY, AX_BEST_BY_REWARD };
 
 struct ax_train_eval {
@@ -123,6 +129,7 @@ struct ax_train_options {
      * 0: never. Else it is compared before each save, too, and if a gradient is not finite. */
     int64_t replica_check;
     struct ax_train_save save;
+    struct ax_train_elastic_options elastic;
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */
     /* Called after the first step on each rank; the sum over ranks is the reference for MFU.

@@ -74,7 +74,7 @@ static enum ax_status join(struct ax_world *w, const struct ax_world_options *o)
 enum ax_status ax_world_open(struct ax_world *w, const struct ax_world_options *o) {
     memset(w, 0, sizeof *w);
     AX_TRY(ax_env_read(&w->env));
-    ax_cuda_local_rank(w->env.local_rank);
+    ax_cuda_local_rank(w->env.place);
     if (w->env.world == 1)
         return AX_OK;
     const enum ax_status st = join(w, o);

@@ -249,7 +249,7 @@ static void find_job(struct ax_env *e) {
     }
 }
 
-enum ax_status ax_env_read(struct ax_env *e) {
+static enum ax_status read_job(struct ax_env *e) {
     const struct launcher *l = NULL;
     *e = (struct ax_env){.world = 1, .local_world = 0};
     for (int i = 0; i < N_LAUNCHERS; i++) {
@@ -272,4 +272,12 @@ enum ax_status ax_env_read(struct ax_env *e) {
     AX_TRY(replace_any(e));
     find_job(e);
     return find_port(e);
+}
+
+enum ax_status ax_env_read(struct ax_env *e) {
+    AX_TRY(read_job(e));
+    e->place = e->local_rank;
+    if (e->launcher == launchers[0].name && get("AXTRAIN_PLACE"))
+        return read_int("AXTRAIN_PLACE", 0, AX_ENV_MAX_WORLD, &e->place);
+    return AX_OK;
 }

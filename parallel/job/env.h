@@ -15,7 +15,8 @@ struct ax_env {
     const char *world_name; /* the variable that `world` comes from; NULL: none */
     int rank, world;
     int local_rank, local_world; /* among the ranks of this host */
-    char host[256];              /* where rank 0 is */
+    int place; /* which of the host's devices: local_rank, unless devices of lost ranks are left out */
+    char host[256];       /* where rank 0 is */
     char other_host[256]; /* another name of that host, if `host` does not resolve here; "": none */
     int port, ports;      /* the store listens on one of `ports` ports from `port` on */
     char job[128];        /* distinguishes jobs that use the same ports */

@@ -17,29 +17,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "parallel/job/elastic.h"
+#include "parallel/job/notes.h"
 #include "parallel/job/store.h"
 #include "parallel/job/token.h"
 
-/* ---- the step that ranks note in memory which they inherit ---- */
-
-/* A descriptor for the ranks; −1: not possible. */
-static int progress_create(void) {
-    return memfd_create("progress", 0);
-}
-
-static int64_t progress_read(int fd) {
-    int64_t step = 0;
-    return pread(fd, &step, sizeof step, 0) == (ssize_t)sizeof step ? step : 0;
-}
-
 bool ax_launch_started_this(void) {
     return getenv("AXTRAIN_PROGRESS_FD") != NULL;
-}
-
-void ax_progress_note(int64_t step) {
-    const char *fd = getenv("AXTRAIN_PROGRESS_FD");
-    if (fd) /* a lost note costs a restart, nothing else */
-        (void)!pwrite(atoi(fd), &step, sizeof step, 0);
 }
 
 /* ---- lines of ranks: prefixed with the rank, or held until it is known that they matter ---- */
@@ -110,10 +94,10 @@ void ax_launch_stream_tell(struct ax_launch_stream *s, int rank) {
 
 /* ---- one rank's process: its environment, its streams, and that it dies with the launcher ---- */
 
-enum { VARIABLES = 9, MAX_TEXT = 320 };
+enum { VARIABLES = 11, NUMBERS = 9, MAX_TEXT = 320, MAX_WORDS = 16 };
 
 struct start {
-    char text[VARIABLES][MAX_TEXT];
+    char text[VARIABLES][MAX_TEXT], words[sizeof((struct ax_notes_mesh *)NULL)->words];
     char **env, **argv;
     int streams[2], null; /* null −1: the launcher's own input */
     bool joins;           /* the launcher's process group */
@@ -145,18 +129,20 @@ static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
     const struct {
         const char *name;
         int value;
-    } numbers[VARIABLES - 1] = {{"RANK", r->rank},
-                                {"WORLD_SIZE", o->ranks * o->hosts},
-                                {"LOCAL_RANK", r->local_rank},
-                                {"LOCAL_WORLD_SIZE", o->ranks},
-                                {"MASTER_PORT", a->port},
-                                {"AXTRAIN_TOKEN_FD", a->token_fd},
-                                {"AXTRAIN_PROGRESS_FD", a->progress_fd},
-                                {"AXTRAIN_RESTART_COUNT", a->restart}};
+    } numbers[NUMBERS] = {{"RANK", r->rank},
+                          {"WORLD_SIZE", o->ranks * o->hosts},
+                          {"LOCAL_RANK", r->local_rank},
+                          {"LOCAL_WORLD_SIZE", o->ranks},
+                          {"MASTER_PORT", a->port},
+                          {"AXTRAIN_TOKEN_FD", a->token_fd},
+                          {"AXTRAIN_PROGRESS_FD", a->progress_fd},
+                          {"AXTRAIN_RESTART_COUNT", a->restart},
+                          {"AXTRAIN_PLACE", r->place}};
     size_t n = 0, kept = 0;
-    for (int i = 0; i < VARIABLES - 1; i++)
+    for (int i = 0; i < NUMBERS; i++)
         snprintf(s->text[i], MAX_TEXT, "%s=%d", numbers[i].name, numbers[i].value);
-    snprintf(s->text[VARIABLES - 1], MAX_TEXT, "MASTER_ADDR=%s", address_of(o));
+    snprintf(s->text[NUMBERS], MAX_TEXT, "MASTER_ADDR=%s", address_of(o));
+    snprintf(s->text[NUMBERS + 1], MAX_TEXT, "AXTRAIN_ELASTIC=%s", a->memory ? a->memory : "");
     while (environ[n])
         n++;
     AX_TRY(ax_alloc(&s->env, n + VARIABLES + 1, sizeof *s->env));
@@ -168,14 +154,21 @@ static enum ax_status make_env(struct start *s, const struct ax_launch_rank *r,
     return AX_OK;
 }
 
-static enum ax_status make_argv(struct start *s, const struct ax_launch_options *o, int restart) {
+static enum ax_status make_argv(struct start *s, const struct ax_launch_options *o,
+                                const struct ax_launch_attempt *a) {
     size_t n = 0;
     while (o->command[n])
         n++;
-    AX_TRY(ax_alloc(&s->argv, n + 3, sizeof *s->argv));
+    AX_TRY(ax_alloc(&s->argv, n + 3 + MAX_WORDS, sizeof *s->argv));
     s->argv[0] = (char *)(uintptr_t) "axtrain";
     memcpy(s->argv + 1, o->command, n * sizeof *s->argv);
-    if (restart > 0 && o->restart_word)
+    snprintf(s->words, sizeof s->words, "%s", a->words);
+    char *rest = s->words;
+    const size_t last = n + MAX_WORDS;
+    for (char *word; n < last && (word = strsep(&rest, " ")) != NULL;)
+        if (*word)
+            s->argv[++n] = word;
+    if (a->restart > 0 && o->restart_word)
         s->argv[n + 1] = (char *)(uintptr_t)o->restart_word;
     return AX_OK;
 }
@@ -225,7 +218,7 @@ static enum ax_status start_rank(struct ax_launch_rank *r, const struct ax_launc
     if (r->rank != 0)
         s.null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     AX_TRY_GOTO(make_env(&s, r, o, a), st, done);
-    AX_TRY_GOTO(make_argv(&s, o, a->restart), st, done);
+    AX_TRY_GOTO(make_argv(&s, o, a), st, done);
     AX_TRY_GOTO(open_streams(r, o->all_output, s.streams), st, done);
     const pid_t pid = fork();
     if (pid == 0)
@@ -256,6 +249,8 @@ static void close_rank(struct ax_launch_rank *r) {
 
 /* The others hear of a lost rank from their connections; who has not ended by then is killed. */
 static const double GRACE_SECONDS = 3, DRAIN_SECONDS = 0.5;
+/* … unless ranks are writing what they have of the state. */
+static const double WRITE_SECONDS = 60;
 
 /* Restarts in a row without a new checkpoint. */
 enum { MOST_IDLE = 2 };
@@ -264,13 +259,17 @@ static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 enum { N_FORWARDED = sizeof forwarded / sizeof *forwarded };
 
 struct job {
-    const struct ax_launch_options *o;
+    const struct ax_launch_options *o; /* `now`: the caller's, but for the number of ranks */
+    struct ax_launch_options now;
+    struct ax_elastic elastic;
     char token[AX_TOKEN_MAX + 1];
     int signals;
     int passed_on; /* the last signal; 0: none */
     struct ax_launch_attempt attempt;
     int64_t saved; /* step of the newest checkpoint before this attempt */
     int idle;      /* attempts in a row that saved nothing */
+    int restarts;  /* with the same ranks, of those allowed */
+    char words[sizeof((struct ax_notes_mesh *)NULL)->words]; /* the attempt's */
     struct ax_store_server *server;
     struct ax_launch_rank *ranks; /* [o->ranks] */
     struct pollfd *polls;         /* [1 + 2·ranks] */
@@ -469,6 +468,21 @@ static bool poll_once(struct job *j, int ms) {
     return open;
 }
 
+static bool still_writes(const struct job *j) {
+    struct ax_notes notes;
+    bool writes = false;
+    ax_notes_read(j->attempt.progress_fd, &notes);
+    for (int i = 0; i < j->o->ranks && i < AX_NOTES_RANKS; i++)
+        writes |= notes.writes[i] && !j->ranks[i].ended;
+    return writes;
+}
+
+static void end_slow_ranks(struct job *j) {
+    const double late = j->failed_at > 0 ? ax_clock_now() - j->failed_at : 0;
+    if (late > WRITE_SECONDS || (late > GRACE_SECONDS && !still_writes(j)))
+        send_all(j, SIGKILL, false);
+}
+
 static void watch_ranks(struct job *j) {
     double last = 0;
     bool open = true;
@@ -477,8 +491,7 @@ static void watch_ranks(struct job *j) {
         reap_ranks(j);
         if (j->failed_at > 0)
             kill_stopped(j);
-        if (j->failed_at > 0 && ax_clock_now() > j->failed_at + GRACE_SECONDS)
-            send_all(j, SIGKILL, false);
+        end_slow_ranks(j);
     }
     while (open && ax_clock_now() < last + DRAIN_SECONDS) /* a rank's children may keep them open */
         open = poll_once(j, 20);
@@ -511,6 +524,7 @@ static enum ax_status attempt_job(struct job *j) {
     for (int i = 0; i < o->ranks && st == AX_OK; i++) {
         j->ranks[i].rank = o->host * o->ranks + i;
         j->ranks[i].local_rank = i;
+        j->ranks[i].place = j->elastic.places[i];
         st = start_rank(&j->ranks[i], o, &j->attempt);
     }
     if (st != AX_OK)
@@ -525,22 +539,66 @@ static enum ax_status attempt_job(struct job *j) {
     return st;
 }
 
+/* An elastic job that has lost ranks goes on with those that are left. */
+static bool shrink_job(struct job *j, struct ax_notes *notes, enum ax_status *st) {
+    struct ax_error_record cause;
+    struct ax_launch_attempt *a = &j->attempt;
+    const int before = j->o->ranks, first = (int)(find_cause(j) - j->ranks);
+    const char *words;
+    if (!notes->elastic || ax_elastic_lose(&j->elastic, before, j->ranks) == 0)
+        return false;
+    ax_error_save(&cause, *st);
+    if (!ax_elastic_next(&j->elastic, notes, &j->now.ranks, &words)) {
+        *st = ax_error(*st, "%s; elastic: %d left, and no mesh of as few ranks has the same batch",
+                       cause.text, j->elastic.n_places);
+        return false;
+    }
+    if (words)
+        snprintf(j->words, sizeof j->words, "%s", words);
+    a->words = j->words;
+    ax_log_warn("%s, in step %lld; elastic: %d of %d ranks go on%s%s", cause.text,
+                (long long)notes->done[first] + 1, j->now.ranks, before, words ? " with " : "",
+                words ? words : ", with a spare");
+    return true;
+}
+
+/* Steps done and writers are those of an attempt. */
+static void begin_notes(struct job *j, struct ax_notes *notes) {
+    for (int i = 0; i < AX_NOTES_RANKS; i++)
+        notes->reached = notes->done[i] > notes->reached ? notes->done[i] : notes->reached;
+    memset(notes->done, 0, sizeof notes->done);
+    memset(notes->writes, 0, sizeof notes->writes);
+    ax_notes_write(j->attempt.progress_fd, notes);
+}
+
 /* What is wrong with the configuration or the data would be wrong again, as would what two restarts
  * did not get past. */
 static bool may_restart(struct job *j, enum ax_status *st) {
-    if ((*st != AX_ERR_PEER && *st != AX_ERR_FAILED) || j->passed_on != 0 ||
-        j->attempt.restart == j->o->restarts)
+    struct ax_notes notes;
+    if ((*st != AX_ERR_PEER && *st != AX_ERR_FAILED) || j->passed_on != 0)
         return false;
-    const int64_t saved = progress_read(j->attempt.progress_fd);
-    j->idle = saved > j->saved ? 0 : j->idle + (j->attempt.restart > 0);
-    j->saved = saved;
-    if (j->idle < MOST_IDLE)
-        return true;
-    struct ax_error_record cause;
-    ax_error_save(&cause, *st);
-    *st = ax_error(*st, "%s; %d restarts saved no new checkpoint, so the job is not started again",
-                   cause.text, MOST_IDLE);
-    return false;
+    ax_notes_read(j->attempt.progress_fd, &notes);
+    if (!notes.elastic && j->restarts == j->o->restarts)
+        return false;
+    j->idle = notes.saved > j->saved ? 0 : j->idle + (j->attempt.restart > 0);
+    j->saved = notes.saved;
+    if (j->idle >= MOST_IDLE) {
+        struct ax_error_record cause;
+        ax_error_save(&cause, *st);
+        *st = ax_error(*st,
+                       "%s; %d restarts saved no new checkpoint, so the job is not started again",
+                       cause.text, MOST_IDLE);
+        return false;
+    }
+    if (!shrink_job(j, &notes, st)) {
+        if (j->restarts == j->o->restarts)
+            return false;
+        ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), ++j->restarts,
+                    j->o->restarts);
+    }
+    begin_notes(j, &notes);
+    j->attempt.restart++;
+    return true;
 }
 
 static enum ax_status open_token(struct job *j) {
@@ -552,7 +610,7 @@ static enum ax_status open_token(struct job *j) {
     if (o->hosts == 1)
         AX_TRY(ax_token_random(j->token));
     const ssize_t n = (ssize_t)strlen(j->token);
-    j->attempt.progress_fd = progress_create();
+    j->attempt.progress_fd = ax_notes_create();
     j->attempt.token_fd = memfd_create("token", 0); /* inherited, and nowhere on a disk */
     if (j->attempt.token_fd < 0 || write(j->attempt.token_fd, j->token, (size_t)n) != n)
         return ax_error(AX_ERR_IO, "cannot make a descriptor for the token: %s", strerror(errno));
@@ -572,19 +630,25 @@ static enum ax_status open_signals(struct job *j, sigset_t *before) {
 }
 
 enum ax_status ax_launch_run(const struct ax_launch_options *o) {
-    struct job j = {.o = o, .signals = -1, .attempt = {.token_fd = -1, .progress_fd = -1}};
+    struct job j = {.now = *o,
+                    .signals = -1,
+                    .elastic = {.lock = -1},
+                    .attempt = {.token_fd = -1, .progress_fd = -1, .words = ""}};
     sigset_t before;
     enum ax_status st;
     AX_TRY_GOTO(open_signals(&j, &before), st, done);
+    j.o = &j.now;
     AX_TRY_GOTO(open_token(&j), st, done);
+    AX_TRY_GOTO(ax_elastic_open(&j.elastic, o->ranks, o->spares, o->hosts == 1 && o->restart_word),
+                st, done);
+    j.attempt.memory = j.elastic.dir;
     AX_TRY_GOTO(ax_alloc(&j.ranks, (size_t)o->ranks, sizeof *j.ranks), st, done);
     AX_TRY_GOTO(ax_alloc(&j.polls, 1 + 2 * (size_t)o->ranks, sizeof *j.polls), st, done);
-    for (st = attempt_job(&j); may_restart(&j, &st); st = attempt_job(&j)) {
-        j.attempt.restart++;
-        ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), j.attempt.restart,
-                    o->restarts);
-    }
+    st = attempt_job(&j);
+    while (may_restart(&j, &st))
+        st = attempt_job(&j);
 done:
+    ax_elastic_close(&j.elastic);
     if (j.attempt.token_fd >= 0)
         close(j.attempt.token_fd);
     if (j.attempt.progress_fd >= 0)

@@ -10,12 +10,15 @@
 
 #define AX_LAUNCH_TIMEOUT 600 /* seconds for all ranks to join, if nobody says */
 
+#define AX_RESUME_WORD "resume_from_checkpoint=auto" /* of commands that train */
+
 struct ax_launch_options {
     int ranks;               /* on this host */
     int hosts, host;         /* each has a launcher of its own, numbered from 0 */
     const char *master_addr; /* address of host 0; NULL, or all interfaces: loopback, on one host */
     int master_port;         /* port of host 0's store; 0: any, on one host */
     int restarts;            /* how often to start the job again after losing a rank */
+    int spares;              /* devices that take the place of those of lost ranks, if elastic */
     bool all_output;         /* every rank's lines, prefixed; else rank 0's as they are */
     double timeout;          /* seconds for all ranks to join */
     char **command;          /* words of the subcommand, NULL-terminated */
@@ -42,6 +45,7 @@ void ax_launch_stream_tell(struct ax_launch_stream *s, int rank);
 
 struct ax_launch_rank {
     int rank, local_rank;
+    int place;          /* number of its device on this host */
     pid_t pid;          /* 0: not running */
     bool in_group;      /* the launcher's: the terminal's signals reach it by themselves */
     bool ended, killed; /* killed: by us */
@@ -56,12 +60,11 @@ struct ax_launch_attempt {
     int port;    /* port of the store */
     int restart; /* how often the job has been started again */
     int token_fd, progress_fd;
+    const char *words;  /* added to the command, after those of the attempt before */
+    const char *memory; /* folder for an elastic job's state; NULL: none */
 };
 
 /* True in a rank, for which ax_launch_run has blocked what ax_stop_block does. */
 bool ax_launch_started_this(void);
-/* Notes the newest checkpoint's step in a few bytes of memory that a rank inherits from its launcher;
- * does nothing if the launcher did not pass a descriptor. */
-void ax_progress_note(int64_t step);
 
 #endif
