@@ -60,7 +60,9 @@ static enum ax_status open_file(struct ax_metrics_file *f, const char *folder, c
 
 static enum ax_status open_files(struct ax_metrics *m, const char *folder) {
     char *runs;
-    AX_TRY(open_file(&m->jsonl, folder, "metrics.jsonl", ax_metrics_whole_jsonl, m->o.resume_step));
+    AX_TRY(open_file(&m->jsonl, folder, "metrics.jsonl",
+                     m->o.evaluates ? ax_metrics_whole_before_eval : ax_metrics_whole_jsonl,
+                     m->o.resume_step));
     AX_TRY(open_file(&m->csv.file, folder, "metrics.csv", ax_metrics_whole_csv, m->o.resume_step));
     AX_TRY(ax_metrics_csv_begin(&m->csv));
     if (m->o.completions)
@@ -115,6 +117,24 @@ bool ax_metrics_is_finished(const char *folder, int64_t step) {
     ax_free(path);
     ax_error_clear();
     return finished;
+}
+
+bool ax_metrics_has_step(const char *folder, int64_t step) {
+    struct ax_mapping map = {0};
+    char *path, start[64];
+    bool found = false;
+    if (ax_path_join(&path, folder, "metrics.jsonl") == AX_OK && ax_map_file(&map, path) == AX_OK) {
+        /* evaluations and events of the step begin alike */
+        const int n = snprintf(start, sizeof start, "{\"step\": %lld, ", (long long)step);
+        const char *at = (const char *)map.data, *end = at + map.len, *newline;
+        for (; !found && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
+            found = newline - at > n && memcmp(at, start, (size_t)n) == 0 &&
+                    memmem(at, (size_t)(newline - at), "\"learning_rate\": ", 17) != NULL;
+        ax_unmap_file(&map);
+    }
+    ax_free(path);
+    ax_error_clear();
+    return found;
 }
 
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops) {

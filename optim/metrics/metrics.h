@@ -55,6 +55,7 @@ struct ax_metrics_options {
     int64_t total_steps;   /* in the full run; 0 = unknown */
     int64_t logging_steps; /* ≥ 1: a line and a TensorBoard entry every N steps */
     int64_t resume_step;   /* continue after this step: later records are removed; 0 = start over */
+    bool evaluates; /* the evaluation after resume_step is done again: its record is removed */
     struct ax_metrics_window window; /* its state after resume_step */
     double flops_per_token;          /* 0 = no MFU */
     double peak_flops; /* per second, all devices; 0 = unknown (so far): ax_metrics_set_peak */
@@ -73,6 +74,8 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
                                const struct ax_metrics_options *o);
 /* Writes pending records and removes the bar. m may be NULL. */
 void ax_metrics_close(struct ax_metrics *m);
+/* True if metrics.jsonl of an earlier run in `folder` has the record of this step. */
+bool ax_metrics_has_step(const char *folder, int64_t step);
 /* Set after the first step, so that measuring does not delay it. */
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
 

@@ -290,6 +290,20 @@ uint64_t ax_metrics_whole_jsonl(const unsigned char *data, size_t n, int64_t res
     return whole_lines(data, n, 0, "{\"step\": ", resume_step);
 }
 
+uint64_t ax_metrics_whole_before_eval(const unsigned char *data, size_t n, int64_t resume_step) {
+    static const char eval[] = "\"eval_seconds\": ";
+    const uint64_t end = ax_metrics_whole_jsonl(data, n, resume_step);
+    uint64_t at = ax_metrics_whole_jsonl(data, (size_t)end, resume_step - 1);
+    while (at < end) {
+        const unsigned char *line = data + at, *newline = memchr(line, '\n', (size_t)(end - at));
+        const size_t len = (size_t)(newline - line);
+        if (memmem(line, len, eval, sizeof eval - 1) != NULL)
+            return at;
+        at += len + 1;
+    }
+    return end;
+}
+
 uint64_t ax_metrics_whole_csv(const unsigned char *data, size_t n, int64_t resume_step) {
     const size_t fixed = strlen(AX_METRICS_CSV_FIXED);
     const unsigned char *newline = n > fixed ? memchr(data, '\n', n) : NULL;

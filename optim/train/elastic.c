@@ -11,6 +11,8 @@
  * t->done. What describes the run then, t->elastic.run, is made after each step, as reading data has moved on since. */
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,12 +75,86 @@ enum ax_status ax_train_elastic_save(struct ax_train *t) {
 /* ---- after a rank was lost ---- */
 
 /* Not where the device may have begun the next step, or where more than the state changes between steps: ReLoRA's
- * restarts, a value model's step, completions, routers' biases. */
+ * restarts, a value model's step, routers' biases. */
 static bool can_rescue(const struct ax_train *t) {
     const struct ax_train_options *o = t->o;
     return o->elastic.dir && t->mesh.size[AX_ROLE_DP_REPLICATE] > 1 && !t->elastic.damaged &&
            !ax_queue_is_late(t->rt->q) && o->step.relora.interval == 0 &&
-           !ax_train_has_rollout(o) && !ax_train_has_buffers(t);
+           !ax_train_has_value(o) && !ax_train_has_buffers(t);
+}
+
+/* ---- the last step's record: all ranks know most of it, but rank 0 writes it, and may be the one that is lost ---- */
+
+/* What is in a record for all methods. */
+static const struct {
+    const char *key;
+    size_t offset;
+} figures[] = {{"epoch", offsetof(struct ax_step_figures, epoch)},
+               {"loss", offsetof(struct ax_step_figures, loss)},
+               {"grad_norm", offsetof(struct ax_step_figures, grad_norm)},
+               {"learning_rate", offsetof(struct ax_step_figures, learning_rate)},
+               {"seconds", offsetof(struct ax_step_figures, seconds)},
+               {"flops", offsetof(struct ax_step_figures, flops)}};
+static const struct {
+    const char *key;
+    size_t offset;
+} counts[] = {{"tokens", offsetof(struct ax_step_figures, tokens)},
+              {"trained_tokens", offsetof(struct ax_step_figures, trained_tokens)},
+              {"computed_tokens", offsetof(struct ax_step_figures, computed_tokens)}};
+
+void ax_train_elastic_record(struct ax_train *t, const struct ax_step_figures *f) {
+    t->elastic.last = *f;
+    t->elastic.before = t->window;
+}
+
+/* What is not finite is left out. */
+static void put_number(json_t *v, const char *key, double x) {
+    if (isfinite(x))
+        json_object_set_new(v, key, json_real(x));
+}
+
+static json_t *record_json(const struct ax_train_elastic *e) {
+    const char *last = (const char *)&e->last;
+    json_t *v = json_pack("{sI sb sI sf}", "step", (json_int_t)e->last.step, "skipped",
+                          e->last.skipped, "window_steps", (json_int_t)e->before.steps,
+                          "window_loss", e->before.loss);
+    for (size_t i = 0; v && i < sizeof figures / sizeof *figures; i++)
+        put_number(v, figures[i].key, *(const double *)(last + figures[i].offset));
+    for (size_t i = 0; v && i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(v, counts[i].key,
+                            json_integer(*(const int64_t *)(last + counts[i].offset)));
+    for (int i = 0; v && i < AX_MEASURES; i++) {
+        char key[24];
+        snprintf(key, sizeof key, "measure_%d", i);
+        put_number(v, key, e->last.measures[i]);
+    }
+    return v;
+}
+
+static enum ax_status read_record(struct ax_train_elastic *e, struct ax_json v) {
+    char *last = (char *)&e->last;
+    e->last = (struct ax_step_figures){0};
+    AX_TRY(ax_json_i64_or(ax_json_get(v, "step"), 0, INT64_MAX, 0, &e->last.step));
+    AX_TRY(ax_json_bool_or(ax_json_get(v, "skipped"), false, &e->last.skipped));
+    AX_TRY(ax_json_i64_or(ax_json_get(v, "window_steps"), 0, INT64_MAX, 0, &e->before.steps));
+    AX_TRY(ax_json_f64_or(ax_json_get(v, "window_loss"), 0, &e->before.loss));
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        AX_TRY(ax_json_f64_or(ax_json_get(v, figures[i].key), NAN,
+                              (double *)(last + figures[i].offset)));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        AX_TRY(ax_json_i64_or(ax_json_get(v, counts[i].key), 0, INT64_MAX, 0,
+                              (int64_t *)(last + counts[i].offset)));
+    for (int i = 0; i < AX_MEASURES; i++) {
+        char key[24];
+        snprintf(key, sizeof key, "measure_%d", i);
+        AX_TRY(ax_json_f64_or(ax_json_get(v, key), NAN, &e->last.measures[i]));
+    }
+    return AX_OK;
+}
+
+bool ax_train_elastic_lacks_record(const struct ax_train *t) {
+    return t->elastic.resumed && t->elastic.last.step == t->done && t->done > 0 &&
+           !ax_metrics_has_step(t->o->save.output_dir, t->done);
 }
 
 enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after after) {
@@ -93,6 +169,7 @@ enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after aft
         return AX_OK;
     AX_TRY(ax_train_describe(t, &e->run));
     json_object_set_new(e->run, "after", json_integer(after));
+    json_object_set_new(e->run, "last", record_json(e));
     return AX_OK;
 }
 
@@ -217,8 +294,8 @@ void ax_train_elastic_rescue(struct ax_train *t, enum ax_status st) {
     ax_note_writes(t->mesh.rank, true);
     drop_save(t);
     if (rescue(t) != AX_OK)
-        ax_log_warn("elastic: rank %d could not keep its state of step %lld: %s", t->mesh.rank,
-                    (long long)t->done, ax_error_text());
+        ax_log_error("elastic: rank %d could not keep its state of step %lld: %s", t->mesh.rank,
+                     (long long)t->done, ax_error_text());
     ax_note_writes(t->mesh.rank, false);
     (void)ax_error_restore(&first);
 }
@@ -269,8 +346,11 @@ static bool join_rescued(const char *dir, const struct rescued *from) {
         AX_TRY_GOTO(open_part(&parts[n], dir, from, n), st, done);
     st = ax_checkpoint_join(path, n, parts);
 done:
-    if (st != AX_OK)
+    if (st != AX_OK) {
+        ax_log_warn("elastic: the ranks did not keep all parts of step %lld: %s",
+                    (long long)from->step, ax_error_text());
         ax_error_clear();
+    }
     while (n > 0)
         ax_checkpoint_close(&parts[--n]);
     ax_free(parts);
@@ -336,7 +416,7 @@ enum ax_status ax_train_elastic_read(struct ax_train *t, const char *dir, struct
     t->elastic.after = (enum ax_train_after)after;
     t->elastic.resumed = memory && strncmp(dir, memory, strlen(memory)) == 0;
     t->elastic.saved = t->elastic.resumed ? t->done : 0;
-    return AX_OK;
+    return read_record(&t->elastic, ax_json_get(run, "last"));
 }
 
 void ax_train_elastic_say(const struct ax_train *t) {

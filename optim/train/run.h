@@ -110,6 +110,9 @@ struct ax_train_elastic {
     bool damaged;   /* ranks had different weights: this one's are not to be kept */
     int64_t saved;  /* step of the newest checkpoint in memory */
     int64_t asked;  /* step of the last save on the disk that this process began */
+    /* the last step's record, which rank 0 may not have written; the window before it. step 0: none */
+    struct ax_step_figures last;
+    struct ax_metrics_window before;
     json_t *run; /* the state of the run after step `done`, for a rescue; NULL: none is possible */
     /* what has been done after step `done` */
     enum ax_train_after { AX_AFTER_ALL, AX_AFTER_NOTHING, AX_AFTER_EVALUATION } after;
@@ -349,6 +352,8 @@ enum ax_status ax_train_save_in_memory(struct ax_train *t);
 bool ax_train_elastic_is_due(const struct ax_train *t, int64_t step);
 /* After each step: saves in memory if that is due. All ranks together. */
 enum ax_status ax_train_elastic_save(struct ax_train *t);
+/* Call it with each step's record, before rank 0 writes it. */
+void ax_train_elastic_record(struct ax_train *t, const struct ax_step_figures *f);
 /* Remembers the state of the run after step t->done, of which `after` is done. */
 enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after after);
 /* After an error of run_steps: if another rank is lost, and this one has the state of a step, writes its parts to memory.
@@ -359,6 +364,8 @@ void ax_train_elastic_rescue(struct ax_train *t, enum ax_status st);
 enum ax_status ax_train_elastic_choose(const struct ax_train *t, char **resume);
 /* Sets t->elastic from the state of the run in checkpoint `dir`. */
 enum ax_status ax_train_elastic_read(struct ax_train *t, const char *dir, struct ax_json run);
+/* On rank 0, before and after metrics are opened: does the record of the last step lack? Writes it. */
+bool ax_train_elastic_lacks_record(const struct ax_train *t);
 /* Says which steps are done again. */
 void ax_train_elastic_say(const struct ax_train *t);
 

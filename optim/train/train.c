@@ -118,8 +118,9 @@ static void stop_cost(struct ax_train_cost *c, const struct ax_train *t) {
     c->flops += ax_queue_product_flops(&t->rt->q->counters);
 }
 
-static enum ax_status report_step(struct ax_train *t, const struct ax_step_result *r,
-                                  const struct ax_train_cost *c) {
+/* The record of a step, but for what ranks compare. */
+static struct ax_step_figures figures_of(struct ax_train *t, const struct ax_step_result *r,
+                                         const struct ax_train_cost *c) {
     const bool trains = r->weight_total > 0; /* else it has no loss, not one of 0 */
     struct ax_step_figures f = {.step = t->done,
                                 .epoch = t->epoch,
@@ -152,8 +153,12 @@ static enum ax_status report_step(struct ax_train *t, const struct ax_step_resul
     }
     if (ax_train_has_value(t->o))
         f.figures = &t->value.figures;
-    AX_TRY(ax_train_compare_ranks(t, f.seconds, &f.ranks));
-    ax_metrics_step(t->metrics, &f);
+    return f;
+}
+
+static enum ax_status report_step(struct ax_train *t, struct ax_step_figures *f) {
+    AX_TRY(ax_train_compare_ranks(t, f->seconds, &f->ranks));
+    ax_metrics_step(t->metrics, f);
     return AX_OK;
 }
 
@@ -172,11 +177,12 @@ static enum ax_status end_step(struct ax_train *t, const struct ax_step_result *
     AX_TRY(epoch_after_step(t, &t->epoch, &t->epoch_ended));
     if (isfinite(r->loss) && r->weight_total > 0)
         t->out->loss = r->loss;
+    struct ax_step_figures f = figures_of(t, r, c);
+    ax_train_elastic_record(t, &f);
     t->window = ax_metrics_window_after(
-        t->window, r->weight_total > 0 ? r->loss : NAN,
-        ax_metrics_logs(t->done, t->schedule.logging_steps, t->schedule.total));
+        t->window, f.loss, ax_metrics_logs(t->done, t->schedule.logging_steps, t->schedule.total));
     AX_TRY(ax_train_elastic_note(t, AX_AFTER_NOTHING));
-    return report_step(t, r, c);
+    return report_step(t, &f);
 }
 
 /* Reads the result before the update. */
@@ -503,11 +509,18 @@ static enum ax_status open_metrics(struct ax_train *t) {
     mo.logging_steps = t->schedule.logging_steps;
     mo.resume_step = t->done;
     mo.window = t->window;
+    mo.evaluates = t->pending_eval || t->elastic.after == AX_AFTER_NOTHING;
     mo.flops_per_token = ax_step_flops_per_token(&t->step, doc > 0 ? doc : t->o->data.doc_tokens);
     mo.devices = t->rt->mesh.world;
     mo.measures = t->o->step.objective->measures;
     mo.completions = ax_train_has_rollout(t->o);
-    return ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
+    const bool lacks = ax_train_elastic_lacks_record(t);
+    if (lacks)
+        mo.window = t->elastic.before;
+    AX_TRY(ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo));
+    if (lacks)
+        ax_metrics_step(t->metrics, &t->elastic.last);
+    return AX_OK;
 }
 
 static void before_update(void *ctx, int unit) {
