@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -55,6 +56,7 @@ static const char *const completion = "    type: completion\n";
 
 static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("before")), AX_OK);
     assert_int_equal(ax_remove_tree(in_scratch("whole")), AX_OK);
     assert_int_equal(ax_remove_tree(in_scratch("smaller")), AX_OK);
 }
@@ -235,11 +237,278 @@ static void shards_go_back_to_memory(void **state) {
         expect_as_resumed(config, &losses[i]);
 }
 
+/* Two at once, then another one: on four ranks, two, and one. */
+static void lost_again(void **state) {
+    (void)state;
+    const char *config = configure(completion, "save_total_limit: 9\n");
+    const char *two = "dp_replicate_size=2 dp_shard_size=1 gradient_accumulation_steps=2",
+               *one = "dp_replicate_size=1 dp_shard_size=1 gradient_accumulation_steps=4";
+    clear();
+    if (run(out, sizeof out,
+            "launch -n 4 -- sft '%s' dp_replicate_size=4 output_dir='%s/before' save_steps=1",
+            config, scratch) != 0 ||
+        run(out, sizeof out,
+            "launch -n 2 -- sft '%s' %s output_dir='%s/whole' save_steps=1 "
+            "resume_from_checkpoint='%s/before/checkpoint-2'",
+            config, two, scratch, scratch) != 0 ||
+        run(out, sizeof out,
+            "launch -n 1 -- sft '%s' %s output_dir='%s/smaller' "
+            "resume_from_checkpoint='%s/whole/checkpoint-6'",
+            config, one, scratch, scratch) != 0)
+        fail_msg("%s", out);
+    setenv("AX_FAULT", "weights:60:kill@2,weights:60:kill@3,weights:120:kill@1", 1);
+    const int code = run(out, sizeof out, "launch -n 4 -- sft '%s' dp_replicate_size=4", config);
+    unsetenv("AX_FAULT");
+    if (code != 0)
+        fail_msg("%s", out);
+    has("elastic: 2 of 4 ranks go on with dp_replicate_size=2");
+    has("elastic: the run goes on after step 2, from memory; no step is done again\n");
+    has("elastic: 1 of 2 ranks go on with dp_replicate_size=1");
+    has("elastic: the run goes on after step 6, from memory; no step is done again\n");
+    const struct losses before = read_losses("before"), whole = read_losses("whole"),
+                        now = read_losses("out"), smaller = read_losses("smaller");
+    for (int i = 0; i <= STEPS; i++) {
+        const struct losses *from = i <= 2 ? &before : i <= 6 ? &whole : &smaller;
+        assert_true(now.train[i] == from->train[i] && now.eval[i] == from->eval[i]);
+    }
+    expect_same_file("out/model.safetensors", "smaller/model.safetensors");
+}
+
+static void spares_keep_the_mesh(void **state) {
+    (void)state;
+    const char *config = configure(completion, "");
+    clear();
+    if (run(out, sizeof out, "launch -n 2 -- sft '%s' dp_replicate_size=2 output_dir='%s/whole'",
+            config, scratch) != 0)
+        fail_msg("%s", out);
+    setenv("AX_FAULT", "weights:150:kill@1", 1);
+    const int code =
+        run(out, sizeof out, "launch -n 2 --spares 1 -- sft '%s' dp_replicate_size=2", config);
+    unsetenv("AX_FAULT");
+    if (code != 0)
+        fail_msg("%s", out);
+    has("in step 6; elastic: 2 of 2 ranks go on, with a spare\n");
+    const struct losses whole = read_losses("whole"), now = read_losses("out");
+    assert_memory_equal(&whole, &now, sizeof now);
+    expect_same_file("out/model.safetensors", "whole/model.safetensors");
+}
+
+static void what_cannot_go_on_says_so(void **state) {
+    (void)state;
+    const char *config = configure(completion, "");
+    clear();
+    setenv("AX_FAULT", "weights:60:kill@1", 1);
+    assert_int_equal(run(out, sizeof out, "launch -n 2 -- sft '%s' tensor_parallel_size=2", config),
+                     4);
+    unsetenv("AX_FAULT");
+    has("was killed by signal 9 (Killed)");
+    has("; elastic: 1 left, and no mesh of as few ranks has the same batch\n");
+    clear();
+    assert_int_equal(run(out, sizeof out, "sft '%s' max_steps=1", config), 0);
+    has("warn elastic: a lost rank ends this run");
+    clear();
+    setenv("AX_FAULT", "weights:65:flip@1", 1); /* no rank is lost */
+    assert_int_equal(run(out, sizeof out,
+                         "launch -n 2 -- sft '%s' dp_replicate_size=2 replica_check_steps=1",
+                         config),
+                     4);
+    unsetenv("AX_FAULT");
+    has("ranks 0 and 1 of dp_replicate have different weights");
+    assert_null(strstr(out, "go on"));
+    /* nor without the key */
+    clear();
+    setenv("AX_FAULT", "weights:60:kill@1", 1);
+    assert_int_equal(
+        run(out, sizeof out, "launch -n 2 -- sft '%s' dp_replicate_size=2 elastic=false", config),
+        4);
+    unsetenv("AX_FAULT");
+    assert_null(strstr(out, "elastic"));
+}
+
+/* The step after which the last attempt went on; 0: from the start. −1: the run was not started again. */
+static int went_on_after(void) {
+    int step = strstr(out, " ranks go on with ") ? 0 : -1;
+    const char *at = strstr(out, "the run goes on after step ");
+    if (at)
+        sscanf(at, "the run goes on after step %d", &step);
+    return step;
+}
+
+/* The last of four ranks is killed at a call. False: it ended before. */
+static bool kill_at(const char *config, const char *fault, struct losses smaller[STEPS + 1]) {
+    const char *words = "dp_replicate_size=1 dp_shard_size=2 gradient_accumulation_steps=2";
+    char from[200] = "";
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    setenv("AX_FAULT", fault, 1);
+    const int code = run(out, sizeof out, "launch -n 4 -- sft '%s' dp_replicate_size=2", config);
+    unsetenv("AX_FAULT");
+    const int step = went_on_after();
+    if (code == 4 && step < 0) /* before there was a run */
+        return true;
+    if (code != 0)
+        fail_msg("%s: %d: %s", fault, code, out);
+    if (step < 0)
+        return false;
+    const struct losses now = read_losses("out"), whole = read_losses("whole");
+    if (step > 0)
+        snprintf(from, sizeof from, "resume_from_checkpoint='%s/whole/checkpoint-%d'", scratch,
+                 step);
+    if (smaller[step].train[STEPS] == 0) {
+        assert_int_equal(ax_remove_tree(in_scratch("smaller")), AX_OK);
+        if (run(out, sizeof out, "launch -n 2 -- sft '%s' %s output_dir='%s/smaller' %s", config,
+                words, scratch, from) != 0)
+            fail_msg("%s", out);
+        smaller[step] = read_losses("smaller");
+    }
+    for (int i = 0; i <= STEPS; i++) {
+        const struct losses *is = i <= step ? &whole : &smaller[step];
+        if (now.train[i] != is->train[i] || now.eval[i] != is->eval[i])
+            fail_msg("%s: after step %d: step %d: %.17g, %.17g; expected %.17g, %.17g", fault, step,
+                     i, now.train[i], now.eval[i], is->train[i], is->eval[i]);
+    }
+    return true;
+}
+
+/* AXTRAIN_SWEEP=1: at every call; N: at every N-th. */
+static void killed_at_any_call(void **state) {
+    (void)state;
+    static const struct {
+        const char *call;
+        int first, stride;
+    } calls[] = {
+        {"recv", 150, 173}, {"send", 220, 211}, {"write", 3, 9}, {"fsync", 2, 3}, {"mkdir", 1, 3}};
+    const int sweep = getenv("AXTRAIN_SWEEP") ? atoi(getenv("AXTRAIN_SWEEP")) : 0;
+    const char *config = configure(completion, "elastic_steps: 3\n");
+    struct losses smaller[STEPS + 1] = {0};
+    int killed = 0;
+    clear();
+    if (run(out, sizeof out,
+            "launch -n 4 -- sft '%s' dp_replicate_size=2 output_dir='%s/whole' save_steps=1 "
+            "save_total_limit=9",
+            config, scratch) != 0)
+        fail_msg("%s", out);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        char fault[32];
+        for (int k = sweep > 0 ? 1 : calls[i].first;;
+             k += sweep > 0 ? sweep : calls[i].stride, killed++) {
+            snprintf(fault, sizeof fault, "%s:%d:kill@3", calls[i].call, k);
+            if (!kill_at(config, fault, smaller))
+                break;
+        }
+    }
+    print_message("killed at %d calls\n", killed);
+}
+
+/* ---- processes that are looked at from outside ---- */
+
+/* Starts a run of 150 steps on two ranks, whose output goes to a file, and waits for its third step. */
+static pid_t start(const char *config) {
+    char command[512];
+    clear();
+    snprintf(command, sizeof command,
+             "exec '%s' launch -n 2 -- sft '%s' dp_replicate_size=2 max_steps=150 save_steps=100 "
+             "eval_steps=100 ddp_timeout=2 > '%s/log' 2>&1",
+             test_program(), config, scratch);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 600; i++) {
+        char *text;
+        size_t n;
+        if (ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &n) == AX_OK) {
+            const bool begun = strstr(text, "{\"step\": 3, ") != NULL;
+            ax_free(text);
+            if (begun)
+                return pid;
+        }
+        ax_error_clear();
+        usleep(50000);
+    }
+    fail_msg("the run does not begin");
+    return pid;
+}
+
+/* The launcher's second child: rank 1. */
+static pid_t rank_1(pid_t launcher) {
+    char path[64];
+    int first = 0, second = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    const int n = fscanf(f, "%d %d", &first, &second);
+    fclose(f);
+    assert_int_equal(n, 2);
+    return second;
+}
+
+static void a_frozen_rank_is_lost(void **state) {
+    (void)state;
+    int status = 0;
+    const pid_t launcher = start(configure(completion, ""));
+    kill(rank_1(launcher), SIGSTOP);
+    const double begin = ax_clock_now();
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    assert_true(ax_clock_now() - begin < 60);
+    char *text;
+    size_t n;
+    assert_int_equal(ax_read_file(in_scratch("log"), sizeof out - 1, &text, &n), AX_OK);
+    snprintf(out, sizeof out, "%s", text);
+    ax_free(text);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("%s", out);
+    has("elastic: 1 of 2 ranks go on with dp_replicate_size=1");
+    has("from memory; no step is done again\n");
+    has("trained 150 of 150 steps");
+}
+
+/* The folder in memory that a launcher holds. */
+static void folder_of(pid_t launcher, char *path, size_t size) {
+    char dir[64];
+    snprintf(dir, sizeof dir, "/proc/%d/fd", (int)launcher);
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    path[0] = '\0';
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        char link[512], target[256];
+        snprintf(link, sizeof link, "%s/%s", dir, e->d_name);
+        const ssize_t n = readlink(link, target, sizeof target - 1);
+        if (n > 0 && strncmp(target, "/dev/shm/axtrain-elastic-", 25) == 0)
+            snprintf(path, size, "%.*s", (int)n, target);
+    }
+    closedir(d);
+}
+
+static void a_killed_launcher_leaves_memory_to_the_next(void **state) {
+    (void)state;
+    char path[256];
+    struct stat is;
+    int status = 0;
+    const char *config = configure(completion, "");
+    const pid_t launcher = start(config);
+    folder_of(launcher, path, sizeof path);
+    assert_int_equal(stat(path, &is), 0);
+    assert_int_equal(is.st_mode & 0777, 0700);
+    kill(launcher, SIGKILL);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    clear();
+    if (run(out, sizeof out, "launch -n 2 -- sft '%s' max_steps=1", config) != 0)
+        fail_msg("%s", out);
+    assert_false(ax_path_exists(path));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_lose_nothing),
         cmocka_unit_test(adapters_and_methods),
         cmocka_unit_test(shards_go_back_to_memory),
+        cmocka_unit_test(lost_again),
+        cmocka_unit_test(spares_keep_the_mesh),
+        cmocka_unit_test(what_cannot_go_on_says_so),
+        cmocka_unit_test(killed_at_any_call),
+        cmocka_unit_test(a_frozen_rank_is_lost),
+        cmocka_unit_test(a_killed_launcher_leaves_memory_to_the_next),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
