@@ -13,6 +13,7 @@
 #include "base/stop.h"
 #include "cmd/commands.h"
 #include "cmd/commit.h"
+#include "data/reward/keeper.h"
 #include "parallel/job/launch.h"
 
 /* How long a thread without work looks for more before it sleeps: about half a millisecond, where
@@ -96,6 +97,8 @@ static void answer_signals(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], AX_REWARD_KEEPER) == 0)
+        exit(ax_reward_keeper(argv + 2));
     answer_signals(argc, argv);
     /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);

@@ -21,6 +21,7 @@
 #include "base/text/unicode.h"
 #include "data/reward/answer.h"
 #include "data/reward/function.h"
+#include "data/reward/keeper.h"
 
 extern char **environ;
 
@@ -175,13 +176,15 @@ static enum ax_status put_request(struct ax_buf *out, const char *function,
  * Questions arrive at its standard input, answers are read from its standard output. What it writes
  * to standard error becomes lines of the log, a few per question. It has no other descriptor of
  * ours, a process group of its own, and blocks SIGINT, SIGTERM and SIGUSR1, which are meant for the
- * run. At the end of the run, however it comes, its standard input ends. */
+ * run. Its parent is a keeper, which ends as it does. At the end of the run, however it comes, its
+ * standard input ends, and the keeper kills it with all that it has started. */
 
 #define LOG_LINES 20 /* most lines of the log per question */
 
 struct ax_reward_child {
-    pid_t pid;            /* 0: none */
+    pid_t pid;            /* its keeper's; 0: none */
     int to, from, errors; /* its stdin, stdout, stderr; -1: closed */
+    int control;          /* the keeper's */
     struct ax_buf line;   /* the answer, without its newline */
     uint64_t starts;      /* how often it was started */
     char said[512];       /* the beginning of a line of stderr */
@@ -206,42 +209,39 @@ static void close_end(int *fd) {
 }
 
 /* A channel whose ends have numbers that spawn will not overwrite. `ends`: {ours, theirs}. */
-static bool make_channel(int ends[2], bool to_child) {
+static bool make_channel(int ends[2], int number) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return false;
     for (int i = 0; i < 2; i++) {
-        ends[i] = fcntl(pair[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        ends[i] = fcntl(pair[i], F_DUPFD_CLOEXEC, AX_REWARD_KEEPER_CONTROL + 1);
         (void)close(pair[i]);
     }
     if (ends[0] < 0 || ends[1] < 0)
         return false;
-    (void)shutdown(ends[0], to_child ? SHUT_RD : SHUT_WR);
+    if (number < 3)
+        (void)shutdown(ends[0], number == 0 ? SHUT_RD : SHUT_WR);
     return true;
 }
 
-static int prepare_child(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr,
-                         const int *theirs) {
-    sigset_t blocked, defaults;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGINT);
-    sigaddset(&blocked, SIGTERM);
-    sigaddset(&blocked, SIGUSR1);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
+enum { N_CHANNELS = 4 }; /* stdin, stdout, stderr, AX_REWARD_KEEPER_CONTROL */
+
+/* The keeper, too, is not meant by signals for the run; it blocks all others itself. */
+static int prepare_keeper(posix_spawn_file_actions_t *files, posix_spawnattr_t *attr,
+                          const int *theirs) {
+    sigset_t all;
+    sigfillset(&all);
     int bad = 0;
-    for (int fd = 0; fd < 3 && !bad; fd++)
+    for (int fd = 0; fd < N_CHANNELS && !bad; fd++)
         bad = posix_spawn_file_actions_adddup2(files, theirs[fd], fd);
-    bad = bad ? bad : posix_spawn_file_actions_addclosefrom_np(files, 3);
-    bad = bad ? bad : posix_spawnattr_setsigmask(attr, &blocked);
-    bad = bad ? bad : posix_spawnattr_setsigdefault(attr, &defaults);
+    bad = bad ? bad : posix_spawn_file_actions_addclosefrom_np(files, N_CHANNELS);
+    bad = bad ? bad : posix_spawnattr_setsigmask(attr, &all);
     bad = bad ? bad : posix_spawnattr_setpgroup(attr, 0);
     return bad ? bad
-               : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                    POSIX_SPAWN_SETPGROUP);
+               : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 }
 
-static int spawn(pid_t *pid, const char *const *argv, const int *theirs) {
+static int spawn(pid_t *pid, const char *program, const char *const *argv, const int *theirs) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     int bad = posix_spawn_file_actions_init(&files);
@@ -249,35 +249,55 @@ static int spawn(pid_t *pid, const char *const *argv, const int *theirs) {
         return bad;
     bad = posix_spawnattr_init(&attr);
     if (!bad) {
-        bad = prepare_child(&files, &attr, theirs);
-        bad = bad ? bad
-                  : posix_spawnp(pid, argv[0], &files, &attr, (char *const *)(uintptr_t)argv,
-                                 environ);
+        bad = prepare_keeper(&files, &attr, theirs);
+        bad =
+            bad ? bad
+                : posix_spawn(pid, program, &files, &attr, (char *const *)(uintptr_t)argv, environ);
         (void)posix_spawnattr_destroy(&attr);
     }
     (void)posix_spawn_file_actions_destroy(&files);
     return bad;
 }
 
-/* argv[0] is looked up in PATH. AX_ERR_CONFIG if it cannot be run. */
-static enum ax_status start_child(struct ax_reward_child *c, const char *const *argv) {
-    int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+/* What the keeper says of the child's start, an errno. */
+static int hear_start(int control) {
+    int why;
+    ssize_t n;
+    do {
+        n = recv(control, &why, sizeof why, MSG_WAITALL);
+    } while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof why ? why : ECHILD;
+}
+
+/* argv[0] is the keeper's, argv[2] is looked up in PATH. AX_ERR_CONFIG if it cannot be run. */
+static enum ax_status start_child(struct ax_reward_child *c, const char *program,
+                                  const char *const *argv) {
+    int ends[N_CHANNELS][2];
     int bad = 0;
-    for (int i = 0; i < 3 && !bad; i++)
-        bad = make_channel(ends[i], i == 0) ? 0 : errno;
-    const int theirs[3] = {ends[0][1], ends[1][1], ends[2][1]};
+    for (int i = 0; i < N_CHANNELS; i++)
+        ends[i][0] = ends[i][1] = -1;
+    for (int i = 0; i < N_CHANNELS && !bad; i++)
+        bad = make_channel(ends[i], i) ? 0 : errno;
+    const int theirs[N_CHANNELS] = {ends[0][1], ends[1][1], ends[2][1], ends[3][1]};
     pid_t pid = 0;
-    bad = bad ? bad : spawn(&pid, argv, theirs);
-    for (int i = 0; i < 3; i++) {
+    bad = bad ? bad : spawn(&pid, program, argv, theirs);
+    const char *which = bad ? program : argv[2];
+    for (int i = 0; i < N_CHANNELS; i++)
         close_end(&ends[i][1]);
-        if (bad)
-            close_end(&ends[i][0]);
-    }
+    bad = bad ? bad : hear_start(ends[3][0]);
+    for (int i = 0; i < N_CHANNELS && bad; i++)
+        close_end(&ends[i][0]);
+    while (bad && pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
     if (bad)
-        return ax_error(AX_ERR_CONFIG, "cannot start %s: %s", argv[0], strerror(bad));
+        return ax_error(AX_ERR_CONFIG, "cannot start %s: %s", which, strerror(bad));
     const uint64_t starts = c->starts + 1;
-    *c = (struct ax_reward_child){
-        .pid = pid, .to = ends[0][0], .from = ends[1][0], .errors = ends[2][0], .starts = starts};
+    *c = (struct ax_reward_child){.pid = pid,
+                                  .to = ends[0][0],
+                                  .from = ends[1][0],
+                                  .errors = ends[2][0],
+                                  .control = ends[3][0],
+                                  .starts = starts};
     return AX_OK;
 }
 
@@ -333,10 +353,14 @@ static bool wait_end(struct ax_reward_child *c, const char *who, double seconds)
     }
 }
 
-/* Kills it and the processes that it started; returns how it ended. */
+#define KEEPER_SECONDS 5.0 /* for the keeper to end, which then is ended, too */
+
+/* Has it killed with the processes that it started; returns how it ended. */
 static int finish(struct ax_reward_child *c, const char *who) {
     int status = 0;
-    (void)kill(-c->pid, SIGKILL);
+    close_end(&c->control);
+    if (!wait_end(c, who, KEEPER_SECONDS))
+        (void)kill(c->pid, SIGKILL);
     while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
         ;
     listen_to_end(c, who);
@@ -344,7 +368,8 @@ static int finish(struct ax_reward_child *c, const char *who) {
     close_end(&c->from);
     close_end(&c->errors);
     ax_buf_free(&c->line);
-    *c = (struct ax_reward_child){.to = -1, .from = -1, .errors = -1, .starts = c->starts};
+    *c = (struct ax_reward_child){
+        .to = -1, .from = -1, .errors = -1, .control = -1, .starts = c->starts};
     return status;
 }
 
@@ -472,9 +497,9 @@ static const char boot[] =
 
 struct outside {
     struct ax_reward_child *child; /* of a program: its own */
-    uint64_t loaded; /* of Python: the start of the child that has loaded it; 0: none */
-    char *who;       /* in the log: the module or program */
-    char *python;
+    uint64_t loaded;        /* of Python: the start of the child that has loaded it; 0: none */
+    char *who;              /* in the log: the module or program */
+    char *python, *program; /* the second: ours, for keepers */
     double seconds, start_seconds;
 };
 
@@ -484,6 +509,7 @@ static enum ax_status make(struct ax_reward_fn *f, const struct ax_rewards_optio
     struct outside *x;
     AX_TRY(ax_alloc(&x, 1, sizeof *x));
     f->state = x;
+    AX_TRY(ax_strdup(&x->program, o->program ? o->program : "/proc/self/exe"));
     x->seconds = o->timeout > 0 ? o->timeout : AX_REWARDS_TIMEOUT;
     x->start_seconds = o->start_timeout > 0 ? o->start_timeout : AX_REWARDS_START_TIMEOUT;
     return AX_OK;
@@ -508,14 +534,15 @@ static void close_outside(struct ax_reward_fn *f) {
         free_child(&x->child, x->who);
     ax_free(x->who);
     ax_free(x->python);
+    ax_free(x->program);
     ax_free(x);
 }
 
 /* ---- Python ---- */
 
 static enum ax_status start_python(const struct outside *x) {
-    const char *const argv[] = {x->python, "-c", boot, NULL};
-    return start_child(x->child, argv);
+    const char *const argv[] = {"axtrain", AX_REWARD_KEEPER, x->python, "-c", boot, NULL};
+    return start_child(x->child, x->program, argv);
 }
 
 /* The question that makes the child load f, behind the script if it has just been started. */
@@ -598,8 +625,8 @@ static enum ax_status open_python(struct ax_reward_fn *f, const struct ax_reward
 
 static enum ax_status start_program(struct ax_reward_fn *f) {
     struct outside *x = f->state;
-    const char *const argv[] = {f->name, NULL};
-    return x->child->pid ? AX_OK : start_child(x->child, argv);
+    const char *const argv[] = {"axtrain", AX_REWARD_KEEPER, f->name, NULL};
+    return x->child->pid ? AX_OK : start_child(x->child, x->program, argv);
 }
 
 static enum ax_status open_program(struct ax_reward_fn *f, const struct ax_rewards_options *o) {

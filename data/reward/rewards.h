@@ -6,7 +6,7 @@
  * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
  * Reading order: function.h (what a function is here), rules.c (built-ins of one text),
- * code.c (code in the sandbox), outside.c (functions of children), answer.h (what a child answers),
+ * code.c (code in the sandbox), outside.c (functions of children), keeper.h, answer.h (what a child answers),
  * python.py (what runs the user's Python). */
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
@@ -48,10 +48,10 @@ struct ax_rewards_options {
     double timeout; /* seconds for a call of a child; 0: AX_REWARDS_TIMEOUT */
     /* seconds until a child has loaded a function; 0: AX_REWARDS_START_TIMEOUT */
     double start_timeout;
-    const char *python; /* NULL: $AXTRAIN_PYTHON, or python3 */
+    const char *python;  /* NULL: $AXTRAIN_PYTHON, or python3 */
+    const char *program; /* this executable; NULL: /proc/self/exe */
     /* ---- of "code" alone ---- */
     const char *sandbox_cache; /* ax_sandbox_options.cache */
-    const char *program;       /* ax_sandbox_options.program */
     int threads;               /* programs that run at a time; 0: 1 */
 };
 #define AX_REWARDS_TIMEOUT       60.0

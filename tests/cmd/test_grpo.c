@@ -410,17 +410,19 @@ static void goes_on_within_a_generation(void **state) {
 /* A program that rewards the letter e, and sends axtrain a signal in a call while the file "kill" is
  * there, once; as an option. */
 static void put_judge(const char *signal, int call, char *option, size_t size) {
-    static const char judge[] = "#!/usr/bin/env python3\n"
-                                "import json, os, signal, sys\n"
-                                "calls = 0\n"
-                                "for line in sys.stdin:\n"
-                                "    calls += 1\n"
-                                "    if calls == %d and os.path.exists('%s/kill'):\n"
-                                "        os.remove('%s/kill')\n"
-                                "        os.kill(os.getppid(), signal.%s)\n"
-                                "    print(json.dumps({'rewards': [float('e' in c) for c in "
-                                "json.loads(line)['completions']]}), "
-                                "flush=True)\n";
+    static const char judge[] =
+        "#!/usr/bin/env python3\n"
+        "import json, os, signal, sys\n"
+        "calls = 0\n"
+        "for line in sys.stdin:\n"
+        "    calls += 1\n"
+        "    if calls == %d and os.path.exists('%s/kill'):\n"
+        "        os.remove('%s/kill')\n"
+        "        stat = open('/proc/%%d/stat' %% os.getppid()).read()\n"
+        "        os.kill(int(stat.rsplit(')', 1)[1].split()[1]), signal.%s)\n"
+        "    print(json.dumps({'rewards': [float('e' in c) for c in "
+        "json.loads(line)['completions']]}), "
+        "flush=True)\n";
     char text[1000];
     (void)snprintf(text, sizeof text, judge, call, scratch, scratch, signal);
     (void)snprintf(option, size, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));

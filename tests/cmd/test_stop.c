@@ -5,68 +5,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "tests/cmd/grpo_case.h"
-
-extern char **environ;
+#include "tests/cmd/background_case.h"
 
 #define REQUEUE 75
-
-static void nap(double seconds) {
-    nanosleep(
-        &(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)},
-        NULL);
-}
-
-/* axtrain with `words` (split at blanks), in the background; its output is in SCRATCH/log. */
-static pid_t start(const char *words) {
-    char text[2000], *argv[40] = {(char *)(uintptr_t)test_program()}, *rest = text;
-    posix_spawn_file_actions_t files;
-    pid_t pid;
-    int n = 1;
-    snprintf(text, sizeof text, "%s", words);
-    for (char *word; (word = strsep(&rest, " ")) != NULL && n < 39;)
-        argv[n++] = word;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 1, in_scratch("log"), O_WRONLY | O_CREAT | O_TRUNC,
-                                     0600);
-    posix_spawn_file_actions_adddup2(&files, 1, 2);
-    assert_int_equal(posix_spawn(&pid, argv[0], &files, NULL, argv, environ), 0);
-    posix_spawn_file_actions_destroy(&files);
-    return pid;
-}
-
-/* Its exit code, or minus the signal that ended it; `said` is what it has printed. */
-static int end(pid_t pid, double seconds) {
-    int status = 0;
-    const double until = ax_clock_now() + seconds;
-    while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (ax_clock_now() > until) {
-            kill(pid, SIGKILL);
-            waitpid(pid, &status, 0);
-            fail_msg("it goes on after %g s: %s", seconds, read_text(".", "log"));
-        }
-        nap(0.01);
-    }
-    char *text = read_text(".", "log");
-    snprintf(said, sizeof said, "%s", text);
-    ax_free(text);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
-static void wait_file(const char *name) {
-    for (const double until = ax_clock_now() + 60; !ax_path_exists(in_scratch(name)); nap(0.01))
-        if (ax_clock_now() > until)
-            fail_msg("no %s: %s", name, read_text(".", "log"));
-}
 
 /* ---- while it waits for rewards ---- */
 
@@ -83,7 +29,8 @@ static void put_slow(int call) {
         "    if calls == %d and os.path.exists('%s/slow'):\n"
         "        try:\n"
         "            fd = os.open('%s/waits.part', os.O_WRONLY | os.O_CREAT | os.O_EXCL)\n"
-        "            os.write(fd, str(os.getppid()).encode())\n"
+        "            stat = open('/proc/%%d/stat' %% os.getppid()).read() # of the keeper\n"
+        "            os.write(fd, stat.rsplit(')', 1)[1].split()[1].encode())\n"
         "            os.rename('%s/waits.part', '%s/waits')\n"
         "        except FileExistsError:\n"
         "            pass\n"

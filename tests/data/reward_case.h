@@ -45,6 +45,7 @@ static inline enum ax_status open_named(struct ax_rewards **r, const char *name,
                                         struct ax_rewards_options o) {
     const struct ax_reward_function function = {.name = name, .weight = 1};
     o.functions = &function;
+    o.program = o.program ? o.program : getenv("AX_TEST_BIN");
     o.n = 1;
     *r = NULL;
     return ax_rewards_open(r, &o);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <limits.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -106,7 +107,10 @@ static struct ax_rewards *rewards;
 static int set_up(void **state) {
     if (scratch_make(state) != 0 || !getcwd(start_folder, sizeof start_folder))
         return -1;
-    if (chdir(scratch) != 0)
+    const char *bin = getenv("AX_TEST_BIN"); /* may be relative */
+    char program[PATH_MAX];
+    if (!bin || !realpath(bin, program) || setenv("AX_TEST_BIN", program, 1) != 0 ||
+        chdir(scratch) != 0)
         return -1;
     (void)put_text("mine.py", functions);
     (void)put_text("json_helper.py",
@@ -222,7 +226,9 @@ static void together(void **state) {
                                              {.name = "json_helper.f", .weight = 1}};
     double out[9];
     (void)state;
-    assert_ok(ax_rewards_open(&rewards, &(struct ax_rewards_options){.functions = all, .n = 3}));
+    assert_ok(ax_rewards_open(
+        &rewards,
+        &(struct ax_rewards_options){.functions = all, .n = 3, .program = getenv("AX_TEST_BIN")}));
     assert_ok(ax_rewards_score(rewards, 3, items.item, out));
     static const double expected[9] = {1, 1, 1, 2, 0, 1, 1, 1, 1};
     for (int i = 0; i < 9; i++)
@@ -324,7 +330,9 @@ static void another_child(void **state) {
                                              {.name = "mine.few", .weight = 1}};
     double out[2];
     (void)state;
-    assert_ok(ax_rewards_open(&rewards, &(struct ax_rewards_options){.functions = all, .n = 2}));
+    assert_ok(ax_rewards_open(
+        &rewards,
+        &(struct ax_rewards_options){.functions = all, .n = 2, .program = getenv("AX_TEST_BIN")}));
     assert_ok(ax_rewards_score(rewards, 1, items.item, out));
     assert_true(isnan(out[0]) && out[1] == 1); /* it died, and the other one was loaded again */
     assert_ok(ax_rewards_score(rewards, 1, items.item, out));
@@ -577,7 +585,8 @@ static void out_of_memory(void **state) {
     const struct ax_reward_function all[] = {{.name = path, .weight = 1},
                                              {.name = "format:a", .weight = 1},
                                              {.name = "final_answer", .weight = 1}};
-    const struct ax_rewards_options o = {.functions = all, .n = 3};
+    const struct ax_rewards_options o = {
+        .functions = all, .n = 3, .program = getenv("AX_TEST_BIN")};
     items.item[1].completion = "#### \xff";
     items.item[1].n = 6;
     static const double expected[6] = {1, 1, 0, 2, 0, 0};

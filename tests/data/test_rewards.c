@@ -144,7 +144,9 @@ static void as_trl(void **state) {
             double out[2];
             add_item(&items, "", "{}");
             items.item[0].n_ids = json_integer_value(length);
-            assert_ok(ax_rewards_open(&r, &(struct ax_rewards_options){.functions = both, .n = 2}));
+            assert_ok(ax_rewards_open(
+                &r, &(struct ax_rewards_options){
+                        .functions = both, .n = 2, .program = getenv("AX_TEST_BIN")}));
             assert_ok(ax_rewards_score(r, 1, items.item, out));
             const double want = json_number_value(json_array_get(json_object_get(v, "rewards"), k));
             assert_true(out[0] == want);
@@ -196,7 +198,9 @@ static void several(void **state) {
     add_item(&items, "a", "{\"answer\": \"a\"}");
     add_item(&items, "b", "{\"answer\": \"a\"}");
     add_item(&items, "a", "{}");
-    assert_ok(ax_rewards_open(&r, &(struct ax_rewards_options){.functions = functions, .n = 3}));
+    assert_ok(ax_rewards_open(&r, &(struct ax_rewards_options){.functions = functions,
+                                                               .n = 3,
+                                                               .program = getenv("AX_TEST_BIN")}));
     assert_int_equal(ax_rewards_count(r), 3);
     assert_string_equal(ax_rewards_name(r, 1), "format:a");
     assert_true(ax_rewards_weight(r, 1) == 0.5);
@@ -335,8 +339,11 @@ static void bad_names(void **state) {
     /* what was opened before is closed */
     const struct ax_reward_function functions[] = {{.name = "format:a", .weight = 1},
                                                    {.name = "nothing", .weight = 1}};
-    assert_error(ax_rewards_open(&r, &(struct ax_rewards_options){.functions = functions, .n = 2}),
-                 AX_ERR_CONFIG, "\"nothing\"");
+    assert_error(
+        ax_rewards_open(&r, &(struct ax_rewards_options){.functions = functions,
+                                                         .n = 2,
+                                                         .program = getenv("AX_TEST_BIN")}),
+        AX_ERR_CONFIG, "\"nothing\"");
 }
 
 int main(void) {

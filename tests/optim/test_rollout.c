@@ -212,7 +212,8 @@ static enum ax_status case_open(struct rollout_case *r, const struct variant *v,
     const struct ax_reward_function functions[] = {
         {.name = v->spread ? "length:100" : "soft_overlong:12:11", .weight = 1},
         {.name = "judge", .weight = 3, .score = judge, .ctx = &r->judge}};
-    const struct ax_rewards_options ro = {.functions = functions, .n = v->judged ? 2 : 1};
+    const struct ax_rewards_options ro = {
+        .functions = functions, .n = v->judged ? 2 : 1, .program = getenv("AX_TEST_BIN")};
     *r = (struct rollout_case){.stop_epoch = -1};
     AX_TRY(train_case_open(&r->c, v->dtype, false));
     AX_TRY(open_prompts(r));

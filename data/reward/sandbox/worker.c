@@ -477,6 +477,7 @@ enum ax_status ax_sandbox_worker(int argc, char **argv) {
     if (n < 0 || n > AX_SANDBOX_MAX_THREADS || fcntl(FIRST_SOCKET, F_GETFD) < 0)
         return ax_error(AX_ERR_CONFIG, "sandbox worker: only axtrain itself starts this");
     w.n = n;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would notice after the program that it runs */
     enum ax_status st = start(&w, argv);
     const enum ax_status said = say(st);
     ax_error_clear(); /* the owner reports it */
