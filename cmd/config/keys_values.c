@@ -1,5 +1,6 @@
 /* Values whose support differs from their key's, and values derived from other keys. Rows only. */
 #include "cmd/config/table.h"
+#include "kernels/quant/scheme.h"
 
 #define AT_END "the model is uploaded once, at the end; checkpoints stay in output_dir"
 
@@ -47,6 +48,8 @@ const struct ax_config_value ax_config_values[] = {
      AX_ROUGHLY("the adapter's master weights stay float32")},
     {"kd_normalize_topk", "true",
      AX_REFUSED("write false: the model's probabilities are those among all tokens")},
+    {"qat.weight_dtype", "mxfp4", AX_ROUGHLY(AX_NO_FILE_FORM)},
+    {"quantization.weight_dtype", "mxfp4", AX_ROUGHLY(AX_NO_FILE_FORM)},
     {"rl", "ebft", AX_NEEDS(EBFT)},
     {"dpo_loss_type", "aot*", AX_NEEDS(OTHER_RL)},
     {"plugins",

@@ -80,21 +80,23 @@ static const char *pair_loss(size_t i, const char **note) {
     return term < AX_PREFER_TERMS ? ax_preference_term_name((enum ax_preference_term)term) : NULL;
 }
 
-static const char *scheme(size_t i, bool trains) {
-    for (const struct ax_scheme *s = ax_schemes; s->name; s++)
-        if (s->trains == trains && i-- == 0)
-            return s->name;
+static const char *scheme(size_t i, bool trains, const char **note) {
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++) {
+        if (s->trains != trains || i-- > 0)
+            continue;
+        if (s->form == AX_FORM_NONE)
+            *note = AX_NO_FILE_FORM;
+        return s->name;
+    }
     return NULL;
 }
 
 static const char *trained_scheme(size_t i, const char **note) {
-    (void)note;
-    return scheme(i, true);
+    return scheme(i, true, note);
 }
 
 static const char *other_scheme(size_t i, const char **note) {
-    (void)note;
-    return scheme(i, false);
+    return scheme(i, false, note);
 }
 
 static const char *pipeline(size_t i, const char **note) {

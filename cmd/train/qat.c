@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cmd/train/setup.h"
 
 static bool is_fp8(const char *dtype) {
@@ -42,11 +43,25 @@ static enum ax_status read_fp8(struct ax_train_setup *s) {
                          ax_config_holds(cfg, "fp8_format == e4m3"), &s->qat);
 }
 
+/* Before training, as `axtrain quantize` would say it after. */
+static void warn_without_file(const char *map, const struct ax_scheme *scheme) {
+    if (scheme->form == AX_FORM_NONE)
+        ax_log_warn("%s: no file holds scheme %s, so `axtrain quantize` cannot write the trained "
+                    "model in it. Nearest that has one: %s.",
+                    map, scheme->name, scheme->nearest);
+}
+
 enum ax_status ax_train_qat_read(struct ax_train_setup *s) {
     const struct ax_config *cfg = s->cfg;
+    struct ax_scheme after;
+    if (ax_config_has(cfg, "quantization")) {
+        AX_TRY(ax_train_scheme_read(cfg, "quantization", &after));
+        warn_without_file("quantization", &after);
+    }
     if (!ax_config_has(cfg, "qat"))
         return read_fp8(s);
     AX_TRY(ax_train_scheme_read(cfg, "qat", &s->qat));
+    warn_without_file("qat", &s->qat);
     s->o.step.model.qat = &s->qat;
     return AX_OK;
 }

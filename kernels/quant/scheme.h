@@ -68,6 +68,11 @@ struct ax_scheme {
  * call hybrid, or in e4m3. "tensorwise", "rowwise" (torchao's names); AX_ERR_CONFIG lists them. */
 enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme *out);
 
+/* For AX_FORM_NONE, in a configuration. */
+#define AX_NO_FILE_FORM                                                                            \
+    "no file holds it, so `axtrain quantize` writes none; int4, int8, fp8 and nvfp4 have one "     \
+    "(docs/quantization.md)"
+
 /* The table; ends with a row whose name is NULL. */
 extern const struct ax_scheme ax_schemes[];
 /* AX_ERR_CONFIG names the nearest one; `key` is what the user wrote it for. */
