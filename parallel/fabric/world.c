@@ -49,19 +49,21 @@ static enum ax_status serve(struct ax_world *w, const unsigned char key[AX_STORE
 }
 
 static enum ax_status join(struct ax_world *w, const struct ax_world_options *o) {
+    bool untold = false;
     struct ax_store_options so = {.host = w->env.host,
                                   .port = w->env.port,
                                   .ports = w->env.ports,
                                   .rank = w->env.rank,
                                   .world = w->env.world,
                                   .config = o->config,
-                                  .timeout = o->timeout};
+                                  .timeout = o->timeout,
+                                  .untold = &untold};
     AX_TRY(ax_gloo_available());
     AX_TRY(hash_binary(&so.binary));
     AX_TRY(find_key(&w->env, so.key));
     AX_TRY(serve(w, so.key, o->timeout));
     const enum ax_status st = ax_store_open(&w->store, &so);
-    if (st == AX_ERR_CONFIG && so.rank > 0 && !w->env.served)
+    if (st == AX_ERR_CONFIG && so.rank > 0 && !w->env.served && !untold)
         ax_error_clear(); /* what ranks have unlike, the store tells all: rank 0 says it */
     if (st != AX_OK)
         return st;

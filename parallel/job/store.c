@@ -185,7 +185,10 @@ enum ax_status ax_store_open(struct ax_store_client **out, const struct ax_store
     AX_TRY_GOTO(find_server(s, o, deadline), st, fail);
     ax_net_own_address(s->fd, s->address);
     /* the server's deadline began before this rank's, or ends while this one waits */
-    AX_TRY_GOTO(take_reply(s, deadline + o->timeout, &data, &n, &done), st, fail);
+    st = take_reply(s, deadline + o->timeout, &data, &n, &done);
+    if (o->untold)
+        *o->untold = st == AX_ERR_CONFIG && done == o->rank;
+    AX_TRY_GOTO(st, st, fail);
     *out = s;
     return AX_OK;
 fail:

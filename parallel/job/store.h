@@ -30,6 +30,9 @@ struct ax_store_options {
     uint64_t binary, config;
     unsigned char key[AX_STORE_KEY_BYTES];
     double timeout; /* seconds for all to join */
+    /* NULL, or set to true when this rank cannot join and rank 0 may not be told so: the job runs, or
+     * two processes are this rank. */
+    bool *untold;
 };
 /* Returns when all ranks have joined. AX_ERR_PEER names ranks that are missing, AX_ERR_CONFIG ranks
  * that contradict each other. */

@@ -1,11 +1,11 @@
 /* The store's server without its sockets: ranks and keys, and the effect of each connection's bytes.
- * Private to store_server.c and its tests. */
+ * Private to store_table.c, store_server.c and their tests. */
 #ifndef AX_PARALLEL_JOB_STORE_SERVER_H
 #define AX_PARALLEL_JOB_STORE_SERVER_H
 
 #include "parallel/job/store_wire.h"
 
-/* ---- ranks and keys ---- */
+/* ---- ranks and keys: store_table.c ---- */
 
 enum ax_store_state { AX_STORE_AWAITED, AX_STORE_JOINED, AX_STORE_LEFT, AX_STORE_GONE };
 
@@ -26,6 +26,7 @@ enum { AX_STORE_BUCKETS = 1024 };
 
 struct ax_store_table {
     int world, joined, turned_away;
+    int twice;                   /* the last rank that a second process wanted to be; −1: none */
     struct ax_store_seat *seats; /* [world] */
     struct ax_store_entry *buckets[AX_STORE_BUCKETS];
     size_t entries, bytes;
@@ -36,6 +37,8 @@ struct ax_store_table {
 enum ax_status ax_store_table_create(struct ax_store_table *t, int world);
 void ax_store_table_free(struct ax_store_table *t);
 bool ax_store_complete(const struct ax_store_table *t);
+/* True if ranks are still to join, even if only to learn that the others have failed. */
+bool ax_store_awaits(const struct ax_store_table *t);
 /* Takes the member's seat. AX_ERR_CONFIG names what contradicts another rank; as long as not all
  * have joined, none of them can then. */
 enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m);
@@ -60,7 +63,7 @@ bool ax_store_hopeless(const struct ax_store_table *t, int own, int owner, char 
 enum ax_status ax_store_put(struct ax_store_table *t, const char *key, const void *data, size_t n);
 const struct ax_store_entry *ax_store_find(const struct ax_store_table *t, const char *key);
 
-/* ---- connections ---- */
+/* ---- connections: store_server.c ---- */
 
 struct ax_store_wait {
     enum ax_store_type type; /* JOIN, GET or CAUSE; 0: nothing is pending */

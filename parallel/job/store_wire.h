@@ -6,7 +6,8 @@
  *     server  WELCOME    MAC(key, "store" ‖ both nonces)
  *     server  REPLY      when all ranks have joined, or cannot any more
  *     rank    SET key value | GET key wait | CAUSE first end wait | LEAVE status words
- *     server  REPLY      status, bytes, done; one for each request, in order
+ *     server  REPLY      status, bytes, done; one for each request, in order. To JOIN, done is the
+ *                        rank that says itself why it cannot join, or −1 if rank 0 says it
  */
 #ifndef AX_PARALLEL_JOB_STORE_WIRE_H
 #define AX_PARALLEL_JOB_STORE_WIRE_H

@@ -269,6 +269,38 @@ static void ranks_see_the_same(void **state) {
     }
 }
 
+/* Two processes with the rank 1: while another one is awaited, both say so and from where, and rank 0
+ * does; once the job runs, the second one does. */
+static void a_rank_that_is_there_twice_is_named(void **state) {
+    (void)state;
+    char script[4096], bin[4096];
+    const char *name = getenv("AX_TEST_BIN"), *config = configure();
+    int fd, port;
+    assert_non_null(realpath(name ? name : "build/axtrain", bin));
+    make_place("all", true);
+    for (int late = 0; late < 2; late++) {
+        assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
+        close(fd);
+        snprintf(script, sizeof script,
+                 "cd '%s/all'; export WORLD_SIZE=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 "
+                 "MASTER_PORT=%d; be() { RANK=$1 LOCAL_RANK=$1 timeout $3 '%s' sft '%s' --quiet "
+                 "output_dir=twice%d max_steps=1000000 >'%s'/said$2 2>&1; echo \"$2: $?\" "
+                 ">>'%s'/said$2; }; be 0 a %d & be 1 b %d & sleep %d; be 1 c 20; wait; cat "
+                 "'%s'/said?",
+                 scratch, late ? 2 : 3, late ? 2 : 3, port, bin, config, late, scratch, scratch,
+                 late ? 6 : 20, late ? 6 : 20, late ? 3 : 0, scratch);
+        FILE *p = popen(script, "r");
+        assert_non_null(p);
+        out[fread(out, 1, sizeof out - 1, p)] = '\0';
+        pclose(p);
+        has("c: 2\n");
+        has(": this rank has already joined as rank 1 (host ");
+        if (errors() != (late ? 2 : 3)) /* late: rank 0 says how it ended, too */
+            fail_msg("%s", out);
+        has(late ? "warn refused rank 1 (host " : "a: 2\nerror rank 1 (host ");
+    }
+}
+
 /* What a machine chooses by its processor, rank 0's chooses for all. */
 static void unlike_processors_compute_alike(void **state) {
     (void)state;
@@ -339,6 +371,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_fails_once),
         cmocka_unit_test(ranks_see_the_same),
+        cmocka_unit_test(a_rank_that_is_there_twice_is_named),
         cmocka_unit_test(unlike_processors_compute_alike),
         cmocka_unit_test(a_stop_is_said_by_rank_0),
         cmocka_unit_test(answers_fail_once),

@@ -83,7 +83,8 @@ static void a_complete_table_does_not_expire(void **state) {
     assert_int_equal(t.failed, AX_OK);
     assert_int_equal(take(&t, 0, "c"), AX_ERR_CONFIG);
     assert_string_equal(ax_error_text(), "rank 0 (host c, process 100): this rank has already "
-                                         "joined as rank 0 (host a, process 100)");
+                                         "joined as rank 0 (host a, process 100). Give each "
+                                         "process a rank of its own, from 0 to 1");
     assert_int_equal(t.failed, AX_OK);
     ax_store_table_free(&t);
 }
@@ -100,7 +101,8 @@ static void contradictions_are_worded(void **state) {
         {{.rank = 2, .world = 2, .binary = 1, .config = 2, .pid = 8, .host = "b"},
          "rank 2 (host b, process 8): the job has ranks 0 to 1"},
         {{.rank = 0, .world = 2, .binary = 1, .config = 2, .pid = 8, .host = "b"},
-         "rank 0 (host b, process 8): this rank has already joined as rank 0 (host a, process 7)"},
+         "rank 0 (host b, process 8): this rank has already joined as rank 0 (host a, process 7)"
+         ". Give each process a rank of its own, from 0 to 1"},
         {{.rank = 1, .world = 2, .binary = 2, .config = 2, .pid = 8, .host = "b"},
          "rank 1 (host b, process 8) runs another build of axtrain than rank 0 (host a, process "
          "7): install the same one on all hosts"},
