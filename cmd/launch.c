@@ -90,7 +90,7 @@ enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv
     o.master_port = port || hosts == 1 ? (int)port : 29500;
     o.restarts = (int)restarts;
     o.spares = (int)spares;
-    o.restart_word = command->trains ? AX_RESUME_WORD : NULL;
+    o.trains = command->trains;
     AX_TRY(check_hosts(&o));
     return ax_launch_run(&o);
 }

@@ -277,7 +277,7 @@ static enum ax_status launch(int ranks, bool quiet, char **command) {
                                                      .hosts = 1,
                                                      .timeout = AX_LAUNCH_TIMEOUT,
                                                      .command = command,
-                                                     .restart_word = AX_RESUME_WORD});
+                                                     .trains = true});
 }
 
 static enum ax_status run(int argc, char **argv, const char *command) {

@@ -6,6 +6,7 @@
 #include "model/convert/base_model.h"
 #include "cmd/train/mesh.h"
 #include "cmd/train/setup.h"
+#include "parallel/job/notes.h"
 #include "cmd/tracker/tracker.h"
 #include "kernels/backend.h"
 #include "parallel/fabric/team.h"
@@ -14,9 +15,11 @@
 
 /* ---- resuming, precision and memory ---- */
 
+/* A job that its launcher has started again goes on from its own checkpoints, if there are some. */
 static void read_resume(struct ax_train_save *save, const struct ax_run_keys *k) {
+    const bool restarted = ax_notes_restarted();
     const char *from = k->resume;
-    if (k->resumes)
+    if (k->resumes || restarted)
         save->resume = AX_RESUME_NEWEST;
     if (!from || strcmp(from, "false") == 0)
         return;
@@ -25,7 +28,7 @@ static void read_resume(struct ax_train_save *save, const struct ax_run_keys *k)
     } else if (strcmp(from, "latest-good") == 0) {
         save->resume = AX_RESUME_NEWEST_GOOD;
     } else {
-        save->resume = AX_RESUME_FOLDER;
+        save->resume = restarted ? AX_RESUME_NEWEST : AX_RESUME_FOLDER;
         save->resume_dir = from;
     }
 }

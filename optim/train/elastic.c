@@ -39,7 +39,9 @@ static double free_bytes(const char *dir) {
     const uint64_t memory = ax_mem_available();
     if (ax_disk_free(dir, &disk) != AX_OK)
         ax_error_clear();
-    return (double)(memory > 0 && memory < disk ? memory : disk);
+    if (memory == 0) /* unknown */
+        return (double)disk;
+    return fmin((double)disk, fmax((double)memory - SPARE, 0));
 }
 
 /* What all ranks save there, which the checkpoint before it does not make room for. */
@@ -55,7 +57,7 @@ static enum ax_status check_room(struct ax_train *t) {
             bytes += (double)ax_tensor_bytes(&t->contents.weights[i].parts[k].value);
     AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_SUM, &bytes, 1));
     AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &room, 1));
-    t->elastic.full = bytes + SPARE > -room;
+    t->elastic.full = bytes > -room;
     if (t->elastic.full && ax_train_is_main(t))
         ax_log_warn("elastic: checkpoints in memory need %s, but only %s are free in %s: if ranks "
                     "are lost, the run goes on from the disk's",
@@ -79,8 +81,8 @@ enum ax_status ax_train_elastic_save(struct ax_train *t) {
 static bool can_rescue(const struct ax_train *t) {
     const struct ax_train_options *o = t->o;
     return o->elastic.dir && t->mesh.size[AX_ROLE_DP_REPLICATE] > 1 && !t->elastic.damaged &&
-           !ax_queue_is_late(t->rt->q) && o->step.relora.interval == 0 &&
-           !ax_train_has_value(o) && !ax_train_has_buffers(t);
+           !ax_queue_is_late(t->rt->q) && o->step.relora.interval == 0 && !ax_train_has_value(o) &&
+           !ax_train_has_buffers(t);
 }
 
 /* ---- the last step's record: all ranks know most of it, but rank 0 writes it, and may be the one that is lost ---- */
@@ -115,9 +117,9 @@ static void put_number(json_t *v, const char *key, double x) {
 
 static json_t *record_json(const struct ax_train_elastic *e) {
     const char *last = (const char *)&e->last;
-    json_t *v = json_pack("{sI sb sI sf}", "step", (json_int_t)e->last.step, "skipped",
-                          e->last.skipped, "window_steps", (json_int_t)e->before.steps,
-                          "window_loss", e->before.loss);
+    json_t *v =
+        json_pack("{sI sb sI sf}", "step", (json_int_t)e->last.step, "skipped", e->last.skipped,
+                  "window_steps", (json_int_t)e->before.steps, "window_loss", e->before.loss);
     for (size_t i = 0; v && i < sizeof figures / sizeof *figures; i++)
         put_number(v, figures[i].key, *(const double *)(last + figures[i].offset));
     for (size_t i = 0; v && i < sizeof counts / sizeof *counts; i++)
@@ -171,6 +173,13 @@ enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after aft
     json_object_set_new(e->run, "after", json_integer(after));
     json_object_set_new(e->run, "last", record_json(e));
     return AX_OK;
+}
+
+enum ax_status ax_train_elastic_evaluated(struct ax_train *t) {
+    double here = 0;
+    if (can_rescue(t))
+        AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &here, 1));
+    return ax_train_elastic_note(t, AX_AFTER_EVALUATION);
 }
 
 /* Parts of a copy of the weights: this rank's, and how many there are. */
@@ -237,7 +246,7 @@ static enum ax_status write_parts(const struct ax_train *t, const char *dir, int
     enum ax_status st;
     mesh.rank = part;
     AX_TRY_GOTO(list_parts(&r, t), st, done);
-    if ((double)r.bytes + SPARE > free_bytes(dir)) {
+    if ((double)r.bytes > free_bytes(dir)) {
         st = ax_error(AX_ERR_STORAGE, "there is no room in memory");
         goto done;
     }
@@ -420,16 +429,17 @@ enum ax_status ax_train_elastic_read(struct ax_train *t, const char *dir, struct
 }
 
 void ax_train_elastic_say(const struct ax_train *t) {
-    const int64_t reached = ax_notes_reached(), again = reached - t->done;
-    if (!t->o->elastic.dir || !ax_train_is_main(t) || reached == 0)
+    const int64_t reached = ax_notes_reached(), first = t->done + 1;
+    const char *from = t->elastic.resumed ? "memory" : t->done > 0 ? "the disk" : "the start";
+    char again[96] = "no step is done again";
+    if (!t->o->elastic.dir || !ax_train_is_main(t) || !ax_notes_restarted())
         return;
     ax_note_saved(t->done);
-    if (again > 0)
-        ax_log_info("elastic: the run goes on after step %lld, from %s; done again: step%s %lld to "
-                    "%lld",
-                    (long long)t->done, t->elastic.resumed ? "memory" : "the disk",
-                    again > 1 ? "s" : "", (long long)t->done + 1, (long long)reached);
-    else
-        ax_log_info("elastic: the run goes on after step %lld, from memory; no step is done again",
-                    (long long)t->done);
+    if (reached == first)
+        snprintf(again, sizeof again, "step %lld is done again", (long long)first);
+    else if (reached > first)
+        snprintf(again, sizeof again, "steps %lld to %lld are done again", (long long)first,
+                 (long long)reached);
+    ax_log_info("elastic: the run goes on after step %lld, from %s; %s", (long long)t->done, from,
+                again);
 }

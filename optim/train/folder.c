@@ -122,6 +122,8 @@ enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_
     else if (save->resume != AX_RESUME_NO && ax_checkpoint_list(&l, save->output_dir) == AX_OK &&
              l.n > 0)
         st = ax_checkpoint_path(&path, save->output_dir, l.steps[l.n - 1]);
+    else if (save->resume == AX_RESUME_NEWEST && save->resume_dir)
+        st = ax_strdup(&path, save->resume_dir);
     if (path && ax_checkpoint_open(&c, path) == AX_OK) {
         name = json_string_value(json_object_get(c.run, "compute_dtype"));
         if (name && ax_dtype_parse(name, dtype) != AX_OK)
@@ -161,6 +163,8 @@ static enum ax_status choose_checkpoint(const struct ax_train_save *save,
         AX_TRY(newest_good(save->output_dir, l, path));
     else if (l->n > 0)
         AX_TRY(ax_checkpoint_path(path, save->output_dir, l->steps[l->n - 1]));
+    else if (save->resume_dir)
+        return ax_strdup(path, save->resume_dir);
     if (*path)
         return AX_OK;
     if (l->n > 0) /* starting over would mix them with new ones, or remove them */

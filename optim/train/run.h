@@ -356,6 +356,8 @@ enum ax_status ax_train_elastic_save(struct ax_train *t);
 void ax_train_elastic_record(struct ax_train *t, const struct ax_step_figures *f);
 /* Remembers the state of the run after step t->done, of which `after` is done. */
 enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after after);
+/* The same after the step's evaluation, when rank 0 has certainly written its record. All ranks together. */
+enum ax_status ax_train_elastic_evaluated(struct ax_train *t);
 /* After an error of run_steps: if another rank is lost, and this one has the state of a step, writes its parts to memory.
  * Of replicas one does. A failure is only a warning. */
 void ax_train_elastic_rescue(struct ax_train *t, enum ax_status st);

@@ -385,7 +385,8 @@ static enum ax_status after_step(struct ax_train *t) {
         AX_TRY(judge_evaluation(t, &value, &best));
     if (t->pending_eval)
         return AX_OK;
-    AX_TRY(ax_train_elastic_note(t, AX_AFTER_EVALUATION));
+    if (eval)
+        AX_TRY(ax_train_elastic_evaluated(t));
     if (!owed && !wants_save(t, best))
         return ax_train_elastic_note(t, AX_AFTER_ALL);
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));

@@ -31,7 +31,7 @@ struct ax_cadence {
 
 enum ax_resume {
     AX_RESUME_NO,
-    AX_RESUME_NEWEST,      /* in output_dir; from the start if there is none */
+    AX_RESUME_NEWEST,      /* in output_dir; if there is none, resume_dir, or from the start */
     AX_RESUME_NEWEST_GOOD, /* the newest that is not corrupted */
     AX_RESUME_FOLDER       /* resume_dir */
 };
@@ -61,7 +61,7 @@ struct ax_train_save {
     const char *trigger_file; /* creating it requests a save; NULL: disabled */
     int64_t trigger_interval;
     enum ax_resume resume;
-    const char *resume_dir;
+    const char *resume_dir;   /* may be NULL if not needed */
     bool resume_with_changes; /* restart the epoch if the data differs from the checkpoint's */
 };
 

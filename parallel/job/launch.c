@@ -159,7 +159,7 @@ static enum ax_status make_argv(struct start *s, const struct ax_launch_options 
     size_t n = 0;
     while (o->command[n])
         n++;
-    AX_TRY(ax_alloc(&s->argv, n + 3 + MAX_WORDS, sizeof *s->argv));
+    AX_TRY(ax_alloc(&s->argv, n + 2 + MAX_WORDS, sizeof *s->argv));
     s->argv[0] = (char *)(uintptr_t) "axtrain";
     memcpy(s->argv + 1, o->command, n * sizeof *s->argv);
     snprintf(s->words, sizeof s->words, "%s", a->words);
@@ -168,8 +168,6 @@ static enum ax_status make_argv(struct start *s, const struct ax_launch_options 
     for (char *word; n < last && (word = strsep(&rest, " ")) != NULL;)
         if (*word)
             s->argv[++n] = word;
-    if (a->restart > 0 && o->restart_word)
-        s->argv[n + 1] = (char *)(uintptr_t)o->restart_word;
     return AX_OK;
 }
 
@@ -543,9 +541,10 @@ static enum ax_status attempt_job(struct job *j) {
 static bool shrink_job(struct job *j, struct ax_notes *notes, enum ax_status *st) {
     struct ax_error_record cause;
     struct ax_launch_attempt *a = &j->attempt;
-    const int before = j->o->ranks, first = (int)(find_cause(j) - j->ranks);
+    const struct ax_launch_rank *first = find_cause(j);
+    const int before = j->o->ranks;
     const char *words;
-    if (!notes->elastic || ax_elastic_lose(&j->elastic, before, j->ranks) == 0)
+    if (!notes->elastic || !first || ax_elastic_lose(&j->elastic, before, j->ranks) == 0)
         return false;
     ax_error_save(&cause, *st);
     if (!ax_elastic_next(&j->elastic, notes, &j->now.ranks, &words)) {
@@ -557,8 +556,8 @@ static bool shrink_job(struct job *j, struct ax_notes *notes, enum ax_status *st
         snprintf(j->words, sizeof j->words, "%s", words);
     a->words = j->words;
     ax_log_warn("%s, in step %lld; elastic: %d of %d ranks go on%s%s", cause.text,
-                (long long)notes->done[first] + 1, j->now.ranks, before, words ? " with " : "",
-                words ? words : ", with a spare");
+                (long long)notes->done[first->rank] + 1, j->now.ranks, before,
+                words ? " with " : "", words ? words : ", with a spare");
     return true;
 }
 
@@ -639,8 +638,8 @@ enum ax_status ax_launch_run(const struct ax_launch_options *o) {
     AX_TRY_GOTO(open_signals(&j, &before), st, done);
     j.o = &j.now;
     AX_TRY_GOTO(open_token(&j), st, done);
-    AX_TRY_GOTO(ax_elastic_open(&j.elastic, o->ranks, o->spares, o->hosts == 1 && o->restart_word),
-                st, done);
+    AX_TRY_GOTO(ax_elastic_open(&j.elastic, o->ranks, o->spares, o->hosts == 1 && o->trains), st,
+                done);
     j.attempt.memory = j.elastic.dir;
     AX_TRY_GOTO(ax_alloc(&j.ranks, (size_t)o->ranks, sizeof *j.ranks), st, done);
     AX_TRY_GOTO(ax_alloc(&j.polls, 1 + 2 * (size_t)o->ranks, sizeof *j.polls), st, done);

@@ -10,8 +10,6 @@
 
 #define AX_LAUNCH_TIMEOUT 600 /* seconds for all ranks to join, if nobody says */
 
-#define AX_RESUME_WORD "resume_from_checkpoint=auto" /* of commands that train */
-
 struct ax_launch_options {
     int ranks;               /* on this host */
     int hosts, host;         /* each has a launcher of its own, numbered from 0 */
@@ -22,7 +20,7 @@ struct ax_launch_options {
     bool all_output;         /* every rank's lines, prefixed; else rank 0's as they are */
     double timeout;          /* seconds for all ranks to join */
     char **command;          /* words of the subcommand, NULL-terminated */
-    const char *restart_word; /* appended to them after a restart; NULL: nothing */
+    bool trains;             /* the subcommand trains, and may be elastic */
 };
 
 /* Runs the job. Returns the status that its first failing rank exited with, and one line that names

@@ -45,6 +45,11 @@ int64_t ax_notes_reached(void) {
     return step;
 }
 
+bool ax_notes_restarted(void) {
+    const char *count = getenv("AXTRAIN_RESTART_COUNT");
+    return count && atoi(count) > 0;
+}
+
 int ax_notes_create(void) {
     return memfd_create("progress", 0);
 }

@@ -34,6 +34,8 @@ void ax_note_writes(int rank, bool writes);
 /* The job is elastic, and these n smaller ones could follow it. */
 void ax_note_elastic(int n, const struct ax_notes_mesh *meshes);
 int64_t ax_notes_reached(void);
+/* True in a job that its launcher has started again. */
+bool ax_notes_restarted(void);
 
 /* ---- the launcher ---- */
 

@@ -16,6 +16,7 @@
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
+#include "tests/skip.h"
 
 enum { STEPS = 8, LLAMA = 30 }; /* LLAMA: parameters of the tiny one */
 
@@ -136,7 +137,7 @@ static void lose(const char *config, const struct loss *l) {
     if (l->step == l->steps)
         snprintf(what, sizeof what, "after step %d, from memory; no step is done again\n", l->step);
     else
-        snprintf(what, sizeof what, "after step %d, from memory; done again: steps %d to %d\n",
+        snprintf(what, sizeof what, "after step %d, from memory; steps %d to %d are done again\n",
                  l->step, l->step + 1, l->steps);
     has(what);
     has("trained 8 of 8 steps");
@@ -237,6 +238,31 @@ static void shards_go_back_to_memory(void **state) {
         expect_as_resumed(config, &losses[i]);
 }
 
+/* Also to the checkpoint from which the run itself was resumed. */
+static void before_the_first_checkpoint(void **state) {
+    (void)state;
+    const char *config = configure(completion, "");
+    clear();
+    if (run(out, sizeof out, "launch -n 2 -- sft '%s' output_dir='%s/whole' save_steps=2", config,
+            scratch) != 0)
+        fail_msg("%s", out);
+    setenv("AX_FAULT", "weights:30:kill@1", 1);
+    const int code = run(out, sizeof out,
+                         "launch -n 2 -- sft '%s' resume_from_checkpoint='%s/whole/checkpoint-2'",
+                         config, scratch);
+    if (code != 0)
+        fail_msg("%s", out);
+    has("elastic: the run goes on after step 2, from the disk; step 3 is done again\n");
+    has("trained 8 of 8 steps");
+    clear();
+    if (run(out, sizeof out, "launch -n 2 -- sft '%s'", config) != 0)
+        fail_msg("%s", out);
+    unsetenv("AX_FAULT");
+    has("elastic: the run goes on after step 0, from the start; step 1 is done again\n");
+    has("trained 8 of 8 steps");
+    (void)read_losses("out");
+}
+
 /* Two at once, then another one: on four ranks, two, and one. */
 static void lost_again(void **state) {
     (void)state;
@@ -323,6 +349,37 @@ static void what_cannot_go_on_says_so(void **state) {
         4);
     unsetenv("AX_FAULT");
     assert_null(strstr(out, "elastic"));
+}
+
+/* Where a user may mount: memory of 300 KiB, which is less than a part. */
+static void no_room_in_memory(void **state) {
+    (void)state;
+    char command[1024], *text;
+    size_t n;
+    const char *config = configure(completion, "elastic_steps: 1\n");
+    if (system("unshare -m mount -t tmpfs tmpfs /dev/shm 2> /dev/null") != 0)
+        skip_because("kernel, mount namespaces");
+    /* the scratch folder may be in /dev/shm: it is kept as a folder of the new one */
+    clear();
+    snprintf(command, sizeof command,
+             "unshare -m sh -c 'mount --bind \"%s\" /mnt && mount -t tmpfs -o size=300k tmpfs "
+             "/dev/shm && "
+             "mkdir -p \"%s\" && mount --bind /mnt \"%s\" && AX_FAULT=weights:150:kill@1 \"%s\" "
+             "launch -n 2 "
+             "-- sft \"%s\" dp_replicate_size=2' > '%s/log' 2>&1",
+             scratch, scratch, scratch, test_program(), config, scratch);
+    const int code = system(command);
+    assert_int_equal(ax_read_file(in_scratch("log"), sizeof out - 1, &text, &n), AX_OK);
+    snprintf(out, sizeof out, "%s", text);
+    ax_free(text);
+    if (code != 0)
+        fail_msg("%s", out);
+    has("warn elastic: checkpoints in memory need 2.");
+    has(" MiB, but only 300 KiB are free in /dev/shm/axtrain-elastic-");
+    has("warn elastic: the ranks did not keep all parts of step 5: ");
+    has(" are done again\n");
+    has("trained 8 of 8 steps");
+    (void)read_losses("out");
 }
 
 /* The step after which the last attempt went on; 0: from the start. −1: the run was not started again. */
@@ -503,9 +560,11 @@ int main(void) {
         cmocka_unit_test(replicas_lose_nothing),
         cmocka_unit_test(adapters_and_methods),
         cmocka_unit_test(shards_go_back_to_memory),
+        cmocka_unit_test(before_the_first_checkpoint),
         cmocka_unit_test(lost_again),
         cmocka_unit_test(spares_keep_the_mesh),
         cmocka_unit_test(what_cannot_go_on_says_so),
+        cmocka_unit_test(no_room_in_memory),
         cmocka_unit_test(killed_at_any_call),
         cmocka_unit_test(a_frozen_rank_is_lost),
         cmocka_unit_test(a_killed_launcher_leaves_memory_to_the_next),
