@@ -10,11 +10,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "base/stop.h"
 #include "cmd/commands.h"
 #include "cmd/commit.h"
-#include "data/reward/keeper.h"
-#include "parallel/job/launch.h"
 
 /* How long a thread without work looks for more before it sleeps: about half a millisecond, where
  * libgomp would spin for 5 to 10. If another program shares the cores, a spinning thread takes time
@@ -80,26 +77,12 @@ static void expect_no_leaks(void) {
     }
 }
 
-/* A run is asked to stop at any time, also before it has read its configuration: what trains, or
- * launches what does, answers from here on. */
-static void answer_signals(int argc, char **argv) {
-    const struct ax_command *launch = ax_command_find(ax_commands, "launch");
-    const int first = is_launcher(argv[0]) ? 0 : 1;
-    const struct ax_command *c = first == 0     ? launch
-                                 : first < argc ? ax_command_find(ax_commands, argv[first])
-                                                : NULL;
-    if (c == launch)
-        c = ax_launch_command(ax_commands, argc - first, argv + first);
-    if (c && c->trains)
-        ax_stop_end_at_once();
-    if (ax_launch_started_this())
-        ax_stop_unblock();
-}
-
 int main(int argc, char **argv) {
-    if (argc > 2 && strcmp(argv[1], AX_REWARD_KEEPER) == 0)
-        exit(ax_reward_keeper(argv + 2));
-    answer_signals(argc, argv);
+    const bool launches = is_launcher(argv[0]);
+    const char *name = launches ? "launch" : argc > 1 ? argv[1] : "";
+    int code;
+    if (ax_command_start(ax_commands, name, argc - !launches, argv + !launches, &code))
+        exit(code);
     /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);
     enum ax_status st = run(argc, argv);

@@ -11,7 +11,7 @@
 
 enum ax_stop { AX_STOP_NONE, AX_STOP_REQUEUE, AX_STOP_INTERRUPT };
 
-/* Until ax_stop_watch, and after ax_stop_unwatch, the first three end the process at once, with the
+/* Until ax_stop_watch, and after ax_stop_unwatch, the first three end the process immediately, with the
  * exit code of AX_SAVED_REQUEUE and a line that nothing was to be saved. For a program whose state
  * is in files. */
 void ax_stop_end_at_once(void);

@@ -42,6 +42,11 @@ const struct ax_command *ax_command_at(const struct ax_command *all, enum ax_com
 
 /* NULL: none. */
 const struct ax_command *ax_command_find(const struct ax_command *all, const char *name);
+/* Before anything else in main, with the command's name and words: signals that come from now on are answered as the
+ * command does. True if this process is no command, but was started by one: then it has done its work, and ends with
+ * *code. */
+bool ax_command_start(const struct ax_command *all, const char *name, int argc, char **argv,
+                      int *code);
 /* The command that `axtrain launch` with these words starts ranks of; NULL: none. argv[0] is "launch". */
 const struct ax_command *ax_launch_command(const struct ax_command *all, int argc, char **argv);
 /* Runs it, unless the environment chooses what this machine cannot do. */

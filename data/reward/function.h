@@ -63,7 +63,7 @@ struct ax_reward_fn {
 struct ax_reward_shared {
     struct ax_reward_child *python; /* outside.c */
     struct ax_sandbox *sandbox;
-    struct ax_watch *watch; /* of ax_rewards_watch */
+    struct ax_watch *watch; /* see ax_rewards_watch; or NULL */
 };
 
 /* Finds a built-in by its name without argument; NULL: there is none. */

@@ -37,7 +37,7 @@ static void become_child(char **argv, pid_t keeper, int report) {
     sigaddset(&blocked, SIGUSR1);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != keeper)
-        _exit(CANNOT_START);
+        raise(SIGKILL);
     (void)setpgid(0, 0);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
@@ -47,7 +47,7 @@ static void become_child(char **argv, pid_t keeper, int report) {
         execvp(argv[0], argv);
     const int why = errno;
     (void)!write(report, &why, sizeof why);
-    _exit(CANNOT_START);
+    raise(SIGKILL);
 }
 
 /* *why: 0, or why it could not be started. */

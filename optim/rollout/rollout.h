@@ -163,7 +163,7 @@ enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct 
 /* True if this rank was asked to stop. For generators and classifiers. */
 bool ax_rollout_stop_now(void *ctx);
 /* Rewards the groups sampled in this round. Afterwards the groups to sample are those without a
- * spread of rewards; rollout_rewards.c. *stopped, on all ranks alike: one of them was asked to stop, at once, and
+ * spread of rewards; rollout_rewards.c. *stopped, on all ranks alike: one of them was asked to stop, and
  * there are no rewards. */
 enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bool *stopped);
 /* Computes advantages and figures. */
