@@ -45,7 +45,7 @@ static void check_turn(const struct ax_format *f, const struct ax_conversation *
     r.replaced = "[[other]]";
     assert_ok(ax_chat_render(f, c, &r, &other));
     const struct ax_text text = {whole->text, whole->len};
-    const struct ax_turn_pair pair = {{real.text, real.len}, {other.text, other.len}};
+    const struct ax_turn_pair pair = {{real.text, real.len}, {other.text, other.len}, 0};
     assert_ok(ax_tokenizer_encode(f->tok, whole->text, whole->len, &spans, &w.full));
     assert_ok(ax_format_encode(f, pair.real, false, &a));
     assert_ok(ax_format_encode(f, pair.other, false, &b));

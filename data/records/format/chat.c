@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "data/records/format/chat_prefix.h"
 #include "data/records/format/tools.h"
 #include "data/records/format/topk.h"
 
@@ -36,6 +37,7 @@ static json_t *first_messages(const struct ax_conversation *c, const struct ax_c
     json_t *list = json_array();
     bool ok = list != NULL;
     for (size_t i = 0; i < r->n && ok; i++) {
+        i = r->head > 0 && i == r->head ? r->n - 1 : i;
         json_t *message = json_array_get(c->messages, i);
         if (r->replaced && i == r->n - 1)
             ok = json_array_append_new(list, replaced_message(message, r)) == 0;
@@ -78,9 +80,9 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
  * between the special tokens around the turn is compared; the real one's tokens are already in the full
  * conversation. */
 
-static size_t common_start(struct ax_text a, struct ax_text b) {
+/* The first i bytes are the same. */
+static size_t common_start(struct ax_text a, struct ax_text b, size_t i) {
     const size_t n = a.n < b.n ? a.n : b.n;
-    size_t i = 0;
     while (i < n && a.s[i] == b.s[i])
         i++;
     return i;
@@ -157,8 +159,9 @@ enum ax_status ax_chat_find_turn(const struct ax_format *f, struct ax_format_wor
     const struct ax_encoding *all = &w->full;
     const struct ax_text real = pair->real;
     struct ax_text other = pair->other;
-    const size_t same = common_start(real, other);
-    const size_t known = common_start(real, *whole); /* bytes whose tokens are already in `all` */
+    const size_t same = common_start(real, other, pair->shared);
+    const size_t known =
+        common_start(real, *whole, pair->shared); /* bytes whose tokens are already in `all` */
     const size_t left = special_before(f, all, same < known ? same : known);
     const size_t first = left < all->n ? left : 0;
     const size_t from = left < all->n ? all->spans[left].start : 0;
@@ -213,6 +216,7 @@ struct turn {
     const struct ax_conversation *c;
     const struct ax_text *whole;
     size_t index;
+    struct ax_chat_prefixes *prefixes;
 };
 
 /* The tokens of the turn. With `kept`, only those outside of that key's value. The last turn
@@ -225,6 +229,12 @@ static enum ax_status find_turn(const struct turn *t, const char *kept, struct s
     enum ax_status st;
     struct ax_chat_render r = {.n = t->index + 1, .part = true, .kept = kept};
     struct ax_turn_pair pair = {.real = *t->whole};
+    bool known;
+    r.replaced = other_text(json_array_get(t->c->messages, t->index));
+    AX_TRY_GOTO(ax_chat_prefixes_turn(t->prefixes, &r, &pair, &known), st, done);
+    if (known)
+        goto found;
+    r.replaced = NULL;
     if (r.n < t->c->n || ax_template_has(t->f->o.chat->template, "real_last_index")) {
         AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &real), st, done);
         pair.real = (struct ax_text){real.text, real.len};
@@ -232,6 +242,7 @@ static enum ax_status find_turn(const struct turn *t, const char *kept, struct s
     r.replaced = other_text(json_array_get(t->c->messages, t->index));
     AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
     pair.other = (struct ax_text){other.text, other.len};
+found:
     AX_TRY_GOTO(ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found), st,
                 done);
     *found = *found && at->end <= t->w->full.n;
@@ -392,9 +403,9 @@ static void train_terminator(struct terminator *t, const struct ax_encoding *e, 
 }
 
 /* Sets labels[n of w->full] from the turns. w->full holds the tokens of `text`, with spans. */
-static enum ax_status mask_turns(const struct ax_format *f, struct ax_format_work *w,
-                                 const struct ax_conversation *c, const struct ax_text *text,
-                                 int32_t *labels) {
+static enum ax_status mask_each(const struct ax_format *f, struct ax_format_work *w,
+                                const struct ax_conversation *c, const struct ax_text *text,
+                                struct ax_chat_prefixes *prefixes, int32_t *labels) {
     const struct ax_format_chat *chat = f->o.chat;
     struct terminator ends[2] = {
         {f->ends + f->eos_is_end, f->n_ends - f->eos_is_end, chat->train_on_eot, 0},
@@ -402,7 +413,7 @@ static enum ax_status mask_turns(const struct ax_format *f, struct ax_format_wor
     };
     const bool all = chat->train_on_eos == AX_TRAIN_ALL || chat->train_on_eot == AX_TRAIN_ALL;
     for (size_t i = 0; i < c->n; i++) {
-        const struct turn turn = {f, w, c, text, i};
+        const struct turn turn = {f, w, c, text, i, prefixes};
         const char *role =
             json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
         const bool unfound =
@@ -419,6 +430,17 @@ static enum ax_status mask_turns(const struct ax_format *f, struct ax_format_wor
         if (ends[k].rule == AX_TRAIN_LAST && ends[k].last > 0)
             labels[ends[k].last - 1] = w->full.ids[ends[k].last - 1];
     return AX_OK;
+}
+
+static enum ax_status mask_turns(const struct ax_format *f, struct ax_format_work *w,
+                                 const struct ax_conversation *c, const struct ax_text *text,
+                                 int32_t *labels) {
+    struct ax_chat_prefixes prefixes;
+    enum ax_status st = ax_chat_prefixes_begin(&prefixes, f, c, *text);
+    if (st == AX_OK)
+        st = mask_each(f, w, c, text, &prefixes, labels);
+    ax_chat_prefixes_free(&prefixes);
+    return st;
 }
 
 /* ---- generation blocks ---- */

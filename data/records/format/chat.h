@@ -8,6 +8,7 @@
  * text. `part` tells the template how many turns the full conversation has. */
 struct ax_chat_render {
     size_t n;
+    size_t head; /* the first `head` of these and the last are rendered; 0: all */
     const char *replaced;
     const char *kept; /* key of that message to keep; NULL = none */
     bool part;
@@ -27,6 +28,8 @@ void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_
 /* The same conversation rendered up to a turn: unchanged, and with other text in that turn. */
 struct ax_turn_pair {
     struct ax_text real, other;
+    size_t
+        shared; /* bytes at the start that are the same, also in the full conversation; 0: unknown */
 };
 
 /* Tokenizes both texts and returns the range [*start, *end) of the real text's tokens from the
