@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mask.h"
 #include "base/term.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -32,8 +33,10 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
     va_start(ap, fmt);
     int m = vsnprintf(line + n, sizeof line - n, fmt, ap);
     va_end(ap);
-    if (m > 0)
-        n += (size_t)m < sizeof line - n ? (size_t)m : sizeof line - n - 1;
+    if (m > 0) {
+        ax_mask_tokens(line + n);
+        n += strlen(line + n);
+    }
     line[n++] = '\n'; /* replaces the NUL, so a truncated line still ends */
     ssize_t w;
     do {

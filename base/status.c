@@ -1,5 +1,5 @@
 /* The per-thread error record: one text, one trace, both in fixed storage so that an out-of-memory
- * error needs none. Texts quote input, so control bytes are masked for terminals. */
+ * error needs none. Texts quote input, so control bytes and tokens are masked. */
 #include "base/status.h"
 
 #include <errno.h>
@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/mask.h"
 
 static const struct ax_status_info status_table[] = {
     [AX_OK] = {"ok", 0, "success"},
@@ -54,6 +56,7 @@ static void set_text(const char *text) {
         n = sizeof record.text - 1;
     memcpy(record.text, text, n);
     record.text[n] = '\0';
+    ax_mask_tokens(record.text);
     trim_utf8(record.text);
     for (char *p = record.text; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;

@@ -127,6 +127,8 @@ enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f,
     if (st == AX_OK) {
         st = check(&file, &f->sums, part, parts, buffer);
         st = ax_file_end(&file, st);
+    } else if (st == AX_ERR_IO && !ax_path_exists(path)) {
+        st = ax_error(AX_ERR_DATA, "%s: missing; the checkpoint's manifest lists it", path);
     }
     ax_free(path);
     return st;

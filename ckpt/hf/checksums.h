@@ -37,7 +37,7 @@ enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct a
 void ax_sum_list_free(struct ax_sum_list *l);
 
 /* Reads every `parts`-th piece of DIR/NAME, from piece `part` on, and compares. AX_ERR_DATA names
- * the file and the first byte of the corrupted piece, or both sizes. `buffer` is from
+ * the file and the first byte of the corrupted piece, or both sizes, or that it is missing. `buffer` is from
  * ax_alloc_direct with AX_SUM_PIECE bytes. */
 enum ax_status ax_file_sums_check(const char *dir, const struct ax_file_sums *f, int part,
                                   int parts, void *buffer);

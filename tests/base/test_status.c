@@ -117,6 +117,28 @@ static void a_saved_record_comes_back_whole(void **state) {
     assert_string_equal(ax_error_trace(), trace);
 }
 
+/* A token where another value belongs is quoted by the error about it. */
+static void tokens_are_not_shown(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {
+        {"adapter: got \"hf_abcdefghijklmnopqrstuvwxyzABCDEFGH\" (c.yaml:3)",
+         "adapter: got \"hf_***\" (c.yaml:3)"},
+        {"hf_0123456789abcdefghij and ghp_0123456789abcdefghij", "hf_*** and ghp_***"},
+        {"https://u:hf_0123456789abcdefghij@host", "https://u:hf_***@host"},
+        {"sk-proj-0123456789_abcdefghij: no such file", "sk-***: no such file"},
+        {"hf_", "hf_"},
+        {"hf_mlflow_log_artifacts: no such key", "hf_mlflow_log_artifacts: no such key"},
+        {"my_hf_0123456789abcdefghij/x", "my_hf_0123456789abcdefghij/x"},
+        {"risk-0123456789abcdefghij", "risk-0123456789abcdefghij"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        (void)ax_error(AX_ERR_CONFIG, "%s", texts[i][0]);
+        assert_string_equal(ax_error_text(), texts[i][1]);
+        (void)ax_error_prefix(AX_ERR_CONFIG, "%s", texts[i][0]);
+        assert_non_null(strstr(ax_error_text(), texts[i][1]));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_a_row),
@@ -126,6 +148,7 @@ int main(void) {
         cmocka_unit_test(control_bytes_do_not_reach_the_terminal),
         cmocka_unit_test(records_belong_to_their_thread),
         cmocka_unit_test(a_saved_record_comes_back_whole),
+        cmocka_unit_test(tokens_are_not_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

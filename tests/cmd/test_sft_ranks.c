@@ -186,6 +186,9 @@ static void ranks_train_as_one_does(void **state) {
     spoil("out/checkpoint-4/state/rank-00000.safetensors");
     assert_int_equal(run(out, sizeof out, "ckpt verify '%s/out/checkpoint-4'", scratch), 3);
     has("rank-00000.safetensors: corrupted between bytes 0 and ");
+    assert_int_equal(remove(in_scratch("out/checkpoint-4/config.json")), 0);
+    assert_int_equal(run(out, sizeof out, "ckpt verify '%s/out/checkpoint-4'", scratch), 3);
+    has("config.json: missing; the checkpoint's manifest lists it");
     assert_int_equal(run(out, sizeof out, "ckpt show '%s'", scratch), 2);
     has("is not a checkpoint, nor a folder that has one");
     assert_int_equal(run(out, sizeof out, "ckpt list '%s'", scratch), 2);
