@@ -69,6 +69,9 @@ bool ax_path_exists(const char *path);
 bool ax_path_is_dir(const char *path);
 /* True if it is on a file system that several hosts write to, each through pages of its own. */
 bool ax_path_is_remote(const char *path);
+/* AX_ERR_DATA if a part of `name`, a path below dir, is a symbolic link: what it leads to may change, or be gone,
+ * without the folder. */
+enum ax_status ax_path_refuse_links(const char *dir, const char *name);
 enum ax_status ax_path_join(char **out, const char *dir, const char *name);
 /* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
 bool ax_is_plain_name(const char *name);

@@ -242,3 +242,25 @@ enum ax_status ax_sync_dir(const char *path) {
         st = ax_error(ax_sys_status(), "%s: cannot close the folder: %m", path);
     return st;
 }
+
+enum ax_status ax_path_refuse_links(const char *dir, const char *name) {
+    char *path;
+    struct stat info;
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_path_join(&path, dir, name));
+    char *slash = path + strlen(path) - strlen(name);
+    while (slash && st == AX_OK) {
+        slash = strchr(slash + 1, '/');
+        if (slash)
+            *slash = '\0';
+        if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+            st = ax_error(AX_ERR_DATA,
+                          "%s: a symbolic link, but this folder has its files itself; replace the "
+                          "link by what it leads to",
+                          path);
+        if (slash)
+            *slash = '/';
+    }
+    ax_free(path);
+    return st;
+}

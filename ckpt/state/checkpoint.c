@@ -3,7 +3,6 @@
 #include "ckpt/state/checkpoint.h"
 
 #include <limits.h>
-#include <sys/stat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -429,46 +428,18 @@ enum ax_status ax_manifest_parse(struct ax_checkpoint *c, const char *name, cons
 
 /* ---- opening and verifying ---- */
 
-/* What a link leads to may change, or be gone, without the checkpoint. `name`: of a file below dir. */
-static enum ax_status refuse_link(const char *dir, const char *name) {
-    char *path;
-    struct stat info;
-    enum ax_status st = AX_OK;
-    AX_TRY(ax_path_join(&path, dir, name));
-    char *slash = path + strlen(path) - strlen(name);
-    while (slash && st == AX_OK) {
-        slash = strchr(slash + 1, '/');
-        if (slash)
-            *slash = '\0';
-        if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
-            st = ax_error(AX_ERR_DATA,
-                          "%s: a symbolic link, but a checkpoint has its files itself; replace the "
-                          "link by what it leads to",
-                          path);
-        if (slash)
-            *slash = '/';
-    }
-    ax_free(path);
-    return st;
-}
-
-static enum ax_status refuse_links(const struct ax_checkpoint *c) {
-    for (size_t i = 0; i < c->files.n; i++)
-        AX_TRY(refuse_link(c->dir, c->files.files[i].name));
-    return AX_OK;
-}
-
 enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir) {
     char *path = NULL, *text = NULL;
     size_t len;
     *c = (struct ax_checkpoint){0};
     enum ax_status st;
     AX_TRY_GOTO(ax_strdup(&c->dir, dir), st, done);
-    AX_TRY_GOTO(refuse_link(dir, AX_CHECKPOINT_MANIFEST), st, done);
+    AX_TRY_GOTO(ax_path_refuse_links(dir, AX_CHECKPOINT_MANIFEST), st, done);
     AX_TRY_GOTO(ax_path_join(&path, dir, AX_CHECKPOINT_MANIFEST), st, done);
     AX_TRY_GOTO(ax_read_file(path, MAX_MANIFEST, &text, &len), st, done);
     AX_TRY_GOTO(ax_manifest_parse(c, path, text, len), st, done);
-    st = refuse_links(c);
+    for (size_t i = 0; i < c->files.n; i++)
+        AX_TRY_GOTO(ax_path_refuse_links(dir, c->files.files[i].name), st, done);
 done:
     ax_free(text);
     ax_free(path);

@@ -68,7 +68,7 @@ enum ax_status ax_setup_template(struct ax_template **out, const struct ax_confi
 struct ax_entry_keys {
     const struct ax_yaml_node *type, *properties, *roles, *roles_to_train, *data_files;
     const char *train_on_eos, *train_on_eot; /* train_on_eot NULL: as train_on_eos */
-    const char *delimiter;                   /* of CSV; NULL: as the header says */
+    const char *delimiter;                   /* separator of CSV; NULL: as the header says */
     int64_t length;                          /* records of type _synthetic */
     double weight;                           /* 0: unset */
 };

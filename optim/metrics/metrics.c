@@ -120,17 +120,17 @@ bool ax_metrics_is_finished(const char *folder, int64_t step) {
 }
 
 bool ax_metrics_has_step(const char *folder, int64_t step) {
-    struct ax_mapping map = {0};
+    struct ax_mapping m = {0};
     char *path, start[64];
     bool found = false;
-    if (ax_path_join(&path, folder, "metrics.jsonl") == AX_OK && ax_map_file(&map, path) == AX_OK) {
+    if (ax_path_join(&path, folder, "metrics.jsonl") == AX_OK && ax_map_file(&m, path) == AX_OK) {
         /* evaluations and events of the step begin alike */
         const int n = snprintf(start, sizeof start, "{\"step\": %lld, ", (long long)step);
-        const char *at = (const char *)map.data, *end = at + map.len, *newline;
+        const char *at = (const char *)m.data, *end = at + m.len, *newline;
         for (; !found && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
             found = newline - at > n && memcmp(at, start, (size_t)n) == 0 &&
                     memmem(at, (size_t)(newline - at), "\"learning_rate\": ", 17) != NULL;
-        ax_unmap_file(&map);
+        ax_unmap_file(&m);
     }
     ax_free(path);
     ax_error_clear();

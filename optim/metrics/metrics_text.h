@@ -38,7 +38,7 @@ enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char
 /* Bytes of the complete lines before the first of a step after resume_step; 0 if the CSV has
  * another header. */
 uint64_t ax_metrics_whole_jsonl(const unsigned char *data, size_t n, int64_t resume_step);
-/* … and before the record of the evaluation after resume_step, if there is one. */
+/* The same, and before the record of the evaluation after resume_step, if there is one. */
 uint64_t ax_metrics_whole_before_eval(const unsigned char *data, size_t n, int64_t resume_step);
 uint64_t ax_metrics_whole_csv(const unsigned char *data, size_t n, int64_t resume_step);
 

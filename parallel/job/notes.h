@@ -12,7 +12,7 @@
 
 /* A smaller job that can go on where this one ends. */
 struct ax_notes_mesh {
-    int32_t ranks;   /* of the job; 0: the list has ended */
+    int32_t ranks;   /* number of the job's; 0: the list has ended */
     char words[252]; /* what its command gets besides this one's, with a space between words */
 };
 

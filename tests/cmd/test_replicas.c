@@ -33,8 +33,8 @@ static void configure(const char *model, const char *more) {
 /* Runs the configuration on ranks, with a fault; its exit code. */
 static int train(int ranks, const char *fault, const char *words) {
     setenv("AX_FAULT", fault, 1);
-    const int code = run(out, sizeof out, "launch -n %d -- sft '%s/c.yaml' --quiet %s", ranks,
-                         scratch, words);
+    const int code =
+        run(out, sizeof out, "launch -n %d -- sft '%s/c.yaml' --quiet %s", ranks, scratch, words);
     unsetenv("AX_FAULT");
     return code;
 }
@@ -65,8 +65,7 @@ static void damage_is_named(void **state) {
          "error step 2: model.layers.0.input_layernorm.weight: ranks 0 and 1 of tp have different",
          4},
         {4, "weights:65:flip@2", "dp_replicate_size=2 dp_shard_size=2", "checkpoint-2",
-         "error step 3: model.layers.0.self_attn.v_proj.weight: ranks 0 and 2 of dp_replicate",
-         4},
+         "error step 3: model.layers.0.self_attn.v_proj.weight: ranks 0 and 2 of dp_replicate", 4},
         {4, "weights:55:flip@3",
          "dp_replicate_size=2 pipeline_parallel_size=2 gradient_accumulation_steps=2",
          "checkpoint-1", "error step 2: model.layers.2.", 4},

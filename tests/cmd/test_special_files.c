@@ -193,7 +193,7 @@ static void links_in_checkpoints_are_damage(void **state) {
               names[i], scratch, scratch, names[i]);
         assert_int_equal(limited("ckpt verify '%s/o/checkpoint-1'", scratch), 3);
         has(names[i]);
-        has(": a symbolic link, but a checkpoint has its files itself");
+        has(": a symbolic link, but this folder has its files itself");
         assert_int_equal(limited("grpo '%s' output_dir='%s/o' --quiet resume_from_checkpoint=auto",
                                  config, scratch),
                          3);

@@ -26,8 +26,8 @@ struct ax_reader {
     const char *piece; /* current buffer: piece[at … n) is unread */
     size_t at, n;
     uint64_t line;               /* line of the next byte, from 1 */
-    char delimiter;              /* of CSV; 0: a header whose delimiter is not known yet */
-    enum ax_sample_by sample_by; /* of text */
+    char delimiter;              /* separator of CSV; 0: a header, of which it is not known yet */
+    enum ax_sample_by sample_by; /* what a record of text is */
     struct ax_buf kept;          /* a record that spans several pieces */
     bool too_long; /* the current record exceeds AX_ROWS_MAX_BYTES: its bytes are dropped */
     enum { AX_READ_START, AX_READ_LINES, AX_READ_LIST, AX_READ_LIST_NEXT, AX_READ_DONE } state;

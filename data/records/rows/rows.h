@@ -44,7 +44,7 @@ struct ax_rows_options {
     const char *const *data_files; /* these files of the folder instead */
     size_t n_data_files;
     const char *format; /* "json", "csv", "parquet" or "text"; NULL: by file extension */
-    char delimiter;     /* of CSV files; 0: as the header says. AX_ERR_CONFIG if no file is CSV */
+    char delimiter; /* separator of CSV; 0: as the header says. AX_ERR_CONFIG if no file is CSV */
     enum ax_sample_by sample_by;
     bool sample_by_set; /* AX_ERR_CONFIG if no file is text */
     /* "train[:10%]+test[5:]". Names select among a folder's files by a word in the file name; a
