@@ -159,19 +159,24 @@ bool ax_train_elastic_lacks_record(const struct ax_train *t) {
            !ax_metrics_has_step(t->o->save.output_dir, t->done);
 }
 
+void ax_train_elastic_mark(struct ax_train *t, enum ax_train_after after) {
+    t->elastic.after = after;
+    if (t->elastic.run)
+        json_object_set_new(t->elastic.run, "after", json_integer(after));
+}
+
 enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after after) {
     struct ax_train_elastic *e = &t->elastic;
     if (!t->o->elastic.dir)
         return AX_OK;
-    e->after = after;
     ax_note_done(t->mesh.rank, t->done);
     json_decref(e->run);
     e->run = NULL;
-    if (!can_rescue(t))
-        return AX_OK;
-    AX_TRY(ax_train_describe(t, &e->run));
-    json_object_set_new(e->run, "after", json_integer(after));
-    json_object_set_new(e->run, "last", record_json(e));
+    if (can_rescue(t)) {
+        AX_TRY(ax_train_describe(t, &e->run));
+        json_object_set_new(e->run, "last", record_json(e));
+    }
+    ax_train_elastic_mark(t, after);
     return AX_OK;
 }
 
@@ -266,17 +271,18 @@ done:
     return st;
 }
 
-/* A save that others will not finish is owed, and what it would keep is not there. */
-static void drop_save(const struct ax_train *t) {
+/* A save that others will not finish is pending for the run that follows, and the checkpoint that it would keep does not
+ * exist. */
+static void drop_save(struct ax_train *t) {
     const bool writing = t->saving > 0 && !t->elastic.in_memory;
     const struct ax_train_kept kept = writing ? t->kept_before : t->kept;
-    json_t *run = t->elastic.run, *best = json_object_get(run, "best");
+    json_t *best = json_object_get(t->elastic.run, "best");
     if (t->elastic.asked <= t->saved)
         return;
     json_object_set_new(best, "kept_step", json_integer(kept.step));
     json_object_set_new(best, "kept_value", json_real(kept.value));
     if (t->elastic.after == AX_AFTER_ALL)
-        json_object_set_new(run, "after", json_integer(AX_AFTER_EVALUATION));
+        ax_train_elastic_mark(t, AX_AFTER_EVALUATION);
 }
 
 static enum ax_status rescue(const struct ax_train *t) {
@@ -432,7 +438,10 @@ void ax_train_elastic_say(const struct ax_train *t) {
     const int64_t reached = ax_notes_reached(), first = t->done + 1;
     const char *from = t->elastic.resumed ? "memory" : t->done > 0 ? "the disk" : "the start";
     char again[96] = "no step is done again";
-    if (!t->o->elastic.dir || !ax_train_is_main(t) || !ax_notes_restarted())
+    if (!t->o->elastic.dir)
+        return;
+    ax_note_done(t->mesh.rank, t->done);
+    if (!ax_train_is_main(t) || !ax_notes_restarted())
         return;
     ax_note_saved(t->done);
     if (reached == first)

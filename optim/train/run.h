@@ -356,6 +356,8 @@ enum ax_status ax_train_elastic_save(struct ax_train *t);
 void ax_train_elastic_record(struct ax_train *t, const struct ax_step_figures *f);
 /* Remembers the state of the run after step t->done, of which `after` is done. */
 enum ax_status ax_train_elastic_note(struct ax_train *t, enum ax_train_after after);
+/* The state is the same, but more is done. */
+void ax_train_elastic_mark(struct ax_train *t, enum ax_train_after after);
 /* The same after the step's evaluation, when rank 0 has certainly written its record. All ranks together. */
 enum ax_status ax_train_elastic_evaluated(struct ax_train *t);
 /* After an error of run_steps: if another rank is lost, and this one has the state of a step, writes its parts to memory.
@@ -368,7 +370,7 @@ enum ax_status ax_train_elastic_choose(const struct ax_train *t, char **resume);
 enum ax_status ax_train_elastic_read(struct ax_train *t, const char *dir, struct ax_json run);
 /* On rank 0, before and after metrics are opened: does the record of the last step lack? Writes it. */
 bool ax_train_elastic_lacks_record(const struct ax_train *t);
-/* Says which steps are done again. */
+/* At the start of a run: tells the launcher its step, and says which steps are done again. */
 void ax_train_elastic_say(const struct ax_train *t);
 
 /* ---- evaluate.c ---- */

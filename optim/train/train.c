@@ -387,8 +387,10 @@ static enum ax_status after_step(struct ax_train *t) {
         return AX_OK;
     if (eval)
         AX_TRY(ax_train_elastic_evaluated(t));
-    if (!owed && !wants_save(t, best))
-        return ax_train_elastic_note(t, AX_AFTER_ALL);
+    if (!owed && !wants_save(t, best)) {
+        ax_train_elastic_mark(t, AX_AFTER_ALL);
+        return AX_OK;
+    }
     AX_TRY(ax_train_save_poll(t, AX_SAVE_WAIT));
     t->kept_before = t->kept;
     if ((owed ? best : eval) && isfinite(value) &&

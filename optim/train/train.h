@@ -6,7 +6,7 @@
  * it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that the
  * model has sampled → micro-batches, and PPO's other model), reference.c (log-probs that the objective compares
  * with). When: schedule.c. What ranks decide together: ranks.c; what they hold in common: replicas.c. Looking on: watch.c (NaN, spikes, the records
- * behind them), evaluate.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c. Before a
+ * behind them), evaluate.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c; in memory: elastic.c. Before a
  * run: options.c, forecast.c (memory, disk, steps). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
@@ -68,7 +68,7 @@ struct ax_train_save {
 /* State in memory, for a job that goes on without ranks it has lost. */
 struct ax_train_elastic_options {
     const char *dir; /* the job's folder in memory; NULL: a lost rank ends the run */
-    int64_t steps;   /* a checkpoint there every so many steps */
+    int64_t steps;   /* a checkpoint there every N steps */
 };
 
 enum ax_best_by { AX_BEST_BY_LOSS, AX_BEST_BY_PERPLEXITY, AX_BEST_BY_ACCURACY, AX_BEST_BY_REWARD };
