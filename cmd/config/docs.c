@@ -131,7 +131,7 @@ static enum ax_status put_rules(struct ax_buf *out) {
     return AX_OK;
 }
 
-/* Writes the keys of a section that have an effect, or those that do not yet. */
+/* Writes the keys of a section that have an effect, or the others. */
 static enum ax_status put_section(struct ax_buf *out, const struct ax_config_section *section,
                                   bool acting) {
     bool titled = false;
@@ -143,7 +143,7 @@ static enum ax_status put_section(struct ax_buf *out, const struct ax_config_sec
             AX_TRY(ax_buf_printf(out,
                                  "\n## %s%s\n\n| key | type | default | support | what it does |\n"
                                  "|---|---|---|---|---|\n",
-                                 section->title, acting ? "" : ", not yet"));
+                                 section->title, acting ? "" : ", not supported or no effect"));
             titled = true;
         }
         AX_TRY(put_row(out, key));
