@@ -224,6 +224,39 @@ static void test_timelines(void **state) {
     EXPECT(1, "plan.json", config, "--hardware", "h200", "--timeline", option);
 }
 
+/* The keys of an object are those in the first column of a page's table; `above` is one that the page has
+ * before it. */
+static void expect_documented(const char *file, const char *path, const char *head,
+                              const char *above) {
+    json_t *object = json_load_file(in_scratch(file), 0, NULL), *v;
+    struct ax_buf cells = {0};
+    char *page, cell[64];
+    const char *key;
+    size_t len, marks = 0, unnamed = 0;
+    assert_non_null(object);
+    assert_int_equal(ax_read_file(path, 1 << 20, &page, &len), AX_OK);
+    const char *line = strstr(page, head);
+    assert_non_null(line);
+    for (; *line == '|'; line = strchr(line, '\n') + 1)
+        assert_int_equal(ax_buf_append(&cells, line, strcspn(line + 1, "|") + 1), AX_OK);
+    for (const char *at = cells.data; (at = strchr(at, '`')) != NULL; at++)
+        marks++;
+    if (above)
+        assert_int_equal(json_object_del(object, above), 0);
+    json_object_foreach(object, key, v) {
+        snprintf(cell, sizeof cell, "`%s%s`", key, json_is_array(v) ? "[]" : "");
+        const bool named = strstr(cells.data, cell) != NULL;
+        if (!named)
+            print_error("%s: %s does not name %s\n", file, path, cell);
+        unnamed += !named;
+    }
+    assert_int_equal(unnamed, 0);
+    assert_int_equal(marks / 2, json_object_size(object));
+    json_decref(object);
+    ax_buf_free(&cells);
+    ax_free(page);
+}
+
 static void test_a_run_is_what_was_planned(void **state) {
     (void)state;
     char said[8192], more[600];
@@ -253,6 +286,9 @@ static void test_a_run_is_what_was_planned(void **state) {
                      0);
     const double real = (double)model.st_size + (double)training.st_size; /* headers as well */
     assert_true(checkpoint < real && checkpoint > 0.97 * real);
+    expect_documented("out/run.json", "docs/run.md", "| key | meaning |", NULL);
+    expect_documented("out/checkpoint-14/state/manifest.json", "docs/checkpoint.md",
+                      "| key | what |", "crc32c");
     ax_json_free(&plan);
     ax_json_free(&run);
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
