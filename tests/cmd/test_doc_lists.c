@@ -25,6 +25,7 @@
 #include "optim/losses/policy.h"
 #include "optim/losses/preference.h"
 #include "optim/optimizers/optimizer.h"
+#include "parallel/units/packed.h"
 
 #define MANY 160
 
@@ -164,6 +165,17 @@ static void pair_losses(struct names *to, const char *what) {
         if (i != AX_PREFER_ODDS_RATIO)
             put_name(to, name, strlen(name));
     }
+}
+
+/* How frozen matrices may be stored. */
+static void storages(struct names *to, const char *what) {
+    enum ax_storage storage;
+    (void)what;
+    put_name(to, "plain", strlen("plain"));
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++)
+        if (ax_storage_parse(s->name, &storage) == AX_OK)
+            put_name(to, s->name, strlen(s->name));
+    ax_error_clear();
 }
 
 static void rewards(struct names *to, const char *what) {
@@ -516,6 +528,14 @@ static const struct list lists[] = {
     {"docs/gguf.md", CELLS, "| `--quant` | most matrices |", NULL, given, AX_GGUF_QUANTS, NULL,
      NULL},
     {"help convert", WORDS, "--quant Q     ", " (default", given, AX_GGUF_QUANTS, NULL, NULL},
+    {"docs/quantization.md", SPANS, "The base of QLoRA (", ")", storages, NULL, NULL, "plain"},
+    {"help generate", WORDS, "store matrices as ", "\n  --", storages, NULL, "default or", NULL},
+    {"help chat", WORDS, "store matrices as ", "\n  --", storages, NULL, "default or", NULL},
+    {"help eval", WORDS, "store matrices as ", "\n  --", storages, NULL, "default or", NULL},
+    {"help bench", WORDS, "store frozen matrices as ", "\n  --", storages, NULL, "or", NULL},
+    {"help plan", WORDS, "store frozen matrices as ", "\n  --", storages, NULL, "or", NULL},
+    {"help check", WORDS, "store frozen matrices as ", " or fp8\n", storages, NULL, NULL,
+     "plain fp8"}, /* needs none; the end of the text */
     /* models */
     {"README.md", SPANS, "model with a vision tower (", ") the text model", wrappers, NULL, NULL,
      NULL},
