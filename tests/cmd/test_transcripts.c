@@ -11,15 +11,11 @@
 
 #include <cmocka.h>
 #include <glob.h>
-#include <sched.h>
 
-#include "tests/cmd/counting_model.h"
 #include "tests/cmd/transcripts.h"
 
 #define FOLDER    "tests/cmd/transcripts/"
 #define MAX_FILES 64
-
-static char dir[64];
 
 /* ---- one file ---- */
 
@@ -60,56 +56,6 @@ static void test_file(void **state) {
 
 /* ---- all files ---- */
 
-/* Output must depend neither on the machine's processor nor on the caller's environment. */
-static void set_environment(const char *bin) {
-    static const char *const foreign[] = {"NO_COLOR", "HF_ENDPOINT", "HF_HUB_CACHE",  "HF_TOKEN",
-                                          "LC_ALL",   "AX_LOG",      "AXTRAIN_DUCKDB"};
-    char path[600];
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)sched_getcpu(), &one);
-    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        unsetenv(foreign[i]);
-    snprintf(path, sizeof path, "%s:%s", bin, getenv("PATH"));
-    setenv("PATH", path, 1);
-    snprintf(path, sizeof path, "%s/hf", dir);
-    setenv("HF_HOME", path, 1);
-    setenv("AXTRAIN_CPU", "avx2", 1); /* last digits and workspace depend on it */
-    setenv("HF_HUB_OFFLINE", "1", 1);
-    setenv("HOME", dir, 1);
-    setenv("TMPDIR", dir, 1);
-    setenv("TERM", "dumb", 1);
-    setenv("AXTRAIN_DEVICE", "cpu", 1); /* on any machine */
-    setenv("LANG", "C", 1);
-    setenv("TZ", "UTC", 1);
-}
-
-static int set_up(void **state) {
-    (void)state;
-    char path[128];
-    const char *bin = getenv("AX_TEST_BIN");
-    char *program = realpath(bin ? bin : "build/axtrain", NULL);
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(dir, sizeof dir, "%s/axtrain-transcripts-XXXXXX", base);
-    if (!program || !mkdtemp(dir))
-        return -1;
-    snprintf(path, sizeof path, "%s/model", dir);
-    put_counting_model(path);
-    snprintf(path, sizeof path, "%s/bin", dir);
-    set_environment(path);
-    int failed = ax_mkdir(path) != AX_OK;
-    snprintf(path, sizeof path, "%s/bin/axtrain", dir);
-    failed = failed || symlink(program, path) != 0;
-    free(program);
-    return failed ? -1 : 0;
-}
-
-static int remove_all(void **state) {
-    (void)state;
-    return ax_remove_tree(dir) == AX_OK ? 0 : -1;
-}
-
 static bool is_chosen(const char *path, int argc, char **argv) {
     bool chosen = argc < 2;
     for (int i = 1; i < argc; i++)
@@ -130,7 +76,8 @@ int main(int argc, char **argv) {
             tests[n++] = (struct CMUnitTest){.name = files.gl_pathv[i],
                                              .test_func = test_file,
                                              .initial_state = files.gl_pathv[i]};
-    const int failed = _cmocka_run_group_tests("transcripts", tests, n, set_up, remove_all);
+    const int failed =
+        _cmocka_run_group_tests("transcripts", tests, n, set_up_transcripts, remove_transcripts);
     globfree(&files);
     return failed;
 }

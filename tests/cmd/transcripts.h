@@ -25,6 +25,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <regex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -35,6 +36,7 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "tests/cmd/counting_model.h"
 
 #define MAX_MASKS  28
 #define MAX_GROUPS 4
@@ -251,6 +253,60 @@ static inline void free_transcript(struct transcript *t) {
         regfree(&t->masks[i].regex);
     ax_buf_free(&t->said);
     ax_buf_free(&t->out);
+}
+
+/* ---- where they run ---- */
+
+static char dir[64]; /* has a folder for each, model/ and bin/axtrain */
+
+/* Output must depend neither on the machine's processor nor on the caller's environment. */
+static inline void set_environment(const char *bin) {
+    static const char *const foreign[] = {"NO_COLOR", "HF_ENDPOINT", "HF_HUB_CACHE",  "HF_TOKEN",
+                                          "LC_ALL",   "AX_LOG",      "AXTRAIN_DUCKDB"};
+    char path[600];
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        unsetenv(foreign[i]);
+    snprintf(path, sizeof path, "%s:%s", bin, getenv("PATH"));
+    setenv("PATH", path, 1);
+    snprintf(path, sizeof path, "%s/hf", dir);
+    setenv("HF_HOME", path, 1);
+    setenv("AXTRAIN_CPU", "avx2", 1); /* last digits and workspace depend on it */
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    setenv("HOME", dir, 1);
+    setenv("TMPDIR", dir, 1);
+    setenv("TERM", "dumb", 1);
+    setenv("AXTRAIN_DEVICE", "cpu", 1); /* on any machine */
+    setenv("LANG", "C", 1);
+    setenv("TZ", "UTC", 1);
+}
+
+static inline int set_up_transcripts(void **state) {
+    (void)state;
+    char path[128];
+    const char *bin = getenv("AX_TEST_BIN");
+    char *program = realpath(bin ? bin : "build/axtrain", NULL);
+    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(dir, sizeof dir, "%s/axtrain-transcripts-XXXXXX", base);
+    if (!program || !mkdtemp(dir))
+        return -1;
+    snprintf(path, sizeof path, "%s/model", dir);
+    put_counting_model(path);
+    snprintf(path, sizeof path, "%s/bin", dir);
+    set_environment(path);
+    int failed = ax_mkdir(path) != AX_OK;
+    snprintf(path, sizeof path, "%s/bin/axtrain", dir);
+    failed = failed || symlink(program, path) != 0;
+    free(program);
+    return failed ? -1 : 0;
+}
+
+static inline int remove_transcripts(void **state) {
+    (void)state;
+    return ax_remove_tree(dir) == AX_OK ? 0 : -1;
 }
 
 #endif
