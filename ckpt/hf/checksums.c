@@ -63,18 +63,6 @@ enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n) {
     return AX_OK;
 }
 
-enum ax_status ax_checksums_merge(struct ax_checksums *into, const struct ax_checksums *other) {
-    if (into->bytes != other->bytes || into->n != other->n)
-        return ax_error(AX_ERR_DATA, "checksums of %llu and of %llu bytes are not of one file",
-                        (unsigned long long)into->bytes, (unsigned long long)other->bytes);
-    for (size_t i = 0; i < into->n; i++) {
-        const uint64_t left = into->bytes - i * AX_SUM_PIECE;
-        into->crc[i] ^=
-            other->crc[i] ^ crc_of_zeros(left < AX_SUM_PIECE ? (size_t)left : AX_SUM_PIECE);
-    }
-    return AX_OK;
-}
-
 void ax_checksums_free(struct ax_checksums *s) {
     ax_free(s->crc);
     *s = (struct ax_checksums){0};
@@ -87,6 +75,24 @@ enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct a
     AX_TRY(ax_regrow(&l->files, l->n, l->n + 1, sizeof *l->files));
     AX_TRY(ax_strdup(&l->files[l->n].name, name));
     *out = &l->files[l->n++].sums;
+    return AX_OK;
+}
+
+enum ax_status ax_sum_list_merge_last(struct ax_sum_list *l, size_t at) {
+    struct ax_file_sums *last = &l->files[l->n - 1];
+    struct ax_checksums *into = &l->files[at].sums, *other = &last->sums;
+    if (into->bytes != other->bytes || into->n != other->n)
+        return ax_error(AX_ERR_DATA, "%s: checksums of %llu and of %llu bytes are not of one file",
+                        last->name, (unsigned long long)into->bytes,
+                        (unsigned long long)other->bytes);
+    for (size_t i = 0; i < into->n; i++) {
+        const uint64_t left = into->bytes - i * AX_SUM_PIECE;
+        into->crc[i] ^=
+            other->crc[i] ^ crc_of_zeros(left < AX_SUM_PIECE ? (size_t)left : AX_SUM_PIECE);
+    }
+    ax_free(last->name);
+    ax_checksums_free(other);
+    l->n--;
     return AX_OK;
 }
 

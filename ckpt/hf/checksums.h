@@ -18,10 +18,6 @@ struct ax_checksums {
 /* Adds bytes to zero-initialized checksums; s NULL: does nothing. */
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
 enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n);
-/* Combines checksums of the same file with zeros in different places: each byte that is not zero in
- * one was zero in the other. A CRC is linear: crc(a ^ b) = crc(a) ^ crc(b) ^ crc(0). AX_ERR_DATA if
- * the sizes differ. */
-enum ax_status ax_checksums_merge(struct ax_checksums *into, const struct ax_checksums *other);
 void ax_checksums_free(struct ax_checksums *s);
 
 /* The files of a folder, by relative name. */
@@ -34,6 +30,10 @@ struct ax_sum_list {
 };
 /* Adds a file; *out is valid until the next one is added. A NULL list gives NULL. */
 enum ax_status ax_sum_list_add(struct ax_sum_list *l, const char *name, struct ax_checksums **out);
+/* Combines the list's last file with file `at`, which is the same one with zeros in other places: each
+ * byte that is not zero in one is zero in the other. A CRC is linear: crc(a ^ b) = crc(a) ^ crc(b) ^
+ * crc(0). AX_ERR_DATA, with the file's name, if the sizes differ. */
+enum ax_status ax_sum_list_merge_last(struct ax_sum_list *l, size_t at);
 void ax_sum_list_free(struct ax_sum_list *l);
 
 /* Reads every `parts`-th piece of DIR/NAME, from piece `part` on, and compares. AX_ERR_DATA names

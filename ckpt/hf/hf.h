@@ -149,7 +149,7 @@ struct ax_hf_save {
     int kept_first, kept_end;
     const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
     /* receives the checksums of all files; or NULL. With a team, only of the bytes that this
-     * rank wrote: see ax_checksums_merge */
+     * rank wrote: see ax_sum_list_merge_last */
     struct ax_sum_list *sums;
     struct ax_team *team; /* the ranks that write into the folder together; or NULL */
 };

@@ -41,7 +41,7 @@ enum ax_status ax_safetensors_write(const char *path, int n, const struct ax_st_
 /* The same in two steps, for a file to which several ranks write: one rank creates it; then all
  * ranks write their parts of the tensors, whose list is the same on all of them, and one of them
  * the header. `sums` (may be NULL) gets the file's checksums with zeros for bytes that this rank
- * does not write; ax_checksums_merge combines them. */
+ * does not write; ax_sum_list_merge_last combines them. */
 enum ax_status ax_safetensors_create(const char *path);
 enum ax_status ax_safetensors_write_part(const char *path, int n,
                                          const struct ax_st_output *tensors, bool header,

@@ -203,7 +203,7 @@ static void merge(struct writer *w) {
     w->n_ranges = n;
 }
 
-/* Bytes that other ranks write count as zeros: see ax_checksums_merge. */
+/* Bytes that other ranks write count as zeros: see ax_sum_list_merge_last. */
 static enum ax_status sum(struct writer *w, size_t len) {
     size_t at = 0;
     if (w->n_ranges == 0)

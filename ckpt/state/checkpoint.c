@@ -194,19 +194,11 @@ static enum ax_status parse_file(struct ax_sum_list *files, json_t *names, struc
 
 /* A file of several ranks becomes one. */
 static enum ax_status take_file(struct manifest *m, struct ax_json v) {
-    struct ax_sum_list *files = &m->files;
-    AX_TRY(parse_file(files, m->names, v));
-    const struct ax_file_sums *last = &files->files[files->n - 1];
-    const size_t known = index_of(m->names, last->name);
-    if (known + 1 == files->n)
-        return AX_OK;
-    const enum ax_status st =
-        ax_checksums_merge(&files->files[known].sums, &files->files[files->n - 1].sums);
-    if (st != AX_OK)
-        return ax_error_prefix(st, "%s", last->name);
-    ax_free(files->files[files->n - 1].name);
-    ax_checksums_free(&files->files[--files->n].sums);
-    return AX_OK;
+    const char *name;
+    AX_TRY(ax_json_str(ax_json_get(v, "name"), &name));
+    const size_t known = index_of(m->names, name);
+    AX_TRY(parse_file(&m->files, m->names, v));
+    return known == SIZE_MAX ? AX_OK : ax_sum_list_merge_last(&m->files, known);
 }
 
 /* The shards of a tensor are put together. */

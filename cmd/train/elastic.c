@@ -30,12 +30,12 @@ static bool make_mesh(struct ax_mesh_sizes sizes, const struct ax_elastic_batch 
         ax_error_clear();
         return false;
     }
-    if (batches > 0)
-        snprintf(generation, sizeof generation, " trl.steps_per_generation=%lld",
-                 (long long)(batches / data_ranks));
+    const long long steps = batches / data_ranks;
+    if (steps > 0)
+        snprintf(generation, sizeof generation, " trl.steps_per_generation=%lld", steps);
+    const long long each = rows / data_ranks * b->per;
     snprintf(out->words, sizeof out->words, "dp_replicate_size=%d dp_shard_size=%d %s=%lld%s",
-             sizes.dp_replicate, sizes.dp_shard, b->key, (long long)(rows / data_ranks * b->per),
-             generation);
+             sizes.dp_replicate, sizes.dp_shard, b->key, each, generation);
     return true;
 }
 

@@ -290,7 +290,7 @@ enum ax_status ax_train_first_nonfinite(const struct ax_model *m, int *param,
 
 /* The same error on all ranks. */
 static enum ax_status check_model(const struct ax_train *t, const struct ax_model *m) {
-    struct ax_nonfinite bad;
+    struct ax_nonfinite bad = {.at = -1};
     int param;
     AX_TRY(ax_train_first_nonfinite(m, &param, &bad));
     double first = -param;
