@@ -333,8 +333,8 @@ dist: ## build-dist/axtrain-VERSION-linux-x86_64.tar.gz: runs on glibc >= 2.34 w
 # For a machine with a GPU that has none of our libraries.
 BUNDLE := $(BUILD)-bundle
 BUNDLE_ARCHS ?= 80 90a 100 120
-bundle: ## build-bundle/axtrain-VERSION-cuda-linux-x86_64.tar.zst: checks and measures axtrain where a GPU is
-	@tools/bootstrap build test dist
+bundle: ## build-bundle/axtrain-VERSION-cuda-linux-x86_64.tar.xz: checks and measures axtrain where a GPU is
+	@tools/bootstrap build test dist cudnn
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUNDLE) OPT=-O2 STATIC=1 CUDA=$(or $(CUDA),nvcc) CUDA_ARCHS="$(BUNDLE_ARCHS)" \
 	    all $(GPU_TESTS:%=$(BUNDLE)/gpu/%) $(BUNDLE)/gpu/replay
 	@tools/make-bundle $(BUNDLE)/axtrain axtrain-$(VERSION)-cuda-linux-x86_64 $(EPOCH)

@@ -28,6 +28,20 @@ static const char *check_sample(const struct ax_sample *a) {
 /* As softmax_stats and the probabilities; searching and drawing are the smaller part. */
 PER_ELEMENT(sample, 14, logits)
 
+/* The tokens of a row are distinct, as callers give them. */
+static void make_distinct(const struct ax_case_builder *b, const struct ax_tensor *context,
+                          int32_t cols) {
+    for (int64_t t = 0; t < context->shape[0] && b->memory != NULL; t++) {
+        int32_t *row = ax_tensor_row(context, t);
+        for (int64_t i = 0; i < context->shape[1]; i++)
+            for (int64_t before = 0; before < i && row[i] >= 0; before++)
+                if (row[i] == row[before]) {
+                    row[i] = (row[i] + 1) % cols;
+                    before = -1; /* from the first again */
+                }
+    }
+}
+
 static void build_sample(struct ax_case_builder *b, struct ax_sample *a) {
     const struct sample_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -40,6 +54,7 @@ static void build_sample(struct ax_case_builder *b, struct ax_sample *a) {
     if (o->context > 0) { /* some end early */
         a->context = ax_case_ids(b, s->rows * o->context, -1, s->cols);
         a->context = ax_tensor_2d(AX_I32, a->context.data, s->rows, o->context);
+        make_distinct(b, &a->context, (int32_t)s->cols);
     }
     a->index = ax_case_out1(b, AX_I32, s->rows);
     if (o->shares)

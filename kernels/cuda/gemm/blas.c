@@ -46,7 +46,8 @@ static struct ax_blas_key key_of(const struct ax_queue *q, const struct ax_gemm 
                                 .trans_a = g->trans_a,
                                 .trans_b = g->trans_b,
                                 .align_bias = bias ? alignment(g->bias.data) : 0,
-                                .tf32 = q->tf32 && g->a.dtype == AX_F32};
+                                .tf32 = q->tf32 && g->a.dtype == AX_F32,
+                                .adds = bias || g->accumulate || g->addend.data};
 }
 
 /* Sums of nothing. */

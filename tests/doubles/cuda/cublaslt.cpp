@@ -29,14 +29,15 @@ struct description {
     const char *bias;
 };
 struct preference {
-    uint64_t work;
+    uint64_t work, implementation;
     uint32_t reduction, align[4];
 };
 /* Within ax_lt_algo. */
 struct algorithm {
     uint64_t work;
     uint32_t align[4];
-    uint32_t sums; /* 1 … SUMS */
+    uint32_t sums;   /* 1 … SUMS */
+    uint32_t rounds; /* the product, before it is added to */
 };
 const uint32_t SUMS = 3;
 
@@ -76,6 +77,12 @@ void store(unsigned type, char *at, int64_t i, float x) {
     ((uint16_t *)at)[i] =
         (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u
                                                    : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+float rounded(unsigned type, float x) {
+    float here;
+    store(type, (char *)&here, 0, x);
+    return load(type, (const char *)&here, 0);
 }
 
 /* op(matrix) as floats, [cols of op][rows of op]: element (i, j) is at j·rows + i. */
@@ -122,6 +129,8 @@ void column(const product &p, const float *a, const float *b, int64_t rows, int6
     }
     for (int64_t r = 0; r < n; r++) {
         float y = p.alpha * sums[r];
+        if (p.algo.rounds)
+            y = rounded(p.d.type, y);
         if (p.beta != 0)
             y += p.beta * load(p.c.type, p.C, j * p.c.stride + i + r);
         if (p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
@@ -238,7 +247,7 @@ unsigned MatrixLayoutSetAttribute(ax_lt_layout l, unsigned attribute, const void
 }
 
 unsigned MatmulPreferenceCreate(ax_lt_preference *p) {
-    *p = (ax_lt_preference) new preference{0, 7, {256, 256, 256, 256}};
+    *p = (ax_lt_preference) new preference{0, UINT64_MAX, 7, {256, 256, 256, 256}};
     return AX_LT_OK;
 }
 unsigned MatmulPreferenceDestroy(ax_lt_preference p) {
@@ -253,6 +262,8 @@ unsigned MatmulPreferenceSetAttribute(ax_lt_preference opaque, unsigned attribut
         return take(&p->work, value, bytes);
     case AX_LT_PREF_REDUCTION:
         return take(&p->reduction, value, bytes);
+    case AX_LT_PREF_IMPLEMENTATION:
+        return take(&p->implementation, value, bytes);
     case AX_LT_PREF_ALIGNMENT_A:
     case AX_LT_PREF_ALIGNMENT_B:
     case AX_LT_PREF_ALIGNMENT_C:
@@ -274,12 +285,16 @@ product product_of(ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b, ax_lt_layout
     return p;
 }
 
-/* They take what they are promised, and a workspace where sums may be in parts. */
+/* They take what they are promised, and a workspace where sums may be in parts. Without tensor cores they
+ * round a product before they add to it, as some of the library's do. */
 unsigned MatmulAlgoGetHeuristic(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b,
                                 ax_lt_layout c, ax_lt_layout d, ax_lt_preference opaque, int wanted,
                                 ax_lt_choice *found, int *n) {
     const preference *p = as<preference>(opaque);
-    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}, 0};
+    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0,
+                      {},
+                      0,
+                      (uint32_t)(p->implementation & AX_LT_IMPLEMENTATION_FMA)};
     if (wanted < 1 || !fits(product_of(desc, a, b, c, d)))
         return AX_LT_INVALID_VALUE;
     memcpy(algo.align, p->align, sizeof algo.align);
