@@ -1,11 +1,11 @@
 /* Which kinds of attention cuDNN plans, on GPUs that it is told of and that need not be there, and what it
  * wants of memory beside what our plans have: docs/results/gpu-status.md. With
  *   pip install nvidia-cudnn-cu13==9.28.1.4 nvidia-cuda-runtime nvidia-cuda-nvrtc nvidia-cublas
- * beside a Python on PATH, and LIBS its nvidia/cudnn/lib and nvidia/cu13/lib:
+ * (or 9.19.0.56) beside a Python on PATH, and LIBS its nvidia/cudnn/lib and nvidia/cu13/lib:
  *
  *   make build/libaxtrain.a build/libaxtrain-cudnn.so
  *   gcc -DDRIVER -shared -fPIC -o build/libcuda.so.1 tests/peers/cudnn_plans.c
- *   gcc -std=c11 -D_GNU_SOURCE -I. -I/usr/local/cuda/include -o build/cudnn_plans tests/peers/cudnn_plans.c \
+ *   gcc -std=c11 -D_GNU_SOURCE -fopenmp -I. -I/usr/local/cuda/include -o build/cudnn_plans tests/peers/cudnn_plans.c \
  *       build/libaxtrain.a -L/usr/local/cuda/lib64 -lcudart_static -lrt -lstdc++ -lm -ldl -pthread
  *   LD_LIBRARY_PATH=build:LIBS build/cudnn_plans
  *
@@ -99,6 +99,10 @@ static const struct kind packed[] = {
     {4, 1024, 1024, 32, 16, 128, 128, .softcap = 50},
     {4, 1024, 1024, 32, 16, 128, 128, .softcap = 50, .not_causal = true},
     {4, 1024, 1024, 32, 32, 64, 64, .softcap = 50, .window = 512},
+    {1, 4096, 4096, 32, 8, 128, 128},
+    {2, 4096, 4096, 32, 8, 128, 128},
+    {1, 8192, 8192, 32, 8, 128, 128},
+    {1, 4096, 4096, 9, 3, 64, 64},
 };
 static const struct kind cached[] = {
     {1, 1, 4096, 32, 8, 128, 128, 16},
@@ -161,13 +165,49 @@ static struct ax_attention_backward attention_of(const struct kind *k) {
     return b;
 }
 
+struct planner {
+    const struct ax_cudnn_calls *calls;
+    struct ax_cudnn *c;
+    char text[AX_CUDNN_TEXT];
+    size_t work; /* of the last plan */
+};
+
+static size_t work_of(void *of, const struct ax_cudnn_shape *s) {
+    struct planner *p = of;
+    struct ax_cudnn_plan *plan = NULL;
+    if (p->calls->plan(p->c, s, &plan, &p->work, p->text) != AX_CUDNN_DONE)
+        return AX_DNN_REFUSED;
+    p->calls->forget(plan);
+    p->text[0] = 0;
+    return p->work;
+}
+
+/* All heads at a time, or some, as kernels/cuda/attention/attention.c does. */
+static bool plan_backward(struct planner *p, const struct ax_attention_backward *b) {
+    const int64_t heads = ax_dnn_heads(b, work_of, p);
+    if (heads > 0)
+        printf("taken, %lld KV heads at a time, %.3f of %.3f MiB\n", (long long)heads,
+               (double)p->work / 1048576, (double)ax_cuda_attention_backward_work(b) / 1048576);
+    else if (!p->text[0])
+        printf("NEEDS TOO MUCH: %.3f of %.3f MiB\n", (double)p->work / 1048576,
+               (double)ax_cuda_attention_backward_work(b) / 1048576);
+    return heads > 0;
+}
+
+static bool plan_forward(struct planner *p, const struct ax_attention *a) {
+    const struct ax_cudnn_shape s = ax_dnn_shape(a, NULL);
+    const size_t work = work_of(p, &s), room = ax_dnn_room(&s);
+    if (work != AX_DNN_REFUSED)
+        printf("%s, %.3f of %.3f MiB\n", work <= room ? "taken" : "NEEDS TOO MUCH",
+               (double)work / 1048576, (double)room / 1048576);
+    return work <= room;
+}
+
 /* Returns whether cuDNN takes it. */
 static bool try(const struct ax_cudnn_calls *calls, struct ax_cudnn *c, const struct kind *k,
                 bool backward) {
+    struct planner p = {.calls = calls, .c = c};
     const struct ax_attention_backward call = attention_of(k), *b = backward ? &call : NULL;
-    struct ax_cudnn_plan *plan = NULL;
-    char text[AX_CUDNN_TEXT] = "";
-    size_t work = 0;
     printf(
         "  %4lld of %lld and %lld, heads %lld/%lld of %lld/%lld, blocks of %lld, window %lld, cap "
         "%g%s%s: %s ",
@@ -179,17 +219,10 @@ static bool try(const struct ax_cudnn_calls *calls, struct ax_cudnn *c, const st
         puts("is not given to it");
         return false;
     }
-    const struct ax_cudnn_shape s = ax_dnn_shape(&call.a, b);
-    const size_t room = ax_dnn_room(&s);
-    const bool taken = calls->plan(c, &s, &plan, &work, text) == AX_CUDNN_DONE;
-    if (taken)
-        printf("%s, %.3f of %.3f MiB\n", work <= room ? "taken" : "NEEDS TOO MUCH",
-               (double)work / 1048576, (double)room / 1048576);
-    else
-        printf("refused: %.*s\n", (int)strcspn(text, "\n"), text);
-    if (plan)
-        calls->forget(plan);
-    return taken && work <= room;
+    const bool taken = b ? plan_backward(&p, b) : plan_forward(&p, &call.a);
+    if (!taken && p.text[0])
+        printf("refused: %.*s\n", (int)strcspn(p.text, "\n"), p.text);
+    return taken;
 }
 
 int main(void) {

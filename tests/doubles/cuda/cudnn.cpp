@@ -18,7 +18,7 @@ extern "C" {
 #include "tests/doubles/cuda/stream.h"
 
 struct ax_cudnn {
-    int users;
+    size_t version;
 };
 struct ax_cudnn_plan {
     ax_cudnn_shape shape;
@@ -199,8 +199,11 @@ void compute(const ax_cudnn_plan &p, const ax_cudnn_operands &o, char *work) {
 
 /* ---- the functions ---- */
 
+size_t library_version() {
+    return ax_emulated_setting("AXTRAIN_EMULATED_CUDNN", 92801);
+}
 ax_cudnn_result open(ax_cudnn **out, void *, const char *, char *) {
-    *out = new ax_cudnn();
+    *out = new ax_cudnn{library_version()};
     return AX_CUDNN_DONE;
 }
 void close(ax_cudnn *c) {
@@ -211,8 +214,15 @@ bool is_power_of_two(int32_t n) {
     return (n & (n - 1)) == 0;
 }
 
+/* Before 9.25, backward on Hopper has all products in memory, of the longest documents. */
+size_t work_of(const ax_cudnn &c, const ax_cudnn_shape &s) {
+    const int64_t pairs = (s.max_q + 63) / 64 * 64 * ((s.max_k + 127) / 128 * 128);
+    const bool products = s.backward && c.version < 92500;
+    return 4096 + (products ? (size_t)(s.documents * s.heads_q * pairs) * 2 : 0);
+}
+
 /* Refuses what cuDNN refuses on Hopper. */
-ax_cudnn_result plan(ax_cudnn *, const ax_cudnn_shape *s, ax_cudnn_plan **out, size_t *work,
+ax_cudnn_result plan(ax_cudnn *c, const ax_cudnn_shape *s, ax_cudnn_plan **out, size_t *work,
                      char *text) {
     must(!s->backward || s->block_size == 0, "backward has no block table");
     if (s->size_qk % 8 || s->size_v % 8 || s->size_qk > 256 || s->size_v > 256 ||
@@ -220,7 +230,7 @@ ax_cudnn_result plan(ax_cudnn *, const ax_cudnn_shape *s, ax_cudnn_plan **out, s
         snprintf(text, AX_CUDNN_TEXT, "the stand-in does not take this shape");
         return AX_CUDNN_REFUSED;
     }
-    *out = new ax_cudnn_plan{*s, 4096};
+    *out = new ax_cudnn_plan{*s, work_of(*c, *s)};
     *work = (*out)->work;
     return AX_CUDNN_DONE;
 }
@@ -245,9 +255,6 @@ ax_cudnn_result run(ax_cudnn *, ax_cudnn_plan *p, const ax_cudnn_operands *o, vo
 const ax_cudnn_calls *get() {
     static const ax_cudnn_calls calls = {AX_VERSION, open, close, plan, forget, run};
     return &calls;
-}
-size_t library_version() {
-    return ax_emulated_setting("AXTRAIN_EMULATED_CUDNN", 92801);
 }
 int runtime_version(int *version) {
     *version = 13000;
