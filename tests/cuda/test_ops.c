@@ -216,6 +216,28 @@ static void backward_goes_by_heads(void **state) {
     }
 }
 
+/* More kinds of calls than plans are kept of, none of them computed when the last one is planned. */
+static void plans_outlive_their_calls(void **state) {
+    int n;
+    struct ax_case c;
+    (void)state;
+    case_open(&c, AX_OP_attention_forward, &ax_op_shapes(AX_OP_attention_forward, &n)[2], AX_BF16,
+              &ref);
+    assert_string_equal(c.shape->name, "strided");
+    struct ax_attention *a = &((struct ax_attention_forward *)c.args)->a;
+    const size_t mark = ax_stack_mark(&cuda.arena.scratch);
+    const int calls = calls_of(&cuda);
+    assert_int_equal(ax_case_send(&c, cuda.q), AX_OK);
+    for (int i = 0; i < 300; i++) {
+        a->scale = 1 + i;
+        case_run(&c, &cuda);
+    }
+    assert_int_equal(ax_queue_finish(cuda.q), AX_OK);
+    assert_int_equal(calls_of(&cuda) - calls, 300);
+    ax_stack_release(&cuda.arena.scratch, mark);
+    ax_case_free(&c);
+}
+
 /* Where the repository is; a bundle for a machine with a GPU has its tests alone. */
 #ifdef AX_CUDA_EMULATED
 enum { IN_REPOSITORY = 1 };
@@ -267,10 +289,11 @@ static bool is_wished(enum ax_op op, int n, char **names) {
 }
 
 int main(int argc, char **argv) {
-    struct CMUnitTest tests[2 + AX_OP_COUNT] = {
+    struct CMUnitTest tests[3 + AX_OP_COUNT] = {
         unit_test_if(IN_REPOSITORY, the_status_names_every_op),
-        unit_test_if(EMULATED, backward_goes_by_heads)};
-    size_t n = argc > 1 ? 0 : 2;
+        unit_test_if(EMULATED, backward_goes_by_heads),
+        unit_test_if(EMULATED, plans_outlive_their_calls)};
+    size_t n = argc > 1 ? 0 : 3;
     for (int op = 0; op < AX_OP_COUNT; op++)
         if (is_wished((enum ax_op)op, argc - 1, argv + 1))
             tests[n++] = (struct CMUnitTest){.name = ax_op_name((enum ax_op)op),

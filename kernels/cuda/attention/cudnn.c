@@ -13,7 +13,7 @@
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
 
-#define KINDS 64
+#define KINDS 256
 #define ROOM                                                                                       \
     ((size_t)16 << 20) /* beside what can be added up: cuDNN 9.28 takes 2 MiB for an H100 */
 #define PRODUCTS ((size_t)512 << 20) /* of this size, products of all lengths always have room */
@@ -235,7 +235,8 @@ static const struct kind *find(struct ax_queue *q, const struct ax_cudnn_shape *
         if (memcmp(&d->kinds[i].shape, s, sizeof *s) == 0)
             return &d->kinds[i];
     if (d->n == KINDS) {
-        ax_graphs_forget(ax_cuda_graphs(q)); /* which may have these plans' kernels */
+        ax_graphs_forget(ax_cuda_graphs(q));            /* which may have these plans' kernels */
+        (void)cudaStreamSynchronize(ax_cuda_stream(q)); /* they may be running */
         forget_all(d);
     }
     struct kind *k = &d->kinds[d->n++];

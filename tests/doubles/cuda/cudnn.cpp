@@ -1,6 +1,6 @@
 /* A stand-in for libaxtrain-cudnn.so: attention by ref, when the stream gets there. It checks that lists
  * of documents and blocks say what tensors have, leaves rows of no document as they are, and fills rows
- * without keys, of which cuDNN promises nothing, and its workspace with NaNs. */
+ * without keys, of which cuDNN promises nothing, and its workspace with NaNs. A plan is used until then. */
 #include "kernels/cuda/attention/cudnn_shim.h"
 
 #include <math.h>
@@ -240,7 +240,6 @@ void forget(ax_cudnn_plan *p) {
 
 ax_cudnn_result run(ax_cudnn *, ax_cudnn_plan *p, const ax_cudnn_operands *o, void *work,
                     void *stream, char *text) {
-    const ax_cudnn_plan plan = *p;
     const ax_cudnn_operands operands = *o;
     for (int t = 0; t < AX_CUDNN_TENSORS; t++)
         if ((uintptr_t)o->data[t] % 16) {
@@ -248,7 +247,7 @@ ax_cudnn_result run(ax_cudnn *, ax_cudnn_plan *p, const ax_cudnn_operands *o, vo
             return AX_CUDNN_FAILED;
         }
     must((uintptr_t)work % 256 == 0, "the workspace is not aligned");
-    ax_emulated_add((cudaStream_t)stream, [=] { compute(plan, operands, (char *)work); });
+    ax_emulated_add((cudaStream_t)stream, [=] { compute(*p, operands, (char *)work); });
     return AX_CUDNN_DONE;
 }
 
