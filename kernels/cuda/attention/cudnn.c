@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention/cudnn.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,9 +134,10 @@ bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backwa
            (!b || (are_aligned(b) && a->cu_q.data == a->cu_k.data));
 }
 
-/* cuDNN has no sink where there is one query at most. */
+/* Where there is one query at most, cuDNN has no sink, and computes a row for documents without queries, too
+ * (seen with 9.14 and 9.19 on an H200), which is the next document's. */
 static int64_t most_queries(const struct ax_attention *a) {
-    return a->sink.data && a->max_q == 1 ? 2 : a->max_q;
+    return a->max_q > 2 ? a->max_q : 2;
 }
 
 struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
@@ -222,7 +224,13 @@ void ax_dnn_say_parts(struct ax_queue *q, int64_t parts) {
 static void make(struct ax_dnn *d, struct kind *k) {
     char text[AX_CUDNN_TEXT] = "";
     k->plan = NULL;
-    if (d->calls->plan(d->handle, &k->shape, &k->plan, &k->work, text) == AX_CUDNN_DONE)
+    if (k->shape.backward && d->version < AX_CUDNN_BACKWARD_OLDEST)
+        snprintf(text, sizeof text,
+                 "backward by %zu.%zu can be wrong. Install %d.%d or later: pip install "
+                 "nvidia-cudnn-cu13",
+                 d->version / 10000, d->version / 100 % 100, AX_CUDNN_BACKWARD_OLDEST / 10000,
+                 AX_CUDNN_BACKWARD_OLDEST / 100 % 100);
+    else if (d->calls->plan(d->handle, &k->shape, &k->plan, &k->work, text) == AX_CUDNN_DONE)
         return;
     k->plan = NULL;
     k->work = AX_DNN_REFUSED;

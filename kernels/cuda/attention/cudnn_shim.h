@@ -83,8 +83,10 @@ const struct ax_cudnn_calls *ax_cudnn_get(void);
 
 #define AX_CUDNN_SHIM   "libaxtrain-cudnn.so"
 #define AX_CUDNN_FILE   "libcudnn.so.9"
-#define AX_CUDNN_OLDEST 91200             /* 9.12.0, the first that is built for CUDA 13 */
-#define AX_CUDART_FILE  "libcudart.so.13" /* cuDNN's frontend opens it by this name */
+#define AX_CUDNN_OLDEST 91200 /* 9.12.0, the first that is built for CUDA 13 */
+/* Trainings on an H200 with 9.14 had wrong gradients, those with 9.19 had not. */
+#define AX_CUDNN_BACKWARD_OLDEST 91900
+#define AX_CUDART_FILE           "libcudart.so.13" /* cuDNN's frontend opens it by this name */
 
 #ifdef __cplusplus
 }

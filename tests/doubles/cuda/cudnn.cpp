@@ -1,6 +1,7 @@
 /* A stand-in for libaxtrain-cudnn.so: attention by ref, when the stream gets there. It checks that lists
  * of documents and blocks say what tensors have, leaves rows of no document as they are, and fills rows
- * without keys, of which cuDNN promises nothing, and its workspace with NaNs. A plan is used until then. */
+ * without keys, of which cuDNN promises nothing, and its workspace with NaNs; where no document has more than one
+ * query, also the row where one without queries would begin, which cuDNN computes. A plan is used until then. */
 #include "kernels/cuda/attention/cudnn_shim.h"
 
 #include <math.h>
@@ -195,6 +196,9 @@ void compute(const ax_cudnn_plan &p, const ax_cudnn_operands &o, char *work) {
          "ref failed");
     if (!s.backward)
         spoil_rows_without_keys(f.a, q, k);
+    for (size_t d = 0; !s.backward && s.max_q == 1 && d + 1 < q.size(); d++)
+        if (q[d + 1] == q[d])
+            memset(ax_tensor_row(&f.a.lse, q[d] - q[0]), 0xff, (size_t)f.a.lse.shape[1] * 4);
 }
 
 /* ---- the functions ---- */
