@@ -26,6 +26,9 @@ int ax_backend_gpus(const char *device);
 bool ax_backend_runs(const char *backend);
 /* Free bytes where the backend computes; 0 = unknown. Memory that others use does not count. */
 uint64_t ax_backend_memory(const char *backend);
+/* Bytes that a rank takes there beside what it plans, about: with `groups` groups of ranks whose transfers move
+ * the device's memory. "sheet": a GPU by its data sheet. */
+uint64_t ax_backend_beside(const char *backend, int groups);
 /* True if it trains faster in bfloat16. */
 bool ax_backend_prefers_bf16(const char *backend);
 

@@ -123,6 +123,13 @@ bool ax_runtime_planning(const struct ax_runtime *rt) {
     return rt->arena.planning;
 }
 
+int ax_runtime_groups(const struct ax_runtime *rt) {
+    int n = 0;
+    for (int role = 0; role < AX_ROLE_COUNT; role++)
+        n += rt->mesh.size[role] > 1 && rt->comms[role].moves;
+    return n;
+}
+
 static bool same_marks(const struct ax_arena_plan *a, const struct ax_arena_plan *b) {
     if (a->persistent != b->persistent || a->host != b->host || a->n_slots != b->n_slots)
         return false;

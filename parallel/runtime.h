@@ -49,6 +49,8 @@ enum ax_status ax_runtime_open(struct ax_runtime *rt, const struct ax_runtime_op
                                const struct ax_arena_plan *plan, unsigned roles);
 void ax_runtime_close(struct ax_runtime *rt);
 bool ax_runtime_planning(const struct ax_runtime *rt);
+/* The roles whose groups of several ranks have moved a device's memory so far, and did so in the plan. */
+int ax_runtime_groups(const struct ax_runtime *rt);
 /* values[n] (host memory) = their sum or maximum over the ranks of a role. Ops on them run as they
  * are called. */
 enum ax_status ax_runtime_combine(struct ax_runtime *rt, enum ax_role role,

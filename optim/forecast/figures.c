@@ -80,6 +80,7 @@ static enum ax_status choose_by_time(struct ax_plan_figures *f, const struct ax_
         step->recompute = (enum ax_recompute)mode;
         AX_TRY(run_mode(f, r, &runtime, step));
         fit->arena = f->time.arena;
+        fit->beside = f->time.beside;
         fit->available = (uint64_t)memory;
         fit->fits = memory == 0 || (double)(fit->arena + fit->beside) <= memory;
         if (fit->fits)

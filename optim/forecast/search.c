@@ -93,7 +93,7 @@ static void set_choice(const struct search *s, const struct ax_search_choice *c,
 
 static bool fits(const struct search *s, const struct ax_plan_time *t) {
     const double memory = s->r->rates->hardware.memory;
-    return memory == 0 || (double)t->arena + (double)((uint64_t)128 << 20) <= memory;
+    return memory == 0 || (double)(t->arena + t->beside) <= memory;
 }
 
 /* Keeps it if it is one of the fastest. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "model/arch/split.h"
 
 /* The slots' blocks of one name are one block. */
@@ -95,6 +96,7 @@ enum ax_status ax_plan_record(struct ax_plan *plan, struct ax_recording *recordi
     *plan = (struct ax_plan){.tokens = so->n_microbatches * so->tokens};
     AX_TRY(ax_runtime_open_planning(&rt, ro));
     const enum ax_status st = dry_run(plan, recording, &rt, arch, so);
+    plan->beside = ax_backend_beside(ro->backend, ax_runtime_groups(&rt));
     ax_runtime_close(&rt);
     return st;
 }

@@ -188,6 +188,7 @@ static void take_plans(struct ax_plan_time *t, const struct stage *stages, int n
     for (int k = 0; k < n; k++) {
         const uint64_t arena = ax_arena_plan_total(&stages[k].plan.arena);
         t->arena = arena > t->arena ? arena : t->arena;
+        t->beside = stages[k].plan.beside > t->beside ? stages[k].plan.beside : t->beside;
     }
 }
 

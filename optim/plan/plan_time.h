@@ -39,7 +39,7 @@ struct ax_plan_time {
     double tokens_per_second; /* on all ranks */
     double peak;              /* FLOP/s by the data sheet, in the compute dtype */
     double mfu, mfu_full;     /* shares of the peak, by flops and flops_full */
-    uint64_t arena;           /* bytes of the arena, on the stage that needs most */
+    uint64_t arena, beside;   /* bytes of the arena, and beside it, on the stage that needs most */
 };
 
 struct ax_plan_time_options {

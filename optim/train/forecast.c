@@ -15,9 +15,7 @@
 
 /* ---- everything that a run does, once ---- */
 
-/* Code, libraries, thread stacks, data sets and parsers, in addition to the plan. */
-#define BESIDE ((uint64_t)128 << 20)
-#define NAMED  5 /* number of plan blocks to list */
+#define NAMED 5 /* number of plan blocks to list */
 
 /* What a save takes of the host tier. */
 static enum ax_status plan_save(struct ax_train *t) {
@@ -71,17 +69,18 @@ done:
 
 /* ---- memory ---- */
 
+/* Of fit, all but what is available. */
 static enum ax_status memory_needed(const struct ax_train_options *o,
-                                    const struct ax_step_options *so, uint64_t *bytes, bool *held) {
+                                    const struct ax_step_options *so, struct ax_train_fit *fit) {
     struct ax_runtime rt;
     struct ax_arena_plan plan;
     AX_TRY(ax_runtime_open_planning(&rt, &o->runtime));
     const enum ax_status st = ax_train_plan_once(&rt, o, so);
     ax_arena_measure(&rt.arena, &plan);
-    if (held)
-        *held = rt.held;
+    fit->arena = ax_arena_plan_total(&plan);
+    fit->beside = ax_backend_beside(o->runtime.backend, ax_runtime_groups(&rt));
+    fit->held = rt.held;
     ax_runtime_close(&rt);
-    *bytes = ax_arena_plan_total(&plan);
     return st;
 }
 
@@ -108,13 +107,13 @@ static enum ax_status plan_stage(struct ax_train_options *o, const struct ax_ste
     AX_TRY(ax_step_slots(so, stage, r->sizes.pp, &out->n_slots));
     r->n_slots = out->n_slots;
     for (r->rank = first; r->rank < first + ranks; r->rank++) {
-        uint64_t bytes;
+        struct ax_train_fit fit;
         if (!is_planned(r, r->rank))
             continue;
-        AX_TRY(memory_needed(o, so, &bytes, NULL));
-        if (bytes > out->arena) {
+        AX_TRY(memory_needed(o, so, &fit));
+        if (fit.arena > out->arena) {
             out->rank = r->rank;
-            out->arena = bytes;
+            out->arena = fit.arena;
         }
     }
     return AX_OK;
@@ -205,7 +204,7 @@ static int larger_first(const void *a, const void *b) {
 }
 
 static enum ax_status find_changes(const struct ax_train_options *o,
-                                   const struct ax_step_options *so, uint64_t need,
+                                   const struct ax_step_options *so, uint64_t arena,
                                    struct change *changes, int *n) {
     static change_fn *const all[] = {change_recompute, change_fewer_rows, change_shorter_rows,
                                      change_narrower, change_without_moments};
@@ -214,11 +213,11 @@ static enum ax_status find_changes(const struct ax_train_options *o,
         struct ax_train_options changed = *o;
         struct ax_step_options with = *so;
         struct change *c = &changes[*n];
-        uint64_t bytes;
+        struct ax_train_fit fit;
         if (!all[i](o, &changed, &with, c->text, sizeof c->text))
             continue;
-        AX_TRY(memory_needed(&changed, &with, &bytes, NULL));
-        c->saves = need > bytes ? need - bytes : 0;
+        AX_TRY(memory_needed(&changed, &with, &fit));
+        c->saves = arena > fit.arena ? arena - fit.arena : 0;
         *n += c->saves > 0;
     }
     qsort(changes, (size_t)*n, sizeof *changes, larger_first);
@@ -226,8 +225,8 @@ static enum ax_status find_changes(const struct ax_train_options *o,
 }
 
 static enum ax_status refuse_memory(const struct ax_train_options *o,
-                                    const struct ax_step_options *so, uint64_t need,
-                                    uint64_t available) {
+                                    const struct ax_step_options *so,
+                                    const struct ax_train_fit *fit) {
     struct ax_plan *plan;
     struct change changes[5];
     struct ax_buf text = {0};
@@ -236,7 +235,7 @@ static enum ax_status refuse_memory(const struct ax_train_options *o,
     AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
     enum ax_status st;
     AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
-    AX_TRY_GOTO(find_changes(o, so, need, changes, &n), st, done);
+    AX_TRY_GOTO(find_changes(o, so, fit->arena, changes, &n), st, done);
     for (int i = 0; i < 4 && i < plan->n_blocks; i++)
         AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", i ? ", " : "", plan->blocks[i].name,
                                   ax_format_bytes(a, sizeof a, (double)plan->blocks[i].bytes)),
@@ -247,8 +246,8 @@ static enum ax_status refuse_memory(const struct ax_train_options *o,
                                   ax_format_bytes(a, sizeof a, (double)changes[i].saves)),
                     st, done);
     st = ax_error(AX_ERR_NOMEM, "memory: training needs %s, but only %s are free. Largest: %s",
-                  ax_format_bytes(a, sizeof a, (double)need + (double)BESIDE),
-                  ax_format_bytes(b, sizeof b, (double)available), text.data);
+                  ax_format_bytes(a, sizeof a, (double)(fit->arena + fit->beside)),
+                  ax_format_bytes(b, sizeof b, (double)fit->available), text.data);
 done:
     ax_buf_free(&text);
     ax_free(plan);
@@ -284,14 +283,13 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
                                               AX_RECOMPUTE_ON};
     const struct ax_fabric *f = o->runtime.fabric;
-    *fit = (struct ax_train_fit){.beside = BESIDE,
-                                 .available = ax_backend_memory(o->runtime.backend) /
+    *fit = (struct ax_train_fit){.available = ax_backend_memory(o->runtime.backend) /
                                               (uint64_t)(f ? f->local_world : 1)};
     for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];
-        AX_TRY(memory_needed(o, step, &fit->arena, &fit->held));
-        fit->fits = fit->available == 0 || fit->arena + BESIDE <= fit->available;
+        AX_TRY(memory_needed(o, step, fit));
+        fit->fits = fit->available == 0 || fit->arena + fit->beside <= fit->available;
     }
     return AX_OK;
 }
@@ -303,13 +301,13 @@ enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options
     own.runtime = t->runtime;
     enum ax_status st = ax_train_fit(o, step, &fit);
     if (st == AX_OK && !fit.fits)
-        st = refuse_memory(o, step, fit.arena, fit.available);
+        st = refuse_memory(o, step, &fit);
     AX_TRY(ax_team_agree(&t->team, st));
     double mode = step->recompute; /* ranks may have unequal memory, or unequal parts */
     AX_TRY(ax_team_max(&t->team, &mode));
     if (mode > step->recompute) {
         step->recompute = (enum ax_recompute)mode;
-        AX_TRY(memory_needed(o, step, &fit.arena, &fit.held));
+        AX_TRY(memory_needed(o, step, &fit));
     }
     if (!ax_train_is_main(t))
         return AX_OK;

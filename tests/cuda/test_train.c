@@ -307,6 +307,25 @@ static void too_little_memory_is_refused(void **state) {
     unsetenv("AXTRAIN_EMULATED_USED");
 }
 
+/* Of `ranks` GPUs: beside the plan. */
+static double beside(const char *config, const char *ranks) {
+    const char *const args[] = {config, "device=cuda", "--json", "--world", ranks};
+    return number("plan", "other_bytes", 5, args);
+}
+
+/* The driver, its libraries and NCCL's buffers take memory that no plan has. */
+static void memory_beside_the_plan_is_counted(void **state) {
+    (void)state;
+    const char *config = configure("llama");
+    const double gib = 1073741824;
+    assert_true(beside(config, "1") == gib);
+    assert_true(beside(config, "2") == gib + 4 * gib / 2); /* fsdp and three others */
+    setenv("AXTRAIN_EMULATED_MEMORY", "1073741824", 1);
+    EXPECT(5, "memory: training needs 1.00 GiB, but only 1.00 GiB are free", config, "device=cuda",
+           in_folder("small"));
+    unsetenv("AXTRAIN_EMULATED_MEMORY");
+}
+
 /* ---- what is missing ---- */
 
 /* `device: cuda` ends for the reason; auto trains on the cpu, and says it where a GPU is on the bus. */
@@ -442,6 +461,7 @@ int main(void) {
         unit_test_if(EMULATED, versions_are_listed),
         unit_test_if(EMULATED, hosts_with_several_gpus_use_all),
         unit_test_if(EMULATED, too_little_memory_is_refused),
+        unit_test_if(EMULATED, memory_beside_the_plan_is_counted),
         unit_test_if(EMULATED, plans_need_no_gpu),
         cmocka_unit_test(dense_float32_is_the_cpus),
         cmocka_unit_test(dense_bf16_is_the_cpus),
