@@ -99,8 +99,8 @@ bool ax_backend_runs(const char *backend) {
     return runs;
 }
 
-uint64_t ax_backend_memory(const char *backend) {
-    return strcmp(backend, CUDA) == 0 ? ax_cuda_memory() : ax_mem_available();
+uint64_t ax_backend_memory(const char *backend, int ranks) {
+    return strcmp(backend, CUDA) == 0 ? ax_cuda_memory() : ax_mem_available() / (uint64_t)ranks;
 }
 
 /* On the host: code, libraries, thread stacks, data sets and parsers. On a GPU: the driver's context, kernels and

@@ -24,8 +24,9 @@ enum ax_status ax_backend_choose(const char *device, bool only_plans, const char
 int ax_backend_gpus(const char *device);
 /* False for cuda where a GPU cannot be used: there it only plans. */
 bool ax_backend_runs(const char *backend);
-/* Free bytes where the backend computes; 0 = unknown. Memory that others use does not count. */
-uint64_t ax_backend_memory(const char *backend);
+/* Free bytes where the backend computes, for each of `ranks` ranks on this host; 0 = unknown. Memory that
+ * others use does not count. They share the host's; a GPU is one rank's, as NCCL refuses two on one. */
+uint64_t ax_backend_memory(const char *backend, int ranks);
 /* Bytes that a rank takes there beside what it plans, about: with `groups` groups of ranks whose transfers move
  * the device's memory. "sheet": a GPU by its data sheet. */
 uint64_t ax_backend_beside(const char *backend, int groups);

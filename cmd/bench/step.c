@@ -109,7 +109,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(ax_bench_batches(&s), st, done);
         AX_TRY_GOTO(time_steps(b, &s), st, done);
         if (ax_queue_is_late(rt->q))
-            b->device_memory = b->free_before - (double)ax_backend_memory(b->backend);
+            b->device_memory = b->free_before - (double)ax_backend_memory(b->backend, 1);
         AX_TRY_GOTO(time_ops(b, &s, times), st, done);
     }
 done:
@@ -233,7 +233,7 @@ static enum ax_status run_rank(struct step_bench *b, const struct ax_world *w,
     AX_TRY(ax_mesh_create(&b->mesh, sizes, w->env.world, w->env.rank));
     struct ax_runtime_options ro = {
         .backend = b->backend, .threads = (int)b->a.threads, .sizes = sizes, .fabric = w->fabric};
-    b->free_before = (double)ax_backend_memory(b->backend);
+    b->free_before = (double)ax_backend_memory(b->backend, 1);
     AX_TRY(ax_step_slots(&b->o, b->mesh.coord[AX_ROLE_PP], b->mesh.size[AX_ROLE_PP], &ro.n_slots));
     return ax_runtime_run(&ro, body, b, plan);
 }

@@ -283,8 +283,8 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
                                               AX_RECOMPUTE_ON};
     const struct ax_fabric *f = o->runtime.fabric;
-    *fit = (struct ax_train_fit){.available = ax_backend_memory(o->runtime.backend) /
-                                              (uint64_t)(f ? f->local_world : 1)};
+    const int ranks = f ? f->local_world : 1;
+    *fit = (struct ax_train_fit){.available = ax_backend_memory(o->runtime.backend, ranks)};
     for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];

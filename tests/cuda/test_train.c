@@ -326,6 +326,21 @@ static void memory_beside_the_plan_is_counted(void **state) {
     unsetenv("AXTRAIN_EMULATED_MEMORY");
 }
 
+/* Ranks of a host do not share a GPU's memory: half of it would be too little. */
+static void each_rank_has_all_of_its_gpu(void **state) {
+    (void)state;
+    const char *const two[] = {"max_steps=1", "dp_shard_size=2"};
+    const char *config = configure("llama");
+    setenv("AXTRAIN_EMULATED_GPUS", "2", 1);
+    setenv("AXTRAIN_EMULATED_MEMORY", "4294967296", 1); /* 4 GiB */
+    train(config, "own", "cuda", 2, two);
+    setenv("AXTRAIN_EMULATED_MEMORY", "2147483648", 1);
+    EXPECT(5, "only 2.00 GiB are free", config, "device=cuda", in_folder("small"),
+           "dp_shard_size=2");
+    unsetenv("AXTRAIN_EMULATED_MEMORY");
+    unsetenv("AXTRAIN_EMULATED_GPUS");
+}
+
 /* ---- what is missing ---- */
 
 /* `device: cuda` ends for the reason; auto trains on the cpu, and says it where a GPU is on the bus. */
@@ -462,6 +477,7 @@ int main(void) {
         unit_test_if(EMULATED, hosts_with_several_gpus_use_all),
         unit_test_if(EMULATED, too_little_memory_is_refused),
         unit_test_if(EMULATED, memory_beside_the_plan_is_counted),
+        unit_test_if(EMULATED, each_rank_has_all_of_its_gpu),
         unit_test_if(EMULATED, plans_need_no_gpu),
         cmocka_unit_test(dense_float32_is_the_cpus),
         cmocka_unit_test(dense_bf16_is_the_cpus),
