@@ -87,26 +87,36 @@ enum ax_status ax_cuda_use(void) {
 
 /* ---- memory ---- */
 
-static void cuda_allocate(struct ax_memory *m, enum ax_tier tier, size_t bytes) {
-    *m = (struct ax_memory){.bytes = bytes};
-    void *base = NULL;
-    if (ax_cuda_use() != AX_OK)
-        return;
-    const cudaError_t e = tier == AX_TIER_HOST ? cudaHostAlloc(&base, bytes, cudaHostAllocPortable)
-                                               : cudaMalloc(&base, bytes);
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        return;
-    }
-    m->base = base;
-    if (tier == AX_TIER_HOST)
-        memset(base, 0, bytes);
-    else
-        (void)cudaMemset(base, 0, bytes);
-}
-
 static void cuda_release(struct ax_memory *m, enum ax_tier tier) {
     (void)(tier == AX_TIER_HOST ? cudaFreeHost(m->base) : cudaFree(m->base));
+}
+
+/* The legacy stream fills device memory, later than the call, and our streams do not wait for that one. */
+static cudaError_t clear(const struct ax_memory *m, enum ax_tier tier) {
+    if (tier == AX_TIER_HOST) {
+        memset(m->base, 0, m->bytes);
+        return cudaSuccess;
+    }
+    const cudaError_t e = cudaMemset(m->base, 0, m->bytes);
+    return e == cudaSuccess ? cudaStreamSynchronize(NULL) : e;
+}
+
+static void cuda_allocate(struct ax_memory *m, enum ax_tier tier, size_t bytes) {
+    void *base = NULL;
+    *m = (struct ax_memory){.bytes = bytes};
+    if (ax_cuda_use() != AX_OK)
+        return;
+    cudaError_t e = tier == AX_TIER_HOST ? cudaHostAlloc(&base, bytes, cudaHostAllocPortable)
+                                         : cudaMalloc(&base, bytes);
+    m->base = base;
+    if (e == cudaSuccess)
+        e = clear(m, tier);
+    if (e == cudaSuccess)
+        return;
+    (void)cudaGetLastError();
+    if (m->base)
+        cuda_release(m, tier);
+    m->base = NULL;
 }
 
 /* ---- tickets ---- */

@@ -29,6 +29,13 @@ void *map_large(size_t bytes) {
     return first;
 }
 
+/* With zeros, whole pages become fresh ones, which take nothing until they are used. */
+void fill(void *p, int value, size_t bytes) {
+    const size_t whole = value == 0 && (uintptr_t)p % 4096 == 0 ? bytes / 4096 * 4096 : 0;
+    madvise(p, whole, MADV_DONTNEED);
+    memset((char *)p + whole, value, bytes - whole);
+}
+
 /* Less what other processes have. */
 size_t free_memory() {
     return ax_emulated_memory() - ax_emulated_setting("AXTRAIN_EMULATED_USED", 0) - in_use;
@@ -93,11 +100,7 @@ cudaError_t cudaFreeHost(void *p) {
 }
 cudaError_t cudaMemset(void *p, int value, size_t bytes) {
     AX_EMULATED_ALLOWED(nullptr);
-    ax_emulated_hold held;
-    ax_emulated_open_memory(true);
-    if (value != 0) /* fresh pages are zero already */
-        memset(p, value, bytes);
-    ax_emulated_open_memory(false);
+    ax_emulated_add(ax_emulated_legacy(), [=] { fill(p, value, bytes); });
     return cudaSuccess;
 }
 }

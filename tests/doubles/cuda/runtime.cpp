@@ -161,6 +161,14 @@ struct background {
 
 } // namespace
 
+cudaStream_t ax_emulated_legacy() {
+    static cudaStream_t legacy; /* never destroyed: others may wait until the program ends */
+    std::lock_guard<std::recursive_mutex> held(lock);
+    if (!legacy)
+        cudaStreamCreateWithFlags(&legacy, cudaStreamNonBlocking);
+    return legacy;
+}
+
 void ax_emulated_add(cudaStream_t s, std::function<void()> run) {
     command c;
     c.run = std::move(run);
@@ -239,7 +247,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
-    (void)flags;
+    if (flags != cudaStreamNonBlocking)
+        return cudaErrorInvalidValue;
     std::lock_guard<std::recursive_mutex> held(lock);
     begin();
     *s = new cudaStream;
@@ -256,6 +265,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     AX_EMULATED_ALLOWED(nullptr);
     std::lock_guard<std::recursive_mutex> held(lock);
+    s = s ? s : ax_emulated_legacy();
     const uint64_t upto = s->added;
     run_until([=] { return s->done >= upto; });
     return failure;

@@ -14,6 +14,8 @@ void ax_emulated_add(cudaStream_t s, std::function<void()> command);
  * while the command is its stream's first. */
 void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when,
                           std::function<void()> command);
+/* The stream of cudaMemset and of NULL, which the others, all non-blocking, do not wait for. */
+cudaStream_t ax_emulated_legacy();
 /* Lets time pass on a stream, from its command: only what does so takes any (cudaEventElapsedTime). */
 void ax_emulated_took(double milliseconds);
 /* Whether these bytes are of one allocation of a device's memory. */
