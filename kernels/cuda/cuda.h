@@ -61,8 +61,11 @@ enum ax_status ax_cuda_time(struct ax_queue *q, const struct ax_cuda_time *args)
 #define AX_CUDA_TRY(call) AX_TRY(ax_cuda_check(call, #call))
 
 /* Makes the calling thread use this process's GPU (ax_cuda_local_rank), after looking for
- * driver and device. AX_ERR_UNSUPPORTED says what is missing. */
+ * driver and device. AX_ERR_UNSUPPORTED says what is missing. Each thread calls it before it calls anything
+ * of CUDA's that needs a GPU: that would be the first one, and take memory there. Later calls cost nothing. */
 enum ax_status ax_cuda_use(void);
+/* The number of that GPU; takes no memory there. */
+enum ax_status ax_cuda_own(int *gpu);
 
 #ifdef __cplusplus
 }

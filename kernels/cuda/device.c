@@ -79,10 +79,22 @@ enum ax_status ax_cuda_count(int *n) {
     return ax_cuda_check(e, "cudaGetDeviceCount");
 }
 
-enum ax_status ax_cuda_use(void) {
+enum ax_status ax_cuda_own(int *gpu) {
     int n;
     AX_TRY(ax_cuda_count(&n));
-    return ax_cuda_check(cudaSetDevice(local_rank % n), "cudaSetDevice");
+    *gpu = local_rank % n;
+    return AX_OK;
+}
+
+enum ax_status ax_cuda_use(void) {
+    static _Thread_local int used = -1; /* by this thread, as a rank's number */
+    int gpu;
+    if (used == local_rank)
+        return AX_OK;
+    AX_TRY(ax_cuda_own(&gpu));
+    AX_CUDA_TRY(cudaSetDevice(gpu));
+    used = local_rank;
+    return AX_OK;
 }
 
 /* ---- memory ---- */

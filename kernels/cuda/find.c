@@ -54,22 +54,19 @@ enum ax_status ax_cuda_check_gpu(const char *name, int major, int minor, const c
     return AX_OK;
 }
 
-static enum ax_status check_supported(void) {
+enum ax_status ax_cuda_usable(void) {
     struct cudaDeviceProp gpu;
     size_t version;
-    AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, 0));
+    int own;
+    AX_TRY(ax_cuda_own(&own));
+    AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, own));
     AX_TRY(ax_cuda_check_gpu(gpu.name, gpu.major, gpu.minor, AX_CUDA_ARCHS));
     return ax_blas_version(&version);
 }
 
-enum ax_status ax_cuda_usable(void) {
-    AX_TRY(ax_cuda_use());
-    return check_supported();
-}
-
 enum ax_status ax_cuda_gpus(int *n) {
     AX_TRY(ax_cuda_count(n));
-    return check_supported();
+    return ax_cuda_usable();
 }
 
 uint64_t ax_cuda_memory(void) {
@@ -91,7 +88,9 @@ static void put_gpu(char *out, size_t size) {
     struct cudaDeviceProp gpu;
     size_t available, total;
     char a[32], b[32];
-    if (ax_cuda_use() != AX_OK || cudaGetDeviceProperties(&gpu, 0) != cudaSuccess ||
+    int own;
+    if (ax_cuda_use() != AX_OK || ax_cuda_own(&own) != AX_OK ||
+        cudaGetDeviceProperties(&gpu, own) != cudaSuccess ||
         cudaMemGetInfo(&available, &total) != cudaSuccess)
         return;
     snprintf(out, size, "%.100s, compute capability %d.%d, %s of %s free", gpu.name, gpu.major,

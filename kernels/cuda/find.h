@@ -6,7 +6,8 @@
 
 /* The table of the backend cuda, of which a GPU need not be there. AX_ERR_UNSUPPORTED: this build has none. */
 enum ax_status ax_cuda_find(const struct ax_ops **out);
-/* AX_OK, or AX_ERR_UNSUPPORTED with what is missing: the build's part, driver, GPU, or a library. */
+/* AX_OK, or AX_ERR_UNSUPPORTED with what is missing: the build's part, driver, GPU, or a library. Takes no memory of
+ * a GPU: it may be called before the rank is known, and looks at that of rank 0 then. */
 enum ax_status ax_cuda_usable(void);
 /* The GPUs that this process sees, at least one; takes no memory there. */
 enum ax_status ax_cuda_count(int *n);

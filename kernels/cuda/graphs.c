@@ -39,7 +39,6 @@ struct kept {
 struct ax_graphs {
     struct ax_queue *q;
     cudaStream_t stream, capturing; /* the queue's; another one */
-    int gpu;
     bool off, said;
     atomic_bool stale;
     pthread_mutex_t lock; /* of what follows */
@@ -282,6 +281,7 @@ enum ax_status ax_graphs_op(struct ax_graphs *g, enum ax_op op, const void *args
                             void *work) {
     if (!may_be_held(g, op))
         return issue(g, op, args, work, ax_graphs_stream(g));
+    AX_TRY(ax_cuda_use());
     pthread_mutex_lock(&g->lock);
     const enum ax_status st = add(g, op, args, size, work);
     pthread_mutex_unlock(&g->lock);
@@ -292,8 +292,7 @@ cudaStream_t ax_graphs_stream(struct ax_graphs *g) {
     if (issuing.of == g)
         return issuing.to;
     pthread_mutex_lock(&g->lock);
-    if (g->held)
-        (void)cudaSetDevice(g->gpu); /* not every thread has */
+    (void)ax_cuda_use(); /* not every thread has called it */
     end(g);
     pthread_mutex_unlock(&g->lock);
     return g->stream;
@@ -314,7 +313,6 @@ enum ax_status ax_graphs_open(struct ax_graphs **out, struct ax_queue *q, cudaSt
     g->stream = stream;
     g->off = wish && strcmp(wish, "off") == 0;
     pthread_mutex_init(&g->lock, NULL);
-    AX_CUDA_TRY(cudaGetDevice(&g->gpu));
     AX_CUDA_TRY(cudaStreamCreateWithFlags(&g->capturing, cudaStreamNonBlocking));
     return AX_OK;
 }

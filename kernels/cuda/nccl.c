@@ -193,6 +193,7 @@ void ax_nccl_leave(struct ax_nccl *c) {
 
 enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done) {
     unsigned result = AX_NCCL_SUCCESS;
+    AX_TRY(ax_cuda_use()); /* whoever watches has not called it */
     *done = cudaEventQuery(c->marks[ticket % MARKS]) != cudaErrorNotReady;
     if (!*done && !atomic_load(&c->aborted))
         AX_TRY(check(nccl.CommGetAsyncError(c->comm, &result), "ncclCommGetAsyncError"));
@@ -201,6 +202,8 @@ enum ax_status ax_nccl_check(struct ax_nccl *c, uint64_t ticket, bool *done) {
 
 uint64_t ax_nccl_done(const struct ax_nccl *c, uint64_t before) {
     uint64_t done = before;
+    if (ax_cuda_use() != AX_OK)
+        ax_error_clear();
     for (int i = 0; i < MARKS; i++)
         if (c->tickets[i] > done && cudaEventQuery(c->marks[i]) == cudaSuccess)
             done = c->tickets[i];

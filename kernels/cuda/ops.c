@@ -1,5 +1,6 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
 #include "base/mem.h"
+#include "kernels/cuda/find.h"
 #include "kernels/cuda/graphs.h"
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
@@ -26,6 +27,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     struct ax_cuda_state *s;
     if (ax_queue_is_meta(q))
         return AX_OK;
+    AX_TRY(ax_cuda_usable());
     AX_TRY(ax_cuda_use());
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
     q->state = s;

@@ -1,4 +1,6 @@
-/* The device by CUDA's own rules, in the emulator: what is enqueued on the legacy stream. */
+/* The device by CUDA's own rules, in the emulator: what is enqueued on the legacy stream, and which GPU a thread
+ * uses. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,10 +49,41 @@ static void fresh_memory_is_zero_or_none(void **state) {
     assert_int_equal(cudaGetLastError(), cudaSuccess);
 }
 
+/* As a loader's or a saver's thread does; the emulator ends the program if one uses a GPU that it has not chosen. */
+static void *write_and_read(void *arg) {
+    struct ax_queue *q = arg;
+    static float in[N], out[N];
+    void AX_DEVICE *x = ax_stack_push(q->scratch, "x", sizeof in);
+    in[N - 1] = 3;
+    for (int i = 0; i < 3; i++) { /* the third time it is a graph */
+        const struct ax_tensor t = ax_tensor_1d(AX_F32, x, N);
+        for (int k = 0; k < 8; k++)
+            if (ax_run_scale(q, &(struct ax_scale){.y = t, .x = t, .alpha = 0.5}) != AX_OK)
+                return q;
+        if (ax_queue_write(q, x, in, sizeof in) != AX_OK ||
+            ax_queue_read(q, x, out, sizeof out, NULL) != AX_OK || out[N - 1] != 3)
+            return q;
+    }
+    return NULL;
+}
+
+static void other_threads_use_the_gpu(void **state) {
+    (void)state;
+    struct machine m;
+    pthread_t thread;
+    void *failed;
+    machine_open(&m, "cuda", 1);
+    assert_int_equal(pthread_create(&thread, NULL, write_and_read, m.q), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    machine_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fresh_memory_keeps_what_is_written),
         cmocka_unit_test(fresh_memory_is_zero_or_none),
+        cmocka_unit_test(other_threads_use_the_gpu),
     };
     return cmocka_run_group_tests_name("cuda device", tests, NULL, NULL);
 }

@@ -3,7 +3,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <atomic>
+
 #include "tests/doubles/cuda/cuda_runtime_api.h"
+
+namespace {
+std::atomic<int> used{-1};    /* the GPU of this process */
+thread_local int chosen = -1; /* that of this thread */
+
+void give_up(const char *why) {
+    fprintf(stderr, "emulated CUDA: %s\n", why);
+    abort();
+}
+} // namespace
+
+int ax_emulated_device() {
+    if (chosen < 0)
+        give_up("a thread uses a GPU that has chosen none (cudaSetDevice)");
+    return chosen;
+}
 
 size_t ax_emulated_setting(const char *name, size_t otherwise) {
     const char *text = getenv(name);
@@ -32,13 +50,19 @@ cudaError_t cudaGetDeviceCount(int *n) {
         return cudaErrorInsufficientDriver;
     return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
+/* A second GPU would take memory of a process that is another rank's. */
 cudaError_t cudaSetDevice(int device) {
-    int n;
+    int n, first = -1;
     cudaGetDeviceCount(&n);
-    return device < n ? cudaSuccess : cudaErrorInvalidDevice;
+    if (device >= n)
+        return cudaErrorInvalidDevice;
+    if (!used.compare_exchange_strong(first, device) && first != device)
+        give_up("this process uses two GPUs");
+    chosen = device;
+    return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
+    *device = chosen < 0 ? 0 : chosen;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {

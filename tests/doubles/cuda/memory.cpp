@@ -58,6 +58,7 @@ bool ax_emulated_is_device(const void *at, size_t bytes) {
 
 extern "C" {
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+    ax_emulated_device();
     ax_emulated_hold held;
     *available = free_memory();
     *total = ax_emulated_memory();

@@ -127,6 +127,7 @@ template <class F> void run_until(F reached) {
 }
 
 void add(cudaStream_t s, command c) {
+    ax_emulated_device();
     std::lock_guard<std::recursive_mutex> held(lock);
     if (s->captures) {
         s->spoiled |= s != capturing || c.record || c.wait || c.when;
@@ -183,6 +184,7 @@ void ax_emulated_add_when(cudaStream_t s, std::function<bool()> when, std::funct
 }
 
 cudaError_t ax_emulated_forbidden(cudaStream_t on) {
+    ax_emulated_device();
     if (!capturing || (on && on != capturing))
         return cudaSuccess;
     capturing->spoiled = true;
@@ -249,6 +251,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     if (flags != cudaStreamNonBlocking)
         return cudaErrorInvalidValue;
+    ax_emulated_device();
     std::lock_guard<std::recursive_mutex> held(lock);
     begin();
     *s = new cudaStream;
@@ -298,6 +301,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *args) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
+    ax_emulated_device();
     *e = new cudaEvent;
     (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
@@ -316,6 +320,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+    ax_emulated_device();
     std::lock_guard<std::recursive_mutex> held(lock);
     return e->of->done >= e->of->last ? cudaSuccess : cudaErrorNotReady;
 }
@@ -337,6 +342,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode) {
     (void)mode;
+    ax_emulated_device();
     std::lock_guard<std::recursive_mutex> held(lock);
     if (s->captures || capturing)
         return cudaErrorInvalidValue;
@@ -362,6 +368,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t graph, unsigned long long flags) {
     (void)flags;
+    ax_emulated_device();
     *e = new cudaGraphExec{graph->list};
     return cudaSuccess;
 }

@@ -29,7 +29,7 @@ struct ax_emulated_hold {
  * threads cannot touch that memory. */
 void ax_emulated_open_memory(bool open);
 /* Call it for operations that are forbidden while this thread captures, or on the stream that
- * captures: the capture then fails. */
+ * captures: the capture then fails. The thread must have chosen a GPU. */
 cudaError_t ax_emulated_forbidden(cudaStream_t on);
 #define AX_EMULATED_ALLOWED(on)                                                                    \
     do {                                                                                           \
