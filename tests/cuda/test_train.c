@@ -319,10 +319,9 @@ static void memory_beside_the_plan_is_counted(void **state) {
     const char *config = configure("llama");
     const double gib = 1073741824;
     assert_true(beside(config, "1") == gib);
-    assert_true(beside(config, "2") == gib + 4 * gib / 2); /* fsdp and three others */
+    assert_float_equal(beside(config, "2") / gib, 3, 0); /* fsdp and three others */
     setenv("AXTRAIN_EMULATED_MEMORY", "1073741824", 1);
-    EXPECT(5, "memory: training needs 1.00 GiB, but only 1.00 GiB are free", config, "device=cuda",
-           in_folder("small"));
+    EXPECT(5, "but only 1.00 GiB are free", config, "device=cuda", in_folder("small"));
     unsetenv("AXTRAIN_EMULATED_MEMORY");
 }
 
