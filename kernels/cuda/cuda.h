@@ -48,6 +48,8 @@ AX_CUDA_WORK(AX_CUDA_WORK_OF)
 enum ax_status ax_cuda_run(struct ax_queue *q, enum ax_op op, const void *args, void *work);
 /* Where to enqueue: comes after all ops so far (graphs.h). */
 cudaStream_t ax_cuda_stream(const struct ax_queue *q);
+/* The GPU's multiprocessors. */
+int ax_cuda_processors(const struct ax_queue *q);
 struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q);
 /* AX_OK, or what CUDA says about `what`: the call or the kernel. */
 enum ax_status ax_cuda_check(cudaError_t e, const char *what);

@@ -40,6 +40,21 @@ __device__ static inline four load_four(const bf16 *p, int64_t n) {
     return out;
 }
 
+/* Four halves as they are: BF16, or remainders. */
+__device__ static inline void load_four(const uint16_t *p, int64_t n, uint16_t (&out)[4]) {
+    if (n >= 4 && is_aligned<uint2>(p)) {
+        const uint2 v = *(const uint2 *)p;
+        out[0] = (uint16_t)v.x;
+        out[1] = (uint16_t)(v.x >> 16);
+        out[2] = (uint16_t)v.y;
+        out[3] = (uint16_t)(v.y >> 16);
+        return;
+    }
+    AX_UNROLL
+    for (int i = 0; i < 4; i++)
+        out[i] = i < n ? p[i] : 0;
+}
+
 __device__ static inline void store_four(float *p, int64_t n, const four &v) {
     if (n >= 4 && is_aligned<float4>(p)) {
         *(float4 *)p = make_float4(v.x[0], v.x[1], v.x[2], v.x[3]);
@@ -50,7 +65,6 @@ __device__ static inline void store_four(float *p, int64_t n, const four &v) {
         if (i < n)
             p[i] = v.x[i];
 }
-/* Four halves as they are: BF16 that has been rounded, or remainders. */
 __device__ static inline void store_four(uint16_t *p, int64_t n, const uint16_t (&v)[4]) {
     if (n >= 4 && is_aligned<uint2>(p)) {
         *(uint2 *)p = make_uint2(v[0] | (uint32_t)v[1] << 16, v[2] | (uint32_t)v[3] << 16);

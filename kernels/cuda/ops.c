@@ -27,9 +27,13 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     struct ax_cuda_state *s;
     if (ax_queue_is_meta(q))
         return AX_OK;
+    int gpu, processors;
     AX_TRY(ax_cuda_usable());
     AX_TRY(ax_cuda_use());
+    AX_TRY(ax_cuda_own(&gpu));
+    AX_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
+    s->processors = processors;
     q->state = s;
     enum ax_status st = ax_blas_open(&s->blas, &q->counters);
     if (st == AX_OK)
@@ -39,6 +43,10 @@ static enum ax_status cuda_open(struct ax_queue *q) {
         q->state = NULL;
     }
     return st;
+}
+
+int ax_cuda_processors(const struct ax_queue *q) {
+    return ax_cuda_state(q)->processors;
 }
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {

@@ -1,4 +1,4 @@
-/* The state of a queue of this backend: its libraries. */
+/* The state of a queue of this backend: its libraries, and what its kernels ask of the GPU. */
 #ifndef AX_KERNELS_CUDA_STATE_H
 #define AX_KERNELS_CUDA_STATE_H
 
@@ -8,6 +8,7 @@
 struct ax_cuda_state {
     struct ax_blas *blas;
     struct ax_dnn *dnn;
+    int processors;
 };
 /* Fails the queue, from any thread: every later wait returns this error, unless there was an
  * earlier one, and calls that have not begun do not run. */

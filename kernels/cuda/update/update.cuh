@@ -2,7 +2,8 @@
  * both are rounded with (kernels/ops.h), and the kernel that applies a rule to every element.
  *
  * Each thread has runs of four neighbors. The step's scalars are read on the device, by one thread of
- * each block, which computes the rule's constants in double for the others. */
+ * each block, which computes the rule's constants in double for the others: there are as many blocks as
+ * run at the same time, and each goes on until the end, so that it does so once. */
 #ifndef AX_KERNELS_CUDA_UPDATE_CUH
 #define AX_KERNELS_CUDA_UPDATE_CUH
 
@@ -22,11 +23,16 @@ __device__ static inline words words_of(const ax_draw &draw, const ax_step_scala
     words out;
     random_block block = {};
     uint64_t have = ~(uint64_t)0;
+    const int64_t at = i + draw.column;
+    int64_t row = draw.row > 0 ? at / draw.row : 0; /* one division for all: it is slow */
+    int64_t column = at - row * draw.row;
     AX_UNROLL
     for (int k = 0; k < 4; k++) {
-        const int64_t at = i + k;
-        const int64_t skipped = draw.row > 0 ? (at + draw.column) / draw.row * draw.gap : 0;
-        const uint64_t number = (uint64_t)(draw.first + at + skipped);
+        const uint64_t number = (uint64_t)(draw.first + i + k + row * draw.gap);
+        if (++column == draw.row) {
+            column = 0;
+            row++;
+        }
         if (number / 4 != have) {
             have = number / 4;
             block = random_block_of(key, have);
@@ -66,14 +72,15 @@ template <class A> static inline weights weights_of(const A *a) {
 }
 
 __device__ static inline four load_weights(const weights &w, int64_t i, int64_t n) {
-    four v = load_four(w.master_dtype, w.master, i, n);
-    if (w.remainder != nullptr) {
-        AX_UNROLL
-        for (int k = 0; k < 4; k++)
-            if (i + k < n)
-                v.x[k] = __uint_as_float(__float_as_uint(v.x[k]) +
-                                         (uint32_t)(int32_t)w.remainder[i + k]);
-    }
+    if (w.remainder == nullptr)
+        return load_four(w.master_dtype, w.master, i, n);
+    uint16_t high[4], low[4];
+    four v;
+    load_four((const uint16_t *)w.master + i, n - i, high);
+    load_four((const uint16_t *)w.remainder + i, n - i, low);
+    AX_UNROLL
+    for (int k = 0; k < 4; k++)
+        v.x[k] = f32_join(high[k], (int16_t)low[k]);
     return v;
 }
 
@@ -110,15 +117,15 @@ __device__ static inline void store_weights(const weights &w, int64_t i, int64_t
 /* ---- rules ---- */
 
 #define UPDATE_THREADS 256
+#define UPDATE_BLOCKS  3                    /* that a processor has at a time */
 #define UPDATE_RUN     (4 * UPDATE_THREADS) /* elements that a block has at a time */
-#define UPDATE_PIECE   (4 * UPDATE_RUN)     /* elements of a block in total */
 
 /* A rule has a struct `constants`, `constants of(const ax_step_scalars &) const`, and
  * `void apply(const constants &, const weights &, int64_t i, int64_t n, const four &g, four &w) const`,
  * which computes new weights w, and moments, of elements i … i + 3 from the clipped gradient g. grad
  * NULL: of a rule without one. */
 template <class Rule>
-__global__ void __launch_bounds__(UPDATE_THREADS, 3)
+__global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_BLOCKS)
     update_kernel(weights w, float *grad, int64_t n, Rule rule) {
     AX_SHARED(typename Rule::constants, shared, [1]);
     const ax_step_scalars *s = w.scalars;
@@ -127,8 +134,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         shared[0] = rule.of(*s);
     __syncthreads();
     const float clip = (float)s->clip;
-    const int64_t first = blockIdx.x * (int64_t)UPDATE_PIECE + 4 * threadIdx.x;
-    for (int64_t i = first; i < min(n, first + UPDATE_PIECE); i += UPDATE_RUN) {
+    const int64_t first = blockIdx.x * (int64_t)UPDATE_RUN + 4 * threadIdx.x;
+    for (int64_t i = first; i < n; i += gridDim.x * (int64_t)UPDATE_RUN) {
         four g = {};
         if (grad != nullptr) {
             g = load_four(grad + i, n - i);
@@ -149,8 +156,10 @@ template <class A, class Rule>
 static inline enum ax_status run_update(struct ax_queue *q, const A *a, float *grad,
                                         const Rule &rule) {
     const int64_t n = ax_tensor_numel(&a->master);
+    const unsigned runs = blocks_of(n, UPDATE_RUN);
+    const unsigned most = UPDATE_BLOCKS * (unsigned)ax_cuda_processors(q);
     return n == 0 ? AX_OK
-                  : AX_LAUNCH(q, (update_kernel<Rule>), blocks_of(n, UPDATE_PIECE), UPDATE_THREADS,
+                  : AX_LAUNCH(q, (update_kernel<Rule>), runs < most ? runs : most, UPDATE_THREADS,
                               0, weights_of(a), grad, n, rule);
 }
 

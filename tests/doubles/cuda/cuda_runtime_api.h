@@ -43,6 +43,7 @@ enum cudaMemcpyKind {
 #define cudaEventDisableTiming 2u
 #define cudaHostAllocPortable  1u
 
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
@@ -59,6 +60,7 @@ cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total);
 
 cudaError_t cudaMalloc(void **p, size_t bytes);

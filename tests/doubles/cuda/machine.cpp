@@ -72,7 +72,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     snprintf(p->name, sizeof p->name, "%s", name ? name : "emulated GPU");
     p->totalGlobalMem = ax_emulated_memory();
     p->major = (int)ax_emulated_setting("AXTRAIN_EMULATED_CAPABILITY", 9);
-    p->multiProcessorCount = 4;
-    return cudaSuccess;
+    return cudaDeviceGetAttribute(&p->multiProcessorCount, cudaDevAttrMultiProcessorCount, device);
+}
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+    (void)device;
+    *value = 4;
+    return attribute == cudaDevAttrMultiProcessorCount ? cudaSuccess : cudaErrorInvalidValue;
 }
 }
