@@ -36,7 +36,7 @@ __device__ static inline piece_number piece_of(bool flat) {
     return {blockIdx.x, item_number()};
 }
 
-/* ---- fill, copy: any dtype ---- */
+/* ---- fill, copy_kernel: any dtype ---- */
 
 #define PIECE 16 /* bytes */
 
@@ -106,39 +106,14 @@ __global__ void copy_kernel(byte_rows dst, byte_rows src, int size, bool flat, b
                    dst.length - at, size, wide);
 }
 
-/* Of another dtype, element by element. */
-__global__ void convert_kernel(any_rows dst, any_rows src, int64_t cols, bool flat) {
-    const piece_number p = piece_of(flat);
-    if (p.item < cols)
-        store_any(dst, p.row, p.item, load_any(src, p.row, p.item));
-}
-
-extern "C" enum ax_status ax_cuda_copy(struct ax_queue *q, const struct ax_copy *a, void *work) {
-    (void)work;
-    const bool flat = is_dense(&a->dst) && is_dense(&a->src);
-    const byte_rows dst = as_bytes(&a->dst, flat), src = as_bytes(&a->src, flat);
-    const int size = (int)ax_dtype_size(a->dst.dtype);
-    const int64_t cols = dst.length / size;
-    if (ax_tensor_numel(&a->dst) == 0)
-        return AX_OK;
-    if (a->dst.dtype != a->src.dtype) {
-        const launch l = launch_of(flat, a->dst.shape[0], cols);
-        return AX_LAUNCH(q, convert_kernel, l.grid, l.threads, 0, as_any(&a->dst), as_any(&a->src),
-                         cols, flat);
-    }
-    const launch l = launch_of(flat, a->dst.shape[0], (dst.length + PIECE - 1) / PIECE);
-    return AX_LAUNCH(q, copy_kernel, l.grid, l.threads, 0, dst, src, size, flat,
-                     is_wide(dst, flat) && is_wide(src, flat));
-}
-
 /* ---- formulas: F32 or BF16 each ---- */
 
 /* Rows by neighbors; wide where a row's last vector is whole. */
 template <class E> static inline vector_rows<E> operand(const struct ax_tensor *t, bool flat) {
-    vector_rows<E> r = as_vectors<E>(t, flat ? ax_tensor_numel(t) : ax_tensor_row_len(t));
-    r.cols = flat ? ax_tensor_numel(t) : r.cols;
-    r.stride = flat ? 0 : r.stride;
-    return r;
+    const int64_t n = ax_tensor_numel(t);
+    if (!flat)
+        return as_vectors<E>(t);
+    return {(E *)t->data, 0, n, (uintptr_t)t->data % 16 == 0 && n % AX_NEIGHBORS == 0};
 }
 
 /* z = f(x, y), eight at a time. */
@@ -176,6 +151,47 @@ static enum ax_status run_pointwise(struct ax_queue *q, const struct ax_tensor *
                              f);
         });
     });
+}
+
+/* ---- copy to another dtype ---- */
+
+static inline bool is_real(const struct ax_tensor *t) {
+    return t->dtype == AX_F32 || t->dtype == AX_BF16;
+}
+
+/* Between F32 and BF16. */
+struct convert_formula {
+    static const int inputs = 1;
+    __device__ float operator()(float x, float) const {
+        return x;
+    }
+};
+
+/* Between any, element by element. */
+__global__ void convert_kernel(any_rows dst, any_rows src, int64_t cols, bool flat) {
+    const piece_number p = piece_of(flat);
+    if (p.item < cols)
+        store_any(dst, p.row, p.item, load_any(src, p.row, p.item));
+}
+
+extern "C" enum ax_status ax_cuda_copy(struct ax_queue *q, const struct ax_copy *a, void *work) {
+    (void)work;
+    const bool flat = is_dense(&a->dst) && is_dense(&a->src);
+    const byte_rows dst = as_bytes(&a->dst, flat), src = as_bytes(&a->src, flat);
+    const int size = (int)ax_dtype_size(a->dst.dtype);
+    const int64_t cols = dst.length / size;
+    if (ax_tensor_numel(&a->dst) == 0)
+        return AX_OK;
+    if (a->dst.dtype != a->src.dtype && is_real(&a->dst) && is_real(&a->src))
+        return run_pointwise(q, &a->dst, &a->src, &a->dst, convert_formula{});
+    if (a->dst.dtype != a->src.dtype) {
+        const launch l = launch_of(flat, a->dst.shape[0], cols);
+        return AX_LAUNCH(q, convert_kernel, l.grid, l.threads, 0, as_any(&a->dst), as_any(&a->src),
+                         cols, flat);
+    }
+    const launch l = launch_of(flat, a->dst.shape[0], (dst.length + PIECE - 1) / PIECE);
+    return AX_LAUNCH(q, copy_kernel, l.grid, l.threads, 0, dst, src, size, flat,
+                     is_wide(dst, flat) && is_wide(src, flat));
 }
 
 #define AX_EACH(p)       (p)
