@@ -2,6 +2,7 @@
 #include "kernels/cuda/nccl.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "kernels/cuda/nccl_api.h"
 #include "kernels/cuda/state.h"
 
+#define SPIN  2e-4 /* seconds: a transfer's call is handed to a thread of the library, and soon through */
 #define MARKS 64 /* events, used in turn: who waits for an old ticket waits for a later one */
 
 struct ax_nccl {
@@ -80,11 +82,14 @@ static enum ax_status check(unsigned result, const char *what) {
 
 /* Until the group is through with its last call; `until` on ax_clock_now's clock, 0: no limit. */
 static enum ax_status settle(struct ax_nccl *c, unsigned result, const char *what, double until) {
+    const double begin = ax_clock_now();
     while (result == AX_NCCL_IN_PROGRESS && !atomic_load(&c->aborted)) {
-        if (until > 0 && ax_clock_now() > until)
+        const double now = ax_clock_now();
+        if (until > 0 && now > until)
             return ax_error(AX_ERR_PEER, "NCCL: %s: the other ranks did not arrive in time", what);
-        usleep(200);
         AX_TRY(check(nccl.CommGetAsyncError(c->comm, &result), what));
+        if (result == AX_NCCL_IN_PROGRESS)
+            (void)(now - begin < SPIN ? sched_yield() : usleep(200));
     }
     if (atomic_load(&c->aborted))
         return ax_error(AX_ERR_PEER, "NCCL: %s: the group was given up", what);

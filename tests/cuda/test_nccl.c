@@ -141,6 +141,17 @@ static void queues_and_transfers_wait_for_each_other(void **state) {
         fail_msg("%s", ax_error_text());
 }
 
+/* A transfer's call is in progress when it returns, and not for as long as a sleep takes. */
+static void calls_do_not_sleep(void **state) {
+    (void)state;
+    (void)ax_emulated_first_look();
+    if (run_world(2, 0, sum_between_ops, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    const double seconds = ax_emulated_first_look();
+    if (!(seconds < 1e-4))
+        fail_msg("%g s until the first look", seconds);
+}
+
 /* Each rank first waits for a message, by its stream's order, and then sends one. */
 static enum ax_status receive_before_sending(struct ax_fabric *f, void *ctx) {
     struct ax_comm c;
@@ -352,6 +363,7 @@ int main(void) {
         cmocka_unit_test(memory_is_registered),
         cmocka_unit_test(memory_may_be_refused),
         cmocka_unit_test(queues_and_transfers_wait_for_each_other),
+        cmocka_unit_test(calls_do_not_sleep),
         cmocka_unit_test(receives_may_be_posted_first),
         cmocka_unit_test(waits_are_timed),
         cmocka_unit_test(the_hosts_memory_has_the_hosts_fabric),

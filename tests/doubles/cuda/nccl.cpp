@@ -1,6 +1,7 @@
 /* A stand-in for NCCL: ranks are threads or processes of one host, and a group is a folder in memory where each
  * leaves what it brings. A transfer is a command of each rank's stream. It is done when all ranks whose part it
  * needs have got there: sums in the order of a ring, rounded at each hop. A collective takes its stream a millisecond.
+ * Each call that starts a transfer is in progress until its rank has looked twice, and no other may come before.
  * Where a rank has registered memory, all that it moves must be part of that. */
 #include <fcntl.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 #include "tests/doubles/cuda/libraries.h"
 #include "tests/doubles/cuda/machine.h"
+#include "tests/doubles/cuda/progress.h"
 #include "tests/doubles/cuda/registered.h"
 #include "tests/doubles/cuda/stream.h"
 extern "C" {
@@ -29,6 +31,7 @@ struct ncclComm {
     int rank, n;
     bool aborted = false; /* ends this rank's transfers; the others' never end by themselves */
     uint64_t collectives = 0;
+    ax_progress progress;
     std::map<int, uint64_t> sent, received; /* messages, by peer */
     ax_registered memory;
 };
@@ -195,6 +198,7 @@ unsigned add(struct ncclComm *comm, kind what, const void *send, void *recv, siz
     c->number = ++comm->collectives;
     c->size = ax_dtype_size(dtype_of(type));
     c->brought = what == REDUCE_SCATTER ? n * (size_t)comm->n : n;
+    comm->progress.begin();
     comm->memory.touch(send, c->brought * c->size);
     comm->memory.touch(recv, (what == ALL_GATHER ? n * (size_t)comm->n : n) * c->size);
     ax_emulated_add_when(
@@ -206,7 +210,7 @@ unsigned add(struct ncclComm *comm, kind what, const void *send, void *recv, siz
             finish(*c);
             forget_last(*c);
         });
-    return AX_NCCL_SUCCESS;
+    return AX_NCCL_IN_PROGRESS;
 }
 
 /* ---- messages: those between GroupStart and GroupEnd travel together ---- */
@@ -257,7 +261,8 @@ unsigned GroupEnd(void) {
     batch.clear();
     ax_emulated_add_when(
         batch_stream, [=] { return comm->aborted || have_moved(*list); }, [] {});
-    return AX_NCCL_SUCCESS;
+    comm->progress.begin();
+    return AX_NCCL_IN_PROGRESS;
 }
 
 void post(struct ncclComm *c, int peer, size_t bytes, const void *send, void *recv,
@@ -312,7 +317,8 @@ unsigned CommGetAsyncError(ax_nccl_comm c, unsigned *result) {
     ax_emulated_hold held;
     int here = 0;
     const bool all = all_are(c, "joined");
-    *result = all || c->aborted ? AX_NCCL_SUCCESS : AX_NCCL_IN_PROGRESS;
+    *result = (all && c->progress.is_through()) || c->aborted ? AX_NCCL_SUCCESS
+                                                              : AX_NCCL_IN_PROGRESS;
     for (const auto &m : members)
         here += m->folder == c->folder;
     if (all && here < c->n)

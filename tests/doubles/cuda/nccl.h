@@ -15,6 +15,10 @@ uint64_t ax_emulated_members(void);
 /* How many buffers of transfers of all ranks were registered, and how many not, since the last call. */
 void ax_emulated_transfers(uint64_t *registered, uint64_t *others);
 
+/* The least number of seconds from a transfer's call, which is in progress when it returns, to its rank's first
+ * look whether it is through; since the last call. Infinite: no rank has looked. */
+double ax_emulated_first_look(void);
+
 #ifdef __cplusplus
 }
 #endif
