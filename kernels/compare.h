@@ -4,8 +4,9 @@
 
 #include "kernels/cases.h"
 
-/* Add up over calls; zeroed before the first. */
+/* Add up over calls; zeroed before the first, but for: */
 struct ax_case_difference {
+    bool by_library; /* products are of a library that rounds them to BF16 before it adds to them */
     double worst;    /* the largest deviation of an element, of its tolerance: up to 1 is within */
     char where[256]; /* the element with the worst deviation and its values; "" while worst is 0 */
 };

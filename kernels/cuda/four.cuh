@@ -40,21 +40,6 @@ __device__ static inline four load_four(const bf16 *p, int64_t n) {
     return out;
 }
 
-/* Four halves as they are: BF16, or remainders. */
-__device__ static inline void load_four(const uint16_t *p, int64_t n, uint16_t (&out)[4]) {
-    if (n >= 4 && is_aligned<uint2>(p)) {
-        const uint2 v = *(const uint2 *)p;
-        out[0] = (uint16_t)v.x;
-        out[1] = (uint16_t)(v.x >> 16);
-        out[2] = (uint16_t)v.y;
-        out[3] = (uint16_t)(v.y >> 16);
-        return;
-    }
-    AX_UNROLL
-    for (int i = 0; i < 4; i++)
-        out[i] = i < n ? p[i] : 0;
-}
-
 __device__ static inline void store_four(float *p, int64_t n, const four &v) {
     if (n >= 4 && is_aligned<float4>(p)) {
         *(float4 *)p = make_float4(v.x[0], v.x[1], v.x[2], v.x[3]);
@@ -86,6 +71,47 @@ __device__ static inline four load_four(enum ax_dtype dtype, const void *p, int6
     return dtype == AX_BF16 ? load_four((const bf16 *)p + i, n - i)
                             : load_four((const float *)p + i, n - i);
 }
+
+/* The same as they are in memory: F32 a word each, of 16 bits two in a word. Nothing waits for a load before what
+ * comes of it is computed, so that several can be on their way. */
+struct raw_four {
+    uint32_t word[4];
+    __device__ uint16_t half(int k) const {
+        return (uint16_t)(word[k / 2] >> 16 * (k % 2));
+    }
+};
+__device__ static inline raw_four load_raw(enum ax_dtype dtype, const void *p, int64_t i,
+                                           int64_t n) {
+    raw_four out = {};
+    if (dtype == AX_F32) {
+        const uint32_t *at = (const uint32_t *)p + i;
+        if (n - i >= 4 && is_aligned<uint4>(at)) {
+            const uint4 v = *(const uint4 *)at;
+            return {{v.x, v.y, v.z, v.w}};
+        }
+        AX_UNROLL
+        for (int k = 0; k < 4; k++)
+            out.word[k] = i + k < n ? at[k] : 0;
+        return out;
+    }
+    const uint16_t *at = (const uint16_t *)p + i;
+    if (n - i >= 4 && is_aligned<uint2>(at)) {
+        const uint2 v = *(const uint2 *)at;
+        return {{v.x, v.y, 0, 0}};
+    }
+    AX_UNROLL
+    for (int k = 0; k < 4; k++)
+        out.word[k / 2] |= i + k < n ? (uint32_t)at[k] << 16 * (k % 2) : 0;
+    return out;
+}
+__device__ static inline four values_of(enum ax_dtype dtype, const raw_four &raw) {
+    four out;
+    AX_UNROLL
+    for (int k = 0; k < 4; k++)
+        out.x[k] = dtype == AX_F32 ? __uint_as_float(raw.word[k]) : bf16_to_f32(raw.half(k));
+    return out;
+}
+
 __device__ static inline void store_four(enum ax_dtype dtype, void *p, int64_t i, int64_t n,
                                          const four &v) {
     if (dtype == AX_BF16)

@@ -1,5 +1,6 @@
 /* gemm and grouped_gemm: c = alpha · op(a)·op(b) + …, by cuBLASLt. Sums in F32 (of TF32 products only
- * where that is asked for), rounded once to c's type. Bytes moved: each operand about once. */
+ * where that is asked for), rounded once to c's type, or, if that is BF16 and something is added, once before that,
+ * too (13.1's kernels for Hopper). Bytes moved: each operand about once. */
 #include "kernels/cuda/state.h"
 
 #include <string.h>
@@ -46,8 +47,7 @@ static struct ax_blas_key key_of(const struct ax_queue *q, const struct ax_gemm 
                                 .trans_a = g->trans_a,
                                 .trans_b = g->trans_b,
                                 .align_bias = bias ? alignment(g->bias.data) : 0,
-                                .tf32 = q->tf32 && g->a.dtype == AX_F32,
-                                .adds = bias || g->accumulate || g->addend.data};
+                                .tf32 = q->tf32 && g->a.dtype == AX_F32};
 }
 
 /* Sums of nothing. */

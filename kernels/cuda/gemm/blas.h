@@ -18,8 +18,7 @@ struct ax_blas_key {
     int32_t in, out;                                 /* enum ax_dtype */
     int32_t trans_a, trans_b;
     int32_t align_bias; /* 0: without bias */
-    int16_t tf32;
-    int16_t adds; /* something to the product, in c's type */
+    int32_t tf32;
 };
 
 /* The library's descriptors of a kind, and how it is computed. */

@@ -171,28 +171,14 @@ static enum ax_status prefer(const struct ax_blas *b, const struct ax_blas_key *
     return AX_OK;
 }
 
-/* Whether the library may use algorithms that round a product to c's type before they add to it: of its
- * kernels for few rows and odd sizes, which use no tensor cores, some do (seen with 13.1 on an H200). */
-static enum ax_status allow_rounding(const struct ax_blas *b, bool allowed) {
-    const uint64_t mask = allowed ? UINT64_MAX : ~(uint64_t)AX_LT_IMPLEMENTATION_FMA;
-    AX_LT_TRY(b, MatmulPreferenceSetAttribute(b->preference, AX_LT_PREF_IMPLEMENTATION, &mask,
-                                              sizeof mask));
-    return AX_OK;
-}
-
 /* The algorithms that the library names for p's kind, its favorite first: *n ≥ 1, or
  * AX_ERR_UNSUPPORTED. */
 static enum ax_status ask_library(const struct ax_blas *b, const struct ax_blas_plan *p, int wanted,
                                   ax_lt_choice *found, int *n) {
-    const bool once = p->key.adds && p->key.out == AX_BF16;
-    unsigned status = AX_LT_NOT_SUPPORTED;
     *n = 0;
     AX_TRY(prefer(b, &p->key));
-    for (int pass = once ? 0 : 1; pass < 2 && (status != AX_LT_OK || *n < 1); pass++) {
-        AX_TRY(allow_rounding(b, pass == 1));
-        status = b->lt.MatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d,
-                                              b->preference, wanted, found, n);
-    }
+    const unsigned status = b->lt.MatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->d,
+                                                         b->preference, wanted, found, n);
     if (status == AX_LT_NOT_SUPPORTED ||
         (status == AX_LT_OK && (*n < 1 || found[0].state != AX_LT_OK)))
         return ax_error(AX_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for this product");
@@ -396,7 +382,7 @@ static enum ax_status put_title(const struct ax_blas *b, char *out, size_t size)
     int device;
     AX_CUDA_TRY(cudaGetDevice(&device));
     AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, device));
-    snprintf(out, size, "axtrain gemm 2: %.200s, sm_%d%d, %d processors, cuBLASLt %zu", gpu.name,
+    snprintf(out, size, "axtrain gemm 1: %.200s, sm_%d%d, %d processors, cuBLASLt %zu", gpu.name,
              gpu.major, gpu.minor, gpu.multiProcessorCount, b->lt.GetVersion());
     return AX_OK;
 }

@@ -66,8 +66,6 @@ enum {
     AX_LT_PREF_ALIGNMENT_B = 6,
     AX_LT_PREF_ALIGNMENT_C = 7,
     AX_LT_PREF_ALIGNMENT_D = 8,
-    AX_LT_PREF_IMPLEMENTATION = 12, /* uint64_t, a mask of what algorithms may use: */
-    AX_LT_IMPLEMENTATION_FMA = 1,   /* a processor's own products, not tensor cores' */
 
     AX_LT_WORK_ALIGN = 256
 };

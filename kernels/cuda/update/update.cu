@@ -26,9 +26,16 @@ struct adamw_rule {
                 (float)eps};
     }
 
-    __device__ void apply(const constants &c, const weights &w, int64_t i, int64_t n, const four &g,
-                          four &x) const {
-        four new_m = load_four(dtype, m, i, n), new_v = load_four(dtype, v, i, n);
+    struct moments {
+        raw_four m, v;
+    };
+    __device__ moments load(int64_t i, int64_t n) const {
+        return {load_raw(dtype, m, i, n), load_raw(dtype, v, i, n)};
+    }
+
+    __device__ void apply(const constants &c, const weights &w, int64_t i, int64_t n,
+                          const moments &old, const four &g, four &x) const {
+        four new_m = values_of(dtype, old.m), new_v = values_of(dtype, old.v);
         AX_UNROLL
         for (int k = 0; k < 4; k++) {
             new_m.x[k] += c.blend1 * (g.x[k] - new_m.x[k]);
@@ -70,11 +77,18 @@ struct sgd_rule {
         return {(float)s.lr, (float)decay, (float)momentum, s.step == 1};
     }
 
-    __device__ void apply(const constants &c, const weights &, int64_t i, int64_t n, const four &g,
-                          four &x) const {
+    struct moments {
+        raw_four buffer;
+    };
+    __device__ moments load(int64_t i, int64_t n) const {
+        return {buffer != nullptr ? load_raw(AX_F32, buffer, i, n) : raw_four{}};
+    }
+
+    __device__ void apply(const constants &c, const weights &, int64_t i, int64_t n,
+                          const moments &old, const four &g, four &x) const {
         four d, b = {};
-        if (buffer != nullptr && !c.first)
-            b = load_four(buffer + i, n - i);
+        if (!c.first)
+            b = values_of(AX_F32, old.buffer);
         AX_UNROLL
         for (int k = 0; k < 4; k++) {
             d.x[k] = fmaf(x.x[k], c.decay, g.x[k]);
@@ -109,9 +123,16 @@ struct lion_rule {
         return {(float)beta1, (float)(1 - beta1), (float)(1 - beta2), (float)s.lr, (float)decay};
     }
 
-    __device__ void apply(const constants &c, const weights &w, int64_t i, int64_t n, const four &g,
-                          four &x) const {
-        four old = load_four(dtype, m, i, n);
+    struct moments {
+        raw_four m;
+    };
+    __device__ moments load(int64_t i, int64_t n) const {
+        return {load_raw(dtype, m, i, n)};
+    }
+
+    __device__ void apply(const constants &c, const weights &w, int64_t i, int64_t n,
+                          const moments &before, const four &g, four &x) const {
+        four old = values_of(dtype, before.m);
         AX_UNROLL
         for (int k = 0; k < 4; k++) {
             const float toward = fmaf(old.x[k], c.beta1, g.x[k] * c.blend1);
@@ -146,9 +167,16 @@ struct muon_rule {
         return {(float)(1 - s.lr * decay), (float)(s.lr * ratio)};
     }
 
-    __device__ void apply(const constants &c, const weights &, int64_t i, int64_t n, const four &,
-                          four &x) const {
-        const four u = load_four(dtype, update, i, n);
+    struct moments {
+        raw_four update;
+    };
+    __device__ moments load(int64_t i, int64_t n) const {
+        return {load_raw(dtype, update, i, n)};
+    }
+
+    __device__ void apply(const constants &c, const weights &, int64_t, int64_t, const moments &at,
+                          const four &, four &x) const {
+        const four u = values_of(dtype, at.update);
         AX_UNROLL
         for (int k = 0; k < 4; k++)
             x.x[k] = fmaf(-c.size, u.x[k], x.x[k] * c.keep);

@@ -71,17 +71,28 @@ template <class A> static inline weights weights_of(const A *a) {
             a->scalars};
 }
 
-__device__ static inline four load_weights(const weights &w, int64_t i, int64_t n) {
+struct raw_weights {
+    raw_four master, remainder;
+};
+__device__ static inline raw_weights load_raw_weights(const weights &w, int64_t i, int64_t n) {
+    raw_weights raw = {load_raw(w.master_dtype, w.master, i, n), {}};
+    if (w.remainder != nullptr)
+        raw.remainder = load_raw(AX_BF16, w.remainder, i, n);
+    return raw;
+}
+
+__device__ static inline four values_of(const weights &w, const raw_weights &raw) {
     if (w.remainder == nullptr)
-        return load_four(w.master_dtype, w.master, i, n);
-    uint16_t high[4], low[4];
+        return values_of(w.master_dtype, raw.master);
     four v;
-    load_four((const uint16_t *)w.master + i, n - i, high);
-    load_four((const uint16_t *)w.remainder + i, n - i, low);
     AX_UNROLL
     for (int k = 0; k < 4; k++)
-        v.x[k] = f32_join(high[k], (int16_t)low[k]);
+        v.x[k] = f32_join(raw.master.half(k), (int16_t)raw.remainder.half(k));
     return v;
+}
+
+__device__ static inline four load_weights(const weights &w, int64_t i, int64_t n) {
+    return values_of(w, load_raw_weights(w, i, n));
 }
 
 __device__ static inline void store_split(const weights &w, int64_t i, int64_t n, const four &v) {
@@ -120,10 +131,12 @@ __device__ static inline void store_weights(const weights &w, int64_t i, int64_t
 #define UPDATE_BLOCKS  3                    /* that a processor has at a time */
 #define UPDATE_RUN     (4 * UPDATE_THREADS) /* elements that a block has at a time */
 
-/* A rule has a struct `constants`, `constants of(const ax_step_scalars &) const`, and
- * `void apply(const constants &, const weights &, int64_t i, int64_t n, const four &g, four &w) const`,
+/* A rule has a struct `constants`, `constants of(const ax_step_scalars &) const`, a struct `moments`, as they are
+ * in memory, `moments load(int64_t i, int64_t n) const`, and
+ * `void apply(const constants &, const weights &, int64_t i, int64_t n, const moments &, const four &g, four &w) const`,
  * which computes new weights w, and moments, of elements i … i + 3 from the clipped gradient g. grad
- * NULL: of a rule without one. */
+ * NULL: of a rule without one. All loads begin before anything is computed: at the speed of memory a processor
+ * needs some 25 kB on their way. */
 template <class Rule>
 __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_BLOCKS)
     update_kernel(weights w, float *grad, int64_t n, Rule rule) {
@@ -136,19 +149,21 @@ __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_BLOCKS)
     const float clip = (float)s->clip;
     const int64_t first = blockIdx.x * (int64_t)UPDATE_RUN + 4 * threadIdx.x;
     for (int64_t i = first; i < n; i += gridDim.x * (int64_t)UPDATE_RUN) {
-        four g = {};
-        if (grad != nullptr) {
-            g = load_four(grad + i, n - i);
-            store_four(grad + i, n - i, {});
+        raw_four raw = {};
+        if (grad != nullptr)
+            raw = load_raw(AX_F32, grad, i, n);
+        if (!skip) {
+            const raw_weights at = load_raw_weights(w, i, n);
+            const typename Rule::moments moments = rule.load(i, n);
+            four g = values_of(AX_F32, raw), x = values_of(w, at);
+            AX_UNROLL
+            for (int k = 0; k < 4; k++)
+                g.x[k] *= clip;
+            rule.apply(shared[0], w, i, n, moments, g, x);
+            store_weights(w, i, n, x);
         }
-        if (skip)
-            continue;
-        AX_UNROLL
-        for (int k = 0; k < 4; k++)
-            g.x[k] *= clip;
-        four x = load_weights(w, i, n);
-        rule.apply(shared[0], w, i, n, g, x);
-        store_weights(w, i, n, x);
+        if (grad != nullptr)
+            store_four(grad + i, n - i, {});
     }
 }
 

@@ -157,8 +157,13 @@ struct adafactor_rule {
         return {(float)(1 - decay), (float)size};
     }
 
-    __device__ void apply(const constants &c, const weights &, int64_t i, int64_t, const four &g,
-                          four &x) const {
+    struct moments {};
+    __device__ moments load(int64_t, int64_t) const {
+        return {};
+    }
+
+    __device__ void apply(const constants &c, const weights &, int64_t i, int64_t, const moments &,
+                          const four &g, four &x) const {
         const four u = direction(a, i, g);
         AX_UNROLL
         for (int k = 0; k < 4; k++)

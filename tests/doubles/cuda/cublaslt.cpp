@@ -29,15 +29,14 @@ struct description {
     const char *bias;
 };
 struct preference {
-    uint64_t work, implementation;
+    uint64_t work;
     uint32_t reduction, align[4];
 };
 /* Within ax_lt_algo. */
 struct algorithm {
     uint64_t work;
     uint32_t align[4];
-    uint32_t sums;   /* 1 … SUMS */
-    uint32_t rounds; /* the product, before it is added to */
+    uint32_t sums; /* 1 … SUMS */
 };
 const uint32_t SUMS = 3;
 
@@ -129,8 +128,8 @@ void column(const product &p, const float *a, const float *b, int64_t rows, int6
     }
     for (int64_t r = 0; r < n; r++) {
         float y = p.alpha * sums[r];
-        if (p.algo.rounds)
-            y = rounded(p.d.type, y);
+        if (p.beta != 0 || p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
+            y = rounded(p.d.type, y); /* as the library's kernels for Hopper do */
         if (p.beta != 0)
             y += p.beta * load(p.c.type, p.C, j * p.c.stride + i + r);
         if (p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
@@ -247,7 +246,7 @@ unsigned MatrixLayoutSetAttribute(ax_lt_layout l, unsigned attribute, const void
 }
 
 unsigned MatmulPreferenceCreate(ax_lt_preference *p) {
-    *p = (ax_lt_preference) new preference{0, UINT64_MAX, 7, {256, 256, 256, 256}};
+    *p = (ax_lt_preference) new preference{0, 7, {256, 256, 256, 256}};
     return AX_LT_OK;
 }
 unsigned MatmulPreferenceDestroy(ax_lt_preference p) {
@@ -262,8 +261,6 @@ unsigned MatmulPreferenceSetAttribute(ax_lt_preference opaque, unsigned attribut
         return take(&p->work, value, bytes);
     case AX_LT_PREF_REDUCTION:
         return take(&p->reduction, value, bytes);
-    case AX_LT_PREF_IMPLEMENTATION:
-        return take(&p->implementation, value, bytes);
     case AX_LT_PREF_ALIGNMENT_A:
     case AX_LT_PREF_ALIGNMENT_B:
     case AX_LT_PREF_ALIGNMENT_C:
@@ -285,16 +282,12 @@ product product_of(ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b, ax_lt_layout
     return p;
 }
 
-/* They take what they are promised, and a workspace where sums may be in parts. Without tensor cores they
- * round a product before they add to it, as some of the library's do. */
+/* They take what they are promised, and a workspace where sums may be in parts. */
 unsigned MatmulAlgoGetHeuristic(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_layout b,
                                 ax_lt_layout c, ax_lt_layout d, ax_lt_preference opaque, int wanted,
                                 ax_lt_choice *found, int *n) {
     const preference *p = as<preference>(opaque);
-    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0,
-                      {},
-                      0,
-                      (uint32_t)(p->implementation & AX_LT_IMPLEMENTATION_FMA)};
+    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}, 0};
     if (wanted < 1 || !fits(product_of(desc, a, b, c, d)))
         return AX_LT_INVALID_VALUE;
     memcpy(algo.align, p->align, sizeof algo.align);
