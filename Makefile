@@ -296,6 +296,7 @@ $(BUILD)/axtrain-emulated: $(MAIN) $(addprefix $(BUILD)/emulated/,$(addsuffix .o
 $(BUILD)/tests/cuda/test_train $(BUILD)/tests/cuda/test_meshes: | $(BUILD)/axtrain-emulated
 $(BUILD)/tests/cuda/%.o: CPPFLAGS += $(EMULATED)
 $(BUILD)/tests/cuda/test_broken: $(BUILD)/emulated-sanitized/tests/cuda/broken.cu.o
+$(BUILD)/tests/cuda/test_mma: $(BUILD)/emulated-sanitized/tests/cuda/mma_probe.cu.o
 # With NVIDIA's own headers, for tools/test-peers.
 $(BUILD)/tests/peers/cublaslt_api.o $(BUILD)/tests/peers/nccl_api.o: CPPFLAGS += $(addprefix -isystem ,$(CUDA_INCLUDE))
 $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tests/cuda/%.o $(TEST_HELP) \
@@ -304,8 +305,9 @@ $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tes
 	$(Q)$(CC) $(LDFLAGS) $(EMULATED_SAN) -o $@ $^ -lcmocka $(LDLIBS) -lstdc++
 
 # Some of them for a GPU.
-GPU_TESTS := test_ops test_graphs test_train
+GPU_TESTS := test_ops test_graphs test_mma test_train
 $(BUILD)/gpu/test_graphs: $(BUILD)/tests/tiny.o
+$(BUILD)/gpu/test_mma: $(BUILD)/tests/cuda/mma_probe.cu.o
 $(BUILD)/gpu/%: tests/cuda/%.c $(BUILD)/tests/golden_files.o $(GOLDENS) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"

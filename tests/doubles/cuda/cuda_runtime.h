@@ -3,6 +3,7 @@
 #define AX_TESTS_DOUBLES_CUDA_CUDA_RUNTIME_H
 
 #include "tests/doubles/cuda/fibres.h"
+#include "tests/doubles/cuda/mma.h"
 #include "tests/doubles/cuda/stream.h"
 
 struct alignas(8) float2 {
@@ -110,6 +111,9 @@ static inline int __ffs(int x) {
 }
 static inline int __popc(unsigned x) {
     return __builtin_popcount(x);
+}
+static inline unsigned __umulhi(unsigned a, unsigned b) {
+    return (unsigned)((uint64_t)a * b >> 32);
 }
 static inline double __dmul_rn(double a, double b) { // never contracted: -ffp-contract=off
     return a * b;

@@ -2,7 +2,8 @@
  * others (a barrier, a shuffle, a vote) or returns. A block runs on one thread of the host, its warps in
  * an order that a seed chooses. Whoever meets the others at another place, or names lanes that are not
  * there, aborts with the thread's number; shared memory begins as NaN patterns, so that what is read
- * before it is written shows. No tensor cores, TMA, cp.async, PTX or grids in step. */
+ * before it is written shows. Of the tensor cores and cp.async, what mma.h has. No TMA, PTX or grids in
+ * step. */
 #ifndef AX_TESTS_DOUBLES_CUDA_FIBRES_H
 #define AX_TESTS_DOUBLES_CUDA_FIBRES_H
 
@@ -46,12 +47,18 @@ struct Fiber {
     int tid;
     State st;
 };
+enum { SLOTS = 3 }; // 8 bytes each: what a lane brings to a meeting
 struct WarpOp {
     uint32_t mask, arrived;
     const void *site;
     unsigned gen;
-    uint64_t slot[2][32];
+    uint64_t slot[2][32][SLOTS];
     uint32_t pred[2];
+};
+struct Copy { // to shared memory, started and not waited for; from nullptr: zeros
+    char *to;
+    const char *from;
+    size_t bytes;
 };
 struct Block {
     dim3 grid, block;
@@ -65,6 +72,8 @@ struct Block {
     std::vector<WarpOp> warps;
     std::vector<uint8_t> exited;
     std::vector<char> dyn;
+    size_t dyn_bytes;
+    std::vector<std::vector<Copy>> copies; // of each thread
     std::vector<std::pair<void *, unsigned>> statics;
     unsigned serial;
     void *sched_sp;
@@ -145,6 +154,8 @@ inline void entry() {
         Block &b = blk;
         Fiber *f = b.cur;
         b.body(b.arg);
+        if (!b.copies[f->tid].empty())
+            die("a thread ends before it has waited for its copies");
         b.exited[f->tid] = 1;
         b.live--;
         f->st = DONE;
@@ -269,8 +280,8 @@ inline void warp_try_release(int w) {
             b.fibers[b.owner[t]].st = RUN;
     }
 }
-// deposit a value, wait for the mask, return the generation whose slots are now complete
-inline unsigned warp_meet(uint32_t mask, uint64_t v, bool pred, const void *site) {
+// deposit n values, wait for the mask, return the generation whose slots are now complete
+inline unsigned warp_meet(uint32_t mask, const uint64_t *v, int n, bool pred, const void *site) {
     Block &b = blk;
     int t = b.cur->tid, w = t / 32, l = t % 32;
     WarpOp &o = b.warps[w];
@@ -285,7 +296,8 @@ inline unsigned warp_meet(uint32_t mask, uint64_t v, bool pred, const void *site
         o.pred[g] = 0;
     o.mask = mask;
     o.site = site;
-    o.slot[g][l] = v;
+    for (int i = 0; i < n; i++)
+        o.slot[g][l][i] = v[i];
     o.pred[g] |= (uint32_t)pred << l;
     o.arrived |= 1u << l;
     b.cur->st = WAIT_WARP;
@@ -311,17 +323,17 @@ __attribute__((noinline)) T shfl(uint32_t mask, T v, int src, int width, int kin
     else
         s = l + src >= lo + width ? l : l + src;
     WarpOp &o = blk.warps[blk.cur->tid / 32];
-    unsigned g = warp_meet(mask, raw, 0, site);
+    unsigned g = warp_meet(mask, &raw, 1, 0, site);
     if (!(mask >> s & 1))
         die("shuffle reads a lane outside the mask");
     T r;
-    memcpy(&r, &o.slot[g][s], sizeof r);
+    memcpy(&r, &o.slot[g][s][0], sizeof r);
     return r;
 }
 __attribute__((noinline)) inline uint32_t ballot(uint32_t mask, bool p) {
     const void *site = __builtin_return_address(0);
     WarpOp &o = blk.warps[blk.cur->tid / 32];
-    unsigned g = warp_meet(mask, 0, p, site);
+    unsigned g = warp_meet(mask, nullptr, 0, p, site);
     return o.pred[g] & mask;
 }
 inline double seconds() {
@@ -340,6 +352,8 @@ template <class F> void launch(const char *name, F &&f, dim3 grid, dim3 block, s
         die("bad launch configuration");
     b.fibers.reserve(1024);
     b.dyn.resize(smem + 16);
+    b.dyn_bytes = smem;
+    b.copies.resize(1024);
     b.body = [](void *a) { (*(std::remove_reference_t<F> *)a)(); };
     b.arg = (void *)&f;
     b.order.resize(b.n);

@@ -1,0 +1,48 @@
+/* Kernels of one warp that hand what kernels/cuda/mma.cuh computes to a test: all arrays are the host's. */
+#ifndef AX_TESTS_CUDA_MMA_PROBE_H
+#define AX_TESTS_CUDA_MMA_PROBE_H
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PROBE_LANES 32
+
+/* out = c + a · b, registers of each lane. */
+struct probe_product {
+    uint32_t a[PROBE_LANES][4], b[PROBE_LANES][2];
+    float c[PROBE_LANES][4], out[PROBE_LANES][4];
+};
+/* Row i of 32, 8 elements each, is at byte 16·place[i] of shared memory; lane i gives its address. */
+struct probe_rows {
+    uint16_t rows[PROBE_LANES][8];
+    int32_t place[PROBE_LANES];
+    int32_t transposed;
+    uint32_t out[PROBE_LANES][4];
+};
+/* Each lane copies 16 and 4 bytes of `from` (if `there`), waits (if `waits`), and reads what the next lane
+ * has copied. */
+struct probe_copies {
+    uint32_t from[PROBE_LANES][8];
+    int32_t there[PROBE_LANES], waits;
+    uint32_t out[PROBE_LANES][5];
+};
+/* round_pair and power_of_two of two numbers. */
+struct probe_numbers {
+    float x[PROBE_LANES][2], powers[PROBE_LANES][2];
+    uint32_t pair[PROBE_LANES];
+};
+enum { PROBE_SHARED = 64 << 10 }; /* bytes: more than a kernel has that does not ask */
+
+enum ax_status probe_product(struct ax_queue *q, struct probe_product *p);
+enum ax_status probe_rows(struct ax_queue *q, struct probe_rows *p);
+enum ax_status probe_copies(struct ax_queue *q, struct probe_copies *p);
+enum ax_status probe_numbers(struct ax_queue *q, struct probe_numbers *p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
