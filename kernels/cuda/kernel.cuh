@@ -20,8 +20,15 @@ typedef __nv_bfloat16 bf16;
 
 #ifndef AX_LAUNCH
 #define AX_UNROLL _Pragma("unroll") /* before a loop: arrays that it indexes are to be registers */
+/* A kernel has up to 48 KiB of shared memory unless it is allowed more. If it may not have so much, the
+ * launch fails as well. */
+template <class K> static inline void ax_allow_shared(K *kernel, size_t bytes) {
+    if (bytes > (size_t)48 << 10)
+        (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
 #define AX_LAUNCH(q, kernel, grid, block, shared, ...)                                             \
-    (kernel<<<dim3(grid), dim3(block), (size_t)(shared), ax_cuda_stream(q)>>>(__VA_ARGS__),        \
+    (ax_allow_shared(kernel, (size_t)(shared)),                                                    \
+     kernel<<<dim3(grid), dim3(block), (size_t)(shared), ax_cuda_stream(q)>>>(__VA_ARGS__),        \
      ax_cuda_check(cudaGetLastError(), #kernel))
 #define AX_SHARED(type, name, extent) __shared__ type name extent
 #define AX_DYNAMIC_SHARED(type, name)                                                              \

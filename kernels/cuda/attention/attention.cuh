@@ -13,6 +13,7 @@
 #ifndef AX_KERNELS_CUDA_ATTENTION_CUH
 #define AX_KERNELS_CUDA_ATTENTION_CUH
 
+#include "kernels/cuda/attention/pattern.cuh"
 #include "kernels/cuda/four.cuh"
 
 #define TILE     32  /* rows, and columns of scores */
@@ -21,90 +22,6 @@
 #define THREADS  128
 #define RESIDENT 3 /* blocks of an SM at a time, for up to 168 registers: 128 do not do */
 #define PITCH    (CHUNK / 4 + 1) /* float4 from a row of a chunk to the next: no bank conflicts */
-
-/* ---- operands ---- */
-
-/* A tensor [rows][heads][size]. */
-template <class E> struct heads_of {
-    E *data;
-    int64_t stride;
-    int size;
-    __device__ E *at(int64_t row, int64_t head) const {
-        return data + row * stride + head * size;
-    }
-};
-template <class E> static inline heads_of<E> as_heads(const struct ax_tensor *t) {
-    return {(E *)t->data, t->row_stride, (int)t->shape[2]};
-}
-
-/* Which queries see which keys. */
-struct pattern {
-    const int32_t *cu_q, *cu_k, *table;
-    int64_t documents, queries, keys, table_stride, block_size, window, ahead;
-    int kv_heads, group; /* group: query heads per KV head */
-    bool causal;
-    float scale, softcap;
-};
-static inline pattern pattern_of(const struct ax_attention *a) {
-    return {(const int32_t *)a->cu_q.data,
-            (const int32_t *)a->cu_k.data,
-            (const int32_t *)a->block_table.data,
-            a->cu_q.shape[0] - 1,
-            a->q.shape[0],
-            a->k.shape[0],
-            a->block_table.row_stride,
-            a->block_size,
-            a->window,
-            a->ahead,
-            (int)a->k.shape[1],
-            (int)(a->q.shape[1] / a->k.shape[1]),
-            a->causal,
-            (float)a->scale,
-            (float)a->softcap};
-}
-
-struct document {
-    int64_t index, q_first, nq, k_first, nk;
-};
-__device__ static inline document document_of(const pattern &p, int64_t d) {
-    return {d, p.cu_q[d], p.cu_q[d + 1] - p.cu_q[d], p.cu_k[d], p.cu_k[d + 1] - p.cu_k[d]};
-}
-
-/* The first document that ends after this row of cu, or their number. */
-__device__ static inline int64_t first_document(const int32_t *cu, int64_t documents, int64_t row) {
-    int64_t low = 0, high = documents;
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (cu[middle + 1] > row)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-/* The last key that query i of a document sees, if it is causal, less i. */
-__device__ static inline int64_t shift_of(const pattern &p, const document &d) {
-    return p.ahead > 0 ? d.nk - 1 + p.ahead : d.nk - d.nq;
-}
-
-/* True if query i of a document sees its key j; both must be in the document. */
-__device__ static inline bool is_visible(const pattern &p, const document &d, int64_t i,
-                                         int64_t j) {
-    const int64_t diagonal = i + shift_of(p, d);
-    return !p.causal || (j <= diagonal && (p.window == 0 || j > diagonal - p.window));
-}
-
-__device__ static inline int64_t key_row(const pattern &p, const document &d, int64_t j) {
-    if (p.table == nullptr)
-        return d.k_first + j;
-    return p.table[d.index * p.table_stride + j / p.block_size] * p.block_size + j % p.block_size;
-}
-
-__device__ static inline float logit_of(const pattern &p, float product) {
-    const float s = p.scale * product;
-    return p.softcap > 0 ? p.softcap * tanhf(s / p.softcap) : s;
-}
 
 /* ---- tiles ---- */
 
@@ -257,26 +174,6 @@ static inline int slices_of(int64_t size) {
 }
 static inline unsigned blocks_in(int64_t rows, int kv_heads, int slices) {
     return blocks_of(rows, TILE) * (unsigned)kv_heads * (unsigned)slices;
-}
-
-/* The rows of queries: row r of all is query r / group and head kv_head·group + r % group. */
-struct query_row {
-    int64_t query, head;
-};
-__device__ static inline query_row query_row_of(const pattern &p, int kv_head, int64_t row) {
-    return {row / p.group, kv_head * (int64_t)p.group + row % p.group};
-}
-
-/* The tiles of keys that queries [from, to] of a document see some of, as keys. */
-struct span {
-    int64_t from, to;
-};
-__device__ static inline span keys_seen(const pattern &p, const document &d, int64_t from,
-                                        int64_t to) {
-    const int64_t shift = shift_of(p, d);
-    const int64_t end = p.causal ? min(d.nk, to + shift + 1) : d.nk;
-    const int64_t begin = p.window > 0 ? from + shift - p.window + 1 : 0;
-    return {max((int64_t)0, begin) / TILE * TILE, end};
 }
 
 #endif

@@ -3,6 +3,7 @@
  * one block per head. Moves out once, q and dout twice, and the other side once for every 32 rows. */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn.h"
+#include "kernels/cuda/attention/tensor.h"
 
 template <class E> struct backward_args {
     pattern p;
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) attention_dq_kernel(backwar
     for (int64_t n = first_document(p.cu_q, p.documents, first);
          n < p.documents && p.cu_q[n] <= last; n++) {
         const document d = document_of(p, n);
-        const span seen =
-            keys_seen(p, d, max(first - d.q_first, (int64_t)0), min(last - d.q_first, d.nq - 1));
+        const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
+                                    min(last - d.q_first, d.nq - 1), TILE);
         for (int64_t k = seen.from; k < seen.to; k += TILE) {
             const auto key_at = [&](int r) -> const E * {
                 return k + r < d.nk ? a.k.at(d.k_first + k + r, at.kv_head) : nullptr;
@@ -110,15 +111,6 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) attention_dq_kernel(backwar
     }
 }
 
-/* The queries of a document that see some of keys [from, to], in rows of all heads. */
-__device__ static inline span rows_seeing(const pattern &p, const document &d, int64_t from,
-                                          int64_t to) {
-    const int64_t shift = shift_of(p, d);
-    const int64_t begin = p.causal ? max((int64_t)0, from - shift) : 0;
-    const int64_t end = p.window > 0 ? min(d.nq, to + p.window - shift) : d.nq;
-    return {begin * p.group / TILE * TILE, end * p.group};
-}
-
 /* Rows are keys, columns are (query, head); a block has columns of dk or of dv. */
 template <class E>
 __global__ void __launch_bounds__(THREADS, RESIDENT) attention_dkv_kernel(backward_args<E> a) {
@@ -141,7 +133,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) attention_dkv_kernel(backwa
          n < p.documents && p.cu_k[n] <= last; n++) {
         const document d = document_of(p, n);
         const span seen = rows_seeing(p, d, max(at.first - d.k_first, (int64_t)0),
-                                      min(last - d.k_first, d.nk - 1));
+                                      min(last - d.k_first, d.nk - 1), TILE);
         for (int64_t c = seen.from; c < seen.to; c += TILE) {
             const auto row_in = [&](const heads_of<const E> &t, int r) -> const E * {
                 const query_row row = query_row_of(p, at.kv_head, c + r);
@@ -240,6 +232,10 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_attention
     backward_args<E> args = args_of<E>(b, work);
     const pattern &p = args.p;
     AX_TRY(run_delta(q, args));
+    if (ax_tensor_attention_suits(&b->a, b)) {
+        AX_TRY(ax_tensor_attention_backward(q, b, args.delta));
+        return run_dsink(q, args);
+    }
     if (p.queries > 0)
         AX_TRY(AX_LAUNCH(q, attention_dq_kernel<E>,
                          blocks_in(p.queries * p.group, p.kv_heads, args.slices), THREADS, 0,

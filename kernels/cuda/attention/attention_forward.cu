@@ -2,6 +2,7 @@
  * once, and k and v once for every 32 rows of queries. */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn.h"
+#include "kernels/cuda/attention/tensor.h"
 
 template <class E> struct forward_args {
     pattern p;
@@ -60,8 +61,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) attention_forward_kernel(fo
             if (own[i] >= 0 && a.sink != nullptr)
                 state[i] = {a.sink[row.head], x == 0 ? 1.0f : 0.0f};
         }
-        const span seen =
-            keys_seen(p, d, max(first - d.q_first, (int64_t)0), min(last - d.q_first, d.nq - 1));
+        const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
+                                    min(last - d.q_first, d.nq - 1), TILE);
         for (int64_t k = seen.from; k < seen.to; k += TILE) {
             const auto key_at = [&](int r) -> const E * {
                 return k + r < d.nk ? a.k.at(key_row(p, d, k + r), at.kv_head) : nullptr;
@@ -102,6 +103,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) attention_forward_kernel(fo
 
 extern "C" enum ax_status ax_cuda_own_attention_forward(struct ax_queue *q,
                                                         const struct ax_attention *a) {
+    if (ax_tensor_attention_suits(a, nullptr))
+        return ax_tensor_attention_forward(q, a);
     const pattern p = pattern_of(a);
     const int slices = slices_of(a->v.shape[2]);
     const unsigned blocks = blocks_in(p.queries * p.group, p.kv_heads, slices);

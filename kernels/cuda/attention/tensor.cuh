@@ -1,0 +1,248 @@
+/* Attention in bf16 by tensor cores (kernels/cuda/mma.cuh), as FlashAttention-2 does (Dao 2023): what its
+ * kernels share. A block has four warps. Each has its own rows of a product's left side, 16·M of them, and
+ * all columns, so that a row's scores, their sums and its results stay in one warp's registers: of each 8
+ * columns a thread has 2t and 2t + 1, of rows g and g + 8 (g = lane / 4, t = lane % 4).
+ *
+ * Tiles of the other side come to shared memory while the warps compute, from the document's start on, and
+ * what a row does not see adds zeros: a row's bits do not depend on the rows beside it. Every sum is one
+ * warp's, in the order of keys or queries. */
+#ifndef AX_KERNELS_CUDA_ATTENTION_TENSOR_CUH
+#define AX_KERNELS_CUDA_ATTENTION_TENSOR_CUH
+
+#include "kernels/cuda/attention/pattern.cuh"
+#include "kernels/cuda/attention/tensor.h"
+#include "kernels/cuda/mma.cuh"
+
+#define WARPS   4
+#define THREADS (32 * WARPS)
+#define LOG2E   1.4426950408889634f
+#define LN2     0.6931471805599453f
+
+/* All GPUs since 8.0 have that much shared memory for a block. */
+constexpr size_t MOST_SHARED = (size_t)99 << 10;
+
+/* ---- division by what only the host knows ---- */
+
+/* n / by for n < 2³¹ (Granlund & Montgomery 1994). */
+struct divider {
+    uint32_t by, magic, shift;
+    __device__ int of(int n) const {
+        return (int)((__umulhi((uint32_t)n, magic) + (uint32_t)n) >> shift);
+    }
+};
+static inline divider divider_of(int by) {
+    uint32_t shift = 0;
+    while ((1u << shift) < (uint32_t)by)
+        shift++;
+    const uint64_t over = ((uint64_t)1 << shift) - (uint64_t)by;
+    return {(uint32_t)by, (uint32_t)((over << 32) / (uint64_t)by + 1), shift};
+}
+
+/* ---- tiles in shared memory ---- */
+
+/* Rows of Cols elements. Chunk c of row r, 16 bytes, is where chunk c ^ r % 8 would be, so that the eight
+ * rows that ldmatrix reads of a column of chunks are in different banks. */
+template <int Cols> struct tile {
+    static constexpr int PITCH = Cols * (int)sizeof(bf16);
+    shared_at at;
+    __device__ shared_at chunk(int row, int c) const {
+        return at + row * PITCH + ((c ^ row % 8) << 4);
+    }
+};
+
+/* Starts copies of rows 0 … Rows − 1 of a head, which row_at gives, NULL for zeros; so is what is right of
+ * the head's elements. */
+template <int Rows, int Cols, class RowAt>
+__device__ static inline void start_rows(tile<Cols> to, const heads_of<const bf16> &from,
+                                         RowAt row_at) {
+    constexpr int CHUNKS = Cols / 8;
+    static_assert(Rows * CHUNKS % THREADS == 0, "each thread has as many chunks");
+    AX_UNROLL
+    for (int i = 0; i < Rows * CHUNKS / THREADS; i++) {
+        const int e = i * THREADS + (int)threadIdx.x, row = e / CHUNKS, c = e % CHUNKS;
+        const bf16 *source = row_at(row);
+        const bool there = source != nullptr && 8 * c < from.size;
+        copy_16(to.chunk(row, c), there ? source + 8 * c : from.data, there);
+    }
+}
+
+/* What a lane reads of a tile: `at`, in the row that it addresses, and how chunks are exchanged there, in
+ * bytes. Of 16·k only k % 4 takes part in that; the rest is a constant of the instruction. */
+template <int Cols> struct reader {
+    static constexpr int PITCH = tile<Cols>::PITCH;
+    shared_at at;
+    int swap;
+    /* Columns [16·k, 16·k + 16) of 16 rows from `row` on. */
+    __device__ shared_at block(int row, int k) const {
+        return at + (32 * (k % 4) ^ swap) + (row * PITCH + k / 4 * 128);
+    }
+};
+/* For fragments A, from `row` on, and transposed, for fragments B whose rows are the tile's. */
+template <int Cols> __device__ static inline reader<Cols> by_rows(tile<Cols> t, int row) {
+    const int lane = threadIdx.x % 32;
+    return {t.at + (row + lane % 16) * t.PITCH, 16 * (lane / 16 ^ lane % 8)};
+}
+/* For fragments B whose columns are the tile's rows. */
+template <int Cols> __device__ static inline reader<Cols> by_columns(tile<Cols> t) {
+    const int lane = threadIdx.x % 32;
+    return {t.at + (lane / 16 * 8 + lane % 8) * t.PITCH, 16 * (lane / 8 % 2 ^ lane % 8)};
+}
+
+/* ---- products of a warp ---- */
+
+/* 16·M rows and N columns of a product, in F32. Row m, h of a thread is row 16·m + 8·h + g. */
+template <int M, int N> struct sums {
+    float x[M][N / 8][4];
+};
+
+/* s += a · bᵀ: rows of `a`, M · 16 of them, with N rows of `b`, over K elements. */
+template <int K, int M, int N, int A, int B>
+__device__ static inline void add_products(sums<M, N> &s, reader<A> a, reader<B> b) {
+    AX_UNROLL
+    for (int k = 0; k < K / 16; k++) {
+        uint32_t left[M][4];
+        AX_UNROLL
+        for (int m = 0; m < M; m++)
+            load_matrices(left[m], a.block(16 * m, k));
+        AX_UNROLL
+        for (int n = 0; n < N / 16; n++) {
+            uint32_t right[4];
+            load_matrices(right, b.block(16 * n, k));
+            AX_UNROLL
+            for (int m = 0; m < M; m++) {
+                mma(s.x[m][2 * n], left[m], right[0], right[1]);
+                mma(s.x[m][2 * n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* r += w · b: weights of K rows of `b`, rounded to bf16, with the first N elements of these. */
+template <int K, int M, int N, int B>
+__device__ static inline void add_weighted(sums<M, N> &r, const sums<M, K> &w, reader<B> b) {
+    AX_UNROLL
+    for (int k = 0; k < K / 16; k++) {
+        uint32_t left[M][4];
+        AX_UNROLL
+        for (int m = 0; m < M; m++) {
+            AX_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const float *pair = w.x[m][2 * k + i / 2] + 2 * (i % 2);
+                left[m][i] = round_pair(pair[0], pair[1]);
+            }
+        }
+        AX_UNROLL
+        for (int n = 0; n < N / 16; n++) {
+            uint32_t right[4];
+            load_transposed(right, b.block(16 * k, n));
+            AX_UNROLL
+            for (int m = 0; m < M; m++) {
+                mma(r.x[m][2 * n], left[m], right[0], right[1]);
+                mma(r.x[m][2 * n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* Stores row m, h of a thread, times `factor`. */
+template <int M, int N>
+__device__ static inline void store_row(const sums<M, N> &r, int m, int h, float factor, bf16 *row,
+                                        int size) {
+    const int t = threadIdx.x % 4;
+    AX_UNROLL
+    for (int n = 0; n < N / 8; n++) {
+        const float *pair = r.x[m][n] + 2 * h;
+        if (8 * n < size)
+            *(uint32_t *)(row + 8 * n + 2 * t) = round_pair(pair[0] * factor, pair[1] * factor);
+    }
+}
+
+/* A reduction over the four threads of a row. */
+template <class Op> __device__ static inline float row_reduce(float v) {
+    for (int step = 2; step > 0; step /= 2)
+        v = Op()(v, __shfl_xor_sync(0xffffffffu, v, step));
+    return v;
+}
+
+/* ---- scores ---- */
+
+/* Turns products into scores whose powers of two, times factor, are wanted: the products, or
+ * tanh(scale·product / cap). */
+struct scaling {
+    float factor; /* log₂e times: scale, or the cap */
+    float inner;  /* scale / cap, or 0 without a cap */
+};
+static inline scaling scaling_of(const struct ax_attention *a) {
+    return a->softcap > 0 ? scaling{(float)a->softcap * LOG2E, (float)(a->scale / a->softcap)}
+                          : scaling{(float)a->scale * LOG2E, 0};
+}
+__device__ static inline float tanh_of(float x) {
+    return 1 - __fdividef(2.0f, 1 + power_of_two(2 * LOG2E * x));
+}
+template <int M, int N> __device__ static inline void cap_scores(sums<M, N> &s, const scaling &by) {
+    if (by.inner == 0)
+        return;
+    AX_UNROLL
+    for (int i = 0; i < M * N / 2; i++) {
+        float &x = s.x[i / (N / 2)][i / 4 % (N / 8)][i % 4];
+        x = tanh_of(x * by.inner);
+    }
+}
+
+/* Which keys of a document rows see. A row of queries has one number, `to`: it sees its last `window` keys
+ * before that one. FAR: all there are, or if negative, none. */
+constexpr int FAR = 1 << 30;
+struct view {
+    int nk, window;
+    __device__ bool shows(int to, int key) const {
+        return key < to && key >= to - window && key >= 0 && key < nk;
+    }
+    /* Of keys [first, first + count), of which one is the document's: some, and all. */
+    __device__ bool shows_any(int to, int first, int count) const {
+        return first < to && first + count > to - window;
+    }
+    __device__ bool shows_all(int to, int first, int count) const {
+        return first + count <= to && first >= to - window && first >= 0 && first + count <= nk;
+    }
+};
+__device__ static inline view view_of(const pattern &p, const document &d) {
+    return {(int)d.nk, p.window > 0 ? (int)min(p.window, (int64_t)FAR) : FAR};
+}
+/* Of query i, which may be outside of the document. */
+__device__ static inline int sight_of(const pattern &p, const document &d, int i) {
+    if (i < 0 || i >= d.nq)
+        return -FAR;
+    return p.causal ? (int)max(min(i + shift_of(p, d) + 1, (int64_t)FAR), -(int64_t)FAR) : FAR;
+}
+
+/* ---- blocks ---- */
+
+/* The work of a block: a tile of rows, from the last one on, as with causal attention later ones have more
+ * to do, and a KV head. */
+struct place {
+    int64_t first; /* row */
+    int kv_head;
+};
+__device__ static inline place last_first(int kv_heads, int tile) {
+    const int64_t tiles = gridDim.x / (unsigned)kv_heads, b = blockIdx.x;
+    return {(tiles - 1 - b / kv_heads) * tile, (int)(b % kv_heads)};
+}
+__device__ static inline place first_first(int kv_heads, int tile) {
+    const int64_t b = blockIdx.x;
+    return {b / kv_heads * tile, (int)(b % kv_heads)};
+}
+static inline unsigned blocks_in(int64_t rows, int kv_heads, int tile) {
+    return blocks_of(rows, tile) * (unsigned)kv_heads;
+}
+
+/* f(integral_constant of how many elements tiles have room for in a row), 64, 128 or 256. */
+template <class F> static inline enum ax_status by_width(const struct ax_attention *a, F f) {
+    const int64_t size = a->q.shape[2] > a->v.shape[2] ? a->q.shape[2] : a->v.shape[2];
+    if (size <= 64)
+        return f(std::integral_constant<int, 64>());
+    if (size <= 128)
+        return f(std::integral_constant<int, 128>());
+    return f(std::integral_constant<int, 256>());
+}
+
+#endif

@@ -1,0 +1,211 @@
+/* attention_forward in bf16 by tensor cores: online softmax (Milakov & Gimelshein 2018) over tiles of keys,
+ * in powers of two. Moves q and out once, and k and v once for every tile of rows of queries. */
+#include "kernels/cuda/attention/tensor.cuh"
+
+/* The sizes of tiles for heads of up to D elements: M·16 rows per warp, Keys keys. What is in registers: D/4·M
+ * of results, Keys/4·M of scores. */
+template <int D> struct forward_tiles {
+    static constexpr int M = D <= 128 ? 2 : 1, KEYS = D <= 64 ? 64 : D <= 128 ? 64 : 32;
+    static constexpr int ROWS = 16 * M * WARPS;
+    static constexpr size_t BYTES = (size_t)(ROWS + 2 * KEYS) * D * sizeof(bf16);
+    static_assert(BYTES <= MOST_SHARED, "");
+};
+
+struct forward_args {
+    pattern p;
+    divider group;
+    scaling by;
+    heads_of<const bf16> q, k, v;
+    heads_of<bf16> out;
+    rows_of<float> lse;
+    const float *sink;
+};
+
+/* Of a thread's rows: the largest score so far and, of this thread's columns, Σ 2^(factor·(score − that)). */
+template <int M> struct softmax {
+    float most[M][2], sum[M][2];
+};
+
+/* Makes scores their probabilities' numerators, and multiplies the earlier ones' sums and results with what
+ * is due, which for most tiles is 1. */
+template <int M, int N, int D>
+__device__ static inline void take_scores(softmax<M> &state, sums<M, N> &s, sums<M, D> &out,
+                                          float by) {
+    float factor[M][2];
+    bool grew = false;
+    AX_UNROLL
+    for (int m = 0; m < M; m++) {
+        AX_UNROLL
+        for (int h = 0; h < 2; h++) {
+            float most = -INFINITY;
+            AX_UNROLL
+            for (int n = 0; n < N / 8; n++)
+                most = fmaxf(most, fmaxf(s.x[m][n][2 * h], s.x[m][n][2 * h + 1]));
+            most = fmaxf(state.most[m][h], row_reduce<max_op>(most));
+            const float base = most == -INFINITY ? 0 : most * by;
+            factor[m][h] = power_of_two(state.most[m][h] * by - base);
+            grew = grew || most != state.most[m][h];
+            state.most[m][h] = most;
+            float sum = state.sum[m][h] * factor[m][h];
+            AX_UNROLL
+            for (int n = 0; n < N / 8; n++) {
+                AX_UNROLL
+                for (int i = 2 * h; i < 2 * h + 2; i++) {
+                    s.x[m][n][i] = power_of_two(s.x[m][n][i] * by - base);
+                    sum += s.x[m][n][i];
+                }
+            }
+            state.sum[m][h] = sum;
+        }
+    }
+    if (!__any_sync(0xffffffffu, grew))
+        return;
+    AX_UNROLL
+    for (int i = 0; i < M * D / 2; i++) {
+        const int m = i / (D / 2);
+        out.x[m][i / 4 % (D / 8)][i % 4] *= factor[m][i / 2 % 2];
+    }
+}
+
+template <int D>
+__global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_args a) {
+    typedef forward_tiles<D> T;
+    constexpr int M = T::M, KEYS = T::KEYS;
+    const pattern &p = a.p;
+    AX_DYNAMIC_SHARED(bf16, memory);
+    const tile<D> queries = {shared_of(memory)}, keys = {shared_of(memory + T::ROWS * D)},
+                  values = {shared_of(memory + (T::ROWS + KEYS) * D)};
+    const place at = last_first(p.kv_heads, T::ROWS);
+    const int warp_row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int rows = (int)p.queries * p.group, first_row = (int)at.first;
+    const int first = a.group.of(first_row);
+    const int last = a.group.of(min(rows, first_row + T::ROWS) - 1);
+    const auto query_of = [&](int row) { return a.group.of(first_row + row); };
+    const auto head_of = [&](int row) {
+        return at.kv_head * p.group + (first_row + row - query_of(row) * p.group);
+    };
+    start_rows<T::ROWS>(queries, a.q, [&](int row) -> const bf16 * {
+        return first_row + row < rows ? a.q.at(query_of(row), head_of(row)) : nullptr;
+    });
+    const reader<D> left = by_rows(queries, warp_row);
+    const reader<D> right = by_columns(keys), weighted = by_rows(values, 0);
+    softmax<M> state;
+    sums<M, D> out = {};
+    AX_UNROLL
+    for (int i = 0; i < 2 * M; i++) {
+        state.most[i / 2][i % 2] = -INFINITY;
+        state.sum[i / 2][i % 2] = 0;
+    }
+
+    for (int n = (int)first_document(p.cu_q, p.documents, first);
+         n < (int)p.documents && p.cu_q[n] <= last; n++) {
+        const document d = document_of(p, n);
+        const view sees = view_of(p, d);
+        int to[M][2];
+        AX_UNROLL
+        for (int i = 0; i < 2 * M; i++) {
+            const int row = warp_row + 8 * i + g;
+            const int query = query_of(row) - (int)d.q_first;
+            to[i / 2][i % 2] = sight_of(p, d, query);
+            if (a.sink != nullptr && query >= 0 && query < d.nq && first_row + row < rows) {
+                state.most[i / 2][i % 2] = a.sink[head_of(row)] * (LOG2E / a.by.factor);
+                state.sum[i / 2][i % 2] = t == 0 ? 1 : 0;
+            }
+        }
+        const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
+                                    min(last - d.q_first, d.nq - 1), KEYS);
+        const int first_key = (int)d.k_first, end = (int)seen.to;
+        const auto start = [&](tile<D> into, const heads_of<const bf16> &from, int k) {
+            start_rows<KEYS>(into, from, [&](int row) -> const bf16 * {
+                return k + row < sees.nk ? from.at(first_key + k + row, at.kv_head) : nullptr;
+            });
+        };
+        if (seen.from < seen.to)
+            start(keys, a.k, (int)seen.from);
+        for (int k = (int)seen.from; k < end; k += KEYS) {
+            bool any = false, all = true;
+            AX_UNROLL
+            for (int i = 0; i < 2 * M; i++) {
+                any = any || sees.shows_any(to[i / 2][i % 2], k, KEYS);
+                all = all && sees.shows_all(to[i / 2][i % 2], k, KEYS);
+            }
+            any = __any_sync(0xffffffffu, any);
+            all = __all_sync(0xffffffffu, all);
+            copy_wait();
+            __syncthreads(); /* the keys are there; the earlier values have been read */
+            start(values, a.v, k);
+            sums<M, KEYS> s = {};
+            if (any) {
+                add_products<D>(s, left, right);
+                cap_scores(s, a.by);
+            }
+            copy_wait();
+            __syncthreads(); /* the values are there; the keys have been read */
+            if (k + KEYS < end)
+                start(keys, a.k, k + KEYS);
+            if (!any)
+                continue;
+            if (!all) {
+                AX_UNROLL
+                for (int i = 0; i < M * KEYS / 2; i++) {
+                    const int m = i / (KEYS / 2), j = i / 4 % (KEYS / 8);
+                    if (!sees.shows(to[m][i / 2 % 2], k + 8 * j + 2 * t + i % 2))
+                        s.x[m][j][i % 4] = -INFINITY;
+                }
+            }
+            take_scores(state, s, out, a.by.factor);
+            add_weighted<KEYS>(out, s, weighted);
+        }
+    }
+    copy_wait(); /* without keys, the queries are still on their way */
+
+    AX_UNROLL
+    for (int i = 0; i < 2 * M; i++) {
+        const int m = i / 2, h = i % 2, row = warp_row + 8 * i + g;
+        const float sum = row_reduce<sum_op>(state.sum[m][h]);
+        if (first_row + row >= rows)
+            continue;
+        const int query = query_of(row), head = head_of(row);
+        store_row(out, m, h, sum == 0 ? 0 : 1 / sum, a.out.at(query, head), a.v.size);
+        if (t == 0)
+            a.lse.at(query, head) =
+                sum == 0 ? -INFINITY : (state.most[m][h] * a.by.factor + log2f(sum)) * LN2;
+    }
+}
+
+extern "C" enum ax_status ax_tensor_attention_forward(struct ax_queue *q,
+                                                      const struct ax_attention *a) {
+    const pattern p = pattern_of(a);
+    const forward_args args = {p,
+                               divider_of(p.group),
+                               scaling_of(a),
+                               as_heads<const bf16>(&a->q),
+                               as_heads<const bf16>(&a->k),
+                               as_heads<const bf16>(&a->v),
+                               as_heads<bf16>(&a->out),
+                               as_rows<float>(&a->lse),
+                               (const float *)a->sink.data};
+    return by_width(a, [&](auto width) {
+        typedef forward_tiles<decltype(width)::value> T;
+        const unsigned blocks = blocks_in(p.queries * p.group, p.kv_heads, T::ROWS);
+        return blocks == 0 ? AX_OK
+                           : AX_LAUNCH(q, attention_forward_tensor<decltype(width)::value>, blocks,
+                                       THREADS, T::BYTES, args);
+    });
+}
+
+/* ---- what these kernels take ---- */
+
+static bool is_aligned(const struct ax_tensor *t) {
+    return (uintptr_t)t->data % 16 == 0 && t->row_stride % 8 == 0 && t->shape[2] % 8 == 0 &&
+           t->shape[2] <= 256;
+}
+
+extern "C" bool ax_tensor_attention_suits(const struct ax_attention *a,
+                                          const struct ax_attention_backward *b) {
+    return a->q.dtype == AX_BF16 && a->block_table.data == nullptr && a->scale > 0 &&
+           a->q.shape[0] * a->q.shape[1] < (int64_t)1 << 30 && a->k.shape[0] < (int64_t)1 << 30 &&
+           is_aligned(&a->q) && is_aligned(&a->k) && is_aligned(&a->v) && is_aligned(&a->out) &&
+           (!b || (is_aligned(&b->dout) && is_aligned(&b->dq) && is_aligned(&b->dk) &&
+                   is_aligned(&b->dv)));
+}
