@@ -308,6 +308,7 @@ $(filter $(BUILD)/tests/cuda/%,$(TEST_BIN)): $(BUILD)/tests/cuda/%: $(BUILD)/tes
 GPU_TESTS := test_ops test_graphs test_mma test_train
 $(BUILD)/gpu/test_graphs: $(BUILD)/tests/tiny.o
 $(BUILD)/gpu/test_mma: $(BUILD)/tests/cuda/mma_probe.cu.o
+$(BUILD)/tests/cuda/mma_probe.cu.o: EMULATED :=
 $(BUILD)/gpu/%: tests/cuda/%.c $(BUILD)/tests/golden_files.o $(GOLDENS) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"

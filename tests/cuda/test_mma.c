@@ -10,6 +10,13 @@
 #include "kernels/dtype.h"
 #include "tests/cuda/mma_probe.h"
 #include "tests/kernels/harness.h"
+#include "tests/skip.h"
+
+#ifdef AX_CUDA_EMULATED
+enum { EMULATED = 1 };
+#else
+enum { EMULATED = 0 };
+#endif
 
 static struct machine cuda;
 
@@ -165,9 +172,7 @@ int main(void) {
         cmocka_unit_test(products),
         cmocka_unit_test(matrices),
         cmocka_unit_test(copies),
-#ifdef AX_CUDA_EMULATED
-        cmocka_unit_test(a_missing_wait_shows),
-#endif
+        unit_test_if(EMULATED, a_missing_wait_shows),
         cmocka_unit_test(numbers),
     };
     return cmocka_run_group_tests_name("tensor cores", tests, open_machine, close_machine);
