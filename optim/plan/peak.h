@@ -6,7 +6,7 @@
 
 /* *flops = FLOPs per second of the best of two to thirty GEMMs in `dtype` (result in accumulation
  * dtype) on this rank's threads: of a 384 × 1536 and a 1536 × 1536 matrix, on a GPU of two 4096 ×
- * 4096 matrices. Stops when the best two agree, after about 0.1 s or two GEMMs at most. Uses a
+ * 4096 matrices, of normal numbers. Stops when the best two agree, after about 0.1 s or two GEMMs at most. Uses a
  * temporary arena (about 15 MiB, on a GPU 128 MiB). Below about 8 GFLOP/s (ref, emulated
  * processors) only the first 48 rows are multiplied, so that it takes seconds, not minutes. */
 enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
