@@ -15,8 +15,8 @@
 #include "kernels/cuda/nccl_api.h"
 #include "kernels/cuda/state.h"
 
-#define SPIN  2e-4 /* seconds: a transfer's call is handed to a thread of the library, and soon through */
-#define MARKS 64 /* events, used in turn: who waits for an old ticket waits for a later one */
+#define SPIN  2e-4 /* seconds in which a thread of the library is through with most calls */
+#define MARKS 64   /* events, used in turn: who waits for an old ticket waits for a later one */
 
 struct ax_nccl {
     ax_nccl_comm comm;

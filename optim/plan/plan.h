@@ -16,7 +16,7 @@ struct ax_plan_block {
 struct ax_plan {
     struct ax_arena_plan arena;
     uint64_t beside; /* bytes beside it, about (ax_backend_beside) */
-    int n_blocks; /* largest first */
+    int n_blocks;    /* largest first */
     struct ax_plan_block blocks[AX_PLAN_MAX_BLOCKS];
     int64_t parameters;
     int64_t tokens;                            /* per step and rank */

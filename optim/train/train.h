@@ -173,7 +173,7 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o);
 
 /* The memory that a run needs. */
 struct ax_train_fit {
-    uint64_t arena; /* bytes of the arena, for steps and evaluations */
+    uint64_t arena;     /* bytes of the arena, for steps and evaluations */
     uint64_t beside;    /* bytes beside it, about (ax_backend_beside) */
     uint64_t available; /* at present; 0 = unknown */
     bool held;          /* weights are gathered once for a generation, not in each pass */

@@ -317,8 +317,8 @@ unsigned CommGetAsyncError(ax_nccl_comm c, unsigned *result) {
     ax_emulated_hold held;
     int here = 0;
     const bool all = all_are(c, "joined");
-    *result = (all && c->progress.is_through()) || c->aborted ? AX_NCCL_SUCCESS
-                                                              : AX_NCCL_IN_PROGRESS;
+    *result =
+        (all && c->progress.is_through()) || c->aborted ? AX_NCCL_SUCCESS : AX_NCCL_IN_PROGRESS;
     for (const auto &m : members)
         here += m->folder == c->folder;
     if (all && here < c->n)

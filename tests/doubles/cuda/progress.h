@@ -6,11 +6,11 @@
 #include <mutex>
 
 class ax_progress {
-public:
+  public:
     void begin();      /* ends the program if the call before is in progress */
     bool is_through(); /* a look: from the second on it is */
 
-private:
+  private:
     std::mutex lock; /* the watch of a fabric looks as well */
     int looks = 2;
     std::chrono::steady_clock::time_point since;
