@@ -45,8 +45,7 @@ static double tolerance(const struct ax_case_difference *d, const struct ax_case
     const bool attention = c->op == AX_OP_attention_forward || c->op == AX_OP_attention_backward;
     if (attention && c->dtype == AX_BF16)
         allowed += 2 * 0x1p-8 * scale;
-    if (d->by_library && stored == AX_BF16 &&
-        (c->op == AX_OP_gemm || c->op == AX_OP_grouped_gemm))
+    if (d->by_library && stored == AX_BF16 && (c->op == AX_OP_gemm || c->op == AX_OP_grouped_gemm))
         allowed += 0x1p-8 * (fabs(value) + scale);
     return allowed;
 }

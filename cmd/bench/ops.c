@@ -48,7 +48,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     b->fell_back = rt->q->counters.fallbacks > 0;
     if (ax_runtime_planning(rt))
         return AX_OK;
-    if (ax_queue_is_late(rt->q) || b->seconds <= SLOW) /* a GPU's libraries make plans of a second */
+    if (ax_queue_is_late(rt->q) ||
+        b->seconds <= SLOW) /* a GPU's libraries make plans of a second */
         AX_TRY(timed(b, rt, 1, &b->seconds));
     if (b->seconds > SLOW)
         return AX_OK;

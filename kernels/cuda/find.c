@@ -114,7 +114,7 @@ static void put_libraries(struct ax_cuda_facts *f) {
     size_t cudnn = 0;
     int nccl = 0;
     enum ax_status st = ax_dnn_find(&calls, &function, &cudnn);
-    put_library(f->cudnn, sizeof f->cudnn, st, cudnn, "attention is slow");
+    put_library(f->cudnn, sizeof f->cudnn, st, cudnn, "attention by our own kernels");
     st = ax_nccl_version(&nccl);
     put_library(f->nccl, sizeof f->nccl, st, (size_t)nccl, "for one GPU only");
 }

@@ -169,10 +169,8 @@ static int close_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(matrices),
-        cmocka_unit_test(copies),
-        unit_test_if(EMULATED, a_missing_wait_shows),
+        cmocka_unit_test(products), cmocka_unit_test(matrices),
+        cmocka_unit_test(copies),   unit_test_if(EMULATED, a_missing_wait_shows),
         cmocka_unit_test(numbers),
     };
     return cmocka_run_group_tests_name("tensor cores", tests, open_machine, close_machine);

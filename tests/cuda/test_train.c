@@ -383,7 +383,7 @@ static void what_is_missing_is_said(void **state) {
 /* Trains a step with our own attention, and says once why. */
 static void expect_slow(const char *config, const char *variable, const char *value,
                         const char *reason) {
-    static const char slow[] = "cuda: attention by our own kernels, which are slow: ";
+    static const char slow[] = "cuda: attention by our own kernels: ";
     char said[8192];
     const char *const args[] = {config, "max_steps=1", "bf16=true", "device=cuda",
                                 in_folder("slow")};

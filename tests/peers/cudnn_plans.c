@@ -165,49 +165,13 @@ static struct ax_attention_backward attention_of(const struct kind *k) {
     return b;
 }
 
-struct planner {
-    const struct ax_cudnn_calls *calls;
-    struct ax_cudnn *c;
-    char text[AX_CUDNN_TEXT];
-    size_t work; /* of the last plan */
-};
-
-static size_t work_of(void *of, const struct ax_cudnn_shape *s) {
-    struct planner *p = of;
-    struct ax_cudnn_plan *plan = NULL;
-    if (p->calls->plan(p->c, s, &plan, &p->work, p->text) != AX_CUDNN_DONE)
-        return AX_DNN_REFUSED;
-    p->calls->forget(plan);
-    p->text[0] = 0;
-    return p->work;
-}
-
-/* All heads at a time, or some, as kernels/cuda/attention/attention.c does. */
-static bool plan_backward(struct planner *p, const struct ax_attention_backward *b) {
-    const int64_t heads = ax_dnn_heads(b, work_of, p);
-    if (heads > 0)
-        printf("taken, %lld KV heads at a time, %.3f of %.3f MiB\n", (long long)heads,
-               (double)p->work / 1048576, (double)ax_cuda_attention_backward_work(b) / 1048576);
-    else if (!p->text[0])
-        printf("NEEDS TOO MUCH: %.3f of %.3f MiB\n", (double)p->work / 1048576,
-               (double)ax_cuda_attention_backward_work(b) / 1048576);
-    return heads > 0;
-}
-
-static bool plan_forward(struct planner *p, const struct ax_attention *a) {
-    const struct ax_cudnn_shape s = ax_dnn_shape(a, NULL);
-    const size_t work = work_of(p, &s), room = ax_dnn_room(&s);
-    if (work != AX_DNN_REFUSED)
-        printf("%s, %.3f of %.3f MiB\n", work <= room ? "taken" : "NEEDS TOO MUCH",
-               (double)work / 1048576, (double)room / 1048576);
-    return work <= room;
-}
-
 /* Returns whether cuDNN takes it. */
 static bool try(const struct ax_cudnn_calls *calls, struct ax_cudnn *c, const struct kind *k,
                 bool backward) {
-    struct planner p = {.calls = calls, .c = c};
     const struct ax_attention_backward call = attention_of(k), *b = backward ? &call : NULL;
+    struct ax_cudnn_plan *plan = NULL;
+    char text[AX_CUDNN_TEXT] = "";
+    size_t work = 0;
     printf(
         "  %4lld of %lld and %lld, heads %lld/%lld of %lld/%lld, blocks of %lld, window %lld, cap "
         "%g%s%s: %s ",
@@ -219,10 +183,17 @@ static bool try(const struct ax_cudnn_calls *calls, struct ax_cudnn *c, const st
         puts("is not given to it");
         return false;
     }
-    const bool taken = b ? plan_backward(&p, b) : plan_forward(&p, &call.a);
-    if (!taken && p.text[0])
-        printf("refused: %.*s\n", (int)strcspn(p.text, "\n"), p.text);
-    return taken;
+    const struct ax_cudnn_shape s = ax_dnn_shape(&call.a, b);
+    const size_t room = ax_dnn_room(&s);
+    const bool taken = calls->plan(c, &s, &plan, &work, text) == AX_CUDNN_DONE;
+    if (taken)
+        printf("%s, %.3f of %.3f MiB\n", work <= room ? "taken" : "NEEDS TOO MUCH",
+               (double)work / 1048576, (double)room / 1048576);
+    else
+        printf("refused: %.*s\n", (int)strcspn(text, "\n"), text);
+    if (plan)
+        calls->forget(plan);
+    return taken && work <= room;
 }
 
 int main(void) {

@@ -17,20 +17,18 @@
 #define KINDS 256
 #define ROOM                                                                                       \
     ((size_t)16 << 20) /* beside what can be added up: cuDNN 9.28 takes 2 MiB for an H100 */
-#define PRODUCTS ((size_t)512 << 20) /* of this size, products of all lengths always have room */
 
 struct kind {
     struct ax_cudnn_shape shape;
     struct ax_cudnn_plan *plan; /* NULL: refused */
-    size_t work;
 };
 
 struct ax_dnn {
     const struct ax_cudnn_calls *calls;
     struct ax_cudnn *handle; /* NULL: there is no cuDNN */
     size_t version;
-    bool said, said_parts; /* a refusal; that a call is divided */
-    int taken[2];          /* calls forward, backward */
+    bool said;    /* a refusal */
+    int taken[2]; /* calls forward, backward */
     int n;
     struct kind kinds[KINDS];
 };
@@ -66,10 +64,10 @@ enum ax_status ax_dnn_find(const struct ax_cudnn_calls **calls, void **function,
 }
 
 /* Once, whatever the number of queues. */
-static void say_slow(const char *why) {
+static void say_own(const char *why) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&said))
-        ax_log_info("cuda: attention by our own kernels, which are slow: %.400s", why);
+        ax_log_info("cuda: attention by our own kernels: %.400s", why);
 }
 
 enum ax_status ax_dnn_open(struct ax_dnn **out) {
@@ -82,10 +80,10 @@ enum ax_status ax_dnn_open(struct ax_dnn **out) {
     if (wish && strcmp(wish, "off") == 0)
         return AX_OK;
     if (ax_dnn_find(&d->calls, &function, &d->version) != AX_OK) {
-        say_slow(ax_error_text());
+        say_own(ax_error_text());
         ax_error_clear();
     } else if (d->calls->open(&d->handle, function, NULL, text) != AX_CUDNN_DONE) {
-        say_slow(text);
+        say_own(text);
         d->handle = NULL;
     }
     return AX_OK;
@@ -175,66 +173,49 @@ struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
     return s;
 }
 
-/* Backward before cuDNN 9.25, on Hopper: one group of KV heads at a time, whose products of all lengths are
- * in memory (the frontend's required_dp_workspace_bytes), and what such a group has of dk and dv. */
-static size_t products_room(const struct ax_cudnn_shape *s) {
-    const int64_t group = s->heads_q / s->heads_k, sizes = s->size_qk + s->size_v;
-    const int64_t pairs = (s->max_q + 63) / 64 * 64 * ((s->max_k + 127) / 128 * 128);
-    return (size_t)(s->documents * group * pairs * 2) +
-           (size_t)(s->rows_k * group * sizes) * sizeof(float);
-}
-
 /* Backward: dq and δ in F32, in rows as long as dq's and lse's; and with fewer KV heads, dk and dv of each
- * query head. Products take more than twice that only where they are small. */
+ * query head. */
 size_t ax_dnn_room(const struct ax_cudnn_shape *s) {
     int64_t floats = 0;
-    if (!s->backward)
-        return ROOM;
-    floats = s->rows_q * (s->stride[AX_CUDNN_DQ] + s->stride[AX_CUDNN_LSE]);
-    if (s->heads_k < s->heads_q)
+    if (s->backward)
+        floats = s->rows_q * (s->stride[AX_CUDNN_DQ] + s->stride[AX_CUDNN_LSE]);
+    if (s->backward && s->heads_k < s->heads_q)
         floats += s->rows_k * (s->heads_q / s->heads_k) *
                   (s->stride[AX_CUDNN_DK] + s->stride[AX_CUDNN_DV]);
-    const size_t sums = (size_t)floats * sizeof(float), products = products_room(s);
-    const bool more = products > sums && (products <= PRODUCTS || products <= 2 * sums);
-    return (more ? products : sums) + ROOM;
+    return (size_t)floats * sizeof(float) + ROOM;
 }
 
 /* ---- plans ---- */
 
-static void say(struct ax_dnn *d, bool backward, const char *text) {
-    if (d->handle && !d->said)
-        ax_log_info("cuda: attention %s by our own kernel, which is slow: cuDNN: %.400s",
-                    backward ? "backward" : "forward", text);
+static void say(struct ax_dnn *d, const struct ax_cudnn_shape *s, const char *text) {
+    if (!d->said)
+        ax_log_info("cuda: attention %s by our own kernel: cuDNN: %.400s",
+                    s->backward ? "backward" : "forward", text);
     d->said = true;
 }
 
-void ax_dnn_say_refused(struct ax_queue *q, bool backward) {
-    say(ax_cuda_state(q)->dnn, backward, "it needs more workspace than there is");
-}
-
-void ax_dnn_say_parts(struct ax_queue *q, int64_t parts) {
-    struct ax_dnn *d = ax_cuda_state(q)->dnn;
-    if (!d->said_parts)
-        ax_log_info("cuda: attention backward by cuDNN %zu.%zu in %lld parts, by heads: all heads "
-                    "together would take more workspace than there is",
-                    d->version / 10000, d->version / 100 % 100, (long long)parts);
-    d->said_parts = true;
-}
-
+/* Refused is also what needs more memory than was planned: before 9.25, on Hopper, the products of all lengths.
+ * Divided by heads they would fit, but on an H200 eight such parts were no faster than our own kernel (180 to 168
+ * TFLOP/s with heads of 128; 95 to 140 with 64). */
 static void make(struct ax_dnn *d, struct kind *k) {
     char text[AX_CUDNN_TEXT] = "";
+    size_t work = 0;
     k->plan = NULL;
-    if (k->shape.backward && d->version < AX_CUDNN_BACKWARD_OLDEST)
+    if (k->shape.backward && d->version < AX_CUDNN_BACKWARD_OLDEST) {
         snprintf(text, sizeof text,
                  "backward by %zu.%zu can be wrong. Install %d.%d or later: pip install "
                  "nvidia-cudnn-cu13",
                  d->version / 10000, d->version / 100 % 100, AX_CUDNN_BACKWARD_OLDEST / 10000,
                  AX_CUDNN_BACKWARD_OLDEST / 100 % 100);
-    else if (d->calls->plan(d->handle, &k->shape, &k->plan, &k->work, text) == AX_CUDNN_DONE)
-        return;
-    k->plan = NULL;
-    k->work = AX_DNN_REFUSED;
-    say(d, k->shape.backward, text);
+        say(d, &k->shape, text);
+    } else if (d->calls->plan(d->handle, &k->shape, &k->plan, &work, text) != AX_CUDNN_DONE) {
+        k->plan = NULL;
+        say(d, &k->shape, text);
+    } else if (work > ax_dnn_room(&k->shape)) {
+        d->calls->forget(k->plan);
+        k->plan = NULL;
+        say(d, &k->shape, "it needs more workspace than there is");
+    }
 }
 
 static const struct kind *find(struct ax_queue *q, const struct ax_cudnn_shape *s) {
@@ -253,8 +234,9 @@ static const struct kind *find(struct ax_queue *q, const struct ax_cudnn_shape *
     return k;
 }
 
-size_t ax_dnn_work(struct ax_queue *q, const struct ax_cudnn_shape *s) {
-    return ax_cuda_state(q)->dnn->handle ? find(q, s)->work : AX_DNN_REFUSED;
+bool ax_dnn_takes(struct ax_queue *q, const struct ax_cudnn_shape *s) {
+    struct ax_dnn *d = ax_cuda_state(q)->dnn;
+    return d->handle && find(q, s)->plan;
 }
 
 enum ax_status ax_dnn_run(struct ax_queue *q, const struct ax_cudnn_shape *s,

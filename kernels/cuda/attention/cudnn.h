@@ -27,26 +27,17 @@ struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                    const struct ax_attention_backward *b);
 /* The smallest number ≥ n with at most `bits` significant bits. */
 int64_t ax_dnn_round(int64_t n, int bits);
-/* Bytes of cuDNN's own workspace that a plan of memory has for a kind, whatever cuDNN there will be: what its
- * documentation and frontend add up to, and some room. */
+/* Bytes of cuDNN's own workspace that a plan of memory has for a kind: what its documentation and
+ * frontend add up to, and some room. */
 size_t ax_dnn_room(const struct ax_cudnn_shape *s);
 
-/* Bytes of workspace that such calls take, which is asked once per kind. The first refusal is logged. */
-#define AX_DNN_REFUSED SIZE_MAX
-size_t ax_dnn_work(struct ax_queue *q, const struct ax_cudnn_shape *s);
-/* How many KV heads of a call are computed at a time, by what `work` says of a kind: all, or where these take
- * more workspace than there is, some, with the same bits each time. 0: not even one fits. */
-int64_t ax_dnn_heads(const struct ax_attention_backward *b,
-                     size_t (*work)(void *of, const struct ax_cudnn_shape *s), void *of);
-/* Log, once, that there is too little workspace, if nothing was refused before; and that calls backward are
- * computed in `parts` parts. */
-void ax_dnn_say_refused(struct ax_queue *q, bool backward);
-void ax_dnn_say_parts(struct ax_queue *q, int64_t parts);
-/* One that it takes. work: ax_dnn_work bytes, at a multiple of 256. */
+/* Whether it takes such calls, which is asked once per kind. The first refusal is logged. */
+bool ax_dnn_takes(struct ax_queue *q, const struct ax_cudnn_shape *s);
+/* One that it takes. work: ax_dnn_room bytes, at a multiple of 256. */
 enum ax_status ax_dnn_run(struct ax_queue *q, const struct ax_cudnn_shape *s,
                           const struct ax_cudnn_operands *o, void *work);
 
-/* How many calls, or parts of calls, it has computed. */
+/* How many calls it has computed. */
 int ax_dnn_calls(const struct ax_dnn *d, bool backward);
 
 /* ---- its operands, by kernels of ours (attention_rows.cu) ---- */
