@@ -45,10 +45,12 @@ const struct ax_config_key ax_config_keys_model[] = {
            "Quantize the frozen weights of experts too, as load_in_4bit or load_in_8bit does the "
            "other matrices.",
            AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, store_experts))),
-    AX_KEY("unfrozen_parameters", AX_T_STRINGS,
-           "Parameters to train: regular expressions matched at the start of the name, in which a "
-           "dot is a literal dot; all others are frozen.",
-           AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, unfrozen_names))),
+    AX_KEY(
+        "unfrozen_parameters", AX_T_STRINGS,
+        "Parameters to train: regular expressions of Python matched at the start of the name, in "
+        "which a dot is a literal dot unless a quantifier (+ * ? {) follows; all others are "
+        "frozen.",
+        AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, unfrozen_names))),
     {0}};
 
 const struct ax_config_key ax_config_keys_tokenizer[] = {

@@ -42,28 +42,44 @@ void ax_builder_end(struct ax_builder *b) {
 
 /* ---- which parameters train, by name (unfrozen_parameters) ---- */
 
-/* "name[3:7]" selects rows of a matrix in axolotl. */
-static bool has_range(const char *pattern) {
+/* "name[3:7]", or "name[3]", selects rows of a matrix in axolotl: the range, or NULL. */
+static const char *find_range(const char *pattern) {
     const char *open = strrchr(pattern, '[');
     const size_t n = open ? strspn(open + 1, "0123456789:") : 0;
-    return n > 0 && strcmp(open + 1 + n, "]") == 0;
+    return n > 0 && strcmp(open + 1 + n, "]") == 0 ? open : NULL;
+}
+
+/* As Python's re has it, but a dot is a dot unless a quantifier follows: names are full of them. */
+static enum ax_status put_pattern(struct ax_buf *text, const char *c) {
+    for (; *c; c++) {
+        if (*c == '\\' && c[1]) {
+            AX_TRY(ax_buf_append(text, c++, 2));
+            continue;
+        }
+        if (*c == '.' && strspn(c + 1, "+*?{") == 0)
+            AX_TRY(ax_buf_puts(text, "\\"));
+        AX_TRY(ax_buf_append(text, c, 1));
+    }
+    return AX_OK;
 }
 
 static enum ax_status compile_pattern(const char *pattern, struct ax_regex **out) {
     struct ax_buf text = {0};
     enum ax_status st;
-    if (has_range(pattern))
+    const char *range = find_range(pattern);
+    if (range)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "unfrozen_parameters: \"%s\": training only some rows of a matrix is not "
-                        "implemented; remove the range",
-                        pattern);
+                        "unfrozen_parameters: \"%s\": %s at its end are rows of a matrix, and "
+                        "training only some rows is not implemented; remove it, or write "
+                        "characters as (1|2)",
+                        pattern, range);
     AX_TRY_GOTO(ax_buf_puts(&text, "\\A(?:"), st, done);
-    for (const char *c = pattern; *c; c++)
-        AX_TRY_GOTO(*c == '.' ? ax_buf_puts(&text, "\\.") : ax_buf_append(&text, c, 1), st, done);
+    AX_TRY_GOTO(put_pattern(&text, pattern), st, done);
     AX_TRY_GOTO(ax_buf_puts(&text, ")"), st, done);
-    st = ax_regex_compile(out, text.data, text.len, false);
+    st = ax_regex_compile_python(out, text.data, text.len);
     if (st != AX_OK)
-        st = ax_error_prefix(st, "unfrozen_parameters: \"%s\"", pattern);
+        st = ax_error_prefix(st == AX_ERR_DATA ? AX_ERR_CONFIG : st, "unfrozen_parameters: \"%s\"",
+                             pattern);
 done:
     ax_buf_free(&text);
     return st;
@@ -93,8 +109,7 @@ static enum ax_status mark_matches(const char *pattern, int n, const struct ax_p
     return st;
 }
 
-/* Makes those of n parameters trainable whose name matches one of the expressions from its start;
- * "." is literal, as in axolotl. */
+/* Makes those of n parameters trainable whose name matches one of the expressions from its start. */
 static enum ax_status freeze_except(const struct ax_peft_names *patterns, int n,
                                     struct ax_param *params) {
     bool *marks, any;
