@@ -101,6 +101,7 @@ template <bool Broken> void start(enum broken_kernel which, const device &d) {
 void broken_run(enum broken_kernel which, bool mistake, const float *x, float *out) {
     const size_t bytes = BROKEN_SIZE * sizeof(float);
     device d;
+    (void)cudaSetDevice(0);
     cudaMalloc((void **)&d.x, 2 * bytes);
     cudaMalloc((void **)&d.out, 2 * bytes);
     cudaStreamCreateWithFlags(&d.one, cudaStreamNonBlocking);
