@@ -581,6 +581,15 @@ static enum ax_status write_own(const char *tmp, const char *state_file,
     return save->n_parts > 0 ? write_state(tmp, state_file, save, files) : AX_OK;
 }
 
+/* Rank 0 removes the folder when it loses a rank, while others may still write there: that is no mistake of
+ * theirs. */
+static enum ax_status unless_given_up(enum ax_status st, const struct ax_team *team,
+                                      const char *tmp) {
+    if (st == AX_OK || ax_team_leads(team) || ax_path_exists(tmp))
+        return st;
+    return ax_error(AX_ERR_PEER, "%s: rank 0 has given up this checkpoint", tmp);
+}
+
 static enum ax_status take_report(void *ctx, int rank, const char *text, int64_t len) {
     return take_report_text(ctx, rank, text, (size_t)len);
 }
@@ -629,7 +638,8 @@ static enum ax_status write_all(struct ax_folder *folder, const struct ax_checkp
     AX_TRY(ax_team_agree(team, leads ? begin(folder, save->dir) : AX_OK));
     AX_TRY(find_folder(team, folder, tmp));
     snprintf(state_file, sizeof state_file, "state/rank-%05d.safetensors", save->mesh->rank);
-    AX_TRY(ax_team_agree(team, write_own(tmp, state_file, save, files)));
+    AX_TRY(ax_team_agree(
+        team, unless_given_up(write_own(tmp, state_file, save, files), team, tmp)));
     const struct report report = {files, save->n_parts, save->parts, state_file};
     enum ax_status st = collect(team, &report, m);
     if (st == AX_OK && leads)
