@@ -638,8 +638,8 @@ static enum ax_status write_all(struct ax_folder *folder, const struct ax_checkp
     AX_TRY(ax_team_agree(team, leads ? begin(folder, save->dir) : AX_OK));
     AX_TRY(find_folder(team, folder, tmp));
     snprintf(state_file, sizeof state_file, "state/rank-%05d.safetensors", save->mesh->rank);
-    AX_TRY(ax_team_agree(
-        team, unless_given_up(write_own(tmp, state_file, save, files), team, tmp)));
+    AX_TRY(
+        ax_team_agree(team, unless_given_up(write_own(tmp, state_file, save, files), team, tmp)));
     const struct report report = {files, save->n_parts, save->parts, state_file};
     enum ax_status st = collect(team, &report, m);
     if (st == AX_OK && leads)

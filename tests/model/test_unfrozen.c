@@ -83,7 +83,7 @@ static void expressions_select(void **state) {
         {".+q_proj", ALL},
         {".*q_proj", ALL},
         {"q_proj|.*5" Q, 1u << 5 | 1u << 15},
-        {"model.layers.1[0-9]." , TENS},
+        {"model.layers.1[0-9].", TENS},
         {"model.layers.(3|17).self", 1u << 3 | 1u << 17},
         {"model.layers.[^1.]" Q, ALL & ~(ONE | TENS | 1u << 20)},
         {"^model.layers.\\d" Q "$", 0x3ffu},
@@ -115,7 +115,8 @@ static void expressions_are_refused(void **state) {
     make_arch(&p.arch);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         p.pattern = cases[i].pattern;
-        assert_int_equal(run(&p), strstr(cases[i].said, "rows") ? AX_ERR_UNSUPPORTED : AX_ERR_CONFIG);
+        assert_int_equal(run(&p),
+                         strstr(cases[i].said, "rows") ? AX_ERR_UNSUPPORTED : AX_ERR_CONFIG);
         if (!strstr(ax_error_text(), cases[i].said))
             fail_msg("%s: %s", p.pattern, ax_error_text());
     }

@@ -197,7 +197,7 @@ struct view {
     __device__ bool shows(int to, int key) const {
         return key < to && key >= to - window && key >= 0 && key < nk;
     }
-    /* Of keys [first, first + count), of which one is the document's: some, and all. */
+    /* Whether some, and all, of keys [first, first + count) are shown; one of them is the document's. */
     __device__ bool shows_any(int to, int first, int count) const {
         return first < to && first + count > to - window;
     }
@@ -208,7 +208,7 @@ struct view {
 __device__ static inline view view_of(const pattern &p, const document &d) {
     return {(int)d.nk, p.window > 0 ? (int)min(p.window, (int64_t)FAR) : FAR};
 }
-/* Of query i, which may be outside of the document. */
+/* Where the sight of query i ends, which may be outside of the document. */
 __device__ static inline int sight_of(const pattern &p, const document &d, int i) {
     if (i < 0 || i >= d.nq)
         return -FAR;

@@ -1,7 +1,7 @@
-/* What kernels/cuda/mma.cuh has of the tensor cores, for the host: lanes meet, and each computes its
- * fragment from those of the others. Rows for load_matrices are read when their lane arrives, as early as
+/* What kernels/cuda/mma.cuh has of the tensor cores, for the host: lanes wait for each other, and each
+ * computes its fragment from those of the others. Rows for load_matrices are read when their lane arrives, as early as
  * they may be. A copy to shared memory is done when its thread waits, as late as it may be; until then NaN
- * patterns are there, as it may be done at once. */
+ * patterns are there, as it may be done immediately. */
 #ifndef AX_TESTS_DOUBLES_CUDA_MMA_H
 #define AX_TESTS_DOUBLES_CUDA_MMA_H
 
