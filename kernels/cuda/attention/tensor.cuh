@@ -38,6 +38,20 @@ static inline divider divider_of(int by) {
     return {(uint32_t)by, (uint32_t)((over << 32) / (uint64_t)by + 1), shift};
 }
 
+/* ---- operands ---- */
+
+/* A tensor [rows][heads][size], as heads_of, with a stride that takes one instruction to multiply. */
+template <class E> struct short_heads {
+    E *data;
+    int stride, size;
+    __device__ E *at(int row, int head) const {
+        return data + (int64_t)row * stride + head * size;
+    }
+};
+template <class E> static inline short_heads<E> as_short(const struct ax_tensor *t) {
+    return {(E *)t->data, (int)t->row_stride, (int)t->shape[2]};
+}
+
 /* ---- tiles in shared memory ---- */
 
 /* Rows of Cols elements. Chunk c of row r, 16 bytes, is where chunk c ^ r % 8 would be, so that the eight
@@ -53,7 +67,7 @@ template <int Cols> struct tile {
 /* Starts copies of rows 0 … Rows − 1 of a head, which row_at gives, NULL for zeros; so is what is right of
  * the head's elements. */
 template <int Rows, int Cols, class RowAt>
-__device__ static inline void start_rows(tile<Cols> to, const heads_of<const bf16> &from,
+__device__ static inline void start_rows(tile<Cols> to, const short_heads<const bf16> &from,
                                          RowAt row_at) {
     constexpr int CHUNKS = Cols / 8;
     static_assert(Rows * CHUNKS % THREADS == 0, "each thread has as many chunks");
@@ -90,9 +104,22 @@ template <int Cols> __device__ static inline reader<Cols> by_columns(tile<Cols> 
 
 /* ---- products of a warp ---- */
 
-/* 16·M rows and N columns of a product, in F32. Row m, h of a thread is row 16·m + 8·h + g. */
+/* 16·M rows and N columns of a product, in F32. A thread has M·N/2 of them: number i is in row
+ * 8·row(i) + g, and in column column(i) + 2t. */
 template <int M, int N> struct sums {
     float x[M][N / 8][4];
+    __device__ float &at(int i) {
+        return x[i / (N / 2)][i / 4 % (N / 8)][i % 4];
+    }
+    __device__ float at(int i) const {
+        return x[i / (N / 2)][i / 4 % (N / 8)][i % 4];
+    }
+    __device__ static int row(int i) {
+        return 2 * (i / (N / 2)) + i / 2 % 2;
+    }
+    __device__ static int column(int i) {
+        return 8 * (i / 4 % (N / 8)) + i % 2;
+    }
 };
 
 /* s += a · bᵀ: rows of `a`, M · 16 of them, with N rows of `b`, over K elements. */
@@ -144,14 +171,14 @@ __device__ static inline void add_weighted(sums<M, N> &r, const sums<M, K> &w, r
     }
 }
 
-/* Stores row m, h of a thread, times `factor`. */
+/* Stores row i of a thread's 2·M, times `factor`. */
 template <int M, int N>
-__device__ static inline void store_row(const sums<M, N> &r, int m, int h, float factor, bf16 *row,
+__device__ static inline void store_row(const sums<M, N> &r, int i, float factor, bf16 *row,
                                         int size) {
     const int t = threadIdx.x % 4;
     AX_UNROLL
     for (int n = 0; n < N / 8; n++) {
-        const float *pair = r.x[m][n] + 2 * h;
+        const float *pair = r.x[i / 2][n] + 2 * (i % 2);
         if (8 * n < size)
             *(uint32_t *)(row + 8 * n + 2 * t) = round_pair(pair[0] * factor, pair[1] * factor);
     }
@@ -183,10 +210,8 @@ template <int M, int N> __device__ static inline void cap_scores(sums<M, N> &s, 
     if (by.inner == 0)
         return;
     AX_UNROLL
-    for (int i = 0; i < M * N / 2; i++) {
-        float &x = s.x[i / (N / 2)][i / 4 % (N / 8)][i % 4];
-        x = tanh_of(x * by.inner);
-    }
+    for (int i = 0; i < M * N / 2; i++)
+        s.at(i) = tanh_of(s.at(i) * by.inner);
 }
 
 /* Which keys of a document rows see. A row of queries has one number, `to`: it sees its last `window` keys

@@ -8,22 +8,29 @@ struct backward_args {
     pattern p;
     divider group;
     scaling by;
-    heads_of<const bf16> q, k, v, dout;
-    heads_of<bf16> dq, dk, dv;
+    short_heads<const bf16> q, k, v, dout;
+    short_heads<bf16> dq, dk, dv;
     rows_of<const float> lse;
     const float *delta; /* [queries][query heads] */
     int heads;          /* of queries */
 };
 
-/* What a pair of query and key has: its probability in the score's place and, where dout·v was, ds / scale.
- * lse in powers of two. */
-__device__ static inline void take_pair(float &s, float &dp, const scaling &by, bool visible,
-                                        float lse, float delta) {
-    const float share = visible ? power_of_two(s * by.factor - lse) : 0;
-    dp = share * (dp - delta);
-    if (by.inner != 0)
-        dp *= 1 - s * s; /* of tanh */
-    s = share;
+/* dout·v − δ times the derivative of the cap, from its tanh. */
+template <int M, int N>
+__device__ static inline void cap_gradients(sums<M, N> &dp, const sums<M, N> &s,
+                                            const scaling &by) {
+    if (by.inner == 0)
+        return;
+    AX_UNROLL
+    for (int i = 0; i < M * N / 2; i++) {
+        const float x = s.at(i);
+        dp.at(i) *= 1 - x * x;
+    }
+}
+
+/* A row without keys has an lse of −∞, and scores of −∞: its probabilities are to be 0. */
+__device__ static inline float base_of(float lse) {
+    return lse == -INFINITY ? 0 : lse * LOG2E;
 }
 
 /* ---- dq ---- */
@@ -97,21 +104,21 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
     };
 
     const tile<D> queries = {shared_of(memory)}, gradients = {shared_of(memory + T::ROWS * D)};
-    const auto start_own = [&](tile<D> to, const heads_of<const bf16> &from) {
+    const auto start_own = [&](tile<D> to, const short_heads<const bf16> &from) {
         start_rows<T::ROWS>(to, from, [&](int row) -> const bf16 * {
             return first_row + row < rows ? from.at(query_of(row), head_of(row)) : nullptr;
         });
     };
     start_own(queries, a.q);
     start_own(gradients, a.dout);
-    float lse[M][2], delta[M][2];
+    float lse[2 * M], delta[2 * M];
     AX_UNROLL
     for (int i = 0; i < 2 * M; i++) {
         const int row = warp_row + 8 * i + g;
         const bool exists = first_row + row < rows;
         const int query = query_of(row), head = head_of(row);
-        lse[i / 2][i % 2] = exists ? a.lse.at(query, head) * LOG2E : 0;
-        delta[i / 2][i % 2] = exists ? a.delta[(int64_t)query * a.heads + head] : 0;
+        lse[i] = exists ? base_of(a.lse.at(query, head)) : 0;
+        delta[i] = exists ? a.delta[(int64_t)query * a.heads + head] : 0;
     }
     copy_wait();
     __syncthreads();
@@ -125,15 +132,15 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
          n < p.documents && p.cu_q[n] <= last; n++) {
         const document d = document_of(p, n);
         const view sees = view_of(p, d);
-        int to[M][2];
+        int to[2 * M];
         AX_UNROLL
         for (int i = 0; i < 2 * M; i++)
-            to[i / 2][i % 2] = sight_of(p, d, query_of(warp_row + 8 * i + g) - (int)d.q_first);
+            to[i] = sight_of(p, d, query_of(warp_row + 8 * i + g) - (int)d.q_first);
         const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
                                     min(last - d.q_first, d.nq - 1), KEYS);
         const int first_key = (int)d.k_first, end = (int)seen.to;
         const auto start = [&](int into, int k) {
-            const auto row_in = [&](const heads_of<const bf16> &from, int row) -> const bf16 * {
+            const auto row_in = [&](const short_heads<const bf16> &from, int row) -> const bf16 * {
                 return k + row < sees.nk ? from.at(first_key + k + row, at.kv_head) : nullptr;
             };
             start_rows<KEYS>(keys_in(into), a.k, [&](int row) { return row_in(a.k, row); });
@@ -145,8 +152,8 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
             bool any = false, all = true;
             AX_UNROLL
             for (int i = 0; i < 2 * M; i++) {
-                any = any || sees.shows_any(to[i / 2][i % 2], k, KEYS);
-                all = all && sees.shows_all(to[i / 2][i % 2], k, KEYS);
+                any = any || sees.shows_any(to[i], k, KEYS);
+                all = all && sees.shows_all(to[i], k, KEYS);
             }
             any = __any_sync(0xffffffffu, any);
             all = __all_sync(0xffffffffu, all);
@@ -161,12 +168,18 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
             cap_scores(s, a.by);
             dout.products(dp, by_columns(values_in(b)));
             AX_UNROLL
-            for (int i = 0; i < M * KEYS / 2; i++) {
-                const int m = i / (KEYS / 2), j = i / 4 % (KEYS / 8), h = i / 2 % 2;
-                take_pair(s.x[m][j][i % 4], dp.x[m][j][i % 4], a.by,
-                          all || sees.shows(to[m][h], k + 8 * j + 2 * t + i % 2), lse[m][h],
-                          delta[m][h]);
+            for (int i = 0; i < M * KEYS / 2; i++)
+                dp.at(i) -= delta[dp.row(i)];
+            cap_gradients(dp, s, a.by);
+            if (!all) {
+                AX_UNROLL
+                for (int i = 0; i < M * KEYS / 2; i++)
+                    if (!sees.shows(to[s.row(i)], k + s.column(i) + 2 * t))
+                        s.at(i) = -INFINITY;
             }
+            AX_UNROLL
+            for (int i = 0; i < M * KEYS / 2; i++)
+                dp.at(i) *= power_of_two(s.at(i) * a.by.factor - lse[s.row(i)]);
             add_weighted<KEYS>(dq, dp, by_rows(keys_in(b), 0));
         }
     }
@@ -175,7 +188,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
     for (int i = 0; i < 2 * M; i++) {
         const int row = warp_row + 8 * i + g;
         if (first_row + row < rows)
-            store_row(dq, i / 2, i % 2, p.scale, a.dq.at(query_of(row), head_of(row)), a.q.size);
+            store_row(dq, i, p.scale, a.dq.at(query_of(row), head_of(row)), a.q.size);
     }
 }
 
@@ -216,7 +229,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dkv_tensor(backward_args
     const int warp_row = threadIdx.x / 32 * 16 * M, lane = threadIdx.x % 32, g = lane / 4,
               t = lane % 4;
     const int first = (int)at.first, last = min((int)p.keys, first + T::ROWS) - 1;
-    const auto start_own = [&](tile<D> to, const heads_of<const bf16> &from) {
+    const auto start_own = [&](tile<D> to, const short_heads<const bf16> &from) {
         start_rows<T::ROWS>(to, from, [&](int row) -> const bf16 * {
             return first + row <= last ? from.at(first + row, at.kv_head) : nullptr;
         });
@@ -236,7 +249,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dkv_tensor(backward_args
         const span seen = rows_seeing(p, d, max(first - d.k_first, (int64_t)0),
                                       min(last - d.k_first, d.nk - 1), QUERIES);
         const auto start = [&](int into, int c) {
-            const auto row_in = [&](const heads_of<const bf16> &from, int row) -> const bf16 * {
+            const auto row_in = [&](const short_heads<const bf16> &from, int row) -> const bf16 * {
                 const int query = a.group.of(c + row);
                 const int head = at.kv_head * p.group + (c + row - query * p.group);
                 return query < d.nq ? from.at(d.q_first + query, head) : nullptr;
@@ -272,17 +285,23 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dkv_tensor(backward_args
             cap_scores(s, a.by);
             if (DK)
                 add_products<D>(dp, v_rows, by_columns(gradients_in(b)));
-            AX_UNROLL
-            for (int j = 0; j < QUERIES / 4; j++) {
-                const int col = 8 * (j / 2) + 2 * t + j % 2;
-                const column query = of[col];
+            if (DK) {
                 AX_UNROLL
-                for (int i = 0; i < 2 * M; i++) {
-                    const int m = i / 2, at_i = 2 * (i % 2) + j % 2;
-                    take_pair(s.x[m][j / 2][at_i], dp.x[m][j / 2][at_i], a.by,
-                              all || sees.shows(query.to, own + 8 * i + g), query.lse * LOG2E,
-                              query.delta);
-                }
+                for (int i = 0; i < M * QUERIES / 2; i++)
+                    dp.at(i) -= of[dp.column(i) + 2 * t].delta;
+                cap_gradients(dp, s, a.by);
+            }
+            if (!all) {
+                AX_UNROLL
+                for (int i = 0; i < M * QUERIES / 2; i++)
+                    if (!sees.shows(of[s.column(i) + 2 * t].to, own + 8 * s.row(i) + g))
+                        s.at(i) = -INFINITY;
+            }
+            AX_UNROLL
+            for (int i = 0; i < M * QUERIES / 2; i++) {
+                s.at(i) =
+                    power_of_two(s.at(i) * a.by.factor - base_of(of[s.column(i) + 2 * t].lse));
+                dp.at(i) *= s.at(i);
             }
             if (DV)
                 add_weighted<QUERIES>(dv, s, by_rows(gradients_in(b), 0));
@@ -298,9 +317,9 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dkv_tensor(backward_args
         if (row > last)
             continue;
         if (DK)
-            store_row(dk, i / 2, i % 2, p.scale, a.dk.at(row, at.kv_head), a.k.size);
+            store_row(dk, i, p.scale, a.dk.at(row, at.kv_head), a.k.size);
         if (DV)
-            store_row(dv, i / 2, i % 2, 1, a.dv.at(row, at.kv_head), a.v.size);
+            store_row(dv, i, 1, a.dv.at(row, at.kv_head), a.v.size);
     }
 }
 
@@ -330,13 +349,13 @@ extern "C" enum ax_status ax_tensor_attention_backward(struct ax_queue *q,
     const backward_args args = {p,
                                 divider_of(p.group),
                                 scaling_of(a),
-                                as_heads<const bf16>(&a->q),
-                                as_heads<const bf16>(&a->k),
-                                as_heads<const bf16>(&a->v),
-                                as_heads<const bf16>(&b->dout),
-                                as_heads<bf16>(&b->dq),
-                                as_heads<bf16>(&b->dk),
-                                as_heads<bf16>(&b->dv),
+                                as_short<const bf16>(&a->q),
+                                as_short<const bf16>(&a->k),
+                                as_short<const bf16>(&a->v),
+                                as_short<const bf16>(&b->dout),
+                                as_short<bf16>(&b->dq),
+                                as_short<bf16>(&b->dk),
+                                as_short<bf16>(&b->dv),
                                 as_rows<const float>(&a->lse),
                                 delta,
                                 (int)a->q.shape[1]};

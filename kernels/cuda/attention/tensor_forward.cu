@@ -15,15 +15,15 @@ struct forward_args {
     pattern p;
     divider group;
     scaling by;
-    heads_of<const bf16> q, k, v;
-    heads_of<bf16> out;
+    short_heads<const bf16> q, k, v;
+    short_heads<bf16> out;
     rows_of<float> lse;
     const float *sink;
 };
 
 /* Of a thread's rows: the largest score so far and, of this thread's columns, Σ 2^(factor·(score − that)). */
 template <int M> struct softmax {
-    float most[M][2], sum[M][2];
+    float most[2 * M], sum[2 * M];
 };
 
 /* Makes scores their probabilities' numerators, and multiplies the earlier ones' sums and results with what
@@ -31,40 +31,31 @@ template <int M> struct softmax {
 template <int M, int N, int D>
 __device__ static inline void take_scores(softmax<M> &state, sums<M, N> &s, sums<M, D> &out,
                                           float by) {
-    float factor[M][2];
+    float base[2 * M], factor[2 * M];
     bool grew = false;
     AX_UNROLL
-    for (int m = 0; m < M; m++) {
+    for (int r = 0; r < 2 * M; r++) {
+        float most = -INFINITY;
         AX_UNROLL
-        for (int h = 0; h < 2; h++) {
-            float most = -INFINITY;
-            AX_UNROLL
-            for (int n = 0; n < N / 8; n++)
-                most = fmaxf(most, fmaxf(s.x[m][n][2 * h], s.x[m][n][2 * h + 1]));
-            most = fmaxf(state.most[m][h], row_reduce<max_op>(most));
-            const float base = most == -INFINITY ? 0 : most * by;
-            factor[m][h] = power_of_two(state.most[m][h] * by - base);
-            grew = grew || most != state.most[m][h];
-            state.most[m][h] = most;
-            float sum = state.sum[m][h] * factor[m][h];
-            AX_UNROLL
-            for (int n = 0; n < N / 8; n++) {
-                AX_UNROLL
-                for (int i = 2 * h; i < 2 * h + 2; i++) {
-                    s.x[m][n][i] = power_of_two(s.x[m][n][i] * by - base);
-                    sum += s.x[m][n][i];
-                }
-            }
-            state.sum[m][h] = sum;
-        }
+        for (int n = 0; n < N / 8; n++)
+            most = fmaxf(most, fmaxf(s.x[r / 2][n][2 * (r % 2)], s.x[r / 2][n][2 * (r % 2) + 1]));
+        most = fmaxf(state.most[r], row_reduce<max_op>(most));
+        base[r] = most == -INFINITY ? 0 : most * by;
+        factor[r] = power_of_two(state.most[r] * by - base[r]);
+        grew = grew || most != state.most[r];
+        state.most[r] = most;
+        state.sum[r] *= factor[r];
+    }
+    AX_UNROLL
+    for (int i = 0; i < M * N / 2; i++) {
+        s.at(i) = power_of_two(s.at(i) * by - base[s.row(i)]);
+        state.sum[s.row(i)] += s.at(i);
     }
     if (!__any_sync(0xffffffffu, grew))
         return;
     AX_UNROLL
-    for (int i = 0; i < M * D / 2; i++) {
-        const int m = i / (D / 2);
-        out.x[m][i / 4 % (D / 8)][i % 4] *= factor[m][i / 2 % 2];
-    }
+    for (int i = 0; i < M * D / 2; i++)
+        out.at(i) *= factor[out.row(i)];
 }
 
 template <int D>
@@ -93,29 +84,29 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
     sums<M, D> out = {};
     AX_UNROLL
     for (int i = 0; i < 2 * M; i++) {
-        state.most[i / 2][i % 2] = -INFINITY;
-        state.sum[i / 2][i % 2] = 0;
+        state.most[i] = -INFINITY;
+        state.sum[i] = 0;
     }
 
     for (int n = (int)first_document(p.cu_q, p.documents, first);
          n < (int)p.documents && p.cu_q[n] <= last; n++) {
         const document d = document_of(p, n);
         const view sees = view_of(p, d);
-        int to[M][2];
+        int to[2 * M];
         AX_UNROLL
         for (int i = 0; i < 2 * M; i++) {
             const int row = warp_row + 8 * i + g;
             const int query = query_of(row) - (int)d.q_first;
-            to[i / 2][i % 2] = sight_of(p, d, query);
+            to[i] = sight_of(p, d, query);
             if (a.sink != nullptr && query >= 0 && query < d.nq && first_row + row < rows) {
-                state.most[i / 2][i % 2] = a.sink[head_of(row)] * (LOG2E / a.by.factor);
-                state.sum[i / 2][i % 2] = t == 0 ? 1 : 0;
+                state.most[i] = a.sink[head_of(row)] * (LOG2E / a.by.factor);
+                state.sum[i] = t == 0 ? 1 : 0;
             }
         }
         const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
                                     min(last - d.q_first, d.nq - 1), KEYS);
         const int first_key = (int)d.k_first, end = (int)seen.to;
-        const auto start = [&](tile<D> into, const heads_of<const bf16> &from, int k) {
+        const auto start = [&](tile<D> into, const short_heads<const bf16> &from, int k) {
             start_rows<KEYS>(into, from, [&](int row) -> const bf16 * {
                 return k + row < sees.nk ? from.at(first_key + k + row, at.kv_head) : nullptr;
             });
@@ -126,8 +117,8 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
             bool any = false, all = true;
             AX_UNROLL
             for (int i = 0; i < 2 * M; i++) {
-                any = any || sees.shows_any(to[i / 2][i % 2], k, KEYS);
-                all = all && sees.shows_all(to[i / 2][i % 2], k, KEYS);
+                any = any || sees.shows_any(to[i], k, KEYS);
+                all = all && sees.shows_all(to[i], k, KEYS);
             }
             any = __any_sync(0xffffffffu, any);
             all = __all_sync(0xffffffffu, all);
@@ -147,11 +138,9 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
                 continue;
             if (!all) {
                 AX_UNROLL
-                for (int i = 0; i < M * KEYS / 2; i++) {
-                    const int m = i / (KEYS / 2), j = i / 4 % (KEYS / 8);
-                    if (!sees.shows(to[m][i / 2 % 2], k + 8 * j + 2 * t + i % 2))
-                        s.x[m][j][i % 4] = -INFINITY;
-                }
+                for (int i = 0; i < M * KEYS / 2; i++)
+                    if (!sees.shows(to[s.row(i)], k + s.column(i) + 2 * t))
+                        s.at(i) = -INFINITY;
             }
             take_scores(state, s, out, a.by.factor);
             add_weighted<KEYS>(out, s, weighted);
@@ -161,15 +150,15 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
 
     AX_UNROLL
     for (int i = 0; i < 2 * M; i++) {
-        const int m = i / 2, h = i % 2, row = warp_row + 8 * i + g;
-        const float sum = row_reduce<sum_op>(state.sum[m][h]);
+        const int row = warp_row + 8 * i + g;
+        const float sum = row_reduce<sum_op>(state.sum[i]);
         if (first_row + row >= rows)
             continue;
         const int query = query_of(row), head = head_of(row);
-        store_row(out, m, h, sum == 0 ? 0 : 1 / sum, a.out.at(query, head), a.v.size);
+        store_row(out, i, sum == 0 ? 0 : 1 / sum, a.out.at(query, head), a.v.size);
         if (t == 0)
             a.lse.at(query, head) =
-                sum == 0 ? -INFINITY : (state.most[m][h] * a.by.factor + log2f(sum)) * LN2;
+                sum == 0 ? -INFINITY : (state.most[i] * a.by.factor + log2f(sum)) * LN2;
     }
 }
 
@@ -179,10 +168,10 @@ extern "C" enum ax_status ax_tensor_attention_forward(struct ax_queue *q,
     const forward_args args = {p,
                                divider_of(p.group),
                                scaling_of(a),
-                               as_heads<const bf16>(&a->q),
-                               as_heads<const bf16>(&a->k),
-                               as_heads<const bf16>(&a->v),
-                               as_heads<bf16>(&a->out),
+                               as_short<const bf16>(&a->q),
+                               as_short<const bf16>(&a->k),
+                               as_short<const bf16>(&a->v),
+                               as_short<bf16>(&a->out),
                                as_rows<float>(&a->lse),
                                (const float *)a->sink.data};
     return by_width(a, [&](auto width) {
@@ -197,8 +186,8 @@ extern "C" enum ax_status ax_tensor_attention_forward(struct ax_queue *q,
 /* ---- what these kernels take ---- */
 
 static bool is_aligned(const struct ax_tensor *t) {
-    return (uintptr_t)t->data % 16 == 0 && t->row_stride % 8 == 0 && t->shape[2] % 8 == 0 &&
-           t->shape[2] <= 256;
+    return (uintptr_t)t->data % 16 == 0 && t->row_stride % 8 == 0 && t->row_stride <= INT32_MAX &&
+           t->shape[2] % 8 == 0 && t->shape[2] <= 256;
 }
 
 extern "C" bool ax_tensor_attention_suits(const struct ax_attention *a,
