@@ -13,6 +13,9 @@ static const struct ax_shape_document decoding[] = {{1, 9}, {1, 1}, {0, 6}, {1, 
 static const struct ax_shape_document decoding_17[] = {
     {1, 9}, {1, 1},  {0, 6}, {1, 30}, {1, 3}, {1, 4}, {1, 16}, {1, 17}, {1, 8},
     {0, 0}, {1, 12}, {2, 7}, {1, 5},  {1, 2}, {1, 1}, {1, 32}, {1, 33}};
+static const struct ax_shape_document long_decoding[] = {
+    {1, 700}, {0, 64}, {1, 0}, {1, 65}, {1, 300}};
+static const struct ax_shape_document cached_2200[] = {{1, 2200}};
 static const struct ax_shape_document prefix[] = {{3, 10}, {7, 7}};
 static const struct ax_shape_document no_keys[] = {{4, 0}, {5, 2}, {3, 3}};
 static const struct ax_shape_document tiles[] = {{150, 150}, {70, 70}};
@@ -198,6 +201,20 @@ static const struct ax_shape shapes_attention_forward[] = {
      ATTENTION(.sink = true, .block_size = 16)},
     {"paged, cap and sink", DOCUMENTS(prefix), .rows = 10, .heads = 4, .kv_heads = 2,
      .head_dim = 16, ATTENTION(.softcap = 2.5, .sink = true, .block_size = 4)},
+    {"decoding, many keys", DOCUMENTS(long_decoding), .rows = 5, .heads = 8, .kv_heads = 2,
+     .head_dim = 64, .pad = 24, ATTENTION(.sink = true)},
+    {"decoding, many heads", DOCUMENTS(long_decoding), .rows = 4, .heads = 18, .kv_heads = 1,
+     .head_dim = 256, ATTENTION(.value_dim = 136, .softcap = 2.5)},
+    {"decoding, window", DOCUMENTS(long_decoding), .rows = 4, .heads = 6, .kv_heads = 2,
+     .head_dim = 80, ATTENTION(.window = 130)},
+    {"decoding, not causal", DOCUMENTS(long_decoding), .rows = 4, .heads = 2, .kv_heads = 2,
+     .head_dim = 8, ATTENTION(.not_causal = true)},
+    {"paged, many keys", DOCUMENTS(long_decoding), .rows = 4, .heads = 8, .kv_heads = 2,
+     .head_dim = 128, ATTENTION(.block_size = 16)},
+    {"paged, 35 parts", DOCUMENTS(cached_2200), .rows = 1, .heads = 2, .kv_heads = 1,
+     .head_dim = 16, ATTENTION(.block_size = 16)},
+    {"paged, blocks of 3", DOCUMENTS(long_decoding), .rows = 5, .heads = 4, .kv_heads = 2,
+     .head_dim = 64, ATTENTION(.window = 90, .sink = true, .block_size = 3)},
     {"small values", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 24,
      .pad = 5, ATTENTION(.value_dim = 13)},
     {"small values, window", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,

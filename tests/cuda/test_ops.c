@@ -103,12 +103,14 @@ static bool is_attention(enum ax_op op) {
     return op == AX_OP_attention_forward || op == AX_OP_attention_backward;
 }
 
-/* Attention in bfloat16, forward and backward, that our own kernels compute: heads of other than 8, 16, … 256
- * elements, blocks of other than 1, 2, 4, … keys, keys of an earlier piece, and backward, queries of other
- * documents than the keys'. */
-static const char *const our_own[2][12] = {
-    {"one", "packed", "small values", "paged, latents", "earlier keys", "earlier keys, window",
-     "earlier keys, out of sight", "earlier tiles, window"},
+/* Attention in bfloat16, forward and backward, that our own kernels compute: forward, one query a document;
+ * heads of other than 8, 16, … 256 elements, blocks of other than 1, 2, 4, … keys, keys of an earlier piece,
+ * and backward, queries of other documents than the keys'. */
+static const char *const our_own[2][24] = {
+    {"one", "packed", "small values", "decoding", "decoding, many keys", "decoding, many heads",
+     "decoding, window", "decoding, not causal", "paged", "paged, small values", "paged, many keys",
+     "paged, 35 parts", "paged, blocks of 3", "paged, sink", "paged, latents", "earlier keys",
+     "earlier keys, window", "earlier keys, out of sight", "earlier tiles, window"},
     {"one", "packed", "small values", "soft cap", "sink", "no keys", "large values", "earlier keys",
      "earlier keys, window", "earlier keys, out of sight", "earlier tiles, window"}};
 

@@ -1,5 +1,6 @@
-/* attention_forward and attention_backward: by cuDNN, or where it is not there or does not take a call, by
- * our own kernels. Which of them it is depends on the library and on shapes, never on values. */
+/* attention_forward and attention_backward: by cuDNN, or in decoding, and where it is not there or does not
+ * take a call, by our own kernels. Which of them it is depends on the library and on shapes, never on values. */
+#include "kernels/cuda/attention/tensor.h"
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
 
@@ -17,6 +18,8 @@ static size_t padded(size_t bytes) {
 /* ---- forward ---- */
 
 size_t ax_cuda_attention_forward_work(const struct ax_attention_forward *f) {
+    if (ax_decode_attention_suits(&f->a))
+        return padded(ax_decode_attention_work(&f->a));
     if (!ax_dnn_suits(&f->a, NULL))
         return 0;
     const struct ax_cudnn_shape s = ax_dnn_shape(&f->a, NULL);
@@ -35,13 +38,15 @@ static void set_forward(struct ax_cudnn_operands *o, const struct ax_attention *
 enum ax_status ax_cuda_attention_forward(struct ax_queue *q, const struct ax_attention_forward *f,
                                          void *work) {
     const struct ax_attention *a = &f->a;
+    char *at = work;
+    if (ax_decode_attention_suits(a))
+        return ax_decode_attention_forward(q, a, take(&at, 0));
     if (!ax_dnn_suits(a, NULL))
         return ax_cuda_own_attention_forward(q, a);
     const struct ax_cudnn_shape s = ax_dnn_shape(a, NULL);
     if (!ax_dnn_takes(q, &s))
         return ax_cuda_own_attention_forward(q, a);
     struct ax_cudnn_operands o = {0};
-    char *at = work;
     void *lists = take(&at, ax_dnn_list_bytes(&s));
     set_forward(&o, a);
     AX_TRY(ax_dnn_list(q, a, &s, lists, &o));

@@ -132,8 +132,9 @@ bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backwa
            (!b || (are_aligned(b) && a->cu_q.data == a->cu_k.data));
 }
 
-/* Where there is one query at most, cuDNN has no sink, and computes a row for documents without queries, too
- * (seen with 9.14 and 9.19 on an H200), which is the next document's. */
+/* Where there is one query at most, which our own kernel computes unless heads have more than 256 elements, cuDNN
+ * has no sink, and computes a row for documents without queries, too (seen with 9.14 and 9.19 on an H200),
+ * which is the next document's. */
 static int64_t most_queries(const struct ax_attention *a) {
     return a->max_q > 2 ? a->max_q : 2;
 }

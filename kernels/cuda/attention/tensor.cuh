@@ -214,6 +214,43 @@ template <int M, int N> __device__ static inline void cap_scores(sums<M, N> &s, 
         s.at(i) = tanh_of(s.at(i) * by.inner);
 }
 
+/* A thread's rows: the largest score so far and, of this thread's columns, Σ 2^(factor·(score − that)). */
+template <int M> struct softmax {
+    float most[2 * M], sum[2 * M];
+};
+
+/* Makes scores their probabilities' numerators, and multiplies the earlier ones' sums and results with what
+ * is due, which for most tiles is 1. */
+template <int M, int N, int D>
+__device__ static inline void take_scores(softmax<M> &state, sums<M, N> &s, sums<M, D> &out,
+                                          float by) {
+    float base[2 * M], factor[2 * M];
+    bool grew = false;
+    AX_UNROLL
+    for (int r = 0; r < 2 * M; r++) {
+        float most = -INFINITY;
+        AX_UNROLL
+        for (int n = 0; n < N / 8; n++)
+            most = fmaxf(most, fmaxf(s.x[r / 2][n][2 * (r % 2)], s.x[r / 2][n][2 * (r % 2) + 1]));
+        most = fmaxf(state.most[r], row_reduce<max_op>(most));
+        base[r] = most == -INFINITY ? 0 : most * by;
+        factor[r] = power_of_two(state.most[r] * by - base[r]);
+        grew = grew || most != state.most[r];
+        state.most[r] = most;
+        state.sum[r] *= factor[r];
+    }
+    AX_UNROLL
+    for (int i = 0; i < M * N / 2; i++) {
+        s.at(i) = power_of_two(s.at(i) * by - base[s.row(i)]);
+        state.sum[s.row(i)] += s.at(i);
+    }
+    if (!__any_sync(0xffffffffu, grew))
+        return;
+    AX_UNROLL
+    for (int i = 0; i < M * D / 2; i++)
+        out.at(i) *= factor[out.row(i)];
+}
+
 /* Which keys of a document rows see. A row of queries has one number, `to`: it sees its last `window` keys
  * before that one. FAR: all there are, or if negative, none. */
 constexpr int FAR = 1 << 30;
@@ -268,6 +305,18 @@ template <class F> static inline enum ax_status by_width(const struct ax_attenti
     if (size <= 128)
         return f(std::integral_constant<int, 128>());
     return f(std::integral_constant<int, 256>());
+}
+
+/* ---- what these kernels take ---- */
+
+static inline bool has_chunks(const struct ax_tensor *t) {
+    return (uintptr_t)t->data % 16 == 0 && t->row_stride % 8 == 0 && t->row_stride <= INT32_MAX &&
+           t->shape[2] % 8 == 0 && t->shape[2] <= 256;
+}
+static inline bool suits_tiles(const struct ax_attention *a) {
+    return a->q.dtype == AX_BF16 && a->scale > 0 &&
+           a->q.shape[0] * a->q.shape[1] < (int64_t)1 << 30 && a->k.shape[0] < (int64_t)1 << 30 &&
+           has_chunks(&a->q) && has_chunks(&a->k) && has_chunks(&a->v) && has_chunks(&a->out);
 }
 
 #endif

@@ -21,43 +21,6 @@ struct forward_args {
     const float *sink;
 };
 
-/* Of a thread's rows: the largest score so far and, of this thread's columns, Σ 2^(factor·(score − that)). */
-template <int M> struct softmax {
-    float most[2 * M], sum[2 * M];
-};
-
-/* Makes scores their probabilities' numerators, and multiplies the earlier ones' sums and results with what
- * is due, which for most tiles is 1. */
-template <int M, int N, int D>
-__device__ static inline void take_scores(softmax<M> &state, sums<M, N> &s, sums<M, D> &out,
-                                          float by) {
-    float base[2 * M], factor[2 * M];
-    bool grew = false;
-    AX_UNROLL
-    for (int r = 0; r < 2 * M; r++) {
-        float most = -INFINITY;
-        AX_UNROLL
-        for (int n = 0; n < N / 8; n++)
-            most = fmaxf(most, fmaxf(s.x[r / 2][n][2 * (r % 2)], s.x[r / 2][n][2 * (r % 2) + 1]));
-        most = fmaxf(state.most[r], row_reduce<max_op>(most));
-        base[r] = most == -INFINITY ? 0 : most * by;
-        factor[r] = power_of_two(state.most[r] * by - base[r]);
-        grew = grew || most != state.most[r];
-        state.most[r] = most;
-        state.sum[r] *= factor[r];
-    }
-    AX_UNROLL
-    for (int i = 0; i < M * N / 2; i++) {
-        s.at(i) = power_of_two(s.at(i) * by - base[s.row(i)]);
-        state.sum[s.row(i)] += s.at(i);
-    }
-    if (!__any_sync(0xffffffffu, grew))
-        return;
-    AX_UNROLL
-    for (int i = 0; i < M * D / 2; i++)
-        out.at(i) *= factor[out.row(i)];
-}
-
 template <int D>
 __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_args a) {
     typedef forward_tiles<D> T;
@@ -185,16 +148,9 @@ extern "C" enum ax_status ax_tensor_attention_forward(struct ax_queue *q,
 
 /* ---- what these kernels take ---- */
 
-static bool is_aligned(const struct ax_tensor *t) {
-    return (uintptr_t)t->data % 16 == 0 && t->row_stride % 8 == 0 && t->row_stride <= INT32_MAX &&
-           t->shape[2] % 8 == 0 && t->shape[2] <= 256;
-}
-
 extern "C" bool ax_tensor_attention_suits(const struct ax_attention *a,
                                           const struct ax_attention_backward *b) {
-    return a->q.dtype == AX_BF16 && a->block_table.data == nullptr && a->scale > 0 &&
-           a->q.shape[0] * a->q.shape[1] < (int64_t)1 << 30 && a->k.shape[0] < (int64_t)1 << 30 &&
-           is_aligned(&a->q) && is_aligned(&a->k) && is_aligned(&a->v) && is_aligned(&a->out) &&
-           (!b || (is_aligned(&b->dout) && is_aligned(&b->dq) && is_aligned(&b->dk) &&
-                   is_aligned(&b->dv)));
+    return suits_tiles(a) && a->block_table.data == nullptr &&
+           (!b || (has_chunks(&b->dout) && has_chunks(&b->dq) && has_chunks(&b->dk) &&
+                   has_chunks(&b->dv)));
 }
