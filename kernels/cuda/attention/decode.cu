@@ -29,8 +29,8 @@ struct decode_args {
     pattern p;
     divider block_size;
     scaling by;
-    heads_of<const bf16> q, k, v;
-    heads_of<bf16> out;
+    short_heads<const bf16> q, k, v;
+    short_heads<bf16> out;
     rows_of<float> lse;
     const float *sink;
     int tiles, length, parts; /* tiles of a KV head's rows; keys of a part; parts */
@@ -70,8 +70,8 @@ __device__ static inline int row_of_key(const decode_args &a, const seen_keys &s
 
 /* Starts a warp's copies of a head of Keys rows; lane i has the number of row i, or −1 for zeros. */
 template <int Keys, int Cols>
-__device__ static inline void start_keys(tile<Cols> to, const heads_of<const bf16> &from, int head,
-                                         int row_of_lane) {
+__device__ static inline void start_keys(tile<Cols> to, const short_heads<const bf16> &from,
+                                         int head, int row_of_lane) {
     constexpr int CHUNKS = Cols / 8;
     const int lane = threadIdx.x % 32;
     AX_UNROLL
@@ -325,10 +325,10 @@ extern "C" enum ax_status ax_decode_attention_forward(struct ax_queue *q,
     const decode_args args = {p,
                               divider_of(p.table == nullptr ? 1 : (int)p.block_size),
                               scaling_of(a),
-                              as_heads<const bf16>(&a->q),
-                              as_heads<const bf16>(&a->k),
-                              as_heads<const bf16>(&a->v),
-                              as_heads<bf16>(&a->out),
+                              as_short<const bf16>(&a->q),
+                              as_short<const bf16>(&a->k),
+                              as_short<const bf16>(&a->v),
+                              as_short<bf16>(&a->out),
                               as_rows<float>(&a->lse),
                               (const float *)a->sink.data,
                               tiles_of(a),
