@@ -105,18 +105,14 @@ uint64_t ax_backend_memory(const char *backend, int ranks) {
 
 /* On the host: code, libraries, thread stacks, data sets and parsers. On a GPU: the driver's context, kernels and
  * workspaces of cuBLASLt and cuDNN, which are loaded as they are used, graphs, and NCCL's buffers of each group. */
-#define MIB (1ull << 20)
-static const struct {
-    const char *backend;
-    uint64_t alone, group;
-} beside[] = {{CUDA, 1024 * MIB, 512 * MIB}, {"sheet", 1024 * MIB, 512 * MIB}};
-static const uint64_t of_host = 128 * MIB;
+#define MIB      (UINT64_C(1) << 20)
+#define OF_HOST  (128 * MIB)
+#define OF_GPU   (1024 * MIB)
+#define OF_GROUP (512 * MIB)
 
 uint64_t ax_backend_beside(const char *backend, int groups) {
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
-        if (strcmp(backend, beside[i].backend) == 0)
-            return beside[i].alone + beside[i].group * (uint64_t)groups;
-    return of_host;
+    const bool gpu = strcmp(backend, CUDA) == 0 || strcmp(backend, "sheet") == 0;
+    return gpu ? OF_GPU + OF_GROUP * (uint64_t)groups : OF_HOST;
 }
 
 bool ax_backend_prefers_bf16(const char *backend) {

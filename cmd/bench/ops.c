@@ -48,13 +48,13 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     b->fell_back = rt->q->counters.fallbacks > 0;
     if (ax_runtime_planning(rt))
         return AX_OK;
-    if (ax_queue_is_late(rt->q) ||
-        b->seconds <= SLOW) /* a GPU's libraries make plans of a second */
+    /* In the first call, libraries of a GPU planned too. */
+    const bool on_gpu = ax_queue_is_late(rt->q);
+    if (on_gpu)
         AX_TRY(timed(b, rt, 1, &b->seconds));
     if (b->seconds > SLOW)
         return AX_OK;
-    const bool late = ax_queue_is_late(rt->q) && b->seconds < LATE;
-    const int calls = late ? 1 + (int)fmin(LATE / b->seconds, MAX_RUNS) : 1;
+    const int calls = on_gpu && b->seconds < LATE ? 1 + (int)fmin(LATE / b->seconds, MAX_RUNS) : 1;
     const double start = ax_clock_now();
     while (n < MIN_RUNS || (n < MAX_RUNS && ax_clock_now() - start < SECONDS))
         AX_TRY(timed(b, rt, calls, &seconds[n++]));

@@ -380,11 +380,11 @@ static void what_is_missing_is_said(void **state) {
                    "libcublasLt.so.13 is cuBLASLt 12.9. Install CUDA 13's libraries");
 }
 
-/* Trains a step with our own attention, and says once why. */
-static void expect_slow(const char *config, const char *variable, const char *value,
-                        const char *reason) {
-    static const char slow[] = "cuda: attention by our own kernels: ";
-    char said[8192];
+/* Trains a step whose attention, or a part of it, is ours, and says once why. */
+static void expect_own(const char *config, const char *variable, const char *value,
+                       const char *part, const char *reason) {
+    char said[8192], slow[64];
+    snprintf(slow, sizeof slow, "cuda: attention %s: ", part);
     const char *const args[] = {config, "max_steps=1", "bf16=true", "device=cuda",
                                 in_folder("slow")};
     assert_int_equal(ax_remove_tree(in_scratch("slow")), AX_OK);
@@ -392,8 +392,13 @@ static void expect_slow(const char *config, const char *variable, const char *va
     assert_int_equal(sft(said, sizeof said, 5, args), 0);
     unsetenv(variable);
     const char *at = strstr(said, slow);
-    if (!at || strncmp(at + strlen(slow), reason, strlen(reason)) != 0 || strstr(at + 1, slow))
+    if (!at || strstr(said, "cuda: attention") != at ||
+        strncmp(at + strlen(slow), reason, strlen(reason)) != 0 || strstr(at + 1, slow))
         fail_msg("%s=%s: %s", variable, value, said);
+}
+static void expect_slow(const char *config, const char *variable, const char *value,
+                        const char *reason) {
+    expect_own(config, variable, value, "by our own kernels", reason);
 }
 
 static void slow_attention_is_said(void **state) {
@@ -405,6 +410,8 @@ static void slow_attention_is_said(void **state) {
     expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libaxtrain-cudnn.so",
                 "device cuda: no stand-in");
     expect_slow(config, "AXTRAIN_EMULATED_MISSING", "libcudart.so.13", "device cuda: no stand-in");
+    expect_own(config, "AXTRAIN_EMULATED_CUDNN", "91400", "backward by our own kernel",
+               "cuDNN: backward by 9.14 can be wrong. Install 9.19 or later");
 }
 
 /* `axtrain env`, whose lines are a word and what it says. */

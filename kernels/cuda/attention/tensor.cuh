@@ -73,7 +73,8 @@ __device__ static inline void start_rows(tile<Cols> to, const short_heads<const 
     static_assert(Rows * CHUNKS % THREADS == 0, "each thread has as many chunks");
     AX_UNROLL
     for (int i = 0; i < Rows * CHUNKS / THREADS; i++) {
-        const int e = i * THREADS + (int)threadIdx.x, row = e / CHUNKS, c = e % CHUNKS;
+        const unsigned e = i * THREADS + threadIdx.x;
+        const int row = (int)(e / CHUNKS), c = (int)(e % CHUNKS);
         const bf16 *source = row_at(row);
         const bool there = source != nullptr && 8 * c < from.size;
         copy_16(to.chunk(row, c), there ? source + 8 * c : from.data, there);
@@ -277,6 +278,34 @@ __device__ static inline int sight_of(const pattern &p, const document &d, int i
     return p.causal ? (int)max(min(i + shift_of(p, d) + 1, (int64_t)FAR), -(int64_t)FAR) : FAR;
 }
 
+/* Whether some and all of a warp's rows see some and all of keys [first, first + count); `to` are of a thread's
+ * rows. */
+struct sight {
+    bool any, all;
+};
+template <int N>
+__device__ static inline sight warp_sight(const view &sees, const int (&to)[N], int first,
+                                          int count) {
+    bool any = false, all = true;
+    AX_UNROLL
+    for (int i = 0; i < N; i++) {
+        any = any || sees.shows_any(to[i], first, count);
+        all = all && sees.shows_all(to[i], first, count);
+    }
+    return {__any_sync(0xffffffffu, any) != 0, __all_sync(0xffffffffu, all) != 0};
+}
+
+/* Makes −∞ of the scores of keys, from `first` on, that a row does not see. */
+template <int M, int N>
+__device__ static inline void hide_scores(sums<M, N> &s, const view &sees, const int (&to)[2 * M],
+                                          int first) {
+    const int t = threadIdx.x % 4;
+    AX_UNROLL
+    for (int i = 0; i < M * N / 2; i++)
+        if (!sees.shows(to[s.row(i)], first + s.column(i) + 2 * t))
+            s.at(i) = -INFINITY;
+}
+
 /* ---- blocks ---- */
 
 /* The work of a block: a tile of rows, from the last one on, as with causal attention later ones have more
@@ -295,6 +324,35 @@ __device__ static inline place first_first(int kv_heads, int tile) {
 }
 static inline unsigned blocks_in(int64_t rows, int kv_heads, int tile) {
     return blocks_of(rows, tile) * (unsigned)kv_heads;
+}
+
+/* A block's rows of queries: row r of them is query(r)'s, of head(r). */
+struct query_rows {
+    divider group;
+    int first, rows,
+        first_head; /* of all rows the first, how many there are; the KV head's first head */
+    __device__ bool exists(int r) const {
+        return first + r < rows;
+    }
+    __device__ int query(int r) const {
+        return group.of(first + r);
+    }
+    __device__ int head(int r) const {
+        return first_head + (first + r - query(r) * (int)group.by);
+    }
+    __device__ int last_query(int tile) const {
+        return group.of(min(rows, first + tile) - 1);
+    }
+};
+__device__ static inline query_rows query_rows_at(const pattern &p, divider group, place at) {
+    return {group, (int)at.first, (int)p.queries * p.group, at.kv_head * p.group};
+}
+template <int Rows, int Cols>
+__device__ static inline void start_queries(tile<Cols> to, const short_heads<const bf16> &from,
+                                            const query_rows &own) {
+    start_rows<Rows>(to, from, [&](int r) -> const bf16 * {
+        return own.exists(r) ? from.at(own.query(r), own.head(r)) : nullptr;
+    });
 }
 
 /* f(integral_constant of how many elements tiles have room for in a row), 64, 128 or 256. */

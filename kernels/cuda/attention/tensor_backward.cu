@@ -94,29 +94,19 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
         return tile<D>{buffers + (2 * b + 1) * KEYS * tile<D>::PITCH};
     };
     const place at = last_first(p.kv_heads, T::ROWS);
-    const int warp_row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int rows = (int)p.queries * p.group, first_row = (int)at.first;
-    const int first = a.group.of(first_row);
-    const int last = a.group.of(min(rows, first_row + T::ROWS) - 1);
-    const auto query_of = [&](int row) { return a.group.of(first_row + row); };
-    const auto head_of = [&](int row) {
-        return at.kv_head * p.group + (first_row + row - query_of(row) * p.group);
-    };
+    const int warp_row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4;
+    const query_rows own = query_rows_at(p, a.group, at);
+    const int first = own.query(0), last = own.last_query(T::ROWS);
 
     const tile<D> queries = {shared_of(memory)}, gradients = {shared_of(memory + T::ROWS * D)};
-    const auto start_own = [&](tile<D> to, const short_heads<const bf16> &from) {
-        start_rows<T::ROWS>(to, from, [&](int row) -> const bf16 * {
-            return first_row + row < rows ? from.at(query_of(row), head_of(row)) : nullptr;
-        });
-    };
-    start_own(queries, a.q);
-    start_own(gradients, a.dout);
+    start_queries<T::ROWS>(queries, a.q, own);
+    start_queries<T::ROWS>(gradients, a.dout, own);
     float lse[2 * M], delta[2 * M];
     AX_UNROLL
     for (int i = 0; i < 2 * M; i++) {
         const int row = warp_row + 8 * i + g;
-        const bool exists = first_row + row < rows;
-        const int query = query_of(row), head = head_of(row);
+        const bool exists = own.exists(row);
+        const int query = own.query(row), head = own.head(row);
         lse[i] = exists ? base_of(a.lse.at(query, head)) : 0;
         delta[i] = exists ? a.delta[(int64_t)query * a.heads + head] : 0;
     }
@@ -135,7 +125,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
         int to[2 * M];
         AX_UNROLL
         for (int i = 0; i < 2 * M; i++)
-            to[i] = sight_of(p, d, query_of(warp_row + 8 * i + g) - (int)d.q_first);
+            to[i] = sight_of(p, d, own.query(warp_row + 8 * i + g) - (int)d.q_first);
         const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
                                     min(last - d.q_first, d.nq - 1), KEYS);
         const int first_key = (int)d.k_first, end = (int)seen.to;
@@ -149,19 +139,12 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
         if (seen.from < seen.to)
             start(b, (int)seen.from);
         for (int k = (int)seen.from; k < end; k += KEYS, b ^= 1) {
-            bool any = false, all = true;
-            AX_UNROLL
-            for (int i = 0; i < 2 * M; i++) {
-                any = any || sees.shows_any(to[i], k, KEYS);
-                all = all && sees.shows_all(to[i], k, KEYS);
-            }
-            any = __any_sync(0xffffffffu, any);
-            all = __all_sync(0xffffffffu, all);
+            const sight seen_here = warp_sight(sees, to, k, KEYS);
             copy_wait();
             __syncthreads(); /* this tile is there, and the other buffer has been read */
             if (k + KEYS < end)
                 start(b ^ 1, k + KEYS);
-            if (!any)
+            if (!seen_here.any)
                 continue;
             sums<M, KEYS> s = {}, dp = {};
             q.products(s, by_columns(keys_in(b)));
@@ -171,12 +154,8 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
             for (int i = 0; i < M * KEYS / 2; i++)
                 dp.at(i) -= delta[dp.row(i)];
             cap_gradients(dp, s, a.by);
-            if (!all) {
-                AX_UNROLL
-                for (int i = 0; i < M * KEYS / 2; i++)
-                    if (!sees.shows(to[s.row(i)], k + s.column(i) + 2 * t))
-                        s.at(i) = -INFINITY;
-            }
+            if (!seen_here.all)
+                hide_scores(s, sees, to, k);
             AX_UNROLL
             for (int i = 0; i < M * KEYS / 2; i++)
                 dp.at(i) *= power_of_two(s.at(i) * a.by.factor - lse[s.row(i)]);
@@ -187,8 +166,8 @@ __global__ void __launch_bounds__(THREADS, 2) attention_dq_tensor(backward_args 
     AX_UNROLL
     for (int i = 0; i < 2 * M; i++) {
         const int row = warp_row + 8 * i + g;
-        if (first_row + row < rows)
-            store_row(dq, i, p.scale, a.dq.at(query_of(row), head_of(row)), a.q.size);
+        if (own.exists(row))
+            store_row(dq, i, p.scale, a.dq.at(own.query(row), own.head(row)), a.q.size);
     }
 }
 

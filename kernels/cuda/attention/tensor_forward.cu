@@ -31,16 +31,9 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
                   values = {shared_of(memory + (T::ROWS + KEYS) * D)};
     const place at = last_first(p.kv_heads, T::ROWS);
     const int warp_row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int rows = (int)p.queries * p.group, first_row = (int)at.first;
-    const int first = a.group.of(first_row);
-    const int last = a.group.of(min(rows, first_row + T::ROWS) - 1);
-    const auto query_of = [&](int row) { return a.group.of(first_row + row); };
-    const auto head_of = [&](int row) {
-        return at.kv_head * p.group + (first_row + row - query_of(row) * p.group);
-    };
-    start_rows<T::ROWS>(queries, a.q, [&](int row) -> const bf16 * {
-        return first_row + row < rows ? a.q.at(query_of(row), head_of(row)) : nullptr;
-    });
+    const query_rows own = query_rows_at(p, a.group, at);
+    const int first = own.query(0), last = own.last_query(T::ROWS);
+    start_queries<T::ROWS>(queries, a.q, own);
     const reader<D> left = by_rows(queries, warp_row);
     const reader<D> right = by_columns(keys), weighted = by_rows(values, 0);
     softmax<M> state;
@@ -59,10 +52,10 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
         AX_UNROLL
         for (int i = 0; i < 2 * M; i++) {
             const int row = warp_row + 8 * i + g;
-            const int query = query_of(row) - (int)d.q_first;
+            const int query = own.query(row) - (int)d.q_first;
             to[i] = sight_of(p, d, query);
-            if (a.sink != nullptr && query >= 0 && query < d.nq && first_row + row < rows) {
-                state.most[i] = a.sink[head_of(row)] * (LOG2E / a.by.factor);
+            if (a.sink != nullptr && query >= 0 && query < d.nq && own.exists(row)) {
+                state.most[i] = a.sink[own.head(row)] * (LOG2E / a.by.factor);
                 state.sum[i] = t == 0 ? 1 : 0;
             }
         }
@@ -77,19 +70,12 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
         if (seen.from < seen.to)
             start(keys, a.k, (int)seen.from);
         for (int k = (int)seen.from; k < end; k += KEYS) {
-            bool any = false, all = true;
-            AX_UNROLL
-            for (int i = 0; i < 2 * M; i++) {
-                any = any || sees.shows_any(to[i], k, KEYS);
-                all = all && sees.shows_all(to[i], k, KEYS);
-            }
-            any = __any_sync(0xffffffffu, any);
-            all = __all_sync(0xffffffffu, all);
+            const sight seen_here = warp_sight(sees, to, k, KEYS);
             copy_wait();
             __syncthreads(); /* the keys are there; the earlier values have been read */
             start(values, a.v, k);
             sums<M, KEYS> s = {};
-            if (any) {
+            if (seen_here.any) {
                 add_products<D>(s, left, right);
                 cap_scores(s, a.by);
             }
@@ -97,14 +83,10 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
             __syncthreads(); /* the values are there; the keys have been read */
             if (k + KEYS < end)
                 start(keys, a.k, k + KEYS);
-            if (!any)
+            if (!seen_here.any)
                 continue;
-            if (!all) {
-                AX_UNROLL
-                for (int i = 0; i < M * KEYS / 2; i++)
-                    if (!sees.shows(to[s.row(i)], k + s.column(i) + 2 * t))
-                        s.at(i) = -INFINITY;
-            }
+            if (!seen_here.all)
+                hide_scores(s, sees, to, k);
             take_scores(state, s, out, a.by.factor);
             add_weighted<KEYS>(out, s, weighted);
         }
@@ -115,9 +97,9 @@ __global__ void __launch_bounds__(THREADS, 2) attention_forward_tensor(forward_a
     for (int i = 0; i < 2 * M; i++) {
         const int row = warp_row + 8 * i + g;
         const float sum = row_reduce<sum_op>(state.sum[i]);
-        if (first_row + row >= rows)
+        if (!own.exists(row))
             continue;
-        const int query = query_of(row), head = head_of(row);
+        const int query = own.query(row), head = own.head(row);
         store_row(out, i, sum == 0 ? 0 : 1 / sum, a.out.at(query, head), a.v.size);
         if (t == 0)
             a.lse.at(query, head) =
