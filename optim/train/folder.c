@@ -203,11 +203,18 @@ static void warn_of_writers(const char *dir) {
 
 #define SIGN ".axtrain.ranks-"
 
-/* What killed runs have left (put_sign). */
-static void sweep_signs(const char *output_dir) {
+/* NAME.tmp-NUMBER, as a file is called until it is whole (base/io.h). */
+static bool is_unfinished(const char *name) {
+    static const char mark[] = ".tmp-";
+    const char *at = strstr(name, mark), *digits = at ? at + sizeof mark - 1 : "";
+    return *digits && strspn(digits, "0123456789") == strlen(digits);
+}
+
+/* What killed runs have left: signs (put_sign), and files that are not whole. Folders stay. */
+static void sweep_files(const char *output_dir) {
     DIR *dir = opendir(output_dir);
     for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;)
-        if (strncmp(e->d_name, SIGN, sizeof SIGN - 1) == 0)
+        if (strncmp(e->d_name, SIGN, sizeof SIGN - 1) == 0 || is_unfinished(e->d_name))
             (void)unlinkat(dirfd(dir), e->d_name, 0);
     if (dir)
         (void)closedir(dir);
@@ -228,7 +235,7 @@ static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     if (st != AX_OK)
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
-    sweep_signs(save->output_dir);
+    sweep_files(save->output_dir);
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
     st = choose_checkpoint(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);

@@ -345,7 +345,11 @@ static void test_run_and_go_on(void **state) {
     expect_nothing_to_do("nothing to do (4 of 4 steps); raise num_epochs", config, NULL);
     expect_nothing_to_do("nothing to do (4 of 2 steps); raise max_steps", config, "max_steps=2");
     remove_last_line("out/metrics.jsonl"); /* killed before the run said that it was finished */
+    assert_ok(ax_write_file_atomic(in_scratch("out/run.json.tmp-1"), "{", 1)); /* process 1 lives */
+    assert_ok(ax_write_file_atomic(in_scratch("out/notes.tmp-1.md"), "", 0));
     EXPECT(0, "trained 4 of 4 steps", config);
+    assert_false(exists("out/run.json.tmp-1"));
+    assert_true(exists("out/notes.tmp-1.md"));
     assert_int_equal(ax_unlink(in_scratch("out/config.json")), AX_OK);
     EXPECT(0, "trained 4 steps in", config, "max_steps=2");
     expect_nothing_to_do("nothing to do (4 of 4 steps)", config, NULL);
