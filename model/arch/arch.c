@@ -76,7 +76,7 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
 static enum ax_status refuse_unknown_math(struct ax_arch *a, struct ax_json c) {
     double dropout;
     AX_TRY(ax_json_f64_or(ax_json_get(c, "attention_dropout"), 0, &dropout));
-    if (dropout != 0) {
+    if (dropout != 0 && !a->family->has_dropout) {
         ax_json_error(ax_json_get(c, "attention_dropout"),
                       "attention dropout %g is not implemented; set it to 0", dropout);
         return AX_ERR_UNSUPPORTED;

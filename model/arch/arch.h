@@ -20,6 +20,7 @@ struct ax_family {
     int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
+    bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
 /* The model_type most like an unknown one, or NULL. */

@@ -9,6 +9,8 @@
 #define AX_FAMILY_LIST(X)                                                                          \
     X(deepseek_v2)                                                                                 \
     X(deepseek_v3)                                                                                 \
+    X(ernie4_5)                                                                                    \
+    X(exaone4)                                                                                     \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
     X(glm4)                                                                                        \
@@ -16,6 +18,7 @@
     X(gpt_oss)                                                                                     \
     X(granite)                                                                                     \
     X(llama)                                                                                       \
+    X(minimax_m2)                                                                                  \
     X(mistral)                                                                                     \
     X(mixtral)                                                                                     \
     X(olmo2)                                                                                       \
@@ -25,6 +28,7 @@
     X(qwen2_moe)                                                                                   \
     X(qwen3)                                                                                       \
     X(qwen3_moe)                                                                                   \
+    X(seed_oss)                                                                                    \
     X(smollm3)
 #define AX_FAMILY_DECLARE(name) extern const struct ax_family ax_family_##name;
 AX_FAMILY_LIST(AX_FAMILY_DECLARE)

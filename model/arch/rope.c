@@ -104,10 +104,15 @@ static enum ax_status parse_longrope(struct ax_rope_config *r, struct ax_json ro
 
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
                              int64_t max_positions) {
+    return ax_rope_parse_usual(r, config, 10000, head_dim, max_positions);
+}
+
+enum ax_status ax_rope_parse_usual(struct ax_rope_config *r, struct ax_json config,
+                                   double usual_theta, int64_t head_dim, int64_t max_positions) {
     struct ax_json rope = ax_json_get(config, "rope_parameters");
     if (!rope.v)
         rope = ax_json_get(config, "rope_scaling");
-    return ax_rope_parse_object(r, config, rope, 10000, head_dim, max_positions);
+    return ax_rope_parse_object(r, config, rope, usual_theta, head_dim, max_positions);
 }
 
 enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,

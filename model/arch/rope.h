@@ -37,6 +37,9 @@ struct ax_rope_config {
 /* Reads rope_parameters, or rope_theta + rope_scaling, of a config.json. */
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
                              int64_t max_positions);
+/* The same with another base than 10,000 if the config has none. */
+enum ax_status ax_rope_parse_usual(struct ax_rope_config *r, struct ax_json config,
+                                   double usual_theta, int64_t head_dim, int64_t max_positions);
 /* The same from one object; usual_theta is the base if neither it nor config.json says. */
 enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,
                                     struct ax_json rope, double usual_theta, int64_t head_dim,

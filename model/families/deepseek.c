@@ -202,7 +202,11 @@ static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_deepseek_v2 = {"deepseek_v2", "DeepseekV2ForCausalLM", 64,
-                                                parse_v2};
-const struct ax_family ax_family_deepseek_v3 = {"deepseek_v3", "DeepseekV3ForCausalLM", 64,
-                                                parse_v3};
+const struct ax_family ax_family_deepseek_v2 = {.model_type = "deepseek_v2",
+                                                .architecture = "DeepseekV2ForCausalLM",
+                                                .head_dim = 64,
+                                                .parse = parse_v2};
+const struct ax_family ax_family_deepseek_v3 = {.model_type = "deepseek_v3",
+                                                .architecture = "DeepseekV3ForCausalLM",
+                                                .head_dim = 64,
+                                                .parse = parse_v3};

@@ -95,5 +95,11 @@ static enum ax_status parse_gemma3(struct ax_arch *a, struct ax_json c) {
     return ax_layer_windows(a, c, period);
 }
 
-const struct ax_family ax_family_gemma2 = {"gemma2", "Gemma2ForCausalLM", 256, parse_gemma2};
-const struct ax_family ax_family_gemma3 = {"gemma3_text", "Gemma3ForCausalLM", 256, parse_gemma3};
+const struct ax_family ax_family_gemma2 = {.model_type = "gemma2",
+                                           .architecture = "Gemma2ForCausalLM",
+                                           .head_dim = 256,
+                                           .parse = parse_gemma2};
+const struct ax_family ax_family_gemma3 = {.model_type = "gemma3_text",
+                                           .architecture = "Gemma3ForCausalLM",
+                                           .head_dim = 256,
+                                           .parse = parse_gemma3};

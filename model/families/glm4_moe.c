@@ -41,4 +41,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_glm4_moe = {"glm4_moe", "Glm4MoeForCausalLM", 0, parse};
+const struct ax_family ax_family_glm4_moe = {
+    .model_type = "glm4_moe", .architecture = "Glm4MoeForCausalLM", .parse = parse};

@@ -49,4 +49,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_gpt_oss = {"gpt_oss", "GptOssForCausalLM", 64, parse};
+const struct ax_family ax_family_gpt_oss = {
+    .model_type = "gpt_oss", .architecture = "GptOssForCausalLM", .head_dim = 64, .parse = parse};

@@ -23,4 +23,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
 }
 
-const struct ax_family ax_family_granite = {"granite", "GraniteForCausalLM", 0, parse};
+const struct ax_family ax_family_granite = {
+    .model_type = "granite", .architecture = "GraniteForCausalLM", .parse = parse};

@@ -8,4 +8,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
 }
 
-const struct ax_family ax_family_llama = {"llama", "LlamaForCausalLM", 0, parse};
+const struct ax_family ax_family_llama = {
+    .model_type = "llama", .architecture = "LlamaForCausalLM", .parse = parse};

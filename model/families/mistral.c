@@ -11,4 +11,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_mistral = {"mistral", "MistralForCausalLM", 0, parse};
+const struct ax_family ax_family_mistral = {
+    .model_type = "mistral", .architecture = "MistralForCausalLM", .parse = parse};

@@ -67,4 +67,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_mixtral = {"mixtral", "MixtralForCausalLM", 0, parse};
+const struct ax_family ax_family_mixtral = {
+    .model_type = "mixtral", .architecture = "MixtralForCausalLM", .parse = parse};

@@ -20,4 +20,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return ax_layer_windows(a, c, 4);
 }
 
-const struct ax_family ax_family_olmo3 = {"olmo3", "Olmo3ForCausalLM", 0, parse};
+const struct ax_family ax_family_olmo3 = {
+    .model_type = "olmo3", .architecture = "Olmo3ForCausalLM", .parse = parse};

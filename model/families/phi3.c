@@ -25,4 +25,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_phi3 = {"phi3", "Phi3ForCausalLM", 0, parse};
+const struct ax_family ax_family_phi3 = {
+    .model_type = "phi3", .architecture = "Phi3ForCausalLM", .parse = parse};

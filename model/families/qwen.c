@@ -107,9 +107,13 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     return sparse_layers(a, c, &ax_ffn_moe);
 }
 
-const struct ax_family ax_family_qwen2 = {"qwen2", "Qwen2ForCausalLM", 0, parse_qwen2};
-const struct ax_family ax_family_qwen2_moe = {"qwen2_moe", "Qwen2MoeForCausalLM", 0,
-                                              parse_qwen2_moe};
-const struct ax_family ax_family_qwen3 = {"qwen3", "Qwen3ForCausalLM", 128, parse_qwen3};
-const struct ax_family ax_family_qwen3_moe = {"qwen3_moe", "Qwen3MoeForCausalLM", 0,
-                                              parse_qwen3_moe};
+const struct ax_family ax_family_qwen2 = {
+    .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .parse = parse_qwen2};
+const struct ax_family ax_family_qwen2_moe = {
+    .model_type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", .parse = parse_qwen2_moe};
+const struct ax_family ax_family_qwen3 = {.model_type = "qwen3",
+                                          .architecture = "Qwen3ForCausalLM",
+                                          .head_dim = 128,
+                                          .parse = parse_qwen3};
+const struct ax_family ax_family_qwen3_moe = {
+    .model_type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .parse = parse_qwen3_moe};

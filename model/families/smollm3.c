@@ -43,4 +43,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return windows(a, c);
 }
 
-const struct ax_family ax_family_smollm3 = {"smollm3", "SmolLM3ForCausalLM", 0, parse};
+const struct ax_family ax_family_smollm3 = {
+    .model_type = "smollm3", .architecture = "SmolLM3ForCausalLM", .parse = parse};
