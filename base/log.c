@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mask.h"
+#include "base/fit.h"
 #include "base/term.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -25,19 +25,16 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
     if (level > ax_log_get_level())
         return;
     int saved_errno = errno;
-    char line[4096];
+    char line[AX_LOG_LINE];
     /* a progress bar may be on the terminal's last line: the message replaces it */
     const char *clear = ax_term_has_cursor(STDERR_FILENO) ? "\r\x1b[K" : "";
     size_t n = (size_t)snprintf(line, sizeof line, "%s%s ", clear, level_names[level]);
     va_list ap;
     va_start(ap, fmt);
-    int m = vsnprintf(line + n, sizeof line - n, fmt, ap);
+    ax_vfit(line + n, sizeof line - n, fmt, ap);
     va_end(ap);
-    if (m > 0) {
-        ax_mask_tokens(line + n);
-        n += strlen(line + n);
-    }
-    line[n++] = '\n'; /* replaces the NUL, so a truncated line still ends */
+    n += strlen(line + n);
+    line[n++] = '\n'; /* replaces the NUL */
     ssize_t w;
     do {
         w = write(STDERR_FILENO, line, n);

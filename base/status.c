@@ -1,5 +1,5 @@
 /* The per-thread error record: one text, one trace, both in fixed storage so that an out-of-memory
- * error needs none. Texts quote input, so control bytes and tokens are masked. */
+ * error needs none. Texts quote input, so control bytes and tokens (fit.h) are masked. */
 #include "base/status.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mask.h"
+#include "base/fit.h"
 
 static const struct ax_status_info status_table[] = {
     [AX_OK] = {"ok", 0, "success"},
@@ -36,28 +36,9 @@ const struct ax_status_info *ax_status_info(enum ax_status st) {
     return &status_table[st];
 }
 
-/* Cuts an incomplete UTF-8 sequence that truncation left at the end. */
-static void trim_utf8(char *s) {
-    size_t n = strlen(s);
-    size_t back = 0;
-    while (back < 3 && back < n && ((unsigned char)s[n - 1 - back] & 0xC0U) == 0x80U)
-        back++;
-    if (back == n)
-        return;
-    unsigned char lead = (unsigned char)s[n - 1 - back];
-    size_t need = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
-    if (need > back)
-        s[n - 1 - back] = '\0';
-}
-
-static void set_text(const char *text) {
-    size_t n = strlen(text);
-    if (n >= sizeof record.text)
-        n = sizeof record.text - 1;
-    memcpy(record.text, text, n);
-    record.text[n] = '\0';
-    ax_mask_tokens(record.text);
-    trim_utf8(record.text);
+/* A text may be an argument of the one that replaces it. */
+__attribute__((format(printf, 1, 0))) static void set_text(const char *fmt, va_list ap) {
+    ax_vfit(record.text, sizeof record.text, fmt, ap);
     for (char *p = record.text; *p != '\0'; p++) {
         unsigned char c = (unsigned char)*p;
         if ((c < 0x20 && c != '\n') || c == 0x7F)
@@ -66,15 +47,12 @@ static void set_text(const char *text) {
 }
 
 enum ax_status ax_error_at(enum ax_status st, const char *file, int line, const char *fmt, ...) {
-    /* Formatted into a temporary first: an argument may be ax_error_text() itself. */
-    char text[sizeof record.text];
     const int saved_errno = errno; /* the macro evaluates `st` again */
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    set_text(fmt, ap);
     va_end(ap);
     errno = saved_errno;
-    set_text(text);
     record.st = st;
     record.trace[0] = '\0';
     ax_error_add_trace(file, line);
@@ -82,14 +60,13 @@ enum ax_status ax_error_at(enum ax_status st, const char *file, int line, const 
 }
 
 enum ax_status ax_error_prefix(enum ax_status st, const char *fmt, ...) {
-    char prefix[sizeof record.text];
-    char text[2 * sizeof record.text + 2];
+    char before[sizeof record.text];
     va_list ap;
+    memcpy(before, record.text, sizeof before);
     va_start(ap, fmt);
-    vsnprintf(prefix, sizeof prefix, fmt, ap);
+    set_text(fmt, ap);
     va_end(ap);
-    snprintf(text, sizeof text, "%s: %s", prefix, record.text);
-    set_text(text);
+    ax_fit(record.text, sizeof record.text, "%s: %s", record.text, before);
     return st;
 }
 

@@ -25,6 +25,8 @@ enum ax_status {
     AX_STATUS_COUNT
 };
 
+#define AX_ERROR_TEXT 2048 /* bytes of an error text at most, with its NUL */
+
 struct ax_status_info {
     const char *name;    /* "config" */
     int exit_code;       /* what main() returns */
@@ -32,7 +34,7 @@ struct ax_status_info {
 };
 const struct ax_status_info *ax_status_info(enum ax_status st);
 
-/* Sets this thread's error text (printf style, ≤ 2047 bytes kept) and clears the trace. Returns st.
+/* Sets this thread's error text (printf style; a long one loses its middle) and clears the trace. Returns st.
  * Text form: `WHERE: what happened, with the value. What to do.` without a final newline. */
 enum ax_status ax_error_at(enum ax_status st, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -51,7 +53,7 @@ void ax_error_clear(void);
 /* Copies the record of one thread to another (workers pass theirs to the joining thread). */
 struct ax_error_record {
     enum ax_status st;
-    char text[2048];
+    char text[AX_ERROR_TEXT];
     char trace[512];
 };
 void ax_error_save(struct ax_error_record *out, enum ax_status st);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "base/io.h"
 
 #define MAX_DEPTH 512
@@ -247,7 +248,7 @@ enum ax_status ax_json_error(struct ax_json v, const char *fmt, ...) {
     char text[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     return ax_error(AX_ERR_DATA, "%s: %s%s%s", v.doc, v.path, v.path[0] != '\0' ? ": " : "", text);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "base/fit.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "base/text/yaml_tree.h"
@@ -289,7 +290,7 @@ error_at(const struct composer *c, size_t line, size_t column, const char *fmt, 
     char text[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     if (c->name == NULL)
         return ax_error(AX_ERR_CONFIG, "%s (character %zu)", text, column);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "base/mem.h"
 
 enum ax_status ax_yaml_node_new(struct ax_yaml_node **out, enum ax_yaml_kind kind,
@@ -114,7 +115,7 @@ const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_no
     if (node->line == 0)
         snprintf(buf, size, "command line");
     else
-        snprintf(buf, size, "%s:%d:%d", doc->name, node->line, node->column);
+        ax_fit(buf, size, "%s:%d:%d", doc->name, node->line, node->column);
     return buf;
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fit.h"
+
 #define MAX_PROBLEMS 64
 
 const char *ax_config_place(const struct ax_config *cfg, int line, int column, char *buf,
@@ -13,7 +15,7 @@ const char *ax_config_place(const struct ax_config *cfg, int line, int column, c
     if (line == 0)
         snprintf(buf, size, "command line");
     else
-        snprintf(buf, size, "%s:%d:%d", cfg->doc.name, line, column);
+        ax_fit(buf, size, "%s:%d:%d", cfg->doc.name, line, column);
     return buf;
 }
 
@@ -29,7 +31,7 @@ enum ax_status ax_config_problem(struct ax_config_build *b, int line, int column
     char place[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     for (char *c = text; *c != '\0'; c++) /* text from a file must not control a terminal */
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "cmd/config/build.h"
 #include "cmd/config/rules.h"
 
@@ -200,7 +201,7 @@ enum ax_status ax_config_error(const struct ax_config *cfg, const char *path, co
     char place[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     return ax_error(
         AX_ERR_CONFIG, "%s: %s (%s)", path, text,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "base/log.h"
 #include "base/text/json.h"
 
@@ -22,7 +23,7 @@ void ax_reward_fail(struct ax_reward_outcome *outcome, enum ax_reward_failure fa
     va_list ap;
     outcome->failure = failure;
     va_start(ap, fmt);
-    (void)vsnprintf(outcome->text, sizeof outcome->text, fmt, ap);
+    ax_vfit(outcome->text, sizeof outcome->text, fmt, ap);
     va_end(ap);
     for (char *s = outcome->text; *s; s++)
         if ((unsigned char)*s < ' ' || *s == '\x7f')
@@ -110,7 +111,7 @@ void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {
         return;
     f->told = true;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     ax_log_warn("rewards: %s: %s: no reward (this is said only once)", f->name, text);
 }

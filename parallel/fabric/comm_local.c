@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fit.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "parallel/fabric/contract.h"
@@ -58,7 +59,7 @@ struct world {
     pthread_cond_t *woken; /* [n] each rank sleeps on its own */
     bool *ended;           /* [n] */
     bool failed;
-    char failure[2048]; /* what every later wait reports */
+    char failure[AX_ERROR_TEXT]; /* what every later wait reports */
     struct group *groups;
 };
 
@@ -609,11 +610,11 @@ fail:
 }
 
 static void fabric_fail(struct ax_fabric *f, enum ax_status st) {
-    char text[2048];
+    char text[AX_ERROR_TEXT];
     if (st == AX_ERR_PEER)
         snprintf(text, sizeof text, "%s", ax_error_text()); /* already names the rank */
     else
-        snprintf(text, sizeof text, "rank %d failed: %.2000s", f->rank, ax_error_text());
+        ax_fit(text, sizeof text, "rank %d failed: %s", f->rank, ax_error_text());
     fail_world(f->state, text);
 }
 

@@ -44,7 +44,7 @@ enum ax_status ax_gloo_available(void) {
 enum ax_status ax_gloo_lost(const struct ax_gloo_world *w, const struct ax_comm_place *place,
                             const struct ax_comm_part *part, const int *ranks, int n,
                             enum ax_gloo_result how, const char *text) {
-    char words[2048], why[AX_GLOO_TEXT + 128];
+    char words[AX_ERROR_TEXT], why[AX_GLOO_TEXT + 128];
     int done;
     if (ax_store_ask_cause(w->store, ranks[0], ranks[0] + 1, how == AX_GLOO_LATE ? 0 : HEAR_SECONDS,
                            words, sizeof words, &done) != AX_OK)
@@ -100,7 +100,7 @@ static enum ax_status exchange(const struct rendezvous *m, const char *what, con
 
 /* A rank that leaves while others still connect only breaks connections. */
 static enum ax_status not_connected(const struct ax_gloo_world *w, const char *text) {
-    char words[2048];
+    char words[AX_ERROR_TEXT];
     int done;
     if (ax_store_ask_cause(w->store, 0, w->world, HEAR_SECONDS, words, sizeof words, &done) !=
         AX_OK)

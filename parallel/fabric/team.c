@@ -9,7 +9,7 @@
 
 /* What a rank that failed tells the others. */
 struct words {
-    char text[2048];
+    char text[AX_ERROR_TEXT];
 };
 
 static bool is_alone(const struct ax_team *t) {
@@ -51,10 +51,16 @@ bool ax_team_leads(const struct ax_team *t) {
 
 /* ---- what ranks tell each other ---- */
 
+static enum ax_status talk(struct ax_team *t, const struct ax_collective *what) {
+    const enum ax_status st = ax_comm_run(&t->comm, t->q, what);
+    t->broken = t->broken || st != AX_OK;
+    return st;
+}
+
 static enum ax_status broadcast(struct ax_team *t, void *data, int64_t bytes, int root) {
     const struct ax_collective what = {
         .kind = AX_BROADCAST, .dtype = AX_U8, .recv = data, .count = bytes, .root = root};
-    return ax_comm_run(&t->comm, t->q, &what);
+    return talk(t, &what);
 }
 
 enum ax_status ax_team_max(struct ax_team *t, double *value) {
@@ -64,7 +70,7 @@ enum ax_status ax_team_max(struct ax_team *t, double *value) {
                                        .send = value,
                                        .recv = value,
                                        .count = 1};
-    return is_alone(t) ? AX_OK : ax_comm_run(&t->comm, t->q, &what);
+    return is_alone(t) ? AX_OK : talk(t, &what);
 }
 
 /* All ranks know that `root` failed; only it knows why. */
@@ -119,7 +125,7 @@ static enum ax_status message(struct ax_team *t, enum ax_dtype dtype, const void
                                        .count = count,
                                        .send_peer = send ? peer : -1,
                                        .recv_peer = recv ? peer : -1};
-    return ax_comm_run(&t->comm, t->q, &what);
+    return talk(t, &what);
 }
 
 static enum ax_status receive(struct ax_team *t, int rank, char **data, int64_t *bytes) {

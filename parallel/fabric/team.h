@@ -9,6 +9,7 @@
 struct ax_team {
     int rank, size;
     int host, hosts; /* index of this rank's host, and how many there are */
+    bool broken;     /* a rank did not answer: they can agree on nothing any more */
     struct ax_comm comm;
     struct ax_stack none; /* nothing needs scratch */
     struct ax_queue *q;

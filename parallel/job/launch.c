@@ -29,7 +29,7 @@ bool ax_launch_started_this(void) {
 /* ---- lines of ranks: prefixed with the rank, or held until it is known that they matter ---- */
 
 static void print_line(int target, int rank, const char *line, size_t n) {
-    char out[4096 + 32];
+    char out[AX_LOG_LINE + 32];
     int len = snprintf(out, sizeof out, "[%d] %.*s\n", rank, (int)n, line);
     for (int at = 0; at < len;) {
         const ssize_t w = write(target, out + at, (size_t)(len - at));

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #define AX_LAUNCH_TIMEOUT 600 /* seconds for all ranks to join, if nobody says */
@@ -34,7 +35,7 @@ enum ax_status ax_launch_run(const struct ax_launch_options *o);
 struct ax_launch_stream {
     int fd, target; /* −1: closed; target −1: the last lines are held */
     size_t len, n_held;
-    char line[4096], held[4096];
+    char line[AX_LOG_LINE + 1], held[4 * AX_LOG_LINE];
 };
 /* Reads what there is, and prints complete lines. False when the stream has ended. */
 bool ax_launch_stream_read(struct ax_launch_stream *s, int rank);

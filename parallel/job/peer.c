@@ -216,7 +216,7 @@ static enum ax_status take_callers(struct peers *p, double now) {
 
 /* Asks the store whether a member that is missing has ended; one after the other. */
 static enum ax_status look_for_missing(struct peers *p, double now) {
-    char words[2048];
+    char words[AX_ERROR_TEXT];
     int done;
     if (now - p->looked_at < 1e-3 * LOOK_MS)
         return AX_OK;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fit.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "parallel/job/store.h"
@@ -159,10 +160,10 @@ static bool read_request(struct ax_store_conn *conn, const struct ax_store_frame
 
 static void leave(struct ax_store_core *c, struct ax_store_conn *conn, const char *words,
                   size_t n) {
-    char text[1900], others[2048];
+    char text[AX_ERROR_TEXT], others[AX_ERROR_TEXT];
     const int st = conn->wait.first;
     const enum ax_status why = ax_store_cause(&c->table, conn->rank, others, sizeof others);
-    snprintf(text, sizeof text, "%.*s", (int)n, words ? words : "");
+    ax_fit(text, sizeof text, "%.*s", (int)n, words ? words : "");
     ax_store_seat_leave(&c->table, conn->rank,
                         st >= 0 && st < AX_STATUS_COUNT ? (enum ax_status)st : AX_ERR_FAILED, text);
     reply(conn, AX_OK, "", 0, why == AX_OK ? 0 : why == AX_ERR_PEER ? 1 : 2);
@@ -183,7 +184,7 @@ static void request(struct ax_store_core *c, struct ax_store_conn *conn,
         const enum ax_status st = ax_store_put(&c->table, conn->wait.key, data, n);
         reply_text(conn, st, st == AX_OK ? "" : ax_error_text());
     } else if (f->type == AX_STORE_LEAVE) {
-        leave(c, conn, (const char *)data, n < 1800 ? n : 1800);
+        leave(c, conn, (const char *)data, n < AX_ERROR_TEXT ? n : AX_ERROR_TEXT);
     } else {
         conn->wait.type = f->type;
     }
@@ -226,7 +227,7 @@ void ax_store_core_feed(struct ax_store_core *c, struct ax_store_conn *conn, con
 static void answer(struct ax_store_core *c, struct ax_store_conn *conn, double now) {
     const struct ax_store_wait *w = &conn->wait;
     struct ax_store_table *t = &c->table;
-    char words[2048] = "";
+    char words[AX_ERROR_TEXT] = "";
     if (w->type == AX_STORE_JOIN && t->failed != AX_OK) {
         reply(conn, t->failed, t->failure, strlen(t->failure), t->twice);
         conn->closing = true;

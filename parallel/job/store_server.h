@@ -31,7 +31,7 @@ struct ax_store_table {
     struct ax_store_entry *buckets[AX_STORE_BUCKETS];
     size_t entries, bytes;
     enum ax_status failed; /* the ranks cannot all join any more */
-    char failure[1900];
+    char failure[AX_ERROR_TEXT];
 };
 
 enum ax_status ax_store_table_create(struct ax_store_table *t, int world);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "base/hash/hash.h"
 
 enum { MAX_BYTES = 256 << 20 };
@@ -107,15 +108,15 @@ enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_stor
 
 void ax_store_seat_leave(struct ax_store_table *t, int rank, enum ax_status st, const char *words) {
     struct ax_store_seat *seat = &t->seats[rank];
-    char text[1900];
+    char text[AX_ERROR_TEXT];
     if (seat->state != AX_STORE_JOINED)
         return;
     seat->state = AX_STORE_LEFT;
     seat->left_with = st;
     if (ax_strdup(&seat->words, words) != AX_OK)
         seat->words = NULL;
-    snprintf(text, sizeof text, "rank %d %s%s", rank, st == AX_OK ? "ended" : "failed: ",
-             st == AX_OK ? " before all ranks had joined" : words);
+    ax_fit(text, sizeof text, "rank %d %s%s", rank, st == AX_OK ? "ended" : "failed: ",
+           st == AX_OK ? " before all ranks had joined" : words);
     fail_all(t, AX_ERR_PEER, text);
 }
 
@@ -191,7 +192,7 @@ enum ax_status ax_store_cause(const struct ax_store_table *t, int own, char *wor
         if (said == AX_ERR_PEER) /* already names the rank */
             snprintf(words, size, "%s", why);
         else
-            snprintf(words, size, "rank %d failed: %s", r, why);
+            ax_fit(words, size, "rank %d failed: %s", r, why);
         st = said;
     }
     return st;

@@ -6,9 +6,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
+#include "base/log.h"
 #include "base/threads.h"
 
 static void every_status_has_a_row(void **state) {
@@ -64,23 +67,90 @@ static void a_new_error_may_quote_the_last_one(void **state) {
     assert_string_equal(ax_error_text(), "step 3: file.jsonl: row 7 is broken");
 }
 
-static void long_texts_are_cut_between_characters(void **state) {
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static bool ends(const char *text, const char *with) {
+    const size_t n = strlen(text), tail = strlen(with);
+    return n >= tail && strcmp(text + n - tail, with) == 0;
+}
+
+static bool is_utf8(const char *text) {
+    json_t *v = json_string(text);
+    const bool valid = v != NULL;
+    json_decref(v);
+    return valid;
+}
+
+static void long_texts_lose_their_middle(void **state) {
     (void)state;
-    char text[4000];
-    memset(text, 'x', sizeof text);
-    text[sizeof text - 1] = '\0';
-    memcpy(text + 2045, "\xE2\x82\xAC", 3); /* the euro sign would end at byte 2048 */
-    (void)ax_error(AX_ERR_FAILED, "%s", text);
-    assert_int_equal(strlen(ax_error_text()), 2045);
-    memcpy(text + 2043, "\xE2\x82\xAC", 3);
-    text[2046] = 'x';
-    (void)ax_error(AX_ERR_FAILED, "%s", text);
-    assert_int_equal(strlen(ax_error_text()), 2047);
-    (void)ax_error_prefix(AX_ERR_FAILED, "%s", text);
-    assert_true(strlen(ax_error_text()) <= 2047);
+    char path[3001], text[9000] = "";
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = '\0';
+    (void)ax_error(AX_ERR_IO, "config/%s: no such file. Name another.", path);
+    assert_true(begins(ax_error_text(), "config/xxx"));
+    assert_true(ends(ax_error_text(), "xxx: no such file. Name another."));
+    assert_int_equal(strlen(ax_error_text()), AX_ERROR_TEXT - 1);
+    assert_non_null(strstr(ax_error_text(), "x \xE2\x80\xA6 x"));
+    (void)ax_error_prefix(AX_ERR_IO, "rank 3: %s", path);
+    assert_true(begins(ax_error_text(), "rank 3: xxx"));
+    assert_true(ends(ax_error_text(), "xxx: no such file. Name another."));
+    assert_true(strlen(ax_error_text()) < AX_ERROR_TEXT);
+    /* characters stay complete, wherever the gap is */
+    for (int i = 0; i < 2900; i++)
+        memcpy(text + 3 * (size_t)i, "\xE2\x82\xAC", 4);
+    for (int before = 0; before < 3; before++)
+        for (int after = 0; after < 3; after++) {
+            (void)ax_error(AX_ERR_IO, "%.*s%s%.*s", before, "ab", text, after, "yz");
+            assert_true(is_utf8(ax_error_text()));
+            assert_true(strlen(ax_error_text()) > AX_ERROR_TEXT - 8);
+        }
+    (void)ax_error(AX_ERR_IO, "%s%s", text, text); /* too long even for that */
+    assert_true(is_utf8(ax_error_text()));
     for (int i = 0; i < 100; i++)
         ax_error_add_trace("some/folder/with/a/long/name/file.c", i);
     assert_true(strlen(ax_error_trace()) < 512);
+}
+
+/* What of a token the gap would leave is masked, too. */
+static void a_gap_in_a_token_shows_nothing_of_it(void **state) {
+    (void)state;
+    static const char token[] = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH";
+    char path[2100];
+    memset(path, '.', sizeof path);
+    for (size_t at = 980; at < 1060; at++) {
+        (void)ax_error(AX_ERR_IO, "%.*s%s%.2000s", (int)at, path, token, path + 100);
+        assert_null(strstr(ax_error_text(), "abc"));
+        assert_null(strstr(ax_error_text(), "FGH"));
+    }
+}
+
+/* A line of the log on stderr, as it is written. */
+static void log_line(char *line, size_t size, const char *text) {
+    int pipes[2];
+    const int saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(dup2(pipes[1], STDERR_FILENO), STDERR_FILENO);
+    ax_log_error("%s: no such file. Name another.", text);
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(pipes[1]);
+    close(saved);
+    const ssize_t n = read(pipes[0], line, size - 1);
+    assert_true(n > 0);
+    line[n] = '\0';
+    close(pipes[0]);
+}
+
+static void log_lines_lose_their_middle(void **state) {
+    (void)state;
+    static char line[3 * AX_LOG_LINE], text[2 * AX_LOG_LINE];
+    log_line(line, sizeof line, "a/b");
+    assert_string_equal(line, "error a/b: no such file. Name another.\n");
+    memset(text, 'x', sizeof text - 1);
+    log_line(line, sizeof line, text);
+    assert_true(begins(line, "error xxx") && ends(line, "xxx: no such file. Name another.\n"));
+    assert_int_equal(strlen(line), AX_LOG_LINE);
 }
 
 static void control_bytes_do_not_reach_the_terminal(void **state) {
@@ -144,7 +214,9 @@ int main(void) {
         cmocka_unit_test(every_status_has_a_row),
         cmocka_unit_test(a_trace_names_every_place),
         cmocka_unit_test(a_new_error_may_quote_the_last_one),
-        cmocka_unit_test(long_texts_are_cut_between_characters),
+        cmocka_unit_test(long_texts_lose_their_middle),
+        cmocka_unit_test(a_gap_in_a_token_shows_nothing_of_it),
+        cmocka_unit_test(log_lines_lose_their_middle),
         cmocka_unit_test(control_bytes_do_not_reach_the_terminal),
         cmocka_unit_test(records_belong_to_their_thread),
         cmocka_unit_test(a_saved_record_comes_back_whole),

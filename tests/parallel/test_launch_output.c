@@ -99,13 +99,34 @@ static void long_lines_are_cut(void **state) {
     assert_string_equal(printed(), "[0] z\n");
 }
 
+/* The longest line of the log is told as one, with its beginning. */
+static void the_longest_log_line_is_held(void **state) {
+    (void)state;
+    static char text[AX_LOG_LINE + 1], expected[AX_LOG_LINE + 32];
+    struct ax_launch_stream s = {.fd = rank_end[0], .target = -1};
+    const int saved = dup(STDERR_FILENO);
+    memset(text, 'x', AX_LOG_LINE - 1);
+    memcpy(text, "error ", 6);
+    text[AX_LOG_LINE - 1] = '\n';
+    say(text);
+    assert_true(ax_launch_stream_read(&s, 0));
+    say("bye\n");
+    assert_true(ax_launch_stream_read(&s, 0));
+    assert_int_equal(dup2(shown[1], STDERR_FILENO), STDERR_FILENO);
+    ax_launch_stream_tell(&s, 0);
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    close(saved);
+    snprintf(expected, sizeof expected, "[0] %s[0] bye\n", text);
+    assert_string_equal(printed(), expected);
+}
+
 /* Without a target the last lines are held, and told once. */
 static void held_lines_are_told(void **state) {
     (void)state;
     enum { MOST = sizeof((struct ax_launch_stream *)0)->held };
     struct ax_launch_stream s = {.fd = rank_end[0], .target = -1};
     char line[16], expected[MOST * 2];
-    const int lines = 1000, whole = MOST / 10; /* of ten bytes each, with the newline */
+    const int lines = 3000, whole = MOST / 10; /* of ten bytes each, with the newline */
     const int saved = dup(STDERR_FILENO);
     assert_true(saved >= 0);
     for (int i = 0; i < lines; i++) {
@@ -130,6 +151,6 @@ static void held_lines_are_told(void **state) {
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, open_pipes, close_pipes)
     const struct CMUnitTest tests[] = {T(complete_lines_are_printed), T(long_lines_are_cut),
-                                       T(held_lines_are_told)};
+                                       T(the_longest_log_line_is_held), T(held_lines_are_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

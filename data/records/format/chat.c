@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "data/records/format/chat_prefix.h"
 #include "data/records/format/tools.h"
 #include "data/records/format/topk.h"
@@ -492,7 +493,7 @@ static __attribute__((format(printf, 2, 3))) enum ax_status warn_user(struct ax_
     char text[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     return ax_buf_printf(&f->warnings, "%s\n", text);
 }

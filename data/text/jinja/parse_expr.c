@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "data/text/jinja/builtin.h"
 #include "data/text/jinja/parse.h"
 
@@ -13,7 +14,7 @@ void ax_jtree_set_error(const struct ax_jtree *t, int line, const char *fmt, ...
     char text[1800];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     (void)ax_error(AX_ERR_DATA, "%s:%d: %s", t->name, line, text);
 }

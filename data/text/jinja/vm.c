@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fit.h"
 #include "data/text/jinja/unicode.h"
 
 void ax_jvm_set_error(struct ax_jvm *vm, const char *fmt, ...) {
     char text[1800];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     (void)ax_error(AX_ERR_DATA, "%s:%d: %s", vm->tree->name, vm->line, text);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "base/mem.h"
 #include "base/text/words.h"
 
@@ -117,7 +118,7 @@ enum ax_status ax_task_key_error(struct ax_task_key k, enum ax_status st, const 
     char text[1024], where[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     if (!k.node)
         return ax_error(st, "%s: %s: %s", k.doc->name, k.name, text);

@@ -1,0 +1,60 @@
+#include "base/fit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mask.h"
+
+/* Texts that are longer lose their end instead. */
+enum { LONGEST = 1 << 14 };
+
+static const char gap[] = " \xe2\x80\xa6 ";
+
+static int is_inside(char c) {
+    return ((unsigned char)c & 0xC0U) == 0x80U;
+}
+
+/* Cuts an incomplete UTF-8 sequence that truncation left at the end. */
+static void trim_utf8(char *s) {
+    size_t n = strlen(s);
+    size_t back = 0;
+    while (back < 3 && back < n && is_inside(s[n - 1 - back]))
+        back++;
+    if (back == n)
+        return;
+    const unsigned char lead = (unsigned char)s[n - 1 - back];
+    const size_t need = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : lead >= 0xC0 ? 1 : 0;
+    if (need > back)
+        s[n - 1 - back] = '\0';
+}
+
+static void leave_out_middle(char *out, size_t size, const char *text, size_t n) {
+    const size_t room = size - sizeof gap; /* for the rest of the text */
+    size_t head = room - room / 2, tail = n - room / 2;
+    while (head > 0 && is_inside(text[head]))
+        head--;
+    while (is_inside(text[tail]))
+        tail++;
+    memcpy(out, text, head);
+    memcpy(out + head, gap, sizeof gap - 1);
+    memcpy(out + head + sizeof gap - 1, text + tail, n - tail + 1);
+}
+
+void ax_vfit(char *out, size_t size, const char *fmt, va_list ap) {
+    char text[LONGEST];
+    vsnprintf(text, sizeof text, fmt, ap);
+    trim_utf8(text);
+    ax_mask_tokens(text);
+    const size_t n = strlen(text);
+    if (n < size)
+        memcpy(out, text, n + 1);
+    else
+        leave_out_middle(out, size, text, n);
+}
+
+void ax_fit(char *out, size_t size, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    ax_vfit(out, size, fmt, ap);
+    va_end(ap);
+}
