@@ -467,6 +467,14 @@ enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_tea
     return ax_team_agree(team, verify_share(c, team ? team->rank : 0, team ? team->size : 1));
 }
 
+enum ax_status ax_checkpoint_check(const char *dir) {
+    struct ax_checkpoint c;
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    const enum ax_status st = ax_checkpoint_verify(&c, NULL);
+    ax_checkpoint_close(&c);
+    return st;
+}
+
 /* ---- writing ---- */
 
 enum ax_status ax_checkpoint_key(char **key, const struct ax_state_part *part) {
@@ -605,14 +613,6 @@ static enum ax_status collect(struct ax_team *team, const struct report *r, stru
     return st;
 }
 
-static enum ax_status check(const char *dir) {
-    struct ax_checkpoint c;
-    AX_TRY(ax_checkpoint_open(&c, dir));
-    const enum ax_status st = ax_checkpoint_verify(&c, NULL);
-    ax_checkpoint_close(&c);
-    return st;
-}
-
 /* Owns `head`. */
 static enum ax_status complete(struct ax_folder *folder, const struct manifest *m, json_t *head,
                                bool checked) {
@@ -621,7 +621,7 @@ static enum ax_status complete(struct ax_folder *folder, const struct manifest *
     json_decref(head);
     AX_TRY(written);
     if (checked)
-        AX_TRY(check(folder->tmp));
+        AX_TRY(ax_checkpoint_check(folder->tmp));
     AX_TRY(ax_path_join(&state_dir, folder->tmp, "state"));
     enum ax_status st = ax_sync_dir(state_dir);
     if (st == AX_OK)
@@ -644,6 +644,8 @@ static enum ax_status write_all(struct ax_folder *folder, const struct ax_checkp
     enum ax_status st = collect(team, &report, m);
     if (st == AX_OK && leads)
         st = complete(folder, m, head_of_save(save), save->copy_of);
+    if (save->placed)
+        *save->placed = leads && st == AX_OK;
     return ax_team_agree(team, st);
 }
 

@@ -36,6 +36,7 @@ struct ax_checkpoint_save {
     const struct ax_state_part *parts;
     const struct ax_st_output *state; /* [n_parts]: 1-D, named by ax_checkpoint_key */
     const json_t *run;                /* the trainer's own state */
+    bool *placed; /* set on rank 0 when the folder has its name, even if an error follows; or NULL */
 };
 /* Each rank writes its own parts; rank 0 creates the folder, and renames it when all ranks have
  * finished. If one fails, all fail, and nothing is left. */
@@ -67,6 +68,8 @@ enum ax_status ax_checkpoint_open(struct ax_checkpoint *c, const char *dir);
 void ax_checkpoint_close(struct ax_checkpoint *c);
 /* Checks every byte of every file; with a team (NULL: one rank), each rank checks a share. */
 enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_team *team);
+/* Opens and verifies the one in the folder, on this rank alone. */
+enum ax_status ax_checkpoint_check(const char *dir);
 /* Fills this rank's parts, from a checkpoint of any mesh. AX_ERR_DATA if a tensor is missing,
  * incomplete, or has another shape or type. */
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to);

@@ -209,7 +209,8 @@ static enum ax_status save(struct ax_saver_work *w) {
                                       .n_parts = w->n_saved,
                                       .parts = w->saved,
                                       .state = w->tensors + job->n_weights,
-                                      .run = job->run};
+                                      .run = job->run,
+                                      .placed = &w->saver->placed};
     what.hf.n = job->n_weights;
     what.hf.tensors = w->tensors;
     what.hf.team = w->saver->team;
@@ -311,6 +312,7 @@ enum ax_status ax_saver_start(struct ax_saver *s, const struct ax_save_job *job)
     if (st == AX_OK && s->training)
         st = ax_queue_finish(s->training);
     ax_stage_clear(&s->stage);
+    s->placed = false;
     if (st == AX_OK)
         st = start(s, job);
     else

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "base/clock.h"
+#include "base/fit.h"
 #include "base/log.h"
 #include "optim/metrics/metrics_csv.h"
 #include "optim/metrics/metrics_file.h"
@@ -45,6 +46,26 @@ static const char *const event_names[AX_EVENT_COUNT] = {
     [AX_EVENT_STOPPED] = "stopped",
 };
 
+/* ---- records ---- */
+
+static void warn_of(enum ax_status st) {
+    if (st == AX_OK)
+        return;
+    ax_log_warn("metrics: %s", ax_error_text());
+    ax_error_clear();
+}
+
+static void append(const struct ax_metrics_sink *sink, struct ax_metrics_file *f, enum ax_status st,
+                   struct ax_buf *record) {
+    warn_of(st);
+    if (st == AX_OK) {
+        ax_metrics_file_append(f, record->data, record->len);
+        if (sink->begin)
+            sink->record(sink->ctx, record->data, record->len);
+    }
+    ax_buf_free(record);
+}
+
 /* ---- open and close ---- */
 
 static enum ax_status open_file(struct ax_metrics_file *f, const char *folder, const char *name,
@@ -76,6 +97,17 @@ static enum ax_status open_files(struct ax_metrics *m, const char *folder) {
     return st;
 }
 
+static void tell_saved(struct ax_metrics *m, const char *folder) {
+    static const struct ax_metrics_sink nobody;
+    const struct ax_metrics_saved *saved = &m->o.saved;
+    struct ax_buf json = {0};
+    if (!saved->path || ax_metrics_has_saved(folder, saved->step))
+        return;
+    append(saved->told ? &nobody : &m->o.sink, &m->jsonl,
+           ax_metrics_put_event(&json, saved->step, event_names[AX_EVENT_SAVED], saved->path),
+           &json);
+}
+
 enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
                                const struct ax_metrics_options *o) {
     struct ax_metrics *m;
@@ -98,6 +130,7 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
     }
     if (o->sink.begin)
         o->sink.begin(o->sink.ctx, o->resume_step);
+    tell_saved(m, folder);
     *out = m;
     return AX_OK;
 }
@@ -119,7 +152,8 @@ bool ax_metrics_is_finished(const char *folder, int64_t step) {
     return finished;
 }
 
-bool ax_metrics_has_step(const char *folder, int64_t step) {
+/* True if metrics.jsonl has a record of the step with this part. */
+static bool has_record(const char *folder, int64_t step, const char *part) {
     struct ax_mapping m = {0};
     char *path, start[64];
     bool found = false;
@@ -129,12 +163,20 @@ bool ax_metrics_has_step(const char *folder, int64_t step) {
         const char *at = (const char *)m.data, *end = at + m.len, *newline;
         for (; !found && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
             found = newline - at > n && memcmp(at, start, (size_t)n) == 0 &&
-                    memmem(at, (size_t)(newline - at), "\"learning_rate\": ", 17) != NULL;
+                    memmem(at, (size_t)(newline - at), part, strlen(part)) != NULL;
         ax_unmap_file(&m);
     }
     ax_free(path);
     ax_error_clear();
     return found;
+}
+
+bool ax_metrics_has_step(const char *folder, int64_t step) {
+    return has_record(folder, step, "\"learning_rate\": ");
+}
+
+bool ax_metrics_has_saved(const char *folder, int64_t step) {
+    return has_record(folder, step, "\"event\": \"saved\"");
 }
 
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops) {
@@ -308,24 +350,6 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     ax_buf_free(&line);
 }
 
-static void warn_of(enum ax_status st) {
-    if (st == AX_OK)
-        return;
-    ax_log_warn("metrics: %s", ax_error_text());
-    ax_error_clear();
-}
-
-static void append(const struct ax_metrics_sink *sink, struct ax_metrics_file *f, enum ax_status st,
-                   struct ax_buf *record) {
-    warn_of(st);
-    if (st == AX_OK) {
-        ax_metrics_file_append(f, record->data, record->len);
-        if (sink->begin)
-            sink->record(sink->ctx, record->data, record->len);
-    }
-    ax_buf_free(record);
-}
-
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     if (!m)
         return;
@@ -397,14 +421,14 @@ void ax_metrics_show(struct ax_metrics *m, int64_t step, int index, const struct
 
 void ax_metrics_event(struct ax_metrics *m, enum ax_metrics_event event, int64_t step,
                       const char *fmt, ...) {
-    char text[1024], line[1088];
+    char text[AX_LOG_LINE], line[sizeof text + 64];
     struct ax_buf json = {0};
     if (!m)
         return;
     AX_ASSERT(event < AX_EVENT_COUNT);
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    ax_vfit(text, sizeof text, fmt, ap);
     va_end(ap);
     append(&m->o.sink, &m->jsonl, ax_metrics_put_event(&json, step, event_names[event], text),
            &json);

@@ -51,6 +51,14 @@ struct ax_metrics_sink {
     void (*record)(void *ctx, const char *json, size_t n); /* one line with its newline */
 };
 
+/* A checkpoint of an earlier process. Its event is missing if that was killed before it could write it, and
+ * cut off if it came after a later step: it is written again. */
+struct ax_metrics_saved {
+    int64_t step;
+    char *path; /* NULL: there is none */
+    bool told;  /* the event was written: the sink is not told again */
+};
+
 struct ax_metrics_options {
     int64_t total_steps;   /* in the full run; 0 = unknown */
     int64_t logging_steps; /* ≥ 1: a line and a TensorBoard entry every N steps */
@@ -67,6 +75,7 @@ struct ax_metrics_options {
     double doing_seconds;        /* between lines about an activity; 0: AX_METRICS_DOING_SECONDS */
     enum ax_color_mode color;
     struct ax_metrics_sink sink;
+    struct ax_metrics_saved saved; /* borrowed while ax_metrics_open runs */
 };
 
 /* `folder` must exist. Files of an earlier run are truncated to resume_step, or started over. */
@@ -76,6 +85,8 @@ enum ax_status ax_metrics_open(struct ax_metrics **out, const char *folder,
 void ax_metrics_close(struct ax_metrics *m);
 /* True if metrics.jsonl of an earlier run in `folder` has the record of this step. */
 bool ax_metrics_has_step(const char *folder, int64_t step);
+/* True if it has the event that checkpoint-`step` is saved. */
+bool ax_metrics_has_saved(const char *folder, int64_t step);
 /* Set after the first step, so that measuring does not delay it. */
 void ax_metrics_set_peak(struct ax_metrics *m, double peak_flops);
 

@@ -88,20 +88,12 @@ static bool lies_inside(const char *dir, const char *output_dir) {
 
 /* ---- the checkpoint to resume from ---- */
 
-static enum ax_status is_good(const char *dir) {
-    struct ax_checkpoint c;
-    AX_TRY(ax_checkpoint_open(&c, dir));
-    const enum ax_status st = ax_checkpoint_verify(&c, NULL);
-    ax_checkpoint_close(&c);
-    return st;
-}
-
 /* The newest intact checkpoint; *path is NULL if there is none. */
 static enum ax_status newest_good(const char *output_dir, const struct ax_checkpoint_list *l,
                                   char **path) {
     for (size_t i = l->n; i-- > 0;) {
         AX_TRY(ax_checkpoint_path(path, output_dir, l->steps[i]));
-        if (is_good(*path) == AX_OK)
+        if (ax_checkpoint_check(*path) == AX_OK)
             return AX_OK;
         ax_log_warn("skipping %s: %s", *path, ax_error_text());
         ax_error_clear();

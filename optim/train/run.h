@@ -333,13 +333,17 @@ enum ax_status ax_train_folder_clear(const char *dir);
 /* No save may be in flight. `last`: no other save follows, as in AX_SAVE_LAST. */
 enum ax_status ax_train_save_start(struct ax_train *t, bool last);
 /* Handles the end of a save. The first failure is only a warning, the second in a row an error; a
- * failure of the run's last save is always an error. */
+ * failure of the run's last save, or after a rank was lost, is always an error. The text says whether the
+ * checkpoint is there. */
 enum ax_save_wait {
     AX_SAVE_LOOK, /* return immediately if it has not ended */
     AX_SAVE_WAIT, /* wait for its end */
     AX_SAVE_LAST  /* wait for its end; no other save follows */
 };
 enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait);
+/* For metrics that are about to be opened, on rank 0: the newest intact checkpoint in output_dir up to
+ * t->done. The caller frees saved->path. */
+enum ax_status ax_train_saved_before(const struct ax_train *t, struct ax_metrics_saved *saved);
 /* Writes the model to output_dir, with the current weights or those of the best checkpoint. */
 enum ax_status ax_train_publish(struct ax_train *t);
 

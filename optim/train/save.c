@@ -22,7 +22,23 @@ static enum ax_status note_save_in_memory(struct ax_train *t, enum ax_status st,
 }
 
 /* Training goes on after one failed save, since disk space may become free and the previous
- * checkpoint is intact, but not after two in a row. */
+ * checkpoint is intact, but not after two in a row, or without a rank. Only rank 0 knows what is on
+ * the disk if a rank was lost. */
+static enum ax_status note_failed_save(struct ax_train *t, enum ax_status st, int64_t step,
+                                       bool last) {
+    const char *how = t->saver.placed ? "was written, but not verified" : "was not saved";
+    t->kept = t->kept_before;
+    if (last || t->team.broken || ++t->failed_saves > 1)
+        return ax_train_is_main(t)
+                   ? ax_error_prefix(st, "checkpoint-%lld %s", (long long)step, how)
+                   : st;
+    ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
+                     "checkpoint-%lld %s: %s; training continues, and the next save is tried again",
+                     (long long)step, how, ax_error_text());
+    ax_error_clear();
+    return AX_OK;
+}
+
 static enum ax_status note_save(struct ax_train *t, enum ax_status st, bool last) {
     const int64_t step = t->saving;
     t->saving = 0;
@@ -36,21 +52,41 @@ static enum ax_status note_save(struct ax_train *t, enum ax_status st, bool last
                          t->o->save.output_dir, (long long)step);
         return AX_OK;
     }
-    t->kept = t->kept_before;
-    if (last || ++t->failed_saves > 1)
-        return st;
-    ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
-                     "checkpoint-%lld was not saved: %s; training continues, and the next save is "
-                     "tried again",
-                     (long long)step, ax_error_text());
-    ax_error_clear();
-    return AX_OK;
+    return note_failed_save(t, st, step, last);
 }
 
 enum ax_status ax_train_save_poll(struct ax_train *t, enum ax_save_wait wait) {
     if (t->saving == 0 || (wait == AX_SAVE_LOOK && !t->vote.saved))
         return AX_OK;
     return note_save(t, ax_saver_finish(&t->saver), wait == AX_SAVE_LAST);
+}
+
+/* The newest checkpoint in output_dir up to this step; *path is NULL if there is none. */
+static enum ax_status newest_checkpoint(const struct ax_train *t, int64_t *step, char **path) {
+    struct ax_checkpoint_list l;
+    AX_TRY(ax_checkpoint_list(&l, t->o->save.output_dir));
+    while (l.n > 0 && l.steps[l.n - 1] > t->done)
+        l.n--;
+    *step = l.n > 0 ? l.steps[l.n - 1] : 0;
+    const enum ax_status st =
+        l.n > 0 ? ax_checkpoint_path(path, t->o->save.output_dir, *step) : AX_OK;
+    ax_checkpoint_list_free(&l);
+    return st;
+}
+
+enum ax_status ax_train_saved_before(const struct ax_train *t, struct ax_metrics_saved *saved) {
+    *saved = (struct ax_metrics_saved){0};
+    if (t->done == 0)
+        return AX_OK;
+    AX_TRY(newest_checkpoint(t, &saved->step, &saved->path));
+    saved->told = saved->path && ax_metrics_has_saved(t->o->save.output_dir, saved->step);
+    if (!saved->path || saved->told || saved->step == t->saved ||
+        ax_checkpoint_check(saved->path) == AX_OK)
+        return AX_OK;
+    ax_error_clear(); /* a save that failed when it was verified */
+    ax_free(saved->path);
+    saved->path = NULL;
+    return AX_OK;
 }
 
 /* Starts the save that `job` describes, of the current step. */

@@ -520,7 +520,10 @@ static enum ax_status open_metrics(struct ax_train *t) {
     const bool lacks = ax_train_elastic_lacks_record(t);
     if (lacks)
         mo.window = t->elastic.before;
-    AX_TRY(ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo));
+    AX_TRY(ax_train_saved_before(t, &mo.saved));
+    const enum ax_status st = ax_metrics_open(&t->metrics, t->o->save.output_dir, &mo);
+    ax_free(mo.saved.path);
+    AX_TRY(st);
     if (lacks)
         ax_metrics_step(t->metrics, &t->elastic.last);
     return AX_OK;
@@ -585,8 +588,8 @@ static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
     t->out->save_waited = t->saver.waited;
     struct ax_error_record first;
     ax_error_save(&first, st);                        /* later errors must not replace it */
-    if (ax_train_save_poll(t, AX_SAVE_WAIT) != AX_OK) /* in flight when the error occurred */
-        ax_log_warn("%s", ax_error_text());
+    if (ax_train_save_poll(t, AX_SAVE_LAST) != AX_OK) /* in flight when the error occurred */
+        ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done, "%s", ax_error_text());
     ax_train_save_free(t);
     json_decref(t->elastic.run);
     ax_metrics_close(t->metrics);

@@ -344,6 +344,39 @@ static void lost_ranks_cost_steps_only(void **state) {
     print_message("killed at %d calls\n", killed);
 }
 
+/* Rank 1 is killed when it opens its k-th file. True if the first checkpoint is there then. */
+static bool saved_when_killed_at(const char *config, int k) {
+    char fault[32];
+    clear();
+    snprintf(fault, sizeof fault, "open:%d:kill@1", k);
+    setenv("AX_FAULT", fault, 1);
+    const int code = run(
+        out, sizeof out, "launch -n 2 -- sft '%s' dp_shard_size=2 eval_steps=100", config);
+    unsetenv("AX_FAULT");
+    if (code != 4 && code != 0)
+        fail_msg("%s: %d: %s", fault, code, out);
+    return ax_path_exists(in_scratch("out/checkpoint-2/state/manifest.json"));
+}
+
+/* Of a save during which a rank is lost, rank 0 says whether the checkpoint is there, and nothing of
+ * training that continues. The first file that rank 1 opens when the checkpoint has its name is one of that. */
+static void a_save_with_a_lost_rank_is_told_as_it_is(void **state) {
+    (void)state;
+    const char *config = configure("");
+    int before = 1, after = 256;
+    assert_true(saved_when_killed_at(config, after) && !saved_when_killed_at(config, before));
+    while (after - before > 1) {
+        const int k = (before + after) / 2;
+        *(saved_when_killed_at(config, k) ? &after : &before) = k;
+    }
+    assert_true(saved_when_killed_at(config, after));
+    has("checkpoint-2 was written, but not verified: ");
+    assert_int_equal(count("training continues") + count("was not saved"), 0);
+    assert_false(saved_when_killed_at(config, before));
+    has("checkpoint-2 was not saved: ");
+    assert_int_equal(count("training continues") + count("was written"), 0);
+}
+
 /* Starts `launch WORDS`, whose output goes to a file. */
 static pid_t start_job(const char *words) {
     char command[1024];
@@ -439,6 +472,7 @@ int main(void) {
         cmocka_unit_test(mistakes_are_said_once),
         cmocka_unit_test(restarts_go_on_while_there_is_progress),
         cmocka_unit_test(lost_ranks_cost_steps_only),
+        cmocka_unit_test(a_save_with_a_lost_rank_is_told_as_it_is),
         cmocka_unit_test(the_rank_that_was_stopped_is_blamed),
         cmocka_unit_test(strangers_change_nothing),
     };
