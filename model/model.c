@@ -231,7 +231,8 @@ static enum ax_status make_rope(struct ax_model *m, struct ax_rope_table *t,
 
 static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
     AX_TRY(make_rope(m, &m->ropes[AX_ROPE_MAIN], &m->arch.rope, positions));
-    return make_rope(m, &m->ropes[AX_ROPE_LOCAL], &m->arch.rope_local, positions);
+    AX_TRY(make_rope(m, &m->ropes[AX_ROPE_LOCAL], &m->arch.rope_local, positions));
+    return make_rope(m, &m->ropes[AX_ROPE_QUERIES], &m->arch.rope_queries, positions);
 }
 
 static void make_loads(struct ax_model *m) {

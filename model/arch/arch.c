@@ -172,6 +172,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     a->embedding_scale = a->residual_scale = a->logit_scale = 1;
+    a->q_norm = "model.layers.%d.self_attn.q_norm.weight";
+    a->k_norm = "model.layers.%d.self_attn.k_norm.weight";
     AX_TRY(ax_activation_parse(a, c, "hidden_act", "silu"));
     AX_TRY(layers(a));
     AX_TRY(a->family->parse(a, c));

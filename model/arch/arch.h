@@ -35,6 +35,7 @@ struct ax_moe_names {
     const char *router, *experts, *gate, *up, *down;
     const char *bias, *shared, *shared_gate;
     const char *router_bias; /* NULL: none */
+    bool bias_is_row;        /* `bias` is [1][E] in files, not [E] */
 };
 
 /* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], with
@@ -70,6 +71,8 @@ struct ax_norm_names {
 
 /* Which of the model's rope tables a layer uses. */
 enum ax_rope_use { AX_ROPE_MAIN, AX_ROPE_LOCAL, AX_ROPE_NONE };
+#define AX_ROPES        3 /* tables: the layers', and that of queries */
+#define AX_ROPE_QUERIES AX_ROPE_NONE
 
 /* One layer; a model's layers may differ. */
 struct ax_layer_spec {
@@ -86,7 +89,7 @@ struct ax_norm_style {
     bool once;
 };
 
-/* RMSNorm of q and of k, before rope. */
+/* RMSNorm of q and of k. */
 enum ax_qk_norm {
     AX_QK_NORM_NONE,
     AX_QK_NORM_HEAD, /* each head separately, one shared weight [head_dim] */
@@ -117,6 +120,8 @@ struct ax_arch {
     bool qkv_bias, o_bias, mlp_bias;
     bool fused_qkv, fused_gate_up; /* one matrix: self_attn.qkv_proj, mlp.gate_up_proj */
     enum ax_qk_norm qk_norm;
+    bool qk_norm_after;          /* after rope, not before it */
+    const char *q_norm, *k_norm; /* names, %d = the layer */
     struct ax_norm_style norm;
     struct ax_gating gating; /* the gate of MLPs and experts */
     double softmax_scale, score_softcap;
@@ -131,6 +136,7 @@ struct ax_arch {
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
     enum ax_dtype dtype; /* dtype of the checkpoint, from the config; F32 if not given */
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
+    struct ax_rope_config rope_queries;     /* dim 0: queries have the keys' */
     struct ax_mla_config mla;
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */

@@ -10,6 +10,7 @@
     X(deepseek_v2)                                                                                 \
     X(deepseek_v3)                                                                                 \
     X(ernie4_5)                                                                                    \
+    X(ernie4_5_moe)                                                                                \
     X(exaone4)                                                                                     \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
@@ -17,8 +18,10 @@
     X(glm4_moe)                                                                                    \
     X(gpt_oss)                                                                                     \
     X(granite)                                                                                     \
+    X(hunyuan_v1_dense)                                                                            \
     X(llama)                                                                                       \
     X(minimax_m2)                                                                                  \
+    X(ministral3)                                                                                  \
     X(mistral)                                                                                     \
     X(mixtral)                                                                                     \
     X(olmo2)                                                                                       \

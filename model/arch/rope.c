@@ -273,16 +273,24 @@ int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions) {
                                                                       : r->max_positions;
 }
 
+static double growth(const struct ax_rope_config *r, int64_t position) {
+    if (r->period == 0)
+        return 1;
+    return 1 + r->growth * log1p((double)(position / r->period));
+}
+
 /* Rows [first, first + n) of both tables, on the host. */
-static void fill_rows(const struct ax_tensor *like, const float *inv_freq, double scaling,
-                      int64_t first, int64_t n, void *cos_rows, void *sin_rows) {
+static void fill_rows(const struct ax_rope_config *r, const struct ax_tensor *like,
+                      const float *inv_freq, double scaling, int64_t first, int64_t n,
+                      void *cos_rows, void *sin_rows) {
     const int64_t half = like->shape[1];
     for (int64_t row = 0; row < n; row++) {
+        const float by = (float)scaling * (float)growth(r, first + row);
         for (int64_t i = 0; i < half; i++) {
             const float angle = (float)(first + row) * inv_freq[i];
             const float c = cosf(angle), s = sinf(angle);
-            ax_store(like->dtype, cos_rows, row * half + i, (double)(c * (float)scaling));
-            ax_store(like->dtype, sin_rows, row * half + i, (double)(s * (float)scaling));
+            ax_store(like->dtype, cos_rows, row * half + i, (double)(c * by));
+            ax_store(like->dtype, sin_rows, row * half + i, (double)(s * by));
         }
     }
 }
@@ -302,7 +310,7 @@ enum ax_status ax_rope_tables(const struct ax_rope_config *r, int64_t seq_len, s
         struct ax_queue_piece to[] = {{(char AX_DEVICE *)cos_table->data + at, bytes, NULL},
                                       {(char AX_DEVICE *)sin_table->data + at, bytes, NULL}};
         AX_TRY(ax_queue_begin_write(q, 2, to));
-        fill_rows(cos_table, inv_freq, scaling, first, n, to[0].host, to[1].host);
+        fill_rows(r, cos_table, inv_freq, scaling, first, n, to[0].host, to[1].host);
         AX_TRY(ax_queue_end_write(q, 2, to));
     }
     return AX_OK;

@@ -31,6 +31,9 @@ struct ax_rope_config {
     double mscale, mscale_all_dim;            /* yarn; 0 = absent */
     double attention_factor;                  /* yarn; 0 = derive */
     bool truncate;                            /* yarn: round the correction range to integers */
+    /* what is rotated at position p becomes 1 + growth·ln(1 + ⌊p / period⌋) times as large; period 0: it does not */
+    double growth;
+    int64_t period;
     float short_factor[AX_ROPE_MAX_FACTORS], long_factor[AX_ROPE_MAX_FACTORS]; /* longrope */
 };
 

@@ -1,5 +1,9 @@
-/* ERNIE 4.5 (Baidu 2025), dense: Llama with rope on neighboring pairs, and perhaps biases everywhere. */
+/* ERNIE 4.5 (Baidu 2025): Llama with rope on neighboring pairs, and perhaps biases everywhere; and its mixture, whose
+ * experts are chosen by a softmax and a correction. */
 #include "model/arch/family.h"
+#include "model/arch/part.h"
+
+#define MAX_WIDTH (1LL << 24)
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     bool bias;
@@ -12,7 +16,59 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+#define MLP "model.layers.%d.mlp."
+static const struct ax_moe_names names = {
+    .router = MLP "gate.weight",
+    .bias = MLP "moe_statics.e_score_correction_bias",
+    .bias_is_row = true,
+    .experts = MLP "experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .shared = MLP "shared_experts",
+};
+
+/* Every `interval`-th layer from `start` to `end`, −1 for the last. */
+static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c) {
+    int64_t start, end, interval;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_layer_start_index"), 0, INT32_MAX, 1, &start));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_layer_end_index"), -1, INT32_MAX, -1, &end));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_layer_interval"), 1, INT32_MAX, 1, &interval));
+    if (end < 0 || end >= a->n_layers)
+        end = a->n_layers - 1;
+    for (int64_t i = start; i <= end; i++)
+        if ((i + 1) % interval == 0)
+            a->layers[i].ffn = a->moe.shared_width > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
+    return AX_OK;
+}
+
+static enum ax_status refuse(struct ax_json v, const char *what) {
+    ax_json_error(v, "%s is not implemented in this family; set it to false", what);
+    return AX_ERR_UNSUPPORTED;
+}
+
+static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
+    int64_t experts, active, shared;
+    AX_TRY(parse(a, c));
+    if (a->mlp_bias)
+        return refuse(ax_json_get(c, "use_bias"), "a bias of experts and head");
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_num_experts"), 1, 4096, 64, &experts));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_k"), 1, 4096, 6, &active));
+    AX_TRY(ax_moe_parse(a, c, experts, active));
+    if (a->moe.balance_coef > 0)
+        return refuse(ax_json_get(c, "output_router_logits"), "a balancing loss");
+    AX_TRY(
+        ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, MAX_WIDTH, 1536, &a->moe.width));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_num_shared_experts"), 0, 1024, 2, &shared));
+    a->moe.shared_width = shared * a->moe.width;
+    a->moe.routing.renormalize = true;
+    a->moe.names = &names;
+    return sparse_layers(a, c);
+}
+
 const struct ax_family ax_family_ernie4_5 = {.model_type = "ernie4_5",
                                              .architecture = "Ernie4_5ForCausalLM",
                                              .head_dim = 128,
                                              .parse = parse};
+const struct ax_family ax_family_ernie4_5_moe = {
+    .model_type = "ernie4_5_moe", .architecture = "Ernie4_5_MoeForCausalLM", .parse = parse_moe};

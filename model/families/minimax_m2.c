@@ -47,6 +47,11 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(ax_moe_parse(a, c, 256, 8));
+    if (a->moe.balance_coef > 0) {
+        ax_json_error(ax_json_get(c, "output_router_logits"),
+                      "a balancing loss is not implemented in this family; set it to false");
+        return AX_ERR_UNSUPPORTED;
+    }
     a->qk_norm = AX_QK_NORM_FULL;
     a->moe.width = a->intermediate_size;
     a->moe.routing.sigmoid = a->moe.routing.renormalize = true;

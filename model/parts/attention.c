@@ -159,10 +159,10 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
         att->sinks = ax_builder_add(b, l->index, &sinks);
     if (!a->qk_norm)
         return;
-    att->q_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.q_norm.weight",
-                                      a->head_dim * (full ? a->n_heads : 1));
-    att->k_norm = ax_builder_add_norm(b, l->index, "model.layers.%d.self_attn.k_norm.weight",
-                                      a->head_dim * (full ? a->n_kv_heads : 1));
+    att->q_norm =
+        ax_builder_add_norm(b, l->index, a->q_norm, a->head_dim * (full ? a->n_heads : 1));
+    att->k_norm =
+        ax_builder_add_norm(b, l->index, a->k_norm, a->head_dim * (full ? a->n_kv_heads : 1));
 }
 
 static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -234,21 +234,31 @@ static struct heads split_heads(const struct ax_layer *l, const struct ax_arch *
     return h;
 }
 
-/* Applies rope to the heads of q and k, which are contiguous in `joined`. */
-static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
-                             const struct ax_tensor *joined, bool inverse) {
+/* Applies a rope to heads [first, first + heads) of `joined`. */
+static enum ax_status rotate_heads(struct ax_pass *p, const struct ax_tensor *joined, int64_t first,
+                                   int64_t heads, int use, bool inverse) {
     const struct ax_model *m = p->model;
-    const int64_t hd = m->arch.head_dim,
-                  heads = qkv_q_heads(l, &m->arch) + qkv_kv_heads(l, &m->arch);
-    const struct ax_tensor qk = ax_tensor_cols(joined, 0, heads * hd);
-    if (l->spec.rope == AX_ROPE_NONE)
-        return AX_OK;
-    return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(&qk, heads, hd),
-                                                   .cos = m->ropes[l->spec.rope].cos,
-                                                   .sin = m->ropes[l->spec.rope].sin,
+    const int64_t hd = m->arch.head_dim;
+    const struct ax_tensor part = ax_tensor_cols(joined, first * hd, heads * hd);
+    return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(&part, heads, hd),
+                                                   .cos = m->ropes[use].cos,
+                                                   .sin = m->ropes[use].sin,
                                                    .positions = p->batch->positions,
                                                    .interleaved = m->arch.rope.interleaved,
                                                    .inverse = inverse});
+}
+
+/* Applies rope to the heads of q and k, which are contiguous in `joined`. */
+static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_tensor *joined, bool inverse) {
+    const struct ax_arch *a = &p->model->arch;
+    const int64_t q = qkv_q_heads(l, a), k = qkv_kv_heads(l, a);
+    if (l->spec.rope == AX_ROPE_NONE)
+        return AX_OK;
+    if (a->rope_queries.dim == 0)
+        return rotate_heads(p, joined, 0, q + k, (int)l->spec.rope, inverse);
+    AX_TRY(rotate_heads(p, joined, 0, q, AX_ROPE_QUERIES, inverse));
+    return rotate_heads(p, joined, q, k, (int)l->spec.rope, inverse);
 }
 
 /* The KV heads that this rank's queries attend to, of those it computes. */
@@ -327,14 +337,14 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     const struct heads raw = split_heads(l, a, &s[QKV].t);
     if (ax_saved_make(&s[QKV])) {
         AX_TRY(qkv_forward(l, p, h, &s[QKV].t));
-        if (!a->qk_norm)
+        if (!a->qk_norm || a->qk_norm_after)
             AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
     if (!a->qk_norm || !ax_saved_make(&s[QK]))
         return AX_OK;
     const struct heads normed = split_heads(l, a, &s[QK].t);
     AX_TRY(norm_heads(l, p, s, &raw, &normed));
-    return rotate(l, p, &s[QK].t, false);
+    return a->qk_norm_after ? AX_OK : rotate(l, p, &s[QK].t, false);
 }
 
 static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
@@ -394,11 +404,12 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
 
     AX_TRY(ax_linear_backward(p->model->rt, &att->o, &s[OUT].t, dy, &d_out));
     AX_TRY(attend_backward(l, p, s, &d_out, &d_qkv));
-    AX_TRY(rotate(l, p, &d_qkv, true));
-    if (a->qk_norm) {
-        const struct heads raw = split_heads(l, a, &s[QKV].t);
+    const struct heads raw = split_heads(l, a, &s[QKV].t);
+    if (a->qk_norm && a->qk_norm_after)
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
-    }
+    AX_TRY(rotate(l, p, &d_qkv, true));
+    if (a->qk_norm && !a->qk_norm_after)
+        AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
     AX_TRY(qkv_backward(l, p, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -207,7 +207,8 @@ void ax_router_init(struct ax_builder *b, struct ax_layer *l) {
                                          .tp_dim = -1,
                                          .grad_partial_over = AX_TP_PARTIAL};
     const struct ax_param_decl bias = {.name = c->names->bias,
-                                       .rows = c->n_experts,
+                                       .rows = c->names->bias_is_row ? 1 : c->n_experts,
+                                       .cols = c->names->bias_is_row ? c->n_experts : 0,
                                        .tp_dim = -1,
                                        .buffer = true,
                                        .grad_partial_over = AX_TP_PARTIAL};
@@ -278,8 +279,10 @@ enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
         .load = balance_load(p),
         .first = ax_tp_first(m->rt, b->T),
         .routing = m->arch.moe.routing};
-    if (l->moe.bias)
-        router.bias = ax_unit_weight(l->unit, l->moe.bias);
+    if (l->moe.bias) {
+        const struct ax_tensor bias = ax_unit_weight(l->unit, l->moe.bias);
+        router.bias = ax_tensor_1d(bias.dtype, bias.data, m->arch.moe.n_experts);
+    }
     AX_TRY(ax_run_gemm(m->rt->q, &gemm));
     AX_TRY(ax_run_router_forward(m->rt->q, &router));
     AX_TRY(count_loads(l, p, &router.experts));

@@ -639,13 +639,19 @@ static void readme_names_the_families(void **state) {
     } known[] = {
         {"deepseek_v2", "DeepSeek-V2"},
         {"deepseek_v3", "DeepSeek-V3"},
+        {"ernie4_5", "ERNIE 4.5,"},
+        {"ernie4_5_moe", "ERNIE 4.5 MoE"},
+        {"exaone4", "EXAONE 4"},
         {"gemma2", "Gemma 2 and 3"},
         {"gemma3_text", "Gemma 2 and 3"},
         {"glm4", "GLM-4 "},
         {"glm4_moe", "GLM-4-MoE"},
         {"gpt_oss", "gpt-oss"},
         {"granite", "Granite"},
+        {"hunyuan_v1_dense", "Hunyuan (dense)"},
         {"llama", "Llama"},
+        {"minimax_m2", "MiniMax M2"},
+        {"ministral3", "\nMinistral 3"},
         {"mistral", "Mistral"},
         {"mixtral", "Mixtral"},
         {"olmo2", "OLMo 2\nand 3"},
@@ -655,6 +661,7 @@ static void readme_names_the_families(void **state) {
         {"qwen2_moe", "Qwen2-MoE"},
         {"qwen3", "Qwen3"},
         {"qwen3_moe", "Qwen3-MoE"},
+        {"seed_oss", "Seed-OSS"},
         {"smollm3", "SmolLM3"},
     };
     static struct names families;

@@ -238,7 +238,11 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"gemma3_text", 102320, 16, -1, true}, {"gpt_oss", 142292, 16, -1, false},
         {"deepseek_v2", 116064, 24, 0, false}, {"deepseek_v2_group", 108432, 16, 0, false},
         {"deepseek_v3", 223800, 32, 0, false}, {"deepseek_v3_mtp", 108432, 24, 0, false},
-        {"glm4_moe", 125216, 24, 0, false},    {"qwen2_moe", 134848, 16, 0, false}};
+        {"glm4_moe", 125216, 24, 0, false},    {"qwen2_moe", 134848, 16, 0, false},
+        {"seed_oss", 72624, 12, 0, false},     {"ernie4_5", 62512, 16, 0, true},
+        {"ernie4_5_moe", 57360, 12, 0, true},  {"exaone4", 114192, 12, -1, false},
+        {"minimax_m2", 77808, 16, 0, false},   {"hunyuan_v1_dense", 61744, 16, 0, true},
+        {"ministral3", 72432, 12, 0, false}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -381,7 +385,7 @@ static void mistakes_are_named_with_their_key(void **state) {
          "\"gemma3n\" is not supported; the nearest is gemma3; expected one of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_next\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"ministral\"}", "; the nearest is mistral; ", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"ministral\"}", "; the nearest is ministral3; ", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"gpt_oss\", " SMALL ", \"swiglu_limit\": 0}",
          "swiglu_limit: expected a positive number, got 0", AX_ERR_DATA},
         {"{\"model_type\": \"glm4\", " SMALL ", \"head_dim\": 6}",

@@ -51,6 +51,11 @@ def common(**kw):
     return base
 
 
+def small(**kw):
+    return common(**dict(dict(vocab_size=320, hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+                              num_key_value_heads=2, tie_word_embeddings=False), **kw))
+
+
 SPECS = [
     ModelSpec(
         "llama", common(
@@ -236,6 +241,46 @@ FAMILY_SPECS = [
             rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True, tie_word_embeddings=False,
             rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
         "LlamaConfig", seed=214, hub=True, about="llama with biases on q, k, v, o, gate, up and down"),
+    ModelSpec(
+        "seed_oss", small(attention_bias=True, attention_out_bias=False, head_dim=12, rms_norm_eps=1e-6,
+                          rope_parameters=dict(rope_type="default", rope_theta=10000000.0)),
+        "SeedOssConfig", seed=1501, hub=True, about="llama with biases on q, k and v, heads of 12 with a hidden size of 48"),
+    ModelSpec(
+        "ernie4_5", small(use_bias=True, rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=True,
+                          rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
+        "Ernie4_5Config", seed=1502, hub=True, embed_std=0.1, about="llama with rope on neighbors and biases everywhere, tied"),
+    ModelSpec(
+        "ernie4_5_moe", small(
+            moe_intermediate_size=12, moe_k=2, moe_num_experts=6, moe_num_shared_experts=2, moe_layer_start_index=1,
+            moe_layer_end_index=-1, moe_layer_interval=1, rms_norm_eps=1e-5, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
+        "Ernie4_5_MoeConfig", seed=1523, hub=True, embed_std=0.1,
+        about="ernie4_5 with a dense layer, then 6 experts top-2 chosen by softmax and a correction, and a shared MLP of 24"),
+    ModelSpec(
+        "exaone4", small(
+            num_hidden_layers=4, rms_norm_eps=1e-5, head_dim=12, sliding_window=10, sliding_window_pattern=4,
+            rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        "Exaone4Config", seed=1504, hub=True,
+        about="norms on the outputs of attention and MLP, per-head q/k norm, layers 0-2 window 10, layer 3 full without rope"),
+    ModelSpec(
+        "minimax_m2", small(
+            intermediate_size=16, num_local_experts=6, num_experts_per_tok=2, head_dim=16, rms_norm_eps=1e-6,
+            rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5)),
+        "MiniMaxM2Config", seed=1655, hub=True,
+        about="q/k norm over the whole projection, rope on 8 of 16, 6 experts top-2 by sigmoid and a correction"),
+    ModelSpec(
+        "hunyuan_v1_dense", small(
+            rms_norm_eps=1e-5, head_dim=16, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=1000.0, factor=1.0)),
+        "HunYuanDenseV1Config", seed=1506, hub=True, embed_std=0.1,
+        about="llama with per-head q/k norm after rope, whose base alpha raises, tied"),
+    ModelSpec(
+        "ministral3", small(
+            rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
+            rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+                                 mscale_all_dim=1.0, llama_4_scaling_beta=0.1, original_max_position_embeddings=8)),
+        "Ministral3Config", seed=1507, hub=True,
+        about="llama with YaRN, queries x (1 + 0.1 ln(1 + floor(position / 8)))"),
 ]
 
 TRAIN = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, max_grad_norm=1.0, steps=5)
@@ -412,6 +457,12 @@ def hub_config(cfg, spec):
         out.update(max_window_layers=28, pretraining_tp=2)
         if cfg["tie_word_embeddings"]:
             drop("tie_word_embeddings")
+    elif kind == "exaone4":
+        out["sliding_window_pattern"] = "LLLG"
+    elif kind == "minimax_m2":
+        drop("partial_rotary_factor")
+        out.update(rotary_dim=8, qk_norm_type="per_layer", use_qk_norm=True, use_routing_bias=True, scoring_func="sigmoid",
+                   shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3, mtp_transformer_layers=1)
     elif kind == "gpt_oss":
         drop("swiglu_alpha")
         out.update(experts_per_token=cfg["num_experts_per_tok"],

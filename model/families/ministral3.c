@@ -1,0 +1,31 @@
+/* Ministral 3 (Mistral AI 2025): Llama with yarn, and queries that grow with their position. */
+#include "model/arch/family.h"
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    int64_t window;
+    double growth;
+    struct ax_json rope = ax_json_get(c, "rope_parameters");
+    if (!rope.v)
+        rope = ax_json_get(c, "rope_scaling");
+    const struct ax_json beta = ax_json_get(rope, "llama_4_scaling_beta");
+    AX_TRY(ax_rope_parse_usual(&a->rope, c, 1e6, a->head_dim, a->max_positions));
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
+    AX_TRY(ax_json_f64_or(beta, 0, &growth));
+    if (!(growth >= 0 && growth <= 100))
+        return ax_json_error(beta, "expected a number from 0 to 100, got %g", growth);
+    if (growth > 0) {
+        a->rope_queries = a->rope;
+        a->rope_queries.growth = growth;
+        AX_TRY(ax_json_i64_or(ax_json_get(rope, "original_max_position_embeddings"), 1, INT32_MAX,
+                              16384, &a->rope_queries.period));
+    }
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 0, &window));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i].window = window;
+    return AX_OK;
+}
+
+const struct ax_family ax_family_ministral3 = {.model_type = "ministral3",
+                                               .architecture = "Ministral3ForCausalLM",
+                                               .head_dim = 128,
+                                               .parse = parse};
