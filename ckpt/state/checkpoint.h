@@ -36,7 +36,7 @@ struct ax_checkpoint_save {
     const struct ax_state_part *parts;
     const struct ax_st_output *state; /* [n_parts]: 1-D, named by ax_checkpoint_key */
     const json_t *run;                /* the trainer's own state */
-    bool *placed; /* set on rank 0 when the folder has its name, even if an error follows; or NULL */
+    bool *placed; /* or NULL: set on rank 0 when the folder has its name, whatever follows */
 };
 /* Each rank writes its own parts; rank 0 creates the folder, and renames it when all ranks have
  * finished. If one fails, all fail, and nothing is left. */

@@ -59,7 +59,7 @@ struct ax_saver {
     bool busy;
     struct ax_worker worker;
     struct ax_saver_work *work;
-    bool placed;   /* on rank 0: the folder of the last save has its name, whatever failed after that */
+    bool placed;   /* on rank 0: the last folder has its name, whatever failed then */
     double waited; /* total seconds the training thread spent in these functions */
 };
 

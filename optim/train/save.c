@@ -29,9 +29,8 @@ static enum ax_status note_failed_save(struct ax_train *t, enum ax_status st, in
     const char *how = t->saver.placed ? "was written, but not verified" : "was not saved";
     t->kept = t->kept_before;
     if (last || t->team.broken || ++t->failed_saves > 1)
-        return ax_train_is_main(t)
-                   ? ax_error_prefix(st, "checkpoint-%lld %s", (long long)step, how)
-                   : st;
+        return ax_train_is_main(t) ? ax_error_prefix(st, "checkpoint-%lld %s", (long long)step, how)
+                                   : st;
     ax_metrics_event(t->metrics, AX_EVENT_WARNING, t->done,
                      "checkpoint-%lld %s: %s; training continues, and the next save is tried again",
                      (long long)step, how, ax_error_text());

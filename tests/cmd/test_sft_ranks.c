@@ -350,8 +350,8 @@ static bool saved_when_killed_at(const char *config, int k) {
     clear();
     snprintf(fault, sizeof fault, "open:%d:kill@1", k);
     setenv("AX_FAULT", fault, 1);
-    const int code = run(
-        out, sizeof out, "launch -n 2 -- sft '%s' dp_shard_size=2 eval_steps=100", config);
+    const int code =
+        run(out, sizeof out, "launch -n 2 -- sft '%s' dp_shard_size=2 eval_steps=100", config);
     unsetenv("AX_FAULT");
     if (code != 4 && code != 0)
         fail_msg("%s: %d: %s", fault, code, out);
