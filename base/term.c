@@ -38,11 +38,16 @@ bool ax_term_use_color(int fd, enum ax_color_mode mode) {
     return ax_term_has_cursor(fd);
 }
 
+static const char *const color_words[] = {
+    [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
+
+const char *ax_color_mode_word(size_t i) {
+    return i <= AX_COLOR_NEVER ? color_words[i] : NULL;
+}
+
 enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax_color_mode *mode) {
-    static const char *const words[] = {
-        [AX_COLOR_AUTO] = "auto", [AX_COLOR_ALWAYS] = "always", [AX_COLOR_NEVER] = "never"};
     for (int i = AX_COLOR_AUTO; i <= AX_COLOR_NEVER; i++) {
-        if (strcmp(words[i], word) != 0)
+        if (strcmp(color_words[i], word) != 0)
             continue;
         *mode = (enum ax_color_mode)i;
         return AX_OK;

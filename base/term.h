@@ -3,6 +3,7 @@
 #define AX_BASE_TERM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -18,6 +19,8 @@ bool ax_term_has_cursor(int fd); /* a terminal that can overwrite its last line 
 void ax_term_progress(const char *what, int64_t done, int64_t of);
 /* "auto", "always" or "never"; AX_ERR_CONFIG names `option` and the word. */
 enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax_color_mode *mode);
+/* The i-th of these words; NULL after the last. */
+const char *ax_color_mode_word(size_t i);
 bool ax_term_use_color(int fd, enum ax_color_mode mode);
 
 /* Input modes of the terminal on stdin; one setting per process (term_input.c). */

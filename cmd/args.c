@@ -2,6 +2,7 @@
 #include "cmd/args.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,12 +122,37 @@ enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax
     return AX_OK;
 }
 
+static const enum ax_dtype computed[] = {AX_F32, AX_BF16, AX_F64};
+
 enum ax_status ax_args_dtype(const char *value, enum ax_dtype *out) {
-    enum ax_dtype dtype = AX_I8;
-    if (ax_dtype_parse(value, &dtype) == AX_OK &&
-        (dtype == AX_F32 || dtype == AX_BF16 || dtype == AX_F64)) {
-        *out = dtype;
-        return AX_OK;
-    }
+    enum ax_dtype dtype;
+    const enum ax_status st = ax_dtype_parse(value, &dtype);
+    for (size_t i = 0; st == AX_OK && i < sizeof computed / sizeof *computed; i++)
+        if (dtype == computed[i]) {
+            *out = dtype;
+            return AX_OK;
+        }
     return ax_error(AX_ERR_CONFIG, "--dtype: expected float32 or bfloat16, got \"%s\"", value);
+}
+
+const char *ax_args_dtype_word(size_t i) {
+    return i < 2 ? ax_dtype_info(computed[i])->name : NULL;
+}
+
+enum ax_status ax_args_word(const char *option, const char *words, const char *text, int *which) {
+    char list[64];
+    size_t at = 0;
+    const size_t size = text ? strlen(text) : 0;
+    *which = 0;
+    for (const char *word = words; *word; (*which)++) {
+        const size_t len = strcspn(word, "|");
+        if (text && len == size && memcmp(word, text, len) == 0)
+            return AX_OK;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%.*s", at > 0 ? " or " : "",
+                               (int)len, word);
+        word += len + (word[len] == '|');
+    }
+    const char *quote = text ? "\"" : "";
+    return ax_error(AX_ERR_CONFIG, "%s: expected %s, got %s%s%s", option, list, quote,
+                    text ? text : "nothing", quote);
 }

@@ -3,6 +3,7 @@
 #define AX_CMD_ARGS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -32,7 +33,16 @@ enum ax_status ax_args_parse_model(int argc, char **argv, int n, const struct ax
                                    const char **model);
 
 /* Parses the value of --dtype: a type that models compute in, that is float32, bfloat16 or
- * float64. */
+ * float64 (of the backend ref). */
 enum ax_status ax_args_dtype(const char *value, enum ax_dtype *out);
+/* The i-th of the first two; NULL after them. */
+const char *ax_args_dtype_word(size_t i);
+
+/* Options that take one of a few words. */
+#define AX_WORDS_OUTPUT "rank0|all"
+#define AX_WORDS_SPLIT  "train|test"
+#define AX_WORDS_TO     "hf|gguf"
+/* The number of `text` among the words; AX_ERR_CONFIG lists them, as of `option`. NULL is none. */
+enum ax_status ax_args_word(const char *option, const char *words, const char *text, int *which);
 
 #endif

@@ -584,7 +584,7 @@ const struct ax_command ax_commands[] = {
      "(messages, tools, add_generation_prompt, bos_token, …). The text is printed byte for\n"
      "byte.\n"
      "  --model DIR    the template and special tokens of a model folder\n"
-     "  --file T       a template file\n"
+     "  --file FILE    a template file\n"
      "  --spans        print the generation spans instead, as [[start, end], …] in code points\n"
      "  --now UNIX     the time that strftime_now sees\n",
      "axtrain template --model my-model/ chat.json", .run = ax_cmd_template},

@@ -141,7 +141,7 @@ enum ax_status ax_cmd_convert(int argc, char **argv) {
     const char *to = NULL, *paths[2];
     struct options o = {0};
     struct ax_convert c = {0};
-    int n;
+    int n, which;
     const struct ax_arg args[] = {{"--to", AX_ARG_STRING, &to, 0, 0},
                                   {"--dtype", AX_ARG_STRING, &c.dtype, 0, 0},
                                   {"--quant", AX_ARG_STRING, &o.quant, 0, 0},
@@ -156,10 +156,6 @@ enum ax_status ax_cmd_convert(int argc, char **argv) {
         to = ax_path_ends_in(c.dst, ".gguf")   ? "gguf"
              : ax_path_ends_in(c.src, ".gguf") ? "hf"
                                                : NULL;
-    if (to && strcmp(to, "hf") == 0)
-        return to_hf(&c, &o);
-    if (to && strcmp(to, "gguf") == 0)
-        return to_gguf(&c, &o);
-    return ax_error(AX_ERR_CONFIG, "convert: --to: expected hf or gguf, got %s%s%s", to ? "\"" : "",
-                    to ? to : "nothing", to ? "\"" : "");
+    AX_TRY(ax_args_word("convert: --to", AX_WORDS_TO, to, &which));
+    return which == 0 ? to_hf(&c, &o) : to_gguf(&c, &o);
 }

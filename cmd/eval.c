@@ -241,7 +241,7 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     const struct ax_eval_tasks *t = &e->tasks;
     const struct ax_sampled_options *p = &e->pass_options;
     for (int i = 0; i < t->files.n; i++) {
-        const bool solves = strcmp(t->files.text[i], "final-answer") == 0;
+        const bool solves = strcmp(t->files.text[i], AX_EVAL_SOLVE) == 0;
         e->solve = e->solve || solves;
     }
     for (int i = 0; i < t->files.n; i++)
@@ -249,7 +249,7 @@ static enum ax_status check_tasks(struct ax_eval *e) {
     if ((e->solve || e->scores) && t->files.n > 1)
         return ax_error(AX_ERR_CONFIG,
                         "--task: %s is for --data, task files bring their own; run them separately",
-                        e->solve ? "final-answer" : e->scores->task);
+                        e->solve ? AX_EVAL_SOLVE : e->scores->task);
     if (e->scores)
         AX_TRY(check_scores(e));
     const bool files = t->files.n > 0 && !e->solve && !e->scores;

@@ -47,10 +47,10 @@ static enum ax_status check_hosts(const struct ax_launch_options *o) {
 }
 
 static enum ax_status parse_output(const char *text, bool *all) {
-    *all = strcmp(text, "all") == 0;
-    if (*all || strcmp(text, "rank0") == 0)
-        return AX_OK;
-    return ax_error(AX_ERR_CONFIG, "launch: --output: expected rank0 or all, got \"%s\"", text);
+    int which;
+    AX_TRY(ax_args_word("launch: --output", AX_WORDS_OUTPUT, text, &which));
+    *all = which == 1;
+    return AX_OK;
 }
 
 enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv) {

@@ -13,9 +13,10 @@
 /* --to and its options. */
 static enum ax_status pick_format(struct ax_merge *m, const char *to, const char *quant,
                                   bool overwrite) {
-    m->to_gguf = to && strcmp(to, "gguf") == 0;
-    if (to && !m->to_gguf && strcmp(to, "hf") != 0)
-        return ax_error(AX_ERR_CONFIG, "merge: --to: expected hf or gguf, got \"%s\"", to);
+    int which = 0;
+    if (to)
+        AX_TRY(ax_args_word("merge: --to", AX_WORDS_TO, to, &which));
+    m->to_gguf = which == 1;
     if (!m->to_gguf && (quant || overwrite))
         return ax_error(AX_ERR_CONFIG, "merge: %s needs --to gguf",
                         quant ? "--quant" : "--overwrite");

@@ -106,9 +106,9 @@ static enum ax_status check_levels(struct job *j) {
 }
 
 static enum ax_status check(struct job *j) {
-    j->test = strcmp(j->split, "test") == 0;
-    if (!j->test && strcmp(j->split, "train") != 0)
-        return ax_error(AX_ERR_CONFIG, "--split: expected train or test, got \"%s\"", j->split);
+    int which;
+    AX_TRY(ax_args_word("--split", AX_WORDS_SPLIT, j->split, &which));
+    j->test = which == 1;
     if (j->pairs && j->steps)
         return ax_error(AX_ERR_CONFIG, "use --pairs or --steps, not both");
     if (j->code && (j->pairs || j->steps || j->max_number > 0))

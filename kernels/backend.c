@@ -30,6 +30,10 @@ static const struct {
     enum ax_status (*find)(const struct ax_ops **ops);
 } backends[] = {{"ref", find_ref}, {"cpu", find_cpu}, {"cuda", ax_cuda_find}};
 
+const char *ax_backend_name(size_t i) {
+    return i < sizeof backends / sizeof *backends ? backends[i].name : NULL;
+}
+
 void ax_backend_add(const struct ax_ops *ops) {
     AX_ASSERT(!added);
     added = ops;
@@ -53,12 +57,17 @@ enum ax_status ax_backend_find(const char *name, const struct ax_ops **ops) {
                     "backend: no backend is called \"%.40s\". Choose cpu, cuda or ref.", name);
 }
 
-static const char CUDA[] = "cuda", CPU[] = "cpu";
+static const char AUTO[] = "auto", CUDA[] = "cuda", CPU[] = "cpu";
+
+const char *ax_device_word(size_t i) {
+    static const char *const words[] = {AUTO, CUDA, CPU};
+    return i < sizeof words / sizeof *words ? words[i] : NULL;
+}
 
 /* What stands for `device` where it leaves the choice to the environment. */
 static const char *requested(const char *device) {
     const char *environment = getenv("AXTRAIN_DEVICE");
-    return environment && (!device || strcmp(device, "auto") == 0) ? environment : device;
+    return environment && (!device || strcmp(device, AUTO) == 0) ? environment : device;
 }
 
 enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend) {
@@ -71,7 +80,7 @@ enum ax_status ax_backend_choose(const char *device, bool only_plans, const char
         *backend = CUDA;
         return only_plans ? ax_cuda_find(&ops) : ax_cuda_usable();
     }
-    if (device && strcmp(device, "auto") != 0)
+    if (device && strcmp(device, AUTO) != 0)
         return ax_error(AX_ERR_CONFIG, "device: \"%.40s\" is not one of auto, cuda, cpu", device);
     const bool has_gpu = ax_bus_has_nvidia();
     if (ax_cuda_usable() == AX_OK)
@@ -85,7 +94,7 @@ enum ax_status ax_backend_choose(const char *device, bool only_plans, const char
 int ax_backend_gpus(const char *device) {
     int n = 0;
     device = requested(device);
-    if (device && strcmp(device, "auto") != 0 && strcmp(device, CUDA) != 0)
+    if (device && strcmp(device, AUTO) != 0 && strcmp(device, CUDA) != 0)
         return 0;
     if (ax_cuda_gpus(&n) != AX_OK)
         n = 0;

@@ -3,6 +3,7 @@
 #define AX_KERNELS_BACKEND_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -12,6 +13,8 @@ struct ax_ops;
 /* name: "ref", "cpu", "cuda", an instruction set that the cpu has ("avx2"), or a backend that was added.
  * AX_ERR_UNSUPPORTED: this machine or build has it not. AX_ERR_CONFIG lists the backends. */
 enum ax_status ax_backend_find(const char *name, const struct ax_ops **ops);
+/* The i-th of ref, cpu and cuda; NULL after the last. */
+const char *ax_backend_name(size_t i);
 /* From now on `ops` are found by their name. Once, for tests: the product has no such backend. */
 void ax_backend_add(const struct ax_ops *ops);
 
@@ -20,6 +23,8 @@ void ax_backend_add(const struct ax_ops *ops);
  * is not used. "cuda": or AX_ERR_UNSUPPORTED says what is missing; a plan needs no GPU. AX_ERR_CONFIG:
  * another word. */
 enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend);
+/* The i-th word that `device` may be; NULL after the last. */
+const char *ax_device_word(size_t i);
 /* The GPUs of this host that `device` may compute on, one per rank; 0: it computes elsewhere, or cannot. */
 int ax_backend_gpus(const char *device);
 /* False for cuda where a GPU cannot be used: there it only plans. */

@@ -280,7 +280,7 @@ enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
         {"--backend", AX_ARG_STRING, &b.backend, 0, 0},
         {"--steps", AX_ARG_INT, &b.steps, 1, MAX_STEPS},
         {"--mesh", AX_ARG_STRING, &b.sizes, 0, 0},
-        {"--zero", AX_ARG_INT, &b.zero, 1, 3},
+        {"--zero", AX_ARG_INT, &b.zero, 1, AX_ZERO_STAGES},
     };
     ax_step_args_table(&b.a, args);
     memcpy(args + AX_STEP_ARGS_COUNT, own, sizeof own);

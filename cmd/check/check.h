@@ -6,6 +6,8 @@
 
 enum ax_status ax_check_mesh(int argc, char **argv);
 enum ax_status ax_check_self(int argc, char **argv);
+/* The i-th of its lines, as --only names them; NULL after the last. */
+const char *ax_check_self_name(size_t i);
 /* Compares the flight records of a job's ranks (parallel/fabric/flight.h). */
 enum ax_status ax_check_flight(int argc, char **argv);
 

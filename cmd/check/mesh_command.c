@@ -79,7 +79,7 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
         {"--bf16", AX_ARG_FLAG, &c.bf16, 0, 0},
         {"--adamw", AX_ARG_FLAG, &c.adamw, 0, 0},
         {"--pad", AX_ARG_INT, &c.step.pad, 1, 8192},
-        {"--zero", AX_ARG_INT, &zero, 1, 3},
+        {"--zero", AX_ARG_INT, &zero, 1, AX_ZERO_STAGES},
         {"--ring", AX_ARG_FLAG, &ring, 0, 0},
         {"--in-line", AX_ARG_FLAG, &in_line, 0, 0},
         {"--base", AX_ARG_STRING, &base, 0, 0},

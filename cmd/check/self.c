@@ -84,6 +84,10 @@ static const struct {
              {"mesh", ax_self_meshes},
              {"kernels", ax_self_ops}};
 
+const char *ax_check_self_name(size_t i) {
+    return i < sizeof lines / sizeof *lines ? lines[i].name : NULL;
+}
+
 static bool wanted(const struct ax_arg_list *only, const char *name) {
     for (int i = 0; i < only->n; i++)
         if (strcmp(only->text[i], name) == 0)

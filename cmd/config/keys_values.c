@@ -32,8 +32,6 @@ const struct ax_config_value ax_config_values[] = {
     {"eval_causal_lm_metrics", "perplexity", .support = AX_SUPPORT_ACTS},
     {"eval_causal_lm_metrics", "*", AX_NEEDS(TEXT_METRICS)},
     {"optimizer", "*", AX_NEEDS(OTHER_OPTIM)},
-    {"master_dtype", "bf16_*", .support = AX_SUPPORT_ACTS},
-    {"moment_dtype", "bfloat16*|int8", .support = AX_SUPPORT_ACTS},
     {"lr_scheduler", "reduce_lr_on_plateau|greedy|cosine_warmup_with_min_lr", AX_NEEDS(OTHER_LR)},
     {"adapter", "lora|qlora", .support = AX_SUPPORT_ACTS},
     {"adapter", "llama-adapter", AX_NEEDS(LORA_INIT)},

@@ -25,6 +25,8 @@ struct ax_eval_turn {
     struct ax_sampled pass; /* sampled answers */
 };
 
+#define AX_EVAL_SOLVE "final-answer" /* of --task */
+
 struct ax_eval {
     /* requested */
     struct ax_arg_list adapter_args;

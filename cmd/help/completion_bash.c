@@ -27,16 +27,17 @@ static enum ax_status put_words(struct ax_buf *out, const struct ax_command *c) 
     return ax_buf_puts(out, ax_help_takes_config(c) ? " config=1 ;;\n" : " ;;\n");
 }
 
-/* Writes the options of a command that take a value which is not a file, with its choices. */
+/* Writes the options of a command that take a value which is not only a file, with its words. */
 static enum ax_status put_values(struct ax_buf *out, const struct ax_command *c) {
     struct ax_help_option options[AX_HELP_MAX_OPTIONS];
     const int n = ax_help_options(c, options);
     for (int i = 0; i < n; i++) {
         const struct ax_help_option *o = &options[i];
-        if (!o->value[0] || o->is_file)
+        if (!o->value[0] || (o->is_file && !o->words))
             continue;
         AX_TRY(ax_buf_printf(out, "        '%s %s') values='", c->name, o->name));
-        AX_TRY(put_choices(out, o->choices ? o->choices : ""));
+        if (o->words)
+            AX_TRY(ax_help_put_words(out, o->words));
         AX_TRY(ax_buf_puts(out, "' ;;\n"));
     }
     return AX_OK;
@@ -45,22 +46,23 @@ static enum ax_status put_values(struct ax_buf *out, const struct ax_command *c)
 static enum ax_status put_keys(struct ax_buf *out) {
     const struct ax_config_key *k;
     size_t section = 0, row = 0;
+    char path[AX_CONFIG_PATH];
     AX_TRY(ax_buf_puts(out, "_axtrain_keys='"));
     while ((k = ax_help_next_key(&section, &row)))
-        AX_TRY(ax_buf_printf(out, "%s\n", k->path));
+        AX_TRY(ax_buf_printf(out, "%s\n", ax_help_key_path(k, path)));
     return ax_buf_puts(out, "'\n");
 }
 
 static enum ax_status put_key_values(struct ax_buf *out) {
     const struct ax_config_key *k;
     size_t section = 0, row = 0;
-    char choices[512];
+    char choices[512], path[AX_CONFIG_PATH];
     AX_TRY(ax_buf_puts(out, "_axtrain_key_values() {\n    case $1 in\n"));
     while ((k = ax_help_next_key(&section, &row))) {
         ax_help_key_choices(k, choices, sizeof choices);
         if (!choices[0])
             continue;
-        AX_TRY(ax_buf_printf(out, "    %s) echo '", k->path));
+        AX_TRY(ax_buf_printf(out, "    %s) echo '", ax_help_key_path(k, path)));
         AX_TRY(put_choices(out, choices));
         AX_TRY(ax_buf_puts(out, "' ;;\n"));
     }

@@ -16,10 +16,9 @@ static enum ax_status put_option(struct ax_buf *out, const struct ax_command *c,
                          c->name, is_long ? "-l" : "-s", o->name + (is_long ? 2 : 1)));
     if (o->value[0])
         AX_TRY(ax_buf_puts(out, o->is_file ? " -rF" : " -x"));
-    if (o->choices) {
+    if (o->words) {
         AX_TRY(ax_buf_puts(out, " -a '"));
-        for (const char *s = o->choices; *s; s++)
-            AX_TRY(ax_buf_printf(out, "%c", *s == '|' ? ' ' : *s));
+        AX_TRY(ax_help_put_words(out, o->words));
         AX_TRY(ax_buf_puts(out, "'"));
     }
     AX_TRY(ax_buf_puts(out, " -d "));
@@ -45,8 +44,10 @@ static enum ax_status put_command(struct ax_buf *out, const struct ax_command *c
                                 "\"$__axtrain_commands\"\n");
     if (!ax_help_takes_config(c))
         return AX_OK;
-    return ax_buf_printf(
-        out, "complete -c axtrain -f -n '__axtrain_later %s' -a '(__axtrain_keys)'\n", c->name);
+    return ax_buf_printf(out,
+                         "complete -c axtrain -n '__axtrain_later %s' -a '(__axtrain_keys)'\n"
+                         "complete -c axtrain -f -n '__axtrain_no_file %s'\n",
+                         c->name, c->name);
 }
 
 /* Writes a line for each key, or for each value of a key with known values. */
@@ -55,13 +56,14 @@ static enum ax_status put_keys(struct ax_buf *out) {
     size_t section = 0, row = 0;
     AX_TRY(ax_buf_puts(out, "function __axtrain_keys\n    printf '%s\\n' \\\n"));
     while ((k = ax_help_next_key(&section, &row))) {
-        char choices[512];
+        char choices[512], path[AX_CONFIG_PATH];
         ax_help_key_choices(k, choices, sizeof choices);
         const char *at = choices;
         do {
             struct ax_buf line = {0};
             const size_t n = strcspn(at, "|");
-            enum ax_status st = ax_buf_printf(&line, "%s=%.*s\t%s", k->path, (int)n, at, k->help);
+            enum ax_status st =
+                ax_buf_printf(&line, "%s=%.*s\t%s", ax_help_key_path(k, path), (int)n, at, k->help);
             if (st == AX_OK)
                 st = ax_buf_puts(out, "        ");
             if (st == AX_OK)
@@ -76,15 +78,24 @@ static enum ax_status put_keys(struct ax_buf *out) {
     return ax_buf_puts(out, "        ''\nend\n");
 }
 
-/* True while completing the second word after axtrain, for this command; or a later word. */
-static const char head[] = "function __axtrain_second\n"
-                           "    set -l words (commandline -opc)\n"
-                           "    test (count $words) -eq 2 -a \"$words[2]\" = $argv[1]\n"
-                           "end\n"
-                           "function __axtrain_later\n"
-                           "    set -l words (commandline -opc)\n"
-                           "    test (count $words) -gt 2 -a \"$words[2]\" = $argv[1]\n"
-                           "end\n";
+/* True while completing the second word after axtrain, for this command; or a later word; or a later
+ * one that cannot be a file: a key, or one of a key's values, if they are known. */
+static const char head[] =
+    "function __axtrain_second\n"
+    "    set -l words (commandline -opc)\n"
+    "    test (count $words) -eq 2 -a \"$words[2]\" = $argv[1]\n"
+    "end\n"
+    "function __axtrain_later\n"
+    "    set -l words (commandline -opc)\n"
+    "    test (count $words) -gt 2 -a \"$words[2]\" = $argv[1]\n"
+    "end\n"
+    "function __axtrain_no_file\n"
+    "    __axtrain_later $argv; or return 1\n"
+    "    set -l parts (string split -m 1 = -- (commandline -ct))\n"
+    "    test (count $parts) -lt 2; and return 0\n"
+    "    __axtrain_keys | string match -q -- \"$parts[1]=\"\\t'*'; and return 1\n"
+    "    return 0\n"
+    "end\n";
 
 enum ax_status ax_completion_fish(struct ax_buf *out, const struct ax_command *commands) {
     AX_TRY(ax_buf_puts(out, "# fish completion of axtrain: axtrain completion fish > "

@@ -27,11 +27,14 @@ static enum ax_status put_option(struct ax_buf *out, const struct ax_help_option
     AX_TRY_GOTO(ax_buf_puts(&text, "]"), st, done);
     if (o->value[0])
         AX_TRY_GOTO(ax_buf_printf(&text, ":%s:", o->value), st, done);
-    if (o->choices)
-        AX_TRY_GOTO(ax_buf_puts(&text, "("), st, done);
-    for (const char *c = o->choices ? o->choices : ""; *c; c++)
-        AX_TRY_GOTO(ax_buf_printf(&text, "%c", *c == '|' ? ' ' : *c), st, done);
-    AX_TRY_GOTO(ax_buf_puts(&text, o->choices ? ")" : o->is_file ? "_files" : ""), st, done);
+    const bool both = o->words && o->is_file;
+    if (o->words) {
+        AX_TRY_GOTO(ax_buf_puts(&text, both ? "{_alternative \"w\\:word\\:(" : "("), st, done);
+        AX_TRY_GOTO(ax_help_put_words(&text, o->words), st, done);
+        AX_TRY_GOTO(ax_buf_puts(&text, both ? ")\" \"f\\:file\\:_files\"}" : ")"), st, done);
+    } else if (o->is_file) {
+        AX_TRY_GOTO(ax_buf_puts(&text, "_files"), st, done);
+    }
     AX_TRY_GOTO(ax_buf_puts(out, " \\\n            "), st, done);
     st = ax_completion_quote(out, text.data, QUOTE, "");
 done:
@@ -71,16 +74,17 @@ static enum ax_status put_command(struct ax_buf *out, const struct ax_command *c
 static enum ax_status put_keys(struct ax_buf *out) {
     const struct ax_config_key *k;
     size_t section = 0, row = 0;
+    char path[AX_CONFIG_PATH];
     AX_TRY(ax_buf_puts(out, "_axtrain_keys=(\n"));
     while ((k = ax_help_next_key(&section, &row)))
-        AX_TRY(put_described(out, k->path, k->help));
+        AX_TRY(put_described(out, ax_help_key_path(k, path), k->help));
     return ax_buf_puts(out, ")\n");
 }
 
 static enum ax_status put_overrides(struct ax_buf *out) {
     const struct ax_config_key *k;
     size_t section = 0, row = 0;
-    char choices[512];
+    char choices[512], path[AX_CONFIG_PATH];
     AX_TRY(ax_buf_puts(out,
                        "_axtrain_overrides() {\n    if ! compset -P '*='; then\n"
                        "        _describe -t keys key _axtrain_keys -S =\n        return\n    fi\n"
@@ -89,7 +93,7 @@ static enum ax_status put_overrides(struct ax_buf *out) {
         ax_help_key_choices(k, choices, sizeof choices);
         if (!choices[0])
             continue;
-        AX_TRY(ax_buf_printf(out, "    %s) compadd -- ", k->path));
+        AX_TRY(ax_buf_printf(out, "    %s) compadd -- ", ax_help_key_path(k, path)));
         for (const char *c = choices; *c; c++)
             AX_TRY(ax_buf_printf(out, "%c", *c == '|' ? ' ' : *c));
         AX_TRY(ax_buf_puts(out, " ;;\n"));

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "cmd/help/help.h"
-#include "model/arch/shapes.h"
 
 /* ---- groups ---- */
 
@@ -73,53 +72,51 @@ bool ax_help_next(const char **cursor, struct ax_help_part *part) {
 
 /* ---- options ---- */
 
-/* Values of options, unless they are files: convert's --base is a model. */
-static const struct {
-    const char *name, *choices;
-} known[] = {
-    {"--color", "auto|always|never"},    {"--dtype", "float32|bfloat16"},
-    {"--recompute", "off|selective|on"}, {"--base", "plain|nf4|nf4-double|int4|int8|fp8"},
-    {"--optimizer", "adamw|sgd"},        {"--backend", "cpu|ref"},
-    {"--split", "train|test"},
-};
-static const char *const files[] = {"DIR", "FILE", "M", "T", "T.jinja", "FILE.jsonl", "OLD.json"};
-
-static void describe(struct ax_help_option *o) {
-    static char shapes[AX_SHAPE_NAMES];
+/* What stands for a path in usage and details: any of these words in the value. */
+static bool names_file(const char *value) {
+    static const char *const files[] = {"DIR", "FILE", "MODEL", "OUT", ".jinja", ".json"};
+    bool is = strcmp(value, "M") == 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        o->is_file = o->is_file || strcmp(files[i], o->value) == 0;
-    if (strcmp(o->name, "--dtype") == 0 && strcmp(o->value, "T") == 0)
-        o->is_file = false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (o->value[0] && !o->is_file && strcmp(known[i].name, o->name) == 0)
-            o->choices = known[i].choices;
-    if (strcmp(o->name, "--arch") == 0)
-        o->choices = ax_shape_names(shapes, sizeof shapes, "|");
+        is = is || strstr(value, files[i]);
+    return is;
 }
 
-static void add(struct ax_help_option *out, int *n, const char *word, size_t len,
-                const char *text) {
+/* convert's --base is a model, not a way to store one. */
+static void describe(struct ax_help_option *o, const char *command) {
+    o->is_file = names_file(o->value);
+    if (o->value[0] && !o->is_file)
+        o->words = ax_help_words(command, o->name);
+    o->is_file = o->is_file || (o->words && ax_help_words_or_file(o->words));
+}
+
+struct options {
+    const char *command;
+    struct ax_help_option *out;
+    int n;
+};
+
+static void add(struct options *list, const char *word, size_t len, const char *text) {
     const size_t name = strcspn(word, " =|]");
     struct ax_help_option o = {0};
-    if (name > len || name >= sizeof o.name || *n == AX_HELP_MAX_OPTIONS)
+    if (name > len || name >= sizeof o.name || list->n == AX_HELP_MAX_OPTIONS)
         return;
     snprintf(o.name, sizeof o.name, "%.*s", (int)name, word);
-    for (int i = 0; i < *n; i++)
-        if (strcmp(out[i].name, o.name) == 0)
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->out[i].name, o.name) == 0)
             return;
     const char *value = word + name + (name < len);
     const size_t rest = name < len ? len - name - 1 : 0;
     snprintf(o.value, sizeof o.value, "%.*s", (int)rest, value);
     snprintf(o.text, sizeof o.text, "%s", text);
-    describe(&o);
-    out[(*n)++] = o;
+    describe(&o, list->command);
+    list->out[list->n++] = o;
 }
 
 /* "--top-k N, --top-p X" */
-static void add_words(struct ax_help_option *out, int *n, const char *words, const char *text) {
+static void add_words(struct options *list, const char *words, const char *text) {
     while (*words == '-') {
         const size_t len = strcspn(words, ",");
-        add(out, n, words, len, text);
+        add(list, words, len, text);
         words += len;
         words += strspn(words, ", ");
     }
@@ -127,7 +124,7 @@ static void add_words(struct ax_help_option *out, int *n, const char *words, con
 
 /* "SRC DST --to hf [--dtype T]": the word after an option is its value, unless it is an option,
  * a bracket or a bar. */
-static void add_usage(struct ax_help_option *out, int *n, const char *usage) {
+static void add_usage(struct options *list, const char *usage) {
     for (const char *at = strstr(usage, "-"); at; at = strstr(at, "-")) {
         const bool begins = at > usage && strchr(" [|\n", at[-1]) != NULL;
         size_t len = strcspn(at, " ]|\n");
@@ -135,7 +132,7 @@ static void add_usage(struct ax_help_option *out, int *n, const char *usage) {
         if ((begins || at == usage) && len > 1 && !is_placeholder) {
             if (at[len] == ' ' && at[len + 1] && !strchr("[-|", at[len + 1]))
                 len += 1 + strcspn(at + len + 1, " ]|\n");
-            add(out, n, at, len, "");
+            add(list, at, len, "");
         }
         at += len > 0 ? len : 1;
     }
@@ -144,13 +141,13 @@ static void add_usage(struct ax_help_option *out, int *n, const char *usage) {
 int ax_help_options(const struct ax_command *c, struct ax_help_option out[AX_HELP_MAX_OPTIONS]) {
     struct ax_help_part part;
     const char *cursor = c->details;
-    int n = 0;
+    struct options list = {c->name, out, 0};
     while (ax_help_next(&cursor, &part))
         if (part.entry)
-            add_words(out, &n, part.words, part.text);
-    add_usage(out, &n, c->usage);
-    add(out, &n, "--help", 6, "what this command does");
-    return n;
+            add_words(&list, part.words, part.text);
+    add_usage(&list, c->usage);
+    add(&list, "--help", 6, "what this command does");
+    return list.n;
 }
 
 int ax_help_forms(const struct ax_command *c, char out[AX_HELP_MAX_FORMS][24]) {
@@ -178,11 +175,21 @@ const struct ax_config_key *ax_help_next_key(size_t *section, size_t *row) {
         while (s->keys[*row].path) {
             const struct ax_config_key *k = &s->keys[(*row)++];
             const bool acts = ax_config_support_of(k->support, k->needs) <= AX_SUPPORT_APPROXIMATED;
-            if (acts && !strchr(k->path, '[') && (k->types & (AX_T_SCALAR | AX_T_ANY)))
+            if (acts && (k->types & (AX_T_SCALAR | AX_T_ANY)))
                 return k;
         }
     }
     return NULL;
+}
+
+const char *ax_help_key_path(const struct ax_config_key *key, char buf[AX_CONFIG_PATH]) {
+    size_t n = 0;
+    for (const char *c = key->path; *c && n + 3 < AX_CONFIG_PATH; c++) {
+        const bool entry = strncmp(c, "[]", 2) == 0;
+        n += (size_t)snprintf(buf + n, AX_CONFIG_PATH - n, entry ? ".0" : "%c", *c);
+        c += entry;
+    }
+    return buf;
 }
 
 void ax_help_key_choices(const struct ax_config_key *key, char *out, size_t size) {

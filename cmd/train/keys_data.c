@@ -29,7 +29,7 @@ const struct ax_config_key ax_config_keys_model[] = {
     AX_KEY("device", AX_T_STR,
            "What computes: the GPU (cuda), the processor, or the GPU where one can be used "
            "(docs/gpu.md). axtrain's own key.",
-           .choices = "auto|cuda|cpu", .dflt = "auto"),
+           .choices = "@devices", .dflt = "auto"),
     AX_KEY("gptq", AX_T_BOOL,
            "The base contains GPTQ weights; an adapter keeps symmetric 4-bit groups as codes in "
            "memory.",

@@ -232,7 +232,7 @@ const struct ax_config_key ax_config_keys_precision[] = {
            "Products of the layers' linears have operands in 8-bit floats (docs/quantization.md).",
            .dflt = "false", AX_FIXED),
     AX_KEY("fp8_recipe", AX_T_STR, "What shares a scale: all of an operand, or a row or column.",
-           .choices = "tensorwise|rowwise", .dflt = "tensorwise", .when = "fp8", AX_FIXED),
+           .choices = "@fp8_recipes", .dflt = "tensorwise", .when = "fp8", AX_FIXED),
     AX_KEY("fp8_format", AX_T_STR,
            "Gradients in e5m2 (hybrid), or e4m3 as weights and activations.",
            .choices = "hybrid|e4m3", .dflt = "hybrid", .when = "fp8", AX_FIXED),
@@ -249,12 +249,11 @@ const struct ax_config_key ax_config_keys_precision[] = {
     AX_KEY("master_dtype", AX_T_STR,
            "Master weights: float32, bfloat16 plus the 16 missing bits, or bfloat16 with "
            "stochastic rounding. axtrain's own key.",
-           .choices = "float32|bf16_remainder|bf16_sr", .dflt = "float32",
-           AX_RUN(step.model.masters)),
+           .choices = "@masters", .dflt = "float32", AX_RUN(step.model.masters)),
     AX_KEY("moment_dtype", AX_T_STR,
            "Optimizer moments: float32, bfloat16 rounded stochastically or to nearest, or 8-bit "
            "blocks. axtrain's own key.",
-           .choices = "float32|bfloat16|bfloat16_nearest|int8", .dflt = "float32"),
+           .choices = "@moments", .dflt = "float32"),
     AX_KEY(
         "gradient_checkpointing", AX_T_BOOL | AX_T_STR,
         "Recompute activations in the backward pass: all of a layer (true), only the cheap ones, "

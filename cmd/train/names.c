@@ -8,9 +8,11 @@
 #include "optim/losses/policy.h"
 #include "optim/optimizers/lr_schedule.h"
 #include "optim/optimizers/optimizer.h"
+#include "kernels/backend.h"
 #include "kernels/quant/scheme.h"
 #include "model/parallel/context_parallel.h"
 #include "parallel/schedule/order.h"
+#include "parallel/units/unit.h"
 
 #define ADAMW   "AdamW with moments in float32, see moment_dtype and master_dtype"
 #define EIGHT   "AdamW with moments in blocks of 256 8-bit codes, in tensors of any size"
@@ -109,6 +111,26 @@ static const char *cp_method(size_t i, const char **note) {
     return i < AX_CP_METHODS ? ax_cp_method_name((enum ax_cp_method)i) : NULL;
 }
 
+static const char *device(size_t i, const char **note) {
+    (void)note;
+    return ax_device_word(i);
+}
+
+static const char *fp8_recipe(size_t i, const char **note) {
+    (void)note;
+    return ax_fp8_recipe_name(i);
+}
+
+static const char *masters(size_t i, const char **note) {
+    (void)note;
+    return ax_masters_name(i);
+}
+
+static const char *moments(size_t i, const char **note) {
+    (void)note;
+    return ax_moments_name(i);
+}
+
 const struct ax_config_names ax_config_names[] = {{"optimizers", optimizer},
                                                   {"schedules", schedule},
                                                   {"templates", template},
@@ -119,4 +141,8 @@ const struct ax_config_names ax_config_names[] = {{"optimizers", optimizer},
                                                   {"other_schemes", other_scheme},
                                                   {"pipelines", pipeline},
                                                   {"cp_methods", cp_method},
+                                                  {"devices", device},
+                                                  {"fp8_recipes", fp8_recipe},
+                                                  {"masters", masters},
+                                                  {"moments", moments},
                                                   {NULL, NULL}};

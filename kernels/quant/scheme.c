@@ -106,6 +106,10 @@ static const struct ax_scheme recipes[] = {
      .grad = {AX_QUANT_E5M2, AX_BLOCK_ROW}},
 };
 
+const char *ax_fp8_recipe_name(size_t i) {
+    return i < sizeof recipes / sizeof *recipes ? recipes[i].name : NULL;
+}
+
 enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme *out) {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         if (strcmp(recipes[i].name, name) != 0)

@@ -67,6 +67,8 @@ struct ax_scheme {
 /* FP8 training: e4m3 for weights and activations; gradients in e5m2, which PyTorch and Transformer Engine
  * call hybrid, or in e4m3. "tensorwise", "rowwise" (torchao's names); AX_ERR_CONFIG lists them. */
 enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme *out);
+/* The i-th name; NULL after the last. */
+const char *ax_fp8_recipe_name(size_t i);
 
 /* For AX_FORM_NONE, in a configuration. */
 #define AX_NO_FILE_FORM                                                                            \

@@ -30,6 +30,10 @@ const struct ax_classifier *ax_classifier_find(const char *task) {
     return NULL;
 }
 
+const char *ax_classifier_task(size_t i) {
+    return i < N_KINDS ? kinds[i]->task : NULL;
+}
+
 static void set(struct ax_arch *a, const struct ax_classifier *kind, int64_t n_labels) {
     a->classifier = kind;
     a->n_labels = n_labels;

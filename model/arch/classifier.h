@@ -24,6 +24,8 @@ struct ax_classifier {
 extern const struct ax_classifier ax_classifier_reward, ax_classifier_prm;
 /* The classifier of a task; NULL for another name. */
 const struct ax_classifier *ax_classifier_find(const char *task);
+/* The i-th kind's task; NULL after the last. */
+const char *ax_classifier_task(size_t i);
 
 /* Sets arch->classifier and n_labels from architectures, id2label and num_labels of config.json. */
 enum ax_status ax_classifier_parse(struct ax_arch *arch, struct ax_json config);

@@ -92,11 +92,15 @@ static const struct shape {
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
-const char *ax_shape_names(char *buf, size_t size, const char *between) {
+const char *ax_shape_name(size_t i) {
+    return i < N_SHAPES ? shapes[i].name : NULL;
+}
+
+static const char *list_names(char *buf, size_t size) {
     size_t at = 0;
     buf[0] = '\0';
     for (size_t i = 0; i < N_SHAPES && at < size; i++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%s", i > 0 ? between : "", shapes[i].name);
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", i > 0 ? ", " : "", shapes[i].name);
     return buf;
 }
 
@@ -176,7 +180,7 @@ static enum ax_status parse(const struct shape *s, struct ax_json_doc *out) {
 
 enum ax_status ax_shape_config(const char *name, struct ax_json_doc *out) {
     struct ax_nearest near = {.given = name, .within = 4};
-    char all[AX_SHAPE_NAMES];
+    char all[1024];
     for (size_t i = 0; i < N_SHAPES; i++) {
         if (strcasecmp(name, shapes[i].name) == 0)
             return parse(&shapes[i], out);
@@ -186,5 +190,5 @@ enum ax_status ax_shape_config(const char *name, struct ax_json_doc *out) {
         return ax_error(AX_ERR_CONFIG, "--arch: no shape is called \"%.64s\"; did you mean %s?",
                         name, near.name);
     return ax_error(AX_ERR_CONFIG, "--arch: no shape is called \"%.64s\"; there are %s", name,
-                    ax_shape_names(all, sizeof all, ", "));
+                    list_names(all, sizeof all));
 }

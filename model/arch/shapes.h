@@ -7,8 +7,7 @@
 /* The config.json of a shape: what says how the model computes and how large it is. Case is ignored;
  * AX_ERR_CONFIG names the nearest, or lists all. Free with ax_json_free. */
 enum ax_status ax_shape_config(const char *name, struct ax_json_doc *out);
-/* Their names with `between` between them, in buf, which is returned. */
-#define AX_SHAPE_NAMES 1024
-const char *ax_shape_names(char *buf, size_t size, const char *between);
+/* The i-th name; NULL after the last. */
+const char *ax_shape_name(size_t i);
 
 #endif

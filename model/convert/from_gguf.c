@@ -172,15 +172,24 @@ done:
     return st;
 }
 
+static const enum ax_dtype dtypes[] = {AX_F32, AX_BF16, AX_F16};
+
+enum ax_status ax_convert_dtype(const char *name, enum ax_dtype *out) {
+    const enum ax_status st = ax_dtype_parse(name, out);
+    for (size_t i = 0; st == AX_OK && i < sizeof dtypes / sizeof *dtypes; i++)
+        if (*out == dtypes[i])
+            return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "--dtype: expected float32, bfloat16 or float16, got \"%s\"",
+                    name);
+}
+
+const char *ax_convert_dtype_name(size_t i) {
+    return i < sizeof dtypes / sizeof *dtypes ? ax_dtype_info(dtypes[i])->name : NULL;
+}
+
 static enum ax_status pick_dtype(struct ax_convert *c, const struct ax_gguf_model *m) {
     c->written = ax_gguf_model_dtype(m);
-    if (!c->dtype)
-        return AX_OK;
-    if (ax_dtype_parse(c->dtype, &c->written) != AX_OK ||
-        (c->written != AX_F32 && c->written != AX_BF16 && c->written != AX_F16))
-        return ax_error(AX_ERR_CONFIG, "--dtype: expected float32, bfloat16 or float16, got \"%s\"",
-                        c->dtype);
-    return AX_OK;
+    return c->dtype ? ax_convert_dtype(c->dtype, &c->written) : AX_OK;
 }
 
 enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c) {

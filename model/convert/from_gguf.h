@@ -27,4 +27,9 @@ enum ax_status ax_convert_gguf_to_hf(struct ax_convert *c);
  * existing `dst`. */
 enum ax_status ax_convert_gguf_link(const char *gguf, const char *dst);
 
+/* The types that weights are written in, of --dtype: AX_ERR_CONFIG lists them. */
+enum ax_status ax_convert_dtype(const char *name, enum ax_dtype *out);
+/* The i-th name; NULL after the last. */
+const char *ax_convert_dtype_name(size_t i);
+
 #endif

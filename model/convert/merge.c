@@ -14,6 +14,7 @@
 #include "model/adapter/load.h"
 #include "model/arch/arch.h"
 #include "model/arch/classifier.h"
+#include "model/convert/from_gguf.h"
 #include "model/lora/merge.h"
 #include "model/parts/head.h"
 #include "model/pass.h"
@@ -160,13 +161,7 @@ struct merge {
 static enum ax_status pick_dtype(struct merge *w) {
     struct ax_merge *m = w->m;
     m->written = w->arch.dtype;
-    if (!m->dtype)
-        return AX_OK;
-    if (ax_dtype_parse(m->dtype, &m->written) != AX_OK ||
-        (m->written != AX_F32 && m->written != AX_BF16 && m->written != AX_F16))
-        return ax_error(AX_ERR_CONFIG, "--dtype: expected float32, bfloat16 or float16, got \"%s\"",
-                        m->dtype);
-    return AX_OK;
+    return m->dtype ? ax_convert_dtype(m->dtype, &m->written) : AX_OK;
 }
 
 static void add_tensor(struct merge *w, const struct ax_st_entry *e, const char *name) {

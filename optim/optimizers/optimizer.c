@@ -64,6 +64,10 @@ static const char *const moments_names[] = {[AX_MOMENTS_FULL] = "float32",
                                             [AX_MOMENTS_BF16_NEAREST] = "bfloat16_nearest",
                                             [AX_MOMENTS_8BIT] = "int8"};
 
+const char *ax_moments_name(size_t i) {
+    return i < sizeof moments_names / sizeof *moments_names ? moments_names[i] : NULL;
+}
+
 enum ax_status ax_moments_parse(const char *name, enum ax_moments *out) {
     for (size_t i = 0; i < sizeof moments_names / sizeof *moments_names; i++) {
         if (strcmp(name, moments_names[i]) == 0) {

@@ -13,6 +13,8 @@
 enum ax_moments { AX_MOMENTS_FULL, AX_MOMENTS_BF16, AX_MOMENTS_BF16_NEAREST, AX_MOMENTS_8BIT };
 /* float32, bfloat16, bfloat16_nearest, int8; AX_ERR_CONFIG lists them. */
 enum ax_status ax_moments_parse(const char *name, enum ax_moments *out);
+/* The i-th name; NULL after the last. */
+const char *ax_moments_name(size_t i);
 
 struct ax_optimizer_options {
     double beta1, beta2, eps; /* adamw, lion; muon: for the parameters AdamW updates */

@@ -58,6 +58,10 @@ static const struct ax_hardware table[] = {
 };
 #define N_HARDWARE (sizeof table / sizeof *table)
 
+const char *ax_hardware_name(size_t i) {
+    return i < N_HARDWARE ? table[i].name : NULL;
+}
+
 static const char *list_names(char *buf, size_t size) {
     size_t at = 0;
     buf[0] = '\0';

@@ -20,6 +20,8 @@ struct ax_hardware {
     const char *source;
 };
 
+/* The i-th machine's name; NULL after the last. */
+const char *ax_hardware_name(size_t i);
 /* Finds a machine by name. AX_ERR_CONFIG names the nearest name, or lists all. */
 enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out);
 

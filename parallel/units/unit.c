@@ -12,10 +12,15 @@
 /* Elements: the block of 8-bit optimizer states, and a multiple of 64 B. */
 #define SEGMENT_ALIGN 256
 
+static const char *const masters_names[] = {"float32", "bf16_remainder", "bf16_sr"};
+
+const char *ax_masters_name(size_t i) {
+    return i <= AX_MASTERS_STOCHASTIC ? masters_names[i] : NULL;
+}
+
 enum ax_status ax_masters_parse(const char *name, enum ax_masters *out) {
-    static const char *const names[] = {"float32", "bf16_remainder", "bf16_sr"};
     for (int i = AX_MASTERS_ACCUM; i <= AX_MASTERS_STOCHASTIC; i++) {
-        if (strcmp(name, names[i]) == 0) {
+        if (strcmp(name, masters_names[i]) == 0) {
             *out = (enum ax_masters)i;
             return AX_OK;
         }

@@ -34,6 +34,8 @@
 enum ax_masters { AX_MASTERS_ACCUM, AX_MASTERS_REMAINDER, AX_MASTERS_STOCHASTIC };
 /* float32, bf16_remainder, bf16_sr; AX_ERR_CONFIG lists them. */
 enum ax_status ax_masters_parse(const char *name, enum ax_masters *out);
+/* The i-th name; NULL after the last. */
+const char *ax_masters_name(size_t i);
 
 struct ax_segment {
     enum ax_role gather;   /* parameters are sharded over this role */
@@ -90,7 +92,8 @@ struct ax_sharding {
     bool coded;     /* gathers for training passes bring codes of parameters that have them */
 };
 
-/* The sharding of a ZeRO stage, 1 to 3. */
+/* The sharding of a ZeRO stage, 1 to AX_ZERO_STAGES. */
+#define AX_ZERO_STAGES 3
 static inline struct ax_sharding ax_zero_stage(int64_t stage) {
     return (struct ax_sharding){
         .keep_weights = stage < 3, .keep_gradients = stage < 2, .prefetch = true};

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <sys/wait.h>
 
+#include "ckpt/gguf/types.h"
 #include "cmd/help/help.h"
 #include "tests/data/scratch.h"
 
@@ -68,6 +69,88 @@ static const struct ax_help_option *find(const struct ax_help_option *o, int n, 
     return NULL;
 }
 
+/* The words of an option, "" if there are none. */
+static const char *words_of(const char *command, const char *option) {
+    static char words[1024];
+    struct ax_help_option o[AX_HELP_MAX_OPTIONS];
+    struct ax_buf text = {0};
+    const int n = ax_help_options(ax_command_find(ax_commands, command), o);
+    const struct ax_help_option *found = find(o, n, option);
+    if (found->words)
+        assert_ok(ax_help_put_words(&text, found->words));
+    assert_true(text.len < sizeof words);
+    snprintf(words, sizeof words, "%s", found->words ? text.data : "");
+    ax_buf_free(&text);
+    return words;
+}
+
+static void words_of_options(void **state) {
+    (void)state;
+    static const struct {
+        const char *command, *option, *words;
+    } all[] = {
+        {"eval", "--dtype", "float32 bfloat16"},
+        {"merge", "--dtype", "float32 bfloat16 float16"},
+        {"bench", "--backend", "ref cpu cuda"},
+        {"chat", "--device", "auto cuda cpu"},
+        {"convert", "--quant", AX_GGUF_QUANTS},
+        {"merge", "--quant", AX_GGUF_QUANTS},
+        {"convert", "--to", "hf gguf"},
+        {"convert", "--base", ""}, /* a model */
+        {"check", "--schedule", "1f1b afab interleaved zero_bubble"},
+        {"check", "--only", "threads packed accumulation recompute resume generation mesh kernels"},
+        {"check", "--fp8", "tensorwise rowwise"},
+        {"check", "--zero", "1 2 3"},
+        {"check", "--base", "plain nf4 nf4-double int8 fp8 int4"},
+        {"eval", "--score-by", "min product last"},
+        {"eval", "--task", "final-answer reward prm"},
+        {"launch", "--output", "rank0 all"},
+        {"cache", "--kind", "prepared references gguf hub products sandbox leftover other"},
+        {"plan", "--masters", "float32 bf16_remainder bf16_sr"},
+        {"plan", "--moments", "float32 bfloat16 bfloat16_nearest int8"},
+        {"problems", "--split", "train test"},
+        {"generate", "--n", ""},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "%s", all[i].words);
+        for (char *c = want; *c; c++)
+            *c = *c == '|' ? ' ' : *c;
+        if (strcmp(words_of(all[i].command, all[i].option), want) != 0)
+            fail_msg("%s %s: %s", all[i].command, all[i].option,
+                     words_of(all[i].command, all[i].option));
+    }
+    /* of some the first and last that must be there, and what must not */
+    assert_non_null(strstr(words_of("quantize", "--scheme"), "int4 int4-int8"));
+    assert_non_null(strstr(words_of("quantize", "--scheme"), "q4_k"));
+    assert_null(strstr(words_of("quantize", "--scheme"), "mxfp4")); /* no file holds it */
+    assert_non_null(strstr(words_of("check", "--qat"), "mxfp4"));
+    assert_non_null(strstr(words_of("plan", "--hardware"), "h100-sxm-80"));
+    assert_non_null(strstr(words_of("plan", "--arch"), "llama-3.1-8b"));
+    assert_non_null(strstr(words_of("plan", "--optimizer"), "muon"));
+    assert_non_null(strstr(words_of("eval", "--type"), "chat_template"));
+    assert_null(strchr(words_of("eval", "--type"), '*'));
+}
+
+/* Where a value is described by words in capitals, files are offered if it may be one. */
+static void options_that_take_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *command, *option;
+        bool is;
+    } all[] = {
+        {"generate", "--adapter", true}, {"ckpt", "-o", true},         {"plan", "--model", true},
+        {"eval", "--task", true},        {"plan", "--hardware", true}, {"bench", "--compare", true},
+        {"template", "--file", true},    {"convert", "--base", true},  {"eval", "--type", false},
+        {"merge", "--dtype", false},     {"chat", "--system", false},  {"plan", "--mesh", false}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct ax_help_option o[AX_HELP_MAX_OPTIONS];
+        const int n = ax_help_options(ax_command_find(ax_commands, all[i].command), o);
+        if (find(o, n, all[i].option)->is_file != all[i].is)
+            fail_msg("%s %s", all[i].command, all[i].option);
+    }
+}
+
 static void options_of_commands(void **state) {
     (void)state;
     struct ax_help_option o[AX_HELP_MAX_OPTIONS];
@@ -77,7 +160,6 @@ static void options_of_commands(void **state) {
                         "filters, applied in the same order as in transformers");
     assert_string_equal(find(o, n, "--chat")->value, "");
     assert_true(find(o, n, "--input")->is_file);
-    assert_string_equal(find(o, n, "--dtype")->choices, "float32|bfloat16");
     assert_false(find(o, n, "--dtype")->is_file);
     n = ax_help_options(ax_command_find(ax_commands, "convert"), o);
     assert_string_equal(find(o, n, "--to")->value, "hf"); /* from the usage line */
@@ -255,7 +337,13 @@ static void bash_completes(void **state) {
         {"axtrain config show c.yaml num_ep", "num_epochs=|"},
         {"axtrain plan m --dtype b", "bfloat16|"},
         {"axtrain plan m --batch ", "|"}, /* a number: nothing, and no files */
-        {"axtrain sft c", "|"},           /* files, which bash finds itself */
+        {"axtrain eval m --task rew", "reward|"},
+        {"axtrain eval m --task ./", "|"}, /* files */
+        {"axtrain convert a b --to ", "hf|gguf|"},
+        {"axtrain sft c.yaml datasets.0.pa", "datasets.0.path=|"},
+        {"axtrain sft c.yaml datasets.0.train_on_eos=l", "last|"},
+        {"axtrain config help datasets.0.pa", "datasets.0.path|"},
+        {"axtrain sft c", "|"}, /* files, which bash finds itself */
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(bash(all[i].line), all[i].offers) != 0)
@@ -271,12 +359,12 @@ static void bash_completes(void **state) {
 
 /* ---- zsh and fish ---- */
 
-/* Is the key one of those that are offered, as "…key=value…" sets it: it acts, is no entry of a
- * list, and is not only a list or a map. */
+/* Is the key one of those that are offered, as "…key=value…" sets it: it acts and is not only a list
+ * or a map. */
 static bool can_be_offered(const struct ax_config_key *key) {
     const enum ax_config_support support = ax_config_support_of(key->support, key->needs);
     return (support == AX_SUPPORT_ACTS || support == AX_SUPPORT_APPROXIMATED) &&
-           !strstr(key->path, "[]") && (key->types & (AX_T_SCALAR | AX_T_ANY)) != 0;
+           (key->types & (AX_T_SCALAR | AX_T_ANY)) != 0;
 }
 
 static void every_key_that_acts_is_offered(void **state) {
@@ -295,13 +383,12 @@ static void every_key_that_acts_is_offered(void **state) {
     assert_null(ax_help_next_key(&section, &row));
     assert_null(ax_help_next_key(&section, &row));
     assert_true(n > 100);
-    static const char *const offered[] = {"base_model", "learning_rate",
-                                          "special_tokens.pad_token"};
-    static const char *const kept[] = {"datasets[].path", "datasets", "tokenizer_type",
-                                       "use_otel_metrics"};
-    for (size_t i = 0; i < 3; i++)
-        assert_true(can_be_offered(ax_config_find(offered[i])));
+    static const char *const offered[] = {"base_model", "learning_rate", "special_tokens.pad_token",
+                                          "datasets[].path"};
+    static const char *const kept[] = {"datasets", "tokenizer_type", "use_otel_metrics"};
     for (size_t i = 0; i < 4; i++)
+        assert_true(can_be_offered(ax_config_find(offered[i])));
+    for (size_t i = 0; i < 3; i++)
         assert_false(can_be_offered(ax_config_find(kept[i])));
 }
 
@@ -324,24 +411,25 @@ static void scripts_hold_every_key(void **state) {
     assert_ok(ax_completion_zsh(&zsh, ax_commands));
     assert_ok(ax_completion_fish(&fish, ax_commands));
     while ((k = ax_help_next_key(&section, &row))) {
-        char choices[512], want[700];
+        char choices[512], want[700], path[AX_CONFIG_PATH];
         ax_help_key_choices(k, choices, sizeof choices);
-        snprintf(want, sizeof want, "\n    '%s:", k->path);
+        assert_ptr_equal(ax_config_find(ax_help_key_path(k, path)), k);
+        snprintf(want, sizeof want, "\n    '%s:", path);
         assert_int_equal(count(zsh.data, want), 1);
-        snprintf(want, sizeof want, "\n    %s) compadd -- ", k->path);
+        snprintf(want, sizeof want, "\n    %s) compadd -- ", path);
         assert_int_equal(count(zsh.data, want), *choices != '\0');
-        snprintf(want, sizeof want, "\n    %s) compadd -- %s ;;\n", k->path, choices);
+        snprintf(want, sizeof want, "\n    %s) compadd -- %s ;;\n", path, choices);
         for (char *c = want; *c; c++)
             *c = *c == '|' ? ' ' : *c;
         assert_int_equal(count(zsh.data, want), *choices != '\0');
         with_values += *choices != '\0';
         if (!*choices) {
-            snprintf(want, sizeof want, "'%s=\t", k->path);
+            snprintf(want, sizeof want, "'%s=\t", path);
             assert_int_equal(count(fish.data, want), 1);
         }
         char *rest = choices;
         for (const char *one; *choices && (one = strsep(&rest, "|")) != NULL;) {
-            snprintf(want, sizeof want, "'%s=%s\t", k->path, one);
+            snprintf(want, sizeof want, "'%s=%s\t", path, one);
             if (count(fish.data, want) != 1)
                 fail_msg("not once: %s", want);
         }
@@ -424,6 +512,12 @@ static void fish_completes(void **state) {
         {"axtrain help rep", "report|"},
         {"axtrain sft c.yaml sample_packing=t", "sample_packing=true|"},
         {"axtrain sft c.yaml learning_ra", "learning_rate=|"},
+        {"axtrain sft c.yaml datasets.0.pa", "datasets.0.path=|"},
+        {"axtrain sft c.yaml base_model=tests/cmd/test_hel", "base_model=tests/cmd/test_help.c|"},
+        {"axtrain sft c.yaml tests/cmd/test_hel", ""}, /* keys have no folders */
+        {"axtrain eval m --task rew", "reward|"},
+        {"axtrain eval m --task tests/cmd/test_hel", "tests/cmd/test_help.c|"},
+        {"axtrain chat --adapter tests/cmd/test_hel", "tests/cmd/test_help.c|"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(fish(all[i].line), all[i].offers) != 0)
@@ -434,6 +528,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(details_come_apart),
         cmocka_unit_test(options_of_commands),
+        cmocka_unit_test(words_of_options),
+        cmocka_unit_test(options_that_take_files),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(the_overview_has_each_command_once),
         cmocka_unit_test(wrong_names),
