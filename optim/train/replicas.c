@@ -42,9 +42,8 @@ static enum ax_status add_tensor(struct ax_queue *q, const struct ax_tensor *t, 
     return AX_OK;
 }
 
-/* *hash = that of this rank's part of a parameter; 0: it has none. */
-static enum ax_status hash_param(const struct ax_model *m, const struct ax_param *p,
-                                 uint64_t *hash) {
+enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_param *p,
+                                   uint64_t *hash) {
     const struct ax_unit *unit = &m->units[p->unit];
     const struct ax_segment *seg = &unit->segments[p->segment];
     int64_t first, n, at;
@@ -117,7 +116,7 @@ static enum ax_status create_list(struct list *l, struct ax_train *t) {
     for (int i = 0; i < l->n; i++) {
         const struct ax_model *m;
         const struct ax_param *p = find(l, i, &m);
-        AX_TRY(hash_param(m, p, &l->hashes[i]));
+        AX_TRY(ax_train_hash_param(m, p, &l->hashes[i]));
     }
     return AX_OK;
 }

@@ -67,6 +67,13 @@ struct ax_train_replicas {
     double end, seconds; /* when it ended, and what it took */
 };
 
+/* What trained tensors were at the start. */
+struct ax_train_unmoved {
+    uint64_t *hashes; /* [n_params] of this rank's parts; NULL: nothing is to be looked at */
+    int64_t from;     /* step */
+    int world;        /* ranks then */
+};
+
 /* What a checkpoint and the trained model contain. */
 struct ax_train_contents {
     struct ax_state_parts parts;
@@ -134,8 +141,9 @@ struct ax_train {
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;
-    /* replicas.c, reference.c, rollout.c, watch.c, contents.c */
+    /* replicas.c, unmoved.c, reference.c, rollout.c, watch.c, contents.c */
     struct ax_train_replicas replicas;
+    struct ax_train_unmoved unmoved;
     struct ax_train_references refs;
     struct ax_train_value value; /* for PPO */
     struct ax_rollout rollout;   /* for a run that samples what it trains on */
@@ -201,6 +209,9 @@ bool ax_train_replicas_are_due(const struct ax_train *t);
 /* AX_ERR_PEER naming step, tensor and rank if ranks that should have the same weights have not. All ranks
  * together; does nothing without replicas, if they were compared after this step, or with replica_check 0. */
 enum ax_status ax_train_compare_replicas(struct ax_train *t);
+/* *hash = that of this rank's part of a parameter; 0: it has none. */
+enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_param *p,
+                                   uint64_t *hash);
 /* *param = index of the first parameter of which this rank has an infinite or NaN element, and that element's
  * index in the entire tensor; n_params if there is none. */
 enum ax_status ax_train_first_nonfinite(const struct ax_model *m, int *param,
@@ -208,6 +219,14 @@ enum ax_status ax_train_first_nonfinite(const struct ax_model *m, int *param,
 /* Both checks, before anything is saved: AX_ERR_PEER as above, AX_ERR_DIVERGED naming a weight that is not
  * finite. All ranks together. */
 enum ax_status ax_train_check_weights(struct ax_train *t);
+
+/* ---- unmoved.c ---- */
+
+/* Notes what the trained tensors are, if enough steps follow. */
+enum ax_status ax_train_unmoved_begin(struct ax_train *t);
+/* Some steps later: a warning if some are still the same. All ranks together. */
+enum ax_status ax_train_unmoved_look(struct ax_train *t);
+void ax_train_unmoved_free(struct ax_train *t);
 /* After each step: what the fault "weights" asks for. */
 enum ax_status ax_train_inject_damage(struct ax_train *t);
 

@@ -462,6 +462,7 @@ static enum ax_status stop_run(struct ax_train *t, enum ax_stop why) {
 
 static enum ax_status run_steps(struct ax_train *t) {
     AX_TRY(ax_train_take_vote(t, false));
+    AX_TRY(ax_train_unmoved_begin(t));
     for (bool first = true; t->pending_eval || (t->done < t->schedule.total && !t->stop_early);
          first = false) {
         if (t->vote.stop != AX_STOP_NONE) {
@@ -478,6 +479,7 @@ static enum ax_status run_steps(struct ax_train *t) {
             continue;
         if (t->vote.compare)
             AX_TRY(ax_train_compare_replicas(t));
+        AX_TRY(ax_train_unmoved_look(t));
         if (needs_result(t, first))
             AX_TRY(settle_late(t));
         if (first && t->o->measure_peak)
@@ -599,6 +601,7 @@ static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
     ax_timeline_free(&t->timeline.spans);
     ax_train_value_free(t);
     ax_train_rollout_free(t);
+    ax_train_unmoved_free(t);
     ax_step_free(&t->step);
     return ax_error_restore(&first);
 }

@@ -302,6 +302,23 @@ static void test_quiet(void **state) {
            golden_llama(), config);
 }
 
+static void test_unmoved_tensors_are_told(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], said[16384];
+    static const char warning[] = "trained tensors have not changed in 20 steps, first model.";
+    configure(config, sizeof config, "max_steps: 20\nfloat32: true\nwarmup_steps: 0\n");
+    assert_int_equal(sft(said, sizeof said, 1, (const char *const[]){config}), 0);
+    assert_null(strstr(said, "have not changed"));
+    clear();
+    configure(config, sizeof config, "max_steps: 20\nfloat32: true\nwarmup_steps: 0\n");
+    assert_int_equal(
+        sft(said, sizeof said, 2, (const char *const[]){config, "learning_rate=1e-30"}), 0);
+    if (!strstr(said, warning))
+        fail_msg("%s", said);
+    clear();
+}
+
 static void test_divergence_is_an_error(void **state) {
     (void)state;
     need_binary();
@@ -501,6 +518,7 @@ int main(void) {
         cmocka_unit_test(test_dynamic_finetuning),
         cmocka_unit_test(test_output_folder),
         cmocka_unit_test(test_refused_runs_write_nothing),
+        cmocka_unit_test(test_unmoved_tensors_are_told),
         cmocka_unit_test(test_divergence_is_an_error),
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_run_and_go_on),

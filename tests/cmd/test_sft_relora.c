@@ -51,6 +51,19 @@ static void test_folders_are_the_model(void **state) {
     ax_free(card);
 }
 
+/* B begins with zeros at each restart, also where tensors are looked at (step 20). */
+static void test_restarted_tensors_have_moved(void **state) {
+    (void)state;
+    char all[512], said[16384];
+    snprintf(all, sizeof all, "max_steps: 24\n%s",
+             "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
+             "jagged_restart_steps: 5\njagged_restart_warmup_steps: 1\nrelora: true\n"
+             "float32: true\n");
+    const char *const args[] = {chats_config(all)};
+    assert_int_equal(sft(said, sizeof said, 1, args), 0);
+    assert_null(strstr(said, "have not changed"));
+}
+
 static void compare(const struct ax_hf *a, const struct ax_hf *b) {
     assert_int_equal(ax_hf_count(a), ax_hf_count(b));
     for (int i = 0; i < ax_hf_count(a); i++) {
@@ -150,6 +163,7 @@ int main(void) {
         cmocka_unit_test(test_loads_the_best),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_restarted_tensors_have_moved),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
