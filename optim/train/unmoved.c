@@ -27,10 +27,12 @@ enum ax_status ax_train_unmoved_begin(struct ax_train *t) {
     ax_train_unmoved_free(t);
     t->unmoved.from = enqueued(t);
     t->unmoved.world = t->mesh.world;
+    const int64_t restarts = t->o->step.relora.interval;
+    const bool always_fresh = restarts > 0 && restarts <= FRESH;
     /* ranks that take the place of lost ones would begin later */
-    return t->o->elastic.dir || t->schedule.total - t->unmoved.from < STEPS
-               ? AX_OK
-               : hash_all(&t->step.model, &t->unmoved.hashes);
+    if (t->o->elastic.dir || always_fresh || t->schedule.total - t->unmoved.from < STEPS)
+        return AX_OK;
+    return hash_all(&t->step.model, &t->unmoved.hashes);
 }
 
 void ax_train_unmoved_free(struct ax_train *t) {
@@ -71,7 +73,7 @@ enum ax_status ax_train_unmoved_look(struct ax_train *t) {
     const int64_t restarts = t->o->step.relora.interval, step = enqueued(t);
     double *moved;
     if (!t->unmoved.hashes || step < t->unmoved.from + STEPS ||
-        (restarts > FRESH && step % restarts < FRESH))
+        (restarts > 0 && step % restarts < FRESH))
         return AX_OK;
     enum ax_status st = AX_OK;
     if (t->unmoved.world == t->mesh.world) { /* else ranks were lost, and parts are others */
