@@ -25,7 +25,7 @@ struct ax_eval_turn {
     struct ax_sampled pass; /* sampled answers */
 };
 
-#define AX_EVAL_SOLVE "final-answer" /* of --task */
+#define AX_EVAL_SOLVE "final-answer" /* value of --task */
 
 struct ax_eval {
     /* requested */

@@ -52,7 +52,7 @@ struct ax_metrics_sink {
 };
 
 /* A checkpoint of an earlier process. Its event is missing if that was killed before it could write it, and
- * cut off if it came after a later step: it is written again. */
+ * removed if it came after a later step: it is written again. */
 struct ax_metrics_saved {
     int64_t step;
     char *path; /* NULL: there is none */

@@ -1,5 +1,5 @@
-/* Trained tensors that do not move: no gradient reaches them, or their dtype has no value between. Looked at once, some
- * steps after the start of this process, by the hashes of replicas.c. */
+/* Trained tensors that do not move: no gradient reaches them, or the learning rate is too
+ * small for their dtype. Compared are the hashes of replicas.c, a single time, some steps after the start. */
 #include "base/mem.h"
 #include "optim/train/run.h"
 

@@ -329,8 +329,8 @@ static inline unsigned blocks_in(int64_t rows, int kv_heads, int tile) {
 /* A block's rows of queries: row r of them is query(r)'s, of head(r). */
 struct query_rows {
     divider group;
-    int first, rows,
-        first_head; /* of all rows the first, how many there are; the KV head's first head */
+    int first, rows; /* number of row 0 among all; how many there are */
+    int first_head;  /* the KV head's */
     __device__ bool exists(int r) const {
         return first + r < rows;
     }
