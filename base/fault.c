@@ -11,10 +11,11 @@
 #define MAX_RULES 16
 
 static const char *const op_names[] = {
-    [AX_FAULT_OPEN] = "open",   [AX_FAULT_READ] = "read",     [AX_FAULT_WRITE] = "write",
-    [AX_FAULT_FSYNC] = "fsync", [AX_FAULT_RENAME] = "rename", [AX_FAULT_CLOSE] = "close",
-    [AX_FAULT_MKDIR] = "mkdir", [AX_FAULT_UNLINK] = "unlink", [AX_FAULT_SEND] = "send",
-    [AX_FAULT_RECV] = "recv",   [AX_FAULT_MALLOC] = "malloc", [AX_FAULT_WEIGHTS] = "weights",
+    [AX_FAULT_OPEN] = "open",       [AX_FAULT_READ] = "read",     [AX_FAULT_WRITE] = "write",
+    [AX_FAULT_FSYNC] = "fsync",     [AX_FAULT_RENAME] = "rename", [AX_FAULT_CLOSE] = "close",
+    [AX_FAULT_MKDIR] = "mkdir",     [AX_FAULT_UNLINK] = "unlink", [AX_FAULT_LIST] = "list",
+    [AX_FAULT_SEND] = "send",       [AX_FAULT_RECV] = "recv",     [AX_FAULT_MALLOC] = "malloc",
+    [AX_FAULT_WEIGHTS] = "weights",
 };
 _Static_assert(sizeof op_names / sizeof op_names[0] == AX_FAULT_OP_COUNT, "one name per op");
 
@@ -72,7 +73,7 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
     if (op < 0) {
         return ax_error(AX_ERR_CONFIG,
                         "AX_FAULT: \"%.*s\": unknown operation; expected open, read, write, fsync, "
-                        "rename, close, mkdir, unlink, send, recv, malloc or weights",
+                        "rename, close, mkdir, unlink, list, send, recv, malloc or weights",
                         (int)n, s);
     }
     uint64_t k = 0;

@@ -1,7 +1,7 @@
 /* Fault injection: AX_FAULT=<op>:<k>:<kind>[@<rank>][,…] makes the k-th (from 1) call of an operation
  * fail; with a rank, only where the launcher's variable RANK has that number.
  *
- *   ops:   open read write fsync rename close mkdir unlink send recv malloc;
+ *   ops:   open read write fsync rename close mkdir unlink list (a name in a folder) send recv malloc;
  *          weights (once per parameter after each training step)
  *   kinds: kill (SIGKILL to self), eio, enospc, enomem, short (half of the bytes), eintr,
  *          delay (200 ms); of weights: kill, flip (a bit of an element), nan
@@ -24,6 +24,7 @@ enum ax_fault_op {
     AX_FAULT_CLOSE,
     AX_FAULT_MKDIR,
     AX_FAULT_UNLINK,
+    AX_FAULT_LIST,
     AX_FAULT_SEND,
     AX_FAULT_RECV,
     AX_FAULT_MALLOC,

@@ -13,9 +13,7 @@
  * last one. P is the process id: a leftover of a running process is not removed, unless it has our
  * own id (ids restart in every container), or the caller knows that nobody else is at work: ids are
  * given to other processes later, and a process that nobody waits for keeps its own. */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/io_sys.h"
@@ -81,40 +80,24 @@ static enum ax_status for_leftovers(const char *path, const char *kind, bool alo
                                     enum ax_status (*visit)(const char *path, const char *leftover,
                                                             bool stale)) {
     char *parent;
-    char *name = NULL;
-    DIR *dir = NULL;
-    enum ax_status st;
+    struct ax_dir d = {0};
+    enum ax_status st = AX_OK;
     AX_TRY(ax_path_parent(&parent, path));
-    int fd = ax_sys_openat(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) {
-        st = AX_OK; /* the parent cannot be listed; PATH itself may still be readable */
-        goto done;
+    if (access(parent, R_OK) != 0 && errno == EACCES)
+        goto done; /* the parent cannot be listed; PATH itself may still be readable */
+    ax_dir_open(&d, parent);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
+        const pid_t owner = owner_of(name, base_name(path), kind);
+        char *leftover;
+        if (owner <= 0)
+            continue;
+        AX_TRY_GOTO(ax_path_join(&leftover, parent, name), st, done);
+        st = visit(path, leftover, alone || is_stale(owner));
+        ax_free(leftover);
     }
-    if (fd < 0 || (dir = fdopendir(fd)) == NULL) {
-        st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", parent);
-        if (fd >= 0)
-            (void)ax_sys_close(fd);
-        goto done;
-    }
-    struct dirent *e;
-    st = AX_OK;
-    while (errno = 0, (e = readdir(dir)) != NULL) {
-        pid_t owner = owner_of(e->d_name, base_name(path), kind);
-        if (owner > 0) {
-            AX_TRY_GOTO(ax_path_join(&name, parent, e->d_name), st, done);
-            AX_TRY_GOTO(visit(path, name, alone || is_stale(owner)), st, done);
-            ax_free(name);
-            name = NULL;
-        }
-    }
-    if (errno != 0)
-        st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", parent);
 done:
-    if (dir != NULL)
-        closedir(dir);
-    ax_free(name);
     ax_free(parent);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 static enum ax_status sync_parent(const char *path) {
@@ -191,14 +174,10 @@ enum ax_status ax_folder_recover_alone(const char *path) {
 }
 
 enum ax_status ax_folder_check_new(const char *path) {
-    DIR *dir = opendir(path);
-    if (!dir)
-        return AX_OK; /* absent, or ax_folder_begin reports why not */
-    const struct dirent *e;
-    bool empty = true;
-    while (empty && (e = readdir(dir)) != NULL)
-        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-    closedir(dir);
+    struct ax_dir d;
+    ax_dir_open(&d, path);
+    const bool empty = ax_dir_next(&d) == NULL;
+    AX_TRY(ax_dir_end(&d, AX_OK));
     if (!empty)
         return ax_error(AX_ERR_CONFIG,
                         "%s: the folder is not empty. Choose one that does not exist yet.", path);

@@ -196,7 +196,7 @@ static int empty_folder(int fd) {
         found = false;
         rewinddir(dir);
         struct dirent *e;
-        while (failed == 0 && (errno = 0, e = readdir(dir)) != NULL) {
+        while (failed == 0 && (e = ax_sys_readdir(dir)) != NULL) {
             if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
                 found = true;
                 failed = remove_entry(fd, e->d_name);

@@ -167,6 +167,15 @@ int ax_sys_unlinkat(int at, const char *name, int flags) {
     return r;
 }
 
+struct dirent *ax_sys_readdir(DIR *dir) {
+    struct dirent *e;
+    do {
+        errno = 0;
+        e = faulted(AX_FAULT_LIST, NULL) ? NULL : readdir(dir);
+    } while (e == NULL && errno == EINTR);
+    return e;
+}
+
 int ax_sys_flock(int fd, int operation) {
     int rc;
     do {

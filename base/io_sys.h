@@ -3,6 +3,7 @@
 #ifndef AX_BASE_IO_SYS_H
 #define AX_BASE_IO_SYS_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -22,6 +23,8 @@ int ax_sys_rename(const char *from, const char *to);
 int ax_sys_mkdir(const char *path, mode_t mode);
 int ax_sys_flock(int fd, int operation); /* no fault point: a lock writes no data */
 int ax_sys_unlinkat(int at, const char *name, int flags);
+/* Sets errno to 0 at the end of the folder. */
+struct dirent *ax_sys_readdir(DIR *dir);
 
 /* Opens a file of ours for writing: neither through a symbolic link (errno ELOOP), nor anything but a
  * regular file (errno ENXIO), for which it never waits. */

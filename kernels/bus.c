@@ -1,9 +1,9 @@
 #include "kernels/bus.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
 
@@ -29,11 +29,11 @@ bool ax_bus_has_nvidia(void) {
     const char *given = getenv("AX_PCI_DEVICES");
     const char *folder = given ? given : "/sys/bus/pci/devices";
     bool found = false;
-    DIR *d = opendir(folder);
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
-        found = number(folder, e->d_name, "vendor") == NVIDIA &&
-                number(folder, e->d_name, "class") >> 16 == DISPLAY;
-    if (d)
-        closedir(d);
+    struct ax_dir d;
+    ax_dir_open(&d, folder);
+    for (const char *name; !found && (name = ax_dir_next(&d)) != NULL;)
+        found = number(folder, name, "vendor") == NVIDIA &&
+                number(folder, name, "class") >> 16 == DISPLAY;
+    ax_dir_end_or_warn(&d, AX_OK);
     return found;
 }

@@ -1,8 +1,8 @@
 #include "ckpt/hf/config.h"
 
-#include <dirent.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/io_path.h"
 
@@ -24,14 +24,12 @@ enum ax_status ax_hf_refuse_own_file(const char *where, const char *name) {
 
 enum ax_status ax_hf_refuse_own_form(const char *dir) {
     enum ax_status st = AX_OK;
-    DIR *d = opendir(dir);
-    const struct dirent *e;
-    while (d && st == AX_OK && (e = readdir(d)) != NULL)
-        if (ax_hf_is_own_file(e->d_name))
-            st = ax_hf_refuse_own_file(dir, e->d_name);
-    if (d)
-        closedir(d);
-    return st;
+    struct ax_dir d;
+    ax_dir_open(&d, dir);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;)
+        if (ax_hf_is_own_file(name))
+            st = ax_hf_refuse_own_file(dir, name);
+    return ax_dir_end(&d, st);
 }
 
 enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path) {

@@ -1,9 +1,9 @@
 /* Names of repositories, revisions and files, which become parts of paths and URLs; where the cache has
  * them on disk; and who uses them. */
 #include <ctype.h>
-#include <dirent.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -243,16 +243,14 @@ static enum ax_status is_owned(const char *repo, bool *owned) {
     char *trees;
     *owned = false;
     AX_TRY(ax_path_join(&trees, repo, "trees"));
-    DIR *dir = opendir(trees);
-    const struct dirent *e;
-    while (dir && !*owned && (e = readdir(dir)) != NULL) {
-        const size_t n = strlen(e->d_name);
-        *owned = n >= sizeof tail && strcmp(e->d_name + n - (sizeof tail - 1), tail) == 0;
+    struct ax_dir d;
+    ax_dir_open(&d, trees);
+    for (const char *name; !*owned && (name = ax_dir_next(&d)) != NULL;) {
+        const size_t n = strlen(name);
+        *owned = n >= sizeof tail && strcmp(name + n - (sizeof tail - 1), tail) == 0;
     }
-    if (dir)
-        closedir(dir);
     ax_free(trees);
-    return AX_OK;
+    return ax_dir_end(&d, AX_OK);
 }
 
 /* "models--org--name" → "org/name"; NULL if it is not a repository's folder. */
@@ -311,16 +309,13 @@ static enum ax_status visit_all(const char *cache, bool of_locks,
                                 void *ctx) {
     char *path;
     AX_TRY(ax_path_join(&path, cache, of_locks ? ".locks" : "."));
-    DIR *dir = opendir(path);
+    struct ax_dir d;
+    ax_dir_open(&d, path); /* absent if nothing was downloaded */
     ax_free(path);
-    const struct dirent *e;
     enum ax_status st = AX_OK;
-    if (!dir)
-        return AX_OK; /* nothing was downloaded */
-    while (st == AX_OK && (e = readdir(dir)) != NULL)
-        st = visit_one(cache, e->d_name, of_locks, visit, ctx);
-    closedir(dir);
-    return st;
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;)
+        st = visit_one(cache, name, of_locks, visit, ctx);
+    return ax_dir_end(&d, st);
 }
 
 enum ax_status ax_hub_each_owned(const char *cache,

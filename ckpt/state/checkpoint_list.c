@@ -1,12 +1,11 @@
 /* Lists a folder's checkpoints and removes old ones. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/log.h"
 #include "ckpt/state/checkpoint.h"
 
@@ -33,21 +32,16 @@ static size_t parse_name(const char *name, int64_t *step) {
 static enum ax_status each_name(const char *output_dir, void *ctx,
                                 enum ax_status (*visit)(void *ctx, int64_t step,
                                                         const char *rest)) {
-    DIR *dir = opendir(output_dir);
-    if (!dir && errno == ENOENT)
-        return AX_OK;
-    if (!dir)
-        return ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", output_dir);
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    const struct dirent *e;
-    while (st == AX_OK && (e = readdir(dir)) != NULL) {
+    ax_dir_open(&d, output_dir);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         int64_t step;
-        const size_t n = parse_name(e->d_name, &step);
+        const size_t n = parse_name(name, &step);
         if (n > 0)
-            st = visit(ctx, step, e->d_name + n);
+            st = visit(ctx, step, name + n);
     }
-    closedir(dir);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 static enum ax_status add(void *ctx, int64_t step, const char *rest) {

@@ -1,5 +1,4 @@
 #include <ctype.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/text/json.h"
 #include "ckpt/hf/hf.h"
@@ -30,21 +30,20 @@ static enum ax_status walk(const char *path, int depth, int64_t *bytes, time_t *
         *written = info.st_mtime;
     if (!S_ISDIR(info.st_mode) || depth == MAX_DEPTH)
         return AX_OK;
-    DIR *dir = opendir(path);
-    const struct dirent *e;
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    while (dir && st == AX_OK && (e = readdir(dir)) != NULL) {
+    ax_dir_open(&d, path);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *below;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        st = ax_path_join(&below, path, e->d_name);
+        st = ax_path_join(&below, path, name);
         if (st == AX_OK)
             st = walk(below, depth + 1, bytes, written);
         ax_free(below);
     }
-    if (dir)
-        closedir(dir);
-    return st;
+    if (st != AX_OK)
+        return ax_dir_end(&d, st);
+    ax_dir_end_or_warn(&d, AX_OK); /* what is known of the others is still told */
+    return AX_OK;
 }
 
 /* Bytes that the files below a folder use on disk, and when the newest was written. Does not follow
@@ -316,21 +315,17 @@ static enum ax_status add_path(struct ax_cache_list *l, const char *path, const 
 }
 
 static enum ax_status add_all_in(struct ax_cache_list *l, const char *dir, bool all) {
-    DIR *d = opendir(dir);
-    const struct dirent *e;
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    while (d && st == AX_OK && (e = readdir(d)) != NULL) {
+    ax_dir_open(&d, dir);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *path;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        st = ax_path_join(&path, dir, e->d_name);
+        st = ax_path_join(&path, dir, name);
         if (st == AX_OK)
-            st = add_path(l, path, e->d_name, all);
+            st = add_path(l, path, name, all);
         ax_free(path);
     }
-    if (d)
-        closedir(d);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 static enum ax_status add_own(struct ax_cache_list *l) {
@@ -363,19 +358,18 @@ static int count_incomplete(const char *folder, double *bytes) {
     struct stat info;
     int n = 0;
     snprintf(path, sizeof path, "%s/blobs", folder);
-    DIR *dir = opendir(path);
-    const struct dirent *e;
+    struct ax_dir d;
     *bytes = 0;
-    while (dir && (e = readdir(dir)) != NULL) {
-        const size_t len = strlen(e->d_name);
-        if (len < sizeof tail || strcmp(e->d_name + len - (sizeof tail - 1), tail) != 0 ||
-            fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+    ax_dir_open(&d, path);
+    for (const char *name; (name = ax_dir_next(&d)) != NULL;) {
+        const size_t len = strlen(name);
+        if (len < sizeof tail || strcmp(name + len - (sizeof tail - 1), tail) != 0 ||
+            fstatat(dirfd(d.dir), name, &info, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         *bytes += (double)info.st_size;
         n++;
     }
-    if (dir)
-        closedir(dir);
+    ax_dir_end_or_warn(&d, AX_OK);
     return n;
 }
 

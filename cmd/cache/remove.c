@@ -1,9 +1,9 @@
 /* Removes a folder while holding its lock, so that no process starts to use it meanwhile. */
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/lock.h"
@@ -12,24 +12,22 @@
 /* True if another process holds a lock in the folder, e.g. a download by Hugging Face's own
  * tools. */
 static enum ax_status any_locked(const char *folder, const char *except, bool *locked) {
-    DIR *dir = opendir(folder);
-    const struct dirent *e;
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    while (dir && st == AX_OK && !*locked && (e = readdir(dir)) != NULL) {
+    ax_dir_open(&d, folder);
+    for (const char *name; !*locked && (name = ax_dir_next(&d)) != NULL;) {
         struct ax_lock lock;
         char *path;
-        if (!ax_path_ends_in(e->d_name, ".lock"))
+        if (!ax_path_ends_in(name, ".lock"))
             continue;
-        AX_TRY_GOTO(ax_path_join(&path, folder, e->d_name), st, done);
+        AX_TRY_GOTO(ax_path_join(&path, folder, name), st, done);
         *locked = strcmp(path, except) != 0 && !ax_lock_try(&lock, path);
         if (!*locked && strcmp(path, except) != 0)
             ax_lock_drop(&lock);
         ax_free(path);
     }
 done:
-    if (dir)
-        closedir(dir);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 /* Takes the lock, if there is one; without a lock file the entry was never used. What a process still

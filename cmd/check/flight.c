@@ -1,11 +1,11 @@
 /* Reads the records, then goes through each group: collectives by number, which all of its ranks start alike;
  * messages by pairs of ranks, which both have under way. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
 #include "cmd/args.h"
@@ -120,15 +120,13 @@ static int by_rank(const void *a, const void *b) {
 }
 
 static enum ax_status read_all(struct job *j, const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d)
-        return ax_error(AX_ERR_CONFIG, "%s: cannot open the folder", dir);
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    for (struct dirent *e; st == AX_OK && (e = readdir(d));)
-        if (strncmp(e->d_name, "rank-", 5) == 0 && strstr(e->d_name, ".tsv"))
-            st = read_record(j, dir, e->d_name);
-    (void)closedir(d);
-    AX_TRY(st);
+    ax_dir_open(&d, dir);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;)
+        if (strncmp(name, "rank-", 5) == 0 && strstr(name, ".tsv"))
+            st = read_record(j, dir, name);
+    AX_TRY(ax_dir_end(&d, st));
     if (j->n == 0)
         return ax_error(AX_ERR_CONFIG, "%s: contains no flight records (rank-N.tsv)", dir);
     qsort(j->records, (size_t)j->n, sizeof *j->records, by_rank);

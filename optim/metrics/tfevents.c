@@ -1,7 +1,5 @@
 #include "optim/metrics/tfevents.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/hash/hash.h"
 #include "base/log.h"
 #include "optim/losses/figures.h"
@@ -205,23 +204,21 @@ static enum ax_status cut(const char *path, int64_t resume_step) {
 }
 
 static enum ax_status cut_older(const char *dir, int64_t resume_step) {
-    DIR *d = opendir(dir);
-    if (!d)
-        return ax_error(AX_ERR_IO, "%s: cannot list: %m", dir);
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    for (const struct dirent *e; st == AX_OK && (e = readdir(d)) != NULL;) {
+    ax_dir_open(&d, dir);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *path;
         struct stat info;
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+        if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
             continue;
-        AX_TRY_GOTO(ax_path_join(&path, dir, e->d_name), st, done);
+        AX_TRY_GOTO(ax_path_join(&path, dir, name), st, done);
         if (lstat(path, &info) == 0 && S_ISREG(info.st_mode))
             st = cut(path, resume_step);
         ax_free(path);
     }
 done:
-    closedir(d);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 /* ---- open and close ---- */

@@ -9,7 +9,6 @@
  * A copy of the weights (dp_replicate) that has lost no rank has all M parts, several have some of them twice: who makes the
  * folder first writes it. Between updates, which need no other rank, a rank's masters and optimizer state are those after step
  * t->done. What describes the run then, t->elastic.run, is made after each step, as reading data has moved on since. */
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -18,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/free_space.h"
 #include "base/log.h"
 #include "optim/train/run.h"
@@ -323,20 +323,18 @@ struct rescued {
 };
 
 /* The newest rescued step before `before`; step −1: none. */
-static struct rescued newest_rescued(const char *dir, int64_t before) {
-    struct rescued newest = {.step = -1};
-    DIR *d = opendir(dir);
-    const struct dirent *e;
-    while (d && (e = readdir(d)) != NULL) {
+static enum ax_status newest_rescued(const char *dir, int64_t before, struct rescued *newest) {
+    struct ax_dir d;
+    *newest = (struct rescued){.step = -1};
+    ax_dir_open(&d, dir);
+    for (const char *name; (name = ax_dir_next(&d)) != NULL;) {
         long long step;
         int part, n;
-        if (sscanf(e->d_name, "rescue-%lld-%d-of-%d", &step, &part, &n) == 3 && step < before &&
-            step > newest.step)
-            newest = (struct rescued){step, n};
+        if (sscanf(name, "rescue-%lld-%d-of-%d", &step, &part, &n) == 3 && step < before &&
+            step > newest->step)
+            *newest = (struct rescued){step, n};
     }
-    if (d)
-        closedir(d);
-    return newest;
+    return ax_dir_end(&d, AX_OK);
 }
 
 static enum ax_status open_part(struct ax_checkpoint *c, const char *dir,
@@ -374,21 +372,19 @@ done:
 }
 
 static enum ax_status remove_rescued(const char *dir) {
-    DIR *d = opendir(dir);
-    const struct dirent *e;
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    while (d && st == AX_OK && (e = readdir(d)) != NULL) {
+    ax_dir_open(&d, dir);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *path;
-        if (strncmp(e->d_name, "rescue-", 7) != 0)
+        if (strncmp(name, "rescue-", 7) != 0)
             continue;
-        st = ax_path_join(&path, dir, e->d_name);
+        st = ax_path_join(&path, dir, name);
         if (st == AX_OK)
             st = ax_remove_tree(path);
         ax_free(path);
     }
-    if (d)
-        closedir(d);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 /* The step of checkpoint folder `path`. */
@@ -408,9 +404,10 @@ enum ax_status ax_train_elastic_choose(const struct ax_train *t, char **resume) 
     struct ax_checkpoint_list l;
     if (!dir)
         return AX_OK;
-    struct rescued from = newest_rescued(dir, INT64_MAX);
+    struct rescued from;
+    AX_TRY(newest_rescued(dir, INT64_MAX, &from));
     while (from.step >= 0 && !join_rescued(dir, &from))
-        from = newest_rescued(dir, from.step);
+        AX_TRY(newest_rescued(dir, from.step, &from));
     AX_TRY(remove_rescued(dir));
     AX_TRY(ax_checkpoint_sweep(dir));
     AX_TRY(ax_checkpoint_list(&l, dir));

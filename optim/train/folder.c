@@ -1,12 +1,12 @@
 /* output_dir before training: checks it (not used by another run, writable, the same on all hosts, enough disk
  * space), selects the checkpoint to resume from, and writes run.json. */
-#include <dirent.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/log.h"
 #include "optim/plan/plan.h"
 #include "optim/train/run.h"
@@ -22,21 +22,16 @@ static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.
                                           "model.safetensors.index.json", AX_PEFT_WEIGHTS};
 static const size_t n_model_files = sizeof model_files / sizeof *model_files;
 
-/* True if the folder contains one of the first n_files marks, no matter who wrote it. */
-static bool has_marks(const char *dir, size_t n_files) {
-    bool found = false;
-    for (size_t i = 0; !found && i < n_files; i++) {
+/* Does the folder contain one of the first n_files marks, no matter who wrote it? */
+static enum ax_status has_marks(const char *dir, size_t n_files, bool *found) {
+    *found = false;
+    for (size_t i = 0; !*found && i < n_files; i++) {
         char *path;
-        if (ax_path_join(&path, dir, model_files[i]) != AX_OK)
-            continue;
-        found = ax_path_exists(path);
+        AX_TRY(ax_path_join(&path, dir, model_files[i]));
+        *found = ax_path_exists(path);
         ax_free(path);
     }
-    return found;
-}
-
-static bool holds_model(const char *dir) {
-    return has_marks(dir, n_model_files);
+    return AX_OK;
 }
 
 static enum ax_status remove_files(const char *dir, size_t first, size_t end, bool *removed) {
@@ -63,13 +58,15 @@ enum ax_status ax_train_folder_clear(const char *dir) {
 }
 
 static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_list *l) {
+    bool holds_model;
     if (l->n > 0)
         return ax_error(AX_ERR_CONFIG,
                         "output_dir: %s contains the checkpoints of another run (newest: "
                         "checkpoint-%lld); resume it with resume_from_checkpoint: auto, or choose "
                         "another folder",
                         dir, (long long)l->steps[l->n - 1]);
-    if (holds_model(dir))
+    AX_TRY(has_marks(dir, n_model_files, &holds_model));
+    if (holds_model)
         return ax_error(AX_ERR_CONFIG,
                         "output_dir: %s already contains a model; choose another folder", dir);
     return AX_OK;
@@ -203,13 +200,13 @@ static bool is_unfinished(const char *name) {
 }
 
 /* What killed runs have left: signs (put_sign), and files that are not whole. Folders stay. */
-static void sweep_files(const char *output_dir) {
-    DIR *dir = opendir(output_dir);
-    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;)
-        if (strncmp(e->d_name, SIGN, sizeof SIGN - 1) == 0 || is_unfinished(e->d_name))
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
-    if (dir)
-        (void)closedir(dir);
+static enum ax_status sweep_files(const char *output_dir) {
+    struct ax_dir d;
+    ax_dir_open(&d, output_dir);
+    for (const char *name; (name = ax_dir_next(&d)) != NULL;)
+        if (strncmp(name, SIGN, sizeof SIGN - 1) == 0 || is_unfinished(name))
+            (void)unlinkat(dirfd(d.dir), name, 0);
+    return ax_dir_end(&d, AX_OK);
 }
 
 static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
@@ -227,7 +224,7 @@ static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     if (st != AX_OK)
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
-    sweep_files(save->output_dir);
+    AX_TRY(sweep_files(save->output_dir));
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
     st = choose_checkpoint(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);
@@ -289,16 +286,13 @@ static void try_write_about(const struct ax_train *t, const struct ax_step_optio
 
 /* ---- before the first step ---- */
 
-/* True if output_dir contains the model of the step that t has reached. */
-static bool is_published(const struct ax_train *t) {
+/* No step remains, and output_dir contains the model of the step that t has reached. */
+static enum ax_status is_finished(const struct ax_train *t, bool *finished) {
     const char *dir = t->o->save.output_dir;
-    return has_marks(dir, N_CONFIGS) && ax_metrics_is_finished(dir, t->done);
-}
-
-/* True if the model is written and no step remains. */
-static bool is_finished(const struct ax_train *t) {
     const bool trained = t->done >= t->schedule.total || t->stop_early;
-    return trained && !t->pending_eval && is_published(t);
+    AX_TRY(has_marks(dir, N_CONFIGS, finished));
+    *finished = *finished && trained && !t->pending_eval && ax_metrics_is_finished(dir, t->done);
+    return AX_OK;
 }
 
 /* *resume: the checkpoint to resume from, whose state of the run is read; or NULL. */
@@ -308,9 +302,10 @@ static enum ax_status start_folder(struct ax_train *t, const struct ax_step_opti
     if (is_new)
         AX_TRY(ax_train_check_disk(t, so));
     AX_TRY(open_folder(t, resume));
-    if (*resume)
+    if (*resume) {
         AX_TRY(ax_train_read_run(t, *resume));
-    t->out->nothing_to_do = *resume && is_finished(t);
+        AX_TRY(is_finished(t, &t->out->nothing_to_do));
+    }
     if (t->out->nothing_to_do)
         return AX_OK;
     AX_TRY(ax_checkpoint_refuse_links(t->o->save.output_dir, t->done));

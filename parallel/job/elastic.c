@@ -1,7 +1,7 @@
 #include "parallel/job/elastic.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/log.h"
 
@@ -41,21 +42,20 @@ static void remove_folder(const char *path) {
 }
 
 static void sweep_folders(void) {
-    DIR *dir = opendir(MEMORY);
-    const struct dirent *e;
-    while (dir && (e = readdir(dir)) != NULL) {
-        char path[sizeof MEMORY + sizeof e->d_name];
-        if (strncmp(e->d_name, PREFIX, sizeof PREFIX - 1) != 0)
+    struct ax_dir d;
+    ax_dir_open(&d, MEMORY);
+    for (const char *name; (name = ax_dir_next(&d)) != NULL;) {
+        char path[sizeof MEMORY + NAME_MAX + 1];
+        if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0)
             continue;
-        snprintf(path, sizeof path, MEMORY "/%s", e->d_name);
+        snprintf(path, sizeof path, MEMORY "/%s", name);
         const int lock = lock_folder(path);
         if (lock < 0)
             continue;
         remove_folder(path);
         close(lock);
     }
-    if (dir)
-        closedir(dir);
+    ax_dir_end_or_warn(&d, AX_OK);
 }
 
 /* Another launcher may sweep a folder before it is locked: then a new one is made. */

@@ -3,13 +3,12 @@
 #include "data/records/rows/find.h"
 
 #include <ctype.h>
-#include <dirent.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
 
@@ -448,15 +447,14 @@ static bool is_link(const char *path) {
 static enum ax_status walk(struct names *l, const char *path, size_t root, int depth) {
     if (depth > MAX_DEPTH)
         return ax_error(AX_ERR_DATA, "%s: more than %d folders deep", path, MAX_DEPTH);
-    DIR *dir = opendir(path);
-    if (!dir)
-        return ax_error(AX_ERR_IO, "%s: cannot list the folder: %m", path);
+    struct ax_dir d;
     enum ax_status st = AX_OK;
-    for (const struct dirent *e; st == AX_OK && (e = readdir(dir)) != NULL;) {
+    ax_dir_open(&d, path);
+    for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *child;
-        if (e->d_name[0] == '.')
+        if (name[0] == '.')
             continue;
-        AX_TRY_GOTO(ax_path_join(&child, path, e->d_name), st, done);
+        AX_TRY_GOTO(ax_path_join(&child, path, name), st, done);
         if (!ax_path_is_dir(child))
             st = add_name(l, child + root);
         else if (!is_link(child))
@@ -464,8 +462,7 @@ static enum ax_status walk(struct names *l, const char *path, size_t root, int d
         ax_free(child);
     }
 done:
-    closedir(dir);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 static enum ax_status list_folder(struct names *l, const char *path) {
@@ -514,12 +511,9 @@ done:
 
 static enum ax_status add_glob(struct ax_found *f, const struct ax_rows_options *o,
                                const char *pattern) {
-    glob_t g = {0};
-    const int rc = glob(pattern, GLOB_MARK, NULL, &g);
-    enum ax_status st = AX_OK;
-    if (rc == GLOB_NOSPACE)
-        st = ax_error(AX_ERR_NOMEM, "%s: out of memory while looking for files", pattern);
-    for (size_t i = 0; rc == 0 && i < g.gl_pathc && st == AX_OK; i++) {
+    glob_t g;
+    enum ax_status st = ax_dir_glob(&g, pattern);
+    for (size_t i = 0; st == AX_OK && i < g.gl_pathc; i++) {
         const char *path = g.gl_pathv[i];
         const char *name = strrchr(path, '/');
         if (path[strlen(path) - 1] != '/')

@@ -1,6 +1,5 @@
 /* The owner of a worker: starts the process, gives out jobs, collects results, restarts. One thread, which
  * waits for all sockets. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -193,15 +193,13 @@ static enum ax_status module_path(const struct ax_sandbox_options *o, char **out
 static void remove_older(const char *folder, const char *module) {
     enum { PREFIX = 17 };
     const char *name = strrchr(module, '/') + 1;
-    DIR *dir = opendir(folder);
-    for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        const size_t n = strlen(e->d_name);
-        if (n == strlen(name) && strncmp(e->d_name, name, PREFIX) == 0 &&
-            strcmp(e->d_name, name) != 0)
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
-    }
-    if (dir)
-        (void)closedir(dir);
+    struct ax_dir d;
+    ax_dir_open(&d, folder);
+    for (const char *other; (other = ax_dir_next(&d)) != NULL;)
+        if (strlen(other) == strlen(name) && strncmp(other, name, PREFIX) == 0 &&
+            strcmp(other, name) != 0)
+            (void)unlinkat(dirfd(d.dir), other, 0);
+    ax_dir_end_or_warn(&d, AX_OK);
 }
 
 /* What is loaded from here is run as code. */

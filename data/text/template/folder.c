@@ -1,7 +1,7 @@
 /* The chat templates of a model folder, where transformers looks for them. */
-#include <dirent.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/text/json.h"
 #include "base/mem.h"
@@ -52,21 +52,19 @@ static enum ax_status visit_additional(const struct walk *w) {
     char *path;
     enum ax_status st = AX_OK;
     AX_TRY(ax_path_join(&path, w->dir, "additional_chat_templates"));
-    DIR *d = opendir(path);
-    const struct dirent *e;
-    while (d && st == AX_OK && (e = readdir(d)) != NULL) {
-        const size_t n = strlen(e->d_name), tail = sizeof suffix - 1;
+    struct ax_dir d;
+    ax_dir_open(&d, path);
+    for (const char *file; st == AX_OK && (file = ax_dir_next(&d)) != NULL;) {
+        const size_t n = strlen(file), tail = sizeof suffix - 1;
         char name[128];
-        if (n <= tail || n - tail >= sizeof name || strcmp(e->d_name + n - tail, suffix) != 0)
+        if (n <= tail || n - tail >= sizeof name || strcmp(file + n - tail, suffix) != 0)
             continue;
-        memcpy(name, e->d_name, n - tail);
+        memcpy(name, file, n - tail);
         name[n - tail] = '\0';
-        st = visit_file(w, path, e->d_name, name);
+        st = visit_file(w, path, file, name);
     }
-    if (d)
-        closedir(d);
     ax_free(path);
-    return st;
+    return ax_dir_end(&d, st);
 }
 
 static enum ax_status visit_value(const struct walk *w, int place, const char *name,
