@@ -1,9 +1,14 @@
 /* `axtrain ckpt`: what a training checkpoint contains, whether it is intact, and one file for the
  * state of all ranks. */
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/io.h"
+#include "base/io_path.h"
+#include "base/lock.h"
 #include "base/text/json.h"
 #include "ckpt/state/checkpoint.h"
 #include "cmd/args.h"
@@ -141,11 +146,34 @@ static enum ax_status verify(const struct ax_checkpoint *c, const char *out) {
 
 /* ---- reshard ---- */
 
+/* The folder that holds `dir`, also where that is a link or ".". */
+static enum ax_status parent_of(char **parent, const char *dir) {
+    char real[PATH_MAX];
+    size_t n;
+    const char *path = realpath(dir, real) ? real : dir, *last = ax_path_last(path, &n);
+    return last == path ? ax_strdup(parent, ".") : ax_strndup(parent, path, (size_t)(last - path));
+}
+
+/* A run that works in the folder would not expect it. */
+static enum ax_status write_in(const char *folder, const struct ax_checkpoint *c, const char *to) {
+    struct ax_claim lock;
+    enum ax_status st = ax_checkpoint_claim(&lock, folder);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "ckpt reshard");
+    st = ax_checkpoint_reshard(c, to);
+    ax_claim_release(&lock);
+    return st;
+}
+
 static enum ax_status reshard(const struct ax_checkpoint *c, const char *out) {
     const char *to = out ? out : c->dir;
+    char *folder;
     if (out && ax_path_exists(out))
         return ax_error(AX_ERR_CONFIG, "ckpt: %s is there already; choose another folder", out);
-    AX_TRY(ax_checkpoint_reshard(c, to));
+    AX_TRY(parent_of(&folder, to));
+    const enum ax_status st = write_in(folder, c, to);
+    ax_free(folder);
+    AX_TRY(st);
     printf("%s: one file of state, of %lld rank%s before\n", to, (long long)ranks_of(c),
            ranks_of(c) == 1 ? "" : "s");
     return AX_OK;

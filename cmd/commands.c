@@ -175,7 +175,8 @@ const struct ax_command ax_commands[] = {
      "file and the place of the damage. reshard: writes it as one rank would have, with one\n"
      "file of state whose tensors are whole. Training does not need that, since any mesh resumes\n"
      "from any checkpoint; other tools do, and one file is easier to keep than one of each of\n"
-     "many ranks. DIR is verified before, the new folder before it takes DIR's place.\n"
+     "many ranks. DIR is verified before, the new folder before it takes DIR's place. A folder in\n"
+     "which a run works is refused, as a second run is.\n"
      "  -o OUT   (reshard) write this folder, and leave DIR as it is\n",
      "axtrain ckpt verify out/checkpoint-500", .run = ax_cmd_ckpt},
     {"completion", AX_COMMANDS_LOOK, 6,

@@ -12,6 +12,7 @@
 #ifndef AX_CKPT_STATE_CHECKPOINT_H
 #define AX_CKPT_STATE_CHECKPOINT_H
 
+#include "base/lock.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/state/state.h"
 
@@ -90,6 +91,8 @@ struct ax_checkpoint_list {
 enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *output_dir);
 void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
+/* Whoever writes checkpoints in a folder holds its lock: a run, all the time. AX_ERR_FAILED names the holder. */
+enum ax_status ax_checkpoint_claim(struct ax_claim *lock, const char *output_dir);
 /* Removes leftovers of killed saves and removals, for the holder of the folder's lock: no other process
  * saves there. */
 enum ax_status ax_checkpoint_sweep(const char *output_dir);

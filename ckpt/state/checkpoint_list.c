@@ -135,6 +135,15 @@ enum ax_status ax_checkpoint_refuse_links(const char *output_dir, int64_t after)
     return each_name(output_dir, &(struct saves){output_dir, after}, refuse_link);
 }
 
+enum ax_status ax_checkpoint_claim(struct ax_claim *lock, const char *output_dir) {
+    char *path;
+    *lock = (struct ax_claim){.fd = -1};
+    AX_TRY(ax_path_join(&path, output_dir, ".axtrain.lock"));
+    const enum ax_status st = ax_claim_take(lock, path);
+    ax_free(path);
+    return st;
+}
+
 enum ax_status ax_checkpoint_sweep(const char *output_dir) {
     return each_name(output_dir, (void *)(uintptr_t)output_dir, sweep_one);
 }

@@ -11,8 +11,6 @@
 #include "optim/plan/plan.h"
 #include "optim/train/run.h"
 
-#define LOCK_NAME ".axtrain.lock"
-
 /* ---- models in a folder ---- */
 
 /* The files that mark a folder as a model or adapter: the configs, without which nothing loads the
@@ -212,15 +210,12 @@ static enum ax_status sweep_files(const char *output_dir) {
 static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
     const struct ax_train_save *save = &t->o->save;
     struct ax_checkpoint_list l = {0};
-    char *lock;
     *resume_from = NULL;
     enum ax_status st = ax_mkdir_parents(save->output_dir);
     if (st != AX_OK)
         return ax_error_prefix(st, "output_dir");
-    AX_TRY(ax_path_join(&lock, save->output_dir, LOCK_NAME));
     warn_of_writers(save->output_dir);
-    st = ax_claim_take(&t->lock, lock);
-    ax_free(lock);
+    st = ax_checkpoint_claim(&t->lock, save->output_dir);
     if (st != AX_OK)
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
@@ -219,6 +220,31 @@ static void ranks_train_as_one_does(void **state) {
                          config),
                      0);
     has("nothing to do (8 of 8 steps)");
+}
+
+/* As a second run would be: in place of a checkpoint, and beside them. */
+static void a_running_runs_folder_is_not_written_to(void **state) {
+    (void)state;
+    static const char *const to[] = {"", "-o '%s/out/checkpoint-8'", "-o '%s/out/./copy/'"};
+    struct ax_claim lock;
+    char words[512];
+    const char *config = configure("");
+    clear();
+    if (run(out, sizeof out, "sft '%s' gradient_accumulation_steps=4", config) != 0)
+        fail_msg("%s", out);
+    assert_int_equal(ax_claim_take(&lock, in_scratch("out/.axtrain.lock")), AX_OK);
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+        snprintf(words, sizeof words, to[i], scratch);
+        assert_int_equal(run(out, sizeof out, "ckpt reshard '%s/out' %s", scratch, words), 1);
+        has("/.axtrain.lock: in use by process ");
+        has("wait until it finishes, or choose another folder");
+    }
+    ax_claim_release(&lock);
+    assert_false(ax_path_exists(in_scratch("out/checkpoint-8")));
+    assert_false(ax_path_exists(in_scratch("out/copy")));
+    snprintf(words, sizeof words, to[1], scratch);
+    assert_int_equal(run(out, sizeof out, "ckpt reshard '%s/out' %s", scratch, words), 0);
+    assert_false(ax_path_exists(in_scratch("out/.axtrain.lock")));
 }
 
 static void schedules_train_as_one_does(void **state) {
@@ -468,6 +494,7 @@ static void strangers_change_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_train_as_one_does),
+        cmocka_unit_test(a_running_runs_folder_is_not_written_to),
         cmocka_unit_test(schedules_train_as_one_does),
         cmocka_unit_test(mistakes_are_said_once),
         cmocka_unit_test(restarts_go_on_while_there_is_progress),
