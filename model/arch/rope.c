@@ -276,7 +276,8 @@ int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions) {
 static double growth(const struct ax_rope_config *r, int64_t position) {
     if (r->period == 0)
         return 1;
-    return 1 + r->growth * log1p((double)(position / r->period));
+    const int64_t periods = position / r->period;
+    return 1 + r->growth * log1p((double)periods);
 }
 
 /* Rows [first, first + n) of both tables, on the host. */

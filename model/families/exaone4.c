@@ -22,7 +22,7 @@ static enum ax_status period_of(struct ax_json c, int64_t *period) {
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    int64_t period;
+    int64_t period = 0;
     AX_TRY(ax_family_olmo2.parse(a, c));
     a->qkv_bias = a->o_bias = false;
     a->qk_norm = AX_QK_NORM_HEAD;
