@@ -25,9 +25,11 @@
 
 /* ---- hashes ---- */
 
-/* Changes *hash by the bytes of a tensor; an absent one changes nothing. */
-static enum ax_status add_tensor(struct ax_queue *q, const struct ax_tensor *t, uint64_t *hash) {
-    const size_t bytes = t->data ? ax_tensor_bytes(t) : 0;
+/* Changes *hash by the first bytes of a tensor, `most` of them; an absent one changes nothing. */
+static enum ax_status add_tensor(struct ax_queue *q, const struct ax_tensor *t, size_t most,
+                                 uint64_t *hash) {
+    const size_t all_bytes = t->data ? ax_tensor_bytes(t) : 0;
+    const size_t bytes = all_bytes < most ? all_bytes : most;
     for (size_t first = 0; first < bytes; first += AX_QUEUE_PIECE) {
         const size_t n = bytes - first < AX_QUEUE_PIECE ? bytes - first : AX_QUEUE_PIECE;
         const void *data;
@@ -42,7 +44,7 @@ static enum ax_status add_tensor(struct ax_queue *q, const struct ax_tensor *t, 
     return AX_OK;
 }
 
-enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_param *p,
+enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_param *p, size_t most,
                                    uint64_t *hash) {
     const struct ax_unit *unit = &m->units[p->unit];
     const struct ax_segment *seg = &unit->segments[p->segment];
@@ -58,15 +60,15 @@ enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_par
         if (!flat[i].data || (i > 0 && flat[i].data == seg->shard.data))
             continue;
         const struct ax_tensor part = ax_tensor_rows(&flat[i], at, n);
-        AX_TRY(add_tensor(m->rt->q, &part, hash));
+        AX_TRY(add_tensor(m->rt->q, &part, most, hash));
     }
     if (seg->packing.store == AX_STORAGE_PLAIN)
         return AX_OK;
     const struct ax_packed packed = ax_packing_view(&seg->packing, seg->packed_shard, at, n);
-    AX_TRY(add_tensor(m->rt->q, &packed.codes, hash));
-    AX_TRY(add_tensor(m->rt->q, &packed.scale, hash));
-    AX_TRY(add_tensor(m->rt->q, &packed.nested, hash));
-    return add_tensor(m->rt->q, &packed.offset, hash);
+    AX_TRY(add_tensor(m->rt->q, &packed.codes, most, hash));
+    AX_TRY(add_tensor(m->rt->q, &packed.scale, most, hash));
+    AX_TRY(add_tensor(m->rt->q, &packed.nested, most, hash));
+    return add_tensor(m->rt->q, &packed.offset, most, hash);
 }
 
 /* ---- comparing ---- */
@@ -116,7 +118,7 @@ static enum ax_status create_list(struct list *l, struct ax_train *t) {
     for (int i = 0; i < l->n; i++) {
         const struct ax_model *m;
         const struct ax_param *p = find(l, i, &m);
-        AX_TRY(ax_train_hash_param(m, p, &l->hashes[i]));
+        AX_TRY(ax_train_hash_param(m, p, SIZE_MAX, &l->hashes[i]));
     }
     return AX_OK;
 }

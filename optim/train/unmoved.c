@@ -1,17 +1,22 @@
-/* Trained tensors that do not move: no gradient reaches them, or the learning rate is too
- * small for their dtype. Compared are the hashes of replicas.c, a single time, some steps after the start. */
+/* Trained tensors that do not move: no gradient reaches them, or the learning rate is too small for their dtype.
+ * Compared are the hashes of replicas.c, of the first bytes of each tensor, a single time, some steps after the
+ * start. Embeddings are left out: rows of tokens that did not occur stay as they are. */
 #include "base/mem.h"
 #include "optim/train/run.h"
 
-#define STEPS 20
-#define FRESH 2 /* steps after a restart of ReLoRA, whose B begins with zeros again */
+#define STEPS  20
+#define SAMPLE ((size_t)64 << 10) /* bytes */
+
+static bool is_looked_at(const struct ax_param *p) {
+    return p->trainable && p->unit > 0;
+}
 
 static enum ax_status hash_all(const struct ax_model *m, uint64_t **hashes) {
     AX_TRY(ax_alloc(hashes, (size_t)m->n_params, sizeof **hashes));
     enum ax_status st = AX_OK;
     for (int i = 0; i < m->n_params && st == AX_OK; i++)
-        if (m->params[i].trainable)
-            st = ax_train_hash_param(m, &m->params[i], &(*hashes)[i]);
+        if (is_looked_at(&m->params[i]))
+            st = ax_train_hash_param(m, &m->params[i], SAMPLE, &(*hashes)[i]);
     if (st != AX_OK) {
         ax_free(*hashes);
         *hashes = NULL;
@@ -24,13 +29,9 @@ static int64_t enqueued(const struct ax_train *t) {
 }
 
 enum ax_status ax_train_unmoved_begin(struct ax_train *t) {
-    ax_train_unmoved_free(t);
     t->unmoved.from = enqueued(t);
-    t->unmoved.world = t->mesh.world;
-    const int64_t restarts = t->o->step.relora.interval;
-    const bool always_fresh = restarts > 0 && restarts <= FRESH;
-    /* ranks that take the place of lost ones would begin later */
-    if (t->o->elastic.dir || always_fresh || t->schedule.total - t->unmoved.from < STEPS)
+    /* with elastic, ranks that take the place of lost ones would begin later */
+    if (t->o->elastic.dir || t->schedule.total - t->unmoved.from < STEPS)
         return AX_OK;
     return hash_all(&t->step.model, &t->unmoved.hashes);
 }
@@ -55,8 +56,8 @@ static void tell(const struct ax_train *t, const double *moved) {
     const struct ax_model *m = &t->step.model;
     int trained = 0, still = 0, first = -1;
     for (int i = 0; i < m->n_params; i++) {
-        trained += m->params[i].trainable;
-        if (!m->params[i].trainable || moved[i] > 0)
+        trained += is_looked_at(&m->params[i]);
+        if (!is_looked_at(&m->params[i]) || moved[i] > 0)
             continue;
         first = still++ == 0 ? i : first;
     }
@@ -70,19 +71,14 @@ static void tell(const struct ax_train *t, const double *moved) {
 }
 
 enum ax_status ax_train_unmoved_look(struct ax_train *t) {
-    const int64_t restarts = t->o->step.relora.interval, step = enqueued(t);
     double *moved;
-    if (!t->unmoved.hashes || step < t->unmoved.from + STEPS ||
-        (restarts > 0 && step % restarts < FRESH))
+    if (!t->unmoved.hashes || enqueued(t) < t->unmoved.from + STEPS)
         return AX_OK;
-    enum ax_status st = AX_OK;
-    if (t->unmoved.world == t->mesh.world) { /* else ranks were lost, and parts are others */
-        AX_TRY(ax_alloc(&moved, (size_t)t->step.model.n_params, sizeof *moved));
-        st = compare(t, moved);
-        if (st == AX_OK)
-            tell(t, moved);
-        ax_free(moved);
-    }
+    AX_TRY(ax_alloc(&moved, (size_t)t->step.model.n_params, sizeof *moved));
+    const enum ax_status st = compare(t, moved);
+    if (st == AX_OK)
+        tell(t, moved);
+    ax_free(moved);
     ax_train_unmoved_free(t);
     return st;
 }
