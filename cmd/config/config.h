@@ -52,6 +52,7 @@ struct ax_config_names {
     /* The i-th name, NULL after the last. *note is NULL on entry; it is set to how the choice is
      * approximated, if it is. */
     const char *(*at)(size_t i, const char **note);
+    const char *(*plain)(size_t i); /* instead of `at`: none is approximated */
 };
 extern const struct ax_config_names ax_config_names[]; /* cmd/train/names.c */
 

@@ -23,8 +23,9 @@ static bool choice_at(const char *choices, size_t i, char *buf, size_t size, boo
         const char *name;
         *named = *choices == '@';
         for (size_t k = 0; *named; k++) {
+            const struct ax_config_names *names = names_at(choices, len);
             *note = NULL;
-            name = names_at(choices, len)->at(k, note);
+            name = names->plain ? names->plain(k) : names->at(k, note);
             if (name == NULL)
                 break;
             if (i-- == 0) {

@@ -5,12 +5,12 @@
 #include "cmd/config/config.h"
 #include "cmd/train/method.h"
 #include "data/text/template/template.h"
-#include "optim/losses/policy.h"
-#include "optim/optimizers/lr_schedule.h"
-#include "optim/optimizers/optimizer.h"
 #include "kernels/backend.h"
 #include "kernels/quant/scheme.h"
 #include "model/parallel/context_parallel.h"
+#include "optim/losses/policy.h"
+#include "optim/optimizers/lr_schedule.h"
+#include "optim/optimizers/optimizer.h"
 #include "parallel/schedule/order.h"
 #include "parallel/units/unit.h"
 
@@ -53,32 +53,19 @@ static const char *optimizer(size_t i, const char **note) {
     return name;
 }
 
-static const char *schedule(size_t i, const char **note) {
-    (void)note;
-    return ax_lr_kind_name(i);
-}
-
-static const char *template(size_t i, const char **note) {
-    (void)note;
-    return ax_template_name(i);
-}
-
-static const char *policy_loss(size_t i, const char **note) {
+static const char *policy_loss(size_t i) {
     const struct ax_policy_loss *loss = ax_policy_loss_at(i);
-    (void)note;
     return loss ? loss->name : NULL;
 }
 
-static const char *method(size_t i, const char **note) {
+static const char *method(size_t i) {
     const struct ax_method *m = ax_method_at(i);
-    (void)note;
     return m && !m->when ? m->name : NULL;
 }
 
 /* One term is orpo's alone. */
-static const char *pair_loss(size_t i, const char **note) {
+static const char *pair_loss(size_t i) {
     const size_t term = i + (i >= AX_PREFER_ODDS_RATIO);
-    (void)note;
     return term < AX_PREFER_TERMS ? ax_preference_term_name((enum ax_preference_term)term) : NULL;
 }
 
@@ -101,48 +88,26 @@ static const char *other_scheme(size_t i, const char **note) {
     return scheme(i, false, note);
 }
 
-static const char *pipeline(size_t i, const char **note) {
-    (void)note;
+static const char *pipeline(size_t i) {
     return ax_pipeline_name((enum ax_pipeline_kind)i);
 }
 
-static const char *cp_method(size_t i, const char **note) {
-    (void)note;
+static const char *cp_method(size_t i) {
     return i < AX_CP_METHODS ? ax_cp_method_name((enum ax_cp_method)i) : NULL;
 }
 
-static const char *device(size_t i, const char **note) {
-    (void)note;
-    return ax_device_word(i);
-}
-
-static const char *fp8_recipe(size_t i, const char **note) {
-    (void)note;
-    return ax_fp8_recipe_name(i);
-}
-
-static const char *masters(size_t i, const char **note) {
-    (void)note;
-    return ax_masters_name(i);
-}
-
-static const char *moments(size_t i, const char **note) {
-    (void)note;
-    return ax_moments_name(i);
-}
-
-const struct ax_config_names ax_config_names[] = {{"optimizers", optimizer},
-                                                  {"schedules", schedule},
-                                                  {"templates", template},
-                                                  {"methods", method},
-                                                  {"policy_losses", policy_loss},
-                                                  {"pair_losses", pair_loss},
-                                                  {"trained_schemes", trained_scheme},
-                                                  {"other_schemes", other_scheme},
-                                                  {"pipelines", pipeline},
-                                                  {"cp_methods", cp_method},
-                                                  {"devices", device},
-                                                  {"fp8_recipes", fp8_recipe},
-                                                  {"masters", masters},
-                                                  {"moments", moments},
-                                                  {NULL, NULL}};
+const struct ax_config_names ax_config_names[] = {{"optimizers", .at = optimizer},
+                                                  {"schedules", .plain = ax_lr_kind_name},
+                                                  {"templates", .plain = ax_template_name},
+                                                  {"methods", .plain = method},
+                                                  {"policy_losses", .plain = policy_loss},
+                                                  {"pair_losses", .plain = pair_loss},
+                                                  {"trained_schemes", .at = trained_scheme},
+                                                  {"other_schemes", .at = other_scheme},
+                                                  {"pipelines", .plain = pipeline},
+                                                  {"cp_methods", .plain = cp_method},
+                                                  {"devices", .plain = ax_device_word},
+                                                  {"fp8_recipes", .plain = ax_fp8_recipe_name},
+                                                  {"masters", .plain = ax_masters_name},
+                                                  {"moments", .plain = ax_moments_name},
+                                                  {.what = NULL}};
