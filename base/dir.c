@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,14 +14,22 @@ static void fail(struct ax_dir *d) {
     d->st = ax_error(AX_ERR_IO, "%s: cannot read the folder: %m", d->path);
 }
 
-void ax_dir_open(struct ax_dir *d, const char *path) {
+static void open_as(struct ax_dir *d, const char *path, bool absent_is_empty) {
     *d = (struct ax_dir){0};
     d->st = ax_strdup(&d->path, path);
     if (d->st != AX_OK)
         return;
     d->dir = opendir(path);
-    if (!d->dir && errno != ENOENT && errno != ENOTDIR)
+    if (!d->dir && !(absent_is_empty && (errno == ENOENT || errno == ENOTDIR)))
         fail(d);
+}
+
+void ax_dir_open(struct ax_dir *d, const char *path) {
+    open_as(d, path, true);
+}
+
+void ax_dir_open_existing(struct ax_dir *d, const char *path) {
+    open_as(d, path, false);
 }
 
 const char *ax_dir_next(struct ax_dir *d) {

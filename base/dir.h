@@ -19,10 +19,12 @@ struct ax_dir {
     enum ax_status st;
 };
 
-/* Never fails: ax_dir_end says what did. An absent folder has no names. Passes a fault point (list). */
+/* Never fails: ax_dir_end says what did. An absent folder has no names. */
 void ax_dir_open(struct ax_dir *d, const char *path);
+/* The same, but an absent folder is an error. */
+void ax_dir_open_existing(struct ax_dir *d, const char *path);
 /* The next name but "." and "..", valid until the next call, in any order; NULL at the end, or when reading
- * failed. */
+ * failed. A fault point (list). */
 const char *ax_dir_next(struct ax_dir *d);
 /* Closes d at the end of a function with status `st`. Returns st, or what failed here if st is AX_OK
  * (AX_ERR_IO, AX_ERR_NOMEM). */

@@ -206,7 +206,7 @@ static enum ax_status cut(const char *path, int64_t resume_step) {
 static enum ax_status cut_older(const char *dir, int64_t resume_step) {
     struct ax_dir d;
     enum ax_status st = AX_OK;
-    ax_dir_open(&d, dir);
+    ax_dir_open_existing(&d, dir);
     for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *path;
         struct stat info;

@@ -449,7 +449,7 @@ static enum ax_status walk(struct names *l, const char *path, size_t root, int d
         return ax_error(AX_ERR_DATA, "%s: more than %d folders deep", path, MAX_DEPTH);
     struct ax_dir d;
     enum ax_status st = AX_OK;
-    ax_dir_open(&d, path);
+    ax_dir_open_existing(&d, path);
     for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;) {
         char *child;
         if (name[0] == '.')
