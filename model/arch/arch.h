@@ -69,10 +69,9 @@ struct ax_norm_names {
     const char *in, *out;
 };
 
-/* Which of the model's rope tables a layer uses. */
-enum ax_rope_use { AX_ROPE_MAIN, AX_ROPE_LOCAL, AX_ROPE_NONE };
-#define AX_ROPES        3 /* tables: the layers', and that of queries */
-#define AX_ROPE_QUERIES AX_ROPE_NONE
+/* The model's rope tables: a layer has the main or the local one, or none. QUERIES: that of queries where it
+ * is another than the layer's. */
+enum ax_rope_use { AX_ROPE_MAIN, AX_ROPE_LOCAL, AX_ROPE_QUERIES, AX_ROPE_NONE };
 
 /* One layer; a model's layers may differ. */
 struct ax_layer_spec {

@@ -56,6 +56,13 @@ const struct ax_wrapper *ax_wrapper_at(size_t i);
 enum ax_status ax_activation_parse(struct ax_arch *arch, struct ax_json config, const char *key,
                                    const char *usual); /* fields.c */
 
+/* Keys whose only value that the family has here is `usual`, which they also have if they are absent.
+ * AX_ERR_UNSUPPORTED names another one. Some of them transformers ignores, others it does not. */
+enum ax_status ax_field_only(struct ax_json config, const char *key,
+                             const char *usual); /* fields.c */
+enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
+                                  bool usual); /* fields.c */
+
 /* *slides: whether a layer has a sliding window, by layer_types, or `usual` if the config has no
  * such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,

@@ -142,7 +142,7 @@ struct ax_model {
     /* [n_params] accumulation: what PiSSA subtracted from the base, B negated; else NULL */
     struct ax_tensor *starts;
     int lowest_unit; /* the first unit with trainable parameters; 0 if none has */
-    struct ax_rope_table ropes[AX_ROPES];
+    struct ax_rope_table ropes[AX_ROPE_NONE];
 };
 
 /* ---- parameter values: load.c, panels.c ---- */

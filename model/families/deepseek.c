@@ -116,28 +116,6 @@ enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
     return sparse_layers(a, c, usual->first_dense);
 }
 
-/* A key that names the only choice that the family has. */
-static enum ax_status only(struct ax_json c, const char *key, const char *value) {
-    const char *got;
-    const struct ax_json v = ax_json_get(c, key);
-    AX_TRY(ax_json_str_or(v, value, &got));
-    if (strcmp(got, value) == 0)
-        return AX_OK;
-    ax_json_error(v, "\"%s\" is not implemented in this family (only %s)", got, value);
-    return AX_ERR_UNSUPPORTED;
-}
-
-/* transformers ignores some of these keys, others do not. */
-static enum ax_status refuse_true(struct ax_json c, const char *key) {
-    bool on;
-    const struct ax_json v = ax_json_get(c, key);
-    AX_TRY(ax_json_bool_or(v, false, &on));
-    if (!on)
-        return AX_OK;
-    ax_json_error(v, "true is not implemented in this family");
-    return AX_ERR_UNSUPPORTED;
-}
-
 #define MLP "model.layers.%d.mlp."
 static const struct ax_moe_names v2_names = {
     .router = MLP "gate.weight",
@@ -168,9 +146,9 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
                                                  .group_best = 1};
     const struct ax_json method = ax_json_get(c, "topk_method");
     const char *name;
-    AX_TRY(refuse_true(c, "mlp_bias"));
-    AX_TRY(refuse_true(c, "norm_topk_prob"));
-    AX_TRY(only(c, "scoring_func", "softmax"));
+    AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
+    AX_TRY(ax_field_only_bool(c, "norm_topk_prob", false));
+    AX_TRY(ax_field_only(c, "scoring_func", "softmax"));
     AX_TRY(attention(a, c));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &v2_names;
@@ -178,7 +156,7 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     if (strcmp(name, "greedy") == 0)
         a->moe.routing.groups = 0;
     else if (strcmp(name, "group_limited_greedy") != 0)
-        return only(c, "topk_method", "greedy or group_limited_greedy");
+        return ax_field_only(c, "topk_method", "greedy or group_limited_greedy");
     return AX_OK;
 }
 
@@ -193,8 +171,8 @@ static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
                                                  .scale = 2.5,
                                                  .renormalize = true,
                                                  .group_best = 2};
-    AX_TRY(only(c, "scoring_func", "sigmoid"));
-    AX_TRY(only(c, "topk_method", "noaux_tc"));
+    AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
+    AX_TRY(ax_field_only(c, "topk_method", "noaux_tc"));
     AX_TRY(attention(a, c));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &ax_deepseek_v3_names;

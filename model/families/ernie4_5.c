@@ -42,21 +42,14 @@ static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-static enum ax_status refuse(struct ax_json v, const char *what) {
-    ax_json_error(v, "%s is not implemented in this family; set it to false", what);
-    return AX_ERR_UNSUPPORTED;
-}
-
 static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
     int64_t experts, active, shared;
+    AX_TRY(ax_field_only_bool(c, "use_bias", false));             /* of experts, and the head */
+    AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
     AX_TRY(parse(a, c));
-    if (a->mlp_bias)
-        return refuse(ax_json_get(c, "use_bias"), "a bias of experts and head");
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_num_experts"), 1, 4096, 64, &experts));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_k"), 1, 4096, 6, &active));
     AX_TRY(ax_moe_parse(a, c, experts, active));
-    if (a->moe.balance_coef > 0)
-        return refuse(ax_json_get(c, "output_router_logits"), "a balancing loss");
     AX_TRY(
         ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, MAX_WIDTH, 1536, &a->moe.width));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_num_shared_experts"), 0, 1024, 2, &shared));

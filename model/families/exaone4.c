@@ -1,5 +1,5 @@
-/* EXAONE 4 (LG AI Research 2025): norms on the outputs of a layer's parts as OLMo 2's, but of each head's q and k. If
- * layers have windows, every fourth one has neither a window nor rope. */
+/* EXAONE 4 (LG AI Research 2025): norms on the outputs of a layer's parts as OLMo 2's, but of each head's q and k. With
+ * sliding_window, every fourth layer has neither a window nor rope. */
 #include <string.h>
 
 #include "model/arch/family.h"
@@ -28,11 +28,9 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     a->qk_norm = AX_QK_NORM_HEAD;
     AX_TRY(period_of(c, &period));
     AX_TRY(ax_layer_windows(a, c, period));
-    bool any = false;
+    const bool windows = !json_is_null(json_object_get(c.v, "sliding_window")); /* or absent */
     for (int64_t i = 0; i < a->n_layers; i++)
-        any = any || a->layers[i].window > 0;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        if (any && a->layers[i].window == 0)
+        if (windows && a->layers[i].window == 0)
             a->layers[i].rope = AX_ROPE_NONE;
     return AX_OK;
 }

@@ -1,4 +1,5 @@
-/* Fields of config.json that several families have: the activation, and which layers have a sliding window. */
+/* Fields of config.json that several families have: the activation, which layers have a sliding window, and keys
+ * with one value that is there. */
 #include <string.h>
 
 #include "model/arch/family.h"
@@ -20,6 +21,26 @@ enum ax_status ax_activation_parse(struct ax_arch *a, struct ax_json c, const ch
     }
     ax_json_error(ax_json_get(c, key), "\"%s\" is not implemented (silu and gelu_pytorch_tanh are)",
                   name);
+    return AX_ERR_UNSUPPORTED;
+}
+
+enum ax_status ax_field_only(struct ax_json c, const char *key, const char *usual) {
+    const char *got;
+    const struct ax_json v = ax_json_get(c, key);
+    AX_TRY(ax_json_str_or(v, usual, &got));
+    if (strcmp(got, usual) == 0)
+        return AX_OK;
+    ax_json_error(v, "\"%s\" is not implemented in this family (only %s)", got, usual);
+    return AX_ERR_UNSUPPORTED;
+}
+
+enum ax_status ax_field_only_bool(struct ax_json c, const char *key, bool usual) {
+    bool got;
+    const struct ax_json v = ax_json_get(c, key);
+    AX_TRY(ax_json_bool_or(v, usual, &got));
+    if (got == usual)
+        return AX_OK;
+    ax_json_error(v, "%s is not implemented in this family", got ? "true" : "false");
     return AX_ERR_UNSUPPORTED;
 }
 

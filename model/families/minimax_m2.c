@@ -24,34 +24,20 @@ static enum ax_status rope(struct ax_arch *a, struct ax_json c) {
     return ax_json_error(rotated, "rope needs an even number, got %lld", (long long)a->rope.dim);
 }
 
-/* A key that names the only choice that the family has here. */
-static enum ax_status only_true(struct ax_json c, const char *key) {
-    bool on;
-    const struct ax_json v = ax_json_get(c, key);
-    AX_TRY(ax_json_bool_or(v, true, &on));
-    if (on)
-        return AX_OK;
-    ax_json_error(v, "false is not implemented in this family");
-    return AX_ERR_UNSUPPORTED;
-}
-
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     int64_t shared;
     const struct ax_json width = ax_json_get(c, "shared_intermediate_size");
     AX_TRY(rope(a, c));
-    AX_TRY(only_true(c, "use_qk_norm"));
-    AX_TRY(only_true(c, "use_routing_bias"));
+    AX_TRY(ax_field_only_bool(c, "use_qk_norm", true));
+    AX_TRY(ax_field_only_bool(c, "use_routing_bias", true));
+    AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
+    AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
     AX_TRY(ax_json_i64_or(width, 0, INT32_MAX, 0, &shared));
     if (shared != 0) {
         ax_json_error(width, "a shared expert is not implemented in this family");
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(ax_moe_parse(a, c, 256, 8));
-    if (a->moe.balance_coef > 0) {
-        ax_json_error(ax_json_get(c, "output_router_logits"),
-                      "a balancing loss is not implemented in this family; set it to false");
-        return AX_ERR_UNSUPPORTED;
-    }
     a->qk_norm = AX_QK_NORM_FULL;
     a->moe.width = a->intermediate_size;
     a->moe.routing.sigmoid = a->moe.routing.renormalize = true;

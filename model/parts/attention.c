@@ -256,9 +256,9 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
     if (l->spec.rope == AX_ROPE_NONE)
         return AX_OK;
     if (a->rope_queries.dim == 0)
-        return rotate_heads(p, joined, 0, q + k, (int)l->spec.rope, inverse);
+        return rotate_heads(p, joined, 0, q + k, l->spec.rope, inverse);
     AX_TRY(rotate_heads(p, joined, 0, q, AX_ROPE_QUERIES, inverse));
-    return rotate_heads(p, joined, q, k, (int)l->spec.rope, inverse);
+    return rotate_heads(p, joined, q, k, l->spec.rope, inverse);
 }
 
 /* The KV heads that this rank's queries attend to, of those it computes. */

@@ -465,6 +465,17 @@ static void mistakes_are_named_with_their_key(void **state) {
          "\"intermediate_size\": 16777216, \"num_hidden_layers\": 4096, \"head_dim\": 2048, "
          "\"num_attention_heads\": 65536, \"num_local_experts\": 4096}",
          "these sizes result in more than", AX_ERR_DATA},
+        {"{\"model_type\": \"minimax_m2\", " SMALL ", \"use_qk_norm\": false}",
+         "use_qk_norm: false is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"minimax_m2\", " SMALL ", \"scoring_func\": \"softmax\"}",
+         "scoring_func: \"softmax\" is not implemented in this family (only sigmoid)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"ernie4_5_moe\", " SMALL ", \"output_router_logits\": true}",
+         "output_router_logits: true is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"exaone4\", " SMALL ", \"sliding_window_pattern\": \"LGL\"}",
+         "sliding_window_pattern: expected L for layers with a window", AX_ERR_DATA},
+        {"{\"model_type\": \"seed_oss\", " SMALL ", \"residual_dropout\": 1}",
+         "residual_dropout: expected a number from 0 to below 1", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", \"vocab_size\": -1}", "vocab_size: expected an integer of",
          AX_ERR_DATA},
     };
@@ -707,8 +718,33 @@ static void fields_in_both_spellings(void **state) {
     }
 }
 
+/* Without a window all layers have rope; with one, those that do not slide have none. */
+static void exaone_leaves_rope_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys;
+        enum ax_rope_use first, last;
+    } cases[] = {
+        {"", AX_ROPE_MAIN, AX_ROPE_NONE},
+        {", \"sliding_window\": null", AX_ROPE_MAIN, AX_ROPE_MAIN},
+        {", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
+         "\"full_attention\"]",
+         AX_ROPE_NONE, AX_ROPE_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        struct ax_arch a;
+        snprintf(text, sizeof text, "{\"model_type\": \"exaone4\", " SMALL "%s}", cases[i].keys);
+        assert_int_equal(parse(&a, text), AX_OK);
+        assert_int_equal(a.layers[0].rope, cases[i].first);
+        assert_int_equal(a.layers[a.n_layers - 1].rope, cases[i].last);
+        ax_arch_free(&a);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exaone_leaves_rope_out),
         cmocka_unit_test(published_models_have_their_sizes),
         cmocka_unit_test(both_spellings_of_the_goldens_agree),
         cmocka_unit_test(su_is_longrope),
