@@ -953,7 +953,8 @@ def make_model(spec, out, tokenizer_root=None):
         aux_out = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False,
                         output_router_logits=True)
         aux = getattr(aux_out, "aux_loss", None)
-        if torch.is_tensor(aux):
+        # where a correction chooses, transformers' loss is of other experts, and no family here trains it
+        if torch.is_tensor(aux) and not any("correction_bias" in name for name in model.state_dict()):
             info["aux_loss"] = dict(value=aux.item(), coef=getattr(model.config, "router_aux_loss_coef", None),
                                     about="load-balancing loss over non-padding tokens, before the coefficient")
             aux_grads = {n: v for n, v in grads_of(model, aux).items() if n.endswith(ROUTERS + (".router.bias",))}
