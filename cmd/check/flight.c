@@ -122,7 +122,7 @@ static int by_rank(const void *a, const void *b) {
 static enum ax_status read_all(struct job *j, const char *dir) {
     struct ax_dir d;
     enum ax_status st = AX_OK;
-    ax_dir_open_existing(&d, dir);
+    ax_dir_open(&d, dir); /* absent: without records */
     for (const char *name; st == AX_OK && (name = ax_dir_next(&d)) != NULL;)
         if (strncmp(name, "rank-", 5) == 0 && strstr(name, ".tsv"))
             st = read_record(j, dir, name);
