@@ -13,7 +13,7 @@ static enum ax_status open_all(struct ax_text_side *s, const char *model) {
     AX_TRY(ax_template_folder_tokens(&s->tokens, s->folder));
     if (ax_template_from_folder(&s->template, s->folder, NULL, false) != AX_OK)
         ax_error_clear(); /* reported when a conversation is rendered */
-    if (ax_template_from_folder(&s->tool_use, s->folder, "tool_use", true) != AX_OK)
+    if (ax_template_tool_use(&s->tool_use, s->folder) != AX_OK)
         ax_error_clear();
     return ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS));
 }

@@ -59,9 +59,11 @@ void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t);
 struct ax_template_keys {
     const char *name, *jinja;
 };
-/* The chat template of a data set: "datasets.0" and so on; "" = the top-level one. */
-enum ax_status ax_setup_template(struct ax_template **out, const struct ax_config *cfg,
-                                 const struct ax_setup_tokenizer *t, const char *entry);
+/* The chat template of a data set: "datasets.0" and so on; "" = the top-level one. *tool_use: the
+ * model's own for conversations with tools, if its other one is used and it has one; else NULL. */
+enum ax_status ax_setup_template(struct ax_template **out, struct ax_template **tool_use,
+                                 const struct ax_config *cfg, const struct ax_setup_tokenizer *t,
+                                 const char *entry);
 
 /* ---- one data set ---- */
 
@@ -79,7 +81,7 @@ struct ax_setup_entry {
     struct ax_entry_keys keys;
     struct ax_rows *rows;
     struct ax_format *format;
-    struct ax_template *template;
+    struct ax_template *template, *tool_use;
     struct ax_format_chat chat;
     struct ax_format_user user;
     struct ax_format_answers answers;

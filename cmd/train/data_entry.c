@@ -125,9 +125,10 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_setup_
     const struct ax_entry_keys *k = &e->keys;
     struct ax_format_chat *c = &e->chat;
     char path[128];
-    AX_TRY(ax_setup_template(&e->template, cfg, t, e->path));
+    AX_TRY(ax_setup_template(&e->template, &e->tool_use, cfg, t, e->path));
     AX_TRY(read_variables(e, d));
     c->template = e->template;
+    c->tool_use = e->tool_use;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
     AX_FILL(cfg, e->path, struct ax_format_chat, c);
@@ -344,6 +345,7 @@ void ax_setup_entry_close(struct ax_setup_entry *e) {
     ax_rows_close(e->rows);
     ax_format_free(e->format);
     ax_template_free(e->template);
+    ax_template_free(e->tool_use);
     json_decref(e->kwargs);
     for (size_t i = 0; i < e->n_owned; i++)
         ax_free(e->owned[i]);

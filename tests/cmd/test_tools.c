@@ -273,6 +273,34 @@ static void generated(void **state) {
            "--input", in_scratch("rows.jsonl"));
 }
 
+/* So does training with the template that a model has for tools alone, of records that bring some. */
+static void own_template(void **state) {
+    (void)state;
+    char said[8192], model[600], kept[200];
+    need_binary();
+    put_text("rows.jsonl", PLAIN CHAT);
+    snprintf(model, sizeof model, "base_model=%s",
+             put_model("models/llama", "train", "additional_chat_templates/tool_use.jinja",
+                       "{% if not tools %}{{ raise_exception('no tools') }}{% endif %}" FULL));
+    SAYS("preview", put_config("", TYPE), model);
+    assert_null(strstr(said, "leaves out"));
+    assert_null(strstr(said, "skipped"));
+    assert_non_null(strstr(said, "\"description\": \"d\""));
+    /* it is part of what prepared data depend on */
+    snprintf(kept, sizeof kept, "dataset_prepared_path=%s", in_scratch("own"));
+    SAYS("preprocess", put_config("", TYPE), model, kept);
+    put_text("train/additional_chat_templates/tool_use.jinja", "again " FULL);
+    SAYS("preprocess", put_config("", TYPE), model, kept);
+    assert_null(strstr(said, "(from the cache)"));
+    /* one that cannot be read is an error, not left aside */
+    put_text("train/additional_chat_templates/tool_use.jinja", "{% if %}");
+    sft_command = "preview";
+    EXPECT(3, "tool_use.jinja", put_config("", TYPE), model);
+    /* a chosen template replaces both */
+    SAYS("preview", put_config("", TYPE), model, "chat_template=qwen3");
+    assert_non_null(strstr(said, "<|im_start|>"));
+}
+
 /* A scorer reads answers with the tools of their prompt. */
 static void scored(void **state) {
     (void)state;
@@ -321,7 +349,8 @@ int main(void) {
         cmocka_unit_test(every_method), cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(calls_alone),  cmocka_unit_test(prepared),
         cmocka_unit_test(streamed),     cmocka_unit_test(evaluated),
-        cmocka_unit_test(generated),    cmocka_unit_test(scored),
+        cmocka_unit_test(generated),    cmocka_unit_test(own_template),
+        cmocka_unit_test(scored),
     };
     return cmocka_run_group_tests(t, scratch_make, scratch_remove);
 }

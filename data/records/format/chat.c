@@ -54,6 +54,7 @@ static json_t *first_messages(const struct ax_conversation *c, const struct ax_c
 enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_conversation *c,
                               const struct ax_chat_render *r, struct ax_template_output *out) {
     const struct ax_format_chat *chat = f->o.chat;
+    const struct ax_template *template = ax_conversation_template(f, c);
     const struct ax_template_options o = {
         .chat = true, .defaults = chat->tokens, .fixed_now = true, .now = chat->now};
     json_t *vars =
@@ -65,9 +66,9 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
         (r->part && !put(vars, "real_last_index", json_integer((json_int_t)c->n - 1))))
         st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (st == AX_OK)
-        st = ax_template_render(chat->template, vars, &o, out);
+        st = ax_template_render(template, vars, &o, out);
     if (st == AX_OK && r->lost) {
-        st = ax_tools_find_lost(chat->template, vars, &o, out, r->lost);
+        st = ax_tools_find_lost(template, vars, &o, out, r->lost);
         if (st != AX_OK)
             ax_template_output_free(out);
     }
@@ -236,7 +237,7 @@ static enum ax_status find_turn(const struct turn *t, const char *kept, struct s
     if (known)
         goto found;
     r.replaced = NULL;
-    if (r.n < t->c->n || ax_template_has(t->f->o.chat->template, "real_last_index")) {
+    if (r.n < t->c->n || ax_template_has(ax_conversation_template(t->f, t->c), "real_last_index")) {
         AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &real), st, done);
         pair.real = (struct ax_text){real.text, real.len};
     }
@@ -498,12 +499,16 @@ static __attribute__((format(printf, 2, 3))) enum ax_status warn_user(struct ax_
     return ax_buf_printf(&f->warnings, "%s\n", text);
 }
 
+static bool any_has(const struct ax_format_chat *chat, const char *word) {
+    return ax_template_has(chat->template, word) ||
+           (chat->tool_use && ax_template_has(chat->tool_use, word));
+}
+
 static enum ax_status add_eot(struct ax_format *f, const char *token) {
     const struct ax_format_chat *chat = f->o.chat;
     const char *eos = ax_tokenizer_special(f->tok, AX_EOS);
     const bool is_eos = eos && strcmp(eos, token) == 0;
-    if (!ax_template_has(chat->template, token) &&
-        !(is_eos && ax_template_has(chat->template, "eos_token")))
+    if (!any_has(chat, token) && !(is_eos && any_has(chat, "eos_token")))
         return warn_user(
             f, "eot_tokens: \"%s\" does not appear in the chat template, so it is ignored", token);
     struct ax_encoding e = {0};
@@ -526,7 +531,9 @@ static enum ax_status add_eot(struct ax_format *f, const char *token) {
 }
 
 enum ax_status ax_chat_check_generation(const struct ax_format *f) {
-    if (ax_template_has_generation(f->o.chat->template))
+    const struct ax_format_chat *chat = f->o.chat;
+    if (ax_template_has_generation(chat->template) &&
+        (!chat->tool_use || ax_template_has_generation(chat->tool_use)))
         return AX_OK;
     return ax_error(AX_ERR_CONFIG, "the chat template has no {%% generation %%} blocks, so they "
                                    "cannot select the tokens that are trained on");
@@ -540,7 +547,7 @@ static enum ax_status chat_init(struct ax_format *f) {
     const char *eos = ax_tokenizer_special(f->tok, AX_EOS);
     if (chat->n_eot_tokens == 0 && eos) {
         AX_TRY(add_end(f, f->eos)); /* by default, EOS ends a turn */
-        if (!ax_template_has(chat->template, eos) && !ax_template_has(chat->template, "eos_token"))
+        if (!any_has(chat, eos) && !any_has(chat, "eos_token"))
             AX_TRY(warn_user(
                 f,
                 "the EOS token \"%s\" does not appear in the chat template, so the end of a turn "

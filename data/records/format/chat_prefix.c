@@ -202,7 +202,7 @@ enum ax_status ax_chat_prefixes_begin(struct ax_chat_prefixes *p, const struct a
     size_t n;
     if (c->n < LONG_CONVERSATION)
         return AX_OK;
-    const char *source = ax_template_source(f->o.chat->template, &n);
+    const char *source = ax_template_source(ax_conversation_template(f, c), &n);
     return ax_chat_is_local(source, n) ? take_bases(p) : AX_OK;
 }
 

@@ -231,7 +231,8 @@ static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *fro
         bool taken = json_object_get(to, key) != NULL;
         for (size_t i = 0; i < chat->n_properties; i++)
             taken = taken || strcmp(chat->properties[i].from, key) == 0;
-        const bool read = ax_template_mentions(chat->template, key);
+        const bool read = ax_template_mentions(chat->template, key) ||
+                          (chat->tool_use && ax_template_mentions(chat->tool_use, key));
         if (!taken && read)
             ok = ok && json_object_set(to, key, v) == 0;
         *lost_calls = *lost_calls || (!taken && !read && ax_tools_are_calls(key, v));
@@ -402,12 +403,18 @@ bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
                       ax_text_is_blank(json_string_value(text), json_string_length(text))));
 }
 
+const struct ax_template *ax_conversation_template(const struct ax_format *f,
+                                                   const struct ax_conversation *c) {
+    const struct ax_format_chat *chat = f->o.chat;
+    return chat->tool_use && json_array_size(c->tools) > 0 ? chat->tool_use : chat->template;
+}
+
 enum ax_status ax_chat_is_empty(const struct ax_format *f, const struct ax_conversation *c,
                                 const char *name, const char *what) {
     const bool calls = (c->oddities >> AX_ODD_CALLS & 1U) != 0;
     return ax_error(AX_ERR_EMPTY, "%s: %s%s%s", name, what,
                     calls ? "; tool calls are left out by the chat template " : "",
-                    calls ? ax_template_where(f->o.chat->template) : "");
+                    calls ? ax_template_where(ax_conversation_template(f, c)) : "");
 }
 
 static unsigned find_oddities(const struct ax_format *f, const struct ax_conversation *c) {

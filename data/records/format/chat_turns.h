@@ -38,6 +38,10 @@ enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct
                                          json_t *messages, const char *name);
 void ax_conversation_free(struct ax_conversation *c);
 
+/* The template that renders it. */
+const struct ax_template *ax_conversation_template(const struct ax_format *f,
+                                                   const struct ax_conversation *c);
+
 /* AX_ERR_EMPTY "NAME: WHAT", and whether the template leaves out calls, which could be learned from. */
 enum ax_status ax_chat_is_empty(const struct ax_format *f, const struct ax_conversation *c,
                                 const char *name, const char *what);

@@ -20,7 +20,10 @@ static json_t *strings(const char *const *s, size_t n) {
 
 /* A template that prints the date gives different examples each day. */
 static json_int_t day(const struct ax_format_chat *c) {
-    return ax_template_has(c->template, "strftime_now") ? (json_int_t)(c->now / 86400) : 0;
+    const char *now = "strftime_now";
+    const bool prints =
+        ax_template_has(c->template, now) || (c->tool_use && ax_template_has(c->tool_use, now));
+    return prints ? (json_int_t)(c->now / 86400) : 0;
 }
 
 static json_t *describe_chat(const struct ax_format_chat *c) {
@@ -41,7 +44,9 @@ static json_t *describe_chat(const struct ax_format_chat *c) {
                   "roles", name_map(c->roles, c->n_roles), "roles_to_train",
                   strings(c->roles_to_train, c->n_roles_to_train), "eot_tokens",
                   strings(c->eot_tokens, c->n_eot_tokens));
-    if (json_object_update(v, rules) != 0 || json_object_update(v, names) != 0) {
+    source = c->tool_use ? ax_template_source(c->tool_use, &n) : NULL;
+    if ((source && json_object_set_new(v, "tool_use", json_stringn(source, n)) != 0) ||
+        json_object_update(v, rules) != 0 || json_object_update(v, names) != 0) {
         json_decref(v);
         v = NULL;
     }

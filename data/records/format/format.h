@@ -48,6 +48,7 @@ enum ax_train_on { AX_TRAIN_TURN, AX_TRAIN_ALL, AX_TRAIN_LAST, AX_TRAIN_NONE };
 
 struct ax_format_chat {
     const struct ax_template *template;
+    const struct ax_template *tool_use;   /* for conversations with tools; NULL: template */
     const json_t *tokens;                 /* special tokens: object; variables for the template */
     const json_t *variables;              /* chat_template_kwargs: object or NULL */
     const char *field_messages;           /* column */

@@ -185,6 +185,15 @@ enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir
     return AX_OK;
 }
 
+enum ax_status ax_template_tool_use(struct ax_template **out, const char *dir) {
+    struct choice c = {.names = {"tool_use"}};
+    const enum ax_status st = walk(dir, choose, &c);
+    if (st != AX_OK)
+        ax_template_free(c.found);
+    *out = st == AX_OK ? c.found : NULL;
+    return st;
+}
+
 /* ---- all templates, as source ---- */
 
 static enum ax_status add(void *ctx, const struct source *s) {

@@ -86,6 +86,8 @@ void ax_template_output_free(struct ax_template_output *out); /* safe on a zeroe
  * tekken.json or tokenizer.model.vN (mistral.h). AX_ERR_DATA if there is none. */
 enum ax_status ax_template_from_folder(struct ax_template **out, const char *dir, const char *name,
                                        bool with_tools);
+/* The one called tool_use, which is for conversations with tools; NULL if there is none. */
+enum ax_status ax_template_tool_use(struct ax_template **out, const char *dir);
 /* All templates of the folder: {"default": "…", "tool_use": "…"}, empty if none. Free with
  * json_decref. */
 enum ax_status ax_template_folder_sources(json_t **out, const char *dir);

@@ -127,6 +127,7 @@ enum ax_status ax_score_set_open(struct ax_score_set *s, struct ax_text_scorer *
     *s = (struct ax_score_set){
         .scorer = scorer,
         .chat = {.template = side->template,
+                 .tool_use = side->tool_use,
                  .tokens = side->tokens,
                  .field_messages = "messages",
                  .field_tools = "tools",
