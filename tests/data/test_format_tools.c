@@ -246,6 +246,11 @@ static const struct {
      "{\"messages\": [" U("q") ", {\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": "
                                "\"[{\\\"name\\\": \\\"f\\\"}]\"}]}",
      CALLS},
+    {AX_TASK_TEXT, "chat_template",
+     "{\"messages\": [" U("q") "," A("a") "], \"functions\": [{\"name\": \"f\"}]}", TOOLS},
+    {AX_TASK_PROMPT, NULL, "{\"prompt\": [" U("q") "], \"functions\": [{\"name\": \"f\"}]}", TOOLS},
+    {AX_TASK_TEXT, "chat_template",
+     "{\"messages\": [" U("q") "," A("a") "], \"functions\": [\"of a company\"]}", NONE},
     {AX_TASK_TEXT, NULL, "{\"messages\": [" CONVERSATION "]" DEFINED "}", TOOLS | CALLS},
     {AX_TASK_TEXT, NULL, "{\"prompt\": [" BEFORE "], \"completion\": [" A("a") "]" DEFINED "}",
      TOOLS | CALLS},
@@ -421,11 +426,53 @@ static void warnings(void **state) {
     ax_template_free(t);
 }
 
+/* `functions` is what `tools` would be: the template sees the same. */
+static void functions(void **state) {
+    (void)state;
+    json_t *want = json_loads("[" DEFINITION("f") "]", 0, NULL);
+    json_t *f = json_object_get(json_array_get(want, 0), "function");
+    json_t *rows[2] = {json_pack("{s[O]}", "functions", f)};
+    char *text = json_dumps(json_object_get(rows[0], "functions"), 0);
+    rows[1] = json_pack("{ss}", "functions", text);
+    for (int i = 0; i < 2; i++) {
+        json_t *tools = NULL;
+        assert_ok(ax_tools_read(rows[i], "tools", &tools));
+        assert_true(json_equal(tools, want));
+        json_decref(tools);
+        tools = NULL;
+        assert_ok(ax_tools_read(rows[i], "others", &tools));
+        assert_null(tools);
+        json_decref(rows[i]);
+    }
+    ax_free(text);
+    json_decref(want);
+}
+
+/* A template that cannot write calls says what would. */
+static void refused(void **state) {
+    (void)state;
+    struct answers_case c;
+    struct ax_template *t, *before;
+    static const char source[] = LOOP("{% for c in m.tool_calls %}{{ c.function.arguments + 'x' }}"
+                                      "{% endfor %}{{ m.content }}");
+    answers_open(&c, AX_TASK_TEXT, "chat_template");
+    before = c.chat.template;
+    assert_ok(ax_template_compile(&t, "t", source, strlen(source)));
+    c.chat.chat.template = t;
+    check_bad_record(&c.o, "{\"messages\": [" CONVERSATION "]}",
+                     "the record has tool calls: if the template cannot write them, set "
+                     "chat_template to one that writes them");
+    c.chat.chat.template = before;
+    ax_template_free(t);
+    answers_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest t[] = {
         cmocka_unit_test(templates),         cmocka_unit_test(built_in),
         cmocka_unit_test(each_form),         cmocka_unit_test(calls_alone),
         cmocka_unit_test(types_write_tools), cmocka_unit_test(warnings),
+        cmocka_unit_test(functions),         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(t, load_tokenizers, free_tokenizers);
 }

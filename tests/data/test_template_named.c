@@ -70,6 +70,12 @@ static void chatml_and_qwen(void **state) {
             "<|im_end|>\n");
 }
 
+#define BEGIN "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+#define END   "<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>"
+#define CALL(arguments)                                                                            \
+    "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"type\": "                    \
+    "\"function\", \"function\": {\"name\": \"f\", \"arguments\": " arguments "}}]}"
+
 #define TOOLS                                                                                      \
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {}}}]"
 #define CALLS                                                                                      \
@@ -120,6 +126,10 @@ static void llama_mistral_deepseek(void **state) {
     renders("deepseek_v2", CHAT, "<s>S\n\n<｜User｜> q <｜Assistant｜> a </s>");
     renders("deepseek_v3", CHAT, "<s>S<｜User｜> q <｜Assistant｜> a <｜end▁of▁sentence｜>");
     renders("deepseek_v3", ASK, "<s><｜User｜> q <｜Assistant｜>");
+    static const char called[] = "<s><｜User｜> q <｜Assistant｜>" BEGIN "function<｜tool▁sep｜>f\n"
+                                 "```json\n{\"x\": 1}\n```" END;
+    renders("deepseek_v3", "{\"messages\": [" USER ", " CALL("{\"x\": 1}") "]}", called);
+    renders("deepseek_v3", "{\"messages\": [" USER ", " CALL("\"{\\\"x\\\": 1}\"") "]}", called);
 }
 
 static void alpaca_gemma_phi(void **state) {

@@ -67,6 +67,11 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
         st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (st == AX_OK)
         st = ax_template_render(template, vars, &o, out);
+    if (st == AX_ERR_DATA && !r->replaced && ax_tools_are_called(c->messages))
+        st = ax_error(
+            st,
+            "%s; the record has tool calls: if the template cannot write them, " AX_TOOLS_REMEDY,
+            ax_error_text());
     if (st == AX_OK && r->lost) {
         st = ax_tools_find_lost(template, vars, &o, out, r->lost);
         if (st != AX_OK)

@@ -14,8 +14,34 @@ static enum ax_status parse_function(json_t *owner, const char *key) {
     return function ? ax_record_parse_inner(function, key) : AX_OK;
 }
 
+/* The column that OpenAI's records had before `tools`: definitions, without a type around each. */
+static const char functions[] = "functions";
+
+static bool has_functions(const json_t *record) {
+    const json_t *v = json_object_get(record, functions);
+    const char *text = json_string_value(v);
+    return json_object_get(json_array_get(v, 0), "name") || (text && *text == '[');
+}
+
+static enum ax_status read_functions(json_t *record, json_t **out) {
+    AX_TRY(ax_record_parse_inner(record, functions));
+    const json_t *list = json_object_get(record, functions);
+    bool ok = (*out = json_array()) != NULL;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *function = json_array_get(list, i);
+        const enum ax_status st = ax_record_parse_inner(function, "parameters");
+        if (st != AX_OK)
+            return ax_error_prefix(st, "%s[%zu]", functions, i);
+        ok = ok && json_array_append_new(
+                       *out, json_pack("{ss sO}", "type", "function", "function", function)) == 0;
+    }
+    return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for tools");
+}
+
 enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out) {
     json_t *tools = json_object_get(record, column);
+    if (!tools && strcmp(column, "tools") == 0 && has_functions(record))
+        return read_functions(record, out);
     if (json_is_string(tools) &&
         ax_text_is_blank(json_string_value(tools), json_string_length(tools)))
         return AX_OK;
@@ -49,6 +75,17 @@ enum ax_status ax_tools_parse_calls(json_t *message) {
 bool ax_tools_are_calls(const char *key, const json_t *v) {
     return (strcmp(key, "tool_calls") == 0 || strcmp(key, "function_call") == 0) &&
            (json_array_size(v) > 0 || json_object_size(v) > 0 || json_string_length(v) > 0);
+}
+
+bool ax_tools_are_called(const json_t *messages) {
+    const char *key;
+    json_t *v;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        json_object_foreach(json_array_get(messages, i), key, v) {
+            if (ax_tools_are_calls(key, v))
+                return true;
+        }
+    return false;
 }
 
 static bool is_result(const json_t *message) {

@@ -11,10 +11,13 @@
 #define AX_TOOLS_REMEDY "set chat_template to one that writes them, such as qwen3 or llama4"
 
 /* The definitions in a column, a list or JSON text of one, into *out, to be freed; schemas may be JSON
- * in strings. A missing column, or a blank one, leaves *out alone. */
+ * in strings. A missing column, or a blank one, leaves *out alone; where `tools` is missing, a column
+ * `functions` counts, as OpenAI had it before. */
 enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out);
 /* Parses arguments that are JSON in strings. */
 enum ax_status ax_tools_parse_calls(json_t *message);
+/* Do messages have calls? */
+bool ax_tools_are_called(const json_t *messages);
 /* Does this member of a message hold calls, at least one? */
 bool ax_tools_are_calls(const char *key, const json_t *v);
 

@@ -340,7 +340,8 @@ const char ax_template_deepseek_v2[] =
     "{%- if add_generation_prompt %}{{- '<｜Assistant｜>' }}{%- endif %}\n";
 
 /* Consecutive tool results form one block, which the next answer or call closes. As in the
- * published template, only the first assistant turn with calls opens with its own text. */
+ * published template, only the first assistant turn with calls opens with its own text. That one takes
+ * arguments only as text. */
 const char ax_template_deepseek_v3[] =
     "{%- set end = '<｜end▁of▁sentence｜>' %}\n"
     "{%- set ns = namespace(system=none, results=false, called=false) %}\n"
@@ -365,7 +366,9 @@ const char ax_template_deepseek_v3[] =
     "                {%- set ns.called = true %}\n"
     "            {%- endif %}\n"
     "            {{- '<｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>'\n"
-    "                + tool['function']['name'] + '\\n```json\\n' + tool['function']['arguments']\n"
+    "                + tool['function']['name'] + '\\n```json\\n'\n"
+    "                + (tool['function']['arguments'] if tool['function']['arguments'] is string\n"
+    "                    else tool['function']['arguments'] | tojson)\n"
     "                + '\\n```<｜tool▁call▁end｜>' }}\n"
     "        {%- endfor %}\n"
     "        {{- '<｜tool▁calls▁end｜>' + end }}\n"
