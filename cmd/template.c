@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
+#include "data/records/format/tools.h"
 #include "data/text/template/template.h"
 
 enum { MAX_INPUT = 1 << 30 };
@@ -74,6 +75,30 @@ static enum ax_status print(const struct options *o, const struct ax_template *t
     return AX_OK;
 }
 
+/* Warns of tools that the text would be the same without. */
+static enum ax_status say_lost(const struct ax_template *t, json_t *root, const char *name,
+                               const struct ax_template_options *given,
+                               const struct ax_template_output *out) {
+    json_t *vars = json_is_array(root) ? json_pack("{s:O}", "messages", root) : json_incref(root);
+    struct ax_template_options o = *given;
+    struct ax_oddities counted[AX_ODDITIES] = {{0}};
+    char *const files[] = {(char *)(uintptr_t)name};
+    struct ax_buf text = {0};
+    unsigned lost = 0;
+    o.chat = true;
+    enum ax_status st = vars ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    if (st == AX_OK && json_object_get(vars, "messages"))
+        st = ax_tools_find_lost(t, vars, &o, out, &lost);
+    ax_oddities_count(counted, lost, &(struct ax_origin){.line = 1});
+    if (st == AX_OK)
+        st = ax_tools_put_lost(&text, t, counted, files, 1);
+    if (text.len > 0)
+        ax_log_warn("%s", text.data);
+    ax_buf_free(&text);
+    json_decref(vars);
+    return st;
+}
+
 enum ax_status ax_cmd_template(int argc, char **argv) {
     struct options o = {0};
     char *text = NULL;
@@ -92,6 +117,7 @@ enum ax_status ax_cmd_template(int argc, char **argv) {
         .defaults = tokens, .fixed_now = o.fixed_now, .now = o.now};
     AX_TRY_GOTO(ax_template_render_text(t, text, len, &options, &out), st, done);
     AX_TRY_GOTO(print(&o, t, &out), st, done);
+    st = say_lost(t, doc.root, name, &options, &out);
 done:
     ax_template_output_free(&out);
     ax_template_free(t);
