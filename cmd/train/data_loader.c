@@ -143,6 +143,9 @@ static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set)
         {AX_ODD_START, "an assistant turn before any user turn"},
         {AX_ODD_TWICE, "two user turns in a row"},
         {AX_ODD_EMPTY, "an empty assistant turn"},
+        {AX_ODD_THOUGHT,
+         "answers that are trained on without their reasoning, which the chat template leaves out "
+         "(many write only the last one's: let each record end with the answer to learn)"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct ax_oddities *o = &set->info.oddities[kinds[i].kind];

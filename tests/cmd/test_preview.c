@@ -547,6 +547,50 @@ static void odd_conversations(void **state) {
     }
 }
 
+/* Answers that are learned without their reasoning, as the template leaves it out, are counted. */
+static void lost_reasoning(void **state) {
+    (void)state;
+#define USER               "{\"role\": \"user\", \"content\": \"q\"}"
+#define ANSWER(text, more) "{\"role\": \"assistant\", \"content\": \"" text "\"" more "}"
+#define KEY                ", \"reasoning_content\": \"why so\""
+#define IN                 "<think>\\nwhy so\\n</think>\\n\\n"
+    static const struct {
+        const char *template, *messages;
+        bool lost;
+    } cases[] = {
+        {"qwen3", USER ", " ANSWER("a", KEY) ", " USER ", " ANSWER("b", KEY), true},
+        {"qwen3", USER ", " ANSWER(IN "a", "") ", " USER ", " ANSWER(IN "b", ""), true},
+        {"qwen3", USER ", " ANSWER("a", "") ", " USER ", " ANSWER("b", KEY), false},
+        {"qwen3", USER ", " ANSWER("<think></think>a", "") ", " USER ", " ANSWER(IN "b", ""),
+         false},
+        {"qwen3", USER ", " ANSWER("a", KEY ", \"train\": false") ", " USER ", " ANSWER("b", KEY),
+         false},
+        {"chatml", USER ", " ANSWER(IN "a", "") ", " USER ", " ANSWER(IN "b", ""), false},
+        {"chatml", USER ", " ANSWER("a", KEY), true}, /* it reads no such key */
+        {"chatml", USER ", " ANSWER("a", ", \"thinking\": \" \""), false},
+    };
+#undef USER
+#undef ANSWER
+#undef KEY
+#undef IN
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char rows[128], config[128], text[900], template[40];
+        snprintf(text, sizeof text, "{\"messages\": [%s]}\n", cases[i].messages);
+        snprintf(rows, sizeof rows, "%s", put_text("thought.jsonl", text));
+        snprintf(config, sizeof config, "%s",
+                 put_config("thought.yaml", rows,
+                            "    type: chat_template\n    message_field_training: train\n"
+                            "eot_tokens: ['<|im_end|>']\n"));
+        snprintf(template, sizeof template, "chat_template=%s", cases[i].template);
+        json_t *v =
+            preview_json(4, (const char *const[]){config, "--json", template, "sequence_len=256"});
+        if (warns(v, "1 conversation has answers that are trained on without their reasoning") !=
+            cases[i].lost)
+            fail_msg("%s: %s", cases[i].template, cases[i].messages);
+        json_decref(v);
+    }
+}
+
 /* Rows of TRL's packing: ids of each document, and how many are trained on. Only joined records are
  * predicted from each other. */
 static void packing_strategies(void **state) {
@@ -604,7 +648,7 @@ int main(void) {
         cmocka_unit_test(pretraining),        cmocka_unit_test(preprocess),
         cmocka_unit_test(reference_rows),     cmocka_unit_test(packed_by_groups),
         cmocka_unit_test(mistakes),           cmocka_unit_test(cache_keys),
-        cmocka_unit_test(odd_conversations),
+        cmocka_unit_test(odd_conversations),  cmocka_unit_test(lost_reasoning),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

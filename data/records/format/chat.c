@@ -582,6 +582,29 @@ static enum ax_status mask(const struct ax_format *f, struct ax_format_work *w,
     return AX_OK;
 }
 
+static bool is_learned(const struct ax_format *f, const struct ax_conversation *c, size_t i) {
+    const char *role = json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
+    const bool by_turn = f->o.type && !f->o.chat->by_generation;
+    return by_turn ? c->turns[i].train : strcmp(role, "assistant") == 0;
+}
+
+/* Templates often write the reasoning of the last answer only. Each is searched for after the one
+ * before it, as they may be equal. */
+static bool lacks_reasoning(const struct ax_format *f, const struct ax_conversation *c,
+                            const struct ax_template_output *out) {
+    const char *at = out->text, *end = out->text + out->len;
+    bool lacks = false;
+    for (size_t i = 0; i < c->n && !lacks; i++) {
+        const struct ax_text t = ax_message_reasoning(f, json_array_get(c->messages, i));
+        if (!is_learned(f, c, i))
+            continue;
+        const char *found = t.n > 0 ? memmem(at, (size_t)(end - at), t.s, t.n) : at;
+        lacks = c->turns[i].lost_thought || !found;
+        at = found ? found + t.n : at;
+    }
+    return lacks;
+}
+
 static enum ax_status render_and_mask(const struct ax_format *f, struct ax_format_work *w,
                                       const struct ax_conversation *c,
                                       struct ax_example_list *out) {
@@ -592,6 +615,8 @@ static enum ax_status render_and_mask(const struct ax_format *f, struct ax_forma
     AX_TRY_GOTO(
         ax_chat_render(f, c, &(struct ax_chat_render){.n = c->n, .lost = &w->oddities}, &text), st,
         done);
+    if (lacks_reasoning(f, c, &text))
+        w->oddities |= 1U << AX_ODD_THOUGHT;
     AX_TRY_GOTO(ax_tokenizer_encode(f->tok, text.text, text.len, &o, &w->full), st, done);
     AX_TRY_GOTO(mask(f, w, c, &text), st, done);
     st = ax_example_list_add(out, w->full.ids, w->labels, w->full.n, false);
@@ -603,13 +628,10 @@ done:
 /* Some turn that is learned from, or if there is none, some turn has text. An empty one among others
  * is an oddity. */
 static enum ax_status check_text(const struct ax_format *f, const struct ax_conversation *c) {
-    const bool by_turn = f->o.type && !f->o.chat->by_generation;
     bool any = false, empty = true, all_empty = true;
     for (size_t i = 0; i < c->n; i++) {
-        const json_t *message = json_array_get(c->messages, i);
-        const char *role = json_string_value(json_object_get(message, "role"));
-        const bool learned = by_turn ? c->turns[i].train : strcmp(role, "assistant") == 0;
-        const bool is_empty = ax_message_is_empty(f, message);
+        const bool learned = is_learned(f, c, i);
+        const bool is_empty = ax_message_is_empty(f, json_array_get(c->messages, i));
         any = any || learned;
         empty = empty && (!learned || is_empty);
         all_empty = all_empty && is_empty;

@@ -168,8 +168,8 @@ static struct ax_text answer_of(const char *rest) {
     return (struct ax_text){start, n};
 }
 
-/* Moves <think>…</think> (and variants) from the start of content to `key`. */
-static enum ax_status split_thinking(json_t *message, const char *key) {
+/* <think>…</think> (and variants) in content, without the marks; *rest is what follows. NULL: none. */
+static const char *find_thought(const json_t *message, size_t *n, const char **rest) {
     const char *content = json_string_value(json_object_get(message, "content"));
     for (size_t i = 0; content && i < sizeof thinking_marks / sizeof *thinking_marks; i++) {
         const char *start = strstr(content, thinking_marks[i].open);
@@ -177,19 +177,50 @@ static enum ax_status split_thinking(json_t *message, const char *key) {
         if (!start || !end || end < start)
             continue;
         start += strlen(thinking_marks[i].open);
-        size_t n = (size_t)(end - start);
-        start = stripped(start, &n);
-        const struct ax_text answer = answer_of(end + strlen(thinking_marks[i].close));
-        json_t *thought = json_stringn(start, n);
-        json_t *rest = json_stringn(answer.s, answer.n); /* copied before content is replaced */
-        const enum ax_status st = set(message, key, thought);
-        if (st != AX_OK) {
-            json_decref(rest);
-            return st;
-        }
-        return set(message, "content", rest);
+        *n = (size_t)(end - start);
+        *rest = end + strlen(thinking_marks[i].close);
+        return stripped(start, n);
     }
-    return AX_OK;
+    return NULL;
+}
+
+/* Moves it to `key`. */
+static enum ax_status split_thinking(json_t *message, const char *key) {
+    size_t n;
+    const char *after, *start = find_thought(message, &n, &after);
+    if (!start)
+        return AX_OK;
+    const struct ax_text answer = answer_of(after);
+    json_t *thought = json_stringn(start, n);
+    json_t *rest = json_stringn(answer.s, answer.n); /* copied before content is replaced */
+    const enum ax_status st = set(message, key, thought);
+    if (st != AX_OK) {
+        json_decref(rest);
+        return st;
+    }
+    return set(message, "content", rest);
+}
+
+static const char *const thought_keys[] = {"reasoning_content", "reasoning", "thinking"};
+#define N_THOUGHT_KEYS (sizeof thought_keys / sizeof *thought_keys)
+
+static bool is_thought(const char *key, const json_t *v) {
+    bool is = false;
+    for (size_t i = 0; i < N_THOUGHT_KEYS; i++)
+        is = is || strcmp(key, thought_keys[i]) == 0;
+    return is && json_is_string(v) &&
+           !ax_text_is_blank(json_string_value(v), json_string_length(v));
+}
+
+struct ax_text ax_message_reasoning(const struct ax_format *f, const json_t *message) {
+    const json_t *v = json_object_get(message, f->o.chat->thinking_key);
+    for (size_t i = 0; i < N_THOUGHT_KEYS && json_string_length(v) == 0; i++)
+        v = json_object_get(message, thought_keys[i]);
+    size_t n = json_string_length(v);
+    const char *rest, *s = n > 0 ? stripped(json_string_value(v), &n) : NULL;
+    if (!s)
+        s = find_thought(message, &n, &rest);
+    return (struct ax_text){s, s ? n : 0};
 }
 
 static enum ax_status no_memory(void) {
@@ -215,7 +246,7 @@ static bool is_trained_role(const struct ax_format *f, const char *role) {
 
 /* Copies the properties under the template's names, and the other keys that the template reads. */
 static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to,
-                                  bool *lost_calls) {
+                                  struct ax_turn *turn) {
     bool ok = true;
     for (size_t i = 0; i < chat->n_properties; i++) {
         json_t *v = json_object_get(from, chat->properties[i].from);
@@ -235,7 +266,10 @@ static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *fro
                           (chat->tool_use && ax_template_mentions(chat->tool_use, key));
         if (!taken && read)
             ok = ok && json_object_set(to, key, v) == 0;
-        *lost_calls = *lost_calls || (!taken && !read && ax_tools_are_calls(key, v));
+        if (!taken && !read) {
+            turn->lost_calls = turn->lost_calls || ax_tools_are_calls(key, v);
+            turn->lost_thought = turn->lost_thought || is_thought(key, v);
+        }
     }
     return ok ? AX_OK : no_memory();
 }
@@ -310,7 +344,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     if (!json_is_object(from))
         return ax_error(AX_ERR_DATA, "expected a message, {\"role\": …, \"content\": …}, got %s",
                         ax_json_kind(from));
-    AX_TRY(rename_keys(chat, from, to, &turn->lost_calls));
+    AX_TRY(rename_keys(chat, from, to, turn));
     AX_TRY(map_role(chat, to, &role));
     AX_TRY(read_training(f, from, role, turn));
     const bool own = chat->field_training && json_object_get(from, chat->field_training);

@@ -17,8 +17,9 @@ struct ax_details {
 };
 
 struct ax_turn {
-    bool train;      /* this turn's text is trained */
-    bool lost_calls; /* it has calls, under a key that the template never reads */
+    bool train;        /* this turn's text is trained */
+    bool lost_calls;   /* it has calls, under a key that the template never reads */
+    bool lost_thought; /* it has reasoning, under a key that the template never reads */
     struct ax_details content, thinking; /* both n = 0: all of it; one n = 0: nothing of that one */
 };
 
@@ -45,6 +46,8 @@ const struct ax_template *ax_conversation_template(const struct ax_format *f,
 /* AX_ERR_EMPTY "NAME: WHAT", and whether the template leaves out calls, which could be learned from. */
 enum ax_status ax_chat_is_empty(const struct ax_format *f, const struct ax_conversation *c,
                                 const char *name, const char *what);
+/* The reasoning in a message, under a key of its own or between marks in its text; n = 0: none. */
+struct ax_text ax_message_reasoning(const struct ax_format *f, const json_t *message);
 /* No text, reasoning or calls? */
 bool ax_message_is_empty(const struct ax_format *f, const json_t *message);
 

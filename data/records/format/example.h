@@ -32,6 +32,7 @@ enum ax_oddity {
     AX_ODD_START,   /* an assistant turn before any user turn */
     AX_ODD_TWICE,   /* two user turns in a row */
     AX_ODD_EMPTY,   /* an assistant turn without text or tool calls */
+    AX_ODD_THOUGHT, /* an answer is trained on without its reasoning, which the template leaves out */
     AX_ODD_TOOLS,   /* definitions of tools that the template leaves out (tools.h) */
     AX_ODD_CALLS,   /* calls of tools that it leaves out */
     AX_ODD_RESULTS, /* results of tools that it leaves out */
