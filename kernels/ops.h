@@ -416,7 +416,9 @@ struct ax_softmax_backward {
  * g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t.
  * targets F32 [T] (data NULL = none) instead of label_smoothing: of two labels, the probability p of
  * one of them; the likelier is the token's. Then the cross-entropy with (p, 1 − p) is that with
- * e = 2·min(p, 1 − p). */
+ * e = 2·min(p, 1 − p).
+ *   measures: 0 is the share of labeled rows whose label has a probability above 1/2; NULL = not
+ *   requested */
 struct ax_nll_loss {
     struct ax_tensor logprob, labels, weight, g_logprob;
     struct ax_step_scalars AX_DEVICE *scalars;
@@ -424,6 +426,7 @@ struct ax_nll_loss {
     double label_smoothing, z_loss;
     bool dynamic;
     struct ax_tensor targets;
+    struct ax_step_measures AX_DEVICE *measures;
 };
 
 /* logits[t][ids[t][j] − first_col] = values[t][j], for the ids of this shard's columns; other ids,

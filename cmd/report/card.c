@@ -267,16 +267,21 @@ static enum ax_status put_evals(struct ax_buf *out, const struct ax_report_run *
     if (n == 0)
         return AX_OK;
     const bool reward = isfinite(run->evals[0].figures[AX_EVAL_FIGURE_REWARD]);
-    AX_TRY(ax_buf_puts(out,
-                       reward ? "\n| step | evaluation reward |\n|---|---|\n"
-                              : "\n| step | evaluation loss | token accuracy |\n|---|---|---|\n"));
+    static const char *const names[] = {[AX_EVAL_FIGURE_ACCURACY] = "token accuracy",
+                                        [AX_EVAL_FIGURE_PREFERRED] = "preferred answers",
+                                        [AX_EVAL_FIGURE_JUDGED] = "right judgements"};
+    const enum ax_report_eval_figure accuracy = ax_report_kind(run)->accuracy;
+    if (reward)
+        AX_TRY(ax_buf_puts(out, "\n| step | evaluation reward |\n|---|---|\n"));
+    else
+        AX_TRY(ax_buf_printf(out, "\n| step | evaluation loss | %s |\n|---|---|---|\n",
+                             names[accuracy]));
     for (size_t r = 0; r < rows; r++) { /* the first, the last, and evenly spaced ones */
         const struct ax_report_eval *e = &run->evals[rows > 1 ? r * (n - 1) / (rows - 1) : 0];
         const double *f = e->figures;
         AX_TRY(ax_buf_printf(out, "| %lld | %.4f |", (long long)e->step,
                              f[reward ? AX_EVAL_FIGURE_REWARD : AX_EVAL_FIGURE_LOSS]));
-        AX_TRY(reward ? ax_buf_puts(out, "\n")
-                      : ax_buf_printf(out, " %.4f |\n", f[AX_EVAL_FIGURE_ACCURACY]));
+        AX_TRY(reward ? ax_buf_puts(out, "\n") : ax_buf_printf(out, " %.4f |\n", f[accuracy]));
     }
     return AX_OK;
 }

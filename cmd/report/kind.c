@@ -3,16 +3,17 @@
 
 #include "cmd/report/report.h"
 
-#define ANSWERS   "text-generation", "chat", ""
+#define ANSWERS   "text-generation", "chat", "", AX_EVAL_FIGURE_ACCURACY
 #define PER_TOKEN "nats per trained token"
 #define PER_PAIR  "nats per pair"
 #define POLICY    "the policy's objective, whose level says little"
 
 static const struct ax_report_kind kinds[] = {
     {"reward_model", NULL, "reward model", PER_PAIR, "reward-model", "text-classification", "eval",
-     " --task reward --data FILE"},
+     " --task reward --data FILE", AX_EVAL_FIGURE_PREFERRED},
     {"process_reward_model", NULL, "process reward model", "nats per labeled step",
-     "process-reward-model", "token-classification", "eval", " --task prm --data FILE"},
+     "process-reward-model", "token-classification", "eval", " --task prm --data FILE",
+     AX_EVAL_FIGURE_JUDGED},
     {NULL, "dpo", "DPO", PER_PAIR, "dpo", ANSWERS},
     {NULL, "orpo", "ORPO", PER_PAIR, "orpo", ANSWERS},
     {NULL, "cpo", "CPO", PER_PAIR, "cpo", ANSWERS},

@@ -313,6 +313,21 @@ static enum ax_status read_file(struct ax_report_run *run, const char *name,
     return st;
 }
 
+static void move(double *figures, int from, int to) {
+    const double value = figures[from];
+    figures[from] = NAN;
+    figures[to] = value;
+}
+
+/* Methods have the same name for accuracies of different things. */
+static void name_accuracies(struct ax_report_run *run) {
+    const enum ax_report_eval_figure own = ax_report_kind(run)->accuracy;
+    for (size_t i = 0; i < run->n_steps && own == AX_EVAL_FIGURE_JUDGED; i++)
+        move(run->steps[i].figures, AX_FIGURE_PREFERRED, AX_FIGURE_JUDGED);
+    for (size_t i = 0; i < run->n_evals; i++)
+        move(run->evals[i].figures, AX_EVAL_FIGURE_ACCURACY, own);
+}
+
 enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
     *run = (struct ax_report_run){.name = folder};
     if (!ax_path_is_dir(folder))
@@ -323,7 +338,9 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
     AX_TRY(read_file(run, "eval.jsonl", read_answers));
     AX_TRY(read_file(run, "samples.jsonl", read_answers));
     AX_TRY(read_file(run, "timeline.json", read_timeline));
-    return read_file(run, "run.json", read_about);
+    AX_TRY(read_file(run, "run.json", read_about));
+    name_accuracies(run);
+    return AX_OK;
 }
 
 void ax_report_close(struct ax_report_run *run) {

@@ -31,6 +31,7 @@ enum ax_report_figure {
     AX_FIGURE_MEMORY,
     AX_FIGURE_PEAK,
     AX_FIGURE_PREFERRED, /* figures of pairs */
+    AX_FIGURE_JUDGED,    /* of a process reward model */
     AX_FIGURE_MARGIN,
     AX_FIGURE_KL,
     AX_FIGURE_DIVERGENCE, /* divergence from the teacher */
@@ -49,6 +50,7 @@ enum ax_report_eval_figure {
     AX_EVAL_FIGURE_LOSS,
     AX_EVAL_FIGURE_ACCURACY,
     AX_EVAL_FIGURE_PREFERRED,
+    AX_EVAL_FIGURE_JUDGED,
     AX_EVAL_FIGURE_REWARD,
     AX_EVAL_FIGURE_COUNT
 };
@@ -118,8 +120,9 @@ struct ax_report_kind {
     const char *key, *rl; /* a key that is set, or the value of rl; both NULL: any other run */
     const char *name;     /* "DPO" */
     const char *loss;     /* what its losses are */
-    const char *tag, *pipeline; /* the hub's words for it */
-    const char *command, *with; /* to use the model: before and after its folder */
+    const char *tag, *pipeline;          /* the hub's words for it */
+    const char *command, *with;          /* to use the model: before and after its folder */
+    enum ax_report_eval_figure accuracy; /* what the accuracy of its evaluations is */
 };
 const struct ax_report_kind *ax_report_kind(const struct ax_report_run *run);
 

@@ -204,7 +204,9 @@ static void started(const struct ax_report_run *run, char *text, size_t size) {
 /* The first and the last value of a figure that not all methods have. */
 static void change(const struct ax_report_run *run, enum ax_report_figure figure, char *text,
                    size_t size) {
-    const double scale = figure == AX_FIGURE_PREFERRED || figure == AX_FIGURE_CLIPPED ? 100 : 1;
+    const bool is_share =
+        figure == AX_FIGURE_PREFERRED || figure == AX_FIGURE_JUDGED || figure == AX_FIGURE_CLIPPED;
+    const double scale = is_share ? 100 : 1;
     const char *unit = scale > 1 ? " %" : figure == AX_FIGURE_LENGTH ? " tokens" : "";
     double first = NAN, last = NAN;
     for (size_t i = 0; i < run->n_steps; i++) {
@@ -226,6 +228,7 @@ static const struct {
     {"length of answers", NULL, AX_FIGURE_LENGTH},
     {"cut answers", NULL, AX_FIGURE_CLIPPED},
     {"preferred answers", NULL, AX_FIGURE_PREFERRED},
+    {"right judgements", NULL, AX_FIGURE_JUDGED},
     {"margin", NULL, AX_FIGURE_MARGIN},
     {"KL", NULL, AX_FIGURE_KL},
     {"training loss", loss, 0},

@@ -121,7 +121,7 @@ enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, 
     (void)work;
     const bool soft = ax_ref_given(&a->targets);
     const double z = a->z_loss;
-    double loss = 0;
+    double loss = 0, right = 0, labels = 0;
     for (int64_t t = 0; t < a->logprob.shape[0]; t++) {
         const bool labeled = ax_ref_i32(&a->labels, t) >= 0;
         const double w = labeled ? ax_ref_get(&a->weight, t, 0) * a->scalars->inv_weight : 0;
@@ -129,6 +129,8 @@ enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, 
         const double e = soft ? 2 * fmin(p, 1 - p) : a->label_smoothing;
         const double logprob = labeled ? ax_ref_get(&a->logprob, t, 0) : 0;
         const double s = a->dynamic ? exp(logprob) : 1;
+        labels += labeled;
+        right += labeled && logprob > -M_LN2;
         ax_ref_set(&a->g_logprob, t, 0, -w * (1 - e) * s);
         loss -= w * (1 - e) * s * logprob;
         if (soft || e != 0) {
@@ -142,6 +144,10 @@ enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, 
         }
     }
     a->scalars->loss += loss;
+    if (a->measures) {
+        a->measures->sum[0] += right;
+        a->measures->of[0] += labels;
+    }
     return AX_OK;
 }
 

@@ -560,6 +560,8 @@ static enum ax_status conclude(const struct evaluation *e, struct ax_eval_result
         out->measures[AX_DISTILL_DIVERGENCE] = e->divergence / out->weight;
         out->loss = e->o->distill->nll_weight * out->measures[AX_DISTILL_NLL] +
                     e->o->distill->divergence_weight * out->measures[AX_DISTILL_DIVERGENCE];
+    } else if (!e->o->documents) {
+        out->measures[0] = out->accuracy; /* of a process reward model, its only one */
     }
     return e->o->documents ? documents_loss(&e->kept, e->o->documents, e->o->kl, out) : AX_OK;
 }

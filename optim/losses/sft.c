@@ -5,6 +5,7 @@
 #include "model/parallel/tensor_parallel.h"
 
 enum { TARGET };
+static const char *const prm_names[] = {"accuracy", NULL};
 static const struct ax_columns prm_columns = {.list = {[TARGET] = {"target", true, AX_OF_LABEL, 0}},
                                               .n = 1};
 
@@ -48,7 +49,8 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
                                      .label_smoothing = o ? o->label_smoothing : 0,
                                      .z_loss = o ? o->z_loss : 0,
                                      .dynamic = o && o->dynamic,
-                                     .targets = targets};
+                                     .targets = targets,
+                                     .measures = o && o->prm ? p->measures : NULL};
     AX_TRY(ax_run_nll_loss(p->model->rt->q, &loss));
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -73,6 +75,7 @@ struct ax_objective ax_objective_prm(struct ax_sft_options *o) {
     objective.name = "prm";
     objective.labels_in_place = true;
     objective.columns = &prm_columns;
+    objective.measures = prm_names;
     objective.head.needs_mean = true;
     return objective;
 }

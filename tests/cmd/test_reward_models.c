@@ -156,8 +156,12 @@ static void a_process_reward_model_knows_its_separator(void **state) {
     assert_string_equal(json_string_value(json_object_get(s, "step_separator")), "\n\n");
     json_decref(v);
     json_decref(s);
-    const double accuracy = metric("prm/metrics.jsonl", "eval_accuracy");
+    double accuracy = metric("prm/metrics.jsonl", "eval_accuracy");
     assert_true(accuracy >= 0 && accuracy <= 1);
+    /* the share of a step's labels, too, in what a program reads and a person sees */
+    accuracy = metric("prm/metrics.jsonl", "accuracy");
+    assert_true(accuracy >= 0 && accuracy <= 1);
+    assert_non_null(strstr(out, " accuracy="));
     must_run(out, sizeof out,
              run(out, sizeof out, "eval --model %s --task prm --data %s -o %s", in_dir("prm"),
                  stepwise, in_dir("scores.jsonl")));

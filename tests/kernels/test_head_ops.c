@@ -290,6 +290,16 @@ static void check_nll(const struct isa *isa, enum ax_dtype real) {
         assert_near(isa, "g_logprob, dynamic", &g, t, 0, slope, fabs(slope));
     }
     assert_true(fabs(s.loss - want) < 1e-12 * fabs(want));
+    /* the share of labels that are likelier than not */
+    struct ax_step_measures m = {.sum = {1}, .of = {1}};
+    double right = 1, n = 1;
+    for (int64_t t = 0; t < T; t++) {
+        n += get(&labels, t, 0) >= 0;
+        right += get(&labels, t, 0) >= 0 && get(&logprob, t, 0) > -log(2);
+    }
+    assert_true(right > 1 && right < n);
+    RUN(isa, 2, nll_loss, .logprob = logprob, labels, weight, g, &s, .measures = &m);
+    assert_true(m.sum[0] == right && m.of[0] == n);
 }
 
 /* The k-th largest is found by counting. */

@@ -216,6 +216,12 @@ static void loss_and_argmax(void **state) {
     assert_true(s.loss == 0.5 * (0.75 * 1 + 0.25 * 2) + 0.25 * (0.875 * 3 + 0.125 * 5));
     EXPECT(g, 0, -0.25, 0, -0.1875);
     EXPECT(g_mean, 0, -0.25, 0, -0.0625);
+    /* how many of the labels are likelier than not */
+    VECTOR(sure, -0.69, 0, -0.7);
+    struct ax_step_measures measures = {.sum = {1}, .of = {1}};
+    RUN(nll_loss, .logprob = sure, labels, weight, g, &s, .mean_logprob = mean, .g_mean = g_mean,
+        .targets = targets, .measures = &measures);
+    assert_true(measures.sum[0] == 2 && measures.of[0] == 3);
     MATRIX(logits, 2, 4, 1, 5, 5, 2, -3, -4, -3, -3);
     IDS(index, 9, 9);
     RUN(argmax, logits, index);

@@ -35,13 +35,27 @@ __device__ static inline double row_loss(const loss_rows &r, int64_t t, double i
 #define THREADS 512
 
 __global__ void __launch_bounds__(THREADS)
-    nll_loss_kernel(loss_rows r, int64_t rows, struct ax_step_scalars *scalars) {
-    double loss = 0;
-    for (int64_t t = threadIdx.x; t < rows; t += blockDim.x)
+    nll_loss_kernel(loss_rows r, int64_t rows, ax_step_scalars *scalars,
+                    ax_step_measures *measures) {
+    double loss = 0, right = 0, labels = 0;
+    for (int64_t t = threadIdx.x; t < rows; t += blockDim.x) {
+        const bool labeled = r.labels[t] >= 0;
         loss += row_loss(r, t, scalars->inv_weight);
+        labels += labeled;
+        right += labeled && (double)r.logprob[t] > -M_LN2;
+    }
     loss = block_sum(loss);
-    if (threadIdx.x == 0)
-        scalars->loss += loss;
+    if (measures != nullptr) {
+        right = block_sum(right);
+        labels = block_sum(labels);
+    }
+    if (threadIdx.x != 0)
+        return;
+    scalars->loss += loss;
+    if (measures != nullptr) {
+        measures->sum[0] += right;
+        measures->of[0] += labels;
+    }
 }
 
 extern "C" enum ax_status ax_cuda_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a,
@@ -60,7 +74,9 @@ extern "C" enum ax_status ax_cuda_nll_loss(struct ax_queue *q, const struct ax_n
                          a->z_loss,
                          a->dynamic};
     const int64_t rows = a->logprob.shape[0];
-    return rows == 0 ? AX_OK : AX_LAUNCH(q, nll_loss_kernel, 1, THREADS, 0, r, rows, a->scalars);
+    return rows == 0
+               ? AX_OK
+               : AX_LAUNCH(q, nll_loss_kernel, 1, THREADS, 0, r, rows, a->scalars, a->measures);
 }
 
 __global__ void scatter_topk_kernel(rows_of<float> logits, int64_t cols, const int32_t *ids,

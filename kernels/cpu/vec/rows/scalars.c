@@ -16,7 +16,7 @@ enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_l
     float *g_logprob = args->g_logprob.data, *g_mean = args->g_mean.data, *g_lse = args->g_lse.data;
     const float *targets = args->targets.data;
     const double z = args->z_loss;
-    double loss = 0;
+    double loss = 0, right = 0, labeled_rows = 0;
     for (int64_t t = 0; t < args->logprob.shape[0]; t++) {
         const bool labeled = labels[t] >= 0;
         const double w = labeled ? (double)weight[t] * args->scalars->inv_weight : 0;
@@ -26,6 +26,8 @@ enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_l
         if (args->dynamic && labeled)
             slope *= exp((double)logprob[t]);
         g_logprob[t] = (float)slope;
+        labeled_rows += labeled;
+        right += labeled && (double)logprob[t] > -M_LN2;
         loss += labeled ? slope * (double)logprob[t] : 0;
         if (targets || e != 0) {
             g_mean[t] = (float)(-w * e);
@@ -38,6 +40,10 @@ enum ax_status AX_VEC(ax_cpu_nll_loss)(struct ax_queue *q, const struct ax_nll_l
         }
     }
     args->scalars->loss += loss;
+    if (args->measures) {
+        args->measures->sum[0] += right;
+        args->measures->of[0] += labeled_rows;
+    }
     return AX_OK;
 }
 
