@@ -275,9 +275,8 @@ static void a_terminal_shows_how_far_it_is(void **state) {
     assert_int_equal(ax_mkdir_parents(in_dir(MODEL "/blobs")), AX_OK);
     put_file(blob_of("model.safetensors", ".incomplete"), big, BIG - 65536);
     s.cut_every = 16384;
-    text = strstr(fetched_on_a_terminal(false), about); /* counts what was there */
-    assert_non_null(text);
-    assert_memory_equal(text + strlen(about), "1.4", 3);
+    /* counts what was there, as soon as it has been looked at */
+    assert_non_null(strstr(fetched_on_a_terminal(false), "fetching org/My.Model-1B  1.4"));
     assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
     assert_string_equal(fetched_on_a_terminal(true), "");
 }
