@@ -39,6 +39,7 @@ struct ax_mirror; /* kernels/queue.h */
     X(neftune)                                                                                     \
     X(rmsnorm_forward)                                                                             \
     X(rmsnorm_backward)                                                                            \
+    X(center)                                                                                      \
     X(rope)                                                                                        \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
@@ -191,6 +192,13 @@ struct ax_rmsnorm_backward {
     struct ax_tensor dy, x, weight, rstd, dx, dweight;
     bool accumulate;
     double offset;
+};
+
+/* y (+)= x − mean(x) of each row. LayerNorm (Ba et al. 2016) is RMSNorm of centered rows, and its gradient the
+ * centered one of that. x, y [T][D] residual or accumulation, y may be x. */
+struct ax_center {
+    struct ax_tensor x, y;
+    bool accumulate;
 };
 
 /* Rotary embedding (Su et al. 2021) in place on `2·half` elements of each head, from element `first`

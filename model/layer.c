@@ -3,7 +3,8 @@
  *   y = x + norm_out(part(norm_in(x)))
  *
  * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both; what is
- * added is multiplied by the family's factor, if it has one (Granite). Backward runs in reverse; the
+ * added is multiplied by the family's factor, if it has one (Granite). In a parallel layer (Cohere) the ffn reads
+ * the mixer's normed input instead: y = m + ffn(norm_in(x)). Backward runs in reverse; the
  * residual stream's gradient is one buffer that each branch adds to: d +=
  * norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
@@ -24,6 +25,12 @@ static struct ax_saved *of_mixer(struct ax_frame *f) {
 }
 static struct ax_saved *of_ffn(const struct ax_layer *l, struct ax_frame *f) {
     return of_mixer(f) + N_BRANCH + l->mixer.type->n_saved;
+}
+
+/* The branch whose input it reads: itself, but for the ffn of a parallel layer. */
+static struct ax_saved *source_of(const struct ax_layer *l, const struct ax_branch *b,
+                                  struct ax_saved *s) {
+    return l->spec.parallel && b == &l->ffn ? s - N_BRANCH - l->mixer.type->n_saved : s;
 }
 
 static const struct ax_param *add_norm(struct ax_builder *b, const struct ax_layer *l,
@@ -54,7 +61,7 @@ static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
     if (b->norm_in) {
         ax_saved_declare(&s[H], "norm output", AX_KEEP_CHEAP, rows);
         ax_saved_declare(&s[H_RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
-    } else if (m->dtype != m->accum) {
+    } else if (m->dtype != m->accum && source_of(l, b, s) == s) {
         ax_saved_declare(&s[H], "branch input", AX_KEEP_CHEAP, rows);
     }
     if (b->norm_out) {
@@ -132,8 +139,9 @@ static enum ax_status forward_scaled(const struct ax_layer *l, const struct ax_b
 static enum ax_status branch_forward(const struct ax_layer *l, const struct ax_branch *b,
                                      struct ax_pass *p, struct ax_saved *s,
                                      const struct ax_tensor *x, const struct ax_tensor *out) {
-    const struct ax_tensor *h = part_input(s, x);
-    if (h != x && ax_saved_make(&s[H]))
+    struct ax_saved *source = source_of(l, b, s);
+    const struct ax_tensor *h = part_input(source, x);
+    if (source == s && h != x && ax_saved_make(&s[H]))
         AX_TRY(b->norm_in ? ax_norm_forward(p, l->unit, b->norm_in, x, h, &s[H_RSTD].t)
                           : ax_run_copy(p->model->rt->q, &(struct ax_copy){.dst = *h, .src = *x}));
     if (!b->norm_out)
@@ -232,11 +240,41 @@ static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_
     return AX_OK;
 }
 
+/* Of a parallel layer: both parts have the gradient of y, and their input's is the sum of what they return. */
+static enum ax_status parallel_backward(const struct ax_layer *l, struct ax_pass *p,
+                                        struct ax_frame *f, const struct ax_tensor *x,
+                                        const struct ax_tensor *d, bool wanted) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_stack *scratch = &rt->arena.scratch;
+    struct ax_saved *mixer = of_mixer(f), *ffn = of_ffn(l, f);
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor *h = part_input(mixer, x);
+    struct ax_tensor dy, dh[2];
+    for (int i = 0; i < 2; i++) {
+        dh[i] = ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]);
+        dh[i].data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh[i]));
+    }
+    const size_t inner = ax_stack_mark(scratch);
+    AX_TRY(added_gradient(p, d, &dy));
+    AX_TRY(l->ffn.type->backward(l, p, ffn + N_BRANCH, h, &dy, wanted ? &dh[0] : NULL));
+    AX_TRY(l->mixer.type->backward(l, p, mixer + N_BRANCH, h, &dy, wanted ? &dh[1] : NULL));
+    ax_stack_release(scratch, inner);
+    if (wanted) {
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = dh[1], .src = dh[0], .alpha = 1}));
+        AX_TRY(
+            ax_norm_backward(p, l->unit, l->mixer.norm_in, &dh[1], x, &mixer[H_RSTD].t, d, true));
+    }
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
     const struct ax_param *first = l->mixer.norm_in;
-    AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
     /* below the lowest trainable unit no gradient is needed */
     const bool wanted = l->index + 1 > p->model->lowest_unit || (first && first->trainable);
+    if (l->spec.parallel)
+        return parallel_backward(l, p, f, x, dx, wanted);
+    AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
     return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted);
 }

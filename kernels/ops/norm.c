@@ -1,4 +1,4 @@
-/* RMSNorm. */
+/* RMSNorm, and what makes it LayerNorm. */
 #include "kernels/ops/family.h"
 
 struct norm_options {
@@ -130,3 +130,40 @@ static const struct ax_shape shapes_rmsnorm_backward[] = {
 
 AX_OP_INFO(rmsnorm_backward, IN_ROWS(dy), IN_ROWS(x), IN(weight), IN_ROWS(rstd), OUT_ROWS(dx),
            INOUT(dweight));
+
+static const char *check_center(const struct ax_center *a) {
+    NEED(real(&a->x) && a->x.ndim == 2 && same_shape(&a->x, &a->y));
+    NEED(real_or_accum(&a->y, &a->x) || real_or_accum(&a->x, &a->y));
+    NEED(a->x.data != a->y.data || (a->x.dtype == a->y.dtype && !a->accumulate));
+    return NULL;
+}
+
+static struct ax_op_cost cost_center(const struct ax_center *a) { /* Σ, −; += */
+    struct ax_op_cost cost =
+        ax_op_per_element(ax_operands_center(), a, a->accumulate ? 3 : 2, &a->x);
+    cost.bytes += a->accumulate ? bytes_of(&a->y) : 0;
+    return cost;
+}
+
+static void build_center(struct ax_case_builder *b, struct ax_center *a) {
+    a->x = norm_in(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN));
+    a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
+    const enum ax_dtype out = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
+    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x
+           : a->accumulate                   ? norm_in(b, out)
+                                             : norm_out(b, out);
+}
+
+static const struct ax_shape shapes_center[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 3, .cols = 37},
+    {"in place", .rows = 5, .cols = 64, .flags = AX_SHAPE_IN_PLACE},
+    {"strided", .rows = 4, .cols = 24, .pad = 8},
+    {"into sums", .rows = 9, .cols = 85, .pad = 3, .flags = OUT32},
+    {"sums, adds", .rows = 9, .cols = 85, .flags = IN32 | OUT32 | ACC},
+    {"adds", .rows = 4, .cols = 130, .flags = ACC},
+    {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32 | OUT32},
+    {"8B hidden", .huge = true, .rows = 4096, .cols = 4096, .flags = IN32 | OUT32},
+};
+
+AX_OP_INFO(center, IN_ROWS(x), OUT_ROWS(y));

@@ -1,4 +1,4 @@
-/* rmsnorm_forward, rmsnorm_backward over the last dimension of [T][D] or [T][H][hd]. */
+/* rmsnorm_forward, rmsnorm_backward over the last dimension of [T][D] or [T][H][hd]; center. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -72,5 +72,22 @@ enum ax_status ax_ref_rmsnorm_backward(struct ax_queue *q, const struct ax_rmsno
     }
     for (int64_t i = 0; i < rows; i++)
         backward_dx(a, i / groups, i % groups * n, n, ax_load(a->rstd.dtype, a->rstd.data, i));
+    return AX_OK;
+}
+
+enum ax_status ax_ref_center(struct ax_queue *q, const struct ax_center *a, void *work) {
+    (void)q;
+    (void)work;
+    const int64_t n = a->x.shape[1];
+    for (int64_t t = 0; t < a->x.shape[0]; t++) {
+        double sum = 0;
+        for (int64_t d = 0; d < n; d++)
+            sum += ax_ref_get(&a->x, t, d);
+        const double mean = sum / (double)n;
+        for (int64_t d = 0; d < n; d++)
+            ax_ref_set(&a->y, t, d,
+                       ax_ref_get(&a->x, t, d) - mean +
+                           (a->accumulate ? ax_ref_get(&a->y, t, d) : 0));
+    }
     return AX_OK;
 }

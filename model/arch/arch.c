@@ -151,12 +151,12 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
     a->family = ax_family_find(type);
     if (!a->family) {
-        char list[512];
+        char list[1024], missing[400];
         const char *near = ax_family_nearest(type);
-        ax_json_error(ax_json_get(c, "model_type"),
-                      "\"%.64s\" is not supported%s%s; expected one of %s", type,
-                      near ? "; the nearest is " : "", near ? near : "",
-                      ax_family_list(list, sizeof list));
+        ax_json_error(
+            ax_json_get(c, "model_type"), "\"%.64s\" is not supported%s%s%s; expected one of %s",
+            type, near ? "; the nearest is " : "", near ? near : "",
+            ax_family_missing(c, missing, sizeof missing), ax_family_list(list, sizeof list));
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(sizes(a, c));
@@ -278,8 +278,8 @@ void ax_arch_free(struct ax_arch *arch) {
 static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) {
     const struct ax_norm_names *x[] = {&a->mixer_norms, &a->ffn_norms},
                                *y[] = {&b->mixer_norms, &b->ffn_norms};
-    bool same =
-        a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window && a->rope == b->rope;
+    bool same = a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window &&
+                a->rope == b->rope && a->parallel == b->parallel;
     for (int i = 0; i < 2; i++) /* names are literals */
         same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
     return same;

@@ -25,6 +25,9 @@ struct ax_family {
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
 /* The model_type most like an unknown one, or NULL. */
 const char *ax_family_nearest(const char *model_type);
+/* What no layer here computes of what an unknown type's config asks for, by its keys and layer types:
+ * "; missing here: short convolutions (conv_L_cache)"; empty if nothing is known. */
+const char *ax_family_missing(struct ax_json config, char *buf, size_t size);
 /* "llama, mistral, …" for messages. */
 const char *ax_family_list(char *buf, size_t size);
 
@@ -79,13 +82,15 @@ struct ax_layer_spec {
     struct ax_norm_names mixer_norms, ffn_norms;
     int64_t window; /* sliding window in keys, 0 = none */
     enum ax_rope_use rope;
+    /* the ffn reads the mixer's input: y = x + mixer(h) + ffn(h), h = norm(x); mixer_norms.in alone */
+    bool parallel;
 };
 
 /* How all RMSNorms compute: x̂·(offset + weight); `once`: x̂ is not rounded before the weight
- * (kernels/ops.h). */
+ * (kernels/ops.h). With `centers` they are LayerNorms (not those of heads). */
 struct ax_norm_style {
     double offset;
-    bool once;
+    bool once, centers;
 };
 
 /* RMSNorm of q and of k. */

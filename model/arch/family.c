@@ -51,6 +51,69 @@ const char *ax_family_nearest(const char *model_type) {
     return begun ? begun : alike ? alike : spelled.name;
 }
 
+/* Keys of config.json that tell what a layer computes. */
+static const struct {
+    const char *key, *what;
+} telling[] = {
+    {"linear_num_value_heads", "layers of the gated delta rule"},
+    {"linear_attn_config", "layers of Kimi Delta Attention"},
+    {"mamba_d_state", "Mamba layers"},
+    {"ssm_state_size", "Mamba layers"},
+    {"state_size", "Mamba layers"},
+    {"conv_L_cache", "short convolutions"},
+    {"hidden_size_per_layer_input", "embeddings of each layer"},
+    {"altup_num_inputs", "AltUp's streams"},
+    {"num_kv_shared_layers", "layers that share keys and values"},
+    {"global_head_dim", "full layers with heads of another size"},
+    {"attention_chunk_size", "attention in chunks"},
+    {"index_topk", "an indexer that chooses keys"},
+    {"swa_num_key_value_heads", "sliding layers with other KV heads"},
+    {"attention_value_scale", "a factor of values"},
+    {"lightning_attn_decay", "lightning attention"},
+    {"alibi", "ALiBi"},
+    {"is_encoder_decoder", "an encoder"},
+};
+
+static bool tells(struct ax_json c, const char *key) {
+    const json_t *v = json_object_get(c.v, key);
+    return v && !json_is_null(v) && !json_is_false(v);
+}
+
+/* One more of a list. */
+static void add_missing(char *buf, size_t size, const char *what, const char *key) {
+    const size_t at = strlen(buf);
+    snprintf(buf + at, size - at, "%s%s (%.40s)", at > 0 ? ", " : "; missing here: ", what, key);
+}
+
+static void add_layer_types(char *buf, size_t size, struct ax_json types) {
+    const char *last = "";
+    for (size_t i = 0; i < ax_json_size(types); i++) {
+        const char *type = json_string_value(ax_json_at(types, i).v);
+        const bool known = !type || strcmp(type, "full_attention") == 0 ||
+                           strcmp(type, "sliding_attention") == 0 || strcmp(type, "attention") == 0;
+        if (known || strcmp(type, last) == 0)
+            continue;
+        if (!strstr(buf, type))
+            add_missing(buf, size, "a kind of layers", type);
+        last = type;
+    }
+}
+
+const char *ax_family_missing(struct ax_json config, char *buf, size_t size) {
+    const struct ax_json inner = ax_json_get(config, "text_config"),
+                         c = json_is_object(inner.v) ? inner : config;
+    const char *last = "";
+    buf[0] = '\0';
+    for (size_t i = 0; i < sizeof telling / sizeof *telling; i++) {
+        if (!tells(c, telling[i].key) || strcmp(telling[i].what, last) == 0)
+            continue;
+        last = telling[i].what;
+        add_missing(buf, size, last, telling[i].key);
+    }
+    add_layer_types(buf, size, ax_json_get(c, "layer_types"));
+    return buf;
+}
+
 const char *ax_family_list(char *buf, size_t size) {
     size_t at = 0;
     buf[0] = '\0';

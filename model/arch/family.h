@@ -7,6 +7,8 @@
 
 /* In the order of messages. */
 #define AX_FAMILY_LIST(X)                                                                          \
+    X(cohere)                                                                                      \
+    X(cohere2)                                                                                     \
     X(deepseek_v2)                                                                                 \
     X(deepseek_v3)                                                                                 \
     X(ernie4_5)                                                                                    \

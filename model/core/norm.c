@@ -1,8 +1,15 @@
 #include "model/core/norm.h"
 
-enum ax_status ax_norm_forward(struct ax_pass *p, const struct ax_unit *unit,
-                               const struct ax_param *w, const struct ax_tensor *x,
-                               const struct ax_tensor *y, const struct ax_tensor *rstd) {
+/* Memory for centered rows, in scratch. */
+static struct ax_tensor take_centered(const struct ax_pass *p, const struct ax_tensor *x) {
+    struct ax_tensor t = ax_tensor_2d(p->model->accum, NULL, x->shape[0], x->shape[1]);
+    t.data = ax_stack_push(&p->model->rt->arena.scratch, "centered rows", ax_tensor_bytes(&t));
+    return t;
+}
+
+static enum ax_status rms_forward(struct ax_pass *p, const struct ax_unit *unit,
+                                  const struct ax_param *w, const struct ax_tensor *x,
+                                  const struct ax_tensor *y, const struct ax_tensor *rstd) {
     const struct ax_arch *a = &p->model->arch;
     return ax_run_rmsnorm_forward(p->model->rt->q,
                                   &(struct ax_rmsnorm_forward){.x = *x,
@@ -14,10 +21,24 @@ enum ax_status ax_norm_forward(struct ax_pass *p, const struct ax_unit *unit,
                                                                .once = a->norm.once});
 }
 
-enum ax_status ax_norm_backward(struct ax_pass *p, const struct ax_unit *unit,
-                                const struct ax_param *w, const struct ax_tensor *dy,
-                                const struct ax_tensor *x, const struct ax_tensor *rstd,
-                                const struct ax_tensor *dx, bool accumulate) {
+enum ax_status ax_norm_forward(struct ax_pass *p, const struct ax_unit *unit,
+                               const struct ax_param *w, const struct ax_tensor *x,
+                               const struct ax_tensor *y, const struct ax_tensor *rstd) {
+    struct ax_runtime *rt = p->model->rt;
+    if (!p->model->arch.norm.centers)
+        return rms_forward(p, unit, w, x, y, rstd);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor centered = take_centered(p, x);
+    AX_TRY(ax_run_center(rt->q, &(struct ax_center){.x = *x, .y = centered}));
+    AX_TRY(rms_forward(p, unit, w, &centered, y, rstd));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+static enum ax_status rms_backward(struct ax_pass *p, const struct ax_unit *unit,
+                                   const struct ax_param *w, const struct ax_tensor *dy,
+                                   const struct ax_tensor *x, const struct ax_tensor *rstd,
+                                   const struct ax_tensor *dx, bool accumulate) {
     return ax_run_rmsnorm_backward(
         p->model->rt->q, &(struct ax_rmsnorm_backward){.dy = *dy,
                                                        .x = *x,
@@ -27,6 +48,23 @@ enum ax_status ax_norm_backward(struct ax_pass *p, const struct ax_unit *unit,
                                                        .dweight = ax_unit_grad(unit, w),
                                                        .accumulate = accumulate,
                                                        .offset = p->model->arch.norm.offset});
+}
+
+enum ax_status ax_norm_backward(struct ax_pass *p, const struct ax_unit *unit,
+                                const struct ax_param *w, const struct ax_tensor *dy,
+                                const struct ax_tensor *x, const struct ax_tensor *rstd,
+                                const struct ax_tensor *dx, bool accumulate) {
+    struct ax_runtime *rt = p->model->rt;
+    if (!p->model->arch.norm.centers)
+        return rms_backward(p, unit, w, dy, x, rstd, dx, accumulate);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor centered = take_centered(p, x), d_centered = take_centered(p, x);
+    AX_TRY(ax_run_center(rt->q, &(struct ax_center){.x = *x, .y = centered}));
+    AX_TRY(rms_backward(p, unit, w, dy, &centered, rstd, &d_centered, false));
+    AX_TRY(ax_run_center(rt->q,
+                         &(struct ax_center){.x = d_centered, .y = *dx, .accumulate = accumulate}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_residual_narrow(const struct ax_pass *p, const struct ax_tensor *dx,

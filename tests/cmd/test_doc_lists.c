@@ -637,10 +637,12 @@ static void readme_names_the_families(void **state) {
     static const struct {
         const char *family, *name;
     } known[] = {
+        {"cohere", "`cohere`"},
+        {"cohere2", "`cohere2`"},
         {"deepseek_v2", "DeepSeek-V2"},
         {"deepseek_v3", "DeepSeek-V3"},
         {"ernie4_5", "ERNIE 4.5,"},
-        {"ernie4_5_moe", "ERNIE 4.5 MoE"},
+        {"ernie4_5_moe", "\nERNIE 4.5 MoE"},
         {"exaone4", "EXAONE 4"},
         {"gemma2", "Gemma 2 and 3"},
         {"gemma3_text", "Gemma 2 and 3"},
@@ -651,7 +653,7 @@ static void readme_names_the_families(void **state) {
         {"hunyuan_v1_dense", "Hunyuan (dense)"},
         {"llama", "Llama"},
         {"minimax_m2", "MiniMax M2"},
-        {"ministral3", "\nMinistral 3"},
+        {"ministral3", "Ministral 3"},
         {"mistral", "Mistral"},
         {"mixtral", "Mixtral"},
         {"olmo2", "OLMo 2\nand 3"},

@@ -24,6 +24,7 @@ static const struct {
     {AX_OP_rmsnorm_forward, {"vectors", .rows = 3, .cols = 1032, .flags = IN32}},
     {AX_OP_rmsnorm_forward, {"unaligned", .rows = 2, .cols = 1033, .pad = 3}},
     {AX_OP_rmsnorm_forward, {"long", .rows = 2, .cols = 8200}},
+    {AX_OP_center, {"long", .rows = 2, .cols = 8200, .flags = IN32 | OUT32}},
     {AX_OP_rmsnorm_forward, {"wide heads", .rows = 2, .heads = 3, .head_dim = 264}},
     {AX_OP_rmsnorm_backward, {"vectors", .rows = 5, .cols = 1032, .flags = IN32 | ACC}},
     {AX_OP_rmsnorm_backward, {"unaligned", .rows = 2, .cols = 1033, .pad = 3}},

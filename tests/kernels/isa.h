@@ -20,6 +20,7 @@
     X(embedding_backward)                                                                          \
     X(rmsnorm_forward)                                                                             \
     X(rmsnorm_backward)                                                                            \
+    X(center)                                                                                      \
     X(rope)                                                                                        \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \

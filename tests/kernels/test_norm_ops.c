@@ -1,4 +1,4 @@
-/* The cpu backend's RMSNorm, forward and backward, on every instruction set of this machine,
+/* The cpu backend's RMSNorm, forward and backward, and centering, on every instruction set of this machine,
  * against plain double loops: rows and heads, odd lengths, padded rows, gradients in place and
  * added, 1, 2 and 4 threads with equal bits, rows alone and among others. */
 #include <setjmp.h>
@@ -180,6 +180,40 @@ static void check_rows(const struct isa *isa, enum ax_dtype real) {
     assert_true(isnan(get(&dw, 100, 0)) && isnan(get(&dw, 576, 0)));
 }
 
+/* Rows less their mean, in place or added, into either dtype. */
+static void check_center(const struct isa *isa, enum ax_dtype real) {
+    enum { T = 19 };
+    for (int64_t D = 1; D < 700; D += 173) {
+        const struct ax_tensor x = grid(real, T, D, 3);
+        randomize(&x, 2, 5);
+        for (int run = 0; run < 6; run++) {
+            const bool adds = run >= 3;
+            struct ax_tensor first = x;
+            for (int t = 0; t < 3; t++) {
+                struct ax_tensor from = clone(&x);
+                struct ax_tensor y = run % 3 == 0 && !adds ? from
+                                     : run % 3 == 2        ? grid(AX_F32, T, D, 1)
+                                                           : grid(real, T, D, 1);
+                for (int64_t i = 0; i < T * D && adds; i++)
+                    set(&y, i / D, i % D, (double)(i % 7));
+                RUN(isa, THREADS[t], center, from, y, adds);
+                for (int64_t r = 0; r < T && t == 0; r++) {
+                    double mean = 0;
+                    for (int64_t d = 0; d < D; d++)
+                        mean += get(&x, r, d) / (double)D;
+                    for (int64_t d = 0; d < D; d++)
+                        assert_near(isa, "y", &y, r, d,
+                                    get(&x, r, d) - mean + (adds ? (double)((r * D + d) % 7) : 0),
+                                    10);
+                }
+                if (t == 0)
+                    first = y;
+                assert_same_bits(&y, &first);
+            }
+        }
+    }
+}
+
 #define TEST(name)                                                                                 \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
@@ -188,12 +222,14 @@ static void check_rows(const struct isa *isa, enum ax_dtype real) {
 TEST(forward)
 TEST(backward)
 TEST(rows)
+TEST(center)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward),
         cmocka_unit_test(backward),
         cmocka_unit_test(rows),
+        cmocka_unit_test(center),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -234,6 +234,8 @@ static void norms(void **state) {
           .dweight = w);
     COSTS(rmsnorm_backward, 10 * T * D, bytes + 4 * T * D, .dy = x, .x = x, .weight = w, .rstd = r,
           .dx = x, .dweight = w, .accumulate = true);
+    COSTS(center, 2 * T * D, 2 * 4 * T * D, .x = x, .y = x);
+    COSTS(center, 3 * T * D, 3 * 4 * T * D, .x = x, .y = x, .accumulate = true);
 }
 
 static void updates(void **state) {

@@ -118,6 +118,16 @@ static void rmsnorm_rounds_in_between(void **state) {
     assert_true(ax_load(AX_BF16, y, 1) == 0.69921875);
 }
 
+static void rows_are_centered(void **state) {
+    (void)state;
+    MATRIX(x, 2, 3, 1, 2, 6, -4, 0, 1);
+    MATRIX(y, 2, 3, 1, 1, 1, 0, 0, 10);
+    RUN(center, x, y, .accumulate = true);
+    EXPECT(y, 0, -1, 0, 4, -3, 1, 12);
+    RUN(center, x, x, .accumulate = false);
+    EXPECT(x, 0, -2, -1, 3, -3, 1, 2);
+}
+
 static void attention_by_hand(void **state) {
     (void)state;
     /* One head of size 1; document 0 has a query over three keys, document 1 none, document 2 two
@@ -411,6 +421,7 @@ int main(void) {
         cmocka_unit_test(gemm_rounds_once),
         cmocka_unit_test(sums_add_to_what_is_there),
         cmocka_unit_test(rmsnorm_rounds_in_between),
+        cmocka_unit_test(rows_are_centered),
         cmocka_unit_test(attention_by_hand),
         cmocka_unit_test(softmax_of_even_logits),
         cmocka_unit_test(loss_and_argmax),

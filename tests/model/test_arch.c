@@ -242,7 +242,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"seed_oss", 72624, 12, 0, false},     {"ernie4_5", 62512, 16, 0, true},
         {"ernie4_5_moe", 57360, 12, 0, true},  {"exaone4", 114192, 12, -1, false},
         {"minimax_m2", 77808, 16, 0, false},   {"hunyuan_v1_dense", 61744, 16, 0, true},
-        {"ministral3", 72432, 12, 0, false}};
+        {"ministral3", 72432, 12, 0, false},   {"cohere", 56976, 12, 0, true},
+        {"cohere2", 107760, 16, -1, true}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -379,12 +380,22 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{}", "config.json: model_type: missing", AX_ERR_DATA},
         {"[]", "config.json: model_type: missing", AX_ERR_DATA},
         {"{\"model_type\": \"gpt2\"}",
-         "model_type: \"gpt2\" is not supported; expected one of deepseek_v2, deepseek_v3, ",
+         "model_type: \"gpt2\" is not supported; expected one of cohere, cohere2, deepseek_v2, ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"gemma3n\"}",
          "\"gemma3n\" is not supported; the nearest is gemma3; expected one of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_next\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"olmo_hybrid\", \"linear_num_value_heads\": 4, \"layer_types\": "
+         "[\"linear_attention\", \"linear_attention\", \"full_attention\"]}",
+         "; missing here: layers of the gated delta rule (linear_num_value_heads), a kind of layers "
+         "(linear_attention); expected one of ",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama4\", \"text_config\": {\"attention_chunk_size\": 8192, "
+         "\"alibi\": false, \"state_size\": null}}",
+         "; the nearest is llama; missing here: attention in chunks (attention_chunk_size); "
+         "expected",
+         AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"ministral\"}", "; the nearest is ministral3; ", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"gpt_oss\", " SMALL ", \"swiglu_limit\": 0}",
          "swiglu_limit: expected a positive number, got 0", AX_ERR_DATA},
@@ -474,6 +485,12 @@ static void mistakes_are_named_with_their_key(void **state) {
          "output_router_logits: true is not implemented in this family", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"exaone4\", " SMALL ", \"sliding_window_pattern\": \"LGL\"}",
          "sliding_window_pattern: expected L for layers with a window", AX_ERR_DATA},
+        {"{\"model_type\": \"cohere\", " SMALL ", \"use_qk_norm\": true}",
+         "use_qk_norm: true is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"cohere2\", " SMALL ", \"logit_scale\": 0}",
+         "logit_scale: expected a positive number, got 0", AX_ERR_DATA},
+        {"{\"model_type\": \"cohere2\", " SMALL ", \"layer_norm_eps\": 0}",
+         "layer_norm_eps: expected a positive number, got 0", AX_ERR_DATA},
         {"{\"model_type\": \"seed_oss\", " SMALL ", \"residual_dropout\": 1}",
          "residual_dropout: expected a number from 0 to below 1", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", \"vocab_size\": -1}", "vocab_size: expected an integer of",

@@ -2,7 +2,8 @@
  *   y = x·rstd·(offset + weight), rstd = 1/√(mean(x²) + eps)
  *   dx (+)= rstd·(g − x̂·mean(g·x̂)), g = dy·(offset + weight), x̂ = x·rstd;  dweight += Σ_rows dy·x̂
  * Bytes moved: x, y once; backward dy, x, dx once, and the sums of dweight's pieces. A thread keeps its
- * first 8 elements of a row between the two passes, which are all it has up to n = 8192. */
+ * first 8 elements of a row between the two passes, which are all it has up to n = 8192.
+ * And y (+)= x − mean(x) of each row, which makes it LayerNorm. */
 #include "kernels/cuda/rows/columns.cuh"
 
 /* Norms of a tensor: [T][D] has one in each row, [T][H][hd] one for each head. */
@@ -295,4 +296,69 @@ ax_cuda_rmsnorm_backward(struct ax_queue *q, const struct ax_rmsnorm_backward *a
         return a->dy.dtype == a->x.dtype ? run_backward<X, X, W>(q, a, (float *)work)
                                          : run_backward<W, X, W>(q, a, (float *)work);
     });
+}
+
+/* ---- center ---- */
+
+__device__ static inline float element_sum(const float (&x)[AX_NEIGHBORS]) {
+    float sum = 0;
+    for (int i = 0; i < AX_NEIGHBORS; i++)
+        sum += x[i];
+    return sum;
+}
+
+template <class X, class Y>
+__device__ static inline void center(const norm_place &p, int64_t col, float (&x)[AX_NEIGHBORS],
+                                     float mean, const vector_rows<Y> &y, bool accumulate) {
+    float old[AX_NEIGHBORS] = {};
+    if (accumulate)
+        load_norm(y, p, col, old);
+    for (int i = 0; i < AX_NEIGHBORS; i++)
+        x[i] = x[i] - mean + old[i];
+    store_norm(y, p, col, x);
+}
+
+template <class X, class Y>
+__global__ void __launch_bounds__(1024)
+    center_kernel(norms s, vector_rows<X> x, vector_rows<Y> y, bool accumulate) {
+    const int64_t i = team_row(), mine = threadIdx.x * AX_NEIGHBORS;
+    const int64_t step = blockDim.x * AX_NEIGHBORS;
+    if (i >= s.count)
+        return;
+    const norm_place p = place_of(s, i);
+    float own[AX_NEIGHBORS] = {}, more[AX_NEIGHBORS];
+    if (mine < s.n)
+        load_norm(x, p, mine, own);
+    float sum = element_sum(own);
+    for (int64_t col = mine + step; col < s.n; col += step) {
+        load_norm(x, p, col, more);
+        sum += element_sum(more);
+    }
+    const float mean = team_sum(sum) / (float)s.n;
+    if (mine < s.n)
+        center<X>(p, mine, own, mean, y, accumulate);
+    for (int64_t col = mine + step; col < s.n; col += step) {
+        load_norm(x, p, col, more);
+        center<X>(p, col, more, mean, y, accumulate);
+    }
+}
+
+extern "C" enum ax_status ax_cuda_center(struct ax_queue *q, const struct ax_center *a,
+                                         void *work) {
+    (void)work;
+    const norms s = norms_of(&a->x);
+    const dim3 team = team_of(s.n);
+    if (s.count == 0)
+        return AX_OK;
+    const auto run = [&](auto *x, auto *y) {
+        typedef AX_TYPE(x) X;
+        typedef AX_TYPE(y) Y;
+        return AX_LAUNCH(q, (center_kernel<X, Y>), team_blocks(s.count, team), team, 0, s,
+                         as_norms<X>(&a->x), as_norms<Y>(&a->y), a->accumulate);
+    };
+    if (a->x.dtype == AX_F32)
+        return a->y.dtype == AX_F32 ? run((float *)nullptr, (float *)nullptr)
+                                    : run((float *)nullptr, (bf16 *)nullptr);
+    return a->y.dtype == AX_F32 ? run((bf16 *)nullptr, (float *)nullptr)
+                                : run((bf16 *)nullptr, (bf16 *)nullptr);
 }

@@ -263,6 +263,18 @@ FAMILY_SPECS = [
         "Exaone4Config", seed=1504, hub=True,
         about="norms on the outputs of attention and MLP, per-head q/k norm, layers 0-2 window 10, layer 3 full without rope"),
     ModelSpec(
+        "cohere", small(
+            layer_norm_eps=1e-5, logit_scale=0.25, tie_word_embeddings=True, use_qk_norm=False,
+            rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        "CohereConfig", seed=1508, hub=True, embed_std=0.1, final_norm=4.0,
+        about="LayerNorm, attention and MLP side by side, rope on neighbors, tied, logits x 0.25"),
+    ModelSpec(
+        "cohere2", small(
+            num_hidden_layers=4, head_dim=16, layer_norm_eps=1e-5, logit_scale=0.25, tie_word_embeddings=True,
+            sliding_window=10, rope_parameters=dict(rope_type="default", rope_theta=50000.0)),
+        "Cohere2Config", seed=1509, hub=True, embed_std=0.1, final_norm=4.0,
+        about="cohere with heads of 16; layers 0-2 window 10, layer 3 full without rope"),
+    ModelSpec(
         "minimax_m2", small(
             intermediate_size=16, num_local_experts=6, num_experts_per_tok=2, head_dim=16, rms_norm_eps=1e-6,
             rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5)),
@@ -457,6 +469,15 @@ def hub_config(cfg, spec):
         out.update(max_window_layers=28, pretraining_tp=2)
         if cfg["tie_word_embeddings"]:
             drop("tie_word_embeddings")
+    elif kind == "cohere":
+        out["model_max_length"] = cfg["max_position_embeddings"]
+        drop("tie_word_embeddings", "head_dim")
+    elif kind == "cohere2":
+        drop("layer_types", "tie_word_embeddings")
+        out.update(sliding_window_pattern=4, layer_switch=4, order_of_interleaved_layers="local_attn_first",
+                   position_embedding_type="rope_gptj", rotary_pct=1.0, cache_implementation="hybrid",
+                   use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True,
+                   use_parallel_embedding=True)
     elif kind == "exaone4":
         out["sliding_window_pattern"] = "LLLG"
     elif kind == "minimax_m2":

@@ -1,5 +1,5 @@
-/* RMSNorm (Zhang & Sennrich 2019), forward and backward. A row is read from memory once: its second
- * pass hits the cache. */
+/* RMSNorm (Zhang & Sennrich 2019), forward and backward, and the centering of LayerNorm. A row is read from memory
+ * once: its second pass hits the cache. */
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
@@ -188,5 +188,42 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_backward)(struct ax_queue *q,
     }
     if (args->dweight.data != NULL)
         add_blocks(q, args->dweight.data, work, blocks.count, s.n);
+    return AX_OK;
+}
+
+/* ---- center ---- */
+
+AX_INLINE void sum_vector(enum ax_dtype real, const void *x, v_float *sum, int64_t i, int64_t n) {
+    *sum += v_load(real, x, i, n);
+}
+
+AX_INLINE float mean_of(enum ax_dtype real, const void *x, int64_t n) {
+    v_float sum = v_set(0);
+    AX_EACH_VECTOR(n, sum_vector, real, x, &sum);
+    return (float)(v_sum(sum) / (double)n);
+}
+
+AX_INLINE void center_vector(enum ax_dtype to, enum ax_dtype from, const void *x, void *y,
+                             v_float mean, bool accumulate, int64_t i, int64_t n) {
+    v_float v = v_load(from, x, i, n) - mean;
+    if (accumulate)
+        v += v_load(to, y, i, n);
+    v_store(to, y, i, n, v);
+}
+
+AX_INLINE void center_row(enum ax_dtype to, enum ax_dtype from, const void *x, void *y, float mean,
+                          bool accumulate, int64_t n) {
+    AX_EACH_VECTOR(n, center_vector, to, from, x, y, v_set(mean), accumulate);
+}
+
+enum ax_status AX_VEC(ax_cpu_center)(struct ax_queue *q, const struct ax_center *args, void *work) {
+    (void)work;
+    const struct ax_tensor *x = &args->x, *y = &args->y;
+    const struct norms s = norms_of(x);
+    AX_PARALLEL_FOR (team(q, s.count * s.n), t, s.count) {
+        const float mean = AX_BY_DTYPE(x->dtype, mean_of, norm_at(x, &s, t), s.n);
+        AX_BY_DTYPES(x->dtype, y->dtype, center_row, norm_at(x, &s, t), norm_at(y, &s, t), mean,
+                     args->accumulate, s.n);
+    }
     return AX_OK;
 }
