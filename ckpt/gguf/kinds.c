@@ -78,6 +78,29 @@ static const struct ax_gguf_field gpt_oss[] = {
     {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
     {0}};
 
+static const struct ax_gguf_field ernie4_5_moe[] = {
+    EXPERTS("moe_num_experts"), WIDTH,
+    {COUNT(NULL, "moe_k", active)},
+    {COUNT("leading_dense_block_count", "moe_layer_start_index", dense_layers)},
+    {COUNT("interleave_moe_layer_step", "moe_layer_interval", sparse_step), .absent = 1},
+    {COUNT("expert_shared_count", "moe_num_shared_experts", n_shared)},
+    {COUNT("expert_shared_feed_forward_length", NULL, shared_ffn), .optional = true},
+    {0}};
+static const struct ax_gguf_field exaone4[] = {
+    {COUNT("attention.sliding_window", "sliding_window", window), .optional = true, .nullable = true}, {0}};
+#define COHERE                                                                                     \
+    {REAL("logit_scale", "logit_scale", logit_scale), .required = true},                          \
+    {REAL(NULL, "layer_norm_eps", eps)}
+static const struct ax_gguf_field cohere[] = {COHERE, {0}};
+static const struct ax_gguf_field cohere2[] = {
+    COHERE, {COUNT("attention.sliding_window", "sliding_window", window), .required = true}, {0}};
+static const struct ax_gguf_field minimax_m2[] = {
+    EXPERTS("num_local_experts"),
+    {COUNT("expert_gating_func", NULL, gating), .absent = 1},
+    {COUNT(NULL, "rotary_dim", rotated)},
+    {REAL(NULL, "partial_rotary_factor", rotary_part)},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -96,9 +119,9 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
      .config = "{\"norm_topk_prob\": true, " ALL_SPARSE ", " WINDOWLESS "}"},
     {KIND("qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM"), .qkv_bias = true, .moe = true,
      .fields = qwen2_moe, .config = "{\"norm_topk_prob\": false, \"use_sliding_window\": false, " ALL_SPARSE "}"},
-    {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .fields = gemma2, .config = GEMMA},
+    {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .keeps_windows = true, .fields = gemma2, .config = GEMMA},
     {KIND("gemma3", "gemma3_text", "Gemma3ForCausalLM"), .shifted = true, .qk_norm = true,
-     .fields = gemma3, .config = GEMMA},
+     .keeps_windows = true, .fields = gemma3, .config = GEMMA},
     {KIND("granite", "granite", "GraniteForCausalLM"), .permuted = true, .o_bias = true,
      .mlp_bias = true, .fields = granite},
     {KIND("smollm3", "smollm3", "SmolLM3ForCausalLM"), .permuted = true, .o_bias = true,
@@ -113,7 +136,22 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
      .config = "{\"topk_method\": \"group_limited_greedy\"}"},
     {KIND("deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM"), .moe = true, .some_dense = true,
      .partial_rope = true, .gating = 2, .fields = deepseek},
-    {KIND("gpt-oss", "gpt_oss", "GptOssForCausalLM"), .moe = true, .o_bias = true, .fields = gpt_oss},
+    {KIND("gpt-oss", "gpt_oss", "GptOssForCausalLM"), .moe = true, .o_bias = true, .keeps_windows = true,
+     .fields = gpt_oss},
+    {KIND("command-r", "cohere", "CohereForCausalLM"), .layer_norm = true, .is_tied = true, .o_bias = true,
+     .fields = cohere},
+    {KIND("cohere2", "cohere2", "Cohere2ForCausalLM"), .layer_norm = true, .is_tied = true, .o_bias = true,
+     .keeps_windows = true, .fields = cohere2, .config = "{\"sliding_window_pattern\": 4}"},
+    {KIND("seed_oss", "seed_oss", "SeedOssForCausalLM"), .config = "{\"attention_out_bias\": false, \"mlp_bias\": false}"},
+    {KIND("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM"), .config = "{\"use_bias\": false}"},
+    {KIND("ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM"), .moe = true, .some_dense = true,
+     .fields = ernie4_5_moe, .config = "{\"use_bias\": false, \"moe_layer_end_index\": -1}"},
+    {KIND("exaone4", "exaone4", "Exaone4ForCausalLM"), .qk_norm = true, .keeps_windows = true, .fields = exaone4,
+     .config = "{\"sliding_window_pattern\": 4}"},
+    {KIND("hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"), .o_bias = true, .qk_norm = true},
+    {KIND("minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM"), .moe = true, .partial_rope = true, .qk_norm = true,
+     .gating = 2, .fields = minimax_m2,
+     .config = "{\"scoring_func\": \"sigmoid\", \"use_routing_bias\": true, \"use_qk_norm\": true}"},
     {0}};
 /* clang-format on */
 

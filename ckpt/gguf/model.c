@@ -208,6 +208,10 @@ static enum ax_status derive(struct ax_gguf_model *m) {
     return AX_OK;
 }
 
+const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind) {
+    return kind->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+}
+
 static enum ax_status read_sizes(struct ax_gguf_model *m) {
     char key[96];
     const struct ax_gguf *f = m->file;
@@ -224,7 +228,7 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
         AX_TRY(ax_gguf_i64_or(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
                               m->ffn, &m->expert_ffn));
     }
-    AX_TRY(ax_gguf_f64(f, model_key(m, "attention.layer_norm_rms_epsilon", key), &m->eps));
+    AX_TRY(ax_gguf_f64(f, model_key(m, ax_gguf_eps_key(m->kind), key), &m->eps));
     if (!(m->eps > 0))
         return ax_error(AX_ERR_DATA, "%s: key %s: %g is not positive", f->path, key, m->eps);
     AX_TRY(ax_gguf_f64_or(f, model_key(m, "rope.freq_base", key), 10000, &m->rope_theta));

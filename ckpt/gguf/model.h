@@ -40,7 +40,10 @@ struct ax_gguf_kind {
     /* norms are stored as weight + 1, and q includes the factor that the readers' softmax scale
      * lacks */
     bool shifted;
-    bool copies_head;  /* a tied head is stored, too */
+    bool copies_head;   /* a tied head is stored, too */
+    bool is_tied;       /* the head is the embedding, always */
+    bool layer_norm;    /* its norms are no RMSNorms */
+    bool keeps_windows; /* readers follow attention.sliding_window */
     bool partial_rope; /* may rotate a part of each head */
     int64_t gating;    /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
@@ -62,6 +65,7 @@ struct ax_gguf_model {
     int64_t experts, active, expert_ffn; /* 0: none */
     int64_t n_shared, shared_ffn;        /* shared experts, and the width of all together */
     int64_t dense_layers;                /* the first ones, without experts */
+    int64_t sparse_step;                 /* the others: every how many-th has experts */
     /* further layers in a file being read, for multi-token prediction */
     int64_t unused_layers;
     int64_t left_out; /* the same in a folder; they are not written to a file */
@@ -74,11 +78,13 @@ struct ax_gguf_model {
     double eps, rope_theta, rope_theta_local;
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;
-    double attention_scale, embedding_scale, residual_scale, logit_divisor;
+    double attention_scale, embedding_scale, residual_scale, logit_divisor, logit_scale;
     double query_scale; /* factor of q when a file is written; 0 = 1 */
     bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
 };
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
+/* The key of eps, after the architecture. */
+const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind);
 
 /* The softmax scale that readers of gemma2 and gemma3 assume is its ^-½. */
 int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m);

@@ -65,6 +65,17 @@ static const struct row normed_attention[] = { /* all heads together */
     {"attn_q_norm.weight", "self_attn.q_norm.weight", Q, NONE, ALWAYS, VECTOR, PLAIN},
     {"attn_k_norm.weight", "self_attn.k_norm.weight", KV, NONE, ALWAYS, VECTOR, PLAIN},
     {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row attention_of_hunyuan[] = {
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"attn_q.bias", "self_attn.q_proj.bias", Q, NONE, QKV_BIAS, VECTOR, PLAIN},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, PLAIN},
+    {"attn_k.bias", "self_attn.k_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
+    {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN},
+    {"attn_q_norm.weight", "self_attn.query_layernorm.weight", HEAD, NONE, ALWAYS, VECTOR, PLAIN},
+    {"attn_k_norm.weight", "self_attn.key_layernorm.weight", HEAD, NONE, ALWAYS, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN},
+    {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, PLAIN}, {0}};
 static const struct row fused_attention[] = {
     {"attn_qkv.weight", "self_attn.qkv_proj.weight", QKV, HIDDEN, ALWAYS, MATRIX, PLAIN},
     {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
@@ -126,6 +137,10 @@ static const struct row sinks[] = {
     {"attn_sinks.weight", "self_attn.sinks", HEADS, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 static const struct row router_bias[] = {
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN}, {0}};
+static const struct row router_bias_of_minimax[] = {
+    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN}, {0}};
+static const struct row router_bias_of_ernie[] = {
+    {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", ONE, EXPERTS, SPARSE, VECTOR, VECTOR_OF_ROW}, {0}};
 static const struct row shared_experts[] = {
     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
@@ -162,6 +177,14 @@ static const struct {
     {"deepseek_v2", {norm_in, latent_attention, norm_ffn, mlp, experts, shared_experts}},
     {"deepseek_v3", {norm_in, latent_attention, norm_ffn, mlp, experts, router_bias, shared_experts}},
     {"gpt_oss", {norm_in, attention, sinks, norm_ffn_late, stacked_experts}},
+    {"cohere", {norm_in, attention, mlp}},
+    {"cohere2", {norm_in, attention, mlp}},
+    {"seed_oss", {norm_in, attention, norm_ffn_late, mlp}},
+    {"ernie4_5", {norm_in, attention, norm_ffn, mlp}},
+    {"ernie4_5_moe", {norm_in, attention, norm_ffn, mlp, experts, router_bias_of_ernie, shared_experts}},
+    {"exaone4", {attention, norms_after, mlp}},
+    {"hunyuan_v1_dense", {norm_in, attention_of_hunyuan, norm_ffn, mlp}},
+    {"minimax_m2", {norm_in, normed_attention, norm_ffn, experts_of_mixtral, router_bias_of_minimax}},
 };
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))

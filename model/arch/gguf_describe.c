@@ -56,8 +56,9 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     case AX_ROPE_DYNAMIC:
         return refuse(where, "rope type dynamic depends on the length of the text");
     case AX_ROPE_LLAMA3:
-        if (strcmp(d->model.kind->arch, "llama") != 0)
-            return refuse(where, "rope type is llama3, but the model is not a Llama");
+        if (strcmp(d->model.kind->arch, "llama") != 0 &&
+            strcmp(d->model.kind->arch, "exaone4") != 0)
+            return refuse(where, "rope type is llama3, but the model is no Llama or EXAONE");
         rope_factors(d, r);
         return AX_OK;
     case AX_ROPE_LONGROPE:
@@ -140,7 +141,7 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
     } all[] = {
         {a->gating.gate != b->gating.gate, "hidden_act is another than the family's"},
         {a->qkv_bias != b->qkv_bias || a->o_bias != b->o_bias || a->mla.bias != b->mla.bias,
-         "attention_bias is true for this model_type"},
+         "attention_bias or use_bias is true for this model_type"},
         {a->mlp_bias != b->mlp_bias, "mlp_bias is true for this model_type"},
         {a->moe.n_experts != b->moe.n_experts || a->moe.shared_width != b->moe.shared_width,
          "the number of experts is another than in its layers"},
@@ -192,10 +193,9 @@ static enum ax_status check_config(const struct ax_gguf_model *m, const struct a
 
 static void warn_of_windows(const struct ax_gguf_kind *kind, const struct ax_arch *a,
                             const char *where) {
-    const bool keeps = kind->shifted || a->sinks; /* readers of phi3 ignore the key */
     for (int64_t i = 0; i < a->n_layers; i++) {
         const int64_t window = a->layers[i].window;
-        if (window == 0 || window >= a->max_positions || keeps)
+        if (window == 0 || window >= a->max_positions || kind->keeps_windows)
             continue;
         ax_log_warn("%s: config.json: sliding_window: %lld tokens, but readers of the GGUF file "
                     "attend to all; answers to longer texts will differ",
@@ -217,6 +217,8 @@ static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch 
          "not by the length of the text"},
         {r->kind == AX_ROPE_YARN && !r->truncate,
          "rope type yarn, truncate: false: readers round its range to integers"},
+        {strcmp(m->kind->arch, "exaone4") == 0 && m->window > 0 && m->layers != 64,
+         "sliding_window: readers know windows of such models only with 64 layers"},
         {a->moe.routing.groups > 1 && a->moe.routing.group_best == 1,
          "topk_method: readers score a group by its best two experts, not its best one"},
         {m->kv_rank > 0 && m->q_rank == 0 && m->layers != 26 && m->layers != 27,
@@ -250,6 +252,7 @@ static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->shared_ffn = moe->shared_width;
     m->n_shared = moe->shared_width / moe->width;
     m->dense_layers = m->kind->some_dense ? dense_layers(a) : 0;
+    m->sparse_step = 1;
     m->groups = moe->routing.groups > 0 ? moe->routing.groups : 1;
     m->groups_kept = moe->routing.groups > 0 ? moe->routing.groups_kept : 1;
     m->gating = m->kind->gating;
@@ -272,6 +275,7 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->embedding_scale = a->embedding_scale;
     m->residual_scale = a->residual_scale;
     m->logit_divisor = 1 / a->logit_scale;
+    m->logit_scale = a->logit_scale;
     m->query_scalar = ax_gguf_query_scalar(m);
     if (m->kind->shifted)
         m->query_scale = a->softmax_scale * sqrt((double)m->query_scalar);
@@ -308,6 +312,8 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: config.json: %s models cannot be written as GGUF yet (%s can)", where,
                         a->family->model_type, ax_gguf_kind_list(list, sizeof list));
+    if (d->model.kind->is_tied && !a->tied)
+        return refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
     if (a->moe.n_experts > 0)
         describe_experts(&d->model, a);
     describe_special(&d->model, a);
@@ -374,7 +380,7 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         snprintf(key, sizeof key, "%s.%s", m->kind->arch, sizes[i].suffix);
         AX_TRY(ax_gguf_put_u32(keys, key, (uint32_t)sizes[i].value));
     }
-    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", m->kind->arch);
+    snprintf(key, sizeof key, "%s.%s", m->kind->arch, ax_gguf_eps_key(m->kind));
     AX_TRY(ax_gguf_put_f32(keys, key, (float)m->eps));
     AX_TRY(put_fields(m, keys));
     return put_rope(a, keys, m->kind->arch);
