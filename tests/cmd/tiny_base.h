@@ -90,6 +90,52 @@ static const struct tiny_family tiny_families[] = {
      "\"n_shared_experts\": 1, \"norm_topk_prob\": true, \"num_experts_per_tok\": 2, "
      "\"partial_rotary_factor\": 0.5, \"rope_theta\": 1000000.0, \"routed_scaling_factor\": 1.0, "
      "\"topk_group\": 1, \"tie_word_embeddings\": false"},
+    {"seed-oss", "llama",
+     "\"model_type\": \"seed_oss\", \"architectures\": [\"SeedOssForCausalLM\"], \"head_dim\": 16, "
+     "\"attention_bias\": true, \"attention_out_bias\": false, \"mlp_bias\": false, "
+     "\"attention_dropout\": 0.1, \"residual_dropout\": 0.1, \"rope_theta\": 10000000.0, "
+     "\"tie_word_embeddings\": false"},
+    {"ernie-4.5-0.3b", "llama",
+     "\"model_type\": \"ernie4_5\", \"architectures\": [\"Ernie4_5ForCausalLM\"], \"head_dim\": "
+     "16, "
+     "\"use_bias\": false, \"rope_theta\": 500000.0, \"tie_word_embeddings\": true"},
+    {"ernie-4.5-21b", "llama",
+     "\"model_type\": \"ernie4_5_moe\", \"architectures\": [\"Ernie4_5_MoeForCausalLM\"], "
+     "\"moe_num_experts\": 4, \"moe_k\": 2, \"moe_intermediate_size\": 48, "
+     "\"moe_num_shared_experts\": 2, "
+     "\"moe_layer_start_index\": 1, \"moe_layer_end_index\": 2, \"moe_layer_interval\": 1, "
+     "\"use_bias\": false, \"rope_theta\": 500000.0, \"tie_word_embeddings\": true"},
+    {"exaone-4", "llama",
+     "\"model_type\": \"exaone4\", \"architectures\": [\"Exaone4ForCausalLM\"], \"head_dim\": 16, "
+     "\"sliding_window\": 32, \"sliding_window_pattern\": \"LLG\", \"rope_theta\": 1000000.0, "
+     "\"tie_word_embeddings\": true"},
+    {"minimax-m2", "llama",
+     "\"model_type\": \"minimax_m2\", \"architectures\": [\"MiniMaxM2ForCausalLM\"], \"head_dim\": "
+     "16, "
+     "\"rotary_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"use_qk_norm\": "
+     "true, "
+     "\"use_routing_bias\": true, \"scoring_func\": \"sigmoid\", \"rope_theta\": 5000000.0, "
+     "\"tie_word_embeddings\": false"},
+    {"hunyuan", "llama",
+     "\"model_type\": \"hunyuan_v1_dense\", \"architectures\": [\"HunYuanDenseV1ForCausalLM\"], "
+     "\"head_dim\": 16, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": "
+     "1.0}, "
+     "\"rope_theta\": 10000.0, \"tie_word_embeddings\": true"},
+    {"ministral-3", "llama",
+     "\"model_type\": \"ministral3\", \"architectures\": [\"Ministral3ForCausalLM\"], "
+     "\"head_dim\": 16, "
+     "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 16.0, \"beta_fast\": 32.0, "
+     "\"beta_slow\": 1.0, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, \"llama_4_scaling_beta\": 0.1, "
+     "\"original_max_position_embeddings\": 128, \"rope_theta\": 1000000.0}, "
+     "\"tie_word_embeddings\": true"},
+    {"c4ai-command-r7b", "llama",
+     "\"model_type\": \"cohere2\", \"architectures\": [\"Cohere2ForCausalLM\"], \"head_dim\": 16, "
+     "\"layer_norm_eps\": 1e-5, \"logit_scale\": 0.25, \"sliding_window\": 32, "
+     "\"sliding_window_pattern\": 3, \"rope_theta\": 50000.0"},
+    {"aya-expanse", "llama",
+     "\"model_type\": \"cohere\", \"architectures\": [\"CohereForCausalLM\"], \"layer_norm_eps\": "
+     "1e-5, "
+     "\"logit_scale\": 0.125, \"rope_theta\": 10000.0"},
     {"magistral", "mistral",
      "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
      "\"sliding_window\": null, \"rope_theta\": 1000000000.0, \"tie_word_embeddings\": false"},
