@@ -142,7 +142,7 @@ static enum ax_status weigh(struct ax_setup_data *d, bool shuffle) {
 static enum ax_status build_train(struct ax_setup_data *d) {
     const struct ax_corpus_options o = corpus_options(d);
     AX_TRY(ax_corpus_build(&d->train, d->train_sets.sets, d->train_sets.n, &o, &d->train_report));
-    if (d->keys.val_set_size > 0)
+    if (d->keys.val_set_size > 0 && d->train.n > 0) /* else ax_setup_data_require says why */
         AX_TRY(ax_corpus_take_tail(&d->train, d->keys.val_set_size, &d->eval));
     AX_TRY(weigh(d, o.shuffle));
     const struct ax_length_rule rule = ax_setup_length_rule(d, true);

@@ -209,6 +209,9 @@ static void nothing_to_train_on(void **state) {
                "excess_length_strategy), 0 too short (min_sample_len), 1 without a trained token");
     check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\n",
                "0 too long (sequence_len and excess_length_strategy), 1 too short");
+    check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\nval_set_size: 0.5\n",
+               "0 too long (sequence_len and excess_length_strategy), 1 too short");
+    check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\n", "1 too short");
     /* the rows are shown nevertheless */
     char *out;
     assert_error(run(ax_cmd_preview, &out, 1, (const char *const[]){config}), AX_ERR_DATA,
