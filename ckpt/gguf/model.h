@@ -44,8 +44,8 @@ struct ax_gguf_kind {
     bool is_tied;       /* the head is the embedding, always */
     bool layer_norm;    /* its norms are no RMSNorms */
     bool keeps_windows; /* readers follow attention.sliding_window */
-    bool partial_rope; /* may rotate a part of each head */
-    int64_t gating;    /* expert_gating_func, where the architecture has several; else 0 */
+    bool partial_rope;  /* may rotate a part of each head */
+    int64_t gating;     /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
 };

@@ -31,7 +31,7 @@ enum ax_report_figure {
     AX_FIGURE_MEMORY,
     AX_FIGURE_PEAK,
     AX_FIGURE_PREFERRED, /* figures of pairs */
-    AX_FIGURE_JUDGED,    /* of a process reward model */
+    AX_FIGURE_JUDGED,    /* figure of a process reward model */
     AX_FIGURE_MARGIN,
     AX_FIGURE_KL,
     AX_FIGURE_DIVERGENCE, /* divergence from the teacher */

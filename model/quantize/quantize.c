@@ -426,10 +426,11 @@ static enum ax_status write_calibrated(struct work *w) {
     AX_TRY(
         ax_classifier_refuse(&w->arch, w->m->src, "predict tokens, on which --calibrate compares"));
     if (w->arch.layers[0].parallel)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: --calibrate goes through layers half by half, which those of %s models "
-                        "have side by side; leave it out",
-                        w->m->src, w->arch.family->model_type);
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: --calibrate goes through layers half by half, which those of %s models "
+            "have side by side; leave it out",
+            w->m->src, w->arch.family->model_type);
     if (w->m->gptq && w->m->scheme.weight.kind != AX_QUANT_INT4)
         return ax_error(AX_ERR_CONFIG,
                         "gptq: rounds int4 in groups, and scheme %s has other weights. Nearest: "

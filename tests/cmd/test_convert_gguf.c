@@ -268,31 +268,18 @@ static void golden_models_come_back(void **state) {
     }
 }
 
-static bool key_is(const struct ax_gguf *g, const char *key, const char *want) {
-    struct ax_gguf_text t;
-    ok(ax_gguf_string_or_null(g, key, &t));
-    return t.s && t.len == strlen(want) && memcmp(t.s, want, t.len) == 0;
-}
-
 /* Llama's tensors under another model_type, where a golden has what a file cannot express. */
 static void ernie_comes_back_without_biases(void **state) {
     (void)state;
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     struct ax_arch arch;
-    struct ax_gguf g;
     put_folder(&small, "ernie");
     set_member("ernie", "config.json", "model_type", "{\"v\": \"ernie4_5\"}");
-    set_member("ernie", "config.json", "architectures", "{\"v\": [\"Ernie4_5ForCausalLM\"]}");
     ok(to_gguf(in_dir("ernie"), "ernie.gguf", NULL));
-    ok(ax_gguf_open(&g, in_dir("ernie.gguf")));
-    assert_true(key_is(&g, "general.architecture", "ernie4_5"));
-    assert_non_null(ax_gguf_tensor(&g, "blk.1.ffn_norm.weight"));
-    ax_gguf_close(&g);
     to_hf("ernie.gguf", "ernie-again");
     same_weights(in_dir("ernie"), in_dir("ernie-again"));
     ok(ax_arch_load(&arch, in_dir("ernie-again")));
     assert_string_equal(arch.family->model_type, "ernie4_5");
-    assert_true(arch.rope.interleaved && !arch.qkv_bias && !arch.mlp_bias);
     ax_arch_free(&arch);
     set_member("ernie", "config.json", "use_bias", "{\"v\": true}");
     assert_int_equal(to_gguf(in_dir("ernie"), "no.gguf", NULL), AX_ERR_UNSUPPORTED);
@@ -304,38 +291,30 @@ static void ernie_comes_back_without_biases(void **state) {
 static void keys_of_further_kinds(void **state) {
     (void)state;
     static const struct {
-        const char *file, *arch, *key;
+        const char *file, *key;
         double value;
         const char *tensor;
         int64_t elements;
     } all[] = {
-        {"ernie4_5_moe", "ernie4_5-moe", "interleave_moe_layer_step", 1, "blk.1.exp_probs_b.bias",
-         6},
-        {"ernie4_5_moe", "ernie4_5-moe", "leading_dense_block_count", 1, "blk.0.ffn_up.weight",
-         96 * 48},
-        {"ernie4_5_moe", "ernie4_5-moe", "expert_shared_feed_forward_length", 24,
-         "blk.1.ffn_gate_shexp.weight", 24 * 48},
-        {"exaone4", "exaone4", "attention.sliding_window", 10, "blk.3.post_ffw_norm.weight", 48},
-        {"hunyuan_v1_dense", "hunyuan-dense", "attention.key_length", 16,
-         "blk.1.attn_k_norm.weight", 16},
-        {"minimax_m2", "minimax-m2", "rope.dimension_count", 8, "blk.0.attn_q_norm.weight", 64},
-        {"minimax_m2", "minimax-m2", "expert_gating_func", 2, "blk.1.exp_probs_b.bias", 6},
-        {"seed_oss", "seed_oss", "attention.head_count_kv", 2, "blk.1.post_attention_norm.weight",
-         48},
-        {"cohere", "command-r", "logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
-        {"cohere2", "cohere2", "attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight",
-         64 * 48},
-        {"cohere2", "cohere2", "attention.sliding_window", 10, "output_norm.weight", 48},
+        {"ernie4_5_moe", "ernie4_5-moe.interleave_moe_layer_step", 1, "blk.1.exp_probs_b.bias", 6},
+        {"ernie4_5_moe", "ernie4_5-moe.leading_dense_block_count", 1, "blk.0.ffn_up.weight", 4608},
+        {"ernie4_5_moe", "ernie4_5-moe.expert_shared_count", 2, "blk.1.ffn_up_shexp.weight", 1152},
+        {"exaone4", "exaone4.attention.sliding_window", 10, "blk.3.post_ffw_norm.weight", 48},
+        {"hunyuan_v1_dense", "hunyuan-dense.attention.key_length", 16, "blk.1.attn_k_norm.weight",
+         16},
+        {"minimax_m2", "minimax-m2.rope.dimension_count", 8, "blk.0.attn_q_norm.weight", 64},
+        {"minimax_m2", "minimax-m2.expert_gating_func", 2, "blk.1.exp_probs_b.bias", 6},
+        {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
+        {"cohere", "command-r.logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
+        {"cohere2", "cohere2.attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight", 3072},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        char file[64], key[96];
+        char file[64];
         struct ax_gguf g;
         double v;
         snprintf(file, sizeof file, "%s.gguf", all[i].file); /* golden_models_come_back wrote it */
-        snprintf(key, sizeof key, "%s.%s", all[i].arch, all[i].key);
         ok(ax_gguf_open(&g, in_dir(file)));
-        assert_true(key_is(&g, "general.architecture", all[i].arch));
-        ok(ax_gguf_f64(&g, key, &v));
+        ok(ax_gguf_f64(&g, all[i].key, &v));
         assert_true(fabs(v - all[i].value) < 1e-10);
         const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, all[i].tensor);
         assert_non_null(t);
@@ -440,6 +419,12 @@ static void experts_of_one_tensor_are_turned(void **state) {
 }
 
 /* --- what the file says --- */
+
+static bool key_is(const struct ax_gguf *g, const char *key, const char *want) {
+    struct ax_gguf_text t;
+    ok(ax_gguf_string_or_null(g, key, &t));
+    return t.s && t.len == strlen(want) && memcmp(t.s, want, t.len) == 0;
+}
 
 static const struct tiny llama = {
     .arch = "llama", .permuted = true, .untied = true, .matrix_type = TYPE_BF16};

@@ -388,7 +388,8 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"qwen3_next\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"olmo_hybrid\", \"linear_num_value_heads\": 4, \"layer_types\": "
          "[\"linear_attention\", \"linear_attention\", \"full_attention\"]}",
-         "; missing here: layers of the gated delta rule (linear_num_value_heads), a kind of layers "
+         "; missing here: layers of the gated delta rule (linear_num_value_heads), a kind of "
+         "layers "
          "(linear_attention); expected one of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama4\", \"text_config\": {\"attention_chunk_size\": 8192, "
