@@ -33,7 +33,7 @@ static const char *model_key(const struct ax_gguf_model *m, const char *suffix, 
 }
 
 static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf_text arch) {
-    char list[256] = "";
+    char list[512] = "";
     for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++) {
         const size_t n = strlen(list);
         if (k == ax_gguf_kinds || strcmp(k[-1].arch, k->arch) != 0)

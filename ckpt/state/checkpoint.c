@@ -2,10 +2,12 @@
  * rename. */
 #include "ckpt/state/checkpoint.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/direct_io.h"
 #include "base/hash/hash.h"
@@ -590,10 +592,16 @@ static enum ax_status write_own(const char *tmp, const char *state_file,
 }
 
 /* Rank 0 removes the folder when it loses a rank, while others may still write there: that is no mistake of
- * theirs. */
+ * theirs. A file of theirs may be missing before the folder is. */
 static enum ax_status unless_given_up(enum ax_status st, const struct ax_team *team,
                                       const char *tmp) {
-    if (st == AX_OK || ax_team_leads(team) || ax_path_exists(tmp))
+    const struct timespec slice = {.tv_nsec = 10000000};
+    if (st == AX_OK || ax_team_leads(team))
+        return st;
+    const bool missing = strstr(ax_error_text(), strerror(ENOENT)) != NULL;
+    for (int i = 0; i < 100 && missing && ax_path_exists(tmp); i++)
+        (void)nanosleep(&slice, NULL);
+    if (ax_path_exists(tmp))
         return st;
     return ax_error(AX_ERR_PEER, "%s: rank 0 has given up this checkpoint", tmp);
 }

@@ -84,6 +84,18 @@ static enum ax_status put_key(struct ax_buf *out, const struct ax_config_key *ke
     return put_children(out, key);
 }
 
+/* The key itself, or the map of free keys that it is in. */
+static const struct ax_config_key *key_around(const char *path) {
+    char part[AX_CONFIG_PATH];
+    snprintf(part, sizeof part, "%s", path);
+    const struct ax_config_key *key = ax_config_find(part);
+    for (char *dot; key == NULL && (dot = strrchr(part, '.')) != NULL;) {
+        *dot = '\0';
+        key = ax_config_find(part);
+    }
+    return key;
+}
+
 static enum ax_status put_other(struct ax_buf *out, const char *path, bool *found) {
     for (size_t i = 0; i < ax_config_n_renamed && !*found; i++) {
         const struct ax_config_renamed *old = &ax_config_renamed[i];
@@ -92,7 +104,7 @@ static enum ax_status put_other(struct ax_buf *out, const char *path, bool *foun
             AX_TRY(ax_buf_printf(out, "%s is an old spelling of %s%s%s\n\n", path, old->now,
                                  old->text != NULL ? ": " : "",
                                  old->text != NULL ? old->text : ""));
-            AX_TRY(put_key(out, ax_config_find(old->now)));
+            AX_TRY(put_key(out, key_around(old->now)));
         }
     }
     for (size_t i = 0; i < ax_config_n_ignored && !*found; i++) {

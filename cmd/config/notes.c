@@ -127,8 +127,8 @@ static bool follows(const struct ax_config *cfg, const char *path) {
 static enum ax_status see(struct ax_config *cfg, const struct seen *s) {
     if (asks_nothing(cfg, s) || follows(cfg, s->path))
         return AX_OK;
-    if (s->key->when != NULL && !ax_config_holds(cfg, s->key->when) &&
-        !ax_capability_is_objective(s->key->needs))
+    if (s->key->when != NULL && s->key->support != AX_SUPPORT_NO_EFFECT &&
+        !ax_config_holds(cfg, s->key->when) && !ax_capability_is_objective(s->key->needs))
         return add_unused(cfg, s);
     if (s->node->kind != AX_YAML_LIST && s->node->kind != AX_YAML_MAP)
         return see_scalar(cfg, s);

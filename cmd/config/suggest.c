@@ -67,6 +67,9 @@ static const char *elsewhere(const char *name) {
                 return key->path;
         }
     }
+    for (size_t i = 0; i < ax_config_n_renamed; i++)
+        if (edits(ax_config_last_part(ax_config_renamed[i].path), name) == 0)
+            return ax_config_renamed[i].now;
     return NULL;
 }
 

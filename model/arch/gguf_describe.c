@@ -283,7 +283,7 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
 
 enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *a,
                                 const char *where) {
-    char list[256];
+    char list[512];
     *d = (struct ax_gguf_described){0};
     d->model = (struct ax_gguf_model){.kind = ax_gguf_kind_of(a->family->model_type),
                                       .layers = a->n_layers,

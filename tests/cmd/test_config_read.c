@@ -180,7 +180,7 @@ static void notes(void **state) {
             "lora_r: 8\nload_in_4bit: false\nadam_beta3: 0.9\nwandb_name: x\n"
             "plugins: [a.b.CutCrossEntropyPlugin, axolotl.integrations.diffusion.DiffusionPlugin]\n"
             "vllm: {port: 1}\nprocessor_type: P\ndp_shard_size: 1\ntensor_parallel_size: 1\n"
-            "wandb_mode: disabled\nwandb_project: p\nlr_scheduler: greedy\n",
+            "wandb_mode: disabled\nwandb_project: p\nwandb_watch: all\nlr_scheduler: greedy\n",
             NULL);
     expect_note(&cfg, "tokenizer_type", AX_NOTE_NO_EFFECT, "tokenizer.json decides");
     expect_note(&cfg, "lora_r", AX_NOTE_UNUSED, "only has an effect with adapter");
@@ -190,6 +190,7 @@ static void notes(void **state) {
     expect_note(&cfg, "vllm", AX_NOTE_NO_EFFECT, "in this process");
     expect_note(&cfg, "processor_type", AX_NOTE_NOT_YET, "multimodal");
     expect_note(&cfg, "wandb_project", AX_NOTE_UNUSED, "wandb_mode");
+    expect_note(&cfg, "wandb_watch", AX_NOTE_NO_EFFECT, "only metrics"); /* on no condition */
     expect_note(&cfg, "lr_scheduler", AX_NOTE_NOT_YET, "other-schedules");
     /* switched off, or at its default: nothing was asked for */
     static const char *const quiet[] = {"strict",        "gptq",      "load_in_4bit",

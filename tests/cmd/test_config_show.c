@@ -241,6 +241,13 @@ static void help(void **state) {
     HELP("flash_attention", "flash_attention is an old spelling of attn_implementation: "
                             "flash_attention_2\n\nattn_implementation\n");
     HELP("adam_eps", "adam_eps: this key is ignored; see adam_epsilon\n");
+    HELP("datasets[].message_field_role",
+         "datasets[].message_field_role is an old spelling of "
+         "datasets[].message_property_mappings.role\n\ndatasets[].message_property_mappings\n");
+    for (size_t i = 0; i < ax_config_n_renamed; i++)
+        HELP(ax_config_renamed[i].path, ax_config_renamed[i].path);
+    for (size_t i = 0; i < ax_config_n_ignored; i++)
+        HELP(ax_config_ignored[i].path, "this key is ignored");
     HELP("lora", "keys that begin with lora_\n", "\n  lora_r  ", "\n  lora_target_modules  ");
     HELP("peft_use", "keys that begin with peft_use_\n", "\n  peft_use_dora  ");
     struct ax_buf out = {0};
@@ -248,6 +255,8 @@ static void help(void **state) {
     expect_text(ax_error_text(), "did you mean micro_batch_size?");
     assert_int_equal(ax_config_help("datasets.0.pth", &out), AX_ERR_CONFIG);
     expect_text(ax_error_text(), "did you mean path?");
+    assert_int_equal(ax_config_help("message_field_role", &out), AX_ERR_CONFIG);
+    expect_text(ax_error_text(), "did you mean datasets[].message_property_mappings.role?");
     assert_int_equal(out.len, 0);
     assert_int_equal(ax_config_list(&out), AX_OK);
     expect_text(out.data, "\n\nDatasets\n  datasets  ");
