@@ -19,6 +19,12 @@ bool ax_path_exists(const char *path) {
     return stat(path, &info) == 0;
 }
 
+bool ax_path_is_gone(const char *path, double seconds) {
+    for (double waited = 0; waited < seconds && ax_path_exists(path); waited += 0.01)
+        (void)usleep(10000);
+    return !ax_path_exists(path);
+}
+
 bool ax_path_is_dir(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

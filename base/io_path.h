@@ -17,6 +17,9 @@ const char *ax_path_last(const char *path, size_t *len);
 /* Does the name end in `ending` (".gguf"), with something before it? */
 bool ax_path_ends_in(const char *path, const char *ending);
 
+/* Does nothing exist there, now or within that time? */
+bool ax_path_is_gone(const char *path, double seconds);
+
 /* Creates a new, unique folder "BASE/axtrain-WHAT-…"; base NULL = TMPDIR, or /tmp. Free with
  * ax_free. */
 enum ax_status ax_temp_folder(char **out, const char *base, const char *what);

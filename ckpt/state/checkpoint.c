@@ -1,5 +1,4 @@
-/* A checkpoint's folder: its manifest; opening and verifying; writing: model folder, state, manifest,
- * rename. */
+/* A checkpoint's folder: its manifest; opening and verifying; writing: model, state, manifest, rename. */
 #include "ckpt/state/checkpoint.h"
 
 #include <errno.h>
@@ -7,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/direct_io.h"
 #include "base/hash/hash.h"
+#include "base/io_path.h"
 #include "ckpt/hf/safetensors_types.h"
 
 #define FIRST        "{\"crc32c\": \""
@@ -591,17 +590,11 @@ static enum ax_status write_own(const char *tmp, const char *state_file,
     return save->n_parts > 0 ? write_state(tmp, state_file, save, files) : AX_OK;
 }
 
-/* Rank 0 removes the folder when it loses a rank, while others may still write there: that is no mistake of
- * theirs. A file of theirs may be missing before the folder is. */
+/* Rank 0 removes the folder when it loses a rank, while others may still write there: no mistake of theirs. */
 static enum ax_status unless_given_up(enum ax_status st, const struct ax_team *team,
                                       const char *tmp) {
-    const struct timespec slice = {.tv_nsec = 10000000};
-    if (st == AX_OK || ax_team_leads(team))
-        return st;
-    const bool missing = strstr(ax_error_text(), strerror(ENOENT)) != NULL;
-    for (int i = 0; i < 100 && missing && ax_path_exists(tmp); i++)
-        (void)nanosleep(&slice, NULL);
-    if (ax_path_exists(tmp))
+    const double patience = strstr(ax_error_text(), strerror(ENOENT)) ? 1 : 0;
+    if (st == AX_OK || ax_team_leads(team) || !ax_path_is_gone(tmp, patience))
         return st;
     return ax_error(AX_ERR_PEER, "%s: rank 0 has given up this checkpoint", tmp);
 }

@@ -126,7 +126,7 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NONE("bnb_4bit_compute_dtype", "bf16 or float32 says in what a run computes"),
     NONE("lmbda", "distillation learns from the answers in the data"),
     NONE("seq_kd", "distillation learns from the answers in the data"),
-    NONE("eval_on_start", "`axtrain eval` evaluates before training"),
+    NONE("eval_on_start", "a run that evaluates does so before its first step"),
     NONE("eval_delay", "eval_steps and evals_per_epoch say when"),
     NONE("eval_accumulation_steps", "evaluations keep no logits"),
     NONE("bf16_full_eval", "evaluations compute as training does"),

@@ -74,7 +74,8 @@ static const char *elsewhere(const char *name) {
 }
 
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size) {
-    for (size_t i = 0; parent[0] == '\0' && i < ax_config_n_other_trainers; i++) {
+    const bool anywhere = parent[0] == '\0' || strcmp(parent, "trl") == 0;
+    for (size_t i = 0; anywhere && i < ax_config_n_other_trainers; i++) {
         const struct ax_config_other_trainers *o = &ax_config_other_trainers[i];
         if (edits(o->name, name) == 0) {
             snprintf(buf, size, o->ours ? "; here it is called %s" : "; leave it out: %s",

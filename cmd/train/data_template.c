@@ -49,8 +49,12 @@ static void free_both(struct choice *c) {
 
 /* Compiles Jinja source given in the config, or in a file. */
 static enum ax_status from_jinja(struct ax_template **out, const char *jinja) {
-    if (strpbrk(jinja, "{\n") || !ax_path_exists(jinja))
+    if (strpbrk(jinja, "{\n"))
         return ax_template_compile(out, "chat_template_jinja", jinja, strlen(jinja));
+    if (!ax_path_exists(jinja))
+        return ax_error(
+            AX_ERR_CONFIG,
+            "chat_template_jinja: %s: no such file, and no template, which would have {{", jinja);
     char *source;
     size_t n;
     AX_TRY(ax_read_file(jinja, AX_TEMPLATE_MAX_SOURCE, &source, &n));

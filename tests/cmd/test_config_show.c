@@ -255,6 +255,8 @@ static void help(void **state) {
     expect_text(ax_error_text(), "did you mean micro_batch_size?");
     assert_int_equal(ax_config_help("datasets.0.pth", &out), AX_ERR_CONFIG);
     expect_text(ax_error_text(), "did you mean path?");
+    assert_int_equal(ax_config_help("trl.max_prompt_length", &out), AX_ERR_CONFIG);
+    expect_text(ax_error_text(), "leave it out: sequence_len limits prompt and answer together");
     assert_int_equal(ax_config_help("message_field_role", &out), AX_ERR_CONFIG);
     expect_text(ax_error_text(), "did you mean datasets[].message_property_mappings.role?");
     assert_int_equal(out.len, 0);

@@ -69,6 +69,8 @@ static void test_everyday_errors(void **state) {
     EXPECT(3, "no documents to train on: 4 too long (sequence_len", config, "sequence_len=4");
     EXPECT(3, "rows.jsonl:", config, "sequence_len=4", "excess_length_strategy=raise");
     EXPECT(2, "base_model", config, "base_model=no/such/model");
+    EXPECT(2, "chat_template_jinja: ./nope.jinja: no such file, and no template", config,
+           "chat_template_jinja=./nope.jinja");
     EXPECT(2, "sft: unknown option --jsn; did you mean --json?", config, "--jsn");
     EXPECT(2, "sft: --learning-rte is neither an option nor a key; did you mean learning_rate?",
            config, "--learning-rte", "1");
