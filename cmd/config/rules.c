@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #define NO_RL          "without rl this would be fine-tuning: set rl too, or remove it"
-#define NO_TERM        "is of fine-tuning, not of the loss that rl names: remove it"
 #define NO_OTHER_MODEL "distills into a language model: remove rl or the reward model"
 #define NO_OTHER_TERM                                                                              \
     "label_smoothing, z_loss_coef, use_eaft and use_dynamic_finetuning are not terms of its "      \
@@ -73,10 +72,8 @@ const struct ax_config_rule ax_config_rules[] = {
      "is of a reward model: set reward_model: true, or remove it"},
     {"rl == dpo && label_smoothing", "label_smoothing",
      "is of fine-tuning; here it is called dpo_label_smoothing"},
-    {"rl && rl != dpo && label_smoothing", "label_smoothing", NO_TERM},
-    {"rl && z_loss_coef", "z_loss_coef", NO_TERM},
-    {"rl && use_eaft", "use_eaft", NO_TERM},
-    {"rl && use_dynamic_finetuning", "use_dynamic_finetuning", NO_TERM},
+    {"rl && (z_loss_coef || use_eaft || use_dynamic_finetuning || (rl != dpo && label_smoothing))",
+     "rl", NO_OTHER_TERM},
     {"!rl && set(kto_desirable_weight)", "kto_desirable_weight", NO_RL},
     {"!rl && set(kto_undesirable_weight)", "kto_undesirable_weight", NO_RL},
     {"!rl && set(dpo_label_smoothing)", "dpo_label_smoothing", NO_RL},

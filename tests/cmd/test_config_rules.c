@@ -74,11 +74,11 @@ static void both_sides_of_the_limits(void **state) {
     FAILS("dpo_label_smoothing: 0.1\n", "dpo_label_smoothing: without rl");
     FAILS("rl: dpo\nlabel_smoothing: 0.1\n",
           "label_smoothing: is of fine-tuning; here it is called dpo_label_smoothing");
-    FAILS("rl: orpo\nlabel_smoothing: 0.1\n",
-          "label_smoothing: is of fine-tuning, not of the loss");
-    FAILS("rl: kto\nz_loss_coef: 0.1\n", "z_loss_coef: is of fine-tuning");
-    FAILS("rl: dpo\nuse_eaft: true\n", "use_eaft: is of fine-tuning");
-    FAILS("rl: simpo\nuse_dynamic_finetuning: true\n", "use_dynamic_finetuning: is of fine-tuning");
+    FAILS("rl: orpo\nlabel_smoothing: 0.1\n", "rl: label_smoothing, z_loss_coef, use_eaft");
+    FAILS("rl: kto\nz_loss_coef: 0.1\n", "rl: label_smoothing, z_loss_coef, use_eaft");
+    FAILS("rl: dpo\nuse_eaft: true\n", "rl: label_smoothing, z_loss_coef, use_eaft");
+    FAILS("rl: simpo\nuse_dynamic_finetuning: true\n",
+          "use_dynamic_finetuning are not terms of its loss");
     loads("rl: dpo\nlabel_smoothing: 0\ndpo_label_smoothing: 0.1\n");
     loads("rl: dpo\nrl_beta: 0.2\ntrl: {beta: 0.2}\n");
     FAILS("rl: dpo\nrl_beta: 0.3\ntrl: {beta: 0.2}\n", "rl_beta: ");
