@@ -42,17 +42,22 @@ static const struct row first[] = {
 };
 static const struct row norm_in[] = {
     {"attn_norm.weight", "input_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
-static const struct row attention[] = {
-    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, ROTARY},
-    {"attn_q.bias", "self_attn.q_proj.bias", Q, NONE, QKV_BIAS, VECTOR, ROTARY},
-    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, ROTARY},
-    {"attn_k.bias", "self_attn.k_proj.bias", KV, NONE, QKV_BIAS, VECTOR, ROTARY},
-    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
-    {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN},
-    {"attn_q_norm.weight", "self_attn.q_norm.weight", HEAD, NONE, QK_NORM, VECTOR, SCALED},
-    {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, QK_NORM, VECTOR, PLAIN},
-    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN},
-    {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, PLAIN}, {0}};
+#define PROJECTIONS                                                                                \
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, ROTARY},               \
+    {"attn_q.bias", "self_attn.q_proj.bias", Q, NONE, QKV_BIAS, VECTOR, ROTARY},                   \
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, ROTARY},        \
+    {"attn_k.bias", "self_attn.k_proj.bias", KV, NONE, QKV_BIAS, VECTOR, ROTARY},                  \
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},       \
+    {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN}
+#define NORMS(q, k)                                                                                \
+    {"attn_q_norm.weight", "self_attn." q ".weight", HEAD, NONE, QK_NORM, VECTOR, SCALED},         \
+    {"attn_k_norm.weight", "self_attn." k ".weight", HEAD, NONE, QK_NORM, VECTOR, PLAIN}
+#define OUTPUT                                                                                     \
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, \
+    {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, PLAIN}
+static const struct row attention[] = {PROJECTIONS, NORMS("q_norm", "k_norm"), OUTPUT, {0}};
+static const struct row attention_of_hunyuan[] = {
+    PROJECTIONS, NORMS("query_layernorm", "key_layernorm"), OUTPUT, {0}};
 static const struct row scaled_attention[] = { /* without norms that could take the scale */
     {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, SCALED},
     {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, PLAIN},
@@ -65,17 +70,6 @@ static const struct row normed_attention[] = { /* all heads together */
     {"attn_q_norm.weight", "self_attn.q_norm.weight", Q, NONE, ALWAYS, VECTOR, PLAIN},
     {"attn_k_norm.weight", "self_attn.k_norm.weight", KV, NONE, ALWAYS, VECTOR, PLAIN},
     {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
-static const struct row attention_of_hunyuan[] = {
-    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, PLAIN},
-    {"attn_q.bias", "self_attn.q_proj.bias", Q, NONE, QKV_BIAS, VECTOR, PLAIN},
-    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, PLAIN},
-    {"attn_k.bias", "self_attn.k_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN},
-    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
-    {"attn_v.bias", "self_attn.v_proj.bias", KV, NONE, QKV_BIAS, VECTOR, PLAIN},
-    {"attn_q_norm.weight", "self_attn.query_layernorm.weight", HEAD, NONE, ALWAYS, VECTOR, PLAIN},
-    {"attn_k_norm.weight", "self_attn.key_layernorm.weight", HEAD, NONE, ALWAYS, VECTOR, PLAIN},
-    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN},
-    {"attn_output.bias", "self_attn.o_proj.bias", HIDDEN, NONE, O_BIAS, VECTOR, PLAIN}, {0}};
 static const struct row fused_attention[] = {
     {"attn_qkv.weight", "self_attn.qkv_proj.weight", QKV, HIDDEN, ALWAYS, MATRIX, PLAIN},
     {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
