@@ -102,11 +102,11 @@ static enum ax_status adds_bos(const struct ax_setup_tokenizer *tok, bool *adds)
 /* For a model without a template: pairs use the prompt and a newline, chats alpaca's format. */
 static enum ax_status use_template(struct ax_init_data *d, const struct ax_config *cfg) {
     struct ax_setup_tokenizer tok;
-    struct ax_template *t = NULL, *tool_use = NULL;
+    struct ax_template *t = NULL;
     char *text = NULL;
     bool bos;
     AX_TRY(ax_setup_tokenizer_open(&tok, cfg));
-    enum ax_status st = ax_setup_template(&t, &tool_use, cfg, &tok, "");
+    enum ax_status st = ax_setup_template(&t, NULL, cfg, &tok, "");
     if (st != AX_OK) {
         ax_error_clear();
         d->template = "alpaca";
@@ -126,7 +126,6 @@ static enum ax_status use_template(struct ax_init_data *d, const struct ax_confi
 done:
     ax_free(text);
     ax_template_free(t);
-    ax_template_free(tool_use);
     ax_setup_tokenizer_close(&tok);
     return st;
 }

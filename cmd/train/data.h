@@ -60,7 +60,8 @@ struct ax_template_keys {
     const char *name, *jinja;
 };
 /* The chat template of a data set: "datasets.0" and so on; "" = the top-level one. *tool_use: the
- * model's own for conversations with tools, if its other one is used and it has one; else NULL. */
+ * model's own for conversations with tools, if its other one is used and it has one; else NULL. The
+ * pointer may be NULL. */
 enum ax_status ax_setup_template(struct ax_template **out, struct ax_template **tool_use,
                                  const struct ax_config *cfg, const struct ax_setup_tokenizer *t,
                                  const char *entry);

@@ -103,6 +103,9 @@ enum ax_status ax_setup_template(struct ax_template **out, struct ax_template **
     if (st != AX_OK)
         free_both(&c);
     *out = c.template;
-    *tool_use = c.tool_use;
+    if (tool_use)
+        *tool_use = c.tool_use;
+    else
+        ax_template_free(c.tool_use);
     return st;
 }

@@ -108,17 +108,16 @@ static enum ax_status add_text(struct ax_train_setup *s, const char *name, char 
 
 /* The config's chat template; *out is NULL if the model's own is used. */
 static enum ax_status template_text(const struct ax_train_setup *s, char **out) {
-    struct ax_template *t, *tool_use;
+    struct ax_template *t;
     *out = NULL;
     if (ax_config_holds(s->cfg, "!set(chat_template_jinja) && "
                                 "(!set(chat_template) || chat_template == tokenizer_default)"))
         return AX_OK;
-    AX_TRY(ax_setup_template(&t, &tool_use, s->cfg, &s->data.tok, ""));
+    AX_TRY(ax_setup_template(&t, NULL, s->cfg, &s->data.tok, ""));
     size_t n;
     const char *source = ax_template_source(t, &n);
     const enum ax_status st = ax_strndup(out, source, n);
     ax_template_free(t);
-    ax_template_free(tool_use);
     return st;
 }
 

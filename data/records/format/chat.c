@@ -504,16 +504,11 @@ static __attribute__((format(printf, 2, 3))) enum ax_status warn_user(struct ax_
     return ax_buf_printf(&f->warnings, "%s\n", text);
 }
 
-static bool any_has(const struct ax_format_chat *chat, const char *word) {
-    return ax_template_has(chat->template, word) ||
-           (chat->tool_use && ax_template_has(chat->tool_use, word));
-}
-
 static enum ax_status add_eot(struct ax_format *f, const char *token) {
     const struct ax_format_chat *chat = f->o.chat;
     const char *eos = ax_tokenizer_special(f->tok, AX_EOS);
     const bool is_eos = eos && strcmp(eos, token) == 0;
-    if (!any_has(chat, token) && !(is_eos && any_has(chat, "eos_token")))
+    if (!ax_chat_has(chat, token) && !(is_eos && ax_chat_has(chat, "eos_token")))
         return warn_user(
             f, "eot_tokens: \"%s\" does not appear in the chat template, so it is ignored", token);
     struct ax_encoding e = {0};
@@ -552,7 +547,7 @@ static enum ax_status chat_init(struct ax_format *f) {
     const char *eos = ax_tokenizer_special(f->tok, AX_EOS);
     if (chat->n_eot_tokens == 0 && eos) {
         AX_TRY(add_end(f, f->eos)); /* by default, EOS ends a turn */
-        if (!any_has(chat, eos) && !any_has(chat, "eos_token"))
+        if (!ax_chat_has(chat, eos) && !ax_chat_has(chat, "eos_token"))
             AX_TRY(warn_user(
                 f,
                 "the EOS token \"%s\" does not appear in the chat template, so the end of a turn "

@@ -437,6 +437,11 @@ bool ax_message_is_empty(const struct ax_format *f, const json_t *message) {
                       ax_text_is_blank(json_string_value(text), json_string_length(text))));
 }
 
+bool ax_chat_has(const struct ax_format_chat *chat, const char *word) {
+    return ax_template_has(chat->template, word) ||
+           (chat->tool_use && ax_template_has(chat->tool_use, word));
+}
+
 const struct ax_template *ax_conversation_template(const struct ax_format *f,
                                                    const struct ax_conversation *c) {
     const struct ax_format_chat *chat = f->o.chat;

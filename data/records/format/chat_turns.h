@@ -39,6 +39,8 @@ enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct
                                          json_t *messages, const char *name);
 void ax_conversation_free(struct ax_conversation *c);
 
+/* Does a template of the format contain the word? */
+bool ax_chat_has(const struct ax_format_chat *chat, const char *word);
 /* The template that renders it. */
 const struct ax_template *ax_conversation_template(const struct ax_format *f,
                                                    const struct ax_conversation *c);

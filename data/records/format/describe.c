@@ -2,6 +2,7 @@
  * tokenizers. */
 #include <string.h>
 
+#include "data/records/format/chat_turns.h"
 #include "data/records/format/topk.h"
 
 static json_t *name_map(const struct ax_name_map *map, size_t n) {
@@ -20,10 +21,7 @@ static json_t *strings(const char *const *s, size_t n) {
 
 /* A template that prints the date gives different examples each day. */
 static json_int_t day(const struct ax_format_chat *c) {
-    const char *now = "strftime_now";
-    const bool prints =
-        ax_template_has(c->template, now) || (c->tool_use && ax_template_has(c->tool_use, now));
-    return prints ? (json_int_t)(c->now / 86400) : 0;
+    return ax_chat_has(c, "strftime_now") ? (json_int_t)(c->now / 86400) : 0;
 }
 
 static json_t *describe_chat(const struct ax_format_chat *c) {
