@@ -87,7 +87,7 @@ static struct {
 };
 
 /* Lines that depend on what a model answers: the page has them, the program need not. */
-static const char *const answered[] = {"# answers truncated"};
+static const char *const answered[] = {"# answers were truncated"};
 
 /* ---- lines ---- */
 
