@@ -12,12 +12,13 @@
  * Bit-for-bit: a backend must give the same bits for any number of threads, and a result row must
  * not depend on how many other rows the call contains (except gemm with trans_a, and the row sums).
  *
- * To add an op, add a row to AX_OP_LIST and an argument struct here (of quantization: quant_ops.h);
- * its operands, conditions, cost and cases in its family's file (kernels/ops/family.h); and one entry
+ * To add an op, add a row to AX_OP_LIST and an argument struct here (of quantization: quant_ops.h; of
+ * convolutions: conv_ops.h); its operands, conditions, cost and cases in its family's file (kernels/ops/family.h); and one entry
  * per backend. If any of these is missing, the program does not link. */
 #ifndef AX_KERNELS_OPS_H
 #define AX_KERNELS_OPS_H
 
+#include "kernels/conv_ops.h"
 #include "kernels/quant/quant_ops.h"
 #include "kernels/scalars.h"
 #include "kernels/tensor.h"
@@ -44,6 +45,8 @@ struct ax_mirror; /* kernels/queue.h */
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
     X(attention_merge)                                                                             \
+    X(conv_forward)                                                                                \
+    X(conv_backward)                                                                               \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
@@ -259,25 +262,27 @@ struct ax_scatter_rows {
 };
 
 /* Gated linear units (Shazeer 2020), of gate_up = [gate | up], or of gate and up in turn if
- * `interleaved`; with σ the logistic function:
+ * `interleaved`, or of gate_up = gate and `up` apart; with σ the logistic function:
  *   SILU     y = gate·σ(gate)·up
  *   GELU     y = gelu(gate)·up, gelu(x) = ½x·(1 + tanh(√(2/π)·(x + 0.044715x³))) (Hendrycks & Gimpel
  *            2016)
  *   CLAMPED  y = g·σ(alpha·g)·(u + 1), g = min(gate, limit), u = up within ±limit (gpt-oss)
- * gate_up compute [T][2F], y compute [T][F]. */
-enum ax_gate { AX_GATE_SILU, AX_GATE_GELU, AX_GATE_CLAMPED };
+ *   SIGMOID  y = σ(gate)·up
+ *   LINEAR   y = gate·up
+ * gate_up compute [T][2F], up data NULL; or both [T][F]. y compute [T][F]. */
+enum ax_gate { AX_GATE_SILU, AX_GATE_GELU, AX_GATE_CLAMPED, AX_GATE_SIGMOID, AX_GATE_LINEAR };
 struct ax_gating {
     enum ax_gate gate;
     bool interleaved;
     double alpha, limit;
 };
 struct ax_swiglu_forward {
-    struct ax_tensor gate_up, y;
+    struct ax_tensor gate_up, up, y;
     struct ax_gating how;
 };
-/* dgate_up from dy; dgate_up may be gate_up. */
+/* dgate_up (and dup, if up is apart) from dy; dgate_up may be gate_up, dup may be up. */
 struct ax_swiglu_backward {
-    struct ax_tensor dy, gate_up, dgate_up;
+    struct ax_tensor dy, gate_up, up, dgate_up, dup;
     struct ax_gating how;
 };
 

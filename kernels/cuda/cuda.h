@@ -24,6 +24,7 @@ AX_OP_LIST(AX_CUDA_ENTRY)
 #define AX_CUDA_WORK(X)                                                                            \
     X(gemm)                                                                                        \
     X(colsum)                                                                                      \
+    X(conv_backward)                                                                               \
     X(rmsnorm_backward)                                                                            \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \

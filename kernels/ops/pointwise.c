@@ -1,4 +1,6 @@
 /* Elementwise ops: fill, copy, add, scale, softcap_backward, swiglu. */
+#include "kernels/ops/pointwise.h"
+
 #include "kernels/ops/family.h"
 
 struct copy_options {
@@ -11,7 +13,8 @@ struct cap_options {
 };
 #define CAP(...) OPTIONS(cap_options, __VA_ARGS__)
 
-#define GATING(...) OPTIONS(ax_gating, __VA_ARGS__)
+#define GATING(...) OPTIONS(ax_swiglu_options, .how = {__VA_ARGS__})
+#define APART(...)  OPTIONS(ax_swiglu_options, .how = {__VA_ARGS__}, .apart = true)
 
 static const char *check_fill(const struct ax_fill *a) {
     NEED(given(&a->dst) && rows_apart(&a->dst));
@@ -162,20 +165,42 @@ static const struct ax_shape shapes_softcap_backward[] = {
 
 AX_OP_INFO(softcap_backward, IN_ROWS(dy), IN_ROWS(y), OUT_ROWS(dx));
 
+/* Gates and ups, together or apart, shaped for y [T][F]. */
+static const char *check_pair(tensor y, const struct ax_gating *how, tensor gate_up, tensor up) {
+    const int64_t rows = y->shape[0], cols = y->shape[1];
+    NEED(is_2d(gate_up, y->dtype, rows, given(up) ? cols : 2 * cols));
+    NEED(!given(up) || (is_2d(up, y->dtype, rows, cols) && !how->interleaved));
+    return NULL;
+}
+
+/* Gates and ups of a case: numbers, or room for their gradients. */
+static void build_pair(struct ax_case_builder *b, bool filled, struct ax_tensor *gate_up,
+                       struct ax_tensor *up) {
+    const struct ax_swiglu_options *o = ax_case_options(b);
+    const int64_t rows = b->shape->rows, cols = b->shape->cols;
+    *gate_up = ax_case_out2(b, b->real, rows, o->apart ? cols : 2 * cols);
+    if (filled)
+        ax_case_randomize(b, gate_up, -4, 4);
+    if (!o->apart)
+        return;
+    *up = ax_case_out2(b, b->real, rows, cols);
+    if (filled)
+        ax_case_randomize(b, up, -4, 4);
+}
+
 static const char *check_swiglu_forward(const struct ax_swiglu_forward *a) {
     NEED(a->y.ndim == 2 && real(&a->y));
     NEED(is_2d(&a->y, a->y.dtype, a->y.shape[0], a->y.shape[1]));
-    NEED(is_2d(&a->gate_up, a->y.dtype, a->y.shape[0], 2 * a->y.shape[1]));
-    return NULL;
+    return check_pair(&a->y, &a->how, &a->gate_up, &a->up);
 }
 
 PER_ELEMENT(swiglu_forward, 5, y) /* −, exp, 1+, ÷, · */
 
 static void build_swiglu_forward(struct ax_case_builder *b, struct ax_swiglu_forward *a) {
-    a->gate_up = ax_case_out2(b, b->real, b->shape->rows, 2 * b->shape->cols);
-    ax_case_randomize(b, &a->gate_up, -4, 4);
+    const struct ax_swiglu_options *o = ax_case_options(b);
+    build_pair(b, true, &a->gate_up, &a->up);
     a->y = ax_case_out2(b, b->real, b->shape->rows, b->shape->cols);
-    a->how = *(const struct ax_gating *)ax_case_options(b);
+    a->how = o->how;
 }
 
 static const struct ax_shape shapes_swiglu_forward[] = {
@@ -186,18 +211,21 @@ static const struct ax_shape shapes_swiglu_forward[] = {
     {"interleaved", .rows = 5, .cols = 37, GATING(.interleaved = true)},
     {"clamped, interleaved", .rows = 4, .cols = 70, .pad = 3,
      GATING(.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3)},
+    {"apart", .rows = 5, .cols = 37, .pad = 3, APART(.gate = AX_GATE_SILU)},
+    {"product", .rows = 5, .cols = 37, APART(.gate = AX_GATE_LINEAR)},
+    {"sigmoid", .rows = 3, .cols = 24, .pad = 8, APART(.gate = AX_GATE_SIGMOID)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
     {"8B feed-forward", .huge = true, .rows = 4096, .cols = 14336},
 };
 
-AX_OP_INFO(swiglu_forward, IN_ROWS(gate_up), OUT_ROWS(y));
+AX_OP_INFO(swiglu_forward, IN_ROWS(gate_up), IN_ROWS(up), OUT_ROWS(y));
 
 static const char *check_swiglu_backward(const struct ax_swiglu_backward *a) {
     NEED(a->dy.ndim == 2 && real(&a->dy));
     NEED(is_2d(&a->dy, a->dy.dtype, a->dy.shape[0], a->dy.shape[1]));
-    NEED(is_2d(&a->gate_up, a->dy.dtype, a->dy.shape[0], 2 * a->dy.shape[1]));
-    NEED(is_2d(&a->dgate_up, a->dy.dtype, a->dy.shape[0], 2 * a->dy.shape[1]));
-    return NULL;
+    NEED(given(&a->up) == given(&a->dup));
+    const char *broken = check_pair(&a->dy, &a->how, &a->gate_up, &a->up);
+    return broken ? broken : check_pair(&a->dy, &a->how, &a->dgate_up, &a->dup);
 }
 
 PER_ELEMENT(swiglu_backward, 11, dy)
@@ -205,12 +233,15 @@ PER_ELEMENT(swiglu_backward, 11, dy)
 static void build_swiglu_backward(struct ax_case_builder *b, struct ax_swiglu_backward *a) {
     const struct ax_shape *s = b->shape;
     a->dy = ax_case_in2(b, b->real, s->rows, s->cols);
-    a->gate_up = ax_case_out2(b, b->real, s->rows, 2 * s->cols);
-    ax_case_randomize(b, &a->gate_up, -4, 4);
-    a->dgate_up = ax_case_has(b, AX_SHAPE_IN_PLACE)
-                      ? a->gate_up
-                      : ax_case_out2(b, b->real, s->rows, 2 * s->cols);
-    a->how = *(const struct ax_gating *)ax_case_options(b);
+    const struct ax_swiglu_options *o = ax_case_options(b);
+    build_pair(b, true, &a->gate_up, &a->up);
+    if (ax_case_has(b, AX_SHAPE_IN_PLACE)) {
+        a->dgate_up = a->gate_up;
+        a->dup = a->up;
+    } else {
+        build_pair(b, false, &a->dgate_up, &a->dup);
+    }
+    a->how = o->how;
 }
 
 static const struct ax_shape shapes_swiglu_backward[] = {
@@ -222,8 +253,13 @@ static const struct ax_shape shapes_swiglu_backward[] = {
     {"interleaved", .rows = 5, .cols = 37, GATING(.interleaved = true)},
     {"clamped, interleaved, in place", .rows = 4, .cols = 70, .pad = 3, .flags = AX_SHAPE_IN_PLACE,
      GATING(.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3)},
+    {"apart, in place", .rows = 5, .cols = 37, .pad = 3, .flags = AX_SHAPE_IN_PLACE,
+     APART(.gate = AX_GATE_SILU)},
+    {"product", .rows = 5, .cols = 37, APART(.gate = AX_GATE_LINEAR)},
+    {"sigmoid", .rows = 3, .cols = 24, .pad = 8, APART(.gate = AX_GATE_SIGMOID)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
     {"8B feed-forward", .huge = true, .rows = 4096, .cols = 14336},
 };
 
-AX_OP_INFO(swiglu_backward, IN_ROWS(dy), IN_ROWS(gate_up), OUT_ROWS(dgate_up));
+AX_OP_INFO(swiglu_backward, IN_ROWS(dy), IN_ROWS(gate_up), IN_ROWS(up), OUT_ROWS(dgate_up),
+           OUT_ROWS(dup));

@@ -26,6 +26,11 @@ static struct unit unit_of(const struct ax_gating *how, double gate, double up) 
         return (struct unit){g * s, gate > how->limit ? 0 : s + g * how->alpha * s * (1 - s), u + 1,
                              fabs(up) > how->limit ? 0 : 1};
     }
+    case AX_GATE_SIGMOID:
+        s = sigmoid(gate);
+        return (struct unit){s, s * (1 - s), up, 1};
+    case AX_GATE_LINEAR:
+        return (struct unit){gate, 1, up, 1};
     default: /* d silu(g)/dg = σ(g)·(1 + g·(1 − σ(g))) */
         s = sigmoid(gate);
         return (struct unit){gate * s, s * (1 + gate * (1 - s)), up, 1};
@@ -35,14 +40,16 @@ static struct unit unit_of(const struct ax_gating *how, double gate, double up) 
 static int64_t gate_at(const struct ax_gating *how, int64_t f) {
     return how->interleaved ? 2 * f : f;
 }
-static int64_t up_at(const struct ax_gating *how, int64_t f, int64_t f_len) {
-    return how->interleaved ? 2 * f + 1 : f_len + f;
+/* In the tensor of both, or in its own. */
+static int64_t up_at(const struct ax_gating *how, int64_t f, int64_t f_len, bool apart) {
+    return apart ? f : how->interleaved ? 2 * f + 1 : f_len + f;
 }
 
-static struct unit load(const struct ax_gating *how, const struct ax_tensor *gate_up, int64_t t,
-                        int64_t f) {
+static struct unit load(const struct ax_gating *how, const struct ax_tensor *gate_up,
+                        const struct ax_tensor *up, int64_t t, int64_t f, int64_t f_len) {
+    const bool apart = ax_ref_given(up);
     return unit_of(how, ax_ref_get(gate_up, t, gate_at(how, f)),
-                   ax_ref_get(gate_up, t, up_at(how, f, gate_up->shape[1] / 2)));
+                   ax_ref_get(apart ? up : gate_up, t, up_at(how, f, f_len, apart)));
 }
 
 enum ax_status ax_ref_swiglu_forward(struct ax_queue *q, const struct ax_swiglu_forward *a,
@@ -51,7 +58,7 @@ enum ax_status ax_ref_swiglu_forward(struct ax_queue *q, const struct ax_swiglu_
     (void)work;
     for (int64_t t = 0; t < a->y.shape[0]; t++) {
         for (int64_t f = 0; f < a->y.shape[1]; f++) {
-            const struct unit u = load(&a->how, &a->gate_up, t, f);
+            const struct unit u = load(&a->how, &a->gate_up, &a->up, t, f, a->y.shape[1]);
             ax_ref_set(&a->y, t, f, u.a * u.b);
         }
     }
@@ -63,12 +70,14 @@ enum ax_status ax_ref_swiglu_backward(struct ax_queue *q, const struct ax_swiglu
     (void)q;
     (void)work;
     const int64_t f_len = a->dy.shape[1];
+    const bool apart = ax_ref_given(&a->up);
     for (int64_t t = 0; t < a->dy.shape[0]; t++) {
         for (int64_t f = 0; f < f_len; f++) {
-            const struct unit u = load(&a->how, &a->gate_up, t, f);
+            const struct unit u = load(&a->how, &a->gate_up, &a->up, t, f, f_len);
             const double dy = ax_ref_get(&a->dy, t, f);
             ax_ref_set(&a->dgate_up, t, gate_at(&a->how, f), dy * u.da * u.b);
-            ax_ref_set(&a->dgate_up, t, up_at(&a->how, f, f_len), dy * u.a * u.db);
+            ax_ref_set(apart ? &a->dup : &a->dgate_up, t, up_at(&a->how, f, f_len, apart),
+                       dy * u.a * u.db);
         }
     }
     return AX_OK;

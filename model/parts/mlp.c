@@ -88,8 +88,9 @@ static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, s
     if (ax_saved_make(&s[GATE_UP]))
         AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
     if (ax_saved_make(&s[ACT]))
-        AX_TRY(ax_run_swiglu_forward(
-            q, &(struct ax_swiglu_forward){*gate_up, *act, p->model->arch.gating}));
+        AX_TRY(ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = *gate_up,
+                                                                    .y = *act,
+                                                                    .how = p->model->arch.gating}));
     return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
@@ -104,8 +105,10 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
     struct ax_tensor d_act = s[ACT].t;
     d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
-    AX_TRY(ax_run_swiglu_backward(
-        q, &(struct ax_swiglu_backward){d_act, *gate_up, *gate_up, p->model->arch.gating}));
+    AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){.dy = d_act,
+                                                                  .gate_up = *gate_up,
+                                                                  .dgate_up = *gate_up,
+                                                                  .how = p->model->arch.gating}));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

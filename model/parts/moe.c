@@ -276,9 +276,10 @@ static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s,
                                const struct ax_expert_part *part) {
     struct ax_model *m = p->model;
     return ax_run_swiglu_forward(
-        m->rt->q, &(struct ax_swiglu_forward){ax_tensor_rows(&s[GATE_UP].t, part->row, part->rows),
-                                              ax_tensor_rows(&s[ACT].t, part->row, part->rows),
-                                              m->arch.gating});
+        m->rt->q,
+        &(struct ax_swiglu_forward){.gate_up = ax_tensor_rows(&s[GATE_UP].t, part->row, part->rows),
+                                    .y = ax_tensor_rows(&s[ACT].t, part->row, part->rows),
+                                    .how = m->arch.gating});
 }
 
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
@@ -443,8 +444,11 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &k->d_act));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows);
     AX_TRY(ax_run_swiglu_backward(
-        m->rt->q, &(struct ax_swiglu_backward){ax_tensor_rows(&k->d_act, part->row, part->rows),
-                                               in_use, in_use, m->arch.gating}));
+        m->rt->q,
+        &(struct ax_swiglu_backward){.dy = ax_tensor_rows(&k->d_act, part->row, part->rows),
+                                     .gate_up = in_use,
+                                     .dgate_up = in_use,
+                                     .how = m->arch.gating}));
     AX_TRY(ax_expert_input_gradient(l, p, &up, &inputs, d));
     return ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d);
 }

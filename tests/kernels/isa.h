@@ -22,6 +22,8 @@
     X(rmsnorm_backward)                                                                            \
     X(center)                                                                                      \
     X(rope)                                                                                        \
+    X(conv_forward)                                                                                \
+    X(conv_backward)                                                                               \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
@@ -44,7 +46,8 @@
     X(sgd)                                                                                         \
     X(lion)                                                                                        \
     X(neftune)
-#define POINTWISE_WORKSPACES(X) X(colsum) X(rmsnorm_backward) X(sumsq)
+#define POINTWISE_WORKSPACES(X)                                                                    \
+    X(colsum) X(rmsnorm_backward) X(sumsq) X(conv_forward) X(conv_backward)
 
 #define DECLARE(op, isa)                                                                           \
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);

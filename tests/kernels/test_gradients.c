@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "kernels/ops/head.h"
+#include "kernels/ops/pointwise.h"
 #include "tests/kernels/harness.h"
 
 #define STEP 1e-5
@@ -260,20 +261,65 @@ static double swiglu_loss(void *context) {
 
 static void swiglu_gradient(void **state) {
     (void)state;
-    static const struct ax_gating kinds[] = {
-        {.gate = AX_GATE_SILU},
-        {.gate = AX_GATE_GELU},
-        {.gate = AX_GATE_SILU, .interleaved = true},
-        {.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3}};
+    static const struct ax_swiglu_options kinds[] = {
+        {{.gate = AX_GATE_SILU}, false},
+        {{.gate = AX_GATE_GELU}, false},
+        {{.gate = AX_GATE_SILU, .interleaved = true}, false},
+        {{.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3}, false},
+        {{.gate = AX_GATE_SIGMOID}, true},
+        {{.gate = AX_GATE_LINEAR}, true},
+        {{.gate = AX_GATE_SILU}, true}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct ax_shape shape = {
             .name = "swiglu", .rows = 4, .cols = 9, .pad = 3, .options = &kinds[i]};
         struct ax_case c;
         case_open(&c, AX_OP_swiglu_backward, &shape, AX_F64, &ref);
         struct ax_swiglu_backward *b = c.args;
-        struct swiglu s = {.f = {b->gate_up, like(&b->dy), b->how}, .dy = b->dy};
+        struct swiglu s = {
+            .f = {.gate_up = b->gate_up, .up = b->up, .y = like(&b->dy), .how = b->how},
+            .dy = b->dy};
         case_run(&c, &ref);
         check("gate_up", &b->gate_up, &b->dgate_up, swiglu_loss, &s);
+        if (kinds[i].apart)
+            check("up", &b->up, &b->dup, swiglu_loss, &s);
+        ax_case_free(&c);
+    }
+}
+
+struct convolved {
+    struct ax_conv_forward f;
+    struct ax_tensor dy;
+};
+
+static double conv_loss(void *context) {
+    struct convolved *s = context;
+    assert_int_equal(ax_run_conv_forward(ref.q, &s->f), AX_OK);
+    return dot(&s->f.a.y, &s->dy);
+}
+
+static void conv_gradients(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_conv_backward, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big)
+            continue;
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_conv_backward, &shapes[i], AX_F64, &ref);
+        struct ax_conv_backward *b = c.args;
+        struct convolved s = {.f = {b->a}, .dy = b->dy};
+        s.f.a.y = like(&b->a.x);
+        if (b->dw.data)
+            zero(&b->dw);
+        if (b->dbias.data)
+            zero(&b->dbias);
+        case_run(&c, &ref);
+        check(shapes[i].name, &b->a.x, &b->dx, conv_loss, &s);
+        if (b->dw.data)
+            check(shapes[i].name, &b->a.w, &b->dw, conv_loss, &s);
+        if (b->dbias.data)
+            check(shapes[i].name, &b->a.bias, &b->dbias, conv_loss, &s);
         ax_case_free(&c);
     }
 }
@@ -709,6 +755,7 @@ int main(void) {
         cmocka_unit_test_setup(rope_inverse_is_the_transpose, reset_pool),
         cmocka_unit_test_setup(attention_gradients, reset_pool),
         cmocka_unit_test_setup(swiglu_gradient, reset_pool),
+        cmocka_unit_test_setup(conv_gradients, reset_pool),
         cmocka_unit_test_setup(softcap_gradient, reset_pool),
         cmocka_unit_test_setup(head_gradient, reset_pool),
         cmocka_unit_test_setup(nll_gradient, reset_pool),

@@ -76,6 +76,21 @@ static void rotations(void **state) {
           .sin = matrix(AX_F32, 100, HALF), .positions = vector(AX_I32, T));
 }
 
+static void convolutions(void **state) {
+    (void)state;
+    enum { TAPS = 4 };
+    const struct ax_tensor x = matrix(AX_BF16, T, D), w = matrix(AX_BF16, D, TAPS);
+    struct ax_conv a = {.x = x, .w = w, .cu_q = vector(AX_I32, K + 1)};
+    const double inputs = 2 * T * D + 2 * D * TAPS + 4 * (K + 1);
+    COSTS(conv_backward, 2 * TAPS * T * D, inputs + 2 * 2 * T * D, .a = a, .dy = x, .dx = x);
+    COSTS(conv_backward, 4 * TAPS * T * D, inputs + 2 * 2 * T * D + 2 * 4 * D * TAPS, .a = a,
+          .dy = x, .dx = x, .dw = matrix(AX_F32, D, TAPS));
+    a.y = x;
+    COSTS(conv_forward, 2 * TAPS * T * D, inputs + 2 * T * D, .a = a);
+    a.silu = true;
+    COSTS(conv_forward, (2 * TAPS + 4) * T * D, inputs + 2 * T * D, .a = a);
+}
+
 /* FLOPs are those per element that the formula of kernels/ops.h has. */
 static void elementwise(void **state) {
     (void)state;
@@ -86,6 +101,7 @@ static void elementwise(void **state) {
     COSTS(add, 2 * T * D, (2 * 4 + 2) * T * D, .dst = f, .src = x);
     COSTS(colsum, T * D, 2 * T * D + 2 * 4 * D, .x = x, .out = w);
     COSTS(swiglu_forward, 5 * T * D, 3 * 2 * T * D, .gate_up = x2, .y = x);
+    COSTS(swiglu_forward, 5 * T * D, 3 * 2 * T * D, .gate_up = x, .up = x, .y = x);
     COSTS(swiglu_backward, 11 * T * D, 5 * 2 * T * D, .dy = x, .gate_up = x2, .dgate_up = x2);
     COSTS(neftune, 2 * T * D, 2 * 2 * T * D + 4 * (K + 1), .x = x, .cu = vector(AX_I32, K + 1));
     COSTS(sumsq, 2 * D, 4 * D, .x = w);
@@ -291,11 +307,17 @@ static void attention_reads_its_blocks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),    cmocka_unit_test(rows),
-        cmocka_unit_test(rotations),   cmocka_unit_test(norms),
-        cmocka_unit_test(updates),     cmocka_unit_test(attention_reads_its_blocks),
-        cmocka_unit_test(elementwise), cmocka_unit_test(heads),
-        cmocka_unit_test(routers),     cmocka_unit_test(attention),
+        cmocka_unit_test(convolutions),
+        cmocka_unit_test(products),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(rotations),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(updates),
+        cmocka_unit_test(attention_reads_its_blocks),
+        cmocka_unit_test(elementwise),
+        cmocka_unit_test(heads),
+        cmocka_unit_test(routers),
+        cmocka_unit_test(attention),
         cmocka_unit_test(packing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,8 +213,8 @@ static void check_swiglu(const struct isa *isa, enum ax_dtype real) {
         set(&gate_up, 1, i, (double)(i - 90));
     for (int k = 0; k < 3; k++) {
         struct ax_tensor y = grid(real, T, F, 2), in_place = clone(&gate_up);
-        RUN(isa, THREADS[k], swiglu_forward, gate_up, y, {0});
-        RUN(isa, THREADS[k], swiglu_backward, dy, in_place, in_place, {0});
+        RUN(isa, THREADS[k], swiglu_forward, .gate_up = gate_up, .y = y);
+        RUN(isa, THREADS[k], swiglu_backward, .dy = dy, .gate_up = in_place, .dgate_up = in_place);
         for (int64_t t = 0; t < T && k == 0; t++) {
             for (int64_t i = 0; i < F; i++) {
                 double gate = get(&gate_up, t, i), up = get(&gate_up, t, F + i), d = get(&dy, t, i);

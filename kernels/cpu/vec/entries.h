@@ -27,6 +27,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(gemm)                                                                                        \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
+    X(conv_forward)                                                                                \
+    X(conv_backward)                                                                               \
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \

@@ -24,19 +24,35 @@ __device__ static inline unit unit_of(float gate, float up, float alpha, float l
         return {g * s, gate > limit ? 0 : s + g * alpha * s * (1 - s), u + 1,
                 fabsf(up) > limit ? 0.0f : 1.0f};
     }
+    if (Gate == AX_GATE_LINEAR)
+        return {gate, 1, up, 1};
     const float s = sigmoid(gate);
+    if (Gate == AX_GATE_SIGMOID)
+        return {s, s * (1 - s), up, 1};
     return {gate * s, s * (1 + gate * (1 - s)), up, 1};
 }
 
 /* Where the gates and ups of elements [f, f + 8) are: 8 and 8, or interleaved 16 in turn. */
 struct pair_columns {
-    int64_t one, one_end, two, two_end;
+    int64_t one, two, end;
 };
 template <bool Interleaved>
 __device__ static inline pair_columns columns_of(int64_t f, int64_t width) {
     if (Interleaved)
-        return {2 * f, 2 * width, 2 * f + AX_NEIGHBORS, 2 * width};
-    return {f, width, width + f, 2 * width};
+        return {2 * f, 2 * f + AX_NEIGHBORS, 2 * width};
+    return {f, f, width};
+}
+/* Rows of gates and of ups; of interleaved ones the same. */
+template <class E> struct pair_rows {
+    vector_rows<E> gate, up;
+};
+template <class E>
+static pair_rows<E> rows_of_both(const struct ax_tensor *gate_up, const struct ax_tensor *up,
+                                 int64_t cols, bool interleaved) {
+    if (interleaved)
+        return {as_vectors<E>(gate_up, cols), as_vectors<E>(gate_up, cols)};
+    const struct ax_tensor rest = up->data ? *up : ax_tensor_cols(gate_up, cols, cols);
+    return {as_vectors<E>(gate_up, cols), as_vectors<E>(&rest)};
 }
 /* Of 16 values in turn: the first of each pair, and the second. And back. */
 __device__ static inline void separate(float (&one)[AX_NEIGHBORS], float (&two)[AX_NEIGHBORS]) {
@@ -63,13 +79,14 @@ __device__ static inline void interleave(float (&one)[AX_NEIGHBORS], float (&two
 }
 
 template <class E, ax_gate Gate, bool Interleaved> struct swiglu_forward {
-    vector_rows<E> gate_up, y;
+    pair_rows<E> in;
+    vector_rows<E> y;
     float alpha, limit;
     __device__ void operator()(int64_t row, int64_t f) const {
         const pair_columns c = columns_of<Interleaved>(f, y.cols);
         float gate[AX_NEIGHBORS], up[AX_NEIGHBORS];
-        gate_up.load(row, c.one, c.one_end, gate);
-        gate_up.load(row, c.two, c.two_end, up);
+        in.gate.load(row, c.one, c.end, gate);
+        in.up.load(row, c.two, c.end, up);
         if (Interleaved)
             separate(gate, up);
         for (int i = 0; i < AX_NEIGHBORS; i++) {
@@ -81,14 +98,15 @@ template <class E, ax_gate Gate, bool Interleaved> struct swiglu_forward {
 };
 
 template <class E, ax_gate Gate, bool Interleaved> struct swiglu_backward {
-    vector_rows<E> dy, gate_up, dgate_up;
+    vector_rows<E> dy;
+    pair_rows<E> in, out;
     float alpha, limit;
     __device__ void operator()(int64_t row, int64_t f) const {
         const pair_columns c = columns_of<Interleaved>(f, dy.cols);
         float gate[AX_NEIGHBORS], up[AX_NEIGHBORS], d[AX_NEIGHBORS];
         dy.load(row, f, d);
-        gate_up.load(row, c.one, c.one_end, gate);
-        gate_up.load(row, c.two, c.two_end, up);
+        in.gate.load(row, c.one, c.end, gate);
+        in.up.load(row, c.two, c.end, up);
         if (Interleaved)
             separate(gate, up);
         for (int i = 0; i < AX_NEIGHBORS; i++) {
@@ -98,8 +116,8 @@ template <class E, ax_gate Gate, bool Interleaved> struct swiglu_backward {
         }
         if (Interleaved)
             interleave(gate, up);
-        dgate_up.store(row, c.one, c.one_end, gate);
-        dgate_up.store(row, c.two, c.two_end, up);
+        out.gate.store(row, c.one, c.end, gate);
+        out.up.store(row, c.two, c.end, up);
     }
 };
 
@@ -126,6 +144,10 @@ template <class F> static enum ax_status by_gating(const struct ax_gating &how, 
         return by_order(std::integral_constant<ax_gate, AX_GATE_GELU>());
     case AX_GATE_CLAMPED:
         return by_order(std::integral_constant<ax_gate, AX_GATE_CLAMPED>());
+    case AX_GATE_SIGMOID:
+        return by_order(std::integral_constant<ax_gate, AX_GATE_SIGMOID>());
+    case AX_GATE_LINEAR:
+        return by_order(std::integral_constant<ax_gate, AX_GATE_LINEAR>());
     default:
         return by_order(std::integral_constant<ax_gate, AX_GATE_SILU>());
     }
@@ -139,8 +161,8 @@ extern "C" enum ax_status ax_cuda_swiglu_forward(struct ax_queue *q,
         typedef AX_TYPE(p) E;
         return by_gating(a->how, [&](auto gate, auto interleaved) {
             const swiglu_forward<E, decltype(gate)::value, decltype(interleaved)::value> f = {
-                as_vectors<E>(&a->gate_up, cols), as_vectors<E>(&a->y), (float)a->how.alpha,
-                (float)a->how.limit};
+                rows_of_both<E>(&a->gate_up, &a->up, cols, a->how.interleaved),
+                as_vectors<E>(&a->y), (float)a->how.alpha, (float)a->how.limit};
             return launch(q, f, rows, cols);
         });
     });
@@ -154,8 +176,10 @@ extern "C" enum ax_status ax_cuda_swiglu_backward(struct ax_queue *q,
         typedef AX_TYPE(p) E;
         return by_gating(a->how, [&](auto gate, auto interleaved) {
             const swiglu_backward<E, decltype(gate)::value, decltype(interleaved)::value> f = {
-                as_vectors<E>(&a->dy), as_vectors<E>(&a->gate_up, cols),
-                as_vectors<E>(&a->dgate_up, cols), (float)a->how.alpha, (float)a->how.limit};
+                as_vectors<E>(&a->dy),
+                rows_of_both<E>(&a->gate_up, &a->up, cols, a->how.interleaved),
+                rows_of_both<E>(&a->dgate_up, &a->dup, cols, a->how.interleaved),
+                (float)a->how.alpha, (float)a->how.limit};
             return launch(q, f, rows, cols);
         });
     });

@@ -43,17 +43,35 @@ AX_INLINE struct unit clamped(const struct gating *how, v_float gate, v_float up
 }
 
 AX_INLINE struct unit unit_of(const struct gating *how, v_float gate, v_float up) {
-    return how->kind == AX_GATE_SILU   ? silu(gate, up)
-           : how->kind == AX_GATE_GELU ? gelu(gate, up)
-                                       : clamped(how, gate, up);
+    const v_float one = v_set(1.0f);
+    switch (how->kind) {
+    case AX_GATE_GELU:
+        return gelu(gate, up);
+    case AX_GATE_CLAMPED:
+        return clamped(how, gate, up);
+    case AX_GATE_SIGMOID: {
+        const v_float sig = sigmoid(gate);
+        return (struct unit){sig, sig * (one - sig), up, one};
+    }
+    case AX_GATE_LINEAR:
+        return (struct unit){gate, one, up, one};
+    default:
+        return silu(gate, up);
+    }
 }
 
-/* Elements i … i + n − 1 of both, which alternate, or are `features` apart. */
-AX_INLINE void load_pair(enum ax_dtype real, bool interleaved, const void *from, int64_t features,
-                         int64_t i, int64_t n, v_float *gate, v_float *up) {
+/* Rows of gates and of ups; of interleaved ones `gate` has both. */
+struct row {
+    void *gate, *up;
+};
+
+/* Elements i … i + n − 1 of both. */
+AX_INLINE void load_pair(enum ax_dtype real, bool interleaved, struct row row, int64_t i, int64_t n,
+                         v_float *gate, v_float *up) {
+    const void *from = row.gate;
     if (!interleaved) {
         *gate = v_load(real, from, i, n);
-        *up = v_load(real, from, features + i, n);
+        *up = v_load(real, row.up, i, n);
         return;
     }
     float both[2 * AX_LANES] = {0}, apart[2][AX_LANES];
@@ -69,11 +87,12 @@ AX_INLINE void load_pair(enum ax_dtype real, bool interleaved, const void *from,
     *up = v_load_f32(apart[1], AX_LANES);
 }
 
-AX_INLINE void store_pair(enum ax_dtype real, bool interleaved, void *to, int64_t features,
-                          int64_t i, int64_t n, v_float gate, v_float up) {
+AX_INLINE void store_pair(enum ax_dtype real, bool interleaved, struct row row, int64_t i,
+                          int64_t n, v_float gate, v_float up) {
+    void *to = row.gate;
     if (!interleaved) {
         v_store(real, to, i, n, gate);
-        v_store(real, to, features + i, n, up);
+        v_store(real, row.up, i, n, up);
         return;
     }
     float both[2 * AX_LANES], apart[2][AX_LANES];
@@ -89,32 +108,31 @@ AX_INLINE void store_pair(enum ax_dtype real, bool interleaved, void *to, int64_
         v_store(real, to, 2 * i + AX_LANES, high, v_load_f32(both + AX_LANES, AX_LANES));
 }
 
-AX_INLINE void forward_vector(enum ax_dtype real, const struct gating *how, const void *gate_up,
-                              void *y, int64_t features, int64_t i, int64_t n) {
+AX_INLINE void forward_vector(enum ax_dtype real, const struct gating *how, struct row in, void *y,
+                              int64_t i, int64_t n) {
     v_float gate, up;
-    load_pair(real, how->interleaved, gate_up, features, i, n, &gate, &up);
+    load_pair(real, how->interleaved, in, i, n, &gate, &up);
     const struct unit u = unit_of(how, gate, up);
     v_store(real, y, i, n, u.a * u.b);
 }
 
-AX_INLINE void forward_row(enum ax_dtype real, const struct gating *how, const void *gate_up,
-                           void *y, int64_t features) {
-    AX_EACH_VECTOR(features, forward_vector, real, how, gate_up, y, features);
+AX_INLINE void forward_row(enum ax_dtype real, const struct gating *how, struct row in, void *y,
+                           int64_t features) {
+    AX_EACH_VECTOR(features, forward_vector, real, how, in, y);
 }
 
 /* Both inputs of an element are loaded before either gradient is stored: dgate_up may be gate_up. */
 AX_INLINE void backward_vector(enum ax_dtype real, const struct gating *how, const void *dy,
-                               const void *gate_up, void *dgate_up, int64_t features, int64_t i,
-                               int64_t n) {
+                               struct row in, struct row out, int64_t i, int64_t n) {
     v_float gate, up, d = v_load(real, dy, i, n);
-    load_pair(real, how->interleaved, gate_up, features, i, n, &gate, &up);
+    load_pair(real, how->interleaved, in, i, n, &gate, &up);
     const struct unit u = unit_of(how, gate, up);
-    store_pair(real, how->interleaved, dgate_up, features, i, n, d * u.b * u.da, d * u.a * u.db);
+    store_pair(real, how->interleaved, out, i, n, d * u.b * u.da, d * u.a * u.db);
 }
 
 AX_INLINE void backward_row(enum ax_dtype real, const struct gating *how, const void *dy,
-                            const void *gate_up, void *dgate_up, int64_t features) {
-    AX_EACH_VECTOR(features, backward_vector, real, how, dy, gate_up, dgate_up, features);
+                            struct row in, struct row out, int64_t features) {
+    AX_EACH_VECTOR(features, backward_vector, real, how, dy, in, out);
 }
 
 /* Calls row(dtype, gating, …) with kind and order as constants. */
@@ -136,9 +154,20 @@ AX_INLINE void backward_row(enum ax_dtype real, const struct gating *how, const 
             BY_ORDER(AX_GATE_SILU, dtype, how, row, __VA_ARGS__);                                  \
         else if ((how).gate == AX_GATE_GELU)                                                       \
             BY_ORDER(AX_GATE_GELU, dtype, how, row, __VA_ARGS__);                                  \
+        else if ((how).gate == AX_GATE_SIGMOID)                                                    \
+            BY_ORDER(AX_GATE_SIGMOID, dtype, how, row, __VA_ARGS__);                               \
+        else if ((how).gate == AX_GATE_LINEAR)                                                     \
+            BY_ORDER(AX_GATE_LINEAR, dtype, how, row, __VA_ARGS__);                                \
         else                                                                                       \
             BY_ORDER(AX_GATE_CLAMPED, dtype, how, row, __VA_ARGS__);                               \
     } while (0)
+
+/* Row t of both, with ups apart or after the gates. */
+static struct row row_of(const struct ax_tensor *gate_up, const struct ax_tensor *up, int64_t t) {
+    char *gate = ax_tensor_row(gate_up, t);
+    const size_t gates = (size_t)(gate_up->shape[1] / 2) * ax_dtype_size(gate_up->dtype);
+    return (struct row){gate, up->data ? ax_tensor_row(up, t) : gate + gates};
+}
 
 enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
                                              const struct ax_swiglu_forward *args, void *work) {
@@ -146,7 +175,7 @@ enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
     const struct ax_tensor *y = &args->y;
     int64_t features = y->shape[1];
     AX_PARALLEL_FOR (team(q, y->shape[0] * features), t, y->shape[0]) {
-        BY_GATING(y->dtype, args->how, forward_row, ax_tensor_row(&args->gate_up, t),
+        BY_GATING(y->dtype, args->how, forward_row, row_of(&args->gate_up, &args->up, t),
                   ax_tensor_row(y, t), features);
     }
     return AX_OK;
@@ -159,7 +188,8 @@ enum ax_status AX_VEC(ax_cpu_swiglu_backward)(struct ax_queue *q,
     int64_t features = dy->shape[1];
     AX_PARALLEL_FOR (team(q, dy->shape[0] * features), t, dy->shape[0]) {
         BY_GATING(dy->dtype, args->how, backward_row, ax_tensor_row(dy, t),
-                  ax_tensor_row(&args->gate_up, t), ax_tensor_row(&args->dgate_up, t), features);
+                  row_of(&args->gate_up, &args->up, t), row_of(&args->dgate_up, &args->dup, t),
+                  features);
     }
     return AX_OK;
 }
