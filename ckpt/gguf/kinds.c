@@ -101,6 +101,16 @@ static const struct ax_gguf_field minimax_m2[] = {
     {REAL(NULL, "partial_rotary_factor", rotary_part)},
     {0}};
 
+#define LFM2                                                                                       \
+    {COUNT("shortconv.l_cache", "conv_L_cache", taps), .required = true},                         \
+    {REAL(NULL, "norm_eps", eps)}
+static const struct ax_gguf_field lfm2[] = {LFM2, {0}};
+static const struct ax_gguf_field lfm2_moe[] = {
+    LFM2, EXPERTS("num_experts"), WIDTH,
+    {COUNT("leading_dense_block_count", "num_dense_layers", dense_layers)},
+    {COUNT("expert_gating_func", NULL, gating), .absent = 1},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -152,6 +162,11 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM"), .moe = true, .partial_rope = true, .qk_norm = true,
      .gating = 2, .fields = minimax_m2,
      .config = "{\"scoring_func\": \"sigmoid\", \"use_routing_bias\": true, \"use_qk_norm\": true}"},
+    {KIND("lfm2", "lfm2", "Lfm2ForCausalLM"), .qk_norm = true, .convolves = true, .fields = lfm2,
+     .config = "{\"block_auto_adjust_ff_dim\": false, \"conv_bias\": false}"},
+    {KIND("lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM"), .moe = true, .some_dense = true, .qk_norm = true,
+     .convolves = true, .gating = 2, .fields = lfm2_moe,
+     .config = "{\"conv_bias\": false, \"norm_topk_prob\": true, \"use_expert_bias\": true}"},
     {0}};
 /* clang-format on */
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "ckpt/gguf/rope.h"
 #include "kernels/tensor.h"
 
@@ -133,12 +134,41 @@ static const char *length_key(const struct ax_gguf_model *m, const char *what, c
     return key;
 }
 
+/* A list with an entry for each layer, 0 for those with convolutions. */
+static enum ax_status read_mixers(struct ax_gguf_model *m, const char *key) {
+    int32_t *heads;
+    size_t n;
+    AX_TRY(ax_gguf_i32s(m->file, key, &heads, &n));
+    enum ax_status st = AX_OK;
+    if ((int64_t)n != m->layers)
+        st = ax_error(AX_ERR_DATA, "%s: key %s: %zu entries for %lld layers", m->file->path, key, n,
+                      (long long)m->layers);
+    for (size_t i = 0; i < n && st == AX_OK; i++) {
+        if (heads[i] == 0) {
+            ax_gguf_set_convolution(m, (int64_t)i);
+        } else if (heads[i] < 0 || heads[i] > 65536 ||
+                   (m->kv_heads > 0 && heads[i] != m->kv_heads)) {
+            st = ax_error(AX_ERR_UNSUPPORTED,
+                          "%s: key %s: layer %zu has %d heads, an earlier one %lld", m->file->path,
+                          key, i, heads[i], (long long)m->kv_heads);
+        } else {
+            m->kv_heads = heads[i];
+        }
+    }
+    ax_free(heads);
+    if (st == AX_OK && m->kv_heads == 0) /* of no layer */
+        m->kv_heads = m->heads;
+    return st;
+}
+
 static enum ax_status read_heads(struct ax_gguf_model *m) {
     char key[96];
     const struct ax_gguf *f = m->file;
     AX_TRY(ax_gguf_i64(f, model_key(m, "attention.head_count", key), 1, 65536, &m->heads));
-    AX_TRY(ax_gguf_i64_or(f, model_key(m, "attention.head_count_kv", key), 1, 65536, m->heads,
-                          &m->kv_heads));
+    const struct ax_gguf_key *kv = ax_gguf_key(f, model_key(m, "attention.head_count_kv", key));
+    AX_TRY(m->kind->convolves && kv && kv->is_array
+               ? read_mixers(m, key)
+               : ax_gguf_i64_or(f, key, 1, 65536, m->heads, &m->kv_heads));
     if (m->heads % m->kv_heads != 0)
         return ax_error(AX_ERR_DATA, "%s: key %s: %lld does not divide the %lld heads", f->path,
                         key, (long long)m->kv_heads, (long long)m->heads);
@@ -215,7 +245,7 @@ const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind) {
 static enum ax_status read_sizes(struct ax_gguf_model *m) {
     char key[96];
     const struct ax_gguf *f = m->file;
-    AX_TRY(ax_gguf_i64(f, model_key(m, "block_count", key), 1, 4096, &m->layers));
+    AX_TRY(ax_gguf_i64(f, model_key(m, "block_count", key), 1, AX_GGUF_MAX_LAYERS, &m->layers));
     AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
     AX_TRY(ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
@@ -332,6 +362,16 @@ static json_t *value_of(const struct ax_gguf_model *m, const struct ax_gguf_fiel
     return NULL;
 }
 
+static bool add_layer_types(const struct ax_gguf_model *m, json_t *config) {
+    json_t *types = json_array();
+    bool ok = types != NULL;
+    for (int64_t i = 0; i < m->layers; i++)
+        ok =
+            ok && json_array_append_new(
+                      types, json_string(ax_gguf_convolves(m, i) ? "conv" : "full_attention")) == 0;
+    return set(config, "layer_types", types) && ok;
+}
+
 /* Keys that only some kinds have. */
 static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
     bool ok = true;
@@ -339,6 +379,8 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
         ok = set(config, "attention_bias", json_boolean(m->qkv_bias));
     if (m->kind->mlp_bias)
         ok = ok && set(config, "mlp_bias", json_boolean(m->mlp_bias));
+    if (m->kind->convolves)
+        ok = ok && add_layer_types(m, config);
     if (m->kind->config) {
         json_t *more = json_loads(m->kind->config, 0, NULL);
         ok = ok && more && json_object_update(config, more) == 0;

@@ -45,7 +45,9 @@ struct ax_gguf_kind {
     bool layer_norm;    /* its norms are no RMSNorms */
     bool keeps_windows; /* readers follow attention.sliding_window */
     bool partial_rope;  /* may rotate a part of each head */
-    int64_t gating;     /* expert_gating_func, where the architecture has several; else 0 */
+    bool
+        convolves; /* some layers have convolutions and no heads: head_count_kv is a list, 0 for them */
+    int64_t gating; /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
 };
@@ -56,6 +58,8 @@ extern const struct ax_gguf_kind ax_gguf_kinds[];
 const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
 /* "llama, mixtral, …" for messages: their model_types. */
 const char *ax_gguf_kind_list(char *buf, size_t size);
+
+#define AX_GGUF_MAX_LAYERS 4096
 
 struct ax_gguf_model {
     const struct ax_gguf *file; /* borrowed; NULL when writing a model */
@@ -71,8 +75,10 @@ struct ax_gguf_model {
     int64_t left_out; /* the same in a folder; they are not written to a file */
     /* router: groups of experts, groups kept, and its gating function */
     int64_t groups, groups_kept, gating;
-    int64_t q_rank, kv_rank, nope;   /* latent attention; kv_rank 0: none */
-    int64_t window, period;          /* every period-th layer is full */
+    int64_t q_rank, kv_rank, nope;                     /* latent attention; kv_rank 0: none */
+    int64_t taps;                                      /* taps of a convolution */
+    unsigned char convolution[AX_GGUF_MAX_LAYERS / 8]; /* a bit per layer: it has one */
+    int64_t window, period;                            /* every period-th layer is full */
     int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
     int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
@@ -82,6 +88,12 @@ struct ax_gguf_model {
     double query_scale; /* factor of q when a file is written; 0 = 1 */
     bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
 };
+static inline bool ax_gguf_convolves(const struct ax_gguf_model *m, int64_t layer) {
+    return m->convolution[layer / 8] >> (layer % 8) & 1;
+}
+static inline void ax_gguf_set_convolution(struct ax_gguf_model *m, int64_t layer) {
+    m->convolution[layer / 8] |= (unsigned char)(1 << (layer % 8));
+}
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 /* The key of eps, after the architecture. */
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind);

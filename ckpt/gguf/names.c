@@ -7,10 +7,11 @@
 /* clang-format off */
 enum size {
     NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
-    Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR
+    Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV
 };
 enum when {
-    ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT
+    ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
+    ATTENDS, CONVOLVES
 };
 enum how {
     PLAIN,
@@ -18,6 +19,7 @@ enum how {
     NUMBERED, /* a matrix of each expert */
     SCALED,   /* takes the kind's query_scale */
     VECTOR_OF_ROW, /* a vector that is a matrix of one row in HF */
+    TAPS_OF_CONV,  /* [channels][taps], with a dimension of 1 between them in HF */
     HEAD_KEYS,     /* of kv_b: per head the rows of nope, transposed */
     HEAD_VALUES,   /* of kv_b: per head the rows of v */
     EXPERT_EVEN,   /* of all experts' [in][out] in one: transposed, every other column from 0, from 1, all */
@@ -144,8 +146,31 @@ static const struct row gated_expert[] = {
     {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row mixer_of_lfm2[] = {
+    {"attn_norm.weight", "operator_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"shortconv.in_proj.weight", "conv.in_proj.weight", GATES_OF_CONV, HIDDEN, CONVOLVES, MATRIX, PLAIN},
+    {"shortconv.conv.weight", "conv.conv.weight", HIDDEN, TAPS, CONVOLVES, VECTOR, TAPS_OF_CONV},
+    {"shortconv.out_proj.weight", "conv.out_proj.weight", HIDDEN, HIDDEN, CONVOLVES, MATRIX, PLAIN},
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ATTENDS, MATRIX, ROTARY},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_KEYS, ROTARY},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_VALUES, PLAIN},
+    {"attn_q_norm.weight", "self_attn.q_layernorm.weight", HEAD, NONE, ATTENDS, VECTOR, PLAIN},
+    {"attn_k_norm.weight", "self_attn.k_layernorm.weight", HEAD, NONE, ATTENDS, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.out_proj.weight", HIDDEN, VALUES, ATTENDS, AX_GGUF_ATTENTION, PLAIN},
+    {"ffn_norm.weight", "ffn_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row mlp_of_lfm2[] = {
+    {"ffn_gate.weight", "feed_forward.w1.weight", FFN, HIDDEN, DENSE, MATRIX, PLAIN},
+    {"ffn_up.weight", "feed_forward.w3.weight", FFN, HIDDEN, DENSE, MATRIX, PLAIN},
+    {"ffn_down.weight", "feed_forward.w2.weight", HIDDEN, FFN, DENSE, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row experts_of_lfm2[] = {
+    {"ffn_gate_inp.weight", "feed_forward.gate.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"exp_probs_b.bias", "feed_forward.expert_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN},
+    {"ffn_gate_exps.weight", "feed_forward.experts.%d.w1.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
+    {"ffn_up_exps.weight", "feed_forward.experts.%d.w3.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
+    {"ffn_down_exps.weight", "feed_forward.experts.%d.w2.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, NUMBERED}, {0}};
 static const struct row last[] = {
-    {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ATTENDS, VECTOR, PLAIN},
+    {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, CONVOLVES, VECTOR, PLAIN},
     {"output.weight", "lm_head.weight", VOCAB, HIDDEN, UNTIED, AX_GGUF_HEAD, PLAIN},
 };
 
@@ -179,6 +204,8 @@ static const struct {
     {"exaone4", {attention, norms_after, mlp}},
     {"hunyuan_v1_dense", {norm_in, attention_of_hunyuan, norm_ffn, mlp}},
     {"minimax_m2", {norm_in, normed_attention, norm_ffn, experts_of_mixtral, router_bias_of_minimax}},
+    {"lfm2", {mixer_of_lfm2, mlp_of_lfm2}},
+    {"lfm2_moe", {mixer_of_lfm2, mlp_of_lfm2, experts_of_lfm2}},
 };
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -203,12 +230,16 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
                              [LATENT] = m->kv_rank + m->rotated,
                              [KV_B] = m->heads * (m->nope + m->value_dim),
                              [HEADS] = m->heads,
-                             [EXPERT_PAIR] = 2 * m->expert_ffn};
+                             [EXPERT_PAIR] = 2 * m->expert_ffn,
+                             [TAPS] = m->taps,
+                             [GATES_OF_CONV] = 3 * m->hidden};
     return sizes[s];
 }
 
 static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
     const bool sparse = m->experts > 0 && layer >= m->dense_layers;
+    /* of no layer: of a kind with convolutions */
+    const bool convolves = layer < 0 ? m->kind->convolves : ax_gguf_convolves(m, layer);
     const bool all[] = {[ALWAYS] = true,
                         [UNTIED] = !m->tied,
                         [QKV_BIAS] = m->qkv_bias,
@@ -219,7 +250,9 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
                         [SPARSE] = sparse,
                         [SHARED] = sparse && m->shared_ffn > 0,
                         [Q_LATENT] = m->q_rank > 0,
-                        [Q_DIRECT] = m->q_rank == 0};
+                        [Q_DIRECT] = m->q_rank == 0,
+                        [ATTENDS] = !convolves,
+                        [CONVOLVES] = convolves};
     return all[w];
 }
 
@@ -256,10 +289,19 @@ static void view_of_experts(const struct ax_gguf_model *m, int64_t from, int64_t
     set_view(n, from, LIST(in * columns, every, columns), 3, LIST(m->experts, columns / every, in));
 }
 
+static void view_of_taps(struct ax_gguf_name *n) {
+    const int64_t channels = n->shape[0], taps = n->shape[1];
+    n->ndim = 3;
+    memcpy(n->shape, LIST(channels, 1, taps), sizeof n->shape);
+    set_view(n, 0, LIST(0, taps, 1), 2, LIST(channels, taps));
+}
+
 /* From the shape in HF to the file's. */
 static void view(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
     if (how == VECTOR_OF_ROW)
         set_view(n, 0, LIST(0, 0, 1), 1, LIST(n->shape[1]));
+    else if (how == TAPS_OF_CONV)
+        view_of_taps(n);
     else if (how == HEAD_KEYS || how == HEAD_VALUES)
         view_of_heads(m, how == HEAD_KEYS, n);
     else if (how == BIAS_EVEN || how == BIAS_ODD)
@@ -297,7 +339,7 @@ static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row 
 
 /* The head is the embedding's copy, for readers that do not know of tied heads. */
 static enum ax_status visit_copy(const struct ax_gguf_model *m, ax_gguf_visit visit, void *ctx) {
-    struct row row = last[1];
+    struct row row = last[COUNT(last) - 1];
     row.hf = first[0].hf;
     row.when = ALWAYS;
     return m->tied && m->kind->copies_head ? visit_row(m, &row, -1, visit, ctx) : AX_OK;

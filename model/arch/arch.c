@@ -24,7 +24,8 @@
 static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64(ax_json_get(c, "vocab_size"), 1, MAX_DIM, &a->vocab_size));
     AX_TRY(ax_json_i64(ax_json_get(c, "hidden_size"), 1, MAX_DIM, &a->hidden_size));
-    AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, MAX_DIM, &a->intermediate_size));
+    if (!a->family->own_width)
+        AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, MAX_DIM, &a->intermediate_size));
     AX_TRY(ax_json_i64(ax_json_get(c, "num_hidden_layers"), 1, 4096, &a->n_layers));
     AX_TRY(ax_json_i64(ax_json_get(c, "num_attention_heads"), 1, 65536, &a->n_heads));
     struct ax_json kv = ax_json_get(c, "num_key_value_heads"), hd = ax_json_get(c, "head_dim");
@@ -309,6 +310,13 @@ bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
     return layer >= a->n_layers || (bias && n >= m && strcmp(name + n - m, end) == 0);
 }
 
+bool ax_arch_has_states(const struct ax_arch *a) {
+    bool any = false;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        any = any || a->layers[i].mixer->state;
+    return any;
+}
+
 int64_t ax_arch_head_rows(const struct ax_arch *a) {
     return a->classifier ? a->n_labels : a->vocab_size;
 }
@@ -328,8 +336,8 @@ double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
         return 2 * (double)a->hidden_size;
     if (unit > a->n_layers)
         return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
-    return 2 * (double)layer_size(a, unit - 1).active +
-           (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
+    const struct ax_part_type *mixer = a->layers[unit - 1].mixer;
+    return 2 * (double)layer_size(a, unit - 1).active + (mixer->mixing ? mixer->mixing(a, seq) : 0);
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {

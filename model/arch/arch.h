@@ -20,6 +20,7 @@ struct ax_family {
     int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
+    bool own_width;   /* `parse` sets intermediate_size, which the config may lack */
     bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
@@ -103,6 +104,17 @@ enum ax_qk_norm {
 struct ax_classifier;
 struct ax_wrapper;
 
+/* A short causal convolution of each channel (kernels/conv_ops.h). */
+struct ax_conv_config {
+    int64_t taps;
+    bool bias; /* it has one, and so have the projections around it */
+};
+
+/* A part of parameter names that a family has otherwise. */
+struct ax_rename {
+    const char *from, *to; /* NULL: the end of a list */
+};
+
 struct ax_arch {
     const struct ax_family *family;
     /* the model that this text model is a part of (families/family.h), or NULL */
@@ -124,8 +136,9 @@ struct ax_arch {
     bool qkv_bias, o_bias, mlp_bias;
     bool fused_qkv, fused_gate_up; /* one matrix: self_attn.qkv_proj, mlp.gate_up_proj */
     enum ax_qk_norm qk_norm;
-    bool qk_norm_after;          /* after rope, not before it */
-    const char *q_norm, *k_norm; /* names, %d = the layer */
+    bool qk_norm_after;              /* after rope, not before it */
+    const char *q_norm, *k_norm;     /* names, %d = the layer */
+    const struct ax_rename *renames; /* names of the parts' parameters; NULL: as they are */
     struct ax_norm_style norm;
     struct ax_gating gating; /* the gate of MLPs and experts */
     double softmax_scale, score_softcap;
@@ -142,6 +155,7 @@ struct ax_arch {
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
     struct ax_rope_config rope_queries;     /* dim 0: queries have the keys' */
     struct ax_mla_config mla;
+    struct ax_conv_config conv;
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
@@ -181,13 +195,16 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
 /* True for a tensor of the model's folders that keeps its dtype, whatever the others are written
  * in: in a layer that is not used, or a buffer. */
 bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
+/* True if layers have states instead of keys and values: then a token depends on all before it, and no layer
+ * can start from a place in the middle of a sequence but with a state of that place. */
+bool ax_arch_has_states(const struct ax_arch *arch);
 /* Logits per token: the vocabulary, or a classifier's labels. */
 int64_t ax_arch_head_rows(const struct ax_arch *arch);
 /* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. Not
  * unused layers. */
 int64_t ax_arch_parameters(const struct ax_arch *arch);
 /* FLOPs of a token's forward pass in a unit (the embedding, a layer, …, the head): 2 per matrix
- * element that it passes through, attention as below, and for a look-up 2 per element of the
+ * element that it passes through, attention as below, of layers that attend, and for a look-up 2 per element of the
  * row. */
 double ax_arch_unit_flops(const struct ax_arch *arch, int64_t unit, int64_t seq);
 /* Training FLOPs per token: 6 per matrix parameter the token passes through (the head counts once,

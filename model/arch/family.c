@@ -60,7 +60,6 @@ static const struct {
     {"mamba_d_state", "Mamba layers"},
     {"ssm_state_size", "Mamba layers"},
     {"state_size", "Mamba layers"},
-    {"conv_L_cache", "short convolutions"},
     {"hidden_size_per_layer_input", "embeddings of each layer"},
     {"altup_num_inputs", "AltUp's streams"},
     {"num_kv_shared_layers", "layers that share keys and values"},
@@ -90,7 +89,8 @@ static void add_layer_types(char *buf, size_t size, struct ax_json types) {
     for (size_t i = 0; i < ax_json_size(types); i++) {
         const char *type = json_string_value(ax_json_at(types, i).v);
         const bool known = !type || strcmp(type, "full_attention") == 0 ||
-                           strcmp(type, "sliding_attention") == 0 || strcmp(type, "attention") == 0;
+                           strcmp(type, "sliding_attention") == 0 ||
+                           strcmp(type, "attention") == 0 || strcmp(type, "conv") == 0;
         if (known || strcmp(type, last) == 0)
             continue;
         if (!strstr(buf, type))

@@ -21,6 +21,8 @@
     X(gpt_oss)                                                                                     \
     X(granite)                                                                                     \
     X(hunyuan_v1_dense)                                                                            \
+    X(lfm2)                                                                                        \
+    X(lfm2_moe)                                                                                    \
     X(llama)                                                                                       \
     X(minimax_m2)                                                                                  \
     X(ministral3)                                                                                  \
@@ -65,6 +67,10 @@ enum ax_status ax_field_only(struct ax_json config, const char *key,
 enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
                                   bool usual); /* fields.c */
 
+/* *kind: which of the known kinds, a list that ends in NULL, layer_types gives a layer; unchanged if the config
+ * has no such list. AX_ERR_UNSUPPORTED for another one. */
+enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json config, int64_t layer,
+                             const char *const *known, int *kind); /* fields.c */
 /* *slides: whether a layer has a sliding window, by layer_types, or `usual` if the config has no
  * such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,

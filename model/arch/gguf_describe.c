@@ -150,6 +150,8 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
         {experts && (r->groups != s->groups || r->groups_kept != s->groups_kept ||
                      r->group_best != s->group_best || r->sigmoid != s->sigmoid),
          "n_group, topk_group or topk_method"},
+        {experts && fabs(r->scale - s->scale) > 0, "routed_scaling_factor"},
+        {a->conv.bias != b->conv.bias, "conv_bias is true"},
         {fabs(a->score_softcap - b->score_softcap) > 0, "attn_logit_softcapping is null"},
         {fabs(a->logit_softcap - b->logit_softcap) > 0, "final_logit_softcapping is null"},
         {a->rope.interleaved != b->rope.interleaved, "rope_interleave"},
@@ -165,6 +167,8 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
             return all[i].what;
     for (int64_t i = 0; i < a->n_layers; i++) {
         const struct ax_layer_spec *x = &a->layers[i], *y = &b->layers[i];
+        if (x->mixer != y->mixer)
+            return "layer_types is another list than the family's";
         if (x->ffn != y->ffn)
             return "only some layers have experts";
         if (x->rope != y->rope)
@@ -262,6 +266,10 @@ static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
 
 /* What only some kinds have; the others ignore it. */
 static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
+    m->taps = a->conv.taps;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (a->layers[i].mixer == &ax_mixer_shortconv)
+            ax_gguf_set_convolution(m, i);
     m->q_rank = a->mla.q_rank;
     m->kv_rank = a->mla.kv_rank;
     m->nope = a->mla.nope;
@@ -349,6 +357,16 @@ static enum ax_status put_fields(const struct ax_gguf_model *m, struct ax_gguf_k
     return AX_OK;
 }
 
+/* Heads of keys and values in each layer. */
+static enum ax_status put_mixers(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", m->kind->arch);
+    AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, (uint64_t)m->layers));
+    for (int64_t i = 0; i < m->layers; i++)
+        AX_TRY(ax_gguf_add_i32(keys, ax_gguf_convolves(m, i) ? 0 : (int32_t)m->kv_heads));
+    return AX_OK;
+}
+
 enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *a,
                                  struct ax_gguf_keys *keys) {
     const struct ax_gguf_model *m = &d->model;
@@ -363,7 +381,9 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         {"block_count", m->layers},
         {"feed_forward_length", m->ffn},
         {"attention.head_count", m->heads},
-        {"attention.head_count_kv", latent ? 1 : m->kv_heads},
+        {"attention.head_count_kv", latent               ? 1
+                                    : m->kind->convolves ? 0
+                                                         : m->kv_heads},
         {"attention.key_length", latent ? m->kv_rank + m->rotated : m->head_dim},
         {"attention.value_length", latent ? m->kv_rank : m->value_dim},
         {"attention.key_length_mla", latent ? m->head_dim : 0},
@@ -383,5 +403,7 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
     snprintf(key, sizeof key, "%s.%s", m->kind->arch, ax_gguf_eps_key(m->kind));
     AX_TRY(ax_gguf_put_f32(keys, key, (float)m->eps));
     AX_TRY(put_fields(m, keys));
+    if (m->kind->convolves)
+        AX_TRY(put_mixers(m, keys));
     return put_rope(a, keys, m->kind->arch);
 }

@@ -17,7 +17,21 @@ static int64_t row_elements(const struct ax_kv_row *row) {
     return row->n_heads * (row->key_dim + (row->values_in_keys ? 0 : row->value_dim));
 }
 
+struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh) {
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (a->layers[i].mixer->state)
+            return a->layers[i].mixer->state(a, mesh);
+    return (struct ax_state_size){0};
+}
+
+int64_t ax_kv_layers(const struct ax_arch *a) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        n += a->layers[i].mixer->state == NULL;
+    return n;
+}
+
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) {
     const struct ax_kv_row row = ax_kv_row(a, tp);
-    return a->n_layers * row_elements(&row) * (int64_t)ax_dtype_size(dtype);
+    return ax_kv_layers(a) * row_elements(&row) * (int64_t)ax_dtype_size(dtype);
 }

@@ -1,10 +1,12 @@
-/* The size of a token in the KV cache, per layer. */
+/* The size of a token in the KV cache, per layer; and of a sequence in layers with a state. */
 #ifndef AX_MODEL_ARCH_KV_ROW_H
 #define AX_MODEL_ARCH_KV_ROW_H
 
 #include "kernels/queue.h"
 
 struct ax_arch;
+struct ax_mesh;
+struct ax_state_size;
 
 struct ax_kv_row {
     int64_t n_heads; /* KV heads that this rank's queries attend to */
@@ -14,7 +16,11 @@ struct ax_kv_row {
 };
 /* The row on a rank of tp. */
 struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp);
-/* Bytes of a token in all layers. */
+/* The state of layers that have one (part.h), on a rank; zeros without. */
+struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh);
+/* Layers that keep keys and values. */
+int64_t ax_kv_layers(const struct ax_arch *a);
+/* Bytes of a token in all of them. */
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype);
 
 #endif

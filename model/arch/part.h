@@ -9,6 +9,7 @@ struct ax_arch;
 struct ax_builder;
 struct ax_layer;
 struct ax_linear;
+struct ax_mesh;
 struct ax_pass;
 struct ax_saved;
 
@@ -16,6 +17,12 @@ struct ax_saved;
 struct ax_part_size {
     int64_t matrices, active; /* matrix elements in total; those that a token passes through */
     int64_t vectors;
+};
+
+/* What a layer keeps of a sequence for its next token, on a rank of tp, if it is not keys and values: the
+ * last `rows` inputs of a convolution, `channels` wide. */
+struct ax_state_size {
+    int64_t rows, channels;
 };
 
 /* The functions of a mixer (mixes tokens) or an ffn (each token separately). */
@@ -30,6 +37,11 @@ struct ax_part_type {
     /* Lists its linears in model order, for adapters and packed storage; returns how many. */
     int (*linears)(struct ax_layer *l, struct ax_linear **out);
     struct ax_part_size (*size)(const struct ax_arch *a);
+    /* FLOPs of a token's forward pass, in a sequence of seq, that are products with no matrix of the part;
+     * NULL: none. */
+    double (*mixing)(const struct ax_arch *a, int64_t seq);
+    /* Size of a mixer's state; NULL: it keeps keys and values (kv_row.h), or is an ffn. */
+    struct ax_state_size (*state)(const struct ax_arch *a, const struct ax_mesh *mesh);
     /* Declares the tensors of s that it needs in this pass; the others take no memory. */
     void (*declare)(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s);
     /* out [T][D] = part(h), plus x if not NULL; out NULL: recomputes only what backward needs.
@@ -45,6 +57,7 @@ struct ax_part_type {
 
 extern const struct ax_part_type ax_mixer_attention; /* attention.c */
 extern const struct ax_part_type ax_mixer_mla;       /* mla.c */
+extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
 extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */

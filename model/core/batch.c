@@ -29,7 +29,7 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     b->labels = take(stack, AX_I32, T);
     b->weight = take(stack, AX_F32, T);
     b->cu_seqlens = take(stack, AX_I32, n_cap + 1);
-    b->runs[0] = (struct ax_batch_run){0, b->cu_seqlens, b->cu_seqlens};
+    b->runs[0] = (struct ax_batch_run){.cu_q = b->cu_seqlens, .cu_k = b->cu_seqlens};
     if (parts == 1)
         return;
     b->order = take(stack, AX_I32, T);
@@ -39,6 +39,7 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
     for (int r = 0; r < runs; r++) {
         b->runs[r].cu_q = take(stack, AX_I32, n_cap + 1);
         b->runs[r].cu_k = take(stack, AX_I32, n_cap + 1);
+        b->runs[r].cu_halo = take(stack, AX_I32, n_cap + 1);
     }
 }
 
@@ -86,6 +87,7 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
         const int64_t length = T / b->n_runs;
         b->runs[r].first = length * (r == 0 ? b->part : 2 * b->parts - 1 - b->part);
         b->runs[r].cu_q.shape[0] = b->runs[r].cu_k.shape[0] = docs + 1;
+        b->runs[r].cu_halo.shape[0] = docs + 1;
     }
     b->order.shape[0] = T;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
@@ -246,16 +248,15 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
     return AX_OK;
 }
 
-/* Sends where a run's pieces of documents end, and their keys. */
-static enum ax_status send_run(const struct ax_batch *b, struct ax_queue *q,
-                               const struct ax_batch_run *run, const struct columns *c, bool keys) {
-    const int64_t begin = run->first, end = begin + b->T / b->n_runs;
+/* Sends where documents' pieces end in tokens [begin, end) of the sequence, counted from `begin`. */
+static enum ax_status send_pieces(const struct ax_batch *b, struct ax_queue *q,
+                                  const struct columns *c, int64_t begin, int64_t end,
+                                  const struct ax_tensor *cu) {
     for (int64_t d = 0; d <= b->n_cap; d++) {
         const int64_t at = c->row[d] < end ? c->row[d] : end;
-        c->cu[d] = (int32_t)(keys ? at : at < begin ? 0 : at - begin);
+        c->cu[d] = (int32_t)(at < begin ? 0 : at - begin);
     }
-    return ax_queue_write(q, keys ? run->cu_k.data : run->cu_q.data, c->cu,
-                          (size_t)(b->n_cap + 1) * sizeof *c->cu);
+    return ax_queue_write(q, cu->data, c->cu, (size_t)(b->n_cap + 1) * sizeof *c->cu);
 }
 
 /* What a part says of its place in the sequence. */
@@ -276,8 +277,11 @@ static enum ax_status send_place(const struct ax_batch *b, struct ax_queue *q,
                           (size_t)b->n_rows * sizeof *c->row_order));
     AX_TRY(ax_queue_write(q, b->used.data, &used, sizeof used));
     for (int r = 0; r < b->n_runs; r++) {
-        AX_TRY(send_run(b, q, &b->runs[r], c, false));
-        AX_TRY(send_run(b, q, &b->runs[r], c, true));
+        const struct ax_batch_run *run = &b->runs[r];
+        const int64_t first = run->first, end = first + length;
+        AX_TRY(send_pieces(b, q, c, first, end, &run->cu_q));
+        AX_TRY(send_pieces(b, q, c, 0, end, &run->cu_k));
+        AX_TRY(send_pieces(b, q, c, first - AX_BATCH_HALO, end, &run->cu_halo));
     }
     return AX_OK;
 }

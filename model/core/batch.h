@@ -24,15 +24,19 @@
 #define AX_MODEL_CORE_BATCH_H
 
 #include "data/records/pipeline/sequence.h"
+#include "kernels/conv_ops.h"
 #include "kernels/queue.h"
 #include "model/parallel/reach.h"
 #include "parallel/runtime.h"
 
-/* Rows of a batch that are neighbors in the sequence. */
+/* Rows of a batch that are neighbors in the sequence. cu_halo: parts of documents in the run and the
+ * AX_BATCH_HALO tokens before it, from the first of these on (before the sequence there are no documents);
+ * only if parts > 1. */
 struct ax_batch_run {
     int64_t first; /* token of the sequence; they are T / n_runs */
-    struct ax_tensor cu_q, cu_k;
+    struct ax_tensor cu_q, cu_k, cu_halo;
 };
+#define AX_BATCH_HALO (AX_CONV_TAPS - 1)
 
 /* Documents of a batch that share a prefix: the first one has its tokens, the others only theirs
  * after it. A layer then computes the shared tokens once; only attention sees them several

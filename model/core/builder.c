@@ -166,6 +166,24 @@ static bool any_adapter_saves(const struct ax_model *m, const char *param) {
     return any;
 }
 
+/* The name in the family's words, with the layer's number. */
+static void name_param(const struct ax_model *m, const char *name, int layer,
+                       char out[AX_NAME_MAX]) {
+    char own[AX_NAME_MAX];
+    snprintf(own, sizeof own, "%s", name);
+    for (const struct ax_rename *r = m->arch.renames; r && r->from; r++) {
+        const char *at = strstr(name, r->from);
+        if (at)
+            snprintf(own, sizeof own, "%.*s%s%s", (int)(at - name), name, r->to,
+                     at + strlen(r->from));
+    }
+    const char *number = strstr(own, "%d");
+    if (number)
+        snprintf(out, AX_NAME_MAX, "%.*s%d%s", (int)(number - own), own, layer, number + 2);
+    else
+        snprintf(out, AX_NAME_MAX, "%s", own);
+}
+
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl) {
     struct ax_model *m = b->model;
@@ -191,12 +209,12 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
         p->shape[0] = decl->stack;
         p->ep_dim = 0;
     }
-    const char *number = strstr(decl->name, "%d");
-    if (number)
-        snprintf(p->name, sizeof p->name, "%.*s%d%s", (int)(number - decl->name), decl->name, layer,
-                 number + 2);
-    else
-        snprintf(p->name, sizeof p->name, "%s", decl->name);
+    if (decl->middle) {
+        p->shape[2] = p->shape[1];
+        p->shape[1] = 1;
+        p->ndim++;
+    }
+    name_param(m, decl->name, layer, p->name);
     p->trainable = !p->buffer && (p->trainable || any_adapter_saves(m, p->name));
     return p;
 }

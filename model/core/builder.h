@@ -29,6 +29,7 @@ struct ax_param_decl {
     int64_t rows, cols; /* cols 0: a vector */
     /* > 0: a tensor of this many experts' matrices, split over ep; 0: one matrix or vector */
     int64_t stack;
+    bool middle;   /* [rows][1][cols]: the taps of a convolution */
     int8_t tp_dim; /* −1: replicated */
     bool glue;     /* follows its predecessor directly */
     bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */

@@ -50,7 +50,13 @@ static enum ax_status create(struct ax_kvcache *c, struct ax_stack *stack, struc
     AX_TRY(create_host(c));
     for (int64_t i = 0; i < o->n_layers; i++)
         AX_TRY(create_layer(c, stack, q, o, i));
-    return AX_OK;
+    const struct ax_states_options so = {.dtype = o->dtype,
+                                         .n_seqs = o->n_seqs,
+                                         .n_layers = o->n_state_layers,
+                                         .size = o->state,
+                                         .T = o->T,
+                                         .planning = o->planning};
+    return ax_states_create(&c->states, stack, &so);
 }
 
 enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
@@ -85,6 +91,7 @@ void ax_kvcache_free(struct ax_kvcache *c) {
     ax_free(c->users);
     ax_free(c->free);
     ax_free(c->host);
+    ax_states_free(&c->states);
     *c = (struct ax_kvcache){0};
 }
 
@@ -117,6 +124,7 @@ void ax_kvcache_clear(struct ax_kvcache *c) {
     memset(c->users, 0, (size_t)c->n_blocks * sizeof *c->users);
     for (c->n_free = 0; c->n_free < c->n_blocks; c->n_free++)
         c->free[c->n_free] = (int32_t)(c->n_blocks - 1 - c->n_free);
+    ax_states_clear(&c->states);
 }
 
 void ax_kvcache_shorten(struct ax_kvcache *c, int64_t seq) {
@@ -124,6 +132,15 @@ void ax_kvcache_shorten(struct ax_kvcache *c, int64_t seq) {
     const int64_t last = ax_kvcache_blocks(c->length[seq]) - 1;
     give_back(c, blocks_of(c, seq)[last]);
     c->length[seq] = last * BLOCK;
+    ax_states_cut(&c->states, seq, c->length[seq]);
+}
+
+int64_t ax_kvcache_place(const struct ax_kvcache *c, int64_t seq, int64_t n) {
+    return ax_states_place(&c->states, seq, n);
+}
+
+enum ax_status ax_kvcache_keep(struct ax_kvcache *c, struct ax_queue *q, int64_t seq) {
+    return ax_states_keep(&c->states, q, seq);
 }
 
 /* The first n tokens of block `from`, in all layers. */
@@ -143,6 +160,7 @@ static enum ax_status copy_block(struct ax_kvcache *c, struct ax_queue *q, int32
 enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
                                int64_t n) {
     AX_ASSERT(n <= c->length[from]);
+    AX_TRY(ax_states_fork(&c->states, q, from, to, n));
     const int64_t blocks = ax_kvcache_blocks(n), rest = n % BLOCK;
     int32_t *own = blocks_of(c, to);
     for (int64_t i = 0; i < blocks; i++)
@@ -167,6 +185,7 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
     AX_ASSERT(n_docs <= c->n_seqs && T <= c->T);
     int32_t *rows = c->host, *table = rows + c->T, *cu_k = table + c->n_seqs * c->columns;
     int64_t t = 0;
+    AX_TRY(ax_states_advance(&c->states, q, T, n_docs, seqs, c->length, n_new));
     cu_k[0] = 0;
     for (int64_t d = 0; d < n_docs; d++) {
         const int64_t s = seqs[d], end = c->length[s] + n_new[d];

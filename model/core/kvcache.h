@@ -4,11 +4,12 @@
  * A sequence takes blocks as it grows and gives them back when it is shortened. Sequences that begin
  * alike share the full blocks of what they have in common; a block that one of them would write to is
  * copied first. A pass with a cache appends the new tokens of each document of the batch to its
- * sequence and attends to all cached tokens. */
+ * sequence and attends to all cached tokens. Layers without keys and values have states (states.h). */
 #ifndef AX_MODEL_CORE_KVCACHE_H
 #define AX_MODEL_CORE_KVCACHE_H
 
 #include "model/arch/kv_row.h"
+#include "model/core/states.h"
 
 #define AX_KV_BLOCK 16 /* tokens */
 
@@ -18,8 +19,8 @@ static inline int64_t ax_kvcache_blocks(int64_t n) {
 }
 
 struct ax_kvcache {
-    int64_t n_seqs, cap, n_layers;
-    int64_t columns; /* blocks of a sequence of `cap` tokens */
+    int64_t n_seqs, cap, n_layers; /* those that keep keys and values */
+    int64_t columns;               /* blocks of a sequence of `cap` tokens */
     int64_t n_blocks, n_free;
     bool planning; /* all blocks are block 0 */
     struct ax_tensor *k,
@@ -35,12 +36,15 @@ struct ax_kvcache {
     struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
     int32_t *host;                /* staging for the three above */
     int64_t T;                    /* capacity of rows */
+    struct ax_states states;
 };
 
 struct ax_kvcache_options {
     enum ax_dtype dtype;
     int64_t n_seqs, cap, n_layers;
     struct ax_kv_row row;
+    int64_t n_state_layers; /* those that have states instead */
+    struct ax_state_size state;
     int64_t n_blocks; /* at least the blocks of one sequence */
     int64_t T;        /* maximum tokens per pass */
     bool planning;
@@ -57,10 +61,15 @@ int64_t ax_kvcache_needs(const struct ax_kvcache *c, int64_t seq, int64_t n);
  * is full. */
 enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t T,
                                   int64_t n_docs, const int32_t *seqs, const int64_t *n_new);
-/* Makes sequence `to` the first n tokens of sequence `from`; both may be the same. Needs a free block
+/* The most tokens, of the first n of a sequence, with which another one, or itself, can go on: n, unless there
+ * are states. */
+int64_t ax_kvcache_place(const struct ax_kvcache *c, int64_t seq, int64_t n);
+/* Makes sequence `to` the first n tokens of sequence `from`, such a place; both may be the same. Needs a free block
  * if n is not a multiple of AX_KV_BLOCK. */
 enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t from, int64_t to,
                                int64_t n);
+/* Makes the end of a sequence a place at which others can go on, also when it has grown. */
+enum ax_status ax_kvcache_keep(struct ax_kvcache *c, struct ax_queue *q, int64_t seq);
 /* Gives back the last block of a sequence that is not empty, with its tokens. */
 void ax_kvcache_shorten(struct ax_kvcache *c, int64_t seq);
 void ax_kvcache_clear(struct ax_kvcache *c); /* all sequences */

@@ -23,6 +23,11 @@ struct ax_mla_part {
     struct ax_linear latent, q, kv, o;
     const struct ax_param *q_norm, *kv_norm; /* norms of the latents; q_norm NULL if absent */
 };
+/* Gated short convolution: see shortconv.c. */
+struct ax_shortconv_part {
+    struct ax_linear in, out;
+    const struct ax_param *taps, *bias; /* bias NULL if absent */
+};
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {
     struct ax_linear gate_up, down;
@@ -59,11 +64,13 @@ struct ax_branch {
 
 struct ax_layer {
     int index;
+    int nth; /* which of the layers that keep keys and values it is, or of those with a state */
     struct ax_layer_spec spec;
     struct ax_unit *unit;
     struct ax_branch mixer, ffn;
     struct ax_attention_part attention;
     struct ax_mla_part mla;
+    struct ax_shortconv_part shortconv;
     struct ax_mlp_part mlp; /* or the shared expert */
     struct ax_moe_part moe;
 };

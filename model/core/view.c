@@ -60,12 +60,13 @@ static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
 
 double ax_model_flops_per_token(const struct ax_model *m, int64_t seq) {
     const struct ax_arch *a = &m->arch;
-    const double attention = (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
     double flops = 0;
     for (int i = 0; i < m->n_params; i++)
         flops += matrix_flops(m, &m->params[i]);
-    for (int i = 0; i < a->n_layers; i++) /* both of its inputs come from the layer's x */
-        flops += attention * (i + 1 >= m->lowest_unit ? 3 : 1);
+    for (int i = 0; i < a->n_layers; i++) { /* all of its inputs come from the layer's x */
+        const struct ax_part_type *mixer = a->layers[i].mixer;
+        flops += mixer->mixing ? mixer->mixing(a, seq) * (i + 1 >= m->lowest_unit ? 3 : 1) : 0;
+    }
     return flops;
 }
 

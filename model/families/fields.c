@@ -1,5 +1,6 @@
 /* Fields of config.json that several families have: the activation, which layers have a sliding window, and keys
  * with one value that is there. */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch/family.h"
@@ -44,11 +45,11 @@ enum ax_status ax_field_only_bool(struct ax_json c, const char *key, bool usual)
     return AX_ERR_UNSUPPORTED;
 }
 
-enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_t layer, bool usual,
-                               bool *slides) {
+enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json c, int64_t layer,
+                             const char *const *known, int *kind) {
     const char *type;
+    char list[200] = "";
     const struct ax_json types = ax_json_get(c, "layer_types");
-    *slides = usual;
     if (!types.v)
         return AX_OK;
     if ((int64_t)ax_json_size(types) != a->n_layers)
@@ -56,11 +57,25 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_
                              (long long)a->n_layers, ax_json_size(types));
     const struct ax_json v = ax_json_at(types, (size_t)layer);
     AX_TRY(ax_json_str(v, &type));
-    *slides = strcmp(type, "sliding_attention") == 0;
-    if (*slides || strcmp(type, "full_attention") == 0)
-        return AX_OK;
-    ax_json_error(v, "layer type \"%s\" is not one of full_attention, sliding_attention", type);
+    for (int i = 0; known[i]; i++) {
+        if (strcmp(type, known[i]) == 0) {
+            *kind = i;
+            return AX_OK;
+        }
+        const size_t at = strlen(list);
+        snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", known[i]);
+    }
+    ax_json_error(v, "layer type \"%.40s\" is not one of %s", type, list);
     return AX_ERR_UNSUPPORTED;
+}
+
+enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_t layer, bool usual,
+                               bool *slides) {
+    static const char *const kinds[] = {"full_attention", "sliding_attention", NULL};
+    int kind = usual;
+    AX_TRY(ax_layer_kind(a, c, layer, kinds, &kind));
+    *slides = kind;
+    return AX_OK;
 }
 
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json c, int64_t period) {

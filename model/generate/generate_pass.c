@@ -171,18 +171,31 @@ static int32_t token_of(const struct ax_sequence *s, int64_t i) {
     return i < s->n_prompt ? s->prompt[i] : s->tokens[i - s->n_prompt];
 }
 
-/* Number of leading tokens that the sequence shares with the first n of the lane, without its last,
- * or those that are scored, which must go through the model for their logits. */
+/* Tokens of a sequence without its last, or those that are scored, which must go through the model for their
+ * logits: what it may share with others. */
+static int64_t shareable_tokens(const struct ax_sequence *s) {
+    return ax_sequence_length(s) - (s->n_scored > 0 ? s->n_scored : 1);
+}
+
+/* Number of leading tokens of these that the sequence shares with the first n of the lane. */
 static int64_t common_tokens(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
                              const struct ax_sequence *s) {
     if (keys_differ(d, l, s))
         return 0;
-    const int64_t rest = ax_sequence_length(s) - (s->n_scored > 0 ? s->n_scored : 1);
-    const int64_t most = n < rest ? n : rest;
+    const int64_t rest = shareable_tokens(s), most = n < rest ? n : rest;
     int64_t i = 0;
     while (i < most && l->ids[i] == token_of(s, i))
         i++;
     return i;
+}
+
+/* Those that a lane will have when its sequence's tokens have gone through the model. */
+static int64_t coming_tokens(const struct ax_generator *d, const struct ax_lane *l,
+                             const struct ax_sequence *s) {
+    const int64_t n = l->seq ? common_tokens(d, l, l->known, s) : 0;
+    if (d->cache.states.n_layers == 0)
+        return n;
+    return l->keep_at <= n ? l->keep_at : 0;
 }
 
 static struct ax_lane_place find_place(const struct ax_generator *d, const struct ax_sequence *s) {
@@ -191,12 +204,13 @@ static struct ax_lane_place find_place(const struct ax_generator *d, const struc
     int from = 0;
     for (int i = 0; i < d->o.n_seqs; i++) {
         const struct ax_lane *l = &d->lanes[i];
-        const int64_t length = d->cache.length[i], n = common_tokens(d, l, length, s);
+        const int64_t length = d->cache.length[i];
+        const int64_t n = ax_kvcache_place(&d->cache, i, common_tokens(d, l, length, s));
         if (n > elsewhere) {
             elsewhere = n;
             from = i;
         }
-        const int64_t soon = l->seq ? common_tokens(d, l, l->known, s) : 0;
+        const int64_t soon = coming_tokens(d, l, s);
         coming = soon > coming ? soon : coming;
         /* among idle lanes, the one that shares most, then the one that loses least */
         if (!l->seq && (n > in_lane || (n == in_lane && length < least))) {
@@ -236,6 +250,13 @@ static enum ax_status check_sequence(const struct ax_generator *d, int64_t index
     return AX_OK;
 }
 
+/* Keeps the place at which others may go on, when the lane has come to it. */
+static enum ax_status keep_place(struct ax_generator *d, int lane) {
+    return d->cache.length[lane] == d->lanes[lane].keep_at
+               ? ax_kvcache_keep(&d->cache, d->model->rt->q, lane)
+               : AX_OK;
+}
+
 static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence *s,
                                      struct ax_lane_place p) {
     struct ax_lane *l = &d->lanes[p.lane];
@@ -243,6 +264,8 @@ static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence 
     AX_TRY(ax_kvcache_fork(&d->cache, d->model->rt->q, p.from, p.lane, p.shared));
     l->seq = s;
     l->known = l->n_context = 0;
+    l->keep_at = shareable_tokens(s);
+    AX_TRY(keep_place(d, p.lane));
     if (l->seen)
         memset(l->seen, 0, ((size_t)d->model->arch.vocab_size + 63) / 64 * sizeof *l->seen);
     for (int64_t i = 0; i < ax_sequence_length(s); i++)
@@ -496,7 +519,8 @@ static void add_piece(struct ax_generator *d, int lane, int64_t n) {
 }
 
 /* Tokens of the lane that come next, of one length for rope: that of the prompt, or of the sequence
- * when a token had been chosen, as that was when it went through the model for the first time. */
+ * when a token had been chosen, as that was when it went through the model for the first time. With states,
+ * a pass ends where a place is to be kept. */
 static int64_t pending_tokens(const struct ax_generator *d, int lane, int64_t *row_length) {
     const struct ax_lane *l = &d->lanes[lane];
     const int64_t start = d->cache.length[lane];
@@ -510,6 +534,8 @@ static int64_t pending_tokens(const struct ax_generator *d, int lane, int64_t *r
     *row_length = lane_row_length(d, end);
     while (end < l->known && lane_row_length(d, end + 1) == *row_length)
         end++;
+    if (d->cache.states.n_layers > 0 && start < l->keep_at && l->keep_at < end)
+        end = l->keep_at;
     return end - start;
 }
 
@@ -639,6 +665,8 @@ static enum ax_status forward_pass(struct ax_generator *d, const struct pass_nee
         AX_TRY(make_logits(d, &p));
     AX_TRY(score_pass(d, &p, need->windows));
     ax_pass_end(&p);
+    for (int64_t i = 0; !ax_runtime_planning(d->model->rt) && i < d->work->n_docs; i++)
+        AX_TRY(keep_place(d, d->work->lane[i]));
     return AX_OK;
 }
 

@@ -10,6 +10,8 @@ struct ax_lane {
     struct ax_sequence *seq; /* NULL: idle */
     int32_t *ids;            /* [cap] */
     int64_t known;
+    /* where the cache keeps a place for sequences that begin alike (ax_kvcache_keep) */
+    int64_t keep_at;
     /* with a repetition penalty: the distinct tokens of ids[0 … known) */
     int32_t *context; /* [cap] */
     int64_t n_context;

@@ -2,6 +2,10 @@
 
 #include "model/parallel/context_parallel.h"
 
+double ax_attention_flops(const struct ax_arch *a, int64_t seq) {
+    return (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
+}
+
 /* Ring attention (Liu et al. 2023): the other way to attend on ranks of cp, with the same split of the
  * sequence (model/core/batch.h) as context_parallel.h's gather.
  *

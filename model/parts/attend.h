@@ -6,9 +6,13 @@
 
 #include "model/core/pass.h"
 
+/* FLOPs of a token in a sequence of seq, half of whose keys it sees on average: heads·(head_dim +
+ * v_head_dim)·seq. */
+double ax_attention_flops(const struct ax_arch *a, int64_t seq);
+
 /* The caller sets in a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…];
  * scale, window, softcap, sink. The rest is set here. With a cache, keys and values are first
- * written to it, as those of `layer`. */
+ * written to it, as those of the layer-th of the layers that keep them. */
 enum ax_status ax_attend_forward(struct ax_pass *p, int layer, const struct ax_attention *a);
 /* The caller sets in b: a as for forward; dout, dq, dk, dv in the shapes of out, q, k, v; dsink. */
 enum ax_status ax_attend_backward(struct ax_pass *p, int layer,

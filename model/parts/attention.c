@@ -8,14 +8,14 @@
  * written to it, and attention reads the cache. */
 #include "model/core/builder.h"
 #include "model/core/norm.h"
+#include "model/core/own_columns.h"
 #include "model/core/pass.h"
 #include "model/parts/attend.h"
 
 /* ---- q, k and v ---- */
 
 /* The projections to q, k and v of this rank's heads: from a matrix each, or from one for all
- * three. That one is on every rank of tp; then each rank computes its rows for all heads, and ranks
- * exchange them. */
+ * three (model/core/own_columns.h). */
 
 /* How many heads this rank computes: all heads of k and v if there are fewer than ranks of tp. */
 static int64_t qkv_q_heads(const struct ax_layer *l, const struct ax_arch *a) {
@@ -26,71 +26,17 @@ static int64_t qkv_kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return a->n_kv_heads < tp ? a->n_kv_heads : a->n_kv_heads / tp;
 }
 
-/* q, k, v of all heads, [T][…], from one matrix: its columns of this rank's heads are copied to or from
- * `own`. */
-static enum ax_status copy_own(const struct ax_layer *l, const struct ax_pass *p,
-                               const struct ax_tensor *all, const struct ax_tensor *own, bool to) {
+/* Columns of these heads in the one matrix for q, k and v. */
+static struct ax_own_columns own_heads(const struct ax_layer *l, const struct ax_pass *p) {
     const struct ax_arch *a = &p->model->arch;
     const struct ax_mesh *mesh = &p->model->rt->mesh;
     const int64_t rank = mesh->coord[AX_ROLE_TP], Hq = qkv_q_heads(l, a), Hk = qkv_kv_heads(l, a);
     const int64_t hd = a->head_dim, vd = a->v_head_dim, k = a->n_heads * hd;
     const int64_t first_kv = ax_tp_kv_replicated(mesh, a->n_kv_heads) ? 0 : rank * Hk;
-    const struct {
-        int64_t from, n;
-    } parts[] = {{rank * Hq * hd, Hq * hd},
-                 {k + first_kv * hd, Hk * hd},
-                 {k + a->n_kv_heads * hd + first_kv * vd, Hk * vd}};
-    for (int64_t i = 0, at = 0; i < 3; at += parts[i++].n) {
-        const struct ax_tensor there = ax_tensor_cols(all, parts[i].from, parts[i].n);
-        const struct ax_tensor here = ax_tensor_cols(own, at, parts[i].n);
-        AX_TRY(
-            ax_run_copy(p->model->rt->q, &(struct ax_copy){to ? there : here, to ? here : there}));
-    }
-    return AX_OK;
-}
-
-/* Memory for this rank's rows of q, k, v of all heads. */
-static struct ax_tensor take_rows(const struct ax_layer *l, const struct ax_pass *p) {
-    struct ax_runtime *rt = p->model->rt;
-    struct ax_tensor t = ax_tensor_2d(p->model->dtype, NULL, ax_tp_rows(rt, p->batch->T),
-                                      ax_linear_out(&l->attention.qkv));
-    t.data = ax_stack_push(&rt->arena.scratch, "q, k, v of own rows", ax_tensor_bytes(&t));
-    return t;
-}
-
-/* qkv [T][q | k | v of these heads] from the layer's input. */
-static enum ax_status qkv_forward(const struct ax_layer *l, const struct ax_pass *p,
-                                  const struct ax_tensor *h, const struct ax_tensor *qkv) {
-    struct ax_runtime *rt = p->model->rt;
-    const struct ax_linear *lin = &l->attention.qkv;
-    if (lin->split != AX_SPLIT_NONE || rt->mesh.size[AX_ROLE_TP] == 1)
-        return ax_linear_forward(rt, lin, h, NULL, qkv);
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor rows = take_rows(l, p);
-    struct ax_tensor all;
-    AX_TRY(ax_linear_forward(rt, lin, h, NULL, &rows));
-    AX_TRY(ax_tp_gather(rt, &rows, &all));
-    AX_TRY(copy_own(l, p, &all, qkv, false));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
-}
-
-/* Gradients of the parameters and, if not NULL, of h. */
-static enum ax_status qkv_backward(const struct ax_layer *l, const struct ax_pass *p,
-                                   const struct ax_tensor *h, const struct ax_tensor *d_qkv,
-                                   const struct ax_tensor *dh) {
-    struct ax_runtime *rt = p->model->rt;
-    const struct ax_linear *lin = &l->attention.qkv;
-    if (lin->split != AX_SPLIT_NONE || rt->mesh.size[AX_ROLE_TP] == 1)
-        return ax_linear_backward(rt, lin, h, d_qkv, dh);
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor rows = take_rows(l, p), all = ax_tp_partial(rt, &rows);
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){all, 0}));
-    AX_TRY(copy_own(l, p, &all, d_qkv, true));
-    AX_TRY(ax_tp_reduce(rt, &all, NULL, &rows));
-    AX_TRY(ax_linear_backward(rt, lin, h, &rows, dh));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+    return (struct ax_own_columns){3,
+                                   {{rank * Hq * hd, Hq * hd},
+                                    {k + first_kv * hd, Hk * hd},
+                                    {k + a->n_kv_heads * hd + first_kv * vd, Hk * vd}}};
 }
 
 /* ---- parameters ---- */
@@ -336,7 +282,8 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     const struct ax_arch *a = &p->model->arch;
     const struct heads raw = split_heads(l, a, &s[QKV].t);
     if (ax_saved_make(&s[QKV])) {
-        AX_TRY(qkv_forward(l, p, h, &s[QKV].t));
+        const struct ax_own_columns own = own_heads(l, p);
+        AX_TRY(ax_own_columns_forward(p->model->rt, &l->attention.qkv, &own, h, &s[QKV].t));
         if (!a->qk_norm || a->qk_norm_after)
             AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
@@ -353,7 +300,7 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
     const size_t mark = ax_stack_mark(scratch);
     struct ax_attention all;
     AX_TRY(operands(l, p, s, &all));
-    AX_TRY(ax_attend_forward(p, l->index, &all));
+    AX_TRY(ax_attend_forward(p, l->nth, &all));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -385,7 +332,7 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     if (l->attention.sinks)
         back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
     AX_TRY(operands(l, p, s, &back.a));
-    AX_TRY(ax_attend_backward(p, l->index, &back));
+    AX_TRY(ax_attend_backward(p, l->nth, &back));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -410,7 +357,8 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
     AX_TRY(rotate(l, p, &d_qkv, true));
     if (a->qk_norm && !a->qk_norm_after)
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
-    AX_TRY(qkv_backward(l, p, h, &d_qkv, dh));
+    const struct ax_own_columns own = own_heads(l, p);
+    AX_TRY(ax_own_columns_backward(p->model->rt, &att->qkv, &own, h, &d_qkv, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -423,6 +371,7 @@ const struct ax_part_type ax_mixer_attention = {
     .init = attention_init,
     .linears = attention_linears,
     .size = attention_size,
+    .mixing = ax_attention_flops,
     .declare = attention_declare,
     .forward = attention_forward,
     .backward = attention_backward,

@@ -317,7 +317,10 @@ static const char *group_of(const struct ax_param *p) {
         {"mlp.router.", "router"},
         {"block_sparse_moe.gate", "router"},
         {"self_attn", "attention"},
+        {"feed_forward.gate.", "router"},
         {"mlp", "mlp"},
+        {"feed_forward", "mlp"},
+        {"conv.", "convolutions"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strstr(p->name, kinds[i][0]))

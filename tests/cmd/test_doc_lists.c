@@ -651,6 +651,8 @@ static void readme_names_the_families(void **state) {
         {"gpt_oss", "gpt-oss"},
         {"granite", "Granite"},
         {"hunyuan_v1_dense", "Hunyuan (dense)"},
+        {"lfm2", "LFM2 "},
+        {"lfm2_moe", "LFM2-MoE"},
         {"llama", "Llama"},
         {"minimax_m2", "MiniMax M2"},
         {"ministral3", "Ministral 3"},

@@ -127,6 +127,34 @@ static void windows_are_one_rank(void **state) {
         }
 }
 
+/* On every product of two axes. Runs of a sequence over cp are shorter than what a convolution of 8 reaches back. */
+static void short_convolutions_are_one_rank(void **state) {
+    (void)state;
+#define CONVOLVES ", \"full_attn_idxs\": [1, 3], \"conv_bias\": true, \"block_multiple_of\": 6"
+    static const struct model models[] = {
+        {"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0},
+        {"lfm2_moe",
+         true,
+         CONVOLVES
+         ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22",
+         {0},
+         {0},
+         0}};
+    static const struct mesh meshes[] = {
+        {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
+        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
+        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
+    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes - (k ? 0 : 2); i++) {
+            struct ax_mesh_check c = {.step.model.adapter = i % 4 == 3 ? &adapters : NULL};
+            run(&models[k], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, &models[k], &meshes[i], i % 4 == 3 ? 6 : 9);
+        }
+}
+
 /* In bfloat16 partial sums over tp are rounded, so that a router may choose another one of two experts with nearly
  * equal scores, and their gradients differ by a token's. That is all: in float32 no choice differs; nor does one
  * where all experts are chosen, and then the gradients are within the tolerance. */
@@ -156,6 +184,7 @@ static void rounding_chooses_between_equal_experts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_one_rank),
+        cmocka_unit_test(short_convolutions_are_one_rank),
         cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),

@@ -136,6 +136,15 @@ static const struct tiny_family tiny_families[] = {
      "\"model_type\": \"cohere\", \"architectures\": [\"CohereForCausalLM\"], \"layer_norm_eps\": "
      "1e-5, "
      "\"logit_scale\": 0.125, \"rope_theta\": 10000.0"},
+    {"lfm2-8b", "llama",
+     "\"model_type\": \"lfm2_moe\", \"architectures\": [\"Lfm2MoeForCausalLM\"], "
+     "\"layer_types\": [\"conv\", \"full_attention\", \"conv\"], \"conv_L_cache\": 3, "
+     "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"num_dense_layers\": 1, "
+     "\"moe_intermediate_size\": 48, \"norm_eps\": 1e-5, \"rope_theta\": 1000000.0"},
+    {"lfm2", "llama",
+     "\"model_type\": \"lfm2\", \"architectures\": [\"Lfm2ForCausalLM\"], "
+     "\"full_attn_idxs\": [1], \"conv_L_cache\": 3, \"block_ff_dim\": 96, "
+     "\"block_multiple_of\": 16, \"norm_eps\": 1e-5, \"rope_theta\": 1000000.0"},
     {"magistral", "mistral",
      "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
      "\"sliding_window\": null, \"rope_theta\": 1000000000.0, \"tie_word_embeddings\": false"},

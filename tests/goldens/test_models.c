@@ -168,7 +168,8 @@ static void families(void **state) {
         "models/glm4",       "models/gpt_oss",          "models/seed_oss",
         "models/ernie4_5",   "models/ernie4_5_moe",     "models/exaone4",
         "models/minimax_m2", "models/hunyuan_v1_dense", "models/ministral3",
-        "models/cohere",     "models/cohere2"};
+        "models/cohere",     "models/cohere2",          "models/lfm2",
+        "models/lfm2_moe"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

@@ -243,7 +243,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"ernie4_5_moe", 57360, 12, 0, true},  {"exaone4", 114192, 12, -1, false},
         {"minimax_m2", 77808, 16, 0, false},   {"hunyuan_v1_dense", 61744, 16, 0, true},
         {"ministral3", 72432, 12, 0, false},   {"cohere", 56976, 12, 0, true},
-        {"cohere2", 107760, 16, -1, true}};
+        {"cohere2", 107760, 16, -1, true},     {"lfm2", 78456, 12, 0, true},
+        {"lfm2_moe", 69672, 12, 0, true}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -486,6 +487,12 @@ static void mistakes_are_named_with_their_key(void **state) {
          "output_router_logits: true is not implemented in this family", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"exaone4\", " SMALL ", \"sliding_window_pattern\": \"LGL\"}",
          "sliding_window_pattern: expected L for layers with a window", AX_ERR_DATA},
+        {"{\"model_type\": \"lfm2\", " SMALL ", \"layer_types\": [\"conv\", \"mamba\", "
+         "\"conv\", \"conv\"]}",
+         "layer_types[1]: layer type \"mamba\" is not one of full_attention, conv",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"lfm2\", " SMALL ", \"conv_L_cache\": 9}",
+         "conv_L_cache: expected an integer of at most 8, got 9", AX_ERR_DATA},
         {"{\"model_type\": \"cohere\", " SMALL ", \"use_qk_norm\": true}",
          "use_qk_norm: true is not implemented in this family", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"cohere2\", " SMALL ", \"logit_scale\": 0}",

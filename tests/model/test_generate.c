@@ -1,131 +1,6 @@
 /* Generation: a sequence gets the same tokens and log-probs, to the bit, whatever else is going on;
  * lanes are freed and shared as they should be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <string.h>
-
-#include "base/rng.h"
-#include "model/generate/generate.h"
-#include "tests/tiny.h"
-
-#define N       7
-#define NEW     40
-#define LONGEST 40
-#define ROOM    80 /* tokens of a prompt, where max_prompt is more */
-
-static void must(enum ax_status st) {
-    if (st != AX_OK)
-        fail_msg("%s", ax_error_text());
-}
-
-struct test {
-    struct ax_arch arch;
-    enum ax_dtype dtype;
-    struct ax_generate_options o;
-    int n; /* sequences */
-    int order[N];
-    int calls; /* how often to generate all; 0 = once */
-    bool panels;
-    /* out, by number of the sequence */
-    int32_t prompts[N][ROOM], tokens[N][NEW];
-    double logprobs[N][NEW];
-    struct ax_sequence seqs[N], result[N];
-    struct ax_generate_counters counters;
-    uint64_t allocations; /* of the last call */
-    uint64_t waits;       /* of all calls */
-    int64_t blocks;       /* of the cache */
-};
-
-static void prompts(struct test *t) {
-    for (int i = 0; i < N; i++) {
-        const struct ax_rng_key key = {31, (uint32_t)i, 0};
-        const int64_t n = 1 + i * 6;
-        for (int64_t k = 0; k < n; k++)
-            t->prompts[i][k] = (int32_t)ax_rng_below(key, (uint64_t)k, 97);
-        t->result[i] = (struct ax_sequence){.n_prompt = n,
-                                            .prompt = t->prompts[i],
-                                            .stream = (uint64_t)i,
-                                            .max_new = 4 + i,
-                                            .tokens = t->tokens[i],
-                                            .logprobs = t->logprobs[i]};
-        t->order[i] = i;
-    }
-    t->n = N;
-}
-
-static enum ax_status body(struct ax_runtime *rt, void *ctx) {
-    struct test *t = ctx;
-    struct ax_model m;
-    struct ax_generator g = {0};
-    const struct ax_model_options mo = {.dtype = t->dtype,
-                                        .max_positions = t->o.max_prompt + t->o.max_new};
-    AX_TRY(ax_model_create(&m, &t->arch, rt, &mo));
-    ax_model_init_random(&m, 5);
-    if (t->panels) {
-        AX_TRY(ax_model_make_panels(&m));
-        int n = 0;
-        for (int i = 0; i < m.n_params; i++)
-            n += m.params[i].panels;
-        assert_int_equal(n, t->dtype == AX_BF16 ? 7 * m.arch.n_layers : 0); /* 97 rows do not fit */
-    }
-    enum ax_status st = ax_generator_create(&g, &m, &t->o);
-    const uint64_t waits = rt->q->counters.waits;
-    for (int call = 0; st == AX_OK && call < (t->calls > 0 ? t->calls : 1); call++) {
-        for (int i = 0; i < t->n; i++)
-            t->seqs[i] = t->result[t->order[i]];
-        const uint64_t calls = ax_mem_calls();
-        st = ax_generate(&g, t->n, t->seqs);
-        t->allocations = ax_mem_calls() - calls;
-        for (int i = 0; i < t->n; i++)
-            t->result[t->order[i]] = t->seqs[i];
-    }
-    t->counters = g.counters;
-    t->waits = rt->q->counters.waits - waits;
-    if (g.model) {
-        t->blocks = g.cache.n_blocks;
-        ax_generator_forget(&g);
-        assert_int_equal(g.cache.n_free, g.cache.n_blocks);
-    }
-    ax_generator_free(&g);
-    ax_model_free(&m);
-    return st;
-}
-
-static enum ax_status try(struct test *t, const char *backend, int threads) {
-    const struct ax_runtime_options ro = {.backend = backend, .threads = threads};
-    return ax_runtime_run(&ro, body, t, NULL);
-}
-
-static void setup_with(struct test *t, const char *family, const char *extra, enum ax_dtype dtype,
-                       int lanes) {
-    memset(t, 0, sizeof *t);
-    must(tiny_arch(&t->arch, family, true, extra));
-    t->dtype = dtype;
-    t->o = (struct ax_generate_options){
-        .n_seqs = lanes,
-        .max_prompt = LONGEST,
-        .max_new = NEW,
-        .sampling = {.temperature = 1.1, .top_p = 0.95, .repetition_penalty = 1.2, .seed = 4}};
-    prompts(t);
-}
-
-static void setup(struct test *t, const char *family, enum ax_dtype dtype, int lanes) {
-    setup_with(t, family, "", dtype, lanes);
-}
-
-static void same(const struct test *a, const struct test *b, int i) {
-    assert_int_equal(a->result[i].n_new, b->result[i].n_new);
-    assert_int_equal(a->result[i].finish, b->result[i].finish);
-    const size_t n = (size_t)a->result[i].n_new;
-    assert_memory_equal(a->tokens[i], b->tokens[i], n * sizeof **a->tokens);
-    assert_memory_equal(a->logprobs[i], b->logprobs[i], n * sizeof **a->logprobs);
-}
-
+#include "tests/model/generate_case.h"
 /* A repetition penalty that no logit outweighs: greedy decoding, which repeats itself without it,
  * takes no token of its context again, and none of the prompt. */
 static void no_token_twice(void **state) {
@@ -174,7 +49,8 @@ static const struct {
     {"glm4", AX_F32, 16, ", \"attention_bias\": true"},
     {"gpt_oss", AX_F32, 16,
      ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
-     "\"swiglu_limit\": 0.4"}};
+     "\"swiglu_limit\": 0.4"},
+    {"lfm2", AX_F32, 16, RECURRENT}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);
@@ -218,12 +94,6 @@ static void nothing_else_matters(void **state) {
         }
         ax_arch_free(&base.arch);
     }
-}
-
-/* Answers of some blocks, of which the last is the shortest. */
-static void make_long(struct test *t) {
-    for (int i = 0; i < N; i++)
-        t->result[i].max_new = NEW - 3 * i;
 }
 
 /* However little room the cache has: sequences wait for it, and are put back and computed again. */
@@ -348,10 +218,9 @@ static void backends_agree(void **state) {
 }
 
 /* Many samples of one prompt read it once; the same conversation again reads its last token. */
-static void prompts_are_shared(void **state) {
-    (void)state;
+static void share_prompts(const char *family, const char *extra) {
     static struct test t, alone;
-    setup(&t, "llama", AX_BF16, 3);
+    setup_with(&t, family, extra, AX_BF16, 3);
     for (int i = 0; i < N; i++) {
         t.result[i].prompt = t.prompts[N - 1];
         t.result[i].n_prompt = 37;
@@ -361,7 +230,7 @@ static void prompts_are_shared(void **state) {
     assert_int_equal(t.counters.prompt_tokens, 37 + (N - 1));
     assert_int_equal(t.counters.shared_blocks, 36 / AX_KV_BLOCK * (3 - 1)); /* lanes */
     for (int i = 0; i < N; i++) {
-        setup(&alone, "llama", AX_BF16, 1);
+        setup_with(&alone, family, extra, AX_BF16, 1);
         alone.n = 1;
         alone.order[0] = i;
         alone.result[i].prompt = alone.prompts[N - 1];
@@ -371,15 +240,23 @@ static void prompts_are_shared(void **state) {
         ax_arch_free(&alone.arch);
     }
     ax_arch_free(&t.arch);
+}
 
-    setup(&t, "llama", AX_BF16, 1);
-    t.n = 1;
-    t.order[0] = N - 1;
-    t.calls = 3;
-    must(try(&t, "cpu", 2));
-    assert_int_equal(t.counters.prompt_tokens, 37 + 2);
-    assert_int_equal(t.counters.shared_tokens, 2 * 36);
-    ax_arch_free(&t.arch);
+static void prompts_are_shared(void **state) {
+    (void)state;
+    static struct test t;
+    share_prompts("llama", "");
+    share_prompts("lfm2", RECURRENT); /* states are kept where the prompts part */
+    for (int k = 0; k < 2; k++) {
+        setup_with(&t, k ? "lfm2" : "llama", k ? RECURRENT : "", AX_BF16, 1);
+        t.n = 1;
+        t.order[0] = N - 1;
+        t.calls = 3;
+        must(try(&t, "cpu", 2));
+        assert_int_equal(t.counters.prompt_tokens, 37 + 2);
+        assert_int_equal(t.counters.shared_tokens, 2 * 36);
+        ax_arch_free(&t.arch);
+    }
 }
 
 /* A group shares the full blocks of its prompt: where each sequence has four, two more are
@@ -482,181 +359,6 @@ static void the_same_far_away(void **state) {
         ax_arch_free(&near.arch);
         ax_arch_free(&far.arch);
     }
-}
-
-/* The log-probs of what the generator itself chose, when it is asked about them: in any company, and
- * with beginnings taken from other prompts, the same bits. */
-static void scores(void **state) {
-    (void)state;
-    static struct test made, t;
-    static int32_t texts[N][LONGEST + NEW];
-    static const struct {
-        int lanes, pass_tokens;
-        int64_t kv_tokens;
-    } ways[] = {{1, 0, 0}, {N, 0, 0}, {3, 9, 0}, {N, 5, 64}};
-    setup(&made, "llama", AX_F32, 3);
-    made.o.sampling = (struct ax_sampling){0};
-    must(try(&made, "cpu", 2));
-    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-        setup(&t, "llama", AX_F32, ways[w].lanes);
-        t.o.sampling = (struct ax_sampling){0};
-        t.o.scoring = true;
-        t.o.pass_tokens = ways[w].pass_tokens;
-        t.o.kv_tokens = ways[w].kv_tokens;
-        t.o.max_prompt = LONGEST + NEW;
-        for (int i = 0; i < N; i++) {
-            const struct ax_sequence *s = &made.result[i];
-            struct ax_sequence *q = &t.result[i];
-            memcpy(texts[i], s->prompt, (size_t)s->n_prompt * sizeof **texts);
-            memcpy(texts[i] + s->n_prompt, s->tokens, (size_t)s->n_new * sizeof **texts);
-            q->prompt = texts[i];
-            q->n_scored = i == 2 ? s->n_new - 1 : s->n_new; /* one token less, of the same text */
-            q->n_prompt = s->n_prompt + s->n_new - 1;
-            q->scored = texts[i] + s->n_prompt + (s->n_new - q->n_scored);
-            q->tokens = NULL;
-        }
-        texts[5][t.result[5].n_prompt] ^= 1; /* the last token, which goes nowhere else */
-        must(try(&t, "cpu", 2));
-        for (int i = 0; i < N; i++) {
-            const struct ax_sequence *q = &t.result[i];
-            const double *want = made.logprobs[i] + (made.result[i].n_new - q->n_scored);
-            const size_t n = (size_t)q->n_scored - (i == 5);
-            assert_memory_equal(q->logprobs, want, n * sizeof *want);
-            assert_true(q->greedy == (i != 5));
-            assert_int_equal(q->n_new, 0);
-        }
-        assert_true(t.logprobs[5][t.result[5].n_scored - 1] <
-                    made.logprobs[5][made.result[5].n_new - 1]);
-        texts[5][0] = 97; /* outside the vocabulary: what is fed, and what is only predicted */
-        assert_int_equal(try(&t, "cpu", 1), AX_ERR_DATA);
-        texts[5][0] = 0;
-        texts[5][t.result[5].n_prompt] = 97;
-        assert_int_equal(try(&t, "cpu", 1), AX_ERR_DATA);
-        assert_non_null(strstr(ax_error_text(), "is continued by id 97"));
-        ax_arch_free(&t.arch);
-    }
-    ax_arch_free(&made.arch);
-}
-
-/* Where answers grow, prompts whose tokens are scored are put back, too. */
-static void scores_in_any_room(void **state) {
-    (void)state;
-    static struct test t[2];
-    static double scores[2][N][LONGEST];
-    for (int i = 0; i < 2; i++) {
-        setup(&t[i], "llama", AX_F32, N);
-        make_long(&t[i]);
-        t[i].o.scoring = true;
-        t[i].o.pass_tokens = N;
-        t[i].o.kv_tokens = i == 0 ? 0 : 130;
-        for (int k = 3; k < N; k++) {
-            t[i].result[k].n_scored = t[i].result[k].n_prompt;
-            t[i].result[k].scored = t[i].prompts[k];
-            t[i].result[k].logprobs = scores[i][k];
-        }
-        must(try(&t[i], "cpu", 2));
-        assert_true((t[i].counters.put_back > 0) == (i == 1));
-    }
-    for (int k = 0; k < 3; k++)
-        same(&t[0], &t[1], k);
-    assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
-    for (int k = 3; k < N; k++)
-        assert_true(t[0].result[k].greedy == t[1].result[k].greedy && scores[0][k][0] < 0);
-    ax_arch_free(&t[0].arch);
-    ax_arch_free(&t[1].arch);
-}
-
-/* Choices behind one question: it goes through the model once. */
-static void scored_questions_are_shared(void **state) {
-    (void)state;
-    static struct test t;
-    static const int32_t choices[] = {3, 5, 7, 11, 13, 17, 19};
-    setup(&t, "llama", AX_F32, 3);
-    t.o.sampling = (struct ax_sampling){0};
-    t.o.scoring = true;
-    for (int i = 0; i < N; i++) {
-        t.result[i].prompt = t.prompts[N - 1];
-        t.result[i].n_prompt = 37;
-        t.result[i].n_scored = 1;
-        t.result[i].scored = &choices[i];
-    }
-    must(try(&t, "cpu", 2));
-    assert_int_equal(t.counters.prompt_tokens, 37 + (N - 1));
-    assert_int_equal(t.counters.tokens, 0);
-    int greedy = 0;
-    for (int i = 0; i < N; i++)
-        greedy += t.result[i].greedy;
-    assert_true(greedy <= 1);
-    ax_arch_free(&t.arch);
-}
-
-struct told {
-    int n;
-    const struct ax_sequence *seqs[N];
-};
-
-static enum ax_status on_scored(void *ctx, struct ax_sequence *s) {
-    struct told *e = ctx;
-    assert_true(s->logprobs[0] < 0); /* read before the caller is told */
-    e->seqs[e->n++] = s;
-    return AX_OK;
-}
-
-static void setup_scores(struct test *t, int pass_tokens) {
-    static const int32_t choices[] = {3, 5, 7, 11, 13, 17, 19};
-    setup(t, "llama", AX_F32, 2);
-    t->o.scoring = true;
-    t->o.pass_tokens = pass_tokens;
-    for (int i = 0; i < N; i++) {
-        t->result[i].n_scored = 1;
-        t->result[i].scored = &choices[i];
-    }
-}
-
-/* Scores are read for AX_SCORE_PASSES passes together; in a pass that chooses tokens, with them. */
-static void scores_wait_together(void **state) {
-    (void)state;
-    static struct test t, alone;
-    static double scores[2][N][ROOM];
-    struct told e = {0};
-    for (int every = 0; every < 2; every++) { /* score the last token of a prompt, or all of it */
-        setup_scores(&t, 2);
-        setup_scores(&alone, 2);
-        for (int i = 0; every && i < N; i++) {
-            t.result[i].logprobs = scores[0][i];
-            alone.result[i].logprobs = scores[1][i];
-            t.result[i].n_scored = alone.result[i].n_scored = t.result[i].n_prompt;
-            t.result[i].scored = alone.result[i].scored = t.prompts[i];
-        }
-        must(try(&t, "cpu", 2));
-        must(try(&alone, "far", 2));
-        assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
-        assert_memory_equal(t.logprobs, alone.logprobs, sizeof t.logprobs);
-        for (int i = 0; i < N; i++)
-            assert_int_equal(t.result[i].greedy, alone.result[i].greedy);
-        assert_int_equal(t.waits, alone.waits);
-        ax_arch_free(&alone.arch);
-        assert_true(t.counters.passes > 3 * AX_SCORE_PASSES);
-        const uint64_t most = (uint64_t)(t.counters.passes + AX_SCORE_PASSES - 1) / AX_SCORE_PASSES;
-        assert_true(t.waits >= 1 && t.waits <= most);
-        assert_true(!every || t.waits == most);
-        ax_arch_free(&t.arch);
-    }
-    setup_scores(&t, 0); /* one sequence generates in their midst: the same scores */
-    setup_scores(&alone, 0);
-    t.o.done = on_scored;
-    t.o.ctx = &e;
-    t.result[3].n_scored = 0;
-    must(try(&t, "cpu", 2));
-    must(try(&alone, "cpu", 2));
-    assert_int_equal(e.n, N);
-    assert_true(t.waits <= (uint64_t)t.counters.passes);
-    for (int i = 0; i < N; i++)
-        if (i != 3)
-            assert_true(t.logprobs[i][0] == alone.logprobs[i][0] && t.logprobs[i][0] < 0);
-    assert_int_equal(t.result[3].n_new, 7);
-    ax_arch_free(&t.arch);
-    ax_arch_free(&alone.arch);
 }
 
 static void no_allocations_per_token(void **state) {
@@ -786,12 +488,8 @@ int main(void) {
         cmocka_unit_test(prompts_are_shared),
         cmocka_unit_test(groups_take_little_room),
         cmocka_unit_test(the_dead_cost_nothing),
-        cmocka_unit_test(scores),
-        cmocka_unit_test(scores_in_any_room),
-        cmocka_unit_test(scored_questions_are_shared),
         cmocka_unit_test(one_wait_per_pass),
         cmocka_unit_test(the_same_far_away),
-        cmocka_unit_test(scores_wait_together),
         cmocka_unit_test(no_allocations_per_token),
         cmocka_unit_test(ways_to_end),
         cmocka_unit_test(errors),

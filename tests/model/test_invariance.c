@@ -56,6 +56,7 @@ static const struct {
      "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"topk_group\": 2, "
      "\"first_k_dense_replace\": 1",
      true},
+    {"lfm2", ", \"full_attn_idxs\": [1], \"block_multiple_of\": 16, \"conv_bias\": true", true},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

@@ -198,7 +198,11 @@ static void latents_are_enough(void **state) {
 /* Of a published model: 576 elements, on every rank of tp; what heads of their own would take. */
 static void elements_of_a_token(void **state) {
     (void)state;
-    struct ax_arch a = {.n_layers = 61,
+    static struct ax_layer_spec layers[61];
+    for (int i = 0; i < 61; i++)
+        layers[i].mixer = &ax_mixer_mla;
+    struct ax_arch a = {.layers = layers,
+                        .n_layers = 61,
                         .n_heads = 128,
                         .n_kv_heads = 128,
                         .head_dim = 192,

@@ -287,6 +287,22 @@ FAMILY_SPECS = [
         "HunYuanDenseV1Config", seed=1506, hub=True, embed_std=0.1,
         about="llama with per-head q/k norm after rope, whose base alpha raises, tied"),
     ModelSpec(
+        "lfm2", small(
+            vocab_size=128, num_hidden_layers=4, layer_types=["conv", "conv", "full_attention", "conv"], conv_L_cache=3, norm_eps=1e-5,
+            block_multiple_of=16, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        "Lfm2Config", seed=1510, hub=True, embed_std=0.1, final_norm=2.0, seq=71, row1=66, docs=(67, 1, 2, 7),
+        prompts=(1, 6, 66),
+        about="gated short convolutions of 3, attention with per-head q/k norm in layer 2, MLP of 96 made 64, final norm "
+              "embedding_norm, tied"),
+    ModelSpec(
+        "lfm2_moe", small(
+            vocab_size=128, intermediate_size=64, num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], conv_L_cache=4,
+            norm_eps=1e-5, moe_intermediate_size=16, num_dense_layers=1, num_experts=6, num_experts_per_tok=2,
+            tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        "Lfm2MoeConfig", seed=1518, hub=True, embed_std=0.1, final_norm=2.0, seq=71, row1=66, docs=(67, 1, 2, 7),
+        prompts=(1, 6, 66),
+        about="lfm2 with convolutions of 4 and, from layer 1 on, 6 experts top-2 by sigmoid and a bias"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -308,7 +324,7 @@ def rule_of(name, shape, kind, spec):
     if name.endswith("bias"):
         return 0.0, 0.1
     if len(shape) == 1:
-        factor = spec.final_norm if name == "model.norm.weight" else 1.0
+        factor = spec.final_norm if name in ("model.norm.weight", "model.embedding_norm.weight") else 1.0
         return (factor - 1, 0.2 * factor) if one_plus else (factor, 0.1 * factor)
     if "embed_tokens" in name:
         return 0.0, spec.embed_std
@@ -484,6 +500,12 @@ def hub_config(cfg, spec):
         drop("partial_rotary_factor")
         out.update(rotary_dim=8, qk_norm_type="per_layer", use_qk_norm=True, use_routing_bias=True, scoring_func="sigmoid",
                    shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3, mtp_transformer_layers=1)
+    elif kind == "lfm2":
+        full = [i for i, t in enumerate(cfg["layer_types"]) if t == "full_attention"]
+        drop("layer_types", "intermediate_size")
+        out.update(full_attn_idxs=full, block_ff_dim=cfg["intermediate_size"], block_dim=cfg["hidden_size"],
+                   conv_dim=cfg["hidden_size"], block_norm_eps=cfg["norm_eps"], block_use_swiglu=True, tie_embedding=True,
+                   theta=out["rope_theta"], num_heads=cfg["num_attention_heads"], use_pos_enc=True)
     elif kind == "gpt_oss":
         drop("swiglu_alpha")
         out.update(experts_per_token=cfg["num_experts_per_tok"],
@@ -574,11 +596,12 @@ class Recorder:
         self.data, self.handles = {}, []
         base = model.model
         self.handles.append(base.layers[0].register_forward_pre_hook(self.first_hook))
-        self.add(base.norm, "hidden_norm")
+        self.add(final_norm_of(base), "hidden_norm")
         for i, layer in enumerate(base.layers):
             self.add(layer, f"hidden_{i + 1}")
-            self.add(layer.self_attn, f"attn_out_{i}")
-            self.add(layer.mlp, f"mlp_out_{i}")
+            kind, mixer = mixer_of(layer)
+            self.add(mixer, f"{kind}_out_{i}")
+            self.add(mlp_of(layer), f"mlp_out_{i}")
             router = router_of(layer)
             if router is not None:
                 self.handles.append(router.register_forward_hook(self.router_hook(i)))
@@ -606,8 +629,26 @@ class Recorder:
         return self.data
 
 
+def final_norm_of(base):
+    return base.norm if hasattr(base, "norm") else base.embedding_norm
+
+
+def rotary_of(base):
+    return base.rotary_emb if hasattr(base, "rotary_emb") else base.pos_emb
+
+
+def mixer_of(layer):
+    """What mixes tokens, and the word for it in the files."""
+    return ("attn", layer.self_attn) if hasattr(layer, "self_attn") else ("conv", layer.conv)
+
+
+def mlp_of(layer):
+    return layer.mlp if hasattr(layer, "mlp") else layer.feed_forward
+
+
 def router_of(layer):
-    return getattr(layer.mlp, "gate", None) or getattr(layer.mlp, "router", None)
+    mlp = mlp_of(layer)
+    return getattr(mlp, "gate", None) or getattr(mlp, "router", None)
 
 
 def record(model, **inputs):
@@ -769,7 +810,7 @@ def router_margin(data, model):
             continue
         logits = logits.reshape(-1, logits.shape[-1])
         layer = model.model.layers[int(key.rsplit("_", 1)[1])]
-        bias = getattr(router_of(layer), "e_score_correction_bias", None)
+        bias = getattr(router_of(layer), "e_score_correction_bias", getattr(mlp_of(layer), "expert_bias", None))
         k = cfg.num_experts_per_tok
         scores = logits.double() if cfg.model_type == "gpt_oss" else logits.double().softmax(-1)
         groups = getattr(cfg, "n_group", None) or 1
@@ -792,7 +833,7 @@ def router_margin(data, model):
 def make_generation(model, spec, vocab, g):
     """Greedy decoding with model.generate (KV cache), each prompt alone."""
     cases = []
-    cross = hasattr(model.model.rotary_emb, "long_inv_freq")
+    cross = hasattr(rotary_of(model.model), "long_inv_freq")
     for length in spec.prompts:
         for _try in range(50):
             prompt = randint(g, 3, vocab, 1, length)
@@ -867,7 +908,7 @@ def float64_everywhere():
 
 def rope_facts(model):
     """Frequencies as tensors for forward.safetensors, and numbers for golden.json."""
-    rope = model.model.rotary_emb
+    rope = rotary_of(model.model)
     if hasattr(rope, "full_attention_inv_freq"):
         local, full = rope.sliding_attention_inv_freq, rope.full_attention_inv_freq
         return (dict(rope_inv_freq=full, rope_inv_freq_local=local),
@@ -940,7 +981,7 @@ def make_model(spec, out, tokenizer_root=None):
     rope_tensors, rope_info = rope_facts(model)
     tensors.update(batch, token_nll=nll, **rope_tensors)
     save_tensors(gold / "forward.safetensors", tensors)
-    if hasattr(model.model.rotary_emb, "long_inv_freq"):
+    if hasattr(rotary_of(model.model), "long_inv_freq"):
         write_longrope(model, root, batch)
     grads = grads_of(model, loss)
     save_tensors(gold / "grads.safetensors", to_checkpoint_names(model, grads))
@@ -962,7 +1003,7 @@ def make_model(spec, out, tokenizer_root=None):
         packed=dict(doc_lengths=list(spec.docs), loss_sum=total.item(), loss_count=count, loss_mean=packed_loss.item(),
                     grad_norm=math.sqrt(sum(t.double().pow(2).sum().item() for t in packed_grads.values())),
                     hf_position_ids_path_max_diff=sig(max_diff(via_hf, rec["logits"]))),
-        rope=dict(rope_info, softmax_scale=model.model.layers[0].self_attn.scaling))
+        rope=dict(rope_info, softmax_scale=next(m.scaling for k, m in map(mixer_of, model.model.layers) if k == "attn")))
     if spec.bf16_exact:
         write_mxfp4(model, root, batch, data["logits"])
 

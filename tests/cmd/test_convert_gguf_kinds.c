@@ -1,0 +1,354 @@
+/* Every kind of model of the goldens as a GGUF file and back, and the names that readers know. */
+#include "tests/cmd/gguf_folders.h"
+
+/* Leaves a tokenizer.json n ids, the last of which is the only merge. */
+static void cut_tokens(const char *folder, int64_t n) {
+    struct ax_json_doc doc;
+    char path[128], *text;
+    size_t len;
+    const char *token;
+    json_t *id;
+    void *next;
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    ok(ax_json_load(&doc, in_dir(path), 1 << 22));
+    json_t *model = json_object_get(doc.root, "model");
+    json_t *vocab = json_object_get(model, "vocab"),
+           *added = json_object_get(doc.root, "added_tokens");
+    json_object_foreach_safe(vocab, next, token, id) if (json_integer_value(id) >= n - 1)
+        json_object_del(vocab, token);
+    for (size_t i = json_array_size(added); i-- > 0;)
+        if (json_integer_value(json_object_get(json_array_get(added, i), "id")) >= n)
+            json_array_remove(added, i);
+    assert_int_equal(json_object_set_new(vocab, "th", json_integer(n - 1)), 0);
+    assert_int_equal(json_object_set_new(model, "merges", json_pack("[[ss]]", "t", "h")), 0);
+    ok(ax_json_dump(doc.root, &text, &len));
+    put_file(path, text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+}
+
+/* The golden models, which differ in what a config can say; those without a tokenizer get the tiny
+ * one, which has fewer ids than they have embeddings. */
+static void golden_models_come_back(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *type;
+        const char *scaled; /* takes part of the softmax scale */
+    } models[] = {{"llama", "llama", NULL},
+                  {"llama_bias", "llama", NULL},
+                  {"qwen3", "qwen3", NULL},
+                  {"mixtral", "mixtral", NULL},
+                  {"qwen3_moe", "qwen3_moe", NULL},
+                  {"qwen2_moe", "qwen2_moe", NULL},
+                  {"gemma2", "gemma2", "q_proj"},
+                  {"gemma3_text", "gemma3_text", "q_norm"},
+                  {"granite", "granite", NULL},
+                  {"olmo2", "olmo2", NULL},
+                  {"glm4", "glm4", NULL},
+                  {"glm4_moe", "glm4_moe", NULL},
+                  {"deepseek_v3", "deepseek_v3", NULL},
+                  {"deepseek_v3_mtp", "deepseek_v3", NULL},
+                  {"deepseek_v2", "deepseek_v2", NULL},
+                  {"deepseek_v2_group", "deepseek_v2", NULL},
+                  {"gpt_oss", "gpt_oss", NULL},
+                  {"phi3", "phi3", NULL},
+                  {"cohere", "cohere", NULL},
+                  {"cohere2", "cohere2", NULL},
+                  {"seed_oss", "seed_oss", NULL},
+                  {"ernie4_5_moe", "ernie4_5_moe", NULL},
+                  {"exaone4", "exaone4", NULL},
+                  {"hunyuan_v1_dense", "hunyuan_v1_dense", NULL},
+                  {"minimax_m2", "minimax_m2", NULL},
+                  {"lfm2", "lfm2", NULL},
+                  {"lfm2_moe", "lfm2_moe", NULL},
+                  {"smollm3", "smollm3", NULL}};
+    static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
+    put_folder(&small, "small");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char rest[64], file[64], again[64];
+        struct ax_arch arch[2];
+        snprintf(rest, sizeof rest, "models/%s", models[i].name);
+        snprintf(file, sizeof file, "%s.gguf", models[i].name);
+        snprintf(again, sizeof again, "%s-again", models[i].name);
+        const char *from = golden_path(rest);
+        ok(ax_mkdir(in_dir(models[i].name)));
+        copy_file(in_dir("small"), models[i].name, "tokenizer.json");
+        for (int k = 0; k < 5; k++) {
+            static const char *const names[] = {"config.json", "generation_config.json",
+                                                "model.safetensors", "tokenizer.json",
+                                                "tokenizer_config.json"};
+            copy_file(from, models[i].name, names[k]);
+        }
+        if (strcmp(models[i].name, "smollm3") == 0) /* rope as in published models */
+            set_member("smollm3", "config.json", "no_rope_layers", "{\"v\": [1, 1, 1]}");
+        if (strcmp(models[i].name, "deepseek_v2_group") == 0) {
+            set_member(models[i].name, "config.json", "rope_parameters/mscale", "{\"v\": 0.707}");
+            set_member(models[i].name, "config.json", "rope_parameters/mscale_all_dim",
+                       "{\"v\": 0.707}");
+        }
+        if (strncmp(models[i].name, "lfm2", 4) == 0)
+            cut_tokens(models[i].name, 128);
+        ok(to_gguf(in_dir(models[i].name), file, NULL));
+        to_hf(file, again);
+        ok(ax_arch_load(&arch[0], in_dir(models[i].name)));
+        ok(ax_arch_load(&arch[1], in_dir(again)));
+        same_weights_of(in_dir(models[i].name), in_dir(again), models[i].scaled,
+                        arch[0].softmax_scale / arch[1].softmax_scale, arch[0].n_layers);
+        same_models(&arch[0], &arch[1], models[i].scaled != NULL);
+        assert_string_equal(arch[1].family->model_type, models[i].type);
+        ax_arch_free(&arch[0]);
+        ax_arch_free(&arch[1]);
+    }
+}
+
+/* Llama's tensors under another model_type, where a golden has what a file cannot express. */
+static void ernie_comes_back_without_biases(void **state) {
+    (void)state;
+    static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
+    struct ax_arch arch;
+    put_folder(&small, "ernie");
+    set_member("ernie", "config.json", "model_type", "{\"v\": \"ernie4_5\"}");
+    ok(to_gguf(in_dir("ernie"), "ernie.gguf", NULL));
+    to_hf("ernie.gguf", "ernie-again");
+    same_weights(in_dir("ernie"), in_dir("ernie-again"));
+    ok(ax_arch_load(&arch, in_dir("ernie-again")));
+    assert_string_equal(arch.family->model_type, "ernie4_5");
+    ax_arch_free(&arch);
+    set_member("ernie", "config.json", "use_bias", "{\"v\": true}");
+    assert_int_equal(to_gguf(in_dir("ernie"), "no.gguf", NULL), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "use_bias is true for this model_type"));
+    ax_error_clear();
+}
+
+/* By the names that gguf 0.19's constants give, and llama.cpp's loaders read. */
+static void keys_of_further_kinds(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *key;
+        double value;
+        const char *tensor;
+        int64_t elements;
+    } all[] = {
+        {"ernie4_5_moe", "ernie4_5-moe.interleave_moe_layer_step", 1, "blk.1.exp_probs_b.bias", 6},
+        {"ernie4_5_moe", "ernie4_5-moe.leading_dense_block_count", 1, "blk.0.ffn_up.weight", 4608},
+        {"ernie4_5_moe", "ernie4_5-moe.expert_shared_count", 2, "blk.1.ffn_up_shexp.weight", 1152},
+        {"exaone4", "exaone4.attention.sliding_window", 10, "blk.3.post_ffw_norm.weight", 48},
+        {"hunyuan_v1_dense", "hunyuan-dense.attention.key_length", 16, "blk.1.attn_k_norm.weight",
+         16},
+        {"minimax_m2", "minimax-m2.rope.dimension_count", 8, "blk.0.attn_q_norm.weight", 64},
+        {"minimax_m2", "minimax-m2.expert_gating_func", 2, "blk.1.exp_probs_b.bias", 6},
+        {"lfm2", "lfm2.shortconv.l_cache", 3, "blk.1.shortconv.conv.weight", 3 * 48},
+        {"lfm2", "lfm2.feed_forward_length", 64, "blk.2.attn_q_norm.weight", 12},
+        {"lfm2_moe", "lfm2moe.leading_dense_block_count", 1, "token_embd_norm.weight", 48},
+        {"lfm2_moe", "lfm2moe.expert_gating_func", 2, "blk.1.exp_probs_b.bias", 6},
+        {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
+        {"cohere", "command-r.logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
+        {"cohere2", "cohere2.attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight", 3072},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char file[64];
+        struct ax_gguf g;
+        double v;
+        snprintf(file, sizeof file, "%s.gguf", all[i].file); /* golden_models_come_back wrote it */
+        ok(ax_gguf_open(&g, in_dir(file)));
+        ok(ax_gguf_f64(&g, all[i].key, &v));
+        assert_true(fabs(v - all[i].value) < 1e-10);
+        const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, all[i].tensor);
+        assert_non_null(t);
+        assert_int_equal(t->numel, all[i].elements);
+        ax_gguf_close(&g);
+    }
+}
+
+static enum ax_status fill_bf16(void *ctx, int64_t first, int64_t n, void *out) {
+    return ax_st_read(ctx, first, n, AX_BF16, out);
+}
+
+/* NAME-bf16: the golden model as it would be published. */
+static void round_folder(const char *name, const char *to) {
+    struct ax_st_output tensors[160];
+    struct ax_hf hf;
+    char rest[64];
+    snprintf(rest, sizeof rest, "models/%s", name);
+    const char *from = golden_path(rest);
+    ok(ax_hf_open(&hf, from));
+    const int n = ax_hf_count(&hf);
+    assert_in_range(n, 1, 160);
+    for (int i = 0; i < n; i++) {
+        const struct ax_st_entry *e = ax_hf_at(&hf, i);
+        tensors[i] = (struct ax_st_output){.name = e->name,
+                                           .dtype = AX_BF16,
+                                           .ndim = e->ndim,
+                                           .fill = fill_bf16,
+                                           .ctx = (void *)(uintptr_t)e};
+        memcpy(tensors[i].shape, e->shape, sizeof e->shape);
+    }
+    const struct ax_hf_save save = {
+        .dir = in_dir(to), .base_dir = from, .dtype = AX_BF16, .n = n, .tensors = tensors};
+    ok(ax_hf_write(&save));
+    ax_hf_close(&hf);
+    copy_file(in_dir("small"), to, "tokenizer.json");
+}
+
+/* The type is that of the weights, and what a file states, it has to the bit. */
+static void bfloat16_comes_back(void **state) {
+    (void)state;
+    static const char *const models[] = {"granite",     "olmo2",       "glm4",    "glm4_moe",
+                                         "deepseek_v3", "deepseek_v2", "gpt_oss", "phi3",
+                                         "qwen2_moe",   "llama_bias"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char names[3][64];
+        struct ax_gguf g;
+        snprintf(names[0], sizeof names[0], "%s-bf16", models[i]);
+        snprintf(names[1], sizeof names[1], "%s-bf16.gguf", models[i]);
+        snprintf(names[2], sizeof names[2], "%s-bf16-again", models[i]);
+        round_folder(models[i], names[0]);
+        ok(to_gguf(in_dir(names[0]), names[1], NULL));
+        ok(ax_gguf_open(&g, in_dir(names[1])));
+        const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, "blk.1.attn_output.weight");
+        assert_non_null(t);
+        assert_string_equal(t->type->name, "BF16");
+        ax_gguf_close(&g);
+        to_hf(names[1], names[2]);
+        same_weights(in_dir(names[0]), in_dir(names[2]));
+    }
+}
+
+/* What llama.cpp expects of gpt-oss, by the layout that its converter has: rows of gate and up are the even
+ * and odd columns, and down is turned. */
+static void experts_of_one_tensor_are_turned(void **state) {
+    (void)state;
+    struct ax_gguf g;
+    struct ax_hf hf;
+    enum { E = 6, IN = 64, F = 32 };
+    static const struct {
+        const char *gguf, *hf;
+        int64_t from, every, cols; /* of HF's rows */
+    } parts[] = {
+        {"blk.1.ffn_gate_exps.weight", "model.layers.1.mlp.experts.gate_up_proj", 0, 2, 2 * F},
+        {"blk.1.ffn_up_exps.weight", "model.layers.1.mlp.experts.gate_up_proj", 1, 2, 2 * F},
+        {"blk.1.ffn_down_exps.weight", "model.layers.1.mlp.experts.down_proj", 0, 1, IN},
+    };
+    ok(ax_gguf_open(&g, in_dir("gpt_oss.gguf"))); /* golden_models_come_back wrote it */
+    ok(ax_hf_open(&hf, golden_path("models/gpt_oss")));
+    for (size_t i = 0; i < 3; i++) {
+        const struct ax_gguf_tensor *t = ax_gguf_tensor(&g, parts[i].gguf);
+        const struct ax_st_entry *e = ax_hf_find(&hf, parts[i].hf);
+        const int64_t in = e->shape[1], out = parts[i].cols / parts[i].every;
+        assert_true(t->ndim == 3 && t->shape[0] == E && t->shape[1] == out && t->shape[2] == in);
+        assert_true(t->bytes == (size_t)t->numel * ax_dtype_size(e->dtype));
+        for (int64_t k = 0; k < t->numel; k++) {
+            const int64_t x = k / (in * out), r = k / in % out, c = k % in;
+            const double want =
+                ax_load(e->dtype, e->data,
+                        (x * in + c) * parts[i].cols + parts[i].from + parts[i].every * r);
+            assert_true(ax_load(e->dtype, t->data, k) == want);
+        }
+    }
+    const struct ax_gguf_tensor *bias = ax_gguf_tensor(&g, "blk.0.ffn_up_exps.bias");
+    const struct ax_st_entry *b = ax_hf_find(&hf, "model.layers.0.mlp.experts.gate_up_proj_bias");
+    assert_true(bias->ndim == 2 && bias->shape[0] == E && bias->shape[1] == F);
+    for (int64_t k = 0; k < bias->numel; k++)
+        assert_true(ax_load(AX_F32, bias->data, k) == ax_load(b->dtype, b->data, 2 * k + 1));
+    assert_non_null(ax_gguf_tensor(&g, "blk.0.attn_sinks.weight"));
+    ax_hf_close(&hf);
+    ax_gguf_close(&g);
+}
+
+/* Gives a folder's head the values of its embedding, as a tied model's has them. */
+static void tie_weights(const char *folder) {
+    struct ax_safetensors st;
+    char path[512];
+    snprintf(path, sizeof path, "%s/model.safetensors", in_dir(folder));
+    ok(ax_safetensors_open(&st, path));
+    const struct ax_st_entry *head = ax_safetensors_find(&st, "lm_head.weight");
+    const struct ax_st_entry *embed = ax_safetensors_find(&st, "model.embed_tokens.weight");
+    assert_true(head && embed && head->numel == embed->numel);
+    const long at = (long)((const char *)head->data - (const char *)st.map.data);
+    const size_t n = (size_t)embed->numel * sizeof(float);
+    char *bytes;
+    ok(ax_alloc(&bytes, n, 1));
+    memcpy(bytes, embed->data, n);
+    ax_safetensors_close(&st);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    ax_free(bytes);
+}
+
+/* Readers of olmo2 know no tied heads: the file has a copy, and a folder made of it is tied again. */
+static void a_tied_head_is_copied_where_it_must_be(void **state) {
+    (void)state;
+    struct ax_gguf g;
+    struct ax_arch arch;
+    set_member("olmo2", "config.json", "tie_word_embeddings", "{\"v\": true}");
+    tie_weights("olmo2");
+    ok(to_gguf(in_dir("olmo2"), "olmo2-tied.gguf", NULL));
+    to_hf("olmo2-tied.gguf", "olmo2-tied");
+    ok(ax_gguf_open(&g, in_dir("olmo2-tied.gguf")));
+    const struct ax_gguf_tensor *head = ax_gguf_tensor(&g, "output.weight");
+    const struct ax_gguf_tensor *embed = ax_gguf_tensor(&g, "token_embd.weight");
+    assert_true(head && embed && head->bytes == embed->bytes);
+    assert_memory_equal(head->data, embed->data, head->bytes);
+    ax_gguf_close(&g);
+    ok(ax_arch_load(&arch, in_dir("olmo2-tied")));
+    assert_true(arch.tied);
+    same_weights(in_dir("olmo2"), in_dir("olmo2-tied"));
+    ax_arch_free(&arch);
+}
+
+/* Of a latent as one head that all heads share, as llama.cpp's own converter states it. */
+static void keys_of_latent_attention(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        {"deepseek2.attention.head_count", 4},       {"deepseek2.attention.head_count_kv", 1},
+        {"deepseek2.attention.key_length", 16 + 16}, {"deepseek2.attention.value_length", 16},
+        {"deepseek2.attention.key_length_mla", 32},  {"deepseek2.attention.value_length_mla", 24},
+        {"deepseek2.attention.q_lora_rank", 24},     {"deepseek2.attention.kv_lora_rank", 16},
+        {"deepseek2.rope.dimension_count", 16},      {"deepseek2.leading_dense_block_count", 1},
+        {"deepseek2.expert_shared_count", 1},        {"deepseek2.expert_gating_func", 2},
+        {"deepseek2.expert_group_count", 4},         {"deepseek2.expert_group_used_count", 2},
+        {"deepseek2.expert_feed_forward_length", 32}};
+    static const int64_t keys[] = {4, 16, 16}, values[] = {4, 24, 16};
+    struct ax_gguf g;
+    int64_t v;
+    double x;
+    bool on;
+    ok(ax_gguf_open(&g, in_dir("deepseek_v3.gguf"))); /* of golden_models_come_back */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ok(ax_gguf_i64(&g, sizes[i].key, 0, INT32_MAX, &v));
+        assert_int_equal(v, sizes[i].value);
+    }
+    ok(ax_gguf_f64(&g, "deepseek2.expert_weights_scale", &x));
+    assert_true(x == 2.5);
+    ok(ax_gguf_f64(&g, "deepseek2.rope.scaling.yarn_log_multiplier", &x));
+    assert_true(fabs(x - 0.1) < 1e-7);
+    ok(ax_gguf_bool_or(&g, "deepseek2.expert_weights_norm", false, &on));
+    assert_true(on);
+    const struct ax_gguf_tensor *k = ax_gguf_tensor(&g, "blk.1.attn_k_b.weight");
+    const struct ax_gguf_tensor *w = ax_gguf_tensor(&g, "blk.1.attn_v_b.weight");
+    assert_true(k && w && k->ndim == 3 && w->ndim == 3);
+    assert_memory_equal(k->shape, keys, sizeof keys);
+    assert_memory_equal(w->shape, values, sizeof values);
+    assert_non_null(ax_gguf_tensor(&g, "blk.1.exp_probs_b.bias"));
+    assert_null(ax_gguf_tensor(&g, "blk.0.exp_probs_b.bias"));
+    ax_gguf_close(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_models_come_back),
+        cmocka_unit_test(ernie_comes_back_without_biases),
+        cmocka_unit_test(keys_of_further_kinds),
+        cmocka_unit_test(bfloat16_comes_back),
+        cmocka_unit_test(experts_of_one_tensor_are_turned),
+        cmocka_unit_test(a_tied_head_is_copied_where_it_must_be),
+        cmocka_unit_test(keys_of_latent_attention),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
