@@ -36,11 +36,6 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
 #undef WHY
 #define WHY AX_NEEDS(PYTHON)
     OPTIONS("model_kwargs"), STR("trainer_cls"), STR("trl.rollout_func"),
-    STRINGS("plugins",
-        .choices = "*CutCrossEntropyPlugin|*LigerPlugin|*KernelsPlugin|*ExpertParallelPlugin|"
-        "*SwanLabPlugin|*DiffusionPlugin|*LLMCompressorPlugin|*KDPlugin|*SpectrumPlugin|"
-        "*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|*NemoGymPlugin|*LMEvalPlugin|"
-        "*DenseMixerPlugin|*.*"),
 #undef WHY
 #define WHY AX_NEEDS(OTEL)
     BOOL("use_otel_metrics", .dflt = "false"),

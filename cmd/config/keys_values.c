@@ -54,7 +54,11 @@ const struct ax_config_value ax_config_values[] = {
      "*CutCrossEntropyPlugin|*LigerPlugin|*KernelsPlugin|*ExpertParallelPlugin|*KDPlugin|"
      "*SwanLabPlugin",
      .support = AX_SUPPORT_ACTS},
-    {"plugins", "axolotl.integrations.*", AX_NEEDS(PLUGINS)},
+    {"plugins",
+     "axolotl.integrations.*|*DiffusionPlugin|*LLMCompressorPlugin|*SpectrumPlugin|"
+     "*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|*NemoGymPlugin|*LMEvalPlugin|*DenseMixerPlugin",
+     AX_NEEDS(PLUGINS)},
+    {"plugins", "*.*", AX_NEEDS(PYTHON)},
 };
 const size_t ax_config_n_values = sizeof ax_config_values / sizeof *ax_config_values;
 

@@ -51,6 +51,13 @@ const struct ax_config_key ax_config_keys_model[] = {
         "which a dot is a literal dot unless a quantifier (+ * ? {) follows; all others are "
         "frozen.",
         AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, unfrozen_names))),
+    AX_KEY("plugins", AX_T_STRINGS,
+           "Axolotl's plugins, by class: what they do is built in or, where noted, missing; its "
+           "keys act with or without the plugin.",
+           .choices = "*CutCrossEntropyPlugin|*LigerPlugin|*KernelsPlugin|*ExpertParallelPlugin|"
+                      "*SwanLabPlugin|*DiffusionPlugin|*LLMCompressorPlugin|*KDPlugin|"
+                      "*SpectrumPlugin|*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|"
+                      "*NemoGymPlugin|*LMEvalPlugin|*DenseMixerPlugin|*.*"),
     {0}};
 
 const struct ax_config_key ax_config_keys_tokenizer[] = {

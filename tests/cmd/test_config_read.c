@@ -178,7 +178,8 @@ static void notes(void **state) {
     load_ok(&cfg,
             "base_model: m\ntokenizer_type: AutoTokenizer\nstrict: false\ngptq: false\n"
             "lora_r: 8\nload_in_4bit: false\nadam_beta3: 0.9\nwandb_name: x\n"
-            "plugins: [a.b.CutCrossEntropyPlugin, axolotl.integrations.diffusion.DiffusionPlugin]\n"
+            "plugins: [a.b.CutCrossEntropyPlugin, axolotl.integrations.diffusion.DiffusionPlugin,"
+            " a.b.DiffusionPlugin, my.own.Plugin]\n"
             "vllm: {port: 1}\nprocessor_type: P\ndp_shard_size: 1\ntensor_parallel_size: 1\n"
             "wandb_mode: disabled\nwandb_project: p\nwandb_watch: all\nlr_scheduler: greedy\n",
             NULL);
@@ -187,6 +188,8 @@ static void notes(void **state) {
     expect_note(&cfg, "adam_beta3", AX_NOTE_UNUSED, "optimizer: came_pytorch or");
     assert_null(note_of(&cfg, "plugins.0")); /* what it does is here */
     expect_note(&cfg, "plugins.1", AX_NOTE_NOT_YET, "plugins");
+    expect_note(&cfg, "plugins.2", AX_NOTE_NOT_YET, "plugins");
+    expect_note(&cfg, "plugins.3", AX_NOTE_NOT_YET, "python");
     expect_note(&cfg, "vllm", AX_NOTE_NO_EFFECT, "in this process");
     expect_note(&cfg, "processor_type", AX_NOTE_NOT_YET, "multimodal");
     expect_note(&cfg, "wandb_project", AX_NOTE_UNUSED, "wandb_mode");

@@ -235,6 +235,9 @@ static void help(void **state) {
     HELP("tokenizer_type", "\nsupport   no effect: tokenizer.json decides\n");
     HELP("optimizer", "\nvalues\n", "\n  adamw_torch  ", "\n  galore_*  ",
          "old       optimizer: ao_adamw_8bit for adamw_torch_8bit");
+    HELP("plugins", "\nsupport   acts\nsection   Model\n", "\n  *KDPlugin                 acts\n",
+         "\n  *DiffusionPlugin          not supported yet: needs plugins\n",
+         "\n  *.*                       not supported yet: needs python\n");
     HELP("datasets", "\nkeys inside\n  path  ", "\n  field_messages  ");
     HELP("test_datasets.3.field_messages", "datasets[].field_messages\n");
     HELP("trl.beta", "trl.beta\n");
