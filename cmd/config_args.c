@@ -68,10 +68,8 @@ enum ax_status ax_setup_args(int argc, char **argv, int n, const struct ax_arg *
     AX_TRY(ax_alloc(&words, 2 * (size_t)argc, sizeof *words));
     char **rest = words + argc;
     sort_words(argc, argv, n, args, words, &n_own, rest, &n_rest);
-    for (int i = 0; i < n_rest; i++) {
+    for (int i = 0; i < n_rest; i++)
         AX_TRY_GOTO(check_dashes(argv[0], rest[i], n, args), st, done);
-        i += strncmp(rest[i], "--", 2) == 0 && !strchr(rest[i], '='); /* skips its value */
-    }
     AX_TRY_GOTO(ax_args_parse(n_own, words, n, args, 0, 0, NULL, &n_positional), st, done);
     if (n_rest == 0 || strncmp(rest[0], "--", 2) == 0)
         st = ax_error(AX_ERR_CONFIG,

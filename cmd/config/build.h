@@ -33,6 +33,9 @@ enum ax_status ax_config_add_note(struct ax_config *cfg, enum ax_config_note_kin
                                   bool text_side, const char *path, const char *text, int line,
                                   int column);
 
+/* True for a key that real files have although nothing has ever read it. */
+bool ax_config_ignores(const char *path);
+
 /* The node of a concrete path in the document, or NULL; the default node of a key, or NULL. */
 struct ax_yaml_node *ax_config_lookup(const struct ax_config *cfg, const char *path);
 struct ax_yaml_node *ax_config_default(const struct ax_config *cfg,

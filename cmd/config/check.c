@@ -108,11 +108,15 @@ static bool join(char *buf, size_t size, const char *parent, const char *name) {
     return n >= 0 && (size_t)n < size;
 }
 
+bool ax_config_ignores(const char *path) {
+    return find_ignored(path) != NULL;
+}
+
 bool ax_config_knows(const char *path) {
     for (size_t i = 0; i < ax_config_n_renamed; i++)
         if (strcmp(ax_config_renamed[i].path, path) == 0)
             return true;
-    return ax_config_find(path) != NULL || find_ignored(path) != NULL;
+    return ax_config_find(path) != NULL || ax_config_ignores(path);
 }
 
 /* Checks a map whose keys are in the table. */

@@ -33,6 +33,19 @@ static enum ax_status override_one(struct ax_config *cfg, const char *path, cons
     return st;
 }
 
+/* True if the word after --key is an override too, rather than its value. */
+static bool is_override(const char *word) {
+    char path[AX_CONFIG_PATH];
+    const size_t len = strcspn(word, "=");
+    if (strncmp(word, "--", 2) == 0)
+        return true;
+    if (word[len] == '\0' || len >= sizeof path)
+        return false;
+    memcpy(path, word, len);
+    path[len] = '\0';
+    return ax_config_knows(path);
+}
+
 static enum ax_status apply_overrides(struct ax_config *cfg, int n, char **overrides) {
     for (int i = 0; i < n; i++) {
         const char *arg = overrides[i];
@@ -42,14 +55,16 @@ static enum ax_status apply_overrides(struct ax_config *cfg, int n, char **overr
         size_t len = equals != NULL ? (size_t)(equals - name) : strlen(name);
         if (len == 0 || len >= AX_CONFIG_PATH || (equals == NULL && !dashes))
             return ax_error(AX_ERR_CONFIG, "%s: expected key=value or --key value", arg);
-        if (equals == NULL && i + 1 == n)
-            return ax_error(AX_ERR_CONFIG, "%s: expected a value, as in %s true", arg, arg);
         char path[AX_CONFIG_PATH];
         memcpy(path, name, len);
         path[len] = '\0';
         for (char *c = path; dashes && *c != '\0'; c++)
             *c = *c == '-' ? '_' : *c;
-        AX_TRY(override_one(cfg, path, equals != NULL ? equals + 1 : overrides[++i]));
+        bool bare = equals == NULL && (i + 1 == n || is_override(overrides[i + 1]));
+        if (bare && !ax_config_ignores(path))
+            return ax_error(AX_ERR_CONFIG, "%s: expected a value, as in %s true", arg, arg);
+        const char *text = bare ? "true" : equals != NULL ? equals + 1 : overrides[++i];
+        AX_TRY(override_one(cfg, path, text));
     }
     return AX_OK;
 }

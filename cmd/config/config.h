@@ -71,7 +71,8 @@ struct ax_config {
 };
 
 /* Loads path and applies n overrides in order: "key=value", or "--key" "value" ("--key=value"),
- * with values in YAML; null unsets. AX_ERR_CONFIG lists the mistakes. On failure cfg is empty. */
+ * with values in YAML; null unsets. An ignored key needs no value (axolotl's --debug). AX_ERR_CONFIG
+ * lists the mistakes. On failure cfg is empty. */
 enum ax_status ax_config_load(struct ax_config *cfg, const char *path, int n, char **overrides);
 /* The same for text in memory; name replaces the file name in messages. */
 enum ax_status ax_config_parse(struct ax_config *cfg, const char *name, const char *text,

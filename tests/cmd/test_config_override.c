@@ -38,6 +38,20 @@ static void both_forms_set_values(void **state) {
     ax_config_free(&cfg);
 }
 
+/* Axolotl's preprocess has --debug, a flag, whose place is often before others. */
+static void an_ignored_key_takes_no_override_as_its_value(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg, BASE,
+            OVERRIDES("--debug", "seed=5", "--debug", "--sequence-len", "64",
+                      "--default-system-message", "a=b", "--debug"));
+    assert_int_equal(ax_config_i64(&cfg, "seed"), 5);
+    assert_int_equal(ax_config_i64(&cfg, "sequence_len"), 64);
+    assert_string_equal(ax_config_str(&cfg, "default_system_message"), "a=b");
+    expect_note(&cfg, "debug", AX_NOTE_IGNORED, "see axtrain preview");
+    ax_config_free(&cfg);
+}
+
 static void null_unsets(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -73,6 +87,12 @@ static void overrides_are_checked(void **state) {
     load_fails(BASE, OVERRIDES("datasets.9.path=x"), (const char *const[]){"datasets.9", NULL});
     load_fails(BASE, OVERRIDES("seed"), (const char *const[]){"expected key=value", NULL});
     load_fails(BASE, OVERRIDES("--seed"), (const char *const[]){"expected a value", NULL});
+    load_fails(BASE, OVERRIDES("--seed", "sequence_len=5"),
+               (const char *const[]){"--seed: expected a value", NULL});
+    load_fails(BASE, OVERRIDES("--sample-packing", "datasets.0.path=x"),
+               (const char *const[]){"--sample-packing: expected a value", NULL});
+    load_fails(BASE, OVERRIDES("--default-system-message", "--seed", "5"),
+               (const char *const[]){"--default-system-message: expected a value", NULL});
     load_fails(BASE, OVERRIDES("=5"), (const char *const[]){"expected key=value", NULL});
     load_fails(BASE, OVERRIDES("eot_tokens=[a"), (const char *const[]){"eot_tokens", NULL});
 }
@@ -230,10 +250,15 @@ static void one_process(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_process),           cmocka_unit_test(both_forms_set_values),
-        cmocka_unit_test(null_unsets),           cmocka_unit_test(lists_that_are_not_there_yet),
-        cmocka_unit_test(overrides_are_checked), cmocka_unit_test(old_spellings),
-        cmocka_unit_test(old_and_new_together),  cmocka_unit_test(dead_and_removed_keys),
+        cmocka_unit_test(one_process),
+        cmocka_unit_test(both_forms_set_values),
+        cmocka_unit_test(an_ignored_key_takes_no_override_as_its_value),
+        cmocka_unit_test(null_unsets),
+        cmocka_unit_test(lists_that_are_not_there_yet),
+        cmocka_unit_test(overrides_are_checked),
+        cmocka_unit_test(old_spellings),
+        cmocka_unit_test(old_and_new_together),
+        cmocka_unit_test(dead_and_removed_keys),
         cmocka_unit_test(values_that_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,6 +77,7 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "sft: --foo is neither an option nor a key; see `axtrain sft --help`", config,
            "--foo");
     EXPECT(2, "--seed: expected a value", config, "--seed");
+    EXPECT(2, "sft: --foo is neither an option nor a key", config, "--seed", "--foo");
     EXPECT(2, "--type-of-model: expected a value", config, "--type-of-model"); /* an older name */
     setenv("WORLD_SIZE", "2", 1);
     EXPECT(2, "WORLD_SIZE is set, but RANK is not", config);
