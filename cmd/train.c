@@ -5,9 +5,11 @@
 
 #include "base/clock.h"
 #include "base/hash/hash.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
+#include "cmd/help/help.h"
 #include "cmd/report/card.h"
 #include "cmd/train/elastic.h"
 #include "cmd/train/hub_push.h"
@@ -66,17 +68,54 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
            ax_format_bytes(memory, sizeof memory, (double)ax_mem_peak_rss()), what, dir);
 }
 
-/* What people do with the result, as commands to copy. */
-static void print_next(const struct ax_train_setup *s) {
+/* "  axtrain COMMAND WORD …": words that a shell reads as they are. */
+static enum ax_status put_command(struct ax_buf *out, const char *command,
+                                  const char *const *words) {
+    AX_TRY(ax_buf_printf(out, "  axtrain %s", command));
+    for (; *words; words++) {
+        AX_TRY(ax_buf_puts(out, " "));
+        AX_TRY(ax_quote_word(out, *words));
+    }
+    return ax_buf_puts(out, "\n");
+}
+#define PUT_COMMAND(out, command, ...)                                                             \
+    put_command(out, command, (const char *const[]){__VA_ARGS__, NULL})
+
+/* The file of the run's first records, of evaluation if any; NULL: they are in no file. */
+static const char *data_file(const struct ax_train_setup *s) {
+    const struct ax_setup_sets *eval = &s->data.eval_sets, *train = &s->data.train_sets;
+    const struct ax_setup_entry *e = eval->n > 0 ? eval->entries : train->entries;
+    const char *path = ax_config_str(s->cfg, "%s.path", e->path);
+    return path && ax_path_exists(path) && !ax_path_is_dir(path) ? path : NULL;
+}
+
+/* What people do with the result: commands to copy, which is why none has a word to fill in. */
+static enum ax_status put_next(const struct ax_train_setup *s, struct ax_buf *out) {
     const struct ax_method *m = ax_method_of(s->cfg);
-    const char *dir = s->o.save.output_dir;
-    if (m->head)
-        printf("next: axtrain eval %s --task %s --data FILE", dir, m->head->task);
-    else
-        printf("next: axtrain chat %s; axtrain eval %s --data FILE", dir, dir);
-    if (s->adapter && !s->merges && s->o.step.relora.interval == 0)
-        printf("; axtrain merge %s %s OUT", s->base_name, dir);
-    puts("");
+    const char *dir = s->o.save.output_dir, *file = m->head ? data_file(s) : NULL;
+    const bool as_in_file = !s->cfg->overridden && !s->data.stream;
+    char *merged;
+    if (!m->head)
+        AX_TRY(PUT_COMMAND(out, "chat", dir));
+    if (file)
+        AX_TRY(PUT_COMMAND(out, "eval", dir, "--task", m->head->task, "--data", file));
+    if (m->task == AX_TASK_TEXT && s->data.eval.n > 0 && as_in_file)
+        AX_TRY(PUT_COMMAND(out, "eval", dir, "--config", s->cfg->doc.name));
+    if (!s->adapter || s->merges || s->o.step.relora.interval > 0)
+        return AX_OK;
+    AX_TRY(ax_path_join(&merged, dir, "merged"));
+    const enum ax_status st = PUT_COMMAND(out, "merge", s->base_name, dir, merged);
+    ax_free(merged);
+    return st;
+}
+
+static enum ax_status print_next(const struct ax_train_setup *s) {
+    struct ax_buf out = {0};
+    const enum ax_status st = put_next(s, &out);
+    if (st == AX_OK && out.len > 0)
+        printf("next:\n%s", out.data);
+    ax_buf_free(&out);
+    return st;
 }
 
 static void print_merged(const struct ax_train_setup *s) {
@@ -108,13 +147,13 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
     return AX_OK;
 }
 
-static void print(const struct ax_train_setup *s, const struct ax_train_result *r) {
+static enum ax_status print(const struct ax_train_setup *s, const struct ax_train_result *r) {
     if (r->nothing_to_do)
         print_nothing(r);
     else
         print_result(s, r);
     print_merged(s);
-    print_next(s);
+    return print_next(s);
 }
 
 static enum ax_status write_cards(const struct ax_train_setup *s, bool keep) {
@@ -176,7 +215,7 @@ static enum ax_status train_rank(const struct ax_config *cfg, const struct train
     if (st == AX_OK && leads && a->json)
         st = print_json(&s, &r);
     else if (st == AX_OK && leads && !a->quiet)
-        print(&s, &r);
+        st = print(&s, &r);
     ax_train_setup_close(&s);
     return st;
 }

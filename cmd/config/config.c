@@ -173,6 +173,7 @@ static enum ax_status make_defaults(struct ax_config *cfg) {
 static enum ax_status finish(struct ax_config *cfg, int n, char **overrides) {
     struct ax_config_build b = {.cfg = cfg};
     enum ax_status st;
+    cfg->overridden = n > 0;
     AX_TRY_GOTO(make_defaults(cfg), st, done);
     AX_TRY_GOTO(apply_overrides(cfg, n, overrides), st, done);
     AX_TRY_GOTO(ax_config_rename(&b), st, done);

@@ -68,6 +68,7 @@ struct ax_config {
     size_t n_notes;
     struct ax_config_follow *follows; /* derived values */
     size_t n_follows;
+    bool overridden; /* keys were set on the command line */
 };
 
 /* Loads path and applies n overrides in order: "key=value", or "--key" "value" ("--key=value"),
