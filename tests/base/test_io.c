@@ -309,7 +309,12 @@ static void other_files_are_refused(void **state) {
     assert_int_equal(ax_file_open_direct(&f, in_dir("fifo")), AX_ERR_DATA);
     assert_int_equal(ax_read_file("/dev/zero", 1 << 20, &data, &len), AX_ERR_DATA);
     assert_non_null(strstr(ax_error_text(), "not a regular file, but a device"));
+    const int input = dup(STDIN_FILENO), other = open(in_dir("."), O_RDONLY);
+    assert_int_equal(dup2(other, STDIN_FILENO),
+                     STDIN_FILENO); /* else it may be the standard input */
     assert_int_equal(ax_read_file("/dev/null", 1 << 20, &data, &len), AX_OK);
+    assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(close(input) | close(other), 0);
     assert_int_equal(len, 0);
     ax_free(data);
     /* nor written to */

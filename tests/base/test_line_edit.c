@@ -308,6 +308,10 @@ static void the_cursor_is_where_the_next_character_goes(void **state) {
     expect_row(0, "> Y0123456789abcdef");
     expect_row(1, "Xghij");
     expect_row(2, "");
+    keyed_by(type_slowly, "0123456789abcdefghij\x01\x03"); /* what follows comes after all of it */
+    expect_row(0, "> 0123456789abcdefg");
+    expect_row(1, "hij^C");
+    assert_int_equal(screen.row, 2);
 }
 
 static void what_is_above_stays(void **state) {

@@ -163,6 +163,24 @@ static void a_claim_is_signed(void **state) {
     ax_claim_release(&other);
 }
 
+/* A file that says more than anybody signs with is quoted in part: 255 bytes. */
+static void a_long_signature_is_cut(void **state) {
+    (void)state;
+    struct ax_claim claim, other;
+    char text[300], want[400];
+    assert_int_equal(ax_claim_take(&claim, path), AX_OK);
+    memset(text, 'x', sizeof text);
+    FILE *f = fopen(path, "w"); /* the same file, which is locked */
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, sizeof text, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(ax_claim_take(&other, path), AX_ERR_FAILED);
+    snprintf(want, sizeof want, "in use by %.255s; wait", text);
+    assert_non_null(strstr(ax_error_text(), want));
+    ax_claim_release(&other);
+    ax_claim_release(&claim);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readers_share),
@@ -170,6 +188,7 @@ int main(void) {
         cmocka_unit_test(a_removed_lock_is_made_again),
         cmocka_unit_test(places_without_locks),
         cmocka_unit_test(a_claim_is_signed),
+        cmocka_unit_test(a_long_signature_is_cut),
     };
     return cmocka_run_group_tests(tests, make, clean);
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "data/text/tokenizer/bpe.h"
 #include "tests/data/random_text.h"
 #include "tests/data/tokenizer_case.h"
@@ -257,6 +258,41 @@ static void long_words_take_n_log_n(void **state) {
     free_model(&m);
 }
 
+/* Scratch whose growth failed serves the next word as it did before. */
+static void a_failed_allocation_is_forgotten(void **state) {
+    (void)state;
+    struct model m;
+    struct text_rng r = {.key = {.seed = 19}};
+    char text[MAX_TEXT];
+    bool fired = true;
+    make_model(&m, &r, false, 5, 60, VANISH);
+    ax_free(m.bpe.cuts);
+    m.bpe.cuts = NULL;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "abcd"[below(&r, 4)];
+    for (int k = 1; fired; k++) {
+        struct ax_bpe_work w = {0};
+        struct ax_encoding before = {0}, longer = {0}, after = {0};
+        char spec[40];
+        MUST(ax_bpe_encode(&m.bpe, &w, text, MAX_TEXT / 2, false, &before));
+        snprintf(spec, sizeof spec, "malloc:%d:enomem", k);
+        MUST(ax_fault_configure(spec));
+        const enum ax_status st = ax_bpe_encode(&m.bpe, &w, text, MAX_TEXT, false, &longer);
+        fired = ax_fault_fired();
+        MUST(ax_fault_configure(NULL));
+        assert_int_equal(st, fired ? AX_ERR_NOMEM : AX_OK);
+        MUST(ax_bpe_encode(&m.bpe, &w, text, MAX_TEXT / 2, false, &after));
+        assert_int_equal(after.n, before.n);
+        assert_memory_equal(after.ids, before.ids, before.n * sizeof *before.ids);
+        ax_encoding_free(&before);
+        ax_encoding_free(&longer);
+        ax_encoding_free(&after);
+        ax_bpe_work_free(&w);
+        assert_true(fired || k > 3);
+    }
+    free_model(&m);
+}
+
 static void bad_scores_and_merges(void **state) {
     (void)state;
     struct ax_vocab v = {0};
@@ -298,9 +334,13 @@ static void vocabularies_are_checked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(merges_equal_naive),    cmocka_unit_test(scores_equal_naive),
-        cmocka_unit_test(cuts_change_nothing),   cmocka_unit_test(long_words_take_n_log_n),
-        cmocka_unit_test(bad_scores_and_merges), cmocka_unit_test(vocabularies_are_checked),
+        cmocka_unit_test(merges_equal_naive),
+        cmocka_unit_test(scores_equal_naive),
+        cmocka_unit_test(cuts_change_nothing),
+        cmocka_unit_test(long_words_take_n_log_n),
+        cmocka_unit_test(bad_scores_and_merges),
+        cmocka_unit_test(vocabularies_are_checked),
+        cmocka_unit_test(a_failed_allocation_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

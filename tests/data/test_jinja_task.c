@@ -83,7 +83,9 @@ static void mistakes(void **state) {
 static void literal(const char *text, const char *want) {
     const uint64_t live = ax_mem_live_blocks();
     json_t *v;
+    ax_error_clear();
     assert_int_equal(ax_jinja_literal(text, strlen(text), &v), AX_OK);
+    assert_string_equal(ax_error_text(), ""); /* to be no literal is no error */
     char *got = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     if (want ? !got || strcmp(got, want) != 0 : got != NULL)
         fail_msg("%s\n  gave %s\n  not  %s", text, got ? got : "nothing", want ? want : "nothing");

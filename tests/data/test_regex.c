@@ -239,6 +239,20 @@ static void python_refuses(void **state) {
     assert_int_equal(ax_mem_live_blocks(), live);
 }
 
+static void a_source_is_as_it_was_given(void **state) {
+    (void)state;
+    for (int literal = 0; literal < 2; literal++) {
+        struct ax_regex *re;
+        size_t len = 0;
+        bool is_literal = !literal;
+        MUST(ax_regex_compile(&re, "a.b", 3, literal));
+        assert_string_equal(ax_regex_source(re, &len, &is_literal), "a.b");
+        assert_int_equal(len, 3);
+        assert_int_equal(is_literal, literal);
+        ax_regex_free(re);
+    }
+}
+
 static void groups(void **state) {
     (void)state;
     static const char pattern[] = "(a)|(?P<word>b(c)?)", text[] = "xbca";
@@ -295,11 +309,17 @@ static void more_groups_than_can_be_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matching),     cmocka_unit_test(sets),
-        cmocka_unit_test(classes),      cmocka_unit_test(literals),
-        cmocka_unit_test(bad_patterns), cmocka_unit_test(backtracking_is_bounded),
-        cmocka_unit_test(python),       cmocka_unit_test(python_refuses),
-        cmocka_unit_test(groups),       cmocka_unit_test(more_groups_than_can_be_read),
+        cmocka_unit_test(matching),
+        cmocka_unit_test(sets),
+        cmocka_unit_test(classes),
+        cmocka_unit_test(literals),
+        cmocka_unit_test(bad_patterns),
+        cmocka_unit_test(backtracking_is_bounded),
+        cmocka_unit_test(python),
+        cmocka_unit_test(python_refuses),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(more_groups_than_can_be_read),
+        cmocka_unit_test(a_source_is_as_it_was_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

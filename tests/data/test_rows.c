@@ -228,6 +228,15 @@ static void packed_files(void **state) {
     for (size_t cut = 3; cut < packed.len; cut += packed.len / 7)
         check_fails(&(struct ax_rows_options){.path = put_bytes("x.jsonl.gz", packed.data, cut)},
                     AX_ERR_DATA, "truncated");
+    struct ax_buf named = {0}; /* its header, with a name of 300 KiB, is longer than a piece */
+    assert_ok(ax_buf_append(&named, "\x1f\x8b\x08\x08\0\0\0\0\0\x03", 10));
+    for (int i = 0; i < 300 << 10; i++)
+        assert_ok(ax_buf_append(&named, i % 80 ? "n" : "/", 1));
+    assert_ok(ax_buf_append(&named, "", 1));
+    assert_int_equal(packed.data[3], 0); /* the first member has only the 10 bytes */
+    assert_ok(ax_buf_append(&named, packed.data + 10, packed.len - 10));
+    count_rows(put_bytes("n.jsonl.gz", named.data, named.len));
+    ax_buf_free(&named);
     packed.data[packed.len / 3] ^= 0x10;
     check_fails(&(struct ax_rows_options){.path = put_bytes("y.jsonl.gz", packed.data, packed.len)},
                 AX_ERR_DATA, "corrupted gzip data");

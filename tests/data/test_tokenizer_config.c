@@ -112,6 +112,10 @@ static void added_tokens_decoder_overrides(void **state) {
     assert_text(t, "<s>  ab<x><y>", false, false, "3 2 10 11");
     assert_false(ax_tokenizer_is_special(t, 11));
     ax_tokenizer_free(t);
+    MUST(
+        load(&t, "{\"added_tokens_decoder\":{\"10\":{\"content\":\"!\",\"special\":true}}}", NULL));
+    assert_text(t, "ab!", false, false, "2 10");
+    ax_tokenizer_free(t);
     /* a name makes a token special, whatever else it is */
     MUST(load(&t,
               "{\"added_tokens_decoder\":{\"10\":{\"content\":\"<x>\",\"special\":false,"

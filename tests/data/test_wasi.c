@@ -218,6 +218,25 @@ static void one_file_and_no_more(void **state) {
     assert_int_equal(move(&w, "fd_read", fd, 1), -BADF);
 }
 
+/* Of the library: kind, one link, its size; of nothing else is there anything to know. */
+static void what_is_known_of_files(void **state) {
+    struct ax_wasi w = world();
+    unsigned char want[66] = {[0] = 7, [65] = 7, [9] = 1, [17] = 4, [25] = 1, [33] = 8};
+    (void)state;
+    w.library = (struct ax_bytes){"contents", 8};
+    w.library_path = "lib/a.zip";
+    memset(memory + 31, 7, 66);
+    memcpy(memory + 2000, "lib/a.zip", 9);
+    assert_int_equal(CALL(&w, "path_filestat_get", 3, 0, 2000, 9, 32), OK);
+    assert_memory_equal(memory + 31, want, 66);
+    assert_int_equal(open_path(&w, "lib/a.zip", 2, 0), OK);
+    const int fd = (int)get32(16);
+    memset(memory + 31, 7, 66);
+    assert_int_equal(CALL(&w, "fd_filestat_get", fd, 32), OK);
+    assert_memory_equal(memory + 31, want, 66);
+    assert_int_equal(CALL(&w, "fd_filestat_get", fd, SIZE - 63), FAULT);
+}
+
 static void nothing_else(void **state) {
     static const char *const refused[] = {
         "fd_readdir",  "path_create_directory", "path_link", "path_symlink", "path_unlink_file",
@@ -279,8 +298,8 @@ int main(void) {
         cmocka_unit_test(input_in_segments),    cmocka_unit_test(output_is_bounded),
         cmocka_unit_test(pointers_are_checked), cmocka_unit_test(host_work_costs_fuel),
         cmocka_unit_test(time_is_fuel),         cmocka_unit_test(randomness_is_the_seeds),
-        cmocka_unit_test(one_file_and_no_more), cmocka_unit_test(nothing_else),
-        cmocka_unit_test(messages_and_answers),
+        cmocka_unit_test(one_file_and_no_more), cmocka_unit_test(what_is_known_of_files),
+        cmocka_unit_test(nothing_else),         cmocka_unit_test(messages_and_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

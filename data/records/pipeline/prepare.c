@@ -189,7 +189,6 @@ enum ax_status ax_prepare_next(struct ax_prepare *p, struct ax_example *out, boo
             if (b->error.st != AX_OK)
                 return ax_error_restore(&b->error);
             AX_TRY(count_bad(p->o.bad, b));
-            b->n_bad = 0;
             count_empty(p->o.bad, b);
         }
         if (p->item < b->examples.n) {
