@@ -40,7 +40,8 @@ struct ax_reward_call {
 
 struct ax_reward_kind {
     enum ax_status (*open)(struct ax_reward_fn *f, const struct ax_rewards_options *o);
-    /* out: [call->n], NaN before. A failed outcome is the function's fault, a status is ours. */
+    /* out: [call->n], NaN before; *outcome: zeroed before. A failed outcome is the function's fault, a
+     * status is ours. */
     enum ax_status (*score)(struct ax_reward_fn *f, const struct ax_reward_call *call, double *out,
                             struct ax_reward_outcome *outcome);
     void (*close)(struct ax_reward_fn *f);

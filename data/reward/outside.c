@@ -641,7 +641,6 @@ static enum ax_status open_program(struct ax_reward_fn *f, const struct ax_rewar
 /* ---- a call ---- */
 
 static enum ax_status prepare(struct ax_reward_fn *f, struct ax_reward_outcome *outcome) {
-    outcome->failure = AX_REWARD_FINE;
     const enum ax_status st = f->kind == &ax_reward_python ? load(f, outcome) : start_program(f);
     if (st != AX_ERR_CONFIG)
         return st;
