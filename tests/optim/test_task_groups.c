@@ -137,15 +137,15 @@ static void near(double got, double want) {
         fail_msg("%.17g, expected %.17g", got, want);
 }
 
-/* Three tasks of 10, 20 and 70 records; the last one has no filter "x". */
+/* Three tasks of 10, 20 and 70 records; the last one has no filter "x". Another metric comes first. */
 static void numbers(void **state) {
     (void)state;
     static const double value[] = {0.5, 0.25, 0.8}, error[] = {0.1, 0.2, 0.05};
     static const size_t records[] = {10, 20, 70};
-    struct ax_task_metric metric = {.kind = AX_METRIC_ACC};
+    struct ax_task_metric metrics[] = {{.kind = AX_METRIC_F1}, {.kind = AX_METRIC_ACC}};
     struct ax_task_filters filters[] = {{.name = (char *)(uintptr_t) "none"},
                                         {.name = (char *)(uintptr_t) "x"}};
-    struct ax_task_result results[3][2];
+    struct ax_task_result results[3][4]; /* a filter's metrics are neighbors */
     struct ax_task_job jobs[3] = {0};
     struct ax_task_node nodes[3] = {{.task = 0}, {.task = 1}, {.task = 2}};
     struct ax_task_node *children[] = {&nodes[0], &nodes[1], &nodes[2], &nodes[0]};
@@ -159,9 +159,10 @@ static void numbers(void **state) {
     const struct ax_task_tree t = {.n_tasks = 3};
     struct ax_task_group_values v;
     for (size_t i = 0; i < 3; i++) {
-        results[i][0] = results[i][1] = (struct ax_task_result){value[i], error[i]};
+        results[i][0] = results[i][2] = (struct ax_task_result){100, 7};
+        results[i][1] = results[i][3] = (struct ax_task_result){value[i], error[i]};
         jobs[i].task = (struct ax_task){
-            .metrics = &metric, .n_metrics = 1, .filters = filters, .n_filters = i < 2 ? 2 : 1};
+            .metrics = metrics, .n_metrics = 2, .filters = filters, .n_filters = i < 2 ? 2 : 1};
         jobs[i].results = results[i];
         jobs[i].scores.n = records[i];
     }
@@ -176,7 +177,7 @@ static void numbers(void **state) {
     near(v.list[2].result.value, 0.5166666666666667);
     near(v.list[2].result.error, 0.07637626158259735);
     ax_task_group_values_free(&v);
-    results[1][0].error = NAN;
+    results[1][1].error = NAN;
     must(ax_task_group_aggregate(&v, &t, &group, jobs));
     assert_true(isnan(v.list[0].result.error));
     assert_true(isnan(v.list[2].result.error));
