@@ -143,8 +143,9 @@ static void resolve(struct connection *c, const char *path, const char *request)
     if (!f) {
         refuse(c->fd, 404, "EntryNotFound", "Entry not found");
     } else if (!f->large) {
-        snprintf(headers, sizeof headers, "Location: /direct/%s\r\nX-Linked-Size: %zu\r\n", f->path,
-                 f->len);
+        const int n = snprintf(headers, sizeof headers, "Location: /direct/%s\r\n", f->path);
+        if (!s->says_no_size)
+            snprintf(headers + n, sizeof headers - (size_t)n, "X-Linked-Size: %zu\r\n", f->len);
         answer(c->fd, 307, headers, "redirecting", 11);
     } else if (s->redirect && s->detours != 1) {
         s->detours -= s->detours > 1;

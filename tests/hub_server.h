@@ -41,6 +41,7 @@ struct hub_server {
     bool wrong_bytes;        /* flips a bit of every large file */
     const char *linked_etag; /* says another checksum than the list */
     size_t linked_more;      /* bytes that it adds to a large file's size */
+    bool says_no_size;       /* of small files */
     const char *redirect;    /* sends large files there */
     int detours;             /* 1 + how often, 0 = always */
     int moved;               /* status of redirects to the CDN; 0 = 302 */

@@ -139,6 +139,15 @@ static void a_model_comes_once_in_the_layout_of_the_cache(void **state) {
     assert_int_equal(s.connections, before + 1);
 }
 
+/* Only what a response says of a file can disagree with the list. */
+static void a_size_need_not_be_said(void **state) {
+    (void)state;
+    add_model();
+    s.says_no_size = true;
+    fetches(NULL);
+    assert_file(SNAP "/config.json", "{}", 2);
+}
+
 static void revisions_have_refs(void **state) {
     (void)state;
     add_model();
@@ -711,6 +720,7 @@ static void two_do_not_fetch_the_same(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_model_comes_once_in_the_layout_of_the_cache),
+        TEST(a_size_need_not_be_said),
         TEST(revisions_have_refs),
         TEST(a_moved_branch_is_followed_when_news_are_wanted),
         TEST(an_index_names_its_shards),
