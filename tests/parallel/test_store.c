@@ -543,6 +543,24 @@ static void other_services_are_passed(void **state) {
     close(silent);
 }
 
+static void a_server_needs_one_more_descriptor(void **state) {
+    (void)state;
+    static const unsigned char key[AX_STORE_KEY_BYTES] = {1};
+    struct ax_store_server *server;
+    struct rlimit found, none;
+    int fd, port;
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
+    const int next = dup(fd);
+    assert_int_equal(close(next), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &found), 0);
+    none = (struct rlimit){(rlim_t)next, found.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const enum ax_status st = ax_store_serve(&server, fd, 2, key, 20);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &found), 0);
+    assert_int_equal(st, AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "store: no event descriptor"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_exchange_keys),
@@ -557,6 +575,7 @@ int main(void) {
         cmocka_unit_test(macs_are_those_of_the_rfc),
         cmocka_unit_test(a_port_that_is_taken_is_passed),
         cmocka_unit_test(other_services_are_passed),
+        cmocka_unit_test(a_server_needs_one_more_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
