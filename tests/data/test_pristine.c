@@ -1,5 +1,5 @@
 /* An instance is made as it was to the byte, by either of the kernel's ways to say what was written,
- * and is replaced where that is not possible. */
+ * and is replaced where that is not possible. What it returns is read from its memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,10 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/reward/sandbox/pristine.h"
 #include "data/reward/sandbox/sandbox.h"
@@ -117,6 +119,30 @@ static void replaced_otherwise(void **state) {
     other = pristine;
     other.len -= AX_WASM_PAGE; /* the memory has grown */
     assert_false(ax_pristine_restore(&other, &guest));
+    other = pristine;
+    other.pagemap = open("/dev/null", O_RDONLY); /* says nothing of pages */
+    for (int scans = 0; scans < 2; scans++) {
+        other.has_scan = scans;
+        assert_false(ax_pristine_restore(&other, &guest));
+    }
+    assert_int_equal(close(other.pagemap), 0);
+}
+
+/* The length, 4 bytes at 8, and the bytes, from 16 on. */
+static void bytes_are_read(void **state) {
+    (void)state;
+    struct ax_bytes got;
+    const uint32_t at = 1000, n = 3;
+    memcpy(memory() + at + 8, &n, 4);
+    memcpy(memory() + at + 16, "xyz", 3);
+    assert_true(ax_guest_bytes(&guest, at, 3, &got));
+    assert_int_equal(got.n, 3);
+    assert_memory_equal(got.data, "xyz", 3);
+    assert_false(ax_guest_bytes(&guest, at, 2, &got));
+    assert_false(ax_guest_bytes(&guest, BYTES - 15, 3, &got));
+    memcpy(memory() + BYTES - 10, &n, 4);
+    assert_false(ax_guest_bytes(&guest, BYTES - 18, 3, &got)); /* two bytes, then the end */
+    assert_true(ax_pristine_restore(&pristine, &guest));
 }
 
 int main(void) {
@@ -124,6 +150,7 @@ int main(void) {
         cmocka_unit_test(restored_by_ranges),
         cmocka_unit_test(restored_by_entries),
         cmocka_unit_test(replaced_otherwise),
+        cmocka_unit_test(bytes_are_read),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
