@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "tests/tiny.h"
 
 #define STEPS 5
@@ -50,7 +52,14 @@ static enum ax_status straight(struct waits *w, struct ax_step *s) {
         struct ax_step_scalars now;
         AX_TRY(fill(s, i, i == EMPTY));
         const uint64_t before = s->rt->q->counters.waits;
+        (void)usleep(20000); /* what lies between steps is no phase's time */
+        const double start = ax_clock_now();
         AX_TRY(ax_step_run(s, 1e-2, &r));
+        const double took = ax_clock_now() - start;
+        double phases = 0;
+        for (int t = 0; t < AX_TIMES; t++)
+            phases += r.seconds[t];
+        assert_true(phases <= took);
         assert_int_equal(s->rt->q->counters.waits - before, 1);
         AX_TRY(ax_queue_read(s->rt->q, s->scalars, &now, sizeof now, NULL));
         assert_int_equal(now.step, updates + 1); /* the number of this update, skipped or not */
