@@ -31,6 +31,7 @@ static enum ax_status fork_ranks(struct ax_mesh_launch *l) {
         if (pid == 0) {
             l->rank = r;
             close(l->listening);
+            l->listening = -1;
             return AX_OK;
         }
         if (pid < 0)
@@ -98,7 +99,7 @@ static enum ax_status mesh_launch_run(struct ax_mesh_launch *l, ax_local_body bo
 enum ax_status ax_mesh_launch_end(struct ax_mesh_launch *l, enum ax_status st) {
     int failed = 0, code = 0;
     ax_store_stop(l->server, LAUNCH_LINGER);
-    if (l->listening >= 0 && l->rank == 0)
+    if (l->listening >= 0) /* no server has it */
         close(l->listening);
     for (int r = 1; l->children && l->rank == 0 && r < l->world; r++) {
         int status;
