@@ -13,12 +13,14 @@
  * not depend on how many other rows the call contains (except gemm with trans_a, and the row sums).
  *
  * To add an op, add a row to AX_OP_LIST and an argument struct here (of quantization: quant_ops.h; of
- * convolutions: conv_ops.h); its operands, conditions, cost and cases in its family's file (kernels/ops/family.h); and one entry
- * per backend. If any of these is missing, the program does not link. */
+ * convolutions and the delta rule: conv_ops.h, delta_ops.h); its operands, conditions, cost and cases in its
+ * family's file (kernels/ops/family.h); and one entry per backend. If any of these is missing, the program does not
+ * link. */
 #ifndef AX_KERNELS_OPS_H
 #define AX_KERNELS_OPS_H
 
 #include "kernels/conv_ops.h"
+#include "kernels/delta_ops.h"
 #include "kernels/quant/quant_ops.h"
 #include "kernels/scalars.h"
 #include "kernels/tensor.h"
@@ -47,6 +49,8 @@ struct ax_mirror; /* kernels/queue.h */
     X(attention_merge)                                                                             \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
+    X(delta_forward)                                                                               \
+    X(delta_backward)                                                                              \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \

@@ -28,6 +28,8 @@ AX_OP_LIST(AX_CUDA_ENTRY)
     X(rmsnorm_backward)                                                                            \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
+    X(delta_forward)                                                                               \
+    X(delta_backward)                                                                              \
     X(router_forward)                                                                              \
     X(group_rows)                                                                                  \
     X(grouped_gemm)                                                                                \

@@ -1,6 +1,8 @@
 /* The table of the reference backend, and its workspaces. */
 #include "kernels/ref/ref.h"
 
+#include "kernels/ref/delta.h"
+
 static int64_t head_rows(const struct ax_attention *a) {
     return 3 * (a->k.shape[2] + a->v.shape[2]);
 }
@@ -11,7 +13,8 @@ static int64_t gemm_rows(int64_t k, int64_t n) {
 }
 
 /* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
- * (see attention.c); those of gemm.c in gemm and grouped_gemm; three of a row in sample and truncate. */
+ * (see attention.c); those of gemm.c in gemm and grouped_gemm; delta.h's;
+ * three of a row in sample and truncate. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     int64_t doubles = 0;
@@ -26,6 +29,10 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
         const struct ax_grouped_gemm *g = args;
         /* rows of a group: at most all */
         doubles = gemm_rows(g->a.shape[g->trans_a ? 0 : 1], g->c.shape[g->c.ndim - 1]);
+    } else if (op == AX_OP_delta_forward) {
+        doubles = ax_ref_delta_forward_doubles(args);
+    } else if (op == AX_OP_delta_backward) {
+        doubles = ax_ref_delta_backward_doubles(args);
     } else if (op == AX_OP_sample) {
         doubles = 3 * ((const struct ax_sample *)args)->logits.shape[1];
     } else if (op == AX_OP_truncate) {

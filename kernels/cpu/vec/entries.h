@@ -29,6 +29,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(attention_backward)                                                                          \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
+    X(delta_forward)                                                                               \
+    X(delta_backward)                                                                              \
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \

@@ -1,4 +1,5 @@
-/* What the attention kernels share, private to this folder. Reading order: this file,
+/* What the attention kernels share, private to this folder but for products and workspaces, which the delta rule
+ * (kernels/cpu/vec/delta/) takes from here. Reading order: this file,
  * attention_gemm.c (register tiles; attention_gemm_tiles.c on AMX's), attention_pack.c (operands), attention_plan.c (shapes,
  * documents, tasks), attention_forward.c, attention_backward.c, attention_merge.c.
  *
