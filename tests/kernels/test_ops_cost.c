@@ -89,6 +89,22 @@ static void convolutions(void **state) {
     COSTS(conv_forward, 2 * TAPS * T * D, inputs + 2 * T * D, .a = a);
     a.silu = true;
     COSTS(conv_forward, (2 * TAPS + 4) * T * D, inputs + 2 * T * D, .a = a);
+/* Of a chunk of 64 tokens, a token has 65 pairs with it, and half of them each. */
+static void delta_rule(void **state) {
+    (void)state;
+    enum { KEYS = 2, VALUES = 4, DK = 8, DV = 6 };
+    const struct ax_tensor k = ax_tensor_3d(AX_BF16, memory, T, KEYS, DK),
+                           v = ax_tensor_3d(AX_BF16, memory, T, VALUES, DV),
+                           g = matrix(AX_F32, T, VALUES);
+    const struct ax_delta_rule a = {
+        .q = k, .k = k, .v = v, .g = g, .beta = g, .cu = vector(AX_I32, K + 1)};
+    struct ax_delta_forward f = {.a = a};
+    f.a.out = v;
+    COSTS(delta_forward, T * VALUES * (65 * 2 * (DK + DV) + 6 * DK * DV),
+          2 * 2 * T * (KEYS * DK + VALUES * DV) + 2 * 4 * T * VALUES + 4 * (K + 1), .a = f.a);
+    COSTS(delta_backward, T * VALUES * (65 * (7 * DK + 6 * DV) + 18 * DK * DV),
+          2 * T * (4 * KEYS * DK + 3 * VALUES * DV) + 4 * 4 * T * VALUES + 4 * (K + 1), .a = a,
+          .dout = v, .dq = k, .dk = k, .dv = v, .dg = g, .dbeta = g);
 }
 
 /* FLOPs are those per element that the formula of kernels/ops.h has. */
@@ -312,6 +328,7 @@ int main(void) {
         cmocka_unit_test(rows),
         cmocka_unit_test(rotations),
         cmocka_unit_test(norms),
+        cmocka_unit_test(delta_rule),
         cmocka_unit_test(updates),
         cmocka_unit_test(attention_reads_its_blocks),
         cmocka_unit_test(elementwise),

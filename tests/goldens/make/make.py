@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 import tools
+import delta
 import lora
 import models
 import objectives
@@ -24,7 +25,7 @@ FAMILIES = dict(
     tokenizer=tokenizer.family_tokenizer, models=models.family_models,
     families=models.family_families, lora=lora.family_lora, rope=rope.family_rope,
     objectives=objectives.family_objectives, quant=quant.family_quant,
-    schedules=schedules.family_schedules, optim=optim.family_optim)
+    schedules=schedules.family_schedules, optim=optim.family_optim, delta=delta.family_delta)
 
 
 def main():

@@ -1,0 +1,331 @@
+/* The gated delta rule: what PyTorch's autograd makes of its recurrence (tests/goldens/ops/delta.safetensors); the same
+ * bits in pieces of any size and for a document alone; a document that is divided, with its state handed over. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/hash/hash.h"
+#include "base/rng.h"
+#include "tests/golden_files.h"
+#include "tests/kernels/delta_case.h"
+#include "tests/kernels/isa.h"
+
+static struct machine ref, cpu;
+
+static void run_here(struct ax_case *c, struct machine *m) {
+    case_run(c, m);
+}
+
+/* ---- against PyTorch ---- */
+
+enum { TOKENS = 70, KEY_HEADS = 2, VALUE_HEADS = 4, KEY_DIM = 8, VALUE_DIM = 6 };
+static const int32_t CU[] = {0, 3, 4, TOKENS};
+
+/* The file: 8 bytes of header length, a JSON header, the tensors' bytes. */
+static char golden[1 << 16];
+
+static const double *golden_of(const char *name, int64_t n) {
+    char key[64];
+    uint64_t header;
+    snprintf(key, sizeof key, "\"%s\":{", name);
+    const char *entry = strstr(golden + 8, key);
+    assert_non_null(entry);
+    const char *offsets = strstr(entry, "\"data_offsets\":[");
+    assert_non_null(offsets);
+    char *end;
+    const size_t from = strtoul(offsets + strlen("\"data_offsets\":["), &end, 10);
+    assert_int_equal(strtoul(end + 1, NULL, 10), from + (size_t)n * sizeof(double));
+    memcpy(&header, golden, sizeof header);
+    double *values = own((size_t)n * sizeof *values);
+    memcpy(values, golden + 8 + header + from, (size_t)n * sizeof *values);
+    return values;
+}
+
+static struct ax_tensor heads_of(enum ax_dtype dtype, int64_t heads, int64_t size) {
+    const size_t bytes = (size_t)(TOKENS * heads * size) * ax_dtype_size(dtype);
+    return size > 0 ? ax_tensor_3d(dtype, own(bytes), TOKENS, heads, size)
+                    : ax_tensor_2d(dtype, own((size_t)(TOKENS * heads) * ax_dtype_size(dtype)),
+                                   TOKENS, heads);
+}
+
+/* As tests/goldens/make/delta.py has it. */
+static struct ax_tensor input(enum ax_dtype dtype, const char *name, int64_t heads, int64_t size,
+                              double mean, double deviation) {
+    struct ax_tensor t = heads_of(dtype, heads, size);
+    const struct ax_rng_key key = {.seed = 7, .tensor = ax_hash32(name)};
+    for (int64_t i = 0; i < ax_tensor_numel(&t); i++) {
+        const double u = (double)ax_rng_uniform(key, (uint64_t)i);
+        ax_store(dtype, t.data, i,
+                 (double)(float)(mean + deviation * 1.7320508075688772 * (2 * u - 1)));
+    }
+    return t;
+}
+
+static void near(const char *what, const struct ax_tensor *got, double tolerance) {
+    const double *want = golden_of(what, ax_tensor_numel(got));
+    for (int64_t i = 0; i < ax_tensor_numel(got); i++)
+        if (!(fabs(element(got, i) - want[i]) <= tolerance))
+            fail_msg("%s[%lld] is %.15g, PyTorch says %.15g", what, (long long)i, element(got, i),
+                     want[i]);
+}
+
+static void check_golden(struct machine *m, enum ax_dtype dtype, double tolerance) {
+    struct ax_delta_rule a = {
+        .q = input(dtype, "delta.q", KEY_HEADS, KEY_DIM, 0, 0.5),
+        .k = input(dtype, "delta.k", KEY_HEADS, KEY_DIM, 0, 0.5),
+        .v = input(dtype, "delta.v", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+        .g = input(dtype, "delta.g", VALUE_HEADS, 0, -0.5, 0.25),
+        .beta = input(dtype, "delta.beta", VALUE_HEADS, 0, 0.5, 0.25),
+        .out = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+        .cu = ax_tensor_1d(AX_I32, own(sizeof CU), 4),
+        .scale = 1 / sqrt(KEY_DIM),
+    };
+    memcpy(a.cu.data, CU, sizeof CU);
+    struct ax_delta_backward b = {
+        .a = a,
+        .dout = input(dtype, "delta.dout", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+        .dq = heads_of(dtype, KEY_HEADS, KEY_DIM),
+        .dk = heads_of(dtype, KEY_HEADS, KEY_DIM),
+        .dv = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+        .dg = heads_of(dtype, VALUE_HEADS, 0),
+        .dbeta = heads_of(dtype, VALUE_HEADS, 0),
+    };
+    assert_int_equal(ax_run_delta_forward(m->q, &(struct ax_delta_forward){.a = a}), AX_OK);
+    assert_int_equal(ax_run_delta_backward(m->q, &b), AX_OK);
+    near("out", &a.out, tolerance);
+    near("dq", &b.dq, tolerance);
+    near("dk", &b.dk, tolerance);
+    near("dv", &b.dv, tolerance);
+    near("dg", &b.dg, tolerance);
+    near("dbeta", &b.dbeta, tolerance);
+    release();
+}
+
+static void agrees_with_autograd(void **state) {
+    (void)state;
+    FILE *f = fopen(golden_path("ops/delta.safetensors"), "rb");
+    assert_non_null(f);
+    assert_true(fread(golden, 1, sizeof golden - 1, f) > 8);
+    fclose(f);
+    check_golden(&ref, AX_F64, 1e-12);
+    check_golden(&ref, AX_F32, 1e-5);
+    if (have_cpu())
+        check_golden(&cpu, AX_F32, 1e-5);
+}
+
+/* ---- bits ---- */
+
+static void pieces_have_the_same_bits(void **state) {
+    (void)state;
+    for (size_t d = 0; d < sizeof REALS / sizeof *REALS; d++) {
+        delta_check_pieces(&ref, &ref, run_here, REALS[d]);
+        if (have_cpu() && REALS[d] != AX_F64)
+            delta_check_pieces(&ref, &cpu, run_here, REALS[d]);
+    }
+}
+
+static void packed_documents_are_as_if_alone(void **state) {
+    (void)state;
+    for (size_t d = 0; d < sizeof REALS / sizeof *REALS; d++) {
+        for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
+            delta_check_alone(&ref, &ref, run_here, (enum ax_op)op, REALS[d]);
+            if (have_cpu() && REALS[d] != AX_F64)
+                delta_check_alone(&ref, &cpu, run_here, (enum ax_op)op, REALS[d]);
+        }
+    }
+}
+
+/* ---- states ---- */
+
+enum { INITIAL = 1, FINAL = 0, BETWEEN = 2 }; /* slots */
+
+/* Documents first … first + n − 1 of the case as one, forward or backward. */
+static void run_joined(const struct ax_case *c, struct machine *m, bool backward, int first, int n,
+                       int32_t enters, int32_t leaves) {
+    struct ax_delta_backward b = *(struct ax_delta_backward *)c->args;
+    const int32_t *cu = b.a.cu.data, bounds[] = {cu[first], cu[first + n]};
+    const int64_t from = bounds[0], rows = bounds[1] - bounds[0];
+    int32_t joined[] = {0, (int32_t)rows};
+    struct ax_tensor *const all[] = {&b.a.q,  &b.a.k, &b.a.v, &b.a.g, &b.a.beta, &b.a.out,
+                                     &b.dout, &b.dq,  &b.dk,  &b.dv,  &b.dg,     &b.dbeta};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        *all[i] = ax_tensor_rows(all[i], from, rows);
+    b.a.cu = ax_tensor_1d(AX_I32, joined, 2);
+    b.a.enters = ax_tensor_1d(AX_I32, &enters, 1);
+    b.a.leaves = ax_tensor_1d(AX_I32, &leaves, 1);
+    assert_int_equal(backward ? ax_run_delta_backward(m->q, &b)
+                              : ax_run_delta_forward(m->q, &(struct ax_delta_forward){.a = b.a}),
+                     AX_OK);
+}
+
+static void close_to(const char *what, const struct ax_tensor *got, const struct ax_tensor *want,
+                     double tolerance) {
+    for (int64_t i = 0; i < ax_tensor_numel(want); i++)
+        if (!(fabs(element(got, i) - element(want, i)) <= tolerance))
+            fail_msg("%s[%lld] is %.15g, and %.15g of the whole", what, (long long)i,
+                     element(got, i), element(want, i));
+}
+
+static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, double tolerance) {
+    const struct ax_shape_document documents[] = {{at, 0}, {150 - at, 0}};
+    const struct ax_delta_options options = {.value_dim = 6, .states = true};
+    const struct ax_shape shape = {.name = "divided",
+                                   .rows = 150,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_dim = 8,
+                                   .documents = documents,
+                                   .n_documents = 2,
+                                   .options = &options};
+    struct ax_case cases[2]; /* the whole, and in two parts */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ax_case_create(&cases[i], AX_OP_delta_backward, &shape, dtype, 11), AX_OK);
+        struct ax_tensor *out = &delta_of(&cases[i])->out;
+        *out = delta_of(&cases[i])->v;
+        out->data = own(ax_tensor_bytes(out));
+    }
+    run_joined(&cases[0], m, false, 0, 2, INITIAL, FINAL);
+    run_joined(&cases[0], m, true, 0, 2, INITIAL, FINAL);
+    run_joined(&cases[1], m, false, 0, 1, INITIAL, BETWEEN);
+    run_joined(&cases[1], m, false, 1, 1, BETWEEN, FINAL);
+    run_joined(&cases[1], m, true, 1, 1, BETWEEN, FINAL);
+    run_joined(&cases[1], m, true, 0, 1, INITIAL, BETWEEN);
+    const struct ax_delta_backward *w = cases[0].args, *p = cases[1].args;
+    const struct ax_tensor last[] = {ax_tensor_rows(&w->a.states, FINAL, 1),
+                                     ax_tensor_rows(&p->a.states, FINAL, 1)};
+    const struct ax_tensor start[] = {ax_tensor_rows(&w->dstates, INITIAL, 1),
+                                      ax_tensor_rows(&p->dstates, INITIAL, 1)};
+    close_to("out", &p->a.out, &w->a.out, tolerance);
+    close_to("states", &last[1], &last[0], tolerance);
+    close_to("dq", &p->dq, &w->dq, tolerance);
+    close_to("dk", &p->dk, &w->dk, tolerance);
+    close_to("dv", &p->dv, &w->dv, tolerance);
+    close_to("dg", &p->dg, &w->dg, tolerance);
+    close_to("dbeta", &p->dbeta, &w->dbeta, tolerance);
+    close_to("dstates", &start[1], &start[0], tolerance);
+    ax_case_free(&cases[0]);
+    ax_case_free(&cases[1]);
+    release();
+}
+
+static void divided_documents_are_the_whole(void **state) {
+    (void)state;
+    static const int32_t at[] = {1, 37, 64, 70, 149};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        check_divided(&ref, AX_F64, at[i], 1e-12);
+        if (have_cpu())
+            check_divided(&cpu, AX_F32, at[i], 1e-5);
+    }
+}
+
+/* ---- numbers that are hard ---- */
+
+/* Decays that leave nothing, or all; beta 0 and 1; keys of zeros: ref and cpu agree, and all is finite. */
+static void extremes_are_finite(void **state) {
+    (void)state;
+    static const struct ax_shape_document documents[] = {{100, 0}};
+    const struct ax_shape shape = {.name = "extremes",
+                                   .rows = 100,
+                                   .heads = 2,
+                                   .kv_heads = 1,
+                                   .head_dim = 8,
+                                   .documents = documents,
+                                   .n_documents = 1};
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
+    for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
+        struct ax_case c[2];
+        for (int i = 0; i < 2; i++) {
+            case_open(&c[i], (enum ax_op)op, &shape, AX_F32, &ref);
+            struct ax_delta_rule *a = delta_of(&c[i]);
+            for (int64_t t = 0; t < 100; t++) {
+                ((float *)a->g.data)[2 * t] = t % 3 == 0 ? -1000 : t % 3 == 1 ? 0 : -20;
+                ((float *)a->beta.data)[2 * t + 1] = (float)(t % 2);
+                if (t % 10 == 0)
+                    memset(ax_tensor_row(&a->k, t), 0, 8 * sizeof(float));
+            }
+            case_run(&c[i], i == 0 ? &cpu : &ref);
+        }
+        compare_outputs(&c[0], &c[1]);
+        ax_case_free(&c[0]);
+        ax_case_free(&c[1]);
+    }
+}
+
+/* ---- the contract ---- */
+
+#define BREAKS(op, c, field, value, text)                                                          \
+    do {                                                                                           \
+        struct ax_##op broken = *(const struct ax_##op *)(c)->args;                                \
+        broken.field = (value);                                                                    \
+        const char *rule = ax_op_broken_rule(AX_OP_##op, &broken);                                 \
+        if (rule == NULL || strstr(rule, text) == NULL)                                            \
+            fail_msg("%s: the broken rule is %s", #field, rule ? rule : "none");                   \
+    } while (0)
+
+static void contract_is_checked(void **state) {
+    (void)state;
+    int n;
+    struct ax_case f, b;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_delta_forward, &n);
+    while (strcmp(shapes->name, "pieces") != 0)
+        shapes++;
+    case_open(&f, AX_OP_delta_forward, shapes, AX_BF16, &ref);
+    shapes = ax_op_shapes(AX_OP_delta_backward, &n);
+    while (strcmp(shapes->name, "strided") != 0)
+        shapes++;
+    case_open(&b, AX_OP_delta_backward, shapes, AX_BF16, &ref);
+    assert_null(ax_op_broken_rule(f.op, f.args));
+    assert_null(ax_op_broken_rule(b.op, b.args));
+    BREAKS(delta_forward, &f, a.k.shape[1], 1, "a->k");
+    BREAKS(delta_forward, &f, a.v.shape[1], 3, "values % keys");
+    BREAKS(delta_forward, &f, a.g.dtype, AX_BF16, "a->g");
+    BREAKS(delta_forward, &f, a.beta.shape[1], 3, "a->beta");
+    BREAKS(delta_forward, &f, a.out.shape[2], 3, "a->out");
+    BREAKS(delta_forward, &f, a.out.dtype, AX_F32, "a->out.dtype");
+    BREAKS(delta_forward, &f, a.states.shape[2], 3, "a->states");
+    BREAKS(delta_forward, &f, a.states.data, NULL, "a->states");
+    BREAKS(delta_forward, &f, a.leaves.data, f.memory, "a->leaves.data");
+    BREAKS(delta_forward, &f, a.cu.dtype, AX_F32, "a->cu");
+    BREAKS(delta_forward, &f, past.shape[0], 3, "f->past");
+    BREAKS(delta_forward, &f, keys.shape[1], 63, "f->keys");
+    BREAKS(delta_forward, &f, updates.dtype, AX_BF16, "f->updates");
+    BREAKS(delta_forward, &f, decays.shape[2], 3, "f->decays");
+    BREAKS(delta_backward, &b, dout.dtype, AX_F32, "b->dout");
+    BREAKS(delta_backward, &b, dk.shape[0], 3, "b->dk");
+    BREAKS(delta_backward, &b, dg.dtype, AX_BF16, "b->dg");
+    BREAKS(delta_backward, &b, dstates.shape[0], 1, "b->dstates");
+    BREAKS(delta_backward, &b, a.states.data, NULL, "b->dstates");
+    ax_case_free(&f);
+    ax_case_free(&b);
+}
+
+static int open_machines(void **state) {
+    (void)state;
+    machine_open(&ref, "ref", 1);
+    if (have_cpu())
+        machine_open(&cpu, "cpu", 2);
+    return 0;
+}
+
+static int close_machines(void **state) {
+    (void)state;
+    machine_close(&ref);
+    if (have_cpu())
+        machine_close(&cpu);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_autograd),
+        cmocka_unit_test(pieces_have_the_same_bits),
+        cmocka_unit_test(packed_documents_are_as_if_alone),
+        cmocka_unit_test(divided_documents_are_the_whole),
+        cmocka_unit_test(extremes_are_finite),
+        cmocka_unit_test(contract_is_checked),
+    };
+    return cmocka_run_group_tests(tests, open_machines, close_machines);
+}
