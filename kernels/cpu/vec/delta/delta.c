@@ -17,7 +17,8 @@ struct ax_delta_head AX_VEC(ax_delta_head)(const struct ax_delta_rule *a,
                               .first = cu[d],
                               .end = cu[d + 1],
                               .enters = states ? enters[d] : -1,
-                              .leaves = states ? leaves[d] : -1};
+                              .leaves = states ? leaves[d] : -1,
+                              .ahead = CHUNK};
     if (past != NULL && s.enters >= 0) {
         s.past = ((const int32_t *)past->data)[d];
         s.enters = s.past == 0 ? -1 : s.enters;
@@ -150,6 +151,7 @@ void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int6
         const int64_t t = token + r - from;
         AX_VEC(ax_delta_set_row)
         (s, r, element_of(&a->k, t, s->key_head * s->dk), float_of(&a->g, t, s->head));
+        fetch_next(s, &a->k, t, s->key_head * s->dk, s->dk);
         m->beta[r] = float_of(&a->beta, t, s->head);
         decay_row(m, r);
     }
@@ -161,9 +163,11 @@ void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int6
             .a = m->k + from * s->key_columns, .a_row = s->key_columns, .a_unit = 1, .b = m->state,
             .b_unit = s->value_columns, .c = m->y + from * s->value_columns,
             .c_row = s->value_columns);
-    for (int64_t r = from; r < to; r++)
-        AX_BY_DTYPE(s->dtype, start_row, s, element_of(&a->v, token + r - from, s->head * s->dv),
-                    r);
+    for (int64_t r = from; r < to; r++) {
+        const int64_t t = token + r - from;
+        AX_BY_DTYPE(s->dtype, start_row, s, element_of(&a->v, t, s->head * s->dv), r);
+        fetch_next(s, &a->v, t, s->head * s->dv, s->dv);
+    }
     substitute(s, from, to);
 }
 

@@ -22,7 +22,7 @@ struct ax_delta_memory {
     float *state;     /* S [dk][value_columns] */
     /* [CHUNK][CHUNK], row i from column 0 to i: e^(G_i − G_j); k̂_i·k̂_j·e^…; that times −beta_i; q̂_i·k̂_j·e^… */
     float *decay, *similar, *system, *weight;
-    float *beta, *grown, *rest; /* of a row: beta; e^G_i; e^(G_c − G_i) */
+    float *beta, *grown, *rest; /* a row's beta; e^G_i; e^(G_c − G_i) */
     double *sum;                /* G */
 };
 
@@ -34,6 +34,8 @@ struct ax_delta_head {
     int64_t first, end; /* tokens */
     int32_t enters, leaves;
     int64_t past; /* 0 if there is no slot */
+    int64_t
+        ahead; /* from a token to that of the next chunk: CHUNK, or −CHUNK from the last chunk to the first */
     struct ax_delta_memory m;
 };
 
@@ -85,6 +87,20 @@ AX_INLINE void load_scaled(enum ax_dtype dtype, const void *x, int64_t n, float 
                            float *out) {
     for (int64_t i = 0; i < n; i += AX_LANES)
         v_store_f32(out + i, AX_LANES, v_load(dtype, x, i, least(n - i, AX_LANES)) * v_set(factor));
+}
+
+/* Starts to read n elements of x from column `col` on, of the next chunk's token for t. Rows of other heads lie
+ * between those of one, so the processor does not foresee them. */
+static inline void fetch_next(const struct ax_delta_head *s, const struct ax_tensor *x, int64_t t,
+                              int64_t col, int64_t n) {
+    const int64_t next = t + s->ahead;
+    if (next < s->first || next >= s->end)
+        return;
+    const char *at = element_of(x, next, col);
+    const int64_t bytes = n * (int64_t)ax_dtype_size(x->dtype);
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i, 0, 2);
+    __builtin_prefetch(at + bytes - 1, 0, 2);
 }
 
 /* 1/√(Σx² + eps). */

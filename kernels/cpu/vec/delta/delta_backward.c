@@ -136,10 +136,13 @@ static void prepare(const struct ax_delta_head *s, const struct ax_delta_backwar
     const struct ax_delta_memory *m = &s->m;
     AX_VEC(ax_delta_updates)(s, token, 0, rows);
     for (int64_t r = 0; r < rows; r++) {
-        AX_BY_DTYPE(s->dtype, load_query, element_of(&s->a->q, token + r, s->key_head * s->dk),
-                    s->dk, (float)s->a->scale, m->q + r * s->key_columns);
-        AX_BY_DTYPE(s->dtype, load_scaled, element_of(&b->dout, token + r, s->head * s->dv), s->dv,
-                    1.0f, g->dout + r * s->value_columns);
+        const int64_t t = token + r, key = s->key_head * s->dk, value = s->head * s->dv;
+        AX_BY_DTYPE(s->dtype, load_query, element_of(&s->a->q, t, key), s->dk, (float)s->a->scale,
+                    m->q + r * s->key_columns);
+        AX_BY_DTYPE(s->dtype, load_scaled, element_of(&b->dout, t, value), s->dv, 1.0f,
+                    g->dout + r * s->value_columns);
+        fetch_next(s, &s->a->q, t, key, s->dk);
+        fetch_next(s, &b->dout, t, value, s->dv);
     }
     AX_VEC(ax_delta_weights)(s, 0, rows);
     AX_VEC(ax_delta_scale_rest)(s, rows);
@@ -284,10 +287,11 @@ static void backward_chunk(const struct ax_delta_head *s, const struct ax_delta_
     store_gradients(s, b, g, all, token, rows);
 }
 
-static void backward_head(const struct ax_delta_head *s, const struct ax_delta_backward *b,
+static void backward_head(struct ax_delta_head *s, const struct ax_delta_backward *b,
                           const struct gradients *g, const struct shared *all) {
     const int32_t leaves = b->dstates.data ? s->leaves : -1;
     find_borders(s, all);
+    s->ahead = -CHUNK;
     AX_VEC(ax_delta_load_state)(s, &b->dstates, leaves, g->d_state);
     const int64_t chunks = ceil_div(s->end - s->first, CHUNK);
     for (int64_t c = chunks - 1; c >= 0; c--) {

@@ -62,10 +62,12 @@ static void outputs(const struct ax_delta_head *s, const struct ax_tensor *out, 
                     int64_t from, int64_t to) {
     const struct ax_delta_memory *m = &s->m;
     const int64_t columns = s->value_columns;
-    for (int64_t r = from; r < to; r++)
-        AX_BY_DTYPE(s->dtype, load_query,
-                    element_of(&s->a->q, token + r - from, s->key_head * s->dk), s->dk,
-                    (float)s->a->scale, m->q + r * s->key_columns);
+    for (int64_t r = from; r < to; r++) {
+        const int64_t t = token + r - from, col = s->key_head * s->dk;
+        AX_BY_DTYPE(s->dtype, load_query, element_of(&s->a->q, t, col), s->dk, (float)s->a->scale,
+                    m->q + r * s->key_columns);
+        fetch_next(s, &s->a->q, t, col, s->dk);
+    }
     AX_VEC(ax_delta_weights)(s, from, to);
     PRODUCT(.m = to - from, .n = columns, .units = s->dk, .a = m->q + from * s->key_columns,
             .a_row = s->key_columns, .a_unit = 1, .b = m->state, .b_unit = columns,
