@@ -70,7 +70,7 @@ enum ax_status ax_queue_open_ring(struct ax_queue *q);
 
 enum ax_status ax_queue_finish(struct ax_queue *q); /* the host waits for all ops */
 
-/* FLOPs of matrix products, including attention's: the quantity to compare with a peak. */
+/* FLOPs of matrix products, including those of attention and the delta rule: the quantity to compare with a peak. */
 double ax_queue_product_flops(const struct ax_queue_counters *c);
 
 /* The only way back to the host: copies `bytes` from device memory after all enqueued ops. On a

@@ -137,6 +137,39 @@ static void packed_documents_are_as_if_alone(void **state) {
     }
 }
 
+/* Enough elements for several threads. */
+static void threads_do_not_change_bits(void **state) {
+    (void)state;
+    static const struct ax_shape_document documents[] = {{300, 7}, {1, 70}, {260, 0}};
+    static const struct ax_delta_options pieces = {.pieces = true}, states = {.states = true};
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
+    for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
+        const struct ax_shape shape = {.name = "threads",
+                                       .rows = 570,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .head_dim = 24,
+                                       .documents = documents,
+                                       .n_documents = 3,
+                                       .options = op == AX_OP_delta_forward ? &pieces : &states};
+        for (size_t d = 1; d < sizeof REALS / sizeof *REALS; d++) {
+            struct ax_case first, c;
+            case_open(&first, (enum ax_op)op, &shape, REALS[d], &ref);
+            for (size_t i = 0; i < sizeof THREADS / sizeof *THREADS; i++) {
+                struct machine m;
+                machine_open(&m, "cpu", THREADS[i]);
+                case_open(&c, (enum ax_op)op, &shape, REALS[d], &ref);
+                case_run(i == 0 ? &first : &c, &m);
+                assert_true(i == 0 || memcmp(first.memory, c.memory, c.bytes) == 0);
+                ax_case_free(&c);
+                machine_close(&m);
+            }
+            ax_case_free(&first);
+        }
+    }
+}
+
 /* ---- states ---- */
 
 enum { INITIAL = 1, FINAL = 0, BETWEEN = 2 }; /* slots */
@@ -323,6 +356,7 @@ int main(void) {
         cmocka_unit_test(agrees_with_autograd),
         cmocka_unit_test(pieces_have_the_same_bits),
         cmocka_unit_test(packed_documents_are_as_if_alone),
+        cmocka_unit_test(threads_do_not_change_bits),
         cmocka_unit_test(divided_documents_are_the_whole),
         cmocka_unit_test(extremes_are_finite),
         cmocka_unit_test(contract_is_checked),
