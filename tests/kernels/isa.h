@@ -24,6 +24,8 @@
     X(rope)                                                                                        \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
+    X(delta_forward)                                                                               \
+    X(delta_backward)                                                                              \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
@@ -48,6 +50,7 @@
     X(neftune)
 #define POINTWISE_WORKSPACES(X)                                                                    \
     X(colsum) X(rmsnorm_backward) X(sumsq) X(conv_forward) X(conv_backward)
+    X(colsum) X(rmsnorm_backward) X(sumsq) X(delta_forward) X(delta_backward)
 
 #define DECLARE(op, isa)                                                                           \
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);

@@ -71,20 +71,17 @@ static void near(const char *what, const struct ax_tensor *got, double tolerance
                      want[i]);
 }
 
-static void check_golden(struct machine *m, enum ax_dtype dtype, double tolerance) {
-    struct ax_delta_rule a = {
-        .q = input(dtype, "delta.q", KEY_HEADS, KEY_DIM, 0, 0.5),
-        .k = input(dtype, "delta.k", KEY_HEADS, KEY_DIM, 0, 0.5),
-        .v = input(dtype, "delta.v", VALUE_HEADS, VALUE_DIM, 0, 0.5),
-        .g = input(dtype, "delta.g", VALUE_HEADS, 0, -0.5, 0.25),
-        .beta = input(dtype, "delta.beta", VALUE_HEADS, 0, 0.5, 0.25),
-        .out = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
-        .cu = ax_tensor_1d(AX_I32, own(sizeof CU), 4),
-        .scale = 1 / sqrt(KEY_DIM),
-    };
-    memcpy(a.cu.data, CU, sizeof CU);
+/* Memory of the test; b.a has forward's operands. */
+static struct ax_delta_backward golden_case(enum ax_dtype dtype) {
     struct ax_delta_backward b = {
-        .a = a,
+        .a = {.q = input(dtype, "delta.q", KEY_HEADS, KEY_DIM, 0, 0.5),
+              .k = input(dtype, "delta.k", KEY_HEADS, KEY_DIM, 0, 0.5),
+              .v = input(dtype, "delta.v", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+              .g = input(dtype, "delta.g", VALUE_HEADS, 0, -0.5, 0.25),
+              .beta = input(dtype, "delta.beta", VALUE_HEADS, 0, 0.5, 0.25),
+              .out = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+              .cu = ax_tensor_1d(AX_I32, own(sizeof CU), 4),
+              .scale = 1 / sqrt(KEY_DIM)},
         .dout = input(dtype, "delta.dout", VALUE_HEADS, VALUE_DIM, 0, 0.5),
         .dq = heads_of(dtype, KEY_HEADS, KEY_DIM),
         .dk = heads_of(dtype, KEY_HEADS, KEY_DIM),
@@ -92,27 +89,75 @@ static void check_golden(struct machine *m, enum ax_dtype dtype, double toleranc
         .dg = heads_of(dtype, VALUE_HEADS, 0),
         .dbeta = heads_of(dtype, VALUE_HEADS, 0),
     };
-    assert_int_equal(ax_run_delta_forward(m->q, &(struct ax_delta_forward){.a = a}), AX_OK);
-    assert_int_equal(ax_run_delta_backward(m->q, &b), AX_OK);
-    near("out", &a.out, tolerance);
-    near("dq", &b.dq, tolerance);
-    near("dk", &b.dk, tolerance);
-    near("dv", &b.dv, tolerance);
-    near("dg", &b.dg, tolerance);
-    near("dbeta", &b.dbeta, tolerance);
-    release();
+    memcpy(b.a.cu.data, CU, sizeof CU);
+    return b;
 }
 
-static void agrees_with_autograd(void **state) {
+static void compare_golden(const struct ax_delta_backward *b, double tolerance) {
+    near("out", &b->a.out, tolerance);
+    near("dq", &b->dq, tolerance);
+    near("dk", &b->dk, tolerance);
+    near("dv", &b->dv, tolerance);
+    near("dg", &b->dg, tolerance);
+    near("dbeta", &b->dbeta, tolerance);
+}
+
+static void ref_agrees_with_autograd(void **state) {
     (void)state;
-    FILE *f = fopen(golden_path("ops/delta.safetensors"), "rb");
-    assert_non_null(f);
-    assert_true(fread(golden, 1, sizeof golden - 1, f) > 8);
-    fclose(f);
-    check_golden(&ref, AX_F64, 1e-12);
-    check_golden(&ref, AX_F32, 1e-5);
-    if (have_cpu())
-        check_golden(&cpu, AX_F32, 1e-5);
+    for (int i = 0; i < 2; i++) {
+        const struct ax_delta_backward b = golden_case(i == 0 ? AX_F64 : AX_F32);
+        assert_int_equal(ax_run_delta_forward(ref.q, &(struct ax_delta_forward){.a = b.a}), AX_OK);
+        assert_int_equal(ax_run_delta_backward(ref.q, &b), AX_OK);
+        compare_golden(&b, i == 0 ? 1e-12 : 1e-5);
+        release();
+    }
+}
+
+/* The workspace has its exact size, so that ASan sees what goes past it. */
+static void check_isa(const struct isa *isa, enum ax_dtype real) {
+    if (real != AX_F32)
+        return;
+    const struct ax_delta_backward b = golden_case(real);
+    RUN_WORK(isa, 2, delta_forward, .a = b.a);
+    RUN_WORK(isa, 2, delta_backward, .a = b.a, .dout = b.dout, .dq = b.dq, .dk = b.dk, .dv = b.dv,
+             .dg = b.dg, .dbeta = b.dbeta);
+    compare_golden(&b, 1e-5);
+}
+
+static void every_instruction_set_agrees_with_autograd(void **state) {
+    (void)state;
+    for_each_isa(check_isa);
+}
+
+/* Other sizes, states and pieces on each, with such a workspace, against ref. */
+static void check_shapes(const struct isa *isa, enum ax_dtype real) {
+    for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
+        int n;
+        const struct ax_shape *shapes = ax_op_shapes((enum ax_op)op, &n);
+        for (int i = 0; i < n && !shapes[i].big; i++) {
+            struct ax_case got, want;
+            case_open(&got, (enum ax_op)op, &shapes[i], real, &ref);
+            case_open(&want, (enum ax_op)op, &shapes[i], real, &ref);
+            const struct ax_delta_forward *f = got.args;
+            const struct ax_delta_backward *b = got.args;
+            if (op == AX_OP_delta_forward)
+                RUN_WORK(isa, 2, delta_forward, .a = f->a, .past = f->past, .keys = f->keys,
+                         .updates = f->updates, .decays = f->decays);
+            else
+                RUN_WORK(isa, 2, delta_backward, .a = b->a, .dout = b->dout, .dq = b->dq,
+                         .dk = b->dk, .dv = b->dv, .dg = b->dg, .dbeta = b->dbeta,
+                         .dstates = b->dstates);
+            case_run(&want, &ref);
+            compare_outputs(&got, &want);
+            ax_case_free(&got);
+            ax_case_free(&want);
+        }
+    }
+}
+
+static void every_instruction_set_agrees_with_ref(void **state) {
+    (void)state;
+    for_each_isa(check_shapes);
 }
 
 /* ---- bits ---- */
@@ -337,6 +382,10 @@ static void contract_is_checked(void **state) {
 
 static int open_machines(void **state) {
     (void)state;
+    FILE *f = fopen(golden_path("ops/delta.safetensors"), "rb");
+    assert_non_null(f);
+    assert_true(fread(golden, 1, sizeof golden - 1, f) > 8);
+    fclose(f);
     machine_open(&ref, "ref", 1);
     if (have_cpu())
         machine_open(&cpu, "cpu", 2);
@@ -353,7 +402,9 @@ static int close_machines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_autograd),
+        cmocka_unit_test(ref_agrees_with_autograd),
+        cmocka_unit_test(every_instruction_set_agrees_with_autograd),
+        cmocka_unit_test(every_instruction_set_agrees_with_ref),
         cmocka_unit_test(pieces_have_the_same_bits),
         cmocka_unit_test(packed_documents_are_as_if_alone),
         cmocka_unit_test(threads_do_not_change_bits),
