@@ -7,6 +7,21 @@
 #define AX_DELTA_CHUNK 64   /* tokens */
 #define AX_DELTA_EPS   1e-6 /* added to the sum of squares of a query or key */
 
+/* Decay and strength of the rule, of `a` and `b` compute [N][r] (any row strides), log and bias compute [H]:
+ *   g = −e^log_h·ln(1 + e^(a + bias_h));  beta = scale·σ(b)
+ * g, beta accumulation [N][r]. The head of element (n, j) is h = (n mod H/r)·r + j: a row is a token, or the
+ * r value heads of a token's key head. */
+struct ax_delta_gates_forward {
+    struct ax_tensor a, b, log, bias, g, beta;
+    double scale;
+};
+/* da = −dg·e^log·σ(a + bias), db = dbeta·scale·σ(b)·(1 − σ(b)), as a and b; dlog[h] += Σ dg·g, dbias[h] += Σ da,
+ * accumulation, data NULL: frozen. */
+struct ax_delta_gates_backward {
+    struct ax_tensor dg, dbeta, a, b, log, bias, da, db, dlog, dbias;
+    double scale;
+};
+
 /* Gated delta rule over packed documents. Value head h of Hv reads key head h·Hk/Hv. With
  * q̂ = scale·q/√(Σq² + 1e-6) and k̂ = k/√(Σk² + 1e-6) of each head, state S [dk][dv] of each value head,
  * zeros at a document's start unless it enters with one:

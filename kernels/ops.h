@@ -49,6 +49,8 @@ struct ax_mirror; /* kernels/queue.h */
     X(attention_merge)                                                                             \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
+    X(delta_gates_forward)                                                                         \
+    X(delta_gates_backward)                                                                        \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
     X(scatter_rows)                                                                                \

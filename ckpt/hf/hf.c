@@ -541,3 +541,9 @@ int ax_hf_layer_of(const char *name) {
     const long layer = strtol(name + strlen(start), &end, 10);
     return *end == '.' && layer >= 0 && layer < INT32_MAX ? (int)layer : -1;
 }
+
+bool ax_hf_is_unused(const struct ax_hf_unused *u, const char *name) {
+    const int layer = ax_hf_layer_of(name);
+    return (layer >= u->first && layer < u->end) ||
+           (u->prefix && strncmp(name, u->prefix, strlen(u->prefix)) == 0);
+}

@@ -100,6 +100,13 @@ enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
 /* The layer N of a tensor "model.layers.N.…" (or without "model."); −1: it belongs to no layer. */
 int ax_hf_layer_of(const char *name);
+/* Tensors of a folder that no layer of the model uses, such as those for multi-token prediction: of layers `first` …
+ * `end` − 1 (equal: none), and those whose names begin with `prefix` (or NULL). */
+struct ax_hf_unused {
+    int first, end;
+    const char *prefix;
+};
+bool ax_hf_is_unused(const struct ax_hf_unused *u, const char *name);
 
 /* ---- a text model within another ---- */
 
@@ -145,9 +152,8 @@ struct ax_hf_save {
     int64_t max_shard_bytes; /* 0 = 5 GB as in transformers; larger: shards and index */
     int n;
     const struct ax_st_output *tensors;
-    /* layers whose tensors are copied from base_dir unchanged; equal = none */
-    int kept_first, kept_end;
-    const char *gguf; /* if not NULL, a link to this GGUF file instead of tensors */
+    struct ax_hf_unused kept; /* copied from base_dir unchanged */
+    const char *gguf;         /* if not NULL, a link to this GGUF file instead of tensors */
     /* receives the checksums of all files; or NULL. With a team, only of the bytes that this
      * rank wrote: see ax_sum_list_merge_last */
     struct ax_sum_list *sums;

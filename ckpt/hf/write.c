@@ -84,11 +84,6 @@ static enum ax_status read_kept(void *ctx, int64_t first, int64_t n, void *out) 
     return ax_st_read(e, first, n, e->dtype, out);
 }
 
-static bool is_kept(const struct ax_hf_save *save, const struct ax_st_entry *e) {
-    const int layer = ax_hf_layer_of(e->name);
-    return layer >= save->kept_first && layer < save->kept_end;
-}
-
 /* Of a team, the rank that leads writes it. */
 static void add_kept(struct kept *k, struct ax_hf_save *save, const struct ax_st_entry *e) {
     struct ax_st_output *t = &k->tensors[save->n++];
@@ -125,7 +120,7 @@ static enum ax_status add_base(struct kept *k, struct ax_hf_save *save) {
     const int count = ax_hf_count(&k->hf);
     AX_TRY(copy_list(k, save, count + (w ? w->n_others : 0)));
     for (int i = 0; i < count; i++)
-        if (is_kept(save, ax_hf_at(&k->hf, i)))
+        if (ax_hf_is_unused(&save->kept, ax_hf_at(&k->hf, i)->name))
             add_kept(k, save, ax_hf_at(&k->hf, i));
     if (!w)
         return AX_OK;
@@ -161,7 +156,8 @@ static enum ax_status open_kept(struct kept *k, struct ax_hf_save *save) {
     if (!save->base_dir || save->gguf)
         return AX_OK;
     AX_TRY(ax_hf_is_wrapper(save->base_dir, &wrapped));
-    return wrapped || save->kept_first < save->kept_end ? add_base(k, save) : AX_OK;
+    const bool keeps = save->kept.first < save->kept.end || save->kept.prefix;
+    return wrapped || keeps ? add_base(k, save) : AX_OK;
 }
 
 static void close_kept(struct kept *k) {

@@ -198,14 +198,13 @@ static enum ax_status steps_text(const struct ax_train_setup *s, char **out) {
 /* What the folder has beside what is trained. */
 static void keep_others(struct ax_train_setup *s) {
     char type[96];
-    const int n = (int)s->arch.n_layers, more = (int)s->arch.n_unused;
-    s->o.save.hf.kept_first = n;
-    s->o.save.hf.kept_end = n + more;
-    if (more > 0)
+    const struct ax_hf_unused kept = ax_arch_unused(&s->arch);
+    s->o.save.hf.kept = kept;
+    if (kept.first < kept.end)
         ax_log_info(
             "%s: layers from %d on are for multi-token prediction: they are not trained, and "
             "saved models have them unchanged",
-            s->base, n);
+            s->base, kept.first);
     if (s->arch.wrapper)
         ax_log_info("%s: of this model the text model is trained (%s), on text; saved models have "
                     "all else unchanged",

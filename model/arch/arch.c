@@ -302,12 +302,17 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
     return AX_OK;
 }
 
+struct ax_hf_unused ax_arch_unused(const struct ax_arch *a) {
+    const int n = (int)a->n_layers;
+    return (struct ax_hf_unused){n, n + (int)a->n_unused, a->unused_prefix};
+}
+
 bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
-    const int layer = ax_hf_layer_of(name);
+    const struct ax_hf_unused unused = ax_arch_unused(a);
     const char *bias = a->moe.n_experts > 0 ? a->moe.names->bias : NULL;
     const char *end = bias ? strstr(bias, "%d") + strlen("%d") : name;
     const size_t n = strlen(name), m = strlen(end);
-    return layer >= a->n_layers || (bias && n >= m && strcmp(name + n - m, end) == 0);
+    return ax_hf_is_unused(&unused, name) || (bias && n >= m && strcmp(name + n - m, end) == 0);
 }
 
 bool ax_arch_has_states(const struct ax_arch *a) {

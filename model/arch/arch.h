@@ -13,6 +13,7 @@
 #include "model/arch/rope.h"
 
 struct ax_arch;
+struct ax_hf_unused;
 
 struct ax_family {
     const char *model_type;   /* config.json: model_type */
@@ -110,6 +111,13 @@ struct ax_conv_config {
     bool bias; /* it has one, and so have the projections around it */
 };
 
+/* The gated delta rule (kernels/delta_ops.h) as a mixer (model/parts/delta.c). */
+struct ax_delta_config {
+    int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: no layer has it */
+    bool grouped; /* rows of its projections are by key head */
+    double beta_scale;
+};
+
 /* A part of parameter names that a family has otherwise. */
 struct ax_rename {
     const char *from, *to; /* NULL: the end of a list */
@@ -156,6 +164,7 @@ struct ax_arch {
     struct ax_rope_config rope_queries;     /* dim 0: queries have the keys' */
     struct ax_mla_config mla;
     struct ax_conv_config conv;
+    struct ax_delta_config delta;
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
@@ -166,6 +175,8 @@ struct ax_arch {
     /* further layers in the folder after the last one, for multi-token prediction. They are kept
      * and not trained */
     int64_t n_unused;
+    const char
+        *unused_prefix; /* or NULL; with it begin the names of such tensors that are in no layer */
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 
@@ -192,6 +203,8 @@ void ax_arch_free(struct ax_arch *arch);
  * after an error. */
 enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds, int *as);
 
+/* What the model's folders have beside the tensors that it uses. */
+struct ax_hf_unused ax_arch_unused(const struct ax_arch *arch);
 /* True for a tensor of the model's folders that keeps its dtype, whatever the others are written
  * in: in a layer that is not used, or a buffer. */
 bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);

@@ -55,7 +55,6 @@ const char *ax_family_nearest(const char *model_type) {
 static const struct {
     const char *key, *what;
 } telling[] = {
-    {"linear_num_value_heads", "layers of the gated delta rule"},
     {"linear_attn_config", "layers of Kimi Delta Attention"},
     {"mamba_d_state", "Mamba layers"},
     {"ssm_state_size", "Mamba layers"},
@@ -90,7 +89,8 @@ static void add_layer_types(char *buf, size_t size, struct ax_json types) {
         const char *type = json_string_value(ax_json_at(types, i).v);
         const bool known = !type || strcmp(type, "full_attention") == 0 ||
                            strcmp(type, "sliding_attention") == 0 ||
-                           strcmp(type, "attention") == 0 || strcmp(type, "conv") == 0;
+                           strcmp(type, "attention") == 0 || strcmp(type, "conv") == 0 ||
+                           strcmp(type, "linear_attention") == 0;
         if (known || strcmp(type, last) == 0)
             continue;
         if (!strstr(buf, type))

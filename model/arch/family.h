@@ -34,7 +34,9 @@
     X(qwen2)                                                                                       \
     X(qwen2_moe)                                                                                   \
     X(qwen3)                                                                                       \
+    X(qwen3_5)                                                                                     \
     X(qwen3_moe)                                                                                   \
+    X(qwen3_next)                                                                                  \
     X(seed_oss)                                                                                    \
     X(smollm3)
 #define AX_FAMILY_DECLARE(name) extern const struct ax_family ax_family_##name;

@@ -97,6 +97,8 @@ enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mes
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
     if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
         AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));
+    if (arch->delta.value_heads > 0)
+        AX_TRY(check_divides("key heads of the delta rule", arch->delta.key_heads, tp));
     AX_TRY(check_at_least("feed-forward columns", arch->intermediate_size, tp));
     if (arch->moe.shared_width > 0)
         AX_TRY(check_at_least("columns of shared experts", arch->moe.shared_width, tp));

@@ -192,13 +192,14 @@ static bool is_dropped(const struct merge *w, const struct ax_st_entry *e) {
 
 static enum ax_status open_tensors(struct merge *w) {
     add_head(w);
+    const struct ax_hf_unused unused = ax_arch_unused(&w->arch);
     const int n = ax_hf_count(&w->hf), all = n + w->n_added;
     AX_TRY(ax_alloc(&w->tensors, (size_t)all, sizeof *w->tensors));
     AX_TRY(ax_alloc(&w->outputs, (size_t)all, sizeof *w->outputs));
     for (int i = 0; i < all; i++) {
         const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->added[i - n];
         struct ax_merged *t = &w->tensors[w->m->tensors];
-        const bool used = ax_hf_layer_of(e->name) < w->arch.n_layers;
+        const bool used = !ax_hf_is_unused(&unused, e->name);
         const bool rounds =
             ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(&w->arch, e->name);
         if (is_dropped(w, e))

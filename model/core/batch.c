@@ -40,6 +40,8 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
         b->runs[r].cu_q = take(stack, AX_I32, n_cap + 1);
         b->runs[r].cu_k = take(stack, AX_I32, n_cap + 1);
         b->runs[r].cu_halo = take(stack, AX_I32, n_cap + 1);
+        b->runs[r].enters = take(stack, AX_I32, n_cap);
+        b->runs[r].leaves = take(stack, AX_I32, n_cap);
     }
 }
 
@@ -88,6 +90,7 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
         b->runs[r].first = length * (r == 0 ? b->part : 2 * b->parts - 1 - b->part);
         b->runs[r].cu_q.shape[0] = b->runs[r].cu_k.shape[0] = docs + 1;
         b->runs[r].cu_halo.shape[0] = docs + 1;
+        b->runs[r].enters.shape[0] = b->runs[r].leaves.shape[0] = docs;
     }
     b->order.shape[0] = T;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
@@ -259,6 +262,15 @@ static enum ax_status send_pieces(const struct ax_batch *b, struct ax_queue *q,
     return ax_queue_write(q, cu->data, c->cu, (size_t)(b->n_cap + 1) * sizeof *c->cu);
 }
 
+/* Sends which document crosses a border of the sequence, as number `slot`. */
+static enum ax_status send_crossing(const struct ax_batch *b, struct ax_queue *q,
+                                    const struct columns *c, int64_t border, int32_t slot,
+                                    const struct ax_tensor *out) {
+    for (int64_t d = 0; d < b->n_cap; d++)
+        c->cu[d] = c->row[d] < border && border < c->row[d + 1] ? slot : -1;
+    return ax_queue_write(q, out->data, c->cu, (size_t)b->n_cap * sizeof *c->cu);
+}
+
 /* What a part says of its place in the sequence. */
 static enum ax_status send_place(const struct ax_batch *b, struct ax_queue *q,
                                  const struct columns *c) {
@@ -282,6 +294,8 @@ static enum ax_status send_place(const struct ax_batch *b, struct ax_queue *q,
         AX_TRY(send_pieces(b, q, c, first, end, &run->cu_q));
         AX_TRY(send_pieces(b, q, c, 0, end, &run->cu_k));
         AX_TRY(send_pieces(b, q, c, first - AX_BATCH_HALO, end, &run->cu_halo));
+        AX_TRY(send_crossing(b, q, c, first, 0, &run->enters));
+        AX_TRY(send_crossing(b, q, c, end, 1, &run->leaves));
     }
     return AX_OK;
 }

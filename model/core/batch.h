@@ -30,11 +30,12 @@
 #include "parallel/runtime.h"
 
 /* Rows of a batch that are neighbors in the sequence. cu_halo: parts of documents in the run and the
- * AX_BATCH_HALO tokens before it, from the first of these on (before the sequence there are no documents);
- * only if parts > 1. */
+ * AX_BATCH_HALO tokens before it, from the first of these on (before the sequence there are no documents).
+ * enters, leaves: 0 for the document that goes on from the run before, 1 for the one that goes on in the next run,
+ * −1 for others. These only if parts > 1. */
 struct ax_batch_run {
     int64_t first; /* token of the sequence; they are T / n_runs */
-    struct ax_tensor cu_q, cu_k, cu_halo;
+    struct ax_tensor cu_q, cu_k, cu_halo, enters, leaves;
 };
 #define AX_BATCH_HALO (AX_CONV_TAPS - 1)
 

@@ -200,6 +200,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
                            .buffer = decl->buffer,
+                           .start = decl->start,
                            .trainable = !decl->buffer && !ax_adapter_config(m, 0),
                            .decay = decl->cols > 0};
     if (!decl->cols)
@@ -221,8 +222,11 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
 
 const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, const char *name,
                                            int64_t n) {
-    const struct ax_param_decl decl = {
-        .name = name, .rows = n, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL};
+    const struct ax_param_decl decl = {.name = name,
+                                       .rows = n,
+                                       .tp_dim = -1,
+                                       .grad_partial_over = AX_TP_PARTIAL,
+                                       .start = 1 - b->arch->norm.offset};
     return ax_builder_add(b, layer, &decl);
 }
 

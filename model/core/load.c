@@ -89,12 +89,6 @@ static bool is_new(const struct ax_model *m, const struct ax_param *p) {
     return m->arch.new_head && (p == m->lm_head || p == m->head.bias[0]);
 }
 
-/* True for a tensor of a layer that is kept and not used. */
-static bool is_unused(const struct ax_model *m, const char *name) {
-    const int layer = ax_hf_layer_of(name);
-    return layer >= m->arch.n_layers && layer < m->arch.n_layers + m->arch.n_unused;
-}
-
 /* True for a bias that adds nothing, as AutoGPTQ writes beside every matrix. */
 static bool is_zero_bias(const struct ax_st_entry *e) {
     const size_t n = strlen(e->name);
@@ -112,6 +106,7 @@ static bool is_zero_bias(const struct ax_st_entry *e) {
 static enum ax_status check_left_over(const struct ax_model *m, const struct ax_hf *hf) {
     const int n = ax_hf_count(hf);
     const size_t n_params = (size_t)m->n_params;
+    const struct ax_hf_unused unused = ax_arch_unused(&m->arch);
     const char **names;
     enum ax_status st = AX_OK;
     AX_TRY(ax_alloc(&names, n_params, sizeof *names));
@@ -121,7 +116,7 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
     for (int i = 0; i < n && st == AX_OK; i++) {
         const char *name = ax_hf_at(hf, i)->name;
         const bool harmless =
-            strstr(name, "rotary_emb.inv_freq") || is_unused(m, name) ||
+            strstr(name, "rotary_emb.inv_freq") || ax_hf_is_unused(&unused, name) ||
             ((m->arch.tied || m->arch.new_head) && strcmp(name, "lm_head.weight") == 0);
         if (!harmless && !known(name, names, n_params) && !is_zero_bias(ax_hf_at(hf, i)))
             st = ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model", hf->dir, name,
@@ -227,11 +222,10 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
         const struct ax_param *p = &m->params[i];
         if (!has_place(m, p))
             continue;
-        const bool norm = p->ndim == 1 && strstr(p->name, "norm.weight");
         if (p->decay)
             AX_TRY(ax_model_draw(m, p, AX_VALUES_NORMAL, m->arch.init_range, seed));
         else
-            AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, norm ? 1 - m->arch.norm.offset : 0, seed));
+            AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, p->start, seed));
     }
     return AX_OK;
 }

@@ -16,6 +16,8 @@
 /* Grouped-query attention: see attention.c. */
 struct ax_attention_part {
     struct ax_linear qkv, o;
+    struct ax_linear
+        q; /* queries with their gates (gated_attention.c); then qkv has only k and v */
     const struct ax_param *q_norm, *k_norm, *sinks; /* NULL if absent */
 };
 /* Multi-head latent attention: see mla.c. */
@@ -27,6 +29,11 @@ struct ax_mla_part {
 struct ax_shortconv_part {
     struct ax_linear in, out;
     const struct ax_param *taps, *bias; /* bias NULL if absent */
+};
+/* The gated delta rule: see delta.c. */
+struct ax_delta_part {
+    struct ax_linear in, rest, out;
+    const struct ax_param *taps, *log, *bias, *norm;
 };
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {
@@ -71,6 +78,7 @@ struct ax_layer {
     struct ax_attention_part attention;
     struct ax_mla_part mla;
     struct ax_shortconv_part shortconv;
+    struct ax_delta_part delta;
     struct ax_mlp_part mlp; /* or the shared expert */
     struct ax_moe_part moe;
 };

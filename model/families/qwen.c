@@ -1,6 +1,6 @@
 /* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and their mixtures of experts in most
  * layers; that of Qwen2 has a shared expert with a gate. With use_sliding_window some layers have a window:
- * those in layer_types, else the family's. */
+ * those in layer_types, else the family's. Qwen3-Next and Qwen3.5, whose layers are of two kinds. */
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
@@ -107,6 +107,80 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     return sparse_layers(a, c, &ax_ffn_moe);
 }
 
+/* ---- Qwen3-Next (2025) and Qwen3.5 (2026): gated attention in every fourth layer, the gated delta rule in the others ---- */
+
+/* A quarter of a head is rotated unless the config says otherwise. */
+static enum ax_status quarter_rope(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json inner =
+        ax_json_get(ax_json_get(c, "rope_parameters"), "partial_rotary_factor");
+    if (!inner.v && !ax_json_get(c, "partial_rotary_factor").v)
+        a->rope.dim = a->head_dim / 4;
+    if (a->rope.dim >= 2 && a->rope.dim % 2 == 0)
+        return AX_OK;
+    return ax_json_error(ax_json_get(c, "head_dim"),
+                         "%lld of %lld elements of a head would be rotated; rope needs an even "
+                         "number of at least 2",
+                         (long long)a->rope.dim, (long long)a->head_dim);
+}
+
+static enum ax_status delta_sizes(struct ax_arch *a, struct ax_json c) {
+    struct ax_delta_config *d = &a->delta;
+    const struct ax_json keys = ax_json_get(c, "linear_num_key_heads"),
+                         values = ax_json_get(c, "linear_num_value_heads");
+    AX_TRY(ax_json_i64_or(keys, 1, 65536, 16, &d->key_heads));
+    AX_TRY(ax_json_i64_or(values, 1, 65536, 32, &d->value_heads));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_key_head_dim"), 1, 2048, 128, &d->key_dim));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_value_head_dim"), 1, 2048, 128, &d->value_dim));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_conv_kernel_dim"), 2, AX_CONV_TAPS, 4,
+                          &a->conv.taps));
+    d->beta_scale = 1;
+    if (d->value_heads % d->key_heads == 0)
+        return AX_OK;
+    return ax_json_error(values.v ? values : keys, "%lld key heads do not divide %lld value heads",
+                         (long long)d->key_heads, (long long)d->value_heads);
+}
+
+static enum ax_status hybrid_layers(struct ax_arch *a, struct ax_json c) {
+    static const char *const kinds[] = {"full_attention", "linear_attention", NULL};
+    int64_t period;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "full_attention_interval"), 1, INT32_MAX, 4, &period));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        int kind = (i + 1) % period != 0;
+        AX_TRY(ax_layer_kind(a, c, i, kinds, &kind));
+        a->layers[i].mixer = kind ? &ax_mixer_delta : &ax_mixer_gated;
+    }
+    return AX_OK;
+}
+
+/* What both have; `grouped`: rows of the delta rule's projections are by key head. */
+static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, bool grouped) {
+    AX_TRY(ax_field_only_bool(c, "attention_bias", false));
+    AX_TRY(quarter_rope(a, c));
+    AX_TRY(delta_sizes(a, c));
+    AX_TRY(hybrid_layers(a, c));
+    a->delta.grouped = grouped;
+    a->norm = (struct ax_norm_style){.offset = 1, .once = true};
+    a->qk_norm = AX_QK_NORM_HEAD;
+    a->unused_prefix = "mtp.";
+    return AX_OK;
+}
+
+static enum ax_status parse_qwen3_next(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
+    const struct ax_json shared = ax_json_get(c, "shared_expert_intermediate_size");
+    AX_TRY(hybrid(a, c, true));
+    AX_TRY(ax_moe_parse(a, c, 512, 10));
+    AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 512, &a->moe.width));
+    AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, 512, &a->moe.shared_width));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), true, &a->moe.routing.renormalize));
+    a->moe.names = &shared_names;
+    return sparse_layers(a, c, &ax_ffn_moe_shared);
+}
+
+static enum ax_status parse_qwen3_5(struct ax_arch *a, struct ax_json c) {
+    return hybrid(a, c, false);
+}
+
 const struct ax_family ax_family_qwen2 = {
     .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .parse = parse_qwen2};
 const struct ax_family ax_family_qwen2_moe = {
@@ -117,3 +191,11 @@ const struct ax_family ax_family_qwen3 = {.model_type = "qwen3",
                                           .parse = parse_qwen3};
 const struct ax_family ax_family_qwen3_moe = {
     .model_type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .parse = parse_qwen3_moe};
+const struct ax_family ax_family_qwen3_next = {.model_type = "qwen3_next",
+                                               .architecture = "Qwen3NextForCausalLM",
+                                               .head_dim = 256,
+                                               .parse = parse_qwen3_next};
+const struct ax_family ax_family_qwen3_5 = {.model_type = "qwen3_5_text",
+                                            .architecture = "Qwen3_5ForCausalLM",
+                                            .head_dim = 256,
+                                            .parse = parse_qwen3_5};

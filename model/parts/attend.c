@@ -6,6 +6,18 @@ double ax_attention_flops(const struct ax_arch *a, int64_t seq) {
     return (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
 }
 
+struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
+    const struct ax_mesh *mesh = &p->model->rt->mesh;
+    const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
+    if (!ax_tp_kv_replicated(mesh, heads))
+        return *t;
+    struct ax_tensor own = *t;
+    own.data = (char AX_DEVICE *)t->data +
+               (size_t)(ax_tp_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
+    own.shape[1] = 1;
+    return own;
+}
+
 /* Ring attention (Liu et al. 2023): the other way to attend on ranks of cp, with the same split of the
  * sequence (model/core/batch.h) as context_parallel.h's gather.
  *

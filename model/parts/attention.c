@@ -207,19 +207,6 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
     return rotate_heads(p, joined, q, k, l->spec.rope, inverse);
 }
 
-/* The KV heads that this rank's queries attend to, of those it computes. */
-static struct ax_tensor own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
-    const struct ax_mesh *mesh = &p->model->rt->mesh;
-    const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
-    if (!ax_tp_kv_replicated(mesh, heads))
-        return *t;
-    struct ax_tensor own = *t;
-    own.data = (char AX_DEVICE *)t->data +
-               (size_t)(ax_tp_first_kv_head(mesh, heads) * hd) * ax_dtype_size(t->dtype);
-    own.shape[1] = 1;
-    return own;
-}
-
 /* The layer's sinks in accumulation dtype, in scratch; no data without. */
 static enum ax_status sinks_of(const struct ax_layer *l, const struct ax_pass *p,
                                struct ax_tensor *out) {
@@ -244,8 +231,8 @@ static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p
     }
     *out =
         (struct ax_attention){.q = h.q,
-                              .k = own_kv_heads(p, &h.k),
-                              .v = own_kv_heads(p, &h.v),
+                              .k = ax_own_kv_heads(p, &h.k),
+                              .v = ax_own_kv_heads(p, &h.v),
                               .out = ax_tensor_heads(&s[OUT].t, qkv_q_heads(l, a), a->v_head_dim),
                               .lse = s[LSE].t,
                               .window = l->spec.window,
@@ -327,8 +314,8 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     struct ax_attention_backward back = {
         .dout = ax_tensor_heads(d_out, qkv_q_heads(l, a), a->v_head_dim),
         .dq = d.q,
-        .dk = own_kv_heads(p, &d.k),
-        .dv = own_kv_heads(p, &d.v)};
+        .dk = ax_own_kv_heads(p, &d.k),
+        .dv = ax_own_kv_heads(p, &d.v)};
     if (l->attention.sinks)
         back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
     AX_TRY(operands(l, p, s, &back.a));

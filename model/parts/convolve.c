@@ -4,15 +4,24 @@
  * nobody reads, and whose gradients go back to whose they are. Ranks gather the last AX_BATCH_HALO rows of
  * every run, or all of shorter ones. */
 
-static struct ax_tensor taps_of(const struct ax_tensor *t) {
-    return ax_tensor_2d(t->dtype, t->data, t->shape[0], t->shape[2]);
+/* The taps of its channels, of those of the parameter or of its gradient; no data of none. */
+static struct ax_tensor taps_of(const struct ax_convolution *c, const struct ax_tensor *t) {
+    if (!t->data)
+        return *t;
+    const struct ax_tensor all = ax_tensor_2d(t->dtype, t->data, t->shape[0], t->shape[2]);
+    return ax_tensor_rows(&all, c->first, c->n);
+}
+static struct ax_tensor bias_of(const struct ax_convolution *c, const struct ax_tensor *t) {
+    return t->data ? ax_tensor_rows(t, c->first, c->n) : *t;
 }
 
 static struct ax_conv describe(const struct ax_layer *l, const struct ax_convolution *c) {
     const struct ax_tensor taps = ax_unit_weight(l->unit, c->taps);
-    struct ax_conv a = {.w = taps_of(&taps), .silu = c->silu};
-    if (c->bias)
-        a.bias = ax_unit_weight(l->unit, c->bias);
+    struct ax_conv a = {.w = taps_of(c, &taps), .silu = c->silu};
+    if (c->bias) {
+        const struct ax_tensor bias = ax_unit_weight(l->unit, c->bias);
+        a.bias = bias_of(c, &bias);
+    }
     return a;
 }
 
@@ -153,15 +162,16 @@ static enum ax_status backward_of_runs(struct ax_pass *p, const struct ax_conv_b
 /* ---- of a batch ---- */
 
 /* The convolution of new tokens behind those whose inputs the states have. */
-static enum ax_status forward_with_states(struct ax_pass *p, int layer, struct ax_conv *a) {
+static enum ax_status forward_with_states(struct ax_pass *p, int layer, int64_t at,
+                                          struct ax_conv *a) {
     struct ax_runtime *rt = p->model->rt;
     struct ax_states *s = &p->cache->states;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    a->before = ax_states_rows(s, &rt->arena.scratch);
+    a->before = ax_states_rows(s, &rt->arena.scratch, a->x.shape[1]);
     a->cu_k = p->cache->cu_k;
-    AX_TRY(ax_states_read(s, rt->q, layer, &a->before));
+    AX_TRY(ax_states_read(s, rt->q, layer, at, &a->before));
     AX_TRY(ax_run_conv_forward(rt->q, &(struct ax_conv_forward){*a}));
-    AX_TRY(ax_states_write(s, rt->q, layer, &a->x));
+    AX_TRY(ax_states_write(s, rt->q, layer, at, &a->x));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -176,7 +186,7 @@ enum ax_status ax_convolve_forward(struct ax_pass *p, const struct ax_layer *l,
         return forward_of_runs(p, &a);
     a.cu_q = p->batch->runs[0].cu_q;
     if (p->cache)
-        return forward_with_states(p, l->nth, &a);
+        return forward_with_states(p, l->nth, c->at, &a);
     return ax_run_conv_forward(p->model->rt->q, &(struct ax_conv_forward){a});
 }
 
@@ -184,11 +194,12 @@ enum ax_status ax_convolve_backward(struct ax_pass *p, const struct ax_layer *l,
                                     const struct ax_convolution *c, const struct ax_tensor *x,
                                     const struct ax_tensor *dy, const struct ax_tensor *dx) {
     const struct ax_tensor d_taps = ax_unit_grad(l->unit, c->taps);
-    struct ax_conv_backward b = {.a = describe(l, c), .dy = *dy, .dx = *dx};
-    if (d_taps.data)
-        b.dw = taps_of(&d_taps);
-    if (c->bias)
-        b.dbias = ax_unit_grad(l->unit, c->bias);
+    struct ax_conv_backward b = {
+        .a = describe(l, c), .dy = *dy, .dx = *dx, .dw = taps_of(c, &d_taps)};
+    if (c->bias) {
+        const struct ax_tensor d_bias = ax_unit_grad(l->unit, c->bias);
+        b.dbias = bias_of(c, &d_bias);
+    }
     b.a.x = *x;
     if (p->batch->n_runs > 1)
         return backward_of_runs(p, &b);

@@ -5,12 +5,15 @@
 
 #include "model/core/pass.h"
 
+/* Channels [first, first + n) of a parameter [C][1][K], as they are on this rank; in the states they are those
+ * from `at` on. */
 struct ax_convolution {
-    const struct ax_param *taps, *bias; /* [C][1][K] of this rank's channels; [C], NULL: none */
+    const struct ax_param *taps, *bias; /* bias [C], NULL: none */
+    int64_t first, n, at;
     bool silu;
 };
 
-/* y [T][C] from x [T][C]. With a cache, x is also written to the layer's state. */
+/* y [T][n] from x [T][n]. With a cache, x is also written to the layer's state. */
 enum ax_status ax_convolve_forward(struct ax_pass *p, const struct ax_layer *l,
                                    const struct ax_convolution *c, const struct ax_tensor *x,
                                    const struct ax_tensor *y);

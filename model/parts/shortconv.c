@@ -118,7 +118,8 @@ static enum ax_status multiply(const struct ax_pass *p, const struct ax_tensor *
 }
 
 static struct ax_convolution convolution(const struct ax_layer *l) {
-    return (struct ax_convolution){.taps = l->shortconv.taps, .bias = l->shortconv.bias};
+    return (struct ax_convolution){
+        .taps = l->shortconv.taps, .bias = l->shortconv.bias, .n = channels_of(l)};
 }
 
 static enum ax_status shortconv_forward(const struct ax_layer *l, struct ax_pass *p,

@@ -324,12 +324,14 @@ static enum ax_status choose(struct work *w) {
     return st;
 }
 
-/* Names the matrices of layers that stay as they are: routers, gates of shared experts. */
+/* Names the matrices of layers that stay as they are: routers, gates of shared experts, unused layers. */
 static enum ax_status ignore_others(const struct work *w, json_t *config) {
+    const struct ax_hf_unused unused = ax_arch_unused(&w->arch);
     for (int i = 0; i < w->n_outputs; i++) {
         const struct ax_st_output *o = &w->outputs[i];
         const size_t n = strlen(o->name), suffix = strlen(".weight");
-        if (o->fill == copy && o->ndim == 2 && ax_hf_layer_of(o->name) >= 0 && n > suffix &&
+        if (o->fill == copy && o->ndim == 2 && n > suffix &&
+            (ax_hf_layer_of(o->name) >= 0 || ax_hf_is_unused(&unused, o->name)) &&
             strcmp(o->name + n - suffix, ".weight") == 0 &&
             json_array_append_new(json_object_get(config, "ignore"),
                                   json_stringn(o->name, n - suffix)) != 0)

@@ -318,6 +318,7 @@ static const char *group_of(const struct ax_param *p) {
         {"mlp.router.", "router"},
         {"block_sparse_moe.gate", "router"},
         {"self_attn", "attention"},
+        {"linear_attn", "delta rule"},
         {"feed_forward.gate.", "router"},
         {"mlp", "mlp"},
         {"feed_forward", "mlp"},

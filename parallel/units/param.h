@@ -33,6 +33,7 @@ struct ax_param {
      * not an alias */
     int alias_of;
     bool trainable, decay; /* decay: weight decay applies (matrices) */
+    double start;          /* elements of a vector in a new model */
     bool buffer;           /* never trained, and in accumulation dtype */
     /* number of the adapter that it belongs to (lora_A, lora_B, magnitudes), from 1; 0 = it is part
      * of the base */

@@ -663,6 +663,8 @@ static void readme_names_the_families(void **state) {
         {"phi3", "Phi-3 and Phi-4"},
         {"qwen2", "Qwen2"},
         {"qwen2_moe", "Qwen2-MoE"},
+        {"qwen3_next", "Qwen3-Next"},
+        {"qwen3_5_text", "Qwen3.5"},
         {"qwen3", "Qwen3"},
         {"qwen3_moe", "Qwen3-MoE"},
         {"seed_oss", "Seed-OSS"},

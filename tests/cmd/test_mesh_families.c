@@ -155,6 +155,45 @@ static void short_convolutions_are_one_rank(void **state) {
         }
 }
 
+static void the_delta_rule_is_one_rank(void **state) {
+    (void)state;
+    static const struct model models[] = {
+        {"qwen3_next",
+         false,
+         ", \"full_attention_interval\": 3, \"linear_num_key_heads\": 4, "
+         "\"linear_num_value_heads\": 8, "
+         "\"linear_key_head_dim\": 6, \"linear_value_head_dim\": 5, \"num_experts\": 4, "
+         "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, "
+         "\"shared_expert_intermediate_size\": "
+         "30, \"partial_rotary_factor\": 0.5, \"mlp_only_layers\": [0, 3]",
+         {0},
+         {0},
+         0},
+        {"qwen3_5_text",
+         true,
+         ", \"full_attention_interval\": 3, \"linear_num_key_heads\": 4, "
+         "\"linear_num_value_heads\": 8, "
+         "\"linear_key_head_dim\": 12, \"linear_value_head_dim\": 16, \"partial_rotary_factor\": "
+         "0.5",
+         {0},
+         {0},
+         0}};
+    static const struct mesh meshes[] = {
+        /* the last two need experts */
+        {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
+        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
+        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
+    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes - 2 * k; i++) {
+            struct ax_mesh_check c = {.step.model.adapter = i % 4 == 3 ? &adapters : NULL};
+            run(&models[k], &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
+            expect_figures(&r, &models[k], &meshes[i], i % 4 == 3 ? 6 : k ? 7 : 9);
+        }
+}
+
 /* In bfloat16 partial sums over tp are rounded, so that a router may choose another one of two experts with nearly
  * equal scores, and their gradients differ by a token's. That is all: in float32 no choice differs; nor does one
  * where all experts are chosen, and then the gradients are within the tolerance. */
@@ -185,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_one_rank),
         cmocka_unit_test(short_convolutions_are_one_rank),
+        cmocka_unit_test(the_delta_rule_is_one_rank),
         cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),

@@ -24,6 +24,7 @@ static const struct kind kinds[] = {
     {"llava", "llama", "language_model.", "language_model."},
     {"llava_next", "granite", "language_model.", "language_model."},
     {"mistral3", "mistral", "language_model.", "language_model."},
+    {"qwen3_5", "qwen3_5", "model.language_", ""},
     {"qwen3_vl", "qwen3", "model.language_", ""},
     {"smolvlm", "llama_bias", "model.text_", ""},
 };

@@ -145,6 +145,20 @@ static const struct tiny_family tiny_families[] = {
      "\"model_type\": \"lfm2\", \"architectures\": [\"Lfm2ForCausalLM\"], "
      "\"full_attn_idxs\": [1], \"conv_L_cache\": 3, \"block_ff_dim\": 96, "
      "\"block_multiple_of\": 16, \"norm_eps\": 1e-5, \"rope_theta\": 1000000.0"},
+    {"qwen3.5", "qwen3",
+     "\"model_type\": \"qwen3_5_text\", \"architectures\": [\"Qwen3_5ForCausalLM\"], "
+     "\"full_attention_interval\": 2, \"head_dim\": 16, \"linear_num_key_heads\": 2, "
+     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 16, "
+     "\"linear_value_head_dim\": 16, \"partial_rotary_factor\": 0.25, "
+     "\"rope_theta\": 10000000.0, \"tie_word_embeddings\": true"},
+    {"qwen3-next", "qwen3",
+     "\"model_type\": \"qwen3_next\", \"architectures\": [\"Qwen3NextForCausalLM\"], "
+     "\"full_attention_interval\": 2, \"head_dim\": 16, \"linear_num_key_heads\": 2, "
+     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 16, "
+     "\"linear_value_head_dim\": 16, \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+     "\"moe_intermediate_size\": 48, \"shared_expert_intermediate_size\": 48, "
+     "\"partial_rotary_factor\": 0.25, \"rope_theta\": 10000000.0, "
+     "\"tie_word_embeddings\": false"},
     {"magistral", "mistral",
      "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
      "\"sliding_window\": null, \"rope_theta\": 1000000000.0, \"tie_word_embeddings\": false"},

@@ -53,14 +53,24 @@ enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, 
     return AX_OK;
 }
 
+/* False if the golden says nothing of this. */
+static bool gap_of(const struct ax_golden_case *c, const char *key, double *gap) {
+    if (!c->golden.root)
+        return false;
+    struct ax_json v = ax_json_get(ax_json_get(ax_json_root(&c->golden), "fp64_gap"), key);
+    return v.v && ax_json_f64(v, gap) == AX_OK;
+}
+
 double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual) {
     double gap;
-    if (c->dtype != AX_F64 || !c->golden.root)
+    return c->dtype == AX_F64 && gap_of(c, key, &gap) ? REF_GAP * gap : usual;
+}
+
+double ax_golden_packed_tolerance(const struct ax_golden_case *c, double usual) {
+    double gap;
+    if (!gap_of(c, "packed_grads_worst_relative_norm", &gap))
         return usual;
-    struct ax_json v = ax_json_get(ax_json_get(ax_json_root(&c->golden), "fp64_gap"), key);
-    if (!v.v || ax_json_f64(v, &gap) != AX_OK)
-        return usual;
-    return REF_GAP * gap;
+    return fmax(usual, (c->dtype == AX_F64 ? 1 : 2) * REF_GAP * gap);
 }
 
 double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,

@@ -41,6 +41,10 @@ enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, 
 #define AX_GOLDEN_QAT_TOLERANCE 0.02
 /* The tolerance: on ref 1.65 × golden.json's fp64_gap[key] if given, else `usual`. */
 double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, double usual);
+/* Tolerance of the packed row's gradients, relative: the usual one, or the distance of the golden's float32 from
+ * float64 if that is larger, as it is where a norm magnifies a small output (the gated delta rule); twice that for
+ * float32 here, which is as far on its side. A relative error of all tensors bounds that of their norm. */
+double ax_golden_packed_tolerance(const struct ax_golden_case *c, double usual);
 /* The same for a fraction of n elements: rounded up to an integer number of them. */
 double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
                                  double usual);

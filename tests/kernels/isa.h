@@ -24,6 +24,8 @@
     X(rope)                                                                                        \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
+    X(delta_gates_forward)                                                                         \
+    X(delta_gates_backward)                                                                        \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
     X(scatter_rows)                                                                                \
@@ -49,8 +51,10 @@
     X(lion)                                                                                        \
     X(neftune)
 #define POINTWISE_WORKSPACES(X)                                                                    \
-    X(colsum) X(rmsnorm_backward) X(sumsq) X(conv_forward) X(conv_backward)
-    X(colsum) X(rmsnorm_backward) X(sumsq) X(delta_forward) X(delta_backward)
+    X(colsum)                                                                                      \
+    X(rmsnorm_backward)                                                                            \
+    X(sumsq)                                                                                       \
+    X(conv_forward) X(conv_backward) X(delta_gates_backward) X(delta_forward) X(delta_backward)
 
 #define DECLARE(op, isa)                                                                           \
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);

@@ -324,6 +324,45 @@ static void conv_gradients(void **state) {
     }
 }
 
+struct gates {
+    struct ax_delta_gates_forward f;
+    struct ax_tensor dg, dbeta;
+};
+
+static double gates_loss(void *context) {
+    struct gates *s = context;
+    assert_int_equal(ax_run_delta_gates_forward(ref.q, &s->f), AX_OK);
+    return dot(&s->f.g, &s->dg) + dot(&s->f.beta, &s->dbeta);
+}
+
+static void delta_gates_gradients(void **state) {
+    (void)state;
+    int count;
+    const struct ax_shape *shapes = ax_op_shapes(AX_OP_delta_gates_backward, &count);
+    for (int i = 0; i < count; i++) {
+        if (shapes[i].big)
+            continue;
+        struct ax_case c;
+        pool_used = 0;
+        case_open(&c, AX_OP_delta_gates_backward, &shapes[i], AX_F64, &ref);
+        struct ax_delta_gates_backward *b = c.args;
+        struct gates s = {
+            .f = {.a = b->a, .b = b->b, .log = b->log, .bias = b->bias, .scale = b->scale},
+            .dg = b->dg,
+            .dbeta = b->dbeta};
+        s.f.g = like(&b->dg);
+        s.f.beta = like(&b->dbeta);
+        zero(&b->dlog);
+        zero(&b->dbias);
+        case_run(&c, &ref);
+        check(shapes[i].name, &b->a, &b->da, gates_loss, &s);
+        check(shapes[i].name, &b->b, &b->db, gates_loss, &s);
+        check(shapes[i].name, &b->log, &b->dlog, gates_loss, &s);
+        check(shapes[i].name, &b->bias, &b->dbias, gates_loss, &s);
+        ax_case_free(&c);
+    }
+}
+
 struct capped {
     struct ax_scale f;
     struct ax_tensor dy;
@@ -756,6 +795,7 @@ int main(void) {
         cmocka_unit_test_setup(attention_gradients, reset_pool),
         cmocka_unit_test_setup(swiglu_gradient, reset_pool),
         cmocka_unit_test_setup(conv_gradients, reset_pool),
+        cmocka_unit_test_setup(delta_gates_gradients, reset_pool),
         cmocka_unit_test_setup(softcap_gradient, reset_pool),
         cmocka_unit_test_setup(head_gradient, reset_pool),
         cmocka_unit_test_setup(nll_gradient, reset_pool),

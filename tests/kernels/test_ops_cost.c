@@ -76,6 +76,17 @@ static void rotations(void **state) {
           .sin = matrix(AX_F32, 100, HALF), .positions = vector(AX_I32, T));
 }
 
+static void delta_gates(void **state) {
+    (void)state;
+    const struct ax_tensor a = matrix(AX_BF16, T, D), f = matrix(AX_F32, T, D);
+    const struct ax_tensor of_head = vector(AX_BF16, D), sum = vector(AX_F32, D);
+    COSTS(delta_gates_forward, 12 * T * D, 2 * 2 * T * D + 2 * 2 * D + 2 * 4 * T * D, .a = a,
+          .b = a, .log = of_head, .bias = of_head, .g = f, .beta = f);
+    COSTS(delta_gates_backward, 23 * T * D,
+          4 * 2 * T * D + 2 * 2 * D + 2 * 4 * T * D + 2 * 2 * 4 * D, .dg = f, .dbeta = f, .a = a,
+          .b = a, .log = of_head, .bias = of_head, .da = a, .db = a, .dlog = sum, .dbias = sum);
+}
+
 static void convolutions(void **state) {
     (void)state;
     enum { TAPS = 4 };
@@ -89,6 +100,8 @@ static void convolutions(void **state) {
     COSTS(conv_forward, 2 * TAPS * T * D, inputs + 2 * T * D, .a = a);
     a.silu = true;
     COSTS(conv_forward, (2 * TAPS + 4) * T * D, inputs + 2 * T * D, .a = a);
+}
+
 /* Of a chunk of 64 tokens, a token has 65 pairs with it, and half of them each. */
 static void delta_rule(void **state) {
     (void)state;
@@ -324,6 +337,7 @@ static void attention_reads_its_blocks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions),
+        cmocka_unit_test(delta_gates),
         cmocka_unit_test(products),
         cmocka_unit_test(rows),
         cmocka_unit_test(rotations),

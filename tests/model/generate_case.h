@@ -18,7 +18,12 @@
 #define N       7
 #define NEW     40
 #define LONGEST 40
-/* of lfm2 */
+/* extra members of qwen3_next, and of lfm2 */
+#define DELTA                                                                                      \
+    ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "                              \
+    "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 12, \"linear_value_head_dim\": 10, "  \
+    "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, "              \
+    "\"shared_expert_intermediate_size\": 30"
 #define RECURRENT ", \"full_attn_idxs\": [1], \"block_multiple_of\": 16"
 #define ROOM      80 /* tokens of a prompt, where max_prompt is more */
 

@@ -244,7 +244,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"minimax_m2", 77808, 16, 0, false},   {"hunyuan_v1_dense", 61744, 16, 0, true},
         {"ministral3", 72432, 12, 0, false},   {"cohere", 56976, 12, 0, true},
         {"cohere2", 107760, 16, -1, true},     {"lfm2", 78456, 12, 0, true},
-        {"lfm2_moe", 69672, 12, 0, true}};
+        {"lfm2_moe", 69672, 12, 0, true},      {"qwen3_next", 55760, 16, 0, false},
+        {"qwen3_5", 58528, 16, 0, true}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -386,12 +387,11 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"gemma3n\"}",
          "\"gemma3n\" is not supported; the nearest is gemma3; expected one of ",
          AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"qwen3_next\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"olmo_hybrid\", \"linear_num_value_heads\": 4, \"layer_types\": "
-         "[\"linear_attention\", \"linear_attention\", \"full_attention\"]}",
-         "; missing here: layers of the gated delta rule (linear_num_value_heads), a kind of "
-         "layers "
-         "(linear_attention); expected one of ",
+        {"{\"model_type\": \"qwen3_6\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"nemotron_h\", \"ssm_state_size\": 128, \"layer_types\": "
+         "[\"mamba\", \"mamba\", \"full_attention\"]}",
+         "; missing here: Mamba layers (ssm_state_size), a kind of layers (mamba); expected one "
+         "of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama4\", \"text_config\": {\"attention_chunk_size\": 8192, "
          "\"alibi\": false, \"state_size\": null}}",

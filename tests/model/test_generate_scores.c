@@ -111,6 +111,7 @@ static void scored_questions_are_shared(void **state) {
     (void)state;
     share_questions("llama", "");
     share_questions("lfm2", RECURRENT);
+    share_questions("qwen3_next", DELTA);
 }
 
 struct told {

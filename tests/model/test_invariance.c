@@ -57,6 +57,13 @@ static const struct {
      "\"first_k_dense_replace\": 1",
      true},
     {"lfm2", ", \"full_attn_idxs\": [1], \"block_multiple_of\": 16, \"conv_bias\": true", true},
+    {"qwen3_next",
+     ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": "
+     "4, "
+     "\"linear_key_head_dim\": 12, \"linear_value_head_dim\": 10, \"num_experts\": 4, "
+     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, "
+     "\"shared_expert_intermediate_size\": 30",
+     false},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

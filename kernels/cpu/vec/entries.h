@@ -29,6 +29,7 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(attention_backward)                                                                          \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
+    X(delta_gates_backward)                                                                        \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
     X(colsum)                                                                                      \

@@ -303,6 +303,28 @@ FAMILY_SPECS = [
         prompts=(1, 6, 66),
         about="lfm2 with convolutions of 4 and, from layer 1 on, 6 experts top-2 by sigmoid and a bias"),
     ModelSpec(
+        "qwen3_next", small(
+            vocab_size=128, hidden_size=36, intermediate_size=64, num_hidden_layers=3, head_dim=16,
+            layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=2,
+            linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=12, linear_conv_kernel_dim=4,
+            mlp_only_layers=[0, 1], moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=6,
+            num_experts_per_tok=2, rms_norm_eps=1e-6,
+            rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.25)),
+        "Qwen3NextConfig", seed=1518, hub=True, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="the gated delta rule with 2 key and 4 value heads of 16 and 12, gated attention in layer 1 with rope on 4 of 16, "
+              "norms x (1 + w), layer 2 with 6 experts top-2 and a gated shared expert"),
+    ModelSpec(
+        "qwen3_5", small(
+            vocab_size=128, hidden_size=40, intermediate_size=72, num_hidden_layers=3, head_dim=16,
+            layer_types=["linear_attention", "full_attention", "linear_attention"], linear_num_key_heads=2,
+            linear_num_value_heads=6, linear_key_head_dim=12, linear_value_head_dim=8, linear_conv_kernel_dim=3,
+            rms_norm_eps=1e-6, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.5,
+                                 mrope_section=[2, 1, 1], mrope_interleaved=True)),
+        "Qwen3_5TextConfig", seed=1528, hub=True, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="qwen3_next with the delta rule's projections apart, 3 value heads a key head, convolutions of 3, all layers dense, "
+              "tied, rope on 8 of 16"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -320,7 +342,10 @@ ROUTERS = (".gate.weight", ".router.weight")
 def rule_of(name, shape, kind, spec):
     """(mean, std) of a checkpoint tensor.  Livelier than the usual 0.02: attention is peaked, routers
     are decided, norm weights and biases differ from 1 and 0, gradients exceed the clip."""
-    one_plus = kind.startswith("gemma")                # norms multiply by 1 + weight
+    one_plus = kind.startswith(("gemma", "qwen3_next", "qwen3_5"))  # norms multiply by 1 + weight
+    if name.endswith("A_log"):                         # memories of one to a hundred tokens
+        return -2.0, 1.5
+    one_plus = one_plus and "linear_attn" not in name
     if name.endswith("bias"):
         return 0.0, 0.1
     if len(shape) == 1:
@@ -500,6 +525,9 @@ def hub_config(cfg, spec):
         drop("partial_rotary_factor")
         out.update(rotary_dim=8, qk_norm_type="per_layer", use_qk_norm=True, use_routing_bias=True, scoring_func="sigmoid",
                    shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3, mtp_transformer_layers=1)
+    elif kind in ("qwen3_next", "qwen3_5_text"):
+        drop("layer_types")
+        out["full_attention_interval"] = cfg["layer_types"].index("full_attention") + 1
     elif kind == "lfm2":
         full = [i for i, t in enumerate(cfg["layer_types"]) if t == "full_attention"]
         drop("layer_types", "intermediate_size")
@@ -639,7 +667,8 @@ def rotary_of(base):
 
 def mixer_of(layer):
     """What mixes tokens, and the word for it in the files."""
-    return ("attn", layer.self_attn) if hasattr(layer, "self_attn") else ("conv", layer.conv)
+    kinds = dict(self_attn="attn", linear_attn="linear", conv="conv")
+    return next((kind, getattr(layer, name)) for name, kind in kinds.items() if hasattr(layer, name))
 
 
 def mlp_of(layer):
@@ -1042,8 +1071,12 @@ def make_model(spec, out, tokenizer_root=None):
         for k in data:
             if k.startswith("router_experts"):
                 assert (data[k] == wide_data[k]).all(), "an expert choice depends on rounding"
+        _, wide_total, wide_count = packed_by_document(wide, packed)
+        wide_packed = grads_of(wide, wide_total / wide_count)
+        packed_gap = max(rel_norm_diff(packed_grads[n], wide_packed[n]) for n in packed_grads)
+        own = dict(packed_grads_worst_relative_norm=sig(packed_gap)) if packed_gap > 1e-5 else {}
         return dict(
-            logits=sig(max_diff(data["logits"], wide_data["logits"])),
+            own, logits=sig(max_diff(data["logits"], wide_data["logits"])),
             loss=sig(abs(loss.item() - wide_rows[0]["loss"])),
             grads_worst_relative_norm=sig(max(rel_norm_diff(grads[n], wide_grads[n]) for n in grads)),
             params_step1_max=sig(max(max_diff(kept[1][n], wide_kept[1][n]) for n in grads)),
@@ -1062,7 +1095,7 @@ def make_model(spec, out, tokenizer_root=None):
             whole = gap()
         info["fp64_gap"] = dict(about=about + "; the larger of two: transformers' own float64 run, which still computes norms, "
                                 "softmax, rope and routers in float32, and one with these in float64, too",
-                                **{k: max(half[k], whole[k]) for k in half})
+                                **{k: max(half.get(k, 0), whole.get(k, 0)) for k in {**half, **whole}})
     save_json(gold / "golden.json", info)
 
     # --- generation

@@ -1,0 +1,599 @@
+/* Gated DeltaNet (Yang et al. 2024), as in Qwen3-Next and Qwen3.5:
+ *
+ *   q, k, v, z, b, a = projections of h;  q, k, v = silu(conv(q)), silu(conv(k)), silu(conv(v))
+ *   g, beta from a, b (delta_gates_forward);  o = the gated delta rule of q, k, v, g, beta (kernels/delta_ops.h)
+ *   y = (norm(o) ∘ silu(z))·Woutᵀ
+ *
+ * with value heads in groups that share a key head, and a norm of each value head whose weight is plain. Projections are
+ * either `grouped`, two matrices whose rows are those of a key head after another: [q | k | v | z] and [b | a]; or
+ * one for [q | k | v], with the others apart. tp splits key heads.
+ *
+ * With cp, runs of the sequence are computed in their order: ranks hand on the state of the document that goes on
+ * in the next run, and in backward its gradient. */
+#include <math.h>
+
+#include "model/core/builder.h"
+#include "model/core/own_columns.h"
+#include "model/core/pass.h"
+#include "model/parts/convolve.h"
+
+enum {
+    IN,   /* [q | k | v], with z between if grouped */
+    REST, /* the other projections */
+    RAW_Q,
+    RAW_K,
+    RAW_V, /* inputs of the convolutions, if grouped */
+    MIXED_Q,
+    MIXED_K,
+    MIXED_V,
+    DECAY,
+    STRENGTH,
+    ENTERED, /* with cp: the states with which this rank's runs began */
+    OUT,
+    NORMED,
+    RSTD,
+    GATED,
+    N_SAVED
+};
+
+/* This rank's heads, and their sizes. */
+struct sizes {
+    int64_t key_heads, value_heads, dk, dv;
+    int64_t keys, values; /* elements of k, and of v, of a token */
+    int64_t group;        /* rows of a key head in a grouped matrix */
+};
+static struct sizes sizes_of(const struct ax_delta_config *c, int tp) {
+    struct sizes z = {c->key_heads / tp, c->value_heads / tp, c->key_dim, c->value_dim, 0, 0, 0};
+    z.keys = z.key_heads * z.dk;
+    z.values = z.value_heads * z.dv;
+    z.group = 2 * (z.keys + z.values) / z.key_heads;
+    return z;
+}
+static struct sizes own_sizes(const struct ax_pass *p) {
+    return sizes_of(&p->model->arch.delta, p->model->rt->mesh.size[AX_ROLE_TP]);
+}
+
+/* ---- parameters ---- */
+
+#define NAME(tail) "model.layers.%d.linear_attn." tail
+
+static const struct ax_param *add(struct ax_builder *b, const struct ax_layer *l,
+                                  struct ax_param_decl decl) {
+    return ax_builder_add(b, l->index, &decl);
+}
+
+static void add_projections(struct ax_builder *b, struct ax_layer *l, const struct sizes *z) {
+    const bool grouped = b->arch->delta.grouped;
+    const int64_t D = b->arch->hidden_size;
+    struct ax_delta_part *d = &l->delta;
+    const struct ax_param_decl together[] = {
+        {.name = NAME("in_proj_qkvz.weight"), .rows = 2 * (z->keys + z->values), .cols = D},
+        {.name = NAME("in_proj_ba.weight"), .rows = 2 * z->value_heads, .cols = D}};
+    const struct ax_param_decl apart[] = {
+        {.name = NAME("in_proj_qkv.weight"),
+         .rows = 2 * z->keys + z->values,
+         .cols = D,
+         .tp_dim = -1,
+         .grad_partial_over = AX_TP_PARTIAL},
+        {.name = NAME("in_proj_z.weight"), .rows = z->values, .cols = D},
+        {.name = NAME("in_proj_b.weight"), .rows = z->value_heads, .cols = D, .glue = true},
+        {.name = NAME("in_proj_a.weight"), .rows = z->value_heads, .cols = D, .glue = true}};
+    d->in.n_parts = 1;
+    d->in.split = grouped ? AX_SPLIT_OUTPUTS : AX_SPLIT_NONE;
+    d->rest.n_parts = grouped ? 1 : 3;
+    d->in.weight[0] = add(b, l, grouped ? together[0] : apart[0]);
+    for (int i = 0; i < d->rest.n_parts; i++)
+        d->rest.weight[i] = add(b, l, grouped ? together[1] : apart[1 + i]);
+}
+
+static void delta_init(struct ax_builder *b, struct ax_layer *l) {
+    const struct ax_arch *a = b->arch;
+    const struct sizes z = sizes_of(&a->delta, 1);
+    struct ax_delta_part *d = &l->delta;
+    d->in.unit = d->rest.unit = d->out.unit = l->unit;
+    add_projections(b, l, &z);
+    d->taps = add(b, l,
+                  (struct ax_param_decl){.name = NAME("conv1d.weight"),
+                                         .rows = 2 * z.keys + z.values,
+                                         .cols = a->conv.taps,
+                                         .middle = true,
+                                         .tp_dim = -1,
+                                         .grad_partial_over = AX_TP_PARTIAL});
+    d->log = add(b, l, (struct ax_param_decl){.name = NAME("A_log"), .rows = z.value_heads});
+    d->bias = add(
+        b, l, (struct ax_param_decl){.name = NAME("dt_bias"), .rows = z.value_heads, .start = 1});
+    d->norm = add(b, l,
+                  (struct ax_param_decl){.name = NAME("norm.weight"),
+                                         .rows = z.dv,
+                                         .tp_dim = -1,
+                                         .grad_partial_over = AX_TP_PARTIAL,
+                                         .start = 1});
+    d->out.n_parts = 1;
+    d->out.split = AX_SPLIT_INPUTS;
+    d->out.weight[0] = add(b, l,
+                           (struct ax_param_decl){.name = NAME("out_proj.weight"),
+                                                  .rows = a->hidden_size,
+                                                  .cols = z.values,
+                                                  .tp_dim = 1});
+}
+
+static int delta_linears(struct ax_layer *l, struct ax_linear **out) {
+    out[0] = &l->delta.in;
+    out[1] = &l->delta.rest;
+    out[2] = &l->delta.out;
+    return 3;
+}
+
+static struct ax_part_size delta_size(const struct ax_arch *a) {
+    const struct sizes z = sizes_of(&a->delta, 1);
+    const int64_t projections = 2 * z.keys + 3 * z.values + 2 * z.value_heads;
+    const int64_t matrices = a->hidden_size * projections + (2 * z.keys + z.values) * a->conv.taps;
+    return (struct ax_part_size){matrices, matrices, 2 * z.value_heads + z.dv};
+}
+
+/* Of forward: a token's pairs with half of its chunk, and its products with states. */
+static double delta_mixing(const struct ax_arch *a, int64_t seq) {
+    (void)seq;
+    const struct sizes z = sizes_of(&a->delta, 1);
+    return (double)z.value_heads *
+           (double)((AX_DELTA_CHUNK + 1) * 2 * (z.dk + z.dv) + 6 * z.dk * z.dv);
+}
+
+static struct ax_state_size delta_state(const struct ax_arch *a, const struct ax_mesh *mesh) {
+    const struct sizes z = sizes_of(&a->delta, mesh->size[AX_ROLE_TP]);
+    return (struct ax_state_size){.rows = a->conv.taps - 1,
+                                  .channels = 2 * z.keys + z.values,
+                                  .key_heads = z.key_heads,
+                                  .value_heads = z.value_heads,
+                                  .key_dim = z.dk,
+                                  .value_dim = z.dv};
+}
+
+/* ---- tensors ---- */
+
+static void declare_gates(const struct ax_pass *p, struct ax_saved *s, const struct sizes *z) {
+    const struct ax_model *m = p->model;
+    const int64_t T = p->batch->T;
+    const struct ax_tensor per_head = ax_tensor_2d(m->accum, NULL, T, z->value_heads);
+    ax_saved_declare(&s[DECAY], "delta rule's gates", AX_KEEP_CHEAP, per_head);
+    ax_saved_declare(&s[STRENGTH], "delta rule's gates", AX_KEEP_CHEAP, per_head);
+    if (p->batch->n_runs > 1)
+        ax_saved_declare(&s[ENTERED], "delta rule's states", AX_KEEP_COSTLY,
+                         ax_tensor_2d(m->accum, NULL, 2, z->value_heads * z->dk * z->dv));
+}
+
+static void delta_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    const struct sizes z = own_sizes(p);
+    const int64_t T = p->batch->T;
+    const bool grouped = m->arch.delta.grouped;
+    const struct ax_tensor keys = ax_tensor_2d(m->dtype, NULL, T, z.keys);
+    const struct ax_tensor values = ax_tensor_2d(m->dtype, NULL, T, z.values);
+    ax_saved_declare(&s[IN], "delta rule's projections", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, 2 * z.keys + (grouped ? 2 : 1) * z.values));
+    ax_saved_declare(&s[REST], "delta rule's projections", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, ax_linear_out(&l->delta.rest)));
+    for (int i = 0; i < 3; i++) {
+        const struct ax_tensor like = i < 2 ? keys : values;
+        if (grouped)
+            ax_saved_declare(&s[RAW_Q + i], "delta rule's raw q, k, v", AX_KEEP_CHEAP, like);
+        ax_saved_declare(&s[MIXED_Q + i], "delta rule's q, k, v", AX_KEEP_CHEAP, like);
+    }
+    declare_gates(p, s, &z);
+    ax_saved_declare(&s[OUT], "delta rule's output", AX_KEEP_COSTLY, values);
+    ax_saved_declare(&s[NORMED], "delta rule's normed output", AX_KEEP_CHEAP, values);
+    ax_saved_declare(&s[RSTD], "norm rstd", AX_KEEP_CHEAP,
+                     ax_tensor_1d(m->accum, NULL, T * z.value_heads));
+    ax_saved_declare(&s[GATED], "delta rule's gated output", AX_KEEP_CHEAP, values);
+}
+
+/* Views of the projections, or of their gradients: q, k, v, z, b, a. Rows are key heads if grouped, else tokens. */
+struct views {
+    struct ax_tensor raw[3], z, b, a;
+};
+static struct views views_of(const struct ax_pass *p, const struct ax_tensor *in,
+                             const struct ax_tensor *rest) {
+    const struct sizes z = own_sizes(p);
+    const int64_t T = in->shape[0], H = z.key_heads;
+    struct views v;
+    if (p->model->arch.delta.grouped) {
+        const struct ax_tensor i = ax_tensor_2d(in->dtype, in->data, T * H, z.group);
+        const struct ax_tensor r = ax_tensor_2d(rest->dtype, rest->data, T * H, rest->shape[1] / H);
+        const int64_t values = z.values / H, heads = z.value_heads / H;
+        v.raw[0] = ax_tensor_cols(&i, 0, z.dk);
+        v.raw[1] = ax_tensor_cols(&i, z.dk, z.dk);
+        v.raw[2] = ax_tensor_cols(&i, 2 * z.dk, values);
+        v.z = ax_tensor_cols(&i, 2 * z.dk + values, values);
+        v.b = ax_tensor_cols(&r, 0, heads);
+        v.a = ax_tensor_cols(&r, heads, heads);
+        return v;
+    }
+    v.raw[0] = ax_tensor_cols(in, 0, z.keys);
+    v.raw[1] = ax_tensor_cols(in, z.keys, z.keys);
+    v.raw[2] = ax_tensor_cols(in, 2 * z.keys, z.values);
+    v.z = ax_tensor_cols(rest, 0, z.values);
+    v.b = ax_tensor_cols(rest, z.values, z.value_heads);
+    v.a = ax_tensor_cols(rest, z.values + z.value_heads, z.value_heads);
+    return v;
+}
+
+/* A dense tensor in the rows of a view. */
+static struct ax_tensor in_rows(const struct ax_tensor *t, const struct ax_tensor *view) {
+    return ax_tensor_2d(t->dtype, t->data, view->shape[0], view->shape[1]);
+}
+
+/* The rows of one run, or of all. */
+struct span {
+    int64_t first, n;
+};
+
+static struct ax_tensor heads_in(const struct ax_tensor *t, struct span rows, int64_t heads) {
+    const struct ax_tensor part = ax_tensor_rows(t, rows.first, rows.n);
+    return ax_tensor_heads(&part, heads, t->shape[1] / heads);
+}
+
+/* The rule's operands but for documents and states. */
+static struct ax_delta_rule rule_of(const struct ax_pass *p, const struct ax_saved *s,
+                                    struct span rows) {
+    const struct sizes z = own_sizes(p);
+    return (struct ax_delta_rule){.q = heads_in(&s[MIXED_Q].t, rows, z.key_heads),
+                                  .k = heads_in(&s[MIXED_K].t, rows, z.key_heads),
+                                  .v = heads_in(&s[MIXED_V].t, rows, z.value_heads),
+                                  .g = ax_tensor_rows(&s[DECAY].t, rows.first, rows.n),
+                                  .beta = ax_tensor_rows(&s[STRENGTH].t, rows.first, rows.n),
+                                  .out = heads_in(&s[OUT].t, rows, z.value_heads),
+                                  .cu = p->batch->runs[0].cu_q,
+                                  .scale = 1 / sqrt((double)z.dk)};
+}
+
+/* ---- the rule on ranks of cp ---- */
+
+/* States of a run, [2][Hv][dk][dv]: that of the document that enters it, and that of the one that leaves; and the
+ * one that ranks hand on, [1][Hv·dk·dv]. */
+struct border {
+    struct ax_runtime *rt;
+    struct ax_tensor both, handed;
+    int64_t size;
+};
+
+static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
+    t.data = ax_stack_push(&rt->arena.scratch, "delta rule's states", ax_tensor_bytes(&t));
+    return t;
+}
+
+static enum ax_status start_border(const struct ax_pass *p, struct border *b) {
+    const struct sizes z = own_sizes(p);
+    b->rt = p->model->rt;
+    b->size = z.value_heads * z.dk * z.dv;
+    b->both = take(b->rt, p->model->accum, 2, b->size);
+    b->handed = take(b->rt, p->model->accum, 1, b->size);
+    return ax_run_fill(b->rt->q, &(struct ax_fill){b->handed, 0});
+}
+
+static struct ax_tensor as_slots(const struct ax_tensor *both, const struct sizes *z) {
+    return ax_tensor_nd(both->dtype, both->data, 4,
+                        (const int64_t[]){both->shape[0], z->value_heads, z->dk, z->dv});
+}
+
+/* Which of this rank's runs is run i of the sequence, or −1. */
+static int own_run(const struct ax_runtime *rt, int i) {
+    const int cp = rt->mesh.size[AX_ROLE_CP], rank = rt->mesh.coord[AX_ROLE_CP];
+    return i == rank ? 0 : i == 2 * cp - 1 - rank ? 1 : -1;
+}
+
+/* handed = slot `slot` of `both`, from the rank that has the run; all ranks call it. */
+static enum ax_status hand_on(const struct border *b, int run, int64_t slot) {
+    struct ax_queue *q = b->rt->q;
+    AX_TRY(run < 0
+               ? ax_run_fill(q, &(struct ax_fill){b->handed, 0})
+               : ax_run_copy(q, &(struct ax_copy){b->handed, ax_tensor_rows(&b->both, slot, 1)}));
+    return ax_cp_sum(b->rt, &b->handed);
+}
+
+static struct span run_span(const struct ax_pass *p, int run) {
+    const int64_t n = p->batch->T / p->batch->n_runs;
+    return (struct span){run * n, n};
+}
+
+static void set_run(const struct ax_pass *p, int run, const struct ax_tensor *states,
+                    struct ax_delta_rule *a) {
+    const struct sizes z = own_sizes(p);
+    a->cu = p->batch->runs[run].cu_q;
+    a->enters = p->batch->runs[run].enters;
+    a->leaves = p->batch->runs[run].leaves;
+    a->states = as_slots(states, &z);
+}
+
+static enum ax_status forward_of_runs(const struct ax_pass *p, const struct ax_saved *s) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct border b;
+    AX_TRY(start_border(p, &b));
+    for (int i = 0; i < 2 * rt->mesh.size[AX_ROLE_CP]; i++) {
+        const int run = own_run(rt, i);
+        if (run >= 0) {
+            const struct ax_tensor entered = ax_tensor_rows(&s[ENTERED].t, run, 1);
+            struct ax_delta_forward f = {.a = rule_of(p, s, run_span(p, run))};
+            set_run(p, run, &b.both, &f.a);
+            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){entered, b.handed}));
+            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_rows(&b.both, 0, 1), b.handed}));
+            AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ax_tensor_rows(&b.both, 1, 1), 0}));
+            AX_TRY(ax_run_delta_forward(rt->q, &f));
+        }
+        AX_TRY(hand_on(&b, run, 1));
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* Gradients of q, k, v, g and beta, as rows of tensors. */
+struct gradients {
+    struct ax_tensor dout, mixed[3], decay, strength;
+};
+
+static struct ax_delta_backward backward_of(const struct ax_pass *p, const struct ax_saved *s,
+                                            const struct gradients *g, struct span rows) {
+    const struct sizes z = own_sizes(p);
+    return (struct ax_delta_backward){.a = rule_of(p, s, rows),
+                                      .dout = heads_in(&g->dout, rows, z.value_heads),
+                                      .dq = heads_in(&g->mixed[0], rows, z.key_heads),
+                                      .dk = heads_in(&g->mixed[1], rows, z.key_heads),
+                                      .dv = heads_in(&g->mixed[2], rows, z.value_heads),
+                                      .dg = ax_tensor_rows(&g->decay, rows.first, rows.n),
+                                      .dbeta = ax_tensor_rows(&g->strength, rows.first, rows.n)};
+}
+
+static enum ax_status backward_of_runs(const struct ax_pass *p, const struct ax_saved *s,
+                                       const struct gradients *g) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct sizes z = own_sizes(p);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct border b;
+    AX_TRY(start_border(p, &b));
+    const struct ax_tensor states = take(rt, b.both.dtype, 2, b.size);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){states, 0}));
+    for (int i = 2 * rt->mesh.size[AX_ROLE_CP] - 1; i >= 0; i--) {
+        const int run = own_run(rt, i);
+        if (run >= 0) {
+            struct ax_delta_backward back = backward_of(p, s, g, run_span(p, run));
+            set_run(p, run, &states, &back.a);
+            back.dstates = as_slots(&b.both, &z);
+            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_rows(&states, 0, 1),
+                                                        ax_tensor_rows(&s[ENTERED].t, run, 1)}));
+            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_rows(&b.both, 1, 1), b.handed}));
+            AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ax_tensor_rows(&b.both, 0, 1), 0}));
+            AX_TRY(ax_run_delta_backward(rt->q, &back));
+        }
+        AX_TRY(hand_on(&b, run, 0));
+    }
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* ---- forward ---- */
+
+static struct ax_own_columns own_heads(const struct ax_pass *p) {
+    const struct sizes all = sizes_of(&p->model->arch.delta, 1), z = own_sizes(p);
+    const int64_t rank = p->model->rt->mesh.coord[AX_ROLE_TP];
+    return (struct ax_own_columns){3,
+                                   {{rank * z.keys, z.keys},
+                                    {all.keys + rank * z.keys, z.keys},
+                                    {2 * all.keys + rank * z.values, z.values}}};
+}
+
+/* The convolution of q, k or v. */
+static struct ax_convolution convolution(const struct ax_layer *l, const struct ax_pass *p,
+                                         int which) {
+    const struct ax_own_columns own = own_heads(p);
+    int64_t at = 0;
+    for (int i = 0; i < which; i++)
+        at += own.of[i].n;
+    return (struct ax_convolution){.taps = l->delta.taps,
+                                   .first = own.of[which].from,
+                                   .n = own.of[which].n,
+                                   .at = at,
+                                   .silu = true};
+}
+
+/* The inputs of the convolutions, and what comes out. */
+static const struct ax_tensor *raw_of(const struct ax_pass *p, const struct ax_saved *s,
+                                      const struct views *v, int i) {
+    return p->model->arch.delta.grouped ? &s[RAW_Q + i].t : &v->raw[i];
+}
+static enum ax_status convolve(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
+    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    for (int i = 0; i < 3; i++) {
+        const struct ax_convolution c = convolution(l, p, i);
+        if (p->model->arch.delta.grouped && ax_saved_make(&s[RAW_Q + i]))
+            AX_TRY(ax_run_copy(p->model->rt->q,
+                               &(struct ax_copy){in_rows(&s[RAW_Q + i].t, &v.raw[i]), v.raw[i]}));
+        if (ax_saved_make(&s[MIXED_Q + i]))
+            AX_TRY(ax_convolve_forward(p, l, &c, raw_of(p, s, &v, i), &s[MIXED_Q + i].t));
+    }
+    return AX_OK;
+}
+
+static enum ax_status make_gates(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
+    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    if (!ax_saved_make(&s[DECAY]))
+        return AX_OK;
+    return ax_run_delta_gates_forward(
+        p->model->rt->q,
+        &(struct ax_delta_gates_forward){.a = v.a,
+                                         .b = v.b,
+                                         .log = ax_unit_weight(l->unit, l->delta.log),
+                                         .bias = ax_unit_weight(l->unit, l->delta.bias),
+                                         .g = in_rows(&s[DECAY].t, &v.a),
+                                         .beta = in_rows(&s[STRENGTH].t, &v.a),
+                                         .scale = p->model->arch.delta.beta_scale});
+}
+
+static enum ax_status apply_rule(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
+    struct ax_queue *q = p->model->rt->q;
+    if (!ax_saved_make(&s[OUT]))
+        return AX_OK;
+    if (p->batch->n_runs > 1)
+        return forward_of_runs(p, s);
+    struct ax_delta_forward f = {.a = rule_of(p, s, (struct span){0, p->batch->T})};
+    if (p->cache)
+        ax_states_describe(&p->cache->states, l->nth, &f);
+    return ax_run_delta_forward(q, &f);
+}
+
+/* [T][Hv·dv] as [T·Hv][dv]. */
+static struct ax_tensor by_head(const struct ax_pass *p, const struct ax_tensor *t) {
+    const struct sizes z = own_sizes(p);
+    return ax_tensor_2d(t->dtype, t->data, t->shape[0] * z.value_heads, z.dv);
+}
+
+static const struct ax_gating silu = {.gate = AX_GATE_SILU};
+
+static enum ax_status finish(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
+    struct ax_queue *q = p->model->rt->q;
+    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    if (ax_saved_make(&s[NORMED]))
+        AX_TRY(ax_run_rmsnorm_forward(
+            q, &(struct ax_rmsnorm_forward){.x = by_head(p, &s[OUT].t),
+                                            .weight = ax_unit_weight(l->unit, l->delta.norm),
+                                            .y = by_head(p, &s[NORMED].t),
+                                            .rstd = s[RSTD].t,
+                                            .eps = p->model->arch.norm_eps}));
+    if (!ax_saved_make(&s[GATED]))
+        return AX_OK;
+    return ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = v.z,
+                                                                .up = in_rows(&s[NORMED].t, &v.z),
+                                                                .y = in_rows(&s[GATED].t, &v.z),
+                                                                .how = silu});
+}
+
+static enum ax_status delta_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                                    const struct ax_tensor *h, const struct ax_tensor *x,
+                                    const struct ax_tensor *out) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_own_columns own = own_heads(p);
+    if (ax_saved_make(&s[IN]))
+        AX_TRY(ax_own_columns_forward(rt, &l->delta.in, &own, h, &s[IN].t));
+    if (ax_saved_make(&s[REST]))
+        AX_TRY(ax_linear_forward(rt, &l->delta.rest, h, NULL, &s[REST].t));
+    AX_TRY(convolve(l, p, s));
+    AX_TRY(make_gates(l, p, s));
+    AX_TRY(apply_rule(l, p, s));
+    AX_TRY(finish(l, p, s));
+    return out ? ax_linear_forward(rt, &l->delta.out, &s[GATED].t, x, out) : AX_OK;
+}
+
+/* ---- backward ---- */
+
+static struct ax_tensor take_like(const struct ax_pass *p, const struct ax_tensor *like) {
+    struct ax_tensor t = ax_tensor_2d(like->dtype, NULL, like->shape[0], like->shape[1]);
+    t.data =
+        ax_stack_push(&p->model->rt->arena.scratch, "gradient of delta rule", ax_tensor_bytes(&t));
+    return t;
+}
+
+/* Gradients of z and of the rule's output, from that of the gated one. */
+static enum ax_status finish_backward(const struct ax_layer *l, struct ax_pass *p,
+                                      struct ax_saved *s, const struct ax_tensor *d_gated,
+                                      const struct ax_tensor *dz, const struct ax_tensor *d_out) {
+    struct ax_queue *q = p->model->rt->q;
+    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){.dy = in_rows(d_gated, &v.z),
+                                                                  .gate_up = v.z,
+                                                                  .up = in_rows(&s[NORMED].t, &v.z),
+                                                                  .dgate_up = *dz,
+                                                                  .dup = in_rows(d_out, &v.z),
+                                                                  .how = silu}));
+    return ax_run_rmsnorm_backward(
+        q, &(struct ax_rmsnorm_backward){.dy = by_head(p, d_out),
+                                         .x = by_head(p, &s[OUT].t),
+                                         .weight = ax_unit_weight(l->unit, l->delta.norm),
+                                         .rstd = s[RSTD].t,
+                                         .dx = by_head(p, d_out),
+                                         .dweight = ax_unit_grad(l->unit, l->delta.norm)});
+}
+
+static enum ax_status gates_backward(const struct ax_layer *l, struct ax_pass *p,
+                                     struct ax_saved *s, const struct gradients *g,
+                                     const struct views *d) {
+    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    return ax_run_delta_gates_backward(
+        p->model->rt->q,
+        &(struct ax_delta_gates_backward){.dg = in_rows(&g->decay, &v.a),
+                                          .dbeta = in_rows(&g->strength, &v.a),
+                                          .a = v.a,
+                                          .b = v.b,
+                                          .log = ax_unit_weight(l->unit, l->delta.log),
+                                          .bias = ax_unit_weight(l->unit, l->delta.bias),
+                                          .da = d->a,
+                                          .db = d->b,
+                                          .dlog = ax_unit_grad(l->unit, l->delta.log),
+                                          .dbias = ax_unit_grad(l->unit, l->delta.bias),
+                                          .scale = p->model->arch.delta.beta_scale});
+}
+
+static enum ax_status convolve_backward(const struct ax_layer *l, struct ax_pass *p,
+                                        struct ax_saved *s, const struct gradients *g,
+                                        const struct views *d) {
+    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    for (int i = 0; i < 3; i++) {
+        const struct ax_convolution c = convolution(l, p, i);
+        const struct ax_tensor *raw = raw_of(p, s, &v, i);
+        const size_t mark = ax_stack_mark(scratch);
+        const struct ax_tensor dx = take_like(p, raw);
+        AX_TRY(ax_convolve_backward(p, l, &c, raw, &g->mixed[i], &dx));
+        AX_TRY(
+            ax_run_copy(p->model->rt->q, &(struct ax_copy){d->raw[i], in_rows(&dx, &d->raw[i])}));
+        ax_stack_release(scratch, mark);
+    }
+    return AX_OK;
+}
+
+static enum ax_status delta_backward(const struct ax_layer *l, struct ax_pass *p,
+                                     struct ax_saved *s, const struct ax_tensor *h,
+                                     const struct ax_tensor *dy, const struct ax_tensor *dh) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_delta_part *part = &l->delta;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor d_in = take_like(p, &s[IN].t), d_rest = take_like(p, &s[REST].t);
+    const struct ax_tensor d_gated = take_like(p, &s[GATED].t);
+    const struct views d = views_of(p, &d_in, &d_rest);
+    struct gradients g = {.dout = take_like(p, &s[OUT].t),
+                          .decay = take_like(p, &s[DECAY].t),
+                          .strength = take_like(p, &s[STRENGTH].t)};
+    for (int i = 0; i < 3; i++)
+        g.mixed[i] = take_like(p, &s[MIXED_Q + i].t);
+    AX_TRY(ax_linear_backward(rt, &part->out, &s[GATED].t, dy, &d_gated));
+    AX_TRY(finish_backward(l, p, s, &d_gated, &d.z, &g.dout));
+    if (p->batch->n_runs > 1) {
+        AX_TRY(backward_of_runs(p, s, &g));
+    } else {
+        const struct ax_delta_backward back = backward_of(p, s, &g, (struct span){0, p->batch->T});
+        AX_TRY(ax_run_delta_backward(rt->q, &back));
+    }
+    AX_TRY(gates_backward(l, p, s, &g, &d));
+    AX_TRY(convolve_backward(l, p, s, &g, &d));
+    const struct ax_own_columns own = own_heads(p);
+    AX_TRY(ax_own_columns_backward(rt, &part->in, &own, h, &d_in, dh));
+    const struct ax_tensor more = dh ? take_like(p, dh) : (struct ax_tensor){0};
+    AX_TRY(ax_linear_backward(rt, &part->rest, h, &d_rest, dh ? &more : NULL));
+    if (dh)
+        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = *dh, .src = more, .alpha = 1}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+const struct ax_part_type ax_mixer_delta = {
+    .name = "gated delta rule",
+    .n_saved = N_SAVED,
+    .init = delta_init,
+    .linears = delta_linears,
+    .size = delta_size,
+    .mixing = delta_mixing,
+    .state = delta_state,
+    .declare = delta_declare,
+    .forward = delta_forward,
+    .backward = delta_backward,
+};
