@@ -35,7 +35,7 @@ struct ax_param_decl {
     bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */
     int ep_owner;
     bool buffer;  /* see ax_param */
-    double start; /* of a vector: its elements in a new model */
+    double start; /* elements of a vector in a new model */
     uint32_t grad_partial_over;
 };
 /* Adds a parameter and returns it (its address is stable). */

@@ -73,17 +73,15 @@ static void check(const char *what, const struct ax_tensor *x, const struct ax_t
     for (int trial = 0; trial < 3; trial++) {
         double up = moved(x, trial, STEP, loss, context);
         double down = moved(x, trial, -STEP, loss, context);
-        double numeric = (up - down) / (2 * STEP);
-        double analytic = 0, scale = 0;
+        double numeric = (up - down) / (2 * STEP), analytic = 0, scale = 0;
         for (int64_t i = 0; i < ax_tensor_numel(x); i++) {
             double term = element(grad, i) * direction(trial, i);
             analytic += term;
             scale += fabs(term);
         }
-        if (fabs(numeric - analytic) > 1e-6 * scale + 1e-9) {
+        if (fabs(numeric - analytic) > 1e-6 * scale + 1e-9)
             fail_msg("%s: differences say %.12g, backward says %.12g (scale %.3g)", what, numeric,
                      analytic, scale);
-        }
     }
 }
 
@@ -100,11 +98,8 @@ static double linear_loss(void *context) {
 
 static void gemm_is_a_linear_layer(void **state) {
     (void)state;
-    const struct ax_shape shape = {.name = "linear",
-                                   .rows = 5,
-                                   .cols = 7,
-                                   .inner = 9,
-                                   .flags = AX_SHAPE_TRANS_B | AX_SHAPE_BIAS | AX_SHAPE_ADDEND};
+    struct ax_shape shape = {.name = "linear", .rows = 5, .cols = 7, .inner = 9};
+    shape.flags = AX_SHAPE_TRANS_B | AX_SHAPE_BIAS | AX_SHAPE_ADDEND;
     struct ax_case c;
     case_open(&c, AX_OP_gemm, &shape, AX_F64, &ref);
     struct linear l = {.y = *(struct ax_gemm *)c.args};
@@ -326,13 +321,13 @@ static void conv_gradients(void **state) {
 
 struct gates {
     struct ax_delta_gates_forward f;
-    struct ax_tensor dg, dbeta;
+    const struct ax_delta_gates_backward *b;
 };
 
 static double gates_loss(void *context) {
     struct gates *s = context;
     assert_int_equal(ax_run_delta_gates_forward(ref.q, &s->f), AX_OK);
-    return dot(&s->f.g, &s->dg) + dot(&s->f.beta, &s->dbeta);
+    return dot(&s->f.g, &s->b->dg) + dot(&s->f.beta, &s->b->dbeta);
 }
 
 static void delta_gates_gradients(void **state) {
@@ -347,11 +342,7 @@ static void delta_gates_gradients(void **state) {
         case_open(&c, AX_OP_delta_gates_backward, &shapes[i], AX_F64, &ref);
         struct ax_delta_gates_backward *b = c.args;
         struct gates s = {
-            .f = {.a = b->a, .b = b->b, .log = b->log, .bias = b->bias, .scale = b->scale},
-            .dg = b->dg,
-            .dbeta = b->dbeta};
-        s.f.g = like(&b->dg);
-        s.f.beta = like(&b->dbeta);
+            .f = {b->a, b->b, b->log, b->bias, like(&b->dg), like(&b->dbeta), b->scale}, .b = b};
         zero(&b->dlog);
         zero(&b->dbias);
         case_run(&c, &ref);
