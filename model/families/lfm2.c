@@ -61,7 +61,8 @@ static enum ax_status width(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_f64_or(ax_json_get(c, "block_ffn_dim_multiplier"), 1, &factor));
     if (!adjusts)
         return AX_OK;
-    const double wanted = factor * (double)(2 * a->intermediate_size / 3);
+    const int64_t two_thirds = 2 * a->intermediate_size / 3;
+    const double wanted = factor * (double)two_thirds;
     if (!(wanted >= 1 && wanted <= 1 << 24))
         return ax_json_error(ax_json_get(c, "block_ffn_dim_multiplier"),
                              "%g makes the feed-forward layers %g wide", factor, wanted);
