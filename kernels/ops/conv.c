@@ -71,18 +71,22 @@ static const struct ax_shape_document decoding[] = {{1, 9},  {1, 1}, {1, 2}, {1,
 static const struct ax_shape_document row_of_2048[] = {{1500, 1500}, {548, 548}};
 static const struct ax_shape_document row_of_4096[] = {{4096, 4096}};
 
+/* Of both directions. */
+/* clang-format off */
+#define TO_TRAIN \
+    {"one", DOCUMENTS(one), .rows = 1, .cols = 1}, \
+    {"packed", DOCUMENTS(packed), .rows = 70, .cols = 37}, \
+    {"packed, silu", DOCUMENTS(packed), .rows = 65, .cols = 64, CONV(.taps = 3, .silu = true)}, \
+    {"strided, biased", DOCUMENTS(packed), .rows = 66, .cols = 24, .pad = 8, CONV(.taps = 2, .biased = true)}, \
+    {"eight taps", DOCUMENTS(packed), .rows = 65, .cols = 19, CONV(.taps = 8, .silu = true, .biased = true)}, \
+    {"row", DOCUMENTS(row_of_2048), .big = true, .rows = 2048, .cols = 1536, CONV(.taps = 3)}
+/* clang-format on */
+
 static const struct ax_shape shapes_conv_forward[] = {
-    {"one", DOCUMENTS(one), .rows = 1, .cols = 1},
-    {"packed", DOCUMENTS(packed), .rows = 70, .cols = 37},
-    {"packed, silu", DOCUMENTS(packed), .rows = 65, .cols = 64, CONV(.taps = 3, .silu = true)},
-    {"strided, biased", DOCUMENTS(packed), .rows = 66, .cols = 24, .pad = 8,
-     CONV(.taps = 2, .biased = true)},
-    {"eight taps", DOCUMENTS(packed), .rows = 65, .cols = 19,
-     CONV(.taps = 8, .silu = true, .biased = true)},
+    TO_TRAIN,
     {"pieces", DOCUMENTS(pieces), .rows = 19, .cols = 50, CONV(.pieces = true)},
     {"decoding", DOCUMENTS(decoding), .rows = 8, .cols = 40, .pad = 8,
      CONV(.taps = 3, .silu = true, .biased = true, .pieces = true)},
-    {"row", DOCUMENTS(row_of_2048), .big = true, .rows = 2048, .cols = 1536, CONV(.taps = 3)},
     {"8B row", DOCUMENTS(row_of_4096), .huge = true, .rows = 4096, .cols = 8192,
      CONV(.silu = true)},
 };
@@ -126,15 +130,8 @@ static void build_conv_backward(struct ax_case_builder *b, struct ax_conv_backwa
 }
 
 static const struct ax_shape shapes_conv_backward[] = {
-    {"one", DOCUMENTS(one), .rows = 1, .cols = 1},
-    {"packed", DOCUMENTS(packed), .rows = 70, .cols = 37},
-    {"packed, silu", DOCUMENTS(packed), .rows = 65, .cols = 64, CONV(.taps = 3, .silu = true)},
-    {"strided, biased", DOCUMENTS(packed), .rows = 66, .cols = 24, .pad = 8,
-     CONV(.taps = 2, .biased = true)},
-    {"eight taps", DOCUMENTS(packed), .rows = 65, .cols = 19,
-     CONV(.taps = 8, .silu = true, .biased = true)},
+    TO_TRAIN,
     {"frozen", DOCUMENTS(packed), .rows = 65, .cols = 33, CONV(.frozen = true, .biased = true)},
-    {"row", DOCUMENTS(row_of_2048), .big = true, .rows = 2048, .cols = 1536, CONV(.taps = 3)},
     {"8B row", DOCUMENTS(row_of_4096), .huge = true, .rows = 4096, .cols = 8192,
      CONV(.silu = true)},
 };

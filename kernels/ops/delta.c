@@ -156,22 +156,25 @@ static const struct ax_shape_document sequence_of_1000[] = {{1, 1000}};
 
 #define TRAINING .rows = 2048, .heads = 8, .kv_heads = 4, .head_dim = 64
 
+/* Of both directions. */
+/* clang-format off */
+#define TO_TRAIN \
+    {"one", DOCUMENTS(one), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1}, \
+    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13}, \
+    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16, .pad = 32, DELTA(.states = true)}, \
+    {"chunks", DOCUMENTS(chunks), .rows = 266, .heads = 4, .kv_heads = 2, .head_dim = 8, DELTA(.value_dim = 6)}, \
+    {"chunks, states", DOCUMENTS(chunks), .rows = 268, .heads = 2, .kv_heads = 1, .head_dim = 24, \
+     DELTA(.value_dim = 40, .states = true)}, \
+    {"large heads", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 100, DELTA(.value_dim = 130)}, \
+    {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512}
+/* clang-format on */
+
 static const struct ax_shape shapes_delta_forward[] = {
-    {"one", DOCUMENTS(one), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
-    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13},
-    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16, .pad = 32,
-     DELTA(.states = true)},
-    {"chunks", DOCUMENTS(chunks), .rows = 266, .heads = 4, .kv_heads = 2, .head_dim = 8,
-     DELTA(.value_dim = 6)},
-    {"chunks, states", DOCUMENTS(chunks), .rows = 268, .heads = 2, .kv_heads = 1, .head_dim = 24,
-     DELTA(.value_dim = 40, .states = true)},
-    {"large heads", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 100,
-     DELTA(.value_dim = 130)},
+    TO_TRAIN,
     {"pieces", DOCUMENTS(pieces), .rows = 295, .heads = 4, .kv_heads = 2, .head_dim = 16, .pad = 5,
      DELTA(.value_dim = 24, .pieces = true)},
     {"decoding", DOCUMENTS(decoding), .rows = 5, .heads = 3, .kv_heads = 1, .head_dim = 32,
      DELTA(.pieces = true)},
-    {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512},
     {"one token", .big = true, DOCUMENTS(sequence_of_1000), .rows = 1, .heads = 8, .kv_heads = 4,
      .head_dim = 64, DELTA(.pieces = true)},
     {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16,
@@ -223,17 +226,7 @@ static void build_delta_backward(struct ax_case_builder *b, struct ax_delta_back
 }
 
 static const struct ax_shape shapes_delta_backward[] = {
-    {"one", DOCUMENTS(one), .rows = 1, .heads = 1, .kv_heads = 1, .head_dim = 1},
-    {"packed", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13},
-    {"strided", DOCUMENTS(packed), .rows = 23, .heads = 2, .kv_heads = 2, .head_dim = 16, .pad = 32,
-     DELTA(.states = true)},
-    {"chunks", DOCUMENTS(chunks), .rows = 266, .heads = 4, .kv_heads = 2, .head_dim = 8,
-     DELTA(.value_dim = 6)},
-    {"chunks, states", DOCUMENTS(chunks), .rows = 268, .heads = 2, .kv_heads = 1, .head_dim = 24,
-     DELTA(.value_dim = 40, .states = true)},
-    {"large heads", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 100,
-     DELTA(.value_dim = 130)},
-    {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512},
+    TO_TRAIN,
     {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16,
      .head_dim = 128},
 };

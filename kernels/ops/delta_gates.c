@@ -83,12 +83,7 @@ static void build_delta_gates_backward(struct ax_case_builder *b,
     f->scale = s->first > 0 ? 2 : 1;
 }
 
-static const struct ax_shape shapes_delta_gates_backward[] = {
-    {"one", .rows = 1, .cols = 1, .heads = 1},
-    {"tokens", .rows = 70, .cols = 5, .heads = 5},
-    {"key heads", .rows = 66, .cols = 4, .heads = 12, .pad = 4, .first = 1},
-    {"row", .big = true, .rows = 2048 * 16, .cols = 2, .heads = 32, .pad = 2},
-};
+#define shapes_delta_gates_backward shapes_delta_gates_forward
 
 AX_OP_INFO(delta_gates_backward, IN(dg), IN(dbeta), IN(a), IN(b), IN(log), IN(bias), OUT(da),
            OUT(db), INOUT(dlog), INOUT(dbias));
