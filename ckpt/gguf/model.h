@@ -45,9 +45,8 @@ struct ax_gguf_kind {
     bool layer_norm;    /* its norms are no RMSNorms */
     bool keeps_windows; /* readers follow attention.sliding_window */
     bool partial_rope;  /* may rotate a part of each head */
-    bool
-        convolves; /* some layers have convolutions and no heads: head_count_kv is a list, 0 for them */
-    int64_t gating; /* expert_gating_func, where the architecture has several; else 0 */
+    bool convolves;     /* some layers convolve: head_count_kv is a list, 0 for them */
+    int64_t gating;     /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
 };

@@ -175,8 +175,7 @@ struct ax_arch {
     /* further layers in the folder after the last one, for multi-token prediction. They are kept
      * and not trained */
     int64_t n_unused;
-    const char
-        *unused_prefix; /* or NULL; with it begin the names of such tensors that are in no layer */
+    const char *unused_prefix;    /* prefix of such tensors in no layer; or NULL */
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 

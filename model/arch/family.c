@@ -83,15 +83,20 @@ static void add_missing(char *buf, size_t size, const char *what, const char *ke
     snprintf(buf + at, size - at, "%s%s (%.40s)", at > 0 ? ", " : "; missing here: ", what, key);
 }
 
+static bool computes(const char *layer_type) {
+    static const char *const known[] = {"full_attention", "sliding_attention", "attention", "conv",
+                                        "linear_attention"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(layer_type, known[i]) == 0)
+            return true;
+    return false;
+}
+
 static void add_layer_types(char *buf, size_t size, struct ax_json types) {
     const char *last = "";
     for (size_t i = 0; i < ax_json_size(types); i++) {
         const char *type = json_string_value(ax_json_at(types, i).v);
-        const bool known = !type || strcmp(type, "full_attention") == 0 ||
-                           strcmp(type, "sliding_attention") == 0 ||
-                           strcmp(type, "attention") == 0 || strcmp(type, "conv") == 0 ||
-                           strcmp(type, "linear_attention") == 0;
-        if (known || strcmp(type, last) == 0)
+        if (!type || computes(type) || strcmp(type, last) == 0)
             continue;
         if (!strstr(buf, type))
             add_missing(buf, size, "a kind of layers", type);

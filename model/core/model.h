@@ -16,8 +16,7 @@
 /* Grouped-query attention: see attention.c. */
 struct ax_attention_part {
     struct ax_linear qkv, o;
-    struct ax_linear
-        q; /* queries with their gates (gated_attention.c); then qkv has only k and v */
+    struct ax_linear q; /* queries and their gates (gated_attention.c): then qkv is k and v */
     const struct ax_param *q_norm, *k_norm, *sinks; /* NULL if absent */
 };
 /* Multi-head latent attention: see mla.c. */

@@ -83,17 +83,29 @@ static const struct ax_moe_names shared_names = {
     .shared_gate = "model.layers.%d.mlp.shared_expert_gate.weight",
 };
 
-static enum ax_status parse_qwen2_moe(struct ax_arch *a, struct ax_json c) {
+/* Of configs that leave them out. */
+struct usual {
+    int experts, active;
+    int64_t width, shared_width;
+    bool renormalize;
+};
+
+static enum ax_status shared_experts(struct ax_arch *a, struct ax_json c, struct usual u) {
     const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
     const struct ax_json shared = ax_json_get(c, "shared_expert_intermediate_size");
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "qkv_bias"), true, &a->qkv_bias));
-    AX_TRY(windows(a, c, even_before_border));
-    AX_TRY(ax_moe_parse(a, c, 60, 4));
-    AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 1408, &a->moe.width));
-    AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, 5632, &a->moe.shared_width));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));
+    const struct ax_json renormalize = ax_json_get(c, "norm_topk_prob");
+    AX_TRY(ax_moe_parse(a, c, u.experts, u.active));
+    AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, u.width, &a->moe.width));
+    AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, u.shared_width, &a->moe.shared_width));
+    AX_TRY(ax_json_bool_or(renormalize, u.renormalize, &a->moe.routing.renormalize));
     a->moe.names = &shared_names;
     return sparse_layers(a, c, &ax_ffn_moe_shared);
+}
+
+static enum ax_status parse_qwen2_moe(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "qkv_bias"), true, &a->qkv_bias));
+    AX_TRY(windows(a, c, even_before_border));
+    return shared_experts(a, c, (struct usual){60, 4, 1408, 5632, false});
 }
 
 static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
@@ -107,7 +119,7 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     return sparse_layers(a, c, &ax_ffn_moe);
 }
 
-/* ---- Qwen3-Next (2025) and Qwen3.5 (2026): gated attention in every fourth layer, the gated delta rule in the others ---- */
+/* ---- Qwen3-Next (2025) and Qwen3.5 (2026): gated attention in every fourth layer, else the gated delta rule ---- */
 
 /* A quarter of a head is rotated unless the config says otherwise. */
 static enum ax_status quarter_rope(struct ax_arch *a, struct ax_json c) {
@@ -166,15 +178,8 @@ static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, bool grouped) 
 }
 
 static enum ax_status parse_qwen3_next(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json width = ax_json_get(c, "moe_intermediate_size");
-    const struct ax_json shared = ax_json_get(c, "shared_expert_intermediate_size");
     AX_TRY(hybrid(a, c, true));
-    AX_TRY(ax_moe_parse(a, c, 512, 10));
-    AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 512, &a->moe.width));
-    AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, 512, &a->moe.shared_width));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), true, &a->moe.routing.renormalize));
-    a->moe.names = &shared_names;
-    return sparse_layers(a, c, &ax_ffn_moe_shared);
+    return shared_experts(a, c, (struct usual){512, 10, 512, 512, true});
 }
 
 static enum ax_status parse_qwen3_5(struct ax_arch *a, struct ax_json c) {

@@ -27,8 +27,8 @@ int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_r
 
 /* ---- documents that begin alike ---- */
 
-/* The routers' loss is of all tokens, noise is drawn for each, and a row that is cut would have a
- * prompt in one part, and a state comes from the row before. */
+/* The routers' loss is of all tokens, noise is drawn for each, a row that is cut would have a prompt in one
+ * part, and a state is of all tokens before. */
 static bool may_share_prompts(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
     return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
