@@ -245,6 +245,11 @@ void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes) {
     return block;
 }
 
+struct ax_tensor ax_stack_take(struct ax_stack *s, const char *name, struct ax_tensor t) {
+    t.data = ax_stack_push(s, name, ax_tensor_bytes(&t));
+    return t;
+}
+
 /* Where a stack ends is not known while planning: its blocks are in the upper half of its space then. */
 static char *from_end(const struct ax_stack *s) {
     return s->arena->planning ? s->base + PLANNING_SPACE / 2 + s->end : s->base + s->cap - s->end;

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "kernels/device.h"
+#include "kernels/tensor.h"
 
 #define AX_ARENA_ALIGN     64
 #define AX_ARENA_MAX_SLOTS 64
@@ -107,6 +108,8 @@ void ax_arena_enter(struct ax_arena *a, enum ax_phase phase);
 /* Allocates `bytes` (rounded up to AX_ARENA_ALIGN) on top. Input can never make it fail: exceeding
  * the plan is our own bug. Memory keeps its old contents; only fresh persistent memory is zero. */
 void AX_DEVICE *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes);
+/* `t`, whose data is not looked at, in a block of its size. */
+struct ax_tensor ax_stack_take(struct ax_stack *s, const char *name, struct ax_tensor t);
 size_t ax_stack_mark(const struct ax_stack *s);
 /* Pops everything above the mark. */
 void ax_stack_release(struct ax_stack *s, size_t mark);

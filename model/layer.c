@@ -109,8 +109,7 @@ static enum ax_status add_normed(const struct ax_layer *l, const struct ax_branc
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     if (!ax_saved_make(&s[MADE_RSTD]) && !out)
         return AX_OK;
-    struct ax_tensor normed = s[MADE].t;
-    normed.data = ax_stack_push(&rt->arena.scratch, "norm output", ax_tensor_bytes(&normed));
+    struct ax_tensor normed = ax_stack_take(&rt->arena.scratch, "norm output", s[MADE].t);
     AX_TRY(ax_norm_forward(p, l->unit, b->norm_out, &s[MADE].t, &normed, &s[MADE_RSTD].t));
     if (out) {
         tap_made(l, b, p, &s[MADE].t);
@@ -127,8 +126,8 @@ static enum ax_status forward_scaled(const struct ax_layer *l, const struct ax_b
                                      const struct ax_tensor *out) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor made = ax_tensor_2d(p->model->dtype, NULL, x->shape[0], x->shape[1]);
-    made.data = ax_stack_push(scratch, "branch output", ax_tensor_bytes(&made));
+    struct ax_tensor made = ax_stack_take(
+        scratch, "branch output", ax_tensor_2d(p->model->dtype, NULL, x->shape[0], x->shape[1]));
     AX_TRY(b->type->forward(l, p, s + N_BRANCH, h, NULL, &made));
     tap_made(l, b, p, &made);
     AX_TRY(add_made(p, &made, x, out));
@@ -206,8 +205,8 @@ static enum ax_status added_gradient(const struct ax_pass *p, const struct ax_te
     const struct ax_model *m = p->model;
     if (m->arch.residual_scale == 1)
         return ax_residual_narrow(p, d, dy);
-    *dy = ax_tensor_2d(m->dtype, NULL, d->shape[0], d->shape[1]);
-    dy->data = ax_stack_push(&m->rt->arena.scratch, "gradient of branch", ax_tensor_bytes(dy));
+    *dy = ax_stack_take(&m->rt->arena.scratch, "gradient of branch",
+                        ax_tensor_2d(m->dtype, NULL, d->shape[0], d->shape[1]));
     return ax_run_scale(m->rt->q,
                         &(struct ax_scale){.y = *dy, .x = *d, .alpha = m->arch.residual_scale});
 }
@@ -220,13 +219,13 @@ static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_
     struct ax_runtime *rt = p->model->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor dy, dh = ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]);
-    dh.data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh));
+    struct ax_tensor dy,
+        dh = ax_stack_take(scratch, "gradient of branch input",
+                           ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]));
     const size_t inner = ax_stack_mark(scratch);
     AX_TRY(added_gradient(p, d, &dy));
     if (b->norm_out) {
-        struct ax_tensor made = s[MADE].t;
-        made.data = ax_stack_push(scratch, "gradient of branch output", ax_tensor_bytes(&made));
+        struct ax_tensor made = ax_stack_take(scratch, "gradient of branch output", s[MADE].t);
         AX_TRY(ax_norm_backward(p, l->unit, b->norm_out, &dy, &s[MADE].t, &s[MADE_RSTD].t, &made,
                                 false));
         dy = made;
@@ -251,8 +250,8 @@ static enum ax_status parallel_backward(const struct ax_layer *l, struct ax_pass
     const struct ax_tensor *h = part_input(mixer, x);
     struct ax_tensor dy, dh[2];
     for (int i = 0; i < 2; i++) {
-        dh[i] = ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]);
-        dh[i].data = ax_stack_push(scratch, "gradient of branch input", ax_tensor_bytes(&dh[i]));
+        dh[i] = ax_stack_take(scratch, "gradient of branch input",
+                              ax_tensor_2d(p->model->dtype, NULL, d->shape[0], d->shape[1]));
     }
     const size_t inner = ax_stack_mark(scratch);
     AX_TRY(added_gradient(p, d, &dy));

@@ -239,8 +239,8 @@ static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
 
 static void make_loads(struct ax_model *m) {
     struct ax_tensor *t = &m->expert_loads;
-    *t = ax_tensor_2d(AX_F64, NULL, m->arch.n_layers, m->arch.moe.n_experts);
-    t->data = ax_stack_push(&m->rt->arena.persistent, "expert loads", ax_tensor_bytes(t));
+    *t = ax_stack_take(&m->rt->arena.persistent, "expert loads",
+                       ax_tensor_2d(AX_F64, NULL, m->arch.n_layers, m->arch.moe.n_experts));
 }
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,

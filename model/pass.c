@@ -64,10 +64,9 @@ void ax_slot_free(struct ax_slot *s) {
 }
 
 static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
-    struct ax_tensor t = ax_tensor_2d(p->model->accum, NULL, ax_tp_rows(p->model->rt, p->batch->T),
-                                      p->model->arch.hidden_size);
-    t.data = ax_stack_push(p->slot->stack, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(p->slot->stack, name,
+                         ax_tensor_2d(p->model->accum, NULL, ax_tp_rows(p->model->rt, p->batch->T),
+                                      p->model->arch.hidden_size));
 }
 
 static bool inference(const struct ax_pass *p) {

@@ -33,7 +33,7 @@ struct ax_teacher_states ax_teacher_take(struct ax_teacher *t, struct ax_stack *
     struct ax_teacher_states s = {.teacher = t,
                                   .normed = ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size)};
     if (ax_chunks_have(&m->chunks, m->n_units - 1))
-        s.normed.data = ax_stack_push(stack, "states of the teacher", ax_tensor_bytes(&s.normed));
+        s.normed = ax_stack_take(stack, "states of the teacher", s.normed);
     return s;
 }
 

@@ -13,9 +13,7 @@
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, name, ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 /* Row j of A and column j of its transpose, both as [V][1]. */

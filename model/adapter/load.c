@@ -55,8 +55,8 @@ static enum ax_status start_magnitude(struct ax_model *m, const struct ax_linear
     struct ax_stack *scratch = &rt->arena.scratch;
     const struct ax_adapter *a = &l->adapter[part];
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor sumsq = ax_tensor_1d(m->accum, NULL, a->weight->local_shape[0]);
-    sumsq.data = ax_stack_push(scratch, "dora norms", ax_tensor_bytes(&sumsq));
+    struct ax_tensor sumsq = ax_stack_take(scratch, "dora norms",
+                                           ax_tensor_1d(m->accum, NULL, a->weight->local_shape[0]));
     AX_TRY(ax_linear_row_squares(rt, l, part, &sumsq));
     if (a->weight->tp_dim == 1)
         AX_TRY(ax_tp_sum(rt, &sumsq));

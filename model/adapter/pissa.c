@@ -44,8 +44,8 @@ static enum ax_status keep_start(struct ax_model *m, const struct ax_adapter *a,
     const struct ax_param *both[] = {a->a, a->b};
     for (int i = 0; i < 2; i++) {
         struct ax_tensor *t = &m->starts[both[i] - m->params];
-        *t = ax_tensor_nd(m->accum, NULL, 2, both[i]->shape);
-        t->data = ax_stack_push(&m->rt->arena.persistent, "adapter start", ax_tensor_bytes(t));
+        *t = ax_stack_take(&m->rt->arena.persistent, "adapter start",
+                           ax_tensor_nd(m->accum, NULL, 2, both[i]->shape));
     }
     return AX_OK;
 }

@@ -61,8 +61,8 @@ static enum ax_status merge(struct ax_runtime *rt, const struct ax_adapter *a,
     AX_TRY(ax_unit_master(a->unit, rt, a->a, gathered, &A));
     AX_TRY(ax_unit_master(a->unit, rt, a->b, gathered, &B));
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor change = ax_tensor_2d(A.dtype, NULL, w.shape[0], w.shape[1]);
-    change.data = ax_stack_push(scratch, "merged adapter", ax_tensor_bytes(&change));
+    struct ax_tensor change = ax_stack_take(scratch, "merged adapter",
+                                            ax_tensor_2d(A.dtype, NULL, w.shape[0], w.shape[1]));
     AX_TRY(ax_run_gemm(rt->q, &(struct ax_gemm){.a = B, .b = A, .c = change, .alpha = a->scale}));
     AX_TRY(ax_run_add(rt->q, &(struct ax_add){w, change, 1}));
     ax_stack_release(scratch, mark);

@@ -56,7 +56,7 @@ static enum ax_status run_pass(struct ax_pass *p, float *out) {
         ax_tensor_2d(AX_F32, NULL, TOKENS, ax_arch_head_rows(&p->model->arch));
     AX_TRY(ax_pass_begin(p));
     AX_TRY(ax_pass_forward_all(p));
-    logits.data = ax_stack_push(&rt->arena.scratch, "logits", ax_tensor_bytes(&logits));
+    logits = ax_stack_take(&rt->arena.scratch, "logits", logits);
     AX_TRY(ax_pass_logits(p, 0, TOKENS, &logits));
     AX_TRY(ax_queue_read(rt->q, logits.data, out, ax_tensor_bytes(&logits), NULL));
     ax_stack_release(&rt->arena.scratch, 0);

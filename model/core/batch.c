@@ -74,8 +74,9 @@ void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
         const enum ax_dtype dtype = columns->list[c].is_float ? AX_F32 : AX_I32;
         const int64_t n = column_length(b, c, b->cap, b->cap), width = columns->list[c].width;
         struct ax_tensor *t = &b->columns[c];
-        *t = width > 0 ? ax_tensor_2d(dtype, NULL, n, width) : ax_tensor_1d(dtype, NULL, n);
-        t->data = ax_stack_push(stack, "batch", ax_tensor_bytes(t));
+        *t = ax_stack_take(stack, "batch",
+                           width > 0 ? ax_tensor_2d(dtype, NULL, n, width)
+                                     : ax_tensor_1d(dtype, NULL, n));
     }
 }
 

@@ -124,8 +124,8 @@ static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,
     *range = (struct ax_tensor){0};
     if (!tensor && !rows && !p->by_column)
         return AX_OK;
-    *range = ax_tensor_2d(AX_F32, NULL, n, 2);
-    range->data = ax_stack_push(&rt->arena.scratch, "quantization ranges", ax_tensor_bytes(range));
+    *range =
+        ax_stack_take(&rt->arena.scratch, "quantization ranges", ax_tensor_2d(AX_F32, NULL, n, 2));
     struct ax_quant_range a = {.x = *x, .range = *range, .columns = p->by_column};
     if (tensor || p->by_column)
         a.x = ax_tensor_rows(x, 0, p->used);
@@ -214,8 +214,8 @@ enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_q
     const struct ax_tensor from = *x;
     if (!f->scheme.quantizes_input)
         return AX_OK;
-    *x = ax_tensor_2d(from.dtype, NULL, from.shape[0], from.shape[1]);
-    x->data = ax_stack_push(&rt->arena.scratch, "quantized inputs", ax_tensor_bytes(x));
+    *x = ax_stack_take(&rt->arena.scratch, "quantized inputs",
+                       ax_tensor_2d(from.dtype, NULL, from.shape[0], from.shape[1]));
     const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, sum, &from);
     return values_of(rt, f->on, &plan, &from, x);
 }

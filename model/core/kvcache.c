@@ -33,10 +33,10 @@ static enum ax_status create_layer(struct ax_kvcache *c, struct ax_stack *stack,
     struct ax_tensor *k = &c->k[i], *v = &c->v[i];
     *k = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->key_dim);
     *v = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->value_dim);
-    k->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(k));
+    *k = ax_stack_take(stack, "kv cache", *k);
     AX_TRY(clear(q, k));
     if (!row->values_in_keys) {
-        v->data = ax_stack_push(stack, "kv cache", ax_tensor_bytes(v));
+        *v = ax_stack_take(stack, "kv cache", *v);
         return clear(q, v);
     }
     AX_ASSERT(row->n_heads == 1 && row->value_dim <= row->key_dim);

@@ -183,9 +183,8 @@ static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_l
         if (l->adapter[i].a)
             ax_adapter_share(&l->adapter[i], dtype, T, &out->adapter[i]);
     if (has_norms(l, r)) {
-        out->dv = ax_tensor_2d(dtype, NULL, T, r->out);
-        out->dv.data =
-            ax_stack_push(&rt->arena.scratch, "adapter gradient", ax_tensor_bytes(&out->dv));
+        out->dv = ax_stack_take(&rt->arena.scratch, "adapter gradient",
+                                ax_tensor_2d(dtype, NULL, T, r->out));
     }
     out->mark = ax_stack_mark(&rt->arena.scratch);
     return inputs || has_norms(l, r) ? make_weights(rt, l, AX_SUM_ROWS, out) : AX_OK;
@@ -639,6 +638,21 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
     return AX_OK;
 }
 
+enum ax_status ax_linear_backward_more(struct ax_runtime *rt, const struct ax_linear *l,
+                                       const struct ax_tensor *x, const struct ax_tensor *dy,
+                                       const struct ax_tensor *dx) {
+    if (!dx)
+        return ax_linear_backward(rt, l, x, dy, NULL);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor more =
+        ax_stack_take(&rt->arena.scratch, "gradient of branch input",
+                      ax_tensor_2d(dx->dtype, NULL, dx->shape[0], dx->shape[1]));
+    AX_TRY(ax_linear_backward(rt, l, x, dy, &more));
+    AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = *dx, .src = more, .alpha = 1}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
                                      const struct ax_tensor *out) {
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
@@ -646,9 +660,9 @@ enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_line
     const struct ax_linear_run alone = {part, part + 1, 0, l->weight[part]->local_shape[0]};
     AX_TRY(ax_linear_run_weight(rt, l, &alone, &w));
     struct ax_tensor zero = ax_tensor_2d(out->dtype, NULL, alone.out, 1), b = zero;
-    zero.data = ax_stack_push(&rt->arena.scratch, "dora norms", ax_tensor_bytes(&zero));
+    zero = ax_stack_take(&rt->arena.scratch, "dora norms", zero);
     b.dtype = w.dtype;
-    b.data = ax_stack_push(&rt->arena.scratch, "dora norms", ax_tensor_bytes(&b));
+    b = ax_stack_take(&rt->arena.scratch, "dora norms", b);
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){zero, 0}));
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){b, 0}));
     AX_TRY(ax_run_dora_norm(rt->q, &(struct ax_dora_norm){w, b, zero, *out}));

@@ -57,6 +57,11 @@ enum ax_status ax_linear_backward(struct ax_runtime *rt, const struct ax_linear 
                                   const struct ax_tensor *x, const struct ax_tensor *dy,
                                   const struct ax_tensor *dx);
 
+/* The same, with dx added to instead of written: of a further linear with the input x. */
+enum ax_status ax_linear_backward_more(struct ax_runtime *rt, const struct ax_linear *l,
+                                       const struct ax_tensor *x, const struct ax_tensor *dy,
+                                       const struct ax_tensor *dx);
+
 /* How operands are quantized in this pass; NULL: not at all. */
 const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l);
 /* The weights of all parts [out][in] as products read them, for a caller that multiplies with

@@ -64,8 +64,9 @@ enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linea
         return AX_OK;
     }
     AX_ASSERT(!ax_unit_has_codes(l->unit, first) || is_fp8(l));
-    *out = ax_tensor_2d(l->unit->segments[first->segment].compute, NULL, r->out, ax_linear_in(l));
-    out->data = ax_stack_push(&rt->arena.scratch, "unpacked weights", ax_tensor_bytes(out));
+    *out = ax_stack_take(
+        &rt->arena.scratch, "unpacked weights",
+        ax_tensor_2d(l->unit->segments[first->segment].compute, NULL, r->out, ax_linear_in(l)));
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t rows = l->weight[i]->local_shape[0];
@@ -84,8 +85,8 @@ enum ax_status ax_linear_used_weight(struct ax_runtime *rt, const struct ax_line
     if (!ax_linear_quant(l) || l->quant->stored ||
         ax_unit_has_codes(l->unit, l->weight[r->first])) /* w is the values */
         return AX_OK;
-    *out = ax_tensor_2d(w->dtype, NULL, r->out, w->shape[1]);
-    out->data = ax_stack_push(&rt->arena.scratch, "quantized weights", ax_tensor_bytes(out));
+    *out = ax_stack_take(&rt->arena.scratch, "quantized weights",
+                         ax_tensor_2d(w->dtype, NULL, r->out, w->shape[1]));
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];
@@ -117,8 +118,8 @@ enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear
     *out = *dy;
     if (!is_fp8(l))
         return AX_OK;
-    *out = ax_tensor_2d(dy->dtype, NULL, dy->shape[0], dy->shape[1]);
-    out->data = ax_stack_push(&rt->arena.scratch, "quantized gradients", ax_tensor_bytes(out));
+    *out = ax_stack_take(&rt->arena.scratch, "quantized gradients",
+                         ax_tensor_2d(dy->dtype, NULL, dy->shape[0], dy->shape[1]));
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];

@@ -2,9 +2,8 @@
 
 /* Memory for centered rows, in scratch. */
 static struct ax_tensor take_centered(const struct ax_pass *p, const struct ax_tensor *x) {
-    struct ax_tensor t = ax_tensor_2d(p->model->accum, NULL, x->shape[0], x->shape[1]);
-    t.data = ax_stack_push(&p->model->rt->arena.scratch, "centered rows", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, "centered rows",
+                         ax_tensor_2d(p->model->accum, NULL, x->shape[0], x->shape[1]));
 }
 
 static enum ax_status rms_forward(struct ax_pass *p, const struct ax_unit *unit,
@@ -73,8 +72,7 @@ enum ax_status ax_residual_narrow(const struct ax_pass *p, const struct ax_tenso
     *dy = *dx;
     if (m->dtype == dx->dtype)
         return AX_OK;
-    *dy = ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]);
-    dy->data =
-        ax_stack_push(&m->rt->arena.scratch, "gradient of branch output", ax_tensor_bytes(dy));
+    *dy = ax_stack_take(&m->rt->arena.scratch, "gradient of branch output",
+                        ax_tensor_2d(m->dtype, NULL, dx->shape[0], dx->shape[1]));
     return ax_run_copy(m->rt->q, &(struct ax_copy){*dy, *dx});
 }

@@ -19,10 +19,9 @@ static enum ax_status copy_own(struct ax_runtime *rt, const struct ax_own_column
 /* Memory for all columns of this rank's rows, of T. */
 static struct ax_tensor take_rows(struct ax_runtime *rt, const struct ax_linear *lin,
                                   const struct ax_tensor *like) {
-    struct ax_tensor t =
-        ax_tensor_2d(like->dtype, NULL, ax_tp_rows(rt, like->shape[0]), ax_linear_out(lin));
-    t.data = ax_stack_push(&rt->arena.scratch, "outputs of own rows", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(
+        &rt->arena.scratch, "outputs of own rows",
+        ax_tensor_2d(like->dtype, NULL, ax_tp_rows(rt, like->shape[0]), ax_linear_out(lin)));
 }
 
 enum ax_status ax_own_columns_forward(struct ax_runtime *rt, const struct ax_linear *lin,

@@ -39,9 +39,7 @@ static struct ax_truncate truncate_of(const struct ax_sampling *s) {
 
 static struct ax_tensor take(struct ax_stack *stack, enum ax_dtype dtype, int64_t rows,
                              int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(stack, "sampling", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(stack, "sampling", ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 static struct ax_tensor take_column(struct ax_stack *stack, enum ax_dtype dtype, int64_t n) {

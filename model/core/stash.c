@@ -42,7 +42,7 @@ static bool keeps(enum ax_recompute mode, enum ax_keep keep) {
 }
 
 static void take(struct ax_saved *s, struct ax_stack *stack) {
-    s->t.data = ax_stack_push(stack, s->name, ax_tensor_bytes(&s->t));
+    s->t = ax_stack_take(stack, s->name, s->t);
     s->ready = false;
 }
 

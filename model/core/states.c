@@ -44,12 +44,14 @@ enum ax_status ax_states_create(struct ax_states *s, struct ax_stack *stack,
         ax_states_free(s);
         return st;
     }
-    s->windows = ax_tensor_2d(o->dtype, NULL, s->n_layers, 2 * s->n_seqs * window_elements(s));
-    s->windows.data = ax_stack_push(stack, "states", ax_tensor_bytes(&s->windows));
+    s->windows = ax_stack_take(
+        stack, "states",
+        ax_tensor_2d(o->dtype, NULL, s->n_layers, 2 * s->n_seqs * window_elements(s)));
     for (int k = 0; o->size.value_heads > 0 && k < AX_RULE_TENSORS; k++) {
         const enum ax_dtype dtype = k == AX_RULE_KEYS ? o->dtype : ax_dtype_accum(o->dtype);
-        s->rule[k] = ax_tensor_2d(dtype, NULL, s->n_layers, 2 * s->n_seqs * rule_elements(s, k));
-        s->rule[k].data = ax_stack_push(stack, "states", ax_tensor_bytes(&s->rule[k]));
+        s->rule[k] = ax_stack_take(
+            stack, "states",
+            ax_tensor_2d(dtype, NULL, s->n_layers, 2 * s->n_seqs * rule_elements(s, k)));
     }
     int32_t AX_DEVICE *ints =
         ax_stack_push(stack, "states index", (size_t)indices(s) * sizeof *ints);
@@ -169,9 +171,8 @@ static struct ax_tensor of_layer(const struct ax_states *s, int layer) {
 }
 
 struct ax_tensor ax_states_rows(const struct ax_states *s, struct ax_stack *stack, int64_t n) {
-    struct ax_tensor t = ax_tensor_2d(s->windows.dtype, NULL, s->before.shape[0], n);
-    t.data = ax_stack_push(stack, "inputs before", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(stack, "inputs before",
+                         ax_tensor_2d(s->windows.dtype, NULL, s->before.shape[0], n));
 }
 
 enum ax_status ax_states_read(const struct ax_states *s, struct ax_queue *q, int layer,

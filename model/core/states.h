@@ -1,9 +1,8 @@
 /* States: what layers without keys and values keep of the sequences of a KV cache for their next token.
  *
  * A layer's state is the last `rows` inputs of its convolution, and what the delta rule goes on with (struct
- * ax_delta_forward). A sequence has two slots of them: the running
- * one, after all of its tokens in the cache, and one that was kept at an earlier place, where sequences that
- * begin alike go on. For unlike keys, states cannot be cut: a sequence can only be continued, or copied, at
+ * ax_delta_forward). A sequence has two slots of them: the running one, after all of its tokens in the cache, and
+ * one that was kept at an earlier place, where sequences that begin alike go on. For unlike keys, states cannot be cut: a sequence can only be continued, or copied, at
  * these two places (and from its start). */
 #ifndef AX_MODEL_CORE_STATES_H
 #define AX_MODEL_CORE_STATES_H
@@ -25,8 +24,8 @@ enum ax_rule_tensor {
 };
 
 struct ax_states {
-    int64_t n_seqs,
-        n_layers; /* no layers: nothing is kept, and any place of a sequence is as good */
+    int64_t n_seqs;
+    int64_t n_layers; /* none: nothing is kept, and any place of a sequence is as good */
     struct ax_state_size size;
     bool planning;
     /* compute [n_layers][2·n_seqs·rows·channels]: row p % rows of a slot has the input at position p. The
@@ -40,7 +39,7 @@ struct ax_states {
      * the sequence; i32 [T], the row to which each token's input goes, or −1 */
     struct ax_tensor before, to;
     struct ax_tensor slots,
-        past; /* i32 [documents]: its slot, and how many of its tokens have been computed */
+        past; /* i32 [documents]: its slot; its tokens that have been computed */
     int32_t *host;
     int64_t T; /* capacity of `to` */
 };

@@ -17,9 +17,7 @@ struct classify {
 
 static struct ax_tensor take(struct ax_stack *stack, enum ax_dtype dtype, int64_t rows,
                              int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(stack, "classified tokens", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(stack, "classified tokens", ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 static enum ax_status create(struct classify *c, const struct ax_classify_options *o) {

@@ -320,8 +320,8 @@ static enum ax_status create_scores(struct ax_generator *d, struct ax_stack *sta
     ax_scorer_create(&s->scorer, d->model, stack, window);
     s->rows = ax_tensor_1d(AX_I32, NULL, T);
     s->labels = ax_tensor_1d(AX_I32, NULL, T);
-    s->rows.data = ax_stack_push(stack, "scored tokens", ax_tensor_bytes(&s->rows));
-    s->labels.data = ax_stack_push(stack, "scored tokens", ax_tensor_bytes(&s->labels));
+    s->rows = ax_stack_take(stack, "scored tokens", s->rows);
+    s->labels = ax_stack_take(stack, "scored tokens", s->labels);
     AX_TRY(ax_alloc(&s->host_rows, (size_t)T, sizeof *s->host_rows));
     AX_TRY(ax_alloc(&s->host_labels, (size_t)T, sizeof *s->host_labels));
     AX_TRY(ax_alloc(&s->pending, passes * (size_t)T, sizeof *s->pending));
@@ -449,10 +449,9 @@ static void allocate_pass(struct ax_generator *d, struct ax_stack *stack) {
     ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, n, d->cap, 1, 0);
     d->logits = ax_tensor_2d(m->accum, NULL, n, m->lm_head->local_shape[0]);
     d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
-    d->logits.data = ax_stack_push(stack, "decode logits", ax_tensor_bytes(&d->logits));
-    d->hidden.data = ax_stack_push(stack, "decode hidden", ax_tensor_bytes(&d->hidden));
-    d->rows = ax_tensor_1d(AX_I32, NULL, n);
-    d->rows.data = ax_stack_push(stack, "decode rows", ax_tensor_bytes(&d->rows));
+    d->logits = ax_stack_take(stack, "decode logits", d->logits);
+    d->hidden = ax_stack_take(stack, "decode hidden", d->hidden);
+    d->rows = ax_stack_take(stack, "decode rows", ax_tensor_1d(AX_I32, NULL, n));
 }
 
 enum ax_status ax_generate_pass_create(struct ax_generator *d, struct ax_stack *stack) {

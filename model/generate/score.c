@@ -4,7 +4,7 @@
 #include "model/parallel/tensor_parallel.h"
 
 static void take(struct ax_stack *stack, struct ax_tensor *t) {
-    t->data = ax_stack_push(stack, "scored tokens", ax_tensor_bytes(t));
+    *t = ax_stack_take(stack, "scored tokens", *t);
 }
 
 /* Shards of the vocabulary. */

@@ -5,9 +5,7 @@
 
 static struct ax_tensor take(const struct ax_adapter *a, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&a->run->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&a->run->rt->arena.scratch, name, ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 static struct ax_tensor take_column(const struct ax_adapter *a, enum ax_dtype dtype, int64_t n) {

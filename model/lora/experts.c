@@ -2,9 +2,7 @@
 
 static struct ax_tensor take(const struct ax_expert_adapter *a, const char *name,
                              enum ax_dtype dtype, int64_t rows, int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&a->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&a->rt->arena.scratch, name, ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 /* [n_local·rows][cols] as [n_local][rows][cols]. */

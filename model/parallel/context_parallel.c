@@ -37,9 +37,8 @@ static int cp_size(const struct ax_runtime *rt) {
 
 /* A dense [rows][H][hd] in scratch. */
 static struct ax_tensor take(struct ax_runtime *rt, const struct ax_tensor *like, int64_t rows) {
-    struct ax_tensor t = ax_tensor_3d(like->dtype, NULL, rows, like->shape[1], like->shape[2]);
-    t.data = ax_stack_push(&rt->arena.scratch, "keys and values of the row", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&rt->arena.scratch, "keys and values of the row",
+                         ax_tensor_3d(like->dtype, NULL, rows, like->shape[1], like->shape[2]));
 }
 
 /* Run number `run` of [cp·T] rows in the sequence's order, and where it is in the ranks' order: run k and

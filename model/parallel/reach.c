@@ -8,8 +8,7 @@ void ax_reach_allocate(struct ax_reach *r, struct ax_stack *stack, int parts, in
         return;
     const int64_t shape[] = {2, 2 * parts + 1, 3};
     r->runs = 2 * parts;
-    r->ends = ax_tensor_nd(AX_I32, NULL, 3, shape);
-    r->ends.data = ax_stack_push(stack, "batch", ax_tensor_bytes(&r->ends));
+    r->ends = ax_stack_take(stack, "batch", ax_tensor_nd(AX_I32, NULL, 3, shape));
 }
 
 void ax_reach_plan(struct ax_reach *r, int64_t length, int64_t max_len) {

@@ -33,7 +33,7 @@ enum ax_status ax_tp_gather(struct ax_runtime *rt, const struct ax_tensor *own,
         return AX_OK;
     AX_ASSERT(ax_tensor_is_dense(own));
     *all = more_rows(own, tp_size(rt));
-    all->data = ax_stack_push(&rt->arena.scratch, "gathered rows", ax_tensor_bytes(all));
+    *all = ax_stack_take(&rt->arena.scratch, "gathered rows", *all);
     const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                        .dtype = own->dtype,
                                        .send = own->data,
@@ -46,7 +46,7 @@ struct ax_tensor ax_tp_partial(struct ax_runtime *rt, const struct ax_tensor *ow
     if (tp_size(rt) == 1)
         return *own;
     struct ax_tensor t = more_rows(own, tp_size(rt));
-    t.data = ax_stack_push(&rt->arena.scratch, "partial sums", ax_tensor_bytes(&t));
+    t = ax_stack_take(&rt->arena.scratch, "partial sums", t);
     return t;
 }
 
@@ -70,7 +70,7 @@ enum ax_status ax_tp_start_gather(struct ax_runtime *rt, const struct ax_tensor 
                                   struct ax_tensor *all, struct ax_ticket *ticket) {
     AX_ASSERT(ax_tensor_is_dense(own) && tp_size(rt) > 1);
     *all = more_rows(own, tp_size(rt));
-    all->data = ax_stack_push(&rt->arena.scratch, "gathered rows", ax_tensor_bytes(all));
+    *all = ax_stack_take(&rt->arena.scratch, "gathered rows", *all);
     const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                        .dtype = own->dtype,
                                        .send = own->data,
@@ -135,8 +135,8 @@ static enum ax_status widen(struct ax_runtime *rt, struct ax_tensor *cols, int64
     const struct ax_tensor own = *cols;
     if (own.shape[1] == width && ax_tensor_is_dense(&own))
         return AX_OK;
-    *cols = ax_tensor_2d(own.dtype, NULL, own.shape[0], width);
-    cols->data = ax_stack_push(&rt->arena.scratch, "columns of a shard", ax_tensor_bytes(cols));
+    *cols = ax_stack_take(&rt->arena.scratch, "columns of a shard",
+                          ax_tensor_2d(own.dtype, NULL, own.shape[0], width));
     return ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_cols(cols, 0, own.shape[1]), own});
 }
 
@@ -148,8 +148,8 @@ enum ax_status ax_tp_gather_cols(struct ax_runtime *rt, const struct ax_tensor *
     *all = *own;
     if (tp_size(rt) == 1)
         return AX_OK;
-    *all = ax_tensor_2d(own->dtype, NULL, n, n_cols);
-    all->data = ax_stack_push(scratch, "columns of all shards", ax_tensor_bytes(all));
+    *all =
+        ax_stack_take(scratch, "columns of all shards", ax_tensor_2d(own->dtype, NULL, n, n_cols));
     const size_t mark = ax_stack_mark(scratch);
     AX_TRY(widen(rt, &mine, width));
     AX_TRY(ax_tp_gather(rt, &mine, &shards));
@@ -182,10 +182,9 @@ enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_param *he
     const int64_t n = logits->shape[0];
     const enum ax_dtype dtype = ax_dtype_accum(logits->dtype);
     struct ax_tensor own = ax_tensor_2d(dtype, NULL, n, k), shards;
-    *all = ax_tensor_2d(dtype, NULL, n, tp_size(rt) * k);
-    all->data = ax_stack_push(scratch, "largest logits", ax_tensor_bytes(all));
+    *all = ax_stack_take(scratch, "largest logits", ax_tensor_2d(dtype, NULL, n, tp_size(rt) * k));
     const size_t mark = ax_stack_mark(scratch);
-    own.data = ax_stack_push(scratch, "largest logits", ax_tensor_bytes(&own));
+    own = ax_stack_take(scratch, "largest logits", own);
     AX_TRY(ax_run_top_logits(rt->q, &(struct ax_top_logits){*logits, own}));
     AX_TRY(ax_tp_gather(rt, &own, &shards));
     for (int64_t r = 0; r < tp_size(rt); r++) /* from one below the other to side by side */

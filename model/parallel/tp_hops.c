@@ -19,9 +19,8 @@ struct ax_tensor ax_tp_hops_rows(const struct ax_tp_hops *h, const struct ax_ten
 
 static struct ax_tensor take(struct ax_runtime *rt, const char *name, const struct ax_tensor *own,
                              int64_t times) {
-    struct ax_tensor t = ax_tensor_2d(own->dtype, NULL, times * own->shape[0], own->shape[1]);
-    t.data = ax_stack_push(&rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&rt->arena.scratch, name,
+                         ax_tensor_2d(own->dtype, NULL, times * own->shape[0], own->shape[1]));
 }
 
 static enum ax_status exchange(struct ax_tp_hops *h, const struct ax_tensor *sent, int to,
@@ -109,7 +108,7 @@ enum ax_status ax_tp_hops_finish(struct ax_tp_hops *h, const struct ax_tensor *a
     AX_TRY(settle(h));
     sum.dtype = ax_dtype_accum(h->own.dtype);
     if (sum.dtype != h->own.dtype)
-        sum.data = ax_stack_push(&h->rt->arena.scratch, "sums of parts", ax_tensor_bytes(&sum));
+        sum = ax_stack_take(&h->rt->arena.scratch, "sums of parts", sum);
     for (int rank = 0; rank < tp_size(h); rank++) {
         const struct ax_tensor part = part_of(h, rank);
         AX_TRY(rank == 0 ? ax_run_copy(q, &(struct ax_copy){sum, part})

@@ -216,9 +216,8 @@ static struct ax_tensor ring_sum(const struct ring *r, const struct ax_tensor *t
     const enum ax_dtype accum = ax_dtype_accum(t->dtype);
     if (t->dtype == accum)
         return *t;
-    struct ax_tensor sum = ax_tensor_3d(accum, NULL, t->shape[0], t->shape[1], t->shape[2]);
-    sum.data = ax_stack_push(&r->rt->arena.scratch, "sums of hops", ax_tensor_bytes(&sum));
-    return sum;
+    return ax_stack_take(&r->rt->arena.scratch, "sums of hops",
+                         ax_tensor_3d(accum, NULL, t->shape[0], t->shape[1], t->shape[2]));
 }
 
 static enum ax_status ring_put(const struct ring *r, const struct ax_tensor *t,
@@ -284,10 +283,11 @@ static enum ax_status ring_forward(struct ax_pass *p, const struct ax_attention 
     for (int k = 0; k < 2; k++)
         in[k] = ring_take_both(r, "keys and values of a hop");
     f.out = ring_sum(r, &a->out);
-    f.part = ax_tensor_3d(a->out.dtype, NULL, r->length, a->out.shape[1], a->out.shape[2]);
-    f.part.data = ax_stack_push(scratch, "attention of a hop", ax_tensor_bytes(&f.part));
-    f.part_lse = ax_tensor_2d(a->lse.dtype, NULL, r->length, a->lse.shape[1]);
-    f.part_lse.data = ax_stack_push(scratch, "attention of a hop", ax_tensor_bytes(&f.part_lse));
+    f.part = ax_stack_take(
+        scratch, "attention of a hop",
+        ax_tensor_3d(a->out.dtype, NULL, r->length, a->out.shape[1], a->out.shape[2]));
+    f.part_lse = ax_stack_take(scratch, "attention of a hop",
+                               ax_tensor_2d(a->lse.dtype, NULL, r->length, a->lse.shape[1]));
 
     AX_TRY(ring_post_keys(r, 1, &mine, &in[1], &t[1]));
     AX_TRY(attend_own(&f, &mine));
@@ -405,9 +405,8 @@ static struct backward start_backward(struct ax_pass *p, const struct ax_attenti
     g.dq = ring_sum(&g.r, &b->dq);
     g.dk = ring_sum(&g.r, &b->dk);
     g.dv = ring_sum(&g.r, &b->dv);
-    g.dq_part = ax_tensor_3d(q->dtype, NULL, g.r.length, q->shape[1], q->shape[2]);
-    g.dq_part.data =
-        ax_stack_push(&g.r.rt->arena.scratch, "gradients of a hop", ax_tensor_bytes(&g.dq_part));
+    g.dq_part = ax_stack_take(&g.r.rt->arena.scratch, "gradients of a hop",
+                              ax_tensor_3d(q->dtype, NULL, g.r.length, q->shape[1], q->shape[2]));
     g.part = ring_take(&g.r, "gradients of a hop", q->dtype);
     g.sum = ring_take(&g.r, "gradients of a hop", ax_dtype_accum(q->dtype));
     return g;
@@ -466,10 +465,9 @@ static struct ax_tensor prefix_tensor(const struct ax_shared_prefix *s, struct a
                                       const struct ax_tensor *own) {
     if (!s->any)
         return *own;
-    struct ax_tensor t =
-        ax_tensor_3d(own->dtype, NULL, s->keys.shape[0], own->shape[1], own->shape[2]);
-    t.data = ax_stack_push(&rt->arena.scratch, "keys and values of documents", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(
+        &rt->arena.scratch, "keys and values of documents",
+        ax_tensor_3d(own->dtype, NULL, s->keys.shape[0], own->shape[1], own->shape[2]));
 }
 
 /* *keys [n_keys][H][hd], in scratch, from own [T][H][hd]; own itself if no documents share a

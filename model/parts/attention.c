@@ -214,8 +214,8 @@ static enum ax_status sinks_of(const struct ax_layer *l, const struct ax_pass *p
     if (!l->attention.sinks)
         return AX_OK;
     const struct ax_tensor stored = ax_unit_weight(l->unit, l->attention.sinks);
-    *out = ax_tensor_1d(m->accum, NULL, stored.shape[0]);
-    out->data = ax_stack_push(&m->rt->arena.scratch, "attention sinks", ax_tensor_bytes(out));
+    *out = ax_stack_take(&m->rt->arena.scratch, "attention sinks",
+                         ax_tensor_1d(m->accum, NULL, stored.shape[0]));
     return ax_run_copy(m->rt->q, &(struct ax_copy){.dst = *out, .src = stored});
 }
 
@@ -332,8 +332,8 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor d_out = s[OUT].t, d_qkv = s[QKV].t;
-    d_out.data = ax_stack_push(scratch, "gradient of attention output", ax_tensor_bytes(&d_out));
-    d_qkv.data = ax_stack_push(scratch, "gradient of q, k, v", ax_tensor_bytes(&d_qkv));
+    d_out = ax_stack_take(scratch, "gradient of attention output", d_out);
+    d_qkv = ax_stack_take(scratch, "gradient of q, k, v", d_qkv);
     const struct heads d = split_heads(l, a, &d_qkv);
 
     AX_TRY(ax_linear_backward(p->model->rt, &att->o, &s[OUT].t, dy, &d_out));

@@ -40,9 +40,8 @@ static struct halos halos_of(const struct ax_pass *p) {
 }
 
 static struct ax_tensor take(const struct halos *h, const struct ax_tensor *like, int64_t rows) {
-    struct ax_tensor t = ax_tensor_2d(like->dtype, NULL, rows, like->shape[1]);
-    t.data = ax_stack_push(&h->rt->arena.scratch, "convolution of a run", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&h->rt->arena.scratch, "convolution of a run",
+                         ax_tensor_2d(like->dtype, NULL, rows, like->shape[1]));
 }
 
 static struct ax_tensor as_heads(const struct ax_tensor *t) {

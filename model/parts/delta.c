@@ -57,11 +57,6 @@ static struct sizes own_sizes(const struct ax_pass *p) {
 
 #define NAME(tail) "model.layers.%d.linear_attn." tail
 
-static const struct ax_param *add(struct ax_builder *b, const struct ax_layer *l,
-                                  struct ax_param_decl decl) {
-    return ax_builder_add(b, l->index, &decl);
-}
-
 static void add_projections(struct ax_builder *b, struct ax_layer *l, const struct sizes *z) {
     const bool grouped = b->arch->delta.grouped;
     const int64_t D = b->arch->hidden_size;
@@ -81,9 +76,9 @@ static void add_projections(struct ax_builder *b, struct ax_layer *l, const stru
     d->in.n_parts = 1;
     d->in.split = grouped ? AX_SPLIT_OUTPUTS : AX_SPLIT_NONE;
     d->rest.n_parts = grouped ? 1 : 3;
-    d->in.weight[0] = add(b, l, grouped ? together[0] : apart[0]);
+    d->in.weight[0] = ax_builder_add(b, l->index, grouped ? &together[0] : &apart[0]);
     for (int i = 0; i < d->rest.n_parts; i++)
-        d->rest.weight[i] = add(b, l, grouped ? together[1] : apart[1 + i]);
+        d->rest.weight[i] = ax_builder_add(b, l->index, grouped ? &together[1] : &apart[1 + i]);
 }
 
 static void delta_init(struct ax_builder *b, struct ax_layer *l) {
@@ -92,29 +87,31 @@ static void delta_init(struct ax_builder *b, struct ax_layer *l) {
     struct ax_delta_part *d = &l->delta;
     d->in.unit = d->rest.unit = d->out.unit = l->unit;
     add_projections(b, l, &z);
-    d->taps = add(b, l,
-                  (struct ax_param_decl){.name = NAME("conv1d.weight"),
-                                         .rows = 2 * z.keys + z.values,
-                                         .cols = a->conv.taps,
-                                         .middle = true,
-                                         .tp_dim = -1,
-                                         .grad_partial_over = AX_TP_PARTIAL});
-    d->log = add(b, l, (struct ax_param_decl){.name = NAME("A_log"), .rows = z.value_heads});
-    d->bias = add(
-        b, l, (struct ax_param_decl){.name = NAME("dt_bias"), .rows = z.value_heads, .start = 1});
-    d->norm = add(b, l,
-                  (struct ax_param_decl){.name = NAME("norm.weight"),
-                                         .rows = z.dv,
-                                         .tp_dim = -1,
-                                         .grad_partial_over = AX_TP_PARTIAL,
-                                         .start = 1});
+    d->taps = ax_builder_add(b, l->index,
+                             &(struct ax_param_decl){.name = NAME("conv1d.weight"),
+                                                     .rows = 2 * z.keys + z.values,
+                                                     .cols = a->conv.taps,
+                                                     .middle = true,
+                                                     .tp_dim = -1,
+                                                     .grad_partial_over = AX_TP_PARTIAL});
+    d->log = ax_builder_add(b, l->index,
+                            &(struct ax_param_decl){.name = NAME("A_log"), .rows = z.value_heads});
+    d->bias = ax_builder_add(
+        b, l->index,
+        &(struct ax_param_decl){.name = NAME("dt_bias"), .rows = z.value_heads, .start = 1});
+    d->norm = ax_builder_add(b, l->index,
+                             &(struct ax_param_decl){.name = NAME("norm.weight"),
+                                                     .rows = z.dv,
+                                                     .tp_dim = -1,
+                                                     .grad_partial_over = AX_TP_PARTIAL,
+                                                     .start = 1});
     d->out.n_parts = 1;
     d->out.split = AX_SPLIT_INPUTS;
-    d->out.weight[0] = add(b, l,
-                           (struct ax_param_decl){.name = NAME("out_proj.weight"),
-                                                  .rows = a->hidden_size,
-                                                  .cols = z.values,
-                                                  .tp_dim = 1});
+    d->out.weight[0] = ax_builder_add(b, l->index,
+                                      &(struct ax_param_decl){.name = NAME("out_proj.weight"),
+                                                              .rows = a->hidden_size,
+                                                              .cols = z.values,
+                                                              .tp_dim = 1});
 }
 
 static int delta_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -258,9 +255,8 @@ struct border {
 
 static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
                              int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&rt->arena.scratch, "delta rule's states", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&rt->arena.scratch, "delta rule's states",
+                         ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 static enum ax_status start_border(const struct ax_pass *p, struct border *b) {
@@ -487,10 +483,8 @@ static enum ax_status delta_forward(const struct ax_layer *l, struct ax_pass *p,
 /* ---- backward ---- */
 
 static struct ax_tensor take_like(const struct ax_pass *p, const struct ax_tensor *like) {
-    struct ax_tensor t = ax_tensor_2d(like->dtype, NULL, like->shape[0], like->shape[1]);
-    t.data =
-        ax_stack_push(&p->model->rt->arena.scratch, "gradient of delta rule", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, "gradient of delta rule",
+                         ax_tensor_2d(like->dtype, NULL, like->shape[0], like->shape[1]));
 }
 
 /* Gradients of z and of the rule's output, from that of the gated one. */
@@ -577,10 +571,7 @@ static enum ax_status delta_backward(const struct ax_layer *l, struct ax_pass *p
     AX_TRY(convolve_backward(l, p, s, &g, &d));
     const struct ax_own_columns own = own_heads(p);
     AX_TRY(ax_own_columns_backward(rt, &part->in, &own, h, &d_in, dh));
-    const struct ax_tensor more = dh ? take_like(p, dh) : (struct ax_tensor){0};
-    AX_TRY(ax_linear_backward(rt, &part->rest, h, &d_rest, dh ? &more : NULL));
-    if (dh)
-        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = *dh, .src = more, .alpha = 1}));
+    AX_TRY(ax_linear_backward_more(rt, &part->rest, h, &d_rest, dh));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

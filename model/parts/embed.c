@@ -64,8 +64,8 @@ static bool quantized(const struct ax_model *m) {
 /* The same in the compute dtype, as the matrix has them, in scratch. */
 static enum ax_status look_up_rows(const struct ax_pass *p, struct ax_tensor *rows) {
     const struct ax_model *m = p->model;
-    *rows = ax_tensor_2d(m->dtype, NULL, p->batch->T, m->arch.hidden_size);
-    rows->data = ax_stack_push(&m->rt->arena.scratch, "embedding rows", ax_tensor_bytes(rows));
+    *rows = ax_stack_take(&m->rt->arena.scratch, "embedding rows",
+                          ax_tensor_2d(m->dtype, NULL, p->batch->T, m->arch.hidden_size));
     return look_up(p, rows);
 }
 

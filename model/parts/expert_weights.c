@@ -46,9 +46,9 @@ static enum ax_status weights(const struct ax_layer *l, const struct ax_model *m
     const int64_t n = stacked ? 1 : w->parts * part->n, experts = stacked ? g->n_local : part->n;
     const int64_t rows = stacked ? g->n_local * p->shape[1] : p->shape[0];
     const int64_t cols = p->shape[stacked ? 2 : 1];
-    *out = ax_tensor_3d(l->unit->segments[p->segment].compute, NULL, experts, n * rows / experts,
-                        cols);
-    out->data = ax_stack_push(&m->rt->arena.scratch, "unpacked experts", ax_tensor_bytes(out));
+    *out = ax_stack_take(&m->rt->arena.scratch, "unpacked experts",
+                         ax_tensor_3d(l->unit->segments[p->segment].compute, NULL, experts,
+                                      n * rows / experts, cols));
     const struct ax_tensor all = ax_tensor_2d(out->dtype, out->data, n * rows, cols);
     for (int64_t i = 0; i < n; i++) {
         const struct ax_tensor one = ax_tensor_rows(&all, i * rows, rows);
@@ -80,8 +80,8 @@ static enum ax_status used_weights(const struct ax_layer *l, const struct ax_mod
     *out = raw;
     if (!quant || quant->stored)
         return AX_OK;
-    *out = ax_tensor_3d(raw.dtype, NULL, raw.shape[0], raw.shape[1], raw.shape[2]);
-    out->data = ax_stack_push(&m->rt->arena.scratch, "quantized experts", ax_tensor_bytes(out));
+    *out = ax_stack_take(&m->rt->arena.scratch, "quantized experts",
+                         ax_tensor_3d(raw.dtype, NULL, raw.shape[0], raw.shape[1], raw.shape[2]));
     const struct ax_param *p = first_of(w, &m->experts, part);
     for (int64_t i = 0; i < w->parts * part->n; i++) {
         const struct ax_tensor from = one_of(&raw, w, i), to = one_of(out, w, i);
@@ -141,8 +141,8 @@ static enum ax_status clipped_gradients(const struct ax_layer *l, const struct a
     const struct ax_param *p = first_of(w, &m->experts, part);
     struct ax_tensor raw;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    g->c = ax_tensor_3d(dw.dtype, NULL, dw.shape[0], dw.shape[1], dw.shape[2]);
-    g->c.data = ax_stack_push(&m->rt->arena.scratch, "gradient of values", ax_tensor_bytes(&g->c));
+    g->c = ax_stack_take(&m->rt->arena.scratch, "gradient of values",
+                         ax_tensor_3d(dw.dtype, NULL, dw.shape[0], dw.shape[1], dw.shape[2]));
     AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){g->c, 0}));
     AX_TRY(ax_run_grouped_gemm(m->rt->q, g));
     AX_TRY(weights(l, m, w, part, &raw));

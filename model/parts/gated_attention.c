@@ -14,11 +14,6 @@ enum { QUERIES, KV, Q_NORMED, K_NORMED, Q_RSTD, K_RSTD, OUT, LSE, GATED, N_SAVED
 
 #define NAME(tail) "model.layers.%d.self_attn." tail
 
-static const struct ax_param *add(struct ax_builder *b, const struct ax_layer *l,
-                                  struct ax_param_decl decl) {
-    return ax_builder_add(b, l->index, &decl);
-}
-
 static void gated_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_arch *a = b->arch;
     const int64_t D = a->hidden_size, hd = a->head_dim;
@@ -34,17 +29,17 @@ static void gated_init(struct ax_builder *b, struct ax_layer *l) {
     att->qkv.n_parts = 2;
     att->o.split = AX_SPLIT_INPUTS;
     att->q.weight[0] =
-        add(b, l,
-            (struct ax_param_decl){
-                .name = NAME("q_proj.weight"), .rows = 2 * a->n_heads * hd, .cols = D});
-    att->qkv.weight[0] = add(b, l, kv);
+        ax_builder_add(b, l->index,
+                       &(struct ax_param_decl){
+                           .name = NAME("q_proj.weight"), .rows = 2 * a->n_heads * hd, .cols = D});
+    att->qkv.weight[0] = ax_builder_add(b, l->index, &kv);
     kv.name = NAME("v_proj.weight");
     kv.glue = true;
-    att->qkv.weight[1] = add(b, l, kv);
-    att->o.weight[0] =
-        add(b, l,
-            (struct ax_param_decl){
-                .name = NAME("o_proj.weight"), .rows = D, .cols = a->n_heads * hd, .tp_dim = 1});
+    att->qkv.weight[1] = ax_builder_add(b, l->index, &kv);
+    att->o.weight[0] = ax_builder_add(
+        b, l->index,
+        &(struct ax_param_decl){
+            .name = NAME("o_proj.weight"), .rows = D, .cols = a->n_heads * hd, .tp_dim = 1});
     att->q_norm = ax_builder_add_norm(b, l->index, a->q_norm, hd);
     att->k_norm = ax_builder_add_norm(b, l->index, a->k_norm, hd);
 }
@@ -176,10 +171,7 @@ static enum ax_status gated_forward(const struct ax_layer *l, struct ax_pass *p,
 }
 
 static struct ax_tensor take(const struct ax_pass *p, const struct ax_tensor *like) {
-    struct ax_tensor t = ax_tensor_2d(like->dtype, NULL, like->shape[0], like->shape[1]);
-    t.data =
-        ax_stack_push(&p->model->rt->arena.scratch, "gradient of attention", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, "gradient of attention", *like);
 }
 
 /* Gradients of the normed heads and of v, from that of attention's output. KV heads that other ranks' queries use
@@ -233,10 +225,7 @@ static enum ax_status gated_backward(const struct ax_layer *l, struct ax_pass *p
     AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &q_normed, &raw.q, &s[Q_RSTD].t, &d.q, false));
     AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &k_normed, &raw.k, &s[K_RSTD].t, &d.k, false));
     AX_TRY(ax_linear_backward(rt, &att->q, h, &d_queries, dh));
-    const struct ax_tensor more = dh ? take(p, dh) : (struct ax_tensor){0};
-    AX_TRY(ax_linear_backward(rt, &att->qkv, h, &d_kv, dh ? &more : NULL));
-    if (dh)
-        AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = *dh, .src = more, .alpha = 1}));
+    AX_TRY(ax_linear_backward_more(rt, &att->qkv, h, &d_kv, dh));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

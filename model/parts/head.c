@@ -74,8 +74,8 @@ static enum ax_status clipped_gradient(const struct ax_model *m, const struct ax
     const int64_t V = m->lm_head->local_shape[0], most = V < CLIPPED_ROWS ? V : CLIPPED_ROWS;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     const struct ax_tensor w = ax_unit_weight(m->head.unit, m->lm_head);
-    struct ax_tensor all = ax_tensor_2d(dw->dtype, NULL, most, dw->shape[1]);
-    all.data = ax_stack_push(&m->rt->arena.scratch, "gradient of values", ax_tensor_bytes(&all));
+    struct ax_tensor all = ax_stack_take(&m->rt->arena.scratch, "gradient of values",
+                                         ax_tensor_2d(dw->dtype, NULL, most, dw->shape[1]));
     for (int64_t at = 0; at < V; at += most) {
         const int64_t n = V - at < most ? V - at : most;
         const struct ax_tensor d = ax_tensor_rows(&all, 0, n), to = ax_tensor_rows(dw, at, n);
@@ -149,9 +149,8 @@ enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows
 
 static struct ax_tensor take_teacher(struct ax_stack *stack, enum ax_dtype dtype, int64_t rows,
                                      int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(stack, "rows of the teacher's head", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(stack, "rows of the teacher's head",
+                         ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 static struct ax_tensor take_teacher_column(struct ax_stack *stack, enum ax_dtype dtype,
@@ -345,9 +344,7 @@ struct chunk {
 
 static struct ax_tensor take(struct ax_pass *p, const char *name, enum ax_dtype dtype, int64_t rows,
                              int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, name, ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 static struct ax_tensor take_column(struct ax_pass *p, int64_t n) {

@@ -125,9 +125,7 @@ static void mla_declare(const struct ax_layer *l, const struct ax_pass *p, struc
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
                              int64_t rows, int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, name, ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 /* Columns of the latents, or of their gradient: those of queries, of keys and values, the rope key. */
@@ -275,9 +273,7 @@ struct absorb {
 
 static struct ax_tensor take_cached(const struct absorb *b, const char *name, enum ax_dtype dtype,
                                     int64_t rows, int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&b->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&b->rt->arena.scratch, name, ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 /* Rows [at, at + n) of head h, of kv_b or its adapter's B. */
@@ -547,12 +543,8 @@ static enum ax_status inputs_backward(const struct ax_layer *l, struct ax_pass *
                                 &d_latent, false));
         AX_TRY(ax_linear_backward(rt, &mla->latent, h, d, dh));
     } else {
-        const struct ax_tensor more =
-            take(p, "gradient of branch input", d->dtype, h->shape[0], h->shape[1]);
         AX_TRY(ax_linear_backward(rt, &mla->q, h, d_q, dh));
-        AX_TRY(ax_linear_backward(rt, &mla->latent, h, d, dh ? &more : NULL));
-        if (dh)
-            AX_TRY(ax_run_add(rt->q, &(struct ax_add){*dh, more, 1}));
+        AX_TRY(ax_linear_backward_more(rt, &mla->latent, h, d, dh));
     }
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;

@@ -102,8 +102,7 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor *gate_up = &s[GATE_UP].t;
-    struct ax_tensor d_act = s[ACT].t;
-    d_act.data = ax_stack_push(scratch, "gradient of mlp activation", ax_tensor_bytes(&d_act));
+    struct ax_tensor d_act = ax_stack_take(scratch, "gradient of mlp activation", s[ACT].t);
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
     AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){.dy = d_act,
                                                                   .gate_up = *gate_up,

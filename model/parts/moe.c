@@ -303,10 +303,7 @@ static struct ax_tensor results_here(struct ax_pass *p, const struct ax_saved *s
     struct ax_tensor here = s[RESULTS].t;
     if (p->model->experts.ranks == 1)
         return here;
-    here = s[ROWS].t;
-    here.data =
-        ax_stack_push(&p->model->rt->arena.scratch, "expert output", ax_tensor_bytes(&here));
-    return here;
+    return ax_stack_take(&p->model->rt->arena.scratch, "expert output", s[ROWS].t);
 }
 
 /* Sends the open round's rows to their experts. */
@@ -467,8 +464,7 @@ static enum ax_status round_backward(const struct ax_layer *l, struct ax_pass *p
     const struct ax_expert_matrices up = expert_gate_up(l);
     const struct ax_expert_rows inputs = rows_of(l, p, &all, s, &s[ROWS].t, &s[GATE_UP].t);
     struct kept kept = {.d_act = s[ACT].t};
-    kept.d_act.data =
-        ax_stack_push(scratch, "gradient of expert activation", ax_tensor_bytes(&kept.d_act));
+    kept.d_act = ax_stack_take(scratch, "gradient of expert activation", kept.d_act);
     if (late)
         *late = put_off_gradients(l, p, &inputs, &s[ACT].t);
     AX_TRY(ax_expert_values(l, p, &s[ROWS].t, &kept.x_up));
@@ -516,8 +512,8 @@ enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p
     const struct ax_expert_route route = route_of(l, p, s);
     *f = (struct ax_moe_flight){
         .d = s[ROWS].t, .sorted = *sorted_rows(p, s), .dweights = s[WEIGHTS].t};
-    f->d.data = ax_stack_push(scratch, "gradient of expert rows", ax_tensor_bytes(&f->d));
-    f->dweights.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&f->dweights));
+    f->d = ax_stack_take(scratch, "gradient of expert rows", f->d);
+    f->dweights = ax_stack_take(scratch, "gradient of router", f->dweights);
     f->sorted.data = m->experts.ranks > 1
                          ? ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&f->sorted))
                          : f->d.data;

@@ -140,9 +140,9 @@ static enum ax_status sequence_balance(struct ax_pass *p, const struct ax_router
                                     .sigmoid = p->model->arch.moe.routing.sigmoid,
                                     .coef = p->sequence_coef,
                                     .scalars = p->scalars};
-    rows.counts = ax_tensor_2d(AX_F64, NULL, b->n_cap, c->probs.shape[1]);
-    rows.counts.data = ax_stack_push(scratch, "router load", ax_tensor_bytes(&rows.counts));
-    rows.slopes.data = ax_stack_push(scratch, "gradient of router", ax_tensor_bytes(&rows.slopes));
+    rows.counts = ax_stack_take(scratch, "router load",
+                                ax_tensor_2d(AX_F64, NULL, b->n_cap, c->probs.shape[1]));
+    rows.slopes = ax_stack_take(scratch, "gradient of router", rows.slopes);
     AX_TRY(ax_sequence_count(rt->q, &rows));
     AX_TRY(ax_tp_sum(rt, &rows.counts)); /* ranks with other rows of these documents */
     AX_TRY(ax_cp_sum(rt, &rows.counts));
@@ -166,8 +166,8 @@ enum ax_status ax_balance_begin(struct ax_pass *p) {
     s->balanced = false;
     if (!balances(p))
         return AX_OK;
-    s->load.data = ax_stack_push(s->stack, "router load", ax_tensor_bytes(&s->load));
-    s->slope.data = ax_stack_push(s->stack, "router load", ax_tensor_bytes(&s->slope));
+    s->load = ax_stack_take(s->stack, "router load", s->load);
+    s->slope = ax_stack_take(s->stack, "router load", s->slope);
     return ax_run_fill(p->model->rt->q, &(struct ax_fill){s->load, 0});
 }
 
@@ -260,8 +260,7 @@ enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_batch *b = p->batch;
-    struct ax_tensor logits = c->probs;
-    logits.data = ax_stack_push(scratch, "router logits", ax_tensor_bytes(&logits));
+    struct ax_tensor logits = ax_stack_take(scratch, "router logits", c->probs);
     struct ax_gemm gemm = {.a = *h,
                            .b = ax_unit_weight(l->unit, l->moe.router),
                            .c = logits,
@@ -304,9 +303,8 @@ enum ax_status ax_router_gradient(const struct ax_layer *l, struct ax_pass *p,
                                       .experts = c->experts,
                                       .dweights = *dweights,
                                       .routing = m->arch.moe.routing};
-    back.dlogits = ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts);
-    back.dlogits.data =
-        ax_stack_push(scratch, "gradient of router logits", ax_tensor_bytes(&back.dlogits));
+    back.dlogits = ax_stack_take(scratch, "gradient of router logits",
+                                 ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts));
     AX_TRY(balance_slope(p, &back.slope));
     AX_TRY(sequence_balance(p, c, &back.slopes));
     AX_TRY(ax_run_router_backward(m->rt->q, &back));

@@ -64,9 +64,8 @@ static void shared_declare(const struct ax_layer *l, const struct ax_pass *p, st
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name,
                              const struct ax_tensor *like) {
-    struct ax_tensor t = ax_tensor_2d(like->dtype, NULL, like->shape[0], like->shape[1]);
-    t.data = ax_stack_push(&p->model->rt->arena.scratch, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&p->model->rt->arena.scratch, name,
+                         ax_tensor_2d(like->dtype, NULL, like->shape[0], like->shape[1]));
 }
 
 static const struct ax_routing sigmoid = {.sigmoid = true, .scale = 1};
@@ -79,9 +78,8 @@ static enum ax_status gate(const struct ax_layer *l, struct ax_pass *p, const st
     const struct ax_tensor logits = take(p, "shared expert gate", &s[GATE].t);
     const struct ax_tensor weights = take(p, "shared expert gate", &s[GATE].t);
     const struct ax_tensor experts = take(p, "shared expert gate", &s[PLACES].t);
-    struct ax_tensor offsets = ax_tensor_1d(AX_I32, NULL, 2);
-    offsets.data =
-        ax_stack_push(&rt->arena.scratch, "shared expert gate", ax_tensor_bytes(&offsets));
+    struct ax_tensor offsets =
+        ax_stack_take(&rt->arena.scratch, "shared expert gate", ax_tensor_1d(AX_I32, NULL, 2));
     AX_TRY(ax_linear_forward(rt, &l->moe.gate, h, NULL, &logits));
     AX_TRY(ax_run_router_forward(rt->q, &(struct ax_router_forward){.logits = logits,
                                                                     .probs = s[GATE].t,
@@ -143,9 +141,8 @@ static enum ax_status gate_backward(const struct ax_layer *l, struct ax_pass *p,
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor dweights = take(p, "gradient of shared expert gate", &s[GATE].t);
     const struct ax_tensor experts = take(p, "shared expert gate", &s[PLACES].t);
-    struct ax_tensor dlogits = ax_tensor_2d(p->model->dtype, NULL, h->shape[0], 1);
-    dlogits.data = ax_stack_push(&rt->arena.scratch, "gradient of shared expert gate",
-                                 ax_tensor_bytes(&dlogits));
+    struct ax_tensor dlogits = ax_stack_take(&rt->arena.scratch, "gradient of shared expert gate",
+                                             ax_tensor_2d(p->model->dtype, NULL, h->shape[0], 1));
     AX_TRY(ax_run_combine_backward(rt->q, &(struct ax_combine_backward){.dout = *dy,
                                                                         .src = s[MADE].t,
                                                                         .rows = s[PLACES].t,

@@ -13,11 +13,6 @@ enum { BCX, GATED, MIXED, OUT, N_SAVED };
 
 #define NAME(tail) "model.layers.%d.conv." tail
 
-static const struct ax_param *add(struct ax_builder *b, const struct ax_layer *l,
-                                  struct ax_param_decl decl) {
-    return ax_builder_add(b, l->index, &decl);
-}
-
 static void shortconv_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_arch *a = b->arch;
     const int64_t D = a->hidden_size;
@@ -26,32 +21,34 @@ static void shortconv_init(struct ax_builder *b, struct ax_layer *l) {
     c->in.n_parts = c->out.n_parts = 1;
     c->in.split = AX_SPLIT_NONE;
     c->out.split = AX_SPLIT_INPUTS;
-    c->in.weight[0] = add(b, l,
-                          (struct ax_param_decl){.name = NAME("in_proj.weight"),
-                                                 .rows = 3 * D,
-                                                 .cols = D,
-                                                 .tp_dim = -1,
-                                                 .grad_partial_over = AX_TP_PARTIAL});
-    c->taps =
-        add(b, l,
-            (struct ax_param_decl){
-                .name = NAME("conv.weight"), .rows = D, .cols = a->conv.taps, .middle = true});
-    c->out.weight[0] = add(
-        b, l,
-        (struct ax_param_decl){.name = NAME("out_proj.weight"), .rows = D, .cols = D, .tp_dim = 1});
+    c->in.weight[0] = ax_builder_add(b, l->index,
+                                     &(struct ax_param_decl){.name = NAME("in_proj.weight"),
+                                                             .rows = 3 * D,
+                                                             .cols = D,
+                                                             .tp_dim = -1,
+                                                             .grad_partial_over = AX_TP_PARTIAL});
+    c->taps = ax_builder_add(
+        b, l->index,
+        &(struct ax_param_decl){
+            .name = NAME("conv.weight"), .rows = D, .cols = a->conv.taps, .middle = true});
+    c->out.weight[0] =
+        ax_builder_add(b, l->index,
+                       &(struct ax_param_decl){
+                           .name = NAME("out_proj.weight"), .rows = D, .cols = D, .tp_dim = 1});
     if (!a->conv.bias)
         return;
-    c->in.bias[0] = add(b, l,
-                        (struct ax_param_decl){.name = NAME("in_proj.bias"),
-                                               .rows = 3 * D,
-                                               .tp_dim = -1,
-                                               .grad_partial_over = AX_TP_PARTIAL});
-    c->bias = add(b, l, (struct ax_param_decl){.name = NAME("conv.bias"), .rows = D});
-    c->out.bias[0] = add(b, l,
-                         (struct ax_param_decl){.name = NAME("out_proj.bias"),
-                                                .rows = D,
-                                                .tp_dim = -1,
-                                                .grad_partial_over = AX_TP_PARTIAL});
+    c->in.bias[0] = ax_builder_add(b, l->index,
+                                   &(struct ax_param_decl){.name = NAME("in_proj.bias"),
+                                                           .rows = 3 * D,
+                                                           .tp_dim = -1,
+                                                           .grad_partial_over = AX_TP_PARTIAL});
+    c->bias =
+        ax_builder_add(b, l->index, &(struct ax_param_decl){.name = NAME("conv.bias"), .rows = D});
+    c->out.bias[0] = ax_builder_add(b, l->index,
+                                    &(struct ax_param_decl){.name = NAME("out_proj.bias"),
+                                                            .rows = D,
+                                                            .tp_dim = -1,
+                                                            .grad_partial_over = AX_TP_PARTIAL});
 }
 
 static int shortconv_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -161,10 +158,9 @@ static enum ax_status shortconv_backward(const struct ax_layer *l, struct ax_pas
     const struct ax_convolution conv = convolution(l);
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor d_out = s[OUT].t, d_mixed = s[MIXED].t, d_bcx = s[BCX].t;
-    struct ax_tensor *made[] = {&d_out, &d_mixed, &d_bcx};
-    for (int i = 0; i < 3; i++)
-        made[i]->data = ax_stack_push(scratch, "gradient of convolution", ax_tensor_bytes(made[i]));
+    const struct ax_tensor d_out = ax_stack_take(scratch, "gradient of convolution", s[OUT].t);
+    const struct ax_tensor d_mixed = ax_stack_take(scratch, "gradient of convolution", s[MIXED].t);
+    const struct ax_tensor d_bcx = ax_stack_take(scratch, "gradient of convolution", s[BCX].t);
     const struct gates g = split(&s[BCX].t), d = split(&d_bcx);
     AX_TRY(ax_linear_backward(p->model->rt, &c->out, &s[OUT].t, dy, &d_out));
     AX_TRY(multiply_backward(p, &d_out, &g.out, &s[MIXED].t, &d.out, &d_mixed));

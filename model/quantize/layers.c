@@ -20,10 +20,9 @@ static int rows_to_run(const struct ax_calibration *c, int n) {
 }
 
 static struct ax_tensor take(struct ax_calibration *c, int rows, const char *name) {
-    struct ax_tensor t =
-        ax_tensor_2d(c->model->accum, NULL, rows * c->batch.cap, c->model->arch.hidden_size);
-    t.data = ax_stack_push(&c->model->rt->arena.persistent, name, ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(
+        &c->model->rt->arena.persistent, name,
+        ax_tensor_2d(c->model->accum, NULL, rows * c->batch.cap, c->model->arch.hidden_size));
 }
 
 /* How the products of a unit round, unless the version is the original: those of the embedding and the head
@@ -84,9 +83,8 @@ static void take_seen(struct ax_calibration *c) {
                  k++)
                 most = ax_linear_in(list[k]) > most ? ax_linear_in(list[k]) : most;
     }
-    c->seen = ax_tensor_2d(m->dtype, NULL, c->rows->n * c->batch.cap, most);
-    c->seen.data =
-        ax_stack_push(&m->rt->arena.persistent, "what linears read", ax_tensor_bytes(&c->seen));
+    c->seen = ax_stack_take(&m->rt->arena.persistent, "what linears read",
+                            ax_tensor_2d(m->dtype, NULL, c->rows->n * c->batch.cap, most));
 }
 
 enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,

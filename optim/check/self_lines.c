@@ -258,8 +258,8 @@ static enum ax_status forward(struct pass *p, struct ax_model *m, struct ax_slot
     AX_TRY(ax_pass_begin(&pass));
     AX_TRY(ax_pass_forward_all(&pass));
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_tensor logits = ax_tensor_2d(m->accum, NULL, total, vocab);
-    logits.data = ax_stack_push(&rt->arena.scratch, "logits", ax_tensor_bytes(&logits));
+    struct ax_tensor logits =
+        ax_stack_take(&rt->arena.scratch, "logits", ax_tensor_2d(m->accum, NULL, total, vocab));
     AX_TRY(ax_pass_logits(&pass, 0, total, &logits));
     AX_TRY(append_tensor(&p->values, rt->q, &logits));
     ax_stack_release(&rt->arena.scratch, mark);

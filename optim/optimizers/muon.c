@@ -26,9 +26,7 @@ static int slots(const struct ax_optimizer_options *o, const struct ax_piece *p,
 }
 
 static struct ax_tensor take(struct ax_queue *q, enum ax_dtype dtype, int64_t rows, int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(q->scratch, "matrix iteration", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(q->scratch, "matrix iteration", ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 /* dst = alpha·src + beta·a·b */

@@ -7,9 +7,7 @@
 #define LATE    16 /* copies of a run on a GPU: until the host knows of the end takes as long as one */
 
 static struct ax_tensor take(struct ax_runtime *rt) {
-    struct ax_tensor t = ax_tensor_1d(AX_F32, NULL, NUMBERS);
-    t.data = ax_stack_push(&rt->arena.persistent, "bandwidth", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&rt->arena.persistent, "bandwidth", ax_tensor_1d(AX_F32, NULL, NUMBERS));
 }
 
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {

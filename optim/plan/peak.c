@@ -30,9 +30,7 @@ struct peak {
 
 static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
                              int64_t cols) {
-    struct ax_tensor t = ax_tensor_2d(dtype, NULL, rows, cols);
-    t.data = ax_stack_push(&rt->arena.persistent, "peak", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&rt->arena.persistent, "peak", ax_tensor_2d(dtype, NULL, rows, cols));
 }
 
 /* Different numbers, as a model has: on equal ones, or few, a GPU takes less power, and is faster. */

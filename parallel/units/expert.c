@@ -204,9 +204,7 @@ static enum ax_status find_rounds(struct ax_queue *q, const void *args, void *co
 }
 
 static struct ax_tensor scratch_ids(struct ax_runtime *rt, int64_t n) {
-    struct ax_tensor t = ax_tensor_1d(AX_I32, NULL, n);
-    t.data = ax_stack_push(&rt->arena.scratch, "sorted experts", ax_tensor_bytes(&t));
-    return t;
+    return ax_stack_take(&rt->arena.scratch, "sorted experts", ax_tensor_1d(AX_I32, NULL, n));
 }
 
 /* Sorts by round first, then by part. Memory is taken whatever the number of rounds is: as planned. */

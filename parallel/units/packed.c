@@ -385,8 +385,8 @@ static enum ax_status scales_of(struct ax_queue *q, const struct ax_packed *pack
     *scale = packed->scale;
     if (!packed->nested.data)
         return AX_OK;
-    *scale = ax_tensor_1d(AX_F32, NULL, packed->scale.shape[0]);
-    scale->data = ax_stack_push(q->scratch, "scales", ax_tensor_bytes(scale));
+    *scale =
+        ax_stack_take(q->scratch, "scales", ax_tensor_1d(AX_F32, NULL, packed->scale.shape[0]));
     return ax_run_dequantize(q, &(struct ax_dequantize){.out = *scale,
                                                         .codes = packed->scale,
                                                         .scale = packed->nested,

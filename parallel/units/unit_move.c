@@ -420,12 +420,12 @@ enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,
     if (!all->data) {
         struct ax_tensor mine = seg->master;
         if (seg->host_master) {
-            mine.data = ax_stack_push(&rt->arena.scratch, "masters", ax_tensor_bytes(&mine));
+            mine = ax_stack_take(&rt->arena.scratch, "masters", mine);
             AX_TRY(ax_queue_copy(rt->q, mine.data, seg->master.data, ax_tensor_bytes(&mine)));
         }
         *all = ax_tensor_1d(seg->accum, mine.data, seg->numel);
         if (!ax_segment_alone(seg, rt)) {
-            all->data = ax_stack_push(&rt->arena.scratch, "gathered masters", ax_tensor_bytes(all));
+            *all = ax_stack_take(&rt->arena.scratch, "gathered masters", *all);
             const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                                .dtype = seg->accum,
                                                .send = mine.data,
