@@ -111,8 +111,8 @@ struct golden_figure golden_relative(const struct ax_golden_tensor *want, const 
                                      double tolerance, double usual) {
     if (want->form == GOLDEN_FULL)
         return (struct golden_figure){ax_golden_rel_norm(got, want->v, want->numel), tolerance};
-    struct golden_figure f = {.tolerance = tolerance < usual ? REF_PART * tolerance
-                                                             : tolerance / DIGEST_PART};
+    const double part = tolerance < usual ? 1 / REF_PART : DIGEST_PART;
+    struct golden_figure f = {.tolerance = tolerance};
     double mine[GOLDEN_DIGEST];
     const double *theirs = want->v, norm = theirs[0];
     if (norm == 0) {
@@ -126,6 +126,7 @@ struct golden_figure golden_relative(const struct ax_golden_tensor *want, const 
                                ax_golden_max_abs(mine + 1 + GOLDEN_PROJECTIONS,
                                                  theirs + 1 + GOLDEN_PROJECTIONS, GOLDEN_PLACES)) /
                norm;
+    f.figure *= part;
     return f;
 }
 

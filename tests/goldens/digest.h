@@ -53,7 +53,8 @@ void golden_row_digest(const char *name, const double *x, int64_t rows, int64_t 
 struct golden_figure {
     double figure, tolerance;
 };
-/* The relative error of a tensor; `usual` is the tolerance without ref's (equal if it is not less). */
+/* The relative error of a tensor; `usual` is the tolerance without ref's (equal if it is not less). A digest's
+ * figure is scaled so that it is held against the tolerance of a tensor in full: × 3, or ÷ 1.5 if it is ref's. */
 struct golden_figure golden_relative(const struct ax_golden_tensor *want, const double *got,
                                      double tolerance, double usual);
 /* Of the largest of `want`, as far as `got` tells. */
