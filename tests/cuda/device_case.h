@@ -54,4 +54,18 @@ static inline void case_run_there(struct ax_case *c, struct machine *m) {
     ax_stack_release(&m->arena.scratch, mark);
 }
 
+/* A case there computes what it computes on `ref`. */
+static inline void case_compare_there(enum ax_op op, const struct ax_shape *shape,
+                                      enum ax_dtype dtype, struct machine *ref, struct machine *m) {
+    struct ax_case got, want;
+    case_open(&got, op, shape, dtype, ref);
+    case_open(&want, op, shape, dtype, ref);
+    assert_true(ax_ops_cuda.supports(m->q, op, got.args));
+    case_run_there(&got, m);
+    case_run(&want, ref);
+    compare_outputs(&got, &want);
+    ax_case_free(&got);
+    ax_case_free(&want);
+}
+
 #endif

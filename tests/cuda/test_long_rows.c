@@ -58,23 +58,11 @@ static const struct {
     {AX_OP_colscale, {"blocks", .rows = 2, .cols = 2056, .flags = AX_SHAPE_ADDEND}},
 };
 
-static void check_case(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
-    struct ax_case got, want;
-    case_open(&got, op, shape, dtype, &ref);
-    case_open(&want, op, shape, dtype, &ref);
-    assert_true(ax_ops_cuda.supports(cuda.q, op, got.args));
-    case_run_there(&got, &cuda);
-    case_run(&want, &ref);
-    compare_outputs(&got, &want);
-    ax_case_free(&got);
-    ax_case_free(&want);
-}
-
 static void long_rows_agree_with_ref(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(long_cases) / sizeof(long_cases[0]); i++) {
-        check_case(long_cases[i].op, &long_cases[i].shape, AX_F32);
-        check_case(long_cases[i].op, &long_cases[i].shape, AX_BF16);
+        case_compare_there(long_cases[i].op, &long_cases[i].shape, AX_F32, &ref, &cuda);
+        case_compare_there(long_cases[i].op, &long_cases[i].shape, AX_BF16, &ref, &cuda);
     }
 }
 

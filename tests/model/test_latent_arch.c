@@ -1,4 +1,4 @@
-/* config.json of the families with latent attention and shared experts: sizes of published models, and
+/* config.json of the families with latent attention, shared experts or the delta rule: sizes of published models, and
  * values that would change the result and are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,6 +91,14 @@ static void published_models_have_their_sizes(void **state) {
          "\"num_key_value_heads\": 16, \"shared_expert_intermediate_size\": 5632, "
          "\"vocab_size\": 151936}",
          14315784192},
+        {"{\"model_type\": \"qwen3_next\", \"decoder_sparse_step\": 1, \"hidden_size\": 2048, "
+         "\"intermediate_size\": 5120, \"num_attention_heads\": 16, \"num_hidden_layers\": 48, "
+         "\"num_key_value_heads\": 2, \"vocab_size\": 151936}",
+         79674391296},
+        {"{\"model_type\": \"qwen3_5_text\", \"hidden_size\": 4096, \"intermediate_size\": 12288, "
+         "\"num_attention_heads\": 16, \"num_hidden_layers\": 32, \"num_key_value_heads\": 4, "
+         "\"vocab_size\": 248320}",
+         8953803264},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;

@@ -310,7 +310,7 @@ FAMILY_SPECS = [
             mlp_only_layers=[0, 1], moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=6,
             num_experts_per_tok=2, rms_norm_eps=1e-6,
             rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.25)),
-        "Qwen3NextConfig", seed=1518, hub=True, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        "Qwen3NextConfig", seed=1518, hub=True, mtp=1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
         about="the gated delta rule with 2 key and 4 value heads of 16 and 12, gated attention in layer 1 with rope on 4 of 16, "
               "norms x (1 + w), layer 2 with 6 experts top-2 and a gated shared expert"),
     ModelSpec(
@@ -321,7 +321,7 @@ FAMILY_SPECS = [
             rms_norm_eps=1e-6, tie_word_embeddings=True,
             rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.5,
                                  mrope_section=[2, 1, 1], mrope_interleaved=True)),
-        "Qwen3_5TextConfig", seed=1528, hub=True, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        "Qwen3_5TextConfig", seed=1528, hub=True, mtp=1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
         about="qwen3_next with the delta rule's projections apart, 3 value heads a key head, convolutions of 3, all layers dense, "
               "tied, rope on 8 of 16"),
     ModelSpec(
@@ -378,8 +378,11 @@ def save_weights(root, recipe, data):
 
 
 def mtp_shapes(spec, config, shapes):
-    """Tensors of the multi-token-prediction layers that follow the last one, under the published names."""
+    """Tensors of the multi-token-prediction layers, under the published names: some, of those beside the layers; or all, of
+    those that follow the last one."""
     out, hidden, n = {}, config.hidden_size, config.num_hidden_layers
+    if spec.mtp and config.model_type.startswith("qwen3_"):
+        return {"mtp.fc.weight": [hidden, 2 * hidden], "mtp.norm.weight": [hidden]}
     for k in range(spec.mtp):
         pre, last = f"model.layers.{n + k}.", f"model.layers.{n - 1}."
         out.update({pre + name[len(last):]: shape for name, shape in shapes.items() if name.startswith(last)})
@@ -440,7 +443,7 @@ def load_folder(spec, root):
     import transformers
     config = transformers.AutoConfig.from_pretrained(root)
     model, info = transformers.AutoModelForCausalLM.from_pretrained(root, output_loading_info=True, **eager(config))
-    extra = f"model.layers.{model.config.num_hidden_layers}."
+    extra = (f"model.layers.{model.config.num_hidden_layers}.", "mtp.")
     assert not info["missing_keys"] and all(spec.mtp and k.startswith(extra) for k in info["unexpected_keys"])
     return model.eval()
 
