@@ -515,6 +515,52 @@ static void eot_tokens(void **state) {
     chat_close(&c);
 }
 
+/* A template that leaves out the reasoning before the last question: the turns are where the whole text has them. */
+static void rewritten(void **state) {
+    (void)state;
+    struct chat_case c;
+    chat_open(&c, chatml);
+    ax_template_free(c.template);
+    assert_ok(ax_template_builtin(&c.template, "qwen3"));
+    c.chat.template = c.template;
+#define THINK(text, why)                                                                           \
+    "{\"role\": \"assistant\", \"content\": \"" text "\", \"reasoning_content\": \"" why "\"}"
+#define CALLS(why)                                                                                 \
+    "{\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": \"" why                   \
+    "\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}"
+#define CALLED "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+#define CALLS_TEXT                                                                                 \
+    "{\"role\": \"assistant\", \"content\": \"calling\", \"tool_calls\": [{\"function\": "         \
+    "{\"name\": "                                                                                  \
+    "\"f\", \"arguments\": {\"a\": 1}}}]}"
+#define RESULT(text) "{\"role\": \"tool\", \"content\": \"" text "\"}"
+    check_record(&c.o, ROW(U("q") ", " THINK("one", "since") ", " U("r") ", " THINK("two", "as")),
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦one⟧<|im_end|>\n"
+                 "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
+                 "<think>⟦\nas\n</think>\n\ntwo⟧<|im_end|>\n");
+    check_record(&c.o,
+                 ROW(U("q") ", " CALLS("see") ", " RESULT("7") ", " THINK("one", "since") ", " U(
+                     "r") ", " CALLS("so") ", " RESULT("8") ", " THINK("two", "as")),
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦" CALLED "⟧<|im_end|>\n"
+                 "<|im_start|>user\n<tool_response>\n7\n</tool_response><|im_end|>\n"
+                 "<|im_start|>assistant\n⟦one⟧<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
+                 "<|im_start|>assistant\n⟦<think>\nso\n</think>\n\n" CALLED "⟧<|im_end|>\n"
+                 "<|im_start|>user\n<tool_response>\n8\n</tool_response><|im_end|>\n"
+                 "<|im_start|>assistant\n<think>⟦\nas\n</think>\n\ntwo⟧<|im_end|>\n");
+    /* a template that reads answers in a way that another text does not allow */
+    ax_template_free(c.template);
+    static const char strict[] =
+        "{% for m in messages %}{% if m.role == 'tool' and not messages[loop.index0 - "
+        "1].tool_calls %}"
+        "{{ raise_exception('a result without a call') }}{% endif %}<|im_start|>"
+        "{{ m.content if loop.last else m.content[:1] }}<|im_end|>{% endfor %}";
+    assert_ok(ax_template_compile(&c.template, "t", strict, strlen(strict)));
+    c.chat.template = c.template;
+    check_bad_record(&c.o, ROW(U("q") ", " CALLS_TEXT ", " RESULT("7") ", " A("one")),
+                     "message 2: the chat template writes it differently when others follow");
+    chat_close(&c);
+}
+
 static void enough_rows(void **state) {
     (void)state;
     assert_true(rows_checked >= 60);
@@ -527,7 +573,8 @@ int main(void) {
         cmocka_unit_test(training_fields), cmocka_unit_test(parts),
         cmocka_unit_test(tools),           cmocka_unit_test(reasoning),
         cmocka_unit_test(row_shapes),      cmocka_unit_test(generation_blocks),
-        cmocka_unit_test(eot_tokens),      cmocka_unit_test(enough_rows),
+        cmocka_unit_test(eot_tokens),      cmocka_unit_test(rewritten),
+        cmocka_unit_test(enough_rows),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -40,7 +40,7 @@ static json_t *first_messages(const struct ax_conversation *c, const struct ax_c
     for (size_t i = 0; i < r->n && ok; i++) {
         i = r->head > 0 && i == r->head ? r->n - 1 : i;
         json_t *message = json_array_get(c->messages, i);
-        if (r->replaced && i == r->n - 1)
+        if (r->replaced && i + r->later == r->n - 1)
             ok = json_array_append_new(list, replaced_message(message, r)) == 0;
         else
             ok = json_array_append(list, message) == 0;
@@ -226,6 +226,34 @@ struct turn {
     struct ax_chat_prefixes *prefixes;
 };
 
+/* True if the full conversation begins with the rendering up to the turn, as far as its text goes. */
+static bool stays(const struct turn *t, const struct ax_turn_pair *pair) {
+    const size_t same = common_start(pair->real, pair->other, 0);
+    const size_t end = pair->real.n - common_end(pair->real, pair->other, same);
+    return common_start(pair->real, *t->whole, 0) >= end;
+}
+
+/* Renders all of the conversation with another text in the turn, where what follows it changes what the template
+ * writes of it or before it: of earlier answers, say, only what follows their reasoning. */
+static enum ax_status render_whole(const struct turn *t, struct ax_chat_render r,
+                                   struct ax_template_output *other, struct ax_turn_pair *pair) {
+    r.later = t->c->n - r.n;
+    r.n = t->c->n;
+    r.part = false;
+    ax_template_output_free(other);
+    const enum ax_status st = ax_chat_render(t->f, t->c, &r, other);
+    if (st == AX_ERR_DATA)
+        return ax_error(st,
+                        "message %zu: the chat template writes it differently when others follow, "
+                        "and which tokens "
+                        "are its cannot be told: with another text in it, %s. Use a template with "
+                        "{%% generation %%} blocks, or another chat_template",
+                        t->index + 1, ax_error_text());
+    pair->real = *t->whole;
+    pair->other = (struct ax_text){other->text, other->len};
+    return st;
+}
+
 /* The tokens of the turn. With `kept`, only those outside of that key's value. The last turn
  * uses the rendering of the full conversation, unless the template treats a part of a
  * conversation differently. *found = false for an empty turn. */
@@ -249,6 +277,8 @@ static enum ax_status find_turn(const struct turn *t, const char *kept, struct s
     r.replaced = other_text(json_array_get(t->c->messages, t->index));
     AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
     pair.other = (struct ax_text){other.text, other.len};
+    if (!stays(t, &pair))
+        AX_TRY_GOTO(render_whole(t, r, &other, &pair), st, done);
 found:
     AX_TRY_GOTO(ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found), st,
                 done);

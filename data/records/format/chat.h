@@ -4,11 +4,12 @@
 
 #include "data/records/format/chat_turns.h"
 
-/* Renders the first n messages. With `replaced`, the last one keeps only its role and has that
- * text. `part` tells the template how many turns the full conversation has. */
+/* Renders the first n messages. With `replaced`, the last one but `later` keeps only its role and has
+ * that text. `part` tells the template how many turns the full conversation has. */
 struct ax_chat_render {
     size_t n;
     size_t head; /* the first `head` of these and the last are rendered; 0: all */
+    size_t later;
     const char *replaced;
     const char *kept; /* key of that message to keep; NULL = none */
     bool part;
@@ -25,7 +26,7 @@ enum ax_status ax_chat_check_generation(const struct ax_format *f);
 void ax_chat_mask_generation(struct ax_format_work *w, const struct ax_template_output *out,
                              int32_t *labels);
 
-/* The same conversation rendered up to a turn: unchanged, and with other text in that turn. */
+/* The same conversation rendered up to a turn, or whole: unchanged, and with other text in that turn. */
 struct ax_turn_pair {
     struct ax_text real, other;
     size_t
