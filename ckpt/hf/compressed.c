@@ -546,10 +546,6 @@ static enum ax_status open_gptq(struct ax_compressed_matrix *m, const struct fol
 
 /* ---- the folder ---- */
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
-}
-
 /* Length of what comes before `suffix`, or 0. */
 static size_t stem_of(const char *name, const char *suffix) {
     const size_t n = strlen(name), m = strlen(suffix);
@@ -617,7 +613,7 @@ enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
         else if (!is_side(f, entries[i]))
             c->entries[c->n++] = *entries[i];
     }
-    qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_name);
+    ax_st_sort(c->entries, c->n);
     return AX_OK;
 fail:
     ax_compressed_close(c);

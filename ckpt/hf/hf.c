@@ -1,5 +1,5 @@
 /* Reads a model folder: its files, and which tensor is in which; matrices in MXFP4; the text model within
- * another; quantized folders; the embedding and the head. */
+ * another; stacked experts; quantized folders; the embedding and the head. */
 #include "ckpt/hf/hf.h"
 
 #include <limits.h>
@@ -18,10 +18,6 @@
 #define EMBEDDING "model.embed_tokens.weight"
 #define HEAD      "lm_head.weight"
 #define GROUP     32 /* elements of a block in MXFP4 */
-
-static int by_name(const void *x, const void *y) {
-    return strcmp(((const struct ax_st_entry *)x)->name, ((const struct ax_st_entry *)y)->name);
-}
 
 /* ---- files ---- */
 
@@ -206,7 +202,7 @@ static enum ax_status fill_mxfp4(const struct ax_hf *hf, struct ax_hf_mxfp4 *m) 
         }
         m->n++;
     }
-    qsort(m->entries, (size_t)m->n, sizeof *m->entries, by_name);
+    ax_st_sort(m->entries, m->n);
     return AX_OK;
 }
 
@@ -325,7 +321,7 @@ static enum ax_status fill_wrapped(struct ax_hf_wrapped *w, const struct ax_hf *
         w->text[w->n_text] = *e;
         w->text[w->n_text++].name = (char *)(uintptr_t)own;
     }
-    qsort(w->text, (size_t)w->n_text, sizeof *w->text, by_name);
+    ax_st_sort(w->text, w->n_text);
     return AX_OK;
 }
 
@@ -354,18 +350,23 @@ static enum ax_status open_wrapped(struct ax_hf *hf) {
 
 /* ---- quantized folders ---- */
 
+/* *out = all entries; free with ax_free. */
+static enum ax_status list(const struct ax_hf *hf, const struct ax_st_entry ***out) {
+    AX_TRY(ax_alloc(out, (size_t)ax_hf_count(hf), sizeof **out));
+    for (int i = 0; i < ax_hf_count(hf); i++)
+        (*out)[i] = ax_hf_at(hf, i);
+    return AX_OK;
+}
+
 static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
     struct ax_compressed_format format;
     const struct ax_st_entry **entries;
-    const int n = ax_hf_count(hf);
     AX_TRY(ax_compressed_parse(config, &format));
-    AX_TRY(ax_alloc(&entries, (size_t)n, sizeof *entries));
-    for (int i = 0; i < n; i++)
-        entries[i] = ax_hf_at(hf, i);
+    AX_TRY(list(hf, &entries));
     struct ax_compressed *c;
     enum ax_status st = ax_alloc(&c, 1, sizeof *c);
     if (st == AX_OK)
-        st = ax_compressed_open(c, hf->dir, &format, n, entries);
+        st = ax_compressed_open(c, hf->dir, &format, ax_hf_count(hf), entries);
     ax_free(entries);
     if (st != AX_OK) {
         ax_free(c);
@@ -375,6 +376,18 @@ static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
     hf->n_entries = c->n;
     hf->entries = c->entries;
     return AX_OK;
+}
+
+static enum ax_status open_experts(struct ax_hf *hf) {
+    const struct ax_st_entry **entries;
+    AX_TRY(list(hf, &entries));
+    const enum ax_status st = ax_hf_experts_open(&hf->experts, ax_hf_count(hf), entries);
+    ax_free(entries);
+    if (hf->experts.n > 0) {
+        hf->n_entries = hf->experts.n;
+        hf->entries = hf->experts.entries;
+    }
+    return st;
 }
 
 /* Bits that nothing says the scale of are no weights. */
@@ -403,6 +416,7 @@ static enum ax_status open_stored(struct ax_hf *hf) {
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
+    AX_TRY_GOTO(open_experts(hf), st, done);
     AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
         goto done;
@@ -435,7 +449,7 @@ static enum ax_status name_embedding(struct ax_hf *hf) {
         if (ax_hf_at(hf, i) == head)
             hf->renamed[i].name = name;
     }
-    qsort(hf->renamed, (size_t)n, sizeof *hf->renamed, by_name);
+    ax_st_sort(hf->renamed, n);
     hf->entries = hf->renamed;
     hf->n_entries = n;
     return AX_OK;
@@ -487,6 +501,7 @@ void ax_hf_close(struct ax_hf *hf) {
         ax_safetensors_close(&hf->files[i]);
     close_gguf(hf->gguf);
     close_mxfp4(hf->mxfp4);
+    ax_hf_experts_close(&hf->experts);
     close_wrapped(hf->wrapped);
     if (hf->compressed)
         ax_compressed_close(hf->compressed);

@@ -57,10 +57,6 @@ done:
     return st;
 }
 
-static int by_name(const void *x, const void *y) {
-    return strcmp(((const struct ax_st_entry *)x)->name, ((const struct ax_st_entry *)y)->name);
-}
-
 /* Gives modules of a text model within another their names in a model of its own. */
 static void strip_names(struct ax_peft *p) {
     const size_t prefix = strlen(AX_PEFT_PREFIX);
@@ -75,7 +71,7 @@ static void strip_names(struct ax_peft *p) {
         memmove(name + prefix, own, strlen(own) + 1);
     }
     if (p->config.within)
-        qsort(p->weights.entries, (size_t)p->weights.n, sizeof *p->weights.entries, by_name);
+        ax_st_sort(p->weights.entries, p->weights.n);
 }
 
 enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {

@@ -79,10 +79,6 @@ static int by_address(const void *a, const void *b) {
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
-}
-
 /* Ranges in address order must follow each other exactly, from the first data byte to the last. */
 static enum ax_status check_cover(struct ax_safetensors *st, const char *name,
                                   const unsigned char *data, size_t data_len) {
@@ -148,8 +144,7 @@ static enum ax_status read_header(struct ax_safetensors *st, const char *name, s
         AX_TRY(read_entry(v, key, &st->entries[st->n - 1], data, data_len));
     }
     AX_TRY(check_cover(st, name, data, data_len));
-    if (st->n > 0)
-        qsort(st->entries, (size_t)st->n, sizeof *st->entries, by_name);
+    ax_st_sort(st->entries, st->n);
     return AX_OK;
 }
 

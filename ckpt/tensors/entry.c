@@ -1,5 +1,6 @@
 #include "ckpt/tensors/entry.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -26,6 +27,15 @@ void ax_st_drop(const struct ax_st_entry *e, int64_t first, int64_t n) {
         ax_map_drop((const char *)e->data + (size_t)first * size, (size_t)n * size);
     else if (first + n == e->numel)
         ax_map_drop(e->stored, e->stored_bytes);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
+}
+
+void ax_st_sort(struct ax_st_entry *entries, int n) {
+    if (n > 0)
+        qsort(entries, (size_t)n, sizeof *entries, by_name);
 }
 
 const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, const char *name) {

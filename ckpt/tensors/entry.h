@@ -33,7 +33,9 @@ enum ax_status ax_st_read(const struct ax_st_entry *e, int64_t first, int64_t n,
 /* Releases the mapping's memory of elements that were read (a hint, see ax_map_drop). If the file
  * stores them in another form, does so only after the last element. */
 void ax_st_drop(const struct ax_st_entry *e, int64_t first, int64_t n);
-/* Finds an entry by name in a list sorted by name; NULL if there is none. */
+/* By name. */
+void ax_st_sort(struct ax_st_entry *entries, int n);
+/* Finds an entry by name in a sorted list; NULL if there is none. */
 const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, const char *name);
 
 /* A tensor to write: from `fill` or, if that is NULL, from this rank's parts of it. */

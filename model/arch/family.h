@@ -35,6 +35,7 @@
     X(qwen2_moe)                                                                                   \
     X(qwen3)                                                                                       \
     X(qwen3_5)                                                                                     \
+    X(qwen3_5_moe)                                                                                 \
     X(qwen3_moe)                                                                                   \
     X(qwen3_next)                                                                                  \
     X(seed_oss)                                                                                    \

@@ -99,13 +99,14 @@ static enum ax_status shared_experts(struct ax_arch *a, struct ax_json c, struct
     AX_TRY(ax_json_i64_or(shared, 1, 1LL << 24, u.shared_width, &a->moe.shared_width));
     AX_TRY(ax_json_bool_or(renormalize, u.renormalize, &a->moe.routing.renormalize));
     a->moe.names = &shared_names;
-    return sparse_layers(a, c, &ax_ffn_moe_shared);
+    return AX_OK;
 }
 
 static enum ax_status parse_qwen2_moe(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_bool_or(ax_json_get(c, "qkv_bias"), true, &a->qkv_bias));
     AX_TRY(windows(a, c, even_before_border));
-    return shared_experts(a, c, (struct usual){60, 4, 1408, 5632, false});
+    AX_TRY(shared_experts(a, c, (struct usual){60, 4, 1408, 5632, false}));
+    return sparse_layers(a, c, &ax_ffn_moe_shared);
 }
 
 static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
@@ -179,11 +180,23 @@ static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, bool grouped) 
 
 static enum ax_status parse_qwen3_next(struct ax_arch *a, struct ax_json c) {
     AX_TRY(hybrid(a, c, true));
-    return shared_experts(a, c, (struct usual){512, 10, 512, 512, true});
+    AX_TRY(shared_experts(a, c, (struct usual){512, 10, 512, 512, true}));
+    return sparse_layers(a, c, &ax_ffn_moe_shared);
 }
 
 static enum ax_status parse_qwen3_5(struct ax_arch *a, struct ax_json c) {
     return hybrid(a, c, false);
+}
+
+/* Experts in all layers, whose weights always add up to 1. */
+static enum ax_status parse_qwen3_5_moe(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(hybrid(a, c, false));
+    AX_TRY(ax_field_only_bool(c, "norm_topk_prob", true));
+    AX_TRY(shared_experts(a, c, (struct usual){256, 8, 512, 512, true}));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i].ffn = &ax_ffn_moe_shared;
+    a->intermediate_size = a->moe.width;
+    return AX_OK;
 }
 
 const struct ax_family ax_family_qwen2 = {
@@ -204,3 +217,8 @@ const struct ax_family ax_family_qwen3_5 = {.model_type = "qwen3_5_text",
                                             .architecture = "Qwen3_5ForCausalLM",
                                             .head_dim = 256,
                                             .parse = parse_qwen3_5};
+const struct ax_family ax_family_qwen3_5_moe = {.model_type = "qwen3_5_moe_text",
+                                                .architecture = "Qwen3_5MoeForCausalLM",
+                                                .head_dim = 256,
+                                                .own_width = true,
+                                                .parse = parse_qwen3_5_moe};

@@ -19,6 +19,7 @@ static const struct ax_wrapper wrappers[] = {
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", LANGUAGE},
     {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", LANGUAGE},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text", LANGUAGE},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", LANGUAGE},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", LANGUAGE},
     {"smolvlm", "SmolVLMForConditionalGeneration", "llama", "model.text_"},
     {"vipllava", "VipLlavaForConditionalGeneration", "llama", LANGUAGE},

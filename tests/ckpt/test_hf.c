@@ -265,6 +265,68 @@ static void values_decide_what_is_tied(void **state) {
     }
 }
 
+static const struct ax_st_entry *expert(const struct ax_hf *hf, const char *name, int64_t rows,
+                                        int64_t cols) {
+    const struct ax_st_entry *e = ax_hf_find(hf, name);
+    assert_non_null(e);
+    assert_int_equal(e->ndim, 2);
+    assert_int_equal(e->shape[0], rows);
+    assert_int_equal(e->shape[1], cols);
+    assert_int_equal(e->numel, rows * cols);
+    assert_int_equal(e->bytes, 2 * e->numel);
+    return e;
+}
+
+/* The bytes of a matrix are those of the stack from element `first` on. */
+static void assert_piece(const struct ax_st_entry *e, const char *stack, int64_t first) {
+    const unsigned char *p = e->data;
+    for (int64_t i = 0; i < (int64_t)e->bytes; i++)
+        assert_int_equal(p[i], made_up(stack, 2 * first + i));
+}
+
+/* Gate rows come first; what is transposed, of no layer, or lacks its other half is no stack. */
+static void stacked_experts_are_read_one_by_one(void **state) {
+    (void)state;
+#define OF(layer, tail) "model.layers." layer ".mlp.experts." tail
+    enum { E = 3, I = 4, H = 5, GIVEN = 8 };
+    const struct ax_st_output t[GIVEN] = {
+        output("model.embed_tokens.weight", AX_BF16, 2, SHAPE(9, H)),
+        output(OF("0", "gate_up_proj"), AX_BF16, 3, SHAPE(E, 2 * I, H)),
+        output(OF("0", "down_proj"), AX_BF16, 3, SHAPE(E, H, I)),
+        output(OF("1", "gate_up_proj"), AX_BF16, 3, SHAPE(E, H, 2 * I)), /* as gpt-oss has them */
+        output(OF("1", "down_proj"), AX_BF16, 3, SHAPE(E, I, H)),
+        output(OF("2", "gate_up_proj"), AX_BF16, 3, SHAPE(E, 2 * I, H)),
+        output("mtp.layers.0.mlp.experts.gate_up_proj", AX_BF16, 3, SHAPE(E, 2 * I, H)),
+        output("mtp.layers.0.mlp.experts.down_proj", AX_BF16, 3, SHAPE(E, H, I)),
+    };
+    for (int64_t shard = 0; shard <= 300; shard += 300) {
+        struct ax_hf hf;
+        const uint64_t live = ax_mem_live_blocks();
+        write_model("stacks", shard, GIVEN, t);
+        assert_int_equal(ax_hf_open(&hf, in_dir("stacks")), AX_OK);
+        assert_int_equal(ax_hf_count(&hf), GIVEN - 2 + 3 * E);
+        assert_null(ax_hf_find(&hf, t[1].name));
+        assert_null(ax_hf_find(&hf, t[2].name));
+        for (int i = 0; i < GIVEN; i++)
+            if (i != 1 && i != 2)
+                assert_tensor(ax_hf_find(&hf, t[i].name), &t[i]);
+        for (int e = 0; e < E; e++) {
+            char name[3][64];
+            static const char *const what[] = {"gate_proj", "up_proj", "down_proj"};
+            for (int i = 0; i < 3; i++)
+                snprintf(name[i], sizeof name[i], OF("0", "%d.%s.weight"), e, what[i]);
+            assert_piece(expert(&hf, name[0], I, H), t[1].name, (int64_t)e * 2 * I * H);
+            assert_piece(expert(&hf, name[1], I, H), t[1].name, ((int64_t)e * 2 + 1) * I * H);
+            assert_piece(expert(&hf, name[2], H, I), t[2].name, (int64_t)e * H * I);
+        }
+        for (int i = 1; i < ax_hf_count(&hf); i++)
+            assert_true(strcmp(ax_hf_at(&hf, i - 1)->name, ax_hf_at(&hf, i)->name) < 0);
+        ax_hf_close(&hf);
+        assert_int_equal(ax_mem_live_blocks(), live);
+        assert_int_equal(ax_remove_tree(in_dir("stacks")), AX_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_file_comes_back),
@@ -273,6 +335,7 @@ int main(void) {
         cmocka_unit_test(bare_names_are_found),
         cmocka_unit_test(a_head_alone_is_the_embedding),
         cmocka_unit_test(values_decide_what_is_tied),
+        cmocka_unit_test(stacked_experts_are_read_one_by_one),
         cmocka_unit_test(the_links_of_a_hub_cache_are_followed),
         cmocka_unit_test(a_link_to_no_file_is_refused),
         cmocka_unit_test(what_is_missing_is_named),

@@ -665,6 +665,7 @@ static void readme_names_the_families(void **state) {
         {"qwen2_moe", "Qwen2-MoE"},
         {"qwen3_next", "Qwen3-Next"},
         {"qwen3_5_text", "Qwen3.5"},
+        {"qwen3_5_moe_text", "Qwen3.5"},
         {"qwen3", "Qwen3"},
         {"qwen3_moe", "Qwen3-MoE"},
         {"seed_oss", "Seed-OSS"},

@@ -15,18 +15,20 @@
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 
-/* How a folder of the kind spells the names before "model." and "lm_head.". */
+/* How a folder of the kind spells the names before "model." and "lm_head.", and whether experts are stacked. */
 struct kind {
     const char *type, *golden, *body, *head;
+    bool stacks;
 };
 static const struct kind kinds[] = {
-    {"gemma3", "gemma3_text", "language_model.", "language_model."},
-    {"llava", "llama", "language_model.", "language_model."},
-    {"llava_next", "granite", "language_model.", "language_model."},
-    {"mistral3", "mistral", "language_model.", "language_model."},
-    {"qwen3_5", "qwen3_5", "model.language_", ""},
-    {"qwen3_vl", "qwen3", "model.language_", ""},
-    {"smolvlm", "llama_bias", "model.text_", ""},
+    {"gemma3", "gemma3_text", "language_model.", "language_model.", false},
+    {"llava", "llama", "language_model.", "language_model.", false},
+    {"llava_next", "granite", "language_model.", "language_model.", false},
+    {"mistral3", "mistral", "language_model.", "language_model.", false},
+    {"qwen3_5", "qwen3_5", "model.language_", "", false},
+    {"qwen3_5_moe", "qwen3_5_moe", "model.language_", "", true},
+    {"qwen3_vl", "qwen3", "model.language_", "", false},
+    {"smolvlm", "llama_bias", "model.text_", "", false},
 };
 #define LLAVA (&kinds[1])
 
@@ -45,6 +47,58 @@ static enum ax_status fill_tower(void *ctx, int64_t first, int64_t n, void *out)
 static enum ax_status fill_text(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_st_entry *e = ctx;
     return ax_st_read(e, first, n, e->dtype, out);
+}
+
+/* Matrices of experts, one after the other. */
+struct stack {
+    int n;
+    const struct ax_st_entry *parts[16];
+};
+
+static enum ax_status fill_stack(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct stack *s = ctx;
+    for (int64_t i = first; i < first + n; i++) {
+        const int64_t of = s->parts[0]->numel;
+        const struct ax_st_entry *e = s->parts[i / of];
+        AX_TRY(ax_st_read(e, i % of, 1, e->dtype,
+                          (char *)out + (i - first) * (int64_t)ax_dtype_size(e->dtype)));
+    }
+    return AX_OK;
+}
+
+/* Makes the first of a stack's matrices, t, the whole stack; a false answer leaves the others out. */
+static bool stack_experts(const struct ax_hf *hf, struct ax_st_output *t, char *name,
+                          struct stack *s) {
+    char *number = strstr(name, ".experts."), part[200];
+    if (!number)
+        return true;
+    number += strlen(".experts.");
+    const bool gate = strncmp(number, "0.gate_proj", 11) == 0;
+    const bool down = strncmp(number, "0.down_proj", 11) == 0;
+    if (!gate && !down)
+        return false;
+    const char *const halves[] = {"gate_proj", "up_proj"}, *const whole[] = {"down_proj"};
+    const char *own = ((const struct ax_st_entry *)t->ctx)->name;
+    int experts = 0;
+    for (s->n = 0;; experts++)
+        for (int i = 0; i < 1 + gate; i++) {
+            snprintf(part, sizeof part, "%.*s%d.%s.weight",
+                     (int)(strstr(own, ".experts.") + strlen(".experts.") - own), own, experts,
+                     gate ? halves[i] : whole[i]);
+            const struct ax_st_entry *e = ax_hf_find(hf, part);
+            if (!e)
+                goto all;
+            s->parts[s->n++] = e;
+        }
+all:
+    snprintf(number, strlen(number) + 1, gate ? "gate_up_proj" : "down_proj");
+    t->ndim = 3;
+    t->shape[2] = t->shape[1];
+    t->shape[1] = t->shape[0] * (1 + gate);
+    t->shape[0] = experts;
+    t->fill = fill_stack;
+    t->ctx = s;
+    return true;
 }
 
 static json_t *config_of(const struct kind *k, const char *file) {
@@ -96,19 +150,27 @@ static const char *make(const struct kind *k, const char *dir, int64_t shard) {
     snprintf(name, sizeof name, "models/%s", k->golden);
     make_folder(dir);
     assert_ok(ax_hf_open(&hf, golden_path(name)));
-    const int n = ax_hf_count(&hf);
-    assert_true(n + N_TOWER <= 128);
-    for (int i = 0; i < n; i++) {
+    const int count = ax_hf_count(&hf);
+    int n = 0;
+    static struct stack stacks[16];
+    int n_stacks = 0;
+    assert_true(count + N_TOWER <= 128);
+    for (int i = 0; i < count; i++) {
         const struct ax_st_entry *e = ax_hf_at(&hf, i);
         const bool head = strncmp(e->name, "lm_head.", 8) == 0;
-        assert_ok(ax_sprintf(&names[i], "%s%s", head ? k->head : k->body, e->name));
-        tensors[i] = (struct ax_st_output){.name = names[i],
+        assert_ok(ax_sprintf(&names[n], "%s%s", head ? k->head : k->body, e->name));
+        tensors[n] = (struct ax_st_output){.name = names[n],
                                            .dtype = e->dtype,
                                            .ndim = e->ndim,
                                            .fill = fill_text,
                                            .ctx = (void *)(uintptr_t)e};
-        memcpy(tensors[i].shape, e->shape, sizeof e->shape);
+        memcpy(tensors[n].shape, e->shape, sizeof e->shape);
+        if (!k->stacks || stack_experts(&hf, &tensors[n], names[n], &stacks[n_stacks]))
+            n_stacks += tensors[n++].fill == fill_stack;
+        else
+            ax_free(names[n]);
     }
+    assert_int_equal(n_stacks, k->stacks ? 4 : 0);
     for (int i = 0; i < N_TOWER; i++)
         tensors[n + i] = (struct ax_st_output){.name = tower[i],
                                                .dtype = AX_BF16,

@@ -99,6 +99,10 @@ static void published_models_have_their_sizes(void **state) {
          "\"num_attention_heads\": 16, \"num_hidden_layers\": 32, \"num_key_value_heads\": 4, "
          "\"vocab_size\": 248320}",
          8953803264},
+        {"{\"model_type\": \"qwen3_5_moe_text\", \"hidden_size\": 2048, \"num_attention_heads\": "
+         "16, "
+         "\"num_hidden_layers\": 40, \"num_key_value_heads\": 2, \"vocab_size\": 248320}",
+         34660610688},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;

@@ -325,6 +325,16 @@ FAMILY_SPECS = [
         about="qwen3_next with the delta rule's projections apart, 3 value heads a key head, convolutions of 3, all layers dense, "
               "tied, rope on 8 of 16"),
     ModelSpec(
+        "qwen3_5_moe", small(
+            vocab_size=128, hidden_size=36, num_hidden_layers=2, head_dim=16, layer_types=["linear_attention", "full_attention"],
+            linear_num_key_heads=3, linear_num_value_heads=3, linear_key_head_dim=8, linear_value_head_dim=12,
+            linear_conv_kernel_dim=4, moe_intermediate_size=10, shared_expert_intermediate_size=12, num_experts=4,
+            num_experts_per_tok=2, rms_norm_eps=1e-6,
+            rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.25,
+                                 mrope_section=[1, 1, 0], mrope_interleaved=True)),
+        "Qwen3_5MoeTextConfig", seed=1823, hub=True, mtp=1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="qwen3_5 with 4 experts top-2 and a gated shared expert in both layers, untied, as many key as value heads"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -528,7 +538,7 @@ def hub_config(cfg, spec):
         drop("partial_rotary_factor")
         out.update(rotary_dim=8, qk_norm_type="per_layer", use_qk_norm=True, use_routing_bias=True, scoring_func="sigmoid",
                    shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3, mtp_transformer_layers=1)
-    elif kind in ("qwen3_next", "qwen3_5_text"):
+    elif kind in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         drop("layer_types")
         out["full_attention_interval"] = cfg["layer_types"].index("full_attention") + 1
     elif kind == "lfm2":

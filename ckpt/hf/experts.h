@@ -1,0 +1,25 @@
+/* Folders that have a layer's experts stacked in two tensors, as Qwen3.5's mixtures are published:
+ *
+ *   NAME.gate_up_proj [E][2·I][H], of which the gate has the first I rows, and NAME.down_proj [E][H][I]
+ *
+ * with NAME model.layers.N.….experts. They are read as matrices of one expert each, under the names that other
+ * mixtures have: NAME.E.gate_proj.weight and NAME.E.up_proj.weight [I][H], NAME.E.down_proj.weight [H][I]. Stacks of
+ * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer. */
+#ifndef AX_CKPT_HF_EXPERTS_H
+#define AX_CKPT_HF_EXPERTS_H
+
+#include "ckpt/tensors/entry.h"
+
+struct ax_hf_experts {
+    int n;
+    struct ax_st_entry *entries; /* [n], sorted by name; those of no stack are the given ones */
+    int n_names;
+    char **names; /* [n_names] of experts' matrices */
+};
+
+/* Entries of a folder, n of them, which the caller keeps. x->n = 0: none is such a stack. */
+enum ax_status ax_hf_experts_open(struct ax_hf_experts *x, int n,
+                                  const struct ax_st_entry *const *given);
+void ax_hf_experts_close(struct ax_hf_experts *x); /* safe on a zeroed one */
+
+#endif
