@@ -1,6 +1,9 @@
-/* The arguments of the gated delta rule (Yang et al. 2024, "Gated Delta Networks"); notation: kernels/ops.h. */
+/* The arguments of the gated delta rule (Yang et al. 2024, "Gated Delta Networks") and of Mamba-2's recurrence (Dao and
+ * Gu 2024, "Transformers are SSMs"), which is the rule without its correction; notation: kernels/ops.h. */
 #ifndef AX_KERNELS_DELTA_OPS_H
 #define AX_KERNELS_DELTA_OPS_H
+
+#include <stdbool.h>
 
 #include "kernels/tensor.h"
 
@@ -22,6 +25,20 @@ struct ax_delta_gates_backward {
     double scale;
 };
 
+/* Time step and decay of Mamba-2, of `a` compute [T][H] (any row stride), log and bias compute [H]:
+ *   step = clamp(ln(1 + e^(a + bias_h)), low, high);  g = −e^log_h·step
+ * g, step accumulation [T][H]. */
+struct ax_ssd_gates_forward {
+    struct ax_tensor a, log, bias, g, step;
+    double low, high;
+};
+/* da = (dstep − e^log·dg)·σ(a + bias), 0 where the step is clamped, as a; dlog[h] += Σ dg·g, dbias[h] += Σ da, and
+ * dskip[h] += Σ of the tokens' shares of it (shares accumulation [T][H]); accumulation, data NULL: frozen. */
+struct ax_ssd_gates_backward {
+    struct ax_tensor dg, dstep, shares, a, log, bias, da, dlog, dbias, dskip;
+    double low, high;
+};
+
 /* Gated delta rule over packed documents. Value head h of Hv reads key head h·Hk/Hv. With
  * q̂ = scale·q/√(Σq² + 1e-6) and k̂ = k/√(Σk² + 1e-6) of each head, state S [dk][dv] of each value head,
  * zeros at a document's start unless it enters with one:
@@ -38,10 +55,15 @@ struct ax_delta_gates_backward {
  *   u_i = beta_i·(v_i − e^G_i·Sᵀ·k̂_i) − Σ_{j<i} beta_i·(k̂_i·k̂_j)·e^(G_i − G_j)·u_j
  *   out_i = e^G_i·Sᵀ·q̂_i + Σ_{j≤i} (q̂_i·k̂_j)·e^(G_i − G_j)·u_j
  *   S' = e^G_c·S + Σ_j e^(G_c − G_j)·k̂_j·u_jᵀ
- * So a token's bits depend on the tokens of its chunk before it and on S alone. */
+ * So a token's bits depend on the tokens of its chunk before it and on S alone.
+ *
+ * additive (Mamba-2, where q is C, k is B, v is x, beta is the time step): an update does not depend on S, and
+ * heads are not normalized: q̂ = scale·q, k̂ = k, u_t = beta_t·v_t, out_t = S_tᵀ·q̂_t + skip_h·v_t with skip
+ * compute [Hv] (data NULL: none; the delta rule has none). */
 struct ax_delta_rule {
-    struct ax_tensor q, k, v, g, beta, out, cu, states, enters, leaves;
+    struct ax_tensor q, k, v, g, beta, skip, out, cu, states, enters, leaves;
     double scale;
+    bool additive;
 };
 /* Generation, past i32 [n] (data NULL: none, and nor are the next three): document d goes on with a
  * sequence of which past[d] tokens have been computed, in slot enters[d]; enters is leaves. Its chunks begin at
@@ -55,13 +77,13 @@ struct ax_delta_forward {
     struct ax_tensor past, keys, updates, decays;
 };
 /* dout as out; dq, dk, dv as q, k, v, overwritten (rows of no document: 0); dg, dbeta accumulation [T][Hv],
- * likewise. dstates as states (data NULL: no gradients of states): the gradient of the state with which document
+ * likewise, and dskip, each token's share of the gradient of skip (data NULL: not requested). dstates as states (data NULL: no gradients of states): the gradient of the state with which document
  * d leaves is taken from slot leaves[d] (−1: 0) and that of the state with which it entered is written to slot
  * enters[d] (−1: nowhere). a.out is not read: of forward nothing is saved but the inputs; states at
  * the borders of chunks are computed again. */
 struct ax_delta_backward {
     struct ax_delta_rule a;
-    struct ax_tensor dout, dq, dk, dv, dg, dbeta, dstates;
+    struct ax_tensor dout, dq, dk, dv, dg, dbeta, dskip, dstates;
 };
 
 #endif

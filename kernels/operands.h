@@ -6,7 +6,7 @@
 
 #include "kernels/ops.h"
 
-#define AX_MAX_OPERANDS 18
+#define AX_MAX_OPERANDS 20
 
 enum ax_operand_use { AX_OPERAND_IN = 1, AX_OPERAND_OUT = 2, AX_OPERAND_INOUT = 3 };
 

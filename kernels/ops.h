@@ -13,7 +13,7 @@
  * not depend on how many other rows the call contains (except gemm with trans_a, and the row sums).
  *
  * To add an op, add a row to AX_OP_LIST and an argument struct here (of quantization: quant_ops.h; of
- * convolutions and the delta rule: conv_ops.h, delta_ops.h); its operands, conditions, cost and cases in its
+ * convolutions, the delta rule and Mamba-2: conv_ops.h, delta_ops.h); its operands, conditions, cost and cases in its
  * family's file (kernels/ops/family.h); and one entry per backend. If any of these is missing, the program does not
  * link. */
 #ifndef AX_KERNELS_OPS_H
@@ -53,6 +53,8 @@ struct ax_mirror; /* kernels/queue.h */
     X(delta_gates_backward)                                                                        \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
+    X(ssd_gates_forward)                                                                           \
+    X(ssd_gates_backward)                                                                          \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \

@@ -29,6 +29,7 @@ AX_OP_LIST(AX_CUDA_ENTRY)
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
     X(delta_gates_backward)                                                                        \
+    X(ssd_gates_backward)                                                                          \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
     X(router_forward)                                                                              \

@@ -23,6 +23,7 @@ static const char *check_delta(const struct ax_delta_rule *a) {
     NEED(keys > 0 && values % keys == 0);
     NEED(is_2d(&a->g, accum(&a->q), tokens, values));
     NEED(is_2d(&a->beta, accum(&a->q), tokens, values));
+    NEED(!given(&a->skip) || (a->additive && is_1d(&a->skip, a->q.dtype, values)));
     NEED(a->cu.shape[0] >= 1 && is_1d(&a->cu, AX_I32, a->cu.shape[0]));
     if (!given(&a->states))
         return NULL;
@@ -80,6 +81,9 @@ static void build_delta(struct ax_case_builder *b, struct ax_delta_rule *a) {
     a->beta = uniform2(b, 0, 1);
     a->cu = ax_case_cumulative(b, false);
     a->scale = 1 / sqrt((double)s->head_dim);
+    a->additive = o->additive;
+    if (o->additive)
+        a->skip = ax_case_in1(b, b->real, s->heads);
     if (o->states || o->pieces) {
         a->states = slots(b);
         a->enters = slot_numbers(b, 1);
@@ -111,10 +115,11 @@ static const char *check_delta_forward(const struct ax_delta_forward *f) {
     return NULL;
 }
 
-/* k̂·k̂, q̂·k̂, and u and out of the tokens before; Sᵀ·k̂, Sᵀ·q̂, the next S. */
+/* k̂·k̂, q̂·k̂, and u and out of the tokens before; Sᵀ·k̂, Sᵀ·q̂, the next S: additive without k̂·k̂, u and Sᵀ·k̂. */
 static struct ax_op_cost cost_delta_forward(const struct ax_delta_forward *f) {
-    const double pairs = 2 * (double)(f->a.q.shape[2] + f->a.v.shape[2]);
-    return (struct ax_op_cost){products(&f->a, pairs, 3),
+    const double pairs = (double)(f->a.q.shape[2] + f->a.v.shape[2]);
+    return (struct ax_op_cost){f->a.additive ? products(&f->a, pairs, 2)
+                                             : products(&f->a, 2 * pairs, 3),
                                ax_op_operand_bytes(ax_operands_delta_forward(), f)};
 }
 
@@ -166,7 +171,11 @@ static const struct ax_shape_document sequence_of_1000[] = {{1, 1000}};
     {"chunks, states", DOCUMENTS(chunks), .rows = 268, .heads = 2, .kv_heads = 1, .head_dim = 24, \
      DELTA(.value_dim = 40, .states = true)}, \
     {"large heads", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 100, DELTA(.value_dim = 130)}, \
-    {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512}
+    {"additive", DOCUMENTS(chunks), .rows = 268, .heads = 4, .kv_heads = 2, .head_dim = 24, .pad = 8, \
+     DELTA(.value_dim = 10, .states = true, .additive = true)}, \
+    {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512}, \
+    {"additive training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, .heads = 24, .kv_heads = 1, \
+     .head_dim = 128, DELTA(.value_dim = 64, .additive = true)}
 /* clang-format on */
 
 static const struct ax_shape shapes_delta_forward[] = {
@@ -175,15 +184,17 @@ static const struct ax_shape shapes_delta_forward[] = {
      DELTA(.value_dim = 24, .pieces = true)},
     {"decoding", DOCUMENTS(decoding), .rows = 5, .heads = 3, .kv_heads = 1, .head_dim = 32,
      DELTA(.pieces = true)},
+    {"additive pieces", DOCUMENTS(pieces), .rows = 295, .heads = 4, .kv_heads = 2, .head_dim = 16,
+     DELTA(.value_dim = 24, .pieces = true, .additive = true)},
     {"one token", .big = true, DOCUMENTS(sequence_of_1000), .rows = 1, .heads = 8, .kv_heads = 4,
      .head_dim = 64, DELTA(.pieces = true)},
     {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16,
      .head_dim = 128},
 };
 
-AX_OP_INFO(delta_forward, IN(a.q), IN(a.k), IN(a.v), IN(a.g), IN(a.beta), OUT(a.out), IN(a.cu),
-           INOUT(a.states), IN(a.enters), IN(a.leaves), IN(past), INOUT(keys), INOUT(updates),
-           INOUT(decays));
+AX_OP_INFO(delta_forward, IN(a.q), IN(a.k), IN(a.v), IN(a.g), IN(a.beta), IN(a.skip), OUT(a.out),
+           IN(a.cu), INOUT(a.states), IN(a.enters), IN(a.leaves), IN(past), INOUT(keys),
+           INOUT(updates), INOUT(decays));
 
 static const char *check_delta_backward(const struct ax_delta_backward *b) {
     const struct ax_delta_rule *a = &b->a;
@@ -196,6 +207,8 @@ static const char *check_delta_backward(const struct ax_delta_backward *b) {
     NEED(same_shape(&b->dv, &a->v) && b->dv.dtype == a->q.dtype);
     NEED(same_shape(&b->dg, &a->g) && b->dg.dtype == a->g.dtype);
     NEED(same_shape(&b->dbeta, &a->beta) && b->dbeta.dtype == a->beta.dtype);
+    NEED(!given(&b->dskip) || given(&a->skip));
+    NEED(!given(&b->dskip) || is_2d(&b->dskip, accum(&a->q), a->v.shape[0], a->v.shape[1]));
     NEED(!given(&b->dstates) || given(&a->states));
     NEED(!given(&b->dstates) ||
          (same_shape(&b->dstates, &a->states) && b->dstates.dtype == a->states.dtype));
@@ -203,10 +216,12 @@ static const char *check_delta_backward(const struct ax_delta_backward *b) {
 }
 
 /* Forward without out, and once more with q̂·k̂ and without the next S; then for du 1 and 1 product, for the
- * triangular system 1, for the gradients of k̂·k̂ and q̂·k̂ 1 each, for dq̂ 1 and 1, for dk̂ 3 and 2, for dS 2. */
+ * triangular system 1, for the gradients of k̂·k̂ and q̂·k̂ 1 each, for dq̂ 1 and 1, for dk̂ 3 and 2, for dS 2.
+ * Additive: the next S; q̂·k̂ and its gradient; for du 1 and 1, for dq̂ and dk̂ 1 and 1 each, for dS 1. */
 static struct ax_op_cost cost_delta_backward(const struct ax_delta_backward *b) {
-    const double pairs = 7 * (double)b->a.q.shape[2] + 6 * (double)b->a.v.shape[2];
-    return (struct ax_op_cost){products(&b->a, pairs, 9),
+    const double dk = (double)b->a.q.shape[2], dv = (double)b->a.v.shape[2];
+    return (struct ax_op_cost){b->a.additive ? products(&b->a, 3 * dk + 2 * dv, 5)
+                                             : products(&b->a, 7 * dk + 6 * dv, 9),
                                ax_op_operand_bytes(ax_operands_delta_backward(), b)};
 }
 
@@ -221,6 +236,8 @@ static void build_delta_backward(struct ax_case_builder *b, struct ax_delta_back
     d->dv = values_out(b);
     d->dg = ax_case_out2(b, b->accum, s->rows, s->heads);
     d->dbeta = ax_case_out2(b, b->accum, s->rows, s->heads);
+    if (o->additive)
+        d->dskip = ax_case_out2(b, b->accum, s->rows, s->heads);
     if (o->states)
         d->dstates = slots(b);
 }
@@ -231,6 +248,6 @@ static const struct ax_shape shapes_delta_backward[] = {
      .head_dim = 128},
 };
 
-AX_OP_INFO(delta_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.g), IN(a.beta), IN(a.cu), IN(a.states),
-           IN(a.enters), IN(a.leaves), IN(dout), OUT(dq), OUT(dk), OUT(dv), OUT(dg), OUT(dbeta),
-           INOUT(dstates));
+AX_OP_INFO(delta_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.g), IN(a.beta), IN(a.skip), IN(a.cu),
+           IN(a.states), IN(a.enters), IN(a.leaves), IN(dout), OUT(dq), OUT(dk), OUT(dv), OUT(dg),
+           OUT(dbeta), OUT(dskip), INOUT(dstates));

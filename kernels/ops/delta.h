@@ -9,6 +9,7 @@ struct ax_delta_options {
     int64_t value_dim; /* 0 = head_dim */
     bool states;       /* some documents enter and leave with one */
     bool pieces;       /* generation: nk tokens of a document have been computed */
+    bool additive;     /* Mamba-2's, with skip */
 };
 
 #endif

@@ -39,14 +39,16 @@ static struct head head_of(const struct ax_delta_rule *a, const struct ax_tensor
     return s;
 }
 
-/* out = x/√(Σx² + eps) of a head's n elements from column col on; returns the factor. */
-static double normalize(const struct ax_tensor *x, int64_t row, int64_t col, int64_t n,
+/* out = x/√(Σx² + eps) of a head's dk elements from column col on, or x if the rule is additive; returns the
+ * factor. */
+static double load_head(const struct head *s, const struct ax_tensor *x, int64_t row, int64_t col,
                         double *out) {
+    const int64_t n = s->dk;
     double squares = 0;
     ax_ref_load_row(x, row, col, n, out);
     for (int64_t i = 0; i < n; i++)
         squares += out[i] * out[i];
-    const double r = 1 / sqrt(squares + AX_DELTA_EPS);
+    const double r = s->a->additive ? 1 : 1 / sqrt(squares + AX_DELTA_EPS);
     for (int64_t i = 0; i < n; i++)
         out[i] *= r;
     return r;
@@ -81,6 +83,19 @@ static void read_state(const struct head *s, const double *state, const double *
     }
 }
 
+/* What an update corrects: Sᵀ·k̂, or nothing if the rule is additive. */
+static void recall(const struct head *s, const double *state, const double *k, double *out) {
+    if (s->a->additive)
+        memset(out, 0, (size_t)s->dv * sizeof *out);
+    else
+        read_state(s, state, k, out);
+}
+
+static double skip_of(const struct head *s) {
+    const struct ax_tensor *skip = &s->a->skip;
+    return ax_ref_given(skip) ? ax_load(skip->dtype, skip->data, s->h) : 0;
+}
+
 /* S = decay·S + k̂·uᵀ. */
 static void write_state(const struct head *s, double decay, const double *k, const double *u,
                         double *state) {
@@ -93,8 +108,8 @@ static void write_state(const struct head *s, double decay, const double *k, con
 static void step(const struct head *s, int64_t t, double *k, double *u, double *state) {
     const double decay = exp(ax_ref_get(&s->a->g, t, s->h));
     const double beta = ax_ref_get(&s->a->beta, t, s->h);
-    normalize(&s->a->k, t, s->key_head * s->dk, s->dk, k);
-    read_state(s, state, k, u);
+    load_head(s, &s->a->k, t, s->key_head * s->dk, k);
+    recall(s, state, k, u);
     for (int64_t j = 0; j < s->dv; j++) {
         const double v = ax_ref_get(&s->a->v, t, s->h * s->dv + j);
         u[j] = ax_ref_round(s->a->g.dtype, beta * (v - decay * u[j]));
@@ -119,7 +134,7 @@ static void replay(const struct head *s, const struct ax_delta_forward *f, doubl
                    double *state) {
     for (int64_t r = 0; r < s->past % AX_DELTA_CHUNK; r++) {
         const struct running at = running_at(s, r);
-        normalize(&f->keys, s->enters, at.k, s->dk, k);
+        load_head(s, &f->keys, s->enters, at.k, k);
         ax_ref_load_row(&f->updates, s->enters, at.u, s->dv, u);
         write_state(s, exp(ax_ref_get(&f->decays, s->enters, at.g)), k, u, state);
     }
@@ -152,10 +167,11 @@ static void forward_head(const struct head *s, const struct ax_delta_forward *f,
     for (int64_t t = s->first; t < s->end; t++) {
         const int64_t r = (s->past + t - s->first) % AX_DELTA_CHUNK;
         step(s, t, k, u, state);
-        normalize(&f->a.q, t, s->key_head * s->dk, s->dk, x);
+        load_head(s, &f->a.q, t, s->key_head * s->dk, x);
         read_state(s, state, x, out);
-        for (int64_t j = 0; j < s->dv; j++)
-            ax_ref_set(&f->a.out, t, s->h * s->dv + j, f->a.scale * out[j]);
+        for (int64_t j = 0, at = s->h * s->dv; j < s->dv; j++)
+            ax_ref_set(&f->a.out, t, at + j,
+                       f->a.scale * out[j] + skip_of(s) * ax_ref_get(&f->a.v, t, at + j));
         if (pieces && s->leaves >= 0)
             append(s, f, t, r, u);
         if (r == AX_DELTA_CHUNK - 1)
@@ -254,7 +270,8 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
-/* The gradients of token t, with S before and after it. d_state becomes the gradient of the state before.
+/* The gradients of token t, with S before and after it. d_state becomes the gradient of the state before. If the rule
+ * is additive, y and with it what comes back through it, dv, are 0 in all but dv itself.
  *   dS += q̂·doutᵀ;  dq̂ = S·dout;  du = dSᵀ·k̂;  dk̂ = dS·u − decay·S_before·dv;  dv = beta·du
  *   dbeta = du·(v − decay·y), y = S_beforeᵀ·k̂;  dg = decay·(Σ dS⊙S_before − y·dv)
  *   dS_before = decay·(dS − k̂·dvᵀ) */
@@ -265,26 +282,29 @@ static void backward_token(const struct head *s, const struct ax_delta_backward 
     const double beta = ax_ref_get(&b->a.beta, t, s->h);
     const int64_t dk = s->dk, dv = s->dv;
     double *dq_row = m->dq + t * dk, *dk_row = m->dk + t * dk;
-    normalize(&b->a.k, t, s->key_head * dk, dk, m->k);
-    normalize(&b->a.q, t, s->key_head * dk, dk, m->q);
+    load_head(s, &b->a.k, t, s->key_head * dk, m->k);
+    load_head(s, &b->a.q, t, s->key_head * dk, m->q);
     ax_ref_load_row(&b->dout, t, s->h * dv, dv, m->dout);
     times_state(s, after, m->dout, b->a.scale, dq_row);
     for (int64_t i = 0; i < dk * dv; i++)
         m->d_state[i] += b->a.scale * m->q[i / dv] * m->dout[i % dv];
     read_state(s, m->d_state, m->k, m->du);
-    read_state(s, before, m->k, m->y);
-    double d_beta = 0;
+    recall(s, before, m->k, m->y);
+    double d_beta = 0, d_skip = 0;
     for (int64_t j = 0; j < dv; j++) {
         const double rest = ax_ref_get(&b->a.v, t, s->h * dv + j) - decay * m->y[j];
         m->u[j] = ax_ref_round(b->a.g.dtype, beta * rest);
         d_beta += m->du[j] * rest;
-        m->back[j] = beta * m->du[j];
-        ax_ref_set(&b->dv, t, s->h * dv + j, m->back[j]);
+        m->back[j] = s->a->additive ? 0 : beta * m->du[j];
+        d_skip += rest * m->dout[j];
+        ax_ref_set(&b->dv, t, s->h * dv + j, beta * m->du[j] + skip_of(s) * m->dout[j]);
     }
     times_state(s, m->d_state, m->u, 1, dk_row);
     times_state(s, before, m->back, -decay, dk_row);
     const double d_decay = dot(m->d_state, before, dk * dv) - dot(m->y, m->back, dv);
     ax_ref_set(&b->dbeta, t, s->h, d_beta);
+    if (ax_ref_given(&b->dskip))
+        ax_ref_set(&b->dskip, t, s->h, d_skip);
     ax_ref_set(&b->dg, t, s->h, decay * d_decay);
     for (int64_t i = 0; i < dk * dv; i++)
         m->d_state[i] = decay * (m->d_state[i] - m->k[i / dv] * m->back[i % dv]);
@@ -320,10 +340,12 @@ static void backward_head(const struct head *s, const struct ax_delta_backward *
         store_state(&b->dstates, s, s->enters, m->d_state);
 }
 
-/* dx = r·(dx̂ − x̂·(x̂·dx̂)), with the sums dx̂ of a key head. */
-static void backward_norm(const struct ax_tensor *x, const struct ax_tensor *dx, int64_t t,
-                          int64_t col, int64_t n, const double *sum, double *room) {
-    const double r = normalize(x, t, col, n, room), along = dot(room, sum, n);
+/* dx = r·(dx̂ − x̂·(x̂·dx̂)), with the sums dx̂ of a key head, or dx̂ if the rule is additive. */
+static void backward_norm(const struct head *s, const struct ax_tensor *x,
+                          const struct ax_tensor *dx, int64_t t, int64_t col, const double *sum,
+                          double *room) {
+    const int64_t n = s->dk;
+    const double r = load_head(s, x, t, col, room), along = s->a->additive ? 0 : dot(room, sum, n);
     for (int64_t i = 0; i < n; i++)
         ax_ref_set(dx, t, col + i, r * (sum[i] - room[i] * along));
 }
@@ -333,9 +355,11 @@ enum ax_status ax_ref_delta_backward(struct ax_queue *q, const struct ax_delta_b
     (void)q;
     int64_t doubles = 0;
     const struct sums m = carve(&b->a, work, &doubles);
-    const struct ax_tensor *const results[] = {&b->dq, &b->dk, &b->dv, &b->dg, &b->dbeta};
-    for (int i = 0; i < 5; i++)
-        clear(results[i], &b->a.cu);
+    const struct ax_tensor *const results[] = {&b->dq, &b->dk,    &b->dv,
+                                               &b->dg, &b->dbeta, &b->dskip};
+    for (int i = 0; i < 6; i++)
+        if (ax_ref_given(results[i]))
+            clear(results[i], &b->a.cu);
     for (int64_t d = 0; d + 1 < b->a.cu.shape[0]; d++) {
         for (int64_t h = 0; h < b->a.v.shape[1]; h++) {
             const struct head s = head_of(&b->a, NULL, d, h);
@@ -347,8 +371,8 @@ enum ax_status ax_ref_delta_backward(struct ax_queue *q, const struct ax_delta_b
             backward_head(&s, b, &m);
             for (int64_t t = s.first; t < s.end && (h + 1) % s.group == 0; t++) {
                 const int64_t col = s.key_head * s.dk;
-                backward_norm(&b->a.q, &b->dq, t, col, s.dk, m.dq + t * s.dk, m.q);
-                backward_norm(&b->a.k, &b->dk, t, col, s.dk, m.dk + t * s.dk, m.k);
+                backward_norm(&s, &b->a.q, &b->dq, t, col, m.dq + t * s.dk, m.q);
+                backward_norm(&s, &b->a.k, &b->dk, t, col, m.dk + t * s.dk, m.k);
             }
         }
     }

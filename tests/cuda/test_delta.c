@@ -13,8 +13,10 @@ static struct machine ref, cuda;
 
 static void pieces_have_the_same_bits(void **state) {
     (void)state;
-    delta_check_pieces(&ref, &cuda, case_run_there, AX_F32);
-    delta_check_pieces(&ref, &cuda, case_run_there, AX_BF16);
+    for (int additive = 0; additive < 2; additive++) {
+        delta_check_pieces(&ref, &cuda, case_run_there, AX_F32, additive);
+        delta_check_pieces(&ref, &cuda, case_run_there, AX_BF16, additive);
+    }
 }
 
 static void packed_documents_are_as_if_alone(void **state) {

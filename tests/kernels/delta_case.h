@@ -52,9 +52,10 @@ static inline void delta_same(const char *what, enum ax_dtype dtype, int64_t siz
 
 /* In pieces of any size out has the bits that delta_forward gives the whole, and slots those of one piece. */
 static inline void delta_check_pieces(struct machine *ref, struct machine *m, delta_run *run,
-                                      enum ax_dtype dtype) {
-    const struct ax_shape plain = DELTA_SHAPE("plain", .value_dim = 24);
-    const struct ax_shape pieces = DELTA_SHAPE("pieces", .value_dim = 24, .pieces = true);
+                                      enum ax_dtype dtype, bool additive) {
+    const struct ax_shape plain = DELTA_SHAPE("plain", .value_dim = 24, .additive = additive);
+    const struct ax_shape pieces =
+        DELTA_SHAPE("pieces", .value_dim = 24, .pieces = true, .additive = additive);
     static const int64_t sizes[] = {1, 7, 64, 65, 130};
     struct ax_case whole, one, c;
     case_open(&whole, AX_OP_delta_forward, &plain, dtype, ref);

@@ -28,6 +28,8 @@
     X(delta_gates_backward)                                                                        \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
+    X(ssd_gates_forward)                                                                           \
+    X(ssd_gates_backward)                                                                          \
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
@@ -54,7 +56,9 @@
     X(colsum)                                                                                      \
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \
-    X(conv_forward) X(conv_backward) X(delta_gates_backward) X(delta_forward) X(delta_backward)
+    X(conv_forward)                                                                                \
+    X(conv_backward) X(delta_gates_backward) X(delta_forward) X(delta_backward)                    \
+        X(ssd_gates_backward)
 
 #define DECLARE(op, isa)                                                                           \
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);

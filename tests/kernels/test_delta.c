@@ -1,4 +1,5 @@
-/* The gated delta rule: what PyTorch's autograd makes of its recurrence (tests/goldens/ops/delta.safetensors); the same
+/* The gated delta rule and Mamba-2's recurrence: what PyTorch's autograd makes of them (tests/goldens/ops/delta.safetensors,
+ * ssd.safetensors); the same
  * bits in pieces of any size and for a document alone; a document that is divided, with its state handed over. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +25,8 @@ enum { TOKENS = 70, KEY_HEADS = 2, VALUE_HEADS = 4, KEY_DIM = 8, VALUE_DIM = 6 }
 static const int32_t CU[] = {0, 3, 4, TOKENS};
 
 /* The file: 8 bytes of header length, a JSON header, the tensors' bytes. */
-static char golden[1 << 16];
+static char goldens[2][1 << 16];
+static const char *golden = goldens[0];
 
 static const double *golden_of(const char *name, int64_t n) {
     char key[64];
@@ -129,6 +131,116 @@ static void every_instruction_set_agrees_with_autograd(void **state) {
     for_each_isa(check_isa);
 }
 
+/* ---- Mamba-2 ---- */
+
+static struct ax_tensor of_heads(enum ax_dtype dtype, const char *name, double mean,
+                                 double deviation) {
+    return ax_tensor_1d(dtype, input(dtype, name, VALUE_HEADS, 0, mean, deviation).data,
+                        VALUE_HEADS);
+}
+static struct ax_tensor zeros(enum ax_dtype dtype) {
+    return of_heads(dtype, "", 0, 0);
+}
+
+struct ssd_case {
+    struct ax_ssd_gates_forward gates;
+    struct ax_delta_backward b;
+    struct ax_ssd_gates_backward back;
+};
+
+static struct ssd_case ssd_case(enum ax_dtype dtype) {
+    struct ssd_case s = {
+        .gates = {.a = input(dtype, "ssd.dt", VALUE_HEADS, 0, 0, 1),
+                  .log = of_heads(dtype, "ssd.log", -0.5, 0.5),
+                  .bias = of_heads(dtype, "ssd.bias", 0, 0.5),
+                  .g = heads_of(dtype, VALUE_HEADS, 0),
+                  .step = heads_of(dtype, VALUE_HEADS, 0),
+                  .low = 0.25,
+                  .high = 1.5},
+        .b = {.a = {.q = input(dtype, "ssd.c", KEY_HEADS, KEY_DIM, 0, 0.5),
+                    .k = input(dtype, "ssd.b", KEY_HEADS, KEY_DIM, 0, 0.5),
+                    .v = input(dtype, "ssd.x", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+                    .skip = of_heads(dtype, "ssd.skip", 1, 0.5),
+                    .out = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+                    .cu = ax_tensor_1d(AX_I32, own(sizeof CU), 4),
+                    .scale = 1,
+                    .additive = true},
+              .dout = input(dtype, "ssd.dout", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+              .dq = heads_of(dtype, KEY_HEADS, KEY_DIM),
+              .dk = heads_of(dtype, KEY_HEADS, KEY_DIM),
+              .dv = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+              .dg = heads_of(dtype, VALUE_HEADS, 0),
+              .dbeta = heads_of(dtype, VALUE_HEADS, 0),
+              .dskip = heads_of(dtype, VALUE_HEADS, 0)},
+    };
+    memcpy(s.b.a.cu.data, CU, sizeof CU);
+    s.b.a.g = s.gates.g;
+    s.b.a.beta = s.gates.step;
+    s.back = (struct ax_ssd_gates_backward){.dg = s.b.dg,
+                                            .dstep = s.b.dbeta,
+                                            .shares = s.b.dskip,
+                                            .a = s.gates.a,
+                                            .log = s.gates.log,
+                                            .bias = s.gates.bias,
+                                            .da = heads_of(dtype, VALUE_HEADS, 0),
+                                            .dlog = zeros(dtype),
+                                            .dbias = zeros(dtype),
+                                            .dskip = zeros(dtype),
+                                            .low = s.gates.low,
+                                            .high = s.gates.high};
+    return s;
+}
+
+static void compare_ssd(const struct ssd_case *s, double tolerance) {
+    golden = goldens[1];
+    near("out", &s->b.a.out, tolerance);
+    near("dc", &s->b.dq, tolerance);
+    near("db", &s->b.dk, tolerance);
+    near("dx", &s->b.dv, tolerance);
+    near("ddt", &s->back.da, tolerance);
+    near("dlog", &s->back.dlog, 10 * tolerance); /* sums over tokens */
+    near("dbias", &s->back.dbias, 10 * tolerance);
+    near("dskip", &s->back.dskip, 10 * tolerance);
+    golden = goldens[0];
+}
+
+static void ref_agrees_with_autograd_of_ssd(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct ssd_case s = ssd_case(i == 0 ? AX_F64 : AX_F32);
+        assert_int_equal(ax_run_ssd_gates_forward(ref.q, &s.gates), AX_OK);
+        assert_int_equal(ax_run_delta_forward(ref.q, &(struct ax_delta_forward){.a = s.b.a}),
+                         AX_OK);
+        assert_int_equal(ax_run_delta_backward(ref.q, &s.b), AX_OK);
+        assert_int_equal(ax_run_ssd_gates_backward(ref.q, &s.back), AX_OK);
+        compare_ssd(&s, i == 0 ? 1e-12 : 1e-5);
+        release();
+    }
+}
+
+static void check_ssd_isa(const struct isa *isa, enum ax_dtype real) {
+    if (real != AX_F32)
+        return;
+    const struct ssd_case s = ssd_case(real);
+    const struct ax_delta_backward *b = &s.b;
+    const struct ax_ssd_gates_forward *g = &s.gates;
+    const struct ax_ssd_gates_backward *k = &s.back;
+    RUN(isa, 2, ssd_gates_forward, .a = g->a, .log = g->log, .bias = g->bias, .g = g->g,
+        .step = g->step, .low = g->low, .high = g->high);
+    RUN_WORK(isa, 2, delta_forward, .a = b->a);
+    RUN_WORK(isa, 2, delta_backward, .a = b->a, .dout = b->dout, .dq = b->dq, .dk = b->dk,
+             .dv = b->dv, .dg = b->dg, .dbeta = b->dbeta, .dskip = b->dskip);
+    RUN_WORK(isa, 2, ssd_gates_backward, .dg = k->dg, .dstep = k->dstep, .shares = k->shares,
+             .a = k->a, .log = k->log, .bias = k->bias, .da = k->da, .dlog = k->dlog,
+             .dbias = k->dbias, .dskip = k->dskip, .low = k->low, .high = k->high);
+    compare_ssd(&s, 1e-5);
+}
+
+static void every_instruction_set_agrees_with_autograd_of_ssd(void **state) {
+    (void)state;
+    for_each_isa(check_ssd_isa);
+}
+
 /* Other sizes, states and pieces on each, with such a workspace, against ref. */
 static void check_shapes(const struct isa *isa, enum ax_dtype real) {
     for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
@@ -146,7 +258,7 @@ static void check_shapes(const struct isa *isa, enum ax_dtype real) {
             else
                 RUN_WORK(isa, 2, delta_backward, .a = b->a, .dout = b->dout, .dq = b->dq,
                          .dk = b->dk, .dv = b->dv, .dg = b->dg, .dbeta = b->dbeta,
-                         .dstates = b->dstates);
+                         .dskip = b->dskip, .dstates = b->dstates);
             case_run(&want, &ref);
             compare_outputs(&got, &want);
             ax_case_free(&got);
@@ -165,9 +277,11 @@ static void every_instruction_set_agrees_with_ref(void **state) {
 static void pieces_have_the_same_bits(void **state) {
     (void)state;
     for (size_t d = 0; d < sizeof REALS / sizeof *REALS; d++) {
-        delta_check_pieces(&ref, &ref, run_here, REALS[d]);
-        if (have_cpu() && REALS[d] != AX_F64)
-            delta_check_pieces(&ref, &cpu, run_here, REALS[d]);
+        for (int additive = 0; additive < 2; additive++) {
+            delta_check_pieces(&ref, &ref, run_here, REALS[d], additive);
+            if (have_cpu() && REALS[d] != AX_F64)
+                delta_check_pieces(&ref, &cpu, run_here, REALS[d], additive);
+        }
     }
 }
 
@@ -226,10 +340,11 @@ static void run_joined(const struct ax_case *c, struct machine *m, bool backward
     const int32_t *cu = b.a.cu.data, bounds[] = {cu[first], cu[first + n]};
     const int64_t from = bounds[0], rows = bounds[1] - bounds[0];
     int32_t joined[] = {0, (int32_t)rows};
-    struct ax_tensor *const all[] = {&b.a.q,  &b.a.k, &b.a.v, &b.a.g, &b.a.beta, &b.a.out,
-                                     &b.dout, &b.dq,  &b.dk,  &b.dv,  &b.dg,     &b.dbeta};
+    struct ax_tensor *const all[] = {&b.a.q, &b.a.k, &b.a.v, &b.a.g, &b.a.beta, &b.a.out, &b.dout,
+                                     &b.dq,  &b.dk,  &b.dv,  &b.dg,  &b.dbeta,  &b.dskip};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        *all[i] = ax_tensor_rows(all[i], from, rows);
+        if (all[i]->data)
+            *all[i] = ax_tensor_rows(all[i], from, rows);
     b.a.cu = ax_tensor_1d(AX_I32, joined, 2);
     b.a.enters = ax_tensor_1d(AX_I32, &enters, 1);
     b.a.leaves = ax_tensor_1d(AX_I32, &leaves, 1);
@@ -246,9 +361,10 @@ static void close_to(const char *what, const struct ax_tensor *got, const struct
                      element(got, i), element(want, i));
 }
 
-static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, double tolerance) {
+static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, bool additive,
+                          double tolerance) {
     const struct ax_shape_document documents[] = {{at, 0}, {150 - at, 0}};
-    const struct ax_delta_options options = {.value_dim = 6, .states = true};
+    const struct ax_delta_options options = {.value_dim = 6, .states = true, .additive = additive};
     const struct ax_shape shape = {.name = "divided",
                                    .rows = 150,
                                    .heads = 4,
@@ -282,6 +398,8 @@ static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, do
     close_to("dv", &p->dv, &w->dv, tolerance);
     close_to("dg", &p->dg, &w->dg, tolerance);
     close_to("dbeta", &p->dbeta, &w->dbeta, tolerance);
+    if (additive)
+        close_to("dskip", &p->dskip, &w->dskip, tolerance);
     close_to("dstates", &start[1], &start[0], tolerance);
     ax_case_free(&cases[0]);
     ax_case_free(&cases[1]);
@@ -292,9 +410,11 @@ static void divided_documents_are_the_whole(void **state) {
     (void)state;
     static const int32_t at[] = {1, 37, 64, 70, 149};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
-        check_divided(&ref, AX_F64, at[i], 1e-12);
-        if (have_cpu())
-            check_divided(&cpu, AX_F32, at[i], 1e-5);
+        for (int additive = 0; additive < 2; additive++) {
+            check_divided(&ref, AX_F64, at[i], additive, 1e-12);
+            if (have_cpu())
+                check_divided(&cpu, AX_F32, at[i], additive, 1e-5);
+        }
     }
 }
 
@@ -371,6 +491,8 @@ static void contract_is_checked(void **state) {
     BREAKS(delta_forward, &f, keys.shape[1], 63, "f->keys");
     BREAKS(delta_forward, &f, updates.dtype, AX_BF16, "f->updates");
     BREAKS(delta_forward, &f, decays.shape[2], 3, "f->decays");
+    BREAKS(delta_forward, &f, a.skip, ((struct ax_delta_forward *)f.args)->a.beta, "a->additive");
+    BREAKS(delta_backward, &b, dskip, ((struct ax_delta_backward *)b.args)->dg, "a->skip");
     BREAKS(delta_backward, &b, dout.dtype, AX_F32, "b->dout");
     BREAKS(delta_backward, &b, dk.shape[0], 3, "b->dk");
     BREAKS(delta_backward, &b, dg.dtype, AX_BF16, "b->dg");
@@ -382,10 +504,13 @@ static void contract_is_checked(void **state) {
 
 static int open_machines(void **state) {
     (void)state;
-    FILE *f = fopen(golden_path("ops/delta.safetensors"), "rb");
-    assert_non_null(f);
-    assert_true(fread(golden, 1, sizeof golden - 1, f) > 8);
-    fclose(f);
+    static const char *const files[] = {"ops/delta.safetensors", "ops/ssd.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(golden_path(files[i]), "rb");
+        assert_non_null(f);
+        assert_true(fread(goldens[i], 1, sizeof goldens[i] - 1, f) > 8);
+        fclose(f);
+    }
     machine_open(&ref, "ref", 1);
     if (have_cpu())
         machine_open(&cpu, "cpu", 2);
@@ -404,6 +529,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ref_agrees_with_autograd),
         cmocka_unit_test(every_instruction_set_agrees_with_autograd),
+        cmocka_unit_test(ref_agrees_with_autograd_of_ssd),
+        cmocka_unit_test(every_instruction_set_agrees_with_autograd_of_ssd),
         cmocka_unit_test(every_instruction_set_agrees_with_ref),
         cmocka_unit_test(pieces_have_the_same_bits),
         cmocka_unit_test(packed_documents_are_as_if_alone),

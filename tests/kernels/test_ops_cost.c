@@ -87,6 +87,17 @@ static void delta_gates(void **state) {
           .b = a, .log = of_head, .bias = of_head, .da = a, .db = a, .dlog = sum, .dbias = sum);
 }
 
+static void ssd_gates(void **state) {
+    (void)state;
+    const struct ax_tensor a = matrix(AX_BF16, T, D), f = matrix(AX_F32, T, D);
+    const struct ax_tensor of_head = vector(AX_BF16, D), sum = vector(AX_F32, D);
+    COSTS(ssd_gates_forward, 9 * T * D, 2 * T * D + 2 * 2 * D + 2 * 4 * T * D, .a = a,
+          .log = of_head, .bias = of_head, .g = f, .step = f, .high = 1);
+    COSTS(ssd_gates_backward, 18 * T * D, 2 * 2 * T * D + 2 * 2 * D + 3 * 4 * T * D + 3 * 2 * 4 * D,
+          .dg = f, .dstep = f, .shares = f, .a = a, .log = of_head, .bias = of_head, .da = a,
+          .dlog = sum, .dbias = sum, .dskip = sum, .high = 1);
+}
+
 static void convolutions(void **state) {
     (void)state;
     enum { TAPS = 4 };
@@ -118,6 +129,15 @@ static void delta_rule(void **state) {
     COSTS(delta_backward, T * VALUES * (65 * (7 * DK + 6 * DV) + 18 * DK * DV),
           2 * T * (4 * KEYS * DK + 3 * VALUES * DV) + 4 * 4 * T * VALUES + 4 * (K + 1), .a = a,
           .dout = v, .dq = k, .dk = k, .dv = v, .dg = g, .dbeta = g);
+    struct ax_delta_rule m = f.a;
+    m.additive = true;
+    m.skip = vector(AX_BF16, VALUES);
+    COSTS(delta_forward, T * VALUES * (65 * (DK + DV) + 4 * DK * DV),
+          2 * 2 * T * (KEYS * DK + VALUES * DV) + 2 * 4 * T * VALUES + 2 * VALUES + 4 * (K + 1),
+          .a = m);
+    COSTS(delta_backward, T * VALUES * (65 * (3 * DK + 2 * DV) + 10 * DK * DV),
+          2 * T * (4 * KEYS * DK + 3 * VALUES * DV) + 5 * 4 * T * VALUES + 2 * VALUES + 4 * (K + 1),
+          .a = m, .dout = v, .dq = k, .dk = k, .dv = v, .dg = g, .dbeta = g, .dskip = g);
 }
 
 /* FLOPs are those per element that the formula of kernels/ops.h has. */
@@ -336,19 +356,13 @@ static void attention_reads_its_blocks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions),
-        cmocka_unit_test(delta_gates),
-        cmocka_unit_test(products),
-        cmocka_unit_test(rows),
-        cmocka_unit_test(rotations),
-        cmocka_unit_test(norms),
-        cmocka_unit_test(delta_rule),
-        cmocka_unit_test(updates),
-        cmocka_unit_test(attention_reads_its_blocks),
-        cmocka_unit_test(elementwise),
-        cmocka_unit_test(heads),
-        cmocka_unit_test(routers),
-        cmocka_unit_test(attention),
+        cmocka_unit_test(convolutions), cmocka_unit_test(delta_gates),
+        cmocka_unit_test(ssd_gates),    cmocka_unit_test(products),
+        cmocka_unit_test(rows),         cmocka_unit_test(rotations),
+        cmocka_unit_test(norms),        cmocka_unit_test(delta_rule),
+        cmocka_unit_test(updates),      cmocka_unit_test(attention_reads_its_blocks),
+        cmocka_unit_test(elementwise),  cmocka_unit_test(heads),
+        cmocka_unit_test(routers),      cmocka_unit_test(attention),
         cmocka_unit_test(packing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,7 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
     X(delta_gates_backward)                                                                        \
+    X(ssd_gates_backward)                                                                          \
     X(delta_forward)                                                                               \
     X(delta_backward)                                                                              \
     X(colsum)                                                                                      \

@@ -30,8 +30,10 @@ template <class E> struct delta_inputs {
     rows_of<const E> q, k, v;
     rows_of<const float> g, beta;
     rows_of<float> states; /* data NULL: none */
+    const E *skip;         /* NULL: none */
     const int32_t *cu, *enters, *leaves;
     float scale;
+    bool additive;
 };
 template <class E> static delta_inputs<E> inputs_of(const struct ax_delta_rule *a) {
     return {sizes_of(a),
@@ -41,10 +43,12 @@ template <class E> static delta_inputs<E> inputs_of(const struct ax_delta_rule *
             as_rows<const float>(&a->g),
             as_rows<const float>(&a->beta),
             as_rows<float>(&a->states),
+            (const E *)a->skip.data,
             (const int32_t *)a->cu.data,
             (const int32_t *)a->enters.data,
             (const int32_t *)a->leaves.data,
-            (float)a->scale};
+            (float)a->scale,
+            a->additive};
 }
 
 /* One value head of one document. */
@@ -159,14 +163,17 @@ struct from_zero {
 
 /* ---- a chunk ---- */
 
-/* row = x·factor/√(Σx² + eps), of n elements, by a warp. */
+/* row = x·factor/√(Σx² + eps), or x·factor if the rule is additive, of a head's elements, by a warp. */
 template <class E>
-__device__ static inline void normalize(const E *x, int64_t n, float factor, float *row) {
+__device__ static inline void load_head(const delta_inputs<E> &in, const E *x, float factor,
+                                        float *row) {
+    const int64_t n = in.size.dk;
     const int lane = threadIdx.x % 32;
     float squares = 0;
     for (int64_t i = lane; i < n; i += 32)
         squares = fmaf((float)x[i], (float)x[i], squares);
-    factor /= sqrtf(warp_reduce<sum_op>(squares) + (float)AX_DELTA_EPS);
+    if (!in.additive)
+        factor /= sqrtf(warp_reduce<sum_op>(squares) + (float)AX_DELTA_EPS);
     for (int64_t i = lane; i < n; i += 32)
         row[i] = (float)x[i] * factor;
 }
@@ -191,8 +198,8 @@ __device__ static inline void load_rows(const delta_inputs<E> &in, const delta_h
                                         const delta_chunk &c, int64_t token, int from, int to) {
     const int64_t dk = in.size.dk, col = h.key_head * dk;
     for (int r = from + threadIdx.x / 32; r < to; r += WARPS) {
-        normalize(&in.k.at(token + r - from, col), dk, 1, c.k + r * dk);
-        normalize(&in.q.at(token + r - from, col), dk, in.scale, c.q + r * dk);
+        load_head(in, &in.k.at(token + r - from, col), 1, c.k + r * dk);
+        load_head(in, &in.q.at(token + r - from, col), in.scale, c.q + r * dk);
     }
     const int r = from + threadIdx.x;
     if (r < to) {
@@ -215,9 +222,13 @@ __device__ static inline void update_rows(const delta_inputs<E> &in, const delta
         c.similar[at] = j < i ? x * decay : 0;
         c.system[at] = -c.beta[i] * c.similar[at];
     };
-    each_product<ALL, true>(from, to, to, dk, keys, columns, from_zero(), similar);
+    if (!in.additive)
+        each_product<ALL, true>(from, to, to, dk, keys, columns, from_zero(), similar);
     const auto weight = [&](int i, int j, float x) {
-        c.weight[i * CHUNK + j] = x * c.decay[i * CHUNK + j];
+        const int at = i * CHUNK + j;
+        if (in.additive)
+            c.decay[at] = j <= i ? expf((float)(c.sum[i] - c.sum[j])) : 0;
+        c.weight[at] = x * c.decay[at];
     };
     each_product<ALL, true>(from, to, to, dk, queries, columns, from_zero(), weight);
     const auto begin = [&](int i, int n, float x) {
@@ -225,8 +236,10 @@ __device__ static inline void update_rows(const delta_inputs<E> &in, const delta
         c.y[i * dv + n] = fmaf(-c.grown[i], x, v);
         c.u[i * dv + n] = c.beta[i] * c.y[i * dv + n];
     };
-    each_product<ALL>(from, to, dv, dk, keys, matrix{state, dv, 1}, from_zero(), begin);
-    for (int n = threadIdx.x; n < dv; n += THREADS) {
+    /* of an additive rule a product of none */
+    each_product<ALL>(from, to, dv, in.additive ? 0 : dk, keys, matrix{state, dv, 1}, from_zero(),
+                      begin);
+    for (int n = threadIdx.x; n < dv && !in.additive; n += THREADS) {
         for (int i = from; i < to; i++) {
             float u = c.u[i * dv + n];
             for (int j = 0; j < i; j++)

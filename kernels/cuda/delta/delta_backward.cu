@@ -6,13 +6,14 @@
  *   dq̂ = E⊙(dout·Sᵀ) + B·k̂;  dk̂ = l + r, l = A·k̂ − E⊙(dv·Sᵀ), r = Bᵀ·q̂ + Aᵀ·k̂ + w, w = F⊙(u·dS'ᵀ)
  *   dS = e^G_c·dS' + (q̂⊙E)ᵀ·dout − (k̂⊙E)ᵀ·dv
  *   dG = Σ q̂⊙dq̂ + Σ k̂⊙(l − r);  dG_c += Σ k̂⊙w + e^G_c·Σ S⊙dS';  dg_t = Σ_{s≥t} dG_s
- * dq̂ and dk̂ of each value head go to the workspace; a second kernel adds those of a key head in order. */
+ * dq̂ and dk̂ of each value head go to the workspace; a second kernel adds those of a key head in order. If the rule is
+ * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. */
 #include "kernels/cuda/delta/delta.cuh"
 
 template <class E> struct delta_results {
     rows_of<const E> dout;
     rows_of<E> dq, dk, dv;
-    rows_of<float> dg, dbeta, dstates; /* dstates: data NULL: none */
+    rows_of<float> dg, dbeta, dskip, dstates; /* dskip, dstates: data NULL: none */
     /* workspace: dq̂, dk̂ [T][Hv][dk]; the state before token t = first + 64·i, i > 0, of a document is number
      * (t / 64 − 1)·Hv + head; memory of blocks */
     float *q_sums, *k_sums, *borders, *blocks;
@@ -95,7 +96,7 @@ __device__ static inline void solve(const delta_inputs<E> &in, const delta_resul
     each_product<UPPER>(
         0, rows, dv, rows, matrix{c.weight, 1, CHUNK}, matrix{g.dout, dv, 1},
         [&](int i, int n) { return g.z[i * dv + n]; }, store);
-    for (int n = threadIdx.x; n < dv; n += THREADS) {
+    for (int n = threadIdx.x; n < dv && !in.additive; n += THREADS) {
         for (int j = rows - 2; j >= 0; j--) {
             float z = g.z[j * dv + n];
             for (int i = j + 1; i < rows; i++)
@@ -106,35 +107,44 @@ __device__ static inline void solve(const delta_inputs<E> &in, const delta_resul
     __syncthreads();
 }
 
-/* A, B, dbeta and dv. */
+/* A, B, dbeta, dskip and dv. */
 template <class E>
 __device__ static inline void pair_gradients(const delta_inputs<E> &in, const delta_results<E> &out,
                                              const delta_head &h, const delta_chunk &c,
                                              const delta_gradients &g, int64_t token, int rows) {
     const int dv = (int)in.size.dv, lane = threadIdx.x % 32;
     const matrix u = {c.u, 1, dv};
-    each_product<ALL, true>(
-        0, rows, rows, dv, matrix{g.z, dv, 1}, u, from_zero(),
-        [&](int i, int j, float x) { g.d_system[i * CHUNK + j] = j < i ? -x : 0; });
+    const float skip = in.skip ? (float)in.skip[h.head] : 0;
+    if (!in.additive)
+        each_product<ALL, true>(
+            0, rows, rows, dv, matrix{g.z, dv, 1}, u, from_zero(),
+            [&](int i, int j, float x) { g.d_system[i * CHUNK + j] = j < i ? -x : 0; });
     each_product<ALL, true>(
         0, rows, rows, dv, matrix{g.dout, dv, 1}, u, from_zero(),
         [&](int i, int j, float x) { g.d_weight[i * CHUNK + j] = j <= i ? x : 0; });
     for (int i = threadIdx.x / 32; i < rows; i += WARPS) {
-        float sum = 0;
+        float sum = 0, skipped = 0;
         for (int at = i * CHUNK + lane; at <= i * CHUNK + i; at += 32) {
-            sum = fmaf(g.d_system[at], c.similar[at], sum);
-            g.d_system[at] *= c.beta[i] * c.decay[at];
+            if (!in.additive) {
+                sum = fmaf(g.d_system[at], c.similar[at], sum);
+                g.d_system[at] *= c.beta[i] * c.decay[at];
+            }
             g.d_weight[at] *= c.decay[at];
         }
         for (int n = lane; n < dv; n += 32) {
             float &z = g.z[i * dv + n];
-            sum = fmaf(z, c.y[i * dv + n], sum);
+            const float y = c.y[i * dv + n], dout = g.dout[i * dv + n];
+            sum = fmaf(z, y, sum);
+            skipped = fmaf(dout, y, skipped);
             z *= c.beta[i];
-            out.dv.at(token + i, h.head * dv + n) = E(z);
+            out.dv.at(token + i, h.head * dv + n) = E(fmaf(skip, dout, z));
         }
         sum = warp_reduce<sum_op>(sum);
+        skipped = warp_reduce<sum_op>(skipped);
         if (lane == 0)
             out.dbeta.at(token + i, h.head) = sum;
+        if (lane == 0 && out.dskip.data)
+            out.dskip.at(token + i, h.head) = skipped;
     }
     __syncthreads();
 }
@@ -157,7 +167,7 @@ __device__ static inline float warp_dot(const float *a, const float *b, int n) {
 
 /* dq̂, l, r, Σ k̂⊙w and dG but for the state's share. */
 __device__ static inline void key_gradients(const delta_chunk &c, const delta_gradients &g,
-                                            int rows, int dk, int dv) {
+                                            bool additive, int rows, int dk, int dv) {
     const auto add = [&](auto shape, const float *x, const float *b, float *to) {
         constexpr delta_shape Shape = decltype(shape)::value;
         const matrix a = {x, Shape == LOWER ? CHUNK : 1, Shape == LOWER ? 1 : CHUNK};
@@ -169,8 +179,10 @@ __device__ static inline void key_gradients(const delta_chunk &c, const delta_gr
     const std::integral_constant<delta_shape, UPPER> upper;
     through_state(g.dout, g.state, c.grown, 1, rows, dk, dv, g.dq);
     add(lower, g.d_weight, c.k, g.dq);
-    through_state(g.z, g.state, c.grown, -1, rows, dk, dv, g.left);
-    add(lower, g.d_system, c.k, g.left);
+    if (!additive) {
+        through_state(g.z, g.state, c.grown, -1, rows, dk, dv, g.left);
+        add(lower, g.d_system, c.k, g.left);
+    }
     through_state(c.u, g.d_state, c.rest, 1, rows, dk, dv, g.right);
     for (int i = threadIdx.x / 32; i < rows; i += WARPS) {
         const float kept = warp_dot(c.k + i * dk, g.right + i * dk, dk);
@@ -179,10 +191,11 @@ __device__ static inline void key_gradients(const delta_chunk &c, const delta_gr
     }
     __syncthreads();
     add(upper, g.d_weight, c.q, g.right);
-    add(upper, g.d_system, c.k, g.right);
+    if (!additive)
+        add(upper, g.d_system, c.k, g.right);
     for (int i = threadIdx.x / 32; i < rows; i += WARPS) {
         const float of_q = warp_dot(c.q + i * dk, g.dq + i * dk, dk);
-        const float left = warp_dot(c.k + i * dk, g.left + i * dk, dk);
+        const float left = additive ? 0 : warp_dot(c.k + i * dk, g.left + i * dk, dk);
         const float right = warp_dot(c.k + i * dk, g.right + i * dk, dk);
         if (threadIdx.x % 32 == 0)
             g.d_sum[i] = (double)of_q + (double)left - (double)right;
@@ -213,16 +226,16 @@ __device__ static inline void store_sums(const delta_inputs<E> &in, const delta_
     for (int e = threadIdx.x; e < rows * dk; e += THREADS) {
         const int64_t at = ((token + e / dk) * s.heads + h.head) * dk + e % dk;
         out.q_sums[at] = in.scale * g.dq[e];
-        out.k_sums[at] = g.left[e] + g.right[e];
+        out.k_sums[at] = (in.additive ? 0 : g.left[e]) + g.right[e];
     }
     __syncthreads();
 }
 
 /* dS of the chunk's start. */
 __device__ static inline void move_gradient(const delta_chunk &c, const delta_gradients &g,
-                                            int rows, int dk, int dv) {
+                                            bool additive, int rows, int dk, int dv) {
     float grown = c.grown[rows - 1];
-    for (int part = 0; part < 2; part++) {
+    for (int part = 0; part < (additive ? 1 : 2); part++) {
         scale_rows(c, part == 0 ? c.q : c.k, c.grown, part == 0 ? 1.0f : -1.0f, rows, dk);
         each_product<ALL>(
             0, dk, dv, rows, matrix{c.scaled, 1, dk}, matrix{part == 0 ? g.dout : g.z, dv, 1},
@@ -259,9 +272,9 @@ __global__ void __launch_bounds__(THREADS)
             compute_chunk(in, h, c, g.state, token, rows);
             solve(in, out, h, c, g, token, rows);
             pair_gradients(in, out, h, c, g, token, rows);
-            key_gradients(c, g, rows, dk, dv);
+            key_gradients(c, g, in.additive, rows, dk, dv);
             store_sums(in, out, h, c, g, token, rows);
-            move_gradient(c, g, rows, dk, dv);
+            move_gradient(c, g, in.additive, rows, dk, dv);
         }
         if (states && h.enters >= 0)
             copy_state(state_at(out.dstates, s, h.enters, h.head), g.d_state, s.dk * s.dv);
@@ -270,10 +283,12 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- the second kernel: a warp per token and key head ---- */
 
-/* dx = r·(dx̂ − x̂·(x̂·dx̂)), x̂ = x·r, with dx̂ the sum of `group` rows, the first of which gets it. */
+/* dx = r·(dx̂ − x̂·(x̂·dx̂)), x̂ = x·r, or dx̂ if the rule is additive, with dx̂ the sum of the rows of a key head's
+ * value heads, the first of which gets it. */
 template <class E>
-__device__ static inline void backward_norm(const E *x, float *rows, int64_t group, int64_t n,
+__device__ static inline void backward_norm(const delta_inputs<E> &in, const E *x, float *rows,
                                             E *dx) {
+    const int64_t n = in.size.dk, group = in.size.heads / in.size.key_heads;
     float squares = 0, along = 0;
     for (int64_t i = threadIdx.x % 32; i < n; i += 32) {
         float sum = rows[i];
@@ -283,8 +298,12 @@ __device__ static inline void backward_norm(const E *x, float *rows, int64_t gro
         squares = fmaf((float)x[i], (float)x[i], squares);
         along = fmaf((float)x[i], sum, along);
     }
-    const float r = 1 / sqrtf(warp_reduce<sum_op>(squares) + (float)AX_DELTA_EPS);
-    const float back = warp_reduce<sum_op>(along) * r * r;
+    float r = 1 / sqrtf(warp_reduce<sum_op>(squares) + (float)AX_DELTA_EPS);
+    float back = warp_reduce<sum_op>(along) * r * r;
+    if (in.additive) {
+        r = 1;
+        back = 0;
+    }
     for (int64_t i = threadIdx.x % 32; i < n; i += 32)
         dx[i] = E(r * (rows[i] - (float)x[i] * back));
 }
@@ -298,8 +317,11 @@ __device__ static inline void clear_rows(const delta_inputs<E> &in, const delta_
         out.dq.at(t, key_head * s.dk + i) = out.dk.at(t, key_head * s.dk + i) = E(0.0f);
     for (int64_t i = lane; i < group * s.dv; i += 32)
         out.dv.at(t, key_head * group * s.dv + i) = E(0.0f);
-    for (int64_t i = lane; i < group; i += 32)
-        out.dg.at(t, key_head * group + i) = out.dbeta.at(t, key_head * group + i) = 0;
+    for (int64_t h = key_head * group + lane; h < (key_head + 1) * group; h += 32) {
+        out.dg.at(t, h) = out.dbeta.at(t, h) = 0;
+        if (out.dskip.data)
+            out.dskip.at(t, h) = 0;
+    }
 }
 
 template <class E>
@@ -315,8 +337,8 @@ __global__ void __launch_bounds__(THREADS)
         return;
     }
     const int64_t at = (t * s.heads + h * group) * s.dk, col = h * s.dk;
-    backward_norm(&in.q.at(t, col), out.q_sums + at, group, s.dk, &out.dq.at(t, col));
-    backward_norm(&in.k.at(t, col), out.k_sums + at, group, s.dk, &out.dk.at(t, col));
+    backward_norm(in, &in.q.at(t, col), out.q_sums + at, &out.dq.at(t, col));
+    backward_norm(in, &in.k.at(t, col), out.k_sums + at, &out.dk.at(t, col));
 }
 
 /* Floats of the sums, the borders' states, the blocks. */
@@ -345,6 +367,7 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_delta_bac
                                   as_rows<E>(&b->dv),
                                   as_rows<float>(&b->dg),
                                   as_rows<float>(&b->dbeta),
+                                  as_rows<float>(&b->dskip),
                                   as_rows<float>(&b->dstates),
                                   work,
                                   work + w.sums,

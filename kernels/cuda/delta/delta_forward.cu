@@ -16,7 +16,7 @@ __device__ static inline void load_running(const delta_inputs<E> &in, const delt
     for (int r = threadIdx.x / 32; r < rows; r += WARPS) {
         const E *k = &slots.keys.at(h.leaves, (r * s.key_heads + h.key_head) * s.dk);
         const float *u = &slots.updates.at(h.leaves, (r * s.heads + h.head) * s.dv);
-        normalize(k, s.dk, 1, c.k + r * s.dk);
+        load_head(in, k, 1, c.k + r * s.dk);
         for (int64_t i = threadIdx.x % 32; i < s.dv; i += 32)
             c.u[r * s.dv + i] = u[i];
     }
@@ -50,7 +50,11 @@ __device__ static inline void store_out(const delta_inputs<E> &in, const delta_h
     each_product<LOWER>(
         from, to, dv, to, matrix{c.weight, CHUNK, 1}, matrix{c.u, dv, 1},
         [&](int i, int n) { return c.y[i * dv + n]; },
-        [&](int i, int n, float x) { out.at(token + i - from, h.head * dv + n) = E(x); });
+        [&](int i, int n, float x) {
+            const int64_t t = token + i - from, col = h.head * dv + n;
+            const float skip = in.skip ? (float)in.skip[h.head] : 0;
+            out.at(t, col) = E(fmaf(skip, (float)in.v.at(t, col), x));
+        });
 }
 
 template <class E>

@@ -1,4 +1,5 @@
-"""ops/delta.safetensors: the gated delta rule token by token in float64, and its gradients by autograd.
+"""ops/delta.safetensors, ops/ssd.safetensors: the gated delta rule, and Mamba-2's recurrence with its gates, token by
+token in float64, and their gradients by autograd.
 
 Documents of 3, 1 and 66 tokens, 2 key heads of 8 for 4 value heads of 6. Inputs are by the rule of
 weights, rounded to float32: seed 7, the names, means and deviations below. The loss is Σ out·dout.
@@ -18,11 +19,21 @@ INPUTS = dict(  # heads, size of each (0: one number), mean, deviation
     g=(VALUE_HEADS, 0, -0.5, 0.25), beta=(VALUE_HEADS, 0, 0.5, 0.25))
 
 
-def inputs():
+# of Mamba-2; those of VECTORS have no tokens
+SSD_INPUTS = dict(
+    c=(KEY_HEADS, KEY_DIM, 0.0, 0.5), b=(KEY_HEADS, KEY_DIM, 0.0, 0.5),
+    x=(VALUE_HEADS, VALUE_DIM, 0.0, 0.5), dout=(VALUE_HEADS, VALUE_DIM, 0.0, 0.5),
+    dt=(VALUE_HEADS, 0, 0.0, 1.0), log=(VALUE_HEADS, 0, -0.5, 0.5), bias=(VALUE_HEADS, 0, 0.0, 0.5),
+    skip=(VALUE_HEADS, 0, 1.0, 0.5))
+VECTORS = ("log", "bias", "skip")
+LIMITS = 0.25, 1.5  # of the time step: some are outside
+
+
+def inputs(kind="delta", table=INPUTS):
     tokens = sum(DOCUMENTS)
-    for name, (heads, size, mean, deviation) in INPUTS.items():
-        shape = (tokens, heads, size) if size else (tokens, heads)
-        values = rule.values(SEED, f"delta.{name}", shape, mean, deviation)
+    for name, (heads, size, mean, deviation) in table.items():
+        shape = (heads,) if name in VECTORS else (tokens, heads, size) if size else (tokens, heads)
+        values = rule.values(SEED, f"{kind}.{name}", shape, mean, deviation)
         yield name, torch.tensor(values).double().requires_grad_(name != "dout")
 
 
@@ -56,3 +67,27 @@ def family_delta(out):
     tensors = {f"d{name}": t.grad for name, t in x.items() if name != "dout"}
     tools.save_tensors(out / "ops" / "delta.safetensors", {"out": result, **tensors}, keep=True)
     print("delta", len(tensors))
+
+
+def ssd(x):
+    step = torch.nn.functional.softplus(x["dt"] + x["bias"]).clamp(*LIMITS)
+    decay = (-x["log"].exp() * step).exp()
+    group, rows, first = VALUE_HEADS // KEY_HEADS, [], 0
+    for n in DOCUMENTS:
+        state = torch.zeros(VALUE_HEADS, VALUE_DIM, KEY_DIM, dtype=torch.float64)
+        for t in range(first, first + n):
+            b, c = (x[name][t].repeat_interleave(group, 0) for name in "bc")
+            update = (step[t, :, None] * x["x"][t])[:, :, None] * b[:, None, :]
+            state = decay[t, :, None, None] * state + update
+            rows.append((state @ c[:, :, None])[:, :, 0] + x["skip"][:, None] * x["x"][t])
+        first += n
+    return torch.stack(rows)
+
+
+def family_ssd(out):
+    x = dict(inputs("ssd", SSD_INPUTS))
+    result = ssd(x)
+    (result * x["dout"]).sum().backward()
+    tensors = {f"d{name}": t.grad for name, t in x.items() if name != "dout"}
+    tools.save_tensors(out / "ops" / "ssd.safetensors", {"out": result, **tensors}, keep=True)
+    print("ssd", len(tensors))

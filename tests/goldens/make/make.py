@@ -25,7 +25,8 @@ FAMILIES = dict(
     tokenizer=tokenizer.family_tokenizer, models=models.family_models,
     families=models.family_families, lora=lora.family_lora, rope=rope.family_rope,
     objectives=objectives.family_objectives, quant=quant.family_quant,
-    schedules=schedules.family_schedules, optim=optim.family_optim, delta=delta.family_delta)
+    schedules=schedules.family_schedules, optim=optim.family_optim, delta=delta.family_delta,
+    ssd=delta.family_ssd)
 
 
 def main():

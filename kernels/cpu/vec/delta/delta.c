@@ -69,15 +69,10 @@ void AX_VEC(ax_delta_store_state)(const struct ax_delta_head *s, const struct ax
                state + i * s->value_columns, (size_t)s->dv * sizeof *state);
 }
 
-/* out = x·factor/√(Σx² + eps). */
-AX_INLINE void normalize(enum ax_dtype dtype, const void *x, int64_t n, float factor, float *out) {
-    load_scaled(dtype, x, n, factor * inverse_norm(dtype, x, n), out);
-}
-
 void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const void *k, float g) {
     const struct ax_delta_memory *m = &s->m;
     float *row = m->k + r * s->key_columns;
-    AX_BY_DTYPE(s->dtype, normalize, k, s->dk, 1.0f, row);
+    AX_BY_DTYPE(s->dtype, load_head, s, k, 1.0f, row);
     for (int64_t i = 0; i < s->dk; i++)
         m->k_columns[i * CHUNK + r] = row[i];
     m->sum[r] = (r > 0 ? m->sum[r - 1] : 0) + (double)g;
@@ -113,15 +108,16 @@ static void decay_row(const struct ax_delta_memory *m, int64_t i) {
     }
 }
 
-/* Row i of y, which has Sᵀ·k̂, becomes v − e^G·that, and u = beta·y. */
+/* Row i of y, which has Sᵀ·k̂, becomes v − e^G·that, or v if the rule is additive, and u = beta·y. */
 AX_INLINE void start_row(enum ax_dtype dtype, const struct ax_delta_head *s, const void *v,
                          int64_t i) {
     const struct ax_delta_memory *m = &s->m;
     float *y = m->y + i * s->value_columns, *u = m->u + i * s->value_columns;
     const v_float grown = v_set(m->grown[i]), beta = v_set(m->beta[i]);
     for (int64_t j = 0; j < s->dv; j += AX_LANES) {
-        const v_float row = v_fnma(grown, v_load_f32(y + j, AX_LANES),
-                                   v_load(dtype, v, j, least(AX_LANES, s->dv - j)));
+        v_float row = v_load(dtype, v, j, least(AX_LANES, s->dv - j));
+        if (!s->a->additive)
+            row = v_fnma(grown, v_load_f32(y + j, AX_LANES), row);
         v_store_f32(y + j, AX_LANES, row);
         v_store_f32(u + j, AX_LANES, row * beta);
     }
@@ -143,6 +139,19 @@ static void substitute(const struct ax_delta_head *s, int64_t from, int64_t to) 
     }
 }
 
+/* similar and system of these rows, and Sᵀ·k̂ in y. */
+static void start_system(const struct ax_delta_head *s, int64_t from, int64_t to) {
+    const struct ax_delta_memory *m = &s->m;
+    decayed_products(s, m->k, from, to, m->similar);
+    for (int64_t r = from; r < to; r++)
+        for (int64_t j = 0; j < r; j++)
+            m->system[r * CHUNK + j] = -m->beta[r] * m->similar[r * CHUNK + j];
+    PRODUCT(.m = to - from, .n = s->value_columns, .units = s->dk,
+            .a = m->k + from * s->key_columns, .a_row = s->key_columns, .a_unit = 1, .b = m->state,
+            .b_unit = s->value_columns, .c = m->y + from * s->value_columns,
+            .c_row = s->value_columns);
+}
+
 void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int64_t from,
                               int64_t to) {
     const struct ax_delta_rule *a = s->a;
@@ -155,20 +164,15 @@ void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int6
         m->beta[r] = float_of(&a->beta, t, s->head);
         decay_row(m, r);
     }
-    decayed_products(s, m->k, from, to, m->similar);
-    for (int64_t r = from; r < to; r++)
-        for (int64_t j = 0; j < r; j++)
-            m->system[r * CHUNK + j] = -m->beta[r] * m->similar[r * CHUNK + j];
-    PRODUCT(.m = to - from, .n = s->value_columns, .units = s->dk,
-            .a = m->k + from * s->key_columns, .a_row = s->key_columns, .a_unit = 1, .b = m->state,
-            .b_unit = s->value_columns, .c = m->y + from * s->value_columns,
-            .c_row = s->value_columns);
+    if (!a->additive)
+        start_system(s, from, to);
     for (int64_t r = from; r < to; r++) {
         const int64_t t = token + r - from;
         AX_BY_DTYPE(s->dtype, start_row, s, element_of(&a->v, t, s->head * s->dv), r);
         fetch_next(s, &a->v, t, s->head * s->dv, s->dv);
     }
-    substitute(s, from, to);
+    if (!a->additive)
+        substitute(s, from, to);
 }
 
 void AX_VEC(ax_delta_weights)(const struct ax_delta_head *s, int64_t from, int64_t to) {

@@ -82,6 +82,12 @@ static inline float float_of(const struct ax_tensor *t, int64_t row, int64_t col
     return ((const float *)t->data)[row * t->row_stride + col];
 }
 
+/* The head's factor of its result; 0: none. */
+static inline float skip_of(const struct ax_delta_head *s) {
+    const struct ax_tensor *skip = &s->a->skip;
+    return skip->data ? (float)ax_load(skip->dtype, skip->data, s->head) : 0;
+}
+
 /* out = x·factor, of n elements, and zeros up to a full vector. */
 AX_INLINE void load_scaled(enum ax_dtype dtype, const void *x, int64_t n, float factor,
                            float *out) {
@@ -103,14 +109,23 @@ static inline void fetch_next(const struct ax_delta_head *s, const struct ax_ten
     __builtin_prefetch(at + bytes - 1, 0, 2);
 }
 
-/* 1/√(Σx² + eps). */
-AX_INLINE float inverse_norm(enum ax_dtype dtype, const void *x, int64_t n) {
+/* 1/√(Σx² + eps), or 1 if the rule is additive. */
+AX_INLINE float inverse_norm(enum ax_dtype dtype, const struct ax_delta_rule *a, const void *x,
+                             int64_t n) {
     v_float squares = v_set(0);
+    if (a->additive)
+        return 1;
     for (int64_t i = 0; i < n; i += AX_LANES) {
         const v_float v = v_load(dtype, x, i, least(n - i, AX_LANES));
         squares = v_fma(v, v, squares);
     }
     return (float)(1 / sqrt(v_sum(squares) + AX_DELTA_EPS));
+}
+
+/* out = factor·x̂ of a query or key. */
+AX_INLINE void load_head(enum ax_dtype dtype, const struct ax_delta_head *s, const void *x,
+                         float factor, float *out) {
+    load_scaled(dtype, x, s->dk, factor * inverse_norm(dtype, s->a, x, s->dk), out);
 }
 
 /* Σ a·b of full vectors. */

@@ -6,7 +6,8 @@
  *   dq̂ = E⊙(dout·Sᵀ) + B·k̂;  dk̂ = l + r, l = A·k̂ − E⊙(dv·Sᵀ), r = Bᵀ·q̂ + Aᵀ·k̂ + w, w = F⊙(u·dS'ᵀ)
  *   dS = e^G_c·dS' + (q̂⊙E)ᵀ·dout − (k̂⊙E)ᵀ·dv
  *   dG = Σ q̂⊙dq̂ + Σ k̂⊙(l − r);  dG_c += Σ k̂⊙w + e^G_c·Σ S⊙dS';  dg_t = Σ_{s≥t} dG_s
- * dq̂ and dk̂ of each value head go to the workspace; a second pass adds those of a key head in order. */
+ * dq̂ and dk̂ of each value head go to the workspace; a second pass adds those of a key head in order. If the rule is
+ * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. */
 #include "kernels/cpu/vec/delta/delta.h"
 #include "kernels/cpu/vec/entries.h"
 
@@ -126,10 +127,6 @@ static void substitute_back(const struct ax_delta_head *s, float *z, int64_t row
     }
 }
 
-AX_INLINE void load_query(enum ax_dtype dtype, const void *x, int64_t n, float scale, float *out) {
-    load_scaled(dtype, x, n, scale * inverse_norm(dtype, x, n), out);
-}
-
 /* The chunk again, with its state in m.state, and du in z. */
 static void prepare(const struct ax_delta_head *s, const struct ax_delta_backward *b,
                     const struct gradients *g, int64_t token, int64_t rows) {
@@ -137,7 +134,7 @@ static void prepare(const struct ax_delta_head *s, const struct ax_delta_backwar
     AX_VEC(ax_delta_updates)(s, token, 0, rows);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t t = token + r, key = s->key_head * s->dk, value = s->head * s->dv;
-        AX_BY_DTYPE(s->dtype, load_query, element_of(&s->a->q, t, key), s->dk, (float)s->a->scale,
+        AX_BY_DTYPE(s->dtype, load_head, s, element_of(&s->a->q, t, key), (float)s->a->scale,
                     m->q + r * s->key_columns);
         AX_BY_DTYPE(s->dtype, load_scaled, element_of(&b->dout, t, value), s->dv, 1.0f,
                     g->dout + r * s->value_columns);
@@ -147,8 +144,10 @@ static void prepare(const struct ax_delta_head *s, const struct ax_delta_backwar
     AX_VEC(ax_delta_weights)(s, 0, rows);
     AX_VEC(ax_delta_scale_rest)(s, rows);
     clear_above(m->weight, rows, 1);
-    clear_above(m->similar, rows, 0);
-    clear_above(m->system, rows, 0);
+    if (!s->a->additive) {
+        clear_above(m->similar, rows, 0);
+        clear_above(m->system, rows, 0);
+    }
     transpose(m->u, s->value_columns, rows, s->dv, g->u_columns, CHUNK);
     transpose_state(s, m->state, g->state_t);
     transpose_state(s, g->d_state, g->d_state_t);
@@ -190,6 +189,33 @@ AX_INLINE void store_row(enum ax_dtype dtype, const float *x, int64_t n, void *o
         v_store(dtype, out, i, least(AX_LANES, n - i), v_load_f32(x + i, AX_LANES));
 }
 
+/* B, dbeta, dskip and dv of an additive rule, whose z is du. */
+static void without_system(const struct ax_delta_head *s, const struct ax_delta_backward *b,
+                           const struct gradients *g, int64_t token, int64_t rows) {
+    const struct ax_delta_memory *m = &s->m;
+    const int64_t cols = s->value_columns;
+    const float skip = skip_of(s);
+    against_updates(s, g, g->dout, rows, g->d_weight);
+    clear_above(g->d_weight, rows, 1);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t t = token + r;
+        float *z = g->z + r * cols, *dout = g->dout + r * cols, *pairs = g->d_weight + r * CHUNK;
+        *(float *)element_of(&b->dbeta, t, s->head) = dot_of(z, m->y + r * cols, cols);
+        if (b->dskip.data)
+            *(float *)element_of(&b->dskip, t, s->head) = dot_of(dout, m->y + r * cols, cols);
+        for (int64_t j = 0; j <= r; j += AX_LANES) {
+            const int64_t n = least(AX_LANES, r + 1 - j);
+            v_store_f32(pairs + j, n,
+                        v_load_f32(pairs + j, n) * v_load_f32(m->decay + r * CHUNK + j, n));
+        }
+        for (int64_t j = 0; j < cols; j += AX_LANES)
+            v_store_f32(z + j, AX_LANES,
+                        v_fma(v_set(skip), v_load_f32(dout + j, AX_LANES),
+                              v_set(m->beta[r]) * v_load_f32(z + j, AX_LANES)));
+        AX_BY_DTYPE(s->dtype, store_row, z, s->dv, element_of(&b->dv, t, s->head * s->dv));
+    }
+}
+
 /* z, dbeta, dv, A and B. */
 static void solve(const struct ax_delta_head *s, const struct ax_delta_backward *b,
                   const struct gradients *g, int64_t token, int64_t rows) {
@@ -225,13 +251,17 @@ static double key_gradients(const struct ax_delta_head *s, const struct gradient
     double kept = 0;
     through_state(s, g->dout, g->state_t, m->grown, 1, rows, g->dq);
     lower_product(g->d_weight, m->k, rows, cols, g->dq);
-    through_state(s, g->z, g->state_t, m->grown, -1, rows, g->left);
-    lower_product(g->d_system, m->k, rows, cols, g->left);
+    memset(g->left, 0, (size_t)(rows * cols) * sizeof *g->left);
+    if (!s->a->additive) {
+        through_state(s, g->z, g->state_t, m->grown, -1, rows, g->left);
+        lower_product(g->d_system, m->k, rows, cols, g->left);
+    }
     through_state(s, m->u, g->d_state_t, m->rest, 1, rows, g->right);
     for (int64_t r = 0; r < rows; r++)
         kept += (double)dot_of(m->k + r * cols, g->right + r * cols, cols);
     upper_product(g->d_weight, m->q, rows, cols, g->right);
-    upper_product(g->d_system, m->k, rows, cols, g->right);
+    if (!s->a->additive)
+        upper_product(g->d_system, m->k, rows, cols, g->right);
     for (int64_t r = 0; r < rows; r++) {
         const float *k = m->k + r * cols;
         g->d_sum[r] = (double)dot_of(m->q + r * cols, g->dq + r * cols, cols) +
@@ -276,14 +306,18 @@ static void backward_chunk(const struct ax_delta_head *s, const struct ax_delta_
     const struct ax_delta_memory *m = &s->m;
     const int64_t rows = least(CHUNK, s->end - token);
     prepare(s, b, g, token, rows);
-    solve(s, b, g, token, rows);
+    if (s->a->additive)
+        without_system(s, b, g, token, rows);
+    else
+        solve(s, b, g, token, rows);
     const double kept = key_gradients(s, g, rows);
     const int64_t size = s->dk * s->value_columns;
     const float grown = m->grown[rows - 1];
     g->d_sum[rows - 1] += kept + (double)grown * (double)dot_of(m->state, g->d_state, size);
     scale_row(g->d_state, size, grown);
     add_to_state(s, g, m->q, 1, g->dout, rows);
-    add_to_state(s, g, m->k, -1, g->z, rows);
+    if (!s->a->additive)
+        add_to_state(s, g, m->k, -1, g->z, rows);
     store_gradients(s, b, g, all, token, rows);
 }
 
@@ -308,10 +342,12 @@ static void backward_head(struct ax_delta_head *s, const struct ax_delta_backwar
 
 /* ---- the second pass: key heads ---- */
 
-/* dx = r·(dx̂ − x̂·(x̂·dx̂)), x̂ = x·r, with dx̂ the sum of n elements of `group` rows, the first of which gets it. */
-AX_INLINE void backward_norm(enum ax_dtype dtype, const void *x, float *rows, int64_t group,
-                             int64_t n, void *dx) {
-    const float r = inverse_norm(dtype, x, n);
+/* dx = r·(dx̂ − x̂·(x̂·dx̂)), x̂ = x·r, or dx̂ if the rule is additive, with dx̂ the sum of n elements of the rows of a
+ * key head's value heads, the first of which gets it. */
+AX_INLINE void backward_norm(enum ax_dtype dtype, const struct ax_delta_rule *a, const void *x,
+                             float *rows, void *dx) {
+    const int64_t n = a->k.shape[2], group = a->v.shape[1] / a->k.shape[1];
+    const float r = inverse_norm(dtype, a, x, n);
     v_float along = v_set(0);
     for (int64_t i = 0; i < n; i += AX_LANES) {
         const int64_t some = least(AX_LANES, n - i);
@@ -321,7 +357,7 @@ AX_INLINE void backward_norm(enum ax_dtype dtype, const void *x, float *rows, in
         v_store_f32(rows + i, some, sum);
         along = v_fma(v_load(dtype, x, i, some) * v_set(r), sum, along);
     }
-    const v_float back = v_set((float)v_sum(along) * r);
+    const v_float back = v_set(a->additive ? 0 : (float)v_sum(along) * r);
     for (int64_t i = 0; i < n; i += AX_LANES) {
         const int64_t some = least(AX_LANES, n - i);
         const v_float rest = v_fnma(v_load(dtype, x, i, some), back, v_load_f32(rows + i, some));
@@ -338,10 +374,10 @@ static void key_heads(const struct ax_queue *q, const struct ax_delta_backward *
     AX_PARALLEL_FOR (team(q, tokens * a->v.shape[1] * n), t, tokens) {
         for (int64_t h = 0; h < heads; h++) {
             const int64_t row = first + t, at = (row * heads + h) * group * n;
-            AX_BY_DTYPE(a->q.dtype, backward_norm, element_of(&a->q, row, h * n), all->dq + at,
-                        group, n, element_of(&b->dq, row, h * n));
-            AX_BY_DTYPE(a->q.dtype, backward_norm, element_of(&a->k, row, h * n), all->dk + at,
-                        group, n, element_of(&b->dk, row, h * n));
+            AX_BY_DTYPE(a->q.dtype, backward_norm, a, element_of(&a->q, row, h * n), all->dq + at,
+                        element_of(&b->dq, row, h * n));
+            AX_BY_DTYPE(a->q.dtype, backward_norm, a, element_of(&a->k, row, h * n), all->dk + at,
+                        element_of(&b->dk, row, h * n));
         }
     }
 }
@@ -373,11 +409,13 @@ static void value_heads(const struct ax_queue *q, const struct ax_delta_backward
 
 enum ax_status AX_VEC(ax_cpu_delta_backward)(struct ax_queue *q, const struct ax_delta_backward *b,
                                              void *work) {
-    const struct ax_tensor *const results[] = {&b->dq, &b->dk, &b->dv, &b->dg, &b->dbeta};
+    const struct ax_tensor *const results[] = {&b->dq, &b->dk,    &b->dv,
+                                               &b->dg, &b->dbeta, &b->dskip};
     struct ax_attention_work all_work = {.base = work};
     const struct shared all = carve_shared(&all_work, &b->a);
-    for (int i = 0; i < 5; i++)
-        AX_VEC(ax_delta_clear)(results[i], &b->a.cu);
+    for (int i = 0; i < 6; i++)
+        if (results[i]->data)
+            AX_VEC(ax_delta_clear)(results[i], &b->a.cu);
     value_heads(q, b, &all, (char *)work + all_work.used);
     key_heads(q, b, &all);
     return AX_OK;

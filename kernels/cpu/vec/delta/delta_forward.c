@@ -53,8 +53,14 @@ AX_INLINE void store_row(enum ax_dtype dtype, const float *x, int64_t n, void *o
         v_store(dtype, out, i, least(AX_LANES, n - i), v_load_f32(x + i, AX_LANES));
 }
 
-AX_INLINE void load_query(enum ax_dtype dtype, const void *x, int64_t n, float scale, float *out) {
-    load_scaled(dtype, x, n, scale * inverse_norm(dtype, x, n), out);
+/* row += skip·v. */
+AX_INLINE void add_skipped(enum ax_dtype dtype, const struct ax_delta_head *s, const void *v,
+                           float *row) {
+    const v_float skip = v_set(skip_of(s));
+    for (int64_t i = 0; i < s->dv; i += AX_LANES)
+        v_store_f32(row + i, AX_LANES,
+                    v_fma(skip, v_load(dtype, v, i, least(AX_LANES, s->dv - i)),
+                          v_load_f32(row + i, AX_LANES)));
 }
 
 /* out of rows from … to − 1, in the memory of y, then where it belongs. */
@@ -64,7 +70,7 @@ static void outputs(const struct ax_delta_head *s, const struct ax_tensor *out, 
     const int64_t columns = s->value_columns;
     for (int64_t r = from; r < to; r++) {
         const int64_t t = token + r - from, col = s->key_head * s->dk;
-        AX_BY_DTYPE(s->dtype, load_query, element_of(&s->a->q, t, col), s->dk, (float)s->a->scale,
+        AX_BY_DTYPE(s->dtype, load_head, s, element_of(&s->a->q, t, col), (float)s->a->scale,
                     m->q + r * s->key_columns);
         fetch_next(s, &s->a->q, t, col, s->dk);
     }
@@ -84,9 +90,13 @@ static void outputs(const struct ax_delta_head *s, const struct ax_tensor *out, 
                     .a = m->weight + r * CHUNK + i, .a_unit = 1, .b = m->u + i * columns,
                     .b_unit = columns, .c = m->y + r * columns);
     }
-    for (int64_t r = from; r < to; r++)
-        AX_BY_DTYPE(s->dtype, store_row, m->y + r * columns, s->dv,
-                    element_of(out, token + r - from, s->head * s->dv));
+    for (int64_t r = from; r < to; r++) {
+        const int64_t t = token + r - from, col = s->head * s->dv;
+        float *row = m->y + r * columns;
+        if (s->a->skip.data)
+            AX_BY_DTYPE(s->dtype, add_skipped, s, element_of(&s->a->v, t, col), row);
+        AX_BY_DTYPE(s->dtype, store_row, row, s->dv, element_of(out, t, col));
+    }
 }
 
 static void forward_head(const struct ax_delta_head *s, const struct ax_delta_forward *f) {
