@@ -6,16 +6,14 @@
  *
  * with value heads in groups that share a key head, and a norm of each value head whose weight is plain. Projections are
  * either `grouped`, two matrices whose rows are those of a key head after another: [q | k | v | z] and [b | a]; or
- * one for [q | k | v], with the others apart. tp splits key heads.
- *
- * With cp, runs of the sequence are computed in their order: ranks hand on the state of the document that goes on
- * in the next run, and in backward its gradient. */
+ * one for [q | k | v], with the others apart. tp splits key heads. */
 #include <math.h>
 
 #include "model/core/builder.h"
 #include "model/core/own_columns.h"
 #include "model/core/pass.h"
 #include "model/parts/convolve.h"
+#include "model/parts/recur.h"
 
 enum {
     IN,   /* [q | k | v], with z between if grouped */
@@ -28,7 +26,7 @@ enum {
     MIXED_V,
     DECAY,
     STRENGTH,
-    ENTERED, /* with cp: the states with which this rank's runs began */
+    ENTERED,
     OUT,
     NORMED,
     RSTD,
@@ -154,9 +152,7 @@ static void declare_gates(const struct ax_pass *p, struct ax_saved *s, const str
     const struct ax_tensor per_head = ax_tensor_2d(m->accum, NULL, T, z->value_heads);
     ax_saved_declare(&s[DECAY], "delta rule's gates", AX_KEEP_CHEAP, per_head);
     ax_saved_declare(&s[STRENGTH], "delta rule's gates", AX_KEEP_CHEAP, per_head);
-    if (p->batch->n_runs > 1)
-        ax_saved_declare(&s[ENTERED], "delta rule's states", AX_KEEP_COSTLY,
-                         ax_tensor_2d(m->accum, NULL, 2, z->value_heads * z->dk * z->dv));
+    ax_recur_declare(p, &s[ENTERED], z->value_heads * z->dk * z->dv);
 }
 
 static void delta_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
@@ -219,109 +215,16 @@ static struct ax_tensor in_rows(const struct ax_tensor *t, const struct ax_tenso
     return ax_tensor_2d(t->dtype, t->data, view->shape[0], view->shape[1]);
 }
 
-/* The rows of one run, or of all. */
-struct span {
-    int64_t first, n;
-};
-
-static struct ax_tensor heads_in(const struct ax_tensor *t, struct span rows, int64_t heads) {
-    const struct ax_tensor part = ax_tensor_rows(t, rows.first, rows.n);
-    return ax_tensor_heads(&part, heads, t->shape[1] / heads);
-}
-
-/* The rule's operands but for documents and states. */
-static struct ax_delta_rule rule_of(const struct ax_pass *p, const struct ax_saved *s,
-                                    struct span rows) {
+/* The rule's operands. */
+static struct ax_delta_rule rule_of(const struct ax_pass *p, const struct ax_saved *s) {
     const struct sizes z = own_sizes(p);
-    return (struct ax_delta_rule){.q = heads_in(&s[MIXED_Q].t, rows, z.key_heads),
-                                  .k = heads_in(&s[MIXED_K].t, rows, z.key_heads),
-                                  .v = heads_in(&s[MIXED_V].t, rows, z.value_heads),
-                                  .g = ax_tensor_rows(&s[DECAY].t, rows.first, rows.n),
-                                  .beta = ax_tensor_rows(&s[STRENGTH].t, rows.first, rows.n),
-                                  .out = heads_in(&s[OUT].t, rows, z.value_heads),
-                                  .cu = p->batch->runs[0].cu_q,
+    return (struct ax_delta_rule){.q = ax_tensor_heads(&s[MIXED_Q].t, z.key_heads, z.dk),
+                                  .k = ax_tensor_heads(&s[MIXED_K].t, z.key_heads, z.dk),
+                                  .v = ax_tensor_heads(&s[MIXED_V].t, z.value_heads, z.dv),
+                                  .g = s[DECAY].t,
+                                  .beta = s[STRENGTH].t,
+                                  .out = ax_tensor_heads(&s[OUT].t, z.value_heads, z.dv),
                                   .scale = 1 / sqrt((double)z.dk)};
-}
-
-/* ---- the rule on ranks of cp ---- */
-
-/* States of a run, [2][Hv][dk][dv]: that of the document that enters it, and that of the one that leaves; and the
- * one that ranks hand on, [1][Hv·dk·dv]. */
-struct border {
-    struct ax_runtime *rt;
-    struct ax_tensor both, handed;
-    int64_t size;
-};
-
-static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
-                             int64_t cols) {
-    return ax_stack_take(&rt->arena.scratch, "delta rule's states",
-                         ax_tensor_2d(dtype, NULL, rows, cols));
-}
-
-static enum ax_status start_border(const struct ax_pass *p, struct border *b) {
-    const struct sizes z = own_sizes(p);
-    b->rt = p->model->rt;
-    b->size = z.value_heads * z.dk * z.dv;
-    b->both = take(b->rt, p->model->accum, 2, b->size);
-    b->handed = take(b->rt, p->model->accum, 1, b->size);
-    return ax_run_fill(b->rt->q, &(struct ax_fill){b->handed, 0});
-}
-
-static struct ax_tensor as_slots(const struct ax_tensor *both, const struct sizes *z) {
-    return ax_tensor_nd(both->dtype, both->data, 4,
-                        (const int64_t[]){both->shape[0], z->value_heads, z->dk, z->dv});
-}
-
-/* Which of this rank's runs is run i of the sequence, or −1. */
-static int own_run(const struct ax_runtime *rt, int i) {
-    const int cp = rt->mesh.size[AX_ROLE_CP], rank = rt->mesh.coord[AX_ROLE_CP];
-    return i == rank ? 0 : i == 2 * cp - 1 - rank ? 1 : -1;
-}
-
-/* handed = slot `slot` of `both`, from the rank that has the run; all ranks call it. */
-static enum ax_status hand_on(const struct border *b, int run, int64_t slot) {
-    struct ax_queue *q = b->rt->q;
-    AX_TRY(run < 0
-               ? ax_run_fill(q, &(struct ax_fill){b->handed, 0})
-               : ax_run_copy(q, &(struct ax_copy){b->handed, ax_tensor_rows(&b->both, slot, 1)}));
-    return ax_cp_sum(b->rt, &b->handed);
-}
-
-static struct span run_span(const struct ax_pass *p, int run) {
-    const int64_t n = p->batch->T / p->batch->n_runs;
-    return (struct span){run * n, n};
-}
-
-static void set_run(const struct ax_pass *p, int run, const struct ax_tensor *states,
-                    struct ax_delta_rule *a) {
-    const struct sizes z = own_sizes(p);
-    a->cu = p->batch->runs[run].cu_q;
-    a->enters = p->batch->runs[run].enters;
-    a->leaves = p->batch->runs[run].leaves;
-    a->states = as_slots(states, &z);
-}
-
-static enum ax_status forward_of_runs(const struct ax_pass *p, const struct ax_saved *s) {
-    struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct border b;
-    AX_TRY(start_border(p, &b));
-    for (int i = 0; i < 2 * rt->mesh.size[AX_ROLE_CP]; i++) {
-        const int run = own_run(rt, i);
-        if (run >= 0) {
-            const struct ax_tensor entered = ax_tensor_rows(&s[ENTERED].t, run, 1);
-            struct ax_delta_forward f = {.a = rule_of(p, s, run_span(p, run))};
-            set_run(p, run, &b.both, &f.a);
-            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){entered, b.handed}));
-            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_rows(&b.both, 0, 1), b.handed}));
-            AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ax_tensor_rows(&b.both, 1, 1), 0}));
-            AX_TRY(ax_run_delta_forward(rt->q, &f));
-        }
-        AX_TRY(hand_on(&b, run, 1));
-    }
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
 }
 
 /* Gradients of q, k, v, g and beta, as rows of tensors. */
@@ -330,42 +233,15 @@ struct gradients {
 };
 
 static struct ax_delta_backward backward_of(const struct ax_pass *p, const struct ax_saved *s,
-                                            const struct gradients *g, struct span rows) {
+                                            const struct gradients *g) {
     const struct sizes z = own_sizes(p);
-    return (struct ax_delta_backward){.a = rule_of(p, s, rows),
-                                      .dout = heads_in(&g->dout, rows, z.value_heads),
-                                      .dq = heads_in(&g->mixed[0], rows, z.key_heads),
-                                      .dk = heads_in(&g->mixed[1], rows, z.key_heads),
-                                      .dv = heads_in(&g->mixed[2], rows, z.value_heads),
-                                      .dg = ax_tensor_rows(&g->decay, rows.first, rows.n),
-                                      .dbeta = ax_tensor_rows(&g->strength, rows.first, rows.n)};
-}
-
-static enum ax_status backward_of_runs(const struct ax_pass *p, const struct ax_saved *s,
-                                       const struct gradients *g) {
-    struct ax_runtime *rt = p->model->rt;
-    const struct sizes z = own_sizes(p);
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct border b;
-    AX_TRY(start_border(p, &b));
-    const struct ax_tensor states = take(rt, b.both.dtype, 2, b.size);
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){states, 0}));
-    for (int i = 2 * rt->mesh.size[AX_ROLE_CP] - 1; i >= 0; i--) {
-        const int run = own_run(rt, i);
-        if (run >= 0) {
-            struct ax_delta_backward back = backward_of(p, s, g, run_span(p, run));
-            set_run(p, run, &states, &back.a);
-            back.dstates = as_slots(&b.both, &z);
-            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_rows(&states, 0, 1),
-                                                        ax_tensor_rows(&s[ENTERED].t, run, 1)}));
-            AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){ax_tensor_rows(&b.both, 1, 1), b.handed}));
-            AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ax_tensor_rows(&b.both, 0, 1), 0}));
-            AX_TRY(ax_run_delta_backward(rt->q, &back));
-        }
-        AX_TRY(hand_on(&b, run, 0));
-    }
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+    return (struct ax_delta_backward){.a = rule_of(p, s),
+                                      .dout = ax_tensor_heads(&g->dout, z.value_heads, z.dv),
+                                      .dq = ax_tensor_heads(&g->mixed[0], z.key_heads, z.dk),
+                                      .dk = ax_tensor_heads(&g->mixed[1], z.key_heads, z.dk),
+                                      .dv = ax_tensor_heads(&g->mixed[2], z.value_heads, z.dv),
+                                      .dg = g->decay,
+                                      .dbeta = g->strength};
 }
 
 /* ---- forward ---- */
@@ -426,18 +302,6 @@ static enum ax_status make_gates(const struct ax_layer *l, struct ax_pass *p, st
                                          .scale = p->model->arch.delta.beta_scale});
 }
 
-static enum ax_status apply_rule(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
-    struct ax_queue *q = p->model->rt->q;
-    if (!ax_saved_make(&s[OUT]))
-        return AX_OK;
-    if (p->batch->n_runs > 1)
-        return forward_of_runs(p, s);
-    struct ax_delta_forward f = {.a = rule_of(p, s, (struct span){0, p->batch->T})};
-    if (p->cache)
-        ax_states_describe(&p->cache->states, l->nth, &f);
-    return ax_run_delta_forward(q, &f);
-}
-
 /* [T][Hv·dv] as [T·Hv][dv]. */
 static struct ax_tensor by_head(const struct ax_pass *p, const struct ax_tensor *t) {
     const struct sizes z = own_sizes(p);
@@ -475,7 +339,10 @@ static enum ax_status delta_forward(const struct ax_layer *l, struct ax_pass *p,
         AX_TRY(ax_linear_forward(rt, &l->delta.rest, h, NULL, &s[REST].t));
     AX_TRY(convolve(l, p, s));
     AX_TRY(make_gates(l, p, s));
-    AX_TRY(apply_rule(l, p, s));
+    if (ax_saved_make(&s[OUT])) {
+        const struct ax_delta_rule rule = rule_of(p, s);
+        AX_TRY(ax_recur_forward(p, l, &rule, &s[ENTERED]));
+    }
     AX_TRY(finish(l, p, s));
     return out ? ax_linear_forward(rt, &l->delta.out, &s[GATED].t, x, out) : AX_OK;
 }
@@ -561,12 +428,8 @@ static enum ax_status delta_backward(const struct ax_layer *l, struct ax_pass *p
         g.mixed[i] = take_like(p, &s[MIXED_Q + i].t);
     AX_TRY(ax_linear_backward(rt, &part->out, &s[GATED].t, dy, &d_gated));
     AX_TRY(finish_backward(l, p, s, &d_gated, &d.z, &g.dout));
-    if (p->batch->n_runs > 1) {
-        AX_TRY(backward_of_runs(p, s, &g));
-    } else {
-        const struct ax_delta_backward back = backward_of(p, s, &g, (struct span){0, p->batch->T});
-        AX_TRY(ax_run_delta_backward(rt->q, &back));
-    }
+    const struct ax_delta_backward back = backward_of(p, s, &g);
+    AX_TRY(ax_recur_backward(p, &back, &s[ENTERED]));
     AX_TRY(gates_backward(l, p, s, &g, &d));
     AX_TRY(convolve_backward(l, p, s, &g, &d));
     const struct ax_own_columns own = own_heads(p);

@@ -1,0 +1,19 @@
+/* The delta rule and Mamba-2's recurrence (kernels/delta_ops.h) of a batch's rows, wherever the states are with which
+ * its documents begin: zeros, in the cache, or, with cp, on the rank of the run before. Shared by the mixers that
+ * are one of them. */
+#ifndef AX_MODEL_PARTS_RECUR_H
+#define AX_MODEL_PARTS_RECUR_H
+
+#include "model/core/pass.h"
+
+/* Declares s, with cp the states with which this rank's runs began, [2][Hv·dk·dv]. */
+void ax_recur_declare(const struct ax_pass *p, struct ax_saved *s, int64_t state_elements);
+
+/* a: all of the rule's operands but documents and states; entered is what ax_recur_declare declared. */
+enum ax_status ax_recur_forward(const struct ax_pass *p, const struct ax_layer *l,
+                                const struct ax_delta_rule *a, const struct ax_saved *entered);
+/* b: the same, with gradients of rows but not of states. */
+enum ax_status ax_recur_backward(const struct ax_pass *p, const struct ax_delta_backward *b,
+                                 const struct ax_saved *entered);
+
+#endif
