@@ -112,10 +112,15 @@ struct ax_conv_config {
 };
 
 /* The gated delta rule (kernels/delta_ops.h) as a mixer (model/parts/delta.c). */
+enum ax_delta_layout {
+    AX_DELTA_JOINED,  /* one matrix of q, k and v, and one of its convolutions */
+    AX_DELTA_GROUPED, /* the same with z, and one of b and a; rows are by key head */
+    AX_DELTA_APART,   /* each its own */
+};
 struct ax_delta_config {
     int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: no layer has it */
-    bool grouped; /* rows of its projections are by key head */
-    double beta_scale;
+    enum ax_delta_layout layout;
+    double beta_scale, norm_eps; /* β is 0 … beta_scale; eps of the output's norm */
 };
 
 /* A part of parameter names that a family has otherwise. */

@@ -30,6 +30,7 @@
     X(mixtral)                                                                                     \
     X(olmo2)                                                                                       \
     X(olmo3)                                                                                       \
+    X(olmo_hybrid)                                                                                 \
     X(phi3)                                                                                        \
     X(qwen2)                                                                                       \
     X(qwen2_moe)                                                                                   \
@@ -74,6 +75,10 @@ enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
  * has no such list. AX_ERR_UNSUPPORTED for another one. */
 enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json config, int64_t layer,
                              const char *const *known, int *kind); /* fields.c */
+/* Reads the sizes of the gated delta rule and of its convolutions; `usual` has those that a config may leave out. The
+ * layout is JOINED. */
+enum ax_status ax_delta_parse(struct ax_arch *a, struct ax_json config,
+                              struct ax_delta_config usual); /* fields.c */
 /* *slides: whether a layer has a sliding window, by layer_types, or `usual` if the config has no
  * such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,

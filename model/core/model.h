@@ -32,7 +32,7 @@ struct ax_shortconv_part {
 /* The gated delta rule: see delta.c. */
 struct ax_delta_part {
     struct ax_linear in, rest, out;
-    const struct ax_param *taps, *log, *bias, *norm;
+    const struct ax_param *taps[3], *log, *bias, *norm; /* taps of q, k, v; or one for all */
 };
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {

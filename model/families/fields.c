@@ -5,6 +5,8 @@
 
 #include "model/arch/family.h"
 
+#define MAX_DELTA_DIM 2048
+
 enum ax_status ax_activation_parse(struct ax_arch *a, struct ax_json c, const char *key,
                                    const char *usual) {
     static const struct {
@@ -90,4 +92,30 @@ enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json c, int64_t per
         a->layers[i].rope = slides && a->rope_local.dim > 0 ? AX_ROPE_LOCAL : AX_ROPE_MAIN;
     }
     return AX_OK;
+}
+
+enum ax_status ax_delta_parse(struct ax_arch *a, struct ax_json c, struct ax_delta_config usual) {
+    struct ax_delta_config *d = &a->delta;
+    const struct ax_json keys = ax_json_get(c, "linear_num_key_heads"),
+                         values = ax_json_get(c, "linear_num_value_heads");
+    *d = (struct ax_delta_config){.beta_scale = 1, .norm_eps = a->norm_eps};
+    AX_TRY(ax_json_i64_or(keys, 1, 65536, usual.key_heads, &d->key_heads));
+    AX_TRY(ax_json_i64_or(values, 1, 65536, usual.value_heads, &d->value_heads));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_key_head_dim"), 1, MAX_DELTA_DIM, usual.key_dim,
+                          &d->key_dim));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_value_head_dim"), 1, MAX_DELTA_DIM,
+                          usual.value_dim, &d->value_dim));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_conv_kernel_dim"), 2, AX_CONV_TAPS, 4,
+                          &a->conv.taps));
+    if (d->key_dim < 1 || d->key_dim > MAX_DELTA_DIM || d->value_dim < 1 ||
+        d->value_dim > MAX_DELTA_DIM)
+        return ax_json_error(
+            c,
+            "without linear_key_head_dim and linear_value_head_dim, heads have %lld and %lld "
+            "elements; 1 to %d are supported",
+            (long long)d->key_dim, (long long)d->value_dim, MAX_DELTA_DIM);
+    if (d->value_heads % d->key_heads == 0)
+        return AX_OK;
+    return ax_json_error(values.v ? values : keys, "%lld key heads do not divide %lld value heads",
+                         (long long)d->key_heads, (long long)d->value_heads);
 }

@@ -136,23 +136,6 @@ static enum ax_status quarter_rope(struct ax_arch *a, struct ax_json c) {
                          (long long)a->rope.dim, (long long)a->head_dim);
 }
 
-static enum ax_status delta_sizes(struct ax_arch *a, struct ax_json c) {
-    struct ax_delta_config *d = &a->delta;
-    const struct ax_json keys = ax_json_get(c, "linear_num_key_heads"),
-                         values = ax_json_get(c, "linear_num_value_heads");
-    AX_TRY(ax_json_i64_or(keys, 1, 65536, 16, &d->key_heads));
-    AX_TRY(ax_json_i64_or(values, 1, 65536, 32, &d->value_heads));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_key_head_dim"), 1, 2048, 128, &d->key_dim));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_value_head_dim"), 1, 2048, 128, &d->value_dim));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_conv_kernel_dim"), 2, AX_CONV_TAPS, 4,
-                          &a->conv.taps));
-    d->beta_scale = 1;
-    if (d->value_heads % d->key_heads == 0)
-        return AX_OK;
-    return ax_json_error(values.v ? values : keys, "%lld key heads do not divide %lld value heads",
-                         (long long)d->key_heads, (long long)d->value_heads);
-}
-
 static enum ax_status hybrid_layers(struct ax_arch *a, struct ax_json c) {
     static const char *const kinds[] = {"full_attention", "linear_attention", NULL};
     int64_t period;
@@ -165,13 +148,16 @@ static enum ax_status hybrid_layers(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-/* What both have; `grouped`: rows of the delta rule's projections are by key head. */
-static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, bool grouped) {
+static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, enum ax_delta_layout layout) {
     AX_TRY(ax_field_only_bool(c, "attention_bias", false));
     AX_TRY(quarter_rope(a, c));
-    AX_TRY(delta_sizes(a, c));
+    AX_TRY(
+        ax_delta_parse(a, c,
+                       (struct ax_delta_config){
+                           .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128}));
     AX_TRY(hybrid_layers(a, c));
-    a->delta.grouped = grouped;
+    a->delta.layout = layout;
+    a->delta.norm_eps = a->norm_eps;
     a->norm = (struct ax_norm_style){.offset = 1, .once = true};
     a->qk_norm = AX_QK_NORM_HEAD;
     a->unused_prefix = "mtp.";
@@ -179,18 +165,18 @@ static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, bool grouped) 
 }
 
 static enum ax_status parse_qwen3_next(struct ax_arch *a, struct ax_json c) {
-    AX_TRY(hybrid(a, c, true));
+    AX_TRY(hybrid(a, c, AX_DELTA_GROUPED));
     AX_TRY(shared_experts(a, c, (struct usual){512, 10, 512, 512, true}));
     return sparse_layers(a, c, &ax_ffn_moe_shared);
 }
 
 static enum ax_status parse_qwen3_5(struct ax_arch *a, struct ax_json c) {
-    return hybrid(a, c, false);
+    return hybrid(a, c, AX_DELTA_JOINED);
 }
 
 /* Experts in all layers, whose weights always add up to 1. */
 static enum ax_status parse_qwen3_5_moe(struct ax_arch *a, struct ax_json c) {
-    AX_TRY(hybrid(a, c, false));
+    AX_TRY(hybrid(a, c, AX_DELTA_JOINED));
     AX_TRY(ax_field_only_bool(c, "norm_topk_prob", true));
     AX_TRY(shared_experts(a, c, (struct usual){256, 8, 512, 512, true}));
     for (int64_t i = 0; i < a->n_layers; i++)

@@ -1,12 +1,12 @@
-/* Gated DeltaNet (Yang et al. 2024), as in Qwen3-Next and Qwen3.5:
+/* Gated DeltaNet (Yang et al. 2024), as in Qwen3-Next, Qwen3.5 and OLMo Hybrid:
  *
  *   q, k, v, z, b, a = projections of h;  q, k, v = silu(conv(q)), silu(conv(k)), silu(conv(v))
  *   g, beta from a, b (delta_gates_forward);  o = the gated delta rule of q, k, v, g, beta (kernels/delta_ops.h)
  *   y = (norm(o) ∘ silu(z))·Woutᵀ
  *
  * with value heads in groups that share a key head, and a norm of each value head whose weight is plain. Projections are
- * either `grouped`, two matrices whose rows are those of a key head after another: [q | k | v | z] and [b | a]; or
- * one for [q | k | v], with the others apart. tp splits key heads. */
+ * laid out as enum ax_delta_layout says; grouped, rows are those of a key head after another: [q | k | v | z] and
+ * [b | a]. tp splits key heads. */
 #include <math.h>
 
 #include "model/core/builder.h"
@@ -55,61 +55,101 @@ static struct sizes own_sizes(const struct ax_pass *p) {
 
 #define NAME(tail) "model.layers.%d.linear_attn." tail
 
-static void add_projections(struct ax_builder *b, struct ax_layer *l, const struct sizes *z) {
-    const bool grouped = b->arch->delta.grouped;
-    const int64_t D = b->arch->hidden_size;
-    struct ax_delta_part *d = &l->delta;
-    const struct ax_param_decl together[] = {
-        {.name = NAME("in_proj_qkvz.weight"), .rows = 2 * (z->keys + z->values), .cols = D},
-        {.name = NAME("in_proj_ba.weight"), .rows = 2 * z->value_heads, .cols = D}};
-    const struct ax_param_decl apart[] = {
-        {.name = NAME("in_proj_qkv.weight"),
-         .rows = 2 * z->keys + z->values,
-         .cols = D,
-         .tp_dim = -1,
-         .grad_partial_over = AX_TP_PARTIAL},
-        {.name = NAME("in_proj_z.weight"), .rows = z->values, .cols = D},
-        {.name = NAME("in_proj_b.weight"), .rows = z->value_heads, .cols = D, .glue = true},
-        {.name = NAME("in_proj_a.weight"), .rows = z->value_heads, .cols = D, .glue = true}};
-    d->in.n_parts = 1;
-    d->in.split = grouped ? AX_SPLIT_OUTPUTS : AX_SPLIT_NONE;
-    d->rest.n_parts = grouped ? 1 : 3;
-    d->in.weight[0] = ax_builder_add(b, l->index, grouped ? &together[0] : &apart[0]);
-    for (int i = 0; i < d->rest.n_parts; i++)
-        d->rest.weight[i] = ax_builder_add(b, l->index, grouped ? &together[1] : &apart[1 + i]);
+/* Parameters of a layout; a list ends with NULL. */
+static const struct names {
+    const char *in[4], *rest[4], *taps[4], *norm, *out;
+} names[] = {
+    [AX_DELTA_JOINED] = {.in = {NAME("in_proj_qkv.weight")},
+                         .rest = {NAME("in_proj_z.weight"), NAME("in_proj_b.weight"),
+                                  NAME("in_proj_a.weight")},
+                         .taps = {NAME("conv1d.weight")},
+                         .norm = NAME("norm.weight"),
+                         .out = NAME("out_proj.weight")},
+    [AX_DELTA_GROUPED] = {.in = {NAME("in_proj_qkvz.weight")},
+                          .rest = {NAME("in_proj_ba.weight")},
+                          .taps = {NAME("conv1d.weight")},
+                          .norm = NAME("norm.weight"),
+                          .out = NAME("out_proj.weight")},
+    [AX_DELTA_APART] = {.in = {NAME("q_proj.weight"), NAME("k_proj.weight"), NAME("v_proj.weight")},
+                        .rest = {NAME("g_proj.weight"), NAME("b_proj.weight"),
+                                 NAME("a_proj.weight")},
+                        .taps = {NAME("q_conv1d.weight"), NAME("k_conv1d.weight"),
+                                 NAME("v_conv1d.weight")},
+                        .norm = NAME("o_norm.weight"),
+                        .out = NAME("o_proj.weight")},
+};
+
+static bool is_grouped(const struct ax_arch *a) {
+    return a->delta.layout == AX_DELTA_GROUPED;
+}
+static bool is_apart(const struct ax_arch *a) {
+    return a->delta.layout == AX_DELTA_APART;
+}
+
+/* Matrices with these rows that are one linear, whose rows tp splits unless they are `whole`. */
+static void add_linear(struct ax_builder *b, const struct ax_layer *l, struct ax_linear *lin,
+                       const char *const *name, const int64_t *rows, bool whole) {
+    lin->unit = l->unit;
+    lin->split = whole ? AX_SPLIT_NONE : AX_SPLIT_OUTPUTS;
+    for (lin->n_parts = 0; name[lin->n_parts]; lin->n_parts++)
+        lin->weight[lin->n_parts] =
+            ax_builder_add(b, l->index,
+                           &(struct ax_param_decl){.name = name[lin->n_parts],
+                                                   .rows = rows[lin->n_parts],
+                                                   .cols = b->arch->hidden_size,
+                                                   .tp_dim = whole ? -1 : 0,
+                                                   .grad_partial_over = whole ? AX_TP_PARTIAL : 0,
+                                                   .glue = lin->n_parts > 0});
+}
+
+static void add_taps(struct ax_builder *b, struct ax_layer *l, const struct sizes *z) {
+    const struct ax_arch *a = b->arch;
+    const struct names *n = &names[a->delta.layout];
+    const int64_t of[] = {z->keys, z->keys, z->values}, all = 2 * z->keys + z->values;
+    for (int i = 0; n->taps[i]; i++)
+        l->delta.taps[i] = ax_builder_add(
+            b, l->index,
+            &(struct ax_param_decl){.name = n->taps[i],
+                                    .rows = is_apart(a) ? of[i] : all,
+                                    .cols = a->conv.taps,
+                                    .middle = true,
+                                    .tp_dim = is_apart(a) ? 0 : -1,
+                                    .grad_partial_over = is_apart(a) ? 0 : AX_TP_PARTIAL});
 }
 
 static void delta_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_arch *a = b->arch;
     const struct sizes z = sizes_of(&a->delta, 1);
+    const struct names *n = &names[a->delta.layout];
+    const int64_t joined[] = {2 * z.keys + z.values}, grouped[] = {2 * (z.keys + z.values)};
+    const int64_t apart[] = {z.keys, z.keys, z.values}, pairs[] = {2 * z.value_heads};
+    const int64_t rest[] = {z.values, z.value_heads, z.value_heads};
     struct ax_delta_part *d = &l->delta;
-    d->in.unit = d->rest.unit = d->out.unit = l->unit;
-    add_projections(b, l, &z);
-    d->taps = ax_builder_add(b, l->index,
-                             &(struct ax_param_decl){.name = NAME("conv1d.weight"),
-                                                     .rows = 2 * z.keys + z.values,
-                                                     .cols = a->conv.taps,
-                                                     .middle = true,
-                                                     .tp_dim = -1,
-                                                     .grad_partial_over = AX_TP_PARTIAL});
+    add_linear(b, l, &d->in, n->in,
+               is_grouped(a) ? grouped
+               : is_apart(a) ? apart
+                             : joined,
+               a->delta.layout == AX_DELTA_JOINED);
+    add_linear(b, l, &d->rest, n->rest, is_grouped(a) ? pairs : rest, false);
+    add_taps(b, l, &z);
     d->log = ax_builder_add(b, l->index,
                             &(struct ax_param_decl){.name = NAME("A_log"), .rows = z.value_heads});
     d->bias = ax_builder_add(
         b, l->index,
         &(struct ax_param_decl){.name = NAME("dt_bias"), .rows = z.value_heads, .start = 1});
     d->norm = ax_builder_add(b, l->index,
-                             &(struct ax_param_decl){.name = NAME("norm.weight"),
+                             &(struct ax_param_decl){.name = n->norm,
                                                      .rows = z.dv,
                                                      .tp_dim = -1,
                                                      .grad_partial_over = AX_TP_PARTIAL,
                                                      .start = 1});
+    d->out.unit = l->unit;
     d->out.n_parts = 1;
     d->out.split = AX_SPLIT_INPUTS;
-    d->out.weight[0] = ax_builder_add(b, l->index,
-                                      &(struct ax_param_decl){.name = NAME("out_proj.weight"),
-                                                              .rows = a->hidden_size,
-                                                              .cols = z.values,
-                                                              .tp_dim = 1});
+    d->out.weight[0] =
+        ax_builder_add(b, l->index,
+                       &(struct ax_param_decl){
+                           .name = n->out, .rows = a->hidden_size, .cols = z.values, .tp_dim = 1});
 }
 
 static int delta_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -159,7 +199,7 @@ static void delta_declare(const struct ax_layer *l, const struct ax_pass *p, str
     const struct ax_model *m = p->model;
     const struct sizes z = own_sizes(p);
     const int64_t T = p->batch->T;
-    const bool grouped = m->arch.delta.grouped;
+    const bool grouped = is_grouped(&m->arch);
     const struct ax_tensor keys = ax_tensor_2d(m->dtype, NULL, T, z.keys);
     const struct ax_tensor values = ax_tensor_2d(m->dtype, NULL, T, z.values);
     ax_saved_declare(&s[IN], "delta rule's projections", AX_KEEP_COSTLY,
@@ -189,7 +229,7 @@ static struct views views_of(const struct ax_pass *p, const struct ax_tensor *in
     const struct sizes z = own_sizes(p);
     const int64_t T = in->shape[0], H = z.key_heads;
     struct views v;
-    if (p->model->arch.delta.grouped) {
+    if (is_grouped(&p->model->arch)) {
         const struct ax_tensor i = ax_tensor_2d(in->dtype, in->data, T * H, z.group);
         const struct ax_tensor r = ax_tensor_2d(rest->dtype, rest->data, T * H, rest->shape[1] / H);
         const int64_t values = z.values / H, heads = z.value_heads / H;
@@ -262,8 +302,9 @@ static struct ax_convolution convolution(const struct ax_layer *l, const struct 
     int64_t at = 0;
     for (int i = 0; i < which; i++)
         at += own.of[i].n;
-    return (struct ax_convolution){.taps = l->delta.taps,
-                                   .first = own.of[which].from,
+    const bool apart = is_apart(&p->model->arch);
+    return (struct ax_convolution){.taps = l->delta.taps[apart ? which : 0],
+                                   .first = apart ? 0 : own.of[which].from,
                                    .n = own.of[which].n,
                                    .at = at,
                                    .silu = true};
@@ -272,13 +313,13 @@ static struct ax_convolution convolution(const struct ax_layer *l, const struct 
 /* The inputs of the convolutions, and what comes out. */
 static const struct ax_tensor *raw_of(const struct ax_pass *p, const struct ax_saved *s,
                                       const struct views *v, int i) {
-    return p->model->arch.delta.grouped ? &s[RAW_Q + i].t : &v->raw[i];
+    return is_grouped(&p->model->arch) ? &s[RAW_Q + i].t : &v->raw[i];
 }
 static enum ax_status convolve(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
     const struct views v = views_of(p, &s[IN].t, &s[REST].t);
     for (int i = 0; i < 3; i++) {
         const struct ax_convolution c = convolution(l, p, i);
-        if (p->model->arch.delta.grouped && ax_saved_make(&s[RAW_Q + i]))
+        if (is_grouped(&p->model->arch) && ax_saved_make(&s[RAW_Q + i]))
             AX_TRY(ax_run_copy(p->model->rt->q,
                                &(struct ax_copy){in_rows(&s[RAW_Q + i].t, &v.raw[i]), v.raw[i]}));
         if (ax_saved_make(&s[MIXED_Q + i]))
@@ -319,7 +360,7 @@ static enum ax_status finish(const struct ax_layer *l, struct ax_pass *p, struct
                                             .weight = ax_unit_weight(l->unit, l->delta.norm),
                                             .y = by_head(p, &s[NORMED].t),
                                             .rstd = s[RSTD].t,
-                                            .eps = p->model->arch.norm_eps}));
+                                            .eps = p->model->arch.delta.norm_eps}));
     if (!ax_saved_make(&s[GATED]))
         return AX_OK;
     return ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = v.z,

@@ -660,6 +660,7 @@ static void readme_names_the_families(void **state) {
         {"mixtral", "Mixtral"},
         {"olmo2", "OLMo 2\nand 3"},
         {"olmo3", "OLMo 2\nand 3"},
+        {"olmo_hybrid", "OLMo Hybrid"},
         {"phi3", "Phi-3 and Phi-4"},
         {"qwen2", "Qwen2"},
         {"qwen2_moe", "Qwen2-MoE"},

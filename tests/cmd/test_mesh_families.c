@@ -143,9 +143,20 @@ static void layers_with_states_are_one_rank(void **state) {
         struct model model;
         bool experts;
         int figures;
-    } cases[] = {{{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9},
-                 {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9},
-                 {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7},
+        int tp; /* at most */
+    } cases[] = {{{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
+                 {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9, 4},
+                 {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7, 4},
+                 {{"qwen3_5_moe_text",
+                   false,
+                   DELTA_RULE EXPERTS ", \"shared_expert_intermediate_size\": 30",
+                   {0},
+                   {0},
+                   0},
+                  true,
+                  9,
+                  4},
+                 {{"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}, false, 6, 1},
                  {{"qwen3_next",
                    false,
                    DELTA_RULE EXPERTS
@@ -154,7 +165,8 @@ static void layers_with_states_are_one_rank(void **state) {
                    {0},
                    0},
                   true,
-                  9}};
+                  9,
+                  4}};
     static const struct mesh meshes[] = {
         {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
         {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
@@ -165,7 +177,7 @@ static void layers_with_states_are_one_rank(void **state) {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
             struct ax_mesh_check c = {.step.model.adapter = i % 4 == 3 ? &adapters : NULL};
-            if (meshes[i].sizes.ep > 1 && !cases[k].experts)
+            if ((meshes[i].sizes.ep > 1 && !cases[k].experts) || meshes[i].sizes.tp > cases[k].tp)
                 continue;
             run(&cases[k].model, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, &cases[k].model, &meshes[i], i % 4 == 3 ? 6 : cases[k].figures);

@@ -159,6 +159,12 @@ static const struct tiny_family tiny_families[] = {
      "\"moe_intermediate_size\": 48, \"shared_expert_intermediate_size\": 48, "
      "\"partial_rotary_factor\": 0.25, \"rope_theta\": 10000000.0, "
      "\"tie_word_embeddings\": false"},
+    {"olmo-hybrid", "llama",
+     "\"model_type\": \"olmo_hybrid\", \"architectures\": [\"OlmoHybridForCausalLM\"], "
+     "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "
+     "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 2, \"linear_key_head_dim\": 12, "
+     "\"linear_value_head_dim\": 16, \"rope_parameters\": {\"rope_type\": \"default\", "
+     "\"rope_theta\": null}, \"tie_word_embeddings\": false"},
     {"magistral", "mistral",
      "\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], "
      "\"sliding_window\": null, \"rope_theta\": 1000000000.0, \"tie_word_embeddings\": false"},

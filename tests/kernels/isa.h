@@ -57,8 +57,8 @@
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \
     X(conv_forward)                                                                                \
-    X(conv_backward) X(delta_gates_backward) X(delta_forward) X(delta_backward)                    \
-        X(ssd_gates_backward)
+    X(conv_backward)                                                                               \
+    X(delta_gates_backward) X(delta_forward) X(delta_backward) X(ssd_gates_backward)
 
 #define DECLARE(op, isa)                                                                           \
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);

@@ -51,7 +51,8 @@ static const struct {
      ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
      "\"swiglu_limit\": 0.4"},
     {"lfm2", AX_F32, 16, RECURRENT},
-    {"qwen3_next", AX_F32, 16, DELTA}};
+    {"qwen3_next", AX_F32, 16, DELTA},
+    {"olmo_hybrid", AX_F32, 16, DELTA}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);

@@ -103,6 +103,10 @@ static void published_models_have_their_sizes(void **state) {
          "16, "
          "\"num_hidden_layers\": 40, \"num_key_value_heads\": 2, \"vocab_size\": 248320}",
          34660610688},
+        {"{\"model_type\": \"olmo_hybrid\", \"hidden_size\": 3840, \"intermediate_size\": 11008, "
+         "\"num_attention_heads\": 30, \"num_hidden_layers\": 32, \"vocab_size\": 100352, "
+         "\"rope_parameters\": {\"rope_theta\": null}}",
+         7430870688},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;

@@ -236,7 +236,7 @@ __device__ static inline void update_rows(const delta_inputs<E> &in, const delta
         c.y[i * dv + n] = fmaf(-c.grown[i], x, v);
         c.u[i * dv + n] = c.beta[i] * c.y[i * dv + n];
     };
-    /* of an additive rule a product of none */
+    /* a product of no units if the rule is additive */
     each_product<ALL>(from, to, dv, in.additive ? 0 : dk, keys, matrix{state, dv, 1}, from_zero(),
                       begin);
     for (int n = threadIdx.x; n < dv && !in.additive; n += THREADS) {

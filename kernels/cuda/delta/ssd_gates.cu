@@ -21,13 +21,8 @@ template <class E> struct steps {
     }
 };
 template <class E, class Args> static steps<E> steps_of(const Args *f) {
-    return {as_rows<const E>(&f->a),
-            (const E *)f->log.data,
-            (const E *)f->bias.data,
-            f->a.shape[0],
-            f->a.shape[1],
-            (float)f->low,
-            (float)f->high};
+    return {as_rows<const E>(&f->a), (const E *)f->log.data, (const E *)f->bias.data, f->a.shape[0],
+            f->a.shape[1],           (float)f->low,          (float)f->high};
 }
 
 __device__ static inline float softplus(float x) {
@@ -46,9 +41,8 @@ __global__ void __launch_bounds__(THREADS)
     step.at(t, h) = s;
 }
 
-extern "C" enum ax_status ax_cuda_ssd_gates_forward(struct ax_queue *q,
-                                                    const struct ax_ssd_gates_forward *f,
-                                                    void *work) {
+extern "C" enum ax_status
+ax_cuda_ssd_gates_forward(struct ax_queue *q, const struct ax_ssd_gates_forward *f, void *work) {
     (void)work;
     return by_real(f->a.dtype, [&](auto *e) {
         typedef AX_TYPE(e) E;
@@ -65,9 +59,8 @@ template <class E> struct step_gradients {
     rows_of<const float> dg, dstep, shares;
     __device__ float da(int64_t t, int64_t h) const {
         const float x = v.input(t, h), raw = softplus(x);
-        return v.bounded(raw) == raw
-                   ? (dstep.at(t, h) - v.rate(h) * dg.at(t, h)) / (1 + expf(-x))
-                   : 0;
+        return v.bounded(raw) == raw ? (dstep.at(t, h) - v.rate(h) * dg.at(t, h)) / (1 + expf(-x))
+                                     : 0;
     }
 };
 
@@ -124,8 +117,7 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_ssd_gates
     return add_sums<E, OF_SKIP>(q, in, &b->dskip, work);
 }
 
-extern "C" enum ax_status ax_cuda_ssd_gates_backward(struct ax_queue *q,
-                                                     const struct ax_ssd_gates_backward *b,
-                                                     void *work) {
+extern "C" enum ax_status
+ax_cuda_ssd_gates_backward(struct ax_queue *q, const struct ax_ssd_gates_backward *b, void *work) {
     return by_real(b->a.dtype, [&](auto *e) { return run_backward<AX_TYPE(e)>(q, b, work); });
 }

@@ -335,6 +335,15 @@ FAMILY_SPECS = [
         "Qwen3_5MoeTextConfig", seed=1823, hub=True, mtp=1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
         about="qwen3_5 with 4 experts top-2 and a gated shared expert in both layers, untied, as many key as value heads"),
     ModelSpec(
+        "olmo_hybrid", small(
+            vocab_size=128, hidden_size=40, intermediate_size=64, num_hidden_layers=2, num_key_value_heads=4,
+            layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_num_value_heads=4,
+            linear_key_head_dim=12, linear_value_head_dim=16, linear_conv_kernel_dim=4, rms_norm_eps=1e-6,
+            rope_parameters=dict(rope_type="default", rope_theta=None)),
+        "OlmoHybridConfig", seed=1549, hub=True, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="the gated delta rule with beta below 2 and all projections and convolutions apart, normed before; attention as "
+              "olmo2's, without rope"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -444,6 +453,8 @@ def write_folder(spec, root):
         save_file({name: t.bfloat16() for name, t in saved.items()}, str(root / "model.safetensors"),
                   metadata=dict(format="pt"))
         return
+    if config.model_type == "olmo_hybrid":
+        saved = published_olmo_hybrid(config, saved)
     shapes = {name: list(t.shape) for name, t in saved.items()}
     shapes.update(mtp_shapes(spec, config, shapes))
     save_weights(root, *weights_by_rule(spec, config.model_type, shapes))
@@ -468,7 +479,22 @@ def to_checkpoint_names(model, named):
     """Module tensors -> the names and shapes of model.safetensors (the fused
     3-D expert tensors of transformers 5 become one tensor per expert)."""
     from transformers.core_model_loading import revert_weight_conversion
-    return {k: v.contiguous() for k, v in revert_weight_conversion(model, dict(named)).items()}
+    out = {k: v.contiguous() for k, v in revert_weight_conversion(model, dict(named)).items()}
+    return published_olmo_hybrid(model.config, out) if model.config.model_type == "olmo_hybrid" else out
+
+
+def published_olmo_hybrid(cfg, named):
+    """transformers loads the published names and shapes, and saves others: convolutions in equal thirds, and the norm
+    behind a full layer's attention as feedforward_layer_norm."""
+    out = dict(named)
+    key, value = cfg.linear_num_key_heads * cfg.linear_key_head_dim, cfg.linear_num_value_heads * cfg.linear_value_head_dim
+    for first in [k for k in named if k.endswith("q_conv1d.weight")]:
+        parts = [first.replace("q_conv1d", f"{c}_conv1d") for c in "qkv"]
+        cut = torch.cat([named[p] for p in parts]).split([key, key, value])
+        out.update(zip(parts, (t.contiguous() for t in cut)))
+    full = [f"layers.{i}.feedforward_layer_norm" for i, t in enumerate(cfg.layer_types) if t == "full_attention"]
+    return {k.replace("feedforward_layer_norm", "post_attention_layernorm") if any(f in k for f in full) else k: v
+            for k, v in out.items()}
 
 
 def legacy_config(cfg):
@@ -541,6 +567,9 @@ def hub_config(cfg, spec):
     elif kind in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         drop("layer_types")
         out["full_attention_interval"] = cfg["layer_types"].index("full_attention") + 1
+    elif kind == "olmo_hybrid":
+        drop("layer_types", "rope_theta", "rope_scaling", "linear_allow_neg_eigval")
+        out["rope_parameters"] = cfg["rope_parameters"]
     elif kind == "lfm2":
         full = [i for i, t in enumerate(cfg["layer_types"]) if t == "full_attention"]
         drop("layer_types", "intermediate_size")
@@ -951,6 +980,8 @@ def float64_everywhere():
 def rope_facts(model):
     """Frequencies as tensors for forward.safetensors, and numbers for golden.json."""
     rope = rotary_of(model.model)
+    if rope is None:
+        return {}, {}
     if hasattr(rope, "full_attention_inv_freq"):
         local, full = rope.sliding_attention_inv_freq, rope.full_attention_inv_freq
         return (dict(rope_inv_freq=full, rope_inv_freq_local=local),

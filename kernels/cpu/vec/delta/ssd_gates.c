@@ -48,8 +48,7 @@ static void backward_token(const struct ax_ssd_gates_backward *b, int64_t t, flo
         const float rate = exp_one(of_head(&b->log, h)), dg = at(&b->dg, t, h);
         const float x = at(&b->a, t, h) + of_head(&b->bias, h), raw = softplus(x);
         const float step = fminf(fmaxf(raw, (float)b->low), (float)b->high);
-        const float da =
-            step == raw ? (at(&b->dstep, t, h) - rate * dg) / (1 + exp_one(-x)) : 0;
+        const float da = step == raw ? (at(&b->dstep, t, h) - rate * dg) / (1 + exp_one(-x)) : 0;
         put(&b->da, t, h, da);
         dlog[h] -= dg * rate * step;
         dbias[h] += da;
