@@ -111,6 +111,22 @@ static const struct ax_gguf_field lfm2_moe[] = {
     {COUNT("expert_gating_func", NULL, gating), .absent = 1},
     {0}};
 
+#define DELTA                                                                                      \
+    {COUNT("ssm.conv_kernel", "linear_conv_kernel_dim", taps), .required = true},                  \
+    {COUNT("ssm.state_size", "linear_key_head_dim", delta.key_dim), .required = true},             \
+    {COUNT("ssm.group_count", "linear_num_key_heads", delta.keys), .required = true},              \
+    {COUNT("ssm.time_step_rank", "linear_num_value_heads", delta.values), .required = true},       \
+    {COUNT("ssm.inner_size", NULL, delta.width), .required = true},                                \
+    {COUNT(NULL, "linear_value_head_dim", delta.value_dim)},                                       \
+    {COUNT("full_attention_interval", "full_attention_interval", interval), .absent = 4},          \
+    {COUNT("nextn_predict_layers", NULL, unused_layers), .optional = true},                        \
+    {REAL(NULL, "partial_rotary_factor", rotary_part)}
+static const struct ax_gguf_field qwen3_5[] = {DELTA, {0}};
+static const struct ax_gguf_field qwen3_5_moe[] = {
+    DELTA, EXPERTS("num_experts"), WIDTH,
+    {COUNT("expert_shared_feed_forward_length", "shared_expert_intermediate_size", shared_ffn), .required = true},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -129,8 +145,8 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
      .config = "{\"norm_topk_prob\": true, " ALL_SPARSE ", " WINDOWLESS "}"},
     {KIND("qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM"), .qkv_bias = true, .moe = true,
      .fields = qwen2_moe, .config = "{\"norm_topk_prob\": false, \"use_sliding_window\": false, " ALL_SPARSE "}"},
-    {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .keeps_windows = true, .fields = gemma2, .config = GEMMA},
-    {KIND("gemma3", "gemma3_text", "Gemma3ForCausalLM"), .shifted = true, .qk_norm = true,
+    {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .rescaled = true, .keeps_windows = true, .fields = gemma2, .config = GEMMA},
+    {KIND("gemma3", "gemma3_text", "Gemma3ForCausalLM"), .shifted = true, .rescaled = true, .qk_norm = true,
      .keeps_windows = true, .fields = gemma3, .config = GEMMA},
     {KIND("granite", "granite", "GraniteForCausalLM"), .permuted = true, .o_bias = true,
      .mlp_bias = true, .fields = granite},
@@ -167,6 +183,12 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM"), .moe = true, .some_dense = true, .qk_norm = true,
      .convolves = true, .gating = 2, .fields = lfm2_moe,
      .config = "{\"conv_bias\": false, \"norm_topk_prob\": true, \"use_expert_bias\": true}"},
+    {KIND("qwen3next", "qwen3_next", "Qwen3NextForCausalLM"), .shifted = true, .qk_norm = true, .moe = true,
+     .partial_rope = true, .delta = true, .fields = qwen3_5_moe, .config = "{\"norm_topk_prob\": true, " ALL_SPARSE "}"},
+    {KIND("qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM"), .shifted = true, .qk_norm = true, .partial_rope = true,
+     .delta = true, .sections = true, .fields = qwen3_5},
+    {KIND("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"), .shifted = true, .qk_norm = true, .moe = true,
+     .partial_rope = true, .delta = true, .sections = true, .fields = qwen3_5_moe},
     {0}};
 /* clang-format on */
 

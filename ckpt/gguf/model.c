@@ -145,7 +145,7 @@ static enum ax_status read_mixers(struct ax_gguf_model *m, const char *key) {
                       (long long)m->layers);
     for (size_t i = 0; i < n && st == AX_OK; i++) {
         if (heads[i] == 0) {
-            ax_gguf_set_convolution(m, (int64_t)i);
+            ax_gguf_set_state(m, (int64_t)i);
         } else if (heads[i] < 0 || heads[i] > 65536 ||
                    (m->kv_heads > 0 && heads[i] != m->kv_heads)) {
             st = ax_error(AX_ERR_UNSUPPORTED,
@@ -222,6 +222,24 @@ static enum ax_status read_field(struct ax_gguf_model *m, const struct ax_gguf_f
     return AX_OK;
 }
 
+/* Which layers have the delta rule, and the size of its value heads. */
+static enum ax_status derive_delta(struct ax_gguf_model *m) {
+    const bool fits = m->delta.keys > 0 && m->delta.values % m->delta.keys == 0 &&
+                      m->delta.values > 0 && m->delta.width % m->delta.values == 0 &&
+                      m->delta.width > 0 && m->delta.key_dim > 0 && m->taps > 0;
+    if (!fits || m->interval < 1)
+        return ax_error(
+            AX_ERR_DATA,
+            "%s: keys %s.ssm.*: %lld value heads of %lld elements in all, %lld key heads",
+            m->file->path, m->kind->arch, (long long)m->delta.values, (long long)m->delta.width,
+            (long long)m->delta.keys);
+    m->delta.value_dim = m->delta.width / m->delta.values;
+    for (int64_t i = 0; i < m->layers; i++)
+        if ((i + 1) % m->interval != 0)
+            ax_gguf_set_state(m, i);
+    return AX_OK;
+}
+
 /* What follows from other sizes. */
 static enum ax_status derive(struct ax_gguf_model *m) {
     if (m->n_shared > 0) {
@@ -235,7 +253,7 @@ static enum ax_status derive(struct ax_gguf_model *m) {
                         m->file->path, (long long)m->unused_layers, (long long)m->layers);
     m->layers -= m->unused_layers;
     m->query_scalar = ax_gguf_query_scalar(m);
-    return AX_OK;
+    return m->kind->delta ? derive_delta(m) : AX_OK;
 }
 
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind) {
@@ -248,7 +266,12 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64(f, model_key(m, "block_count", key), 1, AX_GGUF_MAX_LAYERS, &m->layers));
     AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
-    AX_TRY(ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
+    /* where all layers have experts, files may lack it */
+    AX_TRY(
+        m->kind->moe && !m->kind->some_dense &&
+                !ax_gguf_key(f, model_key(m, "feed_forward_length", key))
+            ? ax_gguf_i64(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM, &m->ffn)
+            : ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
     for (const struct ax_gguf_field *k = m->kind->fields; k && (k->gguf || k->hf); k++)
         if (k->gguf)
             AX_TRY(read_field(m, k));
@@ -368,7 +391,7 @@ static bool add_layer_types(const struct ax_gguf_model *m, json_t *config) {
     for (int64_t i = 0; i < m->layers; i++)
         ok =
             ok && json_array_append_new(
-                      types, json_string(ax_gguf_convolves(m, i) ? "conv" : "full_attention")) == 0;
+                      types, json_string(ax_gguf_has_state(m, i) ? "conv" : "full_attention")) == 0;
     return set(config, "layer_types", types) && ok;
 }
 

@@ -33,13 +33,14 @@ struct ax_gguf_kind {
     bool qkv_bias;            /* always present; if false, the file decides */
     bool o_bias;              /* present if the biases of q, k and v are */
     bool qk_norm;
-    bool may_qk_norm; /* the file decides */
-    bool mlp_bias;    /* may be present */
-    bool moe;         /* has experts */
-    bool some_dense;  /* its first layers may have no experts */
-    /* norms are stored as weight + 1, and q includes the factor that the readers' softmax scale
-     * lacks */
-    bool shifted;
+    bool may_qk_norm;   /* the file decides */
+    bool mlp_bias;      /* may be present */
+    bool moe;           /* has experts */
+    bool some_dense;    /* its first layers may have no experts */
+    bool shifted;       /* norms are stored as weight + 1 */
+    bool rescaled;      /* q includes the factor that the readers' softmax scale lacks */
+    bool delta;         /* has the gated delta rule but in every interval-th layer */
+    bool sections;      /* readers ask for the sections of a rope over three positions */
     bool copies_head;   /* a tied head is stored, too */
     bool is_tied;       /* the head is the embedding, always */
     bool layer_norm;    /* its norms are no RMSNorms */
@@ -71,13 +72,18 @@ struct ax_gguf_model {
     int64_t sparse_step;                 /* the others: every how many-th has experts */
     /* further layers in a file being read, for multi-token prediction */
     int64_t unused_layers;
-    int64_t left_out; /* the same in a folder; they are not written to a file */
+    int64_t left_out;            /* the same in a folder; they are not written to a file */
+    const char *left_out_prefix; /* begins the names of such tensors in no layer; or NULL */
     /* router: groups of experts, groups kept, and its gating function */
     int64_t groups, groups_kept, gating;
-    int64_t q_rank, kv_rank, nope;                     /* latent attention; kv_rank 0: none */
-    int64_t taps;                                      /* taps of a convolution */
-    unsigned char convolution[AX_GGUF_MAX_LAYERS / 8]; /* a bit per layer: it has one */
-    int64_t window, period;                            /* every period-th layer is full */
+    int64_t q_rank, kv_rank, nope;               /* latent attention; kv_rank 0: none */
+    int64_t taps;                                /* taps of a convolution */
+    unsigned char state[AX_GGUF_MAX_LAYERS / 8]; /* a bit per layer: it has no attention */
+    int64_t interval;                            /* every how many-th layer has attention */
+    struct {
+        int64_t keys, values, key_dim, value_dim, width; /* heads and their sizes; of all values */
+    } delta;                                             /* the gated delta rule */
+    int64_t window, period;                              /* every period-th layer is full */
     int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
     int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
@@ -87,11 +93,11 @@ struct ax_gguf_model {
     double query_scale; /* factor of q when a file is written; 0 = 1 */
     bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
 };
-static inline bool ax_gguf_convolves(const struct ax_gguf_model *m, int64_t layer) {
-    return m->convolution[layer / 8] >> (layer % 8) & 1;
+static inline bool ax_gguf_has_state(const struct ax_gguf_model *m, int64_t layer) {
+    return m->state[layer / 8] >> (layer % 8) & 1;
 }
-static inline void ax_gguf_set_convolution(struct ax_gguf_model *m, int64_t layer) {
-    m->convolution[layer / 8] |= (unsigned char)(1 << (layer % 8));
+static inline void ax_gguf_set_state(struct ax_gguf_model *m, int64_t layer) {
+    m->state[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 /* The key of eps, after the architecture. */

@@ -7,19 +7,31 @@
 /* clang-format off */
 enum size {
     NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
-    Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV
+    Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV, Q_GATED,
+    DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
-    ATTENDS, CONVOLVES
+    ATTENDS, HAS_STATE
 };
 enum how {
     PLAIN,
     ROTARY,   /* rows of q or k */
     NUMBERED, /* a matrix of each expert */
     SCALED,   /* takes the kind's query_scale */
+    UNSHIFTED,     /* whatever the kind's norms are */
     VECTOR_OF_ROW, /* a vector that is a matrix of one row in HF */
     TAPS_OF_CONV,  /* [channels][taps], with a dimension of 1 between them in HF */
+    /* of the delta rule's value heads, which some kinds store by tiles: */
+    TILED_HEADS,   /* rows of heads; the last rows, behind those of q and k; the same of taps; columns */
+    TILED_VALUES,
+    TILED_TAPS,
+    TILED_COLUMNS,
+    TILED_GATES,   /* a row, or element, of each head; the same as rates, −exp(x) */
+    TILED_RATES,
+    RATES,
+    GROUPED_QKV,   /* of a matrix with q, k, v and z of each key head: q, k, v; z */
+    GROUPED_Z,
     HEAD_KEYS,     /* of kv_b: per head the rows of nope, transposed */
     HEAD_VALUES,   /* of kv_b: per head the rows of v */
     EXPERT_EVEN,   /* of all experts' [in][out] in one: transposed, every other column from 0, from 1, all */
@@ -148,9 +160,9 @@ static const struct row gated_expert[] = {
     {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
 static const struct row mixer_of_lfm2[] = {
     {"attn_norm.weight", "operator_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
-    {"shortconv.in_proj.weight", "conv.in_proj.weight", GATES_OF_CONV, HIDDEN, CONVOLVES, MATRIX, PLAIN},
-    {"shortconv.conv.weight", "conv.conv.weight", HIDDEN, TAPS, CONVOLVES, VECTOR, TAPS_OF_CONV},
-    {"shortconv.out_proj.weight", "conv.out_proj.weight", HIDDEN, HIDDEN, CONVOLVES, MATRIX, PLAIN},
+    {"shortconv.in_proj.weight", "conv.in_proj.weight", GATES_OF_CONV, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"shortconv.conv.weight", "conv.conv.weight", HIDDEN, TAPS, HAS_STATE, VECTOR, TAPS_OF_CONV},
+    {"shortconv.out_proj.weight", "conv.out_proj.weight", HIDDEN, HIDDEN, HAS_STATE, MATRIX, PLAIN},
     {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ATTENDS, MATRIX, ROTARY},
     {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_KEYS, ROTARY},
     {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_VALUES, PLAIN},
@@ -168,9 +180,35 @@ static const struct row experts_of_lfm2[] = {
     {"ffn_gate_exps.weight", "feed_forward.experts.%d.w1.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
     {"ffn_up_exps.weight", "feed_forward.experts.%d.w3.weight", EXPERT_FFN, HIDDEN, SPARSE, MATRIX, NUMBERED},
     {"ffn_down_exps.weight", "feed_forward.experts.%d.w2.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, NUMBERED}, {0}};
+static const struct row gated_attention[] = {
+    {"attn_q.weight", "self_attn.q_proj.weight", Q_GATED, HIDDEN, ATTENDS, MATRIX, PLAIN},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_KEYS, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_VALUES, PLAIN},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight", HEAD, NONE, ATTENDS, VECTOR, PLAIN},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, ATTENDS, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ATTENDS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row delta_rule[] = {
+    {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", DELTA_QKV, HIDDEN, HAS_STATE, MATRIX, TILED_VALUES},
+    {"attn_gate.weight", "linear_attn.in_proj_z.weight", DELTA_VALUES, HIDDEN, HAS_STATE, MATRIX, TILED_HEADS},
+    {"ssm_conv1d.weight", "linear_attn.conv1d.weight", DELTA_QKV, TAPS, HAS_STATE, VECTOR, TILED_TAPS},
+    {"ssm_dt.bias", "linear_attn.dt_bias", DELTA_HEADS, NONE, HAS_STATE, VECTOR, TILED_GATES},
+    {"ssm_a", "linear_attn.A_log", DELTA_HEADS, NONE, HAS_STATE, VECTOR, TILED_RATES},
+    {"ssm_beta.weight", "linear_attn.in_proj_b.weight", DELTA_HEADS, HIDDEN, HAS_STATE, MATRIX, TILED_GATES},
+    {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", DELTA_HEADS, HIDDEN, HAS_STATE, MATRIX, TILED_GATES},
+    {"ssm_norm.weight", "linear_attn.norm.weight", DELTA_VALUE, NONE, HAS_STATE, VECTOR, UNSHIFTED},
+    {"ssm_out.weight", "linear_attn.out_proj.weight", HIDDEN, DELTA_VALUES, HAS_STATE, MATRIX, TILED_COLUMNS}, {0}};
+static const struct row grouped_delta_rule[] = {
+    {"attn_qkv.weight", "linear_attn.in_proj_qkvz.weight", DELTA_QKVZ, HIDDEN, HAS_STATE, MATRIX, GROUPED_QKV},
+    {"attn_gate.weight", "linear_attn.in_proj_qkvz.weight", DELTA_QKVZ, HIDDEN, HAS_STATE, MATRIX, GROUPED_Z},
+    {"ssm_ba.weight", "linear_attn.in_proj_ba.weight", DELTA_PAIRS, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_conv1d.weight", "linear_attn.conv1d.weight", DELTA_QKV, TAPS, HAS_STATE, VECTOR, TAPS_OF_CONV},
+    {"ssm_dt.bias", "linear_attn.dt_bias", DELTA_HEADS, NONE, HAS_STATE, VECTOR, UNSHIFTED},
+    {"ssm_a", "linear_attn.A_log", DELTA_HEADS, NONE, HAS_STATE, VECTOR, RATES},
+    {"ssm_norm.weight", "linear_attn.norm.weight", DELTA_VALUE, NONE, HAS_STATE, VECTOR, UNSHIFTED},
+    {"ssm_out.weight", "linear_attn.out_proj.weight", HIDDEN, DELTA_VALUES, HAS_STATE, MATRIX, PLAIN}, {0}};
 static const struct row last[] = {
     {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ATTENDS, VECTOR, PLAIN},
-    {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, CONVOLVES, VECTOR, PLAIN},
+    {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, HAS_STATE, VECTOR, PLAIN},
     {"output.weight", "lm_head.weight", VOCAB, HIDDEN, UNTIED, AX_GGUF_HEAD, PLAIN},
 };
 
@@ -206,11 +244,16 @@ static const struct {
     {"minimax_m2", {norm_in, normed_attention, norm_ffn, experts_of_mixtral, router_bias_of_minimax}},
     {"lfm2", {mixer_of_lfm2, mlp_of_lfm2}},
     {"lfm2_moe", {mixer_of_lfm2, mlp_of_lfm2, experts_of_lfm2}},
+    {"qwen3_next", {norm_in, grouped_delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
+    {"qwen3_5_text", {norm_in, delta_rule, gated_attention, norm_ffn_late, mlp}},
+    {"qwen3_5_moe_text", {norm_in, delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
 };
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
+    const int64_t keys = 2 * m->delta.keys * m->delta.key_dim,
+                  values = m->delta.values * m->delta.value_dim;
     const int64_t sizes[] = {[NONE] = 1,
                              [ONE] = 1,
                              [VOCAB] = m->vocab,
@@ -232,14 +275,21 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
                              [HEADS] = m->heads,
                              [EXPERT_PAIR] = 2 * m->expert_ffn,
                              [TAPS] = m->taps,
-                             [GATES_OF_CONV] = 3 * m->hidden};
+                             [GATES_OF_CONV] = 3 * m->hidden,
+                             [Q_GATED] = 2 * m->heads * m->head_dim,
+                             [DELTA_VALUE] = m->delta.value_dim,
+                             [DELTA_HEADS] = m->delta.values,
+                             [DELTA_VALUES] = values,
+                             [DELTA_QKV] = keys + values,
+                             [DELTA_QKVZ] = keys + 2 * values,
+                             [DELTA_PAIRS] = 2 * m->delta.values};
     return sizes[s];
 }
 
 static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
     const bool sparse = m->experts > 0 && layer >= m->dense_layers;
     /* of no layer: of a kind with convolutions */
-    const bool convolves = layer < 0 ? m->kind->convolves : ax_gguf_convolves(m, layer);
+    const bool state = layer < 0 ? m->kind->convolves : ax_gguf_has_state(m, layer);
     const bool all[] = {[ALWAYS] = true,
                         [UNTIED] = !m->tied,
                         [QKV_BIAS] = m->qkv_bias,
@@ -251,21 +301,22 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
                         [SHARED] = sparse && m->shared_ffn > 0,
                         [Q_LATENT] = m->q_rank > 0,
                         [Q_DIRECT] = m->q_rank == 0,
-                        [ATTENDS] = !convolves,
-                        [CONVOLVES] = convolves};
+                        [ATTENDS] = !state,
+                        [HAS_STATE] = state};
     return all[w];
 }
 
-/* A view with these shapes in HF and in the file, of which `n` has HF's. */
+static void set_shape(int *to_ndim, int64_t *to, int ndim, const int64_t *shape) {
+    *to_ndim = ndim;
+    memcpy(to, shape, (size_t)ndim * sizeof *shape);
+}
+
+/* A view with this shape in the file. */
 static void set_view(struct ax_gguf_name *n, int64_t base, const int64_t steps[3], int ndim,
                      const int64_t *shape) {
-    n->view.is = true;
-    n->view.base = base;
+    n->view = (struct ax_gguf_view){.is = true, .base = base};
     memcpy(n->view.step, steps, sizeof n->view.step);
-    n->view.hf_ndim = n->ndim;
-    memcpy(n->view.hf_shape, n->shape, sizeof n->view.hf_shape);
-    n->ndim = ndim;
-    memcpy(n->shape, shape, (size_t)ndim * sizeof *shape);
+    set_shape(&n->ndim, n->shape, ndim, shape);
 }
 
 #define LIST(...)                                                                                  \
@@ -284,49 +335,107 @@ static void view_of_heads(const struct ax_gguf_model *m, bool keys, struct ax_gg
 static void view_of_experts(const struct ax_gguf_model *m, int64_t from, int64_t every,
                             struct ax_gguf_name *n) {
     const int64_t in = n->shape[0], columns = n->shape[1];
-    n->ndim = 3;
-    memcpy(n->shape, LIST(m->experts, in, columns), sizeof n->shape);
+    set_shape(&n->hf_ndim, n->hf_shape, 3, LIST(m->experts, in, columns));
     set_view(n, from, LIST(in * columns, every, columns), 3, LIST(m->experts, columns / every, in));
 }
 
-static void view_of_taps(struct ax_gguf_name *n) {
-    const int64_t channels = n->shape[0], taps = n->shape[1];
-    n->ndim = 3;
-    memcpy(n->shape, LIST(channels, 1, taps), sizeof n->shape);
-    set_view(n, 0, LIST(0, taps, 1), 2, LIST(channels, taps));
+static struct ax_gguf_order tiles(const struct ax_gguf_model *m, int64_t head, int64_t from) {
+    return (struct ax_gguf_order){.kind = m->delta.values > m->delta.keys ? AX_GGUF_TILED
+                                                                          : AX_GGUF_STRAIGHT,
+                                  .head = head,
+                                  .from = from,
+                                  .keys = m->delta.keys,
+                                  .values = m->delta.values / m->delta.keys};
 }
 
-/* From the shape in HF to the file's. */
-static void view(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
-    if (how == VECTOR_OF_ROW)
-        set_view(n, 0, LIST(0, 0, 1), 1, LIST(n->shape[1]));
-    else if (how == TAPS_OF_CONV)
-        view_of_taps(n);
-    else if (how == HEAD_KEYS || how == HEAD_VALUES)
+static struct ax_gguf_order groups(const struct ax_gguf_model *m, bool z) {
+    return (struct ax_gguf_order){.kind = z ? AX_GGUF_Z : AX_GGUF_QKV,
+                                  .head = m->delta.key_dim,
+                                  .keys = m->delta.keys,
+                                  .values = m->delta.values / m->delta.keys * m->delta.value_dim};
+}
+
+/* What is special about a tensor, from its shape in HF to the file's. */
+static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
+    const int64_t rows = n->shape[0], cols = n->shape[1];
+    const int64_t keys = 2 * m->delta.keys * m->delta.key_dim, value = m->delta.value_dim;
+    switch (how) {
+    case PLAIN:
+    case NUMBERED:
+    case UNSHIFTED:
+        return;
+    case ROTARY:
+        if (m->kind->permuted)
+            n->rows = (struct ax_gguf_order){.kind = AX_GGUF_PAIRS, .head = m->head_dim};
+        return;
+    case SCALED:
+        if (m->query_scale > 0)
+            n->factor = m->query_scale;
+        return;
+    case VECTOR_OF_ROW:
+        set_shape(&n->ndim, n->shape, 1, LIST(cols));
+        return;
+    case TILED_TAPS:
+        n->rows = tiles(m, value, keys);
+        __attribute__((fallthrough));
+    case TAPS_OF_CONV:
+        set_shape(&n->hf_ndim, n->hf_shape, 3, LIST(rows, 1, cols));
+        return;
+    case HEAD_KEYS:
+    case HEAD_VALUES:
         view_of_heads(m, how == HEAD_KEYS, n);
-    else if (how == BIAS_EVEN || how == BIAS_ODD)
-        set_view(n, how == BIAS_ODD, LIST(0, n->shape[1], 2), 2,
-                 LIST(n->shape[0], n->shape[1] / 2));
-    else
+        return;
+    case BIAS_EVEN:
+    case BIAS_ODD:
+        set_view(n, how == BIAS_ODD, LIST(0, cols, 2), 2, LIST(rows, cols / 2));
+        return;
+    case EXPERT_EVEN:
+    case EXPERT_ODD:
+    case EXPERT_ALL:
         view_of_experts(m, how == EXPERT_ODD, how == EXPERT_ALL ? 1 : 2, n);
+        return;
+    case TILED_HEADS:
+        n->rows = tiles(m, value, 0);
+        return;
+    case TILED_VALUES:
+        n->rows = tiles(m, value, keys);
+        return;
+    case TILED_COLUMNS:
+        n->cols = tiles(m, value, 0);
+        return;
+    case TILED_RATES:
+        n->rate = true;
+        __attribute__((fallthrough));
+    case TILED_GATES:
+        n->rows = tiles(m, 1, 0);
+        return;
+    case RATES:
+        n->rate = true;
+        return;
+    case GROUPED_QKV:
+    case GROUPED_Z:
+        n->rows = groups(m, how == GROUPED_Z);
+        n->shape[0] = how == GROUPED_Z ? size_of(m, DELTA_VALUES) : size_of(m, DELTA_QKV);
+    }
 }
 
 static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row *row, int64_t layer,
                                 ax_gguf_visit visit, void *ctx) {
+    const int ndim = row->cols == NONE ? 1 : 2;
+    const int64_t rows = size_of(m, row->rows), cols = size_of(m, row->cols);
+    const bool norm = row->part == VECTOR && (row->how == PLAIN || row->how == SCALED);
     struct ax_gguf_name n = {.part = row->part,
-                             .ndim = row->cols == NONE ? 1 : 2,
-                             .shape = {size_of(m, row->rows), size_of(m, row->cols)},
+                             .ndim = ndim,
+                             .shape = {rows, cols},
+                             .hf_ndim = ndim,
+                             .hf_shape = {rows, cols},
                              .experts = row->how == NUMBERED ? m->experts : 0,
                              .layer = layer,
-                             .rotary = row->how == ROTARY,
-                             .shift = m->kind->shifted && row->part == VECTOR ? 1 : 0,
+                             .shift = m->kind->shifted && norm ? 1 : 0,
                              .factor = 1};
     if (!wanted(m, row->when, layer))
         return AX_OK;
-    if (row->how == SCALED && m->query_scale > 0)
-        n.factor = m->query_scale;
-    if (row->how >= VECTOR_OF_ROW)
-        view(m, row->how, &n);
+    apply(m, row->how, &n);
     if (layer < 0) {
         snprintf(n.gguf, sizeof n.gguf, "%s", row->gguf);
         snprintf(n.hf, sizeof n.hf, "%s", row->hf);
@@ -375,7 +484,49 @@ const char *ax_gguf_expert_name(const struct ax_gguf_name *name, int64_t e, char
     return buf;
 }
 
-int64_t ax_gguf_rotary_row(int64_t head_dim, int64_t r) {
-    const int64_t half = head_dim / 2, head = r / head_dim, t = r % head_dim;
-    return head * head_dim + 2 * (t % half) + t / half;
+static int64_t tiled(const struct ax_gguf_order *o, int64_t r) {
+    if (r < o->from)
+        return r;
+    const int64_t head = (r - o->from) / o->head, in = (r - o->from) % o->head;
+    return o->from + (head % o->values * o->keys + head / o->values) * o->head + in;
+}
+
+static int64_t ungrouped(const struct ax_gguf_order *o, int64_t r) {
+    const int64_t size = 2 * (o->head + o->values), group = r / size, in = r % size;
+    const int64_t z = in - 2 * o->head - o->values;
+    if (o->kind == AX_GGUF_Z)
+        return z < 0 ? -1 : group * o->values + z;
+    if (in < 2 * o->head)
+        return (in / o->head * o->keys + group) * o->head + in % o->head;
+    return z < 0 ? 2 * o->keys * o->head + group * o->values + in - 2 * o->head : -1;
+}
+
+int64_t ax_gguf_row(const struct ax_gguf_order *o, int64_t r) {
+    switch (o->kind) {
+    case AX_GGUF_STRAIGHT:
+        return r;
+    case AX_GGUF_PAIRS: {
+        const int64_t half = o->head / 2, t = r % o->head;
+        return r - t + 2 * (t % half) + t / half;
+    }
+    case AX_GGUF_TILED:
+        return tiled(o, r);
+    case AX_GGUF_QKV:
+    case AX_GGUF_Z:
+        return ungrouped(o, r);
+    }
+    return r;
+}
+
+int64_t ax_gguf_rows_in_order(const struct ax_gguf_order *o, int64_t r, int64_t n) {
+    if (o->kind == AX_GGUF_STRAIGHT)
+        return n;
+    if (o->kind != AX_GGUF_TILED)
+        return 1;
+    const int64_t left = r < o->from ? o->from - r : o->head - (r - o->from) % o->head;
+    return left < n ? left : n;
+}
+
+int64_t ax_gguf_run(const struct ax_gguf_order *o, int64_t all) {
+    return o->kind == AX_GGUF_STRAIGHT ? 1 : o->kind == AX_GGUF_PAIRS ? o->head : all;
 }

@@ -11,8 +11,20 @@
 struct ax_gguf_view {
     bool is;
     int64_t base, step[3];
-    int hf_ndim;
-    int64_t hf_shape[3];
+};
+
+/* Where the file has the rows, or columns, of HF's matrix. */
+struct ax_gguf_order {
+    enum {
+        AX_GGUF_STRAIGHT,
+        AX_GGUF_PAIRS, /* in heads of `head`: element i of half j is 2·i + j */
+        AX_GGUF_TILED, /* from `from` on, in heads of `head`, `values` of each of `keys`: the first of each key head,
+                          then the second … */
+        /* groups taken apart, `keys` of them, each of q and k of `head` rows, v and z of `values`: all q, k and v; all z */
+        AX_GGUF_QKV,
+        AX_GGUF_Z,
+    } kind;
+    int64_t head, from, keys, values;
 };
 
 struct ax_gguf_name {
@@ -21,11 +33,14 @@ struct ax_gguf_name {
     enum ax_gguf_part part;
     int ndim;         /* dimensions of one matrix or vector; of a view, of the entire tensor */
     int64_t shape[3]; /* shape of one matrix or vector: [rows][cols] or [elements] */
-    int64_t experts;  /* > 0: number of matrices, contiguous in GGUF and numbered in HF */
-    int64_t layer;    /* −1: none */
-    bool rotary;      /* rows of q and k, which some kinds store as rotary pairs */
+    int hf_ndim;      /* the same in HF's folder */
+    int64_t hf_shape[3];
+    int64_t experts; /* > 0: number of matrices, contiguous in GGUF and numbered in HF */
+    int64_t layer;   /* −1: none */
+    struct ax_gguf_order rows, cols;
     struct ax_gguf_view view;
     double shift, factor; /* the file has (x + shift)·factor; reading undoes only the shift */
+    bool rate;            /* the file has −exp(x) */
 };
 
 /* Calls visit for each tensor of a model with this kind and these sizes, in layer order, until one
@@ -36,8 +51,11 @@ enum ax_status ax_gguf_each_tensor(const struct ax_gguf_model *m, ax_gguf_visit 
 /* The HF name of expert e's matrix; other tensors have a single name. */
 const char *ax_gguf_expert_name(const struct ax_gguf_name *name, int64_t e, char buf[112]);
 
-/* File row of HF row r, for kinds that store rotary pairs as neighbors: within a head, element i of
- * half j is in row 2·i + j. */
-int64_t ax_gguf_rotary_row(int64_t head_dim, int64_t r);
+/* The file's row of HF's row r; −1: another tensor of the file has it. */
+int64_t ax_gguf_row(const struct ax_gguf_order *o, int64_t r);
+/* How many rows from r on, at most n, follow each other in the file, too. */
+int64_t ax_gguf_rows_in_order(const struct ax_gguf_order *o, int64_t r, int64_t n);
+/* Rows of the file that must be written together, of `all`. */
+int64_t ax_gguf_run(const struct ax_gguf_order *o, int64_t all);
 
 #endif

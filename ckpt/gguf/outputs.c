@@ -2,6 +2,7 @@
  * written. Read ax_gguf_outputs_create, then fill. */
 #include "ckpt/gguf/outputs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,13 @@ struct ax_gguf_piece {
     char name[96];                      /* name in the file */
     const struct ax_st_output **source; /* one, or one per expert; owned */
     const float *values;                /* instead of sources: the tensor's elements */
-    int64_t rows, cols;                 /* of one source */
-    int64_t head_dim;                   /* > 0: rows are reordered into rotary pairs */
-    struct ax_gguf_view view;           /* of the source */
-    float shift, factor;                /* of every element */
-    void *buffer;                       /* PIECE elements of any type */
+    int64_t rows, cols;                 /* of one matrix in the file */
+    int64_t source_rows;                /* of one source */
+    struct ax_gguf_order row_order, col_order;
+    struct ax_gguf_view view; /* of the source */
+    float shift, factor;      /* of every element */
+    bool rate;                /* −exp of every element */
+    void *buffer;             /* PIECE elements of any type */
 };
 
 /* --- elements --- */
@@ -31,18 +34,22 @@ static void place(const struct ax_gguf_piece *p, enum ax_dtype dtype, const void
     const size_t size = ax_dtype_size(dtype);
     for (int64_t i = 0, m; i < n; i += m) {
         const int64_t r = (at + i) / p->cols, c = (at + i) % p->cols;
-        const int64_t to = p->head_dim > 0 ? ax_gguf_rotary_row(p->head_dim, r) : r;
-        m = p->cols - c < n - i ? p->cols - c : n - i;
-        ax_convert(AX_F32, out + (to - first) * p->cols + c, dtype, from + (size_t)i * size, m);
+        const int64_t to = ax_gguf_row(&p->row_order, r);
+        m = ax_gguf_rows_in_order(&p->col_order, c, p->cols - c < n - i ? p->cols - c : n - i);
+        if (to >= 0)
+            ax_convert(AX_F32, out + (to - first) * p->cols + ax_gguf_row(&p->col_order, c), dtype,
+                       from + (size_t)i * size, m);
     }
 }
 
 /* Rows [first, first + n) of one source. If rows are reordered, the range contains only complete
- * heads. */
+ * runs. */
 static enum ax_status read_rows(const struct ax_gguf_piece *p, const struct ax_st_output *s,
                                 int64_t first, int64_t n, float *out) {
-    const int64_t begin = first * p->cols, end = (first + n) * p->cols;
-    const bool straight = s->dtype == AX_F32 && p->head_dim == 0;
+    const bool other = p->source_rows != p->rows; /* then it is all of them */
+    const int64_t begin = first * p->cols, end = (other ? p->source_rows : first + n) * p->cols;
+    const bool straight = s->dtype == AX_F32 && p->row_order.kind == AX_GGUF_STRAIGHT &&
+                          p->col_order.kind == AX_GGUF_STRAIGHT;
     for (int64_t i = begin, m; i < end; i += m) {
         m = end - i < PIECE ? end - i : PIECE;
         AX_TRY(s->fill(s->ctx, i, m, straight ? out + (i - begin) : p->buffer));
@@ -117,6 +124,8 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
         out[i] += p->shift;
     for (int64_t i = 0; p->factor != 1 && i < numel; i++)
         out[i] *= p->factor;
+    for (int64_t i = 0; p->rate && i < numel; i++)
+        out[i] = (float)-exp((double)out[i]);
     return AX_OK;
 }
 
@@ -155,8 +164,8 @@ static enum ax_status take(const struct list *l, const struct ax_gguf_name *n, i
     const struct ax_st_output *s = find(l, ax_gguf_expert_name(n, expert, name));
     if (!s)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", l->from->where, name);
-    const int ndim = n->view.is ? n->view.hf_ndim : n->ndim;
-    const int64_t *shape = n->view.is ? n->view.hf_shape : n->shape;
+    const int ndim = n->hf_ndim;
+    const int64_t *shape = n->hf_shape;
     bool same = s->ndim == ndim && ax_dtype_info(s->dtype)->is_float;
     for (int d = 0; same && d < ndim; d++)
         same = s->shape[d] == shape[d];
@@ -201,15 +210,18 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     p->factor = (float)n->factor;
     p->rows = n->view.is && n->ndim == 1 ? 1 : n->shape[n->ndim == 3];
     p->cols = n->ndim > 1 || n->view.is ? n->shape[n->ndim - 1] : 1;
-    p->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
+    p->source_rows = n->view.is ? p->rows : p->cols == 1 ? p->rows : n->hf_shape[0];
+    p->row_order = n->rows;
+    p->col_order = n->cols;
+    p->rate = n->rate;
     AX_TRY(ax_alloc(&p->source, (size_t)sources, sizeof *p->source));
     for (int64_t e = 0; e < sources; e++)
         AX_TRY(take(l, n, e, &p->source[e]));
     *t = (struct ax_gguf_output){.name = p->name,
                                  .type = pick_type(l, n),
-                                 .run = n->view.is                        ? p->rows
-                                        : n->ndim == 2 && p->head_dim > 0 ? p->head_dim
-                                                                          : 1,
+                                 .run = n->view.is     ? p->rows
+                                        : n->ndim == 2 ? ax_gguf_run(&n->rows, p->rows)
+                                                       : 1,
                                  .fill = fill,
                                  .ctx = p};
     if (n->experts > 0)
@@ -239,6 +251,9 @@ static void add_factors(const struct list *l, const struct ax_gguf_factors *f) {
 static bool is_unused(const struct ax_gguf_model *m, const char *name) {
     static const char layers[] = "model.layers.";
     const size_t n = sizeof layers - 1;
+    const char *prefix = m->left_out_prefix;
+    if (prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        return true;
     return m->left_out > 0 && strncmp(name, layers, n) == 0 &&
            strtoll(name + n, NULL, 10) >= m->layers;
 }

@@ -10,10 +10,11 @@
 
 #define PARTS 2
 
-/* A tensor of the file that is a view of the output. */
+/* A tensor of the file that is a view of the output, or has some of its rows. */
 struct part {
     const struct ax_gguf_tensor *t;
     struct ax_gguf_view view;
+    struct ax_gguf_order rows;
     int64_t shape[3]; /* of the view, 1 for dimensions that it lacks */
 };
 
@@ -23,20 +24,17 @@ struct ax_gguf_source {
     const struct ax_gguf_tensor *t;
     struct part parts[PARTS]; /* instead of one tensor with the output's shape */
     int n_parts;
-    char *name;       /* HF name, owned */
-    float shift;      /* that the file has added */
-    int64_t head_dim; /* 0: rows keep their order */
-    int64_t base;     /* index in the tensor of the output's first element */
+    char *name;  /* HF name, owned */
+    float shift; /* that the file has added */
+    bool rate;   /* the file has −exp(x) */
+    struct ax_gguf_order rows, cols;
+    int64_t base; /* index in the tensor of the output's first element */
     enum ax_dtype dtype;
     const unsigned char *stored; /* the tensor's blocks in the file */
     size_t stored_bytes;
 };
 
 /* --- elements --- */
-
-static int64_t file_row(const struct ax_gguf_source *s, int64_t r) {
-    return s->head_dim == 0 ? r : ax_gguf_rotary_row(s->head_dim, r);
-}
 
 static enum ax_status not_finite(const struct ax_gguf_source *s, float stored) {
     const int len = (int)s->t->name.len;
@@ -62,6 +60,8 @@ static enum ax_status put_chunk(const struct ax_gguf_source *s, int64_t from, in
     type->dequantize(s->t->data + first * type->bytes, blocks, all);
     for (int64_t i = 0; s->shift != 0 && i < n; i++)
         all[skip + i] -= s->shift;
+    for (int64_t i = 0; s->rate && i < n; i++)
+        all[skip + i] = (float)log(-(double)all[skip + i]);
     ax_convert(s->dtype, out, AX_F32, values, n);
     if (s->dtype != AX_F32) {
         ax_convert(AX_F32, back, s->dtype, out, n);
@@ -108,19 +108,36 @@ static enum ax_status fill_from_parts(const struct ax_gguf_source *s, int64_t be
     return AX_OK;
 }
 
+static const struct ax_gguf_tensor *tensor_of_row(const struct ax_gguf_source *s, int64_t r,
+                                                  int64_t *row) {
+    int k = 0;
+    if (s->n_parts == 0) {
+        *row = ax_gguf_row(&s->rows, r);
+        return s->t;
+    }
+    while (k + 1 < s->n_parts && ax_gguf_row(&s->parts[k].rows, r) < 0)
+        k++;
+    *row = ax_gguf_row(&s->parts[k].rows, r);
+    return s->parts[k].t;
+}
+
 /* Accepts any range: rows are complete blocks, but a range may begin and end inside a block. */
 static enum ax_status fill(void *ctx, int64_t begin, int64_t n, void *out) {
     const struct ax_gguf_source *s = ctx;
-    if (s->n_parts > 0)
+    struct ax_gguf_source one = *s;
+    if (s->n_parts > 0 && s->parts[0].view.is)
         return fill_from_parts(s, begin, n, out);
     /* a reordered vector has rows of one element */
-    const int64_t cols = s->t->ndim == 1 && s->head_dim > 0 ? 1 : s->t->shape[s->t->ndim - 1];
+    const bool vector = s->t->ndim == 1 && s->rows.kind != AX_GGUF_STRAIGHT;
+    const int64_t cols = vector ? 1 : s->t->shape[s->t->ndim - 1];
     char *p = out;
     for (int64_t i = begin, end = begin + n; i < end;) {
-        const int64_t at = i % cols, most = CHUNK - at % s->t->type->elements;
-        int64_t m = cols - at < most ? cols - at : most;
+        const int64_t at = i % cols, to = ax_gguf_row(&s->cols, at);
+        const int64_t most = CHUNK - to % s->t->type->elements;
+        int64_t row, m = ax_gguf_rows_in_order(&s->cols, at, cols - at < most ? cols - at : most);
         m = end - i < m ? end - i : m;
-        AX_TRY(put_chunk(s, s->base + file_row(s, i / cols) * cols + at, m, p));
+        one.t = tensor_of_row(s, i / cols, &row);
+        AX_TRY(put_chunk(&one, s->base + row * cols + to, m, p));
         p += (size_t)m * ax_dtype_size(s->dtype);
         i += m;
     }
@@ -158,7 +175,7 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
             m->file->path, len, t->name.s, (long long)t->shape[0],
             (long long)(t->ndim > 1 ? t->numel / (t->shape[0] ? t->shape[0] : 1) : 1),
             (long long)want[0], (long long)((ndim > 1 ? want[1] : 1) * (ndim > 2 ? want[2] : 1)));
-    if (n->rotary && n->ndim == 1 && t->type->elements != 1)
+    if (n->rows.kind != AX_GGUF_STRAIGHT && n->ndim == 1 && t->type->elements != 1)
         return ax_error(AX_ERR_UNSUPPORTED, "%s: tensor %.*s: quantized biases are not supported",
                         m->file->path, len, t->name.s);
     return AX_OK;
@@ -181,11 +198,16 @@ static enum ax_status count(void *ctx, const struct ax_gguf_name *n) {
     return AX_OK;
 }
 
-/* Adds a view to its output, which is the last one or new. */
+/* Some of an output's elements, of which other tensors of the file have the rest. */
+static bool is_part(const struct ax_gguf_name *n) {
+    return n->view.is || n->rows.kind == AX_GGUF_QKV || n->rows.kind == AX_GGUF_Z;
+}
+
+/* Adds a part to its output, which is the last one or new. */
 static void add_part(struct ax_gguf_source *s, const struct ax_gguf_name *n,
                      const struct ax_gguf_tensor *t) {
     struct part *p = &s->parts[s->n_parts++];
-    *p = (struct part){.t = t, .view = n->view, .shape = {1, 1, 1}};
+    *p = (struct part){.t = t, .view = n->view, .rows = n->rows, .shape = {1, 1, 1}};
     memcpy(p->shape + 3 - n->ndim, n->shape, (size_t)n->ndim * sizeof *n->shape);
 }
 
@@ -202,7 +224,7 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     const struct ax_gguf_tensor *t = ax_gguf_tensor(l->m->file, n->gguf);
     if (is_copy(l->m, n))
         return AX_OK;
-    if (n->view.is && w->n > 0 && strcmp(w->sources[w->n - 1].name, n->hf) == 0) {
+    if (is_part(n) && w->n > 0 && strcmp(w->sources[w->n - 1].name, n->hf) == 0) {
         add_part(&w->sources[w->n - 1], n, t);
         return AX_OK;
     }
@@ -213,17 +235,18 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
         *s = (struct ax_gguf_source){
             .file = l->m->file, .t = t, .dtype = l->dtype, .base = e * each};
         s->shift = (float)n->shift;
-        if (n->view.is)
+        s->rate = n->rate;
+        s->rows = n->rows;
+        s->cols = n->cols;
+        if (is_part(n))
             add_part(s, n, t);
-        s->head_dim = n->rotary && l->m->kind->permuted ? l->m->head_dim : 0;
         AX_TRY(ax_strdup(&s->name, ax_gguf_expert_name(n, e, name)));
         s->stored = t->data + s->base / t->type->elements * t->type->bytes;
         s->stored_bytes = (size_t)(each / t->type->elements * t->type->bytes);
         struct ax_st_output *o = &w->outputs[w->n++];
         *o = (struct ax_st_output){.name = s->name, .dtype = l->dtype, .fill = fill, .ctx = s};
-        o->ndim = n->view.is ? n->view.hf_ndim : n->ndim;
-        memcpy(o->shape, n->view.is ? n->view.hf_shape : n->shape,
-               (size_t)o->ndim * sizeof *n->shape);
+        o->ndim = n->hf_ndim;
+        memcpy(o->shape, n->hf_shape, (size_t)o->ndim * sizeof *n->hf_shape);
         w->numel += numel(o);
     }
     return AX_OK;
@@ -323,10 +346,6 @@ enum ax_status ax_gguf_weights_create(struct ax_gguf_weights *w, const struct ax
     return st;
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct ax_st_entry *)a)->name, ((const struct ax_st_entry *)b)->name);
-}
-
 enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct ax_st_entry **out) {
     struct ax_st_entry *entries;
     AX_TRY(ax_alloc(&entries, (size_t)w->n, sizeof *entries));
@@ -345,7 +364,7 @@ enum ax_status ax_gguf_weights_entries(const struct ax_gguf_weights *w, struct a
         memcpy(e->shape, o->shape, sizeof e->shape);
         e->bytes = (size_t)e->numel * ax_dtype_size(e->dtype);
     }
-    qsort(entries, (size_t)w->n, sizeof *entries, by_name);
+    ax_st_sort(entries, w->n);
     *out = entries;
     return AX_OK;
 }

@@ -152,6 +152,10 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
          "n_group, topk_group or topk_method"},
         {experts && fabs(r->scale - s->scale) > 0, "routed_scaling_factor"},
         {a->conv.bias != b->conv.bias, "conv_bias is true"},
+        {a->conv.taps != b->conv.taps || a->delta.key_heads != b->delta.key_heads ||
+             a->delta.value_heads != b->delta.value_heads || a->delta.key_dim != b->delta.key_dim ||
+             a->delta.value_dim != b->delta.value_dim,
+         "the sizes of layers without attention"},
         {fabs(a->score_softcap - b->score_softcap) > 0, "attn_logit_softcapping is null"},
         {fabs(a->logit_softcap - b->logit_softcap) > 0, "final_logit_softcapping is null"},
         {a->rope.interleaved != b->rope.interleaved, "rope_interleave"},
@@ -264,16 +268,31 @@ static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->renormalize = moe->routing.renormalize;
 }
 
+/* Layers without attention, and what they have. */
+static void describe_states(struct ax_gguf_model *m, const struct ax_arch *a) {
+    const struct ax_delta_config *d = &a->delta;
+    m->taps = a->conv.taps;
+    m->interval = a->n_layers + 1;
+    for (int64_t i = a->n_layers - 1; i >= 0; i--)
+        if (a->layers[i].mixer == &ax_mixer_shortconv || a->layers[i].mixer == &ax_mixer_delta)
+            ax_gguf_set_state(m, i);
+        else
+            m->interval = i + 1;
+    m->delta.keys = d->key_heads;
+    m->delta.values = d->value_heads;
+    m->delta.key_dim = d->key_dim;
+    m->delta.value_dim = d->value_dim;
+    m->delta.width = d->value_heads * d->value_dim;
+}
+
 /* What only some kinds have; the others ignore it. */
 static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
-    m->taps = a->conv.taps;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        if (a->layers[i].mixer == &ax_mixer_shortconv)
-            ax_gguf_set_convolution(m, i);
+    describe_states(m, a);
     m->q_rank = a->mla.q_rank;
     m->kv_rank = a->mla.kv_rank;
     m->nope = a->mla.nope;
     m->left_out = a->n_unused;
+    m->left_out_prefix = a->unused_prefix;
     m->window = window_of(a);
     m->period = period_of(a);
     m->rope_theta_local = a->rope_local.theta;
@@ -285,7 +304,7 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->logit_divisor = 1 / a->logit_scale;
     m->logit_scale = a->logit_scale;
     m->query_scalar = ax_gguf_query_scalar(m);
-    if (m->kind->shifted)
+    if (m->kind->rescaled)
         m->query_scale = a->softmax_scale * sqrt((double)m->query_scalar);
 }
 
@@ -357,13 +376,24 @@ static enum ax_status put_fields(const struct ax_gguf_model *m, struct ax_gguf_k
     return AX_OK;
 }
 
+/* Of a rope over time, height and width, which are equal in text; the fourth is none. */
+static enum ax_status put_sections(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
+    const int64_t pairs = m->rotated / 2;
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", m->kind->arch);
+    AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, 4));
+    for (int64_t i = 2; i >= 0; i--)
+        AX_TRY(ax_gguf_add_i32(keys, (int32_t)((pairs + i) / 3)));
+    return ax_gguf_add_i32(keys, 0);
+}
+
 /* Heads of keys and values in each layer. */
 static enum ax_status put_mixers(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
     char key[96];
     snprintf(key, sizeof key, "%s.attention.head_count_kv", m->kind->arch);
     AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, (uint64_t)m->layers));
     for (int64_t i = 0; i < m->layers; i++)
-        AX_TRY(ax_gguf_add_i32(keys, ax_gguf_convolves(m, i) ? 0 : (int32_t)m->kv_heads));
+        AX_TRY(ax_gguf_add_i32(keys, ax_gguf_has_state(m, i) ? 0 : (int32_t)m->kv_heads));
     return AX_OK;
 }
 
@@ -405,5 +435,7 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
     AX_TRY(put_fields(m, keys));
     if (m->kind->convolves)
         AX_TRY(put_mixers(m, keys));
+    if (m->kind->sections)
+        AX_TRY(put_sections(m, keys));
     return put_rope(a, keys, m->kind->arch);
 }

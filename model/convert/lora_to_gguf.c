@@ -15,7 +15,8 @@
 struct piece {
     char name[112];
     const struct ax_st_entry *source;
-    int64_t cols, head_dim; /* head_dim > 0: rows are put in rotary pairs */
+    int64_t cols;
+    struct ax_gguf_order order, inner; /* of rows, of columns */
     float factor;
 };
 
@@ -30,13 +31,16 @@ struct lora_to_gguf {
     int n;
 };
 
-/* Rows are asked for by whole heads where they are permuted, so that each stays in its range. */
+/* Rows are asked for by whole runs where they are permuted, so that each stays in its range. */
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
     const struct piece *p = ctx;
     for (int64_t r = first; r < first + n; r++) {
-        const int64_t to = p->head_dim > 0 ? ax_gguf_rotary_row(p->head_dim, r) : r;
-        float *row = out + (to - first) * p->cols;
-        AX_TRY(ax_st_read(p->source, r * p->cols, p->cols, AX_F32, row));
+        float *row = out + (ax_gguf_row(&p->order, r) - first) * p->cols;
+        for (int64_t c = 0, m; c < p->cols; c += m) {
+            m = ax_gguf_rows_in_order(&p->inner, c, p->cols - c);
+            AX_TRY(
+                ax_st_read(p->source, r * p->cols + c, m, AX_F32, row + ax_gguf_row(&p->inner, c)));
+        }
         for (int64_t k = 0; p->factor != 1 && k < p->cols; k++)
             row[k] *= p->factor;
     }
@@ -83,7 +87,7 @@ static void add_tensor(struct lora_to_gguf *w, const struct ax_gguf_name *name, 
                                                  .type = ax_block_type_find(w->c->quant->type),
                                                  .ndim = 2,
                                                  .shape = {e->shape[0], e->shape[1]},
-                                                 .run = p->head_dim > 0 ? p->head_dim : 1,
+                                                 .run = ax_gguf_run(&p->order, e->shape[0]),
                                                  .fill = fill,
                                                  .ctx = p};
     w->c->weights += e->numel;
@@ -91,12 +95,12 @@ static void add_tensor(struct lora_to_gguf *w, const struct ax_gguf_name *name, 
 
 static enum ax_status visit(void *ctx, const struct ax_gguf_name *n) {
     struct lora_to_gguf *w = ctx;
-    const struct ax_gguf_model *m = &w->described.model;
     const struct ax_peft_config *config = &w->peft.config;
     struct ax_adapter_target target;
     char module[112];
     ax_adapter_module_of(n->hf, module, sizeof module);
-    if (n->ndim != 2 || n->experts > 0 || n->view.is || n->factor != 1)
+    const bool part = n->view.is || n->hf_ndim != 2 || n->hf_shape[0] != n->shape[0];
+    if (n->ndim != 2 || n->experts > 0 || part || n->factor != 1)
         return AX_OK;
     const struct ax_st_entry *a = find(w, module, "lora_A.weight");
     const struct ax_st_entry *b = find(w, module, "lora_B.weight");
@@ -109,12 +113,11 @@ static enum ax_status visit(void *ctx, const struct ax_gguf_name *n) {
     AX_TRY(check_shape(w, a, target.r, n->shape[1]));
     AX_TRY(check_shape(w, b, n->shape[0], target.r));
     const double factor = target.scale * (double)target.r / config->alpha;
-    add_tensor(w, n, "lora_a", &(struct piece){.source = a, .cols = n->shape[1], .factor = 1});
-    add_tensor(w, n, "lora_b",
-               &(struct piece){.source = b,
-                               .cols = target.r,
-                               .head_dim = n->rotary && m->kind->permuted ? m->head_dim : 0,
-                               .factor = (float)factor});
+    add_tensor(w, n, "lora_a",
+               &(struct piece){.source = a, .cols = n->shape[1], .inner = n->cols, .factor = 1});
+    add_tensor(
+        w, n, "lora_b",
+        &(struct piece){.source = b, .cols = target.r, .order = n->rows, .factor = (float)factor});
     return AX_OK;
 }
 

@@ -86,7 +86,8 @@ static inline void same_weights_of(const char *folder, const char *again, const 
     for (int i = 0; i < ax_hf_count(&a); i++) {
         const struct ax_st_entry *x = ax_hf_at(&a, i), *y = ax_hf_find(&b, x->name);
         const bool unused =
-            strncmp(x->name, "model.layers.", 13) == 0 && strtoll(x->name + 13, NULL, 10) >= layers;
+            strncmp(x->name, "mtp.", 4) == 0 || (strncmp(x->name, "model.layers.", 13) == 0 &&
+                                                 strtoll(x->name + 13, NULL, 10) >= layers);
         if (!y && (unused || strcmp(x->name, "lm_head.weight") == 0) && ++left_out)
             continue;
         if (!y) {

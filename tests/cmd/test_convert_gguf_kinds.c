@@ -61,6 +61,8 @@ static void golden_models_come_back(void **state) {
                   {"minimax_m2", "minimax_m2", NULL},
                   {"lfm2", "lfm2", NULL},
                   {"lfm2_moe", "lfm2_moe", NULL},
+                  {"qwen3_5", "qwen3_5_text", "A_log"},
+                  {"qwen3_5_moe", "qwen3_5_moe_text", "A_log"},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     put_folder(&small, "small");
@@ -86,7 +88,7 @@ static void golden_models_come_back(void **state) {
             set_member(models[i].name, "config.json", "rope_parameters/mscale_all_dim",
                        "{\"v\": 0.707}");
         }
-        if (strncmp(models[i].name, "lfm2", 4) == 0)
+        if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0)
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
@@ -141,6 +143,14 @@ static void keys_of_further_kinds(void **state) {
         {"lfm2", "lfm2.feed_forward_length", 64, "blk.2.attn_q_norm.weight", 12},
         {"lfm2_moe", "lfm2moe.leading_dense_block_count", 1, "token_embd_norm.weight", 48},
         {"lfm2_moe", "lfm2moe.expert_gating_func", 2, "blk.1.exp_probs_b.bias", 6},
+        {"qwen3_5", "qwen35.full_attention_interval", 2, "blk.0.ssm_conv1d.weight", 96 * 3},
+        {"qwen3_5", "qwen35.ssm.time_step_rank", 6, "blk.2.ssm_dt.bias", 6},
+        {"qwen3_5", "qwen35.ssm.inner_size", 48, "blk.2.ssm_alpha.weight", 6 * 40},
+        {"qwen3_5", "qwen35.rope.dimension_count", 8, "blk.1.attn_q.weight", 2 * 64 * 40},
+        {"qwen3_5_moe", "qwen35moe.ssm.state_size", 8, "blk.1.post_attention_norm.weight", 36},
+        {"qwen3_5_moe", "qwen35moe.ssm.group_count", 3, "blk.0.ssm_beta.weight", 3 * 36},
+        {"qwen3_5_moe", "qwen35moe.expert_shared_feed_forward_length", 12,
+         "blk.1.ffn_gate_inp_shexp.weight", 36},
         {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
         {"cohere", "command-r.logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
         {"cohere2", "cohere2.attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight", 3072},
@@ -255,6 +265,178 @@ static void experts_of_one_tensor_are_turned(void **state) {
     ax_gguf_close(&g);
 }
 
+/* Element k of a file's tensor is `want`. */
+static void expect(const struct ax_gguf *g, const char *name, int64_t k, double want) {
+    const struct ax_gguf_tensor *t = ax_gguf_tensor(g, name);
+    assert_non_null(t);
+    assert_string_equal(t->type->name, "F32");
+    const double got = ax_load(AX_F32, t->data, k);
+    if (!(fabs(got - want) <= 1e-7 * (1 + fabs(want))))
+        fail_msg("%s[%lld] is %.9g, not %.9g", name, (long long)k, got, want);
+}
+
+static double value(const struct ax_hf *hf, const char *name, int64_t k) {
+    const struct ax_st_entry *e = ax_hf_find(hf, name);
+    if (!e)
+        fail_msg("%s is missing", name);
+    return ax_load(e->dtype, e->data, k);
+}
+
+/* As llama.cpp's converter orders the heads of Qwen3.5's delta rule: all key heads' first value heads, then all
+ * second ones. Norms are stored + 1, except the rule's own, and A_log as the rate that it stands for. */
+static void value_heads_are_tiled(void **state) {
+    (void)state;
+    enum { KEYS = 2, EACH = 3, DK = 12, DV = 8, D = 40, TAPS = 3, Q_K = 2 * KEYS * DK };
+    struct ax_gguf g;
+    struct ax_hf hf;
+#define OF(name)   "model.layers.0." name
+#define RULE(name) OF("linear_attn." name)
+    ok(ax_gguf_open(&g, in_dir("qwen3_5.gguf"))); /* golden_models_come_back wrote it */
+    ok(ax_hf_open(&hf, golden_path("models/qwen3_5")));
+    for (int64_t r = 0; r < Q_K + KEYS * EACH * DV; r++) {
+        const int64_t v = r - Q_K,
+                      head = v / DV; /* of the file: round head / KEYS of key head head % KEYS */
+        const int64_t from = r < Q_K ? r : Q_K + (head % KEYS * EACH + head / KEYS) * DV + v % DV;
+        for (int64_t c = 0; c < D; c++) {
+            expect(&g, "blk.0.attn_qkv.weight", r * D + c,
+                   value(&hf, RULE("in_proj_qkv.weight"), from * D + c));
+            if (r >= Q_K)
+                expect(&g, "blk.0.attn_gate.weight", v * D + c,
+                       value(&hf, RULE("in_proj_z.weight"), (from - Q_K) * D + c));
+            if (r >= Q_K)
+                expect(&g, "blk.0.ssm_out.weight", c * KEYS * EACH * DV + v,
+                       value(&hf, RULE("out_proj.weight"), c * KEYS * EACH * DV + from - Q_K));
+        }
+        for (int64_t k = 0; k < TAPS; k++)
+            expect(&g, "blk.0.ssm_conv1d.weight", r * TAPS + k,
+                   value(&hf, RULE("conv1d.weight"), from * TAPS + k));
+    }
+    for (int64_t head = 0; head < KEYS * EACH; head++) {
+        const int64_t from = head % KEYS * EACH + head / KEYS;
+        expect(&g, "blk.0.ssm_a", head, -exp(value(&hf, RULE("A_log"), from)));
+        expect(&g, "blk.0.ssm_dt.bias", head, value(&hf, RULE("dt_bias"), from));
+        expect(&g, "blk.0.ssm_beta.weight", head * D + 7,
+               value(&hf, RULE("in_proj_b.weight"), from * D + 7));
+        expect(&g, "blk.0.ssm_alpha.weight", head * D + 9,
+               value(&hf, RULE("in_proj_a.weight"), from * D + 9));
+    }
+    expect(&g, "blk.0.ssm_norm.weight", 5, value(&hf, RULE("norm.weight"), 5));
+    expect(&g, "blk.0.attn_norm.weight", 5, 1 + value(&hf, OF("input_layernorm.weight"), 5));
+    ax_hf_close(&hf);
+    ax_gguf_close(&g);
+}
+
+static enum ax_status fill_made(void *ctx, int64_t first, int64_t n, void *out) {
+    for (int64_t i = 0; i < n; i++)
+        ((float *)out)[i] = tiny_value(ctx, first + i, 0) / 64;
+    return AX_OK;
+}
+
+/* Qwen3-Next has q, k, v and z of a key head together; the file has them apart. */
+static void groups_are_taken_apart(void **state) {
+    (void)state;
+    enum {
+        KEYS = 2,
+        EACH = 2,
+        DK = 4,
+        DV = 6,
+        D = 16,
+        V = EACH * DV,
+        GROUP = 2 * (DK + V),
+        N = 45
+    };
+#define LAYER(i, name) "model.layers." i "." name
+#define SPARSE(i)                                                                                  \
+    {LAYER(i, "input_layernorm.weight"), 1, {D}},                                                  \
+        {LAYER(i, "post_attention_layernorm.weight"), 1, {D}},                                     \
+        {LAYER(i, "mlp.gate.weight"), 2, {2, D}},                                                  \
+        {LAYER(i, "mlp.shared_expert_gate.weight"), 2, {1, D}},                                    \
+        {LAYER(i, "mlp.shared_expert.gate_proj.weight"), 2, {8, D}},                               \
+        {LAYER(i, "mlp.shared_expert.up_proj.weight"), 2, {8, D}},                                 \
+        {LAYER(i, "mlp.shared_expert.down_proj.weight"), 2, {D, 8}},                               \
+        {LAYER(i, "mlp.experts.0.gate_proj.weight"), 2, {8, D}},                                   \
+        {LAYER(i, "mlp.experts.0.up_proj.weight"), 2, {8, D}},                                     \
+        {LAYER(i, "mlp.experts.0.down_proj.weight"), 2, {D, 8}},                                   \
+        {LAYER(i, "mlp.experts.1.gate_proj.weight"), 2, {8, D}},                                   \
+        {LAYER(i, "mlp.experts.1.up_proj.weight"), 2, {8, D}}, {                                   \
+        LAYER(i, "mlp.experts.1.down_proj.weight"), 2, {                                           \
+            D, 8                                                                                   \
+        }                                                                                          \
+    }
+    static const struct {
+        const char *name;
+        int ndim;
+        int64_t shape[3];
+    } list[] = {{"model.embed_tokens.weight", 2, {VOCAB, D}},
+                {"lm_head.weight", 2, {VOCAB, D}},
+                {"model.norm.weight", 1, {D}},
+                SPARSE("0"),
+                SPARSE("1"),
+                {RULE("in_proj_qkvz.weight"), 2, {KEYS * GROUP, D}},
+                {RULE("in_proj_ba.weight"), 2, {2 * KEYS * EACH, D}},
+                {RULE("conv1d.weight"), 3, {KEYS * (2 * DK + V), 1, 4}},
+                {RULE("A_log"), 1, {KEYS * EACH}},
+                {RULE("dt_bias"), 1, {KEYS * EACH}},
+                {RULE("norm.weight"), 1, {DV}},
+                {RULE("out_proj.weight"), 2, {D, KEYS * V}},
+                {LAYER("1", "self_attn.q_proj.weight"), 2, {2 * 2 * 8, D}},
+                {LAYER("1", "self_attn.k_proj.weight"), 2, {8, D}},
+                {LAYER("1", "self_attn.v_proj.weight"), 2, {8, D}},
+                {LAYER("1", "self_attn.o_proj.weight"), 2, {D, 16}},
+                {LAYER("1", "self_attn.q_norm.weight"), 1, {8}},
+                {LAYER("1", "self_attn.k_norm.weight"), 1, {8}}};
+    struct ax_st_output tensors[N];
+    const int n = (int)(sizeof list / sizeof *list);
+    assert_in_range(n, 1, N);
+    for (int i = 0; i < n; i++) {
+        tensors[i] = (struct ax_st_output){.name = list[i].name,
+                                           .dtype = AX_F32,
+                                           .ndim = list[i].ndim,
+                                           .fill = fill_made,
+                                           .ctx = (void *)(uintptr_t)list[i].name};
+        memcpy(tensors[i].shape, list[i].shape, sizeof list[i].shape);
+    }
+    const struct ax_hf_save save = {.dir = in_dir("next"), .n = n, .tensors = tensors};
+    ok(ax_hf_write(&save));
+    put_text(
+        "next/config.json",
+        "{\"model_type\": \"qwen3_next\", \"architectures\": [\"Qwen3NextForCausalLM\"], "
+        "\"vocab_size\": 320, \"hidden_size\": 16, \"intermediate_size\": 8, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+        "\"head_dim\": 8, \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
+        "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 4, \"linear_value_head_dim\": 6, "
+        "\"num_experts\": 2, \"num_experts_per_tok\": 1, \"moe_intermediate_size\": 8, "
+        "\"shared_expert_intermediate_size\": 8, \"max_position_embeddings\": 64}");
+    copy_file(in_dir("small"), "next", "tokenizer.json");
+    ok(to_gguf(in_dir("next"), "next.gguf", NULL));
+    to_hf("next.gguf", "next-again");
+    same_weights_of(in_dir("next"), in_dir("next-again"), "A_log", 1, 2);
+    struct ax_gguf g;
+    struct ax_hf hf;
+    ok(ax_gguf_open(&g, in_dir("next.gguf")));
+    ok(ax_hf_open(&hf, in_dir("next")));
+    for (int64_t key = 0; key < KEYS; key++)
+        for (int64_t i = 0; i < GROUP * D; i++) {
+            const double want = value(&hf, RULE("in_proj_qkvz.weight"), key * GROUP * D + i);
+            const int64_t t = i / D, c = i % D, z = t - 2 * DK - V;
+            const int64_t row = t < DK       ? key * DK + t
+                                : t < 2 * DK ? KEYS * DK + key * DK + t - DK
+                                             : 2 * KEYS * DK + key * V + t - 2 * DK;
+            if (z < 0)
+                expect(&g, "blk.0.attn_qkv.weight", row * D + c, want);
+            else
+                expect(&g, "blk.0.attn_gate.weight", (key * V + z) * D + c, want);
+        }
+    expect(&g, "blk.0.ssm_ba.weight", 3, value(&hf, RULE("in_proj_ba.weight"), 3));
+    expect(&g, "blk.0.ssm_a", 1, -exp(value(&hf, RULE("A_log"), 1)));
+    ax_hf_close(&hf);
+    ax_gguf_close(&g);
+    set_member("next", "config.json", "mlp_only_layers", "{\"v\": [0]}");
+    assert_int_equal(to_gguf(in_dir("next"), "no.gguf", NULL), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "only some layers have experts"));
+    ax_error_clear();
+}
+
 /* Gives a folder's head the values of its embedding, as a tied model's has them. */
 static void tie_weights(const char *folder) {
     struct ax_safetensors st;
@@ -347,6 +529,8 @@ int main(void) {
         cmocka_unit_test(keys_of_further_kinds),
         cmocka_unit_test(bfloat16_comes_back),
         cmocka_unit_test(experts_of_one_tensor_are_turned),
+        cmocka_unit_test(value_heads_are_tiled),
+        cmocka_unit_test(groups_are_taken_apart),
         cmocka_unit_test(a_tied_head_is_copied_where_it_must_be),
         cmocka_unit_test(keys_of_latent_attention),
     };

@@ -269,7 +269,8 @@ static void check_nll(const struct isa *isa, enum ax_dtype real) {
     randomize(&logprob, 3, -3);
     randomize(&weight, 1, 1);
     set(&logprob, 3, 0, NAN); /* no label: not looked at */
-    set(&logprob, MASKED, 0, -0.1); /* of labels likelier than not, and of others, there is one each */
+    set(&logprob, MASKED, 0,
+        -0.1); /* of labels likelier than not, and of others, there is one each */
     set(&logprob, SURE, 0, -2);
     double want = 2;
     for (int64_t t = 0; t < T; t++)

@@ -201,10 +201,51 @@ static size_t scan_qwen2(const unsigned char *s, size_t at, size_t len) {
     return scan_llama(s, at, len, 1);
 }
 
+/* Letters and marks. */
+static bool in_word(const unsigned char *s, size_t at, size_t *n) {
+    return case_at(s, at, n) != 0;
+}
+static size_t word_run(const unsigned char *s, size_t at, size_t len) {
+    size_t n;
+    while (at < len && in_word(s, at, &n))
+        at += n;
+    return at;
+}
+static size_t other_run(const unsigned char *s, size_t at, size_t len) {
+    size_t n;
+    while (at < len && class_at(s, at, &n) == AX_CHAR_OTHER && !in_word(s, at, &n))
+        at += n;
+    return at;
+}
+
+/* As scan_llama with one digit, with marks taken for letters; before a word they are part of it anyway. */
+static size_t scan_qwen35(const unsigned char *s, size_t at, size_t len) {
+    size_t n, m;
+    if (s[at] == '\'') {
+        const size_t end = contraction(s, at, len, true);
+        if (end > at)
+            return end;
+    }
+    if (in_word(s, at, &n))
+        return word_run(s, at + n, len);
+    const enum ax_char_class c = class_at(s, at, &n);
+    if (c == AX_CHAR_NUMBER)
+        return at + n;
+    if (at + n < len && in_word(s, at + n, &m) && s[at] != '\r' && s[at] != '\n')
+        return word_run(s, at + n + m, len);
+    const size_t from = s[at] == ' ' ? at + 1 : at, end = other_run(s, from, len);
+    if (end > from) {
+        for (at = end; at < len && (s[at] == '\r' || s[at] == '\n');)
+            at++;
+        return at;
+    }
+    return line_ends_or_blanks(s, at, len);
+}
+
 const struct ax_scan_rule ax_scan_rules[] = {
     {"gpt2", AX_PATTERN_GPT2, scan_gpt2},       {"llama3", AX_PATTERN_LLAMA3, scan_llama3},
     {"qwen2", AX_PATTERN_QWEN2, scan_qwen2},    {"gpt4o", AX_PATTERN_GPT4O, scan_gpt4o},
-    {"tekken", AX_PATTERN_TEKKEN, scan_tekken},
+    {"tekken", AX_PATTERN_TEKKEN, scan_tekken}, {"qwen35", AX_PATTERN_QWEN35, scan_qwen35},
 };
 const size_t ax_scan_rule_count = sizeof ax_scan_rules / sizeof ax_scan_rules[0];
 

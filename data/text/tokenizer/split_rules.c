@@ -45,6 +45,11 @@ const struct ax_split_rules ax_split_rules[] = {
          {
              AX_PATTERN_QWEN2,
          }},
+    {.names = {"qwen35"},
+     .rules =
+         {
+             AX_PATTERN_QWEN35,
+         }},
     {.names = {"deepseek-llm"},
      .rules =
          {
