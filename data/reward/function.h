@@ -9,7 +9,7 @@
 #include "data/reward/rewards.h"
 
 struct ax_reward_fn;
-struct ax_reward_child;
+struct ax_child;
 
 /* Why a call has no rewards. */
 enum ax_reward_failure {
@@ -62,7 +62,7 @@ struct ax_reward_fn {
 
 /* Shared by the functions of one ax_rewards; opened by the first function that needs it. */
 struct ax_reward_shared {
-    struct ax_reward_child *python; /* outside.c */
+    struct ax_child *python; /* outside.c */
     struct ax_sandbox *sandbox;
     struct ax_watch *watch; /* see ax_rewards_watch; or NULL */
 };

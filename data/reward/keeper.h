@@ -1,7 +1,7 @@
 /* A process between axtrain and a child of its rewards, which sees to it that nothing of the child is left: neither
  * when the child ends, nor when axtrain does, however that ends. Whatever descends from the child and loses its
  * parent becomes a child of the keeper (PR_SET_CHILD_SUBREAPER), also what has left its session or group, and the
- * keeper kills all of it before it ends. It is this program, started again by outside.c. */
+ * keeper kills all of it before it ends. It is this program, started again by child.c. */
 #ifndef AX_DATA_REWARD_KEEPER_H
 #define AX_DATA_REWARD_KEEPER_H
 

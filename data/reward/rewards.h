@@ -6,7 +6,7 @@
  * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
  * Reading order: function.h (what a function is here), rules.c (built-ins of one text),
- * code.c (code in the sandbox), outside.c (functions of children), keeper.h, answer.h (what a child answers),
+ * code.c (code in the sandbox), child.h, outside.c (functions of children), keeper.h, answer.h (what a child answers),
  * python.py (what runs the user's Python). */
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
