@@ -1,0 +1,355 @@
+#include "data/tools/chat.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define REMEDY "; set chat_template to one that writes tools, such as qwen3"
+
+/* ---- a conversation ---- */
+
+/* What some templates ask for, and others cannot take. With ids, Gemma 4's finds the names of tools. */
+enum {
+    WAY_TEXT = 1, /* arguments as text */
+    WAY_IDS = 2,  /* ids of calls: nine letters and digits, as Mistral's must be */
+    WAY_THOUGHT = 4,
+    WAYS = 8
+};
+
+static json_t *id_of(size_t i) {
+    return json_sprintf("call%05zu", i % 100000);
+}
+
+/* A call of the same name, with its id; the arguments do not matter, except those of a probe. */
+static json_t *plain_call(unsigned way, const json_t *call, size_t i) {
+    const json_t *f = json_object_get(call, "function");
+    const json_t *arguments = json_object_get(f, "probe"), *id = json_object_get(call, "id");
+    json_t *own = arguments ? json_deep_copy(arguments) : json_object();
+    if (way & WAY_TEXT) {
+        char *text = json_dumps(own, 0);
+        json_decref(own);
+        own = text ? json_string(text) : NULL;
+        ax_free_hook(text);
+    }
+    json_t *v = json_pack("{s:s, s:{s:O, s:o}}", "type", "function", "function", "name",
+                          json_object_get(f, "name"), "arguments", own);
+    if (v && (way & WAY_IDS))
+        (void)json_object_set_new(v, "id", id ? json_deep_copy(id) : id_of(i));
+    return v;
+}
+
+static json_t *answer_of(unsigned way, const json_t *calls) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        (void)json_array_append_new(list, plain_call(way, json_array_get(calls, i), i));
+    json_t *m =
+        json_pack("{s:s, s:s, s:o}", "role", "assistant", "content", "", "tool_calls", list);
+    if (m && (way & WAY_THOUGHT))
+        (void)json_object_set_new(m, "reasoning_content", json_string("dummy"));
+    return m;
+}
+
+static json_t *result_of(unsigned way, const json_t *result, const json_t *call, size_t i) {
+    json_t *v = json_copy((json_t *)(uintptr_t)result);
+    const json_t *id = json_object_get(call, "id");
+    if (v && (way & WAY_IDS))
+        (void)json_object_set_new(v, "tool_call_id", id ? json_deep_copy(id) : id_of(i));
+    return v;
+}
+
+/* A question, an answer with the calls, and the results. NULL calls: the question alone. */
+static enum ax_status render(const struct ax_tool_chat *c, const json_t *calls,
+                             const json_t *results, bool tools, struct ax_template_output *out) {
+    const struct ax_template_options o = {
+        .chat = true, .defaults = c->tokens, .fixed_now = true, .now = c->now};
+    const bool header = !calls || results;
+    json_t *vars = c->variables ? json_copy((json_t *)(uintptr_t)c->variables) : json_object();
+    json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "dummy");
+    if (calls)
+        (void)json_array_append_new(list, answer_of(c->way, calls));
+    for (size_t i = 0; i < json_array_size(results); i++)
+        (void)json_array_append_new(
+            list, result_of(c->way, json_array_get(results, i), json_array_get(calls, i), i));
+    if (tools)
+        (void)json_object_set(vars, "tools", (json_t *)(uintptr_t)c->tools);
+    const bool ok = vars && json_object_set_new(vars, "messages", list) == 0 &&
+                    json_object_set_new(vars, "add_generation_prompt", json_boolean(header)) == 0;
+    const enum ax_status st = ok ? ax_template_render(c->template, vars, &o, out) : AX_ERR_NOMEM;
+    json_decref(vars);
+    return ok ? st : ax_error(st, "out of memory for a conversation");
+}
+
+/* ---- the end of a turn ---- */
+
+static bool is_blank(const char *s, size_t n) {
+    while (n > 0 && isspace((unsigned char)s[n - 1]))
+        n--;
+    return n == 0;
+}
+
+/* Where the last token ends that ends a turn and has only blanks after it; `n`: nowhere. */
+static enum ax_status find_end(const struct ax_tool_chat *c, const char *s, size_t n, size_t *end,
+                               size_t *before) {
+    *end = *before = n;
+    for (int i = 0; i < c->n_stop; i++) {
+        struct ax_buf text = {0};
+        AX_TRY(ax_tokenizer_decode(c->tokenizer, &c->stop[i], 1, false, &text));
+        for (size_t at = text.len; text.len > 0 && at <= n; at++)
+            if (memcmp(s + at - text.len, text.data, text.len) == 0 && is_blank(s + at, n - at) &&
+                at - text.len < *before) {
+                *end = at;
+                *before = at - text.len;
+            }
+        ax_buf_free(&text);
+    }
+    return AX_OK;
+}
+
+/* *suffix points into *with; NULL: the template changes the answer. */
+static enum ax_status find_suffix(const struct ax_tool_chat *c, const json_t *calls,
+                                  const json_t *results, struct ax_template_output *with,
+                                  const char **suffix) {
+    struct ax_template_output without = {0};
+    size_t end, before;
+    *suffix = NULL;
+    AX_TRY(render(c, calls, NULL, false, &without));
+    enum ax_status st = find_end(c, without.text, without.len, &end, &before);
+    if (st == AX_OK)
+        st = render(c, calls, results, false, with);
+    if (st == AX_OK && with->len >= end && memcmp(with->text, without.text, end) == 0)
+        *suffix = with->text + end;
+    ax_template_output_free(&without);
+    return st;
+}
+
+/* ---- tokens of a suffix ---- */
+
+static enum ax_status encode(const struct ax_tool_chat *c, const char *s, size_t n, bool plain,
+                             struct ax_encoding *out) {
+    const struct ax_encode_options o = {.plain = plain};
+    return n > 0 ? ax_tokenizer_encode(c->tokenizer, s, n, &o, out) : AX_OK;
+}
+
+/* Does the text spell a special token? */
+static enum ax_status is_special(const struct ax_tool_chat *c, const json_t *text, bool *is) {
+    struct ax_encoding a = {0}, b = {0};
+    enum ax_status st = encode(c, json_string_value(text), json_string_length(text), false, &a);
+    if (st == AX_OK)
+        st = encode(c, json_string_value(text), json_string_length(text), true, &b);
+    *is = a.n != b.n || (a.n > 0 && memcmp(a.ids, b.ids, a.n * sizeof *a.ids) != 0);
+    ax_encoding_free(&a);
+    ax_encoding_free(&b);
+    return st;
+}
+
+/* A stretch of the suffix that is tokenized as plain text. */
+struct stretch {
+    size_t from, end;
+};
+
+/* Where result i is in the suffix: what differs where it is another text. */
+static enum ax_status find_result(const struct ax_tool_chat *c, const json_t *calls,
+                                  const json_t *results, size_t i, const char *suffix, size_t n,
+                                  struct stretch *at) {
+    struct ax_template_output other = {0};
+    const char *text = NULL;
+    json_t *changed = json_deep_copy(results);
+    (void)json_object_set_new(json_array_get(changed, i), "content", json_string("qxqx"));
+    const enum ax_status st = find_suffix(c, calls, changed, &other, &text);
+    json_decref(changed);
+    const size_t m = text ? other.len - (size_t)(text - other.text) : 0;
+    size_t from = 0, back = 0;
+    while (from < n && from < m && suffix[from] == text[from])
+        from++;
+    while (back < n - from && back < m - from && suffix[n - 1 - back] == text[m - 1 - back])
+        back++;
+    *at = (struct stretch){from, n - back};
+    ax_template_output_free(&other);
+    return st;
+}
+
+/* Results that spell special tokens are tokenized apart from the rest, as plain text. */
+static enum ax_status encode_suffix(const struct ax_tool_chat *c, const json_t *calls,
+                                    const json_t *results, const char *s, size_t n,
+                                    struct ax_encoding *out) {
+    size_t at = 0;
+    for (size_t i = 0; i < json_array_size(results); i++) {
+        struct stretch own;
+        bool special;
+        AX_TRY(is_special(c, json_object_get(json_array_get(results, i), "content"), &special));
+        if (!special)
+            continue;
+        AX_TRY(find_result(c, calls, results, i, s, n, &own));
+        own.from = own.from < at ? at : own.from;
+        own.end = own.end < own.from ? own.from : own.end;
+        AX_TRY(encode(c, s + at, own.from - at, false, out));
+        AX_TRY(encode(c, s + own.from, own.end - own.from, true, out));
+        at = own.end;
+    }
+    return encode(c, s + at, n - at, false, out);
+}
+
+enum ax_status ax_tool_chat_suffix(const struct ax_tool_chat *c, const json_t *calls,
+                                   const json_t *results, int32_t last, struct ax_encoding *out) {
+    struct ax_template_output with = {0};
+    const char *suffix;
+    const size_t before = out->n;
+    enum ax_status st = find_suffix(c, calls, results, &with, &suffix);
+    if (st == AX_OK && !suffix)
+        st = ax_error(AX_ERR_DATA, "the chat template changes an answer when results follow it");
+    if (st == AX_OK)
+        st = encode_suffix(c, calls, results, suffix, with.len - (size_t)(suffix - with.text), out);
+    if (st == AX_OK && out->n > before && out->ids[before] == last) {
+        out->n--;
+        memmove(out->ids + before, out->ids + before + 1, (out->n - before) * sizeof *out->ids);
+    }
+    ax_template_output_free(&with);
+    return st;
+}
+
+/* ---- what a template does ---- */
+
+/* Names that no template has. */
+#define NAME   "qxnamexq"
+#define KEY    "qxkeyxq"
+#define VALUE  "qxvaluexq"
+#define RESULT "qxresultxq"
+
+struct probe {
+    json_t *calls, *results;
+    struct ax_template_output answer, with;
+    const char *suffix;
+};
+
+static bool probe_create(struct probe *p) {
+    *p = (struct probe){0};
+    p->calls = json_pack("[{s:{s:s, s:{s:s}}}]", "function", "name", NAME, "probe", KEY, VALUE);
+    p->results = json_pack("[{s:s, s:s, s:s}]", "role", "tool", "name", NAME, "content", RESULT);
+    return p->calls && p->results;
+}
+
+static void clear_renderings(struct probe *p) {
+    ax_template_output_free(&p->answer);
+    ax_template_output_free(&p->with);
+    p->answer = p->with = (struct ax_template_output){0};
+}
+
+static void probe_free(struct probe *p) {
+    clear_renderings(p);
+    json_decref(p->calls);
+    json_decref(p->results);
+}
+
+/* Does the format read the call in what the template writes? */
+static enum ax_status reads(const struct ax_tool_chat *c, const struct ax_tool_format *f,
+                            const struct probe *p, bool *yes) {
+    size_t end, before;
+    struct ax_tool_turn turn;
+    char *s;
+    AX_TRY(find_end(c, p->answer.text, p->answer.len, &end, &before));
+    AX_TRY(ax_strndup(&s, p->answer.text, before));
+    const struct ax_tool_text t = {.s = s, .n = before};
+    const enum ax_status st = ax_tool_read(f, &t, NULL, &turn);
+    const json_t *call = json_object_get(json_array_get(turn.calls, 0), "function");
+    const char *name = json_string_value(json_object_get(call, "name"));
+    const char *value = json_string_value(json_object_get(json_object_get(call, "arguments"), KEY));
+    *yes = name && value && strcmp(name, NAME) == 0 && strcmp(value, VALUE) == 0;
+    ax_tool_turn_free(&turn);
+    ax_free(s);
+    return st;
+}
+
+static enum ax_status find_format(struct ax_tool_chat *c, const struct probe *p) {
+    c->format = NULL;
+    for (int i = 0; !c->format && ax_tool_format_at(i); i++) {
+        bool yes;
+        AX_TRY(reads(c, ax_tool_format_at(i), p, &yes));
+        if (yes)
+            c->format = ax_tool_format_at(i);
+    }
+    return AX_OK;
+}
+
+/* Renders the probe in the chat's way. False: the template cannot, or changes the answer. */
+static bool try_way(const struct ax_tool_chat *c, struct probe *p) {
+    clear_renderings(p);
+    const bool ok = render(c, p->calls, NULL, false, &p->answer) == AX_OK &&
+                    find_suffix(c, p->calls, p->results, &p->with, &p->suffix) == AX_OK;
+    return ok && p->suffix;
+}
+
+static bool shows(const char *text, const char *what) {
+    return text && strstr(text, what);
+}
+
+static enum ax_status refuse(const struct ax_tool_chat *c, const char *what) {
+    return ax_error(AX_ERR_CONFIG, "the chat template %s %s" REMEDY, ax_template_where(c->template),
+                    what);
+}
+
+/* Prefers a way whose calls a known format reads. */
+static enum ax_status find_way(struct ax_tool_chat *c, struct probe *p, const char *format) {
+    bool any = false;
+    bool found = false;
+    for (unsigned i = 0; !found && i < WAYS; i++) {
+        c->way = i ^ WAY_IDS;
+        if (!try_way(c, p))
+            continue;
+        any = true;
+        AX_TRY(find_format(c, p));
+        found = c->format || format;
+    }
+    if (found) {
+        ax_error_clear();
+        c->format = format ? ax_tool_format_find(format) : c->format;
+        return c->format ? AX_OK : ax_error(AX_ERR_CONFIG, "there is no format \"%s\"", format);
+    }
+    if (any)
+        return refuse(
+            c, "writes tool calls in no format that is known: name one in tool_call_format, if "
+               "the model writes others");
+    if (!p->with.text || !p->answer.text)
+        return ax_error(AX_ERR_CONFIG,
+                        "the chat template cannot write a conversation with tools: %s" REMEDY,
+                        ax_error_text());
+    return ax_error(AX_ERR_CONFIG,
+                    "the chat template %s changes an answer when results follow it: it "
+                    "writes\n%s\nand then\n%s\n" REMEDY,
+                    ax_template_where(c->template), p->answer.text, p->with.text);
+}
+
+/* Does the text end in an open thought? */
+static bool opens_thought(const struct ax_tool_format *f, const char *text) {
+    if (!f->think_open)
+        return false;
+    const char *open = NULL;
+    for (const char *p = text; (p = strstr(p, f->think_open)) != NULL; p++)
+        open = p;
+    return open && !strstr(open, f->think_close);
+}
+
+/* The definitions of tools that a question is asked with. */
+static enum ax_status check_definitions(const struct ax_tool_chat *c) {
+    struct ax_template_output out = {0};
+    const json_t *f = json_object_get(json_array_get(c->tools, 0), "function");
+    AX_TRY(render(c, NULL, NULL, true, &out));
+    const bool shown = shows(out.text, json_string_value(json_object_get(f, "name")));
+    ax_template_output_free(&out);
+    return shown ? AX_OK : refuse(c, "leaves out the definitions of tools");
+}
+
+enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
+    struct probe p;
+    if (!probe_create(&p))
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    enum ax_status st = find_way(c, &p, format);
+    if (st == AX_OK && !shows(p.suffix, RESULT))
+        st = refuse(c, "leaves out the results of tools");
+    if (st == AX_OK)
+        st = check_definitions(c);
+    if (st == AX_OK)
+        c->thinks = opens_thought(c->format, p.suffix);
+    probe_free(&p);
+    return st;
+}

@@ -1,0 +1,200 @@
+#include "data/tools/schema.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/text/json.h"
+
+const json_t *ax_tool_function(const json_t *tools, const char *name) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *f = json_object_get(json_array_get(tools, i), "function");
+        const char *own = json_string_value(json_object_get(f, "name"));
+        if (own && strcmp(own, name) == 0)
+            return f;
+    }
+    return NULL;
+}
+
+/* ---- types ---- */
+
+static const struct {
+    const char *name, *article;
+} types[] = {
+    {"string", "a string"},   {"integer", "an integer"}, {"number", "a number"},
+    {"boolean", "a boolean"}, {"array", "a list"},       {"object", "an object"},
+};
+
+static bool is_of(const json_t *v, const char *type) {
+    return strcmp(type, "string") == 0    ? json_is_string(v)
+           : strcmp(type, "integer") == 0 ? json_is_integer(v)
+           : strcmp(type, "number") == 0  ? json_is_number(v)
+           : strcmp(type, "boolean") == 0 ? json_is_boolean(v)
+           : strcmp(type, "null") == 0    ? json_is_null(v)
+           : strcmp(type, "array") == 0   ? json_is_array(v)
+           : strcmp(type, "object") == 0  ? json_is_object(v)
+                                          : true;
+}
+
+/* The type that a schema names, of several the i-th; NULL: no more, or it names none. */
+static const char *type_at(const json_t *schema, size_t i) {
+    const json_t *type = json_object_get(schema, "type");
+    return json_is_array(type) ? json_string_value(json_array_get(type, i))
+           : i == 0            ? json_string_value(type)
+                               : NULL;
+}
+
+static bool fits(const json_t *v, const json_t *schema) {
+    const char *type;
+    size_t i = 0;
+    if (json_is_null(v) && json_is_true(json_object_get(schema, "nullable")))
+        return true;
+    for (; (type = type_at(schema, i)) != NULL; i++)
+        if (is_of(v, type))
+            return true;
+    return i == 0;
+}
+
+/* ---- text → what the schema says ---- */
+
+/* NULL: it is not that. */
+static json_t *parse_as(const json_t *text, const json_t *schema) {
+    static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    const char *s = json_string_value(text);
+    size_t n = json_string_length(text);
+    for (size_t i = 0; i < sizeof python / sizeof *python; i++)
+        if (strcmp(s, python[i][0]) == 0) {
+            s = python[i][1];
+            n = strlen(s);
+        }
+    json_t *v = json_loadb(s, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (v && !json_is_string(v) && fits(v, schema))
+        return v;
+    json_decref(v);
+    return NULL;
+}
+
+static bool coerce_arguments(json_t *arguments, const json_t *function) {
+    const json_t *properties =
+        json_object_get(json_object_get(function, "parameters"), "properties");
+    const char *key;
+    json_t *v;
+    void *next;
+    json_object_foreach_safe(arguments, next, key, v) {
+        const json_t *schema = json_object_get(properties, key);
+        if (!json_is_string(v) || fits(v, schema))
+            continue;
+        json_t *parsed = parse_as(v, schema);
+        if (parsed && json_object_set_new(arguments, key, parsed) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool ax_tool_coerce(json_t *calls, const json_t *tools) {
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_object_get(json_array_get(calls, i), "function");
+        json_t *arguments = json_object_get(call, "arguments");
+        const char *name = json_string_value(json_object_get(call, "name"));
+        if (json_is_object(arguments) &&
+            !coerce_arguments(arguments, ax_tool_function(tools, name)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- calls that do not fit ---- */
+
+static const char *python_type(const json_t *v) {
+    return json_is_string(v)    ? "str"
+           : json_is_integer(v) ? "int"
+           : json_is_real(v)    ? "float"
+           : json_is_boolean(v) ? "bool"
+           : json_is_array(v)   ? "list"
+                                : "dict";
+}
+
+/* The names as Python lists them: 'a', 'b', and 'c'. */
+static enum ax_status put_missing(struct ax_buf *out, const char *name, const json_t *missing) {
+    const size_t n = json_array_size(missing);
+    AX_TRY(ax_buf_printf(out, "%s() missing %zu required positional argument%s: ", name, n,
+                         n == 1 ? "" : "s"));
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(ax_buf_printf(out, "%s'%s'",
+                             i == 0      ? ""
+                             : i + 1 < n ? ", "
+                             : n == 2    ? " and "
+                                         : ", and ",
+                             json_string_value(json_array_get(missing, i))));
+    return AX_OK;
+}
+
+static enum ax_status check_missing(const json_t *required, const json_t *arguments,
+                                    const char *name, struct ax_buf *why) {
+    json_t *missing = json_array();
+    enum ax_status st = missing ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a call");
+    for (size_t i = 0; st == AX_OK && i < json_array_size(required); i++) {
+        json_t *key = json_array_get(required, i);
+        if (!json_object_get(arguments, json_string_value(key)))
+            (void)json_array_append(missing, key);
+    }
+    if (json_array_size(missing) > 0)
+        st = put_missing(why, name, missing);
+    json_decref(missing);
+    return st;
+}
+
+static enum ax_status check_type(const char *name, const char *key, const json_t *v,
+                                 const json_t *schema, struct ax_buf *why) {
+    const char *type = type_at(schema, 0);
+    if (fits(v, schema))
+        return AX_OK;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, type) == 0)
+            type = types[i].article;
+    return ax_buf_printf(why, "%s() argument '%s' must be %s, not %s", name, key, type,
+                         python_type(v));
+}
+
+enum ax_status ax_tool_misfit(const json_t *function, const json_t *arguments, struct ax_buf *why) {
+    const char *name = json_string_value(json_object_get(function, "name")), *key;
+    const json_t *parameters = json_object_get(function, "parameters");
+    const json_t *properties = json_object_get(parameters, "properties");
+    json_t *v;
+    if (!json_is_object(arguments))
+        return ax_buf_printf(why, "%s() argument after ** must be a mapping, not %s", name,
+                             python_type(arguments));
+    json_object_foreach((json_t *)(uintptr_t)arguments, key, v) {
+        const json_t *schema = json_object_get(properties, key);
+        if (!schema && !json_is_true(json_object_get(parameters, "additionalProperties")))
+            return ax_buf_printf(why, "%s() got an unexpected keyword argument '%s'", name, key);
+        AX_TRY(check_type(name, key, v, schema, why));
+        if (why->len > 0)
+            return AX_OK;
+    }
+    return check_missing(json_object_get(parameters, "required"), arguments, name, why);
+}
+
+/* ---- Python's repr ---- */
+
+static enum ax_status put_repr(struct ax_buf *out, const char *s) {
+    const char quote = strchr(s, '\'') && !strchr(s, '"') ? '"' : '\'';
+    AX_TRY(ax_buf_printf(out, "%c", quote));
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c == (unsigned char)quote || c == '\\')
+            AX_TRY(ax_buf_printf(out, "\\%c", c));
+        else if (c == '\n' || c == '\r' || c == '\t')
+            AX_TRY(ax_buf_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t"));
+        else if (c < ' ' || c == 0x7f)
+            AX_TRY(ax_buf_printf(out, "\\x%02x", c));
+        else
+            AX_TRY(ax_buf_append(out, s, 1));
+    }
+    return ax_buf_printf(out, "%c", quote);
+}
+
+enum ax_status ax_tool_error_text(struct ax_buf *out, const char *text) {
+    AX_TRY(ax_buf_puts(out, "{'error': "));
+    AX_TRY(put_repr(out, text));
+    return ax_buf_puts(out, "}");
+}
