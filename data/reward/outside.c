@@ -55,6 +55,8 @@ static enum ax_status put_prompt(struct ax_buf *out, const struct ax_reward_item
 static enum ax_status put_completion(struct ax_buf *out, const struct ax_reward_item *item,
                                      const char *key) {
     (void)key;
+    if (item->messages)
+        return put_json(out, item->messages);
     if (item->chat)
         AX_TRY(ax_buf_puts(out, "[{\"role\":\"assistant\",\"content\":"));
     AX_TRY(put_string(out, item->completion, item->n));

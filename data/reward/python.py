@@ -1,22 +1,28 @@
-# Runs reward functions of the user. axtrain starts it with this text behind its length on standard
+# Runs functions of the user: rewards and tools. axtrain starts it with this text behind its length on standard
 # input, where then a line of JSON asks and a line on standard output answers:
 #   {"load": "module.function"}  ->  {"rewards": []}
 #   {"function": "module.function", "prompts": [...], "completions": [...], "completion_ids": [...],
 #    "columns": {...}}           ->  {"rewards": [1.0, null, "nan"]}
+#   {"tool": "module.function" or "file.py:function"}  ->  {"schema": {...}, "late": false}
+#   {"call": the same, "arguments": {...}}  ->  {"result": "text", "failed": false}
 # or {"error": ..., "at": "file:line"}. Both streams are ours alone: what functions print goes to
 # standard error, and what they read is empty.
 import asyncio
 import difflib
 import importlib
+import importlib.util
 import inspect
 import json
 import math
 import os
 import queue
+import re
 import sys
 import threading
 import time
 import traceback
+import types
+import typing
 
 HARNESS = "axtrain rewards"
 answers = os.dup(1)
@@ -63,9 +69,21 @@ def shown(path):
     return path if short.startswith("..") else short
 
 
+def module_of(name):
+    """The module of "module.function" or "file.py:function", and the function's name."""
+    path, colon, attribute = name.rpartition(":")
+    if not colon:
+        module_name, _, attribute = name.rpartition(".")
+        return importlib.import_module(module_name), module_name, attribute
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(spec.name, module)
+    spec.loader.exec_module(module)
+    return module, path, attribute
+
+
 def load(name):
-    module_name, _, attribute = name.rpartition(".")
-    module = importlib.import_module(module_name)
+    module, module_name, attribute = module_of(name)
     if not hasattr(module, attribute):
         near = difflib.get_close_matches(attribute, dir(module), 1)
         where = getattr(module, "__file__", None)
@@ -113,6 +131,117 @@ def call(request):
         raise Refused(f"it must return a list of numbers or None, not {result!r:.100} ({e})")
 
 
+# ---- tools: their definitions as transformers' get_json_schema makes them ----
+
+NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null", dict: "object", list: "array"}
+SECTIONS = r"(?:Args|Returns|Raises):"
+
+
+def type_schema(hint):
+    if hint is typing.Any or hint is inspect.Parameter.empty:
+        return {}
+    if hint in NAMES:
+        return {"type": NAMES[hint]}
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return union_schema(parts)
+    if origin is list:
+        return {"type": "array", "items": type_schema(parts[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": type_schema(parts[1])}
+    if origin is typing.Literal:
+        kinds = sorted({NAMES[type(p)] for p in parts})
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(parts)}
+    raise Refused(f"the type hint {hint} has no JSON schema")
+
+
+def union_schema(parts):
+    some = [type_schema(p) for p in parts if p is not type(None)]
+    if len(some) == 1:
+        schema = some[0]
+    elif all(isinstance(s.get("type"), str) and len(s) == 1 for s in some):
+        schema = {"type": sorted(s["type"] for s in some)}
+    else:
+        schema = {"anyOf": some}
+    if type(None) in parts:
+        schema["nullable"] = True
+    return schema
+
+
+def sections(function):
+    """What a docstring in Google's style says: of the function, of each argument, and of what it returns."""
+    doc = inspect.cleandoc(function.__doc__ or "")
+    parts = re.split(rf"^({SECTIONS})[ \t]*$", doc, flags=re.M)
+    named = dict(zip(parts[1::2], parts[2::2]))
+    arguments = {}
+    for line in inspect.cleandoc(named.get("Args:", "")).splitlines():
+        found = re.match(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line)
+        if found:
+            last = found[1]
+            arguments[last] = found[2]
+        elif line.strip() and arguments:
+            arguments[last] += " " + line.strip()
+    returns = inspect.cleandoc(named.get("Returns:", "")).strip()
+    return parts[0].strip(), arguments, returns
+
+
+def argument_schema(name, hint, told):
+    if name not in told:
+        raise Refused(f"its docstring does not say what {name} is: a line \"{name}: ...\" below Args:")
+    schema = type_schema(hint)
+    choices = re.search(r"\(choices:\s*(.*?)\)\s*$", told[name])
+    if choices:
+        schema["enum"] = json.loads(choices[1].replace("'", '"'))
+    schema["description"] = told[name][:choices.start()].strip() if choices else told[name].strip()
+    return schema
+
+
+def schema_of(function):
+    hints = typing.get_type_hints(function)
+    what, told, returns = sections(function)
+    if not what:
+        raise Refused("it has no docstring that says what it does")
+    properties, required = {}, []
+    for name, p in inspect.signature(function).parameters.items():
+        if name not in hints:
+            raise Refused(f"its argument {name} has no type hint")
+        properties[name] = argument_schema(name, hints[name], told)
+        if p.default is p.empty:
+            required.append(name)
+    parameters = {"type": "object", "properties": properties}
+    if required:
+        parameters["required"] = required
+    schema = {"name": function.__name__, "description": what, "parameters": parameters}
+    if "return" in hints:
+        schema["return"] = type_schema(hints["return"])
+        if returns:
+            schema["return"]["description"] = returns
+    return {"type": "function", "function": schema}
+
+
+def call_tool(request):
+    """As in TRL: what a function raises is a result, too."""
+    global loop
+    function = functions[request["call"]][0]
+    try:
+        result = function(**request["arguments"])
+        if inspect.isawaitable(result):
+            loop = loop or asyncio.new_event_loop()
+            result = loop.run_until_complete(result)
+        return {"result": result_text(result), "failed": False}
+    except BaseException as e:
+        return {"result": result_text({"error": str(e)}), "failed": True}
+
+
+def result_text(result):
+    most = 1 << 16
+    whole = str(result)
+    half = most // 2
+    if len(whole) > most:
+        whole = f"{whole[:half]}\n[... {len(whole) - most} characters are left out ...]\n{whole[-half:]}"
+    return whole.encode("utf-8", "replace").decode()
+
+
 def text(error):
     """As JSON that every reader accepts: file names may have other bytes in them."""
     return str(error).encode("utf-8", "replace").decode()[:300]
@@ -120,6 +249,12 @@ def text(error):
 
 def answer(request):
     try:
+        if "call" in request:
+            return call_tool(request)
+        if "tool" in request:
+            load(request["tool"])
+            function = functions[request["tool"]][0]
+            return {"schema": schema_of(function), "late": inspect.iscoroutinefunction(function)}
         if "load" not in request:
             return {"rewards": call(request)}
         load(request["load"])

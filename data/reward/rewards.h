@@ -27,6 +27,9 @@ struct ax_reward_item {
     const char *prompt;   /* the rendered prompt's text */
     const char *completion; /* text, without special tokens; n bytes, NUL-terminated */
     size_t n;
+    /* what a conversation with tools consists of, as functions of the user get it: then `completion` is its last
+     * answer; NULL: there are no tools */
+    const json_t *messages;
     const int32_t *ids; /* [n_ids] the completion's tokens, a stop token included */
     int64_t n_ids;
     bool truncated; /* ended by length */

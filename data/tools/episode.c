@@ -1,0 +1,189 @@
+#include "data/tools/episode.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text/unicode.h"
+#include "data/tools/schema.h"
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for a turn");
+}
+
+enum ax_status ax_episode_begin(struct ax_episode *x) {
+    x->messages = json_array();
+    x->log = json_array();
+    return x->messages && x->log ? AX_OK : no_memory();
+}
+
+void ax_episode_free(struct ax_episode *x) {
+    json_decref(x->messages);
+    json_decref(x->calls);
+    json_decref(x->log);
+    *x = (struct ax_episode){0};
+}
+
+/* ---- a turn ---- */
+
+static bool is_stop(const struct ax_tool_chat *c, int32_t id) {
+    for (int i = 0; i < c->n_stop; i++)
+        if (c->stop[i] == id)
+            return true;
+    return false;
+}
+
+static enum ax_status read_turn(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
+                                bool thinks, struct ax_tool_turn *out) {
+    struct ax_buf text = {0}, owned = {0};
+    enum ax_status st = ax_tool_decode(c->tokenizer, ids, n, &text, &owned);
+    if (st == AX_OK) {
+        const struct ax_tool_text t = {.s = text.data,
+                                       .n = text.len,
+                                       .thinks = thinks,
+                                       .tokenizer = c->tokenizer,
+                                       .owned = (const unsigned char *)owned.data};
+        st = ax_tool_read(c->format, &t, c->tools, out);
+    }
+    ax_buf_free(&text);
+    ax_buf_free(&owned);
+    return st;
+}
+
+/* The text of a turn whose calls cannot be read, as TRL has it: without special tokens. */
+static enum ax_status put_plain(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
+                                json_t *message) {
+    struct ax_buf text = {0};
+    AX_TRY(ax_tokenizer_decode(c->tokenizer, ids, n, true, &text));
+    json_t *v = json_stringn(text.data ? text.data : "", text.len);
+    ax_buf_free(&text);
+    return json_object_set_new(message, "content", v) == 0 ? AX_OK : no_memory();
+}
+
+/* A turn with an error is answered as a call of no tool. */
+static enum ax_status answer_error(struct ax_episode *x, const char *why) {
+    json_t *call = json_pack("{s:s, s:{s:s, s:{}}, s:s}", "type", "function", "function", "name",
+                             "error", "arguments", "unread", why);
+    x->calls = json_array();
+    return x->calls && json_array_append_new(x->calls, call) == 0 ? AX_OK : no_memory();
+}
+
+/* What is to be run of a turn. A turn that length has ended makes no calls, whatever it says. */
+static enum ax_status take_calls(struct ax_episode *x, const struct ax_episode_rules *o,
+                                 const struct ax_tool_turn *turn, bool stopped) {
+    const bool more = o->max_rounds < 0 || x->rounds < o->max_rounds;
+    x->n_unread += turn->error[0] != '\0';
+    if (!stopped || !more)
+        return AX_OK;
+    if (turn->error[0])
+        return o->ends ? AX_OK : answer_error(x, turn->error);
+    x->calls = turn->calls ? json_deep_copy(turn->calls) : NULL;
+    return !turn->calls || x->calls ? AX_OK : no_memory();
+}
+
+enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rules *o, int64_t n,
+                               bool stopped) {
+    const struct ax_tool_chat *c = o->chat;
+    const int32_t *ids = x->ids + x->n;
+    const size_t text = (size_t)(n - (stopped && n > 0 && is_stop(c, ids[n - 1])));
+    struct ax_tool_turn turn = {0};
+    json_decref(x->calls);
+    x->calls = NULL;
+    x->truncated = !stopped;
+    enum ax_status st = read_turn(c, ids, text, c->thinks, &turn);
+    if (st == AX_OK && turn.error[0])
+        st = put_plain(c, ids, text, turn.message);
+    if (st == AX_OK && json_array_append(x->messages, turn.message) != 0)
+        st = no_memory();
+    if (st == AX_OK)
+        st = take_calls(x, o, &turn, stopped);
+    x->n += n;
+    ax_tool_turn_free(&turn);
+    return st;
+}
+
+/* ---- results ---- */
+
+/* As a message; what a result holds of bytes that are no text becomes U+FFFD. */
+static json_t *result_message(const json_t *call, const struct ax_tool_result *r) {
+    const json_t *name = json_object_get(json_object_get(call, "function"), "name");
+    struct ax_buf text = {0};
+    json_t *v = NULL;
+    if (ax_utf8_repair(&text, r->text, r->n) == AX_OK)
+        v = json_pack("{s:s, s:O, s:s%}", "role", "tool", "name", name, "content",
+                      text.data ? text.data : "", text.len);
+    ax_buf_free(&text);
+    return v;
+}
+
+/* The results, and in *calls the calls in the same order. */
+static enum ax_status list_results(const struct ax_episode *x, const struct ax_tool_result *r,
+                                   json_t **calls, json_t **results) {
+    const size_t n = json_array_size(x->calls);
+    bool ok = true;
+    *calls = json_array();
+    *results = json_array();
+    for (int late = 0; late < 2; late++)
+        for (size_t i = 0; ok && i < n; i++) {
+            json_t *call = json_array_get(x->calls, i);
+            if (r[i].late == (late > 0))
+                ok = json_array_append(*calls, call) == 0 &&
+                     json_array_append_new(*results, result_message(call, &r[i])) == 0;
+        }
+    return ok ? AX_OK : no_memory();
+}
+
+/* Appends the tokens if they fit. */
+static void append(struct ax_episode *x, const struct ax_encoding *suffix) {
+    const int64_t n = (int64_t)suffix->n;
+    memcpy(x->ids + x->n, suffix->ids, suffix->n * sizeof *x->ids);
+    for (int64_t i = x->n; i < x->n + n; i++)
+        x->inserted[i] = true;
+    x->n += n;
+}
+
+static enum ax_status add_results(struct ax_episode *x, const struct ax_episode_rules *o,
+                                  const json_t *calls, json_t *results, bool *goes_on) {
+    struct ax_encoding suffix = {0};
+    enum ax_status st = ax_tool_chat_suffix(o->chat, calls, results, x->ids[x->n - 1], &suffix);
+    const bool fits = st == AX_OK && x->n + (int64_t)suffix.n <= x->cap;
+    if (fits) {
+        append(x, &suffix);
+        x->rounds++;
+        x->truncated = x->n == x->cap; /* its last token is no end */
+        *goes_on = x->n < x->cap;
+        st = json_array_extend(x->messages, results) == 0 ? AX_OK : no_memory();
+    }
+    ax_encoding_free(&suffix);
+    return st;
+}
+
+static enum ax_status count_call(struct ax_episode *x, const json_t *call,
+                                 const struct ax_tool_result *r) {
+    const json_t *f = json_object_get(call, "function");
+    json_t *v = json_pack("{s:I, s:O, s:O, s:f, s:b}", "turn", (json_int_t)x->rounds + 1, "name",
+                          json_object_get(f, "name"), "arguments", json_object_get(f, "arguments"),
+                          "seconds", r->seconds, "failed", r->failed);
+    x->n_calls++;
+    x->n_failed += r->failed;
+    return v && json_array_append_new(x->log, v) == 0 ? AX_OK : no_memory();
+}
+
+enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,
+                                 const struct ax_tool_result *results, bool *goes_on) {
+    const size_t n = json_array_size(x->calls);
+    const bool unread = json_object_get(json_array_get(x->calls, 0), "unread") != NULL;
+    json_t *calls = NULL, *list = NULL;
+    *goes_on = false;
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; st == AX_OK && !unread && i < n; i++)
+        st = count_call(x, json_array_get(x->calls, i), &results[i]);
+    if (st == AX_OK)
+        st = list_results(x, results, &calls, &list);
+    if (st == AX_OK)
+        st = add_results(x, o, calls, list, goes_on);
+    json_decref(calls);
+    json_decref(list);
+    json_decref(x->calls);
+    x->calls = NULL;
+    return st;
+}

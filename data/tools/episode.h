@@ -1,0 +1,53 @@
+/* A completion of several turns: what the model samples, and between its turns the results of the tools that it
+ * calls, until a turn has no call, a limit is reached, or a result does not fit. As in TRL's GRPOTrainer:
+ *
+ *   - a turn may fill what is left of the completion; results count as part of it;
+ *   - a result that does not fit is dropped, and the completion ends with the call, as one that ended by itself;
+ *   - results of functions that run on their own (`late`) come after the others, each in the order of calls;
+ *   - a call in the last round is read, and not run.
+ *
+ * Calls that cannot be read are answered by an error, so that the model may try again; with `ends`, they end
+ * the completion instead, which is what TRL does. A turn that length has ended makes no calls. */
+#ifndef AX_DATA_TOOLS_EPISODE_H
+#define AX_DATA_TOOLS_EPISODE_H
+
+#include "data/tools/chat.h"
+
+struct ax_episode_rules {
+    const struct ax_tool_chat *chat;
+    int64_t max_rounds; /* rounds of calls; negative: no limit */
+    bool ends;
+};
+
+struct ax_episode {
+    int32_t *ids;     /* [cap] of the completion; borrowed */
+    bool *inserted;   /* [cap]: tokens that the model has not sampled; borrowed */
+    int64_t n, cap;   /* tokens so far, and at most */
+    json_t *messages; /* as reward functions get them; owned */
+    json_t *calls;    /* calls to run, as in a message; owned; NULL: the episode is over */
+    json_t
+        *log; /* calls that were run: [{"turn", "name", "arguments", "seconds", "failed"}]; owned */
+    int64_t rounds, n_calls, n_failed, n_unread; /* n_unread: turns whose calls cannot be read */
+    bool truncated;                              /* ended by length */
+};
+
+enum ax_status ax_episode_begin(struct ax_episode *x);
+void ax_episode_free(struct ax_episode *x); /* safe on a zeroed one */
+
+/* Reads a turn of n tokens, which are at ids + x->n, `stopped` by a stop token. Afterwards x->calls are to be
+ * run, unless it is NULL. */
+enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rules *o, int64_t n,
+                               bool stopped);
+
+struct ax_tool_result {
+    char *text; /* owned */
+    size_t n;
+    bool failed;
+    bool late;
+    double seconds;
+};
+/* Adds the results of x->calls, [as many]. Another turn is to be sampled if *goes_on. */
+enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,
+                                 const struct ax_tool_result *results, bool *goes_on);
+
+#endif

@@ -1,0 +1,247 @@
+/* Tools in child processes. A child that died or was killed is started again by the next call.
+ *
+ *   program   {"tools": true}                          ->  {"tools": [definition, …]}
+ *             {"call": NAME, "arguments": {…},
+ *              "rollout": 17, "turn": 2}               ->  {"result": …} or {"error": "…"}
+ *
+ * Python's side is data/reward/python.py. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fit.h"
+#include "base/text/json.h"
+#include "data/reward/answer.h"
+#include "data/reward/child.h"
+#include "data/reward/keeper.h"
+#include "data/tools/tools.h"
+
+#define ANSWER_MAX ((size_t)1 << 20) /* bytes of a line */
+
+struct ax_tool_child {
+    struct ax_child child;
+    char *name, *python, *program; /* name NULL: Python; program: ours */
+    double seconds;
+    char **envp;
+};
+
+extern char **environ;
+
+/* ---- the environment ---- */
+
+/* Those that ordinary programs need, and those that the user names for tools; tokens and keys are not among them. */
+static bool is_passed(const char *variable) {
+    static const char *const names[] = {
+        "PATH=",         "HOME=",        "USER=",        "LOGNAME=", "LANG=",
+        "LC_",           "TZ=",          "TMPDIR=",      "PYTHON",   "LD_LIBRARY_PATH=",
+        "CONDA_PREFIX=", "VIRTUAL_ENV=", "AXTRAIN_TOOL_"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+static enum ax_status make_environment(struct ax_tool_child *c) {
+    size_t n = 0;
+    for (char **v = environ; *v; v++)
+        n += is_passed(*v);
+    AX_TRY(ax_alloc(&c->envp, n + 1, sizeof *c->envp));
+    n = 0;
+    for (char **v = environ; *v; v++)
+        if (is_passed(*v))
+            AX_TRY(ax_strdup(&c->envp[n++], *v));
+    return AX_OK;
+}
+
+/* ---- opening and closing ---- */
+
+static enum ax_status make(struct ax_tool_child *c, const struct ax_tools_options *o,
+                           const char *name) {
+    const char *set = getenv("AXTRAIN_PYTHON");
+    if (name)
+        AX_TRY(ax_strdup(&c->name, name));
+    AX_TRY(ax_strdup(&c->python, o->python ? o->python : set && *set ? set : "python3"));
+    AX_TRY(ax_strdup(&c->program, o->program ? o->program : "/proc/self/exe"));
+    AX_TRY(make_environment(c));
+    c->seconds = o->timeout > 0 ? o->timeout : AX_TOOLS_TIMEOUT;
+    c->child.what = "tools";
+    c->child.envp = c->envp;
+    return AX_OK;
+}
+
+enum ax_status ax_tool_child_open(struct ax_tool_child **out, const struct ax_tools_options *o,
+                                  const char *name) {
+    struct ax_tool_child *c;
+    AX_TRY(ax_alloc(&c, 1, sizeof *c));
+    const enum ax_status st = make(c, o, name);
+    if (st == AX_OK)
+        *out = c;
+    else
+        ax_tool_child_close(c);
+    return st;
+}
+
+static const char *who(const struct ax_tool_child *c) {
+    const char *slash = c->name ? strrchr(c->name, '/') : NULL;
+    return slash ? slash + 1 : "python";
+}
+
+void ax_tool_child_close(struct ax_tool_child *c) {
+    if (!c)
+        return;
+    ax_child_end(&c->child, who(c), AX_CHILD_END_SECONDS);
+    for (char **v = c->envp; v && *v; v++)
+        ax_free(*v);
+    ax_free(c->envp);
+    ax_free(c->name);
+    ax_free(c->python);
+    ax_free(c->program);
+    ax_free(c);
+}
+
+/* ---- a question ---- */
+
+static enum ax_status start(struct ax_tool_child *c) {
+    const char *const argv[] = {"axtrain", AX_REWARD_KEEPER, c->name, NULL};
+    if (c->child.pid)
+        return AX_OK;
+    return c->name ? ax_child_start(&c->child, c->program, argv)
+                   : ax_child_start_python(&c->child, c->program, c->python);
+}
+
+/* Takes `question`. *answer: an object, to be freed; NULL: `failure` says why there is none. */
+static enum ax_status ask(struct ax_tool_child *c, json_t *question, double seconds,
+                          struct ax_watch *watch, json_t **answer, char failure[AX_TOOL_ERROR]) {
+    struct ax_reward_outcome outcome = {0};
+    struct ax_buf line = {0};
+    *answer = NULL;
+    const bool new = c->child.pid == 0;
+    enum ax_status st = start(c);
+    char *text = json_dumps(question, JSON_COMPACT);
+    json_decref(question);
+    if (st == AX_OK && new && !c->name)
+        st = ax_child_put_script(&line);
+    if (st == AX_OK && !text)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for a call of a tool");
+    if (st == AX_OK)
+        st = ax_buf_printf(&line, "%s\n", text);
+    ax_free_hook(text);
+    const struct ax_question q = {.who = who(c),
+                                  .text = line.data,
+                                  .n = line.len,
+                                  .max_answer = ANSWER_MAX,
+                                  .seconds = seconds,
+                                  .watch = watch};
+    if (st == AX_OK)
+        st = ax_child_ask(&c->child, &q, &outcome);
+    ax_buf_free(&line);
+    AX_TRY(st);
+    if (outcome.failure == AX_REWARD_FINE) {
+        *answer = json_loadb(c->child.line.data, c->child.line.len, JSON_ALLOW_NUL, NULL);
+        if (json_is_object(*answer))
+            return AX_OK;
+        json_decref(*answer);
+        *answer = NULL;
+        ax_child_end(&c->child, who(c), 0); /* who knows what its next line answers */
+        ax_reward_fail(&outcome, AX_REWARD_RUBBISH, "a line that is no JSON object");
+    }
+    ax_fit(failure, AX_TOOL_ERROR, "%s: %s", ax_reward_failure_names[outcome.failure],
+           outcome.text);
+    return AX_OK;
+}
+
+/* ---- definitions ---- */
+
+static enum ax_status refuse(const char *name, const json_t *answer, const char *failure) {
+    const char *why = json_string_value(json_object_get(answer, "error"));
+    const char *at = json_string_value(json_object_get(answer, "at"));
+    return ax_error(AX_ERR_CONFIG, "tool \"%s\": %s%s%s%s", name, why ? why : failure,
+                    at ? " (" : "", at ? at : "", at ? ")" : "");
+}
+
+static enum ax_status ask_first(struct ax_tool_child *c, const char *name, json_t *question,
+                                json_t **answer) {
+    char failure[AX_TOOL_ERROR];
+    enum ax_status st = ask(c, question, AX_TOOLS_START_TIMEOUT, NULL, answer, failure);
+    if (st == AX_ERR_CONFIG)
+        return ax_error_prefix(st, "tool \"%s\"", name);
+    if (st == AX_OK && (!*answer || json_object_get(*answer, "error"))) {
+        st = refuse(name, *answer, failure);
+        json_decref(*answer);
+    }
+    return st;
+}
+
+enum ax_status ax_tool_child_load(struct ax_tool_child *c, struct ax_tool *t) {
+    json_t *answer;
+    AX_TRY(ask_first(c, t->name, json_pack("{s:s}", "tool", t->name), &answer));
+    json_decref(t->definition);
+    t->definition = json_incref(json_object_get(answer, "schema"));
+    t->late = json_is_true(json_object_get(answer, "late"));
+    t->loaded = c->child.starts;
+    json_decref(answer);
+    return t->definition ? AX_OK : refuse(t->name, NULL, "it has no definition");
+}
+
+enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out) {
+    json_t *answer;
+    AX_TRY(ask_first(c, c->name, json_pack("{s:b}", "tools", 1), &answer));
+    *out = json_incref(json_object_get(answer, "tools"));
+    json_decref(answer);
+    if (json_array_size(*out) > 0)
+        return AX_OK;
+    json_decref(*out);
+    return refuse(c->name, NULL,
+                  "expected {\"tools\": [definition, …]} as the answer to {\"tools\": true}");
+}
+
+/* ---- a call ---- */
+
+static json_t *question_of(const struct ax_tool_child *c, const struct ax_tool *t,
+                           const struct ax_tool_request *r) {
+    const json_t *f = json_object_get(r->call, "function");
+    json_t *arguments = json_object_get(f, "arguments");
+    if (!c->name)
+        return json_pack("{s:s, s:O}", "call", t->name, "arguments", arguments);
+    return json_pack("{s:O, s:O, s:I, s:i}", "call", json_object_get(f, "name"), "arguments",
+                     arguments, "rollout", (json_int_t)r->rollout, "turn", r->turn);
+}
+
+/* A result that is no text is JSON. */
+static enum ax_status take_answer(const json_t *answer, struct ax_tool_result *out) {
+    const json_t *error = json_object_get(answer, "error"), *v = json_object_get(answer, "result");
+    if (error)
+        return ax_tool_result_fail(out, json_is_string(error) ? json_string_value(error) : "error");
+    out->failed = json_is_true(json_object_get(answer, "failed"));
+    if (json_is_string(v))
+        return ax_tool_result_set(out, json_string_value(v), json_string_length(v));
+    char *text = json_dumps(v, JSON_ENCODE_ANY);
+    if (!text)
+        return ax_tool_result_fail(out, "the tool has not answered {\"result\": …}");
+    const enum ax_status st = ax_tool_result_set(out, text, strlen(text));
+    ax_free_hook(text);
+    return st;
+}
+
+enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
+                                  const struct ax_tool_request *r, struct ax_watch *watch,
+                                  struct ax_tool_result *out, char failure[AX_TOOL_ERROR]) {
+    json_t *answer;
+    failure[0] = '\0';
+    enum ax_status st = AX_OK;
+    if (!c->name && (c->child.pid == 0 || t->loaded != c->child.starts))
+        st = ax_tool_child_load(c, t);
+    if (st == AX_OK)
+        st = ask(c, question_of(c, t, r), c->seconds, watch, &answer, failure);
+    if (st == AX_ERR_CONFIG) { /* it cannot be started any more */
+        ax_fit(failure, AX_TOOL_ERROR, "%s", ax_error_text());
+        ax_error_clear();
+        return ax_tool_result_fail(out, failure);
+    }
+    AX_TRY(st);
+    if (!answer)
+        return ax_tool_result_fail(out, failure);
+    st = take_answer(answer, out);
+    json_decref(answer);
+    return st;
+}

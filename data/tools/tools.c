@@ -1,0 +1,404 @@
+#include "data/tools/tools.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text/unicode.h"
+#include "data/reward/sandbox/sandbox.h"
+#include "data/tools/schema.h"
+
+struct ax_tools {
+    struct ax_tool *list; /* [n] */
+    size_t n;
+    json_t *definitions;
+    struct ax_tool_child *python, **programs; /* programs: [n_programs] */
+    size_t n_programs;
+    struct ax_sandbox *sandbox;
+    struct ax_watch *watch; /* what the sandbox asks; or NULL */
+    char *program, *cache;
+    int threads;
+};
+
+/* ---- the tool python ---- */
+
+static const char sandboxed[] = "python";
+
+static json_t *python_definition(void) {
+    return json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:{s:{s:s, s:s}}, s:[s]}, s:{s:s}}}", "type",
+                     "function", "function", "name", sandboxed, "description",
+                     "Runs a Python program and returns what it prints.", "parameters", "type",
+                     "object", "properties", "code", "type", "string", "description",
+                     "The program.", "required", "code", "return", "type", "string");
+}
+
+/* ---- opening ---- */
+
+static enum ax_status add_tool(struct ax_tools *t, const char *name, json_t *definition,
+                               struct ax_tool_child *child, struct ax_tool **out) {
+    AX_TRY(ax_regrow(&t->list, t->n, t->n + 1, sizeof *t->list));
+    struct ax_tool *tool = &t->list[t->n++];
+    tool->child = child;
+    tool->definition = definition;
+    *out = tool;
+    return ax_strdup(&tool->name, name);
+}
+
+static enum ax_status add_function(struct ax_tools *t, const struct ax_tools_options *o,
+                                   const char *name) {
+    struct ax_tool *tool;
+    if (!t->python)
+        AX_TRY(ax_tool_child_open(&t->python, o, NULL));
+    AX_TRY(add_tool(t, name, NULL, t->python, &tool));
+    return ax_tool_child_load(t->python, tool);
+}
+
+static enum ax_status add_program(struct ax_tools *t, const struct ax_tools_options *o,
+                                  const char *name) {
+    struct ax_tool *ignored;
+    json_t *list;
+    if (access(name, X_OK) != 0 || ax_path_is_dir(name))
+        return ax_error(AX_ERR_CONFIG, "tool \"%s\": there is no such program that can be executed",
+                        name);
+    AX_TRY(ax_regrow(&t->programs, t->n_programs, t->n_programs + 1, sizeof *t->programs));
+    struct ax_tool_child **child = &t->programs[t->n_programs++];
+    AX_TRY(ax_tool_child_open(child, o, name));
+    AX_TRY(ax_tool_child_list(*child, &list));
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; st == AX_OK && i < json_array_size(list); i++)
+        st = add_tool(t, name, json_incref(json_array_get(list, i)), *child, &ignored);
+    json_decref(list);
+    return st;
+}
+
+/* "file.py:function", or "module.function" */
+static bool is_function(const char *name) {
+    const char *colon = strrchr(name, ':'), *dot = strrchr(name, '.');
+    return colon ? colon - name > 3 && strncmp(colon - 3, ".py", 3) == 0 && colon[1]
+                 : dot && dot > name && dot[1] && !strchr(name, '/');
+}
+
+static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_options *o,
+                                const char *name) {
+    struct ax_tool *ignored;
+    if (strcmp(name, sandboxed) == 0)
+        return add_tool(t, name, python_definition(), NULL, &ignored);
+    if (is_function(name))
+        return add_function(t, o, name);
+    if (strchr(name, '/'))
+        return add_program(t, o, name);
+    return ax_error(AX_ERR_CONFIG,
+                    "tool \"%s\": expected python, module.function or file.py:function, or the "
+                    "path of a program, with a slash",
+                    name);
+}
+
+/* Definitions are what the model is shown and calls are checked by. */
+static enum ax_status list_definitions(struct ax_tools *t) {
+    t->definitions = json_array();
+    for (size_t i = 0; i < t->n; i++) {
+        const json_t *f = json_object_get(t->list[i].definition, "function");
+        const char *called = json_string_value(json_object_get(f, "name"));
+        if (!called || !json_is_object(json_object_get(f, "parameters")))
+            return ax_error(AX_ERR_CONFIG,
+                            "tool \"%s\": a definition is {\"type\": \"function\", \"function\": "
+                            "{\"name\", \"description\", \"parameters\"}}",
+                            t->list[i].name);
+        if (ax_tool_function(t->definitions, called))
+            return ax_error(AX_ERR_CONFIG, "tool \"%s\": another tool is called %s, too",
+                            t->list[i].name, called);
+        if (json_array_append(t->definitions, t->list[i].definition) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for tools");
+    }
+    return AX_OK;
+}
+
+static enum ax_status open_all(struct ax_tools *t, const struct ax_tools_options *o) {
+    if (o->program)
+        AX_TRY(ax_strdup(&t->program, o->program));
+    if (o->sandbox_cache)
+        AX_TRY(ax_strdup(&t->cache, o->sandbox_cache));
+    t->threads = o->threads;
+    for (size_t i = 0; i < o->n; i++)
+        AX_TRY(add_named(t, o, o->names[i]));
+    return list_definitions(t);
+}
+
+enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_options *o) {
+    struct ax_tools *t;
+    AX_TRY(ax_alloc(&t, 1, sizeof *t));
+    const enum ax_status st = open_all(t, o);
+    if (st == AX_OK)
+        *out = t;
+    else
+        ax_tools_close(t);
+    return st;
+}
+
+enum ax_status ax_tools_start(struct ax_tools *t) {
+    struct ax_sandbox_parts parts;
+    bool sandbox = false;
+    for (size_t i = 0; i < t->n; i++)
+        sandbox = sandbox || !t->list[i].child;
+    if (!sandbox || t->sandbox)
+        return AX_OK;
+    AX_TRY(ax_sandbox_find(&parts, NULL, NULL));
+    const int threads = t->threads < 1 ? 1 : t->threads;
+    const struct ax_sandbox_options o = {
+        .program = t->program,
+        .wasmtime = parts.wasmtime,
+        .python = {parts.python, parts.library},
+        .cache = t->cache,
+        .threads = threads < AX_SANDBOX_MAX_THREADS ? threads : AX_SANDBOX_MAX_THREADS,
+        .seconds = AX_SANDBOX_SECONDS,
+        .watch = &t->watch,
+    };
+    const enum ax_status st = ax_sandbox_open(&t->sandbox, &o);
+    ax_sandbox_parts_free(&parts);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "tool \"%s\"", sandboxed);
+}
+
+void ax_tools_close(struct ax_tools *t) {
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->n; i++) {
+        json_decref(t->list[i].definition);
+        ax_free(t->list[i].name);
+    }
+    for (size_t i = 0; i < t->n_programs; i++)
+        ax_tool_child_close(t->programs[i]);
+    ax_tool_child_close(t->python);
+    ax_sandbox_close(t->sandbox);
+    json_decref(t->definitions);
+    ax_free(t->list);
+    ax_free(t->programs);
+    ax_free(t->program);
+    ax_free(t->cache);
+    ax_free(t);
+}
+
+const json_t *ax_tools_definitions(const struct ax_tools *t) {
+    return t->definitions;
+}
+
+/* ---- results ---- */
+
+/* Of a text that is too long, the beginning and the end are kept; NULs become U+FFFD. */
+static enum ax_status put_cut(struct ax_buf *out, const char *s, size_t n) {
+    const size_t half = AX_TOOLS_RESULT / 2;
+    if (n <= AX_TOOLS_RESULT)
+        return ax_buf_append(out, s, n);
+    AX_TRY(ax_buf_append(out, s, half));
+    AX_TRY(ax_buf_printf(out, "\n[... %zu bytes are left out ...]\n", n - 2 * half));
+    return ax_buf_append(out, s + n - half, half);
+}
+
+enum ax_status ax_tool_result_set(struct ax_tool_result *out, const char *text, size_t n) {
+    struct ax_buf cut = {0}, whole = {0};
+    enum ax_status st = put_cut(&cut, text, n);
+    if (st == AX_OK)
+        st = ax_utf8_repair(&whole, cut.data ? cut.data : "", cut.len);
+    cut.len = 0;
+    for (size_t i = 0; st == AX_OK && i < whole.len; i++)
+        st = whole.data[i] ? ax_buf_append(&cut, &whole.data[i], 1)
+                           : ax_buf_puts(&cut, "\xef\xbf\xbd");
+    if (st == AX_OK)
+        st = ax_buf_puts(&cut, "");
+    ax_free(out->text);
+    out->text = NULL;
+    if (st == AX_OK)
+        st = ax_strndup(&out->text, cut.data, cut.len);
+    out->n = st == AX_OK ? cut.len : 0;
+    ax_buf_free(&cut);
+    ax_buf_free(&whole);
+    return st;
+}
+
+enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why) {
+    struct ax_buf text = {0};
+    out->failed = true;
+    enum ax_status st = ax_tool_error_text(&text, why);
+    if (st == AX_OK)
+        st = ax_tool_result_set(out, text.data, text.len);
+    ax_buf_free(&text);
+    return st;
+}
+
+/* ---- calls in the sandbox ---- */
+
+/* The last line that is not blank: an exception's "TYPE: text". */
+static void last_line(const struct ax_buf *b, char out[AX_TOOL_ERROR]) {
+    size_t end = b->len;
+    while (end > 0 && isspace((unsigned char)b->data[end - 1]))
+        end--;
+    size_t from = end;
+    while (from > 0 && b->data[from - 1] != '\n')
+        from--;
+    const size_t n = end - from < AX_TOOL_ERROR - 1 ? end - from : AX_TOOL_ERROR - 1;
+    if (n > 0)
+        memcpy(out, b->data + from, n);
+    out[n] = '\0';
+}
+
+static const char *const verdicts[AX_VERDICT_COUNT] = {
+    [AX_VERDICT_FUEL] = "the program ran for too long",
+    [AX_VERDICT_TIME] = "the program ran for too long",
+    [AX_VERDICT_MEMORY] = "the program used too much memory",
+    [AX_VERDICT_STACK] = "the program nested too deep",
+    [AX_VERDICT_OUTPUT] = "the program wrote too much",
+    [AX_VERDICT_TRAP] = "the interpreter failed",
+    [AX_VERDICT_CRASH] = "the interpreter failed",
+};
+
+/* What the program prints, without blanks at its end. */
+static enum ax_status take_program(const struct ax_sandbox_result *r, struct ax_tool_result *out) {
+    char why[AX_TOOL_ERROR];
+    size_t n = r->out.len;
+    out->seconds = r->seconds;
+    if (r->verdict == AX_VERDICT_EXIT && r->exit_code == 0) {
+        while (n > 0 && isspace((unsigned char)r->out.data[n - 1]))
+            n--;
+        return ax_tool_result_set(out, r->out.data ? r->out.data : "", n);
+    }
+    if (r->verdict != AX_VERDICT_EXIT)
+        return ax_tool_result_fail(out, verdicts[r->verdict]);
+    last_line(&r->err, why);
+    return ax_tool_result_fail(out, why[0] ? why : "the program ended with an error");
+}
+
+/* All of them together, on as many threads as the sandbox has. */
+struct programs {
+    struct ax_sandbox_job *jobs;
+    struct ax_sandbox_result *results;
+    struct ax_bytes *parts;
+    size_t *which; /* request of each */
+    size_t n;
+};
+
+static void add_job(struct programs *p, const struct ax_tool_request *r, size_t i) {
+    const json_t *code =
+        json_object_get(json_object_get(json_object_get(r->call, "function"), "arguments"), "code");
+    p->parts[2 * p->n] = (struct ax_bytes){json_string_value(code), json_string_length(code)};
+    p->parts[2 * p->n + 1] = (struct ax_bytes){"", 0};
+    p->which[p->n] = i;
+    p->jobs[p->n] =
+        (struct ax_sandbox_job){.kind = AX_SANDBOX_PROGRAM,
+                                .parts = p->parts + 2 * p->n,
+                                .n_parts = 2,
+                                .limits = AX_SANDBOX_LIMITS,
+                                .seed = (uint64_t)r->rollout * 1024 + (uint64_t)r->turn};
+    p->n++;
+}
+
+static enum ax_status allocate(struct programs *p, size_t n) {
+    AX_TRY(ax_alloc(&p->jobs, n, sizeof *p->jobs));
+    AX_TRY(ax_alloc(&p->results, n, sizeof *p->results));
+    AX_TRY(ax_alloc(&p->which, n, sizeof *p->which));
+    return ax_alloc(&p->parts, 2 * n, sizeof *p->parts);
+}
+
+static void free_programs(struct programs *p) {
+    for (size_t i = 0; p->results && i < p->n; i++)
+        ax_sandbox_result_free(&p->results[i]);
+    ax_free(p->jobs);
+    ax_free(p->results);
+    ax_free(p->which);
+    ax_free(p->parts);
+}
+
+static enum ax_status run_programs(struct ax_tools *t, struct programs *p, struct ax_watch *watch,
+                                   struct ax_tool_result *results) {
+    if (p->n == 0)
+        return AX_OK;
+    AX_TRY(ax_tools_start(t));
+    t->watch = watch;
+    const enum ax_status st = ax_sandbox_run(t->sandbox, p->jobs, p->n, p->results);
+    t->watch = NULL;
+    AX_TRY(st);
+    for (size_t i = 0; i < p->n; i++)
+        AX_TRY(take_program(&p->results[i], &results[p->which[i]]));
+    return AX_OK;
+}
+
+/* ---- calls of children ---- */
+
+static enum ax_status strike(struct ax_tool *tool, const char *why) {
+    if (!why[0]) {
+        tool->in_a_row = 0;
+        return AX_OK;
+    }
+    tool->in_a_row++;
+    ax_log_warn("tools: %s: %s (failure %d in a row)", tool->name, why, tool->in_a_row);
+    if (tool->in_a_row < AX_TOOLS_STRIKES)
+        return AX_OK;
+    return ax_error(AX_ERR_DATA, "tool \"%s\" failed %d times in a row; the last: %s", tool->name,
+                    tool->in_a_row, why);
+}
+
+static enum ax_status call_child(struct ax_tool *tool, const struct ax_tool_request *r,
+                                 struct ax_watch *watch, struct ax_tool_result *out) {
+    char failure[AX_TOOL_ERROR];
+    const double start = ax_clock_now();
+    const enum ax_status st = ax_tool_child_call(tool->child, tool, r, watch, out, failure);
+    out->seconds = ax_clock_now() - start;
+    AX_TRY(st);
+    return strike(tool, failure);
+}
+
+/* ---- all calls ---- */
+
+static struct ax_tool *find_tool(struct ax_tools *t, const char *called) {
+    for (size_t i = 0; i < t->n; i++) {
+        const json_t *f = json_object_get(t->list[i].definition, "function");
+        if (strcmp(json_string_value(json_object_get(f, "name")), called) == 0)
+            return &t->list[i];
+    }
+    return NULL;
+}
+
+/* What is to be said of a call that is not run; nothing if it is. */
+static enum ax_status check(struct ax_tools *t, const json_t *call, struct ax_tool **tool,
+                            struct ax_buf *why) {
+    const json_t *f = json_object_get(call, "function"), *unread = json_object_get(call, "unread");
+    const char *called = json_string_value(json_object_get(f, "name"));
+    if (unread)
+        return ax_buf_printf(why, "the tool call cannot be read: %s", json_string_value(unread));
+    *tool = find_tool(t, called);
+    if (!*tool)
+        return ax_buf_printf(why, "Tool %s not found.", called);
+    return ax_tool_misfit(json_object_get((*tool)->definition, "function"),
+                          json_object_get(f, "arguments"), why);
+}
+
+static enum ax_status run_one(struct ax_tools *t, const struct ax_tool_request *r, size_t i,
+                              struct ax_watch *watch, struct programs *p,
+                              struct ax_tool_result *out) {
+    struct ax_tool *tool = NULL;
+    struct ax_buf why = {0};
+    enum ax_status st = check(t, r->call, &tool, &why);
+    out->late = tool && tool->late;
+    if (st == AX_OK && why.len > 0)
+        st = ax_tool_result_fail(out, why.data);
+    else if (st == AX_OK && tool->child)
+        st = call_child(tool, r, watch, out);
+    else if (st == AX_OK)
+        add_job(p, r, i);
+    ax_buf_free(&why);
+    return st;
+}
+
+enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_request *requests,
+                            struct ax_watch *watch, struct ax_tool_result *results) {
+    struct programs p = {0};
+    enum ax_status st = allocate(&p, n);
+    for (size_t i = 0; st == AX_OK && i < n; i++)
+        st = run_one(t, &requests[i], i, watch, &p, &results[i]);
+    if (st == AX_OK)
+        st = run_programs(t, &p, watch, results);
+    free_programs(&p);
+    return st;
+}

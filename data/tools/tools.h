@@ -1,0 +1,82 @@
+/* Tools that a model calls while it answers:
+ *
+ *   python            a Python program in the sandbox (docs/sandbox.md); the model sees what it prints
+ *   module.function   or file.py:function: Python of the user, with type hints and a docstring
+ *   ./program         any program, which is asked a line of JSON and answers one
+ *
+ * Functions and programs are child processes with the user's rights (data/reward/child.h): arguments arrive at their
+ * standard input, their environment has only what ordinary programs need and what begins with AXTRAIN_TOOL_, and
+ * what they answer is bounded. What a tool raises, and that it has failed, is a result that the model sees. One
+ * that dies, hangs or talks nonsense is named in the log; three times in a row end the run.
+ *
+ * Reading order: tools.c (all of them), outside.c (children). docs/tools.md is for those who write tools. */
+#ifndef AX_DATA_TOOLS_TOOLS_H
+#define AX_DATA_TOOLS_TOOLS_H
+
+#include "data/reward/sandbox/watch.h"
+#include "data/tools/episode.h"
+
+struct ax_tools_options {
+    const char *const *names; /* [n] as the user writes them; copied */
+    size_t n;
+    double timeout;            /* seconds for a call; 0: AX_TOOLS_TIMEOUT */
+    const char *python;        /* NULL: $AXTRAIN_PYTHON, or python3 */
+    const char *program;       /* this executable; NULL: /proc/self/exe */
+    const char *sandbox_cache; /* ax_sandbox_options.cache; copied */
+    int threads;               /* programs in the sandbox at a time; 0: 1 */
+};
+#define AX_TOOLS_TIMEOUT       30.0
+#define AX_TOOLS_START_TIMEOUT 120.0
+/* Failed calls of one tool in a row that end the run. */
+#define AX_TOOLS_STRIKES 3
+/* Bytes of a result; what is longer loses its middle. */
+#define AX_TOOLS_RESULT ((size_t)1 << 16)
+
+struct ax_tools;
+/* Starts the children and asks them for their definitions. AX_ERR_CONFIG names the tool, and why it cannot be used. */
+enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_options *o);
+void ax_tools_close(struct ax_tools *t); /* NULL is fine */
+/* Opens the sandbox, if a tool needs it; a run that only counts tokens does not. */
+enum ax_status ax_tools_start(struct ax_tools *t);
+/* Their definitions, a list; borrowed. */
+const json_t *ax_tools_definitions(const struct ax_tools *t);
+
+struct ax_tool_request {
+    const json_t *call; /* as in a message */
+    int64_t rollout;
+    int turn; /* for programs, and for the sandbox's random numbers */
+};
+/* Runs calls, and fills results[n], which are zeroed before; their texts are freed by the caller with ax_free.
+ * `watch`: asked while it waits; NULL: nobody. AX_ERR_DATA: a tool failed AX_TOOLS_STRIKES times in a row. */
+enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_request *requests,
+                            struct ax_watch *watch, struct ax_tool_result *results);
+
+/* ---- private to data/tools/ ---- */
+
+/* A process that has one or more tools; outside.c. */
+struct ax_tool_child;
+struct ax_tool {
+    char *name;         /* as the user writes it; of a program's several tools, its */
+    json_t *definition; /* owned */
+    bool late;
+    int in_a_row;                /* failed calls */
+    struct ax_tool_child *child; /* NULL: the sandbox */
+    uint64_t loaded;             /* the start of a child that has loaded a function of Python */
+};
+/* `name`: of a program; NULL: for functions of Python. */
+enum ax_status ax_tool_child_open(struct ax_tool_child **out, const struct ax_tools_options *o,
+                                  const char *name);
+void ax_tool_child_close(struct ax_tool_child *c); /* NULL is fine */
+/* The definition of a function of Python, into t. */
+enum ax_status ax_tool_child_load(struct ax_tool_child *c, struct ax_tool *t);
+/* The definitions of a program's tools, a list. */
+enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out);
+/* `failure`: gets "", or why the tool has failed and will be started again. */
+enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
+                                  const struct ax_tool_request *r, struct ax_watch *watch,
+                                  struct ax_tool_result *out, char failure[AX_TOOL_ERROR]);
+/* Sets a result's text, or that of an error as the model sees it. */
+enum ax_status ax_tool_result_set(struct ax_tool_result *out, const char *text, size_t n);
+enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why);
+
+#endif
