@@ -94,7 +94,6 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     STR("trl.vllm_guided_decoding_regex"), NUM("trl.off_policy_mask_threshold"),
     INDEX("trl.replay_buffer_size", .dflt = "0"), SHARE("trl.reroll_start_fraction", .dflt = "1.0"),
     COUNT("trl.reroll_max_groups", .dflt = "1"), BOOL("trl.use_adaptive_entropy"),
-    COUNT("trl.max_tool_calling_iterations"), COUNT("max_tool_calling_iterations"),
 #undef WHY
 #define WHY AX_NEEDS(OTHER_RL), .when = "trl.use_adaptive_entropy"
     NUM("trl.entropy_target"), NUM("trl.entropy_coef_min"), NUM("trl.entropy_coef_max"),

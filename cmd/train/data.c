@@ -206,6 +206,7 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
         return ax_config_error(d->cfg, "datasets", "no data sets; give a list of at least one");
     AX_TRY(check_prompts(d));
     AX_TRY(ax_setup_tokenizer_open(&d->tok, d->cfg));
+    AX_TRY(ax_setup_tools_open(&d->tools, d->cfg));
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
     if (streamed)
         AX_TRY(open_stream(d));
@@ -242,5 +243,6 @@ void ax_setup_data_close(struct ax_setup_data *d) {
     close_sets(&d->train_sets);
     close_sets(&d->eval_sets);
     ax_setup_tokenizer_close(&d->tok);
+    ax_tools_close(d->tools);
     *d = (struct ax_setup_data){0};
 }

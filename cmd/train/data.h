@@ -9,6 +9,7 @@
 #include "data/records/pipeline/prepared.h"
 #include "data/records/pipeline/loader.h"
 #include "data/records/pipeline/stream.h"
+#include "data/tools/tools.h"
 
 /* Keys that need work before they are options. Arrays: of training, of evaluation. */
 struct ax_data_keys {
@@ -66,6 +67,15 @@ enum ax_status ax_setup_template(struct ax_template **out, struct ax_template **
                                  const struct ax_config *cfg, const struct ax_setup_tokenizer *t,
                                  const char *entry);
 
+/* ---- tools (tools.c) ---- */
+
+struct ax_tool_keys {
+    const struct ax_yaml_node *tools; /* list; NULL: unset */
+    const char *format;
+};
+/* Opens trl.tools, up to their definitions; *out NULL: there are none. */
+enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg);
+
 /* ---- one data set ---- */
 
 struct ax_entry_keys {
@@ -116,6 +126,7 @@ struct ax_setup_data {
     /* the method, whose objective defines columns and groups of examples */
     struct ax_setup_method method;
     struct ax_setup_tokenizer tok;
+    struct ax_tools *tools; /* that prompts are asked with; NULL: none */
     struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are stored */
     struct ax_corpus train, eval;

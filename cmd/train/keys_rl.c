@@ -138,6 +138,28 @@ const struct ax_config_key ax_config_keys_rl[] = {
         .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
     AX_KEY("trl.reward_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those rewards.",
            .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_reward_keys, weights))),
+    AX_KEY(
+        "trl.tools", AX_T_STRINGS,
+        "Tools that answers may call: python (in the sandbox), Python functions (module.function "
+        "or file.py:function), or programs. axtrain's own key.",
+        .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
+    AX_KEY("trl.max_tool_calling_iterations", AX_T_COUNT,
+           "The most rounds of tool calls in an answer; no limit if unset.", .when = "trl.tools",
+           AX_INTO(AX_FIELD(struct ax_episode_rules, max_rounds))),
+    AX_KEY(
+        "trl.tool_call_format", AX_T_STR,
+        "How the model writes tool calls; as its chat template does if unset. axtrain's own key.",
+        .choices = "@tool_formats", .when = "trl.tools",
+        AX_INTO(AX_FIELD(struct ax_tool_keys, format))),
+    AX_KEY(
+        "trl.tool_parse_error", AX_T_STR,
+        "What becomes of tool calls that cannot be read: an error that the model may answer, or, "
+        "as in TRL, the end of the answer. axtrain's own key.",
+        .choices = "answer|end", .dflt = "answer", .when = "trl.tools",
+        AX_INTO(AX_FIELD(struct ax_episode_rules, ends))),
+    AX_KEY("tool_timeout", AX_T_POSITIVE,
+           "Seconds that a call of a tool may take. axtrain's own key.", .dflt = "30",
+           .when = "trl.tools", AX_INTO(AX_FIELD(struct ax_tools_options, timeout))),
     AX_KEY("trl.multi_objective_aggregation", AX_T_STR,
            "Whether rewards are summed before or after normalizing them over a group.",
            .choices = "sum_then_normalize|normalize_then_sum", .when = SAMPLED,

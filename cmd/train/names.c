@@ -5,6 +5,7 @@
 #include "cmd/config/config.h"
 #include "cmd/train/method.h"
 #include "data/text/template/template.h"
+#include "data/tools/format.h"
 #include "kernels/backend.h"
 #include "kernels/quant/scheme.h"
 #include "model/parallel/context_parallel.h"
@@ -58,6 +59,11 @@ static const char *policy_loss(size_t i) {
     return loss ? loss->name : NULL;
 }
 
+static const char *tool_format(size_t i) {
+    const struct ax_tool_format *f = ax_tool_format_at((int)i);
+    return f ? f->name : NULL;
+}
+
 static const char *method(size_t i) {
     const struct ax_method *m = ax_method_at(i);
     return m && !m->when ? m->name : NULL;
@@ -102,6 +108,7 @@ const struct ax_config_names ax_config_names[] = {{"optimizers", .at = optimizer
                                                   {"methods", .plain = method},
                                                   {"policy_losses", .plain = policy_loss},
                                                   {"pair_losses", .plain = pair_loss},
+                                                  {"tool_formats", .plain = tool_format},
                                                   {"trained_schemes", .at = trained_scheme},
                                                   {"other_schemes", .at = other_scheme},
                                                   {"pipelines", .plain = pipeline},

@@ -275,10 +275,11 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
         AX_TRY(read_sizes(ro, &r->keys, cfg, o));
         read_scale(&ro->advantages, r->keys.scale);
     }
-    read_room(ro, cfg, o);
     ax_setup_read_sampling(&ro->sampling, cfg);
     AX_TRY(read_stop(r, ro, cfg, d, base));
     ro->tokenizer = d->tok.tokenizer;
+    AX_TRY(ax_setup_turns_read(r, cfg, d, !base, ro));
+    read_room(ro, cfg, o);
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
     return ro->ppo ? open_value_model(r, d->tok.tokenizer, o) : AX_OK;
 }

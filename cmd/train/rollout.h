@@ -54,6 +54,8 @@ struct ax_setup_rollout {
     int n_stop_strings;
     const char *stop_strings[AX_MAX_STOP_TOKENS]; /* borrowed from the configuration */
     struct ax_rewards *rewards;
+    struct ax_tool_chat chat; /* with tools */
+    struct ax_episode_rules turns;
     struct ax_setup_reward_model *models; /* [n_models], of the rewards with their numbers; zeroed
                                              where the reward is none */
     int n_models;
@@ -76,6 +78,10 @@ enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax
                                      const struct ax_tokenizer *tokenizer, bool planning,
                                      struct ax_train_options *o);
 void ax_setup_rewards_close(struct ax_setup_rollout *r);
+/* Answers that call tools, if there are tools; tools.c. Their ends must be set. */
+enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                   const struct ax_setup_data *d, bool planning,
+                                   struct ax_rollout_options *o);
 void ax_setup_rollout_close(struct ax_setup_rollout *r);
 
 #endif

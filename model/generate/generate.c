@@ -156,7 +156,7 @@ int64_t ax_generate_room(const struct ax_generate_options *o) {
 
 static int64_t pass_tokens(const struct ax_generate_options *o) {
     const int64_t most = o->pass_tokens > 0 ? o->pass_tokens : AX_PASS_TOKENS;
-    const int64_t all = o->n_seqs * o->max_prompt;
+    const int64_t all = o->n_seqs * (o->max_prompt + (o->long_prompts ? o->max_new : 0));
     const int64_t n = most < all ? most : all;
     return n > o->n_seqs ? n : o->n_seqs;
 }

@@ -64,6 +64,9 @@ struct ax_sequence {
 struct ax_generate_options {
     int n_seqs;                  /* lanes */
     int64_t max_prompt, max_new; /* caps: a lane holds max_prompt + max_new tokens */
+    /* prompts may be as long as a lane, but for a token: what goes on with a sequence that has ended,
+     * whose max_new leaves room for it */
+    bool long_prompts;
     /* capacity of the cache, at least a lane's; 0: enough for all lanes */
     int64_t kv_tokens;
     int64_t pass_tokens;      /* the most tokens in one pass; 0 = AX_PASS_TOKENS */

@@ -230,9 +230,11 @@ static struct ax_lane_place find_place(const struct ax_generator *d, const struc
 
 static enum ax_status check_sequence(const struct ax_generator *d, int64_t index,
                                      const struct ax_sequence *s) {
-    if (s->n_prompt < 1 || s->n_prompt > d->o.max_prompt)
+    const int64_t most = d->o.long_prompts ? d->cap - 1 : d->o.max_prompt;
+    if (s->n_prompt < 1 || s->n_prompt > most)
         return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; expected 1 to %lld",
-                        (long long)index, (long long)s->n_prompt, (long long)d->o.max_prompt);
+                        (long long)index, (long long)s->n_prompt, (long long)most);
+    AX_ASSERT(!d->o.long_prompts || s->n_prompt + s->max_new <= d->cap);
     AX_ASSERT(s->n_scored <= s->n_prompt && (s->n_scored == 0 || d->o.scoring));
     for (int64_t i = 0; i < s->n_prompt; i++)
         if (s->prompt[i] < 0 || s->prompt[i] >= d->model->arch.vocab_size)

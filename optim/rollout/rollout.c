@@ -32,6 +32,11 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
     AX_TRY(ax_alloc(&r->rewards, n * (size_t)functions, sizeof *r->rewards));
     AX_TRY(ax_alloc(&r->ids, tokens, sizeof *r->ids));
     AX_TRY(ax_alloc(&r->logprobs, tokens, sizeof *r->logprobs));
+    if (o->turns) {
+        AX_TRY(ax_alloc(&r->inserted, tokens, sizeof *r->inserted));
+        AX_TRY(ax_alloc(&r->messages, n, sizeof *r->messages));
+        AX_TRY(ax_alloc(&r->calls, n, sizeof *r->calls));
+    }
     if (!o->policy)
         return AX_OK;
     if (o->policy->o.entropy_mask)
@@ -56,6 +61,13 @@ void ax_rollout_free(struct ax_rollout *r) {
         ax_free(r->origins[i].file);
     for (int64_t i = 0; r->records && i < r->o->prompts; i++)
         ax_free(r->records[i]);
+    for (int64_t i = 0; r->messages && r->calls && i < r->n; i++) {
+        json_decref(r->messages[i]);
+        json_decref(r->calls[i]);
+    }
+    ax_free(r->messages);
+    ax_free(r->calls);
+    ax_free(r->inserted);
     ax_free(r->list);
     ax_free(r->order);
     ax_free(r->origins);
@@ -186,6 +198,7 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
     return (struct ax_generate_options){.n_seqs = (int)o->lanes,
                                         .max_prompt = scores ? most - 1 : o->max_prompt,
                                         .max_new = scores ? 1 : o->max_new,
+                                        .long_prompts = !scores && o->turns,
                                         .kv_tokens = o->kv_tokens,
                                         .pass_tokens = PASS_TOKENS,
                                         .scoring = scores,
@@ -269,6 +282,7 @@ static enum ax_status take_drawn(struct ax_rollout *r, const struct drawn *d, bo
         struct ax_completion *c = ax_rollout_todo(r, i);
         const int64_t first = c->start + c->n_prompt, n = d->seqs[i].n_new;
         c->n = c->n_prompt + n;
+        c->sampled = n;
         c->truncated = d->seqs[i].finish == AX_FINISH_LENGTH;
         to_floats(r->logprobs + first, d->seqs[i].logprobs, n);
         if (r->entropies)
@@ -280,6 +294,8 @@ static enum ax_status take_drawn(struct ax_rollout *r, const struct drawn *d, bo
 static enum ax_status sample_completions(struct ax_rollout *r, struct ax_model *m, bool *stopped) {
     struct drawn d = {0};
     enum ax_status st;
+    if (r->o->turns && !ax_runtime_planning(m->rt))
+        return ax_rollout_take_turns(r, m, stopped);
     if (ax_runtime_planning(m->rt)) {
         double logprob;
         struct ax_sequence s = {.logprobs = &logprob};

@@ -10,14 +10,19 @@
  * The log-probs that tokens were drawn with are the values that training computes: on one rank and
  * processor, the ratio of the first step's policy to them is exactly 1.
  *
- * See rollout.c (a generation), rollout_rewards.c (rewards, advantages, figures), rollout_state.c
- * (what a checkpoint has of it), rollout_log.c, optim/train/rollout.c (a turn's micro-batches). */
+ * With tools, a completion is a conversation (data/tools/episode.h): tokens that are inserted between what the model
+ * samples are in its context, and train nothing.
+ *
+ * See rollout.c (a generation), turns.c (completions with tools), rollout_rewards.c (rewards, advantages, figures),
+ * together.c (ranks that wait for each other), rollout_state.c (what a checkpoint has of it), rollout_log.c,
+ * optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_ROLLOUT_H
 
 #include "data/records/pipeline/loader.h"
 #include "data/reward/rewards.h"
 #include "data/text/tokenizer/tokenizer.h"
+#include "data/tools/tools.h"
 #include "model/generate/generate.h"
 #include "optim/losses/advantages.h"
 #include "optim/losses/figures.h"
@@ -59,6 +64,9 @@ struct ax_rollout_options {
     const struct ax_policy *policy;         /* NULL in evaluations */
     /* PPO, with groups of one; NULL: each completion has one advantage */
     const struct ax_rollout_ppo *ppo;
+    /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
+    const struct ax_episode_rules *turns;
+    struct ax_tools *tools;     /* NULL while planning */
     int shown;                  /* how many completions of a generation are shown to the user */
     struct ax_rewards *rewards; /* NULL while planning */
     /* models that some of the rewards ask */
@@ -85,8 +93,11 @@ struct ax_rollout_origin {
 struct ax_completion {
     /* its tokens begin at ids[start]; number of tokens of the prompt; of prompt and completion */
     int64_t start, n_prompt, n;
+    int64_t sampled; /* tokens of the completion that the model has sampled: all, without tools */
     float advantage;
     bool truncated;
+    /* calls of tools, those that failed, and turns whose calls could not be read */
+    int64_t n_calls, n_failed, n_unread;
 };
 
 struct ax_rollout {
@@ -100,6 +111,8 @@ struct ax_rollout {
     struct ax_rollout_origin *origins; /* [prompts] */
     bool filled;                       /* the members above describe a generation */
     int32_t *ids;                      /* [n][max_prompt + max_new] */
+    /* shaped like ids: tokens of a completion that the model has not sampled; NULL without tools */
+    bool *inserted;
     /* shaped like ids: log-probs of a completion's tokens when they were drawn */
     float *logprobs;
     /* shaped like ids: log-probs by the reference; NULL: not needed */
@@ -115,9 +128,11 @@ struct ax_rollout {
     double *rewards;                   /* [n][functions] */
     double verdicts[AX_VERDICT_COUNT]; /* verdicts on programs that rewards have run */
     char **records;                    /* [prompts] JSON */
-    int64_t *todo, n_todo;             /* [prompts] groups to sample in this round */
-    int round;                         /* from 0 */
-    struct ax_figures figures;         /* figures with TRL's names */
+    /* with tools, else NULL: [n] messages of a completion, and its calls with their seconds; lists */
+    json_t **messages, **calls;
+    int64_t *todo, n_todo;     /* [prompts] groups to sample in this round */
+    int round;                 /* from 0 */
+    struct ax_figures figures; /* figures with TRL's names */
     enum ax_worth worth;
     double seconds, reward_seconds; /* time for sampling; for rewards */
 };
@@ -155,6 +170,23 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
 static inline struct ax_completion *ax_rollout_todo(const struct ax_rollout *r, int64_t i) {
     return &r->list[r->todo[i / r->o->group] * r->o->group + i % r->o->group];
 }
+/* Does a completion's token train? at: its place in ids. */
+static inline bool ax_rollout_is_sampled(const struct ax_rollout *r, int64_t at) {
+    return !r->inserted || !r->inserted[at];
+}
+/* Samples the groups to do, turn by turn, and runs the tools that they call; turns.c. */
+enum ax_status ax_rollout_take_turns(struct ax_rollout *r, struct ax_model *m, bool *stopped);
+
+/* Ranks that wait for each other while some of them run what rewards and tools need; together.c. Of the ranks with
+ * the same sequences, one runs it. */
+bool ax_rollout_runs(const struct ax_mesh *m);
+/* Asked while this rank waits. */
+struct ax_reward_watch ax_rollout_watch(struct ax_runtime *rt);
+/* Waits until no rank does. AX_INTERRUPTED, on all ranks: one of them was asked to stop; ax_rollout_note_stop
+ * makes *stopped of it. */
+enum ax_status ax_rollout_settle(struct ax_runtime *rt);
+enum ax_status ax_rollout_note_stop(enum ax_status st, bool *stopped);
+
 /* Options of the generator. */
 struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores);
 /* *ends: the text of the sequence's last tokens contains one of the texts that end a completion. */

@@ -23,9 +23,31 @@ static json_t *line_json(const struct ax_rollout *r, int64_t i, const struct ax_
     const struct ax_rollout_origin *from = &r->origins[i / r->o->group];
     return json_pack("{ss sI ss% ss% sI sb so sf}", "file", from->file, "line",
                      (json_int_t)from->line, "prompt", prompt->data, prompt->len, "completion",
-                     completion->data, completion->len, "tokens", (json_int_t)(c->n - c->n_prompt),
+                     completion->data, completion->len, "tokens", (json_int_t)c->sampled,
                      "truncated", c->truncated, "rewards", rewards_json(r, i), "advantage",
                      (double)c->advantage);
+}
+
+/* Of a conversation with tools: its messages, [first, end) of what the model has sampled in the completion's tokens,
+ * and the calls that were run. */
+static bool put_turns(const struct ax_rollout *r, int64_t i, json_t *v) {
+    const struct ax_completion *c = &r->list[i];
+    if (!r->messages)
+        return true;
+    json_t *spans = json_array();
+    const bool *inserted = r->inserted + c->start + c->n_prompt;
+    bool ok = true;
+    for (int64_t k = 0, first; ok && k < c->n - c->n_prompt; k++) {
+        if (inserted[k])
+            continue;
+        for (first = k; k < c->n - c->n_prompt && !inserted[k];)
+            k++;
+        ok = json_array_append_new(spans, json_pack("[I, I]", (json_int_t)first, (json_int_t)k)) ==
+             0;
+    }
+    return json_object_set_new(v, "model_tokens", spans) == 0 && ok &&
+           json_object_set(v, "messages", r->messages[i]) == 0 &&
+           json_object_set(v, "calls", r->calls[i]) == 0;
 }
 
 /* The step comes first, as in metrics.jsonl. */
@@ -34,7 +56,7 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     struct ax_buf prompt = {0}, completion = {0};
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
-    char *text = v ? json_dumps(v, JSON_REAL_PRECISION(9)) : NULL;
+    char *text = v && put_turns(r, i, v) ? json_dumps(v, JSON_REAL_PRECISION(9)) : NULL;
     if (st == AX_OK && !text)
         st = ax_error(AX_ERR_NOMEM, "out of memory for a completion");
     if (text)

@@ -42,9 +42,24 @@ static enum ax_status read_record(struct items *x, const struct ax_rollout *r, i
     return x->records[i] ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
 }
 
+/* What a conversation with tools ends with: the answer, for functions of one text. */
+static enum ax_status take_answer(const json_t *messages, struct ax_buf *out) {
+    const char *last = "";
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *m = json_array_get(messages, i);
+        if (strcmp(json_string_value(json_object_get(m, "role")), "assistant") == 0)
+            last = json_string_value(json_object_get(m, "content"));
+    }
+    out->len = 0;
+    return ax_buf_puts(out, last);
+}
+
 static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int64_t i) {
     const struct ax_completion *c = ax_rollout_todo(r, x->first + i);
+    const json_t *messages = r->messages ? r->messages[c - r->list] : NULL;
     AX_TRY(ax_rollout_text(r, c, &x->prompts[i], &x->completions[i]));
+    if (messages)
+        AX_TRY(take_answer(messages, &x->completions[i]));
     AX_TRY(read_record(x, r, i));
     const json_t *record = x->records[i];
     x->list[i] =
@@ -52,6 +67,7 @@ static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int6
                                 .prompt = x->prompts[i].data,
                                 .completion = x->completions[i].data,
                                 .n = x->completions[i].len,
+                                .messages = messages,
                                 .ids = r->ids + c->start + c->n_prompt,
                                 .n_ids = c->n - c->n_prompt,
                                 .truncated = c->truncated,
@@ -98,12 +114,6 @@ done:
     return st;
 }
 
-/* Of the ranks with the same sequences, the first scores, as functions need not repeat themselves;
- * the others join it in what is computed by all. */
-static bool is_scorer(const struct ax_mesh *m) {
-    return m->coord[AX_ROLE_TP] == 0 && m->coord[AX_ROLE_CP] == 0 && m->coord[AX_ROLE_PP] == 0;
-}
-
 /* Of programs that this rank has run so far. */
 static void add_verdicts(const struct ax_rollout *r, double sign, double *verdicts) {
     for (int i = 0; i < ax_rewards_count(r->o->rewards); i++)
@@ -111,50 +121,17 @@ static void add_verdicts(const struct ax_rollout *r, double sign, double *verdic
             verdicts[v] += sign * (double)ax_rewards_counters(r->o->rewards, i)->verdicts[v];
 }
 
-/* ---- a request to stop, which ends calls on all ranks ----
- *
- * Any rank may have got it, while another one waits for a program. So all ranks vote, those that wait
- * about ten times a second, the others as often as they do, until none waits or one was asked to stop. */
-
-static enum ax_status vote(struct ax_runtime *rt, bool waits, bool *others_wait) {
-    double v[] = {ax_rollout_stop_now(NULL) ? 1 : 0, waits ? 1 : 0};
-    AX_TRY(ax_runtime_combine(rt, AX_ROLE_WORLD, AX_MAX, v, 2));
-    *others_wait = v[1] > 0;
-    return v[0] > 0 ? ax_error(AX_INTERRUPTED, "asked to stop") : AX_OK;
-}
-
-static enum ax_status look(void *ctx) {
-    bool ignored;
-    return vote(ctx, true, &ignored);
-}
-
-static enum ax_status settle(void *ctx) {
-    bool wait = true;
-    while (wait)
-        AX_TRY(vote(ctx, false, &wait));
-    return AX_OK;
-}
-
-/* All ranks have it at the same place. */
-static enum ax_status note_stop(enum ax_status st, bool *stopped) {
-    if (st != AX_INTERRUPTED)
-        return st;
-    ax_error_clear();
-    *stopped = true;
-    return AX_OK;
-}
-
 /* This rank's completions, and its part in what is computed by all. */
 static enum ax_status score_own(const struct ax_rollout *r, struct ax_runtime *rt, int64_t first,
                                 int64_t n, double *out) {
-    struct ax_reward_watch watch = {.watch = {.look = look, .ctx = rt}, .settle = settle};
-    if (is_scorer(&rt->mesh) && n > 0) {
+    struct ax_reward_watch watch = ax_rollout_watch(rt);
+    if (ax_rollout_runs(&rt->mesh) && n > 0) {
         ax_rewards_watch(r->o->rewards, &watch);
         const enum ax_status st = score_items(r, first, n, out);
         ax_rewards_watch(r->o->rewards, NULL);
         return st;
     }
-    AX_TRY(settle(rt));
+    AX_TRY(ax_rollout_settle(rt));
     return ax_rewards_are_joint(r->o->rewards) ? score_items(r, first, n, NULL) : AX_OK;
 }
 
@@ -170,7 +147,7 @@ static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime 
     add_verdicts(r, -1, verdicts);
     const enum ax_status st = score_own(r, rt, first * r->o->group, own * r->o->group,
                                         rewards + first * r->o->group * functions);
-    AX_TRY(note_stop(st, stopped));
+    AX_TRY(ax_rollout_note_stop(st, stopped));
     add_verdicts(r, 1, verdicts);
     if (*stopped)
         return AX_OK;
@@ -254,7 +231,7 @@ static void put_lengths(struct ax_rollout *r, const struct lengths *l, const cha
 static void put_all_lengths(struct ax_rollout *r) {
     struct lengths all = {0}, ended = {0};
     for (int64_t i = 0; i < r->n; i++) {
-        const double n = (double)(r->list[i].n - r->list[i].n_prompt);
+        const double n = (double)r->list[i].sampled;
         add_length(&all, n);
         if (!r->list[i].truncated)
             add_length(&ended, n);
@@ -288,6 +265,21 @@ static void put_verdicts(struct ax_rollout *r) {
     for (int v = 0; v < AX_VERDICT_COUNT; v++)
         put_figure(r, r->verdicts[v], "code/verdicts/%s", ax_verdict_names[v]);
     put_figure(r, 1 - r->verdicts[AX_VERDICT_EXIT] / all, "code/stopped");
+}
+
+/* With TRL's names; the last one is ours. */
+static void put_tools(struct ax_rollout *r) {
+    double calls = 0, failed = 0, unread = 0;
+    if (!r->o->turns)
+        return;
+    for (int64_t i = 0; i < r->n; i++) {
+        calls += (double)r->list[i].n_calls;
+        failed += (double)r->list[i].n_failed;
+        unread += (double)r->list[i].n_unread;
+    }
+    put_figure(r, calls / (double)r->n, "tools/call_frequency");
+    put_figure(r, calls > 0 ? failed / calls : 0, "tools/failure_frequency");
+    put_figure(r, unread / (double)r->n, "tools/unread_frequency");
 }
 
 /* How many prompts it took to have as many whose completions differ. */
@@ -383,7 +375,7 @@ enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bo
     ax_split_range(r->n, mesh->size[AX_ROLE_BATCH], mesh->coord[AX_ROLE_BATCH], &v.first, &v.n);
     const enum ax_status st = read_values(r, value, &o, &v);
     valued_free(&v);
-    return note_stop(st, stopped);
+    return ax_rollout_note_stop(st, stopped);
 }
 
 /* ---- PPO: advantages of tokens ---- */
@@ -548,6 +540,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     put_all_lengths(r);
     put_rewards(r, &o, totals);
     put_rounds(r);
+    put_tools(r);
     put_verdicts(r);
     if (r->o->ppo)
         return judge_all_tokens(r, totals);

@@ -1,4 +1,6 @@
 /* What a checkpoint has of rollouts: what is still to be trained on. */
+#include <string.h>
+
 #include "base/text/json.h"
 #include "base/mem.h"
 #include "optim/rollout/rollout.h"
@@ -40,6 +42,24 @@ static float *more(const struct ax_rollout *r, const struct ax_completion *c, in
     return all[i];
 }
 
+/* Tokens that the model has not sampled: [first, end) of each stretch in the completion. */
+static json_t *inserted_json(const struct ax_rollout *r, const struct ax_completion *c) {
+    const bool *inserted = r->inserted + c->start + c->n_prompt;
+    json_t *list = json_array();
+    const int64_t n = c->n - c->n_prompt;
+    for (int64_t i = 0, first; i < n; i++) {
+        if (!inserted[i])
+            continue;
+        for (first = i; i < n && inserted[i];)
+            i++;
+        if (json_array_append_new(list, json_pack("[I, I]", (json_int_t)first, (json_int_t)i))) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 static json_t *completion_json(const struct ax_rollout *r, const struct ax_completion *c) {
     const int32_t *ids = r->ids + c->start;
     const float *logprobs = r->logprobs + c->start;
@@ -47,6 +67,10 @@ static json_t *completion_json(const struct ax_rollout *r, const struct ax_compl
                           ids_json(ids + c->n_prompt, c->n - c->n_prompt), "logprobs",
                           floats_json(logprobs + c->n_prompt, c->n - c->n_prompt), "advantage",
                           (double)c->advantage, "truncated", c->truncated);
+    if (v && r->inserted && json_object_set_new(v, "inserted", inserted_json(r, c))) {
+        json_decref(v);
+        return NULL;
+    }
     for (int i = 0; v && i < MORE; i++) {
         int64_t first, n;
         const float *values = more(r, c, i, &first, &n);
@@ -110,6 +134,22 @@ static enum ax_status read_floats(struct ax_json v, int64_t n, float *out) {
     return AX_OK;
 }
 
+static enum ax_status read_inserted(struct ax_rollout *r, struct ax_json v,
+                                    struct ax_completion *c) {
+    const int64_t n = c->n - c->n_prompt;
+    bool *inserted = r->inserted + c->start + c->n_prompt;
+    memset(inserted, 0, (size_t)n * sizeof *inserted);
+    for (size_t i = 0; i < ax_json_size(v); i++) {
+        const struct ax_json stretch = ax_json_at(v, i);
+        int64_t first, end;
+        AX_TRY(ax_json_i64(ax_json_at(stretch, 0), 0, n - 1, &first));
+        AX_TRY(ax_json_i64(ax_json_at(stretch, 1), first + 1, n, &end));
+        memset(inserted + first, 1, (size_t)(end - first) * sizeof *inserted);
+        c->sampled -= end - first;
+    }
+    return AX_OK;
+}
+
 static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
                                       struct ax_completion *c) {
     int64_t n;
@@ -120,6 +160,9 @@ static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
         read_ids(ax_json_get(v, "completion"), r->o->max_new, r->ids + c->start + c->n_prompt, &n));
     const int64_t first = c->start + c->n_prompt;
     c->n = c->n_prompt + n;
+    c->sampled = n;
+    if (r->inserted)
+        AX_TRY(read_inserted(r, ax_json_get(v, "inserted"), c));
     AX_TRY(read_floats(ax_json_get(v, "logprobs"), n, r->logprobs + first));
     for (int i = 0; i < MORE; i++) {
         int64_t from, count;

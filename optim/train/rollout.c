@@ -251,7 +251,7 @@ static bool completion_trains(const struct ax_train *t, const struct ax_completi
 static double weight_of(const struct ax_train *t, const struct ax_completion *c) {
     if (t->step.o.objective->per == AX_PER_DOCUMENT)
         return 1;
-    return has_labels(t, c) ? (double)(c->n - c->n_prompt) : 0;
+    return has_labels(t, c) ? (double)c->sampled : 0;
 }
 
 /* Appends it to micro-batch m, behind `at` tokens, without those that it shares with another of its
@@ -274,7 +274,8 @@ static void append_completion(struct ax_train *t, int m, int64_t at, const struc
                                 .shared_with = with};
     memcpy(tokens, ids, (size_t)n * sizeof *tokens);
     for (int64_t i = 0; i < n; i++) {
-        const bool label = has_labels(t, c) && shared + i + 1 >= c->n_prompt && i + 1 < n;
+        const bool label = has_labels(t, c) && shared + i + 1 >= c->n_prompt && i + 1 < n &&
+                           ax_rollout_is_sampled(&t->rollout, first + i + 1);
         labels[i] = label ? ids[i + 1] : AX_NO_LABEL;
     }
     for (int k = 0; k < r->columns->n; k++)
@@ -360,8 +361,8 @@ static void deal_turn(struct ax_train *t) {
         if (i % each == 0)
             p = (struct place){
                 .batch = batch, .m = (int)(batch / r->ranks), .own = batch % r->ranks == r->own};
-        r->n_tokens += c->n;
-        r->n_trained += has_labels(t, c) ? c->n - c->n_prompt : 0;
+        r->n_tokens += c->n_prompt + c->sampled;
+        r->n_trained += has_labels(t, c) ? c->sampled : 0;
         if (completion_trains(t, c) || (none && i == 0))
             put_completion(t, &p, number, c);
         else if (p.own)
@@ -381,7 +382,7 @@ static int64_t collect_entropies(const struct ax_train *t, bool own, double abov
         if ((own && i / each % t->sequences.ranks != t->sequences.own) || !has_labels(t, c))
             continue;
         for (int64_t k = c->n_prompt; k < c->n; k++) {
-            if ((double)entropies[k] < above)
+            if ((double)entropies[k] < above || !ax_rollout_is_sampled(&t->rollout, c->start + k))
                 continue;
             if (out)
                 out[n] = (double)entropies[k];

@@ -157,6 +157,7 @@ static void command_lines_are_right(void **state) {
                                         "docs/distillation.md",
                                         "docs/troubleshooting.md",
                                         "docs/sandbox.md",
+                                        "docs/tools.md",
                                         "docs/bench.md",
                                         "docs/install.md",
                                         "docs/gpu.md"};

@@ -10,9 +10,9 @@
 #include "base/mem.h"
 
 static const struct ax_run_family *const families[] = {
-    &ax_run_family_sft,     &ax_run_family_dpo,  &ax_run_family_orpo, &ax_run_family_cpo,
-    &ax_run_family_reward,  &ax_run_family_prm,  &ax_run_family_kto,  &ax_run_family_gkd,
-    &ax_run_family_distill, &ax_run_family_grpo, &ax_run_family_ppo};
+    &ax_run_family_sft,     &ax_run_family_dpo,  &ax_run_family_orpo,       &ax_run_family_cpo,
+    &ax_run_family_reward,  &ax_run_family_prm,  &ax_run_family_kto,        &ax_run_family_gkd,
+    &ax_run_family_distill, &ax_run_family_grpo, &ax_run_family_grpo_tools, &ax_run_family_ppo};
 
 /* Records that are not a case. */
 static const char *const others[] = {"crosscheck"};
@@ -64,7 +64,7 @@ static void one_case(struct ax_golden_report *report, const struct ax_golden_opt
         goto done;
     }
     AX_TRY_GOTO(ax_run_open(&r, name), st, done);
-    AX_TRY_GOTO(ax_run_compare_data(&r), st, done);
+    AX_TRY_GOTO(family->compare ? family->compare(&r) : ax_run_compare_data(&r), st, done);
     AX_TRY_GOTO(ax_run_replay(&r), st, done);
 done:
     if (st != AX_OK)

@@ -82,6 +82,9 @@ struct ax_run_rollouts {
     double *totals;    /* [n] */
     double *advantage; /* [rated] */
     json_t **ids;      /* [n] tokens, owned */
+    json_t **records;  /* [n / group], owned */
+    /* of completions with tools (run_turns.c): [n] calls, and those that failed; NULL: not played */
+    int64_t *calls, *failed;
     int32_t eos;
     bool masks; /* truncated completions are not trained on */
 };
@@ -110,6 +113,8 @@ struct ax_run_family {
                     struct ax_run_metrics *out);
     /* The metrics of a step that no micro-batch has; NULL: none. */
     void (*step_metrics)(const struct ax_run *r, int step, struct ax_run_metrics *out);
+    /* Compares what the product makes of the case's data; NULL: ax_run_compare_data. */
+    enum ax_status (*compare)(struct ax_run *r);
     /* All of a case, whose steps are none of these; NULL: ax_run_open and what follows. */
     enum ax_status (*repeat)(struct ax_run *r, const char *name);
     /* Where they are not the step's weight, and not a mean; NULL. n: micro-batches of the step. */
@@ -268,10 +273,23 @@ void ax_run_rollouts_close(struct ax_run_rollouts *o);
 int64_t ax_run_completion_of(const struct ax_run *r, int k, int i);
 /* Tokens of completions that are trained on, of the generated batch that micro-batch k is from. */
 double ax_run_generated_tokens(const struct ax_run *r, int k);
+/* The record of a completion, which is its i-th. */
+const json_t *ax_run_record_of(const struct ax_run_rollouts *o, int64_t completion, size_t *i);
+/* How many of its tokens the model has sampled: all, without tools. */
+int64_t ax_run_sampled_tokens(const struct ax_run_rollouts *o, int64_t completion);
+/* Did it end by itself? */
+bool ax_run_terminated(const struct ax_run_rollouts *o, int64_t completion);
 /* True for the first micro-batch of a generated batch, before it is trained on. */
 bool ax_run_is_new(const struct ax_run *r, int k);
 /* Of a step that begins with such a one: lengths, rewards. */
 void ax_run_rollout_metrics(const struct ax_run *r, int step, struct ax_run_metrics *out);
+
+/* ---- completions with tools (run_turns.c) ---- */
+
+/* The documents of micro-batch k: recorded prompts and completions, of which the model's own tokens train. */
+enum ax_status ax_run_read_turns(struct ax_run *r, int k, struct ax_run_micro *m);
+/* Plays the recorded turns through data/tools/: prompts, completions, spans and messages. */
+enum ax_status ax_run_compare_turns(struct ax_run *r);
 
 /* ---- families ---- */
 
@@ -279,10 +297,10 @@ extern const struct ax_run_family ax_run_family_sft;    /* run_sft.c */
 extern const struct ax_run_family ax_run_family_reward; /* run_heads.c */
 extern const struct ax_run_family ax_run_family_prm;
 extern const struct ax_run_family ax_run_family_dpo, ax_run_family_orpo,
-    ax_run_family_cpo;                                                      /* run_pairs.c */
-extern const struct ax_run_family ax_run_family_kto;                        /* run_kto.c */
-extern const struct ax_run_family ax_run_family_gkd, ax_run_family_distill; /* run_distill.c */
-extern const struct ax_run_family ax_run_family_grpo;                       /* run_grpo.c */
-extern const struct ax_run_family ax_run_family_ppo;                        /* run_ppo.c */
+    ax_run_family_cpo;                                                          /* run_pairs.c */
+extern const struct ax_run_family ax_run_family_kto;                            /* run_kto.c */
+extern const struct ax_run_family ax_run_family_gkd, ax_run_family_distill;     /* run_distill.c */
+extern const struct ax_run_family ax_run_family_grpo, ax_run_family_grpo_tools; /* run_grpo.c */
+extern const struct ax_run_family ax_run_family_ppo;                            /* run_ppo.c */
 
 #endif

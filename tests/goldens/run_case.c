@@ -97,11 +97,14 @@ done:
 static enum ax_status open_tensors(struct ax_run *r, const char *name) {
     const char *fed;
     char *path = NULL;
-    AX_TRY(ax_json_str(ax_json_get(ax_json_root(&r->doc), "fed"), &fed));
-    AX_TRY(ax_run_path(r, fed, &path));
-    enum ax_status st = ax_safetensors_open(&r->fed, path);
-    ax_free(path);
-    AX_TRY(st);
+    enum ax_status st = AX_OK;
+    AX_TRY(ax_json_str_or(ax_json_get(ax_json_root(&r->doc), "fed"), NULL, &fed));
+    if (fed) { /* else the data have what was fed */
+        AX_TRY(ax_run_path(r, fed, &path));
+        st = ax_safetensors_open(&r->fed, path);
+        ax_free(path);
+        AX_TRY(st);
+    }
     AX_TRY(ax_sprintf(&path, "%s.safetensors", name));
     if (ax_path_exists(path))
         st = ax_safetensors_open(&r->own, path);

@@ -24,7 +24,7 @@ static const struct {
     {"ppo/objective/*", "log-prob metrics", 1e-4},
     /* exponentials of sums over a sequence's tokens, of which each log-prob may differ by 1e-4 and does by 3.5e-6 */
     {"grpo/vespo/phi_seq_*", "sequences' shares", 3e-5},
-    {"grpo/*", "other metrics", 1e-5},
+    {"grpo*/*", "other metrics", 1e-5},
     {"*/logps/*", "log-prob metrics", 1e-4},
     {"*/rewards/*", "log-prob metrics", 1e-4},
     {"*/logits/*", "logit metrics", 1e-4},

@@ -226,3 +226,14 @@ const struct ax_run_family ax_run_family_grpo = {.name = "grpo",
                                                  .metrics = metrics,
                                                  .step_metrics = ax_run_rollout_metrics,
                                                  .divide = divide};
+
+/* Completions that call tools. */
+const struct ax_run_family ax_run_family_grpo_tools = {.name = "grpo_tools",
+                                                       .loss = 5e-6,
+                                                       .grad_norm = 1e-5,
+                                                       .objective = objective,
+                                                       .read = ax_run_read_turns,
+                                                       .compare = ax_run_compare_turns,
+                                                       .metrics = metrics,
+                                                       .step_metrics = ax_run_rollout_metrics,
+                                                       .divide = divide};

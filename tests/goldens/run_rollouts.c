@@ -60,6 +60,8 @@ static enum ax_status add_record(struct ax_run_rollouts *o, const json_t *record
                         (long long)o->n / o->o.group + 1, json_array_size(ids), group);
     AX_TRY(ax_regrow(&o->rewards, N_FUNCTIONS * n, N_FUNCTIONS * (n + group), sizeof *o->rewards));
     AX_TRY(ax_regrow(&o->ids, n, n + group, sizeof(json_t *)));
+    AX_TRY(ax_regrow(&o->records, n / group, n / group + 1, sizeof(json_t *)));
+    o->records[n / group] = json_incref((json_t *)(uintptr_t)record);
     for (size_t i = 0; i < group; i++) {
         for (size_t f = 0; f < N_FUNCTIONS; f++) {
             const json_t *v = json_array_get(json_object_get(record, functions[f]), i);
@@ -138,8 +140,14 @@ enum ax_status ax_run_rollouts_open(struct ax_run *r) {
 }
 
 void ax_run_rollouts_close(struct ax_run_rollouts *o) {
-    for (int64_t i = 0; i < o->n; i++)
+    for (int64_t i = 0; i < o->n; i++) {
         json_decref(o->ids[i]);
+        if (i % o->o.group == 0)
+            json_decref(o->records[i / o->o.group]);
+    }
+    ax_free(o->records);
+    ax_free(o->calls);
+    ax_free(o->failed);
     ax_free(o->ids);
     ax_free(o->rewards);
     ax_free(o->totals);
@@ -170,7 +178,25 @@ static void put_lengths(const struct lengths *l, const char *of, struct ax_run_m
     }
 }
 
-static bool terminated(const struct ax_run_rollouts *o, int64_t c) {
+const json_t *ax_run_record_of(const struct ax_run_rollouts *o, int64_t c, size_t *i) {
+    *i = (size_t)(c % o->o.group);
+    return o->records[c / o->o.group];
+}
+
+int64_t ax_run_sampled_tokens(const struct ax_run_rollouts *o, int64_t c) {
+    size_t i;
+    const json_t *all = json_object_get(ax_run_record_of(o, c, &i), "model_tokens");
+    const json_t *spans = json_array_get(all, i);
+    int64_t n = 0;
+    for (size_t k = 0; k < json_array_size(spans); k++) {
+        const json_t *span = json_array_get(spans, k);
+        n += json_integer_value(json_array_get(span, 1)) -
+             json_integer_value(json_array_get(span, 0));
+    }
+    return all ? n : (int64_t)json_array_size(o->ids[c]);
+}
+
+bool ax_run_terminated(const struct ax_run_rollouts *o, int64_t c) {
     const size_t n = json_array_size(o->ids[c]);
     return n > 0 && json_integer_value(json_array_get(o->ids[c], n - 1)) == o->eos;
 }
@@ -194,6 +220,16 @@ static void put_rewards(const struct ax_run_rollouts *o, int64_t first,
                       ax_share_without_spread(&o->o, n, o->totals + first));
 }
 
+static void put_calls(const struct ax_run_rollouts *o, int64_t first, struct ax_run_metrics *out) {
+    double calls = 0, failed = 0;
+    for (int64_t c = first; c < first + batch_size(o); c++) {
+        calls += (double)o->calls[c];
+        failed += (double)o->failed[c];
+    }
+    ax_run_metric_add(out, "tools/call_frequency", calls / (double)batch_size(o));
+    ax_run_metric_add(out, "tools/failure_frequency", calls > 0 ? failed / calls : 0);
+}
+
 /* Tokens of prompts and completions, of all batches generated so far. */
 static double tokens_until(const struct ax_run *r, int k) {
     const struct ax_run_rollouts *o = &r->rollouts;
@@ -202,7 +238,7 @@ static double tokens_until(const struct ax_run *r, int k) {
         for (int j = at; j < at + o->batches && j < r->n_micro; j++)
             for (int i = 0; i < r->micro[j].n; i++)
                 tokens += (double)r->micro[j].prompt[i] +
-                          (double)json_array_size(o->ids[ax_run_completion_of(r, j, i)]);
+                          (double)ax_run_sampled_tokens(o, ax_run_completion_of(r, j, i));
     return tokens;
 }
 
@@ -214,9 +250,9 @@ void ax_run_rollout_metrics(const struct ax_run *r, int step, struct ax_run_metr
         return;
     const int64_t first = generated(r, k);
     for (int64_t c = first; c < first + batch_size(o); c++) {
-        const double length = (double)json_array_size(o->ids[c]);
+        const double length = (double)ax_run_sampled_tokens(o, c);
         add_length(&all, length);
-        if (terminated(o, c))
+        if (ax_run_terminated(o, c))
             add_length(&ended, length);
     }
     put_lengths(&all, "", out);
@@ -224,4 +260,6 @@ void ax_run_rollout_metrics(const struct ax_run *r, int step, struct ax_run_metr
     ax_run_metric_add(out, "completions/clipped_ratio", 1 - ended.n / all.n);
     ax_run_metric_add(out, "num_tokens", tokens_until(r, k));
     put_rewards(o, first, out);
+    if (o->calls)
+        put_calls(o, first, out);
 }

@@ -228,6 +228,16 @@ static void completions_are_repeated(void **state) {
     passes("runs/grpo", "ref");
 }
 
+/* Turns, suffixes, messages and masks; results that are dropped, turns that are cut, calls that fail. */
+static void completions_with_tools_are_repeated(void **state) {
+    (void)state;
+    copy_cases("grpo_tools",
+               "calc kl_it2 gspo_it2 entropy_mask one_round fails long long_masked llama");
+    passes("runs/grpo_tools", "cpu");
+    if (every())
+        passes("runs/grpo_tools", "ref");
+}
+
 static void sft_is_repeated_in_double_precision(void **state) {
     (void)state;
     copy_cases("sft", "text lora");
@@ -491,6 +501,7 @@ int main(void) {
         cmocka_unit_test(heads_are_repeated),
         cmocka_unit_test(distillations_are_repeated),
         cmocka_unit_test(completions_are_repeated),
+        cmocka_unit_test(completions_with_tools_are_repeated),
         cmocka_unit_test(a_change_of_completions_is_noticed),
         cmocka_unit_test(policies_with_values_are_repeated),
         cmocka_unit_test(a_change_of_a_head_is_noticed),

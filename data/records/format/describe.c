@@ -42,6 +42,10 @@ static json_t *describe_chat(const struct ax_format_chat *c) {
                   "roles", name_map(c->roles, c->n_roles), "roles_to_train",
                   strings(c->roles_to_train, c->n_roles_to_train), "eot_tokens",
                   strings(c->eot_tokens, c->n_eot_tokens));
+    if (v && c->tools && json_object_set(v, "tools", (json_t *)(uintptr_t)c->tools) != 0) {
+        json_decref(v);
+        v = NULL;
+    }
     source = c->tool_use ? ax_template_source(c->tool_use, &n) : NULL;
     if ((source && json_object_set_new(v, "tool_use", json_stringn(source, n)) != 0) ||
         json_object_update(v, rules) != 0 || json_object_update(v, names) != 0) {

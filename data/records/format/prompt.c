@@ -122,11 +122,17 @@ static enum ax_status read_prompt(const struct ax_format *f, json_t *record, str
     AX_TRY(map         ? read_map(f, record, a)
            : f->o.type ? read_chat(f, record, a)
                        : read_own(f, record, a));
+    const json_t *own = f->o.chat ? f->o.chat->tools : NULL;
+    if (!a->chat && own)
+        return ax_error(AX_ERR_DATA, "%s: tools need a prompt of messages, not a text",
+                        a->names[0]);
     if (!a->chat)
         return AX_OK;
     AX_TRY(check_messages(f, a->names[0], a->messages));
     /* templates that test for a list, not for its elements, would introduce tools all the same */
-    json_t *tools = json_array_size(a->tools) > 0 ? a->tools : NULL;
+    json_t *tools = own                             ? (json_t *)(uintptr_t)own
+                    : json_array_size(a->tools) > 0 ? a->tools
+                                                    : NULL;
     const struct ax_answers_text prompt = {a->messages, tools, true, &a->lost};
     return ax_answers_render(f, &prompt, &a->prompt);
 }

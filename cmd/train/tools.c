@@ -1,0 +1,137 @@
+/* Tools that answers call: the keys of data/tools/tools.h and data/tools/episode.h. */
+#include <string.h>
+#include <time.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "cmd/train/rollout.h"
+#include "model/convert/base_model.h"
+
+#define KEY "trl.tools"
+
+/* ---- opening ---- */
+
+static enum ax_status open_named(struct ax_tools **out, const struct ax_config *cfg,
+                                 const struct ax_yaml_node *list, const char **names) {
+    char *base, *cache;
+    for (size_t i = 0; i < list->n; i++)
+        names[i] = list->entries[i].value->text;
+    AX_TRY(ax_base_model_cache(&base));
+    enum ax_status st = ax_path_join(&cache, base, "sandbox");
+    ax_free(base);
+    AX_TRY(st);
+    struct ax_tools_options o = {
+        .names = names, .n = list->n, .sandbox_cache = cache, .threads = ax_cpu_count()};
+    AX_FILL(cfg, "", struct ax_tools_options, &o);
+    st = ax_tools_open(out, &o);
+    ax_free(cache);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, KEY);
+}
+
+enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg) {
+    struct ax_tool_keys k = {0};
+    const char **names;
+    *out = NULL;
+    AX_FILL(cfg, "", struct ax_tool_keys, &k);
+    if (!k.tools || k.tools->n == 0 || ax_method_of(cfg)->task != AX_TASK_PROMPT)
+        return AX_OK;
+    AX_TRY(ax_alloc(&names, k.tools->n, sizeof *names));
+    const enum ax_status st = open_named(out, cfg, k.tools, names);
+    ax_free(names);
+    return st;
+}
+
+/* ---- conversations ---- */
+
+static const struct ax_template *template_of(const struct ax_setup_entry *e) {
+    return e->tool_use ? e->tool_use : e->template;
+}
+
+/* All data sets must be written alike: what comes between turns is the same for all. */
+static enum ax_status find_entry(const struct ax_setup_data *d, const struct ax_config *cfg,
+                                 const struct ax_setup_entry **out) {
+    const struct ax_setup_sets *const sets[] = {&d->train_sets, &d->eval_sets};
+    *out = NULL;
+    for (size_t s = 0; s < 2; s++)
+        for (size_t i = 0; i < sets[s]->n; i++) {
+            const struct ax_setup_entry *e = &sets[s]->entries[i];
+            size_t n[2] = {0, 0};
+            if (!template_of(e))
+                return ax_config_error(cfg, KEY,
+                                       "the model has no chat template: set chat_template");
+            const char *source = ax_template_source(template_of(e), &n[0]);
+            const char *first = *out ? ax_template_source(template_of(*out), &n[1]) : source;
+            if (*out && (n[0] != n[1] || memcmp(source, first, n[0]) != 0))
+                return ax_config_error(
+                    cfg, KEY,
+                    "%s has another chat template than %s: with tools, all data sets need the same",
+                    e->path, (*out)->path);
+            *out = *out ? *out : e;
+        }
+    return *out ? AX_OK : ax_config_error(cfg, KEY, "there are no prompts");
+}
+
+/* Tokens that end a turn with calls, where the model's own files do not name them. */
+static void add_stops(struct ax_setup_rollout *r, const struct ax_tokenizer *t,
+                      struct ax_rollout_options *o) {
+    for (size_t i = 0; i < sizeof r->chat.format->stops / sizeof *r->chat.format->stops; i++) {
+        const char *text = r->chat.format->stops[i];
+        const int32_t id = text ? ax_tokenizer_find(t, text, strlen(text)) : AX_NO_TOKEN;
+        bool known = id == AX_NO_TOKEN;
+        for (int k = 0; k < r->stop.n; k++)
+            known = known || r->stop.ids[k] == id;
+        if (!known && r->stop.n < AX_MAX_STOP_TOKENS)
+            r->stop.ids[r->stop.n++] = id;
+    }
+    r->chat.n_stop = o->n_stop = r->stop.n;
+}
+
+static enum ax_status open_chat(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                const struct ax_setup_data *d, struct ax_rollout_options *o) {
+    const struct ax_setup_entry *e;
+    struct ax_tool_keys k = {0};
+    AX_FILL(cfg, "", struct ax_tool_keys, &k);
+    AX_TRY(find_entry(d, cfg, &e));
+    r->chat = (struct ax_tool_chat){.template = template_of(e),
+                                    .tokens = d->tok.tokens,
+                                    .variables = e->kwargs,
+                                    .tokenizer = d->tok.tokenizer,
+                                    .tools = ax_tools_definitions(d->tools),
+                                    .n_stop = r->stop.n,
+                                    .stop = r->stop.ids,
+                                    .now = (int64_t)time(NULL)};
+    const enum ax_status st = ax_tool_chat_open(&r->chat, k.format);
+    if (st != AX_OK)
+        return ax_error_prefix(st, KEY);
+    add_stops(r, d->tok.tokenizer, o);
+    ax_log_info("tools: calls are read as %s writes them (tool_call_format %s); Python functions "
+                "and programs "
+                "among tools have your rights",
+                r->chat.format->families, r->chat.format->name);
+    return AX_OK;
+}
+
+enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
+                                   const struct ax_setup_data *d, bool planning,
+                                   struct ax_rollout_options *o) {
+    struct ax_tool_keys k = {0};
+    AX_FILL(cfg, "", struct ax_tool_keys, &k);
+    if (!k.tools || k.tools->n == 0)
+        return AX_OK;
+    if (o->n_stop_strings > 0)
+        return ax_config_error(
+            cfg, "trl.generation_kwargs",
+            "stop_strings end an answer within a turn, which then has no end token: "
+            "remove them, or trl.tools");
+    r->turns = (struct ax_episode_rules){.chat = &r->chat, .max_rounds = -1};
+    AX_FILL(cfg, "", struct ax_episode_rules, &r->turns);
+    o->turns = &r->turns;
+    if (planning)
+        return AX_OK;
+    AX_TRY(open_chat(r, cfg, d, o));
+    o->tools = d->tools;
+    const enum ax_status st = ax_tools_start(d->tools);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, KEY);
+}
