@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/text/unicode.h"
 #include "data/tools/scan.h"
 #include "data/tools/schema.h"
 
@@ -142,6 +143,19 @@ static json_t *message_of(struct ax_tool_scan *s, const struct ax_tool_format *f
     return NULL;
 }
 
+/* What is quoted may end inside of a character. */
+static bool say_error(const char *error, char out[AX_TOOL_ERROR]) {
+    struct ax_buf text = {0};
+    const bool ok = ax_utf8_repair(&text, error, strlen(error)) == AX_OK;
+    size_t n = text.len < AX_TOOL_ERROR ? text.len : AX_TOOL_ERROR - 1;
+    while (n < text.len && ((unsigned char)text.data[n] & 0xC0) == 0x80)
+        n--;
+    memcpy(out, ok && n > 0 ? text.data : "", n);
+    out[n] = '\0';
+    ax_buf_free(&text);
+    return ok;
+}
+
 enum ax_status ax_tool_read(const struct ax_tool_format *f, const struct ax_tool_text *t,
                             const json_t *tools, struct ax_tool_turn *out) {
     struct ax_tool_scan s = {.t = t, .calls = json_array()};
@@ -153,13 +167,13 @@ enum ax_status ax_tool_read(const struct ax_tool_format *f, const struct ax_tool
     if (ok)
         out->message = read ? message_of(&s, f)
                             : json_pack("{s:s, s:s%}", "role", "assistant", "content", t->s, t->n);
-    if (out->message && !read)
-        memcpy(out->error, s.error, sizeof out->error);
+    if (ok && !read)
+        ok = say_error(s.error, out->error);
     out->calls = json_object_get(out->message, "tool_calls");
     ax_buf_free(&s.thought);
     ax_buf_free(&s.content);
     json_decref(s.calls);
-    return out->message ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a turn");
+    return ok && out->message ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a turn");
 }
 
 void ax_tool_turn_free(struct ax_tool_turn *t) {

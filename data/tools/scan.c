@@ -85,7 +85,7 @@ bool ax_turn_call(struct ax_tool_scan *s, const char *name, size_t n, json_t *ar
         json_decref(arguments);
         arguments = NULL;
     }
-    if (n == 0) {
+    if (n == 0 || memchr(name, '\0', n)) {
         json_decref(arguments);
         return ax_turn_fail(s, "the call has no name");
     }

@@ -26,6 +26,9 @@ static void check_call(const json_t *tools, const json_t *call) {
 }
 
 static void check_turn(const json_t *tools, const struct ax_tool_turn *t) {
+    json_t *error = json_string(t->error); /* it is told to the model */
+    AX_ASSERT(error);
+    json_decref(error);
     AX_ASSERT(json_is_string(json_object_get(t->message, "content")));
     AX_ASSERT(!t->calls || (!t->error[0] && json_array_size(t->calls) > 0));
     for (size_t i = 0; i < json_array_size(t->calls); i++)
