@@ -49,28 +49,29 @@ static const struct ax_template *template_of(const struct ax_setup_entry *e) {
     return e->tool_use ? e->tool_use : e->template;
 }
 
+static bool same_source(const struct ax_template *a, const struct ax_template *b) {
+    size_t n, m;
+    const char *x = ax_template_source(a, &n), *y = ax_template_source(b, &m);
+    return n == m && memcmp(x, y, n) == 0;
+}
+
 /* All data sets must be written alike: what comes between turns is the same for all. */
-static enum ax_status find_entry(const struct ax_setup_data *d, const struct ax_config *cfg,
-                                 const struct ax_setup_entry **out) {
+static enum ax_status check_entries(const struct ax_setup_data *d, const struct ax_config *cfg) {
     const struct ax_setup_sets *const sets[] = {&d->train_sets, &d->eval_sets};
-    *out = NULL;
+    const struct ax_setup_entry *first = &d->train_sets.entries[0];
     for (size_t s = 0; s < 2; s++)
         for (size_t i = 0; i < sets[s]->n; i++) {
             const struct ax_setup_entry *e = &sets[s]->entries[i];
-            size_t n[2] = {0, 0};
             if (!template_of(e))
                 return ax_config_error(cfg, KEY,
                                        "the model has no chat template: set chat_template");
-            const char *source = ax_template_source(template_of(e), &n[0]);
-            const char *first = *out ? ax_template_source(template_of(*out), &n[1]) : source;
-            if (*out && (n[0] != n[1] || memcmp(source, first, n[0]) != 0))
-                return ax_config_error(
-                    cfg, KEY,
-                    "%s has another chat template than %s: with tools, all data sets need the same",
-                    e->path, (*out)->path);
-            *out = *out ? *out : e;
+            if (!same_source(template_of(e), template_of(first)))
+                return ax_config_error(cfg, KEY,
+                                       "%s has another chat template than %s: with tools, all data "
+                                       "sets need the same",
+                                       e->path, first->path);
         }
-    return *out ? AX_OK : ax_config_error(cfg, KEY, "there are no prompts");
+    return AX_OK;
 }
 
 /* Tokens that end a turn with calls, where the model's own files do not name them. */
@@ -90,10 +91,10 @@ static void add_stops(struct ax_setup_rollout *r, const struct ax_tokenizer *t,
 
 static enum ax_status open_chat(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                 const struct ax_setup_data *d, struct ax_rollout_options *o) {
-    const struct ax_setup_entry *e;
+    const struct ax_setup_entry *e = &d->train_sets.entries[0];
     struct ax_tool_keys k = {0};
     AX_FILL(cfg, "", struct ax_tool_keys, &k);
-    AX_TRY(find_entry(d, cfg, &e));
+    AX_TRY(check_entries(d, cfg));
     r->chat = (struct ax_tool_chat){.template = template_of(e),
                                     .tokens = d->tok.tokens,
                                     .variables = e->kwargs,

@@ -223,14 +223,24 @@ static enum ax_status take_answer(const json_t *answer, struct ax_tool_result *o
     return st;
 }
 
+/* A child that has to be started again has the time of a first start for it. */
+static enum ax_status make_ready(struct ax_tool_child *c, struct ax_tool *t) {
+    json_t *list;
+    if (!c->name)
+        return c->child.pid && t->loaded == c->child.starts ? AX_OK : ax_tool_child_load(c, t);
+    if (c->child.pid)
+        return AX_OK;
+    AX_TRY(ax_tool_child_list(c, &list));
+    json_decref(list);
+    return AX_OK;
+}
+
 enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
                                   const struct ax_tool_request *r, struct ax_watch *watch,
                                   struct ax_tool_result *out, char failure[AX_TOOL_ERROR]) {
-    json_t *answer;
+    json_t *answer = NULL;
     failure[0] = '\0';
-    enum ax_status st = AX_OK;
-    if (!c->name && (c->child.pid == 0 || t->loaded != c->child.starts))
-        st = ax_tool_child_load(c, t);
+    enum ax_status st = make_ready(c, t);
     if (st == AX_OK)
         st = ask(c, question_of(c, t, r), c->seconds, watch, &answer, failure);
     if (st == AX_ERR_CONFIG) { /* it cannot be started any more */

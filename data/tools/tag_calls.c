@@ -47,7 +47,7 @@ static void strip_line_feeds(const char *text, size_t *from, size_t *end) {
 /* ---- qwen3_coder ---- */
 
 static bool read_parameters(struct ax_tool_scan *s, json_t *arguments) {
-    size_t key, key_end, from, end;
+    size_t key = 0, key_end = 0, from = 0, end = 0;
     for (ax_turn_blanks(s); read_tag(s, "<parameter=", &key, &key_end); ax_turn_blanks(s)) {
         if (!read_value(s, "</parameter>", &from, &end))
             return false;
@@ -59,7 +59,7 @@ static bool read_parameters(struct ax_tool_scan *s, json_t *arguments) {
 }
 
 bool ax_tool_read_qwen3_coder(struct ax_tool_scan *s) {
-    size_t name, end;
+    size_t name = 0, end = 0;
     ax_turn_blanks(s);
     if (!read_tag(s, "<function=", &name, &end))
         return ax_turn_fail(s, "expected <function=NAME> after <tool_call>");
@@ -75,7 +75,7 @@ bool ax_tool_read_qwen3_coder(struct ax_tool_scan *s) {
 /* ---- glm ---- */
 
 static bool read_pairs(struct ax_tool_scan *s, json_t *arguments) {
-    size_t key, key_end, from, end;
+    size_t key = 0, key_end = 0, from = 0, end = 0;
     for (ax_turn_blanks(s); ax_turn_word(s, "<arg_key>"); ax_turn_blanks(s)) {
         if (!read_value(s, "</arg_key>", &key, &key_end))
             return false;

@@ -381,7 +381,7 @@ static enum ax_status run_one(struct ax_tools *t, const struct ax_tool_request *
     struct ax_buf why = {0};
     enum ax_status st = check(t, r->call, &tool, &why);
     out->late = tool && tool->late;
-    if (st == AX_OK && why.len > 0)
+    if (st == AX_OK && (why.len > 0 || !tool))
         st = ax_tool_result_fail(out, why.data);
     else if (st == AX_OK && tool->child)
         st = call_child(tool, r, watch, out);

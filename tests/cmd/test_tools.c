@@ -154,7 +154,7 @@ static int check_results(const json_t *v) {
 }
 
 static void a_model_calls_tools(void **state) {
-    double ratio[4], kl[4], frequency[4];
+    double ratio[4] = {0}, kl[4] = {0}, frequency[4] = {0};
     int calls = 0, right = 0, n = 0;
     json_t *v;
     (void)state;

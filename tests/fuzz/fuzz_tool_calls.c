@@ -56,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_t *tools = json_loads(definitions, 0, NULL);
     while (ax_tool_format_at(n))
         n++;
+    AX_ASSERT(n > 0);
     AX_ASSERT(ax_utf8_repair(&text, (const char *)data + 1, size - 1) == AX_OK &&
               ax_buf_puts(&text, "") == AX_OK);
     const struct ax_tool_text t = {.s = text.data, .n = text.len, .thinks = data[0] & 128};
