@@ -168,6 +168,23 @@ static enum ax_status syntax_error(const char *name, const char *text, size_t le
     return error_at(name, text, offset, e->text);
 }
 
+enum ax_status ax_json_first(const char *text, size_t len, struct ax_json_first *out) {
+    json_error_t e;
+    alloc_failed = false;
+    *out = (struct ax_json_first){0};
+    out->v = json_loadb(text, len, JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    if (alloc_failed) {
+        json_decref(out->v);
+        out->v = NULL;
+        return ax_error(AX_ERR_NOMEM, "out of memory while reading JSON of %zu bytes", len);
+    }
+    if (out->v)
+        out->used = (size_t)e.position;
+    else
+        memcpy(out->why, e.text, sizeof out->why);
+    return AX_OK;
+}
+
 enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
                              size_t len) {
     *doc = (struct ax_json_doc){0};

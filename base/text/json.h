@@ -22,6 +22,14 @@ enum ax_status ax_json_load(struct ax_json_doc *doc, const char *path, size_t ma
 enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
                              size_t len);
 void ax_json_free(struct ax_json_doc *doc);
+/* The value that a text begins with, after which there may be anything; of equal keys the last one counts. */
+struct ax_json_first {
+    json_t *v;   /* NULL: there is none */
+    size_t used; /* bytes up to its end */
+    char why[JSON_ERROR_TEXT_LENGTH];
+};
+/* Only memory is an error. */
+enum ax_status ax_json_first(const char *text, size_t len, struct ax_json_first *out);
 /* A new JSON number; null for NaN and infinities. */
 json_t *ax_json_number(double x);
 /* Pretty (2 spaces, keys in file order, like Python's json.dumps(indent=2)); free with ax_free. */

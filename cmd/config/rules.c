@@ -56,6 +56,8 @@ const struct ax_config_rule ax_config_rules[] = {
      "fills rows of sequence_len tokens: remove multipack_real_batches"},
     {"rl == grpo,gdpo,ppo && neftune_noise_alpha", "neftune_noise_alpha",
      "answers are sampled without noise, and ratios would compare it: remove it"},
+    {"trl.tools && rl != grpo,gdpo", "trl.tools",
+     "answers call tools with rl: grpo and gdpo only so far: remove it"},
     {"rl == grpo,gdpo,ppo,ebft && sample_packing", "sample_packing",
      "packing is not supported with this rl: set it to false"},
     {"(pretraining_dataset || streaming) && (rl || reward_model || process_reward_model)", "rl",

@@ -21,11 +21,11 @@ static json_t *id_of(size_t i) {
     return json_sprintf("call%05zu", i % 100000);
 }
 
-/* A call of the same name, with its id; the arguments do not matter, except those of a probe. */
+/* A call of the same name, with its id; the arguments do not matter, except those of a probe. NULL: no memory. */
 static json_t *plain_call(unsigned way, const json_t *call, size_t i) {
     const json_t *f = json_object_get(call, "function");
-    const json_t *arguments = json_object_get(f, "probe"), *id = json_object_get(call, "id");
-    json_t *own = arguments ? json_deep_copy(arguments) : json_object();
+    json_t *arguments = json_object_get(f, "probe"), *id = json_object_get(call, "id");
+    json_t *own = arguments ? json_incref(arguments) : json_object();
     if (way & WAY_TEXT) {
         char *text = json_dumps(own, 0);
         json_decref(own);
@@ -34,47 +34,70 @@ static json_t *plain_call(unsigned way, const json_t *call, size_t i) {
     }
     json_t *v = json_pack("{s:s, s:{s:O, s:o}}", "type", "function", "function", "name",
                           json_object_get(f, "name"), "arguments", own);
-    if (v && (way & WAY_IDS))
-        (void)json_object_set_new(v, "id", id ? json_deep_copy(id) : id_of(i));
-    return v;
+    const bool ok = v && (!(way & WAY_IDS) ||
+                          json_object_set_new(v, "id", id ? json_incref(id) : id_of(i)) == 0);
+    if (ok)
+        return v;
+    json_decref(v);
+    return NULL;
 }
 
+/* NULL: no memory. */
 static json_t *answer_of(unsigned way, const json_t *calls) {
     json_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(calls); i++)
-        (void)json_array_append_new(list, plain_call(way, json_array_get(calls, i), i));
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < json_array_size(calls); i++)
+        ok = json_array_append_new(list, plain_call(way, json_array_get(calls, i), i)) == 0;
     json_t *m =
         json_pack("{s:s, s:s, s:o}", "role", "assistant", "content", "", "tool_calls", list);
-    if (m && (way & WAY_THOUGHT))
-        (void)json_object_set_new(m, "reasoning_content", json_string("dummy"));
-    return m;
+    ok = ok && m &&
+         (!(way & WAY_THOUGHT) ||
+          json_object_set_new(m, "reasoning_content", json_string("dummy")) == 0);
+    if (ok)
+        return m;
+    json_decref(m);
+    return NULL;
 }
 
+/* NULL: no memory. */
 static json_t *result_of(unsigned way, const json_t *result, const json_t *call, size_t i) {
-    json_t *v = json_copy((json_t *)(uintptr_t)result);
-    const json_t *id = json_object_get(call, "id");
-    if (v && (way & WAY_IDS))
-        (void)json_object_set_new(v, "tool_call_id", id ? json_deep_copy(id) : id_of(i));
-    return v;
+    json_t *id = json_object_get(call, "id");
+    json_t *v =
+        json_pack("{s:s, s:O, s:O}", "role", "tool", "name", json_object_get(result, "name"),
+                  "content", json_object_get(result, "content"));
+    if (!(way & WAY_IDS) || !v ||
+        json_object_set_new(v, "tool_call_id", id ? json_incref(id) : id_of(i)) == 0)
+        return v;
+    json_decref(v);
+    return NULL;
 }
 
-/* A question, an answer with the calls, and the results. NULL calls: the question alone. */
+/* Variables of a template: a question, an answer with the calls, and the results. False: no memory. */
+static bool set_variables(const struct ax_tool_chat *c, const json_t *calls, const json_t *results,
+                          bool tools, json_t *vars) {
+    const bool header = !calls || results;
+    json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "dummy");
+    bool ok = list && vars;
+    if (ok && calls)
+        ok = json_array_append_new(list, answer_of(c->way, calls)) == 0;
+    for (size_t i = 0; ok && i < json_array_size(results); i++)
+        ok = json_array_append_new(list, result_of(c->way, json_array_get(results, i),
+                                                   json_array_get(calls, i), i)) == 0;
+    if (ok && tools)
+        ok = json_object_set(vars, "tools", (json_t *)(uintptr_t)c->tools) == 0;
+    return json_object_set_new(vars, "messages", list) == 0 && ok &&
+           json_object_set_new(vars, "add_generation_prompt", json_boolean(header)) == 0;
+}
+
+/* NULL calls: the question alone. */
 static enum ax_status render(const struct ax_tool_chat *c, const json_t *calls,
                              const json_t *results, bool tools, struct ax_template_output *out) {
     const struct ax_template_options o = {
         .chat = true, .defaults = c->tokens, .fixed_now = true, .now = c->now};
-    const bool header = !calls || results;
-    json_t *vars = c->variables ? json_copy((json_t *)(uintptr_t)c->variables) : json_object();
-    json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "dummy");
-    if (calls)
-        (void)json_array_append_new(list, answer_of(c->way, calls));
-    for (size_t i = 0; i < json_array_size(results); i++)
-        (void)json_array_append_new(
-            list, result_of(c->way, json_array_get(results, i), json_array_get(calls, i), i));
-    if (tools)
-        (void)json_object_set(vars, "tools", (json_t *)(uintptr_t)c->tools);
-    const bool ok = vars && json_object_set_new(vars, "messages", list) == 0 &&
-                    json_object_set_new(vars, "add_generation_prompt", json_boolean(header)) == 0;
+    json_t *vars = json_object();
+    const bool ok =
+        (!c->variables || json_object_update(vars, (json_t *)(uintptr_t)c->variables) == 0) &&
+        set_variables(c, calls, results, tools, vars);
     const enum ax_status st = ok ? ax_template_render(c->template, vars, &o, out) : AX_ERR_NOMEM;
     json_decref(vars);
     return ok ? st : ax_error(st, "out of memory for a conversation");
@@ -148,16 +171,37 @@ struct stretch {
     size_t from, end;
 };
 
+/* The results with another text for the i-th. NULL: no memory. */
+static json_t *other_result(const json_t *results, size_t i) {
+    json_t *all = json_array();
+    bool ok = all != NULL;
+    for (size_t k = 0; ok && k < json_array_size(results); k++) {
+        json_t *own = json_array_get(results, k);
+        ok = k == i ? json_array_append_new(all, json_pack("{s:O, s:s}", "name",
+                                                           json_object_get(own, "name"), "content",
+                                                           "qxqx")) == 0
+                    : json_array_append(all, own) == 0;
+    }
+    if (ok)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
 /* Where result i is in the suffix: what differs where it is another text. */
 static enum ax_status find_result(const struct ax_tool_chat *c, const json_t *calls,
                                   const json_t *results, size_t i, const char *suffix, size_t n,
                                   struct stretch *at) {
     struct ax_template_output other = {0};
     const char *text = NULL;
-    json_t *changed = json_deep_copy(results);
-    (void)json_object_set_new(json_array_get(changed, i), "content", json_string("qxqx"));
-    const enum ax_status st = find_suffix(c, calls, changed, &other, &text);
+    json_t *changed = other_result(results, i);
+    enum ax_status st = AX_ERR_NOMEM;
+    if (changed)
+        st = find_suffix(c, calls, changed, &other, &text);
     json_decref(changed);
+    if (st == AX_ERR_NOMEM)
+        return ax_error(st, "out of memory for a conversation");
+    AX_TRY(st);
     const size_t m = text ? other.len - (size_t)(text - other.text) : 0;
     size_t from = 0, back = 0;
     while (from < n && from < m && suffix[from] == text[from])
@@ -166,7 +210,7 @@ static enum ax_status find_result(const struct ax_tool_chat *c, const json_t *ca
         back++;
     *at = (struct stretch){from, n - back};
     ax_template_output_free(&other);
-    return st;
+    return AX_OK;
 }
 
 /* Results that spell special tokens are tokenized apart from the rest, as plain text. */
@@ -271,12 +315,14 @@ static enum ax_status find_format(struct ax_tool_chat *c, const struct probe *p)
     return AX_OK;
 }
 
-/* Renders the probe in the chat's way. False: the template cannot, or changes the answer. */
-static bool try_way(const struct ax_tool_chat *c, struct probe *p) {
+/* Renders the probe in the chat's way. *can: the template does, and does not change the answer. */
+static enum ax_status try_way(const struct ax_tool_chat *c, struct probe *p, bool *can) {
     clear_renderings(p);
-    const bool ok = render(c, p->calls, NULL, false, &p->answer) == AX_OK &&
-                    find_suffix(c, p->calls, p->results, &p->with, &p->suffix) == AX_OK;
-    return ok && p->suffix;
+    enum ax_status st = render(c, p->calls, NULL, false, &p->answer);
+    if (st == AX_OK)
+        st = find_suffix(c, p->calls, p->results, &p->with, &p->suffix);
+    *can = st == AX_OK && p->suffix;
+    return st == AX_ERR_NOMEM ? st : AX_OK;
 }
 
 static bool shows(const char *text, const char *what) {
@@ -294,7 +340,9 @@ static enum ax_status find_way(struct ax_tool_chat *c, struct probe *p, const ch
     bool found = false;
     for (unsigned i = 0; !found && i < WAYS; i++) {
         c->way = i ^ WAY_IDS;
-        if (!try_way(c, p))
+        bool can;
+        AX_TRY(try_way(c, p, &can));
+        if (!can)
             continue;
         any = true;
         AX_TRY(find_format(c, p));
@@ -341,9 +389,11 @@ static enum ax_status check_definitions(const struct ax_tool_chat *c) {
 
 enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
     struct probe p;
-    if (!probe_create(&p))
-        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    enum ax_status st = find_way(c, &p, format);
+    enum ax_status st = AX_ERR_NOMEM;
+    if (probe_create(&p))
+        st = find_way(c, &p, format);
+    else
+        (void)ax_error(st, "out of memory for a conversation");
     if (st == AX_OK && !shows(p.suffix, RESULT))
         st = refuse(c, "leaves out the results of tools");
     if (st == AX_OK)

@@ -77,6 +77,7 @@ static bool read_value(struct ax_tool_scan *s, const struct literals *l, int dep
     if (!list && !map)
         return read_scalar(s, out);
     *out = list ? json_array() : json_object();
+    s->no_memory = s->no_memory || !*out;
     if (*out && read_elements(s, l, depth + 1, list ? "]" : "}", map, *out))
         return true;
     json_decref(*out);

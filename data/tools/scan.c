@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fit.h"
+#include "base/text/json.h"
 
 bool ax_turn_fail(struct ax_tool_scan *s, const char *fmt, ...) {
     va_list ap;
@@ -58,14 +59,12 @@ bool ax_turn_close(struct ax_tool_scan *s, const char *mark) {
 }
 
 bool ax_turn_json(struct ax_tool_scan *s, json_t **out) {
-    json_error_t error;
+    struct ax_json_first first;
     ax_turn_blanks(s);
-    *out = json_loadb(s->t->s + s->at, s->t->n - s->at,
-                      JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (!*out)
-        return ax_turn_fail(s, "it is not valid JSON: %s", error.text);
-    s->at += (size_t)error.position;
-    return true;
+    s->no_memory = ax_json_first(s->t->s + s->at, s->t->n - s->at, &first) != AX_OK;
+    *out = first.v;
+    s->at += first.used;
+    return *out || ax_turn_fail(s, "it is not valid JSON: %s", first.why);
 }
 
 bool ax_turn_put(struct ax_tool_scan *s, struct ax_buf *to, size_t from, size_t end) {

@@ -1,6 +1,6 @@
 #include "data/tools/schema.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <string.h>
 
 #include "base/text/json.h"
@@ -56,8 +56,8 @@ static bool fits(const json_t *v, const json_t *schema) {
 
 /* ---- text → what the schema says ---- */
 
-/* NULL: it is not that. */
-static json_t *parse_as(const json_t *text, const json_t *schema) {
+/* *out NULL: it is not that. False: no memory. */
+static bool parse_as(const json_t *text, const json_t *schema, json_t **out) {
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
     const char *s = json_string_value(text);
     size_t n = json_string_length(text);
@@ -66,11 +66,17 @@ static json_t *parse_as(const json_t *text, const json_t *schema) {
             s = python[i][1];
             n = strlen(s);
         }
-    json_t *v = json_loadb(s, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    if (v && !json_is_string(v) && fits(v, schema))
-        return v;
-    json_decref(v);
-    return NULL;
+    struct ax_json_first first;
+    if (ax_json_first(s, n, &first) != AX_OK)
+        return false;
+    *out = first.v;
+    while (first.used < n && isspace((unsigned char)s[first.used]))
+        first.used++;
+    if (first.used == n && !json_is_string(*out) && fits(*out, schema))
+        return true;
+    json_decref(*out);
+    *out = NULL;
+    return true;
 }
 
 static bool coerce_arguments(json_t *arguments, const json_t *function) {
@@ -83,8 +89,9 @@ static bool coerce_arguments(json_t *arguments, const json_t *function) {
         const json_t *schema = json_object_get(properties, key);
         if (!json_is_string(v) || fits(v, schema))
             continue;
-        json_t *parsed = parse_as(v, schema);
-        if (parsed && json_object_set_new(arguments, key, parsed) != 0)
+        json_t *parsed;
+        if (!parse_as(v, schema, &parsed) ||
+            (parsed && json_object_set_new(arguments, key, parsed) != 0))
             return false;
     }
     return true;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/text/json.h"
 #include "data/tools/chat.h"
 #include "data/tools/schema.h"
@@ -460,6 +461,71 @@ static void misfits_are_told_in_words_of_python(void **state) {
     ax_buf_free(&text);
 }
 
+/* ---- memory ---- */
+
+/* What a family's first two replies are read as, and the text between turns, as one text. */
+static enum ax_status read_all(struct family *f, char *const replies[2], char **out) {
+    const json_t *cases = json_object_get(f->golden, "cases");
+    struct ax_encoding ids = {0};
+    struct ax_buf text = {0};
+    enum ax_status st = ax_tool_chat_open(&f->chat, NULL);
+    for (size_t k = 0; k < 2 && st == AX_OK; k++) {
+        const json_t *c = json_array_get(cases, k);
+        struct ax_tool_turn turn = {0};
+        const struct ax_tool_text t = {
+            .s = replies[k], .n = strlen(replies[k]), .thinks = f->chat.thinks};
+        st = ax_tool_read(f->chat.format, &t, f->chat.tools, &turn);
+        if (st == AX_OK)
+            st = ax_buf_printf(&text, "%zu %s ", json_array_size(turn.calls), turn.error);
+        ax_tool_turn_free(&turn);
+        if (st == AX_OK)
+            st = ax_tool_chat_suffix(&f->chat, json_object_get(c, "calls"),
+                                     json_object_get(c, "results"), -1, &ids);
+    }
+    if (st == AX_OK)
+        st = ax_tokenizer_decode(tokenizer, ids.ids, ids.n, false, &text);
+    ax_encoding_free(&ids);
+    *out = text.data;
+    return st;
+}
+
+/* Each allocation fails once: an error, or the same. */
+static void out_of_memory(void **state) {
+    static const size_t some[] = {1, 2, 4, 6, 8, 9};
+    (void)state;
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct family f;
+        char *want, *got, *replies[2];
+        bool fired = true;
+        int failures = 0;
+        open_family(&f, some[i]);
+        for (size_t k = 0; k < 2; k++) {
+            const json_t *c = json_array_get(json_object_get(f.golden, "cases"), k);
+            const char *reply = json_string_value(json_object_get(c, "reply"));
+            assert_ok(ax_strndup(&replies[k], reply, end_of(&f, reply)));
+        }
+        assert_ok(read_all(&f, replies, &want));
+        for (int k = 1; fired; k += k < 300 ? 1 : 7) {
+            char fault[64];
+            snprintf(fault, sizeof fault, "malloc:%d:enomem", k);
+            assert_ok(ax_fault_configure(fault));
+            const enum ax_status st = read_all(&f, replies, &got);
+            fired = ax_fault_fired();
+            assert_ok(ax_fault_configure(NULL));
+            if (st != AX_OK ? !fired || st != AX_ERR_NOMEM : strcmp(got, want) != 0)
+                fail_msg("%s, allocation %d: %d %s: %s", families[some[i]].family, k, (int)st,
+                         ax_error_text(), got);
+            failures += st != AX_OK;
+            ax_free(got);
+        }
+        assert_true(failures > 20);
+        ax_free(want);
+        ax_free(replies[0]);
+        ax_free(replies[1]);
+        close_family();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_are_read),
@@ -471,6 +537,7 @@ int main(void) {
         cmocka_unit_test(spelled_marks_are_text),
         cmocka_unit_test(templates_are_refused),
         cmocka_unit_test(misfits_are_told_in_words_of_python),
+        cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, open_goldens, close_goldens);
 }
