@@ -123,6 +123,13 @@ struct ax_delta_config {
     double beta_scale, norm_eps; /* β is 0 … beta_scale; eps of the output's norm */
 };
 
+/* Mamba-2 (model/parts/mamba.c). Heads of a group share B and C. */
+struct ax_ssd_config {
+    int64_t heads, head_dim, groups, state; /* heads 0: no layer has it */
+    double low, high;                       /* limits of the time step */
+    bool bias, conv_bias;                   /* the projections have one; the convolution has */
+};
+
 /* A part of parameter names that a family has otherwise. */
 struct ax_rename {
     const char *from, *to; /* NULL: the end of a list */
@@ -170,6 +177,7 @@ struct ax_arch {
     struct ax_mla_config mla;
     struct ax_conv_config conv;
     struct ax_delta_config delta;
+    struct ax_ssd_config ssd;
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;

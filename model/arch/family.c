@@ -56,9 +56,8 @@ static const struct {
     const char *key, *what;
 } telling[] = {
     {"linear_attn_config", "layers of Kimi Delta Attention"},
-    {"mamba_d_state", "Mamba layers"},
-    {"ssm_state_size", "Mamba layers"},
-    {"state_size", "Mamba layers"},
+    {"mamba_dt_rank", "layers of the first Mamba"},
+    {"time_step_rank", "layers of the first Mamba"},
     {"hidden_size_per_layer_input", "embeddings of each layer"},
     {"altup_num_inputs", "AltUp's streams"},
     {"num_kv_shared_layers", "layers that share keys and values"},
@@ -84,8 +83,8 @@ static void add_missing(char *buf, size_t size, const char *what, const char *ke
 }
 
 static bool computes(const char *layer_type) {
-    static const char *const known[] = {"full_attention", "sliding_attention", "attention", "conv",
-                                        "linear_attention"};
+    static const char *const known[] = {"full_attention", "sliding_attention", "attention",
+                                        "conv",           "linear_attention",  "mamba"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(layer_type, known[i]) == 0)
             return true;

@@ -20,6 +20,7 @@
     X(glm4_moe)                                                                                    \
     X(gpt_oss)                                                                                     \
     X(granite)                                                                                     \
+    X(granitemoehybrid)                                                                            \
     X(hunyuan_v1_dense)                                                                            \
     X(lfm2)                                                                                        \
     X(lfm2_moe)                                                                                    \
@@ -87,6 +88,19 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, i
  * and each layer its rope: a sliding layer's is rope_local if the model has one. */
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
                                 int64_t period); /* fields.c */
+
+/* Keys of Mamba-2's sizes, and what they are where a config does not say. width: heads · head_dim, as other keys have
+ * it; 0: there is no such key. */
+struct ax_ssd_keys {
+    const char *heads, *head_dim, *groups, *state, *taps, *conv_bias, *bias;
+    struct {
+        int64_t heads, head_dim, groups, state;
+    } usual;
+    int64_t width;
+};
+/* Reads a->ssd and a->conv.taps. */
+enum ax_status ax_ssd_parse(struct ax_arch *a, struct ax_json config,
+                            const struct ax_ssd_keys *keys); /* mamba.c */
 
 /* Reads the number of experts and of active experts, in either spelling (num_local_experts,
  * num_experts), into a->moe; the usual numbers if the config does not say. */

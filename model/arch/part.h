@@ -20,7 +20,7 @@ struct ax_part_size {
 };
 
 /* What a layer keeps of a sequence for its next token, on a rank of tp, if it is not keys and values: the
- * last `rows` inputs of a convolution, `channels` wide; and the state of the delta rule with its running chunk
+ * last `rows` inputs of a convolution, `channels` wide; and the state of the delta rule, or of Mamba-2, with its running chunk
  * (kernels/delta_ops.h), if there are value heads. */
 struct ax_state_size {
     int64_t rows, channels;
@@ -62,6 +62,7 @@ extern const struct ax_part_type ax_mixer_mla;       /* mla.c */
 extern const struct ax_part_type ax_mixer_gated;     /* gated_attention.c */
 extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_mixer_delta;     /* delta.c */
+extern const struct ax_part_type ax_mixer_mamba;     /* mamba.c */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
 extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */

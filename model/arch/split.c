@@ -99,6 +99,11 @@ enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mes
         AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));
     if (arch->delta.value_heads > 0)
         AX_TRY(check_divides("key heads of the delta rule", arch->delta.key_heads, tp));
+    if (arch->ssd.heads > 0) {
+        AX_TRY(check_divides("heads of Mamba layers", arch->ssd.heads, tp));
+        if (arch->ssd.groups > tp || tp % arch->ssd.groups != 0)
+            AX_TRY(check_divides("groups of Mamba layers", arch->ssd.groups, tp));
+    }
     AX_TRY(check_at_least("feed-forward columns", arch->intermediate_size, tp));
     if (arch->moe.shared_width > 0)
         AX_TRY(check_at_least("columns of shared experts", arch->moe.shared_width, tp));

@@ -34,6 +34,11 @@ struct ax_delta_part {
     struct ax_linear in, rest, out;
     const struct ax_param *taps[3], *log, *bias, *norm; /* taps of q, k, v; or one for all */
 };
+/* Mamba-2: see mamba.c. */
+struct ax_mamba_part {
+    struct ax_linear in, out;
+    const struct ax_param *taps, *conv_bias, *log, *bias, *skip, *norm; /* conv_bias NULL: none */
+};
 /* SwiGLU MLP: see mlp.c. */
 struct ax_mlp_part {
     struct ax_linear gate_up, down;
@@ -78,6 +83,7 @@ struct ax_layer {
     struct ax_mla_part mla;
     struct ax_shortconv_part shortconv;
     struct ax_delta_part delta;
+    struct ax_mamba_part mamba;
     struct ax_mlp_part mlp; /* or the shared expert */
     struct ax_moe_part moe;
 };

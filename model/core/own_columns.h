@@ -7,12 +7,14 @@
 
 #include "model/core/linear.h"
 
+#define AX_OWN_COLUMNS 5 /* outputs, at most */
+
 /* This rank's columns of a linear's output, output by output. */
 struct ax_own_columns {
     int n;
     struct {
         int64_t from, n;
-    } of[AX_LINEAR_MAX_PARTS];
+    } of[AX_OWN_COLUMNS];
 };
 
 /* y [T][Σ n] from this rank's rows h [T/tp][in]. */

@@ -1,6 +1,9 @@
 /* Granite 3 (IBM 2024): Llama with factors on the embedding, on what a branch adds and on the logits,
- * and a scale of scores of its own. */
+ * and a scale of scores of its own. Granite 4 (2025), the hybrids: Mamba-2 in most layers. */
+#include <string.h>
+
 #include "model/arch/family.h"
+#include "model/arch/part.h"
 
 static enum ax_status positive(struct ax_json c, const char *key, double *out) {
     const struct ax_json v = ax_json_get(c, key);
@@ -10,7 +13,7 @@ static enum ax_status positive(struct ax_json c, const char *key, double *out) {
     return ax_json_error(v, "expected a positive number, got %g", *out);
 }
 
-static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+static enum ax_status factors(struct ax_arch *a, struct ax_json c) {
     bool attention_bias;
     double divisor;
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
@@ -20,8 +23,65 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(positive(c, "residual_multiplier", &a->residual_scale));
     AX_TRY(positive(c, "logits_scaling", &divisor));
     a->logit_scale = 1 / divisor;
+    return AX_OK;
+}
+
+static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(factors(a, c));
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
+}
+
+/* ---- hybrids ---- */
+
+static const struct ax_rename renames[] = {{"mlp.gate_up_proj", "shared_mlp.input_linear"},
+                                           {"mlp.down_proj", "shared_mlp.output_linear"},
+                                           {0}};
+
+/* Which layers attend: by layer_types, else none. Most have no rope. */
+static enum ax_status mixers(struct ax_arch *a, struct ax_json c) {
+    static const char *const kinds[] = {"mamba", "attention", "linear_attention", "full_attention",
+                                        NULL};
+    const char *positions;
+    AX_TRY(ax_json_str_or(ax_json_get(c, "position_embedding_type"), "", &positions));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        int kind = 0;
+        AX_TRY(ax_layer_kind(a, c, i, kinds, &kind));
+        a->layers[i].mixer = kind % 2 ? &ax_mixer_attention : &ax_mixer_mamba;
+        a->layers[i].rope = strcmp(positions, "rope") == 0 ? AX_ROPE_MAIN : AX_ROPE_NONE;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
+    int64_t expand, experts;
+    AX_TRY(factors(a, c));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "mamba_expand"), 1, 1024, 2, &expand));
+    const struct ax_ssd_keys keys = {.heads = "mamba_n_heads",
+                                     .head_dim = "mamba_d_head",
+                                     .groups = "mamba_n_groups",
+                                     .state = "mamba_d_state",
+                                     .taps = "mamba_d_conv",
+                                     .conv_bias = "mamba_conv_bias",
+                                     .bias = "mamba_proj_bias",
+                                     .usual = {128, expand * a->hidden_size / 128, 1, 256},
+                                     .width = expand * a->hidden_size};
+    AX_TRY(ax_ssd_parse(a, c, &keys));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "shared_intermediate_size"), 1, 1LL << 24, 1024,
+                          &a->intermediate_size));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "num_local_experts"), 0, INT32_MAX, 8, &experts));
+    if (experts > 0) {
+        ax_json_error(ax_json_get(c, "num_local_experts"),
+                      "experts are not implemented in this family");
+        return AX_ERR_UNSUPPORTED;
+    }
+    a->fused_gate_up = true;
+    a->renames = renames;
+    return mixers(a, c);
 }
 
 const struct ax_family ax_family_granite = {
     .model_type = "granite", .architecture = "GraniteForCausalLM", .parse = parse};
+const struct ax_family ax_family_granitemoehybrid = {.model_type = "granitemoehybrid",
+                                                     .architecture = "GraniteMoeHybridForCausalLM",
+                                                     .own_width = true,
+                                                     .parse = parse_hybrid};

@@ -319,6 +319,7 @@ static const char *group_of(const struct ax_param *p) {
         {"block_sparse_moe.gate", "router"},
         {"self_attn", "attention"},
         {"linear_attn", "delta rule"},
+        {"mamba", "mamba"},
         {"feed_forward.gate.", "router"},
         {"mlp", "mlp"},
         {"feed_forward", "mlp"},

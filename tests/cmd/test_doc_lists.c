@@ -650,6 +650,7 @@ static void readme_names_the_families(void **state) {
         {"glm4_moe", "GLM-4-MoE"},
         {"gpt_oss", "gpt-oss"},
         {"granite", "Granite"},
+        {"granitemoehybrid", "Granite 4"},
         {"hunyuan_v1_dense", "Hunyuan (dense)"},
         {"lfm2", "LFM2 "},
         {"lfm2_moe", "LFM2-MoE"},

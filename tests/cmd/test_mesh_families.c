@@ -138,13 +138,20 @@ static void layers_with_states_are_one_rank(void **state) {
     "8, "                                                                                          \
     "\"linear_key_head_dim\": 6, \"linear_value_head_dim\": 5, \"partial_rotary_factor\": 0.5, "   \
     "\"rms_norm_eps\": 0.01"
+    /* 2 groups: with tp 4 a norm's elements are on several ranks */
+#define MAMBA                                                                                      \
+    ", \"num_local_experts\": 0, \"mamba_n_heads\": 8, \"mamba_d_head\": 10, "                     \
+    "\"mamba_n_groups\": 2, \"mamba_d_state\": 6, \"mamba_proj_bias\": true, "                     \
+    "\"shared_intermediate_size\": 54, \"time_step_limit\": [0.3, 1.2], \"layer_types\": "         \
+    "[\"mamba\", \"mamba\", \"attention\", \"mamba\", \"mamba\"]"
 #define EXPERTS ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22"
     static const struct {
         struct model model;
         bool experts;
         int figures;
         int tp; /* at most */
-    } cases[] = {{{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
+    } cases[] = {{{"granitemoehybrid", true, MAMBA, {0}, {0}, 0}, false, 7, 4},
+                 {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
                  {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9, 4},
                  {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7, 4},
                  {{"qwen3_5_moe_text",

@@ -66,6 +66,13 @@ static const struct tiny_family tiny_families[] = {
     {"smollm3", "llama",
      "\"model_type\": \"smollm3\", \"architectures\": [\"SmolLM3ForCausalLM\"], "
      "\"no_rope_layer_interval\": 2, \"rope_theta\": 5000000.0, \"tie_word_embeddings\": true"},
+    {"granite-4.0-h", "llama",
+     "\"model_type\": \"granitemoehybrid\", \"architectures\": "
+     "[\"GraniteMoeHybridForCausalLM\"], \"layer_types\": [\"mamba\", \"attention\", \"mamba\"], "
+     "\"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", \"mamba_d_state\": 16, "
+     "\"num_local_experts\": 0, \"shared_intermediate_size\": 96, \"attention_multiplier\": 0.25, "
+     "\"position_embedding_type\": \"nope\", \"embedding_multiplier\": 12.0, \"logits_scaling\": "
+     "8.0, \"residual_multiplier\": 0.22, \"tie_word_embeddings\": true"},
     {"granite", "llama",
      "\"model_type\": \"granite\", \"architectures\": [\"GraniteForCausalLM\"], "
      "\"attention_multiplier\": 0.25, \"embedding_multiplier\": 12.0, \"logits_scaling\": 8.0, "

@@ -246,7 +246,7 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"cohere2", 107760, 16, -1, true},     {"lfm2", 78456, 12, 0, true},
         {"lfm2_moe", 69672, 12, 0, true},      {"qwen3_next", 55760, 16, 0, false},
         {"qwen3_5", 58528, 16, 0, true},       {"qwen3_5_moe", 36422, 16, 0, false},
-        {"olmo_hybrid", 42672, 10, 0, false}};
+        {"olmo_hybrid", 42672, 10, 0, false},  {"granite4_dense", 52820, 10, 0, true}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -389,10 +389,10 @@ static void mistakes_are_named_with_their_key(void **state) {
          "\"gemma3n\" is not supported; the nearest is gemma3; expected one of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_6\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"nemotron_h\", \"ssm_state_size\": 128, \"layer_types\": "
-         "[\"mamba\", \"mamba\", \"full_attention\"]}",
-         "; missing here: Mamba layers (ssm_state_size), a kind of layers (mamba); expected one "
-         "of ",
+        {"{\"model_type\": \"jamba\", \"mamba_dt_rank\": 256, \"layer_types\": "
+         "[\"mamba\", \"mamba\", \"lightning\"]}",
+         "; missing here: layers of the first Mamba (mamba_dt_rank), a kind of layers (lightning); "
+         "expected one of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama4\", \"text_config\": {\"attention_chunk_size\": 8192, "
          "\"alibi\": false, \"state_size\": null}}",

@@ -52,7 +52,8 @@ static const struct {
      "\"swiglu_limit\": 0.4"},
     {"lfm2", AX_F32, 16, RECURRENT},
     {"qwen3_next", AX_F32, 16, DELTA},
-    {"olmo_hybrid", AX_F32, 16, DELTA}};
+    {"olmo_hybrid", AX_F32, 16, DELTA},
+    {"granitemoehybrid", AX_F32, 16, MAMBA}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);
@@ -249,6 +250,7 @@ static void prompts_are_shared(void **state) {
     static struct test t;
     share_prompts("llama", "");
     share_prompts("qwen3_next", DELTA);
+    share_prompts("granitemoehybrid", MAMBA);
     share_prompts("lfm2", RECURRENT); /* states are kept where the prompts part */
     for (int k = 0; k < 2; k++) {
         setup_with(&t, k ? "lfm2" : "llama", k ? RECURRENT : "", AX_BF16, 1);

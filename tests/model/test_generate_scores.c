@@ -112,6 +112,7 @@ static void scored_questions_are_shared(void **state) {
     share_questions("llama", "");
     share_questions("lfm2", RECURRENT);
     share_questions("qwen3_next", DELTA);
+    share_questions("granitemoehybrid", MAMBA);
 }
 
 struct told {

@@ -64,6 +64,11 @@ static const struct {
      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",
      false},
+    {"granitemoehybrid",
+     ", \"num_local_experts\": 0, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "
+     "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"shared_intermediate_size\": 40, "
+     "\"layer_types\": [\"mamba\", \"attention\", \"mamba\"]",
+     true},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

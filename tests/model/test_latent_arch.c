@@ -1,4 +1,4 @@
-/* config.json of the families with latent attention, shared experts or the delta rule: sizes of published models, and
+/* config.json of the families with latent attention, shared experts, the delta rule or Mamba-2: sizes of published models, and
  * values that would change the result and are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,6 +107,22 @@ static void published_models_have_their_sizes(void **state) {
          "\"num_attention_heads\": 30, \"num_hidden_layers\": 32, \"vocab_size\": 100352, "
          "\"rope_parameters\": {\"rope_theta\": null}}",
          7430870688},
+        {"{\"model_type\": \"granitemoehybrid\", \"hidden_size\": 2048, "
+         "\"shared_intermediate_size\": 8192, \"mamba_n_heads\": 64, \"mamba_d_head\": 64, "
+         "\"mamba_d_state\": 128, \"num_attention_heads\": 32, \"num_hidden_layers\": 40, "
+         "\"num_key_value_heads\": 8, \"num_local_experts\": 0, \"tie_word_embeddings\": true, "
+         "\"vocab_size\": 100352, \"layer_types\": ["
+         "\"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"attention\", \"mamba\", "
+         "\"mamba\", "
+         "\"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", "
+         "\"attention\", "
+         "\"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", "
+         "\"mamba\", \"attention\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\", "
+         "\"mamba\", "
+         "\"mamba\", \"mamba\", \"mamba\", \"attention\", \"mamba\", \"mamba\", \"mamba\", "
+         "\"mamba\""
+         "]}",
+         3191396096},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;
@@ -150,6 +166,7 @@ static void silence_means_the_family_s_default(void **state) {
     ax_arch_free(&a);
 }
 
+#define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
 static void mistakes_are_named(void **state) {
     (void)state;
     static const struct {
@@ -197,6 +214,16 @@ static void mistakes_are_named(void **state) {
          "num_experts_per_tok: cannot route a token to 300 of 256 experts", AX_ERR_DATA},
         {"{\"model_type\": \"glm4_moe\", " SMALL ", \"head_dim\": 6}",
          "head_dim: half of 6 elements of a head would be rotated", AX_ERR_DATA},
+        {HYBRID "\"mamba_n_heads\": 12}",
+         "mamba_n_heads: 12 heads of 1 (mamba_d_head) are 12 wide; expected 128", AX_ERR_DATA},
+        {HYBRID "\"mamba_n_groups\": 3}",
+         "mamba_n_heads: 3 groups (mamba_n_groups) do not divide 128 heads", AX_ERR_DATA},
+        {HYBRID "\"time_step_limit\": [0.1]}",
+         "time_step_limit: expected the lowest and the highest time step", AX_ERR_DATA},
+        {HYBRID "\"time_step_limit\": [2, {\"__float__\": \"-Infinity\"}]}",
+         "expected \"Infinity\", got \"-Infinity\"", AX_ERR_DATA},
+        {HYBRID "\"time_step_limit\": [2, 1]}",
+         "time_step_limit: time steps from 2 to 1: expected at least 0, and less", AX_ERR_DATA},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_arch a;

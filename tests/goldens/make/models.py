@@ -344,6 +344,18 @@ FAMILY_SPECS = [
         about="the gated delta rule with beta below 2 and all projections and convolutions apart, normed before; attention as "
               "olmo2's, without rope"),
     ModelSpec(
+        "granite4_dense", small(
+            vocab_size=128, hidden_size=40, intermediate_size=48, shared_intermediate_size=48, num_hidden_layers=3,
+            layer_types=["linear_attention", "full_attention", "linear_attention"], num_local_experts=0, num_experts_per_tok=0,
+            mamba_n_heads=10, mamba_d_head=8, mamba_d_state=12, mamba_n_groups=2, mamba_d_conv=4, mamba_chunk_size=16,
+            position_embedding_type="rope", rms_norm_eps=1e-5, embedding_multiplier=4.0, attention_multiplier=0.35,
+            residual_multiplier=0.7, logits_scaling=1.6, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        "GraniteMoeHybridConfig", seed=1530, hub=True, embed_std=0.1, final_norm=2.0, seq=71, row1=66, docs=(67, 1, 2, 7),
+        prompts=(1, 6, 66),
+        about="Mamba-2 with 10 heads of 8 in 2 groups and a state of 12, attention with rope in layer 1, granite's factors, no "
+              "experts, tied"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -564,6 +576,9 @@ def hub_config(cfg, spec):
         drop("partial_rotary_factor")
         out.update(rotary_dim=8, qk_norm_type="per_layer", use_qk_norm=True, use_routing_bias=True, scoring_func="sigmoid",
                    shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3, mtp_transformer_layers=1)
+    elif kind == "granitemoehybrid":
+        drop("time_step_limit")
+        out["layer_types"] = ["attention" if t == "full_attention" else "mamba" for t in cfg["layer_types"]]
     elif kind in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         drop("layer_types")
         out["full_attention_interval"] = cfg["layer_types"].index("full_attention") + 1
@@ -709,12 +724,12 @@ def rotary_of(base):
 
 def mixer_of(layer):
     """What mixes tokens, and the word for it in the files."""
-    kinds = dict(self_attn="attn", linear_attn="linear", conv="conv")
-    return next((kind, getattr(layer, name)) for name, kind in kinds.items() if hasattr(layer, name))
+    kinds = dict(self_attn="attn", linear_attn="linear", conv="conv", mamba="mamba")
+    return next((kind, getattr(layer, name)) for name, kind in kinds.items() if getattr(layer, name, None) is not None)
 
 
 def mlp_of(layer):
-    return layer.mlp if hasattr(layer, "mlp") else layer.feed_forward
+    return next(getattr(layer, name) for name in ("mlp", "feed_forward", "shared_mlp") if hasattr(layer, name))
 
 
 def router_of(layer):
@@ -1153,7 +1168,8 @@ def make_model(spec, out, tokenizer_root=None):
 def check_folder(root, batch, logits):
     import transformers
     for cfg_name in ("config.json", "config.legacy.json"):
-        cfg_dict = json.loads((root / cfg_name).read_text())
+        cfg_dict = json.loads((root / cfg_name).read_text(),
+                              object_hook=lambda o: float(o["__float__"]) if "__float__" in o else o)
         cfg = transformers.AutoConfig.for_model(**cfg_dict)
         model = transformers.AutoModelForCausalLM.from_pretrained(
             root, config=cfg, dtype=torch.float32, attn_implementation="eager")
