@@ -41,7 +41,7 @@ static enum ax_status check_quant(const struct ax_builder *b) {
         return AX_OK;
     if (b->arch->moe.stacked)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "qat: the experts of %s are stored by columns, which no scheme quantizes; "
+                        "qat: the experts of %s are one tensor, which no scheme quantizes; "
                         "remove qat",
                         b->arch->family->model_type);
     if (c && c->dropout > 0)

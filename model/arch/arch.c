@@ -147,6 +147,13 @@ static enum ax_status check_total(const struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+/* False if the config says that no layer has rope, so that heads may be of any size. */
+static bool rotates(struct ax_json c) {
+    const json_t *positions = json_object_get(c.v, "position_embedding_type");
+    const char *word = json_string_value(positions);
+    return !positions || (word && strcmp(word, "nope") != 0);
+}
+
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     const char *type;
     AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
@@ -170,7 +177,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_f64_or(ax_json_get(c, "initializer_range"), 0.02, &a->init_range));
     AX_TRY(dtype(a, c));
     AX_TRY(pad_token(a, c));
-    AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim, a->max_positions));
+    AX_TRY(ax_rope_parse(&a->rope, c, rotates(c) ? a->head_dim : 2, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     a->embedding_scale = a->residual_scale = a->logit_scale = 1;
     a->q_norm = "model.layers.%d.self_attn.q_norm.weight";

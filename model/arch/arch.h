@@ -43,10 +43,12 @@ struct ax_moe_names {
     bool bias_is_row;        /* `bias` is [1][E] in files, not [E] */
 };
 
-/* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], with
- * biases [E][out]; gate and up are neighbors in it. */
+/* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], or [E][out][in] if
+ * `out_first`, with biases [E][out] or none (NULL). Gate and up are neighbors in it, or, out_first, the gate's
+ * rows are before the up's. */
 struct ax_moe_stacked {
     const char *gate_up, *gate_up_bias, *down, *down_bias;
+    bool out_first;
 };
 
 /* Mixture of experts: a router sends each token to n_active of n_experts SwiGLU MLPs. */

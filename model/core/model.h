@@ -52,8 +52,9 @@ struct ax_expert_watch {
 };
 
 /* Mixture of experts: see moe.c. Arrays have the parameters of all experts, in expert order; if the
- * checkpoint stacks experts, one parameter each, with biases. */
+ * checkpoint stacks experts, one parameter each. */
 struct ax_moe_part {
+    bool out_first; /* stacked as [E][out][in] */
     const struct ax_param *router;
     const struct ax_param *router_bias; /* bias of the router's linear; NULL if absent */
     /* [n_experts]: added to scores only to choose experts; NULL if absent */

@@ -52,6 +52,29 @@ static enum ax_status mixers(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+static const struct ax_moe_names names = {
+    .router = "model.layers.%d.block_sparse_moe.router.layer.weight",
+    .shared = "model.layers.%d.mlp",
+};
+static const struct ax_moe_stacked stacked = {
+    .gate_up = "model.layers.%d.block_sparse_moe.input_linear.weight",
+    .down = "model.layers.%d.block_sparse_moe.output_linear.weight",
+    .out_first = true,
+};
+
+/* Experts beside the MLP in all layers. */
+static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_moe_parse(a, c, 8, 2));
+    AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, 1LL << 24, &a->moe.width));
+    a->moe.shared_width = a->intermediate_size;
+    a->moe.routing.renormalize = true; /* the softmax is over the chosen ones alone */
+    a->moe.names = &names;
+    a->moe.stacked = &stacked;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i].ffn = &ax_ffn_moe_shared;
+    return AX_OK;
+}
+
 static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
     int64_t expand, experts;
     AX_TRY(factors(a, c));
@@ -69,14 +92,10 @@ static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64_or(ax_json_get(c, "shared_intermediate_size"), 1, 1LL << 24, 1024,
                           &a->intermediate_size));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "num_local_experts"), 0, INT32_MAX, 8, &experts));
-    if (experts > 0) {
-        ax_json_error(ax_json_get(c, "num_local_experts"),
-                      "experts are not implemented in this family");
-        return AX_ERR_UNSUPPORTED;
-    }
     a->fused_gate_up = true;
     a->renames = renames;
-    return mixers(a, c);
+    AX_TRY(mixers(a, c));
+    return experts > 0 ? mixture(a, c) : AX_OK;
 }
 
 const struct ax_family ax_family_granite = {

@@ -158,28 +158,35 @@ done:
     return st;
 }
 
-/* Which weights of experts a tensor [E][in][out] of the file is; false: none. */
-static bool is_stacked(const struct ax_st_entry *base, enum ax_expert_weight *which) {
-    static const char *const names[] = {[AX_GATE_UP] = "gate_up_proj", [AX_DOWN] = "down_proj"};
-    static const char before[] = ".mlp.experts.";
-    const char *at = strstr(base->name, before);
-    for (int k = 0; at && base->ndim == 3 && k < AX_EXPERT_WEIGHTS; k++) {
-        *which = (enum ax_expert_weight)k;
-        if (strcmp(at + strlen(before), names[k]) == 0)
-            return true;
-    }
-    return false;
+/* Which weights of experts a tensor of the file is; NULL: none. */
+struct stacked {
+    const char *end;
+    enum ax_expert_weight which;
+    bool out_first; /* [E][out][in], else [E][in][out] */
+};
+static const struct stacked *find_stacked(const struct ax_st_entry *base) {
+    static const struct stacked all[] = {
+        {".mlp.experts.gate_up_proj", AX_GATE_UP, false},
+        {".mlp.experts.down_proj", AX_DOWN, false},
+        {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true},
+        {".block_sparse_moe.output_linear.weight", AX_DOWN, true}};
+    const size_t n = strlen(base->name);
+    for (size_t k = 0; base->ndim == 3 && k < sizeof all / sizeof *all; k++)
+        if (n > strlen(all[k].end) && strcmp(base->name + n - strlen(all[k].end), all[k].end) == 0)
+            return &all[k];
+    return NULL;
 }
 
 /* Of W [E·in][out]: row (e, i) gets Σ_j A_e[j][i]·B_e[·][j], so A and B change places, and each expert
- * has its own B. */
+ * has its own B. Of W [E·out][in] they stay. */
 static enum ax_status open_stacked(struct ax_merged *t, const struct ax_peft *peft,
-                                   enum ax_expert_weight which) {
-    const int64_t E = t->base->shape[0], in = t->base->shape[1], out = t->base->shape[2];
+                                   const struct stacked *s) {
+    const int64_t E = t->base->shape[0], in = t->base->shape[s->out_first ? 2 : 1];
+    const int64_t out = t->base->shape[s->out_first ? 1 : 2];
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(t->base->name), which, &target, module,
-                                    sizeof module));
+    AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(t->base->name), s->which, &target,
+                                    module, sizeof module));
     if (!target.on)
         return AX_OK;
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
@@ -191,18 +198,20 @@ static enum ax_status open_stacked(struct ax_merged *t, const struct ax_peft *pe
     enum ax_status st;
     AX_TRY_GOTO(take(peft, a, E * r, in, &all_a), st, done);
     AX_TRY_GOTO(take(peft, b, out, E * r, &all_b), st, done);
-    AX_TRY_GOTO(ax_alloc(&t->a, (size_t)(E * r * out), sizeof *t->a), st, done);
-    AX_TRY_GOTO(ax_alloc(&t->b, (size_t)(E * in * r), sizeof *t->b), st, done);
+    t->group = s->out_first ? out : in;
+    t->rows = E * t->group;
+    t->cols = s->out_first ? in : out;
+    AX_TRY_GOTO(ax_alloc(&t->a, (size_t)(E * r * t->cols), sizeof *t->a), st, done);
+    AX_TRY_GOTO(ax_alloc(&t->b, (size_t)(t->rows * r), sizeof *t->b), st, done);
     for (int64_t row = 0; row < E * r; row++) { /* e·r + j */
         const int64_t e = row / r, j = row % r;
+        double *const of_in = s->out_first ? &t->a[row * in] : &t->b[e * in * r + j];
+        double *const of_out = s->out_first ? &t->b[e * out * r + j] : &t->a[row * out];
         for (int64_t i = 0; i < in; i++)
-            t->b[(e * in + i) * r + j] = all_a[row * in + i];
+            of_in[i * (s->out_first ? 1 : r)] = all_a[row * in + i];
         for (int64_t o = 0; o < out; o++)
-            t->a[row * out + o] = all_b[o * E * r + j * E + e];
+            of_out[o * (s->out_first ? r : 1)] = all_b[o * E * r + j * E + e];
     }
-    t->rows = E * in;
-    t->cols = out;
-    t->group = in;
     t->r = r;
     t->scale = target.scale;
 done:
@@ -231,12 +240,11 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
     if (whole)
         t->base = whole;
     struct expert expert;
-    enum ax_expert_weight which = AX_GATE_UP;
-    const bool stacked = is_stacked(base, &which);
+    const struct stacked *stacked = find_stacked(base);
     const struct ax_st_entry *embedding = find(peft, module, "lora_embedding_A");
     if (!matrix && !stacked)
         return AX_OK;
-    const enum ax_status st = stacked     ? open_stacked(t, peft, which)
+    const enum ax_status st = stacked     ? open_stacked(t, peft, stacked)
                               : a         ? open_adapter(t, peft, module, a)
                               : embedding ? open_embedding(t, peft, module, embedding)
                               : is_expert(module, &expert) ? open_expert(t, peft, &expert)

@@ -115,7 +115,7 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
     struct ax_grouped_gemm g = {.c = rows->y,
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,
-                                .trans_b = !is_stacked(w),
+                                .trans_b = !w->in_first,
                                 .expected_rows = rows->part.expected};
     if (l->moe.watch) {
         const bool down = w->parts == 1;
@@ -165,7 +165,7 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
                                 .c = *dx,
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,
-                                .trans_b = is_stacked(w),
+                                .trans_b = w->in_first,
                                 .expected_rows = rows->part.expected};
     AX_TRY(used_weights(l, m, w, &rows->part, &g.b));
     AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
@@ -192,9 +192,8 @@ enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pas
         dw = matrices(l, &m->experts, w, part, ax_unit_grad);
     if (w->bias)
         db = biases(l, w, part, ax_unit_grad);
-    const bool stacked = is_stacked(w);
-    struct ax_grouped_gemm g = {.a = stacked ? *values : rows->y,
-                                .b = stacked ? rows->y : *values,
+    struct ax_grouped_gemm g = {.a = w->in_first ? *values : rows->y,
+                                .b = w->in_first ? rows->y : *values,
                                 .c = dw,
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,

@@ -1,7 +1,7 @@
 /* The products of a layer's experts, each on its rows: y = x·Wᵀ + b and back.
  *
  * Matrices are parameters of their own, [out][in], at a constant stride; or stacked as in the file,
- * [E][in][out], with biases. */
+ * [E][in][out] or [E][out][in]. */
 #ifndef AX_MODEL_PARTS_EXPERT_WEIGHTS_H
 #define AX_MODEL_PARTS_EXPERT_WEIGHTS_H
 
@@ -12,6 +12,7 @@ struct ax_expert_matrices {
     const struct ax_param *first; /* expert 0's; or all experts', if it has three dimensions */
     int parts;                    /* parameters of an expert: 2 (gate and up) or 1 */
     const struct ax_param *bias;  /* bias of all experts; NULL if absent */
+    bool in_first;                /* stacked as [E][in][out] */
 };
 
 /* rows->y = rows->x·Wᵀ + b. */

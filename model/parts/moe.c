@@ -19,12 +19,16 @@
 #include "model/parts/expert_weights.h"
 #include "model/parts/router.h"
 
+static bool in_first(const struct ax_layer *l) {
+    return l->moe.gate_up->ndim == 3 && !l->moe.out_first;
+}
+
 static struct ax_expert_matrices expert_gate_up(const struct ax_layer *l) {
-    return (struct ax_expert_matrices){l->moe.gate_up, 2, l->moe.gate_up_bias};
+    return (struct ax_expert_matrices){l->moe.gate_up, 2, l->moe.gate_up_bias, in_first(l)};
 }
 
 static struct ax_expert_matrices expert_down(const struct ax_layer *l) {
-    return (struct ax_expert_matrices){l->moe.down, 1, l->moe.down_bias};
+    return (struct ax_expert_matrices){l->moe.down, 1, l->moe.down_bias, in_first(l)};
 }
 
 /* ---- a backward in halves ---- */
@@ -117,7 +121,7 @@ static const struct ax_param *add_expert(struct ax_builder *b, struct ax_layer *
     return ax_builder_add(b, l->index, &decl);
 }
 
-/* One tensor for all experts' gate and up, one for their down, one for the biases of each. */
+/* One tensor for all experts' gate and up, one for their down, one for the biases of each, if they have some. */
 static void add_stacked(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_moe_stacked *names = b->arch->moe.stacked;
     const int64_t D = b->arch->hidden_size, F = b->arch->moe.width, E = b->arch->moe.n_experts;
@@ -129,13 +133,16 @@ static void add_stacked(struct ax_builder *b, struct ax_layer *l) {
                    {&l->moe.gate_up_bias, names->gate_up_bias, 2 * F, 0},
                    {&l->moe.down, names->down, F, D},
                    {&l->moe.down_bias, names->down_bias, D, 0}};
+    l->moe.out_first = names->out_first;
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const bool turned = names->out_first && tensors[i].cols > 0;
         const struct ax_param_decl decl = {.name = tensors[i].name,
-                                           .rows = tensors[i].rows,
-                                           .cols = tensors[i].cols,
+                                           .rows = turned ? tensors[i].cols : tensors[i].rows,
+                                           .cols = turned ? tensors[i].rows : tensors[i].cols,
                                            .stack = E,
                                            .tp_dim = -1};
-        *tensors[i].to = ax_builder_add(b, l->index, &decl);
+        if (decl.name)
+            *tensors[i].to = ax_builder_add(b, l->index, &decl);
     }
 }
 
@@ -165,10 +172,11 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
 static struct ax_part_size moe_size(const struct ax_arch *a) {
     const struct ax_moe_config *c = &a->moe;
     const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
+    const bool biased = c->stacked && c->stacked->down_bias;
     return (struct ax_part_size){.matrices = router + c->n_experts * expert,
                                  .active = router + c->n_active * expert,
                                  .vectors = (c->names->router_bias ? c->n_experts : 0) +
-                                            (c->stacked ? c->n_experts * (2 * c->width + D) : 0)};
+                                            (biased ? c->n_experts * (2 * c->width + D) : 0)};
 }
 
 /* None: its matrices are the experts', see adapter/experts.h. */

@@ -449,7 +449,7 @@ static enum ax_status run(struct work *w) {
     AX_TRY(ax_arch_load(&w->arch, m->src));
     if (w->arch.moe.stacked)
         return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: experts that are one tensor, stored by columns, are not supported by "
+                        "%s: experts that are one tensor are not supported by "
                         "quantize; convert to gguf with --quant instead",
                         m->src);
     AX_TRY(ax_hf_open(&w->hf, m->src));

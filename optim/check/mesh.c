@@ -317,6 +317,8 @@ static const char *group_of(const struct ax_param *p) {
         {"mlp.gate.", "router"},
         {"mlp.router.", "router"},
         {"block_sparse_moe.gate", "router"},
+        {"block_sparse_moe.router", "router"},
+        {"block_sparse_moe", "experts"},
         {"self_attn", "attention"},
         {"linear_attn", "delta rule"},
         {"mamba", "mamba"},

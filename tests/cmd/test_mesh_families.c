@@ -140,40 +140,50 @@ static void layers_with_states_are_one_rank(void **state) {
     "\"rms_norm_eps\": 0.01"
     /* 2 groups: with tp 4 a norm's elements are on several ranks */
 #define MAMBA                                                                                      \
-    ", \"num_local_experts\": 0, \"mamba_n_heads\": 8, \"mamba_d_head\": 10, "                     \
-    "\"mamba_n_groups\": 2, \"mamba_d_state\": 6, \"mamba_proj_bias\": true, "                     \
-    "\"shared_intermediate_size\": 54, \"time_step_limit\": [0.3, 1.2], \"layer_types\": "         \
-    "[\"mamba\", \"mamba\", \"attention\", \"mamba\", \"mamba\"]"
+    ", \"mamba_n_heads\": 8, \"mamba_d_head\": 10, \"mamba_n_groups\": 2, \"mamba_d_state\": 6, "  \
+    "\"mamba_proj_bias\": true, \"shared_intermediate_size\": 54, \"time_step_limit\": [0.3, "     \
+    "1.2], "                                                                                       \
+    "\"layer_types\": [\"mamba\", \"mamba\", \"attention\", \"mamba\", \"mamba\"]"
 #define EXPERTS ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22"
     static const struct {
         struct model model;
         bool experts;
         int figures;
         int tp; /* at most */
-    } cases[] = {{{"granitemoehybrid", true, MAMBA, {0}, {0}, 0}, false, 7, 4},
-                 {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
-                 {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9, 4},
-                 {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7, 4},
-                 {{"qwen3_5_moe_text",
-                   false,
-                   DELTA_RULE EXPERTS ", \"shared_expert_intermediate_size\": 30",
-                   {0},
-                   {0},
-                   0},
-                  true,
-                  9,
-                  4},
-                 {{"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}, false, 6, 1},
-                 {{"qwen3_next",
-                   false,
-                   DELTA_RULE EXPERTS
-                   ", \"shared_expert_intermediate_size\": 30, \"mlp_only_layers\": [0, 3]",
-                   {0},
-                   {0},
-                   0},
-                  true,
-                  9,
-                  4}};
+    } cases[] = {
+        {{"granitemoehybrid", true, MAMBA ", \"num_local_experts\": 0", {0}, {0}, 0}, false, 7, 4},
+        {{"granitemoehybrid",
+          false,
+          MAMBA ", \"num_local_experts\": 4, \"output_router_logits\": true",
+          {0},
+          {0},
+          0},
+         true,
+         9,
+         4},
+        {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
+        {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9, 4},
+        {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7, 4},
+        {{"qwen3_5_moe_text",
+          false,
+          DELTA_RULE EXPERTS ", \"shared_expert_intermediate_size\": 30",
+          {0},
+          {0},
+          0},
+         true,
+         9,
+         4},
+        {{"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}, false, 6, 1},
+        {{"qwen3_next",
+          false,
+          DELTA_RULE EXPERTS
+          ", \"shared_expert_intermediate_size\": 30, \"mlp_only_layers\": [0, 3]",
+          {0},
+          {0},
+          0},
+         true,
+         9,
+         4}};
     static const struct mesh meshes[] = {
         {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
         {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},

@@ -131,6 +131,7 @@ static void test_experts_are_merged(void **state) {
     (void)state;
     merge_experts("mixtral", 2 + 2 * (1 + 3 * 8));
     merge_experts("gpt_oss", 2 + 2 * (1 + 2)); /* two tensors for all experts */
+    merge_experts("granite4", 2 + 1 + 2 * 2);  /* the same, of transposed matrices */
 }
 
 static bool lists(const struct ax_peft_names *list, const char *name) {

@@ -170,7 +170,8 @@ static void families(void **state) {
         "models/minimax_m2",  "models/hunyuan_v1_dense", "models/ministral3",
         "models/cohere",      "models/cohere2",          "models/lfm2",
         "models/lfm2_moe",    "models/qwen3_next",       "models/qwen3_5",
-        "models/qwen3_5_moe", "models/olmo_hybrid",      "models/granite4_dense"};
+        "models/qwen3_5_moe", "models/olmo_hybrid",      "models/granite4_dense",
+        "models/granite4"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

@@ -356,6 +356,17 @@ FAMILY_SPECS = [
         about="Mamba-2 with 10 heads of 8 in 2 groups and a state of 12, attention with rope in layer 1, granite's factors, no "
               "experts, tied"),
     ModelSpec(
+        "granite4", small(
+            vocab_size=128, hidden_size=36, intermediate_size=10, shared_intermediate_size=16, num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"], num_local_experts=4, num_experts_per_tok=2,
+            mamba_n_heads=6, mamba_d_head=12, mamba_d_state=10, mamba_n_groups=1, mamba_d_conv=3, mamba_chunk_size=16,
+            position_embedding_type="nope", rms_norm_eps=1e-5, embedding_multiplier=4.0, attention_multiplier=0.35,
+            residual_multiplier=0.7, logits_scaling=1.6, tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        "GraniteMoeHybridConfig", seed=1559, hub=True, embed_std=0.1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="Mamba-2 with 6 heads of 12 in 1 group and a state of 10, attention without rope in layer 1, 4 experts top-2 and a "
+              "shared MLP in all layers, granite's factors"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -367,7 +378,7 @@ FAMILY_SPECS = [
 TRAIN = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, max_grad_norm=1.0, steps=5)
 
 
-ROUTERS = (".gate.weight", ".router.weight")
+ROUTERS = (".gate.weight", ".router.weight", ".router.layer.weight")
 
 
 def rule_of(name, shape, kind, spec):
@@ -686,7 +697,8 @@ class Recorder:
             self.add(layer, f"hidden_{i + 1}")
             kind, mixer = mixer_of(layer)
             self.add(mixer, f"{kind}_out_{i}")
-            self.add(mlp_of(layer), f"mlp_out_{i}")
+            if getattr(layer, "block_sparse_moe", None) is None:    # else a part of the branch
+                self.add(mlp_of(layer), f"mlp_out_{i}")
             router = router_of(layer)
             if router is not None:
                 self.handles.append(router.register_forward_hook(self.router_hook(i)))
@@ -733,7 +745,7 @@ def mlp_of(layer):
 
 
 def router_of(layer):
-    mlp = mlp_of(layer)
+    mlp = getattr(layer, "block_sparse_moe", None) or mlp_of(layer)
     return getattr(mlp, "gate", None) or getattr(mlp, "router", None)
 
 
