@@ -37,11 +37,23 @@ static const struct ax_gguf_field gemma3[] = {
     {REAL("final_logit_softcapping", "final_logit_softcapping", logit_cap), .optional = true, .nullable = true},
     {COUNT(NULL, "query_pre_attn_scalar", query_scalar)},
     {0}};
-static const struct ax_gguf_field granite[] = {
-    {REAL("attention.scale", "attention_multiplier", attention_scale), .required = true},
-    {REAL("embedding_scale", "embedding_multiplier", embedding_scale), .required = true},
-    {REAL("residual_scale", "residual_multiplier", residual_scale), .required = true},
-    {REAL("logit_scale", "logits_scaling", logit_divisor), .required = true},
+#define GRANITE                                                                                    \
+    {REAL("attention.scale", "attention_multiplier", attention_scale), .required = true},         \
+    {REAL("embedding_scale", "embedding_multiplier", embedding_scale), .required = true},         \
+    {REAL("residual_scale", "residual_multiplier", residual_scale), .required = true},            \
+    {REAL("logit_scale", "logits_scaling", logit_divisor), .required = true}
+static const struct ax_gguf_field granite[] = {GRANITE, {0}};
+static const struct ax_gguf_field granite_hybrid[] = {
+    GRANITE, EXPERTS("num_local_experts"),
+    {COUNT("expert_shared_feed_forward_length", "shared_intermediate_size", shared_ffn)},
+    {COUNT("ssm.conv_kernel", "mamba_d_conv", taps), .required = true},
+    {COUNT("ssm.inner_size", NULL, ssd.width), .required = true},
+    {COUNT("ssm.state_size", "mamba_d_state", ssd.state), .required = true},
+    {COUNT("ssm.time_step_rank", "mamba_n_heads", ssd.heads), .required = true},
+    {COUNT("ssm.group_count", "mamba_n_groups", ssd.groups), .required = true},
+    {COUNT(NULL, "mamba_d_head", ssd.head_dim)},
+    {COUNT(NULL, "mamba_expand", ssd.expand)},
+    {FLAG("rope.scaling.finetuned", NULL, rotates), .absent = 1},
     {0}};
 static const struct ax_gguf_field phi3[] = {
     {COUNT("attention.sliding_window", "sliding_window", window), .nullable = true},
@@ -189,6 +201,9 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
      .delta = true, .sections = true, .fields = qwen3_5},
     {KIND("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"), .shifted = true, .qk_norm = true, .moe = true,
      .partial_rope = true, .delta = true, .sections = true, .fields = qwen3_5_moe},
+    {KIND("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM"), .permuted = true, .convolves = true,
+     .mamba = true, .may_moe = true, .fields = granite_hybrid,
+     .config = "{\"position_embedding_type\": \"nope\", \"mamba_conv_bias\": true, \"mamba_proj_bias\": false}"},
     {0}};
 /* clang-format on */
 

@@ -53,7 +53,7 @@ static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf
 static bool is_kind(const struct ax_gguf_model *m, const struct ax_gguf_kind *k,
                     struct ax_gguf_text arch, int64_t gating) {
     return arch.len == strlen(k->arch) && memcmp(arch.s, k->arch, arch.len) == 0 &&
-           k->moe == (m->experts > 0) && (k->gating == 0 || k->gating == gating);
+           (k->may_moe || k->moe == (m->experts > 0)) && (k->gating == 0 || k->gating == gating);
 }
 
 /* One name may mean both a dense model and one with experts, and several routers. */
@@ -240,6 +240,25 @@ static enum ax_status derive_delta(struct ax_gguf_model *m) {
     return AX_OK;
 }
 
+static enum ax_status derive_mamba(struct ax_gguf_model *m) {
+    if (m->rotates)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s.rope.scaling.finetuned: a hybrid with rope is not supported",
+                        m->file->path, m->kind->arch);
+    if (m->ssd.heads == 0 || m->ssd.width % m->ssd.heads != 0 || m->ssd.groups == 0 ||
+        m->ssd.heads % m->ssd.groups != 0 || m->ssd.width % m->hidden != 0)
+        return ax_error(AX_ERR_DATA,
+                        "%s: keys %s.ssm.*: %lld heads in %lld groups, %lld elements in all, of a "
+                        "model as wide as %lld",
+                        m->file->path, m->kind->arch, (long long)m->ssd.heads,
+                        (long long)m->ssd.groups, (long long)m->ssd.width, (long long)m->hidden);
+    m->ssd.head_dim = m->ssd.width / m->ssd.heads;
+    m->ssd.expand = m->ssd.width / m->hidden;
+    if (m->shared_ffn == 0)
+        m->shared_ffn = m->ffn;
+    return AX_OK;
+}
+
 /* What follows from other sizes. */
 static enum ax_status derive(struct ax_gguf_model *m) {
     if (m->n_shared > 0) {
@@ -253,7 +272,7 @@ static enum ax_status derive(struct ax_gguf_model *m) {
                         m->file->path, (long long)m->unused_layers, (long long)m->layers);
     m->layers -= m->unused_layers;
     m->query_scalar = ax_gguf_query_scalar(m);
-    return m->kind->delta ? derive_delta(m) : AX_OK;
+    return m->kind->delta ? derive_delta(m) : m->kind->mamba ? derive_mamba(m) : AX_OK;
 }
 
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind) {
@@ -386,12 +405,14 @@ static json_t *value_of(const struct ax_gguf_model *m, const struct ax_gguf_fiel
 }
 
 static bool add_layer_types(const struct ax_gguf_model *m, json_t *config) {
+    const char *const state = m->kind->mamba ? "mamba" : "conv";
+    const char *const attends = m->kind->mamba ? "attention" : "full_attention";
     json_t *types = json_array();
     bool ok = types != NULL;
-    for (int64_t i = 0; i < m->layers; i++)
-        ok =
-            ok && json_array_append_new(
-                      types, json_string(ax_gguf_has_state(m, i) ? "conv" : "full_attention")) == 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        json_t *type = json_string(ax_gguf_has_state(m, i) ? state : attends);
+        ok = ok && json_array_append_new(types, type) == 0;
+    }
     return set(config, "layer_types", types) && ok;
 }
 

@@ -47,6 +47,8 @@ struct ax_gguf_kind {
     bool keeps_windows; /* readers follow attention.sliding_window */
     bool partial_rope;  /* may rotate a part of each head */
     bool convolves;     /* some layers convolve: head_count_kv is a list, 0 for them */
+    bool mamba;         /* and these are Mamba-2's; no layer has rope */
+    bool may_moe;       /* the file decides */
     int64_t gating;     /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
@@ -83,7 +85,11 @@ struct ax_gguf_model {
     struct {
         int64_t keys, values, key_dim, value_dim, width; /* heads and their sizes; of all values */
     } delta;                                             /* the gated delta rule */
-    int64_t window, period;                              /* every period-th layer is full */
+    struct {
+        int64_t heads, head_dim, groups, state, width,
+            expand;                  /* width = heads · head_dim = expand · hidden */
+    } ssd;                           /* Mamba-2 */
+    int64_t window, period;          /* every period-th layer is full */
     int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
     int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
@@ -92,6 +98,8 @@ struct ax_gguf_model {
     double attention_scale, embedding_scale, residual_scale, logit_divisor, logit_scale;
     double query_scale; /* factor of q when a file is written; 0 = 1 */
     bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
+    bool
+        rotates; /* rope.scaling.finetuned, by which readers of hybrids tell whether there is rope */
 };
 static inline bool ax_gguf_has_state(const struct ax_gguf_model *m, int64_t layer) {
     return m->state[layer / 8] >> (layer % 8) & 1;

@@ -8,7 +8,8 @@
 enum size {
     NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
     Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV, Q_GATED,
-    DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS
+    DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS,
+    SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
@@ -38,7 +39,15 @@ enum how {
     EXPERT_ODD,
     EXPERT_ALL,
     BIAS_EVEN,     /* of all experts' vectors in one: every other element */
-    BIAS_ODD
+    BIAS_ODD,
+    COLUMN,        /* a vector as a matrix of one column; the same as rates */
+    COLUMN_OF_RATES,
+    BY_GROUP,      /* a vector as a row for each group of Mamba-2 */
+    FIRST_ROWS,    /* of two matrices in one */
+    LAST_ROWS,
+    STACK_FIRST,   /* of all experts' two matrices [E][2·out][in], or of one */
+    STACK_LAST,
+    STACK
 };
 
 struct row {
@@ -206,6 +215,31 @@ static const struct row grouped_delta_rule[] = {
     {"ssm_a", "linear_attn.A_log", DELTA_HEADS, NONE, HAS_STATE, VECTOR, RATES},
     {"ssm_norm.weight", "linear_attn.norm.weight", DELTA_VALUE, NONE, HAS_STATE, VECTOR, UNSHIFTED},
     {"ssm_out.weight", "linear_attn.out_proj.weight", HIDDEN, DELTA_VALUES, HAS_STATE, MATRIX, PLAIN}, {0}};
+static const struct row mixer_of_granite[] = {
+    {"attn_norm.weight", "input_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"ssm_in.weight", "mamba.in_proj.weight", SSD_IN, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_conv1d.weight", "mamba.conv1d.weight", SSD_CONV, TAPS, HAS_STATE, VECTOR, TAPS_OF_CONV},
+    {"ssm_conv1d.bias", "mamba.conv1d.bias", SSD_CONV, NONE, HAS_STATE, VECTOR, PLAIN},
+    {"ssm_dt.bias", "mamba.dt_bias", SSD_HEADS, NONE, HAS_STATE, VECTOR, PLAIN},
+    {"ssm_a", "mamba.A_log", SSD_HEADS, NONE, HAS_STATE, VECTOR, COLUMN_OF_RATES},
+    {"ssm_d", "mamba.D", SSD_HEADS, NONE, HAS_STATE, VECTOR, COLUMN},
+    {"ssm_norm.weight", "mamba.norm.weight", SSD_WIDTH, NONE, HAS_STATE, VECTOR, BY_GROUP},
+    {"ssm_out.weight", "mamba.out_proj.weight", HIDDEN, SSD_WIDTH, HAS_STATE, MATRIX, PLAIN},
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ATTENDS, MATRIX, ROTARY},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_KEYS, ROTARY},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_VALUES, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ATTENDS, AX_GGUF_ATTENTION, PLAIN},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+#define MLP_OF_GRANITE(tail, when)                                                                 \
+    {"ffn_gate" tail ".weight", "shared_mlp.input_linear.weight", SHARED_PAIR, HIDDEN, when, MATRIX, FIRST_ROWS}, \
+    {"ffn_up" tail ".weight", "shared_mlp.input_linear.weight", SHARED_PAIR, HIDDEN, when, MATRIX, LAST_ROWS}, \
+    {"ffn_down" tail ".weight", "shared_mlp.output_linear.weight", HIDDEN, SHARED_FFN, when, AX_GGUF_DOWN, PLAIN}
+static const struct row mlp_of_granite[] = {MLP_OF_GRANITE("", DENSE), MLP_OF_GRANITE("_shexp", SHARED), {0}};
+static const struct row experts_of_granite[] = {
+    {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", EXPERT_PAIR, HIDDEN, SPARSE, MATRIX, STACK_FIRST},
+    {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", EXPERT_PAIR, HIDDEN, SPARSE, MATRIX, STACK_LAST},
+    {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, STACK}, {0}};
 static const struct row last[] = {
     {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ATTENDS, VECTOR, PLAIN},
     {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, HAS_STATE, VECTOR, PLAIN},
@@ -247,13 +281,14 @@ static const struct {
     {"qwen3_next", {norm_in, grouped_delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
     {"qwen3_5_text", {norm_in, delta_rule, gated_attention, norm_ffn_late, mlp}},
     {"qwen3_5_moe_text", {norm_in, delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
+    {"granitemoehybrid", {mixer_of_granite, mlp_of_granite, experts_of_granite}},
 };
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
     const int64_t keys = 2 * m->delta.keys * m->delta.key_dim,
-                  values = m->delta.values * m->delta.value_dim;
+                  values = m->delta.values * m->delta.value_dim, bc = m->ssd.groups * m->ssd.state;
     const int64_t sizes[] = {[NONE] = 1,
                              [ONE] = 1,
                              [VOCAB] = m->vocab,
@@ -282,14 +317,20 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
                              [DELTA_VALUES] = values,
                              [DELTA_QKV] = keys + values,
                              [DELTA_QKVZ] = keys + 2 * values,
-                             [DELTA_PAIRS] = 2 * m->delta.values};
+                             [DELTA_PAIRS] = 2 * m->delta.values,
+                             [SHARED_PAIR] = 2 * m->shared_ffn,
+                             [SSD_IN] = 2 * (m->ssd.width + bc) + m->ssd.heads,
+                             [SSD_CONV] = m->ssd.width + 2 * bc,
+                             [SSD_HEADS] = m->ssd.heads,
+                             [SSD_WIDTH] = m->ssd.width};
     return sizes[s];
 }
 
 static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
     const bool sparse = m->experts > 0 && layer >= m->dense_layers;
-    /* of no layer: of a kind with convolutions */
-    const bool state = layer < 0 ? m->kind->convolves : ax_gguf_has_state(m, layer);
+    /* of no layer: of LFM2's kinds, whose last norm has a name of its own */
+    const bool lfm2 = m->kind->convolves && !m->kind->mamba;
+    const bool state = layer < 0 ? lfm2 : ax_gguf_has_state(m, layer);
     const bool all[] = {[ALWAYS] = true,
                         [UNTIED] = !m->tied,
                         [QKV_BIAS] = m->qkv_bias,
@@ -355,6 +396,21 @@ static struct ax_gguf_order groups(const struct ax_gguf_model *m, bool z) {
                                   .values = m->delta.values / m->delta.keys * m->delta.value_dim};
 }
 
+/* A half of the rows of a matrix, or both. */
+static void view_of_rows(int halves, bool lower, struct ax_gguf_name *n) {
+    const int64_t kept = n->shape[0] / halves, cols = n->shape[1];
+    set_view(n, lower ? kept * cols : 0, LIST(0, cols, 1), 2, LIST(kept, cols));
+}
+
+/* The same of each expert's. */
+static void view_of_stack(const struct ax_gguf_model *m, int halves, bool lower,
+                          struct ax_gguf_name *n) {
+    const int64_t rows = n->shape[0], cols = n->shape[1], kept = rows / halves;
+    set_shape(&n->hf_ndim, n->hf_shape, 3, LIST(m->experts, rows, cols));
+    set_view(n, lower ? kept * cols : 0, LIST(rows * cols, cols, 1), 3,
+             LIST(m->experts, kept, cols));
+}
+
 /* What is special about a tensor, from its shape in HF to the file's. */
 static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
     const int64_t rows = n->shape[0], cols = n->shape[1];
@@ -411,6 +467,25 @@ static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_na
         return;
     case RATES:
         n->rate = true;
+        return;
+    case COLUMN_OF_RATES:
+        n->rate = true;
+        __attribute__((fallthrough));
+    case COLUMN:
+        set_view(n, 0, LIST(0, 1, 1), 2, LIST(rows, 1));
+        return;
+    case BY_GROUP:
+        set_view(n, 0, LIST(0, rows / m->ssd.groups, 1), 2,
+                 LIST(m->ssd.groups, rows / m->ssd.groups));
+        return;
+    case FIRST_ROWS:
+    case LAST_ROWS:
+        view_of_rows(2, how == LAST_ROWS, n);
+        return;
+    case STACK_FIRST:
+    case STACK_LAST:
+    case STACK:
+        view_of_stack(m, how == STACK ? 1 : 2, how == STACK_LAST, n);
         return;
     case GROUPED_QKV:
     case GROUPED_Z:

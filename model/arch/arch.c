@@ -177,7 +177,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_f64_or(ax_json_get(c, "initializer_range"), 0.02, &a->init_range));
     AX_TRY(dtype(a, c));
     AX_TRY(pad_token(a, c));
-    AX_TRY(ax_rope_parse(&a->rope, c, rotates(c) ? a->head_dim : 2, a->max_positions));
+    const int64_t odd = rotates(c) ? 0 : a->head_dim % 2;
+    AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim + odd, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     a->embedding_scale = a->residual_scale = a->logit_scale = 1;
     a->q_norm = "model.layers.%d.self_attn.q_norm.weight";

@@ -152,6 +152,9 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
          "n_group, topk_group or topk_method"},
         {experts && fabs(r->scale - s->scale) > 0, "routed_scaling_factor"},
         {a->conv.bias != b->conv.bias, "conv_bias is true"},
+        {a->ssd.bias != b->ssd.bias, "mamba_proj_bias is true"},
+        {a->ssd.conv_bias != b->ssd.conv_bias, "mamba_conv_bias is false"},
+        {a->ssd.low > 0 || a->ssd.high < b->ssd.high, "time_step_limit has bounds"},
         {a->conv.taps != b->conv.taps || a->delta.key_heads != b->delta.key_heads ||
              a->delta.value_heads != b->delta.value_heads || a->delta.key_dim != b->delta.key_dim ||
              a->delta.value_dim != b->delta.value_dim,
@@ -274,7 +277,7 @@ static void describe_states(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->taps = a->conv.taps;
     m->interval = a->n_layers + 1;
     for (int64_t i = a->n_layers - 1; i >= 0; i--)
-        if (a->layers[i].mixer == &ax_mixer_shortconv || a->layers[i].mixer == &ax_mixer_delta)
+        if (a->layers[i].mixer->state)
             ax_gguf_set_state(m, i);
         else
             m->interval = i + 1;
@@ -285,9 +288,23 @@ static void describe_states(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->delta.width = d->value_heads * d->value_dim;
 }
 
+static void describe_mamba(struct ax_gguf_model *m, const struct ax_arch *a) {
+    if (a->ssd.heads == 0)
+        return;
+    m->ssd.heads = a->ssd.heads;
+    m->ssd.head_dim = a->ssd.head_dim;
+    m->ssd.groups = a->ssd.groups;
+    m->ssd.state = a->ssd.state;
+    m->ssd.width = a->ssd.heads * a->ssd.head_dim;
+    m->ssd.expand = m->ssd.width / a->hidden_size;
+    m->shared_ffn = a->intermediate_size;
+    m->ffn = a->moe.n_experts > 0 ? a->moe.width : a->intermediate_size;
+}
+
 /* What only some kinds have; the others ignore it. */
 static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     describe_states(m, a);
+    describe_mamba(m, a);
     m->q_rank = a->mla.q_rank;
     m->kv_rank = a->mla.kv_rank;
     m->nope = a->mla.nope;
@@ -341,6 +358,8 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                         a->family->model_type, ax_gguf_kind_list(list, sizeof list));
     if (d->model.kind->is_tied && !a->tied)
         return refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
+    if (d->model.kind->mamba && !ax_arch_has_states(a))
+        return refuse(where, "all layers attend");
     if (a->moe.n_experts > 0)
         describe_experts(&d->model, a);
     describe_special(&d->model, a);

@@ -271,7 +271,8 @@ static void families_without_a_gguf(void **state) {
         const char *model, *says;
     } cases[] = {{"models/deepseek_v2_group", "rope type yarn has its own attention factor"},
                  {"models/smollm3", "no_rope_layers, or layer_types, is another list"},
-                 {"models/qwen3_moe_nonorm", "norm_topk_prob is false"}};
+                 {"models/qwen3_moe_nonorm", "norm_topk_prob is false"},
+                 {"models/granite4_dense", "no_rope_layers, or layer_types, is another list"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *path = golden_path(cases[i].model);
         assert_int_equal(RUN(path, in_dir("no.gguf"), "--to", "gguf"), AX_ERR_UNSUPPORTED);

@@ -63,6 +63,8 @@ static void golden_models_come_back(void **state) {
                   {"lfm2_moe", "lfm2_moe", NULL},
                   {"qwen3_5", "qwen3_5_text", "A_log"},
                   {"qwen3_5_moe", "qwen3_5_moe_text", "A_log"},
+                  {"granite4_dense", "granitemoehybrid", "A_log"},
+                  {"granite4", "granitemoehybrid", "A_log"},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     put_folder(&small, "small");
@@ -88,7 +90,11 @@ static void golden_models_come_back(void **state) {
             set_member(models[i].name, "config.json", "rope_parameters/mscale_all_dim",
                        "{\"v\": 0.707}");
         }
-        if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0)
+        if (strcmp(models[i].name, "granite4_dense") == 0) /* as published hybrids */
+            set_member(models[i].name, "config.json", "position_embedding_type",
+                       "{\"v\": \"nope\"}");
+        if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0 ||
+            strncmp(models[i].name, "granite4", 8) == 0)
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
@@ -151,6 +157,11 @@ static void keys_of_further_kinds(void **state) {
         {"qwen3_5_moe", "qwen35moe.ssm.group_count", 3, "blk.0.ssm_beta.weight", 3 * 36},
         {"qwen3_5_moe", "qwen35moe.expert_shared_feed_forward_length", 12,
          "blk.1.ffn_gate_inp_shexp.weight", 36},
+        {"granite4", "granitehybrid.ssm.time_step_rank", 6, "blk.0.ssm_a", 6},
+        {"granite4", "granitehybrid.ssm.inner_size", 72, "blk.0.ffn_gate_exps.weight", 4 * 10 * 36},
+        {"granite4", "granitehybrid.feed_forward_length", 10, "blk.0.ffn_up_shexp.weight", 16 * 36},
+        {"granite4_dense", "granitehybrid.ssm.group_count", 2, "blk.0.ssm_norm.weight", 80},
+        {"granite4_dense", "granitehybrid.ssm.state_size", 12, "blk.1.ffn_gate.weight", 48 * 40},
         {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
         {"cohere", "command-r.logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
         {"cohere2", "cohere2.attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight", 3072},
@@ -322,6 +333,39 @@ static void value_heads_are_tiled(void **state) {
     }
     expect(&g, "blk.0.ssm_norm.weight", 5, value(&hf, RULE("norm.weight"), 5));
     expect(&g, "blk.0.attn_norm.weight", 5, 1 + value(&hf, OF("input_layernorm.weight"), 5));
+    ax_hf_close(&hf);
+    ax_gguf_close(&g);
+}
+
+/* What readers compute decays from, the norm's groups, and the halves of a matrix. */
+static void mamba_is_as_readers_have_it(void **state) {
+    (void)state;
+    struct ax_gguf g;
+    struct ax_hf hf;
+    bool rotates;
+    int32_t *heads;
+    size_t n;
+    ok(ax_gguf_open(&g, in_dir("granite4_dense.gguf"))); /* golden_models_come_back wrote it */
+    ok(ax_hf_open(&hf, in_dir("granite4_dense")));
+    ok(ax_gguf_bool_or(&g, "granitehybrid.rope.scaling.finetuned", true, &rotates));
+    assert_false(rotates);
+    ok(ax_gguf_i32s(&g, "granitehybrid.attention.head_count_kv", &heads, &n));
+    assert_int_equal(n, 3);
+    assert_true(heads[0] == 0 && heads[1] == 2 && heads[2] == 0);
+    ax_free(heads);
+    const struct ax_gguf_tensor *a = ax_gguf_tensor(&g, "blk.2.ssm_a"),
+                                *norm = ax_gguf_tensor(&g, "blk.2.ssm_norm.weight");
+    assert_true(a->ndim == 2 && a->shape[0] == 10 && a->shape[1] == 1);
+    assert_true(norm->ndim == 2 && norm->shape[0] == 2 && norm->shape[1] == 40);
+    for (int64_t i = 0; i < 10; i++) {
+        expect(&g, "blk.2.ssm_a", i, -exp(value(&hf, "model.layers.2.mamba.A_log", i)));
+        expect(&g, "blk.2.ssm_d", i, value(&hf, "model.layers.2.mamba.D", i));
+    }
+    for (int64_t i = 0; i < 48 * 40; i++) {
+        const char *both = "model.layers.2.shared_mlp.input_linear.weight";
+        expect(&g, "blk.2.ffn_gate.weight", i, value(&hf, both, i));
+        expect(&g, "blk.2.ffn_up.weight", i, value(&hf, both, 48 * 40 + i));
+    }
     ax_hf_close(&hf);
     ax_gguf_close(&g);
 }
@@ -530,6 +574,7 @@ int main(void) {
         cmocka_unit_test(bfloat16_comes_back),
         cmocka_unit_test(experts_of_one_tensor_are_turned),
         cmocka_unit_test(value_heads_are_tiled),
+        cmocka_unit_test(mamba_is_as_readers_have_it),
         cmocka_unit_test(groups_are_taken_apart),
         cmocka_unit_test(a_tied_head_is_copied_where_it_must_be),
         cmocka_unit_test(keys_of_latent_attention),

@@ -168,6 +168,13 @@ static void silence_means_the_family_s_default(void **state) {
     parse_ok(&a, "{\"model_type\": \"qwen2_moe\", " SMALL "}");
     assert_true(a.qkv_bias && !a.o_bias && !a.moe.routing.renormalize);
     ax_arch_free(&a);
+    /* without rope a head may have any size */
+    parse_ok(&a, "{\"model_type\": \"granitemoehybrid\", " SMALL
+                 ", \"position_embedding_type\": null, \"head_dim\": 9}");
+    assert_true(a.ssd.heads == 128 && a.ssd.state == 256 && a.ssd.low == 0 && isinf(a.ssd.high));
+    assert_true(a.moe.n_experts == 8 && a.layers[0].mixer == &ax_mixer_mamba);
+    assert_int_equal(a.layers[3].rope, AX_ROPE_NONE);
+    ax_arch_free(&a);
 }
 
 #define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
