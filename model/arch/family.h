@@ -90,7 +90,7 @@ enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
                                 int64_t period); /* fields.c */
 
 /* Keys of Mamba-2's sizes, and what they are where a config does not say. width: heads · head_dim, as other keys have
- * it; 0: there is no such key. */
+ * it, from which head_dim follows where it is absent or "auto"; 0: there is no such key. */
 struct ax_ssd_keys {
     const char *heads, *head_dim, *groups, *state, *taps, *conv_bias, *bias;
     struct {

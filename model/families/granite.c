@@ -75,9 +75,8 @@ static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
-    int64_t expand, experts;
-    AX_TRY(factors(a, c));
+static enum ax_status mamba(struct ax_arch *a, struct ax_json c) {
+    int64_t expand;
     AX_TRY(ax_json_i64_or(ax_json_get(c, "mamba_expand"), 1, 1024, 2, &expand));
     const struct ax_ssd_keys keys = {.heads = "mamba_n_heads",
                                      .head_dim = "mamba_d_head",
@@ -86,15 +85,23 @@ static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
                                      .taps = "mamba_d_conv",
                                      .conv_bias = "mamba_conv_bias",
                                      .bias = "mamba_proj_bias",
-                                     .usual = {128, expand * a->hidden_size / 128, 1, 256},
+                                     .usual = {.heads = 128, .groups = 1, .state = 256},
                                      .width = expand * a->hidden_size};
-    AX_TRY(ax_ssd_parse(a, c, &keys));
+    return ax_ssd_parse(a, c, &keys);
+}
+
+/* Some are no hybrids: all of their layers attend. */
+static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
+    int64_t experts;
+    AX_TRY(factors(a, c));
+    AX_TRY(mixers(a, c));
+    if (ax_arch_has_states(a))
+        AX_TRY(mamba(a, c));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "shared_intermediate_size"), 1, 1LL << 24, 1024,
                           &a->intermediate_size));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "num_local_experts"), 0, INT32_MAX, 8, &experts));
     a->fused_gate_up = true;
     a->renames = renames;
-    AX_TRY(mixers(a, c));
     return experts > 0 ? mixture(a, c) : AX_OK;
 }
 

@@ -175,6 +175,13 @@ static void silence_means_the_family_s_default(void **state) {
     assert_true(a.moe.n_experts == 8 && a.layers[0].mixer == &ax_mixer_mamba);
     assert_int_equal(a.layers[3].rope, AX_ROPE_NONE);
     ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"granitemoehybrid\", " SMALL
+                 ", \"num_local_experts\": 0, \"position_embedding_type\": \"rope\", "
+                 "\"mamba_n_heads\": 5, \"layer_types\": [\"attention\", \"attention\", "
+                 "\"full_attention\", \"attention\"]}");
+    assert_true(a.ssd.heads == 0 && a.moe.n_experts == 0 && !ax_arch_has_states(&a));
+    assert_int_equal(a.layers[3].rope, AX_ROPE_MAIN);
+    ax_arch_free(&a);
 }
 
 #define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
@@ -226,7 +233,7 @@ static void mistakes_are_named(void **state) {
         {"{\"model_type\": \"glm4_moe\", " SMALL ", \"head_dim\": 6}",
          "head_dim: half of 6 elements of a head would be rotated", AX_ERR_DATA},
         {HYBRID "\"mamba_n_heads\": 12}",
-         "mamba_n_heads: 12 heads of 1 (mamba_d_head) are 12 wide; expected 128", AX_ERR_DATA},
+         "mamba_n_heads: 12 heads of 10 (mamba_d_head) are 120 wide; expected 128", AX_ERR_DATA},
         {HYBRID "\"mamba_n_groups\": 3}",
          "mamba_n_heads: 3 groups (mamba_n_groups) do not divide 128 heads", AX_ERR_DATA},
         {HYBRID "\"time_step_limit\": [0.1]}",
