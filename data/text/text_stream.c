@@ -9,13 +9,15 @@ enum ax_status ax_text_stream_open(struct ax_text_stream *s, const struct ax_tok
 }
 
 /* Position of the first stop string in the held text, or the text's length. */
-static size_t find_stop(const struct ax_text_stream *s) {
+static size_t find_stop(struct ax_text_stream *s) {
     size_t first = s->held.len;
     for (int i = 0; i < s->stop->n; i++) {
         const char *at =
             memmem(s->held.data, s->held.len, s->stop->text[i], strlen(s->stop->text[i]));
-        if (at && (size_t)(at - s->held.data) < first)
+        if (at && (size_t)(at - s->held.data) < first) {
             first = (size_t)(at - s->held.data);
+            s->by = s->stop->text[i];
+        }
     }
     return first;
 }

@@ -11,6 +11,7 @@ struct ax_text_stream {
     const struct ax_arg_list *stop;
     struct ax_buf held; /* decoded, but possibly the start of a stop string */
     bool stopped;       /* a stop string has been found */
+    const char *by;     /* which */
 };
 /* Skips special tokens. `stop` is borrowed. */
 enum ax_status ax_text_stream_open(struct ax_text_stream *s, const struct ax_tokenizer *t,

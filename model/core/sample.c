@@ -73,6 +73,10 @@ size_t ax_choice_bytes(enum ax_dtype accum, int64_t n) {
     return ax_results_bytes(AX_I32, n) + 2 * ax_results_bytes(accum, n);
 }
 
+size_t ax_choice_best_bytes(enum ax_dtype accum, int64_t n) {
+    return ax_choice_bytes(accum, n) + ax_results_bytes(AX_I32, n) + ax_results_bytes(accum, n);
+}
+
 /* ---- what the op reads ---- */
 
 static enum ax_status send_keys(struct ax_sampler *s, const struct ax_sample_row *rows, int64_t n,
@@ -99,35 +103,46 @@ static enum ax_status send_context(struct ax_sampler *s, const struct ax_sample_
 
 /* ---- choosing ---- */
 
-/* The log-softmax of the chosen tokens, from logits without the penalty. */
-static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c) {
+/* The log-softmax of labels, and the entropies, from logits without the penalty. */
+static enum ax_status log_softmax(struct ax_sampler *s, const struct ax_choice *c,
+                                  const struct ax_sampling *o, const struct ax_tensor *labels,
+                                  const struct ax_tensor *logprob) {
     const int64_t n = c->logits.shape[0];
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, n);
-    const double T = s->o.temperature, inv_temperature = T > 0 ? 1 / T : 1;
-    struct ax_truncate truncate = truncate_of(&s->o);
-    truncate.all = truncate.logits = c->logits;
-    truncate.labels = c->index;
-    if (sampling_truncates(&s->o))
-        AX_TRY(ax_run_truncate(s->q, &truncate));
+    const double T = o->temperature, inv_temperature = T > 0 && !o->raw ? 1 / T : 1;
     AX_TRY(
         ax_run_softmax_stats(s->q, &(struct ax_softmax_stats){.logits = c->logits,
-                                                              .labels = c->index,
+                                                              .labels = *labels,
                                                               .stats = stats,
                                                               .inv_temperature = inv_temperature}));
     return ax_run_softmax_merge(
         s->q, &(struct ax_softmax_merge){
                   .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
-                  .labels = c->index,
-                  .logprob = c->logprob,
+                  .labels = *labels,
+                  .logprob = *logprob,
                   .lse = ax_tensor_rows(&s->lse, 0, n),
                   .entropy = c->entropy,
                   .inv_temperature = inv_temperature});
 }
 
+static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c,
+                                const struct ax_sampling *o) {
+    struct ax_truncate truncate = truncate_of(o);
+    truncate.all = truncate.logits = c->logits;
+    truncate.labels = c->index;
+    if (sampling_truncates(o))
+        AX_TRY(ax_run_truncate(s->q, &truncate));
+    AX_TRY(log_softmax(s, c, o, &c->index, &c->logprob));
+    if (!c->best)
+        return AX_OK;
+    AX_TRY(ax_run_argmax(s->q, &(struct ax_argmax){c->logits, c->likeliest}));
+    return log_softmax(s, c, o, &c->likeliest, &c->best_logprob);
+}
+
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,
                                  struct ax_choice *c) {
     const int64_t n = c->logits.shape[0];
-    const struct ax_sampling *o = &s->o;
+    const struct ax_sampling *o = c->sampling ? c->sampling : &s->o;
     struct ax_sample op = {.logits = c->logits,
                            .shares = c->shares,
                            .temperature = o->temperature,
@@ -146,7 +161,11 @@ enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *result
         return AX_OK;
     c->logprob = ax_results_take(results, c->logits.dtype, n);
     c->entropy = ax_results_take(results, c->logits.dtype, n);
-    return log_probs(s, c);
+    if (c->best) {
+        c->likeliest = ax_results_take(results, AX_I32, n);
+        c->best_logprob = ax_results_take(results, c->logits.dtype, n);
+    }
+    return log_probs(s, c, o);
 }
 
 /* ---- in training ---- */

@@ -19,6 +19,7 @@ struct ax_sampling {
     double repetition_penalty; /* 0 or 1 = off */
     uint64_t seed;
     bool truncated; /* log-probs and entropies are those of the filtered distribution */
+    bool raw;       /* they are those at temperature 1 */
 };
 /* The member's value for a top_p that a user has given: as in transformers, 0 keeps only the most
  * probable token and does not mean "no filter". */
@@ -45,24 +46,29 @@ struct ax_sampler {
     int32_t *host;                  /* staging for keys and context */
 };
 /* Creates a sampler for up to `cap` rows of logits of dtype `accum`; max_context: the most distinct
- * tokens in a row's context. Device memory comes from `stack`. */
+ * tokens in a row's context. Choices with another sampling are greedy if `o` is, and have no penalty
+ * if it has none. Device memory comes from `stack`. */
 enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling *o,
                                  struct ax_queue *q, struct ax_stack *stack, enum ax_dtype accum,
                                  int64_t cap, int64_t max_context);
 void ax_sampler_free(struct ax_sampler *s);
 
 struct ax_choice {
-    struct ax_tensor logits;          /* [n][V] */
-    const struct ax_sample_row *rows; /* [n] */
-    struct ax_tensor shares;          /* see the op; data NULL = not requested */
+    struct ax_tensor logits;            /* [n][V] */
+    const struct ax_sample_row *rows;   /* [n] */
+    const struct ax_sampling *sampling; /* NULL: the sampler's */
+    struct ax_tensor shares;            /* see the op; data NULL = not requested */
     bool logprobs;
+    bool best; /* with `logprobs`: the likeliest token as well */
     /* out, in the results: token ids; with `logprobs` also the log-softmax(z / T) of each and the
-     * entropy, where T = 1 for greedy. They ignore the penalty and, unless `truncated`, the
+     * entropy, where T = 1 for greedy or `raw`. They ignore the penalty and, unless `truncated`, the
      * filters: the same values that training computes. Logits are truncated in place */
     struct ax_tensor index, logprob, entropy; /* i32, accumulation [n] */
+    struct ax_tensor likeliest, best_logprob; /* with `best`: i32, accumulation [n] */
 };
-/* How many bytes of the results the choices of n rows take. */
+/* How many bytes of the results the choices of n rows take, without and with `best`. */
 size_t ax_choice_bytes(enum ax_dtype accum, int64_t n);
+size_t ax_choice_best_bytes(enum ax_dtype accum, int64_t n);
 /* Does not wait. */
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,
                                  struct ax_choice *c);

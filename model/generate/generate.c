@@ -99,6 +99,10 @@ static enum ax_status settle_scores(struct ax_generator *d) {
         const int32_t best = ax_scores_best(&s->scorer, &d->results, w, t->row);
         t->seq->logprobs[t->at] = ax_results_get(&d->results, &w->logprob, t->row);
         t->seq->greedy = t->seq->greedy && best == t->label;
+        if (t->seq->best) {
+            t->seq->best[t->at] = best;
+            t->seq->best_logprobs[t->at] = ax_results_get(&d->results, &w->top, t->row);
+        }
     }
     for (int64_t i = 0; d->o.done && i < s->n_ended; i++)
         AX_TRY(d->o.done(d->o.ctx, s->ended[i]));
@@ -161,12 +165,25 @@ static int64_t pass_tokens(const struct ax_generate_options *o) {
     return n > o->n_seqs ? n : o->n_seqs;
 }
 
+/* One that takes more memory than any other. */
+static const struct ax_sampling widest = {
+    .temperature = 1, .top_k = 1, .repetition_penalty = 2, .truncated = true};
+
+/* A choice of all rows, or of each. */
+static size_t choice_bytes(const struct ax_generator *d) {
+    const enum ax_dtype accum = d->model->accum;
+    return d->o.varied ? (size_t)d->o.n_seqs * ax_choice_best_bytes(accum, 1)
+                       : ax_choice_bytes(accum, d->o.n_seqs);
+}
+
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->ropes[AX_ROPE_MAIN].cos.shape[0]);
     AX_TRY(ax_generate_check_mesh(&m->rt->mesh));
+    AX_ASSERT((!o->varied && !o->more) || m->rt->mesh.world == 1);
+    AX_ASSERT(!o->more || !o->stop_now);
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);
     d->o.pass_tokens = ax_generate_pad(d, pass_tokens(&d->o));
@@ -188,11 +205,13 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, m->rt->q, &co), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
     AX_TRY_GOTO(ax_generate_pass_create(d, stack), st, fail);
-    AX_TRY_GOTO(ax_sampler_create(&d->sampler, &o->sampling, m->rt->q, stack, m->accum, d->o.n_seqs,
-                                  d->cap),
+    AX_TRY_GOTO(ax_sampling_check(&o->sampling), st, fail);
+    AX_TRY_GOTO(ax_sampler_create(&d->sampler, o->varied ? &widest : &o->sampling, m->rt->q, stack,
+                                  m->accum, d->o.n_seqs, d->cap),
                 st, fail);
-    ax_results_create(&d->results, m->rt->q, stack,
-                      ax_choice_bytes(m->accum, d->o.n_seqs) + scores_bytes(d));
+    if (!ax_runtime_planning(m->rt))
+        d->sampler.o = o->sampling;
+    ax_results_create(&d->results, m->rt->q, stack, choice_bytes(d) + scores_bytes(d));
     AX_TRY_GOTO(hold_weights(d), st, fail);
     reach_plan(arena);
     return AX_OK;
@@ -400,6 +419,10 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, const struct ax
         s->logprobs[s->n_new] = ax_results_get(&d->results, &c->logprob, i);
     if (s->entropies)
         s->entropies[s->n_new] = ax_results_get(&d->results, &c->entropy, i);
+    if (s->best) {
+        s->best[s->n_new] = (int32_t)ax_results_get(&d->results, &c->likeliest, i);
+        s->best_logprobs[s->n_new] = ax_results_get(&d->results, &c->best_logprob, i);
+    }
     s->n_new++;
     if (d->o.token)
         AX_TRY(d->o.token(d->o.ctx, s, &by_caller));
@@ -417,37 +440,59 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, const struct ax
 struct rows {
     int32_t *lanes;
     struct ax_sample_row *rows;
+    struct ax_choice *choices; /* one for neighbors of the same sampling */
+    int64_t n_choices;
 };
 
 static enum ax_status rows_create(struct rows *r, size_t n) {
     AX_TRY(ax_alloc(&r->lanes, n, sizeof *r->lanes));
+    AX_TRY(ax_alloc(&r->choices, n, sizeof *r->choices));
     return ax_alloc(&r->rows, n, sizeof *r->rows);
 }
 
 static void rows_free(struct rows *r) {
     ax_free(r->lanes);
     ax_free(r->rows);
+    ax_free(r->choices);
+}
+
+/* What row i's choice takes, and what its sequence requests. */
+static void add_to_choice(struct ax_generator *d, struct rows *r, int64_t i, struct ax_choice *c) {
+    const struct ax_lane *l = &d->lanes[r->lanes[i]];
+    const struct ax_sequence *s = l->seq;
+    r->rows[i] = (struct ax_sample_row){.stream = s ? s->stream : 0,
+                                        .position = l->known,
+                                        .n_context = l->n_context,
+                                        .context = l->context};
+    c->best = c->best || (s && s->best);
+    c->logprobs = c->logprobs || (s && (s->logprobs || s->entropies));
 }
 
 /* Every rank of tp chooses from the logits of all, and takes the choice of the first one, whose
- * processor may round otherwise. */
+ * processor may round otherwise. `requests`: what planning chooses with. */
 static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
-                             struct ax_choice *c) {
+                             const struct ax_choice *requests) {
     struct ax_runtime *rt = d->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor own = ax_tensor_rows(&d->logits, 0, n);
-    AX_TRY(ax_tp_gather_cols(rt, &own, d->model->arch.vocab_size, &c->logits));
-    c->rows = r->rows;
-    for (int64_t i = 0; i < n; i++) {
-        const struct ax_lane *l = &d->lanes[r->lanes[i]];
-        r->rows[i] = (struct ax_sample_row){.stream = l->seq ? l->seq->stream : 0,
-                                            .position = l->known,
-                                            .n_context = l->n_context,
-                                            .context = l->context};
+    struct ax_tensor logits;
+    AX_TRY(ax_tp_gather_cols(rt, &own, d->model->arch.vocab_size, &logits));
+    r->n_choices = 0;
+    for (int64_t from = 0, to; from < n; from = to) {
+        struct ax_choice *c = &r->choices[r->n_choices++];
+        *c = *requests;
+        c->sampling = ax_lane_sampling(d, r->lanes[from]);
+        c->rows = r->rows + from;
+        for (to = from; to < n && ax_same_sampling(ax_lane_sampling(d, r->lanes[to]), c->sampling);
+             to++)
+            add_to_choice(d, r, to, c);
+        c->logits = ax_tensor_rows(&logits, from, to - from);
+        AX_TRY(ax_sampler_choose(&d->sampler, &d->results, c));
     }
-    AX_TRY(ax_sampler_choose(&d->sampler, &d->results, c));
     ax_stack_release(&rt->arena.scratch, mark);
-    return ax_tp_share(rt, &c->index);
+    for (int64_t i = 0; i < r->n_choices; i++)
+        AX_TRY(ax_tp_share(rt, &r->choices[i].index));
+    return AX_OK;
 }
 
 /* How many of the n rows belong to prompts that have just been read. */
@@ -478,9 +523,10 @@ static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs
     for (int64_t T = d->o.pass_tokens; T > 0; T--) {
         int64_t n;
         bool ends;
-        struct ax_choice c = {.logprobs = logprobs};
+        const struct ax_choice requests = {.logprobs = logprobs || d->o.varied,
+                                           .best = d->o.varied};
         AX_TRY(ax_generate_run_pass(d, T, &n, r->lanes, &ends));
-        AX_TRY(choose(d, r, n, &c));
+        AX_TRY(choose(d, r, n, &requests));
         drop_scores(d);
         ax_results_drop(&d->results);
     }
@@ -493,62 +539,118 @@ static enum ax_status settle(struct ax_generator *d) {
     return settle_scores(d);
 }
 
-static enum ax_status step(struct ax_generator *d, struct rows *r, bool logprobs, bool *ends) {
+static enum ax_status step(struct ax_generator *d, struct rows *r, bool *ends) {
     const double start = ax_clock_now();
-    struct ax_choice c = {.logprobs = logprobs};
+    const struct ax_choice requests = {0};
     int64_t n;
     bool full;
     AX_TRY(ax_generate_run_pass(d, 0, &n, r->lanes, ends));
     if (*ends)
         return AX_OK;
     if (n > 0)
-        AX_TRY(choose(d, r, n, &c));
+        AX_TRY(choose(d, r, n, &requests));
     end_scored(d, &full);
     if (n > 0 || full)
         AX_TRY(settle(d));
     count(d, r, n, ax_clock_now() - start);
-    for (int64_t i = 0; i < n; i++)
-        AX_TRY(hand_out(d, r->lanes[i], &c, i));
+    for (int64_t k = 0, i = 0; n > 0 && k < r->n_choices; k++)
+        for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++, i++)
+            AX_TRY(hand_out(d, r->lanes[i], &r->choices[k], row));
     return AX_OK;
 }
 
 /* Ends the sequences that are not complete: a rank was interrupted, or there are none. */
 static void end(struct ax_generator *d) {
-    const struct ax_generate_queue *u = &d->work->queue;
     for (int i = 0; i < d->o.n_seqs; i++) {
         if (d->lanes[i].seq)
             d->lanes[i].seq->finish = AX_FINISH_CALLER;
         d->lanes[i].seq = NULL;
     }
-    for (int64_t i = 0; i < u->n; i++)
-        if (u->waiting[i])
-            u->seqs[i].finish = AX_FINISH_CALLER;
+    for (struct ax_sequence *s = d->work->queue.first; s; s = s->next)
+        s->finish = AX_FINISH_CALLER;
+    d->work->queue.first = NULL;
 }
 
 /* Of all sequences, this rank's wait. */
-static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs, bool *waiting) {
+static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     struct ax_generate_queue *u = &d->work->queue;
-    int64_t first;
-    *u = (struct ax_generate_queue){.n = n, .seqs = seqs, .waiting = waiting};
-    deal_sequences(d, n, &first, &u->n_waiting);
-    for (int64_t i = first; i < first + u->n_waiting; i++) {
-        waiting[i] = true;
+    int64_t first, own;
+    deal_sequences(d, n, &first, &own);
+    *u = (struct ax_generate_queue){.arrived = n};
+    for (int64_t i = first + own; i-- > first;) {
         seqs[i].n_new = 0;
+        seqs[i].place = i;
+        ax_lanes_enqueue(d, &seqs[i]);
     }
 }
 
+static bool is_idle(const struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (d->lanes[i].seq)
+            return false;
+    return d->work->queue.first == NULL;
+}
+
+static enum ax_status end_left(struct ax_generator *d, struct ax_sequence *s) {
+    if (s->n_scored > 0 && scores_pending(d)) /* some of them are its own */
+        AX_TRY(settle(d));
+    s->finish = AX_FINISH_CALLER;
+    return d->o.done ? d->o.done(d->o.ctx, s) : AX_OK;
+}
+
+/* Ends what its caller has given up. */
+static enum ax_status drop_left(struct ax_generator *d) {
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        struct ax_sequence *s = d->lanes[i].seq;
+        if (!s || !s->leaves)
+            continue;
+        d->lanes[i].seq = NULL;
+        AX_TRY(end_left(d, s));
+    }
+    for (struct ax_sequence **at = &d->work->queue.first, *s; (s = *at) != NULL;) {
+        if (s->leaves) {
+            *at = s->next;
+            AX_TRY(end_left(d, s));
+        } else {
+            at = &s->next;
+        }
+    }
+    return AX_OK;
+}
+
+/* Takes what joins; *ends: nothing does, and nothing is left. */
+static enum ax_status take_more(struct ax_generator *d, bool *ends) {
+    struct ax_generate_queue *u = &d->work->queue;
+    struct ax_sequence *s = NULL;
+    const bool idle = is_idle(d);
+    if (idle && scores_pending(d))
+        AX_TRY(settle(d));
+    AX_TRY(d->o.more(d->o.ctx, idle, &s));
+    *ends = idle && !s;
+    for (struct ax_sequence *next; s; s = next) {
+        next = s->next;
+        s->n_new = 0;
+        s->place = u->arrived++;
+        ax_lanes_enqueue(d, s);
+    }
+    return drop_left(d);
+}
+
 static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
-                          struct ax_sequence *seqs, bool *waiting) {
+                          struct ax_sequence *seqs) {
     const struct ax_generate_counters before = d->counters;
     bool logprobs = false;
     for (int64_t i = 0; i < n; i++)
         logprobs = logprobs || ((seqs[i].logprobs || seqs[i].entropies) && seqs[i].n_scored == 0);
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
-    begin(d, n, seqs, waiting);
-    for (bool ends = false; !ends;) {
+    begin(d, n, seqs);
+    for (bool ends = false, nothing; !ends;) {
+        if (d->o.more)
+            AX_TRY(take_more(d, &ends));
         AX_TRY(ax_lanes_admit(d));
-        AX_TRY(step(d, r, logprobs, &ends));
+        AX_TRY(step(d, r, &nothing));
+        ends = d->o.more ? ends : nothing;
     }
     end(d);
     if (scores_pending(d))
@@ -558,13 +660,11 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     struct rows r = {0};
-    bool *waiting = NULL;
     enum ax_status st;
-    if (n == 0)
+    if (n == 0 && !d->o.more)
         return AX_OK;
     AX_TRY_GOTO(rows_create(&r, (size_t)d->o.n_seqs), st, done);
-    AX_TRY_GOTO(ax_alloc(&waiting, (size_t)n, sizeof *waiting), st, done);
-    st = run(d, &r, n, seqs, waiting);
+    st = run(d, &r, n, seqs);
 done:
     for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++)
         d->lanes[i].seq = NULL;
@@ -573,7 +673,6 @@ done:
         drop_scores(d);
         ax_results_drop(&d->results);
     }
-    ax_free(waiting);
     rows_free(&r);
     return st;
 }

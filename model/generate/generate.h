@@ -24,7 +24,9 @@
  * Sharded weights are gathered once, when the generator is created, if training needs as much memory
  * as that takes; else in each pass.
  *
- * Read generate.c, then generate_pass.c and sample.c; for scoring, score.c. */
+ * Sequences may join and leave while others are generated (`more`).
+ *
+ * Read generate.c, then generate_pass.c and sample.c; for scoring, generate_scores.c and score.c. */
 #ifndef AX_MODEL_GENERATE_GENERATE_H
 #define AX_MODEL_GENERATE_GENERATE_H
 
@@ -45,6 +47,7 @@ struct ax_sequence {
     const int32_t *prompt;
     int64_t max_new; /* ≥ 1; 0 = as in the options */
     uint64_t stream; /* stream of random numbers; must differ between samples of one prompt */
+    const struct ax_sampling *sampling; /* NULL: the options'; another one needs `varied` */
     /* n_scored > 0 (≤ n_prompt): generates nothing, but computes the log-probs of scored[i], each
      * given the prompt's first n_prompt − n_scored + 1 + i tokens */
     int64_t n_scored;
@@ -57,8 +60,16 @@ struct ax_sequence {
     /* out [max_new]: entropies of the distributions that the tokens were drawn from; NULL = not
      * requested */
     double *entropies;
+    /* out [max_new], with n_scored [n_scored]: the likeliest tokens and their log-probs; NULL = not
+     * requested. Needs `varied` and logprobs */
+    int32_t *best;
+    double *best_logprobs;
     bool greedy;           /* out: each of the scored tokens was the most likely one */
     enum ax_finish finish; /* out */
+
+    bool leaves;              /* set in `more`: ends before the next pass, with AX_FINISH_CALLER */
+    struct ax_sequence *next; /* in `more`: the next that joins; then the generator's */
+    int64_t place;            /* the generator's: order of arrival */
 };
 
 struct ax_generate_options {
@@ -75,6 +86,13 @@ struct ax_generate_options {
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
+    /* sequences may have samplings of their own, and ask for the likeliest tokens; one rank */
+    bool varied;
+    /* Called before each pass, for sequences that join: the first of a list, or NULL. `idle`: nothing
+     * is left to compute, so it may wait; NULL then ends the call. The prompt, sampling, and outputs
+     * of a sequence must stay until `done` is called for it. One rank, without stop_now. May be
+     * NULL. */
+    enum ax_status (*more)(void *ctx, bool idle, struct ax_sequence **joining);
     /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with
      * that token. It must decide the same on all ranks of tp. For sequences of other data ranks,
      * called after all have ended. May be NULL. */
@@ -134,8 +152,8 @@ int64_t ax_generate_room(const struct ax_generate_options *o);
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);
-/* Continues any number of prompts. While planning, runs a pass of every size. The options token,
- * done, ctx, n_stop and stop may be changed in d->o between calls. After an error no sequence is
+/* Continues any number of prompts, and those of `more`. While planning, runs a pass of every size. The options token,
+ * done, more, ctx, n_stop and stop may be changed in d->o between calls. After an error no sequence is
  * active and the cache is empty. */
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
 /* Empties the cache, e.g. after the model's weights changed. No sequence may be active. */

@@ -83,18 +83,16 @@ static bool has_room_for(const struct ax_generator *d, const struct ax_sequence 
 
 /* Puts the last of the active sequences back into the queue; its lane becomes idle. */
 static void put_back(struct ax_generator *d) {
-    struct ax_generate_queue *u = &d->work->queue;
     struct ax_lane *last = NULL;
     int active = 0;
     for (int i = 0; i < d->o.n_seqs; i++) {
         struct ax_lane *l = &d->lanes[i];
         active += l->seq != NULL;
-        if (l->seq && (!last || l->seq > last->seq))
+        if (l->seq && (!last || l->seq->place > last->seq->place))
             last = l;
     }
     AX_ASSERT(active > 1);
-    u->waiting[last->seq - u->seqs] = true;
-    u->n_waiting++;
+    ax_lanes_enqueue(d, last->seq);
     last->seq = NULL;
     d->counters.put_back++;
 }
@@ -110,7 +108,7 @@ static enum ax_status create_lanes(struct ax_generator *d) {
     for (int i = 0; i < d->o.n_seqs; i++) {
         struct ax_lane *l = &d->lanes[i];
         AX_TRY(ax_alloc(&l->ids, cap, sizeof *l->ids));
-        if (!ax_sampling_penalises(&d->o.sampling))
+        if (!d->o.varied && !ax_sampling_penalises(&d->o.sampling))
             continue;
         AX_TRY(ax_alloc(&l->context, cap, sizeof *l->context));
         AX_TRY(ax_alloc(&l->seen, (V + 63) / 64, sizeof *l->seen));
@@ -228,9 +226,8 @@ static struct ax_lane_place find_place(const struct ax_generator *d, const struc
     return p;
 }
 
-static enum ax_status check_sequence(const struct ax_generator *d, int64_t index,
-                                     const struct ax_sequence *s) {
-    const int64_t most = d->o.long_prompts ? d->cap - 1 : d->o.max_prompt;
+static enum ax_status check_sequence(const struct ax_generator *d, const struct ax_sequence *s) {
+    const int64_t index = s->place, most = d->o.long_prompts ? d->cap - 1 : d->o.max_prompt;
     if (s->n_prompt < 1 || s->n_prompt > most)
         return ax_error(AX_ERR_DATA, "generation: prompt %lld has %lld tokens; expected 1 to %lld",
                         (long long)index, (long long)s->n_prompt, (long long)most);
@@ -285,134 +282,32 @@ static bool any_idle(const struct ax_generator *d) {
     return false;
 }
 
+void ax_lanes_enqueue(struct ax_generator *d, struct ax_sequence *s) {
+    struct ax_sequence **at = &d->work->queue.first;
+    while (*at && (*at)->place < s->place)
+        at = &(*at)->next;
+    s->next = *at;
+    *at = s;
+}
+
 /* In their order: one that there is no room for lets those after it wait, too. */
 enum ax_status ax_lanes_admit(struct ax_generator *d) {
-    struct ax_generate_queue *u = &d->work->queue;
-    for (int64_t i = 0; u->n_waiting > 0 && i < u->n && any_idle(d); i++) {
-        if (!u->waiting[i])
-            continue;
+    struct ax_sequence **at = &d->work->queue.first;
+    while (*at && any_idle(d)) {
+        struct ax_sequence *s = *at;
         if (!make_room(d, 1)) /* a copy of the last block that is shared */
             break;
-        const struct ax_lane_place p = find_place(d, &u->seqs[i]);
-        if (p.lane < 0)
+        const struct ax_lane_place p = find_place(d, s);
+        if (p.lane < 0) {
+            at = &s->next;
             continue;
-        AX_TRY(check_sequence(d, i, &u->seqs[i]));
-        if (!has_room_for(d, &u->seqs[i], &p))
+        }
+        AX_TRY(check_sequence(d, s));
+        if (!has_room_for(d, s, &p))
             break;
-        AX_TRY(settle_on_lane(d, &u->seqs[i], p));
-        u->waiting[i] = false;
-        u->n_waiting--;
+        *at = s->next;
+        AX_TRY(settle_on_lane(d, s, p));
     }
-    return AX_OK;
-}
-
-/* ---- scored tokens ---- */
-
-#define WINDOW 128 /* rows of logits at a time */
-
-static int64_t window_of(const struct ax_generator *d) {
-    return d->o.pass_tokens < WINDOW ? d->o.pass_tokens : WINDOW;
-}
-
-static enum ax_status create_scores(struct ax_generator *d, struct ax_stack *stack) {
-    const int64_t T = d->o.pass_tokens, window = window_of(d);
-    const size_t passes = AX_SCORE_PASSES, windows = (size_t)((T + window - 1) / window);
-    AX_TRY(ax_alloc(&d->scores, 1, sizeof *d->scores));
-    struct ax_generate_scores *s = d->scores;
-    ax_scorer_create(&s->scorer, d->model, stack, window);
-    s->rows = ax_tensor_1d(AX_I32, NULL, T);
-    s->labels = ax_tensor_1d(AX_I32, NULL, T);
-    s->rows = ax_stack_take(stack, "scored tokens", s->rows);
-    s->labels = ax_stack_take(stack, "scored tokens", s->labels);
-    AX_TRY(ax_alloc(&s->host_rows, (size_t)T, sizeof *s->host_rows));
-    AX_TRY(ax_alloc(&s->host_labels, (size_t)T, sizeof *s->host_labels));
-    AX_TRY(ax_alloc(&s->pending, passes * (size_t)T, sizeof *s->pending));
-    AX_TRY(ax_alloc(&s->windows, passes * windows, sizeof *s->windows));
-    return ax_alloc(&s->ended, passes * (size_t)d->o.n_seqs, sizeof(struct ax_sequence *));
-}
-
-static void free_scores(struct ax_generator *d) {
-    struct ax_generate_scores *s = d->scores;
-    if (!s)
-        return;
-    ax_free(s->host_rows);
-    ax_free(s->host_labels);
-    ax_free(s->pending);
-    ax_free(s->windows);
-    ax_free(s->ended);
-    ax_free(s);
-}
-
-/* The rows of this pass after which a token is scored. */
-static int64_t list_scored(struct ax_generator *d) {
-    const struct ax_generate_work *w = d->work;
-    struct ax_generate_scores *s = d->scores;
-    int64_t n = 0;
-    for (int64_t i = 0; i < w->n_docs; i++) {
-        struct ax_sequence *seq = d->lanes[w->lane[i]].seq;
-        const int64_t start = d->cache.length[w->lane[i]]; /* its first position */
-        for (int64_t k = 0; seq->n_scored > 0 && k < w->n[i]; k++) {
-            const int64_t at = start + k - (seq->n_prompt - seq->n_scored);
-            if (at < 0)
-                continue;
-            s->host_rows[n] = w->cu[i] + (int32_t)k;
-            s->host_labels[n] = seq->scored[at];
-            s->pending[s->n_pending + n] =
-                (struct ax_pending_score){.seq = seq,
-                                          .at = at,
-                                          .label = seq->scored[at],
-                                          .row = (int32_t)(n % window_of(d)),
-                                          .window = s->n_windows + n / window_of(d)};
-            n++;
-        }
-    }
-    return n;
-}
-
-/* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
-static int64_t list_scores(struct ax_generator *d) {
-    struct ax_generate_scores *s = d->scores;
-    if (!s)
-        return 0;
-    if (ax_runtime_planning(d->model->rt)) {
-        s->n_listed = d->work->n_tokens < window_of(d) ? d->work->n_tokens : window_of(d);
-        return 1;
-    }
-    s->n_listed = list_scored(d);
-    return (s->n_listed + window_of(d) - 1) / window_of(d);
-}
-
-/* Window k of the pass; if only other ranks have that many, a row without a label. */
-static enum ax_status score_window(struct ax_generator *d, struct ax_pass *p, int64_t k) {
-    struct ax_generate_scores *s = d->scores;
-    const int64_t window = window_of(d), left = s->n_listed - k * window;
-    const int64_t from = left > 0 ? k * window : 0, n = left <= 0       ? 1
-                                                        : left < window ? left
-                                                                        : window;
-    const struct ax_tensor rows = ax_tensor_rows(&s->rows, from, n),
-                           labels = ax_tensor_rows(&s->labels, from, n);
-    return ax_scorer_run(&s->scorer, p, &rows, &labels, &d->results, &s->windows[s->n_windows++]);
-}
-
-/* Scores the listed tokens, in `windows` windows (while planning: any number of rows). */
-static enum ax_status score_pass(struct ax_generator *d, struct ax_pass *p, int64_t windows) {
-    struct ax_generate_scores *s = d->scores;
-    struct ax_queue *q = d->model->rt->q;
-    if (!s)
-        return AX_OK;
-    s->n_passes += windows > 0 || s->n_passes > 0;
-    if (windows > 0 && !ax_runtime_planning(d->model->rt)) {
-        const size_t bytes = (size_t)(s->n_listed > 0 ? s->n_listed : 1) * sizeof *s->host_rows;
-        if (s->n_listed == 0) {
-            s->host_rows[0] = 0;
-            s->host_labels[0] = -1;
-        }
-        AX_TRY(ax_queue_write(q, s->rows.data, s->host_rows, bytes));
-        AX_TRY(ax_queue_write(q, s->labels.data, s->host_labels, bytes));
-        s->n_pending += s->n_listed;
-    }
-    for (int64_t k = 0; k < windows; k++)
-        AX_TRY(score_window(d, p, k));
     return AX_OK;
 }
 
@@ -459,7 +354,7 @@ static void allocate_pass(struct ax_generator *d, struct ax_stack *stack) {
 enum ax_status ax_generate_pass_create(struct ax_generator *d, struct ax_stack *stack) {
     allocate_pass(d, stack);
     if (d->o.scoring)
-        AX_TRY(create_scores(d, stack));
+        AX_TRY(ax_lane_scores_create(d, stack));
     AX_TRY(create_lanes(d));
     return create_work(d);
 }
@@ -467,7 +362,7 @@ enum ax_status ax_generate_pass_create(struct ax_generator *d, struct ax_stack *
 void ax_generate_pass_free(struct ax_generator *d) {
     free_work(d);
     free_lanes(d);
-    free_scores(d);
+    ax_lane_scores_free(d);
 }
 
 /* ---- a pass: what its ranks agree on ---- */
@@ -623,6 +518,33 @@ static enum ax_status send_pass(struct ax_generator *d) {
 
 /* ---- a pass: what comes out ---- */
 
+const struct ax_sampling *ax_lane_sampling(const struct ax_generator *d, int lane) {
+    const struct ax_sequence *s = d->lanes[lane].seq;
+    return s && s->sampling ? s->sampling : &d->sampler.o;
+}
+
+bool ax_same_sampling(const struct ax_sampling *a, const struct ax_sampling *b) {
+    return a == b ||
+           (a->temperature == b->temperature && a->top_k == b->top_k && a->top_p == b->top_p &&
+            a->min_p == b->min_p && a->repetition_penalty == b->repetition_penalty &&
+            a->seed == b->seed && a->truncated == b->truncated && a->raw == b->raw);
+}
+
+/* Adds a row behind the last one of the same sampling. */
+static void add_row(struct ax_generator *d, int32_t *lanes, int lane, int32_t row) {
+    struct ax_generate_work *w = d->work;
+    const struct ax_sampling *own = ax_lane_sampling(d, lane);
+    int64_t at = w->n_rows;
+    while (at > 0 && !ax_same_sampling(ax_lane_sampling(d, lanes[at - 1]), own))
+        at--;
+    at = at == 0 ? w->n_rows : at;
+    memmove(lanes + at + 1, lanes + at, (size_t)(w->n_rows - at) * sizeof *lanes);
+    memmove(w->row + at + 1, w->row + at, (size_t)(w->n_rows - at) * sizeof *w->row);
+    lanes[at] = lane;
+    w->row[at] = row;
+    w->n_rows++;
+}
+
 /* Requests logits for the last row of every document that ends where its lane's tokens end, unless
  * it is scored. */
 static void list_rows(struct ax_generator *d, int32_t *lanes) {
@@ -634,8 +556,7 @@ static void list_rows(struct ax_generator *d, int32_t *lanes) {
         if (!ax_runtime_planning(d->model->rt) &&
             (d->cache.length[lane] + w->n[i] < l->known || l->seq->n_scored > 0))
             continue;
-        lanes[w->n_rows] = lane;
-        w->row[w->n_rows++] = w->cu[i + 1] - 1;
+        add_row(d, lanes, lane, w->cu[i + 1] - 1);
     }
 }
 
@@ -664,7 +585,7 @@ static enum ax_status forward_pass(struct ax_generator *d, const struct pass_nee
     AX_TRY(ax_pass_forward_all(&p));
     if (need->logits)
         AX_TRY(make_logits(d, &p));
-    AX_TRY(score_pass(d, &p, need->windows));
+    AX_TRY(ax_lane_scores_run(d, &p, need->windows));
     ax_pass_end(&p);
     for (int64_t i = 0; !ax_runtime_planning(d->model->rt) && i < d->work->n_docs; i++)
         AX_TRY(keep_place(d, d->work->lane[i]));
@@ -682,7 +603,7 @@ enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int
     struct pass_need need = {.tokens = w->n_tokens,
                              .stop = planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
                              .logits = w->n_rows > 0,
-                             .windows = list_scores(d)};
+                             .windows = ax_lane_scores_list(d)};
     AX_TRY(agree_on_pass(d, &need));
     *n_rows = w->n_rows;
     w->T = need.tokens;

@@ -22,11 +22,10 @@ static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
     return s->n_prompt + s->n_new;
 }
 
-/* The sequences of a call of ax_generate. */
+/* This rank's sequences that have not begun or were put back, in their order of arrival. */
 struct ax_generate_queue {
-    int64_t n, n_waiting;
-    struct ax_sequence *seqs;
-    bool *waiting; /* [n]: this rank's sequences that have not begun or were put back */
+    struct ax_sequence *first;
+    int64_t arrived;
 };
 
 /* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
@@ -68,14 +67,30 @@ struct ax_generate_scores {
  * The cache must exist. _free is safe after an error of _create. */
 enum ax_status ax_generate_pass_create(struct ax_generator *d, struct ax_stack *stack);
 void ax_generate_pass_free(struct ax_generator *d);
+/* ---- generate_scores.c; without `scoring`, they do nothing ---- */
+
+enum ax_status ax_lane_scores_create(struct ax_generator *d, struct ax_stack *stack);
+void ax_lane_scores_free(struct ax_generator *d);
+/* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
+int64_t ax_lane_scores_list(struct ax_generator *d);
+/* Scores the listed tokens, in `windows` windows (while planning: any number of rows). */
+enum ax_status ax_lane_scores_run(struct ax_generator *d, struct ax_pass *p, int64_t windows);
+
+/* ---- generate_pass.c ---- */
+
 /* n rounded up to a number of tokens that a pass can have. */
 int64_t ax_generate_pad(const struct ax_generator *d, int64_t n);
+/* Puts a sequence into the queue, where its place is. */
+void ax_lanes_enqueue(struct ax_generator *d, struct ax_sequence *s);
 /* Puts waiting sequences on idle lanes, as long as there is room. */
 enum ax_status ax_lanes_admit(struct ax_generator *d);
 /* Appends a token to the lane. */
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
+/* The sampling of a lane's sequence. */
+const struct ax_sampling *ax_lane_sampling(const struct ax_generator *d, int lane);
+bool ax_same_sampling(const struct ax_sampling *a, const struct ax_sampling *b);
 /* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many lanes then
- * have logits; lanes[i] is the lane of row i. *ends instead: nothing is pending, or a rank was
+ * have logits; lanes[i] is the lane of row i, and lanes of equal sampling are neighbors. *ends instead: nothing is pending, or a rank was
  * interrupted. Does not wait. */
 enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
                                     int32_t *lanes, bool *ends);

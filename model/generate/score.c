@@ -44,7 +44,7 @@ size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
     const size_t best = ax_results_bytes(AX_I32, shards * s->window);
     const size_t shard = shards > 1 ? ax_results_bytes(AX_I32, s->window) : 0;
     const size_t value = ax_results_bytes(s->model->accum, s->window);
-    const size_t values = 1 + (size_t)is_score(s) + (s->distill != NULL);
+    const size_t values = 1 + (size_t)is_score(s) + (s->distill != NULL) + (size_t)s->best;
     return (size_t)windows * (best + shard + values * value);
 }
 
@@ -87,44 +87,54 @@ static enum ax_status compare(struct ax_scorer *s, const struct ax_tensor *rows,
                        &(struct ax_copy){*out, ax_tensor_rows(&s->taught.divergence, 0, n)});
 }
 
+/* The log-softmax of labels, into `merge`'s outputs. */
+static enum ax_status log_softmax(struct ax_scorer *s, const struct ax_pass *p,
+                                  const struct ax_tensor *logits, struct ax_softmax_merge merge) {
+    struct ax_runtime *rt = s->model->rt;
+    const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, logits->shape[0]);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    merge.inv_temperature = p->inv_temperature;
+    merge.entropy = ax_tensor_rows(&s->entropy, 0, logits->shape[0]);
+    AX_TRY(ax_run_softmax_stats(
+        rt->q, &(struct ax_softmax_stats){.logits = *logits,
+                                          .labels = merge.labels,
+                                          .stats = stats,
+                                          .first_col = ax_tp_first_row(rt, s->model->lm_head),
+                                          .inv_temperature = p->inv_temperature}));
+    AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
+    AX_TRY(ax_run_softmax_merge(rt->q, &merge));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
                              const struct ax_tensor *labels, struct ax_results *results,
                              struct ax_scores *out) {
     struct ax_runtime *rt = s->model->rt;
-    struct ax_stack *scratch = &rt->arena.scratch;
     const int64_t n = rows->shape[0];
-    const struct ax_tensor logits = ax_tensor_rows(&s->logits, 0, n),
-                           stats = ax_tensor_rows(&s->stats, 0, n);
+    const struct ax_tensor logits = ax_tensor_rows(&s->logits, 0, n);
+    struct ax_softmax_merge merge = {.labels = *labels, .lse = ax_tensor_rows(&s->lse, 0, n)};
     out->best = ax_results_take(results, AX_I32, shards_of(s) * n);
     if (shards_of(s) > 1)
         out->shard = ax_results_take(results, AX_I32, n);
-    out->logprob = ax_results_take(results, s->model->accum, n);
-    out->logit = out->divergence = (struct ax_tensor){0};
+    merge.logprob = out->logprob = ax_results_take(results, s->model->accum, n);
+    out->logit = out->divergence = out->top = (struct ax_tensor){0};
     if (is_score(s))
-        out->logit = ax_results_take(results, s->model->accum, n);
+        merge.lse = out->logit = ax_results_take(results, s->model->accum, n);
+    if (s->best)
+        out->top = ax_results_take(results, s->model->accum, n);
     if (s->distill)
         out->divergence = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
     AX_TRY(find_best(s, &logits, out));
-    const size_t mark = ax_stack_mark(scratch);
-    const int64_t first_col = ax_tp_first_row(rt, s->model->lm_head);
-    AX_TRY(ax_truncate_logits(rt, &p->sampling, s->model->lm_head->shape[0], first_col, labels,
-                              &logits));
-    AX_TRY(ax_run_softmax_stats(rt->q,
-                                &(struct ax_softmax_stats){.logits = logits,
-                                                           .labels = *labels,
-                                                           .stats = stats,
-                                                           .first_col = first_col,
-                                                           .inv_temperature = p->inv_temperature}));
-    struct ax_softmax_merge merge = {.labels = *labels,
-                                     .logprob = out->logprob,
-                                     .lse =
-                                         is_score(s) ? out->logit : ax_tensor_rows(&s->lse, 0, n),
-                                     .entropy = ax_tensor_rows(&s->entropy, 0, n),
-                                     .inv_temperature = p->inv_temperature};
-    AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
-    AX_TRY(ax_run_softmax_merge(rt->q, &merge));
-    ax_stack_release(scratch, mark);
+    AX_TRY(ax_truncate_logits(rt, &p->sampling, s->model->lm_head->shape[0],
+                              ax_tp_first_row(rt, s->model->lm_head), labels, &logits));
+    AX_TRY(log_softmax(s, p, &logits, merge));
+    if (s->best) {
+        merge.labels = out->best;
+        merge.logprob = out->top;
+        AX_TRY(log_softmax(s, p, &logits, merge));
+    }
     return s->distill ? compare(s, rows, labels, &out->divergence) : AX_OK;
 }
 

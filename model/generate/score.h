@@ -20,6 +20,7 @@ struct ax_scorer {
     /* stored log-probs of the next call's rows; set by the caller */
     struct ax_distill_stored stored;
     struct ax_distill_chunk taught;
+    bool best; /* with the log-prob of the likeliest token; the vocabulary is not split */
 };
 /* Device memory from `stack`. */
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
@@ -32,9 +33,10 @@ void ax_scorer_add_teacher(struct ax_scorer *s, const struct ax_teacher_states *
 /* Results for the rows of one call, stored in `results`: the likeliest token of each shard of the
  * vocabulary, the shard that has the likeliest of all, and the log-prob of the label. */
 struct ax_scores {
-    struct ax_tensor best;       /* i32 [shards][n]: ids counted from the shard's first */
-    struct ax_tensor shard;      /* i32 [n]; unused if there is one shard */
-    struct ax_tensor logprob;    /* accumulation [n] */
+    struct ax_tensor best;    /* i32 [shards][n]: ids counted from the shard's first */
+    struct ax_tensor shard;   /* i32 [n]; unused if there is one shard */
+    struct ax_tensor logprob; /* accumulation [n] */
+    struct ax_tensor top; /* accumulation [n]: that of the likeliest, with `best`; else data NULL */
     struct ax_tensor logit;      /* accumulation [n], for a head of one label; else data NULL */
     struct ax_tensor divergence; /* accumulation [n], with a teacher; else data NULL */
 };
