@@ -233,7 +233,7 @@ const struct ax_command ax_commands[] = {
      "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", .run = ax_cmd_dpo, .trains = true},
     {"env", AX_COMMANDS_MEASURE, 2, "show what this machine and this build have", "[--json]",
      "  --json   one JSON object on stdout\n", "axtrain env", .run = ax_cmd_env},
-    {"eval", AX_COMMANDS_SERVE, 3,
+    {"eval", AX_COMMANDS_SERVE, 4,
      "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
      "[--model] M --data FILE [options]\n[--model] M --config FILE [options]\n"
      "[--model] M --task FILE [options]",
@@ -562,7 +562,7 @@ const struct ax_command ax_commands[] = {
      "(docs/reward-models.md).\n" METHOD_DETAILS,
      "axtrain reward reward.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_reward,
      .trains = true},
-    {"sandbox", AX_COMMANDS_SERVE, 4, "run a Python program that nobody trusts",
+    {"sandbox", AX_COMMANDS_SERVE, 5, "run a Python program that nobody trusts",
      "run FILE [options]",
      "Runs FILE as code rewards run a model's answers: in CPython compiled to WebAssembly, "
      "without\n"
@@ -577,6 +577,33 @@ const struct ax_command ax_commands[] = {
      "                     tools/get-sandbox installed)\n"
      "  --wasmtime FILE    wasmtime's library (default: AXTRAIN_WASMTIME, or the same)\n",
      "axtrain sandbox run answer.py", .run = ax_cmd_sandbox},
+    {"serve", AX_COMMANDS_SERVE, 3, "answer requests over HTTP, as OpenAI's API has them",
+     "[--model] M [options]",
+     "M is a model folder, the folder of an adapter, which names its base, a GGUF file or a hub "
+     "id.\n"
+     "Clients of OpenAI's API reach it at http://HOST:PORT/v1; docs/serving.md says what it "
+     "answers.\n"
+     "Requests join and leave at every token, and get the tokens that they would get alone.\n"
+     "  --host NAME             address to listen on (default 127.0.0.1: this machine only); "
+     "others\n"
+     "                          need a key\n"
+     "  --port N                (default 8000); 0: any free one, which the log names\n"
+     "  --api-key-file FILE     a file whose only line is the key that requests must have\n"
+     "  --name NAME             the model's name in requests (default: the last part of M)\n"
+     "  --context N             the most tokens of a prompt and its answer (default 4096, or as "
+     "many\n"
+     "                          as the model has positions)\n"
+     "  --parallel N            sequences that are generated together (default 16)\n"
+     "  --queue N               sequences that may wait (default 256); more get status 429\n"
+     "  --cache-tokens N        tokens that the cache holds (default: a quarter of what all\n"
+     "                          sequences could fill); sequences wait for room\n"
+     "  --base KIND             store matrices as plain (default), nf4, nf4-double, int4,\n"
+     "                          int8 or fp8\n"
+     "  --dtype T               float32 or bfloat16 (default: bfloat16 if the CPU supports it)\n"
+     "  --threads N             CPU threads (default: all available to this process)\n"
+     "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
+     "SIGTERM and Ctrl-C: no more requests are taken, and answers have 30 seconds to end.\n",
+     "axtrain serve my-model/ --port 8000", .run = ax_cmd_serve},
     {"sft", AX_COMMANDS_TRAIN, 4, "fine-tune a model on the data sets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_sft, .trains = true},

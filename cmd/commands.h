@@ -81,6 +81,7 @@ enum ax_status ax_cmd_preview(int argc, char **argv);
 enum ax_status ax_cmd_problems(int argc, char **argv);
 enum ax_status ax_cmd_report(int argc, char **argv);
 enum ax_status ax_cmd_sandbox(int argc, char **argv);
+enum ax_status ax_cmd_serve(int argc, char **argv);
 enum ax_status ax_cmd_sft(int argc, char **argv);
 enum ax_status ax_cmd_dpo(int argc, char **argv);
 enum ax_status ax_cmd_ppo(int argc, char **argv);

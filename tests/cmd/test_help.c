@@ -487,7 +487,7 @@ static void zsh_takes_the_script(void **state) {
     assert_non_null(strstr(said, "learning_rate:"));
     assert_non_null(
         strstr(said, "|Train: init preview plan sft dpo grpo ppo reward prm qat train launch "));
-    assert_non_null(strstr(said, "|Serve and evaluate: generate chat eval sandbox|"));
+    assert_non_null(strstr(said, "|Serve and evaluate: generate chat serve eval sandbox|"));
 }
 
 static const char *fish(const char *line) {

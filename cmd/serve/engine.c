@@ -1,0 +1,229 @@
+#include "cmd/serve/engine.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/stop.h"
+
+#define LOOK_SECONDS 0.05 /* how often an idle engine looks for signals */
+
+enum ax_status ax_serve_engine_init(struct ax_serve_engine *e) {
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    const int failed = pthread_mutex_init(&e->lock, NULL) | pthread_cond_init(&e->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    return failed ? ax_error(AX_ERR_NOMEM, "out of memory for a lock") : AX_OK;
+}
+
+void ax_serve_engine_free(struct ax_serve_engine *e) {
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->wake);
+}
+
+static struct timespec after(double seconds) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const long long ns = t.tv_nsec + (long long)(seconds * 1e9);
+    t.tv_sec += (time_t)(ns / 1000000000LL);
+    t.tv_nsec = (long)(ns % 1000000000LL);
+    return t;
+}
+
+bool ax_serve_job_wait(struct ax_serve_job *j, double seconds) {
+    const struct timespec until = after(seconds);
+    return pthread_cond_timedwait(&j->changed, &j->engine->lock, &until) == 0;
+}
+
+/* ---- what the generator asks; all with the lock ---- */
+
+static void end_unit(struct ax_serve_job *j) {
+    struct ax_serve_engine *e = j->engine;
+    e->n_pending--;
+    if (--j->pending == 0) {
+        struct ax_serve_job **at = &e->running;
+        while (*at != j)
+            at = &(*at)->next;
+        *at = j->next;
+        e->bytes -= j->bytes;
+    }
+    pthread_cond_signal(&j->changed);
+}
+
+/* A request to stop: no new jobs, and an end to those there are. */
+static void look_for_signals(struct ax_serve_engine *e) {
+    if (e->state == AX_SERVE_READY && ax_stop_requested() != AX_STOP_NONE) {
+        ax_log_info("stopping: answers=%lld may go on for %g seconds", (long long)e->n_pending,
+                    e->stop_seconds);
+        e->state = AX_SERVE_STOPPING;
+        e->stop_at = ax_clock_now() + e->stop_seconds;
+    }
+    const bool late = e->state == AX_SERVE_STOPPING && ax_clock_now() > e->stop_at;
+    for (struct ax_serve_job *j = e->running; late && j; j = j->next)
+        j->leaves = true;
+}
+
+/* Jobs that wait begin to run; their sequences are linked in order. */
+static struct ax_sequence *begin_jobs(struct ax_serve_engine *e) {
+    struct ax_sequence *first = NULL, **last = &first;
+    while (e->waiting) {
+        struct ax_serve_job *j = e->waiting, **at = &e->running;
+        e->waiting = j->next;
+        j->next = NULL;
+        while (*at)
+            at = &(*at)->next;
+        *at = j;
+        for (int64_t i = 0; i < j->n_units; i++) {
+            *last = &j->units[i].s;
+            last = &j->units[i].s.next;
+        }
+    }
+    *last = NULL;
+    return first;
+}
+
+static enum ax_status on_more(void *ctx, bool idle, struct ax_sequence **joining) {
+    struct ax_serve_engine *e = ctx;
+    pthread_mutex_lock(&e->lock);
+    look_for_signals(e);
+    while (idle && !e->waiting && e->state == AX_SERVE_READY) {
+        const struct timespec until = after(LOOK_SECONDS);
+        pthread_cond_timedwait(&e->wake, &e->lock, &until);
+        look_for_signals(e);
+    }
+    *joining = begin_jobs(e);
+    e->counters = e->generator->counters;
+    for (struct ax_serve_job *j = e->running; j; j = j->next)
+        for (int64_t i = 0; j->leaves && i < j->n_units; i++)
+            j->units[i].s.leaves = true;
+    pthread_mutex_unlock(&e->lock);
+    return AX_OK;
+}
+
+static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
+    const struct ax_serve_request *r = &c->job->r;
+    const struct ax_stop_tokens *own = &c->job->engine->m.side->stop;
+    for (int i = 0; i < own->n && !r->ignore_eos; i++)
+        if (own->ids[i] == id)
+            return true;
+    return false;
+}
+
+/* *stop: the token ends the answer, and its own text is not part of it. */
+static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *stop) {
+    const struct ax_serve_request *r = &c->job->r;
+    for (int i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id) {
+            c->stop_id = id;
+            *stop = true;
+        }
+    *stop = *stop || ends_with(c, id);
+    if (!*stop || r->include_stop)
+        AX_TRY(ax_text_stream_step(&c->stream, id, &c->text));
+    if (c->stream.stopped) {
+        c->stop_text = c->stream.by;
+        *stop = true;
+        if (r->include_stop)
+            AX_TRY(ax_buf_puts(&c->text, c->stop_text));
+    }
+    return AX_OK;
+}
+
+static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
+    struct ax_serve_engine *e = ctx;
+    struct ax_serve_choice *c = ((struct ax_serve_unit *)s)->choice;
+    pthread_mutex_lock(&e->lock);
+    c->n_tokens = s->n_new;
+    const enum ax_status st = take_token(c, s->tokens[s->n_new - 1], stop);
+    if (*stop)
+        c->finish = "stop";
+    pthread_cond_signal(&c->job->changed);
+    pthread_mutex_unlock(&e->lock);
+    return st;
+}
+
+static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
+    struct ax_serve_engine *e = ctx;
+    struct ax_serve_unit *u = (struct ax_serve_unit *)s;
+    struct ax_serve_choice *c = u->choice;
+    enum ax_status st = AX_OK;
+    pthread_mutex_lock(&e->lock);
+    if (c && !c->finish)
+        c->finish = s->finish == AX_FINISH_CALLER ? "abort" : "length";
+    if (c)
+        st = ax_text_stream_finish(&c->stream, &c->text);
+    e->left += u->job->leaves;
+    end_unit(u->job);
+    pthread_mutex_unlock(&e->lock);
+    return st;
+}
+
+void ax_serve_engine_options(struct ax_serve_engine *e, struct ax_generate_options *o) {
+    o->varied = o->scoring = true;
+    o->more = on_more;
+    o->token = on_token;
+    o->done = on_done;
+    o->ctx = e;
+}
+
+void ax_serve_engine_open(struct ax_serve_engine *e, struct ax_generator *g) {
+    g->o.n_stop = 0; /* answers differ in what ends them */
+    pthread_mutex_lock(&e->lock);
+    e->generator = g;
+    e->lanes = g->o.n_seqs;
+    e->state = AX_SERVE_READY;
+    pthread_mutex_unlock(&e->lock);
+}
+
+enum ax_status ax_serve_engine_run(struct ax_serve_engine *e) {
+    const enum ax_status st = ax_generate(e->generator, 0, NULL);
+    ax_serve_engine_end(e);
+    return st;
+}
+
+void ax_serve_engine_end(struct ax_serve_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->state = AX_SERVE_ENDED;
+    struct ax_serve_job *const lists[] = {e->waiting, e->running};
+    for (int k = 0; k < 2; k++)
+        for (struct ax_serve_job *j = lists[k], *next; j; j = next) {
+            next = j->next;
+            j->failed = true;
+            j->pending = 0;
+            pthread_cond_signal(&j->changed);
+        }
+    e->waiting = e->running = NULL;
+    e->n_pending = 0;
+    pthread_mutex_unlock(&e->lock);
+}
+
+enum ax_status ax_serve_submit(struct ax_serve_job *j) {
+    struct ax_serve_engine *e = j->engine;
+    enum ax_status st = AX_OK;
+    pthread_mutex_lock(&e->lock);
+    const bool full = e->n_pending > 0 &&
+                      (e->n_pending + j->n_units > e->most || e->bytes + j->bytes > e->most_bytes);
+    if (e->state != AX_SERVE_READY) {
+        j->r.status = 503;
+        st = ax_error(AX_ERR_FAILED, "the server is %s",
+                      e->state == AX_SERVE_LOADING ? "loading" : "stopping");
+    } else if (full) {
+        j->r.status = 429;
+        e->refused++;
+        st =
+            ax_error(AX_ERR_FAILED, "%lld answers are pending; try again", (long long)e->n_pending);
+    } else if (j->n_units > 0) {
+        struct ax_serve_job **at = &e->waiting;
+        while (*at)
+            at = &(*at)->next;
+        *at = j;
+        j->pending = j->n_units;
+        e->n_pending += j->n_units;
+        e->bytes += j->bytes;
+        pthread_cond_signal(&e->wake);
+    }
+    e->jobs += st == AX_OK;
+    pthread_mutex_unlock(&e->lock);
+    return st;
+}

@@ -1,0 +1,118 @@
+/* One thread computes everything: connections hand it jobs and wait for them.
+ *
+ * A job is a request: one sequence for each of its answers, and one for each prompt whose log-probs
+ * are asked for. Its sequences join the generator before the next pass, in the order of arrival; a
+ * job whose client has gone leaves it before the next pass. A job's fields that say so change
+ * under the engine's lock while it is pending.
+ *
+ * Read engine.c, then job.c, which makes jobs of requests. */
+#ifndef AX_CMD_SERVE_ENGINE_H
+#define AX_CMD_SERVE_ENGINE_H
+
+#include <pthread.h>
+
+#include "cmd/serve/request.h"
+#include "data/text/text_stream.h"
+#include "model/generate/generate.h"
+
+struct ax_serve_job;
+
+/* An answer. */
+struct ax_serve_choice {
+    struct ax_serve_job *job;
+    const struct ax_serve_prompt *prompt;
+    int32_t *tokens; /* [max_tokens] */
+    double *logprobs, *best_logprobs;
+    int32_t *best;
+    /* under the lock: */
+    int64_t n_tokens;
+    struct ax_text_stream stream;
+    struct ax_buf text;
+    const char *finish;    /* NULL: not yet; "stop", "length" or "abort" */
+    const char *stop_text; /* what ended it: a text, */
+    int32_t stop_id;       /* or one of stop_token_ids; −1: neither */
+    /* how much of it a stream has sent */
+    bool begun, ended;
+    int64_t sent_tokens, offset;
+    size_t sent_text;
+};
+
+/* A prompt's log-probs, [n − 1]: those of all tokens but the first. */
+struct ax_serve_score {
+    double *logprobs, *best_logprobs;
+    int32_t *best;
+};
+
+/* A sequence of the generator, and what it is for. */
+struct ax_serve_unit {
+    struct ax_sequence s;
+    struct ax_serve_job *job;
+    struct ax_serve_choice *choice; /* NULL: the score of a prompt */
+};
+
+struct ax_serve_job {
+    struct ax_serve_engine *engine;
+    struct ax_serve_request r;
+    char id[40];
+    int64_t created; /* seconds since 1970 */
+    int64_t n_choices, n_units;
+    struct ax_serve_choice *choices; /* those of prompt 0, then of prompt 1, … */
+    struct ax_serve_score *scores;   /* [prompts]; NULL: not asked for */
+    struct ax_serve_unit *units;
+    int32_t *ints;   /* memory of all tokens, */
+    double *numbers; /* and of all log-probs */
+    size_t bytes;    /* memory of both */
+    pthread_cond_t changed;
+    /* under the lock: */
+    int64_t pending; /* units that have not ended */
+    bool leaves;
+    bool failed; /* the engine has ended */
+    struct ax_serve_job *next;
+};
+
+enum ax_serve_state { AX_SERVE_LOADING, AX_SERVE_READY, AX_SERVE_STOPPING, AX_SERVE_ENDED };
+
+struct ax_serve_engine {
+    struct ax_serve_model m;
+    int64_t most;        /* sequences that are pending at a time */
+    size_t most_bytes;   /* memory of their tokens and log-probs */
+    double stop_seconds; /* how long answers may go on after a request to stop */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* under the lock: */
+    enum ax_serve_state state;
+    struct ax_serve_job *waiting, *running;
+    int64_t n_pending;
+    size_t bytes;
+    double stop_at;
+    uint64_t jobs, refused, left;
+    struct ax_generate_counters counters; /* as of the last pass */
+    int64_t lanes;
+
+    struct ax_generator *generator;
+};
+
+enum ax_status ax_serve_engine_init(struct ax_serve_engine *e);
+void ax_serve_engine_free(struct ax_serve_engine *e);
+/* The options of its generator that are the engine's. */
+void ax_serve_engine_options(struct ax_serve_engine *e, struct ax_generate_options *o);
+/* From now on jobs are taken. */
+void ax_serve_engine_open(struct ax_serve_engine *e, struct ax_generator *g);
+/* Computes until a signal has asked to stop and the answers have ended. */
+enum ax_status ax_serve_engine_run(struct ax_serve_engine *e);
+/* Nothing is computed any more; what is pending has failed. */
+void ax_serve_engine_end(struct ax_serve_engine *e);
+
+/* ---- jobs ---- */
+
+enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_engine *e);
+/* After its request has been read: memory and sequences. */
+enum ax_status ax_serve_job_prepare(struct ax_serve_job *j);
+/* AX_ERR_FAILED, with r.status 429 if there is too much to do, or 503. */
+enum ax_status ax_serve_submit(struct ax_serve_job *j);
+/* With the lock: waits until something of the job has changed; false after `seconds`. */
+bool ax_serve_job_wait(struct ax_serve_job *j, double seconds);
+/* Leaves, waits until the engine has let it go, and frees it. */
+void ax_serve_job_close(void *job);
+
+#endif

@@ -1,0 +1,151 @@
+/* Requests → sequences, and their memory. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "cmd/serve/engine.h"
+
+enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_engine *e) {
+    pthread_condattr_t clock;
+    AX_TRY(ax_alloc(out, 1, sizeof **out));
+    (*out)->engine = e;
+    (*out)->created = (int64_t)time(NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&(*out)->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    return AX_OK;
+}
+
+/* Without a seed the streams of random numbers are drawn, and the seed is every such job's. */
+static enum ax_status choose_streams(struct ax_serve_job *j, uint64_t *first) {
+    uint64_t fresh[2];
+    *first = 0;
+    if (getrandom(fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
+        return ax_error(AX_ERR_IO, "getrandom: %m");
+    snprintf(j->id, sizeof j->id, "%s-%016llx", j->r.chat ? "chatcmpl" : "cmpl",
+             (unsigned long long)fresh[0]);
+    if (j->r.sampling.temperature > 0 && j->r.seeded)
+        j->r.sampling.seed = (uint64_t)j->r.seed;
+    else
+        *first = fresh[1];
+    return AX_OK;
+}
+
+/* Takes n of the memory; NULL if not wanted. */
+static void *take(void *memory, size_t size, int64_t *used, int64_t n, bool wanted) {
+    if (!wanted)
+        return NULL;
+    *used += n;
+    return memory ? (char *)memory + (size_t)(*used - n) * size : NULL;
+}
+
+struct room {
+    int64_t ints, numbers;
+};
+
+/* Sequences of the prompts; with memory NULL, only how much they need. */
+static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
+    const struct ax_serve_request *r = &j->r;
+    const bool best = r->logprobs > 0;
+    for (int64_t p = 0; j->scores && p < r->n_prompts; p++) {
+        const int64_t n = r->prompts[p].n - 1;
+        const int32_t *ids = r->ids.ids + r->prompts[p].first;
+        struct ax_serve_score *s = &j->scores[p];
+        s->logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, true);
+        s->best_logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, best);
+        s->best = take(j->ints, sizeof *j->ints, &used->ints, n, best);
+        if (n == 0 || !j->units)
+            continue;
+        j->units[j->n_units++] = (struct ax_serve_unit){.job = j,
+                                                        .s = {.n_prompt = n,
+                                                              .prompt = ids,
+                                                              .n_scored = n,
+                                                              .scored = ids + 1,
+                                                              .logprobs = s->logprobs,
+                                                              .best = s->best,
+                                                              .best_logprobs = s->best_logprobs}};
+    }
+}
+
+static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t stream) {
+    const struct ax_serve_request *r = &j->r;
+    const bool logprobs = r->logprobs >= 0, best = r->logprobs > 0;
+    for (int64_t i = 0; i < j->n_choices; i++) {
+        struct ax_serve_choice *c = &j->choices[i];
+        const int64_t n = r->max_tokens;
+        c->job = j;
+        c->prompt = &r->prompts[i / r->n];
+        c->stop_id = -1;
+        c->finish = n == 0 ? "length" : NULL;
+        c->tokens = take(j->ints, sizeof *j->ints, &used->ints, n, true);
+        c->best = take(j->ints, sizeof *j->ints, &used->ints, n, best);
+        c->logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, logprobs);
+        c->best_logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, best);
+        if (n == 0 || !j->units)
+            continue;
+        j->units[j->n_units++] =
+            (struct ax_serve_unit){.job = j,
+                                   .choice = c,
+                                   .s = {.n_prompt = c->prompt->n,
+                                         .prompt = r->ids.ids + c->prompt->first,
+                                         .max_new = n,
+                                         .stream = stream + (uint64_t)i,
+                                         .sampling = &r->sampling,
+                                         .tokens = c->tokens,
+                                         .logprobs = c->logprobs,
+                                         .best = c->best,
+                                         .best_logprobs = c->best_logprobs}};
+    }
+}
+
+enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
+    const struct ax_serve_request *r = &j->r;
+    struct room room = {0};
+    uint64_t stream;
+    AX_TRY(choose_streams(j, &stream));
+    j->n_choices = r->n_prompts * r->n;
+    AX_TRY(ax_alloc(&j->choices, (size_t)j->n_choices, sizeof *j->choices));
+    if (r->echo && r->logprobs >= 0)
+        AX_TRY(ax_alloc(&j->scores, (size_t)r->n_prompts, sizeof *j->scores));
+    lay_out_scores(j, &room);
+    lay_out_choices(j, &room, stream);
+    j->bytes = (size_t)room.ints * sizeof *j->ints + (size_t)room.numbers * sizeof *j->numbers;
+    if (j->bytes > j->engine->most_bytes)
+        return ax_serve_refuse(&j->r, "max_tokens",
+                               "the answers need %zu MiB of memory together, and %zu are allowed",
+                               j->bytes >> 20, j->engine->most_bytes >> 20);
+    AX_TRY(ax_alloc(&j->ints, (size_t)room.ints, sizeof *j->ints));
+    AX_TRY(ax_alloc(&j->numbers, (size_t)room.numbers, sizeof *j->numbers));
+    AX_TRY(ax_alloc(&j->units, (size_t)(j->n_choices + r->n_prompts), sizeof *j->units));
+    room = (struct room){0};
+    lay_out_scores(j, &room);
+    lay_out_choices(j, &room, stream);
+    for (int64_t i = 0; i < j->n_choices; i++)
+        AX_TRY(
+            ax_text_stream_open(&j->choices[i].stream, j->engine->m.side->tokenizer, &j->r.stop));
+    return AX_OK;
+}
+
+void ax_serve_job_close(void *job) {
+    struct ax_serve_job *j = job;
+    struct ax_serve_engine *e = j->engine;
+    pthread_mutex_lock(&e->lock);
+    j->leaves = true;
+    while (j->pending > 0)
+        pthread_cond_wait(&j->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    for (int64_t i = 0; j->choices && i < j->n_choices; i++) {
+        ax_text_stream_close(&j->choices[i].stream);
+        ax_buf_free(&j->choices[i].text);
+    }
+    ax_serve_request_free(&j->r);
+    pthread_cond_destroy(&j->changed);
+    ax_free(j->choices);
+    ax_free(j->scores);
+    ax_free(j->units);
+    ax_free(j->ints);
+    ax_free(j->numbers);
+    ax_free(j);
+}

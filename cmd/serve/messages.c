@@ -1,0 +1,144 @@
+/* Conversations of a request: the protocol's messages as templates expect them. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/serve/request.h"
+
+/* Keys of a message that reach the template as they are. */
+static const char *const passed[] = {"name", "tool_call_id", "reasoning_content", "reasoning"};
+
+static const char *of_message(char *text, size_t size, size_t i, const char *key) {
+    snprintf(text, size, "messages[%zu].%.20s", i, key);
+    return text;
+}
+#define AT(i, key) of_message((char[64]){0}, 64, i, key)
+
+static enum ax_status read_role(struct ax_serve_request *r, size_t i, const json_t *from,
+                                json_t *to) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    const char *role = json_string_value(json_object_get(from, "role"));
+    size_t k = 0;
+    while (role && k < sizeof roles / sizeof *roles && strcmp(role, roles[k]) != 0)
+        k++;
+    if (!role || k == sizeof roles / sizeof *roles)
+        return ax_serve_refuse(r, AT(i, "role"),
+                               "expected system, developer, user, assistant or tool");
+    role = k == 1 ? "system" : role; /* as templates call it */
+    return json_object_set_new(to, "role", json_string(role)) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+}
+
+/* A text, or texts that are joined. */
+static enum ax_status read_content(struct ax_serve_request *r, size_t i, const json_t *from,
+                                   json_t *to) {
+    const json_t *v = json_object_get(from, "content");
+    struct ax_buf text = {0};
+    enum ax_status st = AX_OK;
+    if (json_is_string(v))
+        return json_object_set(to, "content", (json_t *)(uintptr_t)v) == 0
+                   ? AX_OK
+                   : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    if ((!v || json_is_null(v)) && json_object_get(to, "tool_calls"))
+        return json_object_set_new(to, "content", json_string("")) == 0
+                   ? AX_OK
+                   : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    if (!json_is_array(v))
+        return ax_serve_refuse(r, AT(i, "content"), "expected text, or a list of parts");
+    for (size_t k = 0; k < json_array_size(v) && st == AX_OK; k++) {
+        const json_t *part = json_array_get(v, k), *piece = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        st = type && strcmp(type, "text") == 0 && json_is_string(piece)
+                 ? ax_buf_append(&text, json_string_value(piece), json_string_length(piece))
+                 : ax_serve_refuse(r, AT(i, "content"),
+                                   "only parts of type text are supported, not %.40s",
+                                   type ? type : "one without a type");
+    }
+    if (st == AX_OK &&
+        json_object_set_new(to, "content", json_stringn(text.data ? text.data : "", text.len)) != 0)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    ax_buf_free(&text);
+    return st;
+}
+
+/* Arguments are the text of an object; templates expect the object. */
+static enum ax_status read_calls(struct ax_serve_request *r, size_t i, const json_t *from,
+                                 json_t *to) {
+    const json_t *v = json_object_get(from, "tool_calls");
+    if (!v || json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0))
+        return AX_OK;
+    json_t *calls = json_deep_copy(v);
+    if (!calls || json_object_set_new(to, "tool_calls", calls) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    for (size_t k = 0; k < json_array_size(calls) || k == 0; k++) {
+        json_t *function = json_object_get(json_array_get(calls, k), "function");
+        const json_t *text = json_object_get(function, "arguments");
+        if (!json_is_string(json_object_get(function, "name")) || !json_is_string(text))
+            return ax_serve_refuse(r, AT(i, "tool_calls"),
+                                   "expected a list of {\"function\": {\"name\", \"arguments\"}}");
+        json_t *object =
+            json_loadb(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL);
+        if (json_is_object(object))
+            (void)json_object_set(function, "arguments", object);
+        json_decref(object);
+    }
+    return AX_OK;
+}
+
+static bool says_nothing(const json_t *v) {
+    return json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
+}
+
+static enum ax_status read_rest(struct ax_serve_request *r, size_t i, json_t *from, json_t *to) {
+    const char *key;
+    json_t *v;
+    json_object_foreach(from, key, v) {
+        size_t k = 0;
+        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 ||
+            strcmp(key, "tool_calls") == 0 || says_nothing(v))
+            continue;
+        while (k < sizeof passed / sizeof *passed && strcmp(key, passed[k]) != 0)
+            k++;
+        if (k == sizeof passed / sizeof *passed)
+            return ax_serve_refuse(r, AT(i, key), "not supported yet");
+        if (!json_is_string(v))
+            return ax_serve_refuse(r, AT(i, key), "expected text");
+        if (json_object_set(to, key, v) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    }
+    return AX_OK;
+}
+
+static enum ax_status read_message(struct ax_serve_request *r, size_t i, json_t *from,
+                                   json_t *list) {
+    json_t *to = json_object();
+    if (!to || json_array_append_new(list, to) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    if (!json_is_object(from))
+        return ax_serve_refuse(r, "messages", "expected objects with role and content");
+    AX_TRY(read_role(r, i, from, to));
+    AX_TRY(read_calls(r, i, from, to));
+    AX_TRY(read_content(r, i, from, to));
+    return read_rest(r, i, from, to);
+}
+
+enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                      const json_t *messages) {
+    const size_t n = json_array_size(messages);
+    if (n == 0)
+        return ax_serve_refuse(r, "messages", "expected a list of messages, not an empty one");
+    json_t *list = json_array();
+    enum ax_status st = list ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    for (size_t i = 0; i < n && st == AX_OK; i++)
+        st = read_message(r, i, json_array_get(messages, i), list);
+    if (st == AX_OK) {
+        pthread_mutex_lock(m->template_lock);
+        st = ax_text_side_encode_chat(m->side, list, NULL, &r->ids, NULL);
+        pthread_mutex_unlock(m->template_lock);
+        if (st == AX_ERR_DATA)
+            snprintf(r->param, sizeof r->param, "messages");
+    }
+    json_decref(list);
+    return st;
+}

@@ -1,0 +1,444 @@
+/* Reads requests: a table of keys first, then what needs more than a range. messages.c has conversations. */
+#include "cmd/serve/request.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/json.h"
+
+enum ax_status ax_serve_refuse(struct ax_serve_request *r, const char *param, const char *fmt,
+                               ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    snprintf(r->param, sizeof r->param, "%s", param);
+    return ax_error(AX_ERR_DATA, "%s: %s", param, text);
+}
+
+/* ---- the keys ---- */
+
+enum kind {
+    INT,     /* from min to max */
+    REAL,    /* likewise */
+    BOOL,    /* true or false */
+    IGNORED, /* changes no answer */
+    ONLY,    /* one of a few values, which ask for nothing that is not done */
+    OWN,     /* read by a function below, or of another key */
+};
+enum { CHAT = 1, COMPLETION = 2, BOTH = 3 };
+
+struct key {
+    const char *name;
+    int where;
+    enum kind kind;
+    size_t at;
+    double min, max;
+    const char *values; /* ONLY: JSON, separated by blanks */
+};
+#define AT(member) offsetof(struct ax_serve_request, member)
+#define MOST       ((double)((int64_t)1 << 53))
+
+static const struct key keys[] = {
+    {"model", BOTH, OWN, 0, 0, 0, NULL},
+    {"messages", CHAT, OWN, 0, 0, 0, NULL},
+    {"prompt", COMPLETION, OWN, 0, 0, 0, NULL},
+    {"stop", BOTH, OWN, 0, 0, 0, NULL},
+    {"stop_token_ids", BOTH, OWN, 0, 0, 0, NULL},
+    {"stream_options", BOTH, OWN, 0, 0, 0, NULL},
+    {"seed", BOTH, OWN, 0, 0, 0, NULL},
+    {"stream", BOTH, BOOL, AT(stream), 0, 0, NULL},
+    {"echo", COMPLETION, BOOL, AT(echo), 0, 0, NULL},
+    {"max_tokens", BOTH, INT, AT(max_tokens), 0, MOST, NULL},
+    {"max_completion_tokens", CHAT, INT, AT(max_completion_tokens), 1, MOST, NULL},
+    {"n", BOTH, INT, AT(n), 1, AX_SERVE_SAMPLES, NULL},
+    {"best_of", COMPLETION, INT, AT(best_of), 1, AX_SERVE_SAMPLES, NULL},
+    {"temperature", BOTH, REAL, AT(temperature), 0, 100, NULL},
+    {"top_p", BOTH, REAL, AT(top_p), 0, 1, NULL},
+    {"min_p", BOTH, REAL, AT(min_p), 0, 1, NULL},
+    {"top_k", BOTH, INT, AT(top_k), -1, INT32_MAX, NULL},
+    {"repetition_penalty", BOTH, REAL, AT(repetition_penalty), 0.01, 100, NULL},
+    {"logprobs", CHAT, BOOL, AT(logprobs_asked), 0, 0, NULL},
+    {"top_logprobs", CHAT, INT, AT(logprobs), 0, 1, NULL},
+    {"logprobs", COMPLETION, INT, AT(logprobs), 0, 1, NULL},
+    {"return_token_ids", BOTH, BOOL, AT(return_ids), 0, 0, NULL},
+    {"return_tokens_as_token_ids", BOTH, BOOL, AT(ids_as_text), 0, 0, NULL},
+    {"include_stop_str_in_output", BOTH, BOOL, AT(include_stop), 0, 0, NULL},
+    {"ignore_eos", BOTH, BOOL, AT(ignore_eos), 0, 0, NULL},
+    {"add_special_tokens", COMPLETION, BOOL, AT(add_special), 0, 0, NULL},
+    {"user", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"metadata", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"store", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"service_tier", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"session_id", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"safety_identifier", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"prompt_cache_key", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"parallel_tool_calls", CHAT, IGNORED, 0, 0, 0, NULL}, /* tools are refused */
+    {"presence_penalty", BOTH, ONLY, 0, 0, 0, "0 0.0"},
+    {"frequency_penalty", BOTH, ONLY, 0, 0, 0, "0 0.0"},
+    {"logit_bias", BOTH, ONLY, 0, 0, 0, "{}"},
+    {"min_tokens", BOTH, ONLY, 0, 0, 0, "0"},
+    {"skip_special_tokens", BOTH, ONLY, 0, 0, 0, "true"},
+    {"spaces_between_special_tokens", BOTH, ONLY, 0, 0, 0, "true"},
+    {"prompt_logprobs", BOTH, ONLY, 0, 0, 0, ""},
+    {"logprobs_mode", BOTH, ONLY, 0, 0, 0, "\"raw\""},
+    {"suffix", COMPLETION, ONLY, 0, 0, 0, "\"\""},
+    {"tools", CHAT, ONLY, 0, 0, 0, "[]"},
+    {"tool_choice", CHAT, ONLY, 0, 0, 0, "\"none\" \"auto\""},
+    {"functions", CHAT, ONLY, 0, 0, 0, "[]"},
+    {"function_call", CHAT, ONLY, 0, 0, 0, "\"none\" \"auto\""},
+    {"response_format", BOTH, ONLY, 0, 0, 0, "{\"type\":\"text\"}"},
+    {"structured_outputs", BOTH, ONLY, 0, 0, 0, ""},
+    {"guided_json", BOTH, ONLY, 0, 0, 0, ""},
+    {"guided_regex", BOTH, ONLY, 0, 0, 0, ""},
+    {"guided_choice", BOTH, ONLY, 0, 0, 0, ""},
+    {"guided_grammar", BOTH, ONLY, 0, 0, 0, ""},
+    {"chat_template", CHAT, ONLY, 0, 0, 0, ""},
+    {"chat_template_kwargs", CHAT, ONLY, 0, 0, 0, "{}"},
+    {"reasoning_effort", CHAT, ONLY, 0, 0, 0, ""},
+    {"add_generation_prompt", CHAT, ONLY, 0, 0, 0, "true"},
+    {"continue_final_message", CHAT, ONLY, 0, 0, 0, "false"},
+    {"modalities", CHAT, ONLY, 0, 0, 0, "[\"text\"]"},
+    {"audio", CHAT, ONLY, 0, 0, 0, ""},
+    {"prediction", CHAT, ONLY, 0, 0, 0, ""},
+    {"web_search_options", CHAT, ONLY, 0, 0, 0, ""},
+    {"priority", BOTH, ONLY, 0, 0, 0, "0"},
+};
+#define N_KEYS (sizeof keys / sizeof *keys)
+
+static bool is_among(const char *values, const char *text) {
+    const size_t n = strlen(text);
+    for (const char *at = values; (at = strstr(at, text)) != NULL; at++)
+        if ((at == values || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return n > 0;
+    return false;
+}
+
+static enum ax_status read_only(struct ax_serve_request *r, const struct key *k, const json_t *v) {
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS);
+    if (!text)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a request");
+    const bool fine = is_among(k->values, text);
+    ax_free_hook(text);
+    if (fine)
+        return AX_OK;
+    return ax_serve_refuse(r, k->name, "not supported yet%s%s; leave it out",
+                           k->values[0] ? ", other than " : "", k->values);
+}
+
+static enum ax_status read_number(struct ax_serve_request *r, const struct key *k,
+                                  const json_t *v) {
+    const bool fits = k->kind == INT ? json_is_integer(v) : json_is_number(v);
+    const double x = json_number_value(v);
+    void *to = (char *)r + k->at;
+    if (!fits || !(x >= k->min && x <= k->max))
+        return ax_serve_refuse(r, k->name, "expected %s from %.15g to %.15g",
+                               k->kind == INT ? "an integer" : "a number", k->min, k->max);
+    if (k->kind == INT)
+        *(int64_t *)to = json_integer_value(v);
+    else
+        *(double *)to = x;
+    return AX_OK;
+}
+
+static enum ax_status read_key(struct ax_serve_request *r, const struct key *k, const json_t *v) {
+    switch (k->kind) {
+    case INT:
+    case REAL:
+        return read_number(r, k, v);
+    case BOOL:
+        if (!json_is_boolean(v))
+            return ax_serve_refuse(r, k->name, "expected true or false");
+        *(bool *)((char *)r + k->at) = json_is_true(v);
+        return AX_OK;
+    case ONLY:
+        return read_only(r, k, v);
+    default:
+        return AX_OK;
+    }
+}
+
+static enum ax_status refuse_unknown(struct ax_serve_request *r, const char *name) {
+    struct ax_nearest near = {.given = name, .within = 4};
+    const int where = r->chat ? CHAT : COMPLETION;
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].where & where)
+            ax_nearest_try(&near, keys[i].name);
+    char shown[48];
+    snprintf(shown, sizeof shown, "%s", name);
+    return ax_serve_refuse(r, shown, "no such key%s%s%s", near.name ? "; did you mean " : "",
+                           near.name ? near.name : "", near.name ? "?" : "");
+}
+
+/* Null is as good as absent. */
+static enum ax_status read_keys(struct ax_serve_request *r) {
+    const int where = r->chat ? CHAT : COMPLETION;
+    const char *name;
+    json_t *v;
+    json_object_foreach(r->root, name, v) {
+        size_t i = 0;
+        while (i < N_KEYS && (!(keys[i].where & where) || strcmp(keys[i].name, name) != 0))
+            i++;
+        if (i == N_KEYS)
+            return refuse_unknown(r, name);
+        if (!json_is_null(v))
+            AX_TRY(read_key(r, &keys[i], v));
+    }
+    return AX_OK;
+}
+
+/* NULL: absent, or null. */
+static json_t *get(const struct ax_serve_request *r, const char *name) {
+    json_t *v = json_object_get(r->root, name);
+    return json_is_null(v) ? NULL : v;
+}
+
+/* ---- keys that need more ---- */
+
+static enum ax_status read_model(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    const json_t *v = get(r, "model");
+    const char *name = json_string_value(v);
+    if (!v)
+        return AX_OK;
+    if (!name)
+        return ax_serve_refuse(r, "model", "expected text");
+    if (strcmp(name, m->name) == 0 || strcmp(name, m->given) == 0)
+        return AX_OK;
+    r->status = 404;
+    r->code = "model_not_found";
+    return ax_serve_refuse(r, "model", "there is no \"%.100s\"; available: %.200s", name, m->name);
+}
+
+static enum ax_status add_stop(struct ax_serve_request *r, const json_t *v) {
+    const char *text = json_string_value(v);
+    if (!text || text[0] == '\0' || strlen(text) != json_string_length(v))
+        return ax_serve_refuse(r, "stop", "expected a text, not empty and without NUL, or a list");
+    if (r->stop.n == AX_ARG_LIST_MAX)
+        return ax_serve_refuse(r, "stop", "at most %d texts are supported", AX_ARG_LIST_MAX);
+    r->stop.text[r->stop.n++] = text;
+    return AX_OK;
+}
+
+static enum ax_status read_stop(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    const json_t *v = get(r, "stop");
+    if (!v)
+        r->stop = *m->stop;
+    else if (!json_is_array(v))
+        return add_stop(r, v);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        AX_TRY(add_stop(r, json_array_get(v, i)));
+    return AX_OK;
+}
+
+static enum ax_status read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
+                              const char *param, const json_t *v, int32_t *id) {
+    const json_int_t x = json_integer_value(v);
+    if (!json_is_integer(v) || x < 0 || x >= m->vocab_size)
+        return ax_serve_refuse(r, param, "expected token ids from 0 to %lld",
+                               (long long)m->vocab_size - 1);
+    *id = (int32_t)x;
+    return AX_OK;
+}
+
+static enum ax_status read_stop_ids(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    const json_t *v = get(r, "stop_token_ids");
+    if (v && (!json_is_array(v) || json_array_size(v) > AX_SERVE_STOP_IDS))
+        return ax_serve_refuse(r, "stop_token_ids", "expected a list of up to %d ids",
+                               AX_SERVE_STOP_IDS);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        AX_TRY(
+            read_id(r, m, "stop_token_ids", json_array_get(v, i), &r->stop_ids[r->n_stop_ids++]));
+    return AX_OK;
+}
+
+static enum ax_status read_stream_options(struct ax_serve_request *r) {
+    const json_t *v = get(r, "stream_options"), *usage;
+    const char *name;
+    json_t *item;
+    if (!v)
+        return AX_OK;
+    if (!json_is_object(v) || !r->stream)
+        return ax_serve_refuse(r, "stream_options", "expected an object, with \"stream\": true");
+    json_object_foreach((json_t *)(uintptr_t)v, name, item) {
+        if (strcmp(name, "include_usage") != 0 && !json_is_false(item) && !json_is_null(item))
+            return ax_serve_refuse(r, "stream_options", "only include_usage is supported");
+    }
+    usage = json_object_get(v, "include_usage");
+    if (usage && !json_is_boolean(usage))
+        return ax_serve_refuse(r, "stream_options", "include_usage: expected true or false");
+    r->include_usage = json_is_true(usage);
+    return AX_OK;
+}
+
+static enum ax_status read_sampling(struct ax_serve_request *r) {
+    const json_t *seed = get(r, "seed");
+    if (seed && !json_is_integer(seed))
+        return ax_serve_refuse(r, "seed", "expected an integer");
+    r->seeded = seed != NULL;
+    r->seed = json_integer_value(seed);
+    r->sampling = (struct ax_sampling){
+        .temperature = r->temperature, .repetition_penalty = r->repetition_penalty, .raw = true};
+    if (r->temperature == 0)
+        return AX_OK;
+    r->sampling.top_k = r->top_k > 0 ? r->top_k : 0;
+    r->sampling.top_p = ax_given_top_p(r->top_p);
+    r->sampling.min_p = r->min_p;
+    return AX_OK;
+}
+
+/* ---- prompts ---- */
+
+static enum ax_status add_prompt(struct ax_serve_request *r, size_t first, const char *text) {
+    if (r->ids.n == first)
+        return ax_serve_refuse(r, r->chat ? "messages" : "prompt", "there are no tokens in it");
+    r->prompts[r->n_prompts++] = (struct ax_serve_prompt){
+        .first = (int64_t)first, .n = (int64_t)(r->ids.n - first), .text = text};
+    return AX_OK;
+}
+
+enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                  const json_t *text) {
+    const struct ax_encode_options plain = {0};
+    const size_t n = json_string_length(text);
+    return r->add_special ? ax_text_side_encode(m->side, json_string_value(text), n, &r->ids)
+                          : ax_tokenizer_encode(m->side->tokenizer, json_string_value(text), n,
+                                                &plain, &r->ids);
+}
+
+enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                 const json_t *ids) {
+    const size_t more = json_array_size(ids);
+    if (r->ids.n + more > r->ids.cap) {
+        AX_TRY(ax_regrow(&r->ids.ids, r->ids.cap, r->ids.n + more, sizeof *r->ids.ids));
+        r->ids.cap = r->ids.n + more;
+    }
+    for (size_t i = 0; i < more; i++)
+        AX_TRY(read_id(r, m, "prompt", json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
+    return AX_OK;
+}
+
+static enum ax_status read_prompt(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                  const json_t *v) {
+    const size_t first = r->ids.n;
+    if (json_is_string(v))
+        AX_TRY(ax_serve_read_text(r, m, v));
+    else if (json_is_array(v))
+        AX_TRY(ax_serve_read_ids(r, m, v));
+    else
+        return ax_serve_refuse(r, "prompt",
+                               "expected a text, a list of texts, a list of token ids, "
+                               "or a list of such lists");
+    return add_prompt(r, first, json_string_value(v));
+}
+
+static enum ax_status read_prompts(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    const json_t *v = get(r, "prompt");
+    if (!v)
+        return ax_serve_refuse(r, "prompt", "it is missing");
+    const bool many = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
+    const size_t n = many ? json_array_size(v) : 1;
+    if (n < 1 || n > AX_SERVE_PROMPTS)
+        return ax_serve_refuse(r, "prompt", "expected 1 to %d prompts, got %zu", AX_SERVE_PROMPTS,
+                               n);
+    AX_TRY(ax_alloc(&r->prompts, n, sizeof *r->prompts));
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(read_prompt(r, m, many ? json_array_get(v, i) : v));
+    return AX_OK;
+}
+
+static enum ax_status read_chat(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    AX_TRY(ax_alloc(&r->prompts, 1, sizeof *r->prompts));
+    AX_TRY(ax_serve_read_messages(r, m, get(r, "messages")));
+    return add_prompt(r, 0, NULL);
+}
+
+/* ---- lengths ---- */
+
+#define COMPLETION_TOKENS 16 /* the protocol's, where nobody says how many */
+
+static enum ax_status choose_length(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    const char *key = r->max_completion_tokens >= 0 ? "max_completion_tokens" : "max_tokens";
+    int64_t longest = 0;
+    for (int64_t i = 0; i < r->n_prompts; i++)
+        longest = r->prompts[i].n > longest ? r->prompts[i].n : longest;
+    const int64_t room = m->context - longest;
+    if (r->max_completion_tokens >= 0)
+        r->max_tokens = r->max_completion_tokens;
+    if (r->chat && r->max_tokens == 0)
+        return ax_serve_refuse(r, key, "expected 1 or more");
+    if (room < (r->max_tokens == 0 ? 0 : 1) || r->max_tokens > room) {
+        r->code = "context_length_exceeded";
+        return ax_serve_refuse(
+            r,
+            r->max_tokens > 0 ? key
+            : r->chat         ? "messages"
+                              : "prompt",
+            "the context has %lld tokens, but the prompt has %lld and the answer "
+            "may have %lld",
+            (long long)m->context, (long long)longest,
+            (long long)(r->max_tokens < 0 ? 1 : r->max_tokens));
+    }
+    if (r->max_tokens < 0) {
+        const int64_t most = m->max_new > 0 ? m->max_new : r->chat ? room : COMPLETION_TOKENS;
+        r->max_tokens = most < room ? most : room;
+    }
+    return AX_OK;
+}
+
+/* Keys that do not go together. */
+static enum ax_status check(struct ax_serve_request *r) {
+    if (r->n_prompts * r->n > AX_SERVE_PROMPTS)
+        return ax_serve_refuse(r, "n", "at most %d answers in a request", AX_SERVE_PROMPTS);
+    if (r->best_of > 0 && r->best_of != r->n)
+        return ax_serve_refuse(r, "best_of", "not supported yet, other than equal to n");
+    if (r->chat && r->logprobs >= 0 && !r->logprobs_asked)
+        return ax_serve_refuse(r, "top_logprobs", "needs \"logprobs\": true");
+    if (r->chat && r->logprobs_asked && r->logprobs < 0)
+        r->logprobs = 0;
+    if (r->stream && r->echo && r->logprobs >= 0)
+        return ax_serve_refuse(r, "stream", "not supported yet with both echo and logprobs");
+    return AX_OK;
+}
+
+enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size_t len) {
+    struct ax_json_doc doc;
+    AX_TRY(ax_json_parse(&doc, "body", len > 0 ? body : "", len));
+    r->root = json_incref(doc.root);
+    ax_json_free(&doc);
+    return json_is_object(r->root) ? AX_OK : ax_error(AX_ERR_DATA, "body: expected a JSON object");
+}
+
+enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                     bool chat, const char *body, size_t len) {
+    const struct ax_sampling *s = &m->sampling;
+    *r = (struct ax_serve_request){.chat = chat,
+                                   .max_tokens = -1,
+                                   .max_completion_tokens = -1,
+                                   .n = 1,
+                                   .logprobs = -1,
+                                   .add_special = true,
+                                   .temperature = s->temperature,
+                                   .top_p = s->top_p > 0 ? s->top_p : 1,
+                                   .top_k = s->top_k,
+                                   .min_p = s->min_p,
+                                   .repetition_penalty = s->repetition_penalty};
+    AX_TRY(ax_serve_parse(r, body, len));
+    AX_TRY(read_keys(r));
+    AX_TRY(read_model(r, m));
+    AX_TRY(read_stop(r, m));
+    AX_TRY(read_stop_ids(r, m));
+    AX_TRY(read_stream_options(r));
+    AX_TRY(read_sampling(r));
+    AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
+    AX_TRY(check(r));
+    return choose_length(r, m);
+}
+
+void ax_serve_request_free(struct ax_serve_request *r) {
+    json_decref(r->root);
+    ax_encoding_free(&r->ids);
+    ax_free(r->prompts);
+}

@@ -1,0 +1,73 @@
+/* Bodies of /v1/completions and /v1/chat/completions: every key is checked, and one that is not
+ * followed is an error that names it. */
+#ifndef AX_CMD_SERVE_REQUEST_H
+#define AX_CMD_SERVE_REQUEST_H
+
+#include <jansson.h>
+#include <pthread.h>
+
+#include "base/text/words.h"
+#include "data/text_side.h"
+#include "model/core/sample.h"
+
+#define AX_SERVE_PROMPTS  2048 /* prompts of a request, and answers to all of them */
+#define AX_SERVE_SAMPLES  128
+#define AX_SERVE_STOP_IDS 64
+
+struct ax_serve_prompt {
+    int64_t first, n; /* ids [first, first + n) */
+    const char *text; /* as given; NULL: ids were */
+};
+
+/* What requests are read for; constant. */
+struct ax_serve_model {
+    const char *name, *given; /* its id, and the word on the command line: either is accepted */
+    const struct ax_text_side *side;
+    int64_t context, vocab_size;
+    struct ax_sampling sampling; /* what a request does not say */
+    int64_t max_new;             /* likewise; 0: as the protocol has it */
+    const struct ax_arg_list *stop;
+    pthread_mutex_t *template_lock;
+};
+
+struct ax_serve_request {
+    bool chat;
+    json_t *root; /* has the texts; owned */
+    bool stream, include_usage, echo, return_ids, ids_as_text, include_stop, ignore_eos;
+    bool add_special, logprobs_asked;
+    int64_t max_tokens, max_completion_tokens; /* the first: −1 = not given; then of each answer */
+    int64_t n, best_of, seed, top_k;
+    int64_t logprobs; /* how many of the likeliest tokens beside the chosen; −1: no log-probs */
+    double temperature, top_p, min_p, repetition_penalty;
+    bool seeded;
+    struct ax_sampling sampling;
+    struct ax_arg_list stop;
+    int32_t stop_ids[AX_SERVE_STOP_IDS];
+    int n_stop_ids;
+    struct ax_encoding ids; /* those of all prompts */
+    struct ax_serve_prompt *prompts;
+    int64_t n_prompts;
+    /* the key that an error is about, its code or NULL, and the status or 0 */
+    char param[64];
+    const char *code;
+    int status;
+};
+
+/* AX_ERR_DATA: the request is wrong. _free is safe after an error. */
+enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                     bool chat, const char *body, size_t len);
+void ax_serve_request_free(struct ax_serve_request *r);
+
+/* The parts that /tokenize and /detokenize have in common with these. */
+enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size_t len);
+enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                      const json_t *messages);
+enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                  const json_t *text);
+enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                 const json_t *ids);
+/* AX_ERR_DATA about a key. */
+enum ax_status ax_serve_refuse(struct ax_serve_request *r, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,291 @@
+/* What each route answers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cmd/serve/answer.h"
+#include "cmd/serve/serve.h"
+
+#define LOOK_SECONDS 0.05 /* how often a connection that waits is looked at */
+#define PING_SECONDS 15
+
+/* ---- errors ---- */
+
+static const struct {
+    int status;
+    const char *type;
+} types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},
+             {404, "not_found_error"},       {405, "invalid_request_error"},
+             {413, "invalid_request_error"}, {415, "invalid_request_error"},
+             {429, "rate_limit_error"},      {503, "unavailable_error"}};
+
+json_t *ax_serve_error(void *ctx, struct ax_exchange *x, int status, const char *message) {
+    const char *type = "server_error";
+    (void)ctx;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].status == status)
+            type = types[i].type;
+    return json_pack("{s{ss ss ss? ss?}}", "error", "message", message, "type", type, "param",
+                     x->param[0] ? x->param : NULL, "code", x->code);
+}
+
+/* What the request says of an error, for the answer. */
+static enum ax_status failed(struct ax_exchange *x, const struct ax_serve_request *r,
+                             enum ax_status st) {
+    memcpy(x->param, r->param, sizeof x->param);
+    x->code = r->code;
+    x->status = r->status;
+    return st;
+}
+
+/* ---- completions and chats ---- */
+
+/* With the lock: AX_ERR_PEER if the client has gone, as is found out now and then. */
+static enum ax_status wait_a_little(const struct ax_exchange *x, struct ax_serve_job *j,
+                                    double *looked) {
+    (void)ax_serve_job_wait(j, LOOK_SECONDS);
+    const double now = ax_clock_now();
+    if (now < *looked + LOOK_SECONDS)
+        return AX_OK;
+    *looked = now;
+    return ax_http_gone(x) ? ax_error(AX_ERR_PEER, "the client has gone") : AX_OK;
+}
+
+static enum ax_status next_events(struct ax_exchange *x, struct ax_buf *out, bool *more) {
+    struct ax_serve_job *j = x->state;
+    pthread_mutex_t *lock = &j->engine->lock;
+    const double start = ax_clock_now();
+    double looked = start;
+    pthread_mutex_lock(lock);
+    enum ax_status st = ax_serve_events(j, out, more);
+    while (st == AX_OK && *more && out->len == 0) {
+        st = wait_a_little(x, j, &looked);
+        if (st == AX_OK)
+            st = ax_serve_events(j, out, more);
+        if (st == AX_OK && out->len == 0 && looked > start + PING_SECONDS)
+            st = ax_buf_puts(out, ": ping\n\n");
+    }
+    pthread_mutex_unlock(lock);
+    return st;
+}
+
+static enum ax_status wait_for(struct ax_exchange *x, struct ax_serve_job *j) {
+    pthread_mutex_t *lock = &j->engine->lock;
+    enum ax_status st = AX_OK;
+    double looked = ax_clock_now();
+    ax_http_wait(x);
+    pthread_mutex_lock(lock);
+    while (j->pending > 0 && st == AX_OK)
+        st = wait_a_little(x, j, &looked);
+    if (st == AX_OK && j->failed) {
+        j->r.status = 503;
+        st = ax_error(AX_ERR_FAILED, "the server is stopping");
+    }
+    pthread_mutex_unlock(lock);
+    return st;
+}
+
+static enum ax_status answer(struct ax_serve *s, struct ax_exchange *x, bool chat) {
+    struct ax_serve_job *j;
+    AX_TRY(ax_serve_job_create(&j, &s->engine));
+    x->state = j;
+    enum ax_status st = ax_serve_request_read(&j->r, &s->engine.m, chat, x->body.data, x->body.len);
+    if (st == AX_OK)
+        st = ax_serve_job_prepare(j);
+    if (st == AX_OK)
+        st = ax_serve_submit(j);
+    if (st == AX_OK && j->r.stream)
+        return ax_reply_stream(x, next_events);
+    if (st == AX_OK)
+        st = wait_for(x, j);
+    return st == AX_OK ? ax_reply_json(x, 200, ax_serve_answer(j)) : failed(x, &j->r, st);
+}
+
+static enum ax_status complete(void *ctx, struct ax_exchange *x) {
+    return answer(ctx, x, false);
+}
+
+static enum ax_status chat(void *ctx, struct ax_exchange *x) {
+    return answer(ctx, x, true);
+}
+
+/* ---- models, health ---- */
+
+static enum ax_serve_state state_of(struct ax_serve *s) {
+    pthread_mutex_lock(&s->engine.lock);
+    const enum ax_serve_state state = s->engine.state;
+    pthread_mutex_unlock(&s->engine.lock);
+    return state;
+}
+
+static enum ax_status health(void *ctx, struct ax_exchange *x) {
+    const enum ax_serve_state state = state_of(ctx);
+    if (state == AX_SERVE_READY)
+        return ax_reply_json(x, 200, json_pack("{ss}", "status", "ok"));
+    x->status = 503;
+    return ax_error(AX_ERR_FAILED, "the server is %s",
+                    state == AX_SERVE_LOADING ? "loading" : "stopping");
+}
+
+static json_t *model_object(const struct ax_serve *s) {
+    const struct ax_serve_model *m = &s->engine.m;
+    return json_pack("{ss ss sI ss ss sn sI}", "id", m->name, "object", "model", "created",
+                     (json_int_t)s->created, "owned_by", "axtrain", "root", m->name, "parent",
+                     "max_model_len", (json_int_t)m->context);
+}
+
+static enum ax_status list_models(void *ctx, struct ax_exchange *x) {
+    return ax_reply_json(x, 200,
+                         json_pack("{ss s[o]}", "object", "list", "data", model_object(ctx)));
+}
+
+static enum ax_status show_model(void *ctx, struct ax_exchange *x) {
+    const struct ax_serve *s = ctx;
+    if (strcmp(x->path, s->engine.m.name) == 0)
+        return ax_reply_json(x, 200, model_object(s));
+    x->status = 404;
+    x->code = "model_not_found";
+    return ax_error(AX_ERR_DATA, "there is no model \"%.100s\"; available: %.200s", x->path,
+                    s->engine.m.name);
+}
+
+static enum ax_status version(void *ctx, struct ax_exchange *x) {
+    (void)ctx;
+    return ax_reply_json(x, 200, json_pack("{ss}", "version", AX_VERSION));
+}
+
+/* ---- tokens ---- */
+
+static enum ax_status reply_tokens(const struct ax_serve *s, struct ax_exchange *x,
+                                   const struct ax_serve_request *r) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->ids.n; i++)
+        if (json_array_append_new(list, json_integer(r->ids.ids[i])) != 0) {
+            json_decref(list);
+            return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
+        }
+    return ax_reply_json(x, 200,
+                         json_pack("{sI sI so}", "count", (json_int_t)r->ids.n, "max_model_len",
+                                   (json_int_t)s->engine.m.context, "tokens", list));
+}
+
+static enum ax_status read_to_tokenize(struct ax_serve_request *r, const struct ax_serve *s,
+                                       const struct ax_exchange *x) {
+    AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
+    const json_t *prompt = json_object_get(r->root, "prompt"),
+                 *messages = json_object_get(r->root, "messages"),
+                 *special = json_object_get(r->root, "add_special_tokens");
+    r->add_special = !json_is_false(special);
+    if (!prompt == !messages)
+        return ax_serve_refuse(r, "prompt", "expected either prompt or messages");
+    if (messages)
+        return ax_serve_read_messages(r, &s->engine.m, messages);
+    if (!json_is_string(prompt))
+        return ax_serve_refuse(r, "prompt", "expected text");
+    return ax_serve_read_text(r, &s->engine.m, prompt);
+}
+
+static enum ax_status tokenize(void *ctx, struct ax_exchange *x) {
+    struct ax_serve_request r = {0};
+    enum ax_status st = read_to_tokenize(&r, ctx, x);
+    st = st == AX_OK ? reply_tokens(ctx, x, &r) : failed(x, &r, st);
+    ax_serve_request_free(&r);
+    return st;
+}
+
+static enum ax_status decode(struct ax_serve_request *r, const struct ax_serve *s,
+                             const struct ax_exchange *x, struct ax_buf *text) {
+    AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
+    const json_t *tokens = json_object_get(r->root, "tokens");
+    if (!json_is_array(tokens))
+        return ax_serve_refuse(r, "tokens", "expected a list of token ids");
+    AX_TRY(ax_serve_read_ids(r, &s->engine.m, tokens));
+    return ax_tokenizer_decode(s->engine.m.side->tokenizer, r->ids.ids, r->ids.n, false, text);
+}
+
+static enum ax_status detokenize(void *ctx, struct ax_exchange *x) {
+    struct ax_serve_request r = {0};
+    struct ax_buf text = {0};
+    enum ax_status st = decode(&r, ctx, x, &text);
+    st = st == AX_OK
+             ? ax_reply_json(x, 200,
+                             json_pack("{ss%}", "prompt", text.data ? text.data : "", text.len))
+             : failed(x, &r, st);
+    ax_buf_free(&text);
+    ax_serve_request_free(&r);
+    return st;
+}
+
+static enum ax_status tokenizer_info(void *ctx, struct ax_exchange *x) {
+    const struct ax_serve *s = ctx;
+    json_t *info = json_object();
+    for (int i = 0; i < AX_SPECIAL_COUNT; i++) {
+        const char *text = ax_tokenizer_special(s->engine.m.side->tokenizer, (enum ax_special)i);
+        json_object_set_new(info, ax_special_name((enum ax_special)i),
+                            text ? json_string(text) : json_null());
+    }
+    return ax_reply_json(x, 200, info);
+}
+
+/* ---- metrics ---- */
+
+static enum ax_status put_metrics(struct ax_serve *s, struct ax_buf *out) {
+    struct ax_serve_engine *e = &s->engine;
+    pthread_mutex_lock(&e->lock);
+    const struct ax_generate_counters c = e->counters;
+    const struct {
+        const char *name, *kind, *help;
+        double value;
+    } rows[] = {
+        {"requests_total", "counter", "Requests that were taken.", (double)e->jobs},
+        {"requests_refused_total", "counter", "Requests refused for lack of room.",
+         (double)e->refused},
+        {"sequences_left_total", "counter", "Sequences whose client had gone.", (double)e->left},
+        {"sequences_pending", "gauge", "Sequences that run or wait.", (double)e->n_pending},
+        {"lanes", "gauge", "Sequences that can run together.", (double)e->lanes},
+        {"passes_total", "counter", "Passes of the model.", (double)c.passes},
+        {"generated_tokens_total", "counter", "Tokens generated.", (double)c.tokens},
+        {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.",
+         (double)c.prompt_tokens},
+        {"shared_tokens_total", "counter", "Tokens of prompts that another had computed.",
+         (double)c.shared_tokens},
+        {"put_back_total", "counter", "Sequences put back for lack of cache.", (double)c.put_back},
+        {"decode_seconds_total", "counter", "Time of passes without prompts.", c.decode_seconds},
+        {"prompt_seconds_total", "counter", "Time of passes with prompts.", c.prompt_seconds},
+    };
+    pthread_mutex_unlock(&e->lock);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        AX_TRY(ax_buf_printf(out, "# HELP axtrain_%s %s\n# TYPE axtrain_%s %s\naxtrain_%s %.17g\n",
+                             rows[i].name, rows[i].help, rows[i].name, rows[i].kind, rows[i].name,
+                             rows[i].value));
+    AX_TRY(ax_buf_puts(out, "# HELP axtrain_answers_total Answers by class of status.\n"
+                            "# TYPE axtrain_answers_total counter\n"));
+    for (int i = 2; i <= 5; i++)
+        AX_TRY(ax_buf_printf(out, "axtrain_answers_total{status=\"%dxx\"} %llu\n", i,
+                             (unsigned long long)ax_http_answers(s->http, i)));
+    return AX_OK;
+}
+
+static enum ax_status metrics(void *ctx, struct ax_exchange *x) {
+    struct ax_buf text = {0};
+    enum ax_status st = put_metrics(ctx, &text);
+    if (st == AX_OK)
+        st = ax_reply_text(x, 200, "text/plain; version=0.0.4", text.data, text.len);
+    ax_buf_free(&text);
+    return st;
+}
+
+const struct ax_route ax_serve_routes[] = {
+    {"POST", "/v1/chat/completions", .handle = chat, .close = ax_serve_job_close},
+    {"POST", "/v1/completions", .handle = complete, .close = ax_serve_job_close},
+    {"GET", "/v1/models", .handle = list_models},
+    {"GET", "/v1/models/", .prefix = true, .handle = show_model},
+    {"GET", "/health", .open = true, .handle = health},
+    {"GET", "/metrics", .handle = metrics},
+    {"POST", "/tokenize", .handle = tokenize},
+    {"POST", "/detokenize", .handle = detokenize},
+    {"GET", "/tokenizer_info", .handle = tokenizer_info},
+    {"GET", "/version", .handle = version},
+};
+const size_t ax_serve_n_routes = sizeof ax_serve_routes / sizeof *ax_serve_routes;

@@ -1,0 +1,294 @@
+/* `axtrain serve` on a golden model, and a client that speaks HTTP over a socket. Include after
+ * cmocka.h. */
+#ifndef AX_TESTS_CMD_SERVE_CASE_H
+#define AX_TESTS_CMD_SERVE_CASE_H
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "tests/cmd/chat_case.h"
+
+extern char **environ;
+
+/* ---- the server ---- */
+
+struct server {
+    pid_t pid;
+    int port;
+    const char *log; /* a file */
+};
+
+static inline const char *server_said(const struct server *s) {
+    static char text[1 << 16];
+    char *read = NULL;
+    size_t len;
+    if (ax_read_file(s->log, sizeof text - 1, &read, &len) != AX_OK)
+        return "";
+    snprintf(text, sizeof text, "%s", read);
+    ax_free(read);
+    return text;
+}
+
+static inline void nap(double seconds) {
+    nanosleep(
+        &(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)},
+        NULL);
+}
+
+/* Starts `axtrain serve` with words, separated by blanks, behind the model's. */
+static inline void serve_start(struct server *s, const char *folder, const char *words) {
+    static int count;
+    char text[2000], name[32],
+        *argv[40] = {"axtrain", "serve", (char *)(uintptr_t)folder, "--dtype", "float32",
+                     "--port",  "0"},
+        *rest = text;
+    posix_spawn_file_actions_t files;
+    int n = 7;
+    const char *bin = getenv("AX_TEST_BIN");
+    snprintf(text, sizeof text, "%s", words);
+    for (char *word; (word = strsep(&rest, " ")) != NULL && n < 39;)
+        if (*word)
+            argv[n++] = word;
+    snprintf(name, sizeof name, "log%d", count++);
+    static char logs[16][256];
+    s->log = logs[count % 16];
+    snprintf(logs[count % 16], sizeof logs[0], "%s", in_scratch(name));
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, s->log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    assert_int_equal(posix_spawn(&s->pid, bin ? bin : "build/axtrain", &files, NULL, argv, environ),
+                     0);
+    posix_spawn_file_actions_destroy(&files);
+}
+
+/* Its exit code. */
+static inline int serve_wait(struct server *s, double seconds) {
+    int status = 0;
+    for (const double until = ax_clock_now() + seconds; waitpid(s->pid, &status, WNOHANG) == 0;
+         nap(0.005))
+        if (ax_clock_now() > until) {
+            kill(s->pid, SIGKILL);
+            waitpid(s->pid, &status, 0);
+            fail_msg("the server goes on: %s", server_said(s));
+        }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static inline void serve_open(struct server *s, const char *folder, const char *words) {
+    const char *at;
+    serve_start(s, folder, words);
+    for (const double until = ax_clock_now() + 60; !(at = strstr(server_said(s), " url=http://"));
+         nap(0.005))
+        if (ax_clock_now() > until || waitpid(s->pid, NULL, WNOHANG) != 0)
+            fail_msg("the server does not start: %s", server_said(s));
+    s->port = (int)strtol(
+        strrchr(strndupa(at, strcspn(at, "/") + 2 + strcspn(strstr(at, "//") + 2, "/")), ':') + 1,
+        NULL, 10);
+    assert_true(s->port > 0);
+}
+
+static inline void serve_close(struct server *s) {
+    assert_int_equal(kill(s->pid, SIGTERM), 0);
+    const int code = serve_wait(s, 60);
+    if (code != 0)
+        fail_msg("exit code %d: %s", code, server_said(s));
+}
+
+/* ---- the client ---- */
+
+struct client {
+    int fd;
+    char head[4096]; /* of the last answer */
+    struct ax_buf read, body;
+};
+
+static inline void client_open(struct client *c, const struct server *s) {
+    const struct sockaddr_in a = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)s->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    memset(c, 0, sizeof *c);
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(c->fd, (const struct sockaddr *)&a, sizeof a), 0);
+}
+
+static inline void client_close(struct client *c) {
+    close(c->fd);
+    ax_buf_free(&c->read);
+    ax_buf_free(&c->body);
+}
+
+static inline void client_write(struct client *c, const char *text, size_t n) {
+    while (n > 0) {
+        const ssize_t k = send(c->fd, text, n, MSG_NOSIGNAL);
+        assert_true(k > 0);
+        text += k;
+        n -= (size_t)k;
+    }
+}
+
+/* More bytes; false at the end of the connection. */
+static inline bool client_more(struct client *c) {
+    char piece[4096];
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+    if (poll(&p, 1, 60000) != 1)
+        fail_msg("no answer in a minute");
+    const ssize_t n = recv(c->fd, piece, sizeof piece, 0);
+    if (n <= 0)
+        return false;
+    assert_int_equal(ax_buf_append(&c->read, piece, (size_t)n), AX_OK);
+    return true;
+}
+
+static inline void client_drop(struct client *c, size_t n) {
+    memmove(c->read.data, c->read.data + n, c->read.len - n);
+    c->read.len -= n;
+    c->read.data[c->read.len] = '\0';
+}
+
+/* The next line, without its end. */
+static inline void client_line(struct client *c, char *line, size_t size) {
+    char *end;
+    while (c->read.len == 0 || !(end = memmem(c->read.data, c->read.len, "\r\n", 2)))
+        assert_true(client_more(c));
+    snprintf(line, size, "%.*s", (int)(end - c->read.data), c->read.data);
+    client_drop(c, (size_t)(end - c->read.data) + 2);
+}
+
+static inline void client_take(struct client *c, size_t n) {
+    while (c->read.len < n)
+        assert_true(client_more(c));
+    assert_int_equal(ax_buf_append(&c->body, c->read.len ? c->read.data : "", n), AX_OK);
+    if (n > 0)
+        client_drop(c, n);
+}
+
+/* Reads an answer's head; returns its status. */
+static inline int client_head(struct client *c) {
+    char line[1024];
+    size_t n = 0;
+    client_line(c, line, sizeof line);
+    assert_memory_equal(line, "HTTP/1.1 ", 9);
+    const int status = (int)strtol(line + 9, NULL, 10);
+    c->body.len = 0;
+    assert_int_equal(ax_buf_append(&c->body, "", 0), AX_OK);
+    while (client_line(c, line, sizeof line), line[0])
+        n += (size_t)snprintf(c->head + n, sizeof c->head - n, "%s\n", line);
+    c->head[n] = '\0';
+    return status;
+}
+
+static inline const char *client_header(const struct client *c, const char *name) {
+    static char value[256];
+    const char *at = strcasestr(c->head, name);
+    if (!at)
+        return NULL;
+    at += strlen(name) + 2;
+    snprintf(value, sizeof value, "%.*s", (int)strcspn(at, "\n"), at);
+    return value;
+}
+
+/* A piece of a chunked body; false behind the last. */
+static inline bool client_chunk(struct client *c) {
+    char line[64];
+    client_line(c, line, sizeof line);
+    const size_t n = (size_t)strtoul(line, NULL, 16);
+    client_take(c, n);
+    client_line(c, line, sizeof line);
+    return n > 0;
+}
+
+static inline int client_answer(struct client *c) {
+    int status = client_head(c);
+    if (status == 100)
+        status = client_head(c);
+    const char *length = client_header(c, "Content-Length");
+    if (length)
+        client_take(c, (size_t)strtoul(length, NULL, 10));
+    else
+        while (client_chunk(c))
+            ;
+    return status;
+}
+
+static inline void client_send(struct client *c, const char *method, const char *path,
+                               const char *body) {
+    struct ax_buf b = {0};
+    assert_int_equal(ax_buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\n", method, path), AX_OK);
+    if (body)
+        assert_int_equal(ax_buf_printf(&b,
+                                       "Content-Type: application/json\r\nContent-Length: "
+                                       "%zu\r\n\r\n%s",
+                                       strlen(body), body),
+                         AX_OK);
+    else
+        assert_int_equal(ax_buf_puts(&b, "\r\n"), AX_OK);
+    client_write(c, b.data, b.len);
+    ax_buf_free(&b);
+}
+
+static inline int ask(struct client *c, const char *method, const char *path, const char *body) {
+    client_send(c, method, path, body);
+    return client_answer(c);
+}
+
+/* The body as an object; free it. */
+static inline json_t *client_json(const struct client *c) {
+    json_t *v = json_loadb(c->body.data, c->body.len, JSON_ALLOW_NUL, NULL);
+    if (!json_is_object(v))
+        fail_msg("not an object: %s", c->body.data);
+    return v;
+}
+
+/* A new connection; the answer's status must be 200. */
+static inline json_t *post(const struct server *s, const char *path, const char *body) {
+    struct client c;
+    client_open(&c, s);
+    if (ask(&c, "POST", path, body) != 200)
+        fail_msg("%s: %s", body, c.body.data);
+    json_t *v = client_json(&c);
+    client_close(&c);
+    return v;
+}
+
+/* A value by a path such as "choices.0.text"; borrowed. */
+static inline json_t *at(const json_t *v, const char *path) {
+    char text[128], *rest = text;
+    snprintf(text, sizeof text, "%s", path);
+    for (char *word; (word = strsep(&rest, ".")) != NULL;)
+        v = json_is_array(v) ? json_array_get(v, (size_t)strtoul(word, NULL, 10))
+                             : json_object_get(v, word);
+    if (!v)
+        fail_msg("there is no %s", path);
+    return (json_t *)(uintptr_t)v;
+}
+
+static inline const char *text_at(const json_t *v, const char *path) {
+    const char *text = json_string_value(at(v, path));
+    assert_non_null(text);
+    return text;
+}
+
+/* A number of /metrics. */
+static inline double metric(const struct server *s, const char *name) {
+    struct client c;
+    char line[128];
+    client_open(&c, s);
+    assert_int_equal(ask(&c, "GET", "/metrics", NULL), 200);
+    snprintf(line, sizeof line, "\naxtrain_%s ", name);
+    const char *found = strstr(c.body.data, line);
+    assert_non_null(found);
+    const double value = strtod(found + strlen(line), NULL);
+    client_close(&c);
+    return value;
+}
+
+#endif

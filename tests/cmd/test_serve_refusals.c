@@ -1,0 +1,307 @@
+/* What `axtrain serve` refuses, what it survives, and how it ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cmd/commands.h"
+#include "tests/cmd/serve_case.h"
+
+#define CHAT     "/v1/chat/completions"
+#define COMPLETE "/v1/completions"
+#define USER     "{\"role\": \"user\", \"content\": \"hi\"}"
+
+/* Each names what is wrong. */
+static const struct {
+    const char *path, *body;
+    int status;
+    const char *param, *code, *says;
+} wrong[] = {
+    {COMPLETE, "{", 400, NULL, NULL, "body:1:"},
+    {COMPLETE, "[]", 400, NULL, NULL, "expected a JSON object"},
+    {COMPLETE, "{}", 400, "prompt", NULL, "it is missing"},
+    {COMPLETE, "{\"prompt\": []}", 400, "prompt", NULL, "expected 1 to 2048 prompts"},
+    {COMPLETE, "{\"prompt\": [[]]}", 400, "prompt", NULL, "no tokens"},
+    {COMPLETE, "{\"prompt\": [512]}", 400, "prompt", NULL, "ids from 0 to 511"},
+    {COMPLETE, "{\"prompt\": [1, \"a\"]}", 400, "prompt", NULL, "ids from 0 to 511"},
+    {COMPLETE, "{\"prompt\": 7}", 400, "prompt", NULL, "expected a text"},
+    {COMPLETE, "{\"prompt\": \"a\", \"suffix\": \"b\"}", 400, "suffix", NULL, "not supported yet"},
+    {COMPLETE, "{\"prompt\": \"a\", \"n\": 0}", 400, "n", NULL, "from 1 to 128"},
+    {COMPLETE, "{\"prompt\": \"a\", \"n\": 2, \"best_of\": 3}", 400, "best_of", NULL, "equal to n"},
+    {COMPLETE, "{\"prompt\": \"a\", \"logprobs\": 5}", 400, "logprobs", NULL, "from 0 to 1"},
+    {COMPLETE, "{\"prompt\": \"a\", \"stream_options\": {}}", 400, "stream_options", NULL,
+     "stream"},
+    {COMPLETE, "{\"prompt\": \"a\", \"top_p\": 1.5}", 400, "top_p", NULL, "from 0 to 1"},
+    {COMPLETE, "{\"prompt\": \"a\", \"temperature\": \"hot\"}", 400, "temperature", NULL,
+     "a number"},
+    {COMPLETE, "{\"prompt\": \"a\", \"presence_penalty\": 1}", 400, "presence_penalty", NULL,
+     "not supported yet"},
+    {COMPLETE, "{\"prompt\": \"a\", \"logit_bias\": {\"5\": 1}}", 400, "logit_bias", NULL,
+     "not supported yet"},
+    {COMPLETE, "{\"prompt\": \"a\", \"tempersture\": 1}", 400, "tempersture", NULL,
+     "did you mean temperature?"},
+    {COMPLETE, "{\"prompt\": \"a\", \"messages\": []}", 400, "messages", NULL, "no such key"},
+    {COMPLETE, "{\"prompt\": \"a\", \"stop\": \"\"}", 400, "stop", NULL, "not empty"},
+    {COMPLETE, "{\"prompt\": \"a\", \"stop_token_ids\": [-1]}", 400, "stop_token_ids", NULL, "ids"},
+    {COMPLETE, "{\"prompt\": \"a\", \"model\": \"gpt\"}", 404, "model", "model_not_found",
+     "available: llama"},
+    {COMPLETE, "{\"prompt\": \"a\", \"max_tokens\": 255}", 400, "max_tokens",
+     "context_length_exceeded", "the context has 256 tokens, but the prompt has 2"},
+    {CHAT, "{\"messages\": []}", 400, "messages", NULL, "not an empty one"},
+    {CHAT, "{\"messages\": [" USER ", {\"role\": \"robot\", \"content\": \"\"}]}", 400,
+     "messages[1].role", NULL, "expected system"},
+    {CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", 400,
+     "messages[0].content", NULL, "not image_url"},
+    {CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", 400, "messages[0].content",
+     NULL, "expected text"},
+    {CHAT, "{\"messages\": [" USER "], \"tools\": [{}]}", 400, "tools", NULL, "not supported yet"},
+    {CHAT, "{\"messages\": [" USER "], \"tool_choice\": \"required\"}", 400, "tool_choice", NULL,
+     "not supported yet"},
+    {CHAT, "{\"messages\": [" USER "], \"response_format\": {\"type\": \"json_object\"}}", 400,
+     "response_format", NULL, "not supported yet"},
+    {CHAT, "{\"messages\": [" USER "], \"top_logprobs\": 1}", 400, "top_logprobs", NULL,
+     "logprobs"},
+    {CHAT, "{\"messages\": [" USER "], \"max_tokens\": 0}", 400, "max_tokens", NULL, "1 or more"},
+    {CHAT, "{\"messages\": [" USER "], \"prompt\": \"a\"}", 400, "prompt", NULL, "no such key"},
+    {"/tokenize", "{}", 400, "prompt", NULL, "either prompt or messages"},
+    {"/detokenize", "{\"tokens\": 5}", 400, "tokens", NULL, "a list"},
+    {"/v1/embeddings", "{}", 404, NULL, NULL, "no route"},
+};
+
+static void requests(void **state) {
+    (void)state;
+    struct server s;
+    struct client c;
+    serve_open(&s, model, "");
+    client_open(&c, &s);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) { /* on one connection */
+        const int status = ask(&c, "POST", wrong[i].path, wrong[i].body);
+        json_t *v = client_json(&c);
+        const char *param = json_string_value(at(v, "error.param")),
+                   *code = json_string_value(at(v, "error.code"));
+        if (status != wrong[i].status || !strstr(text_at(v, "error.message"), wrong[i].says) ||
+            strcmp(param ? param : "", wrong[i].param ? wrong[i].param : "") != 0 ||
+            strcmp(code ? code : "", wrong[i].code ? wrong[i].code : "") != 0)
+            fail_msg("%s: %d %s", wrong[i].body, status, c.body.data);
+        json_decref(v);
+    }
+    /* what says nothing is no mistake */
+    assert_int_equal(
+        ask(&c, "POST", CHAT,
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\", \"name\": null}], "
+            "\"max_tokens\": 1, \"presence_penalty\": 0, \"logit_bias\": {}, \"tools\": "
+            "null, \"response_format\": {\"type\": \"text\"}, \"user\": \"me\", \"n\": "
+            "null, \"stop\": null}"),
+        200);
+    assert_int_equal(ask(&c, "GET", CHAT, NULL), 405);
+    assert_string_equal(client_header(&c, "Allow"), "POST");
+    assert_int_equal(ask(&c, "OPTIONS", CHAT, NULL), 405);
+    client_send(&c, "HEAD", "/health", NULL);
+    assert_int_equal(client_head(&c), 200);
+    client_close(&c);
+    serve_close(&s);
+}
+
+/* ---- transport ---- */
+
+static int send_text(const struct server *s, const char *text, struct client *c) {
+    client_open(c, s);
+    client_write(c, text, strlen(text));
+    return client_answer(c);
+}
+
+static void transport(void **state) {
+    (void)state;
+    struct server s;
+    struct client c;
+    serve_open(&s, model, "");
+    assert_int_equal(send_text(&s,
+                               "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "text/plain\r\nContent-Length: 2\r\n\r\n{}",
+                               &c),
+                     415);
+    client_close(&c);
+    assert_int_equal(send_text(&s,
+                               "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "application/json\r\nContent-Length: 67108865\r\n\r\n",
+                               &c),
+                     413);
+    client_close(&c);
+    assert_int_equal(send_text(&s,
+                               "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "application/json; charset=utf-8\r\nTransfer-Encoding: "
+                               "chunked\r\nExpect: 100-continue\r\n\r\n"
+                               "d\r\n{\"prompt\": \"a\r\n13\r\n\", \"max_tokens\": 1}\r\n0\r\n\r\n",
+                               &c),
+                     200);
+    client_close(&c);
+    client_open(&c, &s); /* half requests, and none, in the way of nobody */
+    client_write(&c, "POST /v1/compl", 14);
+    struct client idle[50];
+    for (int i = 0; i < 50; i++)
+        client_open(&idle[i], &s);
+    json_decref(post(&s, COMPLETE, "{\"prompt\": \"a\", \"max_tokens\": 1}"));
+    for (int i = 0; i < 50; i++)
+        client_close(&idle[i]);
+    client_close(&c);
+    assert_int_equal(send_text(&s, "GET /health HTTP/9.x\r\n\r\n", &c), 400);
+    client_close(&c);
+    /* a body of 70 MB in chunks: read to its end, and not kept */
+    static char piece[1 << 20];
+    memset(piece, ' ', sizeof piece);
+    client_open(&c, &s);
+    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client_write(&c, head, sizeof head - 1);
+    for (int i = 0; i < 70; i++) {
+        client_write(&c, "100000\r\n", 8);
+        client_write(&c, piece, sizeof piece);
+        client_write(&c, "\r\n", 2);
+    }
+    client_write(&c, "0\r\n\r\n", 5);
+    assert_int_equal(client_answer(&c), 413);
+    client_close(&c);
+    serve_close(&s);
+}
+
+static void keys(void **state) {
+    (void)state;
+    struct server s;
+    struct client c;
+    char words[300];
+    snprintf(words, sizeof words, "--api-key-file %s", put_text("key", "sk-secret\n"));
+    serve_open(&s, model, words);
+    assert_int_equal(send_text(&s, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n", &c), 200);
+    client_close(&c);
+    static const struct {
+        const char *header;
+        int status;
+    } tries[] = {{"", 401},
+                 {"Authorization: Bearer sk-secre\r\n", 401},
+                 {"Authorization: Bearer sk-secrets\r\n", 401},
+                 {"Authorization: Bearer \r\n", 401},
+                 {"Authorization: sk-secret\r\n", 401},
+                 {"Authorization: Bearer sk-secret\r\n", 200}};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "GET /v1/models HTTP/1.1\r\nHost: x\r\n%s\r\n",
+                 tries[i].header);
+        assert_int_equal(send_text(&s, text, &c), tries[i].status);
+        client_close(&c);
+    }
+    assert_null(strstr(server_said(&s), "sk-secret"));
+    serve_close(&s);
+}
+
+/* ---- starting ---- */
+
+static void refuses_to_start(const char *folder, const char *words, int code, const char *says) {
+    struct server s;
+    serve_start(&s, folder, words);
+    assert_int_equal(serve_wait(&s, 60), code);
+    if (!strstr(server_said(&s), says) || strstr(server_said(&s), " url="))
+        fail_msg("\"%s\" is not in: %s", says, server_said(&s));
+}
+
+static void starting(void **state) {
+    (void)state;
+    struct server s;
+    char words[300];
+    serve_open(&s, model, "");
+    snprintf(words, sizeof words, "--port %d", s.port);
+    refuses_to_start(model, words, 1, "Address already in use. Choose another --port");
+    serve_close(&s);
+    refuses_to_start(model, "--host 0.0.0.0", 2, "give --api-key-file FILE");
+    refuses_to_start(model, "--host no.such.host.invalid", 2, "--host no.such.host.invalid: ");
+    refuses_to_start(model, "--context 300", 2, "the model has only 256 positions");
+    snprintf(words, sizeof words, "--api-key-file %s", put_text("bad", "two words\n"));
+    refuses_to_start(model, words, 2, "expected one line with a key");
+    refuses_to_start(model, "--api-key-file /no/such/file", 1, "/no/such/file");
+    make_folder("empty");
+    put_text("empty/config.json", "{}");
+    refuses_to_start(in_scratch("empty"), "", 3, "");
+    make_long_model();
+    char tokenizer[300], moved[300];
+    snprintf(tokenizer, sizeof tokenizer, "%s", in_scratch("m/tokenizer.json"));
+    snprintf(moved, sizeof moved, "%s", in_scratch("tokenizer.json"));
+    assert_int_equal(rename(tokenizer, moved), 0);
+    refuses_to_start(long_model, "", 3, "tokenizer");
+    assert_int_equal(rename(moved, tokenizer), 0);
+}
+
+/* ---- leaving, a full queue, stopping ---- */
+
+static void wait_pending(const struct server *s, double n) {
+    for (const double until = ax_clock_now() + 60; metric(s, "sequences_pending") != n; nap(0.01))
+        if (ax_clock_now() > until)
+            fail_msg("pending: %g, not %g", metric(s, "sequences_pending"), n);
+}
+
+#define LONG(stream)                                                                               \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"chat\"}], \"temperature\": 0, "           \
+    "\"max_tokens\": 50000, \"stream\": " stream "}"
+
+/* The lane of a client that closes its connection is free soon, not at the end of its answer. */
+static void leaving(void **state) {
+    (void)state;
+    struct server s;
+    struct client c;
+    make_long_model();
+    serve_open(&s, long_model, "--context 60000 --parallel 2 --queue 0");
+    for (int stream = 0; stream < 2; stream++) {
+        client_open(&c, &s);
+        client_send(&c, "POST", CHAT, stream ? LONG("true") : LONG("false"));
+        wait_pending(&s, 1);
+        if (stream) {
+            assert_int_equal(client_head(&c), 200);
+            assert_true(client_chunk(&c) && client_chunk(&c));
+        }
+        client_close(&c);
+        wait_pending(&s, 0);
+    }
+    assert_true(metric(&s, "sequences_left_total") == 2);
+    assert_true(metric(&s, "generated_tokens_total") < 40000);
+    /* two more are all there is room for */
+    struct client two[2];
+    for (int i = 0; i < 2; i++) {
+        client_open(&two[i], &s);
+        client_send(&two[i], "POST", CHAT, LONG("true"));
+        assert_int_equal(client_head(&two[i]), 200);
+    }
+    client_open(&c, &s);
+    assert_int_equal(ask(&c, "POST", COMPLETE, "{\"prompt\": \"a\"}"), 429);
+    assert_string_equal(client_header(&c, "Retry-After"), "1");
+    client_close(&two[0]);
+    wait_pending(&s, 1);
+    assert_int_equal(ask(&c, "POST", COMPLETE, "{\"prompt\": \"a\"}"), 200);
+    client_close(&two[1]);
+    wait_pending(&s, 0);
+    /* one that is being answered is answered to its end, and another one refused */
+    client_open(&two[0], &s);
+    client_send(
+        &two[0], "POST", COMPLETE,
+        "{\"prompt\": \"chat\", \"max_tokens\": 1500, \"temperature\": 0, \"stop\": \"never "
+        "to be found\"}");
+    wait_pending(&s, 1);
+    assert_int_equal(kill(s.pid, SIGTERM), 0);
+    while (!strstr(server_said(&s), "stopping"))
+        nap(0.005);
+    assert_int_equal(ask(&c, "POST", COMPLETE, "{\"prompt\": \"a\"}"), 503);
+    assert_int_equal(client_answer(&two[0]), 200);
+    json_t *v = client_json(&two[0]);
+    assert_int_equal(json_integer_value(at(v, "usage.completion_tokens")), 1500);
+    json_decref(v);
+    client_close(&two[0]);
+    client_close(&c);
+    assert_int_equal(serve_wait(&s, 60), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests), cmocka_unit_test(transport), cmocka_unit_test(keys),
+        cmocka_unit_test(starting), cmocka_unit_test(leaving),
+    };
+    return cmocka_run_group_tests(tests, setup, scratch_remove);
+}
