@@ -161,6 +161,7 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
                         .port = 8000,
                         .lanes = 16,
                         .queue = 256,
+                        .serve.large = PTHREAD_MUTEX_INITIALIZER,
                         .template_lock = PTHREAD_MUTEX_INITIALIZER};
     struct ax_arg all[AX_TEXT_ARGS_COUNT];
     ax_text_args_table(&c.a, all);

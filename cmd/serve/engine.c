@@ -48,7 +48,8 @@ static void end_unit(struct ax_serve_job *j) {
         *at = j->next;
         e->bytes -= j->bytes;
     }
-    pthread_cond_signal(&j->changed);
+    if (j->r.stream || j->pending == 0)
+        pthread_cond_signal(&j->changed);
 }
 
 /* A request to stop: no new jobs, and an end to those there are. */
@@ -138,7 +139,8 @@ static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     const enum ax_status st = take_token(c, s->tokens[s->n_new - 1], stop);
     if (*stop)
         c->finish = "stop";
-    pthread_cond_signal(&c->job->changed);
+    if (c->job->r.stream)
+        pthread_cond_signal(&c->job->changed);
     pthread_mutex_unlock(&e->lock);
     return st;
 }

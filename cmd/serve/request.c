@@ -403,6 +403,15 @@ static enum ax_status check(struct ax_serve_request *r) {
     return AX_OK;
 }
 
+/* A tree takes many times its text; that of stops and the like is small. */
+static void forget_prompts(struct ax_serve_request *r) {
+    (void)json_object_del(r->root, "messages");
+    if (!r->echo)
+        (void)json_object_del(r->root, "prompt");
+    for (int64_t i = 0; i < r->n_prompts && !r->echo; i++)
+        r->prompts[i].text = NULL;
+}
+
 enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size_t len) {
     struct ax_json_doc doc;
     AX_TRY(ax_json_parse(&doc, "body", len > 0 ? body : "", len));
@@ -434,6 +443,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
     AX_TRY(read_sampling(r));
     AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
     AX_TRY(check(r));
+    forget_prompts(r);
     return choose_length(r, m);
 }
 

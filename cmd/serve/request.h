@@ -16,7 +16,7 @@
 
 struct ax_serve_prompt {
     int64_t first, n; /* ids [first, first + n) */
-    const char *text; /* as given; NULL: ids were */
+    const char *text; /* as given, for echo; NULL: ids were */
 };
 
 /* What requests are read for; constant. */

@@ -9,6 +9,7 @@
 
 #define LOOK_SECONDS 0.05 /* how often a connection that waits is looked at */
 #define PING_SECONDS 15
+#define LARGE        ((size_t)1 << 20)
 
 /* ---- errors ---- */
 
@@ -86,11 +87,25 @@ static enum ax_status wait_for(struct ax_exchange *x, struct ax_serve_job *j) {
     return st;
 }
 
+/* Large requests are read one after the other: what they are parsed into takes many times their size. */
+static enum ax_status read_request(struct ax_serve *s, struct ax_exchange *x, bool chat,
+                                   struct ax_serve_request *r) {
+    const bool large = x->body.len > LARGE;
+    if (large)
+        pthread_mutex_lock(&s->large);
+    const enum ax_status st =
+        ax_serve_request_read(r, &s->engine.m, chat, x->body.data, x->body.len);
+    if (large)
+        pthread_mutex_unlock(&s->large);
+    ax_buf_free(&x->body);
+    return st;
+}
+
 static enum ax_status answer(struct ax_serve *s, struct ax_exchange *x, bool chat) {
     struct ax_serve_job *j;
     AX_TRY(ax_serve_job_create(&j, &s->engine));
     x->state = j;
-    enum ax_status st = ax_serve_request_read(&j->r, &s->engine.m, chat, x->body.data, x->body.len);
+    enum ax_status st = read_request(s, x, chat, &j->r);
     if (st == AX_OK)
         st = ax_serve_job_prepare(j);
     if (st == AX_OK)

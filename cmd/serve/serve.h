@@ -11,7 +11,8 @@
 struct ax_serve {
     struct ax_serve_engine engine;
     struct ax_http_server *http;
-    int64_t created; /* seconds since 1970 */
+    int64_t created;       /* seconds since 1970 */
+    pthread_mutex_t large; /* held while a large request is read */
 };
 
 /* The table of routes. */

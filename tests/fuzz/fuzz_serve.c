@@ -1,0 +1,61 @@
+/* Bodies of any bytes as requests of `axtrain serve`: prompts and settings within their limits, or an
+ * error, and nothing left behind. The first byte chooses the route. */
+#include <math.h>
+#include <string.h>
+
+#include "cmd/serve/request.h"
+#include "tests/fuzz/byte_tokenizer.h"
+
+#define CONTEXT 512
+
+static const char source[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in "
+    "m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
+    "<|im_end|>\n{% endfor %}";
+
+/* What was accepted can be generated. */
+static void check(const struct ax_serve_request *r) {
+    AX_ASSERT(r->n_prompts >= 1 && r->n >= 1 && r->n_prompts * r->n <= AX_SERVE_PROMPTS);
+    AX_ASSERT(ax_sampling_check(&r->sampling) == AX_OK && isfinite(r->temperature));
+    AX_ASSERT(r->logprobs >= -1 && r->logprobs <= 1 && r->max_tokens >= 0);
+    for (int64_t i = 0; i < r->n_prompts; i++) {
+        const struct ax_serve_prompt *p = &r->prompts[i];
+        AX_ASSERT(p->n >= 1 && p->first >= 0 && p->first + p->n <= (int64_t)r->ids.n);
+        AX_ASSERT(p->n + r->max_tokens <= CONTEXT);
+    }
+    for (size_t i = 0; i < r->ids.n; i++)
+        AX_ASSERT(r->ids.ids[i] >= 0 && r->ids.ids[i] < 258);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const struct ax_arg_list stop = {0};
+    static struct ax_text_side side;
+    struct ax_serve_request r;
+    if (!tokenizer) {
+        make_tokenizer(source);
+        side = (struct ax_text_side){.folder = (char[]){"fuzz"},
+                                     .tokenizer = tokenizer,
+                                     .template = template,
+                                     .tokens = tokens};
+    }
+    const struct ax_serve_model m = {.name = "model",
+                                     .given = "models/model",
+                                     .side = &side,
+                                     .context = CONTEXT,
+                                     .vocab_size = 258,
+                                     .sampling = {.temperature = 1},
+                                     .stop = &stop,
+                                     .template_lock = &lock};
+    if (size == 0)
+        return 0;
+    const enum ax_status st =
+        ax_serve_request_read(&r, &m, data[0] & 1, (const char *)data + 1, size - 1);
+    AX_ASSERT(st == AX_OK || st == AX_ERR_DATA || st == AX_ERR_UNSUPPORTED);
+    if (st == AX_OK)
+        check(&r);
+    ax_serve_request_free(&r);
+    return 0;
+}
