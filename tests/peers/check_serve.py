@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""openai-python as a client of `axtrain serve`: models, chats, streams, completions, errors and their classes, many at once.
+
+    check_serve.py AXTRAIN MODEL
+
+MODEL is a folder with a chat template. Prints what it has checked; exit code 1 at the first difference.
+"""
+import re
+import subprocess
+import sys
+import threading
+
+import openai
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
+
+
+class Server:
+    def __init__(self, program, model):
+        self.process = subprocess.Popen([program, "serve", model, "--port", "0"], stderr=subprocess.PIPE, text=True)
+        said = []
+        for line in self.process.stderr:
+            said.append(line)
+            if found := re.search(r" model=(\S+) url=(\S+)", line):
+                self.name, self.url = found.groups()
+                return
+        sys.exit("".join(said))
+
+    def close(self):
+        self.process.terminate()
+        assert self.process.wait(60) == 0
+
+
+def check_models(client, name):
+    assert [m.id for m in client.models.list()] == [name]
+    assert client.models.retrieve(name).id == name
+
+
+def check_chat(client, name):
+    whole = client.chat.completions.create(model=name, messages=CHAT, temperature=0, max_tokens=24, logprobs=True, top_logprobs=1)
+    text = whole.choices[0].message.content
+    assert len(whole.choices[0].logprobs.content) == whole.usage.completion_tokens
+    stream = client.chat.completions.create(model=name, messages=CHAT, temperature=0, max_tokens=24, stream=True,
+                                            stream_options={"include_usage": True})
+    chunks = list(stream)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
+    assert chunks[-1].usage == whole.usage
+    cut = text[len(text) // 2:][:3]
+    with client.chat.completions.stream(model=name, messages=CHAT, temperature=0, max_tokens=24, stop=[cut]) as events:
+        for _ in events:
+            pass
+        final = events.get_final_completion()
+    assert final.choices[0].message.content == text.split(cut)[0] and final.choices[0].finish_reason == "stop"
+    turns = CHAT + [whole.choices[0].message.model_dump(), {"role": "user", "content": "and?"}]
+    client.chat.completions.create(model=name, messages=turns, max_tokens=2)
+    return text
+
+
+def check_completions(client, name):
+    given = {"model": name, "prompt": [[1, 2, 3], [4, 5]], "n": 2, "max_tokens": 5, "seed": 3, "logprobs": 1}
+    answer = client.completions.create(**given, extra_body={"return_token_ids": True})
+    assert [c.index for c in answer.choices] == [0, 1, 2, 3]
+    assert [c.model_extra["prompt_token_ids"] for c in answer.choices] == [[1, 2, 3]] * 2 + [[4, 5]] * 2
+    for choice in answer.choices:
+        prompt, ids = choice.model_extra["prompt_token_ids"], choice.model_extra["token_ids"]
+        score = client.completions.create(model=name, prompt=[prompt + ids], max_tokens=0, echo=True, logprobs=1)
+        assert score.choices[0].logprobs.token_logprobs[len(prompt):] == choice.logprobs.token_logprobs
+
+
+def check_errors(client, name):
+    for kind, wrong in ((openai.NotFoundError, {"model": "other"}), (openai.BadRequestError, {"temperature": -1}),
+                        (openai.BadRequestError, {"response_format": {"type": "json_object"}}),
+                        (openai.BadRequestError, {"max_tokens": 1 << 30})):
+        try:
+            client.chat.completions.create(**{"model": name, "messages": CHAT, **wrong})
+        except kind as e:
+            assert e.param == next(iter(wrong)) and e.param in e.message
+        else:
+            sys.exit(f"{wrong} is accepted")
+
+
+def check_many(client, name, text):
+    said = []
+
+    def one():
+        answer = client.chat.completions.create(model=name, messages=CHAT, temperature=0, max_tokens=24)
+        said.append(answer.choices[0].message.content)
+    threads = [threading.Thread(target=one) for _ in range(32)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert said == [text] * 32
+
+
+def main():
+    server = Server(*sys.argv[1:3])
+    try:
+        client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
+        check_models(client, server.name)
+        text = check_chat(client, server.name)
+        check_completions(client, server.name)
+        check_errors(client, server.name)
+        check_many(client, server.name, text)
+    finally:
+        server.close()
+    print(f"openai {openai.__version__}: models, chats, streams, completions, errors, 32 at once")
+
+
+if __name__ == "__main__":
+    main()
