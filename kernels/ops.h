@@ -481,13 +481,15 @@ struct ax_divergence_merge {
 };
 /* With w = weight·inv_weight, 0 for rows without a label, a = divergence_weight, c = nll_weight:
  *   scalars->loss += Σ w·(a·divergence − c·logprob);  g_logprob = −c·w;  g_divergence = a·w
- *   measures: 0 is the mean of divergence over the weights, 1 that of −logprob; NULL = not requested
- * logprob, divergence, g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t. */
+ *   measures: 0 is the mean of divergence over the weights, 1 that of −logprob; NULL = not requested;
+ *   2 that of entropy, unless its data is NULL
+ * logprob, divergence, entropy, g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t. */
 struct ax_distill_loss {
     struct ax_tensor logprob, divergence, labels, weight, g_logprob, g_divergence;
     double divergence_weight, nll_weight;
     struct ax_step_scalars AX_DEVICE *scalars;
     struct ax_step_measures AX_DEVICE *measures;
+    struct ax_tensor entropy;
 };
 /* Gradient of Σ_t (g_logprob·logprob + g_divergence·D) with respect to the student's logits, with
  * p = exp(logits − nll_lse), as logprob has no temperature:

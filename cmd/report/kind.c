@@ -22,6 +22,7 @@ static const struct ax_report_kind kinds[] = {
     {NULL, "grpo", "GRPO", POLICY, "grpo", ANSWERS},
     {NULL, "gdpo", "GDPO", POLICY, "gdpo", ANSWERS},
     {NULL, "ppo", "PPO", POLICY, "ppo", ANSWERS},
+    {NULL, "distill", "on-policy distillation", PER_TOKEN, "distill", ANSWERS},
     {"kd_teacher", NULL, "distillation", PER_TOKEN, "sft", ANSWERS},
     {"kd_trainer", NULL, "distillation", PER_TOKEN, "sft", ANSWERS},
     {NULL, NULL, "supervised fine-tuning", PER_TOKEN, "sft", ANSWERS},

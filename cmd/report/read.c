@@ -168,10 +168,13 @@ static enum ax_status add_sample(struct ax_report_run *run, int64_t step, const 
     return ax_strdup(&s->text, text ? text : "");
 }
 
-/* "correct 1, short 0.2, advantage 0.87" */
+/* "correct 1, short 0.2, advantage 0.87", or "12 tokens" of a run without rewards. */
 static enum ax_status put_worth(struct ax_buf *out, const json_t *v) {
     const char *name;
     json_t *reward;
+    if (!json_object_get(v, "advantage"))
+        return ax_buf_printf(out, "%lld tokens",
+                             (long long)json_integer_value(json_object_get(v, "tokens")));
     json_object_foreach(json_object_get(v, "rewards"), name, reward) AX_TRY(
         json_is_number(reward) ? ax_buf_printf(out, "%s %.3g, ", name, json_number_value(reward))
                                : ax_buf_printf(out, "%s none, ", name));

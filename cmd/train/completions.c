@@ -16,11 +16,13 @@ static enum ax_status put_name(struct ax_buf *b, const char *name) {
     return st;
 }
 
-/* Those of docs/run.md. */
+/* Those of docs/run.md. r NULL: a run without rewards. */
 static enum ax_status columns(const struct ax_rewards *r, struct ax_buf *b) {
     AX_TRY(ax_buf_puts(b, "step: 'BIGINT', file: 'VARCHAR', line: 'BIGINT', prompt: 'VARCHAR', "
-                          "completion: 'VARCHAR', tokens: 'BIGINT', truncated: 'BOOLEAN', "
-                          "rewards: 'STRUCT("));
+                          "completion: 'VARCHAR', tokens: 'BIGINT', truncated: 'BOOLEAN'"));
+    if (!r)
+        return AX_OK;
+    AX_TRY(ax_buf_puts(b, ", rewards: 'STRUCT("));
     for (int i = 0; i < ax_rewards_count(r); i++) {
         AX_TRY(ax_buf_puts(b, i ? ", \"" : "\""));
         AX_TRY(put_name(b, ax_rewards_name(r, i)));
@@ -46,8 +48,8 @@ done:
 }
 
 void ax_train_completions_table(const struct ax_train_setup *s) {
-    const struct ax_rewards *r = s->o.rollout.rewards;
-    const enum ax_status st = r ? write_table(r, s->o.save.output_dir) : AX_OK;
+    const struct ax_rollout_options *o = &s->o.rollout;
+    const enum ax_status st = o->group > 0 ? write_table(o->rewards, s->o.save.output_dir) : AX_OK;
     if (st != AX_OK && st != AX_ERR_UNSUPPORTED)
         ax_log_warn("completions.parquet was not written, completions.jsonl has the same: %s",
                     ax_error_text());

@@ -11,12 +11,17 @@
 
 #define AX_RUN(field) AX_INTO(AX_FIELD(struct ax_train_options, field))
 
-#define SAMPLED "rl == grpo,gdpo"
-#define ANSWERS "rl == grpo,gdpo,ppo"
+#define SAMPLED  "rl == grpo,gdpo"
+#define REWARDED "rl == grpo,gdpo,ppo"
+#define TURNS    "rl == grpo,gdpo,distill"
+#define ANSWERS  "rl == grpo,gdpo,ppo,distill"
 
 const struct ax_config_key ax_config_keys_rl[] = {
-    AX_KEY("rl", AX_T_STR, "Preference or reinforcement training method; ppo is axtrain's own.",
-           .choices = "@methods|ebft", AX_FIXED),
+    AX_KEY(
+        "rl", AX_T_STR,
+        "Preference or reinforcement training method, or distillation on the model's own answers; "
+        "ppo and distill are axtrain's own.",
+        .choices = "@methods|ebft", AX_FIXED),
     AX_KEY("rl_beta", AX_T_AMOUNT,
            "Weight that keeps the model close to the reference; 0.1 if unset (0 for GRPO).",
            .when = "rl", AX_INTO(AX_FIELD(struct ax_policy_options, beta))),
@@ -60,7 +65,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Answers per prompt in evaluations; num_generations if unset.", .when = SAMPLED,
            AX_INTO(AX_FIELD(struct ax_rollout_options, eval_group))),
     AX_KEY("trl.max_completion_length", AX_T_COUNT, "Maximum length of an answer in tokens.",
-           .dflt = "256", .when = SAMPLED,
+           .dflt = "256", .when = TURNS,
            AX_INTO(AX_FIELD(struct ax_policy_options, max_completion_length),
                    AX_FIELD(struct ax_rollout_options, max_new))),
     AX_KEY("trl.generation_batch_size", AX_T_COUNT,
@@ -112,8 +117,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.mask_truncated_completions", AX_T_BOOL, "Exclude truncated answers from the loss.",
            .dflt = "false", .when = SAMPLED,
            AX_INTO(AX_FIELD(struct ax_rollout_options, mask_truncated))),
-    AX_KEY("trl.temperature", AX_T_POSITIVE, "Sampling temperature.", .dflt = "1.0",
-           .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_sampling, temperature))),
+    AX_KEY("trl.temperature", AX_T_POSITIVE, "Sampling temperature.", .dflt = "1.0", .when = TURNS,
+           AX_INTO(AX_FIELD(struct ax_sampling, temperature))),
     AX_KEY("trl.top_p", AX_T_SHARE,
            "Sample from the most likely tokens whose probabilities add up to this value.",
            .dflt = "1.0", .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_sampling, top_p))),
@@ -135,14 +140,14 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY(
         "trl.reward_funcs", AX_T_STRINGS,
         "Rewards: built-in names, Python functions (module.function), programs, or reward models.",
-        .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
+        .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
     AX_KEY("trl.reward_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those rewards.",
-           .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_reward_keys, weights))),
+           .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, weights))),
     AX_KEY(
         "trl.tools", AX_T_STRINGS,
         "Tools that answers may call: python (in the sandbox), Python functions (module.function "
         "or file.py:function), or programs. axtrain's own key.",
-        .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
+        .when = TURNS, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
     AX_KEY("trl.max_tool_calling_iterations", AX_T_COUNT,
            "The most rounds of tool calls in an answer; no limit if unset.", .when = "trl.tools",
            AX_INTO(AX_FIELD(struct ax_episode_rules, max_rounds))),
@@ -170,7 +175,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            .dflt = "0", .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_rollout_options, rounds))),
     AX_KEY("reward_timeout", AX_T_POSITIVE,
            "Seconds that a call of a reward function may take. axtrain's own key.", .dflt = "60",
-           .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_rewards_options, timeout))),
+           .when = REWARDED, AX_INTO(AX_FIELD(struct ax_rewards_options, timeout))),
     AX_KEY("generation_kv_memory", AX_T_NUM | AX_T_STR | AX_RANGE(POSITIVE),
            "GiB of a rank for the keys and values of answers that are generated at a time. "
            "axtrain's own key.",
@@ -259,14 +264,16 @@ const struct ax_config_key ax_config_keys_kd[] = {
            AX_INTO(AX_FIELD(struct ax_distill_options, nll_weight))),
     AX_KEY(
         "kd_temperature", AX_T_POSITIVE,
-        "Divides the logits of both models in the divergence, which is not scaled by its square.",
-        .dflt = "1.0", .when = "kd_teacher || kd_trainer",
+        "Divides the logits of both models in the divergence, which is not scaled by its square; "
+        "1 if unset, with rl: distill trl.temperature.",
+        .when = "kd_teacher || kd_trainer",
         AX_INTO(AX_FIELD(struct ax_distill_options, temperature))),
-    AX_KEY("kd_beta", AX_T_SHARE,
-           "The divergence: 0 is the KL divergence of the model from the teacher (forward), 1 that "
-           "of the teacher from the model (reverse), between them the Jensen-Shannon divergence.",
-           .dflt = "0.0", .when = "kd_teacher || kd_trainer",
-           AX_INTO(AX_FIELD(struct ax_distill_options, beta))),
+    AX_KEY(
+        "kd_beta", AX_T_SHARE,
+        "The divergence: 0 is the KL divergence of the model from the teacher (forward), 1 that "
+        "of the teacher from the model (reverse), between them the Jensen-Shannon divergence; 0 if "
+        "unset, with rl: distill 1.",
+        .when = "kd_teacher || kd_trainer", AX_INTO(AX_FIELD(struct ax_distill_options, beta))),
     AX_KEY("kd_temperature_min", AX_T_NUM, "Smallest temperature.", AX_NEEDS(LOGPROBS),
            .when = "kd_teacher || kd_trainer"),
     AX_KEY("kd_normalize_topk", AX_T_BOOL,

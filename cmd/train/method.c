@@ -13,8 +13,9 @@ static enum ax_status read_sft(struct ax_setup_method *m, const struct ax_config
     return AX_OK;
 }
 
-static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_config *cfg) {
-    m->distill = (struct ax_distill_options){0};
+static enum ax_status read_divergence(struct ax_setup_method *m, const struct ax_config *cfg,
+                                      struct ax_distill_options unset) {
+    m->distill = unset;
     AX_FILL(cfg, "", struct ax_distill_options, &m->distill);
     if (m->distill.stored > AX_DISTILL_STORED_MAX)
         return ax_config_error(cfg, "kd_topk", "expected at most %d", AX_DISTILL_STORED_MAX);
@@ -24,6 +25,10 @@ static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_co
                                m->distill.stored > 0 ? "kd_trainer" : "kd_teacher");
     m->objective = ax_objective_distill(&m->distill);
     return AX_OK;
+}
+
+static enum ax_status read_distill(struct ax_setup_method *m, const struct ax_config *cfg) {
+    return read_divergence(m, cfg, (struct ax_distill_options){.temperature = 1});
 }
 
 /* ---- heads ---- */
@@ -159,6 +164,16 @@ static enum ax_status read_grpo(struct ax_setup_method *m, const struct ax_confi
     return AX_OK;
 }
 
+/* As in TRL's DistillationTrainer: what is set in neither place is the reverse KL, at the temperature of
+ * sampling. Top-p and the like choose tokens; distributions are compared as they are. */
+static enum ax_status read_on_policy(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_sampling drawn;
+    ax_setup_read_sampling(&drawn, cfg);
+    return read_divergence(
+        m, cfg,
+        (struct ax_distill_options){.temperature = drawn.temperature, .beta = 1, .entropy = true});
+}
+
 /* TRL's PPOTrainer has other names for what its GRPOTrainer logs, too. */
 static const char *ppo_name(const char *name) {
     static const char *const names[][2] = {{"entropy", "policy/entropy_avg"},
@@ -198,6 +213,7 @@ static const struct ax_method methods[] = {
     {"gdpo", NULL, "grpo", SAMPLES("trl.max_completion_length"), .normalize_then_sum = true,
      .read = read_grpo},
     {"ppo", NULL, "ppo", SAMPLES("ppo.response_length"), .value = true, .read = read_ppo},
+    {"distill", NULL, NULL, SAMPLES("trl.max_completion_length"), .read = read_on_policy},
     {"reward model", "reward_model", "reward", AX_TASK_REWARD, .head = &ax_classifier_reward,
      .read = read_reward},
     {"process reward model", "process_reward_model", "prm", AX_TASK_STEPS,

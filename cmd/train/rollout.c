@@ -14,8 +14,8 @@
 
 /* ---- how many ---- */
 
-/* An answer per prompt; a generation is PPO's batch. */
-static void set_ppo_sizes(struct ax_rollout_options *r, const struct ax_train_options *o) {
+/* An answer per prompt; a generation is PPO's batch, or a step's. */
+static void set_single_sizes(struct ax_rollout_options *r, const struct ax_train_options *o) {
     const struct ax_mesh_sizes *m = &o->runtime.sizes;
     r->group = r->eval_group = 1;
     r->prompts = o->data.sequences_per_batch * m->dp_replicate * m->dp_shard *
@@ -261,16 +261,17 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (method->task != AX_TASK_PROMPT)
         return AX_OK;
     ro->top_entropy = 1;
+    ro->steps = ro->iterations = 1;
     ro->advantages.normalize_then_sum = method->normalize_then_sum;
     AX_FILL(cfg, "", struct ax_rollout_options, ro);
     AX_FILL(cfg, "", struct ax_rollout_keys, &r->keys);
     make_room(o, d->keys.sequence_len[false]);
-    ro->policy = &d->method.policy;
+    ro->policy = d->method.objective.head.distill ? NULL : &d->method.policy;
     if (method->value)
         read_ppo(r, cfg, o);
     AX_TRY(check_reference(cfg, ro));
-    if (ro->ppo) {
-        set_ppo_sizes(ro, o);
+    if (ro->ppo || !ro->policy) {
+        set_single_sizes(ro, o);
     } else {
         AX_TRY(read_sizes(ro, &r->keys, cfg, o));
         read_scale(&ro->advantages, r->keys.scale);
@@ -280,6 +281,8 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->tokenizer = d->tok.tokenizer;
     AX_TRY(ax_setup_turns_read(r, cfg, d, !base, ro));
     read_room(ro, cfg, o);
+    if (!ro->policy)
+        return AX_OK;
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
     return ro->ppo ? open_value_model(r, d->tok.tokenizer, o) : AX_OK;
 }

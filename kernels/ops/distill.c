@@ -130,6 +130,7 @@ static const char *check_distill_loss(const struct ax_distill_loss *a) {
     NEED(is_1d(&a->labels, AX_I32, rows) && is_1d(&a->weight, AX_F32, rows));
     NEED(is_1d(&a->g_logprob, a->logprob.dtype, rows));
     NEED(is_1d(&a->g_divergence, a->logprob.dtype, rows));
+    NEED(!given(&a->entropy) || is_1d(&a->entropy, a->logprob.dtype, rows));
     NEED(a->scalars != NULL);
     return NULL;
 }
@@ -159,7 +160,7 @@ static const struct ax_shape shapes_distill_loss[] = {
 };
 
 AX_OP_INFO(distill_loss, IN_ROWS(logprob), IN_ROWS(divergence), IN_ROWS(labels), IN_ROWS(weight),
-           OUT_ROWS(g_logprob), OUT_ROWS(g_divergence));
+           IN_ROWS(entropy), OUT_ROWS(g_logprob), OUT_ROWS(g_divergence));
 
 static const char *check_distill_backward(const struct ax_distill_backward *a) {
     NEED(a->logits.ndim == 2 && real_or_accum(&a->dlogits, &a->logits));

@@ -72,7 +72,7 @@ enum ax_status ax_ref_distill_loss(struct ax_queue *q, const struct ax_distill_l
                                    void *work) {
     (void)q;
     (void)work;
-    double weight = 0, divergence = 0, nll = 0;
+    double weight = 0, divergence = 0, nll = 0, entropy = 0;
     for (int64_t t = 0; t < a->logprob.shape[0]; t++) {
         const bool labeled = ax_ref_i32(&a->labels, t) >= 0;
         const double w = labeled ? ax_ref_get(&a->weight, t, 0) : 0;
@@ -81,6 +81,7 @@ enum ax_status ax_ref_distill_loss(struct ax_queue *q, const struct ax_distill_l
         weight += w;
         divergence += labeled ? w * ax_ref_get(&a->divergence, t, 0) : 0;
         nll -= labeled ? w * ax_ref_get(&a->logprob, t, 0) : 0;
+        entropy += labeled && a->entropy.data ? w * ax_ref_get(&a->entropy, t, 0) : 0;
     }
     a->scalars->loss +=
         a->scalars->inv_weight * (a->divergence_weight * divergence + a->nll_weight * nll);
@@ -89,6 +90,8 @@ enum ax_status ax_ref_distill_loss(struct ax_queue *q, const struct ax_distill_l
         a->measures->sum[1] += nll;
         a->measures->of[0] += weight;
         a->measures->of[1] += weight;
+        a->measures->sum[2] += entropy;
+        a->measures->of[2] += a->entropy.data ? weight : 0;
     }
     return AX_OK;
 }

@@ -171,8 +171,8 @@ void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
     c->teacher_lse = take_teacher_column(stack, accum, cap);
     c->divergence = take_teacher_column(stack, accum, cap);
     c->student_kl = take_teacher_column(stack, accum, cap);
-    for (int i = 0; i < 2; i++)
-        c->unused[i] = take_teacher_column(stack, accum, cap);
+    c->logprob = take_teacher_column(stack, accum, cap);
+    c->entropy = take_teacher_column(stack, accum, cap);
 }
 
 struct ax_distill_stored ax_distill_stored_rows(const struct ax_distill_options *o,
@@ -228,9 +228,9 @@ static enum ax_status find_lse(const struct ax_distill_chunk *c, const struct ax
                                           .first_col = ax_tp_first_row(rt, head),
                                           .inv_temperature = 1 / r->o->temperature}));
     struct ax_softmax_merge merge = {.labels = r->labels,
-                                     .logprob = ax_tensor_rows(&c->unused[0], 0, n),
+                                     .logprob = ax_tensor_rows(&c->logprob, 0, n),
                                      .lse = ax_tensor_rows(lse, 0, n),
-                                     .entropy = ax_tensor_rows(&c->unused[1], 0, n),
+                                     .entropy = ax_tensor_rows(&c->entropy, 0, n),
                                      .inv_temperature = 1 / r->o->temperature};
     AX_TRY(ax_tp_gather_stats(rt, head, &stats, &merge.stats));
     AX_TRY(ax_run_softmax_merge(rt->q, &merge));
@@ -245,7 +245,7 @@ enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_di
                            parts = ax_tensor_rows(&c->parts, 0, n);
     AX_TRY(read_logits(c, r, n));
     AX_TRY(find_lse(c, r, &logits, &c->teacher_lse));
-    AX_TRY(find_lse(c, r, &r->logits, &c->lse));
+    AX_TRY(find_lse(c, r, &r->logits, &c->lse)); /* last: its entropy stays */
     AX_TRY(ax_run_divergence(
         rt->q, &(struct ax_divergence){.logits = r->logits,
                                        .teacher = logits,
@@ -440,7 +440,7 @@ static enum ax_status chunk_values(struct ax_pass *p, const struct chunk *c, int
     return AX_OK;
 }
 
-/* Compares a chunk with the teacher: sets h->divergence. */
+/* Compares a chunk with the teacher: sets h->divergence, and h->entropy to that at its temperature. */
 static enum ax_status compare_chunk(struct ax_pass *p, struct ax_distill_chunk *c,
                                     struct ax_head_chunk *h) {
     const struct ax_distill_options *o = p->objective->distill;
@@ -453,6 +453,7 @@ static enum ax_status compare_chunk(struct ax_pass *p, struct ax_distill_chunk *
         .logits = h->logits,
         .stored = ax_distill_stored_rows(o, p->batch, h->first, h->n)};
     h->divergence = ax_tensor_rows(&c->divergence, 0, h->n);
+    h->entropy = ax_tensor_rows(&c->entropy, 0, h->n);
     return ax_distill_compare(c, &rows);
 }
 

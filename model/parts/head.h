@@ -73,6 +73,7 @@ struct ax_distill_options {
     double beta;
     /* K, the number of log-probs per token stored with the data; 0 = there is a teacher */
     int stored;
+    bool entropy; /* entropies are measured */
     /* columns of stored log-probs; set by the objective (optim/losses/distill.h) */
     struct ax_columns columns;
 };
@@ -96,7 +97,8 @@ struct ax_distill_chunk {
     struct ax_tensor stats, parts;
     struct ax_tensor lse, teacher_lse;       /* accumulation [cap], of logits/T */
     struct ax_tensor divergence, student_kl; /* see ops.h */
-    struct ax_tensor unused[2];              /* other outputs of softmax_merge */
+    /* accumulation [cap]: the student's, at the divergence's temperature; the first is not used */
+    struct ax_tensor logprob, entropy;
 };
 /* teacher NULL: log-probs are stored. */
 void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
@@ -121,7 +123,7 @@ struct ax_distill_rows {
     struct ax_tensor logits;       /* accumulation [n][V] */
     struct ax_distill_stored stored;
 };
-/* Computes the first n elements of divergence, student_kl, lse, teacher_lse and logits. */
+/* Computes the first n elements of divergence, student_kl, entropy, lse, teacher_lse and logits. */
 enum ax_status ax_distill_compare(struct ax_distill_chunk *c, const struct ax_distill_rows *r);
 
 #endif

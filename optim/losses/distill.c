@@ -2,6 +2,10 @@
 
 static const char *const names[] = {
     [AX_DISTILL_DIVERGENCE] = "kd_loss", [AX_DISTILL_NLL] = "ce_loss", NULL};
+static const char *const names_with_entropy[] = {[AX_DISTILL_DIVERGENCE] = "kd_loss",
+                                                 [AX_DISTILL_NLL] = "ce_loss",
+                                                 [AX_DISTILL_ENTROPY] = "entropy",
+                                                 NULL};
 
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
     const struct ax_distill_options *o = ctx;
@@ -15,7 +19,8 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
         .divergence_weight = o->divergence_weight,
         .nll_weight = o->nll_weight,
         .scalars = p->scalars,
-        .measures = p->measures};
+        .measures = p->measures,
+        .entropy = o->entropy ? c->entropy : (struct ax_tensor){0}};
     return ax_run_distill_loss(p->model->rt->q, &loss);
 }
 
@@ -31,6 +36,6 @@ struct ax_objective ax_objective_distill(struct ax_distill_options *o) {
     return (struct ax_objective){
         .name = "distill",
         .columns = ax_distill_columns(o),
-        .measures = names,
+        .measures = o->entropy ? names_with_entropy : names,
         .head = {.linear = true, .distill = o, .token_grad = token_grad, .ctx = o}};
 }

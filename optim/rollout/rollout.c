@@ -15,7 +15,7 @@
 /* ---- memory ---- */
 
 bool ax_rollout_refers(const struct ax_rollout_options *o) {
-    return o->policy->o.beta != 0 || (o->ppo && o->ppo->kl_coef != 0);
+    return o->policy && (o->policy->o.beta != 0 || (o->ppo && o->ppo->kl_coef != 0));
 }
 
 enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_options *o) {
@@ -433,7 +433,7 @@ static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct 
     AX_TRY(sample_completions(r, m, stopped));
     const double sampled = ax_clock_now();
     r->seconds += sampled - start;
-    if (!*stopped)
+    if (!*stopped && r->o->rewards)
         AX_TRY(ax_rollout_reward(r, m->rt, stopped));
     r->reward_seconds += ax_clock_now() - sampled;
     return AX_OK;

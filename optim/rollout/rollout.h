@@ -1,5 +1,6 @@
 /* Rollouts: the model that trains samples completions of prompts, functions reward them, and some
- * steps train on them (optim/losses/policy.h).
+ * steps train on them (optim/losses/policy.h). Without rewards, a teacher says what each token is worth
+ * (optim/losses/distill.h).
  *
  *   generation   `prompts` prompts with `group` completions each, sampled together
  *   turn         a step's share of a generation: it is trained on in `steps` steps, in a random order
@@ -61,14 +62,14 @@ struct ax_rollout_options {
     /* share of the tokens that train, those with the highest entropies; 1: all */
     double top_entropy;
     struct ax_advantage_options advantages; /* group, n_rewards and weights follow */
-    const struct ax_policy *policy;         /* NULL in evaluations */
+    const struct ax_policy *policy; /* NULL in evaluations and distillation: no advantages */
     /* PPO, with groups of one; NULL: each completion has one advantage */
     const struct ax_rollout_ppo *ppo;
     /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
     const struct ax_episode_rules *turns;
     struct ax_tools *tools;     /* NULL while planning */
     int shown;                  /* how many completions of a generation are shown to the user */
-    struct ax_rewards *rewards; /* NULL while planning */
+    struct ax_rewards *rewards; /* NULL while planning, and in distillation */
     /* models that some of the rewards ask */
     struct ax_reward_model *models[AX_ROLLOUT_MAX_REWARDS];
     int n_models;
@@ -206,7 +207,7 @@ enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bo
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out);
-/* A completion's rewards as text: "right 1, short none". */
+/* A completion's rewards as text: "right 1, short none", or "12 tokens" without rewards. */
 enum ax_status ax_rollout_worth(const struct ax_rollout *r, int64_t i, struct ax_buf *out);
 enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_completion *c,
                                struct ax_buf *prompt, struct ax_buf *completion);

@@ -21,11 +21,15 @@ static json_t *line_json(const struct ax_rollout *r, int64_t i, const struct ax_
                          const struct ax_buf *completion) {
     const struct ax_completion *c = &r->list[i];
     const struct ax_rollout_origin *from = &r->origins[i / r->o->group];
-    return json_pack("{ss sI ss% ss% sI sb so sf}", "file", from->file, "line",
-                     (json_int_t)from->line, "prompt", prompt->data, prompt->len, "completion",
-                     completion->data, completion->len, "tokens", (json_int_t)c->sampled,
-                     "truncated", c->truncated, "rewards", rewards_json(r, i), "advantage",
-                     (double)c->advantage);
+    return json_pack("{ss sI ss% ss% sI sb}", "file", from->file, "line", (json_int_t)from->line,
+                     "prompt", prompt->data, prompt->len, "completion", completion->data,
+                     completion->len, "tokens", (json_int_t)c->sampled, "truncated", c->truncated);
+}
+
+static bool put_rewards(const struct ax_rollout *r, int64_t i, json_t *v) {
+    return !r->o->rewards ||
+           (json_object_set_new(v, "rewards", rewards_json(r, i)) == 0 &&
+            json_object_set_new(v, "advantage", json_real((double)r->list[i].advantage)) == 0);
 }
 
 /* Of a conversation with tools: its messages, [first, end) of what the model has sampled in the completion's tokens,
@@ -56,7 +60,9 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     struct ax_buf prompt = {0}, completion = {0};
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
-    char *text = v && put_turns(r, i, v) ? json_dumps(v, JSON_REAL_PRECISION(9)) : NULL;
+    char *text = v && put_rewards(r, i, v) && put_turns(r, i, v)
+                     ? json_dumps(v, JSON_REAL_PRECISION(9))
+                     : NULL;
     if (st == AX_OK && !text)
         st = ax_error(AX_ERR_NOMEM, "out of memory for a completion");
     if (text)
@@ -69,7 +75,9 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
 }
 
 enum ax_status ax_rollout_worth(const struct ax_rollout *r, int64_t i, struct ax_buf *out) {
-    const int n = ax_rewards_count(r->o->rewards);
+    const int n = r->o->rewards ? ax_rewards_count(r->o->rewards) : 0;
+    if (n == 0)
+        return ax_buf_printf(out, "%lld tokens", (long long)r->list[i].sampled);
     for (int k = 0; k < n; k++) {
         const double reward = r->rewards[i * n + k];
         AX_TRY(ax_buf_printf(out, "%s%s ", k ? ", " : "", ax_rewards_name(r->o->rewards, k)));

@@ -536,8 +536,6 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     r->worth = worth_of(r, &o, totals);
     if (r->o->ppo && r->worth != AX_WORTH_NONE)
         r->worth = AX_WORTH_VARIED;
-    r->figures.n = 0;
-    put_all_lengths(r);
     put_rewards(r, &o, totals);
     put_rounds(r);
     put_tools(r);
@@ -550,6 +548,13 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
 
 enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     double *values;
+    r->figures.n = 0;
+    put_all_lengths(r);
+    if (!r->o->rewards) {
+        put_tools(r);
+        r->worth = AX_WORTH_VARIED;
+        return AX_OK;
+    }
     AX_TRY(ax_alloc(&values, 2 * (size_t)r->n, sizeof *values));
     const enum ax_status st = judge_rewards(r, values, values + r->n);
     ax_free(values);

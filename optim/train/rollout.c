@@ -242,9 +242,10 @@ static bool has_labels(const struct ax_train *t, const struct ax_completion *c) 
 
 /* The routers' balancing loss is of all tokens. */
 static bool completion_trains(const struct ax_train *t, const struct ax_completion *c) {
-    return t->step.o.balance_coef != 0 || t->step.o.sequence_coef != 0 ||
-           t->o->rollout.policy->o.token_advantages ||
-           (has_labels(t, c) && ax_policy_trains(&t->o->rollout.policy->o, (double)c->advantage));
+    const struct ax_policy *p = t->o->rollout.policy;
+    return t->step.o.balance_coef != 0 || t->step.o.sequence_coef != 0 || !p ||
+           p->o.token_advantages ||
+           (has_labels(t, c) && ax_policy_trains(&p->o, (double)c->advantage));
 }
 
 /* What it adds to the number that the loss is divided by. */
@@ -278,6 +279,8 @@ static void append_completion(struct ax_train *t, int m, int64_t at, const struc
                            ax_rollout_is_sampled(&t->rollout, first + i + 1);
         labels[i] = label ? ids[i + 1] : AX_NO_LABEL;
     }
+    if (!p)
+        return;
     for (int k = 0; k < r->columns->n; k++)
         doc->columns[k] = ax_train_column_at(r, m, k, at);
     /* shifted, as the labels */

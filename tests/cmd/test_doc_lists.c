@@ -136,7 +136,7 @@ static void forms_of(struct names *to, const char *command) {
 static void methods_of(struct names *to, const char *command) {
     const struct ax_method *m;
     for (size_t i = 0; (m = ax_method_at(i)) != NULL; i++)
-        if (!m->when && strcmp(m->command, command) == 0)
+        if (!m->when && m->command && strcmp(m->command, command) == 0)
             put_name(to, m->name, strlen(m->name));
 }
 

@@ -267,8 +267,8 @@ static void what_cannot_be_is_refused(void **state) {
         {"trl.generation_kwargs='{stop_strings: [x]}'", "stop_strings end an answer within a turn",
          2},
         {"chat_template=chatml", "the chat template", 2},
-        {"rl=ppo trl.max_completion_length= trl.num_generations=", "with rl: grpo and gdpo only",
-         2},
+        {"rl=ppo trl.max_completion_length= trl.num_generations=",
+         "with rl: grpo, gdpo and distill only", 2},
         {"trl.tool_call_format=xml", "expected one of the values", 2},
     };
     (void)state;

@@ -155,27 +155,34 @@ static void check_loss(const struct isa *isa, enum ax_dtype real) {
     (void)real;
     const struct models m = some_models(AX_F32, 0, 1);
     struct ax_tensor logprob = line(AX_F32, T), divergence = line(AX_F32, T),
-                     weight = line(AX_F32, T), g = line(AX_F32, T), d = line(AX_F32, T);
+                     weight = line(AX_F32, T), g = line(AX_F32, T), d = line(AX_F32, T),
+                     entropy = line(AX_F32, T);
     struct ax_step_scalars s = {.inv_weight = 1.0 / 12, .loss = 2};
-    struct ax_step_measures sums = {.sum = {3, 4}, .of = {5, 6}};
+    struct ax_step_measures sums = {.sum = {3, 4, 7}, .of = {5, 6, 8}};
     randomize(&logprob, 3, -3);
     randomize(&divergence, 1, 1);
     randomize(&weight, 1, 1);
+    randomize(&entropy, 1, 1);
+    set(&entropy, 2, 0, NAN);
     set(&logprob, 2, 0, NAN); /* no label: not looked at */
     set(&divergence, 2, 0, NAN);
-    double kd = 0, ce = 0, total = 0;
-    RUN(isa, 2, distill_loss, logprob, divergence, m.labels, weight, g, d, 0.75, 0.5, &s, &sums);
+    double kd = 0, ce = 0, total = 0, spread = 0;
+    RUN(isa, 2, distill_loss, logprob, divergence, m.labels, weight, g, d, 0.75, 0.5, &s, &sums,
+        entropy);
     for (int64_t t = 0; t < T; t++) {
         const double w = get(&m.labels, t, 0) >= 0 ? get(&weight, t, 0) : 0;
         total += w;
         kd += w > 0 ? w * get(&divergence, t, 0) : 0;
         ce -= w > 0 ? w * get(&logprob, t, 0) : 0;
+        spread += w > 0 ? w * get(&entropy, t, 0) : 0;
         assert_near(isa, "g_logprob", &g, t, 0, -0.5 * w / 12, w);
         assert_near(isa, "g_divergence", &d, t, 0, 0.75 * w / 12, w);
     }
     assert_true(fabs(s.loss - (2 + (0.75 * kd + 0.5 * ce) / 12)) < 1e-12);
     assert_true(fabs(sums.sum[0] - (3 + kd)) < 1e-12 && fabs(sums.sum[1] - (4 + ce)) < 1e-12);
     assert_true(fabs(sums.of[0] - (5 + total)) < 1e-12 && fabs(sums.of[1] - (6 + total)) < 1e-12);
+    assert_true(fabs(sums.sum[2] - (7 + spread)) < 1e-12);
+    assert_true(fabs(sums.of[2] - (8 + total)) < 1e-12);
 }
 
 enum { TOP = 5 };

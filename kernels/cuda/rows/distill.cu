@@ -94,7 +94,7 @@ ax_cuda_divergence_merge(struct ax_queue *q, const struct ax_divergence_merge *a
 /* ---- distill_loss: one block takes the rows in turn ---- */
 
 struct loss_rows {
-    const float *logprob, *divergence, *weight;
+    const float *logprob, *divergence, *weight, *entropy; /* entropy may be NULL */
     const int32_t *labels;
     float *g_logprob, *g_divergence;
     double divergence_weight, nll_weight;
@@ -102,7 +102,7 @@ struct loss_rows {
 
 __global__ void __launch_bounds__(THREADS)
     distill_loss_kernel(loss_rows r, int64_t rows, ax_step_scalars *s, ax_step_measures *measures) {
-    double weight = 0, divergence = 0, nll = 0;
+    double weight = 0, divergence = 0, nll = 0, entropy = 0;
     for (int64_t t = threadIdx.x; t < rows; t += THREADS) {
         const bool labeled = r.labels[t] >= 0;
         const double w = labeled ? (double)r.weight[t] : 0;
@@ -111,10 +111,12 @@ __global__ void __launch_bounds__(THREADS)
         weight += w;
         divergence += labeled ? w * (double)r.divergence[t] : 0;
         nll -= labeled ? w * (double)r.logprob[t] : 0;
+        entropy += labeled && r.entropy != nullptr ? w * (double)r.entropy[t] : 0;
     }
     weight = block_sum(weight);
     divergence = block_sum(divergence);
     nll = block_sum(nll);
+    entropy = block_sum(entropy);
     if (threadIdx.x != 0)
         return;
     s->loss += s->inv_weight * (r.divergence_weight * divergence + r.nll_weight * nll);
@@ -123,16 +125,23 @@ __global__ void __launch_bounds__(THREADS)
         measures->sum[1] += nll;
         measures->of[0] += weight;
         measures->of[1] += weight;
+        measures->sum[2] += entropy;
+        measures->of[2] += r.entropy != nullptr ? weight : 0;
     }
 }
 
 extern "C" enum ax_status ax_cuda_distill_loss(struct ax_queue *q, const struct ax_distill_loss *a,
                                                void *work) {
     (void)work;
-    const loss_rows r = {(const float *)a->logprob.data, (const float *)a->divergence.data,
-                         (const float *)a->weight.data,  (const int32_t *)a->labels.data,
-                         (float *)a->g_logprob.data,     (float *)a->g_divergence.data,
-                         a->divergence_weight,           a->nll_weight};
+    const loss_rows r = {(const float *)a->logprob.data,
+                         (const float *)a->divergence.data,
+                         (const float *)a->weight.data,
+                         (const float *)a->entropy.data,
+                         (const int32_t *)a->labels.data,
+                         (float *)a->g_logprob.data,
+                         (float *)a->g_divergence.data,
+                         a->divergence_weight,
+                         a->nll_weight};
     const int64_t rows = a->logprob.shape[0];
     return rows == 0
                ? AX_OK

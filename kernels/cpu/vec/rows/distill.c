@@ -153,11 +153,11 @@ enum ax_status AX_VEC(ax_cpu_distill_loss)(struct ax_queue *q, const struct ax_d
     (void)q;
     (void)work;
     const float *logprob = args->logprob.data, *each = args->divergence.data,
-                *weight = args->weight.data;
+                *weight = args->weight.data, *entropies = args->entropy.data;
     const int32_t *labels = args->labels.data;
     float *g_logprob = args->g_logprob.data, *g_divergence = args->g_divergence.data;
     const double inv_weight = args->scalars->inv_weight;
-    double total = 0, divergence = 0, nll = 0;
+    double total = 0, divergence = 0, nll = 0, entropy = 0;
     for (int64_t t = 0; t < args->logprob.shape[0]; t++) {
         const double w = labels[t] >= 0 ? (double)weight[t] : 0;
         g_logprob[t] = (float)(-args->nll_weight * w * inv_weight);
@@ -165,6 +165,7 @@ enum ax_status AX_VEC(ax_cpu_distill_loss)(struct ax_queue *q, const struct ax_d
         total += w;
         divergence += labels[t] >= 0 ? w * (double)each[t] : 0;
         nll -= labels[t] >= 0 ? w * (double)logprob[t] : 0;
+        entropy += labels[t] >= 0 && entropies != NULL ? w * (double)entropies[t] : 0;
     }
     args->scalars->loss +=
         inv_weight * (args->divergence_weight * divergence + args->nll_weight * nll);
@@ -173,6 +174,8 @@ enum ax_status AX_VEC(ax_cpu_distill_loss)(struct ax_queue *q, const struct ax_d
         args->measures->sum[1] += nll;
         args->measures->of[0] += total;
         args->measures->of[1] += total;
+        args->measures->sum[2] += entropy;
+        args->measures->of[2] += entropies != NULL ? total : 0;
     }
     return AX_OK;
 }
