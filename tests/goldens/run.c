@@ -12,7 +12,8 @@
 static const struct ax_run_family *const families[] = {
     &ax_run_family_sft,     &ax_run_family_dpo,  &ax_run_family_orpo,       &ax_run_family_cpo,
     &ax_run_family_reward,  &ax_run_family_prm,  &ax_run_family_kto,        &ax_run_family_gkd,
-    &ax_run_family_distill, &ax_run_family_grpo, &ax_run_family_grpo_tools, &ax_run_family_ppo};
+    &ax_run_family_distill, &ax_run_family_grpo, &ax_run_family_grpo_tools, &ax_run_family_ppo,
+    &ax_run_family_opd};
 
 /* Records that are not a case. */
 static const char *const others[] = {"crosscheck"};

@@ -19,6 +19,7 @@
 #include "ckpt/hf/peft.h"
 #include "tests/goldens/golden.h"
 #include "data/records/format/format.h"
+#include "data/text/stop_tokens.h"
 #include "optim/losses/distill.h"
 #include "optim/losses/kto.h"
 #include "optim/losses/advantages.h"
@@ -85,7 +86,8 @@ struct ax_run_rollouts {
     json_t **records;  /* [n / group], owned */
     /* of completions with tools (run_turns.c): [n] calls, and those that failed; NULL: not played */
     int64_t *calls, *failed;
-    int32_t eos;
+    int32_t eos; /* the tokenizer's */
+    struct ax_stop_tokens ends;
     bool masks; /* truncated completions are not trained on */
 };
 
@@ -264,6 +266,10 @@ void ax_run_start_free(struct ax_run_start *s);
 enum ax_status ax_run_compare_final(struct ax_run *r, const struct ax_model *m,
                                     const struct ax_run_start *start);
 
+/* Compares the divergences of the labeled tokens [first, first + n) of micro-batch k with those recorded. */
+enum ax_status ax_run_compare_divergences(struct ax_run *r, int k, int64_t first, int64_t n,
+                                          const double *got);
+
 /* ---- completions (run_rollouts.c) ---- */
 
 /* Reads the completions of the case's data, and their rewards; computes advantages. */
@@ -288,7 +294,8 @@ void ax_run_rollout_metrics(const struct ax_run *r, int step, struct ax_run_metr
 
 /* The documents of micro-batch k: recorded prompts and completions, of which the model's own tokens train. */
 enum ax_status ax_run_read_turns(struct ax_run *r, int k, struct ax_run_micro *m);
-/* Plays the recorded turns through data/tools/: prompts, completions, spans and messages. */
+/* Plays the recorded turns through data/tools/: prompts, completions, spans and messages; of a case without
+ * tools, only prompts. */
 enum ax_status ax_run_compare_turns(struct ax_run *r);
 
 /* ---- families ---- */
@@ -297,9 +304,10 @@ extern const struct ax_run_family ax_run_family_sft;    /* run_sft.c */
 extern const struct ax_run_family ax_run_family_reward; /* run_heads.c */
 extern const struct ax_run_family ax_run_family_prm;
 extern const struct ax_run_family ax_run_family_dpo, ax_run_family_orpo,
-    ax_run_family_cpo;                                                          /* run_pairs.c */
-extern const struct ax_run_family ax_run_family_kto;                            /* run_kto.c */
-extern const struct ax_run_family ax_run_family_gkd, ax_run_family_distill;     /* run_distill.c */
+    ax_run_family_cpo;                               /* run_pairs.c */
+extern const struct ax_run_family ax_run_family_kto; /* run_kto.c */
+extern const struct ax_run_family ax_run_family_gkd, ax_run_family_distill,
+    ax_run_family_opd;                                                          /* run_distill.c */
 extern const struct ax_run_family ax_run_family_grpo, ax_run_family_grpo_tools; /* run_grpo.c */
 extern const struct ax_run_family ax_run_family_ppo;                            /* run_ppo.c */
 

@@ -188,6 +188,35 @@ enum ax_status ax_run_compare_tokens(struct ax_run *r, int step, int k,
     return compare_log_probs(r, step, k, "ref_kl_logps", count, true, &r->mismatched[k]);
 }
 
+enum ax_status ax_run_compare_divergences(struct ax_run *r, int k, int64_t first, int64_t n,
+                                          const double *got) {
+    const struct ax_run_micro *m = &r->micro[k];
+    struct ax_golden_tensor want;
+    char name[64], where[64];
+    int64_t row = 0;
+    int step = 0;
+    snprintf(name, sizeof name, "m%02d.divergence", k);
+    if (!r->own.path || !ax_safetensors_find(&r->own, name))
+        return AX_OK;
+    AX_TRY(ax_golden_read(&r->own, name, &want));
+    while (r->first[step + 1] <= k)
+        step++;
+    for (int i = 0; i < m->n; i++)
+        for (int64_t t = 0; t + 1 < m->docs[i].n; t++) {
+            const int64_t at = m->recorded_answer[i] + t;
+            if (m->labels[ax_run_micro_first(m, i) + t] < 0)
+                continue;
+            const int64_t own = row++ - first;
+            if (own < 0 || own >= n)
+                continue;
+            snprintf(where, sizeof where, "document %d, token %lld", i + 1, (long long)t + 1);
+            note(r, "divergences", at < want.numel ? fabs(got[own] - want.v[at]) : INFINITY,
+                 TOKEN_TOLERANCE, step, k - r->first[step], where);
+        }
+    ax_golden_tensor_free(&want);
+    return AX_OK;
+}
+
 void ax_run_compare_share(struct ax_run *r, const struct ax_run_tokens *count) {
     if (count->n > 0)
         ax_golden_note(r->report, "later log-probs > 1e-4 (share)",

@@ -1,4 +1,5 @@
-/* gkd and distill: TRL's GKDTrainer and DistillationTrainer on given completions. A document's tokens
+/* gkd, distill and opd: TRL's GKDTrainer and DistillationTrainer on given completions, or, in opd, on those that
+ * the model has sampled at each step. A document's tokens
  * are compared with a teacher's; a step's loss is the sum over its tokens, divided by their number.
  * gkd uses its temperature for sampling only. */
 #include <string.h>
@@ -39,6 +40,19 @@ static enum ax_status distill_objective(struct ax_run *r) {
     AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "beta"), 1, &beta));
     AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "temperature"), 1, &temperature));
     return objective(r, beta, temperature);
+}
+
+/* A completion per prompt, and each is trained on once. */
+static enum ax_status opd_objective(struct ax_run *r) {
+    struct ax_run_rollouts *o = &r->rollouts;
+    int64_t batches, rows;
+    AX_TRY(ax_json_i64(ax_json_get(r->settings, "gradient_accumulation_steps"), 1, 100, &batches));
+    AX_TRY(ax_json_i64(ax_json_get(r->settings, "per_device_train_batch_size"), 1, 100, &rows));
+    o->o.group = o->iterations = 1;
+    o->batches = (int)batches;
+    o->rows = (int)rows;
+    AX_TRY(ax_run_rollouts_open(r));
+    return distill_objective(r);
 }
 
 /* ---- documents ---- */
@@ -118,6 +132,13 @@ static void metrics(const struct ax_run *r, const struct ax_run_micro *m,
     ax_run_metric_add(out, "entropy", entropy / (double)m->scored);
 }
 
+/* The count is the generated batch's. */
+static void opd_metrics(const struct ax_run *r, const struct ax_run_micro *m,
+                        struct ax_run_metrics *out) {
+    metrics(r, m, out);
+    ax_run_metric_add(out, "num_items_in_batch", ax_run_generated_tokens(r, (int)(m - r->micro)));
+}
+
 /* Of generated answers. */
 static const char *const of_rollouts[] = {"completions/*", NULL};
 
@@ -135,3 +156,11 @@ const struct ax_run_family ax_run_family_distill = {.name = "distill",
                                                     .read = ax_run_read_answers,
                                                     .record = ax_run_answer_record,
                                                     .metrics = metrics};
+const struct ax_run_family ax_run_family_opd = {.name = "opd",
+                                                .loss = 5e-6,
+                                                .grad_norm = 1e-5,
+                                                .objective = opd_objective,
+                                                .read = ax_run_read_turns,
+                                                .compare = ax_run_compare_turns,
+                                                .metrics = opd_metrics,
+                                                .step_metrics = ax_run_rollout_metrics};

@@ -3,6 +3,7 @@
  * The reference logs a loss per micro-batch; the product's step adds them up on the device. So the
  * objective is wrapped, and what the sum was when each micro-batch's turn came is read on the way. */
 #include "base/mem.h"
+#include "kernels/transfer.h"
 #include "model/adapter/load.h"
 #include "tests/goldens/run.h"
 
@@ -67,6 +68,16 @@ static enum ax_status divide_by_micro(struct replay *t, const struct ax_batch *b
     return ax_queue_write(q, t->step.measures, &now, sizeof now);
 }
 
+static enum ax_status compare_divergences(struct replay *t, int m, const struct ax_head_chunk *c) {
+    double *got;
+    AX_TRY(ax_alloc(&got, (size_t)c->n, sizeof *got));
+    enum ax_status st = ax_tensor_read(t->step.rt->q, &c->divergence, AX_F64, got);
+    if (st == AX_OK)
+        st = ax_run_compare_divergences(t->r, t->k + m, c->first, c->n, got);
+    ax_free(got);
+    return st;
+}
+
 static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
     struct replay *t = ctx;
     const int m = (int)(p->batch - t->step.batches);
@@ -75,6 +86,8 @@ static enum ax_status token_grad(void *ctx, struct ax_pass *p, const struct ax_h
         AX_TRY(divide_by_micro(t, p->batch, t->k + m));
         t->turn++;
     }
+    if (!ax_runtime_planning(t->step.rt) && m < t->n && c->divergence.data)
+        AX_TRY(compare_divergences(t, m, c));
     return t->inner.token_grad(t->inner.ctx, p, c);
 }
 

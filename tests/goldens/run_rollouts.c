@@ -108,7 +108,8 @@ static enum ax_status rate(struct ax_run_rollouts *o, const char *path) {
     return AX_OK;
 }
 
-static enum ax_status find_eos(struct ax_run *r) {
+/* The ends that generation knows are the model's, and the tokenizer's. */
+static enum ax_status find_ends(struct ax_run *r) {
     const struct ax_json root = ax_json_root(&r->doc);
     const char *model, *name;
     struct ax_tokenizer *tokenizer;
@@ -116,12 +117,16 @@ static enum ax_status find_eos(struct ax_run *r) {
     AX_TRY(ax_json_str(ax_json_get(root, "model"), &model));
     AX_TRY(ax_json_str_or(ax_json_get(root, "tokenizer"), model, &name));
     AX_TRY(ax_run_path(r, name, &dir));
-    const enum ax_status st = ax_tokenizer_load(&tokenizer, dir);
+    enum ax_status st = ax_tokenizer_load(&tokenizer, dir);
     ax_free(dir);
     AX_TRY(st);
     r->rollouts.eos = ax_tokenizer_special_id(tokenizer, AX_EOS);
+    st = ax_run_path(r, model, &dir);
+    if (st == AX_OK)
+        st = ax_stop_tokens_read(&r->rollouts.ends, dir, r->rollouts.eos);
+    ax_free(dir);
     ax_tokenizer_free(tokenizer);
-    return AX_OK;
+    return st;
 }
 
 enum ax_status ax_run_rollouts_open(struct ax_run *r) {
@@ -129,7 +134,7 @@ enum ax_status ax_run_rollouts_open(struct ax_run *r) {
     const char *name;
     char *path;
     o->o.n_rewards = N_FUNCTIONS;
-    AX_TRY(find_eos(r));
+    AX_TRY(find_ends(r));
     AX_TRY(ax_json_str(ax_json_get(ax_json_root(&r->doc), "data"), &name));
     AX_TRY(ax_run_path(r, name, &path));
     enum ax_status st = read_records(r, path);
@@ -198,7 +203,11 @@ int64_t ax_run_sampled_tokens(const struct ax_run_rollouts *o, int64_t c) {
 
 bool ax_run_terminated(const struct ax_run_rollouts *o, int64_t c) {
     const size_t n = json_array_size(o->ids[c]);
-    return n > 0 && json_integer_value(json_array_get(o->ids[c], n - 1)) == o->eos;
+    const json_int_t last = n > 0 ? json_integer_value(json_array_get(o->ids[c], n - 1)) : -1;
+    for (int i = 0; i < o->ends.n; i++)
+        if (last == o->ends.ids[i])
+            return true;
+    return false;
 }
 
 static void put_rewards(const struct ax_run_rollouts *o, int64_t first,

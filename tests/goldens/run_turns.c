@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/text/stop_tokens.h"
 #include "data/tools/tools.h"
 #include "tests/goldens/run.h"
 
@@ -30,7 +29,7 @@ static void put_spans(const json_t *spans, double *to) {
 
 /* Columns of the recorded log-probs, which are those of the longest completion; 0: none are recorded. */
 static int64_t width_of(const struct ax_run *r, int k) {
-    static const char *const names[] = {"logps", "ref_per_token_logps"};
+    static const char *const names[] = {"logps", "ref_per_token_logps", "divergence"};
     struct ax_golden_tensor t;
     char full[64];
     int64_t width = 0;
@@ -121,7 +120,7 @@ static enum ax_status open_play(struct play *p) {
     AX_TRY(ax_json_i64(ax_json_get(p->r->settings, "max_completion_length"), 1, 1 << 20, &p->cap));
     AX_TRY(ax_alloc(&p->ids, (size_t)p->cap, sizeof *p->ids));
     AX_TRY(ax_alloc(&p->inserted, (size_t)p->cap, sizeof *p->inserted));
-    return ax_tool_chat_open(&p->chat, NULL);
+    return p->tools ? ax_tool_chat_open(&p->chat, NULL) : AX_OK;
 }
 
 static void close_play(struct play *p) {
@@ -134,18 +133,29 @@ static void close_play(struct play *p) {
 
 /* ---- a completion ---- */
 
-/* The results that were recorded after message `at`, in the order of calls. TRL has those of asynchronous functions
- * last; the recorded names say which results are whose. A result that did not fit is in no message: a long one is
- * played. */
+static const char async[] = "stock";
+
+static bool has_tool(const json_t *tools, const char *name) {
+    size_t i;
+    const json_t *tool;
+    json_array_foreach(tools, i, tool) {
+        const json_t *f = json_object_get(tool, "function");
+        if (strcmp(json_string_value(json_object_get(f, "name")), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The results that were recorded after message `at`, in the order of calls. TRL has those of an asynchronous function
+ * last, if it is among the tools (`waits`). A result that did not fit is in no message: a long one is played. */
 static enum ax_status take_results(const json_t *calls, const json_t *messages, size_t at,
-                                   struct ax_tool_result *out) {
-    static const char async[] = "stock";
+                                   bool waits, struct ax_tool_result *out) {
     size_t next = at;
     for (int late = 0; late < 2; late++)
         for (size_t i = 0; i < json_array_size(calls); i++) {
             const json_t *f = json_object_get(json_array_get(calls, i), "function");
             const char *name = json_string_value(json_object_get(f, "name"));
-            if ((strcmp(name, async) == 0) != (late > 0))
+            if ((waits && strcmp(name, async) == 0) != (late > 0))
                 continue;
             const json_t *m = json_array_get(messages, next++);
             const json_t *content = json_object_get(m, "content");
@@ -168,7 +178,8 @@ static enum ax_status answer(struct play *p, struct ax_episode *e, const json_t 
     const size_t n = json_array_size(e->calls);
     struct ax_tool_result *results;
     AX_TRY(ax_alloc(&results, n, sizeof *results));
-    enum ax_status st = take_results(e->calls, messages, json_array_size(e->messages), results);
+    enum ax_status st = take_results(e->calls, messages, json_array_size(e->messages),
+                                     has_tool(p->tools, async), results);
     if (st == AX_OK)
         st = ax_episode_answer(e, &p->rules, results, goes_on);
     for (size_t i = 0; i < n; i++)
@@ -287,9 +298,11 @@ enum ax_status ax_run_compare_turns(struct ax_run *r) {
     const size_t n = (size_t)r->rollouts.n;
     enum ax_status st;
     AX_TRY_GOTO(open_play(&p), st, done);
+    AX_TRY_GOTO(compare_prompts(&p), st, done);
+    if (!p.tools)
+        goto done;
     AX_TRY_GOTO(ax_alloc(&r->rollouts.calls, n, sizeof *r->rollouts.calls), st, done);
     AX_TRY_GOTO(ax_alloc(&r->rollouts.failed, n, sizeof *r->rollouts.failed), st, done);
-    AX_TRY_GOTO(compare_prompts(&p), st, done);
     for (size_t c = 0; c < n; c++)
         AX_TRY_GOTO(play_completion(&p, (int64_t)c), st, done);
 done:
