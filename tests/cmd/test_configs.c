@@ -92,6 +92,10 @@ static void make_teacher(const struct ax_config *cfg, const char *path) {
     char said[16384];
     make_small(&o, cfg, path);
     add(&o, "kd_teacher=null");
+    if (ax_config_is_set(cfg, "rl")) {
+        add(&o, "rl=null");
+        add(&o, "trl=null");
+    }
     add(&o, "output_dir=%s/teacher", scratch);
     if (sft(said, sizeof said, o.n, o.args) != 0)
         fail_msg("%s, without its teacher: %s", path, said);
@@ -142,6 +146,8 @@ static void try_file(const char *path) {
     else
         assert_true(ax_path_exists(in_scratch("out/model.safetensors")));
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    if (ax_config_is_set(&cfg, "kd_teacher"))
+        assert_int_equal(ax_remove_tree(in_scratch("teacher")), AX_OK);
     ax_config_free(&cfg);
 }
 
