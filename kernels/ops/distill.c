@@ -138,6 +138,7 @@ static const char *check_distill_loss(const struct ax_distill_loss *a) {
 PER_ELEMENT(distill_loss, 5, logprob)
 
 static void build_distill_loss(struct ax_case_builder *b, struct ax_distill_loss *a) {
+    const struct ax_head_options *o = ax_case_options(b);
     int64_t n = b->shape->rows;
     a->logprob = ax_case_out1(b, b->accum, n);
     ax_case_randomize(b, &a->logprob, -6, 0);
@@ -146,6 +147,10 @@ static void build_distill_loss(struct ax_case_builder *b, struct ax_distill_loss
     a->labels = ax_case_ids(b, n, -1, 3);
     a->weight = ax_case_out1(b, AX_F32, n);
     ax_case_randomize(b, &a->weight, 0, 2);
+    if (o->entropy) {
+        a->entropy = ax_case_out1(b, b->accum, n);
+        ax_case_randomize(b, &a->entropy, 0, 5);
+    }
     a->g_logprob = ax_case_out1(b, b->accum, n);
     a->g_divergence = ax_case_out1(b, b->accum, n);
     a->divergence_weight = 0.75;
@@ -156,6 +161,7 @@ static void build_distill_loss(struct ax_case_builder *b, struct ax_distill_loss
 static const struct ax_shape shapes_distill_loss[] = {
     {"one", .rows = 1},
     {"odd", .rows = 37},
+    {"entropies", .rows = 20, OPTIONS(ax_head_options, .entropy = true)},
     {"row", .big = true, .rows = 2048},
 };
 

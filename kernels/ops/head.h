@@ -12,6 +12,7 @@ struct ax_head_options {
     bool soft;      /* label smoothing by a target of each token */
     bool z_loss;
     bool dynamic; /* nll_loss */
+    bool entropy; /* distill_loss */
     int64_t top;  /* top_entropy, top_logits: k */
     double alpha;
     double beta; /* beta of divergences */
