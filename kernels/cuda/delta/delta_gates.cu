@@ -1,5 +1,6 @@
 /* delta_gates_forward, delta_gates_backward: a thread per element; sums over tokens by columns.cuh, of which a token
  * is a row. */
+#include "kernels/cuda/delta/gates.cuh"
 #include "kernels/cuda/kernel.cuh"
 #include "kernels/cuda/rows/columns.cuh"
 
@@ -36,9 +37,6 @@ __device__ static inline place place_of(const gates<E> &v, int64_t t, int64_t h)
 
 __device__ static inline float sigmoid(float x) {
     return 1 / (1 + expf(-x));
-}
-__device__ static inline float softplus(float x) {
-    return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
 }
 
 template <class E>

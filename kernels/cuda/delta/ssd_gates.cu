@@ -1,5 +1,6 @@
 /* ssd_gates_forward, ssd_gates_backward: a thread per element; sums over tokens by columns.cuh, of which a token is
  * a row. */
+#include "kernels/cuda/delta/gates.cuh"
 #include "kernels/cuda/kernel.cuh"
 #include "kernels/cuda/rows/columns.cuh"
 
@@ -23,10 +24,6 @@ template <class E> struct steps {
 template <class E, class Args> static steps<E> steps_of(const Args *f) {
     return {as_rows<const E>(&f->a), (const E *)f->log.data, (const E *)f->bias.data, f->a.shape[0],
             f->a.shape[1],           (float)f->low,          (float)f->high};
-}
-
-__device__ static inline float softplus(float x) {
-    return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
 }
 
 template <class E>

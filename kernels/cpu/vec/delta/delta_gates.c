@@ -1,27 +1,11 @@
 /* delta_gates_forward, delta_gates_backward. There are as many elements as heads in each token, which is little: they
  * are computed one by one. Sums over tokens by the blocks of rowsum.h. */
-#include <math.h>
-
+#include "kernels/cpu/vec/delta/gates.h"
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rows/rowsum.h"
 
 static float sigmoid_of(float x) {
     return 1 / (1 + exp_one(-x));
-}
-
-/* ln(1 + e^x). */
-static float softplus(float x) {
-    return x > 0 ? x + log1pf(exp_one(-x)) : log1pf(exp_one(x));
-}
-
-static float at(const struct ax_tensor *t, int64_t row, int64_t col) {
-    return (float)ax_load(t->dtype, t->data, row * t->row_stride + col);
-}
-static void put(const struct ax_tensor *t, int64_t row, int64_t col, float x) {
-    ax_store(t->dtype, t->data, row * t->row_stride + col, (double)x);
-}
-static float of_head(const struct ax_tensor *t, int64_t h) {
-    return (float)ax_load(t->dtype, t->data, h);
 }
 
 /* Heads, those of a row, and rows per token. */

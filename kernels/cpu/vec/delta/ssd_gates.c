@@ -1,24 +1,8 @@
 /* ssd_gates_forward, ssd_gates_backward. As delta_gates.c: elements one by one, sums over tokens by the blocks of
  * rowsum.h. */
-#include <math.h>
-
+#include "kernels/cpu/vec/delta/gates.h"
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rows/rowsum.h"
-
-/* ln(1 + e^x). */
-static float softplus(float x) {
-    return x > 0 ? x + log1pf(exp_one(-x)) : log1pf(exp_one(x));
-}
-
-static float at(const struct ax_tensor *t, int64_t row, int64_t col) {
-    return (float)ax_load(t->dtype, t->data, row * t->row_stride + col);
-}
-static void put(const struct ax_tensor *t, int64_t row, int64_t col, float x) {
-    ax_store(t->dtype, t->data, row * t->row_stride + col, (double)x);
-}
-static float of_head(const struct ax_tensor *t, int64_t h) {
-    return (float)ax_load(t->dtype, t->data, h);
-}
 
 enum ax_status AX_VEC(ax_cpu_ssd_gates_forward)(struct ax_queue *q,
                                                 const struct ax_ssd_gates_forward *f, void *work) {
