@@ -2,6 +2,7 @@
 #ifndef AX_TESTS_CMD_GRPO_CASE_H
 #define AX_TESTS_CMD_GRPO_CASE_H
 
+#include "base/hash/hash.h"
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
@@ -55,6 +56,25 @@ static inline char *read_text(const char *folder, const char *name) {
     if (ax_read_file(path, 1 << 24, &text, &n) != AX_OK)
         fail_msg("%s", ax_error_text());
     return text;
+}
+
+static inline uint64_t hash_of(const char *folder, const char *name) {
+    char path[256], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
+    const uint64_t hash = ax_hash64(text, n, 0);
+    ax_free(text);
+    return hash;
+}
+
+static inline void same_completions(const char *a, const char *b) {
+    char *x = read_text(a, "completions.jsonl"), *y = read_text(b, "completions.jsonl");
+    assert_true(strlen(x) > 1000);
+    if (strcmp(x, y) != 0)
+        fail_msg("%s and %s have sampled different completions", a, b);
+    ax_free(x);
+    ax_free(y);
 }
 
 /* The numbers of a key in metrics.jsonl, one per step (or evaluation) that has it. */

@@ -10,7 +10,6 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-#include "base/hash/hash.h"
 #include "data/records/rows/rows.h"
 #include "data/reward/sandbox/sandbox.h"
 #include "tests/cmd/grpo_case.h"
@@ -29,25 +28,6 @@ static int count(const char *part) {
 }
 
 /* ---- what a run has left ---- */
-
-static uint64_t hash_of(const char *folder, const char *name) {
-    char path[256], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/%s/%s", scratch, folder, name);
-    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
-    const uint64_t hash = ax_hash64(text, n, 0);
-    ax_free(text);
-    return hash;
-}
-
-static void same_completions(const char *a, const char *b) {
-    char *x = read_text(a, "completions.jsonl"), *y = read_text(b, "completions.jsonl");
-    assert_true(strlen(x) > 1000);
-    if (strcmp(x, y) != 0)
-        fail_msg("%s and %s have sampled different completions", a, b);
-    ax_free(x);
-    ax_free(y);
-}
 
 static void same_run(const char *a, const char *b, const char *weights) {
     same_completions(a, b);

@@ -182,8 +182,8 @@ static void same(const char *a, const char *b, const char *file) {
     ax_free(y);
 }
 
-/* The first n, seconds aside. */
-static void same_completions(const char *a, const char *b, int n) {
+/* The first n completions. */
+static void alike_but_for_seconds(const char *a, const char *b, int n) {
     json_t *x, *y;
     for (int i = 0; i < n; i++) {
         x = line_of(a, i);
@@ -202,15 +202,15 @@ static void lanes_and_ranks_change_nothing(void **state) {
     (void)state;
     const char *config = configure_tools(base, "");
     train("few", config, "generation_kv_memory=0.002");
-    same_completions("a", "few", 16);
+    alike_but_for_seconds("a", "few", 16);
     same("a", "few", "model.safetensors");
     if (run(said, sizeof said,
             "launch -n 2 -- grpo '%s' output_dir='%s/two' --quiet dp_shard_size=2 "
             "gradient_accumulation_steps=1",
             config, scratch) != 0)
         fail_msg("%s", said);
-    same_completions("a", "two",
-                     8); /* sums over ranks are rounded otherwise after the first step */
+    alike_but_for_seconds("a", "two",
+                          8); /* sums over ranks are rounded otherwise after the first step */
 }
 
 /* In the middle of a generation, whose second half is trained on after it. */
