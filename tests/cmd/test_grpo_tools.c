@@ -174,6 +174,27 @@ static void a_model_calls_tools(void **state) {
     assert_true(frequency[0] + frequency[1] == calls / 8.0);
 }
 
+/* In distillation, too, what tools return is nobody's answer: only the model's own tokens are compared with the
+ * teacher's. */
+static void a_teacher_reads_results_of_tools(void **state) {
+    double loss[2] = {0}, frequency[2] = {0}, trained[2] = {0}, length[2] = {0};
+    (void)state;
+    if (run(said, sizeof said,
+            "train '%s' output_dir='%s/distilled' --quiet rl=distill kd_teacher='%s' "
+            "trl.num_generations= trl.reward_funcs=",
+            configure_tools(base, ""), scratch, golden_path("runs/models/tools_qwen3")) != 0)
+        fail_msg("%s", said);
+    assert_int_equal(numbers("distilled", "loss", loss, 2), 2);
+    assert_int_equal(numbers("distilled", "tools/call_frequency", frequency, 2), 2);
+    assert_int_equal(numbers("distilled", "trained_tokens", trained, 2), 2);
+    assert_int_equal(numbers("distilled", "completions/mean_length", length, 2), 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(loss[i] > 0 && frequency[i] > 0 && trained[i] == 8 * length[i]);
+    json_t *v = line_of("distilled", 0);
+    assert_true(json_array_size(json_object_get(v, "model_tokens")) > 0);
+    json_decref(v);
+}
+
 static void same(const char *a, const char *b, const char *file) {
     char *x = read_text(a, file), *y = read_text(b, file);
     if (strcmp(x, y) != 0)
@@ -316,6 +337,7 @@ static void the_example_of_the_page_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_calls_tools),
+        cmocka_unit_test(a_teacher_reads_results_of_tools),
         cmocka_unit_test(lanes_and_ranks_change_nothing),
         cmocka_unit_test(a_run_goes_on_with_its_conversations),
         cmocka_unit_test(a_tool_that_dies_ends_the_run),

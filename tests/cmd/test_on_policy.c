@@ -161,31 +161,6 @@ static void ranks_sample_the_same(void **state) {
     }
 }
 
-/* The teacher reads what tools return, which is nobody's answer. */
-static void tools_have_no_divergence(void **state) {
-    (void)state;
-    double loss[4] = {0}, trained[4] = {0}, length[4] = {0};
-    put_text("my_tools.py", "def multiply(a: int, b: int) -> int:\n    '''\n    Multiplies.\n\n"
-                            "    Args:\n        a: One.\n        b: Two.\n    '''\n"
-                            "    return a * b\n");
-    char more[256];
-    snprintf(
-        more, sizeof more,
-        "sequence_len=1024 trl.max_completion_length=64 trl.tools=\"['%s/my_tools.py:multiply']\"",
-        scratch);
-    distill("out", more);
-    assert_int_equal(numbers("out", "loss", loss, 4), 4);
-    assert_int_equal(numbers("out", "tools/call_frequency", length, 4), 4);
-    assert_int_equal(numbers("out", "trained_tokens", trained, 4), 4);
-    assert_int_equal(numbers("out", "completions/mean_length", length, 4), 4);
-    for (int i = 0; i < 4; i++)
-        assert_true(loss[i] > 0 && trained[i] == 4 * length[i]);
-    json_t *v = completion("out", 0);
-    assert_true(json_array_size(json_object_get(v, "model_tokens")) > 0);
-    json_decref(v);
-    clear("out");
-}
-
 /* ---- mistakes, and the page ---- */
 
 static void mistakes(void **state) {
@@ -253,13 +228,9 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_have_trl_s_names),
-        cmocka_unit_test(a_teacher_like_the_model),
-        cmocka_unit_test(defaults_are_trl_s),
-        cmocka_unit_test(a_resumed_run_is_the_run),
-        cmocka_unit_test(ranks_sample_the_same),
-        cmocka_unit_test(tools_have_no_divergence),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(metrics_have_trl_s_names),     cmocka_unit_test(a_teacher_like_the_model),
+        cmocka_unit_test(defaults_are_trl_s),           cmocka_unit_test(a_resumed_run_is_the_run),
+        cmocka_unit_test(ranks_sample_the_same),        cmocka_unit_test(mistakes),
         cmocka_unit_test(the_example_of_the_page_runs),
     };
     return cmocka_run_group_tests(tests, begin, scratch_remove);
