@@ -174,8 +174,7 @@ static void a_model_calls_tools(void **state) {
     assert_true(frequency[0] + frequency[1] == calls / 8.0);
 }
 
-/* In distillation, too, what tools return is nobody's answer: only the model's own tokens are compared with the
- * teacher's. */
+/* Distillation on answers that call tools; which tokens train is decided where GRPO's are (a_model_calls_tools). */
 static void a_teacher_reads_results_of_tools(void **state) {
     double loss[2] = {0}, frequency[2] = {0}, trained[2] = {0}, length[2] = {0};
     (void)state;
