@@ -48,9 +48,6 @@ AX_OP_LIST(AX_CUDA_ENTRY)
 AX_CUDA_WORK(AX_CUDA_WORK_OF)
 #undef AX_CUDA_WORK_OF
 
-/* Enqueues an op now, or AX_CUDA_TIME, which is none. */
-#define AX_CUDA_TIME AX_OP_COUNT
-enum ax_status ax_cuda_run(struct ax_queue *q, enum ax_op op, const void *args, void *work);
 /* Where to enqueue: comes after all ops so far (graphs.h). */
 cudaStream_t ax_cuda_stream(const struct ax_queue *q);
 /* The GPU's multiprocessors. */

@@ -260,6 +260,10 @@ cudaStream_t ax_cuda_stream(const struct ax_queue *q) {
     return ax_graphs_stream(ax_cuda_graphs(q));
 }
 
+int ax_cuda_processors(const struct ax_queue *q) {
+    return ax_cuda_state(q)->processors;
+}
+
 struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q) {
     return ((const struct state *)q->device_state)->graphs;
 }
@@ -349,9 +353,17 @@ static enum ax_status cuda_call(struct ax_queue *q, ax_queue_fn *fn, const void 
     return move_views(s, views, n_views, at, AX_VIEW_READ, true);
 }
 
+static enum ax_status run_time(struct ax_queue *q, const void *args, void *work) {
+    (void)work;
+    return ax_cuda_time(q, args);
+}
+
 static enum ax_status cuda_time(struct ax_queue *q, struct ax_times *t, int into) {
     const struct ax_cuda_time args = {t, into};
-    return ax_graphs_op(ax_cuda_graphs(q), AX_CUDA_TIME, &args, sizeof args, NULL);
+    return ax_graphs_enqueue(ax_cuda_graphs(q), &(struct ax_graphs_op){.op = AX_GRAPHS_TIME,
+                                                                       .run = run_time,
+                                                                       .args = &args,
+                                                                       .size = sizeof args});
 }
 
 static void *same_address(struct ax_queue *q, const void *device) {

@@ -16,11 +16,10 @@
 #define BYTES ((size_t)8 << 20) /* of them all */
 #define SEEN  1024              /* hashes of sequences that came once */
 
-/* An op with its arguments behind it. */
+/* An op, in which args is NULL, with its arguments behind it. */
 struct entry {
     size_t bytes; /* of both, a multiple of 8 */
-    enum ax_op op;
-    void *work;
+    struct ax_graphs_op o;
 };
 
 struct sequence {
@@ -58,21 +57,21 @@ static _Thread_local struct {
     cudaStream_t to;
 } issuing;
 
-static enum ax_status issue(const struct ax_graphs *g, enum ax_op op, const void *args, void *work,
-                            cudaStream_t to) {
+static enum ax_status issue(const struct ax_graphs *g, const struct ax_graphs_op *o,
+                            const void *args, cudaStream_t to) {
     issuing.of = g;
     issuing.to = to;
-    const enum ax_status st = ax_cuda_run(g->q, op, args, work);
+    const enum ax_status st = o->run(g->q, args, o->work);
     issuing.of = NULL;
     return st;
 }
 
 static enum ax_status told_of(enum ax_status st, const struct entry *e) {
     char shapes[512];
-    return e->op == AX_CUDA_TIME
+    return e->o.op == AX_GRAPHS_TIME
                ? ax_error_prefix(st, "time on cuda")
-               : ax_error_prefix(st, "%s on cuda (%s)", ax_op_name(e->op),
-                                 ax_op_describe(e->op, e + 1, shapes, sizeof shapes));
+               : ax_error_prefix(st, "%s on cuda (%s)", ax_op_name(e->o.op),
+                                 ax_op_describe(e->o.op, e + 1, shapes, sizeof shapes));
 }
 
 /* All ops of a sequence but the last `but`. */
@@ -81,7 +80,7 @@ static enum ax_status issue_all(const struct ax_graphs *g, const struct sequence
     const char *at = s->entries;
     for (int i = 0; i < s->n - but; i++) {
         const struct entry *e = (const void *)at;
-        const enum ax_status st = issue(g, e->op, e + 1, e->work, to);
+        const enum ax_status st = issue(g, &e->o, e + 1, to);
         if (st != AX_OK)
             return told_of(st, e);
         at += e->bytes;
@@ -221,18 +220,22 @@ static void end(struct ax_graphs *g) {
     g->held = NULL;
 }
 
-static enum ax_status append(struct sequence *s, enum ax_op op, const void *args, size_t size,
-                             void *work) {
-    const size_t bytes = sizeof(struct entry) + (size + 7) / 8 * 8;
+static enum ax_status append(struct sequence *s, const struct ax_graphs_op *o) {
+    const size_t bytes = sizeof(struct entry) + (o->size + 7) / 8 * 8;
     if (s->bytes + bytes > s->room) {
         const size_t room = 2 * (s->room + bytes);
         AX_TRY(ax_regrow(&s->entries, s->room, room, 1));
         s->room = room;
     }
     char *at = s->entries + s->bytes;
-    memset(at, 0, bytes);
-    *(struct entry *)(void *)at = (struct entry){bytes, op, work};
-    memcpy(at + sizeof(struct entry), args, size);
+    memset(at, 0, bytes); /* also between members: entries are compared as bytes */
+    struct entry *e = (void *)at;
+    e->bytes = bytes;
+    e->o.op = o->op;
+    e->o.run = o->run;
+    e->o.size = o->size;
+    e->o.work = o->work;
+    memcpy(e + 1, o->args, o->size);
     s->bytes += bytes;
     s->n++;
     return AX_OK;
@@ -252,20 +255,19 @@ static struct kept *longer(struct ax_graphs *g) {
     return g->held->s.bytes > g->now.bytes ? g->held : find(g, g->now.bytes + 1, SIZE_MAX);
 }
 
-static enum ax_status add(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,
-                          void *work) {
+static enum ax_status add(struct ax_graphs *g, const struct ax_graphs_op *o) {
     const bool held = g->held != NULL, first = g->now.n == 0;
     const size_t before = g->now.bytes;
     enum ax_status st = AX_OK;
     if (first && atomic_exchange(&g->stale, false))
         drop_all(g);
-    AX_TRY(append(&g->now, op, args, size, work));
+    AX_TRY(append(&g->now, o));
     if (held || first)
         g->held = follow(g, before);
     if (!g->held) {
         if (held)
             issue_held(g, 1);
-        st = issue(g, op, args, work, g->stream);
+        st = issue(g, o, o->args, g->stream);
     }
     if ((g->held && !longer(g)) || g->now.n == AX_GRAPH_OPS)
         end(g);
@@ -277,13 +279,12 @@ static bool may_be_held(const struct ax_graphs *g, enum ax_op op) {
     return !g->off && op != AX_OP_grouped_gemm && !g->q->timeline;
 }
 
-enum ax_status ax_graphs_op(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,
-                            void *work) {
-    if (!may_be_held(g, op))
-        return issue(g, op, args, work, ax_graphs_stream(g));
+enum ax_status ax_graphs_enqueue(struct ax_graphs *g, const struct ax_graphs_op *o) {
+    if (!may_be_held(g, o->op))
+        return issue(g, o, o->args, ax_graphs_stream(g));
     AX_TRY(ax_cuda_use());
     pthread_mutex_lock(&g->lock);
-    const enum ax_status st = add(g, op, args, size, work);
+    const enum ax_status st = add(g, o);
     pthread_mutex_unlock(&g->lock);
     return st;
 }

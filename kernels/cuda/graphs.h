@@ -19,13 +19,21 @@
 #define AX_GRAPH_LEAST 8  /* fewest ops for which a graph pays */
 
 struct ax_graphs;
+struct ax_graphs_op {
+    enum ax_op op; /* AX_GRAPHS_TIME: none, but the time is taken */
+    /* enqueues the op's kernels on ax_graphs_stream */
+    enum ax_status (*run)(struct ax_queue *q, const void *args, void *work);
+    const void *args; /* `size` bytes, in which what is between members is 0 */
+    size_t size;
+    void *work;
+};
+#define AX_GRAPHS_TIME AX_OP_COUNT
 
 /* For the calling thread's GPU. Both borrowed; the stream is the queue's. */
 enum ax_status ax_graphs_open(struct ax_graphs **out, struct ax_queue *q, cudaStream_t stream);
 void ax_graphs_close(struct ax_graphs *g);
-/* Enqueues an op with `size` bytes of arguments, in which what is between members is 0; now, or later. */
-enum ax_status ax_graphs_op(struct ax_graphs *g, enum ax_op op, const void *args, size_t size,
-                            void *work);
+/* Enqueues an op now, or later. */
+enum ax_status ax_graphs_enqueue(struct ax_graphs *g, const struct ax_graphs_op *o);
 /* The queue's stream, after all that was held back; for an op, the one it is to enqueue on. From any thread. */
 cudaStream_t ax_graphs_stream(struct ax_graphs *g);
 /* Kept graphs are not launched any more: kernels or algorithms are others now. From any thread. */

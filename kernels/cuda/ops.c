@@ -45,10 +45,6 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     return st;
 }
 
-int ax_cuda_processors(const struct ax_queue *q) {
-    return ax_cuda_state(q)->processors;
-}
-
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
     bool fits = true;
@@ -82,7 +78,7 @@ static enum ax_status cuda_choose(struct ax_queue *q, const char *text) {
     return ax_blas_choose(ax_cuda_state(q)->blas, text);
 }
 
-/* ---- entries: each op goes through graphs.c, which compares its arguments and calls it by number ---- */
+/* ---- entries: each op goes through graphs.c, which compares its arguments and calls it now or later ---- */
 
 /* What is between the members of a struct may be anything. Without the builtin (GCC's), ops that are the same may
  * look different, and are launched one by one. */
@@ -95,28 +91,17 @@ static enum ax_status cuda_choose(struct ax_queue *q, const char *text) {
 #define CLEAR_PADDING(args) ((void)(args))
 #endif
 
-#define BY_NUMBER(op)                                                                              \
+#define ENQUEUE(op)                                                                                \
     static enum ax_status run_##op(struct ax_queue *q, const void *args, void *work) {             \
         return ax_cuda_##op(q, args, work);                                                        \
-    }
-AX_OP_LIST(BY_NUMBER)
-#undef BY_NUMBER
-
-enum ax_status ax_cuda_run(struct ax_queue *q, enum ax_op op, const void *args, void *work) {
-    static enum ax_status (*const run[AX_OP_COUNT])(struct ax_queue *, const void *, void *) = {
-#define ROW(op) [AX_OP_##op] = run_##op,
-        AX_OP_LIST(ROW)
-#undef ROW
-    };
-    return op == AX_CUDA_TIME ? ax_cuda_time(q, args) : run[op](q, args, work);
-}
-
-#define ENQUEUE(op)                                                                                \
+    }                                                                                              \
     static enum ax_status enqueue_##op(struct ax_queue *q, const struct ax_##op *args,             \
                                        void *work) {                                               \
         struct ax_##op plain = *args;                                                              \
         CLEAR_PADDING(&plain);                                                                     \
-        return ax_graphs_op(ax_cuda_graphs(q), AX_OP_##op, &plain, sizeof plain, work);            \
+        return ax_graphs_enqueue(                                                                  \
+            ax_cuda_graphs(q),                                                                     \
+            &(struct ax_graphs_op){AX_OP_##op, run_##op, &plain, sizeof plain, work});             \
     }
 AX_OP_LIST(ENQUEUE)
 #undef ENQUEUE
