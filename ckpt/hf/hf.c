@@ -545,20 +545,3 @@ const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i) {
         i -= hf->files[file++].n;
     return &hf->files[file].entries[i];
 }
-
-int ax_hf_layer_of(const char *name) {
-    static const char model[] = "model.", start[] = "layers.";
-    char *end;
-    if (strncmp(name, model, strlen(model)) == 0)
-        name += strlen(model);
-    if (strncmp(name, start, strlen(start)) != 0)
-        return -1;
-    const long layer = strtol(name + strlen(start), &end, 10);
-    return *end == '.' && layer >= 0 && layer < INT32_MAX ? (int)layer : -1;
-}
-
-bool ax_hf_is_unused(const struct ax_hf_unused *u, const char *name) {
-    const int layer = ax_hf_layer_of(name);
-    return (layer >= u->first && layer < u->end) ||
-           (u->prefix && strncmp(name, u->prefix, strlen(u->prefix)) == 0);
-}

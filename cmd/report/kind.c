@@ -1,7 +1,27 @@
-/* What a run trained. */
+/* What run.json says of a run, and so which kind of training it was. */
 #include <string.h>
 
 #include "cmd/report/report.h"
+
+const json_t *ax_report_about(const struct ax_report_run *run, const char *path) {
+    const json_t *v = run->about.root;
+    while (v && *path) {
+        char part[64];
+        const size_t n = strcspn(path, ".");
+        if (n >= sizeof part)
+            return NULL;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        v = json_object_get(v, part);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+
+double ax_report_number(const struct ax_report_run *run, const char *path, double otherwise) {
+    const json_t *v = ax_report_about(run, path);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
 
 #define ANSWERS   "text-generation", "chat", "", AX_EVAL_FIGURE_ACCURACY
 #define PER_TOKEN "nats per trained token"

@@ -369,28 +369,6 @@ void ax_report_close(struct ax_report_run *run) {
     *run = (struct ax_report_run){0};
 }
 
-/* ---- run.json ---- */
-
-const json_t *ax_report_about(const struct ax_report_run *run, const char *path) {
-    const json_t *v = run->about.root;
-    while (v && *path) {
-        char part[64];
-        const size_t n = strcspn(path, ".");
-        if (n >= sizeof part)
-            return NULL;
-        memcpy(part, path, n);
-        part[n] = '\0';
-        v = json_object_get(v, part);
-        path += n + (path[n] == '.');
-    }
-    return v;
-}
-
-double ax_report_number(const struct ax_report_run *run, const char *path, double otherwise) {
-    const json_t *v = ax_report_about(run, path);
-    return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
 double ax_report_loss(const struct ax_report_run *run, bool last) {
     for (size_t i = 0; i < run->n_steps; i++) {
         const size_t at = last ? run->n_steps - 1 - i : i;

@@ -84,10 +84,6 @@ static enum ax_cpu_isa detect(void) {
     return amx && may_use_tiles() ? AX_CPU_AMX : AX_CPU_AVX512BF16;
 }
 
-bool ax_cpu_has_vbmi(void) {
-    return __builtin_cpu_supports("avx512vbmi");
-}
-
 static bool tiles_are_right(void) {
     return ax_tile_products_agree(ax_cpu_tile_product_amx, ax_cpu_tile_product_amx_emulated);
 }
@@ -106,10 +102,6 @@ static void read_vendor(char name[13]) {
 
 static enum ax_cpu_isa detect(void) {
     return AX_CPU_NEON; /* all processors of 64 bits have it */
-}
-
-bool ax_cpu_has_vbmi(void) {
-    return false;
 }
 
 static bool tiles_are_right(void) {

@@ -30,7 +30,14 @@ enum ax_status ax_cpu_check(void);
 bool ax_cpu_has(enum ax_cpu_isa isa);             /* this machine, whatever AXTRAIN_CPU is */
 const char *ax_cpu_isa_name(enum ax_cpu_isa isa); /* "avx512bf16" */
 bool ax_cpu_has_bf16(void);                       /* computes in BF16 rather than converting */
-bool ax_cpu_has_vbmi(void); /* this machine: look-ups of bytes, which not all with BF16 have */
+/* This machine looks bytes up in registers, which not all with BF16 do. */
+static inline bool ax_cpu_has_vbmi(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512vbmi");
+#else
+    return false;
+#endif
+}
 /* Training with this set is faster in BF16 than in float32: by a table, never timed. */
 bool ax_cpu_prefers_bf16(enum ax_cpu_isa isa);
 bool ax_cpu_bf16_is_faster(const char *vendor, enum ax_cpu_isa isa); /* vendor: as cpuid names it */
