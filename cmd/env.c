@@ -46,11 +46,11 @@ static enum ax_status add_peaks(json_t *facts) {
     if (ax_cpu_isa() == AX_CPU_AMX_EMULATED)
         return AX_OK;
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        char key[64], text[64], count[32];
-        double flops;
-        AX_TRY(ax_measure_gemm_peak(&ro, dtypes[i], &flops));
+        char key[64], text[AX_PEAK_TEXT];
+        struct ax_peak peak = {.kernels = ax_ops_cpu() ? ax_cpu_isa_name(ax_cpu_isa()) : "ref"};
+        AX_TRY(ax_measure_gemm_peak(&ro, dtypes[i], &peak));
         snprintf(key, sizeof key, "products_%s", ax_dtype_info(dtypes[i])->name);
-        snprintf(text, sizeof text, "%sFLOP/s", ax_format_count(count, sizeof count, flops));
+        ax_peak_text(&peak, text, sizeof text);
         AX_TRY(add_text(facts, key, text));
     }
     return AX_OK;

@@ -159,7 +159,7 @@ static enum ax_status compare(const struct ax_bench *b) {
 /* What the shares are of, and whether another instruction set would be faster. */
 static enum ax_status report_peak(struct ax_bench *b) {
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = (int)b->threads};
-    char text[96];
+    char text[AX_PEAK_TEXT];
     struct ax_peak faster;
     if (b->peak.flops == 0)
         return AX_OK;

@@ -22,8 +22,9 @@ static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_re
         return AX_OK;
     const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                             .threads = r->runtime.threads};
-    AX_TRY(ax_measure_gemm_peak(&here, r->step.model.dtype, &f->peak_flops));
-    f->peak_flops *= AX_PLAN_STEP_SHARE;
+    struct ax_peak peak;
+    AX_TRY(ax_measure_gemm_peak(&here, r->step.model.dtype, &peak));
+    f->peak_flops = peak.flops * AX_PLAN_STEP_SHARE;
     f->speed =
         plan->flops > 0 ? f->peak_flops * (double)ax_plan_step_tokens(r, plan) / plan->flops : 0;
     return AX_OK;

@@ -202,7 +202,9 @@ enum ax_status ax_plan_hardware(const char *text, struct ax_hardware *h) {
 enum ax_status ax_plan_measure(const struct ax_runtime_options *here, enum ax_dtype dtype,
                                struct ax_hardware *h) {
     *h = (struct ax_hardware){.name = "this machine", .source = "measured now", .node = 65536};
-    AX_TRY(ax_measure_gemm_peak(here, dtype, &h->bf16));
+    struct ax_peak peak;
+    AX_TRY(ax_measure_gemm_peak(here, dtype, &peak));
+    h->bf16 = peak.flops;
     AX_TRY(ax_measure_copy_bandwidth(here, &h->bandwidth));
     h->node_link = h->network = h->host = h->bandwidth / 2;
     return AX_OK;

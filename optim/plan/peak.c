@@ -10,22 +10,25 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/dtype.h"
 
-#define SIDE     1536
-#define LARGE    4096 /* rows and columns for a GPU, several at a time, … */
-#define LATE     8
-#define QUICK    1e-3 /* … which takes less for the first rows; an emulated one takes more */
-#define ROWS     384  /* a run of a few milliseconds: on a busy machine some are not interrupted */
-#define RUNS     30
+#define SIDE  1536
+#define LARGE 4096 /* rows and columns for a GPU, several at a time, … */
+#define LATE  8
+#define QUICK 1e-3 /* … which takes less for the first rows; an emulated one takes more */
+#define ROWS  384  /* a run of a few milliseconds: on a busy machine some are not interrupted */
+/* A processor that was idle, or that something else uses for a moment, agrees with itself for some milliseconds. */
+#define ROUNDS   5
+#define ROUND    0.01 /* seconds of runs */
 #define SECONDS  0.1  /* of all runs, but two at least: slow machines need no third */
-#define AGREE    1.02 /* … and where the best two, of four at least, are as close as this */
+#define UNSTEADY 1.2
 #define FEW_ROWS 48
 #define NUMBERS  (1 << 18) /* different ones in an operand */
 
 struct peak {
     enum ax_dtype dtype;
     int64_t rows, side;
+    int rounds;
     double seconds; /* of the best run; the first one warms up */
-    double second;  /* of the next best */
+    double slowest; /* the best run of the slowest round */
 };
 
 static struct ax_tensor take(struct ax_runtime *rt, enum ax_dtype dtype, int64_t rows,
@@ -51,6 +54,17 @@ static enum ax_status put_numbers(struct ax_runtime *rt, const struct ax_tensor 
     return st;
 }
 
+/* Seconds of one product, or several as one run. */
+static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g, double *seconds) {
+    const int products = g->b.shape[0] == LARGE ? LATE : 1;
+    const double start = ax_clock_now();
+    for (int n = 0; n < products; n++)
+        AX_TRY(ax_run_gemm(q, g));
+    AX_TRY(ax_queue_finish(q));
+    *seconds = ax_clock_now() - start;
+    return AX_OK;
+}
+
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct peak *p = ctx;
     const struct ax_gemm g = {.a = take(rt, p->dtype, p->rows, p->side),
@@ -62,37 +76,41 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY(put_numbers(rt, &g.a));
         AX_TRY(put_numbers(rt, &g.b));
     }
-    const int at_a_time = p->side == LARGE ? LATE : 1;
-    p->seconds = p->second = INFINITY;
-    double total = 0;
-    for (int i = 0; i < 2 || (i < RUNS && total < SECONDS); i++) {
-        if (i >= 4 && p->second <= AGREE * p->seconds)
-            break;
-        const double start = ax_clock_now();
-        for (int n = 0; n < at_a_time; n++)
-            AX_TRY(ax_run_gemm(rt->q, &g));
-        AX_TRY(ax_queue_finish(rt->q));
-        const double seconds = (ax_clock_now() - start) / at_a_time;
-        total += seconds * at_a_time;
-        p->second = fmax(p->seconds, fmin(p->second, seconds));
-        p->seconds = fmin(p->seconds, seconds);
+    double once, total;
+    AX_TRY(run(rt->q, &g, &total));
+    p->seconds = INFINITY;
+    p->slowest = 0;
+    for (int i = 0; i == 0 || (i < p->rounds && total < SECONDS); i++) {
+        double best = INFINITY, spent = 0;
+        while (spent < ROUND) {
+            AX_TRY(run(rt->q, &g, &once));
+            best = fmin(best, once);
+            spent += once;
+        }
+        total += spent;
+        p->slowest = fmax(p->slowest, best);
+        p->seconds = fmin(p->seconds, best);
     }
     return AX_OK;
 }
 
 enum ax_status ax_measure_gemm_peak(const struct ax_runtime_options *o, enum ax_dtype dtype,
-                                    double *flops) {
+                                    struct ax_peak *peak) {
     /* one rank's own GEMM, whatever mesh it belongs to */
     const struct ax_runtime_options alone = {.backend = o->backend, .threads = o->threads};
-    struct peak p = {.dtype = dtype, .rows = FEW_ROWS, .side = SIDE};
+    struct peak p = {.dtype = dtype, .rows = FEW_ROWS, .side = SIDE, .rounds = 1};
     AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     if (p.seconds < 0.03) { /* an emulated processor would take minutes for all rows */
         const bool gpu = strcmp(o->backend, "cuda") == 0 && p.seconds < QUICK;
         p.rows = gpu ? LARGE : ROWS;
         p.side = gpu ? LARGE : SIDE;
+        p.rounds = ROUNDS;
         AX_TRY(ax_runtime_run(&alone, body, &p, NULL));
     }
-    *flops = p.seconds > 0 ? 2.0 * (double)(p.rows * p.side * p.side) / p.seconds : 0;
+    const double flops = 2.0 * (double)(p.rows * p.side * p.side) * (p.side == LARGE ? LATE : 1);
+    peak->dtype = dtype;
+    peak->flops = p.seconds > 0 ? flops / p.seconds : 0;
+    peak->slowest = p.slowest > 0 ? flops / p.slowest : 0;
     return AX_OK;
 }
 
@@ -101,17 +119,15 @@ static enum ax_status measure_set(const struct ax_runtime_options *o, enum ax_cp
     const struct ax_runtime_options on_set = {.backend = ax_cpu_isa_name(isa),
                                               .threads = o->threads};
     peak->kernels = on_set.backend;
-    peak->dtype = ax_cpu_prefers_bf16(isa) ? AX_BF16 : AX_F32;
-    return ax_measure_gemm_peak(&on_set, peak->dtype, &peak->flops);
+    return ax_measure_gemm_peak(&on_set, ax_cpu_prefers_bf16(isa) ? AX_BF16 : AX_F32, peak);
 }
 
 enum ax_status ax_measure_peak(const struct ax_runtime_options *o, struct ax_peak *peak) {
     const enum ax_cpu_isa standard = ax_cpu_default_isa();
     if (strcmp(o->backend, "cpu") == 0 && standard != AX_CPU_NONE)
         return measure_set(o, ax_cpu_isa() == AX_CPU_AMX ? AX_CPU_AMX : standard, peak);
-    *peak = (struct ax_peak){.dtype = strcmp(o->backend, "cuda") == 0 ? AX_BF16 : AX_F32,
-                             .kernels = o->backend};
-    return ax_measure_gemm_peak(o, peak->dtype, &peak->flops);
+    peak->kernels = o->backend;
+    return ax_measure_gemm_peak(o, strcmp(o->backend, "cuda") == 0 ? AX_BF16 : AX_F32, peak);
 }
 
 enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct ax_peak *peak) {
@@ -127,8 +143,11 @@ enum ax_status ax_measure_faster_set(const struct ax_runtime_options *o, struct 
 }
 
 const char *ax_peak_text(const struct ax_peak *peak, char *buf, size_t size) {
-    char count[32];
-    snprintf(buf, size, "%sFLOP/s (%s, %s)", ax_format_count(count, sizeof count, peak->flops),
-             ax_dtype_info(peak->dtype)->name, peak->kernels);
+    char count[32], at_times[96] = "";
+    if (peak->flops > UNSTEADY * peak->slowest && peak->slowest > 0)
+        snprintf(at_times, sizeof at_times, "; at times only %sFLOP/s: is something else running?",
+                 ax_format_count(count, sizeof count, peak->slowest));
+    snprintf(buf, size, "%sFLOP/s (%s, %s)%s", ax_format_count(count, sizeof count, peak->flops),
+             ax_dtype_info(peak->dtype)->name, peak->kernels, at_times);
     return buf;
 }

@@ -406,7 +406,7 @@ static enum ax_status after_step(struct ax_train *t) {
 /* All ranks measure at the same time, each with its share of the CPUs; the peak is their sum. */
 static enum ax_status measure_peak(struct ax_train *t) {
     struct ax_peak peak = {0};
-    char text[96], ranks[32] = "";
+    char text[AX_PEAK_TEXT], ranks[32] = "";
     struct ax_runtime_options o = t->runtime;
     o.threads = t->rt->q->threads;
     enum ax_status st = t->o->measure_peak(&o, &peak);
@@ -416,7 +416,10 @@ static enum ax_status measure_peak(struct ax_train *t) {
         st = AX_OK;
     }
     AX_TRY(st);
-    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_SUM, &peak.flops, 1));
+    double rates[] = {peak.flops, peak.slowest};
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_SUM, rates, 2));
+    peak.flops = rates[0];
+    peak.slowest = rates[1];
     ax_metrics_set_peak(t->metrics, peak.flops);
     if (peak.flops == 0)
         return AX_OK;
