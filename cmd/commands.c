@@ -186,11 +186,12 @@ const struct ax_command ax_commands[] = {
      "  fish   axtrain completion fish > ~/.config/fish/completions/axtrain.fish\n",
      "axtrain completion bash", .run_among = ax_cmd_completion},
     {"config", AX_COMMANDS_TRAIN, 16, "explain and check configurations",
-     "help [KEY]\nshow FILE [key=value | --key value] [--all | --json]\nschema\ndocs",
+     "help [KEY]\nshow FILE [key=value | --key value] [--all | --json]\nschema\ndocs\nmodels",
      "  help KEY   type, default, range and meaning of a key, and whether axtrain supports it\n"
      "  show FILE  the resolved configuration, with the origin of each value\n"
      "  schema     a JSON Schema for editors\n"
      "  docs       the reference of all keys as Markdown\n"
+     "  models     the models that base_model may be of, by config.json's model_type\n"
      "  -o FILE    write to FILE instead of standard output\n"
      "  --all      (show) why each key without effect has none\n"
      "  --json     (show) values, origins and notes as one JSON object\n",

@@ -1,4 +1,4 @@
-/* `axtrain config`: help, show, schema, docs. */
+/* `axtrain config`: help, show, schema, docs, models. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "model/convert/base_model.h"
 #include "cmd/config/build.h"
+#include "model/arch/family.h"
 
 struct options {
     bool json, all;
@@ -71,15 +72,24 @@ static enum ax_status docs(const struct options *opt, struct ax_buf *out) {
     return ax_config_docs(out);
 }
 
+/* A table in Markdown, of which a part is README's. */
+static enum ax_status models(const struct options *opt, struct ax_buf *out) {
+    const struct ax_family *f;
+    (void)opt;
+    AX_TRY(ax_buf_puts(out, "| `model_type` | models | all but |\n|---|---|---|\n"));
+    for (size_t i = 0; (f = ax_family_at(i)) != NULL; i++)
+        AX_TRY(ax_buf_printf(out, "| `%s` | %s | %s |\n", f->model_type, f->models,
+                             f->lacks ? f->lacks : ""));
+    return AX_OK;
+}
+
 static const struct verb {
     const char *name;
     int least, most; /* number of arguments */
     enum ax_status (*run)(const struct options *opt, struct ax_buf *out);
 } verbs[] = {
-    {"help", 0, 1, help},
-    {"show", 1, 10000, show},
-    {"schema", 0, 0, schema},
-    {"docs", 0, 0, docs},
+    {"help", 0, 1, help}, {"show", 1, 10000, show}, {"schema", 0, 0, schema},
+    {"docs", 0, 0, docs}, {"models", 0, 0, models},
 };
 
 static enum ax_status dispatch(int argc, char **argv, struct ax_buf *out, struct options *opt) {
@@ -100,9 +110,10 @@ static enum ax_status dispatch(int argc, char **argv, struct ax_buf *out, struct
         }
         return verbs[i].run(opt, out);
     }
-    return ax_error(AX_ERR_CONFIG,
-                    "config%s%s: expected help, show, schema or docs; see `axtrain config --help`",
-                    *name ? " " : "", name);
+    return ax_error(
+        AX_ERR_CONFIG,
+        "config%s%s: expected help, show, schema, docs or models; see `axtrain config --help`",
+        *name ? " " : "", name);
 }
 
 enum ax_status ax_cmd_config(int argc, char **argv) {

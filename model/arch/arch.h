@@ -18,6 +18,8 @@ struct ax_hf_unused;
 struct ax_family {
     const char *model_type;   /* config.json: model_type */
     const char *architecture; /* architectures[0] */
+    const char *models;       /* as people call them: "Llama 2 and 3" */
+    const char *lacks;        /* abilities that others have, or NULL: none */
     int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
@@ -25,6 +27,7 @@ struct ax_family {
     bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
+const struct ax_family *ax_family_at(size_t i);                 /* NULL: there are no more */
 /* The model_type most like an unknown one, or NULL. */
 const char *ax_family_nearest(const char *model_type);
 /* What no layer here computes of what an unknown type's config asks for, by its keys and layer types:

@@ -13,6 +13,10 @@ static const struct ax_family *const families[] = {
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
+const struct ax_family *ax_family_at(size_t i) {
+    return i < N_FAMILIES ? families[i] : NULL;
+}
+
 const struct ax_family *ax_family_find(const char *model_type) {
     for (size_t i = 0; i < N_FAMILIES; i++)
         if (strcmp(families[i]->model_type, model_type) == 0)

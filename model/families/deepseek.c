@@ -181,10 +181,14 @@ static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
 }
 
 const struct ax_family ax_family_deepseek_v2 = {.model_type = "deepseek_v2",
+                                                .models = "DeepSeek-V2, V2-Lite, Coder-V2",
                                                 .architecture = "DeepseekV2ForCausalLM",
                                                 .head_dim = 64,
                                                 .parse = parse_v2};
-const struct ax_family ax_family_deepseek_v3 = {.model_type = "deepseek_v3",
-                                                .architecture = "DeepseekV3ForCausalLM",
-                                                .head_dim = 64,
-                                                .parse = parse_v3};
+const struct ax_family ax_family_deepseek_v3 = {
+    .model_type = "deepseek_v3",
+    .models = "DeepSeek-V3, R1",
+    .lacks = "training of the layers for multi-token prediction",
+    .architecture = "DeepseekV3ForCausalLM",
+    .head_dim = 64,
+    .parse = parse_v3};

@@ -60,8 +60,11 @@ static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
 }
 
 const struct ax_family ax_family_ernie4_5 = {.model_type = "ernie4_5",
+                                             .models = "ERNIE 4.5 0.3B",
                                              .architecture = "Ernie4_5ForCausalLM",
                                              .head_dim = 128,
                                              .parse = parse};
-const struct ax_family ax_family_ernie4_5_moe = {
-    .model_type = "ernie4_5_moe", .architecture = "Ernie4_5_MoeForCausalLM", .parse = parse_moe};
+const struct ax_family ax_family_ernie4_5_moe = {.model_type = "ernie4_5_moe",
+                                                 .models = "ERNIE 4.5 21B-A3B",
+                                                 .architecture = "Ernie4_5_MoeForCausalLM",
+                                                 .parse = parse_moe};

@@ -35,5 +35,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_exaone4 = {
-    .model_type = "exaone4", .architecture = "Exaone4ForCausalLM", .parse = parse};
+const struct ax_family ax_family_exaone4 = {.model_type = "exaone4",
+                                            .models = "EXAONE 4.0",
+                                            .architecture = "Exaone4ForCausalLM",
+                                            .parse = parse};

@@ -96,10 +96,12 @@ static enum ax_status parse_gemma3(struct ax_arch *a, struct ax_json c) {
 }
 
 const struct ax_family ax_family_gemma2 = {.model_type = "gemma2",
+                                           .models = "Gemma 2",
                                            .architecture = "Gemma2ForCausalLM",
                                            .head_dim = 256,
                                            .parse = parse_gemma2};
 const struct ax_family ax_family_gemma3 = {.model_type = "gemma3_text",
+                                           .models = "Gemma 3",
                                            .architecture = "Gemma3ForCausalLM",
                                            .head_dim = 256,
                                            .parse = parse_gemma3};

@@ -30,5 +30,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return rotated_part(a, c);
 }
 
-const struct ax_family ax_family_glm4 = {
-    .model_type = "glm4", .architecture = "Glm4ForCausalLM", .head_dim = 128, .parse = parse};
+const struct ax_family ax_family_glm4 = {.model_type = "glm4",
+                                         .models = "GLM-4 9B and 32B of 2025",
+                                         .architecture = "Glm4ForCausalLM",
+                                         .head_dim = 128,
+                                         .parse = parse};

@@ -42,4 +42,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 }
 
 const struct ax_family ax_family_glm4_moe = {
-    .model_type = "glm4_moe", .architecture = "Glm4MoeForCausalLM", .parse = parse};
+    .model_type = "glm4_moe",
+    .models = "GLM-4.5, GLM-4.6",
+    .lacks = "training of the layers for multi-token prediction",
+    .architecture = "Glm4MoeForCausalLM",
+    .parse = parse};

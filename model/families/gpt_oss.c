@@ -49,5 +49,9 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_gpt_oss = {
-    .model_type = "gpt_oss", .architecture = "GptOssForCausalLM", .head_dim = 64, .parse = parse};
+const struct ax_family ax_family_gpt_oss = {.model_type = "gpt_oss",
+                                            .models = "gpt-oss",
+                                            .lacks = "saving as MXFP4",
+                                            .architecture = "GptOssForCausalLM",
+                                            .head_dim = 64,
+                                            .parse = parse};

@@ -105,9 +105,14 @@ static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
     return experts > 0 ? mixture(a, c) : AX_OK;
 }
 
-const struct ax_family ax_family_granite = {
-    .model_type = "granite", .architecture = "GraniteForCausalLM", .parse = parse};
+const struct ax_family ax_family_granite = {.model_type = "granite",
+                                            .models = "Granite 3, dense Granite 4.0",
+                                            .architecture = "GraniteForCausalLM",
+                                            .parse = parse};
 const struct ax_family ax_family_granitemoehybrid = {.model_type = "granitemoehybrid",
+                                                     .models =
+                                                         "Granite 4.0 H, with and without experts",
+                                                     .lacks = "`quantize` of those with experts",
                                                      .architecture = "GraniteMoeHybridForCausalLM",
                                                      .own_width = true,
                                                      .parse = parse_hybrid};

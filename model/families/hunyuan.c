@@ -34,5 +34,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_hunyuan_v1_dense = {
-    .model_type = "hunyuan_v1_dense", .architecture = "HunYuanDenseV1ForCausalLM", .parse = parse};
+const struct ax_family ax_family_hunyuan_v1_dense = {.model_type = "hunyuan_v1_dense",
+                                                     .models = "Hunyuan 0.5B to 7B",
+                                                     .architecture = "HunYuanDenseV1ForCausalLM",
+                                                     .parse = parse};

@@ -114,10 +114,12 @@ static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
 }
 
 const struct ax_family ax_family_lfm2 = {.model_type = "lfm2",
+                                         .models = "LFM2",
                                          .architecture = "Lfm2ForCausalLM",
                                          .own_width = true,
                                          .parse = parse_lfm2};
 const struct ax_family ax_family_lfm2_moe = {.model_type = "lfm2_moe",
+                                             .models = "LFM2-8B-A1B",
                                              .architecture = "Lfm2MoeForCausalLM",
                                              .own_width = true,
                                              .parse = parse_moe};

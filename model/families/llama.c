@@ -9,4 +9,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 }
 
 const struct ax_family ax_family_llama = {
-    .model_type = "llama", .architecture = "LlamaForCausalLM", .parse = parse};
+    .model_type = "llama",
+    .models = "Llama 2 and 3, SmolLM2, and what else is built like them",
+    .architecture = "LlamaForCausalLM",
+    .parse = parse};

@@ -11,5 +11,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_mistral = {
-    .model_type = "mistral", .architecture = "MistralForCausalLM", .parse = parse};
+const struct ax_family ax_family_mistral = {.model_type = "mistral",
+                                            .models = "Mistral 7B, Nemo, Small",
+                                            .architecture = "MistralForCausalLM",
+                                            .parse = parse};

@@ -67,5 +67,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_mixtral = {
-    .model_type = "mixtral", .architecture = "MixtralForCausalLM", .parse = parse};
+const struct ax_family ax_family_mixtral = {.model_type = "mixtral",
+                                            .models = "Mixtral 8x7B, 8x22B",
+                                            .architecture = "MixtralForCausalLM",
+                                            .parse = parse};

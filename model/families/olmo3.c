@@ -20,5 +20,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return ax_layer_windows(a, c, 4);
 }
 
-const struct ax_family ax_family_olmo3 = {
-    .model_type = "olmo3", .architecture = "Olmo3ForCausalLM", .parse = parse};
+const struct ax_family ax_family_olmo3 = {.model_type = "olmo3",
+                                          .models = "OLMo 3",
+                                          .lacks = "tensor parallelism, GGUF",
+                                          .architecture = "Olmo3ForCausalLM",
+                                          .parse = parse};

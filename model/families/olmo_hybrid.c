@@ -58,5 +58,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_olmo_hybrid = {
-    .model_type = "olmo_hybrid", .architecture = "OlmoHybridForCausalLM", .parse = parse};
+const struct ax_family ax_family_olmo_hybrid = {.model_type = "olmo_hybrid",
+                                                .models = "OLMo Hybrid",
+                                                .lacks = "tensor parallelism, GGUF",
+                                                .architecture = "OlmoHybridForCausalLM",
+                                                .parse = parse};

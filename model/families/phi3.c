@@ -25,5 +25,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_phi3 = {
-    .model_type = "phi3", .architecture = "Phi3ForCausalLM", .parse = parse};
+const struct ax_family ax_family_phi3 = {.model_type = "phi3",
+                                         .models = "Phi-3, Phi-4",
+                                         .architecture = "Phi3ForCausalLM",
+                                         .parse = parse};

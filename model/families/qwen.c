@@ -185,26 +185,42 @@ static enum ax_status parse_qwen3_5_moe(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_qwen2 = {
-    .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .parse = parse_qwen2};
-const struct ax_family ax_family_qwen2_moe = {
-    .model_type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", .parse = parse_qwen2_moe};
+const struct ax_family ax_family_qwen2 = {.model_type = "qwen2",
+                                          .models = "Qwen2, Qwen2.5",
+                                          .architecture = "Qwen2ForCausalLM",
+                                          .parse = parse_qwen2};
+const struct ax_family ax_family_qwen2_moe = {.model_type = "qwen2_moe",
+                                              .models = "Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B",
+                                              .architecture = "Qwen2MoeForCausalLM",
+                                              .parse = parse_qwen2_moe};
 const struct ax_family ax_family_qwen3 = {.model_type = "qwen3",
+                                          .models = "Qwen3",
                                           .architecture = "Qwen3ForCausalLM",
                                           .head_dim = 128,
                                           .parse = parse_qwen3};
-const struct ax_family ax_family_qwen3_moe = {
-    .model_type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .parse = parse_qwen3_moe};
-const struct ax_family ax_family_qwen3_next = {.model_type = "qwen3_next",
-                                               .architecture = "Qwen3NextForCausalLM",
-                                               .head_dim = 256,
-                                               .parse = parse_qwen3_next};
+const struct ax_family ax_family_qwen3_moe = {.model_type = "qwen3_moe",
+                                              .models = "Qwen3 mixtures (30B-A3B, 235B-A22B)",
+                                              .architecture = "Qwen3MoeForCausalLM",
+                                              .parse = parse_qwen3_moe};
+const struct ax_family ax_family_qwen3_next = {
+    .model_type = "qwen3_next",
+    .models = "Qwen3-Next",
+    .lacks = "training of the layers for multi-token prediction",
+    .architecture = "Qwen3NextForCausalLM",
+    .head_dim = 256,
+    .parse = parse_qwen3_next};
 const struct ax_family ax_family_qwen3_5 = {.model_type = "qwen3_5_text",
+                                            .models = "Qwen3.5",
+                                            .lacks =
+                                                "training of the layers for multi-token prediction",
                                             .architecture = "Qwen3_5ForCausalLM",
                                             .head_dim = 256,
                                             .parse = parse_qwen3_5};
-const struct ax_family ax_family_qwen3_5_moe = {.model_type = "qwen3_5_moe_text",
-                                                .architecture = "Qwen3_5MoeForCausalLM",
-                                                .head_dim = 256,
-                                                .own_width = true,
-                                                .parse = parse_qwen3_5_moe};
+const struct ax_family ax_family_qwen3_5_moe = {
+    .model_type = "qwen3_5_moe_text",
+    .models = "Qwen3.5 mixtures",
+    .lacks = "training of the layers for multi-token prediction",
+    .architecture = "Qwen3_5MoeForCausalLM",
+    .head_dim = 256,
+    .own_width = true,
+    .parse = parse_qwen3_5_moe};

@@ -24,6 +24,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_seed_oss = {
     .model_type = "seed_oss",
+    .models = "Seed-OSS-36B",
     .architecture = "SeedOssForCausalLM",
     .head_dim = 128,
     .parse = parse,

@@ -43,5 +43,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return windows(a, c);
 }
 
-const struct ax_family ax_family_smollm3 = {
-    .model_type = "smollm3", .architecture = "SmolLM3ForCausalLM", .parse = parse};
+const struct ax_family ax_family_smollm3 = {.model_type = "smollm3",
+                                            .models = "SmolLM3",
+                                            .architecture = "SmolLM3ForCausalLM",
+                                            .parse = parse};

@@ -632,68 +632,6 @@ static void pages_say_how_many(void **state) {
     }
 }
 
-/* README has the families by the names that people know. A new one gets its own here. */
-static void readme_names_the_families(void **state) {
-    static const struct {
-        const char *family, *name;
-    } known[] = {
-        {"cohere", "`cohere`"},
-        {"cohere2", "`cohere2`"},
-        {"deepseek_v2", "DeepSeek-V2"},
-        {"deepseek_v3", "DeepSeek-V3"},
-        {"ernie4_5", "ERNIE 4.5,"},
-        {"ernie4_5_moe", "\nERNIE 4.5 MoE"},
-        {"exaone4", "EXAONE 4"},
-        {"gemma2", "Gemma 2 and 3"},
-        {"gemma3_text", "Gemma 2 and 3"},
-        {"glm4", "GLM-4 "},
-        {"glm4_moe", "GLM-4-MoE"},
-        {"gpt_oss", "gpt-oss"},
-        {"granite", "Granite"},
-        {"granitemoehybrid", "Granite 4"},
-        {"hunyuan_v1_dense", "Hunyuan (dense)"},
-        {"lfm2", "LFM2 "},
-        {"lfm2_moe", "LFM2-MoE"},
-        {"llama", "Llama"},
-        {"minimax_m2", "MiniMax M2"},
-        {"ministral3", "Ministral 3"},
-        {"mistral", "Mistral"},
-        {"mixtral", "Mixtral"},
-        {"olmo2", "OLMo 2\nand 3"},
-        {"olmo3", "OLMo 2\nand 3"},
-        {"olmo_hybrid", "OLMo Hybrid"},
-        {"phi3", "Phi-3 and Phi-4"},
-        {"qwen2", "Qwen2"},
-        {"qwen2_moe", "Qwen2-MoE"},
-        {"qwen3_next", "Qwen3-Next"},
-        {"qwen3_5_text", "Qwen3.5"},
-        {"qwen3_5_moe_text", "Qwen3.5"},
-        {"qwen3", "Qwen3"},
-        {"qwen3_moe", "Qwen3-MoE"},
-        {"seed_oss", "Seed-OSS"},
-        {"smollm3", "SmolLM3"},
-    };
-    static struct names families;
-    char list[1024];
-    (void)state;
-    ax_family_list(list, sizeof list);
-    families.n = 0;
-    put_words(&families, list, list + strcspn(list, ";"), " ,;");
-    char *text = page("README.md");
-    const char *from = strstr(text, "\n## Models and methods");
-    char *to = strstr(text, "\nOf a model with a vision tower");
-    assert_true(from && to);
-    *to = '\0';
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (!has(&families, known[i].family))
-            fail_msg("the test knows %s, the code does not", known[i].family);
-        if (!strstr(from, known[i].name))
-            fail_msg("README.md does not name %s", known[i].name);
-    }
-    assert_int_equal(families.n, sizeof known / sizeof *known);
-    ax_free(text);
-}
-
 /* The trackers of README are those that docs/run.md tells how to log in. */
 static void pages_name_the_same_trackers(void **state) {
     static struct names choices;
@@ -722,7 +660,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_name_what_the_code_knows),
         cmocka_unit_test(pages_say_how_many),
-        cmocka_unit_test(readme_names_the_families),
         cmocka_unit_test(pages_name_the_same_trackers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
