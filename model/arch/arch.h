@@ -104,7 +104,7 @@ struct ax_norm_style {
 enum ax_qk_norm {
     AX_QK_NORM_NONE,
     AX_QK_NORM_HEAD, /* each head separately, one shared weight [head_dim] */
-    AX_QK_NORM_FULL, /* all heads of a token together; supports only tp 1 so far */
+    AX_QK_NORM_FULL, /* all heads of a token together */
 };
 
 struct ax_classifier;

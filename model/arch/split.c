@@ -89,11 +89,6 @@ static enum ax_status check_at_least(const char *what, int64_t n, int tp) {
 
 enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
     const int tp = mesh->size[AX_ROLE_TP];
-    if (tp > 1 && arch->qk_norm == AX_QK_NORM_FULL)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "mesh: %s models normalize the queries of all heads together, which "
-                        "supports only tp 1 so far",
-                        arch->family->model_type);
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
     if (arch->n_kv_heads > tp || tp % arch->n_kv_heads != 0)
         AX_TRY(check_divides("key and value heads", arch->n_kv_heads, tp));

@@ -49,7 +49,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_minimax_m2 = {.model_type = "minimax_m2",
                                                .models = "MiniMax M2",
-                                               .lacks = "tensor parallelism",
                                                .architecture = "MiniMaxM2ForCausalLM",
                                                .head_dim = 128,
                                                .parse = parse};

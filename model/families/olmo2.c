@@ -17,8 +17,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_olmo2 = {.model_type = "olmo2",
-                                          .models = "OLMo 2",
-                                          .lacks = "tensor parallelism",
-                                          .architecture = "Olmo2ForCausalLM",
-                                          .parse = parse};
+const struct ax_family ax_family_olmo2 = {
+    .model_type = "olmo2", .models = "OLMo 2", .architecture = "Olmo2ForCausalLM", .parse = parse};

@@ -22,6 +22,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_olmo3 = {.model_type = "olmo3",
                                           .models = "OLMo 3",
-                                          .lacks = "tensor parallelism, GGUF",
+                                          .lacks = "GGUF",
                                           .architecture = "Olmo3ForCausalLM",
                                           .parse = parse};

@@ -60,6 +60,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_olmo_hybrid = {.model_type = "olmo_hybrid",
                                                 .models = "OLMo Hybrid",
-                                                .lacks = "tensor parallelism, GGUF",
+                                                .lacks = "GGUF",
                                                 .architecture = "OlmoHybridForCausalLM",
                                                 .parse = parse};

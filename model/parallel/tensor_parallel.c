@@ -194,6 +194,33 @@ enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_param *he
     return AX_OK;
 }
 
+/* This rank's columns of all ranks' columns. */
+static struct ax_tensor own_columns(const struct ax_runtime *rt, const struct ax_tensor *all) {
+    const int64_t n = all->shape[1] / tp_size(rt);
+    return ax_tensor_cols(all, rt->mesh.coord[AX_ROLE_TP] * n, n);
+}
+
+enum ax_status ax_tp_to_rows(struct ax_runtime *rt, const struct ax_tensor *x,
+                             const struct ax_tensor *rows) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor all = ax_tp_partial(rt, rows);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){all, 0}));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){own_columns(rt, &all), *x}));
+    AX_TRY(ax_tp_reduce(rt, &all, NULL, rows));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_tp_to_columns(struct ax_runtime *rt, const struct ax_tensor *rows,
+                                const struct ax_tensor *x) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor all;
+    AX_TRY(ax_tp_gather(rt, rows, &all));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){*x, own_columns(rt, &all)}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 bool ax_tp_kv_replicated(const struct ax_mesh *mesh, int64_t n_kv_heads) {
     return n_kv_heads < mesh->size[AX_ROLE_TP];
 }

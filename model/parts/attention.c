@@ -127,10 +127,18 @@ static struct ax_part_size attention_size(const struct ax_arch *a) {
                                      qk_norm[a->qk_norm] + (a->sinks ? a->n_heads : 0)};
 }
 
-/* Shape of the norm's rstd for T·heads heads: per head, or per token. */
-static struct ax_tensor norm_rstd(const struct ax_model *m, int64_t T, int64_t heads) {
-    return m->arch.qk_norm == AX_QK_NORM_FULL ? ax_tensor_1d(m->accum, NULL, T)
-                                              : ax_tensor_2d(m->accum, NULL, T, heads);
+/* True if a norm of all of these heads has some on other ranks: then each rank norms some rows, of all heads. */
+static bool exchanges(const struct ax_model *m, int64_t heads, int64_t all) {
+    return m->arch.qk_norm == AX_QK_NORM_FULL && heads < all;
+}
+
+/* Shape of the rstd of a norm of `heads` of all of a token's heads: per head, or per token. */
+static struct ax_tensor norm_rstd(const struct ax_pass *p, int64_t heads, int64_t all) {
+    const struct ax_model *m = p->model;
+    const int64_t T = p->batch->T;
+    if (m->arch.qk_norm != AX_QK_NORM_FULL)
+        return ax_tensor_2d(m->accum, NULL, T, heads);
+    return ax_tensor_1d(m->accum, NULL, exchanges(m, heads, all) ? ax_tp_rows(m->rt, T) : T);
 }
 /* [T][H][hd] as its norm reads it: unchanged, or as [T][H·hd]. */
 static struct ax_tensor norm_rows(const struct ax_model *m, const struct ax_tensor *heads) {
@@ -151,10 +159,12 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd + Hk * vd));
     if (a->qk_norm) {
-        ax_saved_declare(&s[QK], "attention normed q, k", AX_KEEP_CHEAP,
+        /* all of them in one go: what was exchanged is kept */
+        const enum ax_keep keep = exchanges(m, Hq, a->n_heads) ? AX_KEEP_COSTLY : AX_KEEP_CHEAP;
+        ax_saved_declare(&s[QK], "attention normed q, k", keep,
                          ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd));
-        ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hq));
-        ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP, norm_rstd(m, T, Hk));
+        ax_saved_declare(&s[Q_RSTD], "norm rstd", keep, norm_rstd(p, Hq, a->n_heads));
+        ax_saved_declare(&s[K_RSTD], "norm rstd", keep, norm_rstd(p, Hk, a->n_kv_heads));
     }
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, Hq * vd));
@@ -241,6 +251,47 @@ static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p
     return sinks_of(l, p, &out->sink);
 }
 
+/* Memory for this rank's rows of all heads, in scratch. */
+static struct ax_tensor take_rows(const struct ax_pass *p, const struct ax_tensor *x) {
+    const struct ax_runtime *rt = p->model->rt;
+    const int64_t rows = ax_tp_rows(rt, x->shape[0]);
+    return ax_stack_take(&p->model->rt->arena.scratch, "rows of all heads",
+                         ax_tensor_2d(x->dtype, NULL, rows, x->shape[1] * x->shape[0] / rows));
+}
+
+/* Of rows, unless rstd is of fewer: then of all ranks' columns (see exchanges). */
+static enum ax_status norm_forward(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_param *w, const struct ax_tensor *x,
+                                   const struct ax_tensor *y, const struct ax_tensor *rstd) {
+    struct ax_runtime *rt = p->model->rt;
+    if (rstd->shape[0] == x->shape[0])
+        return ax_norm_forward(p, l->unit, w, x, y, rstd);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor rows = take_rows(p, x), normed = take_rows(p, x);
+    AX_TRY(ax_tp_to_rows(rt, x, &rows));
+    AX_TRY(ax_norm_forward(p, l->unit, w, &rows, &normed, rstd));
+    AX_TRY(ax_tp_to_columns(rt, &normed, y));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* d: in, the gradient of y; out, that of x. */
+static enum ax_status norm_backward(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_param *w, const struct ax_tensor *x,
+                                    const struct ax_tensor *rstd, const struct ax_tensor *d) {
+    struct ax_runtime *rt = p->model->rt;
+    if (rstd->shape[0] == x->shape[0])
+        return ax_norm_backward(p, l->unit, w, d, x, rstd, d, false);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor rows = take_rows(p, x), d_rows = take_rows(p, x);
+    AX_TRY(ax_tp_to_rows(rt, x, &rows));
+    AX_TRY(ax_tp_to_rows(rt, d, &d_rows));
+    AX_TRY(ax_norm_backward(p, l->unit, w, &d_rows, &rows, rstd, &d_rows, false));
+    AX_TRY(ax_tp_to_columns(rt, &d_rows, d));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 /* Normalizes the heads of q and k from raw into normed. */
 static enum ax_status norm_heads(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                  const struct heads *raw, const struct heads *normed) {
@@ -248,8 +299,8 @@ static enum ax_status norm_heads(const struct ax_layer *l, struct ax_pass *p, st
     const struct ax_attention_part *att = &l->attention;
     const struct ax_tensor q = norm_rows(m, &raw->q), k = norm_rows(m, &raw->k);
     const struct ax_tensor to_q = norm_rows(m, &normed->q), to_k = norm_rows(m, &normed->k);
-    AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &q, &to_q, &s[Q_RSTD].t));
-    return ax_norm_forward(p, l->unit, att->k_norm, &k, &to_k, &s[K_RSTD].t);
+    AX_TRY(norm_forward(l, p, att->q_norm, &q, &to_q, &s[Q_RSTD].t));
+    return norm_forward(l, p, att->k_norm, &k, &to_k, &s[K_RSTD].t);
 }
 
 /* Their gradients, in place. */
@@ -260,8 +311,8 @@ static enum ax_status norm_heads_backward(const struct ax_layer *l, struct ax_pa
     const struct ax_attention_part *att = &l->attention;
     const struct ax_tensor q = norm_rows(m, &raw->q), k = norm_rows(m, &raw->k);
     const struct ax_tensor dq = norm_rows(m, &d->q), dk = norm_rows(m, &d->k);
-    AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &dq, &q, &s[Q_RSTD].t, &dq, false));
-    return ax_norm_backward(p, l->unit, att->k_norm, &dk, &k, &s[K_RSTD].t, &dk, false);
+    AX_TRY(norm_backward(l, p, att->q_norm, &q, &s[Q_RSTD].t, &dq));
+    return norm_backward(l, p, att->k_norm, &k, &s[K_RSTD].t, &dk);
 }
 
 static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,

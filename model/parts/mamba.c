@@ -300,35 +300,6 @@ static enum ax_status norm_groups_backward(const struct ax_layer *l, const struc
     return AX_OK;
 }
 
-/* This rank's columns of all ranks' columns. */
-static struct ax_tensor own_of(const struct ax_pass *p, const struct ax_tensor *all) {
-    const struct sizes z = own_sizes(p);
-    return ax_tensor_cols(all, z.first_head * z.head_dim, z.inner);
-}
-
-/* rows [T/tp][all columns] = own rows of what ranks have of columns, x [T][own columns]; and back. */
-static enum ax_status to_rows(const struct ax_pass *p, const struct ax_tensor *x,
-                              const struct ax_tensor *rows) {
-    struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor all = ax_tp_partial(rt, rows);
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){all, 0}));
-    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){own_of(p, &all), *x}));
-    AX_TRY(ax_tp_reduce(rt, &all, NULL, rows));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
-}
-static enum ax_status to_columns(const struct ax_pass *p, const struct ax_tensor *rows,
-                                 const struct ax_tensor *x) {
-    struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_tensor all;
-    AX_TRY(ax_tp_gather(rt, rows, &all));
-    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){*x, own_of(p, &all)}));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
-}
-
 static enum ax_status norm_forward(const struct ax_layer *l, struct ax_pass *p,
                                    struct ax_saved *s) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
@@ -336,9 +307,9 @@ static enum ax_status norm_forward(const struct ax_layer *l, struct ax_pass *p,
         return norm_groups(l, p, &s[GATED].t, &s[RSTD].t, &s[NORMED].t);
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor normed = take_like(p, &s[ROWS].t);
-    AX_TRY(to_rows(p, &s[GATED].t, &s[ROWS].t));
+    AX_TRY(ax_tp_to_rows(p->model->rt, &s[GATED].t, &s[ROWS].t));
     AX_TRY(norm_groups(l, p, &s[ROWS].t, &s[RSTD].t, &normed));
-    AX_TRY(to_columns(p, &normed, &s[NORMED].t));
+    AX_TRY(ax_tp_to_columns(p->model->rt, &normed, &s[NORMED].t));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -350,9 +321,9 @@ static enum ax_status norm_backward(const struct ax_layer *l, struct ax_pass *p,
         return norm_groups_backward(l, p, &s[GATED].t, &s[RSTD].t, d);
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor rows = take_like(p, &s[ROWS].t);
-    AX_TRY(to_rows(p, d, &rows));
+    AX_TRY(ax_tp_to_rows(p->model->rt, d, &rows));
     AX_TRY(norm_groups_backward(l, p, &s[ROWS].t, &s[RSTD].t, &rows));
-    AX_TRY(to_columns(p, &rows, d));
+    AX_TRY(ax_tp_to_columns(p->model->rt, &rows, d));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

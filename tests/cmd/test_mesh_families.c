@@ -105,7 +105,8 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
         }
 }
 
-/* Windows in some layers of a mixture or in all; and beside two ropes, where norms of all heads forbid tp. */
+/* Windows in some layers of a mixture or in all; and beside two ropes and norms of all heads, of which tp splits rows; with
+ * tp 4 every rank has all heads of keys. */
 static void windows_are_one_rank(void **state) {
     (void)state;
 #define WINDOWS                                                                                    \
@@ -114,13 +115,15 @@ static void windows_are_one_rank(void **state) {
     static const struct model models[] = {
         {"qwen2_moe", false, WINDOWS ", \"shared_expert_intermediate_size\": 30", {0}, {0}, 0},
         {"qwen3_moe", true, WINDOWS, {0}, {0}, 0},
+        {"minimax_m2", false, WINDOWS ", \"use_qk_norm\": true", {0}, {0}, 0},
         {"olmo3", false, ", \"sliding_window\": 5", {0}, {0}, 0}};
     static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 3},
-                                         {{2, 1, 1, 2, 1, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3},
-                                         {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 2, 2, 2}, 3}};
+                                         {{2, 1, 1, 2, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 1, 1, 4, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 2, 1, 1, 2}, 3}, {{1, 1, 1, 2, 2, 2}, 3}};
     static struct ax_golden_report r;
-    for (size_t k = 0; k < 3; k++)
-        for (size_t i = 0; i < (k < 2 ? 6 : 3); i++) {
+    for (size_t k = 0; k < 4; k++)
+        for (size_t i = 0; i < (k < 3 ? 8 : 6); i++) {
             struct ax_mesh_check c = {0};
             run(&models[k], &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
             expect_figures(&r, &models[k], &meshes[i], 6);
@@ -173,7 +176,7 @@ static void layers_with_states_are_one_rank(void **state) {
          true,
          9,
          4},
-        {{"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}, false, 6, 1},
+        {{"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}, false, 6, 4},
         {{"qwen3_next",
           false,
           DELTA_RULE EXPERTS

@@ -238,7 +238,7 @@ static void compare(struct test *t, const struct ax_mesh_sizes *list, size_t n, 
 static void ranks_sample_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {"llama", "qwen3", "qwen3_moe", "deepseek_v3"};
+    static const char *const families[] = {"llama", "olmo2", "qwen3", "qwen3_moe", "deepseek_v3"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F64, "ref");
         t.sampling = (struct ax_sampling){.temperature = 1.1,

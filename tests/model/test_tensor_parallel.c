@@ -41,25 +41,9 @@ static void what_does_not_fit_is_named(void **state) {
     }
 }
 
-static void norms_over_all_heads_are_refused(void **state) {
-    (void)state;
-    const struct ax_arch arch = {.family = ax_family_find("olmo2"),
-                                 .qk_norm = AX_QK_NORM_FULL,
-                                 .n_heads = 4,
-                                 .n_kv_heads = 4,
-                                 .intermediate_size = 16,
-                                 .vocab_size = 32};
-    assert_int_equal(ax_tp_check(&arch, &(struct ax_mesh){.size = {[AX_ROLE_TP] = 1}}), AX_OK);
-    assert_int_equal(ax_tp_check(&arch, &(struct ax_mesh){.size = {[AX_ROLE_TP] = 2}}),
-                     AX_ERR_UNSUPPORTED);
-    assert_string_equal(ax_error_text(), "mesh: olmo2 models normalize the queries of all heads "
-                                         "together, which supports only tp 1 so far");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_named),
-        cmocka_unit_test(norms_over_all_heads_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
