@@ -274,6 +274,25 @@ const struct ax_config_key ax_config_keys_kd[] = {
         "of the teacher from the model (reverse), between them the Jensen-Shannon divergence; 0 if "
         "unset, with rl: distill 1.",
         .when = "kd_teacher || kd_trainer", AX_INTO(AX_FIELD(struct ax_distill_options, beta))),
+    AX_KEY("kd_loss_top_k", AX_T_COUNT,
+           "Compare only this many of the likeliest tokens, with all others as one; all if unset. "
+           "axtrain's own key.",
+           .when = "kd_teacher", AX_INTO(AX_FIELD(struct ax_distill_options, top_k))),
+    AX_KEY("kd_loss_top_p", AX_T_SHARE,
+           "Compare only the likeliest tokens whose probabilities add up to this value, with all "
+           "others as one. axtrain's own key.",
+           .dflt = "1.0", .when = "kd_teacher",
+           AX_INTO(AX_FIELD(struct ax_distill_options, top_p))),
+    AX_KEY("kd_loss_tail", AX_T_BOOL,
+           "Count the tokens that are not compared as one token; false leaves them out, and "
+           "normalizes over the others. axtrain's own key.",
+           .dflt = "true", .when = "kd_teacher",
+           AX_INTO(AX_FIELD(struct ax_distill_options, tail))),
+    AX_KEY("kd_loss_support", AX_T_STR,
+           "Whose likeliest tokens kd_loss_top_k and kd_loss_top_p compare; auto: with kd_beta 0 "
+           "the teacher's, with 1 the model's, between them those of either. axtrain's own key.",
+           .choices = "auto|teacher|student|both", .dflt = "auto", .when = "kd_teacher",
+           AX_INTO(AX_FIELD(struct ax_distill_options, support))),
     AX_KEY("kd_temperature_min", AX_T_NUM, "Smallest temperature.", AX_NEEDS(LOGPROBS),
            .when = "kd_teacher || kd_trainer"),
     AX_KEY("kd_normalize_topk", AX_T_BOOL,

@@ -23,6 +23,12 @@ static enum ax_status read_divergence(struct ax_setup_method *m, const struct ax
         return ax_config_error(cfg, "kd_alpha",
                                "is 0: the teacher is not used. Set it above 0, or remove %s",
                                m->distill.stored > 0 ? "kd_trainer" : "kd_teacher");
+    if (m->distill.top_p == 0 && m->distill.stored == 0)
+        return ax_config_error(cfg, "kd_loss_top_p", "expected a number above 0");
+    if (!m->distill.tail && m->distill.nll_weight != 0 && m->distill.stored == 0)
+        return ax_config_error(cfg, "kd_loss_tail",
+                               "false leaves nothing of the tokens outside the support, which "
+                               "kd_ce_alpha needs: set it to true, or remove that");
     m->objective = ax_objective_distill(&m->distill);
     return AX_OK;
 }

@@ -3,6 +3,7 @@
 #include "kernels/ops/head.h"
 
 #define BETA(...) OPTIONS(ax_head_options, __VA_ARGS__)
+#define TWO       OPTIONS(ax_head_options, .two = true)
 
 static const char *check_scatter_topk(const struct ax_scatter_topk *a) {
     NEED(a->logits.ndim == 2 && sums(&a->logits) && rows_apart(&a->logits) && given(&a->logits));
@@ -38,6 +39,88 @@ static const struct ax_shape shapes_scatter_topk[] = {
 };
 
 AX_OP_INFO(scatter_topk, INOUT_ROWS(logits), IN_ROWS(ids), IN_ROWS(values));
+
+static bool is_support(const struct ax_tensor *marks, const struct ax_tensor *more,
+                       const struct ax_tensor *logits) {
+    const int64_t rows = logits->shape[0], cols = logits->shape[1];
+    return sums(logits) && is_2d(marks, logits->dtype, rows, cols) &&
+           (!given(more) || is_2d(more, logits->dtype, rows, cols));
+}
+
+static const char *check_support_logits(const struct ax_support_logits *a) {
+    NEED(a->logits.ndim == 2 && a->logits.shape[1] >= 1 && rows_apart(&a->logits));
+    NEED(is_support(&a->marks, &a->more, &a->logits));
+    return NULL;
+}
+
+PER_ELEMENT(support_logits, 1, logits)
+
+/* Every third token, from the at-th on. */
+static struct ax_tensor marks(struct ax_case_builder *b, int64_t at) {
+    struct ax_tensor t = ax_case_in2(b, b->accum, b->shape->rows, b->shape->cols);
+    for (int64_t i = 0; i < t.shape[0] * t.shape[1] && b->memory != NULL; i++) {
+        void *row = ax_tensor_row(&t, i / t.shape[1]);
+        if (i % 3 == at)
+            continue;
+        if (t.dtype == AX_F64)
+            ((double *)row)[i % t.shape[1]] = AX_TRUNCATED;
+        else
+            ((float *)row)[i % t.shape[1]] = (float)AX_TRUNCATED;
+    }
+    return t;
+}
+
+static void build_support_logits(struct ax_case_builder *b, struct ax_support_logits *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    a->marks = marks(b, 0);
+    if (o->two)
+        a->more = marks(b, 1);
+    a->logits = ax_case_in2(b, b->accum, b->shape->rows, b->shape->cols);
+    a->inside = o->two;
+}
+
+static const struct ax_shape shapes_support_logits[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"outside", .rows = 5, .cols = 37},
+    {"inside of two, strided", .rows = 30, .cols = 24, .pad = 8, TWO},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+};
+
+AX_OP_INFO(support_logits, IN_ROWS(marks), IN_ROWS(more), INOUT_ROWS(logits));
+
+static const char *check_tail_logits(const struct ax_tail_logits *a) {
+    NEED(a->logits.ndim == 2 && a->logits.shape[1] >= 1 && rows_apart(&a->teacher));
+    NEED(is_support(&a->marks, &a->more, &a->logits));
+    const int64_t rows = a->logits.shape[0];
+    NEED(is_2d(&a->teacher, a->logits.dtype, rows, a->logits.shape[1]));
+    NEED(is_1d(&a->tail, a->logits.dtype, rows) && is_1d(&a->teacher_tail, a->logits.dtype, rows));
+    NEED(a->temperature > 0);
+    return NULL;
+}
+
+PER_ELEMENT(tail_logits, 2, teacher)
+
+static void build_tail_logits(struct ax_case_builder *b, struct ax_tail_logits *a) {
+    const struct ax_head_options *o = ax_case_options(b);
+    a->marks = marks(b, 0);
+    if (o->two)
+        a->more = marks(b, 1);
+    a->logits = ax_case_in2(b, b->accum, b->shape->rows, b->shape->cols);
+    a->teacher = ax_case_in2(b, b->accum, b->shape->rows, b->shape->cols);
+    a->tail = ax_case_in1(b, b->accum, b->shape->rows);
+    a->teacher_tail = ax_case_in1(b, b->accum, b->shape->rows);
+    a->temperature = 1.25;
+}
+
+static const struct ax_shape shapes_tail_logits[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"two, strided", .rows = 30, .cols = 24, .pad = 8, TWO},
+    {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+};
+
+AX_OP_INFO(tail_logits, IN_ROWS(marks), IN_ROWS(more), IN_ROWS(logits), IN_ROWS(tail),
+           IN_ROWS(teacher_tail), INOUT_ROWS(teacher));
 
 static const char *check_divergence(const struct ax_divergence *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);

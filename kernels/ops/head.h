@@ -13,6 +13,7 @@ struct ax_head_options {
     bool z_loss;
     bool dynamic; /* nll_loss */
     bool entropy; /* distill_loss */
+    bool two;     /* support_logits, tail_logits: the support has two parts */
     int64_t top;  /* top_entropy, top_logits: k */
     double alpha;
     double beta; /* beta of divergences */

@@ -1,4 +1,4 @@
-/* Distillation: scatter_topk, divergence, divergence_merge, distill_loss, distill_backward. */
+/* Distillation: scatter_topk, support_logits, tail_logits, divergence, divergence_merge, distill_loss, distill_backward. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -12,6 +12,36 @@ enum ax_status ax_ref_scatter_topk(struct ax_queue *q, const struct ax_scatter_t
         const int64_t c = ax_ref_i32(&a->ids, i) - a->first_col;
         if (c >= 0 && c < a->logits.shape[1])
             ax_ref_set(&a->logits, i / k, c, ax_ref_get(&a->values, i / k, i % k));
+    }
+    return AX_OK;
+}
+
+static bool is_marked(const struct ax_tensor *marks, const struct ax_tensor *more, int64_t t,
+                      int64_t c) {
+    return ax_ref_get(marks, t, c) > AX_TRUNCATED / 2 ||
+           (more->data && ax_ref_get(more, t, c) > AX_TRUNCATED / 2);
+}
+
+enum ax_status ax_ref_support_logits(struct ax_queue *q, const struct ax_support_logits *a,
+                                     void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t t = 0; t < a->logits.shape[0]; t++)
+        for (int64_t c = 0; c < a->logits.shape[1]; c++)
+            if (is_marked(&a->marks, &a->more, t, c) != a->inside)
+                ax_ref_set(&a->logits, t, c, AX_TRUNCATED);
+    return AX_OK;
+}
+
+enum ax_status ax_ref_tail_logits(struct ax_queue *q, const struct ax_tail_logits *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t t = 0; t < a->logits.shape[0]; t++) {
+        const double shift =
+            a->temperature * (ax_ref_get(&a->teacher_tail, t, 0) - ax_ref_get(&a->tail, t, 0));
+        for (int64_t c = 0; c < a->logits.shape[1]; c++)
+            if (!is_marked(&a->marks, &a->more, t, c))
+                ax_ref_set(&a->teacher, t, c, ax_ref_get(&a->logits, t, c) + shift);
     }
     return AX_OK;
 }
@@ -96,7 +126,7 @@ enum ax_status ax_ref_distill_loss(struct ax_queue *q, const struct ax_distill_l
     return AX_OK;
 }
 
-/* dz of a column: see ops.h. */
+/* dz of a column: see distill_ops.h. */
 static double slope(double ls, double lt, double student_kl, double beta) {
     if (beta == 0)
         return exp(ls) - exp(lt);

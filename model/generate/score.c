@@ -36,7 +36,7 @@ void ax_scorer_add_teacher(struct ax_scorer *s, const struct ax_teacher_states *
                            const struct ax_distill_options *o, struct ax_stack *stack) {
     s->teacher = states;
     s->distill = o;
-    ax_distill_take(&s->taught, s->model, states, stack, s->window);
+    ax_distill_take(&s->taught, o, s->model, states, stack, s->window);
 }
 
 size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {

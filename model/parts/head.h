@@ -47,7 +47,7 @@ enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows
 
 /* The head's comparison with a teacher, for a chunk of rows at a time: the logits of both models exist
  * for one chunk only. With kd = divergence_weight, ce = nll_weight, T = temperature, the loss of a
- * token is kd·D + ce·(−log p), where D is the divergence of ops.h between the softmaxes of logits/T,
+ * token is kd·D + ce·(−log p), where D is the divergence of distill_ops.h between the softmaxes of logits/T,
  * and p of the logits as they are.
  *
  * There may be no teacher, but K log-probs of each token stored with the data, taken at a temperature T1.
@@ -65,6 +65,15 @@ struct ax_teacher_states {
     struct ax_tensor normed; /* compute [T][D of the teacher]; data NULL: not the head's stage */
 };
 
+/* Whose likeliest tokens a divergence over part of the vocabulary is over. By the divergence, as in TRL: forward
+ * KL the teacher's, reverse KL the student's, a mixture those of either. */
+enum ax_distill_support {
+    AX_SUPPORT_AUTO,
+    AX_SUPPORT_TEACHER,
+    AX_SUPPORT_STUDENT,
+    AX_SUPPORT_BOTH
+};
+
 struct ax_distill_options {
     double divergence_weight, nll_weight;
     double temperature; /* above 0 */
@@ -74,6 +83,13 @@ struct ax_distill_options {
     /* K, the number of log-probs per token stored with the data; 0 = there is a teacher */
     int stored;
     bool entropy; /* entropies are measured */
+    /* The divergence is over the likeliest tokens alone: top_k of them (0: all), or those whose mass is top_p
+     * (0 or 1: all). With `tail`, all others count as one token more; without, both models' probabilities are
+     * normalized over the support, which has no gradient. Not with stored log-probs */
+    int64_t top_k;
+    double top_p;
+    bool tail;
+    enum ax_distill_support support;
     /* columns of stored log-probs; set by the objective (optim/losses/distill.h) */
     struct ax_columns columns;
 };
@@ -96,13 +112,17 @@ struct ax_distill_chunk {
     /* accumulation [cap][…]: softmax statistics, used for either model */
     struct ax_tensor stats, parts;
     struct ax_tensor lse, teacher_lse;       /* accumulation [cap], of logits/T */
-    struct ax_tensor divergence, student_kl; /* see ops.h */
+    struct ax_tensor divergence, student_kl; /* see distill_ops.h */
     /* accumulation [cap]: the student's, at the divergence's temperature; the first is not used */
     struct ax_tensor logprob, entropy;
+    /* the support: i32 [cap], accumulation [cap][V] (distill_ops.h), and [cap]; `more` only with tokens
+     * of both models, `rest` and the tails only with a tail */
+    struct ax_tensor unlabeled, marks, more, rest, tail, teacher_tail;
 };
 /* teacher NULL: log-probs are stored. */
-void ax_distill_take(struct ax_distill_chunk *c, const struct ax_model *student,
-                     const struct ax_teacher_states *teacher, struct ax_stack *stack, int64_t cap);
+void ax_distill_take(struct ax_distill_chunk *c, const struct ax_distill_options *o,
+                     const struct ax_model *student, const struct ax_teacher_states *teacher,
+                     struct ax_stack *stack, int64_t cap);
 
 /* Stored log-probs of rows [first, first + n) of the batch's `rows`; data NULL if none are
  * stored. */
@@ -120,7 +140,8 @@ struct ax_distill_rows {
     const struct ax_teacher_states *teacher;
     const struct ax_distill_options *o;
     struct ax_tensor rows, labels; /* i32 [n]: rows of the states */
-    struct ax_tensor logits;       /* accumulation [n][V] */
+    struct ax_tensor
+        logits; /* accumulation [n][V]; those outside a support without tail get lost */
     struct ax_distill_stored stored;
 };
 /* Computes the first n elements of divergence, student_kl, entropy, lse, teacher_lse and logits. */

@@ -7,45 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "tests/cmd/grpo_case.h"
-
-static char student[512], teacher[512], data[512];
-
-/* Keys of all runs, in place of what a configuration says. */
-#define OVER                                                                                       \
-    "base_model='%s' kd_teacher='%s' datasets='[{path: %s}]' dataset_prepared_path='%s/cache' "    \
-    "output_dir='%s/%s' --quiet float32=true sequence_len=128 trl.max_completion_length=24 "       \
-    "logging_steps=1"
-
-static const char *config(void) {
-    static const char text[] = "base_model: m\nkd_teacher: t\nrl: distill\ndatasets: [{path: d}]\n"
-                               "sequence_len: 128\nmicro_batch_size: 2\n"
-                               "gradient_accumulation_steps: 2\nmax_steps: 4\nsave_steps: 2\n"
-                               "learning_rate: 3e-3\nlr_scheduler: constant\n";
-    static char path[256];
-    snprintf(path, sizeof path, "%s", put_bytes("c.yaml", text, sizeof text - 1));
-    return path;
-}
-
-static int try(const char *command, const char *file, const char *taught_by, const char *out,
-               const char *more) {
-    return run(said, sizeof said, "%s '%s' " OVER " %s", command, file, student, taught_by, data,
-               scratch, scratch, out, more);
-}
-
-static void distill(const char *out, const char *more) {
-    if (try("train", config(), teacher, out, more) != 0)
-        fail_msg("%s: %s", out, said);
-}
-
-static json_t *completion(const char *folder, int i) {
-    char *text = read_text(folder, "completions.jsonl"), *rest = text, *line = NULL;
-    for (int k = 0; k <= i; k++)
-        line = strsep(&rest, "\n");
-    json_t *v = json_loads(line ? line : "", JSON_ALLOW_NUL, NULL);
-    ax_free(text);
-    return v;
-}
+#include "tests/cmd/on_policy_case.h"
 
 /* ---- what a run says ---- */
 
@@ -178,7 +140,7 @@ static void mistakes(void **state) {
         {"rl=ppo", "kd_teacher: distills into a language model"},
         {"sample_packing=true", "packing is not supported with this rl"},
         {"lmbda=0.5", "lmbda"},
-        {"loss_top_k=8", "divergences are over the whole vocabulary"},
+        {"loss_top_k=8", "here it is called kd_loss_top_k"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (try("train", config(), teacher, "out", cases[i].more) != 2 ||
@@ -219,13 +181,6 @@ static void the_example_of_the_page_runs(void **state) {
     }
 }
 
-static int begin(void **state) {
-    snprintf(student, sizeof student, "%s", golden_path("runs/models/opd_student"));
-    snprintf(teacher, sizeof teacher, "%s", golden_path("runs/models/opd_teacher"));
-    snprintf(data, sizeof data, "%s", golden_path("runs/data/opd_jsd_hot.jsonl"));
-    return scratch_make(state);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_have_trl_s_names),     cmocka_unit_test(a_teacher_like_the_model),
@@ -233,5 +188,5 @@ int main(void) {
         cmocka_unit_test(ranks_sample_the_same),        cmocka_unit_test(mistakes),
         cmocka_unit_test(the_example_of_the_page_runs),
     };
-    return cmocka_run_group_tests(tests, begin, scratch_remove);
+    return cmocka_run_group_tests(tests, on_policy_begin, scratch_remove);
 }

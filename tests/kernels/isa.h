@@ -38,6 +38,8 @@
     X(softmax_backward)                                                                            \
     X(nll_loss)                                                                                    \
     X(scatter_topk)                                                                                \
+    X(support_logits)                                                                              \
+    X(tail_logits)                                                                                 \
     X(divergence)                                                                                  \
     X(divergence_merge)                                                                            \
     X(distill_loss)                                                                                \

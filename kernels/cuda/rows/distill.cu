@@ -1,8 +1,60 @@
-/* Distillation: divergence, divergence_merge, distill_loss, distill_backward (kernels/ops.h has the
+/* Distillation: support_logits, tail_logits, divergence, divergence_merge, distill_loss, distill_backward (kernels/distill_ops.h has the
  * formulas). Rows of both models are read once; terms are F32, sums double. */
 #include "kernels/cuda/elements.cuh"
 
 #define THREADS 256
+
+/* ---- part of the vocabulary: a thread per element ---- */
+
+struct support {
+    rows_of<const float> marks, more;
+    bool two;
+};
+static inline support support_of(const struct ax_tensor *marks, const struct ax_tensor *more) {
+    return {as_rows<const float>(marks), as_rows<const float>(more->data ? more : marks),
+            more->data != nullptr};
+}
+__device__ static inline bool is_marked(const support &s, int64_t t, int64_t c) {
+    const float half = (float)(AX_TRUNCATED / 2);
+    return s.marks.at(t, c) > half || (s.two && s.more.at(t, c) > half);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    support_kernel(support s, rows_of<float> logits, extent e, bool inside) {
+    const int64_t i = thread_number(), t = i / e.cols, c = i % e.cols;
+    if (i < e.n && is_marked(s, t, c) != inside)
+        logits.at(t, c) = (float)AX_TRUNCATED;
+}
+
+extern "C" enum ax_status ax_cuda_support_logits(struct ax_queue *q,
+                                                 const struct ax_support_logits *a, void *work) {
+    (void)work;
+    const extent e = extent_of(&a->logits);
+    return e.n == 0 ? AX_OK
+                    : AX_LAUNCH(q, support_kernel, blocks_of(e.n, THREADS), THREADS, 0,
+                                support_of(&a->marks, &a->more), as_rows<float>(&a->logits), e,
+                                a->inside);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    tail_kernel(support s, rows_of<const float> logits, rows_of<float> teacher, extent e,
+                const float *tail, const float *teacher_tail, double temperature) {
+    const int64_t i = thread_number(), t = i / e.cols, c = i % e.cols;
+    if (i < e.n && !is_marked(s, t, c))
+        teacher.at(t, c) =
+            logits.at(t, c) + (float)(temperature * ((double)teacher_tail[t] - (double)tail[t]));
+}
+
+extern "C" enum ax_status ax_cuda_tail_logits(struct ax_queue *q, const struct ax_tail_logits *a,
+                                              void *work) {
+    (void)work;
+    const extent e = extent_of(&a->logits);
+    return e.n == 0 ? AX_OK
+                    : AX_LAUNCH(q, tail_kernel, blocks_of(e.n, THREADS), THREADS, 0,
+                                support_of(&a->marks, &a->more), as_rows<const float>(&a->logits),
+                                as_rows<float>(&a->teacher), e, (const float *)a->tail.data,
+                                (const float *)a->teacher_tail.data, a->temperature);
+}
 
 /* One row of both models. */
 struct both {

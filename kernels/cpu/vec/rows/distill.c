@@ -29,6 +29,70 @@ enum ax_status AX_VEC(ax_cpu_scatter_topk)(struct ax_queue *q, const struct ax_s
     return AX_OK;
 }
 
+/* ---- part of the vocabulary ---- */
+
+/* Marks of a row; more NULL: none. */
+struct support {
+    const float *marks, *more;
+};
+
+static struct support support_of(const struct ax_tensor *marks, const struct ax_tensor *more,
+                                 int64_t t) {
+    return (struct support){ax_tensor_row(marks, t), more->data ? ax_tensor_row(more, t) : NULL};
+}
+
+/* x in the support, y outside. */
+AX_INLINE v_float choose(const struct support *s, v_float x, v_float y, int64_t i, int64_t n) {
+    const v_float half = v_set((float)(AX_TRUNCATED / 2));
+    v_float mark = v_load_f32(s->marks + i, n);
+    if (s->more != NULL)
+        mark = v_max(mark, v_load_f32(s->more + i, n));
+    return v_above(mark, half, x) + v_above(half, mark, y);
+}
+
+AX_INLINE void support_vector(const struct support *s, float *row, bool inside, int64_t i,
+                              int64_t n) {
+    const v_float x = v_load_f32(row + i, n), none = v_set((float)AX_TRUNCATED);
+    v_store(AX_F32, row, i, n, inside ? choose(s, x, none, i, n) : choose(s, none, x, i, n));
+}
+
+enum ax_status AX_VEC(ax_cpu_support_logits)(struct ax_queue *q,
+                                             const struct ax_support_logits *args, void *work) {
+    (void)work;
+    const struct ax_tensor *logits = &args->logits;
+    const int64_t cols = logits->shape[1];
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0]) {
+        const struct support s = support_of(&args->marks, &args->more, t);
+        float *row = ax_tensor_row(logits, t);
+        AX_EACH_VECTOR(cols, support_vector, &s, row, args->inside);
+    }
+    return AX_OK;
+}
+
+AX_INLINE void tail_vector(const struct support *s, const float *logits, float *teacher,
+                           float shift, int64_t i, int64_t n) {
+    const v_float x = v_load_f32(teacher + i, n), y = v_load_f32(logits + i, n) + v_set(shift);
+    v_store(AX_F32, teacher, i, n, choose(s, x, y, i, n));
+}
+
+enum ax_status AX_VEC(ax_cpu_tail_logits)(struct ax_queue *q, const struct ax_tail_logits *args,
+                                          void *work) {
+    (void)work;
+    const float *tail = args->tail.data, *teacher_tail = args->teacher_tail.data;
+    const int64_t cols = args->logits.shape[1];
+    AX_PARALLEL_FOR (team(q, args->logits.shape[0] * cols), t, args->logits.shape[0]) {
+        const struct support s = support_of(&args->marks, &args->more, t);
+        const float *logits = ax_tensor_row(&args->logits, t);
+        float *teacher = ax_tensor_row(&args->teacher, t);
+        const float shift =
+            (float)(args->temperature * ((double)teacher_tail[t] - (double)tail[t]));
+        AX_EACH_VECTOR(cols, tail_vector, &s, logits, teacher, shift);
+    }
+    return AX_OK;
+}
+
+/* ---- divergences ---- */
+
 enum mixture { STUDENT, TEACHER, BOTH };
 
 static enum mixture mixture_of(double beta) {
@@ -180,7 +244,7 @@ enum ax_status AX_VEC(ax_cpu_distill_loss)(struct ax_queue *q, const struct ax_d
     return AX_OK;
 }
 
-/* What a row's gradient is computed with besides the pair: ops.h. */
+/* What a row's gradient is computed with besides the pair: distill_ops.h. */
 struct row_gradient {
     struct pair p;
     float nll_lse, g_logprob, scale, student_kl;
