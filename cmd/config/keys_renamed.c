@@ -133,7 +133,7 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("trainable_token_indices", "lora_modules_to_save, with embed_tokens and lm_head"),
     NONE("bnb_4bit_compute_dtype", "bf16 or float32 says in what a run computes"),
     NONE("bnb_4bit_quant_storage", "4-bit weights are kept as bytes"),
-    NONE("lmbda", "kd_teacher learns from the answers in the data, and with rl: distill from the model's own"),
+    NAME("lmbda", "trl.lmbda (rl: distill)"),
     NONE("seq_kd", "let `axtrain generate` write the teacher's answers, and train on these"),
     NAME("loss_top_k", "kd_loss_top_k"), NAME("loss_add_tail", "kd_loss_tail"),
     NAME("teacher_top_k", "kd_loss_top_k, with kd_loss_support: teacher"),

@@ -87,13 +87,13 @@ static void describe(struct ax_preview_piece *out, const struct ax_examples *set
     out->targets = targets ? targets + out->from : NULL;
 }
 
-/* A prompt's record, as reward functions see it. */
+/* A prompt's record, as reward functions see it; an answer of its own may follow in the text. */
 static enum ax_status read_record(struct ax_preview_piece *out, const struct ax_examples *set,
                                   uint32_t index) {
     size_t n;
     const char *text = ax_examples_text(set, index, &n);
     AX_ASSERT(text != NULL);
-    out->record = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
+    out->record = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, NULL);
     return out->record ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a record");
 }
 

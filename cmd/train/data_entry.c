@@ -197,6 +197,7 @@ static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) 
                                             .tail_share = 1};
     AX_FILL(cfg, "", struct ax_format_answers, &e->answers);
     AX_FILL(cfg, e->path, struct ax_format_answers, &e->answers);
+    e->answers.own = ax_config_holds(cfg, "rl == distill") && ax_config_f64(cfg, "trl.lmbda") < 1;
     if (type && type->kind == AX_YAML_MAP) {
         AX_FILL(cfg, e->path, struct ax_format_answer_map, &e->answer_map);
         e->answers.map = &e->answer_map;

@@ -117,6 +117,10 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.mask_truncated_completions", AX_T_BOOL, "Exclude truncated answers from the loss.",
            .dflt = "false", .when = SAMPLED,
            AX_INTO(AX_FIELD(struct ax_rollout_options, mask_truncated))),
+    AX_KEY("trl.lmbda", AX_T_SHARE,
+           "Probability that a step trains on answers that the model samples; otherwise it trains "
+           "on the records' own.",
+           .dflt = "1.0", .when = "rl == distill"),
     AX_KEY("trl.temperature", AX_T_POSITIVE, "Sampling temperature.", .dflt = "1.0", .when = TURNS,
            AX_INTO(AX_FIELD(struct ax_sampling, temperature))),
     AX_KEY("trl.top_p", AX_T_SHARE,

@@ -265,6 +265,8 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->advantages.normalize_then_sum = method->normalize_then_sum;
     AX_FILL(cfg, "", struct ax_rollout_options, ro);
     AX_FILL(cfg, "", struct ax_rollout_keys, &r->keys);
+    if (ax_config_holds(cfg, "rl == distill"))
+        ro->own_share = 1 - ax_config_f64(cfg, "trl.lmbda");
     make_room(o, d->keys.sequence_len[false]);
     ro->policy = d->method.objective.head.distill ? NULL : &d->method.policy;
     if (method->value)

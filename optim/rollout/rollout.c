@@ -104,6 +104,32 @@ static enum ax_status put_record(struct ax_rollout *r, int64_t group, const stru
     return ax_sprintf(&r->records[group], "%.*s", (int)n, record);
 }
 
+/* Whether a generation is sampled: the same on all ranks, and after resuming. */
+static bool is_sampled(const struct ax_rollout *r) {
+    const struct ax_rng_key key = {r->o->sampling.seed, (uint32_t)r->generation, 0x6c6d6264};
+    return r->generation == 0 || (double)ax_rng_uniform(key, 0) >= r->o->own_share;
+}
+
+/* The record's own answer as the completion: its ids are the second line of an example's text
+ * (data/records/format/format.h). What is longer than a completion loses its end. */
+static enum ax_status put_answer(struct ax_rollout *r, int64_t group) {
+    struct ax_completion *c = &r->list[group];
+    const char *line = strchr(r->records[group], '\n');
+    json_t *ids = line ? json_loads(line, 0, NULL) : NULL;
+    if (!ids)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the answer of a record");
+    const int64_t n = (int64_t)json_array_size(ids);
+    c->given = true;
+    c->truncated = n > r->o->max_new;
+    c->sampled = c->truncated ? r->o->max_new : n;
+    c->n = c->n_prompt + c->sampled;
+    for (int64_t i = 0; i < c->sampled; i++)
+        r->ids[c->start + c->n_prompt + i] =
+            (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
+    json_decref(ids);
+    return AX_OK;
+}
+
 /* Each of the group has the prompt's ids, and room for a completion. */
 static enum ax_status put_prompt(struct ax_rollout *r, int64_t group,
                                  const struct ax_packed_sequence *s) {
@@ -430,7 +456,11 @@ static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct 
                                bool *stopped) {
     AX_TRY(read_prompts(r, loader));
     const double start = ax_clock_now();
-    AX_TRY(sample_completions(r, m, stopped));
+    if (is_sampled(r))
+        AX_TRY(sample_completions(r, m, stopped));
+    else
+        for (int64_t i = 0; i < r->n_todo; i++)
+            AX_TRY(put_answer(r, r->todo[i]));
     const double sampled = ax_clock_now();
     r->seconds += sampled - start;
     if (!*stopped && r->o->rewards)

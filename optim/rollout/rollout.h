@@ -49,6 +49,8 @@ struct ax_rollout_options {
     /* how often prompts whose completions all have equal rewards are replaced by others (DAPO's
      * dynamic sampling) */
     int rounds;
+    /* probability that a generation is not sampled: its completions are the records' own answers */
+    double own_share;
     int64_t max_prompt, max_new; /* tokens */
     int64_t lanes;               /* the most sequences that a rank samples at a time */
     int64_t kv_tokens;           /* capacity of the KV cache */
@@ -97,6 +99,7 @@ struct ax_completion {
     int64_t sampled; /* tokens of the completion that the model has sampled: all, without tools */
     float advantage;
     bool truncated;
+    bool given; /* the record's own answer */
     /* calls of tools, those that failed, and turns whose calls could not be read */
     int64_t n_calls, n_failed, n_unread;
 };

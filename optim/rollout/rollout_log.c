@@ -26,6 +26,12 @@ static json_t *line_json(const struct ax_rollout *r, int64_t i, const struct ax_
                      completion->len, "tokens", (json_int_t)c->sampled, "truncated", c->truncated);
 }
 
+/* Where answers may be the model's or the record's, whose it is. */
+static bool put_source(const struct ax_rollout *r, int64_t i, json_t *v) {
+    return r->o->own_share == 0 ||
+           json_object_set_new(v, "on_policy", json_boolean(!r->list[i].given)) == 0;
+}
+
 static bool put_rewards(const struct ax_rollout *r, int64_t i, json_t *v) {
     return !r->o->rewards ||
            (json_object_set_new(v, "rewards", rewards_json(r, i)) == 0 &&
@@ -60,7 +66,7 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     struct ax_buf prompt = {0}, completion = {0};
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
-    char *text = v && put_rewards(r, i, v) && put_turns(r, i, v)
+    char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_turns(r, i, v)
                      ? json_dumps(v, JSON_REAL_PRECISION(9))
                      : NULL;
     if (st == AX_OK && !text)

@@ -282,6 +282,12 @@ static void put_tools(struct ax_rollout *r) {
     put_figure(r, unread / (double)r->n, "tools/unread_frequency");
 }
 
+/* Where completions may be the model's or the records'. */
+static void put_source(struct ax_rollout *r) {
+    if (r->o->own_share > 0)
+        put_figure(r, r->list[0].given ? 0 : 1, "on_policy");
+}
+
 /* How many prompts it took to have as many whose completions differ. */
 static void put_rounds(struct ax_rollout *r) {
     if (r->o->rounds == 0)
@@ -551,6 +557,7 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     r->figures.n = 0;
     put_all_lengths(r);
     if (!r->o->rewards) {
+        put_source(r);
         put_tools(r);
         r->worth = AX_WORTH_VARIED;
         return AX_OK;

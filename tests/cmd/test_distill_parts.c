@@ -108,8 +108,9 @@ static void mistakes(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (try("train", config(), teacher, "out", cases[i][0]) != 2 || !strstr(said, cases[i][1]))
             fail_msg("%s: %s", cases[i][0], said);
-    static const char given[] = "base_model: m\nkd_teacher: t\nkd_loss_tail: false\n"
-                                "kd_ce_alpha: 0.5\n",
+    static const char given[] =
+        "base_model: m\nkd_teacher: t\nkd_loss_tail: false\nlearning_rate: 1e-5\n"
+        "kd_ce_alpha: 0.5\n",
                       text[] = "{\"text\": \"one two\"}\n";
     char path[256];
     snprintf(path, sizeof path, "%s", put_bytes("given.jsonl", text, sizeof text - 1));

@@ -89,7 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const struct ax_format_answers answers = {.field_chosen = "chosen",
                                               .field_rejected = "rejected",
                                               .map = data[0] & 64 ? &map : NULL,
-                                              .framed_by_ids = data[1] & 1};
+                                              .framed_by_ids = data[1] & 1,
+                                              .own = data[1] & 128 && !(data[0] & 64)};
     const struct ax_format_steps steps = {.separator = data[1] & 2 ? "\n" : "",
                                           .max_completion = data[1] & 4 ? 9 : 0,
                                           .last_only = data[1] & 8};

@@ -67,6 +67,8 @@ static json_t *describe_answers(const struct ax_format_answers *a) {
     const struct ax_format_answer_map *m = a->map;
     json_t *v = json_pack("[s, s, b, f]", a->field_chosen, a->field_rejected, a->framed_by_ids,
                           a->tail_share);
+    if (a->own)
+        json_array_append_new(v, json_string("own"));
     if (m)
         json_array_append_new(v, json_pack("[s, s, s, s, s, s, s, s, s, s]", m->field_prompt,
                                            m->field_system, m->field_chosen, m->field_rejected,

@@ -36,7 +36,8 @@ enum ax_task {
     AX_TASK_REWARD,   /* as PAIR, but only each side's last token has a label, 0; column "margin" */
     AX_TASK_STEPS,    /* label 1 or 0 on the last token of right and wrong steps; column "target":
                          probabilities that they are right */
-    AX_TASK_PROMPT    /* a prompt, all of it labeled; text: the record as compact JSON */
+    AX_TASK_PROMPT /* a prompt, all of it labeled; text: the record as compact JSON, and with answers of their own a
+                         line feed and the answer's ids as a JSON list */
 };
 
 /* All strings in the options are borrowed for the lifetime of the format. */
@@ -97,6 +98,8 @@ struct ax_format_answers {
     /* The column `share` of a pair's tokens past the length of the shorter answer; of those before, it
      * is 1. */
     double tail_share;
+    /* Prompts: each has an answer of its own, whose ids follow the record in the example's text. */
+    bool own;
 };
 
 struct ax_format_steps {

@@ -5,6 +5,10 @@
  *   chat_template   messages without an answer at their end; tools
  *   a map           a text made of columns
  *
+ * If its own answer is read, too, that is the column completion, a text or messages, or what ends the messages of
+ * chat_template. Its tokens are what would have been sampled behind the prompt's: up to the end of the answer, as
+ * the template writes it; a text ends with EOS.
+ *
  * A text gets the tokens that the tokenizer itself adds. Messages are rendered with the header of
  * the answer to come, and get none. Nothing is trained on, but all tokens are labeled: an example
  * without a label would be dropped as one that nothing can be learned from. */
@@ -16,6 +20,10 @@
 
 static enum ax_status prompt_init(struct ax_format *f) {
     const char *type = f->o.type;
+    if (f->o.answers->map && f->o.answers->own)
+        return ax_error(AX_ERR_CONFIG, "a map makes prompts without answers of their own, which "
+                                       "trl.lmbda below 1 needs: use the columns prompt and "
+                                       "completion, or type chat_template");
     if (f->o.answers->map)
         return ax_answers_check_map(f->o.answers->map);
     if (type && strcmp(type, "chat_template") != 0)
@@ -72,6 +80,28 @@ static enum ax_status check_messages(const struct ax_format *f, const char *colu
     return is_empty(column);
 }
 
+/* The column completion, into texts or replies. */
+static enum ax_status read_completion(const struct ax_format *f, json_t *record,
+                                      struct ax_answers *a) {
+    static const char column[] = "completion";
+    json_t *v = json_object_get(record, column);
+    if (!v)
+        return ax_error(AX_ERR_DATA,
+                        "%s is missing: trl.lmbda below 1 also trains on the records' "
+                        "own answers",
+                        column);
+    if (a->chat) {
+        const struct ax_message_source from = {column, "assistant", true};
+        return ax_answers_messages(f, a, v, &from, &a->replies[0]);
+    }
+    if (!json_is_string(v))
+        return ax_error(AX_ERR_DATA, "%s: expected text, as the prompt is one, got %s", column,
+                        ax_json_kind(v));
+    const struct ax_text text = {json_string_value(v), json_string_length(v)};
+    AX_TRY(ax_answers_check_text(column, text));
+    return ax_buf_append(&a->texts[0], text.s, text.n);
+}
+
 static enum ax_status read_own(const struct ax_format *f, json_t *record, struct ax_answers *a) {
     json_t *v = json_object_get(record, a->names[0]);
     a->chat = json_is_array(v);
@@ -89,6 +119,15 @@ static enum ax_status read_own(const struct ax_format *f, json_t *record, struct
     return ax_tools_read(record, f->o.chat->field_tools, &a->tools);
 }
 
+/* Messages that end a conversation, in their order, into the answer. */
+static enum ax_status keep_reply(struct ax_answers *a, size_t at) {
+    if (!a->replies[0])
+        a->replies[0] = json_array();
+    return json_array_insert(a->replies[0], 0, json_array_get(a->messages, at)) == 0
+               ? AX_OK
+               : ax_answers_no_memory();
+}
+
 static bool ends_with_answer(const json_t *list) {
     const size_t n = json_array_size(list);
     const json_t *last = n > 0 ? json_array_get(list, n - 1) : NULL;
@@ -99,12 +138,21 @@ static enum ax_status read_chat(const struct ax_format *f, json_t *record, struc
     struct ax_conversation c;
     if (!json_object_get(record, a->names[0]))
         return ax_answers_missing(f, record, a->names[0]);
-    const enum ax_status st = ax_conversation_read(&c, f, record);
+    enum ax_status st = ax_conversation_read(&c, f, record);
     a->chat = true;
     a->messages = json_incref(c.messages);
     a->tools = json_incref(c.tools);
-    while (st == AX_OK && ends_with_answer(a->messages))
-        json_array_remove(a->messages, json_array_size(a->messages) - 1);
+    while (st == AX_OK && ends_with_answer(a->messages)) {
+        const size_t last = json_array_size(a->messages) - 1;
+        if (f->o.answers->own)
+            st = keep_reply(a, last);
+        json_array_remove(a->messages, last);
+    }
+    if (st == AX_OK && f->o.answers->own && !a->replies[0])
+        st = ax_error(AX_ERR_DATA,
+                      "%s: the conversation does not end with an answer, and trl.lmbda "
+                      "below 1 also trains on the records' own answers",
+                      a->names[0]);
     for (size_t i = 0; i < json_array_size(a->messages) && c.turns; i++)
         a->lost |= c.turns[i].lost_calls ? 1U << AX_ODD_CALLS : 0;
     ax_conversation_free(&c);
@@ -122,6 +170,8 @@ static enum ax_status read_prompt(const struct ax_format *f, json_t *record, str
     AX_TRY(map         ? read_map(f, record, a)
            : f->o.type ? read_chat(f, record, a)
                        : read_own(f, record, a));
+    if (f->o.answers->own && !f->o.type)
+        AX_TRY(read_completion(f, record, a));
     const json_t *own = f->o.chat ? f->o.chat->tools : NULL;
     if (!a->chat && own)
         return ax_error(AX_ERR_DATA, "%s: tools need a prompt of messages, not a text",
@@ -135,6 +185,65 @@ static enum ax_status read_prompt(const struct ax_format *f, json_t *record, str
                                                     : NULL;
     const struct ax_answers_text prompt = {a->messages, tools, true, &a->lost};
     return ax_answers_render(f, &prompt, &a->prompt);
+}
+
+/* ---- the record's own answer ---- */
+
+/* What follows the prompt's text in the conversation with its answer. */
+static enum ax_status render_answer(const struct ax_format *f, struct ax_answers *a) {
+    json_t *all = json_copy(a->messages);
+    struct ax_buf text = {0};
+    const struct ax_answers_text whole = {all, a->tools, false, &a->lost};
+    enum ax_status st = all && json_array_extend(all, a->replies[0]) == 0
+                            ? ax_answers_render(f, &whole, &text)
+                            : ax_answers_no_memory();
+    const size_t n = a->prompt.len;
+    if (st == AX_OK && (text.len < n || memcmp(text.data, a->prompt.data, n) != 0))
+        st = ax_error(AX_ERR_DATA, "the chat template writes the prompt otherwise once its answer "
+                                   "follows, so the answer cannot be trained on behind it");
+    if (st == AX_OK)
+        st = ax_buf_append(&a->texts[0], text.data + n, text.len - n);
+    ax_buf_free(&text);
+    json_decref(all);
+    return st;
+}
+
+static bool is_end(const struct ax_format *f, int32_t id) {
+    for (size_t i = 0; i < f->n_ends; i++)
+        if (f->ends[i] == id)
+            return true;
+    return false;
+}
+
+/* Tokens up to the last end, which the template may follow by more; without one, all of them. */
+static size_t answer_length(const struct ax_format *f, const struct ax_encoding *e) {
+    size_t n = e->n;
+    while (n > 0 && !is_end(f, e->ids[n - 1]))
+        n--;
+    return n > 0 ? n : e->n;
+}
+
+/* Appends its ids to `out`, behind a line feed. */
+static enum ax_status put_answer(const struct ax_format *f, struct ax_format_work *w,
+                                 struct ax_answers *a, struct ax_buf *out) {
+    if (a->chat)
+        AX_TRY(render_answer(f, a));
+    AX_TRY(
+        ax_format_encode(f, (struct ax_text){a->texts[0].data, a->texts[0].len}, false, &w->full));
+    const size_t n = answer_length(f, &w->full);
+    const bool ends = n > 0 && is_end(f, w->full.ids[n - 1]);
+    AX_TRY(ax_buf_puts(out, "\n["));
+    for (size_t i = 0; i < n; i++)
+        AX_TRY(ax_buf_printf(out, i > 0 ? ",%d" : "%d", (int)w->full.ids[i]));
+    if (!a->chat && !ends && f->eos != AX_NO_TOKEN)
+        AX_TRY(ax_buf_printf(out, n > 0 ? ",%d" : "%d", (int)f->eos));
+    AX_TRY(ax_buf_puts(out, "]"));
+    return out->len <= AX_EXAMPLE_TEXT_MAX
+               ? AX_OK
+               : ax_error(AX_ERR_DATA,
+                          "the record and the tokens of its answer have more than %zu "
+                          "bytes",
+                          AX_EXAMPLE_TEXT_MAX);
 }
 
 static enum ax_status prompt_record(const struct ax_format *f, struct ax_format_work *w,
@@ -155,6 +264,8 @@ static enum ax_status prompt_record(const struct ax_format *f, struct ax_format_
     }
     AX_TRY_GOTO(ax_example_list_add(out, w->full.ids, NULL, w->full.n, true), st, done);
     AX_TRY_GOTO(ax_example_list_end(out, origin), st, done);
+    if (f->o.answers->own)
+        AX_TRY_GOTO(put_answer(f, w, &a, &w->text), st, done);
     st = ax_example_list_text(out, w->text.data, w->text.len);
 done:
     w->oddities |= a.lost;
