@@ -24,6 +24,7 @@ struct command {
     int64_t port, context, lanes, queue, cache_tokens;
     char *key;
     struct ax_text_model model;
+    struct ax_serve_tools tools;
     struct ax_serve serve;
     pthread_mutex_t template_lock;
 };
@@ -72,8 +73,9 @@ static enum ax_status describe(struct command *c) {
                                  .sampling = t->sampling,
                                  .max_new = t->max_new,
                                  .stop = &t->stop_strings,
+                                 .tools = &c->tools,
                                  .template_lock = &c->template_lock};
-    return AX_OK;
+    return ax_serve_tools_open(&c->tools, m->side);
 }
 
 /* A conversation that any template can render, before anything is loaded. Without a template there are

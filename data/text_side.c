@@ -79,10 +79,47 @@ const struct ax_template *ax_text_side_template(const struct ax_text_side *s, co
     return json_array_size(tools) > 0 && s->tool_use ? s->tool_use : s->template;
 }
 
-enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
-                                        const json_t *tools, struct ax_encoding *out,
-                                        unsigned *lost) {
-    const struct ax_template *template = ax_text_side_template(s, tools);
+static json_t *variables_of(const struct ax_chat_prompt *p) {
+    json_t *vars = p->variables ? json_copy((json_t *)(uintptr_t)p->variables) : json_object();
+    json_t *own = json_pack("{sO sO* sb}", "messages", (json_t *)(uintptr_t)p->messages, "tools",
+                            json_array_size(p->tools) > 0 ? p->tools : NULL,
+                            "add_generation_prompt", !p->bare && !p->continues);
+    const bool ok = vars && own && json_object_update(vars, own) == 0;
+    json_decref(own);
+    if (ok)
+        return vars;
+    json_decref(vars);
+    return NULL;
+}
+
+/* Ends the rendered text with the content of the last message, as in transformers' apply_chat_template
+ * (continue_final_message): without what the template strips of it. */
+static enum ax_status cut_behind_content(const struct ax_chat_prompt *p,
+                                         struct ax_template_output *text) {
+    static const char blanks[] = " \t\r\n\v\f";
+    const json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1);
+    const char *content = json_string_value(json_object_get(last, "content")), *at = NULL;
+    content = content ? content + strspn(content, blanks) : "";
+    size_t n = strlen(content), full = n;
+    while (n > 0 && strchr(blanks, content[n - 1]))
+        n--;
+    for (const char *next = text->text;
+         n > 0 &&
+         (next = memmem(next, text->len - (size_t)(next - text->text), content, n)) != NULL;
+         next++)
+        at = next;
+    if (!at)
+        return ax_error(AX_ERR_DATA, "the chat template does not write the last message's content, "
+                                     "or there is none, so it cannot be continued");
+    if (strncmp(at, content, full) == 0)
+        n = full;
+    text->len = (size_t)(at - text->text) + n;
+    return AX_OK;
+}
+
+enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s,
+                                        const struct ax_chat_prompt *p, struct ax_encoding *out) {
+    const struct ax_template *template = ax_text_side_template(s, p->tools);
     if (!template) { /* reports what is missing */
         struct ax_template *again = NULL;
         const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
@@ -92,14 +129,14 @@ enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json
     const struct ax_template_options o = {.chat = true, .defaults = s->tokens};
     const struct ax_encode_options plain = {0};
     struct ax_template_output text = {0};
-    json_t *vars =
-        json_pack("{sO sO* sb}", "messages", (json_t *)(uintptr_t)messages, "tools",
-                  json_array_size(tools) > 0 ? tools : NULL, "add_generation_prompt", true);
+    json_t *vars = variables_of(p);
     if (!vars)
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     enum ax_status st = ax_template_render(template, vars, &o, &text);
-    if (st == AX_OK && lost)
-        st = ax_tools_find_lost(template, vars, &o, &text, lost);
+    if (st == AX_OK && p->lost)
+        st = ax_tools_find_lost(template, vars, &o, &text, p->lost);
+    if (st == AX_OK && p->continues)
+        st = cut_behind_content(p, &text);
     if (st == AX_OK)
         st = ax_tokenizer_encode(s->tokenizer, text.text, text.len, &plain, out);
     ax_template_output_free(&text);

@@ -24,13 +24,22 @@ enum ax_status ax_text_side_same(const char *a, const char *b, bool *same);
 
 /* The template for a conversation, with or without definitions of tools. */
 const struct ax_template *ax_text_side_template(const struct ax_text_side *s, const json_t *tools);
-/* Appends the ids of `text` as the model expects a text (with BOS if it has one), or of a
- * conversation, rendered with the template up to the start of the answer. tools: a list of definitions,
- * or NULL. lost: gets the bits of what the template leaves out (data/records/format/tools.h); or NULL. */
+/* Appends the ids of `text` as the model expects a text (with BOS if it has one). */
 enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,
                                    struct ax_encoding *out);
-enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s, const json_t *messages,
-                                        const json_t *tools, struct ax_encoding *out,
-                                        unsigned *lost);
+
+/* A conversation, and what is asked of the template for it. */
+struct ax_chat_prompt {
+    const json_t *messages;
+    const json_t *tools;     /* a list of definitions; NULL: none */
+    const json_t *variables; /* more variables of the template, an object; NULL: none */
+    bool bare;               /* without the start of an answer */
+    bool continues;          /* ends where the content of the last message ends; `bare` */
+    unsigned *lost;          /* gets the bits of what the template leaves out
+                       (data/records/format/tools.h); NULL: not requested */
+};
+/* Appends its ids, rendered with the template up to the start of the answer. */
+enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s,
+                                        const struct ax_chat_prompt *p, struct ax_encoding *out);
 
 #endif

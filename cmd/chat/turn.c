@@ -78,7 +78,8 @@ enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop) {
 
 enum ax_status ax_chat_prompt(struct ax_chat *c) {
     c->prompt.n = 0;
-    AX_TRY(ax_text_side_encode_chat(ax_chat_side(c), c->messages, NULL, &c->prompt, NULL));
+    const struct ax_chat_prompt p = {.messages = c->messages};
+    AX_TRY(ax_text_side_encode_chat(ax_chat_side(c), &p, &c->prompt));
     if ((int64_t)c->prompt.n < c->context)
         return AX_OK;
     return ax_error(AX_ERR_DATA,

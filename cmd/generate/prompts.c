@@ -50,7 +50,8 @@ static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const 
         return ax_error(AX_ERR_DATA, "--system: expected UTF-8 text");
     }
     unsigned lost = 0;
-    enum ax_status st = ax_text_side_encode_chat(to->side, all, tools, &p->ids, &lost);
+    const struct ax_chat_prompt prompt = {.messages = all, .tools = tools, .lost = &lost};
+    enum ax_status st = ax_text_side_encode_chat(to->side, &prompt, &p->ids);
     if (lost != 0) {
         *to->lost |= lost;
         p->loser = to->side;

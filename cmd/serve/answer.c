@@ -217,15 +217,19 @@ static enum ax_status whole_choice(const struct ax_serve_job *j, int64_t i, json
     struct ax_serve_choice *c = &j->choices[i];
     struct ax_buf text = {0};
     json_t *logprobs = NULL, *said = NULL;
-    enum ax_status st = echo(j, c, &text);
+    enum ax_status st = ax_serve_calls_read(c);
+    if (st == AX_OK)
+        st = echo(j, c, &text);
     if (st == AX_OK && c->text.len > 0)
         st = ax_buf_append(&text, c->text.data, c->text.len);
     if (st == AX_OK)
         st = logprobs_of(j, c, 0, &logprobs);
     if (st == AX_OK) {
-        said = json_stringn(text.data ? text.data : "", text.len);
+        said = c->calls && text.len == 0 ? json_null()
+                                         : json_stringn(text.data ? text.data : "", text.len);
         if (j->r.chat)
-            said = json_pack("{ss so}", "role", "assistant", "content", said);
+            said = json_pack("{ss so sO*}", "role", "assistant", "content", said, "tool_calls",
+                             c->calls);
         json_t *choice = json_pack("{sI so so ss so}", "index", (json_int_t)i,
                                    j->r.chat ? "message" : "text", said, "logprobs", logprobs,
                                    "finish_reason", c->finish, "stop_reason", stop_reason(c));
@@ -307,19 +311,43 @@ static enum ax_status begin_choice(const struct ax_serve_job *j, int64_t i, stru
     return st;
 }
 
+/* Calls of a choice: each as its name and id, and then its arguments. */
+static enum ax_status send_calls(const struct ax_serve_job *j, int64_t i, struct ax_buf *out) {
+    const struct ax_serve_choice *c = &j->choices[i];
+    for (size_t k = 0; k < json_array_size(c->calls); k++) {
+        const json_t *call = json_array_get(c->calls, k),
+                     *function = json_object_get(call, "function");
+        json_t *head = json_pack("{s[{sI sO ss s{sO ss}}]}", "tool_calls", "index", (json_int_t)k,
+                                 "id", json_object_get(call, "id"), "type", "function", "function",
+                                 "name", json_object_get(function, "name"), "arguments", "");
+        json_t *rest = json_pack("{s[{sI s{sO}}]}", "tool_calls", "index", (json_int_t)k,
+                                 "function", "arguments", json_object_get(function, "arguments"));
+        enum ax_status st = send_chunk(j, out, i, head, json_null(), c->sent_tokens, false);
+        if (st == AX_OK)
+            st = send_chunk(j, out, i, rest, json_null(), c->sent_tokens, false);
+        else
+            json_decref(rest);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
 /* New text of a choice, or its end; both in one event for completions. */
 static enum ax_status go_on(const struct ax_serve_job *j, int64_t i, struct ax_buf *out) {
     struct ax_serve_choice *c = &j->choices[i];
-    const size_t n = c->text.len - c->sent_text;
-    const int64_t from = c->sent_tokens;
     const bool last = c->finish != NULL;
+    if (last && !c->ended)
+        AX_TRY(ax_serve_calls_read(c));
+    const size_t ready = ax_serve_calls_hold(c),
+                 n = ready > c->sent_text ? ready - c->sent_text : 0;
+    const int64_t from = c->sent_tokens;
     json_t *logprobs;
     if (c->ended || (n == 0 && !last))
         return AX_OK;
     AX_TRY(logprobs_of(j, c, from, &logprobs));
     json_t *said = json_stringn(n > 0 ? c->text.data + c->sent_text : "", n);
     c->sent_tokens = c->n_tokens;
-    c->sent_text = c->text.len;
+    c->sent_text += n;
     c->ended = last;
     if (!j->r.chat) {
         AX_TRY(send_chunk(j, out, i, said, logprobs, from, last));
@@ -332,6 +360,7 @@ static enum ax_status go_on(const struct ax_serve_job *j, int64_t i, struct ax_b
         json_decref(said);
         json_decref(logprobs);
     }
+    AX_TRY(send_calls(j, i, out));
     return last ? send_chunk(j, out, i, json_object(), json_null(), c->sent_tokens, true) : AX_OK;
 }
 

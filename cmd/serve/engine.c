@@ -105,8 +105,12 @@ static enum ax_status on_more(void *ctx, bool idle, struct ax_sequence **joining
 static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
     const struct ax_serve_request *r = &c->job->r;
     const struct ax_stop_tokens *own = &c->job->engine->m.side->stop;
+    const struct ax_serve_tools *tools = c->job->engine->m.tools;
     for (int i = 0; i < own->n && !r->ignore_eos; i++)
         if (own->ids[i] == id)
+            return true;
+    for (int i = 0; i < tools->n_stop && !r->ignore_eos && r->tools; i++)
+        if (tools->stop[i] == id)
             return true;
     return false;
 }
@@ -114,6 +118,8 @@ static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
 /* *stop: the token ends the answer, and its own text is not part of it. */
 static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *stop) {
     const struct ax_serve_request *r = &c->job->r;
+    if (c->call_at == SIZE_MAX && id == c->job->engine->m.tools->mark)
+        c->call_at = c->text.len;
     for (int i = 0; i < r->n_stop_ids; i++)
         if (r->stop_ids[i] == id) {
             c->stop_id = id;

@@ -28,9 +28,13 @@ struct ax_serve_choice {
     int64_t n_tokens;
     struct ax_text_stream stream;
     struct ax_buf text;
-    const char *finish;    /* NULL: not yet; "stop", "length" or "abort" */
+    size_t call_at;        /* where the text had come to when a call began; SIZE_MAX: none has */
+    const char *finish;    /* NULL: not yet; "stop", "length", "tool_calls" or "abort" */
     const char *stop_text; /* what ended it: a text, */
     int32_t stop_id;       /* or one of stop_token_ids; −1: neither */
+    /* calls of an answer that has ended */
+    bool read;     /* it has been searched for calls */
+    json_t *calls; /* as in the protocol's messages; owned; NULL: none */
     /* how much of it a stream has sent */
     bool begun, ended;
     int64_t sent_tokens, offset;

@@ -78,6 +78,7 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
         c->job = j;
         c->prompt = &r->prompts[i / r->n];
         c->stop_id = -1;
+        c->call_at = SIZE_MAX;
         c->finish = n == 0 ? "length" : NULL;
         c->tokens = take(j->ints, sizeof *j->ints, &used->ints, n, true);
         c->best = take(j->ints, sizeof *j->ints, &used->ints, n, best);
@@ -139,6 +140,7 @@ void ax_serve_job_close(void *job) {
     for (int64_t i = 0; j->choices && i < j->n_choices; i++) {
         ax_text_stream_close(&j->choices[i].stream);
         ax_buf_free(&j->choices[i].text);
+        json_decref(j->choices[i].calls);
     }
     ax_serve_request_free(&j->r);
     pthread_cond_destroy(&j->changed);

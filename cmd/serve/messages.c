@@ -62,9 +62,9 @@ static enum ax_status read_content(struct ax_serve_request *r, size_t i, const j
     return st;
 }
 
-/* Arguments are the text of an object; templates expect the object. */
-static enum ax_status read_calls(struct ax_serve_request *r, size_t i, const json_t *from,
-                                 json_t *to) {
+/* Arguments are the text of an object; most templates expect the object. */
+static enum ax_status read_calls(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                 size_t i, const json_t *from, json_t *to) {
     const json_t *v = json_object_get(from, "tool_calls");
     if (!v || json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0))
         return AX_OK;
@@ -79,7 +79,7 @@ static enum ax_status read_calls(struct ax_serve_request *r, size_t i, const jso
                                    "expected a list of {\"function\": {\"name\", \"arguments\"}}");
         json_t *object =
             json_loadb(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL);
-        if (json_is_object(object))
+        if (json_is_object(object) && !m->tools->text_arguments)
             (void)json_object_set(function, "arguments", object);
         json_decref(object);
     }
@@ -110,17 +110,39 @@ static enum ax_status read_rest(struct ax_serve_request *r, size_t i, json_t *fr
     return AX_OK;
 }
 
-static enum ax_status read_message(struct ax_serve_request *r, size_t i, json_t *from,
-                                   json_t *list) {
+static enum ax_status read_message(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                   size_t i, json_t *from, json_t *list) {
     json_t *to = json_object();
     if (!to || json_array_append_new(list, to) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (!json_is_object(from))
         return ax_serve_refuse(r, "messages", "expected objects with role and content");
     AX_TRY(read_role(r, i, from, to));
-    AX_TRY(read_calls(r, i, from, to));
+    AX_TRY(read_calls(r, m, i, from, to));
     AX_TRY(read_content(r, i, from, to));
     return read_rest(r, i, from, to);
+}
+
+static enum ax_status render(struct ax_serve_request *r, const struct ax_serve_model *m,
+                             const json_t *messages) {
+    const struct ax_chat_prompt p = {.messages = messages, .tools = r->tools};
+    pthread_mutex_lock(m->template_lock);
+    const enum ax_status st = ax_text_side_encode_chat(m->side, &p, &r->ids);
+    pthread_mutex_unlock(m->template_lock);
+    if (st == AX_ERR_DATA)
+        snprintf(r->param, sizeof r->param, "messages");
+    return st;
+}
+
+/* Calls inside a thought are none. */
+static enum ax_status look_for_thought(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    struct ax_buf text = {0};
+    enum ax_status st = ax_tokenizer_decode(m->side->tokenizer, r->ids.ids, r->ids.n, false, &text);
+    if (st == AX_OK)
+        st = ax_buf_append(&text, "", 1);
+    r->thinks = st == AX_OK && ax_tool_opens_thought(m->tools->format, text.data);
+    ax_buf_free(&text);
+    return st;
 }
 
 enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct ax_serve_model *m,
@@ -131,14 +153,11 @@ enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct a
     json_t *list = json_array();
     enum ax_status st = list ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     for (size_t i = 0; i < n && st == AX_OK; i++)
-        st = read_message(r, i, json_array_get(messages, i), list);
-    if (st == AX_OK) {
-        pthread_mutex_lock(m->template_lock);
-        st = ax_text_side_encode_chat(m->side, list, NULL, &r->ids, NULL);
-        pthread_mutex_unlock(m->template_lock);
-        if (st == AX_ERR_DATA)
-            snprintf(r->param, sizeof r->param, "messages");
-    }
+        st = read_message(r, m, i, json_array_get(messages, i), list);
+    if (st == AX_OK)
+        st = render(r, m, list);
+    if (st == AX_OK && r->tools)
+        st = look_for_thought(r, m);
     json_decref(list);
     return st;
 }

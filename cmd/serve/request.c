@@ -64,7 +64,7 @@ static const struct key keys[] = {
     {"session_id", BOTH, IGNORED, 0, 0, 0, NULL},
     {"safety_identifier", BOTH, IGNORED, 0, 0, 0, NULL},
     {"prompt_cache_key", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"parallel_tool_calls", CHAT, IGNORED, 0, 0, 0, NULL}, /* tools are refused */
+    {"parallel_tool_calls", CHAT, BOOL, AT(parallel_calls), 0, 0, NULL},
     {"presence_penalty", BOTH, ONLY, 0, 0, 0, "0 0.0"},
     {"frequency_penalty", BOTH, ONLY, 0, 0, 0, "0 0.0"},
     {"logit_bias", BOTH, ONLY, 0, 0, 0, "{}"},
@@ -74,8 +74,8 @@ static const struct key keys[] = {
     {"prompt_logprobs", BOTH, ONLY, 0, 0, 0, ""},
     {"logprobs_mode", BOTH, ONLY, 0, 0, 0, "\"raw\""},
     {"suffix", COMPLETION, ONLY, 0, 0, 0, "\"\""},
-    {"tools", CHAT, ONLY, 0, 0, 0, "[]"},
-    {"tool_choice", CHAT, ONLY, 0, 0, 0, "\"none\" \"auto\""},
+    {"tools", CHAT, OWN, 0, 0, 0, NULL},
+    {"tool_choice", CHAT, OWN, 0, 0, 0, NULL},
     {"functions", CHAT, ONLY, 0, 0, 0, "[]"},
     {"function_call", CHAT, ONLY, 0, 0, 0, "\"none\" \"auto\""},
     {"response_format", BOTH, ONLY, 0, 0, 0, "{\"type\":\"text\"}"},
@@ -339,6 +339,7 @@ static enum ax_status read_prompts(struct ax_serve_request *r, const struct ax_s
 
 static enum ax_status read_chat(struct ax_serve_request *r, const struct ax_serve_model *m) {
     AX_TRY(ax_alloc(&r->prompts, 1, sizeof *r->prompts));
+    AX_TRY(ax_serve_read_tools(r, m));
     AX_TRY(ax_serve_read_messages(r, m, get(r, "messages")));
     return add_prompt(r, 0, NULL);
 }
@@ -417,6 +418,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
                                    .n = 1,
                                    .logprobs = -1,
                                    .add_special = true,
+                                   .parallel_calls = true,
                                    .temperature = s->temperature,
                                    .top_p = s->top_p > 0 ? s->top_p : 1,
                                    .top_k = s->top_k,

@@ -8,6 +8,7 @@
 
 #include "base/text/words.h"
 #include "data/text_side.h"
+#include "cmd/serve/tools.h"
 #include "model/core/sample.h"
 
 #define AX_SERVE_PROMPTS  2048 /* prompts of a request, and answers to all of them */
@@ -27,6 +28,7 @@ struct ax_serve_model {
     struct ax_sampling sampling; /* what a request does not say */
     int64_t max_new;             /* likewise; 0: as the protocol has it */
     const struct ax_arg_list *stop;
+    const struct ax_serve_tools *tools;
     pthread_mutex_t *template_lock;
 };
 
@@ -44,7 +46,12 @@ struct ax_serve_request {
     struct ax_arg_list stop;
     int32_t stop_ids[AX_SERVE_STOP_IDS];
     int n_stop_ids;
-    struct ax_encoding ids; /* those of all prompts */
+    const json_t *tools; /* in `root`; NULL: none */
+    enum ax_serve_tool_choice tool_choice;
+    const json_t *tool_named; /* function of the tool, for AX_TOOLS_NAMED */
+    bool parallel_calls;      /* all calls of a turn count, and not only the first */
+    bool thinks;              /* the answer begins in an open thought */
+    struct ax_encoding ids;   /* those of all prompts */
     struct ax_serve_prompt *prompts;
     int64_t n_prompts;
     /* the key that an error is about, its code or NULL, and the status or 0 */

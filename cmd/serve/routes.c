@@ -194,8 +194,10 @@ static enum ax_status read_to_tokenize(struct ax_serve_request *r, const struct 
     r->add_special = !json_is_false(special);
     if (!prompt == !messages)
         return ax_serve_refuse(r, "prompt", "expected either prompt or messages");
-    if (messages)
+    if (messages) {
+        AX_TRY(ax_serve_read_tools(r, &s->engine.m));
         return ax_serve_read_messages(r, &s->engine.m, messages);
+    }
     if (!json_is_string(prompt))
         return ax_serve_refuse(r, "prompt", "expected text");
     return ax_serve_read_text(r, &s->engine.m, prompt);

@@ -367,8 +367,7 @@ static enum ax_status find_way(struct ax_tool_chat *c, struct probe *p, const ch
                     ax_template_where(c->template), p->answer.text, p->with.text);
 }
 
-/* Does the text end in an open thought? */
-static bool opens_thought(const struct ax_tool_format *f, const char *text) {
+bool ax_tool_opens_thought(const struct ax_tool_format *f, const char *text) {
     if (!f->think_open)
         return false;
     const char *open = NULL;
@@ -387,6 +386,10 @@ static enum ax_status check_definitions(const struct ax_tool_chat *c) {
     return shown ? AX_OK : refuse(c, "leaves out the definitions of tools");
 }
 
+bool ax_tool_chat_wants_text(const struct ax_tool_chat *c) {
+    return (c->way & WAY_TEXT) != 0;
+}
+
 enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
     struct probe p;
     enum ax_status st = AX_ERR_NOMEM;
@@ -399,7 +402,7 @@ enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
     if (st == AX_OK)
         st = check_definitions(c);
     if (st == AX_OK)
-        c->thinks = opens_thought(c->format, p.suffix);
+        c->thinks = ax_tool_opens_thought(c->format, p.suffix);
     probe_free(&p);
     return st;
 }

@@ -28,6 +28,10 @@ struct ax_tool_chat {
 /* `format`: name of one; NULL: the one that reads what the template writes. AX_ERR_CONFIG with the reason if the
  * template leaves out definitions, calls or results, changes earlier turns, or writes calls in no format known. */
 enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format);
+/* Does the template expect arguments as text, and not as objects? */
+bool ax_tool_chat_wants_text(const struct ax_tool_chat *c);
+/* Does a rendered conversation end in an open thought? */
+bool ax_tool_opens_thought(const struct ax_tool_format *f, const char *text);
 /* Appends the tokens between a turn with these calls (as in a message) and the next one; `results`: messages
  * {"role": "tool", "name", "content"}. `last`: the token that the turn ended with, which is not repeated. No
  * token of a result is a special one. */

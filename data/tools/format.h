@@ -33,6 +33,8 @@ struct ax_tool_format {
     /* Reads what follows the mark, up to the end of the call. False: it cannot, and says why. */
     bool (*read)(struct ax_tool_scan *s);
     const char *stops[2]; /* tokens that end a turn with calls, beside EOS; NULL: none */
+    const char *begin; /* without a mark: what a call begins with; "": the turn has no other text */
+    bool short_ids;    /* ids of calls are nine letters and digits */
 };
 /* Format number i, NULL after the last; by name, or NULL. */
 const struct ax_tool_format *ax_tool_format_at(int i);

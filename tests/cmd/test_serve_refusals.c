@@ -56,7 +56,11 @@ static const struct {
      "messages[0].content", NULL, "not image_url"},
     {CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": null}]}", 400, "messages[0].content",
      NULL, "expected text"},
-    {CHAT, "{\"messages\": [" USER "], \"tools\": [{}]}", 400, "tools", NULL, "not supported yet"},
+    {CHAT, "{\"messages\": [" USER "], \"tools\": [{}]}", 400, "tools[0]", NULL, "\"function\""},
+    {CHAT,
+     "{\"messages\": [" USER "], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+     "\"f\"}}]}",
+     400, "tools", NULL, "the chat template"},
     {CHAT, "{\"messages\": [" USER "], \"tool_choice\": \"required\"}", 400, "tool_choice", NULL,
      "not supported yet"},
     {CHAT, "{\"messages\": [" USER "], \"response_format\": {\"type\": \"json_object\"}}", 400,

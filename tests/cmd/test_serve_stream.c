@@ -25,26 +25,8 @@ static int close_server(void **state) {
     return scratch_remove(state);
 }
 
-/* The events of a streamed answer, as a list; the last must be [DONE]. */
 static json_t *events(const char *path, const char *body) {
-    struct client c;
-    json_t *list = json_array();
-    client_open(&c, &server);
-    if (ask(&c, "POST", path, body) != 200)
-        fail_msg("%s: %s", body, c.body.data);
-    assert_string_equal(client_header(&c, "Content-Type"), "text/event-stream");
-    assert_string_equal(client_header(&c, "Cache-Control"), "no-cache");
-    const char *event = c.body.data;
-    for (const char *end; strncmp(event, "data: {", 7) == 0; event = end + 2) {
-        end = strstr(event, "\n\n");
-        json_t *v = json_loadb(event + 6, (size_t)(end - event - 6), JSON_ALLOW_NUL, NULL);
-        assert_true(json_is_object(v)); /* and so UTF-8 */
-        json_array_append_new(list, v);
-    }
-    assert_string_equal(event, "data: [DONE]\n\n");
-    assert_int_equal(ask(&c, "GET", "/health", NULL), 200); /* the connection lives on */
-    client_close(&c);
-    return list;
+    return post_stream(&server, path, body);
 }
 
 /* The concatenated pieces of a choice; *last: its finish_reason, NULL: none. */

@@ -9,14 +9,17 @@
 #define CONTEXT 512
 
 static const char source[] =
+    "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in "
-    "m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
-    "<|im_end|>\n{% endfor %}";
+    "m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+    "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /* What was accepted can be generated. */
 static void check(const struct ax_serve_request *r) {
     AX_ASSERT(r->n_prompts >= 1 && r->n >= 1 && r->n_prompts * r->n <= AX_SERVE_PROMPTS);
     AX_ASSERT(ax_sampling_check(&r->sampling) == AX_OK && isfinite(r->temperature));
+    AX_ASSERT(json_array_size(r->tools) <= AX_SERVE_TOOLS);
     AX_ASSERT(r->logprobs >= -1 && r->logprobs <= 1 && r->max_tokens >= 0);
     for (int64_t i = 0; i < r->n_prompts; i++) {
         const struct ax_serve_prompt *p = &r->prompts[i];
@@ -39,8 +42,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         side = (struct ax_text_side){.folder = (char[]){"fuzz"},
                                      .tokenizer = tokenizer,
                                      .template = template,
-                                     .tokens = tokens};
+                                     .tokens = tokens,
+                                     .stop = {1, {257}}};
     }
+    static struct ax_serve_tools tools;
+    if (!tools.why[0])
+        AX_ASSERT(ax_serve_tools_open(&tools, &side) == AX_OK && tools.format);
     const struct ax_serve_model m = {.name = "model",
                                      .given = "models/model",
                                      .side = &side,
@@ -48,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                      .vocab_size = 258,
                                      .sampling = {.temperature = 1},
                                      .stop = &stop,
+                                     .tools = &tools,
                                      .template_lock = &lock};
     if (size == 0)
         return 0;

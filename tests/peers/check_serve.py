@@ -79,6 +79,34 @@ def check_errors(client, name):
             sys.exit(f"{wrong} is accepted")
 
 
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {
+    "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}]
+CALLED = [{"role": "user", "content": "hello"},
+          {"role": "assistant", "content": None, "tool_calls": [
+              {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 2}"}}]},
+          {"role": "tool", "tool_call_id": "call_1", "content": "4"}]
+
+
+def check_tools(client, name):
+    given = {"model": name, "messages": CALLED, "tools": TOOLS, "temperature": 0, "max_tokens": 24}
+    try:
+        whole = client.chat.completions.create(**given).choices[0]
+    except openai.BadRequestError as e:
+        assert e.param == "tools" and "chat template" in e.message
+        return "tools refused"
+    with client.chat.completions.stream(**given) as events:
+        for _ in events:
+            pass
+        try:
+            final = events.get_final_completion().choices[0]
+        except openai.LengthFinishReasonError as e:
+            final = e.completion.choices[0]
+    assert final.finish_reason == whole.finish_reason
+    calls = [[(c.function.name, c.function.arguments) for c in x.message.tool_calls or []] for x in (whole, final)]
+    assert calls[0] == calls[1] and (final.message.content or None) == (whole.message.content or None)
+    return f"tools ({len(calls[0])} calls)"
+
+
 def check_many(client, name, text):
     said = []
 
@@ -101,10 +129,11 @@ def main():
         text = check_chat(client, server.name)
         check_completions(client, server.name)
         check_errors(client, server.name)
+        tools = check_tools(client, server.name)
         check_many(client, server.name, text)
     finally:
         server.close()
-    print(f"openai {openai.__version__}: models, chats, streams, completions, errors, 32 at once")
+    print(f"openai {openai.__version__}: models, chats, streams, completions, errors, {tools}, 32 at once")
 
 
 if __name__ == "__main__":
