@@ -453,10 +453,11 @@ struct ax_nll_loss {
     struct ax_step_measures AX_DEVICE *measures;
 };
 
-/* index[t] = argmax_c logits[t][c] (the first if tied). logits compute or accumulation, index i32
- * [T]. */
+/* index[t] = argmax_c logits[t][c] (the first if tied). With `after`: of those that follow token after[t]
+ * in that order; −1 if there are none, or after[t] is −1. logits compute or accumulation; index, after
+ * i32 [T]; after: data NULL = none. */
 struct ax_argmax {
-    struct ax_tensor logits, index;
+    struct ax_tensor logits, index, after;
 };
 
 /* Weights by entropy, as in EAFT (Diao et al. 2026, arXiv 2601.02151, where H is divided by log k):

@@ -1,177 +1,20 @@
 #include "cmd/serve/answer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/json.h"
-
-#define NO_LOGPROB (-9999.0) /* JSON has no −∞ */
+#include "cmd/serve/json.h"
+#include "cmd/serve/logprobs.h"
 
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for an answer");
 }
 
-/* ---- JSON that may run out of memory ---- */
-
-/* A list or an object that lacks something is none: NULL, and so is what it is packed into. v is consumed. */
-static void append(json_t **list, json_t *v) {
-    if (json_array_append_new(*list, v) == 0)
-        return;
-    json_decref(*list);
-    *list = NULL;
-}
-
-static void set_text(json_t **object, const struct ax_buf *key, json_t *v) {
-    if (json_object_setn_new(*object, key->data, key->len, v) == 0)
-        return;
-    json_decref(*object);
-    *object = NULL;
-}
-
-static void set(json_t **object, const char *key, json_t *v) {
-    set_text(object, &(struct ax_buf){.data = (char *)(uintptr_t)key, .len = strlen(key)}, v);
-}
-
-/* ---- tokens ---- */
-
-static json_t *logprob_of(double x) {
-    return isnan(x) ? json_null() : json_real(x < NO_LOGPROB ? NO_LOGPROB : x);
-}
-
-/* A token decoded alone, or "token_id:N". */
-static enum ax_status token_text(const struct ax_serve_job *j, int32_t id, struct ax_buf *out) {
-    out->len = 0;
-    if (j->r.ids_as_text)
-        return ax_buf_printf(out, "token_id:%d", id);
-    AX_TRY(ax_buf_append(out, "", 0));
-    return ax_tokenizer_decode(j->engine->m.side->tokenizer, &id, 1, false, out);
-}
-
-static int64_t count_characters(const struct ax_buf *b) {
-    int64_t n = 0;
-    for (size_t i = 0; i < b->len; i++)
-        n += ((unsigned char)b->data[i] & 0xC0U) != 0x80U;
-    return n;
-}
-
-/* The bytes of a token's text; null where it is a part of a character. */
-static json_t *bytes_of(const struct ax_buf *b) {
-    if (b->len > 0 && memmem(b->data, b->len, "\xEF\xBF\xBD", 3))
-        return json_null();
-    json_t *list = json_array();
-    for (size_t i = 0; i < b->len; i++)
-        append(&list, json_integer((unsigned char)b->data[i]));
-    return list;
-}
-
-/* Log-probs as they are collected: a list of objects for chats, four lists for completions. */
-struct logprobs {
-    const struct ax_serve_job *job;
-    struct ax_buf text, top; /* of a token */
-    json_t *content;
-    json_t *tokens, *values, *tops, *offsets;
-    int64_t offset;
-};
-
-static void open_logprobs(struct logprobs *l, const struct ax_serve_job *j, int64_t offset) {
-    *l = (struct logprobs){.job = j, .offset = offset};
-    if (j->r.chat) {
-        l->content = json_array();
-        return;
-    }
-    l->tokens = json_array();
-    l->values = json_array();
-    l->tops = json_array();
-    l->offsets = json_array();
-}
-
-/* Consumes them. */
-static json_t *close_logprobs(struct logprobs *l) {
-    ax_buf_free(&l->text);
-    ax_buf_free(&l->top);
-    return l->job->r.chat
-               ? json_pack("{so}", "content", l->content)
-               : json_pack("{so so so so}", "tokens", l->tokens, "token_logprobs", l->values,
-                           "top_logprobs", l->tops, "text_offset", l->offsets);
-}
-
-static json_t *named_text(const struct ax_buf *b) {
-    return json_stringn(b->data, b->len);
-}
-
-/* best NULL: not asked for. NAN: the first of a prompt, which nothing precedes. */
-static enum ax_status add_logprob(struct logprobs *l, int32_t id, double logprob,
-                                  const int32_t *best, const double *best_logprob) {
-    AX_TRY(token_text(l->job, id, &l->text));
-    if (best && !isnan(logprob))
-        AX_TRY(token_text(l->job, *best, &l->top));
-    const bool has_best = best && !isnan(logprob);
-    if (l->job->r.chat) {
-        json_t *tops = json_array();
-        if (has_best)
-            append(&tops, json_pack("{so so so}", "token", named_text(&l->top), "logprob",
-                                    logprob_of(*best_logprob), "bytes", bytes_of(&l->top)));
-        append(&l->content,
-               json_pack("{so so so so}", "token", named_text(&l->text), "logprob",
-                         logprob_of(logprob), "bytes", bytes_of(&l->text), "top_logprobs", tops));
-        return AX_OK;
-    }
-    json_t *tops = isnan(logprob) ? json_null() : json_object();
-    if (has_best)
-        set_text(&tops, &l->top, logprob_of(*best_logprob));
-    if (!isnan(logprob) && (!has_best || *best != id))
-        set_text(&tops, &l->text, logprob_of(logprob));
-    append(&l->tokens, named_text(&l->text));
-    append(&l->values, logprob_of(logprob));
-    append(&l->tops, tops);
-    append(&l->offsets, json_integer(l->offset));
-    if (!ax_tokenizer_is_special(l->job->engine->m.side->tokenizer, id))
-        l->offset += count_characters(&l->text); /* others are not in the text */
-    return AX_OK;
-}
-
-static enum ax_status add_prompt_logprobs(struct logprobs *l, const struct ax_serve_prompt *p,
-                                          const struct ax_serve_score *s) {
-    const int32_t *ids = l->job->r.ids.ids + p->first;
-    AX_TRY(add_logprob(l, ids[0], NAN, NULL, NULL));
-    for (int64_t i = 0; i + 1 < p->n; i++)
-        AX_TRY(add_logprob(l, ids[i + 1], s->logprobs[i], s->best ? &s->best[i] : NULL,
-                           s->best ? &s->best_logprobs[i] : NULL));
-    return AX_OK;
-}
-
-static enum ax_status add_logprobs(struct logprobs *l, const struct ax_serve_choice *c,
-                                   int64_t from) {
-    for (int64_t i = from; i < c->n_tokens; i++)
-        AX_TRY(add_logprob(l, c->tokens[i], c->logprobs[i], c->best ? &c->best[i] : NULL,
-                           c->best ? &c->best_logprobs[i] : NULL));
-    return AX_OK;
-}
-
-/* Those of the choice's tokens from `from` on, behind the prompt's if those were computed; null if
- * nobody asked. */
-static enum ax_status logprobs_of(const struct ax_serve_job *j, struct ax_serve_choice *c,
-                                  int64_t from, json_t **out) {
-    struct logprobs l;
-    enum ax_status st = AX_OK;
-    *out = json_null();
-    if (j->r.logprobs < 0)
-        return AX_OK;
-    open_logprobs(&l, j, c->offset);
-    if (j->scores)
-        st = add_prompt_logprobs(&l, c->prompt, &j->scores[c->prompt - j->r.prompts]);
-    if (st == AX_OK)
-        st = add_logprobs(&l, c, from);
-    c->offset = l.offset;
-    *out = close_logprobs(&l);
-    return st;
-}
-
 static json_t *list_of(const int32_t *ids, int64_t n) {
     json_t *list = json_array();
     for (int64_t i = 0; i < n; i++)
-        append(&list, json_integer(ids[i]));
+        ax_json_append(&list, json_integer(ids[i]));
     return list;
 }
 
@@ -213,6 +56,14 @@ static json_t *object_of(const struct ax_serve_job *j, bool chunk, json_t *choic
 
 /* ---- whole answers ---- */
 
+static enum ax_status add_prompt_logprobs(const struct ax_serve_job *j,
+                                          const struct ax_serve_prompt *p, json_t **object) {
+    json_t *list;
+    const enum ax_status st = ax_serve_prompt_logprobs(j, p, &list);
+    ax_json_set(object, "prompt_logprobs", list);
+    return st;
+}
+
 static enum ax_status whole_choice(const struct ax_serve_job *j, int64_t i, json_t *list) {
     struct ax_serve_choice *c = &j->choices[i];
     struct ax_buf text = {0};
@@ -223,7 +74,7 @@ static enum ax_status whole_choice(const struct ax_serve_job *j, int64_t i, json
     if (st == AX_OK && c->text.len > 0)
         st = ax_buf_append(&text, c->text.data, c->text.len);
     if (st == AX_OK)
-        st = logprobs_of(j, c, 0, &logprobs);
+        st = ax_serve_logprobs(j, c, 0, &logprobs);
     if (st == AX_OK) {
         said = c->calls && text.len == 0 ? json_null()
                                          : json_stringn(text.data ? text.data : "", text.len);
@@ -234,11 +85,14 @@ static enum ax_status whole_choice(const struct ax_serve_job *j, int64_t i, json
                                    j->r.chat ? "message" : "text", said, "logprobs", logprobs,
                                    "finish_reason", c->finish, "stop_reason", stop_reason(c));
         if (choice && j->r.return_ids)
-            set(&choice, "token_ids", list_of(c->tokens, c->n_tokens));
+            ax_json_set(&choice, "token_ids", list_of(c->tokens, c->n_tokens));
         if (choice && j->r.return_ids && !j->r.chat)
-            set(&choice, "prompt_token_ids",
-                list_of(j->r.ids.ids + c->prompt->first, c->prompt->n));
-        st = json_array_append_new(list, choice) == 0 ? AX_OK : no_memory();
+            ax_json_set(&choice, "prompt_token_ids",
+                        list_of(j->r.ids.ids + c->prompt->first, c->prompt->n));
+        if (choice && j->r.prompt_logprobs >= 0 && !j->r.chat)
+            st = add_prompt_logprobs(j, c->prompt, &choice);
+        if (json_array_append_new(list, choice) != 0)
+            st = no_memory();
     } else {
         json_decref(logprobs);
     }
@@ -252,9 +106,11 @@ json_t *ax_serve_answer(const struct ax_serve_job *j) {
     for (int64_t i = 0; i < j->n_choices && st == AX_OK; i++)
         st = whole_choice(j, i, choices);
     json_t *answer = object_of(j, false, choices);
-    set(&answer, "usage", usage_of(j));
+    ax_json_set(&answer, "usage", usage_of(j));
     if (j->r.chat && j->r.return_ids)
-        set(&answer, "prompt_token_ids", list_of(j->r.ids.ids, (int64_t)j->r.ids.n));
+        ax_json_set(&answer, "prompt_token_ids", list_of(j->r.ids.ids, (int64_t)j->r.ids.n));
+    if (st == AX_OK && j->r.chat && j->r.prompt_logprobs >= 0)
+        st = add_prompt_logprobs(j, j->r.prompts, &answer);
     if (st == AX_OK)
         return answer;
     json_decref(answer);
@@ -266,7 +122,7 @@ json_t *ax_serve_answer(const struct ax_serve_job *j) {
 /* event is consumed. */
 static enum ax_status send_event(const struct ax_serve_job *j, struct ax_buf *out, json_t *event) {
     if (event && j->r.include_usage && !json_object_get(event, "usage"))
-        set(&event, "usage", json_null());
+        ax_json_set(&event, "usage", json_null());
     char *text = event ? json_dumps(event, JSON_COMPACT) : NULL;
     json_decref(event);
     const enum ax_status st = text ? ax_buf_printf(out, "data: %s\n\n", text) : no_memory();
@@ -282,16 +138,16 @@ static enum ax_status send_chunk(const struct ax_serve_job *j, struct ax_buf *ou
                                j->r.chat ? "delta" : "text", said, "logprobs", logprobs,
                                "finish_reason", last ? json_string(c->finish) : json_null());
     if (last)
-        set(&choice, "stop_reason", stop_reason(c));
+        ax_json_set(&choice, "stop_reason", stop_reason(c));
     if (j->r.return_ids) {
-        set(&choice, "token_ids", list_of(c->tokens + from, c->sent_tokens - from));
+        ax_json_set(&choice, "token_ids", list_of(c->tokens + from, c->sent_tokens - from));
         if (!c->begun && !j->r.chat)
-            set(&choice, "prompt_token_ids",
-                list_of(j->r.ids.ids + c->prompt->first, c->prompt->n));
+            ax_json_set(&choice, "prompt_token_ids",
+                        list_of(j->r.ids.ids + c->prompt->first, c->prompt->n));
     }
     json_t *event = object_of(j, true, json_pack("[o]", choice));
     if (j->r.return_ids && j->r.chat && !c->begun)
-        set(&event, "prompt_token_ids", list_of(j->r.ids.ids, (int64_t)j->r.ids.n));
+        ax_json_set(&event, "prompt_token_ids", list_of(j->r.ids.ids, (int64_t)j->r.ids.n));
     return send_event(j, out, event);
 }
 
@@ -344,7 +200,7 @@ static enum ax_status go_on(const struct ax_serve_job *j, int64_t i, struct ax_b
     json_t *logprobs;
     if (c->ended || (n == 0 && !last))
         return AX_OK;
-    AX_TRY(logprobs_of(j, c, from, &logprobs));
+    AX_TRY(ax_serve_logprobs(j, c, from, &logprobs));
     json_t *said = json_stringn(n > 0 ? c->text.data + c->sent_text : "", n);
     c->sent_tokens = c->n_tokens;
     c->sent_text += n;
@@ -372,7 +228,7 @@ static enum ax_status finish(const struct ax_serve_job *j, struct ax_buf *out, b
                            "\"type\": \"server_error\", \"param\": null, \"code\": null}}\n\n");
     if (j->r.include_usage) {
         json_t *event = object_of(j, true, json_array());
-        set(&event, "usage", usage_of(j));
+        ax_json_set(&event, "usage", usage_of(j));
         AX_TRY(send_event(j, out, event));
     }
     return ax_buf_puts(out, "data: [DONE]\n\n");

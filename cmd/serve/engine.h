@@ -22,6 +22,7 @@ struct ax_serve_choice {
     struct ax_serve_job *job;
     const struct ax_serve_prompt *prompt;
     int32_t *tokens; /* [max_tokens] */
+    int k;           /* how many of the likeliest tokens it has */
     double *logprobs, *best_logprobs;
     int32_t *best;
     /* under the lock: */
@@ -43,6 +44,7 @@ struct ax_serve_choice {
 
 /* A prompt's log-probs, [n − 1]: those of all tokens but the first. */
 struct ax_serve_score {
+    int k; /* likeliest tokens in each place */
     double *logprobs, *best_logprobs;
     int32_t *best;
 };

@@ -45,17 +45,25 @@ struct room {
     int64_t ints, numbers;
 };
 
+/* How many of the likeliest tokens the prompts need. */
+static int most_of_prompts(const struct ax_serve_request *r) {
+    const int64_t echoed = r->echo ? r->logprobs : -1,
+                  most = echoed > r->prompt_logprobs ? echoed : r->prompt_logprobs;
+    return most > 0 ? (int)most : 0;
+}
+
 /* Sequences of the prompts; with memory NULL, only how much they need. */
 static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
     const struct ax_serve_request *r = &j->r;
-    const bool best = r->logprobs > 0;
+    const int k = most_of_prompts(r);
     for (int64_t p = 0; j->scores && p < r->n_prompts; p++) {
         const int64_t n = r->prompts[p].n - 1;
         const int32_t *ids = r->ids.ids + r->prompts[p].first;
         struct ax_serve_score *s = &j->scores[p];
         s->logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, true);
-        s->best_logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, best);
-        s->best = take(j->ints, sizeof *j->ints, &used->ints, n, best);
+        s->k = k;
+        s->best_logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n * k, k > 0);
+        s->best = take(j->ints, sizeof *j->ints, &used->ints, n * k, k > 0);
         if (n == 0 || !j->units)
             continue;
         j->units[j->n_units++] = (struct ax_serve_unit){.job = j,
@@ -64,6 +72,7 @@ static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
                                                               .n_scored = n,
                                                               .scored = ids + 1,
                                                               .logprobs = s->logprobs,
+                                                              .n_best = k,
                                                               .best = s->best,
                                                               .best_logprobs = s->best_logprobs}};
     }
@@ -71,7 +80,8 @@ static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
 
 static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t stream) {
     const struct ax_serve_request *r = &j->r;
-    const bool logprobs = r->logprobs >= 0, best = r->logprobs > 0;
+    const bool logprobs = r->logprobs >= 0;
+    const int k = logprobs ? (int)r->logprobs : 0;
     for (int64_t i = 0; i < j->n_choices; i++) {
         struct ax_serve_choice *c = &j->choices[i];
         const int64_t n = r->max_tokens;
@@ -81,9 +91,10 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
         c->call_at = SIZE_MAX;
         c->finish = n == 0 ? "length" : NULL;
         c->tokens = take(j->ints, sizeof *j->ints, &used->ints, n, true);
-        c->best = take(j->ints, sizeof *j->ints, &used->ints, n, best);
+        c->k = k;
+        c->best = take(j->ints, sizeof *j->ints, &used->ints, n * k, k > 0);
         c->logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, logprobs);
-        c->best_logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n, best);
+        c->best_logprobs = take(j->numbers, sizeof *j->numbers, &used->numbers, n * k, k > 0);
         if (n == 0 || !j->units)
             continue;
         j->units[j->n_units++] =
@@ -94,6 +105,8 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
                                          .max_new = n,
                                          .stream = stream + (uint64_t)i,
                                          .sampling = &r->sampling,
+                                         .bias = ax_bias_acts(&r->bias) ? &r->bias : NULL,
+                                         .n_best = k,
                                          .tokens = c->tokens,
                                          .logprobs = c->logprobs,
                                          .best = c->best,
@@ -108,7 +121,7 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
     AX_TRY(choose_streams(j, &stream));
     j->n_choices = r->n_prompts * r->n;
     AX_TRY(ax_alloc(&j->choices, (size_t)j->n_choices, sizeof *j->choices));
-    if (r->echo && r->logprobs >= 0)
+    if ((r->echo && r->logprobs >= 0) || r->prompt_logprobs >= 0)
         AX_TRY(ax_alloc(&j->scores, (size_t)r->n_prompts, sizeof *j->scores));
     lay_out_scores(j, &room);
     lay_out_choices(j, &room, stream);

@@ -123,9 +123,48 @@ static enum ax_status read_message(struct ax_serve_request *r, const struct ax_s
     return read_rest(r, i, from, to);
 }
 
+/* Absent, null, or true or false. */
+static enum ax_status read_flag(struct ax_serve_request *r, const char *key, int *flag) {
+    const json_t *v = json_object_get(r->root, key);
+    if (v && !json_is_null(v) && !json_is_boolean(v))
+        return ax_serve_refuse(r, key, "expected true or false");
+    *flag = json_is_boolean(v) ? json_is_true(v) : -1;
+    return AX_OK;
+}
+
+static enum ax_status read_variables(struct ax_serve_request *r, struct ax_chat_prompt *p) {
+    const json_t *v = json_object_get(r->root, "chat_template_kwargs");
+    json_t *effort = json_object_get(r->root, "reasoning_effort");
+    const bool says = effort && !json_is_null(effort);
+    if (v && !json_is_null(v) && !json_is_object(v))
+        return ax_serve_refuse(r, "chat_template_kwargs", "expected an object");
+    if (says && !json_is_string(effort))
+        return ax_serve_refuse(r, "reasoning_effort", "expected text");
+    r->variables = json_is_object(v) ? json_copy((json_t *)(uintptr_t)v) : json_object();
+    if (!r->variables || (says && json_object_set(r->variables, "reasoning_effort", effort) != 0))
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    p->variables = r->variables;
+    return AX_OK;
+}
+
+/* What is asked of the template. */
+static enum ax_status read_wishes(struct ax_serve_request *r, struct ax_chat_prompt *p) {
+    int starts = -1, continues = -1;
+    AX_TRY(read_flag(r, "add_generation_prompt", &starts));
+    AX_TRY(read_flag(r, "continue_final_message", &continues));
+    if (starts == 1 && continues == 1)
+        return ax_serve_refuse(
+            r, "continue_final_message",
+            "not with \"add_generation_prompt\": true, which starts another one");
+    p->bare = starts == 0;
+    p->continues = continues == 1;
+    return read_variables(r, p);
+}
+
 static enum ax_status render(struct ax_serve_request *r, const struct ax_serve_model *m,
                              const json_t *messages) {
-    const struct ax_chat_prompt p = {.messages = messages, .tools = r->tools};
+    struct ax_chat_prompt p = {.messages = messages, .tools = r->tools};
+    AX_TRY(read_wishes(r, &p));
     pthread_mutex_lock(m->template_lock);
     const enum ax_status st = ax_text_side_encode_chat(m->side, &p, &r->ids);
     pthread_mutex_unlock(m->template_lock);

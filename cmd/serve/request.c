@@ -50,8 +50,13 @@ static const struct key keys[] = {
     {"top_k", BOTH, INT, AT(top_k), -1, INT32_MAX, NULL},
     {"repetition_penalty", BOTH, REAL, AT(repetition_penalty), 0.01, 100, NULL},
     {"logprobs", CHAT, BOOL, AT(logprobs_asked), 0, 0, NULL},
-    {"top_logprobs", CHAT, INT, AT(logprobs), 0, 1, NULL},
-    {"logprobs", COMPLETION, INT, AT(logprobs), 0, 1, NULL},
+    {"top_logprobs", CHAT, INT, AT(logprobs), 0, AX_LIKELIEST_MAX, NULL},
+    {"logprobs", COMPLETION, INT, AT(logprobs), 0, AX_LIKELIEST_MAX, NULL},
+    {"prompt_logprobs", BOTH, INT, AT(prompt_logprobs), 0, AX_LIKELIEST_MAX, NULL},
+    {"presence_penalty", BOTH, REAL, AT(bias.presence), -2, 2, NULL},
+    {"frequency_penalty", BOTH, REAL, AT(bias.frequency), -2, 2, NULL},
+    {"min_tokens", BOTH, INT, AT(bias.min_new), 0, MOST, NULL},
+    {"logit_bias", BOTH, OWN, 0, 0, 0, NULL},
     {"return_token_ids", BOTH, BOOL, AT(return_ids), 0, 0, NULL},
     {"return_tokens_as_token_ids", BOTH, BOOL, AT(ids_as_text), 0, 0, NULL},
     {"include_stop_str_in_output", BOTH, BOOL, AT(include_stop), 0, 0, NULL},
@@ -65,13 +70,8 @@ static const struct key keys[] = {
     {"safety_identifier", BOTH, IGNORED, 0, 0, 0, NULL},
     {"prompt_cache_key", BOTH, IGNORED, 0, 0, 0, NULL},
     {"parallel_tool_calls", CHAT, BOOL, AT(parallel_calls), 0, 0, NULL},
-    {"presence_penalty", BOTH, ONLY, 0, 0, 0, "0 0.0"},
-    {"frequency_penalty", BOTH, ONLY, 0, 0, 0, "0 0.0"},
-    {"logit_bias", BOTH, ONLY, 0, 0, 0, "{}"},
-    {"min_tokens", BOTH, ONLY, 0, 0, 0, "0"},
     {"skip_special_tokens", BOTH, ONLY, 0, 0, 0, "true"},
     {"spaces_between_special_tokens", BOTH, ONLY, 0, 0, 0, "true"},
-    {"prompt_logprobs", BOTH, ONLY, 0, 0, 0, ""},
     {"logprobs_mode", BOTH, ONLY, 0, 0, 0, "\"raw\""},
     {"suffix", COMPLETION, ONLY, 0, 0, 0, "\"\""},
     {"tools", CHAT, OWN, 0, 0, 0, NULL},
@@ -85,10 +85,10 @@ static const struct key keys[] = {
     {"guided_choice", BOTH, ONLY, 0, 0, 0, ""},
     {"guided_grammar", BOTH, ONLY, 0, 0, 0, ""},
     {"chat_template", CHAT, ONLY, 0, 0, 0, ""},
-    {"chat_template_kwargs", CHAT, ONLY, 0, 0, 0, "{}"},
-    {"reasoning_effort", CHAT, ONLY, 0, 0, 0, ""},
-    {"add_generation_prompt", CHAT, ONLY, 0, 0, 0, "true"},
-    {"continue_final_message", CHAT, ONLY, 0, 0, 0, "false"},
+    {"chat_template_kwargs", CHAT, OWN, 0, 0, 0, NULL},
+    {"reasoning_effort", CHAT, OWN, 0, 0, 0, NULL},
+    {"add_generation_prompt", CHAT, OWN, 0, 0, 0, NULL},
+    {"continue_final_message", CHAT, OWN, 0, 0, 0, NULL},
     {"modalities", CHAT, ONLY, 0, 0, 0, "[\"text\"]"},
     {"audio", CHAT, ONLY, 0, 0, 0, ""},
     {"prediction", CHAT, ONLY, 0, 0, 0, ""},
@@ -221,8 +221,8 @@ static enum ax_status read_stop(struct ax_serve_request *r, const struct ax_serv
     return AX_OK;
 }
 
-static enum ax_status read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
-                              const char *param, const json_t *v, int32_t *id) {
+enum ax_status ax_serve_read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                const char *param, const json_t *v, int32_t *id) {
     const json_int_t x = json_integer_value(v);
     if (!json_is_integer(v) || x < 0 || x >= m->vocab_size)
         return ax_serve_refuse(r, param, "expected token ids from 0 to %lld",
@@ -237,8 +237,8 @@ static enum ax_status read_stop_ids(struct ax_serve_request *r, const struct ax_
         return ax_serve_refuse(r, "stop_token_ids", "expected a list of up to %d ids",
                                AX_SERVE_STOP_IDS);
     for (size_t i = 0; i < json_array_size(v); i++)
-        AX_TRY(
-            read_id(r, m, "stop_token_ids", json_array_get(v, i), &r->stop_ids[r->n_stop_ids++]));
+        AX_TRY(ax_serve_read_id(r, m, "stop_token_ids", json_array_get(v, i),
+                                &r->stop_ids[r->n_stop_ids++]));
     return AX_OK;
 }
 
@@ -304,7 +304,7 @@ enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_ser
         r->ids.cap = r->ids.n + more;
     }
     for (size_t i = 0; i < more; i++)
-        AX_TRY(read_id(r, m, "prompt", json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
+        AX_TRY(ax_serve_read_id(r, m, "prompt", json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
     return AX_OK;
 }
 
@@ -374,6 +374,9 @@ static enum ax_status choose_length(struct ax_serve_request *r, const struct ax_
         const int64_t most = m->max_new > 0 ? m->max_new : r->chat ? room : COMPLETION_TOKENS;
         r->max_tokens = most < room ? most : room;
     }
+    if (r->bias.min_new > r->max_tokens)
+        return ax_serve_refuse(r, "min_tokens", "expected at most %lld, as the answer has no more",
+                               (long long)r->max_tokens);
     return AX_OK;
 }
 
@@ -389,6 +392,8 @@ static enum ax_status check(struct ax_serve_request *r) {
         r->logprobs = 0;
     if (r->stream && r->echo && r->logprobs >= 0)
         return ax_serve_refuse(r, "stream", "not supported yet with both echo and logprobs");
+    if (r->stream && r->prompt_logprobs >= 0)
+        return ax_serve_refuse(r, "prompt_logprobs", "a stream has none");
     return AX_OK;
 }
 
@@ -417,6 +422,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
                                    .max_completion_tokens = -1,
                                    .n = 1,
                                    .logprobs = -1,
+                                   .prompt_logprobs = -1,
                                    .add_special = true,
                                    .parallel_calls = true,
                                    .temperature = s->temperature,
@@ -432,6 +438,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
     AX_TRY(read_stream_options(r));
     AX_TRY(read_sampling(r));
     AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
+    AX_TRY(ax_serve_read_bias(r, m));
     AX_TRY(check(r));
     forget_prompts(r);
     return choose_length(r, m);
@@ -439,6 +446,9 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
 
 void ax_serve_request_free(struct ax_serve_request *r) {
     json_decref(r->root);
+    json_decref(r->variables);
     ax_encoding_free(&r->ids);
     ax_free(r->prompts);
+    ax_free(r->biased);
+    ax_free(r->biases);
 }

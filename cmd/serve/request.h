@@ -14,6 +14,7 @@
 #define AX_SERVE_PROMPTS  2048 /* prompts of a request, and answers to all of them */
 #define AX_SERVE_SAMPLES  128
 #define AX_SERVE_STOP_IDS 64
+#define AX_SERVE_BIASES   4096 /* tokens of logit_bias */
 
 struct ax_serve_prompt {
     int64_t first, n; /* ids [first, first + n) */
@@ -40,12 +41,18 @@ struct ax_serve_request {
     int64_t max_tokens, max_completion_tokens; /* the first: −1 = not given; then of each answer */
     int64_t n, best_of, seed, top_k;
     int64_t logprobs; /* how many of the likeliest tokens beside the chosen; −1: no log-probs */
+    int64_t prompt_logprobs; /* likewise, for tokens of prompts */
     double temperature, top_p, min_p, repetition_penalty;
     bool seeded;
     struct ax_sampling sampling;
+    struct ax_bias bias;
+    int32_t *biased; /* its tokens, */
+    float *biases;   /* and their values */
+    int32_t ends[AX_SERVE_STOP_IDS + AX_MAX_STOP_TOKENS + 2];
     struct ax_arg_list stop;
     int32_t stop_ids[AX_SERVE_STOP_IDS];
     int n_stop_ids;
+    json_t *variables;   /* the template's, beside messages and tools; owned */
     const json_t *tools; /* in `root`; NULL: none */
     enum ax_serve_tool_choice tool_choice;
     const json_t *tool_named; /* function of the tool, for AX_TOOLS_NAMED */
@@ -73,6 +80,10 @@ enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_se
                                   const json_t *text);
 enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
                                  const json_t *ids);
+enum ax_status ax_serve_read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                const char *param, const json_t *v, int32_t *id);
+/* bias.c: what changes logits; after the stops and tools. */
+enum ax_status ax_serve_read_bias(struct ax_serve_request *r, const struct ax_serve_model *m);
 /* AX_ERR_DATA about a key. */
 enum ax_status ax_serve_refuse(struct ax_serve_request *r, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

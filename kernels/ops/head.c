@@ -226,6 +226,7 @@ static const char *check_argmax(const struct ax_argmax *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);
     NEED(is_2d(&a->logits, a->logits.dtype, a->logits.shape[0], a->logits.shape[1]));
     NEED(is_1d(&a->index, AX_I32, a->logits.shape[0]));
+    NEED(!given(&a->after) || is_1d(&a->after, AX_I32, a->logits.shape[0]));
     return NULL;
 }
 
@@ -241,6 +242,11 @@ static void build_argmax(struct ax_case_builder *b, struct ax_argmax *a) {
                  floor(ax_load(a->logits.dtype, a->logits.data, at)));
     }
     a->index = ax_case_out1(b, AX_I32, s->rows);
+    if (s->first > 0) {
+        a->after = ax_case_ids(b, s->rows, 1, s->cols);
+        for (int64_t t = 0; t < s->rows && b->memory != NULL; t++) /* it follows all others */
+            ax_store(a->logits.dtype, a->logits.data, t * a->logits.row_stride, -9);
+    }
 }
 
 static const struct ax_shape shapes_argmax[] = {
@@ -248,10 +254,13 @@ static const struct ax_shape shapes_argmax[] = {
     {"odd", .rows = 9, .cols = 37},
     {"ties", .rows = 40, .cols = 300},
     {"sums, strided", .rows = 5, .cols = 130, .pad = 6, .flags = IN32},
+    {"after another one", .rows = 60, .cols = 37, .first = 1},
+    {"after another one, strided", .rows = 40, .cols = 1030, .pad = 6, .first = 1, .flags = IN32},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152},
+    {"vocabulary, after another one", .big = true, .rows = 256, .cols = 49152, .first = 1},
 };
 
-AX_OP_INFO(argmax, IN_ROWS(logits), OUT_ROWS(index));
+AX_OP_INFO(argmax, IN_ROWS(logits), IN_ROWS(after), OUT_ROWS(index));
 
 static const char *check_top_entropy(const struct ax_top_entropy *a) {
     NEED(a->logits.ndim == 2 && real(&a->logits) && a->logits.shape[1] >= 1);

@@ -151,13 +151,23 @@ enum ax_status ax_ref_nll_loss(struct ax_queue *q, const struct ax_nll_loss *a, 
     return AX_OK;
 }
 
+/* Does token c come after another one, the largest first, of equal ones the first? −1: any does. */
+static bool follows(const struct ax_tensor *logits, int64_t t, int32_t c, int32_t after) {
+    if (after < 0)
+        return true;
+    const double z = ax_ref_get(logits, t, c), of = ax_ref_get(logits, t, after);
+    return z < of || (z == of && c > after);
+}
+
 enum ax_status ax_ref_argmax(struct ax_queue *q, const struct ax_argmax *a, void *work) {
     (void)q;
     (void)work;
     for (int64_t t = 0; t < a->logits.shape[0]; t++) {
-        int32_t best = 0;
-        for (int32_t c = 1; c < a->logits.shape[1]; c++)
-            if (ax_ref_get(&a->logits, t, c) > ax_ref_get(&a->logits, t, best))
+        int32_t best = ax_ref_given(&a->after) ? -1 : 0;
+        const int32_t after = best < 0 ? ((int32_t *)a->after.data)[t] : -1;
+        for (int32_t c = 0; c < a->logits.shape[1]; c++)
+            if ((best >= 0 || after >= 0) && follows(&a->logits, t, c, after) &&
+                (best < 0 || ax_ref_get(&a->logits, t, c) > ax_ref_get(&a->logits, t, best)))
                 best = c;
         ((int32_t *)a->index.data)[t] = best;
     }

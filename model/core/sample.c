@@ -49,7 +49,7 @@ static struct ax_tensor take_column(struct ax_stack *stack, enum ax_dtype dtype,
 
 enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling *o,
                                  struct ax_queue *q, struct ax_stack *stack, enum ax_dtype accum,
-                                 int64_t cap, int64_t max_context) {
+                                 int64_t cap, int64_t max_context, int64_t biased) {
     *s = (struct ax_sampler){.o = *o, .q = q, .max_context = max_context};
     AX_TRY(ax_sampling_check(o));
     int64_t row = AX_SAMPLE_KEY; /* words that the host writes at a time */
@@ -57,6 +57,10 @@ enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling 
         s->keys = take(stack, AX_I32, cap, AX_SAMPLE_KEY);
     s->stats = take(stack, accum, cap, AX_SOFTMAX_STATS);
     s->lse = take_column(stack, accum, cap);
+    if (biased > 0) {
+        s->biased = take(stack, accum, 1, biased);
+        AX_TRY(ax_alloc(&s->bias, (size_t)biased, sizeof *s->bias));
+    }
     if (ax_sampling_penalises(o)) {
         s->context = take(stack, AX_I32, cap, max_context);
         row = max_context > row ? max_context : row;
@@ -66,6 +70,7 @@ enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling 
 
 void ax_sampler_free(struct ax_sampler *s) {
     ax_free(s->host);
+    ax_free(s->bias);
     *s = (struct ax_sampler){0};
 }
 
@@ -74,7 +79,7 @@ size_t ax_choice_bytes(enum ax_dtype accum, int64_t n) {
 }
 
 size_t ax_choice_best_bytes(enum ax_dtype accum, int64_t n) {
-    return ax_choice_bytes(accum, n) + ax_results_bytes(AX_I32, n) + ax_results_bytes(accum, n);
+    return ax_choice_bytes(accum, n) + ax_likeliest_bytes(accum, n, AX_LIKELIEST_MAX);
 }
 
 /* ---- what the op reads ---- */
@@ -101,42 +106,60 @@ static enum ax_status send_context(struct ax_sampler *s, const struct ax_sample_
     return ax_queue_write(s->q, context->data, s->host, ax_tensor_bytes(context));
 }
 
+/* The logits of one row with its bias: a copy, as log-probs are of those without. */
+static enum ax_status add_bias(struct ax_sampler *s, const struct ax_sample_row *row,
+                               const struct ax_tensor *logits, struct ax_tensor *biased) {
+    const int64_t V = logits->shape[1];
+    AX_ASSERT(logits->shape[0] == 1 && s->biased.shape[1] == V);
+    *biased = s->biased;
+    AX_TRY(ax_bias_fill(row->bias, V, row->n_new, row->generated, s->bias));
+    AX_TRY(ax_queue_write(s->q, biased->data, s->bias, ax_tensor_bytes(biased)));
+    return ax_run_add(s->q, &(struct ax_add){.dst = *biased, .src = *logits, .alpha = 1});
+}
+
 /* ---- choosing ---- */
 
-/* The log-softmax of labels, and the entropies, from logits without the penalty. */
+/* What divides by the temperature of log-probs. */
+static double log_prob_scale(const struct ax_sampling *o) {
+    return o->temperature > 0 && !o->raw ? 1 / o->temperature : 1;
+}
+
+/* The log-softmax of the chosen tokens, and the entropies, from logits without the penalty. */
 static enum ax_status log_softmax(struct ax_sampler *s, const struct ax_choice *c,
-                                  const struct ax_sampling *o, const struct ax_tensor *labels,
-                                  const struct ax_tensor *logprob) {
+                                  const struct ax_sampling *o) {
     const int64_t n = c->logits.shape[0];
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, n);
-    const double T = o->temperature, inv_temperature = T > 0 && !o->raw ? 1 / T : 1;
+    const double inv_temperature = log_prob_scale(o);
     AX_TRY(
         ax_run_softmax_stats(s->q, &(struct ax_softmax_stats){.logits = c->logits,
-                                                              .labels = *labels,
+                                                              .labels = c->index,
                                                               .stats = stats,
                                                               .inv_temperature = inv_temperature}));
     return ax_run_softmax_merge(
         s->q, &(struct ax_softmax_merge){
                   .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
-                  .labels = *labels,
-                  .logprob = *logprob,
+                  .labels = c->index,
+                  .logprob = c->logprob,
                   .lse = ax_tensor_rows(&s->lse, 0, n),
                   .entropy = c->entropy,
                   .inv_temperature = inv_temperature});
 }
 
-static enum ax_status log_probs(struct ax_sampler *s, const struct ax_choice *c,
-                                const struct ax_sampling *o) {
+static enum ax_status log_probs(struct ax_sampler *s, struct ax_results *results,
+                                struct ax_choice *c, const struct ax_sampling *o) {
     struct ax_truncate truncate = truncate_of(o);
     truncate.all = truncate.logits = c->logits;
     truncate.labels = c->index;
     if (sampling_truncates(o))
         AX_TRY(ax_run_truncate(s->q, &truncate));
-    AX_TRY(log_softmax(s, c, o, &c->index, &c->logprob));
-    if (!c->best)
-        return AX_OK;
-    AX_TRY(ax_run_argmax(s->q, &(struct ax_argmax){c->logits, c->likeliest}));
-    return log_softmax(s, c, o, &c->likeliest, &c->best_logprob);
+    AX_TRY(log_softmax(s, c, o));
+    const int64_t n = c->logits.shape[0];
+    const struct ax_likeliest_rows rows = {.logits = c->logits,
+                                           .stats = ax_tensor_rows(&s->stats, 0, n),
+                                           .lse = ax_tensor_rows(&s->lse, 0, n),
+                                           .entropy = c->entropy,
+                                           .inv_temperature = log_prob_scale(o)};
+    return ax_likeliest_run(s->q, results, &rows, c->best, &c->likeliest);
 }
 
 enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *results,
@@ -156,16 +179,14 @@ enum ax_status ax_sampler_choose(struct ax_sampler *s, struct ax_results *result
         AX_TRY(send_keys(s, c->rows, n, &op.keys));
     if (ax_sampling_penalises(o))
         AX_TRY(send_context(s, c->rows, n, &op.context));
+    if (c->rows[0].bias)
+        AX_TRY(add_bias(s, &c->rows[0], &c->logits, &op.logits));
     AX_TRY(ax_run_sample(s->q, &op));
     if (!c->logprobs)
         return AX_OK;
     c->logprob = ax_results_take(results, c->logits.dtype, n);
     c->entropy = ax_results_take(results, c->logits.dtype, n);
-    if (c->best) {
-        c->likeliest = ax_results_take(results, AX_I32, n);
-        c->best_logprob = ax_results_take(results, c->logits.dtype, n);
-    }
-    return log_probs(s, c, o);
+    return log_probs(s, results, c, o);
 }
 
 /* ---- in training ---- */

@@ -8,6 +8,8 @@
 #ifndef AX_MODEL_CORE_SAMPLE_H
 #define AX_MODEL_CORE_SAMPLE_H
 
+#include "model/core/bias.h"
+#include "model/core/likeliest.h"
 #include "model/core/results.h"
 #include "parallel/runtime.h"
 
@@ -35,6 +37,10 @@ struct ax_sample_row {
     int64_t position;       /* position in the stream */
     int64_t n_context;      /* only with a repetition penalty */
     const int32_t *context; /* distinct tokens */
+    /* what is added to the logits; NULL: nothing. Only in a choice of one row */
+    const struct ax_bias *bias;
+    int64_t n_new; /* tokens generated so far, for the bias */
+    const int32_t *generated;
 };
 
 struct ax_sampler {
@@ -43,14 +49,16 @@ struct ax_sampler {
     int64_t max_context;
     struct ax_tensor keys, context; /* device i32 [cap][4], [cap][max_context], as needed */
     struct ax_tensor stats, lse;    /* device, cap rows */
+    struct ax_tensor biased;        /* device, accumulation [1][vocab]; data NULL without biases */
     int32_t *host;                  /* staging for keys and context */
+    float *bias;                    /* [vocab] */
 };
 /* Creates a sampler for up to `cap` rows of logits of dtype `accum`; max_context: the most distinct
- * tokens in a row's context. Choices with another sampling are greedy if `o` is, and have no penalty
+ * tokens in a row's context; biased: size of the vocabulary if rows may have biases, else 0. Choices with another sampling are greedy if `o` is, and have no penalty
  * if it has none. Device memory comes from `stack`. */
 enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling *o,
                                  struct ax_queue *q, struct ax_stack *stack, enum ax_dtype accum,
-                                 int64_t cap, int64_t max_context);
+                                 int64_t cap, int64_t max_context, int64_t biased);
 void ax_sampler_free(struct ax_sampler *s);
 
 struct ax_choice {
@@ -59,14 +67,14 @@ struct ax_choice {
     const struct ax_sampling *sampling; /* NULL: the sampler's */
     struct ax_tensor shares;            /* see the op; data NULL = not requested */
     bool logprobs;
-    bool best; /* with `logprobs`: the likeliest token as well */
+    int best; /* with `logprobs`: how many of the likeliest tokens as well */
     /* out, in the results: token ids; with `logprobs` also the log-softmax(z / T) of each and the
      * entropy, where T = 1 for greedy or `raw`. They ignore the penalty and, unless `truncated`, the
      * filters: the same values that training computes. Logits are truncated in place */
     struct ax_tensor index, logprob, entropy; /* i32, accumulation [n] */
-    struct ax_tensor likeliest, best_logprob; /* with `best`: i32, accumulation [n] */
+    struct ax_likeliest likeliest;            /* `best` of them */
 };
-/* How many bytes of the results the choices of n rows take, without and with `best`. */
+/* How many bytes of the results the choices of n rows take, without and with the most of `best`. */
 size_t ax_choice_bytes(enum ax_dtype accum, int64_t n);
 size_t ax_choice_best_bytes(enum ax_dtype accum, int64_t n);
 /* Does not wait. */

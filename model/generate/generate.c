@@ -99,10 +99,10 @@ static enum ax_status settle_scores(struct ax_generator *d) {
         const int32_t best = ax_scores_best(&s->scorer, &d->results, w, t->row);
         t->seq->logprobs[t->at] = ax_results_get(&d->results, &w->logprob, t->row);
         t->seq->greedy = t->seq->greedy && best == t->label;
-        if (t->seq->best) {
-            t->seq->best[t->at] = best;
-            t->seq->best_logprobs[t->at] = ax_results_get(&d->results, &w->top, t->row);
-        }
+        const int k = t->seq->n_best;
+        if (k > 0)
+            ax_likeliest_get(&d->results, &w->likeliest, t->row, k, t->seq->best + t->at * k,
+                             t->seq->best_logprobs + t->at * k);
     }
     for (int64_t i = 0; d->o.done && i < s->n_ended; i++)
         AX_TRY(d->o.done(d->o.ctx, s->ended[i]));
@@ -207,7 +207,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_TRY_GOTO(ax_generate_pass_create(d, stack), st, fail);
     AX_TRY_GOTO(ax_sampling_check(&o->sampling), st, fail);
     AX_TRY_GOTO(ax_sampler_create(&d->sampler, o->varied ? &widest : &o->sampling, m->rt->q, stack,
-                                  m->accum, d->o.n_seqs, d->cap),
+                                  m->accum, d->o.n_seqs, d->cap,
+                                  o->varied ? m->arch.vocab_size : 0),
                 st, fail);
     if (!ax_runtime_planning(m->rt))
         d->sampler.o = o->sampling;
@@ -419,10 +420,9 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, const struct ax
         s->logprobs[s->n_new] = ax_results_get(&d->results, &c->logprob, i);
     if (s->entropies)
         s->entropies[s->n_new] = ax_results_get(&d->results, &c->entropy, i);
-    if (s->best) {
-        s->best[s->n_new] = (int32_t)ax_results_get(&d->results, &c->likeliest, i);
-        s->best_logprobs[s->n_new] = ax_results_get(&d->results, &c->best_logprob, i);
-    }
+    if (s->n_best > 0)
+        ax_likeliest_get(&d->results, &c->likeliest, i, s->n_best, s->best + s->n_new * s->n_best,
+                         s->best_logprobs + s->n_new * s->n_best);
     s->n_new++;
     if (d->o.token)
         AX_TRY(d->o.token(d->o.ctx, s, &by_caller));
@@ -463,8 +463,11 @@ static void add_to_choice(struct ax_generator *d, struct rows *r, int64_t i, str
     r->rows[i] = (struct ax_sample_row){.stream = s ? s->stream : 0,
                                         .position = l->known,
                                         .n_context = l->n_context,
-                                        .context = l->context};
-    c->best = c->best || (s && s->best);
+                                        .context = l->context,
+                                        .bias = s ? s->bias : NULL,
+                                        .n_new = s ? s->n_new : 0,
+                                        .generated = s ? s->tokens : NULL};
+    c->best = s && s->n_best > c->best ? s->n_best : c->best;
     c->logprobs = c->logprobs || (s && (s->logprobs || s->entropies));
 }
 
@@ -483,8 +486,7 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
         *c = *requests;
         c->sampling = ax_lane_sampling(d, r->lanes[from]);
         c->rows = r->rows + from;
-        for (to = from; to < n && ax_same_sampling(ax_lane_sampling(d, r->lanes[to]), c->sampling);
-             to++)
+        for (to = from; to < n && ax_lanes_choose_alike(d, r->lanes[to], r->lanes[from]); to++)
             add_to_choice(d, r, to, c);
         c->logits = ax_tensor_rows(&logits, from, to - from);
         AX_TRY(ax_sampler_choose(&d->sampler, &d->results, c));
@@ -524,7 +526,7 @@ static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs
         int64_t n;
         bool ends;
         const struct ax_choice requests = {.logprobs = logprobs || d->o.varied,
-                                           .best = d->o.varied};
+                                           .best = d->o.varied ? AX_LIKELIEST_MAX : 0};
         AX_TRY(ax_generate_run_pass(d, T, &n, r->lanes, &ends));
         AX_TRY(choose(d, r, n, &requests));
         drop_scores(d);

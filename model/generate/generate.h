@@ -48,6 +48,7 @@ struct ax_sequence {
     int64_t max_new; /* ≥ 1; 0 = as in the options */
     uint64_t stream; /* stream of random numbers; must differ between samples of one prompt */
     const struct ax_sampling *sampling; /* NULL: the options'; another one needs `varied` */
+    const struct ax_bias *bias;         /* NULL: none; needs `varied` */
     /* n_scored > 0 (≤ n_prompt): generates nothing, but computes the log-probs of scored[i], each
      * given the prompt's first n_prompt − n_scored + 1 + i tokens */
     int64_t n_scored;
@@ -60,8 +61,9 @@ struct ax_sequence {
     /* out [max_new]: entropies of the distributions that the tokens were drawn from; NULL = not
      * requested */
     double *entropies;
-    /* out [max_new], with n_scored [n_scored]: the likeliest tokens and their log-probs; NULL = not
-     * requested. Needs `varied` and logprobs */
+    /* out [max_new][n_best], with n_scored [n_scored][n_best]: the likeliest tokens and their log-probs,
+     * the likeliest first; id −1 where there are fewer. Needs `varied` and logprobs */
+    int n_best; /* 0 = not requested; ≤ AX_LIKELIEST_MAX */
     int32_t *best;
     double *best_logprobs;
     bool greedy;           /* out: each of the scored tokens was the most likely one */

@@ -523,19 +523,28 @@ const struct ax_sampling *ax_lane_sampling(const struct ax_generator *d, int lan
     return s && s->sampling ? s->sampling : &d->sampler.o;
 }
 
-bool ax_same_sampling(const struct ax_sampling *a, const struct ax_sampling *b) {
+static bool same_sampling(const struct ax_sampling *a, const struct ax_sampling *b) {
     return a == b ||
            (a->temperature == b->temperature && a->top_k == b->top_k && a->top_p == b->top_p &&
             a->min_p == b->min_p && a->repetition_penalty == b->repetition_penalty &&
             a->seed == b->seed && a->truncated == b->truncated && a->raw == b->raw);
 }
 
+static bool has_bias(const struct ax_generator *d, int lane) {
+    const struct ax_sequence *s = d->lanes[lane].seq;
+    return s && s->bias;
+}
+
+bool ax_lanes_choose_alike(const struct ax_generator *d, int a, int b) {
+    return a == b || (!has_bias(d, a) && !has_bias(d, b) &&
+                      same_sampling(ax_lane_sampling(d, a), ax_lane_sampling(d, b)));
+}
+
 /* Adds a row behind the last one of the same sampling. */
 static void add_row(struct ax_generator *d, int32_t *lanes, int lane, int32_t row) {
     struct ax_generate_work *w = d->work;
-    const struct ax_sampling *own = ax_lane_sampling(d, lane);
     int64_t at = w->n_rows;
-    while (at > 0 && !ax_same_sampling(ax_lane_sampling(d, lanes[at - 1]), own))
+    while (at > 0 && !ax_lanes_choose_alike(d, lanes[at - 1], lane))
         at--;
     at = at == 0 ? w->n_rows : at;
     memmove(lanes + at + 1, lanes + at, (size_t)(w->n_rows - at) * sizeof *lanes);

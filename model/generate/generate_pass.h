@@ -88,7 +88,8 @@ enum ax_status ax_lanes_admit(struct ax_generator *d);
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 /* The sampling of a lane's sequence. */
 const struct ax_sampling *ax_lane_sampling(const struct ax_generator *d, int lane);
-bool ax_same_sampling(const struct ax_sampling *a, const struct ax_sampling *b);
+/* Are the tokens of two lanes chosen together? Those with a bias are chosen alone. */
+bool ax_lanes_choose_alike(const struct ax_generator *d, int a, int b);
 /* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many lanes then
  * have logits; lanes[i] is the lane of row i, and lanes of equal sampling are neighbors. *ends instead: nothing is pending, or a rank was
  * interrupted. Does not wait. */

@@ -14,7 +14,7 @@ enum ax_status ax_lane_scores_create(struct ax_generator *d, struct ax_stack *st
     AX_TRY(ax_alloc(&d->scores, 1, sizeof *d->scores));
     struct ax_generate_scores *s = d->scores;
     ax_scorer_create(&s->scorer, d->model, stack, window);
-    s->scorer.best = d->o.varied;
+    s->scorer.most_likeliest = d->o.varied ? AX_LIKELIEST_MAX : 0;
     s->rows = ax_tensor_1d(AX_I32, NULL, T);
     s->labels = ax_tensor_1d(AX_I32, NULL, T);
     s->rows = ax_stack_take(stack, "scored tokens", s->rows);
@@ -46,6 +46,8 @@ static int64_t list_scored(struct ax_generator *d) {
     for (int64_t i = 0; i < w->n_docs; i++) {
         struct ax_sequence *seq = d->lanes[w->lane[i]].seq;
         const int64_t start = d->cache.length[w->lane[i]]; /* its first position */
+        if (seq->n_scored > 0 && seq->n_best > s->scorer.likeliest)
+            s->scorer.likeliest = seq->n_best;
         for (int64_t k = 0; seq->n_scored > 0 && k < w->n[i]; k++) {
             const int64_t at = start + k - (seq->n_prompt - seq->n_scored);
             if (at < 0)
@@ -69,7 +71,9 @@ int64_t ax_lane_scores_list(struct ax_generator *d) {
     struct ax_generate_scores *s = d->scores;
     if (!s)
         return 0;
+    s->scorer.likeliest = 0;
     if (ax_runtime_planning(d->model->rt)) {
+        s->scorer.likeliest = s->scorer.most_likeliest;
         s->n_listed = d->work->n_tokens < window_of(d) ? d->work->n_tokens : window_of(d);
         return 1;
     }

@@ -44,8 +44,9 @@ size_t ax_scores_bytes(const struct ax_scorer *s, int64_t n) {
     const size_t best = ax_results_bytes(AX_I32, shards * s->window);
     const size_t shard = shards > 1 ? ax_results_bytes(AX_I32, s->window) : 0;
     const size_t value = ax_results_bytes(s->model->accum, s->window);
-    const size_t values = 1 + (size_t)is_score(s) + (s->distill != NULL) + (size_t)s->best;
-    return (size_t)windows * (best + shard + values * value);
+    const size_t values = 1 + (size_t)is_score(s) + (s->distill != NULL);
+    const size_t tops = ax_likeliest_bytes(s->model->accum, s->window, s->most_likeliest);
+    return (size_t)windows * (best + shard + values * value + tops);
 }
 
 /* The likeliest token: of each shard, and in which shard it is; of equal ones the first. */
@@ -56,13 +57,13 @@ static enum ax_status find_best(const struct ax_scorer *s, const struct ax_tenso
     const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor own = ax_tensor_1d(AX_I32, NULL, logits->shape[0]), all, top;
     if (shards_of(s) == 1)
-        return ax_run_argmax(rt->q, &(struct ax_argmax){*logits, out->best});
+        return ax_run_argmax(rt->q, &(struct ax_argmax){.logits = *logits, .index = out->best});
     take(scratch, &own);
-    AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){*logits, own}));
+    AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){.logits = *logits, .index = own}));
     AX_TRY(ax_tp_gather(rt, &own, &all));
     AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){out->best, all}));
     AX_TRY(ax_tp_gather_top(rt, s->model->lm_head, logits, 1, &top));
-    AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){top, out->shard}));
+    AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){.logits = top, .index = out->shard}));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -118,11 +119,9 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     if (shards_of(s) > 1)
         out->shard = ax_results_take(results, AX_I32, n);
     merge.logprob = out->logprob = ax_results_take(results, s->model->accum, n);
-    out->logit = out->divergence = out->top = (struct ax_tensor){0};
+    out->logit = out->divergence = (struct ax_tensor){0};
     if (is_score(s))
         merge.lse = out->logit = ax_results_take(results, s->model->accum, n);
-    if (s->best)
-        out->top = ax_results_take(results, s->model->accum, n);
     if (s->distill)
         out->divergence = ax_results_take(results, s->model->accum, n);
     AX_TRY(ax_pass_logits_of(p, rows, &s->hidden, &logits));
@@ -130,11 +129,12 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     AX_TRY(ax_truncate_logits(rt, &p->sampling, s->model->lm_head->shape[0],
                               ax_tp_first_row(rt, s->model->lm_head), labels, &logits));
     AX_TRY(log_softmax(s, p, &logits, merge));
-    if (s->best) {
-        merge.labels = out->best;
-        merge.logprob = out->top;
-        AX_TRY(log_softmax(s, p, &logits, merge));
-    }
+    const struct ax_likeliest_rows likeliest = {.logits = logits,
+                                                .stats = ax_tensor_rows(&s->stats, 0, n),
+                                                .lse = merge.lse,
+                                                .entropy = ax_tensor_rows(&s->entropy, 0, n),
+                                                .inv_temperature = p->inv_temperature};
+    AX_TRY(ax_likeliest_run(rt->q, results, &likeliest, s->likeliest, &out->likeliest));
     return s->distill ? compare(s, rows, labels, &out->divergence) : AX_OK;
 }
 

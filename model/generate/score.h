@@ -4,6 +4,7 @@
 #define AX_MODEL_GENERATE_SCORE_H
 
 #include "model/parts/head.h"
+#include "model/core/likeliest.h"
 #include "model/core/results.h"
 
 /* Passes whose scores stay on the device until the host reads them together. */
@@ -20,7 +21,9 @@ struct ax_scorer {
     /* stored log-probs of the next call's rows; set by the caller */
     struct ax_distill_stored stored;
     struct ax_distill_chunk taught;
-    bool best; /* with the log-prob of the likeliest token; the vocabulary is not split */
+    /* the likeliest tokens of the next call's rows, at most that many; set by the caller. Only where the
+     * vocabulary is not split */
+    int likeliest, most_likeliest;
 };
 /* Device memory from `stack`. */
 void ax_scorer_create(struct ax_scorer *s, struct ax_model *m, struct ax_stack *stack,
@@ -36,7 +39,7 @@ struct ax_scores {
     struct ax_tensor best;    /* i32 [shards][n]: ids counted from the shard's first */
     struct ax_tensor shard;   /* i32 [n]; unused if there is one shard */
     struct ax_tensor logprob; /* accumulation [n] */
-    struct ax_tensor top; /* accumulation [n]: that of the likeliest, with `best`; else data NULL */
+    struct ax_likeliest likeliest;
     struct ax_tensor logit;      /* accumulation [n], for a head of one label; else data NULL */
     struct ax_tensor divergence; /* accumulation [n], with a teacher; else data NULL */
 };

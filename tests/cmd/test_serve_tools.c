@@ -157,7 +157,7 @@ static void rendered(void **state) {
         "\"content\": null, \"tool_calls\": [{\"id\": \"call_1\", \"type\": \"function\", "
         "\"function\": {\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 2}\"}}]}, {\"role\": "
         "\"tool\", \"tool_call_id\": \"call_1\", \"content\": [{\"type\": \"text\", \"text\": "
-        "\"the result\"}]}], " TOOLS "}";
+        "\"the result\"}]}], \"temperature\": 0, " TOOLS "}";
     json_t *v = post(&server, "/tokenize", body);
     char *ids = json_dumps(at(v, "tokens"), JSON_COMPACT);
     struct ax_buf request = {0};

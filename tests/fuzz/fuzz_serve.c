@@ -20,7 +20,10 @@ static void check(const struct ax_serve_request *r) {
     AX_ASSERT(r->n_prompts >= 1 && r->n >= 1 && r->n_prompts * r->n <= AX_SERVE_PROMPTS);
     AX_ASSERT(ax_sampling_check(&r->sampling) == AX_OK && isfinite(r->temperature));
     AX_ASSERT(json_array_size(r->tools) <= AX_SERVE_TOOLS);
-    AX_ASSERT(r->logprobs >= -1 && r->logprobs <= 1 && r->max_tokens >= 0);
+    AX_ASSERT(r->logprobs >= -1 && r->logprobs <= AX_LIKELIEST_MAX && r->max_tokens >= 0);
+    AX_ASSERT(r->bias.min_new <= r->max_tokens && r->bias.n <= AX_SERVE_BIASES);
+    for (int64_t i = 0; i < r->bias.n; i++)
+        AX_ASSERT(r->bias.tokens[i] < 258 && fabsf(r->bias.values[i]) <= 100);
     for (int64_t i = 0; i < r->n_prompts; i++) {
         const struct ax_serve_prompt *p = &r->prompts[i];
         AX_ASSERT(p->n >= 1 && p->first >= 0 && p->first + p->n <= (int64_t)r->ids.n);

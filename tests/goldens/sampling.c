@@ -130,7 +130,7 @@ static enum ax_status run_case(struct ax_runtime *rt, struct sampling *g, struct
         st = ax_error(AX_ERR_DATA, "%s: %s does not match the logits", g->st->path, entry);
     else
         st = ax_sampler_create(&s, &o, rt->q, &rt->arena.scratch, g->dtype, rows,
-                               g->context.shape[1]);
+                               g->context.shape[1], 0);
     if (st == AX_OK) {
         struct ax_choice choice = {.logits = *logits, .rows = g->rows};
         st = choose(rt, g, &s, &choice, &want, ax_json_get(ax_json_get(c, "expect"), "kept"));

@@ -251,7 +251,7 @@ static void check_argmax(const struct isa *isa, enum ax_dtype real) {
     set(&x, 10, 2047, 100);
     set(&x, 10, 2048, 100);
     for (int k = 0; k < 3; k++) {
-        RUN(isa, THREADS[k], argmax, x, index);
+        RUN(isa, THREADS[k], argmax, .logits = x, .index = index);
         for (int64_t t = 0; t < T; t++) {
             int64_t best = 0;
             for (int64_t c = 1; c < V; c++)
@@ -259,6 +259,27 @@ static void check_argmax(const struct isa *isa, enum ax_dtype real) {
             assert_int_equal((int64_t)get(&index, t, 0), best);
         }
     }
+}
+
+/* One after another, the tokens of a row come in order, each once, and then none. */
+static void check_following(const struct isa *isa, enum ax_dtype real) {
+    enum { FEW = 9 };
+    struct ax_tensor x = grid(real, 2, FEW, 3), after = line(AX_I32, 2), index = line(AX_I32, 2);
+    static const double z[2][FEW] = {{1, 3, 3, -2, 0, 3, 8, -2, 0.5},
+                                     {-1, -INFINITY, -1, -1, -INFINITY, -5, -1, -1, -1}};
+    static const int order[2][FEW] = {{6, 1, 2, 5, 0, 8, 4, 3, 7}, {0, 2, 3, 6, 7, 8, 5, 1, 4}};
+    for (int64_t t = 0; t < 2; t++)
+        for (int64_t c = 0; c < FEW; c++)
+            set(&x, t, c, z[t][c]);
+    RUN(isa, 2, argmax, .logits = x, .index = index);
+    for (int i = 0; i <= FEW; i++) {
+        for (int64_t t = 0; t < 2; t++) {
+            assert_int_equal((int64_t)get(&index, t, 0), i < FEW ? order[t][i] : -1);
+            set(&after, t, 0, get(&index, t, 0));
+        }
+        RUN(isa, 2, argmax, .logits = x, .index = index, .after = after);
+    }
+    assert_int_equal((int64_t)get(&index, 0, 0), -1); /* nothing follows nothing */
 }
 
 static void check_nll(const struct isa *isa, enum ax_dtype real) {
@@ -366,6 +387,7 @@ TEST(head)
 TEST(exponential)
 TEST(edges)
 TEST(argmax)
+TEST(following)
 TEST(nll)
 TEST(top)
 
@@ -387,13 +409,10 @@ static void columns_end_with_the_others(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head),
-        cmocka_unit_test(exponential),
-        cmocka_unit_test(edges),
-        cmocka_unit_test(argmax),
-        cmocka_unit_test(nll),
-        cmocka_unit_test(top),
-        cmocka_unit_test(columns_end_with_the_others),
+        cmocka_unit_test(head),      cmocka_unit_test(exponential),
+        cmocka_unit_test(edges),     cmocka_unit_test(argmax),
+        cmocka_unit_test(following), cmocka_unit_test(nll),
+        cmocka_unit_test(top),       cmocka_unit_test(columns_end_with_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -234,7 +234,7 @@ static void loss_and_argmax(void **state) {
     assert_true(measures.sum[0] == 2 && measures.of[0] == 3);
     MATRIX(logits, 2, 4, 1, 5, 5, 2, -3, -4, -3, -3);
     IDS(index, 9, 9);
-    RUN(argmax, logits, index);
+    RUN(argmax, .logits = logits, .index = index);
     assert_int_equal(index_data[0], 1);
     assert_int_equal(index_data[1], 0);
 }

@@ -54,6 +54,7 @@ static void setup_joins(struct test *t, struct arrivals *a, int lanes, int step)
     for (int i = 0; i < N; i++) {
         struct ax_sequence *s = &t->result[i];
         s->sampling = &ways[i];
+        s->n_best = 1;
         s->best = a->best[i];
         s->best_logprobs = a->best_logprobs[i];
     }
@@ -121,6 +122,7 @@ static void raw_log_probs(void **state) {
                                        .n_scored = s->n_new,
                                        .scored = text + s->n_prompt,
                                        .logprobs = logprobs,
+                                       .n_best = 1,
                                        .best = best,
                                        .best_logprobs = best_logprobs};
     must(try(&u, "cpu", 2));

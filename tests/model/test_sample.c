@@ -48,7 +48,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     float before[ROWS * V], after[ROWS * V];
     const size_t bytes = ax_tensor_bytes(&logits);
     logits.data = ax_stack_push(&rt->arena.persistent, "logits", bytes);
-    AX_TRY(ax_sampler_create(&s, &t->o, rt->q, scratch, AX_F32, t->rows, V));
+    AX_TRY(ax_sampler_create(&s, &t->o, rt->q, scratch, AX_F32, t->rows, V, 0));
     ax_results_create(&results, rt->q, scratch, ax_choice_bytes(AX_F32, t->rows));
     struct ax_choice c = {.logits = logits, .rows = t->row, .logprobs = true};
     if (t->o.temperature > 0) {

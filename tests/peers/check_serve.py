@@ -67,6 +67,20 @@ def check_completions(client, name):
         assert score.choices[0].logprobs.token_logprobs[len(prompt):] == choice.logprobs.token_logprobs
 
 
+def check_sampling(client, name):
+    given = {"model": name, "messages": CHAT, "max_tokens": 8, "logprobs": True, "top_logprobs": 20}
+    answer = client.chat.completions.create(**given, seed=1, logit_bias={"65": 100}, presence_penalty=1, frequency_penalty=-1,
+                                            extra_body={"min_tokens": 8, "return_token_ids": True, "prompt_logprobs": 2})
+    assert answer.choices[0].model_extra["token_ids"] == [65] * 8
+    for token in answer.choices[0].logprobs.content:
+        tops = [t.logprob for t in token.top_logprobs]
+        assert len(tops) == 20 and tops == sorted(tops, reverse=True)
+    assert len(answer.model_extra["prompt_logprobs"]) == answer.usage.prompt_tokens
+    turns = CHAT + [{"role": "assistant", "content": "The sky is"}]
+    client.chat.completions.create(model=name, messages=turns, max_tokens=2, extra_body={
+        "continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": {"enable_thinking": False}})
+
+
 def check_errors(client, name):
     for kind, wrong in ((openai.NotFoundError, {"model": "other"}), (openai.BadRequestError, {"temperature": -1}),
                         (openai.BadRequestError, {"response_format": {"type": "json_object"}}),
@@ -128,6 +142,7 @@ def main():
         check_models(client, server.name)
         text = check_chat(client, server.name)
         check_completions(client, server.name)
+        check_sampling(client, server.name)
         check_errors(client, server.name)
         tools = check_tools(client, server.name)
         check_many(client, server.name, text)

@@ -254,14 +254,18 @@ __device__ static inline unsigned long long rank_of(float x, uint32_t col) {
 
 template <class E>
 __global__ void __launch_bounds__(ROW_THREADS)
-    argmax_kernel(vector_rows<E> logits, int32_t *index) {
+    argmax_kernel(vector_rows<E> logits, const int32_t *after, int32_t *index) {
     const int64_t t = blockIdx.x, cols = logits.cols;
-    unsigned long long best = 0;
+    unsigned long long best = 0, below = ~0ull;
+    if (after)
+        below = after[t] < 0
+                    ? 0
+                    : rank_of((float)logits.data[t * logits.stride + after[t]], (uint32_t)after[t]);
     for (int64_t col = threadIdx.x * AX_NEIGHBORS; col < cols; col += blockDim.x * AX_NEIGHBORS) {
         float x[AX_NEIGHBORS];
         logits.load(t, col, x);
         for (int i = 0; i < AX_NEIGHBORS; i++)
-            if (col + i < cols)
+            if (col + i < cols && rank_of(x[i], (uint32_t)(col + i)) < below)
                 best = max(best, rank_of(x[i], (uint32_t)(col + i)));
     }
     best = block_reduce<max_op>(best, 0ull);
@@ -278,6 +282,7 @@ extern "C" enum ax_status ax_cuda_argmax(struct ax_queue *q, const struct ax_arg
     return by_real(a->logits.dtype, [&](auto *p) {
         typedef AX_TYPE(p) E;
         return AX_LAUNCH(q, argmax_kernel<E>, (unsigned)rows, row_threads(a->logits.shape[1]), 0,
-                         as_vectors<E>(&a->logits), (int32_t *)a->index.data);
+                         as_vectors<E>(&a->logits), (const int32_t *)a->after.data,
+                         (int32_t *)a->index.data);
     });
 }

@@ -264,7 +264,8 @@ enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample 
             penalise(a, t, r.probs + t * V);
         logits = ax_tensor_2d(AX_F32, r.probs, T, V);
     }
-    AX_TRY(AX_VEC(ax_cpu_argmax)(q, &(struct ax_argmax){logits, a->index}, NULL));
+    AX_TRY(
+        AX_VEC(ax_cpu_argmax)(q, &(struct ax_argmax){.logits = logits, .index = a->index}, NULL));
     if (a->temperature == 0)
         return AX_OK;
     AX_TRY(probabilities(q, a, &r, &logits));

@@ -257,11 +257,42 @@ AX_INLINE int32_t argmax_row(enum ax_dtype dtype, const char *row, int64_t cols)
     return (int32_t)index;
 }
 
+/* The element that follows number `after`: smaller, or as large and later. −1: there is none. */
+AX_INLINE int32_t next_row(enum ax_dtype dtype, const char *row, int64_t cols, int32_t after) {
+    if (after < 0)
+        return -1;
+    const float limit = load_one(dtype, row, after);
+    float best = -INFINITY;
+    int64_t index = -1;
+    for (int64_t i = 0; i < cols; i++) {
+        const float x = load_one(dtype, row, i);
+        const bool follows = x < limit || (x == limit && i > after);
+        if (follows && (x > best || index < 0)) {
+            best = x;
+            index = i;
+        }
+    }
+    return (int32_t)index;
+}
+
+static void follow_rows(struct ax_queue *q, const struct ax_argmax *args) {
+    const struct ax_tensor *logits = &args->logits;
+    const int64_t cols = logits->shape[1];
+    const int32_t *after = args->after.data;
+    int32_t *index = args->index.data;
+    AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0])
+        index[t] = AX_BY_DTYPE(logits->dtype, next_row, ax_tensor_row(logits, t), cols, after[t]);
+}
+
 enum ax_status AX_VEC(ax_cpu_argmax)(struct ax_queue *q, const struct ax_argmax *args, void *work) {
     (void)work;
     const struct ax_tensor *logits = &args->logits;
     int64_t cols = logits->shape[1];
     int32_t *index = args->index.data;
+    if (args->after.data != NULL) {
+        follow_rows(q, args);
+        return AX_OK;
+    }
     AX_PARALLEL_FOR (team(q, logits->shape[0] * cols), t, logits->shape[0])
         index[t] = AX_BY_DTYPE(logits->dtype, argmax_row, ax_tensor_row(logits, t), cols);
     return AX_OK;
