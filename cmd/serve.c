@@ -14,6 +14,7 @@
 
 #define CONTEXT_DEFAULT 4096
 #define STOP_SECONDS    30
+#define REQUEST_SECONDS 300
 #define ANSWER_BYTES    ((size_t)1 << 30)
 #define MAX_KEY         ((size_t)4096)
 
@@ -118,6 +119,7 @@ static enum ax_status serve(struct command *c) {
     const struct ax_http_options ho = {.host = c->host,
                                        .port = (int)c->port,
                                        .key = c->key,
+                                       .request_seconds = REQUEST_SECONDS,
                                        .routes = ax_serve_routes,
                                        .n_routes = ax_serve_n_routes,
                                        .ctx = &c->serve,

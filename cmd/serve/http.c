@@ -14,10 +14,12 @@
 
 #include "base/clock.h"
 #include "base/dynlib.h"
+#include "cmd/serve/deadline.h"
+#include "cmd/serve/host.h"
 #include "cmd/serve/microhttpd.h"
 
 #define HEADER_BYTES   ((size_t)64 << 10)
-#define STACK_BYTES    ((size_t)1 << 20)
+#define STACK_BYTES    ((size_t)2 << 20)
 #define SILENT_SECONDS 60U /* of a client, in headers, body, or between requests */
 #define LAST_SECONDS   5   /* that answers on their way have when the server stops */
 #define BACKLOG        128
@@ -28,6 +30,8 @@ struct ax_http_server {
     struct ax_microhttpd lib;
     struct MHD_Daemon *daemon;
     int fd, port;
+    bool local; /* only this machine reaches it */
+    struct ax_deadlines *deadlines;
     _Atomic size_t bodies;
     _Atomic int exchanges; /* requests that have begun and not been answered */
     _Atomic uint64_t answers[6];
@@ -191,6 +195,14 @@ static int refuse_head(struct ax_exchange *x, const char *method, const char *pa
     const struct ax_http_options *o = &x->server->o;
     const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;
     const struct ax_route *same_path = NULL;
+    const char *host = x->server->lib.lookup(x->connection, AX_MHD_HEADER_KIND, "Host");
+    if (x->server->local && host && !ax_serve_host_is_local(host, o->host)) {
+        (void)ax_buf_printf(why,
+                            "the request is for the host %.100s, but this server is that of %s "
+                            "only; --host and --api-key-file let others in",
+                            host, o->host);
+        return 403;
+    }
     for (size_t i = 0; i < o->n_routes && !x->route; i++) {
         const struct ax_route *r = &o->routes[i];
         const size_t n = strlen(r->path);
@@ -271,7 +283,10 @@ static int begin(struct ax_http_server *s, struct MHD_Connection *c, const char 
     struct ax_exchange *x;
     if (ax_alloc(&x, 1, sizeof *x) != AX_OK)
         return AX_MHD_NO;
-    *x = (struct ax_exchange){.server = s, .connection = c};
+    struct ax_deadline *const *deadline =
+        s->lib.connection_info(c, AX_MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    *x =
+        (struct ax_exchange){.server = s, .connection = c, .deadline = deadline ? *deadline : NULL};
     *state = x;
     atomic_fetch_add(&s->exchanges, 1);
     x->refused = refuse_head(x, method, path);
@@ -293,6 +308,7 @@ static int on_request(void *ctx, struct MHD_Connection *c, const char *path, con
         return goes_on ? AX_MHD_YES : AX_MHD_NO;
     }
     ax_error_clear();
+    ax_deadline_wait(x->deadline, false);
     return handle(x) == AX_OK ? AX_MHD_YES : AX_MHD_NO;
 }
 
@@ -306,10 +322,20 @@ static void on_completed(void *ctx, struct MHD_Connection *c, void **state, int 
     if (x->state)
         x->route->close(x->state);
     drop_body(x);
+    ax_deadline_wait(x->deadline, true);
     ax_buf_free(&x->why);
     atomic_fetch_sub(&x->server->exchanges, 1);
     ax_free(x);
     *state = NULL;
+}
+
+static void on_connection(void *ctx, struct MHD_Connection *c, void **state, int what) {
+    struct ax_http_server *s = ctx;
+    const int *fd = s->lib.connection_info(c, AX_MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (what == AX_MHD_CONNECTION_NOTIFY_CLOSED)
+        ax_deadline_remove(*state);
+    else
+        *state = fd ? ax_deadline_add(s->deadlines, *fd) : NULL;
 }
 
 /* ---- a server ---- */
@@ -332,6 +358,7 @@ static enum ax_status bind_to(struct ax_http_server *s, const struct addrinfo *a
                         "--host %s: others can reach it, so it needs a key: write one into a file "
                         "that only you can read, and give --api-key-file FILE",
                         s->o.host);
+    s->local = is_loopback(a->ai_addr);
     s->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s->fd < 0 || setsockopt(s->fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
         bind(s->fd, a->ai_addr, a->ai_addrlen) != 0 || listen(s->fd, BACKLOG) != 0)
@@ -374,14 +401,15 @@ enum ax_status ax_http_listen(struct ax_http_server **out, const struct ax_http_
 }
 
 enum ax_status ax_http_start(struct ax_http_server *s) {
+    AX_TRY(ax_deadlines_start(&s->deadlines, s->o.request_seconds));
     s->daemon = s->lib.start_daemon(
         AX_MHD_USE_THREAD_PER_CONNECTION | AX_MHD_USE_INTERNAL_POLLING_THREAD | AX_MHD_USE_POLL |
             AX_MHD_USE_ITC,
         0, NULL, NULL, (void *)(uintptr_t)on_request, s, AX_MHD_OPTION_LISTEN_SOCKET, s->fd,
         AX_MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, AX_MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)AX_HTTP_CONNECTIONS, AX_MHD_OPTION_CONNECTION_TIMEOUT, SILENT_SECONDS,
-        AX_MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, AX_MHD_OPTION_THREAD_STACK_SIZE,
-        STACK_BYTES, AX_MHD_OPTION_END);
+        AX_MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, AX_MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, s, AX_MHD_OPTION_THREAD_STACK_SIZE, STACK_BYTES, AX_MHD_OPTION_END);
     if (!s->daemon)
         return ax_error(AX_ERR_IO, "--port %d: libmicrohttpd failed to start: %m", s->port);
     s->fd = -1; /* the daemon's */
@@ -396,6 +424,7 @@ void ax_http_stop(struct ax_http_server *s) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     if (s->daemon)
         s->lib.stop_daemon(s->daemon);
+    ax_deadlines_stop(s->deadlines);
     if (s->fd >= 0)
         close(s->fd);
     ax_free(s);

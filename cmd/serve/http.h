@@ -1,8 +1,8 @@
 /* HTTP for `axtrain serve`, by libmicrohttpd: a thread for each connection, which calls the route's
  * handler with a request whose body has arrived.
  *
- * Requests are refused before a handler sees them: 404, 405 with Allow, 401, 413, 415, and 429 while
- * the bodies of all connections are too large together. What a handler answers is JSON, a text, or
+ * Requests are refused before a handler sees them: 403 for another site's Host, 404, 405 with Allow, 401,
+ * 413, 415, and 429 while the bodies of all connections are too large together. What a handler answers is JSON, a text, or
  * a stream of server-sent events. */
 #ifndef AX_CMD_SERVE_HTTP_H
 #define AX_CMD_SERVE_HTTP_H
@@ -23,6 +23,7 @@ struct ax_http_server;
 struct ax_exchange {
     struct ax_http_server *server;
     struct MHD_Connection *connection;
+    struct ax_deadline *deadline; /* its connection's */
     const struct ax_route *route;
     const char *path; /* behind the route's, for one with `prefix` */
     struct ax_buf body;
@@ -51,8 +52,9 @@ struct ax_route {
 
 struct ax_http_options {
     const char *host;
-    int port;        /* 0: any free one */
-    const char *key; /* "" : none is asked for */
+    int port;               /* 0: any free one */
+    const char *key;        /* "" : none is asked for */
+    double request_seconds; /* that a client has for a request, from the answer before on */
     const struct ax_route *routes;
     size_t n_routes;
     void *ctx; /* the handlers' */

@@ -16,10 +16,10 @@
 static const struct {
     int status;
     const char *type;
-} types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},
-             {404, "not_found_error"},       {405, "invalid_request_error"},
-             {413, "invalid_request_error"}, {415, "invalid_request_error"},
-             {429, "rate_limit_error"},      {503, "unavailable_error"}};
+} types[] = {
+    {400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
+    {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "invalid_request_error"},
+    {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "unavailable_error"}};
 
 json_t *ax_serve_error(void *ctx, struct ax_exchange *x, int status, const char *message) {
     const char *type = "server_error";

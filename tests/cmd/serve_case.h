@@ -222,7 +222,8 @@ static inline int client_answer(struct client *c) {
 static inline void client_send(struct client *c, const char *method, const char *path,
                                const char *body) {
     struct ax_buf b = {0};
-    assert_int_equal(ax_buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\n", method, path), AX_OK);
+    assert_int_equal(ax_buf_printf(&b, "%s %s HTTP/1.1\r\nHost: localhost\r\n", method, path),
+                     AX_OK);
     if (body)
         assert_int_equal(ax_buf_printf(&b,
                                        "Content-Type: application/json\r\nContent-Length: "

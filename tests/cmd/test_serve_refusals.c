@@ -138,19 +138,19 @@ static void transport(void **state) {
     struct client c;
     serve_open(&s, model, "");
     assert_int_equal(send_text(&s,
-                               "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                                "text/plain\r\nContent-Length: 2\r\n\r\n{}",
                                &c),
                      415);
     client_close(&c);
     assert_int_equal(send_text(&s,
-                               "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                                "application/json\r\nContent-Length: 67108865\r\n\r\n",
                                &c),
                      413);
     client_close(&c);
     assert_int_equal(send_text(&s,
-                               "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                               "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                                "application/json; charset=utf-8\r\nTransfer-Encoding: "
                                "chunked\r\nExpect: 100-continue\r\n\r\n"
                                "d\r\n{\"prompt\": \"a\r\n13\r\n\", \"max_tokens\": 1}\r\n0\r\n\r\n",
@@ -166,13 +166,27 @@ static void transport(void **state) {
     for (int i = 0; i < 50; i++)
         client_close(&idle[i]);
     client_close(&c);
+    static const struct {
+        const char *host;
+        int status;
+    } hosts[] = {
+        {"localhost", 200},         {"LOCALHOST:8000", 200},    {"127.0.0.1:1", 200},
+        {"[::1]:80", 200},          {"evil.example", 403},      {"localhost.evil.example", 403},
+        {"localhost:80.evil", 403}, {"127.0.0.1.evil:80", 403}, {"", 403}};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "GET /health HTTP/1.1\r\nHost: %s\r\n\r\n", hosts[i].host);
+        if (send_text(&s, text, &c) != hosts[i].status)
+            fail_msg("%s: %s", hosts[i].host, c.body.data);
+        client_close(&c);
+    }
     assert_int_equal(send_text(&s, "GET /health HTTP/9.x\r\n\r\n", &c), 400);
     client_close(&c);
     /* a body of 70 MB in chunks: read to its end, and not kept */
     static char piece[1 << 20];
     memset(piece, ' ', sizeof piece);
     client_open(&c, &s);
-    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
                                "application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
     client_write(&c, head, sizeof head - 1);
     for (int i = 0; i < 70; i++) {
@@ -193,7 +207,7 @@ static void keys(void **state) {
     char words[300];
     snprintf(words, sizeof words, "--api-key-file %s", put_text("key", "sk-secret\n"));
     serve_open(&s, model, words);
-    assert_int_equal(send_text(&s, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n", &c), 200);
+    assert_int_equal(send_text(&s, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", &c), 200);
     client_close(&c);
     static const struct {
         const char *header;
@@ -206,7 +220,7 @@ static void keys(void **state) {
                  {"Authorization: Bearer sk-secret\r\n", 200}};
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         char text[256];
-        snprintf(text, sizeof text, "GET /v1/models HTTP/1.1\r\nHost: x\r\n%s\r\n",
+        snprintf(text, sizeof text, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
                  tries[i].header);
         assert_int_equal(send_text(&s, text, &c), tries[i].status);
         client_close(&c);
