@@ -24,7 +24,8 @@ struct ax_task_answer {
 };
 
 struct ax_task_requests {
-    const struct ax_task_prompts *prompts;
+    const struct ax_task_prompts *prompts;       /* NULL: they come from no records */
+    const struct ax_task_generation *generation; /* NULL: they are scored */
     const struct ax_tokenizer *tokenizer;
     int64_t max_length; /* the model's longest sequence */
     int32_t prefix;     /* token that precedes a text without context */
@@ -43,6 +44,25 @@ struct ax_task_requests {
  * more than max_length tokens. */
 enum ax_status ax_task_requests_make(struct ax_task_requests *r, const struct ax_task_prompts *p,
                                      const struct ax_text_side *side, int64_t max_length);
+
+/* ---- requests from texts; `item` is the caller's ---- */
+
+/* g: how answers are generated, borrowed; NULL: continuations are scored. AX_ERR_UNSUPPORTED without a
+ * token to begin with, AX_ERR_CONFIG if answers leave no tokens for a prompt. To be freed either way. */
+enum ax_status ax_task_requests_open(struct ax_task_requests *r, const struct ax_text_side *side,
+                                     int64_t max_length, const struct ax_task_generation *g);
+enum ax_status ax_task_requests_add_pair(struct ax_task_requests *r, size_t item,
+                                         const struct ax_buf *context,
+                                         const struct ax_buf *continuation);
+enum ax_status ax_task_requests_add_alone(struct ax_task_requests *r, size_t item, const char *s,
+                                          size_t n);
+enum ax_status ax_task_requests_add_windows(struct ax_task_requests *r, size_t item, const char *s,
+                                            size_t n);
+enum ax_status ax_task_requests_add_prompt(struct ax_task_requests *r, size_t item, const char *s,
+                                           size_t n);
+/* After the last prompt: memory for the answers. */
+enum ax_status ax_task_requests_answers(struct ax_task_requests *r);
+
 void ax_task_requests_free(struct ax_task_requests *r); /* safe on a zeroed one */
 
 /* The tokens fed to the model: as many of the last ones as fit. */

@@ -8,7 +8,8 @@
  *   docs.c       the records of its splits
  *   prompt.c     doc_to_text and the like of one record, few-shot examples, description, chat
  *                template → the text before the answer
- *   requests.c   texts → tokens: requests to the model → log-likelihoods and generated text
+ *   requests.c   records → requests to the model; tokens.c: their tokens; run.c: log-likelihoods and
+ *                generated text
  *   filters.c    generated text → extracted answers
  *   metrics.c    answers → a value for each record; aggregate.c: means and standard errors;
  *                translation.c: BLEU, chrF, TER
