@@ -220,7 +220,8 @@ $(BUILD)/tests/%.o: WARN += $(WARN_O1)
 $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
 $(BUILD)/cmd/tracker/tracker.o: cmd/tracker/tracker.py
 $(BUILD)/data/reward/sandbox/snapshot.o: data/reward/sandbox/harness.py
-$(BUILD)/data/reward/outside.o: data/reward/python.py
+$(BUILD)/data/reward/child.o: data/reward/python.py
+$(BUILD)/cmd/eval/harness.o: cmd/eval/harness.py
 $(BUILD)/tests/bench/sandbox.o: tests/bench/attacks.txt tests/bench/cheats.txt tests/bench/more_cheats.txt
 
 $(BUILD)/%.o: %.cpp

@@ -264,10 +264,11 @@ static enum ax_status check_tasks(struct ax_eval *e) {
             "--data are final-answer, reward and prm, got \"%s\"",
             t->files.text[0]);
     if (!files && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
-                   t->system || t->samples || t->include_path))
+                   t->system || t->samples || t->include_path || t->harness))
         return ax_error(AX_ERR_CONFIG,
-                        "eval: --include-path, --num-fewshot, --max-length, --apply-chat-template, "
-                        "--fewshot-single-turn, --system and --log-samples need --task FILE");
+                        "eval: --harness, --include-path, --num-fewshot, --max-length, "
+                        "--apply-chat-template, --fewshot-single-turn, --system and --log-samples "
+                        "need --task FILE");
     if (t->single_turn && !t->chat)
         return ax_error(AX_ERR_CONFIG, "eval: --fewshot-single-turn needs --apply-chat-template");
     return AX_OK;
@@ -351,7 +352,7 @@ static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
     t->ranks = &e->ranks;
     t->seed = e->seed >= 0 ? e->seed : DEFAULT_TASK_SEED;
     t->json = e->json;
-    return ax_eval_tasks_run(t, text);
+    return t->harness ? ax_eval_harness_run(t, text) : ax_eval_tasks_run(t, text);
 }
 
 static enum ax_status run_scores(struct ax_eval *e, struct ax_buf *text) {
@@ -421,6 +422,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--type", AX_ARG_STRING, &e.type, 0, 0},
         {"--rows", AX_ARG_INT, &e.max_rows, 1, INT32_MAX},
         {"--task", AX_ARG_LIST, &e.tasks.files, 0, 0},
+        {"--harness", AX_ARG_FLAG, &e.tasks.harness, 0, 0},
         {"--include-path", AX_ARG_STRING, &e.tasks.include_path, 0, 0},
         {"--num-fewshot", AX_ARG_INT, &e.tasks.num_fewshot, 0, 10000},
         {"--apply-chat-template", AX_ARG_FLAG, &e.tasks.chat, 0, 0},

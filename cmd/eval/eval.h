@@ -2,8 +2,8 @@
  *
  * Reading order: eval.c (command line, configuration, data), run.c (the model's passes), pass.c
  * (options and output of sampled answers), samples.c (their texts), best.c (the best of them by another
- * model), print.c (output); tasks.c (task files) and score.c (reward models), which replace
- * all of these. */
+ * model), print.c (output); tasks.c (task files), harness.c (the same by lm-evaluation-harness) and score.c (reward
+ * models), which replace all of these. */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 

@@ -153,14 +153,12 @@ void ax_task_job_free(struct ax_task_job *j) {
 
 /* ---- table ---- */
 
-struct row {
-    const char *name, *filter, *metric; /* name: only in a task's first row */
-    int depth;                          /* depth in groups */
-    int64_t shots;                      /* −1: not shown */
-    struct ax_task_result result;
-};
+enum ax_status ax_task_report_head(struct ax_buf *out) {
+    return ax_buf_printf(out, "%-20s %6s  %-18s %-16s %10s\n", "task", "shots", "filter", "metric",
+                         "value");
+}
 
-static enum ax_status put_row(const struct row *r, struct ax_buf *out) {
+enum ax_status ax_task_report_row(const struct ax_task_row *r, struct ax_buf *out) {
     char error[32] = "", shots[24] = "";
     const int indent = r->depth < 8 ? 2 * r->depth : 16;
     if (!isnan(r->result.error))
@@ -175,13 +173,13 @@ static enum ax_status put_task(const struct ax_task_job *j, int depth, struct ax
     const struct ax_task *t = &j->task;
     for (size_t f = 0; f < t->n_filters; f++) {
         for (size_t m = 0; m < t->n_metrics; m++) {
-            const struct row r = {.name = f + m == 0 ? t->alias : "",
-                                  .filter = t->filters[f].name,
-                                  .metric = ax_task_metric_name(t->metrics[m].kind),
-                                  .depth = depth,
-                                  .shots = j->prompts.num_fewshot,
-                                  .result = j->results[f * t->n_metrics + m]};
-            AX_TRY(put_row(&r, out));
+            const struct ax_task_row r = {.name = f + m == 0 ? t->alias : "",
+                                          .filter = t->filters[f].name,
+                                          .metric = ax_task_metric_name(t->metrics[m].kind),
+                                          .depth = depth,
+                                          .shots = j->prompts.num_fewshot,
+                                          .result = j->results[f * t->n_metrics + m]};
+            AX_TRY(ax_task_report_row(&r, out));
         }
     }
     return AX_OK;
@@ -195,13 +193,13 @@ static enum ax_status put_group(const struct ax_task_tree *t, const struct ax_ta
     if (v.n == 0)
         st = ax_buf_printf(out, "%*s%s\n", 2 * depth, "", group->alias);
     for (size_t i = 0; i < v.n && st == AX_OK; i++) {
-        const struct row r = {.name = i == 0 ? group->alias : "",
-                              .filter = v.list[i].filter,
-                              .metric = v.list[i].metric,
-                              .depth = depth,
-                              .shots = -1,
-                              .result = v.list[i].result};
-        st = put_row(&r, out);
+        const struct ax_task_row r = {.name = i == 0 ? group->alias : "",
+                                      .filter = v.list[i].filter,
+                                      .metric = v.list[i].metric,
+                                      .depth = depth,
+                                      .shots = -1,
+                                      .result = v.list[i].result};
+        st = ax_task_report_row(&r, out);
     }
     ax_task_group_values_free(&v);
     return st;
@@ -219,8 +217,7 @@ static enum ax_status put_node(const struct ax_task_tree *t, const struct ax_tas
 
 enum ax_status ax_task_report_table(const struct ax_task_tree *t, const struct ax_task_job *jobs,
                                     struct ax_buf *out) {
-    AX_TRY(ax_buf_printf(out, "%-20s %6s  %-18s %-16s %10s\n", "task", "shots", "filter", "metric",
-                         "value"));
+    AX_TRY(ax_task_report_head(out));
     for (size_t i = 0; i < t->root.n; i++)
         AX_TRY(put_node(t, t->root.children[i], jobs, 0, out));
     return AX_OK;

@@ -18,6 +18,16 @@ struct ax_task_job {
 enum ax_status ax_task_job_finish(struct ax_task_job *j);
 void ax_task_job_free(struct ax_task_job *j); /* safe on a zeroed one */
 
+/* Lines of a table: its head, and a row. */
+struct ax_task_row {
+    const char *name, *filter, *metric; /* name: only in a task's first row */
+    int depth;                          /* depth in groups */
+    int64_t shots;                      /* −1: not shown */
+    struct ax_task_result result;
+};
+enum ax_status ax_task_report_head(struct ax_buf *out);
+enum ax_status ax_task_report_row(const struct ax_task_row *r, struct ax_buf *out);
+
 /* A table: task, examples, filter, metric, value, standard error. A group's tasks are indented
  * below it. jobs: [tasks of the tree]. */
 enum ax_status ax_task_report_table(const struct ax_task_tree *t, const struct ax_task_job *jobs,

@@ -219,8 +219,7 @@ const int32_t *ax_task_request_fed(const struct ax_task_requests *r,
                                    const struct ax_task_request *q, int64_t *n) {
     const bool scored = q->n_continuation > 0; /* the last token is only predicted */
     const int64_t all = q->n_context + q->n_continuation - scored;
-    const int64_t most =
-        scored ? r->max_length : r->max_length - r->generation->max_tokens;
+    const int64_t most = scored ? r->max_length : r->max_length - r->generation->max_tokens;
     *n = all < most ? all : most;
     return r->ids.ids + q->at + (all - *n);
 }

@@ -1,0 +1,16 @@
+/* The results of lm-evaluation-harness, as harness.py sends them:
+ *   {"results": {TASK or GROUP: {"METRIC,FILTER": number or text, "METRIC_stderr,FILTER": …}}, "groups",
+ *    "group_subtasks": {GROUP: [name, …]}, "n-shot", "n-samples", "higher_is_better",
+ *    "alias": {TASK or GROUP: text}, "lm_eval": version} */
+#ifndef AX_CMD_EVAL_HARNESS_REPORT_H
+#define AX_CMD_EVAL_HARNESS_REPORT_H
+
+#include "base/mem.h"
+#include "base/text/json.h"
+
+/* AX_ERR_DATA if something is missing, or of another type. */
+enum ax_status ax_harness_check(struct ax_json results);
+/* The table of `axtrain eval --task`, from results that have been checked. */
+enum ax_status ax_harness_table(const json_t *results, struct ax_buf *out);
+
+#endif

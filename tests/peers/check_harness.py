@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""lm-evaluation-harness with axtrain as its model: `axtrain eval --harness` must give what the harness has recorded with the
+model of transformers, and the table of `axtrain eval --task`.
+
+    check_harness.py AXTRAIN GOLDENS [NAME=DIR]
+
+GOLDENS has models/ and runs/lm_eval/ (build/goldens); NAME=DIR: where the model of runs/lm_eval/NAME is. Needs: lm_eval 0.4.13.
+Prints a line for each recorded run; exit code 1 if any differs.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TOLERANCES = {"llama": (1e-4, 1e-6, 1e-4)}  # of log-likelihoods: absolute, relative; of logits that may swap: tests/goldens/lm_eval.c
+REAL_MODEL = (3e-4, 3e-5, 1e-3)
+
+
+class Run:
+    def __init__(self, axtrain, runs, model, path, folder, scratch):
+        self.want = json.loads(path.read_text())
+        self.tolerance = TOLERANCES.get(path.parent.name, REAL_MODEL)
+        self.task, self.bad, self.worst, self.skipped = self.want["task"], [], 0.0, 0
+        samples = Path(scratch) / "samples.jsonl"
+        words = [axtrain, "eval", str(folder), "--dtype", "float32", "--threads", "2", "--task", f"lm_eval/tasks/{self.task}.yaml",
+                 "--num-fewshot", str(self.want["num_fewshot"]), "--max-length", str(self.want["max_length"])]
+        words += ["--apply-chat-template"] * self.want["apply_chat_template"]
+        words += ["--fewshot-single-turn"] * (self.want["apply_chat_template"] and not self.want["fewshot_as_multiturn"])
+        words += ["--system", self.want["system_instruction"]] if self.want["system_instruction"] else []
+        env = {**os.environ, "AXTRAIN_PYTHON": sys.executable, "HF_DATASETS_CACHE": scratch}
+        self.got = json.loads(self.call(words + ["--harness", "--json", "--log-samples", str(samples)], runs, env))
+        self.lines = [json.loads(line) for line in samples.read_text().splitlines()]
+        if path.parent.name == "llama":  # a tiny model: both ways of evaluation print the same
+            ours, theirs = (self.call(words + more, runs, env).rpartition("\n\n")[0] for more in ([], ["--harness"]))
+            self.check(ours == theirs, "table", ours, theirs)
+
+    @staticmethod
+    def call(words, folder, env):
+        done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(words)}\n{done.stderr}")
+        return done.stdout
+
+    def check(self, ok, *what):
+        if not ok:
+            self.bad.append(what)
+
+    def near(self, want, got, *what):
+        self.worst = max(self.worst, abs(want - got))
+        self.check(abs(want - got) <= max(self.tolerance[0], self.tolerance[1] * abs(want)), *what, want, got)
+
+    def compare(self):
+        by_doc = {}
+        for line in self.lines:
+            by_doc.setdefault(line["doc_id"], []).append(line)
+        self.check(sorted(by_doc) == [r["doc_id"] for r in self.want["rows"]], "records")
+        for row in self.want["rows"]:
+            lines = by_doc[row["doc_id"]]
+            kind = "choices" if "choices" in row else "windows" if "windows" in row else "generated"
+            getattr(self, kind)(row, lines)
+        for key, value in self.want["results"].items():
+            got = self.got["results"][self.task][key]
+            tolerance = 1e-4 * abs(value) if "perplexity" in key or "bits" in key else 1e-7
+            self.check(self.skipped or abs(got - value) <= tolerance, key, value, got)
+
+    def choices(self, row, lines):
+        (line,) = lines
+        self.check(line["target"] == row["gold"], row["doc_id"], "target")
+        self.check(len(line["resps"]) == len(row["choices"]), row["doc_id"], "choices")
+        for choice, (context, continuation), (value, greedy) in zip(row["choices"], line["arguments"], line["resps"]):
+            self.check((context, continuation) == (row["context"], choice["continuation"]), row["doc_id"], "prompt")
+            self.check(greedy == choice["is_greedy"], row["doc_id"], "is_greedy")
+            self.near(choice["loglikelihood"], value, row["doc_id"], "log-likelihood")
+        self.check((line["acc"], line["acc_norm"]) == (row["acc"], row["acc_norm"]), row["doc_id"], "metrics")
+
+    def windows(self, row, lines):
+        (line,) = lines
+        self.check(line["word_perplexity"][1] == row["words"] and line["byte_perplexity"][1] == row["bytes"], row["doc_id"], "words")
+        self.near(row["loglikelihood"], line["word_perplexity"][0], row["doc_id"], "log-likelihood")
+
+    def generated(self, row, lines):
+        if any(gap < self.tolerance[2] for _, gap in row["close_calls"]):  # rounding may lead to another token
+            self.skipped += 1
+            return
+        for line in lines:
+            want = row[line["filter"]]
+            self.check(line["arguments"][0][0] == row["context"], row["doc_id"], "prompt")
+            self.check(line["resps"] == [row["text"]], row["doc_id"], "text", line["resps"], row["text"])
+            self.check(line["filtered_resps"] in (want["extracted"], [want["extracted"]]), row["doc_id"], "extracted")
+            self.check(line["exact_match"] == want["exact_match"], row["doc_id"], "exact_match")
+
+
+def main():
+    axtrain, goldens = (Path(p).resolve() for p in sys.argv[1:3])
+    given = dict(word.split("=", 1) for word in sys.argv[3:])
+    runs, failed, n = goldens / "runs", 0, 0
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(runs.glob("lm_eval/*/*.json")):
+            model = path.parent.name
+            folder = Path(given.get(model, goldens / "models" / model)).resolve()
+            if model in ("rows", "tasks") or not folder.is_dir():
+                continue
+            run = Run(str(axtrain), runs, model, path, folder, scratch)
+            run.compare()
+            failed, n = failed + bool(run.bad), n + 1
+            print(f"eval --harness: {model}/{path.stem}: {len(run.want['rows'])} records, {len(run.bad)} differences, largest of "
+                  f"log-likelihoods {run.worst:.2g}", *run.bad[:3], sep="\n    " if run.bad else "", flush=True)
+    if n == 0:
+        sys.exit(f"{runs}/lm_eval: there is no recorded run of a model that is here")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
