@@ -4,7 +4,7 @@
 
 enum ax_status ax_text_stream_open(struct ax_text_stream *s, const struct ax_tokenizer *t,
                                    const struct ax_arg_list *stop) {
-    *s = (struct ax_text_stream){.stop = stop};
+    *s = (struct ax_text_stream){.tokenizer = t, .stop = stop};
     return ax_decode_stream_new(&s->decode, t, true);
 }
 
@@ -49,9 +49,32 @@ static enum ax_status let_go(struct ax_text_stream *s, bool last, struct ax_buf 
     return AX_OK;
 }
 
+/* The stop string that is a special token's text; NULL: none. */
+static enum ax_status find_special(const struct ax_text_stream *s, int32_t id, const char **by) {
+    struct ax_buf text = {0};
+    *by = NULL;
+    if (s->stop->n == 0 || !ax_tokenizer_is_special(s->tokenizer, id))
+        return AX_OK;
+    const enum ax_status st = ax_tokenizer_decode(s->tokenizer, &id, 1, false, &text);
+    for (int i = 0; st == AX_OK && i < s->stop->n && !*by; i++)
+        if (strlen(s->stop->text[i]) == text.len &&
+            memcmp(s->stop->text[i], text.data, text.len) == 0)
+            *by = s->stop->text[i];
+    ax_buf_free(&text);
+    return st;
+}
+
 enum ax_status ax_text_stream_step(struct ax_text_stream *s, int32_t id, struct ax_buf *out) {
+    const char *by;
     if (s->stopped)
         return AX_OK;
+    AX_TRY(find_special(s, id, &by));
+    if (by) { /* what was held back is final */
+        AX_TRY(ax_text_stream_finish(s, out));
+        s->by = s->stopped ? s->by : by;
+        s->stopped = true;
+        return AX_OK;
+    }
     AX_TRY(ax_decode_stream_step(s->decode, id, &s->held));
     return let_go(s, false, out);
 }

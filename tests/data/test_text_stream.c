@@ -105,11 +105,33 @@ static void special_tokens_are_left_out(void **state) {
     ax_buf_free(&out);
 }
 
+/* Hugging Face's stop criteria decode special tokens. */
+static void special_tokens_stop(void **state) {
+    (void)state;
+    const struct ax_arg_list stop = {.n = 3, .text = {"ax", "<end>", "<end"}};
+    struct ax_text_stream s;
+    struct ax_buf out = {0};
+    must(ax_text_stream_open(&s, tokenizer, &stop));
+    must(ax_text_stream_step(&s, 'b', &out));
+    must(ax_text_stream_step(&s, 'a', &out)); /* held back until it cannot be "ax" */
+    assert_string_equal(out.data, "b");
+    assert_false(s.stopped);
+    must(ax_text_stream_step(&s, 256, &out));
+    assert_true(s.stopped);
+    assert_string_equal(s.by, "<end>");
+    must(ax_text_stream_step(&s, 'c', &out));
+    must(ax_text_stream_finish(&s, &out));
+    assert_string_equal(out.data, "ba");
+    ax_text_stream_close(&s);
+    ax_buf_free(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_characters),
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(special_tokens_are_left_out),
+        cmocka_unit_test(special_tokens_stop),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

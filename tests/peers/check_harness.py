@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """lm-evaluation-harness with axtrain as its model: `axtrain eval --harness` must give what the harness has recorded with the
-model of transformers, and the table of `axtrain eval --task`.
+model of transformers, and the table of `axtrain eval --task`; so must, of the tiny model and but for rolling windows, the
+harness's own local-completions with `axtrain serve`.
 
     check_harness.py AXTRAIN GOLDENS [NAME=DIR]
 
-GOLDENS has models/ and runs/lm_eval/ (build/goldens); NAME=DIR: where the model of runs/lm_eval/NAME is. Needs: lm_eval 0.4.13.
+GOLDENS has models/ and runs/lm_eval/ (build/goldens); NAME=DIR: where the model of runs/lm_eval/NAME is. Needs: lm_eval[api] 0.4.13, transformers.
 Prints a line for each recorded run; exit code 1 if any differs.
 """
 import json
+import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,10 +22,13 @@ REAL_MODEL = (3e-4, 3e-5, 1e-3)
 
 
 class Run:
-    def __init__(self, axtrain, runs, model, path, folder, scratch):
+    def __init__(self, path):
         self.want = json.loads(path.read_text())
         self.tolerance = TOLERANCES.get(path.parent.name, REAL_MODEL)
-        self.task, self.bad, self.worst, self.skipped = self.want["task"], [], 0.0, 0
+        self.name, self.task = f"{path.parent.name}/{path.stem}", self.want["task"]
+        self.bad, self.worst, self.skipped = [], 0.0, 0
+
+    def by_eval(self, axtrain, runs, folder, scratch):
         samples = Path(scratch) / "samples.jsonl"
         words = [axtrain, "eval", str(folder), "--dtype", "float32", "--threads", "2", "--task", f"lm_eval/tasks/{self.task}.yaml",
                  "--num-fewshot", str(self.want["num_fewshot"]), "--max-length", str(self.want["max_length"])]
@@ -32,9 +38,23 @@ class Run:
         env = {**os.environ, "AXTRAIN_PYTHON": sys.executable, "HF_DATASETS_CACHE": scratch}
         self.got = json.loads(self.call(words + ["--harness", "--json", "--log-samples", str(samples)], runs, env))
         self.lines = [json.loads(line) for line in samples.read_text().splitlines()]
-        if path.parent.name == "llama":  # a tiny model: both ways of evaluation print the same
+        if self.name.startswith("llama/"):  # a tiny model: both ways of evaluation print the same
             ours, theirs = (self.call(words + more, runs, env).rpartition("\n\n")[0] for more in ([], ["--harness"]))
             self.check(ours == theirs, "table", ours, theirs)
+
+    def by_endpoint(self, url, folder, manager):
+        import lm_eval
+        chat = self.want["apply_chat_template"]
+        server = {"model": folder.name, "base_url": f"{url}/completions", "tokenizer": str(folder), "tokenizer_backend": "huggingface",
+                  "num_concurrent": 8, "add_bos_token": not chat, "max_length": self.want["max_length"] + 1}
+        found = lm_eval.simple_evaluate(
+            model="local-completions", model_args=server, tasks=[self.task], task_manager=manager, num_fewshot=self.want["num_fewshot"],
+            bootstrap_iters=0, apply_chat_template=chat, fewshot_as_multiturn=self.want["fewshot_as_multiturn"],
+            system_instruction=self.want["system_instruction"])
+        self.got, self.lines = found, found["samples"][self.task]
+        for line in self.lines:
+            resps = line["resps"]
+            line["resps"] = resps[0] if isinstance(resps[0][0], str) else [r[0] for r in resps]
 
     @staticmethod
     def call(words, folder, env):
@@ -92,21 +112,51 @@ class Run:
             self.check(line["exact_match"] == want["exact_match"], row["doc_id"], "exact_match")
 
 
+def told(kind, run):
+    print(f"{kind}: {run.name}: {len(run.want['rows'])} records, {len(run.bad)} differences, largest of log-likelihoods {run.worst:.2g}",
+          *run.bad[:3], sep="\n    " if run.bad else "", flush=True)
+    return bool(run.bad)
+
+
+def check_endpoint(axtrain, runs, folder, paths):
+    from lm_eval.tasks import TaskManager
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    server = subprocess.Popen([axtrain, "serve", str(folder), "--dtype", "float32", "--port", "0"], stderr=subprocess.PIPE, text=True)
+    failed = 0
+    try:
+        url = next(found.group(1) for found in (re.search(r" url=(\S+)", line) for line in server.stderr) if found)
+        manager = TaskManager(include_path=str(runs / "lm_eval" / "tasks"), include_defaults=False)
+        os.chdir(runs)
+        for path in paths:
+            run = Run(path)
+            if run.task != "runs_rolling":  # local-completions feeds a token less than there are positions
+                run.by_endpoint(url, folder, manager)
+                run.compare()
+                failed += told("serve", run)
+    finally:
+        server.terminate()
+        server.wait(60)
+    return failed
+
+
 def main():
     axtrain, goldens = (Path(p).resolve() for p in sys.argv[1:3])
     given = dict(word.split("=", 1) for word in sys.argv[3:])
     runs, failed, n = goldens / "runs", 0, 0
     with tempfile.TemporaryDirectory() as scratch:
-        for path in sorted(runs.glob("lm_eval/*/*.json")):
-            model = path.parent.name
+        os.environ.update(TQDM_DISABLE="1", HF_DATASETS_CACHE=scratch)
+        for model in sorted(p.name for p in (runs / "lm_eval").iterdir()):
             folder = Path(given.get(model, goldens / "models" / model)).resolve()
-            if model in ("rows", "tasks") or not folder.is_dir():
+            paths = sorted((runs / "lm_eval" / model).glob("*.json"))
+            if not paths or not folder.is_dir():
                 continue
-            run = Run(str(axtrain), runs, model, path, folder, scratch)
-            run.compare()
-            failed, n = failed + bool(run.bad), n + 1
-            print(f"eval --harness: {model}/{path.stem}: {len(run.want['rows'])} records, {len(run.bad)} differences, largest of "
-                  f"log-likelihoods {run.worst:.2g}", *run.bad[:3], sep="\n    " if run.bad else "", flush=True)
+            for path in paths:
+                run = Run(path)
+                run.by_eval(str(axtrain), runs, folder, scratch)
+                run.compare()
+                failed, n = failed + told("eval --harness", run), n + 1
+            if model == "llama":
+                failed += check_endpoint(str(axtrain), runs, folder, paths)
     if n == 0:
         sys.exit(f"{runs}/lm_eval: there is no recorded run of a model that is here")
     sys.exit(failed > 0)
