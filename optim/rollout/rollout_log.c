@@ -38,8 +38,16 @@ static bool put_rewards(const struct ax_rollout *r, int64_t i, json_t *v) {
             json_object_set_new(v, "advantage", json_real((double)r->list[i].advantage)) == 0);
 }
 
-/* Of a conversation with tools: its messages, [first, end) of what the model has sampled in the completion's tokens,
- * and the calls that were run. */
+static json_t *ids_json(const int32_t *ids, int64_t n) {
+    json_t *list = json_array();
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n; i++)
+        ok = json_array_append_new(list, json_integer(ids[i])) == 0;
+    return ok ? list : NULL;
+}
+
+/* Of a conversation with tools: its messages and ids, [first, end) of what the model has sampled in the completion's
+ * ids, and the calls that were run. */
 static bool put_turns(const struct ax_rollout *r, int64_t i, json_t *v) {
     const struct ax_completion *c = &r->list[i];
     if (!r->messages)
@@ -55,7 +63,11 @@ static bool put_turns(const struct ax_rollout *r, int64_t i, json_t *v) {
         ok = json_array_append_new(spans, json_pack("[I, I]", (json_int_t)first, (json_int_t)k)) ==
              0;
     }
+    const int32_t *ids = r->ids + c->start;
     return json_object_set_new(v, "model_tokens", spans) == 0 && ok &&
+           json_object_set_new(v, "prompt_ids", ids_json(ids, c->n_prompt)) == 0 &&
+           json_object_set_new(v, "completion_ids",
+                               ids_json(ids + c->n_prompt, c->n - c->n_prompt)) == 0 &&
            json_object_set(v, "messages", r->messages[i]) == 0 &&
            json_object_set(v, "calls", r->calls[i]) == 0;
 }

@@ -5,8 +5,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <sys/stat.h>
 
+#include "data/text/tokenizer/tokenizer.h"
 #include "tests/cmd/grpo_case.h"
 
 static const char functions[] =
@@ -174,13 +176,112 @@ static void a_model_calls_tools(void **state) {
     assert_true(frequency[0] + frequency[1] == calls / 8.0);
 }
 
+/* ---- distillation ---- */
+
+/* Ids of the tokens that end a turn, and of the header that a turn of the model begins after. */
+struct marks {
+    int32_t end, header[8];
+    size_t n;
+};
+
+static struct marks marks_of(void) {
+    struct ax_tokenizer *t;
+    struct ax_encoding e = {0};
+    static const char header[] = "<|im_start|>assistant\n";
+    struct marks m;
+    assert_ok(ax_tokenizer_load(&t, base));
+    m.end = ax_tokenizer_find(t, "<|im_end|>", 10);
+    assert_ok(
+        ax_tokenizer_encode(t, header, sizeof header - 1, &(struct ax_encode_options){0}, &e));
+    assert_true(m.end >= 0 && e.n > 1 && e.n <= 8);
+    memcpy(m.header, e.ids, e.n * sizeof *e.ids);
+    m.n = e.n;
+    ax_encoding_free(&e);
+    ax_tokenizer_free(t);
+    return m;
+}
+
+/* Appends a completion as tokens with labels. Which the model has sampled is read from the marks of
+ * turns alone: all up to an end, then nothing up to the next header. Returns how many it has not. */
+static int add_tokens(struct ax_buf *b, const json_t *v, const struct marks *m, bool all) {
+    const json_t *prompt = json_object_get(v, "prompt_ids"),
+                 *ids = json_object_get(v, "completion_ids");
+    json_t *tokens = json_copy((json_t *)(uintptr_t)prompt), *labels = json_array();
+    const size_t from = json_array_size(tokens), n = from + json_array_size(ids);
+    bool sampled = true;
+    int inserted = 0;
+    size_t matched = 0;
+    assert_int_equal(json_array_extend(tokens, (json_t *)(uintptr_t)ids), 0);
+    for (size_t i = 0; i < n; i++) {
+        const json_int_t id = json_integer_value(json_array_get(tokens, i));
+        const bool label = i >= from && (sampled || all);
+        json_array_append_new(labels, json_integer(label ? id : -100));
+        inserted += i >= from && !sampled;
+        if (i < from)
+            continue;
+        if (sampled) {
+            sampled = id != m->end;
+            matched = 0;
+            continue;
+        }
+        matched = id == m->header[matched] ? matched + 1 : id == m->header[0];
+        sampled = matched == m->n;
+    }
+    json_t *record = json_pack("{so so}", "input_ids", tokens, "labels", labels);
+    char *text = json_dumps(record, JSON_COMPACT);
+    assert_ok(ax_buf_printf(b, "%s\n", text));
+    ax_free_hook(text);
+    json_decref(record);
+    return inserted;
+}
+
+/* The loss and the gradient of the first n completions of a run, as supervised distillation of tokens. */
+static int score(const char *folder, int n, bool all, double *loss, double *norm) {
+    const struct marks m = marks_of();
+    struct ax_buf b = {0};
+    int inserted = 0;
+    for (int i = 0; i < n; i++) {
+        json_t *v = line_of(folder, i);
+        inserted += add_tokens(&b, v, &m, all);
+        json_decref(v);
+    }
+    put_bytes("scored.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    if (run(said, sizeof said,
+            "sft /dev/null --quiet base_model='%s' kd_teacher='%s' kd_beta=1 datasets='[{path: "
+            "%s/scored.jsonl}]' sequence_len=1024 micro_batch_size=4 gradient_accumulation_steps=2 "
+            "learning_rate=1e-4 max_steps=1 float32=true logging_steps=1 save_strategy=no "
+            "output_dir='%s/scored'",
+            base, golden_path("runs/models/tools_qwen3"), scratch, scratch) != 0)
+        fail_msg("%s", said);
+    assert_int_equal(numbers("scored", "loss", loss, 1), 1);
+    assert_int_equal(numbers("scored", "grad_norm", norm, 1), 1);
+    clear("scored");
+    return inserted;
+}
+
+/* Results of tools and headers of turns train nothing: the first step is that of supervised distillation
+ * on the same tokens, with labels that are made here. */
+static void only_what_was_sampled_learns_from_a_teacher(void **state) {
+    double loss[2] = {0}, norm[2] = {0}, want, want_norm;
+    (void)state;
+    assert_int_equal(numbers("distilled", "loss", loss, 2), 2);
+    assert_int_equal(numbers("distilled", "grad_norm", norm, 2), 2);
+    assert_true(score("distilled", 8, false, &want, &want_norm) > 20);
+    if (!(fabs(loss[0] - want) < 1e-5 * want && fabs(norm[0] - want_norm) < 1e-4 * want_norm))
+        fail_msg("loss %.9g, expected %.9g; norm %.9g, expected %.9g", loss[0], want, norm[0],
+                 want_norm);
+    score("distilled", 8, true, &want, &want_norm);
+    assert_true(fabs(loss[0] - want) > 1e-3 * want); /* and it would be noticed */
+}
+
 /* Distillation on answers that call tools; which tokens train is decided where GRPO's are (a_model_calls_tools). */
 static void a_teacher_reads_results_of_tools(void **state) {
     double loss[2] = {0}, frequency[2] = {0}, trained[2] = {0}, length[2] = {0};
     (void)state;
     if (run(said, sizeof said,
             "train '%s' output_dir='%s/distilled' --quiet rl=distill kd_teacher='%s' "
-            "trl.num_generations= trl.reward_funcs=",
+            "trl.num_generations= trl.reward_funcs= trl.top_k=4", /* no ids that the tokenizer has not */
             configure_tools(base, ""), scratch, golden_path("runs/models/tools_qwen3")) != 0)
         fail_msg("%s", said);
     assert_int_equal(numbers("distilled", "loss", loss, 2), 2);
@@ -337,6 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_calls_tools),
         cmocka_unit_test(a_teacher_reads_results_of_tools),
+        cmocka_unit_test(only_what_was_sampled_learns_from_a_teacher),
         cmocka_unit_test(lanes_and_ranks_change_nothing),
         cmocka_unit_test(a_run_goes_on_with_its_conversations),
         cmocka_unit_test(a_tool_that_dies_ends_the_run),
