@@ -31,7 +31,7 @@ static void print_nothing(const struct ax_train_result *r) {
 }
 
 static double evaluation(const struct ax_eval_result *r) {
-    return r->figures.n > 0 ? ax_figures_get(&r->figures, "reward") : r->loss;
+    return ax_eval_is_of_rewards(r) ? ax_figures_get(&r->figures, "reward") : r->loss;
 }
 
 /* What ended the run, where that is a question. */
@@ -58,7 +58,7 @@ static void print_result(const struct ax_train_setup *s, const struct ax_train_r
         printf("last loss %.4f\n", r->loss);
     else
         puts("no finite loss");
-    const bool samples = r->last_eval.figures.n > 0;
+    const bool samples = ax_eval_is_of_rewards(&r->last_eval);
     if (r->evaluated && r->resumed_from == 0)
         printf("evaluation %s %.4f -> %.4f\n", samples ? "reward" : "loss",
                evaluation(&r->first_eval), evaluation(&r->last_eval));
@@ -135,7 +135,7 @@ static enum ax_status print_json(const struct ax_train_setup *s, const struct ax
     if (v && isfinite(r->loss))
         json_object_set_new(v, "loss", json_real(r->loss));
     if (v && r->evaluated)
-        json_object_set_new(v, r->last_eval.figures.n > 0 ? "eval_reward" : "eval_loss",
+        json_object_set_new(v, ax_eval_is_of_rewards(&r->last_eval) ? "eval_reward" : "eval_loss",
                             json_real(evaluation(&r->last_eval)));
     if (!v)
         return ax_error(AX_ERR_NOMEM, "out of memory for the result");

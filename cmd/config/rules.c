@@ -110,9 +110,6 @@ const struct ax_config_rule ax_config_rules[] = {
      "rl: distill has no reference; kd_beta chooses its divergence"},
     {"rl == distill && set(trl.num_generations) && trl.num_generations != 1", "trl.num_generations",
      "rl: distill samples one answer of a prompt: remove it"},
-    {"rl == distill && (val_set_size || test_datasets)", "rl",
-     "distill is not evaluated while it trains so far: remove val_set_size and test_datasets; "
-     "`axtrain eval` evaluates what was trained"},
     {"kd_trainer && (rl || reward_model || process_reward_model)", "kd_trainer", NO_OTHER_MODEL},
     {"kd_teacher && (label_smoothing || z_loss_coef || use_eaft || use_dynamic_finetuning)",
      "kd_teacher", NO_OTHER_TERM},

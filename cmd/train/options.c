@@ -172,10 +172,11 @@ static const struct {
     {"reward", AX_BEST_BY_REWARD, true},
 };
 
-/* What completions are worth is the only metric of a run that samples them, and of no other. */
+/* What completions are worth is the only metric of a run that rewards them, and of no other. */
 static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_run_keys *k,
                                   const struct ax_config *cfg) {
-    const bool samples = ax_method_of(cfg)->task == AX_TASK_PROMPT;
+    const bool samples = ax_method_of(cfg)->task == AX_TASK_PROMPT &&
+                         strcmp(ax_method_of(cfg)->name, "distill") != 0;
     const char *name = k->metric;
     const char *wanted = name ? name : samples ? "reward" : "loss";
     const size_t prefix = strncmp(wanted, "eval_", 5) == 0 ? 5 : 0,

@@ -225,14 +225,24 @@ static enum ax_status open_value_model(struct ax_setup_rollout *r,
 
 /* ---- all ---- */
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* A document is a prompt with an answer. Data that are not counted may have prompts of any length. */
-static void make_room(struct ax_train_options *o, int64_t length) {
+static void make_room(struct ax_train_options *o, const struct ax_setup_data *d) {
     struct ax_rollout_options *r = &o->rollout;
-    r->max_prompt =
-        o->data.doc_tokens < length - r->max_new ? o->data.doc_tokens : length - r->max_new;
+    const int64_t own = least(o->data.doc_tokens, d->keys.sequence_len[false] - r->max_new),
+                  eval = least(o->data.eval_doc_tokens, d->keys.sequence_len[true] - r->max_new);
+    r->max_prompt = own > eval ? own : eval;
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
     o->data.drop_last = true;
     o->data.drop_partial = o->data.keeps_short = false;
+    if (!o->data.eval || !o->step.teacher)
+        return;
+    o->data.eval_doc_tokens = o->data.doc_tokens;
+    o->data.eval_tokens = d->keys.eval_batch_size * o->data.doc_tokens;
+    o->data.eval_docs = d->keys.eval_batch_size;
 }
 
 /* What else an adapter replaces is not the base's when it is off. */
@@ -267,7 +277,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     AX_FILL(cfg, "", struct ax_rollout_keys, &r->keys);
     if (ax_config_holds(cfg, "rl == distill"))
         ro->own_share = 1 - ax_config_f64(cfg, "trl.lmbda");
-    make_room(o, d->keys.sequence_len[false]);
+    make_room(o, d);
     ro->policy = d->method.objective.head.distill ? NULL : &d->method.policy;
     if (method->value)
         read_ppo(r, cfg, o);

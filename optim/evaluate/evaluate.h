@@ -24,10 +24,14 @@ struct ax_eval_result {
     int64_t tokens, trained, correct; /* trained = tokens with a label and weight > 0 */
     double seconds;
     bool stopped; /* stopped by ax_eval_options.stop: nothing above is valid */
-    /* n > 0: figures of completions that the model has sampled in a rollout; then only these and
-     * seconds are valid */
+    /* n > 0: figures of completions that the model has sampled in a rollout; unless a teacher has read
+     * these, only they and seconds are valid */
     struct ax_figures figures;
 };
+/* Is it an evaluation by rewards, which has no loss? */
+static inline bool ax_eval_is_of_rewards(const struct ax_eval_result *r) {
+    return r->figures.n > 0 && r->documents == 0;
+}
 
 /* One document's result. `set` is the loader's: valid after the call for a corpus, not for a
  * stream. */

@@ -383,7 +383,7 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
         {"eval/samples_per_second", (double)r->documents / seconds},
         {"train/epoch", epoch},
     };
-    if (r->figures.n == 0) {
+    if (!ax_eval_is_of_rewards(r)) {
         ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
         ax_tfevents_write_named(&m->events, step, "eval", AX_MEASURES, m->o.measures, r->measures);
     }

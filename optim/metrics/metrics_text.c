@@ -135,13 +135,14 @@ enum ax_status ax_metrics_put_eval(struct ax_buf *out, int64_t step, double epoc
     const double values[] = {epoch,           r->loss,           r->perplexity,      r->accuracy,
                              (double)r->rows, (double)r->tokens, (double)r->trained, r->seconds};
     AX_TRY(ax_buf_printf(out, "{\"step\": %lld", (long long)step));
-    if (r->figures.n > 0) {
+    if (ax_eval_is_of_rewards(r)) {
         AX_TRY(put_fields(out, 1, keys, values));
         AX_TRY(put_named(out, "eval_", &r->figures));
         return ax_buf_printf(out, ", \"eval_seconds\": %.6g}\n", r->seconds);
     }
     AX_TRY(put_fields(out, (int)(sizeof keys / sizeof *keys), keys, values));
     AX_TRY(put_measures(out, "eval_", measures, r->measures));
+    AX_TRY(put_named(out, "eval_", &r->figures));
     return ax_buf_puts(out, "}\n");
 }
 
@@ -164,13 +165,14 @@ static enum ax_status put_worth(struct ax_buf *out, bool bar, int64_t step, doub
 enum ax_status ax_metrics_put_eval_line(struct ax_buf *out, bool bar, int64_t step, double epoch,
                                         const struct ax_eval_result *r,
                                         const char *const *measures) {
-    if (r->figures.n > 0)
+    if (ax_eval_is_of_rewards(r))
         return put_worth(out, bar, step, epoch, r);
     AX_TRY(bar ? ax_buf_printf(out, "eval at step %lld: loss %.4g", (long long)step, r->loss)
                : ax_buf_printf(out, "eval: step=%lld epoch=%.4g loss=%.5g", (long long)step, epoch,
                                r->loss));
     for (int i = 0; measures && measures[i] && i < SHOWN_MEASURES; i++)
-        AX_TRY(ax_buf_printf(out, bar ? ", %s %.4g" : " %s=%.4g", measures[i], r->measures[i]));
+        if (!isnan(r->measures[i]))
+            AX_TRY(ax_buf_printf(out, bar ? ", %s %.4g" : " %s=%.4g", measures[i], r->measures[i]));
     if (!measures && bar)
         AX_TRY(ax_buf_printf(out, ", accuracy %.1f %%", 100 * r->accuracy));
     else if (!measures)

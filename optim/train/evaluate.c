@@ -1,5 +1,5 @@
 /* Evaluations of a run: the loss on the evaluation data or, where the model samples what it trains on,
- * what its completions of the evaluation prompts are worth. */
+ * what its completions of the evaluation prompts are worth, by rewards or a teacher. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -33,15 +33,33 @@ static double chosen_metric(const struct ax_train *t, const struct ax_eval_resul
     return values[t->o->eval.metric];
 }
 
+static enum ax_status eval_options(struct ax_train *t, struct ax_eval_options *eo) {
+    *eo = ax_train_eval_options(t->o);
+    eo->progress = show_progress;
+    eo->stop = asked_to_stop;
+    eo->ctx = t;
+    eo->references = &t->refs.logprobs;
+    eo->teacher = ax_step_teacher(&t->step);
+    return ax_train_eval_kl(t, &eo->kl);
+}
+
 static enum ax_status evaluate_data(struct ax_train *t, struct ax_eval_result *r) {
-    struct ax_eval_options eo = ax_train_eval_options(t->o);
-    eo.progress = show_progress;
-    eo.stop = asked_to_stop;
-    eo.ctx = t;
-    eo.references = &t->refs.logprobs;
-    eo.teacher = ax_step_teacher(&t->step);
-    AX_TRY(ax_train_eval_kl(t, &eo.kl));
+    struct ax_eval_options eo;
+    AX_TRY(eval_options(t, &eo));
     return ax_evaluate(&t->step.model, t->o->data.eval, &eo, r);
+}
+
+/* Samples, and with a teacher finds the loss of what is sampled. */
+static enum ax_status evaluate_rollout(struct ax_train *t, struct ax_rollout *rollout,
+                                       struct ax_eval_result *r) {
+    struct ax_eval_options eo;
+    AX_TRY(ax_rollout_evaluate(rollout, &t->step.model, t->o->data.eval, &r->stopped));
+    if (!r->stopped && ax_step_teacher(&t->step)) {
+        AX_TRY(eval_options(t, &eo));
+        AX_TRY(ax_train_evaluate_sampled(t, rollout, &eo, r));
+    }
+    r->figures = rollout->figures;
+    return AX_OK;
 }
 
 static enum ax_status evaluate_completions(struct ax_train *t, struct ax_eval_result *r) {
@@ -53,8 +71,7 @@ static enum ax_status evaluate_completions(struct ax_train *t, struct ax_eval_re
     show_progress(t, 0);
     enum ax_status st = ax_rollout_create(&rollout, &o);
     if (st == AX_OK)
-        st = ax_rollout_evaluate(&rollout, &t->step.model, t->o->data.eval, &r->stopped);
-    r->figures = rollout.figures;
+        st = evaluate_rollout(t, &rollout, r);
     r->seconds = ax_clock_now() - start;
     ax_rollout_free(&rollout);
     return st;

@@ -396,6 +396,13 @@ bool ax_train_elastic_lacks_record(const struct ax_train *t);
 /* At the start of a run: tells the launcher its step, and says which steps are done again. */
 void ax_train_elastic_say(const struct ax_train *t);
 
+/* ---- eval_sampled.c ---- */
+
+/* Evaluates a distillation on the completions of r. */
+enum ax_status ax_train_evaluate_sampled(struct ax_train *t, const struct ax_rollout *r,
+                                         const struct ax_eval_options *o,
+                                         struct ax_eval_result *out);
+
 /* ---- evaluate.c ---- */
 
 /* *value is the metric that the options choose, or NaN if a rank was asked to stop, which leaves

@@ -135,7 +135,7 @@ static void mistakes(void **state) {
         {"trl.reward_funcs=\"['format:e']\"", "rl: distill has no rewards"},
         {"rl_beta=0.1", "kd_beta chooses its divergence"},
         {"trl.num_generations=4", "rl: distill samples one answer of a prompt"},
-        {"val_set_size=0.2", "distill is not evaluated while it trains"},
+        {"val_set_size=0.2 metric_for_best_model=eval_reward", "metric_for_best_model"},
         {"kd_alpha=0", "the teacher is not used"},
         {"rl=ppo", "kd_teacher: distills into a language model"},
         {"sample_packing=true", "packing is not supported with this rl"},
