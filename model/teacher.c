@@ -4,6 +4,11 @@
 
 static enum ax_status check(const struct ax_arch *arch, const struct ax_model *student) {
     const int64_t own = arch->vocab_size, others = student->arch.vocab_size;
+    if (arch->chunk > 0 && arch->chunk != student->arch.chunk)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "the teacher attends within chunks of %lld tokens and the model does not: "
+                        "both read the same batches; use a teacher of the model's family",
+                        (long long)arch->chunk);
     if (own == others)
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,

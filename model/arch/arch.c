@@ -288,7 +288,8 @@ static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) 
     const struct ax_norm_names *x[] = {&a->mixer_norms, &a->ffn_norms},
                                *y[] = {&b->mixer_norms, &b->ffn_norms};
     bool same = a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window &&
-                a->rope == b->rope && a->parallel == b->parallel;
+                a->chunked == b->chunked && a->rope == b->rope &&
+                a->own_queries == b->own_queries && a->parallel == b->parallel;
     for (int i = 0; i < 2; i++) /* names are literals */
         same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
     return same;

@@ -47,8 +47,8 @@ struct ax_moe_names {
 };
 
 /* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], or [E][out][in] if
- * `out_first`, with biases [E][out] or none (NULL). Gate and up are neighbors in it, or, out_first, the gate's
- * rows are before the up's. */
+ * `out_first`, with biases [E][out] or none (NULL). Gate and up are neighbors in it if the gating is interleaved,
+ * else all of the gate comes first. */
 struct ax_moe_stacked {
     const char *gate_up, *gate_up_bias, *down, *down_bias;
     bool out_first;
@@ -60,6 +60,8 @@ struct ax_moe_config {
     int64_t width;               /* feed-forward size of an expert */
     int64_t shared_width;        /* feed-forward size of the shared expert; 0 = none */
     struct ax_routing routing;
+    /* an expert's input, not its output, is multiplied by its weight; n_active is 1 */
+    bool weighs_input;
     /* coefficient of the balancing loss (model/parts/router.h) in training; 0 = none */
     double balance_coef;
     const struct ax_moe_names *names;
@@ -80,7 +82,7 @@ struct ax_norm_names {
 };
 
 /* The model's rope tables: a layer has the main or the local one, or none. QUERIES: that of queries where it
- * is another than the layer's. */
+ * is another than the layer's (own_queries). */
 enum ax_rope_use { AX_ROPE_MAIN, AX_ROPE_LOCAL, AX_ROPE_QUERIES, AX_ROPE_NONE };
 
 /* One layer; a model's layers may differ. */
@@ -88,7 +90,9 @@ struct ax_layer_spec {
     const struct ax_part_type *mixer, *ffn;
     struct ax_norm_names mixer_norms, ffn_norms;
     int64_t window; /* sliding window in keys, 0 = none */
+    bool chunked;   /* tokens attend within their chunk of the document (arch.chunk) */
     enum ax_rope_use rope;
+    bool own_queries; /* the rope of queries is AX_ROPE_QUERIES */
     /* the ffn reads the mixer's input: y = x + mixer(h) + ffn(h), h = norm(x); mixer_norms.in alone */
     bool parallel;
 };
@@ -105,6 +109,7 @@ enum ax_qk_norm {
     AX_QK_NORM_NONE,
     AX_QK_NORM_HEAD, /* each head separately, one shared weight [head_dim] */
     AX_QK_NORM_FULL, /* all heads of a token together */
+    AX_QK_NORM_UNIT, /* each head separately, without weights; not in layers without rope */
 };
 
 struct ax_classifier;
@@ -178,7 +183,8 @@ struct ax_arch {
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
     enum ax_dtype dtype; /* dtype of the checkpoint, from the config; F32 if not given */
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
-    struct ax_rope_config rope_queries;     /* dim 0: queries have the keys' */
+    struct ax_rope_config rope_queries;     /* dim 0: not used */
+    int64_t chunk; /* tokens that chunked layers attend within; 0: there are none */
     struct ax_mla_config mla;
     struct ax_conv_config conv;
     struct ax_delta_config delta;

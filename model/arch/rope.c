@@ -60,9 +60,9 @@ static enum ax_status parse_factor(struct ax_rope_config *r, struct ax_json fact
 static enum ax_status parse_llama3(struct ax_rope_config *r, struct ax_json rope) {
     AX_TRY(require_positive(rope, "low_freq_factor", &r->low_freq_factor));
     AX_TRY(require_positive(rope, "high_freq_factor", &r->high_freq_factor));
-    if (r->high_freq_factor <= r->low_freq_factor)
+    if (r->high_freq_factor < r->low_freq_factor)
         return ax_json_error(ax_json_get(rope, "high_freq_factor"),
-                             "must be larger than low_freq_factor");
+                             "must not be smaller than low_freq_factor");
     return AX_OK;
 }
 
@@ -176,7 +176,7 @@ static void llama3(const struct ax_rope_config *r, float *inv_freq) {
         if (wave < high_wave)
             continue;
         double scaled = f / r->factor;
-        if (wave <= low_wave) {
+        if (wave < low_wave) { /* nothing is between if both factors are equal */
             const double smooth =
                 (context / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
             scaled = (1 - smooth) * f / r->factor + smooth * f;
@@ -259,6 +259,9 @@ void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float 
         longrope(r, seq_len, inv_freq);
         *attention_scaling = longrope_scaling(r);
         break;
+    case AX_ROPE_STILL:
+        memset(inv_freq, 0, (size_t)(r->dim / 2) * sizeof *inv_freq);
+        break;
     case AX_ROPE_DEFAULT:
     case AX_ROPE_DYNAMIC:
         break;
@@ -276,7 +279,7 @@ int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions) {
 static double growth(const struct ax_rope_config *r, int64_t position) {
     if (r->period == 0)
         return 1;
-    const int64_t periods = position / r->period;
+    const int64_t periods = (position + r->ahead) / r->period;
     return 1 + r->growth * log1p((double)periods);
 }
 

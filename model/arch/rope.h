@@ -14,7 +14,8 @@ enum ax_rope_kind {
     AX_ROPE_DYNAMIC,
     AX_ROPE_LLAMA3,
     AX_ROPE_YARN,
-    AX_ROPE_LONGROPE
+    AX_ROPE_LONGROPE,
+    AX_ROPE_STILL /* no rotation, for queries that only grow; not a type of config.json */
 };
 
 #define AX_ROPE_MAX_FACTORS 128
@@ -31,9 +32,10 @@ struct ax_rope_config {
     double mscale, mscale_all_dim;            /* yarn; 0 = absent */
     double attention_factor;                  /* yarn; 0 = derive */
     bool truncate;                            /* yarn: round the correction range to integers */
-    /* what is rotated at position p becomes 1 + growth·ln(1 + ⌊p / period⌋) times as large; period 0: it does not */
+    /* what is rotated at position p becomes 1 + growth·ln(1 + ⌊(p + ahead) / period⌋) times as large; period 0:
+     * it does not */
     double growth;
-    int64_t period;
+    int64_t period, ahead;
     float short_factor[AX_ROPE_MAX_FACTORS], long_factor[AX_ROPE_MAX_FACTORS]; /* longrope */
 };
 

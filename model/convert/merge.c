@@ -78,6 +78,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         AX_TRY_GOTO(ax_adapter_load(&m, a->peft), st, done);
     AX_TRY_GOTO(ax_slot_create(&slot, &m, &rt->arena.slots[0]), st, done);
     ax_batch_allocate(&batch, &rt->arena.persistent, TOKENS, DOCS, LENGTH, 1, 0);
+    ax_batch_cut(&batch, &rt->arena.persistent, m.arch.chunk);
     AX_TRY_GOTO(fill_probe(&batch, rt->q, m.arch.vocab_size), st, done);
     ax_arena_enter(&rt->arena, AX_PHASE_EVAL);
     struct ax_pass p = {.model = &m,

@@ -46,12 +46,31 @@ void ax_batch_allocate(struct ax_batch *b, struct ax_stack *stack, int64_t T, in
 }
 
 void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most) {
-    AX_ASSERT(b->parts == 1);
+    AX_ASSERT(b->parts == 1 && b->chunks.size == 0);
     struct ax_shared_prefix *s = &b->prefix;
     *s = (struct ax_shared_prefix){.most = most, .cap = n_keys};
     s->keys = take(stack, AX_I32, n_keys);
     s->cu_k = take(stack, AX_I32, b->n_cap + 1);
     s->users = ax_tensor_2d(AX_I32, take(stack, AX_I32, b->cap * most).data, b->cap, most);
+}
+
+/* At most this many chunks of T tokens of `docs` documents. */
+static int64_t chunks_of(const struct ax_batch *b, int64_t T, int64_t docs) {
+    return docs + T * b->parts / b->chunks.size;
+}
+
+void ax_batch_cut(struct ax_batch *b, struct ax_stack *stack, int64_t size) {
+    struct ax_batch_chunks *c = &b->chunks;
+    if (size == 0)
+        return;
+    AX_ASSERT(b->prefix.most == 0);
+    c->size = size;
+    c->cap = chunks_of(b, b->cap, b->n_cap);
+    for (int r = 0; r < b->n_runs; r++) {
+        c->cu_q[r] = take(stack, AX_I32, c->cap + 1);
+        c->cu_k[r] = b->parts > 1 ? take(stack, AX_I32, c->cap + 1) : c->cu_q[r];
+    }
+    ax_reach_allocate(&c->reach, stack, b->parts, b->part);
 }
 
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row) {
@@ -92,6 +111,8 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
         b->runs[r].cu_q.shape[0] = b->runs[r].cu_k.shape[0] = docs + 1;
         b->runs[r].cu_halo.shape[0] = docs + 1;
         b->runs[r].enters.shape[0] = b->runs[r].leaves.shape[0] = docs;
+        if (b->chunks.size > 0)
+            b->chunks.cu_q[r].shape[0] = b->chunks.cu_k[r].shape[0] = chunks_of(b, T, docs) + 1;
     }
     b->order.shape[0] = T;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
@@ -99,10 +120,10 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
 }
 
 /* Host images of the columns, filled and then copied to the device. row: ends of documents in the
- * sequence; cu: likewise in a run, its queries or keys. label and weight are per token, the head_
+ * sequence; ends: of their chunks; cu: likewise in a run, its queries or keys. label and weight are per token, the head_
  * ones per head row. */
 struct columns {
-    int32_t *tokens, *positions, *label, *rows, *head_label, *order, *row_order, *cu, *row;
+    int32_t *tokens, *positions, *label, *rows, *head_label, *order, *row_order, *cu, *row, *ends;
     float *weight, *head_weight;
     uint32_t *extra; /* of the objective: `stride` words for each value of a column, and as many as
                         for the widest once more */
@@ -226,6 +247,7 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
                         "batch: document %d has %lld tokens; %lld are free, and a document can "
                         "have at most %lld",
                         index, (long long)doc->n, (long long)(row - first), (long long)b->max_len);
+    AX_ASSERT(b->chunks.size == 0 || doc->first_position == 0);
     for (int64_t i = 0; i < doc->n; i++) {
         int64_t t;
         const bool here = ax_batch_part_of(b, first + i, &t) == b->part;
@@ -252,15 +274,20 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
     return AX_OK;
 }
 
-/* Sends where documents' pieces end in tokens [begin, end) of the sequence, counted from `begin`. */
-static enum ax_status send_pieces(const struct ax_batch *b, struct ax_queue *q,
-                                  const struct columns *c, int64_t begin, int64_t end,
-                                  const struct ax_tensor *cu) {
-    for (int64_t d = 0; d <= b->n_cap; d++) {
-        const int64_t at = c->row[d] < end ? c->row[d] : end;
-        c->cu[d] = (int32_t)(at < begin ? 0 : at - begin);
+/* The ends of n documents, or chunks, in the sequence. */
+struct ends {
+    const int32_t *at;
+    int64_t n;
+};
+
+/* Sends where their pieces end in tokens [begin, end) of the sequence, counted from `begin`. */
+static enum ax_status send_pieces(struct ax_queue *q, const struct ends *e, int32_t *host,
+                                  int64_t begin, int64_t end, const struct ax_tensor *cu) {
+    for (int64_t d = 0; d <= e->n; d++) {
+        const int64_t at = e->at[d] < end ? e->at[d] : end;
+        host[d] = (int32_t)(at < begin ? 0 : at - begin);
     }
-    return ax_queue_write(q, cu->data, c->cu, (size_t)(b->n_cap + 1) * sizeof *c->cu);
+    return ax_queue_write(q, cu->data, host, (size_t)(e->n + 1) * sizeof *host);
 }
 
 /* Sends which document crosses a border of the sequence, as number `slot`. */
@@ -289,14 +316,38 @@ static enum ax_status send_place(const struct ax_batch *b, struct ax_queue *q,
     AX_TRY(ax_queue_write(q, b->row_order.data, c->row_order,
                           (size_t)b->n_rows * sizeof *c->row_order));
     AX_TRY(ax_queue_write(q, b->used.data, &used, sizeof used));
+    const struct ends e = {c->row, b->n_cap};
     for (int r = 0; r < b->n_runs; r++) {
         const struct ax_batch_run *run = &b->runs[r];
         const int64_t first = run->first, end = first + length;
-        AX_TRY(send_pieces(b, q, c, first, end, &run->cu_q));
-        AX_TRY(send_pieces(b, q, c, 0, end, &run->cu_k));
-        AX_TRY(send_pieces(b, q, c, first - AX_BATCH_HALO, end, &run->cu_halo));
+        AX_TRY(send_pieces(q, &e, c->cu, first, end, &run->cu_q));
+        AX_TRY(send_pieces(q, &e, c->cu, 0, end, &run->cu_k));
+        AX_TRY(send_pieces(q, &e, c->cu, first - AX_BATCH_HALO, end, &run->cu_halo));
         AX_TRY(send_crossing(b, q, c, first, 0, &run->enters));
         AX_TRY(send_crossing(b, q, c, end, 1, &run->leaves));
+    }
+    return AX_OK;
+}
+
+static enum ax_status send_chunks(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
+    struct ax_batch_chunks *k = &b->chunks;
+    const int64_t length = b->T / b->n_runs;
+    int64_t n = 0;
+    if (k->size == 0)
+        return AX_OK;
+    for (int64_t d = 0; d < b->n_docs; d++)
+        for (int64_t at = c->row[d]; at < c->row[d + 1]; at += k->size)
+            c->ends[++n] = (int32_t)(at + k->size < c->row[d + 1] ? at + k->size : c->row[d + 1]);
+    AX_TRY(ax_reach_fill(&k->reach, q, length, n, c->ends));
+    for (int64_t i = n + 1; i <= k->cap; i++)
+        c->ends[i] = c->ends[n];
+    const struct ends e = {c->ends, k->cap};
+    if (b->parts == 1)
+        return send_pieces(q, &e, c->cu, 0, b->T, &k->cu_q[0]);
+    for (int r = 0; r < b->n_runs; r++) {
+        const int64_t first = b->runs[r].first, end = first + length;
+        AX_TRY(send_pieces(q, &e, c->cu, first, end, &k->cu_q[r]));
+        AX_TRY(send_pieces(q, &e, c->cu, 0, end, &k->cu_k[r]));
     }
     return AX_OK;
 }
@@ -313,6 +364,7 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     AX_TRY(ax_queue_write(q, b->cu_seqlens.data, c->row, cu));
     AX_TRY(send_place(b, q, c));
     AX_TRY(ax_reach_fill(&b->reach, q, b->T / b->n_runs, b->n_docs, c->row));
+    AX_TRY(send_chunks(b, q, c));
     return send_columns(b, q, c);
 }
 
@@ -437,6 +489,8 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
     if (planning) {
         plan_prefix(&b->prefix, T);
         ax_reach_plan(&b->reach, T / b->n_runs, b->max_len);
+        ax_reach_plan(&b->chunks.reach, T / b->n_runs,
+                      b->chunks.size < b->max_len ? b->chunks.size : b->max_len);
         b->n_docs = b->n_cap;
         b->n_tokens = b->trained = b->T * b->parts;
         b->weight_total = (double)b->n_tokens;
@@ -446,7 +500,8 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
         return ax_error(AX_ERR_DATA, "batch: %d documents, but at most %lld fit", n,
                         (long long)b->n_cap);
     const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;
-    const int64_t own = 9 * b->T + 2 * (b->n_cap + 1);
+    const int64_t pieces = (b->n_cap > b->chunks.cap ? b->n_cap : b->chunks.cap) + 1;
+    const int64_t own = 9 * b->T + 2 * pieces + b->n_cap + 1;
     int32_t *host;
     AX_TRY(ax_alloc(&host, (size_t)(own + extra_width(b) * stride), sizeof *host));
     struct columns c = {.tokens = host,
@@ -459,7 +514,8 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                         .order = host + 7 * b->T,
                         .row_order = host + 8 * b->T,
                         .cu = host + 9 * b->T,
-                        .row = host + 9 * b->T + b->n_cap + 1,
+                        .ends = host + 9 * b->T + pieces,
+                        .row = host + 9 * b->T + 2 * pieces,
                         .extra = (uint32_t *)host + own,
                         .stride = stride};
     for (int64_t t = 0; t < b->T; t++)

@@ -60,6 +60,15 @@ struct ax_shared_prefix {
     struct ax_tensor keys, users, cu_k;
 };
 
+/* Documents in chunks of `size` tokens, the first from the document's first token on: layers that attend within
+ * chunks take these for documents. Tables as those of runs; at most `cap` chunks. */
+struct ax_batch_chunks {
+    int64_t size; /* 0: there are none */
+    int64_t cap;
+    struct ax_tensor cu_q[2], cu_k[2]; /* of each run */
+    struct ax_reach reach;             /* only if parts > 1 */
+};
+
 struct ax_batch {
     int64_t T;          /* computed tokens of this part: cap, or fewer with `round` */
     int64_t cap, n_cap; /* capacity: tokens of this part, documents of the sequence */
@@ -95,6 +104,7 @@ struct ax_batch {
      * come first). */
     struct ax_tensor order, row_order, used;
     struct ax_shared_prefix prefix;
+    struct ax_batch_chunks chunks;
     const struct ax_columns *has; /* NULL: no columns */
     struct ax_tensor columns[AX_COLUMNS_MAX];
 };
@@ -112,6 +122,10 @@ void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
 /* Allocates buffers for shared prefixes (`parts` is 1): up to `most` documents may share a prefix,
  * and counting the prefix for each of them, documents have at most n_keys tokens. */
 void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, int64_t most);
+
+/* Allocates the tables of chunks of `size` tokens, 0 for none, for layers that attend within chunks. Documents
+ * then share no prefixes. */
+void ax_batch_cut(struct ax_batch *b, struct ax_stack *stack, int64_t size);
 
 /* The part that has token t of the sequence; *row: which of its rows that is. */
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row);

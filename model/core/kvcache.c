@@ -70,7 +70,7 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, s
                              .values_in_keys = o->row.values_in_keys,
                              .T = o->T};
     AX_ASSERT(c->n_blocks >= c->columns);
-    const enum ax_status st = create(c, stack, q, o);
+    enum ax_status st = create(c, stack, q, o);
     if (st != AX_OK) {
         ax_kvcache_free(c);
         return st;
@@ -80,7 +80,10 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, s
     c->block_table = ax_tensor_2d(AX_I32, ints + o->T, o->n_seqs, c->columns);
     c->cu_k = ax_tensor_1d(AX_I32, ints + o->T + o->n_seqs * c->columns, o->n_seqs + 1);
     ax_kvcache_clear(c);
-    return AX_OK;
+    st = ax_kv_chunks_create(&c->chunks, stack, o->chunk, BLOCK, o->n_seqs, o->cap, o->T);
+    if (st != AX_OK)
+        ax_kvcache_free(c);
+    return st;
 }
 
 void ax_kvcache_free(struct ax_kvcache *c) {
@@ -91,6 +94,7 @@ void ax_kvcache_free(struct ax_kvcache *c) {
     ax_free(c->users);
     ax_free(c->free);
     ax_free(c->host);
+    ax_kv_chunks_free(&c->chunks);
     ax_states_free(&c->states);
     *c = (struct ax_kvcache){0};
 }
@@ -187,6 +191,7 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
     int64_t t = 0;
     AX_TRY(ax_states_advance(&c->states, q, T, n_docs, seqs, c->length, n_new));
     cu_k[0] = 0;
+    ax_kv_chunks_begin(&c->chunks);
     for (int64_t d = 0; d < n_docs; d++) {
         const int64_t s = seqs[d], end = c->length[s] + n_new[d];
         int32_t *own = blocks_of(c, s);
@@ -200,6 +205,7 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
             own[i] = take(c);
         for (int64_t at = c->length[s]; at < end; at++)
             rows[t++] = own[at / BLOCK] * BLOCK + (int32_t)(at % BLOCK);
+        ax_kv_chunks_add(&c->chunks, own, c->length[s], end);
         c->length[s] = end;
         memcpy(table + d * c->columns, own, (size_t)c->columns * sizeof *table);
         cu_k[d + 1] = cu_k[d] + (int32_t)end;
@@ -211,7 +217,8 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
     AX_TRY(ax_queue_write(q, c->rows.data, rows, (size_t)t * sizeof *rows));
     AX_TRY(ax_queue_write(q, c->block_table.data, table,
                           (size_t)(n_docs * c->columns) * sizeof *table));
-    return ax_queue_write(q, c->cu_k.data, cu_k, (size_t)(n_docs + 1) * sizeof *cu_k);
+    AX_TRY(ax_queue_write(q, c->cu_k.data, cu_k, (size_t)(n_docs + 1) * sizeof *cu_k));
+    return ax_kv_chunks_send(&c->chunks, q, c->planning);
 }
 
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
@@ -223,11 +230,17 @@ enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int la
     return ax_run_scatter_rows(q, &(struct ax_scatter_rows){c->v[layer], *v, rows});
 }
 
-void ax_kvcache_describe(const struct ax_kvcache *c, int layer, struct ax_attention *a) {
+void ax_kvcache_describe(const struct ax_kvcache *c, int layer, bool chunked,
+                         struct ax_attention *a) {
+    const struct ax_kv_chunks *k = &c->chunks;
     a->k = c->k[layer];
     a->v = c->v[layer];
-    a->cu_k = c->cu_k;
-    a->block_table = c->block_table;
-    a->block_size = BLOCK;
-    a->max_k = c->cap;
+    a->cu_k = chunked ? k->cu_k : c->cu_k;
+    a->block_table = chunked ? k->table : c->block_table;
+    a->block_size = chunked ? k->block : BLOCK;
+    a->max_k = chunked && k->size < c->cap ? k->size : c->cap;
+    if (!chunked)
+        return;
+    a->cu_q = k->cu_q;
+    a->max_q = a->max_q < k->size ? a->max_q : k->size;
 }

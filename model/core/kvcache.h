@@ -9,6 +9,7 @@
 #define AX_MODEL_CORE_KVCACHE_H
 
 #include "model/arch/kv_row.h"
+#include "model/core/kvchunks.h"
 #include "model/core/states.h"
 
 #define AX_KV_BLOCK 16 /* tokens */
@@ -36,6 +37,7 @@ struct ax_kvcache {
     struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
     int32_t *host;                /* staging for the three above */
     int64_t T;                    /* capacity of rows */
+    struct ax_kv_chunks chunks;
     struct ax_states states;
 };
 
@@ -47,6 +49,7 @@ struct ax_kvcache_options {
     struct ax_state_size state;
     int64_t n_blocks; /* at least the blocks of one sequence */
     int64_t T;        /* maximum tokens per pass */
+    int64_t chunk;    /* tokens that some layers attend within, or 0 */
     bool planning;
 };
 /* Allocates the tensors from `stack`, keys and values as zeros where the backend reads whole
@@ -75,10 +78,11 @@ void ax_kvcache_shorten(struct ax_kvcache *c, int64_t seq);
 void ax_kvcache_clear(struct ax_kvcache *c); /* all sequences */
 
 /* Per layer within a pass: writes k, v [T][Hk][…], or k alone if values are in keys, then points
- * attention at the cache. */
+ * attention at the cache, or, `chunked`, at the chunks' parts of it, with their queries. */
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
                                 const struct ax_tensor *k, const struct ax_tensor *v);
 struct ax_attention;
-void ax_kvcache_describe(const struct ax_kvcache *c, int layer, struct ax_attention *a);
+void ax_kvcache_describe(const struct ax_kvcache *c, int layer, bool chunked,
+                         struct ax_attention *a);
 
 #endif

@@ -6,18 +6,34 @@ static struct ax_tensor take_centered(const struct ax_pass *p, const struct ax_t
                          ax_tensor_2d(p->model->accum, NULL, x->shape[0], x->shape[1]));
 }
 
+/* The weights of n columns; those that are 1 in scratch. */
+static enum ax_status weights_of(const struct ax_pass *p, const struct ax_unit *unit,
+                                 const struct ax_param *w, int64_t n, struct ax_tensor *out) {
+    const struct ax_model *m = p->model;
+    if (w) {
+        *out = ax_unit_weight(unit, w);
+        return AX_OK;
+    }
+    *out = ax_stack_take(&m->rt->arena.scratch, "norm weights", ax_tensor_1d(m->dtype, NULL, n));
+    return ax_run_fill(m->rt->q, &(struct ax_fill){*out, 1 - m->arch.norm.offset});
+}
+
 static enum ax_status rms_forward(struct ax_pass *p, const struct ax_unit *unit,
                                   const struct ax_param *w, const struct ax_tensor *x,
                                   const struct ax_tensor *y, const struct ax_tensor *rstd) {
     const struct ax_arch *a = &p->model->arch;
-    return ax_run_rmsnorm_forward(p->model->rt->q,
-                                  &(struct ax_rmsnorm_forward){.x = *x,
-                                                               .weight = ax_unit_weight(unit, w),
-                                                               .y = *y,
-                                                               .rstd = *rstd,
-                                                               .eps = a->norm_eps,
-                                                               .offset = a->norm.offset,
-                                                               .once = a->norm.once});
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_rmsnorm_forward norm = {.x = *x,
+                                      .y = *y,
+                                      .rstd = *rstd,
+                                      .eps = a->norm_eps,
+                                      .offset = a->norm.offset,
+                                      .once = a->norm.once};
+    AX_TRY(weights_of(p, unit, w, x->shape[x->ndim - 1], &norm.weight));
+    AX_TRY(ax_run_rmsnorm_forward(p->model->rt->q, &norm));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_norm_forward(struct ax_pass *p, const struct ax_unit *unit,
@@ -38,15 +54,20 @@ static enum ax_status rms_backward(struct ax_pass *p, const struct ax_unit *unit
                                    const struct ax_param *w, const struct ax_tensor *dy,
                                    const struct ax_tensor *x, const struct ax_tensor *rstd,
                                    const struct ax_tensor *dx, bool accumulate) {
-    return ax_run_rmsnorm_backward(
-        p->model->rt->q, &(struct ax_rmsnorm_backward){.dy = *dy,
-                                                       .x = *x,
-                                                       .weight = ax_unit_weight(unit, w),
-                                                       .rstd = *rstd,
-                                                       .dx = *dx,
-                                                       .dweight = ax_unit_grad(unit, w),
-                                                       .accumulate = accumulate,
-                                                       .offset = p->model->arch.norm.offset});
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_rmsnorm_backward norm = {.dy = *dy,
+                                       .x = *x,
+                                       .rstd = *rstd,
+                                       .dx = *dx,
+                                       .accumulate = accumulate,
+                                       .offset = p->model->arch.norm.offset};
+    if (w)
+        norm.dweight = ax_unit_grad(unit, w);
+    AX_TRY(weights_of(p, unit, w, x->shape[x->ndim - 1], &norm.weight));
+    AX_TRY(ax_run_rmsnorm_backward(p->model->rt->q, &norm));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_norm_backward(struct ax_pass *p, const struct ax_unit *unit,

@@ -4,7 +4,7 @@
 
 #include "model/core/pass.h"
 
-/* RMSNorm with the arch's eps; w is a parameter of `unit`. x [T][D] or [T][H][hd], compute or
+/* RMSNorm with the arch's eps; w is a parameter of `unit`, or NULL: every weight is 1. x [T][D] or [T][H][hd], compute or
  * accumulation dtype; y the same shape, compute; rstd accumulation, without the last dimension. */
 enum ax_status ax_norm_forward(struct ax_pass *p, const struct ax_unit *unit,
                                const struct ax_param *w, const struct ax_tensor *x,

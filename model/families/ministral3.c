@@ -20,8 +20,10 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
                               16384, &a->rope_queries.period));
     }
     AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 0, &window));
-    for (int64_t i = 0; i < a->n_layers; i++)
+    for (int64_t i = 0; i < a->n_layers; i++) {
         a->layers[i].window = window;
+        a->layers[i].own_queries = growth > 0;
+    }
     return AX_OK;
 }
 

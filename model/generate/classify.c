@@ -26,6 +26,7 @@ static enum ax_status create(struct classify *c, const struct ax_classify_option
     AX_TRY(ax_slot_create(&c->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&c->batch, scratch, ax_mesh_round_tokens(&m->rt->mesh, o->tokens, 1),
                       o->max_docs, o->max_len, 1, 0);
+    ax_batch_cut(&c->batch, scratch, m->arch.chunk);
     c->batch.n_labels = m->arch.n_labels;
     const int64_t rows = c->batch.T < WINDOW ? c->batch.T : WINDOW;
     c->hidden = take(scratch, m->dtype, rows, m->arch.hidden_size);

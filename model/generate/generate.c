@@ -200,6 +200,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                           .row = ax_kv_row(&m->arch, m->rt->mesh.size[AX_ROLE_TP]),
                                           .n_blocks = blocks(o),
                                           .T = d->o.pass_tokens,
+                                          .chunk = m->arch.chunk,
                                           .planning = ax_runtime_planning(m->rt)};
     enum ax_status st;
     AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, m->rt->q, &co), st, fail);

@@ -18,6 +18,34 @@ struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_tensor
     return own;
 }
 
+/* Which of this rank's queries, and which keys, belong together: those of a document, or of a chunk of one. */
+struct spans {
+    struct ax_tensor cu_q[2], cu_k[2]; /* of each run */
+    const struct ax_reach *reach;
+    int64_t max_q, max_k;
+};
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static struct spans spans_of(const struct ax_pass *p, const struct ax_layer *l) {
+    const struct ax_batch *b = p->batch;
+    const struct ax_batch_chunks *c = &b->chunks;
+    struct spans s = {.reach = &b->reach, .max_q = b->max_queries, .max_k = b->max_len};
+    for (int r = 0; r < b->n_runs; r++) {
+        s.cu_q[r] = l->spec.chunked ? c->cu_q[r] : b->runs[r].cu_q;
+        s.cu_k[r] = l->spec.chunked ? c->cu_k[r] : b->runs[r].cu_k;
+    }
+    if (!l->spec.chunked || p->cache)
+        return s;
+    AX_ASSERT(c->size == p->model->arch.chunk);
+    s.reach = &c->reach;
+    s.max_q = least(s.max_q, c->size);
+    s.max_k = least(s.max_k, c->size);
+    return s;
+}
+
 /* Ring attention (Liu et al. 2023): the other way to attend on ranks of cp, with the same split of the
  * sequence (model/core/batch.h) as context_parallel.h's gather.
  *
@@ -46,6 +74,7 @@ struct ring {
     struct ax_pass *p;
     struct ax_runtime *rt;
     const struct ax_attention *a; /* attention of all of this rank's rows */
+    struct spans spans;
     int cp, rank;
     int64_t length; /* tokens of a run */
 };
@@ -55,12 +84,14 @@ struct ring_tickets {
     struct ax_ticket sent[2], received[2];
 };
 
-static struct ring ring_of(struct ax_pass *p, const struct ax_attention *a) {
+static struct ring ring_of(struct ax_pass *p, const struct ax_layer *l,
+                           const struct ax_attention *a) {
     const struct ax_mesh *mesh = &p->model->rt->mesh;
     AX_ASSERT(!p->cache && p->batch->n_runs == 2 && p->batch->reach.runs > 0);
     return (struct ring){.p = p,
                          .rt = p->model->rt,
                          .a = a,
+                         .spans = spans_of(p, l),
                          .cp = mesh->size[AX_ROLE_CP],
                          .rank = mesh->coord[AX_ROLE_CP],
                          .length = p->batch->T / 2};
@@ -87,7 +118,7 @@ static struct ax_tensor ring_rows(const struct ring *r, const struct ax_tensor *
 
 /* True if a rank's queries attend to keys of a run. */
 static bool ring_reads(const struct ring *r, int rank, int run) {
-    const struct ax_reach *reach = &r->p->batch->reach;
+    const struct ax_reach *reach = r->spans.reach;
     return ax_reach_sees(reach, ring_run(r, rank, 0), run, r->a->window) ||
            ax_reach_sees(reach, ring_run(r, rank, 1), run, r->a->window);
 }
@@ -181,22 +212,21 @@ static enum ax_status ring_wait(const struct ring *r, struct ax_ticket t[2]) {
 /* ---- a ring: attention of a run to the keys of one ---- */
 
 static struct ax_attention ring_own(const struct ring *r, int i) {
-    const struct ax_batch *b = r->p->batch;
     struct ax_attention one = *r->a;
     one.q = ring_rows(r, &r->a->q, i);
     one.k = ring_rows(r, &r->a->k, i);
     one.v = ring_rows(r, &r->a->v, i);
     one.out = ring_rows(r, &r->a->out, i);
     one.lse = ring_rows(r, &r->a->lse, i);
-    one.cu_q = one.cu_k = b->runs[i].cu_q;
-    one.max_q = one.max_k = b->max_queries;
+    one.cu_q = one.cu_k = r->spans.cu_q[i];
+    one.max_q = one.max_k = r->spans.max_q;
     one.causal = true;
     return one;
 }
 
 static struct ax_attention ring_earlier(const struct ring *r, int i, int run,
                                         const struct ring_piece *keys) {
-    const struct ax_reach *reach = &r->p->batch->reach;
+    const struct ax_reach *reach = r->spans.reach;
     struct ax_attention one = ring_own(r, i);
     one.k = keys->k;
     one.v = keys->v;
@@ -255,7 +285,7 @@ static enum ax_status attend_own(const struct forward *f, const struct ring_piec
     if (f->out.data != r->a->out.data)
         AX_TRY(ax_run_copy(r->rt->q, &(struct ax_copy){f->out, r->a->out}));
     const int head = ring_run(r, r->rank, 0), tail = ring_run(r, r->rank, 1);
-    return ax_reach_sees(&r->p->batch->reach, tail, head, r->a->window)
+    return ax_reach_sees(r->spans.reach, tail, head, r->a->window)
                ? attend_earlier(f, 1, head, &mine->run[0])
                : AX_OK;
 }
@@ -265,15 +295,16 @@ static enum ax_status attend_hop(const struct forward *f, int hop, const struct 
     for (int k = 0; k < 2; k++) {
         const int run = ring_run(r, ring_from(r, hop), k);
         for (int i = 0; i < 2; i++)
-            if (ax_reach_sees(&r->p->batch->reach, ring_run(r, r->rank, i), run, r->a->window))
+            if (ax_reach_sees(r->spans.reach, ring_run(r, r->rank, i), run, r->a->window))
                 AX_TRY(attend_earlier(f, i, run, &in->run[k]));
     }
     return AX_OK;
 }
 
 /* a: as for ax_attend_forward, for this rank's rows; max_q, max_k and cu are set here. */
-static enum ax_status ring_forward(struct ax_pass *p, const struct ax_attention *a) {
-    struct forward f = {.r = ring_of(p, a)};
+static enum ax_status ring_forward(struct ax_pass *p, const struct ax_layer *l,
+                                   const struct ax_attention *a) {
+    struct forward f = {.r = ring_of(p, l, a)};
     const struct ring *r = &f.r;
     struct ax_stack *scratch = &r->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
@@ -354,7 +385,7 @@ static enum ax_status differentiate_own(const struct backward *g, const struct r
         AX_TRY(differentiate(g, i, &one, true, &sum, true));
     }
     const int head = ring_run(r, r->rank, 0), tail = ring_run(r, r->rank, 1);
-    if (!ax_reach_sees(&r->p->batch->reach, tail, head, r->a->window))
+    if (!ax_reach_sees(r->spans.reach, tail, head, r->a->window))
         return AX_OK;
     const struct ax_attention one = ring_earlier(r, 1, head, &mine->run[0]);
     const struct ring_piece sum = own_sum(g, 0);
@@ -370,7 +401,7 @@ static enum ax_status differentiate_hop(const struct backward *g, int hop,
         const int run = ring_run(r, ring_from(r, hop), k);
         bool first = true;
         for (int i = 0; i < 2; i++) {
-            if (!ax_reach_sees(&r->p->batch->reach, ring_run(r, r->rank, i), run, r->a->window))
+            if (!ax_reach_sees(r->spans.reach, ring_run(r, r->rank, i), run, r->a->window))
                 continue;
             const struct ax_attention one = ring_earlier(r, i, run, &in->run[k]);
             AX_TRY(differentiate(g, i, &one, false, &g->sum, first));
@@ -399,8 +430,9 @@ static enum ax_status receive(const struct backward *g, int hop, const struct ri
     return AX_OK;
 }
 
-static struct backward start_backward(struct ax_pass *p, const struct ax_attention_backward *b) {
-    struct backward g = {.r = ring_of(p, &b->a), .b = b};
+static struct backward start_backward(struct ax_pass *p, const struct ax_layer *l,
+                                      const struct ax_attention_backward *b) {
+    struct backward g = {.r = ring_of(p, l, &b->a), .b = b};
     const struct ax_tensor *q = &b->a.q;
     g.dq = ring_sum(&g.r, &b->dq);
     g.dk = ring_sum(&g.r, &b->dk);
@@ -412,10 +444,11 @@ static struct backward start_backward(struct ax_pass *p, const struct ax_attenti
     return g;
 }
 
-static enum ax_status ring_backward(struct ax_pass *p, const struct ax_attention_backward *b) {
+static enum ax_status ring_backward(struct ax_pass *p, const struct ax_layer *l,
+                                    const struct ax_attention_backward *b) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct backward g = start_backward(p, b);
+    const struct backward g = start_backward(p, l, b);
     const struct ring *r = &g.r;
     struct ring_pieces mine, in[2], back[2], got[2];
     struct ring_tickets t[2] = {0}, home[2] = {0}; /* of keys, of gradients */
@@ -496,21 +529,20 @@ static enum ax_status sum_prefix_gradient(const struct ax_shared_prefix *s, stru
 /* ---- attention of a batch ---- */
 
 /* The attention of one run of the batch's rows. */
-static struct ax_attention of_run(const struct ax_pass *p, const struct ax_attention *all,
-                                  int run) {
+static struct ax_attention of_run(const struct ax_pass *p, const struct spans *s,
+                                  const struct ax_attention *all, int run) {
     const struct ax_batch *b = p->batch;
     const int64_t length = b->T / b->n_runs, first = run * length;
     struct ax_attention a = *all;
     a.q = ax_tensor_rows(&all->q, first, length);
     a.out = ax_tensor_rows(&all->out, first, length);
     a.lse = ax_tensor_rows(&all->lse, first, length);
-    a.cu_q = b->runs[run].cu_q;
     if (p->cache)
         return a;
-    a.cu_k = b->runs[run].cu_k;
-    const int64_t keys = b->runs[run].first + length;
-    if (b->parts > 1 && keys < a.max_k)
-        a.max_k = keys;
+    a.cu_q = s->cu_q[run];
+    a.cu_k = s->cu_k[run];
+    if (b->parts > 1)
+        a.max_k = least(a.max_k, b->runs[run].first + length);
     return a;
 }
 
@@ -523,16 +555,19 @@ static enum ax_status gather_keys(const struct ax_pass *p, const struct ax_tenso
 }
 
 /* The attention of all rows, with all keys and values. */
-static enum ax_status describe(const struct ax_pass *p, int layer, const struct ax_attention *own,
+static enum ax_status describe(const struct ax_pass *p, const struct ax_layer *l,
+                               const struct spans *s, const struct ax_attention *own,
                                struct ax_attention *all) {
     *all = *own;
-    all->max_q = p->batch->max_queries;
-    all->max_k = p->batch->max_len;
+    all->max_q = s->max_q;
+    all->max_k = s->max_k;
     all->causal = true;
     AX_TRY(gather_keys(p, &own->k, &all->k));
     AX_TRY(gather_keys(p, &own->v, &all->v));
-    if (p->cache)
-        ax_kvcache_describe(p->cache, layer, all);
+    if (!p->cache)
+        return AX_OK;
+    all->cu_q = s->cu_q[0];
+    ax_kvcache_describe(p->cache, l->nth, l->spec.chunked, all);
     return AX_OK;
 }
 
@@ -540,37 +575,40 @@ static bool in_a_ring(const struct ax_pass *p) {
     return p->batch->parts > 1 && p->model->cp_method == AX_CP_RING;
 }
 
-enum ax_status ax_attend_forward(struct ax_pass *p, int layer, const struct ax_attention *a) {
+enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
+                                 const struct ax_attention *a) {
     if (in_a_ring(p))
-        return ring_forward(p, a);
+        return ring_forward(p, l, a);
     struct ax_runtime *rt = p->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct spans spans = spans_of(p, l);
     struct ax_attention all;
     if (p->cache)
-        AX_TRY(ax_kvcache_write(p->cache, rt->q, layer, &a->k, &a->v));
-    AX_TRY(describe(p, layer, a, &all));
+        AX_TRY(ax_kvcache_write(p->cache, rt->q, l->nth, &a->k, &a->v));
+    AX_TRY(describe(p, l, &spans, a, &all));
     for (int run = 0; run < p->batch->n_runs; run++)
-        AX_TRY(
-            ax_run_attention_forward(rt->q, &(struct ax_attention_forward){of_run(p, &all, run)}));
+        AX_TRY(ax_run_attention_forward(
+            rt->q, &(struct ax_attention_forward){of_run(p, &spans, &all, run)}));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 
-enum ax_status ax_attend_backward(struct ax_pass *p, int layer,
+enum ax_status ax_attend_backward(struct ax_pass *p, const struct ax_layer *l,
                                   const struct ax_attention_backward *b) {
     if (in_a_ring(p))
-        return ring_backward(p, b);
+        return ring_backward(p, l, b);
     struct ax_runtime *rt = p->model->rt;
     const struct ax_shared_prefix *prefix = &p->batch->prefix;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct spans spans = spans_of(p, l);
     const struct ax_tensor d_keys = prefix_tensor(prefix, rt, &b->dk);
     const struct ax_tensor d_values = prefix_tensor(prefix, rt, &b->dv);
     const struct ax_cp_gradient dk = ax_cp_gradient(rt, &d_keys),
                                 dv = ax_cp_gradient(rt, &d_values);
     struct ax_attention all;
-    AX_TRY(describe(p, layer, &b->a, &all));
+    AX_TRY(describe(p, l, &spans, &b->a, &all));
     for (int run = 0; run < p->batch->n_runs; run++) {
-        const struct ax_attention one = of_run(p, &all, run);
+        const struct ax_attention one = of_run(p, &spans, &all, run);
         const int64_t length = one.q.shape[0], first = run * length;
         const struct ax_attention_backward back = {.a = one,
                                                    .dout = ax_tensor_rows(&b->dout, first, length),

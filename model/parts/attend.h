@@ -15,10 +15,11 @@ struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_tensor
 
 /* The caller sets in a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…];
  * scale, window, softcap, sink. The rest is set here. With a cache, keys and values are first
- * written to it, as those of the layer-th of the layers that keep them. */
-enum ax_status ax_attend_forward(struct ax_pass *p, int layer, const struct ax_attention *a);
+ * written to it. The layer says whether its tokens attend within chunks. */
+enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
+                                 const struct ax_attention *a);
 /* The caller sets in b: a as for forward; dout, dq, dk, dv in the shapes of out, q, k, v; dsink. */
-enum ax_status ax_attend_backward(struct ax_pass *p, int layer,
+enum ax_status ax_attend_backward(struct ax_pass *p, const struct ax_layer *l,
                                   const struct ax_attention_backward *b);
 
 #endif

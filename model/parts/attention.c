@@ -103,7 +103,7 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
         add_linear(b, l, &att->o, 1, &o_bias, true);
     if (a->sinks)
         att->sinks = ax_builder_add(b, l->index, &sinks);
-    if (!a->qk_norm)
+    if (!a->qk_norm || a->qk_norm == AX_QK_NORM_UNIT)
         return;
     att->q_norm =
         ax_builder_add_norm(b, l->index, a->q_norm, a->head_dim * (full ? a->n_heads : 1));
@@ -120,11 +120,16 @@ static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
 static struct ax_part_size attention_size(const struct ax_arch *a) {
     const int64_t qk = (a->n_heads + a->n_kv_heads) * a->head_dim;
     const int64_t v = a->n_kv_heads * a->v_head_dim, o = a->n_heads * a->v_head_dim;
-    const int64_t qk_norm[] = {[AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk};
+    const int64_t qk_norm[] = {
+        [AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk, [AX_QK_NORM_UNIT] = 0};
     const int64_t matrices = a->hidden_size * (qk + v + o);
     return (struct ax_part_size){matrices, matrices,
                                  (a->qkv_bias ? qk + v : 0) + (a->o_bias ? a->hidden_size : 0) +
                                      qk_norm[a->qk_norm] + (a->sinks ? a->n_heads : 0)};
+}
+
+static bool norms_heads(const struct ax_layer *l, const struct ax_arch *a) {
+    return a->qk_norm && !(a->qk_norm == AX_QK_NORM_UNIT && l->spec.rope == AX_ROPE_NONE);
 }
 
 /* True if a norm of all of these heads has some on other ranks: then each rank norms some rows, of all heads. */
@@ -158,7 +163,7 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     const int64_t Hq = qkv_q_heads(l, a), Hk = qkv_kv_heads(l, a);
     ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, (Hq + Hk) * hd + Hk * vd));
-    if (a->qk_norm) {
+    if (norms_heads(l, a)) {
         /* all of them in one go: what was exchanged is kept */
         const enum ax_keep keep = exchanges(m, Hq, a->n_heads) ? AX_KEEP_COSTLY : AX_KEEP_CHEAP;
         ax_saved_declare(&s[QK], "attention normed q, k", keep,
@@ -209,12 +214,11 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_tensor *joined, bool inverse) {
     const struct ax_arch *a = &p->model->arch;
     const int64_t q = qkv_q_heads(l, a), k = qkv_kv_heads(l, a);
-    if (l->spec.rope == AX_ROPE_NONE)
-        return AX_OK;
-    if (a->rope_queries.dim == 0)
-        return rotate_heads(p, joined, 0, q + k, l->spec.rope, inverse);
+    const bool keys = l->spec.rope != AX_ROPE_NONE;
+    if (!l->spec.own_queries)
+        return keys ? rotate_heads(p, joined, 0, q + k, l->spec.rope, inverse) : AX_OK;
     AX_TRY(rotate_heads(p, joined, 0, q, AX_ROPE_QUERIES, inverse));
-    return rotate_heads(p, joined, q, k, l->spec.rope, inverse);
+    return keys ? rotate_heads(p, joined, q, k, l->spec.rope, inverse) : AX_OK;
 }
 
 /* The layer's sinks in accumulation dtype, in scratch; no data without. */
@@ -234,7 +238,7 @@ static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p
                                const struct ax_saved *s, struct ax_attention *out) {
     const struct ax_arch *a = &p->model->arch;
     struct heads h = split_heads(l, a, &s[QKV].t);
-    if (a->qk_norm) {
+    if (norms_heads(l, a)) {
         const struct heads normed = split_heads(l, a, &s[QK].t);
         h.q = normed.q;
         h.k = normed.k;
@@ -319,13 +323,14 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
                               const struct ax_tensor *h) {
     const struct ax_arch *a = &p->model->arch;
     const struct heads raw = split_heads(l, a, &s[QKV].t);
+    const bool norms = norms_heads(l, a);
     if (ax_saved_make(&s[QKV])) {
         const struct ax_own_columns own = own_heads(l, p);
         AX_TRY(ax_own_columns_forward(p->model->rt, &l->attention.qkv, &own, h, &s[QKV].t));
-        if (!a->qk_norm || a->qk_norm_after)
+        if (!norms || a->qk_norm_after)
             AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
-    if (!a->qk_norm || !ax_saved_make(&s[QK]))
+    if (!norms || !ax_saved_make(&s[QK]))
         return AX_OK;
     const struct heads normed = split_heads(l, a, &s[QK].t);
     AX_TRY(norm_heads(l, p, s, &raw, &normed));
@@ -338,7 +343,7 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
     const size_t mark = ax_stack_mark(scratch);
     struct ax_attention all;
     AX_TRY(operands(l, p, s, &all));
-    AX_TRY(ax_attend_forward(p, l->nth, &all));
+    AX_TRY(ax_attend_forward(p, l, &all));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -370,7 +375,7 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     if (l->attention.sinks)
         back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
     AX_TRY(operands(l, p, s, &back.a));
-    AX_TRY(ax_attend_backward(p, l->nth, &back));
+    AX_TRY(ax_attend_backward(p, l, &back));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -390,10 +395,10 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
     AX_TRY(ax_linear_backward(p->model->rt, &att->o, &s[OUT].t, dy, &d_out));
     AX_TRY(attend_backward(l, p, s, &d_out, &d_qkv));
     const struct heads raw = split_heads(l, a, &s[QKV].t);
-    if (a->qk_norm && a->qk_norm_after)
+    if (norms_heads(l, a) && a->qk_norm_after)
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
     AX_TRY(rotate(l, p, &d_qkv, true));
-    if (a->qk_norm && !a->qk_norm_after)
+    if (norms_heads(l, a) && !a->qk_norm_after)
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));
     const struct ax_own_columns own = own_heads(l, p);
     AX_TRY(ax_own_columns_backward(p->model->rt, &att->qkv, &own, h, &d_qkv, dh));

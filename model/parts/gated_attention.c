@@ -157,7 +157,7 @@ static enum ax_status gated_forward(const struct ax_layer *l, struct ax_pass *p,
         AX_TRY(normalize(l, p, s));
     if (ax_saved_make(&s[OUT])) {
         const struct ax_attention all = operands(l, p, s);
-        AX_TRY(ax_attend_forward(p, l->nth, &all));
+        AX_TRY(ax_attend_forward(p, l, &all));
     }
     if (ax_saved_make(&s[GATED])) {
         const struct views raw = views_of(l, &p->model->arch, &s[QUERIES].t, &s[KV].t);
@@ -193,7 +193,7 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
                                                .dq = ax_tensor_heads(d_q, Hq, hd),
                                                .dk = ax_own_kv_heads(p, &k),
                                                .dv = ax_own_kv_heads(p, d_v)};
-    return ax_attend_backward(p, l->nth, &back);
+    return ax_attend_backward(p, l, &back);
 }
 
 static enum ax_status gated_backward(const struct ax_layer *l, struct ax_pass *p,

@@ -429,7 +429,7 @@ static enum ax_status attend_cached(const struct absorb *b, const struct ax_laye
                                    .lse = m->lse,
                                    .window = l->spec.window,
                                    .scale = p->model->arch.softmax_scale};
-    AX_TRY(ax_attend_forward(p, l->nth, &a));
+    AX_TRY(ax_attend_forward(p, l, &a));
     return expand_values(b, &sums, &m->out);
 }
 
@@ -468,7 +468,7 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
                              .out = s[OUT].t,
                              .lse = s[LSE].t});
     const struct ax_attention all = operands(l, p, s);
-    return ax_attend_forward(p, l->nth, &all);
+    return ax_attend_forward(p, l, &all);
 }
 
 static enum ax_status mla_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
@@ -570,7 +570,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
                                                .dk = ax_tensor_heads(&d_k, H, a->head_dim),
                                                .dv = ax_tensor_heads(&d_v, H, a->v_head_dim)};
     AX_TRY(ax_linear_backward(p->model->rt, &l->mla.o, &s[OUT].t, dy, &d_out));
-    AX_TRY(ax_attend_backward(p, l->nth, &back));
+    AX_TRY(ax_attend_backward(p, l, &back));
     AX_TRY(keys_backward(l, p, s, &d_k, &d_v, &d_latent));
     AX_TRY(rotate(p, &d_q, H, a->mla.nope, true));
     AX_TRY(inputs_backward(l, p, s, h, &d_q, &d_latent, dh));

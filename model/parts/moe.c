@@ -1,5 +1,5 @@
 /* Mixture of experts, dropless:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the SwiGLU MLPs e_t1 … e_tk that
- * the router chose for token t.
+ * the router chose for token t; or, where inputs are weighed, y_t = mlp_{e_t1}(w_t1·h_t).
  *
  * Forward: router → rows sorted by expert and sent to the experts' ranks (parallel/units/expert.h) → gate
  * and up, SwiGLU, down as grouped products → back → weighted sum. The router's decision is kept in
@@ -265,10 +265,33 @@ static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct
     return ax_expert_assign(&m->experts, m->rt, &choice.experts, &route);
 }
 
+/* to[PLACES[t]] = weight·from[t], and dots[t] = from[t]·of[PLACES[t]]: the backward of the weighted sum, where a
+ * token has one expert. */
+static enum ax_status spread(struct ax_pass *p, const struct ax_saved *s,
+                             const struct ax_tensor *from, const struct ax_tensor *of,
+                             const struct ax_tensor *to, const struct ax_tensor *dots) {
+    const int64_t T = from->shape[0];
+    return ax_run_combine_backward(p->model->rt->q,
+                                   &(struct ax_combine_backward){.dout = *from,
+                                                                 .src = ax_tensor_rows(of, 0, T),
+                                                                 .rows = s[PLACES].t,
+                                                                 .weights = s[WEIGHTS].t,
+                                                                 .dsrc = ax_tensor_rows(to, 0, T),
+                                                                 .dweights = *dots});
+}
+
 static enum ax_status sort_rows(struct ax_pass *p, const struct ax_saved *s,
                                 const struct ax_tensor *h) {
-    return ax_run_scatter_rows(p->model->rt->q,
-                               &(struct ax_scatter_rows){*sorted_rows(p, s), *h, s[PLACES].t});
+    struct ax_runtime *rt = p->model->rt;
+    if (!p->model->arch.moe.weighs_input)
+        return ax_run_scatter_rows(rt->q,
+                                   &(struct ax_scatter_rows){*sorted_rows(p, s), *h, s[PLACES].t});
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor nothing = s[WEIGHTS].t; /* products of h with itself */
+    nothing = ax_stack_take(&rt->arena.scratch, "dot products", nothing);
+    AX_TRY(spread(p, s, h, h, sorted_rows(p, s), &nothing));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
 }
 
 /* Rows of a part's experts, and what they become. */
@@ -406,8 +429,9 @@ enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax
     AX_TRY(ax_expert_settle(&m->experts, m->rt, &f->transfer));
     if (!out)
         return AX_OK;
-    struct ax_combine_forward combine = {
-        .src = s[RESULTS].t, .rows = s[PLACES].t, .weights = s[WEIGHTS].t, .out = *out};
+    struct ax_combine_forward combine = {.src = s[RESULTS].t, .rows = s[PLACES].t, .out = *out};
+    if (!m->arch.moe.weighs_input)
+        combine.weights = s[WEIGHTS].t;
     if (x)
         combine.addend = *x;
     return ax_run_combine_forward(m->rt->q, &combine);
@@ -526,13 +550,17 @@ enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p
                          ? ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&f->sorted))
                          : f->d.data;
     f->transfer = ax_expert_transfer(&m->experts, m->rt, &f->d);
-    AX_TRY(
-        ax_run_combine_backward(m->rt->q, &(struct ax_combine_backward){.dout = *dy,
-                                                                        .src = s[RESULTS].t,
-                                                                        .rows = s[PLACES].t,
-                                                                        .weights = s[WEIGHTS].t,
-                                                                        .dsrc = f->sorted,
-                                                                        .dweights = f->dweights}));
+    if (m->arch.moe.weighs_input)
+        AX_TRY(
+            ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){f->sorted, *dy, s[PLACES].t}));
+    else
+        AX_TRY(ax_run_combine_backward(m->rt->q,
+                                       &(struct ax_combine_backward){.dout = *dy,
+                                                                     .src = s[RESULTS].t,
+                                                                     .rows = s[PLACES].t,
+                                                                     .weights = s[WEIGHTS].t,
+                                                                     .dsrc = f->sorted,
+                                                                     .dweights = f->dweights}));
     return ax_expert_send(&m->experts, m->rt, &route, &f->sorted, &f->transfer);
 }
 
@@ -543,9 +571,15 @@ enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
     struct ax_later_product late;
     AX_TRY(round_backward(l, p, s, gradients_wait(l, p) ? &late : NULL, f));
     AX_TRY(later_backward(l, p, s, h, f));
-    AX_TRY(ax_run_combine_forward(
-        p->model->rt->q,
-        &(struct ax_combine_forward){.src = f->sorted, .rows = s[PLACES].t, .out = *dh}));
+    struct ax_combine_forward sum = {.src = f->sorted, .rows = s[PLACES].t, .out = *dh};
+    if (p->model->arch.moe.weighs_input) {
+        const struct ax_tensor rows =
+            ax_stack_take(&p->model->rt->arena.scratch, "expert input",
+                          ax_tensor_2d(h->dtype, NULL, h->shape[0], h->shape[1]));
+        AX_TRY(spread(p, s, h, &f->sorted, &rows, &f->dweights));
+        sum.weights = s[WEIGHTS].t;
+    }
+    AX_TRY(ax_run_combine_forward(p->model->rt->q, &sum));
     return ax_router_gradient(l, p, &choice, &f->dweights, h, dh);
 }
 

@@ -93,6 +93,7 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     *c = (struct ax_calibration){.rows = rows, .model = m};
     AX_TRY(ax_slot_create(&c->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&c->batch, stack, rows->capacity, rows->max_docs, rows->capacity, 1, 0);
+    ax_batch_cut(&c->batch, stack, m->arch.chunk);
     c->batch.round = ROUND;
     const int64_t window = rows->capacity < WINDOW ? rows->capacity : WINDOW;
     const bool near = !ax_queue_has_host_tier(m->rt->q);

@@ -249,6 +249,7 @@ static enum ax_status forward(struct pass *p, struct ax_model *m, struct ax_slot
         total += docs[d].n;
     }
     ax_batch_allocate(&batch, &rt->arena.persistent, total, p->n, ROW_LONGEST, 1, 0);
+    ax_batch_cut(&batch, &rt->arena.persistent, m->arch.chunk);
     AX_TRY(ax_batch_fill(&batch, rt->q, vocab, p->n, docs));
     struct ax_pass pass = {.model = m,
                            .batch = &batch,

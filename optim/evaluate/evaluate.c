@@ -264,6 +264,7 @@ static enum ax_status create_evaluation(struct evaluation *e) {
     ax_batch_allocate(&e->batch, scratch, ax_mesh_round_tokens(mesh, e->o->tokens, 1),
                       e->o->max_docs, e->o->max_len, mesh->size[AX_ROLE_CP],
                       mesh->coord[AX_ROLE_CP]);
+    ax_batch_cut(&e->batch, scratch, m->arch.chunk);
     if (e->o->pairs_share)
         ax_batch_share(&e->batch, scratch, e->o->tokens, 2);
     e->batch.n_labels = m->arch.n_labels;

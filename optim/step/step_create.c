@@ -139,6 +139,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     for (size_t m = 0; m < n; m++) {
         ax_batch_allocate(&s->batches[m], &arena->persistent, tokens, s->o.n_docs, s->o.max_len,
                           mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+        ax_batch_cut(&s->batches[m], &arena->persistent, arch->chunk);
         if (s->o.alike > 1)
             ax_batch_share(&s->batches[m], &arena->persistent, s->o.keys, s->o.alike);
         ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);

@@ -27,12 +27,16 @@ int64_t ax_train_sequences_per_step(const struct ax_train_options *o, int data_r
 
 /* ---- documents that begin alike ---- */
 
+static bool attends_in_chunks(const struct ax_train_options *o) {
+    return o->arch->chunk > 0 || (ax_train_has_value(o) && o->value.arch->chunk > 0);
+}
+
 /* The routers' loss is of all tokens, noise is drawn for each, a row that is cut would have a prompt in one
- * part, and a state is of all tokens before. */
+ * part, a state is of all tokens before, and a batch has one table of chunks. */
 static bool may_share_prompts(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
     return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
-           o->runtime.sizes.cp <= 1 && !ax_arch_has_states(o->arch) &&
+           o->runtime.sizes.cp <= 1 && !ax_arch_has_states(o->arch) && !attends_in_chunks(o) &&
            (!so->model.adapter || so->model.adapter->dropout == 0);
 }
 

@@ -156,6 +156,7 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
     const int64_t longest = t->step.o.max_len;
     ax_batch_allocate(&batch, &arena->scratch, ax_mesh_round_tokens(mesh, longest, 1), 2, longest,
                       mesh->size[AX_ROLE_CP], mesh->coord[AX_ROLE_CP]);
+    ax_batch_cut(&batch, &arena->scratch, t->step.model.arch.chunk);
     if (t->step.o.alike > 1)
         ax_batch_share(&batch, &arena->scratch, 2 * longest, 2);
     ax_batch_add_columns(&batch, &arena->scratch, t->step.o.objective->columns);

@@ -95,6 +95,7 @@ static enum ax_status run(struct look *l, const struct ax_run_sizes *sizes) {
     struct ax_stack *scratch = &m->rt->arena.scratch;
     AX_TRY(ax_slot_create(&l->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&l->batch, scratch, sizes->tokens, sizes->docs, sizes->longest, 1, 0);
+    ax_batch_cut(&l->batch, scratch, m->arch.chunk);
     ax_scorer_create(&l->scorer, m, scratch, sizes->tokens < WINDOW ? sizes->tokens : WINDOW);
     ax_results_create(&l->results, ax_queue_has_host_tier(m->rt->q) ? m->rt->q : NULL, scratch,
                       ax_scores_bytes(&l->scorer, l->scorer.window));

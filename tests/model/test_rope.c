@@ -126,8 +126,8 @@ static void mistakes_are_named(void **state) {
         {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}}",
          "rope_scaling.low_freq_factor: missing", 64},
         {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
-         "\"high_freq_factor\": 4}}",
-         "high_freq_factor: must be larger than low_freq_factor", 64},
+         "\"high_freq_factor\": 2}}",
+         "high_freq_factor: must not be smaller than low_freq_factor", 64},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"beta_slow\": 0}}",
          "beta_fast and beta_slow must be positive", 64},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"mscale\": -1}}",
