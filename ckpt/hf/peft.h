@@ -66,6 +66,9 @@ struct ax_peft_config {
 /* AX_ERR_DATA names file and key; settings that affect the result but are not implemented are
  * rejected with AX_ERR_UNSUPPORTED. */
 enum ax_status ax_peft_config_parse(struct ax_peft_config *c, struct ax_json root);
+/* True for a module of the text model that has `within` before its name: all of them if the base has the text model's
+ * head in it, too, and those of its body if it has a head of its own (then `within` begins with "model."). */
+bool ax_peft_is_within(const struct ax_peft_config *c, const char *module);
 void ax_peft_config_free(struct ax_peft_config *c); /* safe on a zeroed one */
 /* A new adapter with the same modules, ranks and scales, without modules_to_save and dropout, that
  * starts without changing its base. */

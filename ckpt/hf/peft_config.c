@@ -270,10 +270,19 @@ static json_t *targets_json(const struct ax_peft_config *c) {
     return c->target_regex ? json_string(c->target_regex) : list_json(&c->targets);
 }
 
+static bool has_head(const char *within) {
+    return strncmp(within, "model.", strlen("model.")) != 0;
+}
+
+bool ax_peft_is_within(const struct ax_peft_config *c, const char *module) {
+    return c->within && (has_head(c->within) || strncmp(module, "model.", strlen("model.")) == 0);
+}
+
 /* Endings of names are those of other parts' modules, too: only the text model's have adapters. */
 static json_t *all_others(const char *within) {
     char text[96];
-    snprintf(text, sizeof text, "(?!%smodel\\.)(?!lm_head$).*", within);
+    snprintf(text, sizeof text, "(?!%smodel\\.)(?!%slm_head$).*", within,
+             has_head(within) ? within : "");
     return json_string(text);
 }
 

@@ -131,12 +131,13 @@ static enum ax_status add_base(struct kept *k, struct ax_hf_save *save) {
 }
 
 static enum ax_status name_adapter(struct kept *k, struct ax_hf_save *save, const char *module) {
-    static const char prefix[] = AX_PEFT_PREFIX, body[] = AX_PEFT_PREFIX "model.";
+    static const char prefix[] = AX_PEFT_PREFIX;
     AX_TRY(copy_list(k, save, 0));
     AX_TRY(ax_alloc(&k->names, (size_t)save->n, sizeof *k->names));
     for (int i = 0; i < save->n; i++) {
         const char *name = save->tensors[i].name;
-        if (strncmp(name, body, strlen(body)) != 0)
+        if (strncmp(name, prefix, strlen(prefix)) != 0 ||
+            !ax_peft_is_within(save->adapter, name + strlen(prefix)))
             continue;
         AX_TRY(ax_sprintf(&k->names[i], "%s%s%s", prefix, module, name + strlen(prefix)));
         k->tensors[i].name = k->names[i];

@@ -76,9 +76,7 @@ static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, cons
 
 void ax_adapter_full_name(const struct ax_peft_config *c, const char *module, char *out,
                           size_t size) {
-    snprintf(out, size, "%s%s",
-             c->within && strncmp(module, "model.", strlen("model.")) == 0 ? c->within : "",
-             module);
+    snprintf(out, size, "%s%s", ax_peft_is_within(c, module) ? c->within : "", module);
 }
 
 bool ax_adapter_names_weight(const struct ax_peft_config *c, const char *module) {
