@@ -98,6 +98,13 @@ static const struct ax_gguf_field ernie4_5_moe[] = {
     {COUNT("expert_shared_count", "moe_num_shared_experts", n_shared)},
     {COUNT("expert_shared_feed_forward_length", NULL, shared_ffn), .optional = true},
     {0}};
+static const struct ax_gguf_field llama4[] = {
+    EXPERTS("num_local_experts"),
+    {COUNT(NULL, "intermediate_size", expert_ffn)},
+    {COUNT(NULL, "intermediate_size_mlp", ffn)},
+    {COUNT("interleave_moe_layer_step", "interleave_moe_layer_step", sparse_step), .required = true},
+    {FLAG(NULL, "use_qk_norm", qk_norm)},
+    {0}};
 static const struct ax_gguf_field exaone4[] = {
     {COUNT("attention.sliding_window", "sliding_window", window), .optional = true, .nullable = true}, {0}};
 #define COHERE                                                                                     \
@@ -184,6 +191,8 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM"), .config = "{\"use_bias\": false}"},
     {KIND("ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM"), .moe = true, .some_dense = true,
      .fields = ernie4_5_moe, .config = "{\"use_bias\": false, \"moe_layer_end_index\": -1}"},
+    {KIND("llama4", "llama4_text", "Llama4ForCausalLM"), .o_bias = true, .moe = true, .chunked = true, .fields = llama4,
+     .config = "{\"attention_chunk_size\": 8192, \"floor_scale\": 8192, \"attn_scale\": 0.1, \"no_rope_layer_interval\": 4}"},
     {KIND("exaone4", "exaone4", "Exaone4ForCausalLM"), .qk_norm = true, .keeps_windows = true, .fields = exaone4,
      .config = "{\"sliding_window_pattern\": 4}"},
     {KIND("hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"), .o_bias = true, .qk_norm = true},
@@ -228,4 +237,8 @@ int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m) {
     /* llama.cpp tells the largest model of either kind by its layers */
     const int64_t largest = strcmp(m->kind->arch, "gemma2") == 0 ? 46 : 62;
     return m->layers == largest ? m->hidden / m->heads : m->head_dim;
+}
+
+bool ax_gguf_norms_by_experts(const struct ax_gguf_model *m) {
+    return m->experts != 128;
 }

@@ -118,8 +118,15 @@ static enum ax_status refuse_unknown_math(const struct ax_gguf_model *m) {
                         (long long)m->rotated, (long long)m->head_dim);
     if (field_of(m->kind, "attention.sliding_window"))
         return AX_OK;
-    AX_TRY(ax_gguf_i64_or(m->file, model_key(m, "attention.sliding_window", key), 0, INT64_MAX, 0,
-                          &window));
+    const struct ax_gguf_key *slides =
+        ax_gguf_key(m->file, model_key(m, "attention.sliding_window", key));
+    AX_TRY(ax_gguf_i64_or(m->file, key, 0, INT64_MAX, 0, &window));
+    if (m->kind->chunked && slides && window == 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: 0, for a model without chunks, is not supported",
+                        m->file->path, key);
+    if (m->kind->chunked)
+        return AX_OK;
     if (window > 0 && window < m->context)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s: a window of %lld tokens is not supported; the context is %lld",
@@ -272,6 +279,13 @@ static enum ax_status derive(struct ax_gguf_model *m) {
                         m->file->path, (long long)m->unused_layers, (long long)m->layers);
     m->layers -= m->unused_layers;
     m->query_scalar = ax_gguf_query_scalar(m);
+    if (m->kind->chunked) {
+        if (m->sparse_step == 0)
+            return ax_error(AX_ERR_DATA, "%s: key %s.interleave_moe_layer_step: 0", m->file->path,
+                            m->kind->arch);
+        m->shared_ffn = m->expert_ffn;
+        m->qk_norm = ax_gguf_norms_by_experts(m);
+    }
     return m->kind->delta ? derive_delta(m) : m->kind->mamba ? derive_mamba(m) : AX_OK;
 }
 
@@ -351,7 +365,9 @@ static bool is_tied(const struct ax_gguf_model *m) {
 
 static enum ax_status read_parts(struct ax_gguf_model *m) {
     m->tied = is_tied(m);
-    m->qk_norm = m->kind->qk_norm || (m->kind->may_qk_norm && has(m, "blk.0.attn_q_norm.weight"));
+    if (!m->kind->chunked)
+        m->qk_norm =
+            m->kind->qk_norm || (m->kind->may_qk_norm && has(m, "blk.0.attn_q_norm.weight"));
     m->qkv_bias = m->kind->qkv_bias || has(m, "blk.0.attn_q.bias");
     m->o_bias = has(m, "blk.0.attn_output.bias");
     m->mlp_bias = m->kind->mlp_bias && has(m, "blk.0.ffn_gate.bias");

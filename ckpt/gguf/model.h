@@ -49,7 +49,10 @@ struct ax_gguf_kind {
     bool convolves;     /* some layers convolve: head_count_kv is a list, 0 for them */
     bool mamba;         /* and these are Mamba-2's; no layer has rope */
     bool may_moe;       /* the file decides */
-    int64_t gating;     /* expert_gating_func, where the architecture has several; else 0 */
+    bool
+        chunked; /* as Llama 4: readers assume its chunks, its queries' growth, and norms of q and k but
+                           with 128 experts, which a layer has at every sparse_step-th place */
+    int64_t gating; /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
 };
@@ -108,6 +111,8 @@ static inline void ax_gguf_set_state(struct ax_gguf_model *m, int64_t layer) {
     m->state[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
+/* Of a chunked kind: whether readers norm q and k, which no tensor tells. */
+bool ax_gguf_norms_by_experts(const struct ax_gguf_model *m);
 /* The key of eps, after the architecture. */
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind);
 

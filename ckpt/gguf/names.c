@@ -38,6 +38,8 @@ enum how {
     EXPERT_EVEN,   /* of all experts' [in][out] in one: transposed, every other column from 0, from 1, all */
     EXPERT_ODD,
     EXPERT_ALL,
+    EXPERT_FIRST,  /* the same, every column of the first half, of the last */
+    EXPERT_LAST,
     BIAS_EVEN,     /* of all experts' vectors in one: every other element */
     BIAS_ODD,
     COLUMN,        /* a vector as a matrix of one column; the same as rates */
@@ -150,6 +152,19 @@ static const struct row stacked_experts[] = {
     {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias", EXPERTS, EXPERT_PAIR, SPARSE, VECTOR, BIAS_ODD},
     {"ffn_down_exps.weight", "mlp.experts.down_proj", EXPERT_FFN, HIDDEN, SPARSE, AX_GGUF_DOWN, EXPERT_ALL},
     {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", EXPERTS, HIDDEN, SPARSE, VECTOR, PLAIN}, {0}};
+static const struct row mlp_of_llama4[] = {
+    {"ffn_gate.weight", "feed_forward.gate_proj.weight", FFN, HIDDEN, DENSE, MATRIX, PLAIN},
+    {"ffn_up.weight", "feed_forward.up_proj.weight", FFN, HIDDEN, DENSE, MATRIX, PLAIN},
+    {"ffn_down.weight", "feed_forward.down_proj.weight", HIDDEN, FFN, DENSE, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row experts_of_llama4[] = {
+    {"ffn_gate_inp.weight", "feed_forward.router.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj", HIDDEN, EXPERT_PAIR, SPARSE, MATRIX, EXPERT_FIRST},
+    {"ffn_up_exps.weight", "feed_forward.experts.gate_up_proj", HIDDEN, EXPERT_PAIR, SPARSE, MATRIX, EXPERT_LAST},
+    {"ffn_down_exps.weight", "feed_forward.experts.down_proj", EXPERT_FFN, HIDDEN, SPARSE, AX_GGUF_DOWN, EXPERT_ALL},
+    {"ffn_gate_shexp.weight", "feed_forward.shared_expert.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_up_shexp.weight", "feed_forward.shared_expert.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_down_shexp.weight", "feed_forward.shared_expert.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row attention_of_llama4[] = {PROJECTIONS, OUTPUT, {0}};
 static const struct row sinks[] = {
     {"attn_sinks.weight", "self_attn.sinks", HEADS, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 static const struct row router_bias[] = {
@@ -268,6 +283,7 @@ static const struct {
     {"deepseek_v2", {norm_in, latent_attention, norm_ffn, mlp, experts, shared_experts}},
     {"deepseek_v3", {norm_in, latent_attention, norm_ffn, mlp, experts, router_bias, shared_experts}},
     {"gpt_oss", {norm_in, attention, sinks, norm_ffn_late, stacked_experts}},
+    {"llama4_text", {norm_in, attention_of_llama4, norm_ffn, mlp_of_llama4, experts_of_llama4}},
     {"cohere", {norm_in, attention, mlp}},
     {"cohere2", {norm_in, attention, mlp}},
     {"seed_oss", {norm_in, attention, norm_ffn_late, mlp}},
@@ -327,7 +343,8 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
 }
 
 static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
-    const bool sparse = m->experts > 0 && layer >= m->dense_layers;
+    const bool place = !m->kind->chunked || (layer + 1) % m->sparse_step == 0;
+    const bool sparse = m->experts > 0 && layer >= m->dense_layers && place;
     /* of no layer: of LFM2's kinds, whose last norm has a name of its own */
     const bool lfm2 = m->kind->convolves && !m->kind->mamba;
     const bool state = layer < 0 ? lfm2 : ax_gguf_has_state(m, layer);
@@ -372,12 +389,12 @@ static void view_of_heads(const struct ax_gguf_model *m, bool keys, struct ax_gg
         set_view(n, nope * rank, LIST(head, rank, 1), 3, LIST(m->heads, v, rank));
 }
 
-/* Of [experts][in][columns], columns first, first + every, …. */
+/* Of [experts][in][columns], `kept` columns: from, from + every, …. */
 static void view_of_experts(const struct ax_gguf_model *m, int64_t from, int64_t every,
-                            struct ax_gguf_name *n) {
+                            int64_t kept, struct ax_gguf_name *n) {
     const int64_t in = n->shape[0], columns = n->shape[1];
     set_shape(&n->hf_ndim, n->hf_shape, 3, LIST(m->experts, in, columns));
-    set_view(n, from, LIST(in * columns, every, columns), 3, LIST(m->experts, columns / every, in));
+    set_view(n, from, LIST(in * columns, every, columns), 3, LIST(m->experts, kept, in));
 }
 
 static struct ax_gguf_order tiles(const struct ax_gguf_model *m, int64_t head, int64_t from) {
@@ -447,8 +464,14 @@ static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_na
         return;
     case EXPERT_EVEN:
     case EXPERT_ODD:
+        view_of_experts(m, how == EXPERT_ODD, 2, cols / 2, n);
+        return;
     case EXPERT_ALL:
-        view_of_experts(m, how == EXPERT_ODD, how == EXPERT_ALL ? 1 : 2, n);
+        view_of_experts(m, 0, 1, cols, n);
+        return;
+    case EXPERT_FIRST:
+    case EXPERT_LAST:
+        view_of_experts(m, how == EXPERT_LAST ? cols / 2 : 0, 1, cols / 2, n);
         return;
     case TILED_HEADS:
         n->rows = tiles(m, value, 0);

@@ -66,7 +66,6 @@ static const struct {
     {"altup_num_inputs", "AltUp's streams"},
     {"num_kv_shared_layers", "layers that share keys and values"},
     {"global_head_dim", "full layers with heads of another size"},
-    {"attention_chunk_size", "attention in chunks"},
     {"index_topk", "an indexer that chooses keys"},
     {"swa_num_key_value_heads", "sliding layers with other KV heads"},
     {"attention_value_scale", "a factor of values"},
@@ -87,8 +86,13 @@ static void add_missing(char *buf, size_t size, const char *what, const char *ke
 }
 
 static bool computes(const char *layer_type) {
-    static const char *const known[] = {"full_attention", "sliding_attention", "attention",
-                                        "conv",           "linear_attention",  "mamba"};
+    static const char *const known[] = {"full_attention",
+                                        "sliding_attention",
+                                        "attention",
+                                        "linear_attention",
+                                        "chunked_attention",
+                                        "conv",
+                                        "mamba"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(layer_type, known[i]) == 0)
             return true;

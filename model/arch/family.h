@@ -25,6 +25,7 @@
     X(lfm2)                                                                                        \
     X(lfm2_moe)                                                                                    \
     X(llama)                                                                                       \
+    X(llama4_text)                                                                                 \
     X(minimax_m2)                                                                                  \
     X(ministral3)                                                                                  \
     X(mistral)                                                                                     \

@@ -56,7 +56,7 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     case AX_ROPE_DYNAMIC:
         return refuse(where, "rope type dynamic depends on the length of the text");
     case AX_ROPE_LLAMA3:
-        if (strcmp(d->model.kind->arch, "llama") != 0 &&
+        if (strncmp(d->model.kind->arch, "llama", strlen("llama")) != 0 &&
             strcmp(d->model.kind->arch, "exaone4") != 0)
             return refuse(where, "rope type is llama3, but the model is no Llama or EXAONE");
         rope_factors(d, r);
@@ -165,6 +165,10 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
         {fabs(a->gating.limit - b->gating.limit) > 0 || fabs(a->gating.alpha - b->gating.alpha) > 0,
          "swiglu_limit or swiglu_alpha"},
         {a->qk_norm != b->qk_norm, "use_qk_norm"},
+        {a->chunk != b->chunk, "attention_chunk_size"},
+        {m->kind->chunked && (a->rope_queries.period != b->rope_queries.period ||
+                              fabs(a->rope_queries.growth - b->rope_queries.growth) > 1e-6),
+         "attn_temperature_tuning, floor_scale or attn_scale"},
         {m->query_scale == 0 && m->kv_rank == 0 &&
              fabs(a->softmax_scale / b->softmax_scale - 1) > 1e-6,
          "the scale of attention"},
@@ -178,7 +182,7 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
             return "layer_types is another list than the family's";
         if (x->ffn != y->ffn)
             return "only some layers have experts";
-        if (x->rope != y->rope)
+        if (x->rope != y->rope || x->chunked != y->chunked)
             return "no_rope_layers, or layer_types, is another list than the family's";
         if (window_of(b) > 0 && x->window != y->window)
             return "sliding_window, or layer_types, is another than the family's";
@@ -263,7 +267,7 @@ static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->shared_ffn = moe->shared_width;
     m->n_shared = moe->shared_width / moe->width;
     m->dense_layers = m->kind->some_dense ? dense_layers(a) : 0;
-    m->sparse_step = 1;
+    m->sparse_step = m->kind->chunked ? dense_layers(a) + 1 : 1;
     m->groups = moe->routing.groups > 0 ? moe->routing.groups : 1;
     m->groups_kept = moe->routing.groups > 0 ? moe->routing.groups_kept : 1;
     m->gating = m->kind->gating;
@@ -362,6 +366,8 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
         return refuse(where, "all layers attend");
     if (a->moe.n_experts > 0)
         describe_experts(&d->model, a);
+    if (d->model.kind->chunked)
+        d->model.qk_norm = ax_gguf_norms_by_experts(&d->model);
     describe_special(&d->model, a);
     AX_TRY(check_rope(d, a, where));
     AX_TRY(check_config(&d->model, a, where));

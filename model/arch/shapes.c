@@ -21,6 +21,15 @@
     "\"factor\": 40.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"mscale\": 1.0, "                 \
     "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}"
 
+#define LLAMA_4                                                                                    \
+    "\"intermediate_size_mlp\": 16384, \"attention_chunk_size\": 8192, \"floor_scale\": 8192, "    \
+    "\"attn_scale\": 0.1, \"attn_temperature_tuning\": true"
+#define LLAMA_4_SCOUT                                                                              \
+    "{" LLAMA_4 ", \"interleave_moe_layer_step\": 1, \"use_qk_norm\": true, \"rope_scaling\": "    \
+    "{\"rope_type\": \"llama3\", \"factor\": 16.0, \"low_freq_factor\": 1.0, "                     \
+    "\"high_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192}}"
+#define LLAMA_4_MAVERICK "{" LLAMA_4 ", \"interleave_moe_layer_step\": 2, \"use_qk_norm\": false}"
+
 /* From the models' config.json; tests/model/test_shapes.c compares the parameters they add up to with
  * the published numbers. */
 static const struct shape {
@@ -56,6 +65,10 @@ static const struct shape {
      .tied = true, .rope_factor = 32},
     {"llama-3.3-70b", "llama", 8192, 28672, 80, 64, 8, 0, 128256, 131072, 5e5, .eps = 1e-5,
      .rope_factor = 8},
+    {"llama-4-scout", "llama4_text", 5120, 8192, 48, 40, 8, 128, 202048, 10485760, 5e5, .eps = 1e-5,
+     .experts = 16, .experts_used = 1, .more = LLAMA_4_SCOUT},
+    {"llama-4-maverick", "llama4_text", 5120, 8192, 48, 40, 8, 128, 202048, 1048576, 5e5,
+     .eps = 1e-5, .experts = 128, .experts_used = 1, .more = LLAMA_4_MAVERICK},
     {"mistral-7b-v0.3", "mistral", 4096, 14336, 32, 32, 8, 0, 32768, 32768, 1e6, .eps = 1e-5},
     {"mixtral-8x7b", "mixtral", 4096, 14336, 32, 32, 8, 0, 32000, 32768, 1e6, .eps = 1e-5,
      .experts = 8, .experts_used = 2},
@@ -108,6 +121,7 @@ static const struct {
     const char *model_type, *architecture, *experts; /* key of their number */
 } families[] = {
     {"llama", "LlamaForCausalLM", NULL},
+    {"llama4_text", "Llama4ForCausalLM", "num_local_experts"},
     {"mistral", "MistralForCausalLM", NULL},
     {"mixtral", "MixtralForCausalLM", "num_local_experts"},
     {"qwen2", "Qwen2ForCausalLM", NULL},

@@ -12,6 +12,7 @@ static const struct ax_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", LANGUAGE},
     {"idefics3", "Idefics3ForConditionalGeneration", "llama", "model.text_"},
     {"internvl", "InternVLForConditionalGeneration", "qwen2", LANGUAGE},
+    {"llama4", "Llama4ForConditionalGeneration", "llama4_text", "language_model."},
     {"llava", "LlavaForConditionalGeneration", "llama", LANGUAGE},
     {"llava_next", "LlavaNextForConditionalGeneration", "llama", LANGUAGE},
     {"llava_onevision", "LlavaOnevisionForConditionalGeneration", "qwen2", LANGUAGE},

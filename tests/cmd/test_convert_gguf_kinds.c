@@ -65,6 +65,7 @@ static void golden_models_come_back(void **state) {
                   {"qwen3_5_moe", "qwen3_5_moe_text", "A_log"},
                   {"granite4_dense", "granitemoehybrid", "A_log"},
                   {"granite4", "granitemoehybrid", "A_log"},
+                  {"llama4", "llama4_text", NULL},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     put_folder(&small, "small");
@@ -85,6 +86,13 @@ static void golden_models_come_back(void **state) {
         }
         if (strcmp(models[i].name, "smollm3") == 0) /* rope as in published models */
             set_member("smollm3", "config.json", "no_rope_layers", "{\"v\": [1, 1, 1]}");
+        if (strcmp(models[i].name, "llama4") == 0) {
+            set_member("llama4", "config.json", "attention_chunk_size", "{\"v\": 8192}");
+            assert_int_equal(to_gguf(in_dir("llama4"), file, NULL), AX_ERR_UNSUPPORTED);
+            assert_non_null(strstr(ax_error_text(), "attn_temperature_tuning, floor_scale or"));
+            ax_error_clear();
+            set_member("llama4", "config.json", "floor_scale", "{\"v\": 8192}");
+        }
         if (strcmp(models[i].name, "deepseek_v2_group") == 0) {
             set_member(models[i].name, "config.json", "rope_parameters/mscale", "{\"v\": 0.707}");
             set_member(models[i].name, "config.json", "rope_parameters/mscale_all_dim",
@@ -94,7 +102,7 @@ static void golden_models_come_back(void **state) {
             set_member(models[i].name, "config.json", "position_embedding_type",
                        "{\"v\": \"nope\"}");
         if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0 ||
-            strncmp(models[i].name, "granite4", 8) == 0)
+            strncmp(models[i].name, "granite4", 8) == 0 || strcmp(models[i].name, "llama4") == 0)
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
@@ -163,6 +171,10 @@ static void keys_of_further_kinds(void **state) {
         {"granite4_dense", "granitehybrid.ssm.group_count", 2, "blk.0.ssm_norm.weight", 80},
         {"granite4_dense", "granitehybrid.ssm.state_size", 12, "blk.1.ffn_gate.weight", 48 * 40},
         {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
+        {"llama4", "llama4.interleave_moe_layer_step", 2, "blk.0.ffn_gate.weight", 48 * 40},
+        {"llama4", "llama4.expert_feed_forward_length", 16, "blk.1.ffn_up_exps.weight",
+         4 * 16 * 40},
+        {"llama4", "llama4.feed_forward_length", 48, "blk.3.ffn_gate_shexp.weight", 16 * 40},
         {"cohere", "command-r.logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
         {"cohere2", "cohere2.attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight", 3072},
     };

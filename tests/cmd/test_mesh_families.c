@@ -130,6 +130,38 @@ static void windows_are_one_rank(void **state) {
         }
 }
 
+/* Attention within chunks that end anywhere in the runs of a sequence, by either way of cp; queries that grow, and
+ * experts whose input is weighed. */
+static void chunks_are_one_rank(void **state) {
+    (void)state;
+    static const struct model chunked = {
+        "llama4_text",
+        false,
+        ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": 5, "
+        "\"floor_scale\": 3, \"no_rope_layer_interval\": 3, \"interleave_moe_layer_step\": 2",
+        {0},
+        {0},
+        0};
+    static const struct mesh meshes[] = {
+        {{1, 1, 1, 3, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
+        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
+        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}, {{1, 1, 2, 2, 1, 2}, 3}};
+    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (int ring = 0; ring < 2; ring++)
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+            const bool adapts = i % 4 == 3;
+            struct ax_mesh_check c = {.step.model.adapter = adapts ? &adapters : NULL,
+                                      .step.model.cp_method = ring ? AX_CP_RING : AX_CP_GATHER,
+                                      .step.model.expert_room = i == 9 ? 0.4 : 0};
+            if (ring && meshes[i].sizes.cp == 1)
+                continue;
+            run(&chunked, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
+            expect_figures(&r, &chunked, &meshes[i], adapts ? 6 : 9);
+        }
+}
+
 /* On every product of two axes. Runs of a sequence over cp are shorter than what a convolution of 8 reaches back. The
  * delta rule's output is tiny where a query is nearly orthogonal to its only key; with the usual eps its norm would make the
  * rounding of that product 1e5 times larger. */
@@ -233,6 +265,7 @@ static void rounding_chooses_between_equal_experts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_one_rank),
+        cmocka_unit_test(chunks_are_one_rank),
         cmocka_unit_test(layers_with_states_are_one_rank),
         cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),

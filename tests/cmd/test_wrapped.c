@@ -22,6 +22,7 @@ struct kind {
 };
 static const struct kind kinds[] = {
     {"gemma3", "gemma3_text", "language_model.", "language_model.", false},
+    {"llama4", "llama4", "language_model.", "language_model.", false},
     {"llava", "llama", "language_model.", "language_model.", false},
     {"llava_next", "granite", "language_model.", "language_model.", false},
     {"mistral3", "mistral", "language_model.", "language_model.", false},
@@ -30,7 +31,7 @@ static const struct kind kinds[] = {
     {"qwen3_vl", "qwen3", "model.language_", "", false},
     {"smolvlm", "llama_bias", "model.text_", "", false},
 };
-#define LLAVA (&kinds[1])
+#define LLAVA (&kinds[2])
 
 /* Tensors of a tower; the first two have names like those of the text model's layers. */
 static const char *const tower[] = {"vision_tower.layers.3.self_attn.q_proj.weight",

@@ -123,6 +123,12 @@ static const struct tiny_family tiny_families[] = {
      "true, "
      "\"use_routing_bias\": true, \"scoring_func\": \"sigmoid\", \"rope_theta\": 5000000.0, "
      "\"tie_word_embeddings\": false"},
+    {"llama-4", "llama",
+     "\"model_type\": \"llama4_text\", \"architectures\": [\"Llama4ForCausalLM\"], \"head_dim\": "
+     "16, "
+     "\"intermediate_size_mlp\": 48, \"num_local_experts\": 4, \"attention_chunk_size\": 32, "
+     "\"no_rope_layer_interval\": 3, \"interleave_moe_layer_step\": 2, "
+     "\"attn_temperature_tuning\": 4, \"rope_theta\": 500000.0, \"tie_word_embeddings\": false"},
     {"hunyuan", "llama",
      "\"model_type\": \"hunyuan_v1_dense\", \"architectures\": [\"HunYuanDenseV1ForCausalLM\"], "
      "\"head_dim\": 16, \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 1000.0, \"factor\": "

@@ -28,6 +28,10 @@
     ", \"num_local_experts\": 0, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "               \
     "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"shared_intermediate_size\": 40, "             \
     "\"layer_types\": [\"mamba\", \"attention\", \"mamba\"]"
+/* Of llama4_text; the middle one of three layers is full. */
+#define CHUNKS(size)                                                                               \
+    ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": " #size  \
+    ", \"floor_scale\": 3, \"no_rope_layer_interval\": 2, \"interleave_moe_layer_step\": 2"
 #define RECURRENT ", \"full_attn_idxs\": [1], \"block_multiple_of\": 16"
 #define ROOM      80 /* tokens of a prompt, where max_prompt is more */
 

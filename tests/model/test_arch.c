@@ -247,7 +247,7 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"lfm2_moe", 69672, 12, 0, true},      {"qwen3_next", 55760, 16, 0, false},
         {"qwen3_5", 58528, 16, 0, true},       {"qwen3_5_moe", 36422, 16, 0, false},
         {"olmo_hybrid", 42672, 10, 0, false},  {"granite4_dense", 52820, 10, 0, true},
-        {"granite4", 34838, 18, 0, false}};
+        {"granite4", 34838, 18, 0, false},     {"llama4", 72360, 16, 0, false}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -395,11 +395,20 @@ static void mistakes_are_named_with_their_key(void **state) {
          "; missing here: layers of the first Mamba (mamba_dt_rank), a kind of layers (lightning); "
          "expected one of ",
          AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"llama4\", \"text_config\": {\"attention_chunk_size\": 8192, "
+        {"{\"model_type\": \"llama5\", \"text_config\": {\"lightning_attn_decay\": 0.5, "
          "\"alibi\": false, \"state_size\": null}}",
-         "; the nearest is llama; missing here: attention in chunks (attention_chunk_size); "
+         "; the nearest is llama; missing here: lightning attention (lightning_attn_decay); "
          "expected",
          AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama4_text\", " SMALL ", \"num_experts_per_tok\": 2}",
+         "num_experts_per_tok: 2 experts per token are not implemented in this family, only 1",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"llama4_text\", " SMALL ", \"no_rope_layers\": [1, 1, 1]}",
+         "no_rope_layers: expected one entry for each of 4 layers, got 3", AX_ERR_DATA},
+        {"{\"model_type\": \"llama4_text\", " SMALL ", \"floor_scale\": 8.5}",
+         "floor_scale: expected an integer from 1 to 2147483647, got 8.5", AX_ERR_DATA},
+        {"{\"model_type\": \"llama4_text\", " SMALL ", \"moe_layers\": [4]}",
+         "moe_layers[0]: expected an integer of at most 3, got 4", AX_ERR_DATA},
         {"{\"model_type\": \"ministral\"}", "; the nearest is ministral3; ", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"gpt_oss\", " SMALL ", \"swiglu_limit\": 0}",
          "swiglu_limit: expected a positive number, got 0", AX_ERR_DATA},

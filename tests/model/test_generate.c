@@ -50,6 +50,8 @@ static const struct {
     {"gpt_oss", AX_F32, 16,
      ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
      "\"swiglu_limit\": 0.4"},
+    {"llama4_text", AX_F32, 16, CHUNKS(12)},
+    {"llama4_text", AX_F32, 16, CHUNKS(16)},
     {"lfm2", AX_F32, 16, RECURRENT},
     {"qwen3_next", AX_F32, 16, DELTA},
     {"olmo_hybrid", AX_F32, 16, DELTA},

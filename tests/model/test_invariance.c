@@ -69,6 +69,10 @@ static const struct {
      "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"shared_intermediate_size\": 40, "
      "\"layer_types\": [\"mamba\", \"attention\", \"mamba\"]",
      true},
+    {"llama4_text",
+     ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": 7, "
+     "\"floor_scale\": 3, \"no_rope_layer_interval\": 3, \"interleave_moe_layer_step\": 2",
+     false},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",
@@ -183,6 +187,7 @@ static enum ax_status pack_body(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_model_init_random(&m, 5));
     AX_TRY(ax_slot_create(&slot, &m, &rt->arena.slots[0]));
     ax_batch_allocate(&batch, &rt->arena.persistent, total, p->n, longest, 1, 0);
+    ax_batch_cut(&batch, &rt->arena.persistent, p->arch->chunk);
     AX_TRY(ax_batch_fill(&batch, rt->q, p->arch->vocab_size, p->n, docs));
     struct ax_pass pass = {.model = &m,
                            .batch = &batch,

@@ -12,7 +12,8 @@
 
 static const struct {
     const char *name;
-    int64_t parameters; /* of the safetensors that were published; llama-tiny: by hand */
+    int64_t parameters; /* of the safetensors that were published; llama-tiny: by hand; llama-4: of
+                           transformers' text model */
 } published[] = {
     {"llama-tiny", 151872},
     {"smollm2-135m", 134515008},
@@ -28,6 +29,8 @@ static const struct {
     {"llama-3.2-1b", 1235814400},
     {"llama-3.2-3b", 3212749824},
     {"llama-3.3-70b", 70553706496},
+    {"llama-4-scout", 107769861120},
+    {"llama-4-maverick", 400711848960},
     {"mistral-7b-v0.3", 7248023552},
     {"mixtral-8x7b", 46702792704},
     {"mixtral-8x22b", 140620634112},

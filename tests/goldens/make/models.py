@@ -373,6 +373,15 @@ FAMILY_SPECS = [
                                  mscale_all_dim=1.0, llama_4_scaling_beta=0.1, original_max_position_embeddings=8)),
         "Ministral3Config", seed=1507, hub=True,
         about="llama with YaRN, queries x (1 + 0.1 ln(1 + floor(position / 8)))"),
+    ModelSpec(
+        "llama4", small(
+            vocab_size=128, hidden_size=40, intermediate_size=16, intermediate_size_mlp=48, num_hidden_layers=4, head_dim=16,
+            num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2, attention_chunk_size=12, floor_scale=8,
+            attn_scale=0.1, rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
+        "Llama4TextConfig", seed=1511, hub=True,
+        about="layers 0-2 with rope on neighbors, unweighted q/k norm after it and attention in chunks of 12, layer 3 without "
+              "rope, full, queries x (1 + 0.1 ln(1 + floor((position + 1) / 8))); layers 1 and 3: one of 4 experts, whose input "
+              "is multiplied by the sigmoid, and a shared expert"),
 ]
 
 TRAIN = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, max_grad_norm=1.0, steps=5)
@@ -581,6 +590,9 @@ def hub_config(cfg, spec):
                    position_embedding_type="rope_gptj", rotary_pct=1.0, cache_implementation="hybrid",
                    use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True,
                    use_parallel_embedding=True)
+    elif kind == "llama4_text":
+        drop("layer_types", "moe_layers")
+        out.update(no_rope_layers=[], for_llm_compressor=False)
     elif kind == "exaone4":
         out["sliding_window_pattern"] = "LLLG"
     elif kind == "minimax_m2":
@@ -690,6 +702,7 @@ class Recorder:
 
     def __init__(self, model):
         self.data, self.handles = {}, []
+        self.active = getattr(model.config, "num_experts_per_tok", None)
         base = model.model
         self.handles.append(base.layers[0].register_forward_pre_hook(self.first_hook))
         self.add(final_norm_of(base), "hidden_norm")
@@ -713,6 +726,9 @@ class Recorder:
 
     def router_hook(self, i):
         def hook(_m, _i, out):
+            if len(out) == 2:                           # llama4: the weights of all experts, 0 but for those chosen
+                index = out[0].topk(self.active, dim=-1)[1]
+                out = out[1], out[0].gather(-1, index), index
             logits, weights, index = (o.detach() for o in out)
             index, order = index.sort(dim=-1)
             self.data[f"router_logits_{i}"] = logits
