@@ -111,7 +111,7 @@ static inline void ax_gguf_set_state(struct ax_gguf_model *m, int64_t layer) {
     m->state[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
-/* Of a chunked kind: whether readers norm q and k, which no tensor tells. */
+/* True if readers of a chunked kind norm q and k, which no tensor tells. */
 bool ax_gguf_norms_by_experts(const struct ax_gguf_model *m);
 /* The key of eps, after the architecture. */
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind);

@@ -125,7 +125,7 @@ static enum ax_status layers(struct ax_arch *a) {
 /* Elements of a layer's parameters. */
 static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
     const struct ax_layer_spec *spec = &a->layers[layer];
-    const struct ax_part_size mixer = spec->mixer->size(a), ffn = spec->ffn->size(a);
+    const struct ax_part_size mixer = spec->mixer->size(a, spec), ffn = spec->ffn->size(a, spec);
     const struct ax_norm_names *m = &spec->mixer_norms, *f = &spec->ffn_norms;
     const int64_t norms = (m->in ? 1 : 0) + (m->out ? 1 : 0) + (f->in ? 1 : 0) + (f->out ? 1 : 0);
     return (struct ax_part_size){.matrices = mixer.matrices + ffn.matrices,
@@ -180,7 +180,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     const int64_t odd = rotates(c) ? 0 : a->head_dim % 2;
     AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim + odd, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
-    a->embedding_scale = a->residual_scale = a->logit_scale = 1;
+    a->embedding_scale = a->residual_scale = a->logit_scale = a->value_scale = 1;
     a->q_norm = "model.layers.%d.self_attn.q_norm.weight";
     a->k_norm = "model.layers.%d.self_attn.k_norm.weight";
     AX_TRY(ax_activation_parse(a, c, "hidden_act", "silu"));
@@ -289,7 +289,8 @@ static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) 
                                *y[] = {&b->mixer_norms, &b->ffn_norms};
     bool same = a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window &&
                 a->chunked == b->chunked && a->rope == b->rope &&
-                a->own_queries == b->own_queries && a->parallel == b->parallel;
+                a->own_queries == b->own_queries && a->kv_heads == b->kv_heads &&
+                a->sinks == b->sinks && a->parallel == b->parallel;
     for (int i = 0; i < 2; i++) /* names are literals */
         same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
     return same;

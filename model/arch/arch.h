@@ -93,6 +93,8 @@ struct ax_layer_spec {
     bool chunked;   /* tokens attend within their chunk of the document (arch.chunk) */
     enum ax_rope_use rope;
     bool own_queries; /* the rope of queries is AX_ROPE_QUERIES */
+    int64_t kv_heads; /* heads of k and v; 0: the model's */
+    bool sinks;       /* a score per head without a key: self_attn.sinks */
     /* the ffn reads the mixer's input: y = x + mixer(h) + ffn(h), h = norm(x); mixer_norms.in alone */
     bool parallel;
 };
@@ -172,7 +174,7 @@ struct ax_arch {
     struct ax_norm_style norm;
     struct ax_gating gating; /* the gate of MLPs and experts */
     double softmax_scale, score_softcap;
-    bool sinks; /* a score per head without a key: self_attn.sinks */
+    double value_scale; /* factor of v */
     /* factor of looked-up rows; `_rounded`: rounded to the compute dtype first */
     double embedding_scale;
     bool embedding_scale_rounded;
@@ -225,6 +227,11 @@ void ax_arch_free(struct ax_arch *arch);
  * `each`: every layer is a kind of its own. The caller frees kinds->layers and nothing else, also
  * after an error. */
 enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_arch *kinds, int *as);
+
+/* Heads of k and v of a layer. */
+static inline int64_t ax_layer_kv_heads(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    return spec->kv_heads > 0 ? spec->kv_heads : a->n_kv_heads;
+}
 
 /* What the model's folders have beside the tensors that it uses. */
 struct ax_hf_unused ax_arch_unused(const struct ax_arch *arch);

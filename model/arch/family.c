@@ -67,8 +67,6 @@ static const struct {
     {"num_kv_shared_layers", "layers that share keys and values"},
     {"global_head_dim", "full layers with heads of another size"},
     {"index_topk", "an indexer that chooses keys"},
-    {"swa_num_key_value_heads", "sliding layers with other KV heads"},
-    {"attention_value_scale", "a factor of values"},
     {"lightning_attn_decay", "lightning attention"},
     {"alibi", "ALiBi"},
     {"is_encoder_decoder", "an encoder"},

@@ -26,6 +26,7 @@
     X(lfm2_moe)                                                                                    \
     X(llama)                                                                                       \
     X(llama4_text)                                                                                 \
+    X(mimo_v2_flash)                                                                               \
     X(minimax_m2)                                                                                  \
     X(ministral3)                                                                                  \
     X(mistral)                                                                                     \

@@ -2,15 +2,15 @@
 
 #include "model/arch/arch.h"
 
-struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp) {
+struct ax_kv_row ax_kv_row(const struct ax_arch *a, int64_t layer, int tp) {
+    const int64_t heads = ax_layer_kv_heads(a, &a->layers[layer]);
     if (a->mla.kv_rank > 0)
         return (struct ax_kv_row){.n_heads = 1,
                                   .key_dim = a->mla.kv_rank + a->mla.rope,
                                   .value_dim = a->mla.kv_rank,
                                   .values_in_keys = true};
-    return (struct ax_kv_row){.n_heads = a->n_kv_heads < tp ? 1 : a->n_kv_heads / tp,
-                              .key_dim = a->head_dim,
-                              .value_dim = a->v_head_dim};
+    return (struct ax_kv_row){
+        .n_heads = heads < tp ? 1 : heads / tp, .key_dim = a->head_dim, .value_dim = a->v_head_dim};
 }
 
 static int64_t row_elements(const struct ax_kv_row *row) {
@@ -31,7 +31,17 @@ int64_t ax_kv_layers(const struct ax_arch *a) {
     return n;
 }
 
+void ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row *rows) {
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (!a->layers[i].mixer->state)
+            *rows++ = ax_kv_row(a, i, tp);
+}
+
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) {
-    const struct ax_kv_row row = ax_kv_row(a, tp);
-    return ax_kv_layers(a) * row_elements(&row) * (int64_t)ax_dtype_size(dtype);
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_kv_row row = ax_kv_row(a, i, tp);
+        n += a->layers[i].mixer->state ? 0 : row_elements(&row);
+    }
+    return n * (int64_t)ax_dtype_size(dtype);
 }

@@ -1,4 +1,4 @@
-/* The size of a token in the KV cache, per layer; and of a sequence in layers with a state. */
+/* The size of a token in the KV cache, in each layer; and of a sequence in layers with a state. */
 #ifndef AX_MODEL_ARCH_KV_ROW_H
 #define AX_MODEL_ARCH_KV_ROW_H
 
@@ -14,8 +14,10 @@ struct ax_kv_row {
     /* a value is the first value_dim elements of its key: latents (mla.c) */
     bool values_in_keys;
 };
-/* The row on a rank of tp. */
-struct ax_kv_row ax_kv_row(const struct ax_arch *a, int tp);
+/* The row of a layer that keeps keys and values, on a rank of tp. */
+struct ax_kv_row ax_kv_row(const struct ax_arch *a, int64_t layer, int tp);
+/* rows [ax_kv_layers]: those of all such layers. */
+void ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row *rows);
 /* The state of layers that have one (part.h), on a rank; zeros without. */
 struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh);
 /* Layers that keep keys and values. */

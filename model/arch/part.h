@@ -8,6 +8,7 @@
 struct ax_arch;
 struct ax_builder;
 struct ax_layer;
+struct ax_layer_spec;
 struct ax_linear;
 struct ax_mesh;
 struct ax_pass;
@@ -38,7 +39,7 @@ struct ax_part_type {
     void (*init)(struct ax_builder *b, struct ax_layer *l);
     /* Lists its linears in model order, for adapters and packed storage; returns how many. */
     int (*linears)(struct ax_layer *l, struct ax_linear **out);
-    struct ax_part_size (*size)(const struct ax_arch *a);
+    struct ax_part_size (*size)(const struct ax_arch *a, const struct ax_layer_spec *spec);
     /* FLOPs of a token's forward pass, in a sequence of seq, that are products with no matrix of the part;
      * NULL: none. */
     double (*mixing)(const struct ax_arch *a, int64_t seq);

@@ -21,6 +21,9 @@
     "\"factor\": 40.0, \"beta_fast\": 32.0, \"beta_slow\": 1.0, \"mscale\": 1.0, "                 \
     "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}"
 
+#define MIMO_V2_FLASH                                                                              \
+    "{\"v_head_dim\": 128, \"attention_value_scale\": 0.707, \"sliding_window_size\": 128, "       \
+    "\"swa_num_key_value_heads\": 8, \"swa_rope_theta\": 10000, \"partial_rotary_factor\": 0.334}"
 #define LLAMA_4                                                                                    \
     "\"intermediate_size_mlp\": 16384, \"attention_chunk_size\": 8192, \"floor_scale\": 8192, "    \
     "\"attn_scale\": 0.1, \"attn_temperature_tuning\": true"
@@ -69,6 +72,8 @@ static const struct shape {
      .experts = 16, .experts_used = 1, .more = LLAMA_4_SCOUT},
     {"llama-4-maverick", "llama4_text", 5120, 8192, 48, 40, 8, 128, 202048, 1048576, 5e5,
      .eps = 1e-5, .experts = 128, .experts_used = 1, .more = LLAMA_4_MAVERICK},
+    {"mimo-v2-flash", "mimo_v2_flash", 4096, 16384, 48, 64, 4, 192, 152576, 262144, 5e6,
+     .eps = 1e-5, .experts = 256, .experts_used = 8, .expert_ffn = 2048, .more = MIMO_V2_FLASH},
     {"mistral-7b-v0.3", "mistral", 4096, 14336, 32, 32, 8, 0, 32768, 32768, 1e6, .eps = 1e-5},
     {"mixtral-8x7b", "mixtral", 4096, 14336, 32, 32, 8, 0, 32000, 32768, 1e6, .eps = 1e-5,
      .experts = 8, .experts_used = 2},
@@ -122,6 +127,7 @@ static const struct {
 } families[] = {
     {"llama", "LlamaForCausalLM", NULL},
     {"llama4_text", "Llama4ForCausalLM", "num_local_experts"},
+    {"mimo_v2_flash", "MiMoV2FlashForCausalLM", "n_routed_experts"},
     {"mistral", "MistralForCausalLM", NULL},
     {"mixtral", "MixtralForCausalLM", "num_local_experts"},
     {"qwen2", "Qwen2ForCausalLM", NULL},

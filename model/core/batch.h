@@ -65,7 +65,7 @@ struct ax_shared_prefix {
 struct ax_batch_chunks {
     int64_t size; /* 0: there are none */
     int64_t cap;
-    struct ax_tensor cu_q[2], cu_k[2]; /* of each run */
+    struct ax_tensor cu_q[2], cu_k[2]; /* by run */
     struct ax_reach reach;             /* only if parts > 1 */
 };
 

@@ -29,7 +29,7 @@ static enum ax_status clear(struct ax_queue *q, const struct ax_tensor *t) {
 
 static enum ax_status create_layer(struct ax_kvcache *c, struct ax_stack *stack, struct ax_queue *q,
                                    const struct ax_kvcache_options *o, int64_t i) {
-    const struct ax_kv_row *row = &o->row;
+    const struct ax_kv_row *row = &o->rows[i];
     struct ax_tensor *k = &c->k[i], *v = &c->v[i];
     *k = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->key_dim);
     *v = ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, row->n_heads, row->value_dim);
@@ -67,7 +67,7 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, s
                              .columns = ax_kvcache_blocks(o->cap),
                              .n_blocks = o->n_blocks,
                              .planning = o->planning,
-                             .values_in_keys = o->row.values_in_keys,
+                             .values_in_keys = o->n_layers > 0 && o->rows[0].values_in_keys,
                              .T = o->T};
     AX_ASSERT(c->n_blocks >= c->columns);
     enum ax_status st = create(c, stack, q, o);

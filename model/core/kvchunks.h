@@ -8,12 +8,12 @@
 #include "kernels/queue.h"
 
 struct ax_kv_chunks {
-    int64_t size;                   /* tokens of a chunk; 0: no layer attends within chunks */
-    int64_t whole, block;           /* tokens of the cache's blocks, and of the table's */
-    int64_t cap, columns, n;        /* documents of a pass, at most; blocks of one; those so far */
-    struct ax_tensor cu_q, cu_k;    /* i32 [documents + 1] */
-    struct ax_tensor table;         /* i32 [documents][columns] */
-    int32_t *host;                  /* staging for the three above */
+    int64_t size;                /* tokens of a chunk; 0: no layer attends within chunks */
+    int64_t whole, block;        /* tokens of the cache's blocks, and of the table's */
+    int64_t cap, columns, n;     /* documents of a pass, at most; blocks of one; those so far */
+    struct ax_tensor cu_q, cu_k; /* i32 [documents + 1] */
+    struct ax_tensor table;      /* i32 [documents][columns] */
+    int32_t *host;               /* staging for the three above */
 };
 
 /* Allocates the tables for passes of T tokens of n_seqs sequences of at most `longest` tokens, in a cache with blocks

@@ -79,14 +79,26 @@ static enum ax_status parse_groups(struct ax_arch *a, struct ax_json c,
     return AX_OK;
 }
 
+/* Every moe_layer_freq-th layer from first_k_dense_replace on; or those to which moe_layer_freq, a list, gives 1. */
 static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t first_dense) {
-    int64_t first, every;
+    const struct ax_json freq = ax_json_get(c, "moe_layer_freq");
+    const struct ax_part_type *sparse = a->moe.shared_width > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
+    int64_t first, every, has;
+    if (json_is_array(freq.v) && (int64_t)ax_json_size(freq) != a->n_layers)
+        return ax_json_error(freq, "expected one entry for each of %lld layers, got %zu",
+                             (long long)a->n_layers, ax_json_size(freq));
+    for (int64_t i = 0; json_is_array(freq.v) && i < a->n_layers; i++) {
+        AX_TRY(ax_json_i64(ax_json_at(freq, (size_t)i), 0, 1, &has));
+        a->layers[i].ffn = has ? sparse : a->layers[i].ffn;
+    }
+    if (json_is_array(freq.v))
+        return AX_OK;
     AX_TRY(
         ax_json_i64_or(ax_json_get(c, "first_k_dense_replace"), 0, INT32_MAX, first_dense, &first));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_layer_freq"), 1, INT32_MAX, 1, &every));
+    AX_TRY(ax_json_i64_or(freq, 1, INT32_MAX, 1, &every));
     for (int64_t i = first; i < a->n_layers; i++)
         if (i % every == 0)
-            a->layers[i].ffn = a->moe.shared_width > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
+            a->layers[i].ffn = sparse;
     return AX_OK;
 }
 

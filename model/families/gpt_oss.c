@@ -35,7 +35,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_moe_parse(a, c, 128, 4));
     AX_TRY(gate(a, c));
     a->qkv_bias = a->o_bias = attention_bias;
-    a->sinks = a->norm.once = true;
+    a->norm.once = true;
     a->moe.width = a->intermediate_size;
     a->moe.routing.renormalize = true; /* the softmax is over the chosen ones alone */
     a->moe.names = &names;
@@ -44,6 +44,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
         bool slides;
         AX_TRY(ax_layer_slides(a, c, i, i % 2 == 0, &slides));
         a->layers[i].window = slides ? window : 0;
+        a->layers[i].sinks = true;
         a->layers[i].ffn = &ax_ffn_moe;
     }
     return AX_OK;

@@ -176,6 +176,28 @@ static size_t choice_bytes(const struct ax_generator *d) {
                        : ax_choice_bytes(accum, d->o.n_seqs);
 }
 
+static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stack) {
+    const struct ax_model *m = d->model;
+    const int64_t n = ax_kv_layers(&m->arch);
+    struct ax_kv_row *rows;
+    AX_TRY(ax_alloc(&rows, (size_t)n, sizeof *rows));
+    ax_kv_rows(&m->arch, m->rt->mesh.size[AX_ROLE_TP], rows);
+    const struct ax_kvcache_options o = {.dtype = m->dtype,
+                                         .n_seqs = d->o.n_seqs,
+                                         .cap = d->cap,
+                                         .n_layers = n,
+                                         .rows = rows,
+                                         .n_state_layers = m->arch.n_layers - n,
+                                         .state = ax_state_size(&m->arch, &m->rt->mesh),
+                                         .n_blocks = blocks(&d->o),
+                                         .T = d->o.pass_tokens,
+                                         .chunk = m->arch.chunk,
+                                         .planning = ax_runtime_planning(m->rt)};
+    const enum ax_status st = ax_kvcache_create(&d->cache, stack, m->rt->q, &o);
+    ax_free(rows);
+    return st;
+}
+
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
@@ -190,20 +212,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);
     struct ax_stack *stack = &arena->scratch;
-    const struct ax_kvcache_options co = {.dtype = m->dtype,
-                                          .n_seqs = d->o.n_seqs,
-                                          .cap = d->cap,
-                                          .n_layers = ax_kv_layers(&m->arch),
-                                          .n_state_layers =
-                                              m->arch.n_layers - ax_kv_layers(&m->arch),
-                                          .state = ax_state_size(&m->arch, &m->rt->mesh),
-                                          .row = ax_kv_row(&m->arch, m->rt->mesh.size[AX_ROLE_TP]),
-                                          .n_blocks = blocks(o),
-                                          .T = d->o.pass_tokens,
-                                          .chunk = m->arch.chunk,
-                                          .planning = ax_runtime_planning(m->rt)};
     enum ax_status st;
-    AX_TRY_GOTO(ax_kvcache_create(&d->cache, stack, m->rt->q, &co), st, fail);
+    AX_TRY_GOTO(create_cache(d, stack), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
     AX_TRY_GOTO(ax_generate_pass_create(d, stack), st, fail);
     AX_TRY_GOTO(ax_sampling_check(&o->sampling), st, fail);

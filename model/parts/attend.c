@@ -6,9 +6,10 @@ double ax_attention_flops(const struct ax_arch *a, int64_t seq) {
     return (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
 }
 
-struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t) {
+struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_layer *l,
+                                 const struct ax_tensor *t) {
     const struct ax_mesh *mesh = &p->model->rt->mesh;
-    const int64_t heads = p->model->arch.n_kv_heads, hd = t->shape[2];
+    const int64_t heads = ax_layer_kv_heads(&p->model->arch, &l->spec), hd = t->shape[2];
     if (!ax_tp_kv_replicated(mesh, heads))
         return *t;
     struct ax_tensor own = *t;

@@ -11,7 +11,8 @@
 double ax_attention_flops(const struct ax_arch *a, int64_t seq);
 
 /* The KV heads [T][H][…] that this rank's queries attend to, of those that it computes. */
-struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_tensor *t);
+struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_layer *l,
+                                 const struct ax_tensor *t);
 
 /* The caller sets in a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…];
  * scale, window, softcap, sink. The rest is set here. With a cache, keys and values are first

@@ -3,7 +3,7 @@
  *   q, k, v = h·Wqkvᵀ (+ b);  in families with q/k norms: q, k = norm(q), norm(k)
  *   q, k = rope(q), rope(k);  o = softmax attention over the document;  y = o·Woᵀ
  *
- * Heads of v may have another size than those of q and k. Which rope, a window, a cap of the scores
+ * Heads of v may have another size than those of q and k, and a factor. How many there are, which rope, a window, a cap of the scores
  * and sinks are the layer's and the family's to say (arch.h). With a KV cache, k and v are first
  * written to it, and attention reads the cache. */
 #include "model/core/builder.h"
@@ -22,8 +22,8 @@ static int64_t qkv_q_heads(const struct ax_layer *l, const struct ax_arch *a) {
     return l->attention.o.weight[0]->local_shape[1] / a->v_head_dim;
 }
 static int64_t qkv_kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
-    const int64_t tp = a->n_heads / qkv_q_heads(l, a);
-    return a->n_kv_heads < tp ? a->n_kv_heads : a->n_kv_heads / tp;
+    const int64_t tp = a->n_heads / qkv_q_heads(l, a), all = ax_layer_kv_heads(a, &l->spec);
+    return all < tp ? all : all / tp;
 }
 
 /* Columns of these heads in the one matrix for q, k and v. */
@@ -32,11 +32,12 @@ static struct ax_own_columns own_heads(const struct ax_layer *l, const struct ax
     const struct ax_mesh *mesh = &p->model->rt->mesh;
     const int64_t rank = mesh->coord[AX_ROLE_TP], Hq = qkv_q_heads(l, a), Hk = qkv_kv_heads(l, a);
     const int64_t hd = a->head_dim, vd = a->v_head_dim, k = a->n_heads * hd;
-    const int64_t first_kv = ax_tp_kv_replicated(mesh, a->n_kv_heads) ? 0 : rank * Hk;
+    const int64_t kv = ax_layer_kv_heads(a, &l->spec);
+    const int64_t first_kv = ax_tp_kv_replicated(mesh, kv) ? 0 : rank * Hk;
     return (struct ax_own_columns){3,
                                    {{rank * Hq * hd, Hq * hd},
                                     {k + first_kv * hd, Hk * hd},
-                                    {k + a->n_kv_heads * hd + first_kv * vd, Hk * vd}}};
+                                    {k + kv * hd + first_kv * vd, Hk * vd}}};
 }
 
 /* ---- parameters ---- */
@@ -56,8 +57,9 @@ static void add_qkv(struct ax_builder *b, struct ax_layer *l, bool bias) {
 #define OF(tail, n)                                                                                \
     { .name = "model.layers.%d.self_attn." tail, .rows = (n), .cols = bias ? 0 : a->hidden_size }
     const struct ax_arch *a = b->arch;
-    const int64_t Q = a->n_heads * a->head_dim, K = a->n_kv_heads * a->head_dim,
-                  V = a->n_kv_heads * a->v_head_dim;
+    const int64_t kv_heads = ax_layer_kv_heads(a, &l->spec);
+    const int64_t Q = a->n_heads * a->head_dim, K = kv_heads * a->head_dim,
+                  V = kv_heads * a->v_head_dim;
     struct ax_param_decl apart[2][3] = {
         {OF("q_proj.weight", Q), OF("k_proj.weight", K), OF("v_proj.weight", V)},
         {OF("q_proj.bias", Q), OF("k_proj.bias", K), OF("v_proj.bias", V)}};
@@ -65,7 +67,7 @@ static void add_qkv(struct ax_builder *b, struct ax_layer *l, bool bias) {
 #undef OF
     joined.tp_dim = -1;
     joined.grad_partial_over = AX_TP_PARTIAL;
-    const bool whole = ax_tp_kv_replicated(b->mesh, a->n_kv_heads);
+    const bool whole = ax_tp_kv_replicated(b->mesh, kv_heads);
     for (int i = 1; i < 3; i++) {
         struct ax_param_decl *kv = &apart[bias][i];
         kv->glue = true;
@@ -101,14 +103,14 @@ static void attention_init(struct ax_builder *b, struct ax_layer *l) {
     att->o.split = AX_SPLIT_INPUTS;
     if (a->o_bias)
         add_linear(b, l, &att->o, 1, &o_bias, true);
-    if (a->sinks)
+    if (l->spec.sinks)
         att->sinks = ax_builder_add(b, l->index, &sinks);
     if (!a->qk_norm || a->qk_norm == AX_QK_NORM_UNIT)
         return;
     att->q_norm =
         ax_builder_add_norm(b, l->index, a->q_norm, a->head_dim * (full ? a->n_heads : 1));
-    att->k_norm =
-        ax_builder_add_norm(b, l->index, a->k_norm, a->head_dim * (full ? a->n_kv_heads : 1));
+    att->k_norm = ax_builder_add_norm(b, l->index, a->k_norm,
+                                      a->head_dim * (full ? ax_layer_kv_heads(a, &l->spec) : 1));
 }
 
 static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
@@ -117,15 +119,17 @@ static int attention_linears(struct ax_layer *l, struct ax_linear **out) {
     return 2;
 }
 
-static struct ax_part_size attention_size(const struct ax_arch *a) {
-    const int64_t qk = (a->n_heads + a->n_kv_heads) * a->head_dim;
-    const int64_t v = a->n_kv_heads * a->v_head_dim, o = a->n_heads * a->v_head_dim;
+static struct ax_part_size attention_size(const struct ax_arch *a,
+                                          const struct ax_layer_spec *spec) {
+    const int64_t kv_heads = ax_layer_kv_heads(a, spec);
+    const int64_t qk = (a->n_heads + kv_heads) * a->head_dim;
+    const int64_t v = kv_heads * a->v_head_dim, o = a->n_heads * a->v_head_dim;
     const int64_t qk_norm[] = {
         [AX_QK_NORM_HEAD] = 2 * a->head_dim, [AX_QK_NORM_FULL] = qk, [AX_QK_NORM_UNIT] = 0};
     const int64_t matrices = a->hidden_size * (qk + v + o);
     return (struct ax_part_size){matrices, matrices,
                                  (a->qkv_bias ? qk + v : 0) + (a->o_bias ? a->hidden_size : 0) +
-                                     qk_norm[a->qk_norm] + (a->sinks ? a->n_heads : 0)};
+                                     qk_norm[a->qk_norm] + (spec->sinks ? a->n_heads : 0)};
 }
 
 static bool norms_heads(const struct ax_layer *l, const struct ax_arch *a) {
@@ -221,6 +225,18 @@ static enum ax_status rotate(const struct ax_layer *l, struct ax_pass *p,
     return keys ? rotate_heads(p, joined, q, k, l->spec.rope, inverse) : AX_OK;
 }
 
+/* v, or its gradient, times the family's factor, in place. */
+static enum ax_status scale_values(const struct ax_layer *l, const struct ax_pass *p,
+                                   const struct ax_tensor *joined) {
+    const struct ax_arch *a = &p->model->arch;
+    const int64_t n = qkv_kv_heads(l, a) * a->v_head_dim;
+    const struct ax_tensor v = ax_tensor_cols(joined, joined->shape[1] - n, n);
+    return a->value_scale == 1
+               ? AX_OK
+               : ax_run_scale(p->model->rt->q,
+                              &(struct ax_scale){.y = v, .x = v, .alpha = a->value_scale});
+}
+
 /* The layer's sinks in accumulation dtype, in scratch; no data without. */
 static enum ax_status sinks_of(const struct ax_layer *l, const struct ax_pass *p,
                                struct ax_tensor *out) {
@@ -245,8 +261,8 @@ static enum ax_status operands(const struct ax_layer *l, const struct ax_pass *p
     }
     *out =
         (struct ax_attention){.q = h.q,
-                              .k = ax_own_kv_heads(p, &h.k),
-                              .v = ax_own_kv_heads(p, &h.v),
+                              .k = ax_own_kv_heads(p, l, &h.k),
+                              .v = ax_own_kv_heads(p, l, &h.v),
                               .out = ax_tensor_heads(&s[OUT].t, qkv_q_heads(l, a), a->v_head_dim),
                               .lse = s[LSE].t,
                               .window = l->spec.window,
@@ -327,6 +343,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     if (ax_saved_make(&s[QKV])) {
         const struct ax_own_columns own = own_heads(l, p);
         AX_TRY(ax_own_columns_forward(p->model->rt, &l->attention.qkv, &own, h, &s[QKV].t));
+        AX_TRY(scale_values(l, p, &s[QKV].t));
         if (!norms || a->qk_norm_after)
             AX_TRY(rotate(l, p, &s[QKV].t, false));
     }
@@ -364,14 +381,14 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     struct ax_runtime *rt = p->model->rt;
     const struct ax_arch *a = &p->model->arch;
     const struct heads d = split_heads(l, a, d_qkv);
-    if (ax_tp_kv_replicated(&rt->mesh, a->n_kv_heads))
+    if (ax_tp_kv_replicated(&rt->mesh, ax_layer_kv_heads(a, &l->spec)))
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*d_qkv, 0}));
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_attention_backward back = {
         .dout = ax_tensor_heads(d_out, qkv_q_heads(l, a), a->v_head_dim),
         .dq = d.q,
-        .dk = ax_own_kv_heads(p, &d.k),
-        .dv = ax_own_kv_heads(p, &d.v)};
+        .dk = ax_own_kv_heads(p, l, &d.k),
+        .dv = ax_own_kv_heads(p, l, &d.v)};
     if (l->attention.sinks)
         back.dsink = ax_unit_grad(l->unit, l->attention.sinks);
     AX_TRY(operands(l, p, s, &back.a));
@@ -394,6 +411,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
 
     AX_TRY(ax_linear_backward(p->model->rt, &att->o, &s[OUT].t, dy, &d_out));
     AX_TRY(attend_backward(l, p, s, &d_out, &d_qkv));
+    AX_TRY(scale_values(l, p, &d_qkv));
     const struct heads raw = split_heads(l, a, &s[QKV].t);
     if (norms_heads(l, a) && a->qk_norm_after)
         AX_TRY(norm_heads_backward(l, p, s, &raw, &d));

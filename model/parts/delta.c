@@ -159,7 +159,8 @@ static int delta_linears(struct ax_layer *l, struct ax_linear **out) {
     return 3;
 }
 
-static struct ax_part_size delta_size(const struct ax_arch *a) {
+static struct ax_part_size delta_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    (void)spec;
     const struct sizes z = sizes_of(&a->delta, 1);
     const int64_t projections = 2 * z.keys + 3 * z.values + 2 * z.value_heads;
     const int64_t matrices = a->hidden_size * projections + (2 * z.keys + z.values) * a->conv.taps;

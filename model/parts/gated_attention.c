@@ -51,7 +51,8 @@ static int gated_linears(struct ax_layer *l, struct ax_linear **out) {
     return 3;
 }
 
-static struct ax_part_size gated_size(const struct ax_arch *a) {
+static struct ax_part_size gated_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    (void)spec;
     const int64_t matrices = a->hidden_size * (3 * a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
     return (struct ax_part_size){matrices, matrices, 2 * a->head_dim};
 }
@@ -122,8 +123,8 @@ static struct ax_attention operands(const struct ax_layer *l, const struct ax_pa
     const struct views raw = views_of(l, a, &s[QUERIES].t, &s[KV].t);
     const struct ax_tensor k = ax_tensor_heads(&s[K_NORMED].t, Hk, hd);
     return (struct ax_attention){.q = ax_tensor_heads(&s[Q_NORMED].t, Hq, hd),
-                                 .k = ax_own_kv_heads(p, &k),
-                                 .v = ax_own_kv_heads(p, &raw.v),
+                                 .k = ax_own_kv_heads(p, l, &k),
+                                 .v = ax_own_kv_heads(p, l, &raw.v),
                                  .out = ax_tensor_heads(&s[OUT].t, Hq, hd),
                                  .lse = s[LSE].t,
                                  .scale = a->softmax_scale};
@@ -191,8 +192,8 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     const struct ax_attention_backward back = {.a = operands(l, p, s),
                                                .dout = ax_tensor_heads(d_out, Hq, hd),
                                                .dq = ax_tensor_heads(d_q, Hq, hd),
-                                               .dk = ax_own_kv_heads(p, &k),
-                                               .dv = ax_own_kv_heads(p, d_v)};
+                                               .dk = ax_own_kv_heads(p, l, &k),
+                                               .dv = ax_own_kv_heads(p, l, d_v)};
     return ax_attend_backward(p, l, &back);
 }
 

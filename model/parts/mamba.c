@@ -129,7 +129,8 @@ static int mamba_linears(struct ax_layer *l, struct ax_linear **out) {
     return 2;
 }
 
-static struct ax_part_size mamba_size(const struct ax_arch *a) {
+static struct ax_part_size mamba_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    (void)spec;
     const struct sizes z = all_sizes(a);
     const int64_t D = a->hidden_size;
     const int64_t matrices = D * (projected(&z) + z.inner) + convolved(&z) * a->conv.taps;

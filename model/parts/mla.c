@@ -81,7 +81,8 @@ static int mla_linears(struct ax_layer *l, struct ax_linear **out) {
     return 4;
 }
 
-static struct ax_part_size mla_size(const struct ax_arch *a) {
+static struct ax_part_size mla_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    (void)spec;
     const struct ax_mla_config *c = &a->mla;
     const int64_t D = a->hidden_size, H = a->n_heads, q_in = c->q_rank > 0 ? c->q_rank : D;
     const int64_t matrices = D * latent_cols(c) + q_in * H * a->head_dim +

@@ -57,7 +57,8 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
     ax_mlp_init(b, l, "model.layers.%d.mlp", b->arch->intermediate_size);
 }
 
-static struct ax_part_size mlp_size(const struct ax_arch *a) {
+static struct ax_part_size mlp_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    (void)spec;
     const int64_t matrices = 3 * a->hidden_size * a->intermediate_size;
     return (struct ax_part_size){matrices, matrices,
                                  a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0};

@@ -169,7 +169,8 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     }
 }
 
-static struct ax_part_size moe_size(const struct ax_arch *a) {
+static struct ax_part_size moe_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    (void)spec;
     const struct ax_moe_config *c = &a->moe;
     const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
     const bool biased = c->stacked && c->stacked->down_bias;

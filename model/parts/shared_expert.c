@@ -38,8 +38,8 @@ static int shared_linears(struct ax_layer *l, struct ax_linear **out) {
     return n;
 }
 
-static struct ax_part_size shared_size(const struct ax_arch *a) {
-    struct ax_part_size size = ax_ffn_moe.size(a);
+static struct ax_part_size shared_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    struct ax_part_size size = ax_ffn_moe.size(a, spec);
     const int64_t gate = a->moe.names->shared_gate ? 1 : 0;
     const int64_t more = a->hidden_size * (3 * a->moe.shared_width + gate);
     size.matrices += more;

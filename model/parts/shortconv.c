@@ -57,7 +57,9 @@ static int shortconv_linears(struct ax_layer *l, struct ax_linear **out) {
     return 2;
 }
 
-static struct ax_part_size shortconv_size(const struct ax_arch *a) {
+static struct ax_part_size shortconv_size(const struct ax_arch *a,
+                                          const struct ax_layer_spec *spec) {
+    (void)spec;
     const int64_t D = a->hidden_size, matrices = 4 * D * D + D * a->conv.taps;
     return (struct ax_part_size){matrices, matrices, a->conv.bias ? 5 * D : 0};
 }

@@ -130,6 +130,34 @@ static void windows_are_one_rank(void **state) {
         }
 }
 
+/* More heads of keys and values in layers with a window, which alone have sinks, and values with a factor. */
+static void heads_of_layers_are_one_rank(void **state) {
+    (void)state;
+    static const struct model heads = {
+        "mimo_v2_flash",
+        false,
+        ", \"v_head_dim\": 7, \"sliding_window_size\": 6, \"n_routed_experts\": 4, "
+        "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, "
+        "\"partial_rotary_factor\": 0.5, \"hybrid_layer_pattern\": [0, 1, 0, 1, 1]",
+        {0},
+        {0},
+        0};
+    static const struct mesh meshes[] = {
+        {{1, 1, 1, 3, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 1, 4, 1}, 2},
+        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
+        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
+    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        const bool adapts = i % 4 == 3;
+        struct ax_mesh_check c = {.step.model.adapter = adapts ? &adapters : NULL,
+                                  .step.model.cp_method = i % 2 ? AX_CP_RING : AX_CP_GATHER};
+        run(&heads, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
+        expect_figures(&r, &heads, &meshes[i], adapts ? 6 : 9);
+    }
+}
+
 /* Attention within chunks that end anywhere in the runs of a sequence, by either way of cp; queries that grow, and
  * experts whose input is weighed. */
 static void chunks_are_one_rank(void **state) {
@@ -265,6 +293,7 @@ static void rounding_chooses_between_equal_experts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_one_rank),
+        cmocka_unit_test(heads_of_layers_are_one_rank),
         cmocka_unit_test(chunks_are_one_rank),
         cmocka_unit_test(layers_with_states_are_one_rank),
         cmocka_unit_test(rounding_chooses_between_equal_experts),

@@ -123,6 +123,13 @@ static const struct tiny_family tiny_families[] = {
      "true, "
      "\"use_routing_bias\": true, \"scoring_func\": \"sigmoid\", \"rope_theta\": 5000000.0, "
      "\"tie_word_embeddings\": false"},
+    {"mimo-v2", "llama",
+     "\"model_type\": \"mimo_v2_flash\", \"architectures\": [\"MiMoV2FlashForCausalLM\"], "
+     "\"head_dim\": 24, \"v_head_dim\": 16, \"sliding_window_size\": 31, \"n_routed_experts\": 4, "
+     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 48, \"hybrid_layer_pattern\": [0, 1, "
+     "0], "
+     "\"moe_layer_freq\": [0, 1, 1], \"rope_theta\": 5000000.0, \"layernorm_epsilon\": 1e-5, "
+     "\"tie_word_embeddings\": false"},
     {"llama-4", "llama",
      "\"model_type\": \"llama4_text\", \"architectures\": [\"Llama4ForCausalLM\"], \"head_dim\": "
      "16, "

@@ -50,6 +50,9 @@ static const struct {
     {"gpt_oss", AX_F32, 16,
      ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "
      "\"swiglu_limit\": 0.4"},
+    {"mimo_v2_flash", AX_F32, 10,
+     ", \"v_head_dim\": 10, \"sliding_window_size\": 5, \"n_routed_experts\": 4, "
+     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"partial_rotary_factor\": 0.5"},
     {"llama4_text", AX_F32, 16, CHUNKS(12)},
     {"llama4_text", AX_F32, 16, CHUNKS(16)},
     {"lfm2", AX_F32, 16, RECURRENT},

@@ -168,10 +168,15 @@ static enum ax_status run(struct test *t, struct ax_mesh_sizes sizes) {
     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 4, \"n_group\": 1, "        \
     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"first_k_dense_replace\": 1"
 
+#define HEADS                                                                                      \
+    ", \"v_head_dim\": 10, \"sliding_window_size\": 5, \"n_routed_experts\": 4, "                  \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"partial_rotary_factor\": 0.5"
+
 static void setup(struct test *t, const char *family, enum ax_dtype dtype, const char *backend) {
     memset(t, 0, sizeof *t);
     must(tiny_arch(&t->arch, family, true,
                    strstr(family, "moe")        ? MOE
+                   : strstr(family, "mimo")     ? HEADS
                    : strstr(family, "deepseek") ? LATENT
                                                 : ""));
     t->dtype = dtype;
@@ -238,7 +243,8 @@ static void compare(struct test *t, const struct ax_mesh_sizes *list, size_t n, 
 static void ranks_sample_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {"llama", "olmo2", "qwen3", "qwen3_moe", "deepseek_v3"};
+    static const char *const families[] = {"llama",     "olmo2",       "qwen3",
+                                           "qwen3_moe", "deepseek_v3", "mimo_v2_flash"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F64, "ref");
         t.sampling = (struct ax_sampling){.temperature = 1.1,

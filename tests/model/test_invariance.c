@@ -73,6 +73,10 @@ static const struct {
      ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": 7, "
      "\"floor_scale\": 3, \"no_rope_layer_interval\": 3, \"interleave_moe_layer_step\": 2",
      false},
+    {"mimo_v2_flash",
+     ", \"v_head_dim\": 10, \"sliding_window_size\": 7, \"n_routed_experts\": 4, "
+     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"partial_rotary_factor\": 0.5",
+     false},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

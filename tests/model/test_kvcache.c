@@ -31,15 +31,16 @@ struct test {
 };
 
 static void create(struct test *t, struct ax_runtime *rt) {
+    struct ax_kv_row rows[LAYERS];
+    for (int i = 0; i < LAYERS; i++)
+        rows[i] = (struct ax_kv_row){
+            .n_heads = 1, .key_dim = KEY, .value_dim = VALUE, .values_in_keys = t->values_in_keys};
     const struct ax_kvcache_options o = {.dtype = AX_F32,
                                          .n_seqs = SEQS,
                                          .cap = CAP,
                                          .n_layers = LAYERS,
                                          .n_blocks = BLOCKS,
-                                         .row = {.n_heads = 1,
-                                                 .key_dim = KEY,
-                                                 .value_dim = VALUE,
-                                                 .values_in_keys = t->values_in_keys},
+                                         .rows = rows,
                                          .T = T,
                                          .planning = ax_runtime_planning(rt)};
     struct ax_stack *stack = &rt->arena.persistent;

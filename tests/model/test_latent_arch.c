@@ -168,6 +168,25 @@ static void silence_means_the_family_s_default(void **state) {
     parse_ok(&a, "{\"model_type\": \"qwen2_moe\", " SMALL "}");
     assert_true(a.qkv_bias && !a.o_bias && !a.moe.routing.renormalize);
     ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"mimo_v2_flash\", " SMALL ", \"num_key_value_heads\": 2}");
+    assert_true(a.value_scale == 0.707 && a.norm_eps == 1e-5 && a.rope.dim == 64);
+    assert_true(a.rope.theta == 5e6 && a.rope_local.theta == 1e4 && a.v_head_dim == 128);
+    assert_true(a.layers[0].window == 0 && ax_layer_kv_heads(&a, &a.layers[0]) == 2);
+    assert_true(a.layers[1].window == 129 && ax_layer_kv_heads(&a, &a.layers[1]) == 4);
+    assert_true(!a.layers[0].sinks && a.layers[1].sinks && a.layers[1].rope == AX_ROPE_LOCAL);
+    assert_true(a.layers[0].ffn == &ax_ffn_swiglu && a.layers[3].ffn == &ax_ffn_moe);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"mimo_v2_flash\", " SMALL
+                 ", \"num_key_value_heads\": 2, \"swa_num_key_value_heads\": 1, "
+                 "\"hybrid_layer_pattern\": [1, 0, 1, 0], \"moe_layer_freq\": [1, 1, 0, 1], "
+                 "\"sliding_window\": 128, \"sliding_window_size\": 128, "
+                 "\"attention_value_scale\": null, \"swa_rope_theta\": 500, \"rope_theta\": 700, "
+                 "\"layernorm_epsilon\": 0.5, \"partial_rotary_factor\": 0.5}");
+    assert_true(a.value_scale == 1 && a.norm_eps == 0.5 && a.rope.dim == 96);
+    assert_true(a.rope.theta == 700 && a.rope_local.theta == 500 && a.rope_local.dim == 96);
+    assert_true(a.layers[0].window == 129 && ax_layer_kv_heads(&a, &a.layers[0]) == 1);
+    assert_true(a.layers[1].window == 0 && a.layers[2].ffn == &ax_ffn_swiglu);
+    ax_arch_free(&a);
     /* without rope a head may have any size */
     parse_ok(&a, "{\"model_type\": \"granitemoehybrid\", " SMALL
                  ", \"position_embedding_type\": null, \"head_dim\": 9}");
@@ -184,6 +203,7 @@ static void silence_means_the_family_s_default(void **state) {
     ax_arch_free(&a);
 }
 
+#define MIMO   "{\"model_type\": \"mimo_v2_flash\", " SMALL ", "
 #define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
 static void mistakes_are_named(void **state) {
     (void)state;
@@ -232,6 +252,28 @@ static void mistakes_are_named(void **state) {
          "num_experts_per_tok: cannot route a token to 300 of 256 experts", AX_ERR_DATA},
         {"{\"model_type\": \"glm4_moe\", " SMALL ", \"head_dim\": 6}",
          "head_dim: half of 6 elements of a head would be rotated", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"moe_layer_freq\": [1, 0, 1]}",
+         "moe_layer_freq: expected one entry for each of 4 layers, got 3", AX_ERR_DATA},
+        {MIMO "\"num_key_value_heads\": 4}",
+         "num_key_value_heads: 8 KV heads do not divide 4 attention heads", AX_ERR_DATA},
+        {MIMO "\"swa_num_key_value_heads\": 3}",
+         "swa_num_key_value_heads: 3 KV heads do not divide 4", AX_ERR_DATA},
+        {MIMO "\"num_key_value_heads\": 2, \"swa_head_dim\": 128}",
+         "swa_head_dim: 128 in sliding layers, and 192 in others, is not implemented",
+         AX_ERR_UNSUPPORTED},
+        {MIMO "\"num_key_value_heads\": 2, \"hybrid_layer_pattern\": [0, 1]}",
+         "hybrid_layer_pattern: expected one entry for each of 4 layers, got 2", AX_ERR_DATA},
+        {MIMO "\"num_key_value_heads\": 2, \"add_full_attention_sink_bias\": true}",
+         "add_full_attention_sink_bias: true is not implemented in this family",
+         AX_ERR_UNSUPPORTED},
+        {MIMO "\"num_key_value_heads\": 2, \"attention_projection_layout\": \"fused_qkv\"}",
+         "\"fused_qkv\" is not implemented in this family (only split)", AX_ERR_UNSUPPORTED},
+        {MIMO "\"num_key_value_heads\": 2, \"head_dim\": 10}",
+         "head_dim: a third of a head of 10 would be rotated; rope needs an even number",
+         AX_ERR_DATA},
+        {MIMO "\"num_key_value_heads\": 2, \"mlp_layer_types\": [\"dense\", \"moe\", \"dense\", "
+              "\"dense\"]}",
+         "mlp_layer_types[1]: expected dense or sparse, got \"moe\"", AX_ERR_DATA},
         {HYBRID "\"mamba_n_heads\": 12}",
          "mamba_n_heads: 12 heads of 10 (mamba_d_head) are 120 wide; expected 128", AX_ERR_DATA},
         {HYBRID "\"mamba_n_groups\": 3}",

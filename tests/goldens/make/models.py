@@ -374,6 +374,13 @@ FAMILY_SPECS = [
         "Ministral3Config", seed=1507, hub=True,
         about="llama with YaRN, queries x (1 + 0.1 ln(1 + floor(position / 8)))"),
     ModelSpec(
+        "mimo_v2_flash", small(
+            vocab_size=128, hidden_size=36, intermediate_size=48, num_hidden_layers=6, num_key_value_heads=1, head_dim=18,
+            v_head_dim=12, sliding_window=10, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2),
+        "MiMoV2FlashConfig", seed=1520, hub=True,
+        about="q/k heads of 18, v heads of 12 times 0.707, rope on 6 of 18; layers 0 and 5 full with 1 kv head, the others "
+              "window 10 with 2 kv heads and sinks; layer 0 dense, then 4 experts top-2 by sigmoid and a correction"),
+    ModelSpec(
         "llama4", small(
             vocab_size=128, hidden_size=40, intermediate_size=16, intermediate_size_mlp=48, num_hidden_layers=4, head_dim=16,
             num_local_experts=4, num_experts_per_tok=1, interleave_moe_layer_step=2, attention_chunk_size=12, floor_scale=8,
@@ -590,6 +597,16 @@ def hub_config(cfg, spec):
                    position_embedding_type="rope_gptj", rotary_pct=1.0, cache_implementation="hybrid",
                    use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True,
                    use_parallel_embedding=True)
+    elif kind == "mimo_v2_flash":       # transformers reads none of these keys: the model has its defaults
+        heads, slides = cfg["num_key_value_heads"], [int(t == "sliding_attention") for t in cfg["layer_types"]]
+        drop("layer_types", "mlp_layer_types", "rms_norm_eps", "rope_local_base_freq", "rope_scaling")
+        out.update(hybrid_layer_pattern=slides, moe_layer_freq=[int(t == "sparse") for t in cfg["mlp_layer_types"]],
+                   swa_rope_theta=cfg["rope_parameters"]["sliding_attention"]["rope_theta"],
+                   swa_num_attention_heads=cfg["num_attention_heads"], swa_num_key_value_heads=2 * heads,
+                   swa_head_dim=cfg["head_dim"], swa_v_head_dim=cfg["v_head_dim"], layernorm_epsilon=cfg["rms_norm_eps"],
+                   sliding_window=cfg["sliding_window"] - 1, sliding_window_size=cfg["sliding_window"] - 1,
+                   n_shared_experts=None, routed_scaling_factor=None, scoring_func="sigmoid", topk_method="noaux_tc",
+                   add_full_attention_sink_bias=False, add_swa_attention_sink_bias=True)
     elif kind == "llama4_text":
         drop("layer_types", "moe_layers")
         out.update(no_rope_layers=[], for_llm_compressor=False)
