@@ -1,4 +1,4 @@
-/* The gated delta rule, forward and backward. */
+/* The gated delta rule, with a decay per head or per channel, forward and backward. */
 #include "kernels/ops/delta.h"
 
 #include <math.h>
@@ -13,6 +13,13 @@ static bool is_4d(tensor t, enum ax_dtype dtype, int64_t a, int64_t b, int64_t c
            t->shape[2] == c && t->shape[3] == d && rows_apart(t);
 }
 
+/* A decay per head, or per channel. */
+static bool is_decay(tensor g, enum ax_dtype dtype, int64_t tokens, int64_t values,
+                     int64_t channels) {
+    return g->ndim == 3 ? is_3d(g, dtype, tokens, values, channels)
+                        : is_2d(g, dtype, tokens, values);
+}
+
 static const char *check_delta(const struct ax_delta_rule *a) {
     NEED(a->q.ndim == 3 && a->k.ndim == 3 && a->v.ndim == 3 && real(&a->q));
     const int64_t tokens = a->q.shape[0], keys = a->q.shape[1], values = a->v.shape[1];
@@ -21,7 +28,8 @@ static const char *check_delta(const struct ax_delta_rule *a) {
     NEED(is_3d(&a->k, a->q.dtype, tokens, keys, key_dim));
     NEED(is_3d(&a->v, a->q.dtype, tokens, values, value_dim));
     NEED(keys > 0 && values % keys == 0);
-    NEED(is_2d(&a->g, accum(&a->q), tokens, values));
+    NEED(is_decay(&a->g, accum(&a->q), tokens, values, key_dim));
+    NEED(!a->additive || !ax_delta_by_channel(a));
     NEED(is_2d(&a->beta, accum(&a->q), tokens, values));
     NEED(!given(&a->skip) || (a->additive && is_1d(&a->skip, a->q.dtype, values)));
     NEED(a->cu.shape[0] >= 1 && is_1d(&a->cu, AX_I32, a->cu.shape[0]));
@@ -48,6 +56,15 @@ static struct ax_tensor uniform2(struct ax_case_builder *b, double low, double h
     struct ax_tensor t = ax_case_out2(b, b->accum, b->shape->rows, b->shape->heads);
     ax_case_randomize(b, &t, low, high);
     return t;
+}
+
+/* As the decay. */
+static struct ax_tensor decays_out(struct ax_case_builder *b) {
+    const struct ax_delta_options *o = ax_case_options(b);
+    const struct ax_shape *s = b->shape;
+    return o->channels ? ax_case_place(b, b->accum, s->pad, 3,
+                                       (const int64_t[]){s->rows, s->heads, s->head_dim})
+                       : ax_case_out2(b, b->accum, s->rows, s->heads);
 }
 
 /* A state for each document and one that is nobody's. */
@@ -77,7 +94,8 @@ static void build_delta(struct ax_case_builder *b, struct ax_delta_rule *a) {
     a->k = ax_case_in3(b, s->rows, s->kv_heads);
     a->v = values_out(b);
     ax_case_randomize(b, &a->v, -1, 1);
-    a->g = uniform2(b, -1, 0);
+    a->g = decays_out(b);
+    ax_case_randomize(b, &a->g, -1, 0);
     a->beta = uniform2(b, 0, 1);
     a->cu = ax_case_cumulative(b, false);
     a->scale = 1 / sqrt((double)s->head_dim);
@@ -111,7 +129,9 @@ static const char *check_delta_forward(const struct ax_delta_forward *f) {
     NEED(is_1d(&f->past, AX_I32, a->cu.shape[0] - 1));
     NEED(is_4d(&f->keys, a->q.dtype, slots, CHUNK, a->k.shape[1], a->k.shape[2]));
     NEED(is_4d(&f->updates, accum(&a->q), slots, CHUNK, values, a->v.shape[2]));
-    NEED(is_3d(&f->decays, accum(&a->q), slots, CHUNK, values));
+    NEED(ax_delta_by_channel(a)
+             ? is_4d(&f->decays, accum(&a->q), slots, CHUNK, values, a->k.shape[2])
+             : is_3d(&f->decays, accum(&a->q), slots, CHUNK, values));
     return NULL;
 }
 
@@ -145,7 +165,8 @@ static void build_delta_forward(struct ax_case_builder *b, struct ax_delta_forwa
         ((int32_t *)f->past.data)[d] = s->documents[d].nk;
     f->keys = running(b, b->real, 4, s->kv_heads, s->head_dim, -1, 1);
     f->updates = running(b, b->accum, 4, s->heads, value_dim(s, o), -1, 1);
-    f->decays = running(b, b->accum, 3, s->heads, 1, -1, 0);
+    f->decays =
+        running(b, b->accum, o->channels ? 4 : 3, s->heads, o->channels ? s->head_dim : 1, -1, 0);
 }
 
 static const struct ax_shape_document one[] = {{1, 0}};
@@ -173,7 +194,13 @@ static const struct ax_shape_document sequence_of_1000[] = {{1, 1000}};
     {"large heads", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 100, DELTA(.value_dim = 130)}, \
     {"additive", DOCUMENTS(chunks), .rows = 268, .heads = 4, .kv_heads = 2, .head_dim = 24, .pad = 8, \
      DELTA(.value_dim = 10, .states = true, .additive = true)}, \
+    {"channels", DOCUMENTS(chunks), .rows = 268, .heads = 4, .kv_heads = 2, .head_dim = 20, .pad = 4, \
+     DELTA(.value_dim = 10, .states = true, .channels = true)}, \
+    {"large heads of channels", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 130, \
+     DELTA(.value_dim = 100, .channels = true)}, \
     {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512}, \
+    {"training of channels", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, .heads = 8, .kv_heads = 8, \
+     .head_dim = 128, DELTA(.channels = true)}, \
     {"additive training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, .heads = 24, .kv_heads = 1, \
      .head_dim = 128, DELTA(.value_dim = 64, .additive = true)}
 /* clang-format on */
@@ -186,6 +213,10 @@ static const struct ax_shape shapes_delta_forward[] = {
      DELTA(.pieces = true)},
     {"additive pieces", DOCUMENTS(pieces), .rows = 295, .heads = 4, .kv_heads = 2, .head_dim = 16,
      DELTA(.value_dim = 24, .pieces = true, .additive = true)},
+    {"pieces of channels", DOCUMENTS(pieces), .rows = 295, .heads = 4, .kv_heads = 2,
+     .head_dim = 16, .pad = 5, DELTA(.value_dim = 24, .pieces = true, .channels = true)},
+    {"decoding of channels", DOCUMENTS(decoding), .rows = 5, .heads = 3, .kv_heads = 3,
+     .head_dim = 32, DELTA(.pieces = true, .channels = true)},
     {"one token", .big = true, DOCUMENTS(sequence_of_1000), .rows = 1, .heads = 8, .kv_heads = 4,
      .head_dim = 64, DELTA(.pieces = true)},
     {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16,
@@ -234,7 +265,7 @@ static void build_delta_backward(struct ax_case_builder *b, struct ax_delta_back
     d->dq = ax_case_out3(b, s->rows, s->kv_heads);
     d->dk = ax_case_out3(b, s->rows, s->kv_heads);
     d->dv = values_out(b);
-    d->dg = ax_case_out2(b, b->accum, s->rows, s->heads);
+    d->dg = decays_out(b);
     d->dbeta = ax_case_out2(b, b->accum, s->rows, s->heads);
     if (o->additive)
         d->dskip = ax_case_out2(b, b->accum, s->rows, s->heads);

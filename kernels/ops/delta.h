@@ -10,6 +10,7 @@ struct ax_delta_options {
     bool states;       /* some documents enter and leave with one */
     bool pieces;       /* generation: nk tokens of a document have been computed */
     bool additive;     /* Mamba-2's, with skip */
+    bool channels;     /* KDA's: a decay per channel */
 };
 
 #endif

@@ -15,6 +15,7 @@ struct head {
     int64_t first, end; /* tokens */
     int32_t enters, leaves;
     int64_t past;
+    bool channels; /* have decays of their own */
 };
 
 static struct head head_of(const struct ax_delta_rule *a, const struct ax_tensor *past, int64_t d,
@@ -30,7 +31,8 @@ static struct head head_of(const struct ax_delta_rule *a, const struct ax_tensor
                      .first = ax_ref_i32(&a->cu, d),
                      .end = ax_ref_i32(&a->cu, d + 1),
                      .enters = states ? ax_ref_i32(&a->enters, d) : -1,
-                     .leaves = states ? ax_ref_i32(&a->leaves, d) : -1};
+                     .leaves = states ? ax_ref_i32(&a->leaves, d) : -1,
+                     .channels = ax_delta_by_channel(a)};
     if (past != NULL && s.enters >= 0) {
         s.past = ax_ref_i32(past, d);
         if (s.past == 0)
@@ -104,9 +106,23 @@ static void write_state(const struct head *s, double decay, const double *k, con
             state[i * s->dv + j] = decay * state[i * s->dv + j] + k[i] * u[j];
 }
 
+/* The head's decay in row `row` of logarithms, whose heads begin at column col. If channels have decays of their own,
+ * S has them applied by this, and the decay is 1. */
+static double decay_of(const struct head *s, const struct ax_tensor *g, int64_t row, int64_t col,
+                       double *state) {
+    if (!s->channels)
+        return exp(ax_ref_get(g, row, col));
+    for (int64_t i = 0; i < s->dk; i++) {
+        const double decay = exp(ax_ref_get(g, row, col * s->dk + i));
+        for (int64_t j = 0; j < s->dv; j++)
+            state[i * s->dv + j] *= decay;
+    }
+    return 1;
+}
+
 /* One token: S becomes the one after it; k̂ and u are left in k and u. */
 static void step(const struct head *s, int64_t t, double *k, double *u, double *state) {
-    const double decay = exp(ax_ref_get(&s->a->g, t, s->h));
+    const double decay = decay_of(s, &s->a->g, t, s->h, state);
     const double beta = ax_ref_get(&s->a->beta, t, s->h);
     load_head(s, &s->a->k, t, s->key_head * s->dk, k);
     recall(s, state, k, u);
@@ -136,7 +152,7 @@ static void replay(const struct head *s, const struct ax_delta_forward *f, doubl
         const struct running at = running_at(s, r);
         load_head(s, &f->keys, s->enters, at.k, k);
         ax_ref_load_row(&f->updates, s->enters, at.u, s->dv, u);
-        write_state(s, exp(ax_ref_get(&f->decays, s->enters, at.g)), k, u, state);
+        write_state(s, decay_of(s, &f->decays, s->enters, at.g, state), k, u, state);
     }
 }
 
@@ -145,7 +161,9 @@ static void append(const struct head *s, const struct ax_delta_forward *f, int64
                    const double *u) {
     const struct running at = running_at(s, r);
     ax_ref_store_row(&f->updates, s->leaves, at.u, s->dv, u);
-    ax_ref_set(&f->decays, s->leaves, at.g, ax_ref_get(&s->a->g, t, s->h));
+    const int64_t n = s->channels ? s->dk : 1;
+    for (int64_t i = 0; i < n; i++)
+        ax_ref_set(&f->decays, s->leaves, at.g * n + i, ax_ref_get(&s->a->g, t, s->h * n + i));
 }
 
 static void append_keys(const struct head *s, const struct ax_delta_forward *f, double *k) {
@@ -219,6 +237,7 @@ struct sums {
     double *k, *q, *u, *dout, *y, *du, *back; /* rows: k, q [dk], the others [dv] */
     double *dk, *dq;                          /* [T][dk] */
     double *d_state;                          /* gradient of the state after the token */
+    double *decayed;                          /* the state before the token, with its decays */
     double *borders;                          /* of chunks: [T / CHUNK + 1] states */
     double *states;                           /* of a chunk: [CHUNK + 1] */
 };
@@ -227,8 +246,8 @@ static struct sums carve(const struct ax_delta_rule *a, double *work, int64_t *d
     const int64_t tokens = a->q.shape[0], dk = a->q.shape[2], dv = a->v.shape[2], size = dk * dv;
     struct sums m;
     double *at = work;
-    double **const parts[] = {&m.k,    &m.q,  &m.u,  &m.dout,    &m.y,       &m.du,
-                              &m.back, &m.dk, &m.dq, &m.d_state, &m.borders, &m.states};
+    double **const parts[] = {&m.k,  &m.q,  &m.u,       &m.dout,    &m.y,       &m.du,    &m.back,
+                              &m.dk, &m.dq, &m.d_state, &m.decayed, &m.borders, &m.states};
     const int64_t sizes[] = {dk,
                              dk,
                              dv,
@@ -238,6 +257,7 @@ static struct sums carve(const struct ax_delta_rule *a, double *work, int64_t *d
                              dv,
                              tokens * dk,
                              tokens * dk,
+                             size,
                              size,
                              (tokens / AX_DELTA_CHUNK + 1) * size,
                              (AX_DELTA_CHUNK + 1) * size};
@@ -270,15 +290,32 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
+/* dg and dS_before = e^g·dS of each channel, with dS the gradient of the decayed state. */
+static void decay_gradients(const struct head *s, const struct ax_delta_backward *b,
+                            const struct sums *m, int64_t t) {
+    for (int64_t i = 0; i < s->dk; i++) {
+        const int64_t col = s->h * s->dk + i;
+        const double decay = exp(ax_ref_get(&b->a.g, t, col));
+        double *row = m->d_state + i * s->dv;
+        ax_ref_set(&b->dg, t, col, dot(row, m->decayed + i * s->dv, s->dv));
+        for (int64_t j = 0; j < s->dv; j++)
+            row[j] *= decay;
+    }
+}
+
 /* The gradients of token t, with S before and after it. d_state becomes the gradient of the state before. If the rule
  * is additive, y and with it what comes back through it, dv, are 0 in all but dv itself.
  *   dS += q̂·doutᵀ;  dq̂ = S·dout;  du = dSᵀ·k̂;  dk̂ = dS·u − decay·S_before·dv;  dv = beta·du
  *   dbeta = du·(v − decay·y), y = S_beforeᵀ·k̂;  dg = decay·(Σ dS⊙S_before − y·dv)
- *   dS_before = decay·(dS − k̂·dvᵀ) */
+ *   dS_before = decay·(dS − k̂·dvᵀ)
+ * If channels have decays of their own, S_before has them applied, the decay is 1, and decay_gradients follows. */
 static void backward_token(const struct head *s, const struct ax_delta_backward *b,
                            const struct sums *m, int64_t t, const double *before,
                            const double *after) {
-    const double decay = exp(ax_ref_get(&b->a.g, t, s->h));
+    if (s->channels)
+        memcpy(m->decayed, before, (size_t)(s->dk * s->dv) * sizeof *before);
+    const double decay = decay_of(s, &b->a.g, t, s->h, m->decayed);
+    before = s->channels ? m->decayed : before;
     const double beta = ax_ref_get(&b->a.beta, t, s->h);
     const int64_t dk = s->dk, dv = s->dv;
     double *dq_row = m->dq + t * dk, *dk_row = m->dk + t * dk;
@@ -305,9 +342,12 @@ static void backward_token(const struct head *s, const struct ax_delta_backward 
     ax_ref_set(&b->dbeta, t, s->h, d_beta);
     if (ax_ref_given(&b->dskip))
         ax_ref_set(&b->dskip, t, s->h, d_skip);
-    ax_ref_set(&b->dg, t, s->h, decay * d_decay);
+    if (!s->channels)
+        ax_ref_set(&b->dg, t, s->h, decay * d_decay);
     for (int64_t i = 0; i < dk * dv; i++)
         m->d_state[i] = decay * (m->d_state[i] - m->k[i / dv] * m->back[i % dv]);
+    if (s->channels)
+        decay_gradients(s, b, m, t);
 }
 
 static void backward_head(const struct head *s, const struct ax_delta_backward *b,

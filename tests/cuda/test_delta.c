@@ -13,9 +13,9 @@ static struct machine ref, cuda;
 
 static void pieces_have_the_same_bits(void **state) {
     (void)state;
-    for (int additive = 0; additive < 2; additive++) {
-        delta_check_pieces(&ref, &cuda, case_run_there, AX_F32, additive);
-        delta_check_pieces(&ref, &cuda, case_run_there, AX_BF16, additive);
+    for (int kind = 0; kind < DELTA_KINDS; kind++) {
+        delta_check_pieces(&ref, &cuda, case_run_there, AX_F32, (enum delta_kind)kind);
+        delta_check_pieces(&ref, &cuda, case_run_there, AX_BF16, (enum delta_kind)kind);
     }
 }
 

@@ -9,6 +9,8 @@
 /* Runs a case on a backend; its results are in the case's memory. */
 typedef void delta_run(struct ax_case *c, struct machine *m);
 
+enum delta_kind { DELTA_RULE, DELTA_ADDITIVE, DELTA_CHANNELS, DELTA_KINDS };
+
 #define DELTA_TOKENS 200
 static const struct ax_shape_document DELTA_DOCUMENT[] = {{DELTA_TOKENS, 0}};
 #define DELTA_SHAPE(label, ...)                                                                    \
@@ -52,10 +54,12 @@ static inline void delta_same(const char *what, enum ax_dtype dtype, int64_t siz
 
 /* In pieces of any size out has the bits that delta_forward gives the whole, and slots those of one piece. */
 static inline void delta_check_pieces(struct machine *ref, struct machine *m, delta_run *run,
-                                      enum ax_dtype dtype, bool additive) {
-    const struct ax_shape plain = DELTA_SHAPE("plain", .value_dim = 24, .additive = additive);
-    const struct ax_shape pieces =
-        DELTA_SHAPE("pieces", .value_dim = 24, .pieces = true, .additive = additive);
+                                      enum ax_dtype dtype, enum delta_kind kind) {
+    const bool additive = kind == DELTA_ADDITIVE, channels = kind == DELTA_CHANNELS;
+    const struct ax_shape plain =
+        DELTA_SHAPE("plain", .value_dim = 24, .additive = additive, .channels = channels);
+    const struct ax_shape pieces = DELTA_SHAPE("pieces", .value_dim = 24, .pieces = true,
+                                               .additive = additive, .channels = channels);
     static const int64_t sizes[] = {1, 7, 64, 65, 130};
     struct ax_case whole, one, c;
     case_open(&whole, AX_OP_delta_forward, &plain, dtype, ref);

@@ -1,5 +1,5 @@
-/* The gated delta rule and Mamba-2's recurrence: what PyTorch's autograd makes of them (tests/goldens/ops/delta.safetensors,
- * ssd.safetensors); the same
+/* The gated delta rule, with a decay per channel, too, and Mamba-2's recurrence: what PyTorch's autograd makes of them
+ * (tests/goldens/ops/delta.safetensors, kda.safetensors, ssd.safetensors); the same
  * bits in pieces of any size and for a document alone; a document that is divided, with its state handed over. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ enum { TOKENS = 70, KEY_HEADS = 2, VALUE_HEADS = 4, KEY_DIM = 8, VALUE_DIM = 6 }
 static const int32_t CU[] = {0, 3, 4, TOKENS};
 
 /* The file: 8 bytes of header length, a JSON header, the tensors' bytes. */
-static char goldens[2][1 << 16];
+static char goldens[3][1 << 17];
 static const char *golden = goldens[0];
 
 static const double *golden_of(const char *name, int64_t n) {
@@ -241,6 +241,115 @@ static void every_instruction_set_agrees_with_autograd_of_ssd(void **state) {
     for_each_isa(check_ssd_isa);
 }
 
+/* ---- a decay per channel, with its gates ---- */
+
+struct kda_case {
+    struct ax_delta_gates_forward gates;
+    struct ax_delta_backward b;
+    struct ax_delta_gates_backward back;
+};
+
+static struct ax_tensor vector(enum ax_dtype dtype, const char *name, int64_t n, double deviation) {
+    return ax_tensor_1d(dtype, input(dtype, name, n, 0, 0, deviation).data, n);
+}
+/* [T][Hv][dk] as the gates have it. */
+static struct ax_tensor as_rows(const struct ax_tensor *t) {
+    return ax_tensor_2d(t->dtype, t->data, TOKENS, VALUE_HEADS * KEY_DIM);
+}
+
+static struct kda_case kda_case(enum ax_dtype dtype) {
+    const struct ax_tensor a = input(dtype, "kda.a", VALUE_HEADS, KEY_DIM, 0, 2);
+    const struct ax_tensor g = heads_of(dtype, VALUE_HEADS, KEY_DIM),
+                           dg = heads_of(dtype, VALUE_HEADS, KEY_DIM),
+                           da = heads_of(dtype, VALUE_HEADS, KEY_DIM);
+    struct kda_case s = {
+        .gates = {.a = as_rows(&a),
+                  .b = input(dtype, "kda.b", VALUE_HEADS, 0, 0, 1),
+                  .log = vector(dtype, "kda.log", VALUE_HEADS, 1),
+                  .bias = vector(dtype, "kda.bias", VALUE_HEADS * KEY_DIM, 0.5),
+                  .g = as_rows(&g),
+                  .beta = heads_of(dtype, VALUE_HEADS, 0),
+                  .scale = 1},
+        .b = {.a = {.q = input(dtype, "kda.q", KEY_HEADS, KEY_DIM, 0, 0.5),
+                    .k = input(dtype, "kda.k", KEY_HEADS, KEY_DIM, 0, 0.5),
+                    .v = input(dtype, "kda.v", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+                    .g = g,
+                    .out = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+                    .cu = ax_tensor_1d(AX_I32, own(sizeof CU), 4),
+                    .scale = 1 / sqrt(KEY_DIM)},
+              .dout = input(dtype, "kda.dout", VALUE_HEADS, VALUE_DIM, 0, 0.5),
+              .dq = heads_of(dtype, KEY_HEADS, KEY_DIM),
+              .dk = heads_of(dtype, KEY_HEADS, KEY_DIM),
+              .dv = heads_of(dtype, VALUE_HEADS, VALUE_DIM),
+              .dg = dg,
+              .dbeta = heads_of(dtype, VALUE_HEADS, 0)},
+    };
+    memcpy(s.b.a.cu.data, CU, sizeof CU);
+    s.b.a.beta = s.gates.beta;
+    s.back = (struct ax_delta_gates_backward){.dg = as_rows(&dg),
+                                              .dbeta = s.b.dbeta,
+                                              .a = s.gates.a,
+                                              .b = s.gates.b,
+                                              .log = s.gates.log,
+                                              .bias = s.gates.bias,
+                                              .da = as_rows(&da),
+                                              .db = heads_of(dtype, VALUE_HEADS, 0),
+                                              .dlog = vector(dtype, "", VALUE_HEADS, 0),
+                                              .dbias = vector(dtype, "", VALUE_HEADS * KEY_DIM, 0),
+                                              .scale = 1};
+    return s;
+}
+
+static void compare_kda(const struct kda_case *s, double tolerance) {
+    golden = goldens[2];
+    near("out", &s->b.a.out, tolerance);
+    near("dq", &s->b.dq, tolerance);
+    near("dk", &s->b.dk, tolerance);
+    near("dv", &s->b.dv, tolerance);
+    near("da", &s->back.da, tolerance);
+    near("db", &s->back.db, tolerance);
+    near("dlog", &s->back.dlog, 10 * tolerance); /* sums over tokens */
+    near("dbias", &s->back.dbias, 10 * tolerance);
+    golden = goldens[0];
+}
+
+static void ref_agrees_with_autograd_of_kda(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const struct kda_case s = kda_case(i == 0 ? AX_F64 : AX_F32);
+        assert_int_equal(ax_run_delta_gates_forward(ref.q, &s.gates), AX_OK);
+        assert_int_equal(ax_run_delta_forward(ref.q, &(struct ax_delta_forward){.a = s.b.a}),
+                         AX_OK);
+        assert_int_equal(ax_run_delta_backward(ref.q, &s.b), AX_OK);
+        assert_int_equal(ax_run_delta_gates_backward(ref.q, &s.back), AX_OK);
+        compare_kda(&s, i == 0 ? 1e-12 : 1e-5);
+        release();
+    }
+}
+
+static void check_kda_isa(const struct isa *isa, enum ax_dtype real) {
+    if (real != AX_F32)
+        return;
+    const struct kda_case s = kda_case(real);
+    const struct ax_delta_backward *b = &s.b;
+    const struct ax_delta_gates_forward *g = &s.gates;
+    const struct ax_delta_gates_backward *k = &s.back;
+    RUN(isa, 2, delta_gates_forward, .a = g->a, .b = g->b, .log = g->log, .bias = g->bias,
+        .g = g->g, .beta = g->beta, .scale = g->scale);
+    RUN_WORK(isa, 2, delta_forward, .a = b->a);
+    RUN_WORK(isa, 2, delta_backward, .a = b->a, .dout = b->dout, .dq = b->dq, .dk = b->dk,
+             .dv = b->dv, .dg = b->dg, .dbeta = b->dbeta);
+    RUN_WORK(isa, 2, delta_gates_backward, .dg = k->dg, .dbeta = k->dbeta, .a = k->a, .b = k->b,
+             .log = k->log, .bias = k->bias, .da = k->da, .db = k->db, .dlog = k->dlog,
+             .dbias = k->dbias, .scale = k->scale);
+    compare_kda(&s, 1e-5);
+}
+
+static void every_instruction_set_agrees_with_autograd_of_kda(void **state) {
+    (void)state;
+    for_each_isa(check_kda_isa);
+}
+
 /* Other sizes, states and pieces on each, with such a workspace, against ref. */
 static void check_shapes(const struct isa *isa, enum ax_dtype real) {
     for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
@@ -277,10 +386,10 @@ static void every_instruction_set_agrees_with_ref(void **state) {
 static void pieces_have_the_same_bits(void **state) {
     (void)state;
     for (size_t d = 0; d < sizeof REALS / sizeof *REALS; d++) {
-        for (int additive = 0; additive < 2; additive++) {
-            delta_check_pieces(&ref, &ref, run_here, REALS[d], additive);
+        for (int kind = 0; kind < DELTA_KINDS; kind++) {
+            delta_check_pieces(&ref, &ref, run_here, REALS[d], (enum delta_kind)kind);
             if (have_cpu() && REALS[d] != AX_F64)
-                delta_check_pieces(&ref, &cpu, run_here, REALS[d], additive);
+                delta_check_pieces(&ref, &cpu, run_here, REALS[d], (enum delta_kind)kind);
         }
     }
 }
@@ -300,10 +409,13 @@ static void packed_documents_are_as_if_alone(void **state) {
 static void threads_do_not_change_bits(void **state) {
     (void)state;
     static const struct ax_shape_document documents[] = {{300, 7}, {1, 70}, {260, 0}};
-    static const struct ax_delta_options pieces = {.pieces = true}, states = {.states = true};
+    static const struct ax_delta_options options[2][2] = {
+        {{.pieces = true}, {.states = true}},
+        {{.pieces = true, .channels = true}, {.states = true, .channels = true}}};
     if (!have_cpu())
         skip_because("hardware, AVX2");
-    for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
+    for (int i = 0; i < 4; i++) {
+        const enum ax_op op = i % 2 == 0 ? AX_OP_delta_forward : AX_OP_delta_backward;
         const struct ax_shape shape = {.name = "threads",
                                        .rows = 570,
                                        .heads = 4,
@@ -311,16 +423,16 @@ static void threads_do_not_change_bits(void **state) {
                                        .head_dim = 24,
                                        .documents = documents,
                                        .n_documents = 3,
-                                       .options = op == AX_OP_delta_forward ? &pieces : &states};
+                                       .options = &options[i / 2][i % 2]};
         for (size_t d = 1; d < sizeof REALS / sizeof *REALS; d++) {
             struct ax_case first, c;
-            case_open(&first, (enum ax_op)op, &shape, REALS[d], &ref);
-            for (size_t i = 0; i < sizeof THREADS / sizeof *THREADS; i++) {
+            case_open(&first, op, &shape, REALS[d], &ref);
+            for (size_t n = 0; n < sizeof THREADS / sizeof *THREADS; n++) {
                 struct machine m;
-                machine_open(&m, "cpu", THREADS[i]);
-                case_open(&c, (enum ax_op)op, &shape, REALS[d], &ref);
-                case_run(i == 0 ? &first : &c, &m);
-                assert_true(i == 0 || memcmp(first.memory, c.memory, c.bytes) == 0);
+                machine_open(&m, "cpu", THREADS[n]);
+                case_open(&c, op, &shape, REALS[d], &ref);
+                case_run(n == 0 ? &first : &c, &m);
+                assert_true(n == 0 || memcmp(first.memory, c.memory, c.bytes) == 0);
                 ax_case_free(&c);
                 machine_close(&m);
             }
@@ -361,10 +473,13 @@ static void close_to(const char *what, const struct ax_tensor *got, const struct
                      element(got, i), element(want, i));
 }
 
-static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, bool additive,
+static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, enum delta_kind kind,
                           double tolerance) {
     const struct ax_shape_document documents[] = {{at, 0}, {150 - at, 0}};
-    const struct ax_delta_options options = {.value_dim = 6, .states = true, .additive = additive};
+    const struct ax_delta_options options = {.value_dim = 6,
+                                             .states = true,
+                                             .additive = kind == DELTA_ADDITIVE,
+                                             .channels = kind == DELTA_CHANNELS};
     const struct ax_shape shape = {.name = "divided",
                                    .rows = 150,
                                    .heads = 4,
@@ -398,7 +513,7 @@ static void check_divided(struct machine *m, enum ax_dtype dtype, int32_t at, bo
     close_to("dv", &p->dv, &w->dv, tolerance);
     close_to("dg", &p->dg, &w->dg, tolerance);
     close_to("dbeta", &p->dbeta, &w->dbeta, tolerance);
-    if (additive)
+    if (kind == DELTA_ADDITIVE)
         close_to("dskip", &p->dskip, &w->dskip, tolerance);
     close_to("dstates", &start[1], &start[0], tolerance);
     ax_case_free(&cases[0]);
@@ -410,10 +525,10 @@ static void divided_documents_are_the_whole(void **state) {
     (void)state;
     static const int32_t at[] = {1, 37, 64, 70, 149};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
-        for (int additive = 0; additive < 2; additive++) {
-            check_divided(&ref, AX_F64, at[i], additive, 1e-12);
+        for (int kind = 0; kind < DELTA_KINDS; kind++) {
+            check_divided(&ref, AX_F64, at[i], (enum delta_kind)kind, 1e-12);
             if (have_cpu())
-                check_divided(&cpu, AX_F32, at[i], additive, 1e-5);
+                check_divided(&cpu, AX_F32, at[i], (enum delta_kind)kind, 1e-5);
         }
     }
 }
@@ -424,6 +539,7 @@ static void divided_documents_are_the_whole(void **state) {
 static void extremes_are_finite(void **state) {
     (void)state;
     static const struct ax_shape_document documents[] = {{100, 0}};
+    static const struct ax_delta_options options[] = {{0}, {.channels = true}};
     const struct ax_shape shape = {.name = "extremes",
                                    .rows = 100,
                                    .heads = 2,
@@ -433,13 +549,20 @@ static void extremes_are_finite(void **state) {
                                    .n_documents = 1};
     if (!have_cpu())
         skip_because("hardware, AVX2");
-    for (int op = AX_OP_delta_forward; op <= AX_OP_delta_backward; op++) {
+    for (int n = 0; n < 4; n++) {
+        const enum ax_op op = n % 2 == 0 ? AX_OP_delta_forward : AX_OP_delta_backward;
         struct ax_case c[2];
+        struct ax_shape kind = shape;
+        kind.options = &options[n / 2];
         for (int i = 0; i < 2; i++) {
-            case_open(&c[i], (enum ax_op)op, &shape, AX_F32, &ref);
+            case_open(&c[i], op, &kind, AX_F32, &ref);
             struct ax_delta_rule *a = delta_of(&c[i]);
             for (int64_t t = 0; t < 100; t++) {
-                ((float *)a->g.data)[2 * t] = t % 3 == 0 ? -1000 : t % 3 == 1 ? 0 : -20;
+                /* of one head; of each channel at its own times, and of one that keeps all */
+                for (int64_t j = 0, count = n / 2 == 0 ? 1 : 7; j < count; j++)
+                    ((float *)ax_tensor_row(&a->g, t))[j] = (t + j) % 3 == 0   ? -1000
+                                                            : (t + j) % 3 == 1 ? 0
+                                                                               : -20;
                 ((float *)a->beta.data)[2 * t + 1] = (float)(t % 2);
                 if (t % 10 == 0)
                     memset(ax_tensor_row(&a->k, t), 0, 8 * sizeof(float));
@@ -466,16 +589,20 @@ static void extremes_are_finite(void **state) {
 static void contract_is_checked(void **state) {
     (void)state;
     int n;
-    struct ax_case f, b;
+    struct ax_case f, c, b;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_delta_forward, &n);
     while (strcmp(shapes->name, "pieces") != 0)
         shapes++;
     case_open(&f, AX_OP_delta_forward, shapes, AX_BF16, &ref);
+    while (strcmp(shapes->name, "pieces of channels") != 0)
+        shapes++;
+    case_open(&c, AX_OP_delta_forward, shapes, AX_BF16, &ref);
     shapes = ax_op_shapes(AX_OP_delta_backward, &n);
     while (strcmp(shapes->name, "strided") != 0)
         shapes++;
     case_open(&b, AX_OP_delta_backward, shapes, AX_BF16, &ref);
     assert_null(ax_op_broken_rule(f.op, f.args));
+    assert_null(ax_op_broken_rule(c.op, c.args));
     assert_null(ax_op_broken_rule(b.op, b.args));
     BREAKS(delta_forward, &f, a.k.shape[1], 1, "a->k");
     BREAKS(delta_forward, &f, a.v.shape[1], 3, "values % keys");
@@ -492,6 +619,10 @@ static void contract_is_checked(void **state) {
     BREAKS(delta_forward, &f, updates.dtype, AX_BF16, "f->updates");
     BREAKS(delta_forward, &f, decays.shape[2], 3, "f->decays");
     BREAKS(delta_forward, &f, a.skip, ((struct ax_delta_forward *)f.args)->a.beta, "a->additive");
+    BREAKS(delta_forward, &c, a.g.shape[2], 3, "a->g");
+    BREAKS(delta_forward, &c, a.additive, true, "ax_delta_by_channel");
+    BREAKS(delta_forward, &c, decays.shape[3], 3, "f->decays");
+    BREAKS(delta_forward, &c, decays.ndim, 3, "f->decays");
     BREAKS(delta_backward, &b, dskip, ((struct ax_delta_backward *)b.args)->dg, "a->skip");
     BREAKS(delta_backward, &b, dout.dtype, AX_F32, "b->dout");
     BREAKS(delta_backward, &b, dk.shape[0], 3, "b->dk");
@@ -499,13 +630,15 @@ static void contract_is_checked(void **state) {
     BREAKS(delta_backward, &b, dstates.shape[0], 1, "b->dstates");
     BREAKS(delta_backward, &b, a.states.data, NULL, "b->dstates");
     ax_case_free(&f);
+    ax_case_free(&c);
     ax_case_free(&b);
 }
 
 static int open_machines(void **state) {
     (void)state;
-    static const char *const files[] = {"ops/delta.safetensors", "ops/ssd.safetensors"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const files[] = {"ops/delta.safetensors", "ops/ssd.safetensors",
+                                        "ops/kda.safetensors"};
+    for (int i = 0; i < 3; i++) {
         FILE *f = fopen(golden_path(files[i]), "rb");
         assert_non_null(f);
         assert_true(fread(goldens[i], 1, sizeof goldens[i] - 1, f) > 8);
@@ -531,6 +664,8 @@ int main(void) {
         cmocka_unit_test(every_instruction_set_agrees_with_autograd),
         cmocka_unit_test(ref_agrees_with_autograd_of_ssd),
         cmocka_unit_test(every_instruction_set_agrees_with_autograd_of_ssd),
+        cmocka_unit_test(ref_agrees_with_autograd_of_kda),
+        cmocka_unit_test(every_instruction_set_agrees_with_autograd_of_kda),
         cmocka_unit_test(every_instruction_set_agrees_with_ref),
         cmocka_unit_test(pieces_have_the_same_bits),
         cmocka_unit_test(packed_documents_are_as_if_alone),

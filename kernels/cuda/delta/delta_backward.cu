@@ -7,7 +7,8 @@
  *   dS = e^G_c·dS' + (q̂⊙E)ᵀ·dout − (k̂⊙E)ᵀ·dv
  *   dG = Σ q̂⊙dq̂ + Σ k̂⊙(l − r);  dG_c += Σ k̂⊙w + e^G_c·Σ S⊙dS';  dg_t = Σ_{s≥t} dG_s
  * dq̂ and dk̂ of each value head go to the workspace; a second kernel adds those of a key head in order. If the rule is
- * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. */
+ * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. With a decay per channel, E, F and D
+ * belong to elements of keys, A and B have no D, and dG, which has no sum over them, is of each. */
 #include "kernels/cuda/delta/delta.cuh"
 
 template <class E> struct delta_results {
@@ -27,7 +28,7 @@ struct delta_gradients {
     double *d_sum; /* shared: dG */
 };
 static int64_t block_floats(const delta_sizes &s) {
-    return chunk_floats(s) + CHUNK * (2 * s.dv + 3 * s.dk + 2 * CHUNK) + 2 * s.dk * s.dv;
+    return even(chunk_floats(s) + CHUNK * (2 * s.dv + 3 * s.dk + 2 * CHUNK) + 2 * s.dk * s.dv);
 }
 __device__ static inline delta_gradients gradients_at(float *at, const delta_sizes &s) {
     const int64_t keys = CHUNK * s.dk, values = CHUNK * s.dv, pairs = CHUNK * CHUNK;
@@ -56,7 +57,7 @@ __device__ static inline void compute_chunk(const delta_inputs<E> &in, const del
                                             const delta_chunk &c, const float *state, int64_t token,
                                             int rows) {
     load_rows(in, h, c, token, 0, rows);
-    add_up(c, rows);
+    add_up(c, in.size, rows);
     update_rows(in, h, c, state, token, 0, rows);
 }
 
@@ -89,7 +90,7 @@ __device__ static inline void solve(const delta_inputs<E> &in, const delta_resul
     const int dk = (int)in.size.dk, dv = (int)in.size.dv;
     for (int e = threadIdx.x; e < rows * dv; e += THREADS)
         g.dout[e] = (float)out.dout.at(token + e / dv, h.head * dv + e % dv);
-    scale_rows(c, c.k, c.rest, 1, rows, dk);
+    rest_keys(c, in.size, rows);
     const auto store = [&](int i, int n, float x) { g.z[i * dv + n] = x; };
     each_product<ALL>(0, rows, dv, dk, matrix{c.scaled, dk, 1}, matrix{g.d_state, dv, 1},
                       from_zero(), store);
@@ -203,7 +204,51 @@ __device__ static inline void key_gradients(const delta_chunk &c, const delta_gr
     __syncthreads();
 }
 
-/* dg, and what the second kernel adds. */
+/* The same of channels, and dg: a channel per thread, which has all rows of it. Products with e^(G_i − G_j) are made
+ * row by row: rows of `scaled` are the keys as row i sees them, and r has what the rows from i on add to it. */
+template <class E>
+__device__ static inline void
+channel_gradients(const delta_inputs<E> &in, const delta_results<E> &out, const delta_head &h,
+                  const delta_chunk &c, const delta_gradients &g, int64_t token, int rows) {
+    const int dk = (int)in.size.dk, dv = (int)in.size.dv, end = (rows - 1) * dk;
+    through_state(g.dout, g.state, c.grown, 1, rows, dk, dv, g.dq);
+    through_state(g.z, g.state, c.grown, -1, rows, dk, dv, g.left);
+    through_state(c.u, g.d_state, c.rest, 1, rows, dk, dv, g.right);
+    for (int n = threadIdx.x; n < dk; n += THREADS) {
+        double sum = 0, kept = 0;
+        for (int i = 0; i < dv; i++)
+            sum += (double)(g.state[n * dv + i] * g.d_state[n * dv + i]);
+        for (int i = 0, at = n; i < rows; i++, at += dk) {
+            const float step = expf((float)(c.sums[at] - (i > 0 ? c.sums[at - dk] : 0)));
+            kept += (double)(c.k[at] * expf((float)(c.sums[end + n] - c.sums[at])) * g.right[at]);
+            float dq = g.dq[at] * c.reach[at], left = g.left[at] * c.reach[at];
+            for (int j = 0; j < i; j++) {
+                const float key = c.scaled[j * dk + n] * step;
+                c.scaled[j * dk + n] = key;
+                dq = fmaf(g.d_weight[i * CHUNK + j], key, dq);
+                left = fmaf(g.d_system[i * CHUNK + j], key, left);
+            }
+            c.scaled[at] = c.k[at];
+            g.dq[at] = fmaf(g.d_weight[i * CHUNK + i], c.k[at], dq);
+            g.left[at] = left;
+        }
+        sum = kept + (double)c.reach[end + n] * sum;
+        for (int i = rows - 1, at = end + n; i >= 0; i--, at -= dk) {
+            const float step = i + 1 < rows ? expf((float)(c.sums[at + dk] - c.sums[at])) : 1.0f;
+            for (int j = 0; j <= i; j++)
+                g.right[j * dk + n] =
+                    fmaf(g.d_weight[i * CHUNK + j], c.q[at],
+                         fmaf(g.d_system[i * CHUNK + j], c.k[at], g.right[j * dk + n] * step));
+        }
+        for (int i = rows - 1, at = end + n; i >= 0; i--, at -= dk) {
+            sum += (double)(c.q[at] * g.dq[at] + c.k[at] * (g.left[at] - g.right[at]));
+            out.dg.at(token + i, h.head * dk + n) = (float)sum;
+        }
+    }
+    __syncthreads();
+}
+
+/* dg of a head with one decay, and what the second kernel adds. */
 template <class E>
 __device__ static inline void store_sums(const delta_inputs<E> &in, const delta_results<E> &out,
                                          const delta_head &h, const delta_chunk &c,
@@ -211,10 +256,10 @@ __device__ static inline void store_sums(const delta_inputs<E> &in, const delta_
     const delta_sizes &s = in.size;
     const int dk = (int)s.dk;
     float part = 0;
-    for (int64_t i = threadIdx.x; i < s.dk * s.dv; i += THREADS)
+    for (int64_t i = threadIdx.x; i < s.dk * s.dv && !s.channels; i += THREADS)
         part = fmaf(g.state[i], g.d_state[i], part);
     const float total = block_sum(part);
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && !s.channels) {
         double sum = (double)c.grown[rows - 1] * (double)total;
         for (int r = 0; r < rows; r++)
             sum += (double)g.kept[r];
@@ -232,16 +277,21 @@ __device__ static inline void store_sums(const delta_inputs<E> &in, const delta_
 }
 
 /* dS of the chunk's start. */
-__device__ static inline void move_gradient(const delta_chunk &c, const delta_gradients &g,
-                                            bool additive, int rows, int dk, int dv) {
-    float grown = c.grown[rows - 1];
+__device__ static inline void move_gradient(const delta_chunk &c, const delta_sizes &s,
+                                            const delta_gradients &g, bool additive, int rows) {
+    const int dk = (int)s.dk, dv = (int)s.dv;
     for (int part = 0; part < (additive ? 1 : 2); part++) {
-        scale_rows(c, part == 0 ? c.q : c.k, c.grown, part == 0 ? 1.0f : -1.0f, rows, dk);
+        const float *x = part == 0 ? c.q : c.k, sign = part == 0 ? 1.0f : -1.0f;
+        if (s.channels)
+            reach_rows(c, x, sign, 0, rows, dk);
+        else
+            scale_rows(c, x, c.grown, sign, rows, dk);
         each_product<ALL>(
             0, dk, dv, rows, matrix{c.scaled, 1, dk}, matrix{part == 0 ? g.dout : g.z, dv, 1},
-            [&](int i, int n) { return grown * g.d_state[i * dv + n]; },
+            [&](int i, int n) {
+                return (part == 0 ? last_decay(c, s, rows, i) : 1.0f) * g.d_state[i * dv + n];
+            },
             [&](int i, int n, float x) { g.d_state[i * dv + n] = x; });
-        grown = 1;
     }
 }
 
@@ -272,9 +322,12 @@ __global__ void __launch_bounds__(THREADS)
             compute_chunk(in, h, c, g.state, token, rows);
             solve(in, out, h, c, g, token, rows);
             pair_gradients(in, out, h, c, g, token, rows);
-            key_gradients(c, g, in.additive, rows, dk, dv);
+            if (s.channels)
+                channel_gradients(in, out, h, c, g, token, rows);
+            else
+                key_gradients(c, g, in.additive, rows, dk, dv);
             store_sums(in, out, h, c, g, token, rows);
-            move_gradient(c, g, in.additive, rows, dk, dv);
+            move_gradient(c, s, g, in.additive, rows);
         }
         if (states && h.enters >= 0)
             copy_state(state_at(out.dstates, s, h.enters, h.head), g.d_state, s.dk * s.dv);
@@ -317,8 +370,10 @@ __device__ static inline void clear_rows(const delta_inputs<E> &in, const delta_
         out.dq.at(t, key_head * s.dk + i) = out.dk.at(t, key_head * s.dk + i) = E(0.0f);
     for (int64_t i = lane; i < group * s.dv; i += 32)
         out.dv.at(t, key_head * group * s.dv + i) = E(0.0f);
+    for (int64_t i = lane; i < group * s.decays; i += 32)
+        out.dg.at(t, key_head * group * s.decays + i) = 0;
     for (int64_t h = key_head * group + lane; h < (key_head + 1) * group; h += 32) {
-        out.dg.at(t, h) = out.dbeta.at(t, h) = 0;
+        out.dbeta.at(t, h) = 0;
         if (out.dskip.data)
             out.dskip.at(t, h) = 0;
     }
@@ -346,7 +401,7 @@ struct work_sizes {
     int64_t sums, borders, blocks;
 };
 static work_sizes work_of(const delta_sizes &s) {
-    return {s.tokens * s.heads * s.dk, s.tokens / CHUNK * s.heads * s.dk * s.dv,
+    return {s.tokens * s.heads * s.dk, even(s.tokens / CHUNK * s.heads * s.dk * s.dv),
             blocks_for(s) * block_floats(s)};
 }
 

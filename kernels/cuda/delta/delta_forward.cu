@@ -19,9 +19,8 @@ __device__ static inline void load_running(const delta_inputs<E> &in, const delt
         load_head(in, k, 1, c.k + r * s.dk);
         for (int64_t i = threadIdx.x % 32; i < s.dv; i += 32)
             c.u[r * s.dv + i] = u[i];
+        load_decay(c, s, r, &slots.decays.at(h.leaves, (r * s.heads + h.head) * s.decays));
     }
-    if ((int)threadIdx.x < rows)
-        c.grown[threadIdx.x] = slots.decays.at(h.leaves, threadIdx.x * s.heads + h.head);
 }
 
 /* u and g of rows from … to − 1; other blocks may still read k: see append_keys_kernel. */
@@ -34,8 +33,9 @@ __device__ static inline void append(const delta_inputs<E> &in, const delta_slot
         float *u = &slots.updates.at(h.leaves, (r * s.heads + h.head) * s.dv);
         for (int64_t i = threadIdx.x % 32; i < s.dv; i += 32)
             u[i] = c.u[r * s.dv + i];
-        if (threadIdx.x % 32 == 0)
-            slots.decays.at(h.leaves, r * s.heads + h.head) = in.g.at(token + r - from, h.head);
+        for (int64_t i = threadIdx.x % 32; i < s.decays; i += 32)
+            slots.decays.at(h.leaves, (r * s.heads + h.head) * s.decays + i) =
+                in.g.at(token + r - from, h.head * s.decays + i);
     }
     __syncthreads();
 }
@@ -45,7 +45,8 @@ __device__ static inline void store_out(const delta_inputs<E> &in, const delta_h
                                         const delta_chunk &c, const float *state,
                                         const rows_of<E> &out, int64_t token, int from, int to) {
     const int dk = (int)in.size.dk, dv = (int)in.size.dv;
-    each_product<ALL>(from, to, dv, dk, matrix{c.q, dk, 1}, matrix{state, dv, 1}, from_zero(),
+    each_product<ALL>(from, to, dv, dk, meeting(c, in.size, c.q, from, to), matrix{state, dv, 1},
+                      from_zero(),
                       [&](int i, int n, float x) { c.y[i * dv + n] = c.grown[i] * x; });
     each_product<LOWER>(
         from, to, dv, to, matrix{c.weight, CHUNK, 1}, matrix{c.u, dv, 1},
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(THREADS)
     delta_forward_kernel(delta_inputs<E> in, delta_slots<E> slots, rows_of<E> out, float *work) {
     const delta_sizes &s = in.size;
     const int64_t size = s.dk * s.dv;
-    float *mine = work + blockIdx.x * (chunk_floats(s) + size);
+    float *mine = work + blockIdx.x * even(chunk_floats(s) + size);
     DELTA_CHUNK(c, mine, s);
     for (int64_t task = blockIdx.x; task < s.documents * s.heads; task += gridDim.x) {
         const delta_head h = head_of(in, task);
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(THREADS)
         for (int64_t token = h.first; token < h.end; from = 0) {
             const int to = (int)min((int64_t)CHUNK, from + h.end - token);
             load_rows(in, h, c, token, from, to);
-            add_up(c, to);
+            add_up(c, s, to);
             update_rows(in, h, c, state, token, from, to);
             store_out(in, h, c, state, out, token, from, to);
             if (pieces)
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" size_t ax_cuda_delta_forward_work(const struct ax_delta_forward *f) {
     const delta_sizes s = sizes_of(&f->a);
-    return (size_t)(blocks_for(s) * (chunk_floats(s) + s.dk * s.dv)) * sizeof(float);
+    return (size_t)(blocks_for(s) * even(chunk_floats(s) + s.dk * s.dv)) * sizeof(float);
 }
 
 template <class E>

@@ -1,5 +1,5 @@
-"""ops/delta.safetensors, ops/ssd.safetensors: the gated delta rule, and Mamba-2's recurrence with its gates, token by
-token in float64, and their gradients by autograd.
+"""ops/delta.safetensors, ops/kda.safetensors, ops/ssd.safetensors: the gated delta rule, the same with a decay per channel
+and its gates, and Mamba-2's recurrence with its gates, token by token in float64, and their gradients by autograd.
 
 Documents of 3, 1 and 66 tokens, 2 key heads of 8 for 4 value heads of 6. Inputs are by the rule of
 weights, rounded to float32: seed 7, the names, means and deviations below. The loss is Σ out·dout.
@@ -25,6 +25,12 @@ SSD_INPUTS = dict(
     x=(VALUE_HEADS, VALUE_DIM, 0.0, 0.5), dout=(VALUE_HEADS, VALUE_DIM, 0.0, 0.5),
     dt=(VALUE_HEADS, 0, 0.0, 1.0), log=(VALUE_HEADS, 0, -0.5, 0.5), bias=(VALUE_HEADS, 0, 0.0, 0.5),
     skip=(VALUE_HEADS, 0, 1.0, 0.5))
+# of a decay per channel, some of which forget within a token
+KDA_INPUTS = dict(
+    q=(KEY_HEADS, KEY_DIM, 0.0, 0.5), k=(KEY_HEADS, KEY_DIM, 0.0, 0.5),
+    v=(VALUE_HEADS, VALUE_DIM, 0.0, 0.5), dout=(VALUE_HEADS, VALUE_DIM, 0.0, 0.5),
+    a=(VALUE_HEADS, KEY_DIM, 0.0, 2.0), b=(VALUE_HEADS, 0, 0.0, 1.0),
+    log=(VALUE_HEADS, 0, 0.0, 1.0), bias=(VALUE_HEADS * KEY_DIM, 0, 0.0, 0.5))
 VECTORS = ("log", "bias", "skip")
 LIMITS = 0.25, 1.5  # of the time step: some are outside
 
@@ -46,27 +52,40 @@ def recurrence(q, k, v, g, beta):
     state = torch.zeros(KEY_DIM, VALUE_DIM, dtype=torch.float64)
     rows = []
     for t in range(len(v)):
-        state = g[t].exp() * state
+        state = g[t].exp()[..., None] * state
         state = state + torch.outer(k[t], beta[t] * (v[t] - state.T @ k[t]))
         rows.append(state.T @ q[t])
     return torch.stack(rows)
 
 
-def family_delta(out):
-    x = dict(inputs())
+def rule_of(x, g, beta):
     q, k = normalized(x["q"]) * KEY_DIM ** -0.5, normalized(x["k"])
     group, first, documents = VALUE_HEADS // KEY_HEADS, 0, []
     for n in DOCUMENTS:
         d = slice(first, first + n)
         first += n
         documents.append(torch.stack(
-            [recurrence(q[d, h // group], k[d, h // group], x["v"][d, h], x["g"][d, h],
-                        x["beta"][d, h]) for h in range(VALUE_HEADS)], dim=1))
-    result = torch.cat(documents)
+            [recurrence(q[d, h // group], k[d, h // group], x["v"][d, h], g[d, h], beta[d, h])
+             for h in range(VALUE_HEADS)], dim=1))
+    return torch.cat(documents)
+
+
+def save(out, kind, x, result):
     (result * x["dout"]).sum().backward()
     tensors = {f"d{name}": t.grad for name, t in x.items() if name != "dout"}
-    tools.save_tensors(out / "ops" / "delta.safetensors", {"out": result, **tensors}, keep=True)
-    print("delta", len(tensors))
+    tools.save_tensors(out / "ops" / f"{kind}.safetensors", {"out": result, **tensors}, keep=True)
+    print(kind, len(tensors))
+
+
+def family_delta(out):
+    x = dict(inputs())
+    save(out, "delta", x, rule_of(x, x["g"], x["beta"]))
+
+
+def family_kda(out):
+    x = dict(inputs("kda", KDA_INPUTS))
+    step = torch.nn.functional.softplus(x["a"] + x["bias"].view(VALUE_HEADS, KEY_DIM))
+    save(out, "kda", x, rule_of(x, -x["log"].exp()[:, None] * step, x["b"].sigmoid()))
 
 
 def ssd(x):
@@ -86,8 +105,4 @@ def ssd(x):
 
 def family_ssd(out):
     x = dict(inputs("ssd", SSD_INPUTS))
-    result = ssd(x)
-    (result * x["dout"]).sum().backward()
-    tensors = {f"d{name}": t.grad for name, t in x.items() if name != "dout"}
-    tools.save_tensors(out / "ops" / "ssd.safetensors", {"out": result, **tensors}, keep=True)
-    print("ssd", len(tensors))
+    save(out, "ssd", x, ssd(x))

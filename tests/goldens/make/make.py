@@ -26,7 +26,7 @@ FAMILIES = dict(
     families=models.family_families, lora=lora.family_lora, rope=rope.family_rope,
     objectives=objectives.family_objectives, quant=quant.family_quant,
     schedules=schedules.family_schedules, optim=optim.family_optim, delta=delta.family_delta,
-    ssd=delta.family_ssd)
+    kda=delta.family_kda, ssd=delta.family_ssd)
 
 
 def main():

@@ -18,6 +18,7 @@ struct ax_delta_head AX_VEC(ax_delta_head)(const struct ax_delta_rule *a,
                               .end = cu[d + 1],
                               .enters = states ? enters[d] : -1,
                               .leaves = states ? leaves[d] : -1,
+                              .channels = ax_delta_by_channel(a),
                               .ahead = CHUNK};
     if (past != NULL && s.enters >= 0) {
         s.past = ((const int32_t *)past->data)[d];
@@ -47,6 +48,10 @@ struct ax_delta_memory AX_VEC(ax_delta_carve)(struct ax_attention_work *work,
     m.grown = carve(work, CHUNK, size);
     m.rest = carve(work, CHUNK, size);
     m.sum = carve(work, CHUNK, sizeof(double));
+    if (ax_delta_by_channel(a)) {
+        m.step = carve(work, keys, size);
+        m.reach = carve(work, keys, size);
+    }
     return m;
 }
 
@@ -69,13 +74,18 @@ void AX_VEC(ax_delta_store_state)(const struct ax_delta_head *s, const struct ax
                state + i * s->value_columns, (size_t)s->dv * sizeof *state);
 }
 
-void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const void *k, float g) {
+void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const void *k,
+                              const float *g) {
     const struct ax_delta_memory *m = &s->m;
     float *row = m->k + r * s->key_columns;
     AX_BY_DTYPE(s->dtype, load_head, s, k, 1.0f, row);
+    if (s->channels) {
+        AX_VEC(ax_delta_set_channels)(s, r, g);
+        return;
+    }
     for (int64_t i = 0; i < s->dk; i++)
         m->k_columns[i * CHUNK + r] = row[i];
-    m->sum[r] = (r > 0 ? m->sum[r - 1] : 0) + (double)g;
+    m->sum[r] = (r > 0 ? m->sum[r - 1] : 0) + (double)*g;
     m->grown[r] = exp_one((float)m->sum[r]);
 }
 
@@ -142,28 +152,52 @@ static void substitute(const struct ax_delta_head *s, int64_t from, int64_t to) 
 /* similar and system of these rows, and Sᵀ·k̂ in y. */
 static void start_system(const struct ax_delta_head *s, int64_t from, int64_t to) {
     const struct ax_delta_memory *m = &s->m;
-    decayed_products(s, m->k, from, to, m->similar);
+    if (!s->channels)
+        decayed_products(s, m->k, from, to, m->similar);
     for (int64_t r = from; r < to; r++)
         for (int64_t j = 0; j < r; j++)
             m->system[r * CHUNK + j] = -m->beta[r] * m->similar[r * CHUNK + j];
     PRODUCT(.m = to - from, .n = s->value_columns, .units = s->dk,
-            .a = m->k + from * s->key_columns, .a_row = s->key_columns, .a_unit = 1, .b = m->state,
-            .b_unit = s->value_columns, .c = m->y + from * s->value_columns,
-            .c_row = s->value_columns);
+            .a = AX_VEC(ax_delta_meeting)(s, m->k, from, to) + from * s->key_columns,
+            .a_row = s->key_columns, .a_unit = 1, .b = m->state, .b_unit = s->value_columns,
+            .c = m->y + from * s->value_columns, .c_row = s->value_columns);
+}
+
+const float *AX_VEC(ax_delta_meeting)(const struct ax_delta_head *s, const float *x, int64_t from,
+                                      int64_t to) {
+    if (!s->channels)
+        return x;
+    AX_VEC(ax_delta_reach_rows)(s, x, 1, from, to, s->m.scaled);
+    return s->m.scaled;
+}
+
+static void load_query(const struct ax_delta_head *s, int64_t t, int64_t r) {
+    const int64_t col = s->key_head * s->dk;
+    AX_BY_DTYPE(s->dtype, load_head, s, element_of(&s->a->q, t, col), (float)s->a->scale,
+                s->m.q + r * s->key_columns);
+    fetch_next(s, &s->a->q, t, col, s->dk);
 }
 
 void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int64_t from,
-                              int64_t to) {
+                              int64_t to, bool weights) {
     const struct ax_delta_rule *a = s->a;
     const struct ax_delta_memory *m = &s->m;
+    const int64_t g = s->head * (s->channels ? s->dk : 1);
     for (int64_t r = from; r < to; r++) {
         const int64_t t = token + r - from;
         AX_VEC(ax_delta_set_row)
-        (s, r, element_of(&a->k, t, s->key_head * s->dk), float_of(&a->g, t, s->head));
+        (s, r, element_of(&a->k, t, s->key_head * s->dk), element_of(&a->g, t, g));
         fetch_next(s, &a->k, t, s->key_head * s->dk, s->dk);
         m->beta[r] = float_of(&a->beta, t, s->head);
-        decay_row(m, r);
+        if (weights)
+            load_query(s, t, r);
+        if (s->channels)
+            AX_VEC(ax_delta_channel_pairs)(s, r, weights);
+        else
+            decay_row(m, r);
     }
+    if (weights && !s->channels)
+        decayed_products(s, m->q, from, to, m->weight);
     if (!a->additive)
         start_system(s, from, to);
     for (int64_t r = from; r < to; r++) {
@@ -175,25 +209,27 @@ void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int6
         substitute(s, from, to);
 }
 
-void AX_VEC(ax_delta_weights)(const struct ax_delta_head *s, int64_t from, int64_t to) {
-    decayed_products(s, s->m.q, from, to, s->m.weight);
-}
-
-void AX_VEC(ax_delta_scale_rest)(const struct ax_delta_head *s, int64_t rows) {
+struct ax_delta_rested AX_VEC(ax_delta_rest)(const struct ax_delta_head *s, int64_t rows) {
     const struct ax_delta_memory *m = &s->m;
+    if (s->channels)
+        return (struct ax_delta_rested){m->k_columns, 1, CHUNK};
     for (int64_t r = 0; r < rows; r++) {
         m->rest[r] = exp_one((float)(m->sum[rows - 1] - m->sum[r]));
         load_scaled(AX_F32, m->k + r * s->key_columns, s->key_columns, m->rest[r],
                     m->scaled + r * s->key_columns);
     }
+    return (struct ax_delta_rested){m->scaled, s->key_columns, 1};
 }
 
 void AX_VEC(ax_delta_next_state)(const struct ax_delta_head *s, int64_t rows) {
     const struct ax_delta_memory *m = &s->m;
-    AX_VEC(ax_delta_scale_rest)(s, rows);
-    scale_row(m->state, s->dk * s->value_columns, m->grown[rows - 1]);
-    PRODUCT(.accumulate = true, .m = s->dk, .n = s->value_columns, .units = rows, .a = m->scaled,
-            .a_row = 1, .a_unit = s->key_columns, .b = m->u, .b_unit = s->value_columns,
+    const struct ax_delta_rested k = AX_VEC(ax_delta_rest)(s, rows);
+    if (s->channels)
+        AX_VEC(ax_delta_decay_state)(s, rows, m->state);
+    else
+        scale_row(m->state, s->dk * s->value_columns, m->grown[rows - 1]);
+    PRODUCT(.accumulate = true, .m = s->dk, .n = s->value_columns, .units = rows, .a = k.data,
+            .a_row = k.channel, .a_unit = k.row, .b = m->u, .b_unit = s->value_columns,
             .c = m->state, .c_row = s->value_columns);
 }
 

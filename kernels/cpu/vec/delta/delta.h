@@ -1,5 +1,6 @@
 /* What the files of the gated delta rule share, private to this folder. Reading order: this file, delta.c (a
- * chunk's updates and its next state), delta_forward.c, delta_backward.c. Formulas: kernels/delta_ops.h.
+ * chunk's updates and its next state), delta_forward.c, delta_backward.c; channels.c is what a decay per channel
+ * changes in them. Formulas: kernels/delta_ops.h.
  *
  * A task is one value head of one document, whose chunks come in order. Products are those of attention
  * (ax_attention_gemm): vectors over the columns of values or keys, and sums that ascend from what is there. So a
@@ -24,6 +25,10 @@ struct ax_delta_memory {
     float *decay, *similar, *system, *weight;
     float *beta, *grown, *rest; /* a row's beta; e^G_i; e^(G_c − G_i) */
     double *sum;                /* G */
+    /* With a decay per channel, e^g_i and e^G_i [CHUNK][key_columns], and k_columns has the keys as the last row sees
+     * them (channels.c); then grown is 1, and sum, rest, decay and, but for their memory, rows of `scaled` by rest
+     * are not used. */
+    float *step, *reach;
 };
 
 /* One value head of one document. */
@@ -33,7 +38,8 @@ struct ax_delta_head {
     int64_t head, key_head, dk, dv, key_columns, value_columns;
     int64_t first, end; /* tokens */
     int32_t enters, leaves;
-    int64_t past; /* 0 if there is no slot */
+    int64_t past;  /* 0 if there is no slot */
+    bool channels; /* have decays of their own */
     int64_t
         ahead; /* from a token to that of the next chunk: CHUNK, or −CHUNK from the last chunk to the first */
     struct ax_delta_memory m;
@@ -57,16 +63,45 @@ void AX_VEC(ax_delta_store_state)(const struct ax_delta_head *s, const struct ax
                                   int32_t slot, const float *state);
 
 /* Row r of the chunk gets k and g: from `k` and `g`, in the dtypes of the operands. */
-void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const void *k, float g);
+void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const void *k,
+                              const float *g);
 /* Rows from … to − 1 are the tokens from `token` on; the rows before have k, g and u. Computes all of the memory
- * but weight and rest. */
+ * but rest; q̂ and weight only with `weights`. */
 void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int64_t from,
-                              int64_t to);
-/* weight of these rows. */
-void AX_VEC(ax_delta_weights)(const struct ax_delta_head *s, int64_t from, int64_t to);
-/* scaled = k̂ times rest, for `rows` rows; and S becomes the next chunk's by it. */
-void AX_VEC(ax_delta_scale_rest)(const struct ax_delta_head *s, int64_t rows);
+                              int64_t to, bool weights);
+/* Rows from … to − 1 of k̂ or q̂ (x) as they meet S, but for the factor `grown`: x, or `scaled` with x⊙e^G. */
+const float *AX_VEC(ax_delta_meeting)(const struct ax_delta_head *s, const float *x, int64_t from,
+                                      int64_t to);
+/* Element (r, i) is data[r·row + i·channel]. */
+struct ax_delta_rested {
+    const float *data;
+    int64_t row, channel;
+};
+/* k̂ times rest of `rows` rows, the chunk's last ones; and S becomes the next chunk's by it. */
+struct ax_delta_rested AX_VEC(ax_delta_rest)(const struct ax_delta_head *s, int64_t rows);
 void AX_VEC(ax_delta_next_state)(const struct ax_delta_head *s, int64_t rows);
+
+/* ---- a decay per channel: channels.c ---- */
+
+/* step, reach and k_columns of row r, which has k̂. */
+void AX_VEC(ax_delta_set_channels)(const struct ax_delta_head *s, int64_t r, const float *g);
+/* similar, and weight if asked for, of row r, the last one that is set. */
+void AX_VEC(ax_delta_channel_pairs)(const struct ax_delta_head *s, int64_t r, bool weights);
+/* out = sign·x⊙e^G of rows from … to − 1. */
+void AX_VEC(ax_delta_reach_rows)(const struct ax_delta_head *s, const float *x, float sign,
+                                 int64_t from, int64_t to, float *out);
+/* state = e^G_c⊙state, of a chunk of `rows` rows. */
+void AX_VEC(ax_delta_decay_state)(const struct ax_delta_head *s, int64_t rows, float *state);
+/* What backward has of a chunk (delta_backward.c); d_sum [dk]. */
+struct ax_delta_channels {
+    const float *d_system, *d_weight, *d_state;
+    float *dq, *left, *right;
+    double *d_sum;
+};
+/* Adds to dq̂, l and r, which have the shares of states (r without its decay), those of pairs, and writes dg. */
+void AX_VEC(ax_delta_channel_gradients)(const struct ax_delta_head *s,
+                                        const struct ax_delta_channels *c, int64_t token,
+                                        int64_t rows, const struct ax_tensor *dg);
 
 /* Zeroes the rows that are no document's. */
 void AX_VEC(ax_delta_clear)(const struct ax_tensor *x, const struct ax_tensor *cu);

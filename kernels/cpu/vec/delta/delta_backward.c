@@ -7,7 +7,8 @@
  *   dS = e^G_c·dS' + (q̂⊙E)ᵀ·dout − (k̂⊙E)ᵀ·dv
  *   dG = Σ q̂⊙dq̂ + Σ k̂⊙(l − r);  dG_c += Σ k̂⊙w + e^G_c·Σ S⊙dS';  dg_t = Σ_{s≥t} dG_s
  * dq̂ and dk̂ of each value head go to the workspace; a second pass adds those of a key head in order. If the rule is
- * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. */
+ * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. With a decay per channel, E, F and D
+ * belong to elements of keys, A and B have no D, and dG, which has no sum over them, is of each (channels.c). */
 #include "kernels/cpu/vec/delta/delta.h"
 #include "kernels/cpu/vec/entries.h"
 
@@ -19,7 +20,7 @@ struct gradients {
     float *d_state;             /* [dk][value_columns] */
     float *dq, *left, *right;   /* [CHUNK][key_columns] */
     float *d_system, *d_weight; /* A, B [CHUNK][CHUNK], zeros above */
-    double *d_sum;              /* dG */
+    double *d_sum; /* dG of each row; of channels: Σ dG of the rows from this one on */
 };
 
 /* What all threads share: dq̂ and dk̂ [T][Hv][dk]; the state before token t = first + 64·i, i > 0, of a document is
@@ -45,7 +46,7 @@ static struct gradients carve_gradients(struct ax_attention_work *work,
     g.right = carve(work, CHUNK * keys, size);
     g.d_system = carve(work, CHUNK * CHUNK, size);
     g.d_weight = carve(work, CHUNK * CHUNK, size);
-    g.d_sum = carve(work, CHUNK, sizeof(double));
+    g.d_sum = carve(work, ax_delta_by_channel(a) ? keys : CHUNK, sizeof(double));
     return g;
 }
 
@@ -71,7 +72,7 @@ static size_t state_bytes(const struct ax_delta_head *s) {
 static void find_borders(const struct ax_delta_head *s, const struct shared *all) {
     AX_VEC(ax_delta_load_state)(s, &s->a->states, s->enters, s->m.state);
     for (int64_t token = s->first; token + CHUNK < s->end; token += CHUNK) {
-        AX_VEC(ax_delta_updates)(s, token, 0, CHUNK);
+        AX_VEC(ax_delta_updates)(s, token, 0, CHUNK, false);
         AX_VEC(ax_delta_next_state)(s, CHUNK);
         memcpy(border_of(s, all, token + CHUNK), s->m.state, state_bytes(s));
     }
@@ -131,18 +132,14 @@ static void substitute_back(const struct ax_delta_head *s, float *z, int64_t row
 static void prepare(const struct ax_delta_head *s, const struct ax_delta_backward *b,
                     const struct gradients *g, int64_t token, int64_t rows) {
     const struct ax_delta_memory *m = &s->m;
-    AX_VEC(ax_delta_updates)(s, token, 0, rows);
+    AX_VEC(ax_delta_updates)(s, token, 0, rows, true);
     for (int64_t r = 0; r < rows; r++) {
-        const int64_t t = token + r, key = s->key_head * s->dk, value = s->head * s->dv;
-        AX_BY_DTYPE(s->dtype, load_head, s, element_of(&s->a->q, t, key), (float)s->a->scale,
-                    m->q + r * s->key_columns);
+        const int64_t t = token + r, value = s->head * s->dv;
         AX_BY_DTYPE(s->dtype, load_scaled, element_of(&b->dout, t, value), s->dv, 1.0f,
                     g->dout + r * s->value_columns);
-        fetch_next(s, &s->a->q, t, key, s->dk);
         fetch_next(s, &b->dout, t, value, s->dv);
     }
-    AX_VEC(ax_delta_weights)(s, 0, rows);
-    AX_VEC(ax_delta_scale_rest)(s, rows);
+    const struct ax_delta_rested k = AX_VEC(ax_delta_rest)(s, rows);
     clear_above(m->weight, rows, 1);
     if (!s->a->additive) {
         clear_above(m->similar, rows, 0);
@@ -151,9 +148,9 @@ static void prepare(const struct ax_delta_head *s, const struct ax_delta_backwar
     transpose(m->u, s->value_columns, rows, s->dv, g->u_columns, CHUNK);
     transpose_state(s, m->state, g->state_t);
     transpose_state(s, g->d_state, g->d_state_t);
-    PRODUCT(.m = rows, .n = s->value_columns, .units = s->dk, .a = m->scaled,
-            .a_row = s->key_columns, .a_unit = 1, .b = g->d_state, .b_unit = s->value_columns,
-            .c = g->z, .c_row = s->value_columns);
+    PRODUCT(.m = rows, .n = s->value_columns, .units = s->dk, .a = k.data, .a_row = k.row,
+            .a_unit = k.channel, .b = g->d_state, .b_unit = s->value_columns, .c = g->z,
+            .c_row = s->value_columns);
     upper_product(m->weight, g->dout, rows, s->value_columns, g->z);
 }
 
@@ -169,13 +166,14 @@ static void against_updates(const struct ax_delta_head *s, const struct gradient
 }
 
 /* Row i of z·uᵀ and dP becomes that of A and B; returns Σ_j dN⊙similar. */
-static float pair_row(const struct ax_delta_memory *m, const struct gradients *g, int64_t i) {
+static float pair_row(const struct ax_delta_head *s, const struct gradients *g, int64_t i) {
+    const struct ax_delta_memory *m = &s->m;
     const int64_t row = i * CHUNK;
     const v_float beta = v_set(-m->beta[i]);
     v_float sum = v_set(0);
     for (int64_t j = 0; j <= i; j += AX_LANES) {
         const int64_t n = least(AX_LANES, i + 1 - j), below = least(AX_LANES, i - j);
-        const v_float decay = v_load_f32(m->decay + row + j, n);
+        const v_float decay = s->channels ? v_set(1) : v_load_f32(m->decay + row + j, n);
         const v_float d = v_keep(below, v_load_f32(g->d_system + row + j, n), 0);
         sum = v_fma(d, v_load_f32(m->similar + row + j, n), sum);
         v_store_f32(g->d_system + row + j, n, d * decay * beta);
@@ -228,7 +226,7 @@ static void solve(const struct ax_delta_head *s, const struct ax_delta_backward 
     clear_above(g->d_weight, rows, 1);
     for (int64_t r = 0; r < rows; r++) {
         float *z = g->z + r * cols, *dbeta = element_of(&b->dbeta, token + r, s->head);
-        *dbeta = dot_of(z, m->y + r * cols, cols) + pair_row(m, g, r);
+        *dbeta = dot_of(z, m->y + r * cols, cols) + pair_row(s, g, r);
         scale_row(z, cols, m->beta[r]);
         AX_BY_DTYPE(s->dtype, store_row, z, s->dv, element_of(&b->dv, token + r, s->head * s->dv));
     }
@@ -271,13 +269,36 @@ static double key_gradients(const struct ax_delta_head *s, const struct gradient
     return kept;
 }
 
+/* The same of channels, with dg. */
+static void channel_gradients(const struct ax_delta_head *s, const struct ax_delta_backward *b,
+                              const struct gradients *g, int64_t token, int64_t rows) {
+    const struct ax_delta_memory *m = &s->m;
+    through_state(s, g->dout, g->state_t, m->grown, 1, rows, g->dq);
+    through_state(s, g->z, g->state_t, m->grown, -1, rows, g->left);
+    through_state(s, m->u, g->d_state_t, m->grown, 1, rows, g->right);
+    AX_VEC(ax_delta_reach_rows)(s, g->dq, 1, 0, rows, g->dq);
+    AX_VEC(ax_delta_reach_rows)(s, g->left, 1, 0, rows, g->left);
+    AX_VEC(ax_delta_channel_gradients)
+    (s,
+     &(struct ax_delta_channels){.d_system = g->d_system,
+                                 .d_weight = g->d_weight,
+                                 .d_state = g->d_state,
+                                 .dq = g->dq,
+                                 .left = g->left,
+                                 .right = g->right,
+                                 .d_sum = g->d_sum},
+     token, rows, &b->dg);
+}
+
 /* d_state += sign·(x⊙E)ᵀ·values. */
 static void add_to_state(const struct ax_delta_head *s, const struct gradients *g, const float *x,
                          float sign, const float *values, int64_t rows) {
     const struct ax_delta_memory *m = &s->m;
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows && !s->channels; r++)
         load_scaled(AX_F32, x + r * s->key_columns, s->key_columns, sign * m->grown[r],
                     m->scaled + r * s->key_columns);
+    if (s->channels)
+        AX_VEC(ax_delta_reach_rows)(s, x, sign, 0, rows, m->scaled);
     PRODUCT(.accumulate = true, .m = s->dk, .n = s->value_columns, .units = rows, .a = m->scaled,
             .a_row = 1, .a_unit = s->key_columns, .b = values, .b_unit = s->value_columns,
             .c = g->d_state, .c_row = s->value_columns);
@@ -296,6 +317,8 @@ static void store_gradients(const struct ax_delta_head *s, const struct ax_delta
             v_store_f32(all->dq + at + i, n, v_load_f32(dq + i, n) * v_set((float)s->a->scale));
             v_store_f32(all->dk + at + i, n, v_load_f32(left + i, n) + v_load_f32(right + i, n));
         }
+        if (s->channels)
+            continue;
         sum += g->d_sum[r];
         *(float *)element_of(&b->dg, token + r, s->head) = (float)sum;
     }
@@ -310,11 +333,16 @@ static void backward_chunk(const struct ax_delta_head *s, const struct ax_delta_
         without_system(s, b, g, token, rows);
     else
         solve(s, b, g, token, rows);
-    const double kept = key_gradients(s, g, rows);
-    const int64_t size = s->dk * s->value_columns;
-    const float grown = m->grown[rows - 1];
-    g->d_sum[rows - 1] += kept + (double)grown * (double)dot_of(m->state, g->d_state, size);
-    scale_row(g->d_state, size, grown);
+    if (s->channels) {
+        channel_gradients(s, b, g, token, rows);
+        AX_VEC(ax_delta_decay_state)(s, rows, g->d_state);
+    } else {
+        const double kept = key_gradients(s, g, rows);
+        const int64_t size = s->dk * s->value_columns;
+        const float grown = m->grown[rows - 1];
+        g->d_sum[rows - 1] += kept + (double)grown * (double)dot_of(m->state, g->d_state, size);
+        scale_row(g->d_state, size, grown);
+    }
     add_to_state(s, g, m->q, 1, g->dout, rows);
     if (!s->a->additive)
         add_to_state(s, g, m->k, -1, g->z, rows);

@@ -7,10 +7,13 @@
 struct running {
     int64_t k, u, g;
 };
+static int64_t decays_of(const struct ax_delta_head *s) {
+    return s->channels ? s->dk : 1;
+}
 static struct running running_at(const struct ax_delta_head *s, int64_t r) {
     const int64_t values = s->a->v.shape[1], keys = s->a->k.shape[1];
     return (struct running){(r * keys + s->key_head) * s->dk, (r * values + s->head) * s->dv,
-                            r * values + s->head};
+                            (r * values + s->head) * decays_of(s)};
 }
 
 /* The rows that the slot has. */
@@ -19,7 +22,7 @@ static void load_running(const struct ax_delta_head *s, const struct ax_delta_fo
     for (int64_t r = 0; r < rows; r++) {
         const struct running at = running_at(s, r);
         AX_VEC(ax_delta_set_row)
-        (s, r, element_of(&f->keys, s->enters, at.k), float_of(&f->decays, s->enters, at.g));
+        (s, r, element_of(&f->keys, s->enters, at.k), element_of(&f->decays, s->enters, at.g));
         load_scaled(AX_F32, element_of(&f->updates, s->enters, at.u), s->dv, 1,
                     s->m.u + r * s->value_columns);
     }
@@ -32,8 +35,9 @@ static void append(const struct ax_delta_head *s, const struct ax_delta_forward 
         const struct running at = running_at(s, r);
         memcpy(element_of(&f->updates, s->leaves, at.u), s->m.u + r * s->value_columns,
                (size_t)s->dv * sizeof(float));
-        *(float *)element_of(&f->decays, s->leaves, at.g) =
-            float_of(&s->a->g, token + r - from, s->head);
+        memcpy(element_of(&f->decays, s->leaves, at.g),
+               element_of(&s->a->g, token + r - from, s->head * decays_of(s)),
+               (size_t)decays_of(s) * sizeof(float));
     }
 }
 
@@ -68,14 +72,8 @@ static void outputs(const struct ax_delta_head *s, const struct ax_tensor *out, 
                     int64_t from, int64_t to) {
     const struct ax_delta_memory *m = &s->m;
     const int64_t columns = s->value_columns;
-    for (int64_t r = from; r < to; r++) {
-        const int64_t t = token + r - from, col = s->key_head * s->dk;
-        AX_BY_DTYPE(s->dtype, load_head, s, element_of(&s->a->q, t, col), (float)s->a->scale,
-                    m->q + r * s->key_columns);
-        fetch_next(s, &s->a->q, t, col, s->dk);
-    }
-    AX_VEC(ax_delta_weights)(s, from, to);
-    PRODUCT(.m = to - from, .n = columns, .units = s->dk, .a = m->q + from * s->key_columns,
+    PRODUCT(.m = to - from, .n = columns, .units = s->dk,
+            .a = AX_VEC(ax_delta_meeting)(s, m->q, from, to) + from * s->key_columns,
             .a_row = s->key_columns, .a_unit = 1, .b = m->state, .b_unit = columns,
             .c = m->y + from * columns, .c_row = columns);
     for (int64_t r = from; r < to; r++)
@@ -108,7 +106,7 @@ static void forward_head(const struct ax_delta_head *s, const struct ax_delta_fo
         load_running(s, f, from);
     for (int64_t token = s->first; token < s->end; from = 0) {
         const int64_t to = least(CHUNK, from + s->end - token);
-        AX_VEC(ax_delta_updates)(s, token, from, to);
+        AX_VEC(ax_delta_updates)(s, token, from, to, true);
         outputs(s, &f->a.out, token, from, to);
         if (pieces)
             append(s, f, token, from, to);
