@@ -18,8 +18,7 @@ enum ax_status tiny_arch(struct ax_arch *arch, const char *model_type, bool tied
         "80, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": %d, "
         "\"head_dim\": 16, \"initializer_range\": 0.15, \"max_position_embeddings\": 64, "
         "\"tie_word_embeddings\": %s%s}",
-        model_type, strncmp(model_type, "deepseek", 8) == 0 ? 4 : 2, tied ? "true" : "false",
-        extra);
+        model_type, tiny_kv_heads(model_type), tied ? "true" : "false", extra);
     struct ax_json_doc doc;
     AX_TRY(ax_json_parse(&doc, "tiny", text, strlen(text)));
     const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));

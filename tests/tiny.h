@@ -2,7 +2,16 @@
 #ifndef AX_TESTS_TINY_H
 #define AX_TESTS_TINY_H
 
+#include <string.h>
+
 #include "optim/step/step.h"
+
+/* KV heads of 4 attention heads: latent attention has as many. */
+static inline int tiny_kv_heads(const char *model_type) {
+    const bool latent =
+        strncmp(model_type, "deepseek", 8) == 0 || strncmp(model_type, "kimi", 4) == 0;
+    return latent ? 4 : 2;
+}
 
 /* A tiny config.json of the given model_type, tied or not; `extra` is more JSON members ("" or
  * ", \"sliding_window\": 8"). */

@@ -128,6 +128,7 @@ enum ax_delta_layout {
     AX_DELTA_JOINED,  /* one matrix of q, k and v, and one of its convolutions */
     AX_DELTA_GROUPED, /* the same with z, and one of b and a; rows are by key head */
     AX_DELTA_APART,   /* each its own */
+    AX_DELTA_CHANNELS /* the same, but decays, which channels have of their own, and z are by latents (KDA) */
 };
 struct ax_delta_config {
     int64_t key_heads, value_heads, key_dim, value_dim; /* value_heads 0: no layer has it */

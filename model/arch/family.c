@@ -59,7 +59,6 @@ const char *ax_family_nearest(const char *model_type) {
 static const struct {
     const char *key, *what;
 } telling[] = {
-    {"linear_attn_config", "layers of Kimi Delta Attention"},
     {"mamba_dt_rank", "layers of the first Mamba"},
     {"time_step_rank", "layers of the first Mamba"},
     {"hidden_size_per_layer_input", "embeddings of each layer"},

@@ -22,6 +22,7 @@
     X(granite)                                                                                     \
     X(granitemoehybrid)                                                                            \
     X(hunyuan_v1_dense)                                                                            \
+    X(kimi_linear)                                                                                 \
     X(lfm2)                                                                                        \
     X(lfm2_moe)                                                                                    \
     X(llama)                                                                                       \
@@ -78,6 +79,9 @@ enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
  * has no such list. AX_ERR_UNSUPPORTED for another one. */
 enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json config, int64_t layer,
                              const char *const *known, int *kind); /* fields.c */
+/* The same of a list under another key. */
+enum ax_status ax_listed_kind(const struct ax_arch *a, struct ax_json config, const char *key,
+                              int64_t layer, const char *const *known, int *kind); /* fields.c */
 /* Reads the sizes of the gated delta rule and of its convolutions; `usual` has those that a config may leave out. The
  * layout is JOINED. */
 enum ax_status ax_delta_parse(struct ax_arch *a, struct ax_json config,
@@ -108,12 +112,21 @@ enum ax_status ax_ssd_parse(struct ax_arch *a, struct ax_json config,
  * num_experts), into a->moe; the usual numbers if the config does not say. */
 enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json config, int64_t usual_experts,
                             int64_t usual_active); /* mixtral.c */
+/* Reads latent attention but for its rope; usual_q_rank: of a config without q_lora_rank, where null means that
+ * queries have no latent; 0: they have none. */
+enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json config,
+                            int64_t usual_q_rank); /* deepseek.c */
+/* Keys of DeepSeek's mixture that others spell in their way. */
+struct ax_deepseek_keys {
+    const char *experts, *active, *shared, *renormalize, *groups;
+};
 /* Defaults of DeepSeek's mixture where the config does not say. */
 struct ax_deepseek_moe {
     int64_t n_experts, n_active, width, n_shared, first_dense, groups, groups_kept;
     double scale;
     bool renormalize;
-    int group_best; /* not in the config */
+    int group_best;                      /* not in the config */
+    const struct ax_deepseek_keys *keys; /* NULL: DeepSeek's */
 };
 /* Reads a DeepSeek mixture: shared experts, leading dense layers, how experts are chosen and
  * weighed, and how many layers of multi-token prediction follow. */

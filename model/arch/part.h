@@ -26,6 +26,7 @@ struct ax_part_size {
 struct ax_state_size {
     int64_t rows, channels;
     int64_t key_heads, value_heads, key_dim, value_dim;
+    bool channel_decays; /* each channel of the keys has a decay of its own */
 };
 
 /* The functions of a mixer (mixes tokens) or an ffn (each token separately). */

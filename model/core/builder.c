@@ -9,8 +9,8 @@
 #include "model/core/adapters.h"
 #include "model/core/pass.h"
 
-#define MAX_DENSE_PARAMS   48 /* of a layer and its adapters, without experts */
-#define MAX_ADAPTER_PARAMS 32 /* of a layer, for each further adapter */
+#define MAX_DENSE_PARAMS   64 /* of a layer and its adapters, without experts */
+#define MAX_ADAPTER_PARAMS 40 /* of a layer, for each further adapter */
 
 static size_t most_params(const struct ax_model *m) {
     const size_t more = m->bank ? (size_t)m->bank->n - 1 : 0;
@@ -214,6 +214,12 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
         p->shape[2] = p->shape[1];
         p->shape[1] = 1;
         p->ndim++;
+    }
+    if (decl->lifted) {
+        const int64_t shape[] = {1, 1, decl->rows, 1};
+        memcpy(p->shape, shape, sizeof shape);
+        p->ndim = 4;
+        p->decay = true;
     }
     name_param(m, decl->name, layer, p->name);
     p->trainable = !p->buffer && (p->trainable || any_adapter_saves(m, p->name));

@@ -30,6 +30,7 @@ struct ax_param_decl {
     /* > 0: a tensor of this many experts' matrices, split over ep; 0: one matrix or vector */
     int64_t stack;
     bool middle;   /* [rows][1][cols]: the taps of a convolution */
+    bool lifted;   /* [1][1][rows][1], of cols 0; weight decay applies */
     int8_t tp_dim; /* −1: replicated */
     bool glue;     /* follows its predecessor directly */
     bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */

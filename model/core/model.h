@@ -32,6 +32,8 @@ struct ax_shortconv_part {
 /* The gated delta rule: see delta.c. */
 struct ax_delta_part {
     struct ax_linear in, rest, out;
+    struct ax_linear decay_in, decay, gate_in,
+        gate; /* of a decay per channel, and of z; else none */
     const struct ax_param *taps[3], *log, *bias, *norm; /* taps of q, k, v; or one for all */
 };
 /* Mamba-2: see mamba.c. */
@@ -225,7 +227,7 @@ double ax_model_flops_per_token(const struct ax_model *m, int64_t seq);
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
 
-#define AX_LAYER_MAX_LINEARS 8
+#define AX_LAYER_MAX_LINEARS 10
 /* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
 /* True for a matrix that the scheme quantizes: of a layer's linear (except the gate of a shared

@@ -16,7 +16,8 @@ static int64_t rule_elements(const struct ax_states *s, int which) {
     const int64_t n[] = {[AX_RULE_STATES] = z->value_heads * z->key_dim * z->value_dim,
                          [AX_RULE_KEYS] = AX_DELTA_CHUNK * z->key_heads * z->key_dim,
                          [AX_RULE_UPDATES] = AX_DELTA_CHUNK * z->value_heads * z->value_dim,
-                         [AX_RULE_DECAYS] = AX_DELTA_CHUNK * z->value_heads};
+                         [AX_RULE_DECAYS] = AX_DELTA_CHUNK * z->value_heads *
+                                            (z->channel_decays ? z->key_dim : 1)};
     return n[which];
 }
 
@@ -198,11 +199,11 @@ void ax_states_describe(const struct ax_states *s, int layer, struct ax_delta_fo
         [AX_RULE_STATES] = {slots, z->value_heads, z->key_dim, z->value_dim},
         [AX_RULE_KEYS] = {slots, C, z->key_heads, z->key_dim},
         [AX_RULE_UPDATES] = {slots, C, z->value_heads, z->value_dim},
-        [AX_RULE_DECAYS] = {slots, C, z->value_heads}};
+        [AX_RULE_DECAYS] = {slots, C, z->value_heads, z->key_dim}};
     struct ax_tensor *to[] = {&f->a.states, &f->keys, &f->updates, &f->decays};
     for (int k = 0; k < AX_RULE_TENSORS; k++)
         *to[k] = ax_tensor_nd(s->rule[k].dtype, ax_tensor_row(&s->rule[k], layer),
-                              k == AX_RULE_DECAYS ? 3 : 4, shapes[k]);
+                              k == AX_RULE_DECAYS && !z->channel_decays ? 3 : 4, shapes[k]);
     f->a.enters = f->a.leaves = s->slots;
     f->past = s->past;
 }

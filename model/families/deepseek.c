@@ -34,14 +34,20 @@ static double yarn_scale(const struct ax_rope_config *r) {
     return 0.1 * r->mscale_all_dim * log(r->factor) + 1;
 }
 
-static enum ax_status attention(struct ax_arch *a, struct ax_json c) {
-    /* absent means 1536, null means none */
-    const int64_t q_usual = json_object_get(c.v, "q_lora_rank") ? 0 : 1536;
+enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json c, int64_t usual_q_rank) {
+    const int64_t q_usual = json_object_get(c.v, "q_lora_rank") ? 0 : usual_q_rank;
     struct ax_mla_config *m = &a->mla;
     AX_TRY(head_sizes(a, c));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "q_lora_rank"), 1, MAX_DIM, q_usual, &m->q_rank));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "kv_lora_rank"), 1, MAX_DIM, 512, &m->kv_rank));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &m->bias));
+    a->softmax_scale = 1 / sqrt((double)a->head_dim);
+    return AX_OK;
+}
+
+static enum ax_status attention(struct ax_arch *a, struct ax_json c) {
+    const struct ax_mla_config *m = &a->mla;
+    AX_TRY(ax_mla_parse(a, c, 1536));
     AX_TRY(ax_rope_parse(&a->rope, c, m->rope, a->max_positions));
     if (a->rope.dim != m->rope)
         return refuse(ax_json_get(c, "partial_rotary_factor"), "rope on a part of the rope key");
@@ -53,9 +59,19 @@ static enum ax_status attention(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+static const struct ax_deepseek_keys usual_keys = {.experts = "n_routed_experts",
+                                                   .active = "num_experts_per_tok",
+                                                   .shared = "n_shared_experts",
+                                                   .renormalize = "norm_topk_prob",
+                                                   .groups = "n_group"};
+static const struct ax_deepseek_keys *keys_of(const struct ax_deepseek_moe *usual) {
+    return usual->keys ? usual->keys : &usual_keys;
+}
+
 static enum ax_status parse_groups(struct ax_arch *a, struct ax_json c,
                                    const struct ax_deepseek_moe *usual) {
-    const struct ax_json groups = ax_json_get(c, "n_group"), kept = ax_json_get(c, "topk_group");
+    const struct ax_json groups = ax_json_get(c, keys_of(usual)->groups),
+                         kept = ax_json_get(c, "topk_group");
     int64_t n, keep;
     AX_TRY(ax_json_i64_or(groups, 1, AX_ROUTER_GROUPS, usual->groups, &n));
     AX_TRY(ax_json_i64_or(kept, 1, AX_ROUTER_GROUPS, usual->groups_kept, &keep));
@@ -104,15 +120,18 @@ static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t
 
 enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
                                      const struct ax_deepseek_moe *usual) {
+    const struct ax_deepseek_keys *keys = keys_of(usual);
     struct ax_moe_config *m = &a->moe;
-    const struct ax_json experts = ax_json_get(c, "n_routed_experts");
-    const struct ax_json shared = ax_json_get(c, "n_shared_experts");
+    const struct ax_json experts = ax_json_get(c, keys->experts);
+    const struct ax_json active = ax_json_get(c, keys->active);
+    const struct ax_json shared = ax_json_get(c, keys->shared);
     const struct ax_json scale = ax_json_get(c, "routed_scaling_factor");
     /* absent means the usual number, null means none */
-    const int64_t shared_usual = json_object_get(c.v, "n_shared_experts") ? 0 : usual->n_shared;
-    int64_t n, n_shared;
+    const int64_t shared_usual = json_object_get(c.v, keys->shared) ? 0 : usual->n_shared;
+    int64_t n, n_active, n_shared;
     AX_TRY(ax_json_i64_or(experts, 1, 4096, usual->n_experts, &n));
-    AX_TRY(ax_moe_parse(a, c, n, usual->n_active));
+    AX_TRY(ax_json_i64_or(active, 1, 4096, usual->n_active, &n_active));
+    AX_TRY(ax_moe_parse(a, c, n, n_active));
     m->balance_coef = 0; /* transformers has no such loss for these families */
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, MAX_DIM, usual->width,
                           &m->width));
@@ -121,7 +140,7 @@ enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
     AX_TRY(ax_json_f64_or(scale, usual->scale, &m->routing.scale));
     if (m->routing.scale <= 0)
         return ax_json_error(scale, "expected a positive number, got %g", m->routing.scale);
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), usual->renormalize,
+    AX_TRY(ax_json_bool_or(ax_json_get(c, keys->renormalize), usual->renormalize,
                            &m->routing.renormalize));
     AX_TRY(parse_groups(a, c, usual));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "num_nextn_predict_layers"), 0, 64, 0, &a->n_unused));

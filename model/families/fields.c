@@ -49,9 +49,14 @@ enum ax_status ax_field_only_bool(struct ax_json c, const char *key, bool usual)
 
 enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json c, int64_t layer,
                              const char *const *known, int *kind) {
+    return ax_listed_kind(a, c, "layer_types", layer, known, kind);
+}
+
+enum ax_status ax_listed_kind(const struct ax_arch *a, struct ax_json c, const char *key,
+                              int64_t layer, const char *const *known, int *kind) {
     const char *type;
     char list[200] = "";
-    const struct ax_json types = ax_json_get(c, "layer_types");
+    const struct ax_json types = ax_json_get(c, key);
     if (!types.v)
         return AX_OK;
     if ((int64_t)ax_json_size(types) != a->n_layers)

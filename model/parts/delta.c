@@ -1,4 +1,5 @@
-/* Gated DeltaNet (Yang et al. 2024), as in Qwen3-Next, Qwen3.5 and OLMo Hybrid:
+/* Gated DeltaNet (Yang et al. 2024), as in Qwen3-Next, Qwen3.5 and OLMo Hybrid, and Kimi Delta Attention (Moonshot AI
+ * 2025, KDA):
  *
  *   q, k, v, z, b, a = projections of h;  q, k, v = silu(conv(q)), silu(conv(k)), silu(conv(v))
  *   g, beta from a, b (delta_gates_forward);  o = the gated delta rule of q, k, v, g, beta (kernels/delta_ops.h)
@@ -6,7 +7,8 @@
  *
  * with value heads in groups that share a key head, and a norm of each value head whose weight is plain. Projections are
  * laid out as enum ax_delta_layout says; grouped, rows are those of a key head after another: [q | k | v | z] and
- * [b | a]. tp splits key heads. */
+ * [b | a]. KDA has a decay per channel of the keys, a and z by latents, a = (h·Waᵀ)·Wbᵀ, and sigmoid for silu(z). tp
+ * splits key heads; latents, which all heads need, are computed for a rank's own rows. */
 #include <math.h>
 
 #include "model/core/builder.h"
@@ -18,6 +20,10 @@
 enum {
     IN,   /* [q | k | v], with z between if grouped */
     REST, /* the other projections */
+    DECAY_LATENT,
+    GATE_LATENT,
+    RAW_DECAY,
+    GATE, /* a and z of a decay per channel, and their latents */
     RAW_Q,
     RAW_K,
     RAW_V, /* inputs of the convolutions, if grouped */
@@ -54,20 +60,26 @@ static struct sizes own_sizes(const struct ax_pass *p) {
 /* ---- parameters ---- */
 
 #define NAME(tail) "model.layers.%d.linear_attn." tail
+#define SELF(tail) "model.layers.%d.self_attn." tail
 
 /* Parameters of a layout; a list ends with NULL. */
 static const struct names {
-    const char *in[4], *rest[4], *taps[4], *norm, *out;
+    const char *in[4], *rest[4], *taps[4], *log, *bias, *norm, *out;
+    const char *decay_in[2], *decay[2], *gate_in[2], *gate[2];
 } names[] = {
     [AX_DELTA_JOINED] = {.in = {NAME("in_proj_qkv.weight")},
                          .rest = {NAME("in_proj_z.weight"), NAME("in_proj_b.weight"),
                                   NAME("in_proj_a.weight")},
                          .taps = {NAME("conv1d.weight")},
+                         .log = NAME("A_log"),
+                         .bias = NAME("dt_bias"),
                          .norm = NAME("norm.weight"),
                          .out = NAME("out_proj.weight")},
     [AX_DELTA_GROUPED] = {.in = {NAME("in_proj_qkvz.weight")},
                           .rest = {NAME("in_proj_ba.weight")},
                           .taps = {NAME("conv1d.weight")},
+                          .log = NAME("A_log"),
+                          .bias = NAME("dt_bias"),
                           .norm = NAME("norm.weight"),
                           .out = NAME("out_proj.weight")},
     [AX_DELTA_APART] = {.in = {NAME("q_proj.weight"), NAME("k_proj.weight"), NAME("v_proj.weight")},
@@ -75,20 +87,38 @@ static const struct names {
                                  NAME("a_proj.weight")},
                         .taps = {NAME("q_conv1d.weight"), NAME("k_conv1d.weight"),
                                  NAME("v_conv1d.weight")},
+                        .log = NAME("A_log"),
+                        .bias = NAME("dt_bias"),
                         .norm = NAME("o_norm.weight"),
                         .out = NAME("o_proj.weight")},
+    [AX_DELTA_CHANNELS] = {.in = {SELF("q_proj.weight"), SELF("k_proj.weight"),
+                                  SELF("v_proj.weight")},
+                           .rest = {SELF("b_proj.weight")},
+                           .taps = {SELF("q_conv1d.weight"), SELF("k_conv1d.weight"),
+                                    SELF("v_conv1d.weight")},
+                           .log = SELF("A_log"),
+                           .bias = SELF("dt_bias"),
+                           .norm = SELF("o_norm.weight"),
+                           .out = SELF("o_proj.weight"),
+                           .decay_in = {SELF("f_a_proj.weight")},
+                           .decay = {SELF("f_b_proj.weight")},
+                           .gate_in = {SELF("g_a_proj.weight")},
+                           .gate = {SELF("g_b_proj.weight")}},
 };
 
 static bool is_grouped(const struct ax_arch *a) {
     return a->delta.layout == AX_DELTA_GROUPED;
 }
+static bool by_channel(const struct ax_arch *a) {
+    return a->delta.layout == AX_DELTA_CHANNELS;
+}
 static bool is_apart(const struct ax_arch *a) {
-    return a->delta.layout == AX_DELTA_APART;
+    return a->delta.layout == AX_DELTA_APART || by_channel(a);
 }
 
 /* Matrices with these rows that are one linear, whose rows tp splits unless they are `whole`. */
 static void add_linear(struct ax_builder *b, const struct ax_layer *l, struct ax_linear *lin,
-                       const char *const *name, const int64_t *rows, bool whole) {
+                       const char *const *name, const int64_t *rows, int64_t cols, bool whole) {
     lin->unit = l->unit;
     lin->split = whole ? AX_SPLIT_NONE : AX_SPLIT_OUTPUTS;
     for (lin->n_parts = 0; name[lin->n_parts]; lin->n_parts++)
@@ -96,7 +126,7 @@ static void add_linear(struct ax_builder *b, const struct ax_layer *l, struct ax
             ax_builder_add(b, l->index,
                            &(struct ax_param_decl){.name = name[lin->n_parts],
                                                    .rows = rows[lin->n_parts],
-                                                   .cols = b->arch->hidden_size,
+                                                   .cols = cols,
                                                    .tp_dim = whole ? -1 : 0,
                                                    .grad_partial_over = whole ? AX_TP_PARTIAL : 0,
                                                    .glue = lin->n_parts > 0});
@@ -117,6 +147,17 @@ static void add_taps(struct ax_builder *b, struct ax_layer *l, const struct size
                                     .grad_partial_over = is_apart(a) ? 0 : AX_TP_PARTIAL});
 }
 
+/* The latents of decays and of z have as many elements as a head. */
+static void add_latents(struct ax_builder *b, struct ax_layer *l, const struct sizes *z) {
+    const struct names *n = &names[AX_DELTA_CHANNELS];
+    const int64_t hidden = b->arch->hidden_size;
+    struct ax_delta_part *d = &l->delta;
+    add_linear(b, l, &d->decay_in, n->decay_in, &z->dk, hidden, true);
+    add_linear(b, l, &d->gate_in, n->gate_in, &z->dk, hidden, true);
+    add_linear(b, l, &d->decay, n->decay, &z->keys, z->dk, false);
+    add_linear(b, l, &d->gate, n->gate, &z->values, z->dk, false);
+}
+
 static void delta_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_arch *a = b->arch;
     const struct sizes z = sizes_of(&a->delta, 1);
@@ -124,19 +165,29 @@ static void delta_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t joined[] = {2 * z.keys + z.values}, grouped[] = {2 * (z.keys + z.values)};
     const int64_t apart[] = {z.keys, z.keys, z.values}, pairs[] = {2 * z.value_heads};
     const int64_t rest[] = {z.values, z.value_heads, z.value_heads};
+    const bool channels = by_channel(a);
     struct ax_delta_part *d = &l->delta;
     add_linear(b, l, &d->in, n->in,
                is_grouped(a) ? grouped
                : is_apart(a) ? apart
                              : joined,
-               a->delta.layout == AX_DELTA_JOINED);
-    add_linear(b, l, &d->rest, n->rest, is_grouped(a) ? pairs : rest, false);
+               a->hidden_size, a->delta.layout == AX_DELTA_JOINED);
+    add_linear(b, l, &d->rest, n->rest,
+               is_grouped(a) ? pairs
+               : channels    ? &z.value_heads
+                             : rest,
+               a->hidden_size, false);
+    if (channels)
+        add_latents(b, l, &z);
     add_taps(b, l, &z);
-    d->log = ax_builder_add(b, l->index,
-                            &(struct ax_param_decl){.name = NAME("A_log"), .rows = z.value_heads});
-    d->bias = ax_builder_add(
+    d->log = ax_builder_add(
         b, l->index,
-        &(struct ax_param_decl){.name = NAME("dt_bias"), .rows = z.value_heads, .start = 1});
+        &(struct ax_param_decl){
+            .name = n->log, .rows = z.value_heads, .lifted = channels, .tp_dim = channels ? 2 : 0});
+    d->bias =
+        ax_builder_add(b, l->index,
+                       &(struct ax_param_decl){
+                           .name = n->bias, .rows = channels ? z.keys : z.value_heads, .start = 1});
     d->norm = ax_builder_add(b, l->index,
                              &(struct ax_param_decl){.name = n->norm,
                                                      .rows = z.dv,
@@ -153,18 +204,31 @@ static void delta_init(struct ax_builder *b, struct ax_layer *l) {
 }
 
 static int delta_linears(struct ax_layer *l, struct ax_linear **out) {
-    out[0] = &l->delta.in;
-    out[1] = &l->delta.rest;
-    out[2] = &l->delta.out;
-    return 3;
+    struct ax_delta_part *d = &l->delta;
+    out[0] = &d->in;
+    out[1] = &d->rest;
+    out[2] = &d->out;
+    if (d->decay.n_parts == 0)
+        return 3;
+    out[3] = &d->decay_in;
+    out[4] = &d->decay;
+    out[5] = &d->gate_in;
+    out[6] = &d->gate;
+    return 7;
 }
 
 static struct ax_part_size delta_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
     (void)spec;
     const struct sizes z = sizes_of(&a->delta, 1);
-    const int64_t projections = 2 * z.keys + 3 * z.values + 2 * z.value_heads;
-    const int64_t matrices = a->hidden_size * projections + (2 * z.keys + z.values) * a->conv.taps;
-    return (struct ax_part_size){matrices, matrices, 2 * z.value_heads + z.dv};
+    const int64_t taps = (2 * z.keys + z.values) * a->conv.taps;
+    int64_t rest = a->hidden_size * (z.values + z.value_heads), biases = z.value_heads; /* z, a */
+    if (by_channel(a)) {
+        rest = z.dk * (2 * a->hidden_size + z.keys + z.values);
+        biases = z.keys;
+    }
+    const int64_t matrices =
+        a->hidden_size * (2 * (z.keys + z.values) + z.value_heads) + rest + taps;
+    return (struct ax_part_size){matrices, matrices, z.value_heads + biases + z.dv};
 }
 
 /* Of forward: a token's pairs with half of its chunk, and its products with states. */
@@ -182,7 +246,8 @@ static struct ax_state_size delta_state(const struct ax_arch *a, const struct ax
                                   .key_heads = z.key_heads,
                                   .value_heads = z.value_heads,
                                   .key_dim = z.dk,
-                                  .value_dim = z.dv};
+                                  .value_dim = z.dv,
+                                  .channel_decays = by_channel(a)};
 }
 
 /* ---- tensors ---- */
@@ -190,10 +255,24 @@ static struct ax_state_size delta_state(const struct ax_arch *a, const struct ax
 static void declare_gates(const struct ax_pass *p, struct ax_saved *s, const struct sizes *z) {
     const struct ax_model *m = p->model;
     const int64_t T = p->batch->T;
-    const struct ax_tensor per_head = ax_tensor_2d(m->accum, NULL, T, z->value_heads);
-    ax_saved_declare(&s[DECAY], "delta rule's gates", AX_KEEP_CHEAP, per_head);
-    ax_saved_declare(&s[STRENGTH], "delta rule's gates", AX_KEEP_CHEAP, per_head);
+    const int64_t decays = by_channel(&m->arch) ? z->keys : z->value_heads;
+    ax_saved_declare(&s[DECAY], "delta rule's gates", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->accum, NULL, T, decays));
+    ax_saved_declare(&s[STRENGTH], "delta rule's gates", AX_KEEP_CHEAP,
+                     ax_tensor_2d(m->accum, NULL, T, z->value_heads));
     ax_recur_declare(p, &s[ENTERED], z->value_heads * z->dk * z->dv);
+}
+
+static void declare_latents(const struct ax_pass *p, struct ax_saved *s, const struct sizes *z) {
+    const struct ax_model *m = p->model;
+    const int64_t T = p->batch->T;
+    const struct ax_tensor latent = ax_tensor_2d(m->dtype, NULL, ax_tp_rows(m->rt, T), z->dk);
+    ax_saved_declare(&s[DECAY_LATENT], "delta rule's latents", AX_KEEP_COSTLY, latent);
+    ax_saved_declare(&s[GATE_LATENT], "delta rule's latents", AX_KEEP_COSTLY, latent);
+    ax_saved_declare(&s[RAW_DECAY], "delta rule's projections", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, z->keys));
+    ax_saved_declare(&s[GATE], "delta rule's projections", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, z->values));
 }
 
 static void delta_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
@@ -207,6 +286,8 @@ static void delta_declare(const struct ax_layer *l, const struct ax_pass *p, str
                      ax_tensor_2d(m->dtype, NULL, T, 2 * z.keys + (grouped ? 2 : 1) * z.values));
     ax_saved_declare(&s[REST], "delta rule's projections", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, ax_linear_out(&l->delta.rest)));
+    if (by_channel(&m->arch))
+        declare_latents(p, s, &z);
     for (int i = 0; i < 3; i++) {
         const struct ax_tensor like = i < 2 ? keys : values;
         if (grouped)
@@ -225,9 +306,13 @@ static void delta_declare(const struct ax_layer *l, const struct ax_pass *p, str
 struct views {
     struct ax_tensor raw[3], z, b, a;
 };
-static struct views views_of(const struct ax_pass *p, const struct ax_tensor *in,
-                             const struct ax_tensor *rest) {
+/* Tensors as s has them, or their gradients; decay and gate of a decay per channel. */
+struct projections {
+    struct ax_tensor in, rest, decay, gate;
+};
+static struct views views_of(const struct ax_pass *p, const struct projections *of) {
     const struct sizes z = own_sizes(p);
+    const struct ax_tensor *in = &of->in, *rest = &of->rest;
     const int64_t T = in->shape[0], H = z.key_heads;
     struct views v;
     if (is_grouped(&p->model->arch)) {
@@ -245,15 +330,31 @@ static struct views views_of(const struct ax_pass *p, const struct ax_tensor *in
     v.raw[0] = ax_tensor_cols(in, 0, z.keys);
     v.raw[1] = ax_tensor_cols(in, z.keys, z.keys);
     v.raw[2] = ax_tensor_cols(in, 2 * z.keys, z.values);
+    if (by_channel(&p->model->arch)) {
+        v.z = of->gate;
+        v.b = *rest;
+        v.a = of->decay;
+        return v;
+    }
     v.z = ax_tensor_cols(rest, 0, z.values);
     v.b = ax_tensor_cols(rest, z.values, z.value_heads);
     v.a = ax_tensor_cols(rest, z.values + z.value_heads, z.value_heads);
     return v;
 }
 
+static struct views saved_views(const struct ax_pass *p, const struct ax_saved *s) {
+    return views_of(p, &(struct projections){s[IN].t, s[REST].t, s[RAW_DECAY].t, s[GATE].t});
+}
+
 /* A dense tensor in the rows of a view. */
 static struct ax_tensor in_rows(const struct ax_tensor *t, const struct ax_tensor *view) {
     return ax_tensor_2d(t->dtype, t->data, view->shape[0], view->shape[1]);
+}
+
+/* Decays, or their gradient, as the rule has them. */
+static struct ax_tensor decays_of(const struct ax_pass *p, const struct ax_tensor *t) {
+    const struct sizes z = own_sizes(p);
+    return by_channel(&p->model->arch) ? ax_tensor_heads(t, z.value_heads, z.dk) : *t;
 }
 
 /* The rule's operands. */
@@ -262,7 +363,7 @@ static struct ax_delta_rule rule_of(const struct ax_pass *p, const struct ax_sav
     return (struct ax_delta_rule){.q = ax_tensor_heads(&s[MIXED_Q].t, z.key_heads, z.dk),
                                   .k = ax_tensor_heads(&s[MIXED_K].t, z.key_heads, z.dk),
                                   .v = ax_tensor_heads(&s[MIXED_V].t, z.value_heads, z.dv),
-                                  .g = s[DECAY].t,
+                                  .g = decays_of(p, &s[DECAY].t),
                                   .beta = s[STRENGTH].t,
                                   .out = ax_tensor_heads(&s[OUT].t, z.value_heads, z.dv),
                                   .scale = 1 / sqrt((double)z.dk)};
@@ -281,7 +382,7 @@ static struct ax_delta_backward backward_of(const struct ax_pass *p, const struc
                                       .dq = ax_tensor_heads(&g->mixed[0], z.key_heads, z.dk),
                                       .dk = ax_tensor_heads(&g->mixed[1], z.key_heads, z.dk),
                                       .dv = ax_tensor_heads(&g->mixed[2], z.value_heads, z.dv),
-                                      .dg = g->decay,
+                                      .dg = decays_of(p, &g->decay),
                                       .dbeta = g->strength};
 }
 
@@ -317,7 +418,7 @@ static const struct ax_tensor *raw_of(const struct ax_pass *p, const struct ax_s
     return is_grouped(&p->model->arch) ? &s[RAW_Q + i].t : &v->raw[i];
 }
 static enum ax_status convolve(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
-    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    const struct views v = saved_views(p, s);
     for (int i = 0; i < 3; i++) {
         const struct ax_convolution c = convolution(l, p, i);
         if (is_grouped(&p->model->arch) && ax_saved_make(&s[RAW_Q + i]))
@@ -329,18 +430,31 @@ static enum ax_status convolve(const struct ax_layer *l, struct ax_pass *p, stru
     return AX_OK;
 }
 
+/* A vector's elements, whatever its shape in files. */
+static struct ax_tensor as_vector(const struct ax_tensor *t) {
+    return ax_tensor_1d(t->dtype, t->data, ax_tensor_numel(t));
+}
+static struct ax_tensor log_of(const struct ax_layer *l) {
+    const struct ax_tensor t = ax_unit_weight(l->unit, l->delta.log);
+    return as_vector(&t);
+}
+static struct ax_tensor log_gradient(const struct ax_layer *l) {
+    const struct ax_tensor t = ax_unit_grad(l->unit, l->delta.log);
+    return t.data ? as_vector(&t) : t;
+}
+
 static enum ax_status make_gates(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
-    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    const struct views v = saved_views(p, s);
     if (!ax_saved_make(&s[DECAY]))
         return AX_OK;
     return ax_run_delta_gates_forward(
         p->model->rt->q,
         &(struct ax_delta_gates_forward){.a = v.a,
                                          .b = v.b,
-                                         .log = ax_unit_weight(l->unit, l->delta.log),
+                                         .log = log_of(l),
                                          .bias = ax_unit_weight(l->unit, l->delta.bias),
                                          .g = in_rows(&s[DECAY].t, &v.a),
-                                         .beta = in_rows(&s[STRENGTH].t, &v.a),
+                                         .beta = in_rows(&s[STRENGTH].t, &v.b),
                                          .scale = p->model->arch.delta.beta_scale});
 }
 
@@ -350,11 +464,13 @@ static struct ax_tensor by_head(const struct ax_pass *p, const struct ax_tensor 
     return ax_tensor_2d(t->dtype, t->data, t->shape[0] * z.value_heads, z.dv);
 }
 
-static const struct ax_gating silu = {.gate = AX_GATE_SILU};
+static struct ax_gating output_gate(const struct ax_pass *p) {
+    return (struct ax_gating){.gate = by_channel(&p->model->arch) ? AX_GATE_SIGMOID : AX_GATE_SILU};
+}
 
 static enum ax_status finish(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s) {
     struct ax_queue *q = p->model->rt->q;
-    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    const struct views v = saved_views(p, s);
     if (ax_saved_make(&s[NORMED]))
         AX_TRY(ax_run_rmsnorm_forward(
             q, &(struct ax_rmsnorm_forward){.x = by_head(p, &s[OUT].t),
@@ -367,7 +483,24 @@ static enum ax_status finish(const struct ax_layer *l, struct ax_pass *p, struct
     return ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = v.z,
                                                                 .up = in_rows(&s[NORMED].t, &v.z),
                                                                 .y = in_rows(&s[GATED].t, &v.z),
-                                                                .how = silu});
+                                                                .how = output_gate(p)});
+}
+
+static enum ax_status project_latents(const struct ax_layer *l, struct ax_pass *p,
+                                      struct ax_saved *s, const struct ax_tensor *h) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct {
+        const struct ax_linear *lin;
+        const struct ax_tensor *x;
+        int to;
+    } all[] = {{&l->delta.decay_in, h, DECAY_LATENT},
+               {&l->delta.decay, &s[DECAY_LATENT].t, RAW_DECAY},
+               {&l->delta.gate_in, h, GATE_LATENT},
+               {&l->delta.gate, &s[GATE_LATENT].t, GATE}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (ax_saved_make(&s[all[i].to]))
+            AX_TRY(ax_linear_forward(rt, all[i].lin, all[i].x, NULL, &s[all[i].to].t));
+    return AX_OK;
 }
 
 static enum ax_status delta_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
@@ -379,6 +512,8 @@ static enum ax_status delta_forward(const struct ax_layer *l, struct ax_pass *p,
         AX_TRY(ax_own_columns_forward(rt, &l->delta.in, &own, h, &s[IN].t));
     if (ax_saved_make(&s[REST]))
         AX_TRY(ax_linear_forward(rt, &l->delta.rest, h, NULL, &s[REST].t));
+    if (by_channel(&p->model->arch))
+        AX_TRY(project_latents(l, p, s, h));
     AX_TRY(convolve(l, p, s));
     AX_TRY(make_gates(l, p, s));
     if (ax_saved_make(&s[OUT])) {
@@ -401,13 +536,13 @@ static enum ax_status finish_backward(const struct ax_layer *l, struct ax_pass *
                                       struct ax_saved *s, const struct ax_tensor *d_gated,
                                       const struct ax_tensor *dz, const struct ax_tensor *d_out) {
     struct ax_queue *q = p->model->rt->q;
-    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    const struct views v = saved_views(p, s);
     AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){.dy = in_rows(d_gated, &v.z),
                                                                   .gate_up = v.z,
                                                                   .up = in_rows(&s[NORMED].t, &v.z),
                                                                   .dgate_up = *dz,
                                                                   .dup = in_rows(d_out, &v.z),
-                                                                  .how = silu}));
+                                                                  .how = output_gate(p)}));
     return ax_run_rmsnorm_backward(
         q, &(struct ax_rmsnorm_backward){.dy = by_head(p, d_out),
                                          .x = by_head(p, &s[OUT].t),
@@ -420,18 +555,18 @@ static enum ax_status finish_backward(const struct ax_layer *l, struct ax_pass *
 static enum ax_status gates_backward(const struct ax_layer *l, struct ax_pass *p,
                                      struct ax_saved *s, const struct gradients *g,
                                      const struct views *d) {
-    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    const struct views v = saved_views(p, s);
     return ax_run_delta_gates_backward(
         p->model->rt->q,
         &(struct ax_delta_gates_backward){.dg = in_rows(&g->decay, &v.a),
-                                          .dbeta = in_rows(&g->strength, &v.a),
+                                          .dbeta = in_rows(&g->strength, &v.b),
                                           .a = v.a,
                                           .b = v.b,
-                                          .log = ax_unit_weight(l->unit, l->delta.log),
+                                          .log = log_of(l),
                                           .bias = ax_unit_weight(l->unit, l->delta.bias),
                                           .da = d->a,
                                           .db = d->b,
-                                          .dlog = ax_unit_grad(l->unit, l->delta.log),
+                                          .dlog = log_gradient(l),
                                           .dbias = ax_unit_grad(l->unit, l->delta.bias),
                                           .scale = p->model->arch.delta.beta_scale});
 }
@@ -439,7 +574,7 @@ static enum ax_status gates_backward(const struct ax_layer *l, struct ax_pass *p
 static enum ax_status convolve_backward(const struct ax_layer *l, struct ax_pass *p,
                                         struct ax_saved *s, const struct gradients *g,
                                         const struct views *d) {
-    const struct views v = views_of(p, &s[IN].t, &s[REST].t);
+    const struct views v = saved_views(p, s);
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     for (int i = 0; i < 3; i++) {
         const struct ax_convolution c = convolution(l, p, i);
@@ -454,15 +589,33 @@ static enum ax_status convolve_backward(const struct ax_layer *l, struct ax_pass
     return AX_OK;
 }
 
+/* Adds to dh what comes back through the latents. */
+static enum ax_status latents_backward(const struct ax_layer *l, struct ax_pass *p,
+                                       struct ax_saved *s, const struct projections *d,
+                                       const struct ax_tensor *h, const struct ax_tensor *dh) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_delta_part *part = &l->delta;
+    const struct ax_tensor d_latent = take_like(p, &s[DECAY_LATENT].t);
+    AX_TRY(ax_linear_backward(rt, &part->decay, &s[DECAY_LATENT].t, &d->decay, &d_latent));
+    AX_TRY(ax_linear_backward_more(rt, &part->decay_in, h, &d_latent, dh));
+    AX_TRY(ax_linear_backward(rt, &part->gate, &s[GATE_LATENT].t, &d->gate, &d_latent));
+    return ax_linear_backward_more(rt, &part->gate_in, h, &d_latent, dh);
+}
+
 static enum ax_status delta_backward(const struct ax_layer *l, struct ax_pass *p,
                                      struct ax_saved *s, const struct ax_tensor *h,
                                      const struct ax_tensor *dy, const struct ax_tensor *dh) {
     struct ax_runtime *rt = p->model->rt;
     const struct ax_delta_part *part = &l->delta;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor d_in = take_like(p, &s[IN].t), d_rest = take_like(p, &s[REST].t);
+    const bool channels = by_channel(&p->model->arch);
+    struct projections projected = {.in = take_like(p, &s[IN].t), .rest = take_like(p, &s[REST].t)};
+    if (channels) {
+        projected.decay = take_like(p, &s[RAW_DECAY].t);
+        projected.gate = take_like(p, &s[GATE].t);
+    }
     const struct ax_tensor d_gated = take_like(p, &s[GATED].t);
-    const struct views d = views_of(p, &d_in, &d_rest);
+    const struct views d = views_of(p, &projected);
     struct gradients g = {.dout = take_like(p, &s[OUT].t),
                           .decay = take_like(p, &s[DECAY].t),
                           .strength = take_like(p, &s[STRENGTH].t)};
@@ -475,8 +628,10 @@ static enum ax_status delta_backward(const struct ax_layer *l, struct ax_pass *p
     AX_TRY(gates_backward(l, p, s, &g, &d));
     AX_TRY(convolve_backward(l, p, s, &g, &d));
     const struct ax_own_columns own = own_heads(p);
-    AX_TRY(ax_own_columns_backward(rt, &part->in, &own, h, &d_in, dh));
-    AX_TRY(ax_linear_backward_more(rt, &part->rest, h, &d_rest, dh));
+    AX_TRY(ax_own_columns_backward(rt, &part->in, &own, h, &projected.in, dh));
+    AX_TRY(ax_linear_backward_more(rt, &part->rest, h, &projected.rest, dh));
+    if (channels)
+        AX_TRY(latents_backward(l, p, s, &projected, h, dh));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

@@ -146,10 +146,12 @@ static struct ax_tensor of_heads(const struct ax_tensor *t, int64_t H, int64_t a
     return ax_tensor_cols(&rows, at, n);
 }
 
-/* Rope on the elements from `first` on of each of the H heads in the rows of t. */
-static enum ax_status rotate(const struct ax_pass *p, const struct ax_tensor *t, int64_t H,
-                             int64_t first, bool inverse) {
+/* Rope, if the layer has it, on the elements from `first` on of each of the H heads in the rows of t. */
+static enum ax_status rotate(const struct ax_layer *l, const struct ax_pass *p,
+                             const struct ax_tensor *t, int64_t H, int64_t first, bool inverse) {
     const struct ax_model *m = p->model;
+    if (l->spec.rope == AX_ROPE_NONE)
+        return AX_OK;
     const struct ax_rope_table *rope = &m->ropes[AX_ROPE_MAIN];
     return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(t, H, t->shape[1] / H),
                                                    .cos = rope->cos,
@@ -180,7 +182,7 @@ static enum ax_status put_rope_key(const struct ax_layer *l, struct ax_pass *p,
     struct ax_tensor all;
     AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){own, from}));
     AX_TRY(ax_tp_gather(rt, &own, &all));
-    AX_TRY(rotate(p, &all, 1, 0, false));
+    AX_TRY(rotate(l, p, &all, 1, 0, false));
     for (int64_t h = 0; h < heads_of(l, a); h++) {
         const int64_t at = h * a->head_dim + a->mla.nope;
         AX_TRY(
@@ -223,7 +225,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
         AX_TRY(norm(p, l, mla->kv_norm, &of_kv, &s[KV_NORMED].t, &s[KV_RSTD].t));
     if (ax_saved_make(&s[Q])) {
         AX_TRY(ax_linear_forward(rt, &mla->q, q_in, NULL, &s[Q].t));
-        AX_TRY(rotate(p, &s[Q].t, heads_of(l, a), c->nope, false));
+        AX_TRY(rotate(l, p, &s[Q].t, heads_of(l, a), c->nope, false));
     }
     return !p->cache && ax_saved_make(&s[K]) ? keys(l, p, s) : AX_OK;
 }
@@ -402,7 +404,7 @@ static enum ax_status latents(const struct absorb *b, const struct ax_layer *l,
     AX_TRY(ax_run_copy(q, &(struct ax_copy){ax_tensor_cols(&own, 0, b->rank), m->normed}));
     AX_TRY(ax_run_copy(q, &(struct ax_copy){ax_tensor_cols(&own, b->rank, b->rope), m->rope_key}));
     AX_TRY(ax_tp_gather(b->rt, &own, out));
-    AX_TRY(rotate(p, out, 1, b->rank, false));
+    AX_TRY(rotate(l, p, out, 1, b->rank, false));
     if (!quant)
         return AX_OK;
     const struct ax_tensor normed = ax_tensor_cols(out, 0, b->rank);
@@ -494,7 +496,7 @@ static enum ax_status rope_key_backward(const struct ax_layer *l, struct ax_pass
         const int64_t at = h * a->head_dim + a->mla.nope;
         AX_TRY(ax_run_add(rt->q, &(struct ax_add){sum, ax_tensor_cols(d_k, at, a->mla.rope), 1}));
     }
-    AX_TRY(rotate(p, &sum, 1, 0, true));
+    AX_TRY(rotate(l, p, &sum, 1, 0, true));
     AX_TRY(ax_tp_reduce(rt, &sum, NULL, &own));
     return ax_run_copy(rt->q, &(struct ax_copy){*to, own});
 }
@@ -573,7 +575,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
     AX_TRY(ax_linear_backward(p->model->rt, &l->mla.o, &s[OUT].t, dy, &d_out));
     AX_TRY(ax_attend_backward(p, l, &back));
     AX_TRY(keys_backward(l, p, s, &d_k, &d_v, &d_latent));
-    AX_TRY(rotate(p, &d_q, H, a->mla.nope, true));
+    AX_TRY(rotate(l, p, &d_q, H, a->mla.nope, true));
     AX_TRY(inputs_backward(l, p, s, h, &d_q, &d_latent, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -9,6 +9,7 @@
 #include "base/text/json.h"
 #include "base/mem.h"
 #include "optim/check/mesh.h"
+#include "tests/tiny.h"
 
 /* Sizes that divide as little as they may: vocabulary and feed-forward columns are cut unevenly,
  * KV heads are fewer than 4 ranks of tp. */
@@ -20,8 +21,7 @@ static inline enum ax_status make_arch(struct ax_arch *arch, const char *type, b
              "\"intermediate_size\": 54, \"num_hidden_layers\": 5, \"num_attention_heads\": 4, "
              "\"num_key_value_heads\": %d, \"head_dim\": 12, \"initializer_range\": 0.15, "
              "\"max_position_embeddings\": 64, \"pad_token_id\": 3, \"tie_word_embeddings\": %s%s}",
-             type, vocab ? vocab : 97, strncmp(type, "deepseek", 8) == 0 ? 4 : 2,
-             tied ? "true" : "false", extra);
+             type, vocab ? vocab : 97, tiny_kv_heads(type), tied ? "true" : "false", extra);
     struct ax_json_doc doc;
     AX_TRY(ax_json_parse(&doc, "mesh", text, strlen(text)));
     const enum ax_status st = ax_arch_parse(arch, ax_json_root(&doc));

@@ -207,6 +207,12 @@ static void layers_with_states_are_one_rank(void **state) {
     "\"mamba_proj_bias\": true, \"shared_intermediate_size\": 54, \"time_step_limit\": [0.3, "     \
     "1.2], "                                                                                       \
     "\"layer_types\": [\"mamba\", \"mamba\", \"attention\", \"mamba\", \"mamba\"]"
+    /* heads of latent attention are others than those of the delta rule */
+#define KDA                                                                                        \
+    ", \"linear_attn_config\": {\"full_attn_layers\": [2, 5], \"kda_layers\": [1, 3, 4], "         \
+    "\"num_heads\": 4, \"head_dim\": 6}, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "          \
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"rms_norm_eps\": 0.01, "                         \
+    "\"num_experts\": 4, \"num_experts_per_token\": 2, \"moe_intermediate_size\": 22"
 #define EXPERTS ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22"
     static const struct {
         struct model model;
@@ -224,6 +230,7 @@ static void layers_with_states_are_one_rank(void **state) {
          true,
          9,
          4},
+        {{"kimi_linear", false, KDA, {0}, {0}, 0}, true, 9, 4},
         {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
         {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9, 4},
         {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7, 4},

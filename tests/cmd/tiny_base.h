@@ -179,6 +179,14 @@ static const struct tiny_family tiny_families[] = {
      "\"moe_intermediate_size\": 48, \"shared_expert_intermediate_size\": 48, "
      "\"partial_rotary_factor\": 0.25, \"rope_theta\": 10000000.0, "
      "\"tie_word_embeddings\": false"},
+    {"kimi-linear", "llama",
+     "\"model_type\": \"kimi_linear\", \"architectures\": [\"KimiLinearForCausalLM\"], "
+     "\"linear_attn_config\": {\"full_attn_layers\": [2], \"kda_layers\": [1, 3], \"num_heads\": "
+     "2, "
+     "\"head_dim\": 16, \"short_conv_kernel_size\": 4}, \"kv_lora_rank\": 16, "
+     "\"qk_nope_head_dim\": 16, \"qk_rope_head_dim\": 8, \"v_head_dim\": 16, "
+     "\"num_experts\": 4, \"num_experts_per_token\": 2, \"moe_intermediate_size\": 32, "
+     "\"tie_word_embeddings\": false"},
     {"olmo-hybrid", "llama",
      "\"model_type\": \"olmo_hybrid\", \"architectures\": [\"OlmoHybridForCausalLM\"], "
      "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "
@@ -246,10 +254,10 @@ static inline const char *tiny_base(const struct tiny_family *f) {
     assert_ok(ax_buf_printf(&b,
                             "{%s, \"vocab_size\": 576, \"hidden_size\": 64, "
                             "\"intermediate_size\": 96, \"num_hidden_layers\": 3, "
-                            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+                            "\"num_attention_heads\": 4, \"num_key_value_heads\": %d, "
                             "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-6, "
                             "\"hidden_act\": \"silu\", \"torch_dtype\": \"bfloat16\"}",
-                            f->config));
+                            f->config, strstr(f->config, "kv_lora_rank") ? 4 : 2));
     char path[300];
     snprintf(path, sizeof path, "%s/config.json", dir);
     assert_ok(ax_write_file_atomic(path, b.data, b.len));

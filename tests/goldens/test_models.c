@@ -171,7 +171,8 @@ static void families(void **state) {
         "models/cohere",      "models/cohere2",          "models/lfm2",
         "models/lfm2_moe",    "models/qwen3_next",       "models/qwen3_5",
         "models/qwen3_5_moe", "models/olmo_hybrid",      "models/granite4_dense",
-        "models/granite4",    "models/llama4",           "models/mimo_v2_flash"};
+        "models/granite4",    "models/llama4",           "models/mimo_v2_flash",
+        "models/kimi_linear"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

@@ -18,12 +18,17 @@
 #define N       7
 #define NEW     40
 #define LONGEST 40
-/* extra members of qwen3_next, granitemoehybrid, and lfm2 */
+/* extra members of qwen3_next, kimi_linear, granitemoehybrid, and lfm2 */
 #define DELTA                                                                                      \
     ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "                              \
     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 12, \"linear_value_head_dim\": 10, "  \
     "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, "              \
     "\"shared_expert_intermediate_size\": 30"
+#define KDA                                                                                        \
+    ", \"linear_attn_config\": {\"full_attn_layers\": [2], \"kda_layers\": [1, 3], "               \
+    "\"num_heads\": 3, \"head_dim\": 12}, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "         \
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"num_experts\": 4, "                             \
+    "\"num_experts_per_token\": 2, \"moe_intermediate_size\": 22"
 #define MAMBA                                                                                      \
     ", \"num_local_experts\": 0, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "               \
     "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"shared_intermediate_size\": 40, "             \

@@ -229,26 +229,26 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         int64_t parameters, head_dim, window; /* −1: some layers have one */
         bool tied;
     } goldens[] = {
-        {"llama", 195008, 16, 0, false},        {"qwen3", 180864, 32, 0, true},
-        {"mistral", 139584, 16, 16, false},     {"mixtral", 214336, 16, 0, false},
-        {"qwen3_moe", 189888, 32, 0, false},    {"qwen3_moe_nonorm", 196128, 16, 0, false},
-        {"llama_bias", 103616, 16, 0, false},   {"granite", 113088, 16, 0, true},
-        {"smollm3", 113088, 16, 0, true},       {"phi3", 102720, 16, 0, false},
-        {"glm4", 103232, 16, 0, false},         {"gemma2", 85104, 16, -1, true},
-        {"gemma3_text", 102320, 16, -1, true},  {"gpt_oss", 142292, 16, -1, false},
-        {"deepseek_v2", 116064, 24, 0, false},  {"deepseek_v2_group", 108432, 16, 0, false},
-        {"deepseek_v3", 223800, 32, 0, false},  {"deepseek_v3_mtp", 108432, 24, 0, false},
-        {"glm4_moe", 125216, 24, 0, false},     {"qwen2_moe", 134848, 16, 0, false},
-        {"seed_oss", 72624, 12, 0, false},      {"ernie4_5", 62512, 16, 0, true},
-        {"ernie4_5_moe", 57360, 12, 0, true},   {"exaone4", 114192, 12, -1, false},
-        {"minimax_m2", 77808, 16, 0, false},    {"hunyuan_v1_dense", 61744, 16, 0, true},
-        {"ministral3", 72432, 12, 0, false},    {"cohere", 56976, 12, 0, true},
-        {"cohere2", 107760, 16, -1, true},      {"lfm2", 78456, 12, 0, true},
-        {"lfm2_moe", 69672, 12, 0, true},       {"qwen3_next", 55760, 16, 0, false},
-        {"qwen3_5", 58528, 16, 0, true},        {"qwen3_5_moe", 36422, 16, 0, false},
-        {"olmo_hybrid", 42672, 10, 0, false},   {"granite4_dense", 52820, 10, 0, true},
-        {"granite4", 34838, 18, 0, false},      {"llama4", 72360, 16, 0, false},
-        {"mimo_v2_flash", 69604, 18, -1, false}};
+        {"llama", 195008, 16, 0, false},         {"qwen3", 180864, 32, 0, true},
+        {"mistral", 139584, 16, 16, false},      {"mixtral", 214336, 16, 0, false},
+        {"qwen3_moe", 189888, 32, 0, false},     {"qwen3_moe_nonorm", 196128, 16, 0, false},
+        {"llama_bias", 103616, 16, 0, false},    {"granite", 113088, 16, 0, true},
+        {"smollm3", 113088, 16, 0, true},        {"phi3", 102720, 16, 0, false},
+        {"glm4", 103232, 16, 0, false},          {"gemma2", 85104, 16, -1, true},
+        {"gemma3_text", 102320, 16, -1, true},   {"gpt_oss", 142292, 16, -1, false},
+        {"deepseek_v2", 116064, 24, 0, false},   {"deepseek_v2_group", 108432, 16, 0, false},
+        {"deepseek_v3", 223800, 32, 0, false},   {"deepseek_v3_mtp", 108432, 24, 0, false},
+        {"glm4_moe", 125216, 24, 0, false},      {"qwen2_moe", 134848, 16, 0, false},
+        {"seed_oss", 72624, 12, 0, false},       {"ernie4_5", 62512, 16, 0, true},
+        {"ernie4_5_moe", 57360, 12, 0, true},    {"exaone4", 114192, 12, -1, false},
+        {"minimax_m2", 77808, 16, 0, false},     {"hunyuan_v1_dense", 61744, 16, 0, true},
+        {"ministral3", 72432, 12, 0, false},     {"cohere", 56976, 12, 0, true},
+        {"cohere2", 107760, 16, -1, true},       {"lfm2", 78456, 12, 0, true},
+        {"lfm2_moe", 69672, 12, 0, true},        {"qwen3_next", 55760, 16, 0, false},
+        {"qwen3_5", 58528, 16, 0, true},         {"qwen3_5_moe", 36422, 16, 0, false},
+        {"olmo_hybrid", 42672, 10, 0, false},    {"granite4_dense", 52820, 10, 0, true},
+        {"granite4", 34838, 18, 0, false},       {"llama4", 72360, 16, 0, false},
+        {"mimo_v2_flash", 69604, 18, -1, false}, {"kimi_linear", 45268, 16, 0, false}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -268,6 +268,7 @@ static void both_spellings_of_the_goldens_agree(void **state) {
                 assert_int_equal(a.layers[k].window, goldens[i].window);
             assert_int_equal(a.layers[k].window, b.layers[k].window);
             assert_int_equal(a.layers[k].rope, b.layers[k].rope);
+            assert_ptr_equal(a.layers[k].mixer, b.layers[k].mixer);
             assert_ptr_equal(a.layers[k].ffn, b.layers[k].ffn);
         }
         ax_arch_free(&a);

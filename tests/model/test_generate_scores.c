@@ -113,6 +113,7 @@ static void scored_questions_are_shared(void **state) {
     share_questions("lfm2", RECURRENT);
     share_questions("qwen3_next", DELTA);
     share_questions("granitemoehybrid", MAMBA);
+    share_questions("kimi_linear", KDA);
 }
 
 struct told {

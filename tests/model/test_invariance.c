@@ -81,6 +81,13 @@ static const struct {
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",
      false},
+    {"kimi_linear",
+     ", \"linear_attn_config\": {\"full_attn_layers\": [2], \"kda_layers\": [1, 3], "
+     "\"num_heads\": 3, \"head_dim\": 12}, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
+     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"num_experts\": 4, \"num_experts_per_token\": "
+     "2, "
+     "\"moe_intermediate_size\": 22",
+     false},
 };
 
 static const struct {

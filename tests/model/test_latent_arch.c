@@ -63,6 +63,45 @@ static void deepseek_v3(void **state) {
     ax_arch_free(&a);
 }
 
+/* Kimi-Linear-48B-A3B as published, but for tokens and what is usual. */
+#define KIMI                                                                                       \
+    "{\"model_type\": \"kimi_linear\", \"first_k_dense_replace\": 1, \"head_dim\": 72, "           \
+    "\"hidden_size\": 2304, \"intermediate_size\": 9216, \"kv_lora_rank\": 512, "                  \
+    "\"linear_attn_config\": {\"full_attn_layers\": [4, 8, 12, 16, 20, 24, 27], \"head_dim\": "    \
+    "128, "                                                                                        \
+    "\"kda_layers\": [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19, 21, 22, 23, 25, 26], "  \
+    "\"num_heads\": 32, \"short_conv_kernel_size\": 4}, \"mla_use_nope\": true, "                  \
+    "\"model_max_length\": 1048576, \"moe_intermediate_size\": 1024, \"moe_layer_freq\": 1, "      \
+    "\"moe_renormalize\": true, \"moe_router_activation_func\": \"sigmoid\", "                     \
+    "\"num_attention_heads\": 32, \"num_expert_group\": 1, \"num_experts\": 256, "                 \
+    "\"num_experts_per_token\": 8, \"num_hidden_layers\": 27, \"num_key_value_heads\": 32, "       \
+    "\"num_nextn_predict_layers\": 0, \"num_shared_experts\": 1, \"q_lora_rank\": null, "          \
+    "\"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"rms_norm_eps\": 1e-05, "               \
+    "\"routed_scaling_factor\": 2.446, \"tie_word_embeddings\": false, \"topk_group\": 1, "        \
+    "\"use_grouped_topk\": true, \"v_head_dim\": 128, \"vocab_size\": 163840}"
+
+static void kimi_linear(void **state) {
+    (void)state;
+    struct ax_arch a;
+    parse_ok(&a, KIMI);
+    assert_int_equal(a.max_positions, 1048576);
+    assert_true(fabs(a.softmax_scale - 1 / sqrt(192)) < 1e-15);
+    assert_true(a.moe.routing.sigmoid && a.moe.routing.renormalize && a.moe.routing.groups == 0);
+    assert_int_equal(a.delta.layout, AX_DELTA_CHANNELS);
+    for (int64_t i = 0; i < 27; i++) {
+        const bool attends = i % 4 == 3 || i == 26;
+        assert_ptr_equal(a.layers[i].mixer, attends ? &ax_mixer_mla : &ax_mixer_delta);
+        assert_int_equal(a.layers[i].rope, AX_ROPE_NONE);
+        assert_ptr_equal(a.layers[i].ffn, i == 0 ? &ax_ffn_swiglu : &ax_ffn_moe_shared);
+    }
+    /* a token passes through 3 B parameters, as published */
+    const double active = ax_arch_flops_per_token(&a, 0) / 6;
+    assert_true(active > 2.8e9 && active < 3.2e9);
+    assert_true(
+        ax_arch_keeps_dtype(&a, "model.layers.3.block_sparse_moe.gate.e_score_correction_bias"));
+    ax_arch_free(&a);
+}
+
 /* Which of 40 layers attend. */
 #define M5 "\"mamba\", \"mamba\", \"mamba\", \"mamba\", \"mamba\""
 #define GRANITE_4                                                                                  \
@@ -79,6 +118,7 @@ static void published_models_have_their_sizes(void **state) {
         const char *config;
         int64_t parameters;
     } published[] = {
+        {KIMI, 49122675072},
         {"{\"model_type\": \"deepseek_v2\", \"first_k_dense_replace\": 1, \"hidden_size\": 5120, "
          "\"intermediate_size\": 12288, \"kv_lora_rank\": 512, \"moe_intermediate_size\": 1536, "
          "\"n_group\": 8, \"n_routed_experts\": 160, \"n_shared_experts\": 2, "
@@ -165,6 +205,14 @@ static void silence_means_the_family_s_default(void **state) {
     parse_ok(&a, "{\"model_type\": \"glm4_moe\", " SMALL ", \"partial_rotary_factor\": 1.0}");
     assert_int_equal(a.rope.dim, 16);
     ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"kimi_linear\", " SMALL "}");
+    assert_true(a.delta.key_heads == 32 && a.delta.key_dim == 128 && a.conv.taps == 4);
+    assert_true(a.mla.q_rank == 0 && a.mla.kv_rank == 512 && a.norm_eps == 1e-5);
+    assert_true(a.moe.n_experts == 256 && a.moe.n_active == 8 && a.moe.shared_width == 1024);
+    assert_ptr_equal(a.layers[0].ffn, &ax_ffn_swiglu);
+    assert_ptr_equal(a.layers[1].ffn, &ax_ffn_moe_shared);
+    assert_ptr_equal(a.layers[3].mixer, &ax_mixer_delta);
+    ax_arch_free(&a);
     parse_ok(&a, "{\"model_type\": \"qwen2_moe\", " SMALL "}");
     assert_true(a.qkv_bias && !a.o_bias && !a.moe.routing.renormalize);
     ax_arch_free(&a);
@@ -203,7 +251,9 @@ static void silence_means_the_family_s_default(void **state) {
     ax_arch_free(&a);
 }
 
-#define MIMO   "{\"model_type\": \"mimo_v2_flash\", " SMALL ", "
+#define MIMO "{\"model_type\": \"mimo_v2_flash\", " SMALL ", "
+#define KDA_LAYERS(lists)                                                                          \
+    "{\"model_type\": \"kimi_linear\", " SMALL ", \"linear_attn_config\": {" lists "}}"
 #define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
 static void mistakes_are_named(void **state) {
     (void)state;
@@ -274,6 +324,35 @@ static void mistakes_are_named(void **state) {
         {MIMO "\"num_key_value_heads\": 2, \"mlp_layer_types\": [\"dense\", \"moe\", \"dense\", "
               "\"dense\"]}",
          "mlp_layer_types[1]: expected dense or sparse, got \"moe\"", AX_ERR_DATA},
+        {KDA_LAYERS("\"full_attn_layers\": [4], \"kda_layers\": [1, 2, 3, 4]"),
+         "linear_attn_config.kda_layers[3]: layer 4, counted from 1, is listed twice in kda_layers "
+         "and "
+         "full_attn_layers; list each layer once",
+         AX_ERR_DATA},
+        {KDA_LAYERS("\"full_attn_layers\": [4], \"kda_layers\": [1, 3]"),
+         "linear_attn_config: layer 2, counted from 1, is neither in kda_layers nor in "
+         "full_attn_layers; list each of the 4 layers once",
+         AX_ERR_DATA},
+        {KDA_LAYERS("\"full_attn_layers\": [0, 4], \"kda_layers\": [1, 2, 3]"),
+         "linear_attn_config.full_attn_layers[0]: expected an integer", AX_ERR_DATA},
+        {KDA_LAYERS("\"kda_layers\": [1, 2, 3, 4, 5]"),
+         "linear_attn_config.kda_layers[4]: expected an integer", AX_ERR_DATA},
+        {KDA_LAYERS("\"kda_layers\": 4"),
+         "linear_attn_config.kda_layers: expected a list of layers", AX_ERR_DATA},
+        {KDA_LAYERS("\"short_conv_kernel_size\": 1"),
+         "linear_attn_config.short_conv_kernel_size: expected an integer", AX_ERR_DATA},
+        {KDA_LAYERS("\"head_dim\": 5000"), "linear_attn_config.head_dim: expected an integer",
+         AX_ERR_DATA},
+        {"{\"model_type\": \"kimi_linear\", " SMALL ", \"mla_use_nope\": false}",
+         "mla_use_nope: false is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"kimi_linear\", " SMALL ", \"num_experts_per_token\": 300}",
+         "cannot route a token to 300 of 256 experts", AX_ERR_DATA},
+        {"{\"model_type\": \"kimi_linear\", " SMALL ", \"num_expert_group\": 3, \"topk_group\": 2}",
+         "num_expert_group: 3 groups do not divide 256 experts", AX_ERR_DATA},
+        {"{\"model_type\": \"kimi_linear\", " SMALL
+         ", \"mlp_layer_types\": [\"dense\", \"sparse\", \"sparse\", \"linear\"]}",
+         "mlp_layer_types[3]: layer type \"linear\" is not one of dense, sparse",
+         AX_ERR_UNSUPPORTED},
         {HYBRID "\"mamba_n_heads\": 12}",
          "mamba_n_heads: 12 heads of 10 (mamba_d_head) are 120 wide; expected 128", AX_ERR_DATA},
         {HYBRID "\"mamba_n_groups\": 3}",
@@ -298,6 +377,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deepseek_v3),
+        cmocka_unit_test(kimi_linear),
         cmocka_unit_test(published_models_have_their_sizes),
         cmocka_unit_test(silence_means_the_family_s_default),
         cmocka_unit_test(mistakes_are_named),

@@ -367,6 +367,17 @@ FAMILY_SPECS = [
         about="Mamba-2 with 6 heads of 12 in 1 group and a state of 10, attention without rope in layer 1, 4 experts top-2 and a "
               "shared MLP in all layers, granite's factors"),
     ModelSpec(
+        "kimi_linear", small(
+            vocab_size=128, hidden_size=36, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+            mlp_layer_types=["dense", "dense", "sparse"], linear_num_heads=4, linear_head_dim=10, linear_conv_kernel_dim=4,
+            kv_lora_rank=12, q_lora_rank=None, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=8, moe_intermediate_size=8,
+            num_experts=6, num_experts_per_token=2, num_shared_experts=1, num_expert_group=1, topk_group=1,
+            routed_scaling_factor=2.446, rms_norm_eps=1e-5),
+        "KimiLinearConfig", seed=1202, hub=True, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="the gated delta rule with a decay per channel (4 heads of 10) in layers 0 and 2, MLA without rope in layer 1, "
+              "layers 0 and 1 dense, then 6 experts top-2 by sigmoid and a correction, and a shared one"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -492,8 +503,7 @@ def write_folder(spec, root):
         save_file({name: t.bfloat16() for name, t in saved.items()}, str(root / "model.safetensors"),
                   metadata=dict(format="pt"))
         return
-    if config.model_type == "olmo_hybrid":
-        saved = published_olmo_hybrid(config, saved)
+    saved = published(config, saved)
     shapes = {name: list(t.shape) for name, t in saved.items()}
     shapes.update(mtp_shapes(spec, config, shapes))
     save_weights(root, *weights_by_rule(spec, config.model_type, shapes))
@@ -519,7 +529,19 @@ def to_checkpoint_names(model, named):
     3-D expert tensors of transformers 5 become one tensor per expert)."""
     from transformers.core_model_loading import revert_weight_conversion
     out = {k: v.contiguous() for k, v in revert_weight_conversion(model, dict(named)).items()}
-    return published_olmo_hybrid(model.config, out) if model.config.model_type == "olmo_hybrid" else out
+    return published(model.config, out)
+
+
+def published(cfg, named):
+    """The names and shapes of published files, where transformers saves others and loads both."""
+    made = dict(olmo_hybrid=published_olmo_hybrid, kimi_linear=published_kimi_linear).get(cfg.model_type)
+    return made(cfg, named) if made else named
+
+
+def published_kimi_linear(cfg, named):
+    """transformers saves dense layers' MLPs under the module of experts."""
+    dense = [f"layers.{i}.block_sparse_moe." for i, t in enumerate(cfg.mlp_layer_types) if t == "dense"]
+    return {k.replace("block_sparse_moe", "mlp") if any(d in k for d in dense) else k: v for k, v in named.items()}
 
 
 def published_olmo_hybrid(cfg, named):
@@ -556,7 +578,7 @@ def hub_config(cfg, spec):
     are there."""
     kind = cfg["model_type"]
     out = {k: v for k, v in cfg.items() if k not in ("rope_parameters", "dtype")}
-    rope = copy.deepcopy(cfg["rope_parameters"])
+    rope = copy.deepcopy(cfg.get("rope_parameters") or dict(rope_type="default", rope_theta=10000.0))
     if "full_attention" in rope:
         out["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
@@ -622,6 +644,14 @@ def hub_config(cfg, spec):
     elif kind in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         drop("layer_types")
         out["full_attention_interval"] = cfg["layer_types"].index("full_attention") + 1
+    elif kind == "kimi_linear":
+        drop("layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "head_dim")
+        numbers = {t: [i + 1 for i, other in enumerate(cfg["layer_types"]) if other == t] for t in set(cfg["layer_types"])}
+        out.update(linear_attn_config=dict(full_attn_layers=numbers["full_attention"], kda_layers=numbers["linear_attention"],
+                                           head_dim=cfg["linear_head_dim"], num_heads=cfg["linear_num_heads"],
+                                           short_conv_kernel_size=cfg["linear_conv_kernel_dim"]),
+                   first_k_dense_replace=cfg["mlp_layer_types"].count("dense"), mla_use_nope=True, moe_layer_freq=1,
+                   moe_router_activation_func="sigmoid", num_nextn_predict_layers=0, use_grouped_topk=True)
     elif kind == "olmo_hybrid":
         drop("layer_types", "rope_theta", "rope_scaling", "linear_allow_neg_eigval")
         out["rope_parameters"] = cfg["rope_parameters"]
@@ -764,7 +794,7 @@ def final_norm_of(base):
 
 
 def rotary_of(base):
-    return base.rotary_emb if hasattr(base, "rotary_emb") else base.pos_emb
+    return getattr(base, "rotary_emb", None) or getattr(base, "pos_emb", None)
 
 
 def mixer_of(layer):
@@ -1136,7 +1166,7 @@ def make_model(spec, out, tokenizer_root=None):
         packed=dict(doc_lengths=list(spec.docs), loss_sum=total.item(), loss_count=count, loss_mean=packed_loss.item(),
                     grad_norm=math.sqrt(sum(t.double().pow(2).sum().item() for t in packed_grads.values())),
                     hf_position_ids_path_max_diff=sig(max_diff(via_hf, rec["logits"]))),
-        rope=dict(rope_info, softmax_scale=next(m.scaling for k, m in map(mixer_of, model.model.layers) if k == "attn")))
+        rope=dict(rope_info, softmax_scale=next(m.scaling for k, m in map(mixer_of, model.model.layers) if hasattr(m, "scaling"))))
     if spec.bf16_exact:
         write_mxfp4(model, root, batch, data["logits"])
 
