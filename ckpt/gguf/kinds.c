@@ -146,6 +146,28 @@ static const struct ax_gguf_field qwen3_5_moe[] = {
     {COUNT("expert_shared_feed_forward_length", "shared_expert_intermediate_size", shared_ffn), .required = true},
     {0}};
 
+static const struct ax_gguf_field kimi_linear[] = {
+    {COUNT(NULL, "num_experts", experts)},
+    {COUNT(NULL, "num_experts_per_token", active)}, WIDTH,
+    {COUNT("leading_dense_block_count", "first_k_dense_replace", dense_layers)},
+    {COUNT("expert_shared_count", "num_shared_experts", n_shared)},
+    {REAL("expert_weights_scale", "routed_scaling_factor", routed_scale), .absent = 1},
+    {FLAG("expert_weights_norm", "moe_renormalize", renormalize), .absent = 1},
+    {COUNT("expert_group_count", "num_expert_group", groups), .absent = 1},
+    {COUNT("expert_group_used_count", "topk_group", groups_kept), .absent = 1},
+    {COUNT("expert_gating_func", NULL, gating), .absent = 2},
+    {COUNT("attention.kv_lora_rank", "kv_lora_rank", kv_rank), .required = true},
+    {COUNT(NULL, "q_lora_rank", q_rank), .nullable = true},
+    {COUNT(NULL, "qk_nope_head_dim", nope)},
+    {COUNT(NULL, "qk_rope_head_dim", rotated)},
+    {COUNT(NULL, "head_dim", rotated)},
+    {COUNT(NULL, "v_head_dim", value_dim)},
+    {COUNT(NULL, "model_max_length", context)},
+    {COUNT("ssm.conv_kernel", "linear_conv_kernel_dim", taps), .required = true},
+    {COUNT("kda.head_dim", "linear_head_dim", delta.key_dim), .required = true},
+    {COUNT(NULL, "linear_num_heads", heads)},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -213,6 +235,9 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM"), .permuted = true, .convolves = true,
      .mamba = true, .may_moe = true, .fields = granite_hybrid,
      .config = "{\"position_embedding_type\": \"nope\", \"mamba_conv_bias\": true, \"mamba_proj_bias\": false}"},
+    {KIND("kimi-linear", "kimi_linear", "KimiLinearForCausalLM"), .convolves = true, .kda = true, .moe = true,
+     .some_dense = true, .partial_rope = true, .gating = 2, .fields = kimi_linear,
+     .config = "{\"mla_use_nope\": true, \"moe_router_activation_func\": \"sigmoid\"}"},
     {0}};
 /* clang-format on */
 

@@ -247,6 +247,19 @@ static enum ax_status derive_delta(struct ax_gguf_model *m) {
     return AX_OK;
 }
 
+/* Heads of the delta rule are those of attention. */
+static enum ax_status derive_kda(struct ax_gguf_model *m) {
+    const int64_t size = m->delta.key_dim;
+    if (size < 1 || size > 4096 || m->taps < 1)
+        return ax_error(AX_ERR_DATA, "%s: keys %s.kda.head_dim, %s.ssm.conv_kernel: %lld and %lld",
+                        m->file->path, m->kind->arch, m->kind->arch, (long long)size,
+                        (long long)m->taps);
+    m->delta.keys = m->delta.values = m->heads;
+    m->delta.value_dim = size;
+    m->delta.width = m->heads * size;
+    return AX_OK;
+}
+
 static enum ax_status derive_mamba(struct ax_gguf_model *m) {
     if (m->rotates)
         return ax_error(AX_ERR_UNSUPPORTED,
@@ -286,7 +299,10 @@ static enum ax_status derive(struct ax_gguf_model *m) {
         m->shared_ffn = m->expert_ffn;
         m->qk_norm = ax_gguf_norms_by_experts(m);
     }
-    return m->kind->delta ? derive_delta(m) : m->kind->mamba ? derive_mamba(m) : AX_OK;
+    return m->kind->delta   ? derive_delta(m)
+           : m->kind->mamba ? derive_mamba(m)
+           : m->kind->kda   ? derive_kda(m)
+                            : AX_OK;
 }
 
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind) {
@@ -421,7 +437,7 @@ static json_t *value_of(const struct ax_gguf_model *m, const struct ax_gguf_fiel
 }
 
 static bool add_layer_types(const struct ax_gguf_model *m, json_t *config) {
-    const char *const state = m->kind->mamba ? "mamba" : "conv";
+    const char *const state = m->kind->mamba ? "mamba" : m->kind->kda ? "linear_attention" : "conv";
     const char *const attends = m->kind->mamba ? "attention" : "full_attention";
     json_t *types = json_array();
     bool ok = types != NULL;

@@ -48,7 +48,9 @@ struct ax_gguf_kind {
     bool partial_rope;  /* may rotate a part of each head */
     bool convolves;     /* some layers convolve: head_count_kv is a list, 0 for them */
     bool mamba;         /* and these are Mamba-2's; no layer has rope */
-    bool may_moe;       /* the file decides */
+    bool
+        kda; /* or these are of the delta rule with a decay per channel, as many heads as attention */
+    bool may_moe; /* the file decides */
     bool
         chunked; /* as Llama 4: readers assume its chunks, its queries' growth, and norms of q and k but
                            with 128 experts, which a layer has at every sparse_step-th place */

@@ -9,7 +9,7 @@ enum size {
     NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
     Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV, Q_GATED,
     DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS,
-    SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH
+    DELTA_KEYS, SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
@@ -44,6 +44,8 @@ enum how {
     BIAS_ODD,
     COLUMN,        /* a vector as a matrix of one column; the same as rates */
     COLUMN_OF_RATES,
+    LIFTED_RATES,  /* the same where HF's vector is [1][1][n][1] */
+    SPREAD_TAPS,   /* [channels][1][taps] in both */
     BY_GROUP,      /* a vector as a row for each group of Mamba-2 */
     FIRST_ROWS,    /* of two matrices in one */
     LAST_ROWS,
@@ -245,6 +247,34 @@ static const struct row mixer_of_granite[] = {
     {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, ATTENDS, AX_GGUF_VALUES, PLAIN},
     {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ATTENDS, AX_GGUF_ATTENTION, PLAIN},
     {"ffn_norm.weight", "post_attention_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+static const struct row mixer_of_kimi[] = {
+    {"attn_q.weight", "self_attn.q_proj.weight", DELTA_KEYS, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"attn_k.weight", "self_attn.k_proj.weight", DELTA_KEYS, HIDDEN, HAS_STATE, AX_GGUF_KEYS, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", DELTA_VALUES, HIDDEN, HAS_STATE, AX_GGUF_VALUES, PLAIN},
+    {"ssm_conv1d_q.weight", "self_attn.q_conv1d.weight", DELTA_KEYS, TAPS, HAS_STATE, VECTOR, SPREAD_TAPS},
+    {"ssm_conv1d_k.weight", "self_attn.k_conv1d.weight", DELTA_KEYS, TAPS, HAS_STATE, VECTOR, SPREAD_TAPS},
+    {"ssm_conv1d_v.weight", "self_attn.v_conv1d.weight", DELTA_VALUES, TAPS, HAS_STATE, VECTOR, SPREAD_TAPS},
+    {"ssm_f_a.weight", "self_attn.f_a_proj.weight", DELTA_VALUE, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_f_b.weight", "self_attn.f_b_proj.weight", DELTA_KEYS, DELTA_VALUE, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_beta.weight", "self_attn.b_proj.weight", DELTA_HEADS, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_a", "self_attn.A_log", DELTA_HEADS, NONE, HAS_STATE, VECTOR, LIFTED_RATES},
+    {"ssm_dt.bias", "self_attn.dt_bias", DELTA_KEYS, NONE, HAS_STATE, VECTOR, PLAIN},
+    {"ssm_g_a.weight", "self_attn.g_a_proj.weight", DELTA_VALUE, HIDDEN, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_g_b.weight", "self_attn.g_b_proj.weight", DELTA_VALUES, DELTA_VALUE, HAS_STATE, MATRIX, PLAIN},
+    {"ssm_norm.weight", "self_attn.o_norm.weight", DELTA_VALUE, NONE, HAS_STATE, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, DELTA_VALUES, HAS_STATE, AX_GGUF_ATTENTION, PLAIN},
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ATTENDS, MATRIX, PLAIN},
+    {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", LATENT, HIDDEN, ATTENDS, MATRIX, PLAIN},
+    {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", KV_RANK, NONE, ATTENDS, VECTOR, PLAIN},
+    {"attn_k_b.weight", "self_attn.kv_b_proj.weight", KV_B, KV_RANK, ATTENDS, AX_GGUF_KEYS, HEAD_KEYS},
+    {"attn_v_b.weight", "self_attn.kv_b_proj.weight", KV_B, KV_RANK, ATTENDS, AX_GGUF_VALUES, HEAD_VALUES},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ATTENDS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row router_bias_of_kimi[] = {
+    {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", EXPERTS, NONE, SPARSE, VECTOR, PLAIN}, {0}};
+static const struct row shared_experts_of_kimi[] = {
+    {"ffn_gate_shexp.weight", "block_sparse_moe.shared_experts.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_up_shexp.weight", "block_sparse_moe.shared_experts.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
+    {"ffn_down_shexp.weight", "block_sparse_moe.shared_experts.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
 #define MLP_OF_GRANITE(tail, when)                                                                 \
     {"ffn_gate" tail ".weight", "shared_mlp.input_linear.weight", SHARED_PAIR, HIDDEN, when, MATRIX, FIRST_ROWS}, \
     {"ffn_up" tail ".weight", "shared_mlp.input_linear.weight", SHARED_PAIR, HIDDEN, when, MATRIX, LAST_ROWS}, \
@@ -297,6 +327,7 @@ static const struct {
     {"qwen3_next", {norm_in, grouped_delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
     {"qwen3_5_text", {norm_in, delta_rule, gated_attention, norm_ffn_late, mlp}},
     {"qwen3_5_moe_text", {norm_in, delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
+    {"kimi_linear", {norm_in, mixer_of_kimi, norm_ffn, mlp, experts_of_mixtral, router_bias_of_kimi, shared_experts_of_kimi}},
     {"granitemoehybrid", {mixer_of_granite, mlp_of_granite, experts_of_granite}},
 };
 /* clang-format on */
@@ -330,6 +361,7 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
                              [Q_GATED] = 2 * m->heads * m->head_dim,
                              [DELTA_VALUE] = m->delta.value_dim,
                              [DELTA_HEADS] = m->delta.values,
+                             [DELTA_KEYS] = keys / 2,
                              [DELTA_VALUES] = values,
                              [DELTA_QKV] = keys + values,
                              [DELTA_QKVZ] = keys + 2 * values,
@@ -346,7 +378,7 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
     const bool place = !m->kind->chunked || (layer + 1) % m->sparse_step == 0;
     const bool sparse = m->experts > 0 && layer >= m->dense_layers && place;
     /* of no layer: of LFM2's kinds, whose last norm has a name of its own */
-    const bool lfm2 = m->kind->convolves && !m->kind->mamba;
+    const bool lfm2 = m->kind->convolves && !m->kind->mamba && !m->kind->kda;
     const bool state = layer < 0 ? lfm2 : ax_gguf_has_state(m, layer);
     const bool all[] = {[ALWAYS] = true,
                         [UNTIED] = !m->tied,
@@ -496,6 +528,15 @@ static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_na
         __attribute__((fallthrough));
     case COLUMN:
         set_view(n, 0, LIST(0, 1, 1), 2, LIST(rows, 1));
+        return;
+    case LIFTED_RATES:
+        n->rate = true;
+        set_shape(&n->hf_ndim, n->hf_shape, 4, LIST(1, 1, rows, 1));
+        set_view(n, 0, LIST(0, 1, 1), 2, LIST(rows, 1));
+        return;
+    case SPREAD_TAPS:
+        set_shape(&n->hf_ndim, n->hf_shape, 3, LIST(rows, 1, cols));
+        set_view(n, 0, LIST(cols, cols, 1), 3, LIST(rows, 1, cols));
         return;
     case BY_GROUP:
         set_view(n, 0, LIST(0, rows / m->ssd.groups, 1), 2,

@@ -34,7 +34,7 @@ struct ax_gguf_name {
     int ndim;         /* dimensions of one matrix or vector; of a view, of the entire tensor */
     int64_t shape[3]; /* shape of one matrix or vector: [rows][cols] or [elements] */
     int hf_ndim;      /* the same in HF's folder */
-    int64_t hf_shape[3];
+    int64_t hf_shape[4];
     int64_t experts; /* > 0: number of matrices, contiguous in GGUF and numbered in HF */
     int64_t layer;   /* −1: none */
     struct ax_gguf_order rows, cols;

@@ -166,9 +166,12 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
         memmove(want + 1, want, 3 * sizeof *want);
         want[0] = n->experts;
     }
-    bool same = t->ndim == ndim;
+    const int more = t->ndim > ndim ? t->ndim - ndim : 0; /* first dimensions of 1 */
+    bool same = t->ndim >= ndim;
+    for (int d = 0; same && d < more; d++)
+        same = t->shape[d] == 1;
     for (int d = 0; same && d < ndim && d < 3; d++)
-        same = t->shape[d] == want[d];
+        same = t->shape[more + d] == want[d];
     if (!same)
         return ax_error(
             AX_ERR_DATA, "%s: tensor %.*s: %lld × %lld elements, but the keys ask for %lld × %lld",

@@ -93,15 +93,17 @@ static enum ax_status put_yarn(const struct ax_arch *a, struct ax_gguf_keys *k, 
     return AX_OK;
 }
 
-static enum ax_status put_rope(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
+static enum ax_status put_rope(const struct ax_arch *a, const struct ax_gguf_model *m,
+                               struct ax_gguf_keys *k) {
     const struct ax_rope_config *r = &a->rope;
+    const char *arch = m->kind->arch;
     static const char *const names[] = {
         [AX_ROPE_LINEAR] = "linear", [AX_ROPE_YARN] = "yarn", [AX_ROPE_LONGROPE] = "longrope"};
     char key[96];
     snprintf(key, sizeof key, "%s.rope.freq_base", arch);
     AX_TRY(ax_gguf_put_f32(k, key, (float)r->theta));
     snprintf(key, sizeof key, "%s.rope.dimension_count", arch);
-    AX_TRY(ax_gguf_put_u32(k, key, (uint32_t)r->dim));
+    AX_TRY(ax_gguf_put_u32(k, key, (uint32_t)m->rotated));
     const char *type = (size_t)r->kind < sizeof names / sizeof *names ? names[r->kind] : NULL;
     if (!type)
         return AX_OK;
@@ -341,7 +343,7 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                                       .kv_heads = a->n_kv_heads,
                                       .head_dim = a->head_dim,
                                       .value_dim = a->v_head_dim,
-                                      .rotated = a->rope.dim,
+                                      .rotated = a->mla.kv_rank > 0 ? a->mla.rope : a->rope.dim,
                                       .rotary_part = (double)a->rope.dim / (double)a->head_dim,
                                       .context = a->max_positions,
                                       .vocab = a->vocab_size,
@@ -364,6 +366,10 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
         return refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
     if (d->model.kind->mamba && !ax_arch_has_states(a))
         return refuse(where, "all layers attend");
+    if (d->model.kind->kda && a->delta.value_heads != a->n_heads)
+        return refuse(where, "heads of the delta rule are others than those of attention");
+    if (d->model.kind->kda && a->mla.q_rank > 0)
+        return refuse(where, "q_lora_rank is not null");
     if (a->moe.n_experts > 0)
         describe_experts(&d->model, a);
     if (d->model.kind->chunked)
@@ -415,10 +421,11 @@ static enum ax_status put_sections(const struct ax_gguf_model *m, struct ax_gguf
 /* Heads of keys and values in each layer. */
 static enum ax_status put_mixers(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
     char key[96];
+    const int32_t heads = m->kv_rank > 0 ? 1 : (int32_t)m->kv_heads; /* of a latent */
     snprintf(key, sizeof key, "%s.attention.head_count_kv", m->kind->arch);
     AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, (uint64_t)m->layers));
     for (int64_t i = 0; i < m->layers; i++)
-        AX_TRY(ax_gguf_add_i32(keys, ax_gguf_has_state(m, i) ? 0 : (int32_t)m->kv_heads));
+        AX_TRY(ax_gguf_add_i32(keys, ax_gguf_has_state(m, i) ? 0 : heads));
     return AX_OK;
 }
 
@@ -436,9 +443,9 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         {"block_count", m->layers},
         {"feed_forward_length", m->ffn},
         {"attention.head_count", m->heads},
-        {"attention.head_count_kv", latent               ? 1
-                                    : m->kind->convolves ? 0
-                                                         : m->kv_heads},
+        {"attention.head_count_kv", m->kind->convolves ? 0
+                                    : latent           ? 1
+                                                       : m->kv_heads},
         {"attention.key_length", latent ? m->kv_rank + m->rotated : m->head_dim},
         {"attention.value_length", latent ? m->kv_rank : m->value_dim},
         {"attention.key_length_mla", latent ? m->head_dim : 0},
@@ -462,5 +469,5 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         AX_TRY(put_mixers(m, keys));
     if (m->kind->sections)
         AX_TRY(put_sections(m, keys));
-    return put_rope(a, keys, m->kind->arch);
+    return put_rope(a, m, keys);
 }

@@ -157,7 +157,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_kimi_linear = {.model_type = "kimi_linear",
                                                 .models = "Kimi-Linear-48B-A3B",
-                                                .lacks = "GGUF",
                                                 .architecture = "KimiLinearForCausalLM",
                                                 .head_dim = 64,
                                                 .parse = parse};

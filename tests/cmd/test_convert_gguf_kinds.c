@@ -66,6 +66,7 @@ static void golden_models_come_back(void **state) {
                   {"granite4_dense", "granitemoehybrid", "A_log"},
                   {"granite4", "granitemoehybrid", "A_log"},
                   {"llama4", "llama4_text", NULL},
+                  {"kimi_linear", "kimi_linear", "A_log"},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     put_folder(&small, "small");
@@ -102,7 +103,8 @@ static void golden_models_come_back(void **state) {
             set_member(models[i].name, "config.json", "position_embedding_type",
                        "{\"v\": \"nope\"}");
         if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0 ||
-            strncmp(models[i].name, "granite4", 8) == 0 || strcmp(models[i].name, "llama4") == 0)
+            strncmp(models[i].name, "granite4", 8) == 0 || strcmp(models[i].name, "llama4") == 0 ||
+            strcmp(models[i].name, "kimi_linear") == 0)
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
@@ -170,6 +172,12 @@ static void keys_of_further_kinds(void **state) {
         {"granite4", "granitehybrid.feed_forward_length", 10, "blk.0.ffn_up_shexp.weight", 16 * 36},
         {"granite4_dense", "granitehybrid.ssm.group_count", 2, "blk.0.ssm_norm.weight", 80},
         {"granite4_dense", "granitehybrid.ssm.state_size", 12, "blk.1.ffn_gate.weight", 48 * 40},
+        {"kimi_linear", "kimi-linear.kda.head_dim", 10, "blk.0.ssm_conv1d_k.weight", 4 * 40},
+        {"kimi_linear", "kimi-linear.ssm.conv_kernel", 4, "blk.2.ssm_f_b.weight", 40 * 10},
+        {"kimi_linear", "kimi-linear.attention.key_length_mla", 16, "blk.1.attn_k_b.weight", 480},
+        {"kimi_linear", "kimi-linear.rope.dimension_count", 6, "blk.1.attn_q.weight", 4 * 16 * 36},
+        {"kimi_linear", "kimi-linear.leading_dense_block_count", 2, "blk.2.exp_probs_b.bias", 6},
+        {"kimi_linear", "kimi-linear.expert_gating_func", 2, "blk.2.ffn_up_shexp.weight", 8 * 36},
         {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
         {"llama4", "llama4.interleave_moe_layer_step", 2, "blk.0.ffn_gate.weight", 48 * 40},
         {"llama4", "llama4.expert_feed_forward_length", 16, "blk.1.ffn_up_exps.weight",
@@ -382,6 +390,57 @@ static void mamba_is_as_readers_have_it(void **state) {
     ax_gguf_close(&g);
 }
 
+/* True if the file's tensors have the shapes that its keys ask for. */
+static bool shapes_fit(const struct ax_gguf *g) {
+    struct ax_gguf_model m;
+    struct ax_gguf_weights w;
+    ok(ax_gguf_model_read(&m, g));
+    const enum ax_status st = ax_gguf_weights_create(&w, &m, AX_F32);
+    ax_gguf_weights_free(&w);
+    ax_error_clear();
+    return st == AX_OK;
+}
+
+/* Layers are told apart by KV heads. llama.cpp's converter writes rates and taps with four dimensions, the first of
+ * which are 1. */
+static void kda_is_as_readers_have_it(void **state) {
+    (void)state;
+    struct ax_gguf g;
+    struct ax_hf hf;
+    int32_t *heads;
+    size_t n;
+    ok(ax_gguf_open(&g, in_dir("kimi_linear.gguf"))); /* golden_models_come_back wrote it */
+    ok(ax_hf_open(&hf, golden_path("models/kimi_linear")));
+    ok(ax_gguf_i32s(&g, "kimi-linear.attention.head_count_kv", &heads, &n));
+    assert_int_equal(n, 3);
+    assert_true(heads[0] == 0 && heads[1] == 1 && heads[2] == 0);
+    ax_free(heads);
+    const struct ax_gguf_tensor *a = ax_gguf_tensor(&g, "blk.2.ssm_a"),
+                                *taps = ax_gguf_tensor(&g, "blk.2.ssm_conv1d_q.weight");
+    assert_true(a->ndim == 2 && a->shape[0] == 4 && a->shape[1] == 1);
+    assert_true(taps->ndim == 3 && taps->shape[0] == 40 && taps->shape[1] == 1 &&
+                taps->shape[2] == 4);
+    for (int64_t i = 0; i < 4; i++)
+        expect(&g, "blk.2.ssm_a", i, -exp(value(&hf, "model.layers.2.self_attn.A_log", i)));
+    for (int64_t i = 0; i < 4 * 40; i++)
+        expect(&g, "blk.2.ssm_conv1d_q.weight", i,
+               value(&hf, "model.layers.2.self_attn.q_conv1d.weight", i));
+    struct ax_gguf_tensor *rates = (struct ax_gguf_tensor *)(uintptr_t)a,
+                          *four = (struct ax_gguf_tensor *)(uintptr_t)taps;
+    memcpy(rates->shape, (const int64_t[]){1, 1, 4, 1}, 4 * sizeof(int64_t));
+    memcpy(four->shape, (const int64_t[]){1, 40, 1, 4}, 4 * sizeof(int64_t));
+    rates->ndim = four->ndim = 4;
+    assert_true(shapes_fit(&g));
+    four->shape[0] = 2;
+    assert_false(shapes_fit(&g));
+    ax_hf_close(&hf);
+    ax_gguf_close(&g);
+    set_member("kimi_linear", "config.json", "linear_num_heads", "{\"v\": 2}");
+    assert_int_equal(to_gguf(in_dir("kimi_linear"), "no.gguf", NULL), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "heads of the delta rule are others than those of"));
+    ax_error_clear();
+}
+
 static enum ax_status fill_made(void *ctx, int64_t first, int64_t n, void *out) {
     for (int64_t i = 0; i < n; i++)
         ((float *)out)[i] = tiny_value(ctx, first + i, 0) / 64;
@@ -587,6 +646,7 @@ int main(void) {
         cmocka_unit_test(experts_of_one_tensor_are_turned),
         cmocka_unit_test(value_heads_are_tiled),
         cmocka_unit_test(mamba_is_as_readers_have_it),
+        cmocka_unit_test(kda_is_as_readers_have_it),
         cmocka_unit_test(groups_are_taken_apart),
         cmocka_unit_test(a_tied_head_is_copied_where_it_must_be),
         cmocka_unit_test(keys_of_latent_attention),
