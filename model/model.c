@@ -124,11 +124,14 @@ static enum ax_status build_units(struct ax_builder *b) {
     m->embed = ax_builder_add(b, -1, &embed);
     AX_TRY(ax_adapter_attach_end(b, 0));
     AX_TRY(ax_builder_finish_unit(b, 0));
-    int nth[2] = {0};
+    int with_keys = 0, with_state = 0;
     for (int i = 0; i < (int)a->n_layers; i++) {
         struct ax_layer *l = &m->layers[i];
         *l = (struct ax_layer){.index = i, .spec = a->layers[i], .unit = &m->units[i + 1]};
-        l->nth = nth[l->spec.mixer->state != NULL]++;
+        l->nth_keys = with_keys;
+        l->nth_state = with_state;
+        with_keys += l->spec.mixer->keys;
+        with_state += l->spec.mixer->state != NULL;
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         const bool quantized = m->quant.on && i >= b->options->unquantized_first &&
                                i < a->n_layers - b->options->unquantized_last;

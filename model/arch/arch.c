@@ -14,6 +14,7 @@
 #include "ckpt/hf/hf.h"
 #include "model/arch/classifier.h"
 #include "model/arch/family.h"
+#include "model/arch/kv_row.h"
 #include "model/arch/part.h"
 #include "parallel/units/packed.h"
 
@@ -169,10 +170,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     }
     AX_TRY(sizes(a, c));
     AX_TRY(refuse_unknown_math(a, c));
-    const struct ax_json eps = ax_json_get(c, "rms_norm_eps");
-    AX_TRY(ax_json_f64_or(eps, 1e-6, &a->norm_eps));
-    if (a->norm_eps <= 0)
-        return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
+    AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-6));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), false, &a->tied));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "initializer_range"), 0.02, &a->init_range));
     AX_TRY(dtype(a, c));
@@ -181,6 +179,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim + odd, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     a->embedding_scale = a->residual_scale = a->logit_scale = a->value_scale = 1;
+    a->mlp_scale[0] = a->mlp_scale[1] = 1;
     a->q_norm = "model.layers.%d.self_attn.q_norm.weight";
     a->k_norm = "model.layers.%d.self_attn.k_norm.weight";
     AX_TRY(ax_activation_parse(a, c, "hidden_act", "silu"));
@@ -326,10 +325,7 @@ bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
 }
 
 bool ax_arch_has_states(const struct ax_arch *a) {
-    bool any = false;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        any = any || a->layers[i].mixer->state;
-    return any;
+    return ax_state_layers(a) > 0;
 }
 
 int64_t ax_arch_head_rows(const struct ax_arch *a) {

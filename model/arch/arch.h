@@ -141,6 +141,13 @@ struct ax_ssd_config {
     int64_t heads, head_dim, groups, state; /* heads 0: no layer has it */
     double low, high;                       /* limits of the time step */
     bool bias, conv_bias;                   /* the projections have one; the convolution has */
+    bool norm;                              /* RMSNorm of each group's gated elements */
+    double scale[5];                        /* factors of z, x, B, C, dt */
+};
+
+/* A part's factors where two read one input (model/parts/beside.c): of what it reads, and of its output. */
+struct ax_beside_scale {
+    double in, out;
 };
 
 /* A part of parameter names that a family has otherwise. */
@@ -174,6 +181,7 @@ struct ax_arch {
     const struct ax_rename *renames; /* names of the parts' parameters; NULL: as they are */
     struct ax_norm_style norm;
     struct ax_gating gating; /* the gate of MLPs and experts */
+    double mlp_scale[2];     /* factors of an MLP's gate, before its activation, and of its up */
     double softmax_scale, score_softcap;
     double value_scale; /* factor of v */
     /* factor of looked-up rows; `_rounded`: rounded to the compute dtype first */
@@ -192,6 +200,7 @@ struct ax_arch {
     struct ax_conv_config conv;
     struct ax_delta_config delta;
     struct ax_ssd_config ssd;
+    struct ax_beside_scale beside_attention, beside_mamba;
     struct ax_moe_config moe;
     bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
@@ -239,7 +248,7 @@ struct ax_hf_unused ax_arch_unused(const struct ax_arch *arch);
 /* True for a tensor of the model's folders that keeps its dtype, whatever the others are written
  * in: in a layer that is not used, or a buffer. */
 bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
-/* True if layers have states instead of keys and values: then a token depends on all before it, and no layer
+/* True if layers have states: then a token depends on all before it, and no layer
  * can start from a place in the middle of a sequence but with a state of that place. */
 bool ax_arch_has_states(const struct ax_arch *arch);
 /* Logits per token: the vocabulary, or a classifier's labels. */

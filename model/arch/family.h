@@ -14,6 +14,7 @@
     X(ernie4_5)                                                                                    \
     X(ernie4_5_moe)                                                                                \
     X(exaone4)                                                                                     \
+    X(falcon_h1)                                                                                   \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
     X(glm4)                                                                                        \
@@ -67,6 +68,10 @@ const struct ax_wrapper *ax_wrapper_at(size_t i);
  * unknown one. */
 enum ax_status ax_activation_parse(struct ax_arch *arch, struct ax_json config, const char *key,
                                    const char *usual); /* fields.c */
+
+/* Reads the norms' eps; `usual` if the config does not say. */
+enum ax_status ax_norm_eps_parse(struct ax_arch *arch, struct ax_json config, const char *key,
+                                 double usual); /* fields.c */
 
 /* Keys whose only value that the family has here is `usual`, which they also have if they are absent.
  * AX_ERR_UNSUPPORTED names another one. Some of them transformers ignores, others it does not. */

@@ -27,13 +27,20 @@ struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh
 int64_t ax_kv_layers(const struct ax_arch *a) {
     int64_t n = 0;
     for (int64_t i = 0; i < a->n_layers; i++)
-        n += a->layers[i].mixer->state == NULL;
+        n += a->layers[i].mixer->keys;
+    return n;
+}
+
+int64_t ax_state_layers(const struct ax_arch *a) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        n += a->layers[i].mixer->state != NULL;
     return n;
 }
 
 void ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row *rows) {
     for (int64_t i = 0; i < a->n_layers; i++)
-        if (!a->layers[i].mixer->state)
+        if (a->layers[i].mixer->keys)
             *rows++ = ax_kv_row(a, i, tp);
 }
 
@@ -41,7 +48,7 @@ int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) 
     int64_t n = 0;
     for (int64_t i = 0; i < a->n_layers; i++) {
         const struct ax_kv_row row = ax_kv_row(a, i, tp);
-        n += a->layers[i].mixer->state ? 0 : row_elements(&row);
+        n += a->layers[i].mixer->keys ? row_elements(&row) : 0;
     }
     return n * (int64_t)ax_dtype_size(dtype);
 }

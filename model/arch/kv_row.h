@@ -22,6 +22,8 @@ void ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row *rows);
 struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh);
 /* Layers that keep keys and values. */
 int64_t ax_kv_layers(const struct ax_arch *a);
+/* Layers that have a state. */
+int64_t ax_state_layers(const struct ax_arch *a);
 /* Bytes of a token in all of them. */
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype);
 

@@ -20,7 +20,7 @@ struct ax_part_size {
     int64_t vectors;
 };
 
-/* What a layer keeps of a sequence for its next token, on a rank of tp, if it is not keys and values: the
+/* What a layer keeps of a sequence for its next token, on a rank of tp, beside or instead of keys and values: the
  * last `rows` inputs of a convolution, `channels` wide; and the state of the delta rule, or of Mamba-2, with its running chunk
  * (kernels/delta_ops.h), if there are value heads. */
 struct ax_state_size {
@@ -36,6 +36,7 @@ struct ax_part_type {
     /* It is two linears, of which the first reads h and the second s[between]. */
     bool two_linears;
     int between;
+    bool keys; /* a mixer that keeps keys and values (kv_row.h) */
     /* Adds its parameters. */
     void (*init)(struct ax_builder *b, struct ax_layer *l);
     /* Lists its linears in model order, for adapters and packed storage; returns how many. */
@@ -44,7 +45,7 @@ struct ax_part_type {
     /* FLOPs of a token's forward pass, in a sequence of seq, that are products with no matrix of the part;
      * NULL: none. */
     double (*mixing)(const struct ax_arch *a, int64_t seq);
-    /* Size of a mixer's state; NULL: it keeps keys and values (kv_row.h), or is an ffn. */
+    /* Size of a mixer's state; NULL: it has none. */
     struct ax_state_size (*state)(const struct ax_arch *a, const struct ax_mesh *mesh);
     /* Declares the tensors of s that it needs in this pass; the others take no memory. */
     void (*declare)(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s);
@@ -65,9 +66,13 @@ extern const struct ax_part_type ax_mixer_gated;     /* gated_attention.c */
 extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_mixer_delta;     /* delta.c */
 extern const struct ax_part_type ax_mixer_mamba;     /* mamba.c */
+extern const struct ax_part_type ax_mixer_beside;    /* beside.c */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
 extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */
-#define AX_MOE_SAVED 11                              /* n_saved of ax_ffn_moe */
+/* n_saved of parts that others have inside them */
+#define AX_ATTENTION_SAVED 6
+#define AX_MAMBA_SAVED     12
+#define AX_MOE_SAVED       11
 
 #endif

@@ -78,7 +78,8 @@ struct ax_branch {
 
 struct ax_layer {
     int index;
-    int nth; /* which of the layers that keep keys and values it is, or of those with a state */
+    int nth_keys,
+        nth_state; /* which of the layers that keep keys and values it is; of those with a state */
     struct ax_layer_spec spec;
     struct ax_unit *unit;
     struct ax_branch mixer, ffn;

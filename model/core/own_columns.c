@@ -53,3 +53,15 @@ enum ax_status ax_own_columns_backward(struct ax_runtime *rt, const struct ax_li
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
+
+enum ax_status ax_own_columns_scale(struct ax_runtime *rt, const struct ax_own_columns *own,
+                                    const double *factor, const struct ax_tensor *y) {
+    int64_t at = 0;
+    for (int i = 0; i < own->n; at += own->of[i++].n) {
+        const struct ax_tensor output = ax_tensor_cols(y, at, own->of[i].n);
+        if (factor[i] != 1)
+            AX_TRY(ax_run_scale(rt->q,
+                                &(struct ax_scale){.y = output, .x = output, .alpha = factor[i]}));
+    }
+    return AX_OK;
+}

@@ -25,5 +25,8 @@ enum ax_status ax_own_columns_forward(struct ax_runtime *rt, const struct ax_lin
 enum ax_status ax_own_columns_backward(struct ax_runtime *rt, const struct ax_linear *lin,
                                        const struct ax_own_columns *own, const struct ax_tensor *h,
                                        const struct ax_tensor *dy, const struct ax_tensor *dh);
+/* Multiplies output i of y [T][Σ n] by factor[i], in place. */
+enum ax_status ax_own_columns_scale(struct ax_runtime *rt, const struct ax_own_columns *own,
+                                    const double *factor, const struct ax_tensor *y);
 
 #endif

@@ -27,6 +27,15 @@ enum ax_status ax_activation_parse(struct ax_arch *a, struct ax_json c, const ch
     return AX_ERR_UNSUPPORTED;
 }
 
+enum ax_status ax_norm_eps_parse(struct ax_arch *a, struct ax_json c, const char *key,
+                                 double usual) {
+    const struct ax_json eps = ax_json_get(c, key);
+    AX_TRY(ax_json_f64_or(eps, usual, &a->norm_eps));
+    if (a->norm_eps > 0)
+        return AX_OK;
+    return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
+}
+
 enum ax_status ax_field_only(struct ax_json c, const char *key, const char *usual) {
     const char *got;
     const struct ax_json v = ax_json_get(c, key);

@@ -33,11 +33,9 @@ static enum ax_status mixers(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse_common(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json tied = ax_json_get(c, "tie_embedding"), eps = ax_json_get(c, "norm_eps");
+    const struct ax_json tied = ax_json_get(c, "tie_embedding");
     AX_TRY(ax_rope_parse_usual(&a->rope, c, 1e6, a->head_dim, a->max_positions));
-    AX_TRY(ax_json_f64_or(eps, 1e-5, &a->norm_eps));
-    if (a->norm_eps <= 0)
-        return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
+    AX_TRY(ax_norm_eps_parse(a, c, "norm_eps", 1e-5));
     AX_TRY(ax_json_bool_or(tied.v ? tied : ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "conv_L_cache"), 2, AX_CONV_TAPS, 3, &a->conv.taps));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "conv_bias"), false, &a->conv.bias));

@@ -40,6 +40,9 @@ enum ax_status ax_ssd_parse(struct ax_arch *a, struct ax_json c, const struct ax
     AX_TRY(ax_json_bool_or(ax_json_get(c, k->conv_bias), true, &s->conv_bias));
     AX_TRY(ax_json_bool_or(ax_json_get(c, k->bias), false, &s->bias));
     AX_TRY(limits(s, ax_json_get(c, "time_step_limit")));
+    s->norm = true;
+    for (int i = 0; i < 5; i++)
+        s->scale[i] = 1;
     if (derived)
         s->head_dim = k->width / s->heads;
     else

@@ -187,7 +187,7 @@ static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stac
                                          .cap = d->cap,
                                          .n_layers = n,
                                          .rows = rows,
-                                         .n_state_layers = m->arch.n_layers - n,
+                                         .n_state_layers = ax_state_layers(&m->arch),
                                          .state = ax_state_size(&m->arch, &m->rt->mesh),
                                          .n_blocks = blocks(&d->o),
                                          .T = d->o.pass_tokens,

@@ -568,7 +568,7 @@ static enum ax_status describe(const struct ax_pass *p, const struct ax_layer *l
     if (!p->cache)
         return AX_OK;
     all->cu_q = s->cu_q[0];
-    ax_kvcache_describe(p->cache, l->nth, l->spec.chunked, all);
+    ax_kvcache_describe(p->cache, l->nth_keys, l->spec.chunked, all);
     return AX_OK;
 }
 
@@ -585,7 +585,7 @@ enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
     const struct spans spans = spans_of(p, l);
     struct ax_attention all;
     if (p->cache)
-        AX_TRY(ax_kvcache_write(p->cache, rt->q, l->nth, &a->k, &a->v));
+        AX_TRY(ax_kvcache_write(p->cache, rt->q, l->nth_keys, &a->k, &a->v));
     AX_TRY(describe(p, l, &spans, a, &all));
     for (int run = 0; run < p->batch->n_runs; run++)
         AX_TRY(ax_run_attention_forward(

@@ -43,6 +43,7 @@ static struct ax_own_columns own_heads(const struct ax_layer *l, const struct ax
 /* ---- parameters ---- */
 
 enum { QKV, QK, Q_RSTD, K_RSTD, OUT, LSE, N_SAVED };
+_Static_assert(N_SAVED == AX_ATTENTION_SAVED, "of a part that has this one inside it");
 
 static void add_linear(struct ax_builder *b, struct ax_layer *l, struct ax_linear *lin, int n,
                        const struct ax_param_decl *decls, bool bias) {
@@ -427,6 +428,7 @@ static enum ax_status attention_backward(const struct ax_layer *l, struct ax_pas
 const struct ax_part_type ax_mixer_attention = {
     .name = "attention",
     .n_saved = N_SAVED,
+    .keys = true,
     .two_linears = true,
     .between = OUT,
     .init = attention_init,

@@ -185,7 +185,7 @@ enum ax_status ax_convolve_forward(struct ax_pass *p, const struct ax_layer *l,
         return forward_of_runs(p, &a);
     a.cu_q = p->batch->runs[0].cu_q;
     if (p->cache)
-        return forward_with_states(p, l->nth, c->at, &a);
+        return forward_with_states(p, l->nth_state, c->at, &a);
     return ax_run_conv_forward(p->model->rt->q, &(struct ax_conv_forward){a});
 }
 

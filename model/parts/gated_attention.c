@@ -234,6 +234,7 @@ static enum ax_status gated_backward(const struct ax_layer *l, struct ax_pass *p
 const struct ax_part_type ax_mixer_gated = {
     .name = "gated attention",
     .n_saved = N_SAVED,
+    .keys = true,
     .init = gated_init,
     .linears = gated_linears,
     .size = gated_size,

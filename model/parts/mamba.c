@@ -1,10 +1,11 @@
-/* Mamba-2 (Dao and Gu 2024), as in Granite 4:
+/* Mamba-2 (Dao and Gu 2024):
  *
- *   z, x, B, C, dt = parts of h·Winᵀ;  x, B, C = silu(conv(x)), silu(conv(B)), silu(conv(C))
+ *   z, x, B, C, dt = parts of h·Winᵀ, each perhaps times a factor;
+ *   x, B, C = silu(conv(x)), silu(conv(B)), silu(conv(C))
  *   step, g from dt (ssd_gates_forward);  o = the recurrence of C, B, x, g, step (additive in kernels/delta_ops.h)
  *   y = norm(o ∘ silu(z))·Woutᵀ
  *
- * with heads in groups that share B and C, and an RMSNorm of each group's elements of a token. tp splits heads: a
+ * with heads in groups that share B and C, and an RMSNorm of each group's elements of a token, or none. tp splits heads: a
  * rank has its groups, or, if there are more ranks than groups, the one of its heads. A norm then has elements on
  * several ranks, which exchange: each norms some rows, of all columns. */
 #include "model/core/builder.h"
@@ -28,6 +29,7 @@ enum {
     RSTD, /* [groups][rows] */
     N_SAVED
 };
+_Static_assert(N_SAVED == AX_MAMBA_SAVED, "of a part that has this one inside it");
 
 /* Heads and groups from the first on, and their sizes. */
 struct sizes {
@@ -65,7 +67,13 @@ static int64_t convolved(const struct sizes *z) {
 
 /* True if norms have elements on several ranks. */
 static bool exchanges(const struct ax_pass *p) {
-    return p->model->arch.ssd.groups < p->model->rt->mesh.size[AX_ROLE_TP];
+    const struct ax_ssd_config *c = &p->model->arch.ssd;
+    return c->norm && c->groups < p->model->rt->mesh.size[AX_ROLE_TP];
+}
+
+/* Which tensor the last projection reads. */
+static int last_of(const struct ax_pass *p) {
+    return p->model->arch.ssd.norm ? NORMED : GATED;
 }
 
 /* ---- parameters ---- */
@@ -106,8 +114,9 @@ static void mamba_init(struct ax_builder *b, struct ax_layer *l) {
     m->bias =
         add(b, l, (struct ax_param_decl){.name = NAME("dt_bias"), .rows = z.heads, .start = 1});
     m->skip = add(b, l, (struct ax_param_decl){.name = NAME("D"), .rows = z.heads, .start = 1});
-    m->norm = add_joined(
-        b, l, (struct ax_param_decl){.name = NAME("norm.weight"), .rows = z.inner, .start = 1});
+    if (a->ssd.norm)
+        m->norm = add_joined(
+            b, l, (struct ax_param_decl){.name = NAME("norm.weight"), .rows = z.inner, .start = 1});
     m->out.weight[0] =
         add(b, l,
             (struct ax_param_decl){
@@ -136,7 +145,8 @@ static struct ax_part_size mamba_size(const struct ax_arch *a, const struct ax_l
     const int64_t matrices = D * (projected(&z) + z.inner) + convolved(&z) * a->conv.taps;
     const int64_t biases =
         (a->ssd.conv_bias ? convolved(&z) : 0) + (a->ssd.bias ? projected(&z) + D : 0);
-    return (struct ax_part_size){matrices, matrices, 3 * z.heads + z.inner + biases};
+    return (struct ax_part_size){matrices, matrices,
+                                 3 * z.heads + (a->ssd.norm ? z.inner : 0) + biases};
 }
 
 /* Of forward: a token's pairs with half of its chunk, and its products with states. */
@@ -179,6 +189,8 @@ static void mamba_declare(const struct ax_layer *l, const struct ax_pass *p, str
     ax_recur_declare(p, &s[ENTERED], z.inner * z.state);
     ax_saved_declare(&s[OUT], "mamba's output", AX_KEEP_COSTLY, inner);
     ax_saved_declare(&s[GATED], "mamba's gated output", AX_KEEP_CHEAP, inner);
+    if (!m->arch.ssd.norm)
+        return;
     if (exchanges(p))
         ax_saved_declare(
             &s[ROWS], "mamba's gated rows", AX_KEEP_COSTLY,
@@ -372,8 +384,10 @@ static enum ax_status mamba_forward(const struct ax_layer *l, struct ax_pass *p,
                                     const struct ax_tensor *out) {
     struct ax_runtime *rt = p->model->rt;
     const struct ax_own_columns own = own_columns(p);
-    if (ax_saved_make(&s[IN]))
+    if (ax_saved_make(&s[IN])) {
         AX_TRY(ax_own_columns_forward(rt, &l->mamba.in, &own, h, &s[IN].t));
+        AX_TRY(ax_own_columns_scale(rt, &own, p->model->arch.ssd.scale, &s[IN].t));
+    }
     AX_TRY(convolve(l, p, s));
     AX_TRY(make_steps(l, p, s));
     if (ax_saved_make(&s[OUT])) {
@@ -381,9 +395,9 @@ static enum ax_status mamba_forward(const struct ax_layer *l, struct ax_pass *p,
         AX_TRY(ax_recur_forward(p, l, &rule, &s[ENTERED]));
     }
     AX_TRY(gate(p, s));
-    if (ax_saved_make(&s[NORMED]))
+    if (l->mamba.norm && ax_saved_make(&s[NORMED]))
         AX_TRY(norm_forward(l, p, s));
-    return out ? ax_linear_forward(rt, &l->mamba.out, &s[NORMED].t, x, out) : AX_OK;
+    return out ? ax_linear_forward(rt, &l->mamba.out, &s[last_of(p)].t, x, out) : AX_OK;
 }
 
 /* ---- backward ---- */
@@ -437,15 +451,16 @@ static enum ax_status mamba_backward(const struct ax_layer *l, struct ax_pass *p
     const struct ax_own_columns own = own_columns(p);
     const struct ax_tensor d_in = take_like(p, &s[IN].t);
     const struct views v = views_of(p, &s[IN].t), d = views_of(p, &d_in);
-    struct gradients g = {.gated = take_like(p, &s[NORMED].t),
+    struct gradients g = {.gated = take_like(p, &s[GATED].t),
                           .out = take_like(p, &s[OUT].t),
                           .decay = take_like(p, &s[DECAY].t),
                           .step = take_like(p, &s[STEP].t),
                           .skip = take_like(p, &s[STEP].t)};
     for (int i = 0; i < 3; i++)
         g.mixed[i] = take_like(p, &s[X + i].t);
-    AX_TRY(ax_linear_backward(rt, &l->mamba.out, &s[NORMED].t, dy, &g.gated));
-    AX_TRY(norm_backward(l, p, s, &g.gated));
+    AX_TRY(ax_linear_backward(rt, &l->mamba.out, &s[last_of(p)].t, dy, &g.gated));
+    if (l->mamba.norm)
+        AX_TRY(norm_backward(l, p, s, &g.gated));
     AX_TRY(ax_run_swiglu_backward(rt->q, &(struct ax_swiglu_backward){.dy = g.gated,
                                                                       .gate_up = v.z,
                                                                       .up = s[OUT].t,
@@ -453,6 +468,7 @@ static enum ax_status mamba_backward(const struct ax_layer *l, struct ax_pass *p
                                                                       .dup = g.out,
                                                                       .how = silu}));
     AX_TRY(recurrence_backward(l, p, s, &g, &d));
+    AX_TRY(ax_own_columns_scale(rt, &own, p->model->arch.ssd.scale, &d_in));
     AX_TRY(ax_own_columns_backward(rt, &l->mamba.in, &own, h, &d_in, dh));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;

@@ -584,6 +584,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
 const struct ax_part_type ax_mixer_mla = {
     .name = "mla",
     .n_saved = N_SAVED,
+    .keys = true,
     .init = mla_init,
     .linears = mla_linears,
     .size = mla_size,

@@ -1,8 +1,9 @@
-/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM. Where they are one matrix of the
+/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, each perhaps times a factor. Where they are one matrix of the
  * file, every rank of tp has all of the MLP, and computes its own rows. */
 #include <stdio.h>
 
 #include "model/core/builder.h"
+#include "model/core/own_columns.h"
 #include "model/core/pass.h"
 #include "model/parts/mlp.h"
 
@@ -81,13 +82,22 @@ static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struc
                      ax_tensor_2d(dtype, NULL, T, F2 / 2));
 }
 
+/* Multiplies gate and up, or their gradients, by the family's factors. */
+static enum ax_status scale(const struct ax_pass *p, const struct ax_tensor *gate_up) {
+    const int64_t F = gate_up->shape[1] / 2;
+    const struct ax_own_columns halves = {2, {{0, F}, {F, F}}};
+    return ax_own_columns_scale(p->model->rt, &halves, p->model->arch.mlp_scale, gate_up);
+}
+
 static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
     struct ax_queue *q = p->model->rt->q;
     const struct ax_tensor *gate_up = &s[GATE_UP].t, *act = &s[ACT].t;
-    if (ax_saved_make(&s[GATE_UP]))
+    if (ax_saved_make(&s[GATE_UP])) {
         AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
+        AX_TRY(scale(p, gate_up));
+    }
     if (ax_saved_make(&s[ACT]))
         AX_TRY(ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = *gate_up,
                                                                     .y = *act,
@@ -109,6 +119,7 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
                                                                   .gate_up = *gate_up,
                                                                   .dgate_up = *gate_up,
                                                                   .how = p->model->arch.gating}));
+    AX_TRY(scale(p, gate_up));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

@@ -107,7 +107,7 @@ enum ax_status ax_recur_forward(const struct ax_pass *p, const struct ax_layer *
     struct ax_delta_forward f = {.a = *a};
     f.a.cu = p->batch->runs[0].cu_q;
     if (p->cache)
-        ax_states_describe(&p->cache->states, l->nth, &f);
+        ax_states_describe(&p->cache->states, l->nth_state, &f);
     return ax_run_delta_forward(p->model->rt->q, &f);
 }
 

@@ -213,6 +213,12 @@ static void layers_with_states_are_one_rank(void **state) {
     "\"num_heads\": 4, \"head_dim\": 6}, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "          \
     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"rms_norm_eps\": 0.01, "                         \
     "\"num_experts\": 4, \"num_experts_per_token\": 2, \"moe_intermediate_size\": 22"
+#define BESIDE                                                                                     \
+    ", \"mamba_d_ssm\": 80, \"mamba_n_heads\": 8, \"mamba_d_head\": 10, \"mamba_n_groups\": 2, "   \
+    "\"mamba_d_state\": 6, \"time_step_limit\": [0.3, 1.2], \"attention_bias\": true, "            \
+    "\"attention_in_multiplier\": 0.9, \"attention_out_multiplier\": 1.2, "                        \
+    "\"ssm_in_multiplier\": 1.3, \"ssm_out_multiplier\": 0.8, \"mlp_multipliers\": [0.9, 0.7], "   \
+    "\"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7]"
 #define EXPERTS ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22"
     static const struct {
         struct model model;
@@ -231,6 +237,16 @@ static void layers_with_states_are_one_rank(void **state) {
          9,
          4},
         {{"kimi_linear", false, KDA, {0}, {0}, 0}, true, 9, 4},
+        {{"falcon_h1", true, BESIDE, {0}, {0}, 0}, false, 7, 4},
+        {{"falcon_h1",
+          false,
+          BESIDE ", \"mamba_rms_norm\": true, \"mamba_norm_before_gate\": false",
+          {0},
+          {0},
+          0},
+         false,
+         7,
+         4},
         {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},
         {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, 9, 4},
         {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, 7, 4},

@@ -73,6 +73,14 @@ static const struct tiny_family tiny_families[] = {
      "\"num_local_experts\": 0, \"shared_intermediate_size\": 96, \"attention_multiplier\": 0.25, "
      "\"position_embedding_type\": \"nope\", \"embedding_multiplier\": 12.0, \"logits_scaling\": "
      "8.0, \"residual_multiplier\": 0.22, \"tie_word_embeddings\": true"},
+    {"falcon-h1", "llama",
+     "\"model_type\": \"falcon_h1\", \"architectures\": [\"FalconH1ForCausalLM\"], "
+     "\"mamba_d_ssm\": 96, \"mamba_n_heads\": 6, \"mamba_d_head\": 16, \"mamba_d_state\": 16, "
+     "\"mamba_norm_before_gate\": false, \"rope_theta\": 100000000000.0, "
+     "\"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7], \"mlp_multipliers\": [0.9, 0.7], "
+     "\"embedding_multiplier\": 5.6, \"lm_head_multiplier\": 0.02, \"key_multiplier\": 0.4, "
+     "\"attention_out_multiplier\": 0.9, \"ssm_in_multiplier\": 1.25, \"ssm_out_multiplier\": "
+     "0.2, \"tie_word_embeddings\": false"},
     {"granite", "llama",
      "\"model_type\": \"granite\", \"architectures\": [\"GraniteForCausalLM\"], "
      "\"attention_multiplier\": 0.25, \"embedding_multiplier\": 12.0, \"logits_scaling\": 8.0, "

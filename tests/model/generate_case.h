@@ -18,7 +18,7 @@
 #define N       7
 #define NEW     40
 #define LONGEST 40
-/* extra members of qwen3_next, kimi_linear, granitemoehybrid, and lfm2 */
+/* extra members of qwen3_next, kimi_linear, granitemoehybrid, falcon_h1, and lfm2 */
 #define DELTA                                                                                      \
     ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "                              \
     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 12, \"linear_value_head_dim\": 10, "  \
@@ -33,6 +33,12 @@
     ", \"num_local_experts\": 0, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "               \
     "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"shared_intermediate_size\": 40, "             \
     "\"layer_types\": [\"mamba\", \"attention\", \"mamba\"]"
+#define BESIDE                                                                                     \
+    ", \"mamba_d_ssm\": 80, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "                    \
+    "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"key_multiplier\": 0.6, "                      \
+    "\"attention_in_multiplier\": 0.9, \"attention_out_multiplier\": 1.2, "                        \
+    "\"ssm_in_multiplier\": 1.3, \"ssm_out_multiplier\": 0.8, \"mlp_multipliers\": [0.9, 0.7], "   \
+    "\"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7]"
 /* Of llama4_text; the middle one of three layers is full. */
 #define CHUNKS(size)                                                                               \
     ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": " #size  \

@@ -248,7 +248,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"qwen3_5", 58528, 16, 0, true},         {"qwen3_5_moe", 36422, 16, 0, false},
         {"olmo_hybrid", 42672, 10, 0, false},    {"granite4_dense", 52820, 10, 0, true},
         {"granite4", 34838, 18, 0, false},       {"llama4", 72360, 16, 0, false},
-        {"mimo_v2_flash", 69604, 18, -1, false}, {"kimi_linear", 45268, 16, 0, false}};
+        {"mimo_v2_flash", 69604, 18, -1, false}, {"kimi_linear", 45268, 16, 0, false},
+        {"falcon_h1", 49596, 12, 0, false}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);

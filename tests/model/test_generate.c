@@ -59,7 +59,9 @@ static const struct {
     {"qwen3_next", AX_F32, 16, DELTA},
     {"olmo_hybrid", AX_F32, 16, DELTA},
     {"granitemoehybrid", AX_F32, 16, MAMBA},
-    {"kimi_linear", AX_F32, 5, KDA}};
+    {"kimi_linear", AX_F32, 5, KDA},
+
+    {"falcon_h1", AX_F32, 16, BESIDE}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);
@@ -258,6 +260,7 @@ static void prompts_are_shared(void **state) {
     share_prompts("qwen3_next", DELTA);
     share_prompts("granitemoehybrid", MAMBA);
     share_prompts("kimi_linear", KDA);
+    share_prompts("falcon_h1", BESIDE);
     share_prompts("lfm2", RECURRENT); /* states are kept where the prompts part */
     for (int k = 0; k < 2; k++) {
         setup_with(&t, k ? "lfm2" : "llama", k ? RECURRENT : "", AX_BF16, 1);

@@ -114,6 +114,7 @@ static void scored_questions_are_shared(void **state) {
     share_questions("qwen3_next", DELTA);
     share_questions("granitemoehybrid", MAMBA);
     share_questions("kimi_linear", KDA);
+    share_questions("falcon_h1", BESIDE);
 }
 
 struct told {

@@ -77,6 +77,12 @@ static const struct {
      ", \"v_head_dim\": 10, \"sliding_window_size\": 7, \"n_routed_experts\": 4, "
      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"partial_rotary_factor\": 0.5",
      false},
+    {"falcon_h1",
+     ", \"mamba_d_ssm\": 80, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "
+     "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"attention_in_multiplier\": 0.9, "
+     "\"attention_out_multiplier\": 1.2, \"ssm_in_multiplier\": 1.3, \"ssm_out_multiplier\": 0.8, "
+     "\"mlp_multipliers\": [0.9, 0.7], \"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7]",
+     true},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

@@ -167,6 +167,11 @@ static void published_models_have_their_sizes(void **state) {
          "\"num_attention_heads\": 12, \"num_key_value_heads\": 4, \"num_local_experts\": 64, "
          "\"num_experts_per_tok\": 6, \"intermediate_size\": 512, " GRANITE_4,
          6939037248},
+        {"{\"model_type\": \"falcon_h1\", \"hidden_size\": 1024, \"intermediate_size\": 2048, "
+         "\"num_hidden_layers\": 36, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, "
+         "\"head_dim\": 64, \"vocab_size\": 32784, \"mamba_d_ssm\": 1536, \"mamba_n_heads\": 24, "
+         "\"mamba_d_head\": 64, \"mamba_d_state\": 128, \"mamba_n_groups\": 1}",
+         521411104},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;
@@ -249,11 +254,21 @@ static void silence_means_the_family_s_default(void **state) {
     assert_true(a.ssd.heads == 0 && a.moe.n_experts == 0 && !ax_arch_has_states(&a));
     assert_int_equal(a.layers[3].rope, AX_ROPE_MAIN);
     ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"falcon_h1\", " SMALL "}");
+    assert_true(a.ssd.heads == 128 && a.ssd.head_dim == 8 && a.ssd.state == 256 && !a.ssd.norm);
+    assert_true(a.norm_eps == 1e-5 && a.mlp_scale[1] == 1 && a.beside_mamba.out == 1);
+    assert_true(a.ssd.scale[4] == 1 && a.layers[3].mixer == &ax_mixer_beside);
+    ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"falcon_h1\", " SMALL
+                 ", \"mamba_d_ssm\": null, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\"}");
+    assert_int_equal(a.ssd.head_dim, 2 * a.hidden_size / 8);
+    ax_arch_free(&a);
 }
 
 #define MIMO "{\"model_type\": \"mimo_v2_flash\", " SMALL ", "
 #define KDA_LAYERS(lists)                                                                          \
     "{\"model_type\": \"kimi_linear\", " SMALL ", \"linear_attn_config\": {" lists "}}"
+#define BESIDE "{\"model_type\": \"falcon_h1\", " SMALL ", "
 #define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
 static void mistakes_are_named(void **state) {
     (void)state;
@@ -363,6 +378,21 @@ static void mistakes_are_named(void **state) {
          "expected \"Infinity\", got \"-Infinity\"", AX_ERR_DATA},
         {HYBRID "\"time_step_limit\": [2, 1]}",
          "time_step_limit: time steps from 2 to 1: expected at least 0, and less", AX_ERR_DATA},
+        {BESIDE "\"mamba_d_ssm\": 100, \"mamba_n_heads\": 8}",
+         "mamba_n_heads: 8 heads of 12 (mamba_d_head) are 96 wide; expected 100", AX_ERR_DATA},
+        {BESIDE "\"ssm_multipliers\": [1, 1, 1, 1]}",
+         "ssm_multipliers: expected a list of 5 numbers", AX_ERR_DATA},
+        {BESIDE "\"mlp_multipliers\": [1, 0]}",
+         "mlp_multipliers[1]: expected a positive number, got 0", AX_ERR_DATA},
+        {BESIDE "\"key_multiplier\": -1}", "key_multiplier: expected a positive number, got -1",
+         AX_ERR_DATA},
+        {BESIDE "\"mamba_rms_norm\": true}",
+         "mamba_rms_norm: a norm before the gate (mamba_norm_before_gate) is not implemented",
+         AX_ERR_UNSUPPORTED},
+        {BESIDE "\"mlp_bias\": true}", "mlp_bias: true is not implemented in this family",
+         AX_ERR_UNSUPPORTED},
+        {BESIDE "\"projectors_bias\": true}",
+         "projectors_bias: true is not implemented in this family", AX_ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_arch a;

@@ -378,6 +378,18 @@ FAMILY_SPECS = [
         about="the gated delta rule with a decay per channel (4 heads of 10) in layers 0 and 2, MLA without rope in layer 1, "
               "layers 0 and 1 dense, then 6 experts top-2 by sigmoid and a correction, and a shared one"),
     ModelSpec(
+        "falcon_h1", small(
+            vocab_size=128, hidden_size=40, intermediate_size=48, num_hidden_layers=2, head_dim=12, rms_norm_eps=1e-5,
+            mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=10, mamba_d_conv=4,
+            mamba_chunk_size=16, mamba_rms_norm=False, mamba_norm_before_gate=False, embedding_multiplier=3.5,
+            lm_head_multiplier=0.4, key_multiplier=0.6, attention_in_multiplier=0.9, attention_out_multiplier=1.2,
+            ssm_in_multiplier=1.3, ssm_out_multiplier=0.8, ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.7],
+            mlp_multipliers=[0.9, 0.7], tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="default", rope_theta=1e11)),
+        "FalconH1Config", seed=1561, hub=True, embed_std=0.1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="attention and Mamba-2 (6 heads of 8 in 2 groups, state of 10, no norm) side by side in both layers, eleven "
+              "factors, untied"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -418,7 +430,7 @@ def rule_of(name, shape, kind, spec):
     if name.endswith("bias"):
         return 0.0, 0.1
     if len(shape) == 1:
-        factor = spec.final_norm if name in ("model.norm.weight", "model.embedding_norm.weight") else 1.0
+        factor = spec.final_norm if name in ("model.norm.weight", "model.embedding_norm.weight", "model.final_layernorm.weight") else 1.0
         return (factor - 1, 0.2 * factor) if one_plus else (factor, 0.1 * factor)
     if "embed_tokens" in name:
         return 0.0, spec.embed_std
@@ -641,6 +653,8 @@ def hub_config(cfg, spec):
     elif kind == "granitemoehybrid":
         drop("time_step_limit")
         out["layer_types"] = ["attention" if t == "full_attention" else "mamba" for t in cfg["layer_types"]]
+    elif kind == "falcon_h1":
+        drop("time_step_limit")
     elif kind in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         drop("layer_types")
         out["full_attention_interval"] = cfg["layer_types"].index("full_attention") + 1
@@ -755,8 +769,8 @@ class Recorder:
         self.add(final_norm_of(base), "hidden_norm")
         for i, layer in enumerate(base.layers):
             self.add(layer, f"hidden_{i + 1}")
-            kind, mixer = mixer_of(layer)
-            self.add(mixer, f"{kind}_out_{i}")
+            for kind, mixer in mixers_of(layer):
+                self.add(mixer, f"{kind}_out_{i}")
             if getattr(layer, "block_sparse_moe", None) is None:    # else a part of the branch
                 self.add(mlp_of(layer), f"mlp_out_{i}")
             router = router_of(layer)
@@ -790,17 +804,17 @@ class Recorder:
 
 
 def final_norm_of(base):
-    return base.norm if hasattr(base, "norm") else base.embedding_norm
+    return next(getattr(base, name) for name in ("norm", "embedding_norm", "final_layernorm") if hasattr(base, name))
 
 
 def rotary_of(base):
     return getattr(base, "rotary_emb", None) or getattr(base, "pos_emb", None)
 
 
-def mixer_of(layer):
-    """What mixes tokens, and the word for it in the files."""
+def mixers_of(layer):
+    """What mixes tokens, and the word for each in the files."""
     kinds = dict(self_attn="attn", linear_attn="linear", conv="conv", mamba="mamba")
-    return next((kind, getattr(layer, name)) for name, kind in kinds.items() if getattr(layer, name, None) is not None)
+    return [(kind, getattr(layer, name)) for name, kind in kinds.items() if getattr(layer, name, None) is not None]
 
 
 def mlp_of(layer):
@@ -1166,7 +1180,8 @@ def make_model(spec, out, tokenizer_root=None):
         packed=dict(doc_lengths=list(spec.docs), loss_sum=total.item(), loss_count=count, loss_mean=packed_loss.item(),
                     grad_norm=math.sqrt(sum(t.double().pow(2).sum().item() for t in packed_grads.values())),
                     hf_position_ids_path_max_diff=sig(max_diff(via_hf, rec["logits"]))),
-        rope=dict(rope_info, softmax_scale=next(m.scaling for k, m in map(mixer_of, model.model.layers) if hasattr(m, "scaling"))))
+        rope=dict(rope_info, softmax_scale=next(
+            m.scaling for x in model.model.layers for k, m in mixers_of(x) if hasattr(m, "scaling"))))
     if spec.bf16_exact:
         write_mxfp4(model, root, batch, data["logits"])
 
