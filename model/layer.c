@@ -4,7 +4,8 @@
  *
  * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both; what is
  * added is multiplied by the family's factor, if it has one (Granite). In a parallel layer (Cohere) the ffn reads
- * the mixer's normed input instead: y = m + ffn(norm_in(x)). Backward runs in reverse; the
+ * the mixer's normed input instead: y = m + ffn(norm_in(x)). Gemma 4 has a third branch, and a factor of the layer's
+ * output: z = s·(y + extra(y)). Backward runs in reverse; the
  * residual stream's gradient is one buffer that each branch adds to: d +=
  * norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
@@ -16,8 +17,8 @@
 #include "model/adapter/attach.h"
 #include "model/core/norm.h"
 
-/* A layer's tensors in its frame: m; then for each branch its own, followed by its part's. */
-enum { MIDDLE, N_LAYER };
+/* A layer's tensors in its frame: m, and y if a third branch follows; then for each branch its own, followed by its part's. */
+enum { MIDDLE, UPPER, N_LAYER };
 enum { H, H_RSTD, MADE, MADE_RSTD, N_BRANCH };
 
 static struct ax_saved *of_mixer(struct ax_frame *f) {
@@ -25,6 +26,10 @@ static struct ax_saved *of_mixer(struct ax_frame *f) {
 }
 static struct ax_saved *of_ffn(const struct ax_layer *l, struct ax_frame *f) {
     return of_mixer(f) + N_BRANCH + l->mixer.type->n_saved;
+}
+
+static struct ax_saved *of_extra(const struct ax_layer *l, struct ax_frame *f) {
+    return of_ffn(l, f) + N_BRANCH + l->ffn.type->n_saved;
 }
 
 /* The branch whose input it reads: itself, but for the ffn of a parallel layer. */
@@ -49,6 +54,16 @@ static void branch_init(struct ax_builder *b, struct ax_layer *l, struct ax_bran
 enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     branch_init(b, l, &l->mixer, l->spec.mixer, &l->spec.mixer_norms);
     branch_init(b, l, &l->ffn, l->spec.ffn, &l->spec.ffn_norms);
+    if (l->spec.extra)
+        branch_init(b, l, &l->extra, l->spec.extra, &l->spec.extra_norms);
+    const struct ax_param_decl scale = {.name = b->arch->layer_scale,
+                                        .rows = 1,
+                                        .tp_dim = -1,
+                                        .buffer = true,
+                                        .start = 1,
+                                        .grad_partial_over = AX_TP_PARTIAL};
+    if (scale.name)
+        l->scale = ax_builder_add(b, l->index, &scale);
     return ax_adapter_attach(b, l);
 }
 
@@ -74,11 +89,17 @@ static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
 void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
     const struct ax_model *m = p->model;
     const int64_t T = ax_tp_rows(m->rt, p->batch->T);
-    ax_frame_begin(f, N_LAYER + 2 * N_BRANCH + l->mixer.type->n_saved + l->ffn.type->n_saved);
-    ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->accum, NULL, T, m->arch.hidden_size));
+    const struct ax_tensor rows = ax_tensor_2d(m->accum, NULL, T, m->arch.hidden_size);
+    const int extra = l->extra.type ? N_BRANCH + l->extra.type->n_saved : 0;
+    ax_frame_begin(f,
+                   N_LAYER + 2 * N_BRANCH + l->mixer.type->n_saved + l->ffn.type->n_saved + extra);
+    ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY, rows);
     branch_declare(l, &l->mixer, p, of_mixer(f));
     branch_declare(l, &l->ffn, p, of_ffn(l, f));
+    if (!l->extra.type)
+        return;
+    ax_saved_declare(&f->saved[UPPER], "residual upper", AX_KEEP_COSTLY, rows);
+    branch_declare(l, &l->extra, p, of_extra(l, f));
 }
 
 /* The part's input: the normed or narrowed x, or x itself. */
@@ -97,7 +118,7 @@ static enum ax_status add_made(const struct ax_pass *p, const struct ax_tensor *
 
 static void tap_made(const struct ax_layer *l, const struct ax_branch *b, const struct ax_pass *p,
                      const struct ax_tensor *made) {
-    if (p->tap)
+    if (p->tap && b != &l->extra)
         p->tap(p->tap_ctx, b == &l->mixer ? "mixer_out" : "ffn_out", l->index, made);
 }
 
@@ -152,6 +173,27 @@ static enum ax_status branch_forward(const struct ax_layer *l, const struct ax_b
     return add_normed(l, b, p, s, x, out);
 }
 
+/* x [T][D] times the layer's factor, in place: a row of ones times it is the scale of all columns. */
+static enum ax_status scale_rows(const struct ax_layer *l, const struct ax_pass *p,
+                                 const struct ax_tensor *x) {
+    struct ax_runtime *rt = p->model->rt;
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const int64_t D = x->shape[1];
+    if (!l->scale)
+        return AX_OK;
+    const struct ax_tensor scale =
+        ax_stack_take(scratch, "factor of layer", ax_tensor_1d(x->dtype, NULL, D));
+    const struct ax_tensor column = ax_tensor_2d(x->dtype, scale.data, D, 1);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){scale, 1}));
+    AX_TRY(ax_run_colscale(rt->q, &(struct ax_colscale){.x = column,
+                                                        .scale = ax_unit_weight(l->unit, l->scale),
+                                                        .y = column}));
+    AX_TRY(ax_run_colscale(rt->q, &(struct ax_colscale){.x = *x, .scale = scale, .y = *x}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out) {
     const struct ax_tensor *middle = &f->saved[MIDDLE].t;
@@ -159,7 +201,15 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
     AX_TRY(branch_forward(l, &l->mixer, p, of_mixer(f), x, mixed));
     if (p->tap && mixed)
         p->tap(p->tap_ctx, "middle", l->index, middle);
-    return branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out);
+    if (l->extra.type) {
+        const struct ax_tensor *upper = &f->saved[UPPER].t;
+        AX_TRY(branch_forward(l, &l->ffn, p, of_ffn(l, f), middle,
+                              ax_saved_make(&f->saved[UPPER]) ? upper : NULL));
+        AX_TRY(branch_forward(l, &l->extra, p, of_extra(l, f), upper, out));
+    } else {
+        AX_TRY(branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out));
+    }
+    return out ? scale_rows(l, p, out) : AX_OK;
 }
 
 /* ---- by linears ---- */
@@ -274,6 +324,9 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     const bool wanted = l->index + 1 > p->model->lowest_unit || (first && first->trainable);
     if (l->spec.parallel)
         return parallel_backward(l, p, f, x, dx, wanted);
+    AX_TRY(scale_rows(l, p, dx));
+    if (l->extra.type)
+        AX_TRY(branch_backward(l, &l->extra, p, of_extra(l, f), &f->saved[UPPER].t, dx, true));
     AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
     return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted);
 }

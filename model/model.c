@@ -12,6 +12,7 @@
 #include "model/layer.h"
 #include "model/arch/split.h"
 #include "model/parallel/tensor_parallel.h"
+#include "model/parts/per_layer.h"
 
 /* A classifier's few rows are on every rank of tp, of which one computes their gradients (head.c). */
 static void build_head(struct ax_builder *b, int unit) {
@@ -122,15 +123,16 @@ static enum ax_status build_units(struct ax_builder *b) {
     const int last = m->n_units - 1;
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
     m->embed = ax_builder_add(b, -1, &embed);
+    ax_per_layer_init(b);
     AX_TRY(ax_adapter_attach_end(b, 0));
     AX_TRY(ax_builder_finish_unit(b, 0));
     int with_keys = 0, with_state = 0;
     for (int i = 0; i < (int)a->n_layers; i++) {
         struct ax_layer *l = &m->layers[i];
         *l = (struct ax_layer){.index = i, .spec = a->layers[i], .unit = &m->units[i + 1]};
-        l->nth_keys = with_keys;
+        l->nth_keys = l->spec.borrows ? m->layers[l->spec.source].nth_keys : with_keys;
         l->nth_state = with_state;
-        with_keys += l->spec.mixer->keys;
+        with_keys += l->spec.mixer->keys && !l->spec.borrows;
         with_state += l->spec.mixer->state != NULL;
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         const bool quantized = m->quant.on && i >= b->options->unquantized_first &&
@@ -240,10 +242,32 @@ static enum ax_status rope_tables(struct ax_model *m, int64_t positions) {
     return make_rope(m, &m->ropes[AX_ROPE_QUERIES], &m->arch.rope_queries, positions);
 }
 
+/* The weight of norms without one, as wide as the widest heads. */
+static enum ax_status make_ones(struct ax_model *m) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->arch.n_layers; i++)
+        n = m->arch.layers[i].head_dim > n ? m->arch.layers[i].head_dim : n;
+    if (n == 0)
+        return AX_OK;
+    m->ones = ax_stack_take(&m->rt->arena.persistent, "ones", ax_tensor_1d(m->dtype, NULL, n));
+    return ax_run_fill(m->rt->q, &(struct ax_fill){m->ones, 1});
+}
+
 static void make_loads(struct ax_model *m) {
     struct ax_tensor *t = &m->expert_loads;
     *t = ax_stack_take(&m->rt->arena.persistent, "expert loads",
                        ax_tensor_2d(AX_F64, NULL, m->arch.n_layers, m->arch.moe.n_experts));
+}
+
+/* A vocabulary that has grown needs rows in all tables. */
+static enum ax_status check_rows(const struct ax_arch *a) {
+    if (a->per_layer.width == 0 || a->vocab_size <= a->per_layer.rows)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "embed_tokens_per_layer of this %s model has rows for %lld tokens, and the "
+                    "vocabulary %lld: adding tokens to it is not implemented. Use tokens that it "
+                    "has and nothing else uses.",
+                    a->family->model_type, (long long)a->per_layer.rows, (long long)a->vocab_size);
 }
 
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
@@ -261,6 +285,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     const struct ax_mesh *mesh = &rt->mesh;
     struct ax_builder b = {0};
     enum ax_status st;
+    AX_TRY(check_rows(arch));
     AX_TRY(ax_tp_check(arch, mesh));
     AX_TRY(ax_cp_check(o->cp_method, mesh));
     AX_TRY(ax_split_units(arch, o->unit_times, o->max_positions, mesh->size[AX_ROLE_PP],
@@ -295,6 +320,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);
     AX_TRY_GOTO(rope_tables(m, o->max_positions), st, fail);
+    AX_TRY_GOTO(make_ones(m), st, fail);
     if (o->count_loads)
         make_loads(m);
     ax_builder_end(&b);

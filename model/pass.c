@@ -5,6 +5,7 @@
 #include "model/parts/router.h"
 #include "model/parts/embed.h"
 #include "model/parts/head.h"
+#include "model/parts/per_layer.h"
 #include "model/layer.h"
 #include "model/core/pipeline.h"
 #include "model/parallel/tensor_parallel.h"
@@ -14,6 +15,7 @@ enum ax_status ax_slot_create(struct ax_slot *s, const struct ax_model *m, struc
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&s->frames, (size_t)m->n_units, sizeof *s->frames), st, fail);
     AX_TRY_GOTO(ax_alloc(&s->residual, (size_t)m->n_units, sizeof *s->residual), st, fail);
+    AX_TRY_GOTO(ax_alloc(&s->lent, (size_t)m->arch.n_layers, sizeof *s->lent), st, fail);
     if (m->experts.n_experts > 0)
         AX_TRY_GOTO(ax_expert_rounds_create(&s->expert_rounds, &m->experts, m->arch.moe.n_active,
                                             (int)m->arch.n_layers),
@@ -57,6 +59,7 @@ enum ax_status ax_slots_create(struct ax_slot *slots, int n, const struct ax_mod
 void ax_slot_free(struct ax_slot *s) {
     ax_free(s->frames);
     ax_free(s->residual);
+    ax_free(s->lent);
     ax_free(s->away);
     ax_later_free(&s->later);
     ax_expert_rounds_free(s->expert_rounds);
@@ -104,6 +107,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
         if (first > 0)
             s->residual[first - 1] = take_rows(p, "residual");
     }
+    ax_per_layer_begin(p);
     AX_TRY(ax_balance_begin(p));
     return refresh_rope(p->model, p->batch);
 }

@@ -27,10 +27,18 @@ static const struct ax_st_entry *find(int n, const struct ax_st_entry *const *gi
     return NULL;
 }
 
+/* layers.N.experts.… */
+static bool below_layer(const char *name) {
+    const char *layer = strstr(name, "layers.");
+    const char *after = layer ? layer + strlen("layers.") : name;
+    after += strspn(after, "0123456789");
+    return strcmp(after, ".experts." STACK) == 0;
+}
+
 /* The stack that begins with entry i, if one does. */
 static bool begins_stack(int n, const struct ax_st_entry *const *given, int i, struct stack *s) {
     const struct ax_st_entry *e = given[i];
-    if (!ends_in(e->name, ".experts." STACK) || ax_hf_layer_of(e->name) < 0)
+    if (!ends_in(e->name, ".experts." STACK) || ax_hf_layer_of(e->name) < 0 || below_layer(e->name))
         return false;
     const struct ax_st_entry *down =
         find(n, given, e->name, strlen(e->name) - strlen(STACK), "down_proj");

@@ -4,7 +4,8 @@
  *
  * with NAME model.layers.N.….experts. They are read as matrices of one expert each, under the names that other
  * mixtures have: NAME.E.gate_proj.weight and NAME.E.up_proj.weight [I][H], NAME.E.down_proj.weight [H][I]. Stacks of
- * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer. */
+ * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer, and
+ * those right below a layer, layers.N.experts (Gemma 4), of which transformers reads no other form. */
 #ifndef AX_CKPT_HF_EXPERTS_H
 #define AX_CKPT_HF_EXPERTS_H
 

@@ -103,10 +103,12 @@ const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
 /* The layer N of a tensor "model.layers.N.…" (or without "model."); −1: it belongs to no layer. */
 int ax_hf_layer_of(const char *name);
 /* Tensors of a folder that no layer of the model uses, such as those for multi-token prediction: of layers `first` …
- * `end` − 1 (equal: none), and those whose names begin with `prefix` (or NULL). */
+ * `end` − 1 (equal: none), those whose names begin with `prefix` (or NULL), and keys and values of layers that use those
+ * of earlier ones, from `borrowing` on (0: none). */
 struct ax_hf_unused {
     int first, end;
     const char *prefix;
+    int borrowing;
 };
 bool ax_hf_is_unused(const struct ax_hf_unused *u, const char *name);
 

@@ -15,8 +15,19 @@ int ax_hf_layer_of(const char *name) {
     return *end == '.' && layer >= 0 && layer < INT32_MAX ? (int)layer : -1;
 }
 
+static bool is_of_keys(const char *name) {
+    static const char attention[] = ".self_attn.";
+    static const char *const parts[] = {"k_proj.", "v_proj.", "k_norm.", "v_norm."};
+    const char *at = strstr(name, attention);
+    bool yes = false;
+    for (size_t i = 0; at && i < sizeof parts / sizeof *parts; i++)
+        yes = yes || strncmp(at + strlen(attention), parts[i], strlen(parts[i])) == 0;
+    return yes;
+}
+
 bool ax_hf_is_unused(const struct ax_hf_unused *u, const char *name) {
     const int layer = ax_hf_layer_of(name);
     return (layer >= u->first && layer < u->end) ||
+           (u->borrowing > 0 && layer >= u->borrowing && is_of_keys(name)) ||
            (u->prefix && strncmp(name, u->prefix, strlen(u->prefix)) == 0);
 }

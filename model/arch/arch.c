@@ -126,12 +126,23 @@ static enum ax_status layers(struct ax_arch *a) {
 /* Elements of a layer's parameters. */
 static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
     const struct ax_layer_spec *spec = &a->layers[layer];
-    const struct ax_part_size mixer = spec->mixer->size(a, spec), ffn = spec->ffn->size(a, spec);
-    const struct ax_norm_names *m = &spec->mixer_norms, *f = &spec->ffn_norms;
-    const int64_t norms = (m->in ? 1 : 0) + (m->out ? 1 : 0) + (f->in ? 1 : 0) + (f->out ? 1 : 0);
-    return (struct ax_part_size){.matrices = mixer.matrices + ffn.matrices,
-                                 .active = mixer.active + ffn.active,
-                                 .vectors = mixer.vectors + ffn.vectors + norms * a->hidden_size};
+    const struct {
+        const struct ax_part_type *type;
+        const struct ax_norm_names *norms;
+    } branches[] = {{spec->mixer, &spec->mixer_norms},
+                    {spec->ffn, &spec->ffn_norms},
+                    {spec->extra, &spec->extra_norms}};
+    struct ax_part_size sum = {0};
+    for (size_t i = 0; i < sizeof branches / sizeof *branches; i++) {
+        const struct ax_norm_names *norms = branches[i].norms;
+        if (!branches[i].type)
+            continue;
+        const struct ax_part_size part = branches[i].type->size(a, spec);
+        sum.matrices += part.matrices;
+        sum.active += part.active;
+        sum.vectors += part.vectors + ((norms->in != NULL) + (norms->out != NULL)) * a->hidden_size;
+    }
+    return sum;
 }
 
 /* Sizes that are valid individually may overflow together. */
@@ -284,13 +295,16 @@ void ax_arch_free(struct ax_arch *arch) {
 }
 
 static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) {
-    const struct ax_norm_names *x[] = {&a->mixer_norms, &a->ffn_norms},
-                               *y[] = {&b->mixer_norms, &b->ffn_norms};
+    const struct ax_norm_names *x[] = {&a->mixer_norms, &a->ffn_norms, &a->extra_norms},
+                               *y[] = {&b->mixer_norms, &b->ffn_norms, &b->extra_norms};
     bool same = a->mixer == b->mixer && a->ffn == b->ffn && a->window == b->window &&
                 a->chunked == b->chunked && a->rope == b->rope &&
-                a->own_queries == b->own_queries && a->kv_heads == b->kv_heads &&
-                a->sinks == b->sinks && a->parallel == b->parallel;
-    for (int i = 0; i < 2; i++) /* names are literals */
+                a->own_queries == b->own_queries && a->sinks == b->sinks &&
+                a->parallel == b->parallel && a->kv_heads == b->kv_heads &&
+                a->head_dim == b->head_dim && a->width == b->width &&
+                a->values_of_keys == b->values_of_keys && a->lends == b->lends &&
+                a->borrows == b->borrows && a->source == b->source && a->extra == b->extra;
+    for (int i = 0; i < 3; i++) /* names are literals */
         same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
     return same;
 }
@@ -302,10 +316,13 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
     AX_TRY(ax_alloc(&kinds->layers, (size_t)arch->n_layers, sizeof *kinds->layers));
     for (int64_t i = 0; i < arch->n_layers; i++) {
         int64_t k = each ? i : 0;
-        while (k < kinds->n_layers && !alike(&kinds->layers[k], &arch->layers[i]))
+        struct ax_layer_spec spec = arch->layers[i];
+        if (spec.borrows)
+            spec.source = as[spec.source];
+        while (k < kinds->n_layers && !alike(&kinds->layers[k], &spec))
             k++;
         if (k == kinds->n_layers)
-            kinds->layers[kinds->n_layers++] = arch->layers[i];
+            kinds->layers[kinds->n_layers++] = spec;
         as[i] = (int)k;
     }
     return AX_OK;
@@ -313,7 +330,11 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
 
 struct ax_hf_unused ax_arch_unused(const struct ax_arch *a) {
     const int n = (int)a->n_layers;
-    return (struct ax_hf_unused){n, n + (int)a->n_unused, a->unused_prefix};
+    int borrowing = n;
+    while (borrowing > 0 && a->layers[borrowing - 1].borrows)
+        borrowing--;
+    return (struct ax_hf_unused){n, n + (int)a->n_unused, a->unused_prefix,
+                                 borrowing < n ? borrowing : 0};
 }
 
 bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
@@ -339,16 +360,18 @@ int64_t ax_arch_parameters(const struct ax_arch *a) {
         n += size.matrices + size.vectors;
     }
     n += (a->vocab_size + (a->tied ? 0 : ax_arch_head_rows(a))) * a->hidden_size;
+    n += (a->per_layer.rows + a->hidden_size) * a->per_layer.columns + a->per_layer.width;
     return n + (a->classifier && a->classifier->biased ? a->n_labels : 0);
 }
 
 double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
-    if (unit == 0)
-        return 2 * (double)a->hidden_size;
+    if (unit == 0) /* look-ups, and the projection to per-layer inputs */
+        return 2 * (double)(a->hidden_size + a->per_layer.columns * (a->hidden_size + 1));
     if (unit > a->n_layers)
         return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
     const struct ax_part_type *mixer = a->layers[unit - 1].mixer;
-    return 2 * (double)layer_size(a, unit - 1).active + (mixer->mixing ? mixer->mixing(a, seq) : 0);
+    return 2 * (double)layer_size(a, unit - 1).active +
+           (mixer->mixing ? mixer->mixing(a, &a->layers[unit - 1], seq) : 0);
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {

@@ -42,8 +42,9 @@ const char *ax_family_list(char *buf, size_t size);
 struct ax_moe_names {
     const char *router, *experts, *gate, *up, *down;
     const char *bias, *shared, *shared_gate;
-    const char *router_bias; /* NULL: none */
-    bool bias_is_row;        /* `bias` is [1][E] in files, not [E] */
+    const char *router_bias;  /* NULL: none */
+    const char *expert_scale; /* factors of the weights, [E]; NULL: none */
+    bool bias_is_row;         /* `bias` is [1][E] in files, not [E] */
 };
 
 /* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], or [E][out][in] if
@@ -93,10 +94,16 @@ struct ax_layer_spec {
     bool chunked;   /* tokens attend within their chunk of the document (arch.chunk) */
     enum ax_rope_use rope;
     bool own_queries; /* the rope of queries is AX_ROPE_QUERIES */
-    int64_t kv_heads; /* heads of k and v; 0: the model's */
     bool sinks;       /* a score per head without a key: self_attn.sinks */
     /* the ffn reads the mixer's input: y = x + mixer(h) + ffn(h), h = norm(x); mixer_norms.in alone */
     bool parallel;
+    /* 0: the model's; head_dim is that of lending attention (lending_attention.c), width its MLP's */
+    int64_t kv_heads, head_dim, width;
+    bool values_of_keys; /* no v_proj: values are what k_proj gives */
+    bool lends, borrows; /* later layers use its keys and values; it uses those of layer `source` */
+    int64_t source;
+    const struct ax_part_type *extra; /* a third branch, or NULL */
+    struct ax_norm_names extra_norms;
 };
 
 /* How all RMSNorms compute: x̂·(offset + weight); `once`: x̂ is not rounded before the weight
@@ -148,6 +155,12 @@ struct ax_ssd_config {
 /* A part's factors where two read one input (model/parts/beside.c): of what it reads, and of its output. */
 struct ax_beside_scale {
     double in, out;
+};
+
+/* Embeddings of each layer (model/parts/per_layer.c): `width` elements for each layer, `columns` for all, of `rows`
+ * tokens. */
+struct ax_per_layer_config {
+    int64_t width, columns, rows; /* width 0: none */
 };
 
 /* A part of parameter names that a family has otherwise. */
@@ -202,7 +215,9 @@ struct ax_arch {
     struct ax_ssd_config ssd;
     struct ax_beside_scale beside_attention, beside_mamba;
     struct ax_moe_config moe;
-    bool quantizes_input; /* the folder's weights are quantized for activations in `input` */
+    struct ax_per_layer_config per_layer;
+    const char *layer_scale; /* name of the factor of a layer's output, a buffer [1]; NULL: none */
+    bool quantizes_input;    /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
     bool quantizes_head; /* the head's weights and input are quantized, too */
     /* quant_method in config.json's quantization_config; "": the folder is not quantized */
@@ -214,6 +229,10 @@ struct ax_arch {
     const char *unused_prefix;    /* prefix of such tensors in no layer; or NULL */
     struct ax_layer_spec *layers; /* [n_layers] */
 };
+
+static inline int64_t ax_spec_width(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    return spec->width > 0 ? spec->width : a->intermediate_size;
+}
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
 /* Parses a file's contents, with `fields` (an object, or NULL) replacing members. If it is the

@@ -17,6 +17,7 @@
     X(falcon_h1)                                                                                   \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
+    X(gemma4)                                                                                      \
     X(glm4)                                                                                        \
     X(glm4_moe)                                                                                    \
     X(gpt_oss)                                                                                     \
@@ -72,6 +73,9 @@ enum ax_status ax_activation_parse(struct ax_arch *arch, struct ax_json config, 
 /* Reads the norms' eps; `usual` if the config does not say. */
 enum ax_status ax_norm_eps_parse(struct ax_arch *arch, struct ax_json config, const char *key,
                                  double usual); /* fields.c */
+/* *out: the cap of scores or logits under `key`, the usual one if it is absent; 0: none. */
+enum ax_status ax_cap_parse(struct ax_json config, const char *key, double usual,
+                            double *out); /* fields.c */
 
 /* Keys whose only value that the family has here is `usual`, which they also have if they are absent.
  * AX_ERR_UNSUPPORTED names another one. Some of them transformers ignores, others it does not. */

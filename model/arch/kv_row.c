@@ -1,16 +1,32 @@
 #include "model/arch/kv_row.h"
 
+#include "base/mem.h"
 #include "model/arch/arch.h"
 
+bool ax_kv_keeps(const struct ax_arch *a, int64_t layer) {
+    return a->layers[layer].mixer->keys && !a->layers[layer].borrows;
+}
+
 struct ax_kv_row ax_kv_row(const struct ax_arch *a, int64_t layer, int tp) {
-    const int64_t heads = ax_layer_kv_heads(a, &a->layers[layer]);
+    const struct ax_layer_spec *spec = &a->layers[layer];
+    const int64_t heads = ax_layer_kv_heads(a, spec);
     if (a->mla.kv_rank > 0)
         return (struct ax_kv_row){.n_heads = 1,
                                   .key_dim = a->mla.kv_rank + a->mla.rope,
                                   .value_dim = a->mla.kv_rank,
                                   .values_in_keys = true};
-    return (struct ax_kv_row){
-        .n_heads = heads < tp ? 1 : heads / tp, .key_dim = a->head_dim, .value_dim = a->v_head_dim};
+    return (struct ax_kv_row){.n_heads = heads < tp ? 1 : heads / tp,
+                              .key_dim = spec->head_dim > 0 ? spec->head_dim : a->head_dim,
+                              .value_dim = spec->head_dim > 0 ? spec->head_dim : a->v_head_dim};
+}
+
+enum ax_status ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row **rows) {
+    int64_t n = 0;
+    AX_TRY(ax_alloc(rows, (size_t)a->n_layers, sizeof **rows));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (ax_kv_keeps(a, i))
+            (*rows)[n++] = ax_kv_row(a, i, tp);
+    return AX_OK;
 }
 
 static int64_t row_elements(const struct ax_kv_row *row) {
@@ -27,7 +43,7 @@ struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh
 int64_t ax_kv_layers(const struct ax_arch *a) {
     int64_t n = 0;
     for (int64_t i = 0; i < a->n_layers; i++)
-        n += a->layers[i].mixer->keys;
+        n += ax_kv_keeps(a, i);
     return n;
 }
 
@@ -38,17 +54,11 @@ int64_t ax_state_layers(const struct ax_arch *a) {
     return n;
 }
 
-void ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row *rows) {
-    for (int64_t i = 0; i < a->n_layers; i++)
-        if (a->layers[i].mixer->keys)
-            *rows++ = ax_kv_row(a, i, tp);
-}
-
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) {
-    int64_t n = 0;
+    int64_t elements = 0;
     for (int64_t i = 0; i < a->n_layers; i++) {
         const struct ax_kv_row row = ax_kv_row(a, i, tp);
-        n += a->layers[i].mixer->keys ? row_elements(&row) : 0;
+        elements += ax_kv_keeps(a, i) ? row_elements(&row) : 0;
     }
-    return n * (int64_t)ax_dtype_size(dtype);
+    return elements * (int64_t)ax_dtype_size(dtype);
 }

@@ -14,15 +14,16 @@ struct ax_kv_row {
     /* a value is the first value_dim elements of its key: latents (mla.c) */
     bool values_in_keys;
 };
-/* The row of a layer that keeps keys and values, on a rank of tp. */
+/* A layer's row on a rank of tp. */
 struct ax_kv_row ax_kv_row(const struct ax_arch *a, int64_t layer, int tp);
-/* rows [ax_kv_layers]: those of all such layers. */
-void ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row *rows);
+/* *rows, freed by the caller: those of all layers that keep keys and values. */
+enum ax_status ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row **rows);
+/* True if a layer keeps keys and values of its own. */
+bool ax_kv_keeps(const struct ax_arch *a, int64_t layer);
 /* The state of layers that have one (part.h), on a rank; zeros without. */
 struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh);
-/* Layers that keep keys and values. */
+/* Layers that keep keys and values; and those with a state. */
 int64_t ax_kv_layers(const struct ax_arch *a);
-/* Layers that have a state. */
 int64_t ax_state_layers(const struct ax_arch *a);
 /* Bytes of a token in all of them. */
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype);

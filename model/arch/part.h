@@ -44,7 +44,7 @@ struct ax_part_type {
     struct ax_part_size (*size)(const struct ax_arch *a, const struct ax_layer_spec *spec);
     /* FLOPs of a token's forward pass, in a sequence of seq, that are products with no matrix of the part;
      * NULL: none. */
-    double (*mixing)(const struct ax_arch *a, int64_t seq);
+    double (*mixing)(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq);
     /* Size of a mixer's state; NULL: it has none. */
     struct ax_state_size (*state)(const struct ax_arch *a, const struct ax_mesh *mesh);
     /* Declares the tensors of s that it needs in this pass; the others take no memory. */
@@ -63,6 +63,7 @@ struct ax_part_type {
 extern const struct ax_part_type ax_mixer_attention; /* attention.c */
 extern const struct ax_part_type ax_mixer_mla;       /* mla.c */
 extern const struct ax_part_type ax_mixer_gated;     /* gated_attention.c */
+extern const struct ax_part_type ax_mixer_lending;   /* lending_attention.c */
 extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_mixer_delta;     /* delta.c */
 extern const struct ax_part_type ax_mixer_mamba;     /* mamba.c */
@@ -70,9 +71,11 @@ extern const struct ax_part_type ax_mixer_beside;    /* beside.c */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
 extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */
+extern const struct ax_part_type ax_ffn_moe_beside;  /* moe_beside.c */
+extern const struct ax_part_type ax_extra_per_layer; /* per_layer.c */
 /* n_saved of parts that others have inside them */
 #define AX_ATTENTION_SAVED 6
 #define AX_MAMBA_SAVED     12
-#define AX_MOE_SAVED       11
+#define AX_MOE_SAVED       12
 
 #endif

@@ -10,17 +10,12 @@ static const double PI = 3.14159265358979323846;
 static const struct {
     const char *name;
     enum ax_rope_kind kind;
-} kinds
-    [] =
-        {
-            {"default", AX_ROPE_DEFAULT},
-            {"linear", AX_ROPE_LINEAR},
-            {"dynamic", AX_ROPE_DYNAMIC},
-            {"llama3", AX_ROPE_LLAMA3},
-            {"yarn", AX_ROPE_YARN},
-            {"longrope", AX_ROPE_LONGROPE},
-            {"su", AX_ROPE_LONGROPE},
-            {"mrope", AX_ROPE_DEFAULT}, /* of text, whose three positions are equal */
+} kinds[] = {
+    {"default", AX_ROPE_DEFAULT}, {"linear", AX_ROPE_LINEAR},
+    {"dynamic", AX_ROPE_DYNAMIC}, {"llama3", AX_ROPE_LLAMA3},
+    {"yarn", AX_ROPE_YARN},       {"longrope", AX_ROPE_LONGROPE},
+    {"su", AX_ROPE_LONGROPE},     {"proportional", AX_ROPE_PROPORTIONAL},
+    {"mrope", AX_ROPE_DEFAULT}, /* of text, whose three positions are equal */
 };
 
 static enum ax_status parse_kind(struct ax_rope_config *r, struct ax_json rope) {
@@ -37,7 +32,7 @@ static enum ax_status parse_kind(struct ax_rope_config *r, struct ax_json rope) 
     }
     ax_json_error(type,
                   "rope type \"%s\" is not one of default, linear, dynamic, llama3, yarn, "
-                  "longrope",
+                  "longrope, proportional",
                   name);
     return AX_ERR_UNSUPPORTED;
 }
@@ -136,17 +131,21 @@ enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json con
     if (r->theta <= 1 || r->theta > 1e30)
         return ax_json_error(theta, "rope_theta must be above 1 and at most 1e30, got %g",
                              r->theta);
+    AX_TRY(parse_kind(r, rope));
     r->dim = part > 0 && part <= 1 ? (int64_t)((double)head_dim * part) : 0;
+    if (r->kind == AX_ROPE_PROPORTIONAL && r->dim > 0) {
+        r->turning = r->dim / 2;
+        r->dim = head_dim;
+    }
     if (r->dim < 2 || r->dim % 2 != 0)
         return ax_json_error(partial.v ? partial : ax_json_get(config, "head_dim"),
                              "%lld of %lld elements of a head would be rotated; rope needs an even "
                              "number of at least 2",
                              (long long)r->dim, (long long)head_dim);
-    AX_TRY(parse_kind(r, rope));
-    if (r->kind == AX_ROPE_DEFAULT)
+    struct ax_json factor = ax_json_get(rope, "factor");
+    if (r->kind == AX_ROPE_DEFAULT || (r->kind == AX_ROPE_PROPORTIONAL && !factor.v))
         return AX_OK;
     AX_TRY(ax_json_i64_or(original, 1, INT32_MAX, max_positions, &r->original_max_positions));
-    struct ax_json factor = ax_json_get(rope, "factor");
     if ((r->kind == AX_ROPE_YARN && !factor.v) ||
         (r->kind == AX_ROPE_LONGROPE && (original.v || !factor.v)))
         r->factor = (double)max_positions / (double)r->original_max_positions;
@@ -247,6 +246,10 @@ void ax_rope_frequencies(const struct ax_rope_config *r, int64_t seq_len, float 
     case AX_ROPE_LINEAR:
         for (int64_t i = 0; i < r->dim / 2; i++)
             inv_freq[i] /= (float)r->factor;
+        break;
+    case AX_ROPE_PROPORTIONAL:
+        for (int64_t i = 0; i < r->dim / 2; i++)
+            inv_freq[i] = i < r->turning ? inv_freq[i] / (float)r->factor : 0;
         break;
     case AX_ROPE_LLAMA3:
         llama3(r, inv_freq);

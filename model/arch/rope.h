@@ -1,7 +1,8 @@
 /* Rotary position embedding: the inverse frequencies of every variant, and the cos/sin tables.
  *
  * Formulas as in transformers' modeling_rope_utils: default (Su et al. 2021), linear, dynamic
- * (NTK), llama3 (Llama 3.1), yarn (Peng et al. 2023), longrope (Ding et al. 2024). */
+ * (NTK), llama3 (Llama 3.1), yarn (Peng et al. 2023), longrope (Ding et al. 2024), proportional (Gemma 4: the
+ * frequencies of a full rotation, of which only the first pairs turn). */
 #ifndef AX_MODEL_ARCH_ROPE_H
 #define AX_MODEL_ARCH_ROPE_H
 
@@ -15,6 +16,7 @@ enum ax_rope_kind {
     AX_ROPE_LLAMA3,
     AX_ROPE_YARN,
     AX_ROPE_LONGROPE,
+    AX_ROPE_PROPORTIONAL,
     AX_ROPE_STILL /* no rotation, for queries that only grow; not a type of config.json */
 };
 
@@ -23,6 +25,7 @@ enum ax_rope_kind {
 struct ax_rope_config {
     enum ax_rope_kind kind;
     int64_t dim;      /* rotated elements per head, even */
+    int64_t turning;  /* proportional: of these, the pairs that turn; the others have frequency 0 */
     bool interleaved; /* neighbors are paired instead of halves */
     int64_t max_positions;
     double theta, factor;

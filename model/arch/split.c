@@ -38,11 +38,36 @@ static void split_free(struct split *s) {
     ax_free(s->bounds);
 }
 
+/* What layers use of other units is on their rank, in the same chunk. */
+static enum ax_status check_shared(const struct ax_arch *arch, const int *bounds, int ranges) {
+    if (ranges > 1 && arch->per_layer.width > 0)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "mesh: pp: every layer of this %s model reads its part of "
+            "embed_tokens_per_layer (hidden_size_per_layer_input), which only the first "
+            "stage has. Use dp_shard, cp or tp instead of pp.",
+            arch->family->model_type);
+    for (int k = 0; k < ranges; k++)
+        for (int u = bounds[k]; u < bounds[k + 1]; u++) {
+            const struct ax_layer_spec *l = &arch->layers[u > 0 ? u - 1 : 0];
+            if (u > 0 && u <= arch->n_layers && l->borrows && l->source + 1 < bounds[k])
+                return ax_error(
+                    AX_ERR_UNSUPPORTED,
+                    "mesh: pp: layer %d uses the keys and values of layer %lld "
+                    "(num_kv_shared_layers), which is on another stage or virtual stage. "
+                    "Use dp_shard, cp or tp instead of pp.",
+                    u - 1, (long long)l->source);
+        }
+    return AX_OK;
+}
+
 enum ax_status ax_split_units(const struct ax_arch *arch, const double *times, int64_t seq,
                               int stages, int chunks, int stage, struct ax_chunks *out) {
     struct split s = {0};
     AX_TRY(check(arch->n_layers, stages, chunks));
-    const enum ax_status st = split(&s, arch, times, seq, stages * chunks);
+    enum ax_status st = split(&s, arch, times, seq, stages * chunks);
+    if (st == AX_OK)
+        st = check_shared(arch, s.bounds, stages * chunks);
     if (st == AX_OK)
         *out = ax_chunks_of(s.bounds, stages, chunks, stage);
     split_free(&s);
@@ -94,7 +119,6 @@ static enum ax_status check_kv_heads(int64_t n, int tp) {
 enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
     const int tp = mesh->size[AX_ROLE_TP];
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
-    AX_TRY(check_kv_heads(arch->n_kv_heads, tp));
     for (int64_t i = 0; i < arch->n_layers; i++)
         AX_TRY(check_kv_heads(ax_layer_kv_heads(arch, &arch->layers[i]), tp));
     if (arch->delta.value_heads > 0)

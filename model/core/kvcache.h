@@ -44,7 +44,7 @@ struct ax_kvcache {
 struct ax_kvcache_options {
     enum ax_dtype dtype;
     int64_t n_seqs, cap, n_layers;
-    const struct ax_kv_row *rows; /* [n_layers] */
+    const struct ax_kv_row *rows; /* [n_layers]; borrowed by create */
     int64_t n_state_layers;       /* those that have states instead */
     struct ax_state_size state;
     int64_t n_blocks; /* at least the blocks of one sequence */

@@ -62,12 +62,23 @@ struct ax_moe_part {
     /* [n_experts]: added to scores only to choose experts; NULL if absent */
     const struct ax_param *bias;
     const struct ax_param *gate_up_bias, *down_bias; /* NULL if absent */
-    const struct ax_param *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, … */
-    const struct ax_param *down;    /* [n_experts] */
+    const struct ax_param *expert_scale; /* [n_experts]: factors of weights; NULL if absent */
+    const struct ax_param *gate_up;      /* [2·n_experts]: gate and up of expert 0, of 1, … */
+    const struct ax_param *down;         /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;
     const struct ax_fake_quant *quant;   /* quantization of the experts; NULL: none */
     const struct ax_expert_watch *watch; /* watches forward passes; NULL: nobody */
     struct ax_linear gate; /* gate of a shared expert (shared_expert.c); n_parts 0 if absent */
+};
+
+/* An MLP and a mixture side by side: see moe_beside.c. The norms of what goes into each, of what comes out, and of
+ * the router's rows. */
+struct ax_beside_part {
+    const struct ax_param *mlp_in, *mlp_out, *moe_in, *moe_out, *router;
+};
+/* A layer's use of its per-layer inputs: see per_layer.c. */
+struct ax_per_layer_part {
+    struct ax_linear gate, out;
 };
 
 /* Half a layer, y = x + norm_out(part(norm_in(x))): see layer.c. */
@@ -82,7 +93,8 @@ struct ax_layer {
         nth_state; /* which of the layers that keep keys and values it is; of those with a state */
     struct ax_layer_spec spec;
     struct ax_unit *unit;
-    struct ax_branch mixer, ffn;
+    struct ax_branch mixer, ffn, extra; /* extra.type NULL: none */
+    const struct ax_param *scale;       /* factor of the output, [1]; NULL: none */
     struct ax_attention_part attention;
     struct ax_mla_part mla;
     struct ax_shortconv_part shortconv;
@@ -90,12 +102,20 @@ struct ax_layer {
     struct ax_mamba_part mamba;
     struct ax_mlp_part mlp; /* or the shared expert */
     struct ax_moe_part moe;
+    struct ax_beside_part beside;
+    struct ax_per_layer_part per_layer;
 };
 
 /* cos and sin of one of the model's ropes, accumulation [max_positions][dim/2]. */
 struct ax_rope_table {
     struct ax_tensor cos, sin;
     int64_t seq_len; /* sequence length of the tables' current contents */
+};
+
+/* Parameters of the first unit, where per-layer inputs are made: see per_layer.c. */
+struct ax_per_layer_table {
+    const struct ax_param *table, *norm; /* NULL: the model has none */
+    struct ax_linear projection;
 };
 
 struct ax_adapter_bank; /* adapters.h */
@@ -167,6 +187,8 @@ struct ax_model {
     struct ax_tensor *starts;
     int lowest_unit; /* the first unit with trainable parameters; 0 if none has */
     struct ax_rope_table ropes[AX_ROPE_NONE];
+    struct ax_per_layer_table per_layer;
+    struct ax_tensor ones; /* compute: weight of norms without one; [0] if no layer has them */
 };
 
 /* ---- parameter values: load.c, panels.c ---- */

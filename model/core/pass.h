@@ -20,8 +20,13 @@ struct ax_slot {
     struct ax_tensor grad;                  /* accumulation [T][D]; only with backward */
     struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no experts */
     struct ax_later later;                  /* for halved backwards */
-    struct ax_tensor load, slope;           /* for the routers: see parts/router.h */
-    bool balanced;                          /* slope has been computed */
+    struct ax_tensor
+        per_layer; /* compute [T][columns]: inputs of all layers; in backward, of each that is done
+                                   its gradient (parts/per_layer.h); no data = none */
+    struct ax_saved *
+        *lent; /* [n_layers]: tensors of mixers that later layers use (lending_attention.c) */
+    struct ax_tensor load, slope; /* for the routers: see parts/router.h */
+    bool balanced;                /* slope has been computed */
 };
 /* Results of the head for rows [first, first + n) of the batch's `rows`, and the requested
  * gradients. */

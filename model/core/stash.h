@@ -24,9 +24,10 @@ enum ax_keep {
     AX_KEEP_COSTLY, /* result of a GEMM or of attention */
     AX_KEEP_CHEAP,  /* norm, rope, swiglu: memory-bound */
     AX_KEEP_ALWAYS, /* a decision (routing): small, must not be recomputed */
+    AX_KEEP_LENT,   /* read by later layers: also in inference */
 };
 
-#define AX_FRAME_MAX 48
+#define AX_FRAME_MAX 64
 
 struct ax_saved {
     const char *name; /* its name in the memory plan */

@@ -49,7 +49,7 @@ static int passes(const struct ax_model *m, int unit, bool trained) {
 
 static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
     const bool head = p == m->lm_head;
-    const bool looked_up = p == m->embed || p == m->embed_adapter.a;
+    const bool looked_up = p == m->embed || p == m->embed_adapter.a || p == m->per_layer.table;
     if (!p->decay || (looked_up && !head) || (p->alias_of >= 0 && !head))
         return 0;
     const double active =
@@ -65,7 +65,9 @@ double ax_model_flops_per_token(const struct ax_model *m, int64_t seq) {
         flops += matrix_flops(m, &m->params[i]);
     for (int i = 0; i < a->n_layers; i++) { /* all of its inputs come from the layer's x */
         const struct ax_part_type *mixer = a->layers[i].mixer;
-        flops += mixer->mixing ? mixer->mixing(a, seq) * (i + 1 >= m->lowest_unit ? 3 : 1) : 0;
+        flops += mixer->mixing
+                     ? mixer->mixing(a, &a->layers[i], seq) * (i + 1 >= m->lowest_unit ? 3 : 1)
+                     : 0;
     }
     return flops;
 }
@@ -95,6 +97,8 @@ struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]) {
     int n = l->spec.mixer->linears(l, out);
     n += l->spec.ffn->linears(l, out + n);
+    if (l->spec.extra)
+        n += l->spec.extra->linears(l, out + n);
     AX_ASSERT(n <= AX_LAYER_MAX_LINEARS);
     return n;
 }

@@ -36,6 +36,17 @@ enum ax_status ax_norm_eps_parse(struct ax_arch *a, struct ax_json c, const char
     return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
 }
 
+enum ax_status ax_cap_parse(struct ax_json c, const char *key, double usual, double *out) {
+    const struct ax_json v = ax_json_get(c, key);
+    *out = 0;
+    if (json_is_null(json_object_get(c.v, key))) /* null: none */
+        return AX_OK;
+    AX_TRY(ax_json_f64_or(v, usual, out));
+    if (*out > 0 || (!v.v && usual == 0))
+        return AX_OK;
+    return ax_json_error(v, "expected a positive number or null, got %g", *out);
+}
+
 enum ax_status ax_field_only(struct ax_json c, const char *key, const char *usual) {
     const char *got;
     const struct ax_json v = ax_json_get(c, key);

@@ -5,17 +5,6 @@
 
 #include "model/arch/family.h"
 
-static enum ax_status cap(struct ax_json c, const char *key, double usual, double *out) {
-    const struct ax_json v = ax_json_get(c, key);
-    *out = 0;
-    if (json_is_null(json_object_get(c.v, key))) /* null: none */
-        return AX_OK;
-    AX_TRY(ax_json_f64_or(v, usual, out));
-    if (*out > 0 || (!v.v && usual == 0))
-        return AX_OK;
-    return ax_json_error(v, "expected a positive number or null, got %g", *out);
-}
-
 static enum ax_status refuse_bidirectional(struct ax_json c) {
     bool both;
     const struct ax_json v = ax_json_get(c, "use_bidirectional_attention");
@@ -52,8 +41,8 @@ static enum ax_status common(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status parse_gemma2(struct ax_arch *a, struct ax_json c) {
     AX_TRY(common(a, c));
-    AX_TRY(cap(c, "attn_logit_softcapping", 50, &a->score_softcap));
-    AX_TRY(cap(c, "final_logit_softcapping", 30, &a->logit_softcap));
+    AX_TRY(ax_cap_parse(c, "attn_logit_softcapping", 50, &a->score_softcap));
+    AX_TRY(ax_cap_parse(c, "final_logit_softcapping", 30, &a->logit_softcap));
     return ax_layer_windows(a, c, 2);
 }
 
@@ -88,7 +77,7 @@ static enum ax_status parse_gemma3(struct ax_arch *a, struct ax_json c) {
     if (!v.v)
         v = ax_json_get(c, "_sliding_window_pattern");
     AX_TRY(common(a, c));
-    AX_TRY(cap(c, "final_logit_softcapping", 0, &a->logit_softcap));
+    AX_TRY(ax_cap_parse(c, "final_logit_softcapping", 0, &a->logit_softcap));
     AX_TRY(ax_json_i64_or(v, 1, INT32_MAX, 6, &period));
     AX_TRY(gemma3_ropes(a, c));
     a->qk_norm = AX_QK_NORM_HEAD;

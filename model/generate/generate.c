@@ -178,17 +178,15 @@ static size_t choice_bytes(const struct ax_generator *d) {
 
 static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stack) {
     const struct ax_model *m = d->model;
-    const int64_t n = ax_kv_layers(&m->arch);
     struct ax_kv_row *rows;
-    AX_TRY(ax_alloc(&rows, (size_t)n, sizeof *rows));
-    ax_kv_rows(&m->arch, m->rt->mesh.size[AX_ROLE_TP], rows);
+    AX_TRY(ax_kv_rows(&m->arch, m->rt->mesh.size[AX_ROLE_TP], &rows));
     const struct ax_kvcache_options o = {.dtype = m->dtype,
                                          .n_seqs = d->o.n_seqs,
                                          .cap = d->cap,
-                                         .n_layers = n,
-                                         .rows = rows,
+                                         .n_layers = ax_kv_layers(&m->arch),
                                          .n_state_layers = ax_state_layers(&m->arch),
                                          .state = ax_state_size(&m->arch, &m->rt->mesh),
+                                         .rows = rows,
                                          .n_blocks = blocks(&d->o),
                                          .T = d->o.pass_tokens,
                                          .chunk = m->arch.chunk,

@@ -168,6 +168,8 @@ static const struct stacked *find_stacked(const struct ax_st_entry *base) {
     static const struct stacked all[] = {
         {".mlp.experts.gate_up_proj", AX_GATE_UP, false},
         {".mlp.experts.down_proj", AX_DOWN, false},
+        {".experts.gate_up_proj", AX_GATE_UP, true},
+        {".experts.down_proj", AX_DOWN, true},
         {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true},
         {".block_sparse_moe.output_linear.weight", AX_DOWN, true}};
     const size_t n = strlen(base->name);

@@ -2,8 +2,9 @@
 
 #include "model/parallel/context_parallel.h"
 
-double ax_attention_flops(const struct ax_arch *a, int64_t seq) {
-    return (double)(a->n_heads * (a->head_dim + a->v_head_dim) * seq);
+double ax_attention_flops(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq) {
+    const int64_t both = spec->head_dim > 0 ? 2 * spec->head_dim : a->head_dim + a->v_head_dim;
+    return (double)(a->n_heads * both * seq);
 }
 
 struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_layer *l,
@@ -576,6 +577,14 @@ static bool in_a_ring(const struct ax_pass *p) {
     return p->batch->parts > 1 && p->model->cp_method == AX_CP_RING;
 }
 
+static enum ax_status run_all(struct ax_pass *p, const struct spans *spans,
+                              const struct ax_attention *all) {
+    for (int run = 0; run < p->batch->n_runs; run++)
+        AX_TRY(ax_run_attention_forward(
+            p->model->rt->q, &(struct ax_attention_forward){of_run(p, spans, all, run)}));
+    return AX_OK;
+}
+
 enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
                                  const struct ax_attention *a) {
     if (in_a_ring(p))
@@ -587,11 +596,20 @@ enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
     if (p->cache)
         AX_TRY(ax_kvcache_write(p->cache, rt->q, l->nth_keys, &a->k, &a->v));
     AX_TRY(describe(p, l, &spans, a, &all));
-    for (int run = 0; run < p->batch->n_runs; run++)
-        AX_TRY(ax_run_attention_forward(
-            rt->q, &(struct ax_attention_forward){of_run(p, &spans, &all, run)}));
+    AX_TRY(run_all(p, &spans, &all));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
+}
+
+enum ax_status ax_attend_cached(struct ax_pass *p, const struct ax_layer *l,
+                                const struct ax_attention *a) {
+    const struct spans spans = spans_of(p, l);
+    struct ax_attention all = *a;
+    all.max_q = spans.max_q;
+    all.causal = true;
+    all.cu_q = spans.cu_q[0];
+    ax_kvcache_describe(p->cache, l->nth_keys, l->spec.chunked, &all);
+    return run_all(p, &spans, &all);
 }
 
 enum ax_status ax_attend_backward(struct ax_pass *p, const struct ax_layer *l,

@@ -8,7 +8,7 @@
 
 /* FLOPs of a token in a sequence of seq, half of whose keys it sees on average: heads·(head_dim +
  * v_head_dim)·seq. */
-double ax_attention_flops(const struct ax_arch *a, int64_t seq);
+double ax_attention_flops(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq);
 
 /* The KV heads [T][H][…] that this rank's queries attend to, of those that it computes. */
 struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_layer *l,
@@ -19,6 +19,9 @@ struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_layer 
  * written to it. The layer says whether its tokens attend within chunks. */
 enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
                                  const struct ax_attention *a);
+/* The same with keys and values that the cache has already; a has none. */
+enum ax_status ax_attend_cached(struct ax_pass *p, const struct ax_layer *l,
+                                const struct ax_attention *a);
 /* The caller sets in b: a as for forward; dout, dq, dk, dv in the shapes of out, q, k, v; dsink. */
 enum ax_status ax_attend_backward(struct ax_pass *p, const struct ax_layer *l,
                                   const struct ax_attention_backward *b);

@@ -41,8 +41,9 @@ static struct ax_part_size beside_size(const struct ax_arch *a, const struct ax_
                                  x.vectors + y.vectors};
 }
 
-static double beside_mixing(const struct ax_arch *a, int64_t seq) {
-    return ax_mixer_attention.mixing(a, seq) + ax_mixer_mamba.mixing(a, seq);
+static double beside_mixing(const struct ax_arch *a, const struct ax_layer_spec *spec,
+                            int64_t seq) {
+    return ax_mixer_attention.mixing(a, spec, seq) + ax_mixer_mamba.mixing(a, spec, seq);
 }
 
 static struct ax_state_size beside_state(const struct ax_arch *a, const struct ax_mesh *mesh) {

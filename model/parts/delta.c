@@ -232,7 +232,8 @@ static struct ax_part_size delta_size(const struct ax_arch *a, const struct ax_l
 }
 
 /* Of forward: a token's pairs with half of its chunk, and its products with states. */
-static double delta_mixing(const struct ax_arch *a, int64_t seq) {
+static double delta_mixing(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq) {
+    (void)spec;
     (void)seq;
     const struct sizes z = sizes_of(&a->delta, 1);
     return (double)z.value_heads *

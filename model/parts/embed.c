@@ -4,6 +4,7 @@
 #include "base/hash/hash.h"
 #include "model/adapter/embed.h"
 #include "model/parallel/tensor_parallel.h"
+#include "model/parts/per_layer.h"
 
 /* Noise on the embeddings of this rank's rows, numbered by the row within the step, run by run. The
  * result is kept for the whole pass, so the noise is drawn only once. */
@@ -103,7 +104,8 @@ enum ax_status ax_embed_forward(struct ax_pass *p) {
     AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
     AX_TRY(add_noise(p));
-    return scale_rows(m, out);
+    AX_TRY(scale_rows(m, out));
+    return ax_per_layer_forward(p);
 }
 
 enum ax_status ax_embed_backward(struct ax_pass *p) {
@@ -115,6 +117,7 @@ enum ax_status ax_embed_backward(struct ax_pass *p) {
                                              ax_unit_grad(&m->units[m->embed->unit], m->embed),
                                          .first_row = ax_tp_first_row(m->rt, m->embed),
                                          .skip_token = m->arch.pad_token};
+    AX_TRY(ax_per_layer_backward(p));
     if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
     AX_TRY(scale_rows(m, &p->slot->grad));

@@ -150,7 +150,8 @@ static struct ax_part_size mamba_size(const struct ax_arch *a, const struct ax_l
 }
 
 /* Of forward: a token's pairs with half of its chunk, and its products with states. */
-static double mamba_mixing(const struct ax_arch *a, int64_t seq) {
+static double mamba_mixing(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq) {
+    (void)spec;
     (void)seq;
     const struct sizes z = all_sizes(a);
     return (double)z.heads *

@@ -55,14 +55,12 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
 }
 
 static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
-    ax_mlp_init(b, l, "model.layers.%d.mlp", b->arch->intermediate_size);
+    ax_mlp_init(b, l, "model.layers.%d.mlp", ax_spec_width(b->arch, &l->spec));
 }
 
 static struct ax_part_size mlp_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
-    (void)spec;
-    const int64_t matrices = 3 * a->hidden_size * a->intermediate_size;
-    return (struct ax_part_size){matrices, matrices,
-                                 a->mlp_bias ? 2 * a->intermediate_size + a->hidden_size : 0};
+    const int64_t width = ax_spec_width(a, spec), matrices = 3 * a->hidden_size * width;
+    return (struct ax_part_size){matrices, matrices, a->mlp_bias ? 2 * width + a->hidden_size : 0};
 }
 
 static int mlp_linears(struct ax_layer *l, struct ax_linear **out) {

@@ -174,10 +174,11 @@ static struct ax_part_size moe_size(const struct ax_arch *a, const struct ax_lay
     const struct ax_moe_config *c = &a->moe;
     const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
     const bool biased = c->stacked && c->stacked->down_bias;
+    const int64_t factors = c->names->router_bias || c->names->expert_scale ? c->n_experts : 0;
     return (struct ax_part_size){.matrices = router + c->n_experts * expert,
                                  .active = router + c->n_active * expert,
-                                 .vectors = (c->names->router_bias ? c->n_experts : 0) +
-                                            (biased ? c->n_experts * (2 * c->width + D) : 0)};
+                                 .vectors =
+                                     factors + (biased ? c->n_experts * (2 * c->width + D) : 0)};
 }
 
 /* None: its matrices are the experts', see adapter/experts.h. */
@@ -192,6 +193,7 @@ static int moe_linears(struct ax_layer *l, struct ax_linear **out) {
 enum {
     PROBS, /* the router's decision … */
     WEIGHTS,
+    UNSCALED, /* weights without the factors of their experts, if these have some */
     EXPERTS,
     PLACES, /* … and the rows' route */
     OFFSETS,
@@ -211,7 +213,6 @@ static int64_t tokens(const struct ax_pass *p) {
 }
 
 static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
-    (void)l;
     const struct ax_model *m = p->model;
     const struct ax_moe_config *c = &m->arch.moe;
     const struct ax_expert_group *g = &m->experts;
@@ -220,6 +221,9 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     const bool travels = g->ranks > 1;
     ax_saved_declare(&s[PROBS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, E));
     ax_saved_declare(&s[WEIGHTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, k));
+    if (l->moe.expert_scale)
+        ax_saved_declare(&s[UNSCALED], "router", AX_KEEP_ALWAYS,
+                         ax_tensor_2d(m->accum, NULL, T, k));
     ax_saved_declare(&s[EXPERTS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
     ax_saved_declare(&s[PLACES], "router", AX_KEEP_ALWAYS, ax_tensor_2d(AX_I32, NULL, T, k));
     ax_saved_declare(&s[OFFSETS], "router", AX_KEEP_ALWAYS,
@@ -254,7 +258,7 @@ static const struct ax_tensor *sorted_rows(const struct ax_pass *p, const struct
 }
 
 static struct ax_router_choice choice_of(const struct ax_saved *s) {
-    return (struct ax_router_choice){s[PROBS].t, s[WEIGHTS].t, s[EXPERTS].t};
+    return (struct ax_router_choice){s[PROBS].t, s[WEIGHTS].t, s[EXPERTS].t, s[UNSCALED].t};
 }
 
 static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
@@ -279,6 +283,11 @@ static enum ax_status spread(struct ax_pass *p, const struct ax_saved *s,
                                                                  .weights = s[WEIGHTS].t,
                                                                  .dsrc = ax_tensor_rows(to, 0, T),
                                                                  .dweights = *dots});
+}
+
+enum ax_status ax_moe_choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                             const struct ax_tensor *h) {
+    return ax_saved_make(&s[EXPERTS]) ? choose(l, p, s, h) : AX_OK;
 }
 
 static enum ax_status sort_rows(struct ax_pass *p, const struct ax_saved *s,
@@ -407,8 +416,7 @@ enum ax_status ax_moe_begin(const struct ax_layer *l, struct ax_pass *p, struct 
                             const struct ax_tensor *h, struct ax_moe_flight *f) {
     struct ax_model *m = p->model;
     *f = (struct ax_moe_flight){0};
-    if (ax_saved_make(&s[EXPERTS]))
-        AX_TRY(choose(l, p, s, h));
+    AX_TRY(ax_moe_choose(l, p, s, h));
     if (!s[ROWS].ready)
         AX_TRY(sort_rows(p, s, h));
     if (!s[RESULTS].ready)
@@ -565,10 +573,9 @@ enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p
     return ax_expert_send(&m->experts, m->rt, &route, &f->sorted, &f->transfer);
 }
 
-enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
-                                   const struct ax_saved *s, const struct ax_tensor *h,
-                                   const struct ax_tensor *dh, struct ax_moe_flight *f) {
-    const struct ax_router_choice choice = choice_of(s);
+enum ax_status ax_moe_backward_rows(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_saved *s, const struct ax_tensor *h,
+                                    const struct ax_tensor *dh, struct ax_moe_flight *f) {
     struct ax_later_product late;
     AX_TRY(round_backward(l, p, s, gradients_wait(l, p) ? &late : NULL, f));
     AX_TRY(later_backward(l, p, s, h, f));
@@ -581,7 +588,21 @@ enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
         sum.weights = s[WEIGHTS].t;
     }
     AX_TRY(ax_run_combine_forward(p->model->rt->q, &sum));
+    return AX_OK;
+}
+
+enum ax_status ax_moe_backward_router(const struct ax_layer *l, struct ax_pass *p,
+                                      const struct ax_saved *s, const struct ax_tensor *h,
+                                      const struct ax_tensor *dh, const struct ax_moe_flight *f) {
+    const struct ax_router_choice choice = choice_of(s);
     return ax_router_gradient(l, p, &choice, &f->dweights, h, dh);
+}
+
+enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
+                                   const struct ax_saved *s, const struct ax_tensor *h,
+                                   const struct ax_tensor *dh, struct ax_moe_flight *f) {
+    AX_TRY(ax_moe_backward_rows(l, p, s, h, dh, f));
+    return ax_moe_backward_router(l, p, s, h, dh, f);
 }
 
 static enum ax_status moe_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,

@@ -29,6 +29,9 @@ struct ax_moe_flight {
 /* As ax_part_type's forward: out = Σ of the experts [+ x], or NULL. */
 enum ax_status ax_moe_begin(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                             const struct ax_tensor *h, struct ax_moe_flight *f);
+/* The router's decision, if it is not made, where it is made on other rows than the experts get. */
+enum ax_status ax_moe_choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                             const struct ax_tensor *h);
 enum ax_status ax_moe_compute(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
                               struct ax_moe_flight *f);
 enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax_moe_flight *f,
@@ -42,5 +45,12 @@ enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p
 enum ax_status ax_moe_backward_end(const struct ax_layer *l, struct ax_pass *p,
                                    const struct ax_saved *s, const struct ax_tensor *h,
                                    const struct ax_tensor *dh, struct ax_moe_flight *f);
+/* The two halves of _end: dh = the gradient of the experts' rows; dh += that of the router's, the same or others. */
+enum ax_status ax_moe_backward_rows(const struct ax_layer *l, struct ax_pass *p,
+                                    const struct ax_saved *s, const struct ax_tensor *h,
+                                    const struct ax_tensor *dh, struct ax_moe_flight *f);
+enum ax_status ax_moe_backward_router(const struct ax_layer *l, struct ax_pass *p,
+                                      const struct ax_saved *s, const struct ax_tensor *h,
+                                      const struct ax_tensor *dh, const struct ax_moe_flight *f);
 
 #endif

@@ -221,6 +221,13 @@ void ax_router_init(struct ax_builder *b, struct ax_layer *l) {
                                         .grad_partial_over = AX_TP_PARTIAL};
     if (c->names->router_bias)
         l->moe.router_bias = ax_builder_add(b, l->index, &added);
+    const struct ax_param_decl factors = {.name = c->names->expert_scale,
+                                          .rows = c->n_experts,
+                                          .tp_dim = -1,
+                                          .start = 1,
+                                          .grad_partial_over = AX_TP_PARTIAL};
+    if (c->names->expert_scale)
+        l->moe.expert_scale = ax_builder_add(b, l->index, &factors);
 }
 
 static void tap(const struct ax_layer *l, struct ax_pass *p, const char *what,
@@ -253,6 +260,56 @@ static enum ax_status count_loads(const struct ax_layer *l, const struct ax_pass
     return ax_queue_call(m->rt->q, add_loads, &n, sizeof n, views, 2);
 }
 
+/* ---- factors of experts: a table of rows of one element, looked up for each choice ---- */
+
+/* Dense [T][k] as [T·k][1]. */
+static struct ax_tensor one_by_one(const struct ax_tensor *t) {
+    return ax_tensor_2d(t->dtype, t->data, ax_tensor_numel(t), 1);
+}
+
+static struct ax_tensor choices_in_turn(const struct ax_router_choice *c) {
+    return ax_tensor_1d(AX_I32, c->experts.data, ax_tensor_numel(&c->experts));
+}
+
+/* to [T][k] = from, each times the factor of its expert; 0 for padding. */
+static enum ax_status times_factors(const struct ax_layer *l, const struct ax_pass *p,
+                                    const struct ax_router_choice *c, const struct ax_tensor *from,
+                                    const struct ax_tensor *to) {
+    const struct ax_tensor factors = ax_unit_weight(l->unit, l->moe.expert_scale);
+    const struct ax_combine_forward product = {.src = one_by_one(&factors),
+                                               .rows = choices_in_turn(c),
+                                               .weights = one_by_one(from),
+                                               .out = one_by_one(to)};
+    return ax_run_combine_forward(p->model->rt->q, &product);
+}
+
+/* Of the factors: Σ dweights·unscaled over the choices of an expert. */
+static enum ax_status factors_gradient(const struct ax_layer *l, const struct ax_pass *p,
+                                       const struct ax_router_choice *c,
+                                       const struct ax_tensor *dweights) {
+    static const struct ax_gating product = {.gate = AX_GATE_LINEAR};
+    const struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const struct ax_tensor grad = ax_unit_grad(l->unit, l->moe.expert_scale);
+    const size_t mark = ax_stack_mark(scratch);
+    const int64_t n = ax_tensor_numel(dweights);
+    struct ax_tensor d, w, both;
+    if (!grad.data)
+        return AX_OK;
+    d = ax_stack_take(scratch, "gradient of router", ax_tensor_2d(m->dtype, NULL, n, 1));
+    w = ax_stack_take(scratch, "gradient of router", d);
+    both = ax_stack_take(scratch, "gradient of router", d);
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){d, one_by_one(dweights)}));
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){w, one_by_one(&c->unscaled)}));
+    AX_TRY(ax_run_swiglu_forward(
+        m->rt->q, &(struct ax_swiglu_forward){.gate_up = d, .up = w, .y = both, .how = product}));
+    const struct ax_embedding_backward sum = {
+        .dout = both, .tokens = choices_in_turn(c), .dweight = one_by_one(&grad), .skip_token = -1};
+    AX_TRY(ax_run_embedding_backward(m->rt->q, &sum));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
 /* Logits in accumulation dtype: one GEMM of rounded inputs, not rounded again. */
 enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
                                 const struct ax_tensor *h, const struct ax_router_choice *c) {
@@ -271,7 +328,7 @@ enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
     struct ax_router_forward router = {
         .logits = logits,
         .probs = c->probs,
-        .weights = c->weights,
+        .weights = l->moe.expert_scale ? c->unscaled : c->weights,
         .experts = c->experts,
         .valid =
             b->used.data ? b->used : ax_tensor_rows(&b->cu_seqlens, b->cu_seqlens.shape[0] - 1, 1),
@@ -284,10 +341,12 @@ enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
     }
     AX_TRY(ax_run_gemm(m->rt->q, &gemm));
     AX_TRY(ax_run_router_forward(m->rt->q, &router));
+    if (l->moe.expert_scale)
+        AX_TRY(times_factors(l, p, c, &c->unscaled, &c->weights));
     AX_TRY(count_loads(l, p, &router.experts));
     tap(l, p, "router_logits", &logits);
     tap(l, p, "router_experts", &router.experts);
-    tap(l, p, "router_weights", &router.weights);
+    tap(l, p, "router_weights", &c->weights);
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -305,6 +364,11 @@ enum ax_status ax_router_gradient(const struct ax_layer *l, struct ax_pass *p,
                                       .routing = m->arch.moe.routing};
     back.dlogits = ax_stack_take(scratch, "gradient of router logits",
                                  ax_tensor_2d(m->dtype, NULL, h->shape[0], m->arch.moe.n_experts));
+    if (l->moe.expert_scale) {
+        AX_TRY(factors_gradient(l, p, c, dweights));
+        back.dweights = ax_stack_take(scratch, "gradient of router", back.dweights);
+        AX_TRY(times_factors(l, p, c, dweights, &back.dweights));
+    }
     AX_TRY(balance_slope(p, &back.slope));
     AX_TRY(sequence_balance(p, c, &back.slopes));
     AX_TRY(ax_run_router_backward(m->rt->q, &back));

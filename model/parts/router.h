@@ -8,9 +8,10 @@
 struct ax_builder;
 
 void ax_router_init(struct ax_builder *b, struct ax_layer *l);
-/* The router's decision on h [T][D]: sets probs [T][E], weights and experts [T][k]. */
+/* The router's decision on h [T][D]: sets probs [T][E], weights and experts [T][k]; and unscaled [T][k], the weights
+ * before they are multiplied by the factors of their experts, if these have some. */
 struct ax_router_choice {
-    struct ax_tensor probs, weights, experts;
+    struct ax_tensor probs, weights, experts, unscaled;
 };
 enum ax_status ax_router_choose(const struct ax_layer *l, struct ax_pass *p,
                                 const struct ax_tensor *h, const struct ax_router_choice *c);

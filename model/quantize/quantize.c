@@ -324,14 +324,16 @@ static enum ax_status choose(struct work *w) {
     return st;
 }
 
-/* Names the matrices of layers that stay as they are: routers, gates of shared experts, unused layers. */
+/* Names the matrices of layers that stay as they are: routers, gates of shared experts, unused layers; and those of
+ * per-layer inputs, before the layers. */
 static enum ax_status ignore_others(const struct work *w, json_t *config) {
     const struct ax_hf_unused unused = ax_arch_unused(&w->arch);
     for (int i = 0; i < w->n_outputs; i++) {
         const struct ax_st_output *o = &w->outputs[i];
         const size_t n = strlen(o->name), suffix = strlen(".weight");
         if (o->fill == copy && o->ndim == 2 && n > suffix &&
-            (ax_hf_layer_of(o->name) >= 0 || ax_hf_is_unused(&unused, o->name)) &&
+            (ax_hf_layer_of(o->name) >= 0 || ax_hf_is_unused(&unused, o->name) ||
+             w->arch.per_layer.width > 0) &&
             strcmp(o->name + n - suffix, ".weight") == 0 &&
             json_array_append_new(json_object_get(config, "ignore"),
                                   json_stringn(o->name, n - suffix)) != 0)
@@ -432,6 +434,12 @@ static enum ax_status write_calibrated(struct work *w) {
             AX_ERR_UNSUPPORTED,
             "%s: --calibrate goes through layers half by half, which those of %s models "
             "have side by side; leave it out",
+            w->m->src, w->arch.family->model_type);
+    if (w->arch.layer_scale)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: --calibrate goes through layers half by half, and those of %s models have more "
+            "parts; leave it out",
             w->m->src, w->arch.family->model_type);
     if (w->m->gptq && w->m->scheme.weight.kind != AX_QUANT_INT4)
         return ax_error(AX_ERR_CONFIG,

@@ -284,11 +284,11 @@ static void assert_piece(const struct ax_st_entry *e, const char *stack, int64_t
         assert_int_equal(p[i], made_up(stack, 2 * first + i));
 }
 
-/* Gate rows come first; what is transposed, of no layer, or lacks its other half is no stack. */
+/* Gate rows come first; what is transposed, of no layer, right below one, or lacks its other half is no stack. */
 static void stacked_experts_are_read_one_by_one(void **state) {
     (void)state;
 #define OF(layer, tail) "model.layers." layer ".mlp.experts." tail
-    enum { E = 3, I = 4, H = 5, GIVEN = 8 };
+    enum { E = 3, I = 4, H = 5, GIVEN = 10 };
     const struct ax_st_output t[GIVEN] = {
         output("model.embed_tokens.weight", AX_BF16, 2, SHAPE(9, H)),
         output(OF("0", "gate_up_proj"), AX_BF16, 3, SHAPE(E, 2 * I, H)),
@@ -298,6 +298,8 @@ static void stacked_experts_are_read_one_by_one(void **state) {
         output(OF("2", "gate_up_proj"), AX_BF16, 3, SHAPE(E, 2 * I, H)),
         output("mtp.layers.0.mlp.experts.gate_up_proj", AX_BF16, 3, SHAPE(E, 2 * I, H)),
         output("mtp.layers.0.mlp.experts.down_proj", AX_BF16, 3, SHAPE(E, H, I)),
+        output("model.layers.0.experts.gate_up_proj", AX_BF16, 3, SHAPE(E, 2 * I, H)),
+        output("model.layers.0.experts.down_proj", AX_BF16, 3, SHAPE(E, H, I)),
     };
     for (int64_t shard = 0; shard <= 300; shard += 300) {
         struct ax_hf hf;

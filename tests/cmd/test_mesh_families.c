@@ -287,6 +287,58 @@ static void layers_with_states_are_one_rank(void **state) {
         }
 }
 
+/* Layers that differ in their heads and their MLPs, borrow keys and values, and read inputs of their own; experts beside an
+ * MLP, whose router has rows and factors of its own, and values without a projection. What layers share stays on a stage. */
+static void layers_that_differ_are_one_rank(void **state) {
+    (void)state;
+#define DIFFER                                                                                     \
+    ", \"global_head_dim\": 16, \"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", "  \
+    "\"full_attention\", \"sliding_attention\", \"sliding_attention\", \"full_attention\"], "
+    static const struct {
+        struct model model;
+        int figures, ep, pp; /* ep, pp: at most */
+    } cases[] = {
+        {{"gemma4_text",
+          true,
+          DIFFER "\"num_kv_shared_layers\": 2, \"use_double_wide_mlp\": true, "
+                 "\"hidden_size_per_layer_input\": 6, \"vocab_size_per_layer_input\": 97",
+          {0},
+          {0},
+          0},
+         8,
+         1,
+         1},
+        {{"gemma4_text",
+          false,
+          DIFFER "\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 1, "
+                 "\"enable_moe_block\": true, \"num_experts\": 4, \"top_k_experts\": 2, "
+                 "\"moe_intermediate_size\": 22, \"hidden_size_per_layer_input\": 0, "
+                 "\"final_logit_softcapping\": 9",
+          {0},
+          {0},
+          0},
+         9,
+         4,
+         2},
+    };
+    static const struct mesh meshes[] = {
+        {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
+        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
+        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
+    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+            struct ax_mesh_check c = {.step.model.adapter = i % 4 == 3 ? &adapters : NULL,
+                                      .step.model.sharding = ax_zero_stage(1 + (int)i % 3)};
+            if (meshes[i].sizes.ep > cases[k].ep || meshes[i].sizes.pp > cases[k].pp)
+                continue;
+            run(&cases[k].model, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, &cases[k].model, &meshes[i], i % 4 == 3 ? 6 : cases[k].figures);
+        }
+}
+
 /* In bfloat16 partial sums over tp are rounded, so that a router may choose another one of two experts with nearly
  * equal scores, and their gradients differ by a token's. That is all: in float32 no choice differs; nor does one
  * where all experts are chosen, and then the gradients are within the tolerance. */
@@ -319,6 +371,7 @@ int main(void) {
         cmocka_unit_test(heads_of_layers_are_one_rank),
         cmocka_unit_test(chunks_are_one_rank),
         cmocka_unit_test(layers_with_states_are_one_rank),
+        cmocka_unit_test(layers_that_differ_are_one_rank),
         cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),

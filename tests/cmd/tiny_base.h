@@ -57,6 +57,17 @@ static const struct tiny_family tiny_families[] = {
      "\"model_type\": \"gemma3_text\", \"architectures\": [\"Gemma3ForCausalLM\"], \"head_dim\": "
      "16, \"query_pre_attn_scalar\": 16, \"hidden_activation\": \"gelu_pytorch_tanh\", "
      "\"sliding_window\": 32, \"sliding_window_pattern\": 2"},
+    {"gemma-4-26b", "llama",
+     "\"model_type\": \"gemma4_text\", \"architectures\": [\"Gemma4ForCausalLM\"], \"head_dim\": "
+     "16, \"global_head_dim\": 32, \"num_global_key_value_heads\": 1, \"attention_k_eq_v\": true, "
+     "\"sliding_window\": 32, \"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, "
+     "\"num_experts\": 4, \"top_k_experts\": 2, \"moe_intermediate_size\": 48"},
+    {"gemma-4", "llama",
+     "\"model_type\": \"gemma4_text\", \"architectures\": [\"Gemma4ForCausalLM\"], \"head_dim\": "
+     "16, \"global_head_dim\": 32, \"sliding_window\": 32, \"num_kv_shared_layers\": 1, "
+     "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"], "
+     "\"use_double_wide_mlp\": true, \"hidden_size_per_layer_input\": 8, "
+     "\"vocab_size_per_layer_input\": 4096"},
     {"phi-3", "llama",
      "\"model_type\": \"phi3\", \"architectures\": [\"Phi3ForCausalLM\"], \"rope_theta\": 10000.0, "
      "\"sliding_window\": null, \"pad_token_id\": 0, \"tie_word_embeddings\": false"},

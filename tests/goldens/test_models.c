@@ -172,7 +172,8 @@ static void families(void **state) {
         "models/lfm2_moe",    "models/qwen3_next",       "models/qwen3_5",
         "models/qwen3_5_moe", "models/olmo_hybrid",      "models/granite4_dense",
         "models/granite4",    "models/llama4",           "models/mimo_v2_flash",
-        "models/kimi_linear", "models/falcon_h1"};
+        "models/kimi_linear", "models/falcon_h1",        "models/gemma4",
+        "models/gemma4_moe"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

@@ -44,7 +44,18 @@
     ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": " #size  \
     ", \"floor_scale\": 3, \"no_rope_layer_interval\": 2, \"interleave_moe_layer_step\": 2"
 #define RECURRENT ", \"full_attn_idxs\": [1], \"block_multiple_of\": 16"
-#define ROOM      80 /* tokens of a prompt, where max_prompt is more */
+/* Of gemma4_text: layers that borrow keys, and inputs of each layer; or experts beside an MLP. */
+#define LENDS                                                                                      \
+    ", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"], "         \
+    "\"sliding_window\": 6, \"global_head_dim\": 20, \"num_kv_shared_layers\": 1, "                \
+    "\"hidden_size_per_layer_input\": 6, \"vocab_size_per_layer_input\": 97, "                     \
+    "\"use_double_wide_mlp\": true"
+#define EXPERTS_BESIDE                                                                             \
+    ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", \"full_attention\"], "      \
+    "\"sliding_window\": 6, \"global_head_dim\": 20, \"num_global_key_value_heads\": 1, "          \
+    "\"attention_k_eq_v\": true, \"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, " \
+    "\"num_experts\": 4, \"top_k_experts\": 2, \"moe_intermediate_size\": 22"
+#define ROOM 80 /* tokens of a prompt, where max_prompt is more */
 
 static void must(enum ax_status st) {
     if (st != AX_OK)

@@ -249,7 +249,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"olmo_hybrid", 42672, 10, 0, false},    {"granite4_dense", 52820, 10, 0, true},
         {"granite4", 34838, 18, 0, false},       {"llama4", 72360, 16, 0, false},
         {"mimo_v2_flash", 69604, 18, -1, false}, {"kimi_linear", 45268, 16, 0, false},
-        {"falcon_h1", 49596, 12, 0, false}};
+        {"falcon_h1", 49596, 12, 0, false},      {"gemma4", 55202, 12, -1, true},
+        {"gemma4_moe", 37544, 8, -1, true}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -271,6 +272,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
             assert_int_equal(a.layers[k].rope, b.layers[k].rope);
             assert_ptr_equal(a.layers[k].mixer, b.layers[k].mixer);
             assert_ptr_equal(a.layers[k].ffn, b.layers[k].ffn);
+            assert_int_equal(a.layers[k].head_dim, b.layers[k].head_dim);
+            assert_int_equal(a.layers[k].kv_heads, b.layers[k].kv_heads);
         }
         ax_arch_free(&a);
         ax_arch_free(&b);

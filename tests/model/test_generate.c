@@ -60,8 +60,9 @@ static const struct {
     {"olmo_hybrid", AX_F32, 16, DELTA},
     {"granitemoehybrid", AX_F32, 16, MAMBA},
     {"kimi_linear", AX_F32, 5, KDA},
-
-    {"falcon_h1", AX_F32, 16, BESIDE}};
+    {"falcon_h1", AX_F32, 16, BESIDE},
+    {"gemma4_text", AX_F32, 16, LENDS},
+    {"gemma4_text", AX_F32, 16, EXPERTS_BESIDE}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);
@@ -261,6 +262,7 @@ static void prompts_are_shared(void **state) {
     share_prompts("granitemoehybrid", MAMBA);
     share_prompts("kimi_linear", KDA);
     share_prompts("falcon_h1", BESIDE);
+    share_prompts("gemma4_text", LENDS);
     share_prompts("lfm2", RECURRENT); /* states are kept where the prompts part */
     for (int k = 0; k < 2; k++) {
         setup_with(&t, k ? "lfm2" : "llama", k ? RECURRENT : "", AX_BF16, 1);

@@ -83,6 +83,18 @@ static const struct {
      "\"attention_out_multiplier\": 1.2, \"ssm_in_multiplier\": 1.3, \"ssm_out_multiplier\": 0.8, "
      "\"mlp_multipliers\": [0.9, 0.7], \"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7]",
      true},
+    {"gemma4_text",
+     ", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"], "
+     "\"sliding_window\": 8, \"global_head_dim\": 20, \"num_kv_shared_layers\": 1, "
+     "\"hidden_size_per_layer_input\": 6, \"vocab_size_per_layer_input\": 97, "
+     "\"use_double_wide_mlp\": true",
+     true},
+    {"gemma4_text",
+     ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", \"full_attention\"], "
+     "\"sliding_window\": 8, \"global_head_dim\": 20, \"num_global_key_value_heads\": 1, "
+     "\"attention_k_eq_v\": true, \"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, "
+     "\"num_experts\": 4, \"top_k_experts\": 2, \"moe_intermediate_size\": 22",
+     false},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

@@ -112,6 +112,10 @@ static void kimi_linear(void **state) {
     ", \"mamba\", \"mamba\", \"mamba\", \"mamba\", \"attention\", \"mamba\", \"mamba\", "          \
     "\"mamba\", \"mamba\"]}"
 
+#define GEMMA5                                                                                     \
+    "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", \"sliding_attention\", " \
+    "\"full_attention\""
+
 static void published_models_have_their_sizes(void **state) {
     (void)state;
     static const struct {
@@ -172,6 +176,31 @@ static void published_models_have_their_sizes(void **state) {
          "\"head_dim\": 64, \"vocab_size\": 32784, \"mamba_d_ssm\": 1536, \"mamba_n_heads\": 24, "
          "\"mamba_d_head\": 64, \"mamba_d_state\": 128, \"mamba_n_groups\": 1}",
          521411104},
+        {"{\"model_type\": \"gemma4_text\", \"hidden_size\": 2560, "
+         "\"intermediate_size\": 10240, \"num_hidden_layers\": 42, "
+         "\"num_attention_heads\": 8, \"num_key_value_heads\": 2, "
+         "\"num_kv_shared_layers\": 18, \"vocab_size\": 262144}",
+         7463013376},
+        {"{\"model_type\": \"gemma4_text\", \"hidden_size\": 2816, "
+         "\"intermediate_size\": 2112, \"num_hidden_layers\": 30, "
+         "\"num_attention_heads\": 16, \"num_key_value_heads\": 8, "
+         "\"num_global_key_value_heads\": 2, \"attention_k_eq_v\": true, "
+         "\"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, "
+         "\"num_experts\": 128, \"top_k_experts\": 8, \"moe_intermediate_size\": 704, "
+         "\"vocab_size\": 262144}",
+         25233141760},
+        {"{\"model_type\": \"gemma4_text\", \"hidden_size\": 5376, "
+         "\"intermediate_size\": 21504, \"num_hidden_layers\": 60, "
+         "\"num_attention_heads\": 32, \"num_key_value_heads\": 16, "
+         "\"num_global_key_value_heads\": 4, \"attention_k_eq_v\": true, "
+         "\"hidden_size_per_layer_input\": 0, \"vocab_size\": 262144}",
+         30697345280},
+        {"{\"model_type\": \"gemma4_text\", \"hidden_size\": 1536, \"intermediate_size\": 6144, "
+         "\"num_hidden_layers\": 35, \"num_attention_heads\": 8, \"num_key_value_heads\": 1, "
+         "\"num_kv_shared_layers\": 20, \"use_double_wide_mlp\": true, \"vocab_size\": 262144, "
+         "\"layer_types\": [" GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5
+         ", " GEMMA5 "]}",
+         4628569344},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;

@@ -390,6 +390,27 @@ FAMILY_SPECS = [
         about="attention and Mamba-2 (6 heads of 8 in 2 groups, state of 10, no norm) side by side in both layers, eleven "
               "factors, untied"),
     ModelSpec(
+        "gemma4", small(
+            vocab_size=128, hidden_size=40, intermediate_size=32, num_hidden_layers=4, num_key_value_heads=1, head_dim=12,
+            global_head_dim=16, layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=10,
+            num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=6, vocab_size_per_layer_input=128,
+            final_logit_softcapping=6.0, tie_word_embeddings=True, pad_token_id=0),
+        "Gemma4TextConfig", seed=1610, hub=True, embed_std=0.1, final_norm=2.0,
+        about="heads of 12 in sliding and 16 in full layers, layers 2 and 3 use the keys and values of 0 and 1 and have MLPs "
+              "twice as wide, per-layer embeddings of 6, cap 6 on logits, tied"),
+    ModelSpec(
+        "gemma4_moe", small(
+            vocab_size=128, hidden_size=36, intermediate_size=24, num_hidden_layers=3, num_key_value_heads=2, head_dim=8,
+            global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"], sliding_window=10,
+            hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=10,
+            tie_word_embeddings=True, pad_token_id=0,
+            rope_parameters=dict(full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=1000000.0),
+                                 sliding_attention=dict(rope_type="default", rope_theta=10000.0))),
+        "Gemma4TextConfig", seed=1673, hub=True, embed_std=0.1, final_norm=2.0,
+        about="an MLP and 4 experts top-2 side by side in every layer, full layers without v_proj (values = keys before their "
+              "norm) and with 1 KV head of 12, sliding ones with 2 of 8, tied"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -423,10 +444,14 @@ ROUTERS = (".gate.weight", ".router.weight", ".router.layer.weight")
 def rule_of(name, shape, kind, spec):
     """(mean, std) of a checkpoint tensor.  Livelier than the usual 0.02: attention is peaked, routers
     are decided, norm weights and biases differ from 1 and 0, gradients exceed the clip."""
-    one_plus = kind.startswith(("gemma", "qwen3_next", "qwen3_5"))  # norms multiply by 1 + weight
+    one_plus = kind.startswith(("gemma2", "gemma3", "qwen3_next", "qwen3_5"))  # norms multiply by 1 + weight
     if name.endswith("A_log"):                         # memories of one to a hundred tokens
         return -2.0, 1.5
     one_plus = one_plus and "linear_attn" not in name
+    if kind.startswith("gemma4") and "q_norm" in name:     # nothing else divides scores by √head_dim
+        return 0.3, 0.03
+    if kind.startswith("gemma4") and ".post_" in name:     # a smaller stream
+        return 0.6, 0.06
     if name.endswith("bias"):
         return 0.0, 0.1
     if len(shape) == 1:
@@ -434,6 +459,8 @@ def rule_of(name, shape, kind, spec):
         return (factor - 1, 0.2 * factor) if one_plus else (factor, 0.1 * factor)
     if "embed_tokens" in name:
         return 0.0, spec.embed_std
+    if name.endswith(".router.proj.weight"):           # of a normed row over the root of its length
+        return 0.0, 1.5
     if name.endswith("lm_head.weight") or name.endswith(ROUTERS):
         return 0.0, 1.5 / math.sqrt(shape[-1])
     return 0.0, 1.0 / math.sqrt(shape[-1])
@@ -589,6 +616,13 @@ def hub_config(cfg, spec):
     they leave to the family's default are absent, keys that they carry along
     are there."""
     kind = cfg["model_type"]
+    if kind == "gemma4_text":
+        full = next(iter(cfg["per_layer_config"].values()))
+        out = {k: v for k, v in cfg.items() if k not in ("per_layer_config", "dtype")}
+        out.update(global_head_dim=full["head_dim"], torch_dtype="float32", transformers_version="4.57.1")
+        if cfg["attention_k_eq_v"]:
+            out["num_global_key_value_heads"] = full["num_key_value_heads"]
+        return dict(sorted(out.items()))
     out = {k: v for k, v in cfg.items() if k not in ("rope_parameters", "dtype")}
     rope = copy.deepcopy(cfg.get("rope_parameters") or dict(rope_type="default", rope_theta=10000.0))
     if "full_attention" in rope:
@@ -771,9 +805,12 @@ class Recorder:
             self.add(layer, f"hidden_{i + 1}")
             for kind, mixer in mixers_of(layer):
                 self.add(mixer, f"{kind}_out_{i}")
-            if getattr(layer, "block_sparse_moe", None) is None:    # else a part of the branch
+            beside = getattr(layer, "block_sparse_moe", None) or getattr(layer, "router", None)
+            if beside is None:      # else a part of the branch
                 self.add(mlp_of(layer), f"mlp_out_{i}")
             router = router_of(layer)
+            if hasattr(router, "proj"):     # the router itself returns probabilities
+                self.add(router.proj, f"router_logits_{i}")
             if router is not None:
                 self.handles.append(router.register_forward_hook(self.router_hook(i)))
 
@@ -792,7 +829,7 @@ class Recorder:
                 out = out[1], out[0].gather(-1, index), index
             logits, weights, index = (o.detach() for o in out)
             index, order = index.sort(dim=-1)
-            self.data[f"router_logits_{i}"] = logits
+            self.data.setdefault(f"router_logits_{i}", logits)
             self.data[f"router_experts_{i}"] = index
             self.data[f"router_weights_{i}"] = weights.gather(-1, order)
         return hook
@@ -823,6 +860,8 @@ def mlp_of(layer):
 
 def router_of(layer):
     mlp = getattr(layer, "block_sparse_moe", None) or mlp_of(layer)
+    if getattr(layer, "router", None) is not None:
+        return layer.router
     return getattr(mlp, "gate", None) or getattr(mlp, "router", None)
 
 
@@ -986,7 +1025,7 @@ def router_margin(data, model):
         logits = logits.reshape(-1, logits.shape[-1])
         layer = model.model.layers[int(key.rsplit("_", 1)[1])]
         bias = getattr(router_of(layer), "e_score_correction_bias", getattr(mlp_of(layer), "expert_bias", None))
-        k = cfg.num_experts_per_tok
+        k = getattr(cfg, "num_experts_per_tok", None) or cfg.top_k_experts
         scores = logits.double() if cfg.model_type == "gpt_oss" else logits.double().softmax(-1)
         groups = getattr(cfg, "n_group", None) or 1
         if bias is not None:
