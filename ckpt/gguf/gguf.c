@@ -629,8 +629,9 @@ enum ax_status ax_gguf_i32s(const struct ax_gguf *g, const char *key, int32_t **
         return AX_OK;
     AX_TRY(ax_alloc(out, (size_t)k->count, sizeof **out));
     for (uint64_t i = 0; i < k->count; i++) {
-        int64_t v = 0;
-        const bool ok = to_integer(k->type, k->value + i * type_bytes[k->type], &v);
+        const unsigned char *at = k->value + i * type_bytes[k->type];
+        int64_t v = k->type == AX_GGUF_BOOL ? *at != 0 : 0;
+        const bool ok = k->type == AX_GGUF_BOOL || to_integer(k->type, at, &v);
         if (ok && v >= INT32_MIN && v <= INT32_MAX) {
             (*out)[i] = (int32_t)v;
             continue;

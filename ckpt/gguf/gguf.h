@@ -93,6 +93,7 @@ enum ax_status ax_gguf_string_or_null(const struct ax_gguf *g, const char *key,
 /* Arrays, copied to *out [*n] (ax_free); a missing one is NULL and 0. At most 16 Mi elements. */
 enum ax_status ax_gguf_strings(const struct ax_gguf *g, const char *key, struct ax_gguf_text **out,
                                size_t *n);
+/* Flags count as 1 and 0. */
 enum ax_status ax_gguf_i32s(const struct ax_gguf *g, const char *key, int32_t **out, size_t *n);
 enum ax_status ax_gguf_f32s(const struct ax_gguf *g, const char *key, float **out, size_t *n);
 

@@ -168,6 +168,22 @@ static const struct ax_gguf_field kimi_linear[] = {
     {COUNT(NULL, "linear_num_heads", heads)},
     {0}};
 
+static const struct ax_gguf_field gemma4[] = {
+    EXPERTS("num_experts"), WIDTH,
+    {COUNT(NULL, "top_k_experts", active)},
+    {FLAG(NULL, "enable_moe_block", mixed.sparse)},
+    {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
+    {REAL("rope.freq_base_swa", NULL, rope_theta_local), .absent = 10000},
+    {REAL("final_logit_softcapping", "final_logit_softcapping", logit_cap), .optional = true, .nullable = true},
+    {COUNT("attention.shared_kv_layers", "num_kv_shared_layers", mixed.borrow)},
+    {COUNT("embedding_length_per_layer_input", "hidden_size_per_layer_input", mixed.width)},
+    {COUNT(NULL, "vocab_size_per_layer_input", mixed.table)},
+    {COUNT(NULL, "global_head_dim", mixed.head_dim)},
+    {COUNT(NULL, "num_global_key_value_heads", mixed.kv_heads)},
+    {FLAG(NULL, "attention_k_eq_v", mixed.of_keys)},
+    {FLAG(NULL, "use_double_wide_mlp", mixed.wide)},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -189,6 +205,8 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .rescaled = true, .keeps_windows = true, .fields = gemma2, .config = GEMMA},
     {KIND("gemma3", "gemma3_text", "Gemma3ForCausalLM"), .shifted = true, .rescaled = true, .qk_norm = true,
      .keeps_windows = true, .fields = gemma3, .config = GEMMA},
+    {KIND("gemma4", "gemma4_text", "Gemma4ForCausalLM"), .qk_norm = true, .keeps_windows = true, .may_moe = true,
+     .mixed = true, .fields = gemma4, .config = GEMMA},
     {KIND("granite", "granite", "GraniteForCausalLM"), .permuted = true, .o_bias = true,
      .mlp_bias = true, .fields = granite},
     {KIND("smollm3", "smollm3", "SmolLM3ForCausalLM"), .permuted = true, .o_bias = true,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/gguf/mixed.h"
 #include "ckpt/gguf/rope.h"
 #include "kernels/tensor.h"
 
@@ -316,15 +317,16 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
     /* where all layers have experts, files may lack it */
-    AX_TRY(
-        m->kind->moe && !m->kind->some_dense &&
-                !ax_gguf_key(f, model_key(m, "feed_forward_length", key))
-            ? ax_gguf_i64(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM, &m->ffn)
-            : ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
+    if (!m->kind->mixed)
+        AX_TRY(m->kind->moe && !m->kind->some_dense &&
+                       !ax_gguf_key(f, model_key(m, "feed_forward_length", key))
+                   ? ax_gguf_i64(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
+                                 &m->ffn)
+                   : ax_gguf_i64(f, model_key(m, "feed_forward_length", key), 1, MAX_DIM, &m->ffn));
     for (const struct ax_gguf_field *k = m->kind->fields; k && (k->gguf || k->hf); k++)
         if (k->gguf)
             AX_TRY(read_field(m, k));
-    AX_TRY(read_heads(m));
+    AX_TRY(m->kind->mixed ? ax_gguf_mixed_read(m) : read_heads(m));
     if (m->experts > 0) {
         AX_TRY(ax_gguf_i64(f, model_key(m, "expert_used_count", key), 1, m->experts, &m->active));
         AX_TRY(ax_gguf_i64_or(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
@@ -457,6 +459,8 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
         ok = ok && set(config, "mlp_bias", json_boolean(m->mlp_bias));
     if (m->kind->convolves)
         ok = ok && add_layer_types(m, config);
+    if (m->kind->mixed)
+        ok = ok && ax_gguf_mixed_config(m, config);
     if (m->kind->config) {
         json_t *more = json_loads(m->kind->config, 0, NULL);
         ok = ok && more && json_object_update(config, more) == 0;
@@ -470,7 +474,7 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
 
 enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out) {
     json_t *rope = json_null();
-    if (m->file)
+    if (m->file && !m->kind->mixed)
         AX_TRY(ax_gguf_rope_scaling(m, &rope));
     /* absent ids are written as null, because some of transformers' defaults are ids */
     *out = json_pack(

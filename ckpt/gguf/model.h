@@ -54,6 +54,7 @@ struct ax_gguf_kind {
     bool
         chunked; /* as Llama 4: readers assume its chunks, its queries' growth, and norms of q and k but
                            with 128 experts, which a layer has at every sparse_step-th place */
+    bool mixed;     /* layers differ in their heads and widths (mixed.h) */
     int64_t gating; /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
@@ -92,11 +93,22 @@ struct ax_gguf_model {
     } delta;                                             /* the gated delta rule */
     struct {
         int64_t heads, head_dim, groups, state, width,
-            expand;                  /* width = heads · head_dim = expand · hidden */
-    } ssd;                           /* Mamba-2 */
-    int64_t window, period;          /* every period-th layer is full */
-    int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
-    int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */
+            expand; /* width = heads · head_dim = expand · hidden */
+    } ssd;          /* Mamba-2 */
+    struct {
+        int64_t head_dim, kv_heads; /* heads of full layers; those above are the sliding ones' */
+        int64_t borrow;             /* the last layers, which have no k and v */
+        int64_t wide_ffn;           /* width of their MLPs */
+        int64_t width, table;       /* elements of a layer's inputs, 0: none; rows of their table */
+        double rotary_part;         /* share of the pairs that turn, in full layers */
+        bool of_keys, wide,
+            sparse; /* no v in full layers; wide_ffn is not ffn; there are experts */
+    } mixed;
+    unsigned char
+        full[AX_GGUF_MAX_LAYERS / 8]; /* a bit per layer of a mixed kind: it has no window */
+    int64_t window, period;           /* every period-th layer is full */
+    int64_t query_scalar;             /* the softmax scale that readers assume is its ^-½ */
+    int64_t bos, eos, eot, eom, pad;  /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;
@@ -111,6 +123,12 @@ static inline bool ax_gguf_has_state(const struct ax_gguf_model *m, int64_t laye
 }
 static inline void ax_gguf_set_state(struct ax_gguf_model *m, int64_t layer) {
     m->state[layer / 8] |= (unsigned char)(1 << (layer % 8));
+}
+static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer) {
+    return m->full[layer / 8] >> (layer % 8) & 1;
+}
+static inline void ax_gguf_set_full(struct ax_gguf_model *m, int64_t layer) {
+    m->full[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 /* True if readers of a chunked kind norm q and k, which no tensor tells. */

@@ -9,11 +9,12 @@ enum size {
     NONE, ONE, VOCAB, HIDDEN, FFN, GATE_UP, EXPERT_FFN, SHARED_FFN, Q, KV, QKV, VALUES, HEAD, EXPERTS,
     Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV, Q_GATED,
     DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS,
-    DELTA_KEYS, SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH
+    DELTA_KEYS, SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH,
+    INPUTS, INPUT_TABLE, INPUT_COLUMNS
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
-    ATTENDS, HAS_STATE
+    ATTENDS, HAS_STATE, OWN_KEYS, OWN_VALUES, HAS_INPUTS
 };
 enum how {
     PLAIN,
@@ -66,6 +67,9 @@ struct row {
 #define MATRIX AX_GGUF_MATRIX
 static const struct row first[] = {
     {"token_embd.weight", "model.embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, AX_GGUF_EMBEDDING, PLAIN},
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", INPUT_TABLE, INPUT_COLUMNS, HAS_INPUTS, MATRIX, PLAIN},
+    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight", INPUT_COLUMNS, HIDDEN, HAS_INPUTS, AX_GGUF_ROUTER, PLAIN},
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight", INPUTS, NONE, HAS_INPUTS, VECTOR, PLAIN},
 };
 static const struct row norm_in[] = {
     {"attn_norm.weight", "input_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
@@ -285,6 +289,31 @@ static const struct row experts_of_granite[] = {
     {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", EXPERT_PAIR, HIDDEN, SPARSE, MATRIX, STACK_FIRST},
     {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", EXPERT_PAIR, HIDDEN, SPARSE, MATRIX, STACK_LAST},
     {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, STACK}, {0}};
+static const struct row attention_of_gemma4[] = {
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, OWN_KEYS, AX_GGUF_KEYS, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, OWN_VALUES, AX_GGUF_VALUES, PLAIN},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight", HEAD, NONE, ALWAYS, VECTOR, PLAIN},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, OWN_KEYS, VECTOR, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN}, {0}};
+static const struct row mlp_of_gemma4[] = { /* beside experts, too */
+    {"ffn_gate.weight", "mlp.gate_proj.weight", FFN, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"ffn_up.weight", "mlp.up_proj.weight", FFN, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row experts_of_gemma4[] = {
+    {"ffn_gate_inp.weight", "router.proj.weight", EXPERTS, HIDDEN, SPARSE, AX_GGUF_ROUTER, PLAIN},
+    {"ffn_gate_inp.scale", "router.scale", HIDDEN, NONE, SPARSE, VECTOR, PLAIN},
+    {"ffn_gate_up_exps.weight", "experts.gate_up_proj", EXPERT_PAIR, HIDDEN, SPARSE, MATRIX, STACK},
+    {"ffn_down_exps.weight", "experts.down_proj", HIDDEN, EXPERT_FFN, SPARSE, AX_GGUF_DOWN, STACK},
+    {"ffn_down_exps.scale", "router.per_expert_scale", EXPERTS, NONE, SPARSE, VECTOR, PLAIN},
+    {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight", HIDDEN, NONE, SPARSE, VECTOR, PLAIN},
+    {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight", HIDDEN, NONE, SPARSE, VECTOR, PLAIN},
+    {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight", HIDDEN, NONE, SPARSE, VECTOR, PLAIN}, {0}};
+static const struct row inputs_of_gemma4[] = {
+    {"inp_gate.weight", "per_layer_input_gate.weight", INPUTS, HIDDEN, HAS_INPUTS, MATRIX, PLAIN},
+    {"proj.weight", "per_layer_projection.weight", HIDDEN, INPUTS, HAS_INPUTS, MATRIX, PLAIN},
+    {"post_norm.weight", "post_per_layer_input_norm.weight", HIDDEN, NONE, HAS_INPUTS, VECTOR, PLAIN},
+    {"layer_output_scale.weight", "layer_scalar", ONE, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 static const struct row last[] = {
     {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ATTENDS, VECTOR, PLAIN},
     {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, HAS_STATE, VECTOR, PLAIN},
@@ -304,6 +333,7 @@ static const struct {
     {"qwen2_moe", {norm_in, attention, norm_ffn, experts, gated_expert}},
     {"gemma2", {norm_in, scaled_attention, norms_around, mlp}},
     {"gemma3_text", {norm_in, attention, norms_around, mlp}},
+    {"gemma4_text", {norm_in, attention_of_gemma4, norms_around, mlp_of_gemma4, experts_of_gemma4, inputs_of_gemma4}},
     {"granite", {norm_in, attention, norm_ffn, mlp}},
     {"smollm3", {norm_in, attention, norm_ffn, mlp}},
     {"olmo2", {normed_attention, norms_after, mlp}},
@@ -333,22 +363,34 @@ static const struct {
 /* clang-format on */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
+static bool is_full(const struct ax_gguf_model *m, int64_t layer) {
+    return m->kind->mixed && layer >= 0 && ax_gguf_is_full(m, layer);
+}
+static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
+    return m->kind->mixed && layer >= m->layers - m->mixed.borrow;
+}
+
+/* In a layer, or in none. */
+static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer) {
+    const bool full = is_full(m, layer);
+    const int64_t head = full ? m->mixed.head_dim : m->head_dim,
+                  kv = full ? m->mixed.kv_heads : m->kv_heads,
+                  ffn = borrows(m, layer) ? m->mixed.wide_ffn : m->ffn;
     const int64_t keys = 2 * m->delta.keys * m->delta.key_dim,
                   values = m->delta.values * m->delta.value_dim, bc = m->ssd.groups * m->ssd.state;
     const int64_t sizes[] = {[NONE] = 1,
                              [ONE] = 1,
                              [VOCAB] = m->vocab,
                              [HIDDEN] = m->hidden,
-                             [FFN] = m->ffn,
+                             [FFN] = ffn,
                              [GATE_UP] = 2 * m->ffn,
                              [EXPERT_FFN] = m->expert_ffn,
                              [SHARED_FFN] = m->shared_ffn,
-                             [Q] = m->heads * m->head_dim,
-                             [KV] = m->kv_heads * m->head_dim,
+                             [Q] = m->heads * head,
+                             [KV] = kv * head,
                              [QKV] = (m->heads + 2 * m->kv_heads) * m->head_dim,
-                             [VALUES] = m->heads * m->value_dim,
-                             [HEAD] = m->head_dim,
+                             [VALUES] = m->heads * (full ? head : m->value_dim),
+                             [HEAD] = head,
                              [EXPERTS] = m->experts,
                              [Q_RANK] = m->q_rank,
                              [KV_RANK] = m->kv_rank,
@@ -370,7 +412,10 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s) {
                              [SSD_IN] = 2 * (m->ssd.width + bc) + m->ssd.heads,
                              [SSD_CONV] = m->ssd.width + 2 * bc,
                              [SSD_HEADS] = m->ssd.heads,
-                             [SSD_WIDTH] = m->ssd.width};
+                             [SSD_WIDTH] = m->ssd.width,
+                             [INPUTS] = m->mixed.width,
+                             [INPUT_TABLE] = m->mixed.table,
+                             [INPUT_COLUMNS] = m->mixed.width * m->layers};
     return sizes[s];
 }
 
@@ -392,7 +437,11 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
                         [Q_LATENT] = m->q_rank > 0,
                         [Q_DIRECT] = m->q_rank == 0,
                         [ATTENDS] = !state,
-                        [HAS_STATE] = state};
+                        [HAS_STATE] = state,
+                        [OWN_KEYS] = !borrows(m, layer),
+                        [OWN_VALUES] =
+                            !borrows(m, layer) && !(m->mixed.of_keys && is_full(m, layer)),
+                        [HAS_INPUTS] = m->mixed.width > 0};
     return all[w];
 }
 
@@ -554,14 +603,14 @@ static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_na
     case GROUPED_QKV:
     case GROUPED_Z:
         n->rows = groups(m, how == GROUPED_Z);
-        n->shape[0] = how == GROUPED_Z ? size_of(m, DELTA_VALUES) : size_of(m, DELTA_QKV);
+        n->shape[0] = how == GROUPED_Z ? size_of(m, DELTA_VALUES, -1) : size_of(m, DELTA_QKV, -1);
     }
 }
 
 static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row *row, int64_t layer,
                                 ax_gguf_visit visit, void *ctx) {
     const int ndim = row->cols == NONE ? 1 : 2;
-    const int64_t rows = size_of(m, row->rows), cols = size_of(m, row->cols);
+    const int64_t rows = size_of(m, row->rows, layer), cols = size_of(m, row->cols, layer);
     const bool norm = row->part == VECTOR && (row->how == PLAIN || row->how == SCALED);
     struct ax_gguf_name n = {.part = row->part,
                              .ndim = ndim,

@@ -247,12 +247,28 @@ static void add_factors(const struct list *l, const struct ax_gguf_factors *f) {
                                  .ctx = p};
 }
 
+/* Keys and values, which nothing uses, of a layer that has those of another. */
+static bool is_of_borrower(const struct ax_gguf_model *m, const char *name) {
+    static const char *const parts[] = {"k_proj.", "v_proj.", "k_norm.", "v_norm."};
+    long long layer;
+    int at = 0;
+    bool yes = false;
+    if (sscanf(name, "model.layers.%lld.self_attn.%n", &layer, &at) != 1 || at == 0 ||
+        layer < m->layers - m->mixed.borrow)
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        yes = yes || strncmp(name + at, parts[i], strlen(parts[i])) == 0;
+    return yes;
+}
+
 /* Of a layer for multi-token prediction. */
 static bool is_unused(const struct ax_gguf_model *m, const char *name) {
     static const char layers[] = "model.layers.";
     const size_t n = sizeof layers - 1;
     const char *prefix = m->left_out_prefix;
     if (prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        return true;
+    if (is_of_borrower(m, name))
         return true;
     return m->left_out > 0 && strncmp(name, layers, n) == 0 &&
            strtoll(name + n, NULL, 10) >= m->layers;

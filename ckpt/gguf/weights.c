@@ -255,11 +255,25 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     return AX_OK;
 }
 
+/* Keys and values, which nothing uses, of a layer that has those of another. */
+static bool is_of_borrower(const struct ax_gguf_model *m, const char *name) {
+    static const char *const parts[] = {"attn_k.", "attn_v.", "attn_k_norm."};
+    long long layer;
+    int at = 0;
+    bool yes = false;
+    if (sscanf(name, "blk.%lld.%n", &layer, &at) != 1 || at == 0 ||
+        layer < m->layers - m->mixed.borrow)
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        yes = yes || strncmp(name + at, parts[i], strlen(parts[i])) == 0;
+    return yes;
+}
+
 /* Of a layer for multi-token prediction, or the copy of a tied head. */
 static bool is_unused(const struct ax_gguf_model *m, const struct ax_gguf_tensor *t) {
     char name[32];
     snprintf(name, sizeof name, "%.*s", t->name.len < 31 ? (int)t->name.len : 31, t->name.s);
-    if (m->kind->copies_head && strcmp(name, "output.weight") == 0)
+    if (is_of_borrower(m, name) || (m->kind->copies_head && strcmp(name, "output.weight") == 0))
         return true;
     return m->unused_layers > 0 && strncmp(name, "blk.", 4) == 0 &&
            strtoll(name + 4, NULL, 10) >= m->layers;

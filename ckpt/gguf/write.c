@@ -72,6 +72,10 @@ enum ax_status ax_gguf_add_i32(struct ax_gguf_keys *k, int32_t v) {
     return put_number(&k->bytes, (uint32_t)v, 4);
 }
 
+enum ax_status ax_gguf_add_bool(struct ax_gguf_keys *k, bool v) {
+    return put_number(&k->bytes, v, 1);
+}
+
 enum ax_status ax_gguf_add_f32(struct ax_gguf_keys *k, float v) {
     return put_float(&k->bytes, v);
 }

@@ -26,6 +26,7 @@ enum ax_status ax_gguf_put_array(struct ax_gguf_keys *k, const char *name, enum 
                                  uint64_t n);
 enum ax_status ax_gguf_add_i32(struct ax_gguf_keys *k, int32_t v);
 enum ax_status ax_gguf_add_f32(struct ax_gguf_keys *k, float v);
+enum ax_status ax_gguf_add_bool(struct ax_gguf_keys *k, bool v);
 enum ax_status ax_gguf_add_string(struct ax_gguf_keys *k, const char *s, size_t len);
 
 /* A tensor to write; rows are those of the last dimension, counted over all others. */

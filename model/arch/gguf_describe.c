@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ckpt/gguf/mixed.h"
 #include "ckpt/gguf/rope.h"
 #include "model/arch/part.h"
 
@@ -45,11 +46,27 @@ static void longrope_factors(struct ax_gguf_described *d, const struct ax_rope_c
     memcpy(s->v, rope->short_factor, (size_t)s->n * sizeof *s->v);
 }
 
+/* Readers take the divisors for full layers, and the sliding ones' rope as it is. */
+static enum ax_status check_ropes_of_kinds(struct ax_gguf_described *d, const struct ax_arch *a,
+                                           const char *where) {
+    const struct ax_rope_config *full = &a->rope, *sliding = &a->rope_local;
+    if (full->kind != AX_ROPE_PROPORTIONAL || full->factor != 1)
+        return refuse(where, "rope of full layers is not proportional, or has a factor");
+    if (sliding->kind != AX_ROPE_DEFAULT || sliding->dim != a->head_dim)
+        return refuse(where, "rope of sliding layers is scaled or partial");
+    struct ax_gguf_factors *f = add_factors(d, AX_GGUF_ROPE_FACTORS, full);
+    for (int64_t i = 0; i < f->n; i++)
+        f->v[i] = i < full->turning ? 1 : 1e30F;
+    return AX_OK;
+}
+
 static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_arch *a,
                                  const char *where) {
     const struct ax_rope_config *r = &a->rope;
     float unused[1024];
     double scaling;
+    if (d->model.kind->mixed)
+        return check_ropes_of_kinds(d, a, where);
     if (r->dim != a->head_dim && !d->model.kind->partial_rope)
         return refuse(where, "partial_rotary_factor rotates only a part of each head");
     switch (r->kind) {
@@ -184,6 +201,10 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
             return "layer_types is another list than the family's";
         if (x->ffn != y->ffn)
             return "only some layers have experts";
+        if (x->head_dim != y->head_dim || x->kv_heads != y->kv_heads || x->width != y->width ||
+            x->borrows != y->borrows || x->source != y->source ||
+            x->values_of_keys != y->values_of_keys || x->extra != y->extra)
+            return "heads, widths, or shared keys of a layer are others than its kind's";
         if (x->rope != y->rope || x->chunked != y->chunked)
             return "no_rope_layers, or layer_types, is another list than the family's";
         if (window_of(b) > 0 && x->window != y->window)
@@ -307,10 +328,37 @@ static void describe_mamba(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->ffn = a->moe.n_experts > 0 ? a->moe.width : a->intermediate_size;
 }
 
+/* Layers that differ. */
+static void describe_mixed(struct ax_gguf_model *m, const struct ax_arch *a) {
+    if (!m->kind->mixed)
+        return;
+    m->mixed.head_dim = m->head_dim;
+    m->mixed.kv_heads = m->kv_heads;
+    m->mixed.wide_ffn = m->ffn;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_layer_spec *l = &a->layers[i];
+        m->mixed.borrow += l->borrows;
+        m->mixed.of_keys = m->mixed.of_keys || l->values_of_keys;
+        if (l->width > 0)
+            m->mixed.wide_ffn = l->width;
+        if (l->window > 0)
+            continue;
+        ax_gguf_set_full(m, i);
+        m->mixed.head_dim = l->head_dim;
+        m->mixed.kv_heads = l->kv_heads;
+    }
+    m->mixed.wide = m->mixed.wide_ffn != m->ffn;
+    m->mixed.width = a->per_layer.width;
+    m->mixed.table = a->per_layer.rows;
+    m->mixed.sparse = a->moe.n_experts > 0;
+    m->mixed.rotary_part = 2 * (double)a->rope.turning / (double)a->rope.dim;
+}
+
 /* What only some kinds have; the others ignore it. */
 static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     describe_states(m, a);
     describe_mamba(m, a);
+    describe_mixed(m, a);
     m->q_rank = a->mla.q_rank;
     m->kv_rank = a->mla.kv_rank;
     m->nope = a->mla.nope;
@@ -432,7 +480,7 @@ static enum ax_status put_mixers(const struct ax_gguf_model *m, struct ax_gguf_k
 enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *a,
                                  struct ax_gguf_keys *keys) {
     const struct ax_gguf_model *m = &d->model;
-    const bool latent = m->kv_rank > 0;
+    const bool latent = m->kv_rank > 0, mixed = m->kind->mixed;
     const struct {
         const char *suffix;
         int64_t value;
@@ -441,13 +489,17 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         {"context_length", m->context},
         {"embedding_length", m->hidden},
         {"block_count", m->layers},
-        {"feed_forward_length", m->ffn},
+        {"feed_forward_length", mixed ? 0 : m->ffn},
         {"attention.head_count", m->heads},
-        {"attention.head_count_kv", m->kind->convolves ? 0
-                                    : latent           ? 1
-                                                       : m->kv_heads},
-        {"attention.key_length", latent ? m->kv_rank + m->rotated : m->head_dim},
-        {"attention.value_length", latent ? m->kv_rank : m->value_dim},
+        {"attention.head_count_kv", m->kind->convolves || mixed ? 0
+                                    : latent                    ? 1
+                                                                : m->kv_heads},
+        {"attention.key_length", latent  ? m->kv_rank + m->rotated
+                                 : mixed ? m->mixed.head_dim
+                                         : m->head_dim},
+        {"attention.value_length", latent  ? m->kv_rank
+                                   : mixed ? m->mixed.head_dim
+                                           : m->value_dim},
         {"attention.key_length_mla", latent ? m->head_dim : 0},
         {"attention.value_length_mla", latent ? m->value_dim : 0},
         {"expert_count", m->experts},
@@ -467,6 +519,8 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
     AX_TRY(put_fields(m, keys));
     if (m->kind->convolves)
         AX_TRY(put_mixers(m, keys));
+    if (mixed)
+        AX_TRY(ax_gguf_mixed_put(m, keys));
     if (m->kind->sections)
         AX_TRY(put_sections(m, keys));
     return put_rope(a, m, keys);

@@ -254,8 +254,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_gemma4 = {
     .model_type = "gemma4_text",
     .models = "Gemma 4",
-    .lacks = "GGUF; `quantize --calibrate`, and of mixtures `quantize`; pipeline parallelism and "
-             "new tokens where layers have embeddings (E2B, E4B)",
+    .lacks = "`quantize --calibrate`, and of mixtures `quantize`; pipeline parallelism and new "
+             "tokens where layers have embeddings (E2B, E4B)",
     .architecture = "Gemma4ForCausalLM",
     .head_dim = 256,
     .parse = parse};

@@ -67,6 +67,8 @@ static void golden_models_come_back(void **state) {
                   {"granite4", "granitemoehybrid", "A_log"},
                   {"llama4", "llama4_text", NULL},
                   {"kimi_linear", "kimi_linear", "A_log"},
+                  {"gemma4", "gemma4_text", NULL},
+                  {"gemma4_moe", "gemma4_text", NULL},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     put_folder(&small, "small");
@@ -104,7 +106,7 @@ static void golden_models_come_back(void **state) {
                        "{\"v\": \"nope\"}");
         if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0 ||
             strncmp(models[i].name, "granite4", 8) == 0 || strcmp(models[i].name, "llama4") == 0 ||
-            strcmp(models[i].name, "kimi_linear") == 0)
+            strcmp(models[i].name, "kimi_linear") == 0 || strncmp(models[i].name, "gemma4", 6) == 0)
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
@@ -178,6 +180,18 @@ static void keys_of_further_kinds(void **state) {
         {"kimi_linear", "kimi-linear.rope.dimension_count", 6, "blk.1.attn_q.weight", 4 * 16 * 36},
         {"kimi_linear", "kimi-linear.leading_dense_block_count", 2, "blk.2.exp_probs_b.bias", 6},
         {"kimi_linear", "kimi-linear.expert_gating_func", 2, "blk.2.ffn_up_shexp.weight", 8 * 36},
+        {"gemma4", "gemma4.attention.shared_kv_layers", 2, "blk.3.layer_output_scale.weight", 1},
+        {"gemma4", "gemma4.attention.key_length", 16, "rope_freqs.weight", 8},
+        {"gemma4", "gemma4.attention.key_length_swa", 12, "blk.0.attn_k_norm.weight", 12},
+        {"gemma4", "gemma4.rope.dimension_count_swa", 12, "blk.3.ffn_gate.weight", 64 * 40},
+        {"gemma4", "gemma4.rope.freq_base_swa", 10000, "per_layer_model_proj.weight", 24 * 40},
+        {"gemma4", "gemma4.embedding_length_per_layer_input", 6, "per_layer_token_embd.weight",
+         128 * 24},
+        {"gemma4", "gemma4.final_logit_softcapping", 6, "blk.2.inp_gate.weight", 6 * 40},
+        {"gemma4_moe", "gemma4.expert_feed_forward_length", 10, "blk.0.ffn_gate_up_exps.weight",
+         4 * 20 * 36},
+        {"gemma4_moe", "gemma4.feed_forward_length", 24, "blk.1.ffn_down_exps.scale", 4},
+        {"gemma4_moe", "gemma4.attention.sliding_window", 10, "blk.2.ffn_gate_inp.scale", 36},
         {"seed_oss", "seed_oss.block_count", 2, "blk.1.post_attention_norm.weight", 48},
         {"llama4", "llama4.interleave_moe_layer_step", 2, "blk.0.ffn_gate.weight", 48 * 40},
         {"llama4", "llama4.expert_feed_forward_length", 16, "blk.1.ffn_up_exps.weight",
