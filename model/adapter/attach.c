@@ -42,9 +42,11 @@ static enum ax_status pattern_selects(const struct ax_model *m, const struct ax_
     }
     for (int i = 0; i < (int)m->arch.n_layers && c->parameters.n > 0 && !*yes; i++)
         for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !*yes; k++)
-            AX_TRY(ax_adapter_matches(
-                pattern, suffix,
-                ax_expert_weight_name(i, (enum ax_expert_weight)k, module, AX_NAME_MAX), yes));
+            AX_TRY(ax_adapter_matches(pattern, suffix,
+                                      ax_expert_weight_name(i, ax_moe_module(&m->arch),
+                                                            (enum ax_expert_weight)k, module,
+                                                            AX_NAME_MAX),
+                                      yes));
     return AX_OK;
 }
 
@@ -315,7 +317,8 @@ static enum ax_status attach_weight(struct ax_builder *b, struct ax_layer *l,
     const int64_t E = b->arch->moe.n_experts;
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(b->adapter, l->index, which, &target, module, sizeof module));
+    AX_TRY(ax_adapter_experts_match(b->adapter, l->index, ax_moe_module(b->arch), which, &target,
+                                    module, sizeof module));
     if (!target.on)
         return AX_OK;
     AX_TRY(check_experts(b->adapter));
@@ -418,7 +421,8 @@ static bool names_weight(const struct ax_model *m, const struct ax_peft_config *
     for (int i = 0; i < (int)m->arch.n_layers; i++)
         for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
             char key[AX_NAME_MAX];
-            ax_expert_weight_name(i, (enum ax_expert_weight)k, key, sizeof key);
+            ax_expert_weight_name(i, ax_moe_module(&m->arch), (enum ax_expert_weight)k, key,
+                                  sizeof key);
             found = ax_adapter_ends_in(key, name);
         }
     return found;
@@ -436,13 +440,16 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
                 "adapter (the projections of attention and MLP, embed_tokens and %s)",
                 c->targets.names[i], m->arch.family->model_type, head_module(m));
     for (int i = 0; i < c->parameters.n; i++)
-        if (!names_weight(m, c, c->parameters.names[i]))
+        if (!names_weight(m, c, c->parameters.names[i])) {
+            char known[96] = ", which has no experts";
+            if (m->arch.moe.n_experts > 0)
+                snprintf(known, sizeof known, " (%s.gate_up_proj, %s.down_proj)",
+                         ax_moe_module(&m->arch), ax_moe_module(&m->arch));
             return ax_error(
                 AX_ERR_CONFIG,
                 "target_parameters: \"%s\" matches no stacked expert weight of this %s model%s",
-                c->parameters.names[i], m->arch.family->model_type,
-                m->arch.moe.n_experts > 0 ? " (mlp.experts.gate_up_proj, mlp.experts.down_proj)"
-                                          : ", which has no experts");
+                c->parameters.names[i], m->arch.family->model_type, known);
+        }
     for (int i = 0; i < c->save.n; i++)
         if (!names_saved(m, c->save.names[i]))
             return ax_error(AX_ERR_CONFIG,

@@ -44,6 +44,7 @@ struct ax_moe_names {
     const char *bias, *shared, *shared_gate;
     const char *router_bias;  /* NULL: none */
     const char *expert_scale; /* factors of the weights, [E]; NULL: none */
+    const char *module;       /* what PEFT calls the experts, below the layer; NULL: mlp.experts */
     bool bias_is_row;         /* `bias` is [1][E] in files, not [E] */
 };
 
@@ -230,6 +231,9 @@ struct ax_arch {
     struct ax_layer_spec *layers; /* [n_layers] */
 };
 
+static inline const char *ax_moe_module(const struct ax_arch *a) {
+    return a->moe.names && a->moe.names->module ? a->moe.names->module : "mlp.experts";
+}
 static inline int64_t ax_spec_width(const struct ax_arch *a, const struct ax_layer_spec *spec) {
     return spec->width > 0 ? spec->width : a->intermediate_size;
 }

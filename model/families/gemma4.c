@@ -190,6 +190,7 @@ static enum ax_status per_layer_inputs(struct ax_arch *a, struct ax_json c) {
 static const struct ax_moe_names names = {
     .router = "model.layers.%d.router.proj.weight",
     .expert_scale = "model.layers.%d.router.per_expert_scale",
+    .module = "experts",
 };
 static const struct ax_moe_stacked stacked = {
     .gate_up = "model.layers.%d.experts.gate_up_proj",

@@ -129,30 +129,32 @@ bool ax_adapter_unties(const struct ax_peft_config *c) {
 
 /* ---- experts ---- */
 
-const char *ax_expert_weight_name(int layer, enum ax_expert_weight which, char *buf, size_t size) {
-    const int n = snprintf(buf, size, "model.layers.%d.mlp.experts.%s", layer,
+const char *ax_expert_weight_name(int layer, const char *experts, enum ax_expert_weight which,
+                                  char *buf, size_t size) {
+    const int n = snprintf(buf, size, "model.layers.%d.%s.%s", layer, experts,
                            which == AX_GATE_UP ? "gate_up_proj" : "down_proj");
     AX_ASSERT(n < (int)size);
     return buf;
 }
 
-static bool is_meant(const struct ax_peft_config *c, int layer, enum ax_expert_weight which,
-                     char *key, size_t size) {
+static bool is_meant(const struct ax_peft_config *c, int layer, const char *experts,
+                     enum ax_expert_weight which, char *key, size_t size) {
     bool found = false;
-    ax_expert_weight_name(layer, which, key, size);
+    ax_expert_weight_name(layer, experts, which, key, size);
     for (int i = 0; i < c->parameters.n && !found; i++)
         found = ax_adapter_ends_in(key, c->parameters.names[i]);
     return found;
 }
 
 enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int layer,
-                                        enum ax_expert_weight which, struct ax_adapter_target *out,
-                                        char *module, size_t size) {
+                                        const char *experts, enum ax_expert_weight which,
+                                        struct ax_adapter_target *out, char *module, size_t size) {
     char key[AX_NAME_MAX], other[AX_NAME_MAX];
-    const bool on = is_meant(c, layer, which, key, sizeof key);
-    const bool inner = which == AX_GATE_UP && is_meant(c, layer, AX_DOWN, other, sizeof other);
+    const bool on = is_meant(c, layer, experts, which, key, sizeof key);
+    const bool inner =
+        which == AX_GATE_UP && is_meant(c, layer, experts, AX_DOWN, other, sizeof other);
     AX_TRY(ax_adapter_match(c, key, layer, out));
     out->on = on;
-    snprintf(module, size, "model.layers.%d.mlp.experts%s", layer, inner ? ".base_layer" : "");
+    snprintf(module, size, "model.layers.%d.%s%s", layer, experts, inner ? ".base_layer" : "");
     return AX_OK;
 }

@@ -32,12 +32,13 @@ bool ax_adapter_saves_module(const char *module, const char *end);
 bool ax_adapter_unties(const struct ax_peft_config *c);
 
 enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };
-/* "model.layers.3.mlp.experts.gate_up_proj" in buf. */
-const char *ax_expert_weight_name(int layer, enum ax_expert_weight which, char *buf, size_t size);
+/* "model.layers.3.mlp.experts.gate_up_proj" in buf; `experts` is the module's name below the layer: mlp.experts. */
+const char *ax_expert_weight_name(int layer, const char *experts, enum ax_expert_weight which,
+                                  char *buf, size_t size);
 /* The config's settings for a layer's expert weight, and the module that contains the adapter's
  * tensors. */
 enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int layer,
-                                        enum ax_expert_weight which, struct ax_adapter_target *out,
-                                        char *module, size_t size);
+                                        const char *experts, enum ax_expert_weight which,
+                                        struct ax_adapter_target *out, char *module, size_t size);
 
 #endif

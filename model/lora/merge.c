@@ -93,6 +93,8 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
 }
 
+#define MLP_EXPERTS "mlp.experts" /* whatever their files call the module */
+
 /* "model.layers.3.block_sparse_moe.experts.5.w1": an expert's matrix, and which part of the stacked
  * weights it is. */
 struct expert {
@@ -129,7 +131,7 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
                                   const struct expert *e) {
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, e->which, &target, module,
+    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, MLP_EXPERTS, e->which, &target, module,
                                     sizeof module));
     if (!target.on)
         return AX_OK;
@@ -163,15 +165,16 @@ struct stacked {
     const char *end;
     enum ax_expert_weight which;
     bool out_first; /* [E][out][in], else [E][in][out] */
+    const char *experts;
 };
 static const struct stacked *find_stacked(const struct ax_st_entry *base) {
     static const struct stacked all[] = {
-        {".mlp.experts.gate_up_proj", AX_GATE_UP, false},
-        {".mlp.experts.down_proj", AX_DOWN, false},
-        {".experts.gate_up_proj", AX_GATE_UP, true},
-        {".experts.down_proj", AX_DOWN, true},
-        {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true},
-        {".block_sparse_moe.output_linear.weight", AX_DOWN, true}};
+        {".mlp.experts.gate_up_proj", AX_GATE_UP, false, MLP_EXPERTS},
+        {".mlp.experts.down_proj", AX_DOWN, false, MLP_EXPERTS},
+        {".experts.gate_up_proj", AX_GATE_UP, true, "experts"},
+        {".experts.down_proj", AX_DOWN, true, "experts"},
+        {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true, MLP_EXPERTS},
+        {".block_sparse_moe.output_linear.weight", AX_DOWN, true, MLP_EXPERTS}};
     const size_t n = strlen(base->name);
     for (size_t k = 0; base->ndim == 3 && k < sizeof all / sizeof *all; k++)
         if (n > strlen(all[k].end) && strcmp(base->name + n - strlen(all[k].end), all[k].end) == 0)
@@ -187,8 +190,8 @@ static enum ax_status open_stacked(struct ax_merged *t, const struct ax_peft *pe
     const int64_t out = t->base->shape[s->out_first ? 1 : 2];
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(t->base->name), s->which, &target,
-                                    module, sizeof module));
+    AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(t->base->name), s->experts, s->which,
+                                    &target, module, sizeof module));
     if (!target.on)
         return AX_OK;
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");

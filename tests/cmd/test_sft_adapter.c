@@ -107,12 +107,15 @@ static void check_merge(void) {
 
 /* Each expert's matrices get their part of the stacked tensors, and the merged model answers as the
  * adapter does. */
-static void merge_experts(const char *model, int matrices) {
-    const char *path = config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
-                              "lora_modules_to_save: [embed_tokens, lm_head]\n"
-                              "lora_target_modules: [q_proj]\nlora_target_parameters: "
-                              "[mlp.experts.gate_up_proj, mlp.experts.down_proj]\n");
-    char name[64], base[640], tokenizer[640];
+static void merge_experts(const char *model, const char *experts, int matrices) {
+    char text[512], name[64], base[640], tokenizer[640];
+    snprintf(text, sizeof text,
+             "adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
+             "lora_modules_to_save: [embed_tokens, lm_head]\n"
+             "lora_target_modules: [q_proj]\nlora_target_parameters: "
+             "[%s.gate_up_proj, %s.down_proj]\n",
+             experts, experts);
+    const char *path = config(text);
     snprintf(name, sizeof name, "models/%s", model);
     const char *folder = golden_path(name);
     snprintf(base, sizeof base, "base_model=%s", folder);
@@ -129,9 +132,10 @@ static void merge_experts(const char *model, int matrices) {
 
 static void test_experts_are_merged(void **state) {
     (void)state;
-    merge_experts("mixtral", 2 + 2 * (1 + 3 * 8));
-    merge_experts("gpt_oss", 2 + 2 * (1 + 2)); /* two tensors for all experts */
-    merge_experts("granite4", 2 + 1 + 2 * 2);  /* the same, of transposed matrices */
+    merge_experts("mixtral", "mlp.experts", 2 + 2 * (1 + 3 * 8));
+    merge_experts("gpt_oss", "mlp.experts", 2 + 2 * (1 + 2)); /* two tensors for all experts */
+    merge_experts("granite4", "mlp.experts", 2 + 1 + 2 * 2);  /* the same, of transposed matrices */
+    merge_experts("gemma4_moe", "experts", 2 + 3 * (1 + 2));  /* right below a layer */
 }
 
 static bool lists(const struct ax_peft_names *list, const char *name) {
