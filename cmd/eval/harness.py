@@ -104,22 +104,30 @@ def generation(given):
     return settings
 
 
-def manager_of(settings):
-    """The index of the package's own tasks takes seconds: it is read where a name needs it."""
+def group_of(file):
+    """The name of the group that a file defines; None: it has a task."""
+    with open(file, encoding="utf-8") as f:
+        found = re.search(r"^group\s*:\s*[\"']?([^\s\"'#]+)", f.read(), re.M)
+    return found and found[1]
+
+
+def open_tasks(settings):
+    """The index of tasks, and their names: a group's file is found by its name. The index of the package's own tasks takes
+    seconds: it is read where a name needs it."""
     from lm_eval.tasks import TaskManager
-    specs = settings["tasks"]
-    files = [s for s in specs if os.path.isfile(s)]
+    files = [s for s in settings["tasks"] if os.path.isfile(s)]
+    groups = {f: name for f in files if (name := group_of(f))}
     folders = [settings["include_path"]] if settings["include_path"] else sorted({os.path.dirname(os.path.abspath(f)) for f in files})
-    groups = any(re.search(r"^group\s*:", open(f, encoding="utf-8").read(), re.M) for f in files)
-    manager = TaskManager(include_path=folders or None, include_defaults=False) if folders else None
-    if not manager or groups or any(s not in files and s not in manager.all_tasks for s in specs):
+    specs = [groups.get(s, s) for s in settings["tasks"]]
+    manager = TaskManager(include_path=folders or None, include_defaults=False) if folders and not groups else None
+    if not manager or any(s not in files and s not in manager.all_tasks for s in specs):
         manager = TaskManager(include_path=folders or None)
-    return manager
+    return manager, specs
 
 
 def number(value):
-    if hasattr(value, "item"):
-        value = value.item()
+    if hasattr(value, "tolist"):  # NumPy's
+        value = value.tolist()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     return value if math.isfinite(value) else "N/A" if math.isnan(value) else "inf" if value > 0 else "-inf"
@@ -127,11 +135,11 @@ def number(value):
 
 def plain(value):
     """A value of a record as JSON can hold it."""
+    value = number(value)
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):
         return [plain(v) for v in value]
-    value = number(value)
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
@@ -169,8 +177,9 @@ def report(found):
 def run(settings):
     import lm_eval
     logging.getLogger("lm_eval").setLevel(os.environ.get("LMEVAL_LOG_LEVEL", "ERROR"))
+    manager, tasks = open_tasks(settings)
     found = lm_eval.simple_evaluate(
-        model=define_model(), tasks=settings["tasks"], task_manager=manager_of(settings), num_fewshot=settings["num_fewshot"],
+        model=define_model(), tasks=tasks, task_manager=manager, num_fewshot=settings["num_fewshot"],
         limit=settings["rows"], log_samples=settings["samples"], apply_chat_template=settings["chat"],
         fewshot_as_multiturn=settings["chat"] and not settings["single_turn"], system_instruction=settings["system"],
         random_seed=0, numpy_random_seed=settings["seed"], torch_random_seed=settings["seed"],

@@ -174,6 +174,10 @@ static void messages_are_rendered(void **state) {
     const json_t *texts = json_array_get(json_object_get(json_array_get(lines, 0), "arguments"), 0);
     assert_string_equal(json_string_value(json_array_get(texts, 0)), ASKED);
     assert_string_equal(json_string_value(json_array_get(texts, 1)), ASKED "It is");
+    json_t *array = json_object_get(json_array_get(lines, 0), "array");
+    json_t *want = json_pack("[fss]", 1.5, "N/A", "a");
+    assert_true(json_equal(array, want));
+    json_decref(want);
     assert_true(json_number_value(result(v, "rendered", "turns,none")) == 1);
     json_decref(v);
     json_decref(lines);

@@ -191,7 +191,10 @@ def ours(files, more):
     words += ["--max-length", str(a.max_length)] * (a.max_length is not None)
     for f in files:
         words += ["--task", f]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
+    return done.stdout
 
 
 def near(x, y, tolerance):

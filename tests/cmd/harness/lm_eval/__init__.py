@@ -19,6 +19,12 @@ class TemplateLM:
     pass
 
 
+class Array:
+    """As NumPy's."""
+    def tolist(self):
+        return [1.5, float("nan"), "a"]
+
+
 class TaskManager:
     all_tasks = ()
 
@@ -80,7 +86,7 @@ def recorded(model, path, asked):
 def rendered(model, kind, asked):
     talk = [{"role": "system", "content": asked["system_instruction"]}, {"role": "user", "content": "One?"}]
     texts = [model.apply_chat_template(talk), model.apply_chat_template(talk + [{"role": "assistant", "content": "It is"}], False)]
-    return results("rendered", {"turns,none": float(asked["fewshot_as_multiturn"])}, [sample(0, [tuple(texts)], [[(0.0, True)]], {})])
+    return results("rendered", {"turns,none": float(asked["fewshot_as_multiturn"])}, [sample(0, [tuple(texts)], [[(0.0, True)]], {"array": Array()})])
 
 
 def sampled(model, path, asked):
