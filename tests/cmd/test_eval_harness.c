@@ -160,10 +160,10 @@ static void limits_reach_the_harness(void **state) {
 
 static void messages_are_rendered(void **state) {
     (void)state;
-#define HEAD "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCount.<|eot_id|>"
+#define TURN(role, text) "<|start_header_id|>" role "<|end_header_id|>\n\n" text
 #define ASKED                                                                                      \
-    HEAD "<|start_header_id|>user<|end_header_id|>\n\nOne?<|eot_id|>"                              \
-         "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    "<|begin_of_text|>" TURN("system", "Count.<|eot_id|>") TURN("user", "One?<|eot_id|>")          \
+        TURN("assistant", "1<|eot_id|>") TURN("user", "Two?<|eot_id|>") TURN("assistant", "")
     char words[600];
     snprintf(words, sizeof words,
              "--harness --task rendered --apply-chat-template --system Count. --json "

@@ -84,7 +84,8 @@ def recorded(model, path, asked):
 
 
 def rendered(model, kind, asked):
-    talk = [{"role": "system", "content": asked["system_instruction"]}, {"role": "user", "content": "One?"}]
+    talk = [{"role": "system", "content": asked["system_instruction"]}, {"role": "user", "content": "One?"},
+            {"role": "assistant", "content": "1"}, {"role": "user", "content": "Two?"}]
     texts = [model.apply_chat_template(talk), model.apply_chat_template(talk + [{"role": "assistant", "content": "It is"}], False)]
     return results("rendered", {"turns,none": float(asked["fewshot_as_multiturn"])}, [sample(0, [tuple(texts)], [[(0.0, True)]], {"array": Array()})])
 
