@@ -90,6 +90,8 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("cp_size", "context_parallel_size"), NAME("ep_size", "expert_parallel_size"),
     NAME("beta", "rl_beta, or kd_beta for distillation"), NAME("num_generations", "trl.num_generations"),
     NAME("max_tool_calling_iterations", "trl.max_tool_calling_iterations"),
+    NAME("max_turns", "trl.max_tool_calling_iterations, which is one less"),
+    NAME("max_assistant_turns", "trl.max_tool_calling_iterations, which is one less"),
     NAME("file", "datasets[].path"), NAME("role_mapping", "datasets[].roles"),
     NAME("push_to_hub", "hub_model_id"), NAME("gradient_clip", "max_grad_norm"),
     NAME("gradient_clip_val", "max_grad_norm"), NAME("r", "lora_r"),

@@ -169,6 +169,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("tool_timeout", AX_T_POSITIVE,
            "Seconds that a call of a tool may take. axtrain's own key.", .dflt = "30",
            .when = "trl.tools", AX_INTO(AX_FIELD(struct ax_tools_options, timeout))),
+    AX_KEY("rollout_timeout", AX_T_POSITIVE,
+           "Seconds that all tool calls of an answer may take together; then it ends, as one that "
+           "is too "
+           "long. No limit if unset. axtrain's own key.",
+           .when = "trl.tools", AX_INTO(AX_FIELD(struct ax_episode_rules, max_seconds))),
     AX_KEY("trl.multi_objective_aggregation", AX_T_STR,
            "Whether rewards are summed before or after normalizing them over a group.",
            .choices = "sum_then_normalize|normalize_then_sum", .when = SAMPLED,

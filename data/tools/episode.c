@@ -1,5 +1,6 @@
 #include "data/tools/episode.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -67,6 +68,21 @@ static enum ax_status answer_error(struct ax_episode *x, const char *why) {
     return x->calls && json_array_append_new(x->calls, call) == 0 ? AX_OK : no_memory();
 }
 
+/* With `ends`, calls whose arguments have other types than their schemas are as if they could not be read. */
+static enum ax_status check_types(const struct ax_episode_rules *o, struct ax_tool_turn *turn) {
+    struct ax_buf why = {0};
+    if (!o->ends || turn->error[0])
+        return AX_OK;
+    const enum ax_status st = ax_tool_mistyped(turn->calls, o->chat->tools, &why);
+    if (st == AX_OK && why.len > 0) {
+        snprintf(turn->error, sizeof turn->error, "%s", why.data);
+        json_object_del(turn->message, "tool_calls");
+        turn->calls = NULL;
+    }
+    ax_buf_free(&why);
+    return st;
+}
+
 /* What is to be run of a turn. A turn that length has ended makes no calls, whatever it says. */
 static enum ax_status take_calls(struct ax_episode *x, const struct ax_episode_rules *o,
                                  const struct ax_tool_turn *turn, bool stopped) {
@@ -90,6 +106,8 @@ enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rul
     x->calls = NULL;
     x->truncated = !stopped;
     enum ax_status st = read_turn(c, ids, text, c->thinks, &turn);
+    if (st == AX_OK)
+        st = check_types(o, &turn);
     if (st == AX_OK && turn.error[0])
         st = put_plain(c, ids, text, turn.message);
     if (st == AX_OK && json_array_append(x->messages, turn.message) != 0)
@@ -165,6 +183,7 @@ static enum ax_status count_call(struct ax_episode *x, const json_t *call,
                           "seconds", r->seconds, "failed", r->failed);
     x->n_calls++;
     x->n_failed += r->failed;
+    x->seconds += r->seconds;
     return v && json_array_append_new(x->log, v) == 0 ? AX_OK : no_memory();
 }
 
@@ -179,7 +198,9 @@ enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_r
         st = count_call(x, json_array_get(x->calls, i), &results[i]);
     if (st == AX_OK)
         st = list_results(x, results, &calls, &list);
-    if (st == AX_OK)
+    x->late = o->max_seconds > 0 && x->seconds > o->max_seconds;
+    x->truncated = x->late;
+    if (st == AX_OK && !x->late)
         st = add_results(x, o, calls, list, goes_on);
     json_decref(calls);
     json_decref(list);

@@ -7,7 +7,9 @@
  *   - a call in the last round is read, and not run.
  *
  * Calls that cannot be read are answered by an error, so that the model may try again; with `ends`, they end
- * the completion instead, which is what TRL does. A turn that length has ended makes no calls. */
+ * the completion instead, which is what TRL does, and so do arguments of another type than the tool's definition
+ * says. A turn that length has ended makes no calls. Tools that have taken more than max_seconds together end the
+ * completion as length does: results of that round are dropped. */
 #ifndef AX_DATA_TOOLS_EPISODE_H
 #define AX_DATA_TOOLS_EPISODE_H
 
@@ -17,6 +19,7 @@ struct ax_episode_rules {
     const struct ax_tool_chat *chat;
     int64_t max_rounds; /* rounds of calls; negative: no limit */
     bool ends;
+    double max_seconds; /* of all calls of a completion; 0: no limit */
 };
 
 struct ax_episode {
@@ -28,7 +31,9 @@ struct ax_episode {
     json_t
         *log; /* calls that were run: [{"turn", "name", "arguments", "seconds", "failed"}]; owned */
     int64_t rounds, n_calls, n_failed, n_unread; /* n_unread: turns whose calls cannot be read */
-    bool truncated;                              /* ended by length */
+    bool truncated;                              /* ended by length, or late */
+    double seconds;                              /* that calls have taken */
+    bool late;                                   /* ended by max_seconds */
 };
 
 enum ax_status ax_episode_begin(struct ax_episode *x);

@@ -102,6 +102,7 @@ struct ax_completion {
     bool given; /* the record's own answer */
     /* calls of tools, those that failed, and turns whose calls could not be read */
     int64_t n_calls, n_failed, n_unread;
+    bool late; /* ended because its tools took too long */
 };
 
 struct ax_rollout {

@@ -267,19 +267,22 @@ static void put_verdicts(struct ax_rollout *r) {
     put_figure(r, 1 - r->verdicts[AX_VERDICT_EXIT] / all, "code/stopped");
 }
 
-/* With TRL's names; the last one is ours. */
+/* With TRL's names; the last two are ours. */
 static void put_tools(struct ax_rollout *r) {
-    double calls = 0, failed = 0, unread = 0;
+    double calls = 0, failed = 0, unread = 0, late = 0;
     if (!r->o->turns)
         return;
     for (int64_t i = 0; i < r->n; i++) {
         calls += (double)r->list[i].n_calls;
         failed += (double)r->list[i].n_failed;
         unread += (double)r->list[i].n_unread;
+        late += r->list[i].late;
     }
     put_figure(r, calls / (double)r->n, "tools/call_frequency");
     put_figure(r, calls > 0 ? failed / calls : 0, "tools/failure_frequency");
     put_figure(r, unread / (double)r->n, "tools/unread_frequency");
+    if (r->o->turns->max_seconds > 0)
+        put_figure(r, late / (double)r->n, "tools/timeout_frequency");
 }
 
 /* Where completions may be the model's or the records'. */

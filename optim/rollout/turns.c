@@ -293,6 +293,7 @@ static void take_episode(struct ax_rollout *r, struct ax_completion *c, struct a
     c->n_calls = e->n_calls;
     c->n_failed = e->n_failed;
     c->n_unread = e->n_unread;
+    c->late = e->late;
     json_decref(r->messages[i]);
     json_decref(r->calls[i]);
     r->messages[i] = json_incref(e->messages);

@@ -1,0 +1,154 @@
+/* Completions of several turns: what ends one, beyond what recorded runs have (tests/goldens/run_turns.c). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text/json.h"
+#include "data/text/template/template.h"
+#include "data/tools/episode.h"
+#include "tests/golden_files.h"
+
+enum { CAP = 512 };
+
+static struct ax_tokenizer *tokenizer;
+static struct ax_template *template;
+static json_t *special, *tools;
+static struct ax_tool_chat chat;
+static int32_t stop, ids[CAP];
+static bool inserted[CAP];
+
+static void ok(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s (%s)", ax_error_text(), ax_error_trace());
+}
+
+static int begin(void **state) {
+    static const char definition[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"multiply\", \"description\": "
+        "\"Multiplies.\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": "
+        "{\"type\": "
+        "\"integer\", \"description\": \"One.\"}, \"b\": {\"type\": \"integer\", \"description\": "
+        "\"Other.\"}}, \"required\": [\"a\", \"b\"]}}}]";
+    const char *dir = golden_path("runs/models/tools_qwen3");
+    (void)state;
+    ok(ax_tokenizer_load(&tokenizer, dir));
+    ok(ax_template_folder_tokens(&special, dir));
+    ok(ax_template_from_folder(&template, dir, NULL, true));
+    tools = json_loads(definition, 0, NULL);
+    stop = ax_tokenizer_special_id(tokenizer, AX_EOS);
+    chat = (struct ax_tool_chat){.template = template,
+                                 .tokens = special,
+                                 .tokenizer = tokenizer,
+                                 .tools = tools,
+                                 .n_stop = 1,
+                                 .stop = &stop};
+    ok(ax_tool_chat_open(&chat, NULL));
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    ax_tokenizer_free(tokenizer);
+    ax_template_free(template);
+    json_decref(special);
+    json_decref(tools);
+    return 0;
+}
+
+static void start(struct ax_episode *x) {
+    memset(inserted, 0, sizeof inserted);
+    *x = (struct ax_episode){.ids = ids, .inserted = inserted, .cap = CAP};
+    ok(ax_episode_begin(x));
+}
+
+/* A turn that calls multiply with these arguments. */
+static void call(struct ax_episode *x, const struct ax_episode_rules *o, const char *arguments) {
+    struct ax_buf text = {0};
+    struct ax_encoding e = {0};
+    ok(ax_buf_printf(&text,
+                     "<tool_call>\n{\"name\": \"multiply\", \"arguments\": %s}\n</tool_call>",
+                     arguments));
+    ok(ax_tokenizer_encode(tokenizer, text.data, text.len, &(struct ax_encode_options){0}, &e));
+    assert_true(x->n + (int64_t)e.n + 1 <= CAP);
+    memcpy(ids + x->n, e.ids, e.n * sizeof *ids);
+    ids[x->n + (int64_t)e.n] = stop;
+    ok(ax_episode_turn(x, o, (int64_t)e.n + 1, true));
+    ax_encoding_free(&e);
+    ax_buf_free(&text);
+}
+
+static bool answer(struct ax_episode *x, const struct ax_episode_rules *o, double seconds) {
+    struct ax_tool_result r = {.text = (char *)(uintptr_t) "42", .n = 2, .seconds = seconds};
+    bool goes_on;
+    ok(ax_episode_answer(x, o, &r, &goes_on));
+    return goes_on;
+}
+
+static bool last_has_calls(const struct ax_episode *x) {
+    const json_t *m = json_array_get(x->messages, json_array_size(x->messages) - 1);
+    return json_object_get(m, "tool_calls") != NULL;
+}
+
+static void arguments_of_a_wrong_type_end_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *arguments;
+        bool ends;
+    } cases[] = {
+        {"{\"a\": 6, \"b\": 7}", false},
+        {"{\"a\": \"six\", \"b\": 7}", true},
+        {"{\"a\": 6, \"b\": [7]}", true},
+        {"{\"a\": 6, \"b\": 7.5}", true},
+        {"{\"a\": 6}", false}, /* TRL's runs answer these */
+        {"{\"a\": 6, \"b\": 7, \"c\": \"x\"}", false},
+        {"{}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int ends = 0; ends < 2; ends++) {
+            const struct ax_episode_rules o = {.chat = &chat, .max_rounds = -1, .ends = ends > 0};
+            struct ax_episode x;
+            start(&x);
+            call(&x, &o, cases[i].arguments);
+            const bool over = cases[i].ends && ends > 0;
+            if ((x.calls == NULL) != over || (x.n_unread > 0) != over || last_has_calls(&x) == over)
+                fail_msg("%s, ends %d: %s", cases[i].arguments, ends, x.calls ? "calls" : "over");
+            assert_false(x.truncated);
+            ax_episode_free(&x);
+        }
+}
+
+static void slow_tools_end_it(void **state) {
+    (void)state;
+    const struct ax_episode_rules o = {.chat = &chat, .max_rounds = -1, .max_seconds = 1.5};
+    struct ax_episode x;
+    start(&x);
+    call(&x, &o, "{\"a\": 6, \"b\": 7}");
+    const int64_t before = x.n;
+    assert_true(answer(&x, &o, 1));
+    assert_true(x.n > before && !x.truncated && !x.late);
+    call(&x, &o, "{\"a\": 6, \"b\": 7}");
+    const int64_t after = x.n;
+    assert_false(answer(&x, &o, 1));
+    assert_true(x.n == after && x.truncated && x.late && x.calls == NULL);
+    assert_int_equal(x.n_calls, 2);
+    assert_true(last_has_calls(&x));
+    ax_episode_free(&x);
+    /* without the rule, the same goes on */
+    const struct ax_episode_rules free_of_it = {.chat = &chat, .max_rounds = -1};
+    start(&x);
+    call(&x, &free_of_it, "{\"a\": 6, \"b\": 7}");
+    assert_true(answer(&x, &free_of_it, 100));
+    assert_false(x.late);
+    ax_episode_free(&x);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(arguments_of_a_wrong_type_end_it),
+                                       cmocka_unit_test(slow_tools_end_it)};
+    return cmocka_run_group_tests(tests, begin, end);
+}
