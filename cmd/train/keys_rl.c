@@ -166,6 +166,13 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "as in TRL, the end of the answer. axtrain's own key.",
         .choices = "answer|end", .dflt = "answer", .when = "trl.tools",
         AX_INTO(AX_FIELD(struct ax_episode_rules, ends))),
+    AX_KEY("trl.python_state", AX_T_STR,
+           "What a call of the tool python begins with: nothing (fresh), or what the answer's "
+           "earlier calls "
+           "have defined (kept), which it repeats. axtrain's own key.",
+           .choices = "fresh|kept", .dflt = "fresh", .when = "trl.tools",
+           AX_INTO(AX_FIELD(struct ax_episode_rules, keeps),
+                   AX_FIELD(struct ax_tools_options, keeps))),
     AX_KEY("tool_timeout", AX_T_POSITIVE,
            "Seconds that a call of a tool may take. axtrain's own key.", .dflt = "30",
            .when = "trl.tools", AX_INTO(AX_FIELD(struct ax_tools_options, timeout))),

@@ -14,13 +14,15 @@ static enum ax_status no_memory(void) {
 enum ax_status ax_episode_begin(struct ax_episode *x) {
     x->messages = json_array();
     x->log = json_array();
-    return x->messages && x->log ? AX_OK : no_memory();
+    x->programs = json_array();
+    return x->messages && x->log && x->programs ? AX_OK : no_memory();
 }
 
 void ax_episode_free(struct ax_episode *x) {
     json_decref(x->messages);
     json_decref(x->calls);
     json_decref(x->log);
+    json_decref(x->programs);
     *x = (struct ax_episode){0};
 }
 
@@ -119,6 +121,37 @@ enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rul
     return st;
 }
 
+/* ---- programs ---- */
+
+/* The text that a call of python has; NULL: it is none. */
+static json_t *program_of(const json_t *call) {
+    const json_t *f = json_object_get(call, "function");
+    const char *name = json_string_value(json_object_get(f, "name"));
+    json_t *code = json_object_get(json_object_get(f, "arguments"), "code");
+    return name && strcmp(name, "python") == 0 && json_is_string(code) ? code : NULL;
+}
+
+enum ax_status ax_episode_earlier(const struct ax_episode *x, const struct ax_episode_rules *o,
+                                  size_t i, json_t **out) {
+    *out = NULL;
+    if (!o->keeps)
+        return AX_OK;
+    *out = json_copy(x->programs);
+    bool ok = *out != NULL;
+    for (size_t k = 0; ok && k < i; k++) {
+        json_t *code = program_of(json_array_get(x->calls, k));
+        ok = !code || json_array_append(*out, code) == 0;
+    }
+    return ok ? AX_OK : no_memory();
+}
+
+/* One that a limit has ended would end all later ones. */
+static enum ax_status keep_program(struct ax_episode *x, const json_t *call,
+                                   const struct ax_tool_result *r) {
+    json_t *code = r->ran ? program_of(call) : NULL;
+    return !code || json_array_append(x->programs, code) == 0 ? AX_OK : no_memory();
+}
+
 /* ---- results ---- */
 
 /* As a message; what a result holds of bytes that are no text becomes U+FFFD. */
@@ -196,6 +229,8 @@ enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_r
     enum ax_status st = AX_OK;
     for (size_t i = 0; st == AX_OK && !unread && i < n; i++)
         st = count_call(x, json_array_get(x->calls, i), &results[i]);
+    for (size_t i = 0; st == AX_OK && o->keeps && i < n; i++)
+        st = keep_program(x, json_array_get(x->calls, i), &results[i]);
     if (st == AX_OK)
         st = list_results(x, results, &calls, &list);
     x->late = o->max_seconds > 0 && x->seconds > o->max_seconds;

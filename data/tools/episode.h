@@ -20,6 +20,7 @@ struct ax_episode_rules {
     int64_t max_rounds; /* rounds of calls; negative: no limit */
     bool ends;
     double max_seconds; /* of all calls of a completion; 0: no limit */
+    bool keeps;         /* the tool python goes on where its earlier calls ended */
 };
 
 struct ax_episode {
@@ -33,7 +34,8 @@ struct ax_episode {
     int64_t rounds, n_calls, n_failed, n_unread; /* n_unread: turns whose calls cannot be read */
     bool truncated;                              /* ended by length, or late */
     double seconds;                              /* that calls have taken */
-    bool late;                                   /* ended by max_seconds */
+    json_t *programs; /* with `keeps`: those that have run to their end, as texts; owned */
+    bool late;        /* ended by max_seconds */
 };
 
 enum ax_status ax_episode_begin(struct ax_episode *x);
@@ -49,10 +51,15 @@ struct ax_tool_result {
     size_t n;
     bool failed;
     bool late;
+    bool ran; /* a program in the sandbox that came to its end, or raised */
     double seconds;
 };
 /* Adds the results of x->calls, [as many]. Another turn is to be sampled if *goes_on. */
 enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,
                                  const struct ax_tool_result *results, bool *goes_on);
+
+/* With `keeps`, the programs before the i-th of x->calls, a new list; else NULL. */
+enum ax_status ax_episode_earlier(const struct ax_episode *x, const struct ax_episode_rules *o,
+                                  size_t i, json_t **out);
 
 #endif

@@ -28,12 +28,14 @@ struct ax_tools {
 
 static const char sandboxed[] = "python";
 
-static json_t *python_definition(void) {
+static json_t *python_definition(bool keeps) {
     return json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:{s:{s:s, s:s}}, s:[s]}, s:{s:s}}}", "type",
                      "function", "function", "name", sandboxed, "description",
-                     "Runs a Python program and returns what it prints.", "parameters", "type",
-                     "object", "properties", "code", "type", "string", "description",
-                     "The program.", "required", "code", "return", "type", "string");
+                     keeps ? "Runs a Python program and returns what it prints. Names that earlier "
+                             "programs have defined stay defined."
+                           : "Runs a Python program and returns what it prints.",
+                     "parameters", "type", "object", "properties", "code", "type", "string",
+                     "description", "The program.", "required", "code", "return", "type", "string");
 }
 
 /* ---- opening ---- */
@@ -86,7 +88,7 @@ static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_option
                                 const char *name) {
     struct ax_tool *ignored;
     if (strcmp(name, sandboxed) == 0)
-        return add_tool(t, name, python_definition(), NULL, &ignored);
+        return add_tool(t, name, python_definition(o->keeps), NULL, &ignored);
     if (is_function(name))
         return add_function(t, o, name);
     if (strchr(name, '/'))
@@ -259,6 +261,7 @@ static enum ax_status take_program(const struct ax_sandbox_result *r, struct ax_
     char why[AX_TOOL_ERROR];
     size_t n = r->out.len;
     out->seconds = r->seconds;
+    out->ran = r->verdict == AX_VERDICT_EXIT;
     if (r->verdict == AX_VERDICT_EXIT && r->exit_code == 0) {
         while (n > 0 && isspace((unsigned char)r->out.data[n - 1]))
             n--;
@@ -275,35 +278,46 @@ struct programs {
     struct ax_sandbox_job *jobs;
     struct ax_sandbox_result *results;
     struct ax_bytes *parts;
-    size_t *which; /* request of each */
+    struct ax_buf *texts; /* of those that go on */
+    size_t *which;        /* request of each */
     size_t n;
 };
 
-static void add_job(struct programs *p, const struct ax_tool_request *r, size_t i) {
+static enum ax_status add_job(struct programs *p, const struct ax_tool_request *r, size_t i) {
     const json_t *code =
         json_object_get(json_object_get(json_object_get(r->call, "function"), "arguments"), "code");
-    p->parts[2 * p->n] = (struct ax_bytes){json_string_value(code), json_string_length(code)};
+    struct ax_bytes program = {json_string_value(code), json_string_length(code)};
+    if (r->earlier) {
+        AX_TRY(ax_tool_go_on(r->earlier, code, &p->texts[p->n]));
+        program = (struct ax_bytes){p->texts[p->n].data, p->texts[p->n].len};
+    }
+    p->parts[2 * p->n] = program;
     p->parts[2 * p->n + 1] = (struct ax_bytes){"", 0};
     p->which[p->n] = i;
-    p->jobs[p->n] =
-        (struct ax_sandbox_job){.kind = AX_SANDBOX_PROGRAM,
-                                .parts = p->parts + 2 * p->n,
-                                .n_parts = 2,
-                                .limits = AX_SANDBOX_LIMITS,
-                                .seed = (uint64_t)r->rollout * 1024 + (uint64_t)r->turn};
+    p->jobs[p->n] = (struct ax_sandbox_job){.kind = AX_SANDBOX_PROGRAM,
+                                            .parts = p->parts + 2 * p->n,
+                                            .n_parts = 2,
+                                            .limits = AX_SANDBOX_LIMITS,
+                                            .seed = (uint64_t)r->rollout * 1024 +
+                                                    (r->earlier ? 0 : (uint64_t)r->turn)};
     p->n++;
+    return AX_OK;
 }
 
 static enum ax_status allocate(struct programs *p, size_t n) {
     AX_TRY(ax_alloc(&p->jobs, n, sizeof *p->jobs));
     AX_TRY(ax_alloc(&p->results, n, sizeof *p->results));
     AX_TRY(ax_alloc(&p->which, n, sizeof *p->which));
+    AX_TRY(ax_alloc(&p->texts, n, sizeof *p->texts));
     return ax_alloc(&p->parts, 2 * n, sizeof *p->parts);
 }
 
 static void free_programs(struct programs *p) {
     for (size_t i = 0; p->results && i < p->n; i++)
         ax_sandbox_result_free(&p->results[i]);
+    for (size_t i = 0; p->texts && i < p->n; i++)
+        ax_buf_free(&p->texts[i]);
+    ax_free(p->texts);
     ax_free(p->jobs);
     ax_free(p->results);
     ax_free(p->which);
@@ -386,7 +400,7 @@ static enum ax_status run_one(struct ax_tools *t, const struct ax_tool_request *
     else if (st == AX_OK && tool->child)
         st = call_child(tool, r, watch, out);
     else if (st == AX_OK)
-        add_job(p, r, i);
+        st = add_job(p, r, i);
     ax_buf_free(&why);
     return st;
 }

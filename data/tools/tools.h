@@ -9,7 +9,7 @@
  * what they answer is bounded. What a tool raises, and that it has failed, is a result that the model sees. One
  * that dies, hangs or talks nonsense is named in the log; three times in a row end the run.
  *
- * Reading order: tools.c (all of them), outside.c (children). docs/tools.md is for those who write tools. */
+ * Reading order: tools.c (all of them), outside.c (children), kept.c (what earlier programs left). docs/tools.md is for those who write tools. */
 #ifndef AX_DATA_TOOLS_TOOLS_H
 #define AX_DATA_TOOLS_TOOLS_H
 
@@ -24,6 +24,7 @@ struct ax_tools_options {
     const char *program;       /* this executable; NULL: /proc/self/exe */
     const char *sandbox_cache; /* ax_sandbox_options.cache; copied */
     int threads;               /* programs in the sandbox at a time; 0: 1 */
+    bool keeps;                /* programs go on where those of earlier calls ended */
 };
 #define AX_TOOLS_TIMEOUT       30.0
 #define AX_TOOLS_START_TIMEOUT 120.0
@@ -45,6 +46,10 @@ struct ax_tool_request {
     const json_t *call; /* as in a message */
     int64_t rollout;
     int turn; /* for programs, and for the sandbox's random numbers */
+    /* Programs that the answer has run, a list of texts, which python repeats before its own: their names
+     * stay defined. All of them together have the limits of one, and an answer's random numbers are the same in
+     * each. NULL: python begins anew. Borrowed */
+    const json_t *earlier;
 };
 /* Runs calls, and fills results[n], which are zeroed before; their texts are freed by the caller with ax_free.
  * `watch`: asked while it waits; NULL: nobody. AX_ERR_DATA: a tool failed AX_TOOLS_STRIKES times in a row. */
@@ -75,6 +80,8 @@ enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out);
 enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
                                   const struct ax_tool_request *r, struct ax_watch *watch,
                                   struct ax_tool_result *out, char failure[AX_TOOL_ERROR]);
+/* Appends a program that repeats `earlier` ones and then runs `code`, a text; kept.c. */
+enum ax_status ax_tool_go_on(const json_t *earlier, const json_t *code, struct ax_buf *out);
 /* Sets a result's text, or that of an error as the model sees it. */
 enum ax_status ax_tool_result_set(struct ax_tool_result *out, const char *text, size_t n);
 enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why);

@@ -103,6 +103,7 @@ struct calls {
     struct ax_tool_request *requests; /* [n] */
     struct ax_tool_result *results;   /* [n] */
     size_t *first;                    /* [n_active + 1] */
+    json_t **earlier;                 /* [n] programs of the answer so far; or NULL */
     size_t n;
 };
 
@@ -113,15 +114,20 @@ static enum ax_status calls_create(struct calls *c, const struct rows *x,
     AX_TRY(ax_alloc(&c->requests, c->n, sizeof *c->requests));
     AX_TRY(ax_alloc(&c->results, c->n, sizeof *c->results));
     AX_TRY(ax_alloc(&c->first, (size_t)x->n_active + 1, sizeof *c->first));
+    AX_TRY(ax_alloc(&c->earlier, c->n, sizeof *c->earlier));
     size_t n = 0;
     for (int64_t k = 0; k < x->n_active; k++) {
         const struct ax_episode *e = &x->episodes[x->active[k]];
         const int64_t number = ax_rollout_todo(r, x->active[k]) - r->list;
         c->first[k] = n;
-        for (size_t i = 0; i < json_array_size(e->calls); i++)
-            c->requests[n++] = (struct ax_tool_request){.call = json_array_get(e->calls, i),
-                                                        .rollout = r->generation * r->n + number,
-                                                        .turn = (int)e->rounds + 1};
+        for (size_t i = 0; i < json_array_size(e->calls); i++) {
+            AX_TRY(ax_episode_earlier(e, r->o->turns, i, &c->earlier[n]));
+            c->requests[n] = (struct ax_tool_request){.call = json_array_get(e->calls, i),
+                                                      .rollout = r->generation * r->n + number,
+                                                      .turn = (int)e->rounds + 1,
+                                                      .earlier = c->earlier[n]};
+            n++;
+        }
     }
     c->first[x->n_active] = n;
     return AX_OK;
@@ -130,6 +136,9 @@ static enum ax_status calls_create(struct calls *c, const struct rows *x,
 static void calls_free(struct calls *c) {
     for (size_t i = 0; c->results && i < c->n; i++)
         ax_free(c->results[i].text);
+    for (size_t i = 0; c->earlier && i < c->n; i++)
+        json_decref(c->earlier[i]);
+    ax_free(c->earlier);
     ax_free(c->requests);
     ax_free(c->results);
     ax_free(c->first);
@@ -138,7 +147,7 @@ static void calls_free(struct calls *c) {
 /* ---- results on all ranks ---- */
 
 /* What ranks tell each other of a result, as numbers; its text follows, six bytes in each. */
-enum { N_BYTES, FAILED, LATE, SECONDS, HEADER };
+enum { N_BYTES, FAILED, LATE, RAN, SECONDS, HEADER };
 #define PACKED 6
 
 static void pack_text(const struct ax_tool_result *r, double *numbers) {
@@ -186,6 +195,7 @@ static enum ax_status share_results(struct calls *c, struct ax_runtime *rt) {
         h[N_BYTES] = (double)r->n;
         h[FAILED] = r->failed;
         h[LATE] = r->late;
+        h[RAN] = r->ran;
         h[SECONDS] = r->seconds;
     }
     const enum ax_status st =
@@ -196,6 +206,7 @@ static enum ax_status share_results(struct calls *c, struct ax_runtime *rt) {
         r->n = (size_t)h[N_BYTES];
         r->failed = h[FAILED] > 0;
         r->late = h[LATE] > 0;
+        r->ran = h[RAN] > 0;
         r->seconds = h[SECONDS];
     }
     ax_free(heads);

@@ -335,6 +335,22 @@ static void lanes_and_ranks_change_nothing(void **state) {
                           8); /* sums over ranks are rounded otherwise after the first step */
 }
 
+/* A program of an answer begins with what its earlier ones left, on whichever rank it runs. */
+static void programs_of_an_answer_go_on(void **state) {
+    (void)state;
+    const char *config = configure_tools(base, "");
+    train("kept", config, "max_steps=1 trl.python_state=kept");
+    if (run(said, sizeof said,
+            "launch -n 2 -- grpo '%s' output_dir='%s/kept2' --quiet dp_shard_size=2 "
+            "gradient_accumulation_steps=1 max_steps=1 trl.python_state=kept",
+            config, scratch) != 0)
+        fail_msg("%s", said);
+    alike_but_for_seconds("kept", "kept2", 8);
+    json_t *v = line_of("kept", 0);
+    assert_non_null(strstr(json_string_value(json_object_get(v, "prompt")), "stay defined"));
+    json_decref(v);
+}
+
 /* In the middle of a generation, whose second half is trained on after it. */
 static void a_run_goes_on_with_its_conversations(void **state) {
     (void)state;
@@ -472,6 +488,7 @@ int main(void) {
         cmocka_unit_test(a_teacher_reads_results_of_tools),
         cmocka_unit_test(only_what_was_sampled_learns_from_a_teacher),
         cmocka_unit_test(lanes_and_ranks_change_nothing),
+        cmocka_unit_test(programs_of_an_answer_go_on),
         cmocka_unit_test(a_run_goes_on_with_its_conversations),
         cmocka_unit_test(a_tool_that_dies_ends_the_run),
         cmocka_unit_test(a_slow_tool_ends_its_answers),

@@ -66,13 +66,15 @@ static void start(struct ax_episode *x) {
     ok(ax_episode_begin(x));
 }
 
-/* A turn that calls multiply with these arguments. */
-static void call(struct ax_episode *x, const struct ax_episode_rules *o, const char *arguments) {
+/* A turn that calls a tool n times. */
+static void call_tool(struct ax_episode *x, const struct ax_episode_rules *o, const char *name,
+                      const char *const *arguments, int n) {
     struct ax_buf text = {0};
     struct ax_encoding e = {0};
-    ok(ax_buf_printf(&text,
-                     "<tool_call>\n{\"name\": \"multiply\", \"arguments\": %s}\n</tool_call>",
-                     arguments));
+    for (int i = 0; i < n; i++)
+        ok(ax_buf_printf(&text,
+                         "%s<tool_call>\n{\"name\": \"%s\", \"arguments\": %s}\n</tool_call>",
+                         i > 0 ? "\n" : "", name, arguments[i]));
     ok(ax_tokenizer_encode(tokenizer, text.data, text.len, &(struct ax_encode_options){0}, &e));
     assert_true(x->n + (int64_t)e.n + 1 <= CAP);
     memcpy(ids + x->n, e.ids, e.n * sizeof *ids);
@@ -80,6 +82,10 @@ static void call(struct ax_episode *x, const struct ax_episode_rules *o, const c
     ok(ax_episode_turn(x, o, (int64_t)e.n + 1, true));
     ax_encoding_free(&e);
     ax_buf_free(&text);
+}
+
+static void call(struct ax_episode *x, const struct ax_episode_rules *o, const char *arguments) {
+    call_tool(x, o, "multiply", &arguments, 1);
 }
 
 static bool answer(struct ax_episode *x, const struct ax_episode_rules *o, double seconds) {
@@ -147,8 +153,49 @@ static void slow_tools_end_it(void **state) {
     ax_episode_free(&x);
 }
 
+static void earlier_are(const struct ax_episode *x, const struct ax_episode_rules *o, size_t i,
+                        const char *want) {
+    json_t *list, *expected = json_loads(want, 0, NULL);
+    ok(ax_episode_earlier(x, o, i, &list));
+    if (!json_equal(list, expected))
+        fail_msg("expected %s", want);
+    json_decref(list);
+    json_decref(expected);
+}
+
+/* Of programs, those that came to an end, in the order of calls. */
+static void programs_are_kept(void **state) {
+    (void)state;
+    static const char *const codes[] = {"{\"code\": \"a\"}", "{\"code\": \"b\"}",
+                                        "{\"code\": \"c\"}"};
+    const struct ax_episode_rules o = {.chat = &chat, .max_rounds = -1, .keeps = true};
+    char text[] = "42";
+    const struct ax_tool_result first = {.text = text, .n = 2, .ran = true},
+                                both[] = {{.text = text, .n = 2},
+                                          {.text = text, .n = 2, .ran = true}};
+    struct ax_episode x;
+    bool goes_on;
+    json_t *list;
+    start(&x);
+    call_tool(&x, &o, "python", codes, 1);
+    earlier_are(&x, &o, 0, "[]");
+    ok(ax_episode_answer(&x, &o, &first, &goes_on));
+    assert_true(goes_on);
+    call_tool(&x, &o, "python", codes + 1, 2);
+    earlier_are(&x, &o, 0, "[\"a\"]");
+    earlier_are(&x, &o, 1, "[\"a\", \"b\"]");
+    ok(ax_episode_answer(&x, &o, both, &goes_on)); /* a limit ended b */
+    call_tool(&x, &o, "python", codes, 1);
+    earlier_are(&x, &o, 0, "[\"a\", \"c\"]");
+    const struct ax_episode_rules fresh = {.chat = &chat, .max_rounds = -1};
+    ok(ax_episode_earlier(&x, &fresh, 0, &list));
+    assert_null(list);
+    ax_episode_free(&x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(arguments_of_a_wrong_type_end_it),
-                                       cmocka_unit_test(slow_tools_end_it)};
+                                       cmocka_unit_test(slow_tools_end_it),
+                                       cmocka_unit_test(programs_are_kept)};
     return cmocka_run_group_tests(tests, begin, end);
 }

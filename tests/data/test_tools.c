@@ -68,13 +68,16 @@ static const char program[] =
 
 static struct ax_tools *tools;
 
+static bool keeps; /* of tools that are opened */
+
 static enum ax_status open_tools(const char *const *names, size_t n, double timeout) {
     const struct ax_tools_options o = {.names = names,
                                        .n = n,
                                        .timeout = timeout,
                                        .program = getenv("AX_TEST_BIN"),
                                        .sandbox_cache = SANDBOX_CACHE,
-                                       .threads = 2};
+                                       .threads = 2,
+                                       .keeps = keeps};
     return ax_tools_open(&tools, &o);
 }
 
@@ -318,6 +321,88 @@ static void python_runs_in_the_sandbox(void **state) {
     says("python", "code", "print(x)", true, "{'error': \"NameError: name 'x' is not defined\"}");
 }
 
+/* A program after others, its text; free with ax_free. */
+static char *go_on(const char *const *earlier, size_t n, const char *code, int turn,
+                   struct ax_tool_result *out) {
+    json_t *list = json_array(), *c = json_pack("{s:{s:s, s:{s:s}}}", "function", "name", "python",
+                                                "arguments", "code", code);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_string(earlier[i]));
+    const struct ax_tool_request r = {.call = c, .rollout = 17, .turn = turn, .earlier = list};
+    *out = (struct ax_tool_result){0};
+    assert_ok(ax_tools_run(tools, 1, &r, NULL, out));
+    json_decref(c);
+    json_decref(list);
+    return out->text;
+}
+
+static void programs_go_on(void **state) {
+    static const char *const names[] = {"python"};
+    static const struct {
+        const char *earlier[3];
+        size_t n;
+        const char *code, *want;
+        bool failed, ran;
+    } cases[] = {
+        {{"x = 6\nprint(x)", "def f(y):\n    return x * y"}, 2, "print(f(7))", "42", false, true},
+        {{NULL}, 0, "print(x)", "{'error': \"NameError: name 'x' is not defined\"}", true, true},
+        {{"x = 1\n1 // 0\nx = 2", "raise SystemExit(3)"}, 2, "print(x)", "1", false, true},
+        {{"not python", "x = '\\u00e4\\n\"\xc3\xa4\xf0\x9f\x99\x82'"},
+         2,
+         "print(len(x), x)",
+         NULL,
+         false,
+         true},
+        {{"import sys\nprint('a', file=sys.stderr)\nsys.stdout = None"},
+         1,
+         "print('b')",
+         "b",
+         false,
+         true},
+        {{"import math"}, 1, "print(__name__, math.pi > 3)", "__main__ True", false, true},
+        {{"while True: pass"},
+         1,
+         "print(1)",
+         "{'error': 'the program ran for too long'}",
+         true,
+         false},
+        {{"x = [0]"}, 1, "(", NULL, true, true},
+    };
+    (void)state;
+    struct ax_tool_result r;
+    keeps = true;
+    assert_ok(open_tools(names, 1, 0));
+    keeps = false;
+    assert_ok(ax_tools_start(tools));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = go_on(cases[i].earlier, cases[i].n, cases[i].code, 1, &r);
+        if (r.failed != cases[i].failed || r.ran != cases[i].ran ||
+            (cases[i].want && strcmp(text, cases[i].want) != 0))
+            fail_msg("case %zu: %s gave %s", i + 1, cases[i].code, text);
+        ax_free(text);
+    }
+    /* what is random is so once: another turn sees the same number */
+    static const char *const draw[] = {"import random\nx = random.random()\nprint(x)"};
+    char *first = go_on(NULL, 0, draw[0], 1, &r), *again = go_on(draw, 1, "print(x)", 2, &r);
+    assert_true(strlen(first) > 5);
+    assert_string_equal(first, again);
+    ax_free(first);
+    ax_free(again);
+    /* the limits of one program are those of all together: each of these alone would end */
+    static const char *const much[] = {"for i in range(3_000_000): pass",
+                                       "for i in range(3_000_000): pass",
+                                       "for i in range(3_000_000): pass"};
+    char *text = NULL;
+    size_t n = 0;
+    for (r.failed = false; n < 4 && !r.failed; n++) {
+        ax_free(text);
+        text = go_on(much, n < 3 ? n : 3, much[0], 1, &r);
+    }
+    if (!(n > 1 && r.failed && !r.ran))
+        fail_msg("program %zu: %s", n, text);
+    ax_free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(definitions_are_those_of_transformers, end),
@@ -329,6 +414,7 @@ int main(void) {
         cmocka_unit_test_teardown(three_failures_in_a_row_end_the_run, end),
         cmocka_unit_test_teardown(programs_answer, end),
         cmocka_unit_test_teardown(python_runs_in_the_sandbox, end),
+        cmocka_unit_test_teardown(programs_go_on, end),
     };
     return cmocka_run_group_tests(tests, begin, scratch_remove);
 }
