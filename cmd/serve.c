@@ -26,6 +26,7 @@ struct command {
     char *key;
     struct ax_text_model model;
     struct ax_serve_tools tools;
+    struct ax_serve_grammars grammars;
     struct ax_serve serve;
     pthread_mutex_t template_lock;
 };
@@ -75,6 +76,7 @@ static enum ax_status describe(struct command *c) {
                                  .max_new = t->max_new,
                                  .stop = &t->stop_strings,
                                  .tools = &c->tools,
+                                 .grammars = &c->grammars,
                                  .template_lock = &c->template_lock};
     return ax_serve_tools_open(&c->tools, m->side);
 }
@@ -166,7 +168,8 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
                         .lanes = 16,
                         .queue = 256,
                         .serve.large = PTHREAD_MUTEX_INITIALIZER,
-                        .template_lock = PTHREAD_MUTEX_INITIALIZER};
+                        .template_lock = PTHREAD_MUTEX_INITIALIZER,
+                        .grammars.lock = PTHREAD_MUTEX_INITIALIZER};
     struct ax_arg all[AX_TEXT_ARGS_COUNT];
     ax_text_args_table(&c.a, all);
     const struct ax_arg args[] = {
@@ -191,6 +194,7 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
     AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
     const enum ax_status st = run(&c);
     ax_ranks_close(&c.ranks, st);
+    ax_serve_grammars_close(&c.grammars);
     ax_text_model_close(&c.model);
     ax_free(c.key);
     return st;

@@ -111,8 +111,8 @@ enum ax_status ax_serve_calls_read(struct ax_serve_choice *c) {
     if (!reads_calls(c) || c->calls || c->read || strcmp(c->finish, "stop") != 0)
         return AX_OK;
     c->read = true;
-    /* without the token that ended the turn */
-    const int64_t n = c->n_tokens - !c->stop_text;
+    /* without the token that ended the turn, if one did */
+    const int64_t n = c->n_tokens - !(c->stop_text || c->complete);
     enum ax_status st =
         ax_tool_decode(c->job->engine->m.side->tokenizer, c->tokens, (size_t)n, &text, &owned);
     if (st == AX_OK)

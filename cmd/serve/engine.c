@@ -131,6 +131,10 @@ static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *st
     c->stream.stop = c->n_tokens > r->bias.min_new ? &r->stop : &no_stops;
     if (!*stop || r->include_stop)
         AX_TRY(ax_text_stream_step(&c->stream, id, &c->text));
+    if (!*stop && r->constraint.grammar) {
+        AX_TRY(ax_serve_place_step(&c->place, &r->constraint, id, &c->complete));
+        *stop = c->complete;
+    }
     if (c->stream.stopped) {
         c->stop_text = c->stream.by;
         *stop = true;
@@ -138,6 +142,12 @@ static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *st
             AX_TRY(ax_buf_puts(&c->text, c->stop_text));
     }
     return AX_OK;
+}
+
+enum ax_status ax_serve_allow(void *choice, const uint64_t **bits) {
+    struct ax_serve_choice *c = choice;
+    const struct ax_bias *b = &c->bias;
+    return ax_serve_place_mask(&c->place, &c->job->r.constraint, b->ends, b->n_ends, bits);
 }
 
 static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {

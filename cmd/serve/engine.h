@@ -27,6 +27,9 @@ struct ax_serve_choice {
     int32_t *best;
     /* under the lock: */
     int64_t n_tokens;
+    struct ax_bias bias;         /* the request's, with what it is held to */
+    struct ax_serve_place place; /* where it is in that; the engine's thread */
+    bool complete;               /* it has ended without a token that says so */
     struct ax_text_stream stream;
     struct ax_buf text;
     size_t call_at;        /* where the text had come to when a call began; SIZE_MAX: none has */
@@ -108,6 +111,9 @@ void ax_serve_engine_open(struct ax_serve_engine *e, struct ax_generator *g);
 enum ax_status ax_serve_engine_run(struct ax_serve_engine *e);
 /* Nothing is computed any more; what is pending has failed. */
 void ax_serve_engine_end(struct ax_serve_engine *e);
+
+/* Which tokens of a choice may come next, for its bias. */
+enum ax_status ax_serve_allow(void *choice, const uint64_t **bits);
 
 /* ---- jobs ---- */
 

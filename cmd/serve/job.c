@@ -89,6 +89,9 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
         c->prompt = &r->prompts[i / r->n];
         c->stop_id = -1;
         c->call_at = SIZE_MAX;
+        c->bias = r->bias;
+        c->bias.allow = r->constraint.grammar ? ax_serve_allow : NULL;
+        c->bias.ctx = c;
         c->finish = n == 0 ? "length" : NULL;
         c->tokens = take(j->ints, sizeof *j->ints, &used->ints, n, true);
         c->k = k;
@@ -105,7 +108,7 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
                                          .max_new = n,
                                          .stream = stream + (uint64_t)i,
                                          .sampling = &r->sampling,
-                                         .bias = ax_bias_acts(&r->bias) ? &r->bias : NULL,
+                                         .bias = ax_bias_acts(&c->bias) ? &c->bias : NULL,
                                          .n_best = k,
                                          .tokens = c->tokens,
                                          .logprobs = c->logprobs,
@@ -136,9 +139,11 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
     room = (struct room){0};
     lay_out_scores(j, &room);
     lay_out_choices(j, &room, stream);
-    for (int64_t i = 0; i < j->n_choices; i++)
-        AX_TRY(
-            ax_text_stream_open(&j->choices[i].stream, j->engine->m.side->tokenizer, &j->r.stop));
+    for (int64_t i = 0; i < j->n_choices; i++) {
+        struct ax_serve_choice *c = &j->choices[i];
+        AX_TRY(ax_text_stream_open(&c->stream, j->engine->m.side->tokenizer, &j->r.stop));
+        AX_TRY(ax_serve_place_open(&c->place, &r->constraint));
+    }
     return AX_OK;
 }
 
@@ -154,6 +159,7 @@ void ax_serve_job_close(void *job) {
         ax_text_stream_close(&j->choices[i].stream);
         ax_buf_free(&j->choices[i].text);
         json_decref(j->choices[i].calls);
+        ax_serve_place_close(&j->choices[i].place);
     }
     ax_serve_request_free(&j->r);
     pthread_cond_destroy(&j->changed);

@@ -78,9 +78,9 @@ static const struct key keys[] = {
     {"tool_choice", CHAT, OWN, 0, 0, 0, NULL},
     {"functions", CHAT, ONLY, 0, 0, 0, "[]"},
     {"function_call", CHAT, ONLY, 0, 0, 0, "\"none\" \"auto\""},
-    {"response_format", BOTH, ONLY, 0, 0, 0, "{\"type\":\"text\"}"},
-    {"structured_outputs", BOTH, ONLY, 0, 0, 0, ""},
-    {"guided_json", BOTH, ONLY, 0, 0, 0, ""},
+    {"response_format", BOTH, OWN, 0, 0, 0, NULL},
+    {"structured_outputs", BOTH, OWN, 0, 0, 0, NULL},
+    {"guided_json", BOTH, OWN, 0, 0, 0, NULL},
     {"guided_regex", BOTH, ONLY, 0, 0, 0, ""},
     {"guided_choice", BOTH, ONLY, 0, 0, 0, ""},
     {"guided_grammar", BOTH, ONLY, 0, 0, 0, ""},
@@ -439,6 +439,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
     AX_TRY(read_sampling(r));
     AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
     AX_TRY(ax_serve_read_bias(r, m));
+    AX_TRY(ax_serve_read_constraint(r, m));
     AX_TRY(check(r));
     forget_prompts(r);
     return choose_length(r, m);
@@ -449,6 +450,7 @@ void ax_serve_request_free(struct ax_serve_request *r) {
     json_decref(r->variables);
     ax_encoding_free(&r->ids);
     ax_free(r->prompts);
+    ax_serve_constraint_free(&r->constraint);
     ax_free(r->biased);
     ax_free(r->biases);
 }

@@ -8,6 +8,7 @@
 
 #include "base/text/words.h"
 #include "data/text_side.h"
+#include "cmd/serve/constrain.h"
 #include "cmd/serve/tools.h"
 #include "model/core/sample.h"
 
@@ -30,6 +31,7 @@ struct ax_serve_model {
     int64_t max_new;             /* likewise; 0: as the protocol has it */
     const struct ax_arg_list *stop;
     const struct ax_serve_tools *tools;
+    struct ax_serve_grammars *grammars; /* changes, under its lock */
     pthread_mutex_t *template_lock;
 };
 
@@ -45,6 +47,7 @@ struct ax_serve_request {
     double temperature, top_p, min_p, repetition_penalty;
     bool seeded;
     struct ax_sampling sampling;
+    struct ax_serve_constraint constraint;
     struct ax_bias bias;
     int32_t *biased; /* its tokens, */
     float *biases;   /* and their values */

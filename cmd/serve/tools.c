@@ -104,8 +104,7 @@ static enum ax_status read_choice(struct ax_serve_request *r) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (word && strcmp(word, words[i]) == 0) {
             r->tool_choice = (enum ax_serve_tool_choice)i;
-            return i < 2 ? AX_OK
-                         : ax_serve_refuse(r, "tool_choice", "required is not supported yet");
+            return r->tools || i < 2 ? AX_OK : ax_serve_refuse(r, "tool_choice", "needs tools");
         }
     r->tool_choice = AX_TOOLS_NAMED;
     if (!json_is_string(name))
@@ -113,10 +112,9 @@ static enum ax_status read_choice(struct ax_serve_request *r) {
                                "expected none, auto, required or {\"type\": \"function\", "
                                "\"function\": {\"name\": …}}");
     r->tool_named = ax_tool_function(r->tools, json_string_value(name));
-    if (!r->tool_named)
-        return ax_serve_refuse(r, "tool_choice", "there is no tool \"%.64s\"",
-                               json_string_value(name));
-    return ax_serve_refuse(r, "tool_choice", "one that names a tool is not supported yet");
+    return r->tool_named ? AX_OK
+                         : ax_serve_refuse(r, "tool_choice", "there is no tool \"%.64s\"",
+                                           json_string_value(name));
 }
 
 enum ax_status ax_serve_read_tools(struct ax_serve_request *r, const struct ax_serve_model *m) {

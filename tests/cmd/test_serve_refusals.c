@@ -72,9 +72,9 @@ static const struct {
      "\"f\"}}]}",
      400, "tools", NULL, "the chat template"},
     {CHAT, "{\"messages\": [" USER "], \"tool_choice\": \"required\"}", 400, "tool_choice", NULL,
-     "not supported yet"},
-    {CHAT, "{\"messages\": [" USER "], \"response_format\": {\"type\": \"json_object\"}}", 400,
-     "response_format", NULL, "not supported yet"},
+     "needs tools"},
+    {CHAT, "{\"messages\": [" USER "], \"response_format\": {\"type\": \"xml\"}}", 400,
+     "response_format", NULL, "json_object"},
     {CHAT,
      "{\"messages\": [" USER "], \"continue_final_message\": true, \"add_generation_prompt\": "
      "true}",

@@ -190,7 +190,7 @@ static const struct {
     {"\"tools\": [" TOOL("add") ", " TOOL("add") "]", "tools[1]", "another tool"},
     {"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": []}}]",
      "tools[0]", "function.parameters"},
-    {"\"tool_choice\": \"required\"", "tool_choice", "required"},
+    {"\"tool_choice\": \"required\"", "tool_choice", "needs tools"},
     {TOOLS ", \"tool_choice\": \"any\"", "tool_choice", "expected none, auto"},
     {TOOLS ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"no\"}}",
      "tool_choice", "there is no tool \"no\""},

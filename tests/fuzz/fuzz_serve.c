@@ -49,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                      .stop = {1, {257}}};
     }
     static struct ax_serve_tools tools;
+    static struct ax_serve_grammars grammars = {.lock = PTHREAD_MUTEX_INITIALIZER};
     if (!tools.why[0])
         AX_ASSERT(ax_serve_tools_open(&tools, &side) == AX_OK && tools.format);
     const struct ax_serve_model m = {.name = "model",
@@ -59,6 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                      .sampling = {.temperature = 1},
                                      .stop = &stop,
                                      .tools = &tools,
+                                     .grammars = &grammars,
                                      .template_lock = &lock};
     if (size == 0)
         return 0;

@@ -5,11 +5,13 @@
 
 MODEL is a folder with a chat template. Prints what it has checked; exit code 1 at the first difference.
 """
+import json
 import re
 import subprocess
 import sys
 import threading
 
+import jsonschema
 import openai
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
@@ -83,7 +85,7 @@ def check_sampling(client, name):
 
 def check_errors(client, name):
     for kind, wrong in ((openai.NotFoundError, {"model": "other"}), (openai.BadRequestError, {"temperature": -1}),
-                        (openai.BadRequestError, {"response_format": {"type": "json_object"}}),
+                        (openai.BadRequestError, {"response_format": {"type": "xml"}}),
                         (openai.BadRequestError, {"max_tokens": 1 << 30})):
         try:
             client.chat.completions.create(**{"model": name, "messages": CHAT, **wrong})
@@ -94,7 +96,7 @@ def check_errors(client, name):
 
 
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {
-    "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}]
+    "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}}}]
 CALLED = [{"role": "user", "content": "hello"},
           {"role": "assistant", "content": None, "tool_calls": [
               {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 2}"}}]},
@@ -118,7 +120,36 @@ def check_tools(client, name):
     assert final.finish_reason == whole.finish_reason
     calls = [[(c.function.name, c.function.arguments) for c in x.message.tool_calls or []] for x in (whole, final)]
     assert calls[0] == calls[1] and (final.message.content or None) == (whole.message.content or None)
-    return f"tools ({len(calls[0])} calls)"
+    must = client.chat.completions.create(model=name, messages=CALLED, tools=TOOLS, tool_choice="required", n=8, temperature=1, seed=1)
+    for choice in must.choices:
+        call, = choice.message.tool_calls
+        assert choice.finish_reason == "tool_calls" and call.function.name == "add"
+        jsonschema.validate(json.loads(call.function.arguments), TOOLS[0]["function"]["parameters"])
+    return f"tools ({len(calls[0])} calls, {len(must.choices)} required)"
+
+
+SCHEMA = {"type": "object", "title": "Person", "properties": {
+    "name": {"type": "string", "minLength": 1, "maxLength": 12}, "height": {"type": "number", "minimum": 0.5, "exclusiveMaximum": 2.3},
+    "age": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 120}, {"type": "null"}]},
+    "friends": {"type": "array", "maxItems": 2, "items": {"$ref": "#/$defs/friend"}}},
+    "required": ["name", "age", "friends"], "additionalProperties": False,
+    "$defs": {"friend": {"type": "object", "properties": {"kind": {"enum": ["old", "new", 3, True]}, "of": {"$ref": "#/$defs/friend"}},
+                         "required": ["kind"], "additionalProperties": False}}}
+
+
+def check_schema(client, name):
+    asked = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": SCHEMA}}
+    answer = client.chat.completions.create(model=name, messages=CHAT, n=64, seed=1, temperature=1, response_format=asked)
+    ended = [c for c in answer.choices if c.finish_reason == "stop"]
+    for choice in ended:
+        jsonschema.validate(json.loads(choice.message.content), SCHEMA)
+    assert len(ended) > 4
+    answer = client.chat.completions.create(model=name, messages=CHAT, n=32, seed=1, temperature=1,
+                                            response_format={"type": "json_object"})
+    for choice in answer.choices:
+        if choice.finish_reason == "stop":
+            assert isinstance(json.loads(choice.message.content), dict)
+    return f"{len(ended)} values of a schema"
 
 
 def check_many(client, name, text):
@@ -145,10 +176,11 @@ def main():
         check_sampling(client, server.name)
         check_errors(client, server.name)
         tools = check_tools(client, server.name)
+        values = check_schema(client, server.name)
         check_many(client, server.name, text)
     finally:
         server.close()
-    print(f"openai {openai.__version__}: models, chats, streams, completions, errors, {tools}, 32 at once")
+    print(f"openai {openai.__version__}: models, chats, streams, completions, errors, {tools}, {values}, 32 at once")
 
 
 if __name__ == "__main__":

@@ -305,6 +305,49 @@ done:
     return st;
 }
 
+static bool has_step(const struct ax_decoder *d, enum ax_decode_kind kind) {
+    for (size_t i = 0; i < d->n; i++)
+        if (d->steps[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* What a second one of it adds to the text. */
+static enum ax_status put_second(const struct ax_tokenizer *t, int32_t id, struct ax_buf *out) {
+    const int32_t two[] = {id, id};
+    struct ax_buf one = {0}, both = {0};
+    enum ax_status st = ax_tokenizer_decode(t, two, 1, false, &one);
+    if (st == AX_OK)
+        st = ax_tokenizer_decode(t, two, 2, false, &both);
+    if (st == AX_OK && both.len > one.len)
+        st = ax_buf_append(out, both.data + one.len, both.len - one.len);
+    ax_buf_free(&one);
+    ax_buf_free(&both);
+    return st;
+}
+
+enum ax_status ax_tokenizer_token_bytes(const struct ax_tokenizer *t, int32_t id,
+                                        struct ax_buf *out) {
+    const size_t begin = out->len;
+    size_t len, n;
+    const char *s = decoded_string(t, id, false, &len);
+    const int byte =
+        s && has_step(&t->decoder, AX_DECODE_BYTE_FALLBACK) ? fallback_byte(s, len) : -1;
+    const char one = (char)byte;
+    if (!s || len == 0)
+        return AX_OK;
+    if (byte >= 0)
+        return ax_buf_append(out, &one, 1);
+    if (!has_step(&t->decoder, AX_DECODE_BYTES))
+        return put_second(t, id, out);
+    AX_TRY(ax_buf_append(out, s, len));
+    if (ax_bytes_from_chars(s, len, out->data + begin, &n))
+        out->len = begin + n;
+    else
+        memcpy(out->data + begin, s, len);
+    return AX_OK;
+}
+
 struct ax_decode_stream {
     const struct ax_tokenizer *t;
     bool skip_special, streams;

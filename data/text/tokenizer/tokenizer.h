@@ -91,6 +91,10 @@ size_t ax_encoding_covering(const struct ax_encoding *e, size_t from, size_t at)
 enum ax_status ax_tokenizer_decode(const struct ax_tokenizer *t, const int32_t *ids, size_t n,
                                    bool skip_special, struct ax_buf *out);
 
+/* Appends the bytes that a token adds to a text, behind others: parts of characters, too. */
+enum ax_status ax_tokenizer_token_bytes(const struct ax_tokenizer *t, int32_t id,
+                                        struct ax_buf *out);
+
 /* Decodes id by id: the concatenated output of step and finish is ax_tokenizer_decode of all ids.
  * Text is held back while later ids may still change it. */
 struct ax_decode_stream;

@@ -1,0 +1,415 @@
+/* JSON schemas as automata: what they accept and refuse; random texts of them, token by token, are values of the
+ * schema by a validator of a few lines, and no state is without a token. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text/json.h"
+#include "base/text/unicode.h"
+#include "data/grammar/mask.h"
+#include "tests/data/scratch.h"
+#include "tests/fuzz/byte_tokenizer.h"
+
+static json_t *read_json(const char *text) {
+    json_error_t error;
+    json_t *v = json_loads(text, JSON_DECODE_ANY, &error);
+    if (!v)
+        fail_msg("%s: %s", text, error.text);
+    return v;
+}
+
+static struct ax_grammar *grammar_of(const char *schema) {
+    struct ax_grammar *g;
+    json_t *v = read_json(schema);
+    if (ax_grammar_compile(&g, v) != AX_OK)
+        fail_msg("%s: %s", schema, ax_error_text());
+    json_decref(v);
+    return g;
+}
+
+/* ---- whole texts ---- */
+
+/* 2: a value; 1: the beginning of one; 0: neither. */
+static int try_text(const struct ax_grammar *g, const char *text, size_t n) {
+    struct ax_grammar_state s = {0}, next = {0};
+    int result = 1;
+    assert_ok(ax_grammar_begin(g, &s));
+    for (size_t i = 0; i < n && result == 1; i++) {
+        assert_ok(ax_grammar_step(g, &s, (unsigned char)text[i], &next));
+        const struct ax_grammar_state old = s;
+        s = next;
+        next = old;
+        result = s.n > 0;
+    }
+    result += result == 1 && ax_grammar_may_end(g, &s);
+    ax_grammar_state_free(&s);
+    ax_grammar_state_free(&next);
+    return result;
+}
+
+#define POINT                                                                                      \
+    "{\"type\": \"object\", \"properties\": {\"x\": {\"type\": \"number\"}, \"y\": {\"type\": "    \
+    "\"integer\"}, \"tag\": {\"enum\": [\"a\", \"ab\", null, 1, 12]}}, \"required\": [\"y\"], "    \
+    "\"additionalProperties\": false}"
+#define TREE                                                                                       \
+    "{\"$defs\": {\"node\": {\"type\": \"object\", \"properties\": {\"v\": {\"type\": "            \
+    "\"integer\", \"minimum\": 0}, \"next\": {\"anyOf\": [{\"$ref\": \"#/$defs/node\"}, "          \
+    "{\"type\": \"null\"}]}}, \"required\": [\"v\", \"next\"], \"additionalProperties\": "         \
+    "false}}, \"$ref\": \"#/$defs/node\"}"
+
+static const struct {
+    const char *schema;
+    const char *values[8], *others[12]; /* others: neither values nor their beginnings */
+} texts[] = {
+    {POINT,
+     {"{\"x\": 1.5, \"y\": 2}", "{\"y\":0}", "{\n  \"y\": -3, \"tag\": \"ab\"\n}",
+      "{\"x\":-0.5e-3,\"y\":1,\"tag\":12}", "{\"y\": 7, \"tag\": null }"},
+     {"{}", "{\"x\": 1}", "{\"y\": 1, \"x\"", "{\"y\": 01", "{\"y\": 1.5", "{\"z\"", "[", " {",
+      "{\"y\": 1, \"tag\": \"b", "{\"y\": 1,}", "{\"y\": 1}}", "{\"y\": 1  ,"}},
+    {"{}",
+     {"null", "[1, [], {\"a\": {}}]", "\"\\ud83d\\ude00\\n\u00e4\"", "-1.25E+7",
+      "{\"a\": true, \"b\": [false]}", "\"\xF0\x9F\x98\x80\""},
+     {"nul1", "\"\\ud83d\"", "\"\\ud83dx", "\"\\ude00", "\"\n", "\"\xC0\xAF", "\"\xED\xA0", "01",
+      "1e999", "+1", "[1,]", "{a"}},
+    {"{\"type\": \"array\", \"items\": {\"type\": \"boolean\"}, \"minItems\": 1, \"maxItems\": 2}",
+     {"[true]", "[true, false]"},
+     {"[]", "[true,false,", "[1", "[true false"}},
+    {"{\"type\": \"string\", \"minLength\": 2, \"maxLength\": 3}",
+     {"\"ab\"", "\"\u00e4\u00f6\U0001F600\"", "\"\\n\\u00e4\""},
+     {"\"a\"", "\"abcd", "\"\u00e4\u00f6\u00fc\u00df"}},
+    {"{\"type\": \"integer\", \"minimum\": -12, \"maximum\": 105}",
+     {"0", "-12", "-1", "105", "99", "100", "-9", "12"},
+     {"-13", "106", "-0", "-2345", "1000", "110", "00", "1.0", "1e1"}},
+    {"{\"type\": \"number\", \"exclusiveMinimum\": 0.1, \"maximum\": 2.5}",
+     {"0.100001", "2.5", "2.500000", "1", "0.9"},
+     {"0.1000000", "2.6", "3", "-", "0.09", "2.500001", "1e", "10"}},
+    {"{\"type\": \"integer\", \"exclusiveMaximum\": -7}",
+     {"-8", "-100000", "-70"},
+     {"-7.", "1", "0"}},
+    {"{\"type\": [\"integer\", \"null\"]}", {"null", "-5"}, {"\"", "t", "1.5"}},
+    {"{\"const\": {\"a\": [1, \"\u00e4\"]}}", {"{\"a\":[1,\"\u00e4\"]}"}, {"{\"a\": ", "{\"b"}},
+    {"{\"properties\": {\"a\": {\"type\": \"string\"}}, \"additionalProperties\": {\"type\": "
+     "\"integer\"}, \"required\": [\"b\"]}",
+     {"{\"b\": 1}", "{\"a\": \"\", \"b\": 2, \"c\": 3}", "{\"b\": 1, \"aa\": 2, \"\": 3}"},
+     {"{\"a\": \"\"}", "{\"b\": 1, \"a\"", "{\"b\": 1, \"\\u0061", "{\"c\"", "{\"b\": \""}},
+    {TREE,
+     {"{\"v\": 1, \"next\": null}", "{\"v\": 0, \"next\": {\"v\": 22, \"next\": null}}"},
+     {"{\"v\": -", "{\"v\": 1}", "{\"v\": 1, \"next\": {}", "null"}},
+    {"{\"anyOf\": [{\"type\": \"string\", \"maxLength\": 1}, {\"const\": \"long\"}, {\"type\": "
+     "\"object\", \"properties\": {\"k\": {\"const\": 1}, \"p\": {\"type\": \"string\"}}, "
+     "\"required\": [\"k\", \"p\"], \"additionalProperties\": false}, {\"type\": \"object\", "
+     "\"properties\": {\"k\": {\"const\": 2}, \"q\": {}}, \"required\": [\"k\", \"q\"], "
+     "\"additionalProperties\": false}]}",
+     {"\"x\"", "\"long\"", "{\"k\":1,\"p\":\"\"}", "{\"k\":2,\"q\":[]}"},
+     {"\"lo\"", "\"longer", "{\"k\":1,\"q", "{\"k\":2,\"p", "{\"k\":3"}},
+};
+
+static void accepted(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ax_grammar *g = grammar_of(texts[i].schema);
+        for (int k = 0; k < 8 && texts[i].values[k]; k++) {
+            const char *text = texts[i].values[k];
+            if (try_text(g, text, strlen(text)) != 2)
+                fail_msg("%s is no value of %s", text, texts[i].schema);
+            for (size_t n = 1; n < strlen(text); n++)
+                assert_true(try_text(g, text, n) >= 1);
+        }
+        for (int k = 0; k < 12 && texts[i].others[k]; k++)
+            if (try_text(g, texts[i].others[k], strlen(texts[i].others[k])) != 0)
+                fail_msg("%s begins a value of %s", texts[i].others[k], texts[i].schema);
+        ax_grammar_free(g);
+    }
+}
+
+/* ---- schemas ---- */
+
+static const struct {
+    const char *schema, *says;
+} wrong[] = {
+    {"{\"pattern\": \"a\"}", "pattern: this keyword is not supported (schema #)"},
+    {"{\"properties\": {\"a\": {\"type\": \"string\", \"format\": \"date\"}}}",
+     "format: this keyword is not supported (schema #/properties/a)"},
+    {"{\"oneOf\": []}", "oneOf: "},
+    {"{\"allOf\": [{}]}", "allOf: "},
+    {"{\"not\": {}}", "not: "},
+    {"{\"type\": \"integer\", \"multipleOf\": 2}", "multipleOf: "},
+    {"{\"patternProperties\": {}}", "patternProperties: "},
+    {"{\"type\": \"text\"}", "type: expected object"},
+    {"{\"type\": []}", "type: expected a type"},
+    {"false", "schema: expected an object"},
+    {"{\"enum\": []}", "enum: no value fits"},
+    {"{\"enum\": [1], \"type\": \"string\"}", "enum: no value fits"},
+    {"{\"anyOf\": []}", "anyOf: expected a list"},
+    {"{\"anyOf\": [{}], \"minLength\": 1}", "anyOf: no other keyword"},
+    {"{\"$ref\": \"#/$defs/a\"}", "$ref: there is no #/$defs/a"},
+    {"{\"$ref\": \"http://x\"}", "$ref: expected one within"},
+    {"{\"$ref\": \"#\"}", "$ref: a schema refers to itself"},
+    {"{\"$defs\": {\"a\": {\"anyOf\": [{\"$ref\": \"#/$defs/a\"}, {}]}}, \"$ref\": \"#/$defs/a\"}",
+     "$ref: a schema refers to itself"},
+    {"{\"properties\": {\"a\": {\"$ref\": \"#\"}}, \"required\": [\"a\"]}",
+     "schema: its smallest value"},
+    {"{\"type\": \"array\", \"items\": {\"$ref\": \"#\"}, \"minItems\": 1}",
+     "schema: its smallest value"},
+    {"{\"minItems\": 3, \"maxItems\": 2}", "minItems: it is more than maxItems"},
+    {"{\"minLength\": -1}", "minLength: expected an integer"},
+    {"{\"type\": \"integer\", \"minimum\": 0.2, \"maximum\": 0.8}", "minimum: no integer"},
+    {"{\"minimum\": 1e10}", "minimum: expected a number from"},
+    {"{\"type\": \"object\", \"properties\": {}, \"required\": [\"a\"], "
+     "\"additionalProperties\": false}",
+     "required: there is no property \"a\""},
+};
+
+static void refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct ax_grammar *g;
+        json_t *v = read_json(wrong[i].schema);
+        if (ax_grammar_compile(&g, v) != AX_ERR_DATA || !strstr(ax_error_text(), wrong[i].says))
+            fail_msg("%s: %s", wrong[i].schema, ax_error_text());
+        assert_null(g);
+        json_decref(v);
+    }
+}
+
+/* ---- a validator ---- */
+
+static bool is_valid(const json_t *v, const json_t *schema, const json_t *root);
+
+static bool is_type(const json_t *v, const json_t *type) {
+    for (size_t i = 0; json_is_array(type) && i < json_array_size(type); i++)
+        if (is_type(v, json_array_get(type, i)))
+            return true;
+    const char *t = json_string_value(type);
+    return t && (strcmp(t, "object") == 0    ? json_is_object(v)
+                 : strcmp(t, "array") == 0   ? json_is_array(v)
+                 : strcmp(t, "string") == 0  ? json_is_string(v)
+                 : strcmp(t, "integer") == 0 ? json_is_integer(v)
+                 : strcmp(t, "number") == 0  ? json_is_number(v)
+                 : strcmp(t, "boolean") == 0 ? json_is_boolean(v)
+                                             : json_is_null(v));
+}
+
+static double limit(const json_t *schema, const char *name, double none) {
+    const json_t *v = json_object_get(schema, name);
+    return v ? json_number_value(v) : none;
+}
+
+static size_t characters(const json_t *v) {
+    size_t n = 0;
+    for (size_t i = 0; i < json_string_length(v); i++)
+        n += ((unsigned char)json_string_value(v)[i] & 0xC0U) != 0x80U;
+    return n;
+}
+
+static bool is_valid_object(const json_t *v, const json_t *schema, const json_t *root) {
+    const json_t *properties = json_object_get(schema, "properties"),
+                 *required = json_object_get(schema, "required"),
+                 *more = json_object_get(schema, "additionalProperties");
+    const char *name;
+    json_t *item;
+    for (size_t i = 0; i < json_array_size(required); i++)
+        if (!json_object_get(v, json_string_value(json_array_get(required, i))))
+            return false;
+    json_object_foreach((json_t *)(uintptr_t)v, name, item) {
+        const json_t *own = json_object_get(properties, name);
+        own = own ? own : more;
+        if (json_is_false(own) || (own && !json_is_true(own) && !is_valid(item, own, root)))
+            return false;
+    }
+    return true;
+}
+
+static bool is_valid(const json_t *v, const json_t *schema, const json_t *root) {
+    const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"),
+                 *one = json_object_get(schema, "const"), *ways = json_object_get(schema, "anyOf");
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    bool found = !list && !ways;
+    if (ref) /* #/$defs/NAME */
+        return is_valid(
+            v, json_object_get(json_object_get(root, "$defs"), ref + strlen("#/$defs/")), root);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        found = found || json_equal(v, json_array_get(list, i));
+    for (size_t i = 0; i < json_array_size(ways); i++)
+        found = found || is_valid(v, json_array_get(ways, i), root);
+    if (!found || (type && !is_type(v, type)) || (one && !json_equal(one, v)))
+        return false;
+    if (json_is_object(v))
+        return is_valid_object(v, schema, root);
+    if (json_is_number(v)) {
+        const double x = json_number_value(v);
+        return x >= limit(schema, "minimum", x) && x <= limit(schema, "maximum", x) &&
+               x > limit(schema, "exclusiveMinimum", -INFINITY) &&
+               x < limit(schema, "exclusiveMaximum", INFINITY);
+    }
+    if (json_is_string(v))
+        return (double)characters(v) >= limit(schema, "minLength", 0) &&
+               (double)characters(v) <= limit(schema, "maxLength", 1e9);
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (json_object_get(schema, "items") &&
+            !is_valid(json_array_get(v, i), json_object_get(schema, "items"), root))
+            return false;
+    return !json_is_array(v) || ((double)json_array_size(v) >= limit(schema, "minItems", 0) &&
+                                 (double)json_array_size(v) <= limit(schema, "maxItems", 1e9));
+}
+
+/* ---- random walks ---- */
+
+static uint32_t seed;
+
+static uint32_t draw(uint32_t n) {
+    seed = seed * 1664525U + 1013904223U;
+    return (uint32_t)(((uint64_t)(seed >> 4) * n) >> 28);
+}
+
+/* A token that may follow; of those that close something more often, so that the text comes to an end. */
+static int32_t choose(const uint64_t *bits, int64_t size) {
+    static const char closing[] = "\"]}";
+    int32_t all[512];
+    uint32_t n = 0;
+    for (int i = 0; i < 3 && draw(3) == 0; i++)
+        if (bits[closing[i] / 64] >> (closing[i] % 64) & 1)
+            return closing[i];
+    for (int32_t id = 0; id < size; id++)
+        if (bits[id / 64] >> (id % 64) & 1)
+            all[n++] = id;
+    if (n == 0)
+        fail_msg("a state has no token");
+    return all[draw(n)];
+}
+
+/* Tokens of several bytes beside the bytes. */
+static const char *const more[] = {"\": ",   "{\"",    "\"}", "\", \"", "\":",     "true",
+                                   "ull",    "null,",  "123", "0.5",    "\u00e4x", "ab",
+                                   "\\\\\"", "\n    ", "}]}", "-1"};
+
+static void put_tokenizer(void) {
+    make_tokenizer("{{ messages }}");
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        int32_t id;
+        assert_ok(ax_tokenizer_add(tokenizer, more[i], false, &id));
+    }
+}
+
+/* False: the text has become too long. */
+static bool walk(struct ax_grammar_masks *m, const struct ax_grammar *g,
+                 const struct ax_grammar_vocabulary *v, struct ax_buf *text) {
+    struct ax_grammar_state s = {0}, next = {0};
+    const uint64_t *bits;
+    assert_ok(ax_grammar_begin(g, &s));
+    text->len = 0;
+    while (text->len < 4000 &&
+           !(ax_grammar_must_end(&s) || (ax_grammar_may_end(g, &s) && draw(4) == 0))) {
+        assert_ok(ax_grammar_mask(m, &s, &bits));
+        const int32_t id = choose(bits, v->size);
+        assert_true(v->from[id + 1] > v->from[id]);
+        for (size_t i = v->from[id]; i < v->from[id + 1]; i++) {
+            assert_ok(ax_grammar_step(g, &s, v->bytes[i], &next));
+            assert_true(next.n > 0); /* the mask does not promise too much */
+            const struct ax_grammar_state old = s;
+            s = next;
+            next = old;
+        }
+        assert_ok(ax_buf_append(text, v->bytes + v->from[id], v->from[id + 1] - v->from[id]));
+    }
+    const bool ended = ax_grammar_may_end(g, &s);
+    ax_grammar_state_free(&s);
+    ax_grammar_state_free(&next);
+    return ended;
+}
+
+static void random_texts(void **state) {
+    (void)state;
+    struct ax_grammar_vocabulary v;
+    struct ax_buf text = {0};
+    int ended = 0;
+    put_tokenizer();
+    assert_ok(ax_grammar_vocabulary_open(&v, tokenizer, (int64_t)ax_tokenizer_size(tokenizer)));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ax_grammar *g = grammar_of(texts[i].schema);
+        struct ax_grammar_masks *m;
+        json_t *schema = read_json(texts[i].schema);
+        assert_ok(ax_grammar_masks_create(&m, g, &v));
+        for (seed = 0; seed < 1U << 30; seed += (1U << 30) / 120) {
+            const uint32_t before = seed;
+            if (walk(m, g, &v, &text)) {
+                json_error_t error;
+                json_t *x =
+                    json_loadb(text.data, text.len,
+                               JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+                if (!x && !strstr(error.text, "duplicate") && !strstr(error.text, "NUL"))
+                    fail_msg("%.*s: %s", (int)text.len, text.data, error.text);
+                if (x && !is_valid(x, schema, schema))
+                    fail_msg("%.*s is no value of %s", (int)text.len, text.data, texts[i].schema);
+                ended += x != NULL;
+                json_decref(x);
+            }
+            seed = before;
+        }
+        ax_grammar_masks_free(m);
+        ax_grammar_free(g);
+        json_decref(schema);
+    }
+    assert_true(ended > 1000);
+    ax_buf_free(&text);
+    ax_grammar_vocabulary_close(&v);
+    ax_tokenizer_free(tokenizer);
+    ax_template_free(template);
+    json_decref(tokens);
+}
+
+/* A token is in the mask if and only if its bytes can be read, one by one. */
+static void masks(void **state) {
+    (void)state;
+    struct ax_grammar_vocabulary v;
+    put_tokenizer();
+    assert_ok(ax_grammar_vocabulary_open(&v, tokenizer, (int64_t)ax_tokenizer_size(tokenizer)));
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ax_grammar *g = grammar_of(texts[i].schema);
+        struct ax_grammar_masks *m;
+        assert_ok(ax_grammar_masks_create(&m, g, &v));
+        for (int k = 0; k < 8 && texts[i].values[k]; k++) {
+            const char *text = texts[i].values[k];
+            struct ax_grammar_state s = {0}, next = {0};
+            assert_ok(ax_grammar_begin(g, &s));
+            for (size_t n = 0; text[n]; n++) {
+                const uint64_t *bits;
+                assert_ok(ax_grammar_mask(m, &s, &bits));
+                for (int32_t id = 0; id < v.size; id++) {
+                    char longer[256];
+                    const size_t more_bytes = v.from[id + 1] - v.from[id];
+                    memcpy(longer, text, n);
+                    memcpy(longer + n, v.bytes + v.from[id], more_bytes);
+                    const bool can = more_bytes > 0 && try_text(g, longer, n + more_bytes) > 0;
+                    assert_int_equal(can, bits[id / 64] >> (id % 64) & 1);
+                }
+                assert_ok(ax_grammar_step(g, &s, (unsigned char)text[n], &next));
+                const struct ax_grammar_state old = s;
+                s = next;
+                next = old;
+            }
+            ax_grammar_state_free(&s);
+            ax_grammar_state_free(&next);
+        }
+        ax_grammar_masks_free(m);
+        ax_grammar_free(g);
+    }
+    ax_grammar_vocabulary_close(&v);
+    ax_tokenizer_free(tokenizer);
+    ax_template_free(template);
+    json_decref(tokens);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(accepted), cmocka_unit_test(refused),
+                                       cmocka_unit_test(random_texts), cmocka_unit_test(masks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
