@@ -33,7 +33,7 @@ struct ax_shortconv_part {
 struct ax_delta_part {
     struct ax_linear in, rest, out;
     struct ax_linear decay_in, decay, gate_in,
-        gate; /* of a decay per channel, and of z; else none */
+        gate; /* linears of a decay per channel, and of z; n_parts 0 if absent */
     const struct ax_param *taps[3], *log, *bias, *norm; /* taps of q, k, v; or one for all */
 };
 /* Mamba-2: see mamba.c. */

@@ -9,6 +9,7 @@
 #include <dirent.h>
 
 #include "ckpt/hf/peft.h"
+#include "model/convert/base_model.h"
 #include "tests/cmd/sft_case.h"
 #include "tests/cmd/tiny_base.h"
 
@@ -135,6 +136,7 @@ static void try_file(const char *path) {
         make_teacher(&cfg, path);
         add(&o, "kd_teacher=%s/teacher", scratch);
     }
+    assert_ok(ax_base_model_check_name(ax_config_str(&cfg, "base_model")));
     snprintf(base, sizeof base, "%s", tiny_base(tiny_family(ax_config_str(&cfg, "base_model"))));
     const int code = sft(said, sizeof said, o.n, o.args);
     if (code != 0)
