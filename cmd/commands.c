@@ -204,7 +204,7 @@ const struct ax_command ax_commands[] = {
      "gemma3_text, gemma4_text, granite, smollm3, olmo2, phi3, glm4, glm4_moe, deepseek_v2,\n"
      "deepseek_v3, gpt_oss, cohere, cohere2, seed_oss, ernie4_5, ernie4_5_moe, exaone4,\n"
      "hunyuan_v1_dense, minimax_m2, lfm2, lfm2_moe, granitemoehybrid, qwen3_next,\n"
-     "qwen3_5_text, qwen3_5_moe_text, llama4_text, kimi_linear.\n"
+     "qwen3_5_text, qwen3_5_moe_text, llama4_text, kimi_linear, mimo_v2_flash.\n"
      "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q3_K Q4_K Q5_K Q6_K\n"
      "IQ4_NL). DST becomes a folder with weights, config, tokenizer and chat template; it must\n"
      "be empty or not exist.\n"

@@ -120,6 +120,18 @@ static const struct ax_gguf_field minimax_m2[] = {
     {REAL(NULL, "partial_rotary_factor", rotary_part)},
     {0}};
 
+static const struct ax_gguf_field mimo2[] = {
+    EXPERTS("n_routed_experts"), WIDTH,
+    {COUNT(NULL, "first_k_dense_replace", dense_layers)},
+    {COUNT(NULL, "v_head_dim", value_dim)},
+    {COUNT(NULL, "swa_num_key_value_heads", kv_sliding)},
+    {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
+    {REAL("attention.value_scale", "attention_value_scale", value_scale), .absent = 1},
+    {REAL("rope.freq_base_swa", "swa_rope_theta", rope_theta_local), .absent = 10000},
+    {REAL(NULL, "partial_rotary_factor", rotary_part)},
+    {COUNT("nextn_predict_layers", NULL, unused_layers), .optional = true},
+    {0}};
+
 #define LFM2                                                                                       \
     {COUNT("shortconv.l_cache", "conv_L_cache", taps), .required = true},                         \
     {REAL(NULL, "norm_eps", eps)}
@@ -239,6 +251,9 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM"), .moe = true, .partial_rope = true, .qk_norm = true,
      .gating = 2, .fields = minimax_m2,
      .config = "{\"scoring_func\": \"sigmoid\", \"use_routing_bias\": true, \"use_qk_norm\": true}"},
+    {KIND("mimo2", "mimo_v2_flash", "MiMoV2FlashForCausalLM"), .moe = true, .some_dense = true, .partial_rope = true,
+     .keeps_windows = true, .slides = true, .fields = mimo2,
+     .config = "{\"scoring_func\": \"sigmoid\", \"topk_method\": \"noaux_tc\", \"norm_topk_prob\": true, \"n_group\": 1, \"topk_group\": 1}"},
     {KIND("lfm2", "lfm2", "Lfm2ForCausalLM"), .qk_norm = true, .convolves = true, .fields = lfm2,
      .config = "{\"block_auto_adjust_ff_dim\": false, \"conv_bias\": false}"},
     {KIND("lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM"), .moe = true, .some_dense = true, .qk_norm = true,
@@ -280,6 +295,13 @@ int64_t ax_gguf_query_scalar(const struct ax_gguf_model *m) {
     /* llama.cpp tells the largest model of either kind by its layers */
     const int64_t largest = strcmp(m->kind->arch, "gemma2") == 0 ? 46 : 62;
     return m->layers == largest ? m->hidden / m->heads : m->head_dim;
+}
+
+double ax_gguf_rotary_part(int64_t rotated, int64_t head_dim) {
+    const double part = (double)rotated / (double)head_dim;
+    return (int64_t)(part * (double)head_dim) == rotated
+               ? part
+               : ((double)rotated + 0.25) / (double)head_dim;
 }
 
 bool ax_gguf_norms_by_experts(const struct ax_gguf_model *m) {

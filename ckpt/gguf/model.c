@@ -1,6 +1,7 @@
 /* Keys → sizes → config.json. */
 #include "ckpt/gguf/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -169,12 +170,54 @@ static enum ax_status read_mixers(struct ax_gguf_model *m, const char *key) {
     return st;
 }
 
+/* The heads of k and v in layers with a window and in the others, each all alike. */
+static enum ax_status set_sliding(struct ax_gguf_model *m, const char *key, const int32_t *heads,
+                                  const int32_t *slides) {
+    for (int64_t i = 0; i < m->layers; i++) {
+        int64_t *all = slides[i] ? &m->kv_sliding : &m->kv_heads;
+        if (heads[i] < 1 || heads[i] > 65536 || m->heads % heads[i] != 0 ||
+            (*all > 0 && heads[i] != *all))
+            return ax_error(AX_ERR_UNSUPPORTED,
+                            "%s: key %s: layer %lld has %d heads, an earlier one %lld, and "
+                            "%lld are of queries",
+                            m->file->path, key, (long long)i, heads[i], (long long)*all,
+                            (long long)m->heads);
+        *all = heads[i];
+        if (slides[i])
+            ax_gguf_set_slides(m, i);
+    }
+    m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->kv_sliding;
+    m->kv_sliding = m->kv_sliding > 0 ? m->kv_sliding : m->kv_heads;
+    return AX_OK;
+}
+
+static enum ax_status read_sliding(struct ax_gguf_model *m, const char *key) {
+    char pattern[96];
+    int32_t *heads, *slides = NULL;
+    size_t n, n_slides = 0;
+    AX_TRY(ax_gguf_i32s(m->file, key, &heads, &n));
+    enum ax_status st;
+    AX_TRY_GOTO(ax_gguf_i32s(m->file, model_key(m, "attention.sliding_window_pattern", pattern),
+                             &slides, &n_slides),
+                st, done);
+    if ((int64_t)n == m->layers && (int64_t)n_slides == m->layers)
+        st = set_sliding(m, key, heads, slides);
+    else
+        st = ax_error(AX_ERR_DATA, "%s: keys %s and %s: %zu and %zu entries for %lld layers",
+                      m->file->path, key, pattern, n, n_slides, (long long)m->layers);
+done:
+    ax_free(heads);
+    ax_free(slides);
+    return st;
+}
+
 static enum ax_status read_heads(struct ax_gguf_model *m) {
     char key[96];
     const struct ax_gguf *f = m->file;
     AX_TRY(ax_gguf_i64(f, model_key(m, "attention.head_count", key), 1, 65536, &m->heads));
     const struct ax_gguf_key *kv = ax_gguf_key(f, model_key(m, "attention.head_count_kv", key));
-    AX_TRY(m->kind->convolves && kv && kv->is_array
+    AX_TRY(m->kind->slides ? read_sliding(m, key)
+           : m->kind->convolves && kv && kv->is_array
                ? read_mixers(m, key)
                : ax_gguf_i64_or(f, key, 1, 65536, m->heads, &m->kv_heads));
     if (m->heads % m->kv_heads != 0)
@@ -188,7 +231,7 @@ static enum ax_status read_heads(struct ax_gguf_model *m) {
                         "given or odd",
                         f->path, (long long)m->heads, (long long)m->hidden, key);
     AX_TRY(ax_gguf_i64_or(f, length_key(m, "value", key), 1, 4096, m->head_dim, &m->value_dim));
-    if (m->value_dim != m->head_dim && m->kv_rank == 0)
+    if (m->value_dim != m->head_dim && m->kv_rank == 0 && !m->kind->slides)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s: values of %lld and keys of %lld elements are not supported",
                         f->path, key, (long long)m->value_dim, (long long)m->head_dim);
@@ -197,7 +240,7 @@ static enum ax_status read_heads(struct ax_gguf_model *m) {
     if (m->rotated % 2 != 0 || m->rotated > m->head_dim)
         return ax_error(AX_ERR_DATA, "%s: key %s: %lld of the %lld elements of a head", f->path,
                         key, (long long)m->rotated, (long long)m->head_dim);
-    m->rotary_part = (double)m->rotated / (double)m->head_dim;
+    m->rotary_part = ax_gguf_rotary_part(m->rotated, m->head_dim);
     if (m->kv_rank > 0) { /* the one head of the file is the latent */
         m->kv_heads = m->heads;
         m->nope = m->head_dim - m->rotated;
@@ -293,6 +336,11 @@ static enum ax_status derive(struct ax_gguf_model *m) {
                         m->file->path, (long long)m->unused_layers, (long long)m->layers);
     m->layers -= m->unused_layers;
     m->query_scalar = ax_gguf_query_scalar(m);
+    for (char name[48]; m->kind->slides && m->dense_layers < m->layers; m->dense_layers++) {
+        snprintf(name, sizeof name, "blk.%lld.ffn_gate_inp.weight", (long long)m->dense_layers);
+        if (ax_gguf_tensor(m->file, name))
+            break;
+    }
     if (m->kind->chunked) {
         if (m->sparse_step == 0)
             return ax_error(AX_ERR_DATA, "%s: key %s.interleave_moe_layer_step: 0", m->file->path,
@@ -438,6 +486,26 @@ static json_t *value_of(const struct ax_gguf_model *m, const struct ax_gguf_fiel
     return NULL;
 }
 
+/* What transformers reads of layers with a window; it takes no rope_theta beside the two ropes. */
+static bool add_sliding(const struct ax_gguf_model *m, json_t *config) {
+    json_t *types = json_array(), *ffns = json_array();
+    json_t *rope = json_pack("{s{ss sf sf} s{ss sf sf}}", "full_attention", "rope_type", "default",
+                             "rope_theta", m->rope_theta, "partial_rotary_factor", m->rotary_part,
+                             "sliding_attention", "rope_type", "default", "rope_theta",
+                             m->rope_theta_local, "partial_rotary_factor", m->rotary_part);
+    bool ok = true;
+    for (int64_t i = 0; i < m->layers; i++) {
+        json_t *type = json_string(ax_gguf_slides(m, i) ? "sliding_attention" : "full_attention");
+        json_t *ffn = json_string(i < m->dense_layers ? "dense" : "sparse");
+        ok = json_array_append_new(types, type) == 0 && ok;
+        ok = json_array_append_new(ffns, ffn) == 0 && ok;
+    }
+    ok = set(config, "layer_types", types) && ok;
+    ok = set(config, "mlp_layer_types", ffns) && ok;
+    ok = set(config, "rope_parameters", rope) && ok;
+    return json_object_del(config, "rope_scaling") == 0 && ok;
+}
+
 static bool add_layer_types(const struct ax_gguf_model *m, json_t *config) {
     const char *const state = m->kind->mamba ? "mamba" : m->kind->kda ? "linear_attention" : "conv";
     const char *const attends = m->kind->mamba ? "attention" : "full_attention";
@@ -461,6 +529,8 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
         ok = ok && add_layer_types(m, config);
     if (m->kind->mixed)
         ok = ok && ax_gguf_mixed_config(m, config);
+    if (m->kind->slides)
+        ok = ok && add_sliding(m, config);
     if (m->kind->config) {
         json_t *more = json_loads(m->kind->config, 0, NULL);
         ok = ok && more && json_object_update(config, more) == 0;

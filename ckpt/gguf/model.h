@@ -51,9 +51,12 @@ struct ax_gguf_kind {
     bool
         kda; /* or these are of the delta rule with a decay per channel, as many heads as attention */
     bool may_moe; /* the file decides */
-    bool
-        chunked; /* as Llama 4: readers assume its chunks, its queries' growth, and norms of q and k but
-                           with 128 experts, which a layer has at every sparse_step-th place */
+    /* as Llama 4: readers assume its chunks, its queries' growth, and norms of q and k but with 128 experts; every
+     * sparse_step-th layer has experts */
+    bool chunked;
+    /* layers with a window have sinks, and heads of k and v of their own, so head_count_kv and sliding_window_pattern
+     * are lists; the first layers without a router are dense */
+    bool slides;
     bool mixed;     /* layers differ in their heads and widths (mixed.h) */
     int64_t gating; /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
@@ -84,10 +87,12 @@ struct ax_gguf_model {
     const char *left_out_prefix; /* begins the names of such tensors in no layer; or NULL */
     /* router: groups of experts, groups kept, and its gating function */
     int64_t groups, groups_kept, gating;
-    int64_t q_rank, kv_rank, nope;               /* latent attention; kv_rank 0: none */
-    int64_t taps;                                /* taps of a convolution */
-    unsigned char state[AX_GGUF_MAX_LAYERS / 8]; /* a bit per layer: it has no attention */
-    int64_t interval;                            /* every how many-th layer has attention */
+    int64_t q_rank, kv_rank, nope;                 /* latent attention; kv_rank 0: none */
+    int64_t taps;                                  /* taps of a convolution */
+    unsigned char state[AX_GGUF_MAX_LAYERS / 8];   /* a bit per layer: it has no attention */
+    unsigned char windows[AX_GGUF_MAX_LAYERS / 8]; /* the same: it has a window */
+    int64_t kv_sliding;                            /* heads of k and v in these layers */
+    int64_t interval;                              /* every how many-th layer has attention */
     struct {
         int64_t keys, values, key_dim, value_dim, width; /* heads and their sizes; of all values */
     } delta;                                             /* the gated delta rule */
@@ -112,7 +117,8 @@ struct ax_gguf_model {
     double eps, rope_theta, rope_theta_local;
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;
-    double attention_scale, embedding_scale, residual_scale, logit_divisor, logit_scale;
+    double value_scale, attention_scale, embedding_scale, residual_scale, logit_divisor,
+        logit_scale;
     double query_scale; /* factor of q when a file is written; 0 = 1 */
     bool tied, qkv_bias, o_bias, mlp_bias, qk_norm, renormalize;
     bool
@@ -130,9 +136,17 @@ static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer)
 static inline void ax_gguf_set_full(struct ax_gguf_model *m, int64_t layer) {
     m->full[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
+static inline bool ax_gguf_slides(const struct ax_gguf_model *m, int64_t layer) {
+    return layer >= 0 && (m->windows[layer / 8] >> (layer % 8) & 1);
+}
+static inline void ax_gguf_set_slides(struct ax_gguf_model *m, int64_t layer) {
+    m->windows[layer / 8] |= (unsigned char)(1 << (layer % 8));
+}
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 /* True if readers of a chunked kind norm q and k, which no tensor tells. */
 bool ax_gguf_norms_by_experts(const struct ax_gguf_model *m);
+/* The partial_rotary_factor of which transformers, which rounds down, makes `rotated`. */
+double ax_gguf_rotary_part(int64_t rotated, int64_t head_dim);
 /* The key of eps, after the architecture. */
 const char *ax_gguf_eps_key(const struct ax_gguf_kind *kind);
 

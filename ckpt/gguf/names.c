@@ -10,11 +10,11 @@ enum size {
     Q_RANK, KV_RANK, LATENT, KV_B, HEADS, EXPERT_PAIR, TAPS, GATES_OF_CONV, Q_GATED,
     DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS,
     DELTA_KEYS, SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH,
-    INPUTS, INPUT_TABLE, INPUT_COLUMNS
+    INPUTS, INPUT_TABLE, INPUT_COLUMNS, KV_VALUES
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
-    ATTENDS, HAS_STATE, OWN_KEYS, OWN_VALUES, HAS_INPUTS
+    ATTENDS, HAS_STATE, OWN_KEYS, OWN_VALUES, HAS_INPUTS, SLIDES
 };
 enum how {
     PLAIN,
@@ -170,6 +170,12 @@ static const struct row experts_of_llama4[] = {
     {"ffn_gate_shexp.weight", "feed_forward.shared_expert.gate_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_up_shexp.weight", "feed_forward.shared_expert.up_proj.weight", SHARED_FFN, HIDDEN, SHARED, MATRIX, PLAIN},
     {"ffn_down_shexp.weight", "feed_forward.shared_expert.down_proj.weight", HIDDEN, SHARED_FFN, SHARED, AX_GGUF_DOWN, PLAIN}, {0}};
+static const struct row attention_of_mimo[] = {
+    {"attn_q.weight", "self_attn.q_proj.weight", Q, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, ALWAYS, AX_GGUF_KEYS, PLAIN},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV_VALUES, HIDDEN, ALWAYS, AX_GGUF_VALUES, PLAIN},
+    {"attn_output.weight", "self_attn.o_proj.weight", HIDDEN, VALUES, ALWAYS, AX_GGUF_ATTENTION, PLAIN},
+    {"attn_sinks.weight", "self_attn.attention_sink_bias", HEADS, NONE, SLIDES, VECTOR, PLAIN}, {0}};
 static const struct row attention_of_llama4[] = {PROJECTIONS, OUTPUT, {0}};
 static const struct row sinks[] = {
     {"attn_sinks.weight", "self_attn.sinks", HEADS, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
@@ -352,6 +358,7 @@ static const struct {
     {"exaone4", {attention, norms_after, mlp}},
     {"hunyuan_v1_dense", {norm_in, attention_of_hunyuan, norm_ffn, mlp}},
     {"minimax_m2", {norm_in, normed_attention, norm_ffn, experts_of_mixtral, router_bias_of_minimax}},
+    {"mimo_v2_flash", {norm_in, attention_of_mimo, norm_ffn, mlp, experts, router_bias}},
     {"lfm2", {mixer_of_lfm2, mlp_of_lfm2}},
     {"lfm2_moe", {mixer_of_lfm2, mlp_of_lfm2, experts_of_lfm2}},
     {"qwen3_next", {norm_in, grouped_delta_rule, gated_attention, norm_ffn_late, experts, gated_expert}},
@@ -374,7 +381,9 @@ static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
 static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer) {
     const bool full = is_full(m, layer);
     const int64_t head = full ? m->mixed.head_dim : m->head_dim,
-                  kv = full ? m->mixed.kv_heads : m->kv_heads,
+                  kv = ax_gguf_slides(m, layer) ? m->kv_sliding
+                       : full                   ? m->mixed.kv_heads
+                                                : m->kv_heads,
                   ffn = borrows(m, layer) ? m->mixed.wide_ffn : m->ffn;
     const int64_t keys = 2 * m->delta.keys * m->delta.key_dim,
                   values = m->delta.values * m->delta.value_dim, bc = m->ssd.groups * m->ssd.state;
@@ -388,6 +397,7 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer
                              [SHARED_FFN] = m->shared_ffn,
                              [Q] = m->heads * head,
                              [KV] = kv * head,
+                             [KV_VALUES] = kv * m->value_dim,
                              [QKV] = (m->heads + 2 * m->kv_heads) * m->head_dim,
                              [VALUES] = m->heads * (full ? head : m->value_dim),
                              [HEAD] = head,
@@ -441,7 +451,8 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
                         [OWN_KEYS] = !borrows(m, layer),
                         [OWN_VALUES] =
                             !borrows(m, layer) && !(m->mixed.of_keys && is_full(m, layer)),
-                        [HAS_INPUTS] = m->mixed.width > 0};
+                        [HAS_INPUTS] = m->mixed.width > 0,
+                        [SLIDES] = ax_gguf_slides(m, layer)};
     return all[w];
 }
 

@@ -69,6 +69,8 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
         return check_ropes_of_kinds(d, a, where);
     if (r->dim != a->head_dim && !d->model.kind->partial_rope)
         return refuse(where, "partial_rotary_factor rotates only a part of each head");
+    if (d->model.kind->slides && (r->kind != AX_ROPE_DEFAULT || a->rope_local.kind != r->kind))
+        return refuse(where, "rope_parameters has a scaling");
     switch (r->kind) {
     case AX_ROPE_DYNAMIC:
         return refuse(where, "rope type dynamic depends on the length of the text");
@@ -184,6 +186,7 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
         {fabs(a->gating.limit - b->gating.limit) > 0 || fabs(a->gating.alpha - b->gating.alpha) > 0,
          "swiglu_limit or swiglu_alpha"},
         {a->qk_norm != b->qk_norm, "use_qk_norm"},
+        {m->kind->slides && a->qkv_bias, "attention_bias is true for this model_type"},
         {a->chunk != b->chunk, "attention_chunk_size"},
         {m->kind->chunked && (a->rope_queries.period != b->rope_queries.period ||
                               fabs(a->rope_queries.growth - b->rope_queries.growth) > 1e-6),
@@ -207,6 +210,8 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
             return "heads, widths, or shared keys of a layer are others than its kind's";
         if (x->rope != y->rope || x->chunked != y->chunked)
             return "no_rope_layers, or layer_types, is another list than the family's";
+        if (ax_layer_kv_heads(a, x) != ax_layer_kv_heads(b, y))
+            return "heads of keys and values differ between layers";
         if (window_of(b) > 0 && x->window != y->window)
             return "sliding_window, or layer_types, is another than the family's";
     }
@@ -367,6 +372,13 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->window = window_of(a);
     m->period = period_of(a);
     m->rope_theta_local = a->rope_local.theta;
+    m->value_scale = a->value_scale;
+    m->kv_sliding = a->n_kv_heads;
+    for (int64_t i = 0; m->kind->slides && i < a->n_layers; i++)
+        if (a->layers[i].window > 0) {
+            ax_gguf_set_slides(m, i);
+            m->kv_sliding = ax_layer_kv_heads(a, &a->layers[i]);
+        }
     m->score_cap = a->score_softcap;
     m->logit_cap = a->logit_softcap;
     m->attention_scale = a->softmax_scale;
@@ -392,7 +404,7 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                                       .head_dim = a->head_dim,
                                       .value_dim = a->v_head_dim,
                                       .rotated = a->mla.kv_rank > 0 ? a->mla.rope : a->rope.dim,
-                                      .rotary_part = (double)a->rope.dim / (double)a->head_dim,
+                                      .rotary_part = ax_gguf_rotary_part(a->rope.dim, a->head_dim),
                                       .context = a->max_positions,
                                       .vocab = a->vocab_size,
                                       .bos = -1,
@@ -477,6 +489,22 @@ static enum ax_status put_mixers(const struct ax_gguf_model *m, struct ax_gguf_k
     return AX_OK;
 }
 
+/* The same of layers with a window and others, and which are which. */
+static enum ax_status put_sliding(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
+    static const char *const names[] = {"head_count_kv", "sliding_window_pattern"};
+    char key[96];
+    for (int k = 0; k < 2; k++) {
+        snprintf(key, sizeof key, "%s.attention.%s", m->kind->arch, names[k]);
+        AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, (uint64_t)m->layers));
+        for (int64_t i = 0; i < m->layers; i++) {
+            const bool slides = ax_gguf_slides(m, i);
+            const int64_t heads = slides ? m->kv_sliding : m->kv_heads;
+            AX_TRY(ax_gguf_add_i32(keys, k > 0 ? slides : (int32_t)heads));
+        }
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct ax_arch *a,
                                  struct ax_gguf_keys *keys) {
     const struct ax_gguf_model *m = &d->model;
@@ -491,9 +519,9 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         {"block_count", m->layers},
         {"feed_forward_length", mixed ? 0 : m->ffn},
         {"attention.head_count", m->heads},
-        {"attention.head_count_kv", m->kind->convolves || mixed ? 0
-                                    : latent                    ? 1
-                                                                : m->kv_heads},
+        {"attention.head_count_kv", m->kind->convolves || m->kind->slides || mixed ? 0
+                                    : latent                                       ? 1
+                                                                                   : m->kv_heads},
         {"attention.key_length", latent  ? m->kv_rank + m->rotated
                                  : mixed ? m->mixed.head_dim
                                          : m->head_dim},
@@ -521,6 +549,8 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         AX_TRY(put_mixers(m, keys));
     if (mixed)
         AX_TRY(ax_gguf_mixed_put(m, keys));
+    if (m->kind->slides)
+        AX_TRY(put_sliding(m, keys));
     if (m->kind->sections)
         AX_TRY(put_sections(m, keys));
     return put_rope(a, m, keys);

@@ -153,7 +153,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_mimo_v2_flash = {
     .model_type = "mimo_v2_flash",
     .models = "MiMo-V2-Flash",
-    .lacks = "GGUF, training of the layers for multi-token prediction",
+    .lacks = "training of the layers for multi-token prediction",
     .architecture = "MiMoV2FlashForCausalLM",
     .head_dim = 192,
     .parse = parse};

@@ -69,6 +69,7 @@ static void golden_models_come_back(void **state) {
                   {"kimi_linear", "kimi_linear", "A_log"},
                   {"gemma4", "gemma4_text", NULL},
                   {"gemma4_moe", "gemma4_text", NULL},
+                  {"mimo_v2_flash", "mimo_v2_flash", NULL},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
     put_folder(&small, "small");
@@ -106,7 +107,8 @@ static void golden_models_come_back(void **state) {
                        "{\"v\": \"nope\"}");
         if (strncmp(models[i].name, "lfm2", 4) == 0 || strncmp(models[i].name, "qwen3_5", 7) == 0 ||
             strncmp(models[i].name, "granite4", 8) == 0 || strcmp(models[i].name, "llama4") == 0 ||
-            strcmp(models[i].name, "kimi_linear") == 0 || strncmp(models[i].name, "gemma4", 6) == 0)
+            strcmp(models[i].name, "kimi_linear") == 0 ||
+            strncmp(models[i].name, "gemma4", 6) == 0 || strncmp(models[i].name, "mimo", 4) == 0)
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
@@ -197,6 +199,10 @@ static void keys_of_further_kinds(void **state) {
         {"llama4", "llama4.expert_feed_forward_length", 16, "blk.1.ffn_up_exps.weight",
          4 * 16 * 40},
         {"llama4", "llama4.feed_forward_length", 48, "blk.3.ffn_gate_shexp.weight", 16 * 40},
+        {"mimo_v2_flash", "mimo2.attention.sliding_window", 10, "blk.1.attn_sinks.weight", 4},
+        {"mimo_v2_flash", "mimo2.attention.value_length", 12, "blk.1.attn_v.weight", 2 * 12 * 36},
+        {"mimo_v2_flash", "mimo2.rope.dimension_count", 6, "blk.5.attn_v.weight", 12 * 36},
+        {"mimo_v2_flash", "mimo2.rope.freq_base_swa", 10000, "blk.5.exp_probs_b.bias", 4},
         {"cohere", "command-r.logit_scale", 0.25, "blk.1.attn_norm.weight", 48},
         {"cohere2", "cohere2.attention.layer_norm_epsilon", 1e-5, "blk.3.attn_q.weight", 3072},
     };

@@ -17,7 +17,8 @@ except ImportError as e:
     sys.exit(77)
 
 MODELS = ["llama", "llama_bias", "mixtral", "qwen3", "qwen3_moe", "qwen2_moe", "gemma2",
-          "gemma3_text", "granite", "olmo2", "glm4", "glm4_moe", "deepseek_v3", "deepseek_v3_mtp"]
+          "gemma3_text", "granite", "olmo2", "glm4", "glm4_moe", "deepseek_v3", "deepseek_v3_mtp",
+          "mimo_v2_flash"]
 
 
 def tokenizer(n):
