@@ -323,16 +323,15 @@ static enum ax_status read_bytes(struct ax_serve_place *p, const struct ax_serve
 
 enum ax_status ax_serve_place_step(struct ax_serve_place *p, const struct ax_serve_constraint *c,
                                    int32_t id, bool *complete) {
-    *complete = false;
     if (p->begun < c->begin.n) {
-        p->begun++;
-        return AX_OK;
-    }
-    if (ax_grammar_must_end(&p->state))
-        p->ended++;
-    else
+        p->broken = id != c->begin.ids[p->begun++];
+    } else if (ax_grammar_must_end(&p->state)) {
+        p->broken = id != c->end.ids[p->ended++];
+    } else {
         AX_TRY(read_bytes(p, c, id));
-    AX_ASSERT(p->state.n > 0); /* it was in the mask */
-    *complete = ax_grammar_must_end(&p->state) && p->ended == c->end.n;
+        p->broken = p->state.n == 0;
+    }
+    *complete = p->broken ||
+                (p->begun == c->begin.n && ax_grammar_must_end(&p->state) && p->ended == c->end.n);
     return AX_OK;
 }

@@ -50,6 +50,7 @@ void ax_serve_constraint_free(struct ax_serve_constraint *c);
 struct ax_serve_place {
     size_t begun, ended; /* tokens of the constraint's texts that have come */
     struct ax_grammar_state state, next;
+    bool broken; /* a token came that may not: the model's numbers are none */
 };
 enum ax_status ax_serve_place_open(struct ax_serve_place *p, const struct ax_serve_constraint *c);
 void ax_serve_place_close(struct ax_serve_place *p);

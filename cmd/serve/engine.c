@@ -157,7 +157,7 @@ static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     c->n_tokens = s->n_new;
     const enum ax_status st = take_token(c, s->tokens[s->n_new - 1], stop);
     if (*stop)
-        c->finish = "stop";
+        c->finish = c->place.broken ? "abort" : "stop";
     if (c->job->r.stream)
         pthread_cond_signal(&c->job->changed);
     pthread_mutex_unlock(&e->lock);
