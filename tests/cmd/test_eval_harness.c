@@ -240,6 +240,15 @@ static void a_table(void **state) {
         "\n0 requests in 0.0 s: 0 prompt tokens computed, 0 shared; float32\n"));
 }
 
+/* Bootstrapped errors come from a pool of processes. */
+static void what_it_starts_can_be_ended(void **state) {
+    (void)state;
+    must_eval("--harness --task terminates --json");
+    json_t *v = parsed(out, strlen(out));
+    assert_true(json_number_value(result(v, "terminates", "by,none")) == SIGTERM);
+    json_decref(v);
+}
+
 /* ---- mistakes ---- */
 
 static void fails(int code, const char *words, const char *why) {
@@ -383,6 +392,7 @@ int main(void) {
         cmocka_unit_test(samples_differ),
         cmocka_unit_test(ranks_say_the_same),
         cmocka_unit_test(a_table),
+        cmocka_unit_test(what_it_starts_can_be_ended),
         cmocka_unit_test(options),
         cmocka_unit_test(a_harness_that_is_not_there),
         cmocka_unit_test(a_harness_that_fails),

@@ -133,6 +133,13 @@ def wants_beams(model, path, asked):
     model.generate_until([Request("a", {"num_beams": 3})])
 
 
+def terminates(model, path, asked):
+    """As a pool of processes ends its own."""
+    child = subprocess.Popen(["sleep", "1000"])
+    child.terminate()
+    return results("terminates", {"by,none": float(-child.wait(60))}, [])
+
+
 def sleeps(model, path, asked):
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     with open(path + ".part", "w") as f:
