@@ -19,7 +19,7 @@ struct ax_episode_rules {
     const struct ax_tool_chat *chat;
     int64_t max_rounds; /* rounds of calls; negative: no limit */
     bool ends;
-    double max_seconds; /* of all calls of a completion; 0: no limit */
+    double max_seconds; /* seconds of all calls of a completion; 0: no limit */
     bool keeps;         /* the tool python goes on where its earlier calls ended */
 };
 
@@ -33,7 +33,7 @@ struct ax_episode {
         *log; /* calls that were run: [{"turn", "name", "arguments", "seconds", "failed"}]; owned */
     int64_t rounds, n_calls, n_failed, n_unread; /* n_unread: turns whose calls cannot be read */
     bool truncated;                              /* ended by length, or late */
-    double seconds;                              /* that calls have taken */
+    double seconds;                              /* time that calls have taken */
     json_t *programs; /* with `keeps`: those that have run to their end, as texts; owned */
     bool late;        /* ended by max_seconds */
 };
