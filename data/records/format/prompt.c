@@ -193,12 +193,13 @@ static enum ax_status read_prompt(const struct ax_format *f, json_t *record, str
 static enum ax_status render_answer(const struct ax_format *f, struct ax_answers *a) {
     json_t *all = json_copy(a->messages);
     struct ax_buf text = {0};
-    const struct ax_answers_text whole = {all, a->tools, false, &a->lost};
+    json_t *tools = json_array_size(a->tools) > 0 ? a->tools : NULL;
+    const struct ax_answers_text whole = {all, tools, false, &a->lost};
     enum ax_status st = all && json_array_extend(all, a->replies[0]) == 0
                             ? ax_answers_render(f, &whole, &text)
                             : ax_answers_no_memory();
     const size_t n = a->prompt.len;
-    if (st == AX_OK && (text.len < n || memcmp(text.data, a->prompt.data, n) != 0))
+    if (st == AX_OK && (text.len <= n || memcmp(text.data, a->prompt.data, n) != 0))
         st = ax_error(AX_ERR_DATA, "the chat template writes the prompt otherwise once its answer "
                                    "follows, so the answer cannot be trained on behind it");
     if (st == AX_OK)
