@@ -61,10 +61,7 @@ static const struct {
 } telling[] = {
     {"mamba_dt_rank", "layers of the first Mamba"},
     {"time_step_rank", "layers of the first Mamba"},
-    {"hidden_size_per_layer_input", "embeddings of each layer"},
     {"altup_num_inputs", "AltUp's streams"},
-    {"num_kv_shared_layers", "layers that share keys and values"},
-    {"global_head_dim", "full layers with heads of another size"},
     {"index_topk", "an indexer that chooses keys"},
     {"lightning_attn_decay", "lightning attention"},
     {"alibi", "ALiBi"},

@@ -74,27 +74,31 @@ static void build(struct gguf_out *o, const struct file *f) {
     gguf_out_finish(o);
 }
 
+static const char types[] =
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+    "\"sliding_attention\",\"full_attention\"]";
+static const char ropes[] =
+    "\"rope_parameters\":{\"full_attention\":{\"partial_rotary_factor\":0.25,"
+    "\"rope_theta\":5000.0,\"rope_type\":\"proportional\"},\"sliding_attention\":{"
+    "\"rope_theta\":300.0,\"rope_type\":\"default\"}}";
+
 static void a_file_has_a_config(void **state) {
     (void)state;
-    static const char *const expected[] = {
-        "\"attention_k_eq_v\":true",
-        "\"enable_moe_block\":false",
-        "\"global_head_dim\":16",
-        "\"head_dim\":12",
-        "\"hidden_activation\":\"gelu_pytorch_tanh\"",
-        "\"hidden_size_per_layer_input\":2",
-        "\"intermediate_size\":10",
-        "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","
-        "\"sliding_attention\",\"full_attention\"]",
-        "\"num_global_key_value_heads\":1",
-        "\"num_key_value_heads\":2",
-        "\"num_kv_shared_layers\":2",
-        "\"rope_parameters\":{\"full_attention\":{\"partial_rotary_factor\":0.25,"
-        "\"rope_theta\":5000.0,\"rope_type\":\"proportional\"},\"sliding_attention\":{"
-        "\"rope_theta\":300.0,\"rope_type\":\"default\"}}",
-        "\"sliding_window\":7",
-        "\"use_double_wide_mlp\":true",
-        "\"vocab_size_per_layer_input\":9"};
+    static const char *const expected[] = {"\"attention_k_eq_v\":true",
+                                           "\"enable_moe_block\":false",
+                                           "\"global_head_dim\":16",
+                                           "\"head_dim\":12",
+                                           "\"hidden_activation\":\"gelu_pytorch_tanh\"",
+                                           "\"hidden_size_per_layer_input\":2",
+                                           "\"intermediate_size\":10",
+                                           types,
+                                           "\"num_global_key_value_heads\":1",
+                                           "\"num_key_value_heads\":2",
+                                           "\"num_kv_shared_layers\":2",
+                                           ropes,
+                                           "\"sliding_window\":7",
+                                           "\"use_double_wide_mlp\":true",
+                                           "\"vocab_size_per_layer_input\":9"};
     struct gguf_out o;
     struct ax_gguf g;
     struct ax_gguf_model m;

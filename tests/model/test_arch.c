@@ -392,6 +392,8 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"gpt2\"}",
          "model_type: \"gpt2\" is not supported; expected one of cohere, cohere2, deepseek_v2, ",
          AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"gemma3n\", \"num_kv_shared_layers\": 2, \"altup_num_inputs\": 4}",
+         "; missing here: AltUp's streams (altup_num_inputs); expected one of", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"gemma3n\"}",
          "\"gemma3n\" is not supported; the nearest is gemma3; expected one of ",
          AX_ERR_UNSUPPORTED},
