@@ -119,6 +119,7 @@ static enum ax_status check_kv_heads(int64_t n, int tp) {
 enum ax_status ax_tp_check(const struct ax_arch *arch, const struct ax_mesh *mesh) {
     const int tp = mesh->size[AX_ROLE_TP];
     AX_TRY(check_divides("attention heads", arch->n_heads, tp));
+    AX_TRY(check_kv_heads(arch->n_kv_heads, tp));
     for (int64_t i = 0; i < arch->n_layers; i++)
         AX_TRY(check_kv_heads(ax_layer_kv_heads(arch, &arch->layers[i]), tp));
     if (arch->delta.value_heads > 0)
