@@ -85,6 +85,10 @@ static bool is_word(const char *s, size_t n, const char *word) {
     return n >= len && memcmp(s, word, len) == 0;
 }
 
+/* In place of Infinity: the text of a string of as many bytes, of a character that no text has. */
+#define INFINITE      "\"\\uFFFF\""
+#define INFINITE_READ "\xEF\xBF\xBF"
+
 /* Checks one bracket or word; *depth tracks the nesting. Returns NULL or the error. */
 static const char *complaint(const char *s, size_t n, int *depth) {
     if (*s == '[' || *s == '{') {
@@ -100,12 +104,33 @@ static const char *complaint(const char *s, size_t n, int *depth) {
     return NULL;
 }
 
-/* Rejects nesting deeper than MAX_DEPTH and the NaN and Infinity that Python writes. Integers beyond
+/* Infinity, and neither −Infinity nor a member's name. */
+static bool is_infinity(const char *text, size_t len, size_t i) {
+    if (!is_word(text + i, len - i, "Infinity") || (i > 0 && text[i - 1] == '-'))
+        return false;
+    i += strlen("Infinity");
+    while (i < len && text[i] != '\0' && strchr(" \t\r\n", text[i]))
+        i++;
+    return i == len || text[i] != ':';
+}
+
+static enum ax_status copy_text(const char *text, size_t len, char **copy) {
+    if (*copy)
+        return AX_OK;
+    AX_TRY(ax_alloc(copy, len + 1, 1));
+    memcpy(*copy, text, len);
+    return AX_OK;
+}
+
+/* Rejects nesting deeper than MAX_DEPTH and the NaN and Infinity that Python writes, of which INFINITE replaces
+ * those that stand alone if `infinite` is not NULL, and sets it. Integers beyond
  * 64 bits (HF writes model_max_length as 10^30) would be an error in jansson; if there are any,
  * *rewritten is a copy of the text with reals of the same length instead, else NULL. Free with
  * ax_free. */
-static enum ax_status scan(const char *name, const char *text, size_t len, char **rewritten) {
+static enum ax_status scan(const char *name, const char *text, size_t len, bool *infinite,
+                           char **rewritten) {
     char *copy = NULL;
+    enum ax_status st = AX_OK;
     int depth = 0;
     size_t span;
     for (size_t i = 0; i < len; i += span) {
@@ -116,22 +141,25 @@ static enum ax_status scan(const char *name, const char *text, size_t len, char 
         } else if ((*s >= '0' && *s <= '9') || *s == '-') {
             span = span_number(s, len - i);
             if (is_big_integer(s, span)) {
-                if (copy == NULL) {
-                    AX_TRY(ax_alloc(&copy, len + 1, 1));
-                    memcpy(copy, text, len);
-                }
+                AX_TRY_GOTO(copy_text(text, len, &copy), st, fail);
                 rewrite_integer(copy + i, span);
             }
+        } else if (infinite && is_infinity(text, len, i)) {
+            span = strlen("Infinity");
+            AX_TRY_GOTO(copy_text(text, len, &copy), st, fail);
+            memcpy(copy + i, INFINITE, span);
+            *infinite = true;
         } else {
             const char *message = complaint(s, len - i, &depth);
-            if (message != NULL) {
-                ax_free(copy);
-                return error_at(name, text, i, message);
-            }
+            if (message != NULL)
+                AX_TRY_GOTO(error_at(name, text, i, message), st, fail);
         }
     }
     *rewritten = copy;
     return AX_OK;
+fail:
+    ax_free(copy);
+    return st;
 }
 
 /* ---- parsing ---- */
@@ -185,8 +213,34 @@ enum ax_status ax_json_first(const char *text, size_t len, struct ax_json_first 
     return AX_OK;
 }
 
-enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
-                             size_t len) {
+static bool is_infinite(const json_t *v) {
+    return json_string_length(v) == strlen(INFINITE_READ) &&
+           strcmp(json_string_value(v), INFINITE_READ) == 0;
+}
+
+/* Puts objects in place of the strings; false: no memory. */
+static bool put_infinite(json_t *v) {
+    const char *key;
+    json_t *member;
+    size_t i;
+    bool ok = true;
+    if (json_is_array(v))
+        json_array_foreach(v, i, member) ok =
+            ok && (is_infinite(member)
+                       ? json_array_set_new(v, i, json_pack("{ss}", "__float__", "Infinity")) == 0
+                       : put_infinite(member));
+    if (json_is_object(v))
+        json_object_foreach(v, key, member) ok =
+            ok &&
+            (is_infinite(member)
+                 ? json_object_set_new(v, key, json_pack("{ss}", "__float__", "Infinity")) == 0
+                 : put_infinite(member));
+    return ok;
+}
+
+static enum ax_status parse(struct ax_json_doc *doc, const char *name, const char *text, size_t len,
+                            bool of_python) {
+    bool infinite = false;
     *doc = (struct ax_json_doc){0};
     if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         text += 3; /* byte order mark of Windows editors */
@@ -195,13 +249,13 @@ enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const ch
     char *rewritten = NULL;
     char *name_copy = NULL;
     enum ax_status st;
-    AX_TRY_GOTO(scan(name, text, len, &rewritten), st, done);
+    AX_TRY_GOTO(scan(name, text, len, of_python ? &infinite : NULL, &rewritten), st, done);
     AX_TRY_GOTO(ax_strdup(&name_copy, name), st, done);
     json_error_t e;
     alloc_failed = false;
     json_t *root = json_loadb(rewritten != NULL ? rewritten : text, len,
                               JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-    if (alloc_failed) {
+    if (alloc_failed || (root && infinite && !put_infinite(root))) {
         json_decref(root);
         st = ax_error(AX_ERR_NOMEM, "%s: out of memory while reading JSON of %zu bytes", name, len);
     } else if (root == NULL) {
@@ -216,12 +270,22 @@ done:
     return st;
 }
 
+enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
+                             size_t len) {
+    return parse(doc, name, text, len, false);
+}
+
+enum ax_status ax_json_parse_file(struct ax_json_doc *doc, const char *name, const char *text,
+                                  size_t len) {
+    return parse(doc, name, text, len, true);
+}
+
 enum ax_status ax_json_load(struct ax_json_doc *doc, const char *path, size_t max_bytes) {
     *doc = (struct ax_json_doc){0};
     char *text;
     size_t len;
     AX_TRY(ax_read_file(path, max_bytes, &text, &len));
-    enum ax_status st = ax_json_parse(doc, path, text, len);
+    enum ax_status st = ax_json_parse_file(doc, path, text, len);
     ax_free(text);
     return st;
 }

@@ -17,10 +17,14 @@ struct ax_json_doc {
     char *name; /* file name for messages */
 };
 
-/* max_bytes bounds the file; nesting deeper than 512 is an error. AX_ERR_DATA on bad syntax. */
+/* max_bytes bounds the file; nesting deeper than 512 is an error. AX_ERR_DATA on bad syntax. A file may have Infinity,
+ * as Python writes it: it is read as {"__float__": "Infinity"}, as transformers 5 does. */
 enum ax_status ax_json_load(struct ax_json_doc *doc, const char *path, size_t max_bytes);
 enum ax_status ax_json_parse(struct ax_json_doc *doc, const char *name, const char *text,
                              size_t len);
+/* The text of a file, as ax_json_load reads it. */
+enum ax_status ax_json_parse_file(struct ax_json_doc *doc, const char *name, const char *text,
+                                  size_t len);
 void ax_json_free(struct ax_json_doc *doc);
 /* The value that a text begins with, after which there may be anything; of equal keys the last one counts. */
 struct ax_json_first {

@@ -18,6 +18,44 @@ static enum ax_status parse(struct ax_json_doc *doc, const char *text) {
     return ax_json_parse(doc, "c.json", text, strlen(text));
 }
 
+/* Python writes it; a whole root, or after a minus, it is no number of JSON here either. */
+static void infinity_of_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *dump;
+    } read[] = {
+        {"[0.0, Infinity]", "[0.0,{\"__float__\":\"Infinity\"}]"},
+        {"{\"a\":Infinity,\"b\":[{\"c\":Infinity}]}",
+         "{\"a\":{\"__float__\":\"Infinity\"},\"b\":[{\"c\":{\"__float__\":\"Infinity\"}}]}"},
+        {"[\"Infinity\", 1234567890123456789012, Infinity]",
+         "[\"Infinity\",1.2345678901234568e21,{\"__float__\":\"Infinity\"}]"},
+    };
+    static const char *const wrong[][2] = {
+        {"[1,\n -Infinity]", "c.json:2:3: NaN and Infinity are not JSON numbers"},
+        {"[NaN, Infinity]", "c.json:1:2: NaN and Infinity are not JSON numbers"},
+        {"[Infinitys]", "c.json:1:"},
+        {"{Infinity: 1}", "c.json:1:"},
+    };
+    uint64_t live = ax_mem_live_blocks();
+    struct ax_json_doc doc;
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+        assert_int_equal(ax_json_parse_file(&doc, "c.json", read[i].text, strlen(read[i].text)),
+                         AX_OK);
+        char *text = json_dumps(doc.root, JSON_COMPACT | JSON_ENCODE_ANY);
+        assert_string_equal(text, read[i].dump);
+        ax_free_hook(text);
+        ax_json_free(&doc);
+        assert_int_equal(parse(&doc, read[i].text), AX_ERR_DATA);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(ax_json_parse_file(&doc, "c.json", wrong[i][0], strlen(wrong[i][0])),
+                         AX_ERR_DATA);
+        if (strncmp(ax_error_text(), wrong[i][1], strlen(wrong[i][1])) != 0)
+            fail_msg("%s: %s", wrong[i][0], ax_error_text());
+    }
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
 static void syntax_errors_have_a_place(void **state) {
     (void)state;
     static const struct {
@@ -389,11 +427,12 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(syntax_errors_have_a_place), cmocka_unit_test(texts_end_where_they_end),
-        cmocka_unit_test(nesting_has_a_limit),        cmocka_unit_test(big_integers_become_reals),
-        cmocka_unit_test(getters_give_values),        cmocka_unit_test(getters_name_the_key_path),
-        cmocka_unit_test(long_values_are_shown_cut),  cmocka_unit_test(dumps_equal_pythons),
-        cmocka_unit_test(files_are_loaded),           cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(infinity_of_files),         cmocka_unit_test(syntax_errors_have_a_place),
+        cmocka_unit_test(texts_end_where_they_end),  cmocka_unit_test(nesting_has_a_limit),
+        cmocka_unit_test(big_integers_become_reals), cmocka_unit_test(getters_give_values),
+        cmocka_unit_test(getters_name_the_key_path), cmocka_unit_test(long_values_are_shown_cut),
+        cmocka_unit_test(dumps_equal_pythons),       cmocka_unit_test(files_are_loaded),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
