@@ -36,6 +36,8 @@ struct ax_mirror; /* kernels/queue.h */
     X(add)                                                                                         \
     X(scale)                                                                                       \
     X(softcap_backward)                                                                            \
+    X(relu2_forward)                                                                               \
+    X(relu2_backward)                                                                              \
     X(gemm)                                                                                        \
     X(colsum)                                                                                      \
     X(embedding_forward)                                                                           \
@@ -142,6 +144,13 @@ struct ax_scale {
 struct ax_softcap_backward {
     struct ax_tensor dx, dy, y;
     double alpha, softcap;
+};
+/* y = max(0, x)² (So et al. 2021), and dx = 2·max(0, x)·dy. Same shape and dtype; y may be x, dx one of them. */
+struct ax_relu2_forward {
+    struct ax_tensor y, x;
+};
+struct ax_relu2_backward {
+    struct ax_tensor dx, x, dy;
 };
 
 /* c = alpha · op(a)·op(b) [+ bias] [+ addend] [+ c if accumulate]. op(a) is [M][K]: a is [M][K], or

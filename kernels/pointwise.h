@@ -21,6 +21,8 @@
     X(add, dst, src, dst, 2, a->alpha, 0, AX_FMA(AX_EACH(p), x, y))                                \
     X(scale, y, x, y, 1, a->alpha, a->softcap, r > 0 ? AX_CAP(x) : AX_EACH(p) * x)                 \
     X(softcap_backward, dx, y, dy, 2, a->alpha, a->softcap,                                        \
-      AX_EACH(p) * y * AX_POSITIVE(AX_FNMA(AX_OVER_R(x), AX_OVER_R(x), AX_EACH(1))))
+      AX_EACH(p) * y * AX_POSITIVE(AX_FNMA(AX_OVER_R(x), AX_OVER_R(x), AX_EACH(1))))               \
+    X(relu2_forward, y, x, y, 1, 0, 0, AX_POSITIVE(x) * AX_POSITIVE(x))                            \
+    X(relu2_backward, dx, x, dy, 2, 2, 0, AX_EACH(p) * AX_POSITIVE(x) * y)
 
 #endif

@@ -1,4 +1,4 @@
-/* Elementwise ops: fill, copy, add, scale, softcap_backward, swiglu. */
+/* Elementwise ops: fill, copy, add, scale, softcap_backward, relu2, swiglu. */
 #include "kernels/ops/pointwise.h"
 
 #include "kernels/ops/family.h"
@@ -164,6 +164,56 @@ static const struct ax_shape shapes_softcap_backward[] = {
 };
 
 AX_OP_INFO(softcap_backward, IN_ROWS(dy), IN_ROWS(y), OUT_ROWS(dx));
+
+static const char *check_relu2_forward(const struct ax_relu2_forward *a) {
+    NEED(same_shape(&a->y, &a->x) && real(&a->y) && a->x.dtype == a->y.dtype);
+    return NULL;
+}
+
+PER_ELEMENT(relu2_forward, 2, y)
+
+static void build_relu2_forward(struct ax_case_builder *b, struct ax_relu2_forward *a) {
+    const struct ax_shape *s = b->shape;
+    a->x = ax_case_out2(b, b->real, s->rows, s->cols);
+    ax_case_randomize(b, &a->x, -2, 2);
+    a->y = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : ax_case_out2(b, b->real, s->rows, s->cols);
+}
+
+static const struct ax_shape shapes_relu2_forward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"in place", .rows = 3, .cols = 50, .flags = AX_SHAPE_IN_PLACE},
+    {"mlp", .big = true, .rows = 2048, .cols = 1536},
+};
+
+AX_OP_INFO(relu2_forward, IN_ROWS(x), OUT_ROWS(y));
+
+static const char *check_relu2_backward(const struct ax_relu2_backward *a) {
+    NEED(same_shape(&a->dx, &a->x) && same_shape(&a->dx, &a->dy) && real(&a->dx));
+    NEED(a->x.dtype == a->dx.dtype && a->dy.dtype == a->dx.dtype);
+    return NULL;
+}
+
+PER_ELEMENT(relu2_backward, 3, dx)
+
+static void build_relu2_backward(struct ax_case_builder *b, struct ax_relu2_backward *a) {
+    const struct ax_shape *s = b->shape;
+    a->dy = ax_case_in2(b, b->real, s->rows, s->cols);
+    a->x = ax_case_out2(b, b->real, s->rows, s->cols);
+    ax_case_randomize(b, &a->x, -2, 2);
+    a->dx = ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->x : ax_case_out2(b, b->real, s->rows, s->cols);
+}
+
+static const struct ax_shape shapes_relu2_backward[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"strided", .rows = 3, .cols = 7, .pad = 5},
+    {"in place", .rows = 3, .cols = 50, .flags = AX_SHAPE_IN_PLACE},
+    {"mlp", .big = true, .rows = 2048, .cols = 1536},
+};
+
+AX_OP_INFO(relu2_backward, IN_ROWS(dy), IN_ROWS(x), OUT_ROWS(dx));
 
 /* Gates and ups, together or apart, shaped for y [T][F]. */
 static const char *check_pair(tensor y, const struct ax_gating *how, tensor gate_up, tensor up) {

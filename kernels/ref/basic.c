@@ -39,6 +39,7 @@ enum ax_status ax_ref_copy(struct ax_queue *q, const struct ax_copy *a, void *wo
         const double p = P, r = R;                                                                 \
         (void)q;                                                                                   \
         (void)work;                                                                                \
+        (void)p;                                                                                   \
         (void)r;                                                                                   \
         for (int64_t t = 0; t < a->Z.shape[0]; t++)                                                \
             for (int64_t c = 0; c < n; c++) {                                                      \

@@ -179,6 +179,8 @@ static const struct {
     {AX_OP_scale, AX_TIME_MEMORY, STREAMED},
     {AX_OP_conv_forward, AX_TIME_MEMORY, STREAMED},
     {AX_OP_conv_backward, AX_TIME_MEMORY, STREAMED},
+    {AX_OP_relu2_forward, AX_TIME_MEMORY, STREAMED},
+    {AX_OP_relu2_backward, AX_TIME_MEMORY, STREAMED},
     {AX_OP_swiglu_forward, AX_TIME_MEMORY, STREAMED},
     {AX_OP_swiglu_backward, AX_TIME_MEMORY, STREAMED},
     {AX_OP_rope, AX_TIME_MEMORY, STREAMED},

@@ -33,6 +33,8 @@
     X(scatter_rows)                                                                                \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
+    X(relu2_forward)                                                                               \
+    X(relu2_backward)                                                                              \
     X(softmax_stats)                                                                               \
     X(softmax_merge)                                                                               \
     X(softmax_backward)                                                                            \

@@ -232,6 +232,35 @@ static void check_swiglu(const struct isa *isa, enum ax_dtype real) {
     }
 }
 
+static double squared(double x) {
+    return x > 0 ? x * x : 0;
+}
+
+/* The gradient is the difference quotient, which is exact but next to 0. */
+static void check_relu2(const struct isa *isa, enum ax_dtype real) {
+    enum { T = 67, F = 301 };
+    const double h = 1e-6;
+    struct ax_tensor x = grid(real, T, F, 1), dy = grid(real, T, F, 0), first[2];
+    randomize(&x, 3, 0);
+    randomize(&dy, 2, 0);
+    for (int k = 0; k < 3; k++) {
+        struct ax_tensor y = grid(real, T, F, 2), dx = clone(&x);
+        RUN(isa, THREADS[k], relu2_forward, .y = y, .x = x);
+        RUN(isa, THREADS[k], relu2_backward, .dx = dx, .x = dx, .dy = dy);
+        for (int64_t t = 0; t < T && k == 0; t++)
+            for (int64_t i = 0; i < F; i++) {
+                const double v = get(&x, t, i), d = get(&dy, t, i);
+                assert_near(isa, "y", &y, t, i, squared(v), 1 + v * v);
+                assert_near(isa, "dx", &dx, t, i, d * (squared(v + h) - squared(v - h)) / (2 * h),
+                            4 * (1 + fabs(v * d)));
+            }
+        first[0] = k == 0 ? y : first[0];
+        first[1] = k == 0 ? dx : first[1];
+        assert_same_bits(&y, &first[0]);
+        assert_same_bits(&dx, &first[1]);
+    }
+}
+
 #define TEST(name)                                                                                 \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
@@ -246,12 +275,14 @@ TEST(embedding)
 TEST(scatter)
 TEST(rope)
 TEST(swiglu)
+TEST(relu2)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fill),    cmocka_unit_test(copy),   cmocka_unit_test(rounding),
         cmocka_unit_test(add),     cmocka_unit_test(colsum), cmocka_unit_test(embedding),
         cmocka_unit_test(scatter), cmocka_unit_test(rope),   cmocka_unit_test(swiglu),
+        cmocka_unit_test(relu2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,7 @@ static enum ax_status each_piece(struct ax_queue *q, const struct ax_tensor *z,
                                const void *ys, struct numbers k, int64_t i, int64_t n) {           \
         const float p = k.p, r = k.r;                                                              \
         const v_float x = v_load(from, xs, i, n), y = INPUTS > 1 ? v_load(to, ys, i, n) : x;       \
+        (void)p;                                                                                   \
         (void)r;                                                                                   \
         (void)y;                                                                                   \
         v_store(to, zs, i, n, FORMULA);                                                            \
