@@ -183,11 +183,56 @@ static void factors_without_a_type(void **state) {
     }
 }
 
+/* Published dense models of Granite 4 have the keys of the hybrids, which nothing of theirs uses, and no experts. */
+static void keys_of_parts_that_are_not_there(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t value;
+    } counts[] = {
+        {"block_count", 2},          {"context_length", 64},      {"embedding_length", 8},
+        {"feed_forward_length", 12}, {"attention.head_count", 2}, {"attention.head_count_kv", 1},
+        {"expert_count", 0},         {"expert_used_count", 0},    {"ssm.conv_kernel", 4},
+        {"ssm.state_size", 256},     {"ssm.group_count", 1},      {"ssm.inner_size", 16},
+        {"ssm.time_step_rank", 4}};
+    static const char *const factors[] = {"attention.scale", "embedding_scale", "residual_scale",
+                                          "logit_scale"};
+    struct gguf_out o = {0};
+    struct ax_gguf g;
+    struct ax_gguf_model m;
+    char key[96];
+    key_text(&o, "general.architecture", "granite");
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        snprintf(key, sizeof key, "granite.%s", counts[i].name);
+        key_u32(&o, key, counts[i].value);
+    }
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+        snprintf(key, sizeof key, "granite.%s", factors[i]);
+        key_f32(&o, key, 2);
+    }
+    key_f32(&o, "granite.attention.layer_norm_rms_epsilon", 0.5F);
+    static const float rows[5 * 8];
+    tensor(&o, "token_embd.weight", 0, 2, (const int64_t[]){5, 8}, rows, sizeof rows);
+    gguf_out_finish(&o);
+    assert_int_equal(ax_gguf_parse(&g, "x.gguf", o.file.data, o.file.len), AX_OK);
+    if (ax_gguf_model_read(&m, &g) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_string_equal(m.kind->model_type, "granite");
+    assert_true(m.experts == 0 && m.layers == 2 && m.vocab == 5 && m.ssd.heads == 0);
+    json_t *config;
+    assert_int_equal(ax_gguf_model_config(&m, &config), AX_OK);
+    assert_null(json_object_get(config, "layer_types"));
+    json_decref(config);
+    ax_gguf_close(&g);
+    gguf_out_free(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_that_stop),
         cmocka_unit_test(configs_have_every_value),
         cmocka_unit_test(factors_without_a_type),
+        cmocka_unit_test(keys_of_parts_that_are_not_there),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }
