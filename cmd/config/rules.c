@@ -58,7 +58,7 @@ const struct ax_config_rule ax_config_rules[] = {
      "answers are sampled without noise, and ratios would compare it: remove it"},
     {"trl.tools && rl != grpo,gdpo,distill", "trl.tools",
      "answers call tools with rl: grpo, gdpo and distill only so far: remove it"},
-    {"trl.tools && rl == distill && trl.lmbda != 1", "trl.lmbda",
+    {"trl.tools && rl == distill && set(trl.lmbda) && trl.lmbda != 1,1.0", "trl.lmbda",
      "answers of the data set call no tools: set it to 1, or remove trl.tools"},
     {"rl == grpo,gdpo,ppo,distill,ebft && sample_packing", "sample_packing",
      "packing is not supported with this rl: set it to false"},
