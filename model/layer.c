@@ -4,8 +4,8 @@
  *
  * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both; what is
  * added is multiplied by the family's factor, if it has one (Granite). In a parallel layer (Cohere) the ffn reads
- * the mixer's normed input instead: y = m + ffn(norm_in(x)). Gemma 4 has a third branch, and a factor of the layer's
- * output: z = s·(y + extra(y)). Backward runs in reverse; the
+ * the mixer's normed input instead: y = m + ffn(norm_in(x)). A layer may have one branch alone (Nemotron-H). Gemma 4 has a
+ * third branch, and a factor of the layer's output: z = s·(y + extra(y)). Backward runs in reverse; the
  * residual stream's gradient is one buffer that each branch adds to: d +=
  * norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
@@ -30,6 +30,15 @@ static struct ax_saved *of_ffn(const struct ax_layer *l, struct ax_frame *f) {
 
 static struct ax_saved *of_extra(const struct ax_layer *l, struct ax_frame *f) {
     return of_ffn(l, f) + N_BRANCH + l->ffn.type->n_saved;
+}
+
+static bool is_there(const struct ax_branch *b) {
+    return b->type != &ax_part_none;
+}
+
+/* The layer's only branch, or NULL. */
+static const struct ax_branch *only_one(const struct ax_layer *l) {
+    return !is_there(&l->ffn) ? &l->mixer : !is_there(&l->mixer) ? &l->ffn : NULL;
 }
 
 /* The branch whose input it reads: itself, but for the ffn of a parallel layer. */
@@ -71,6 +80,8 @@ static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
                            const struct ax_pass *p, struct ax_saved *s) {
     const struct ax_model *m = p->model;
     const int64_t T = ax_tp_rows(m->rt, p->batch->T);
+    if (!is_there(b))
+        return;
     const struct ax_tensor rows = ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size);
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
     if (b->norm_in) {
@@ -93,7 +104,8 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
     const int extra = l->extra.type ? N_BRANCH + l->extra.type->n_saved : 0;
     ax_frame_begin(f,
                    N_LAYER + 2 * N_BRANCH + l->mixer.type->n_saved + l->ffn.type->n_saved + extra);
-    ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY, rows);
+    if (!only_one(l))
+        ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY, rows);
     branch_declare(l, &l->mixer, p, of_mixer(f));
     branch_declare(l, &l->ffn, p, of_ffn(l, f));
     if (!l->extra.type)
@@ -194,8 +206,16 @@ static enum ax_status scale_rows(const struct ax_layer *l, const struct ax_pass 
     return AX_OK;
 }
 
+static struct ax_saved *of_branch(const struct ax_layer *l, const struct ax_branch *b,
+                                  struct ax_frame *f) {
+    return b == &l->mixer ? of_mixer(f) : of_ffn(l, f);
+}
+
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out) {
+    const struct ax_branch *only = only_one(l);
+    if (only)
+        return branch_forward(l, only, p, of_branch(l, only, f), x, out);
     const struct ax_tensor *middle = &f->saved[MIDDLE].t;
     const struct ax_tensor *mixed = ax_saved_make(&f->saved[MIDDLE]) ? middle : NULL;
     AX_TRY(branch_forward(l, &l->mixer, p, of_mixer(f), x, mixed));
@@ -213,11 +233,6 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
 }
 
 /* ---- by linears ---- */
-
-static struct ax_saved *of_branch(const struct ax_layer *l, const struct ax_branch *b,
-                                  struct ax_frame *f) {
-    return b == &l->mixer ? of_mixer(f) : of_ffn(l, f);
-}
 
 static void set_ready(struct ax_saved *s, int n) {
     for (int i = 0; i < n; i++)
@@ -319,11 +334,14 @@ static enum ax_status parallel_backward(const struct ax_layer *l, struct ax_pass
 
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
-    const struct ax_param *first = l->mixer.norm_in;
+    const struct ax_branch *only = only_one(l);
+    const struct ax_param *first = (only ? only : &l->mixer)->norm_in;
     /* below the lowest trainable unit no gradient is needed */
     const bool wanted = l->index + 1 > p->model->lowest_unit || (first && first->trainable);
     if (l->spec.parallel)
         return parallel_backward(l, p, f, x, dx, wanted);
+    if (only)
+        return branch_backward(l, only, p, of_branch(l, only, f), x, dx, wanted);
     AX_TRY(scale_rows(l, p, dx));
     if (l->extra.type)
         AX_TRY(branch_backward(l, &l->extra, p, of_extra(l, f), &f->saved[UPPER].t, dx, true));

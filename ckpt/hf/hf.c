@@ -437,11 +437,28 @@ enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes) {
 
 /* ---- the embedding and the head ---- */
 
+const char *const ax_hf_embeddings[] = {"model.embed_tokens", "backbone.embeddings", NULL};
+
+const char *ax_hf_after_word(const char *name) {
+    static const char word[] = "backbone.";
+    return begins(name, word) ? name + strlen(word) : NULL;
+}
+
+const struct ax_st_entry *ax_hf_find_embedding(const struct ax_hf *hf) {
+    const struct ax_st_entry *found = NULL;
+    for (int i = 0; ax_hf_embeddings[i] && !found; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.weight", ax_hf_embeddings[i]);
+        found = ax_hf_find(hf, name);
+    }
+    return found;
+}
+
 static enum ax_status name_embedding(struct ax_hf *hf) {
     static char name[] = EMBEDDING;
     const struct ax_st_entry *head = ax_hf_find(hf, HEAD);
     const int n = ax_hf_count(hf);
-    if (!head || ax_hf_find(hf, EMBEDDING))
+    if (!head || ax_hf_find_embedding(hf))
         return AX_OK;
     AX_TRY(ax_alloc(&hf->renamed, (size_t)n, sizeof *hf->renamed));
     for (int i = 0; i < n; i++) {
@@ -457,7 +474,7 @@ static enum ax_status name_embedding(struct ax_hf *hf) {
 
 enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes) {
     enum { PIECE = 1 << 14 };
-    const struct ax_st_entry *a = ax_hf_find(hf, EMBEDDING), *b = ax_hf_find(hf, HEAD);
+    const struct ax_st_entry *a = ax_hf_find_embedding(hf), *b = ax_hf_find(hf, HEAD);
     float *values;
     enum ax_status st = AX_OK;
     *yes = a && b && a->numel != b->numel;

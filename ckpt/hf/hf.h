@@ -95,12 +95,20 @@ void ax_hf_close(struct ax_hf *hf);
  * ("layers.0…"): tries the name without the prefix "model.". */
 const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);
 int ax_hf_count(const struct ax_hf *hf);
+/* Modules that are a model's embedding, of one family or another; ends with NULL. */
+extern const char *const ax_hf_embeddings[];
+/* The end of `name` that transformers' modules have, too, if they begin with "model." where the folder of a model
+ * has another word ("backbone."); else NULL. */
+const char *ax_hf_after_word(const char *name);
+/* The embedding's matrix, or NULL. */
+const struct ax_st_entry *ax_hf_find_embedding(const struct ax_hf *hf);
 /* *yes: the folder has a head whose values differ from the embedding's. The weights decide,
  * whatever config.json says about tying. A folder that has only a head, under its name, as
  * safetensors.torch.save_model writes tied weights, is opened with the head as the embedding. */
 enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes);
 const struct ax_st_entry *ax_hf_at(const struct ax_hf *hf, int i);
-/* The layer N of a tensor "model.layers.N.…" (or without "model."); −1: it belongs to no layer. */
+/* The layer N of a tensor "model.layers.N.…" (or without "model.", or with another word); −1: it belongs to no
+ * layer. */
 int ax_hf_layer_of(const char *name);
 /* Tensors of a folder that no layer of the model uses, such as those for multi-token prediction: of layers `first` …
  * `end` − 1 (equal: none), those whose names begin with `prefix` (or NULL), and keys and values of layers that use those

@@ -5,10 +5,12 @@
 #include "ckpt/hf/hf.h"
 
 int ax_hf_layer_of(const char *name) {
-    static const char model[] = "model.", start[] = "layers.";
+    static const char *const words[] = {"model.", "backbone."};
+    static const char start[] = "layers.";
     char *end;
-    if (strncmp(name, model, strlen(model)) == 0)
-        name += strlen(model);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strncmp(name, words[i], strlen(words[i])) == 0)
+            name += strlen(words[i]);
     if (strncmp(name, start, strlen(start)) != 0)
         return -1;
     const long layer = strtol(name + strlen(start), &end, 10);

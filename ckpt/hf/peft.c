@@ -74,6 +74,36 @@ static void strip_names(struct ax_peft *p) {
         ax_st_sort(p->weights.entries, p->weights.n);
 }
 
+/* True for what follows "model." in the names of Nemotron-H's modules alone. */
+static bool has_folder_word(const char *rest) {
+    char *end;
+    static const char layers[] = "layers.", mixer[] = ".mixer.", embedding[] = "embeddings.";
+    if (strncmp(rest, layers, strlen(layers)) != 0)
+        return strncmp(rest, embedding, strlen(embedding)) == 0;
+    (void)strtol(rest + strlen(layers), &end, 10);
+    return strncmp(end, mixer, strlen(mixer)) == 0;
+}
+
+/* Gives modules of transformers the names that a folder of the model has. */
+static enum ax_status name_as_folder(struct ax_peft *p) {
+    static const char prefix[] = AX_PEFT_PREFIX, body[] = AX_PEFT_PREFIX "model.";
+    bool any = false;
+    for (int i = 0; i < p->weights.n; i++) {
+        char *name = p->weights.entries[i].name, *own;
+        if (strncmp(name, prefix, strlen(prefix)) == 0 && ax_hf_after_word(name + strlen(prefix)))
+            p->config.folder_words = true;
+        if (strncmp(name, body, strlen(body)) != 0 || !has_folder_word(name + strlen(body)))
+            continue;
+        AX_TRY(ax_sprintf(&own, "%sbackbone.%s", prefix, name + strlen(body)));
+        ax_free(name);
+        p->weights.entries[i].name = own;
+        any = true;
+    }
+    if (any)
+        ax_st_sort(p->weights.entries, p->weights.n);
+    return AX_OK;
+}
+
 enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
     *p = (struct ax_peft){0};
     enum ax_status st;
@@ -82,6 +112,7 @@ enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
     AX_TRY_GOTO(load_config(p), st, fail);
     AX_TRY_GOTO(open_weights(p), st, fail);
     strip_names(p);
+    AX_TRY_GOTO(name_as_folder(p), st, fail);
     return AX_OK;
 fail:
     ax_peft_close(p);

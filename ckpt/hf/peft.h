@@ -41,6 +41,8 @@ struct ax_peft_config {
     /* prefix before "model." in the names of modules, if the base contains the text model
      * (hf.h), else NULL; static */
     const char *within;
+    /* names begin with a word that folders have, not transformers' modules (ax_hf_after_word) */
+    bool folder_words;
     int64_t r;
     double alpha, dropout;
     bool rslora, dora;

@@ -130,16 +130,22 @@ static enum ax_status add_base(struct kept *k, struct ax_hf_save *save) {
     return AX_OK;
 }
 
-static enum ax_status name_adapter(struct kept *k, struct ax_hf_save *save, const char *module) {
-    static const char prefix[] = AX_PEFT_PREFIX;
+/* Of a text model within another, its module before the names; of the others, "model." in place of another word. */
+static enum ax_status name_adapter(struct kept *k, struct ax_hf_save *save) {
+    static const char prefix[] = AX_PEFT_PREFIX, body[] = AX_PEFT_PREFIX "model.";
+    const struct ax_peft_config *c = save->adapter;
     AX_TRY(copy_list(k, save, 0));
     AX_TRY(ax_alloc(&k->names, (size_t)save->n, sizeof *k->names));
     for (int i = 0; i < save->n; i++) {
-        const char *name = save->tensors[i].name;
-        if (strncmp(name, prefix, strlen(prefix)) != 0 ||
-            !ax_peft_is_within(save->adapter, name + strlen(prefix)))
+        const char *name = save->tensors[i].name, *after = NULL;
+        const bool within = strncmp(name, prefix, strlen(prefix)) == 0 &&
+                            ax_peft_is_within(c, name + strlen(prefix));
+        if (!c->folder_words && strncmp(name, prefix, strlen(prefix)) == 0)
+            after = ax_hf_after_word(name + strlen(prefix));
+        if (!within && !after)
             continue;
-        AX_TRY(ax_sprintf(&k->names[i], "%s%s%s", prefix, module, name + strlen(prefix)));
+        AX_TRY(within ? ax_sprintf(&k->names[i], "%s%s%s", prefix, c->within, name + strlen(prefix))
+                      : ax_sprintf(&k->names[i], "%s%s", body, after));
         k->tensors[i].name = k->names[i];
         k->n_names = i + 1;
     }
@@ -153,7 +159,7 @@ static enum ax_status open_kept(struct kept *k, struct ax_hf_save *save) {
     bool wrapped;
     *k = (struct kept){0};
     if (save->adapter)
-        return save->adapter->within ? name_adapter(k, save, save->adapter->within) : AX_OK;
+        return name_adapter(k, save);
     if (!save->base_dir || save->gguf)
         return AX_OK;
     AX_TRY(ax_hf_is_wrapper(save->base_dir, &wrapped));

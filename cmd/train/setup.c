@@ -136,7 +136,7 @@ static enum ax_status open_model(struct ax_train_setup *s) {
 /* ---- new tokens ---- */
 
 static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids) {
-    if (!s->adapter || (ax_adapter_saves(s->adapter, "model.embed_tokens.weight") &&
+    if (!s->adapter || (ax_adapter_saves_embedding(s->adapter) &&
                         (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight"))))
         return AX_OK;
     return ax_config_error(

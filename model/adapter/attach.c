@@ -259,7 +259,9 @@ static const char *head_module(const struct ax_model *m) {
 
 enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     struct ax_model *m = b->model;
-    const struct place embed = {"model.embed_tokens", -1, 0, m->embed, false};
+    char module[AX_NAME_MAX];
+    ax_adapter_module_of(m->embed->name, module, sizeof module);
+    const struct place embed = {module, -1, 0, m->embed, false};
     if (unit == 0)
         return attach_all(b, &embed, &m->embed_adapter, attach_embedding);
     const struct place at = {head_module(m), -1, unit, m->lm_head, false};
@@ -345,7 +347,7 @@ static enum ax_status store_experts(struct ax_builder *b, const struct ax_layer 
         AX_TRY(store(b, first));
         return store(b, &m->params[l->moe.down - m->params]);
     }
-    for (int64_t i = 0; i < 3 * b->arch->moe.n_experts; i++)
+    for (int64_t i = 0; i < (ax_arch_ups(b->arch) + 1) * b->arch->moe.n_experts; i++)
         AX_TRY(store(b, &first[i]));
     return AX_OK;
 }
@@ -355,6 +357,8 @@ static enum ax_status attach_experts(struct ax_builder *b, struct ax_layer *l) {
     struct ax_model *m = b->model;
     struct ax_moe_part *moe = &l->moe;
     AX_TRY(store_experts(b, l));
+    if (b->arch->ungated) /* no adapters */
+        return AX_OK;
     for (int k = 0; ax_builder_next_adapter(b, k); k++)
         AX_TRY(ax_adapter_named(
             m, k,
@@ -405,8 +409,10 @@ static bool names_linear(const struct ax_model *m, const struct ax_peft_config *
 /* True for the name of a module that can have an adapter. */
 static bool names_target(const struct ax_model *m, const struct ax_peft_config *c,
                          const char *name) {
-    return ax_adapter_ends_in("model.embed_tokens", name) ||
-           ax_adapter_ends_in(head_module(m), name) || names_linear(m, c, name);
+    char embed[AX_NAME_MAX];
+    ax_adapter_module_of(m->embed->name, embed, sizeof embed);
+    return ax_adapter_ends_in(embed, name) || ax_adapter_ends_in(head_module(m), name) ||
+           names_linear(m, c, name);
 }
 
 /* The same for a weight: of experts, or "….down_proj.weight" of a linear. */
@@ -418,7 +424,7 @@ static bool names_weight(const struct ax_model *m, const struct ax_peft_config *
         ax_adapter_module_of(name, module, sizeof module);
         found = names_linear(m, c, module);
     }
-    for (int i = 0; i < (int)m->arch.n_layers; i++)
+    for (int i = 0; !m->arch.ungated && i < (int)m->arch.n_layers; i++)
         for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
             char key[AX_NAME_MAX];
             ax_expert_weight_name(i, ax_moe_module(&m->arch), (enum ax_expert_weight)k, key,

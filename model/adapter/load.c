@@ -174,10 +174,12 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const struct a
 /* PEFT stores the matrices of embedding and head next to their adapters; like PEFT, we use them as
  * the base's. A tied head is the embedding. */
 static bool is_base_layer(const struct ax_model *m, const char *name, const struct ax_param **out) {
-    static const char *const modules[] = {"model.embed_tokens", "lm_head"};
+    char embed[AX_NAME_MAX];
+    ax_adapter_module_of(m->embed->name, embed, sizeof embed);
+    const char *const modules[] = {embed, "lm_head"};
     *out = NULL;
     for (int i = 0; i < 2; i++) {
-        char own[AX_NAME_MAX];
+        char own[2 * AX_NAME_MAX];
         snprintf(own, sizeof own, AX_PEFT_PREFIX "%s.base_layer.weight", modules[i]);
         if (strcmp(name, own) != 0)
             continue;
@@ -274,8 +276,12 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
 }
 
 void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
-    const struct ax_st_entry *e =
-        ax_safetensors_find(&peft->weights, AX_PEFT_PREFIX "model.embed_tokens.weight");
+    const struct ax_st_entry *e = NULL;
+    for (int i = 0; ax_hf_embeddings[i] && !e; i++) {
+        char name[AX_NAME_MAX];
+        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.weight", ax_hf_embeddings[i]);
+        e = ax_safetensors_find(&peft->weights, name);
+    }
     if (!e || e->ndim != 2 || e->shape[0] <= arch->vocab_size || arch->vocab_stored > 0)
         return;
     arch->vocab_stored = arch->vocab_size;

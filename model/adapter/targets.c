@@ -141,8 +141,10 @@ static enum ax_status settle_targets(struct settling *s) {
     for (int i = 0; i < c->targets.n; i++)
         if (!names_experts(c->targets.names[i]))
             AX_TRY(ax_peft_names_add(&s->targets, c->targets.names[i]));
+    char embed[AX_NAME_MAX];
+    ax_adapter_module_of(s->m->embed->name, embed, sizeof embed);
     if (!named && s->m->embed_adapter.a)
-        AX_TRY(ax_peft_names_add(&s->targets, "embed_tokens"));
+        AX_TRY(ax_peft_names_add(&s->targets, strrchr(embed, '.') + 1));
     if (!named && s->m->head.adapter[0].a)
         AX_TRY(ax_peft_names_add(&s->targets, s->m->arch.classifier ? "score" : "lm_head"));
     AX_TRY(add_modules(s, named));

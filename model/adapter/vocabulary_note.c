@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "ckpt/hf/hf.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/arch/arch.h"
 
@@ -122,7 +123,9 @@ done:
 static void find_embedding(struct comparison *c) {
     for (int i = 0; i < c->peft->weights.n; i++) {
         const struct ax_st_entry *e = &c->peft->weights.entries[i];
-        const char *at = strstr(e->name, "embed_tokens.");
+        const char *at = NULL;
+        for (int k = 0; ax_hf_embeddings[k] && !at; k++)
+            at = strstr(e->name, ax_hf_embeddings[k]);
         if (at && strstr(at, ".lora_"))
             c->adapts = true;
         else if (at && e->ndim == 2)

@@ -21,13 +21,26 @@
 #define MAX_DIM        (1LL << 24) /* larger sizes mean a corrupted file */
 #define MAX_HEAD_DIM   2048
 #define MAX_PARAMETERS 1000000000000000LL
+#define MAX_LAYERS     4096
+
+static enum ax_status count_layers(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json n = ax_json_get(c, "num_hidden_layers");
+    const struct ax_json list =
+        a->family->layer_list ? ax_json_get(c, a->family->layer_list) : (struct ax_json){0};
+    if (n.v || !list.v)
+        return ax_json_i64(n, 1, MAX_LAYERS, &a->n_layers);
+    a->n_layers = (int64_t)ax_json_size(list);
+    if (a->n_layers >= 1 && a->n_layers <= MAX_LAYERS)
+        return AX_OK;
+    return ax_json_error(list, "%lld layers; expected 1 to %d", (long long)a->n_layers, MAX_LAYERS);
+}
 
 static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64(ax_json_get(c, "vocab_size"), 1, MAX_DIM, &a->vocab_size));
     AX_TRY(ax_json_i64(ax_json_get(c, "hidden_size"), 1, MAX_DIM, &a->hidden_size));
     if (!a->family->own_width)
         AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, MAX_DIM, &a->intermediate_size));
-    AX_TRY(ax_json_i64(ax_json_get(c, "num_hidden_layers"), 1, 4096, &a->n_layers));
+    AX_TRY(count_layers(a, c));
     AX_TRY(ax_json_i64(ax_json_get(c, "num_attention_heads"), 1, 65536, &a->n_heads));
     struct ax_json kv = ax_json_get(c, "num_key_value_heads"), hd = ax_json_get(c, "head_dim");
     AX_TRY(ax_json_i64_or(kv, 1, 65536, a->n_heads, &a->n_kv_heads));

@@ -23,7 +23,9 @@ struct ax_family {
     int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
-    bool own_width;   /* `parse` sets intermediate_size, which the config may lack */
+    bool own_width; /* `parse` sets intermediate_size, which the config may lack */
+    /* a list with an entry for each layer, which counts them if num_hidden_layers is absent; or NULL */
+    const char *layer_list;
     bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
@@ -45,7 +47,8 @@ struct ax_moe_names {
     const char *router_bias;  /* NULL: none */
     const char *expert_scale; /* factors of the weights, [E]; NULL: none */
     const char *module;       /* what PEFT calls the experts, below the layer; NULL: mlp.experts */
-    bool bias_is_row;         /* `bias` is [1][E] in files, not [E] */
+    const char *latent_in, *latent_out; /* modules around experts with a latent; NULL: none */
+    bool bias_is_row;                   /* `bias` is [1][E] in files, not [E] */
 };
 
 /* Checkpoint names where the experts' matrices are stacked in one tensor each, [E][in][out], or [E][out][in] if
@@ -56,11 +59,12 @@ struct ax_moe_stacked {
     bool out_first;
 };
 
-/* Mixture of experts: a router sends each token to n_active of n_experts SwiGLU MLPs. */
+/* Mixture of experts: a router sends each token to n_active of n_experts MLPs. */
 struct ax_moe_config {
     int64_t n_experts, n_active; /* 0: no layer has experts */
     int64_t width;               /* feed-forward size of an expert */
     int64_t shared_width;        /* feed-forward size of the shared expert; 0 = none */
+    int64_t latent;              /* size of what experts read and write; 0: hidden_size */
     struct ax_routing routing;
     /* an expert's input, not its output, is multiplied by its weight; n_active is 1 */
     bool weighs_input;
@@ -195,6 +199,7 @@ struct ax_arch {
     const struct ax_rename *renames; /* names of the parts' parameters; NULL: as they are */
     struct ax_norm_style norm;
     struct ax_gating gating; /* the gate of MLPs and experts */
+    bool ungated;            /* MLPs and experts have no gate: down(max(0, up)²) */
     double mlp_scale[2];     /* factors of an MLP's gate, before its activation, and of its up */
     double softmax_scale, score_softcap;
     double value_scale; /* factor of v */
@@ -274,6 +279,14 @@ bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
 /* True if layers have states: then a token depends on all before it, and no layer
  * can start from a place in the middle of a sequence but with a state of that place. */
 bool ax_arch_has_states(const struct ax_arch *arch);
+/* Matrices of an MLP, or an expert, that read its input: gate and up, or up alone. */
+static inline int ax_arch_ups(const struct ax_arch *arch) {
+    return arch->ungated ? 1 : 2;
+}
+/* What an expert reads and writes of a token. */
+static inline int64_t ax_arch_expert_size(const struct ax_arch *arch) {
+    return arch->moe.latent > 0 ? arch->moe.latent : arch->hidden_size;
+}
 /* Logits per token: the vocabulary, or a classifier's labels. */
 int64_t ax_arch_head_rows(const struct ax_arch *arch);
 /* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. Not

@@ -34,6 +34,7 @@
     X(ministral3)                                                                                  \
     X(mistral)                                                                                     \
     X(mixtral)                                                                                     \
+    X(nemotron_h)                                                                                  \
     X(olmo2)                                                                                       \
     X(olmo3)                                                                                       \
     X(olmo_hybrid)                                                                                 \
@@ -129,7 +130,8 @@ enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json config,
 struct ax_deepseek_keys {
     const char *experts, *active, *shared, *renormalize, *groups;
 };
-/* Defaults of DeepSeek's mixture where the config does not say. */
+/* Defaults of DeepSeek's mixture where the config does not say. first_dense −1: the family says which layers have
+ * experts. */
 struct ax_deepseek_moe {
     int64_t n_experts, n_active, width, n_shared, first_dense, groups, groups_kept;
     double scale;

@@ -1,4 +1,4 @@
-/* The parts that a layer is made of: a mixer and an ffn. A family says which of them a layer has. */
+/* The parts that a layer is made of: a mixer and an ffn, or one of them. A family says which a layer has. */
 #ifndef AX_MODEL_ARCH_PART_H
 #define AX_MODEL_ARCH_PART_H
 
@@ -68,6 +68,7 @@ extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_mixer_delta;     /* delta.c */
 extern const struct ax_part_type ax_mixer_mamba;     /* mamba.c */
 extern const struct ax_part_type ax_mixer_beside;    /* beside.c */
+extern const struct ax_part_type ax_part_none;       /* none.c: a layer without one of the two */
 extern const struct ax_part_type ax_ffn_swiglu;      /* mlp.c */
 extern const struct ax_part_type ax_ffn_moe;         /* moe.c */
 extern const struct ax_part_type ax_ffn_moe_shared;  /* shared_expert.c */
@@ -76,6 +77,6 @@ extern const struct ax_part_type ax_extra_per_layer; /* per_layer.c */
 /* n_saved of parts that others have inside them */
 #define AX_ATTENTION_SAVED 6
 #define AX_MAMBA_SAVED     12
-#define AX_MOE_SAVED       12
+#define AX_MOE_SAVED       14
 
 #endif

@@ -173,7 +173,7 @@ static void add_tensor(struct merge *w, const struct ax_st_entry *e, const char 
 /* Lists what the merged model has and the base has not. */
 static void add_head(struct merge *w) {
     static const char *const names[] = {"score.weight", "score.bias"};
-    const struct ax_st_entry *embed = ax_hf_find(&w->hf, "model.embed_tokens.weight"), *e;
+    const struct ax_st_entry *embed = ax_hf_find_embedding(&w->hf), *e;
     for (int i = 0; i < 2 && w->arch.new_head; i++) {
         char name[64];
         snprintf(name, sizeof name, AX_PEFT_PREFIX "%s", names[i]);

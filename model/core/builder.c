@@ -149,7 +149,7 @@ enum ax_status ax_freeze_check(const struct ax_model *m, const struct ax_peft_na
     }
     for (int i = 0; i < (int)m->arch.n_layers; i++) {
         const struct ax_moe_part *moe = &m->layers[i].moe;
-        AX_TRY(check_frozen_experts(&m->layers[i], moe->gate_up, 2 * E));
+        AX_TRY(check_frozen_experts(&m->layers[i], moe->gate_up, ax_arch_ups(&m->arch) * E));
         AX_TRY(check_frozen_experts(&m->layers[i], moe->down, E));
     }
     return AX_OK;

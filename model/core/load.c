@@ -54,7 +54,7 @@ static enum ax_status check_tensor(const struct ax_model *m, const struct ax_hf 
                                    const struct ax_param *p, const struct ax_st_entry **found) {
     const struct ax_st_entry *e = ax_hf_find(hf, p->name);
     if (!e && ax_adapter_any_unties(m) && strcmp(p->name, "lm_head.weight") == 0)
-        e = ax_hf_find(hf, "model.embed_tokens.weight");
+        e = ax_hf_find(hf, m->embed->name);
     if (!e)
         return ax_error(AX_ERR_DATA, "%s: tensor %s is missing", hf->dir, p->name);
     bool same = e->ndim == p->ndim && ax_dtype_info(e->dtype)->is_float;

@@ -41,7 +41,7 @@ struct ax_mamba_part {
     struct ax_linear in, out;
     const struct ax_param *taps, *conv_bias, *log, *bias, *skip, *norm; /* conv_bias NULL: none */
 };
-/* SwiGLU MLP: see mlp.c. */
+/* MLP: see mlp.c. */
 struct ax_mlp_part {
     struct ax_linear gate_up, down;
 };
@@ -57,18 +57,21 @@ struct ax_expert_watch {
  * checkpoint stacks experts, one parameter each. */
 struct ax_moe_part {
     bool out_first; /* stacked as [E][out][in] */
+    int ups;        /* matrices of an expert that read its input (ax_arch_ups) */
     const struct ax_param *router;
     const struct ax_param *router_bias; /* bias of the router's linear; NULL if absent */
     /* [n_experts]: added to scores only to choose experts; NULL if absent */
     const struct ax_param *bias;
     const struct ax_param *gate_up_bias, *down_bias; /* NULL if absent */
     const struct ax_param *expert_scale; /* [n_experts]: factors of weights; NULL if absent */
-    const struct ax_param *gate_up;      /* [2·n_experts]: gate and up of expert 0, of 1, … */
-    const struct ax_param *down;         /* [n_experts] */
+    const struct ax_param
+        *gate_up; /* [2·n_experts]: gate and up of expert 0, of 1, …; or ups alone */
+    const struct ax_param *down; /* [n_experts] */
     struct ax_expert_adapter gate_up_adapter, down_adapter;
     const struct ax_fake_quant *quant;   /* quantization of the experts; NULL: none */
     const struct ax_expert_watch *watch; /* watches forward passes; NULL: nobody */
     struct ax_linear gate; /* gate of a shared expert (shared_expert.c); n_parts 0 if absent */
+    struct ax_linear latent_in, latent_out; /* around experts with a latent; n_parts 0 if absent */
 };
 
 /* An MLP and a mixture side by side: see moe_beside.c. The norms of what goes into each, of what comes out, and of

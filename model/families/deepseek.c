@@ -144,7 +144,7 @@ enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
                            &m->routing.renormalize));
     AX_TRY(parse_groups(a, c, usual));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "num_nextn_predict_layers"), 0, 64, 0, &a->n_unused));
-    return sparse_layers(a, c, usual->first_dense);
+    return usual->first_dense < 0 ? AX_OK : sparse_layers(a, c, usual->first_dense);
 }
 
 #define MLP "model.layers.%d.mlp."

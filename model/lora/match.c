@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/regex.h"
+#include "ckpt/hf/hf.h"
 #include "parallel/units/param.h"
 
 enum ax_status ax_adapter_matches(const char *pattern, bool suffix, const char *name, bool *yes) {
@@ -76,7 +77,9 @@ static enum ax_status by_pattern(const struct ax_peft_pattern *list, int n, cons
 
 void ax_adapter_full_name(const struct ax_peft_config *c, const char *module, char *out,
                           size_t size) {
-    snprintf(out, size, "%s%s", ax_peft_is_within(c, module) ? c->within : "", module);
+    const char *after = c->folder_words ? NULL : ax_hf_after_word(module);
+    const bool within = ax_peft_is_within(c, module);
+    snprintf(out, size, "%s%s", after ? "model." : within ? c->within : "", after ? after : module);
 }
 
 bool ax_adapter_names_weight(const struct ax_peft_config *c, const char *module) {
@@ -122,9 +125,18 @@ bool ax_adapter_saves(const struct ax_peft_config *c, const char *param) {
     return found;
 }
 
+bool ax_adapter_saves_embedding(const struct ax_peft_config *c) {
+    bool found = false;
+    for (int i = 0; ax_hf_embeddings[i] && !found; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.weight", ax_hf_embeddings[i]);
+        found = ax_adapter_saves(c, name);
+    }
+    return found;
+}
+
 bool ax_adapter_unties(const struct ax_peft_config *c) {
-    return ax_adapter_saves(c, "model.embed_tokens.weight") ||
-           ax_adapter_saves(c, "lm_head.weight");
+    return ax_adapter_saves_embedding(c) || ax_adapter_saves(c, "lm_head.weight");
 }
 
 /* ---- experts ---- */

@@ -29,6 +29,7 @@ bool ax_adapter_saves(const struct ax_peft_config *c, const char *param); /* mod
 bool ax_adapter_saves_module(const char *module, const char *end);
 /* Saving the embedding or head in full makes them two matrices in a tied model, as with PEFT: both
  * start as the base's embedding, and one that is not listed stays so. */
+bool ax_adapter_saves_embedding(const struct ax_peft_config *c);
 bool ax_adapter_unties(const struct ax_peft_config *c);
 
 enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };

@@ -260,8 +260,10 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
 }
 
 bool ax_merged_unties(const struct ax_peft *peft) {
-    return ax_adapter_unties(&peft->config) || find(peft, "lm_head", "lora_A.weight") ||
-           find(peft, "model.embed_tokens", "lora_embedding_A");
+    bool unties = ax_adapter_unties(&peft->config) || find(peft, "lm_head", "lora_A.weight");
+    for (int i = 0; ax_hf_embeddings[i] && !unties; i++)
+        unties = find(peft, ax_hf_embeddings[i], "lora_embedding_A");
+    return unties;
 }
 
 void ax_merged_close(struct ax_merged *t) {

@@ -118,9 +118,8 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                 .trans_b = !w->in_first,
                                 .expected_rows = rows->part.expected};
     if (l->moe.watch) {
-        const bool down = w->parts == 1;
-        AX_TRY(l->moe.watch->see(l->moe.watch->ctx, down, rows));
-        if (down)
+        AX_TRY(l->moe.watch->see(l->moe.watch->ctx, w->down, rows));
+        if (w->down)
             return AX_OK;
     }
     AX_TRY(ax_expert_values(l, p, &rows->x, &g.a));

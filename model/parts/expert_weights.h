@@ -11,6 +11,7 @@
 struct ax_expert_matrices {
     const struct ax_param *first; /* expert 0's; or all experts', if it has three dimensions */
     int parts;                    /* parameters of an expert: 2 (gate and up) or 1 */
+    bool down;                    /* the experts' downs */
     const struct ax_param *bias;  /* bias of all experts; NULL if absent */
     bool in_first;                /* stacked as [E][in][out] */
 };

@@ -1,10 +1,12 @@
-/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, each perhaps times a factor. Where they are one matrix of the
+/* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, each perhaps times a factor; or, without a gate
+ * (Nemotron-H):  y = max(0, h·Wuᵀ)²·Wdᵀ. Where they are one matrix of the
  * file, every rank of tp has all of the MLP, and computes its own rows. */
 #include <stdio.h>
 
 #include "model/core/builder.h"
 #include "model/core/own_columns.h"
 #include "model/core/pass.h"
+#include "model/parts/activate.h"
 #include "model/parts/mlp.h"
 
 enum { GATE_UP, ACT, N_SAVED };
@@ -22,12 +24,14 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
     { .name = tail, .rows = (n), .cols = (m), __VA_ARGS__ }
     const int64_t D = b->arch->hidden_size;
     const bool fused = b->arch->fused_gate_up;
+    const int ups = ax_arch_ups(b->arch);
     struct ax_mlp_part *mlp = &l->mlp;
     const struct ax_param_decl weights[] = {
         OF("gate_proj.weight", F, D, .tp_dim = 0),
         OF("up_proj.weight", F, D, .tp_dim = 0, .glue = true),
         OF("down_proj.weight", D, F, .tp_dim = 1),
     };
+    const struct ax_param_decl up = OF("up_proj.weight", F, D, .tp_dim = 0);
     const struct ax_param_decl joined =
         OF("gate_up_proj.weight", 2 * F, D, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
     const struct ax_param_decl down =
@@ -39,12 +43,12 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
     };
 #undef OF
     mlp->gate_up.unit = mlp->down.unit = l->unit;
-    mlp->gate_up.n_parts = fused ? 1 : 2;
+    mlp->gate_up.n_parts = fused ? 1 : ups;
     mlp->down.n_parts = 1;
     mlp->gate_up.split = fused ? AX_SPLIT_NONE : AX_SPLIT_OUTPUTS;
     mlp->down.split = fused ? AX_SPLIT_NONE : AX_SPLIT_INPUTS;
-    mlp->gate_up.weight[0] = add(b, l, module, fused ? joined : weights[0]);
-    if (!fused)
+    mlp->gate_up.weight[0] = add(b, l, module, fused ? joined : ups == 1 ? up : weights[0]);
+    if (!fused && ups == 2)
         mlp->gate_up.weight[1] = add(b, l, module, weights[1]);
     mlp->down.weight[0] = add(b, l, module, fused ? down : weights[2]);
     if (!b->arch->mlp_bias)
@@ -59,7 +63,8 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
 }
 
 static struct ax_part_size mlp_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
-    const int64_t width = ax_spec_width(a, spec), matrices = 3 * a->hidden_size * width;
+    const int64_t width = ax_spec_width(a, spec),
+                  matrices = (ax_arch_ups(a) + 1) * a->hidden_size * width;
     return (struct ax_part_size){matrices, matrices, a->mlp_bias ? 2 * width + a->hidden_size : 0};
 }
 
@@ -77,7 +82,7 @@ static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     ax_saved_declare(&s[GATE_UP], "mlp gate and up", AX_KEEP_COSTLY,
                      ax_tensor_2d(dtype, NULL, T, F2));
     ax_saved_declare(&s[ACT], "mlp activation", AX_KEEP_CHEAP,
-                     ax_tensor_2d(dtype, NULL, T, F2 / 2));
+                     ax_tensor_2d(dtype, NULL, T, F2 / ax_arch_ups(&p->model->arch)));
 }
 
 /* Multiplies gate and up, or their gradients, by the family's factors. */
@@ -90,16 +95,13 @@ static enum ax_status scale(const struct ax_pass *p, const struct ax_tensor *gat
 static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
-    struct ax_queue *q = p->model->rt->q;
     const struct ax_tensor *gate_up = &s[GATE_UP].t, *act = &s[ACT].t;
     if (ax_saved_make(&s[GATE_UP])) {
         AX_TRY(ax_linear_forward(p->model->rt, &l->mlp.gate_up, h, NULL, gate_up));
         AX_TRY(scale(p, gate_up));
     }
     if (ax_saved_make(&s[ACT]))
-        AX_TRY(ax_run_swiglu_forward(q, &(struct ax_swiglu_forward){.gate_up = *gate_up,
-                                                                    .y = *act,
-                                                                    .how = p->model->arch.gating}));
+        AX_TRY(ax_activate_forward(p, gate_up, act));
     return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
@@ -107,16 +109,12 @@ static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, s
 static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {
-    struct ax_queue *q = p->model->rt->q;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor *gate_up = &s[GATE_UP].t;
     struct ax_tensor d_act = ax_stack_take(scratch, "gradient of mlp activation", s[ACT].t);
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
-    AX_TRY(ax_run_swiglu_backward(q, &(struct ax_swiglu_backward){.dy = d_act,
-                                                                  .gate_up = *gate_up,
-                                                                  .dgate_up = *gate_up,
-                                                                  .how = p->model->arch.gating}));
+    AX_TRY(ax_activate_backward(p, &d_act, gate_up));
     AX_TRY(scale(p, gate_up));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);

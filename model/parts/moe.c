@@ -1,8 +1,9 @@
-/* Mixture of experts, dropless:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the SwiGLU MLPs e_t1 … e_tk that
- * the router chose for token t; or, where inputs are weighed, y_t = mlp_{e_t1}(w_t1·h_t).
+/* Mixture of experts, dropless:  y_t = Σ_i w_ti·mlp_{e_ti}(h_t), the MLPs e_t1 … e_tk that
+ * the router chose for token t; or, where inputs are weighed, y_t = mlp_{e_t1}(w_t1·h_t). Experts may
+ * read and write a latent: y_t = Wout·Σ_i w_ti·mlp_{e_ti}(Win·h_t).
  *
  * Forward: router → rows sorted by expert and sent to the experts' ranks (parallel/units/expert.h) → gate
- * and up, SwiGLU, down as grouped products → back → weighted sum. The router's decision is kept in
+ * and up, activation, down as grouped products → back → weighted sum. The router's decision is kept in
  * every recompute mode: backward must follow the same routes.
  *
  * Rows travel in rounds, nearly always one. All rounds use the same memory: forward runs the later
@@ -16,6 +17,7 @@
 #include "model/core/builder.h"
 #include "model/core/later.h"
 #include "model/core/pass.h"
+#include "model/parts/activate.h"
 #include "model/parts/expert_weights.h"
 #include "model/parts/router.h"
 
@@ -24,11 +26,18 @@ static bool in_first(const struct ax_layer *l) {
 }
 
 static struct ax_expert_matrices expert_gate_up(const struct ax_layer *l) {
-    return (struct ax_expert_matrices){l->moe.gate_up, 2, l->moe.gate_up_bias, in_first(l)};
+    return (struct ax_expert_matrices){.first = l->moe.gate_up,
+                                       .parts = l->moe.ups,
+                                       .bias = l->moe.gate_up_bias,
+                                       .in_first = in_first(l)};
 }
 
 static struct ax_expert_matrices expert_down(const struct ax_layer *l) {
-    return (struct ax_expert_matrices){l->moe.down, 1, l->moe.down_bias, in_first(l)};
+    return (struct ax_expert_matrices){.first = l->moe.down,
+                                       .parts = 1,
+                                       .down = true,
+                                       .bias = l->moe.down_bias,
+                                       .in_first = in_first(l)};
 }
 
 /* ---- a backward in halves ---- */
@@ -146,21 +155,44 @@ static void add_stacked(struct ax_builder *b, struct ax_layer *l) {
     }
 }
 
+/* A projection to the latent of experts, or from it. */
+static void add_latent(struct ax_builder *b, struct ax_layer *l, struct ax_linear *lin,
+                       const char *module, int64_t rows, int64_t cols) {
+    char name[AX_NAME_MAX];
+    snprintf(name, sizeof name, "%s.weight", module);
+    const struct ax_param_decl decl = {
+        .name = name, .rows = rows, .cols = cols, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL};
+    *lin = (struct ax_linear){.unit = l->unit, .split = AX_SPLIT_NONE, .n_parts = 1};
+    lin->weight[0] = ax_builder_add(b, l->index, &decl);
+}
+
+static bool has_latent(const struct ax_layer *l) {
+    return l->moe.latent_in.n_parts > 0;
+}
+
 /* gate | up of every expert, then every expert's down: each with a constant stride. */
 static void moe_init(struct ax_builder *b, struct ax_layer *l) {
     const struct ax_moe_config *c = &b->arch->moe;
-    const int64_t D = b->arch->hidden_size, F = c->width;
+    const int64_t D = ax_arch_expert_size(b->arch), F = c->width;
     struct ax_moe_part *moe = &l->moe;
+    moe->ups = ax_arch_ups(b->arch);
     ax_router_init(b, l);
+    if (c->latent > 0) {
+        add_latent(b, l, &moe->latent_in, c->names->latent_in, D, b->arch->hidden_size);
+        add_latent(b, l, &moe->latent_out, c->names->latent_out, b->arch->hidden_size, D);
+    }
     if (c->stacked) {
         add_stacked(b, l);
         return;
     }
     for (int e = 0; e < c->n_experts; e++) {
-        const struct ax_param *gate = add_expert(b, l, e, c->names->gate, F, D, false);
-        add_expert(b, l, e, c->names->up, F, D, true);
+        const bool gated = moe->ups == 2;
+        const struct ax_param *first =
+            add_expert(b, l, e, gated ? c->names->gate : c->names->up, F, D, false);
+        if (gated)
+            add_expert(b, l, e, c->names->up, F, D, true);
         if (e == 0)
-            moe->gate_up = gate;
+            moe->gate_up = first;
     }
     for (int e = 0; e < c->n_experts; e++) {
         const struct ax_param *down = add_expert(b, l, e, c->names->down, D, F, false);
@@ -172,7 +204,8 @@ static void moe_init(struct ax_builder *b, struct ax_layer *l) {
 static struct ax_part_size moe_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
     (void)spec;
     const struct ax_moe_config *c = &a->moe;
-    const int64_t D = a->hidden_size, router = c->n_experts * D, expert = 3 * c->width * D;
+    const int64_t D = ax_arch_expert_size(a), expert = (ax_arch_ups(a) + 1) * c->width * D;
+    const int64_t router = a->hidden_size * (c->n_experts + 2 * c->latent); /* and projections */
     const bool biased = c->stacked && c->stacked->down_bias;
     const int64_t factors = c->names->router_bias || c->names->expert_scale ? c->n_experts : 0;
     return (struct ax_part_size){.matrices = router + c->n_experts * expert,
@@ -181,11 +214,13 @@ static struct ax_part_size moe_size(const struct ax_arch *a, const struct ax_lay
                                      factors + (biased ? c->n_experts * (2 * c->width + D) : 0)};
 }
 
-/* None: its matrices are the experts', see adapter/experts.h. */
+/* Not its experts': see adapter/experts.h. */
 static int moe_linears(struct ax_layer *l, struct ax_linear **out) {
-    (void)l;
-    (void)out;
-    return 0;
+    if (!has_latent(l))
+        return 0;
+    out[0] = &l->moe.latent_in;
+    out[1] = &l->moe.latent_out;
+    return 2;
 }
 
 /* ---- forward ---- */
@@ -199,10 +234,12 @@ enum {
     OFFSETS,
     COUNTS,
     REGROUP,
-    ROWS, /* at the experts in the open round, sorted by expert */
+    LATENT, /* what experts read, where it is not the input */
+    ROWS,   /* at the experts in the open round, sorted by expert */
     GATE_UP,
     ACT,
     RESULTS, /* back on their rank, as PLACES says */
+    SUM,     /* of a token's, where it is not the output */
     N_SAVED
 };
 _Static_assert(N_SAVED == AX_MOE_SAVED, "of a part that has this one inside it");
@@ -216,7 +253,8 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     const struct ax_model *m = p->model;
     const struct ax_moe_config *c = &m->arch.moe;
     const struct ax_expert_group *g = &m->experts;
-    const int64_t T = tokens(p), E = c->n_experts, k = c->n_active, D = m->arch.hidden_size;
+    const int64_t T = tokens(p), E = c->n_experts, k = c->n_active;
+    const int64_t D = ax_arch_expert_size(&m->arch), ups = l->moe.ups;
     const int64_t cap = ax_expert_capacity(g, T, k);
     const bool travels = g->ranks > 1;
     ax_saved_declare(&s[PROBS], "router", AX_KEEP_ALWAYS, ax_tensor_2d(m->accum, NULL, T, E));
@@ -236,11 +274,22 @@ static void moe_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     ax_saved_declare(&s[ROWS], "expert input", travels ? AX_KEEP_COSTLY : AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, cap, D));
     ax_saved_declare(&s[GATE_UP], "expert gate and up", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->dtype, NULL, cap, 2 * c->width));
+                     ax_tensor_2d(m->dtype, NULL, cap, ups * c->width));
     ax_saved_declare(&s[ACT], "expert activation", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, cap, c->width));
     ax_saved_declare(&s[RESULTS], "expert output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T * k, D));
+    if (!has_latent(l))
+        return;
+    ax_saved_declare(&s[LATENT], "expert latent", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->dtype, NULL, T, D));
+    ax_saved_declare(&s[SUM], "expert sum", AX_KEEP_CHEAP, ax_tensor_2d(m->dtype, NULL, T, D));
+}
+
+/* What experts read, of the layer's input. */
+static const struct ax_tensor *read_by_experts(const struct ax_layer *l, const struct ax_saved *s,
+                                               const struct ax_tensor *h) {
+    return has_latent(l) ? &s[LATENT].t : h;
 }
 
 static struct ax_expert_route route_of(const struct ax_layer *l, const struct ax_pass *p,
@@ -315,12 +364,9 @@ static struct ax_expert_rows rows_of(const struct ax_layer *l, const struct ax_p
 /* The rows received; others are skipped to save memory traffic. */
 static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s,
                                const struct ax_expert_part *part) {
-    struct ax_model *m = p->model;
-    return ax_run_swiglu_forward(
-        m->rt->q,
-        &(struct ax_swiglu_forward){.gate_up = ax_tensor_rows(&s[GATE_UP].t, part->row, part->rows),
-                                    .y = ax_tensor_rows(&s[ACT].t, part->row, part->rows),
-                                    .how = m->arch.gating});
+    const struct ax_tensor gate_up = ax_tensor_rows(&s[GATE_UP].t, part->row, part->rows),
+                           act = ax_tensor_rows(&s[ACT].t, part->row, part->rows);
+    return ax_activate_forward(p, &gate_up, &act);
 }
 
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
@@ -417,8 +463,10 @@ enum ax_status ax_moe_begin(const struct ax_layer *l, struct ax_pass *p, struct 
     struct ax_model *m = p->model;
     *f = (struct ax_moe_flight){0};
     AX_TRY(ax_moe_choose(l, p, s, h));
+    if (has_latent(l) && ax_saved_make(&s[LATENT]))
+        AX_TRY(ax_linear_forward(m->rt, &l->moe.latent_in, h, NULL, &s[LATENT].t));
     if (!s[ROWS].ready)
-        AX_TRY(sort_rows(p, s, h));
+        AX_TRY(sort_rows(p, s, read_by_experts(l, s, h)));
     if (!s[RESULTS].ready)
         AX_TRY(later_forward(l, p, s));
     f->rows = ax_saved_make(&s[ROWS]);
@@ -432,15 +480,23 @@ enum ax_status ax_moe_begin(const struct ax_layer *l, struct ax_pass *p, struct 
     return send(l, p, s, f);
 }
 
-enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax_moe_flight *f,
-                          const struct ax_tensor *x, const struct ax_tensor *out) {
+enum ax_status ax_moe_end(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                          struct ax_moe_flight *f, const struct ax_tensor *x,
+                          const struct ax_tensor *out) {
     struct ax_model *m = p->model;
-    AX_TRY(ax_expert_settle(&m->experts, m->rt, &f->transfer));
-    if (!out)
-        return AX_OK;
-    struct ax_combine_forward combine = {.src = s[RESULTS].t, .rows = s[PLACES].t, .out = *out};
+    struct ax_combine_forward combine = {.src = s[RESULTS].t, .rows = s[PLACES].t};
     if (!m->arch.moe.weighs_input)
         combine.weights = s[WEIGHTS].t;
+    AX_TRY(ax_expert_settle(&m->experts, m->rt, &f->transfer));
+    if (has_latent(l)) {
+        combine.out = s[SUM].t;
+        if (ax_saved_make(&s[SUM]))
+            AX_TRY(ax_run_combine_forward(m->rt->q, &combine));
+        return out ? ax_linear_forward(m->rt, &l->moe.latent_out, &s[SUM].t, x, out) : AX_OK;
+    }
+    if (!out)
+        return AX_OK;
+    combine.out = *out;
     if (x)
         combine.addend = *x;
     return ax_run_combine_forward(m->rt->q, &combine);
@@ -454,7 +510,7 @@ static enum ax_status moe_forward(const struct ax_layer *l, struct ax_pass *p, s
     struct ax_moe_flight f;
     AX_TRY(ax_moe_begin(l, p, s, h, &f));
     AX_TRY(ax_moe_compute(l, p, s, &f));
-    AX_TRY(ax_moe_end(p, s, &f, x, out));
+    AX_TRY(ax_moe_end(l, p, s, &f, x, out));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -471,7 +527,6 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
                                     const struct ax_saved *s, const struct kept *k,
                                     const struct ax_later_product *late,
                                     const struct ax_expert_part *part, const struct ax_tensor *d) {
-    struct ax_model *m = p->model;
     const struct ax_tensor *act = &s[ACT].t, *gate_up = &s[GATE_UP].t;
     const struct ax_expert_matrices up = expert_gate_up(l), down = expert_down(l);
     const struct ax_expert_rows outputs = rows_of(l, p, part, s, act, d);
@@ -480,13 +535,9 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
     AX_TRY(late ? keep_outputs(p, late, part, d)
                 : ax_expert_weight_gradient(l, p, &down, &outputs, &k->x_down));
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &k->d_act));
-    const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows);
-    AX_TRY(ax_run_swiglu_backward(
-        m->rt->q,
-        &(struct ax_swiglu_backward){.dy = ax_tensor_rows(&k->d_act, part->row, part->rows),
-                                     .gate_up = in_use,
-                                     .dgate_up = in_use,
-                                     .how = m->arch.gating}));
+    const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows),
+                           d_act = ax_tensor_rows(&k->d_act, part->row, part->rows);
+    AX_TRY(ax_activate_backward(p, &d_act, &in_use));
     AX_TRY(ax_expert_input_gradient(l, p, &up, &inputs, d));
     return ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d);
 }
@@ -531,7 +582,7 @@ static enum ax_status later_backward(const struct ax_layer *l, struct ax_pass *p
     if (m->experts.ranks == 1)
         return AX_OK;
     if (route.rounds->n > 1)
-        AX_TRY(sort_rows(p, s, h));
+        AX_TRY(sort_rows(p, s, read_by_experts(l, s, h)));
     f->rows = f->gate_up = f->act = true;
     ax_contract_loop(&m->rt->contracts);
     for (int i = 1; has_round(m, &route, i); i++) {
@@ -559,12 +610,17 @@ enum ax_status ax_moe_backward_begin(const struct ax_layer *l, struct ax_pass *p
                          ? ax_stack_push(scratch, "rows in transit", ax_tensor_bytes(&f->sorted))
                          : f->d.data;
     f->transfer = ax_expert_transfer(&m->experts, m->rt, &f->d);
+    struct ax_tensor dsum = *dy;
+    if (has_latent(l)) {
+        dsum = ax_stack_take(scratch, "gradient of expert sum", s[SUM].t);
+        AX_TRY(ax_linear_backward(m->rt, &l->moe.latent_out, &s[SUM].t, dy, &dsum));
+    }
     if (m->arch.moe.weighs_input)
         AX_TRY(
-            ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){f->sorted, *dy, s[PLACES].t}));
+            ax_run_scatter_rows(m->rt->q, &(struct ax_scatter_rows){f->sorted, dsum, s[PLACES].t}));
     else
         AX_TRY(ax_run_combine_backward(m->rt->q,
-                                       &(struct ax_combine_backward){.dout = *dy,
+                                       &(struct ax_combine_backward){.dout = dsum,
                                                                      .src = s[RESULTS].t,
                                                                      .rows = s[PLACES].t,
                                                                      .weights = s[WEIGHTS].t,
@@ -580,6 +636,9 @@ enum ax_status ax_moe_backward_rows(const struct ax_layer *l, struct ax_pass *p,
     AX_TRY(round_backward(l, p, s, gradients_wait(l, p) ? &late : NULL, f));
     AX_TRY(later_backward(l, p, s, h, f));
     struct ax_combine_forward sum = {.src = f->sorted, .rows = s[PLACES].t, .out = *dh};
+    if (has_latent(l))
+        sum.out =
+            ax_stack_take(&p->model->rt->arena.scratch, "gradient of expert latent", s[LATENT].t);
     if (p->model->arch.moe.weighs_input) {
         const struct ax_tensor rows =
             ax_stack_take(&p->model->rt->arena.scratch, "expert input",
@@ -588,7 +647,8 @@ enum ax_status ax_moe_backward_rows(const struct ax_layer *l, struct ax_pass *p,
         sum.weights = s[WEIGHTS].t;
     }
     AX_TRY(ax_run_combine_forward(p->model->rt->q, &sum));
-    return AX_OK;
+    return has_latent(l) ? ax_linear_backward(p->model->rt, &l->moe.latent_in, h, &sum.out, dh)
+                         : AX_OK;
 }
 
 enum ax_status ax_moe_backward_router(const struct ax_layer *l, struct ax_pass *p,

@@ -34,8 +34,9 @@ enum ax_status ax_moe_choose(const struct ax_layer *l, struct ax_pass *p, struct
                              const struct ax_tensor *h);
 enum ax_status ax_moe_compute(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
                               struct ax_moe_flight *f);
-enum ax_status ax_moe_end(struct ax_pass *p, const struct ax_saved *s, struct ax_moe_flight *f,
-                          const struct ax_tensor *x, const struct ax_tensor *out);
+enum ax_status ax_moe_end(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                          struct ax_moe_flight *f, const struct ax_tensor *x,
+                          const struct ax_tensor *out);
 
 /* As ax_part_type's backward; work between the two hides the first transfer, and gradients of
  * matrices hide the last. */

@@ -126,7 +126,7 @@ static enum ax_status beside_forward(const struct ax_layer *l, struct ax_pass *p
     AX_TRY(ax_ffn_swiglu.forward(l, p, s + MLP, &s[MLP_IN].t, NULL,
                                  ax_saved_make(&s[MLP_OUT]) ? &s[MLP_OUT].t : NULL));
     AX_TRY(ax_moe_compute(l, p, s + MOE, &f));
-    AX_TRY(ax_moe_end(p, s + MOE, &f, NULL, ax_saved_make(&s[MOE_OUT]) ? &s[MOE_OUT].t : NULL));
+    AX_TRY(ax_moe_end(l, p, s + MOE, &f, NULL, ax_saved_make(&s[MOE_OUT]) ? &s[MOE_OUT].t : NULL));
     AX_TRY(norm_out(l, p, l->beside.mlp_out, &s[MLP_OUT], true, out));
     AX_TRY(norm_out(l, p, l->beside.moe_out, &s[MOE_OUT], false, out));
     ax_stack_release(scratch, mark);

@@ -41,7 +41,7 @@ static int shared_linears(struct ax_layer *l, struct ax_linear **out) {
 static struct ax_part_size shared_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
     struct ax_part_size size = ax_ffn_moe.size(a, spec);
     const int64_t gate = a->moe.names->shared_gate ? 1 : 0;
-    const int64_t more = a->hidden_size * (3 * a->moe.shared_width + gate);
+    const int64_t more = a->hidden_size * ((ax_arch_ups(a) + 1) * a->moe.shared_width + gate);
     size.matrices += more;
     size.active += more;
     return size;
@@ -127,7 +127,7 @@ static enum ax_status shared_forward(const struct ax_layer *l, struct ax_pass *p
     AX_TRY(ax_moe_compute(l, p, s + MOE, &f));
     AX_TRY(is_gated(l) ? gated_forward(l, p, s, h, x, shared)
                        : ax_ffn_swiglu.forward(l, p, s + MLP, h, x, shared));
-    AX_TRY(ax_moe_end(p, s + MOE, &f, shared, out));
+    AX_TRY(ax_moe_end(l, p, s + MOE, &f, shared, out));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

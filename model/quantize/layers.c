@@ -313,6 +313,7 @@ struct state {
 
 static enum ax_status list_readers(struct state *t) {
     const struct ax_moe_part *moe = &t->layer->moe;
+    const int ups = ax_arch_ups(&t->s->model->arch);
     const int experts = moe->gate_up ? (int)t->s->model->arch.moe.n_experts : 0;
     t->n_linears = ax_layer_linears(t->layer, t->linears);
     t->n = t->n_linears + 2 * experts;
@@ -325,7 +326,9 @@ static enum ax_status list_readers(struct state *t) {
     }
     for (int e = 0; e < experts; e++) {
         struct reader *r = &t->readers[t->n_linears + 2 * e];
-        r[0] = (struct reader){.n = 2, .weight = {moe->gate_up + 2 * e, moe->gate_up + 2 * e + 1}};
+        r[0] = (struct reader){.n = ups};
+        for (int k = 0; k < ups; k++)
+            r[0].weight[k] = moe->gate_up + (int64_t)ups * e + k;
         r[1] = (struct reader){.n = 1, .weight = {moe->down + e}};
     }
     return AX_OK;
@@ -531,6 +534,8 @@ static enum ax_status watch(struct state *t, const struct ax_branch *b, int firs
 
 static enum ax_status round_branch(struct state *t, const struct ax_branch *b) {
     int first, end;
+    if (b->type == &ax_part_none)
+        return AX_OK;
     readers_of(t, b, &first, &end);
     if (b->type->two_linears) {
         AX_TRY(round_two(t, b, first));

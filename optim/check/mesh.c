@@ -310,6 +310,7 @@ static const char *group_of(const struct ax_param *p) {
         {"lora_magnitude", "magnitude"},
         {"lora_embedding", "embedding's lora"},
         {"embed_tokens", "embedding"},
+        {"backbone.embeddings", "embedding"},
         {"lm_head", "head"},
         {"score.", "head"},
         {"norm", "norms"},
@@ -326,6 +327,8 @@ static const char *group_of(const struct ax_param *p) {
         {"mlp", "mlp"},
         {"feed_forward", "mlp"},
         {"conv.", "convolutions"},
+        {"mixer.gate.", "router"},
+        {"mixer", "mixers and mlps"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strstr(p->name, kinds[i][0]))

@@ -219,6 +219,9 @@ static void layers_with_states_are_one_rank(void **state) {
     "\"attention_in_multiplier\": 0.9, \"attention_out_multiplier\": 1.2, "                        \
     "\"ssm_in_multiplier\": 1.3, \"ssm_out_multiplier\": 0.8, \"mlp_multipliers\": [0.9, 0.7], "   \
     "\"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7]"
+#define ALONE                                                                                      \
+    ", \"mamba_num_heads\": 8, \"mamba_head_dim\": 10, \"n_groups\": 2, "                          \
+    "\"ssm_state_size\": 6, \"use_bias\": true, \"time_step_limit\": [0.3, 1.2]"
 #define EXPERTS ", \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22"
     static const struct {
         struct model model;
@@ -245,6 +248,22 @@ static void layers_with_states_are_one_rank(void **state) {
           {0},
           0},
          false,
+         7,
+         4},
+        {{"nemotron_h", true, ALONE ", \"hybrid_override_pattern\": \"M-*M-\"", {0}, {0}, 0},
+         false,
+         5,
+         4},
+        {{"nemotron_h",
+          false,
+          ALONE
+          ", \"hybrid_override_pattern\": \"ME*ME\", \"n_routed_experts\": 4, "
+          "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"moe_latent_size\": 14, "
+          "\"moe_shared_expert_intermediate_size\": 30",
+          {0},
+          {0},
+          0},
+         true,
          7,
          4},
         {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, 9, 4},

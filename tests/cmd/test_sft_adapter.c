@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "base/hash/hash.h"
+#include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 #include "model/convert/merge.h"
 #include "tests/cmd/sft_case.h"
@@ -136,6 +137,72 @@ static void test_experts_are_merged(void **state) {
     merge_experts("gpt_oss", "mlp.experts", 2 + 2 * (1 + 2)); /* two tensors for all experts */
     merge_experts("granite4", "mlp.experts", 2 + 1 + 2 * 2);  /* the same, of transposed matrices */
     merge_experts("gemma4_moe", "experts", 2 + 3 * (1 + 2));  /* right below a layer */
+}
+
+static enum ax_status read_entry(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_st_entry *e = ctx;
+    return ax_st_read(e, first, n, e->dtype, out);
+}
+
+/* The same adapter with the names that a folder of the model has, as programs write that load its own code. */
+static void rename_modules(const char *to) {
+    static struct ax_st_output tensors[64];
+    struct ax_peft p;
+    assert_ok(ax_peft_open(&p, in_scratch("out")));
+    assert_false(p.config.folder_words);
+    p.config.folder_words = true;
+    for (int i = 0; i < p.weights.n; i++) {
+        struct ax_st_entry *e = &p.weights.entries[i];
+        tensors[i] = (struct ax_st_output){
+            .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .fill = read_entry, .ctx = e};
+        memcpy(tensors[i].shape, e->shape, sizeof e->shape);
+    }
+    assert_ok(ax_hf_write(&(struct ax_hf_save){
+        .dir = to, .adapter = &p.config, .n = p.weights.n, .tensors = tensors}));
+    ax_peft_close(&p);
+}
+
+static void expect_names(const char *dir, const char *begin) {
+    struct ax_safetensors st;
+    char path[300];
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    assert_ok(ax_safetensors_open(&st, path));
+    for (int i = 0; i < st.n; i++)
+        if (!strstr(st.entries[i].name, "lm_head") &&
+            strncmp(st.entries[i].name, begin, strlen(begin)) != 0)
+            fail_msg("%s: expected %s…", st.entries[i].name, begin);
+    ax_safetensors_close(&st);
+}
+
+/* Modules of transformers begin with "model.", though folders of Nemotron-H have another word. */
+static void test_names_of_modules(void **state) {
+    (void)state;
+    const char *path =
+        config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\nlora_target_modules: "
+               "[in_proj, up_proj, down_proj, o_proj, fc1_latent_proj]\n"
+               "lora_modules_to_save: [embeddings, lm_head]\n");
+    char base[640], tokenizer[640], other[300];
+    const char *folder = golden_path("models/nemotron_h_moe");
+    snprintf(base, sizeof base, "base_model=%s", folder);
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
+    EXPECT(0, "trained 3 of 3", path, base, tokenizer);
+    expect_names(in_scratch("out"), "base_model.model.model.");
+    snprintf(other, sizeof other, "%s", in_scratch("other"));
+    rename_modules(other);
+    expect_names(other, "base_model.model.backbone.");
+    for (int i = 0; i < 2; i++) {
+        struct ax_merge m = {.base = folder,
+                             .adapter = i ? other : in_scratch("out"),
+                             .dst = in_scratch("m"),
+                             .threads = 1};
+        assert_ok(ax_merge_run(&m));
+        /* in_proj, o_proj, two times fc1 and the shared expert; embedding and head */
+        assert_int_equal(m.matrices, 1 + 1 + 2 * (1 + 2) + 2);
+        assert_true(m.error < 1e-5 * m.largest && m.effect > 100 * m.error);
+        assert_int_equal(ax_remove_tree(m.dst), AX_OK);
+    }
+    assert_int_equal(ax_remove_tree(other), AX_OK);
+    clear();
 }
 
 static bool lists(const struct ax_peft_names *list, const char *name) {
@@ -459,6 +526,7 @@ int main(void) {
         cmocka_unit_test(test_qlora),
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_experts_are_merged),
+        cmocka_unit_test(test_names_of_modules),
         cmocka_unit_test(test_targets_of_a_mixture),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_model_config),

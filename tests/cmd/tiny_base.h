@@ -92,6 +92,11 @@ static const struct tiny_family tiny_families[] = {
      "\"embedding_multiplier\": 5.6, \"lm_head_multiplier\": 0.02, \"key_multiplier\": 0.4, "
      "\"attention_out_multiplier\": 0.9, \"ssm_in_multiplier\": 1.25, \"ssm_out_multiplier\": "
      "0.2, \"tie_word_embeddings\": false"},
+    {"nvidia-nemotron-nano", "llama",
+     "\"model_type\": \"nemotron_h\", \"architectures\": [\"NemotronHForCausalLM\"], "
+     "\"layers_block_type\": [\"linear_attention\", \"full_attention\", \"mlp\"], "
+     "\"mamba_num_heads\": 6, \"mamba_head_dim\": 16, \"n_groups\": 2, \"ssm_state_size\": 16, "
+     "\"head_dim\": 16, \"layer_norm_epsilon\": 0.00001, \"tie_word_embeddings\": false"},
     {"granite", "llama",
      "\"model_type\": \"granite\", \"architectures\": [\"GraniteForCausalLM\"], "
      "\"attention_multiplier\": 0.25, \"embedding_multiplier\": 12.0, \"logits_scaling\": 8.0, "

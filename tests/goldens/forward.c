@@ -91,9 +91,11 @@ static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, con
     static const char *const mixers[] = {"attn", "conv", "linear", "mamba", "mixer"};
     char name[64];
     snprintf(name, sizeof name, "mlp_out_%d", layer);
-    if (!ffn && f->c->arch.layers[layer].mixer == &ax_mixer_beside) /* each by itself */
+    const struct ax_layer_spec *spec = &f->c->arch.layers[layer];
+    if (!ffn && spec->mixer == &ax_mixer_beside) /* each by itself */
         return AX_OK;
-    for (size_t i = 0; !ffn && i < sizeof mixers / sizeof *mixers; i++) {
+    const bool alone = spec->mixer == &ax_part_none; /* and called mixer */
+    for (size_t i = 0; (!ffn || alone) && i < sizeof mixers / sizeof *mixers; i++) {
         snprintf(name, sizeof name, "%s_out_%d", mixers[i], layer);
         if (ax_safetensors_find(f->golden, name))
             break;
@@ -118,6 +120,15 @@ static enum ax_status look_at_difference(struct forward *f, bool ffn, int layer,
     return st;
 }
 
+/* What is seen after the mixer, and after the layer: its ffn, unless it has none. */
+static enum ax_status look_at_part(struct forward *f, bool end, int layer, const double *now,
+                                   int64_t cols) {
+    const struct ax_layer_spec *spec = &f->c->arch.layers[layer];
+    if (spec->mixer == &ax_part_none)
+        memcpy(f->middle, f->previous, (size_t)(f->docs.tokens * cols) * sizeof *f->middle);
+    return look_at_difference(f, end && spec->ffn != &ax_part_none, layer, now, cols);
+}
+
 static enum ax_status look(struct forward *f, const char *what, int layer, const double *now,
                            int64_t cols) {
     char name[64];
@@ -132,7 +143,7 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     }
     const bool hidden = strcmp(what, "hidden") == 0;
     if (!hidden || layer > 0)
-        AX_TRY(look_at_difference(f, hidden, hidden ? layer - 1 : layer, now, cols));
+        AX_TRY(look_at_part(f, hidden, hidden ? layer - 1 : layer, now, cols));
     memcpy(hidden ? f->previous : f->middle, now, (size_t)n * sizeof *now);
     if (!hidden)
         return AX_OK;

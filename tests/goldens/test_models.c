@@ -173,7 +173,7 @@ static void families(void **state) {
         "models/qwen3_5_moe", "models/olmo_hybrid",      "models/granite4_dense",
         "models/granite4",    "models/llama4",           "models/mimo_v2_flash",
         "models/kimi_linear", "models/falcon_h1",        "models/gemma4",
-        "models/gemma4_moe"};
+        "models/gemma4_moe",  "models/nemotron_h",       "models/nemotron_h_moe"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

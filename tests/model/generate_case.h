@@ -18,7 +18,7 @@
 #define N       7
 #define NEW     40
 #define LONGEST 40
-/* extra members of qwen3_next, kimi_linear, granitemoehybrid, falcon_h1, and lfm2 */
+/* extra members of qwen3_next, kimi_linear, granitemoehybrid, falcon_h1, nemotron_h, and lfm2 */
 #define DELTA                                                                                      \
     ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "                              \
     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 12, \"linear_value_head_dim\": 10, "  \
@@ -39,6 +39,11 @@
     "\"attention_in_multiplier\": 0.9, \"attention_out_multiplier\": 1.2, "                        \
     "\"ssm_in_multiplier\": 1.3, \"ssm_out_multiplier\": 0.8, \"mlp_multipliers\": [0.9, 0.7], "   \
     "\"ssm_multipliers\": [0.9, 1.1, 0.8, 1.2, 0.7]"
+#define ALONE                                                                                      \
+    ", \"hybrid_override_pattern\": \"M*E\", \"mamba_num_heads\": 8, \"mamba_head_dim\": 10, "     \
+    "\"n_groups\": 2, \"ssm_state_size\": 12, \"n_routed_experts\": 4, "                           \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"moe_latent_size\": 14, "         \
+    "\"moe_shared_expert_intermediate_size\": 30"
 /* Of llama4_text; the middle one of three layers is full. */
 #define CHUNKS(size)                                                                               \
     ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": " #size  \

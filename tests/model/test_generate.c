@@ -61,6 +61,7 @@ static const struct {
     {"granitemoehybrid", AX_F32, 16, MAMBA},
     {"kimi_linear", AX_F32, 5, KDA},
     {"falcon_h1", AX_F32, 16, BESIDE},
+    {"nemotron_h", AX_F32, 16, ALONE},
     {"gemma4_text", AX_F32, 16, LENDS},
     {"gemma4_text", AX_F32, 16, EXPERTS_BESIDE}};
 
@@ -263,6 +264,7 @@ static void prompts_are_shared(void **state) {
     share_prompts("kimi_linear", KDA);
     share_prompts("falcon_h1", BESIDE);
     share_prompts("gemma4_text", LENDS);
+    share_prompts("nemotron_h", ALONE);
     share_prompts("lfm2", RECURRENT); /* states are kept where the prompts part */
     for (int k = 0; k < 2; k++) {
         setup_with(&t, k ? "lfm2" : "llama", k ? RECURRENT : "", AX_BF16, 1);

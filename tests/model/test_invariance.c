@@ -77,6 +77,12 @@ static const struct {
      ", \"v_head_dim\": 10, \"sliding_window_size\": 7, \"n_routed_experts\": 4, "
      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"partial_rotary_factor\": 0.5",
      false},
+    {"nemotron_h",
+     ", \"hybrid_override_pattern\": \"M*E\", \"mamba_num_heads\": 8, \"mamba_head_dim\": 10, "
+     "\"n_groups\": 2, \"ssm_state_size\": 12, \"n_routed_experts\": 4, "
+     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"moe_latent_size\": 14, "
+     "\"moe_shared_expert_intermediate_size\": 30",
+     false},
     {"falcon_h1",
      ", \"mamba_d_ssm\": 80, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\", "
      "\"mamba_n_groups\": 2, \"mamba_d_state\": 12, \"attention_in_multiplier\": 0.9, "

@@ -14,7 +14,7 @@
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
-    assert_int_equal(ax_json_parse(&doc, "config.json", text, strlen(text)), AX_OK);
+    assert_int_equal(ax_json_parse_file(&doc, "config.json", text, strlen(text)), AX_OK);
     const enum ax_status st = ax_arch_parse(a, ax_json_root(&doc));
     ax_json_free(&doc);
     return st;
@@ -201,6 +201,17 @@ static void published_models_have_their_sizes(void **state) {
          "\"layer_types\": [" GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5
          ", " GEMMA5 "]}",
          4628569344},
+        {"{\"model_type\": \"nemotron_h\", \"hidden_size\": 4480, \"intermediate_size\": 15680, "
+         "\"num_hidden_layers\": 56, \"num_attention_heads\": 40, \"num_key_value_heads\": 8, "
+         "\"vocab_size\": 131072, \"mamba_head_dim\": 80, \"hybrid_override_pattern\": "
+         "\"M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-\"}",
+         8888227328},
+        {"{\"model_type\": \"nemotron_h\", \"hidden_size\": 2688, \"num_hidden_layers\": 52, "
+         "\"num_attention_heads\": 32, \"num_key_value_heads\": 2, \"vocab_size\": 131072, "
+         "\"mamba_num_heads\": 64, \"n_routed_experts\": 128, \"num_experts_per_tok\": 6, "
+         "\"moe_intermediate_size\": 1856, \"moe_shared_expert_intermediate_size\": 3712, "
+         "\"hybrid_override_pattern\": \"MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME\"}",
+         31577937344},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;
@@ -292,12 +303,38 @@ static void silence_means_the_family_s_default(void **state) {
                  ", \"mamba_d_ssm\": null, \"mamba_n_heads\": 8, \"mamba_d_head\": \"auto\"}");
     assert_int_equal(a.ssd.head_dim, 2 * a.hidden_size / 8);
     ax_arch_free(&a);
+    parse_ok(&a,
+             "{\"model_type\": \"nemotron_h\", \"vocab_size\": 100, \"hidden_size\": 64, "
+             "\"num_attention_heads\": 4, \"layers_block_type\": [\"linear_attention\", \"moe\", "
+             "\"full_attention\", \"mlp\"]}");
+    assert_true(a.n_layers == 4 && a.ssd.head_dim == 64 && a.ssd.groups == 8 && a.ssd.norm);
+    assert_true(a.layers[0].ffn == &ax_part_none && a.layers[1].mixer == &ax_part_none);
+    assert_true(a.layers[2].rope == AX_ROPE_NONE && a.head_dim == 128 && a.norm.once && a.ungated);
+    assert_true(a.moe.n_experts == 8 && a.moe.shared_width == 7688 && a.moe.latent == 0);
+    ax_arch_free(&a);
+}
+
+/* As transformers 5 writes it, and as Python does. */
+static void time_steps_without_bound(void **state) {
+    (void)state;
+    static const char *const limits[] = {"[0.1, {\"__float__\": \"Infinity\"}]", "[0.1, Infinity]"};
+    for (int i = 0; i < 2; i++) {
+        char text[400];
+        struct ax_arch a;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"time_step_limit\": %s}",
+                 limits[i]);
+        parse_ok(&a, text);
+        assert_true(a.ssd.low == 0.1 && isinf(a.ssd.high));
+        ax_arch_free(&a);
+    }
 }
 
 #define MIMO "{\"model_type\": \"mimo_v2_flash\", " SMALL ", "
 #define KDA_LAYERS(lists)                                                                          \
     "{\"model_type\": \"kimi_linear\", " SMALL ", \"linear_attn_config\": {" lists "}}"
 #define BESIDE "{\"model_type\": \"falcon_h1\", " SMALL ", "
+#define ALONE  "{\"model_type\": \"nemotron_h\", " SMALL ", "
 #define HYBRID "{\"model_type\": \"granitemoehybrid\", " SMALL ", \"num_local_experts\": 0, "
 static void mistakes_are_named(void **state) {
     (void)state;
@@ -407,6 +444,26 @@ static void mistakes_are_named(void **state) {
          "expected \"Infinity\", got \"-Infinity\"", AX_ERR_DATA},
         {HYBRID "\"time_step_limit\": [2, 1]}",
          "time_step_limit: time steps from 2 to 1: expected at least 0, and less", AX_ERR_DATA},
+        {ALONE "\"hybrid_override_pattern\": \"M*-\"}",
+         "hybrid_override_pattern: expected one entry for each of 4 layers, got 3", AX_ERR_DATA},
+        {ALONE "\"hybrid_override_pattern\": \"M*-|\"}",
+         "hybrid_override_pattern: layer type \"|\" is not one of M, *, -, E", AX_ERR_UNSUPPORTED},
+        {ALONE "\"layers_block_type\": [\"mamba\", \"mlp\", \"moe\", \"conv\"]}",
+         "layers_block_type[3]: layer type \"conv\" is not one of linear_attention (or mamba), ",
+         AX_ERR_UNSUPPORTED},
+        {ALONE "\"use_conv_bias\": true}", "hybrid_override_pattern", AX_ERR_DATA},
+        {ALONE "\"hybrid_override_pattern\": \"M*-M\", \"n_groups\": 3}",
+         "mamba_num_heads: 3 groups (n_groups) do not divide 128 heads", AX_ERR_DATA},
+        {ALONE "\"hybrid_override_pattern\": \"M*EM\", \"num_experts_per_tok\": 9}",
+         "num_experts_per_tok: cannot route a token to 9 of 8 experts", AX_ERR_DATA},
+        {ALONE "\"mlp_hidden_act\": \"silu\"}",
+         "mlp_hidden_act: \"silu\" is not implemented in this family (only relu2)",
+         AX_ERR_UNSUPPORTED},
+        {ALONE "\"sliding_window\": 4096}", "sliding_window: a window is not implemented",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"nemotron_h\", \"vocab_size\": 100, \"hidden_size\": 64, "
+         "\"num_attention_heads\": 4, \"layers_block_type\": []}",
+         "layers_block_type: 0 layers; expected 1 to 4096", AX_ERR_DATA},
         {BESIDE "\"mamba_d_ssm\": 100, \"mamba_n_heads\": 8}",
          "mamba_n_heads: 8 heads of 12 (mamba_d_head) are 96 wide; expected 100", AX_ERR_DATA},
         {BESIDE "\"ssm_multipliers\": [1, 1, 1, 1]}",
@@ -439,6 +496,7 @@ int main(void) {
         cmocka_unit_test(kimi_linear),
         cmocka_unit_test(published_models_have_their_sizes),
         cmocka_unit_test(silence_means_the_family_s_default),
+        cmocka_unit_test(time_steps_without_bound),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -411,6 +411,23 @@ FAMILY_SPECS = [
         about="an MLP and 4 experts top-2 side by side in every layer, full layers without v_proj (values = keys before their "
               "norm) and with 1 KV head of 12, sliding ones with 2 of 8, tied"),
     ModelSpec(
+        "nemotron_h", small(
+            vocab_size=128, hidden_size=40, intermediate_size=48, head_dim=16,
+            layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], mamba_num_heads=6,
+            mamba_head_dim=12, n_groups=2, ssm_state_size=10, conv_kernel=4, chunk_size=16, layer_norm_epsilon=1e-5),
+        "NemotronHConfig", seed=1567, hub=True, embed_std=0.5, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="layers of one part: Mamba-2 (6 heads of 12 in 2 groups, state of 10), MLP with relu squared, attention without "
+              "rope, Mamba-2, MLP; untied"),
+    ModelSpec(
+        "nemotron_h_moe", small(
+            vocab_size=128, hidden_size=36, intermediate_size=48, head_dim=12,
+            layers_block_type=["linear_attention", "moe", "full_attention", "moe"], mamba_num_heads=4, mamba_head_dim=10,
+            n_groups=1, ssm_state_size=8, conv_kernel=3, chunk_size=16, layer_norm_epsilon=1e-5, n_routed_experts=6,
+            num_experts_per_tok=2, moe_intermediate_size=12, moe_latent_size=16, moe_shared_expert_intermediate_size=20,
+            routed_scaling_factor=2.5, n_group=1, topk_group=1, norm_topk_prob=True),
+        "NemotronHConfig", seed=1573, hub=True, embed_std=0.5, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
+        about="nemotron_h with experts (6, top-2, in a latent of 16) and a shared one outside of the latent, 1 group of Mamba-2"),
+    ModelSpec(
         "ministral3", small(
             rms_norm_eps=1e-5, head_dim=12, sliding_window=None,
             rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=16.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
@@ -455,9 +472,10 @@ def rule_of(name, shape, kind, spec):
     if name.endswith("bias"):
         return 0.0, 0.1
     if len(shape) == 1:
-        factor = spec.final_norm if name in ("model.norm.weight", "model.embedding_norm.weight", "model.final_layernorm.weight") else 1.0
+        factor = spec.final_norm if name in ("model.norm.weight", "model.embedding_norm.weight", "model.final_layernorm.weight",
+                                      "backbone.norm_f.weight") else 1.0
         return (factor - 1, 0.2 * factor) if one_plus else (factor, 0.1 * factor)
-    if "embed_tokens" in name:
+    if "embed_tokens" in name or name == "backbone.embeddings.weight":
         return 0.0, spec.embed_std
     if name.endswith(".router.proj.weight"):           # of a normed row over the root of its length
         return 0.0, 1.5
@@ -624,6 +642,13 @@ def hub_config(cfg, spec):
             out["num_global_key_value_heads"] = full["num_key_value_heads"]
         return dict(sorted(out.items()))
     out = {k: v for k, v in cfg.items() if k not in ("rope_parameters", "dtype")}
+    if kind == "nemotron_h":
+        letters = dict(linear_attention="M", full_attention="*", mlp="-", moe="E")
+        out["hybrid_override_pattern"] = "".join(letters[t] for t in out.pop("layers_block_type"))
+        out.update(num_hidden_layers=len(out["hybrid_override_pattern"]), torch_dtype="float32", transformers_version="4.57.1")
+        for key in ("time_step_limit", "mtp_layers_block_type"):
+            del out[key]
+        return dict(sorted(out.items()))
     rope = copy.deepcopy(cfg.get("rope_parameters") or dict(rope_type="default", rope_theta=10000.0))
     if "full_attention" in rope:
         out["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
@@ -806,7 +831,7 @@ class Recorder:
             for kind, mixer in mixers_of(layer):
                 self.add(mixer, f"{kind}_out_{i}")
             beside = getattr(layer, "block_sparse_moe", None) or getattr(layer, "router", None)
-            if beside is None:      # else a part of the branch
+            if beside is None and mlp_of(layer):      # else a part of the branch
                 self.add(mlp_of(layer), f"mlp_out_{i}")
             router = router_of(layer)
             if hasattr(router, "proj"):     # the router itself returns probabilities
@@ -841,7 +866,7 @@ class Recorder:
 
 
 def final_norm_of(base):
-    return next(getattr(base, name) for name in ("norm", "embedding_norm", "final_layernorm") if hasattr(base, name))
+    return next(getattr(base, name) for name in ("norm", "embedding_norm", "final_layernorm", "norm_f") if hasattr(base, name))
 
 
 def rotary_of(base):
@@ -850,16 +875,16 @@ def rotary_of(base):
 
 def mixers_of(layer):
     """What mixes tokens, and the word for each in the files."""
-    kinds = dict(self_attn="attn", linear_attn="linear", conv="conv", mamba="mamba")
+    kinds = dict(self_attn="attn", linear_attn="linear", conv="conv", mamba="mamba", mixer="mixer")
     return [(kind, getattr(layer, name)) for name, kind in kinds.items() if getattr(layer, name, None) is not None]
 
 
 def mlp_of(layer):
-    return next(getattr(layer, name) for name in ("mlp", "feed_forward", "shared_mlp") if hasattr(layer, name))
+    return next((getattr(layer, name) for name in ("mlp", "feed_forward", "shared_mlp") if hasattr(layer, name)), None)
 
 
 def router_of(layer):
-    mlp = getattr(layer, "block_sparse_moe", None) or mlp_of(layer)
+    mlp = getattr(layer, "block_sparse_moe", None) or mlp_of(layer) or layer.mixer
     if getattr(layer, "router", None) is not None:
         return layer.router
     return getattr(mlp, "gate", None) or getattr(mlp, "router", None)
