@@ -13,13 +13,13 @@
  * not depend on how many other rows the call contains (except gemm with trans_a, and the row sums).
  *
  * To add an op, add a row to AX_OP_LIST and an argument struct here (of quantization: quant_ops.h; of
- * convolutions, the delta rule and Mamba-2, distillation: conv_ops.h, delta_ops.h, distill_ops.h); its operands, conditions, cost and cases in its
- * family's file (kernels/ops/family.h); and one entry per backend. If any of these is missing, the program does not
- * link. */
+ * attention and convolutions: mixer_ops.h; of the delta rule and Mamba-2: delta_ops.h; of distillation:
+ * distill_ops.h); its operands, conditions, cost and cases in its family's file (kernels/ops/family.h); and one entry
+ * per backend. If any of these is missing, the program does not link. */
 #ifndef AX_KERNELS_OPS_H
 #define AX_KERNELS_OPS_H
 
-#include "kernels/conv_ops.h"
+#include "kernels/mixer_ops.h"
 #include "kernels/delta_ops.h"
 #include "kernels/distill_ops.h"
 #include "kernels/quant/quant_ops.h"
@@ -50,6 +50,7 @@ struct ax_mirror; /* kernels/queue.h */
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
     X(attention_merge)                                                                             \
+    X(top_keys)                                                                                    \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
     X(delta_gates_forward)                                                                         \
@@ -233,46 +234,6 @@ struct ax_rope {
     struct ax_tensor x, cos, sin, positions;
     int64_t first;
     bool interleaved, inverse;
-};
-
-/* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).
- * Document d: queries cu_q[d]…cu_q[d+1]−1, keys cu_k[d]…cu_k[d+1]−1 (with a block_table, cu_k gives
- * only lengths). Causal: query i of nq is as far along as key e = i + nk − nq, and sees key j iff
- * j ≤ e; with window > 0 also only j > e − window. ahead > 0: the keys are of an earlier piece of the
- * sequence, and query 0 follows `ahead` tokens after the last of them: e = i + nk − 1 + ahead. s = scale·q·k; softcap > 0: s = cap·tanh(s/cap).
- * sink accumulation [Hq] (data NULL = none): an extra logit per head that takes probability but has
- * no value.
- *   p = softmax(s);  out = p·v;  lse = log Σ exp(s) (with the sink); no key: out = 0, lse = −inf
- * q compute [Tq][Hq][hd], k [Tk][Hk][hd]; v compute [Tk][Hk][vd], out [Tq][Hq][vd]; lse
- * accumulation [Tq][Hq]; cu_q, cu_k i32 [n+1] with n = cu_q.shape[0] − 1; documents beyond the last
- * one have length 0; rows of out that belong to no document are set to 0. block_table i32
- * [n][max_blocks] (data NULL = none): k and v are then [blocks·block_size][Hk][…] and key j of
- * document d is row block_table[d][j / block_size]·block_size + j % block_size; other rows are numbers,
- * too, where a backend reads whole blocks (struct ax_ops) and multiplies them by 0. max_q and max_k bound document lengths (for planning). */
-struct ax_attention {
-    struct ax_tensor q, k, v, out, lse;
-    struct ax_tensor cu_q, cu_k, sink, block_table;
-    int64_t block_size, max_q, max_k, window, ahead;
-    double scale, softcap;
-    bool causal;
-};
-struct ax_attention_forward {
-    struct ax_attention a;
-};
-/* With δ = Σ out·dout:  dv = pᵀ·dout, ds = p·(dout·vᵀ − δ), dq = scale·ds·k, dk = scale·dsᵀ·q
- * (Dao et al. 2022). dq, dk, dv compute, shaped as q, k, v, overwritten (rows of no document: 0);
- * no [T][T] memory; every sum has a fixed order. dsink accumulation [Hq] += (data NULL: frozen).
- * block_table is not supported. */
-struct ax_attention_backward {
-    struct ax_attention a;
-    struct ax_tensor dout, dq, dk, dv, dsink;
-};
-/* Attention to some keys, and to others (part), becomes attention to all (Milakov & Gimelshein 2018):
- *   L = log(e^lse + e^part_lse);  out = out·e^(lse − L) + part·e^(part_lse − L);  lse = L
- * out accumulation [T][H][vd], part compute [T][H][vd]; lse, part_lse accumulation [T][H]. −inf: no
- * keys; of two, out is 0. */
-struct ax_attention_merge {
-    struct ax_tensor out, lse, part, part_lse;
 };
 
 /* dst[rows[t][i]] = src[t]; rows i32 [T] or [T][k] (dense), −1 = skip. dst and src have the same

@@ -28,6 +28,7 @@ AX_OP_LIST(AX_CUDA_ENTRY)
     X(rmsnorm_backward)                                                                            \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
+    X(top_keys)                                                                                    \
     X(delta_gates_backward)                                                                        \
     X(ssd_gates_backward)                                                                          \
     X(delta_forward)                                                                               \

@@ -42,6 +42,8 @@ static const char *check_attention(const struct ax_attention *a) {
     NEED(a->max_q >= 0 && a->max_k >= 0 && a->window >= 0);
     NEED(a->window == 0 || a->causal);
     NEED(a->ahead >= 0 && (a->ahead == 0 || (a->causal && !given(&a->block_table))));
+    NEED(!given(&a->chosen) || (a->causal && a->ahead == 0 && !given(&a->block_table)));
+    NEED(!given(&a->chosen) || ax_chosen_fits(&a->chosen, tq, a->max_k));
     return NULL;
 }
 
@@ -106,6 +108,25 @@ static struct ax_tensor values_out(struct ax_case_builder *b, int64_t rows, int6
     return ax_case_place(b, b->real, b->shape->pad, 3, (const int64_t[]){rows, heads, size});
 }
 
+bool ax_chosen_fits(tensor chosen, int64_t rows, int64_t max_k) {
+    return chosen->ndim == 2 && is_2d(chosen, AX_I32, rows, chosen->shape[1]) &&
+           chosen->shape[1] >= ax_chosen_words(max_k);
+}
+
+/* Of every four rows one chooses half of the keys, one an eighth, one those of some words alone, and one none. */
+static struct ax_tensor choose_some(struct ax_case_builder *b, int64_t rows, int64_t max_k) {
+    const int64_t words = ax_chosen_words(max_k);
+    const struct ax_tensor t = ax_case_dense2(b, AX_I32, rows, words);
+    for (int64_t i = 0; i < rows * words * 32 && b->memory != NULL; i++) {
+        const int64_t kind = i / (32 * words) % 4;
+        const double x = ax_case_uniform(b, kind == 2 ? i / 32 : i, 0, 1);
+        const uint32_t on = kind == 3 ? 0 : x < (kind == 1 ? 0.125 : 0.5), at = (uint32_t)i % 32;
+        uint32_t *word = (uint32_t *)t.data + i / 32;
+        *word = (at == 0 ? 0 : *word) | on << at;
+    }
+    return t;
+}
+
 static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
     const struct ax_attention_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
@@ -141,6 +162,8 @@ static void build_attention(struct ax_case_builder *b, struct ax_attention *a) {
                                                  uniform */
     a->softcap = o->softcap;
     a->causal = !o->not_causal;
+    if (o->chosen)
+        a->chosen = choose_some(b, s->rows, a->max_k);
 }
 
 static const char *check_attention_forward(const struct ax_attention_forward *f) {
@@ -238,6 +261,14 @@ static const struct ax_shape shapes_attention_forward[] = {
      .head_dim = 8, ATTENTION(.ahead = 9, .window = 9)},
     {"earlier tiles, window", DOCUMENTS(earlier_tiles), .rows = 152, .heads = 4, .kv_heads = 2,
      .head_dim = 40, ATTENTION(.ahead = 20, .window = 115, .softcap = 2.5)},
+    {"chosen", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13,
+     ATTENTION(.chosen = true)},
+    {"chosen of earlier keys", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2,
+     .head_dim = 24, ATTENTION(.chosen = true, .value_dim = 16, .sink = true)},
+    {"chosen, tiles", DOCUMENTS(tiles), .rows = 222, .heads = 2, .kv_heads = 2, .head_dim = 40,
+     ATTENTION(.chosen = true)},
+    {"chosen, small values", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,
+     .head_dim = 192, ATTENTION(.chosen = true, .window = 70, .value_dim = 128)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
     {"one token", .big = true, DOCUMENTS(cached_1024), .rows = 1, SMOLLM2_HEADS},
     {"64 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 64, .kv_heads = 8,
@@ -247,7 +278,7 @@ static const struct ax_shape shapes_attention_forward[] = {
 };
 
 AX_OP_INFO(attention_forward, IN(a.q), IN(a.k), IN(a.v), OUT(a.out), OUT(a.lse), IN(a.cu_q),
-           IN(a.cu_k), IN(a.sink), IN(a.block_table));
+           IN(a.cu_k), IN(a.sink), IN(a.block_table), IN(a.chosen));
 
 static const char *check_attention_backward(const struct ax_attention_backward *b) {
     const struct ax_attention *a = &b->a;
@@ -328,13 +359,21 @@ static const struct ax_shape shapes_attention_backward[] = {
      .head_dim = 8, ATTENTION(.ahead = 9, .window = 9)},
     {"earlier tiles, window", DOCUMENTS(earlier_tiles), .rows = 152, .heads = 4, .kv_heads = 2,
      .head_dim = 40, ATTENTION(.ahead = 20, .window = 115, .softcap = 2.5)},
+    {"chosen", DOCUMENTS(packed), .rows = 26, .heads = 4, .kv_heads = 2, .head_dim = 13,
+     ATTENTION(.chosen = true)},
+    {"chosen of earlier keys", DOCUMENTS(prefix), .rows = 10, .heads = 2, .kv_heads = 2,
+     .head_dim = 24, ATTENTION(.chosen = true, .value_dim = 16, .sink = true)},
+    {"chosen, tiles", DOCUMENTS(tiles), .rows = 222, .heads = 2, .kv_heads = 2, .head_dim = 40,
+     ATTENTION(.chosen = true)},
+    {"chosen, small values", DOCUMENTS(tiles), .rows = 220, .heads = 2, .kv_heads = 1,
+     .head_dim = 192, ATTENTION(.chosen = true, .window = 70, .value_dim = 128)},
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
     {"64 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 64, .kv_heads = 8,
      .head_dim = 128},
 };
 
 AX_OP_INFO(attention_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.out), IN(a.lse), IN(a.cu_q),
-           IN(a.cu_k), IN(a.sink), IN(dout), OUT(dq), OUT(dk), OUT(dv), INOUT(dsink));
+           IN(a.cu_k), IN(a.sink), IN(a.chosen), IN(dout), OUT(dq), OUT(dk), OUT(dv), INOUT(dsink));
 
 static const char *check_attention_merge(const struct ax_attention_merge *a) {
     NEED(a->part.ndim == 3 && real(&a->part));

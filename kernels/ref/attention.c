@@ -34,6 +34,14 @@ static void visible_keys(const struct ax_attention *a, const struct document *d,
     *from = *from < *to ? *from : *to;
 }
 
+/* True if query i of the document chose key j, which it sees otherwise. */
+static bool chose(const struct ax_attention *a, const struct document *d, int64_t i, int64_t j) {
+    if (!ax_ref_given(&a->chosen))
+        return true;
+    const int32_t word = ax_ref_i32(&a->chosen, (d->q_first + i) * a->chosen.row_stride + j / 32);
+    return (uint32_t)word >> j % 32 & 1;
+}
+
 /* Row of k and v that holds key j of the document. */
 static int64_t key_row(const struct ax_attention *a, const struct document *d, int64_t j) {
     if (!ax_ref_given(&a->block_table))
@@ -77,6 +85,8 @@ static void attend(const struct ax_attention *a, const struct document *d, int64
     visible_keys(a, d, i, &from, &to);
     load_head(&a->q, d->q_first + i, head, query);
     for (int64_t j = from; j < to; j++) {
+        if (!chose(a, d, i, j))
+            continue;
         load_head(&a->k, key_row(a, d, j), kv_head, key);
         double s = logit_of(a, dot(query, key, hd));
         double grown = s > max ? s : max;
@@ -86,6 +96,8 @@ static void attend(const struct ax_attention *a, const struct document *d, int64
     for (int64_t c = 0; c < vd; c++)
         out[c] = 0;
     for (int64_t j = from; j < to; j++) {
+        if (!chose(a, d, i, j))
+            continue;
         int64_t row = key_row(a, d, j);
         load_head(&a->k, row, kv_head, key);
         load_head(&a->v, row, kv_head, value);
@@ -174,6 +186,8 @@ static void backward_query(const struct ax_attention_backward *b, const struct d
     load_head(&b->dout, row, head, r->dout);
     clear_row(r->sum_k, hd);
     for (int64_t j = from; j < to; j++) {
+        if (!chose(a, d, i, j))
+            continue;
         load_head(&a->k, d->k_first + j, kv_head, r->key);
         load_head(&a->v, d->k_first + j, kv_head, r->value);
         double p, ds;
@@ -199,7 +213,7 @@ static void backward_key(const struct ax_attention_backward *b, const struct doc
         int64_t head = kv_head * group + n % group;
         int64_t from, to;
         visible_keys(a, d, i, &from, &to);
-        if (j < from || j >= to)
+        if (j < from || j >= to || !chose(a, d, i, j))
             continue;
         load_head(&a->q, d->q_first + i, head, r->query);
         load_head(&b->dout, d->q_first + i, head, r->dout);

@@ -13,7 +13,7 @@ static int64_t gemm_rows(int64_t k, int64_t n) {
 }
 
 /* Rows of doubles: six of one head in attention, three as long as keys and three as long as values
- * (see attention.c); those of gemm.c in gemm and grouped_gemm; delta.h's;
+ * (see attention.c); a query, a key, and scores and marks of all keys in top_keys; those of gemm.c in gemm and grouped_gemm; delta.h's;
  * three of a row in sample and truncate. */
 static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args) {
     (void)q;
@@ -22,6 +22,9 @@ static size_t ref_workspace(struct ax_queue *q, enum ax_op op, const void *args)
         doubles = head_rows(&((const struct ax_attention_forward *)args)->a);
     } else if (op == AX_OP_attention_backward) {
         doubles = head_rows(&((const struct ax_attention_backward *)args)->a);
+    } else if (op == AX_OP_top_keys) {
+        const struct ax_top_keys *t = args;
+        doubles = 2 * (t->q.shape[2] + t->max_k);
     } else if (op == AX_OP_gemm) {
         const struct ax_gemm *g = args;
         doubles = gemm_rows(g->trans_a ? g->a.shape[0] : g->a.shape[1], g->c.shape[1]);

@@ -129,7 +129,7 @@ enum ax_qk_norm {
 struct ax_classifier;
 struct ax_wrapper;
 
-/* A short causal convolution of each channel (kernels/conv_ops.h). */
+/* A short causal convolution of each channel (kernels/mixer_ops.h). */
 struct ax_conv_config {
     int64_t taps;
     bool bias; /* it has one, and so have the projections around it */

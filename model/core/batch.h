@@ -24,7 +24,7 @@
 #define AX_MODEL_CORE_BATCH_H
 
 #include "data/records/pipeline/sequence.h"
-#include "kernels/conv_ops.h"
+#include "kernels/mixer_ops.h"
 #include "kernels/queue.h"
 #include "model/parallel/reach.h"
 #include "parallel/runtime.h"

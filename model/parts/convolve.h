@@ -1,4 +1,4 @@
-/* The short convolution of a batch's rows (kernels/conv_ops.h), wherever the rows before them are: among this
+/* The short convolution of a batch's rows (kernels/mixer_ops.h), wherever the rows before them are: among this
  * rank's rows, on another rank of cp, or in the states of the cache. Shared by mixers that begin with one. */
 #ifndef AX_MODEL_PARTS_CONVOLVE_H
 #define AX_MODEL_PARTS_CONVOLVE_H

@@ -163,6 +163,7 @@ static const struct {
     {AX_OP_packed_gemm, AX_TIME_PRODUCTS, STREAMED},
     {AX_OP_attention_forward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_attention_backward, AX_TIME_ATTENTION, STREAMED},
+    {AX_OP_top_keys, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_delta_forward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_delta_backward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_sumsq, AX_TIME_UPDATES, STREAMED},

@@ -104,15 +104,32 @@ static bool is_attention(enum ax_op op) {
 }
 
 /* Attention in bfloat16, forward and backward, that our own kernels compute: forward, one query a document;
- * heads of other than 8, 16, … 256 elements, blocks of other than 1, 2, 4, … keys, keys of an earlier piece,
- * and backward, queries of other documents than the keys'. */
-static const char *const our_own[2][24] = {
-    {"one", "packed", "small values", "decoding", "decoding, many keys", "decoding, many heads",
-     "decoding, window", "decoding, not causal", "paged", "paged, small values", "paged, many keys",
-     "paged, 35 parts", "paged, blocks of 3", "paged, sink", "paged, latents", "earlier keys",
-     "earlier keys, window", "earlier keys, out of sight", "earlier tiles, window"},
+ * heads of other than 8, 16, … 256 elements, blocks of other than 1, 2, 4, … keys, keys of an earlier piece or
+ * chosen ones, and backward, queries of other documents than the keys'. */
+#define CHOSEN "chosen", "chosen of earlier keys", "chosen, tiles", "chosen, small values"
+static const char *const our_own[2][26] = {
+    {"one",
+     "packed",
+     "small values",
+     "decoding",
+     "decoding, many keys",
+     "decoding, many heads",
+     "decoding, window",
+     "decoding, not causal",
+     "paged",
+     "paged, small values",
+     "paged, many keys",
+     "paged, 35 parts",
+     "paged, blocks of 3",
+     "paged, sink",
+     "paged, latents",
+     "earlier keys",
+     "earlier keys, window",
+     "earlier keys, out of sight",
+     "earlier tiles, window",
+     CHOSEN},
     {"one", "packed", "small values", "soft cap", "sink", "no keys", "large values", "earlier keys",
-     "earlier keys, window", "earlier keys, out of sight", "earlier tiles, window"}};
+     "earlier keys, window", "earlier keys, out of sight", "earlier tiles, window", CHOSEN}};
 
 static bool is_our_own(enum ax_op op, const struct ax_shape *shape) {
     const char *const *name = our_own[op == AX_OP_attention_backward];

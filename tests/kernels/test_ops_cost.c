@@ -265,6 +265,23 @@ static void attention(void **state) {
           .dv = a.v, .dsink = a.sink);
 }
 
+/* Of a pair: a product for each head, and max, weight and sum of it. */
+static void choices(void **state) {
+    (void)state;
+    enum { HEADS = 2, DIM = 8, TOP = 2, PAIRS = T * (T + 1) / 2 };
+    const int64_t q[] = {T, HEADS, DIM}, k[] = {T, 1, DIM};
+    const int64_t once = 2 * T * (HEADS + 1) * DIM + 4 * T * HEADS + 2 * 2 * 4;
+    const struct ax_tensor queries = ax_tensor_nd(AX_BF16, memory, 3, q),
+                           keys = ax_tensor_nd(AX_BF16, memory, 3, k),
+                           weights = matrix(AX_F32, T, HEADS), ends = vector(AX_I32, 2);
+    COSTS(top_keys, PAIRS * HEADS * (2 * DIM + 3), once + 4 * T, .q = queries, .k = keys,
+          .w = weights, .cu_q = ends, .cu_k = ends, .chosen = matrix(AX_I32, T, 1), .max_q = T,
+          .max_k = T, .top = TOP);
+    COSTS(top_keys, PAIRS * HEADS * (2 * DIM + 3), once + 4 * T * TOP, .q = queries, .k = keys,
+          .w = weights, .cu_q = ends, .cu_k = ends, .rows = matrix(AX_I32, T, TOP), .max_q = T,
+          .max_k = T, .top = TOP);
+}
+
 static void packing(void **state) {
     (void)state;
     enum { BLOCKS = 5, SIZE = 64, ALL = BLOCKS * SIZE };
@@ -363,7 +380,7 @@ int main(void) {
         cmocka_unit_test(updates),      cmocka_unit_test(attention_reads_its_blocks),
         cmocka_unit_test(elementwise),  cmocka_unit_test(heads),
         cmocka_unit_test(routers),      cmocka_unit_test(attention),
-        cmocka_unit_test(packing),
+        cmocka_unit_test(choices),      cmocka_unit_test(packing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
  * others support everything ops.h allows with F32 or BF16 as the dtype of their first operand
  * (table.c). */
 #define AX_CPU_SUPPORTS_LIST(X)                                                                    \
-    X(gemm) X(attention_forward) X(attention_backward) X(grouped_gemm) X(packed_gemm)
+    X(gemm)                                                                                        \
+    X(attention_forward) X(attention_backward) X(top_keys) X(grouped_gemm) X(packed_gemm)
 
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,
  * dtypes and q->threads only. */
@@ -27,6 +28,7 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(gemm)                                                                                        \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
+    X(top_keys)                                                                                    \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
     X(delta_gates_backward)                                                                        \

@@ -126,7 +126,8 @@ static bool are_aligned(const struct ax_attention_backward *b) {
 /* Backward, the queries' documents are the keys', so that each query sees at least itself: one without
  * keys has no finite lse, and would spoil sums of others. */
 bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backward *b) {
-    return a->q.dtype == AX_BF16 && a->ahead == 0 && a->q.shape[0] > 0 && a->k.shape[0] > 0 &&
+    return a->q.dtype == AX_BF16 && a->ahead == 0 && !a->chosen.data &&
+           (!a->block_table.data || a->block_size > 1) && a->q.shape[0] > 0 && a->k.shape[0] > 0 &&
            a->cu_q.shape[0] > 1 && a->max_q > 0 && a->max_k > 0 && is_aligned(&a->q) &&
            is_aligned(&a->k) && is_aligned(&a->v) && is_aligned(&a->out) &&
            (!b || (are_aligned(b) && a->cu_q.data == a->cu_k.data));

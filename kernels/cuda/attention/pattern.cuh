@@ -20,8 +20,8 @@ template <class E> static inline heads_of<E> as_heads(const struct ax_tensor *t)
 
 /* Which queries see which keys. */
 struct pattern {
-    const int32_t *cu_q, *cu_k, *table;
-    int64_t documents, queries, keys, table_stride, block_size, window, ahead;
+    const int32_t *cu_q, *cu_k, *table, *chosen;
+    int64_t documents, queries, keys, table_stride, chosen_stride, block_size, window, ahead;
     int kv_heads, group; /* group: query heads per KV head */
     bool causal;
     float scale, softcap;
@@ -30,10 +30,12 @@ static inline pattern pattern_of(const struct ax_attention *a) {
     return {(const int32_t *)a->cu_q.data,
             (const int32_t *)a->cu_k.data,
             (const int32_t *)a->block_table.data,
+            (const int32_t *)a->chosen.data,
             a->cu_q.shape[0] - 1,
             a->q.shape[0],
             a->k.shape[0],
             a->block_table.row_stride,
+            a->chosen.row_stride,
             a->block_size,
             a->window,
             a->ahead,
@@ -73,7 +75,10 @@ __device__ static inline int64_t shift_of(const pattern &p, const document &d) {
 __device__ static inline bool is_visible(const pattern &p, const document &d, int64_t i,
                                          int64_t j) {
     const int64_t diagonal = i + shift_of(p, d);
-    return !p.causal || (j <= diagonal && (p.window == 0 || j > diagonal - p.window));
+    if (p.causal && (j > diagonal || (p.window > 0 && j <= diagonal - p.window)))
+        return false;
+    return p.chosen == nullptr ||
+           ((uint32_t)p.chosen[(d.q_first + i) * p.chosen_stride + j / 32] >> j % 32 & 1) != 0;
 }
 
 __device__ static inline int64_t key_row(const pattern &p, const document &d, int64_t j) {

@@ -372,7 +372,7 @@ static inline bool has_chunks(const struct ax_tensor *t) {
            t->shape[2] % 8 == 0 && t->shape[2] <= 256;
 }
 static inline bool suits_tiles(const struct ax_attention *a) {
-    return a->q.dtype == AX_BF16 && a->scale > 0 &&
+    return a->q.dtype == AX_BF16 && a->scale > 0 && a->chosen.data == nullptr &&
            a->q.shape[0] * a->q.shape[1] < (int64_t)1 << 30 && a->k.shape[0] < (int64_t)1 << 30 &&
            has_chunks(&a->q) && has_chunks(&a->k) && has_chunks(&a->v) && has_chunks(&a->out);
 }

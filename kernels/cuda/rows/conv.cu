@@ -1,4 +1,4 @@
-/* Short causal convolutions (kernels/conv_ops.h). A thread of forward or of dx has 8 channels of a row; dw and dbias
+/* Short causal convolutions (kernels/mixer_ops.h). A thread of forward or of dx has 8 channels of a row; dw and dbias
  * are sums over rows (columns.cuh), of which a thread has 8 neighbors in [C][K]. Bytes moved: each operand once,
  * neighboring rows of x and dy again from the caches. */
 #include "kernels/cuda/rows/columns.cuh"

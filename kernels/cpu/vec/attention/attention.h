@@ -1,7 +1,8 @@
 /* What the attention kernels share, private to this folder but for products and workspaces, which the delta rule
  * (kernels/cpu/vec/delta/) takes from here. Reading order: this file,
  * attention_gemm.c (register tiles; attention_gemm_tiles.c on AMX's), attention_pack.c (operands), attention_plan.c (shapes,
- * documents, tasks), attention_forward.c, attention_backward.c, attention_merge.c.
+ * documents, tasks), attention_forward.c, attention_backward.c, attention_merge.c, top_keys.c (which keys are
+ * attended to).
  *
  * The operands of the small matrix products consist of 32-bit *units*, stored as floats: with BF16
  * instructions a unit is a pair of neighbors in the summed dimension (as vdpbf16ps reads them),
@@ -138,6 +139,9 @@ float *AX_VEC(ax_attention_lse)(const struct ax_attention *a, const struct ax_at
 /* Row r of the block sees keys low[r] ≤ j < high[r] of its document. */
 void AX_VEC(ax_attention_visible)(const struct ax_attention *a, const struct ax_attention_shape *s,
                                   const struct ax_attention_block *b, int64_t *low, int64_t *high);
+/* True if one of the block's rows [first, first + n) may attend to one of its keys, as far as a->chosen says. */
+bool AX_VEC(ax_attention_any)(const struct ax_attention *a, const struct ax_attention_shape *s,
+                              const struct ax_attention_block *b, int64_t first, int64_t n);
 /* Zeroes the rows of x from `first` on, which belong to no document. */
 void AX_VEC(ax_attention_clear)(const struct ax_tensor *x, int64_t first);
 
@@ -148,6 +152,14 @@ static inline int64_t round_up(int64_t n, int64_t to) {
 /* n keys, rows or elements rounded up to the length that a sum over them has. */
 static inline int64_t summed(int64_t n) {
     return round_up(n, AX_ATTENTION_SUMMED);
+}
+
+/* a->chosen of row r of the block, from key b->key + j on, as many keys as a vector has. */
+AX_INLINE uint32_t chosen_bits(const struct ax_attention *a, const struct ax_attention_shape *s,
+                               const struct ax_attention_block *b, int64_t r, int64_t j) {
+    const int64_t row = b->doc.first_q + b->query + r / s->group, key = b->key + j;
+    const uint32_t *words = (const uint32_t *)a->chosen.data + row * a->chosen.row_stride;
+    return words[key / 32] >> key % 32;
 }
 
 /* Divides a workspace into pieces; with base NULL it only counts the bytes. */
@@ -196,6 +208,21 @@ AX_INLINE v_float v_between(v_float x, int64_t low, int64_t high) {
     return vbslq_f32(v_first(low), v_set(-INFINITY), x);
 #else
     return _mm256_blendv_ps(x, v_set(-INFINITY), _mm256_castsi256_ps(v_first(low)));
+#endif
+}
+
+/* x in lanes whose bit is set, −inf in the others. */
+AX_INLINE v_float v_chosen(v_float x, uint32_t bits) {
+#ifdef __AVX512F__
+    return _mm512_mask_blend_ps((__mmask16)bits, v_set(-INFINITY), x);
+#elif !defined(__AVX2__)
+    const uint32x4_t lanes = {1, 2, 4, 8};
+    return vbslq_f32(vtstq_u32(vdupq_n_u32(bits), lanes), x, v_set(-INFINITY));
+#else
+    const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i on = _mm256_and_si256(_mm256_set1_epi32((int)bits), lanes);
+    return _mm256_blendv_ps(v_set(-INFINITY), x,
+                            _mm256_castsi256_ps(_mm256_cmpeq_epi32(on, lanes)));
 #endif
 }
 

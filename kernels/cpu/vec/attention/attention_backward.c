@@ -138,6 +138,8 @@ AX_INLINE struct gradient gradient_at(const struct worker *w, const struct ax_at
     }
     if (low > 0 || high < AX_LANES)
         x = v_between(x, low, high);
+    if (w->args->a.chosen.data)
+        x = v_chosen(x, chosen_bits(&w->args->a, w->s, b, strip->first + i, j));
     v_float delta = v_set(w->delta[strip->first + i]);
     g.p = v_exp2(x - v_set(w->lse[strip->first + i]));
     g.ds = g.p * (v_load_f32(w->dp + i * KEYS + j, AX_LANES) - delta);
@@ -296,6 +298,10 @@ static void run_block(const struct worker *w, struct ax_attention_block b, struc
     reach_key(w, sums, start);
     for (b.key = start; b.key < w->high[b.rows - 1]; b.key += KEYS) {
         b.keys = least(KEYS, b.doc.n_k - b.key);
+        if (!AX_VEC(ax_attention_any)(&w->args->a, s, &b, 0, b.rows)) {
+            reach_key(w, sums, b.key + b.keys);
+            continue;
+        }
         load_keys(w, &b);
         for (int64_t r = 0; r < b.rows; r += STRIP) {
             int64_t n = least(STRIP, b.rows - r);

@@ -3,7 +3,8 @@
  *
  * A task is one block of one KV head. For each key block it packs the keys and values once and then
  * processes its rows a strip at a time: scores, probabilities, out += p·v. It visits only key
- * blocks that some row sees, and a strip computes only the vectors of keys that it sees. */
+ * blocks that some row sees, and a strip computes only the vectors of keys that it sees. Keys that a row did
+ * not choose have a score of −inf, so its bits are the same as without `chosen` if it chose all. */
 #include "kernels/cpu/vec/attention/attention.h"
 #include "kernels/cpu/vec/entries.h"
 
@@ -82,6 +83,9 @@ AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_bl
                         v_between(v_load_f32(scores + j, AX_LANES), low - j, high - j));
         }
     }
+    for (int64_t j = 0; w->a->chosen.data && j < strip->width; j += AX_LANES)
+        v_store_f32(scores + j, AX_LANES,
+                    v_chosen(v_load_f32(scores + j, AX_LANES), chosen_bits(w->a, w->s, b, r, j)));
     v_float most = v_set(-INFINITY);
     for (int64_t j = 0; j < strip->width; j += AX_LANES)
         most = v_max(most, v_load_f32(scores + j, AX_LANES));
@@ -234,7 +238,8 @@ static void run_block(const struct worker *w, struct ax_attention_block b,
         for (int64_t r = 0; r < b.rows; r += STRIP) {
             int64_t n = least(STRIP, b.rows - r);
             int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
-            if (seen <= 0 || w->low[r] >= b.key + b.keys)
+            if (seen <= 0 || w->low[r] >= b.key + b.keys ||
+                !AX_VEC(ax_attention_any)(w->a, w->s, &b, r, n))
                 continue;
             struct strip strip = {r, n, round_up(seen, AX_LANES)};
             if (w->s->pairs)

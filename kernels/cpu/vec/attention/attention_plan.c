@@ -128,6 +128,17 @@ void AX_VEC(ax_attention_visible)(const struct ax_attention *a, const struct ax_
     }
 }
 
+bool AX_VEC(ax_attention_any)(const struct ax_attention *a, const struct ax_attention_shape *s,
+                              const struct ax_attention_block *b, int64_t first, int64_t n) {
+    if (a->chosen.data == NULL)
+        return true;
+    uint32_t any = 0;
+    for (int64_t r = first; r < first + n && any == 0; r++)
+        for (int64_t j = 0; j < b->keys; j += AX_LANES)
+            any |= chosen_bits(a, s, b, r, j);
+    return any != 0;
+}
+
 void AX_VEC(ax_attention_clear)(const struct ax_tensor *x, int64_t first) {
     for (int64_t t = first; t < x->shape[0]; t++)
         memset(ax_tensor_row(x, t), 0, (size_t)ax_tensor_row_len(x) * ax_dtype_size(x->dtype));
