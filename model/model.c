@@ -126,7 +126,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     ax_per_layer_init(b);
     AX_TRY(ax_adapter_attach_end(b, 0));
     AX_TRY(ax_builder_finish_unit(b, 0));
-    int with_keys = 0, with_state = 0;
+    int with_keys = 0, with_state = 0, indexers = 0;
     for (int i = 0; i < (int)a->n_layers; i++) {
         struct ax_layer *l = &m->layers[i];
         *l = (struct ax_layer){.index = i, .spec = a->layers[i], .unit = &m->units[i + 1]};
@@ -134,6 +134,7 @@ static enum ax_status build_units(struct ax_builder *b) {
         l->nth_state = with_state;
         with_keys += l->spec.mixer->keys && !l->spec.borrows;
         with_state += l->spec.mixer->state != NULL;
+        l->indexer.nth = l->spec.mixer == &ax_mixer_dsa ? indexers++ : 0;
         snprintf(l->unit->name, AX_NAME_MAX, "layer %d", i);
         const bool quantized = m->quant.on && i >= b->options->unquantized_first &&
                                i < a->n_layers - b->options->unquantized_last;
@@ -270,6 +271,17 @@ static enum ax_status check_rows(const struct ax_arch *a) {
                     a->family->model_type, (long long)a->per_layer.rows, (long long)a->vocab_size);
 }
 
+/* A ring attends to all keys of a hop. */
+static enum ax_status check_choices(const struct ax_arch *a, enum ax_cp_method method,
+                                    const struct ax_mesh *mesh) {
+    if (a->index.top == 0 || method != AX_CP_RING || mesh->size[AX_ROLE_CP] == 1)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "context_parallel_method: queries of %s models choose among the keys of all "
+                    "ranks, which a ring never has together; set it to gather",
+                    a->family->model_type);
+}
+
 enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                struct ax_runtime *rt, const struct ax_model_options *o) {
     *m = (struct ax_model){.arch = *arch,
@@ -288,6 +300,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY(check_rows(arch));
     AX_TRY(ax_tp_check(arch, mesh));
     AX_TRY(ax_cp_check(o->cp_method, mesh));
+    AX_TRY(check_choices(arch, o->cp_method, mesh));
     AX_TRY(ax_split_units(arch, o->unit_times, o->max_positions, mesh->size[AX_ROLE_PP],
                           o->chunks > 1 ? o->chunks : 1, mesh->coord[AX_ROLE_PP], &m->chunks));
     AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);

@@ -5,6 +5,7 @@
 #include "model/parts/router.h"
 #include "model/parts/embed.h"
 #include "model/parts/head.h"
+#include "model/parts/indexer.h"
 #include "model/parts/per_layer.h"
 #include "model/layer.h"
 #include "model/core/pipeline.h"
@@ -108,6 +109,8 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
             s->residual[first - 1] = take_rows(p, "residual");
     }
     ax_per_layer_begin(p);
+    if (inference(p) && ax_pass_chooses(p))
+        s->choice = ax_stack_take(s->stack, "chosen keys", ax_choice_shape(p));
     AX_TRY(ax_balance_begin(p));
     return refresh_rope(p->model, p->batch);
 }

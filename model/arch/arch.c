@@ -384,12 +384,15 @@ double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
         return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
     const struct ax_part_type *mixer = a->layers[unit - 1].mixer;
     return 2 * (double)layer_size(a, unit - 1).active +
-           (mixer->mixing ? mixer->mixing(a, &a->layers[unit - 1], seq) : 0);
+           (mixer->mixing ? mixer->mixing(a, &a->layers[unit - 1], seq) : 0) +
+           (mixer->choosing ? mixer->choosing(a, seq) : 0);
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
-    double forward = 0;
+    double forward = 0, once = 0;
     for (int64_t unit = 1; unit < a->n_layers + 2; unit++)
         forward += ax_arch_unit_flops(a, unit, seq);
-    return 3 * forward;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        once += a->layers[i].mixer->choosing ? a->layers[i].mixer->choosing(a, seq) : 0;
+    return 3 * forward - 2 * once;
 }

@@ -81,6 +81,12 @@ struct ax_mla_config {
     bool bias;               /* the projections to latents and to the output have biases */
 };
 
+/* Sparse attention (model/parts/indexer.h): queries attend to the `top` keys that heads of head_dim choose. */
+struct ax_index_config {
+    int64_t heads, head_dim, top; /* top 0: no layer has it */
+    bool interleaved;             /* its rope, as ax_rope */
+};
+
 /* Parameter names of the RMSNorms around a part of a layer, y = x + out(part(in(x))), with %d for
  * the layer; NULL = no norm. */
 struct ax_norm_names {
@@ -216,6 +222,7 @@ struct ax_arch {
     struct ax_rope_config rope_queries;     /* dim 0: not used */
     int64_t chunk; /* tokens that chunked layers attend within; 0: there are none */
     struct ax_mla_config mla;
+    struct ax_index_config index;
     struct ax_conv_config conv;
     struct ax_delta_config delta;
     struct ax_ssd_config ssd;

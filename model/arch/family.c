@@ -62,7 +62,6 @@ static const struct {
     {"mamba_dt_rank", "layers of the first Mamba"},
     {"time_step_rank", "layers of the first Mamba"},
     {"altup_num_inputs", "AltUp's streams"},
-    {"index_topk", "an indexer that chooses keys"},
     {"lightning_attn_decay", "lightning attention"},
     {"alibi", "ALiBi"},
     {"is_encoder_decoder", "an encoder"},
@@ -80,13 +79,9 @@ static void add_missing(char *buf, size_t size, const char *what, const char *ke
 }
 
 static bool computes(const char *layer_type) {
-    static const char *const known[] = {"full_attention",
-                                        "sliding_attention",
-                                        "attention",
-                                        "linear_attention",
-                                        "chunked_attention",
-                                        "conv",
-                                        "mamba"};
+    static const char *const known[] = {
+        "full_attention",    "sliding_attention", "attention", "linear_attention",
+        "chunked_attention", "indexed_attention", "conv",      "mamba"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(layer_type, known[i]) == 0)
             return true;

@@ -11,6 +11,7 @@
     X(cohere2)                                                                                     \
     X(deepseek_v2)                                                                                 \
     X(deepseek_v3)                                                                                 \
+    X(deepseek_v32)                                                                                \
     X(ernie4_5)                                                                                    \
     X(ernie4_5_moe)                                                                                \
     X(exaone4)                                                                                     \
@@ -20,6 +21,7 @@
     X(gemma4)                                                                                      \
     X(glm4)                                                                                        \
     X(glm4_moe)                                                                                    \
+    X(glm_moe_dsa)                                                                                 \
     X(gpt_oss)                                                                                     \
     X(granite)                                                                                     \
     X(granitemoehybrid)                                                                            \

@@ -40,6 +40,13 @@ struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh
     return (struct ax_state_size){0};
 }
 
+int64_t ax_index_layers(const struct ax_arch *a) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        n += a->layers[i].mixer == &ax_mixer_dsa;
+    return n;
+}
+
 int64_t ax_kv_layers(const struct ax_arch *a) {
     int64_t n = 0;
     for (int64_t i = 0; i < a->n_layers; i++)
@@ -55,7 +62,7 @@ int64_t ax_state_layers(const struct ax_arch *a) {
 }
 
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) {
-    int64_t elements = 0;
+    int64_t elements = ax_index_layers(a) * a->index.head_dim;
     for (int64_t i = 0; i < a->n_layers; i++) {
         const struct ax_kv_row row = ax_kv_row(a, i, tp);
         elements += ax_kv_keeps(a, i) ? row_elements(&row) : 0;

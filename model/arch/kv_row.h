@@ -22,6 +22,8 @@ enum ax_status ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row **ro
 bool ax_kv_keeps(const struct ax_arch *a, int64_t layer);
 /* The state of layers that have one (part.h), on a rank; zeros without. */
 struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh);
+/* Layers that also keep the keys of their indexer. */
+int64_t ax_index_layers(const struct ax_arch *a);
 /* Layers that keep keys and values; and those with a state. */
 int64_t ax_kv_layers(const struct ax_arch *a);
 int64_t ax_state_layers(const struct ax_arch *a);

@@ -45,6 +45,8 @@ struct ax_part_type {
     /* FLOPs of a token's forward pass, in a sequence of seq, that are products with no matrix of the part;
      * NULL: none. */
     double (*mixing)(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq);
+    /* FLOPs of a token's forward pass to which backward has no counterpart; NULL: none. */
+    double (*choosing)(const struct ax_arch *a, int64_t seq);
     /* Size of a mixer's state; NULL: it has none. */
     struct ax_state_size (*state)(const struct ax_arch *a, const struct ax_mesh *mesh);
     /* Declares the tensors of s that it needs in this pass; the others take no memory. */
@@ -62,8 +64,11 @@ struct ax_part_type {
 
 extern const struct ax_part_type ax_mixer_attention; /* attention.c */
 extern const struct ax_part_type ax_mixer_mla;       /* mla.c */
-extern const struct ax_part_type ax_mixer_gated;     /* gated_attention.c */
-extern const struct ax_part_type ax_mixer_lending;   /* lending_attention.c */
+extern const struct ax_part_type ax_mixer_dsa;       /* mla.c: with an indexer */
+extern const struct ax_part_type
+    ax_mixer_dsa_shared;                           /* mla.c: with the choice of the last indexer */
+extern const struct ax_part_type ax_mixer_gated;   /* gated_attention.c */
+extern const struct ax_part_type ax_mixer_lending; /* lending_attention.c */
 extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_mixer_delta;     /* delta.c */
 extern const struct ax_part_type ax_mixer_mamba;     /* mamba.c */

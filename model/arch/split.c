@@ -2,39 +2,71 @@
 
 #include "base/mem.h"
 
-static enum ax_status check(int64_t layers, int stages, int chunks) {
+/* A layer that uses the choice of an indexer before it is where that one is. */
+static bool follows(const struct ax_arch *arch, int64_t layer) {
+    return layer >= 0 && layer < arch->n_layers &&
+           arch->layers[layer].mixer == &ax_mixer_dsa_shared;
+}
+
+/* Layers at which a range may begin. */
+static int64_t count_beginnings(const struct ax_arch *arch) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < arch->n_layers; i++)
+        n += !follows(arch, i);
+    return n;
+}
+
+static enum ax_status check(const struct ax_arch *arch, int stages, int chunks) {
+    const int64_t layers = count_beginnings(arch);
+    const char *what =
+        layers < arch->n_layers ? "layers with an indexer (the others share its choice)" : "layers";
     if (stages > layers)
-        return ax_error(AX_ERR_CONFIG, "mesh: pp %d exceeds the %lld layers. Nearest: pp %lld.",
-                        stages, (long long)layers, (long long)layers);
+        return ax_error(AX_ERR_CONFIG, "mesh: pp %d exceeds the %lld %s. Nearest: pp %lld.", stages,
+                        (long long)layers, what, (long long)layers);
     const int64_t most = layers / stages < AX_MAX_CHUNKS ? layers / stages : AX_MAX_CHUNKS;
     if (chunks <= most)
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,
-                    "pipeline: %d virtual stages on each of pp %d ranks exceed %s (%lld layers). "
+                    "pipeline: %d virtual stages on each of pp %d ranks exceed %s (%lld %s). "
                     "Nearest: %lld.",
                     chunks, stages, most < AX_MAX_CHUNKS ? "the layers" : "what is possible",
-                    (long long)layers, (long long)most);
+                    (long long)layers, what, (long long)most);
 }
 
 /* The units' costs, and the bounds of `ranges` ranges of them; freed by the caller, also after an
  * error. */
 struct split {
-    double *cost; /* [n_layers + 2] */
-    int *bounds;  /* [ranges + 1] */
+    double *cost;    /* [n_layers + 2] */
+    double *grouped; /* the same of units that stay together */
+    int *begins;     /* [n_layers + 3]: their first units, and the end */
+    int *bounds;     /* [ranges + 1] */
 };
 
 static enum ax_status split(struct split *s, const struct ax_arch *arch, const double *times,
                             int64_t seq, int ranges) {
     const int n = (int)arch->n_layers + 2;
+    int groups = 0;
     AX_TRY(ax_alloc(&s->cost, (size_t)n, sizeof *s->cost));
+    AX_TRY(ax_alloc(&s->grouped, (size_t)n, sizeof *s->grouped));
+    AX_TRY(ax_alloc(&s->begins, (size_t)n + 1, sizeof *s->begins));
     AX_TRY(ax_alloc(&s->bounds, (size_t)ranges + 1, sizeof *s->bounds));
-    for (int u = 0; u < n; u++)
+    for (int u = 0; u < n; u++) {
         s->cost[u] = times ? times[u] : ax_arch_unit_flops(arch, u, seq);
-    return ax_chunks_split(s->cost, n, ranges, s->bounds);
+        if (!follows(arch, u - 1))
+            s->begins[groups++] = u;
+        s->grouped[groups - 1] += s->cost[u];
+    }
+    s->begins[groups] = n;
+    AX_TRY(ax_chunks_split(s->grouped, groups, ranges, s->bounds));
+    for (int k = 0; k <= ranges; k++)
+        s->bounds[k] = s->begins[s->bounds[k]];
+    return AX_OK;
 }
 
 static void split_free(struct split *s) {
     ax_free(s->cost);
+    ax_free(s->grouped);
+    ax_free(s->begins);
     ax_free(s->bounds);
 }
 
@@ -64,7 +96,7 @@ static enum ax_status check_shared(const struct ax_arch *arch, const int *bounds
 enum ax_status ax_split_units(const struct ax_arch *arch, const double *times, int64_t seq,
                               int stages, int chunks, int stage, struct ax_chunks *out) {
     struct split s = {0};
-    AX_TRY(check(arch->n_layers, stages, chunks));
+    AX_TRY(check(arch, stages, chunks));
     enum ax_status st = split(&s, arch, times, seq, stages * chunks);
     if (st == AX_OK)
         st = check_shared(arch, s.bounds, stages * chunks);
@@ -80,7 +112,7 @@ enum ax_status ax_split_idle(const struct ax_arch *arch, const double *times, in
     struct split s = {0};
     double *cost = NULL; /* of ranges */
     enum ax_status st;
-    AX_TRY(check(arch->n_layers, p->stages, chunks));
+    AX_TRY(check(arch, p->stages, chunks));
     AX_TRY_GOTO(split(&s, arch, times, seq, ranges), st, done);
     AX_TRY_GOTO(ax_alloc(&cost, (size_t)ranges, sizeof *cost), st, done);
     for (int k = 0; k < ranges; k++)

@@ -1,4 +1,5 @@
-/* How a model's units are split over the stages of a pipeline, by their time. All ranks find the
+/* How a model's units are split over the stages of a pipeline, by their time. Layers that share the choice of an
+ * indexer are on one stage. All ranks find the
  * same split. `times` [n_layers + 2]: time of a micro-batch in each unit, on any scale; NULL: by
  * the FLOPs of a forward pass. */
 #ifndef AX_MODEL_ARCH_SPLIT_H

@@ -118,7 +118,7 @@ static enum ax_status freeze_except(const struct ax_peft_names *patterns, int n,
     for (int i = 0; i < patterns->n && st == AX_OK; i++)
         st = mark_matches(patterns->names[i], n, params, marks, &any);
     for (int i = 0; i < n && st == AX_OK; i++)
-        params[i].trainable = marks[i] && !params[i].buffer;
+        params[i].trainable = marks[i] && !params[i].buffer && !params[i].frozen;
     ax_free(marks);
     return st;
 }
@@ -200,6 +200,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
                            .buffer = decl->buffer,
+                           .frozen = decl->frozen,
                            .start = decl->start,
                            .trainable = !decl->buffer && !ax_adapter_config(m, 0),
                            .decay = decl->cols > 0};
@@ -222,7 +223,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
         p->decay = true;
     }
     name_param(m, decl->name, layer, p->name);
-    p->trainable = !p->buffer && (p->trainable || any_adapter_saves(m, p->name));
+    p->trainable = !p->buffer && !p->frozen && (p->trainable || any_adapter_saves(m, p->name));
     return p;
 }
 

@@ -8,13 +8,15 @@
 #define BLOCK AX_KV_BLOCK
 
 static size_t host_ints(const struct ax_kvcache *c) {
-    return (size_t)(c->T + c->n_seqs * c->columns + c->n_seqs + 1);
+    const int64_t of_tokens = c->n_index > 0 ? 2 * (c->T + 1) : 0;
+    return (size_t)(c->T + c->n_seqs * c->columns + c->n_seqs + 1 + of_tokens);
 }
 
 static enum ax_status create_host(struct ax_kvcache *c) {
     const size_t n = (size_t)c->n_seqs, blocks = (size_t)c->n_blocks;
     AX_TRY(ax_alloc(&c->k, (size_t)c->n_layers, sizeof *c->k));
     AX_TRY(ax_alloc(&c->v, (size_t)c->n_layers, sizeof *c->v));
+    AX_TRY(ax_alloc(&c->index, (size_t)c->n_index, sizeof *c->index));
     AX_TRY(ax_alloc(&c->length, n, sizeof *c->length));
     AX_TRY(ax_alloc(&c->table, n * (size_t)c->columns, sizeof *c->table));
     AX_TRY(ax_alloc(&c->users, blocks, sizeof *c->users));
@@ -50,6 +52,11 @@ static enum ax_status create(struct ax_kvcache *c, struct ax_stack *stack, struc
     AX_TRY(create_host(c));
     for (int64_t i = 0; i < o->n_layers; i++)
         AX_TRY(create_layer(c, stack, q, o, i));
+    for (int64_t i = 0; i < o->n_index; i++) {
+        c->index[i] = ax_stack_take(
+            stack, "kv cache", ax_tensor_3d(o->dtype, NULL, c->n_blocks * BLOCK, 1, o->index_dim));
+        AX_TRY(clear(q, &c->index[i]));
+    }
     const struct ax_states_options so = {.dtype = o->dtype,
                                          .n_seqs = o->n_seqs,
                                          .n_layers = o->n_state_layers,
@@ -68,6 +75,8 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, s
                              .n_blocks = o->n_blocks,
                              .planning = o->planning,
                              .values_in_keys = o->n_layers > 0 && o->rows[0].values_in_keys,
+                             .n_index = o->n_index,
+                             .top = o->top,
                              .T = o->T};
     AX_ASSERT(c->n_blocks >= c->columns);
     enum ax_status st = create(c, stack, q, o);
@@ -79,6 +88,11 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, s
     c->rows = ax_tensor_1d(AX_I32, ints, o->T);
     c->block_table = ax_tensor_2d(AX_I32, ints + o->T, o->n_seqs, c->columns);
     c->cu_k = ax_tensor_1d(AX_I32, ints + o->T + o->n_seqs * c->columns, o->n_seqs + 1);
+    int32_t AX_DEVICE *each = ints + o->T + o->n_seqs * c->columns + o->n_seqs + 1;
+    if (c->n_index > 0) {
+        c->each_q = ax_tensor_1d(AX_I32, each, o->T + 1);
+        c->each_k = ax_tensor_1d(AX_I32, each + o->T + 1, o->T + 1);
+    }
     ax_kvcache_clear(c);
     st = ax_kv_chunks_create(&c->chunks, stack, o->chunk, BLOCK, o->n_seqs, o->cap, o->T);
     if (st != AX_OK)
@@ -89,6 +103,7 @@ enum ax_status ax_kvcache_create(struct ax_kvcache *c, struct ax_stack *stack, s
 void ax_kvcache_free(struct ax_kvcache *c) {
     ax_free(c->k);
     ax_free(c->v);
+    ax_free(c->index);
     ax_free(c->length);
     ax_free(c->table);
     ax_free(c->users);
@@ -158,6 +173,11 @@ static enum ax_status copy_block(struct ax_kvcache *c, struct ax_queue *q, int32
             AX_TRY(ax_run_copy(q, &copy));
         }
     }
+    for (int64_t i = 0; i < c->n_index; i++) {
+        const struct ax_copy copy = {.dst = ax_tensor_rows(&c->index[i], to * BLOCK, n),
+                                     .src = ax_tensor_rows(&c->index[i], from * BLOCK, n)};
+        AX_TRY(ax_run_copy(q, &copy));
+    }
     return AX_OK;
 }
 
@@ -183,6 +203,30 @@ enum ax_status ax_kvcache_fork(struct ax_kvcache *c, struct ax_queue *q, int64_t
 }
 
 /* ---- a pass ---- */
+
+/* A pass of T tokens, of which n_docs documents have the first: each token by itself, with the keys that it
+ * chooses from those up to it. */
+static enum ax_status list_tokens(struct ax_kvcache *c, struct ax_queue *q, int64_t T,
+                                  int64_t n_docs, const int32_t *seqs, const int64_t *n_new) {
+    int32_t *each_q = c->host + c->T + c->n_seqs * c->columns + c->n_seqs + 1;
+    int32_t *each_k = each_q + c->T + 1;
+    int64_t t = 0;
+    each_q[0] = each_k[0] = 0;
+    for (int64_t d = 0; d < n_docs; d++)
+        for (int64_t i = 0; i < n_new[d]; i++, t++) {
+            const int64_t keys = c->length[seqs[d]] - n_new[d] + i + 1;
+            each_q[t + 1] = each_q[t] + 1;
+            each_k[t + 1] = each_k[t] + (int32_t)(keys < c->top ? keys : c->top);
+        }
+    for (; t < T; t++) { /* padding is no token */
+        each_q[t + 1] = each_q[t];
+        each_k[t + 1] = each_k[t];
+    }
+    c->each_q.shape[0] = c->each_k.shape[0] = T + 1;
+    const size_t bytes = (size_t)(T + 1) * sizeof *each_q;
+    AX_TRY(ax_queue_write(q, c->each_q.data, each_q, bytes));
+    return ax_queue_write(q, c->each_k.data, each_k, bytes);
+}
 
 enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int64_t T,
                                   int64_t n_docs, const int32_t *seqs, const int64_t *n_new) {
@@ -214,6 +258,8 @@ enum ax_status ax_kvcache_advance(struct ax_kvcache *c, struct ax_queue *q, int6
         rows[t++] = -1; /* padding is not kept */
     c->block_table.shape[0] = n_docs;
     c->cu_k.shape[0] = n_docs + 1;
+    if (c->n_index > 0)
+        AX_TRY(list_tokens(c, q, T, n_docs, seqs, n_new));
     AX_TRY(ax_queue_write(q, c->rows.data, rows, (size_t)t * sizeof *rows));
     AX_TRY(ax_queue_write(q, c->block_table.data, table,
                           (size_t)(n_docs * c->columns) * sizeof *table));
@@ -235,6 +281,16 @@ void ax_kvcache_describe(const struct ax_kvcache *c, int layer, bool chunked,
     const struct ax_kv_chunks *k = &c->chunks;
     a->k = c->k[layer];
     a->v = c->v[layer];
+    if (a->chosen.data) {
+        a->cu_q = c->each_q;
+        a->cu_k = c->each_k;
+        a->block_table = a->chosen;
+        a->chosen = (struct ax_tensor){0};
+        a->block_size = 1;
+        a->max_q = 1;
+        a->max_k = c->top;
+        return;
+    }
     a->cu_k = chunked ? k->cu_k : c->cu_k;
     a->block_table = chunked ? k->table : c->block_table;
     a->block_size = chunked ? k->block : BLOCK;
@@ -243,4 +299,16 @@ void ax_kvcache_describe(const struct ax_kvcache *c, int layer, bool chunked,
         return;
     a->cu_q = k->cu_q;
     a->max_q = a->max_q < k->size ? a->max_q : k->size;
+}
+
+enum ax_status ax_kvcache_index(struct ax_kvcache *c, struct ax_queue *q, int nth,
+                                struct ax_top_keys *t) {
+    const struct ax_tensor rows = ax_tensor_rows(&c->rows, 0, t->k.shape[0]);
+    AX_TRY(ax_run_scatter_rows(q, &(struct ax_scatter_rows){c->index[nth], t->k, rows}));
+    t->k = c->index[nth];
+    t->cu_k = c->cu_k;
+    t->block_table = c->block_table;
+    t->block_size = BLOCK;
+    t->max_k = c->cap;
+    return AX_OK;
 }

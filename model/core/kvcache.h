@@ -26,16 +26,21 @@ struct ax_kvcache {
     bool planning; /* all blocks are block 0 */
     struct ax_tensor *k,
         *v; /* [n_layers] of compute [n_blocks·AX_KV_BLOCK][Hk][key_dim], [..][value_dim] */
-    bool values_in_keys;          /* v are the first elements of k */
-    int64_t *length;              /* [n_seqs], host: tokens in the cache */
-    int32_t *table;               /* [n_seqs][columns]: blocks of a sequence */
-    int32_t *users;               /* [n_blocks]: how many sequences have each block */
-    int32_t *free;                /* [n_blocks], the first n_free: blocks of no sequence */
-    int64_t shared;               /* blocks shared with another sequence so far, in total */
-    struct ax_tensor rows;        /* i32 [T]: where this pass's tokens are written */
+    bool values_in_keys;     /* v are the first elements of k */
+    int64_t *length;         /* [n_seqs], host: tokens in the cache */
+    int32_t *table;          /* [n_seqs][columns]: blocks of a sequence */
+    int32_t *users;          /* [n_blocks]: how many sequences have each block */
+    int32_t *free;           /* [n_blocks], the first n_free: blocks of no sequence */
+    int64_t shared;          /* blocks shared with another sequence so far, in total */
+    struct ax_tensor rows;   /* i32 [T]: where this pass's tokens are written */
+    struct ax_tensor *index; /* [n_index] of compute [n_blocks·AX_KV_BLOCK][1][index_dim] */
+    int64_t n_index, top;    /* layers that choose keys (indexer.h), and how many they choose */
+    struct ax_tensor each_q,
+        each_k;                   /* i32 [T + 1]: this pass's tokens as documents of one query, and
+                                        Σ of the keys that they choose; only if there is an index */
     struct ax_tensor block_table; /* i32 [documents of this pass][columns] */
     struct ax_tensor cu_k;        /* i32 [documents + 1]: Σ lengths, this pass's tokens included */
-    int32_t *host;                /* staging for the three above */
+    int32_t *host;                /* staging for those of i32 */
     int64_t T;                    /* capacity of rows */
     struct ax_kv_chunks chunks;
     struct ax_states states;
@@ -45,7 +50,9 @@ struct ax_kvcache_options {
     enum ax_dtype dtype;
     int64_t n_seqs, cap, n_layers;
     const struct ax_kv_row *rows; /* [n_layers]; borrowed by create */
-    int64_t n_state_layers;       /* those that have states instead */
+    /* layers whose indexer chooses `top` keys, by keys of index_dim elements; 0: none */
+    int64_t n_index, index_dim, top;
+    int64_t n_state_layers; /* those that have states instead */
     struct ax_state_size state;
     int64_t n_blocks; /* at least the blocks of one sequence */
     int64_t T;        /* maximum tokens per pass */
@@ -81,8 +88,13 @@ void ax_kvcache_clear(struct ax_kvcache *c); /* all sequences */
  * attention at the cache, or, `chunked`, at the chunks' parts of it, with their queries. */
 enum ax_status ax_kvcache_write(struct ax_kvcache *c, struct ax_queue *q, int layer,
                                 const struct ax_tensor *k, const struct ax_tensor *v);
+/* With `chosen`, which are rows of the cache, attention is of each token to its own. */
 struct ax_attention;
 void ax_kvcache_describe(const struct ax_kvcache *c, int layer, bool chunked,
                          struct ax_attention *a);
+/* Writes t's keys [T][1][…] as those of the nth indexer, then points t at the cache. */
+struct ax_top_keys;
+enum ax_status ax_kvcache_index(struct ax_kvcache *c, struct ax_queue *q, int nth,
+                                struct ax_top_keys *t);
 
 #endif

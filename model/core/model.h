@@ -24,6 +24,12 @@ struct ax_mla_part {
     struct ax_linear latent, q, kv, o;
     const struct ax_param *q_norm, *kv_norm; /* norms of the latents; q_norm NULL if absent */
 };
+/* The indexer of sparse attention: see indexer.h. */
+struct ax_index_part {
+    struct ax_linear q, k;
+    const struct ax_param *weights, *norm, *norm_bias;
+    int nth; /* which of the indexers it is */
+};
 /* Gated short convolution: see shortconv.c. */
 struct ax_shortconv_part {
     struct ax_linear in, out;
@@ -100,6 +106,7 @@ struct ax_layer {
     const struct ax_param *scale;       /* factor of the output, [1]; NULL: none */
     struct ax_attention_part attention;
     struct ax_mla_part mla;
+    struct ax_index_part indexer;
     struct ax_shortconv_part shortconv;
     struct ax_delta_part delta;
     struct ax_mamba_part mamba;

@@ -27,6 +27,8 @@ struct ax_slot {
         *lent; /* [n_layers]: tensors of mixers that later layers use (lending_attention.c) */
     struct ax_tensor load, slope; /* for the routers: see parts/router.h */
     bool balanced;                /* slope has been computed */
+    /* what the last indexer has chosen (parts/indexer.h); without backward, the memory of all choices */
+    struct ax_tensor choice;
 };
 /* Results of the head for rows [first, first + n) of the batch's `rows`, and the requested
  * gradients. */
@@ -85,7 +87,7 @@ struct ax_pass {
     struct ax_kvcache *cache; /* decoding; NULL otherwise */
     /* For checks: called with intermediate tensors ("hidden" before layer i, "middle" after its
      * attention, "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts"
-     * and "router_weights" of its router, "norm" after the final norm). */
+     * and "router_weights" of its router, "chosen" by its indexer, "norm" after the final norm). */
     void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
     void *tap_ctx;
 };

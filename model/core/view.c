@@ -50,7 +50,7 @@ static int passes(const struct ax_model *m, int unit, bool trained) {
 static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
     const bool head = p == m->lm_head;
     const bool looked_up = p == m->embed || p == m->embed_adapter.a || p == m->per_layer.table;
-    if (!p->decay || (looked_up && !head) || (p->alias_of >= 0 && !head))
+    if (!p->decay || p->frozen || (looked_up && !head) || (p->alias_of >= 0 && !head))
         return 0;
     const double active =
         p->ep_dim >= 0 ? (double)m->arch.moe.n_active / (double)m->arch.moe.n_experts : 1;
@@ -65,6 +65,7 @@ double ax_model_flops_per_token(const struct ax_model *m, int64_t seq) {
         flops += matrix_flops(m, &m->params[i]);
     for (int i = 0; i < a->n_layers; i++) { /* all of its inputs come from the layer's x */
         const struct ax_part_type *mixer = a->layers[i].mixer;
+        flops += mixer->choosing ? mixer->choosing(a, seq) : 0;
         flops += mixer->mixing
                      ? mixer->mixing(a, &a->layers[i], seq) * (i + 1 >= m->lowest_unit ? 3 : 1)
                      : 0;

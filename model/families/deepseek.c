@@ -1,12 +1,14 @@
 /* DeepSeek-V2 and V3 (DeepSeek-AI 2024): latent attention; a few dense layers, then mixtures of many
- * small experts with shared ones. Config keys and their defaults are transformers'. */
+ * small experts with shared ones. DeepSeek-V3.2 (2025) and GLM-5 (Z.ai 2026): V3 with sparse attention. Config
+ * keys and their defaults are transformers'. */
 #include <math.h>
 #include <string.h>
 
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
-#define MAX_DIM (1LL << 24)
+#define MAX_DIM        (1LL << 24)
+#define MAX_INDEX_HEAD 256
 
 static enum ax_status refuse(struct ax_json v, const char *what) {
     ax_json_error(v, "%s is not implemented", what);
@@ -45,9 +47,9 @@ enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json c, int64_t usual_q
     return AX_OK;
 }
 
-static enum ax_status attention(struct ax_arch *a, struct ax_json c) {
+static enum ax_status attention(struct ax_arch *a, struct ax_json c, int64_t q_rank) {
     const struct ax_mla_config *m = &a->mla;
-    AX_TRY(ax_mla_parse(a, c, 1536));
+    AX_TRY(ax_mla_parse(a, c, q_rank));
     AX_TRY(ax_rope_parse(&a->rope, c, m->rope, a->max_positions));
     if (a->rope.dim != m->rope)
         return refuse(ax_json_get(c, "partial_rotary_factor"), "rope on a part of the rope key");
@@ -180,7 +182,7 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
     AX_TRY(ax_field_only_bool(c, "norm_topk_prob", false));
     AX_TRY(ax_field_only(c, "scoring_func", "softmax"));
-    AX_TRY(attention(a, c));
+    AX_TRY(attention(a, c, 1536));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &v2_names;
     AX_TRY(ax_json_str_or(method, "greedy", &name));
@@ -191,24 +193,148 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
-    static const struct ax_deepseek_moe usual = {.n_experts = 256,
-                                                 .n_active = 8,
-                                                 .width = 2048,
-                                                 .n_shared = 1,
-                                                 .first_dense = 3,
-                                                 .groups = 8,
-                                                 .groups_kept = 4,
-                                                 .scale = 2.5,
-                                                 .renormalize = true,
-                                                 .group_best = 2};
+/* V3 and what is made of it. */
+static enum ax_status parse_newer(struct ax_arch *a, struct ax_json c, int64_t q_rank, int groups,
+                                  int groups_kept) {
+    const struct ax_deepseek_moe usual = {.n_experts = 256,
+                                          .n_active = 8,
+                                          .width = 2048,
+                                          .n_shared = 1,
+                                          .first_dense = 3,
+                                          .groups = groups,
+                                          .groups_kept = groups_kept,
+                                          .scale = 2.5,
+                                          .renormalize = true,
+                                          .group_best = 2};
     AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
     AX_TRY(ax_field_only(c, "topk_method", "noaux_tc"));
-    AX_TRY(attention(a, c));
+    AX_TRY(attention(a, c, q_rank));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &ax_deepseek_v3_names;
     a->moe.routing.sigmoid = true;
     return AX_OK;
+}
+
+static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
+    return parse_newer(a, c, 1536, 8, 4);
+}
+
+/* ---- sparse attention ---- */
+
+static enum ax_status indexers(struct ax_arch *a, struct ax_json c, int64_t usual_heads) {
+    struct ax_index_config *x = &a->index;
+    const struct ax_json size = ax_json_get(c, "index_head_dim");
+    if (a->mla.q_rank == 0)
+        return ax_json_error(ax_json_get(c, "q_lora_rank"),
+                             "the indexer reads the latent of queries; expected its size");
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "index_topk"), 1, INT32_MAX, 2048, &x->top));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "index_n_heads"), 1, 1024, usual_heads, &x->heads));
+    AX_TRY(ax_json_i64_or(size, 1, MAX_INDEX_HEAD, 128, &x->head_dim));
+    if (x->head_dim < a->mla.rope)
+        return ax_json_error(size, "rope needs the %lld elements of qk_rope_head_dim, got %lld",
+                             (long long)a->mla.rope, (long long)x->head_dim);
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i].mixer = &ax_mixer_dsa;
+    return AX_OK;
+}
+
+/* Where the config has a list of them, instead of first_k_dense_replace. */
+static enum ax_status mlp_types(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json list = ax_json_get(c, "mlp_layer_types");
+    if (!list.v || json_is_null(list.v))
+        return AX_OK;
+    if (!json_is_array(list.v) || ax_json_size(list) != (size_t)a->n_layers)
+        return ax_json_error(list, "expected a list of \"dense\" and \"sparse\", one per layer");
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_json at = ax_json_at(list, (size_t)i);
+        const char *type = json_string_value(at.v);
+        if (!type || (strcmp(type, "dense") != 0 && strcmp(type, "sparse") != 0))
+            return ax_json_error(at, "expected \"dense\" or \"sparse\"");
+        a->layers[i].ffn = type[0] == 'd'            ? &ax_ffn_swiglu
+                           : a->moe.shared_width > 0 ? &ax_ffn_moe_shared
+                                                     : &ax_ffn_moe;
+    }
+    return AX_OK;
+}
+
+static enum ax_status parse_v32(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
+    AX_TRY(parse_newer(a, c, 1536, 8, 4));
+    AX_TRY(mlp_types(a, c));
+    return indexers(a, c, 64);
+}
+
+/* Layer i uses the choice of the last indexer before it. */
+static enum ax_status share(struct ax_arch *a, struct ax_json where, int64_t i) {
+    a->layers[i].mixer = &ax_mixer_dsa_shared;
+    return i > 0 ? AX_OK
+                 : ax_json_error(where, "the first layer has no indexer before it to share");
+}
+
+static enum ax_status wrong_length(const struct ax_arch *a, struct ax_json v, size_t n) {
+    return ax_json_error(v, "has %zu layers, num_hidden_layers %lld", n, (long long)a->n_layers);
+}
+
+/* A word per layer: "full" or "shared". */
+static enum ax_status types_of_indexers(struct ax_arch *a, struct ax_json list) {
+    const size_t n = ax_json_size(list);
+    if (!json_is_array(list.v))
+        return ax_json_error(list, "expected a list of \"full\" and \"shared\"");
+    if (n != (size_t)a->n_layers)
+        return wrong_length(a, list, n);
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_json at = ax_json_at(list, (size_t)i);
+        const char *type = json_string_value(at.v);
+        if (!type || (strcmp(type, "full") != 0 && strcmp(type, "shared") != 0))
+            return ax_json_error(at, "expected \"full\" or \"shared\"");
+        if (type[0] == 's')
+            AX_TRY(share(a, at, i));
+    }
+    return AX_OK;
+}
+
+/* "FFSF": a letter per layer. */
+static enum ax_status pattern_of_indexers(struct ax_arch *a, struct ax_json pattern) {
+    const char *letters = json_string_value(pattern.v);
+    if (!letters)
+        return types_of_indexers(a, pattern);
+    if (strlen(letters) != (size_t)a->n_layers)
+        return wrong_length(a, pattern, strlen(letters));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        if (letters[i] != 'F' && letters[i] != 'S')
+            return ax_json_error(pattern, "expected letters F (full) and S (shared)");
+        if (letters[i] == 'S')
+            AX_TRY(share(a, pattern, i));
+    }
+    return AX_OK;
+}
+
+/* The first `offset` layers have indexers, then every `freq`-th, counted from the last of these. */
+static enum ax_status by_frequency(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json every = ax_json_get(c, "index_topk_freq");
+    int64_t freq, offset;
+    AX_TRY(ax_json_i64_or(every, 0, INT32_MAX, 1, &freq));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "index_skip_topk_offset"), 0, INT32_MAX, 2, &offset));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (freq > 1 && i >= offset && (i - offset + 1) % freq != 0)
+            AX_TRY(share(a, every, i));
+    return AX_OK;
+}
+
+static enum ax_status parse_glm(struct ax_arch *a, struct ax_json c) {
+    const struct ax_json types = ax_json_get(c, "indexer_types"),
+                         pattern = ax_json_get(c, "index_topk_pattern");
+    AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
+    AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
+    AX_TRY(parse_newer(a, c, 2048, 1, 1));
+    AX_TRY(mlp_types(a, c));
+    AX_TRY(indexers(a, c, 32));
+    a->index.interleaved = true;
+    if (types.v && !json_is_null(types.v))
+        return types_of_indexers(a, types);
+    if (pattern.v && !json_is_null(pattern.v))
+        return pattern_of_indexers(a, pattern);
+    return by_frequency(a, c);
 }
 
 const struct ax_family ax_family_deepseek_v2 = {.model_type = "deepseek_v2",
@@ -223,3 +349,18 @@ const struct ax_family ax_family_deepseek_v3 = {
     .architecture = "DeepseekV3ForCausalLM",
     .head_dim = 64,
     .parse = parse_v3};
+const struct ax_family ax_family_deepseek_v32 = {
+    .model_type = "deepseek_v32",
+    .models = "DeepSeek-V3.2",
+    .lacks = "GGUF; training of indexers and of the layers for multi-token prediction",
+    .architecture = "DeepseekV32ForCausalLM",
+    .head_dim = 64,
+    .parse = parse_v32};
+const struct ax_family ax_family_glm_moe_dsa = {
+    .model_type = "glm_moe_dsa",
+    .models = "GLM-5",
+    .lacks = "GGUF; `quantize --calibrate`; training of indexers and of the layers for multi-token "
+             "prediction",
+    .architecture = "GlmMoeDsaForCausalLM",
+    .head_dim = 64,
+    .parse = parse_glm};

@@ -180,17 +180,22 @@ static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stac
     const struct ax_model *m = d->model;
     struct ax_kv_row *rows;
     AX_TRY(ax_kv_rows(&m->arch, m->rt->mesh.size[AX_ROLE_TP], &rows));
-    const struct ax_kvcache_options o = {.dtype = m->dtype,
-                                         .n_seqs = d->o.n_seqs,
-                                         .cap = d->cap,
-                                         .n_layers = ax_kv_layers(&m->arch),
-                                         .n_state_layers = ax_state_layers(&m->arch),
-                                         .state = ax_state_size(&m->arch, &m->rt->mesh),
-                                         .rows = rows,
-                                         .n_blocks = blocks(&d->o),
-                                         .T = d->o.pass_tokens,
-                                         .chunk = m->arch.chunk,
-                                         .planning = ax_runtime_planning(m->rt)};
+    const struct ax_kvcache_options o = {
+        .dtype = m->dtype,
+        .n_seqs = d->o.n_seqs,
+        .cap = d->cap,
+        .n_layers = ax_kv_layers(&m->arch),
+        /* with room for no more, all keys are chosen */
+        .n_index = d->cap > m->arch.index.top ? ax_index_layers(&m->arch) : 0,
+        .index_dim = m->arch.index.head_dim,
+        .top = m->arch.index.top,
+        .n_state_layers = ax_state_layers(&m->arch),
+        .state = ax_state_size(&m->arch, &m->rt->mesh),
+        .rows = rows,
+        .n_blocks = blocks(&d->o),
+        .T = d->o.pass_tokens,
+        .chunk = m->arch.chunk,
+        .planning = ax_runtime_planning(m->rt)};
     const enum ax_status st = ax_kvcache_create(&d->cache, stack, m->rt->q, &o);
     ax_free(rows);
     return st;

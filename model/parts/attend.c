@@ -543,6 +543,8 @@ static struct ax_attention of_run(const struct ax_pass *p, const struct spans *s
         return a;
     a.cu_q = s->cu_q[run];
     a.cu_k = s->cu_k[run];
+    if (all->chosen.data)
+        a.chosen = ax_tensor_rows(&all->chosen, first, length);
     if (b->parts > 1)
         a.max_k = least(a.max_k, b->runs[run].first + length);
     return a;
@@ -643,6 +645,42 @@ enum ax_status ax_attend_backward(struct ax_pass *p, const struct ax_layer *l,
     AX_TRY(ax_cp_reduce(rt, &dv));
     AX_TRY(sum_prefix_gradient(prefix, rt, &d_keys, &b->dk));
     AX_TRY(sum_prefix_gradient(prefix, rt, &d_values, &b->dv));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* ---- choosing keys ---- */
+
+/* The choice of one run of the batch's rows. */
+static struct ax_top_keys choice_of_run(const struct ax_pass *p, const struct ax_top_keys *all,
+                                        int run) {
+    const struct ax_batch *b = p->batch;
+    const int64_t length = b->T / b->n_runs, first = run * length;
+    struct ax_top_keys t = *all;
+    t.q = ax_tensor_rows(&all->q, first, length);
+    t.w = ax_tensor_rows(&all->w, first, length);
+    t.cu_q = b->runs[run].cu_q;
+    if (p->cache)
+        return t;
+    t.chosen = ax_tensor_rows(&all->chosen, first, length);
+    t.cu_k = b->runs[run].cu_k;
+    return t;
+}
+
+enum ax_status ax_attend_choose(struct ax_pass *p, int nth, const struct ax_top_keys *own) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_top_keys all = *own;
+    all.max_q = p->batch->max_queries;
+    all.max_k = p->batch->max_len;
+    if (p->cache)
+        AX_TRY(ax_kvcache_index(p->cache, rt->q, nth, &all));
+    else
+        AX_TRY(gather_keys(p, &own->k, &all.k));
+    for (int run = 0; run < p->batch->n_runs; run++) {
+        const struct ax_top_keys t = choice_of_run(p, &all, run);
+        AX_TRY(ax_run_top_keys(rt->q, &t));
+    }
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

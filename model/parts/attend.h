@@ -15,8 +15,8 @@ struct ax_tensor ax_own_kv_heads(const struct ax_pass *p, const struct ax_layer 
                                  const struct ax_tensor *t);
 
 /* The caller sets in a: q [T][Hq][hd], out, lse; this rank's keys and values k, v [T][Hk][…];
- * scale, window, softcap, sink. The rest is set here. With a cache, keys and values are first
- * written to it. The layer says whether its tokens attend within chunks. */
+ * scale, window, softcap, sink, chosen (with a cache: rows of it, as top_keys gives them). The rest is set here. With a
+ * cache, keys and values are first written to it. The layer says whether its tokens attend within chunks. */
 enum ax_status ax_attend_forward(struct ax_pass *p, const struct ax_layer *l,
                                  const struct ax_attention *a);
 /* The same with keys and values that the cache has already; a has none. */
@@ -25,5 +25,8 @@ enum ax_status ax_attend_cached(struct ax_pass *p, const struct ax_layer *l,
 /* The caller sets in b: a as for forward; dout, dq, dk, dv in the shapes of out, q, k, v; dsink. */
 enum ax_status ax_attend_backward(struct ax_pass *p, const struct ax_layer *l,
                                   const struct ax_attention_backward *b);
+/* Chooses keys (indexer.h). The caller sets in t: q and w of this rank's rows, its keys k [T][1][…], top, scale,
+ * and the result. With a cache, keys are first written to it, as those of the nth indexer. */
+enum ax_status ax_attend_choose(struct ax_pass *p, int nth, const struct ax_top_keys *t);
 
 #endif

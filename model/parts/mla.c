@@ -7,15 +7,20 @@
  *   rope on the ends of q's heads and on r, which then ends every head of k:  k = k | r
  *   o = softmax attention over the document;  y = o·Woᵀ
  *
+ * In sparse attention (DeepSeek-V3.2) a query attends only to the keys that an indexer has chosen (indexer.h),
+ * in this layer or in one before it.
+ *
  * Over tp the heads are split. Latents, which all heads need, are computed for a rank's own rows and
  * gathered after their norms. With a KV cache, attention is over the latents themselves. */
 #include "model/core/builder.h"
 #include "model/core/norm.h"
 #include "model/parts/attend.h"
+#include "model/parts/indexer.h"
 
 /* ---- parameters ---- */
 
-enum { LATENT, Q_NORMED, Q_RSTD, Q, KV_NORMED, KV_RSTD, K, V, OUT, LSE, N_SAVED };
+/* CHOICE has memory of its own where an indexer chooses in training; elsewhere it is another layer's. */
+enum { LATENT, Q_NORMED, Q_RSTD, Q, KV_NORMED, KV_RSTD, K, V, OUT, LSE, N_SAVED, CHOICE = N_SAVED };
 
 #define NAME(what) "model.layers.%d.self_attn." what
 
@@ -122,6 +127,9 @@ static void mla_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, H * a->v_head_dim));
     ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, H));
+    if (l->mixer.type == &ax_mixer_dsa && p->recompute != AX_RECOMPUTE_INFERENCE &&
+        ax_pass_chooses(p))
+        ax_saved_declare(&s[CHOICE], "chosen keys", AX_KEEP_ALWAYS, ax_choice_shape(p));
 }
 
 static struct ax_tensor take(const struct ax_pass *p, const char *name, enum ax_dtype dtype,
@@ -234,7 +242,8 @@ static struct ax_attention operands(const struct ax_layer *l, const struct ax_pa
                                     const struct ax_saved *s) {
     const struct ax_arch *a = &p->model->arch;
     const int64_t H = heads_of(l, a);
-    return (struct ax_attention){.q = ax_tensor_heads(&s[Q].t, H, a->head_dim),
+    return (struct ax_attention){.chosen = ax_pass_chooses(p) ? s[CHOICE].t : (struct ax_tensor){0},
+                                 .q = ax_tensor_heads(&s[Q].t, H, a->head_dim),
                                  .k = ax_tensor_heads(&s[K].t, H, a->head_dim),
                                  .v = ax_tensor_heads(&s[V].t, H, a->v_head_dim),
                                  .out = ax_tensor_heads(&s[OUT].t, H, a->v_head_dim),
@@ -264,6 +273,7 @@ struct cached {
     struct ax_tensor normed;   /* [T/tp][kv_rank], this rank's rows */
     struct ax_tensor rope_key; /* [T/tp][rope], not rotated */
     struct ax_tensor out, lse; /* [T][H·v_head_dim], accumulation [T][H] */
+    struct ax_tensor chosen;   /* rows of the cache; data NULL: all of the sequence */
 };
 
 /* The products of one layer in one pass. */
@@ -430,6 +440,7 @@ static enum ax_status attend_cached(const struct absorb *b, const struct ax_laye
                                    .v = ax_tensor_heads(&values, 1, b->rank),
                                    .out = ax_tensor_heads(&sums, b->H, b->rank),
                                    .lse = m->lse,
+                                   .chosen = m->chosen,
                                    .window = l->spec.window,
                                    .scale = p->model->arch.softmax_scale};
     AX_TRY(ax_attend_forward(p, l, &a));
@@ -469,15 +480,31 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
                              .normed = s[KV_NORMED].t,
                              .rope_key = rope_key(&p->model->arch.mla, &s[LATENT].t),
                              .out = s[OUT].t,
-                             .lse = s[LSE].t});
+                             .lse = s[LSE].t,
+                             .chosen = ax_pass_chooses(p) ? s[CHOICE].t : (struct ax_tensor){0}});
     const struct ax_attention all = operands(l, p, s);
     return ax_attend_forward(p, l, &all);
+}
+
+/* The keys to attend to: chosen here, or in the last layer with an indexer. Backward needs the same again. */
+static enum ax_status choose(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
+                             const struct ax_tensor *h) {
+    if (!ax_pass_chooses(p) || s[CHOICE].ready)
+        return AX_OK;
+    s[CHOICE].ready = true;
+    if (s[CHOICE].name)
+        p->slot->choice = s[CHOICE].t;
+    else
+        s[CHOICE].t = p->slot->choice;
+    return l->mixer.type == &ax_mixer_dsa ? ax_indexer_choose(l, p, h, &s[Q_NORMED].t, &s[CHOICE].t)
+                                          : AX_OK;
 }
 
 static enum ax_status mla_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
     AX_TRY(project(l, p, s, h));
+    AX_TRY(choose(l, p, s, h));
     if (ax_saved_make(&s[OUT]))
         AX_TRY(attend(l, p, s));
     return out ? ax_linear_forward(p->model->rt, &l->mla.o, &s[OUT].t, x, out) : AX_OK;
@@ -589,6 +616,54 @@ const struct ax_part_type ax_mixer_mla = {
     .linears = mla_linears,
     .size = mla_size,
     .mixing = ax_attention_flops,
+    .declare = mla_declare,
+    .forward = mla_forward,
+    .backward = mla_backward,
+};
+
+/* ---- sparse attention ---- */
+
+static void dsa_init(struct ax_builder *b, struct ax_layer *l) {
+    mla_init(b, l);
+    ax_indexer_init(b, l);
+}
+
+/* Its indexer's matrices are in dsa_choosing. */
+static struct ax_part_size dsa_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
+    struct ax_part_size size = mla_size(a, spec);
+    const struct ax_part_size more = ax_indexer_size(a);
+    size.matrices += more.matrices;
+    size.vectors += more.vectors;
+    return size;
+}
+
+static double dsa_mixing(const struct ax_arch *a, const struct ax_layer_spec *spec, int64_t seq) {
+    (void)spec;
+    return 2 * (double)(a->n_heads * (a->head_dim + a->v_head_dim)) * ax_chosen_keys(a, seq);
+}
+
+const struct ax_part_type ax_mixer_dsa = {
+    .name = "dsa",
+    .n_saved = N_SAVED + 1,
+    .keys = true,
+    .init = dsa_init,
+    .linears = mla_linears,
+    .size = dsa_size,
+    .mixing = dsa_mixing,
+    .choosing = ax_indexer_flops,
+    .declare = mla_declare,
+    .forward = mla_forward,
+    .backward = mla_backward,
+};
+
+const struct ax_part_type ax_mixer_dsa_shared = {
+    .name = "dsa_shared",
+    .n_saved = N_SAVED + 1,
+    .keys = true,
+    .init = mla_init,
+    .linears = mla_linears,
+    .size = mla_size,
+    .mixing = dsa_mixing,
     .declare = mla_declare,
     .forward = mla_forward,
     .backward = mla_backward,

@@ -423,6 +423,14 @@ done:
     return st;
 }
 
+/* Layers that use what an indexer of another layer has chosen for the same row. */
+static bool shares_choices(const struct ax_arch *a) {
+    bool any = false;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        any = any || a->layers[i].mixer == &ax_mixer_dsa_shared;
+    return any;
+}
+
 static enum ax_status write_calibrated(struct work *w) {
     const struct ax_runtime_options o = {.backend = ax_ops_cpu() ? "cpu" : "ref",
                                          .threads = w->m->threads,
@@ -441,6 +449,11 @@ static enum ax_status write_calibrated(struct work *w) {
             "%s: --calibrate goes through layers half by half, and those of %s models have more "
             "parts; leave it out",
             w->m->src, w->arch.family->model_type);
+    if (shares_choices(&w->arch))
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: --calibrate goes through one layer after the other, and some of this "
+                        "model attend to the keys that an earlier one chose; leave it out",
+                        w->m->src);
     if (w->m->gptq && w->m->scheme.weight.kind != AX_QUANT_INT4)
         return ax_error(AX_ERR_CONFIG,
                         "gptq: rounds int4 in groups, and scheme %s has other weights. Nearest: "

@@ -40,7 +40,7 @@ static enum ax_status choose_cp(struct ax_step_options *so, const struct ax_runt
     if (so->model.cp_method != AX_CP_AUTO)
         return AX_OK;
     so->model.cp_method = AX_CP_GATHER;
-    if (ro->sizes.cp <= 1 || 2 * ro->sizes.cp > AX_REACH_RUNS)
+    if (ro->sizes.cp <= 1 || 2 * ro->sizes.cp > AX_REACH_RUNS || arch->index.top > 0)
         return AX_OK;
     with.model.cp_method = AX_CP_RING;
     AX_TRY(estimate(&gather, so, ro, arch));

@@ -35,6 +35,7 @@ struct ax_param {
     bool trainable, decay; /* decay: weight decay applies (matrices) */
     double start;          /* elements of a vector in a new model */
     bool buffer;           /* never trained, and in accumulation dtype */
+    bool frozen;           /* never trained, as no loss has a gradient of it */
     /* number of the adapter that it belongs to (lora_A, lora_B, magnitudes), from 1; 0 = it is part
      * of the base */
     int adapter;

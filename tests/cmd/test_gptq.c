@@ -340,6 +340,34 @@ static void test_perplexity_is_that_of_the_folder(void **state) {
     }
 }
 
+/* A file of a golden model, in another folder. */
+static void copy_golden(const char *model, const char *name, const char *to) {
+    char from[600], path[300], *text;
+    size_t n;
+    snprintf(from, sizeof from, "%s/%s", golden_path(model), name);
+    snprintf(path, sizeof path, "%s/%s", to, name);
+    assert_int_equal(ax_read_file(from, 1 << 24, &text, &n), AX_OK);
+    assert_int_equal(ax_write_file_atomic(path, text, n), AX_OK);
+    ax_free(text);
+}
+
+/* Layers that need what another one has chosen. */
+static void test_shared_choices(void **state) {
+    (void)state;
+    char src[160], dst[160];
+    need_binary();
+    snprintf(src, sizeof src, "%s", in_scratch("glm"));
+    snprintf(dst, sizeof dst, "%s", in_scratch("refused"));
+    assert_int_equal(ax_mkdir_parents(src), AX_OK);
+    copy_golden("models/glm_moe_dsa", "config.json", src);
+    copy_golden("models/glm_moe_dsa", "model.safetensors", src);
+    copy_golden("models/llama", "tokenizer.json", src);
+    copy_golden("models/llama", "tokenizer_config.json", src);
+    sft_command = "quantize";
+    EXPECT(2, "attend to the keys that an earlier one chose; leave it out", src, dst, "--scheme",
+           "int8", "--calibrate", rows_file(1), "--type", "completion");
+}
+
 static void test_refusals(void **state) {
     (void)state;
     char src[600], dst[160];
@@ -368,6 +396,7 @@ int main(void) {
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_only_measured),
         cmocka_unit_test(test_perplexity_is_that_of_the_folder),
+        cmocka_unit_test(test_shared_choices),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

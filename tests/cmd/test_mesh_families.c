@@ -13,6 +13,7 @@
     "\"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, \"qk_rope_head_dim\": 6, "                     \
     "\"v_head_dim\": 5, \"n_routed_experts\": 8, \"num_experts_per_tok\": 3, "                     \
     "\"moe_intermediate_size\": 22, \"n_shared_experts\": 2, \"first_k_dense_replace\": 1"
+#define INDEX ", \"index_topk\": 5, \"index_n_heads\": 3, \"index_head_dim\": 9"
 static const struct model latent[] = {
     {"deepseek_v2",
      false,
@@ -40,6 +41,19 @@ static const struct model latent[] = {
      false,
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30, \"output_router_logits\": true",
+     {0},
+     {0},
+     0},
+    {"deepseek_v32",
+     true,
+     ", " LATENT ", \"q_lora_rank\": 9, \"attention_bias\": true, \"n_group\": 2, "
+     "\"topk_group\": 1" INDEX,
+     {0},
+     {0},
+     0},
+    {"glm_moe_dsa",
+     false,
+     ", " LATENT ", \"q_lora_rank\": 9, \"index_topk_pattern\": \"FSFFS\"" INDEX,
      {0},
      {0},
      0},

@@ -121,6 +121,15 @@ static const struct tiny_family tiny_families[] = {
      "\"n_shared_experts\": 1, \"norm_topk_prob\": true, \"num_experts_per_tok\": 2, "
      "\"partial_rotary_factor\": 0.5, \"rope_theta\": 1000000.0, \"routed_scaling_factor\": 1.0, "
      "\"topk_group\": 1, \"tie_word_embeddings\": false"},
+    {"glm-5", "llama",
+     "\"model_type\": \"glm_moe_dsa\", \"architectures\": [\"GlmMoeDsaForCausalLM\"], "
+     "\"q_lora_rank\": 24, \"kv_lora_rank\": 16, \"qk_nope_head_dim\": "
+     "16, \"qk_rope_head_dim\": 8, \"v_head_dim\": 16, \"index_topk\": 24, \"index_n_heads\": 4, "
+     "\"index_head_dim\": 16, \"index_topk_pattern\": \"FSF\", \"first_k_dense_replace\": 1, "
+     "\"moe_intermediate_size\": 48, \"n_group\": 1, \"n_routed_experts\": 4, "
+     "\"n_shared_experts\": 1, "
+     "\"norm_topk_prob\": true, \"num_experts_per_tok\": 2, \"rope_theta\": 1000000.0, "
+     "\"routed_scaling_factor\": 2.5, \"topk_group\": 1, \"tie_word_embeddings\": false"},
     {"seed-oss", "llama",
      "\"model_type\": \"seed_oss\", \"architectures\": [\"SeedOssForCausalLM\"], \"head_dim\": 16, "
      "\"attention_bias\": true, \"attention_out_bias\": false, \"mlp_bias\": false, "

@@ -186,13 +186,38 @@ static enum ax_status look_at_router(struct forward *f, const char *what, int la
     return compare(f, name, "router experts", f->experts, cols, 0);
 }
 
+/* A row's bits as positions, −1 past the last, as the golden files have them. */
+static enum ax_status look_at_choice(struct forward *f, int layer, const double *now,
+                                     int64_t words) {
+    const int64_t top = f->c->arch.index.top;
+    char name[64];
+    double *positions;
+    AX_TRY(ax_alloc(&positions, (size_t)(f->docs.tokens * top), sizeof *positions));
+    for (int64_t t = 0; t < f->docs.tokens; t++) {
+        int64_t found = 0;
+        for (int64_t j = 0; j < 32 * words; j++) {
+            const uint32_t word = (uint32_t)(int32_t)now[t * words + j / 32];
+            if ((word >> j % 32 & 1) && found < top)
+                positions[t * top + found++] = (double)j;
+        }
+        while (found < top)
+            positions[t * top + found++] = -1;
+    }
+    snprintf(name, sizeof name, "index_topk_%d", layer);
+    const enum ax_status st = compare(f, name, "chosen keys", positions, top, 0);
+    ax_free(positions);
+    return st;
+}
+
 static void tap(void *ctx, const char *what, int layer, const struct ax_tensor *t) {
     struct forward *f = ctx;
     if (f->status != AX_OK)
         return;
     double *now = NULL;
     f->status = ax_golden_values(f->q, t, &now);
-    if (f->status == AX_OK)
+    if (f->status == AX_OK && strcmp(what, "chosen") == 0)
+        f->status = look_at_choice(f, layer, now, t->shape[1]);
+    else if (f->status == AX_OK)
         f->status = strncmp(what, "router", 6) == 0
                         ? look_at_router(f, what, layer, now, t->shape[1])
                         : look(f, what, layer, now, t->shape[1]);

@@ -134,8 +134,9 @@ static void qwen3_moe(void **state) {
 
 static void deepseek(void **state) {
     (void)state;
-    static const char *const dirs[] = {"models/deepseek_v2", "models/deepseek_v2_group",
-                                       "models/deepseek_v3", "models/deepseek_v3_mtp"};
+    static const char *const dirs[] = {"models/deepseek_v2",  "models/deepseek_v2_group",
+                                       "models/deepseek_v3",  "models/deepseek_v3_mtp",
+                                       "models/deepseek_v32", "models/glm_moe_dsa"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

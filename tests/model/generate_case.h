@@ -48,6 +48,14 @@
 #define CHUNKS(size)                                                                               \
     ", \"intermediate_size_mlp\": 38, \"num_local_experts\": 4, \"attention_chunk_size\": " #size  \
     ", \"floor_scale\": 3, \"no_rope_layer_interval\": 2, \"interleave_moe_layer_step\": 2"
+/* of glm_moe_dsa, and of deepseek_v32 without SHARED: fewer keys than most sequences have */
+#define SPARSE                                                                                     \
+    ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "                        \
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 1, "        \
+    "\"topk_group\": 1, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "               \
+    "\"first_k_dense_replace\": 1, \"index_topk\": 7, \"index_n_heads\": 3, \"index_head_dim\": "  \
+    "10"
+#define SHARED    ", \"indexer_types\": [\"full\", \"shared\", \"full\"]"
 #define RECURRENT ", \"full_attn_idxs\": [1], \"block_multiple_of\": 16"
 /* Of gemma4_text: layers that borrow keys, and inputs of each layer; or experts beside an MLP. */
 #define LENDS                                                                                      \

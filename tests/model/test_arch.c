@@ -251,7 +251,8 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"mimo_v2_flash", 69604, 18, -1, false}, {"kimi_linear", 45268, 16, 0, false},
         {"falcon_h1", 49596, 12, 0, false},      {"gemma4", 55202, 12, -1, true},
         {"gemma4_moe", 37544, 8, -1, true},      {"nemotron_h", 48100, 16, 0, false},
-        {"nemotron_h_moe", 30120, 12, 0, false}};
+        {"nemotron_h_moe", 30120, 12, 0, false}, {"deepseek_v32", 63572, 20, 0, false},
+        {"glm_moe_dsa", 77424, 20, 0, false}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);

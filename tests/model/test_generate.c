@@ -46,6 +46,8 @@ static const struct {
      ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "
      "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 4, "
      "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"first_k_dense_replace\": 1"},
+    {"deepseek_v32", AX_F32, 5, SPARSE},
+    {"glm_moe_dsa", AX_F32, 5, SPARSE SHARED},
     {"glm4", AX_F32, 16, ", \"attention_bias\": true"},
     {"gpt_oss", AX_F32, 16,
      ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6, "

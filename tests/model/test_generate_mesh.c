@@ -171,11 +171,13 @@ static enum ax_status run(struct test *t, struct ax_mesh_sizes sizes) {
 #define HEADS                                                                                      \
     ", \"v_head_dim\": 10, \"sliding_window_size\": 5, \"n_routed_experts\": 4, "                  \
     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"partial_rotary_factor\": 0.5"
+#define INDEX ", \"index_topk\": 6, \"index_n_heads\": 3, \"index_head_dim\": 10"
 
 static void setup(struct test *t, const char *family, enum ax_dtype dtype, const char *backend) {
     memset(t, 0, sizeof *t);
     must(tiny_arch(&t->arch, family, true,
                    strstr(family, "moe")        ? MOE
+                   : strstr(family, "v32")      ? LATENT INDEX
                    : strstr(family, "mimo")     ? HEADS
                    : strstr(family, "deepseek") ? LATENT
                                                 : ""));
@@ -243,8 +245,8 @@ static void compare(struct test *t, const struct ax_mesh_sizes *list, size_t n, 
 static void ranks_sample_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {"llama",     "olmo2",       "qwen3",
-                                           "qwen3_moe", "deepseek_v3", "mimo_v2_flash"};
+    static const char *const families[] = {
+        "llama", "olmo2", "qwen3", "qwen3_moe", "deepseek_v3", "mimo_v2_flash", "deepseek_v32"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F64, "ref");
         t.sampling = (struct ax_sampling){.temperature = 1.1,
@@ -264,7 +266,7 @@ static void ranks_sample_as_one_does(void **state) {
 static void ranks_score_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {"llama", "qwen3_moe", "deepseek_v3"};
+    static const char *const families[] = {"llama", "qwen3_moe", "deepseek_v3", "deepseek_v32"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F32, "cpu");
         t.n_scored = 5;

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/layer.h"
@@ -212,6 +213,14 @@ static void published_models_have_their_sizes(void **state) {
          "\"moe_intermediate_size\": 1856, \"moe_shared_expert_intermediate_size\": 3712, "
          "\"hybrid_override_pattern\": \"MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME\"}",
          31577937344},
+        /* as transformers 5.23 counts them, whose defaults these are */
+        {"{\"model_type\": \"deepseek_v32\", \"hidden_size\": 7168, \"intermediate_size\": 18432, "
+         "\"num_hidden_layers\": 61, \"num_attention_heads\": 128, \"vocab_size\": 129280}",
+         671877929216},
+        {"{\"model_type\": \"glm_moe_dsa\", \"hidden_size\": 6144, \"intermediate_size\": 12288, "
+         "\"num_hidden_layers\": 78, \"num_attention_heads\": 64, \"qk_nope_head_dim\": 192, "
+         "\"v_head_dim\": 256, \"vocab_size\": 154880}",
+         743911199232},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         struct ax_arch a;
@@ -224,6 +233,40 @@ static void published_models_have_their_sizes(void **state) {
 #define SMALL                                                                                      \
     "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "                       \
     "\"num_hidden_layers\": 4, \"num_attention_heads\": 4"
+
+/* Which layers have an indexer, in each of the spellings; and MLPs by a list. */
+static void layers_share_choices(void **state) {
+    (void)state;
+    static const struct {
+        const char *says, *layers; /* one without an indexer is S */
+    } ways[] = {
+        {"", "FFFF"},
+        {", \"indexer_types\": null, \"index_topk_pattern\": \"FSSF\"", "FSSF"},
+        {", \"indexer_types\": [\"full\", \"full\", \"shared\", \"full\"]", "FFSF"},
+        {", \"index_topk_pattern\": [\"full\", \"shared\", \"full\", \"shared\"]", "FSFS"},
+        {", \"index_topk_freq\": 2", "FFSF"},
+        {", \"index_topk_freq\": 3, \"index_skip_topk_offset\": 1", "FSSF"},
+    };
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        char text[512];
+        struct ax_arch a;
+        snprintf(text, sizeof text, "{\"model_type\": \"glm_moe_dsa\", " SMALL "%s}", ways[k].says);
+        parse_ok(&a, text);
+        assert_int_equal(a.index.top, 2048);
+        assert_true(a.index.interleaved && a.norm_eps == 1e-5);
+        for (int i = 0; i < 4; i++)
+            assert_ptr_equal(a.layers[i].mixer,
+                             ways[k].layers[i] == 'S' ? &ax_mixer_dsa_shared : &ax_mixer_dsa);
+        ax_arch_free(&a);
+    }
+    struct ax_arch a;
+    parse_ok(&a, "{\"model_type\": \"deepseek_v32\", " SMALL ", \"mlp_layer_types\": [\"sparse\", "
+                 "\"dense\", \"sparse\", \"dense\"]}");
+    assert_false(a.index.interleaved);
+    for (int i = 0; i < 4; i++)
+        assert_ptr_equal(a.layers[i].ffn, i % 2 ? &ax_ffn_swiglu : &ax_ffn_moe_shared);
+    ax_arch_free(&a);
+}
 
 static void silence_means_the_family_s_default(void **state) {
     (void)state;
@@ -434,6 +477,36 @@ static void mistakes_are_named(void **state) {
          ", \"mlp_layer_types\": [\"dense\", \"sparse\", \"sparse\", \"linear\"]}",
          "mlp_layer_types[3]: layer type \"linear\" is not one of dense, sparse",
          AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"deepseek_v32\", " SMALL ", \"q_lora_rank\": null}",
+         "q_lora_rank: the indexer reads the latent of queries", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v32\", " SMALL ", \"index_topk\": 0}",
+         "index_topk: expected an integer", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v32\", " SMALL ", \"index_head_dim\": 32}",
+         "index_head_dim: rope needs the 64 elements of qk_rope_head_dim, got 32", AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v32\", " SMALL ", \"mlp_layer_types\": [\"dense\"]}",
+         "mlp_layer_types: expected a list of \"dense\" and \"sparse\", one per layer",
+         AX_ERR_DATA},
+        {"{\"model_type\": \"deepseek_v32\", " SMALL
+         ", \"mlp_layer_types\": [\"dense\", \"dense\", "
+         "\"moe\", \"sparse\"]}",
+         "mlp_layer_types[2]: expected \"dense\" or \"sparse\"", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": [\"shared\", \"full\", "
+         "\"full\", \"full\"]}",
+         "indexer_types[0]: the first layer has no indexer before it to share", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": [\"full\", \"none\", "
+         "\"full\", \"full\"]}",
+         "indexer_types[1]: expected \"full\" or \"shared\"", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": [\"full\"]}",
+         "indexer_types: has 1 layers, num_hidden_layers 4", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": 3}",
+         "indexer_types: expected a list of \"full\" and \"shared\"", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"index_topk_pattern\": \"FFF\"}",
+         "index_topk_pattern: has 3 layers, num_hidden_layers 4", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"index_topk_pattern\": \"FFXF\"}",
+         "index_topk_pattern: expected letters F (full) and S (shared)", AX_ERR_DATA},
+        {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"index_topk_freq\": 3, "
+         "\"index_skip_topk_offset\": 0}",
+         "index_topk_freq: the first layer has no indexer before it to share", AX_ERR_DATA},
         {HYBRID "\"mamba_n_heads\": 12}",
          "mamba_n_heads: 12 heads of 10 (mamba_d_head) are 120 wide; expected 128", AX_ERR_DATA},
         {HYBRID "\"mamba_n_groups\": 3}",
@@ -495,6 +568,7 @@ int main(void) {
         cmocka_unit_test(deepseek_v3),
         cmocka_unit_test(kimi_linear),
         cmocka_unit_test(published_models_have_their_sizes),
+        cmocka_unit_test(layers_share_choices),
         cmocka_unit_test(silence_means_the_family_s_default),
         cmocka_unit_test(time_steps_without_bound),
         cmocka_unit_test(mistakes_are_named),

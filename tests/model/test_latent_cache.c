@@ -30,7 +30,9 @@ static void must(enum ax_status st) {
     "5, "                                                                                          \
     "\"n_routed_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "         \
     "\"first_k_dense_replace\": 1"
-#define V3 SIZES ", \"q_lora_rank\": 9, \"n_group\": 4"
+#define V3     SIZES ", \"q_lora_rank\": 9, \"n_group\": 4"
+#define INDEX  ", \"index_topk\": 11, \"index_n_heads\": 3, \"index_head_dim\": 8"
+#define SPARSE SIZES INDEX ", \"q_lora_rank\": 9, \"n_group\": 4"
 #define V2                                                                                         \
     SIZES ", \"q_lora_rank\": null, \"attention_bias\": true, \"rope_scaling\": "                  \
           "{\"type\": \"yarn\", \"factor\": 4, \"mscale\": 0.7, \"mscale_all_dim\": 1.0, "         \
@@ -47,6 +49,11 @@ struct latent_case {
 static const struct latent_case cases[] = {
     {.name = "V3", .family = "deepseek_v3", .extra = V3},
     {.name = "V2", .family = "deepseek_v2", .extra = V2},
+    {.name = "V3.2", .family = "deepseek_v32", .extra = SPARSE},
+    {.name = "GLM-5",
+     .family = "glm_moe_dsa",
+     .extra = SIZES INDEX ", \"q_lora_rank\": 9, \"index_topk_pattern\": \"FSF\""},
+    {.name = "V3.2 with LoRA", .family = "deepseek_v32", .extra = SPARSE, .adapted = 4},
     {.name = "LoRA", .family = "deepseek_v3", .extra = V3, .adapted = 1},
     {.name = "LoRA everywhere", .family = "deepseek_v2", .extra = V2, .adapted = 4},
     {.name = "DoRA", .family = "deepseek_v3", .extra = V3, .adapted = 4, .dora = true},
@@ -210,7 +217,12 @@ static void elements_of_a_token(void **state) {
                         .mla = {.q_rank = 1536, .kv_rank = 512, .nope = 128, .rope = 64}};
     assert_int_equal(ax_kv_token_bytes(&a, 1, AX_BF16), 61 * 576 * 2);
     assert_int_equal(ax_kv_token_bytes(&a, 8, AX_BF16), 61 * 576 * 2);
+    a.index = (struct ax_index_config){.heads = 64, .head_dim = 128, .top = 2048};
+    for (int i = 0; i < 61; i++)
+        layers[i].mixer = i % 4 ? &ax_mixer_dsa_shared : &ax_mixer_dsa;
+    assert_int_equal(ax_kv_token_bytes(&a, 8, AX_BF16), (61 * 576 + 16 * 128) * 2);
     a.mla = (struct ax_mla_config){0};
+    a.index.head_dim = 0;
     assert_int_equal(ax_kv_token_bytes(&a, 1, AX_BF16), 61 * 128 * (192 + 128) * 2);
     assert_int_equal(ax_kv_token_bytes(&a, 8, AX_BF16), 61 * 16 * (192 + 128) * 2);
     assert_int_equal(ax_kv_token_bytes(&a, 256, AX_BF16), 61 * (192 + 128) * 2);

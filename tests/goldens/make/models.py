@@ -450,6 +450,29 @@ FAMILY_SPECS = [
         about="layers 0-2 with rope on neighbors, unweighted q/k norm after it and attention in chunks of 12, layer 3 without "
               "rope, full, queries x (1 + 0.1 ln(1 + floor((position + 1) / 8))); layers 1 and 3: one of 4 experts, whose input "
               "is multiplied by the sigmoid, and a shared expert"),
+    ModelSpec(
+        "deepseek_v32", small(
+            vocab_size=128, hidden_size=40, intermediate_size=48, moe_intermediate_size=12, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1, n_routed_experts=6, routed_scaling_factor=2.5,
+            kv_lora_rank=16, q_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=12, n_group=2, topk_group=1,
+            num_experts_per_tok=2, first_k_dense_replace=2, norm_topk_prob=True, rms_norm_eps=1e-6, index_topk=8,
+            index_head_dim=16, index_n_heads=8,
+            rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+                                 mscale_all_dim=1.0, original_max_position_embeddings=64)),
+        "DeepseekV32Config", seed=1600, hub=True,
+        about="MLA whose queries see the 8 keys that an indexer (8 heads of 16, rope in halves) scores highest; deepseek_v3's "
+              "router in layer 2; YaRN; the indexer is frozen, as no loss has a gradient of it"),
+    ModelSpec(
+        "glm_moe_dsa", small(
+            vocab_size=128, hidden_size=40, intermediate_size=48, moe_intermediate_size=12, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1, n_routed_experts=6, routed_scaling_factor=2.5,
+            kv_lora_rank=16, q_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=16, n_group=1, topk_group=1,
+            num_experts_per_tok=2, first_k_dense_replace=3, norm_topk_prob=True, rms_norm_eps=1e-5, index_topk=8,
+            index_head_dim=12, index_n_heads=8, indexer_types=["full", "full", "shared", "full"],
+            rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        "GlmMoeDsaConfig", seed=1620, hub=True,
+        about="deepseek_v32 with rope on neighbors in the indexer, too, one expert group, no YaRN; layer 2 has no indexer and "
+              "uses layer 1's choice; the indexers are frozen"),
 ]
 
 TRAIN = dict(lr=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, max_grad_norm=1.0, steps=5)
@@ -462,6 +485,8 @@ def rule_of(name, shape, kind, spec):
     """(mean, std) of a checkpoint tensor.  Livelier than the usual 0.02: attention is peaked, routers
     are decided, norm weights and biases differ from 1 and 0, gradients exceed the clip."""
     one_plus = kind.startswith(("gemma2", "gemma3", "qwen3_next", "qwen3_5"))  # norms multiply by 1 + weight
+    if ".indexer.k_norm." in name and name.endswith("weight"):
+        return 1.0, 0.1
     if name.endswith("A_log"):                         # memories of one to a hundred tokens
         return -2.0, 1.5
     one_plus = one_plus and "linear_attn" not in name
@@ -734,6 +759,11 @@ def hub_config(cfg, spec):
         out.update(full_attn_idxs=full, block_ff_dim=cfg["intermediate_size"], block_dim=cfg["hidden_size"],
                    conv_dim=cfg["hidden_size"], block_norm_eps=cfg["norm_eps"], block_use_swiglu=True, tie_embedding=True,
                    theta=out["rope_theta"], num_heads=cfg["num_attention_heads"], use_pos_enc=True)
+    elif kind in ("deepseek_v32", "glm_moe_dsa"):
+        drop("layer_types", "mlp_layer_types", "head_dim", "qk_head_dim", "mlp_bias", "output_router_logits")
+        out.update(moe_layer_freq=1, ep_size=1, scoring_func="sigmoid", topk_method="noaux_tc")
+        if out.pop("indexer_types", None):
+            out["index_topk_pattern"] = "".join(t[0].upper() for t in cfg["indexer_types"])
     elif kind == "gpt_oss":
         drop("swiglu_alpha")
         out.update(experts_per_token=cfg["num_experts_per_tok"],
@@ -830,6 +860,8 @@ class Recorder:
             self.add(layer, f"hidden_{i + 1}")
             for kind, mixer in mixers_of(layer):
                 self.add(mixer, f"{kind}_out_{i}")
+                if getattr(mixer, "indexer", None) is not None:
+                    self.handles.append(mixer.indexer.register_forward_hook(self.index_hook(i)))
             beside = getattr(layer, "block_sparse_moe", None) or getattr(layer, "router", None)
             if beside is None and mlp_of(layer):      # else a part of the branch
                 self.add(mlp_of(layer), f"mlp_out_{i}")
@@ -857,6 +889,15 @@ class Recorder:
             self.data.setdefault(f"router_logits_{i}", logits)
             self.data[f"router_experts_{i}"] = index
             self.data[f"router_weights_{i}"] = weights.gather(-1, order)
+        return hook
+
+    def index_hook(self, i):
+        """Chosen positions in order, -1 past the last: without those that the causal mask hides."""
+        def hook(module, _i, out):
+            seen = torch.arange(out.shape[1])[:, None]
+            order = torch.where(out > seen, out.shape[1], out.long()).sort(-1)[0]
+            order = torch.where(order == out.shape[1], -1, order)
+            self.data[f"index_topk_{i}"] = F.pad(order, (0, module.index_topk - order.shape[-1]), value=-1)
         return hook
 
     def close(self):
@@ -969,6 +1010,13 @@ def grads_of(model, loss):
            for n, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
     return out
+
+
+def freeze_indexers(model):
+    """No loss has a gradient of them, and decay alone is no training."""
+    for name, p in model.named_parameters():
+        if ".indexer." in name:
+            p.requires_grad_(False)
 
 
 def params_of(model):
@@ -1188,6 +1236,7 @@ def make_model(spec, out, tokenizer_root=None):
     root = fresh(out / "models" / spec.name)
     write_folder(spec, root)
     model = load_folder(spec, root)
+    freeze_indexers(model)
     vocab = model.config.vocab_size
     g = gen(spec.seed + 5000)
 
@@ -1233,7 +1282,7 @@ def make_model(spec, out, tokenizer_root=None):
     packed_grads = grads_of(model, packed_loss)
     with torch.no_grad():
         via_hf = model(input_ids=packed["input_ids"], position_ids=packed["position_ids"], use_cache=False).logits
-    kept_rec = {k: v for k, v in rec.items() if k == "logits" or k.startswith("hidden_")}
+    kept_rec = {k: v for k, v in rec.items() if k == "logits" or k.startswith(("hidden_", "index_topk_"))}
     save_tensors(gold / "packed.safetensors", dict(kept_rec, **packed))
     save_tensors(gold / "grads_packed.safetensors", to_checkpoint_names(model, packed_grads))
 
@@ -1284,6 +1333,9 @@ def make_model(spec, out, tokenizer_root=None):
         for k in data:
             if k.startswith("router_experts"):
                 assert (data[k] == wide_data[k]).all(), "an expert choice depends on rounding"
+            if k.startswith("index_topk"):
+                there = batch["attention_mask"].bool()
+                assert (data[k][there] == wide_data[k][there]).all(), "a choice of keys depends on rounding"
         _, wide_total, wide_count = packed_by_document(wide, packed)
         wide_packed = grads_of(wide, wide_total / wide_count)
         packed_gap = max(rel_norm_diff(packed_grads[n], wide_packed[n]) for n in packed_grads)
