@@ -133,9 +133,10 @@ static enum ax_status attend(struct ax_runtime *rt, void *ctx) {
         back.dsink = ax_tensor_1d(accum, dsink.data, HQ);
         AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){back.dsink, 0}));
     }
-    AX_TRY(ax_attend_forward(&p, 0, &a));
+    static const struct ax_layer layer = {0};
+    AX_TRY(ax_attend_forward(&p, &layer, &a));
     back.a = a;
-    AX_TRY(ax_attend_backward(&p, 0, &back));
+    AX_TRY(ax_attend_backward(&p, &layer, &back));
     struct ax_comm *c = &rt->comms[AX_ROLE_CP];
     if (!ax_runtime_planning(rt)) {
         run->messages[rank] = c->calls[AX_SEND_RECV];
