@@ -40,7 +40,6 @@ static const struct {
     {"google/gemma-3n", "Gemma 3n"},
     {"google/gemma-7b", "Gemma 1"},
     {"google/recurrentgemma", "RecurrentGemma"},
-    {"meta-llama/Llama-4", "Llama 4"},
     {"microsoft/phi-1", "Phi-1"},
     {"microsoft/phi-2", "Phi-2"},
     {"moonshotai/Kimi-K2", "Kimi K2"},
@@ -48,16 +47,22 @@ static const struct {
     {"openai-community/gpt2", "GPT-2"},
     {"state-spaces/mamba", "Mamba"},
     {"THUDM/chatglm", "ChatGLM"},
-    {"tiiuae/falcon-", "Falcon"},
+    {"tiiuae/falcon-11b", "Falcon 2"},
+    {"tiiuae/falcon-180b", "Falcon"},
+    {"tiiuae/falcon-40b", "Falcon"},
+    {"tiiuae/falcon-7b", "Falcon"},
+    {"tiiuae/falcon-mamba", "Mamba"},
+    {"tiiuae/falcon-rw", "Falcon"},
 };
 
 enum ax_status ax_base_model_check_name(const char *name) {
-    char list[256];
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
         if (strncasecmp(name, lacking[i].prefix, strlen(lacking[i].prefix)) == 0 &&
             !ax_path_exists(name))
-            return ax_error(AX_ERR_UNSUPPORTED, "%s: %s models are not supported, only %s", name,
-                            lacking[i].family, ax_family_list(list, sizeof list));
+            return ax_error(AX_ERR_UNSUPPORTED,
+                            "%s: %s models are not supported; `axtrain config models` lists those "
+                            "that are",
+                            name, lacking[i].family);
     return AX_OK;
 }
 
