@@ -764,33 +764,8 @@ static void fields_in_both_spellings(void **state) {
     }
 }
 
-/* Without a window all layers have rope; with one, those that do not slide have none. */
-static void exaone_leaves_rope_out(void **state) {
-    (void)state;
-    static const struct {
-        const char *keys;
-        enum ax_rope_use first, last;
-    } cases[] = {
-        {"", AX_ROPE_MAIN, AX_ROPE_NONE},
-        {", \"sliding_window\": null", AX_ROPE_MAIN, AX_ROPE_MAIN},
-        {", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
-         "\"full_attention\"]",
-         AX_ROPE_NONE, AX_ROPE_NONE},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[512];
-        struct ax_arch a;
-        snprintf(text, sizeof text, "{\"model_type\": \"exaone4\", " SMALL "%s}", cases[i].keys);
-        assert_int_equal(parse(&a, text), AX_OK);
-        assert_int_equal(a.layers[0].rope, cases[i].first);
-        assert_int_equal(a.layers[a.n_layers - 1].rope, cases[i].last);
-        ax_arch_free(&a);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exaone_leaves_rope_out),
         cmocka_unit_test(published_models_have_their_sizes),
         cmocka_unit_test(both_spellings_of_the_goldens_agree),
         cmocka_unit_test(su_is_longrope),

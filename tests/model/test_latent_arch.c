@@ -1,5 +1,5 @@
-/* config.json of the families with latent attention, shared experts, the delta rule or Mamba-2: sizes of published models, and
- * values that would change the result and are refused. */
+/* config.json of the families with latent attention, shared experts, layers with states, or few layers with rope: sizes of
+ * published models, and values that would change the result and are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -563,6 +563,30 @@ static void mistakes_are_named(void **state) {
     }
 }
 
+/* Without a window all layers have rope; with one, those that do not slide have none. */
+static void exaone_leaves_rope_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys;
+        enum ax_rope_use first, last;
+    } cases[] = {
+        {"", AX_ROPE_MAIN, AX_ROPE_NONE},
+        {", \"sliding_window\": null", AX_ROPE_MAIN, AX_ROPE_MAIN},
+        {", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
+         "\"full_attention\"]",
+         AX_ROPE_NONE, AX_ROPE_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        struct ax_arch a;
+        snprintf(text, sizeof text, "{\"model_type\": \"exaone4\", " SMALL "%s}", cases[i].keys);
+        assert_int_equal(parse(&a, text), AX_OK);
+        assert_int_equal(a.layers[0].rope, cases[i].first);
+        assert_int_equal(a.layers[a.n_layers - 1].rope, cases[i].last);
+        ax_arch_free(&a);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deepseek_v3),
@@ -572,6 +596,7 @@ int main(void) {
         cmocka_unit_test(silence_means_the_family_s_default),
         cmocka_unit_test(time_steps_without_bound),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(exaone_leaves_rope_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
