@@ -76,8 +76,8 @@ static enum ax_status read_lists(struct ax_gguf_model *m) {
     enum ax_status st;
     AX_TRY_GOTO(read_list(m, windows, 1, &list), st, done);
     for (int64_t i = 0; i < m->layers; i++)
-        if (!list[i])
-            ax_gguf_set_full(m, i);
+        if (list[i])
+            ax_gguf_set_slides(m, i);
     ax_free(list);
     list = NULL;
     AX_TRY_GOTO(read_list(m, heads, 65536, &list), st, done);

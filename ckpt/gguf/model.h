@@ -109,11 +109,9 @@ struct ax_gguf_model {
         bool of_keys, wide,
             sparse; /* no v in full layers; wide_ffn is not ffn; there are experts */
     } mixed;
-    unsigned char
-        full[AX_GGUF_MAX_LAYERS / 8]; /* a bit per layer of a mixed kind: it has no window */
-    int64_t window, period;           /* every period-th layer is full */
-    int64_t query_scalar;             /* the softmax scale that readers assume is its ^-½ */
-    int64_t bos, eos, eot, eom, pad;  /* ids, −1 = none */
+    int64_t window, period;          /* every period-th layer is full */
+    int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
+    int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */
     double eps, rope_theta, rope_theta_local;
     double rotary_part; /* rotated / head_dim */
     double routed_scale, score_cap, logit_cap;
@@ -130,17 +128,14 @@ static inline bool ax_gguf_has_state(const struct ax_gguf_model *m, int64_t laye
 static inline void ax_gguf_set_state(struct ax_gguf_model *m, int64_t layer) {
     m->state[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
-static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer) {
-    return m->full[layer / 8] >> (layer % 8) & 1;
-}
-static inline void ax_gguf_set_full(struct ax_gguf_model *m, int64_t layer) {
-    m->full[layer / 8] |= (unsigned char)(1 << (layer % 8));
-}
 static inline bool ax_gguf_slides(const struct ax_gguf_model *m, int64_t layer) {
     return layer >= 0 && (m->windows[layer / 8] >> (layer % 8) & 1);
 }
 static inline void ax_gguf_set_slides(struct ax_gguf_model *m, int64_t layer) {
     m->windows[layer / 8] |= (unsigned char)(1 << (layer % 8));
+}
+static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer) {
+    return layer >= 0 && !ax_gguf_slides(m, layer);
 }
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 /* True if readers of a chunked kind norm q and k, which no tensor tells. */

@@ -371,7 +371,7 @@ static const struct {
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 static bool is_full(const struct ax_gguf_model *m, int64_t layer) {
-    return m->kind->mixed && layer >= 0 && ax_gguf_is_full(m, layer);
+    return m->kind->mixed && ax_gguf_is_full(m, layer);
 }
 static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
     return m->kind->mixed && layer >= m->layers - m->mixed.borrow;
@@ -381,9 +381,9 @@ static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
 static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer) {
     const bool full = is_full(m, layer);
     const int64_t head = full ? m->mixed.head_dim : m->head_dim,
-                  kv = ax_gguf_slides(m, layer) ? m->kv_sliding
-                       : full                   ? m->mixed.kv_heads
-                                                : m->kv_heads,
+                  kv = full                                          ? m->mixed.kv_heads
+                       : m->kind->slides && ax_gguf_slides(m, layer) ? m->kv_sliding
+                                                                     : m->kv_heads,
                   ffn = borrows(m, layer) ? m->mixed.wide_ffn : m->ffn;
     const int64_t keys = 2 * m->delta.keys * m->delta.key_dim,
                   values = m->delta.values * m->delta.value_dim, bc = m->ssd.groups * m->ssd.state;

@@ -346,9 +346,10 @@ static void describe_mixed(struct ax_gguf_model *m, const struct ax_arch *a) {
         m->mixed.of_keys = m->mixed.of_keys || l->values_of_keys;
         if (l->width > 0)
             m->mixed.wide_ffn = l->width;
-        if (l->window > 0)
+        if (l->window > 0) {
+            ax_gguf_set_slides(m, i);
             continue;
-        ax_gguf_set_full(m, i);
+        }
         m->mixed.head_dim = l->head_dim;
         m->mixed.kv_heads = l->kv_heads;
     }
