@@ -14,7 +14,6 @@
 #include "ckpt/hf/hf.h"
 #include "model/arch/classifier.h"
 #include "model/arch/family.h"
-#include "model/arch/kv_row.h"
 #include "model/arch/part.h"
 #include "parallel/units/packed.h"
 
@@ -356,10 +355,6 @@ bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
     const char *end = bias ? strstr(bias, "%d") + strlen("%d") : name;
     const size_t n = strlen(name), m = strlen(end);
     return ax_hf_is_unused(&unused, name) || (bias && n >= m && strcmp(name + n - m, end) == 0);
-}
-
-bool ax_arch_has_states(const struct ax_arch *a) {
-    return ax_state_layers(a) > 0;
 }
 
 int64_t ax_arch_head_rows(const struct ax_arch *a) {

@@ -283,9 +283,6 @@ struct ax_hf_unused ax_arch_unused(const struct ax_arch *arch);
 /* True for a tensor of the model's folders that keeps its dtype, whatever the others are written
  * in: in a layer that is not used, or a buffer. */
 bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
-/* True if layers have states: then a token depends on all before it, and no layer
- * can start from a place in the middle of a sequence but with a state of that place. */
-bool ax_arch_has_states(const struct ax_arch *arch);
 /* Matrices of an MLP, or an expert, that read its input: gate and up, or up alone. */
 static inline int ax_arch_ups(const struct ax_arch *arch) {
     return arch->ungated ? 1 : 2;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "ckpt/gguf/mixed.h"
 #include "ckpt/gguf/rope.h"
+#include "model/arch/kv_row.h"
 #include "model/arch/part.h"
 
 static enum ax_status refuse(const char *where, const char *what) {
@@ -425,7 +426,7 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                         a->family->model_type, ax_gguf_kind_list(list, sizeof list));
     if (d->model.kind->is_tied && !a->tied)
         return refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
-    if (d->model.kind->mamba && !ax_arch_has_states(a))
+    if (d->model.kind->mamba && ax_state_layers(a) == 0)
         return refuse(where, "all layers attend");
     if (d->model.kind->kda && a->delta.value_heads != a->n_heads)
         return refuse(where, "heads of the delta rule are others than those of attention");

@@ -24,7 +24,8 @@ bool ax_kv_keeps(const struct ax_arch *a, int64_t layer);
 struct ax_state_size ax_state_size(const struct ax_arch *a, const struct ax_mesh *mesh);
 /* Layers that also keep the keys of their indexer. */
 int64_t ax_index_layers(const struct ax_arch *a);
-/* Layers that keep keys and values; and those with a state. */
+/* Layers that keep keys and values; and those with a state: where there are any, a token depends on all before it, and
+ * no layer can start from a place in the middle of a sequence but with a state of that place. */
 int64_t ax_kv_layers(const struct ax_arch *a);
 int64_t ax_state_layers(const struct ax_arch *a);
 /* Bytes of a token in all of them. */

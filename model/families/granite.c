@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/arch/family.h"
+#include "model/arch/kv_row.h"
 #include "model/arch/part.h"
 
 static enum ax_status positive(struct ax_json c, const char *key, double *out) {
@@ -95,7 +96,7 @@ static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
     int64_t experts;
     AX_TRY(factors(a, c));
     AX_TRY(mixers(a, c));
-    if (ax_arch_has_states(a))
+    if (ax_state_layers(a) > 0)
         AX_TRY(mamba(a, c));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "shared_intermediate_size"), 1, 1LL << 24, 1024,
                           &a->intermediate_size));

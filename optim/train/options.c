@@ -1,6 +1,8 @@
 /* What follows from a run's options alone: which parts a run has, and the options of its passes. */
 #include "optim/train/options.h"
 
+#include "model/arch/kv_row.h"
+
 /* ---- which parts it has ---- */
 
 bool ax_train_has_rollout(const struct ax_train_options *o) {
@@ -36,7 +38,7 @@ static bool attends_in_chunks(const struct ax_train_options *o) {
 static bool may_share_prompts(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
     return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
-           o->runtime.sizes.cp <= 1 && !ax_arch_has_states(o->arch) && !attends_in_chunks(o) &&
+           o->runtime.sizes.cp <= 1 && ax_state_layers(o->arch) == 0 && !attends_in_chunks(o) &&
            (!so->model.adapter || so->model.adapter->dropout == 0);
 }
 

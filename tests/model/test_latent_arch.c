@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/arch/kv_row.h"
 #include "model/layer.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
@@ -334,7 +335,7 @@ static void silence_means_the_family_s_default(void **state) {
                  ", \"num_local_experts\": 0, \"position_embedding_type\": \"rope\", "
                  "\"mamba_n_heads\": 5, \"layer_types\": [\"attention\", \"attention\", "
                  "\"full_attention\", \"attention\"]}");
-    assert_true(a.ssd.heads == 0 && a.moe.n_experts == 0 && !ax_arch_has_states(&a));
+    assert_true(a.ssd.heads == 0 && a.moe.n_experts == 0 && ax_state_layers(&a) == 0);
     assert_int_equal(a.layers[3].rope, AX_ROPE_MAIN);
     ax_arch_free(&a);
     parse_ok(&a, "{\"model_type\": \"falcon_h1\", " SMALL "}");
