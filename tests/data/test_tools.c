@@ -388,15 +388,15 @@ static void programs_go_on(void **state) {
     assert_string_equal(first, again);
     ax_free(first);
     ax_free(again);
-    /* the limits of one program are those of all together: each of these alone would end */
-    static const char *const much[] = {"for i in range(3_000_000): pass",
-                                       "for i in range(3_000_000): pass",
-                                       "for i in range(3_000_000): pass"};
+    /* the limits of one program are those of all together: each of these alone would end, with interpreters of 800
+     * to 3,300 instructions in a turn of the loop */
+    static const char loop[] = "for i in range(1_500_000): pass";
+    static const char *const much[] = {loop, loop, loop, loop, loop, loop};
     char *text = NULL;
     size_t n = 0;
-    for (r.failed = false; n < 4 && !r.failed; n++) {
+    for (r.failed = false; n <= sizeof much / sizeof *much && !r.failed; n++) {
         ax_free(text);
-        text = go_on(much, n < 3 ? n : 3, much[0], 1, &r);
+        text = go_on(much, n, loop, 1, &r);
     }
     if (!(n > 1 && r.failed && !r.ran))
         fail_msg("program %zu: %s", n, text);
