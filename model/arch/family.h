@@ -87,6 +87,10 @@ enum ax_status ax_field_only(struct ax_json config, const char *key,
 enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
                                   bool usual); /* fields.c */
 
+/* AX_ERR_DATA unless a list, or a text with a letter for each, has the n entries of all layers. */
+enum ax_status ax_check_per_layer(const struct ax_arch *a, struct ax_json list,
+                                  size_t n); /* fields.c */
+
 /* *kind: which of the known kinds, a list that ends in NULL, layer_types gives a layer; unchanged if the config
  * has no such list. AX_ERR_UNSUPPORTED for another one. */
 enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json config, int64_t layer,
@@ -141,7 +145,7 @@ struct ax_deepseek_moe {
     int group_best;                      /* not in the config */
     const struct ax_deepseek_keys *keys; /* NULL: DeepSeek's */
 };
-/* Reads a DeepSeek mixture: shared experts, leading dense layers, how experts are chosen and
+/* Reads a DeepSeek mixture: shared experts, which layers are dense, how experts are chosen and
  * weighed, and how many layers of multi-token prediction follow. */
 enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json config,
                                      const struct ax_deepseek_moe *usual); /* deepseek.c */

@@ -98,13 +98,12 @@ static enum ax_status parse_groups(struct ax_arch *a, struct ax_json c,
 }
 
 /* Every moe_layer_freq-th layer from first_k_dense_replace on; or those to which moe_layer_freq, a list, gives 1. */
-static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t first_dense) {
+static enum ax_status counted_layers(struct ax_arch *a, struct ax_json c, int64_t first_dense) {
     const struct ax_json freq = ax_json_get(c, "moe_layer_freq");
     const struct ax_part_type *sparse = a->moe.shared_width > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
     int64_t first, every, has;
-    if (json_is_array(freq.v) && (int64_t)ax_json_size(freq) != a->n_layers)
-        return ax_json_error(freq, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, ax_json_size(freq));
+    if (json_is_array(freq.v))
+        AX_TRY(ax_check_per_layer(a, freq, ax_json_size(freq)));
     for (int64_t i = 0; json_is_array(freq.v) && i < a->n_layers; i++) {
         AX_TRY(ax_json_i64(ax_json_at(freq, (size_t)i), 0, 1, &has));
         a->layers[i].ffn = has ? sparse : a->layers[i].ffn;
@@ -117,6 +116,19 @@ static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t
     for (int64_t i = first; i < a->n_layers; i++)
         if (i % every == 0)
             a->layers[i].ffn = sparse;
+    return AX_OK;
+}
+
+/* mlp_layer_types, if the config has it, comes before that. */
+static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t first_dense) {
+    static const char *const known[] = {"dense", "sparse", NULL};
+    const struct ax_part_type *sparse = a->moe.shared_width > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
+    AX_TRY(counted_layers(a, c, first_dense));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        int kind = a->layers[i].ffn == sparse;
+        AX_TRY(ax_listed_kind(a, c, "mlp_layer_types", i, known, &kind));
+        a->layers[i].ffn = kind ? sparse : &ax_ffn_swiglu;
+    }
     return AX_OK;
 }
 
@@ -238,103 +250,57 @@ static enum ax_status indexers(struct ax_arch *a, struct ax_json c, int64_t usua
     return AX_OK;
 }
 
-/* Where the config has a list of them, instead of first_k_dense_replace. */
-static enum ax_status mlp_types(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json list = ax_json_get(c, "mlp_layer_types");
-    if (!list.v || json_is_null(list.v))
-        return AX_OK;
-    if (!json_is_array(list.v) || ax_json_size(list) != (size_t)a->n_layers)
-        return ax_json_error(list, "expected a list of \"dense\" and \"sparse\", one per layer");
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        const struct ax_json at = ax_json_at(list, (size_t)i);
-        const char *type = json_string_value(at.v);
-        if (!type || (strcmp(type, "dense") != 0 && strcmp(type, "sparse") != 0))
-            return ax_json_error(at, "expected \"dense\" or \"sparse\"");
-        a->layers[i].ffn = type[0] == 'd'            ? &ax_ffn_swiglu
-                           : a->moe.shared_width > 0 ? &ax_ffn_moe_shared
-                                                     : &ax_ffn_moe;
-    }
-    return AX_OK;
-}
-
 static enum ax_status parse_v32(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
     AX_TRY(parse_newer(a, c, 1536, 8, 4));
-    AX_TRY(mlp_types(a, c));
     return indexers(a, c, 64);
 }
 
-/* Layer i uses the choice of the last indexer before it. */
-static enum ax_status share(struct ax_arch *a, struct ax_json where, int64_t i) {
-    a->layers[i].mixer = &ax_mixer_dsa_shared;
-    return i > 0 ? AX_OK
-                 : ax_json_error(where, "the first layer has no indexer before it to share");
-}
-
-static enum ax_status wrong_length(const struct ax_arch *a, struct ax_json v, size_t n) {
-    return ax_json_error(v, "has %zu layers, num_hidden_layers %lld", n, (long long)a->n_layers);
-}
-
-/* A word per layer: "full" or "shared". */
-static enum ax_status types_of_indexers(struct ax_arch *a, struct ax_json list) {
-    const size_t n = ax_json_size(list);
-    if (!json_is_array(list.v))
-        return ax_json_error(list, "expected a list of \"full\" and \"shared\"");
-    if (n != (size_t)a->n_layers)
-        return wrong_length(a, list, n);
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        const struct ax_json at = ax_json_at(list, (size_t)i);
-        const char *type = json_string_value(at.v);
-        if (!type || (strcmp(type, "full") != 0 && strcmp(type, "shared") != 0))
-            return ax_json_error(at, "expected \"full\" or \"shared\"");
-        if (type[0] == 's')
-            AX_TRY(share(a, at, i));
-    }
-    return AX_OK;
-}
-
-/* "FFSF": a letter per layer. */
-static enum ax_status pattern_of_indexers(struct ax_arch *a, struct ax_json pattern) {
+/* A letter of index_topk_pattern, of which there is one for each layer. */
+static enum ax_status kind_of_letter(const struct ax_arch *a, struct ax_json pattern, int64_t i,
+                                     int *kind) {
     const char *letters = json_string_value(pattern.v);
-    if (!letters)
-        return types_of_indexers(a, pattern);
-    if (strlen(letters) != (size_t)a->n_layers)
-        return wrong_length(a, pattern, strlen(letters));
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        if (letters[i] != 'F' && letters[i] != 'S')
-            return ax_json_error(pattern, "expected letters F (full) and S (shared)");
-        if (letters[i] == 'S')
-            AX_TRY(share(a, pattern, i));
-    }
+    AX_TRY(ax_check_per_layer(a, pattern, strlen(letters)));
+    if (letters[i] != 'F' && letters[i] != 'S')
+        return ax_json_error(pattern, "expected letters F (full) and S (shared)");
+    *kind = letters[i] == 'S';
     return AX_OK;
 }
 
-/* The first `offset` layers have indexers, then every `freq`-th, counted from the last of these. */
-static enum ax_status by_frequency(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json every = ax_json_get(c, "index_topk_freq");
+/* Layers that use the choice of the last indexer before them: by indexer_types; by index_topk_pattern, a list or a
+ * text; else the first `offset` layers have indexers, then every `freq`-th, counted from the last of these. */
+static enum ax_status shared_choices(struct ax_arch *a, struct ax_json c) {
+    static const char *const known[] = {"full", "shared", NULL};
+    const struct ax_json types = ax_json_get(c, "indexer_types"),
+                         pattern = ax_json_get(c, "index_topk_pattern"),
+                         every = ax_json_get(c, "index_topk_freq");
+    const bool letters = !types.v && json_is_string(pattern.v);
+    const char *list = types.v ? "indexer_types" : "index_topk_pattern";
     int64_t freq, offset;
     AX_TRY(ax_json_i64_or(every, 0, INT32_MAX, 1, &freq));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "index_skip_topk_offset"), 0, INT32_MAX, 2, &offset));
-    for (int64_t i = 0; i < a->n_layers; i++)
-        if (freq > 1 && i >= offset && (i - offset + 1) % freq != 0)
-            AX_TRY(share(a, every, i));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        int kind = freq > 1 && i >= offset && (i - offset + 1) % freq != 0;
+        AX_TRY(letters ? kind_of_letter(a, pattern, i, &kind)
+                       : ax_listed_kind(a, c, list, i, known, &kind));
+        if (kind && i == 0)
+            return ax_json_error(types.v     ? types
+                                 : pattern.v ? pattern
+                                             : every,
+                                 "the first layer has no indexer before it to share");
+        if (kind)
+            a->layers[i].mixer = &ax_mixer_dsa_shared;
+    }
     return AX_OK;
 }
 
 static enum ax_status parse_glm(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json types = ax_json_get(c, "indexer_types"),
-                         pattern = ax_json_get(c, "index_topk_pattern");
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
     AX_TRY(parse_newer(a, c, 2048, 1, 1));
-    AX_TRY(mlp_types(a, c));
     AX_TRY(indexers(a, c, 32));
     a->index.interleaved = true;
-    if (types.v && !json_is_null(types.v))
-        return types_of_indexers(a, types);
-    if (pattern.v && !json_is_null(pattern.v))
-        return pattern_of_indexers(a, pattern);
-    return by_frequency(a, c);
+    return shared_choices(a, c);
 }
 
 const struct ax_family ax_family_deepseek_v2 = {.model_type = "deepseek_v2",

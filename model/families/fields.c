@@ -67,6 +67,13 @@ enum ax_status ax_field_only_bool(struct ax_json c, const char *key, bool usual)
     return AX_ERR_UNSUPPORTED;
 }
 
+enum ax_status ax_check_per_layer(const struct ax_arch *a, struct ax_json list, size_t n) {
+    if ((int64_t)n == a->n_layers)
+        return AX_OK;
+    return ax_json_error(list, "expected one entry for each of %lld layers, got %zu",
+                         (long long)a->n_layers, n);
+}
+
 enum ax_status ax_layer_kind(const struct ax_arch *a, struct ax_json c, int64_t layer,
                              const char *const *known, int *kind) {
     return ax_listed_kind(a, c, "layer_types", layer, known, kind);
@@ -79,9 +86,7 @@ enum ax_status ax_listed_kind(const struct ax_arch *a, struct ax_json c, const c
     const struct ax_json types = ax_json_get(c, key);
     if (!types.v)
         return AX_OK;
-    if ((int64_t)ax_json_size(types) != a->n_layers)
-        return ax_json_error(types, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, ax_json_size(types));
+    AX_TRY(ax_check_per_layer(a, types, ax_json_size(types)));
     const struct ax_json v = ax_json_at(types, (size_t)layer);
     AX_TRY(ax_json_str(v, &type));
     for (int i = 0; known[i]; i++) {

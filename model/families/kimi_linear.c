@@ -126,20 +126,11 @@ static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
                                                  .renormalize = true,
                                                  .group_best = 2,
                                                  .keys = &keys};
-    static const char *const known[] = {"dense", "sparse", NULL};
     AX_TRY(ax_field_only(c, "moe_router_activation_func", "sigmoid"));
     AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &names;
     a->moe.routing.sigmoid = true;
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        struct ax_layer_spec *layer = &a->layers[i];
-        int kind = layer->ffn != &ax_ffn_swiglu;
-        AX_TRY(ax_listed_kind(a, c, "mlp_layer_types", i, known, &kind));
-        layer->ffn = kind == 0                 ? &ax_ffn_swiglu
-                     : a->moe.shared_width > 0 ? &ax_ffn_moe_shared
-                                               : &ax_ffn_moe;
-    }
     return AX_OK;
 }
 

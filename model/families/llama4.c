@@ -24,9 +24,8 @@ static enum ax_status layers(struct ax_arch *a, struct ax_json c) {
     int64_t interval, rope, chunk;
     AX_TRY(ax_json_i64_or(ax_json_get(c, "no_rope_layer_interval"), 1, INT32_MAX, 4, &interval));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "attention_chunk_size"), 1, INT32_MAX, 8192, &chunk));
-    if (n > 0 && (int64_t)n != a->n_layers)
-        return ax_json_error(list, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, n);
+    if (n > 0)
+        AX_TRY(ax_check_per_layer(a, list, n));
     for (int64_t i = 0; i < a->n_layers; i++) {
         struct ax_layer_spec *spec = &a->layers[i];
         rope = (i + 1) % interval != 0;

@@ -1,8 +1,6 @@
 /* MiMo-V2-Flash (Xiaomi 2025): most layers have a window, sinks, and twice as many heads of keys and values as the
  * others; values are smaller than keys and have a factor; DeepSeek-V3's experts without a shared one. Published configs have
  * keys of their own (hybrid_layer_pattern, swa_*, layernorm_epsilon), which transformers 5 writes otherwise. */
-#include <string.h>
-
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
@@ -64,9 +62,8 @@ static enum ax_status heads(struct ax_arch *a, struct ax_json c, int64_t *slidin
 static enum ax_status layers(struct ax_arch *a, struct ax_json c, int64_t kv_heads,
                              int64_t window) {
     const struct ax_json pattern = ax_json_get(c, "hybrid_layer_pattern");
-    if (pattern.v && (int64_t)ax_json_size(pattern) != a->n_layers)
-        return ax_json_error(pattern, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, ax_json_size(pattern));
+    if (pattern.v)
+        AX_TRY(ax_check_per_layer(a, pattern, ax_json_size(pattern)));
     for (int64_t i = 0; i < a->n_layers; i++) {
         struct ax_layer_spec *spec = &a->layers[i];
         int64_t one = i > 0 && (i + 1) % 6 != 0;
@@ -105,7 +102,6 @@ static enum ax_status attention(struct ax_arch *a, struct ax_json c) {
     return layers(a, c, kv_heads, before + 1);
 }
 
-/* mlp_layer_types, in place of moe_layer_freq. */
 static enum ax_status experts(struct ax_arch *a, struct ax_json c) {
     static const struct ax_deepseek_moe usual = {.n_experts = 256,
                                                  .n_active = 8,
@@ -116,34 +112,18 @@ static enum ax_status experts(struct ax_arch *a, struct ax_json c) {
                                                  .scale = 1,
                                                  .renormalize = true,
                                                  .group_best = 2};
-    const struct ax_json types = ax_json_get(c, "mlp_layer_types");
     AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
     AX_TRY(ax_field_only(c, "topk_method", "noaux_tc"));
     AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &ax_deepseek_v3_names;
     a->moe.routing.sigmoid = true;
-    if (types.v && (int64_t)ax_json_size(types) != a->n_layers)
-        return ax_json_error(types, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, ax_json_size(types));
-    for (int64_t i = 0; types.v && i < a->n_layers; i++) {
-        const char *type;
-        const struct ax_json v = ax_json_at(types, (size_t)i);
-        AX_TRY(ax_json_str(v, &type));
-        if (strcmp(type, "dense") != 0 && strcmp(type, "sparse") != 0)
-            return ax_json_error(v, "expected dense or sparse, got \"%.40s\"", type);
-        a->layers[i].ffn = *type == 'd' ? &ax_ffn_swiglu : &ax_ffn_moe;
-    }
     return AX_OK;
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    struct ax_json eps = ax_json_get(c, "rms_norm_eps");
-    if (!eps.v)
-        eps = ax_json_get(c, "layernorm_epsilon");
-    AX_TRY(ax_json_f64_or(eps, 1e-5, &a->norm_eps));
-    if (a->norm_eps <= 0)
-        return ax_json_error(eps, "expected a positive number, got %g", a->norm_eps);
+    const bool published = !ax_json_get(c, "rms_norm_eps").v;
+    AX_TRY(ax_norm_eps_parse(a, c, published ? "layernorm_epsilon" : "rms_norm_eps", 1e-5));
     a->renames = renames;
     a->unused_prefix = "model.mtp.";
     AX_TRY(attention(a, c));

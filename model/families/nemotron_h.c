@@ -49,13 +49,6 @@ static enum ax_status kind_of_letter(struct ax_json v, char letter, int *kind) {
     return AX_ERR_UNSUPPORTED;
 }
 
-static enum ax_status check_count(const struct ax_arch *a, struct ax_json v, size_t n) {
-    if ((int64_t)n == a->n_layers)
-        return AX_OK;
-    return ax_json_error(v, "expected one entry for each of %lld layers, got %zu",
-                         (long long)a->n_layers, n);
-}
-
 static void set_layer(struct ax_layer_spec *l, enum kind kind) {
     static const struct ax_part_type *const parts[] = {[MAMBA] = &ax_mixer_mamba,
                                                        [ATTENTION] = &ax_mixer_attention,
@@ -78,9 +71,9 @@ static enum ax_status layers(struct ax_arch *a, struct ax_json c, bool has[4]) {
     const char *text = NULL;
     if (!list.v) {
         AX_TRY(ax_json_str(pattern, &text));
-        AX_TRY(check_count(a, pattern, strlen(text)));
+        AX_TRY(ax_check_per_layer(a, pattern, strlen(text)));
     } else {
-        AX_TRY(check_count(a, list, ax_json_size(list)));
+        AX_TRY(ax_check_per_layer(a, list, ax_json_size(list)));
     }
     for (int64_t i = 0; i < a->n_layers; i++) {
         int kind;

@@ -7,9 +7,8 @@ static enum ax_status ropes(struct ax_arch *a, struct ax_json c) {
     const struct ax_json list = ax_json_get(c, "no_rope_layers");
     int64_t interval, rope;
     AX_TRY(ax_json_i64_or(ax_json_get(c, "no_rope_layer_interval"), 1, INT32_MAX, 4, &interval));
-    if (list.v && (int64_t)ax_json_size(list) != a->n_layers)
-        return ax_json_error(list, "expected one entry for each of %lld layers, got %zu",
-                             (long long)a->n_layers, ax_json_size(list));
+    if (list.v)
+        AX_TRY(ax_check_per_layer(a, list, ax_json_size(list)));
     for (int64_t i = 0; i < a->n_layers; i++) {
         rope = (i + 1) % interval != 0;
         if (list.v)

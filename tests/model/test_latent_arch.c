@@ -448,7 +448,7 @@ static void mistakes_are_named(void **state) {
          AX_ERR_DATA},
         {MIMO "\"num_key_value_heads\": 2, \"mlp_layer_types\": [\"dense\", \"moe\", \"dense\", "
               "\"dense\"]}",
-         "mlp_layer_types[1]: expected dense or sparse, got \"moe\"", AX_ERR_DATA},
+         "mlp_layer_types[1]: layer type \"moe\" is not one of dense, sparse", AX_ERR_UNSUPPORTED},
         {KDA_LAYERS("\"full_attn_layers\": [4], \"kda_layers\": [1, 2, 3, 4]"),
          "linear_attn_config.kda_layers[3]: layer 4, counted from 1, is listed twice in kda_layers "
          "and "
@@ -485,24 +485,23 @@ static void mistakes_are_named(void **state) {
         {"{\"model_type\": \"deepseek_v32\", " SMALL ", \"index_head_dim\": 32}",
          "index_head_dim: rope needs the 64 elements of qk_rope_head_dim, got 32", AX_ERR_DATA},
         {"{\"model_type\": \"deepseek_v32\", " SMALL ", \"mlp_layer_types\": [\"dense\"]}",
-         "mlp_layer_types: expected a list of \"dense\" and \"sparse\", one per layer",
-         AX_ERR_DATA},
+         "mlp_layer_types: expected one entry for each of 4 layers, got 1", AX_ERR_DATA},
         {"{\"model_type\": \"deepseek_v32\", " SMALL
          ", \"mlp_layer_types\": [\"dense\", \"dense\", "
          "\"moe\", \"sparse\"]}",
-         "mlp_layer_types[2]: expected \"dense\" or \"sparse\"", AX_ERR_DATA},
+         "mlp_layer_types[2]: layer type \"moe\" is not one of dense, sparse", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": [\"shared\", \"full\", "
          "\"full\", \"full\"]}",
-         "indexer_types[0]: the first layer has no indexer before it to share", AX_ERR_DATA},
+         "indexer_types: the first layer has no indexer before it to share", AX_ERR_DATA},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": [\"full\", \"none\", "
          "\"full\", \"full\"]}",
-         "indexer_types[1]: expected \"full\" or \"shared\"", AX_ERR_DATA},
+         "indexer_types[1]: layer type \"none\" is not one of full, shared", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": [\"full\"]}",
-         "indexer_types: has 1 layers, num_hidden_layers 4", AX_ERR_DATA},
+         "indexer_types: expected one entry for each of 4 layers, got 1", AX_ERR_DATA},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"indexer_types\": 3}",
-         "indexer_types: expected a list of \"full\" and \"shared\"", AX_ERR_DATA},
+         "indexer_types: expected one entry for each of 4 layers, got 0", AX_ERR_DATA},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"index_topk_pattern\": \"FFF\"}",
-         "index_topk_pattern: has 3 layers, num_hidden_layers 4", AX_ERR_DATA},
+         "index_topk_pattern: expected one entry for each of 4 layers, got 3", AX_ERR_DATA},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"index_topk_pattern\": \"FFXF\"}",
          "index_topk_pattern: expected letters F (full) and S (shared)", AX_ERR_DATA},
         {"{\"model_type\": \"glm_moe_dsa\", " SMALL ", \"index_topk_freq\": 3, "
