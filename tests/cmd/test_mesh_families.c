@@ -144,6 +144,35 @@ static void windows_are_one_rank(void **state) {
         }
 }
 
+/* Every product of two axes of a mesh. */
+static const struct mesh two_axes[] = {
+    {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
+    {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
+    {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
+    {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}, {{1, 1, 1, 3, 1, 1}, 3},
+    {{1, 2, 1, 1, 4, 1}, 2}, {{1, 1, 2, 2, 1, 2}, 3}};
+
+/* With adapters of all linears on every fourth mesh, which have 6 figures at least; the full model has `at_least`. `check`
+ * is what else is asked of all. */
+static void on_two_axes(const struct model *m, struct ax_mesh_sizes most, size_t turn, int at_least,
+                        const struct ax_mesh_check *check) {
+    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof two_axes / sizeof *two_axes; i++) {
+        const struct ax_mesh_sizes *sizes = &two_axes[i].sizes;
+        const bool adapts = i % 4 == 3;
+        struct ax_mesh_check c = *check;
+        if (sizes->pp > most.pp || sizes->tp > most.tp || sizes->ep > most.ep)
+            continue;
+        if (c.step.model.cp_method == AX_CP_RING && sizes->cp == 1)
+            continue;
+        c.step.model.adapter = adapts ? &adapters : NULL;
+        c.step.model.sharding = ax_zero_stage(1 + (int)i % 3);
+        run(m, &two_axes[i], "ref", (enum ax_recompute)((i + turn) % 3), &c, &r);
+        expect_figures(&r, m, &two_axes[i], adapts ? 6 : at_least);
+    }
+}
+
 /* More heads of keys and values in layers with a window, which alone have sinks, and values with a factor. */
 static void heads_of_layers_are_one_rank(void **state) {
     (void)state;
@@ -156,20 +185,10 @@ static void heads_of_layers_are_one_rank(void **state) {
         {0},
         {0},
         0};
-    static const struct mesh meshes[] = {
-        {{1, 1, 1, 3, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
-        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 1, 4, 1}, 2},
-        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
-        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
-    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
-    static struct ax_golden_report r;
-    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-        const bool adapts = i % 4 == 3;
-        struct ax_mesh_check c = {.step.model.adapter = adapts ? &adapters : NULL,
-                                  .step.model.cp_method = i % 2 ? AX_CP_RING : AX_CP_GATHER};
-        run(&heads, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
-        expect_figures(&r, &heads, &meshes[i], adapts ? 6 : 9);
-    }
+    for (int ring = 0; ring < 2; ring++)
+        on_two_axes(
+            &heads, (struct ax_mesh_sizes){.pp = 2, .tp = 4, .ep = 4}, 0, 9,
+            &(struct ax_mesh_check){.step.model.cp_method = ring ? AX_CP_RING : AX_CP_GATHER});
 }
 
 /* Attention within chunks that end anywhere in the runs of a sequence, by either way of cp; queries that grow, and
@@ -184,27 +203,14 @@ static void chunks_are_one_rank(void **state) {
         {0},
         {0},
         0};
-    static const struct mesh meshes[] = {
-        {{1, 1, 1, 3, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
-        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
-        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
-        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}, {{1, 1, 2, 2, 1, 2}, 3}};
-    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
-    static struct ax_golden_report r;
     for (int ring = 0; ring < 2; ring++)
-        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-            const bool adapts = i % 4 == 3;
-            struct ax_mesh_check c = {.step.model.adapter = adapts ? &adapters : NULL,
-                                      .step.model.cp_method = ring ? AX_CP_RING : AX_CP_GATHER,
-                                      .step.model.expert_room = i == 9 ? 0.4 : 0};
-            if (ring && meshes[i].sizes.cp == 1)
-                continue;
-            run(&chunked, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
-            expect_figures(&r, &chunked, &meshes[i], adapts ? 6 : 9);
-        }
+        on_two_axes(
+            &chunked, (struct ax_mesh_sizes){.pp = 2, .tp = 4, .ep = 4}, 0, 9,
+            &(struct ax_mesh_check){.step.model.cp_method = ring ? AX_CP_RING : AX_CP_GATHER,
+                                    .step.model.expert_room = 0.4});
 }
 
-/* On every product of two axes. Runs of a sequence over cp are shorter than what a convolution of 8 reaches back. The
+/* Runs of a sequence over cp are shorter than what a convolution of 8 reaches back. The
  * delta rule's output is tiny where a query is nearly orthogonal to its only key; with the usual eps its norm would make the
  * rounding of that product 1e5 times larger. */
 static void layers_with_states_are_one_rank(void **state) {
@@ -303,21 +309,11 @@ static void layers_with_states_are_one_rank(void **state) {
          true,
          9,
          4}};
-    static const struct mesh meshes[] = {
-        {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
-        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
-        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
-        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
-    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
-    static struct ax_golden_report r;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-            struct ax_mesh_check c = {.step.model.adapter = i % 4 == 3 ? &adapters : NULL};
-            if ((meshes[i].sizes.ep > 1 && !cases[k].experts) || meshes[i].sizes.tp > cases[k].tp)
-                continue;
-            run(&cases[k].model, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
-            expect_figures(&r, &cases[k].model, &meshes[i], i % 4 == 3 ? 6 : cases[k].figures);
-        }
+        on_two_axes(
+            &cases[k].model,
+            (struct ax_mesh_sizes){.pp = 2, .tp = cases[k].tp, .ep = cases[k].experts ? 4 : 1}, k,
+            cases[k].figures, &(struct ax_mesh_check){0});
 }
 
 /* Layers that differ in their heads and their MLPs, borrow keys and values, and read inputs of their own; experts beside an
@@ -354,22 +350,10 @@ static void layers_that_differ_are_one_rank(void **state) {
          4,
          2},
     };
-    static const struct mesh meshes[] = {
-        {{1, 1, 1, 4, 1, 1}, 3}, {{1, 1, 1, 1, 4, 1}, 3}, {{1, 1, 1, 2, 2, 1}, 3},
-        {{1, 1, 2, 2, 1, 1}, 2}, {{1, 1, 2, 1, 2, 1}, 2}, {{1, 2, 1, 2, 1, 1}, 2},
-        {{2, 1, 1, 2, 1, 1}, 3}, {{2, 1, 1, 1, 2, 1}, 3}, {{2, 1, 2, 1, 1, 1}, 3},
-        {{1, 1, 2, 1, 2, 4}, 2}, {{1, 1, 1, 2, 2, 4}, 3}};
-    static const struct ax_peft_config adapters = {.r = 3, .alpha = 6, .all_linear = true};
-    static struct ax_golden_report r;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-        for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
-            struct ax_mesh_check c = {.step.model.adapter = i % 4 == 3 ? &adapters : NULL,
-                                      .step.model.sharding = ax_zero_stage(1 + (int)i % 3)};
-            if (meshes[i].sizes.ep > cases[k].ep || meshes[i].sizes.pp > cases[k].pp)
-                continue;
-            run(&cases[k].model, &meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
-            expect_figures(&r, &cases[k].model, &meshes[i], i % 4 == 3 ? 6 : cases[k].figures);
-        }
+        on_two_axes(&cases[k].model,
+                    (struct ax_mesh_sizes){.pp = cases[k].pp, .tp = 4, .ep = cases[k].ep}, k,
+                    cases[k].figures, &(struct ax_mesh_check){0});
 }
 
 /* In bfloat16 partial sums over tp are rounded, so that a router may choose another one of two experts with nearly

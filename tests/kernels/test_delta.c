@@ -11,9 +11,8 @@
 #include "base/rng.h"
 #include "tests/golden_files.h"
 #include "tests/kernels/delta_case.h"
+#include "tests/kernels/machines.h"
 #include "tests/kernels/isa.h"
-
-static struct machine ref, cpu;
 
 static void run_here(struct ax_case *c, struct machine *m) {
     case_run(c, m);
@@ -634,8 +633,7 @@ static void contract_is_checked(void **state) {
     ax_case_free(&b);
 }
 
-static int open_machines(void **state) {
-    (void)state;
+static int open_all(void **state) {
     static const char *const files[] = {"ops/delta.safetensors", "ops/ssd.safetensors",
                                         "ops/kda.safetensors"};
     for (int i = 0; i < 3; i++) {
@@ -644,18 +642,7 @@ static int open_machines(void **state) {
         assert_true(fread(goldens[i], 1, sizeof goldens[i] - 1, f) > 8);
         fclose(f);
     }
-    machine_open(&ref, "ref", 1);
-    if (have_cpu())
-        machine_open(&cpu, "cpu", 2);
-    return 0;
-}
-
-static int close_machines(void **state) {
-    (void)state;
-    machine_close(&ref);
-    if (have_cpu())
-        machine_close(&cpu);
-    return 0;
+    return open_machines(state);
 }
 
 int main(void) {
@@ -674,5 +661,5 @@ int main(void) {
         cmocka_unit_test(extremes_are_finite),
         cmocka_unit_test(contract_is_checked),
     };
-    return cmocka_run_group_tests(tests, open_machines, close_machines);
+    return cmocka_run_group_tests(tests, open_all, close_machines);
 }

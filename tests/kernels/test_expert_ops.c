@@ -7,10 +7,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "tests/kernels/harness.h"
+#include "tests/kernels/machines.h"
 #include "tests/skip.h"
-
-static struct machine ref, cpu;
 
 static struct machine *const machines[] = {&ref, &cpu};
 
@@ -232,22 +230,6 @@ static void any_number_of_rows_fits(void **state) {
         }
         ax_free(memory);
     }
-}
-
-static int open_machines(void **state) {
-    (void)state;
-    machine_open(&ref, "ref", 1);
-    if (have_cpu())
-        machine_open(&cpu, "cpu", 2);
-    return 0;
-}
-
-static int close_machines(void **state) {
-    (void)state;
-    machine_close(&ref);
-    if (have_cpu())
-        machine_close(&cpu);
-    return 0;
 }
 
 int main(void) {

@@ -8,10 +8,8 @@
 #include <cmocka.h>
 
 #include "kernels/ops/attention.h"
-#include "tests/kernels/harness.h"
+#include "tests/kernels/machines.h"
 #include "tests/skip.h"
-
-static struct machine ref, cpu;
 
 static struct ax_attention *attention_of(const struct ax_case *c) {
     return c->op == AX_OP_attention_forward ? &((struct ax_attention_forward *)c->args)->a
@@ -196,22 +194,6 @@ static void long_rows_agree_with_ref_at_their_end(void **state) {
     if (!have_cpu())
         skip_because("hardware, AVX2");
     for_each_case(true, check_long);
-}
-
-static int open_machines(void **state) {
-    (void)state;
-    machine_open(&ref, "ref", 1);
-    if (have_cpu())
-        machine_open(&cpu, "cpu", 2);
-    return 0;
-}
-
-static int close_machines(void **state) {
-    (void)state;
-    machine_close(&ref);
-    if (have_cpu())
-        machine_close(&cpu);
-    return 0;
 }
 
 int main(void) {

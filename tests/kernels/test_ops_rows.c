@@ -6,10 +6,8 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/harness.h"
+#include "tests/kernels/machines.h"
 #include "tests/skip.h"
-
-static struct machine ref, cpu;
 
 static bool is_by_row(const struct ax_operand *o) {
     return (o->flags & AX_OPERAND_ROWS) != 0;
@@ -147,22 +145,6 @@ static void big_shapes_agree_with_ref_in_some_rows(void **state) {
     if (!have_cpu())
         skip_because("hardware, AVX2");
     for_each_case(true, check_big);
-}
-
-static int open_machines(void **state) {
-    (void)state;
-    machine_open(&ref, "ref", 1);
-    if (have_cpu())
-        machine_open(&cpu, "cpu", 2);
-    return 0;
-}
-
-static int close_machines(void **state) {
-    (void)state;
-    machine_close(&ref);
-    if (have_cpu())
-        machine_close(&cpu);
-    return 0;
 }
 
 int main(void) {

@@ -13,10 +13,8 @@
 #include "kernels/quant/quant_block.h"
 #include "kernels/quant/scheme.h"
 #include "tests/golden_files.h"
-#include "tests/kernels/harness.h"
+#include "tests/kernels/machines.h"
 #include "tests/skip.h"
-
-static struct machine ref, cpu;
 
 static void open_file(struct ax_safetensors *st, const char *name) {
     char path[64];
@@ -383,22 +381,6 @@ static void unwritten_schemes_have_a_nearest(void **state) {
         assert_int_equal(ax_scheme_find("scheme", s->nearest, &near), AX_OK);
         assert_true(near.form != AX_FORM_NONE);
     }
-}
-
-static int open_machines(void **state) {
-    (void)state;
-    machine_open(&ref, "ref", 1);
-    if (have_cpu())
-        machine_open(&cpu, "cpu", 2);
-    return 0;
-}
-
-static int close_machines(void **state) {
-    (void)state;
-    machine_close(&ref);
-    if (have_cpu())
-        machine_close(&cpu);
-    return 0;
 }
 
 int main(void) {

@@ -10,10 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "tests/kernels/harness.h"
+#include "tests/kernels/machines.h"
 #include "tests/skip.h"
-
-static struct machine ref, cpu;
 
 enum { MOST = 90, HEADS = 5, DIM = 24, TOP = 11, WORDS = (MOST + 31) / 32 };
 
@@ -132,22 +130,6 @@ static void a_query_alone_chooses_the_same(void **state) {
     compare_alone(&ref);
     if (have_cpu())
         compare_alone(&cpu);
-}
-
-static int open_machines(void **state) {
-    (void)state;
-    machine_open(&ref, "ref", 1);
-    if (have_cpu())
-        machine_open(&cpu, "cpu", 2);
-    return 0;
-}
-
-static int close_machines(void **state) {
-    (void)state;
-    machine_close(&ref);
-    if (have_cpu())
-        machine_close(&cpu);
-    return 0;
 }
 
 int main(void) {
