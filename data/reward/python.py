@@ -17,6 +17,7 @@ import math
 import os
 import queue
 import re
+import signal
 import sys
 import threading
 import time
@@ -29,6 +30,8 @@ answers = os.dup(1)
 os.dup2(2, 1)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 sys.stdout.reconfigure(line_buffering=True)
+# the keeper blocks the run's signals, by which pools end their workers
+os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()))
 sys.path.insert(0, os.getcwd())  # after our own imports, which no file there can replace
 functions = {}
 loop = None

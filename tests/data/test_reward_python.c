@@ -95,6 +95,13 @@ static const char functions[] =
     "    print('OPEN', *[k for k in kinds if not k.startswith(('socket:', '/dev/null', "
     "'/proc'))])\n"
     "    return [len(fds)] * len(completions)\n"
+    "def terminates(completions, **kwargs):\n"
+    "    import multiprocessing\n"
+    "    p = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,))\n"
+    "    p.start()\n"
+    "    p.terminate()\n"
+    "    p.join(5)\n"
+    "    return [p.exitcode] * len(completions)\n"
     "constant = 1\n"
     "def huge(completions, **kwargs):\n"
     "    return [1e308, 1e30, -2e30][:len(completions)]\n";
@@ -458,6 +465,14 @@ static pid_t read_pid(const char *path) {
 
 static const struct timespec nap = {.tv_nsec = 10000000};
 
+/* A signal that a child does not get, as the run's end is not for it to see, ends processes that it forks: workers of a
+ * pool, say. */
+static void workers_of_a_function(void **state) {
+    (void)state;
+    open_python("mine.terminates", 10);
+    assert_scores(1, -SIGTERM, 0, 0);
+}
+
 /* What a function has started is killed with its child. */
 static void processes_of_a_function(void **state) {
     (void)state;
@@ -642,6 +657,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(last_words, begin, end),
         cmocka_unit_test_setup_teardown(load_errors, begin, end),
         cmocka_unit_test_setup_teardown(what_a_child_inherits, begin, end),
+        cmocka_unit_test_setup_teardown(workers_of_a_function, begin, end),
         cmocka_unit_test_setup_teardown(processes_of_a_function, begin, end),
         cmocka_unit_test_setup_teardown(the_end_of_the_run, begin, end),
         cmocka_unit_test_setup_teardown(programs, begin, end),
