@@ -17,6 +17,9 @@
 static struct ax_sandbox *sandbox;
 static struct ax_sandbox_parts sandbox_parts;
 
+/* Time for a program that ends by its fuel, on a machine that is busy with much else. */
+#define SANDBOX_PATIENCE 120
+
 static inline int sandbox_open(double seconds) {
     ax_log_set_level(AX_LOG_ERROR);
     if (ax_sandbox_find(&sandbox_parts, NULL, NULL) != AX_OK)

@@ -208,7 +208,7 @@ static void answers_are_short(void **state) {
 
 static int open_all(void **state) {
     (void)state;
-    return sandbox_open(AX_SANDBOX_SECONDS);
+    return sandbox_open(SANDBOX_PATIENCE);
 }
 
 static int close_all(void **state) {
