@@ -91,7 +91,7 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     BOOL("peft_ensure_weight_tying"),
 #undef WHY
 #define WHY AX_NEEDS(OTHER_RL)
-    STR("trl.vllm_guided_decoding_regex"), NUM("trl.off_policy_mask_threshold"),
+    STR("trl.vllm_guided_decoding_regex"),
     INDEX("trl.replay_buffer_size", .dflt = "0"), SHARE("trl.reroll_start_fraction", .dflt = "1.0"),
     COUNT("trl.reroll_max_groups", .dflt = "1"), BOOL("trl.use_adaptive_entropy"),
 #undef WHY

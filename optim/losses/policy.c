@@ -35,9 +35,10 @@ static const char *const names[MEASURES + 1] = {[ENTROPY] = "entropy",
 _Static_assert(MEASURES <= AX_MEASURES, "too many measures");
 
 /* Over a completion's tokens; doubles only, which ranks sum. A token's share is 0 without a term, else
- * the sampler's ratio. k3 and loss are those of tokens with a ratio of their own. */
+ * the sampler's ratio, or 1. k3 and loss are those of tokens with a ratio of their own. */
 struct sums {
     double tokens, log_ratio, squares;
+    double from_sampler;   /* Σ (old − sampler) */
     double share, logprob; /* Σ share, Σ share·p */
     double loss, k3, ratio;
     double low, high; /* tokens that are clipped */
@@ -95,9 +96,17 @@ static struct near near_of(const struct call *c, void *const *at) {
 struct token {
     double logprob, advantage, share, entropy;
     double log_ratio, ratio; /* its own */
+    double from_sampler;     /* old − sampler */
     double k3, d_k3;         /* and the derivative by p */
     bool kept;
 };
+
+static double bounded(const struct ax_sampler_ratio *o, double log_ratio) {
+    const double ratio = exp(log_ratio);
+    if (o->masks)
+        return ratio < o->least || ratio > o->most ? 0 : ratio;
+    return fmin(fmax(ratio, o->least), o->most);
+}
 
 static struct token token_at(const struct near *n, int doc, int64_t i) {
     const struct ax_near_rows *r = &n->rows;
@@ -110,7 +119,9 @@ static struct token token_at(const struct near *n, int doc, int64_t i) {
     t.kept = !n->o->entropy_mask || t.entropy >= n->entropy_cut;
     t.share = t.kept;
     if (n->sampler)
-        t.share *= fmin(exp(old - (double)n->sampler[i]), n->o->sampler_cap);
+        t.from_sampler = old - (double)n->sampler[i];
+    if (n->sampler && !n->o->sampler.sequence)
+        t.share *= bounded(&n->o->sampler, t.from_sampler);
     if (n->reference) {
         const double d = (double)n->reference[i] - t.logprob;
         t.k3 = exp(d) - d - 1;
@@ -134,6 +145,7 @@ static void add_token(const struct near *n, const struct token *t, struct sums *
     s->tokens += 1;
     s->log_ratio += t->log_ratio;
     s->squares += t->log_ratio * t->log_ratio;
+    s->from_sampler += t->from_sampler;
     s->share += t->share;
     s->logprob += t->share * t->logprob;
     s->ratio += t->ratio;
@@ -171,6 +183,7 @@ struct completion {
     double scale;  /* of its tokens' losses in the step's */
     double ratio;  /* of all its tokens; with token ratios not used */
     double weight; /* likewise, if the loss weighs completions */
+    double share;  /* what its tokens' shares are multiplied by */
     double loss;   /* Σ of its tokens, less entropy */
     double spread; /* d loss / d p of each of its tokens, through the common ratio */
     double k3_by;  /* what k3's derivative is multiplied by */
@@ -183,12 +196,21 @@ static double scale_of(const struct ax_policy_options *o, double tokens, double 
     return inv_weight / length[o->loss->length];
 }
 
+/* 0 if it is dropped, else the sampler's ratio of all its tokens, or 1. */
+static double share_of(const struct ax_policy_options *o, const struct sums *s, double advantage) {
+    const double drift = -(s->from_sampler + s->log_ratio) / fmax(s->tokens, 1);
+    if (advantage < 0 && drift > o->off_policy_threshold)
+        return 0;
+    return o->sampler.sequence ? bounded(&o->sampler, s->from_sampler) : 1;
+}
+
 /* advantage: of the completion, if its tokens have one. */
 static struct completion complete(const struct ax_policy_options *o, const struct sums *s,
                                   double advantage, double inv_weight) {
     const double n = fmax(s->tokens, 1);
     struct completion c = {.scale = scale_of(o, n, inv_weight),
                            .ratio = o->sequence ? exp(s->log_ratio / n) : 1,
+                           .share = share_of(o, s, advantage),
                            .loss = s->loss,
                            .k3_by = 1};
     double slope = 0;
@@ -199,6 +221,8 @@ static struct completion complete(const struct ax_policy_options *o, const struc
         c.loss = s->share * o->loss->term(o, advantage, c.ratio, &slope);
         c.spread = s->share * slope * c.ratio / n;
     }
+    c.loss *= c.share;
+    c.spread *= c.share;
     const bool corrects = o->sequence && o->correct_kl;
     c.k3_by = corrects ? c.ratio : 1;
     c.loss += o->beta * c.k3_by * s->k3;
@@ -210,15 +234,16 @@ static struct completion complete(const struct ax_policy_options *o, const struc
 static double slope_of(const struct ax_policy_options *o, const struct token *t,
                        const struct completion *c) {
     const bool own = o->correct_kl && !o->sequence;
+    const double share = c->share * t->share;
     double slope = c->spread, by_ratio;
     if (o->beta != 0)
         slope += o->beta * (own ? t->ratio * (t->d_k3 + t->k3) : c->k3_by * t->d_k3);
     if (o->loss->weight)
-        slope -= t->share * t->advantage *
+        slope -= share * t->advantage *
                  (of_tokens(o) ? o->loss->weight(o, t->advantage, t->ratio, 0) : c->weight);
     else if (of_tokens(o)) {
         (void)o->loss->term(o, t->advantage, t->ratio, &by_ratio);
-        slope += t->share * by_ratio * t->ratio;
+        slope += share * by_ratio * t->ratio;
     }
     return c->scale * slope;
 }
@@ -359,7 +384,7 @@ struct ax_objective ax_objective_policy(struct ax_policy *p, const struct ax_pol
                               o->token_advantages ? AX_OF_LABEL : AX_OF_EXAMPLE);
     p->old = add_column(&p->columns, o->old, "old", AX_OF_LABEL);
     p->reference = add_column(&p->columns, o->beta != 0, "reference", AX_OF_LABEL);
-    p->sampler = add_column(&p->columns, o->sampler_cap > 0, "sampler", AX_OF_LABEL);
+    p->sampler = add_column(&p->columns, o->sampler.given, "sampler", AX_OF_LABEL);
     return (struct ax_objective){
         .name = "policy",
         .columns = &p->columns,

@@ -50,6 +50,16 @@ struct ax_policy_loss {
 const struct ax_policy_loss *ax_policy_loss(const char *name);
 const struct ax_policy_loss *ax_policy_loss_at(size_t i);
 
+/* The ratio exp(old − sampler) of a token, or its product over a completion, where tokens were drawn by
+ * another than the policy; what multiplies the terms of the loss, as a constant (TRL's
+ * vllm_importance_sampling_mode and its bounds). */
+struct ax_sampler_ratio {
+    bool given;    /* there is a column `sampler`, the log-probs that tokens were drawn with */
+    bool sequence; /* one ratio per completion */
+    bool masks;    /* a ratio outside the bounds counts as 0, else as the nearer bound */
+    double least, most;
+};
+
 struct ax_policy_options {
     const struct ax_policy_loss *loss;
     bool sequence; /* one ratio per completion (GSPO, Zheng et al. 2025, arXiv 2507.18071) */
@@ -61,9 +71,11 @@ struct ax_policy_options {
      * correct_kl: times r, which makes its gradient that of the KL divergence. */
     double beta;
     bool correct_kl;
-    /* > 0: column `sampler`, the log-probs that tokens were drawn with; terms are multiplied by
-     * min(exp(old − sampler), sampler_cap). */
-    double sampler_cap;
+    struct ax_sampler_ratio sampler;
+    /* Completions with A < 0 whose mean of (sampler − p), an estimate of KL(sampler ‖ policy), is above
+     * it have no terms (DeepSeek-V3.2, arXiv 2512.02556); without the column `sampler`, old takes
+     * its place. INFINITY: none. */
+    double off_policy_threshold;
     bool entropy_mask; /* terms of tokens whose entropy is below the step's bound are dropped */
     /* this times the mean entropy of tokens with a term is subtracted from the loss */
     double entropy_coef;

@@ -118,6 +118,8 @@ struct ax_policy_options ax_policy_defaults(const char *loss) {
                                       .epsilon = 0.2,
                                       .epsilon_high = 0.2,
                                       .correct_kl = true,
+                                      .sampler = {.most = INFINITY},
+                                      .off_policy_threshold = INFINITY,
                                       .max_completion_length = 256,
                                       .sapo_temperature = {1, 1.05},
                                       .vespo_k = {2, 3},

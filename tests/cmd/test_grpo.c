@@ -78,6 +78,25 @@ static void the_first_ratio_is_one(void **state) {
     clear("one");
 }
 
+/* Answers that the policy has moved away from are left out: none of the first pass, which is drawn from
+ * the policy itself, and in the second those with a negative advantage, where any distance is too far. */
+static void answers_of_another_policy_are_left_out(void **state) {
+    (void)state;
+    double all[4], near[4], few[4];
+    const char *config = configure("", "micro_batch_size: 4\ngradient_accumulation_steps: 2\n");
+    const char *const options[] = {"trl.num_iterations=2",
+                                   "trl.num_iterations=2 trl.off_policy_mask_threshold=100",
+                                   "trl.num_iterations=2 trl.off_policy_mask_threshold=1e-30"};
+    double *const norms[] = {all, near, few};
+    for (int i = 0; i < 3; i++) {
+        train("one", config, options[i]);
+        assert_int_equal(numbers("one", "grad_norm", norms[i], 4), 4);
+        clear("one");
+    }
+    assert_memory_equal(all, near, sizeof all);
+    assert_true(few[0] == all[0] && few[3] != all[3]);
+}
+
 /* SCRATCH/latent: a random DeepSeek-V3 with the tiny llama's tokenizer. */
 static void make_latent(void) {
     char path[700], name[64], *text;
@@ -670,6 +689,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_ratio_is_one),
+        cmocka_unit_test(answers_of_another_policy_are_left_out),
         cmocka_unit_test(latents_sample_what_is_trained),
         cmocka_unit_test(log_probs_are_of_what_is_left),
         cmocka_unit_test(texts_end_answers),

@@ -46,6 +46,7 @@ static enum ax_status number_or(struct ax_json e, const char *key, double otherw
 static enum ax_status read_case(struct ax_json e, struct ax_policy_options *o) {
     const char *loss, *importance;
     bool on_policy;
+    double cap;
     AX_TRY(ax_json_str(ax_json_get(e, "loss"), &loss));
     if (!ax_policy_loss(loss))
         return ax_json_error(ax_json_get(e, "loss"), "no loss of completions is called %s", loss);
@@ -59,7 +60,8 @@ static enum ax_status read_case(struct ax_json e, struct ax_policy_options *o) {
     AX_TRY(number_or(e, "delta", 0, &o->delta));
     AX_TRY(number_or(e, "beta", 0, &o->beta));
     AX_TRY(ax_json_bool_or(ax_json_get(e, "use_bias_correction_kl"), false, &o->correct_kl));
-    AX_TRY(number_or(e, "sampler_ratio_cap", 0, &o->sampler_cap));
+    AX_TRY(number_or(e, "sampler_ratio_cap", 0, &cap));
+    o->sampler = (struct ax_sampler_ratio){.given = cap > 0, .most = cap};
     AX_TRY(number_or(e, "tau_pos", o->sapo_temperature[0], &o->sapo_temperature[0]));
     AX_TRY(number_or(e, "tau_neg", o->sapo_temperature[1], &o->sapo_temperature[1]));
     return ax_json_i64_or(ax_json_get(e, "max_completion_length"), 1, INT32_MAX,

@@ -16,7 +16,7 @@ static const struct ax_run_family *const families[] = {
     &ax_run_family_opd};
 
 /* Records that are not a case. */
-static const char *const others[] = {"crosscheck"};
+static const char *const others[] = {"crosscheck", "formats", "topk"};
 
 static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);

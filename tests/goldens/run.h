@@ -51,8 +51,9 @@ struct ax_run_micro {
     float *advantage;
     int64_t *recorded_answer, *prompt;
     float *reference_values, *old_values;
-    float *token_values; /* [tokens]: advantages of tokens, or what they are to return */
-    double loss;         /* of its last pass, as the reference logs it */
+    float *sampler_values; /* [tokens]: log-probs that another sampler drew tokens with */
+    float *token_values;   /* [tokens]: advantages of tokens, or what they are to return */
+    double loss;           /* of its last pass, as the reference logs it */
 };
 
 struct ax_run_metric {
@@ -84,6 +85,7 @@ struct ax_run_rollouts {
     double *advantage; /* [rated] */
     json_t **ids;      /* [n] tokens, owned */
     json_t **records;  /* [n / group], owned */
+    struct ax_json_doc recorded; /* completions in a file of their own; root NULL: in the records */
     /* of completions with tools (run_turns.c): [n] calls, and those that failed; NULL: not played */
     int64_t *calls, *failed;
     int32_t eos; /* the tokenizer's */

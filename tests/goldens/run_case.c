@@ -1,4 +1,5 @@
 /* Opens a case: NAME.json, its settings, the model and adapter, the tensors, the micro-batches. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -144,12 +145,30 @@ static enum ax_status read_mismatched(struct ax_run *r) {
     return AX_OK;
 }
 
+static enum ax_status read_sampler(const struct ax_run *r, int k) {
+    const struct ax_run_micro *m = &r->micro[k];
+    struct ax_golden_tensor t;
+    char name[64];
+    snprintf(name, sizeof name, "m%02d.sampling_per_token_logps", k);
+    AX_TRY(ax_golden_read(&r->own, name, &t));
+    for (int i = 0; i < m->n; i++)
+        for (int64_t at = 0; at + 1 < m->docs[i].n; at++) {
+            const int64_t to = ax_run_micro_first(m, i) + at, from = m->recorded_answer[i] + at;
+            if (m->labels[to] >= 0)
+                m->sampler_values[to] = from < t.numel ? (float)t.v[from] : NAN;
+        }
+    ax_golden_tensor_free(&t);
+    return AX_OK;
+}
+
 static enum ax_status read_micro(struct ax_run *r) {
     AX_TRY(count_micro(r));
     AX_TRY(ax_alloc(&r->micro, (size_t)r->n_micro, sizeof *r->micro));
     for (int k = 0; k < r->n_micro; k++) {
         AX_TRY(r->family->read(r, k, &r->micro[k]));
         AX_TRY(ax_run_micro_end(&r->micro[k], r->objective.columns));
+        if (r->policy.o.sampler.given)
+            AX_TRY(read_sampler(r, k));
         if (r->micro[k].scored == 0 && !r->rollouts.masks)
             return ax_error(AX_ERR_DATA, "%s: micro-batch %d scores no token", r->fed.path, k);
     }

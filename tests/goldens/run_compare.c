@@ -241,7 +241,8 @@ static bool ignored(const struct ax_run *r, const char *name) {
     for (const char *const *i = r->family->ignore; i && *i; i++)
         if (fnmatch(*i, name, 0) == 0)
             return true;
-    return strcmp(name, "loss") == 0;
+    return strcmp(name, "loss") == 0 ||
+           strcmp(name, "rollouts") == 0; /* of another place, no metric */
 }
 
 void ax_run_compare_metrics(struct ax_run *r, struct ax_json recorded,

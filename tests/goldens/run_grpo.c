@@ -103,6 +103,21 @@ static enum ax_status read_losses(struct ax_run *r, struct ax_policy_options *o)
                     &o->max_completion_length);
 }
 
+/* TRL's corrections where tokens came from another sampler, whose log-probs are recorded then. */
+static enum ax_status read_sampler(const struct ax_run *r, struct ax_policy_options *o) {
+    const char *mode;
+    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "vllm_importance_sampling_mode"),
+                          "sequence_mask", &mode));
+    o->sampler = (struct ax_sampler_ratio){
+        .given = ax_safetensors_find(&r->own, "m00.sampling_per_token_logps") != NULL,
+        .sequence = strncmp(mode, "sequence", 8) == 0,
+        .masks = strstr(mode, "mask") != NULL,
+        .most = 3};
+    AX_TRY(number_or(r, "vllm_importance_sampling_clip_min", &o->sampler.least));
+    AX_TRY(number_or(r, "vllm_importance_sampling_clip_max", &o->sampler.most));
+    return number_or(r, "off_policy_mask_threshold", &o->off_policy_threshold);
+}
+
 static double top_quantile(const struct ax_run *r) {
     double top = 1;
     return number_or(r, "top_entropy_quantile", &top) == AX_OK ? top : 1;
@@ -116,8 +131,10 @@ static enum ax_status objective(struct ax_run *r) {
     double temperature = 1;
     AX_TRY(count_or(r, "gradient_accumulation_steps", 1, &accumulation));
     AX_TRY(read_losses(r, &o));
+    AX_TRY(read_sampler(r, &o));
     AX_TRY(read_rollouts(r, accumulation));
-    o.old = accumulation % ((int64_t)r->rollouts.batches * r->rollouts.iterations) != 0;
+    o.old = o.sampler.given ||
+            accumulation % ((int64_t)r->rollouts.batches * r->rollouts.iterations) != 0;
     o.entropy_mask = top_quantile(r) < 1;
     AX_TRY(number_or(r, "temperature", &temperature));
     r->objective = ax_objective_policy(&r->policy, &o);
@@ -125,6 +142,11 @@ static enum ax_status objective(struct ax_run *r) {
     if (strcmp(o.loss->name, "vespo") == 0) {
         r->loss = 1e-4;
         r->grad_norm = 5e-5;
+    }
+    /* Products of ratios multiply rounding. */
+    if (o.sampler.given) {
+        r->loss = 5e-5;
+        r->grad_norm = 3e-5;
     }
     /* Where all rewards are equal, TRL's are about −3e-9 and ours 0 (runs/README.md: "about 0"). Adam
      * divides a gradient by its own size, so that some weights make a whole step there and none here. */
@@ -227,10 +249,14 @@ const struct ax_run_family ax_run_family_grpo = {.name = "grpo",
                                                  .step_metrics = ax_run_rollout_metrics,
                                                  .divide = divide};
 
+/* How far another sampler was: no run of the product has one. */
+static const char *const of_samplers[] = {"sampling/*", NULL};
+
 /* Completions that call tools. */
 const struct ax_run_family ax_run_family_grpo_tools = {.name = "grpo_tools",
                                                        .loss = 5e-6,
                                                        .grad_norm = 1e-5,
+                                                       .ignore = of_samplers,
                                                        .objective = objective,
                                                        .read = ax_run_read_turns,
                                                        .compare = ax_run_compare_turns,

@@ -178,6 +178,7 @@ static enum ax_status set_column(struct ax_run_micro *m, int c, const struct ax_
                  {"target", AX_OF_LABEL, m->target},
                  {"reference", AX_OF_LABEL, m->reference_values},
                  {"old", AX_OF_LABEL, m->old_values},
+                 {"sampler", AX_OF_LABEL, m->sampler_values},
                  {"advantage", AX_OF_LABEL, m->token_values},
                  {"old_value", AX_OF_LABEL, m->old_values},
                  {"return", AX_OF_LABEL, m->token_values}};
@@ -206,6 +207,7 @@ enum ax_status ax_run_micro_end(struct ax_run_micro *m, const struct ax_columns 
     AX_TRY(ax_alloc(&m->reference_sum, (size_t)m->n, sizeof *m->reference_sum));
     AX_TRY(ax_alloc(&m->reference_values, (size_t)m->tokens, sizeof *m->reference_values));
     AX_TRY(ax_alloc(&m->old_values, (size_t)m->tokens, sizeof *m->old_values));
+    AX_TRY(ax_alloc(&m->sampler_values, (size_t)m->tokens, sizeof *m->sampler_values));
     AX_TRY(ax_alloc(&m->token_values, (size_t)m->tokens, sizeof *m->token_values));
     for (int c = 0; c < ax_columns_count(columns); c++)
         AX_TRY(set_column(m, c, &columns->list[c]));
@@ -233,6 +235,7 @@ void ax_run_micro_free(struct ax_run_micro *m) {
                            m->prompt,
                            m->reference_values,
                            m->old_values,
+                           m->sampler_values,
                            m->token_values};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         ax_free(owned[i]);

@@ -11,6 +11,7 @@
 #include "data/text/tokenizer/tokenizer.h"
 
 #define MAX_COMPLETIONS (1 << 16)
+#define MAX_RECORDED    ((size_t)64 << 20) /* bytes of a file of completions */
 
 static const char *const functions[] = {"correct", "form"};
 #define N_FUNCTIONS ((int)(sizeof functions / sizeof *functions))
@@ -73,7 +74,25 @@ static enum ax_status add_record(struct ax_run_rollouts *o, const json_t *record
     return AX_OK;
 }
 
+/* Adds to a record what was recorded of its group's completions; false: nothing more was. */
+static bool join(const struct ax_run_rollouts *o, json_t *record) {
+    static const char *const lists[] = {"completion_ids", "model_tokens", "messages"};
+    const size_t first = (size_t)o->n, n = (size_t)o->o.group;
+    const json_t *head = json_array_get(o->recorded.root, first);
+    if (!head)
+        return false;
+    json_object_set(record, "prompt_ids", json_object_get(head, "prompt_ids"));
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        json_t *list = json_object_get(head, lists[k]) ? json_array() : NULL;
+        for (size_t i = first; list && i < first + n; i++)
+            json_array_append(list, json_object_get(json_array_get(o->recorded.root, i), lists[k]));
+        json_object_set_new(record, lists[k], list);
+    }
+    return true;
+}
+
 static enum ax_status read_records(struct ax_run *r, const char *path) {
+    struct ax_run_rollouts *o = &r->rollouts;
     struct ax_rows *rows;
     struct ax_raw_row raw;
     bool got = true;
@@ -84,8 +103,10 @@ static enum ax_status read_records(struct ax_run *r, const char *path) {
         st = ax_rows_next(rows, &raw, &got);
         if (st == AX_OK && got)
             st = ax_rows_parse(rows, &raw, &record);
-        if (record)
-            st = add_record(&r->rollouts, record);
+        if (record && o->recorded.root && !join(o, record))
+            got = false;
+        else if (record)
+            st = add_record(o, record);
         json_decref(record);
     }
     ax_rows_close(rows);
@@ -129,12 +150,26 @@ static enum ax_status find_ends(struct ax_run *r) {
     return st;
 }
 
+/* Completions that stand in a file beside the case. */
+static enum ax_status read_recorded(struct ax_run *r) {
+    const char *name;
+    char *path;
+    AX_TRY(ax_json_str_or(ax_json_get(ax_json_root(&r->doc), "rollouts"), NULL, &name));
+    if (!name)
+        return AX_OK;
+    AX_TRY(ax_run_path(r, name, &path));
+    const enum ax_status st = ax_json_load(&r->rollouts.recorded, path, MAX_RECORDED);
+    ax_free(path);
+    return st;
+}
+
 enum ax_status ax_run_rollouts_open(struct ax_run *r) {
     struct ax_run_rollouts *o = &r->rollouts;
     const char *name;
     char *path;
     o->o.n_rewards = N_FUNCTIONS;
     AX_TRY(find_ends(r));
+    AX_TRY(read_recorded(r));
     AX_TRY(ax_json_str(ax_json_get(ax_json_root(&r->doc), "data"), &name));
     AX_TRY(ax_run_path(r, name, &path));
     enum ax_status st = read_records(r, path);
@@ -150,6 +185,7 @@ void ax_run_rollouts_close(struct ax_run_rollouts *o) {
         if (i % o->o.group == 0)
             json_decref(o->records[i / o->o.group]);
     }
+    ax_json_free(&o->recorded);
     ax_free(o->records);
     ax_free(o->calls);
     ax_free(o->failed);

@@ -29,7 +29,8 @@ static void put_spans(const json_t *spans, double *to) {
 
 /* Columns of the recorded log-probs, which are those of the longest completion; 0: none are recorded. */
 static int64_t width_of(const struct ax_run *r, int k) {
-    static const char *const names[] = {"logps", "ref_per_token_logps", "divergence"};
+    static const char *const names[] = {"logps", "ref_per_token_logps", "sampling_per_token_logps",
+                                        "divergence"};
     struct ax_golden_tensor t;
     char full[64];
     int64_t width = 0;

@@ -54,7 +54,7 @@ static struct ax_objective as_dapo(void) {
     o.old = true;
     o.beta = 0.5;
     o.delta = 1.5;
-    o.sampler_cap = 1.1;
+    o.sampler = (struct ax_sampler_ratio){.given = true, .most = 1.1};
     o.entropy_coef = 0.01;
     return ax_objective_policy(&policy, &o);
 }
@@ -64,6 +64,8 @@ static struct ax_objective as_gspo(void) {
     struct ax_policy_options o = ax_policy_defaults("grpo");
     o.old = o.sequence = true;
     o.beta = 0.5;
+    o.sampler = (struct ax_sampler_ratio){.given = true, .sequence = true, .most = 1.1};
+    o.off_policy_threshold = 1e-3;
     return ax_objective_policy(&policy, &o);
 }
 

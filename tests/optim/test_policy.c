@@ -131,13 +131,14 @@ static void gradients_are_derivatives(void **state) {
     (void)state;
     static const char *const losses[] = {"grpo", "bnpo", "dr_grpo", "sapo", "luspo"};
     for (size_t l = 0; l < sizeof losses / sizeof *losses; l++)
-        for (int kind = 0; kind < 8; kind++) {
+        for (int kind = 0; kind < 16; kind++) {
             struct ax_policy_options o = ax_policy_defaults(losses[l]);
             o.old = true;
             o.beta = 0.3;
             o.sequence = kind & 1;
             o.correct_kl = kind & 2;
-            o.sampler_cap = kind & 4 ? 1.05 : 0;
+            o.sampler = (struct ax_sampler_ratio){
+                .given = kind & 4, .sequence = kind & 8, .least = 0.9, .most = 1.05};
             derive(&o);
         }
 }
