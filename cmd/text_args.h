@@ -1,4 +1,4 @@
-/* The options of commands that open a model to answer (generate, chat, eval of task files), and those of
+/* The options of commands that open a model to answer (generate, chat, eval of tasks), and those of
  * the best of several answers. */
 #ifndef AX_CMD_TEXT_ARGS_H
 #define AX_CMD_TEXT_ARGS_H

@@ -79,6 +79,15 @@ const struct ax_template *ax_text_side_template(const struct ax_text_side *s, co
     return json_array_size(tools) > 0 && s->tool_use ? s->tool_use : s->template;
 }
 
+enum ax_status ax_text_side_need_template(const struct ax_text_side *s) {
+    struct ax_template *again = NULL;
+    if (s->template)
+        return AX_OK;
+    const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
+    ax_template_free(again);
+    return why != AX_OK ? why : AX_ERR_DATA;
+}
+
 static json_t *variables_of(const struct ax_chat_prompt *p) {
     json_t *vars = p->variables ? json_copy((json_t *)(uintptr_t)p->variables) : json_object();
     json_t *own = json_pack("{sO sO* sb}", "messages", (json_t *)(uintptr_t)p->messages, "tools",
@@ -117,29 +126,32 @@ static enum ax_status cut_behind_content(const struct ax_chat_prompt *p,
     return AX_OK;
 }
 
-enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s,
-                                        const struct ax_chat_prompt *p, struct ax_encoding *out) {
+enum ax_status ax_text_side_render_chat(const struct ax_text_side *s,
+                                        const struct ax_chat_prompt *p,
+                                        struct ax_template_output *text) {
     const struct ax_template *template = ax_text_side_template(s, p->tools);
-    if (!template) { /* reports what is missing */
-        struct ax_template *again = NULL;
-        const enum ax_status why = ax_template_from_folder(&again, s->folder, NULL, false);
-        ax_template_free(again);
-        return why != AX_OK ? why : AX_ERR_DATA;
-    }
+    if (!template)
+        AX_TRY(ax_text_side_need_template(s));
     const struct ax_template_options o = {.chat = true, .defaults = s->tokens};
-    const struct ax_encode_options plain = {0};
-    struct ax_template_output text = {0};
     json_t *vars = variables_of(p);
     if (!vars)
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    enum ax_status st = ax_template_render(template, vars, &o, &text);
+    enum ax_status st = ax_template_render(template, vars, &o, text);
     if (st == AX_OK && p->lost)
-        st = ax_tools_find_lost(template, vars, &o, &text, p->lost);
+        st = ax_tools_find_lost(template, vars, &o, text, p->lost);
     if (st == AX_OK && p->continues)
-        st = cut_behind_content(p, &text);
+        st = cut_behind_content(p, text);
+    json_decref(vars);
+    return st;
+}
+
+enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s,
+                                        const struct ax_chat_prompt *p, struct ax_encoding *out) {
+    const struct ax_encode_options plain = {0};
+    struct ax_template_output text = {0};
+    enum ax_status st = ax_text_side_render_chat(s, p, &text);
     if (st == AX_OK)
         st = ax_tokenizer_encode(s->tokenizer, text.text, text.len, &plain, out);
     ax_template_output_free(&text);
-    json_decref(vars);
     return st;
 }

@@ -24,6 +24,8 @@ enum ax_status ax_text_side_same(const char *a, const char *b, bool *same);
 
 /* The template for a conversation, with or without definitions of tools. */
 const struct ax_template *ax_text_side_template(const struct ax_text_side *s, const json_t *tools);
+/* The error about the template that the folder lacks; AX_OK if it has one. */
+enum ax_status ax_text_side_need_template(const struct ax_text_side *s);
 /* Appends the ids of `text` as the model expects a text (with BOS if it has one). */
 enum ax_status ax_text_side_encode(const struct ax_text_side *s, const char *text, size_t len,
                                    struct ax_encoding *out);
@@ -38,7 +40,11 @@ struct ax_chat_prompt {
     unsigned *lost;          /* gets the bits of what the template leaves out
                        (data/records/format/tools.h); NULL: not requested */
 };
-/* Appends its ids, rendered with the template up to the start of the answer. */
+/* Renders it with the template up to the start of the answer; *text is zeroed, and to be freed either way. */
+enum ax_status ax_text_side_render_chat(const struct ax_text_side *s,
+                                        const struct ax_chat_prompt *p,
+                                        struct ax_template_output *text);
+/* Appends the ids of that text. */
 enum ax_status ax_text_side_encode_chat(const struct ax_text_side *s,
                                         const struct ax_chat_prompt *p, struct ax_encoding *out);
 

@@ -143,7 +143,7 @@ static enum ax_status prepare_work(struct ax_regex_work *w) {
     if (w->jit_stack == NULL)
         w->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, general);
     if (w->match_context != NULL && w->jit_stack != NULL)
-        w->match_data = pcre2_match_data_create(AX_REGEX_GROUPS + 1, general);
+        w->match_data = pcre2_match_data_create(1, general);
     pcre2_general_context_free(general);
     if (w->match_data == NULL)
         return no_memory();
@@ -220,32 +220,4 @@ enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *star
         return AX_OK;
     }
     return AX_OK;
-}
-
-/* ---- groups ---- */
-
-size_t ax_regex_groups(const struct ax_regex *re) {
-    uint32_t n = 0;
-    if (re->code != NULL)
-        pcre2_pattern_info(re->code, PCRE2_INFO_CAPTURECOUNT, &n);
-    return n;
-}
-
-bool ax_regex_group(const struct ax_regex_iter *it, size_t i, size_t *start, size_t *end) {
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(it->work->match_data);
-    if (i > AX_REGEX_GROUPS || i > ax_regex_groups(it->re) || at[2 * i] == PCRE2_UNSET)
-        return false;
-    *start = at[2 * i];
-    *end = at[2 * i + 1];
-    return true;
-}
-
-size_t ax_regex_group_named(const struct ax_regex *re, const char *name, size_t len) {
-    char text[64];
-    if (re->code == NULL || len >= sizeof text)
-        return SIZE_MAX;
-    memcpy(text, name, len);
-    text[len] = '\0';
-    const int n = pcre2_substring_number_from_name(re->code, (PCRE2_SPTR)text);
-    return n > 0 ? (size_t)n : SIZE_MAX;
 }

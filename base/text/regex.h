@@ -1,6 +1,6 @@
 /* Regular expressions of tokenizer files, run by PCRE2 (JIT) with their meaning in the HF
  * tokenizers library: Oniguruma's Ruby syntax and Unicode 16 classes. Also those of Python's re,
- * for evaluation tasks (regex_python.c).
+ * for rewards and names of parameters (regex_python.c).
  *
  * An expression is constant and may be shared; each thread matches with its own ax_regex_work. */
 #ifndef AX_BASE_TEXT_REGEX_H
@@ -45,13 +45,6 @@ struct ax_regex_iter ax_regex_search(const struct ax_regex *re, struct ax_regex_
  * Python, only not directly after another empty one. AX_ERR_DATA if the expression needs too many
  * steps for this text. */
 enum ax_status ax_regex_next(struct ax_regex_iter *it, bool *found, size_t *start, size_t *end);
-/* The number of parenthesized groups, of which the first AX_REGEX_GROUPS can be read; and the
- * range of group i (0: everything) in the latest match, false if it took no part in it. */
-#define AX_REGEX_GROUPS 31
-size_t ax_regex_groups(const struct ax_regex *re);
-bool ax_regex_group(const struct ax_regex_iter *it, size_t i, size_t *start, size_t *end);
-/* Number of the group with this name, or SIZE_MAX. */
-size_t ax_regex_group_named(const struct ax_regex *re, const char *name, size_t len);
 
 /* Appends PCRE2's spelling of an Oniguruma pattern to out. */
 enum ax_status ax_regex_rewrite(struct ax_buf *out, const char *pattern, size_t len);

@@ -282,7 +282,6 @@ struct composer {
     struct anchor anchors[MAX_ANCHORS];
     size_t n_anchors;
     int depth;
-    const char *key; /* whose value is being read; NULL outside of maps */
 };
 
 __attribute__((format(printf, 4, 5))) static enum ax_status
@@ -381,12 +380,6 @@ static int tag_kind(const char *tag) {
 static enum ax_status check_tag(const struct composer *c, const yaml_event_t *event,
                                 const char *tag, enum ax_yaml_kind kind) {
     int wanted = tag_kind(tag);
-    if (wanted == -2 && strcmp(tag, "!function") == 0) {
-        return error_mark(c, event->start_mark,
-                          "%s: !function names Python code, which axtrain does not run; write a "
-                          "Jinja template instead, or prepare the data with Python beforehand",
-                          c->key != NULL ? c->key : "here");
-    }
     if (wanted == -2)
         return error_mark(c, event->start_mark, "tag \"%s\" is not supported; remove it", tag);
     if (wanted >= 0 && wanted != (int)kind) {
@@ -463,11 +456,7 @@ static enum ax_status compose_pair(struct composer *c, yaml_event_t *event,
         goto done;
     }
     bool is_merge = !key->quoted && strcmp(key->text, "<<") == 0;
-    const char *outer = c->key;
-    c->key = key->text;
-    st = compose_next(c, &value);
-    c->key = outer;
-    AX_TRY_GOTO(st, st, done);
+    AX_TRY_GOTO(compose_next(c, &value), st, done);
     struct ax_yaml_entry entry = {.key = key->text,
                                   .line = place(c, mark.line),
                                   .column = place(c, mark.column),

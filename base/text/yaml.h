@@ -57,9 +57,6 @@ enum ax_status ax_yaml_parse(struct ax_yaml_doc *doc, const char *name, const ch
 void ax_yaml_free(struct ax_yaml_doc *doc);
 /* MAP lookup; NULL when absent or not a map. */
 struct ax_yaml_node *ax_yaml_get(const struct ax_yaml_node *map, const char *key);
-/* "file:line:column" written to buf, returned. */
-const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_node *node, char *buf,
-                          size_t size);
 const char *ax_yaml_kind_name(enum ax_yaml_kind kind); /* "a list" */
 
 /* The tree as JSON; NULL only if out of memory. Free with json_decref. */

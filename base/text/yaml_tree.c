@@ -110,15 +110,6 @@ struct ax_yaml_node *ax_yaml_get(const struct ax_yaml_node *map, const char *key
     return NULL;
 }
 
-const char *ax_yaml_where(const struct ax_yaml_doc *doc, const struct ax_yaml_node *node, char *buf,
-                          size_t size) {
-    if (node->line == 0)
-        snprintf(buf, size, "command line");
-    else
-        ax_fit(buf, size, "%s:%d:%d", doc->name, node->line, node->column);
-    return buf;
-}
-
 const char *ax_yaml_kind_name(enum ax_yaml_kind kind) {
     static const char *const names[] = {
         [AX_YAML_NULL] = "null",       [AX_YAML_BOOL] = "true or false",

@@ -2,8 +2,8 @@
  *
  * Reading order: eval.c (command line, configuration, data), run.c (the model's passes), pass.c
  * (options and output of sampled answers), samples.c (their texts), best.c (the best of them by another
- * model), print.c (output); tasks.c (task files), harness.c (the same by lm-evaluation-harness) and score.c (reward
- * models), which replace all of these. */
+ * model), print.c (output); harness.c (tasks of lm-evaluation-harness) and score.c (reward models), which replace all
+ * of these. */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
 
@@ -11,9 +11,9 @@
 #include "model/adapter/adapters.h"
 #include "cmd/train/data.h"
 #include "cmd/eval/best.h"
+#include "cmd/eval/harness.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/samples.h"
-#include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
 #include "optim/evaluate/answers.h"
 
@@ -32,14 +32,14 @@ struct ax_eval {
     struct ax_arg_list adapter_args;
     const char *base_name;
     const char *model, *data, *config, *type, *dtype_name, *mesh, *device, *out;
-    struct ax_eval_tasks tasks; /* task files, or final-answer */
+    struct ax_harness_options harness; /* its tasks, or final-answer or a scorer's */
     int64_t max_rows, threads;
     struct ax_sampled_options pass_options;
-    const char *pass_at;      /* "1,4,8" */
-    int64_t seed;             /* −1: not given */
-    struct ax_eval_best best; /* --best-of */
-    const char *log_steps;    /* FILE; NULL: not asked for */
-    bool per_row, json;
+    const char *pass_at;                /* "1,4,8" */
+    int64_t seed;                       /* −1: not given */
+    struct ax_eval_best best;           /* --best-of */
+    const char *log_steps;              /* FILE; NULL: not asked for */
+    bool per_row, json, old_harness;    /* old_harness: an option that is gone */
     const struct ax_classifier *scores; /* --task reward, prm; NULL: none */
     /* evaluated */
     struct ax_ranks ranks;

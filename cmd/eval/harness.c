@@ -1,19 +1,21 @@
-/* `axtrain eval --harness`: lm-evaluation-harness in a Python process. It makes the prompts and the numbers,
+/* `axtrain eval --task`: lm-evaluation-harness in a Python process. It makes the prompts and the numbers,
  * and asks for what the model says; harness.py has its side and the lines between them. Read run_all first.
  *
  * Rank 0 talks with it, and shares what needs the model with the other ranks. */
+#include "cmd/eval/harness.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "cmd/eval/harness_report.h"
-#include "cmd/eval/tasks.h"
+#include "cmd/text_args.h"
 #include "data/reward/child.h"
-#include "model/text/text_model.h"
-#include "optim/evaluate/tasks/requests.h"
+#include "model/text/text_requests.h"
 
 #define TESTED "0.4.13" /* version of the harness */
 #define SILENT_SECONDS                                                                             \
@@ -31,21 +33,25 @@ __asm__(".pushsection .rodata\n"
 extern const char ax_harness_script[], ax_harness_script_end[];
 
 struct harness {
-    const struct ax_eval_tasks *o;
+    const struct ax_harness_options *o;
     struct ax_text_model model;
     const struct ax_text_side *side;
     int64_t max_length;
     struct ax_child child;
     struct ax_buf line, reply, samples; /* what it said last; what it is told next; --log-samples */
-    struct ax_task_run_counters counters;
+    struct ax_text_requests_counters counters;
     json_t *results;
     bool ended;
     /* the list that is arriving */
     const struct kind *kind; /* NULL: none */
-    struct ax_task_requests requests;
-    struct ax_task_generation generation;
+    struct ax_text_requests requests;
+    struct ax_text_generation generation;
     size_t n;
 };
+
+static int adapter_of(const struct harness *h) {
+    return h->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
+}
 
 /* ---- lists of requests ---- */
 
@@ -53,8 +59,8 @@ static void close_list(struct harness *h) {
     for (size_t i = 0; i < h->generation.n_until; i++)
         ax_free(h->generation.until[i]);
     ax_free(h->generation.until);
-    ax_task_requests_free(&h->requests);
-    h->generation = (struct ax_task_generation){0};
+    ax_text_requests_free(&h->requests);
+    h->generation = (struct ax_text_generation){0};
     h->kind = NULL;
     h->n = 0;
 }
@@ -72,7 +78,7 @@ static enum ax_status add_score(struct harness *h, struct ax_json v) {
     if (st == AX_OK)
         st = text_of(ax_json_at(v, 1), &continuation);
     if (st == AX_OK)
-        st = ax_task_requests_add_pair(&h->requests, h->n, &context, &continuation);
+        st = ax_text_requests_add_pair(&h->requests, h->n, &context, &continuation);
     ax_buf_free(&context);
     ax_buf_free(&continuation);
     return st;
@@ -83,15 +89,15 @@ static enum ax_status add_alone(struct harness *h, struct ax_json v) {
     enum ax_status st = text_of(v, &text);
     if (st == AX_OK)
         st = h->requests.generation
-                 ? ax_task_requests_add_prompt(&h->requests, h->n, text.data, text.len)
-                 : ax_task_requests_add_windows(&h->requests, h->n, text.data, text.len);
+                 ? ax_text_requests_add_prompt(&h->requests, h->n, text.data, text.len)
+                 : ax_text_requests_add_windows(&h->requests, h->n, text.data, text.len);
     ax_buf_free(&text);
     return st;
 }
 
 /* How a list is answered: the settings beside it. */
 static enum ax_status read_generation(struct harness *h, struct ax_json root) {
-    struct ax_task_generation *g = &h->generation;
+    struct ax_text_generation *g = &h->generation;
     const struct ax_json until = ax_json_get(root, "until");
     AX_TRY(ax_json_i64(ax_json_get(root, "max_tokens"), 1, 1 << 24, &g->max_tokens));
     AX_TRY(ax_json_f64(ax_json_get(root, "temperature"), &g->temperature));
@@ -120,7 +126,7 @@ static enum ax_status put_number(struct ax_buf *out, double x) {
 
 static enum ax_status put_scores(struct harness *h, struct ax_buf *out) {
     for (size_t i = 0; i < h->requests.n; i++) {
-        const struct ax_task_request *q = &h->requests.list[i];
+        const struct ax_text_request *q = &h->requests.list[i];
         AX_TRY(ax_buf_puts(out, i > 0 ? ",[" : "["));
         AX_TRY(put_number(out, q->loglikelihood));
         AX_TRY(ax_buf_puts(out, q->greedy ? ",true]" : ",false]"));
@@ -130,7 +136,7 @@ static enum ax_status put_scores(struct harness *h, struct ax_buf *out) {
 
 /* A text's windows follow each other. */
 static enum ax_status put_sums(struct harness *h, struct ax_buf *out) {
-    const struct ax_task_request *q = h->requests.list, *end = q + h->requests.n;
+    const struct ax_text_request *q = h->requests.list, *end = q + h->requests.n;
     for (size_t i = 0; i < h->n; i++) {
         double sum = 0;
         for (; q < end && q->item == i; q++)
@@ -152,15 +158,14 @@ static enum ax_status put_json(struct ax_buf *out, json_t *v, const char *end, c
     return st;
 }
 
-static enum ax_status put_text(struct ax_buf *out, const struct ax_buf *text) {
-    return put_json(out, json_stringn(text->data ? text->data : "", text->len), "",
-                    "a text is not UTF-8");
+static enum ax_status put_text(struct ax_buf *out, const char *text, size_t n) {
+    return put_json(out, json_stringn(text, n), "", "a text is not UTF-8");
 }
 
 static enum ax_status put_answers(struct harness *h, struct ax_buf *out) {
     for (size_t i = 0; i < h->requests.n; i++) {
         AX_TRY(ax_buf_puts(out, i > 0 ? "," : ""));
-        AX_TRY(put_text(out, &h->requests.answers[i].text));
+        AX_TRY(put_text(out, h->requests.answers[i].data, h->requests.answers[i].len));
     }
     return AX_OK;
 }
@@ -188,24 +193,14 @@ static enum ax_status open_list(struct harness *h, const struct kind *k, struct 
     h->kind = k;
     if (k->generates)
         AX_TRY(read_generation(h, root));
-    return ax_task_requests_open(&h->requests, h->side, h->max_length,
+    return ax_text_requests_open(&h->requests, h->side, h->max_length,
                                  k->generates ? &h->generation : NULL);
 }
 
 static enum ax_status answer_list(struct harness *h) {
-    struct ax_task_requests *list[] = {&h->requests};
-    const struct ax_task_run_options o = {.lanes = h->o->batch,
-                                          .seed = (uint64_t)h->o->seed,
-                                          .adapter = h->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE};
-    struct ax_task_run_counters c;
-    if (h->kind->generates)
-        AX_TRY(ax_task_requests_answers(&h->requests));
-    AX_TRY(ax_task_run(&h->model, list, 1, &o, &c));
-    h->counters.requests += c.requests;
-    h->counters.prompt_tokens += c.prompt_tokens;
-    h->counters.shared_tokens += c.shared_tokens;
-    h->counters.generated_tokens += c.generated_tokens;
-    h->counters.seconds += c.seconds;
+    const struct ax_text_requests_options o = {
+        .lanes = h->o->batch, .seed = (uint64_t)h->o->seed, .adapter = adapter_of(h)};
+    AX_TRY(ax_text_requests_run(&h->requests, &h->model, &o, &h->counters));
     AX_TRY(ax_buf_puts(&h->reply, "{\"values\":["));
     AX_TRY(h->kind->put(h, &h->reply));
     AX_TRY(ax_buf_puts(&h->reply, "]}\n"));
@@ -233,32 +228,37 @@ static enum ax_status take_list(struct harness *h, const struct kind *k, struct 
 
 /* ---- what rank 0 answers alone ---- */
 
+static bool is_role(struct ax_json message, const char *role) {
+    const char *text = json_string_value(ax_json_get(message, "role").v);
+    return text && strcmp(text, role) == 0;
+}
+
+/* An answer that has begun is left open. As in the harness, a system message that the template refuses is left out. */
+static enum ax_status render_text(struct harness *h, struct ax_json messages,
+                                  struct ax_template_output *text) {
+    json_t *list = (json_t *)(uintptr_t)messages.v;
+    const size_t n = ax_json_size(messages);
+    const struct ax_chat_prompt p = {
+        .messages = list, .continues = is_role(ax_json_at(messages, n - 1), "assistant")};
+    const enum ax_status st = ax_text_side_render_chat(h->side, &p, text);
+    if (st != AX_ERR_DATA || n < 2 || !is_role(ax_json_at(messages, 0), "system"))
+        return st;
+    json_array_remove(list, 0);
+    return ax_text_side_render_chat(h->side, &p, text);
+}
+
 static enum ax_status render(struct harness *h, struct ax_json messages) {
-    struct ax_task_messages m = {0};
-    struct ax_buf text = {0};
-    enum ax_status st = AX_OK;
+    struct ax_template_output text = {0};
     if (!h->o->chat || ax_json_size(messages) == 0)
         return ax_json_error(messages, "expected messages, with --apply-chat-template");
-    for (size_t i = 0; i < ax_json_size(messages) && st == AX_OK; i++) {
-        const struct ax_json v = ax_json_at(messages, i), content = ax_json_get(v, "content");
-        const char *role;
-        st = ax_json_str(ax_json_get(v, "role"), &role);
-        if (st == AX_OK && content.v && !json_is_string(content.v))
-            st = ax_json_error(content, "expected text");
-        if (st == AX_OK)
-            st = ax_task_messages_add(&m, role, json_string_value(content.v),
-                                      json_string_length(content.v), "");
-    }
-    if (st == AX_OK)
-        st = ax_task_messages_text(&m, h->side, false, &text);
+    enum ax_status st = render_text(h, messages, &text);
     if (st == AX_OK)
         st = ax_buf_puts(&h->reply, "{\"text\":");
     if (st == AX_OK)
-        st = put_text(&h->reply, &text);
+        st = put_text(&h->reply, text.text, text.len);
     if (st == AX_OK)
         st = ax_buf_puts(&h->reply, "}\n");
-    ax_task_messages_free(&m);
-    ax_buf_free(&text);
+    ax_template_output_free(&text);
     return st;
 }
 
@@ -285,7 +285,7 @@ static enum ax_status take_error(struct ax_json root) {
     AX_TRY(ax_json_bool_or(ax_json_get(root, "missing"), false, &missing));
     if (missing)
         return ax_error(AX_ERR_CONFIG,
-                        "--harness: %s has no lm_eval. Install it with `%s -m pip install "
+                        "--task: %s has no lm_eval. Install it with `%s -m pip install "
                         "lm_eval==" TESTED "`, or name another Python in AXTRAIN_PYTHON",
                         python_of(), python_of());
     return ax_error(AX_ERR_FAILED, "lm_eval: %s", text);
@@ -333,9 +333,9 @@ static json_t *names_of(const struct ax_arg_list *given) {
     return list;
 }
 
-static enum ax_status put_settings(const struct ax_eval_tasks *o, struct ax_buf *out) {
+static enum ax_status put_settings(const struct ax_harness_options *o, struct ax_buf *out) {
     json_t *v =
-        json_pack("{so so so so so sb sb sb sI}", "tasks", names_of(&o->files), "include_path",
+        json_pack("{so so so so so sb sb sb sI}", "tasks", names_of(&o->tasks), "include_path",
                   text_or_null(o->include_path), "num_fewshot",
                   o->num_fewshot >= 0 ? json_integer((json_int_t)o->num_fewshot) : json_null(),
                   "rows", o->max_rows > 0 ? json_integer((json_int_t)o->max_rows) : json_null(),
@@ -351,7 +351,7 @@ static enum ax_status start(struct harness *h) {
     if (st != AX_OK) {
         char why[512];
         snprintf(why, sizeof why, "%s", ax_error_text());
-        return ax_error(st, "--harness: %s. Install Python, or name one in AXTRAIN_PYTHON", why);
+        return ax_error(st, "--task: %s. Install Python, or name one in AXTRAIN_PYTHON", why);
     }
     AX_TRY(ax_buf_printf(&h->reply, "%zu\n", n));
     AX_TRY(ax_buf_append(&h->reply, ax_harness_script, n));
@@ -401,10 +401,67 @@ static enum ax_status step(struct harness *h) {
     return st;
 }
 
+static enum ax_status open_model(struct harness *h) {
+    struct ax_text_args args;
+    struct ax_arg unused[AX_TEXT_ARGS_COUNT];
+    ax_text_args_table(&args, unused);
+    args.o.model = h->o->model;
+    args.o.base = h->o->base;
+    args.o.adapters = *h->o->adapters;
+    args.dtype = h->o->dtype;
+    args.threads = h->o->threads;
+    if (args.o.adapters.n > 1)
+        return ax_error(AX_ERR_CONFIG, "--adapter: a task takes one adapter at a time");
+    AX_TRY(ax_text_args_open(&h->model, &args, h->o->ranks));
+    const int64_t most = h->model.arch.max_positions;
+    h->side = ax_text_model_side(&h->model, adapter_of(h));
+    h->max_length = h->o->max_length > 0 ? h->o->max_length : most;
+    if (h->max_length > most)
+        return ax_error(AX_ERR_CONFIG, "--max-length: %lld is more than the model's %lld positions",
+                        (long long)h->max_length, (long long)most);
+    return h->o->chat ? ax_text_side_need_template(h->side) : AX_OK;
+}
+
+/* ---- what comes out ---- */
+
+static enum ax_status put_all(const struct harness *h, struct ax_buf *out) {
+    const struct ax_text_requests_counters *c = &h->counters;
+    json_t *v =
+        json_pack("{ss ss sI sI sI sI sf}", "what", "eval", "model", h->o->model, "requests",
+                  (json_int_t)c->requests, "prompt_tokens", (json_int_t)c->prompt_tokens,
+                  "shared_tokens", (json_int_t)c->shared_tokens, "generated_tokens",
+                  (json_int_t)c->generated_tokens, "seconds", c->seconds);
+    char *text = NULL;
+    size_t len;
+    enum ax_status st = AX_OK;
+    (void)json_object_del(h->results, "alias");
+    if (!v || json_object_update(v, h->results) != 0)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for the result");
+    if (st == AX_OK)
+        st = ax_json_dump(v, &text, &len);
+    if (st == AX_OK)
+        st = ax_buf_printf(out, "%s\n", text);
+    ax_free(text);
+    json_decref(v);
+    return st;
+}
+
+static enum ax_status put_table(const struct harness *h, struct ax_buf *out) {
+    const struct ax_text_requests_counters *c = &h->counters;
+    char fed[32], shared[32];
+    AX_TRY(ax_harness_table(h->results, out));
+    return ax_buf_printf(out,
+                         "\n%lld requests in %.1f s: %s prompt tokens computed, %s shared; %s\n",
+                         (long long)c->requests, c->seconds,
+                         ax_format_count(fed, sizeof fed, (double)c->prompt_tokens),
+                         ax_format_count(shared, sizeof shared, (double)c->shared_tokens),
+                         ax_dtype_info(h->model.dtype)->name);
+}
+
+/* ---- the run ---- */
+
 static enum ax_status run_all(struct harness *h, struct ax_buf *out) {
-    AX_TRY(ax_eval_tasks_open_model(h->o, &h->model));
-    AX_TRY(ax_eval_tasks_length(h->o, &h->model, &h->max_length));
-    h->side = ax_text_model_side(&h->model, h->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE);
+    AX_TRY(open_model(h));
     if (ax_ranks_lead(h->o->ranks))
         AX_TRY(start(h));
     while (!h->ended)
@@ -414,15 +471,10 @@ static enum ax_status run_all(struct harness *h, struct ax_buf *out) {
     if (h->o->samples)
         AX_TRY(ax_write_file_atomic(h->o->samples, h->samples.data ? h->samples.data : "",
                                     h->samples.len));
-    if (!h->o->json) {
-        AX_TRY(ax_harness_table(h->results, out));
-        return ax_eval_tasks_put_counters(&h->model, &h->counters, out);
-    }
-    (void)json_object_del(h->results, "alias");
-    return ax_eval_tasks_put_json(h->o, &h->counters, h->results, out);
+    return h->o->json ? put_all(h, out) : put_table(h, out);
 }
 
-enum ax_status ax_eval_harness_run(const struct ax_eval_tasks *o, struct ax_buf *out) {
+enum ax_status ax_harness_run(const struct ax_harness_options *o, struct ax_buf *out) {
     struct harness *h;
     AX_TRY(ax_alloc(&h, 1, sizeof *h));
     h->o = o;

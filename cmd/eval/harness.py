@@ -1,4 +1,4 @@
-# Runs lm-evaluation-harness for `axtrain eval --harness`. axtrain starts it with this text behind its length on standard
+# Runs lm-evaluation-harness for `axtrain eval --task`. axtrain starts it with this text behind its length on standard
 # input, where then a line of JSON has the settings. From then on this side asks, a line each, and axtrain answers with a line:
 #   {"score": [[context, continuation], ...]}  ->  {"values": [[log-likelihood, greedy], ...]}
 #   {"roll": [text, ...]}                      ->  {"values": [log-likelihood, ...]}

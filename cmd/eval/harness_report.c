@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optim/evaluate/tasks/report.h"
-
 #define MAX_DEPTH 16 /* of groups in groups */
 #define STDERR    "_stderr"
 
@@ -69,6 +67,25 @@ struct table {
     struct ax_buf *out;
 };
 
+/* A number of a task or group. */
+struct row {
+    const char *name, *filter, *metric; /* name: only in the first row */
+    int depth;                          /* in groups */
+    int64_t shots;                      /* −1: not shown */
+    double value, error;                /* error: the standard error, or NaN */
+};
+
+static enum ax_status put_row(const struct row *r, struct ax_buf *out) {
+    char error[32] = "", shots[24] = "";
+    const int indent = r->depth < 8 ? 2 * r->depth : 16;
+    if (!isnan(r->error))
+        snprintf(error, sizeof error, " ± %.4f", r->error);
+    if (r->shots >= 0)
+        snprintf(shots, sizeof shots, "%lld", (long long)r->shots);
+    return ax_buf_printf(out, "%*s%-*s %6s  %-18s %-16s %10.4f%s\n", indent, "", 20 - indent,
+                         r->name, shots, r->filter, r->metric, r->value, error);
+}
+
 /* NaN: there is none. */
 static double number_of(const json_t *entry, const char *key) {
     const json_t *v = json_object_get(entry, key);
@@ -92,14 +109,14 @@ static enum ax_status put_rows(const struct table *t, const char *name, int dept
         const size_t n = strlen(metric), m = strlen(STDERR);
         if (n > m && strcmp(metric + n - m, STDERR) == 0)
             continue;
-        const struct ax_task_row r = {
-            .name = rows++ == 0 ? alias : "",
-            .filter = comma + 1,
-            .metric = metric,
-            .depth = depth,
-            .shots = group || !shots ? -1 : (int64_t)json_integer_value(shots),
-            .result = {.value = number_of(entry, key), .error = number_of(entry, error)}};
-        AX_TRY(ax_task_report_row(&r, t->out));
+        const struct row r = {.name = rows++ == 0 ? alias : "",
+                              .filter = comma + 1,
+                              .metric = metric,
+                              .depth = depth,
+                              .shots = group || !shots ? -1 : (int64_t)json_integer_value(shots),
+                              .value = number_of(entry, key),
+                              .error = number_of(entry, error)};
+        AX_TRY(put_row(&r, t->out));
     }
     return rows > 0 ? AX_OK : ax_buf_printf(t->out, "%*s%s\n", 2 * depth, "", alias);
 }
@@ -135,7 +152,8 @@ enum ax_status ax_harness_table(const json_t *results, struct ax_buf *out) {
                             .out = out};
     const char *name;
     json_t *v;
-    AX_TRY(ax_task_report_head(out));
+    AX_TRY(ax_buf_printf(out, "%-20s %6s  %-18s %-16s %10s\n", "task", "shots", "filter", "metric",
+                         "value"));
     json_object_foreach((json_t *)(uintptr_t)t.results, name, v) {
         if (!is_member(&t, name))
             AX_TRY(put_node(&t, name, 0));

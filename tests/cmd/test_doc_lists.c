@@ -568,17 +568,6 @@ static const struct list lists[] = {
      "optim/metrics/metrics_text.c keys[] = {\n        \"epoch\"", NULL, NULL},
     {"docs/run.md", SPANS, "| event | `step`, `event` (", ")", strings_of,
      "optim/metrics/metrics.c event_names[AX_EVENT_COUNT] = {", NULL, NULL},
-    /* evaluation */
-    {"docs/eval.md", COLUMN, "may say\n\n| key | support |", NULL, strings_of,
-     "optim/evaluate/tasks/task.c {ax_task_known known[] = {", "aggregation higher_is_better",
-     "should_decontaminate doc_to_decontamination_query group group_alias aggregate_metric_list "
-     "task_list process_docs process_results custom_dataset class use_prompt unsafe_code "
-     "doc_to_image doc_to_audio"},
-    {"docs/eval.md", SPANS, "| `filter_list` | ", " |", strings_of,
-     "optim/evaluate/tasks/task.c {} filters[] = {", NULL, NULL},
-    {"docs/eval.md", SPANS, "| `metric_list` | ", " |\n", strings_of,
-     "optim/evaluate/tasks/task.c {} metrics[] = {",
-     "ignore_case ignore_punctuation ignore_numbers regexes_to_ignore", NULL}, /* options */
 };
 
 static void lists_name_what_the_code_knows(void **state) {

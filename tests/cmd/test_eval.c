@@ -265,8 +265,6 @@ static void mistakes(void **state) {
         {2, "eval --model M", "give --data FILE"},
         {2, "eval --model M --data plain.jsonl --task guess",
          "final-answer, reward and prm, got \"guess\""},
-        {2, "eval --model M --task guess",
-         "expected final-answer, reward, prm or a task file, got \"guess\""},
         {2, "eval --model M --data plain.jsonl --dtype int3", "int3"},
         {2, "eval --model no/such --data plain.jsonl", "no/such"},
         {2, "eval --model M --data plain.jsonl --base nf5", "nf5"},

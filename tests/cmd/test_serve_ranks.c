@@ -231,9 +231,13 @@ static void figures_are_those_of_one_rank(void **state) {
     }
 }
 
-#define DATA                                                                                       \
-    "dataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"     \
-    "doc_to_text: q\n"
+/* For the program in place of lm-evaluation-harness (tests/cmd/harness). */
+static void put_task(const char *name, const char *more) {
+    char text[1024];
+    snprintf(text, sizeof text, "task: %.*s\ndataset_kwargs: {data_files: {test: %s}}\n%s\n",
+             (int)strcspn(name, "."), name, in_scratch("rows.jsonl"), more);
+    put_text(name, text);
+}
 
 static void put_tasks(void) {
     char rows[4096] = "";
@@ -242,12 +246,9 @@ static void put_tasks(void) {
                  "{\"q\": \"Is it %.*s?\", \"c\": [\"no\", \"yes, yes\", \"so\"], \"a\": %d}\n",
                  1 + i, "red or green or what", i % 3);
     put_text("rows.jsonl", rows);
-    put_text("choice.yaml", "task: c\n" DATA "output_type: multiple_choice\ndoc_to_target: a\n"
-                            "doc_to_choice: c\n");
-    put_text("sample.yaml",
-             "task: s\n" DATA "doc_to_target: \"{{c[a]}}\"\n"
-             "generation_kwargs: {until: [\"e\"], max_gen_toks: 6, do_sample: true, top_k: 9}\n"
-             "repeats: 2\nfilter_list: [{name: all, filter: [{function: lowercase}]}]\n");
+    put_task("choice.yaml", "output_type: multiple_choice");
+    put_task("sample.yaml", "output_type: generate_until\ngeneration_kwargs: {\"until\": [\"e\"], "
+                            "\"max_gen_toks\": 6, \"do_sample\": true, \"top_k\": 9}");
 }
 
 /* Task files: figures, and the file of single records, which rank 0 writes. */
@@ -256,6 +257,8 @@ static void tasks_are_those_of_one_rank(void **state) {
     char words[2048], *a, *b, log[160];
     size_t n, m;
     put_tasks();
+    setenv("PYTHONPATH", "tests/cmd/harness", 1);
+    setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
     snprintf(log, sizeof log, "%s", in_scratch("log.jsonl"));
     snprintf(words, sizeof words,
              "eval '%s' --task '%s/choice.yaml,%s/sample.yaml' --dtype float32 --threads 1 --json "

@@ -282,6 +282,11 @@ static inline void set_environment(const char *bin) {
     setenv("AXTRAIN_DEVICE", "cpu", 1); /* on any machine */
     setenv("LANG", "C", 1);
     setenv("TZ", "UTC", 1);
+    char *harness = realpath("tests/cmd/harness", NULL);
+    assert_non_null(harness);
+    setenv("PYTHONPATH", harness, 1);
+    setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
+    free(harness);
 }
 
 static inline int set_up_transcripts(void **state) {

@@ -253,60 +253,6 @@ static void a_source_is_as_it_was_given(void **state) {
     }
 }
 
-static void groups(void **state) {
-    (void)state;
-    static const char pattern[] = "(a)|(?P<word>b(c)?)", text[] = "xbca";
-    struct ax_regex *re;
-    struct ax_regex_work w = {0};
-    bool found;
-    size_t start, end;
-    MUST(ax_regex_compile_python(&re, pattern, strlen(pattern)));
-    struct ax_regex_iter it = ax_regex_search(re, &w, text, strlen(text));
-    assert_int_equal(ax_regex_groups(re), 3);
-    assert_int_equal(ax_regex_group_named(re, "word!", 4), 2);
-    assert_int_equal(ax_regex_group_named(re, "none", 4), SIZE_MAX);
-    MUST(ax_regex_next(&it, &found, &start, &end));
-    assert_true(found && start == 1 && end == 3);
-    assert_false(ax_regex_group(&it, 1, &start, &end));
-    assert_true(ax_regex_group(&it, 2, &start, &end) && start == 1 && end == 3);
-    assert_true(ax_regex_group(&it, 3, &start, &end) && start == 2 && end == 3);
-    assert_false(ax_regex_group(&it, 4, &start, &end));
-    MUST(ax_regex_next(&it, &found, &start, &end));
-    assert_true(found && ax_regex_group(&it, 1, &start, &end) && start == 3);
-    assert_false(ax_regex_group(&it, 2, &start, &end)); /* of this match, not of the last */
-    ax_regex_work_free(&w);
-    ax_regex_free(re);
-}
-
-/* Only the first AX_REGEX_GROUPS can be read; all of them count. */
-static void more_groups_than_can_be_read(void **state) {
-    (void)state;
-    enum { MANY = AX_REGEX_GROUPS + 5 };
-    char pattern[3 * MANY + 1] = "", text[MANY + 2] = "x";
-    for (int i = 0; i < MANY; i++) {
-        strcat(pattern, "(.)");
-        text[i + 1] = (char)('A' + i);
-    }
-    text[0] = '\n'; /* no match begins here */
-    struct ax_regex *re = compile(pattern);
-    struct ax_regex_work w = {0};
-    bool found;
-    size_t start, end;
-    struct ax_regex_iter it = ax_regex_search(re, &w, text, MANY + 1);
-    assert_int_equal(ax_regex_groups(re), MANY);
-    MUST(ax_regex_next(&it, &found, &start, &end));
-    assert_true(found && start == 1 && end == MANY + 1);
-    for (size_t g = 0; g <= MANY; g++) {
-        const bool readable = ax_regex_group(&it, g, &start, &end);
-        assert_true(readable == (g <= AX_REGEX_GROUPS));
-        assert_true(!readable || g == 0 || (start == g && end == g + 1));
-    }
-    MUST(ax_regex_next(&it, &found, &start, &end));
-    assert_false(found);
-    ax_regex_work_free(&w);
-    ax_regex_free(re);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matching),
@@ -317,8 +263,6 @@ int main(void) {
         cmocka_unit_test(backtracking_is_bounded),
         cmocka_unit_test(python),
         cmocka_unit_test(python_refuses),
-        cmocka_unit_test(groups),
-        cmocka_unit_test(more_groups_than_can_be_read),
         cmocka_unit_test(a_source_is_as_it_was_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

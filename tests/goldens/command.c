@@ -16,14 +16,13 @@ typedef bool (*golden_check)(struct ax_golden_report *r, const char *dir,
 
 static const golden_check checks[] = {ax_golden_model,      ax_golden_lora,     ax_golden_optim,
                                       ax_golden_objectives, ax_golden_sampling, ax_golden_rope,
-                                      ax_golden_schedules,  ax_golden_lm_eval,  ax_golden_runs,
-                                      ax_golden_packing,    ax_golden_formats,  ax_golden_qat};
+                                      ax_golden_schedules,  ax_golden_runs,     ax_golden_packing,
+                                      ax_golden_formats,    ax_golden_qat};
 
 static const char usage[] =
-    "replay DIR [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--model NAME=DIR]\n"
+    "replay DIR [--backend cpu|cuda|ref] [--dtype T] [--threads N]\n"
     "Looks in a model or adapter folder for golden/, optim.json, rope.json, schedules.json,\n"
-    "packing.json or entropy.safetensors, for the tasks/ and results of lm-evaluation-harness, or "
-    "for\n"
+    "packing.json or entropy.safetensors, or for\n"
     "recorded training runs (sft/, dpo/, …), which it repeats step by step, and prints the worst\n"
     "deviation of each group and its tolerance. Exit code 0 only if all checks passed and none "
     "was\n"
@@ -31,8 +30,7 @@ static const char usage[] =
     "  --backend B       cpu (default; float32, and bfloat16 if there is a bf16.json), cuda or "
     "ref\n"
     "                    (float64); far is cpu on memory that the host cannot touch\n"
-    "  --dtype T         only this compute dtype\n"
-    "  --model NAME=DIR  a model that task results need and the folder lacks; repeatable\n";
+    "  --dtype T         only this compute dtype\n";
 
 static enum ax_status bad(const char *what, const char *value) {
     return ax_error(AX_ERR_CONFIG, "replay: %s%s%s; see replay --help", what, value ? " " : "",
@@ -42,7 +40,6 @@ static enum ax_status bad(const char *what, const char *value) {
 struct request {
     const char *dir;
     struct ax_golden_options o;
-    struct ax_arg_list models;
     bool help;
 };
 
@@ -61,11 +58,6 @@ static enum ax_status set_option(struct request *r, int option, const char *valu
         return *end || r->o.threads < 1 || r->o.threads > 1024
                    ? bad("--threads: expected an integer from 1 to 1024, got", value)
                    : AX_OK;
-    case 'm':
-        if (r->models.n == AX_ARG_LIST_MAX)
-            return bad("--model: too many", NULL);
-        r->models.text[r->models.n++] = value;
-        return AX_OK;
     case 'h':
         r->help = true;
         return AX_OK;
@@ -75,10 +67,11 @@ static enum ax_status set_option(struct request *r, int option, const char *valu
 }
 
 static enum ax_status parse(struct request *r, int argc, char **argv) {
-    static const struct option options[] = {
-        {"backend", required_argument, NULL, 'b'}, {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'}, {"model", required_argument, NULL, 'm'},
-        {"help", no_argument, NULL, 'h'},          {0}};
+    static const struct option options[] = {{"backend", required_argument, NULL, 'b'},
+                                            {"dtype", required_argument, NULL, 'd'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     *r = (struct request){.o = {.backend = "cpu"}};
     optind = 0; /* tests parse more than once */
     opterr = 0;
@@ -103,7 +96,6 @@ enum ax_status golden_replay(int argc, char **argv) {
         printf("%s", usage);
         return AX_OK;
     }
-    q.o.models = &q.models;
     AX_TRY(golden_made(q.dir, made, sizeof made));
     struct ax_golden_report report = {0};
     bool found = false;

@@ -1,8 +1,7 @@
 /* The program replay compares our results with files from the reference implementations.
  *
  * Reading order: command.c (folders), golden.c (golden tensors) with digest.c, model.c (a model folder) with forward.c,
- * train.c, generate.c, lora.c; files.c (other golden files),
- * lm_eval.c (evaluation tasks). */
+ * train.c, generate.c, lora.c; files.c (other golden files). */
 #ifndef TESTS_GOLDENS_H
 #define TESTS_GOLDENS_H
 
@@ -20,7 +19,6 @@ struct ax_golden_options {
     const char *backend; /* see ax_check_backend */
     const char *dtype;   /* NULL: float32, plus bfloat16 if bf16.json exists; on ref float64 */
     int threads;
-    const struct ax_arg_list *models; /* NAME=DIR: models that are not among the golden files */
 };
 
 /* Each looks for its files in `dir` and returns whether it found any; figures go to the report. */
@@ -34,8 +32,6 @@ bool ax_golden_objectives(struct ax_golden_report *r, const char *dir,
 bool ax_golden_sampling(struct ax_golden_report *r, const char *dir,
                         const struct ax_golden_options *o);
 bool ax_golden_rope(struct ax_golden_report *r, const char *dir, const struct ax_golden_options *o);
-bool ax_golden_lm_eval(struct ax_golden_report *r, const char *dir,
-                       const struct ax_golden_options *o);
 bool ax_golden_packing(struct ax_golden_report *r, const char *dir,
                        const struct ax_golden_options *o);
 bool ax_golden_formats(struct ax_golden_report *r, const char *dir,

@@ -1,9 +1,10 @@
-"""Compares `axtrain eval --task` with lm-evaluation-harness: prompts, log-likelihoods, answers, filters, metrics and results of
-twelve tasks of all kinds and two groups of them, on rows that this script makes. Then times both on the tasks given with --time.
+"""Compares lm-evaluation-harness with axtrain as its model (`axtrain eval --task`) and with the model of transformers: prompts,
+log-likelihoods, answers, filters, metrics and results of twelve tasks of all kinds and two groups of them, on rows that this
+script makes. Then times both on the tasks given with --time.
 
-usage: compare_tasks.py AXTRAIN MODEL_DIR [--harness] [--chat] [--single-turn] [--shots N] [--max-length N] [--time TASK.yaml]...
+usage: compare_tasks.py AXTRAIN MODEL_DIR [--chat] [--single-turn] [--shots N] [--max-length N] [--time TASK.yaml]...
 
-With --harness, axtrain is the model of the same harness. Bootstrapped standard errors are compared of BLEU, chrF and TER only: of others the harness needs minutes for them. Needs: lm_eval 0.4.13, torch,
+Bootstrapped standard errors are compared of BLEU, chrF and TER only: of others the harness needs minutes for them. Needs: lm_eval 0.4.13, torch,
 transformers, datasets, scikit-learn."""
 import argparse
 import json
@@ -17,7 +18,6 @@ p = argparse.ArgumentParser()
 p.add_argument("axtrain")
 p.add_argument("model")
 p.add_argument("--chat", action="store_true")
-p.add_argument("--harness", action="store_true")
 p.add_argument("--single-turn", action="store_true")
 p.add_argument("--shots", type=int)
 p.add_argument("--max-length", type=int)
@@ -185,7 +185,6 @@ def reference(lm, names, folder):
 
 def ours(files, more):
     words = [a.axtrain, "eval", "--model", a.model, "--threads", str(a.threads), *more]
-    words += ["--harness"] * a.harness
     words += ["--apply-chat-template"] * a.chat + ["--fewshot-single-turn"] * a.single_turn
     words += ["--num-fewshot", str(a.shots)] * (a.shots is not None)
     words += ["--max-length", str(a.max_length)] * (a.max_length is not None)

@@ -177,10 +177,6 @@ struct ax_jtree {
     uint32_t loop;          /* number of the variable `loop` */
     struct ax_jdict *words; /* attribute names and string literals, each once */
     bool has_generation;
-    /* For templates that are not chat templates: tags do not strip the white space around them,
-     * the last newline stays, undefined values may only be tested for being undefined, and there
-     * is a filter regex_replace. */
-    bool plain;
 };
 
 /* Maximum nesting of tags, brackets and operands. */

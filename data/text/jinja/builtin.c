@@ -15,13 +15,13 @@ const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
     return NULL;
 }
 
-const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name, bool plain) {
+const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name) {
     static const struct ax_jbuiltin *const tables[] = {ax_jfilters_text, ax_jfilters_list,
                                                        ax_jfilters_map, ax_jfilters_value};
     const struct ax_jbuiltin *b = NULL;
     for (size_t i = 0; i < sizeof tables / sizeof tables[0] && b == NULL; i++)
         b = ax_jbuiltin_in(tables[i], name);
-    return b == NULL && plain ? ax_jbuiltin_in(ax_jfilters_regex, name) : b;
+    return b;
 }
 
 /* Names that Jinja or Python has and no published chat template needs (decision 011). */

@@ -42,14 +42,14 @@ struct ax_jfunction {
     struct ax_jval self; /* AX_JMISSING for a global */
 };
 
-/* NULL if there is none with this name. `plain` (ax_jtree.plain): including those of tasks. */
-const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name, bool plain);
+/* NULL if there is none with this name. */
+const struct ax_jbuiltin *ax_jfilter_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jtest_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jglobal_find(const struct ax_jstr *name);
 const struct ax_jbuiltin *ax_jmethod_find(enum ax_jkind of, const struct ax_jstr *name);
 /* The tables of filters and of str methods, terminated by a NULL name. */
 extern const struct ax_jbuiltin ax_jfilters_text[], ax_jfilters_list[], ax_jfilters_map[],
-    ax_jfilters_value[], ax_jfilters_regex[], ax_jstr_methods[], ax_jlist_methods[];
+    ax_jfilters_value[], ax_jstr_methods[], ax_jlist_methods[];
 const struct ax_jbuiltin *ax_jbuiltin_in(const struct ax_jbuiltin *table,
                                          const struct ax_jstr *name);
 

@@ -178,10 +178,8 @@ static enum ax_status eval_dict(struct ax_jvm *vm, struct ax_jscope *s, const st
 
 static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                 struct ax_jval *out) {
-    bool holds;
     AX_TRY(eval(vm, s, n->cond.test, out));
-    AX_TRY(ax_jvm_truth(vm, *out, &holds));
-    if (holds)
+    if (ax_jval_truth(*out))
         return eval(vm, s, n->cond.yes, out);
     if (n->cond.no != NULL)
         return eval(vm, s, n->cond.no, out);
@@ -191,10 +189,8 @@ static enum ax_status eval_cond(struct ax_jvm *vm, struct ax_jscope *s, const st
 /* `and`, `or`: the operand that decides. */
 static enum ax_status eval_logic(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *n,
                                  struct ax_jval *out) {
-    bool holds;
     AX_TRY(eval(vm, s, n->binary.left, out));
-    AX_TRY(ax_jvm_truth(vm, *out, &holds));
-    if (holds == (n->kind == AX_JN_AND))
+    if (ax_jval_truth(*out) == (n->kind == AX_JN_AND))
         return eval(vm, s, n->binary.right, out);
     return AX_OK;
 }
@@ -205,9 +201,7 @@ static enum ax_status eval_unary(struct ax_jvm *vm, struct ax_jscope *s, const s
     AX_TRY(eval(vm, s, n->binary.left, &v));
     vm->line = n->line;
     if (n->kind == AX_JN_NOT) {
-        bool holds;
-        AX_TRY(ax_jvm_truth(vm, v, &holds));
-        *out = ax_jbool(!holds);
+        *out = ax_jbool(!ax_jval_truth(v));
         return AX_OK;
     }
     return ax_jop_unary(vm, n->kind == AX_JN_NEG, v, out);
@@ -361,7 +355,7 @@ enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jite
     }
     switch (v.kind) {
     case AX_JUNDEFINED:
-        return ax_jvm_check_defined(vm, v);
+        return AX_OK;
     case AX_JSTR:
         return characters(vm, v.str, out);
     case AX_JDICT:
@@ -388,7 +382,6 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
     while (l->pos < n) {
         const size_t i = l->pos++;
         struct ax_jval passes;
-        bool holds;
         struct ax_jscope inner = {.parent = l->scope};
         *out = l->range != NULL ? ax_jint(l->range->start + (int64_t)i * l->range->step)
                                 : l->items.items[i];
@@ -397,8 +390,7 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
         AX_TRY(ax_jvm_charge(vm, 1));
         AX_TRY(ax_jvm_assign(vm, &inner, l->node->loop.target, *out));
         AX_TRY(eval(vm, &inner, l->node->loop.test, &passes));
-        AX_TRY(ax_jvm_truth(vm, passes, &holds));
-        if (holds)
+        if (ax_jval_truth(passes))
             return AX_OK;
     }
     out->kind = AX_JMISSING;
@@ -618,9 +610,7 @@ static enum ax_status exec_if(struct ax_jvm *vm, struct ax_jscope *s, const stru
         struct ax_jval v = ax_jbool(true);
         if (n->branch.test != NULL)
             AX_TRY(eval(vm, s, n->branch.test, &v));
-        bool holds;
-        AX_TRY(ax_jvm_truth(vm, v, &holds));
-        if (holds)
+        if (ax_jval_truth(v))
             return ax_jvm_exec_all(vm, s, &n->branch.body);
     }
     return AX_OK;

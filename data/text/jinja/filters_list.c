@@ -107,7 +107,7 @@ static enum ax_status filter_map(struct ax_jvm *vm, const struct ax_jcall *call,
     struct path path = {.parts.kind = AX_JMISSING};
     if (call->n_args > 0) {
         const struct ax_jval name = call->args[0];
-        fn = name.kind == AX_JSTR ? ax_jfilter_find(name.str, vm->tree->plain) : NULL;
+        fn = name.kind == AX_JSTR ? ax_jfilter_find(name.str) : NULL;
         if (fn == NULL) {
             char text[160];
             return ax_jvm_error(vm, "map: %s",

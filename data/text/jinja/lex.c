@@ -1,5 +1,4 @@
-/* Source → tokens, with Jinja's white-space rules (trim_blocks and lstrip_blocks on, unless the
- * tree is plain).
+/* Source → tokens, with Jinja's white-space rules (trim_blocks and lstrip_blocks on).
  *
  * Read lex_text first: it walks the literal text from tag to tag. lex_tag splits the inside of {{
  * }} and {% %} into tokens; comments are dropped. */
@@ -239,7 +238,7 @@ static enum ax_status text_before(struct lexer *lx, size_t end, char sign, bool 
                 break;
             stop = p;
         }
-    } else if (sign != '+' && !is_print && !lx->tree->plain) {
+    } else if (sign != '+' && !is_print) {
         size_t line = end;
         while (line > lx->pos && lx->s[line - 1] != '\n')
             line--;
@@ -259,7 +258,7 @@ static enum ax_status text_before(struct lexer *lx, size_t end, char sign, bool 
 static size_t tag_end(const struct lexer *lx, size_t p, const char *close) {
     if (at(lx, p, close)) {
         p += 2;
-        return p + (!lx->tree->plain && at(lx, p, "\n"));
+        return p + at(lx, p, "\n");
     }
     if (p < lx->len && (lx->s[p] == '-' || lx->s[p] == '+') && at(lx, p + 1, close))
         return lx->s[p] == '-' ? skip_space(lx, p + 3) : p + 3;

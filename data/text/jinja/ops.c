@@ -314,8 +314,6 @@ enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval 
         return AX_OK;
     }
     AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
-    AX_TRY(ax_jvm_check_defined(vm, a));
-    AX_TRY(ax_jvm_check_defined(vm, b));
     if (op == AX_JOP_EQ || op == AX_JOP_NE) {
         *out = ax_jval_equal(a, b) == (op == AX_JOP_EQ);
         return AX_OK;
@@ -387,7 +385,7 @@ enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {
     switch (v.kind) {
     case AX_JUNDEFINED:
         *n = 0;
-        return ax_jvm_check_defined(vm, v);
+        return AX_OK;
     case AX_JSTR:
         AX_TRY(ax_jvm_charge(vm, v.str->chars == AX_JUNCOUNTED ? v.str->len / 64 : 0));
         *n = ax_jstr_chars(v.str);

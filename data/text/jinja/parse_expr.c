@@ -288,7 +288,7 @@ enum ax_status ax_jparse_filters(struct ax_jparser *p, struct ax_jnode *of, bool
         AX_TRY(ax_jnode_new(p, AX_JN_FILTER, p->token->line, &n));
         n->call.of = *out;
         AX_TRY(expect_name(p, &n->call.name));
-        n->call.fn = ax_jfilter_find(n->call.name, p->tree->plain);
+        n->call.fn = ax_jfilter_find(n->call.name);
         note_unknown(p, n);
         if (ax_jparser_is_op(p, AX_JOP_LPAREN))
             AX_TRY(parse_arguments(p, &n->call.args));

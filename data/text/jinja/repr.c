@@ -133,7 +133,7 @@ static enum ax_status put_repr(struct ax_jvm *vm, struct ax_jval v) {
 enum ax_status ax_jval_put_str(struct ax_jvm *vm, struct ax_jval v) {
     if (v.kind == AX_JSTR)
         return ax_jvm_put(vm, v.str->data, v.str->len);
-    return v.kind == AX_JUNDEFINED ? ax_jvm_check_defined(vm, v) : put_repr(vm, v);
+    return v.kind == AX_JUNDEFINED ? AX_OK : put_repr(vm, v);
 }
 
 enum ax_status ax_jval_to_str(struct ax_jvm *vm, struct ax_jval v, struct ax_jstr **out) {

@@ -32,15 +32,6 @@ void ax_jvm_set_undefined(struct ax_jvm *vm, struct ax_jval v) {
         ax_jvm_set_error(vm, "a %s has no '%.*s'", u->owner, (int)u->name->len, u->name->data);
 }
 
-enum ax_status ax_jvm_check_defined(struct ax_jvm *vm, struct ax_jval v) {
-    return vm->tree->plain && v.kind == AX_JUNDEFINED ? ax_jvm_undefined(vm, v) : AX_OK;
-}
-
-enum ax_status ax_jvm_truth(struct ax_jvm *vm, struct ax_jval v, bool *out) {
-    *out = ax_jval_truth(v);
-    return ax_jvm_check_defined(vm, v);
-}
-
 enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work) {
     if (work > vm->max_steps || vm->steps > vm->max_steps - work) {
         return ax_jvm_error(vm, "gave up after %llu steps: does a loop never end?",

@@ -54,10 +54,6 @@ void ax_jvm_set_error(struct ax_jvm *vm, const char *fmt, ...)
 /* Error for the use of an undefined value: says what is undefined. */
 void ax_jvm_set_undefined(struct ax_jvm *vm, struct ax_jval v);
 #define ax_jvm_undefined(vm, v) (ax_jvm_set_undefined((vm), (v)), AX_ERR_DATA)
-/* Error if the template is strict (ax_jtree.plain) and the value undefined. */
-enum ax_status ax_jvm_check_defined(struct ax_jvm *vm, struct ax_jval v);
-/* Python's truth of v. */
-enum ax_status ax_jvm_truth(struct ax_jvm *vm, struct ax_jval v, bool *out);
 /* Counts work; AX_ERR_DATA when the limit is exceeded. */
 enum ax_status ax_jvm_charge(struct ax_jvm *vm, size_t work);
 /* One level deeper; pair with vm->depth--. */

@@ -84,9 +84,9 @@ struct ax_template {
     size_t len;
 };
 
-/* The source as Jinja reads it: line ends become \n, and the last one is dropped unless `plain`. */
-static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t len, bool plain,
-                                char **out, size_t *out_len) {
+/* The source as Jinja reads it: line ends become \n, and the last one is dropped. */
+static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t len, char **out,
+                                size_t *out_len) {
     char *text;
     size_t n = 0;
     AX_TRY(ax_jarena_alloc(a, &text, len, 1));
@@ -99,7 +99,7 @@ static enum ax_status normalize(struct ax_jarena *a, const char *source, size_t 
         }
     }
     *out = text;
-    *out_len = !plain && n > 0 && text[n - 1] == '\n' ? n - 1 : n;
+    *out_len = n > 0 && text[n - 1] == '\n' ? n - 1 : n;
     return AX_OK;
 }
 
@@ -132,7 +132,7 @@ static enum ax_status compile(struct ax_template *t, const char *name, const cha
     char *text;
     size_t n;
     struct ax_jtoken *tokens;
-    AX_TRY(normalize(&t->arena, source, len, t->tree.plain, &text, &n));
+    AX_TRY(normalize(&t->arena, source, len, &text, &n));
     AX_TRY(ax_jlex(&t->tree, text, n, &tokens, &n));
     return ax_jparse(&t->tree, tokens);
 }
@@ -147,11 +147,10 @@ static enum ax_status name_place(enum ax_status st, const char *name, int line) 
     return line > 0 ? ax_error_prefix(st, "%s:%d", name, line) : ax_error_prefix(st, "%s", name);
 }
 
-static enum ax_status compile_new(struct ax_template **out, const char *name, const char *source,
-                                  size_t len, bool plain) {
+enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
+                                   size_t len) {
     struct ax_template *t;
     AX_TRY(ax_alloc(&t, 1, sizeof *t));
-    t->tree.plain = plain;
     enum ax_status st = compile(t, name, source, len);
     if (st != AX_OK) {
         ax_template_free(t);
@@ -159,16 +158,6 @@ static enum ax_status compile_new(struct ax_template **out, const char *name, co
     }
     *out = t;
     return AX_OK;
-}
-
-enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
-                                   size_t len) {
-    return compile_new(out, name, source, len, false);
-}
-
-enum ax_status ax_template_compile_task(struct ax_template **out, const char *name,
-                                        const char *source, size_t len) {
-    return compile_new(out, name, source, len, true);
 }
 
 void ax_template_free(struct ax_template *t) {

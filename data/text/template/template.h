@@ -25,11 +25,6 @@ struct ax_template;
 #define AX_TEMPLATE_MAX_SOURCE ((size_t)1 << 20)
 enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
                                    size_t len);
-/* The same for a template of an lm-evaluation-harness task: tags do not strip the white space
- * around them, the last newline stays, undefined values are errors, and there is a filter
- * regex_replace. */
-enum ax_status ax_template_compile_task(struct ax_template **out, const char *name,
-                                        const char *source, size_t len);
 void ax_template_free(struct ax_template *t); /* safe on NULL */
 
 /* Without generation blocks, a template has no spans to train on: warn. */

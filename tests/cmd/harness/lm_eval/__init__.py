@@ -1,7 +1,11 @@
-"""Stands for lm-evaluation-harness in tests/cmd/test_eval_harness.c: --task KIND:FILE says what it does. It asks for what the
-harness has recorded (tests/goldens/runs/lm_eval), so that the test can compare the answers, or misbehaves."""
+"""Stands for lm-evaluation-harness in tests. --task KIND:FILE says what it does: it asks for what the harness has recorded
+(tests/goldens/runs/lm_eval), so that tests/cmd/test_eval_harness.c can compare the answers, or misbehaves. A task file is read
+as far as the transcripts need it: the records "test: FILE" have a question q, choices c, and a, the number of the right one."""
+import glob
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import types
@@ -26,10 +30,14 @@ class Array:
 
 
 class TaskManager:
-    all_tasks = ()
-
     def __init__(self, include_path=None, include_defaults=True):
-        self.include_path = include_path
+        self.all_tasks = {}
+        for folder in [include_path] if isinstance(include_path, str) else include_path or []:
+            for file in sorted(glob.glob(folder + "/*.yaml")):
+                with open(file) as f:
+                    text = f.read()
+                if name := re.search(r"^(?:task|group): (\w+)", text, re.M):
+                    self.all_tasks[name[1]] = text
 
 
 class Request:
@@ -83,6 +91,61 @@ def recorded(model, path, asked):
     return results("recorded", {"total,none": total, "total_stderr,none": "N/A"}, samples[::-1], asked["num_fewshot"] or 0)
 
 
+def mean(metric, values):
+    n, middle = len(values), sum(values) / len(values)
+    error = math.sqrt(sum((v - middle) ** 2 for v in values) / (n - 1) / n) if n > 1 else "N/A"
+    return {f"{metric},none": middle, f"{metric}_stderr,none": error}
+
+
+def from_text(model, text, asked):
+    """The task of a file."""
+    name, path, kind = (re.search(p, text, re.M)[1] for p in (r"^task: (\w+)", r"test: ([^}\s]+)", r"^output_type: (\w+)"))
+    with open(path) as f:
+        rows = [json.loads(line) for line in f][:asked["limit"]]
+    system = [{"role": "system", "content": asked["system_instruction"]}] * bool(asked["system_instruction"])
+    talks = [system + [{"role": "user", "content": r["q"]}] for r in rows]
+    asks = [model.apply_chat_template(t) if asked["apply_chat_template"] else r["q"] for t, r in zip(talks, rows)]
+    if kind == "multiple_choice":
+        arguments = [[(a, c) for c in r["c"]] for a, r in zip(asks, rows)]
+        values = iter(model.loglikelihood([Request(*pair) for pairs in arguments for pair in pairs]))
+        resps = [[[next(values)] for _ in pairs] for pairs in arguments]
+        metric, scores = "acc", [float(max(v)[0] == v[r["a"]][0]) for v, r in zip(resps, rows)]
+    elif kind == "generate_until":
+        settings = json.loads(re.search(r"^generation_kwargs: (.*)", text, re.M)[1])
+        arguments = [[(a, settings)] for a in asks]
+        resps = [[[t]] for t in model.generate_until([Request(*a[0]) for a in arguments])]
+        metric, scores = "exact_match", [float(v[0][0] == r["c"][r["a"]]) for v, r in zip(resps, rows)]
+    else:
+        arguments = [[(r["q"],)] for r in rows]
+        resps = [[[v]] for v in model.loglikelihood_rolling([Request(r["q"]) for r in rows])]
+        metric, scores = "bits_per_byte", [-v[0][0] / len(r["q"].encode()) / math.log(2) for v, r in zip(resps, rows)]
+    samples = [sample(i, a, v, {metric: s}) for i, (a, v, s) in enumerate(zip(arguments, resps, scores))]
+    return results(name, mean(metric, scores), samples, asked["num_fewshot"] or 0)
+
+
+def merged(all_found):
+    first, *rest = all_found
+    for found in rest:
+        for key in first:
+            first[key].update(found[key])
+    return first
+
+
+def from_file(model, manager, spec, asked):
+    if os.path.isfile(spec):
+        with open(spec) as f:
+            return from_text(model, f.read(), asked)
+    text = manager.all_tasks[spec]
+    members = re.search(r"^task: \[(.*)\]", text, re.M)
+    if not members:
+        return from_text(model, text, asked)
+    names = members[1].split(", ")
+    found = merged([from_file(model, manager, name, asked) for name in names])
+    found["results"] = {spec: {"alias": spec}, **found["results"]}
+    found["group_subtasks"][spec] = names
+    return found
+
+
 def rendered(model, kind, asked):
     talk = [{"role": "system", "content": asked["system_instruction"]}, {"role": "user", "content": "One?"},
             {"role": "assistant", "content": "1"}, {"role": "user", "content": "Two?"}]
@@ -94,7 +157,8 @@ def sampled(model, path, asked):
     """Drawn answers differ; each kind of settings is a list of its own."""
     many = [Request("The train", {"do_sample": True, "max_gen_toks": 6, "top_k": 9}) for _ in range(1500)]
     texts = model.generate_until(many + [Request("The train", {"max_gen_toks": 6})] * 2)
-    return results("sampled", {"different,none": float(len(set(texts[:1500])) > 100), "equal,none": float(texts[-1] == texts[-2])}, [])
+    shown = [sample(i, [("The train", {})], [[t]], {"n": 1}) for i, t in enumerate(texts[:9] + texts[-1:])]
+    return results("sampled", {"different,none": float(len(set(texts[:1500])) > 100), "equal,none": float(texts[-1] == texts[-2])}, shown)
 
 
 def nested(model, path, asked):
@@ -148,6 +212,14 @@ def sleeps(model, path, asked):
     child.wait()
 
 
-def simple_evaluate(model, tasks, **asked):
-    kind, _, path = tasks[0].partition(":")
-    return globals()[kind](model, path, asked)
+SCENES = {f.__name__: f for f in (recorded, rendered, sampled, nested, shapeless, asks, raises, dies, babbles, wants_beams, terminates,
+                                  sleeps)}
+
+
+def simple_evaluate(model, tasks, task_manager, **asked):
+    found = []
+    for spec in tasks:
+        kind, _, path = spec.partition(":")
+        scene = SCENES.get(kind)
+        found.append(scene(model, path, asked) if scene else from_file(model, task_manager, spec, asked))
+    return merged(found)

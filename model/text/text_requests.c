@@ -1,9 +1,10 @@
-/* Texts → tokens. Read ax_task_requests_add_pair first. */
-#include "optim/evaluate/tasks/requests.h"
+/* Texts → tokens; text_requests_run.c runs them. Read ax_text_requests_add_pair first. */
+#include "model/text/text_requests.h"
 
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/text/jinja/unicode.h"
 #include "data/text/tokenizer/encode.h"
 
 /* ---- tokens ---- */
@@ -14,7 +15,7 @@ static bool begins(const char *s, size_t n, const char *with) {
 
 /* Appends the tokens of a text and those that the tokenizer adds; without the latter if the text
  * already begins with `given`, the text of one of them. */
-static enum ax_status encode(const struct ax_task_requests *r, const char *s, size_t n,
+static enum ax_status encode(const struct ax_text_requests *r, const char *s, size_t n,
                              const char *given, struct ax_encoding *out) {
     const struct ax_encode_options o = {.add_special_tokens = !begins(s, n, given)};
     return ax_tokenizer_encode(r->tokenizer, s, n, &o, out);
@@ -30,14 +31,14 @@ static enum ax_status token_text(const struct ax_tokenizer *t, int32_t id, char 
 
 /* ---- requests ---- */
 
-static enum ax_status add(struct ax_task_requests *r, size_t item, size_t at, size_t n_context) {
+static enum ax_status add(struct ax_text_requests *r, size_t item, size_t at, size_t n_context) {
     if (r->n == r->cap) {
         const size_t cap = r->cap > 0 ? 2 * r->cap : 256;
         AX_TRY(ax_regrow(&r->list, r->cap, cap, sizeof *r->list));
         r->cap = cap;
     }
     const int64_t n = (int64_t)(r->ids.n - at - n_context);
-    r->list[r->n++] = (struct ax_task_request){
+    r->list[r->n++] = (struct ax_text_request){
         .item = item, .at = at, .n_context = (int64_t)n_context, .n_continuation = n};
     return AX_OK;
 }
@@ -49,7 +50,7 @@ static enum ax_status push(struct ax_encoding *e, const int32_t *ids, size_t n) 
     return AX_OK;
 }
 
-static enum ax_status add_scored(struct ax_task_requests *r, size_t item, size_t at,
+static enum ax_status add_scored(struct ax_text_requests *r, size_t item, size_t at,
                                  size_t n_context) {
     const size_t n = r->ids.n - at - n_context;
     if (n == 0)
@@ -64,8 +65,7 @@ static enum ax_status add_scored(struct ax_task_requests *r, size_t item, size_t
 
 /* A text without context follows the prefix token, which is not repeated if the text begins with
  * it. */
-enum ax_status ax_task_requests_add_alone(struct ax_task_requests *r, size_t item, const char *s,
-                                          size_t n) {
+static enum ax_status add_alone(struct ax_text_requests *r, size_t item, const char *s, size_t n) {
     const struct ax_encode_options plain = {0};
     const size_t at = r->ids.n;
     AX_TRY(push(&r->ids, &r->prefix, 1));
@@ -77,17 +77,24 @@ enum ax_status ax_task_requests_add_alone(struct ax_task_requests *r, size_t ite
     return add_scored(r, item, at, 1);
 }
 
+/* The length of a text without the white space at its end, as of Python's rstrip. */
+static size_t stripped(const char *s, size_t n) {
+    for (size_t at = n; at > 0 && ax_python_is_space(ax_python_prev(s, &at)); n = at)
+        ;
+    return n;
+}
+
 /* Spaces at the end of the context belong to the continuation. Its tokens are those of the joined
  * text beyond as many as the context has. */
-enum ax_status ax_task_requests_add_pair(struct ax_task_requests *r, size_t item,
+enum ax_status ax_text_requests_add_pair(struct ax_text_requests *r, size_t item,
                                          const struct ax_buf *context,
                                          const struct ax_buf *continuation) {
-    const size_t n = context->len, kept = ax_python_rstrip(context->data, n), at = r->ids.n;
+    const size_t n = context->len, kept = stripped(context->data, n), at = r->ids.n;
     struct ax_buf whole = {0};
     struct ax_encoding ids = {0};
     enum ax_status st;
     if (n == 0)
-        return ax_task_requests_add_alone(r, item, continuation->data, continuation->len);
+        return add_alone(r, item, continuation->data, continuation->len);
     AX_TRY_GOTO(ax_buf_append(&whole, context->data, n), st, done);
     AX_TRY_GOTO(ax_buf_append(&whole, continuation->data, continuation->len), st, done);
     AX_TRY_GOTO(encode(r, context->data, kept, r->prefix_text, &r->ids), st, done);
@@ -106,7 +113,7 @@ done:
 
 /* Windows of max_length tokens, each of which predicts the tokens after those of the previous one.
  * The first begins with the prefix; the last starts earlier, so that it is full. */
-enum ax_status ax_task_requests_add_windows(struct ax_task_requests *r, size_t item, const char *s,
+enum ax_status ax_text_requests_add_windows(struct ax_text_requests *r, size_t item, const char *s,
                                             size_t n) {
     struct ax_encoding ids = {0};
     const size_t most = (size_t)r->max_length;
@@ -126,7 +133,7 @@ enum ax_status ax_task_requests_add_windows(struct ax_task_requests *r, size_t i
     return st;
 }
 
-enum ax_status ax_task_requests_add_prompt(struct ax_task_requests *r, size_t item, const char *s,
+enum ax_status ax_text_requests_add_prompt(struct ax_text_requests *r, size_t item, const char *s,
                                            size_t n) {
     const size_t at = r->ids.n;
     AX_TRY(encode(r, s, n, r->bos_text, &r->ids));
@@ -135,13 +142,9 @@ enum ax_status ax_task_requests_add_prompt(struct ax_task_requests *r, size_t it
     return add(r, item, at, r->ids.n - at);
 }
 
-enum ax_status ax_task_requests_answers(struct ax_task_requests *r) {
-    return ax_alloc(&r->answers, r->n * r->samples, sizeof *r->answers);
-}
-
 /* ---- opening, closing ---- */
 
-static enum ax_status find_special(struct ax_task_requests *r) {
+static enum ax_status find_special(struct ax_text_requests *r) {
     const int32_t bos = ax_tokenizer_special_id(r->tokenizer, AX_BOS),
                   eos = ax_tokenizer_special_id(r->tokenizer, AX_EOS);
     r->prefix = bos >= 0 ? bos : eos;
@@ -149,7 +152,7 @@ static enum ax_status find_special(struct ax_task_requests *r) {
     return ax_strdup(&r->bos_text, bos >= 0 ? ax_tokenizer_special(r->tokenizer, AX_BOS) : "");
 }
 
-static enum ax_status count_until(struct ax_task_requests *r) {
+static enum ax_status count_until(struct ax_text_requests *r) {
     const struct ax_encode_options plain = {0};
     struct ax_encoding ids = {0};
     enum ax_status st = ax_alloc(&r->until_tokens, r->n_until, sizeof *r->until_tokens);
@@ -163,7 +166,7 @@ static enum ax_status count_until(struct ax_task_requests *r) {
 }
 
 /* The stop texts, and the end of sequence if it is not among them. */
-static enum ax_status list_until(struct ax_task_requests *r, const struct ax_task_generation *g) {
+static enum ax_status list_until(struct ax_text_requests *r, const struct ax_text_generation *g) {
     char *eos;
     AX_TRY(token_text(r->tokenizer, ax_tokenizer_special_id(r->tokenizer, AX_EOS), &eos));
     enum ax_status st = ax_alloc(&r->until, g->n_until + 1, sizeof(char *));
@@ -179,10 +182,10 @@ static enum ax_status list_until(struct ax_task_requests *r, const struct ax_tas
     return count_until(r);
 }
 
-enum ax_status ax_task_requests_open(struct ax_task_requests *r, const struct ax_text_side *side,
-                                     int64_t max_length, const struct ax_task_generation *g) {
-    *r = (struct ax_task_requests){
-        .tokenizer = side->tokenizer, .max_length = max_length, .generation = g, .samples = 1};
+enum ax_status ax_text_requests_open(struct ax_text_requests *r, const struct ax_text_side *side,
+                                     int64_t max_length, const struct ax_text_generation *g) {
+    *r = (struct ax_text_requests){
+        .tokenizer = side->tokenizer, .max_length = max_length, .generation = g};
     AX_TRY(find_special(r));
     if (r->prefix < 0 && !g)
         return ax_error(AX_ERR_UNSUPPORTED,
@@ -197,26 +200,23 @@ enum ax_status ax_task_requests_open(struct ax_task_requests *r, const struct ax
     return list_until(r, g);
 }
 
-void ax_task_requests_free(struct ax_task_requests *r) {
-    for (size_t i = 0; r->answers && i < r->n * r->samples; i++) {
-        ax_free(r->answers[i].tokens);
-        ax_buf_free(&r->answers[i].text);
-    }
+void ax_text_requests_free(struct ax_text_requests *r) {
+    for (size_t i = 0; r->answers && i < r->n; i++)
+        ax_buf_free(&r->answers[i]);
     for (size_t i = 0; i < r->n_until; i++)
         ax_free(r->until[i]);
     ax_free(r->until);
     ax_free(r->until_tokens);
     ax_free(r->answers);
     ax_free(r->list);
-    ax_free(r->first);
     ax_free(r->prefix_text);
     ax_free(r->bos_text);
     ax_encoding_free(&r->ids);
-    *r = (struct ax_task_requests){0};
+    *r = (struct ax_text_requests){0};
 }
 
-const int32_t *ax_task_request_fed(const struct ax_task_requests *r,
-                                   const struct ax_task_request *q, int64_t *n) {
+const int32_t *ax_text_requests_fed(const struct ax_text_requests *r,
+                                    const struct ax_text_request *q, int64_t *n) {
     const bool scored = q->n_continuation > 0; /* the last token is only predicted */
     const int64_t all = q->n_context + q->n_continuation - scored;
     const int64_t most = scored ? r->max_length : r->max_length - r->generation->max_tokens;
