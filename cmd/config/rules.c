@@ -7,6 +7,9 @@
 
 #define NO_RL          "without rl this would be fine-tuning: set rl too, or remove it"
 #define NO_OTHER_MODEL "distills into a language model: remove rl or the reward model"
+/* A teacher gives sampled tokens advantages. */
+#define SAMPLED_TOKENS                                                                             \
+    "kd_teacher && (rl == grpo,gdpo || trl.distillation_objective == sampled_token,iw_opd)"
 #define NO_OTHER_TERM                                                                              \
     "label_smoothing, z_loss_coef, use_eaft and use_dynamic_finetuning are not terms of its "      \
     "loss: "                                                                                       \
@@ -98,12 +101,39 @@ const struct ax_config_rule ax_config_rules[] = {
      "only the forward divergence (0) can be taken from a teacher's top tokens"},
     {"kd_trainer && pretraining_dataset", "kd_trainer",
      "log-probs of a teacher are read from datasets, not from pretraining_dataset"},
-    {"kd_teacher && ((rl && rl != distill) || reward_model || process_reward_model)", "kd_teacher",
-     NO_OTHER_MODEL},
+    {"kd_teacher && ((rl && rl != distill,grpo,gdpo) || reward_model || process_reward_model)",
+     "kd_teacher", NO_OTHER_MODEL},
+    {"kd_teacher && rl == grpo,gdpo && trl.distillation_objective == jsd",
+     "trl.distillation_objective",
+     "jsd is a loss of its own, for rl: distill; here the teacher gives tokens advantages: set it "
+     "to "
+     "sampled_token or iw_opd"},
+    {"kd_teacher && rl == grpo,gdpo && (trl.importance_sampling_level == sequence || trl.loss_type "
+     "== vespo)",
+     "kd_teacher",
+     "gives each token an advantage, which a ratio of whole answers cannot have: use "
+     "importance_sampling_level: token and another loss_type"},
+    {"trl.distillation_objective && !kd_teacher", "trl.distillation_objective",
+     "set kd_teacher: the model whose log-probs are followed"},
+    {SAMPLED_TOKENS " && set(kd_beta) && kd_beta != 1,1.0", "kd_beta",
+     "the advantages of sampled tokens follow the reverse divergence (1): remove it, or use rl: "
+     "distill with trl.distillation_objective: jsd"},
+    {SAMPLED_TOKENS " && kd_temperature", "kd_temperature",
+     "tokens have the log-probs that they are drawn with, at trl.temperature: remove it"},
+    {SAMPLED_TOKENS " && (kd_loss_top_k || set(kd_loss_top_p) || set(kd_loss_support))",
+     "kd_loss_top_k",
+     "parts of distributions are compared with trl.distillation_objective: jsd: remove it, "
+     "kd_loss_top_p and kd_loss_support"},
+    {"rl == distill && trl.distillation_objective == sampled_token,iw_opd && set(trl.lmbda) && "
+     "trl.lmbda != 1,1.0",
+     "trl.lmbda",
+     "answers of the data set were not sampled, and their tokens have no advantages: set it to 1, "
+     "or trl.distillation_objective to jsd"},
     {"rl == distill && !kd_teacher", "kd_teacher",
      "rl: distill needs a teacher: set it to a model with the same vocabulary"},
-    {"rl == distill && kd_ce_alpha", "kd_ce_alpha",
-     "with rl: distill the answers are the model's own, and no answers to learn: remove it"},
+    {"rl == distill,grpo,gdpo && kd_ce_alpha", "kd_ce_alpha",
+     "with rl: distill, grpo and gdpo the answers are the model's own, and no answers to learn: "
+     "remove it"},
     {"rl == distill && trl.reward_funcs", "trl.reward_funcs",
      "rl: distill has no rewards, the teacher says what a token is worth: remove it"},
     {"rl == distill && (set(rl_beta) || set(trl.beta))", "rl_beta",

@@ -6,6 +6,7 @@
 #include "optim/losses/distill.h"
 #include "optim/losses/kto.h"
 #include "optim/losses/preference.h"
+#include "optim/losses/teach.h"
 #include "optim/losses/value.h"
 #include "optim/train/train.h"
 
@@ -15,6 +16,7 @@
 #define REWARDED "rl == grpo,gdpo,ppo"
 #define TURNS    "rl == grpo,gdpo,distill"
 #define ANSWERS  "rl == grpo,gdpo,ppo,distill"
+#define TAUGHT   "kd_teacher && rl == grpo,gdpo,distill"
 
 const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY(
@@ -127,6 +129,17 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Probability that a step trains on answers that the model samples; otherwise it trains "
            "on the records' own.",
            .dflt = "1.0", .when = "rl == distill"),
+    AX_KEY(
+        "trl.distillation_objective", AX_T_STR,
+        "What of kd_teacher's is followed: its distribution of each token (jsd), its log-probs of "
+        "the tokens that the model samples, as their advantages (sampled_token), or these with "
+        "more weight on early tokens (iw_opd); jsd if unset, sampled_token with rl: grpo and "
+        "gdpo, which add them to the advantages of rewards.",
+        .choices = "jsd|sampled_token|iw_opd", .when = TAUGHT),
+    AX_KEY("trl.iw_opd_gamma", AX_T_AMOUNT,
+           "How much more the first token counts than the last: its weight is 1 + this value.",
+           .dflt = "0.5", .when = "trl.distillation_objective == iw_opd",
+           AX_INTO(AX_FIELD(struct ax_teach_options, gamma))),
     AX_KEY("trl.temperature", AX_T_POSITIVE, "Sampling temperature.", .dflt = "1.0", .when = TURNS,
            AX_INTO(AX_FIELD(struct ax_sampling, temperature))),
     AX_KEY("trl.top_p", AX_T_SHARE,
@@ -278,9 +291,12 @@ const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY("kd_topk", AX_T_COUNT,
            "The most log-probs that the data sets have of a token, up to 256. axtrain's own key.",
            .when = "kd_trainer", AX_FIXED, AX_INTO(AX_FIELD(struct ax_distill_options, stored))),
-    AX_KEY("kd_alpha", AX_T_AMOUNT, "Weight of the divergence from the teacher.", .dflt = "1.0",
-           .when = "kd_teacher || kd_trainer",
-           AX_INTO(AX_FIELD(struct ax_distill_options, divergence_weight))),
+    AX_KEY("kd_alpha", AX_T_AMOUNT,
+           "Weight of the divergence from the teacher; with rl: grpo and gdpo, of its advantages "
+           "beside those of rewards.",
+           .dflt = "1.0", .when = "kd_teacher || kd_trainer",
+           AX_INTO(AX_FIELD(struct ax_distill_options, divergence_weight),
+                   AX_FIELD(struct ax_teach_options, coef))),
     AX_KEY("kd_ce_alpha", AX_T_AMOUNT, "Weight of the cross-entropy loss.", .dflt = "0.0",
            .when = "kd_teacher || kd_trainer",
            AX_INTO(AX_FIELD(struct ax_distill_options, nll_weight))),

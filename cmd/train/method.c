@@ -166,6 +166,16 @@ static enum ax_status read_grpo(struct ax_setup_method *m, const struct ax_confi
     AX_FILL(cfg, "", struct ax_policy_options, &o);
     o.entropy_mask = ax_config_f64(cfg, "trl.top_entropy_quantile") < 1;
     o.old = true;
+    o.token_advantages = ax_config_has(cfg, "kd_teacher");
+    set_policy(m, cfg, &o);
+    return AX_OK;
+}
+
+/* Advantages of sampled tokens are all that it has (optim/losses/teach.h). */
+static enum ax_status read_sampled(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_policy_options o = ax_policy_defaults("cispo");
+    o.epsilon_high = AX_TEACH_CAP;
+    o.token_advantages = o.old = true;
     set_policy(m, cfg, &o);
     return AX_OK;
 }
@@ -174,6 +184,8 @@ static enum ax_status read_grpo(struct ax_setup_method *m, const struct ax_confi
  * sampling. Top-p and the like choose tokens; distributions are compared as they are. */
 static enum ax_status read_on_policy(struct ax_setup_method *m, const struct ax_config *cfg) {
     struct ax_sampling drawn;
+    if (ax_config_holds(cfg, "trl.distillation_objective == sampled_token,iw_opd"))
+        return read_sampled(m, cfg);
     ax_setup_read_sampling(&drawn, cfg);
     return read_divergence(
         m, cfg,

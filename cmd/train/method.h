@@ -12,6 +12,7 @@
 #include "optim/losses/policy.h"
 #include "optim/losses/preference.h"
 #include "optim/losses/reward.h"
+#include "optim/losses/teach.h"
 
 struct ax_setup_method {
     struct ax_objective objective; /* borrows the others: a method stays where it is read */

@@ -258,6 +258,7 @@ static void begin(struct ax_train_setup *s) {
                   .base_store = s->base_store,
                   .store_experts = s->store_experts,
                   .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL}};
+    o->rollout.teacher = s->teacher_name && !distill ? &s->teacher_arch : NULL;
     o->warmup = -1;
     o->warmup_ratio = -1;
     o->watchdog = NAN;

@@ -161,6 +161,16 @@ static void read_scale(struct ax_advantage_options *a, const char *scale) {
     a->scale = (enum ax_scale_rewards)found;
 }
 
+/* ---- a teacher of sampled tokens ---- */
+
+static enum ax_status read_teacher(struct ax_teach_options *o, const struct ax_config *cfg) {
+    AX_FILL(cfg, "", struct ax_teach_options, o);
+    return o->coef > 0 ? AX_OK
+                       : ax_config_error(cfg, "kd_alpha",
+                                         "is 0: the teacher is not used. Set it above 0, or remove "
+                                         "kd_teacher");
+}
+
 /* ---- PPO ---- */
 
 /* Its keys beside those of its loss (method.c). */
@@ -282,7 +292,9 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (method->value)
         read_ppo(r, cfg, o);
     AX_TRY(check_reference(cfg, ro));
-    if (ro->ppo || !ro->policy) {
+    if (ro->teacher)
+        AX_TRY(read_teacher(&ro->teach, cfg));
+    if (ro->ppo || ax_config_holds(cfg, "rl == distill")) {
         set_single_sizes(ro, o);
     } else {
         AX_TRY(read_sizes(ro, &r->keys, cfg, o));
@@ -293,7 +305,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->tokenizer = d->tok.tokenizer;
     AX_TRY(ax_setup_turns_read(r, cfg, d, !base, ro));
     read_room(ro, cfg, o);
-    if (!ro->policy)
+    if (ax_config_holds(cfg, "rl == distill"))
         return AX_OK;
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
     return ro->ppo ? open_value_model(r, d->tok.tokenizer, o) : AX_OK;

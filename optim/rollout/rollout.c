@@ -37,15 +37,18 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
         AX_TRY(ax_alloc(&r->messages, n, sizeof *r->messages));
         AX_TRY(ax_alloc(&r->calls, n, sizeof *r->calls));
     }
+    if (o->teacher)
+        AX_TRY(ax_alloc(&r->teacher, tokens, sizeof *r->teacher));
     if (!o->policy)
         return AX_OK;
+    if (o->policy->o.token_advantages)
+        AX_TRY(ax_alloc(&r->advantages, tokens, sizeof *r->advantages));
     if (o->policy->o.entropy_mask)
         AX_TRY(ax_alloc(&r->entropies, tokens, sizeof *r->entropies));
     if (ax_rollout_refers(o))
         AX_TRY(ax_alloc(&r->reference, tokens, sizeof *r->reference));
     if (!o->ppo)
         return AX_OK;
-    AX_TRY(ax_alloc(&r->advantages, tokens, sizeof *r->advantages));
     AX_TRY(ax_alloc(&r->values, tokens, sizeof *r->values));
     return ax_alloc(&r->returns, tokens, sizeof *r->returns);
 }
@@ -77,6 +80,7 @@ void ax_rollout_free(struct ax_rollout *r) {
     ax_free(r->ids);
     ax_free(r->logprobs);
     ax_free(r->reference);
+    ax_free(r->teacher);
     ax_free(r->entropies);
     ax_free(r->advantages);
     ax_free(r->values);
@@ -337,12 +341,29 @@ done:
 
 /* ---- log-probs of completions by a model that does not train ---- */
 
+struct scorer {
+    struct ax_model *model;
+    struct ax_rollout_options o; /* for the generator */
+    float *out;                  /* shaped like ids; NULL while planning */
+};
+
+/* The policy's reference. */
+static struct scorer reference_of(const struct ax_rollout *r, struct ax_model *m) {
+    return (struct scorer){m, *r->o, r->reference};
+}
+
+/* The teacher, whose distributions are as they are, whatever tokens are drawn from. */
+static struct scorer teacher_of(const struct ax_rollout *r, struct ax_model *m) {
+    struct scorer s = {m, *r->o, r->teacher};
+    s.o.sampling.truncated = false;
+    return s;
+}
+
 /* A base without its adapter is the same model with it, between steps. */
-static enum ax_status score_by(const struct ax_rollout_options *o, struct ax_model *m, int64_t n,
-                               struct ax_sequence *seqs) {
-    m->adapter_run.off = true;
-    const enum ax_status st = run_sequences(o, m, true, n, seqs);
-    m->adapter_run.off = false;
+static enum ax_status score_by(const struct scorer *by, int64_t n, struct ax_sequence *seqs) {
+    by->model->adapter_run.off = true;
+    const enum ax_status st = run_sequences(&by->o, by->model, true, n, seqs);
+    by->model->adapter_run.off = false;
     return st;
 }
 
@@ -371,35 +392,48 @@ static enum ax_status scored_create(struct scored *s, const struct ax_rollout *r
 }
 
 /* Unless a rank was asked to stop. */
-static void take_logprobs(struct ax_rollout *r, const struct scored *s, bool *stopped) {
+static void take_logprobs(const struct ax_rollout *r, const struct scored *s, float *out,
+                          bool *stopped) {
     for (int64_t i = 0; i < r->n; i++)
         *stopped = *stopped || s->seqs[i].finish == AX_FINISH_CALLER;
     for (int64_t i = 0; i < r->n && !*stopped; i++) {
         const struct ax_completion *c = &r->list[i];
         for (int64_t k = 0; k < c->n - c->n_prompt; k++)
-            r->reference[c->start + c->n_prompt + k] = (float)s->seqs[i].logprobs[k];
+            out[c->start + c->n_prompt + k] = (float)s->seqs[i].logprobs[k];
     }
 }
 
-/* Log-probs of all completions by the reference. */
-static enum ax_status refer_completions(struct ax_rollout *r, struct ax_model *reference,
+/* Log-probs of all completions. */
+static enum ax_status score_completions(const struct ax_rollout *r, const struct scorer *by,
                                         bool *stopped) {
     struct scored s = {0};
     enum ax_status st;
-    if (ax_runtime_planning(reference->rt)) {
+    if (ax_runtime_planning(by->model->rt)) {
         double logprob;
         int32_t token;
         struct ax_sequence one = {.n_scored = 1, .logprobs = &logprob, .tokens = &token};
-        return score_by(r->o, reference, 1, &one);
+        return score_by(by, 1, &one);
     }
     AX_TRY_GOTO(scored_create(&s, r), st, done);
-    AX_TRY_GOTO(score_by(r->o, reference, r->n, s.seqs), st, done);
-    take_logprobs(r, &s, stopped);
+    AX_TRY_GOTO(score_by(by, r->n, s.seqs), st, done);
+    take_logprobs(r, &s, by->out, stopped);
 done:
     ax_free(s.seqs);
     ax_free(s.logprobs);
     ax_free(s.tokens);
     return st;
+}
+
+/* What the other models make of a generation. */
+static enum ax_status ask_others(struct ax_rollout *r, const struct ax_rollout_models *m,
+                                 bool *stopped) {
+    const struct scorer reference = reference_of(r, m->reference),
+                        teacher = teacher_of(r, m->teacher);
+    if (m->reference && !*stopped)
+        AX_TRY(score_completions(r, &reference, stopped));
+    if (m->teacher && !*stopped)
+        AX_TRY(score_completions(r, &teacher, stopped));
+    return m->value && !*stopped ? ax_rollout_value(r, m->value, stopped) : AX_OK;
 }
 
 /* ---- turns ---- */
@@ -446,9 +480,7 @@ static enum ax_status plan_generation(struct ax_rollout *r, const struct ax_roll
     AX_TRY(sample_completions(r, m->policy, &stopped));
     for (int i = 0; i < r->o->n_models; i++)
         AX_TRY(ax_reward_model_read(r->o->models[i], 0, NULL, NULL));
-    if (m->reference)
-        AX_TRY(refer_completions(r, m->reference, &stopped));
-    return m->value ? ax_rollout_value(r, m->value, &stopped) : AX_OK;
+    return ask_others(r, m, &stopped);
 }
 
 /* Prompts, completions and rewards of the groups to do, which become those to do again. */
@@ -482,10 +514,7 @@ static enum ax_status fill_generation(struct ax_rollout *r, const struct ax_roll
     for (r->round = 0; r->round <= r->o->rounds && r->n_todo > 0 && !*stopped; r->round++)
         AX_TRY(go_round(r, m->policy, loader, stopped));
     const double start = ax_clock_now();
-    if (m->reference && !*stopped)
-        AX_TRY(refer_completions(r, m->reference, stopped));
-    if (m->value && !*stopped)
-        AX_TRY(ax_rollout_value(r, m->value, stopped));
+    AX_TRY(ask_others(r, m, stopped));
     r->seconds += ax_clock_now() - start;
     return AX_OK;
 }
@@ -524,11 +553,13 @@ struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_opti
 }
 
 /* Its number, 0, is no generation's. */
-enum ax_status ax_rollout_evaluate(struct ax_rollout *r, struct ax_model *m,
+enum ax_status ax_rollout_evaluate(struct ax_rollout *r, const struct ax_rollout_models *m,
                                    struct ax_loader *loader, bool *stopped) {
+    const struct ax_rollout_models others = {.teacher = m->teacher};
     *stopped = false;
     do_all(r);
     ax_loader_start_epoch(loader, 0);
-    AX_TRY(go_round(r, m, loader, stopped));
+    AX_TRY(go_round(r, m->policy, loader, stopped));
+    AX_TRY(ask_others(r, &others, stopped));
     return *stopped ? AX_OK : ax_rollout_judge(r);
 }

@@ -29,6 +29,7 @@
 #include "optim/losses/figures.h"
 #include "optim/losses/gae.h"
 #include "optim/losses/policy.h"
+#include "optim/losses/teach.h"
 #include "optim/rollout/reward_model.h"
 
 #define AX_ROLLOUT_MAX_REWARDS 16
@@ -67,6 +68,9 @@ struct ax_rollout_options {
     const struct ax_policy *policy; /* NULL in evaluations and distillation: no advantages */
     /* PPO, with groups of one; NULL: each completion has one advantage */
     const struct ax_rollout_ppo *ppo;
+    /* a teacher, whose log-probs of sampled tokens are part of their advantages; NULL: none. Borrowed */
+    const struct ax_arch *teacher;
+    struct ax_teach_options teach;
     /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
     const struct ax_episode_rules *turns;
     struct ax_tools *tools;     /* NULL while planning */
@@ -98,6 +102,7 @@ struct ax_completion {
     int64_t start, n_prompt, n;
     int64_t sampled; /* tokens of the completion that the model has sampled: all, without tools */
     float advantage;
+    float taught_kl; /* with a teacher: its sampled tokens' mean of log-prob less the teacher's */
     bool truncated;
     bool given; /* the record's own answer */
     /* calls of tools, those that failed, and turns whose calls could not be read */
@@ -122,12 +127,16 @@ struct ax_rollout {
     float *logprobs;
     /* shaped like ids: log-probs by the reference; NULL: not needed */
     float *reference;
+    /* shaped like ids: log-probs by the teacher; NULL: none */
+    float *teacher;
     /* shaped like ids: entropy of the distribution that each token was drawn from; NULL: not
      * needed */
     float *entropies;
+    /* for PPO or a teacher, else NULL; shaped like ids */
+    float *advantages;
     /* for PPO, else NULL; shaped like ids. A value or return belongs to the place of a token: a
      * completion's first one is at the prompt's last token */
-    float *advantages, *values, *returns;
+    float *values, *returns;
     int64_t *order; /* [n] */
     /* about the last generation, for reports; not part of a checkpoint */
     double *rewards;                   /* [n][functions] */
@@ -150,9 +159,10 @@ void ax_rollout_free(struct ax_rollout *r);
 /* True if the next turn needs a new generation. */
 bool ax_rollout_is_used_up(const struct ax_rollout *r);
 /* The models of a rollout. `reference` is the model that the policy is compared with, or NULL (then
- * the policy is compared with its own base, without its adapter, if at all); `value` is PPO's. */
+ * the policy is compared with its own base, without its adapter, if at all); `value` is PPO's; `teacher`
+ * is o->teacher's, or NULL. */
 struct ax_rollout_models {
-    struct ax_model *policy, *reference, *value;
+    struct ax_model *policy, *reference, *value, *teacher;
 };
 /* Samples and rewards the next generation. *stopped: a rank was asked to stop; then the loader is where
  * it was, and the last generation is gone. Scratch and slots must be empty. While planning, takes the
@@ -162,7 +172,7 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout
 /* Options for evaluating on n prompts, all in one generation. Random numbers are the same in each
  * evaluation. */
 struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_options *o, int64_t n);
-enum ax_status ax_rollout_evaluate(struct ax_rollout *r, struct ax_model *m,
+enum ax_status ax_rollout_evaluate(struct ax_rollout *r, const struct ax_rollout_models *m,
                                    struct ax_loader *loader, bool *stopped);
 /* The number of completions of a turn, and its i-th completion, whose index is *number. The
  * completions of a group are contiguous. */

@@ -38,6 +38,11 @@ static bool put_rewards(const struct ax_rollout *r, int64_t i, json_t *v) {
             json_object_set_new(v, "advantage", json_real((double)r->list[i].advantage)) == 0);
 }
 
+static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
+    return !r->teacher ||
+           json_object_set_new(v, "kd_loss", json_real((double)r->list[i].taught_kl)) == 0;
+}
+
 static json_t *ids_json(const int32_t *ids, int64_t n) {
     json_t *list = json_array();
     bool ok = true;
@@ -78,7 +83,8 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     struct ax_buf prompt = {0}, completion = {0};
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
-    char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_turns(r, i, v)
+    char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_taught(r, i, v) &&
+                         put_turns(r, i, v)
                      ? json_dumps(v, JSON_REAL_PRECISION(9))
                      : NULL;
     if (st == AX_OK && !text)

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "model/generate/classify.h"
 #include "optim/rollout/rollout.h"
+#include "optim/rollout/taught.h"
 
 enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_completion *c,
                                struct ax_buf *prompt, struct ax_buf *completion) {
@@ -513,6 +514,25 @@ static enum ax_status judge_all_tokens(struct ax_rollout *r, const double *total
     return AX_OK;
 }
 
+/* ---- a teacher ---- */
+
+/* The first is the loss of a run without rewards; the others have the names of TRL's IWOPDTrainer. */
+static enum ax_status judge_by_teacher(struct ax_rollout *r) {
+    struct ax_taught t;
+    if (!r->teacher)
+        return AX_OK;
+    AX_TRY(ax_rollout_teach(r, &t));
+    put_figure(r, t.kl, "kd_loss");
+    if (r->o->teach.gamma == 0)
+        return AX_OK;
+    put_figure(r, t.advantage, "iw_opd/mean_advantage");
+    put_figure(r, t.size, "iw_opd/mean_abs_advantage");
+    put_figure(r, t.weight, "iw_opd/mean_weight");
+    put_figure(r, t.least, "iw_opd/min_weight");
+    put_figure(r, t.most, "iw_opd/max_weight");
+    return AX_OK;
+}
+
 /* ---- all of a generation ---- */
 
 static void judge_completions(struct ax_rollout *r, const struct ax_advantage_options *o,
@@ -543,7 +563,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     const struct ax_advantage_options o = advantage_options(r, weights);
     ax_reward_totals(&o, r->n, r->rewards, totals);
     r->worth = worth_of(r, &o, totals);
-    if (r->o->ppo && r->worth != AX_WORTH_NONE)
+    if ((r->o->ppo || r->teacher) && r->worth != AX_WORTH_NONE)
         r->worth = AX_WORTH_VARIED;
     put_rewards(r, &o, totals);
     put_rounds(r);
@@ -552,7 +572,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     if (r->o->ppo)
         return judge_all_tokens(r, totals);
     judge_completions(r, &o, advantages);
-    return AX_OK;
+    return judge_by_teacher(r);
 }
 
 enum ax_status ax_rollout_judge(struct ax_rollout *r) {
@@ -563,7 +583,7 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r) {
         put_source(r);
         put_tools(r);
         r->worth = AX_WORTH_VARIED;
-        return AX_OK;
+        return judge_by_teacher(r);
     }
     AX_TRY(ax_alloc(&values, 2 * (size_t)r->n, sizeof *values));
     const enum ax_status st = judge_rewards(r, values, values + r->n);

@@ -1,5 +1,6 @@
 /* The loss of on-policy distillation on answers that the model has sampled: they become examples, of which an
- * evaluation reads those tokens that the model has sampled. */
+ * evaluation reads those tokens that the model has sampled. Where a teacher has log-probs of these alone, the loss is
+ * the reverse divergence as they estimate it. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -68,4 +69,21 @@ enum ax_status ax_train_evaluate_sampled(struct ax_train *t, const struct ax_rol
     /* of training, which computes it where tokens are drawn */
     out->measures[AX_DISTILL_ENTROPY] = NAN;
     return st;
+}
+
+void ax_train_evaluate_taught(const struct ax_rollout *r, struct ax_eval_result *out) {
+    double nll = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        for (int64_t at = c->start + c->n_prompt; at < c->start + c->n; at++)
+            nll -= ax_rollout_is_sampled(r, at) ? (double)r->logprobs[at] : 0;
+        out->tokens += c->n;
+        out->trained += c->sampled;
+    }
+    out->documents = out->rows = r->n;
+    out->weight = (double)out->trained;
+    out->loss = ax_figures_get(&r->figures, "kd_loss");
+    out->perplexity = exp(nll / out->weight);
+    for (int i = 0; i < AX_MEASURES; i++)
+        out->measures[i] = NAN;
 }

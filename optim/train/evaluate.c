@@ -52,13 +52,16 @@ static enum ax_status evaluate_data(struct ax_train *t, struct ax_eval_result *r
 /* Samples, and with a teacher finds the loss of what is sampled. */
 static enum ax_status evaluate_rollout(struct ax_train *t, struct ax_rollout *rollout,
                                        struct ax_eval_result *r) {
+    const struct ax_rollout_models models = ax_train_rollout_models(t);
     struct ax_eval_options eo;
-    AX_TRY(ax_rollout_evaluate(rollout, &t->step.model, t->o->data.eval, &r->stopped));
+    AX_TRY(ax_rollout_evaluate(rollout, &models, t->o->data.eval, &r->stopped));
     if (!r->stopped && ax_step_teacher(&t->step)) {
         AX_TRY(eval_options(t, &eo));
         AX_TRY(ax_train_evaluate_sampled(t, rollout, &eo, r));
     }
     r->figures = rollout->figures;
+    if (!r->stopped && models.teacher && !t->o->rollout.rewards)
+        ax_train_evaluate_taught(rollout, r);
     return AX_OK;
 }
 

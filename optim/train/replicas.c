@@ -106,7 +106,7 @@ static bool is_common(const struct ax_model *m, const struct ax_param *p, enum a
 }
 
 static enum ax_status create_list(struct list *l, struct ax_train *t) {
-    const struct ax_teacher *teacher = ax_step_teacher(&t->step);
+    const struct ax_teacher *teacher = ax_train_teacher(t);
     *l = (struct list){0};
     add_model(l, &t->step.model);
     if (ax_train_has_value(t->o))

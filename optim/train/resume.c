@@ -298,7 +298,7 @@ static enum ax_status load_base(struct ax_train *t) {
 
 /* Loads the teacher, which checkpoints do not contain; on resume, too. */
 static enum ax_status load_teacher(struct ax_train *t) {
-    struct ax_teacher *teacher = ax_step_teacher(&t->step);
+    struct ax_teacher *teacher = ax_train_teacher(t);
     if (!teacher)
         return AX_OK;
     return t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)

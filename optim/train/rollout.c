@@ -196,6 +196,8 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
     const int64_t positions = ax_step_positions(&t->step.o);
     if (has_reference_copy(t))
         AX_TRY(ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions));
+    if (o->teacher)
+        AX_TRY(ax_teacher_create(&t->teacher, o->teacher, &t->step.model, positions));
     for (int i = 0; i < o->n_models; i++)
         AX_TRY(ax_reward_model_create(o->models[i], &t->step.model,
                                       lender_of(t, o->models[i]->lender)));
@@ -215,13 +217,19 @@ void ax_train_rollout_free(struct ax_train *t) {
     for (int i = 0; i < t->o->rollout.n_models; i++)
         ax_reward_model_free(t->o->rollout.models[i]);
     ax_teacher_free(&t->reference);
+    ax_teacher_free(&t->teacher);
 }
 
-static struct ax_rollout_models rollout_models(struct ax_train *t) {
+struct ax_rollout_models ax_train_rollout_models(struct ax_train *t) {
     return (struct ax_rollout_models){.policy = &t->step.model,
                                       .reference = reference_model(t),
                                       .value =
-                                          ax_train_has_value(t->o) ? &t->value.step.model : NULL};
+                                          ax_train_has_value(t->o) ? &t->value.step.model : NULL,
+                                      .teacher = t->o->rollout.teacher ? &t->teacher.model : NULL};
+}
+
+struct ax_teacher *ax_train_teacher(struct ax_train *t) {
+    return t->o->rollout.teacher ? &t->teacher : ax_step_teacher(&t->step);
 }
 
 /* Memory is the step's: what a step does not need while it samples. */
@@ -230,7 +238,7 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t) {
     struct ax_rollout r = {.o = &t->o->rollout};
     if (!ax_train_has_rollout(t->o))
         return AX_OK;
-    const struct ax_rollout_models m = rollout_models(t);
+    const struct ax_rollout_models m = ax_train_rollout_models(t);
     return ax_rollout_generate(&r, &m, NULL, &stopped);
 }
 
@@ -488,7 +496,7 @@ enum ax_status ax_train_worth_end(const struct ax_train *t) {
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
     *stopped = false;
     if (ax_rollout_is_used_up(&t->rollout)) {
-        const struct ax_rollout_models m = rollout_models(t);
+        const struct ax_rollout_models m = ax_train_rollout_models(t);
         ax_metrics_doing(t->metrics, "sampling", 0, 0);
         AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, stopped));
         if (*stopped)

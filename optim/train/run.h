@@ -148,6 +148,7 @@ struct ax_train {
     struct ax_rollout rollout;   /* for a run that samples what it trains on */
     /* reference of the rollout's policy, if that is a model of its own */
     struct ax_teacher reference;
+    struct ax_teacher teacher; /* teacher of the rollout's sampled tokens; the step has its own */
     struct ax_train_worth worth;
     struct ax_train_watch watch;
     struct ax_train_contents contents;
@@ -261,6 +262,9 @@ enum ax_status ax_train_rollout_load(struct ax_train *t);
 void ax_train_rollout_free(struct ax_train *t);
 /* Allocates memory for a generation; while planning. */
 enum ax_status ax_train_rollout_plan(struct ax_train *t);
+struct ax_rollout_models ax_train_rollout_models(struct ax_train *t);
+/* The teacher of the step or of the rollout; NULL: none. */
+struct ax_teacher *ax_train_teacher(struct ax_train *t);
 /* Fills the step's batches with the next turn, after sampling if it is the first turn of a
  * generation; then, and with a value model, no result may be pending. *stopped: a rank was asked to
  * stop, and there is no step. */
@@ -402,6 +406,8 @@ void ax_train_elastic_say(const struct ax_train *t);
 enum ax_status ax_train_evaluate_sampled(struct ax_train *t, const struct ax_rollout *r,
                                          const struct ax_eval_options *o,
                                          struct ax_eval_result *out);
+/* The same by a teacher of sampled tokens alone, from the rollout's figures. */
+void ax_train_evaluate_taught(const struct ax_rollout *r, struct ax_eval_result *out);
 
 /* ---- evaluate.c ---- */
 
