@@ -207,9 +207,9 @@ static enum ax_status read_start(const struct ax_train_setup *s, struct ax_peft_
                                "expected true, false, gaussian, pissa or pissa_niter_N with N from "
                                "1 to 1000, got \"%s\"",
                                text);
-    return s->hf.dir ? AX_OK
-                     : ax_config_error(s->cfg, key,
-                                       "there are no weights to start from with reinit_weights");
+    return s->reinit ? ax_config_error(s->cfg, key,
+                                       "there are no weights to start from with reinit_weights")
+                     : AX_OK;
 }
 
 static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *c,

@@ -69,6 +69,8 @@ static void test_needs_no_weights(void **state) {
     EXPECT(0, "of 3 × ", config, "micro_batch_size=3");
     assert_false(ax_path_exists(in_scratch("out")));
     EXPECT(0, "adapter\n", config, "adapter=lora", "lora_r=4", "lora_alpha=8",
+           "lora_target_linear=true", "peft_init_lora_weights=pissa");
+    EXPECT(0, "adapter\n", config, "adapter=lora", "lora_r=4", "lora_alpha=8",
            "lora_target_linear=true", "merge_lora=true");
     /* and training, which does need them, says so */
     sft_command = "sft";
