@@ -17,12 +17,18 @@ static enum ax_status check(const struct ax_arch *arch, const struct ax_model *s
                     (long long)own, (long long)others);
 }
 
-enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_arch *arch,
-                                 const struct ax_model *student, int64_t max_positions) {
+enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_teacher_options *o,
+                                 const struct ax_model *student) {
     struct ax_runtime *rt = student->rt;
-    const struct ax_model_options o = {.dtype = student->dtype, .max_positions = max_positions};
-    AX_TRY(check(arch, student));
-    const enum ax_status st = ax_model_create(&t->model, arch, rt, &o);
+    struct ax_model_options mo = {
+        .dtype = student->dtype, .max_positions = o->max_positions, .adapter = o->adapter};
+    if (o->on_base) {
+        mo.lender = student;
+        mo.base_store = o->base_store;
+        mo.store_experts = o->store_experts;
+    }
+    AX_TRY(check(o->arch, student));
+    const enum ax_status st = ax_model_create(&t->model, o->arch, rt, &mo);
     if (st != AX_OK)
         return ax_error_prefix(st, "the teacher");
     return ax_slot_create(&t->slot, &t->model, &rt->arena.slots[0]);

@@ -210,6 +210,17 @@ static void print_value(const struct ax_train_options *o) {
                    : "whose adapter trains on a copy of the policy's base");
 }
 
+static void print_teacher(const struct ax_train_options *o) {
+    const struct ax_arch *arch = o->step.teacher ? o->step.teacher : o->rollout.teacher;
+    char count[32];
+    if (arch)
+        printf("teacher  %s, %s parameters, frozen%s%s; the memory above includes it\n",
+               arch->family->model_type,
+               ax_format_count(count, sizeof count, (double)ax_arch_parameters(arch)),
+               o->teacher_adapter ? ", with an adapter" : "",
+               ax_step_teacher_options(&o->step, arch).on_base ? ", on the model's base" : "");
+}
+
 static void print_reward_models(const struct ax_train_options *t) {
     const struct ax_rollout_options *o = &t->rollout;
     char count[32];
@@ -306,6 +317,7 @@ void ax_plan_print(const struct ax_plan_words *w, const struct ax_plan_figures *
         print_run(w, &f->forecast);
         print_rollout(w->plan.train, &f->forecast.fit);
         print_value(w->plan.train);
+        print_teacher(w->plan.train);
     }
     print_time(w, f);
     if (w->plan.rates)

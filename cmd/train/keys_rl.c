@@ -283,7 +283,7 @@ const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY(
         "kd_teacher", AX_T_STR,
         "Teacher whose distribution of each token the model is trained to follow: a folder, GGUF "
-        "file or hub id with the same vocabulary. axtrain's own key.",
+        "file or hub id with the same vocabulary, or an adapter's folder. axtrain's own key.",
         AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, teacher_name))),
     AX_KEY("kd_trainer", AX_T_BOOL | AX_T_NUM,
            "Distill from log-probs of a teacher that the data sets contain; needs kd_topk.",

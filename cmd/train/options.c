@@ -244,6 +244,7 @@ static void begin(struct ax_train_setup *s) {
     o->arch = &s->arch;
     o->weights = s->hf.dir ? &s->hf : NULL;
     o->teacher_weights = s->teacher_hf.dir ? &s->teacher_hf : NULL;
+    o->teacher_adapter = s->teacher_adapter.dir ? &s->teacher_adapter : NULL;
     o->start = s->start.dir ? &s->start : NULL;
     o->config = s->config;
     o->about = s->about;
@@ -251,6 +252,8 @@ static void begin(struct ax_train_setup *s) {
     o->step = (struct ax_step_options){
         .objective = &s->data.method.objective,
         .teacher = distill && distill->stored == 0 ? &s->teacher_arch : NULL,
+        .teacher_adapter = o->teacher_adapter ? &o->teacher_adapter->config : NULL,
+        .teacher_on_base = s->teacher_on_base,
         .n_microbatches = (int)(s->data.sequences_per_step / s->data.sequences_per_batch),
         .virtual_stages = 1,
         .balance_coef = s->arch.moe.balance_coef,

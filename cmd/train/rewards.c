@@ -3,7 +3,6 @@
  * reward|prm` does, with a tokenizer and chat template of its own; it is in the run's runtime
  * (optim/rollout/reward_model.h). */
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/io_path.h"
@@ -11,6 +10,7 @@
 #include "base/mem.h"
 #include "ckpt/hub/hub.h"
 #include "cmd/train/rollout.h"
+#include "cmd/train/setup.h"
 #include "model/convert/base_model.h"
 
 /* ---- which names are models ---- */
@@ -229,21 +229,13 @@ static enum ax_status blame_reward(const struct ax_reward_keys *k, const struct 
 
 /* ---- models in the list ---- */
 
-/* By name if one is not there: a hub id. */
-static bool is_same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    if (stat(a, &x) != 0 || stat(b, &y) != 0)
-        return strcmp(a, b) == 0;
-    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* An adapter on the policy's base needs no copy of it. */
 static enum ax_status find_lender(struct ax_setup_reward_model *m, const struct ax_config *cfg) {
     char *base;
     if (!m->model.adapter || ax_config_holds(cfg, "reinit_weights || set(model_revision)"))
         return AX_OK;
     AX_TRY(ax_peft_base(m->model.adapter, &base));
-    if (is_same_folder(base, ax_config_str(cfg, "base_model")))
+    if (ax_train_same_folder(base, ax_config_str(cfg, "base_model")))
         m->model.lender = AX_LENDER_POLICY;
     ax_free(base);
     return AX_OK;

@@ -38,6 +38,8 @@ struct ax_train_setup {
     struct ax_lock teacher_use;
     struct ax_arch teacher_arch;
     struct ax_hf teacher_hf;
+    struct ax_peft teacher_adapter; /* dir NULL: none */
+    bool teacher_on_base;           /* the teacher is the base model, perhaps with that adapter */
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;
     struct ax_peft start;       /* lora_model_dir */
@@ -111,6 +113,8 @@ enum ax_status ax_train_scheme_read(const struct ax_config *cfg, const char *map
 enum ax_status ax_train_qat_read(struct ax_train_setup *s);
 /* The first id whose text differs between tokenizers; −1: none of the ids that both have. */
 int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_tokenizer *b);
+/* Do two names mean one folder? By name if one is not there: a hub id. */
+bool ax_train_same_folder(const char *a, const char *b);
 /* Opens kd_teacher, if it is set. The data must be open, and the vocabulary final. */
 enum ax_status ax_train_teacher_open(struct ax_train_setup *s);
 void ax_train_teacher_close(struct ax_train_setup *s);

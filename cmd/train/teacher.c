@@ -1,8 +1,17 @@
-/* kd_teacher: the model that a distillation follows. */
+/* kd_teacher: the model that a distillation follows; it may be an adapter. */
 #include <string.h>
+#include <sys/stat.h>
 
+#include "model/adapter/load.h"
 #include "model/convert/base_model.h"
 #include "cmd/train/setup.h"
+
+bool ax_train_same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    if (stat(a, &x) != 0 || stat(b, &y) != 0)
+        return strcmp(a, b) == 0;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
 
 int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_tokenizer *b) {
     const size_t n = ax_tokenizer_size(a), m = ax_tokenizer_size(b);
@@ -46,13 +55,27 @@ static enum ax_status check_vocabulary(const struct ax_train_setup *s) {
                            (long long)other, (long long)own);
 }
 
-static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
+static enum ax_status open_base(struct ax_train_setup *s, const char *name) {
+    s->teacher_on_base = ax_train_same_folder(name, s->base_name) && !s->reinit && !s->revision;
     if (s->planning)
         return ax_base_model_arch(&s->teacher_arch, name, NULL, NULL);
     AX_TRY(ax_base_model_folder(&s->teacher, &s->teacher_use, name, NULL,
                                 s->prepared ? s->prepared : "last_run_prepared"));
     AX_TRY(ax_arch_load_with(&s->teacher_arch, s->teacher, NULL));
     return ax_hf_open(&s->teacher_hf, s->teacher);
+}
+
+static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
+    char *base;
+    if (!ax_peft_is_folder(name))
+        return open_base(s, name);
+    AX_TRY(ax_peft_open(&s->teacher_adapter, name));
+    AX_TRY(ax_peft_base(&s->teacher_adapter, &base));
+    const enum ax_status st = open_base(s, base);
+    ax_free(base);
+    AX_TRY(st);
+    ax_adapter_vocabulary(&s->teacher_arch, &s->teacher_adapter);
+    return AX_OK;
 }
 
 enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
@@ -72,6 +95,7 @@ enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
 
 void ax_train_teacher_close(struct ax_train_setup *s) {
     ax_hf_close(&s->teacher_hf);
+    ax_peft_close(&s->teacher_adapter);
     ax_arch_free(&s->teacher_arch);
     ax_lock_drop(&s->teacher_use);
     ax_free(s->teacher);

@@ -345,23 +345,24 @@ struct scorer {
     struct ax_model *model;
     struct ax_rollout_options o; /* for the generator */
     float *out;                  /* shaped like ids; NULL while planning */
+    bool bare;                   /* without its adapter */
 };
 
-/* The policy's reference. */
+/* The policy's reference: its base, or a copy of it. */
 static struct scorer reference_of(const struct ax_rollout *r, struct ax_model *m) {
-    return (struct scorer){m, *r->o, r->reference};
+    return (struct scorer){m, *r->o, r->reference, true};
 }
 
 /* The teacher, whose distributions are as they are, whatever tokens are drawn from. */
 static struct scorer teacher_of(const struct ax_rollout *r, struct ax_model *m) {
-    struct scorer s = {m, *r->o, r->teacher};
+    struct scorer s = {m, *r->o, r->teacher, false};
     s.o.sampling.truncated = false;
     return s;
 }
 
 /* A base without its adapter is the same model with it, between steps. */
 static enum ax_status score_by(const struct scorer *by, int64_t n, struct ax_sequence *seqs) {
-    by->model->adapter_run.off = true;
+    by->model->adapter_run.off = by->bare;
     const enum ax_status st = run_sequences(&by->o, by->model, true, n, seqs);
     by->model->adapter_run.off = false;
     return st;

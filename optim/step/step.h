@@ -34,6 +34,9 @@ struct ax_step_options {
     const struct ax_objective *objective;
     /* the teacher's, for an objective with one; else NULL. Borrowed */
     const struct ax_arch *teacher;
+    const struct ax_peft_config *teacher_adapter; /* NULL: none. Borrowed */
+    bool
+        teacher_on_base; /* the teacher's weights, but those of its adapter, are the model's base's */
     double max_norm;     /* ≤ 0: no clipping */
     double balance_coef; /* coefficient of the routers' balancing loss (model/parts/router.h); 0 =
                              none */
@@ -64,6 +67,9 @@ struct ax_step_options {
 
 /* Do frozen weights stay as they were loaded? PiSSA and ReLoRA change them. */
 bool ax_step_keeps_base(const struct ax_step_options *o);
+/* The teacher of this arch beside the step's model. */
+struct ax_teacher_options ax_step_teacher_options(const struct ax_step_options *o,
+                                                  const struct ax_arch *teacher);
 /* The longest document of any pass, training or not. */
 int64_t ax_step_positions(const struct ax_step_options *o);
 struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages);

@@ -52,6 +52,16 @@ enum ax_status ax_step_slots(const struct ax_step_options *o, int stage, int sta
     return ax_pipeline_slots(&p, stage, slots);
 }
 
+struct ax_teacher_options ax_step_teacher_options(const struct ax_step_options *o,
+                                                  const struct ax_arch *teacher) {
+    return (struct ax_teacher_options){.arch = teacher,
+                                       .max_positions = ax_step_positions(o),
+                                       .adapter = o->teacher_adapter,
+                                       .on_base = o->teacher_on_base && ax_step_keeps_base(o),
+                                       .base_store = o->model.base_store,
+                                       .store_experts = o->model.store_experts};
+}
+
 /* The states of a step's micro-batches are kept, because a pipeline needs them in its own order. */
 static enum ax_status create_teacher(struct ax_step *s, int64_t rows) {
     const size_t n = (size_t)s->o.n_microbatches;
@@ -59,7 +69,8 @@ static enum ax_status create_teacher(struct ax_step *s, int64_t rows) {
     AX_ASSERT((s->o.teacher != NULL) == (o && o->stored == 0));
     if (!s->o.teacher)
         return AX_OK;
-    AX_TRY(ax_teacher_create(&s->teacher, s->o.teacher, &s->model, ax_step_positions(&s->o)));
+    const struct ax_teacher_options to = ax_step_teacher_options(&s->o, s->o.teacher);
+    AX_TRY(ax_teacher_create(&s->teacher, &to, &s->model));
     AX_TRY(ax_alloc(&s->taught, n, sizeof *s->taught));
     for (size_t m = 0; m < n; m++)
         s->taught[m] = ax_teacher_take(&s->teacher, &s->rt->arena.persistent, rows);

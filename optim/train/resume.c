@@ -301,8 +301,9 @@ static enum ax_status load_teacher(struct ax_train *t) {
     struct ax_teacher *teacher = ax_train_teacher(t);
     if (!teacher)
         return AX_OK;
-    return t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)
-                                 : ax_model_init_random(&teacher->model, t->o->step.seed + 1);
+    AX_TRY(t->o->teacher_weights ? ax_model_load(&teacher->model, t->o->teacher_weights)
+                                 : ax_model_init_random(&teacher->model, t->o->step.seed + 1));
+    return t->o->teacher_adapter ? ax_adapter_load(&teacher->model, t->o->teacher_adapter) : AX_OK;
 }
 
 /* Names the first weight that is infinite or NaN. */

@@ -193,11 +193,13 @@ static enum ax_status load_reference_copy(struct ax_train *t) {
 
 enum ax_status ax_train_rollout_create(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
-    const int64_t positions = ax_step_positions(&t->step.o);
+    const struct ax_teacher_options copy = {.arch = t->o->arch,
+                                            .max_positions = ax_step_positions(&t->step.o)},
+                                    teacher = ax_step_teacher_options(&t->step.o, o->teacher);
     if (has_reference_copy(t))
-        AX_TRY(ax_teacher_create(&t->reference, t->o->arch, &t->step.model, positions));
+        AX_TRY(ax_teacher_create(&t->reference, &copy, &t->step.model));
     if (o->teacher)
-        AX_TRY(ax_teacher_create(&t->teacher, o->teacher, &t->step.model, positions));
+        AX_TRY(ax_teacher_create(&t->teacher, &teacher, &t->step.model));
     for (int i = 0; i < o->n_models; i++)
         AX_TRY(ax_reward_model_create(o->models[i], &t->step.model,
                                       lender_of(t, o->models[i]->lender)));

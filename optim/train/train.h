@@ -104,8 +104,9 @@ struct ax_train_inputs {
 
 struct ax_train_options {
     const struct ax_arch *arch;
-    const struct ax_hf *weights;         /* NULL: random, from the seed */
-    const struct ax_hf *teacher_weights; /* weights of step.teacher; NULL: random */
+    const struct ax_hf *weights;           /* NULL: random, from the seed */
+    const struct ax_hf *teacher_weights;   /* weights of step.teacher; NULL: random */
+    const struct ax_peft *teacher_adapter; /* NULL: none */
     const struct ax_peft *start; /* initial value of step.adapter; NULL: a new one, from the seed */
     /* where log-probs that the objective compares with are kept; cache NULL: they are not. The run
      * sets the team. */
