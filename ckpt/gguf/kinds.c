@@ -43,18 +43,42 @@ static const struct ax_gguf_field gemma3[] = {
     {REAL("residual_scale", "residual_multiplier", residual_scale), .required = true},            \
     {REAL("logit_scale", "logits_scaling", logit_divisor), .required = true}
 static const struct ax_gguf_field granite[] = {GRANITE, {0}};
+#define MAMBA(taps_key, state_key, heads_key, head_key, groups_key)                                \
+    {COUNT("ssm.conv_kernel", taps_key, taps), .required = true},                                  \
+    {COUNT("ssm.inner_size", NULL, ssd.width), .required = true},                                  \
+    {COUNT("ssm.state_size", state_key, ssd.state), .required = true},                             \
+    {COUNT("ssm.time_step_rank", heads_key, ssd.heads), .required = true},                         \
+    {COUNT("ssm.group_count", groups_key, ssd.groups), .required = true},                          \
+    {COUNT(NULL, head_key, ssd.head_dim)}
 static const struct ax_gguf_field granite_hybrid[] = {
     GRANITE, EXPERTS("num_local_experts"),
     {COUNT("expert_shared_feed_forward_length", "shared_intermediate_size", shared_ffn)},
-    {COUNT("ssm.conv_kernel", "mamba_d_conv", taps), .required = true},
-    {COUNT("ssm.inner_size", NULL, ssd.width), .required = true},
-    {COUNT("ssm.state_size", "mamba_d_state", ssd.state), .required = true},
-    {COUNT("ssm.time_step_rank", "mamba_n_heads", ssd.heads), .required = true},
-    {COUNT("ssm.group_count", "mamba_n_groups", ssd.groups), .required = true},
-    {COUNT(NULL, "mamba_d_head", ssd.head_dim)},
+    MAMBA("mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head", "mamba_n_groups"),
     {COUNT(NULL, "mamba_expand", ssd.expand)},
     {FLAG("rope.scaling.finetuned", NULL, rotates), .absent = 1},
     {0}};
+static const struct ax_gguf_field falcon_h1[] = {
+    MAMBA("mamba_d_conv", "mamba_d_state", "mamba_n_heads", "mamba_d_head", "mamba_n_groups"),
+    {COUNT(NULL, "mamba_d_ssm", ssd.width)},
+    {FLAG(NULL, "mamba_rms_norm", ssd.norm)},
+    {0}};
+#define NEMOTRON_H                                                                                 \
+    MAMBA("conv_kernel", "ssm_state_size", "mamba_num_heads", "mamba_head_dim", "n_groups"),       \
+    {REAL("attention.layer_norm_epsilon", "layer_norm_epsilon", eps)} /* beside the usual key */
+static const struct ax_gguf_field nemotron_h[] = {NEMOTRON_H, {0}};
+static const struct ax_gguf_field nemotron_h_moe[] = {
+    NEMOTRON_H, EXPERTS("n_routed_experts"), WIDTH,
+    {COUNT("expert_shared_count", "n_shared_experts", n_shared), .absent = 1},
+    {COUNT("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size", shared_ffn), .required = true},
+    {COUNT("moe_latent_size", "moe_latent_size", latent), .optional = true, .nullable = true},
+    {REAL("expert_weights_scale", "routed_scaling_factor", routed_scale), .absent = 1},
+    {FLAG("expert_weights_norm", "norm_topk_prob", renormalize), .absent = 1},
+    {COUNT("expert_group_count", "n_group", groups), .absent = 1},
+    {COUNT("expert_group_used_count", "topk_group", groups_kept), .absent = 1},
+    {COUNT("nextn_predict_layers", NULL, unused_layers), .optional = true},
+    {0}};
+static const struct ax_gguf_field ministral3[] = {
+    {REAL("attention.temperature_scale", NULL, growth), .optional = true}, {0}};
 static const struct ax_gguf_field phi3[] = {
     {COUNT("attention.sliding_window", "sliding_window", window), .nullable = true},
     {REAL(NULL, "partial_rotary_factor", rotary_part)},
@@ -75,14 +99,21 @@ static const struct ax_gguf_field glm4_moe[] = {
     {FLAG(NULL, "use_qk_norm", qk_norm)},
     {REAL(NULL, "partial_rotary_factor", rotary_part)},
     {0}};
-static const struct ax_gguf_field deepseek[] = {
-    ROUTED,
-    {COUNT("attention.q_lora_rank", "q_lora_rank", q_rank), .optional = true, .nullable = true},
-    {COUNT("attention.kv_lora_rank", "kv_lora_rank", kv_rank), .required = true},
-    {COUNT(NULL, "qk_nope_head_dim", nope)},
-    {COUNT(NULL, "qk_rope_head_dim", rotated)},
-    {COUNT(NULL, "head_dim", rotated)},
-    {COUNT(NULL, "v_head_dim", value_dim)},
+#define DEEPSEEK                                                                                   \
+    ROUTED,                                                                                        \
+    {COUNT("attention.q_lora_rank", "q_lora_rank", q_rank), .optional = true, .nullable = true},   \
+    {COUNT("attention.kv_lora_rank", "kv_lora_rank", kv_rank), .required = true},                  \
+    {COUNT(NULL, "qk_nope_head_dim", nope)},                                                       \
+    {COUNT(NULL, "qk_rope_head_dim", rotated)},                                                    \
+    {COUNT(NULL, "head_dim", rotated)},                                                            \
+    {COUNT(NULL, "v_head_dim", value_dim)}
+static const struct ax_gguf_field deepseek[] = {DEEPSEEK, {0}};
+static const struct ax_gguf_field deepseek32[] = {
+    DEEPSEEK,
+    {COUNT("attention.indexer.head_count", "index_n_heads", index.heads), .required = true},
+    {COUNT("attention.indexer.key_length", "index_head_dim", index.head_dim), .required = true},
+    {COUNT("attention.indexer.top_k", "index_topk", index.top), .required = true},
+    {COUNT("nextn_predict_layers", NULL, unused_layers), .optional = true},
     {0}};
 
 static const struct ax_gguf_field gpt_oss[] = {
@@ -199,6 +230,9 @@ static const struct ax_gguf_field gemma4[] = {
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
+#define NEMOTRON_H_CONFIG                                                                          \
+    "{\"use_conv_bias\": true, \"use_bias\": false, \"mamba_proj_bias\": false, \"mlp_bias\": false, " \
+    "\"attention_bias\": false, \"mlp_hidden_act\": \"relu2\", \"mamba_hidden_act\": \"silu\", " NO_WINDOW "}"
 #define GEMMA       "{\"hidden_act\": \"gelu_pytorch_tanh\", \"hidden_activation\": \"gelu_pytorch_tanh\"}"
 
 const struct ax_gguf_kind ax_gguf_kinds[] = {
@@ -219,6 +253,8 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
      .keeps_windows = true, .fields = gemma3, .config = GEMMA},
     {KIND("gemma4", "gemma4_text", "Gemma4ForCausalLM"), .qk_norm = true, .keeps_windows = true, .may_moe = true,
      .mixed = true, .fields = gemma4, .config = GEMMA},
+    {KIND("mistral3", "ministral3", "Ministral3ForCausalLM"), .permuted = true, .grows = true, .fields = ministral3,
+     .config = "{" NO_WINDOW "}"},
     {KIND("granite", "granite", "GraniteForCausalLM"), .permuted = true, .o_bias = true,
      .mlp_bias = true, .fields = granite},
     {KIND("smollm3", "smollm3", "SmolLM3ForCausalLM"), .permuted = true, .o_bias = true,
@@ -233,6 +269,10 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
      .config = "{\"topk_method\": \"group_limited_greedy\"}"},
     {KIND("deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM"), .moe = true, .some_dense = true,
      .partial_rope = true, .gating = 2, .fields = deepseek},
+    {KIND("deepseek32", "deepseek_v32", "DeepseekV32ForCausalLM"), .moe = true, .some_dense = true,
+     .partial_rope = true, .gating = 2, .fields = deepseek32},
+    {KIND("glm-dsa", "glm_moe_dsa", "GlmMoeDsaForCausalLM"), .moe = true, .some_dense = true,
+     .partial_rope = true, .shares = true, .gating = 2, .fields = deepseek32},
     {KIND("gpt-oss", "gpt_oss", "GptOssForCausalLM"), .moe = true, .o_bias = true, .keeps_windows = true,
      .fields = gpt_oss},
     {KIND("command-r", "cohere", "CohereForCausalLM"), .layer_norm = true, .is_tied = true, .o_bias = true,
@@ -268,6 +308,18 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM"), .permuted = true, .convolves = true,
      .mamba = true, .may_moe = true, .fields = granite_hybrid,
      .config = "{\"position_embedding_type\": \"nope\", \"mamba_conv_bias\": true, \"mamba_proj_bias\": false}"},
+    {KIND("falcon-h1", "falcon_h1", "FalconH1ForCausalLM"), .mamba = true, .beside = true, .copies_head = true,
+     .fields = falcon_h1,
+     .config = "{\"mamba_conv_bias\": true, \"mamba_proj_bias\": false, \"mamba_norm_before_gate\": false, "
+               "\"attention_bias\": false, \"mlp_bias\": false, \"projectors_bias\": false, "
+               "\"embedding_multiplier\": 1.0, \"lm_head_multiplier\": 1.0, \"attention_in_multiplier\": 1.0, "
+               "\"attention_out_multiplier\": 1.0, \"key_multiplier\": 1.0, \"ssm_in_multiplier\": 1.0, "
+               "\"ssm_out_multiplier\": 1.0, \"ssm_multipliers\": [1.0, 1.0, 1.0, 1.0, 1.0], "
+               "\"mlp_multipliers\": [1.0, 1.0]}"},
+    {KIND("nemotron_h", "nemotron_h", "NemotronHForCausalLM"), .mamba = true, .parts = true, .fields = nemotron_h,
+     .config = NEMOTRON_H_CONFIG},
+    {KIND("nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM"), .mamba = true, .parts = true, .moe = true,
+     .fields = nemotron_h_moe, .config = NEMOTRON_H_CONFIG},
     {KIND("kimi-linear", "kimi_linear", "KimiLinearForCausalLM"), .convolves = true, .kda = true, .moe = true,
      .some_dense = true, .partial_rope = true, .gating = 2, .fields = kimi_linear,
      .config = "{\"mla_use_nope\": true, \"moe_router_activation_func\": \"sigmoid\"}"},
@@ -283,11 +335,19 @@ const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type) {
     return NULL;
 }
 
+const struct ax_gguf_kind *ax_gguf_kind_for(const char *model_type, bool experts) {
+    for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++)
+        if (strcmp(k->model_type, model_type) == 0 && k->moe == experts)
+            return k;
+    return ax_gguf_kind_of(model_type);
+}
+
 const char *ax_gguf_kind_list(char *buf, size_t size) {
     size_t at = 0;
     buf[0] = '\0';
     for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch && at < size; k++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? ", " : "", k->model_type);
+        if (k == ax_gguf_kinds || strcmp(k[-1].model_type, k->model_type) != 0)
+            at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? ", " : "", k->model_type);
     return buf;
 }
 

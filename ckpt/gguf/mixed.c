@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/gguf/lists.h"
 #include "ckpt/gguf/rope.h"
 
 #define MAX_DIM  (1LL << 24)
@@ -19,31 +20,6 @@ static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
 }
 
 /* ---- from a file ---- */
-
-/* A number for each layer, or one for all; at [layers], freed by the caller, also after an error. */
-static enum ax_status read_list(const struct ax_gguf_model *m, const char *suffix, int64_t max,
-                                int32_t **at) {
-    char key[96];
-    size_t n = 0;
-    int64_t all;
-    const struct ax_gguf_key *k = ax_gguf_key(m->file, key_of(m, suffix, key));
-    if (k && k->is_array) {
-        AX_TRY(ax_gguf_i32s(m->file, key, at, &n));
-        if ((int64_t)n != m->layers)
-            return ax_error(AX_ERR_DATA, "%s: key %s: %zu entries for %lld layers", m->file->path,
-                            key, n, (long long)m->layers);
-    } else {
-        AX_TRY(ax_gguf_i64(m->file, key, 0, max, &all));
-        AX_TRY(ax_alloc(at, (size_t)m->layers, sizeof **at));
-        for (int64_t i = 0; i < m->layers; i++)
-            (*at)[i] = (int32_t)all;
-    }
-    for (int64_t i = 0; i < m->layers; i++)
-        if ((*at)[i] < 0 || (*at)[i] > max)
-            return ax_error(AX_ERR_DATA, "%s: key %s: entry %lld is %d", m->file->path, key,
-                            (long long)i, (*at)[i]);
-    return AX_OK;
-}
 
 static enum ax_status differs(const struct ax_gguf_model *m, const char *suffix, int64_t layer,
                               int32_t got, int64_t other) {
@@ -74,18 +50,18 @@ static enum ax_status read_lists(struct ax_gguf_model *m) {
                       heads[] = "attention.head_count_kv", widths[] = "feed_forward_length";
     int32_t *list = NULL;
     enum ax_status st;
-    AX_TRY_GOTO(read_list(m, windows, 1, &list), st, done);
+    AX_TRY_GOTO(ax_gguf_layer_list(m, windows, 1, &list), st, done);
     for (int64_t i = 0; i < m->layers; i++)
         if (list[i])
             ax_gguf_set_slides(m, i);
     ax_free(list);
     list = NULL;
-    AX_TRY_GOTO(read_list(m, heads, 65536, &list), st, done);
+    AX_TRY_GOTO(ax_gguf_layer_list(m, heads, 65536, &list), st, done);
     AX_TRY_GOTO(settle(m, heads, list, ax_gguf_is_full, &m->kv_heads, &m->mixed.kv_heads), st,
                 done);
     ax_free(list);
     list = NULL;
-    AX_TRY_GOTO(read_list(m, widths, MAX_DIM, &list), st, done);
+    AX_TRY_GOTO(ax_gguf_layer_list(m, widths, MAX_DIM, &list), st, done);
     st = settle(m, widths, list, borrows, &m->ffn, &m->mixed.wide_ffn);
 done:
     ax_free(list);

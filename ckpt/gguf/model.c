@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ckpt/gguf/lists.h"
 #include "ckpt/gguf/mixed.h"
+#include "ckpt/gguf/parts.h"
 #include "ckpt/gguf/rope.h"
 #include "kernels/tensor.h"
 
@@ -36,7 +38,7 @@ static const char *model_key(const struct ax_gguf_model *m, const char *suffix, 
 }
 
 static enum ax_status unknown_kind(const struct ax_gguf_model *m, struct ax_gguf_text arch) {
-    char list[512] = "";
+    char list[1024] = "";
     for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++) {
         const size_t n = strlen(list);
         if (k == ax_gguf_kinds || strcmp(k[-1].arch, k->arch) != 0)
@@ -216,7 +218,8 @@ static enum ax_status read_heads(struct ax_gguf_model *m) {
     const struct ax_gguf *f = m->file;
     AX_TRY(ax_gguf_i64(f, model_key(m, "attention.head_count", key), 1, 65536, &m->heads));
     const struct ax_gguf_key *kv = ax_gguf_key(f, model_key(m, "attention.head_count_kv", key));
-    AX_TRY(m->kind->slides ? read_sliding(m, key)
+    AX_TRY(m->kind->slides  ? read_sliding(m, key)
+           : m->kind->parts ? ax_gguf_parts_read(m)
            : m->kind->convolves && kv && kv->is_array
                ? read_mixers(m, key)
                : ax_gguf_i64_or(f, key, 1, 65536, m->heads, &m->kv_heads));
@@ -309,23 +312,46 @@ static enum ax_status derive_mamba(struct ax_gguf_model *m) {
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s.rope.scaling.finetuned: a hybrid with rope is not supported",
                         m->file->path, m->kind->arch);
-    if (m->ssd.heads == 0 || m->ssd.width % m->ssd.heads != 0 || m->ssd.groups == 0 ||
-        m->ssd.heads % m->ssd.groups != 0 || m->ssd.width % m->hidden != 0)
+    if (m->ssd.heads == 0 || m->ssd.width == 0 || m->ssd.width % m->ssd.heads != 0 ||
+        m->ssd.groups == 0 || m->ssd.heads % m->ssd.groups != 0 ||
+        (m->kind->convolves && m->ssd.width % m->hidden != 0))
         return ax_error(AX_ERR_DATA,
                         "%s: keys %s.ssm.*: %lld heads in %lld groups, %lld elements in all, of a "
                         "model as wide as %lld",
                         m->file->path, m->kind->arch, (long long)m->ssd.heads,
                         (long long)m->ssd.groups, (long long)m->ssd.width, (long long)m->hidden);
     m->ssd.head_dim = m->ssd.width / m->ssd.heads;
+    if (!m->kind->convolves)
+        return AX_OK;
     m->ssd.expand = m->ssd.width / m->hidden;
     if (m->shared_ffn == 0)
         m->shared_ffn = m->ffn;
     return AX_OK;
 }
 
+/* Layers that share a choice, by the list; in files without it, by their tensors. */
+static enum ax_status read_indexers(struct ax_gguf_model *m) {
+    char key[96], name[48];
+    int32_t *has_one = NULL;
+    enum ax_status st = AX_OK;
+    if (ax_gguf_key(m->file, model_key(m, AX_GGUF_INDEXERS, key)))
+        AX_TRY_GOTO(ax_gguf_layer_list(m, AX_GGUF_INDEXERS, 1, &has_one), st, done);
+    for (int64_t i = 0; i < m->layers; i++) {
+        snprintf(name, sizeof name, "blk.%lld.indexer.k_norm.weight", (long long)i);
+        if (has_one ? !has_one[i] : !ax_gguf_tensor(m->file, name))
+            ax_gguf_set_shares_choice(m, i);
+    }
+    if (ax_gguf_shares_choice(m, 0))
+        st =
+            ax_error(AX_ERR_DATA, "%s: key %s: the first layer has no indexer", m->file->path, key);
+done:
+    ax_free(has_one);
+    return st;
+}
+
 /* What follows from other sizes. */
 static enum ax_status derive(struct ax_gguf_model *m) {
-    if (m->n_shared > 0) {
+    if (m->n_shared > 0 && !m->kind->parts) {
         if (m->n_shared > 1024)
             return ax_error(AX_ERR_DATA, "%s: %lld shared experts", m->file->path,
                             (long long)m->n_shared);
@@ -348,7 +374,8 @@ static enum ax_status derive(struct ax_gguf_model *m) {
         m->shared_ffn = m->expert_ffn;
         m->qk_norm = ax_gguf_norms_by_experts(m);
     }
-    return m->kind->delta   ? derive_delta(m)
+    return m->kind->shares  ? read_indexers(m)
+           : m->kind->delta ? derive_delta(m)
            : m->kind->mamba ? derive_mamba(m)
            : m->kind->kda   ? derive_kda(m)
                             : AX_OK;
@@ -365,7 +392,7 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
     /* where all layers have experts, files may lack it */
-    if (!m->kind->mixed)
+    if (!m->kind->mixed && !m->kind->parts)
         AX_TRY(m->kind->moe && !m->kind->some_dense &&
                        !ax_gguf_key(f, model_key(m, "feed_forward_length", key))
                    ? ax_gguf_i64(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
@@ -434,6 +461,7 @@ static enum ax_status read_parts(struct ax_gguf_model *m) {
     if (!m->kind->chunked)
         m->qk_norm =
             m->kind->qk_norm || (m->kind->may_qk_norm && has(m, "blk.0.attn_q_norm.weight"));
+    m->ssd.norm = has(m, "blk.0.ssm_norm.weight");
     m->qkv_bias = m->kind->qkv_bias || has(m, "blk.0.attn_q.bias");
     m->o_bias = has(m, "blk.0.attn_output.bias");
     m->mlp_bias = m->kind->mlp_bias && has(m, "blk.0.ffn_gate.bias");
@@ -518,6 +546,16 @@ static bool add_layer_types(const struct ax_gguf_model *m, json_t *config) {
     return set(config, "layer_types", types) && ok;
 }
 
+/* Which layers have an indexer. */
+static bool add_indexer_types(const struct ax_gguf_model *m, json_t *config) {
+    json_t *types = json_array();
+    bool ok = types != NULL;
+    for (int64_t i = 0; i < m->layers; i++)
+        ok = ok && json_array_append_new(
+                       types, json_string(ax_gguf_shares_choice(m, i) ? "shared" : "full")) == 0;
+    return set(config, "indexer_types", types) && ok;
+}
+
 /* Keys that only some kinds have. */
 static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
     bool ok = true;
@@ -529,6 +567,10 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
         ok = ok && add_layer_types(m, config);
     if (m->kind->mixed)
         ok = ok && ax_gguf_mixed_config(m, config);
+    if (m->kind->parts)
+        ok = ok && ax_gguf_parts_config(m, config);
+    if (m->kind->shares)
+        ok = ok && add_indexer_types(m, config);
     if (m->kind->slides)
         ok = ok && add_sliding(m, config);
     if (m->kind->config) {

@@ -47,7 +47,14 @@ struct ax_gguf_kind {
     bool keeps_windows; /* readers follow attention.sliding_window */
     bool partial_rope;  /* may rotate a part of each head */
     bool convolves;     /* some layers convolve: head_count_kv is a list, 0 for them */
-    bool mamba;         /* and these are Mamba-2's; no layer has rope */
+    bool mamba; /* has Mamba-2; of those that convolve, in these layers, and no layer has rope */
+    /* all layers have Mamba-2 beside attention; the file has the factors of its config in weights */
+    bool beside;
+    /* layers of one part each: Mamba-2; attention without rope; an MLP or experts, without gates. head_count_kv and
+     * feed_forward_length are lists, 0 for others */
+    bool parts;
+    bool grows;  /* queries grow by keys of YaRN, which scales by mscale over mscale_all_dim */
+    bool shares; /* layers may use the choice of an indexer before them, as a list says */
     bool
         kda; /* or these are of the delta rule with a decay per channel, as many heads as attention */
     bool may_moe; /* the file decides */
@@ -67,6 +74,8 @@ struct ax_gguf_kind {
 extern const struct ax_gguf_kind ax_gguf_kinds[];
 /* The kind for an HF model_type; NULL if there is none. */
 const struct ax_gguf_kind *ax_gguf_kind_of(const char *model_type);
+/* The same of a model that has experts, or not, where architectures differ by it. */
+const struct ax_gguf_kind *ax_gguf_kind_for(const char *model_type, bool experts);
 /* "llama, mixtral, …" for messages: their model_types. */
 const char *ax_gguf_kind_list(char *buf, size_t size);
 
@@ -91,15 +100,26 @@ struct ax_gguf_model {
     int64_t taps;                                  /* taps of a convolution */
     unsigned char state[AX_GGUF_MAX_LAYERS / 8];   /* a bit per layer: it has no attention */
     unsigned char windows[AX_GGUF_MAX_LAYERS / 8]; /* the same: it has a window */
-    int64_t kv_sliding;                            /* heads of k and v in these layers */
-    int64_t interval;                              /* every how many-th layer has attention */
+    unsigned char ffns[AX_GGUF_MAX_LAYERS / 8];   /* the same: its one part is an MLP, or experts */
+    unsigned char shares[AX_GGUF_MAX_LAYERS / 8]; /* it uses the choice of an indexer before it */
+    int64_t kv_sliding;                           /* heads of k and v in these layers */
+    int64_t interval;                             /* every how many-th layer has attention */
     struct {
         int64_t keys, values, key_dim, value_dim, width; /* heads and their sizes; of all values */
     } delta;                                             /* the gated delta rule */
     struct {
         int64_t heads, head_dim, groups, state, width,
             expand; /* width = heads · head_dim = expand · hidden */
-    } ssd;          /* Mamba-2 */
+        bool norm;
+    } ssd; /* Mamba-2 */
+    struct {
+        int64_t heads, head_dim, top;
+    } index;        /* indexers */
+    int64_t latent; /* what experts read and write; 0: `hidden` */
+    double growth;  /* factor by which queries grow (llama_4_scaling_beta); 0: they do not */
+    struct {
+        double embedding, head, in, keys, out, mamba_in[5], mamba_out, gate, down;
+    } folded; /* factors that a file being written has in its weights */
     struct {
         int64_t head_dim, kv_heads; /* heads of full layers; those above are the sliding ones' */
         int64_t borrow;             /* the last layers, which have no k and v */
@@ -134,9 +154,23 @@ static inline bool ax_gguf_slides(const struct ax_gguf_model *m, int64_t layer) 
 static inline void ax_gguf_set_slides(struct ax_gguf_model *m, int64_t layer) {
     m->windows[layer / 8] |= (unsigned char)(1 << (layer % 8));
 }
+static inline bool ax_gguf_is_ffn(const struct ax_gguf_model *m, int64_t layer) {
+    return layer >= 0 && (m->ffns[layer / 8] >> (layer % 8) & 1);
+}
+static inline void ax_gguf_set_ffn(struct ax_gguf_model *m, int64_t layer) {
+    m->ffns[layer / 8] |= (unsigned char)(1 << (layer % 8));
+}
+static inline bool ax_gguf_shares_choice(const struct ax_gguf_model *m, int64_t layer) {
+    return layer >= 0 && (m->shares[layer / 8] >> (layer % 8) & 1);
+}
+static inline void ax_gguf_set_shares_choice(struct ax_gguf_model *m, int64_t layer) {
+    m->shares[layer / 8] |= (unsigned char)(1 << (layer % 8));
+}
 static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer) {
     return layer >= 0 && !ax_gguf_slides(m, layer);
 }
+#define AX_GGUF_INDEXERS "attention.indexer.types" /* a list of bools; true: the layer has one */
+
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);
 /* True if readers of a chunked kind norm q and k, which no tensor tells. */
 bool ax_gguf_norms_by_experts(const struct ax_gguf_model *m);

@@ -27,6 +27,8 @@ struct ax_gguf_order {
     int64_t head, from, keys, values;
 };
 
+#define AX_GGUF_BANDS 5
+
 struct ax_gguf_name {
     char gguf[96]; /* "blk.3.attn_q.weight" */
     char hf[96];   /* "model.layers.3.self_attn.q_proj.weight"; one %d for the expert */
@@ -40,7 +42,12 @@ struct ax_gguf_name {
     struct ax_gguf_order rows, cols;
     struct ax_gguf_view view;
     double shift, factor; /* the file has (x + shift)·factor; reading undoes only the shift */
-    bool rate;            /* the file has −exp(x) */
+    /* Parts of a matrix's rows that have factors of their own: as many rows each, from the first on; 0: no part. */
+    struct {
+        int64_t rows[AX_GGUF_BANDS];
+        double factor[AX_GGUF_BANDS];
+    } bands;
+    bool rate; /* the file has −exp(x) */
 };
 
 /* Calls visit for each tensor of a model with this kind and these sizes, in layer order, until one

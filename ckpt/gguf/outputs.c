@@ -18,10 +18,12 @@ struct ax_gguf_piece {
     int64_t rows, cols;                 /* of one matrix in the file */
     int64_t source_rows;                /* of one source */
     struct ax_gguf_order row_order, col_order;
-    struct ax_gguf_view view; /* of the source */
-    float shift, factor;      /* of every element */
-    bool rate;                /* −exp of every element */
-    void *buffer;             /* PIECE elements of any type */
+    struct ax_gguf_view view;         /* of the source */
+    float shift, factor;              /* of every element */
+    bool rate;                        /* −exp of every element */
+    int64_t band_rows[AX_GGUF_BANDS]; /* as ax_gguf_name.bands */
+    float band_factor[AX_GGUF_BANDS];
+    void *buffer; /* PIECE elements of any type */
 };
 
 /* --- elements --- */
@@ -116,6 +118,15 @@ static enum ax_status read(const struct ax_gguf_piece *p, int64_t first, int64_t
     return AX_OK;
 }
 
+/* Rows [first, first + n) of a matrix whose rows have factors by parts. */
+static void scale_bands(const struct ax_gguf_piece *p, int64_t first, int64_t n, float *out) {
+    int64_t begin = 0;
+    for (int b = 0; b < AX_GGUF_BANDS; begin += p->band_rows[b++])
+        for (int64_t r = first; r < first + n; r++)
+            for (int64_t c = 0; r >= begin && r < begin + p->band_rows[b] && c < p->cols; c++)
+                out[(r - first) * p->cols + c] *= p->band_factor[b];
+}
+
 static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
     const struct ax_gguf_piece *p = ctx;
     const int64_t numel = p->cols == 1 ? p->rows : n * p->cols;
@@ -124,6 +135,8 @@ static enum ax_status fill(void *ctx, int64_t first, int64_t n, float *out) {
         out[i] += p->shift;
     for (int64_t i = 0; p->factor != 1 && i < numel; i++)
         out[i] *= p->factor;
+    if (p->band_rows[0] > 0)
+        scale_bands(p, first, n, out);
     for (int64_t i = 0; p->rate && i < numel; i++)
         out[i] = (float)-exp((double)out[i]);
     return AX_OK;
@@ -214,6 +227,10 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     p->row_order = n->rows;
     p->col_order = n->cols;
     p->rate = n->rate;
+    for (int b = 0; b < AX_GGUF_BANDS; b++) {
+        p->band_rows[b] = n->bands.rows[b];
+        p->band_factor[b] = (float)n->bands.factor[b];
+    }
     AX_TRY(ax_alloc(&p->source, (size_t)sources, sizeof *p->source));
     for (int64_t e = 0; e < sources; e++)
         AX_TRY(take(l, n, e, &p->source[e]));

@@ -118,6 +118,11 @@ static enum ax_status copy_number(const struct ax_gguf_model *m, const char *ggu
     return json_object_set_new(object, hf, json_real(v)) == 0 ? AX_OK : no_memory();
 }
 
+/* A decimal number that was stored as a float. */
+static double decimal(double x) {
+    return round(x * 1e6) / 1e6;
+}
+
 /* Of latent attention: cos and sin are not scaled, the softmax is. */
 static enum ax_status mscale(const struct ax_gguf_model *m, json_t *object) {
     char key[96];
@@ -125,11 +130,24 @@ static enum ax_status mscale(const struct ax_gguf_model *m, json_t *object) {
     AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "yarn_log_multiplier", key, sizeof key), 0, &tenth));
     if (tenth == 0)
         return AX_OK;
-    const double value = round(tenth * 1e7) / 1e6; /* of a float */
+    const double value = decimal(10 * tenth);
     return json_object_set_new(object, "mscale", json_real(value)) == 0 &&
                    json_object_set_new(object, "mscale_all_dim", json_real(value)) == 0
                ? AX_OK
                : no_memory();
+}
+
+/* Where queries grow: cos and sin are scaled, by mscale 1 over that of all. */
+static enum ax_status growing(const struct ax_gguf_model *m, json_t *object) {
+    char key[96];
+    double all;
+    AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "yarn_log_multiplier", key, sizeof key), 0, &all));
+    bool ok = m->growth == 0 || json_object_set_new(object, "llama_4_scaling_beta",
+                                                    json_real(decimal(m->growth))) == 0;
+    if (all != 0)
+        ok = ok && json_object_set_new(object, "mscale", json_real(1)) == 0 &&
+             json_object_set_new(object, "mscale_all_dim", json_real(decimal(all))) == 0;
+    return ok ? AX_OK : no_memory();
 }
 
 static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
@@ -153,7 +171,7 @@ static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
         return no_memory();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         AX_TRY(copy_number(m, names[i][0], names[i][1], *out));
-    return m->kv_rank > 0 ? mscale(m, *out) : AX_OK;
+    return m->kv_rank > 0 ? mscale(m, *out) : m->kind->grows ? growing(m, *out) : AX_OK;
 }
 
 static enum ax_status put_list(const struct ax_gguf_model *m, const char *name, const char *hf,
@@ -223,6 +241,10 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
     *out = NULL;
     AX_TRY(ax_gguf_string_or_null(m->file, rope_key(m, "type", key, sizeof key), &type));
     AX_TRY(untyped(m, &type));
+    if (m->growth > 0 && !(type.s && type.len == 4 && memcmp(type.s, "yarn", 4) == 0))
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: queries grow (attention.temperature_scale) only with yarn",
+                        m->file->path, key);
     const bool none = !type.s || (type.len == 4 && memcmp(type.s, "none", 4) == 0);
     if (!none && divisors)
         return ax_error(AX_ERR_UNSUPPORTED,

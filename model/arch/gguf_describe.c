@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ckpt/gguf/lists.h"
 #include "ckpt/gguf/mixed.h"
+#include "ckpt/gguf/parts.h"
 #include "ckpt/gguf/rope.h"
 #include "model/arch/kv_row.h"
 #include "model/arch/part.h"
@@ -61,6 +63,14 @@ static enum ax_status check_ropes_of_kinds(struct ax_gguf_described *d, const st
     return AX_OK;
 }
 
+/* The factor of cos and sin that readers make of YaRN's keys. */
+static double readers_scaling(const struct ax_gguf_kind *kind, const struct ax_arch *a) {
+    const double by = 0.1 * log(a->rope.factor);
+    if (a->mla.kv_rank > 0)
+        return 1;
+    return kind->grows ? (1 + by) / (1 + by * a->rope.mscale_all_dim) : 1 + by;
+}
+
 static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_arch *a,
                                  const char *where) {
     const struct ax_rope_config *r = &a->rope;
@@ -70,6 +80,8 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
         return check_ropes_of_kinds(d, a, where);
     if (r->dim != a->head_dim && !d->model.kind->partial_rope)
         return refuse(where, "partial_rotary_factor rotates only a part of each head");
+    if (d->model.growth > 0 && r->kind != AX_ROPE_YARN)
+        return refuse(where, "llama_4_scaling_beta without rope type yarn");
     if (d->model.kind->slides && (r->kind != AX_ROPE_DEFAULT || a->rope_local.kind != r->kind))
         return refuse(where, "rope_parameters has a scaling");
     switch (r->kind) {
@@ -88,7 +100,7 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
         return AX_OK;
     case AX_ROPE_YARN:
         ax_rope_frequencies(r, 0, unused, &scaling);
-        if (a->mla.kv_rank > 0 ? scaling != 1 : fabs(scaling - (1 + 0.1 * log(r->factor))) > 1e-6)
+        if (fabs(scaling - readers_scaling(d->model.kind, a)) > 1e-6)
             return refuse(where, "rope type yarn has its own attention factor");
         if (strcmp(d->model.kind->arch, "gpt-oss") == 0) /* published so; readers round */
             return r->beta_fast == 32 && r->beta_slow == 1
@@ -100,7 +112,8 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     }
 }
 
-static enum ax_status put_yarn(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch) {
+static enum ax_status put_yarn(const struct ax_arch *a, struct ax_gguf_keys *k, const char *arch,
+                               bool grows) {
     const struct ax_rope_config *r = &a->rope;
     char key[96];
 #define KEY(name) (snprintf(key, sizeof key, "%s.rope.scaling.%s", arch, name), key)
@@ -110,6 +123,8 @@ static enum ax_status put_yarn(const struct ax_arch *a, struct ax_gguf_keys *k, 
         AX_TRY(ax_gguf_put_f32(k, KEY("yarn_beta_slow"), (float)r->beta_slow));
     if (a->mla.kv_rank > 0)
         return ax_gguf_put_f32(k, KEY("yarn_log_multiplier"), (float)(0.1 * r->mscale_all_dim));
+    if (grows && r->mscale_all_dim > 0)
+        return ax_gguf_put_f32(k, KEY("yarn_log_multiplier"), (float)r->mscale_all_dim);
     return AX_OK;
 }
 
@@ -134,7 +149,7 @@ static enum ax_status put_rope(const struct ax_arch *a, const struct ax_gguf_mod
         return AX_OK;
     AX_TRY(ax_gguf_put_u32(k, KEY("original_context_length"), (uint32_t)r->original_max_positions));
     if (r->kind == AX_ROPE_YARN)
-        return put_yarn(a, k, arch);
+        return put_yarn(a, k, arch, m->kind->grows);
     float unused[1024];
     double scaling;
     ax_rope_frequencies(r, 0, unused, &scaling);
@@ -192,7 +207,7 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
         {m->kind->chunked && (a->rope_queries.period != b->rope_queries.period ||
                               fabs(a->rope_queries.growth - b->rope_queries.growth) > 1e-6),
          "attn_temperature_tuning, floor_scale or attn_scale"},
-        {m->query_scale == 0 && m->kv_rank == 0 &&
+        {m->query_scale == 0 && m->kv_rank == 0 && !m->kind->beside &&
              fabs(a->softmax_scale / b->softmax_scale - 1) > 1e-6,
          "the scale of attention"},
     };
@@ -294,7 +309,7 @@ static void describe_experts(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->active = moe->n_active;
     m->expert_ffn = moe->width;
     m->shared_ffn = moe->shared_width;
-    m->n_shared = moe->shared_width / moe->width;
+    m->n_shared = m->kind->parts ? 1 : moe->shared_width / moe->width;
     m->dense_layers = m->kind->some_dense ? dense_layers(a) : 0;
     m->sparse_step = m->kind->chunked ? dense_layers(a) + 1 : 1;
     m->groups = moe->routing.groups > 0 ? moe->routing.groups : 1;
@@ -329,9 +344,44 @@ static void describe_mamba(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->ssd.groups = a->ssd.groups;
     m->ssd.state = a->ssd.state;
     m->ssd.width = a->ssd.heads * a->ssd.head_dim;
+    m->ssd.norm = a->ssd.norm;
+    if (!m->kind->convolves)
+        return;
     m->ssd.expand = m->ssd.width / a->hidden_size;
     m->shared_ffn = a->intermediate_size;
     m->ffn = a->moe.n_experts > 0 ? a->moe.width : a->intermediate_size;
+}
+
+/* Layers of one part, and what experts read. */
+static void describe_parts(struct ax_gguf_model *m, const struct ax_arch *a) {
+    m->latent = a->moe.latent;
+    for (int64_t i = 0; m->kind->parts && i < a->n_layers; i++)
+        if (a->layers[i].ffn != &ax_part_none)
+            ax_gguf_set_ffn(m, i);
+}
+
+/* Factors that readers do not know, as those of what each matrix gives. */
+static void describe_folded(struct ax_gguf_model *m, const struct ax_arch *a) {
+    const double in = a->beside_attention.in;
+    m->folded.embedding = a->embedding_scale;
+    m->folded.head = a->logit_scale;
+    m->folded.in = in;
+    m->folded.keys = in * a->softmax_scale * sqrt((double)a->head_dim);
+    m->folded.out = a->beside_attention.out;
+    m->folded.mamba_out = a->beside_mamba.out;
+    m->folded.gate = a->mlp_scale[0];
+    m->folded.down = a->mlp_scale[1];
+    for (int i = 0; i < 5; i++)
+        m->folded.mamba_in[i] = a->beside_mamba.in * a->ssd.scale[i];
+}
+
+static void describe_indexers(struct ax_gguf_model *m, const struct ax_arch *a) {
+    m->index.heads = a->index.heads;
+    m->index.head_dim = a->index.head_dim;
+    m->index.top = a->index.top;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        if (a->layers[i].mixer == &ax_mixer_dsa_shared)
+            ax_gguf_set_shares_choice(m, i);
 }
 
 /* Layers that differ. */
@@ -366,6 +416,10 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     describe_states(m, a);
     describe_mamba(m, a);
     describe_mixed(m, a);
+    describe_parts(m, a);
+    describe_folded(m, a);
+    describe_indexers(m, a);
+    m->growth = m->kind->grows ? a->rope_queries.growth : 0;
     m->q_rank = a->mla.q_rank;
     m->kv_rank = a->mla.kv_rank;
     m->nope = a->mla.nope;
@@ -395,31 +449,32 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
 
 enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arch *a,
                                 const char *where) {
-    char list[512];
+    char list[1024];
     *d = (struct ax_gguf_described){0};
-    d->model = (struct ax_gguf_model){.kind = ax_gguf_kind_of(a->family->model_type),
-                                      .layers = a->n_layers,
-                                      .hidden = a->hidden_size,
-                                      .ffn = a->intermediate_size,
-                                      .heads = a->n_heads,
-                                      .kv_heads = a->n_kv_heads,
-                                      .head_dim = a->head_dim,
-                                      .value_dim = a->v_head_dim,
-                                      .rotated = a->mla.kv_rank > 0 ? a->mla.rope : a->rope.dim,
-                                      .rotary_part = ax_gguf_rotary_part(a->rope.dim, a->head_dim),
-                                      .context = a->max_positions,
-                                      .vocab = a->vocab_size,
-                                      .bos = -1,
-                                      .eos = -1,
-                                      .eot = -1,
-                                      .pad = -1,
-                                      .eps = a->norm_eps,
-                                      .rope_theta = a->rope.theta,
-                                      .tied = a->tied,
-                                      .qkv_bias = a->qkv_bias,
-                                      .o_bias = a->o_bias,
-                                      .mlp_bias = a->mlp_bias,
-                                      .qk_norm = a->qk_norm != AX_QK_NORM_NONE};
+    d->model = (struct ax_gguf_model){
+        .kind = ax_gguf_kind_for(a->family->model_type, a->moe.n_experts > 0),
+        .layers = a->n_layers,
+        .hidden = a->hidden_size,
+        .ffn = a->intermediate_size,
+        .heads = a->n_heads,
+        .kv_heads = a->n_kv_heads,
+        .head_dim = a->head_dim,
+        .value_dim = a->v_head_dim,
+        .rotated = a->mla.kv_rank > 0 ? a->mla.rope : a->rope.dim,
+        .rotary_part = ax_gguf_rotary_part(a->rope.dim, a->head_dim),
+        .context = a->max_positions,
+        .vocab = a->vocab_size,
+        .bos = -1,
+        .eos = -1,
+        .eot = -1,
+        .pad = -1,
+        .eps = a->norm_eps,
+        .rope_theta = a->rope.theta,
+        .tied = a->tied,
+        .qkv_bias = a->qkv_bias,
+        .o_bias = a->o_bias,
+        .mlp_bias = a->mlp_bias,
+        .qk_norm = a->qk_norm != AX_QK_NORM_NONE};
     if (!d->model.kind)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: config.json: %s models cannot be written as GGUF yet (%s can)", where,
@@ -427,7 +482,11 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
     if (d->model.kind->is_tied && !a->tied)
         return refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
     if (d->model.kind->mamba && ax_state_layers(a) == 0)
-        return refuse(where, "all layers attend");
+        return refuse(where, "no layer has Mamba-2");
+    if (d->model.kind->parts && d->model.kind->moe)
+        for (int64_t i = 0; i < a->n_layers; i++)
+            if (a->layers[i].ffn == &ax_ffn_swiglu)
+                return refuse(where, "MLPs beside layers with experts");
     if (d->model.kind->kda && a->delta.value_heads != a->n_heads)
         return refuse(where, "heads of the delta rule are others than those of attention");
     if (d->model.kind->kda && a->mla.q_rank > 0)
@@ -481,29 +540,22 @@ static enum ax_status put_sections(const struct ax_gguf_model *m, struct ax_gguf
 }
 
 /* Heads of keys and values in each layer. */
-static enum ax_status put_mixers(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
-    char key[96];
-    const int32_t heads = m->kv_rank > 0 ? 1 : (int32_t)m->kv_heads; /* of a latent */
-    snprintf(key, sizeof key, "%s.attention.head_count_kv", m->kind->arch);
-    AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, (uint64_t)m->layers));
-    for (int64_t i = 0; i < m->layers; i++)
-        AX_TRY(ax_gguf_add_i32(keys, ax_gguf_has_state(m, i) ? 0 : heads));
-    return AX_OK;
+static int64_t heads_of(const struct ax_gguf_model *m, int64_t layer) {
+    if (m->kind->slides)
+        return ax_gguf_slides(m, layer) ? m->kv_sliding : m->kv_heads;
+    return ax_gguf_has_state(m, layer) ? 0 : m->kv_rank > 0 ? 1 : m->kv_heads; /* 1 of a latent */
 }
 
-/* The same of layers with a window and others, and which are which. */
-static enum ax_status put_sliding(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
-    static const char *const names[] = {"head_count_kv", "sliding_window_pattern"};
+static int64_t slides(const struct ax_gguf_model *m, int64_t layer) {
+    return ax_gguf_slides(m, layer);
+}
+
+static enum ax_status put_indexers(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
     char key[96];
-    for (int k = 0; k < 2; k++) {
-        snprintf(key, sizeof key, "%s.attention.%s", m->kind->arch, names[k]);
-        AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_I32, (uint64_t)m->layers));
-        for (int64_t i = 0; i < m->layers; i++) {
-            const bool slides = ax_gguf_slides(m, i);
-            const int64_t heads = slides ? m->kv_sliding : m->kv_heads;
-            AX_TRY(ax_gguf_add_i32(keys, k > 0 ? slides : (int32_t)heads));
-        }
-    }
+    snprintf(key, sizeof key, "%s." AX_GGUF_INDEXERS, m->kind->arch);
+    AX_TRY(ax_gguf_put_array(keys, key, AX_GGUF_BOOL, (uint64_t)m->layers));
+    for (int64_t i = 0; i < m->layers; i++)
+        AX_TRY(ax_gguf_add_bool(keys, !ax_gguf_shares_choice(m, i)));
     return AX_OK;
 }
 
@@ -511,6 +563,7 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
                                  struct ax_gguf_keys *keys) {
     const struct ax_gguf_model *m = &d->model;
     const bool latent = m->kv_rank > 0, mixed = m->kind->mixed;
+    const bool by_layer = m->kind->convolves || m->kind->slides || m->kind->parts || mixed;
     const struct {
         const char *suffix;
         int64_t value;
@@ -519,11 +572,11 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         {"context_length", m->context},
         {"embedding_length", m->hidden},
         {"block_count", m->layers},
-        {"feed_forward_length", mixed ? 0 : m->ffn},
+        {"feed_forward_length", mixed || m->kind->parts ? 0 : m->ffn},
         {"attention.head_count", m->heads},
-        {"attention.head_count_kv", m->kind->convolves || m->kind->slides || mixed ? 0
-                                    : latent                                       ? 1
-                                                                                   : m->kv_heads},
+        {"attention.head_count_kv", by_layer ? 0
+                                    : latent ? 1
+                                             : m->kv_heads},
         {"attention.key_length", latent  ? m->kv_rank + m->rotated
                                  : mixed ? m->mixed.head_dim
                                          : m->head_dim},
@@ -547,12 +600,16 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
     snprintf(key, sizeof key, "%s.%s", m->kind->arch, ax_gguf_eps_key(m->kind));
     AX_TRY(ax_gguf_put_f32(keys, key, (float)m->eps));
     AX_TRY(put_fields(m, keys));
-    if (m->kind->convolves)
-        AX_TRY(put_mixers(m, keys));
+    if (m->kind->convolves || m->kind->slides)
+        AX_TRY(ax_gguf_put_layers(m, keys, "attention.head_count_kv", heads_of));
     if (mixed)
         AX_TRY(ax_gguf_mixed_put(m, keys));
     if (m->kind->slides)
-        AX_TRY(put_sliding(m, keys));
+        AX_TRY(ax_gguf_put_layers(m, keys, "attention.sliding_window_pattern", slides));
+    if (m->kind->parts)
+        AX_TRY(ax_gguf_parts_put(m, keys));
+    if (m->kind->shares)
+        AX_TRY(put_indexers(m, keys));
     if (m->kind->sections)
         AX_TRY(put_sections(m, keys));
     return put_rope(a, m, keys);

@@ -99,6 +99,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_falcon_h1 = {.model_type = "falcon_h1",
                                               .models = "Falcon-H1",
-                                              .lacks = "GGUF",
                                               .architecture = "FalconH1ForCausalLM",
                                               .parse = parse};

@@ -29,7 +29,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_ministral3 = {.model_type = "ministral3",
                                                .models = "Ministral 3",
-                                               .lacks = "GGUF",
                                                .architecture = "Ministral3ForCausalLM",
                                                .head_dim = 128,
                                                .parse = parse};

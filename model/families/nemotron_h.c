@@ -168,7 +168,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_nemotron_h = {.model_type = "nemotron_h",
                                                .models = "Nemotron-H, Nemotron 3",
-                                               .lacks = "GGUF; of mixtures adapters of experts",
+                                               .lacks = "of mixtures adapters of experts",
                                                .architecture = "NemotronHForCausalLM",
                                                .head_dim = 128,
                                                .own_width = true,

@@ -177,4 +177,70 @@ static inline void set_member(const char *folder, const char *file, const char *
     ax_json_free(&doc);
 }
 
+/* Leaves a tokenizer.json n ids, the last of which is the only merge. */
+static inline void cut_tokens(const char *folder, int64_t n) {
+    struct ax_json_doc doc;
+    char path[128], *text;
+    size_t len;
+    const char *token;
+    json_t *id;
+    void *next;
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    ok(ax_json_load(&doc, in_dir(path), 1 << 22));
+    json_t *model = json_object_get(doc.root, "model");
+    json_t *vocab = json_object_get(model, "vocab"),
+           *added = json_object_get(doc.root, "added_tokens");
+    json_object_foreach_safe(vocab, next, token, id) if (json_integer_value(id) >= n - 1)
+        json_object_del(vocab, token);
+    for (size_t i = json_array_size(added); i-- > 0;)
+        if (json_integer_value(json_object_get(json_array_get(added, i), "id")) >= n)
+            json_array_remove(added, i);
+    assert_int_equal(json_object_set_new(vocab, "th", json_integer(n - 1)), 0);
+    assert_int_equal(json_object_set_new(model, "merges", json_pack("[[ss]]", "t", "h")), 0);
+    ok(ax_json_dump(doc.root, &text, &len));
+    put_file(path, text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+}
+
+/* Element k of a file's tensor is `want`. */
+static inline void expect(const struct ax_gguf *g, const char *name, int64_t k, double want) {
+    const struct ax_gguf_tensor *t = ax_gguf_tensor(g, name);
+    assert_non_null(t);
+    assert_string_equal(t->type->name, "F32");
+    const double got = ax_load(AX_F32, t->data, k);
+    if (!(fabs(got - want) <= 1e-7 * (1 + fabs(want))))
+        fail_msg("%s[%lld] is %.9g, not %.9g", name, (long long)k, got, want);
+}
+
+static inline double value(const struct ax_hf *hf, const char *name, int64_t k) {
+    const struct ax_st_entry *e = ax_hf_find(hf, name);
+    if (!e)
+        fail_msg("%s is missing", name);
+    return ax_load(e->dtype, e->data, k);
+}
+
+/* Gives a folder's head the values of its embedding, as a tied model's has them. */
+static inline void tie_weights(const char *folder) {
+    struct ax_safetensors st;
+    char path[512];
+    snprintf(path, sizeof path, "%s/model.safetensors", in_dir(folder));
+    ok(ax_safetensors_open(&st, path));
+    const struct ax_st_entry *head = ax_safetensors_find(&st, "lm_head.weight");
+    const struct ax_st_entry *embed = ax_safetensors_find(&st, "model.embed_tokens.weight");
+    assert_true(head && embed && head->numel == embed->numel);
+    const long at = (long)((const char *)head->data - (const char *)st.map.data);
+    const size_t n = (size_t)embed->numel * sizeof(float);
+    char *bytes;
+    ok(ax_alloc(&bytes, n, 1));
+    memcpy(bytes, embed->data, n);
+    ax_safetensors_close(&st);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    ax_free(bytes);
+}
+
 #endif

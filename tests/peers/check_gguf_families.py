@@ -18,7 +18,9 @@ except ImportError as e:
 
 MODELS = ["llama", "llama_bias", "mixtral", "qwen3", "qwen3_moe", "qwen2_moe", "gemma2",
           "gemma3_text", "granite", "olmo2", "glm4", "glm4_moe", "deepseek_v3", "deepseek_v3_mtp",
-          "mimo_v2_flash"]
+          "mimo_v2_flash", "ministral3", "falcon_h1", "nemotron_h", "nemotron_h_moe", "granite4",
+          "kimi_linear", "lfm2", "lfm2_moe", "gemma4", "gemma4_moe", "minimax_m2", "seed_oss",
+          "hunyuan_v1_dense", "ernie4_5_moe", "cohere"]
 
 
 def tokenizer(n):
