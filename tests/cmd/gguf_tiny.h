@@ -140,7 +140,7 @@ static inline void tiny_sizes(struct gguf_out *o, const struct tiny *t) {
 }
 
 /* 0–2 control tokens, 3 a user-defined one, then the 256 bytes, then merges of letters, and the
- * rest unused. Kind llama: bytes are <0xHH>, followed by letters and what the merges make of them.
+ * rest unused. Kinds llama and gemma4: bytes are <0xHH>, followed by letters and what the merges make of them.
  */
 static inline void tiny_tokens(struct gguf_out *o, bool bytes_spelled) {
     static const char *const special[] = {"<|end|>", "<s>", "<pad>", "<tool>"};
@@ -170,22 +170,27 @@ static inline void tiny_tokens(struct gguf_out *o, bool bytes_spelled) {
 
 static inline void tiny_vocab(struct gguf_out *o, const struct tiny *t) {
     const bool scores = t->kind && strcmp(t->kind, "llama") == 0;
+    const bool merged_pieces = t->kind && strcmp(t->kind, "gemma4") == 0;
     key_text(o, "tokenizer.ggml.model", t->kind ? t->kind : "gpt2");
     key_array(o, "tokenizer.ggml.tokens", AX_GGUF_STRING, VOCAB);
-    tiny_tokens(o, scores);
+    tiny_tokens(o, scores || merged_pieces);
     key_array(o, "tokenizer.ggml.token_type", AX_GGUF_I32, VOCAB);
     for (int i = 0; i < VOCAB; i++)
         put_int(&o->keys,
-                i < 3 || i == 300   ? 3
-                : i == 3            ? 4
-                : scores && i < 260 ? 6
-                : i < 271           ? 1
-                                    : 5,
+                i < 3 || i == 300                      ? 3
+                : i == 3                               ? 4
+                : (scores || merged_pieces) && i < 260 ? 6
+                : i < 271                              ? 1
+                                                       : 5,
                 4);
     if (scores) {
         key_array(o, "tokenizer.ggml.scores", AX_GGUF_F32, VOCAB);
         for (int i = 0; i < VOCAB; i++)
             put_f32(&o->keys, i < 260 ? 0 : (float)-i);
+    } else if (merged_pieces) { /* none leads to ▁t, as scores would */
+        key_text(o, "tokenizer.ggml.pre", "gemma4");
+        key_texts(o, "tokenizer.ggml.merges", 4,
+                  (const char *const[]){"t h", "th e", "\xE2\x96\x81 the", "i n"});
     } else {
         key_text(o, "tokenizer.ggml.pre", t->pre ? t->pre : "smollm");
         key_texts(o, "tokenizer.ggml.merges", 5,

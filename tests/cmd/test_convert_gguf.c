@@ -210,6 +210,41 @@ static void what_a_file_cannot_state_is_refused(void **state) {
     refused("order", AX_ERR_UNSUPPORTED, "the order of model.merges cannot be expressed");
 }
 
+/* What scores cannot express is written as merges, where no blank is put before the text. Splitting at blanks, as
+ * published files of Gemma do, has no effect: there are none left. */
+static void pieces_with_merges_come_back(void **state) {
+    (void)state;
+    struct tiny model = llama;
+    struct ax_gguf g;
+    char vocab[8192];
+    model.kind = "gemma4";
+    put_folder(&model, "pieces");
+    ok(to_gguf(in_dir("pieces"), "pieces.gguf", NULL));
+    ok(ax_gguf_open(&g, in_dir("pieces.gguf")));
+    assert_true(key_is(&g, "tokenizer.ggml.model", "gemma4"));
+    assert_null(ax_gguf_key(&g, "tokenizer.ggml.scores"));
+    ax_gguf_close(&g);
+    to_hf("pieces.gguf", "pieces-again");
+    same_files("pieces", "pieces-again", "tokenizer.json");
+    set_member("pieces", "tokenizer.json", "pre_tokenizer",
+               "{\"v\": {\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": "
+               "\"MergedWithPrevious\", \"invert\": false}}");
+    ok(to_gguf(in_dir("pieces"), "again.gguf", NULL));
+    to_hf("again.gguf", "split-again");
+    same_files("pieces-again", "split-again", "tokenizer.json");
+    size_t n = (size_t)snprintf(vocab, sizeof vocab,
+                                "{\"v\": {\"<|end|>\": 0, \"<s>\": 1, \"<pad>\": 2, \"<tool>\": 3, "
+                                "\"[unused300]\": 300, ");
+    for (int i = 0; i < 256; i++)
+        n +=
+            (size_t)snprintf(vocab + n, sizeof vocab - n, "\"<0x%02X>\": %d, ", (unsigned)i, 4 + i);
+    snprintf(vocab + n, sizeof vocab - n,
+             "\"t\": 260, \"\\n\": 261, \"t\\n\": 262, \"\\nt\": 263}}");
+    set_member("pieces", "tokenizer.json", "model/vocab", vocab);
+    set_member("pieces", "tokenizer.json", "model/merges", "{\"v\": [[\"t\", \"\\n\"]]}");
+    refused("pieces", AX_ERR_UNSUPPORTED, "cross the end of a line");
+}
+
 /* Leaves only tokens that merges lead to. */
 static void drop_unused_tokens(const char *folder) {
     struct ax_json_doc doc;
@@ -310,6 +345,7 @@ int main(void) {
         cmocka_unit_test(merged_straight_to_a_file),
         cmocka_unit_test(a_window_that_would_be_lost_is_named),
         cmocka_unit_test(what_a_file_cannot_state_is_refused),
+        cmocka_unit_test(pieces_with_merges_come_back),
         cmocka_unit_test(whole_pieces_follow_the_splitting),
         cmocka_unit_test(families_without_a_gguf),
         cmocka_unit_test(the_command_line),

@@ -175,6 +175,16 @@ static void scores_become_merges(void **state) {
     ids_are("no-prefix", "the in", false, IDS(268, 260, 270));
 }
 
+/* The same ids: merges alone lead to tokens, and no blank is put before. */
+static void merges_of_pieces_are_kept(void **state) {
+    (void)state;
+    put_model("gemma4", NULL, add_bos);
+    compare("pieces");
+    ids_are("pieces", "the in", true, IDS(1, 268, 260, 270, 0));
+    ids_are("pieces", " the tin", false, IDS(269, 260, 261, 270)); /* ▁t is a token, too */
+    ids_are("pieces", "\xC3\xA9\n", false, IDS(4 + 0xC3, 4 + 0xA9, 4 + '\n'));
+}
+
 static void unknown_split_rules_are_refused(void **state) {
     (void)state;
     put_model("gpt2", "default", NULL);
@@ -320,6 +330,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(byte_level_vocabularies_keep_their_split_rule),
         cmocka_unit_test(scores_become_merges),
+        cmocka_unit_test(merges_of_pieces_are_kept),
         cmocka_unit_test(unknown_split_rules_are_refused),
         cmocka_unit_test(templates_and_stop_tokens),
         cmocka_unit_test(a_failing_disk_leaves_nothing),

@@ -15,8 +15,9 @@ struct writer {
     const struct ax_gguf *file;
     const struct ax_tokenizer *t;
     struct ax_buf *out;
-    bool byte_level;   /* the kind gpt2, else llama */
-    bool space_prefix; /* of the kind llama */
+    bool byte_level;   /* the kind gpt2 */
+    bool scored;       /* the kind llama; else there are merges */
+    bool space_prefix; /* of kinds that are not byte-level */
 };
 
 /* --- strings --- */
@@ -242,7 +243,7 @@ static enum ax_status put_model(struct writer *w) {
                       bpe->ignore_merges ? "true" : "false"));
     AX_TRY(put_vocab(w));
     AX_TRY(put(w, "    \"merges\": ["));
-    AX_TRY(w->byte_level ? put_listed_merges(w) : put_score_merges(w));
+    AX_TRY(w->scored ? put_score_merges(w) : put_listed_merges(w));
     return put(w, "\n    ]\n  }\n}\n");
 }
 
@@ -252,7 +253,8 @@ enum ax_status ax_gguf_tokenizer_json(const struct ax_gguf *file, const struct a
     struct ax_gguf_text kind;
     AX_TRY(ax_gguf_string_or_null(file, "tokenizer.ggml.model", &kind));
     w.byte_level = kind.len == 4 && memcmp(kind.s, "gpt2", 4) == 0;
-    AX_TRY(ax_gguf_bool_or(file, "tokenizer.ggml.add_space_prefix", true, &w.space_prefix));
+    w.scored = kind.len == 5 && memcmp(kind.s, "llama", 5) == 0;
+    AX_TRY(ax_gguf_bool_or(file, "tokenizer.ggml.add_space_prefix", w.scored, &w.space_prefix));
     AX_TRY(put(&w, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"));
     AX_TRY(put_added_tokens(&w));
     AX_TRY(put_normalizer(&w));

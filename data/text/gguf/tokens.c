@@ -151,8 +151,8 @@ static enum ax_status same_merges(const struct ax_tokenizer *t, const float *sco
 }
 
 /* Scores of a SentencePiece vocabulary, [t's ids], with which merging by score equals the
- * tokenizer's merge list. AX_ERR_UNSUPPORTED if there are none. Free with ax_free. */
-static enum ax_status merge_scores(float **out, const struct ax_tokenizer *t, const char *where) {
+ * tokenizer's merge list; NULL if there are none. Free with ax_free. */
+static enum ax_status merge_scores(float **out, const struct ax_tokenizer *t) {
     struct ax_bpe_pair *pairs = NULL;
     float *scores = NULL;
     size_t n = 0, ids = t->vocab.n_ids;
@@ -171,16 +171,8 @@ static enum ax_status merge_scores(float **out, const struct ax_tokenizer *t, co
         if (scores[id] == 0)
             scores[id] = score - 1;
     AX_TRY_GOTO(same_merges(t, scores, pairs, n, &same), st, done);
-    if (!same) {
-        st = ax_error(AX_ERR_UNSUPPORTED,
-                      "%s: tokenizer.json: the order of model.merges cannot be expressed as token "
-                      "scores, and a GGUF file stores only scores for such a vocabulary. The file "
-                      "would produce wrong tokens, so it is not written.",
-                      where);
-        goto done;
-    }
-    *out = scores;
-    scores = NULL;
+    *out = same ? scores : NULL;
+    scores = same ? NULL : scores;
 done:
     ax_free(pairs);
     ax_free(scores);
@@ -252,7 +244,7 @@ static void warn_of_flags(const struct writer *w) {
     }
 }
 
-/* ---- the two kinds ---- */
+/* ---- the kinds ---- */
 
 static enum ax_status put_merges(struct writer *w) {
     const struct ax_vocab *v = &w->t->vocab;
@@ -297,6 +289,15 @@ static enum ax_status put_gpt2(struct writer *w) {
     return put_merges(w);
 }
 
+/* No step, or one that splits at spaces, of which the normalizer has left none. */
+static bool never_splits(const struct ax_pretok *p) {
+    size_t len;
+    bool literal;
+    return p->n == 0 ||
+           (p->n == 1 && p->steps[0].kind == AX_PRETOK_REGEX &&
+            strcmp(ax_regex_source(p->steps[0].regex, &len, &literal), " ") == 0 && literal);
+}
+
 /* Spaces become ▁, and one may be added before the text: either by steps of the normalizer, or
  * by the pre-tokenizer's step Metaspace. */
 static bool spaces(const struct writer *w, bool *prefix) {
@@ -316,31 +317,67 @@ static bool spaces(const struct writer *w, bool *prefix) {
     *prefix = n->n == 2 && n->steps[at].kind == AX_NORM_PREPEND &&
               strcmp(n->steps[at].text, underline) == 0;
     at += *prefix;
-    return p->n == 0 && n->n == at + 1 && n->steps[at].kind == AX_NORM_REPLACE &&
+    return never_splits(p) && n->n == at + 1 && n->steps[at].kind == AX_NORM_REPLACE &&
            strcmp(ax_regex_source(n->steps[at].regex, &len, &literal), " ") == 0 &&
            strcmp(n->steps[at].text, underline) == 0;
 }
 
-static enum ax_status put_llama(struct writer *w) {
+static enum ax_status put_llama(struct writer *w, const float *scores) {
+    AX_TRY(put_text(w, "tokenizer.ggml.model", "llama"));
+    AX_TRY(put_text(w, "tokenizer.ggml.pre", "default"));
+    AX_TRY(put_tokens(w));
+    AX_TRY(ax_gguf_put_array(w->keys, "tokenizer.ggml.scores", AX_GGUF_F32, w->rows));
+    for (size_t id = 0; id < w->rows; id++)
+        AX_TRY(ax_gguf_add_f32(w->keys, id < w->t->vocab.n_ids ? scores[id] : 0));
+    return AX_OK;
+}
+
+/* Finds a merge of a line's end with something else. */
+static bool merges_lines(const struct ax_tokenizer *t) {
+    bool found = false;
+    for (size_t i = 0; i < t->bpe.n_slots; i++) {
+        size_t len = 0, ends = 0;
+        const char *s = t->bpe.pairs[i].ids != UINT64_MAX
+                            ? ax_vocab_string(&t->vocab, t->bpe.pairs[i].merged, &len)
+                            : "";
+        for (size_t k = 0; k < len; k++)
+            ends += s[k] == '\n';
+        found = found || (ends > 0 && ends < len);
+    }
+    return found;
+}
+
+/* Readers of this kind put no blank before the text, and take each line by itself. */
+static enum ax_status put_gemma4(struct writer *w, bool prefix) {
+    if (merges_lines(w->t))
+        return refuse(w,
+                      "merges, whose order token scores cannot express, cross the end of a line");
+    if (prefix)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: tokenizer.json: the order of model.merges cannot be expressed as token "
+            "scores, and a GGUF file with merges has no space before the text. The file "
+            "would produce wrong tokens, so it is not written.",
+            w->dir);
+    AX_TRY(put_text(w, "tokenizer.ggml.model", "gemma4"));
+    AX_TRY(put_text(w, "tokenizer.ggml.pre", "gemma4"));
+    AX_TRY(put_tokens(w));
+    return put_merges(w);
+}
+
+/* With scores if they give the same merges: more readers know them. */
+static enum ax_status put_pieces(struct writer *w) {
     float *scores;
     bool prefix;
     if (!w->t->bpe.byte_fallback)
         return refuse(w, "the model is not byte-level and has no byte_fallback");
     if (!spaces(w, &prefix))
         return refuse(w, "the normalizer and pre_tokenizer do more than replace spaces with ▁");
-    AX_TRY(merge_scores(&scores, w->t, w->dir));
-    enum ax_status st;
-    AX_TRY_GOTO(put_text(w, "tokenizer.ggml.model", "llama"), st, done);
-    AX_TRY_GOTO(put_text(w, "tokenizer.ggml.pre", "default"), st, done);
-    AX_TRY_GOTO(put_tokens(w), st, done);
-    AX_TRY_GOTO(ax_gguf_put_array(w->keys, "tokenizer.ggml.scores", AX_GGUF_F32, w->rows), st,
-                done);
-    for (size_t id = 0; id < w->rows; id++)
-        AX_TRY_GOTO(ax_gguf_add_f32(w->keys, id < w->t->vocab.n_ids ? scores[id] : 0), st, done);
-    st = ax_gguf_put_bool(w->keys, "tokenizer.ggml.add_space_prefix", prefix);
-done:
+    AX_TRY(merge_scores(&scores, w->t));
+    const enum ax_status st = scores ? put_llama(w, scores) : put_gemma4(w, prefix);
     ax_free(scores);
-    return st;
+    AX_TRY(st);
+    return ax_gguf_put_bool(w->keys, "tokenizer.ggml.add_space_prefix", prefix);
 }
 
 /* ---- special tokens ---- */
@@ -493,7 +530,7 @@ enum ax_status ax_gguf_put_tokenizer(struct ax_gguf_keys *keys, const char *dir,
                       ax_tokenizer_size(t) - 1, w.rows);
         goto done;
     }
-    AX_TRY_GOTO(w.byte_level ? put_gpt2(&w) : put_llama(&w), st, done);
+    AX_TRY_GOTO(w.byte_level ? put_gpt2(&w) : put_pieces(&w), st, done);
     AX_TRY_GOTO(put_special(&w), st, done);
     AX_TRY_GOTO(put_templates(&w), st, done);
     warn_of_flags(&w);

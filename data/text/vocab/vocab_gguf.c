@@ -2,7 +2,8 @@
  *
  *   gpt2   byte-level BPE: merges by rank, text split by the rules that tokenizer.ggml.pre names
  *   llama  SentencePiece BPE: merges by score; blanks are ▁, with one before each stretch of text;
- *          characters that are not tokens become the tokens of their bytes */
+ *          characters that are not tokens become the tokens of their bytes
+ *   gemma4 the same with merges by rank, and no blank before */
 #include <string.h>
 
 #include "ckpt/gguf/gguf.h"
@@ -86,7 +87,7 @@ static enum ax_status name_special(struct ax_tokenizer *t, const struct ax_gguf_
     return st == AX_ERR_DATA ? ax_error_prefix(st, "%s", v->name) : st;
 }
 
-/* --- the two kinds --- */
+/* --- the kinds --- */
 
 static enum ax_status add_merges(struct ax_tokenizer *t, const struct ax_gguf_vocab *v) {
     struct ax_buf text = {0};
@@ -144,12 +145,11 @@ static enum ax_status set_replace(struct ax_regex **regex, char **text, size_t *
     return ax_strdup(text, to);
 }
 
-static enum ax_status build_llama(struct ax_tokenizer *t, const struct ax_gguf_vocab *v) {
-    bool prefix = v->add_space_prefix != 0;
+/* Blanks are ▁ in tokens; with `prefix` one is put before the text. Bytes have tokens of their own. */
+static enum ax_status add_blanks(struct ax_tokenizer *t, const struct ax_gguf_vocab *v,
+                                 bool prefix) {
     struct ax_norm_step *norm;
     struct ax_decode_step *step;
-    if (v->scores == NULL)
-        return ax_error(AX_ERR_DATA, "%s: tokenizer.ggml.scores: missing", v->name);
     if (prefix) {
         AX_TRY(ax_normalizer_add(&t->normalizer, AX_NORM_PREPEND, &norm));
         AX_TRY(ax_strdup(&norm->text, UNDERLINE));
@@ -157,9 +157,6 @@ static enum ax_status build_llama(struct ax_tokenizer *t, const struct ax_gguf_v
     }
     AX_TRY(ax_normalizer_add(&t->normalizer, AX_NORM_REPLACE, &norm));
     AX_TRY(set_replace(&norm->regex, &norm->text, &norm->text_len, " ", UNDERLINE));
-    enum ax_status st = ax_bpe_set_scores(&t->bpe, v->scores, v->n_tokens);
-    if (st != AX_OK)
-        return ax_error_prefix(st, "%s: tokenizer.ggml.scores", v->name);
     AX_TRY(ax_decoder_add(&t->decoder, AX_DECODE_REPLACE, &step));
     AX_TRY(set_replace(&step->regex, &step->text, &step->text_len, UNDERLINE, " "));
     AX_TRY(ax_decoder_add(&t->decoder, AX_DECODE_BYTE_FALLBACK, &step));
@@ -171,6 +168,23 @@ static enum ax_status build_llama(struct ax_tokenizer *t, const struct ax_gguf_v
     }
     t->bpe.unk = v->unk >= 0 && v->unk < (int64_t)v->n_tokens ? (int32_t)v->unk : AX_NO_TOKEN;
     return AX_OK;
+}
+
+static enum ax_status build_llama(struct ax_tokenizer *t, const struct ax_gguf_vocab *v) {
+    if (v->scores == NULL)
+        return ax_error(AX_ERR_DATA, "%s: tokenizer.ggml.scores: missing", v->name);
+    const enum ax_status st = ax_bpe_set_scores(&t->bpe, v->scores, v->n_tokens);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s: tokenizer.ggml.scores", v->name);
+    return add_blanks(t, v, v->add_space_prefix != 0);
+}
+
+static enum ax_status build_gemma4(struct ax_tokenizer *t, const struct ax_gguf_vocab *v) {
+    if (v->n_merges == 0)
+        return ax_error(AX_ERR_DATA, "%s: tokenizer.ggml.merges: missing or empty", v->name);
+    t->bpe.byte_fallback = true;
+    AX_TRY(add_merges(t, v));
+    return add_blanks(t, v, v->add_space_prefix == 1);
 }
 
 /* --- all --- */
@@ -193,6 +207,8 @@ static enum ax_status build(struct ax_tokenizer *t, const struct ax_gguf_vocab *
         AX_TRY(build_gpt2(t, v, &add_bos));
     else if (strcmp(v->model, "llama") == 0)
         AX_TRY(build_llama(t, v));
+    else if (strcmp(v->model, "gemma4") == 0)
+        AX_TRY(build_gemma4(t, v));
     else
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: tokenizer.ggml.model: model \"%s\" is not supported", v->name,
