@@ -16,6 +16,7 @@
 
 #include "model/adapter/attach.h"
 #include "model/core/norm.h"
+#include "model/predict.h"
 
 /* A layer's tensors in its frame: m, and y if a third branch follows; then for each branch its own, followed by its part's. */
 enum { MIDDLE, UPPER, N_LAYER };
@@ -73,6 +74,8 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
                                         .grad_partial_over = AX_TP_PARTIAL};
     if (scale.name)
         l->scale = ax_builder_add(b, l->index, &scale);
+    if (l->spec.predicts)
+        ax_predict_init(b, l);
     return ax_adapter_attach(b, l);
 }
 
@@ -337,7 +340,8 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     const struct ax_branch *only = only_one(l);
     const struct ax_param *first = (only ? only : &l->mixer)->norm_in;
     /* below the lowest trainable unit no gradient is needed */
-    const bool wanted = l->index + 1 > p->model->lowest_unit || (first && first->trainable);
+    const bool wanted =
+        l->index + 1 > p->model->lowest_unit || (first && first->trainable) || l->spec.predicts;
     if (l->spec.parallel)
         return parallel_backward(l, p, f, x, dx, wanted);
     if (only)

@@ -147,7 +147,11 @@ static enum ax_status build_units(struct ax_builder *b) {
             AX_TRY(quantize_layer(m, l));
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");
-    m->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", a->hidden_size);
+    if (ax_arch_predicts(a))
+        m->ahead_norm = ax_builder_add_norm(
+            b, (int)a->n_layers - 1, "model.layers.%d.shared_head.norm.weight", a->hidden_size);
+    else
+        m->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", a->hidden_size);
     build_head(b, last);
     AX_TRY(ax_adapter_attach_end(b, last));
     AX_TRY(ax_builder_finish_unit(b, last));

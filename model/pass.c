@@ -8,6 +8,7 @@
 #include "model/parts/indexer.h"
 #include "model/parts/per_layer.h"
 #include "model/layer.h"
+#include "model/predict.h"
 #include "model/core/pipeline.h"
 #include "model/parallel/tensor_parallel.h"
 
@@ -104,9 +105,11 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
         s->grad = take_rows(p, "gradient of residual");
         if (s->away)
             take_turns(p, "residual stream");
-        const int first = p->model->chunks.list[p->chunk].first;
-        if (first > 0)
-            s->residual[first - 1] = take_rows(p, "residual");
+        const struct ax_chunk *c = &p->model->chunks.list[p->chunk];
+        if (c->first > 0)
+            s->residual[c->first - 1] = take_rows(p, "residual");
+        if (c->end == p->model->n_units && ax_arch_predicts(&p->model->arch))
+            s->ahead = take_rows(p, "output of the layer for prediction");
     }
     ax_per_layer_begin(p);
     if (inference(p) && ax_pass_chooses(p))
@@ -191,9 +194,13 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
         AX_TRY(ax_head_forward(p, f, x));
     } else {
         const struct ax_layer *l = &m->layers[unit - 1];
-        ax_layer_declare(l, p, f);
+        if (l->spec.predicts)
+            ax_predict_declare(l, p, f);
+        else
+            ax_layer_declare(l, p, f);
         ax_frame_push(f, s->stack, scratch, p->recompute);
-        AX_TRY(ax_layer_forward(l, p, f, x, &s->residual[unit]));
+        AX_TRY(l->spec.predicts ? ax_predict_forward(l, p, f, x, &s->residual[unit])
+                                : ax_layer_forward(l, p, f, x, &s->residual[unit]));
     }
     ax_stack_release(scratch, mark);
     return last ? AX_OK : send_away(p, unit);
@@ -219,8 +226,12 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
         AX_TRY(ax_head_backward(p, f, x));
     } else {
         const struct ax_layer *l = &m->layers[unit - 1];
-        AX_TRY(ax_layer_forward(l, p, f, x, NULL));
-        AX_TRY(ax_layer_backward(l, p, f, x, &s->grad));
+        if (l->spec.predicts) {
+            AX_TRY(ax_predict_backward(l, p, f, x));
+        } else {
+            AX_TRY(ax_layer_forward(l, p, f, x, NULL));
+            AX_TRY(ax_layer_backward(l, p, f, x, &s->grad));
+        }
     }
     ax_stack_release(scratch, mark);
     ax_frame_pop(f, s->stack);

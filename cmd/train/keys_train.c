@@ -291,6 +291,12 @@ const struct ax_config_key ax_config_keys_loss[] = {
         "step, up for those with fewer tokens than the mean of their layer, else down "
         "(deepseek_v3 and glm4_moe; DeepSeek-V3 was trained with 0.001).",
         AX_RUN(step.router_bias_speed)),
+    AX_KEY(
+        "mtp_loss_scaling_factor", AX_T_AMOUNT,
+        "Train the model's layer for multi-token prediction (num_nextn_predict_layers; deepseek_v3 "
+        "and glm4_moe), with this weight of its loss beside that of the next token (Megatron's "
+        "key; DeepSeek-V3 was trained with 0.3, then 0.1). 0: the layer is saved as it is.",
+        .dflt = "0.0", AX_RUN(step.mtp_coef)),
     AX_KEY("neftune_noise_alpha", AX_T_POSITIVE, "Strength of the noise added to embeddings.",
            AX_RUN(step.neftune_alpha)),
     AX_KEY(

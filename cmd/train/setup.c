@@ -119,11 +119,18 @@ static enum ax_status choose_head(struct ax_train_setup *s) {
     return ax_classifier_fields(&s->arch, s->config_edits);
 }
 
+/* A weight of its loss lets the layer for multi-token prediction train. */
+static enum ax_status use_prediction(struct ax_train_setup *s) {
+    static const char key[] = "mtp_loss_scaling_factor";
+    return ax_config_f64(s->cfg, key) > 0 ? ax_arch_predict(&s->arch, key) : AX_OK;
+}
+
 static enum ax_status open_model(struct ax_train_setup *s) {
     if (!s->planning)
         AX_TRY(base_folder(&s->base, &s->use, s, "base_model", s->base_name));
     AX_TRY(open_arch(s));
     AX_TRY(choose_head(s));
+    AX_TRY(use_prediction(s));
     AX_TRY(check_model_type(s));
     AX_TRY(check_quantization(s));
     if (s->arch.wrapper && s->reinit)

@@ -301,6 +301,12 @@ static enum ax_status attach_linear(struct ax_builder *b, int layer, struct ax_l
     return AX_OK;
 }
 
+static enum ax_status store_linear(struct ax_builder *b, const struct ax_linear *l) {
+    for (int i = 0; i < l->n_parts; i++)
+        AX_TRY(store(b, &b->model->params[l->weight[i] - b->model->params]));
+    return AX_OK;
+}
+
 static enum ax_status check_experts(const struct ax_peft_config *c) {
     const char *why = c->dora                     ? "with DoRA"
                       : c->dropout > 0            ? "with dropout"
@@ -369,12 +375,16 @@ static enum ax_status attach_experts(struct ax_builder *b, struct ax_layer *l) {
     return AX_OK;
 }
 
+/* The layer for multi-token prediction has none: PEFT would find no modules for them. */
 enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
+    const bool never = l->spec.predicts;
     for (int i = 0; i < n; i++)
-        AX_TRY(attach_linear(b, l->index, linears[i]));
-    return l->moe.router ? attach_experts(b, l) : AX_OK;
+        AX_TRY(never ? store_linear(b, linears[i]) : attach_linear(b, l->index, linears[i]));
+    if (!l->moe.router)
+        return AX_OK;
+    return never ? store_experts(b, l) : attach_experts(b, l);
 }
 
 /* True for the name of a module that is saved in full. PEFT lists both names that the head of a

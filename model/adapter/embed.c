@@ -22,7 +22,8 @@ static struct ax_tensor row_of(const struct ax_tensor *a, int64_t j) {
 }
 
 /* A[:, id_t] of each token, [T][r]; zero if another rank has it. */
-static enum ax_status look_up(const struct ax_pass *p, struct ax_tensor *low) {
+static enum ax_status look_up(const struct ax_pass *p, const struct ax_tensor *tokens,
+                              struct ax_tensor *low) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
     const struct ax_tensor A = ax_unit_weight(a->unit, a->a);
@@ -35,21 +36,22 @@ static enum ax_status look_up(const struct ax_pass *p, struct ax_tensor *low) {
             ax_run_copy(m->rt->q, &(struct ax_copy){ax_tensor_cols(&turned, j, 1), row_of(&A, j)}));
     AX_TRY(ax_run_embedding_forward(
         m->rt->q, &(struct ax_embedding_forward){.weight = turned,
-                                                 .tokens = p->batch->tokens,
+                                                 .tokens = *tokens,
                                                  .out = *low,
                                                  .first_row = ax_tp_first_row(m->rt, m->embed)}));
     ax_stack_release(&m->rt->arena.scratch, mark);
     return AX_OK;
 }
 
-enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out) {
+enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                        const struct ax_tensor *out) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
     struct ax_tensor low;
     if (!ax_adapter_is_on(a))
         return AX_OK;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    AX_TRY(look_up(p, &low));
+    AX_TRY(look_up(p, tokens, &low));
     AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = low,
                                                    .b = ax_unit_weight(a->unit, a->b),
                                                    .c = *out,
@@ -61,7 +63,8 @@ enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax
 }
 
 /* dA += Σ_t (s·Bᵀ·dout_t) at column id_t. */
-static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_tensor *up) {
+static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                       const struct ax_tensor *up) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
     const struct ax_tensor dA = ax_unit_grad(a->unit, a->a);
@@ -69,7 +72,7 @@ static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_
         take(p, "adapter transposed", dA.dtype, dA.shape[1], dA.shape[0]);
     AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){turned, 0}));
     AX_TRY(ax_run_embedding_backward(
-        m->rt->q, &(struct ax_embedding_backward){.tokens = p->batch->tokens,
+        m->rt->q, &(struct ax_embedding_backward){.tokens = *tokens,
                                                   .dout = *up,
                                                   .dweight = turned,
                                                   .first_row = ax_tp_first_row(m->rt, m->embed),
@@ -80,7 +83,8 @@ static enum ax_status columns_gradient(const struct ax_pass *p, const struct ax_
     return AX_OK;
 }
 
-enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream) {
+enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                         const struct ax_tensor *stream) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
     struct ax_tensor low, dout;
@@ -88,7 +92,7 @@ enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct a
         return AX_OK;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     AX_TRY(ax_residual_narrow(p, stream, &dout));
-    AX_TRY(look_up(p, &low));
+    AX_TRY(look_up(p, tokens, &low));
     const struct ax_tensor up =
         take(p, "adapter projection", dout.dtype, low.shape[0], low.shape[1]);
     AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = dout,
@@ -100,7 +104,7 @@ enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct a
     AX_TRY(ax_run_gemm(
         m->rt->q, &(struct ax_gemm){
                       .a = dout, .b = ax_unit_weight(a->unit, a->b), .c = up, .alpha = a->scale}));
-    AX_TRY(columns_gradient(p, &up));
+    AX_TRY(columns_gradient(p, tokens, &up));
     ax_stack_release(&m->rt->arena.scratch, mark);
     return AX_OK;
 }

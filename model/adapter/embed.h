@@ -4,10 +4,12 @@
 
 #include "model/core/pass.h"
 
-/* No-ops if the embedding has no adapter. out [T][D] += the adapter's contribution, before the sum
- * over ranks. */
-enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *out);
-enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *stream);
+/* No-ops if the embedding has no adapter. out [T][D] += the adapter's contribution for tokens i32 [T],
+ * before the sum over ranks. */
+enum ax_status ax_adapter_embed_forward(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                        const struct ax_tensor *out);
+enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                         const struct ax_tensor *stream);
 /* For `rows` of the batch (i32; data NULL: no dropout): logits += and dhidden += the adapter's
  * contribution; w is the head's matrix. */
 enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_tensor *rows,

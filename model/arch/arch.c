@@ -154,6 +154,11 @@ static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
         sum.active += part.active;
         sum.vectors += part.vectors + ((norms->in != NULL) + (norms->out != NULL)) * a->hidden_size;
     }
+    if (spec->predicts) { /* eh_proj; enorm, hnorm, shared_head.norm */
+        sum.matrices += 2 * a->hidden_size * a->hidden_size;
+        sum.active += 2 * a->hidden_size * a->hidden_size;
+        sum.vectors += 3 * a->hidden_size;
+    }
     return sum;
 }
 
@@ -315,7 +320,8 @@ static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) 
                 a->parallel == b->parallel && a->kv_heads == b->kv_heads &&
                 a->head_dim == b->head_dim && a->width == b->width &&
                 a->values_of_keys == b->values_of_keys && a->lends == b->lends &&
-                a->borrows == b->borrows && a->source == b->source && a->extra == b->extra;
+                a->borrows == b->borrows && a->source == b->source && a->extra == b->extra &&
+                a->predicts == b->predicts;
     for (int i = 0; i < 3; i++) /* names are literals */
         same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
     return same;
@@ -338,6 +344,39 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
         as[i] = (int)k;
     }
     return AX_OK;
+}
+
+/* The layer itself is as the last one. */
+enum ax_status ax_arch_predict(struct ax_arch *a, const char *key) {
+    const char *type = a->family->model_type;
+    if (a->n_unused == 0 && !a->unused_prefix)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: this %s model has no layer for multi-token prediction "
+                        "(num_nextn_predict_layers); remove the key",
+                        key, type);
+    if (!a->family->predicts || a->wrapper)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: the layers for multi-token prediction of %s models are kept and "
+                        "cannot be used; those of deepseek_v3 and glm4_moe can. Remove the key",
+                        key, type);
+    if (a->n_unused > 1)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: num_nextn_predict_layers is %lld, and only one layer for multi-token "
+                        "prediction can be used; remove the key",
+                        key, (long long)a->n_unused);
+    const size_t n = (size_t)a->n_layers;
+    AX_TRY(ax_regrow(&a->layers, n, n + 1, sizeof *a->layers));
+    a->layers[n] = a->layers[n - 1];
+    a->layers[n].predicts = true;
+    a->n_layers++;
+    a->n_unused = 0;
+    return AX_OK;
+}
+
+const char *ax_arch_copy_name(const struct ax_arch *a, int i, char *buf, size_t size) {
+    static const char *const names[AX_ARCH_COPIES] = {"embed_tokens", "shared_head.head"};
+    snprintf(buf, size, "model.layers.%lld.%s.weight", (long long)a->n_layers - 1, names[i]);
+    return buf;
 }
 
 struct ax_hf_unused ax_arch_unused(const struct ax_arch *a) {
@@ -375,8 +414,8 @@ int64_t ax_arch_parameters(const struct ax_arch *a) {
 double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
     if (unit == 0) /* look-ups, and the projection to per-layer inputs */
         return 2 * (double)(a->hidden_size + a->per_layer.columns * (a->hidden_size + 1));
-    if (unit > a->n_layers)
-        return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size);
+    if (unit > a->n_layers) /* once more for the token after the next one */
+        return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size) * (ax_arch_predicts(a) ? 2 : 1);
     const struct ax_part_type *mixer = a->layers[unit - 1].mixer;
     return 2 * (double)layer_size(a, unit - 1).active +
            (mixer->mixing ? mixer->mixing(a, &a->layers[unit - 1], seq) : 0) +

@@ -27,6 +27,7 @@ struct ax_family {
     /* a list with an entry for each layer, which counts them if num_hidden_layers is absent; or NULL */
     const char *layer_list;
     bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
+    bool predicts;    /* its layer for multi-token prediction can train (ax_arch_predict) */
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
 const struct ax_family *ax_family_at(size_t i);                 /* NULL: there are no more */
@@ -115,6 +116,7 @@ struct ax_layer_spec {
     int64_t source;
     const struct ax_part_type *extra; /* a third branch, or NULL */
     struct ax_norm_names extra_norms;
+    bool predicts; /* it is for multi-token prediction (model/predict.h); only the last layer */
 };
 
 /* How all RMSNorms compute: x̂·(offset + weight); `once`: x̂ is not rounded before the weight
@@ -237,7 +239,7 @@ struct ax_arch {
     char quant_method[24];
     bool int4_codes; /* GPTQ: packed int4 can store all matrices as they are */
     /* further layers in the folder after the last one, for multi-token prediction. They are kept
-     * and not trained */
+     * and not trained (but see ax_arch_predict) */
     int64_t n_unused;
     const char *unused_prefix;    /* prefix of such tensors in no layer; or NULL */
     struct ax_layer_spec *layers; /* [n_layers] */
@@ -251,6 +253,17 @@ static inline int64_t ax_spec_width(const struct ax_arch *a, const struct ax_lay
 }
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
+/* Makes the layer for multi-token prediction, which the model's folders have after the last one, the
+ * last layer. AX_ERR_CONFIG if there is none, AX_ERR_UNSUPPORTED if there are several or the family's
+ * cannot train; the messages begin with `key`. */
+enum ax_status ax_arch_predict(struct ax_arch *arch, const char *key);
+static inline bool ax_arch_predicts(const struct ax_arch *a) {
+    return a->n_layers > 0 && a->layers[a->n_layers - 1].predicts;
+}
+/* Folders have copies of the embedding (i = 0) and of the head (1) beside that layer: writes the name
+ * of one. */
+#define AX_ARCH_COPIES 2
+const char *ax_arch_copy_name(const struct ax_arch *arch, int i, char *buf, size_t size);
 /* Parses a file's contents, with `fields` (an object, or NULL) replacing members. If it is the
  * config of a model that contains a text model, the text model's part is parsed. Changes `doc`. */
 enum ax_status ax_arch_parse_file(struct ax_arch *arch, struct ax_json_doc *doc, json_t *fields);

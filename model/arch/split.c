@@ -2,24 +2,28 @@
 
 #include "base/mem.h"
 
-/* A layer that uses the choice of an indexer before it is where that one is. */
+/* A layer that uses the choice of an indexer before it is where that one is; and the head (`layer` is
+ * n_layers) where the layer for multi-token prediction is. */
 static bool follows(const struct ax_arch *arch, int64_t layer) {
+    if (layer == arch->n_layers)
+        return ax_arch_predicts(arch);
     return layer >= 0 && layer < arch->n_layers &&
            arch->layers[layer].mixer == &ax_mixer_dsa_shared;
 }
 
-/* Layers at which a range may begin. */
+/* Layers at which a range may begin; the one for multi-token prediction counts as the head. */
 static int64_t count_beginnings(const struct ax_arch *arch) {
     int64_t n = 0;
     for (int64_t i = 0; i < arch->n_layers; i++)
-        n += !follows(arch, i);
+        n += !follows(arch, i) && !arch->layers[i].predicts;
     return n;
 }
 
 static enum ax_status check(const struct ax_arch *arch, int stages, int chunks) {
     const int64_t layers = count_beginnings(arch);
-    const char *what =
-        layers < arch->n_layers ? "layers with an indexer (the others share its choice)" : "layers";
+    const char *what = arch->index.top > 0 && layers < arch->n_layers
+                           ? "layers with an indexer (the others share its choice)"
+                           : "layers";
     if (stages > layers)
         return ax_error(AX_ERR_CONFIG, "mesh: pp %d exceeds the %lld %s. Nearest: pp %lld.", stages,
                         (long long)layers, what, (long long)layers);

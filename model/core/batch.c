@@ -73,6 +73,28 @@ void ax_batch_cut(struct ax_batch *b, struct ax_stack *stack, int64_t size) {
     ax_reach_allocate(&c->reach, stack, b->parts, b->part);
 }
 
+void ax_batch_look_ahead(struct ax_batch *b, struct ax_stack *stack) {
+    AX_ASSERT(b->prefix.most == 0);
+    struct ax_batch_ahead *a = &b->ahead;
+    *a = (struct ax_batch_ahead){.on = true, .n_rows = b->cap};
+    a->tokens = take(stack, AX_I32, b->cap);
+    a->rows = a->row_order = take(stack, AX_I32, b->cap);
+    a->labels = take(stack, AX_I32, b->cap);
+    a->weight = take(stack, AX_F32, b->cap);
+    if (b->parts > 1)
+        a->row_order = take(stack, AX_I32, b->cap);
+}
+
+struct ax_batch ax_batch_ahead(const struct ax_batch *b) {
+    struct ax_batch view = *b;
+    view.n_rows = b->ahead.n_rows;
+    view.rows = b->ahead.rows;
+    view.row_order = b->ahead.row_order;
+    view.labels = b->ahead.labels;
+    view.weight = b->ahead.weight;
+    return view;
+}
+
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row) {
     const int64_t length = b->T / b->n_runs, run = t / length;
     const bool late = run >= b->parts;
@@ -99,6 +121,11 @@ void ax_batch_add_columns(struct ax_batch *b, struct ax_stack *stack,
     }
 }
 
+static void set_ahead_rows(struct ax_batch_ahead *a, int64_t n_rows) {
+    a->n_rows = a->rows.shape[0] = a->row_order.shape[0] = n_rows;
+    a->labels.shape[0] = a->weight.shape[0] = n_rows;
+}
+
 /* All readers of the batch see T tokens of `docs` documents, the head n_rows of them. */
 static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_rows) {
     for (int c = 0; c < ax_columns_count(b->has); c++)
@@ -117,14 +144,17 @@ static void set_length(struct ax_batch *b, int64_t T, int64_t docs, int64_t n_ro
     b->order.shape[0] = T;
     b->n_rows = b->rows.shape[0] = b->labels.shape[0] = b->weight.shape[0] = n_rows;
     b->row_order.shape[0] = n_rows;
+    b->ahead.tokens.shape[0] = T;
+    set_ahead_rows(&b->ahead, T);
 }
 
 /* Host images of the columns, filled and then copied to the device. row: ends of documents in the
  * sequence; ends: of their chunks; cu: likewise in a run, its queries or keys. label and weight are per token, the head_
- * ones per head row. */
+ * ones per head row. The next_ ones are those of the tokens after, for `ahead`. */
 struct columns {
     int32_t *tokens, *positions, *label, *rows, *head_label, *order, *row_order, *cu, *row, *ends;
-    float *weight, *head_weight;
+    int32_t *next_token, *next_label;
+    float *weight, *head_weight, *next_weight;
     uint32_t *extra; /* of the objective: `stride` words for each value of a column, and as many as
                         for the widest once more */
     int64_t stride;
@@ -223,6 +253,25 @@ static enum ax_status send_columns(const struct ax_batch *b, struct ax_queue *q,
     return AX_OK;
 }
 
+/* What token i of a document is to predict; −1: nothing. */
+static int32_t label_of(const struct ax_document *doc, int64_t i) {
+    if (i >= doc->n)
+        return -1;
+    return doc->labels ? doc->labels[i] : i + 1 < doc->n ? doc->tokens[i + 1] : -1;
+}
+
+static float weight_of(const struct ax_document *doc, int64_t i) {
+    return label_of(doc, i) < 0 ? 0 : doc->weight ? doc->weight[i] : 1;
+}
+
+/* For token i of a document, in row t. */
+static void put_next(const struct columns *c, const struct ax_document *doc, int64_t i, int64_t t) {
+    const float weight = weight_of(doc, i + 1);
+    c->next_token[t] = i + 1 < doc->n ? doc->tokens[i + 1] : 0;
+    c->next_label[t] = weight > 0 ? label_of(doc, i + 1) : -1;
+    c->next_weight[t] = weight;
+}
+
 /* Of token i of document `index`. */
 static enum ax_status check_ids(const struct ax_batch *b, int64_t vocab, int index, int64_t i,
                                 int32_t token, int32_t label) {
@@ -252,16 +301,16 @@ static enum ax_status put_document(struct ax_batch *b, struct columns *c, int64_
         int64_t t;
         const bool here = ax_batch_part_of(b, first + i, &t) == b->part;
         const int32_t token = doc->tokens[i];
-        int32_t label = i + 1 < doc->n ? doc->tokens[i + 1] : -1;
-        if (doc->labels)
-            label = doc->labels[i];
-        const float weight = label < 0 ? 0 : doc->weight ? doc->weight[i] : 1;
+        const int32_t label = label_of(doc, i);
+        const float weight = weight_of(doc, i);
         AX_TRY(check_ids(b, vocab, index, i, token, label));
         if (here) {
             c->tokens[t] = token;
             c->positions[t] = (int32_t)(doc->first_position + i);
             c->label[t] = weight > 0 ? label : -1;
             c->weight[t] = weight;
+            if (c->next_label)
+                put_next(c, doc, i, t);
         }
         b->weight_total += (double)weight;
         b->trained += weight > 0;
@@ -352,6 +401,37 @@ static enum ax_status send_chunks(struct ax_batch *b, struct ax_queue *q, const 
     return AX_OK;
 }
 
+static void begin_ahead(struct columns *c, int64_t T, int32_t *host) {
+    c->next_token = host;
+    c->next_label = host + T;
+    c->next_weight = (float *)(host + 2 * T);
+    for (int64_t t = 0; t < T; t++)
+        c->next_label[t] = -1;
+}
+
+/* After all else has been sent: the lists of rows are made again. */
+static enum ax_status send_ahead(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
+    struct columns next = *c;
+    struct ax_batch_ahead *a = &b->ahead;
+    if (!c->next_label)
+        return AX_OK;
+    next.label = c->next_label;
+    next.weight = c->next_weight;
+    const int64_t labeled = list_rows(b, &next, true, 0);
+    list_rows(b, &next, false, labeled);
+    set_ahead_rows(a, b->round > 0 ? round_up(labeled, q->model->rounding.head_rows, b->T) : b->T);
+    const size_t rows = (size_t)a->n_rows * sizeof(int32_t);
+    AX_TRY(ax_queue_write(q, a->tokens.data, c->next_token, (size_t)b->T * sizeof(int32_t)));
+    AX_TRY(ax_queue_write(q, a->rows.data, c->rows, rows));
+    AX_TRY(ax_queue_write(q, a->labels.data, c->head_label, rows));
+    AX_TRY(ax_queue_write(q, a->weight.data, c->head_weight, rows));
+    if (b->parts == 1)
+        return AX_OK;
+    for (int64_t k = 0; k < a->n_rows; k++)
+        c->row_order[k] = c->order[c->rows[k]];
+    return ax_queue_write(q, a->row_order.data, c->row_order, rows);
+}
+
 static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct columns *c) {
     const size_t column = (size_t)b->T * sizeof(int32_t);
     const size_t rows = (size_t)b->n_rows * sizeof(int32_t);
@@ -365,7 +445,8 @@ static enum ax_status send(struct ax_batch *b, struct ax_queue *q, const struct 
     AX_TRY(send_place(b, q, c));
     AX_TRY(ax_reach_fill(&b->reach, q, b->T / b->n_runs, b->n_docs, c->row));
     AX_TRY(send_chunks(b, q, c));
-    return send_columns(b, q, c);
+    AX_TRY(send_columns(b, q, c));
+    return send_ahead(b, q, c);
 }
 
 /* ---- documents that share a prefix: which keys they read ---- */
@@ -501,7 +582,8 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                         (long long)b->n_cap);
     const int64_t stride = b->cap > b->n_cap ? b->cap : b->n_cap;
     const int64_t pieces = (b->n_cap > b->chunks.cap ? b->n_cap : b->chunks.cap) + 1;
-    const int64_t own = 9 * b->T + 2 * pieces + b->n_cap + 1;
+    const int64_t tables = 9 * b->T + 2 * pieces + b->n_cap + 1;
+    const int64_t own = tables + (b->ahead.on ? 3 * b->T : 0);
     int32_t *host;
     AX_TRY(ax_alloc(&host, (size_t)(own + extra_width(b) * stride), sizeof *host));
     struct columns c = {.tokens = host,
@@ -520,6 +602,8 @@ enum ax_status ax_batch_fill(struct ax_batch *b, struct ax_queue *q, int64_t voc
                         .stride = stride};
     for (int64_t t = 0; t < b->T; t++)
         c.label[t] = -1;
+    if (b->ahead.on)
+        begin_ahead(&c, b->T, host + tables);
     enum ax_status st = AX_OK;
     for (int d = 0; d < n; d++) {
         const int64_t first = b->n_tokens;

@@ -69,6 +69,16 @@ struct ax_batch_chunks {
     struct ax_reach reach;             /* only if parts > 1 */
 };
 
+/* For the layer for multi-token prediction (model/predict.h), which predicts from token t of a document, and
+ * the one after it, the token after that: the next tokens (0 after a document's last); and, like those of
+ * the batch, the rows that the head processes, their labels and weights. The label of t is that of t + 1
+ * in the same document, so that nothing is predicted across documents, nor what is masked. */
+struct ax_batch_ahead {
+    bool on;
+    int64_t n_rows;
+    struct ax_tensor tokens, rows, row_order, labels, weight;
+};
+
 struct ax_batch {
     int64_t T;          /* computed tokens of this part: cap, or fewer with `round` */
     int64_t cap, n_cap; /* capacity: tokens of this part, documents of the sequence */
@@ -105,6 +115,7 @@ struct ax_batch {
     struct ax_tensor order, row_order, used;
     struct ax_shared_prefix prefix;
     struct ax_batch_chunks chunks;
+    struct ax_batch_ahead ahead;
     const struct ax_columns *has; /* NULL: no columns */
     struct ax_tensor columns[AX_COLUMNS_MAX];
 };
@@ -126,6 +137,11 @@ void ax_batch_share(struct ax_batch *b, struct ax_stack *stack, int64_t n_keys, 
 /* Allocates the tables of chunks of `size` tokens, 0 for none, for layers that attend within chunks. Documents
  * then share no prefixes. */
 void ax_batch_cut(struct ax_batch *b, struct ax_stack *stack, int64_t size);
+
+/* Allocates the buffers of `ahead`. Documents then share no prefixes. */
+void ax_batch_look_ahead(struct ax_batch *b, struct ax_stack *stack);
+/* The same batch with the rows, labels and weights of `ahead`. */
+struct ax_batch ax_batch_ahead(const struct ax_batch *b);
 
 /* The part that has token t of the sequence; *row: which of its rows that is. */
 int ax_batch_part_of(const struct ax_batch *b, int64_t t, int64_t *row);

@@ -243,10 +243,11 @@ bool ax_builder_next_adapter(struct ax_builder *b, int k) {
     return b->adapter != NULL;
 }
 
-/* True for units of this stage: its own, and the embedding if the head needs it. */
+/* True for units of this stage: its own, and the embedding if the head, or the layer before it, needs it. */
 static bool holds(const struct ax_model *m, int unit) {
     return ax_chunks_have(&m->chunks, unit) ||
-           (unit == 0 && m->arch.tied && ax_chunks_have(&m->chunks, m->n_units - 1));
+           (unit == 0 && (m->arch.tied || ax_arch_predicts(&m->arch)) &&
+            ax_chunks_have(&m->chunks, m->n_units - 1));
 }
 
 enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit) {

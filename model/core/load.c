@@ -100,6 +100,15 @@ static bool is_zero_bias(const struct ax_st_entry *e) {
     return true;
 }
 
+/* True for a copy of the embedding or the head. */
+static bool is_copy(const struct ax_model *m, const char *name) {
+    char own[AX_NAME_MAX];
+    bool yes = false;
+    for (int i = 0; i < AX_ARCH_COPIES && ax_arch_predicts(&m->arch); i++)
+        yes = yes || strcmp(name, ax_arch_copy_name(&m->arch, i, own, sizeof own)) == 0;
+    return yes;
+}
+
 /* An unused tensor would mean training that silently starts from something else. Known leftovers:
  * rope buffers of old files, biases of zeros, and a head that is not used: the copy of a tied one, or what a
  * classifier's replaces. */
@@ -117,6 +126,7 @@ static enum ax_status check_left_over(const struct ax_model *m, const struct ax_
         const char *name = ax_hf_at(hf, i)->name;
         const bool harmless =
             strstr(name, "rotary_emb.inv_freq") || ax_hf_is_unused(&unused, name) ||
+            is_copy(m, name) ||
             ((m->arch.tied || m->arch.new_head) && strcmp(name, "lm_head.weight") == 0);
         if (!harmless && !known(name, names, n_params) && !is_zero_bias(ax_hf_at(hf, i)))
             st = ax_error(AX_ERR_DATA, "%s: unexpected tensor %s in a %s model", hf->dir, name,

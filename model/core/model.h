@@ -85,6 +85,11 @@ struct ax_moe_part {
 struct ax_beside_part {
     const struct ax_param *mlp_in, *mlp_out, *moe_in, *moe_out, *router;
 };
+/* A layer for multi-token prediction: see model/predict.h. */
+struct ax_predict_part {
+    const struct ax_param *rows_norm, *state_norm;
+    struct ax_linear join;
+};
 /* A layer's use of its per-layer inputs: see per_layer.c. */
 struct ax_per_layer_part {
     struct ax_linear gate, out;
@@ -114,6 +119,7 @@ struct ax_layer {
     struct ax_moe_part moe;
     struct ax_beside_part beside;
     struct ax_per_layer_part per_layer;
+    struct ax_predict_part predict; /* only if spec.predicts */
 };
 
 /* cos and sin of one of the model's ropes, accumulation [max_positions][dim/2]. */
@@ -184,6 +190,8 @@ struct ax_model {
                                        each since it was zeroed; data NULL: not counted */
     /* lm_head: == embed if tied; a classifier's is score.weight, which tp does not split */
     const struct ax_param *embed, *final_norm, *lm_head;
+    const struct ax_param
+        *ahead_norm;       /* norm of what the layer for multi-token prediction makes; or NULL */
     struct ax_linear head; /* lm_head with its bias, if any, and its adapter */
     /* adapter of embed; a is lora_embedding_A, b is lora_embedding_B */
     struct ax_adapter embed_adapter;
@@ -242,7 +250,8 @@ void ax_model_release(const struct ax_model *m, int unit);
 
 /* ---- queries on a model: view.c ---- */
 
-/* Index of the unit that must also be gathered while unit u runs (tied head), or −1. */
+/* Index of the unit that must also be gathered while unit u runs: the embedding's, for a tied head and a
+ * layer for multi-token prediction; or −1. */
 int ax_model_unit_needs(const struct ax_model *m, int unit);
 int64_t ax_model_parameters(const struct ax_model *m);
 int64_t ax_model_trainable(const struct ax_model *m); /* trainable ones */

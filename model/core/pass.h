@@ -17,7 +17,10 @@ struct ax_slot {
     /* the chunk's residuals in the host tier between forward and backward; the device then has two
      * alternating buffers. NULL = they stay on the device */
     void AX_DEVICE **away;
-    struct ax_tensor grad;                  /* accumulation [T][D]; only with backward */
+    struct ax_tensor grad; /* accumulation [T][D]; only with backward */
+    /* what the layer for multi-token prediction makes, accumulation [T][D]; after the head its gradient.
+     * Only with backward */
+    struct ax_tensor ahead;
     struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no experts */
     struct ax_later later;                  /* for halved backwards */
     struct ax_tensor
@@ -83,11 +86,16 @@ struct ax_pass {
     double balance_coef;
     /* coefficient of the routers' loss by sequence (parts/router.h); 0 = none */
     double sequence_coef;
-    double neftune_alpha;     /* NEFTune noise on the embeddings; 0 = none */
+    double neftune_alpha; /* NEFTune noise on the embeddings; 0 = none */
+    /* weight of the loss of multi-token prediction, for a model that predicts; and scalars of their own,
+     * of which `loss` gets that loss before its weight (model/parts/head.c) */
+    double ahead_coef;
+    struct ax_step_scalars AX_DEVICE *ahead_scalars;
     struct ax_kvcache *cache; /* decoding; NULL otherwise */
     /* For checks: called with intermediate tensors ("hidden" before layer i, "middle" after its
      * attention, "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts"
-     * and "router_weights" of its router, "chosen" by its indexer, "norm" after the final norm). */
+     * and "router_weights" of its router, "chosen" by its indexer, "norm" after the final norm, "ahead"
+     * after that of the layer for multi-token prediction). */
     void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
     void *tap_ctx;
 };

@@ -30,6 +30,14 @@ void ax_frame_begin(struct ax_frame *f, int n) {
     f->n = n;
 }
 
+struct ax_saved *ax_frame_extend(struct ax_frame *f, int n) {
+    struct ax_saved *first = f->saved + f->n;
+    AX_ASSERT(f->n + n <= AX_FRAME_MAX);
+    memset(first, 0, (size_t)n * sizeof *first);
+    f->n += n;
+    return first;
+}
+
 void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, struct ax_tensor t) {
     t.data = NULL;
     *s = (struct ax_saved){.name = name, .keep = keep, .t = t};

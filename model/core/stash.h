@@ -47,6 +47,8 @@ struct ax_frame {
 void ax_frame_begin(struct ax_frame *f, int n);
 /* Declares a tensor (dtype and shape in t; push sets data). */
 void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, struct ax_tensor t);
+/* Adds n tensors, none declared yet, and returns the first. */
+struct ax_saved *ax_frame_extend(struct ax_frame *f, int n);
 /* Forward: allocates kept tensors from slot, the rest from scratch (released by the caller's
  * scratch mark). */
 void ax_frame_push(struct ax_frame *f, struct ax_stack *slot, struct ax_stack *scratch,

@@ -1,7 +1,8 @@
 #include "model/core/pass.h"
 
 int ax_model_unit_needs(const struct ax_model *m, int unit) {
-    return unit == m->n_units - 1 && m->lm_head == m->embed ? 0 : -1;
+    const bool embeds = unit == m->n_units - 2 && ax_arch_predicts(&m->arch);
+    return embeds || (unit == m->n_units - 1 && m->lm_head == m->embed) ? 0 : -1;
 }
 
 enum ax_status ax_model_start_gather(const struct ax_model *m, int unit, bool codes) {
@@ -54,7 +55,8 @@ static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
         return 0;
     const double active =
         p->ep_dim >= 0 ? (double)m->arch.moe.n_active / (double)m->arch.moe.n_experts : 1;
-    return 2 * active * (double)ax_param_numel(p) *
+    const int uses = head && ax_arch_predicts(&m->arch) ? 2 : 1;
+    return 2 * active * uses * (double)ax_param_numel(p) *
            passes(m, head ? m->n_units - 1 : p->unit, p->trainable);
 }
 
@@ -100,6 +102,8 @@ int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINE
     n += l->spec.ffn->linears(l, out + n);
     if (l->spec.extra)
         n += l->spec.extra->linears(l, out + n);
+    if (l->spec.predicts)
+        out[n++] = &l->predict.join;
     AX_ASSERT(n <= AX_LAYER_MAX_LINEARS);
     return n;
 }

@@ -308,13 +308,12 @@ const struct ax_family ax_family_deepseek_v2 = {.model_type = "deepseek_v2",
                                                 .architecture = "DeepseekV2ForCausalLM",
                                                 .head_dim = 64,
                                                 .parse = parse_v2};
-const struct ax_family ax_family_deepseek_v3 = {
-    .model_type = "deepseek_v3",
-    .models = "DeepSeek-V3, R1",
-    .lacks = "training of the layers for multi-token prediction",
-    .architecture = "DeepseekV3ForCausalLM",
-    .head_dim = 64,
-    .parse = parse_v3};
+const struct ax_family ax_family_deepseek_v3 = {.model_type = "deepseek_v3",
+                                                .models = "DeepSeek-V3, R1",
+                                                .architecture = "DeepseekV3ForCausalLM",
+                                                .head_dim = 64,
+                                                .predicts = true,
+                                                .parse = parse_v3};
 const struct ax_family ax_family_deepseek_v32 = {
     .model_type = "deepseek_v32",
     .models = "DeepSeek-V3.2",

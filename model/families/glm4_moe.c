@@ -41,9 +41,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_glm4_moe = {
-    .model_type = "glm4_moe",
-    .models = "GLM-4.5, GLM-4.6",
-    .lacks = "training of the layers for multi-token prediction",
-    .architecture = "Glm4MoeForCausalLM",
-    .parse = parse};
+const struct ax_family ax_family_glm4_moe = {.model_type = "glm4_moe",
+                                             .models = "GLM-4.5, GLM-4.6",
+                                             .architecture = "Glm4MoeForCausalLM",
+                                             .predicts = true,
+                                             .parse = parse};

@@ -47,11 +47,12 @@ static struct ax_tensor weight_of(const struct ax_model *m) {
 }
 
 /* out [T][D] = the tokens' rows, 0 for those of other ranks. */
-static enum ax_status look_up(const struct ax_pass *p, const struct ax_tensor *out) {
+static enum ax_status look_up(const struct ax_pass *p, const struct ax_tensor *tokens,
+                              const struct ax_tensor *out) {
     const struct ax_model *m = p->model;
     return ax_run_embedding_forward(
         m->rt->q, &(struct ax_embedding_forward){.weight = weight_of(m),
-                                                 .tokens = p->batch->tokens,
+                                                 .tokens = *tokens,
                                                  .out = *out,
                                                  .first_row = ax_tp_first_row(m->rt, m->embed)});
 }
@@ -63,70 +64,90 @@ static bool quantized(const struct ax_model *m) {
 }
 
 /* The same in the compute dtype, as the matrix has them, in scratch. */
-static enum ax_status look_up_rows(const struct ax_pass *p, struct ax_tensor *rows) {
+static enum ax_status look_up_rows(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                   struct ax_tensor *rows) {
     const struct ax_model *m = p->model;
     *rows = ax_stack_take(&m->rt->arena.scratch, "embedding rows",
                           ax_tensor_2d(m->dtype, NULL, p->batch->T, m->arch.hidden_size));
-    return look_up(p, rows);
+    return look_up(p, tokens, rows);
 }
 
 /* Values have rows of their own, and 0 is 0 in every format. */
-static enum ax_status look_up_values(const struct ax_pass *p, const struct ax_tensor *out) {
+static enum ax_status look_up_values(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                     const struct ax_tensor *out) {
     const struct ax_model *m = p->model;
     const struct ax_tensor w = weight_of(m);
     struct ax_tensor rows;
-    AX_TRY(look_up_rows(p, &rows));
+    AX_TRY(look_up_rows(p, tokens, &rows));
     AX_TRY(ax_fake_quant_rows(m->rt, &m->quant, m->embed, &w, &rows));
     return ax_run_copy(m->rt->q, &(struct ax_copy){*out, rows});
 }
 
 /* dout, the gradient of the values, becomes that of the rows. */
-static enum ax_status values_gradient(const struct ax_pass *p, const struct ax_tensor *dout) {
+static enum ax_status values_gradient(const struct ax_pass *p, const struct ax_tensor *tokens,
+                                      const struct ax_tensor *dout) {
     const struct ax_model *m = p->model;
     struct ax_tensor rows;
     if (!ax_fake_quant_clips(&m->quant))
         return AX_OK;
-    AX_TRY(look_up_rows(p, &rows));
+    AX_TRY(look_up_rows(p, tokens, &rows));
     return ax_fake_quant_rows_grad(m->rt, &m->quant, m->embed, &rows, dout);
 }
 
 /* ---- the unit ---- */
 
 /* Looks up rows in this rank's part of the vocabulary and sums them over the ranks. */
-enum ax_status ax_embed_forward(struct ax_pass *p) {
+static enum ax_status sum_rows(struct ax_pass *p, const struct ax_tensor *tokens,
+                               const struct ax_tensor *out) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor *out = &p->slot->residual[0];
     const struct ax_tensor partial = ax_tp_partial(m->rt, out);
-    AX_TRY(quantized(m) ? look_up_values(p, &partial) : look_up(p, &partial));
-    AX_TRY(ax_adapter_embed_forward(p, &partial));
+    AX_TRY(quantized(m) ? look_up_values(p, tokens, &partial) : look_up(p, tokens, &partial));
+    AX_TRY(ax_adapter_embed_forward(p, tokens, &partial));
     AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, out));
     ax_stack_release(scratch, mark);
-    AX_TRY(add_noise(p));
-    AX_TRY(scale_rows(m, out));
-    return ax_per_layer_forward(p);
+    return AX_OK;
 }
 
-enum ax_status ax_embed_backward(struct ax_pass *p) {
+enum ax_status ax_embed_rows(struct ax_pass *p, const struct ax_tensor *tokens,
+                             const struct ax_tensor *out) {
+    AX_TRY(sum_rows(p, tokens, out));
+    return scale_rows(p->model, out);
+}
+
+enum ax_status ax_embed_rows_backward(struct ax_pass *p, const struct ax_tensor *tokens,
+                                      const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_embedding_backward back = {.tokens = p->batch->tokens,
+    struct ax_embedding_backward back = {.tokens = *tokens,
                                          .dweight =
                                              ax_unit_grad(&m->units[m->embed->unit], m->embed),
                                          .first_row = ax_tp_first_row(m->rt, m->embed),
                                          .skip_token = m->arch.pad_token};
-    AX_TRY(ax_per_layer_backward(p));
     if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
-    AX_TRY(scale_rows(m, &p->slot->grad));
-    AX_TRY(ax_tp_gather(m->rt, &p->slot->grad, &back.dout));
+    AX_TRY(scale_rows(m, d));
+    AX_TRY(ax_tp_gather(m->rt, d, &back.dout));
     if (back.dweight.data && quantized(m))
-        AX_TRY(values_gradient(p, &back.dout));
+        AX_TRY(values_gradient(p, tokens, &back.dout));
     if (back.dweight.data)
         AX_TRY(ax_run_embedding_backward(m->rt->q, &back));
-    AX_TRY(ax_adapter_embed_backward(p, &back.dout));
+    AX_TRY(ax_adapter_embed_backward(p, tokens, &back.dout));
     ax_stack_release(scratch, mark);
     return AX_OK;
+}
+
+enum ax_status ax_embed_forward(struct ax_pass *p) {
+    const struct ax_tensor *out = &p->slot->residual[0];
+    AX_TRY(sum_rows(p, &p->batch->tokens, out));
+    AX_TRY(add_noise(p));
+    AX_TRY(scale_rows(p->model, out));
+    return ax_per_layer_forward(p);
+}
+
+enum ax_status ax_embed_backward(struct ax_pass *p) {
+    AX_TRY(ax_per_layer_backward(p));
+    return ax_embed_rows_backward(p, &p->batch->tokens, &p->slot->grad);
 }

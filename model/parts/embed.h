@@ -6,7 +6,15 @@
 
 #include "model/core/pass.h"
 
-/* residual[0] = this rank's rows, with noise (NEFTune) and the embedding's factor. */
+/* out [T/tp][D] = this rank's rows of tokens i32 [T], times the embedding's factor. The embedding's unit
+ * must be gathered. */
+enum ax_status ax_embed_rows(struct ax_pass *p, const struct ax_tensor *tokens,
+                             const struct ax_tensor *out);
+/* Adds the gradients of the matrix and of its adapter; d [T/tp][D], that of `out`, is changed. */
+enum ax_status ax_embed_rows_backward(struct ax_pass *p, const struct ax_tensor *tokens,
+                                      const struct ax_tensor *d);
+
+/* residual[0] = the rows of the batch's tokens, with noise (NEFTune). */
 enum ax_status ax_embed_forward(struct ax_pass *p);
 /* Gradients of the matrix and of its adapter, from slot->grad. */
 enum ax_status ax_embed_backward(struct ax_pass *p);

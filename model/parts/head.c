@@ -190,8 +190,9 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     ax_frame_begin(f, N_SAVED);
     ax_saved_declare(&f->saved[NORMED], "norm output", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, rows, m->arch.hidden_size));
-    ax_saved_declare(&f->saved[RSTD], "norm rstd", AX_KEEP_CHEAP,
-                     ax_tensor_1d(m->accum, NULL, rows));
+    if (!ax_arch_predicts(&m->arch))
+        ax_saved_declare(&f->saved[RSTD], "norm rstd", AX_KEEP_CHEAP,
+                         ax_tensor_1d(m->accum, NULL, rows));
     if (!p->objective && m->rt->mesh.size[AX_ROLE_TP] > 1) /* logits are computed later */
         ax_saved_declare(&f->saved[ALL_NORMED], "norm output of all rows", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
@@ -432,9 +433,10 @@ static struct ax_head_chunk kept_values(const struct ax_frame *f) {
                                   .mean_logprob = f->saved[MEAN].t};
 }
 
-/* The gradient of all tokens' normed states, zeroed. */
-static enum ax_status begin_gradient(struct ax_pass *p, struct ax_tensor *d_normed) {
-    *d_normed = ax_tp_partial(p->model->rt, &p->slot->grad);
+/* The gradient of all tokens' normed states, zeroed; `of` is that of this rank's. */
+static enum ax_status begin_gradient(struct ax_pass *p, const struct ax_tensor *of,
+                                     struct ax_tensor *d_normed) {
+    *d_normed = ax_tp_partial(p->model->rt, of);
     return ax_run_fill(p->model->rt->q, &(struct ax_fill){*d_normed, 0});
 }
 
@@ -443,6 +445,8 @@ static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
     struct ax_model *m = p->model;
     if (!ax_saved_make(&f->saved[NORMED]))
         return AX_OK;
+    if (ax_arch_predicts(&m->arch)) /* it has been normed */
+        return ax_run_copy(m->rt->q, &(struct ax_copy){f->saved[NORMED].t, *x});
     return ax_norm_forward(p, &m->units[m->final_norm->unit], m->final_norm, x, &f->saved[NORMED].t,
                            &f->saved[RSTD].t);
 }
@@ -460,13 +464,10 @@ static enum ax_status keep_normed(const struct ax_pass *p, struct ax_frame *f) {
     return AX_OK;
 }
 
-enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
-    AX_TRY(make_normed(p, f, x));
-    const struct ax_tensor *normed = &f->saved[NORMED].t;
-    if (p->tap)
-        p->tap(p->tap_ctx, "norm", 0, normed);
-    if (!p->objective)
-        return keep_normed(p, f);
+/* The loop over rows: the objective's results, of which those of one that is not linear go to f, and the
+ * gradient of `normed` in d, if a linear objective has one. */
+static enum ax_status walk_forward(struct ax_pass *p, const struct ax_frame *f,
+                                   const struct ax_tensor *normed, const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
@@ -476,7 +477,7 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
     AX_TRY(ax_tp_gather(m->rt, normed, &all_normed));
     if (back)
-        AX_TRY(begin_gradient(p, &d_normed));
+        AX_TRY(begin_gradient(p, d, &d_normed));
     AX_TRY(take_chunk(p, &c, back));
     if (linear)
         take_gradients(p, &c.h, c.cap);
@@ -500,9 +501,67 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
     }
     AX_TRY(ax_contract_end(&m->rt->contracts));
     if (back)
-        AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
+        AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, d));
     ax_stack_release(scratch, mark);
     return AX_OK;
+}
+
+/* ---- what the layer for multi-token prediction has made (model/predict.h) ---- */
+
+static enum ax_status ahead_gradient(void *ctx, struct ax_pass *p, const struct ax_head_chunk *c) {
+    struct ax_queue *q = p->model->rt->q;
+    const struct ax_tensor g = ax_tensor_2d(c->g_logprob.dtype, c->g_logprob.data, 1, c->n);
+    (void)ctx;
+    AX_TRY(ax_run_nll_loss(
+        q, &(struct ax_nll_loss){.logprob = c->logprob,
+                                 .labels = ax_tensor_rows(&p->batch->labels, c->first, c->n),
+                                 .weight = ax_tensor_rows(&p->batch->weight, c->first, c->n),
+                                 .g_logprob = c->g_logprob,
+                                 .scalars = p->scalars}));
+    return ax_run_scale(q, &(struct ax_scale){.y = g, .x = g, .alpha = p->ahead_coef});
+}
+
+static const struct ax_head_objective ahead_objective = {.linear = true,
+                                                         .token_grad = ahead_gradient};
+
+/* Its loss, and its gradient in its place. */
+static enum ax_status ahead_forward(struct ax_pass *p, const struct ax_frame *f) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_unit *unit = &m->units[m->ahead_norm->unit];
+    const struct ax_tensor *y = &p->slot->ahead;
+    const int64_t rows = y->shape[0], D = y->shape[1];
+    struct ax_batch batch = ax_batch_ahead(p->batch);
+    struct ax_pass ahead = *p;
+    ahead.batch = &batch;
+    ahead.objective = &ahead_objective;
+    ahead.scalars = p->ahead_scalars;
+    const struct ax_tensor normed = take(p, "norm output", m->dtype, rows, D);
+    const struct ax_tensor d = take(p, "gradient of norm output", m->accum, rows, D);
+    const struct ax_tensor rstd =
+        ax_stack_take(scratch, "norm rstd", ax_tensor_1d(m->accum, NULL, rows));
+    AX_TRY(ax_norm_forward(p, unit, m->ahead_norm, y, &normed, &rstd));
+    if (p->tap)
+        p->tap(p->tap_ctx, "ahead", 0, &normed);
+    AX_TRY(walk_forward(&ahead, f, &normed, &d));
+    AX_TRY(ax_norm_backward(p, unit, m->ahead_norm, &d, y, &rstd, &d, false));
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){*y, d}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* ---- the unit ---- */
+
+enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {
+    AX_TRY(make_normed(p, f, x));
+    const struct ax_tensor *normed = &f->saved[NORMED].t;
+    if (p->tap)
+        p->tap(p->tap_ctx, "norm", 0, normed);
+    if (!p->objective)
+        return keep_normed(p, f);
+    AX_TRY(walk_forward(p, f, normed, &p->slot->grad));
+    return p->model->ahead_norm && with_backward(p) ? ahead_forward(p, f) : AX_OK;
 }
 
 /* Second loop, for an objective that had to see all tokens first. */
@@ -516,7 +575,7 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
     struct ax_tensor all_normed, d_normed;
     AX_TRY(ax_tp_gather(m->rt, &f->saved[NORMED].t, &all_normed));
-    AX_TRY(begin_gradient(p, &d_normed));
+    AX_TRY(begin_gradient(p, &p->slot->grad, &d_normed));
     struct chunk c;
     AX_TRY(take_chunk(p, &c, true));
     const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
@@ -539,6 +598,8 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
     AX_TRY(make_normed(p, f, x));
     if (!p->objective->linear)
         AX_TRY(walk_backward(p, f));
+    if (ax_arch_predicts(&m->arch))
+        return AX_OK;
     return ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &p->slot->grad, x,
                             &f->saved[RSTD].t, &p->slot->grad, false);
 }

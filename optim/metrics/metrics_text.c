@@ -117,6 +117,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     AX_TRY(put_measures(out, "", measures, f->measures));
     if (f->figures)
         AX_TRY(put_named(out, "", f->figures));
+    if (f->mtp_loss > 0)
+        AX_TRY(put_fields(out, 1, (const char *const[]){"mtp_loss"}, &f->mtp_loss));
     if (f->experts)
         AX_TRY(put_experts(out, f));
     if (f->skipped)

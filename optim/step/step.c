@@ -418,6 +418,13 @@ static enum ax_status sum_sequence_loss(struct ax_step *s) {
     return AX_OK;
 }
 
+static enum ax_status sum_mtp_loss(struct ax_step *s) {
+    static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_PP};
+    for (size_t i = 0; s->o.mtp_coef > 0 && i < sizeof roles / sizeof *roles; i++)
+        AX_TRY(sum_double(s, roles[i], &s->ahead->loss));
+    return AX_OK;
+}
+
 /* A loss that is not finite skips the update: the gradient may still be finite (token of
  * probability 0). */
 static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
@@ -427,6 +434,7 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
     AX_TRY(sum_sequence_loss(s));
+    AX_TRY(sum_mtp_loss(s));
     AX_TRY(expert_loads_sum(s));
     if (s->o.objective->measures) {
         AX_TRY(sum_doubles(s, AX_ROLE_LOSS, s->measures->sum, 2 * AX_MEASURES));
@@ -511,6 +519,12 @@ static enum ax_status read_teacher(struct ax_step *s) {
     return AX_OK;
 }
 
+static enum ax_status copy_scalars(struct ax_step *s, struct ax_step_scalars AX_DEVICE *to) {
+    const int64_t words = (int64_t)(sizeof *to / sizeof(int32_t));
+    return ax_run_copy(s->rt->q, &(struct ax_copy){ax_tensor_1d(AX_I32, to, words),
+                                                   ax_tensor_1d(AX_I32, s->scalars, words)});
+}
+
 enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
     s->model.quant.on = s->count >= s->o.qat_after;
@@ -520,6 +534,8 @@ enum ax_status ax_step_begin(struct ax_step *s) {
     AX_TRY(step_weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
+    if (s->o.mtp_coef > 0)
+        AX_TRY(copy_scalars(s, s->ahead));
     AX_TRY(expert_loads_begin(s));
     AX_TRY(run_actions(s, 0, s->schedule.first_update));
     return ax_contract_leave(&s->rt->contracts, s->rt->comms);
@@ -536,14 +552,11 @@ static enum ax_status clip_step(struct ax_step *s, double hold_above) {
 
 /* Sets the step's learning rate, and what the other groups of parameters see. */
 static enum ax_status set_rates(struct ax_step *s, double lr) {
-    const int64_t words = (int64_t)(sizeof *s->scalars / sizeof(int32_t));
     struct ax_queue *q = s->rt->q;
     AX_TRY(ax_queue_write(q, &s->scalars->lr, &lr, sizeof lr));
     for (int g = 1; g < ax_lr_group_count(&s->o.lr_groups); g++) {
         const double own = lr * s->o.lr_groups.factor[g];
-        const struct ax_copy copy = {ax_tensor_1d(AX_I32, s->scalars + g, words),
-                                     ax_tensor_1d(AX_I32, s->scalars, words)};
-        AX_TRY(ax_run_copy(q, &copy));
+        AX_TRY(copy_scalars(s, s->scalars + g));
         AX_TRY(ax_queue_write(q, &s->scalars[g].lr, &own, sizeof own));
     }
     return AX_OK;
@@ -572,7 +585,7 @@ struct answer {
     struct ax_expert_balance balance;
     struct ax_step_measures measures;
     struct ax_times times;
-    struct ax_step_scalars now;
+    struct ax_step_scalars ahead, now;
 };
 
 static enum ax_status ask_result(struct ax_step *s) {
@@ -594,6 +607,7 @@ enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
                                    .lr = a.now.lr,
                                    .aux_loss = a.now.aux_loss,
                                    .sequence_loss = a.now.sequence_loss,
+                                   .mtp_loss = s->o.mtp_coef > 0 ? a.ahead.loss : 0,
                                    .weight_total = a.now.weight,
                                    .experts = a.balance,
                                    .skipped = a.now.skip != 0};

@@ -46,6 +46,9 @@ struct ax_step_options {
      * change */
     double router_bias_speed;
     double neftune_alpha; /* noise on embeddings; 0 = none */
+    /* weight of the loss of multi-token prediction, for a model with a layer for it (ax_arch_predict);
+     * 0: the model has none */
+    double mtp_coef;
     uint64_t seed;
     int n_microbatches;
     enum ax_pipeline_kind pipeline;
@@ -84,6 +87,7 @@ struct ax_step_result {
     double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
     /* the routers' loss by sequence, before its coefficient; not part of loss */
     double sequence_loss;
+    double mtp_loss; /* that of multi-token prediction, before its weight; not part of loss */
     /* the loss is a mean over this weight (enum ax_per) of all micro-batches and data ranks */
     double weight_total;
     double measures[AX_MEASURES];     /* the objective's; NaN: nothing to take a mean of */
@@ -107,8 +111,10 @@ struct ax_step {
     struct ax_schedule schedule;
     /* [ax_lr_group_count]: the first is used by everything, all are set while the optimizer runs */
     struct ax_step_scalars AX_DEVICE *scalars;
-    /* times of the phases of the step in progress; stored between measures and scalars */
+    /* times of the phases of the step in progress; stored between measures and ahead */
     struct ax_times AX_DEVICE *times;
+    /* scalars of the loss of multi-token prediction; stored between times and scalars */
+    struct ax_step_scalars AX_DEVICE *ahead;
     struct ax_step_measures AX_DEVICE *measures; /* measures of the step in progress */
     struct ax_expert_balance AX_DEVICE *balance; /* balance of the step; stored before measures */
     struct ax_pass *passes;                      /* [chunks][n_microbatches] */

@@ -1,5 +1,6 @@
 /* Memory and tables of a step, before the first one. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/adapter/restart.h"
@@ -30,6 +31,22 @@ static enum ax_status check_balance(const struct ax_step *s, const struct ax_arc
                     "router_aux_loss_coef: the routers' balancing loss is not implemented with a "
                     "pipeline (pp %d). Set it to 0, or pp to 1.",
                     s->rt->mesh.size[AX_ROLE_PP]);
+}
+
+/* What predicts further tokens learns from texts. */
+static enum ax_status check_ahead(const struct ax_step *s, const struct ax_arch *arch) {
+    AX_ASSERT((s->o.mtp_coef > 0) == ax_arch_predicts(arch));
+    const char *with = s->o.mtp_coef == 0                         ? NULL
+                       : s->o.model.qat                           ? "qat or fp8"
+                       : s->o.relora.interval > 0                 ? "relora"
+                       : strcmp(s->o.objective->name, "sft") != 0 ? s->o.objective->name
+                                                                  : NULL;
+    if (!with)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "mtp_loss_scaling_factor: multi-token prediction is not implemented with %s; "
+                    "remove the key",
+                    with);
 }
 
 struct ax_pipeline ax_step_pipeline(const struct ax_step_options *o, int stages) {
@@ -89,6 +106,7 @@ struct ax_teacher *ax_step_teacher(struct ax_step *s) {
 static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
     AX_TRY(ax_router_bias_check(arch, s->o.router_bias_speed));
+    AX_TRY(check_ahead(s, arch));
     const struct ax_pipeline pipeline = ax_step_pipeline(&s->o, s->rt->mesh.size[AX_ROLE_PP]);
     struct ax_arena *arena = &s->rt->arena;
     if (!ax_queue_has_host_tier(s->rt->q))
@@ -115,6 +133,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                            .stage = mesh->coord[AX_ROLE_PP],
                                            .chunks = s->model.chunks,
                                            .tied = s->model.arch.tied,
+                                           .predicts = ax_arch_predicts(arch),
                                            .gather_once = s->o.model.sharding.keep_weights,
                                            .reduce_once = s->o.model.sharding.keep_gradients};
     AX_TRY(ax_schedule_create(&s->schedule, &so));
@@ -127,10 +146,11 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     const size_t groups = (size_t)ax_lr_group_count(&s->o.lr_groups);
     s->balance = ax_stack_push(&arena->persistent, "step scalars",
                                sizeof *s->balance + sizeof *s->measures + sizeof *s->times +
-                                   groups * sizeof *s->scalars);
+                                   sizeof *s->ahead + groups * sizeof *s->scalars);
     s->measures = (struct ax_step_measures AX_DEVICE *)(s->balance + 1);
     s->times = (struct ax_times AX_DEVICE *)(s->measures + 1);
-    s->scalars = (struct ax_step_scalars AX_DEVICE *)(s->times + 1);
+    s->ahead = (struct ax_step_scalars AX_DEVICE *)(s->times + 1);
+    s->scalars = s->ahead + 1;
     AX_TRY(ax_step_set_scalars(s));
     const int64_t tokens = ax_mesh_round_tokens(mesh, s->o.tokens, 1);
     const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
@@ -153,6 +173,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
         ax_batch_cut(&s->batches[m], &arena->persistent, arch->chunk);
         if (s->o.alike > 1)
             ax_batch_share(&s->batches[m], &arena->persistent, s->o.keys, s->o.alike);
+        if (s->o.mtp_coef > 0)
+            ax_batch_look_ahead(&s->batches[m], &arena->persistent);
         ax_batch_add_columns(&s->batches[m], &arena->persistent, s->o.objective->columns);
         s->batches[m].n_labels = arch->n_labels;
         const int64_t index = (int64_t)m * mesh->size[AX_ROLE_BATCH] + mesh->coord[AX_ROLE_BATCH];
@@ -174,6 +196,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .inv_temperature = inv_temperature,
                                         .sampling = s->o.objective->sampling,
                                         .neftune_alpha = s->o.neftune_alpha,
+                                        .ahead_coef = s->o.mtp_coef,
+                                        .ahead_scalars = s->ahead,
                                         .balance_coef = s->o.balance_coef,
                                         .sequence_coef = s->o.sequence_coef};
     return AX_OK;

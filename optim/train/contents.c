@@ -31,13 +31,34 @@ static void add_parts(const struct ax_train *t, const struct ax_param *p,
         w->parts[w->n_parts++] = (struct ax_save_part){.value = start, .block = at};
 }
 
+static int weight_of(const struct ax_train *t, const char *name) {
+    int i = 0;
+    while (strcmp(t->contents.weights[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* Those of the embedding and the head, under the names that they have beside the layer for multi-token
+ * prediction. */
+static void add_copies(struct ax_train *t) {
+    const struct ax_model *m = &t->step.model;
+    struct ax_train_contents *c = &t->contents;
+    const char *const of[AX_ARCH_COPIES] = {m->embed->name, m->lm_head->name};
+    for (int i = 0; i < AX_ARCH_COPIES; i++) {
+        struct ax_save_weight *w = &c->weights[c->n_weights++];
+        *w = c->weights[weight_of(t, of[i])];
+        w->name = ax_arch_copy_name(&m->arch, i, c->copies[i], sizeof c->copies[i]);
+    }
+}
+
 /* With restarts, frozen weights change too, but rarely: they have units of their own. */
 enum ax_status ax_train_save_create(struct ax_train *t) {
     struct ax_model *m = &t->step.model;
     const bool restarts = t->o->step.relora.interval > 0;
     const int units = restarts ? 2 * m->n_units : m->n_units;
     AX_TRY(ax_saver_create(&t->saver, m->rt->q, &t->team, units + t->value.step.model.n_units));
-    AX_TRY(ax_alloc(&t->contents.weights, (size_t)m->n_params, sizeof *t->contents.weights));
+    AX_TRY(ax_alloc(&t->contents.weights, (size_t)m->n_params + AX_ARCH_COPIES,
+                    sizeof *t->contents.weights));
     if (ax_train_saved_adapter(t->o))
         AX_TRY(ax_alloc(&t->contents.names, (size_t)m->n_params, sizeof *t->contents.names));
     for (int i = 0; i < m->n_params; i++) {
@@ -56,6 +77,8 @@ enum ax_status ax_train_save_create(struct ax_train *t) {
         add_parts(t, p, w);
         t->contents.n_weights++;
     }
+    if (ax_arch_predicts(&m->arch) && !ax_train_saved_adapter(t->o))
+        add_copies(t);
     AX_TRY(ax_param_states_parts(m, t->step.states, &t->contents.parts));
     if (restarts)
         ax_relora_parts(m, &t->contents.parts);
@@ -72,13 +95,6 @@ static enum ax_status read_floats(struct ax_queue *q, const struct ax_tensor *va
     if (!*out)
         AX_TRY(ax_alloc(out, (size_t)ax_tensor_numel(value), sizeof **out));
     return ax_tensor_read(q, value, AX_F32, *out);
-}
-
-static int weight_of(const struct ax_train *t, const char *name) {
-    int i = 0;
-    while (strcmp(t->contents.weights[i].name, name) != 0)
-        i++;
-    return i;
 }
 
 /* Of one matrix on this rank, a slice of which it may have: its part of A and B, unsharded. */

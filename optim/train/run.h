@@ -81,6 +81,7 @@ struct ax_train_contents {
      * merged; else NULL */
     float **adapters;
     char (*names)[AX_NAME_MAX + 32]; /* [n_weights] names of an adapter's tensors; else NULL */
+    char copies[AX_ARCH_COPIES][AX_NAME_MAX]; /* names of copies of the embedding and the head */
     int n_weights;
 };
 

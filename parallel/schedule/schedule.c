@@ -130,9 +130,14 @@ static bool is_last(const struct builder *b) {
     return b->o->stage == b->o->pipeline.stages - 1;
 }
 
-/* True if unit 0 is here only as the head's matrix. */
+/* True if the last stage's units use unit 0. */
+static bool shares(const struct builder *b) {
+    return b->o->tied || b->o->predicts;
+}
+
+/* True if unit 0 is here only because of them. */
 static bool has_copy(const struct builder *b) {
-    return b->o->tied && is_last(b) && !is_first(b);
+    return shares(b) && is_last(b) && !is_first(b);
 }
 
 /* The backwards of the first stage are whole: nobody waits for a half of them. */
@@ -142,9 +147,9 @@ static bool halves(const struct builder *b) {
 
 static enum ax_status put_reduce(struct builder *b, int unit, int slot) {
     const struct ax_chunks *chunks = &b->o->chunks;
-    const struct ax_chunk *last = &chunks->list[chunks->n - 1];
+    const int end = chunks->list[chunks->n - 1].end, user = end - (b->o->predicts ? 2 : 1);
     AX_TRY(put(b, AX_ACT_REDUCE, unit, slot));
-    return has_copy(b) && b->slots[slot].chunk == chunks->n - 1 && unit == last->end - 1
+    return has_copy(b) && b->slots[slot].chunk == chunks->n - 1 && unit == user
                ? put(b, AX_ACT_REDUCE, 0, slot)
                : AX_OK;
 }
@@ -319,7 +324,7 @@ static enum ax_status put_for_units(struct builder *b, enum ax_action_kind kind)
 }
 
 static enum ax_status put_updates(struct builder *b) {
-    if (b->o->tied && is_first(b) != is_last(b))
+    if (shares(b) && is_first(b) != is_last(b))
         AX_TRY(put_whole(b, AX_ACT_TIE, 0));
     AX_TRY(put_for_units(b, AX_ACT_NORM));
     b->s->first_update = b->s->n;

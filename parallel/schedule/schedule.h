@@ -60,6 +60,7 @@ struct ax_schedule_options {
     int stage;               /* index of this rank's stage */
     struct ax_chunks chunks; /* the stage's chunks */
     bool tied;               /* unit 0 (embedding) is also the head's matrix */
+    bool predicts;           /* the unit before the head uses unit 0, too, and is in its chunk */
     bool gather_once; /* a unit's parameters stay unsharded from their first use to their last */
     bool reduce_once; /* a unit's gradients are summed over ranks after its last backward only */
 };

@@ -59,6 +59,8 @@ static inline enum ax_status run_here(const struct model *m, const struct mesh *
         arch.layers[i].ffn_norms = m->ffn_norms;
         arch.v_head_dim = arch.head_dim - 5;
     }
+    if (c->step.mtp_coef > 0)
+        assert_int_equal(ax_arch_predict(&arch, "mtp_loss_scaling_factor"), AX_OK);
     c->arch = &arch;
     c->sizes = mesh->sizes;
     c->backend = backend;

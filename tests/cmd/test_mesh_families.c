@@ -173,6 +173,39 @@ static void on_two_axes(const struct model *m, struct ax_mesh_sizes most, size_t
     }
 }
 
+/* The layer for multi-token prediction looks a token ahead, across runs of a sequence over cp, and reads
+ * the embedding, of which the last stage has a copy. */
+static void predictions_are_one_rank(void **state) {
+    (void)state;
+    static const struct model models[] = {{"deepseek_v3",
+                                           false,
+                                           ", " LATENT ", \"q_lora_rank\": 9, \"n_group\": 2, "
+                                           "\"topk_group\": 1, \"num_nextn_predict_layers\": 1",
+                                           {0},
+                                           {0},
+                                           0},
+                                          {"glm4_moe",
+                                           true,
+                                           ", \"n_routed_experts\": 8, \"num_experts_per_tok\": "
+                                           "3, \"moe_intermediate_size\": 22, "
+                                           "\"num_nextn_predict_layers\": 1",
+                                           {0},
+                                           {0},
+                                           0}};
+    for (size_t k = 0; k < 2; k++)
+        on_two_axes(&models[k], (struct ax_mesh_sizes){.pp = 2, .tp = 4, .ep = 4}, k, 9,
+                    &(struct ax_mesh_check){.step.mtp_coef = 0.7});
+    static const enum ax_pipeline_kind kinds[] = {AX_PIPELINE_INTERLEAVED, AX_PIPELINE_ZERO_BUBBLE};
+    static const struct mesh staged = {{2, 1, 2, 1, 1, 1}, 4};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < 2; i++) {
+        struct ax_mesh_check c = {.step.mtp_coef = 0.7, .step.pipeline = kinds[i]};
+        run(&models[0], &staged, "ref", AX_RECOMPUTE_SELECTIVE, &c, &r);
+        expect_figures(&r, &models[0], &staged, 9);
+        assert_true(has_group(&r, "loss of multi-token prediction"));
+    }
+}
+
 /* More heads of keys and values in layers with a window, which alone have sinks, and values with a factor. */
 static void heads_of_layers_are_one_rank(void **state) {
     (void)state;
@@ -385,6 +418,7 @@ static void rounding_chooses_between_equal_experts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_are_one_rank),
+        cmocka_unit_test(predictions_are_one_rank),
         cmocka_unit_test(heads_of_layers_are_one_rank),
         cmocka_unit_test(chunks_are_one_rank),
         cmocka_unit_test(layers_with_states_are_one_rank),

@@ -174,6 +174,7 @@ static void run_checks(const struct ax_golden_case *c) {
     attempt(c, "packed gradients",
             ax_golden_gradients(c, "packed.safetensors", "grads_packed.safetensors", "packed"));
     attempt(c, "balancing loss", ax_golden_balance(c));
+    attempt(c, "multi-token prediction", ax_golden_mtp(c));
     attempt(c, "optimizer steps", ax_golden_steps(c));
     attempt(c, "generation", ax_golden_generate(c));
 }

@@ -286,6 +286,8 @@ static void damage_is_seen(void **state) {
                  {"models/llama", "golden/grads.safetensors", 1, 0x40},
                  {"models/llama", "golden/params_step5.safetensors", 1, 0x40},
                  {"models/mixtral", "golden/aux_loss_router_grads.safetensors", 1, 0x40},
+                 {"models/deepseek_v3_mtp", "golden/grads_mtp.safetensors", 1, 0x40},
+                 {"models/deepseek_v3_mtp", "golden/mtp.safetensors", 5001, 0x40},
                  /* a token of the last answer: 18 for 19 */
                  {"models/llama", "golden/generate.json", 83, 1},
                  /* the last share of the first case and of the last one */

@@ -8,6 +8,7 @@
 #include "tests/goldens/model.h"
 #include "optim/step/step.h"
 
+#define ROW_TOLERANCE        1e-4 /* as forward.c */
 #define LOSS_TOLERANCE       2e-5
 #define LOSS_AFTER_TOLERANCE 1e-4
 #define QAT_LOSS_TOLERANCE   2e-3
@@ -216,6 +217,104 @@ enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
     if (t.expect.v && !balances_otherwise(&c->arch))
         st = train_on(&t, "forward.safetensors");
     ax_safetensors_close(&grads);
+    return st;
+}
+
+/* ---- multi-token prediction ---- */
+
+/* The layer's outputs [tokens][D] as the head reads them. */
+struct ahead_rows {
+    struct ax_queue *q;
+    double *values;
+    enum ax_status status;
+};
+
+static void see_ahead(void *ctx, const char *what, int layer, const struct ax_tensor *t) {
+    struct ahead_rows *a = ctx;
+    (void)layer;
+    if (strcmp(what, "ahead") == 0)
+        a->status = ax_golden_values(a->q, t, &a->values);
+}
+
+/* The last row of a document has nothing to predict. */
+static enum ax_status compare_ahead(const struct training *t, const struct ahead_rows *a) {
+    struct ax_safetensors st;
+    struct ax_golden_tensor want = {0};
+    const int64_t D = t->c->arch.hidden_size;
+    double worst = 0;
+    char *path = NULL;
+    AX_TRY(a->status);
+    AX_TRY(ax_golden_file(t->c, "mtp.safetensors", &path));
+    if (!path || !a->values)
+        return ax_error(AX_ERR_FAILED, "%s: no outputs to compare", t->c->dir);
+    enum ax_status status = ax_safetensors_open(&st, path);
+    ax_free(path);
+    AX_TRY(status);
+    AX_TRY_GOTO(ax_golden_read(&st, "hidden_mtp", &want), status, done);
+    if (want.numel != t->docs.tokens * D)
+        AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: hidden_mtp has a different size", st.path), status,
+                    done);
+    for (int i = 0, row = 0; i < t->docs.n; row += (int)t->docs.docs[i++].n)
+        worst = ax_golden_worse(worst,
+                                ax_golden_max_abs(a->values + row * D, want.v + t->docs.from[i] * D,
+                                                  (t->docs.docs[i].n - 1) * D));
+    ax_golden_note(t->c->report, "mtp outputs", worst, ROW_TOLERANCE, "hidden_mtp");
+done:
+    ax_golden_tensor_free(&want);
+    ax_safetensors_close(&st);
+    return status;
+}
+
+static enum ax_status mtp_work(struct training *t, struct ax_step *s) {
+    struct ax_step_result r;
+    struct ahead_rows seen = {.q = s->rt->q};
+    const bool planning = ax_runtime_planning(s->rt);
+    s->passes[0].tap = planning ? NULL : see_ahead;
+    s->passes[0].tap_ctx = &seen;
+    enum ax_status st = ax_step_gradients(s, &r);
+    if (st != AX_OK || planning)
+        return st;
+    AX_TRY_GOTO(compare_ahead(t, &seen), st, done);
+    AX_TRY_GOTO(compare_gradients(t, &s->model), st, done);
+    AX_TRY_GOTO(note_scalar(t, "loss", "loss_mean", r.loss, false, LOSS_TOLERANCE), st, done);
+    AX_TRY_GOTO(note_scalar(t, "loss ahead", "mtp_loss", r.mtp_loss, false, LOSS_TOLERANCE), st,
+                done);
+    st = note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_TOLERANCE);
+done:
+    ax_free(seen.values);
+    return st;
+}
+
+/* Of the case with another architecture. */
+static enum ax_status train_mtp(const struct ax_golden_case *c, struct ax_json expect) {
+    struct training t = {.c = c, .work = mtp_work, .expect = expect, .label = "mtp"};
+    struct ax_safetensors grads;
+    char *path = NULL;
+    t.o.optimizer = &ax_optimizer_sgd;
+    AX_TRY(ax_json_f64(ax_json_get(expect, "weight"), &t.o.mtp_coef));
+    AX_TRY(ax_golden_file(c, "grads_mtp.safetensors", &path));
+    if (!path)
+        return AX_OK;
+    enum ax_status st = ax_safetensors_open(&grads, path);
+    ax_free(path);
+    AX_TRY(st);
+    t.grads = &grads;
+    st = train_on(&t, "packed.safetensors");
+    ax_safetensors_close(&grads);
+    return st;
+}
+
+enum ax_status ax_golden_mtp(const struct ax_golden_case *c) {
+    const struct ax_json expect =
+        c->golden.root ? ax_json_get(ax_json_root(&c->golden), "mtp") : (struct ax_json){0};
+    struct ax_golden_case predicts = *c;
+    if (!expect.v || c->peft || c->qat)
+        return AX_OK;
+    AX_TRY(ax_arch_load(&predicts.arch, c->dir));
+    enum ax_status st = ax_arch_predict(&predicts.arch, "mtp");
+    if (st == AX_OK)
+        st = train_mtp(&predicts, expect);
+    ax_arch_free(&predicts.arch);
     return st;
 }
 

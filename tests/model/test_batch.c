@@ -253,6 +253,55 @@ static void parts_are_the_row(void **state) {
     machine_close(&m);
 }
 
+/* What is known ahead: of token t its document's next token, and what is to be predicted from that one. */
+static void next_tokens_are_of_the_document(void **state) {
+    (void)state;
+    struct machine m;
+    machine_open(&m, "ref", 1);
+    for (int fill = 0; fill < FILLS; fill++)
+        for (int parts = 1; parts <= 4; parts++) {
+            struct documents d;
+            struct row row, got = {0};
+            int64_t trained, tokens = 0;
+            int32_t next[TOKENS];
+            make_documents(&d, fill);
+            expected(&d, &row, &trained);
+            for (int part = 0; part < parts; part++) {
+                struct ax_batch b;
+                ax_batch_allocate(&b, &m.arena.scratch, TOKENS, ROOM, 7, parts, part);
+                ax_batch_look_ahead(&b, &m.arena.scratch);
+                b.round = parts == 1 ? 4 : 0;
+                assert_ok(ax_batch_fill(&b, m.q, VOCAB, DOCS, d.list));
+                read_column(&m, &b.ahead.tokens, next);
+                for (int64_t t = 0; t < b.T; t++)
+                    got.tokens[token_of(&b, t)] = next[t];
+                const struct ax_batch ahead = ax_batch_ahead(&b);
+                int32_t rows[TOKENS], labels[TOKENS], order[TOKENS];
+                float weights[TOKENS];
+                read_column(&m, &ahead.rows, rows);
+                read_column(&m, &ahead.labels, labels);
+                read_column(&m, &ahead.weight, weights);
+                read_column(&m, &ahead.row_order, order);
+                check_rows(rows, labels, ahead.n_rows, b.T);
+                tokens += ahead.n_rows;
+                for (int64_t i = 0; i < ahead.n_rows; i++) {
+                    got.labels[token_of(&b, rows[i])] = 1 + labels[i];
+                    got.weights[token_of(&b, rows[i])] = weights[i];
+                    assert_int_equal(order[i], token_of(&b, rows[i]));
+                }
+            }
+            assert_true(parts == 1 ? tokens < USED : tokens == TOKENS);
+            for (int k = 0; k < DOCS; k++)
+                for (int32_t t = row.ends[k]; t < row.ends[k + 1]; t++) {
+                    const bool any = t + 1 < row.ends[k + 1];
+                    assert_int_equal(got.tokens[t], any ? row.tokens[t + 1] : 0);
+                    assert_int_equal(got.labels[t], any ? 1 + row.labels[t + 1] : 0);
+                    assert_true(got.weights[t] == (any ? row.weights[t + 1] : 0));
+                }
+        }
+    machine_close(&m);
+}
+
 /* With `round` a batch is as long as its documents need and its head sees labels alone, whatever it
  * was before; without documents one round of padding is left. */
 static void rounded(void **state) {
@@ -425,9 +474,9 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_the_row), cmocka_unit_test(ranks_attend_equally),
-        cmocka_unit_test(rounded),           cmocka_unit_test(with_columns),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(parts_are_the_row),    cmocka_unit_test(next_tokens_are_of_the_document),
+        cmocka_unit_test(ranks_attend_equally), cmocka_unit_test(rounded),
+        cmocka_unit_test(with_columns),         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

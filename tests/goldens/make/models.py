@@ -1003,6 +1003,62 @@ def packed_by_document(model, packed):
     return rec, total, count
 
 
+MTP_WEIGHT = 0.3
+
+
+def mtp_module(model, root):
+    """transformers' module of the layer for multi-token prediction, with the model's own embedding and head."""
+    from transformers.modeling_layers import MtpModel
+    n = model.config.num_hidden_layers
+    model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{n}.*"]      # where its loader looks
+    model.config._name_or_path = str(root)
+    return MtpModel.from_pretrained(model, device_map={"": "cpu"}).eval()
+
+
+def mtp_by_document(model, mtp, packed):
+    """(normed outputs [1, T, D], sum of -log p of the tokens two ahead): position t has the normed state of t and
+    the embedding of t + 1; a document's last position predicts nothing, the one before it has no label."""
+    from transformers.cache_utils import MtpCache
+    b = packed["cu_seqlens"].tolist()
+    pieces, total = [], 0.0
+    for lo, hi in zip(b[:-1], b[1:]):
+        ids, labels = packed["input_ids"][:, lo:hi], packed["labels"][:, lo:hi]
+        made = torch.zeros(1, hi - lo, model.config.hidden_size)
+        if hi - lo > 1:
+            states = model.model(input_ids=ids, use_cache=False).last_hidden_state
+            h = mtp.forward_layer(0, states[:, :-1], torch.arange(1, hi - lo)[None],
+                                  MtpCache(config=model.config.get_mtp_config()), input_ids=ids[:, 1:])
+            made = torch.cat([h, made[:, :1]], dim=1)
+            total = total + nll_terms(model.lm_head(h), labels[:, 1:])[0].sum()
+        pieces.append(made.detach())
+    return torch.cat(pieces, dim=1), total
+
+
+def write_mtp(model, root, packed):
+    """Gradients of the packed documents' loss + MTP_WEIGHT times that of the layer, both over the labels of the
+    loss; returns the figures."""
+    mtp = mtp_module(model, root)
+    n = model.config.num_hidden_layers
+    gold = root / "golden"
+    _, total, count = packed_by_document(model, packed)
+    hidden, ahead = mtp_by_document(model, mtp, packed)
+    mtp.zero_grad(set_to_none=True)
+    grads = grads_of(model, (total + MTP_WEIGHT * ahead) / count)
+    block = {f"model.layers.{n - 1}.{name.removeprefix('mtp_block.')}": p.grad
+             for name, p in mtp.layers[0].named_parameters() if name.startswith("mtp_block.")}
+    named = to_checkpoint_names(model, grads)
+    named.update({k.replace(f"layers.{n - 1}.", f"layers.{n}."): g
+                  for k, g in to_checkpoint_names(model, block).items()})
+    for own, name in (("enorm", "enorm"), ("hnorm", "hnorm"), ("eh_proj", "eh_proj"), ("post_norm", "shared_head.norm")):
+        named[f"model.layers.{n}.{name}.weight"] = getattr(mtp.layers[0], own).weight.grad
+    save_tensors(gold / "mtp.safetensors", dict(hidden_mtp=hidden))
+    save_tensors(gold / "grads_mtp.safetensors", named)
+    norm = math.sqrt(sum(t.double().pow(2).sum().item() for t in named.values()))
+    return dict(about="the packed documents, trained with weight times the loss of the layer for multi-token prediction; "
+                      "mtp_loss is before it, over as many labels as loss_mean",
+                weight=MTP_WEIGHT, loss_mean=total.item() / count, mtp_loss=ahead.item() / count, grad_norm=norm)
+
+
 def grads_of(model, loss):
     model.zero_grad(set_to_none=True)
     loss.backward()
@@ -1295,6 +1351,8 @@ def make_model(spec, out, tokenizer_root=None):
                     hf_position_ids_path_max_diff=sig(max_diff(via_hf, rec["logits"]))),
         rope=dict(rope_info, softmax_scale=next(
             m.scaling for x in model.model.layers for k, m in mixers_of(x) if hasattr(m, "scaling"))))
+    if spec.mtp and not model.config.model_type.startswith("qwen3_"):
+        info["mtp"] = write_mtp(model, root, packed)
     if spec.bf16_exact:
         write_mxfp4(model, root, batch, data["logits"])
 

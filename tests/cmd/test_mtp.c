@@ -1,0 +1,140 @@
+/* `axtrain sft` with mtp_loss_scaling_factor: what it reports and writes, also when it is resumed, and
+ * which models and methods it refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/cmd/chats_case.h"
+#include "tests/cmd/tiny_base.h"
+
+#define KEY   "mtp_loss_scaling_factor"
+#define LAYER "model.layers.3."
+
+static const char trains[] = KEY "=0.5";
+
+static const struct tiny_family moonlight = {
+    "moonlight", "llama",
+    "\"model_type\": \"deepseek_v3\", \"architectures\": [\"DeepseekV3ForCausalLM\"], "
+    "\"num_nextn_predict_layers\": 1, \"first_k_dense_replace\": 1, \"kv_lora_rank\": 32, "
+    "\"moe_intermediate_size\": 48, \"n_group\": 1, \"n_routed_experts\": 8, "
+    "\"n_shared_experts\": 1, \"num_experts_per_tok\": 2, \"q_lora_rank\": null, "
+    "\"qk_nope_head_dim\": 16, \"qk_rope_head_dim\": 8, \"routed_scaling_factor\": 2.446, "
+    "\"topk_group\": 1, \"v_head_dim\": 16, \"rope_theta\": 50000.0, "
+    "\"tie_word_embeddings\": false"};
+
+/* base_model=… of a folder in the scratch folder. */
+static const char *base(const char *name) {
+    static char text[256];
+    snprintf(text, sizeof text, "base_model=%s/%s", scratch, name);
+    return text;
+}
+
+static bool same(const struct ax_hf *a, const char *x, const struct ax_hf *b, const char *y) {
+    const struct ax_st_entry *e = ax_hf_find(a, x), *f = ax_hf_find(b, y);
+    assert_non_null(e);
+    assert_non_null(f);
+    assert_int_equal(e->bytes, f->bytes);
+    return memcmp(e->data, f->data, e->bytes) == 0;
+}
+
+static void open_folder(struct ax_hf *hf, const char *name) {
+    assert_int_equal(ax_hf_open(hf, in_scratch(name)), AX_OK);
+}
+
+/* A run of six steps from random weights, which writes `first`; the later runs begin with that. */
+static const char *first_run(void) {
+    const char *config = chats_config("max_steps: 6\nsave_steps: 3\nfloat32: true\n");
+    tiny_base(&moonlight);
+    EXPECT(0, "trained 6 of 6", config, base("moonlight"), "reinit_weights=true", out("first"),
+           trains);
+    return config;
+}
+
+static void the_layer_trains_and_is_saved(void **state) {
+    (void)state;
+    struct ax_hf start, end;
+    const char *config = first_run();
+    assert_true(metric_of("first", "mtp_loss", 6) < metric_of("first", "mtp_loss", 1) - 0.1);
+    EXPECT(0, "trained 2 of 2", config, base("first"), out("second"), "max_steps=2", trains);
+    open_folder(&start, "first");
+    open_folder(&end, "second");
+    static const char *const trained[] = {"enorm",
+                                          "hnorm",
+                                          "eh_proj",
+                                          "shared_head.norm",
+                                          "self_attn.o_proj",
+                                          "mlp.shared_experts.up_proj"};
+    assert_int_equal(ax_hf_count(&start), ax_hf_count(&end));
+    for (size_t i = 0; i < sizeof trained / sizeof *trained; i++) {
+        char name[96];
+        snprintf(name, sizeof name, LAYER "%s.weight", trained[i]);
+        assert_false(same(&start, name, &end, name));
+    }
+    assert_true(same(&end, "model.embed_tokens.weight", &end, LAYER "embed_tokens.weight"));
+    assert_true(same(&end, "lm_head.weight", &end, LAYER "shared_head.head.weight"));
+    assert_false(same(&start, "lm_head.weight", &end, "lm_head.weight"));
+    ax_hf_close(&start);
+    ax_hf_close(&end);
+}
+
+/* Without the key, and with an adapter, the layer stays as it is. */
+static void others_keep_the_layer(void **state) {
+    (void)state;
+    struct ax_hf start, end;
+    const char *config = first_run();
+    EXPECT(0, "layers from 3 on are for multi-token prediction", config, base("first"),
+           out("plain"), "max_steps=1");
+    open_folder(&start, "first");
+    open_folder(&end, "plain");
+    assert_true(same(&start, LAYER "eh_proj.weight", &end, LAYER "eh_proj.weight"));
+    ax_hf_close(&start);
+    ax_hf_close(&end);
+    EXPECT(0, "adapter: ", config, base("first"), out("adapter"), "max_steps=2", "adapter=lora",
+           "lora_r=4", "lora_alpha=8", "lora_target_linear=true", trains);
+    assert_true(metric_of("adapter", "mtp_loss", 2) > 0);
+    char *text;
+    size_t len;
+    assert_ok(ax_read_file(in_scratch("adapter/adapter_model.safetensors"), 1 << 24, &text, &len));
+    assert_non_null(memmem(text, len, "layers.2.", 9));
+    assert_null(memmem(text, len, "layers.3.", 9));
+    ax_free(text);
+}
+
+static void a_resumed_run_is_the_same(void **state) {
+    (void)state;
+    char from[256];
+    const char *config = first_run();
+    snprintf(from, sizeof from, "resume_from_checkpoint=%s/first/checkpoint-3", scratch);
+    EXPECT(0, "trained", config, base("moonlight"), "reinit_weights=true", out("again"), from,
+           trains);
+    assert_true(same_weights("first", "again"));
+}
+
+static void what_cannot_predict_is_refused(void **state) {
+    (void)state;
+    const char *config = first_run();
+    EXPECT(2, KEY ": this llama model has no layer", config, trains);
+    EXPECT(2, KEY ": multi-token prediction is not implemented with qat or fp8", config,
+           base("first"), "fp8=true", trains);
+}
+
+static int clear(void **state) {
+    (void)state;
+    static const char *const names[] = {"first", "second", "plain", "adapter", "again"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(ax_remove_tree(in_scratch(names[i])), AX_OK);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(the_layer_trains_and_is_saved, clear),
+        cmocka_unit_test_setup(others_keep_the_layer, clear),
+        cmocka_unit_test_setup(a_resumed_run_is_the_same, clear),
+        cmocka_unit_test_setup(what_cannot_predict_is_refused, clear),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
