@@ -25,10 +25,7 @@ struct command {
     int64_t port, context, lanes, queue, cache_tokens;
     char *key;
     struct ax_text_model model;
-    struct ax_serve_tools tools;
-    struct ax_serve_grammars grammars;
     struct ax_serve serve;
-    pthread_mutex_t template_lock;
 };
 
 static enum ax_status read_key(struct command *c) {
@@ -54,54 +51,63 @@ static const char *name_of(const char *given) {
     return path && slash && slash[1] ? slash + 1 : given;
 }
 
+static enum ax_status add_model(struct command *c, const char *name, const char *given,
+                                int adapter) {
+    struct ax_serve_models *all = &c->serve.engine.models;
+    const struct ax_text_model *t = &c->model;
+    const int64_t wanted = c->context > 0 ? c->context : CONTEXT_DEFAULT;
+    const struct ax_serve_model m = {
+        .name = name,
+        .given = given,
+        .parent = all->n > 0 ? all->list[0].name : NULL,
+        .adapter = adapter,
+        .side = ax_text_model_side(t, adapter),
+        .context = wanted < t->arch.max_positions ? wanted : t->arch.max_positions,
+        .vocab_size = t->arch.vocab_size,
+        .sampling = t->sampling,
+        .max_new = t->max_new,
+        .stop = &t->stop_strings};
+    return ax_serve_models_add(all, &m);
+}
+
 /* What requests are read for. The folder's settings apply if it samples, as in `axtrain generate`; else
- * the protocol's. */
+ * the protocol's. First comes what MODEL is, and then the adapters. */
 static enum ax_status describe(struct command *c) {
     struct ax_text_model *t = &c->model;
-    struct ax_serve_model *m = &c->serve.engine.m;
-    const int adapter = t->adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
-    const int64_t wanted = c->context > 0 ? c->context : CONTEXT_DEFAULT;
-    if (wanted > t->arch.max_positions && c->context > 0)
+    const char *name = c->name ? c->name : name_of(c->a.o.model);
+    const int first = t->named || t->adapters.grown ? 0 : AX_ADAPTER_NONE;
+    if (c->context > t->arch.max_positions)
         return ax_error(AX_ERR_CONFIG, "--context %lld: the model has only %lld positions",
-                        (long long)wanted, (long long)t->arch.max_positions);
+                        (long long)c->context, (long long)t->arch.max_positions);
     if (t->sampling.temperature == 0)
         t->sampling.temperature = 1;
-    *m = (struct ax_serve_model){.name = c->name ? c->name : name_of(c->a.o.model),
-                                 .given = c->a.o.model,
-                                 .side = ax_text_model_side(t, adapter),
-                                 .context = wanted < t->arch.max_positions ? wanted
-                                                                           : t->arch.max_positions,
-                                 .vocab_size = t->arch.vocab_size,
-                                 .sampling = t->sampling,
-                                 .max_new = t->max_new,
-                                 .stop = &t->stop_strings,
-                                 .tools = &c->tools,
-                                 .grammars = &c->grammars,
-                                 .template_lock = &c->template_lock};
-    return ax_serve_tools_open(&c->tools, m->side);
+    AX_TRY(add_model(c, name, c->a.o.model, first));
+    for (int i = first + 1; i < t->adapters.n; i++)
+        AX_TRY(add_model(c, t->adapters.names[i], NULL, i));
+    return AX_OK;
 }
 
 /* A conversation that any template can render, before anything is loaded. Without a template there are
  * completions. */
-static enum ax_status try_template(const struct command *c) {
+static enum ax_status try_template(const struct ax_serve_model *m) {
     struct ax_serve_request r = {0};
     json_t *messages = json_pack("[{ss ss}]", "role", "user", "content", "Hello");
-    const enum ax_status st = ax_serve_read_messages(&r, &c->serve.engine.m, messages);
+    const enum ax_status st = ax_serve_read_messages(&r, m, messages);
     json_decref(messages);
     ax_serve_request_free(&r);
-    if (st == AX_OK || c->serve.engine.m.side->template)
+    if (st == AX_OK || m->side->template)
         return st;
-    ax_log_warn("chats are refused, as there is no template for them: %s", ax_error_text());
+    ax_log_warn("chats with %s are refused, as there is no template for them: %s", m->name,
+                ax_error_text());
     ax_error_clear();
     return AX_OK;
 }
 
 static enum ax_status body(struct ax_generator *g, void *ctx) {
     struct command *c = ctx;
-    const struct ax_serve_model *m = &c->serve.engine.m;
+    const struct ax_serve_model *m = &c->serve.engine.models.list[0];
     const struct ax_sampling *s = &m->sampling;
     const bool v6 = strchr(c->host, ':') != NULL;
-    AX_TRY(ax_text_model_use(&c->model, g, c->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE));
     ax_stop_watch();
     ax_serve_engine_open(&c->serve.engine, g);
     ax_log_info(
@@ -128,10 +134,11 @@ static enum ax_status serve(struct command *c) {
                                        .error = ax_serve_error};
     struct ax_generate_options o = {.n_seqs = (int)c->lanes,
                                     .max_prompt = 1,
-                                    .max_new = e->m.context - 1,
+                                    .max_new = e->models.list[0].context - 1,
                                     .long_prompts = true,
-                                    .kv_tokens = c->cache_tokens > 0 ? c->cache_tokens
-                                                                     : c->lanes * e->m.context / 4};
+                                    .kv_tokens = c->cache_tokens > 0
+                                                     ? c->cache_tokens
+                                                     : c->lanes * e->models.list[0].context / 4};
     ax_serve_engine_options(e, &o);
     AX_TRY(ax_http_listen(&c->serve.http, &ho));
     enum ax_status st = ax_http_start(c->serve.http);
@@ -151,7 +158,10 @@ static enum ax_status run(struct command *c) {
     AX_TRY(read_key(c));
     AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
     AX_TRY(describe(c));
-    AX_TRY(try_template(c));
+    for (int i = 0; i < e->models.n; i++)
+        AX_TRY(try_template(&e->models.list[i]));
+    if (c->model.adapters.n > 0)
+        AX_TRY(ax_text_model_check(&c->model));
     e->most = c->lanes + c->queue;
     e->most_bytes = ANSWER_BYTES;
     e->stop_seconds = STOP_SECONDS;
@@ -167,13 +177,12 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
                         .port = 8000,
                         .lanes = 16,
                         .queue = 256,
-                        .serve.large = PTHREAD_MUTEX_INITIALIZER,
-                        .template_lock = PTHREAD_MUTEX_INITIALIZER,
-                        .grammars.lock = PTHREAD_MUTEX_INITIALIZER};
+                        .serve.large = PTHREAD_MUTEX_INITIALIZER};
     struct ax_arg all[AX_TEXT_ARGS_COUNT];
     ax_text_args_table(&c.a, all);
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &c.a.o.model, 0, 0},
+        {"--adapter", AX_ARG_LIST, &c.a.o.adapters, 0, 0},
         {"--name", AX_ARG_STRING, &c.name, 0, 0},
         {"--host", AX_ARG_STRING, &c.host, 0, 0},
         {"--port", AX_ARG_INT, &c.port, 0, 65535},
@@ -192,9 +201,11 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
     const struct ax_ranks_options o = {
         .command = "serve", .device = c.a.device, .one_answer = true, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
-    const enum ax_status st = run(&c);
+    enum ax_status st = ax_serve_models_init(&c.serve.engine.models);
+    if (st == AX_OK)
+        st = run(&c);
     ax_ranks_close(&c.ranks, st);
-    ax_serve_grammars_close(&c.grammars);
+    ax_serve_models_close(&c.serve.engine.models);
     ax_text_model_close(&c.model);
     ax_free(c.key);
     return st;

@@ -27,7 +27,7 @@ static enum ax_status echo(const struct ax_serve_job *j, const struct ax_serve_c
     if (!j->r.echo)
         return AX_OK;
     return p->text ? ax_buf_puts(out, p->text)
-                   : ax_tokenizer_decode(j->engine->m.side->tokenizer, j->r.ids.ids + p->first,
+                   : ax_tokenizer_decode(j->r.model->side->tokenizer, j->r.ids.ids + p->first,
                                          (size_t)p->n, true, out);
 }
 
@@ -51,7 +51,7 @@ static json_t *object_of(const struct ax_serve_job *j, bool chunk, json_t *choic
     const char *chat = chunk ? "chat.completion.chunk" : "chat.completion";
     return json_pack("{ss ss sI ss so}", "id", j->id, "object",
                      j->r.chat ? chat : "text_completion", "created", (json_int_t)j->created,
-                     "model", j->engine->m.name, "choices", choices);
+                     "model", j->r.model->name, "choices", choices);
 }
 
 /* ---- whole answers ---- */

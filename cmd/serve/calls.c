@@ -29,7 +29,7 @@ static size_t find_mark(const struct ax_buf *text, const char *mark) {
 
 /* End of the content before calls, if calls begin where they may. */
 static size_t content_end(const struct ax_serve_choice *c) {
-    const struct ax_tool_format *f = c->job->engine->m.tools->format;
+    const struct ax_tool_format *f = c->job->r.model->tools->format;
     size_t end = c->text.len;
     if (c->call_at < end)
         end = c->call_at;
@@ -76,7 +76,7 @@ static json_t *call_of(const struct ax_tool_format *f, const json_t *call) {
 
 static enum ax_status take_calls(struct ax_serve_choice *c, const json_t *calls) {
     const struct ax_serve_request *r = &c->job->r;
-    const struct ax_tool_format *f = c->job->engine->m.tools->format;
+    const struct ax_tool_format *f = c->job->r.model->tools->format;
     const size_t n = r->parallel_calls ? json_array_size(calls) : 1;
     c->calls = json_array();
     for (size_t i = 0; i < n; i++)
@@ -93,7 +93,7 @@ static enum ax_status take_calls(struct ax_serve_choice *c, const json_t *calls)
 static enum ax_status read_turn(struct ax_serve_choice *c, const struct ax_buf *text,
                                 const char *owned) {
     const struct ax_serve_request *r = &c->job->r;
-    const struct ax_serve_model *m = &c->job->engine->m;
+    const struct ax_serve_model *m = c->job->r.model;
     const struct ax_tool_text t = {.s = text->data,
                                    .n = text->len,
                                    .thinks = r->thinks,
@@ -114,7 +114,7 @@ enum ax_status ax_serve_calls_read(struct ax_serve_choice *c) {
     /* without the token that ended the turn, if one did */
     const int64_t n = c->n_tokens - !(c->stop_text || c->complete);
     enum ax_status st =
-        ax_tool_decode(c->job->engine->m.side->tokenizer, c->tokens, (size_t)n, &text, &owned);
+        ax_tool_decode(c->job->r.model->side->tokenizer, c->tokens, (size_t)n, &text, &owned);
     if (st == AX_OK)
         st = read_turn(c, &text, owned.data);
     ax_buf_free(&text);

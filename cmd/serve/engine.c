@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "model/core/adapters.h"
 
 #define LOOK_SECONDS 0.05 /* how often an idle engine looks for signals */
 
@@ -104,8 +105,8 @@ static enum ax_status on_more(void *ctx, bool idle, struct ax_sequence **joining
 
 static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
     const struct ax_serve_request *r = &c->job->r;
-    const struct ax_stop_tokens *own = &c->job->engine->m.side->stop;
-    const struct ax_serve_tools *tools = c->job->engine->m.tools;
+    const struct ax_stop_tokens *own = &c->job->r.model->side->stop;
+    const struct ax_serve_tools *tools = c->job->r.model->tools;
     for (int i = 0; i < own->n && !r->ignore_eos; i++)
         if (own->ids[i] == id)
             return true;
@@ -120,7 +121,7 @@ static const struct ax_arg_list no_stops;
 /* *stop: the token ends the answer, and its own text is not part of it. */
 static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *stop) {
     const struct ax_serve_request *r = &c->job->r;
-    if (c->call_at == SIZE_MAX && id == c->job->engine->m.tools->mark)
+    if (c->call_at == SIZE_MAX && id == c->job->r.model->tools->mark)
         c->call_at = c->text.len;
     for (int i = 0; i < r->n_stop_ids; i++)
         if (r->stop_ids[i] == id) {
@@ -180,8 +181,16 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     return st;
 }
 
+static bool with_adapters(const struct ax_serve_models *all) {
+    for (int i = 0; i < all->n; i++)
+        if (all->list[i].adapter != AX_ADAPTER_NONE)
+            return true;
+    return false;
+}
+
 void ax_serve_engine_options(struct ax_serve_engine *e, struct ax_generate_options *o) {
     o->varied = o->scoring = true;
+    o->adapters = with_adapters(&e->models);
     o->more = on_more;
     o->token = on_token;
     o->done = on_done;

@@ -82,7 +82,7 @@ struct ax_serve_job {
 enum ax_serve_state { AX_SERVE_LOADING, AX_SERVE_READY, AX_SERVE_STOPPING, AX_SERVE_ENDED };
 
 struct ax_serve_engine {
-    struct ax_serve_model m;
+    struct ax_serve_models models;
     int64_t most;        /* sequences that are pending at a time */
     size_t most_bytes;   /* memory of their tokens and log-probs */
     double stop_seconds; /* how long answers may go on after a request to stop */

@@ -67,7 +67,8 @@ static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
         if (n == 0 || !j->units)
             continue;
         j->units[j->n_units++] = (struct ax_serve_unit){.job = j,
-                                                        .s = {.n_prompt = n,
+                                                        .s = {.adapter = r->model->adapter,
+                                                              .n_prompt = n,
                                                               .prompt = ids,
                                                               .n_scored = n,
                                                               .scored = ids + 1,
@@ -103,7 +104,8 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
         j->units[j->n_units++] =
             (struct ax_serve_unit){.job = j,
                                    .choice = c,
-                                   .s = {.n_prompt = c->prompt->n,
+                                   .s = {.adapter = r->model->adapter,
+                                         .n_prompt = c->prompt->n,
                                          .prompt = r->ids.ids + c->prompt->first,
                                          .max_new = n,
                                          .stream = stream + (uint64_t)i,
@@ -141,7 +143,7 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
     lay_out_choices(j, &room, stream);
     for (int64_t i = 0; i < j->n_choices; i++) {
         struct ax_serve_choice *c = &j->choices[i];
-        AX_TRY(ax_text_stream_open(&c->stream, j->engine->m.side->tokenizer, &j->r.stop));
+        AX_TRY(ax_text_stream_open(&c->stream, j->r.model->side->tokenizer, &j->r.stop));
         AX_TRY(ax_serve_place_open(&c->place, &r->constraint));
     }
     return AX_OK;

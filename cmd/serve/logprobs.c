@@ -20,7 +20,7 @@ static enum ax_status token_text(const struct ax_serve_job *j, int32_t id, struc
     if (j->r.ids_as_text)
         return ax_buf_printf(out, "token_id:%d", id);
     AX_TRY(ax_buf_append(out, "", 0));
-    return ax_tokenizer_decode(j->engine->m.side->tokenizer, &id, 1, false, out);
+    return ax_tokenizer_decode(j->r.model->side->tokenizer, &id, 1, false, out);
 }
 
 static int64_t count_characters(const struct ax_buf *b) {
@@ -121,7 +121,7 @@ static enum ax_status add_logprob(struct logprobs *l, const struct scored *s) {
     ax_json_append(&l->values, logprob_of(s->logprob));
     ax_json_append(&l->tops, isnan(s->logprob) ? json_null() : tops);
     ax_json_append(&l->offsets, json_integer(l->offset));
-    if (!ax_tokenizer_is_special(l->job->engine->m.side->tokenizer, s->id))
+    if (!ax_tokenizer_is_special(l->job->r.model->side->tokenizer, s->id))
         l->offset += count_characters(&l->text); /* others are not in the text */
     return AX_OK;
 }

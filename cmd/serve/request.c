@@ -186,18 +186,19 @@ static json_t *get(const struct ax_serve_request *r, const char *name) {
 
 /* ---- keys that need more ---- */
 
-static enum ax_status read_model(struct ax_serve_request *r, const struct ax_serve_model *m) {
+enum ax_status ax_serve_read_model(struct ax_serve_request *r, const struct ax_serve_models *all) {
     const json_t *v = get(r, "model");
     const char *name = json_string_value(v);
-    if (!v)
-        return AX_OK;
-    if (!name)
+    char why[800];
+    if (v && !name)
         return ax_serve_refuse(r, "model", "expected text");
-    if (strcmp(name, m->name) == 0 || strcmp(name, m->given) == 0)
+    r->model = &all->list[0];
+    if (!v || ax_serve_models_find(all, name, &r->model) == AX_OK)
         return AX_OK;
     r->status = 404;
     r->code = "model_not_found";
-    return ax_serve_refuse(r, "model", "there is no \"%.100s\"; available: %.200s", name, m->name);
+    snprintf(why, sizeof why, "%s", ax_error_text());
+    return ax_serve_refuse(r, "model", "%s", why);
 }
 
 static enum ax_status add_stop(struct ax_serve_request *r, const json_t *v) {
@@ -414,9 +415,9 @@ enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size
     return json_is_object(r->root) ? AX_OK : ax_error(AX_ERR_DATA, "body: expected a JSON object");
 }
 
-enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_model *m,
+enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_models *all,
                                      bool chat, const char *body, size_t len) {
-    const struct ax_sampling *s = &m->sampling;
+    const struct ax_sampling *s = &all->list[0].sampling;
     *r = (struct ax_serve_request){.chat = chat,
                                    .max_tokens = -1,
                                    .max_completion_tokens = -1,
@@ -432,7 +433,8 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
                                    .repetition_penalty = s->repetition_penalty};
     AX_TRY(ax_serve_parse(r, body, len));
     AX_TRY(read_keys(r));
-    AX_TRY(read_model(r, m));
+    AX_TRY(ax_serve_read_model(r, all));
+    const struct ax_serve_model *m = r->model;
     AX_TRY(read_stop(r, m));
     AX_TRY(read_stop_ids(r, m));
     AX_TRY(read_stream_options(r));

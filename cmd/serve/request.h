@@ -6,11 +6,7 @@
 #include <jansson.h>
 #include <pthread.h>
 
-#include "base/text/words.h"
-#include "data/text_side.h"
-#include "cmd/serve/constrain.h"
-#include "cmd/serve/tools.h"
-#include "model/core/sample.h"
+#include "cmd/serve/models.h"
 
 #define AX_SERVE_PROMPTS  2048 /* prompts of a request, and answers to all of them */
 #define AX_SERVE_SAMPLES  128
@@ -22,20 +18,8 @@ struct ax_serve_prompt {
     const char *text; /* as given, for echo; NULL: ids were */
 };
 
-/* What requests are read for; constant. */
-struct ax_serve_model {
-    const char *name, *given; /* its id, and the word on the command line: either is accepted */
-    const struct ax_text_side *side;
-    int64_t context, vocab_size;
-    struct ax_sampling sampling; /* what a request does not say */
-    int64_t max_new;             /* likewise; 0: as the protocol has it */
-    const struct ax_arg_list *stop;
-    const struct ax_serve_tools *tools;
-    struct ax_serve_grammars *grammars; /* changes, under its lock */
-    pthread_mutex_t *template_lock;
-};
-
 struct ax_serve_request {
+    const struct ax_serve_model *model;
     bool chat;
     json_t *root; /* has the texts; owned */
     bool stream, include_usage, echo, return_ids, ids_as_text, include_stop, ignore_eos;
@@ -71,12 +55,14 @@ struct ax_serve_request {
 };
 
 /* AX_ERR_DATA: the request is wrong. _free is safe after an error. */
-enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_model *m,
+enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_models *all,
                                      bool chat, const char *body, size_t len);
 void ax_serve_request_free(struct ax_serve_request *r);
 
 /* The parts that /tokenize and /detokenize have in common with these. */
 enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size_t len);
+/* Sets r->model. */
+enum ax_status ax_serve_read_model(struct ax_serve_request *r, const struct ax_serve_models *all);
 enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct ax_serve_model *m,
                                       const json_t *messages);
 enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_serve_model *m,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/serve/answer.h"
+#include "cmd/serve/json.h"
 #include "cmd/serve/serve.h"
 
 #define LOOK_SECONDS 0.05 /* how often a connection that waits is looked at */
@@ -94,7 +95,7 @@ static enum ax_status read_request(struct ax_serve *s, struct ax_exchange *x, bo
     if (large)
         pthread_mutex_lock(&s->large);
     const enum ax_status st =
-        ax_serve_request_read(r, &s->engine.m, chat, x->body.data, x->body.len);
+        ax_serve_request_read(r, &s->engine.models, chat, x->body.data, x->body.len);
     if (large)
         pthread_mutex_unlock(&s->large);
     ax_buf_free(&x->body);
@@ -143,26 +144,29 @@ static enum ax_status health(void *ctx, struct ax_exchange *x) {
                     state == AX_SERVE_LOADING ? "loading" : "stopping");
 }
 
-static json_t *model_object(const struct ax_serve *s) {
-    const struct ax_serve_model *m = &s->engine.m;
-    return json_pack("{ss ss sI ss ss sn sI}", "id", m->name, "object", "model", "created",
+static json_t *model_object(const struct ax_serve *s, const struct ax_serve_model *m) {
+    return json_pack("{ss ss sI ss ss ss? sI}", "id", m->name, "object", "model", "created",
                      (json_int_t)s->created, "owned_by", "axtrain", "root", m->name, "parent",
-                     "max_model_len", (json_int_t)m->context);
+                     m->parent, "max_model_len", (json_int_t)m->context);
 }
 
 static enum ax_status list_models(void *ctx, struct ax_exchange *x) {
-    return ax_reply_json(x, 200,
-                         json_pack("{ss s[o]}", "object", "list", "data", model_object(ctx)));
+    const struct ax_serve *s = ctx;
+    json_t *list = json_array();
+    for (int i = 0; i < s->engine.models.n; i++)
+        ax_json_append(&list, model_object(s, &s->engine.models.list[i]));
+    return ax_reply_json(x, 200, json_pack("{ss so}", "object", "list", "data", list));
 }
 
 static enum ax_status show_model(void *ctx, struct ax_exchange *x) {
     const struct ax_serve *s = ctx;
-    if (strcmp(x->path, s->engine.m.name) == 0)
-        return ax_reply_json(x, 200, model_object(s));
+    const struct ax_serve_model *m;
+    const enum ax_status st = ax_serve_models_find(&s->engine.models, x->path, &m);
+    if (st == AX_OK)
+        return ax_reply_json(x, 200, model_object(s, m));
     x->status = 404;
     x->code = "model_not_found";
-    return ax_error(AX_ERR_DATA, "there is no model \"%.100s\"; available: %.200s", x->path,
-                    s->engine.m.name);
+    return st;
 }
 
 static enum ax_status version(void *ctx, struct ax_exchange *x) {
@@ -172,8 +176,7 @@ static enum ax_status version(void *ctx, struct ax_exchange *x) {
 
 /* ---- tokens ---- */
 
-static enum ax_status reply_tokens(const struct ax_serve *s, struct ax_exchange *x,
-                                   const struct ax_serve_request *r) {
+static enum ax_status reply_tokens(struct ax_exchange *x, const struct ax_serve_request *r) {
     json_t *list = json_array();
     for (size_t i = 0; i < r->ids.n; i++)
         if (json_array_append_new(list, json_integer(r->ids.ids[i])) != 0) {
@@ -182,12 +185,13 @@ static enum ax_status reply_tokens(const struct ax_serve *s, struct ax_exchange 
         }
     return ax_reply_json(x, 200,
                          json_pack("{sI sI so}", "count", (json_int_t)r->ids.n, "max_model_len",
-                                   (json_int_t)s->engine.m.context, "tokens", list));
+                                   (json_int_t)r->model->context, "tokens", list));
 }
 
 static enum ax_status read_to_tokenize(struct ax_serve_request *r, const struct ax_serve *s,
                                        const struct ax_exchange *x) {
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
+    AX_TRY(ax_serve_read_model(r, &s->engine.models));
     const json_t *prompt = json_object_get(r->root, "prompt"),
                  *messages = json_object_get(r->root, "messages"),
                  *special = json_object_get(r->root, "add_special_tokens");
@@ -195,18 +199,18 @@ static enum ax_status read_to_tokenize(struct ax_serve_request *r, const struct 
     if (!prompt == !messages)
         return ax_serve_refuse(r, "prompt", "expected either prompt or messages");
     if (messages) {
-        AX_TRY(ax_serve_read_tools(r, &s->engine.m));
-        return ax_serve_read_messages(r, &s->engine.m, messages);
+        AX_TRY(ax_serve_read_tools(r, r->model));
+        return ax_serve_read_messages(r, r->model, messages);
     }
     if (!json_is_string(prompt))
         return ax_serve_refuse(r, "prompt", "expected text");
-    return ax_serve_read_text(r, &s->engine.m, prompt);
+    return ax_serve_read_text(r, r->model, prompt);
 }
 
 static enum ax_status tokenize(void *ctx, struct ax_exchange *x) {
     struct ax_serve_request r = {0};
     enum ax_status st = read_to_tokenize(&r, ctx, x);
-    st = st == AX_OK ? reply_tokens(ctx, x, &r) : failed(x, &r, st);
+    st = st == AX_OK ? reply_tokens(x, &r) : failed(x, &r, st);
     ax_serve_request_free(&r);
     return st;
 }
@@ -214,11 +218,12 @@ static enum ax_status tokenize(void *ctx, struct ax_exchange *x) {
 static enum ax_status decode(struct ax_serve_request *r, const struct ax_serve *s,
                              const struct ax_exchange *x, struct ax_buf *text) {
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
+    AX_TRY(ax_serve_read_model(r, &s->engine.models));
     const json_t *tokens = json_object_get(r->root, "tokens");
     if (!json_is_array(tokens))
         return ax_serve_refuse(r, "tokens", "expected a list of token ids");
-    AX_TRY(ax_serve_read_ids(r, &s->engine.m, tokens));
-    return ax_tokenizer_decode(s->engine.m.side->tokenizer, r->ids.ids, r->ids.n, false, text);
+    AX_TRY(ax_serve_read_ids(r, r->model, tokens));
+    return ax_tokenizer_decode(r->model->side->tokenizer, r->ids.ids, r->ids.n, false, text);
 }
 
 static enum ax_status detokenize(void *ctx, struct ax_exchange *x) {
@@ -238,7 +243,8 @@ static enum ax_status tokenizer_info(void *ctx, struct ax_exchange *x) {
     const struct ax_serve *s = ctx;
     json_t *info = json_object();
     for (int i = 0; i < AX_SPECIAL_COUNT; i++) {
-        const char *text = ax_tokenizer_special(s->engine.m.side->tokenizer, (enum ax_special)i);
+        const char *text =
+            ax_tokenizer_special(s->engine.models.list[0].side->tokenizer, (enum ax_special)i);
         json_object_set_new(info, ax_special_name((enum ax_special)i),
                             text ? json_string(text) : json_null());
     }

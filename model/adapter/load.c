@@ -200,6 +200,8 @@ struct reading {
 static enum ax_status load_tensor(const struct reading *r, const struct ax_param *p,
                                   const struct ax_st_entry *e) {
     const struct ax_elements from = ax_st_elements(e);
+    if (ax_runtime_planning(r->m->rt))
+        return AX_OK;
     if (ax_unit_present(&r->m->units[p->unit]))
         AX_TRY(ax_unit_load(&r->m->units[p->unit], r->m->rt, p, &from));
     if (r->replaced)
@@ -262,6 +264,8 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
     struct ax_block own = ax_block_whole(p->ndim, p->shape);
     const size_t size = ax_dtype_size(e->dtype);
     char *first;
+    if (ax_runtime_planning(m->rt))
+        return AX_OK;
     memcpy(own.shape, e->shape, sizeof own.shape);
     AX_TRY(ax_alloc(&first, (size_t)own.n, size));
     for (int64_t i = 0, run; i < own.n; i += run) {
@@ -323,7 +327,7 @@ enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft) {
 
 /* The two halves of ax_adapter_load, for adapter `number` of a bank: first the adapter's own
  * tensors, then those that replace the base's, which are marked in `replaced` [n_params] (`one`:
- * embedding and head are one matrix in this adapter). Not while planning. */
+ * embedding and head are one matrix in this adapter). */
 static enum ax_status load_own(struct ax_model *m, const struct ax_peft *peft, int number) {
     const struct reading r = {.m = m, .peft = peft, .number = number};
     AX_TRY(load_tensors(&r, true, false));
@@ -386,12 +390,21 @@ done:
 
 /* ---- a bank (model/core/adapters.h) ---- */
 
+/* An adapter that leaves a tied base tied sees one matrix, even if another adapter separated
+ * them. */
+static bool sees_one(const struct ax_model *m, int which) {
+    return m->bank->tied && !ax_adapter_unties(ax_adapter_config(m, which));
+}
+
 enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf) {
     struct ax_adapter_bank *b = m->bank;
     b->hf = hf;
     AX_TRY(ax_alloc(&b->replaced, (size_t)m->n_params, sizeof *b->replaced));
-    for (int k = 0; k < b->n && !ax_runtime_planning(m->rt); k++)
+    for (int k = 0; k < b->n; k++) {
         AX_TRY(load_own(m, &b->pefts[k], k + 1));
+        if (ax_runtime_planning(m->rt)) /* checks those that ax_adapter_bank_use will read */
+            AX_TRY(load_replaced(m, &b->pefts[k], k + 1, sees_one(m, k), b->replaced));
+    }
     return AX_OK;
 }
 
@@ -403,12 +416,6 @@ static enum ax_status restore_base(struct ax_model *m) {
         b->replaced[i] = false;
     }
     return AX_OK;
-}
-
-/* An adapter that leaves a tied base tied sees one matrix, even if another adapter separated
- * them. */
-static bool sees_one(const struct ax_model *m, int which) {
-    return m->bank->tied && !ax_adapter_unties(ax_adapter_config(m, which));
 }
 
 static enum ax_status switch_numbers(struct ax_model *m, int which) {

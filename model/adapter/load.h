@@ -20,8 +20,8 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
 
 /* ---- a bank: several adapters over one base (model/core/adapters.h) ---- */
 
-/* Reads all adapters and checks that they fit. Call it after ax_model_load; afterwards none is
- * active. `hf` is the base and stays open. */
+/* Reads all adapters and checks that they fit; while planning, only the latter. Call it after ax_model_load;
+ * afterwards none is active. `hf` is the base and stays open. */
 enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf);
 /* Activates an adapter, or none. Earlier results, such as cached keys and values, belong to the
  * previous one. While planning, only the places change. */

@@ -207,7 +207,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->ropes[AX_ROPE_MAIN].cos.shape[0]);
     AX_TRY(ax_generate_check_mesh(&m->rt->mesh));
-    AX_ASSERT((!o->varied && !o->more) || m->rt->mesh.world == 1);
+    AX_ASSERT((!o->varied && !o->more && !o->adapters) || m->rt->mesh.world == 1);
+    AX_ASSERT(!o->adapters || m->bank);
     AX_ASSERT(!o->more || !o->stop_now);
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);

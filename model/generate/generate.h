@@ -49,6 +49,7 @@ struct ax_sequence {
     uint64_t stream; /* stream of random numbers; must differ between samples of one prompt */
     const struct ax_sampling *sampling; /* NULL: the options'; another one needs `varied` */
     const struct ax_bias *bias;         /* NULL: none; needs `varied` */
+    int adapter; /* with `adapters`: the one that it is for, or AX_ADAPTER_NONE */
     /* n_scored > 0 (≤ n_prompt): generates nothing, but computes the log-probs of scored[i], each
      * given the prompt's first n_prompt − n_scored + 1 + i tokens */
     int64_t n_scored;
@@ -90,6 +91,9 @@ struct ax_generate_options {
     struct ax_sampling sampling;
     /* sequences may have samplings of their own, and ask for the likeliest tokens; one rank */
     bool varied;
+    /* each sequence says which of the model's adapters (core/adapters.h) it is for: passes are for one
+     * adapter, in turn, and only sequences for the same one share tokens; one rank */
+    bool adapters;
     /* Called before each pass, for sequences that join: the first of a list, or NULL. `idle`: nothing
      * is left to compute, so it may wait; NULL then ends the call. The prompt, sampling, and outputs
      * of a sequence must stay until `done` is called for it. One rank, without stop_now. May be

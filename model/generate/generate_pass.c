@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/adapter/load.h"
+#include "model/core/adapters.h"
 #include "model/parts/head.h"
 
 /* ---- lanes: room in the cache ---- */
@@ -175,10 +177,14 @@ static int64_t shareable_tokens(const struct ax_sequence *s) {
     return ax_sequence_length(s) - (s->n_scored > 0 ? s->n_scored : 1);
 }
 
+static int adapter_of(const struct ax_generator *d, const struct ax_sequence *s) {
+    return d->o.adapters ? s->adapter : AX_ADAPTER_NONE;
+}
+
 /* Number of leading tokens of these that the sequence shares with the first n of the lane. */
 static int64_t common_tokens(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
                              const struct ax_sequence *s) {
-    if (keys_differ(d, l, s))
+    if (keys_differ(d, l, s) || l->adapter != adapter_of(d, s))
         return 0;
     const int64_t rest = shareable_tokens(s), most = n < rest ? n : rest;
     int64_t i = 0;
@@ -262,6 +268,7 @@ static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence 
     const int64_t before = d->cache.shared;
     AX_TRY(ax_kvcache_fork(&d->cache, d->model->rt->q, p.from, p.lane, p.shared));
     l->seq = s;
+    l->adapter = adapter_of(d, s);
     l->known = l->n_context = 0;
     l->keep_at = shareable_tokens(s);
     AX_TRY(keep_place(d, p.lane));
@@ -435,28 +442,63 @@ static int64_t pending_tokens(const struct ax_generator *d, int lane, int64_t *r
     return end - start;
 }
 
+/* How many passes an adapter has while others wait. Changing it is cheap, unless an adapter replaces matrices
+ * of the base, which are then read again. */
+#define TURN 8
+
+static bool has_work(const struct ax_generator *d, int adapter) {
+    int64_t length;
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (d->lanes[i].adapter == adapter && pending_tokens(d, i, &length) > 0)
+            return true;
+    return false;
+}
+
+/* The adapter of the next pass: the active one to the end of its turn, then the one after it. */
+static int next_adapter(const struct ax_generator *d) {
+    if (!d->o.adapters)
+        return AX_ADAPTER_NONE;
+    const int active = d->model->bank->active, n = d->model->bank->n + 1;
+    if (d->work->turn > 0 && has_work(d, active))
+        return active;
+    for (int k = 1; k <= n; k++) {
+        const int adapter = (active + 1 + k) % n - 1; /* those from AX_ADAPTER_NONE on */
+        if (has_work(d, adapter))
+            return adapter;
+    }
+    return active;
+}
+
+static enum ax_status use_adapter(struct ax_generator *d, int adapter) {
+    struct ax_generate_work *w = d->work;
+    if (!d->o.adapters)
+        return AX_OK;
+    w->turn = adapter == d->model->bank->active && w->turn > 0 ? w->turn - 1 : TURN - 1;
+    return ax_adapter_bank_use(d->model, adapter);
+}
+
 /* The shortest of the sequences with pending tokens: it may catch up with the others and then share
  * passes with them. */
-static int64_t shortest_row(const struct ax_generator *d) {
+static int64_t shortest_row(const struct ax_generator *d, int adapter) {
     int64_t least = INT64_MAX, length;
     for (int i = 0; i < d->o.n_seqs; i++)
-        if (pending_tokens(d, i, &length) > 0 && length < least)
+        if (d->lanes[i].adapter == adapter && pending_tokens(d, i, &length) > 0 && length < least)
             least = length;
     return least;
 }
 
-/* Active sequences first, one token each, which always fit; then prompts. All of one length if rope
- * depends on it. */
-static void collect_pieces(struct ax_generator *d) {
+/* Active sequences first, one token each, which always fit; then prompts. All for one adapter, and of one
+ * length if rope depends on it. */
+static void collect_pieces(struct ax_generator *d, int adapter) {
     struct ax_generate_work *w = d->work;
     w->n_docs = w->n_tokens = 0;
     w->cu[0] = 0;
-    w->row_length = shortest_row(d);
+    w->row_length = shortest_row(d, adapter);
     for (int prompts = 0; prompts < 2; prompts++) {
         for (int i = 0; i < d->o.n_seqs; i++) {
             int64_t length = 0;
             const int64_t n = pending_tokens(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
-            if (length != w->row_length)
+            if (length != w->row_length || d->lanes[i].adapter != adapter)
                 continue;
             if (left > 0 && (prompts ? n > 1 : n == 1))
                 add_piece(d, i, n < left ? n : left);
@@ -472,9 +514,15 @@ static int64_t blocks_needed(const struct ax_generator *d) {
     return n;
 }
 
-static void collect_in_room(struct ax_generator *d) {
-    for (collect_pieces(d); !make_room(d, blocks_needed(d)); collect_pieces(d))
+static enum ax_status collect_in_room(struct ax_generator *d) {
+    int adapter = next_adapter(d);
+    collect_pieces(d, adapter);
+    while (!make_room(d, blocks_needed(d))) {
         put_back(d);
+        adapter = next_adapter(d);
+        collect_pieces(d, adapter);
+    }
+    return use_adapter(d, adapter);
 }
 
 /* For planning: T tokens, spread over as many lanes as they reach. */
@@ -607,7 +655,7 @@ enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int
     if (planned > 0)
         collect_planned(d, planned);
     else
-        collect_in_room(d);
+        AX_TRY(collect_in_room(d));
     list_rows(d, lanes);
     struct pass_need need = {.tokens = w->n_tokens,
                              .stop = planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),

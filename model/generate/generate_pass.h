@@ -10,6 +10,7 @@ struct ax_lane {
     struct ax_sequence *seq; /* NULL: idle */
     int32_t *ids;            /* [cap] */
     int64_t known;
+    int adapter; /* that the ids went through the model with */
     /* where the cache keeps a place for sequences that begin alike (ax_kvcache_keep) */
     int64_t keep_at;
     /* with a repetition penalty: the distinct tokens of ids[0 … known) */
@@ -40,6 +41,7 @@ struct ax_generate_work {
     int64_t n_docs, n_tokens, n_rows;
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
+    int turn;           /* with `adapters`: passes that the active one has yet */
 };
 
 /* A token whose score is in the results: row `row` of window `window`. */

@@ -253,21 +253,43 @@ static enum ax_status plan(const struct run *r, struct ax_generator *g) {
     return AX_OK;
 }
 
+/* The model with its weights and adapters; `bank` must outlive it. */
+static enum ax_status create_model(struct ax_model *m, const struct ax_text_model *t,
+                                   struct ax_runtime *rt, int64_t max_positions,
+                                   struct ax_adapter_bank *bank) {
+    const struct ax_model_options mo = {.dtype = t->dtype,
+                                        .base_store = t->store,
+                                        .folder_inputs = true,
+                                        .bank = ax_adapters_bank(&t->adapters, bank),
+                                        .max_positions = max_positions};
+    AX_TRY(ax_model_create(m, &t->arch, rt, &mo));
+    enum ax_status st = ax_model_load(m, &t->hf);
+    if (st == AX_OK && mo.bank)
+        st = ax_adapter_bank_load(m, &t->hf);
+    if (st != AX_OK)
+        ax_model_free(m);
+    return st;
+}
+
+enum ax_status ax_text_model_check(const struct ax_text_model *t) {
+    struct ax_runtime rt;
+    struct ax_model m;
+    struct ax_adapter_bank bank;
+    AX_TRY(ax_runtime_open_planning(&rt, &t->runtime));
+    const enum ax_status st = create_model(&m, t, &rt, 1, &bank);
+    if (st == AX_OK)
+        ax_model_free(&m);
+    ax_runtime_close(&rt);
+    return st;
+}
+
 static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
     struct run *r = ctx;
     struct ax_model m;
     struct ax_generator g = {0};
     struct ax_adapter_bank bank;
-    const struct ax_model_options mo = {.dtype = r->t->dtype,
-                                        .base_store = r->t->store,
-                                        .folder_inputs = true,
-                                        .bank = ax_adapters_bank(&r->t->adapters, &bank),
-                                        .max_positions = r->o.max_prompt + r->o.max_new};
-    AX_TRY(ax_model_create(&m, &r->t->arch, rt, &mo));
+    AX_TRY(create_model(&m, r->t, rt, r->o.max_prompt + r->o.max_new, &bank));
     enum ax_status st;
-    AX_TRY_GOTO(ax_model_load(&m, &r->t->hf), st, done);
-    if (mo.bank)
-        AX_TRY_GOTO(ax_adapter_bank_load(&m, &r->t->hf), st, done);
     AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
     AX_TRY_GOTO(ax_generator_create(&g, &m, &r->o), st, done);
     st = ax_runtime_planning(rt) ? plan(r, &g) : r->body(&g, r->ctx);

@@ -49,6 +49,9 @@ void ax_text_model_close(struct ax_text_model *t); /* safe on a zeroed one */
 /* The text side of an adapter, or of the model (AX_ADAPTER_NONE). */
 const struct ax_text_side *ax_text_model_side(const struct ax_text_model *t, int adapter);
 
+/* Before anything is loaded: AX_ERR_DATA names an adapter that does not fit. */
+enum ax_status ax_text_model_check(const struct ax_text_model *t);
+
 typedef enum ax_status ax_text_body(struct ax_generator *g, void *ctx);
 /* Runs `body` once, on this rank's generator with the model's weights, stop tokens and sampling, and no
  * active adapter; `o` has the other options. `logprobs`: whether sequences will request them. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/serve/request.h"
+#include "model/core/adapters.h"
 #include "tests/fuzz/byte_tokenizer.h"
 
 #define CONTEXT 512
@@ -36,7 +37,6 @@ static void check(const struct ax_serve_request *r) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const struct ax_arg_list stop = {0};
     static struct ax_text_side side;
     struct ax_serve_request r;
@@ -48,24 +48,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                      .tokens = tokens,
                                      .stop = {1, {257}}};
     }
-    static struct ax_serve_tools tools;
-    static struct ax_serve_grammars grammars = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    if (!tools.why[0])
-        AX_ASSERT(ax_serve_tools_open(&tools, &side) == AX_OK && tools.format);
+    static struct ax_serve_models models;
     const struct ax_serve_model m = {.name = "model",
                                      .given = "models/model",
+                                     .adapter = AX_ADAPTER_NONE,
                                      .side = &side,
                                      .context = CONTEXT,
                                      .vocab_size = 258,
                                      .sampling = {.temperature = 1},
-                                     .stop = &stop,
-                                     .tools = &tools,
-                                     .grammars = &grammars,
-                                     .template_lock = &lock};
+                                     .stop = &stop};
+    if (models.n == 0)
+        AX_ASSERT(ax_serve_models_init(&models) == AX_OK &&
+                  ax_serve_models_add(&models, &m) == AX_OK && models.tools[0].format);
     if (size == 0)
         return 0;
     const enum ax_status st =
-        ax_serve_request_read(&r, &m, data[0] & 1, (const char *)data + 1, size - 1);
+        ax_serve_request_read(&r, &models, data[0] & 1, (const char *)data + 1, size - 1);
     AX_ASSERT(st == AX_OK || st == AX_ERR_DATA || st == AX_ERR_UNSUPPORTED);
     if (st == AX_OK)
         check(&r);

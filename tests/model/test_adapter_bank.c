@@ -145,24 +145,38 @@ struct saying {
     enum ax_storage store;
     int alone; /* the one adapter, or AX_ADAPTER_NONE; unused with a bank */
     bool bank;
-    int n; /* turns */
+    bool together; /* turn i is adapter i − 1, and all are asked together */
+    int n;         /* turns */
     int turns[16];
     uint64_t out[16]; /* hashes of the tokens and their log-probs */
 };
 
-static enum ax_status say(struct ax_generator *g, uint64_t *out) {
-    int32_t prompts[PROMPTS][LENGTH], tokens[PROMPTS][NEW] = {{0}};
-    double logprobs[PROMPTS][NEW] = {{0}};
-    struct ax_sequence seqs[PROMPTS];
+/* What an adapter says. */
+struct said {
+    int32_t tokens[PROMPTS][NEW];
+    double logprobs[PROMPTS][NEW];
+};
+
+/* The prompts, for each of n adapters from `first` on, one prompt after the other. */
+static enum ax_status say(struct ax_generator *g, int first, int n, uint64_t *out) {
+    static struct said said[MOST + 1];
+    int32_t prompts[PROMPTS][LENGTH];
+    struct ax_sequence seqs[PROMPTS * (MOST + 1)];
+    memset(said, 0, sizeof said);
     for (int i = 0; i < PROMPTS; i++) {
         for (int k = 0; k < LENGTH; k++)
             prompts[i][k] =
                 (int32_t)ax_rng_below((struct ax_rng_key){3, 1, 0}, (uint64_t)(i * LENGTH + k), 97);
-        seqs[i] = (struct ax_sequence){
-            .n_prompt = LENGTH, .prompt = prompts[i], .tokens = tokens[i], .logprobs = logprobs[i]};
+        for (int a = 0; a < n; a++)
+            seqs[i * n + a] = (struct ax_sequence){.n_prompt = LENGTH,
+                                                   .prompt = prompts[i],
+                                                   .adapter = first + a,
+                                                   .tokens = said[a].tokens[i],
+                                                   .logprobs = said[a].logprobs[i]};
     }
-    AX_TRY(ax_generate(g, PROMPTS, seqs));
-    *out = ax_hash64(logprobs, sizeof logprobs, ax_hash64(tokens, sizeof tokens, 0));
+    AX_TRY(ax_generate(g, (int64_t)PROMPTS * n, seqs));
+    for (int a = 0; a < n; a++)
+        out[a] = ax_hash64(&said[a], sizeof said[a], 0);
     return AX_OK;
 }
 
@@ -178,7 +192,10 @@ static enum ax_status say_body(struct ax_runtime *rt, void *ctx) {
                                        .base_store = j->store,
                                        .adapter = one ? &one->config : NULL,
                                        .bank = j->bank ? &bank : NULL};
-    const struct ax_generate_options go = {.n_seqs = 2, .max_prompt = LENGTH, .max_new = NEW};
+    const struct ax_generate_options go = {.n_seqs = j->together ? 5 : 2,
+                                           .max_prompt = LENGTH,
+                                           .max_new = NEW,
+                                           .adapters = j->together};
     AX_TRY(ax_model_create(&m, &s->arch, rt, &o));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_load(&m, &s->hf), st, done);
@@ -187,11 +204,13 @@ static enum ax_status say_body(struct ax_runtime *rt, void *ctx) {
     if (j->bank)
         AX_TRY_GOTO(ax_adapter_bank_load(&m, &s->hf), st, done);
     AX_TRY_GOTO(ax_generator_create(&g, &m, &go), st, done);
-    for (int i = 0; i < j->n; i++) {
+    if (j->together)
+        AX_TRY_GOTO(say(&g, AX_ADAPTER_NONE, j->n, j->out), st, done);
+    for (int i = 0; i < j->n && !j->together; i++) {
         if (j->bank)
             AX_TRY_GOTO(ax_adapter_bank_use(&m, j->turns[i]), st, done);
         ax_generator_forget(&g);
-        AX_TRY_GOTO(say(&g, &j->out[i]), st, done);
+        AX_TRY_GOTO(say(&g, j->turns[i], 1, &j->out[i]), st, done);
     }
 done:
     ax_generator_free(&g);
@@ -228,6 +247,13 @@ static void compare(const struct set *s, enum ax_dtype dtype, enum ax_storage st
                 fail_msg("turn %d: adapter %d is not what it is alone (%s, %s)", k, j.turns[k],
                          ax_dtype_info(dtype)->name, ax_storage_name(store));
     }
+    j.together = true;
+    j.n = s->n + 1;
+    must(run(&j));
+    for (int k = 0; k < j.n; k++)
+        if (j.out[k] != want[k])
+            fail_msg("among others, adapter %d is not what it is alone (%s, %s)", k - 1,
+                     ax_dtype_info(dtype)->name, ax_storage_name(store));
 }
 
 /* ---- tests ---- */
