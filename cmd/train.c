@@ -182,6 +182,14 @@ static enum ax_status use_model(struct ax_train_setup *s, const struct ax_train_
     return ax_hub_push(s->cfg);
 }
 
+static enum ax_status train_and_serve(struct ax_train_setup *s, struct ax_train_result *r) {
+    struct ax_error_record record;
+    AX_TRY(ax_setup_serve_start(&s->serve));
+    ax_error_save(&record, ax_train(&s->o, r));
+    ax_setup_serve_close(&s->serve);
+    return ax_error_restore(&record);
+}
+
 static enum ax_status train_setup(struct ax_train_setup *s, const struct train_args *a, int argc,
                                   char **argv, struct ax_trackers *trackers,
                                   struct ax_train_result *r) {
@@ -192,7 +200,7 @@ static enum ax_status train_setup(struct ax_train_setup *s, const struct train_a
     AX_TRY(ax_color_mode_parse("--color", a->color, &s->o.metrics.color));
     ax_tracker_describe(trackers, s->about, s->o.save.output_dir);
     s->o.metrics.sink = ax_tracker_sink(trackers);
-    AX_TRY(ax_train(&s->o, r));
+    AX_TRY(train_and_serve(s, r));
     return leads ? use_model(s, r) : AX_OK;
 }
 

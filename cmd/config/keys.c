@@ -13,6 +13,7 @@ const struct ax_config_section ax_config_sections[] = {
     {"Optimizer", ax_config_keys_optim, false, false},
     {"Learning rate", ax_config_keys_schedule, false, false},
     {"Evaluation", ax_config_keys_eval, false, false},
+    {"Serving", ax_config_keys_serve, false, false},
     {"Output, saving and resuming", ax_config_keys_save, false, false},
     {"Precision and memory", ax_config_keys_precision, false, false},
     {"Loss", ax_config_keys_loss, false, false},

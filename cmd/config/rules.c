@@ -68,6 +68,8 @@ const struct ax_config_rule ax_config_rules[] = {
     {"(pretraining_dataset || streaming) && (rl || reward_model || process_reward_model)", "rl",
      "answers are not streamed: remove streaming, and use datasets"},
     {"rl && (reward_model || process_reward_model)", "rl", "use rl or a reward model, not both"},
+    {"serve && (reward_model || process_reward_model)", "serve",
+     "a reward model has no head that could answer: remove it"},
     {"reward_model && process_reward_model", "process_reward_model",
      "use reward_model or process_reward_model, not both"},
     {"!rl && !reward_model && !process_reward_model && trl", "trl", NO_RL},

@@ -189,11 +189,12 @@ static inline unsigned ax_config_elements(const struct ax_config_key *key) {
 /* The rows; the last one has no path. */
 extern const struct ax_config_key ax_config_keys_model[], ax_config_keys_tokenizer[],
     ax_config_keys_datasets[], ax_config_keys_packing[], ax_config_keys_steps[],
-    ax_config_keys_optim[], ax_config_keys_schedule[], ax_config_keys_eval[], ax_config_keys_save[],
-    ax_config_keys_precision[], ax_config_keys_loss[], ax_config_keys_adapter[],
-    ax_config_keys_rl[], ax_config_keys_kd[], ax_config_keys_quant[], ax_config_keys_mesh[],
-    ax_config_keys_log[], ax_config_keys_unsupported_data[], ax_config_keys_unsupported[],
-    ax_config_keys_no_effect[], ax_config_keys_removed[];
+    ax_config_keys_optim[], ax_config_keys_schedule[], ax_config_keys_eval[],
+    ax_config_keys_serve[], ax_config_keys_save[], ax_config_keys_precision[],
+    ax_config_keys_loss[], ax_config_keys_adapter[], ax_config_keys_rl[], ax_config_keys_kd[],
+    ax_config_keys_quant[], ax_config_keys_mesh[], ax_config_keys_log[],
+    ax_config_keys_unsupported_data[], ax_config_keys_unsupported[], ax_config_keys_no_effect[],
+    ax_config_keys_removed[];
 
 /* Printed in place of a secret. */
 #define AX_CONFIG_HIDDEN "(hidden)"

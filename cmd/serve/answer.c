@@ -49,9 +49,12 @@ static json_t *usage_of(const struct ax_serve_job *j) {
 /* choices is consumed. */
 static json_t *object_of(const struct ax_serve_job *j, bool chunk, json_t *choices) {
     const char *chat = chunk ? "chat.completion.chunk" : "chat.completion";
-    return json_pack("{ss ss sI ss so}", "id", j->id, "object",
-                     j->r.chat ? chat : "text_completion", "created", (json_int_t)j->created,
-                     "model", j->r.model->name, "choices", choices);
+    json_t *object =
+        json_pack("{ss ss sI ss so}", "id", j->id, "object", j->r.chat ? chat : "text_completion",
+                  "created", (json_int_t)j->created, "model", j->r.model->name, "choices", choices);
+    if (object && j->version >= 0)
+        ax_json_set(&object, "weight_version", json_integer((json_int_t)j->version));
+    return object;
 }
 
 /* ---- whole answers ---- */

@@ -11,6 +11,7 @@
 
 enum ax_status ax_serve_engine_init(struct ax_serve_engine *e) {
     pthread_condattr_t clock;
+    e->version = -1;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     const int failed = pthread_mutex_init(&e->lock, NULL) | pthread_cond_init(&e->wake, &clock);
@@ -53,14 +54,17 @@ static void end_unit(struct ax_serve_job *j) {
         pthread_cond_signal(&j->changed);
 }
 
-/* A request to stop: no new jobs, and an end to those there are. */
+/* No new jobs, and an end to those there are. */
+static void begin_to_stop(struct ax_serve_engine *e) {
+    ax_log_info("stopping: answers=%lld may go on for %g seconds", (long long)e->n_pending,
+                e->stop_seconds);
+    e->state = AX_SERVE_STOPPING;
+    e->stop_at = ax_clock_now() + e->stop_seconds;
+}
+
 static void look_for_signals(struct ax_serve_engine *e) {
-    if (e->state == AX_SERVE_READY && ax_stop_requested() != AX_STOP_NONE) {
-        ax_log_info("stopping: answers=%lld may go on for %g seconds", (long long)e->n_pending,
-                    e->stop_seconds);
-        e->state = AX_SERVE_STOPPING;
-        e->stop_at = ax_clock_now() + e->stop_seconds;
-    }
+    if (e->state == AX_SERVE_READY && ax_stop_requested() != AX_STOP_NONE)
+        begin_to_stop(e);
     const bool late = e->state == AX_SERVE_STOPPING && ax_clock_now() > e->stop_at;
     for (struct ax_serve_job *j = e->running; late && j; j = j->next)
         j->leaves = true;
@@ -73,6 +77,7 @@ static struct ax_sequence *begin_jobs(struct ax_serve_engine *e) {
         struct ax_serve_job *j = e->waiting, **at = &e->running;
         e->waiting = j->next;
         j->next = NULL;
+        j->version = e->version;
         while (*at)
             at = &(*at)->next;
         *at = j;
@@ -89,12 +94,13 @@ static enum ax_status on_more(void *ctx, bool idle, struct ax_sequence **joining
     struct ax_serve_engine *e = ctx;
     pthread_mutex_lock(&e->lock);
     look_for_signals(e);
-    while (idle && !e->waiting && e->state == AX_SERVE_READY) {
+    while (idle && !e->waiting && e->state == AX_SERVE_READY && !e->in_rounds) {
         const struct timespec until = after(LOOK_SECONDS);
         pthread_cond_timedwait(&e->wake, &e->lock, &until);
         look_for_signals(e);
     }
-    *joining = begin_jobs(e);
+    *joining = !e->in_rounds || e->round_begins ? begin_jobs(e) : NULL;
+    e->round_begins = false;
     e->counters = e->generator->counters;
     for (struct ax_serve_job *j = e->running; j; j = j->next)
         for (int64_t i = 0; j->leaves && i < j->n_units; i++)
@@ -206,6 +212,29 @@ void ax_serve_engine_open(struct ax_serve_engine *e, struct ax_generator *g) {
     pthread_mutex_unlock(&e->lock);
 }
 
+bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last) {
+    pthread_mutex_lock(&e->lock);
+    if (e->state == AX_SERVE_LOADING)
+        e->state = AX_SERVE_READY;
+    if (e->state == AX_SERVE_READY && last)
+        begin_to_stop(e);
+    const bool any = e->waiting != NULL;
+    pthread_mutex_unlock(&e->lock);
+    return any;
+}
+
+enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
+                                      int64_t version) {
+    pthread_mutex_lock(&e->lock);
+    e->generator = g;
+    e->lanes = g->o.n_seqs;
+    e->version = version;
+    e->round_begins = true;
+    g->counters = e->counters; /* they go on */
+    pthread_mutex_unlock(&e->lock);
+    return ax_generate(g, 0, NULL);
+}
+
 enum ax_status ax_serve_engine_run(struct ax_serve_engine *e) {
     const enum ax_status st = ax_generate(e->generator, 0, NULL);
     ax_serve_engine_end(e);
@@ -256,4 +285,28 @@ enum ax_status ax_serve_submit(struct ax_serve_job *j) {
     e->jobs += st == AX_OK;
     pthread_mutex_unlock(&e->lock);
     return st;
+}
+
+/* With the lock: a job that has not begun is as if it had never come. */
+static void take_back(struct ax_serve_job *j) {
+    struct ax_serve_engine *e = j->engine;
+    for (struct ax_serve_job **at = &e->waiting; *at; at = &(*at)->next)
+        if (*at == j) {
+            *at = j->next;
+            e->n_pending -= j->pending;
+            e->left += (uint64_t)j->pending;
+            e->bytes -= j->bytes;
+            j->pending = 0;
+            return;
+        }
+}
+
+void ax_serve_leave(struct ax_serve_job *j) {
+    struct ax_serve_engine *e = j->engine;
+    pthread_mutex_lock(&e->lock);
+    j->leaves = true;
+    take_back(j);
+    while (j->pending > 0)
+        pthread_cond_wait(&j->changed, &e->lock);
+    pthread_mutex_unlock(&e->lock);
 }

@@ -74,6 +74,8 @@ struct ax_serve_job {
     pthread_cond_t changed;
     /* under the lock: */
     int64_t pending; /* units that have not ended */
+    int64_t
+        version; /* steps behind the weights that answer; −1: they do not change, or it has not begun */
     bool leaves;
     bool failed; /* the engine has ended */
     struct ax_serve_job *next;
@@ -86,6 +88,7 @@ struct ax_serve_engine {
     int64_t most;        /* sequences that are pending at a time */
     size_t most_bytes;   /* memory of their tokens and log-probs */
     double stop_seconds; /* how long answers may go on after a request to stop */
+    bool in_rounds;      /* jobs wait for ax_serve_engine_answer */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* under the lock: */
@@ -96,6 +99,8 @@ struct ax_serve_engine {
     double stop_at;
     uint64_t jobs, refused, left;
     struct ax_generate_counters counters; /* as of the last pass */
+    int64_t version;                      /* in rounds: steps behind the weights; else −1 */
+    bool round_begins;
     int64_t lanes;
 
     struct ax_generator *generator;
@@ -109,6 +114,12 @@ void ax_serve_engine_options(struct ax_serve_engine *e, struct ax_generate_optio
 void ax_serve_engine_open(struct ax_serve_engine *e, struct ax_generator *g);
 /* Computes until a signal has asked to stop and the answers have ended. */
 enum ax_status ax_serve_engine_run(struct ax_serve_engine *e);
+/* With in_rounds, between steps of a training: is there a job? From the first call on jobs are taken, and with
+ * `last` none any more. */
+bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last);
+/* Answers the jobs that wait, with weights of this version. Those that come meanwhile wait for the next round. */
+enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
+                                      int64_t version);
 /* Nothing is computed any more; what is pending has failed. */
 void ax_serve_engine_end(struct ax_serve_engine *e);
 
@@ -124,7 +135,9 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j);
 enum ax_status ax_serve_submit(struct ax_serve_job *j);
 /* With the lock: waits until something of the job has changed; false after `seconds`. */
 bool ax_serve_job_wait(struct ax_serve_job *j, double seconds);
-/* Leaves, waits until the engine has let it go, and frees it. */
+/* Waits until the engine has let it go. */
+void ax_serve_leave(struct ax_serve_job *j);
+/* Leaves, and frees it. */
 void ax_serve_job_close(void *job);
 
 #endif

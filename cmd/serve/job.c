@@ -10,6 +10,7 @@ enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_en
     pthread_condattr_t clock;
     AX_TRY(ax_alloc(out, 1, sizeof **out));
     (*out)->engine = e;
+    (*out)->version = -1;
     (*out)->created = (int64_t)time(NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -151,12 +152,7 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
 
 void ax_serve_job_close(void *job) {
     struct ax_serve_job *j = job;
-    struct ax_serve_engine *e = j->engine;
-    pthread_mutex_lock(&e->lock);
-    j->leaves = true;
-    while (j->pending > 0)
-        pthread_cond_wait(&j->changed, &e->lock);
-    pthread_mutex_unlock(&e->lock);
+    ax_serve_leave(j);
     for (int64_t i = 0; j->choices && i < j->n_choices; i++) {
         ax_text_stream_close(&j->choices[i].stream);
         ax_buf_free(&j->choices[i].text);

@@ -1,5 +1,6 @@
 /* Keys of steps, the optimizer, evaluation, saving, precision, the loss and adapters. Rows only. */
 #include "cmd/config/table.h"
+#include "cmd/train/serve.h"
 #include "cmd/train/setup.h"
 #include "optim/train/train.h"
 
@@ -165,6 +166,37 @@ const struct ax_config_key ax_config_keys_eval[] = {
            "Draw answers at random, with the same random numbers at each evaluation; else take the "
            "most likely tokens.",
            .dflt = "true", SAMPLES),
+    {0}};
+
+#define SERVE(field) AX_INTO(AX_FIELD(struct ax_serve_keys, field))
+
+const struct ax_config_key ax_config_keys_serve[] = {
+    AX_KEY(
+        "serve", AX_T_MAP,
+        "Answer OpenAI's HTTP API with the weights in training, between steps (docs/serving.md). "
+        "axtrain's own key."),
+    AX_KEY("serve.port", AX_T_INDEX, "Port to listen on; 0: any free one, which the log names.",
+           .dflt = "8000", .when = "serve", SERVE(o.port)),
+    AX_KEY("serve.host", AX_T_STR,
+           "Address to listen on; others than this machine's own need a key.", .dflt = "127.0.0.1",
+           .when = "serve", SERVE(o.host)),
+    AX_KEY("serve.api_key_file", AX_T_STR,
+           "File whose only line is the key that requests must have.", .when = "serve",
+           SERVE(o.key_file)),
+    AX_KEY("serve.name", AX_T_STR,
+           "The model's name in requests; if unset, the last part of base_model.", .when = "serve",
+           SERVE(name)),
+    AX_KEY("serve.context", AX_T_INT | AX_RANGE(FROM_TWO),
+           "Most tokens of a prompt and its answer; if unset, 4096, or as many as the model has "
+           "positions.",
+           .when = "serve", SERVE(context)),
+    AX_KEY("serve.parallel", AX_T_COUNT, "Sequences that are generated together.", .dflt = "4",
+           .when = "serve", SERVE(lanes)),
+    AX_KEY("serve.queue", AX_T_INDEX, "Sequences that may wait; more get status 429.",
+           .dflt = "256", .when = "serve", SERVE(queue)),
+    AX_KEY("serve.cache_tokens", AX_T_COUNT,
+           "Tokens that the cache holds; if unset, a quarter of what all sequences could fill.",
+           .when = "serve", SERVE(cache_tokens)),
     {0}};
 
 const struct ax_config_key ax_config_keys_save[] = {

@@ -249,6 +249,8 @@ static enum ax_status choose(struct ax_train_options *o) {
 }
 
 static enum ax_status open_all(struct ax_train_setup *s) {
+    AX_TRY(ax_setup_serve_open(&s->serve, s->cfg,
+                               !s->planning && (!s->fabric || s->fabric->rank == 0)));
     AX_TRY(open_model(s));
     AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));
@@ -259,6 +261,7 @@ static enum ax_status open_all(struct ax_train_setup *s) {
         AX_TRY(ax_train_side_files(s));
     }
     AX_TRY(ax_train_options_read(s));
+    AX_TRY(ax_setup_serve_read(&s->serve, s->cfg, &s->data, s->planning ? NULL : s->base, &s->o));
     AX_TRY(choose(&s->o));
     AX_TRY(ax_train_references_read(s));
     return ax_train_inputs_read(s);
@@ -296,6 +299,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     json_decref(s->about);
     json_decref(s->reference_model);
     ax_setup_samples_free(&s->samples);
+    ax_setup_serve_close(&s->serve);
     ax_setup_rollout_close(&s->rollout);
     ax_setup_data_close(&s->data);
     ax_peft_config_free(&s->new_adapter);

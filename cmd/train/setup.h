@@ -2,7 +2,7 @@
  *
  * Reading order: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
  * rate), adapter.c (keys of adapters), samples.c (prompts answered at evaluations), rollout.c (answers that
- * are trained on), rewards.c (what they are worth), teacher.c (the teacher of a distillation),
+ * are trained on), serve.c (requests of others), rewards.c (what they are worth), teacher.c (the teacher of a distillation),
  * references.c (where log-probs of a reference are kept), side_files.c (files next to the weights), inputs.c
  * (what the ranks must see alike),
  * about.c (run.json). */
@@ -13,6 +13,7 @@
 #include "cmd/train/data.h"
 #include "cmd/train/rollout.h"
 #include "cmd/train/samples.h"
+#include "cmd/train/serve.h"
 #include "optim/train/train.h"
 
 #define AX_TRAIN_MAX_TEXTS 6
@@ -49,6 +50,7 @@ struct ax_train_setup {
     struct ax_setup_data data;
     struct ax_setup_samples samples;
     struct ax_setup_rollout rollout;
+    struct ax_setup_serve serve;
     json_t *config;          /* effective configuration, flat */
     json_t *about;           /* content of run.json */
     json_t *config_edits;    /* fields of the saved config.json that differ from the base's */

@@ -84,6 +84,9 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     share_prompts(&so, o);
     so.pad = o->data.pad;
     so.model.max_positions = o->samples.n > 0 ? o->samples.max_prompt + o->samples.max_new : 0;
+    const struct ax_generate_options *asked = &o->requests.o;
+    if (asked->n_seqs > 0 && so.model.max_positions < asked->max_prompt + asked->max_new)
+        so.model.max_positions = asked->max_prompt + asked->max_new;
     if (so.model.max_positions < o->data.eval_doc_tokens)
         so.model.max_positions = o->data.eval_doc_tokens;
     return so;

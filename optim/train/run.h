@@ -401,6 +401,13 @@ bool ax_train_elastic_lacks_record(const struct ax_train *t);
 /* At the start of a run: tells the launcher its step, and says which steps are done again. */
 void ax_train_elastic_say(const struct ax_train *t);
 
+/* ---- requests.c: what others ask between steps; one rank ---- */
+
+/* Are there requests, or will there be none? */
+bool ax_train_requests_pending(const struct ax_train *t, bool last);
+/* Answers those that have come; no result may be pending. While planning, takes the memory for it. */
+enum ax_status ax_train_requests_answer(struct ax_train *t);
+
 /* ---- eval_sampled.c ---- */
 
 /* Evaluates a distillation on the completions of r. */

@@ -464,6 +464,14 @@ static enum ax_status stop_run(struct ax_train *t, enum ax_stop why) {
                                  : ", saved; resume with resume_from_checkpoint: auto");
 }
 
+/* They wait while a step is computed, and are answered before the next one. */
+static enum ax_status answer_requests(struct ax_train *t, bool last) {
+    if (!ax_train_requests_pending(t, last))
+        return AX_OK;
+    AX_TRY(settle_late(t));
+    return ax_train_requests_answer(t);
+}
+
 static enum ax_status run_steps(struct ax_train *t) {
     AX_TRY(ax_train_take_vote(t, false));
     AX_TRY(ax_train_unmoved_begin(t));
@@ -473,6 +481,7 @@ static enum ax_status run_steps(struct ax_train *t) {
             AX_TRY(settle_late(t));
             return stop_run(t, t->vote.stop);
         }
+        AX_TRY(answer_requests(t, false));
         const int64_t before = t->done;
         AX_TRY(begin_timeline(t));
         AX_TRY(run_step(t));
@@ -496,6 +505,7 @@ static enum ax_status run_steps(struct ax_train *t) {
             AX_TRY(ax_train_take_vote(t, false)); /* time has passed */
     }
     AX_TRY(end_timeline(t, true));
+    AX_TRY(answer_requests(t, true));
     AX_TRY(ax_train_check_weights(t));
     AX_TRY(ax_train_save_poll(t, AX_SAVE_LAST));
     t->out->stopped_early = t->stop_early;

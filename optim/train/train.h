@@ -6,7 +6,7 @@
  * it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that the
  * model has sampled → micro-batches, and PPO's other model), reference.c (log-probs that the objective compares
  * with). When: schedule.c. What ranks decide together: ranks.c; what they hold in common: replicas.c. Looking on: watch.c (NaN, spikes, the records
- * behind them), evaluate.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c; in memory: elastic.c. Before a
+ * behind them), evaluate.c. Between steps: requests.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c; in memory: elastic.c. Before a
  * run: options.c, forecast.c (memory, disk, steps). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
@@ -102,6 +102,17 @@ struct ax_train_inputs {
     int n;
 };
 
+/* Others' requests, which the model answers between steps. */
+struct ax_train_requests {
+    struct ax_generate_options
+        o; /* options of the generator that answers; n_seqs 0: there are none */
+    /* Are there any? They come from other threads. `last`: no step follows, and none are taken any more. */
+    bool (*pending)(void *ctx, bool last);
+    /* Answers them, with the weights after `step` steps. */
+    enum ax_status (*answer)(void *ctx, struct ax_generator *g, int64_t step);
+    void *ctx;
+};
+
 struct ax_train_options {
     const struct ax_arch *arch;
     const struct ax_hf *weights;           /* NULL: random, from the seed */
@@ -122,6 +133,7 @@ struct ax_train_options {
     int64_t max_steps;        /* 0: epochs decide; if both are set, the fewer steps */
     struct ax_train_eval eval;
     struct ax_samples samples; /* generated at each evaluation */
+    struct ax_train_requests requests;
     /* group > 0: data.train has prompts, and the model trains on completions that it samples */
     struct ax_rollout_options rollout;
     struct ax_train_value_options value; /* if rollout.ppo */

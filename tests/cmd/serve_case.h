@@ -44,18 +44,15 @@ static inline void nap(double seconds) {
         NULL);
 }
 
-/* Starts `axtrain serve` with words, separated by blanks, behind the model's. */
-static inline void serve_start(struct server *s, const char *folder, const char *words) {
+/* Starts axtrain with words, separated by blanks. */
+static inline void server_start(struct server *s, const char *words) {
     static int count;
-    char text[2000], name[32],
-        *argv[40] = {"axtrain", "serve", (char *)(uintptr_t)folder, "--dtype", "float32",
-                     "--port",  "0"},
-        *rest = text;
+    char text[3000], name[32], *argv[48] = {"axtrain"}, *rest = text;
     posix_spawn_file_actions_t files;
-    int n = 7;
+    int n = 1;
     const char *bin = getenv("AX_TEST_BIN");
     snprintf(text, sizeof text, "%s", words);
-    for (char *word; (word = strsep(&rest, " ")) != NULL && n < 39;)
+    for (char *word; (word = strsep(&rest, " ")) != NULL && n < 47;)
         if (*word)
             argv[n++] = word;
     snprintf(name, sizeof name, "log%d", count++);
@@ -68,6 +65,13 @@ static inline void serve_start(struct server *s, const char *folder, const char 
     assert_int_equal(posix_spawn(&s->pid, bin ? bin : "build/axtrain", &files, NULL, argv, environ),
                      0);
     posix_spawn_file_actions_destroy(&files);
+}
+
+/* `axtrain serve`, with words behind the model's. */
+static inline void serve_start(struct server *s, const char *folder, const char *words) {
+    char all[3000];
+    snprintf(all, sizeof all, "serve %s --dtype float32 --port 0 %s", folder, words);
+    server_start(s, all);
 }
 
 /* Its exit code. */
@@ -83,9 +87,9 @@ static inline int serve_wait(struct server *s, double seconds) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static inline void serve_open(struct server *s, const char *folder, const char *words) {
+/* Waits until it says where it is. */
+static inline void server_find(struct server *s) {
     const char *at;
-    serve_start(s, folder, words);
     for (const double until = ax_clock_now() + 60; !(at = strstr(server_said(s), " url=http://"));
          nap(0.005))
         if (ax_clock_now() > until || waitpid(s->pid, NULL, WNOHANG) != 0)
@@ -94,6 +98,11 @@ static inline void serve_open(struct server *s, const char *folder, const char *
         strrchr(strndupa(at, strcspn(at, "/") + 2 + strcspn(strstr(at, "//") + 2, "/")), ':') + 1,
         NULL, 10);
     assert_true(s->port > 0);
+}
+
+static inline void serve_open(struct server *s, const char *folder, const char *words) {
+    serve_start(s, folder, words);
+    server_find(s);
 }
 
 static inline void serve_close(struct server *s) {
@@ -108,6 +117,7 @@ static inline void serve_close(struct server *s) {
 struct client {
     int fd;
     char head[4096]; /* of the last answer */
+    char value[256]; /* of its header that was asked for last */
     struct ax_buf read, body;
 };
 
@@ -186,14 +196,13 @@ static inline int client_head(struct client *c) {
     return status;
 }
 
-static inline const char *client_header(const struct client *c, const char *name) {
-    static char value[256];
+static inline const char *client_header(struct client *c, const char *name) {
     const char *at = strcasestr(c->head, name);
     if (!at)
         return NULL;
     at += strlen(name) + 2;
-    snprintf(value, sizeof value, "%.*s", (int)strcspn(at, "\n"), at);
-    return value;
+    snprintf(c->value, sizeof c->value, "%.*s", (int)strcspn(at, "\n"), at);
+    return c->value;
 }
 
 /* A piece of a chunked body; false behind the last. */
