@@ -270,11 +270,10 @@ static enum ax_status drawn_create(struct drawn *d, const struct ax_rollout *r) 
         AX_TRY(ax_alloc(&d->entropies, (size_t)(d->n * r->o->max_new), sizeof *d->entropies));
     for (int64_t i = 0; i < d->n; i++) {
         const struct ax_completion *c = ax_rollout_todo(r, i);
-        const uint64_t number = (uint64_t)(r->round * r->n + (c - r->list));
         d->seqs[i] = (struct ax_sequence){
             .n_prompt = c->n_prompt,
             .prompt = r->ids + c->start,
-            .stream = ((uint64_t)r->generation << 32) + number,
+            .stream = ax_rollout_stream(r, c),
             .tokens = r->ids + c->start + c->n_prompt,
             .logprobs = d->logprobs + i * r->o->max_new,
             .entropies = d->entropies ? d->entropies + i * r->o->max_new : NULL};

@@ -15,7 +15,7 @@
  * samples are in its context, and train nothing.
  *
  * See rollout.c (a generation), turns.c (completions with tools), rollout_rewards.c (rewards, advantages, figures),
- * together.c (ranks that wait for each other), rollout_state.c (what a checkpoint has of it), rollout_log.c,
+ * rollout_state.c (what a checkpoint has of it), rollout_log.c,
  * optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_ROLLOUT_H
@@ -185,6 +185,11 @@ const struct ax_completion *ax_rollout_take(const struct ax_rollout *r, int64_t 
 static inline struct ax_completion *ax_rollout_todo(const struct ax_rollout *r, int64_t i) {
     return &r->list[r->todo[i / r->o->group] * r->o->group + i % r->o->group];
 }
+/* A completion's stream of random numbers. */
+static inline uint64_t ax_rollout_stream(const struct ax_rollout *r,
+                                         const struct ax_completion *c) {
+    return ((uint64_t)r->generation << 32) + (uint64_t)(r->round * r->n + (c - r->list));
+}
 /* Does a completion's token train? at: its place in ids. */
 static inline bool ax_rollout_is_sampled(const struct ax_rollout *r, int64_t at) {
     return !r->inserted || !r->inserted[at];
@@ -192,22 +197,12 @@ static inline bool ax_rollout_is_sampled(const struct ax_rollout *r, int64_t at)
 /* Samples the groups to do, turn by turn, and runs the tools that they call; turns.c. */
 enum ax_status ax_rollout_take_turns(struct ax_rollout *r, struct ax_model *m, bool *stopped);
 
-/* Ranks that wait for each other while some of them run what rewards and tools need; together.c. Of the ranks with
- * the same sequences, one runs it. */
-bool ax_rollout_runs(const struct ax_mesh *m);
-/* Asked while this rank waits. */
-struct ax_reward_watch ax_rollout_watch(struct ax_runtime *rt);
-/* Waits until no rank does. AX_INTERRUPTED, on all ranks: one of them was asked to stop; ax_rollout_note_stop
- * makes *stopped of it. */
-enum ax_status ax_rollout_settle(struct ax_runtime *rt);
-enum ax_status ax_rollout_note_stop(enum ax_status st, bool *stopped);
-
 /* Options of the generator. */
 struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores);
 /* *ends: the text of the sequence's last tokens contains one of the texts that end a completion. */
 enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct ax_sequence *s,
                                bool *ends);
-/* True if this rank was asked to stop. For generators and classifiers. */
+/* True if this rank was asked to stop. For generators, classifiers, and ranks that wait for programs. */
 bool ax_rollout_stop_now(void *ctx);
 /* Rewards the groups sampled in this round. Afterwards the groups to sample are those without a
  * spread of rewards; rollout_rewards.c. *stopped, on all ranks alike: one of them was asked to stop, and

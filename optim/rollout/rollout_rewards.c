@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "model/generate/classify.h"
+#include "model/text/together.h"
 #include "optim/rollout/rollout.h"
 #include "optim/rollout/taught.h"
 
@@ -125,14 +126,15 @@ static void add_verdicts(const struct ax_rollout *r, double sign, double *verdic
 /* This rank's completions, and its part in what is computed by all. */
 static enum ax_status score_own(const struct ax_rollout *r, struct ax_runtime *rt, int64_t first,
                                 int64_t n, double *out) {
-    struct ax_reward_watch watch = ax_rollout_watch(rt);
-    if (ax_rollout_runs(&rt->mesh) && n > 0) {
+    struct ax_together ranks = {.rt = rt, .stop_now = ax_rollout_stop_now};
+    struct ax_reward_watch watch = ax_together_watch(&ranks);
+    if (ax_together_runs(&rt->mesh) && n > 0) {
         ax_rewards_watch(r->o->rewards, &watch);
         const enum ax_status st = score_items(r, first, n, out);
         ax_rewards_watch(r->o->rewards, NULL);
         return st;
     }
-    AX_TRY(ax_rollout_settle(rt));
+    AX_TRY(ax_together_settle(&ranks));
     return ax_rewards_are_joint(r->o->rewards) ? score_items(r, first, n, NULL) : AX_OK;
 }
 
@@ -148,7 +150,7 @@ static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime 
     add_verdicts(r, -1, verdicts);
     const enum ax_status st = score_own(r, rt, first * r->o->group, own * r->o->group,
                                         rewards + first * r->o->group * functions);
-    AX_TRY(ax_rollout_note_stop(st, stopped));
+    AX_TRY(ax_together_note_stop(st, stopped));
     add_verdicts(r, 1, verdicts);
     if (*stopped)
         return AX_OK;
@@ -385,7 +387,7 @@ enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bo
     ax_split_range(r->n, mesh->size[AX_ROLE_BATCH], mesh->coord[AX_ROLE_BATCH], &v.first, &v.n);
     const enum ax_status st = read_values(r, value, &o, &v);
     valued_free(&v);
-    return ax_rollout_note_stop(st, stopped);
+    return ax_together_note_stop(st, stopped);
 }
 
 /* ---- PPO: advantages of tokens ---- */

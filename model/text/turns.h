@@ -1,0 +1,32 @@
+/* Answers of several turns with the results of tools between them (data/tools/episode.h), which a generator samples: of
+ * a policy that trains, or of a model that is asked. See turns.c, and together.h for ranks. */
+#ifndef AX_MODEL_TEXT_TURNS_H
+#define AX_MODEL_TEXT_TURNS_H
+
+#include "data/tools/tools.h"
+#include "model/generate/generate.h"
+
+struct ax_turns_answer {
+    /* ---- set by the caller; borrowed ---- */
+    const struct ax_episode_rules *rules;
+    int64_t n_prompt, cap; /* tokens of the prompt; the most of the answer, results included */
+    int32_t *ids;          /* [n_prompt + cap]: the prompt; gets the answer */
+    bool *inserted;        /* [cap]: gets which of its tokens were not sampled */
+    uint64_t stream;       /* of random numbers */
+    int64_t number;        /* for programs, and for the sandbox's random numbers */
+    /* [cap], zeroed: get the log-probs of sampled tokens, and the entropies of their distributions; NULL: not
+     * requested */
+    double *logprobs, *entropies;
+    /* ---- out ---- */
+    struct ax_episode episode;
+};
+
+/* Samples answers turn by turn, and runs the tools that they call. *stopped, on all ranks alike: the generator's
+ * stop_now of one of them, or a callback, ended it. Its lanes must have room for prompts that go on (long_prompts).
+ * The caller frees the answers, also after an error. */
+enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools, int64_t n,
+                             struct ax_turns_answer *answers, bool *stopped);
+/* Frees episodes; safe on zeroed ones, and on NULL. */
+void ax_turns_free(struct ax_turns_answer *answers, int64_t n);
+
+#endif
