@@ -145,7 +145,8 @@ static enum ax_status open_rows(struct ax_eval *e) {
     struct ax_setup_data *d = &e->setup;
     const struct ax_loader_options lo = {
         .pack = {.mode = AX_PACK_PLAIN, .capacity = INT32_MAX, .max_docs = 1, .chunk = 4096}};
-    const enum ax_status st = ax_setup_data_open(d, &e->cfg, false);
+    const enum ax_status st =
+        ax_setup_data_open_asked(d, &e->cfg, e->tools ? ax_tools_definitions(e->tools) : NULL);
     if (st == AX_ERR_DATA && !e->config && !e->type && ax_path_exists(e->data)) {
         char why[1024];
         snprintf(why, sizeof why, "%s", ax_error_text());
@@ -184,15 +185,39 @@ static enum ax_status open_rows(struct ax_eval *e) {
     return ax_loader_new(&e->loader, &e->examples, &lo);
 }
 
+/* Before the records, which are read with their definitions. */
+static enum ax_status open_tools(struct ax_eval *e) {
+    if (e->tool_args.tools.n == 0)
+        return AX_OK;
+    const enum ax_status st = ax_text_tools_start(&e->tools, &e->tool_options.tools);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "--tools");
+}
+
+/* The tokens that end an answer must be known. */
+static enum ax_status open_turns(struct ax_eval *e) {
+    if (!e->tools)
+        return AX_OK;
+    enum ax_status st = ax_setup_chat_open(&e->chat, &e->setup, e->tool_options.format, &e->q.stop);
+    if (st == AX_OK)
+        st = ax_tools_start(e->tools);
+    e->rules = e->tool_options.rules;
+    e->rules.chat = &e->chat;
+    e->q.turns = &e->rules;
+    e->q.tools = e->tools;
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "--tools");
+}
+
 static enum ax_status open_all(struct ax_eval *e) {
     AX_TRY(open_model(e));
     AX_TRY(ax_eval_best_open(e));
     AX_TRY(load_config(e)); /* without its notes, which are about training */
+    AX_TRY(open_tools(e));
     AX_TRY(open_rows(e));
     if (!e->solve)
         return AX_OK;
     e->q.tokenizer = e->setup.tok.tokenizer;
     AX_TRY(ax_stop_tokens_read(&e->q.stop, e->model_dir, e->setup.tok.eos));
+    AX_TRY(open_turns(e));
     AX_TRY(ax_questions_find(&e->q));
     return ax_eval_samples_open(e);
 }
@@ -200,12 +225,11 @@ static enum ax_status open_all(struct ax_eval *e) {
 static void close_all(struct ax_eval *e) {
     ax_eval_best_close(e);
     ax_eval_samples_close(e);
-    for (size_t i = 0; e->q.list && i < e->q.n; i++)
-        ax_free(e->q.list[i].answer.text);
-    ax_free(e->q.list);
+    ax_questions_free(&e->q);
     ax_loader_free(e->loader);
     ax_corpus_source_free(&e->source);
     ax_setup_data_close(&e->setup);
+    ax_tools_close(e->tools);
     ax_config_free(&e->cfg);
     ax_buf_free(&e->row_lines);
     ax_adapters_close(&e->adapters);
@@ -304,6 +328,9 @@ static enum ax_status check(struct ax_eval *e) {
         return ax_error(
             AX_ERR_CONFIG,
             "eval: give --data FILE, --config FILE (to use its evaluation records), or both");
+    AX_TRY(ax_tool_args_read(&e->tool_args, &e->tool_options));
+    if (e->tool_args.tools.n > 0 && !e->solve)
+        return ax_error(AX_ERR_CONFIG, "eval: --tools needs --task " AX_EVAL_SOLVE);
     if (e->type && !e->data)
         return ax_error(AX_ERR_CONFIG, "eval: --type needs --data");
     e->q.batch = e->q.batch > 0 ? e->q.batch : 16;
@@ -417,7 +444,7 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
     e.pass_options.sampling.temperature = e.pass_options.sampling.top_p =
         NAN; /* not set by the user */
     e.seed = -1;
-    const struct ax_arg args[] = {
+    const struct ax_arg own[] = {
         {"--model", AX_ARG_STRING, &e.model, 0, 0},
         {"--adapter", AX_ARG_LIST, &e.adapter_args, 0, 0},
         {"--base", AX_ARG_STRING, &e.base_name, 0, 0},
@@ -453,6 +480,9 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--json", AX_ARG_FLAG, &e.json, 0, 0},
         {"-o", AX_ARG_STRING, &e.out, 0, 0},
     };
+    struct ax_arg args[AX_TOOL_ARGS_COUNT + sizeof own / sizeof *own];
+    ax_tool_args_table(&e.tool_args, args);
+    memcpy(args + AX_TOOL_ARGS_COUNT, own, sizeof own);
     enum ax_status st = ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &e.model);
     if (st == AX_OK && !e.model)
         st = ax_error(AX_ERR_CONFIG, "eval: --model DIR is missing; see `axtrain eval --help`");

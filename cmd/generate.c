@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/generate/prompts.h"
+#include "cmd/generate/turns.h"
 #include "optim/evaluate/score/best_of.h"
 
 #define MAX_NEW_DEFAULT 256
@@ -14,15 +14,19 @@
 
 /* An answer: sample s of prompt p is number p·samples + s. */
 struct answer {
-    const struct ax_sequence *seq;
+    const struct ax_sequence *seq;       /* NULL with tools */
+    const struct ax_turns_answer *turns; /* with tools, else NULL */
     struct ax_text_stream stream;
-    struct ax_buf text;
-    size_t printed; /* bytes of the text already printed */
+    struct ax_buf text;   /* with tools, that of the last turn */
+    struct ax_buf turned; /* with tools: all turns, for people */
+    size_t printed;       /* bytes already printed */
     bool done;
 };
 
 struct generate {
     struct ax_text_args a;
+    struct ax_tool_args tool_args;
+    struct ax_text_tools_options tool_options;
     struct ax_ranks ranks;
     struct ax_prompts_source source;
     struct ax_buf input; /* standard input, if it is the prompt, or the records */
@@ -34,13 +38,14 @@ struct generate {
 
     struct ax_text_model model;
     struct ax_prompts prompts;
-    int64_t max_new, n;       /* answers */
-    struct ax_sequence *seqs; /* [n], grouped by adapter */
-    int64_t *number;          /* [n] the answer of each sequence */
-    struct answer *answers;   /* [n] */
-    int32_t *tokens;          /* [n][max_new] */
-    double *logprobs;         /* [n][max_new]; NULL without --json */
-    int64_t next;             /* the next to print: answers are printed in order */
+    int64_t max_new, n;             /* answers */
+    struct ax_sequence *seqs;       /* [n], grouped by adapter; NULL with tools */
+    struct ax_generate_turns turns; /* with tools: likewise */
+    int64_t *number;                /* [n] the answer of each sequence */
+    struct answer *answers;         /* [n] */
+    int32_t *tokens;                /* [n][max_new] */
+    double *logprobs;               /* [n][max_new]; NULL without --json */
+    int64_t next;                   /* the next to print: answers are printed in order */
     struct ax_generate_counters counters;
 };
 
@@ -66,20 +71,37 @@ static void add_scores(const struct generate *g, int64_t i, json_t *row) {
     json_object_set_new(row, "scores", list);
 }
 
+/* What --json says of any answer. */
+struct summary {
+    int64_t tokens; /* sampled ones */
+    double logprob;
+    const char *finish;
+};
+
+static struct summary summarize(const struct answer *a) {
+    const struct ax_sequence *s = a->seq;
+    struct summary v = {.tokens = a->turns ? ax_generate_turns_sampled(a->turns) : s->n_new};
+    const int64_t n = a->turns ? a->turns->episode.n : s->n_new;
+    for (int64_t k = 0; k < n; k++)
+        v.logprob += a->turns ? a->turns->logprobs[k] : s->logprobs[k];
+    v.finish = a->turns            ? ax_generate_turns_finish(a->turns)
+               : a->stream.stopped ? "stop"
+                                   : ax_finish_name(s->finish);
+    return v;
+}
+
 static enum ax_status print_json(const struct generate *g, int64_t i) {
     const struct answer *a = &g->answers[i];
-    const struct ax_sequence *s = a->seq;
-    double logprob = 0;
-    for (int64_t k = 0; k < s->n_new; k++)
-        logprob += s->logprobs[k];
-    const char *finish = a->stream.stopped ? "stop" : ax_finish_name(s->finish);
-    json_t *row = json_pack("{sI}", "row", (json_int_t)prompt_of(g, i)->row);
+    const struct ax_prompt *p = prompt_of(g, i);
+    const struct summary v = summarize(a);
+    json_t *row = json_pack("{sI}", "row", (json_int_t)p->row);
     json_t *own =
         json_pack("{ss* sI ss# sI sI ss so}", "adapter", adapter_of(g, i), "sample",
                   (json_int_t)(i % g->samples), "text", a->text.data ? a->text.data : "",
-                  (int)a->text.len, "prompt_tokens", (json_int_t)s->n_prompt, "tokens",
-                  (json_int_t)s->n_new, "finish", finish, "logprob", ax_json_number(logprob));
-    if (json_object_update(row, prompt_of(g, i)->given) != 0 || json_object_update(row, own) != 0) {
+                  (int)a->text.len, "prompt_tokens", (json_int_t)p->n, "tokens",
+                  (json_int_t)v.tokens, "finish", v.finish, "logprob", ax_json_number(v.logprob));
+    if (json_object_update(row, p->given) != 0 || json_object_update(row, own) != 0 ||
+        (a->turns && !ax_generate_turns_put_json(row, &g->turns, a->turns, p))) {
         json_decref(row);
         row = NULL;
     }
@@ -112,6 +134,20 @@ static void print_head(const struct generate *g, int64_t i) {
     printf(" ===\n");
 }
 
+/* What people see of it, with a line feed to come. */
+static const struct ax_buf *shown(const struct answer *a) {
+    return a->turns ? &a->turned : &a->text;
+}
+
+static void print_rest(struct answer *a) {
+    const struct ax_buf *text = shown(a);
+    if (text->len > a->printed)
+        fwrite(text->data + a->printed, 1, text->len - a->printed, stdout);
+    a->printed = text->len;
+    if (a->done)
+        putchar('\n');
+}
+
 /* Prints the new part of the current answer, then complete ones that follow it. */
 static enum ax_status print(struct generate *g) {
     while (g->next < g->n) {
@@ -121,14 +157,10 @@ static enum ax_status print(struct generate *g) {
             break;
         if (g->json) {
             AX_TRY(print_json(g, g->next));
-        } else if (a->text.len > a->printed || a->done) {
+        } else if (shown(a)->len > a->printed || a->done) {
             if (begins && g->n > 1)
                 print_head(g, g->next);
-            if (a->text.len > a->printed)
-                fwrite(a->text.data + a->printed, 1, a->text.len - a->printed, stdout);
-            a->printed = a->text.len;
-            if (a->done)
-                putchar('\n');
+            print_rest(a);
         }
         if (!a->done)
             break;
@@ -156,18 +188,38 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     return g->best_args.n == 0 ? print(g) : AX_OK;
 }
 
+/* Answers [from, from + n) in the order of sequences, with tools. */
+static enum ax_status take_turns(struct generate *g, struct ax_generator *d, int64_t from,
+                                 int64_t n) {
+    bool stopped = false;
+    AX_TRY(ax_turns_take(d, g->turns.tools.tools, n, g->turns.list + from, &stopped));
+    for (int64_t k = from; k < from + n; k++) {
+        struct answer *a = &g->answers[g->number[k]];
+        const json_t *messages = a->turns->episode.messages;
+        AX_TRY(ax_buf_puts(&a->text, ax_episode_last(messages)));
+        AX_TRY(ax_generate_turns_show(&a->turned, messages));
+        while (a->turned.len > 0 && a->turned.data[a->turned.len - 1] == '\n')
+            a->turned.len--;
+        a->done = true;
+    }
+    return g->best_args.n == 0 ? print(g) : AX_OK;
+}
+
 /* Generates the answers of one adapter after the other. */
 static enum ax_status generate_all(struct generate *g, struct ax_generator *d) {
-    /* data ranks exchange and print their answers after every `most` sequences */
+    /* data ranks exchange and print their answers after every `most` sequences, as turns with tools are */
     const int64_t ranks = d->model->rt->mesh.size[AX_ROLE_BATCH];
-    const int64_t most = ranks > 1 ? ranks * PIECE * d->o.n_seqs : g->n;
+    const bool turns = g->turns.n > 0;
+    const int64_t most = ranks > 1 || turns ? ranks * PIECE * d->o.n_seqs : g->n;
     for (int64_t from = 0, to; from < g->n; from = to) {
         const int adapter = prompt_of(g, g->number[from])->adapter;
         for (to = from; to < g->n && prompt_of(g, g->number[to])->adapter == adapter;)
             to++;
         AX_TRY(ax_text_model_use(&g->model, d, adapter));
-        for (int64_t at = from; at < to; at += most)
-            AX_TRY(ax_generate(d, to - at < most ? to - at : most, g->seqs + at));
+        for (int64_t at = from; at < to; at += most) {
+            const int64_t n = to - at < most ? to - at : most;
+            AX_TRY(turns ? take_turns(g, d, at, n) : ax_generate(d, n, g->seqs + at));
+        }
     }
     return AX_OK;
 }
@@ -225,15 +277,12 @@ static enum ax_status print_best(struct generate *g) {
     for (int64_t first = 0; first < g->n; first += g->samples) {
         const int64_t i =
             first + (int64_t)ax_best_of_choose(g->best.scores + first, (size_t)g->samples);
-        const struct ax_buf *text = &g->answers[i].text;
         if (g->json) {
             AX_TRY(print_json(g, i));
             continue;
         }
         print_head(g, i);
-        if (text->len > 0)
-            fwrite(text->data, 1, text->len, stdout);
-        putchar('\n');
+        print_rest(&g->answers[i]);
     }
     return flushed(g);
 }
@@ -255,6 +304,13 @@ static enum ax_status choose_length(struct generate *g) {
 static enum ax_status make_sequence(struct generate *g, int64_t i, int64_t k) {
     const struct ax_prompt *p = prompt_of(g, i);
     struct answer *a = &g->answers[i];
+    g->number[k] = i;
+    if (g->turns.n > 0) {
+        ax_generate_turns_ask(&g->turns, k, &g->model, &g->prompts, p,
+                              p->row * g->samples + i % g->samples);
+        a->turns = &g->turns.list[k];
+        return AX_OK;
+    }
     g->seqs[k] = (struct ax_sequence){
         .n_prompt = p->n,
         .prompt = g->prompts.ids.ids + p->first,
@@ -262,7 +318,6 @@ static enum ax_status make_sequence(struct generate *g, int64_t i, int64_t k) {
         .tokens = g->tokens + i * g->max_new,
         .logprobs = g->json ? g->logprobs + i * g->max_new : NULL,
     };
-    g->number[k] = i;
     a->seq = &g->seqs[k];
     const struct ax_text_side *side = ax_text_model_side(&g->model, p->adapter);
     return ax_text_stream_open(&a->stream, side->tokenizer, &g->model.stop_strings);
@@ -274,12 +329,16 @@ static enum ax_status make_sequences(struct generate *g) {
     size_t all;
     if (ax_mul_overflow(n, (size_t)g->max_new, &all))
         return ax_error(AX_ERR_CONFIG, "too many answers: %lld", (long long)g->n);
-    AX_TRY(ax_alloc(&g->seqs, n, sizeof *g->seqs));
     AX_TRY(ax_alloc(&g->number, n, sizeof *g->number));
     AX_TRY(ax_alloc(&g->answers, n, sizeof *g->answers));
-    AX_TRY(ax_alloc(&g->tokens, all, sizeof *g->tokens));
-    if (g->json)
-        AX_TRY(ax_alloc(&g->logprobs, all, sizeof *g->logprobs));
+    if (g->turns.tools.tools) {
+        AX_TRY(ax_generate_turns_create(&g->turns, g->n, g->prompts.longest, g->max_new, g->json));
+    } else {
+        AX_TRY(ax_alloc(&g->seqs, n, sizeof *g->seqs));
+        AX_TRY(ax_alloc(&g->tokens, all, sizeof *g->tokens));
+        if (g->json)
+            AX_TRY(ax_alloc(&g->logprobs, all, sizeof *g->logprobs));
+    }
     int64_t k = 0;
     for (int adapter = AX_ADAPTER_NONE; adapter < g->model.adapters.n; adapter++)
         for (int64_t i = 0; i < g->n; i++)
@@ -313,7 +372,9 @@ static void close_all(struct generate *g) {
     for (int64_t i = 0; g->answers && i < g->n; i++) {
         ax_text_stream_close(&g->answers[i].stream);
         ax_buf_free(&g->answers[i].text);
+        ax_buf_free(&g->answers[i].turned);
     }
+    ax_generate_turns_close(&g->turns);
     ax_free(g->answers);
     ax_free(g->number);
     ax_free(g->seqs);
@@ -329,7 +390,9 @@ static enum ax_status check(struct generate *g) {
     AX_TRY(ax_best_of_args_check(&g->best_args, "generate"));
     if (g->best_args.n > 0 && g->samples > 1)
         return ax_error(AX_ERR_CONFIG, "generate: --best-of N samples N answers: remove --n");
-    g->source.keep = g->best_args.n > 0;
+    AX_TRY(ax_tool_args_read(&g->tool_args, &g->tool_options));
+    g->source.keep = g->best_args.n > 0 || g->tool_args.tools.n > 0;
+    g->source.chat = g->source.chat || g->tool_args.tools.n > 0;
     g->samples = g->best_args.n > 0 ? g->best_args.n : g->samples;
     if (g->source.text && g->source.file)
         return ax_error(AX_ERR_CONFIG, "generate: give either --prompt or --input");
@@ -340,9 +403,24 @@ static enum ax_status check(struct generate *g) {
     return AX_OK;
 }
 
+static enum ax_status open_tools(struct generate *g) {
+    if (g->tool_args.tools.n == 0)
+        return AX_OK;
+    if (g->model.stop_strings.n > 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "--tools: texts that end an answer (--stop, or stop_strings of "
+                        "generation_config.json) end it within a turn: remove them");
+    const enum ax_status st = ax_text_tools_open(&g->turns.tools, &g->tool_options, &g->model);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "--tools");
+    g->source.tools = (json_t *)(uintptr_t)ax_tools_definitions(g->turns.tools.tools);
+    return AX_OK;
+}
+
 static enum ax_status run(struct generate *g) {
     AX_TRY(check(g));
     AX_TRY(ax_text_args_open(&g->model, &g->a, &g->ranks));
+    AX_TRY(open_tools(g));
     AX_TRY(read_input(g));
     AX_TRY(ax_prompts_read(&g->prompts, &g->model, &g->source));
     AX_TRY(choose_length(g));
@@ -353,8 +431,9 @@ static enum ax_status run(struct generate *g) {
         .n_seqs = (int)(g->n < g->batch ? g->n : g->batch),
         .max_prompt = g->prompts.longest,
         .max_new = g->max_new,
-        .token = on_token,
-        .done = on_done,
+        .long_prompts = g->turns.n > 0,
+        .token = g->turns.n > 0 ? NULL : on_token,
+        .done = g->turns.n > 0 ? NULL : on_done,
         .ctx = g,
     };
     AX_TRY(ax_text_model_run(&g->model, &o, g->json, body, g));
@@ -364,7 +443,6 @@ static enum ax_status run(struct generate *g) {
 
 enum ax_status ax_cmd_generate(int argc, char **argv) {
     struct generate g = {.batch = 16, .samples = 1};
-    struct ax_arg args[AX_TEXT_ARGS_COUNT + 12];
     const struct ax_arg own[] = {
         {"--prompt", AX_ARG_STRING, &g.source.text, 0, 0},
         {"--input", AX_ARG_STRING, &g.source.file, 0, 0},
@@ -379,10 +457,13 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
         {"--score-by", AX_ARG_STRING, &g.best_args.by, 0, 0},
         {"-o", AX_ARG_STRING, &g.out, 0, 0},
     };
+    enum { SHARED = AX_TEXT_ARGS_COUNT + AX_TOOL_ARGS_COUNT };
+    struct ax_arg args[SHARED + sizeof own / sizeof *own];
     ax_text_args_table(&g.a, args);
-    memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
+    ax_tool_args_table(&g.tool_args, args + AX_TEXT_ARGS_COUNT);
+    memcpy(args + SHARED, own, sizeof own);
     const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 12, args, &g.a.o.model);
+        ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &g.a.o.model);
     const struct ax_ranks_options o = {
         .command = "generate", .mesh = g.a.mesh, .device = g.a.device, .argc = argc, .argv = argv};
     AX_TRY(ax_ranks_open(&g.ranks, &o, parsed));

@@ -15,6 +15,7 @@
 #include "cmd/eval/pass.h"
 #include "cmd/eval/samples.h"
 #include "cmd/ranks.h"
+#include "cmd/text_args.h"
 #include "optim/evaluate/answers.h"
 
 /* The results of one adapter, or of the base. */
@@ -35,10 +36,11 @@ struct ax_eval {
     struct ax_harness_options harness; /* its tasks, or final-answer or a scorer's */
     int64_t max_rows, threads;
     struct ax_sampled_options pass_options;
-    const char *pass_at;                /* "1,4,8" */
-    int64_t seed;                       /* −1: not given */
-    struct ax_eval_best best;           /* --best-of */
-    const char *log_steps;              /* FILE; NULL: not asked for */
+    const char *pass_at;      /* "1,4,8" */
+    int64_t seed;             /* −1: not given */
+    struct ax_eval_best best; /* --best-of */
+    const char *log_steps;    /* FILE; NULL: not asked for */
+    struct ax_tool_args tool_args;
     bool per_row, json, old_harness;    /* old_harness: an option that is gone */
     const struct ax_classifier *scores; /* --task reward, prm; NULL: none */
     /* evaluated */
@@ -59,6 +61,10 @@ struct ax_eval {
     enum ax_dtype dtype;
     enum ax_storage store; /* how frozen matrices are stored */
     bool solve;
+    struct ax_text_tools_options tool_options;
+    struct ax_tools *tools;   /* that answers call; NULL: none */
+    struct ax_tool_chat chat; /* with tools, as the next */
+    struct ax_episode_rules rules;
     json_t **prompts; /* [q.n] as a scorer reads them, if texts are kept; NULL: not asked */
     /* results */
     size_t n_scored;

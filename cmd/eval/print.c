@@ -44,6 +44,10 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     json_object_set_new(v, "solved", json_boolean(a->solved));
     json_object_set_new(v, "cut", json_boolean(a->cut));
     json_object_set_new(v, "answer", json_string(a->text));
+    if (a->messages) {
+        json_object_set(v, "messages", a->messages);
+        json_object_set(v, "calls", a->log);
+    }
     if (e->best.args.n > 0)
         ax_eval_best_add_row(e, a, v);
     return v;
@@ -67,6 +71,11 @@ static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_tu
                         ax_json_number(ax_eval_per((double)r->tokens, r->seconds)));
     if (e->best.args.n > 0)
         json_object_set_new(v, "best_of", ax_eval_best_json(e));
+    if (e->tools)
+        json_object_set_new(v, "tools",
+                            json_pack("{sI sI}", "calls",
+                                      (json_int_t)(t->greedy.calls + t->pass.calls), "failed",
+                                      (json_int_t)(t->greedy.failed + t->pass.failed)));
     if (e->pass_options.samples > 0)
         json_object_set_new(v, "final_answer", ax_eval_pass_json(e, &t->pass));
     else if (e->solve)
@@ -183,6 +192,17 @@ static enum ax_status put_cut(const struct ax_eval *e, struct ax_buf *out) {
                          (long long)e->q.max_new_tokens, e->q.max_new_tokens == 1 ? "" : "s");
 }
 
+static enum ax_status put_calls(const struct ax_eval *e, struct ax_buf *out) {
+    int64_t calls = 0, failed = 0;
+    for (int i = 0; i < e->n_turns; i++) {
+        calls += e->turns[i].greedy.calls + e->turns[i].pass.calls;
+        failed += e->turns[i].greedy.failed + e->turns[i].pass.failed;
+    }
+    return e->tools ? ax_buf_printf(out, "%lld call%s of tools, %lld failed\n", (long long)calls,
+                                    calls == 1 ? "" : "s", (long long)failed)
+                    : AX_OK;
+}
+
 enum ax_status ax_eval_print(const struct ax_eval *e, struct ax_buf *out) {
     if (e->per_row) {
         AX_TRY(ax_buf_append(out, e->row_lines.data, e->row_lines.len));
@@ -192,5 +212,6 @@ enum ax_status ax_eval_print(const struct ax_eval *e, struct ax_buf *out) {
         return print_json(e, JSON_INDENT(2), out);
     AX_TRY(put_data(e, out));
     AX_TRY(e->n_turns == 1 ? put_one(e, out) : put_table(e, out));
+    AX_TRY(put_calls(e, out));
     return put_cut(e, out);
 }

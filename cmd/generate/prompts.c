@@ -61,6 +61,7 @@ static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const 
         st = end_prompt(p, to, first);
     if (st == AX_OK && to->s->keep) {
         p->list[p->n - 1].asked = json_incref(all);
+        p->list[p->n - 1].messages = json_incref(all);
         p->list[p->n - 1].tools = json_incref(tools);
     }
     json_decref(all);
@@ -102,8 +103,10 @@ struct input {
 };
 
 static enum ax_status add_row(struct ax_prompts *p, const struct to *to, struct ax_json row) {
-    const struct ax_json messages = ax_json_get(row, "messages");
     const struct ax_json prompt = ax_json_get(row, "prompt");
+    struct ax_json messages = ax_json_get(row, "messages");
+    if (!json_is_array(messages.v) && json_is_array(prompt.v))
+        messages = prompt;
     const bool chat = json_is_array(messages.v);
     const char *text = NULL;
     json_t *tools = NULL;
@@ -111,7 +114,9 @@ static enum ax_status add_row(struct ax_prompts *p, const struct to *to, struct 
         return ax_json_error(row, "expected {\"prompt\": \"…\"} or {\"messages\": […]}");
     if (!chat)
         AX_TRY(ax_json_str(prompt, &text));
-    if (chat || to->s->chat)
+    if (to->s->tools)
+        tools = json_incref(to->s->tools);
+    else if (chat || to->s->chat)
         AX_TRY(ax_tools_read((json_t *)(uintptr_t)row.v, "tools", &tools)); /* parsed in place */
     const enum ax_status st =
         chat ? add_chat(p, to, messages.v, tools) : add_text(p, to, text, strlen(text), tools);
@@ -161,7 +166,7 @@ static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
     }
     for (int i = first; i <= last; i++) {
         const struct to to = {s, ax_text_model_side(t, i), i, &lost};
-        AX_TRY(in->text ? add_text(p, &to, in->text, in->len, NULL) : add_row(p, &to, in->row));
+        AX_TRY(in->text ? add_text(p, &to, in->text, in->len, s->tools) : add_row(p, &to, in->row));
         AX_ASSERT(p->list); /* it was added */
         AX_TRY(keep_given(&p->list[p->n - 1], in));
     }
@@ -245,6 +250,7 @@ void ax_prompts_free(struct ax_prompts *p) {
     for (int64_t i = 0; i < p->n; i++) {
         json_decref(p->list[i].given);
         json_decref(p->list[i].asked);
+        json_decref(p->list[i].messages);
         json_decref(p->list[i].tools);
     }
     ax_free(p->list);

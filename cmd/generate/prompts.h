@@ -11,6 +11,7 @@ struct ax_prompt {
     int adapter;      /* AX_ADAPTER_NONE: without */
     json_t *given;    /* "prompt" or "messages", and "id", as in the record; owned */
     json_t *asked;    /* with `keep`: the text, or the messages; owned */
+    json_t *messages; /* with `keep`: the messages; owned; NULL: a text */
     json_t *tools;    /* with `keep`: definitions of tools; owned; NULL: none */
 };
 struct ax_prompts {
@@ -26,12 +27,13 @@ struct ax_prompts_source {
     const char *text; /* NULL: not given; beside a file, its content */
     size_t len;       /* length of the text */
     const char *
-        file; /* name of a file of JSONL: {"prompt": "…"}, or {"messages": […]} and perhaps "tools"; also
-                         "adapter"; or NULL */
+        file; /* name of a file of JSONL: {"prompt": "…"}, or {"messages": […]} (or as "prompt") and perhaps
+                         "tools"; also "adapter"; or NULL */
     const char *system; /* system message for each conversation without one; NULL: none */
     bool chat;          /* treat a text as a user message */
-    bool keep;          /* keep the question itself, not only its tokens */
-    bool each;          /* each record becomes a prompt for the base and for each adapter */
+    json_t *tools; /* definitions of tools in place of the records' own; borrowed; NULL: none */
+    bool keep;     /* keep the question itself, not only its tokens */
+    bool each;     /* each record becomes a prompt for the base and for each adapter */
 };
 /* Standard input without its last newline, for `text`. */
 enum ax_status ax_prompts_read_input(struct ax_buf *text);

@@ -183,7 +183,10 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
         return ax_config_error(d->cfg, "datasets", "no data sets; give a list of at least one");
     AX_TRY(check_prompts(d));
     AX_TRY(ax_setup_tokenizer_open(&d->tok, d->cfg));
-    AX_TRY(ax_setup_tools_open(&d->tools, d->cfg));
+    if (!d->tool_definitions)
+        AX_TRY(ax_setup_tools_open(&d->tools, d->cfg));
+    if (d->tools)
+        d->tool_definitions = ax_tools_definitions(d->tools);
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
     if (streamed)
         AX_TRY(open_stream(d));
@@ -196,9 +199,9 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
     return ax_setup_loaders_open(d);
 }
 
-enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
-                                  bool refresh) {
-    *d = (struct ax_setup_data){.cfg = cfg};
+static enum ax_status open_with(struct ax_setup_data *d, const struct ax_config *cfg, bool refresh,
+                                const json_t *tools) {
+    *d = (struct ax_setup_data){.cfg = cfg, .tool_definitions = tools};
     ax_data_keys_read(&d->keys, cfg);
     enum ax_status st = ax_setup_method_read(&d->method, cfg);
     if (st == AX_OK)
@@ -206,6 +209,16 @@ enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_confi
     if (st != AX_OK)
         ax_setup_data_close(d);
     return st;
+}
+
+enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
+                                  bool refresh) {
+    return open_with(d, cfg, refresh, NULL);
+}
+
+enum ax_status ax_setup_data_open_asked(struct ax_setup_data *d, const struct ax_config *cfg,
+                                        const json_t *tools) {
+    return open_with(d, cfg, false, tools);
 }
 
 void ax_setup_data_close(struct ax_setup_data *d) {

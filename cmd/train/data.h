@@ -69,12 +69,19 @@ enum ax_status ax_setup_template(struct ax_template **out, struct ax_template **
 
 /* ---- tools (tools.c) ---- */
 
+struct ax_setup_data;
+
 struct ax_tool_keys {
     const struct ax_yaml_node *tools; /* list; NULL: unset */
     const char *format;
 };
 /* Opens trl.tools, up to their definitions; *out NULL: there are none. */
 enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg);
+/* How the records of `d`, which is open, go on after calls of its tools. `format`: as of ax_tool_chat_open. `stop`: ends
+ * of an answer, which get those of turns; borrowed. */
+struct ax_stop_tokens;
+enum ax_status ax_setup_chat_open(struct ax_tool_chat *c, const struct ax_setup_data *d,
+                                  const char *format, struct ax_stop_tokens *stop);
 
 /* ---- one data set ---- */
 
@@ -102,7 +109,6 @@ struct ax_setup_entry {
     void **owned;
     size_t n_owned;
 };
-struct ax_setup_data;
 /* Opens entry `index` of `list` for the objective of `d`, whose tokenizer is open. */
 enum ax_status ax_setup_entry_open(struct ax_setup_entry *e, const struct ax_setup_data *d,
                                    const char *list, size_t index);
@@ -126,7 +132,9 @@ struct ax_setup_data {
     /* the method, whose objective defines columns and groups of examples */
     struct ax_setup_method method;
     struct ax_setup_tokenizer tok;
-    struct ax_tools *tools; /* that prompts are asked with; NULL: none */
+    struct ax_tools *tools; /* trl.tools, that prompts are asked with; NULL: none */
+    /* definitions of tools in place of the records' own: of `tools`, or the caller's; NULL: none */
+    const json_t *tool_definitions;
     struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are stored */
     struct ax_corpus train, eval;
@@ -147,6 +155,9 @@ struct ax_setup_data {
 /* `cfg` is borrowed. `refresh` rebuilds prepared sets. */
 enum ax_status ax_setup_data_open(struct ax_setup_data *d, const struct ax_config *cfg,
                                   bool refresh);
+/* The same for records that are asked with these tools; definitions, borrowed. NULL: with their own. */
+enum ax_status ax_setup_data_open_asked(struct ax_setup_data *d, const struct ax_config *cfg,
+                                        const json_t *tools);
 /* Computes only the sizes of sequences and steps, without tokenizer or data. */
 enum ax_status ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg);
 void ax_setup_data_close(struct ax_setup_data *d);

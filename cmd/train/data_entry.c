@@ -131,7 +131,7 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_setup_
     c->tool_use = e->tool_use;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
-    c->tools = d->tools ? ax_tools_definitions(d->tools) : NULL;
+    c->tools = d->tool_definitions;
     AX_FILL(cfg, e->path, struct ax_format_chat, c);
     AX_TRY(read_properties(e));
     AX_TRY(read_roles(e, cfg));

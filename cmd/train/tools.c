@@ -2,12 +2,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/io.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "base/threads.h"
 #include "cmd/train/rollout.h"
-#include "model/convert/base_model.h"
+#include "model/text/text_tools.h"
 
 #define KEY "trl.tools"
 
@@ -15,18 +12,11 @@
 
 static enum ax_status open_named(struct ax_tools **out, const struct ax_config *cfg,
                                  const struct ax_yaml_node *list, const char **names) {
-    char *base, *cache;
+    struct ax_tools_options o = {.names = names, .n = list->n};
     for (size_t i = 0; i < list->n; i++)
         names[i] = list->entries[i].value->text;
-    AX_TRY(ax_base_model_cache(&base));
-    enum ax_status st = ax_path_join(&cache, base, "sandbox");
-    ax_free(base);
-    AX_TRY(st);
-    struct ax_tools_options o = {
-        .names = names, .n = list->n, .sandbox_cache = cache, .threads = ax_cpu_count()};
     AX_FILL(cfg, "", struct ax_tools_options, &o);
-    st = ax_tools_open(out, &o);
-    ax_free(cache);
+    const enum ax_status st = ax_text_tools_start(out, &o);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, KEY);
 }
 
@@ -56,61 +46,41 @@ static bool same_source(const struct ax_template *a, const struct ax_template *b
 }
 
 /* All data sets must be written alike: what comes between turns is the same for all. */
-static enum ax_status check_entries(const struct ax_setup_data *d, const struct ax_config *cfg) {
+static enum ax_status check_entries(const struct ax_setup_data *d) {
     const struct ax_setup_sets *const sets[] = {&d->train_sets, &d->eval_sets};
     const struct ax_setup_entry *first = &d->train_sets.entries[0];
     for (size_t s = 0; s < 2; s++)
         for (size_t i = 0; i < sets[s]->n; i++) {
             const struct ax_setup_entry *e = &sets[s]->entries[i];
             if (!template_of(e))
-                return ax_config_error(cfg, KEY,
-                                       "the model has no chat template: set chat_template");
+                return ax_error(AX_ERR_CONFIG,
+                                "%s has no chat template, which writes calls: set "
+                                "chat_template, and a type that uses it",
+                                e->path);
             if (!same_source(template_of(e), template_of(first)))
-                return ax_config_error(cfg, KEY,
-                                       "%s has another chat template than %s: with tools, all data "
-                                       "sets need the same",
-                                       e->path, first->path);
+                return ax_error(AX_ERR_CONFIG,
+                                "%s has another chat template than %s: with tools, all data sets "
+                                "need the same",
+                                e->path, first->path);
         }
     return AX_OK;
 }
 
-/* Tokens that end a turn with calls, where the model's own files do not name them. */
-static void add_stops(struct ax_setup_rollout *r, const struct ax_tokenizer *t,
-                      struct ax_rollout_options *o) {
-    for (size_t i = 0; i < sizeof r->chat.format->stops / sizeof *r->chat.format->stops; i++) {
-        const char *text = r->chat.format->stops[i];
-        const int32_t id = text ? ax_tokenizer_find(t, text, strlen(text)) : AX_NO_TOKEN;
-        bool known = id == AX_NO_TOKEN;
-        for (int k = 0; k < r->stop.n; k++)
-            known = known || r->stop.ids[k] == id;
-        if (!known && r->stop.n < AX_MAX_STOP_TOKENS)
-            r->stop.ids[r->stop.n++] = id;
-    }
-    r->chat.n_stop = o->n_stop = r->stop.n;
-}
-
-static enum ax_status open_chat(struct ax_setup_rollout *r, const struct ax_config *cfg,
-                                const struct ax_setup_data *d, struct ax_rollout_options *o) {
+enum ax_status ax_setup_chat_open(struct ax_tool_chat *c, const struct ax_setup_data *d,
+                                  const char *format, struct ax_stop_tokens *stop) {
+    AX_TRY(check_entries(d));
     const struct ax_setup_entry *e = &d->train_sets.entries[0];
-    struct ax_tool_keys k = {0};
-    AX_FILL(cfg, "", struct ax_tool_keys, &k);
-    AX_TRY(check_entries(d, cfg));
-    r->chat = (struct ax_tool_chat){.template = template_of(e),
-                                    .tokens = d->tok.tokens,
-                                    .variables = e->kwargs,
-                                    .tokenizer = d->tok.tokenizer,
-                                    .tools = ax_tools_definitions(d->tools),
-                                    .n_stop = r->stop.n,
-                                    .stop = r->stop.ids,
-                                    .now = (int64_t)time(NULL)};
-    const enum ax_status st = ax_tool_chat_open(&r->chat, k.format);
-    if (st != AX_OK)
-        return ax_error_prefix(st, KEY);
-    add_stops(r, d->tok.tokenizer, o);
-    ax_log_info("tools: calls are read as %s writes them (tool_call_format %s); Python functions "
-                "and programs "
-                "among tools have your rights",
-                r->chat.format->families, r->chat.format->name);
+    *c = (struct ax_tool_chat){.template = template_of(e),
+                               .tokens = d->tok.tokens,
+                               .variables = e->kwargs,
+                               .tokenizer = d->tok.tokenizer,
+                               .tools = d->tool_definitions,
+                               .n_stop = stop->n,
+                               .stop = stop->ids,
+                               .now = (int64_t)time(NULL)};
+    AX_TRY(ax_tool_chat_open(c, format));
+    ax_tool_chat_add_stops(c, stop);
+    ax_text_tools_tell(c->format);
     return AX_OK;
 }
 
@@ -131,8 +101,10 @@ enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_c
     o->turns = &r->turns;
     if (planning)
         return AX_OK;
-    AX_TRY(open_chat(r, cfg, d, o));
+    enum ax_status st = ax_setup_chat_open(&r->chat, d, k.format, &r->stop);
+    o->n_stop = r->stop.n;
     o->tools = d->tools;
-    const enum ax_status st = ax_tools_start(d->tools);
+    if (st == AX_OK)
+        st = ax_tools_start(d->tools);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, KEY);
 }

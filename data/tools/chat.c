@@ -5,7 +5,9 @@
 
 #include "base/mem.h"
 
-#define REMEDY "; set chat_template to one that writes tools, such as qwen3"
+#define REMEDY                                                                                     \
+    "; one that writes tools, such as qwen3's, can be named in chat_template of a configuration, " \
+    "or saved as chat_template.jinja in the model's folder"
 
 /* ---- a conversation ---- */
 
@@ -386,6 +388,13 @@ static enum ax_status check_definitions(const struct ax_tool_chat *c) {
     return shown ? AX_OK : refuse(c, "leaves out the definitions of tools");
 }
 
+bool ax_tool_chat_is_stop(const struct ax_tool_chat *c, int32_t id) {
+    for (int i = 0; i < c->n_stop; i++)
+        if (c->stop[i] == id)
+            return true;
+    return false;
+}
+
 bool ax_tool_chat_wants_text(const struct ax_tool_chat *c) {
     return (c->way & WAY_TEXT) != 0;
 }
@@ -405,4 +414,15 @@ enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
         c->thinks = ax_tool_opens_thought(c->format, p.suffix);
     probe_free(&p);
     return st;
+}
+
+void ax_tool_chat_add_stops(struct ax_tool_chat *c, struct ax_stop_tokens *stop) {
+    AX_ASSERT(c->stop == stop->ids);
+    for (size_t i = 0; i < sizeof c->format->stops / sizeof *c->format->stops; i++) {
+        const char *text = c->format->stops[i];
+        const int32_t id = text ? ax_tokenizer_find(c->tokenizer, text, strlen(text)) : AX_NO_TOKEN;
+        if (id != AX_NO_TOKEN && !ax_tool_chat_is_stop(c, id) && stop->n < AX_MAX_STOP_TOKENS)
+            stop->ids[stop->n++] = id;
+        c->n_stop = stop->n;
+    }
 }

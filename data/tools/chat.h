@@ -9,6 +9,7 @@
 #ifndef AX_DATA_TOOLS_CHAT_H
 #define AX_DATA_TOOLS_CHAT_H
 
+#include "data/text/stop_tokens.h"
 #include "data/text/template/template.h"
 #include "data/tools/format.h"
 
@@ -28,6 +29,11 @@ struct ax_tool_chat {
 /* `format`: name of one; NULL: the one that reads what the template writes. AX_ERR_CONFIG with the reason if the
  * template leaves out definitions, calls or results, changes earlier turns, or writes calls in no format known. */
 enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format);
+/* Does the token end a turn? */
+bool ax_tool_chat_is_stop(const struct ax_tool_chat *c, int32_t id);
+/* Adds tokens that end a turn with calls, where the model's own files do not name them, to `stop`, whose ids the chat
+ * borrows. */
+void ax_tool_chat_add_stops(struct ax_tool_chat *c, struct ax_stop_tokens *stop);
 /* Does the template expect arguments as text, and not as objects? */
 bool ax_tool_chat_wants_text(const struct ax_tool_chat *c);
 /* Does a rendered conversation end in an open thought? */

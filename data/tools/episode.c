@@ -28,13 +28,6 @@ void ax_episode_free(struct ax_episode *x) {
 
 /* ---- a turn ---- */
 
-static bool is_stop(const struct ax_tool_chat *c, int32_t id) {
-    for (int i = 0; i < c->n_stop; i++)
-        if (c->stop[i] == id)
-            return true;
-    return false;
-}
-
 static enum ax_status read_turn(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
                                 bool thinks, struct ax_tool_turn *out) {
     struct ax_buf text = {0}, owned = {0};
@@ -102,7 +95,7 @@ enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rul
                                bool stopped) {
     const struct ax_tool_chat *c = o->chat;
     const int32_t *ids = x->ids + x->n;
-    const size_t text = (size_t)(n - (stopped && n > 0 && is_stop(c, ids[n - 1])));
+    const size_t text = (size_t)(n - (stopped && n > 0 && ax_tool_chat_is_stop(c, ids[n - 1])));
     struct ax_tool_turn turn = {0};
     json_decref(x->calls);
     x->calls = NULL;
@@ -242,4 +235,14 @@ enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_r
     json_decref(x->calls);
     x->calls = NULL;
     return st;
+}
+
+const char *ax_episode_last(const json_t *messages) {
+    const char *last = "";
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *m = json_array_get(messages, i);
+        if (strcmp(json_string_value(json_object_get(m, "role")), "assistant") == 0)
+            last = json_string_value(json_object_get(m, "content"));
+    }
+    return last;
 }

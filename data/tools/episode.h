@@ -58,6 +58,9 @@ struct ax_tool_result {
 enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,
                                  const struct ax_tool_result *results, bool *goes_on);
 
+/* What the conversation ends with: the text of the assistant's last message, for those who read one text. */
+const char *ax_episode_last(const json_t *messages);
+
 /* With `keeps`, the programs before the i-th of x->calls, a new list; else NULL. */
 enum ax_status ax_episode_earlier(const struct ax_episode *x, const struct ax_episode_rules *o,
                                   size_t i, json_t **out);

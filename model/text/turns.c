@@ -261,3 +261,36 @@ void ax_turns_free(struct ax_turns_answer *answers, int64_t n) {
     for (int64_t i = 0; answers && i < n; i++)
         ax_episode_free(&answers[i].episode);
 }
+
+/* ---- as JSON ---- */
+
+static json_t *ids_json(const int32_t *ids, int64_t n) {
+    json_t *list = json_array();
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n; i++)
+        ok = json_array_append_new(list, json_integer(ids[i])) == 0;
+    return ok ? list : NULL;
+}
+
+/* [first, end) of what the model has sampled. */
+static json_t *spans_json(const bool *inserted, int64_t n) {
+    json_t *spans = json_array();
+    bool ok = true;
+    for (int64_t k = 0, first; ok && k < n; k++) {
+        if (inserted[k])
+            continue;
+        for (first = k; k < n && !inserted[k];)
+            k++;
+        ok = json_array_append_new(spans, json_pack("[I, I]", (json_int_t)first, (json_int_t)k)) ==
+             0;
+    }
+    return ok ? spans : NULL;
+}
+
+bool ax_turns_put_json(json_t *v, const struct ax_turns_record *r) {
+    return json_object_set_new(v, "model_tokens", spans_json(r->inserted, r->n)) == 0 &&
+           json_object_set_new(v, "prompt_ids", ids_json(r->ids, r->n_prompt)) == 0 &&
+           json_object_set_new(v, "completion_ids", ids_json(r->ids + r->n_prompt, r->n)) == 0 &&
+           json_object_set(v, "messages", r->messages) == 0 &&
+           json_object_set(v, "calls", r->calls) == 0;
+}

@@ -12,7 +12,7 @@ struct ax_turns_answer {
     int64_t n_prompt, cap; /* tokens of the prompt; the most of the answer, results included */
     int32_t *ids;          /* [n_prompt + cap]: the prompt; gets the answer */
     bool *inserted;        /* [cap]: gets which of its tokens were not sampled */
-    uint64_t stream;       /* of random numbers */
+    uint64_t stream;       /* stream of random numbers */
     int64_t number;        /* for programs, and for the sandbox's random numbers */
     /* [cap], zeroed: get the log-probs of sampled tokens, and the entropies of their distributions; NULL: not
      * requested */
@@ -28,5 +28,17 @@ enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools, int
                              struct ax_turns_answer *answers, bool *stopped);
 /* Frees episodes; safe on zeroed ones, and on NULL. */
 void ax_turns_free(struct ax_turns_answer *answers, int64_t n);
+
+/* ---- for files ---- */
+
+struct ax_turns_record {
+    const int32_t *ids;   /* [n_prompt + n] */
+    const bool *inserted; /* [n] */
+    int64_t n_prompt, n;
+    json_t *messages, *calls; /* as an episode has them */
+};
+/* Adds "messages", "calls", "prompt_ids", "completion_ids", and "model_tokens": [first, end) of what the model has
+ * sampled in the latter. False: no memory. */
+bool ax_turns_put_json(json_t *v, const struct ax_turns_record *r);
 
 #endif

@@ -2,13 +2,15 @@
  *
  * The prompt of a question is everything in a record before its last trained span, and that span is the
  * expected answer. So every type of data set that trains on answers can be used, with exactly the tokens
- * of training. An answer is right if its final answer is (data/reward/final_answer.h). */
+ * of training. An answer is right if its final answer is (data/reward/final_answer.h); with tools, it is what the
+ * last of its turns says. */
 #ifndef AX_OPTIM_EVALUATE_ANSWERS_H
 #define AX_OPTIM_EVALUATE_ANSWERS_H
 
 #include "data/reward/final_answer.h"
 #include "data/text/stop_tokens.h"
 #include "data/text/tokenizer/tokenizer.h"
+#include "data/tools/tools.h"
 #include "model/core/sample.h"
 #include "optim/evaluate/evaluate.h"
 
@@ -27,8 +29,9 @@ struct ax_answer {
     char got[AX_FINAL_ANSWER_MAX];  /* "" = the model gave none */
     bool solved, cut;               /* cut: not finished after max_new_tokens */
     int64_t tokens;
-    char *text;
-    int64_t correct; /* number of correct samples, if there are several */
+    char *text;             /* with tools, that of the last turn; owned */
+    json_t *messages, *log; /* with tools, as an episode has them; owned */
+    int64_t correct;        /* number of correct samples, if there are several */
     /* If texts are kept: [samples], and which of them the votes and a scorer choose. */
     struct ax_answer_sample *samples;
     size_t majority, best;
@@ -46,10 +49,14 @@ struct ax_questions {
     int64_t longest; /* tokens of the longest record */
     int64_t max_new_tokens, batch;
     struct ax_stop_tokens stop;
+    const struct ax_episode_rules *turns; /* how answers call tools; NULL: they do not */
+    struct ax_tools *tools;
     size_t n;
     struct ax_question *list; /* [n], in loader order */
     int64_t asked;            /* records that have an answer */
 };
+
+void ax_questions_free(struct ax_questions *q); /* the list */
 
 /* Finds prompt and final answer of every record. AX_ERR_DATA if none has one. */
 enum ax_status ax_questions_find(struct ax_questions *q);
@@ -66,6 +73,7 @@ int64_t ax_questions_positions(const struct ax_questions *q);
 
 struct ax_greedy {
     int64_t solved, cut, generated;
+    int64_t calls, failed; /* calls of tools */
     double seconds;
 };
 /* Called once to plan and once for real; fills the answers. */
@@ -86,6 +94,7 @@ struct ax_sampled_options {
 struct ax_sampled {
     double at[AX_SAMPLED_MAX_AT]; /* means over the questions that were asked */
     int64_t correct, cut, generated;
+    int64_t calls, failed; /* calls of tools */
     double seconds;
 };
 /* Called once to plan and once for real. Counts the correct ones in each answer. Samples depend on

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/text/turns.h"
 #include "optim/rollout/rollout.h"
 
 static json_t *rewards_json(const struct ax_rollout *r, int64_t i) {
@@ -43,38 +44,16 @@ static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
            json_object_set_new(v, "kd_loss", json_real((double)r->list[i].taught_kl)) == 0;
 }
 
-static json_t *ids_json(const int32_t *ids, int64_t n) {
-    json_t *list = json_array();
-    bool ok = true;
-    for (int64_t i = 0; ok && i < n; i++)
-        ok = json_array_append_new(list, json_integer(ids[i])) == 0;
-    return ok ? list : NULL;
-}
-
-/* Of a conversation with tools: its messages and ids, [first, end) of what the model has sampled in the completion's
- * ids, and the calls that were run. */
 static bool put_turns(const struct ax_rollout *r, int64_t i, json_t *v) {
     const struct ax_completion *c = &r->list[i];
-    if (!r->messages)
-        return true;
-    json_t *spans = json_array();
-    const bool *inserted = r->inserted + c->start + c->n_prompt;
-    bool ok = true;
-    for (int64_t k = 0, first; ok && k < c->n - c->n_prompt; k++) {
-        if (inserted[k])
-            continue;
-        for (first = k; k < c->n - c->n_prompt && !inserted[k];)
-            k++;
-        ok = json_array_append_new(spans, json_pack("[I, I]", (json_int_t)first, (json_int_t)k)) ==
-             0;
-    }
-    const int32_t *ids = r->ids + c->start;
-    return json_object_set_new(v, "model_tokens", spans) == 0 && ok &&
-           json_object_set_new(v, "prompt_ids", ids_json(ids, c->n_prompt)) == 0 &&
-           json_object_set_new(v, "completion_ids",
-                               ids_json(ids + c->n_prompt, c->n - c->n_prompt)) == 0 &&
-           json_object_set(v, "messages", r->messages[i]) == 0 &&
-           json_object_set(v, "calls", r->calls[i]) == 0;
+    return !r->messages ||
+           ax_turns_put_json(
+               v, &(struct ax_turns_record){.ids = r->ids + c->start,
+                                            .inserted = r->inserted + c->start + c->n_prompt,
+                                            .n_prompt = c->n_prompt,
+                                            .n = c->n - c->n_prompt,
+                                            .messages = r->messages[i],
+                                            .calls = r->calls[i]});
 }
 
 /* The step comes first, as in metrics.jsonl. */

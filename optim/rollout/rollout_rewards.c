@@ -44,24 +44,14 @@ static enum ax_status read_record(struct items *x, const struct ax_rollout *r, i
     return x->records[i] ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
 }
 
-/* What a conversation with tools ends with: the answer, for functions of one text. */
-static enum ax_status take_answer(const json_t *messages, struct ax_buf *out) {
-    const char *last = "";
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const json_t *m = json_array_get(messages, i);
-        if (strcmp(json_string_value(json_object_get(m, "role")), "assistant") == 0)
-            last = json_string_value(json_object_get(m, "content"));
-    }
-    out->len = 0;
-    return ax_buf_puts(out, last);
-}
-
 static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int64_t i) {
     const struct ax_completion *c = ax_rollout_todo(r, x->first + i);
     const json_t *messages = r->messages ? r->messages[c - r->list] : NULL;
     AX_TRY(ax_rollout_text(r, c, &x->prompts[i], &x->completions[i]));
-    if (messages)
-        AX_TRY(take_answer(messages, &x->completions[i]));
+    if (messages) { /* functions of one text get the answer */
+        x->completions[i].len = 0;
+        AX_TRY(ax_buf_puts(&x->completions[i], ax_episode_last(messages)));
+    }
     AX_TRY(read_record(x, r, i));
     const json_t *record = x->records[i];
     x->list[i] =

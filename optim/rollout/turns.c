@@ -20,16 +20,16 @@ static enum ax_status rows_create(struct rows *x, const struct ax_rollout *r) {
         AX_TRY(ax_alloc(&x->entropies, (size_t)(x->n * max_new), sizeof *x->entropies));
     for (int64_t i = 0; i < x->n; i++) {
         const struct ax_completion *c = ax_rollout_todo(r, i);
-        x->answers[i] = (struct ax_turns_answer){
-            .rules = r->o->turns,
-            .n_prompt = c->n_prompt,
-            .cap = max_new,
-            .ids = r->ids + c->start,
-            .inserted = r->inserted + c->start + c->n_prompt,
-            .stream = ax_rollout_stream(r, c),
-            .number = r->generation * r->n + (c - r->list),
-            .logprobs = x->logprobs + i * max_new,
-            .entropies = x->entropies ? x->entropies + i * max_new : NULL};
+        x->answers[i] =
+            (struct ax_turns_answer){.rules = r->o->turns,
+                                     .n_prompt = c->n_prompt,
+                                     .cap = max_new,
+                                     .ids = r->ids + c->start,
+                                     .inserted = r->inserted + c->start + c->n_prompt,
+                                     .stream = ax_rollout_stream(r, c),
+                                     .number = r->generation * r->n + (c - r->list),
+                                     .logprobs = x->logprobs + i * max_new,
+                                     .entropies = x->entropies ? x->entropies + i * max_new : NULL};
     }
     return AX_OK;
 }

@@ -525,7 +525,10 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     if (chat->drop_system)
         drop_system_turn(c);
     c->oddities = find_oddities(f, c);
-    return ax_tools_read(record, chat->field_tools, &c->tools);
+    if (!chat->tools)
+        return ax_tools_read(record, chat->field_tools, &c->tools);
+    c->tools = json_incref((json_t *)(uintptr_t)chat->tools);
+    return AX_OK;
 }
 
 void ax_conversation_free(struct ax_conversation *c) {
