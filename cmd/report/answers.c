@@ -7,7 +7,6 @@
 #include "cmd/report/report.h"
 
 #define MAX_LINE ((size_t)1 << 20)
-#define MAX_TEXT 1200 /* most bytes shown of an answer */
 
 /* ---- reading ---- */
 
@@ -67,13 +66,24 @@ enum ax_status ax_report_read_answers(struct ax_report_answers *a, const char *p
 
 /* ---- the page ---- */
 
-/* At most MAX_TEXT bytes; a character cut at the end becomes U+FFFD, like any invalid one. */
+/* At most AX_REPORT_MAX_TEXT bytes; a character cut at the end becomes U+FFFD, like any invalid one. */
 static enum ax_status put_text(struct ax_buf *out, const char *text) {
-    char shown[MAX_TEXT + 8];
-    const bool cut = text && strlen(text) > MAX_TEXT;
+    char shown[AX_REPORT_MAX_TEXT + 8];
+    const bool cut = text && strlen(text) > AX_REPORT_MAX_TEXT;
     if (text)
-        snprintf(shown, sizeof shown, "%.*s%s", MAX_TEXT, text, cut ? " \xe2\x80\xa6" : "");
+        snprintf(shown, sizeof shown, "%.*s%s", AX_REPORT_MAX_TEXT, text,
+                 cut ? " \xe2\x80\xa6" : "");
     return ax_html_put(out, "<td><code>%</code></td>", text ? shown : NULL);
+}
+
+/* An answer that calls tools is shown turn by turn. */
+static enum ax_status put_said(struct ax_buf *out, const json_t *v) {
+    const json_t *messages = json_object_get(v, "messages");
+    if (!json_is_array(messages))
+        return put_text(out, answer_of(v));
+    AX_TRY(ax_buf_puts(out, "<td class=\"text\">"));
+    AX_TRY(ax_report_put_turns(out, messages, json_object_get(v, "calls")));
+    return ax_buf_puts(out, "</td>");
 }
 
 static enum ax_status put_answer(struct ax_buf *out, const json_t *v) {
@@ -99,7 +109,7 @@ static enum ax_status put_answer(struct ax_buf *out, const json_t *v) {
     AX_TRY(put_text(out, expected));
     AX_TRY(put_text(out, final ? json_string_value(json_array_get(final, 0))
                                : json_string_value(json_object_get(v, "final_answer"))));
-    AX_TRY(put_text(out, answer_of(v)));
+    AX_TRY(put_said(out, v));
     return ax_buf_puts(out, "</tr>\n");
 }
 
@@ -140,10 +150,9 @@ enum ax_status ax_report_put_answers(struct ax_buf *out, const struct ax_report 
 
 /* ---- samples: answers at evaluations during training, or those that it trains on, the newest of each run ---- */
 
-#define MAX_SAMPLES 24
-
 static enum ax_status put_run_samples(struct ax_buf *out, const struct ax_report_run *run) {
-    const size_t first = run->n_samples > MAX_SAMPLES ? run->n_samples - MAX_SAMPLES : 0;
+    const size_t first =
+        run->n_samples > AX_REPORT_MAX_SAMPLES ? run->n_samples - AX_REPORT_MAX_SAMPLES : 0;
     if (run->n_samples == 0)
         return AX_OK;
     AX_TRY(ax_html_put(out,
@@ -156,8 +165,11 @@ static enum ax_status put_run_samples(struct ax_buf *out, const struct ax_report
         const struct ax_report_sample *s = &run->samples[i];
         char step[32];
         snprintf(step, sizeof step, "%lld", (long long)s->step);
-        AX_TRY(ax_html_put(out, "<tr><td>%</td><td class=\"text\">%</td><td class=\"text\">%</td>",
-                           step, s->prompt, s->text));
+        AX_TRY(ax_html_put(out, "<tr><td>%</td><td class=\"text\">%</td><td class=\"text\">", step,
+                           s->prompt));
+        AX_TRY(s->messages ? ax_report_put_turns(out, s->messages, s->calls)
+                           : ax_html_put(out, "%", s->text));
+        AX_TRY(ax_buf_puts(out, "</td>"));
         if (s->worth)
             AX_TRY(ax_html_put(out, "<td>%</td>", s->worth));
         AX_TRY(ax_buf_puts(out, "</tr>\n"));

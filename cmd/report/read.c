@@ -110,6 +110,8 @@ static void free_sample(struct ax_report_sample *s) {
     ax_free(s->prompt);
     ax_free(s->text);
     ax_free(s->worth);
+    json_decref(s->messages);
+    json_decref(s->calls);
 }
 
 static enum ax_status add_step(struct ax_report_run *run, int64_t step, json_t *v) {
@@ -181,6 +183,21 @@ static enum ax_status put_worth(struct ax_buf *out, const json_t *v) {
     return ax_buf_printf(out, "advantage %.3g", json_number_value(json_object_get(v, "advantage")));
 }
 
+/* Turns of those that are shown; results of tools may be long. */
+static void keep_turns(struct ax_report_run *run, struct ax_report_sample *s, const json_t *v) {
+    json_t *messages = json_object_get(v, "messages");
+    if (!json_is_array(messages))
+        return;
+    s->messages = json_incref(messages);
+    s->calls = json_incref(json_object_get(v, "calls"));
+    if (run->n_samples <= AX_REPORT_MAX_SAMPLES)
+        return;
+    struct ax_report_sample *old = &run->samples[run->n_samples - 1 - AX_REPORT_MAX_SAMPLES];
+    json_decref(old->messages);
+    json_decref(old->calls);
+    old->messages = old->calls = NULL;
+}
+
 /* The first completion of each step. */
 static enum ax_status add_completion(struct ax_report_run *run, size_t line, json_t *v) {
     const json_t *at = json_object_get(v, "step");
@@ -198,6 +215,7 @@ static enum ax_status add_completion(struct ax_report_run *run, size_t line, jso
     if (st == AX_OK) {
         struct ax_report_sample *s = &run->samples[run->n_samples++];
         *s = (struct ax_report_sample){.step = step, .worth = worth.data};
+        keep_turns(run, s, v);
         AX_TRY(ax_strdup(&s->prompt, prompt));
         return ax_strdup(&s->text, text);
     }

@@ -2,7 +2,7 @@
  *
  * Reading order: read.c (a run folder), kind.c (what it trained), report.c (the command and the page), charts.c (figures over
  * steps), parts.c (phases, memory, packing), timeline.c (what ranks do in a step), tables.c (key figures,
- * environment, events), config.c, answers.c (of evaluations, and during training), style.c (CSS and the
+ * environment, events), config.c, answers.c (of evaluations, and during training), turns.c (those with tools), style.c (CSS and the
  * pointer script). card.h makes a model card of the same records. */
 #ifndef AX_CMD_REPORT_REPORT_H
 #define AX_CMD_REPORT_REPORT_H
@@ -77,9 +77,14 @@ struct ax_report_sample {
     int64_t step;
     char *prompt, *text;
     char *worth; /* the completion's rewards and advantage; NULL: a sample at an evaluation */
+    /* with tools, as completions.jsonl has them; owned; NULL: no tools, or too old to be shown */
+    json_t *messages, *calls;
 };
+/* The newest of a run are shown. */
+#define AX_REPORT_MAX_SAMPLES 24
 
 #define AX_REPORT_MAX_ANSWERS 20
+#define AX_REPORT_MAX_TEXT    1200 /* most bytes shown of an answer, a call or a result */
 
 /* Records of eval.jsonl or samples.jsonl (docs/run.md) that have an answer. */
 struct ax_report_answers {
@@ -157,6 +162,8 @@ enum ax_status ax_report_put_config(struct ax_buf *out, const struct ax_report *
 enum ax_status ax_report_put_environment(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_samples(struct ax_buf *out, const struct ax_report *r);
 enum ax_status ax_report_put_answers(struct ax_buf *out, const struct ax_report *r);
+/* Turns of an answer, whose calls are folded; as completions.jsonl has messages and calls. */
+enum ax_status ax_report_put_turns(struct ax_buf *out, const json_t *messages, const json_t *calls);
 enum ax_status ax_report_put_events(struct ax_buf *out, const struct ax_report *r);
 
 /* "<thead>" with a first cell and the names of the runs, each with its color. */

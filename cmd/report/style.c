@@ -44,6 +44,8 @@ const char ax_report_css[] =
     "margin:0}dl div{min-width:0}dl .wider{grid-column:span 2}dt{color:var(--dim);font-size:13px}\n"
     "dd{margin:0;font-weight:600;overflow-wrap:anywhere}\n"
     "td.text{white-space:pre-wrap;overflow-wrap:anywhere}\n"
+    ".call{margin:0;white-space:normal}.call summary{font-weight:400;padding:0}"
+    ".call pre{margin:2px 0 6px;white-space:pre-wrap;overflow-wrap:anywhere}\n"
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:14px}\n"
     "th,td{text-align:left;vertical-align:top;padding:5px 14px 5px 0;"
     "border-top:1px solid var(--rule);overflow-wrap:anywhere}\n"

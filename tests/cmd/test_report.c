@@ -459,6 +459,47 @@ static void completions_are_shown(void **state) {
     ax_free(page);
 }
 
+/* Calls are folded with their results, which tools that run on their own give last. */
+static void completions_with_tools_are_shown_by_turns(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    put_step(&b, 1, 3);
+    const char *folder = put_run("called", &b, true);
+    put_text(
+        "called/completions.jsonl",
+        "{\"step\": 1, \"prompt\": \"2*3\", \"completion\": \"raw\", \"rewards\": {}, "
+        "\"advantage\": 0, \"messages\": [{\"role\": \"assistant\", \"content\": \"Let <me>.\", "
+        "\"reasoning_content\": \"hm\", \"tool_calls\": [{\"function\": {\"name\": \"slow\", "
+        "\"arguments\": {\"a\": 2}}}, {\"function\": {\"name\": \"fast\", \"arguments\": "
+        "{\"b\": \"<b>\"}}}]}, {\"role\": \"tool\", \"name\": \"fast\", \"content\": "
+        "\"<six>\"}, {\"role\": \"tool\", \"name\": \"slow\", \"content\": \"five\"}, {\"role\": "
+        "\"assistant\", \"content\": \"odd\"}, {\"role\": \"tool\", \"name\": \"error\", "
+        "\"content\": \"cannot be read\"}, {\"role\": \"assistant\", \"content\": \"Six.\", "
+        "\"tool_calls\": [{\"function\": {\"name\": \"fast\", \"arguments\": null}}]}], "
+        "\"calls\": [{\"seconds\": 0.25, \"failed\": false}, {\"seconds\": 1, \"failed\": "
+        "true}]}\n");
+    put_text("called/eval.jsonl",
+             "{\"where\": \"a:1\", \"answer\": \"untold\", \"solved\": true, \"messages\": "
+             "[{\"role\": \"assistant\", \"content\": \"Solved.\"}], \"calls\": []}\n");
+    char *page = page_of(1, &folder);
+    must_have(page, "<td class=\"text\"><div>Solved.</div></td></tr>");
+    assert_null(strstr(page, "untold"));
+    must_have(page, "<summary>thought</summary><pre>hm</pre>");
+    must_have(page,
+              "<div>Let &lt;me&gt;.</div><details class=\"call\"><summary>slow "
+              "<small>{&quot;a&quot;: 2} 0.25 s</small></summary><pre>{&quot;a&quot;: 2}</pre>"
+              "<pre>\xe2\x86\x90 five</pre></details>");
+    must_have(page, "<summary>fast <small>{&quot;b&quot;: &quot;&lt;b&gt;&quot;} 1 s, "
+                    "failed</small></summary><pre>{&quot;b&quot;: &quot;&lt;b&gt;&quot;}</pre>"
+                    "<pre>\xe2\x86\x90 &lt;six&gt;</pre>");
+    must_have(page,
+              "<div>odd</div><details class=\"call\"><summary>unread call</summary><pre>cannot "
+              "be read</pre></details><div>Six.</div>");
+    must_have(page, "<pre>null</pre><pre>\xe2\x86\x90 no result</pre>");
+    assert_null(strstr(page, ">raw<"));
+    ax_free(page);
+}
+
 static void runs_side_by_side(void **state) {
     (void)state;
     char names[AX_REPORT_MAX_RUNS][64];
@@ -619,6 +660,7 @@ int main(void) {
         cmocka_unit_test(figures_of_methods),
         cmocka_unit_test(words_of_methods),
         cmocka_unit_test(completions_are_shown),
+        cmocka_unit_test(completions_with_tools_are_shown_by_turns),
         cmocka_unit_test(runs_side_by_side),
         cmocka_unit_test(the_command_line_is_shown),
         cmocka_unit_test(answers_are_shown),
