@@ -61,6 +61,7 @@ static void free_lines(struct ax_preview_lines *l) {
 static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(count(p->data, false, &p->train));
     AX_TRY(count(p->data, true, &p->eval));
+    AX_TRY(ax_preview_turns_open(p));
     AX_TRY(ax_setup_data_forms(p->data, add_line, &p->forms));
     AX_TRY(ax_setup_data_warnings(p->data, add_line, &p->warnings));
     if (p->train.known && p->train.rows > 0 && p->train.steps == 0 &&

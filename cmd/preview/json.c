@@ -1,4 +1,5 @@
-/* preview as JSON: {"train": totals, "eval": totals or null, "bad_rows", "forms", "warnings", "rows"}. */
+/* preview as JSON: {"train": totals, "eval": totals or null, "bad_rows", "forms", "warnings", "rows"}, and with tools
+ * "turns". */
 #include <string.h>
 
 #include "cmd/preview/preview.h"
@@ -46,21 +47,41 @@ static bool add_rating(json_t *document, const struct ax_preview_piece *p) {
            (!p->record || json_object_set(document, "record", p->record) == 0);
 }
 
+static enum ax_status piece_json(const struct ax_preview *p, const struct ax_preview_piece *piece,
+                                 json_t **out) {
+    struct ax_buf text = {0};
+    enum ax_status st =
+        ax_tokenizer_decode(p->data->tok.tokenizer, piece->ids, piece->n, false, &text);
+    if (st == AX_OK) {
+        *out = json_pack("{s:s, s:i, s:I, s:o, s:o, s:s%}", "where", piece->where, "first_token",
+                         (int)piece->from, "trained", (json_int_t)piece->n_trained, "ids",
+                         ints(piece->ids, piece->n), "labels", ints(piece->labels, piece->n),
+                         "text", text.data ? text.data : "", text.len);
+        st = *out && add_rating(*out, piece) ? AX_OK : no_memory();
+    }
+    ax_buf_free(&text);
+    return st;
+}
+
 static enum ax_status document(const struct ax_preview *p, const struct ax_packed_sequence *row,
                                int i, json_t **out) {
     struct ax_preview_piece piece;
-    struct ax_buf text = {0};
     AX_TRY(ax_preview_piece_open(&piece, p, row, i));
-    enum ax_status st =
-        ax_tokenizer_decode(p->data->tok.tokenizer, piece.ids, piece.n, false, &text);
-    if (st == AX_OK) {
-        *out = json_pack("{s:s, s:i, s:I, s:o, s:o, s:s%}", "where", piece.where, "first_token",
-                         (int)piece.from, "trained", (json_int_t)piece.n_trained, "ids",
-                         ints(piece.ids, piece.n), "labels", ints(piece.labels, piece.n), "text",
-                         text.data ? text.data : "", text.len);
-        st = *out && add_rating(*out, &piece) ? AX_OK : no_memory();
-    }
-    ax_buf_free(&text);
+    const enum ax_status st = piece_json(p, &piece, out);
+    ax_preview_piece_close(&piece);
+    return st;
+}
+
+/* Adds "turns", with tools. */
+static enum ax_status add_turns(const struct ax_preview *p, json_t *all) {
+    struct ax_preview_piece piece;
+    json_t *v = NULL;
+    if (!p->data->tools)
+        return AX_OK;
+    AX_TRY(ax_preview_turns_piece(&piece, p));
+    enum ax_status st = piece_json(p, &piece, &v);
+    if (st == AX_OK && json_object_set_new(all, "turns", v) != 0)
+        st = no_memory();
     ax_preview_piece_close(&piece);
     return st;
 }
@@ -119,6 +140,8 @@ enum ax_status ax_preview_json(struct ax_preview *p, struct ax_buf *out) {
                           (json_int_t)p->data->sequence_tokens, "rows_per_step",
                           (json_int_t)p->data->sequences_per_step, "bad_rows", bad_rows(p->data),
                           "forms", lines(&p->forms), "warnings", lines(&p->warnings), "rows", rows);
+    if (v && st == AX_OK)
+        st = add_turns(p, v);
     char *text = v && st == AX_OK ? json_dumps(v, JSON_COMPACT) : NULL;
     if (st == AX_OK)
         st = text ? ax_buf_printf(out, "%s\n", text) : no_memory();

@@ -1,12 +1,14 @@
 /* The contents of a preview, collected once and printed as text or JSON.
  *
- * Reading order: cmd/preview.c (the command, totals), sequences.c (what a step contains), print.c,
- * json.c. */
+ * Reading order: cmd/preview.c (the command, totals), sequences.c (what a step contains), turns.c (what comes between
+ * turns of an answer that calls tools), print.c, json.c. */
 #ifndef AX_CMD_PREVIEW_PREVIEW_H
 #define AX_CMD_PREVIEW_PREVIEW_H
 
 #include "base/term.h"
 #include "cmd/train/data.h"
+#include "data/text/stop_tokens.h"
+#include "data/tools/chat.h"
 
 struct ax_preview_options {
     int64_t step, rows; /* step to show, from 1; number of its sequences */
@@ -29,6 +31,9 @@ struct ax_preview {
     const struct ax_config *cfg;
     struct ax_preview_options o;
     struct ax_preview_totals train, eval;
+    /* with trl.tools: how answers go on after calls */
+    struct ax_tool_chat chat;
+    struct ax_stop_tokens stop;
     struct ax_preview_lines {
         char **list;
         size_t n;
@@ -62,5 +67,10 @@ struct ax_preview_piece {
 enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct ax_preview *p,
                                      const struct ax_packed_sequence *row, int piece);
 void ax_preview_piece_close(struct ax_preview_piece *p);
+
+/* With trl.tools, else nothing: how their calls are written. */
+enum ax_status ax_preview_turns_open(struct ax_preview *p);
+/* A made-up answer with a call of the first tool, up to the next turn; what a model would sample is labeled. */
+enum ax_status ax_preview_turns_piece(struct ax_preview_piece *out, const struct ax_preview *p);
 
 #endif

@@ -149,6 +149,15 @@ static enum ax_status put_heading(struct ax_buf *out, const struct ax_preview_pi
     return ax_buf_printf(out, "%s%s\n", piece->from > 0 ? ", continued" : "", look->off);
 }
 
+static enum ax_status put_piece(struct ax_buf *out, const struct ax_preview *p,
+                                const struct ax_preview_piece *piece, const struct look *look) {
+    AX_TRY(put_heading(out, piece, look));
+    AX_TRY(put_text(out, p, piece, look));
+    if (p->o.ids)
+        AX_TRY(put_ids(out, piece, look));
+    return put_columns(out, piece, look);
+}
+
 struct target {
     struct ax_buf *out;
     const struct look *look;
@@ -172,17 +181,20 @@ static enum ax_status put_row(void *ctx, const struct ax_preview *p,
     for (int i = 0; i < row->n_pieces; i++) {
         struct ax_preview_piece piece;
         AX_TRY(ax_preview_piece_open(&piece, p, row, i));
-        enum ax_status st;
-        AX_TRY_GOTO(put_heading(out, &piece, look), st, next);
-        AX_TRY_GOTO(put_text(out, p, &piece, look), st, next);
-        if (p->o.ids)
-            AX_TRY_GOTO(put_ids(out, &piece, look), st, next);
-        st = put_columns(out, &piece, look);
-    next:
+        const enum ax_status st = put_piece(out, p, &piece, look);
         ax_preview_piece_close(&piece);
         AX_TRY(st);
     }
     return AX_OK;
+}
+
+static enum ax_status put_turns(struct ax_buf *out, const struct ax_preview *p,
+                                const struct look *look) {
+    struct ax_preview_piece piece;
+    AX_TRY(ax_preview_turns_piece(&piece, p));
+    const enum ax_status st = put_piece(out, p, &piece, look);
+    ax_preview_piece_close(&piece);
+    return st;
 }
 
 /* ---- totals ---- */
@@ -262,6 +274,8 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, ""));
     if (p->o.rows > 0)
         AX_TRY(ax_preview_each(p, put_row, &(struct target){out, look}));
+    if (p->o.rows > 0 && p->data->tools)
+        AX_TRY(put_turns(out, p, look));
     const bool prompts = ax_method_of(p->cfg)->task == AX_TASK_PROMPT;
     AX_TRY(put_totals(out, "training", &p->train, prompts));
     AX_TRY(put_totals(out, "evaluation", &p->eval, prompts));

@@ -426,3 +426,32 @@ void ax_tool_chat_add_stops(struct ax_tool_chat *c, struct ax_stop_tokens *stop)
         c->n_stop = stop->n;
     }
 }
+
+/* What follows the header of an answer. */
+static enum ax_status encode_turn(const struct ax_tool_chat *c, const json_t *calls,
+                                  struct ax_encoding *out) {
+    struct ax_template_output header = {0}, answer = {0};
+    size_t from = 0, end = 0, before;
+    enum ax_status st = render(c, NULL, NULL, false, &header);
+    if (st == AX_OK)
+        st = render(c, calls, NULL, false, &answer);
+    if (st == AX_OK)
+        st = find_end(c, answer.text, answer.len, &end, &before);
+    while (st == AX_OK && from < header.len && from < end && header.text[from] == answer.text[from])
+        from++;
+    if (st == AX_OK)
+        st = encode(c, answer.text + from, end - from, false, out);
+    ax_template_output_free(&header);
+    ax_template_output_free(&answer);
+    return st;
+}
+
+enum ax_status ax_tool_chat_example(const struct ax_tool_chat *c, const char *name,
+                                    const json_t *arguments, struct ax_encoding *out) {
+    json_t *calls = json_pack("[{s:{s:s, s:O}}]", "function", "name", name, "probe", arguments);
+    if (!calls)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    const enum ax_status st = encode_turn(c, calls, out);
+    json_decref(calls);
+    return st;
+}

@@ -36,6 +36,9 @@ bool ax_tool_chat_is_stop(const struct ax_tool_chat *c, int32_t id);
 void ax_tool_chat_add_stops(struct ax_tool_chat *c, struct ax_stop_tokens *stop);
 /* Does the template expect arguments as text, and not as objects? */
 bool ax_tool_chat_wants_text(const struct ax_tool_chat *c);
+/* Appends the tokens of a turn that calls a tool, as the template writes it, with the token that ends it. */
+enum ax_status ax_tool_chat_example(const struct ax_tool_chat *c, const char *name,
+                                    const json_t *arguments, struct ax_encoding *out);
 /* Does a rendered conversation end in an open thought? */
 bool ax_tool_opens_thought(const struct ax_tool_format *f, const char *text);
 /* Appends the tokens between a turn with these calls (as in a message) and the next one; `results`: messages

@@ -346,6 +346,39 @@ static void what_cannot_be_is_refused(void **state) {
     }
 }
 
+/* The preview's made-up call is read and answered as one of a rollout: what the model would sample is marked. */
+static void a_preview_shows_turns(void **state) {
+    static const char turns[] =
+        "─ made-up turns, a call of python and its result: %d tokens, %d trained\n⟦<think>";
+    static const char rest[] =
+        "<tool_call>\n{\"name\": \"python\", \"arguments\": {\"code\": "
+        "\"…\"}}\n</tool_call><|im_end|>⟧"
+        "\n<|im_start|>user\n<tool_response>\n(what the tool returns)\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n\n";
+    int all, trained;
+    (void)state;
+    const char *config = configure_tools(base, "");
+    assert_int_equal(run(said, sizeof said, "preview '%s' --rows 1 --color never", config), 0);
+    const char *at = strstr(said, "─ made-up");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, turns, &all, &trained), 2);
+    assert_non_null(strstr(at, rest));
+    assert_int_equal(run(said, sizeof said, "preview '%s' --rows 1 --json", config), 0);
+    json_t *v = json_loads(strchr(said, '{'), JSON_DISABLE_EOF_CHECK, NULL);
+    const json_t *t = json_object_get(v, "turns"), *labels = json_object_get(t, "labels");
+    assert_int_equal(json_array_size(labels), all);
+    for (int i = 0; i < all; i++)
+        assert_true(json_integer_value(json_array_get(labels, (size_t)i)) ==
+                    (i < trained
+                         ? json_integer_value(json_array_get(json_object_get(t, "ids"), (size_t)i))
+                         : -100));
+    json_decref(v);
+    assert_int_equal(run(said, sizeof said,
+                         "preview '%s' --rows 1 --color never trl.tool_call_format=glm", config),
+                     0);
+    assert_non_null(strstr(said, "which tool_call_format glm does not read"));
+}
+
 /* ---- the page ---- */
 
 /* The content of the page's first block in a language. */
@@ -390,6 +423,7 @@ int main(void) {
         cmocka_unit_test(a_slow_tool_ends_its_answers),
         cmocka_unit_test(a_forged_turn_is_text),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_preview_shows_turns),
         cmocka_unit_test(the_example_of_the_page_runs),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);
