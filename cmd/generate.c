@@ -192,7 +192,7 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
 static enum ax_status take_turns(struct generate *g, struct ax_generator *d, int64_t from,
                                  int64_t n) {
     bool stopped = false;
-    AX_TRY(ax_turns_take(d, g->turns.tools.tools, n, g->turns.list + from, &stopped));
+    AX_TRY(ax_turns_take(d, g->turns.tools.tools, NULL, n, g->turns.list + from, &stopped));
     for (int64_t k = from; k < from + n; k++) {
         struct answer *a = &g->answers[g->number[k]];
         const json_t *messages = a->turns->episode.messages;

@@ -15,7 +15,10 @@ enum ax_status ax_preview_turns_open(struct ax_preview *p) {
     AX_FILL(p->cfg, "", struct ax_tool_keys, &k);
     AX_TRY(ax_stop_tokens_read(&p->stop, p->data->tok.path, p->data->tok.eos));
     const enum ax_status st = ax_setup_chat_open(&p->chat, p->data, k.format, &p->stop);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "trl.tools");
+    return st == AX_OK ? AX_OK
+                       : ax_error_prefix(st, json_array_size(p->data->tool_definitions) > 0
+                                                 ? "trl.tools"
+                                                 : "trl.environment_factory");
 }
 
 /* ---- a call ---- */

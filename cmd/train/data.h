@@ -73,9 +73,12 @@ struct ax_setup_data;
 
 struct ax_tool_keys {
     const struct ax_yaml_node *tools; /* list; NULL: unset */
+    const char *environment;          /* NULL: unset */
     const char *format;
 };
-/* Opens trl.tools, up to their definitions; *out NULL: there are none. */
+/* Do answers have turns: tools that they call, or an environment? */
+bool ax_setup_has_turns(const struct ax_config *cfg);
+/* Opens trl.tools and trl.environment_factory, up to definitions; *out NULL: there are none. */
 enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg);
 /* How the records of `d`, which is open, go on after calls of its tools. `format`: as of ax_tool_chat_open. `stop`: ends
  * of an answer, which get those of turns; borrowed. */

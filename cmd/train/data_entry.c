@@ -131,7 +131,8 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_setup_
     c->tool_use = e->tool_use;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
-    c->tools = d->tool_definitions;
+    if (json_array_size(d->tool_definitions) > 0)
+        c->tools = d->tool_definitions;
     AX_FILL(cfg, e->path, struct ax_format_chat, c);
     AX_TRY(read_properties(e));
     AX_TRY(read_roles(e, cfg));
@@ -197,6 +198,7 @@ static void read_answers(struct ax_setup_entry *e, const struct ax_config *cfg) 
                                             .tail_share = 1};
     AX_FILL(cfg, "", struct ax_format_answers, &e->answers);
     AX_FILL(cfg, e->path, struct ax_format_answers, &e->answers);
+    e->answers.turns = ax_setup_has_turns(cfg);
     e->answers.own = ax_config_holds(cfg, "rl == distill") && ax_config_f64(cfg, "trl.lmbda") < 1;
     if (type && type->kind == AX_YAML_MAP) {
         AX_FILL(cfg, e->path, struct ax_format_answer_map, &e->answer_map);

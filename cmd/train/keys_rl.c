@@ -15,6 +15,7 @@
 #define SAMPLED  "rl == grpo,gdpo"
 #define REWARDED "rl == grpo,gdpo,ppo"
 #define TURNS    "rl == grpo,gdpo,distill"
+#define ACTS     "trl.tools || trl.environment_factory"
 #define ANSWERS  "rl == grpo,gdpo,ppo,distill"
 #define TAUGHT   "kd_teacher && rl == grpo,gdpo,distill"
 
@@ -171,19 +172,27 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "Tools that answers may call: python (in the sandbox), Python functions (module.function "
         "or file.py:function), or programs. axtrain's own key.",
         .when = TURNS, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
+    AX_KEY("trl.environment_factory", AX_T_STR,
+           "Environment that answers the model's turns, has tools, and gives rewards: a class or "
+           "factory in Python (module.Class or file.py:Class), or a program.",
+           .when = TURNS,
+           AX_INTO(AX_FIELD(struct ax_tool_keys, environment),
+                   AX_FIELD(struct ax_tools_options, environment))),
+    AX_KEY("trl.max_turns", AX_T_COUNT,
+           "The most turns of an answer; no limit if unset. axtrain's own key.", .when = ACTS,
+           AX_INTO(AX_FIELD(struct ax_episode_rules, max_turns))),
     AX_KEY("trl.max_tool_calling_iterations", AX_T_COUNT,
-           "The most rounds of tool calls in an answer; no limit if unset.", .when = "trl.tools",
+           "The most rounds of tool calls in an answer; no limit if unset.", .when = ACTS,
            AX_INTO(AX_FIELD(struct ax_episode_rules, max_rounds))),
     AX_KEY(
         "trl.tool_call_format", AX_T_STR,
         "How the model writes tool calls; as its chat template does if unset. axtrain's own key.",
-        .choices = "@tool_formats", .when = "trl.tools",
-        AX_INTO(AX_FIELD(struct ax_tool_keys, format))),
+        .choices = "@tool_formats", .when = ACTS, AX_INTO(AX_FIELD(struct ax_tool_keys, format))),
     AX_KEY(
         "trl.tool_parse_error", AX_T_STR,
         "What becomes of tool calls that cannot be read: an error that the model may answer, or, "
         "as in TRL, the end of the answer. axtrain's own key.",
-        .choices = "answer|end", .dflt = "answer", .when = "trl.tools",
+        .choices = "answer|end", .dflt = "answer", .when = ACTS,
         AX_INTO(AX_FIELD(struct ax_episode_rules, ends))),
     AX_KEY("trl.python_state", AX_T_STR,
            "What a call of the tool python begins with: nothing (fresh), or what the answer's "
@@ -192,14 +201,16 @@ const struct ax_config_key ax_config_keys_rl[] = {
            .choices = "fresh|kept", .dflt = "fresh", .when = "trl.tools",
            AX_INTO(AX_FIELD(struct ax_episode_rules, keeps),
                    AX_FIELD(struct ax_tools_options, keeps))),
-    AX_KEY("tool_timeout", AX_T_POSITIVE,
-           "Seconds that a call of a tool may take. axtrain's own key.", .dflt = "30",
-           .when = "trl.tools", AX_INTO(AX_FIELD(struct ax_tools_options, timeout))),
-    AX_KEY("rollout_timeout", AX_T_POSITIVE,
-           "Seconds that all tool calls of an answer may take together; then it ends, as one that "
-           "is too "
-           "long. No limit if unset. axtrain's own key.",
-           .when = "trl.tools", AX_INTO(AX_FIELD(struct ax_episode_rules, max_seconds))),
+    AX_KEY(
+        "tool_timeout", AX_T_POSITIVE,
+        "Seconds that a call of a tool, or a question to an environment, may take. axtrain's own "
+        "key.",
+        .dflt = "30", .when = ACTS, AX_INTO(AX_FIELD(struct ax_tools_options, timeout))),
+    AX_KEY(
+        "rollout_timeout", AX_T_POSITIVE,
+        "Seconds that tools and the environment may take in an answer; then it ends, as one that "
+        "is too long. No limit if unset. axtrain's own key.",
+        .when = ACTS, AX_INTO(AX_FIELD(struct ax_episode_rules, max_seconds))),
     AX_KEY("trl.multi_objective_aggregation", AX_T_STR,
            "Whether rewards are summed before or after normalizing them over a group.",
            .choices = "sum_then_normalize|normalize_then_sum", .when = SAMPLED,

@@ -275,9 +275,26 @@ static const char *title_of(const struct ax_setup_rollout *r, int i) {
 
 /* ---- all ---- */
 
-static enum ax_status check_rewards(const struct ax_reward_keys *k, const struct ax_config *cfg) {
+/* As in TRL, the last function is what the environment gave, with its name. */
+static enum ax_status score_environment(void *ctx, size_t n, const struct ax_reward_item *items,
+                                        double *out) {
+    (void)ctx;
+    for (size_t i = 0; i < n; i++)
+        out[i] = items[i].earned;
+    return AX_OK;
+}
+
+static const char *environment_of(const struct ax_rollout_options *o) {
+    return o->tools ? ax_tools_environment(o->tools) : NULL;
+}
+
+static enum ax_status check_rewards(const struct ax_reward_keys *k, const struct ax_config *cfg,
+                                    const struct ax_rollout_options *o) {
     const size_t n = count_listed(k), weights = k->weights ? k->weights->n : 0;
-    if (count_rewards(k) == 0)
+    if (count_rewards(k) + (environment_of(o) != NULL) > AX_ROLLOUT_MAX_REWARDS)
+        return ax_config_error(cfg, FUNCS, "at most %d, that of the environment included",
+                               AX_ROLLOUT_MAX_REWARDS);
+    if (count_rewards(k) == 0 && !environment_of(o))
         return ax_config_error(cfg, ax_method_of(cfg)->value ? MODEL : FUNCS,
                                "not set: what are answers worth? See docs/rewards.md");
     if (weights > 0 && weights != n)
@@ -290,7 +307,7 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
                                      const struct ax_train_options *o) {
     struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
     const struct ax_reward_keys *k = &r->reward_keys;
-    const size_t n = count_rewards(k);
+    size_t n = count_rewards(k);
     char *base, *cache;
     for (size_t i = 0; i < n; i++) {
         functions[i] =
@@ -301,6 +318,9 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
         functions[i].score = score_answers;
         functions[i].ctx = &r->models[i];
     }
+    if (environment_of(&o->rollout))
+        functions[n++] = (struct ax_reward_function){
+            .name = environment_of(&o->rollout), .weight = 1, .score = score_environment};
     AX_TRY(ax_base_model_cache(&base));
     enum ax_status st = ax_path_join(&cache, base, "sandbox");
     ax_free(base);
@@ -328,7 +348,7 @@ enum ax_status ax_setup_rewards_open(struct ax_setup_rollout *r, const struct ax
     AX_FILL(cfg, "", struct ax_reward_keys, &r->reward_keys);
     if (planning)
         return open_models(r, cfg, &each, ro);
-    AX_TRY(check_rewards(&r->reward_keys, cfg));
+    AX_TRY(check_rewards(&r->reward_keys, cfg, ro));
     AX_TRY(open_models(r, cfg, &each, ro));
     AX_TRY(open_functions(r, cfg, o));
     ro->rewards = r->rewards;

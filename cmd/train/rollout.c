@@ -242,9 +242,12 @@ static int64_t least(int64_t a, int64_t b) {
 /* A document is a prompt with an answer. Data that are not counted may have prompts of any length. */
 static void make_room(struct ax_train_options *o, const struct ax_setup_data *d) {
     struct ax_rollout_options *r = &o->rollout;
-    const int64_t own = least(o->data.doc_tokens, d->keys.sequence_len[false] - r->max_new),
+    const int64_t most = d->keys.sequence_len[false] - r->max_new,
+                  own = least(o->data.doc_tokens, most),
                   eval = least(o->data.eval_doc_tokens, d->keys.sequence_len[true] - r->max_new);
     r->max_prompt = own > eval ? own : eval;
+    if (ax_config_holds(d->cfg, "trl.environment_factory")) /* which may add to it */
+        r->max_prompt = r->max_prompt > most ? r->max_prompt : most;
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
     o->data.drop_last = true;
     o->data.drop_partial = o->data.keeps_short = false;

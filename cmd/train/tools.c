@@ -1,34 +1,56 @@
-/* Tools that answers call: the keys of data/tools/tools.h and data/tools/episode.h. */
+/* Tools that answers call, and environments: the keys of data/tools/tools.h and data/tools/episode.h. */
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd/train/rollout.h"
 #include "model/text/text_tools.h"
 
-#define KEY "trl.tools"
+#define KEY         "trl.tools"
+#define ENVIRONMENT "trl.environment_factory"
 
 /* ---- opening ---- */
 
+static struct ax_tool_keys keys_of(const struct ax_config *cfg) {
+    struct ax_tool_keys k = {0};
+    AX_FILL(cfg, "", struct ax_tool_keys, &k);
+    return k;
+}
+
+static size_t count_named(const struct ax_tool_keys *k) {
+    return k->tools ? k->tools->n : 0;
+}
+
+bool ax_setup_has_turns(const struct ax_config *cfg) {
+    const struct ax_tool_keys k = keys_of(cfg);
+    return (count_named(&k) > 0 || k.environment) && ax_method_of(cfg)->task == AX_TASK_PROMPT;
+}
+
+/* The key that says what answers have. */
+static const char *key_of(const struct ax_config *cfg) {
+    const struct ax_tool_keys k = keys_of(cfg);
+    return count_named(&k) > 0 ? KEY : ENVIRONMENT;
+}
+
 static enum ax_status open_named(struct ax_tools **out, const struct ax_config *cfg,
-                                 const struct ax_yaml_node *list, const char **names) {
-    struct ax_tools_options o = {.names = names, .n = list->n};
-    for (size_t i = 0; i < list->n; i++)
-        names[i] = list->entries[i].value->text;
+                                 const struct ax_tool_keys *k, const char **names) {
+    struct ax_tools_options o = {.names = names, .n = count_named(k)};
+    for (size_t i = 0; i < o.n; i++)
+        names[i] = k->tools->entries[i].value->text;
     AX_FILL(cfg, "", struct ax_tools_options, &o);
     const enum ax_status st = ax_text_tools_start(out, &o);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, KEY);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", key_of(cfg));
 }
 
 enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg) {
-    struct ax_tool_keys k = {0};
+    const struct ax_tool_keys k = keys_of(cfg);
     const char **names;
     *out = NULL;
-    AX_FILL(cfg, "", struct ax_tool_keys, &k);
-    if (!k.tools || k.tools->n == 0 || ax_method_of(cfg)->task != AX_TASK_PROMPT)
+    if (!ax_setup_has_turns(cfg))
         return AX_OK;
-    AX_TRY(ax_alloc(&names, k.tools->n, sizeof *names));
-    const enum ax_status st = open_named(out, cfg, k.tools, names);
+    AX_TRY(ax_alloc(&names, count_named(&k), sizeof *names));
+    const enum ax_status st = open_named(out, cfg, &k, names);
     ax_free(names);
     return st;
 }
@@ -45,6 +67,23 @@ static bool same_source(const struct ax_template *a, const struct ax_template *b
     return n == m && memcmp(x, y, n) == 0;
 }
 
+/* Prompts are rendered again with what an environment begins with, by the format of the first data set. */
+static enum ax_status check_form(const struct ax_setup_entry *e,
+                                 const struct ax_setup_entry *first) {
+    json_t *a = NULL, *b = NULL;
+    enum ax_status st = ax_format_describe(e->format, &a);
+    if (st == AX_OK)
+        st = ax_format_describe(first->format, &b);
+    if (st == AX_OK && !json_equal(a, b))
+        st = ax_error(AX_ERR_CONFIG,
+                      "%s is read otherwise than %s: with an environment, all data sets need the "
+                      "same type, columns and template",
+                      e->path, first->path);
+    json_decref(a);
+    json_decref(b);
+    return st;
+}
+
 /* All data sets must be written alike: what comes between turns is the same for all. */
 static enum ax_status check_entries(const struct ax_setup_data *d) {
     const struct ax_setup_sets *const sets[] = {&d->train_sets, &d->eval_sets};
@@ -54,14 +93,16 @@ static enum ax_status check_entries(const struct ax_setup_data *d) {
             const struct ax_setup_entry *e = &sets[s]->entries[i];
             if (!template_of(e))
                 return ax_error(AX_ERR_CONFIG,
-                                "%s has no chat template, which writes calls: set "
-                                "chat_template, and a type that uses it",
+                                "%s has no chat template, which writes turns: set chat_template, "
+                                "and a type that uses it",
                                 e->path);
             if (!same_source(template_of(e), template_of(first)))
                 return ax_error(AX_ERR_CONFIG,
-                                "%s has another chat template than %s: with tools, all data sets "
+                                "%s has another chat template than %s: with turns, all data sets "
                                 "need the same",
                                 e->path, first->path);
+            if (d->tools && ax_tools_environment(d->tools))
+                AX_TRY(check_form(e, first));
         }
     return AX_OK;
 }
@@ -75,36 +116,42 @@ enum ax_status ax_setup_chat_open(struct ax_tool_chat *c, const struct ax_setup_
                                .variables = e->kwargs,
                                .tokenizer = d->tok.tokenizer,
                                .tools = d->tool_definitions,
+                               .answered = d->tools && ax_tools_answer_turns(d->tools),
                                .n_stop = stop->n,
                                .stop = stop->ids,
                                .now = (int64_t)time(NULL)};
     AX_TRY(ax_tool_chat_open(c, format));
-    ax_tool_chat_add_stops(c, stop);
-    ax_text_tools_tell(c->format);
+    if (c->format) {
+        ax_tool_chat_add_stops(c, stop);
+        ax_text_tools_tell(c->format);
+    }
+    if (d->tools && ax_tools_environment(d->tools))
+        ax_log_info("environment: %s has your rights", ax_tools_environment(d->tools));
     return AX_OK;
 }
 
 enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                    const struct ax_setup_data *d, bool planning,
                                    struct ax_rollout_options *o) {
-    struct ax_tool_keys k = {0};
-    AX_FILL(cfg, "", struct ax_tool_keys, &k);
-    if (!k.tools || k.tools->n == 0)
+    if (!ax_setup_has_turns(cfg))
         return AX_OK;
     if (o->n_stop_strings > 0)
         return ax_config_error(
             cfg, "trl.generation_kwargs",
             "stop_strings end an answer within a turn, which then has no end token: "
-            "remove them, or trl.tools");
+            "remove them, or %s",
+            key_of(cfg));
     r->turns = (struct ax_episode_rules){.chat = &r->chat, .max_rounds = -1};
     AX_FILL(cfg, "", struct ax_episode_rules, &r->turns);
     o->turns = &r->turns;
     if (planning)
         return AX_OK;
-    enum ax_status st = ax_setup_chat_open(&r->chat, d, k.format, &r->stop);
+    enum ax_status st = ax_setup_chat_open(&r->chat, d, keys_of(cfg).format, &r->stop);
+    r->turns.answered = r->chat.answered;
     o->n_stop = r->stop.n;
     o->tools = d->tools;
+    o->format = d->train_sets.entries[0].format;
     if (st == AX_OK)
         st = ax_tools_start(d->tools);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, KEY);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", key_of(cfg));
 }

@@ -1,10 +1,16 @@
-# Runs functions of the user: rewards and tools. axtrain starts it with this text behind its length on standard
-# input, where then a line of JSON asks and a line on standard output answers:
+# Runs functions of the user: rewards, tools and environments. axtrain starts it with this text behind its length on
+# standard input, where then a line of JSON asks and a line on standard output answers:
 #   {"load": "module.function"}  ->  {"rewards": []}
 #   {"function": "module.function", "prompts": [...], "completions": [...], "completion_ids": [...],
 #    "columns": {...}}           ->  {"rewards": [1.0, null, "nan"]}
 #   {"tool": "module.function" or "file.py:function"}  ->  {"schema": {...}, "late": false}
 #   {"call": the same, "arguments": {...}}  ->  {"result": "text", "failed": false}
+#   {"environment": the same, of a class or factory}  ->  {"title": "Class", "steps": true, "tools": [schema, ...],
+#                                                          "late": [name, ...]}
+#   {"reset": {record}, "seed": 1, "rollout": 17}  ->  {"observation": "text" or null}
+#   {"step": "answer", "rollout": 17}  ->  {"observation": "text" or null, "reward": 1.0, "done": false}
+#   {"call": method, "arguments": {...}, "rollout": 17}  ->  as that of a tool
+#   {"close": 17}  ->  {"reward": 1.0}
 # or {"error": ..., "at": "file:line"}. Both streams are ours alone: what functions print goes to
 # standard error, and what they read is empty.
 import asyncio
@@ -34,6 +40,7 @@ sys.stdout.reconfigure(line_buffering=True)
 os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()))
 sys.path.insert(0, os.getcwd())  # after our own imports, which no file there can replace
 functions = {}
+environments = {}  # by rollout
 loop = None
 
 
@@ -116,20 +123,25 @@ def as_number(x):
     return x if math.isfinite(x) else str(x)
 
 
-def call(request):
+def settled(result):
+    """What it is, or, of an async function's, what it comes to."""
     global loop
+    if not inspect.isawaitable(result):
+        return result
+    loop = loop or asyncio.new_event_loop()
+    return loop.run_until_complete(result)
+
+
+def call(request):
     function, names = functions[request["function"]]
     arguments = {**request["columns"], "trainer_state": None}
     for key in ("prompts", "completions", "completion_ids"):
         arguments[key] = request[key]
     if names is not None:
         arguments = {k: v for k, v in arguments.items() if k in names}
-    result = function(**arguments)
-    if inspect.isawaitable(result):
-        loop = loop or asyncio.new_event_loop()
-        result = loop.run_until_complete(result)
+    result = settled(function(**arguments))
     try:
-        return [as_number(x) for x in result]
+        return {"rewards": [as_number(x) for x in result]}
     except (TypeError, ValueError) as e:
         raise Refused(f"it must return a list of numbers or None, not {result!r:.100} ({e})")
 
@@ -222,16 +234,18 @@ def schema_of(function):
     return {"type": "function", "function": schema}
 
 
+def load_tool(request):
+    load(request["tool"])
+    function = functions[request["tool"]][0]
+    return {"schema": schema_of(function), "late": inspect.iscoroutinefunction(function)}
+
+
 def call_tool(request):
     """As in TRL: what a function raises is a result, too."""
-    global loop
-    function = functions[request["call"]][0]
+    name = request["call"]
     try:
-        result = function(**request["arguments"])
-        if inspect.isawaitable(result):
-            loop = loop or asyncio.new_event_loop()
-            result = loop.run_until_complete(result)
-        return {"result": result_text(result), "failed": False}
+        function = getattr(environments[request["rollout"]], name) if "rollout" in request else functions[name][0]
+        return {"result": result_text(settled(function(**request["arguments"]))), "failed": False}
     except BaseException as e:
         return {"result": result_text({"error": str(e)}), "failed": True}
 
@@ -245,23 +259,93 @@ def result_text(result):
     return whole.encode("utf-8", "replace").decode()
 
 
+# ---- environments: objects with reset, and step or methods that are tools, as TRL's environment_factory makes them ----
+
+RESERVED = ("reset", "step", "get_reward")
+
+
+def load_environment(request):
+    """As in TRL, public methods are tools, in the order of their names."""
+    load(request["environment"])
+    environment = functions[request["environment"]][0]()
+    title = type(environment).__name__
+    if not callable(getattr(environment, "reset", None)):
+        raise Refused(f"{title} has no method reset")
+    methods = [f for n, f in inspect.getmembers(environment, inspect.ismethod) if n not in RESERVED and n[0] != "_"]
+    steps = callable(getattr(environment, "step", None))
+    if not steps and not methods:
+        raise Refused(f"{title} has no method step, and no other that is a tool")
+    return {"title": title, "steps": steps, "tools": [schema_of(f) for f in methods],
+            "late": [f.__name__ for f in methods if inspect.iscoroutinefunction(f)]}
+
+
+def reset(request):
+    """A new object for each answer, with the columns of the record that it takes, and with `seed`."""
+    (factory, _), = functions.values()
+    environment = factory()
+    names = accepted(environment.reset)
+    columns = {"seed": request["seed"], **request["reset"]}
+    if names is not None:
+        columns = {k: v for k, v in columns.items() if k in names}
+    observation = settled(environment.reset(**columns))
+    environments[request["rollout"]] = environment
+    return {"observation": seen(observation)}
+
+
+def step(request):
+    try:
+        return outcome(settled(environments[request["rollout"]].step(request["step"])))
+    except BaseException:
+        del environments[request["rollout"]]
+        raise
+
+
+def seen(observation):
+    return None if observation is None else result_text(observation)
+
+
+def outcome(x):
+    """An observation alone; (observation, reward, done); Gymnasium's five; a dict or an object with these names."""
+    observation, reward, done = x, None, False
+    if isinstance(x, dict):
+        observation, reward, done = (x.get(key) for key in ("observation", "reward", "done"))
+    elif isinstance(x, tuple) and len(x) == 3:
+        observation, reward, done = x
+    elif isinstance(x, tuple) and len(x) == 5:
+        observation, reward, done = x[0], x[1], x[2] or x[3]
+    elif isinstance(x, tuple):
+        raise Refused(f"step must return an observation, or (observation, reward, done), not {x!r:.100}")
+    elif hasattr(x, "observation"):
+        observation, reward, done = x.observation, getattr(x, "reward", None), getattr(x, "done", False)
+    return {"observation": seen(observation), "reward": as_number(reward), "done": bool(done)}
+
+
+def close(request):
+    environment = environments.pop(request["close"])
+    get_reward = getattr(environment, "get_reward", None)
+    return {"reward": as_number(settled(get_reward())) if get_reward else None}
+
+
 def text(error):
     """As JSON that every reader accepts: file names may have other bytes in them."""
     return str(error).encode("utf-8", "replace").decode()[:300]
 
 
+def load_reward(request):
+    load(request["load"])
+    names = functions[request["load"]][1]
+    if names and "environments" in names:
+        raise Refused("it takes environments, which are in another process: give their reward by get_reward")
+    return {"rewards": []}
+
+
+QUESTIONS = {"load": load_reward, "function": call, "tool": load_tool, "call": call_tool,
+             "environment": load_environment, "reset": reset, "step": step, "close": close}
+
+
 def answer(request):
     try:
-        if "call" in request:
-            return call_tool(request)
-        if "tool" in request:
-            load(request["tool"])
-            function = functions[request["tool"]][0]
-            return {"schema": schema_of(function), "late": inspect.iscoroutinefunction(function)}
-        if "load" not in request:
-            return {"rewards": call(request)}
-        load(request["load"])
-        return {"rewards": []}
+        return next(f for key, f in QUESTIONS.items() if key in request)(request)
     except Refused as e:
         return {"error": text(e)}
     except BaseException as e:  # SystemExit, too: it must not end the process

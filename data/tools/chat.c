@@ -44,14 +44,17 @@ static json_t *plain_call(unsigned way, const json_t *call, size_t i) {
     return NULL;
 }
 
+/* Text of an answer without calls, which no template has. */
+#define ANSWER "qxanswerxq"
+
 /* NULL: no memory. */
 static json_t *answer_of(unsigned way, const json_t *calls) {
-    json_t *list = json_array();
-    bool ok = list != NULL;
+    json_t *list = json_array_size(calls) > 0 ? json_array() : NULL;
+    bool ok = true;
     for (size_t i = 0; ok && i < json_array_size(calls); i++)
         ok = json_array_append_new(list, plain_call(way, json_array_get(calls, i), i)) == 0;
-    json_t *m =
-        json_pack("{s:s, s:s, s:o}", "role", "assistant", "content", "", "tool_calls", list);
+    json_t *m = json_pack("{s:s, s:s, s:o*}", "role", "assistant", "content", list ? "" : ANSWER,
+                          "tool_calls", list);
     ok = ok && m &&
          (!(way & WAY_THOUGHT) ||
           json_object_set_new(m, "reasoning_content", json_string("dummy")) == 0);
@@ -62,8 +65,10 @@ static json_t *answer_of(unsigned way, const json_t *calls) {
 }
 
 /* NULL: no memory. */
-static json_t *result_of(unsigned way, const json_t *result, const json_t *call, size_t i) {
+static json_t *result_of(unsigned way, json_t *result, const json_t *call, size_t i) {
     json_t *id = json_object_get(call, "id");
+    if (!call) /* what an environment says */
+        return json_incref(result);
     json_t *v =
         json_pack("{s:s, s:O, s:O}", "role", "tool", "name", json_object_get(result, "name"),
                   "content", json_object_get(result, "content"));
@@ -131,6 +136,13 @@ static enum ax_status find_end(const struct ax_tool_chat *c, const char *s, size
     return AX_OK;
 }
 
+/* What is compared of a rendered answer begins here: all of it, or, without calls, what follows its text. Then a
+ * template may well drop thoughts of an earlier answer: they were sampled, and stay. */
+static size_t begin_of(const json_t *calls, const struct ax_template_output *o) {
+    const char *answer = json_array_size(calls) > 0 ? NULL : strstr(o->text, ANSWER);
+    return answer ? (size_t)(answer - o->text) + strlen(ANSWER) : 0;
+}
+
 /* *suffix points into *with; NULL: the template changes the answer. */
 static enum ax_status find_suffix(const struct ax_tool_chat *c, const json_t *calls,
                                   const json_t *results, struct ax_template_output *with,
@@ -142,8 +154,12 @@ static enum ax_status find_suffix(const struct ax_tool_chat *c, const json_t *ca
     enum ax_status st = find_end(c, without.text, without.len, &end, &before);
     if (st == AX_OK)
         st = render(c, calls, results, false, with);
-    if (st == AX_OK && with->len >= end && memcmp(with->text, without.text, end) == 0)
-        *suffix = with->text + end;
+    if (st == AX_OK) {
+        const size_t from = begin_of(calls, &without), at = begin_of(calls, with);
+        const size_t n = end > from ? end - from : 0;
+        if (with->len - at >= n && memcmp(with->text + at, without.text + from, n) == 0)
+            *suffix = with->text + at + n;
+    }
     ax_template_output_free(&without);
     return st;
 }
@@ -178,11 +194,9 @@ static json_t *other_result(const json_t *results, size_t i) {
     json_t *all = json_array();
     bool ok = all != NULL;
     for (size_t k = 0; ok && k < json_array_size(results); k++) {
-        json_t *own = json_array_get(results, k);
-        ok = k == i ? json_array_append_new(all, json_pack("{s:O, s:s}", "name",
-                                                           json_object_get(own, "name"), "content",
-                                                           "qxqx")) == 0
-                    : json_array_append(all, own) == 0;
+        json_t *own = json_copy(json_array_get(results, k));
+        ok = (k != i || json_object_set_new(own, "content", json_string("qxqx")) == 0) &&
+             json_array_append_new(all, own) == 0;
     }
     if (ok)
         return all;
@@ -243,7 +257,7 @@ enum ax_status ax_tool_chat_suffix(const struct ax_tool_chat *c, const json_t *c
     const size_t before = out->n;
     enum ax_status st = find_suffix(c, calls, results, &with, &suffix);
     if (st == AX_OK && !suffix)
-        st = ax_error(AX_ERR_DATA, "the chat template changes an answer when results follow it");
+        st = ax_error(AX_ERR_DATA, "the chat template changes an answer when more follows it");
     if (st == AX_OK)
         st = encode_suffix(c, calls, results, suffix, with.len - (size_t)(suffix - with.text), out);
     if (st == AX_OK && out->n > before && out->ids[before] == last) {
@@ -399,7 +413,7 @@ bool ax_tool_chat_wants_text(const struct ax_tool_chat *c) {
     return (c->way & WAY_TEXT) != 0;
 }
 
-enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
+static enum ax_status open_tools(struct ax_tool_chat *c, const char *format) {
     struct probe p;
     enum ax_status st = AX_ERR_NOMEM;
     if (probe_create(&p))
@@ -454,4 +468,37 @@ enum ax_status ax_tool_chat_example(const struct ax_tool_chat *c, const char *na
     const enum ax_status st = encode_turn(c, calls, out);
     json_decref(calls);
     return st;
+}
+
+/* ---- opening ---- */
+
+/* Does a message of the user follow an answer, and the header of the next one that? */
+static enum ax_status check_answered(const struct ax_tool_chat *c) {
+    struct ax_template_output with = {0};
+    const char *suffix = NULL;
+    json_t *calls = json_array();
+    json_t *results = json_pack("[{s:s, s:s}]", "role", "user", "content", RESULT);
+    enum ax_status st = AX_ERR_NOMEM;
+    if (calls && results)
+        st = find_suffix(c, calls, results, &with, &suffix);
+    else
+        (void)ax_error(st, "out of memory for a conversation");
+    if (st == AX_OK && !(suffix && strstr(with.text, ANSWER) && shows(suffix, RESULT)))
+        st =
+            ax_error(AX_ERR_CONFIG,
+                     "the chat template %s %s, which an environment says; set chat_template to one "
+                     "that writes it behind the answer, such as chatml",
+                     ax_template_where(c->template),
+                     suffix ? "leaves out a message of the user behind an answer"
+                            : "changes an answer when a message follows it");
+    json_decref(calls);
+    json_decref(results);
+    ax_template_output_free(&with);
+    return st;
+}
+
+enum ax_status ax_tool_chat_open(struct ax_tool_chat *c, const char *format) {
+    if (json_array_size(c->tools) > 0)
+        AX_TRY(open_tools(c, format));
+    return c->answered ? check_answered(c) : AX_OK;
 }

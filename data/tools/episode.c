@@ -15,7 +15,8 @@ enum ax_status ax_episode_begin(struct ax_episode *x) {
     x->messages = json_array();
     x->log = json_array();
     x->programs = json_array();
-    return x->messages && x->log && x->programs ? AX_OK : no_memory();
+    x->turn_rewards = json_array();
+    return x->messages && x->log && x->programs && x->turn_rewards ? AX_OK : no_memory();
 }
 
 void ax_episode_free(struct ax_episode *x) {
@@ -23,14 +24,29 @@ void ax_episode_free(struct ax_episode *x) {
     json_decref(x->calls);
     json_decref(x->log);
     json_decref(x->programs);
+    json_decref(x->turn_rewards);
     *x = (struct ax_episode){0};
 }
 
 /* ---- a turn ---- */
 
+/* The text of a turn whose calls cannot be read, or which can have none, as TRL has it: without special tokens. */
+static enum ax_status put_plain(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
+                                json_t *message) {
+    struct ax_buf text = {0};
+    AX_TRY(ax_tokenizer_decode(c->tokenizer, ids, n, true, &text));
+    json_t *v = json_stringn(text.data ? text.data : "", text.len);
+    ax_buf_free(&text);
+    return json_object_set_new(message, "content", v) == 0 ? AX_OK : no_memory();
+}
+
 static enum ax_status read_turn(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
                                 bool thinks, struct ax_tool_turn *out) {
     struct ax_buf text = {0}, owned = {0};
+    if (!c->format) {
+        out->message = json_pack("{s:s}", "role", "assistant");
+        return put_plain(c, ids, n, out->message);
+    }
     enum ax_status st = ax_tool_decode(c->tokenizer, ids, n, &text, &owned);
     if (st == AX_OK) {
         const struct ax_tool_text t = {.s = text.data,
@@ -43,16 +59,6 @@ static enum ax_status read_turn(const struct ax_tool_chat *c, const int32_t *ids
     ax_buf_free(&text);
     ax_buf_free(&owned);
     return st;
-}
-
-/* The text of a turn whose calls cannot be read, as TRL has it: without special tokens. */
-static enum ax_status put_plain(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
-                                json_t *message) {
-    struct ax_buf text = {0};
-    AX_TRY(ax_tokenizer_decode(c->tokenizer, ids, n, true, &text));
-    json_t *v = json_stringn(text.data ? text.data : "", text.len);
-    ax_buf_free(&text);
-    return json_object_set_new(message, "content", v) == 0 ? AX_OK : no_memory();
 }
 
 /* A turn with an error is answered as a call of no tool. */
@@ -78,12 +84,30 @@ static enum ax_status check_types(const struct ax_episode_rules *o, struct ax_to
     return st;
 }
 
-/* What is to be run of a turn. A turn that length has ended makes no calls, whatever it says. */
+static bool is_last_turn(const struct ax_episode *x, const struct ax_episode_rules *o) {
+    return o->max_turns > 0 && x->turns >= o->max_turns;
+}
+
+enum ax_status ax_episode_ask(struct ax_episode *x, enum ax_ask ask, json_t *v) {
+    x->ask = ask;
+    x->calls = json_array();
+    return v && x->calls && json_array_append_new(x->calls, v) == 0 ? AX_OK : no_memory();
+}
+
+/* What is to be run of a turn, or asked of the environment. A turn that length has ended makes no calls, whatever it
+ * says, and is not answered. */
 static enum ax_status take_calls(struct ax_episode *x, const struct ax_episode_rules *o,
                                  const struct ax_tool_turn *turn, bool stopped) {
-    const bool more = o->max_rounds < 0 || x->rounds < o->max_rounds;
+    const bool more = (o->max_rounds < 0 || x->rounds < o->max_rounds) && !is_last_turn(x, o);
     x->n_unread += turn->error[0] != '\0';
-    if (!stopped || !more)
+    x->ask = AX_ASK_CALLS;
+    if (!stopped || x->lost)
+        return AX_OK;
+    if (!turn->error[0] && !turn->calls)
+        return o->answered ? ax_episode_ask(x, AX_ASK_STEP,
+                                            json_incref(json_object_get(turn->message, "content")))
+                           : AX_OK;
+    if (!more)
         return AX_OK;
     if (turn->error[0])
         return o->ends ? AX_OK : answer_error(x, turn->error);
@@ -100,6 +124,7 @@ enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rul
     json_decref(x->calls);
     x->calls = NULL;
     x->truncated = !stopped;
+    x->turns++;
     enum ax_status st = read_turn(c, ids, text, c->thinks, &turn);
     if (st == AX_OK)
         st = check_types(o, &turn);
@@ -192,7 +217,7 @@ static enum ax_status add_results(struct ax_episode *x, const struct ax_episode_
     const bool fits = st == AX_OK && x->n + (int64_t)suffix.n <= x->cap;
     if (fits) {
         append(x, &suffix);
-        x->rounds++;
+        x->rounds += x->ask == AX_ASK_CALLS;
         x->truncated = x->n == x->cap; /* its last token is no end */
         *goes_on = x->n < x->cap;
         st = json_array_extend(x->messages, results) == 0 ? AX_OK : no_memory();
@@ -204,7 +229,7 @@ static enum ax_status add_results(struct ax_episode *x, const struct ax_episode_
 static enum ax_status count_call(struct ax_episode *x, const json_t *call,
                                  const struct ax_tool_result *r) {
     const json_t *f = json_object_get(call, "function");
-    json_t *v = json_pack("{s:I, s:O, s:O, s:f, s:b}", "turn", (json_int_t)x->rounds + 1, "name",
+    json_t *v = json_pack("{s:I, s:O, s:O, s:f, s:b}", "turn", (json_int_t)x->turns, "name",
                           json_object_get(f, "name"), "arguments", json_object_get(f, "arguments"),
                           "seconds", r->seconds, "failed", r->failed);
     x->n_calls++;
@@ -213,22 +238,64 @@ static enum ax_status count_call(struct ax_episode *x, const json_t *call,
     return v && json_array_append_new(x->log, v) == 0 ? AX_OK : no_memory();
 }
 
+static bool is_late(const struct ax_episode *x, const struct ax_episode_rules *o) {
+    return o->max_seconds > 0 && x->seconds > o->max_seconds;
+}
+
+/* What comes between the turns and is no result: the environment's, as a message of the user. */
+static enum ax_status add_observation(struct ax_episode *x, const struct ax_episode_rules *o,
+                                      const struct ax_tool_result *r, bool *goes_on) {
+    json_t *calls = json_array();
+    json_t *list = json_pack("[{s:s, s:s%}]", "role", "user", "content", r->text, r->n);
+    const enum ax_status st = calls && list ? add_results(x, o, calls, list, goes_on) : no_memory();
+    json_decref(calls);
+    json_decref(list);
+    return st;
+}
+
+static enum ax_status hear_step(struct ax_episode *x, const struct ax_episode_rules *o,
+                                const struct ax_tool_result *r, bool *goes_on) {
+    json_t *reward = r->rewarded ? json_real(r->reward) : json_null();
+    if (json_array_append_new(x->turn_rewards, reward) != 0)
+        return no_memory();
+    if (x->lost || r->done || is_last_turn(x, o))
+        return AX_OK;
+    x->late = x->truncated = is_late(x, o);
+    return x->late ? AX_OK : add_observation(x, o, r, goes_on);
+}
+
+/* After a reset the first turn follows, whatever has happened. */
+static enum ax_status hear(struct ax_episode *x, const struct ax_episode_rules *o,
+                           const struct ax_tool_result *r, bool *goes_on) {
+    json_decref(x->calls);
+    x->calls = NULL;
+    x->seconds += r->seconds;
+    x->lost = x->lost || r->lost;
+    x->reward += r->reward;
+    x->rewarded = x->rewarded || r->rewarded;
+    *goes_on = x->ask == AX_ASK_RESET;
+    return x->ask == AX_ASK_STEP ? hear_step(x, o, r, goes_on) : AX_OK;
+}
+
 enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,
                                  const struct ax_tool_result *results, bool *goes_on) {
     const size_t n = json_array_size(x->calls);
     const bool unread = json_object_get(json_array_get(x->calls, 0), "unread") != NULL;
     json_t *calls = NULL, *list = NULL;
+    if (x->ask != AX_ASK_CALLS)
+        return hear(x, o, results, goes_on);
     *goes_on = false;
     enum ax_status st = AX_OK;
+    for (size_t i = 0; i < n; i++)
+        x->lost = x->lost || results[i].lost;
     for (size_t i = 0; st == AX_OK && !unread && i < n; i++)
         st = count_call(x, json_array_get(x->calls, i), &results[i]);
     for (size_t i = 0; st == AX_OK && o->keeps && i < n; i++)
         st = keep_program(x, json_array_get(x->calls, i), &results[i]);
     if (st == AX_OK)
         st = list_results(x, results, &calls, &list);
-    x->late = o->max_seconds > 0 && x->seconds > o->max_seconds;
-    x->truncated = x->late;
-    if (st == AX_OK && !x->late)
+    x->late = x->truncated = is_late(x, o);
+    if (st == AX_OK && !x->late && !x->lost)
         st = add_results(x, o, calls, list, goes_on);
     json_decref(calls);
     json_decref(list);

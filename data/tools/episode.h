@@ -8,7 +8,9 @@
  *
  * Calls that cannot be read are answered by an error, so that the model may try again; with `ends`, they end
  * the completion instead, which is what TRL does, and so do arguments of another type than the tool's definition
- * says. A turn that length has ended makes no calls. Tools that have taken more than max_seconds together end the
+ * says. A turn without calls is answered by the environment, if there is one that answers turns: with an observation,
+ * which the next turn follows, until the environment says that it is done. A turn that length has ended makes no calls,
+ * and is not answered. Tools that have taken more than max_seconds together end the
  * completion as length does: results of that round are dropped. */
 #ifndef AX_DATA_TOOLS_EPISODE_H
 #define AX_DATA_TOOLS_EPISODE_H
@@ -18,9 +20,21 @@
 struct ax_episode_rules {
     const struct ax_tool_chat *chat;
     int64_t max_rounds; /* rounds of calls; negative: no limit */
+    int64_t
+        max_turns; /* 0: no limit. Calls of the last turn are not run; the environment is asked to answer it */
+    bool answered; /* by an environment */
     bool ends;
     double max_seconds; /* seconds of all calls of a completion; 0: no limit */
     bool keeps;         /* the tool python goes on where its earlier calls ended */
+};
+
+/* What x->calls are. */
+enum ax_ask {
+    AX_ASK_CALLS, /* calls of tools, as in a message */
+    /* one question for the environment: a record, a turn's text, null */
+    AX_ASK_RESET,
+    AX_ASK_STEP,
+    AX_ASK_CLOSE
 };
 
 struct ax_episode {
@@ -28,7 +42,8 @@ struct ax_episode {
     bool *inserted;   /* [cap]: tokens that the model has not sampled; borrowed */
     int64_t n, cap;   /* tokens so far, and at most */
     json_t *messages; /* as reward functions get them; owned */
-    json_t *calls;    /* calls to run, as in a message; owned; NULL: the episode is over */
+    enum ax_ask ask;
+    json_t *calls; /* to run; owned; NULL: the episode is over */
     json_t
         *log; /* calls that were run: [{"turn", "name", "arguments", "seconds", "failed"}]; owned */
     int64_t rounds, n_calls, n_failed, n_unread; /* n_unread: turns whose calls cannot be read */
@@ -36,10 +51,19 @@ struct ax_episode {
     double seconds;                              /* time that calls have taken */
     json_t *programs; /* with `keeps`: those that have run to their end, as texts; owned */
     bool late;        /* ended by max_seconds */
+    /* ---- by an environment ---- */
+    int64_t turns;        /* that the model has sampled */
+    json_t *turn_rewards; /* what each answer gave, or null; owned */
+    double reward;        /* their sum, and what the episode gave at its end */
+    bool rewarded;        /* there is such a reward */
+    bool lost;            /* the environment has failed: there are no rewards */
 };
 
 enum ax_status ax_episode_begin(struct ax_episode *x);
 void ax_episode_free(struct ax_episode *x); /* safe on a zeroed one */
+
+/* Asks the environment AX_ASK_RESET with the record, or AX_ASK_CLOSE; `v` is taken. */
+enum ax_status ax_episode_ask(struct ax_episode *x, enum ax_ask ask, json_t *v);
 
 /* Reads a turn of n tokens, which are at ids + x->n, `stopped` by a stop token. Afterwards x->calls are to be
  * run, unless it is NULL. */
@@ -53,6 +77,9 @@ struct ax_tool_result {
     bool late;
     bool ran; /* a program in the sandbox that came to its end, or raised */
     double seconds;
+    /* ---- of an environment, whose observation is `text` ---- */
+    double reward;
+    bool rewarded, done, lost;
 };
 /* Adds the results of x->calls, [as many]. Another turn is to be sampled if *goes_on. */
 enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,

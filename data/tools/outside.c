@@ -109,9 +109,13 @@ static enum ax_status start(struct ax_tool_child *c) {
                    : ax_child_start_python(&c->child, c->program, c->python);
 }
 
-/* Takes `question`. *answer: an object, to be freed; NULL: `failure` says why there is none. */
-static enum ax_status ask(struct ax_tool_child *c, json_t *question, double seconds,
-                          struct ax_watch *watch, json_t **answer, char failure[AX_TOOL_ERROR]) {
+uint64_t ax_tool_child_process(const struct ax_tool_child *c) {
+    return c->child.pid ? c->child.starts : 0;
+}
+
+enum ax_status ax_tool_child_ask(struct ax_tool_child *c, json_t *question, double seconds,
+                                 struct ax_watch *watch, json_t **answer,
+                                 char failure[AX_TOOL_ERROR]) {
     struct ax_reward_outcome outcome = {0};
     struct ax_buf line = {0};
     *answer = NULL;
@@ -130,7 +134,7 @@ static enum ax_status ask(struct ax_tool_child *c, json_t *question, double seco
                                   .text = line.data,
                                   .n = line.len,
                                   .max_answer = ANSWER_MAX,
-                                  .seconds = seconds,
+                                  .seconds = seconds > 0 ? seconds : c->seconds,
                                   .watch = watch};
     if (st == AX_OK)
         st = ax_child_ask(&c->child, &q, &outcome);
@@ -152,21 +156,23 @@ static enum ax_status ask(struct ax_tool_child *c, json_t *question, double seco
 
 /* ---- definitions ---- */
 
-static enum ax_status refuse(const char *name, const json_t *answer, const char *failure) {
+static enum ax_status refuse(const char *kind, const char *name, const json_t *answer,
+                             const char *failure) {
     const char *why = json_string_value(json_object_get(answer, "error"));
     const char *at = json_string_value(json_object_get(answer, "at"));
-    return ax_error(AX_ERR_CONFIG, "tool \"%s\": %s%s%s%s", name, why ? why : failure,
+    return ax_error(AX_ERR_CONFIG, "%s \"%s\": %s%s%s%s", kind, name, why ? why : failure,
                     at ? " (" : "", at ? at : "", at ? ")" : "");
 }
 
-static enum ax_status ask_first(struct ax_tool_child *c, const char *name, json_t *question,
-                                json_t **answer) {
+enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, const char *name,
+                                   json_t *question, json_t **answer) {
     char failure[AX_TOOL_ERROR];
-    enum ax_status st = ask(c, question, AX_TOOLS_START_TIMEOUT, NULL, answer, failure);
+    enum ax_status st =
+        ax_tool_child_ask(c, question, AX_TOOLS_START_TIMEOUT, NULL, answer, failure);
     if (st == AX_ERR_CONFIG)
-        return ax_error_prefix(st, "tool \"%s\"", name);
+        return ax_error_prefix(st, "%s \"%s\"", kind, name);
     if (st == AX_OK && (!*answer || json_object_get(*answer, "error"))) {
-        st = refuse(name, *answer, failure);
+        st = refuse(kind, name, *answer, failure);
         json_decref(*answer);
     }
     return st;
@@ -174,24 +180,24 @@ static enum ax_status ask_first(struct ax_tool_child *c, const char *name, json_
 
 enum ax_status ax_tool_child_load(struct ax_tool_child *c, struct ax_tool *t) {
     json_t *answer;
-    AX_TRY(ask_first(c, t->name, json_pack("{s:s}", "tool", t->name), &answer));
+    AX_TRY(ax_tool_child_first(c, "tool", t->name, json_pack("{s:s}", "tool", t->name), &answer));
     json_decref(t->definition);
     t->definition = json_incref(json_object_get(answer, "schema"));
     t->late = json_is_true(json_object_get(answer, "late"));
     t->loaded = c->child.starts;
     json_decref(answer);
-    return t->definition ? AX_OK : refuse(t->name, NULL, "it has no definition");
+    return t->definition ? AX_OK : refuse("tool", t->name, NULL, "it has no definition");
 }
 
 enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out) {
     json_t *answer;
-    AX_TRY(ask_first(c, c->name, json_pack("{s:b}", "tools", 1), &answer));
+    AX_TRY(ax_tool_child_first(c, "tool", c->name, json_pack("{s:b}", "tools", 1), &answer));
     *out = json_incref(json_object_get(answer, "tools"));
     json_decref(answer);
     if (json_array_size(*out) > 0)
         return AX_OK;
     json_decref(*out);
-    return refuse(c->name, NULL,
+    return refuse("tool", c->name, NULL,
                   "expected {\"tools\": [definition, …]} as the answer to {\"tools\": true}");
 }
 
@@ -208,7 +214,7 @@ static json_t *question_of(const struct ax_tool_child *c, const struct ax_tool *
 }
 
 /* A result that is no text is JSON. */
-static enum ax_status take_answer(const json_t *answer, struct ax_tool_result *out) {
+enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *out) {
     const json_t *error = json_object_get(answer, "error"), *v = json_object_get(answer, "result");
     if (error)
         return ax_tool_result_fail(out, json_is_string(error) ? json_string_value(error) : "error");
@@ -242,7 +248,7 @@ enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
     failure[0] = '\0';
     enum ax_status st = make_ready(c, t);
     if (st == AX_OK)
-        st = ask(c, question_of(c, t, r), c->seconds, watch, &answer, failure);
+        st = ax_tool_child_ask(c, question_of(c, t, r), 0, watch, &answer, failure);
     if (st == AX_ERR_CONFIG) { /* it cannot be started any more */
         ax_fit(failure, AX_TOOL_ERROR, "%s", ax_error_text());
         ax_error_clear();
@@ -251,7 +257,7 @@ enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
     AX_TRY(st);
     if (!answer)
         return ax_tool_result_fail(out, failure);
-    st = take_answer(answer, out);
+    st = ax_tool_take_answer(answer, out);
     json_decref(answer);
     return st;
 }

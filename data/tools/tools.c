@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text/unicode.h"
 #include "data/reward/sandbox/sandbox.h"
+#include "data/tools/environment.h"
 #include "data/tools/schema.h"
 
 struct ax_tools {
@@ -18,6 +19,7 @@ struct ax_tools {
     json_t *definitions;
     struct ax_tool_child *python, **programs; /* programs: [n_programs] */
     size_t n_programs;
+    struct ax_environment *environment;
     struct ax_sandbox *sandbox;
     struct ax_watch *watch; /* what the sandbox asks; or NULL */
     char *program, *cache;
@@ -77,8 +79,7 @@ static enum ax_status add_program(struct ax_tools *t, const struct ax_tools_opti
     return st;
 }
 
-/* "file.py:function", or "module.function" */
-static bool is_function(const char *name) {
+bool ax_tool_is_function(const char *name) {
     const char *colon = strrchr(name, ':'), *dot = strrchr(name, '.');
     return colon ? colon - name > 3 && strncmp(colon - 3, ".py", 3) == 0 && colon[1]
                  : dot && dot > name && dot[1] && !strchr(name, '/');
@@ -89,7 +90,7 @@ static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_option
     struct ax_tool *ignored;
     if (strcmp(name, sandboxed) == 0)
         return add_tool(t, name, python_definition(o->keeps), NULL, &ignored);
-    if (is_function(name))
+    if (ax_tool_is_function(name))
         return add_function(t, o, name);
     if (strchr(name, '/'))
         return add_program(t, o, name);
@@ -97,6 +98,24 @@ static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_option
                     "tool \"%s\": expected python, module.function or file.py:function, or the "
                     "path of a program, with a slash",
                     name);
+}
+
+/* Its tools come after the others, as in TRL. */
+static enum ax_status add_environment(struct ax_tools *t, const struct ax_tools_options *o) {
+    if (!o->environment)
+        return AX_OK;
+    AX_TRY(ax_environment_open(&t->environment, o));
+    const struct ax_environment *e = t->environment;
+    for (size_t i = 0; i < json_array_size(e->tools); i++) {
+        json_t *definition = json_array_get(e->tools, i);
+        const json_t *name = json_object_get(json_object_get(definition, "function"), "name");
+        struct ax_tool *tool;
+        AX_TRY(add_tool(t, e->name, json_incref(definition), NULL, &tool));
+        tool->environment = t->environment;
+        for (size_t k = 0; k < json_array_size(e->late); k++)
+            tool->late = tool->late || json_equal(json_array_get(e->late, k), name);
+    }
+    return AX_OK;
 }
 
 /* Definitions are what the model is shown and calls are checked by. */
@@ -127,6 +146,7 @@ static enum ax_status open_all(struct ax_tools *t, const struct ax_tools_options
     t->threads = o->threads;
     for (size_t i = 0; i < o->n; i++)
         AX_TRY(add_named(t, o, o->names[i]));
+    AX_TRY(add_environment(t, o));
     return list_definitions(t);
 }
 
@@ -141,11 +161,15 @@ enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_option
     return st;
 }
 
+static bool is_sandboxed(const struct ax_tool *tool) {
+    return !tool->child && !tool->environment;
+}
+
 enum ax_status ax_tools_start(struct ax_tools *t) {
     struct ax_sandbox_parts parts;
     bool sandbox = false;
     for (size_t i = 0; i < t->n; i++)
-        sandbox = sandbox || !t->list[i].child;
+        sandbox = sandbox || is_sandboxed(&t->list[i]);
     if (!sandbox || t->sandbox)
         return AX_OK;
     AX_TRY(ax_sandbox_find(&parts, NULL, NULL));
@@ -174,6 +198,7 @@ void ax_tools_close(struct ax_tools *t) {
     for (size_t i = 0; i < t->n_programs; i++)
         ax_tool_child_close(t->programs[i]);
     ax_tool_child_close(t->python);
+    ax_environment_close(t->environment);
     ax_sandbox_close(t->sandbox);
     json_decref(t->definitions);
     ax_free(t->list);
@@ -185,6 +210,14 @@ void ax_tools_close(struct ax_tools *t) {
 
 const json_t *ax_tools_definitions(const struct ax_tools *t) {
     return t->definitions;
+}
+
+const char *ax_tools_environment(const struct ax_tools *t) {
+    return t->environment ? t->environment->title : NULL;
+}
+
+bool ax_tools_answer_turns(const struct ax_tools *t) {
+    return t->environment && t->environment->steps;
 }
 
 /* ---- results ---- */
@@ -340,17 +373,17 @@ static enum ax_status run_programs(struct ax_tools *t, struct programs *p, struc
 
 /* ---- calls of children ---- */
 
-static enum ax_status strike(struct ax_tool *tool, const char *why) {
+enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why) {
     if (!why[0]) {
-        tool->in_a_row = 0;
+        *in_a_row = 0;
         return AX_OK;
     }
-    tool->in_a_row++;
-    ax_log_warn("tools: %s: %s (failure %d in a row)", tool->name, why, tool->in_a_row);
-    if (tool->in_a_row < AX_TOOLS_STRIKES)
+    ++*in_a_row;
+    ax_log_warn("%ss: %s: %s (failure %d in a row)", kind, name, why, *in_a_row);
+    if (*in_a_row < AX_TOOLS_STRIKES)
         return AX_OK;
-    return ax_error(AX_ERR_DATA, "tool \"%s\" failed %d times in a row; the last: %s", tool->name,
-                    tool->in_a_row, why);
+    return ax_error(AX_ERR_DATA, "%s \"%s\" failed %d times in a row; the last: %s", kind, name,
+                    *in_a_row, why);
 }
 
 static enum ax_status call_child(struct ax_tool *tool, const struct ax_tool_request *r,
@@ -360,7 +393,7 @@ static enum ax_status call_child(struct ax_tool *tool, const struct ax_tool_requ
     const enum ax_status st = ax_tool_child_call(tool->child, tool, r, watch, out, failure);
     out->seconds = ax_clock_now() - start;
     AX_TRY(st);
-    return strike(tool, failure);
+    return ax_tool_strike(&tool->in_a_row, "tool", tool->name, failure);
 }
 
 /* ---- all calls ---- */
@@ -393,10 +426,14 @@ static enum ax_status run_one(struct ax_tools *t, const struct ax_tool_request *
                               struct ax_tool_result *out) {
     struct ax_tool *tool = NULL;
     struct ax_buf why = {0};
+    if (r->ask != AX_ASK_CALLS)
+        return ax_environment_ask(t->environment, r, watch, out);
     enum ax_status st = check(t, r->call, &tool, &why);
     out->late = tool && tool->late;
     if (st == AX_OK && (why.len > 0 || !tool))
         st = ax_tool_result_fail(out, why.data);
+    else if (st == AX_OK && tool->environment)
+        st = ax_environment_ask(tool->environment, r, watch, out);
     else if (st == AX_OK && tool->child)
         st = call_child(tool, r, watch, out);
     else if (st == AX_OK)

@@ -4,12 +4,15 @@
  *   module.function   or file.py:function: Python of the user, with type hints and a docstring
  *   ./program         any program, which is asked a line of JSON and answers one
  *
+ * and an environment, which answers turns, gives rewards and may have tools of its own (environment.h).
+ *
  * Functions and programs are child processes with the user's rights (data/reward/child.h): arguments arrive at their
  * standard input, their environment has only what ordinary programs need and what begins with AXTRAIN_TOOL_, and
  * what they answer is bounded. What a tool raises, and that it has failed, is a result that the model sees. One
  * that dies, hangs or talks nonsense is named in the log; three times in a row end the run.
  *
- * Reading order: tools.c (all of them), outside.c (children), kept.c (what earlier programs left). docs/tools.md is for those who write tools. */
+ * Reading order: tools.c (all of them), outside.c (children), environment.h, kept.c (what earlier programs left).
+ * docs/tools.md is for those who write tools. */
 #ifndef AX_DATA_TOOLS_TOOLS_H
 #define AX_DATA_TOOLS_TOOLS_H
 
@@ -19,6 +22,7 @@
 struct ax_tools_options {
     const char *const *names; /* [n] as the user writes them; copied */
     size_t n;
+    const char *environment;   /* as the user writes it; NULL: none */
     double timeout;            /* seconds for a call; 0: AX_TOOLS_TIMEOUT */
     const char *python;        /* NULL: $AXTRAIN_PYTHON, or python3 */
     const char *program;       /* this executable; NULL: /proc/self/exe */
@@ -41,11 +45,16 @@ void ax_tools_close(struct ax_tools *t); /* NULL is fine */
 enum ax_status ax_tools_start(struct ax_tools *t);
 /* Their definitions, a list; borrowed. */
 const json_t *ax_tools_definitions(const struct ax_tools *t);
+/* The environment's name in metrics; NULL: there is none. Does it answer turns? */
+const char *ax_tools_environment(const struct ax_tools *t);
+bool ax_tools_answer_turns(const struct ax_tools *t);
 
 struct ax_tool_request {
-    const json_t *call; /* as in a message */
+    enum ax_ask ask;
+    const json_t *call; /* as in an episode's calls */
     int64_t rollout;
-    int turn; /* for programs, and for the sandbox's random numbers */
+    int64_t seed; /* for the environment's random numbers */
+    int turn;     /* for programs, and for the sandbox's random numbers */
     /* Programs that the answer has run, a list of texts, which python repeats before its own: their names
      * stay defined. All of them together have the limits of one, and an answer's random numbers are the same in
      * each. NULL: python begins anew. Borrowed */
@@ -67,11 +76,28 @@ struct ax_tool {
     int in_a_row;                /* failed calls */
     struct ax_tool_child *child; /* NULL: the sandbox */
     uint64_t loaded;             /* the start of a child that has loaded a function of Python */
+    struct ax_environment *environment; /* that has the tool; NULL: none */
 };
+/* "file.py:function", or "module.function" */
+bool ax_tool_is_function(const char *name);
+/* Warns of a failure, counts it, and ends the run if it is one too many; `why` "": there is none. */
+enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why);
 /* `name`: of a program; NULL: for functions of Python. */
 enum ax_status ax_tool_child_open(struct ax_tool_child **out, const struct ax_tools_options *o,
                                   const char *name);
 void ax_tool_child_close(struct ax_tool_child *c); /* NULL is fine */
+/* Takes `question`, an object, and starts the process if there is none. *answer: an object, to be freed; NULL:
+ * `failure` says why there is none, and the process is gone. seconds 0: those of a call. */
+enum ax_status ax_tool_child_ask(struct ax_tool_child *c, json_t *question, double seconds,
+                                 struct ax_watch *watch, json_t **answer,
+                                 char failure[AX_TOOL_ERROR]);
+/* The first question of a process: an answer, or AX_ERR_CONFIG that names the "tool" or what `kind` it is. */
+enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, const char *name,
+                                   json_t *question, json_t **answer);
+/* The number of the running process; 0: none runs. */
+uint64_t ax_tool_child_process(const struct ax_tool_child *c);
+/* The result in the answer to a call. */
+enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *out);
 /* The definition of a function of Python, into t. */
 enum ax_status ax_tool_child_load(struct ax_tool_child *c, struct ax_tool *t);
 /* The definitions of a program's tools, a list. */

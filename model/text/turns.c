@@ -12,7 +12,8 @@
 
 struct rows {
     struct ax_turns_answer *answers; /* [n] */
-    int64_t *active;                 /* [n_active]: those that go on */
+    int64_t n;
+    int64_t *active; /* [n_active]: those that go on */
     int64_t n_active;
     struct ax_sequence *seqs; /* [n_active] */
 };
@@ -21,18 +22,29 @@ static struct ax_turns_answer *active(const struct rows *x, int64_t k) {
     return &x->answers[x->active[k]];
 }
 
-static enum ax_status rows_create(struct rows *x, int64_t n) {
-    x->n_active = n;
-    AX_TRY(ax_alloc(&x->active, (size_t)n, sizeof *x->active));
-    AX_TRY(ax_alloc(&x->seqs, (size_t)n, sizeof *x->seqs));
-    for (int64_t i = 0; i < n; i++) {
-        struct ax_turns_answer *a = &x->answers[i];
+/* Where the prompt ends the answer begins. */
+static void place(struct ax_turns_answer *a) {
+    a->episode.ids = a->ids + a->n_prompt;
+    a->episode.inserted = a->inserted;
+    memset(a->inserted, 0, (size_t)a->cap * sizeof *a->inserted);
+}
+
+static void activate_all(struct rows *x) {
+    x->n_active = x->n;
+    for (int64_t i = 0; i < x->n; i++)
         x->active[i] = i;
-        a->episode = (struct ax_episode){
-            .ids = a->ids + a->n_prompt, .inserted = a->inserted, .cap = a->cap};
-        memset(a->inserted, 0, (size_t)a->cap * sizeof *a->inserted);
+}
+
+static enum ax_status rows_create(struct rows *x) {
+    AX_TRY(ax_alloc(&x->active, (size_t)x->n, sizeof *x->active));
+    AX_TRY(ax_alloc(&x->seqs, (size_t)x->n, sizeof *x->seqs));
+    for (int64_t i = 0; i < x->n; i++) {
+        struct ax_turns_answer *a = &x->answers[i];
+        a->episode = (struct ax_episode){.cap = a->cap};
+        place(a);
         AX_TRY(ax_episode_begin(&a->episode));
     }
+    activate_all(x);
     return AX_OK;
 }
 
@@ -97,8 +109,10 @@ static enum ax_status calls_create(struct calls *c, const struct rows *x) {
         for (size_t i = 0; i < json_array_size(e->calls); i++) {
             AX_TRY(ax_episode_earlier(e, a->rules, i, &c->earlier[n]));
             c->requests[n] = (struct ax_tool_request){.call = json_array_get(e->calls, i),
+                                                      .ask = e->ask,
                                                       .rollout = a->number,
-                                                      .turn = (int)e->rounds + 1,
+                                                      .seed = a->seed,
+                                                      .turn = (int)e->turns,
                                                       .earlier = c->earlier[n]};
             n++;
         }
@@ -121,7 +135,7 @@ static void calls_free(struct calls *c) {
 /* ---- results on all ranks ---- */
 
 /* What ranks tell each other of a result, as numbers; its text follows, six bytes in each. */
-enum { N_BYTES, FAILED, LATE, RAN, SECONDS, HEADER };
+enum { N_BYTES, FAILED, LATE, RAN, SECONDS, REWARD, REWARDED, DONE, LOST, HEADER };
 #define PACKED 6
 
 static void pack_text(const struct ax_tool_result *r, double *numbers) {
@@ -171,6 +185,10 @@ static enum ax_status share_results(struct calls *c, struct ax_runtime *rt) {
         h[LATE] = r->late;
         h[RAN] = r->ran;
         h[SECONDS] = r->seconds;
+        h[REWARD] = r->reward;
+        h[REWARDED] = r->rewarded;
+        h[DONE] = r->done;
+        h[LOST] = r->lost;
     }
     const enum ax_status st =
         ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, heads, (int64_t)(c->n * HEADER));
@@ -182,22 +200,34 @@ static enum ax_status share_results(struct calls *c, struct ax_runtime *rt) {
         r->late = h[LATE] > 0;
         r->ran = h[RAN] > 0;
         r->seconds = h[SECONDS];
+        r->reward = h[REWARD];
+        r->rewarded = h[REWARDED] > 0;
+        r->done = h[DONE] > 0;
+        r->lost = h[LOST] > 0;
     }
     ax_free(heads);
     AX_TRY(st);
     return share_texts(c, rt);
 }
 
-/* This rank's share of the calls, and all results. */
+/* The first of those that go on from answer `row` on. */
+static int64_t active_from(const struct rows *x, int64_t row) {
+    int64_t k = 0;
+    while (k < x->n_active && x->active[k] < row)
+        k++;
+    return k;
+}
+
+/* This rank's share of the calls, and all results. An answer's are of one rank, which has its environment. */
 static enum ax_status run_calls(const struct rows *x, struct calls *c, struct ax_tools *tools,
                                 const struct ax_generator *g, bool *stopped) {
     struct ax_runtime *rt = g->model->rt;
     struct ax_together ranks = {.rt = rt, .stop_now = g->o.stop_now, .ctx = g->o.ctx};
     struct ax_reward_watch watch = ax_together_watch(&ranks);
     int64_t first, own;
-    ax_split_range(x->n_active, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first,
-                   &own);
-    const size_t from = c->first[first], n = c->first[first + own] - from;
+    ax_split_range(x->n, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first, &own);
+    const size_t from = c->first[active_from(x, first)],
+                 n = c->first[active_from(x, first + own)] - from;
     enum ax_status st = AX_OK;
     if (ax_together_runs(&rt->mesh) && n > 0)
         st = ax_tools_run(tools, n, c->requests + from, &watch.watch, c->results + from);
@@ -247,12 +277,59 @@ static enum ax_status go_round(struct rows *x, struct ax_tools *tools, struct ax
     return st;
 }
 
-enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools, int64_t n,
-                             struct ax_turns_answer *answers, bool *stopped) {
-    struct rows x = {.answers = answers};
-    enum ax_status st = rows_create(&x, n);
+/* ---- the environment ---- */
+
+/* What the environment begins with, in prompts. */
+static enum ax_status observe_all(struct rows *x, ax_turns_observe *observe,
+                                  const struct calls *c) {
+    for (int64_t i = 0; i < x->n; i++) {
+        struct ax_turns_answer *a = &x->answers[i];
+        bool fits = true;
+        if (c->results[i].n > 0)
+            AX_TRY(observe(a, c->results[i].text, &fits));
+        a->episode.lost = !fits;
+        place(a);
+    }
+    return AX_OK;
+}
+
+/* A question for each answer, before the first turn or after the last one. */
+static enum ax_status ask_all(struct rows *x, struct ax_tools *tools, ax_turns_observe *observe,
+                              const struct ax_generator *g, enum ax_ask ask, bool *stopped) {
+    struct calls c = {0};
+    if (!ax_tools_environment(tools) || *stopped)
+        return AX_OK;
+    activate_all(x);
+    for (int64_t i = 0; i < x->n; i++) {
+        json_t *record = ask == AX_ASK_RESET
+                             ? json_loads(x->answers[i].record, JSON_ALLOW_NUL, NULL)
+                             : json_null();
+        AX_TRY(ax_episode_ask(&x->answers[i].episode, ask, record));
+    }
+    enum ax_status st = calls_create(&c, x);
+    if (st == AX_OK)
+        st = run_calls(x, &c, tools, g, stopped);
+    if (st == AX_OK && !*stopped && ask == AX_ASK_RESET)
+        st = observe_all(x, observe, &c);
+    if (st == AX_OK && !*stopped)
+        st = answer_callers(x, &c);
+    calls_free(&c);
+    return st;
+}
+
+/* ---- all turns ---- */
+
+enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools,
+                             ax_turns_observe *observe, int64_t n, struct ax_turns_answer *answers,
+                             bool *stopped) {
+    struct rows x = {.answers = answers, .n = n};
+    enum ax_status st = rows_create(&x);
+    if (st == AX_OK)
+        st = ask_all(&x, tools, observe, g, AX_ASK_RESET, stopped);
     while (st == AX_OK && x.n_active > 0 && !*stopped)
         st = go_round(&x, tools, g, stopped);
+    if (st == AX_OK)
+        st = ask_all(&x, tools, observe, g, AX_ASK_CLOSE, stopped);
     rows_free(&x);
     return st;
 }

@@ -14,6 +14,10 @@ struct ax_turns_answer {
     bool *inserted;        /* [cap]: gets which of its tokens were not sampled */
     uint64_t stream;       /* stream of random numbers */
     int64_t number;        /* for programs, and for the sandbox's random numbers */
+    /* ---- with an environment; else zeros ---- */
+    int64_t seed;       /* for it */
+    const char *record; /* JSON, that it begins with */
+    void *ctx;          /* for ax_turns_observe */
     /* [cap], zeroed: get the log-probs of sampled tokens, and the entropies of their distributions; NULL: not
      * requested */
     double *logprobs, *entropies;
@@ -21,11 +25,17 @@ struct ax_turns_answer {
     struct ax_episode episode;
 };
 
-/* Samples answers turn by turn, and runs the tools that they call. *stopped, on all ranks alike: the generator's
+/* Adds what an environment begins with, a text, to an answer's prompt: sets n_prompt, ids and inserted anew. *fits
+ * false: it cannot, and the episode is lost. */
+typedef enum ax_status ax_turns_observe(struct ax_turns_answer *a, const char *text, bool *fits);
+
+/* Samples answers turn by turn, and runs the tools that they call. An environment among them is asked before the
+ * first turn and after the last one, and answers turns as tools answer calls; observe is NULL without one. *stopped, on all ranks alike: the generator's
  * stop_now of one of them, or a callback, ended it. Its lanes must have room for prompts that go on (long_prompts).
  * The caller frees the answers, also after an error. */
-enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools, int64_t n,
-                             struct ax_turns_answer *answers, bool *stopped);
+enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools,
+                             ax_turns_observe *observe, int64_t n, struct ax_turns_answer *answers,
+                             bool *stopped);
 /* Frees episodes; safe on zeroed ones, and on NULL. */
 void ax_turns_free(struct ax_turns_answer *answers, int64_t n);
 

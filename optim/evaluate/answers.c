@@ -186,7 +186,7 @@ static enum ax_status answer_turns(struct ax_questions *q, struct ax_greedy *r,
     for (int i = 0; i < n; i++)
         b->turns[i] = ask_with_tools(q, rows[i]->answer.prompt, b->ids + each * i,
                                      b->inserted + q->max_new_tokens * i, rows[i] - q->list);
-    enum ax_status st = ax_turns_take(g, q->tools, n, b->turns, &stopped);
+    enum ax_status st = ax_turns_take(g, q->tools, NULL, n, b->turns, &stopped);
     for (int i = 0; i < n && st == AX_OK; i++)
         st = note_turns(r, rows[i], &b->turns[i]);
     ax_turns_free(b->turns, n);
@@ -359,7 +359,7 @@ static enum ax_status take_chunk(struct sampling *g, struct ax_generator *d, int
     bool stopped = false;
     if (!g->turns)
         return ax_generate(d, n, g->seqs);
-    enum ax_status st = ax_turns_take(d, g->q->tools, n, g->turns, &stopped);
+    enum ax_status st = ax_turns_take(d, g->q->tools, NULL, n, g->turns, &stopped);
     for (int64_t i = 0; i < n && st == AX_OK; i++)
         st = grade_turns(g, i);
     ax_turns_free(g->turns, n);

@@ -36,6 +36,7 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
         AX_TRY(ax_alloc(&r->inserted, tokens, sizeof *r->inserted));
         AX_TRY(ax_alloc(&r->messages, n, sizeof *r->messages));
         AX_TRY(ax_alloc(&r->calls, n, sizeof *r->calls));
+        AX_TRY(ax_alloc(&r->turn_rewards, n, sizeof *r->turn_rewards));
     }
     if (o->teacher)
         AX_TRY(ax_alloc(&r->teacher, tokens, sizeof *r->teacher));
@@ -64,10 +65,12 @@ void ax_rollout_free(struct ax_rollout *r) {
         ax_free(r->origins[i].file);
     for (int64_t i = 0; r->records && i < r->o->prompts; i++)
         ax_free(r->records[i]);
-    for (int64_t i = 0; r->messages && r->calls && i < r->n; i++) {
+    for (int64_t i = 0; r->turn_rewards && i < r->n; i++) {
         json_decref(r->messages[i]);
         json_decref(r->calls[i]);
+        json_decref(r->turn_rewards[i]);
     }
+    ax_free(r->turn_rewards);
     ax_free(r->messages);
     ax_free(r->calls);
     ax_free(r->inserted);

@@ -12,10 +12,10 @@
  * processor, the ratio of the first step's policy to them is exactly 1.
  *
  * With tools, a completion is a conversation (data/tools/episode.h): tokens that are inserted between what the model
- * samples are in its context, and train nothing.
+ * samples are in its context, and train nothing. An environment may add to the prompt, answer turns, and give rewards.
  *
- * See rollout.c (a generation), turns.c (completions with tools), rollout_rewards.c (rewards, advantages, figures),
- * rollout_state.c (what a checkpoint has of it), rollout_log.c,
+ * See rollout.c (a generation), turns.c (completions with tools), observe.c (what an environment adds to a prompt),
+ * rollout_rewards.c (rewards, advantages, figures), rollout_state.c (what a checkpoint has of it), rollout_log.c,
  * optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_ROLLOUT_H
@@ -73,8 +73,10 @@ struct ax_rollout_options {
     struct ax_teach_options teach;
     /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
     const struct ax_episode_rules *turns;
-    struct ax_tools *tools;     /* NULL while planning */
-    int shown;                  /* how many completions of a generation are shown to the user */
+    struct ax_tools *tools; /* NULL while planning */
+    const struct ax_format
+        *format; /* format of prompts, to which an environment adds; NULL: there is none */
+    int shown;   /* how many completions of a generation are shown to the user */
     struct ax_rewards *rewards; /* NULL while planning, and in distillation */
     /* models that some of the rewards ask */
     struct ax_reward_model *models[AX_ROLLOUT_MAX_REWARDS];
@@ -108,6 +110,10 @@ struct ax_completion {
     /* calls of tools, those that failed, and turns whose calls could not be read */
     int64_t n_calls, n_failed, n_unread;
     bool late; /* ended because its tools took too long */
+    /* ---- with an environment ---- */
+    int64_t n_turns;
+    double earned; /* what the environment has given; NaN: nothing */
+    bool lost;     /* the environment has failed: it has no rewards */
 };
 
 struct ax_rollout {
@@ -144,6 +150,7 @@ struct ax_rollout {
     char **records;                    /* [prompts] JSON */
     /* with tools, else NULL: [n] messages of a completion, and its calls with their seconds; lists */
     json_t **messages, **calls;
+    json_t **turn_rewards;     /* likewise: [n] what the environment's answers gave, lists */
     int64_t *todo, n_todo;     /* [prompts] groups to sample in this round */
     int round;                 /* from 0 */
     struct ax_figures figures; /* figures with TRL's names */
@@ -194,6 +201,10 @@ static inline uint64_t ax_rollout_stream(const struct ax_rollout *r,
 static inline bool ax_rollout_is_sampled(const struct ax_rollout *r, int64_t at) {
     return !r->inserted || !r->inserted[at];
 }
+/* Renders a completion's prompt again, with what its environment begins with, a text. *fits: it does; else the
+ * prompt is as it was; observe.c. */
+enum ax_status ax_rollout_observe(struct ax_rollout *r, struct ax_completion *c, const char *text,
+                                  bool *fits);
 /* Samples the groups to do, turn by turn, and runs the tools that they call; turns.c. */
 enum ax_status ax_rollout_take_turns(struct ax_rollout *r, struct ax_model *m, bool *stopped);
 

@@ -44,6 +44,14 @@ static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
            json_object_set_new(v, "kd_loss", json_real((double)r->list[i].taught_kl)) == 0;
 }
 
+/* Of an environment: what its answers gave, and whether it failed. */
+static bool put_environment(const struct ax_rollout *r, int64_t i, json_t *v) {
+    if (!r->o->tools || !ax_tools_environment(r->o->tools))
+        return true;
+    return json_object_set(v, "turn_rewards", r->turn_rewards[i]) == 0 &&
+           json_object_set_new(v, "lost", json_boolean(r->list[i].lost)) == 0;
+}
+
 static bool put_turns(const struct ax_rollout *r, int64_t i, json_t *v) {
     const struct ax_completion *c = &r->list[i];
     return !r->messages ||
@@ -63,7 +71,7 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
     char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_taught(r, i, v) &&
-                         put_turns(r, i, v)
+                         put_turns(r, i, v) && put_environment(r, i, v)
                      ? json_dumps(v, JSON_REAL_PRECISION(9))
                      : NULL;
     if (st == AX_OK && !text)

@@ -63,6 +63,7 @@ static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int6
                                 .ids = r->ids + c->start + c->n_prompt,
                                 .n_ids = c->n - c->n_prompt,
                                 .truncated = c->truncated,
+                                .earned = c->earned,
                                 .chat = is_list(record, "prompt") || is_list(record, "messages")};
     return AX_OK;
 }
@@ -182,9 +183,11 @@ enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bo
     AX_TRY(ax_alloc(&rewards, (size_t)(n * functions) + AX_VERDICT_COUNT, sizeof *rewards));
     const enum ax_status st = score_share(r, rt, n, rewards, stopped);
     const bool scored = st == AX_OK && !*stopped;
-    for (int64_t i = 0; scored && i < n; i++)
-        memcpy(r->rewards + (ax_rollout_todo(r, i) - r->list) * functions, rewards + i * functions,
-               (size_t)functions * sizeof *rewards);
+    for (int64_t i = 0; scored && i < n; i++) {
+        const struct ax_completion *c = ax_rollout_todo(r, i);
+        for (int k = 0; k < functions; k++)
+            r->rewards[(c - r->list) * functions + k] = c->lost ? NAN : rewards[i * functions + k];
+    }
     for (int v = 0; scored && v < AX_VERDICT_COUNT; v++)
         r->verdicts[v] += rewards[n * functions + v];
     ax_free(rewards);
@@ -276,6 +279,19 @@ static void put_tools(struct ax_rollout *r) {
     put_figure(r, unread / (double)r->n, "tools/unread_frequency");
     if (r->o->turns->max_seconds > 0)
         put_figure(r, late / (double)r->n, "tools/timeout_frequency");
+}
+
+/* Turns per completion, and completions whose environment has failed. */
+static void put_environment(struct ax_rollout *r) {
+    double turns = 0, lost = 0;
+    if (!r->o->tools || !ax_tools_environment(r->o->tools))
+        return;
+    for (int64_t i = 0; i < r->n; i++) {
+        turns += (double)r->list[i].n_turns;
+        lost += r->list[i].lost;
+    }
+    put_figure(r, turns / (double)r->n, "environment/turns");
+    put_figure(r, lost / (double)r->n, "environment/lost_frequency");
 }
 
 /* Where completions may be the model's or the records'. */
@@ -560,6 +576,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     put_rewards(r, &o, totals);
     put_rounds(r);
     put_tools(r);
+    put_environment(r);
     put_verdicts(r);
     if (r->o->ppo)
         return judge_all_tokens(r, totals);
@@ -574,6 +591,7 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     if (!r->o->rewards) {
         put_source(r);
         put_tools(r);
+        put_environment(r);
         r->worth = AX_WORTH_VARIED;
         return judge_by_teacher(r);
     }

@@ -1,25 +1,46 @@
-/* Completions with tools: those of the groups to do as answers of several turns (model/text/turns.h). */
+/* Completions with tools or an environment: those of the groups to do as answers of several turns
+ * (model/text/turns.h). */
 #include "model/text/turns.h"
 
+#include <math.h>
+
 #include "base/mem.h"
+#include "base/rng.h"
 #include "optim/rollout/rollout.h"
 
 struct rows {
     struct ax_turns_answer *answers; /* [n] of the groups to do */
     int64_t n;
+    struct own *own;   /* [n] */
     double *logprobs;  /* [n][max_new] */
     double *entropies; /* likewise; or NULL */
 };
 
-static enum ax_status rows_create(struct rows *x, const struct ax_rollout *r) {
+/* What an answer is of. */
+struct own {
+    struct ax_rollout *rollout;
+    struct ax_completion *completion;
+};
+
+/* For an environment: the same for all completions of a prompt, so that their rewards compare. */
+static int64_t seed_of(const struct ax_rollout *r, int64_t number) {
+    const struct ax_rng_key key = {r->o->sampling.seed, (uint32_t)r->generation, 0x656e7669};
+    const uint64_t prompt = (uint64_t)(r->round * r->o->prompts + number / r->o->group);
+    return (int64_t)ax_rng_below(key, prompt, (uint64_t)1 << 31);
+}
+
+static enum ax_status rows_create(struct rows *x, struct ax_rollout *r) {
     const int64_t max_new = r->o->max_new;
     x->n = r->n_todo * r->o->group;
     AX_TRY(ax_alloc(&x->answers, (size_t)x->n, sizeof *x->answers));
+    AX_TRY(ax_alloc(&x->own, (size_t)x->n, sizeof *x->own));
     AX_TRY(ax_alloc(&x->logprobs, (size_t)(x->n * max_new), sizeof *x->logprobs));
     if (r->entropies)
         AX_TRY(ax_alloc(&x->entropies, (size_t)(x->n * max_new), sizeof *x->entropies));
     for (int64_t i = 0; i < x->n; i++) {
-        const struct ax_completion *c = ax_rollout_todo(r, i);
+        struct ax_completion *c = ax_rollout_todo(r, i);
+        const int64_t number = c - r->list;
+        x->own[i] = (struct own){r, c};
         x->answers[i] =
             (struct ax_turns_answer){.rules = r->o->turns,
                                      .n_prompt = c->n_prompt,
@@ -27,7 +48,10 @@ static enum ax_status rows_create(struct rows *x, const struct ax_rollout *r) {
                                      .ids = r->ids + c->start,
                                      .inserted = r->inserted + c->start + c->n_prompt,
                                      .stream = ax_rollout_stream(r, c),
-                                     .number = r->generation * r->n + (c - r->list),
+                                     .number = r->generation * r->n + number,
+                                     .seed = seed_of(r, number),
+                                     .record = r->records[number / r->o->group],
+                                     .ctx = &x->own[i],
                                      .logprobs = x->logprobs + i * max_new,
                                      .entropies = x->entropies ? x->entropies + i * max_new : NULL};
     }
@@ -37,8 +61,18 @@ static enum ax_status rows_create(struct rows *x, const struct ax_rollout *r) {
 static void rows_free(struct rows *x) {
     ax_turns_free(x->answers, x->n);
     ax_free(x->answers);
+    ax_free(x->own);
     ax_free(x->logprobs);
     ax_free(x->entropies);
+}
+
+static enum ax_status observe(struct ax_turns_answer *a, const char *text, bool *fits) {
+    const struct own *own = a->ctx;
+    struct ax_completion *c = own->completion;
+    AX_TRY(ax_rollout_observe(own->rollout, c, text, fits));
+    a->n_prompt = c->n_prompt;
+    a->inserted = own->rollout->inserted + c->start + c->n_prompt;
+    return AX_OK;
 }
 
 static enum ax_status take_rounds(struct rows *x, const struct ax_rollout *r, struct ax_model *m,
@@ -47,7 +81,7 @@ static enum ax_status take_rounds(struct rows *x, const struct ax_rollout *r, st
     const enum ax_phase before = m->rt->arena.phase;
     const struct ax_generate_options go = ax_rollout_generator(r->o, false);
     AX_TRY(ax_generator_create(&g, m, &go));
-    const enum ax_status st = ax_turns_take(&g, r->o->tools, x->n, x->answers, stopped);
+    const enum ax_status st = ax_turns_take(&g, r->o->tools, observe, x->n, x->answers, stopped);
     ax_generator_free(&g);
     ax_arena_enter(&m->rt->arena, before);
     return st;
@@ -71,8 +105,13 @@ static void take_answer(struct ax_rollout *r, struct ax_completion *c,
     c->n_failed = e->n_failed;
     c->n_unread = e->n_unread;
     c->late = e->late;
+    c->n_turns = e->turns;
+    c->earned = e->rewarded ? e->reward : NAN;
+    c->lost = e->lost;
     json_decref(r->messages[i]);
     json_decref(r->calls[i]);
+    json_decref(r->turn_rewards[i]);
+    r->turn_rewards[i] = json_incref(e->turn_rewards);
     r->messages[i] = json_incref(e->messages);
     r->calls[i] = json_incref(e->log);
 }

@@ -158,6 +158,7 @@ static void command_lines_are_right(void **state) {
                                         "docs/troubleshooting.md",
                                         "docs/sandbox.md",
                                         "docs/tools.md",
+                                        "docs/environments.md",
                                         "docs/bench.md",
                                         "docs/install.md",
                                         "docs/gpu.md"};

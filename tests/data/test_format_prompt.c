@@ -114,6 +114,62 @@ static void variables(void **state) {
     }
 }
 
+/* Free with ax_example_list_free. */
+static void make(const struct ax_format *f, const char *row, const char *observation,
+                 struct ax_example_list *out) {
+    struct ax_format_work w = {.observation = observation};
+    json_t *record = json_loads(row, JSON_ALLOW_NUL, NULL);
+    *out = (struct ax_example_list){0};
+    assert_int_equal(ax_format_record(f, &w, record, (struct ax_origin){0}, out), AX_OK);
+    json_decref(record);
+    ax_format_work_free(&w);
+}
+
+/* What an environment adds is as if the last message had ended with it; the record's text is as it was. */
+static void observations(void **state) {
+    static const struct {
+        const char *type, *row, *whole;
+    } cases[] = {
+        {NULL, "{\"prompt\": [" U("q") "]}", "{\"prompt\": [" U("q You see.") "]}"},
+        {NULL, "{\"prompt\": [" U("a\\u0000b") "]}", "{\"prompt\": [" U("a\\u0000b You see.") "]}"},
+        {NULL, "{\"prompt\": [" U("q") ", " A("a") "]}",
+         "{\"prompt\": [" U("q") ", " A("a You see.") "]}"},
+        {"chat_template", "{\"messages\": [" U("q") ", " A("a") "]}",
+         "{\"messages\": [" U("q You see.") "]}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct answers_case c;
+        struct ax_format *f;
+        struct ax_example_list got, want;
+        answers_open(&c, AX_TASK_PROMPT, cases[i].type);
+        assert_int_equal(ax_format_new(&f, &c.o), AX_OK);
+        make(f, cases[i].row, " You see.", &got);
+        make(f, cases[i].whole, NULL, &want);
+        assert_int_equal(got.n_tokens, want.n_tokens);
+        assert_memory_equal(got.tokens, want.tokens, got.n_tokens * sizeof *got.tokens);
+        ax_example_list_free(&got);
+        ax_example_list_free(&want);
+        ax_format_free(f);
+        answers_close(&c);
+    }
+}
+
+/* Answers of several turns need messages. */
+static void texts_have_no_turns(void **state) {
+    struct answers_case c;
+    struct ax_format_answers answers;
+    (void)state;
+    answers_open(&c, AX_TASK_PROMPT, NULL);
+    answers = *c.o.answers;
+    answers.turns = true;
+    c.o.answers = &answers;
+    check_bad_record(&c.o, "{\"prompt\": \"q\"}",
+                     "prompt: tools and environments need a prompt of messages, not a text");
+    check_record(&c.o, "{\"prompt\": [" U("q") "]}", "⟦" USER("q") HEADER "⟧");
+    answers_close(&c);
+}
+
 static void maps(void **state) {
     (void)state;
     struct answers_case c;
@@ -395,10 +451,12 @@ static void golden(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),     cmocka_unit_test(messages), cmocka_unit_test(conversations),
-        cmocka_unit_test(variables), cmocka_unit_test(maps),     cmocka_unit_test(bad_records),
-        cmocka_unit_test(types),     cmocka_unit_test(records),  cmocka_unit_test(long_records),
-        cmocka_unit_test(golden),
+        cmocka_unit_test(texts),         cmocka_unit_test(messages),
+        cmocka_unit_test(conversations), cmocka_unit_test(variables),
+        cmocka_unit_test(observations),  cmocka_unit_test(texts_have_no_turns),
+        cmocka_unit_test(maps),          cmocka_unit_test(bad_records),
+        cmocka_unit_test(types),         cmocka_unit_test(records),
+        cmocka_unit_test(long_records),  cmocka_unit_test(golden),
     };
     const int failed = cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
     printf("%d records\n", rows_checked);

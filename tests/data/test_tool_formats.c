@@ -213,6 +213,52 @@ static void suffixes_are_the_templates(void **state) {
     }
 }
 
+/* What an environment says follows an answer as Jinja2 writes it, behind the end that was sampled. gpt-oss's template
+ * has another end there. */
+static void observations_are_the_templates(void **state) {
+    struct ax_json_doc doc;
+    (void)state;
+    assert_ok(ax_json_load(&doc, golden_path("tools/observations.json"), 1 << 20));
+    json_t *calls = json_array();
+    json_t *said =
+        json_pack("[{s:s, s:O}]", "role", "user", "content", json_object_get(doc.root, "said"));
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        struct family f;
+        struct ax_encoding ids = {0};
+        struct ax_buf text = {0};
+        open_family(&f, i);
+        f.chat.tools = NULL;
+        f.chat.answered = true;
+        if (strcmp(families[i].family, "gemma4") == 0)
+            add_stop(&f, "<turn|>");
+        const char *want = json_string_value(
+            json_object_get(json_object_get(doc.root, "families"), families[i].family));
+        const char *const ends[] = {json_string_value(json_object_get(f.golden, "eos")), "<turn|>"};
+        assert_non_null(want);
+        for (size_t k = 0; k < 2; k++)
+            want += strncmp(want, ends[k], strlen(ends[k])) == 0 ? strlen(ends[k]) : 0;
+        const enum ax_status st = ax_tool_chat_open(&f.chat, NULL);
+        if (strcmp(families[i].family, "gptoss") == 0) {
+            assert_int_equal(st, AX_ERR_CONFIG);
+            assert_non_null(strstr(ax_error_text(), "changes an answer when a message follows it"));
+            ax_error_clear();
+            close_family();
+            continue;
+        }
+        assert_ok(st);
+        assert_ok(ax_tool_chat_suffix(&f.chat, calls, said, -1, &ids));
+        assert_ok(ax_tokenizer_decode(tokenizer, ids.ids, ids.n, false, &text));
+        if (strcmp(text.data, want) != 0)
+            fail_msg("%s: suffix\n  %s\n  not\n  %s", families[i].family, text.data, want);
+        ax_buf_free(&text);
+        ax_encoding_free(&ids);
+        close_family();
+    }
+    json_decref(calls);
+    json_decref(said);
+    ax_json_free(&doc);
+}
+
 /* ---- damaged and other replies ---- */
 
 /* The mark that closes a call is the token that ends the turn. */
@@ -530,6 +576,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_are_read),
         cmocka_unit_test(suffixes_are_the_templates),
+        cmocka_unit_test(observations_are_the_templates),
         cmocka_unit_test(damaged_calls_are_none),
         cmocka_unit_test(other_replies_are_read_as_in_trl),
         cmocka_unit_test(forms_of_models_are_read),

@@ -80,7 +80,7 @@ struct ax_run_rollouts {
     struct ax_advantage_options o;
     double weights[2];
     int64_t n, rated;  /* completions; of them in full batches, which the advantages are of */
-    double *rewards;   /* [n][2] */
+    double *rewards;   /* [n][o.n_rewards] */
     double *totals;    /* [n] */
     double *advantage; /* [rated] */
     json_t **ids;      /* [n] tokens, owned */

@@ -1,5 +1,5 @@
 /* Recorded completions: {prompt, texts, completion_ids, correct, form}, each list with a value per
- * completion; the last two are what two functions rewarded. Their advantages are of as many as were
+ * completion; the last two are what two functions rewarded, and a third one, Till, is an environment's. Their advantages are of as many as were
  * generated at a time. */
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +13,7 @@
 #define MAX_COMPLETIONS (1 << 16)
 #define MAX_RECORDED    ((size_t)64 << 20) /* bytes of a file of completions */
 
-static const char *const functions[] = {"correct", "form"};
-#define N_FUNCTIONS ((int)(sizeof functions / sizeof *functions))
+static const char *const functions[] = {"correct", "form", "Till"};
 
 /* ---- which is which ---- */
 
@@ -56,17 +55,19 @@ double ax_run_generated_tokens(const struct ax_run *r, int k) {
 static enum ax_status add_record(struct ax_run_rollouts *o, const json_t *record) {
     const json_t *ids = json_object_get(record, "completion_ids");
     const size_t group = (size_t)o->o.group, n = (size_t)o->n;
+    o->o.n_rewards = json_object_get(record, functions[2]) ? 3 : 2;
+    const size_t each = (size_t)o->o.n_rewards;
     if (json_array_size(ids) < group || n + group > MAX_COMPLETIONS)
         return ax_error(AX_ERR_DATA, "record %lld has %zu completions, expected %zu",
                         (long long)o->n / o->o.group + 1, json_array_size(ids), group);
-    AX_TRY(ax_regrow(&o->rewards, N_FUNCTIONS * n, N_FUNCTIONS * (n + group), sizeof *o->rewards));
+    AX_TRY(ax_regrow(&o->rewards, each * n, each * (n + group), sizeof *o->rewards));
     AX_TRY(ax_regrow(&o->ids, n, n + group, sizeof(json_t *)));
     AX_TRY(ax_regrow(&o->records, n / group, n / group + 1, sizeof(json_t *)));
     o->records[n / group] = json_incref((json_t *)(uintptr_t)record);
     for (size_t i = 0; i < group; i++) {
-        for (size_t f = 0; f < N_FUNCTIONS; f++) {
+        for (size_t f = 0; f < each; f++) {
             const json_t *v = json_array_get(json_object_get(record, functions[f]), i);
-            o->rewards[N_FUNCTIONS * (n + i) + f] = json_is_number(v) ? json_number_value(v) : NAN;
+            o->rewards[each * (n + i) + f] = json_is_number(v) ? json_number_value(v) : NAN;
         }
         o->ids[n + i] = json_incref(json_array_get(ids, i));
     }
@@ -125,7 +126,7 @@ static enum ax_status rate(struct ax_run_rollouts *o, const char *path) {
     AX_TRY(ax_alloc(&o->totals, (size_t)o->n, sizeof *o->totals));
     ax_reward_totals(&o->o, o->n, o->rewards, o->totals);
     for (int64_t i = 0; i < o->rated; i += batch)
-        ax_advantages(&o->o, batch, o->rewards + N_FUNCTIONS * i, o->advantage + i);
+        ax_advantages(&o->o, batch, o->rewards + o->o.n_rewards * i, o->advantage + i);
     return AX_OK;
 }
 
@@ -167,7 +168,6 @@ enum ax_status ax_run_rollouts_open(struct ax_run *r) {
     struct ax_run_rollouts *o = &r->rollouts;
     const char *name;
     char *path;
-    o->o.n_rewards = N_FUNCTIONS;
     AX_TRY(find_ends(r));
     AX_TRY(read_recorded(r));
     AX_TRY(ax_json_str(ax_json_get(ax_json_root(&r->doc), "data"), &name));
@@ -248,11 +248,10 @@ bool ax_run_terminated(const struct ax_run_rollouts *o, int64_t c) {
 
 static void put_rewards(const struct ax_run_rollouts *o, int64_t first,
                         struct ax_run_metrics *out) {
-    const int64_t n = batch_size(o);
+    const int64_t n = batch_size(o), each = o->o.n_rewards;
     char name[48];
-    for (int f = 0; f < N_FUNCTIONS; f++) {
-        const struct ax_reward_stats m =
-            ax_reward_stats_of(o->rewards + N_FUNCTIONS * first + f, n, N_FUNCTIONS);
+    for (int f = 0; f < each; f++) {
+        const struct ax_reward_stats m = ax_reward_stats_of(o->rewards + each * first + f, n, each);
         snprintf(name, sizeof name, "rewards/%s/mean", functions[f]);
         ax_run_metric_add(out, name, m.mean);
         snprintf(name, sizeof name, "rewards/%s/std", functions[f]);

@@ -1,6 +1,7 @@
 /* Completions with tools: {prompt, prompt_ids, turn_ids, completion_ids, model_tokens, messages, …}, each list but the
- * first two with a value per completion. The turns that were "sampled" are played through data/tools/, with the
- * results that were recorded; then the model trains on what was recorded. */
+ * first two with a value per completion; `reset` is what an environment adds to the prompt. The turns that were
+ * "sampled" are played through data/tools/, with the results that were recorded; then the model trains on what was
+ * recorded. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -252,7 +253,8 @@ static enum ax_status play_completion(struct play *p, int64_t c) {
 static enum ax_status compare_prompt(struct play *p, const struct ax_format *f, int64_t i) {
     const struct ax_run_rollouts *o = &p->r->rollouts;
     struct ax_example_list list = {0};
-    struct ax_format_work w = {0};
+    struct ax_format_work w = {.observation =
+                                   json_string_value(json_object_get(o->records[i], "reset"))};
     const json_t *want = json_object_get(o->records[i], "prompt_ids");
     json_t *record = json_deep_copy(o->records[i]);
     char where[64];

@@ -233,7 +233,7 @@ static void completions_with_tools_are_repeated(void **state) {
     (void)state;
     copy_cases("grpo_tools",
                "calc kl_it2 gspo_it2 entropy_mask one_round fails long long_masked llama "
-               "other_token_truncate other_token_mask other_sequence_mask other_off_policy");
+               "other_token_truncate other_token_mask other_sequence_mask other_off_policy till");
     passes("runs/grpo_tools", "cpu");
     if (every())
         passes("runs/grpo_tools", "ref");

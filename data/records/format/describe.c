@@ -69,6 +69,8 @@ static json_t *describe_answers(const struct ax_format_answers *a) {
                           a->tail_share);
     if (a->own)
         json_array_append_new(v, json_string("own"));
+    if (a->turns)
+        json_array_append_new(v, json_string("turns"));
     if (m)
         json_array_append_new(v, json_pack("[s, s, s, s, s, s, s, s, s, s]", m->field_prompt,
                                            m->field_system, m->field_chosen, m->field_rejected,

@@ -100,6 +100,7 @@ struct ax_format_answers {
     double tail_share;
     /* Prompts: each has an answer of its own, whose ids follow the record in the example's text. */
     bool own;
+    bool turns; /* prompts must be messages: answers are conversations */
 };
 
 struct ax_format_steps {
@@ -174,6 +175,8 @@ struct ax_format_work {
     struct ax_encoding full, part, other;
     int32_t *labels;
     size_t cap_labels;
+    const char
+        *observation; /* a prompt's last message ends with this text; NULL: nothing. Borrowed */
     unsigned
         oddities; /* bits 1 << enum ax_oddity of the last record; if it was skipped, AX_ODD_LOST */
 };

@@ -9,6 +9,8 @@
  * chat_template. Its tokens are what would have been sampled behind the prompt's: up to the end of the answer, as
  * the template writes it; a text ends with EOS.
  *
+ * If answers have turns, the prompt must be messages, and an environment may add to the last one of them.
+ *
  * A text gets the tokens that the tokenizer itself adds. Messages are rendered with the header of
  * the answer to come, and get none. Nothing is trained on, but all tokens are labeled: an example
  * without a label would be dropped as one that nothing can be learned from. */
@@ -164,7 +166,25 @@ static enum ax_status read_map(const struct ax_format *f, json_t *record, struct
     return check_text(a->names[0], json_object_get(record, a->names[0]));
 }
 
-static enum ax_status read_prompt(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+/* As in TRL: the text follows directly, whatever the message's role is. */
+static enum ax_status add_observation(const char *column, json_t *messages, const char *text) {
+    const size_t n = json_array_size(messages);
+    json_t *last = n > 0 ? json_array_get(messages, n - 1) : NULL;
+    json_t *content = json_object_get(last, "content");
+    if (json_is_array(content))
+        return json_array_append_new(content,
+                                     json_pack("{s:s, s:s}", "type", "text", "text", text)) == 0
+                   ? AX_OK
+                   : ax_answers_no_memory();
+    if (!json_is_string(content))
+        return ax_error(AX_ERR_DATA,
+                        "%s: the last message has no text, which an environment adds to", column);
+    json_t *whole = json_pack("s%+", json_string_value(content), json_string_length(content), text);
+    return json_object_set_new(last, "content", whole) == 0 ? AX_OK : ax_answers_no_memory();
+}
+
+static enum ax_status read_prompt(const struct ax_format *f, const char *observation,
+                                  json_t *record, struct ax_answers *a) {
     const struct ax_format_answer_map *map = f->o.answers->map;
     a->names[0] = map ? map->field_prompt : f->o.type ? f->o.chat->field_messages : "prompt";
     AX_TRY(map         ? read_map(f, record, a)
@@ -173,11 +193,14 @@ static enum ax_status read_prompt(const struct ax_format *f, json_t *record, str
     if (f->o.answers->own && !f->o.type)
         AX_TRY(read_completion(f, record, a));
     const json_t *own = f->o.chat ? f->o.chat->tools : NULL;
-    if (!a->chat && own)
-        return ax_error(AX_ERR_DATA, "%s: tools need a prompt of messages, not a text",
+    if (!a->chat && (own || f->o.answers->turns))
+        return ax_error(AX_ERR_DATA,
+                        "%s: tools and environments need a prompt of messages, not a text",
                         a->names[0]);
     if (!a->chat)
         return AX_OK;
+    if (observation)
+        AX_TRY(add_observation(a->names[0], a->messages, observation));
     AX_TRY(check_messages(f, a->names[0], a->messages));
     /* templates that test for a list, not for its elements, would introduce tools all the same */
     json_t *tools = own                             ? (json_t *)(uintptr_t)own
@@ -255,7 +278,7 @@ static enum ax_status prompt_record(const struct ax_format *f, struct ax_format_
     AX_TRY(dump_record(record, &w->text));
     ax_record_drop_nulls(record);
     AX_TRY_GOTO(ax_buf_puts(&a.prompt, ""), st, done);
-    AX_TRY_GOTO(read_prompt(f, record, &a), st, done);
+    AX_TRY_GOTO(read_prompt(f, w->observation, record, &a), st, done);
     AX_TRY_GOTO(
         ax_format_encode(f, (struct ax_text){a.prompt.data, a.prompt.len}, !a.chat, &w->full), st,
         done);

@@ -1,0 +1,38 @@
+/* Prompts to which an environment adds: rendered again from their records. */
+#include <string.h>
+
+#include "base/log.h"
+#include "data/records/format/format.h"
+#include "optim/rollout/rollout.h"
+
+static enum ax_status render(const struct ax_rollout *r, const struct ax_completion *c,
+                             const char *text, struct ax_example_list *out) {
+    struct ax_format_work w = {.observation = text};
+    json_t *record = json_loads(r->records[(c - r->list) / r->o->group], JSON_ALLOW_NUL, NULL);
+    enum ax_status st = AX_ERR_NOMEM;
+    if (record)
+        st = ax_format_record(r->o->format, &w, record, (struct ax_origin){0}, out);
+    else
+        (void)ax_error(st, "out of memory for a prompt's record");
+    json_decref(record);
+    ax_format_work_free(&w);
+    return st;
+}
+
+enum ax_status ax_rollout_observe(struct ax_rollout *r, struct ax_completion *c, const char *text,
+                                  bool *fits) {
+    struct ax_example_list list = {0};
+    const enum ax_status st = render(r, c, text, &list);
+    const int64_t n = (int64_t)list.n_tokens;
+    *fits = st == AX_OK && n <= r->o->max_prompt;
+    if (*fits) {
+        memcpy(r->ids + c->start, list.tokens, (size_t)n * sizeof *list.tokens);
+        c->n_prompt = n;
+    } else if (st == AX_OK) {
+        ax_log_warn("environment: a prompt has %lld tokens with what the environment begins with, "
+                    "and may have %lld: raise sequence_len. The answer has no reward",
+                    (long long)n, (long long)r->o->max_prompt);
+    }
+    ax_example_list_free(&list);
+    return st;
+}

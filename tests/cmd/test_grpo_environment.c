@@ -1,0 +1,389 @@
+/* `axtrain grpo` with an environment: a tiny model is first taught to guess numbers, then it plays. The environment is
+ * Guess of tests/goldens/tools/environments.py. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <ctype.h>
+#include <math.h>
+
+#include "tests/cmd/grpo_case.h"
+
+enum { QUESTIONS = 16, ANSWERS = 8 }; /* answers of a step */
+
+static char base[256]; /* the model that has been taught */
+
+static const char *configure_game(const char *model, const char *more) {
+    struct ax_buf b = {0};
+    static char path[256];
+    assert_ok(ax_buf_printf(
+        &b,
+        "base_model: %s\nrl: grpo\ntrl:\n  num_generations: 4\n  max_completion_length: 120\n"
+        "  environment_factory: '%s:Guess'\n  max_turns: 3\ndataset_prepared_path: %s/cache\n"
+        "datasets:\n  - path: %s/questions.jsonl\nsequence_len: 512\nmicro_batch_size: 4\n"
+        "gradient_accumulation_steps: 2\nlearning_rate: 1e-4\nlr_scheduler: constant\n"
+        "seed: 3\nfloat32: true\nval_set_size: 0\nmax_steps: 2\nlogging_steps: 1\nsave_steps: "
+        "1\n%s",
+        model, golden_path("tools/environments.py"), scratch, scratch, more));
+    snprintf(path, sizeof path, "%s", put_bytes("guess.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    return path;
+}
+
+static json_t *line_of(const char *folder, int i) {
+    char *text = read_text(folder, "completions.jsonl"), *rest = text, *line = NULL;
+    for (int k = 0; k <= i; k++)
+        line = strsep(&rest, "\n");
+    json_t *v = json_loads(line ? line : "", JSON_ALLOW_NUL, NULL);
+    ax_free(text);
+    return v;
+}
+
+static const char *text_of(const json_t *v, const char *key) {
+    return json_string_value(json_object_get(v, key));
+}
+
+/* Games as texts, with the prompt that a run has written. */
+static void write_lessons(const char *prompt) {
+    struct ax_buf b = {0};
+    for (int i = 0; i < 32; i++) {
+        json_t *v = json_pack("{s:o}", "text",
+                              json_sprintf("%s<think>\n\n</think>\n\nIt is %d.<|im_end|>\n"
+                                           "<|im_start|>user\nnot %d, number 1<|im_end|>\n"
+                                           "<|im_start|>assistant\n<think>\n\n</think>\n\nIt is "
+                                           "%d.",
+                                           prompt, i % 10, i % 10, i / 3 % 10));
+        char *line = json_dumps(v, JSON_COMPACT);
+        assert_ok(ax_buf_printf(&b, "%s\n", line));
+        ax_free_hook(line);
+        json_decref(v);
+    }
+    put_bytes("lessons.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+}
+
+static int begin(void **state) {
+    struct ax_buf b = {0};
+    if (scratch_make(state) != 0)
+        return -1;
+    for (int i = 0; i < QUESTIONS; i++)
+        assert_ok(ax_buf_printf(&b,
+                                "{\"prompt\": [{\"role\": \"user\", \"content\": \"A number of one "
+                                "digit.\"}], \"secret\": %d}\n",
+                                i % 10));
+    put_bytes("questions.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    train("first", configure_game(golden_path("runs/models/tools_qwen3"), ""), "max_steps=1");
+    json_t *v = line_of("first", 0);
+    assert_non_null(strstr(text_of(v, "prompt"), "A number of one digit. Guess.<|im_end|>"));
+    write_lessons(text_of(v, "prompt"));
+    json_decref(v);
+    if (run(said, sizeof said,
+            "sft /dev/null --quiet base_model='%s' datasets='[{path: %s/lessons.jsonl, type: "
+            "completion}]' sequence_len=512 micro_batch_size=8 learning_rate=1e-2 num_epochs=40 "
+            "warmup_steps=5 float32=true save_strategy=no output_dir='%s/taught'",
+            golden_path("runs/models/tools_qwen3"), scratch, scratch) != 0)
+        fail_msg("%s", said);
+    snprintf(base, sizeof base, "%s/taught", scratch);
+    return 0;
+}
+
+/* ---- what a run does ---- */
+
+/* The digits of a text as a number's; "0" if there are none, or nothing else. */
+static void digits_of(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; *text && n + 1 < size; text++)
+        if (isdigit((unsigned char)*text) && (n > 0 || *text != '0'))
+            out[n++] = *text;
+    if (n == 0)
+        out[n++] = '0';
+    out[n] = '\0';
+}
+
+static int secret_of(const json_t *v) {
+    return (int)((json_integer_value(json_object_get(v, "line")) - 1) % 10);
+}
+
+/* Plays a line's game again: observations and rewards are those of the rules. Returns the rewards' sum. */
+static double play(const json_t *v, bool *wins) {
+    const json_t *messages = json_object_get(v, "messages"),
+                 *rewards = json_object_get(v, "turn_rewards");
+    const int secret = secret_of(v);
+    double sum = 0;
+    size_t turn = 0;
+    for (size_t i = 0; i < json_array_size(messages); i += 2, turn++) {
+        char guess[64], want[128];
+        const json_t *own = json_array_get(messages, i), *next = json_array_get(messages, i + 1);
+        assert_string_equal(text_of(own, "role"), "assistant");
+        digits_of(text_of(own, "content"), guess, sizeof guess);
+        if (turn == json_array_size(rewards)) { /* a turn that was cut */
+            assert_true(json_is_true(json_object_get(v, "truncated")) && !next);
+            break;
+        }
+        snprintf(want, sizeof want, "%d", secret);
+        *wins = strcmp(guess, want) == 0;
+        const double reward = *wins ? 1 : -0.25;
+        assert_float_equal(json_number_value(json_array_get(rewards, turn)), reward, 0);
+        sum += reward;
+        if (!next)
+            continue;
+        assert_false(*wins);
+        snprintf(want, sizeof want, "not %s, number %zu", guess, turn + 1);
+        assert_string_equal(text_of(next, "role"), "user");
+        assert_string_equal(text_of(next, "content"), want);
+    }
+    assert_true(turn <= 3);
+    return sum;
+}
+
+/* What the model has not sampled is the text between its turns: observations, and the template's. */
+static void check_spans(const json_t *v) {
+    const json_t *spans = json_object_get(v, "model_tokens");
+    int64_t sampled = 0;
+    for (size_t i = 0; i < json_array_size(spans); i++) {
+        const json_t *s = json_array_get(spans, i);
+        sampled +=
+            json_integer_value(json_array_get(s, 1)) - json_integer_value(json_array_get(s, 0));
+    }
+    assert_int_equal(sampled, json_integer_value(json_object_get(v, "tokens")));
+    assert_int_equal(json_array_size(spans),
+                     (json_array_size(json_object_get(v, "messages")) + 1) / 2);
+}
+
+static void a_model_plays(void **state) {
+    double ratio[4] = {0}, kl[4] = {0}, turns[4] = {0}, mean[4] = {0}, sum[2] = {0};
+    int n = 0, wins = 0, played[2] = {0};
+    json_t *v;
+    (void)state;
+    train("a", configure_game(base, ""), "");
+    for (; (v = line_of("a", n)) != NULL; n++) {
+        bool win = false;
+        const double reward = play(v, &win);
+        const double given =
+            json_number_value(json_object_get(json_object_get(v, "rewards"), "Guess"));
+        assert_true(json_is_false(json_object_get(v, "lost")));
+        assert_float_equal(given, reward, 0);
+        check_spans(v);
+        wins += win;
+        sum[n / ANSWERS] += reward;
+        played[n / ANSWERS] += (int)(json_array_size(json_object_get(v, "messages")) + 1) / 2;
+        json_decref(v);
+    }
+    assert_int_equal(n, 2 * ANSWERS);
+    assert_true(wins > 0 && played[0] > ANSWERS);
+    assert_int_equal(numbers("a", "ratio_mean", ratio, 4), 2);
+    assert_int_equal(numbers("a", "approx_kl", kl, 4), 2);
+    assert_int_equal(numbers("a", "environment/turns", turns, 4), 2);
+    assert_int_equal(numbers("a", "rewards/Guess/mean", mean, 4), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ratio[i] == 1 && kl[i] == 0);
+        assert_true(turns[i] == played[i] / (double)ANSWERS);
+        assert_float_equal(mean[i], sum[i] / ANSWERS, 1e-6);
+    }
+}
+
+static void same(const char *a, const char *b, const char *file) {
+    char *x = read_text(a, file), *y = read_text(b, file);
+    if (strcmp(x, y) != 0)
+        fail_msg("%s of %s and %s differ", file, a, b);
+    ax_free(x);
+    ax_free(y);
+}
+
+static bool agree(const json_t *x, const json_t *y, const char *key) {
+    return json_equal(json_object_get(x, key), json_object_get(y, key));
+}
+
+/* The first n completions are those of run `a`, but for the ones that run `b` has lost, whose number it returns. */
+static int alike(const char *a, const char *b, int n) {
+    int lost = 0;
+    for (int i = 0; i < n; i++) {
+        json_t *x = line_of(a, i), *y = line_of(b, i), *v;
+        const json_t *rewards = json_object_get(y, "rewards");
+        const char *name;
+        assert_true(x && y);
+        if (json_is_true(json_object_get(y, "lost"))) {
+            json_object_foreach((json_t *)(uintptr_t)rewards, name, v) assert_true(json_is_null(v));
+            assert_float_equal(json_number_value(json_object_get(y, "advantage")), 0, 0);
+            lost++;
+        } else if (!(agree(x, y, "completion_ids") && agree(x, y, "model_tokens") &&
+                     agree(x, y, "messages") && agree(x, y, "turn_rewards") &&
+                     agree(json_object_get(x, "rewards"), rewards, "Guess"))) {
+            fail_msg("completion %d of %s and %s differs", i, a, b);
+        }
+        json_decref(x);
+        json_decref(y);
+    }
+    return lost;
+}
+
+/* Of the games that have a third turn, is the first half not of the first half of all? Then a rank that took its share of
+ * those that go on would get games of another one. */
+static bool shares_move(const char *name) {
+    int first = 0, all = 0;
+    for (int i = 0; i < ANSWERS; i++) {
+        json_t *v = line_of(name, i);
+        const bool third = json_array_size(json_object_get(v, "messages")) == 5;
+        all += third;
+        first += third && i < ANSWERS / 2;
+        json_decref(v);
+    }
+    return first != (all + 1) / 2;
+}
+
+static void lanes_and_meshes_change_nothing(void **state) {
+    static const char *const meshes[] = {"dp_shard_size=2 gradient_accumulation_steps=1",
+                                         "dp_replicate_size=2 gradient_accumulation_steps=1",
+                                         "tensor_parallel_size=2"};
+    (void)state;
+    const char *config = configure_game(base, "");
+    assert_true(shares_move("a"));
+    train("few", config, "generation_kv_memory=0.002");
+    assert_int_equal(alike("a", "few", 2 * ANSWERS), 0);
+    same("a", "few", "model.safetensors");
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        if (run(said, sizeof said,
+                "launch -n 2 -- grpo '%s' output_dir='%s/two' --quiet max_steps=1 %s", config,
+                scratch, meshes[i]) != 0)
+            fail_msg("%s: %s", meshes[i], said);
+        assert_int_equal(alike("a", "two", ANSWERS), 0);
+        clear("two");
+    }
+}
+
+/* In the middle of a generation, whose second half is trained on after it. */
+static void a_run_goes_on_with_its_games(void **state) {
+    (void)state;
+    const char *config = configure_game(base, "");
+    const char *more = "trl.steps_per_generation=4 trl.beta=0.1";
+    char words[256];
+    train("all", config, more);
+    snprintf(words, sizeof words, "%s max_steps=1", more);
+    train("part", config, words);
+    snprintf(words, sizeof words, "%s resume_from_checkpoint='%s/part/checkpoint-1'", more,
+             scratch);
+    train("part", config, words);
+    same("all", "part", "model.safetensors");
+}
+
+static void a_teacher_reads_observations(void **state) {
+    double trained[2] = {0}, length[2] = {0}, turns[2] = {0};
+    (void)state;
+    if (run(said, sizeof said,
+            "train '%s' output_dir='%s/distilled' --quiet rl=distill kd_teacher='%s' "
+            "trl.num_generations= trl.top_k=4",
+            configure_game(base, ""), scratch, golden_path("runs/models/tools_qwen3")) != 0)
+        fail_msg("%s", said);
+    assert_int_equal(numbers("distilled", "trained_tokens", trained, 2), 2);
+    assert_int_equal(numbers("distilled", "completions/mean_length", length, 2), 2);
+    assert_int_equal(numbers("distilled", "environment/turns", turns, 2), 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(trained[i] == ANSWERS * length[i] && turns[i] > 1);
+}
+
+/* ---- what goes wrong ---- */
+
+static void a_death_ends_one_episode(void **state) {
+    double lost[2] = {0};
+    char flag[256];
+    json_t *last =
+        line_of("a", ANSWERS - 1); /* others are played again, and go on, before and after it */
+    (void)state;
+    snprintf(flag, sizeof flag, "%s/died-%d", scratch, secret_of(last));
+    json_decref(last);
+    setenv("AXTRAIN_TOOL_MOOD", flag, 1);
+    train("dies", configure_game(base, ""), "max_steps=1 trl.reward_funcs=\"['format:I']\"");
+    unsetenv("AXTRAIN_TOOL_MOOD");
+    assert_int_equal(alike("a", "dies", ANSWERS), 1);
+    assert_int_equal(numbers("dies", "environment/lost_frequency", lost, 2), 1);
+    assert_true(lost[0] == 1.0 / ANSWERS);
+}
+
+static void an_environment_that_dies_ends_the_run(void **state) {
+    (void)state;
+    setenv("AXTRAIN_TOOL_MOOD", "die", 1);
+    const int code = run(said, sizeof said, "grpo '%s' output_dir='%s/dies3' --quiet",
+                         configure_game(base, ""), scratch);
+    unsetenv("AXTRAIN_TOOL_MOOD");
+    assert_int_equal(code, 3);
+    assert_non_null(strstr(said, "environments.py:Guess: it died: exit code 3 (failure 1 in a "
+                                 "row)"));
+    assert_non_null(strstr(said, "failed 3 times in a row; the last: it died: exit code 3"));
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    static const struct {
+        const char *more, *why;
+    } cases[] = {
+        {"trl.environment_factory=no_such.Thing",
+         "environment \"no_such.Thing\": ModuleNotFoundError"},
+        {"trl.environment_factory=thing", "expected module.Class or file.py:Class"},
+        {"trl.generation_kwargs='{stop_strings: [x]}'", "stop_strings end an answer within a turn"},
+        {"rl=ppo trl.max_completion_length= trl.num_generations= trl.max_turns=",
+         "answers have environments with rl: grpo, gdpo and distill only"},
+        {"rl=distill trl.num_generations= trl.lmbda=0.5 kd_teacher=x",
+         "answers of the data set have no environment"},
+        {"datasets.0.path=%s/texts.jsonl", "environments need a prompt of messages, not a text"},
+    };
+    (void)state;
+    const char *config = configure_game(base, "");
+    put_text("texts.jsonl", "{\"prompt\": \"A number.\", \"secret\": 3}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[512];
+        snprintf(more, sizeof more, cases[i].more, scratch);
+        const int code = run(said, sizeof said, "grpo '%s' output_dir='%s/no' --quiet %s", config,
+                             scratch, more);
+        if (code == 0 || !strstr(said, cases[i].why))
+            fail_msg("%s: %d: %s", more, code, said);
+    }
+}
+
+/* ---- the page ---- */
+
+/* The content of the page's first block in a language. */
+static void write_block(const char *page, const char *language, const char *name) {
+    char fence[32];
+    snprintf(fence, sizeof fence, "```%s\n", language);
+    const char *from = strstr(page, fence);
+    assert_non_null(from);
+    from += strlen(fence);
+    put_bytes(name, from, (size_t)(strstr(from, "```") - from));
+}
+
+static void the_example_of_the_page_runs(void **state) {
+    char *page;
+    size_t n;
+    (void)state;
+    assert_ok(ax_read_file("docs/environments.md", 1 << 20, &page, &n));
+    make_folder("page");
+    write_block(page, "python", "page/games.py");
+    write_block(page, "yaml", "page/c.yaml");
+    ax_free(page);
+    if (run(said, sizeof said,
+            "grpo '%s/page/c.yaml' output_dir='%s/page/out' --quiet base_model='%s' "
+            "datasets='[{path: %s/questions.jsonl}]' "
+            "trl.environment_factory='%s/page/games.py:Guess'",
+            scratch, scratch, base, scratch, scratch) != 0)
+        fail_msg("%s", said);
+    json_t *v = line_of("page/out", 0);
+    assert_non_null(
+        strstr(text_of(v, "prompt"), "A number of one digit. It is between 1 and 100."));
+    json_decref(v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_plays),
+        cmocka_unit_test(lanes_and_meshes_change_nothing),
+        cmocka_unit_test(a_run_goes_on_with_its_games),
+        cmocka_unit_test(a_teacher_reads_observations),
+        cmocka_unit_test(a_death_ends_one_episode),
+        cmocka_unit_test(an_environment_that_dies_ends_the_run),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(the_example_of_the_page_runs),
+    };
+    return cmocka_run_group_tests(tests, begin, scratch_remove);
+}
