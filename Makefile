@@ -221,7 +221,7 @@ $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
 $(BUILD)/cmd/tracker/tracker.o: cmd/tracker/tracker.py
 $(BUILD)/data/reward/sandbox/snapshot.o: data/reward/sandbox/harness.py
 $(BUILD)/data/reward/child.o: data/reward/python.py
-$(BUILD)/cmd/eval/harness.o: cmd/eval/harness.py
+$(BUILD)/cmd/harness/harness.o: cmd/harness/harness.py
 $(BUILD)/tests/bench/sandbox.o: tests/bench/attacks.txt tests/bench/cheats.txt tests/bench/more_cheats.txt
 
 $(BUILD)/%.o: %.cpp

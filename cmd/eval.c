@@ -11,13 +11,13 @@
 #include "base/log.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
+#include "cmd/harness/harness.h"
 #include "cmd/text_args.h"
 #include "data/text_side.h"
 #include "model/convert/base_model.h"
 
-#define MAX_OVERRIDES     12
-#define DEFAULT_TASK_SEED 1234   /* lm-evaluation-harness's default, for few-shot examples */
-#define MAX_POSITIONS     131072 /* longest sequence if the model allows more */
+#define MAX_OVERRIDES 12
+#define MAX_POSITIONS 131072 /* longest sequence if the model allows more */
 
 /* ---- configuration ---- */
 
@@ -262,25 +262,25 @@ static enum ax_status check_scores(const struct ax_eval *e) {
 
 /* Rejects options that apply only to the harness's tasks, or never to them. */
 static enum ax_status check_tasks(struct ax_eval *e) {
-    const struct ax_harness_options *h = &e->harness;
+    const struct ax_eval_tasks *t = &e->tasks;
     const struct ax_sampled_options *p = &e->pass_options;
     if (e->old_harness)
         return ax_error(AX_ERR_CONFIG, "eval: --harness is gone: --task NAME|FILE always runs "
                                        "lm-evaluation-harness; remove it");
-    for (int i = 0; i < h->tasks.n; i++) {
-        const bool solves = strcmp(h->tasks.text[i], AX_EVAL_SOLVE) == 0;
+    for (int i = 0; i < t->names.n; i++) {
+        const bool solves = strcmp(t->names.text[i], AX_EVAL_SOLVE) == 0;
         e->solve = e->solve || solves;
     }
-    for (int i = 0; i < h->tasks.n; i++)
-        e->scores = e->scores ? e->scores : ax_classifier_find(h->tasks.text[i]);
-    if ((e->solve || e->scores) && h->tasks.n > 1)
+    for (int i = 0; i < t->names.n; i++)
+        e->scores = e->scores ? e->scores : ax_classifier_find(t->names.text[i]);
+    if ((e->solve || e->scores) && t->names.n > 1)
         return ax_error(AX_ERR_CONFIG,
                         "--task: %s is for --data, other tasks bring their own; run them "
                         "separately",
                         e->solve ? AX_EVAL_SOLVE : e->scores->task);
     if (e->scores)
         AX_TRY(check_scores(e));
-    const bool named = h->tasks.n > 0 && !e->solve && !e->scores;
+    const bool named = t->names.n > 0 && !e->solve && !e->scores;
     if (named && (e->data || e->config || e->type || e->per_row || e->q.max_new_tokens > 0 ||
                   p->samples > 0 || e->log_steps || e->pass_at || !isnan(p->sampling.temperature) ||
                   !isnan(p->sampling.top_p)))
@@ -290,14 +290,14 @@ static enum ax_status check_tasks(struct ax_eval *e) {
             "--config, --type, --per-row, --max-new-tokens, --samples, --log-steps, --pass-at, "
             "--temperature and --top-p, and use --log-samples for single records; the tasks with "
             "--data are final-answer, reward and prm, got \"%s\"",
-            h->tasks.text[0]);
-    if (!named && (h->num_fewshot >= 0 || h->max_length > 0 || h->chat || h->single_turn ||
-                   h->system || h->samples || h->include_path))
+            t->names.text[0]);
+    if (!named && (t->num_fewshot >= 0 || t->max_length > 0 || t->chat || t->single_turn ||
+                   t->system || t->samples || t->include_path))
         return ax_error(AX_ERR_CONFIG,
                         "eval: --include-path, --num-fewshot, --max-length, "
                         "--apply-chat-template, --fewshot-single-turn, --system and --log-samples "
                         "need --task NAME or --task FILE");
-    if (h->single_turn && !h->chat)
+    if (t->single_turn && !t->chat)
         return ax_error(AX_ERR_CONFIG, "eval: --fewshot-single-turn needs --apply-chat-template");
     return AX_OK;
 }
@@ -372,18 +372,18 @@ static enum ax_status choose_dtype(struct ax_eval *e, char **own) {
 
 /* Evaluates tasks of the harness, which define everything else. */
 static enum ax_status run_tasks(struct ax_eval *e, struct ax_buf *text) {
-    struct ax_harness_options *h = &e->harness;
-    h->model = e->model;
-    h->base = e->base_name;
-    h->dtype = e->dtype_name;
-    h->adapters = &e->adapter_args;
-    h->max_rows = e->max_rows;
-    h->batch = e->q.batch;
-    h->threads = e->threads;
-    h->ranks = &e->ranks;
-    h->seed = e->seed >= 0 ? e->seed : DEFAULT_TASK_SEED;
-    h->json = e->json;
-    return ax_harness_run(h, text);
+    struct ax_eval_tasks *t = &e->tasks;
+    t->model = e->model;
+    t->base = e->base_name;
+    t->dtype = e->dtype_name;
+    t->adapters = &e->adapter_args;
+    t->max_rows = e->max_rows;
+    t->batch = e->q.batch;
+    t->threads = e->threads;
+    t->ranks = &e->ranks;
+    t->seed = e->seed >= 0 ? e->seed : AX_HARNESS_SEED;
+    t->json = e->json;
+    return ax_eval_tasks_run(t, text);
 }
 
 static enum ax_status run_scores(struct ax_eval *e, struct ax_buf *text) {
@@ -419,9 +419,9 @@ static enum ax_status run_rank(struct ax_eval *e) {
     char *dtype = NULL;
     enum ax_status st = choose_dtype(e, &dtype);
     if (st == AX_OK)
-        st = e->scores                             ? run_scores(e, &text)
-             : e->harness.tasks.n > 0 && !e->solve ? run_tasks(e, &text)
-                                                   : run_rows(e, &text);
+        st = e->scores                           ? run_scores(e, &text)
+             : e->tasks.names.n > 0 && !e->solve ? run_tasks(e, &text)
+                                                 : run_rows(e, &text);
     if (st == AX_OK)
         st = write_out(e, &text);
     ax_buf_free(&text);
@@ -440,7 +440,7 @@ static enum ax_status run_ranks(struct ax_eval *e, int argc, char **argv, enum a
 
 enum ax_status ax_cmd_eval(int argc, char **argv) {
     char *named = NULL;
-    struct ax_eval e = {.harness = {.num_fewshot = -1}};
+    struct ax_eval e = {.tasks = {.num_fewshot = -1}};
     e.pass_options.sampling.temperature = e.pass_options.sampling.top_p =
         NAN; /* not set by the user */
     e.seed = -1;
@@ -452,15 +452,15 @@ enum ax_status ax_cmd_eval(int argc, char **argv) {
         {"--config", AX_ARG_STRING, &e.config, 0, 0},
         {"--type", AX_ARG_STRING, &e.type, 0, 0},
         {"--rows", AX_ARG_INT, &e.max_rows, 1, INT32_MAX},
-        {"--task", AX_ARG_LIST, &e.harness.tasks, 0, 0},
+        {"--task", AX_ARG_LIST, &e.tasks.names, 0, 0},
         {"--harness", AX_ARG_FLAG, &e.old_harness, 0, 0},
-        {"--include-path", AX_ARG_STRING, &e.harness.include_path, 0, 0},
-        {"--num-fewshot", AX_ARG_INT, &e.harness.num_fewshot, 0, 10000},
-        {"--apply-chat-template", AX_ARG_FLAG, &e.harness.chat, 0, 0},
-        {"--fewshot-single-turn", AX_ARG_FLAG, &e.harness.single_turn, 0, 0},
-        {"--system", AX_ARG_STRING, &e.harness.system, 0, 0},
-        {"--max-length", AX_ARG_INT, &e.harness.max_length, 2, 1 << 24},
-        {"--log-samples", AX_ARG_STRING, &e.harness.samples, 0, 0},
+        {"--include-path", AX_ARG_STRING, &e.tasks.include_path, 0, 0},
+        {"--num-fewshot", AX_ARG_INT, &e.tasks.num_fewshot, 0, 10000},
+        {"--apply-chat-template", AX_ARG_FLAG, &e.tasks.chat, 0, 0},
+        {"--fewshot-single-turn", AX_ARG_FLAG, &e.tasks.single_turn, 0, 0},
+        {"--system", AX_ARG_STRING, &e.tasks.system, 0, 0},
+        {"--max-length", AX_ARG_INT, &e.tasks.max_length, 2, 1 << 24},
+        {"--log-samples", AX_ARG_STRING, &e.tasks.samples, 0, 0},
         {"--max-new-tokens", AX_ARG_INT, &e.q.max_new_tokens, 1, 1 << 20},
         {"--batch", AX_ARG_INT, &e.q.batch, 1, 1024},
         {"--samples", AX_ARG_INT, &e.pass_options.samples, 1, AX_SAMPLED_MAX},

@@ -103,13 +103,5 @@ struct ax_runtime_options ax_ranks_runtime(const struct ax_ranks *r, int threads
 }
 
 enum ax_status ax_ranks_share(struct ax_ranks *r, struct ax_buf *b) {
-    int64_t n = (int64_t)b->len;
-    AX_TRY(ax_team_share(&r->team, &n, sizeof n));
-    if ((size_t)n >= b->cap) {
-        AX_TRY(ax_regrow(&b->data, b->cap, (size_t)n + 1, 1));
-        b->cap = (size_t)n + 1;
-    }
-    b->len = (size_t)n;
-    b->data[n] = '\0';
-    return ax_team_share(&r->team, b->data, n);
+    return ax_team_share_text(&r->team, b);
 }

@@ -139,11 +139,7 @@ const struct ax_config_key ax_config_keys_unsupported[] = {
     AMOUNT("hatchery.sample_temperature", .dflt = "1.0"),
     COUNT("hatchery.num_samples", .dflt = "4"), STRINGS("hatchery.reward_funcs"),
     COUNT("hatchery.save_steps"), STR("hatchery.save_name_prefix", .dflt = "checkpoint"),
-    KEY("hatchery.future_timeout", AX_T_POSITIVE, .dflt = "600.0"), STRINGS("lm_eval_tasks"),
-#undef WHY
-#define WHY AX_NEEDS(PLUGINS), .when = "lm_eval_tasks"
-    COUNT("lm_eval_batch_size", .dflt = "8"), BOOL("lm_eval_post_train", .dflt = "true"),
-    STR("lm_eval_model"),
+    KEY("hatchery.future_timeout", AX_T_POSITIVE, .dflt = "600.0"),
 #undef WHY
 #define WHY AX_NEEDS(PLUGINS), .when = "plugins == *NemoGymPlugin"
     BOOL("nemo_gym_enabled"), STR("nemo_gym_dir"), BOOL("nemo_gym_auto_clone"),
@@ -355,6 +351,10 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     {"ddp_broadcast_buffers", AX_T_BOOL, AX_NO_EFFECT("there are none")},
     {"ddp_find_unused_parameters", AX_T_BOOL, AX_NO_EFFECT("the action table lists them")},
     {"strict", AX_T_BOOL, .dflt = "false", AX_NO_EFFECT("keys are always checked")},
+    {"lm_eval_post_train", AX_T_BOOL, .dflt = "true",
+        AX_NO_EFFECT("lm_eval_tasks are evaluated at evaluations"), .when = "lm_eval_tasks"},
+    {"lm_eval_model", AX_T_STR, AX_NO_EFFECT("lm_eval_tasks evaluate the model in training"),
+        .when = "lm_eval_tasks"},
     {0}};
 
 const struct ax_config_key ax_config_keys_removed[] = {

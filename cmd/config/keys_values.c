@@ -52,11 +52,11 @@ const struct ax_config_value ax_config_values[] = {
     {"dpo_loss_type", "aot*", AX_NEEDS(OTHER_RL)},
     {"plugins",
      "*CutCrossEntropyPlugin|*LigerPlugin|*KernelsPlugin|*ExpertParallelPlugin|*KDPlugin|"
-     "*SwanLabPlugin",
+     "*SwanLabPlugin|*LMEvalPlugin",
      .support = AX_SUPPORT_ACTS},
     {"plugins",
      "axolotl.integrations.*|*DiffusionPlugin|*LLMCompressorPlugin|*SpectrumPlugin|"
-     "*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|*NemoGymPlugin|*LMEvalPlugin|*DenseMixerPlugin",
+     "*GrokfastPlugin|*MoraPlugin|*HatcheryPlugin|*NemoGymPlugin|*DenseMixerPlugin",
      AX_NEEDS(PLUGINS)},
     {"plugins", "*.*", AX_NEEDS(PYTHON)},
 };

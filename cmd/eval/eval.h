@@ -2,7 +2,7 @@
  *
  * Reading order: eval.c (command line, configuration, data), run.c (the model's passes), pass.c
  * (options and output of sampled answers), samples.c (their texts), best.c (the best of them by another
- * model), print.c (output); harness.c (tasks of lm-evaluation-harness) and score.c (reward models), which replace all
+ * model), print.c (output); tasks.c (tasks of lm-evaluation-harness) and score.c (reward models), which replace all
  * of these. */
 #ifndef AX_CMD_EVAL_EVAL_H
 #define AX_CMD_EVAL_EVAL_H
@@ -11,9 +11,9 @@
 #include "model/adapter/adapters.h"
 #include "cmd/train/data.h"
 #include "cmd/eval/best.h"
-#include "cmd/eval/harness.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/samples.h"
+#include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
 #include "cmd/text_args.h"
 #include "optim/evaluate/answers.h"
@@ -33,7 +33,7 @@ struct ax_eval {
     struct ax_arg_list adapter_args;
     const char *base_name;
     const char *model, *data, *config, *type, *dtype_name, *mesh, *device, *out;
-    struct ax_harness_options harness; /* its tasks, or final-answer or a scorer's */
+    struct ax_eval_tasks tasks; /* the harness's, or final-answer or a scorer's */
     int64_t max_rows, threads;
     struct ax_sampled_options pass_options;
     const char *pass_at;      /* "1,4,8" */

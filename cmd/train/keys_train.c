@@ -143,6 +143,13 @@ const struct ax_config_key ax_config_keys_eval[] = {
            "Compute the eval_causal_lm_metrics at each evaluation."),
     AX_KEY("eval_causal_lm_metrics", AX_T_STRINGS, "Metrics beside the loss.",
            .choices = "perplexity|sacrebleu|comet|ter|chrf", .when = "do_causal_lm_eval"),
+    AX_KEY("lm_eval_tasks", AX_T_STRINGS,
+           "Tasks of lm-evaluation-harness, by name or YAML file, that each evaluation runs on the "
+           "model as it is; needs lm_eval in AXTRAIN_PYTHON or python3 (docs/eval.md).",
+           .when = EVAL_ROWS, AX_INTO(AX_FIELD(struct ax_task_keys, tasks))),
+    AX_KEY("lm_eval_batch_size", AX_T_COUNT, "Texts that tasks score or continue at a time.",
+           .dflt = "8", .when = "lm_eval_tasks && (" EVAL_ROWS ")",
+           AX_INTO(AX_FIELD(struct ax_task_keys, lanes))),
     AX_KEY(
         "generate_samples", AX_T_BOOL | AX_T_INT,
         "At each evaluation, answer the prompts of the first evaluation rows, for people to read; "

@@ -298,6 +298,7 @@ void ax_train_setup_close(struct ax_train_setup *s) {
     ax_free(s->unfrozen.names);
     json_decref(s->about);
     json_decref(s->reference_model);
+    ax_setup_tasks_free(&s->tasks);
     ax_setup_samples_free(&s->samples);
     ax_setup_serve_close(&s->serve);
     ax_setup_rollout_close(&s->rollout);

@@ -1,8 +1,9 @@
 /* From a config to everything that a training run needs: the model's files, data, and options.
  *
  * Reading order: setup.c (opening), options.c (keys of the run), optim.c (keys of optimizer and learning
- * rate), adapter.c (keys of adapters), samples.c (prompts answered at evaluations), rollout.c (answers that
- * are trained on), serve.c (requests of others), rewards.c (what they are worth), teacher.c (the teacher of a distillation),
+ * rate), adapter.c (keys of adapters), samples.c (prompts answered at evaluations), tasks.c (lm_eval_tasks),
+ * rollout.c (answers that are trained on), serve.c (requests of others), rewards.c (what answers are worth),
+ * teacher.c (the teacher of a distillation),
  * references.c (where log-probs of a reference are kept), side_files.c (files next to the weights), inputs.c
  * (what the ranks must see alike),
  * about.c (run.json). */
@@ -14,6 +15,7 @@
 #include "cmd/train/rollout.h"
 #include "cmd/train/samples.h"
 #include "cmd/train/serve.h"
+#include "cmd/train/tasks.h"
 #include "optim/train/train.h"
 
 #define AX_TRAIN_MAX_TEXTS 6
@@ -49,6 +51,7 @@ struct ax_train_setup {
     struct ax_scheme qat;       /* name NULL: none */
     struct ax_setup_data data;
     struct ax_setup_samples samples;
+    struct ax_setup_tasks tasks;
     struct ax_setup_rollout rollout;
     struct ax_setup_serve serve;
     json_t *config;          /* effective configuration, flat */

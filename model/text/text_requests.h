@@ -36,6 +36,7 @@ struct ax_text_requests {
     char **until;           /* stop texts, including the end of sequence */
     int64_t *until_tokens;  /* [n_until]: number of tokens of each */
     size_t n_until;
+    bool quiet; /* no progress on a terminal */
 };
 /* g: how answers are generated, borrowed; NULL: continuations are scored. AX_ERR_UNSUPPORTED without a
  * token to begin with, AX_ERR_CONFIG if answers leave no tokens for a prompt. To be freed either way. */
@@ -57,20 +58,26 @@ enum ax_status ax_text_requests_add_prompt(struct ax_text_requests *r, size_t it
 const int32_t *ax_text_requests_fed(const struct ax_text_requests *r,
                                     const struct ax_text_request *q, int64_t *n);
 
-/* ---- running ---- */
-
-struct ax_text_requests_options {
-    int64_t lanes; /* sequences at a time; 0: by the memory of their keys and values */
-    uint64_t seed; /* for sampling */
-    int adapter;   /* AX_ADAPTER_NONE: none */
-};
+/* ---- running: fills in, once, what the requests say is out ---- */
 
 struct ax_text_requests_counters {
     int64_t requests, prompt_tokens, shared_tokens, generated_tokens;
     double seconds; /* including loading */
 };
 
-/* Fills in what the requests say is out, once, and adds to the counters. */
+/* The sampling of a generator for the list. */
+struct ax_sampling ax_text_requests_sampling(const struct ax_text_requests *r, uint64_t seed);
+/* On a new generator with this sampling, `scoring`, lanes for max_length tokens and the stop tokens; adds to the
+ * counters, but for the seconds. */
+enum ax_status ax_text_requests_generate(struct ax_text_requests *r, struct ax_generator *g,
+                                         struct ax_text_requests_counters *counters);
+
+struct ax_text_requests_options {
+    int64_t lanes; /* sequences at a time; 0: by the memory of their keys and values */
+    uint64_t seed; /* for sampling */
+    int adapter;   /* AX_ADAPTER_NONE: none */
+};
+/* Loads the model for them. */
 enum ax_status ax_text_requests_run(struct ax_text_requests *r, struct ax_text_model *model,
                                     const struct ax_text_requests_options *o,
                                     struct ax_text_requests_counters *counters);

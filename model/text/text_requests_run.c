@@ -1,4 +1,4 @@
-/* Requests → scores and answers: read run_all first. They run in chunks, as sequences of a generator. */
+/* Requests → scores and answers: read ax_text_requests_generate first. They run in chunks, as sequences of a generator. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,9 +13,6 @@
 
 struct run {
     struct ax_text_requests *r;
-    const struct ax_text_model *model;
-    const struct ax_text_requests_options *o;
-    struct ax_text_requests_counters *counters;
     int64_t done;
     size_t first;             /* sequence 0 of the current chunk is this request */
     struct ax_sequence *seqs; /* [CHUNK] */
@@ -67,7 +64,9 @@ static void keep_score(struct ax_text_request *q, const struct ax_sequence *s) {
 static enum ax_status note(void *ctx, struct ax_sequence *s) {
     struct run *u = ctx;
     const size_t at = u->first + (size_t)(s - u->seqs);
-    ax_term_progress("requests", ++u->done, (int64_t)u->r->n);
+    u->done++;
+    if (!u->r->quiet)
+        ax_term_progress("requests", u->done, (int64_t)u->r->n);
     if (u->r->answers)
         return keep_answer(u->r, &u->r->answers[at], s);
     keep_score(&u->r->list[at], s);
@@ -102,65 +101,83 @@ static enum ax_status run_chunk(struct run *u, struct ax_generator *g, size_t n)
     return st;
 }
 
-/* ---- all of them ---- */
+/* ---- on a generator ---- */
 
-static enum ax_status body(struct ax_generator *g, void *ctx) {
-    struct run *u = ctx;
-    AX_TRY(ax_text_model_use(u->model, g, u->o->adapter));
+static enum ax_status run_chunks(struct run *u, struct ax_generator *g) {
     g->o.token = watch;
     g->o.done = note;
     g->o.ctx = u;
-    for (u->first = 0; u->first < u->r->n; u->first += CHUNK) {
+    for (; u->first < u->r->n; u->first += CHUNK) {
         const size_t left = u->r->n - u->first;
         AX_TRY(run_chunk(u, g, left < CHUNK ? left : CHUNK));
     }
-    u->counters->prompt_tokens += g->counters.prompt_tokens;
-    u->counters->shared_tokens += g->counters.shared_tokens;
-    u->counters->generated_tokens += g->counters.tokens;
     return AX_OK;
 }
 
-static int64_t lanes_for(const struct run *u, int64_t tokens) {
-    const int64_t token = ax_kv_token_bytes(&u->model->arch, 1, u->model->dtype);
-    int64_t n = CACHE_SIZE / (token * tokens);
-    n = n < MIN_LANES ? MIN_LANES : n > MAX_LANES ? MAX_LANES : n;
-    n = u->o->lanes > 0 ? u->o->lanes : n;
-    return n < (int64_t)u->r->n ? n : (int64_t)u->r->n;
+enum ax_status ax_text_requests_generate(struct ax_text_requests *r, struct ax_generator *g,
+                                         struct ax_text_requests_counters *counters) {
+    struct run u = {.r = r};
+    if (r->generation)
+        AX_TRY(ax_alloc(&r->answers, r->n, sizeof *r->answers));
+    AX_TRY(ax_alloc(&u.seqs, CHUNK, sizeof *u.seqs));
+    const enum ax_status st = run_chunks(&u, g);
+    ax_free(u.seqs);
+    counters->requests += u.done;
+    counters->prompt_tokens += g->counters.prompt_tokens;
+    counters->shared_tokens += g->counters.shared_tokens;
+    counters->generated_tokens += g->counters.tokens;
+    return st;
 }
 
-static enum ax_status run_all(struct run *u, struct ax_text_model *model) {
-    const struct ax_text_generation *sampling = u->r->generation;
-    struct ax_generate_options o = {
-        .scoring = true, .max_new = sampling ? sampling->max_tokens : 1, .max_prompt = 1};
-    for (size_t i = 0; i < u->r->n; i++) {
-        int64_t n;
-        (void)ax_text_requests_fed(u->r, &u->r->list[i], &n);
-        o.max_prompt = n > o.max_prompt ? n : o.max_prompt;
-    }
-    o.n_seqs = (int)lanes_for(u, o.max_prompt + o.max_new);
-    model->sampling = (struct ax_sampling){.repetition_penalty = model->sampling.repetition_penalty,
-                                           .seed = u->o->seed};
-    if (sampling && sampling->temperature > 0) {
-        model->sampling.temperature = sampling->temperature;
-        model->sampling.top_p = sampling->top_p;
-        model->sampling.top_k = sampling->top_k;
-    }
-    return ax_text_model_run(model, &o, false, body, u);
+struct ax_sampling ax_text_requests_sampling(const struct ax_text_requests *r, uint64_t seed) {
+    const struct ax_text_generation *g = r->generation;
+    if (!g || g->temperature == 0)
+        return (struct ax_sampling){.seed = seed};
+    return (struct ax_sampling){
+        .seed = seed, .temperature = g->temperature, .top_p = g->top_p, .top_k = g->top_k};
+}
+
+/* ---- on a model that is loaded for them ---- */
+
+struct loaded {
+    struct ax_text_requests *r;
+    const struct ax_text_model *model;
+    int adapter;
+    struct ax_text_requests_counters *counters;
+};
+
+static enum ax_status body(struct ax_generator *g, void *ctx) {
+    const struct loaded *l = ctx;
+    AX_TRY(ax_text_model_use(l->model, g, l->adapter));
+    return ax_text_requests_generate(l->r, g, l->counters);
+}
+
+static int64_t lanes_for(const struct ax_text_model *model, int64_t tokens) {
+    const int64_t token = ax_kv_token_bytes(&model->arch, 1, model->dtype);
+    const int64_t n = CACHE_SIZE / (token * tokens);
+    return n < MIN_LANES ? MIN_LANES : n > MAX_LANES ? MAX_LANES : n;
 }
 
 enum ax_status ax_text_requests_run(struct ax_text_requests *r, struct ax_text_model *model,
                                     const struct ax_text_requests_options *o,
                                     struct ax_text_requests_counters *counters) {
-    struct run u = {.r = r, .model = model, .o = o, .counters = counters};
+    struct loaded l = {.r = r, .model = model, .adapter = o->adapter, .counters = counters};
+    struct ax_generate_options go = {
+        .scoring = true, .max_new = r->generation ? r->generation->max_tokens : 1, .max_prompt = 1};
     const double start = ax_clock_now();
     if (r->n == 0)
         return AX_OK;
-    if (r->generation)
-        AX_TRY(ax_alloc(&r->answers, r->n, sizeof *r->answers));
-    AX_TRY(ax_alloc(&u.seqs, CHUNK, sizeof *u.seqs));
-    const enum ax_status st = run_all(&u, model);
-    ax_free(u.seqs);
-    counters->requests += u.done;
+    for (size_t i = 0; i < r->n; i++) {
+        int64_t n;
+        (void)ax_text_requests_fed(r, &r->list[i], &n);
+        go.max_prompt = n > go.max_prompt ? n : go.max_prompt;
+    }
+    const int64_t lanes = o->lanes > 0 ? o->lanes : lanes_for(model, go.max_prompt + go.max_new);
+    go.n_seqs = (int)(lanes < (int64_t)r->n ? lanes : (int64_t)r->n);
+    const double penalty = model->sampling.repetition_penalty;
+    model->sampling = ax_text_requests_sampling(r, o->seed);
+    model->sampling.repetition_penalty = penalty;
+    const enum ax_status st = ax_text_model_run(model, &go, false, body, &l);
     counters->seconds += ax_clock_now() - start;
     return st;
 }

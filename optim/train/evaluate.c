@@ -109,6 +109,16 @@ static enum ax_status show_samples(struct ax_train *t) {
     return ax_samples_run(&t->step.model, &t->o->samples, put_sampled, t);
 }
 
+/* ---- tasks ---- */
+
+static enum ax_status run_tasks(struct ax_train *t, struct ax_eval_result *r) {
+    const struct ax_tasks *o = &t->o->tasks;
+    if (o->lanes == 0 || r->stopped)
+        return AX_OK;
+    ax_metrics_doing(t->metrics, "evaluating tasks", 0, 0);
+    return o->run(o->ctx, &t->step.model, &t->tasks, &r->figures, &r->stopped);
+}
+
 /* ---- an evaluation ---- */
 
 enum ax_status ax_train_evaluate(struct ax_train *t, double *value) {
@@ -117,6 +127,7 @@ enum ax_status ax_train_evaluate(struct ax_train *t, double *value) {
     if (!t->out->evaluated)
         count_evaluation(t);
     AX_TRY(ax_train_has_rollout(t->o) ? evaluate_completions(t, &r) : evaluate_data(t, &r));
+    AX_TRY(run_tasks(t, &r));
     t->pending_eval = r.stopped;
     if (r.stopped)
         return AX_OK;

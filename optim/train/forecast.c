@@ -61,6 +61,8 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         AX_TRY_GOTO(ax_samples_run(&t.step.model, &o->samples, NULL, NULL), st, done);
     if (o->requests.o.n_seqs > 0)
         AX_TRY_GOTO(ax_train_requests_answer(&t), st, done);
+    if (o->tasks.lanes > 0)
+        AX_TRY_GOTO(ax_tasks_plan(&o->tasks, &t.step.model), st, done);
     st = plan_save(&t);
 done:
     ax_train_value_free(&t);

@@ -87,6 +87,8 @@ struct ax_step_options ax_train_step_options(const struct ax_train_options *o) {
     const struct ax_generate_options *asked = &o->requests.o;
     if (asked->n_seqs > 0 && so.model.max_positions < asked->max_prompt + asked->max_new)
         so.model.max_positions = asked->max_prompt + asked->max_new;
+    if (so.model.max_positions < ax_tasks_positions(&o->tasks))
+        so.model.max_positions = ax_tasks_positions(&o->tasks);
     if (so.model.max_positions < o->data.eval_doc_tokens)
         so.model.max_positions = o->data.eval_doc_tokens;
     return so;

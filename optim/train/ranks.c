@@ -24,8 +24,12 @@ static enum ax_status find_mesh(struct ax_train *t) {
 /* AX_ERR_UNSUPPORTED for options that support only one rank so far. */
 static enum ax_status check_ranks(const struct ax_train *t) {
     const struct ax_train_options *o = t->o;
-    const enum ax_status st = o->samples.n > 0 ? ax_generate_check_mesh(&t->mesh) : AX_OK;
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "generate_samples");
+    if (o->samples.n == 0 && o->tasks.lanes == 0)
+        return AX_OK;
+    const enum ax_status st = ax_generate_check_mesh(&t->mesh);
+    return st == AX_OK
+               ? AX_OK
+               : ax_error_prefix(st, o->samples.n > 0 ? "generate_samples" : "lm_eval_tasks");
 }
 
 /* The first input that is not rank 0's. */
@@ -65,10 +69,13 @@ enum ax_status ax_train_ranks_open(struct ax_train *t) {
     AX_TRY(check_ranks(t));
     AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
     AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
+    if (t->o->tasks.lanes > 0)
+        AX_TRY(ax_team_open(&t->tasks, t->o->runtime.fabric));
     return agree_on_inputs(t);
 }
 
 void ax_train_ranks_close(struct ax_train *t) {
+    ax_team_close(&t->tasks);
     ax_team_close(&t->team);
     ax_slow_ranks_free(&t->slow);
 }

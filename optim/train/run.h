@@ -138,6 +138,7 @@ struct ax_train {
     struct ax_mesh mesh;               /* the run's, known before the runtime is open */
     struct ax_runtime_options runtime; /* this rank's, with sizes and slots set */
     struct ax_team team;               /* all ranks; the saver uses it while it saves */
+    struct ax_team tasks;              /* the same ranks, for tasks at evaluations */
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;

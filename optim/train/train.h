@@ -17,6 +17,7 @@
 #include "optim/metrics/metrics.h"
 #include "optim/plan/peak.h"
 #include "optim/evaluate/refer.h"
+#include "optim/evaluate/tasks.h"
 #include "optim/rollout/rollout.h"
 #include "optim/metrics/samples.h"
 #include "optim/step/step.h"
@@ -134,6 +135,7 @@ struct ax_train_options {
     struct ax_train_eval eval;
     struct ax_samples samples; /* generated at each evaluation */
     struct ax_train_requests requests;
+    struct ax_tasks tasks; /* evaluated with each evaluation */
     /* group > 0: data.train has prompts, and the model trains on completions that it samples */
     struct ax_rollout_options rollout;
     struct ax_train_value_options value; /* if rollout.ppo */

@@ -105,6 +105,18 @@ enum ax_status ax_team_share(struct ax_team *t, void *data, int64_t bytes) {
     return is_alone(t) ? AX_OK : broadcast(t, data, bytes, 0);
 }
 
+enum ax_status ax_team_share_text(struct ax_team *t, struct ax_buf *b) {
+    int64_t n = (int64_t)b->len;
+    AX_TRY(ax_team_share(t, &n, sizeof n));
+    if ((size_t)n >= b->cap) {
+        AX_TRY(ax_regrow(&b->data, b->cap, (size_t)n + 1, 1));
+        b->cap = (size_t)n + 1;
+    }
+    b->len = (size_t)n;
+    b->data[n] = '\0';
+    return ax_team_share(t, b->data, n);
+}
+
 enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void *data,
                               int64_t bytes) {
     struct ax_team team;

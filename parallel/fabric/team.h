@@ -4,6 +4,7 @@
 #ifndef AX_PARALLEL_FABRIC_TEAM_H
 #define AX_PARALLEL_FABRIC_TEAM_H
 
+#include "base/mem.h"
 #include "parallel/fabric/fabric.h"
 
 struct ax_team {
@@ -29,6 +30,8 @@ enum ax_status ax_team_agree(struct ax_team *t, enum ax_status st);
 enum ax_status ax_team_max(struct ax_team *t, double *value);
 /* Copies rank 0's bytes to all ranks. */
 enum ax_status ax_team_share(struct ax_team *t, void *data, int64_t bytes);
+/* The same with rank 0's text, of a length that others do not know; `b` is replaced elsewhere. */
+enum ax_status ax_team_share_text(struct ax_team *t, struct ax_buf *b);
 /* Copies rank 0's choice to all ranks of a fabric (NULL: one rank) before there is a team; `st`
  * says whether rank 0 could choose. */
 enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void *data,

@@ -1,8 +1,8 @@
-/* Results of lm-evaluation-harness: any JSON is refused with a reason, or has a table that is finite; nothing
+/* Results of lm-evaluation-harness: any JSON is refused with a reason, or has a table that is finite, and figures; nothing
  * stays allocated. */
 #include <string.h>
 
-#include "cmd/eval/harness_report.h"
+#include "cmd/harness/report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,6 +15,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enum ax_status st = ax_harness_check(ax_json_root(&doc));
     if (st == AX_OK)
         st = ax_harness_table(doc.root, &out);
+    struct ax_figures figures = {0};
+    if (st == AX_OK)
+        ax_harness_figures(doc.root, &figures);
+    for (int i = 0; i < figures.n; i++)
+        AX_ASSERT(figures.names[i][0] != '\0');
     if (st == AX_OK)
         AX_ASSERT(out.len > 0 && out.data[out.len - 1] == '\n');
     else

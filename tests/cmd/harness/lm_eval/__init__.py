@@ -40,6 +40,12 @@ class TaskManager:
                     self.all_tasks[name[1]] = text
 
 
+def get_task_dict(names, manager):
+    for name in names:
+        if not os.path.isfile(name) and name.partition(":")[0] not in SCENES:
+            manager.all_tasks[name]
+
+
 class Request:
     def __init__(self, *args):
         self.args = args
@@ -53,7 +59,8 @@ module("lm_eval.api")
 module("lm_eval.api.model", TemplateLM=TemplateLM)
 module("lm_eval.models")
 module("lm_eval.models.utils", normalize_gen_kwargs=normalize_gen_kwargs)
-module("lm_eval.tasks", TaskManager=TaskManager)
+module("lm_eval.tasks", TaskManager=TaskManager, get_task_dict=get_task_dict)
+tasks = sys.modules["lm_eval.tasks"]
 
 
 def results(name, numbers, samples, shots=0, **more):

@@ -1,4 +1,4 @@
-# Runs lm-evaluation-harness for `axtrain eval --task`. axtrain starts it with this text behind its length on standard
+# Runs lm-evaluation-harness for axtrain (harness.h), which starts it with this text behind its length on standard
 # input, where then a line of JSON has the settings. From then on this side asks, a line each, and axtrain answers with a line:
 #   {"score": [[context, continuation], ...]}  ->  {"values": [[log-likelihood, greedy], ...]}
 #   {"roll": [text, ...]}                      ->  {"values": [log-likelihood, ...]}
@@ -7,7 +7,7 @@
 #   {"render": [message, ...], "open": false}  ->  {"text": ...}, through the chat template
 #   {"samples": [...]}                         ->  {}, lines for --log-samples
 # A long list comes in several lines; all but the last have "more": true, and get {}. The end is {"results": {...}, ...},
-# or {"error": ..., "missing": true if the package is not there}. What the harness prints goes to standard error.
+# or {"error": ..., "missing": true if the package is not there}, or {"tried": true} if the settings only have tasks looked up. What the harness prints goes to standard error.
 import importlib.metadata
 import json
 import logging
@@ -180,6 +180,10 @@ def run(settings):
     import lm_eval
     logging.getLogger("lm_eval").setLevel(os.environ.get("LMEVAL_LOG_LEVEL", "ERROR"))
     manager, tasks = open_tasks(settings)
+    if settings["try"]:
+        lm_eval.tasks.get_task_dict(tasks, manager)
+        say({"tried": True})
+        return
     found = lm_eval.simple_evaluate(
         model=define_model(), tasks=tasks, task_manager=manager, num_fewshot=settings["num_fewshot"],
         limit=settings["rows"], log_samples=settings["samples"], apply_chat_template=settings["chat"],

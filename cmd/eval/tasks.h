@@ -1,14 +1,13 @@
-/* `axtrain eval --task NAME|FILE`: tasks of lm-evaluation-harness, by the harness itself. Private to eval.c and
- * cmd/eval/. */
-#ifndef AX_CMD_EVAL_HARNESS_H
-#define AX_CMD_EVAL_HARNESS_H
+/* `axtrain eval --task NAME|FILE`: tasks of lm-evaluation-harness (cmd/harness/harness.h). Private to eval.c and cmd/eval/. */
+#ifndef AX_CMD_EVAL_TASKS_H
+#define AX_CMD_EVAL_TASKS_H
 
 #include "base/mem.h"
 #include "cmd/args.h"
 #include "cmd/ranks.h"
 
-struct ax_harness_options {
-    struct ax_arg_list tasks;                            /* names and files */
+struct ax_eval_tasks {
+    struct ax_arg_list names;                            /* and files */
     const char *include_path;                            /* a folder of task files; NULL: none */
     const char *model, *base, *dtype, *system, *samples; /* samples: a file; NULL: none */
     const struct ax_arg_list *adapters;
@@ -19,6 +18,6 @@ struct ax_harness_options {
     bool chat, single_turn, json;
 };
 /* Appends the results, on rank 0. */
-enum ax_status ax_harness_run(const struct ax_harness_options *o, struct ax_buf *out);
+enum ax_status ax_eval_tasks_run(const struct ax_eval_tasks *o, struct ax_buf *out);
 
 #endif

@@ -1,21 +1,16 @@
-/* `axtrain eval --task`: lm-evaluation-harness in a Python process. It makes the prompts and the numbers,
- * and asks for what the model says; harness.py has its side and the lines between them. Read run_all first.
+/* The conversation with lm-evaluation-harness; harness.py has its side, and the lines between them. Read run_all first.
  *
  * Rank 0 talks with it, and shares what needs the model with the other ranks. */
-#include "cmd/eval/harness.h"
+#include "cmd/harness/harness.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "cmd/eval/harness_report.h"
-#include "cmd/text_args.h"
+#include "cmd/harness/report.h"
 #include "data/reward/child.h"
-#include "model/text/text_requests.h"
 
 #define TESTED "0.4.13" /* version of the harness */
 #define SILENT_SECONDS                                                                             \
@@ -27,31 +22,24 @@
 /* The text of harness.py. */
 __asm__(".pushsection .rodata\n"
         ".global ax_harness_script, ax_harness_script_end\n"
-        "ax_harness_script: .incbin \"cmd/eval/harness.py\"\n"
+        "ax_harness_script: .incbin \"cmd/harness/harness.py\"\n"
         "ax_harness_script_end: .byte 0\n"
         ".popsection\n");
 extern const char ax_harness_script[], ax_harness_script_end[];
 
 struct harness {
     const struct ax_harness_options *o;
-    struct ax_text_model model;
-    const struct ax_text_side *side;
-    int64_t max_length;
     struct ax_child child;
-    struct ax_buf line, reply, samples; /* what it said last; what it is told next; --log-samples */
-    struct ax_text_requests_counters counters;
+    struct ax_buf line, reply; /* what it said last; what it is told next */
     json_t *results;
-    bool ended;
+    bool only_try, ended;
+    struct ax_error_record failure; /* its own, on this rank; st AX_OK: none */
     /* the list that is arriving */
     const struct kind *kind; /* NULL: none */
     struct ax_text_requests requests;
     struct ax_text_generation generation;
     size_t n;
 };
-
-static int adapter_of(const struct harness *h) {
-    return h->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
-}
 
 /* ---- lists of requests ---- */
 
@@ -193,25 +181,15 @@ static enum ax_status open_list(struct harness *h, const struct kind *k, struct 
     h->kind = k;
     if (k->generates)
         AX_TRY(read_generation(h, root));
-    return ax_text_requests_open(&h->requests, h->side, h->max_length,
+    return ax_text_requests_open(&h->requests, h->o->side, h->o->max_length,
                                  k->generates ? &h->generation : NULL);
 }
 
-static enum ax_status answer_list(struct harness *h) {
-    const struct ax_text_requests_options o = {
-        .lanes = h->o->batch, .seed = (uint64_t)h->o->seed, .adapter = adapter_of(h)};
-    AX_TRY(ax_text_requests_run(&h->requests, &h->model, &o, &h->counters));
-    AX_TRY(ax_buf_puts(&h->reply, "{\"values\":["));
-    AX_TRY(h->kind->put(h, &h->reply));
-    AX_TRY(ax_buf_puts(&h->reply, "]}\n"));
-    close_list(h);
-    return AX_OK;
-}
-
-static enum ax_status take_list(struct harness *h, const struct kind *k, struct ax_json root) {
+/* Adds the line's requests; *more: others of the list follow. */
+static enum ax_status add_list(struct harness *h, struct ax_json root, bool *more) {
+    const struct kind *k = list_kind(root);
     const struct ax_json items = ax_json_get(root, k->key);
-    bool more;
-    AX_TRY(ax_json_bool(ax_json_get(root, "more"), &more));
+    AX_TRY(ax_json_bool(ax_json_get(root, "more"), more));
     if (!json_is_array(items.v) || (h->kind && h->kind != k))
         return ax_json_error(items, "expected a list, and all of it before another");
     if (h->n + ax_json_size(items) > MAX_ITEMS)
@@ -223,7 +201,36 @@ static enum ax_status take_list(struct harness *h, const struct kind *k, struct 
         if (st != AX_OK)
             return ax_error_prefix(st, "%s: request %zu of the harness", k->key, h->n);
     }
-    return more ? ax_buf_puts(&h->reply, "{}\n") : answer_list(h);
+    return AX_OK;
+}
+
+static enum ax_status put_values(struct harness *h) {
+    AX_TRY(ax_buf_puts(&h->reply, "{\"values\":["));
+    AX_TRY(h->kind->put(h, &h->reply));
+    return ax_buf_puts(&h->reply, "]}\n");
+}
+
+/* Takes a failure of the harness, and not of the model, which all ranks have alike or rank 0 tells them. */
+static void fail(struct harness *h, enum ax_status st) {
+    if (st == AX_OK)
+        return;
+    ax_error_save(&h->failure, st);
+    ax_error_clear();
+    h->ended = true;
+}
+
+static enum ax_status take_list(struct harness *h, struct ax_json root) {
+    bool more = false;
+    fail(h, add_list(h, root, &more));
+    if (h->ended)
+        return AX_OK;
+    if (more)
+        return ax_buf_puts(&h->reply, "{}\n");
+    if (h->requests.n > 0)
+        AX_TRY(h->o->answer(h->o->ctx, &h->requests));
+    fail(h, put_values(h));
+    close_list(h);
+    return AX_OK;
 }
 
 /* ---- what rank 0 answers alone ---- */
@@ -240,11 +247,11 @@ static enum ax_status render_text(struct harness *h, struct ax_json messages,
     const size_t n = ax_json_size(messages);
     const struct ax_chat_prompt p = {
         .messages = list, .continues = is_role(ax_json_at(messages, n - 1), "assistant")};
-    const enum ax_status st = ax_text_side_render_chat(h->side, &p, text);
+    const enum ax_status st = ax_text_side_render_chat(h->o->side, &p, text);
     if (st != AX_ERR_DATA || n < 2 || !is_role(ax_json_at(messages, 0), "system"))
         return st;
     json_array_remove(list, 0);
-    return ax_text_side_render_chat(h->side, &p, text);
+    return ax_text_side_render_chat(h->o->side, &p, text);
 }
 
 static enum ax_status render(struct harness *h, struct ax_json messages) {
@@ -263,10 +270,12 @@ static enum ax_status render(struct harness *h, struct ax_json messages) {
 }
 
 static enum ax_status take_samples(struct harness *h, struct ax_json list) {
+    if (!h->o->samples)
+        return ax_json_error(list, "expected none, without --log-samples");
     for (size_t i = 0; i < ax_json_size(list); i++) {
         json_t *v = (json_t *)(uintptr_t)ax_json_at(list, i).v;
-        AX_TRY(put_json(&h->samples, json_incref(v), "\n", "a sample is not JSON"));
-        if (h->samples.len > MAX_SAMPLES)
+        AX_TRY(put_json(h->o->samples, json_incref(v), "\n", "a sample is not JSON"));
+        if (h->o->samples->len > MAX_SAMPLES)
             return ax_error(AX_ERR_DATA, "--log-samples: more than %zu MiB; evaluate fewer records",
                             MAX_SAMPLES >> 20);
     }
@@ -278,16 +287,16 @@ static const char *python_of(void) {
     return set && *set ? set : "python3";
 }
 
-static enum ax_status take_error(struct ax_json root) {
+static enum ax_status take_error(const struct harness *h, struct ax_json root) {
     const char *text;
     bool missing;
     AX_TRY(ax_json_str(ax_json_get(root, "error"), &text));
     AX_TRY(ax_json_bool_or(ax_json_get(root, "missing"), false, &missing));
     if (missing)
         return ax_error(AX_ERR_CONFIG,
-                        "--task: %s has no lm_eval. Install it with `%s -m pip install "
+                        "%s: %s has no lm_eval. Install it with `%s -m pip install "
                         "lm_eval==" TESTED "`, or name another Python in AXTRAIN_PYTHON",
-                        python_of(), python_of());
+                        h->o->option, python_of(), python_of());
     return ax_error(AX_ERR_FAILED, "lm_eval: %s", text);
 }
 
@@ -296,20 +305,22 @@ static enum ax_status take_results(struct harness *h, struct ax_json root) {
     AX_TRY(ax_json_str(ax_json_get(root, "lm_eval"), &version));
     if (strcmp(version, TESTED) != 0)
         ax_log_warn("lm_eval %s is installed; this program was tested with " TESTED, version);
-    h->results = json_incref((json_t *)(uintptr_t)root.v);
     h->ended = true;
-    return ax_harness_check(root);
+    AX_TRY(ax_harness_check(root));
+    h->results = json_incref((json_t *)(uintptr_t)root.v);
+    return AX_OK;
 }
 
 static enum ax_status take_line(struct harness *h, struct ax_json root) {
-    const struct kind *k = list_kind(root);
-    if (k)
-        return take_list(h, k, root);
     if (ax_json_get(root, "render").v)
         return render(h, ax_json_get(root, "render"));
     if (ax_json_get(root, "samples").v)
         return take_samples(h, ax_json_get(root, "samples"));
-    return ax_json_get(root, "error").v ? take_error(root) : take_results(h, root);
+    if (h->only_try && ax_json_get(root, "tried").v) {
+        h->ended = true;
+        return AX_OK;
+    }
+    return ax_json_get(root, "error").v ? take_error(h, root) : take_results(h, root);
 }
 
 /* ---- the conversation ---- */
@@ -318,30 +329,16 @@ static json_t *text_or_null(const char *text) {
     return text ? json_string(text) : json_null();
 }
 
-/* The values of --task, which may have several names each. */
-static json_t *names_of(const struct ax_arg_list *given) {
-    json_t *list = json_array();
-    for (int i = 0; i < given->n; i++)
-        for (const char *at = given->text[i]; *at;) {
-            const size_t n = strcspn(at, ",");
-            if (n > 0 && json_array_append_new(list, json_stringn(at, n)) != 0) {
-                json_decref(list);
-                return NULL;
-            }
-            at += n + (at[n] == ',');
-        }
-    return list;
-}
-
-static enum ax_status put_settings(const struct ax_harness_options *o, struct ax_buf *out) {
+static enum ax_status put_settings(const struct harness *h, struct ax_buf *out) {
+    const struct ax_harness_options *o = h->o;
     json_t *v =
-        json_pack("{so so so so so sb sb sb sI}", "tasks", names_of(&o->tasks), "include_path",
+        json_pack("{sO so so so so sb sb sb sI sb}", "tasks", o->tasks, "include_path",
                   text_or_null(o->include_path), "num_fewshot",
                   o->num_fewshot >= 0 ? json_integer((json_int_t)o->num_fewshot) : json_null(),
                   "rows", o->max_rows > 0 ? json_integer((json_int_t)o->max_rows) : json_null(),
                   "system", text_or_null(o->system), "chat", o->chat, "single_turn", o->single_turn,
-                  "samples", o->samples != NULL, "seed", (json_int_t)o->seed);
-    return put_json(out, v, "\n", "--task: a name is not UTF-8");
+                  "samples", o->samples != NULL, "seed", (json_int_t)o->seed, "try", h->only_try);
+    return put_json(out, v, "\n", "a name or a text of the options is not UTF-8");
 }
 
 static enum ax_status start(struct harness *h) {
@@ -351,11 +348,12 @@ static enum ax_status start(struct harness *h) {
     if (st != AX_OK) {
         char why[512];
         snprintf(why, sizeof why, "%s", ax_error_text());
-        return ax_error(st, "--task: %s. Install Python, or name one in AXTRAIN_PYTHON", why);
+        return ax_error(st, "%s: %s. Install Python, or name one in AXTRAIN_PYTHON", h->o->option,
+                        why);
     }
     AX_TRY(ax_buf_printf(&h->reply, "%zu\n", n));
     AX_TRY(ax_buf_append(&h->reply, ax_harness_script, n));
-    return put_settings(h->o, &h->reply);
+    return put_settings(h, &h->reply);
 }
 
 /* Tells the reply, and waits for the next line. */
@@ -365,7 +363,8 @@ static enum ax_status ask(struct harness *h) {
                                   .text = h->reply.data,
                                   .n = h->reply.len,
                                   .max_answer = MAX_LINE,
-                                  .seconds = SILENT_SECONDS};
+                                  .seconds = SILENT_SECONDS,
+                                  .watch = h->o->watch};
     AX_TRY(ax_child_ask(&h->child, &q, &outcome));
     h->reply.len = h->line.len = 0;
     if (outcome.failure != AX_REWARD_FINE)
@@ -373,121 +372,95 @@ static enum ax_status ask(struct harness *h) {
     return ax_buf_append(&h->line, h->child.line.data, h->child.line.len);
 }
 
-static enum ax_status step(struct harness *h) {
-    const bool leads = ax_ranks_lead(h->o->ranks);
-    struct ax_json_doc doc = {0};
-    bool shared = false;
-    if (leads)
+/* Rank 0 alone: answers lines up to one that needs the model, which is then in h->line. */
+static enum ax_status talk(struct harness *h) {
+    while (!h->ended) {
+        struct ax_json_doc doc;
         AX_TRY(ask(h));
-    if (leads) {
         AX_TRY(ax_json_parse(&doc, "lm_eval", h->line.data, h->line.len));
-        shared = list_kind(ax_json_root(&doc)) != NULL;
+        const bool needs_model = list_kind(ax_json_root(&doc)) != NULL;
+        const enum ax_status st = needs_model ? AX_OK : take_line(h, ax_json_root(&doc));
+        ax_json_free(&doc);
+        if (st != AX_OK || needs_model)
+            return st;
     }
-    enum ax_status st = AX_OK;
-    if (leads && !shared) {
-        st = take_line(h, ax_json_root(&doc));
-        h->line.len = 0; /* others hear of the end */
+    return AX_OK;
+}
+
+/* A line that needs the model: rank 0's, on all ranks. Empty at the end. */
+static enum ax_status next_line(struct harness *h, bool *stopped) {
+    if (ax_team_leads(h->o->team)) {
+        const enum ax_status st = talk(h);
+        *stopped = st == AX_INTERRUPTED;
+        h->ended = h->ended || *stopped;
+        fail(h, *stopped ? AX_OK : st);
+        h->line.len = h->ended ? 0 : h->line.len;
     }
-    if (st == AX_OK && (shared || h->ended || !leads))
-        st = ax_ranks_share(h->o->ranks, &h->line);
-    if (st == AX_OK && !leads && h->line.len > 0)
-        st = ax_json_parse(&doc, "lm_eval", h->line.data, h->line.len);
-    if (st == AX_OK && doc.root && (shared || !leads))
-        st = take_line(h, ax_json_root(&doc));
-    h->ended = h->ended || (!leads && h->line.len == 0);
-    if (!leads)
-        h->reply.len = 0;
-    ax_json_free(&doc);
-    return st;
+    AX_TRY(ax_team_share(h->o->team, stopped, sizeof *stopped));
+    return ax_team_share_text(h->o->team, &h->line);
 }
 
-static enum ax_status open_model(struct harness *h) {
-    struct ax_text_args args;
-    struct ax_arg unused[AX_TEXT_ARGS_COUNT];
-    ax_text_args_table(&args, unused);
-    args.o.model = h->o->model;
-    args.o.base = h->o->base;
-    args.o.adapters = *h->o->adapters;
-    args.dtype = h->o->dtype;
-    args.threads = h->o->threads;
-    if (args.o.adapters.n > 1)
-        return ax_error(AX_ERR_CONFIG, "--adapter: a task takes one adapter at a time");
-    AX_TRY(ax_text_args_open(&h->model, &args, h->o->ranks));
-    const int64_t most = h->model.arch.max_positions;
-    h->side = ax_text_model_side(&h->model, adapter_of(h));
-    h->max_length = h->o->max_length > 0 ? h->o->max_length : most;
-    if (h->max_length > most)
-        return ax_error(AX_ERR_CONFIG, "--max-length: %lld is more than the model's %lld positions",
-                        (long long)h->max_length, (long long)most);
-    return h->o->chat ? ax_text_side_need_template(h->side) : AX_OK;
+static enum ax_status run_all(struct harness *h, bool *stopped) {
+    if (ax_team_leads(h->o->team))
+        fail(h, start(h));
+    for (;;) {
+        struct ax_json_doc doc;
+        AX_TRY(next_line(h, stopped));
+        if (h->line.len == 0)
+            return AX_OK;
+        AX_TRY(ax_json_parse(&doc, "lm_eval", h->line.data, h->line.len));
+        const enum ax_status st = take_list(h, ax_json_root(&doc));
+        ax_json_free(&doc);
+        AX_TRY(st);
+        if (!ax_team_leads(h->o->team))
+            h->reply.len = 0;
+    }
 }
 
-/* ---- what comes out ---- */
-
-static enum ax_status put_all(const struct harness *h, struct ax_buf *out) {
-    const struct ax_text_requests_counters *c = &h->counters;
-    json_t *v =
-        json_pack("{ss ss sI sI sI sI sf}", "what", "eval", "model", h->o->model, "requests",
-                  (json_int_t)c->requests, "prompt_tokens", (json_int_t)c->prompt_tokens,
-                  "shared_tokens", (json_int_t)c->shared_tokens, "generated_tokens",
-                  (json_int_t)c->generated_tokens, "seconds", c->seconds);
-    char *text = NULL;
-    size_t len;
-    enum ax_status st = AX_OK;
-    (void)json_object_del(h->results, "alias");
-    if (!v || json_object_update(v, h->results) != 0)
-        st = ax_error(AX_ERR_NOMEM, "out of memory for the result");
-    if (st == AX_OK)
-        st = ax_json_dump(v, &text, &len);
-    if (st == AX_OK)
-        st = ax_buf_printf(out, "%s\n", text);
-    ax_free(text);
-    json_decref(v);
-    return st;
-}
-
-static enum ax_status put_table(const struct harness *h, struct ax_buf *out) {
-    const struct ax_text_requests_counters *c = &h->counters;
-    char fed[32], shared[32];
-    AX_TRY(ax_harness_table(h->results, out));
-    return ax_buf_printf(out,
-                         "\n%lld requests in %.1f s: %s prompt tokens computed, %s shared; %s\n",
-                         (long long)c->requests, c->seconds,
-                         ax_format_count(fed, sizeof fed, (double)c->prompt_tokens),
-                         ax_format_count(shared, sizeof shared, (double)c->shared_tokens),
-                         ax_dtype_info(h->model.dtype)->name);
-}
-
-/* ---- the run ---- */
-
-static enum ax_status run_all(struct harness *h, struct ax_buf *out) {
-    AX_TRY(open_model(h));
-    if (ax_ranks_lead(h->o->ranks))
-        AX_TRY(start(h));
-    while (!h->ended)
-        AX_TRY(step(h));
-    if (!ax_ranks_lead(h->o->ranks))
-        return AX_OK;
-    if (h->o->samples)
-        AX_TRY(ax_write_file_atomic(h->o->samples, h->samples.data ? h->samples.data : "",
-                                    h->samples.len));
-    return h->o->json ? put_all(h, out) : put_table(h, out);
-}
-
-enum ax_status ax_harness_run(const struct ax_harness_options *o, struct ax_buf *out) {
-    struct harness *h;
-    AX_TRY(ax_alloc(&h, 1, sizeof *h));
-    h->o = o;
-    const enum ax_status st = run_all(h, out);
-    struct ax_error_record record;
-    ax_error_save(&record, st);
-    ax_child_end(&h->child, "lm_eval", st == AX_OK ? AX_CHILD_END_SECONDS : 0);
+static void close_all(struct harness *h, bool well) {
+    ax_child_end(&h->child, "lm_eval", well ? AX_CHILD_END_SECONDS : 0);
     close_list(h);
     ax_buf_free(&h->line);
     ax_buf_free(&h->reply);
-    ax_buf_free(&h->samples);
     json_decref(h->results);
-    ax_text_model_close(&h->model);
     ax_free(h);
-    return ax_error_restore(&record);
+}
+
+static enum ax_status opened(struct harness **h, const struct ax_harness_options *o,
+                             bool only_try) {
+    AX_TRY(ax_alloc(h, 1, sizeof **h));
+    (*h)->o = o;
+    (*h)->only_try = only_try;
+    return AX_OK;
+}
+
+enum ax_status ax_harness_run(const struct ax_harness_options *o, struct ax_harness_outcome *out) {
+    struct harness *h;
+    struct ax_error_record error;
+    *out = (struct ax_harness_outcome){0};
+    AX_TRY(opened(&h, o, false));
+    enum ax_status st = run_all(h, &out->stopped);
+    if (st == AX_INTERRUPTED) {
+        out->stopped = true;
+        st = AX_OK;
+    }
+    ax_error_save(&error, st);
+    if (ax_team_leads(o->team) && st == AX_OK && !out->stopped) {
+        out->failure = h->failure;
+        out->results = h->failure.st == AX_OK ? json_incref(h->results) : NULL;
+    }
+    close_all(h, out->results != NULL);
+    return ax_error_restore(&error);
+}
+
+enum ax_status ax_harness_try(const struct ax_harness_options *o) {
+    struct harness *h;
+    struct ax_error_record error;
+    AX_TRY(opened(&h, o, true));
+    enum ax_status st = start(h);
+    if (st == AX_OK)
+        st = talk(h);
+    ax_error_save(&error, st);
+    close_all(h, st == AX_OK);
+    return ax_error_restore(&error);
 }

@@ -1,8 +1,11 @@
-#include "cmd/eval/harness_report.h"
+#include "cmd/harness/report.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/fit.h"
+#include "base/log.h"
 
 #define MAX_DEPTH 16 /* of groups in groups */
 #define STDERR    "_stderr"
@@ -95,6 +98,11 @@ static double number_of(const json_t *entry, const char *key) {
     return !text || strcmp(text, "N/A") == 0 ? NAN : text[0] == '-' ? -INFINITY : INFINITY;
 }
 
+static bool is_error(const char *metric) {
+    const size_t n = strlen(metric), m = strlen(STDERR);
+    return n > m && strcmp(metric + n - m, STDERR) == 0;
+}
+
 static enum ax_status put_rows(const struct table *t, const char *name, int depth) {
     json_t *entry = json_object_get(t->results, name), *v;
     const json_t *shots = json_object_get(t->shots, name);
@@ -106,8 +114,7 @@ static enum ax_status put_rows(const struct table *t, const char *name, int dept
         char metric[128], error[256];
         snprintf(metric, sizeof metric, "%.*s", (int)(comma - key), key);
         snprintf(error, sizeof error, "%s" STDERR "%s", metric, comma);
-        const size_t n = strlen(metric), m = strlen(STDERR);
-        if (n > m && strcmp(metric + n - m, STDERR) == 0)
+        if (is_error(metric))
             continue;
         const struct row r = {.name = rows++ == 0 ? alias : "",
                               .filter = comma + 1,
@@ -159,4 +166,36 @@ enum ax_status ax_harness_table(const json_t *results, struct ax_buf *out) {
             AX_TRY(put_node(&t, name, 0));
     }
     return AX_OK;
+}
+
+/* ---- figures ---- */
+
+static void add_figures(const char *task, const json_t *entry, struct ax_figures *out, int *lost) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)entry, key, v) {
+        const char *comma = strchr(key, ',');
+        char metric[128];
+        snprintf(metric, sizeof metric, "%.*s", (int)(comma - key), key);
+        if (is_error(metric))
+            continue;
+        if (out->n == AX_FIGURES_MAX) {
+            ++*lost;
+            continue;
+        }
+        const bool plain = strcmp(comma, ",none") == 0;
+        ax_fit(out->names[out->n], AX_FIGURES_NAME, "%s/%s", task, plain ? metric : key);
+        out->values[out->n++] = number_of(entry, key);
+    }
+}
+
+void ax_harness_figures(const json_t *results, struct ax_figures *out) {
+    const char *name;
+    json_t *entry;
+    int lost = 0;
+    json_object_foreach(json_object_get(results, "results"), name, entry)
+        add_figures(name, entry, out, &lost);
+    if (lost > 0)
+        ax_log_warn("%d results of lm_eval_tasks are left out: there is room for %d figures", lost,
+                    AX_FIGURES_MAX);
 }
