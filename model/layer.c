@@ -345,7 +345,8 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     if (l->spec.parallel)
         return parallel_backward(l, p, f, x, dx, wanted);
     if (only)
-        return branch_backward(l, only, p, of_branch(l, only, f), x, dx, wanted);
+        /* mixtures make the gradient of their input in any case, as where a mixer is before them */
+        return branch_backward(l, only, p, of_branch(l, only, f), x, dx, wanted || only == &l->ffn);
     AX_TRY(scale_rows(l, p, dx));
     if (l->extra.type)
         AX_TRY(branch_backward(l, &l->extra, p, of_extra(l, f), &f->saved[UPPER].t, dx, true));

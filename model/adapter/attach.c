@@ -359,16 +359,15 @@ static enum ax_status store_experts(struct ax_builder *b, const struct ax_layer 
 }
 
 static enum ax_status attach_experts(struct ax_builder *b, struct ax_layer *l) {
-    const int64_t D = b->arch->hidden_size, F = b->arch->moe.width;
+    const int64_t D = ax_arch_expert_size(b->arch), F = b->arch->moe.width;
+    const int64_t ups = ax_arch_ups(b->arch) * F;
     struct ax_model *m = b->model;
     struct ax_moe_part *moe = &l->moe;
     AX_TRY(store_experts(b, l));
-    if (b->arch->ungated) /* no adapters */
-        return AX_OK;
     for (int k = 0; ax_builder_next_adapter(b, k); k++)
         AX_TRY(ax_adapter_named(
             m, k,
-            attach_weight(b, l, AX_GATE_UP, 2 * F, D, bank_experts(m, k, &moe->gate_up_adapter))));
+            attach_weight(b, l, AX_GATE_UP, ups, D, bank_experts(m, k, &moe->gate_up_adapter))));
     for (int k = 0; ax_builder_next_adapter(b, k); k++)
         AX_TRY(ax_adapter_named(
             m, k, attach_weight(b, l, AX_DOWN, D, F, bank_experts(m, k, &moe->down_adapter))));
@@ -434,7 +433,7 @@ static bool names_weight(const struct ax_model *m, const struct ax_peft_config *
         ax_adapter_module_of(name, module, sizeof module);
         found = names_linear(m, c, module);
     }
-    for (int i = 0; !m->arch.ungated && i < (int)m->arch.n_layers; i++)
+    for (int i = 0; i < (int)m->arch.n_layers; i++)
         for (int k = 0; k < AX_EXPERT_WEIGHTS && m->layers[i].moe.router && !found; k++) {
             char key[AX_NAME_MAX];
             ax_expert_weight_name(i, ax_moe_module(&m->arch), (enum ax_expert_weight)k, key,
@@ -459,8 +458,8 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
         if (!names_weight(m, c, c->parameters.names[i])) {
             char known[96] = ", which has no experts";
             if (m->arch.moe.n_experts > 0)
-                snprintf(known, sizeof known, " (%s.gate_up_proj, %s.down_proj)",
-                         ax_moe_module(&m->arch), ax_moe_module(&m->arch));
+                snprintf(known, sizeof known, " (%s.%s, %s.down_proj)", ax_moe_module(&m->arch),
+                         m->arch.ungated ? "up_proj" : "gate_up_proj", ax_moe_module(&m->arch));
             return ax_error(
                 AX_ERR_CONFIG,
                 "target_parameters: \"%s\" matches no stacked expert weight of this %s model%s",

@@ -87,6 +87,7 @@ static enum ax_status layers(struct ax_arch *a, struct ax_json c, bool has[4]) {
 
 static const struct ax_moe_names names = {
     .router = LAYER "mixer.gate.weight",
+    .module = "mixer.experts",
     .experts = LAYER "mixer.experts",
     .up = "up_proj",
     .down = "down_proj",
@@ -168,7 +169,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_nemotron_h = {.model_type = "nemotron_h",
                                                .models = "Nemotron-H, Nemotron 3",
-                                               .lacks = "of mixtures adapters of experts",
                                                .architecture = "NemotronHForCausalLM",
                                                .head_dim = 128,
                                                .own_width = true,

@@ -141,10 +141,15 @@ bool ax_adapter_unties(const struct ax_peft_config *c) {
 
 /* ---- experts ---- */
 
+bool ax_experts_ungated(const char *experts) {
+    return strcmp(experts, "mixer.experts") == 0;
+}
+
 const char *ax_expert_weight_name(int layer, const char *experts, enum ax_expert_weight which,
                                   char *buf, size_t size) {
+    const char *up = ax_experts_ungated(experts) ? "up_proj" : "gate_up_proj";
     const int n = snprintf(buf, size, "model.layers.%d.%s.%s", layer, experts,
-                           which == AX_GATE_UP ? "gate_up_proj" : "down_proj");
+                           which == AX_GATE_UP ? up : "down_proj");
     AX_ASSERT(n < (int)size);
     return buf;
 }
@@ -167,6 +172,8 @@ enum ax_status ax_adapter_experts_match(const struct ax_peft_config *c, int laye
         which == AX_GATE_UP && is_meant(c, layer, experts, AX_DOWN, other, sizeof other);
     AX_TRY(ax_adapter_match(c, key, layer, out));
     out->on = on;
-    snprintf(module, size, "model.layers.%d.%s%s", layer, experts, inner ? ".base_layer" : "");
+    /* folders of Nemotron-H have a word of their own (ckpt/hf/peft.h) */
+    snprintf(module, size, "%s.layers.%d.%s%s", ax_experts_ungated(experts) ? "backbone" : "model",
+             layer, experts, inner ? ".base_layer" : "");
     return AX_OK;
 }

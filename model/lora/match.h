@@ -33,6 +33,8 @@ bool ax_adapter_saves_embedding(const struct ax_peft_config *c);
 bool ax_adapter_unties(const struct ax_peft_config *c);
 
 enum ax_expert_weight { AX_GATE_UP, AX_DOWN, AX_EXPERT_WEIGHTS };
+/* True for the module of Nemotron-H's experts, whose first weight is up_proj alone. */
+bool ax_experts_ungated(const char *experts);
 /* "model.layers.3.mlp.experts.gate_up_proj" in buf; `experts` is the module's name below the layer: mlp.experts. */
 const char *ax_expert_weight_name(int layer, const char *experts, enum ax_expert_weight which,
                                   char *buf, size_t size);

@@ -93,11 +93,13 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
 }
 
-#define MLP_EXPERTS "mlp.experts" /* whatever their files call the module */
+#define MLP_EXPERTS     "mlp.experts" /* whatever their files call the module */
+#define UNGATED_EXPERTS "mixer.experts"
 
 /* "model.layers.3.block_sparse_moe.experts.5.w1": an expert's matrix, and which part of the stacked
  * weights it is. */
 struct expert {
+    const char *module; /* of all experts */
     int layer;
     int64_t number;
     enum ax_expert_weight which;
@@ -115,11 +117,12 @@ static bool is_expert(const char *module, struct expert *out) {
     char *end;
     if (!at || layer_of(module) < 0)
         return false;
+    out->module = strstr(module, "." UNGATED_EXPERTS ".") ? UNGATED_EXPERTS : MLP_EXPERTS;
     out->layer = layer_of(module);
     out->number = strtol(at + strlen(".experts."), &end, 10);
     for (size_t i = 0; *end == '.' && out->number >= 0 && i < sizeof parts / sizeof *parts; i++) {
         out->which = parts[i].which;
-        out->up = parts[i].up;
+        out->up = parts[i].up && !ax_experts_ungated(out->module);
         if (strcmp(end + 1, parts[i].name) == 0)
             return true;
     }
@@ -131,14 +134,15 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
                                   const struct expert *e) {
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, MLP_EXPERTS, e->which, &target, module,
+    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, e->module, e->which, &target, module,
                                     sizeof module));
     if (!target.on)
         return AX_OK;
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
     const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
     const int64_t rows = t->base->shape[0], cols = t->base->shape[1], r = target.r;
-    const int64_t stacked = e->which == AX_GATE_UP ? 2 * rows : rows;
+    const bool half = e->which == AX_GATE_UP && !ax_experts_ungated(e->module);
+    const int64_t stacked = half ? 2 * rows : rows;
     const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
     double *all_a = NULL, *all_b = NULL;
     if (!a || !b || e->number >= experts)

@@ -119,6 +119,34 @@ static void adapters_of_all_linears_are_one_rank(void **state) {
         }
 }
 
+/* Adapters of experts without gates, in a latent, alone: nothing before the first layer's is trained. */
+static void adapters_of_ungated_experts_are_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {{{1, 1, 2, 1, 1, 1}, 3},
+                                         {{1, 1, 1, 1, 2, 1}, 3},
+                                         {{1, 1, 2, 1, 2, 4}, 2},
+                                         {{1, 1, 1, 2, 1, 2}, 3}};
+    static const struct model mixtures = {
+        "nemotron_h",
+        false,
+        ", \"hybrid_override_pattern\": \"E*E*E\", \"n_routed_experts\": 4, "
+        "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 22, \"moe_latent_size\": 14, "
+        "\"moe_shared_expert_intermediate_size\": 30",
+        {0},
+        {0},
+        0};
+    static const char *weights[] = {"mixer.experts.up_proj", "mixer.experts.down_proj"};
+    const struct ax_peft_config routed = {
+        .r = 3, .alpha = 6, .parameters = {2, (char **)(uintptr_t)weights}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check c = {.step.model.adapter = &routed,
+                                  .step.model.sharding = ax_zero_stage(1 + (int)i % 3)};
+        run(&mixtures, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
+        expect_figures(&r, &mixtures, &meshes[i], 6);
+    }
+}
+
 /* Windows in some layers of a mixture or in all; and beside two ropes and norms of all heads, of which tp splits rows; with
  * tp 4 every rank has all heads of keys. */
 static void windows_are_one_rank(void **state) {
@@ -427,6 +455,7 @@ int main(void) {
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),
         cmocka_unit_test(adapters_of_all_linears_are_one_rank),
+        cmocka_unit_test(adapters_of_ungated_experts_are_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,6 +205,53 @@ static void test_names_of_modules(void **state) {
     clear();
 }
 
+/* Experts without gates, in a latent, by the names and shapes that PEFT has for transformers' module: A [E·r][in],
+ * B [out][r·E], of the first weight below base_layer. */
+static void test_experts_without_gates(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t rows, cols;
+    } all[] = {{"base_layer.lora_A.weight", 6 * 2, 16},
+               {"base_layer.lora_B.weight", 12, 6 * 2},
+               {"lora_A.weight", 6 * 2, 12},
+               {"lora_B.weight", 16, 6 * 2}};
+    const char *path = config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
+                              "lora_target_modules: [o_proj]\nlora_target_parameters: "
+                              "[mixer.experts.up_proj, mixer.experts.down_proj]\n"
+                              "lora_modules_to_save: [embeddings, lm_head]\n");
+    char base[640], tokenizer[640], start[300];
+    struct ax_safetensors st;
+    const char *folder = golden_path("models/nemotron_h_moe");
+    snprintf(base, sizeof base, "base_model=%s", folder);
+    snprintf(tokenizer, sizeof tokenizer, "tokenizer_config=%s", golden_llama());
+    snprintf(start, sizeof start, "lora_model_dir=%s/first", scratch);
+    EXPECT(0, "trained 3 of 3", path, base, tokenizer);
+    assert_ok(ax_rename(in_scratch("out"), in_scratch("first")));
+    EXPECT(0, "trained 3 of 3", path, base, tokenizer, start);
+    expect_names(in_scratch("out"), "base_model.model.model.");
+    snprintf(base, sizeof base, "%s/adapter_model.safetensors", in_scratch("out"));
+    assert_ok(ax_safetensors_open(&st, base));
+    assert_int_equal(st.n, 2 + 2 * 4 + 2); /* of one o_proj, and two mixtures; embedding and head */
+    for (size_t i = 0; i < 4; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "base_model.model.model.layers.3.mixer.experts.%s",
+                 all[i].name);
+        const struct ax_st_entry *e = ax_safetensors_find(&st, name);
+        assert_non_null(e);
+        assert_true(e->ndim == 2 && e->shape[0] == all[i].rows && e->shape[1] == all[i].cols);
+    }
+    ax_safetensors_close(&st);
+    struct ax_merge m = {
+        .base = folder, .adapter = in_scratch("out"), .dst = in_scratch("m"), .threads = 1};
+    assert_ok(ax_merge_run(&m));
+    assert_int_equal(m.matrices, 1 + 2 * 2 * 6 + 2);
+    assert_true(m.error < 1e-5 * m.largest && m.effect > 100 * m.error);
+    assert_int_equal(ax_remove_tree(m.dst), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("first")), AX_OK);
+    clear();
+}
+
 static bool lists(const struct ax_peft_names *list, const char *name) {
     bool found = false;
     for (int i = 0; i < list->n; i++)
@@ -527,6 +574,7 @@ int main(void) {
         cmocka_unit_test(test_dora),
         cmocka_unit_test(test_experts_are_merged),
         cmocka_unit_test(test_names_of_modules),
+        cmocka_unit_test(test_experts_without_gates),
         cmocka_unit_test(test_targets_of_a_mixture),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_model_config),
