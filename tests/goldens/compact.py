@@ -24,7 +24,7 @@ import rule
 SMALL_FILE = 32 << 10
 SMALL_TENSOR = 64
 WHOLE = re.compile(r"(grads(_\w+)?|(params|adapter)_step\d+|merged)\.safetensors")
-BY_ROW = re.compile(r"(forward|packed|mtp)(_\w+)?\.safetensors")
+BY_ROW = re.compile(r"(forward|packed|mtp|long)(_\w+)?\.safetensors")
 ROW_TENSOR = re.compile(r"hidden_\w+|\w+_out_\d+")
 FLOATS = {"F32": numpy.float32, "F64": numpy.float64}
 

@@ -93,6 +93,11 @@ void golden_row_digest(const char *name, const double *x, int64_t rows, int64_t 
         project(key, x + r * cols, cols, GOLDEN_ROW_PROJECTIONS, out + r * GOLDEN_ROW_PROJECTIONS);
 }
 
+void golden_sample(const double *x, int64_t n, double out[GOLDEN_SAMPLE]) {
+    for (uint64_t j = 0; j < GOLDEN_SAMPLE; j++)
+        out[j] = x[(2654435761U * j + 12345) % (uint64_t)n];
+}
+
 static double norm_of_difference(const double *a, const double *b, int n) {
     double sum = 0;
     for (int k = 0; k < n; k++)
@@ -107,10 +112,24 @@ static bool all_zero(const double *x, int64_t n) {
     return true;
 }
 
+static struct golden_figure relative_of_sample(const struct ax_golden_tensor *want,
+                                               const double *got, double tolerance) {
+    const int64_t n = want->numel;
+    double mine[GOLDEN_SAMPLE], squares = 0;
+    for (int64_t i = 0; i < n; i++)
+        squares += got[i] * got[i];
+    golden_sample(got, n, mine);
+    const double error =
+        norm_of_difference(mine, want->v, GOLDEN_SAMPLE) * sqrt((double)n); /* of all */
+    return (struct golden_figure){error == 0 ? 0 : error / sqrt(squares), tolerance};
+}
+
 struct golden_figure golden_relative(const struct ax_golden_tensor *want, const double *got,
                                      double tolerance, double usual) {
     if (want->form == GOLDEN_FULL)
         return (struct golden_figure){ax_golden_rel_norm(got, want->v, want->numel), tolerance};
+    if (want->form == GOLDEN_SAMPLED)
+        return relative_of_sample(want, got, tolerance);
     const double part = tolerance < usual ? 1 / REF_PART : DIGEST_PART;
     struct golden_figure f = {.tolerance = tolerance};
     double mine[GOLDEN_DIGEST];
@@ -179,9 +198,15 @@ void golden_compare_parameters(struct golden_parameters *p, const struct ax_gold
         compare_elements(p, got, want->v, want->numel, 1);
         return;
     }
+    p->digests = true;
+    if (want->form == GOLDEN_SAMPLED) {
+        double sample[GOLDEN_SAMPLE];
+        golden_sample(got, want->numel, sample);
+        compare_elements(p, sample, want->v, GOLDEN_SAMPLE, (double)want->numel / GOLDEN_SAMPLE);
+        return;
+    }
     double mine[GOLDEN_DIGEST];
     golden_digest(want->name, got, want->numel, mine);
-    p->digests = true;
     p->worst_projection = ax_golden_worse(
         p->worst_projection, ax_golden_max_abs(mine + 1, want->v + 1, GOLDEN_PROJECTIONS));
     compare_elements(p, mine + 1 + GOLDEN_PROJECTIONS, want->v + 1 + GOLDEN_PROJECTIONS,

@@ -29,6 +29,10 @@
  *   off by 1e-4 gives exactly that; what is off in many elements is larger than its largest. Rounding
  *   uses up 0.45 (README.md).
  *
+ * - Samples: files NAME.sample.safetensors have 48 elements of each larger tensor, at places that follow from its size
+ *   alone. √(n · their mean square error) estimates ‖e‖; norms are held against those of norms.json. Of parameters
+ *   each stands for numel/48.
+ *
  * A NaN is infinite wherever it is read, and it makes each projection NaN. */
 #ifndef TESTS_GOLDENS_DIGEST_H
 #define TESTS_GOLDENS_DIGEST_H
@@ -39,6 +43,8 @@
 #define GOLDEN_PLACES          16
 #define GOLDEN_DIGEST          (1 + GOLDEN_PROJECTIONS + GOLDEN_PLACES)
 #define GOLDEN_ROW_PROJECTIONS 4
+#define GOLDEN_SAMPLE          48
+#define GOLDEN_SAMPLE_END      ".sample.safetensors"
 
 /* What a file's metadata says of a tensor: its form, and the shape of what it stands for. */
 enum ax_status golden_form_of(const struct ax_safetensors *st, const char *name,
@@ -46,6 +52,8 @@ enum ax_status golden_form_of(const struct ax_safetensors *st, const char *name,
 
 /* norm, projections, elements. */
 void golden_digest(const char *name, const double *x, int64_t n, double out[GOLDEN_DIGEST]);
+/* The elements of x that a sample has; n > 48. */
+void golden_sample(const double *x, int64_t n, double out[GOLDEN_SAMPLE]);
 /* out [rows][4] */
 void golden_row_digest(const char *name, const double *x, int64_t rows, int64_t cols, double *out);
 

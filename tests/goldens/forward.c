@@ -86,13 +86,19 @@ done:
     return st;
 }
 
+static double hidden_tolerance(const struct forward *f) {
+    return ax_golden_hidden_tolerance(f->c, TOLERANCE);
+}
+
 static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, const double *got,
                                      int64_t cols) {
     static const char *const mixers[] = {"attn", "conv", "linear", "mamba", "mixer"};
     char name[64];
     snprintf(name, sizeof name, "mlp_out_%d", layer);
     const struct ax_layer_spec *spec = &f->c->arch.layers[layer];
-    if (!ffn && spec->mixer == &ax_mixer_beside) /* each by itself */
+    const bool beside =
+        ffn ? f->c->norms.root && spec->ffn == &ax_ffn_moe_beside : spec->mixer == &ax_mixer_beside;
+    if (beside) /* the file has each by itself */
         return AX_OK;
     const bool alone = spec->mixer == &ax_part_none; /* and called mixer */
     for (size_t i = 0; (!ffn || alone) && i < sizeof mixers / sizeof *mixers; i++) {
@@ -100,7 +106,7 @@ static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, con
         if (ax_safetensors_find(f->golden, name))
             break;
     }
-    return compare(f, name, "branch outputs", got, cols, TOLERANCE);
+    return compare(f, name, "branch outputs", got, cols, hidden_tolerance(f));
 }
 
 /* If neither norm nor factor follows a branch, its output is the difference in the residual stream. */
@@ -134,12 +140,12 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     char name[64];
     const int64_t n = f->docs.tokens * cols;
     if (strcmp(what, "norm") == 0)
-        return compare(f, "hidden_norm", "hidden states", now, cols, TOLERANCE);
+        return compare(f, "hidden_norm", "hidden states", now, cols, hidden_tolerance(f));
     if (strcmp(what, "mixer_out") == 0 || strcmp(what, "ffn_out") == 0)
         return compare_branch(f, *what == 'f', layer, now, cols);
     if (strcmp(what, "attn_out") == 0 || strcmp(what, "mamba_out") == 0) {
         snprintf(name, sizeof name, "%s_%d", what, layer);
-        return compare(f, name, "branch outputs", now, cols, TOLERANCE);
+        return compare(f, name, "branch outputs", now, cols, hidden_tolerance(f));
     }
     const bool hidden = strcmp(what, "hidden") == 0;
     if (!hidden || layer > 0)
@@ -148,7 +154,7 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
     if (!hidden)
         return AX_OK;
     snprintf(name, sizeof name, "hidden_%d", layer);
-    return compare(f, name, "hidden states", now, cols, TOLERANCE);
+    return compare(f, name, "hidden states", now, cols, hidden_tolerance(f));
 }
 
 /* Sorts both by ascending expert, like the golden files. */
@@ -164,10 +170,23 @@ static void sort_choice(double *experts, double *weights, int64_t k) {
     }
 }
 
+static void soften(double *rows, int64_t n, int64_t cols) {
+    for (double *x = rows; x < rows + n * cols; x += cols) {
+        double sum = 0;
+        for (int64_t k = 0; k < cols; k++)
+            sum += exp(x[k]);
+        for (int64_t k = 0; k < cols; k++)
+            x[k] = exp(x[k]) / sum;
+    }
+}
+
 static enum ax_status look_at_router(struct forward *f, const char *what, int layer, double *now,
                                      int64_t cols) {
     char name[64];
     if (strcmp(what, "router_logits") == 0) {
+        if (f->c->norms.root &&
+            f->c->arch.moe.names->expert_scale) /* Gemma 4's are probabilities */
+            soften(now, f->docs.tokens, cols);
         snprintf(name, sizeof name, "router_logits_%d", layer);
         return compare(f, name, "router logits", now, cols, TOLERANCE);
     }
@@ -247,9 +266,32 @@ static enum ax_status compare_nll(struct forward *f, const double *logits, int64
             worst = ax_golden_worse(worst, diff);
         }
     }
-    ax_golden_note(f->c->report, "batch token nll", worst, TOLERANCE, "token_nll");
+    char group[80];
+    snprintf(group, sizeof group, "%s token nll", f->label);
+    ax_golden_note(f->c->report, group, worst, TOLERANCE, "token_nll");
     ax_golden_tensor_free(&want);
     return AX_OK;
+}
+
+/* The logits of the last tokens, of a row whose others are not kept. */
+static enum ax_status compare_last(struct forward *f, const double *logits, int64_t V) {
+    static const char name[] = "last_logits";
+    struct ax_golden_tensor want = {0};
+    char group[80];
+    if (!ax_safetensors_find(f->golden, name))
+        return AX_OK;
+    AX_TRY(ax_golden_read(f->golden, name, &want));
+    const int64_t rows = want.numel / V;
+    enum ax_status st = AX_OK;
+    if (want.numel % V != 0 || rows > f->docs.tokens)
+        st = ax_error(AX_ERR_DATA, "%s: %s has another size", f->golden->path, name);
+    snprintf(group, sizeof group, "%s logits", f->label);
+    if (st == AX_OK)
+        ax_golden_note(f->c->report, group,
+                       ax_golden_max_abs(logits + (f->docs.tokens - rows) * V, want.v, want.numel),
+                       TOLERANCE, name);
+    ax_golden_tensor_free(&want);
+    return st;
 }
 
 static enum ax_status logits_of(struct forward *f, struct ax_pass *p) {
@@ -269,6 +311,8 @@ static enum ax_status logits_of(struct forward *f, struct ax_pass *p) {
         st = compare(f, f->logits, "logits", v, V, tolerance);
     if (st == AX_OK)
         st = compare_nll(f, v, V);
+    if (st == AX_OK)
+        st = compare_last(f, v, V);
     ax_free(v);
     return st;
 }
@@ -388,6 +432,8 @@ enum ax_status ax_golden_forward(const struct ax_golden_case *c) {
     if (c->peft || c->qat)
         return AX_OK;
     AX_TRY(run_file(c, "packed.safetensors", "packed", docs_file));
+    if (c->golden.root && json_object_get(c->golden.root, "long"))
+        AX_TRY(run_file(c, "long.safetensors", "long", docs_file));
     return c->arch.rope.kind == AX_ROPE_LONGROPE
                ? run_file(c, "longrope.safetensors", "longrope", both_lengths)
                : AX_OK;

@@ -43,14 +43,14 @@ bool ax_golden_runs(struct ax_golden_report *r, const char *dir, const struct ax
 bool ax_golden_schedules(struct ax_golden_report *r, const char *dir,
                          const struct ax_golden_options *o);
 
-enum golden_form { GOLDEN_FULL, GOLDEN_DIGESTED, GOLDEN_BY_ROW }; /* digest.h */
+enum golden_form { GOLDEN_FULL, GOLDEN_DIGESTED, GOLDEN_BY_ROW, GOLDEN_SAMPLED }; /* digest.h */
 
 /* A golden tensor as doubles; owned. */
 struct ax_golden_tensor {
     enum golden_form form;
     const char *name; /* borrowed from the file */
     int ndim;
-    int64_t shape[AX_ST_MAX_DIMS], numel; /* of what it stands for */
+    int64_t shape[AX_ST_MAX_DIMS], numel; /* of what it stands for; see golden_fits */
     double *v;                            /* [numel], or its digest */
 };
 /* In any form, or in full: AX_ERR_DATA if the file has but a digest. */
@@ -58,6 +58,8 @@ enum ax_status golden_read_form(const struct ax_safetensors *st, const char *nam
                                 struct ax_golden_tensor *out);
 enum ax_status ax_golden_read(const struct ax_safetensors *st, const char *name,
                               struct ax_golden_tensor *out);
+/* Whether a tensor of n elements may be compared with it. A file of samples has no shapes: `t` then stands for n. */
+bool golden_fits(struct ax_golden_tensor *t, int64_t n);
 void ax_golden_tensor_free(struct ax_golden_tensor *t);
 
 /* A tensor of a backend as doubles; owned. */

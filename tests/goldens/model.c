@@ -10,8 +10,11 @@
 #include "base/mem.h"
 #include "model/adapter/load.h"
 #include "model/model.h"
+#include "tests/goldens/digest.h"
 
 #define MAX_JSON (64u << 20)
+/* The text model's config inside that of a model with vision, too. */
+#define WRAPPER "config.wrapper.json"
 
 /* A float64 run may differ from the float32 golden by this many gaps: 1.1, plus half a gap
  * because transformers' own float64 run computes some steps in float32
@@ -21,17 +24,14 @@
 /* What a folder need not have: golden.json says what was made. Without "packed" or "aux_loss" in it there
  * are no such files; goldens with norms.json have the balancing loss, but not its gradients; one without "train" is no folder of make.py's, and has no generations, or is an
  * adapter's that was not trained: then it has neither gradients nor merged weights. */
-static bool has_norms(const struct ax_golden_case *c) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/golden/norms.json", c->dir);
-    return ax_path_exists(path);
-}
 static bool is_optional(const struct ax_golden_case *c, const char *name) {
     static const struct {
         bool adapter;
         const char *name, *key;
     } made[] = {{false, "packed.safetensors", "packed"},
                 {false, "grads_packed.safetensors", "packed"},
+                {false, "long.safetensors", "long"},
+                {false, "grads_long.safetensors", "long"},
                 {false, "aux_loss_router_grads.safetensors", "aux_loss"},
                 {false, "generate.json", "train"},
                 {true, "grads.safetensors", "train"},
@@ -39,14 +39,27 @@ static bool is_optional(const struct ax_golden_case *c, const char *name) {
     for (size_t i = 0; c->golden.root && i < sizeof made / sizeof *made; i++)
         if (made[i].adapter == (c->peft != NULL) && strcmp(name, made[i].name) == 0)
             return !json_object_get(c->golden.root, made[i].key) ||
-                   (strcmp(made[i].key, "aux_loss") == 0 && has_norms(c));
+                   (strcmp(made[i].key, "aux_loss") == 0 && c->norms.root);
     return strcmp(name, "bf16.json") == 0;
 }
 
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path) {
+    static const char end[] = ".safetensors";
+    const size_t n = strlen(name), m = strlen(end);
     AX_TRY(ax_sprintf(path, "%s%s/%s", c->dir, c->qat ? "" : "/golden", name));
     if (ax_path_exists(*path))
         return AX_OK;
+    if (n > m && strcmp(name + n - m, end) == 0) {
+        char *samples;
+        AX_TRY(
+            ax_sprintf(&samples, "%s/golden/%.*s" GOLDEN_SAMPLE_END, c->dir, (int)(n - m), name));
+        if (ax_path_exists(samples)) {
+            ax_free(*path);
+            *path = samples;
+            return AX_OK;
+        }
+        ax_free(samples);
+    }
     ax_golden_absent(c->report, *path, is_optional(c, name));
     ax_free(*path);
     *path = NULL;
@@ -73,6 +86,19 @@ double ax_golden_packed_tolerance(const struct ax_golden_case *c, double usual) 
     return fmax(usual, (c->dtype == AX_F64 ? 1 : 2) * REF_GAP * gap);
 }
 
+double ax_golden_hidden_tolerance(const struct ax_golden_case *c, double usual) {
+    double gap;
+    if (!c->norms.root || !gap_of(c, "hidden", &gap))
+        return usual;
+    return fmax(usual, (c->dtype == AX_F64 ? 1 : 2) * REF_GAP * gap);
+}
+
+struct ax_json ax_golden_norms(const struct ax_golden_case *c, const char *what) {
+    if (strcmp(what, "long") == 0 && c->golden.root)
+        return ax_json_get(ax_json_get(ax_json_root(&c->golden), what), "grads");
+    return c->norms.root ? ax_json_get(ax_json_root(&c->norms), what) : (struct ax_json){0};
+}
+
 double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
                                  double usual) {
     return ceil(ax_golden_tolerance(c, key, usual) * (double)n) / (double)n;
@@ -84,12 +110,12 @@ double ax_golden_half_place(double golden) {
 }
 
 /* Row r of [B][S] is a document with as many tokens as its mask has ones (padding is on the
- * right). */
+ * right); without a mask it is all of them. */
 static void rows_to_docs(struct ax_golden_docs *d, const struct ax_golden_tensor *mask, int64_t S) {
     for (int r = 0; r < d->n; r++) {
         d->from[r] = r * S;
         for (int64_t t = 0; t < S; t++)
-            d->docs[r].n += mask->v[r * S + t] != 0;
+            d->docs[r].n += !mask->v || mask->v[r * S + t] != 0;
     }
 }
 
@@ -98,11 +124,13 @@ static enum ax_status docs_of(struct ax_golden_docs *d, const struct ax_safetens
                               const struct ax_golden_tensor *labels) {
     struct ax_golden_tensor cut = {0};
     const bool packed = ax_safetensors_find(st, "cu_seqlens") != NULL;
-    AX_TRY(ax_golden_read(st, packed ? "cu_seqlens" : "attention_mask", &cut));
+    const bool padded = !packed && ax_safetensors_find(st, "attention_mask");
+    if (packed || padded)
+        AX_TRY(ax_golden_read(st, packed ? "cu_seqlens" : "attention_mask", &cut));
     const int64_t n = packed ? cut.numel - 1 : ids->shape[0];
     enum ax_status status = AX_OK;
     if (n < 1 || n > AX_GOLDEN_MAX_DOCS || labels->numel != ids->numel ||
-        (!packed && cut.numel != ids->numel))
+        (padded && cut.numel != ids->numel))
         AX_TRY_GOTO(
             ax_error(AX_ERR_DATA, "%s: %lld documents or unequal shapes", st->path, (long long)n),
             status, done);
@@ -173,6 +201,9 @@ static void run_checks(const struct ax_golden_case *c) {
             ax_golden_gradients(c, "forward.safetensors", "grads.safetensors", "batch"));
     attempt(c, "packed gradients",
             ax_golden_gradients(c, "packed.safetensors", "grads_packed.safetensors", "packed"));
+    if (c->golden.root && json_object_get(c->golden.root, "long"))
+        attempt(c, "long row's gradients",
+                ax_golden_gradients(c, "long.safetensors", "grads_long.safetensors", "long"));
     attempt(c, "balancing loss", ax_golden_balance(c));
     attempt(c, "multi-token prediction", ax_golden_mtp(c));
     attempt(c, "optimizer steps", ax_golden_steps(c));
@@ -189,6 +220,10 @@ static enum ax_status open_case(struct ax_golden_case *c, const char *config) {
     AX_TRY_GOTO(ax_golden_file(c, "golden.json", &path), st, done);
     if (path)
         AX_TRY_GOTO(ax_json_load(&c->golden, path, MAX_JSON), st, done);
+    ax_free(path);
+    AX_TRY_GOTO(ax_sprintf(&path, "%s/golden/norms.json", c->dir), st, done);
+    if (ax_path_exists(path))
+        AX_TRY_GOTO(ax_json_load(&c->norms, path, MAX_JSON), st, done);
 done:
     ax_free(path);
     return st;
@@ -203,26 +238,30 @@ static void one_config(struct ax_golden_report *r, const char *dir, const char *
         ax_golden_error(r, config);
     else if (dtype == AX_BF16)
         attempt(&c, "bf16 steps", ax_golden_bf16(&c));
+    else if (strcmp(config, WRAPPER) == 0)
+        attempt(&c, "forward", ax_golden_forward(&c));
     else
         run_checks(&c);
     ax_golden_flush(r);
     ax_json_free(&c.golden);
+    ax_json_free(&c.norms);
     ax_hf_close(&c.hf);
     ax_arch_free(&c.arch);
 }
 
 bool ax_golden_model(struct ax_golden_report *r, const char *dir,
                      const struct ax_golden_options *o) {
-    static const char *const configs[] = {"config.json", "config.legacy.json"};
+    static const char *const configs[] = {"config.json", "config.legacy.json", WRAPPER};
     char path[4096];
     snprintf(path, sizeof path, "%s/golden", dir);
     if (!ax_path_is_dir(path) || ax_peft_is_folder(dir))
         return false;
     bool found = false;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, configs[i]);
         if (!ax_path_exists(path)) {
-            ax_golden_absent(r, path, i > 0); /* the older spelling */
+            if (i < 2)
+                ax_golden_absent(r, path, i > 0); /* the older spelling */
             continue;
         }
         found = true;
@@ -233,7 +272,7 @@ bool ax_golden_model(struct ax_golden_report *r, const char *dir,
         }
         one_config(r, dir, configs[i], o, dtype);
         snprintf(path, sizeof path, "%s/golden/bf16.json", dir);
-        if (!o->dtype && dtype == AX_F32 && ax_path_exists(path))
+        if (!o->dtype && dtype == AX_F32 && i < 2 && ax_path_exists(path))
             one_config(r, dir, configs[i], o, AX_BF16);
     }
     return found;

@@ -33,8 +33,10 @@ struct ax_golden_case {
     enum ax_dtype dtype;
     const struct ax_peft *peft; /* the adapter; NULL = none */
     struct ax_json_doc golden;  /* golden.json; root NULL if missing */
+    struct ax_json_doc norms;   /* norms.json, likewise */
 };
-/* Path of golden/NAME in the folder; if it is missing, *path = NULL and it is noted as absent. */
+/* Path of golden/NAME in the folder, or of samples of it (digest.h); if both are missing, *path = NULL and it is noted
+ * as absent. */
 enum ax_status ax_golden_file(const struct ax_golden_case *c, const char *name, char **path);
 /* Of fake quantization: an activation near the middle between two codes goes either way, which a
  * difference of one ulp decides; what follows moves by a share of its size: docs/decisions/024. */
@@ -45,6 +47,11 @@ double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, doub
  * float64 if that is larger, as it is where a norm magnifies a small output (the gated delta rule); twice that for
  * float32 here, which is as far on its side. A relative error of all tensors bounds that of their norm. */
 double ax_golden_packed_tolerance(const struct ax_golden_case *c, double usual);
+/* Tolerance of hidden states: the usual one; in folders that say how far float32 was off, as where the stream is large
+ * (norms.json), that distance by the same rule. */
+double ax_golden_hidden_tolerance(const struct ax_golden_case *c, double usual);
+/* Norms of tensors by name: key `what` of norms.json, or of what golden.json says of the long row; .v NULL: none. */
+struct ax_json ax_golden_norms(const struct ax_golden_case *c, const char *what);
 /* The same for a fraction of n elements: rounded up to an integer number of them. */
 double ax_golden_share_tolerance(const struct ax_golden_case *c, const char *key, int64_t n,
                                  double usual);

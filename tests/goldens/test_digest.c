@@ -112,6 +112,41 @@ static void a_row_that_is_swapped(void **state) {
     assert_false(passes(gradient()));
 }
 
+/* The fake's tensor as a file of samples has it, at the places that it states. */
+static void make_sample(double sample[GOLDEN_SAMPLE]) {
+    for (uint64_t j = 0; j < GOLDEN_SAMPLE; j++)
+        sample[j] = fake.value[(2654435761ULL * j + 12345) % N];
+    fake.golden = (struct ax_golden_tensor){
+        .form = GOLDEN_SAMPLED, .name = fake.name, .numel = GOLDEN_SAMPLE, .v = sample};
+}
+
+static void samples_stand_for_tensors(void **state) {
+    (void)state;
+    double sample[GOLDEN_SAMPLE];
+    int missed = 0;
+    make_fake(4, 0.01);
+    make_sample(sample);
+    assert_false(golden_fits(&fake.golden, GOLDEN_SAMPLE - 1)); /* then it would have fewer */
+    assert_true(golden_fits(&fake.golden, N) && fake.golden.numel == N);
+    assert_false(golden_fits(&fake.golden, N + 1));
+    struct ax_golden_tensor small = {.form = GOLDEN_SAMPLED, .numel = 40, .v = sample};
+    assert_true(golden_fits(&small, 40) && small.form == GOLDEN_FULL);
+    for (uint32_t which = 0; which < 100; which++) {
+        make_fake(which, 0.01);
+        make_sample(sample);
+        assert_true(golden_fits(&fake.golden, N));
+        assert_true(passes(gradient()));
+        for (int i = 0; i < N; i++)
+            fake.got[i] = fake.value[i] + 4.5e-5 * 0.01 * normal(1000 + which, i);
+        missed += passes(gradient());
+    }
+    assert_true(missed <= 2);
+    struct golden_parameters p = {0};
+    fake.got[12345 % N] += 1; /* the first place */
+    golden_compare_parameters(&p, &fake.golden, fake.got);
+    assert_true(p.worst > 0.99 && p.total == N && p.off >= (double)N / GOLDEN_SAMPLE);
+}
+
 static void a_gradient_that_should_be_zero(void **state) {
     (void)state;
     make_fake(2, 0);
@@ -388,6 +423,7 @@ int main(void) {
         cmocka_unit_test(numbers_are_those_of_python),
         cmocka_unit_test(relative_errors),
         cmocka_unit_test(a_row_that_is_swapped),
+        cmocka_unit_test(samples_stand_for_tensors),
         cmocka_unit_test(a_gradient_that_should_be_zero),
         cmocka_unit_test(not_a_number),
         cmocka_unit_test(a_parameter_off_by_the_bound),
