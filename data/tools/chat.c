@@ -79,10 +79,11 @@ static json_t *result_of(unsigned way, json_t *result, const json_t *call, size_
     return NULL;
 }
 
+enum { HEADER = 1, TOOLS = 2 }; /* the header of an answer; definitions */
+
 /* Variables of a template: a question, an answer with the calls, and the results. False: no memory. */
 static bool set_variables(const struct ax_tool_chat *c, const json_t *calls, const json_t *results,
-                          bool tools, json_t *vars) {
-    const bool header = !calls || results;
+                          unsigned with, json_t *vars) {
     json_t *list = json_pack("[{s:s, s:s}]", "role", "user", "content", "dummy");
     bool ok = list && vars;
     if (ok && calls)
@@ -90,21 +91,21 @@ static bool set_variables(const struct ax_tool_chat *c, const json_t *calls, con
     for (size_t i = 0; ok && i < json_array_size(results); i++)
         ok = json_array_append_new(list, result_of(c->way, json_array_get(results, i),
                                                    json_array_get(calls, i), i)) == 0;
-    if (ok && tools)
+    if (ok && (with & TOOLS))
         ok = json_object_set(vars, "tools", (json_t *)(uintptr_t)c->tools) == 0;
     return json_object_set_new(vars, "messages", list) == 0 && ok &&
-           json_object_set_new(vars, "add_generation_prompt", json_boolean(header)) == 0;
+           json_object_set_new(vars, "add_generation_prompt", json_boolean(with & HEADER)) == 0;
 }
 
 /* NULL calls: the question alone. */
 static enum ax_status render(const struct ax_tool_chat *c, const json_t *calls,
-                             const json_t *results, bool tools, struct ax_template_output *out) {
+                             const json_t *results, unsigned with, struct ax_template_output *out) {
     const struct ax_template_options o = {
         .chat = true, .defaults = c->tokens, .fixed_now = true, .now = c->now};
     json_t *vars = json_object();
     const bool ok =
         (!c->variables || json_object_update(vars, (json_t *)(uintptr_t)c->variables) == 0) &&
-        set_variables(c, calls, results, tools, vars);
+        set_variables(c, calls, results, with, vars);
     const enum ax_status st = ok ? ax_template_render(c->template, vars, &o, out) : AX_ERR_NOMEM;
     json_decref(vars);
     return ok ? st : ax_error(st, "out of memory for a conversation");
@@ -150,10 +151,10 @@ static enum ax_status find_suffix(const struct ax_tool_chat *c, const json_t *ca
     struct ax_template_output without = {0};
     size_t end, before;
     *suffix = NULL;
-    AX_TRY(render(c, calls, NULL, false, &without));
+    AX_TRY(render(c, calls, NULL, 0, &without));
     enum ax_status st = find_end(c, without.text, without.len, &end, &before);
     if (st == AX_OK)
-        st = render(c, calls, results, false, with);
+        st = render(c, calls, results, HEADER, with);
     if (st == AX_OK) {
         const size_t from = begin_of(calls, &without), at = begin_of(calls, with);
         const size_t n = end > from ? end - from : 0;
@@ -301,15 +302,32 @@ static void probe_free(struct probe *p) {
     json_decref(p->results);
 }
 
+/* Where the turn begins in a question with its answer: after the header, or after the question, where templates write
+ * no header before calls; else 0. */
+static enum ax_status find_turn(const struct ax_tool_chat *c,
+                                const struct ax_template_output *answer, size_t *from) {
+    *from = 0;
+    for (int header = HEADER; header >= 0 && *from == 0; header--) {
+        struct ax_template_output before = {0};
+        AX_TRY(render(c, NULL, NULL, (unsigned)header, &before));
+        if (before.len <= answer->len && memcmp(before.text, answer->text, before.len) == 0)
+            *from = before.len;
+        ax_template_output_free(&before);
+    }
+    return AX_OK;
+}
+
 /* Does the format read the call in what the template writes? */
 static enum ax_status reads(const struct ax_tool_chat *c, const struct ax_tool_format *f,
                             const struct probe *p, bool *yes) {
-    size_t end, before;
+    size_t end, before, from;
     struct ax_tool_turn turn;
     char *s;
     AX_TRY(find_end(c, p->answer.text, p->answer.len, &end, &before));
-    AX_TRY(ax_strndup(&s, p->answer.text, before));
-    const struct ax_tool_text t = {.s = s, .n = before};
+    AX_TRY(find_turn(c, &p->answer, &from));
+    const size_t n = before > from ? before - from : 0;
+    AX_TRY(ax_strndup(&s, p->answer.text + from, n));
+    const struct ax_tool_text t = {.s = s, .n = n};
     const enum ax_status st = ax_tool_read(f, &t, NULL, &turn);
     const json_t *call = json_object_get(json_array_get(turn.calls, 0), "function");
     const char *name = json_string_value(json_object_get(call, "name"));
@@ -334,7 +352,7 @@ static enum ax_status find_format(struct ax_tool_chat *c, const struct probe *p)
 /* Renders the probe in the chat's way. *can: the template does, and does not change the answer. */
 static enum ax_status try_way(const struct ax_tool_chat *c, struct probe *p, bool *can) {
     clear_renderings(p);
-    enum ax_status st = render(c, p->calls, NULL, false, &p->answer);
+    enum ax_status st = render(c, p->calls, NULL, 0, &p->answer);
     if (st == AX_OK)
         st = find_suffix(c, p->calls, p->results, &p->with, &p->suffix);
     *can = st == AX_OK && p->suffix;
@@ -396,7 +414,7 @@ bool ax_tool_opens_thought(const struct ax_tool_format *f, const char *text) {
 static enum ax_status check_definitions(const struct ax_tool_chat *c) {
     struct ax_template_output out = {0};
     const json_t *f = json_object_get(json_array_get(c->tools, 0), "function");
-    AX_TRY(render(c, NULL, NULL, true, &out));
+    AX_TRY(render(c, NULL, NULL, HEADER | TOOLS, &out));
     const bool shown = shows(out.text, json_string_value(json_object_get(f, "name")));
     ax_template_output_free(&out);
     return shown ? AX_OK : refuse(c, "leaves out the definitions of tools");
@@ -441,21 +459,16 @@ void ax_tool_chat_add_stops(struct ax_tool_chat *c, struct ax_stop_tokens *stop)
     }
 }
 
-/* What follows the header of an answer. */
 static enum ax_status encode_turn(const struct ax_tool_chat *c, const json_t *calls,
                                   struct ax_encoding *out) {
-    struct ax_template_output header = {0}, answer = {0};
+    struct ax_template_output answer = {0};
     size_t from = 0, end = 0, before;
-    enum ax_status st = render(c, NULL, NULL, false, &header);
+    AX_TRY(render(c, calls, NULL, 0, &answer));
+    enum ax_status st = find_end(c, answer.text, answer.len, &end, &before);
     if (st == AX_OK)
-        st = render(c, calls, NULL, false, &answer);
-    if (st == AX_OK)
-        st = find_end(c, answer.text, answer.len, &end, &before);
-    while (st == AX_OK && from < header.len && from < end && header.text[from] == answer.text[from])
-        from++;
-    if (st == AX_OK)
+        st = find_turn(c, &answer, &from);
+    if (st == AX_OK && end > from)
         st = encode(c, answer.text + from, end - from, false, out);
-    ax_template_output_free(&header);
     ax_template_output_free(&answer);
     return st;
 }

@@ -94,6 +94,16 @@ static const struct ax_tool_format formats[] = {
      {NULL},
      NULL,
      false},
+    {"pythonic",
+     "Llama 4, where it is prompted for Python",
+     NULL,
+     NULL,
+     "reasoning_content",
+     NULL,
+     ax_tool_read_pythonic,
+     {"<|eom|>"},
+     "[",
+     false},
 };
 #define N_FORMATS ((int)(sizeof formats / sizeof *formats))
 

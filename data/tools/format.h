@@ -9,6 +9,7 @@
  *   harmony       <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
  *   gemma4        <|tool_call>call:NAME{key:<|"|>text<|"|>,…}<tool_call|>
  *   lfm2          <|tool_call_start|>[name(key='text', …)]<|tool_call_end|>
+ *   pythonic      [name(key='text', …), …] as the turn
  *
  * What is read comes from a model: any bytes are a turn. Calls inside a thought are part of it. A call counts
  * only if its closing mark is there and all of it can be read; else the turn has none, and says why.

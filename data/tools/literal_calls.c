@@ -1,6 +1,8 @@
-/* Calls whose arguments are literals of a language of their own: LFM2's of Python, Gemma 4's. */
+/* Calls whose arguments are literals: of Python (LFM2's, Llama 4's), or of a language of their own (Gemma 4's). */
 #include <ctype.h>
 #include <string.h>
+
+#include "base/text/unicode.h"
 
 #include "data/tools/scan.h"
 
@@ -84,10 +86,10 @@ static bool read_value(struct ax_tool_scan *s, const struct literals *l, int dep
     return false;
 }
 
-/* ---- lfm2 ----
+/* ---- lfm2, pythonic ----
  *
- * [name(key='text', other=1), …]. Templates write text as it is, quotes included, so that of an argument's
- * quotes the one that is followed by the next argument or the end of the call closes it. */
+ * [name(key='text', other=1), …]. LFM2's templates write text as it is, quotes included, so that of an argument's
+ * quotes the one that is followed by the next argument or the end of the call closes it: they are loose. */
 
 static bool closes(const struct ax_tool_scan *s, size_t at) {
     const char *p = s->t->s + at + strspn(s->t->s + at, " \t\r\n");
@@ -110,12 +112,40 @@ static char escaped(char c) {
     return c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
 }
 
-static bool python_text(struct ax_tool_scan *s, char quote, bool outermost, struct ax_buf *text) {
+/* The character of \xHH, \uHHHH or \UHHHHHHHH, which is next. */
+static bool put_code(struct ax_tool_scan *s, int digits, struct ax_buf *to) {
+    const char *at = s->t->s + s->at + 2; /* the text ends in a NUL, which is no digit */
+    uint32_t code = 0;
+    char bytes[4];
+    for (int i = 0; i < digits; i++) {
+        const char c = at[i];
+        if (!isxdigit((unsigned char)c))
+            return ax_turn_fail(s, "expected %d hexadecimal digits at \"%.10s\"", digits, at - 2);
+        code = code << 4 | (uint32_t)(isdigit((unsigned char)c) ? c - '0' : (c | 32) - 'a' + 10);
+    }
+    if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        return ax_turn_fail(s, "\"%.10s\" is no character", at - 2);
+    s->at += 1 + (size_t)digits;
+    s->no_memory = s->no_memory || ax_buf_append(to, bytes, ax_utf8_encode(code, bytes)) != AX_OK;
+    return !s->no_memory;
+}
+
+static int code_digits(char c) {
+    return c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+}
+
+static bool python_text(struct ax_tool_scan *s, char quote, bool loose, struct ax_buf *text) {
     for (; !ax_turn_ended(s); s->at++) {
         char c = ax_turn_next(s);
-        if (c == quote && (!outermost || closes(s, s->at + 1))) {
+        if (c == quote && (!loose || closes(s, s->at + 1))) {
             s->at++;
             return true;
+        }
+        const int digits = c == '\\' && !loose ? code_digits(s->t->s[s->at + 1]) : 0;
+        if (digits > 0) {
+            if (!put_code(s, digits, text))
+                return false;
+            continue;
         }
         if (c == '\\' && s->at + 1 < s->t->n && strchr("nrt\\'\"", s->t->s[s->at + 1])) {
             s->at++;
@@ -127,34 +157,42 @@ static bool python_text(struct ax_tool_scan *s, char quote, bool outermost, stru
     return ax_turn_fail(s, "a text is not closed");
 }
 
-static bool python_string(struct ax_tool_scan *s, bool outermost, json_t **out, bool *is) {
+static bool read_string(struct ax_tool_scan *s, bool loose, json_t **out, bool *is) {
     const char quote = ax_turn_next(s);
     struct ax_buf text = {0};
     *is = quote == '\'' || quote == '"';
     if (!*is)
         return true;
     s->at++;
-    *is = python_text(s, quote, outermost, &text);
+    *is = python_text(s, quote, loose, &text);
     if (*is)
         *out = json_stringn(text.data ? text.data : "", text.len);
     ax_buf_free(&text);
     return *is;
 }
 
+static bool lfm2_string(struct ax_tool_scan *s, bool outermost, json_t **out, bool *is) {
+    return read_string(s, outermost, out, is);
+}
+
+static bool python_string(struct ax_tool_scan *s, bool outermost, json_t **out, bool *is) {
+    (void)outermost;
+    return read_string(s, false, out, is);
+}
+
 static bool python_key(struct ax_tool_scan *s, json_t **out) {
     bool is;
     ax_turn_blanks(s);
-    return python_string(s, false, out, &is) && (is || ax_turn_fail(s, "expected a key in quotes"));
+    return read_string(s, false, out, &is) && (is || ax_turn_fail(s, "expected a key in quotes"));
 }
 
 /* key=value, … ) */
-static bool read_keywords(struct ax_tool_scan *s, json_t *arguments) {
-    static const struct literals python = {python_string, python_key};
+static bool read_keywords(struct ax_tool_scan *s, const struct literals *l, json_t *arguments) {
     for (ax_turn_blanks(s); !ax_turn_word(s, ")"); ax_turn_blanks(s)) {
         const size_t key = s->at, end = name_end(s, key);
         json_t *v = NULL;
         s->at = end;
-        if (end == key || !expect(s, "=") || !read_value(s, &python, 0, &v))
+        if (end == key || !expect(s, "=") || !read_value(s, l, 0, &v))
             return ax_turn_fail(s, "expected key=value");
         if (json_object_setn_new(arguments, s->t->s + key, end - key, v) != 0)
             s->no_memory = true;
@@ -165,26 +203,54 @@ static bool read_keywords(struct ax_tool_scan *s, json_t *arguments) {
     return true;
 }
 
-static bool read_python_call(struct ax_tool_scan *s) {
+static bool read_python_call(struct ax_tool_scan *s, const struct literals *l) {
     ax_turn_blanks(s);
     const size_t name = s->at, end = name_end(s, name);
     json_t *arguments = json_object();
     s->at = end;
-    if (end > name && expect(s, "(") && read_keywords(s, arguments))
+    if (end > name && expect(s, "(") && read_keywords(s, l, arguments))
         return ax_turn_call(s, s->t->s + name, end - name, arguments, NULL);
     json_decref(arguments);
     return ax_turn_fail(s, "expected name(key=value, …)");
 }
 
-bool ax_tool_read_lfm2(struct ax_tool_scan *s) {
+static bool read_python_calls(struct ax_tool_scan *s, const struct literals *l) {
     if (!expect(s, "["))
         return false;
     do {
-        if (!read_python_call(s))
+        if (!read_python_call(s, l))
             return false;
         ax_turn_blanks(s);
     } while (ax_turn_word(s, ","));
-    return expect(s, "]") && ax_turn_close(s, "<|tool_call_end|>");
+    return expect(s, "]");
+}
+
+bool ax_tool_read_lfm2(struct ax_tool_scan *s) {
+    static const struct literals loose = {lfm2_string, python_key};
+    return read_python_calls(s, &loose) && ax_turn_close(s, "<|tool_call_end|>");
+}
+
+/* "[name(": other lists are text. */
+static bool begins_calls(const struct ax_tool_scan *s) {
+    const char *text = s->t->s;
+    if (text[s->at] != '[')
+        return false;
+    const size_t name = s->at + 1 + strspn(text + s->at + 1, " \t\r\n"), end = name_end(s, name);
+    return end > name && text[end] == '(';
+}
+
+/* Calls are the turn. */
+bool ax_tool_read_pythonic(struct ax_tool_scan *s) {
+    static const struct literals python = {python_string, python_key};
+    const bool tagged = ax_turn_mark(s, "<|python_start|>");
+    ax_turn_blanks(s);
+    if (!tagged && !begins_calls(s))
+        return ax_turn_put(s, &s->content, 0, s->t->n);
+    if (!read_python_calls(s, &python))
+        return false;
+    (void)ax_turn_mark(s, "<|python_end|>");
+    ax_turn_blanks(s);
+    return ax_turn_ended(s) || ax_turn_fail(s, "calls are all of a turn, [name(key=value), …]");
 }
 
 /* ---- gemma4 ---- */

@@ -52,5 +52,6 @@ bool ax_tool_read_qwen3_coder(struct ax_tool_scan *s);
 bool ax_tool_read_glm(struct ax_tool_scan *s);
 bool ax_tool_read_gemma4(struct ax_tool_scan *s);
 bool ax_tool_read_lfm2(struct ax_tool_scan *s);
+bool ax_tool_read_pythonic(struct ax_tool_scan *s);
 
 #endif

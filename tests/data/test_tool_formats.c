@@ -168,6 +168,89 @@ static void replies_are_read(void **state) {
     }
 }
 
+/* ---- calls in Python ---- */
+
+static void read_python(const char *text, struct ax_tool_turn *turn) {
+    const struct ax_tool_text t = {.s = text, .n = strlen(text)};
+    assert_ok(ax_tool_read(ax_tool_format_find("pythonic"), &t, NULL, turn));
+}
+
+static void calls_in_python_are_read_as_python_does(void **state) {
+    struct ax_json_doc doc;
+    (void)state;
+    assert_ok(ax_json_load(&doc, golden_path("tools/pythonic.json"), 1 << 20));
+    assert_true(json_array_size(doc.root) > 10);
+    for (size_t i = 0; i < json_array_size(doc.root); i++) {
+        const json_t *one = json_array_get(doc.root, i), *want = json_object_get(one, "calls");
+        struct ax_tool_turn turn;
+        read_python(json_string_value(json_object_get(one, "turn")), &turn);
+        assert_string_equal(turn.error, "");
+        assert_int_equal(json_array_size(turn.calls), json_array_size(want));
+        for (size_t k = 0; k < json_array_size(want); k++) {
+            const json_t *f = json_object_get(json_array_get(turn.calls, k), "function");
+            if (!json_equal(f, json_array_get(want, k)))
+                fail_msg("%s\n  gave %s\n  not  %s", dump(json_object_get(one, "turn")), dump(f),
+                         dump(json_array_get(want, k)));
+        }
+        ax_tool_turn_free(&turn);
+    }
+    ax_json_free(&doc);
+}
+
+static void what_is_no_call_in_python_is_text_or_named(void **state) {
+    static const struct {
+        const char *turn, *error; /* "": text */
+    } cases[] = {
+        {"How can I help you today?", ""},
+        {"[1, 2]", ""},
+        {"hello world[A(A=\t)A(A=,\t)A(A=,", ""},
+        {"[f(a=1)", "expected ]"},
+        {"[f(1)]", "expected ="},
+        {"[f(a='x)]", "a text is not closed"},
+        {"[f(a=1)] and more", "calls are all of a turn"},
+        {"<|python_start|>print(1)", "expected ["},
+        {"[f(a='\\u12')]", "expected 4 hexadecimal digits"},
+        {"[f(a='\\ud800')]", "is no character"},
+        {"[f(a='\\x00')]", "is no character"},
+        {"[f(a='\\U00110000')]", "is no character"},
+        {"[f(a='\\x", "expected 2 hexadecimal digits"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_tool_turn turn;
+        read_python(cases[i].turn, &turn);
+        if (turn.calls || (cases[i].error[0] ? !strstr(turn.error, cases[i].error) : turn.error[0]))
+            fail_msg("%s: %s", cases[i].turn, turn.error);
+        assert_string_equal(json_string_value(json_object_get(turn.message, "content")),
+                            cases[i].turn);
+        ax_tool_turn_free(&turn);
+    }
+}
+
+/* A template that writes calls so is found. */
+static void a_template_in_python_is_found(void **state) {
+    static const char source[] =
+        "{{ tools | tojson if tools }}{% for m in messages %}<|header_start|>{{ m.role }}"
+        "<|header_end|>\n\n{% if m.tool_calls %}[{% for c in m.tool_calls %}{{ c.function.name "
+        "}}({% "
+        "for k, v in c.function.arguments.items() %}{{ k }}='{{ v }}'{{ ', ' if not loop.last }}{% "
+        "endfor %}){{ ', ' if not loop.last }}{% endfor %}]{% else %}{{ m.content }}{% endif "
+        "%}<|eot|>"
+        "{% endfor %}{% if add_generation_prompt %}<|header_start|>assistant<|header_end|>\n\n{% "
+        "endif %}";
+    struct family f = {0};
+    (void)state;
+    make_tokenizer(source);
+    f.chat = (struct ax_tool_chat){.template = template,
+                                   .tokenizer = tokenizer,
+                                   .tools = json_object_get(goldens.root, "tools"),
+                                   .stop = f.stop};
+    add_stop(&f, "<|eot|>");
+    assert_ok(ax_tool_chat_open(&f.chat, NULL));
+    assert_string_equal(f.chat.format->name, "pythonic");
+    close_family();
+}
+
 /* ---- suffixes ---- */
 
 /* TRL's conversation of no content has one call, of the first result's tool, so that Gemma 4 names that for all
@@ -574,6 +657,9 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_in_python_are_read_as_python_does),
+        cmocka_unit_test(what_is_no_call_in_python_is_text_or_named),
+        cmocka_unit_test(a_template_in_python_is_found),
         cmocka_unit_test(replies_are_read),
         cmocka_unit_test(suffixes_are_the_templates),
         cmocka_unit_test(observations_are_the_templates),
