@@ -80,7 +80,7 @@ struct summary {
 
 static struct summary summarize(const struct answer *a) {
     const struct ax_sequence *s = a->seq;
-    struct summary v = {.tokens = a->turns ? ax_generate_turns_sampled(a->turns) : s->n_new};
+    struct summary v = {.tokens = a->turns ? ax_turns_sampled(a->turns) : s->n_new};
     const int64_t n = a->turns ? a->turns->episode.n : s->n_new;
     for (int64_t k = 0; k < n; k++)
         v.logprob += a->turns ? a->turns->logprobs[k] : s->logprobs[k];

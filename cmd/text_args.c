@@ -46,9 +46,6 @@ enum ax_status ax_text_args_open(struct ax_text_model *t, struct ax_text_args *a
 
 /* ---- tools ---- */
 
-#define AX_WORDS_PARSE_ERROR "answer|end"
-#define AX_WORDS_STATE       "fresh|kept"
-
 void ax_tool_args_table(struct ax_tool_args *a, struct ax_arg *args) {
     *a = (struct ax_tool_args){.max_rounds = -1, .timeout = NAN, .rollout_timeout = NAN};
     const struct ax_arg table[AX_TOOL_ARGS_COUNT] = {
@@ -110,7 +107,7 @@ enum ax_status ax_tool_args_read(const struct ax_tool_args *a, struct ax_text_to
                       : AX_OK;
     AX_TRY(check_format(a->format));
     AX_TRY(read_word("--tool-parse-error", AX_WORDS_PARSE_ERROR, a->parse_error, &out->rules.ends));
-    AX_TRY(read_word("--python-state", AX_WORDS_STATE, a->python_state, &out->rules.keeps));
+    AX_TRY(read_word("--python-state", AX_WORDS_PYTHON_STATE, a->python_state, &out->rules.keeps));
     out->tools.keeps = out->rules.keeps;
     AX_TRY(read_seconds("--tool-timeout", a->timeout, &out->tools.timeout));
     return read_seconds("--rollout-timeout", a->rollout_timeout, &out->rules.max_seconds);

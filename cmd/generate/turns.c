@@ -49,13 +49,6 @@ void ax_generate_turns_close(struct ax_generate_turns *t) {
 
 /* ---- what comes out ---- */
 
-int64_t ax_generate_turns_sampled(const struct ax_turns_answer *a) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < a->episode.n; i++)
-        n += !a->inserted[i];
-    return n;
-}
-
 const char *ax_generate_turns_finish(const struct ax_turns_answer *a) {
     return a->episode.late        ? "timeout"
            : a->episode.truncated ? ax_finish_name(AX_FINISH_LENGTH)
@@ -98,9 +91,7 @@ static enum ax_status put_message(struct ax_buf *out, const json_t *m) {
     const char *content = text_of(m, "content");
     if (strcmp(text_of(m, "role"), "tool") == 0)
         return put_marked(out, "← ", content);
-    const char *thought = text_of(m, "reasoning_content");
-    if (!*thought)
-        thought = text_of(m, "thinking");
+    const char *thought = ax_tool_thought(m);
     if (*thought)
         AX_TRY(put_marked(out, "… ", thought));
     if (*content)

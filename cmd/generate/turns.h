@@ -23,7 +23,6 @@ void ax_generate_turns_ask(struct ax_generate_turns *t, int64_t k, const struct 
                            int64_t number);
 void ax_generate_turns_close(struct ax_generate_turns *t); /* safe on a zeroed one */
 
-int64_t ax_generate_turns_sampled(const struct ax_turns_answer *a);
 const char *ax_generate_turns_finish(const struct ax_turns_answer *a);
 /* Appends a conversation for people: texts, calls and results, each from a line of its own. */
 enum ax_status ax_generate_turns_show(struct ax_buf *out, const json_t *messages);

@@ -4,6 +4,7 @@
 
 #include "cmd/report/html.h"
 #include "cmd/report/report.h"
+#include "data/tools/format.h"
 
 #define MAX_SHOWN 60 /* most bytes of a call's arguments while it is folded */
 
@@ -81,9 +82,7 @@ static enum ax_status put_errors(struct ax_buf *out, const json_t *messages, siz
 }
 
 static enum ax_status put_turn(struct ax_buf *out, const json_t *message) {
-    const char *thought = text_of(message, "reasoning_content");
-    if (!*thought)
-        thought = text_of(message, "thinking");
+    const char *thought = ax_tool_thought(message);
     if (*thought)
         AX_TRY(put_cut(out,
                        "<details class=\"call\"><summary>thought</summary><pre>%</pre></details>",

@@ -192,13 +192,13 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "trl.tool_parse_error", AX_T_STR,
         "What becomes of tool calls that cannot be read: an error that the model may answer, or, "
         "as in TRL, the end of the answer. axtrain's own key.",
-        .choices = "answer|end", .dflt = "answer", .when = ACTS,
+        .choices = AX_WORDS_PARSE_ERROR, .dflt = "answer", .when = ACTS,
         AX_INTO(AX_FIELD(struct ax_episode_rules, ends))),
     AX_KEY("trl.python_state", AX_T_STR,
            "What a call of the tool python begins with: nothing (fresh), or what the answer's "
            "earlier calls "
            "have defined (kept), which it repeats. axtrain's own key.",
-           .choices = "fresh|kept", .dflt = "fresh", .when = "trl.tools",
+           .choices = AX_WORDS_PYTHON_STATE, .dflt = "fresh", .when = "trl.tools",
            AX_INTO(AX_FIELD(struct ax_episode_rules, keeps),
                    AX_FIELD(struct ax_tools_options, keeps))),
     AX_KEY(

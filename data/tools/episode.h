@@ -17,6 +17,10 @@
 
 #include "data/tools/chat.h"
 
+/* How users name the values of `ends` and `keeps`. */
+#define AX_WORDS_PARSE_ERROR  "answer|end"
+#define AX_WORDS_PYTHON_STATE "fresh|kept"
+
 struct ax_episode_rules {
     const struct ax_tool_chat *chat;
     int64_t max_rounds; /* rounds of calls; negative: no limit */

@@ -214,6 +214,13 @@ enum ax_status ax_tool_read(const struct ax_tool_format *f, const struct ax_tool
     return ok && out->message ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a turn");
 }
 
+const char *ax_tool_thought(const json_t *message) {
+    const char *thought = NULL;
+    for (int i = 0; !thought && i < N_FORMATS; i++)
+        thought = json_string_value(json_object_get(message, formats[i].reasoning));
+    return thought ? thought : "";
+}
+
 void ax_tool_turn_free(struct ax_tool_turn *t) {
     json_decref(t->message);
     *t = (struct ax_tool_turn){0};

@@ -64,6 +64,8 @@ struct ax_tool_turn {
 /* `tools`: definitions, whose schemas say which type an argument that was given as text has. */
 enum ax_status ax_tool_read(const struct ax_tool_format *f, const struct ax_tool_text *t,
                             const json_t *tools, struct ax_tool_turn *out);
+/* What a message has of a thought, by the key of any format; "": nothing. */
+const char *ax_tool_thought(const json_t *message);
 void ax_tool_turn_free(struct ax_tool_turn *t); /* safe on a zeroed one */
 
 /* The text of a sampled turn, with its marks; free both with ax_buf_free. */

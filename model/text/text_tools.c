@@ -39,9 +39,6 @@ static enum ax_status open_chat(struct ax_text_tools *x, const struct ax_text_to
                                .n_stop = side->stop.n,
                                .stop = side->stop.ids,
                                .now = (int64_t)time(NULL)};
-    if (!c->template)
-        return ax_error(AX_ERR_CONFIG, "%s has no chat template, which writes calls of tools",
-                        side->folder);
     AX_TRY(ax_tool_chat_open(c, o->format));
     ax_tool_chat_add_stops(c, &side->stop);
     x->rules[i] = o->rules;
@@ -51,11 +48,17 @@ static enum ax_status open_chat(struct ax_text_tools *x, const struct ax_text_to
 
 static enum ax_status open_all(struct ax_text_tools *x, const struct ax_text_tools_options *o,
                                struct ax_text_model *t) {
+    const struct ax_tool_format *format = NULL;
     AX_TRY(ax_text_tools_start(&x->tools, &o->tools));
-    for (size_t i = 0; i <= (size_t)t->adapters.n; i++)
-        if (t->sides[i].folder)
-            AX_TRY(open_chat(x, o, &t->sides[i], i));
-    ax_text_tools_tell(x->chats[0].format);
+    for (size_t i = 0; i <= (size_t)t->adapters.n; i++) {
+        if (!t->sides[i].template)
+            continue;
+        AX_TRY(open_chat(x, o, &t->sides[i], i));
+        format = x->chats[i].format;
+    }
+    if (!format)
+        return ax_error(AX_ERR_CONFIG, "%s has no chat template, which writes calls", t->folder);
+    ax_text_tools_tell(format);
     return ax_tools_start(x->tools);
 }
 

@@ -20,7 +20,7 @@ struct ax_text_tools_options {
 /* Must not move while it is open. */
 struct ax_text_tools {
     struct ax_tools *tools; /* NULL: none */
-    /* how each of the model's sides writes calls */
+    /* how each of the model's sides writes calls, if it has a chat template; conversations need one */
     struct ax_tool_chat chats[AX_ARG_LIST_MAX + 1];
     struct ax_episode_rules rules[AX_ARG_LIST_MAX + 1];
 };

@@ -334,6 +334,13 @@ enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools,
     return st;
 }
 
+int64_t ax_turns_sampled(const struct ax_turns_answer *a) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < a->episode.n; i++)
+        n += !a->inserted[i];
+    return n;
+}
+
 void ax_turns_free(struct ax_turns_answer *answers, int64_t n) {
     for (int64_t i = 0; answers && i < n; i++)
         ax_episode_free(&answers[i].episode);

@@ -30,12 +30,14 @@ struct ax_turns_answer {
 typedef enum ax_status ax_turns_observe(struct ax_turns_answer *a, const char *text, bool *fits);
 
 /* Samples answers turn by turn, and runs the tools that they call. An environment among them is asked before the
- * first turn and after the last one, and answers turns as tools answer calls; observe is NULL without one. *stopped, on all ranks alike: the generator's
- * stop_now of one of them, or a callback, ended it. Its lanes must have room for prompts that go on (long_prompts).
- * The caller frees the answers, also after an error. */
+ * first turn and after the last one, and answers turns as tools answer calls; observe is NULL without one. *stopped, on
+ * all ranks alike: the generator's stop_now of one of them, or a callback, ended it. Its lanes must have room for
+ * prompts that go on (long_prompts). The caller frees the answers, also after an error. */
 enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools,
                              ax_turns_observe *observe, int64_t n, struct ax_turns_answer *answers,
                              bool *stopped);
+/* The number of its tokens that the model has sampled. */
+int64_t ax_turns_sampled(const struct ax_turns_answer *a);
 /* Frees episodes; safe on zeroed ones, and on NULL. */
 void ax_turns_free(struct ax_turns_answer *answers, int64_t n);
 

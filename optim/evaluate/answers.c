@@ -105,9 +105,7 @@ static enum ax_status give(const struct ax_questions *q, const struct ax_sequenc
 }
 
 static enum ax_status give_turns(const struct ax_turns_answer *a, struct given *out) {
-    *out = (struct given){.cut = a->episode.truncated};
-    for (int64_t i = 0; i < a->episode.n; i++)
-        out->tokens += !a->inserted[i];
+    *out = (struct given){.tokens = ax_turns_sampled(a), .cut = a->episode.truncated};
     return ax_buf_puts(&out->text, ax_episode_last(a->episode.messages));
 }
 

@@ -93,9 +93,8 @@ static void take_answer(struct ax_rollout *r, struct ax_completion *c,
     const int64_t i = c - r->list, first = c->start + c->n_prompt;
     const struct ax_episode *e = &a->episode;
     c->n = c->n_prompt + e->n;
-    c->sampled = 0;
+    c->sampled = ax_turns_sampled(a);
     for (int64_t t = 0; t < e->n; t++) {
-        c->sampled += !e->inserted[t];
         r->logprobs[first + t] = (float)a->logprobs[t];
         if (r->entropies)
             r->entropies[first + t] = (float)a->entropies[t];

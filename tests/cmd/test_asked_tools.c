@@ -275,6 +275,12 @@ static void what_cannot_be_is_refused(void **state) {
         if (run(said, sizeof said, "%s", command) != 2 || !strstr(said, cases[i].why))
             fail_msg("%s: %s", cases[i].command, said);
     }
+    snprintf(command, sizeof command, "cp -r '%s' '%s/plain' && rm '%s/plain/chat_template.jinja'",
+             base, scratch, scratch);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        run(said, sizeof said, "generate '%s/plain' --prompt x --tools python", scratch), 2);
+    assert_non_null(strstr(said, "has no chat template, which writes calls"));
 }
 
 int main(void) {
