@@ -356,6 +356,8 @@ const struct ax_command ax_commands[] = {
      "  --python-state fresh|kept, --tool-timeout S, --rollout-timeout S\n"
      "                          (--tools) as the keys of trl with these names\n"
      "  --batch N               sequences in parallel (default 16)\n"
+     "  --drafts                draft tokens by the model's layer for multi-token prediction\n"
+     "                          (deepseek_v3, glm4_moe): the same answers in fewer passes\n"
      "  --json                  one JSON object per answer: row (from 0), the record's id and "
      "prompt\n"
      "                          or messages, text, tokens, finish, logprob\n"

@@ -239,6 +239,9 @@ static void log_speed(const struct generate *g) {
                 (long long)c->shared_tokens,
                 c->prompt_seconds > 0 ? (double)c->prompt_tokens / c->prompt_seconds : 0,
                 c->decode_seconds > 0 ? (double)c->decode_tokens / c->decode_seconds : 0);
+    if (g->model.drafts)
+        ax_log_info("passes=%lld drafts=%lld accepted=%lld", (long long)c->passes,
+                    (long long)c->drafts, (long long)c->accepted);
 }
 
 /* ---- the best of several ---- */
@@ -451,6 +454,7 @@ enum ax_status ax_cmd_generate(int argc, char **argv) {
         {"--each-adapter", AX_ARG_FLAG, &g.source.each, 0, 0},
         {"--n", AX_ARG_INT, &g.samples, 1, MAX_SAMPLES},
         {"--batch", AX_ARG_INT, &g.batch, 1, 4096},
+        {"--drafts", AX_ARG_FLAG, &g.a.o.drafts, 0, 0},
         {"--json", AX_ARG_FLAG, &g.json, 0, 0},
         {"--best-of", AX_ARG_INT, &g.best_args.n, 2, AX_BEST_OF_MAX},
         {"--scorer", AX_ARG_STRING, &g.best_args.scorer, 0, 0},

@@ -5,6 +5,7 @@
 #include "model/core/norm.h"
 #include "model/layer.h"
 #include "model/parts/embed.h"
+#include "model/parts/head.h"
 
 /* In the frame, after the layer's: h; the next tokens' embeddings; [norm_e; norm_h]; u. */
 enum { STATE, RSTD, ROWS, ROWS_RSTD, STATE_RSTD, JOINED, INPUT, N_PREDICT };
@@ -25,22 +26,24 @@ void ax_predict_init(struct ax_builder *b, struct ax_layer *l) {
     l->predict.join.weight[0] = ax_builder_add(b, l->index, &join);
 }
 
-static bool inference(const struct ax_pass *p) {
-    return p->recompute == AX_RECOMPUTE_INFERENCE;
+/* Does the pass compute the layer, or the state alone? */
+static bool predicts(const struct ax_pass *p) {
+    return p->recompute != AX_RECOMPUTE_INFERENCE;
 }
 
-void ax_predict_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+static void declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f,
+                    bool all) {
     const struct ax_model *m = p->model;
     const int64_t T = ax_tp_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
-    if (inference(p))
-        ax_frame_begin(f, 0);
-    else
+    if (all)
         ax_layer_declare(l, p, f);
+    else
+        ax_frame_begin(f, 0);
     struct ax_saved *s = ax_frame_extend(f, N_PREDICT);
     ax_saved_declare(&s[STATE], "norm output", AX_KEEP_CHEAP, ax_tensor_2d(m->dtype, NULL, T, D));
     ax_saved_declare(&s[RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
-    if (inference(p))
+    if (!all)
         return;
     ax_saved_declare(&s[ROWS], "next embeddings", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->accum, NULL, T, D));
@@ -49,6 +52,10 @@ void ax_predict_declare(const struct ax_layer *l, const struct ax_pass *p, struc
     ax_saved_declare(&s[JOINED], "norm output", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, T, 2 * D));
     ax_saved_declare(&s[INPUT], "residual", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, D));
+}
+
+void ax_predict_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+    declare(l, p, f, predicts(p));
 }
 
 static struct ax_saved *own(struct ax_frame *f) {
@@ -86,7 +93,7 @@ enum ax_status ax_predict_forward(const struct ax_layer *l, struct ax_pass *p, s
     AX_TRY(make_state(l, p, s, x));
     if (out)
         AX_TRY(ax_run_copy(p->model->rt->q, &(struct ax_copy){.dst = *out, .src = s[STATE].t}));
-    if (inference(p))
+    if (!predicts(p))
         return AX_OK;
     AX_TRY(make_input(l, p, s));
     return ax_layer_forward(l, p, f, &s[INPUT].t, out ? &p->slot->ahead : NULL);
@@ -128,4 +135,27 @@ enum ax_status ax_predict_backward(const struct ax_layer *l, struct ax_pass *p, 
     ax_stack_release(&rt->arena.scratch, mark);
     return ax_norm_backward(p, l->unit, p->model->final_norm, &p->slot->grad, x, &s[RSTD].t,
                             &p->slot->grad, false);
+}
+
+/* x is still there: a pass of inference alternates between two buffers, and the layer's output is in the other. */
+enum ax_status ax_predict_logits(struct ax_pass *p, const struct ax_tensor *rows,
+                                 const struct ax_tensor *work, const struct ax_tensor *out) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const int unit = m->n_units - 2;
+    const struct ax_layer *l = &m->layers[unit - 1];
+    const struct ax_tensor *x = &p->slot->residual[unit - 1];
+    struct ax_frame *f = &p->slot->frames[unit];
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor y = ax_stack_take(scratch, "output of the layer for prediction", *x);
+    declare(l, p, f, true);
+    ax_frame_push(f, scratch, scratch, p->recompute);
+    AX_TRY(ax_model_gather(m, unit));
+    AX_TRY(make_state(l, p, own(f), x));
+    AX_TRY(make_input(l, p, own(f)));
+    AX_TRY(ax_layer_forward(l, p, f, &own(f)[INPUT].t, &y));
+    ax_model_release(m, unit);
+    AX_TRY(ax_head_ahead_logits(p, &y, rows, work, out));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }

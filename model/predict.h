@@ -7,7 +7,8 @@
  *   y = layer(u),  logits = head(norm_s(y))                       norm_s: shared_head.norm, the head's
  *   loss = Σ weight_{t+1}·(−log p[label_{t+1}]) / Σ weight        labels and weights as the model's
  *
- * In training alone; the gradient of the step is that of its loss + ahead_coef·this one. A document's last
+ * In training, and where drafts are made (model/generate/generate.h); the gradient of a step is that of its loss +
+ * ahead_coef·this one. A document's last
  * token has no next one: token 0 takes its place, nothing is predicted from it, and no other attends to it.
  *
  * Its unit is the last before the head, and has the model's final norm, because the gradient of h comes from
@@ -26,5 +27,12 @@ enum ax_status ax_predict_forward(const struct ax_layer *l, struct ax_pass *p, s
 /* slot->grad: in, the head's gradient of h; out, that of x. slot->ahead: the gradient of y, is changed. */
 enum ax_status ax_predict_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                    const struct ax_tensor *x);
+
+/* After a pass of inference that has not ended: logits (accumulation [n][V on this rank]) of the tokens after
+ * next, for the given rows of the batch, whose `ahead.tokens` are the next tokens of all rows. Appends to the
+ * layer's keys and values if there is a cache. rows i32 [n], work compute [n][D]: as for
+ * ax_pass_logits_of. */
+enum ax_status ax_predict_logits(struct ax_pass *p, const struct ax_tensor *rows,
+                                 const struct ax_tensor *work, const struct ax_tensor *out);
 
 #endif

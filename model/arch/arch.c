@@ -352,17 +352,17 @@ enum ax_status ax_arch_predict(struct ax_arch *a, const char *key) {
     if (a->n_unused == 0 && !a->unused_prefix)
         return ax_error(AX_ERR_CONFIG,
                         "%s: this %s model has no layer for multi-token prediction "
-                        "(num_nextn_predict_layers); remove the key",
+                        "(num_nextn_predict_layers); remove it",
                         key, type);
     if (!a->family->predicts || a->wrapper)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: the layers for multi-token prediction of %s models are kept and "
-                        "cannot be used; those of deepseek_v3 and glm4_moe can. Remove the key",
+                        "cannot be used; those of deepseek_v3 and glm4_moe can. Remove it",
                         key, type);
     if (a->n_unused > 1)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: num_nextn_predict_layers is %lld, and only one layer for multi-token "
-                        "prediction can be used; remove the key",
+                        "prediction can be used; remove it",
                         key, (long long)a->n_unused);
     const size_t n = (size_t)a->n_layers;
     AX_TRY(ax_regrow(&a->layers, n, n + 1, sizeof *a->layers));

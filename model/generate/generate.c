@@ -1,8 +1,8 @@
 /* Creates and frees a generator, and runs the loop: admit, pass, choose, hand out.
  *
  * On a mesh, the ranks that split or shard one copy of the weights run their passes in step: of the same
- * number of tokens, with padding, as long as one of them has work. The data ranks share the sequences, and
- * then tell each other what has become of them. */
+ * number of tokens, with padding, as long as one of them has work. generate_share.c deals sequences to the data
+ * ranks. */
 #include "model/generate/generate.h"
 
 #include <string.h>
@@ -158,11 +158,16 @@ int64_t ax_generate_room(const struct ax_generate_options *o) {
     return blocks(o) * AX_KV_BLOCK;
 }
 
+/* Rows of a lane in a pass of its last token: with drafts one more. */
+static int64_t lane_rows(const struct ax_generate_options *o) {
+    return o->drafts ? 2 : 1;
+}
+
 static int64_t pass_tokens(const struct ax_generate_options *o) {
     const int64_t most = o->pass_tokens > 0 ? o->pass_tokens : AX_PASS_TOKENS;
     const int64_t all = o->n_seqs * (o->max_prompt + (o->long_prompts ? o->max_new : 0));
-    const int64_t n = most < all ? most : all;
-    return n > o->n_seqs ? n : o->n_seqs;
+    const int64_t n = most < all ? most : all, least = o->n_seqs * lane_rows(o);
+    return n > least ? n : least;
 }
 
 /* One that takes more memory than any other. */
@@ -172,8 +177,8 @@ static const struct ax_sampling widest = {
 /* A choice of all rows, or of each. */
 static size_t choice_bytes(const struct ax_generator *d) {
     const enum ax_dtype accum = d->model->accum;
-    return d->o.varied ? (size_t)d->o.n_seqs * ax_choice_best_bytes(accum, 1)
-                       : ax_choice_bytes(accum, d->o.n_seqs);
+    return d->o.varied ? (size_t)d->row_cap * ax_choice_best_bytes(accum, 1)
+                       : ax_choice_bytes(accum, d->row_cap);
 }
 
 static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stack) {
@@ -201,6 +206,17 @@ static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stac
     return st;
 }
 
+static enum ax_status check_drafts(const struct ax_generator *d) {
+    const struct ax_rope_config *rope = &d->model->arch.rope;
+    AX_ASSERT(!d->o.drafts || ax_arch_predicts(&d->model->arch));
+    if (!d->o.drafts || ax_rope_length(rope, d->cap) == ax_rope_length(rope, 0))
+        return AX_OK;
+    return ax_error(
+        AX_ERR_UNSUPPORTED,
+        "drafts: the rope of this model depends on the length of a sequence, which a draft "
+        "changes; generate without drafts");
+}
+
 enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o) {
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
@@ -213,17 +229,18 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);
     d->o.pass_tokens = ax_generate_pad(d, pass_tokens(&d->o));
+    d->row_cap = d->o.n_seqs * lane_rows(&d->o);
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);
     struct ax_stack *stack = &arena->scratch;
     enum ax_status st;
+    AX_TRY_GOTO(check_drafts(d), st, fail);
     AX_TRY_GOTO(create_cache(d, stack), st, fail);
     AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
     AX_TRY_GOTO(ax_generate_pass_create(d, stack), st, fail);
     AX_TRY_GOTO(ax_sampling_check(&o->sampling), st, fail);
     AX_TRY_GOTO(ax_sampler_create(&d->sampler, o->varied ? &widest : &o->sampling, m->rt->q, stack,
-                                  m->accum, d->o.n_seqs, d->cap,
-                                  o->varied ? m->arch.vocab_size : 0),
+                                  m->accum, d->row_cap, d->cap, o->varied ? m->arch.vocab_size : 0),
                 st, fail);
     if (!ax_runtime_planning(m->rt))
         d->sampler.o = o->sampling;
@@ -255,161 +272,6 @@ void ax_generator_forget(struct ax_generator *d) {
     ax_kvcache_clear(&d->cache);
 }
 
-/* ---- the data ranks ---- */
-
-/* Numbers that the data ranks tell each other at a time. */
-#define SHARED_NUMBERS ((int64_t)1 << 18)
-
-static int data_ranks(const struct ax_generator *d) {
-    return ax_runtime_planning(d->model->rt) ? 1 : d->model->rt->mesh.size[AX_ROLE_BATCH];
-}
-
-static void deal_sequences(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own) {
-    const int ranks = data_ranks(d);
-    ax_split_range(n, ranks, ranks > 1 ? d->model->rt->mesh.coord[AX_ROLE_BATCH] : 0, first, own);
-}
-
-/* All sequences, and which of them this rank had. */
-struct share {
-    struct ax_generator *d;
-    int64_t n, first, own;
-    struct ax_sequence *seqs; /* [n] */
-};
-
-static bool is_own(const struct share *s, int64_t i) {
-    return i >= s->first && i < s->first + s->own;
-}
-
-/* What is told of each sequence; the counters follow. */
-enum { N_NEW, FINISH, GREEDY, HEADER };
-enum { COUNTERS = 10 };
-
-static void put_counters(const struct ax_generate_counters *now,
-                         const struct ax_generate_counters *before, double v[COUNTERS]) {
-    v[0] = (double)(now->passes - before->passes);
-    v[1] = (double)(now->tokens - before->tokens);
-    v[2] = (double)(now->prompt_tokens - before->prompt_tokens);
-    v[3] = (double)(now->shared_tokens - before->shared_tokens);
-    v[4] = (double)(now->decode_passes - before->decode_passes);
-    v[5] = (double)(now->decode_tokens - before->decode_tokens);
-    v[6] = now->decode_seconds - before->decode_seconds;
-    v[7] = now->prompt_seconds - before->prompt_seconds;
-    v[8] = (double)(now->shared_blocks - before->shared_blocks);
-    v[9] = (double)(now->put_back - before->put_back);
-}
-
-/* Work of all ranks, in the mean of their times. */
-static void take_counters(struct ax_generate_counters *c, const struct ax_generate_counters *before,
-                          const double v[COUNTERS], int ranks) {
-    *c = *before;
-    c->passes += (int64_t)v[0];
-    c->tokens += (int64_t)v[1];
-    c->prompt_tokens += (int64_t)v[2];
-    c->shared_tokens += (int64_t)v[3];
-    c->decode_passes += (int64_t)v[4];
-    c->decode_tokens += (int64_t)v[5];
-    c->decode_seconds += v[6] / ranks;
-    c->prompt_seconds += v[7] / ranks;
-    c->shared_blocks += (int64_t)v[8];
-    c->put_back += (int64_t)v[9];
-}
-
-/* Lengths and ends of all sequences, and the counters. */
-static enum ax_status share_ends(const struct share *s, const struct ax_generate_counters *before) {
-    struct ax_generator *d = s->d;
-    double *all;
-    AX_TRY(ax_alloc(&all, (size_t)s->n * HEADER + COUNTERS, sizeof *all));
-    for (int64_t i = s->first; i < s->first + s->own; i++) {
-        all[i * HEADER + N_NEW] = (double)s->seqs[i].n_new;
-        all[i * HEADER + FINISH] = s->seqs[i].finish;
-        all[i * HEADER + GREEDY] = s->seqs[i].greedy;
-    }
-    put_counters(&d->counters, before, all + s->n * HEADER);
-    const enum ax_status st =
-        ax_runtime_combine(d->model->rt, AX_ROLE_BATCH, AX_SUM, all, s->n * HEADER + COUNTERS);
-    for (int64_t i = 0; i < s->n && st == AX_OK; i++) {
-        s->seqs[i].n_new = (int64_t)all[i * HEADER + N_NEW];
-        s->seqs[i].finish = (enum ax_finish)all[i * HEADER + FINISH];
-        s->seqs[i].greedy = all[i * HEADER + GREEDY] > 0;
-    }
-    if (st == AX_OK)
-        take_counters(&d->counters, before, all + s->n * HEADER, data_ranks(d));
-    ax_free(all);
-    return st;
-}
-
-static void move_numbers(double *list, double *numbers, int64_t n, bool out) {
-    if (numbers && n > 0)
-        memcpy(out ? numbers : list, out ? list : numbers, (size_t)n * sizeof *list);
-}
-
-/* A sequence's tokens, log-probs and entropies, as numbers; returns how many. */
-static int64_t move(struct ax_sequence *s, double *numbers, bool out) {
-    const bool scored = s->n_scored > 0;
-    const int64_t n_tokens = scored ? 0 : s->n_new;
-    const int64_t n_logprobs = scored ? s->n_scored : s->logprobs ? s->n_new : 0;
-    const int64_t n_entropies = !scored && s->entropies ? s->n_new : 0;
-    for (int64_t k = 0; numbers && k < n_tokens; k++)
-        if (out)
-            numbers[k] = s->tokens[k];
-        else
-            s->tokens[k] = (int32_t)numbers[k];
-    move_numbers(s->logprobs, numbers ? numbers + n_tokens : NULL, n_logprobs, out);
-    move_numbers(s->entropies, numbers ? numbers + n_tokens + n_logprobs : NULL, n_entropies, out);
-    return n_tokens + n_logprobs + n_entropies;
-}
-
-static enum ax_status share_piece(const struct share *s, int64_t from, int64_t to, int64_t count) {
-    double *all;
-    int64_t at = 0;
-    AX_TRY(ax_alloc(&all, (size_t)count, sizeof *all));
-    for (int64_t i = from; i < to; i++)
-        at += move(&s->seqs[i], is_own(s, i) ? all + at : NULL, true);
-    const enum ax_status st =
-        ax_runtime_combine(s->d->model->rt, AX_ROLE_BATCH, AX_SUM, all, count);
-    at = 0;
-    for (int64_t i = from; i < to && st == AX_OK; i++)
-        at += move(&s->seqs[i], is_own(s, i) ? NULL : all + at, false);
-    ax_free(all);
-    return st;
-}
-
-/* Others' sequences reach the callbacks as if they had been generated here. */
-static enum ax_status tell(const struct share *s) {
-    const struct ax_generate_options *o = &s->d->o;
-    for (int64_t i = 0; i < s->n; i++) {
-        struct ax_sequence *seq = &s->seqs[i];
-        const int64_t n_new = seq->n_new;
-        bool ignored = false;
-        if (is_own(s, i))
-            continue;
-        for (int64_t k = 1; o->token && seq->n_scored == 0 && k <= n_new; k++) {
-            seq->n_new = k;
-            AX_TRY(o->token(o->ctx, seq, &ignored));
-        }
-        if (o->done)
-            AX_TRY(o->done(o->ctx, seq));
-    }
-    return AX_OK;
-}
-
-static enum ax_status share_sequences(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
-                                      const struct ax_generate_counters *before) {
-    struct share s = {.d = d, .n = n, .seqs = seqs};
-    if (data_ranks(d) == 1)
-        return AX_OK;
-    deal_sequences(d, n, &s.first, &s.own);
-    AX_TRY(share_ends(&s, before));
-    for (int64_t from = 0, to; from < n; from = to) {
-        int64_t count = 0;
-        for (to = from; to < n && (to == from || count < SHARED_NUMBERS); to++)
-            count += move(&seqs[to], NULL, true);
-        if (count > 0)
-            AX_TRY(share_piece(&s, from, to, count));
-    }
-    return tell(&s);
-}
-
 /* ---- the loop ---- */
 
 static bool is_stop(const struct ax_generate_options *o, int32_t token) {
@@ -417,10 +279,6 @@ static bool is_stop(const struct ax_generate_options *o, int32_t token) {
         if (o->stop[i] == token)
             return true;
     return false;
-}
-
-static int64_t most_new(const struct ax_generator *d, const struct ax_sequence *s) {
-    return s->max_new > 0 && s->max_new < d->o.max_new ? s->max_new : d->o.max_new;
 }
 
 /* Appends choice number i to the lane's sequence; frees the lane after the last one. */
@@ -442,7 +300,7 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, const struct ax
     if (d->o.token)
         AX_TRY(d->o.token(d->o.ctx, s, &by_caller));
     const bool stop = is_stop(&d->o, id);
-    if (!stop && !by_caller && s->n_new < most_new(d, s)) {
+    if (!stop && !by_caller && s->n_new < ax_sequence_most(d, s)) {
         ax_lane_push(d, l, id);
         return AX_OK;
     }
@@ -471,12 +329,17 @@ static void rows_free(struct rows *r) {
     ax_free(r->choices);
 }
 
+/* Is row i that of a draft? It follows that of the lane's last token. */
+static bool follows(const struct rows *r, int64_t i) {
+    return i > 0 && r->lanes[i - 1] == r->lanes[i];
+}
+
 /* What row i's choice takes, and what its sequence requests. */
 static void add_to_choice(struct ax_generator *d, struct rows *r, int64_t i, struct ax_choice *c) {
     const struct ax_lane *l = &d->lanes[r->lanes[i]];
     const struct ax_sequence *s = l->seq;
     r->rows[i] = (struct ax_sample_row){.stream = s ? s->stream : 0,
-                                        .position = l->known,
+                                        .position = l->known + follows(r, i),
                                         .n_context = l->n_context,
                                         .context = l->context,
                                         .bias = s ? s->bias : NULL,
@@ -520,18 +383,18 @@ static int64_t first_tokens(const struct ax_generator *d, const struct rows *r, 
     return k;
 }
 
-static void count(struct ax_generator *d, const struct rows *r, int64_t n, double seconds) {
+/* A pass that has chosen `tokens`, and read `prompt` tokens of prompts. */
+static void count(struct ax_generator *d, int64_t prompt, int64_t tokens, double seconds) {
     struct ax_generate_counters *c = &d->counters;
-    const int64_t prompt = d->batch.n_tokens - n + first_tokens(d, r, n);
     c->passes++;
-    c->tokens += n;
+    c->tokens += tokens;
     c->prompt_tokens += prompt;
     if (prompt > 0) {
         c->prompt_seconds += seconds;
         return;
     }
     c->decode_passes++;
-    c->decode_tokens += n;
+    c->decode_tokens += tokens;
     c->decode_seconds += seconds;
 }
 
@@ -546,6 +409,11 @@ static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs
         AX_TRY(choose(d, r, n, &requests));
         drop_scores(d);
         ax_results_drop(&d->results);
+        if (d->o.drafts) {
+            AX_TRY(ax_generate_run_drafts(d, &n, r->lanes));
+            AX_TRY(choose(d, r, n, &(struct ax_choice){0}));
+            ax_results_drop(&d->results);
+        }
     }
     return AX_OK;
 }
@@ -556,10 +424,53 @@ static enum ax_status settle(struct ax_generator *d) {
     return settle_scores(d);
 }
 
+/* Hands out the n choices; *tokens = how many: that of a draft's row counts if the one before is the draft. */
+static enum ax_status hand_out_all(struct ax_generator *d, const struct rows *r, int64_t n,
+                                   int64_t *tokens) {
+    bool accepted = false;
+    *tokens = 0;
+    for (int64_t k = 0, i = 0; n > 0 && k < r->n_choices; k++)
+        for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++, i++) {
+            const struct ax_lane *l = &d->lanes[r->lanes[i]];
+            if (follows(r, i)) {
+                d->counters.drafts++;
+                d->counters.accepted += accepted;
+                if (!accepted)
+                    continue;
+            }
+            const int32_t draft = l->drafted && !follows(r, i) ? l->ids[l->known] : -1;
+            AX_TRY(hand_out(d, r->lanes[i], &r->choices[k], row));
+            ++*tokens;
+            accepted = l->seq && l->ids[l->known - 1] == draft;
+        }
+    return AX_OK;
+}
+
+/* Drafts of the lanes' next tokens, in place behind those that they have. */
+static enum ax_status draft(struct ax_generator *d, struct rows *r) {
+    int64_t n;
+    for (int i = 0; i < d->o.n_seqs; i++)
+        d->lanes[i].drafted = false;
+    if (!d->o.drafts)
+        return AX_OK;
+    AX_TRY(ax_generate_run_drafts(d, &n, r->lanes));
+    if (n == 0)
+        return AX_OK;
+    AX_TRY(choose(d, r, n, &(struct ax_choice){0}));
+    AX_TRY(settle(d)); /* also scores that are pending */
+    for (int64_t k = 0, i = 0; k < r->n_choices; k++)
+        for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++, i++) {
+            struct ax_lane *l = &d->lanes[r->lanes[i]];
+            l->ids[l->known] = (int32_t)ax_results_get(&d->results, &r->choices[k].index, row);
+            l->drafted = true;
+        }
+    return AX_OK;
+}
+
 static enum ax_status step(struct ax_generator *d, struct rows *r, bool *ends) {
     const double start = ax_clock_now();
     const struct ax_choice requests = {0};
-    int64_t n;
+    int64_t n, tokens;
     bool full;
     AX_TRY(ax_generate_run_pass(d, 0, &n, r->lanes, ends));
     if (*ends)
@@ -569,10 +480,12 @@ static enum ax_status step(struct ax_generator *d, struct rows *r, bool *ends) {
     end_scored(d, &full);
     if (n > 0 || full)
         AX_TRY(settle(d));
-    count(d, r, n, ax_clock_now() - start);
-    for (int64_t k = 0, i = 0; n > 0 && k < r->n_choices; k++)
-        for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++, i++)
-            AX_TRY(hand_out(d, r->lanes[i], &r->choices[k], row));
+    const int64_t prompt = d->batch.n_tokens - n + first_tokens(d, r, n);
+    const double chosen = ax_clock_now();
+    AX_TRY(hand_out_all(d, r, n, &tokens));
+    const double handed = ax_clock_now();
+    AX_TRY(draft(d, r));
+    count(d, prompt, tokens, ax_clock_now() - handed + chosen - start);
     return AX_OK;
 }
 
@@ -592,7 +505,7 @@ static void end(struct ax_generator *d) {
 static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     struct ax_generate_queue *u = &d->work->queue;
     int64_t first, own;
-    deal_sequences(d, n, &first, &own);
+    ax_generate_deal(d, n, &first, &own);
     *u = (struct ax_generate_queue){.arrived = n};
     for (int64_t i = first + own; i-- > first;) {
         seqs[i].n_new = 0;
@@ -672,7 +585,7 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
     end(d);
     if (scores_pending(d))
         AX_TRY(settle(d));
-    return share_sequences(d, n, seqs, &before);
+    return ax_generate_share(d, n, seqs, &before);
 }
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
@@ -680,7 +593,7 @@ enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence
     enum ax_status st;
     if (n == 0 && !d->o.more)
         return AX_OK;
-    AX_TRY_GOTO(rows_create(&r, (size_t)d->o.n_seqs), st, done);
+    AX_TRY_GOTO(rows_create(&r, (size_t)d->row_cap), st, done);
     st = run(d, &r, n, seqs);
 done:
     for (int i = 0; st != AX_OK && i < d->o.n_seqs; i++)

@@ -26,7 +26,15 @@
  *
  * Sequences may join and leave while others are generated (`more`).
  *
- * Read generate.c, then generate_pass.c and sample.c; for scoring, generate_scores.c and score.c. */
+ * With `drafts` the model's layer for multi-token prediction drafts a token of each sequence after a pass. The next
+ * pass has that token, too, and chooses from the logits of both rows, each with its own random number. If
+ * the first choice is the draft, the second one is what a pass of its own would have chosen, and counts; else it
+ * is dropped, with the draft's keys. So the tokens and their bits are those without drafts, in fewer passes. A
+ * draft is drawn from the layer's logits by the rules and with the random number of the token that it is a draft
+ * of: where both distributions are alike, so are the draws. The host waits for it: twice per pass.
+ *
+ * Read generate.c, then generate_pass.c and sample.c; for scoring, generate_scores.c and score.c; for drafts,
+ * generate_drafts.c. */
 #ifndef AX_MODEL_GENERATE_GENERATE_H
 #define AX_MODEL_GENERATE_GENERATE_H
 
@@ -89,6 +97,9 @@ struct ax_generate_options {
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
+    /* by the model's layer for multi-token prediction, which it must have (ax_arch_predict). Not for sequences
+     * with a bias or a repetition penalty */
+    bool drafts;
     /* sequences may have samplings of their own, and ask for the likeliest tokens; one rank */
     bool varied;
     /* each sequence says which of the model's adapters (core/adapters.h) it is for: passes are for one
@@ -117,13 +128,14 @@ struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */
     /* prompt tokens that the model processed, including those of sequences put back */
     int64_t prompt_tokens;
-    int64_t shared_tokens; /* tokens whose keys and values were reused from another prompt */
-    int64_t shared_blocks; /* blocks that were shared with another lane */
-    int64_t put_back;      /* sequences put back for lack of free blocks */
-    int64_t decode_passes; /* passes without prompt tokens */
-    int64_t decode_tokens; /* tokens chosen in those passes */
-    double decode_seconds; /* time of those passes */
-    double prompt_seconds; /* time of the other passes */
+    int64_t shared_tokens;    /* tokens whose keys and values were reused from another prompt */
+    int64_t shared_blocks;    /* blocks that were shared with another lane */
+    int64_t put_back;         /* sequences put back for lack of free blocks */
+    int64_t drafts, accepted; /* drafts that a pass has tried; those that were chosen */
+    int64_t decode_passes;    /* passes without prompt tokens */
+    int64_t decode_tokens;    /* tokens chosen in those passes */
+    double decode_seconds;    /* time of those passes */
+    double prompt_seconds;    /* time of the other passes */
 };
 
 struct ax_lane;
@@ -139,8 +151,10 @@ struct ax_generator {
     struct ax_results results; /* tokens of a pass, and scores since the last wait */
     struct ax_slot slot;
     struct ax_batch batch;           /* capacity pass_tokens */
-    struct ax_tensor logits, hidden; /* accumulation [n_seqs][V]; compute [n_seqs][D] */
-    struct ax_tensor rows;           /* i32 [n_seqs]: rows of the batch that have logits */
+    struct ax_pass pass;             /* the last one; with drafts it ends when these are made */
+    int64_t row_cap;                 /* rows with logits: one per lane, with drafts two */
+    struct ax_tensor logits, hidden; /* accumulation [row_cap][V]; compute [row_cap][D] */
+    struct ax_tensor rows;           /* i32 [row_cap]: rows of the batch that have logits */
     int64_t cap;                     /* tokens per lane */
     struct ax_lane *lanes;           /* [n_seqs] */
     struct ax_generate_work *work;

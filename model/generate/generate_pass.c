@@ -269,6 +269,7 @@ static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence 
     AX_TRY(ax_kvcache_fork(&d->cache, d->model->rt->q, p.from, p.lane, p.shared));
     l->seq = s;
     l->adapter = adapter_of(d, s);
+    l->drafted = false;
     l->known = l->n_context = 0;
     l->keep_at = shareable_tokens(s);
     AX_TRY(keep_place(d, p.lane));
@@ -330,7 +331,9 @@ static enum ax_status create_work(struct ax_generator *d) {
     AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
     AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
     AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
-    return ax_alloc(&w->row, S, sizeof *w->row);
+    if (d->o.drafts)
+        AX_TRY(ax_alloc(&w->next, T, sizeof *w->next));
+    return ax_alloc(&w->row, (size_t)d->row_cap, sizeof *w->row);
 }
 
 static void free_work(struct ax_generator *d) {
@@ -343,14 +346,18 @@ static void free_work(struct ax_generator *d) {
     ax_free(w->lane);
     ax_free(w->n);
     ax_free(w->held);
+    ax_free(w->next);
     ax_free(w->row);
     ax_free(w);
 }
 
 static void allocate_pass(struct ax_generator *d, struct ax_stack *stack) {
     const struct ax_model *m = d->model;
-    const int64_t n = d->o.n_seqs;
-    ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, n, d->cap, 1, 0);
+    const int64_t n = d->row_cap;
+    ax_batch_allocate(&d->batch, stack, d->o.pass_tokens, d->o.n_seqs, d->cap, 1, 0);
+    if (d->o.drafts)
+        d->batch.ahead.tokens = ax_stack_take(stack, "decode next tokens",
+                                              ax_tensor_1d(AX_I32, NULL, d->o.pass_tokens));
     d->logits = ax_tensor_2d(m->accum, NULL, n, m->lm_head->local_shape[0]);
     d->hidden = ax_tensor_2d(m->dtype, NULL, n, m->arch.hidden_size);
     d->logits = ax_stack_take(stack, "decode logits", d->logits);
@@ -421,6 +428,12 @@ static void add_piece(struct ax_generator *d, int lane, int64_t n) {
     w->cu[w->n_docs] = (int32_t)w->n_tokens;
 }
 
+/* A draft follows the lane's last token. */
+static int64_t with_draft(const struct ax_generator *d, int lane, int64_t n) {
+    const struct ax_lane *l = &d->lanes[lane];
+    return n == 1 && l->drafted ? 2 : n;
+}
+
 /* Tokens of the lane that come next, of one length for rope: that of the prompt, or of the sequence
  * when a token had been chosen, as that was when it went through the model for the first time. With states,
  * a pass ends where a place is to be kept. */
@@ -487,8 +500,8 @@ static int64_t shortest_row(const struct ax_generator *d, int adapter) {
     return least;
 }
 
-/* Active sequences first, one token each, which always fit; then prompts. All for one adapter, and of one
- * length if rope depends on it. */
+/* Active sequences first, one token each and its draft, which always fit; then prompts. All for one adapter, and of
+ * one length if rope depends on it. */
 static void collect_pieces(struct ax_generator *d, int adapter) {
     struct ax_generate_work *w = d->work;
     w->n_docs = w->n_tokens = 0;
@@ -500,8 +513,9 @@ static void collect_pieces(struct ax_generator *d, int adapter) {
             const int64_t n = pending_tokens(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
             if (length != w->row_length || d->lanes[i].adapter != adapter)
                 continue;
+            const int64_t all = with_draft(d, i, n);
             if (left > 0 && (prompts ? n > 1 : n == 1))
-                add_piece(d, i, n < left ? n : left);
+                add_piece(d, i, all < left ? all : left);
         }
     }
 }
@@ -588,8 +602,7 @@ bool ax_lanes_choose_alike(const struct ax_generator *d, int a, int b) {
                       same_sampling(ax_lane_sampling(d, a), ax_lane_sampling(d, b)));
 }
 
-/* Adds a row behind the last one of the same sampling. */
-static void add_row(struct ax_generator *d, int32_t *lanes, int lane, int32_t row) {
+void ax_lanes_add_row(struct ax_generator *d, int32_t *lanes, int lane, int32_t row) {
     struct ax_generate_work *w = d->work;
     int64_t at = w->n_rows;
     while (at > 0 && !ax_lanes_choose_alike(d, lanes[at - 1], lane))
@@ -606,19 +619,21 @@ static void add_row(struct ax_generator *d, int32_t *lanes, int lane, int32_t ro
  * it is scored. */
 static void list_rows(struct ax_generator *d, int32_t *lanes) {
     struct ax_generate_work *w = d->work;
+    const bool planning = ax_runtime_planning(d->model->rt);
     w->n_rows = 0;
     for (int64_t i = 0; i < w->n_docs; i++) {
         const int lane = w->lane[i];
         const struct ax_lane *l = &d->lanes[lane];
-        if (!ax_runtime_planning(d->model->rt) &&
-            (d->cache.length[lane] + w->n[i] < l->known || l->seq->n_scored > 0))
+        const int64_t end = d->cache.length[lane] + w->n[i];
+        if (!planning && (end < l->known || l->seq->n_scored > 0))
             continue;
-        add_row(d, lanes, lane, w->cu[i + 1] - 1);
+        if (planning ? d->o.drafts && w->n[i] > 1 : end > l->known)
+            ax_lanes_add_row(d, lanes, lane, w->cu[i + 1] - 2);
+        ax_lanes_add_row(d, lanes, lane, w->cu[i + 1] - 1);
     }
 }
 
-/* Logits of the rows. If only other ranks have any, of row 0, for nobody. */
-static enum ax_status make_logits(struct ax_generator *d, struct ax_pass *p) {
+enum ax_status ax_lanes_make_logits(struct ax_generator *d, ax_logits_of_rows *make) {
     struct ax_generate_work *w = d->work;
     const int64_t n = w->n_rows > 0 ? w->n_rows : 1;
     const struct ax_tensor logits = ax_tensor_rows(&d->logits, 0, n);
@@ -626,24 +641,26 @@ static enum ax_status make_logits(struct ax_generator *d, struct ax_pass *p) {
     if (w->n_rows == 0)
         w->row[0] = 0;
     AX_TRY(ax_queue_write(d->model->rt->q, rows.data, w->row, ax_tensor_bytes(&rows)));
-    return ax_pass_logits_of(p, &rows, &d->hidden, &logits);
+    return make(&d->pass, &rows, &d->hidden, &logits);
 }
 
 static enum ax_status forward_pass(struct ax_generator *d, const struct pass_need *need) {
-    struct ax_pass p = {.model = d->model,
-                        .batch = &d->batch,
-                        .slot = &d->slot,
-                        .recompute = AX_RECOMPUTE_INFERENCE,
-                        .inv_temperature =
-                            d->o.score_temperature > 0 ? 1 / d->o.score_temperature : 1,
-                        .sampling = d->o.sampling,
-                        .cache = &d->cache};
-    AX_TRY(ax_pass_begin(&p));
-    AX_TRY(ax_pass_forward_all(&p));
+    struct ax_pass *p = &d->pass;
+    *p = (struct ax_pass){.model = d->model,
+                          .batch = &d->batch,
+                          .slot = &d->slot,
+                          .recompute = AX_RECOMPUTE_INFERENCE,
+                          .inv_temperature =
+                              d->o.score_temperature > 0 ? 1 / d->o.score_temperature : 1,
+                          .sampling = d->o.sampling,
+                          .cache = &d->cache};
+    AX_TRY(ax_pass_begin(p));
+    AX_TRY(ax_pass_forward_all(p));
     if (need->logits)
-        AX_TRY(make_logits(d, &p));
-    AX_TRY(ax_lane_scores_run(d, &p, need->windows));
-    ax_pass_end(&p);
+        AX_TRY(ax_lanes_make_logits(d, ax_pass_logits_of));
+    AX_TRY(ax_lane_scores_run(d, p, need->windows));
+    if (!d->o.drafts)
+        ax_pass_end(p);
     for (int64_t i = 0; !ax_runtime_planning(d->model->rt) && i < d->work->n_docs; i++)
         AX_TRY(keep_place(d, d->work->lane[i]));
     return AX_OK;

@@ -1,4 +1,4 @@
-/* Private to generate.c: lanes of a generator, and passes over their pending tokens. */
+/* Private to generate*.c: lanes of a generator, and passes over their pending tokens. */
 #ifndef AX_MODEL_GENERATE_GENERATE_PASS_H
 #define AX_MODEL_GENERATE_GENERATE_PASS_H
 
@@ -10,7 +10,8 @@ struct ax_lane {
     struct ax_sequence *seq; /* NULL: idle */
     int32_t *ids;            /* [cap] */
     int64_t known;
-    int adapter; /* that the ids went through the model with */
+    int adapter;  /* that the ids went through the model with */
+    bool drafted; /* ids[known] is a draft, which goes through the model as well */
     /* where the cache keeps a place for sequences that begin alike (ax_kvcache_keep) */
     int64_t keep_at;
     /* with a repetition penalty: the distinct tokens of ids[0 … known) */
@@ -37,7 +38,8 @@ struct ax_generate_work {
     int32_t *cu;                 /* [n_seqs + 1] */
     int32_t *lane;               /* [n_seqs]: lane of each document */
     int64_t *n;                  /* [n_seqs]: tokens of each document */
-    int32_t *row;                /* [n_seqs]: row of the batch for each row of the logits */
+    int32_t *row;                /* [row_cap]: row of the batch for each row of the logits */
+    int32_t *next;               /* [pass_tokens]: the next tokens; only with drafts */
     int64_t n_docs, n_tokens, n_rows;
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
@@ -90,12 +92,36 @@ enum ax_status ax_lanes_admit(struct ax_generator *d);
 void ax_lane_push(struct ax_generator *d, struct ax_lane *l, int32_t id);
 /* The sampling of a lane's sequence. */
 const struct ax_sampling *ax_lane_sampling(const struct ax_generator *d, int lane);
+/* Adds a row of the batch to those with logits, behind the last one of the same sampling. */
+void ax_lanes_add_row(struct ax_generator *d, int32_t *lanes, int lane, int32_t row);
+/* Logits of the added rows, by `make`, into d->logits; if there are none, of row 0, for nobody. */
+typedef enum ax_status ax_logits_of_rows(struct ax_pass *p, const struct ax_tensor *rows,
+                                         const struct ax_tensor *work, const struct ax_tensor *out);
+enum ax_status ax_lanes_make_logits(struct ax_generator *d, ax_logits_of_rows *make);
 /* Are the tokens of two lanes chosen together? Those with a bias are chosen alone. */
 bool ax_lanes_choose_alike(const struct ax_generator *d, int a, int b);
-/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many lanes then
- * have logits; lanes[i] is the lane of row i, and lanes of equal sampling are neighbors. *ends instead: nothing is pending, or a rank was
+/* One pass over the pending tokens (while planning: over `planned` tokens). *n_rows = how many rows then
+ * have logits; lanes[i] is the lane of row i, and lanes of equal sampling are neighbors. A lane with a draft has
+ * two rows, that of the draft follows. *ends instead: nothing is pending, or a rank was
  * interrupted. Does not wait. */
 enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
                                     int32_t *lanes, bool *ends);
+
+/* ---- generate_share.c ---- */
+
+/* This rank's part of n sequences: own of them from `first` on. */
+void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own);
+/* Gives all data ranks all n sequences, and tells the callbacks of those of others; `before`: the counters when
+ * generation began. */
+enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
+                                 const struct ax_generate_counters *before);
+
+/* ---- generate_drafts.c ---- */
+
+/* The most tokens that a sequence may have. */
+int64_t ax_sequence_most(const struct ax_generator *d, const struct ax_sequence *s);
+/* After a pass whose choices have been handed out: drops the keys of drafts that were not chosen, and ends the
+ * pass. *n_rows = how many lanes have logits to draft a token from; lanes as in ax_generate_run_pass. */
+enum ax_status ax_generate_run_drafts(struct ax_generator *d, int64_t *n_rows, int32_t *lanes);
 
 #endif

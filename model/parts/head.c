@@ -551,6 +551,28 @@ static enum ax_status ahead_forward(struct ax_pass *p, const struct ax_frame *f)
     return AX_OK;
 }
 
+enum ax_status ax_head_ahead_logits(struct ax_pass *p, const struct ax_tensor *y,
+                                    const struct ax_tensor *rows, const struct ax_tensor *work,
+                                    const struct ax_tensor *out) {
+    struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor hidden = ax_tensor_rows(work, 0, out->shape[0]);
+    const struct ax_tensor normed = take(p, "norm output", m->dtype, y->shape[0], y->shape[1]);
+    const struct ax_tensor rstd =
+        ax_stack_take(scratch, "norm rstd", ax_tensor_1d(m->accum, NULL, y->shape[0]));
+    struct ax_tensor all;
+    AX_TRY(ax_model_gather(m, m->n_units - 1));
+    AX_TRY(ax_norm_forward(p, &m->units[m->ahead_norm->unit], m->ahead_norm, y, &normed, &rstd));
+    AX_TRY(ax_tp_gather(m->rt, &normed, &all));
+    AX_TRY(ax_run_combine_forward(
+        m->rt->q, &(struct ax_combine_forward){.src = all, .rows = *rows, .out = hidden}));
+    AX_TRY(logits_of(p, &hidden, out));
+    ax_model_release(m, m->n_units - 1);
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
 /* ---- the unit ---- */
 
 enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const struct ax_tensor *x) {

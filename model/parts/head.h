@@ -43,6 +43,11 @@ enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struc
 enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out);
 
+/* The same of y [T/tp][D], what the layer for multi-token prediction has made (model/predict.h). */
+enum ax_status ax_head_ahead_logits(struct ax_pass *p, const struct ax_tensor *y,
+                                    const struct ax_tensor *rows, const struct ax_tensor *work,
+                                    const struct ax_tensor *out);
+
 /* ---- a teacher ---- */
 
 /* The head's comparison with a teacher, for a chunk of rows at a time: the logits of both models exist

@@ -180,6 +180,9 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_opt
     AX_TRY(ax_base_model_of_adapter(&t->named, &model, &adapters));
     AX_TRY(ax_base_model_folder(&t->folder, &t->use, model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
+    if (o->drafts)
+        AX_TRY(ax_arch_predict(&t->arch, "--drafts"));
+    t->drafts = o->drafts;
     t->runtime = o->runtime;
     t->dtype = ax_cpu_has_bf16() || ax_backend_prefers_bf16(t->runtime.backend) ? AX_BF16 : AX_F32;
     if (o->team) /* others may be other machines */
@@ -303,5 +306,6 @@ enum ax_status ax_text_model_run(struct ax_text_model *t, const struct ax_genera
                                  bool logprobs, ax_text_body *body, void *ctx) {
     struct run r = {.t = t, .o = *o, .logprobs = logprobs, .body = body, .ctx = ctx};
     r.o.sampling = t->sampling;
+    r.o.drafts = t->drafts;
     return ax_runtime_run(&t->runtime, with_model, &r, NULL);
 }

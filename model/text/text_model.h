@@ -21,6 +21,7 @@ struct ax_text_options {
     bool dtype_given;
     enum ax_dtype dtype;
     struct ax_runtime_options runtime;
+    bool drafts;          /* as in ax_generate_options */
     bool samples;         /* without a word in generation_config.json: at temperature 0.7 */
     struct ax_team *team; /* several ranks; NULL: one */
 };
@@ -39,6 +40,7 @@ struct ax_text_model {
     json_t *settings; /* the folder's, which have some of these */
     struct ax_sampling sampling;
     int64_t max_new; /* 0: not specified */
+    bool drafts;
     struct ax_runtime_options runtime;
 };
 /* A folder, also of an adapter that names its base, a GGUF file (whose weights are read in place), or a

@@ -1,5 +1,5 @@
 /* `axtrain sft` with mtp_loss_scaling_factor: what it reports and writes, also when it is resumed, and
- * which models and methods it refuses. */
+ * which models and methods it refuses; and `axtrain generate` with the drafts of what it has trained. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,6 +113,41 @@ static void a_resumed_run_is_the_same(void **state) {
     assert_true(same_weights("first", "again"));
 }
 
+/* What `axtrain generate` says of a model that has learned three conversations by heart. */
+static void generate(const char *model, bool drafts, char *said, size_t size) {
+    const char *const args[] = {
+        in_scratch(model),  "--chat", "--n",     "4", "--prompt", "say no", "--temperature", "1",
+        "--max-new-tokens", "24",     "--batch", "1", "--drafts"};
+    const char *const was = sft_command;
+    sft_command = "generate";
+    const int code = sft(said, size, drafts ? 13 : 12, args);
+    sft_command = was;
+    if (code != 0)
+        fail_msg("%s", said);
+}
+
+static long long number_of(const char *said, const char *name) {
+    const char *at = strstr(said, name);
+    assert_non_null(at);
+    return atoll(at + strlen(name));
+}
+
+static void drafts_save_passes(void **state) {
+    (void)state;
+    char without[8192], with[8192];
+    const char *config = chats_config("max_steps: 40\nfloat32: true\n");
+    tiny_base(&moonlight);
+    EXPECT(0, "step=1/40", config, base("moonlight"), "reinit_weights=true", out("first"), trains);
+    generate("first", false, without, sizeof without);
+    generate("first", true, with, sizeof with);
+    const size_t n = (size_t)(strstr(without, "info ") - without);
+    print_message("%s", with);
+    assert_memory_equal(with, without, n);
+    const long long drafts = number_of(with, "drafts="), accepted = number_of(with, "accepted=");
+    assert_true(drafts > 0 && 2 * accepted > drafts);
+    assert_int_equal(number_of(with, "passes="), number_of(with, " tokens=") - accepted);
+}
+
 static void what_cannot_predict_is_refused(void **state) {
     (void)state;
     const char *config = first_run();
@@ -134,6 +169,7 @@ int main(void) {
         cmocka_unit_test_setup(the_layer_trains_and_is_saved, clear),
         cmocka_unit_test_setup(others_keep_the_layer, clear),
         cmocka_unit_test_setup(a_resumed_run_is_the_same, clear),
+        cmocka_unit_test_setup(drafts_save_passes, clear),
         cmocka_unit_test_setup(what_cannot_predict_is_refused, clear),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

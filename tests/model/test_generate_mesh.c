@@ -43,6 +43,7 @@ struct test {
     int stops;       /* rank that asks to stop after three passes; −1: none */
     bool differs;    /* the last rank draws other random numbers */
     bool longer;     /* answers of several blocks */
+    bool drafts;
     int64_t kv_tokens;
     size_t step; /* bytes that steps of training need at other times */
     int32_t prompts[N][LONGEST];
@@ -123,6 +124,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_generate_options mine = o;
     ax_stack_push(&rt->arena.scratch, "a step", t->step);
     ax_stack_release(&rt->arena.scratch, 0);
+    mine.drafts = t->drafts;
     mine.sampling.seed += t->differs && r->rank == world_of(&t->sizes) - 1;
     AX_TRY(ax_model_create(&m, &t->arch, rt, &mo));
     enum ax_status st = ax_model_init_random(&m, 5);
@@ -166,7 +168,8 @@ static enum ax_status run(struct test *t, struct ax_mesh_sizes sizes) {
 #define LATENT                                                                                     \
     ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "                        \
     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 4, \"n_group\": 1, "        \
-    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"first_k_dense_replace\": 1"
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"first_k_dense_replace\": 1, "    \
+    "\"num_nextn_predict_layers\": 1"
 
 #define HEADS                                                                                      \
     ", \"v_head_dim\": 10, \"sliding_window_size\": 5, \"n_routed_experts\": 4, "                  \
@@ -258,6 +261,31 @@ static void ranks_sample_as_one_does(void **state) {
         compare(&t, meshes, COUNT(meshes), 1e-11);
         if (t.arch.moe.n_experts > 0)
             compare(&t, expert_meshes, COUNT(expert_meshes), 1e-11);
+        ax_arch_free(&t.arch);
+    }
+}
+
+/* With drafts, of which most are accepted where all tokens are about as likely; beside sequences that are scored. */
+static void ranks_draft_as_one_goes_without(void **state) {
+    (void)state;
+    static struct test t;
+    static struct got one;
+    for (int even = 0; even < 2; even++) {
+        setup(&t, "deepseek_v3", AX_F64, "ref");
+        t.sampling = (struct ax_sampling){.temperature = 1, .seed = 4};
+        t.arch.init_range = even ? 1e-4 : t.arch.init_range;
+        t.longer = true;
+        t.n_scored = 2;
+        must(run(&t, one_rank));
+        one = t.ranks[0];
+        must(ax_arch_predict(&t.arch, "drafts"));
+        t.drafts = true;
+        for (size_t i = 0; i < COUNT(meshes) + COUNT(expert_meshes); i++) {
+            must(run(&t, i < COUNT(meshes) ? meshes[i] : expert_meshes[i - COUNT(meshes)]));
+            same(&t, &one, 1e-11);
+            const struct ax_generate_counters *c = &t.ranks[0].counters;
+            assert_true(c->drafts > 0 && (!even || 10 * c->accepted > 8 * c->drafts));
+        }
         ax_arch_free(&t.arch);
     }
 }
@@ -393,10 +421,15 @@ static void other_meshes_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_sample_as_one_does), cmocka_unit_test(ranks_score_as_one_does),
-        cmocka_unit_test(ranks_without_work),       cmocka_unit_test(one_stops_all),
-        cmocka_unit_test(ranks_with_little_room),   cmocka_unit_test(weights_are_gathered_once),
-        cmocka_unit_test(the_first_rank_chooses),   cmocka_unit_test(other_meshes_are_refused),
+        cmocka_unit_test(ranks_sample_as_one_does),
+        cmocka_unit_test(ranks_draft_as_one_goes_without),
+        cmocka_unit_test(ranks_score_as_one_does),
+        cmocka_unit_test(ranks_without_work),
+        cmocka_unit_test(one_stops_all),
+        cmocka_unit_test(ranks_with_little_room),
+        cmocka_unit_test(weights_are_gathered_once),
+        cmocka_unit_test(the_first_rank_chooses),
+        cmocka_unit_test(other_meshes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,162 @@
+/* The data ranks: they share the sequences, and then tell each other what has become of them. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/generate/generate_pass.h"
+
+/* Numbers that the data ranks tell each other at a time. */
+#define SHARED_NUMBERS ((int64_t)1 << 18)
+
+static int data_ranks(const struct ax_generator *d) {
+    return ax_runtime_planning(d->model->rt) ? 1 : d->model->rt->mesh.size[AX_ROLE_BATCH];
+}
+
+void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own) {
+    const int ranks = data_ranks(d);
+    ax_split_range(n, ranks, ranks > 1 ? d->model->rt->mesh.coord[AX_ROLE_BATCH] : 0, first, own);
+}
+
+/* All sequences, and which of them this rank had. */
+struct share {
+    struct ax_generator *d;
+    int64_t n, first, own;
+    struct ax_sequence *seqs; /* [n] */
+};
+
+static bool is_own(const struct share *s, int64_t i) {
+    return i >= s->first && i < s->first + s->own;
+}
+
+/* What is told of each sequence; the counters follow. */
+enum { N_NEW, FINISH, GREEDY, HEADER };
+enum { COUNTERS = 12 };
+
+static void put_counters(const struct ax_generate_counters *now,
+                         const struct ax_generate_counters *before, double v[COUNTERS]) {
+    v[0] = (double)(now->passes - before->passes);
+    v[1] = (double)(now->tokens - before->tokens);
+    v[2] = (double)(now->prompt_tokens - before->prompt_tokens);
+    v[3] = (double)(now->shared_tokens - before->shared_tokens);
+    v[4] = (double)(now->decode_passes - before->decode_passes);
+    v[5] = (double)(now->decode_tokens - before->decode_tokens);
+    v[6] = now->decode_seconds - before->decode_seconds;
+    v[7] = now->prompt_seconds - before->prompt_seconds;
+    v[8] = (double)(now->shared_blocks - before->shared_blocks);
+    v[9] = (double)(now->put_back - before->put_back);
+    v[10] = (double)(now->drafts - before->drafts);
+    v[11] = (double)(now->accepted - before->accepted);
+}
+
+/* Work of all ranks, in the mean of their times. */
+static void take_counters(struct ax_generate_counters *c, const struct ax_generate_counters *before,
+                          const double v[COUNTERS], int ranks) {
+    *c = *before;
+    c->passes += (int64_t)v[0];
+    c->tokens += (int64_t)v[1];
+    c->prompt_tokens += (int64_t)v[2];
+    c->shared_tokens += (int64_t)v[3];
+    c->decode_passes += (int64_t)v[4];
+    c->decode_tokens += (int64_t)v[5];
+    c->decode_seconds += v[6] / ranks;
+    c->prompt_seconds += v[7] / ranks;
+    c->shared_blocks += (int64_t)v[8];
+    c->put_back += (int64_t)v[9];
+    c->drafts += (int64_t)v[10];
+    c->accepted += (int64_t)v[11];
+}
+
+/* Lengths and ends of all sequences, and the counters. */
+static enum ax_status share_ends(const struct share *s, const struct ax_generate_counters *before) {
+    struct ax_generator *d = s->d;
+    double *all;
+    AX_TRY(ax_alloc(&all, (size_t)s->n * HEADER + COUNTERS, sizeof *all));
+    for (int64_t i = s->first; i < s->first + s->own; i++) {
+        all[i * HEADER + N_NEW] = (double)s->seqs[i].n_new;
+        all[i * HEADER + FINISH] = s->seqs[i].finish;
+        all[i * HEADER + GREEDY] = s->seqs[i].greedy;
+    }
+    put_counters(&d->counters, before, all + s->n * HEADER);
+    const enum ax_status st =
+        ax_runtime_combine(d->model->rt, AX_ROLE_BATCH, AX_SUM, all, s->n * HEADER + COUNTERS);
+    for (int64_t i = 0; i < s->n && st == AX_OK; i++) {
+        s->seqs[i].n_new = (int64_t)all[i * HEADER + N_NEW];
+        s->seqs[i].finish = (enum ax_finish)all[i * HEADER + FINISH];
+        s->seqs[i].greedy = all[i * HEADER + GREEDY] > 0;
+    }
+    if (st == AX_OK)
+        take_counters(&d->counters, before, all + s->n * HEADER, data_ranks(d));
+    ax_free(all);
+    return st;
+}
+
+static void move_numbers(double *list, double *numbers, int64_t n, bool out) {
+    if (numbers && n > 0)
+        memcpy(out ? numbers : list, out ? list : numbers, (size_t)n * sizeof *list);
+}
+
+/* A sequence's tokens, log-probs and entropies, as numbers; returns how many. */
+static int64_t move(struct ax_sequence *s, double *numbers, bool out) {
+    const bool scored = s->n_scored > 0;
+    const int64_t n_tokens = scored ? 0 : s->n_new;
+    const int64_t n_logprobs = scored ? s->n_scored : s->logprobs ? s->n_new : 0;
+    const int64_t n_entropies = !scored && s->entropies ? s->n_new : 0;
+    for (int64_t k = 0; numbers && k < n_tokens; k++)
+        if (out)
+            numbers[k] = s->tokens[k];
+        else
+            s->tokens[k] = (int32_t)numbers[k];
+    move_numbers(s->logprobs, numbers ? numbers + n_tokens : NULL, n_logprobs, out);
+    move_numbers(s->entropies, numbers ? numbers + n_tokens + n_logprobs : NULL, n_entropies, out);
+    return n_tokens + n_logprobs + n_entropies;
+}
+
+static enum ax_status share_piece(const struct share *s, int64_t from, int64_t to, int64_t count) {
+    double *all;
+    int64_t at = 0;
+    AX_TRY(ax_alloc(&all, (size_t)count, sizeof *all));
+    for (int64_t i = from; i < to; i++)
+        at += move(&s->seqs[i], is_own(s, i) ? all + at : NULL, true);
+    const enum ax_status st =
+        ax_runtime_combine(s->d->model->rt, AX_ROLE_BATCH, AX_SUM, all, count);
+    at = 0;
+    for (int64_t i = from; i < to && st == AX_OK; i++)
+        at += move(&s->seqs[i], is_own(s, i) ? NULL : all + at, false);
+    ax_free(all);
+    return st;
+}
+
+/* Others' sequences reach the callbacks as if they had been generated here. */
+static enum ax_status tell(const struct share *s) {
+    const struct ax_generate_options *o = &s->d->o;
+    for (int64_t i = 0; i < s->n; i++) {
+        struct ax_sequence *seq = &s->seqs[i];
+        const int64_t n_new = seq->n_new;
+        bool ignored = false;
+        if (is_own(s, i))
+            continue;
+        for (int64_t k = 1; o->token && seq->n_scored == 0 && k <= n_new; k++) {
+            seq->n_new = k;
+            AX_TRY(o->token(o->ctx, seq, &ignored));
+        }
+        if (o->done)
+            AX_TRY(o->done(o->ctx, seq));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
+                                 const struct ax_generate_counters *before) {
+    struct share s = {.d = d, .n = n, .seqs = seqs};
+    if (data_ranks(d) == 1)
+        return AX_OK;
+    ax_generate_deal(d, n, &s.first, &s.own);
+    AX_TRY(share_ends(&s, before));
+    for (int64_t from = 0, to; from < n; from = to) {
+        int64_t count = 0;
+        for (to = from; to < n && (to == from || count < SHARED_NUMBERS); to++)
+            count += move(&seqs[to], NULL, true);
+        if (count > 0)
+            AX_TRY(share_piece(&s, from, to, count));
+    }
+    return tell(&s);
+}
