@@ -12,14 +12,9 @@
 #define MAX_NEW_DEFAULT 1024
 #define CONTEXT_DEFAULT 8192
 
-static enum ax_status converse(struct ax_generator *g, void *ctx) {
-    struct ax_chat *c = ctx;
+static enum ax_status converse(struct ax_chat *c) {
     struct sigaction old;
     bool more = true;
-    g->o.ctx = c;
-    g->sampler.o.temperature = c->temperature;
-    c->generator = g;
-    AX_TRY(ax_text_model_use(&c->model, g, c->adapter));
     AX_TRY(ax_chat_open_input(c));
     if (c->is_terminal)
         puts("/help lists the commands; Ctrl-C stops a reply; Ctrl-D quits.");
@@ -34,6 +29,15 @@ static enum ax_status converse(struct ax_generator *g, void *ctx) {
     if (st == AX_OK && c->is_terminal && !c->edits)
         putchar('\n');
     return st;
+}
+
+static enum ax_status converse_here(struct ax_generator *g, void *ctx) {
+    struct ax_chat *c = ctx;
+    g->o.ctx = c;
+    g->sampler.o.temperature = c->temperature;
+    c->generator = g;
+    AX_TRY(ax_text_model_use(&c->model, g, c->adapter));
+    return converse(c);
 }
 
 /* Without --seed, another one each time, the same on all ranks. */
@@ -54,14 +58,20 @@ static enum ax_status choose_seed(struct ax_chat *c) {
     return st;
 }
 
-static enum ax_status run(struct ax_chat *c) {
+/* The model is behind --url. */
+static enum ax_status run_remote(struct ax_chat *c) {
+    if (c->ranks.world.env.world > 1)
+        return ax_error(AX_ERR_UNSUPPORTED, "chat --url is for one process");
+    c->temperature = c->a.o.temperature;
+    AX_TRY(ax_chat_remote_open(c));
+    if (c->is_terminal)
+        printf("model %s at %s\n", c->remote.name, c->remote.url);
+    return converse(c);
+}
+
+static enum ax_status run_here(struct ax_chat *c) {
     AX_TRY(choose_seed(c));
     AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
-    if (c->system)
-        AX_TRY(ax_buf_puts(&c->system_text, c->system));
-    c->messages = json_array();
-    if (!c->messages)
-        return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
     c->adapter = c->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
     if (!ax_chat_side(c)->template) { /* reports it before the weights are read */
         AX_TRY(ax_chat_add(c, "user", "", 0));
@@ -83,23 +93,36 @@ static enum ax_status run(struct ax_chat *c) {
                                           .token = ax_chat_on_token,
                                           .stop_now = ax_chat_interrupted,
                                           .ctx = c};
-    return ax_text_model_run(&c->model, &o, false, converse, c);
+    return ax_text_model_run(&c->model, &o, false, converse_here, c);
+}
+
+static enum ax_status run(struct ax_chat *c) {
+    if (c->remote.key_file && !c->remote.url)
+        return ax_error(AX_ERR_CONFIG, "chat: --api-key-file needs --url");
+    if (c->system)
+        AX_TRY(ax_buf_puts(&c->system_text, c->system));
+    c->messages = json_array();
+    if (!c->messages)
+        return ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
+    return c->remote.url ? run_remote(c) : run_here(c);
 }
 
 enum ax_status ax_cmd_chat(int argc, char **argv) {
     struct ax_chat c = {.is_terminal =
                             ax_term_is_tty(STDIN_FILENO) && ax_term_is_tty(STDOUT_FILENO)};
-    struct ax_arg args[AX_TEXT_ARGS_COUNT + 2];
+    struct ax_arg args[AX_TEXT_ARGS_COUNT + 4];
     const struct ax_arg own[] = {
         {"--system", AX_ARG_STRING, &c.system, 0, 0},
         {"--context", AX_ARG_INT, &c.context, 16, 1 << 24},
+        {"--url", AX_ARG_STRING, &c.remote.url, 0, 0},
+        {"--api-key-file", AX_ARG_STRING, &c.remote.key_file, 0, 0},
     };
     ax_text_args_table(&c.a, args);
     c.a.o.samples = true;
     c.a.o.seed = -1;
     memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
     const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 2, args, &c.a.o.model);
+        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 4, args, &c.a.o.model);
     const struct ax_ranks_options o = {.command = "chat",
                                        .mesh = c.a.mesh,
                                        .device = c.a.device,
@@ -118,6 +141,7 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
     ax_buf_free(&c.reply);
     ax_buf_free(&c.line);
     ax_free(c.tokens);
+    ax_chat_remote_close(&c.remote);
     ax_text_model_close(&c.model);
     return st;
 }

@@ -94,7 +94,8 @@ const struct ax_command ax_commands[] = {
      "  --yes               (clear) remove\n"
      "  --json              (list) one JSON object on stdout\n",
      "axtrain cache clear --older-than 30 --yes", .run = ax_cmd_cache},
-    {"chat", AX_COMMANDS_SERVE, 2, "talk to a model", "[--model] M [options]",
+    {"chat", AX_COMMANDS_SERVE, 2, "talk to a model",
+     "[--model] M [options] | --url URL [--model NAME]",
      "M is a model folder, the folder of an adapter, which names its base, a GGUF file or a hub\n"
      "id. Each line is a message; /help lists commands, such as /retry and /undo; /save FILE adds\n"
      "the conversation to training data.\n"
@@ -106,6 +107,10 @@ const struct ax_command ax_commands[] = {
      "                          one is active, and /adapter NAME switches\n"
      "  --base KIND             store matrices as plain (default), nf4, nf4-double, int4,\n"
      "                          int8 or fp8\n"
+     "  --url URL               a model that is served (axtrain serve, vLLM and others), as\n"
+     "                          http://127.0.0.1:8000/v1; the first of its models, or NAME\n"
+     "  --api-key-file FILE     a file whose only line is the key for it (default: the variable\n"
+     "                          AXTRAIN_API_KEY)\n"
      "  --system TEXT           system message\n"
      "  --context N             length of the conversation in tokens (default: the model's,\n"
      "                          at most 8192)\n"

@@ -14,7 +14,8 @@
 
 #define MAX_HOPS        8
 #define CONNECT_SECONDS 20L
-#define SILENT_SECONDS  60L /* without receiving a byte; then the connection is considered dead */
+#define SILENT_SECONDS  60
+#define MAX_REFUSAL     ((size_t)64 << 10)
 
 /* ---- the library ---- */
 
@@ -35,7 +36,7 @@ static enum ax_status open_library(void) {
     };
     const enum ax_status st = ax_library_open(names, symbols, sizeof symbols / sizeof *symbols);
     if (st != AX_OK)
-        return ax_error_prefix(st, "downloading needs libcurl 4, which cannot be opened (Debian: "
+        return ax_error_prefix(st, "HTTP needs libcurl 4, which cannot be opened (Debian: "
                                    "`apt-get install libcurl4`; or download on another machine)");
     return lib.global_init(AX_CURL_GLOBAL_DEFAULT) == AX_CURLE_OK
                ? AX_OK
@@ -111,6 +112,10 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
 static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
     struct exchange *x = ctx;
     const struct ax_http_request *r = x->request;
+    if (r->refusal && x->head.status >= 400 && r->refusal->len + n <= MAX_REFUSAL) {
+        x->body_status = ax_buf_append(r->refusal, data, n);
+        return x->body_status == AX_OK ? n : 0;
+    }
     if (x->head.status != 200 && x->head.status != 206)
         return n; /* an HTML page */
     x->received += n;
@@ -183,7 +188,12 @@ static void set_options(void *c, struct exchange *x, const char *url, char *erro
     lib.setopt(c, AX_CURLOPT_USERAGENT, "axtrain/" AX_VERSION);
     lib.setopt(c, AX_CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS);
     lib.setopt(c, AX_CURLOPT_LOW_SPEED_LIMIT, 1L);
-    lib.setopt(c, AX_CURLOPT_LOW_SPEED_TIME, SILENT_SECONDS);
+    const double silent = x->request->silent_seconds;
+    lib.setopt(c, AX_CURLOPT_LOW_SPEED_TIME, silent > 0 ? (long)silent : (long)SILENT_SECONDS);
+    if (x->request->post) {
+        lib.setopt(c, AX_CURLOPT_POSTFIELDS, x->request->post);
+        lib.setopt(c, AX_CURLOPT_POSTFIELDSIZE, (long)strlen(x->request->post));
+    }
     lib.setopt(c, AX_CURLOPT_HEADERFUNCTION, on_header);
     lib.setopt(c, AX_CURLOPT_HEADERDATA, x);
     lib.setopt(c, AX_CURLOPT_WRITEFUNCTION, on_body);
@@ -215,6 +225,10 @@ static enum ax_status headers(struct curl_slist **list, const struct ax_http_req
     char from[32];
     if (with_token)
         AX_TRY(add_header(list, "Authorization: Bearer %s", r->token));
+    if (r->post) {
+        AX_TRY(add_header(list, "Content-Type: %s", "application/json"));
+        AX_TRY(add_header(list, "Expect:%s", "")); /* the body comes without being asked for */
+    }
     snprintf(from, sizeof from, "%llu", (unsigned long long)r->from);
     return r->from > 0 ? add_header(list, "Range: bytes=%s-", from) : AX_OK;
 }
@@ -274,6 +288,17 @@ static void join(struct ax_http_head *first, const struct ax_http_head *h) {
 static bool is_redirect(const struct ax_http_head *h) {
     return h->status >= 301 && h->status <= 308 && h->status != 304 && h->status != 305 &&
            h->location[0];
+}
+
+enum ax_status ax_http_post(const struct ax_http_request *r, struct ax_http_response *out) {
+    struct exchange x = {.request = r};
+    *out = (struct ax_http_response){.first = {.linked_size = -1}};
+    (void)pthread_once(&once, open_once);
+    if (opening.st != AX_OK)
+        return ax_error_restore(&opening);
+    AX_TRY(perform(&x, r->url, r->token != NULL, out));
+    out->head = x.head;
+    return AX_OK;
 }
 
 enum ax_status ax_http_get(const struct ax_http_request *r, struct ax_http_response *out) {

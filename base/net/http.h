@@ -1,4 +1,4 @@
-/* HTTP GET through libcurl, which is opened at the first request (most commands make none).
+/* HTTP through libcurl, which is opened at the first request (most commands make none).
  *
  * Redirects are followed here, not by libcurl, so that the caller sees the first server's headers
  * about the file, and the token goes only to that server's origin (scheme, host, port).
@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 
 /* The headers in use; text longer than its field counts as absent. */
@@ -36,6 +37,9 @@ struct ax_http_request {
     uint64_t from;            /* > 0: request the bytes from here on */
     uint64_t max_bytes;       /* largest size of the body; more is an error */
     const _Atomic bool *stop; /* NULL, or: true ends the request */
+    double silent_seconds;    /* without a byte, after which the connection is dead; 0: a minute */
+    const char *post;         /* ax_http_post: JSON text that is sent */
+    struct ax_buf *refusal;   /* NULL, or: gets the body for statuses from 400 on, up to 64 KiB */
     /* Receives the body in pieces, for status 200 and 206 only. An error ends the request. */
     enum ax_status (*body)(void *ctx, const struct ax_http_head *head, const void *data, size_t n);
     void *ctx;
@@ -52,5 +56,7 @@ struct ax_http_response {
 /* AX_OK if a complete response arrived, whatever its status. AX_ERR_IO for network failures;
  * AX_ERR_UNSUPPORTED if libcurl is missing; else what `body` returned. */
 enum ax_status ax_http_get(const struct ax_http_request *r, struct ax_http_response *out);
+/* The same for a POST, which follows no redirect. */
+enum ax_status ax_http_post(const struct ax_http_request *r, struct ax_http_response *out);
 
 #endif

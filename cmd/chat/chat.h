@@ -2,17 +2,26 @@
  * tokens.
  *
  * Reading order: cmd/chat.c (options and the loop), input.c (terminal and pipe), commands.c (/save
- * and the others), turn.c (messages and replies). */
+ * and the others), turn.c (messages and replies), remote.c (replies of an endpoint). */
 #ifndef AX_CMD_CHAT_CHAT_H
 #define AX_CMD_CHAT_CHAT_H
 
 #include "base/line/line_edit.h"
 #include "cmd/text_args.h"
 
+/* A model behind OpenAI's HTTP API. */
+struct ax_chat_remote {
+    const char *url; /* --url, as http://host:8000/v1; NULL: the model is here */
+    const char *key_file;
+    char *key;  /* NULL: none */
+    char *name; /* the model's */
+};
+
 struct ax_chat {
     struct ax_text_args a;
     struct ax_ranks ranks; /* all have the conversation; rank 0 reads and prints it */
     const char *system;    /* --system; NULL: none */
+    struct ax_chat_remote remote;
     int64_t context, max_new;
     bool is_terminal; /* input and output are a terminal */
     bool edits;       /* the terminal can move its cursor */
@@ -23,9 +32,9 @@ struct ax_chat {
     json_t *messages;
     struct ax_buf system_text; /* empty: no system message */
     struct ax_encoding prompt;
-    int32_t *tokens; /* tokens of the reply [max_new] */
-    uint64_t turn;   /* random stream of the next reply */
-    double temperature;
+    int32_t *tokens;    /* tokens of the reply [max_new] */
+    uint64_t turn;      /* random stream of the next reply */
+    double temperature; /* NaN: the server's */
     struct ax_text_stream stream;
     struct ax_buf reply, line;
     size_t printed;
@@ -53,10 +62,22 @@ const struct ax_text_side *ax_chat_side(const struct ax_chat *c);
 /* Reports the error, on rank 0, and clears it. */
 void ax_chat_tell_error(const struct ax_chat *c);
 
+/* Prints what is new of the reply. */
+enum ax_status ax_chat_show(struct ax_chat *c);
+
+/* ---- remote.c ---- */
+
+/* Asks the endpoint for its models, and chooses one. */
+enum ax_status ax_chat_remote_open(struct ax_chat *c);
+void ax_chat_remote_close(struct ax_chat_remote *r);
+/* Sends the conversation; the reply comes to c->reply as it is printed. Ctrl-C ends it: c->was_stopped. */
+enum ax_status ax_chat_remote_reply(struct ax_chat *c, bool *truncated);
+
 /* From this call on, Ctrl-C stops a reply. *old receives the previous action. */
 struct sigaction;
 void ax_chat_catch_interrupts(struct sigaction *old);
 bool ax_chat_interrupted(void *ctx);
+const _Atomic bool *ax_chat_interrupt_flag(void);
 
 /* ---- commands.c ---- */
 

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,9 +75,21 @@ static enum ax_status show_adapters(const struct ax_chat *c) {
     return AX_OK;
 }
 
+/* An endpoint has adapters as models. */
+static enum ax_status on_remote_model(struct ax_chat *c, const char *arg) {
+    if (*arg) {
+        ax_free(c->remote.name);
+        AX_TRY(ax_strdup(&c->remote.name, arg));
+    }
+    printf("model %s\n", c->remote.name);
+    return AX_OK;
+}
+
 /* Keeps the conversation; the next reply comes from this adapter. */
 static enum ax_status on_adapter(struct ax_chat *c, const char *arg) {
     int which;
+    if (c->remote.url)
+        return on_remote_model(c, arg);
     if (*arg && ax_adapters_find(&c->model.adapters, arg, &which) != AX_OK) {
         ax_chat_tell_error(c);
         return AX_OK;
@@ -119,9 +132,14 @@ static enum ax_status on_temperature(struct ax_chat *c, const char *arg) {
             printf("/temperature: expected 0 (greedy) or more, got %s\n", arg);
             return AX_OK;
         }
-        c->generator->sampler.o.temperature = c->temperature = t;
+        c->temperature = t;
+        if (c->generator)
+            c->generator->sampler.o.temperature = t;
     }
-    printf("temperature %g%s\n", c->temperature, c->temperature == 0 ? " (greedy)" : "");
+    if (isnan(c->temperature))
+        puts("temperature: the server's");
+    else
+        printf("temperature %g%s\n", c->temperature, c->temperature == 0 ? " (greedy)" : "");
     return AX_OK;
 }
 

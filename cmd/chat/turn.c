@@ -6,11 +6,11 @@
 
 #include "base/log.h"
 
-static volatile sig_atomic_t interrupted;
+static _Atomic bool interrupted; /* without a lock, so a signal may set it */
 
 static void on_interrupt(int sig) {
     (void)sig;
-    interrupted = 1;
+    interrupted = true;
 }
 
 /* Not SA_RESTART: Ctrl-C must also interrupt waiting for a line. */
@@ -23,6 +23,10 @@ void ax_chat_catch_interrupts(struct sigaction *old) {
 bool ax_chat_interrupted(void *ctx) {
     (void)ctx;
     return interrupted;
+}
+
+const _Atomic bool *ax_chat_interrupt_flag(void) {
+    return &interrupted;
 }
 
 void ax_chat_tell_error(const struct ax_chat *c) {
@@ -60,7 +64,7 @@ static void drop_last(struct ax_chat *c) {
 
 /* ---- a turn ---- */
 
-static enum ax_status show(struct ax_chat *c) {
+enum ax_status ax_chat_show(struct ax_chat *c) {
     if (c->reply.len > c->printed)
         fwrite(c->reply.data + c->printed, 1, c->reply.len - c->printed, stdout);
     c->printed = c->reply.len;
@@ -73,11 +77,13 @@ enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct ax_chat *c = ctx;
     AX_TRY(ax_text_stream_step(&c->stream, s->tokens[s->n_new - 1], &c->reply));
     *stop = c->stream.stopped;
-    return show(c);
+    return ax_chat_show(c);
 }
 
 enum ax_status ax_chat_prompt(struct ax_chat *c) {
     c->prompt.n = 0;
+    if (c->remote.url)
+        return AX_OK;
     const struct ax_chat_prompt p = {.messages = c->messages};
     AX_TRY(ax_text_side_encode_chat(ax_chat_side(c), &p, &c->prompt));
     if ((int64_t)c->prompt.n < c->context)
@@ -87,28 +93,34 @@ enum ax_status ax_chat_prompt(struct ax_chat *c) {
                     c->prompt.n, (long long)c->context);
 }
 
-static enum ax_status reply(struct ax_chat *c) {
+static enum ax_status generate_reply(struct ax_chat *c, bool *truncated) {
     const int64_t room = c->context - (int64_t)c->prompt.n;
     struct ax_sequence s = {.n_prompt = (int64_t)c->prompt.n,
                             .prompt = c->prompt.ids,
                             .max_new = room < c->max_new ? room : c->max_new,
                             .stream = c->turn++,
                             .tokens = c->tokens};
-    c->reply.len = c->printed = 0;
-    interrupted = 0;
     AX_TRY(ax_text_stream_open(&c->stream, ax_chat_side(c)->tokenizer, &c->model.stop_strings));
     enum ax_status st = ax_generate(c->generator, 1, &s);
     c->was_stopped = s.finish == AX_FINISH_CALLER && !c->stream.stopped;
     if (st == AX_OK)
         st = ax_text_stream_finish(&c->stream, &c->reply);
     ax_text_stream_close(&c->stream);
-    AX_TRY(st);
-    AX_TRY(show(c));
-    if (s.finish == AX_FINISH_LENGTH)
+    *truncated = s.finish == AX_FINISH_LENGTH;
+    return st;
+}
+
+static enum ax_status reply(struct ax_chat *c) {
+    bool truncated = false;
+    c->reply.len = c->printed = 0;
+    interrupted = false;
+    AX_TRY(c->remote.url ? ax_chat_remote_reply(c, &truncated) : generate_reply(c, &truncated));
+    AX_TRY(ax_chat_show(c));
+    if (truncated)
         fputs(c->is_terminal ? "\n[truncated at the token limit]" : "", stdout);
     const char *stopped = c->edits ? "\n[stopped; Ctrl-C again quits]" : "\n[stopped]";
     puts(c->was_stopped ? stopped : "");
-    interrupted = 0;
+    interrupted = false;
     return ax_chat_add(c, "assistant", c->reply.data ? c->reply.data : "", c->reply.len);
 }
 
@@ -118,13 +130,21 @@ static bool last_is(const struct ax_chat *c, const char *role) {
     return its && strcmp(its, role) == 0;
 }
 
+/* An endpoint may be reached again with the next message. */
+static bool can_go_on(const struct ax_chat *c, enum ax_status st) {
+    return st == AX_ERR_DATA || (c->remote.url && st == AX_ERR_IO);
+}
+
 /* Replies to the conversation; `asked`: its last message is new. */
 static enum ax_status answer(struct ax_chat *c, enum ax_status st, bool asked) {
-    if (st == AX_OK && (st = ax_chat_prompt(c)) != AX_OK && asked)
-        drop_last(c);
+    const bool added = st == AX_OK && asked;
     if (st == AX_OK)
-        return reply(c);
-    if (st != AX_ERR_DATA)
+        st = ax_chat_prompt(c);
+    if (st == AX_OK)
+        st = reply(c);
+    if (st != AX_OK && added)
+        drop_last(c);
+    if (!can_go_on(c, st))
         return st;
     ax_chat_tell_error(c);
     return AX_OK;
@@ -139,8 +159,13 @@ enum ax_status ax_chat_retry(struct ax_chat *c) {
         puts("there is no reply yet");
         return AX_OK;
     }
+    json_t *before = json_incref(json_array_get(c->messages, json_array_size(c->messages) - 1));
     drop_last(c);
-    return answer(c, AX_OK, false);
+    enum ax_status st = answer(c, AX_OK, false);
+    if (!last_is(c, "assistant") && json_array_append(c->messages, before) != 0)
+        st = ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
+    json_decref(before);
+    return st;
 }
 
 enum ax_status ax_chat_undo(struct ax_chat *c) {

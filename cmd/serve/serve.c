@@ -5,10 +5,10 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "cmd/api_key.h"
 
 #define REQUEST_SECONDS 300
 #define ANSWER_BYTES    ((size_t)1 << 30)
-#define MAX_KEY         ((size_t)4096)
 
 const char *ax_serve_name_of(const char *given) {
     const char *slash = strrchr(given, '/');
@@ -22,24 +22,8 @@ enum ax_status ax_serve_init(struct ax_serve *s) {
     return ax_serve_engine_init(&s->engine);
 }
 
-static enum ax_status read_key(const char *path, char **key) {
-    size_t len, n = 0;
-    if (!path)
-        return ax_strdup(key, "");
-    AX_TRY(ax_read_file(path, MAX_KEY, key, &len));
-    while (n < len && (*key)[n] > ' ' && (*key)[n] < 127)
-        n++;
-    if (n == 0 || strspn(*key + n, "\r\n") != len - n)
-        return ax_error(AX_ERR_CONFIG,
-                        "%s: expected one line with a key of visible ASCII characters, without "
-                        "blanks",
-                        path);
-    (*key)[n] = '\0';
-    return AX_OK;
-}
-
 enum ax_status ax_serve_listen(struct ax_serve *s, const struct ax_serve_options *o) {
-    AX_TRY(read_key(o->key_file, &s->key));
+    AX_TRY(o->key_file ? ax_api_key_read(o->key_file, &s->key) : ax_strdup(&s->key, ""));
     const struct ax_http_options ho = {.host = o->host,
                                        .port = (int)o->port,
                                        .key = s->key,
