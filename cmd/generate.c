@@ -323,7 +323,8 @@ static enum ax_status make_sequence(struct generate *g, int64_t i, int64_t k) {
     };
     a->seq = &g->seqs[k];
     const struct ax_text_side *side = ax_text_model_side(&g->model, p->adapter);
-    return ax_text_stream_open(&a->stream, side->tokenizer, &g->model.stop_strings);
+    return ax_text_stream_open(&a->stream, side->tokenizer, g->model.stop_strings.text,
+                               g->model.stop_strings.n);
 }
 
 static enum ax_status make_sequences(struct generate *g) {

@@ -100,7 +100,8 @@ static enum ax_status generate_reply(struct ax_chat *c, bool *truncated) {
                             .max_new = room < c->max_new ? room : c->max_new,
                             .stream = c->turn++,
                             .tokens = c->tokens};
-    AX_TRY(ax_text_stream_open(&c->stream, ax_chat_side(c)->tokenizer, &c->model.stop_strings));
+    AX_TRY(ax_text_stream_open(&c->stream, ax_chat_side(c)->tokenizer, c->model.stop_strings.text,
+                               c->model.stop_strings.n));
     enum ax_status st = ax_generate(c->generator, 1, &s);
     c->was_stopped = s.finish == AX_FINISH_CALLER && !c->stream.stopped;
     if (st == AX_OK)

@@ -37,13 +37,25 @@ static json_t *stop_reason(const struct ax_serve_choice *c) {
                              : json_null();
 }
 
+/* Tokens of the prompts that had been computed for others; the answers to a prompt share it. */
+static json_int_t count_cached(const struct ax_serve_job *j) {
+    json_int_t n = 0;
+    for (int64_t i = 0; i < j->n_units; i++) {
+        const struct ax_serve_choice *c = j->units[i].choice;
+        if (c && (c - j->choices) % j->r.n == 0)
+            n += j->units[i].s.n_shared;
+    }
+    return n;
+}
+
 static json_t *usage_of(const struct ax_serve_job *j) {
     json_int_t made = 0;
     for (int64_t i = 0; i < j->n_choices; i++)
         made += j->choices[i].n_tokens;
     const json_int_t read = (json_int_t)j->r.ids.n;
-    return json_pack("{sI sI sI}", "prompt_tokens", read, "completion_tokens", made, "total_tokens",
-                     read + made);
+    return json_pack("{sI sI sI s{sI}}", "prompt_tokens", read, "completion_tokens", made,
+                     "total_tokens", read + made, "prompt_tokens_details", "cached_tokens",
+                     count_cached(j));
 }
 
 /* choices is consumed. */

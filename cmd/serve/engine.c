@@ -122,8 +122,6 @@ static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
     return false;
 }
 
-static const struct ax_arg_list no_stops;
-
 /* *stop: the token ends the answer, and its own text is not part of it. */
 static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *stop) {
     const struct ax_serve_request *r = &c->job->r;
@@ -135,7 +133,7 @@ static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *st
             *stop = true;
         }
     *stop = *stop || ends_with(c, id);
-    c->stream.stop = c->n_tokens > r->bias.min_new ? &r->stop : &no_stops;
+    c->stream.n_stop = c->n_tokens > r->bias.min_new ? r->n_stops : 0;
     if (!*stop || r->include_stop)
         AX_TRY(ax_text_stream_step(&c->stream, id, &c->text));
     if (!*stop && r->constraint.grammar) {

@@ -62,7 +62,7 @@ struct ax_serve_unit {
 struct ax_serve_job {
     struct ax_serve_engine *engine;
     struct ax_serve_request r;
-    char id[40];
+    char id[AX_SERVE_ID + 16];
     int64_t created; /* seconds since 1970 */
     int64_t n_choices, n_units;
     struct ax_serve_choice *choices; /* those of prompt 0, then of prompt 1, … */

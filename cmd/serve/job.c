@@ -25,8 +25,11 @@ static enum ax_status choose_streams(struct ax_serve_job *j, uint64_t *first) {
     *first = 0;
     if (getrandom(fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
         return ax_error(AX_ERR_IO, "getrandom: %m");
-    snprintf(j->id, sizeof j->id, "%s-%016llx", j->r.chat ? "chatcmpl" : "cmpl",
-             (unsigned long long)fresh[0]);
+    const char *kind = j->r.chat ? "chatcmpl" : "cmpl";
+    if (j->r.request_id)
+        snprintf(j->id, sizeof j->id, "%s-%s", kind, j->r.request_id);
+    else
+        snprintf(j->id, sizeof j->id, "%s-%016llx", kind, (unsigned long long)fresh[0]);
     if (j->r.sampling.temperature > 0 && j->r.seeded)
         j->r.sampling.seed = (uint64_t)j->r.seed;
     else
@@ -69,6 +72,7 @@ static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
             continue;
         j->units[j->n_units++] = (struct ax_serve_unit){.job = j,
                                                         .s = {.adapter = r->model->adapter,
+                                                              .salt = r->salt,
                                                               .n_prompt = n,
                                                               .prompt = ids,
                                                               .n_scored = n,
@@ -106,6 +110,7 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
             (struct ax_serve_unit){.job = j,
                                    .choice = c,
                                    .s = {.adapter = r->model->adapter,
+                                         .salt = r->salt,
                                          .n_prompt = c->prompt->n,
                                          .prompt = r->ids.ids + c->prompt->first,
                                          .max_new = n,
@@ -144,7 +149,8 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
     lay_out_choices(j, &room, stream);
     for (int64_t i = 0; i < j->n_choices; i++) {
         struct ax_serve_choice *c = &j->choices[i];
-        AX_TRY(ax_text_stream_open(&c->stream, j->r.model->side->tokenizer, &j->r.stop));
+        AX_TRY(
+            ax_text_stream_open(&c->stream, j->r.model->side->tokenizer, j->r.stops, j->r.n_stops));
         AX_TRY(ax_serve_place_open(&c->place, &r->constraint));
     }
     return AX_OK;

@@ -30,20 +30,10 @@ static int64_t count_characters(const struct ax_buf *b) {
     return n;
 }
 
-/* The bytes of a token's text; null where it is a part of a character. */
-static json_t *bytes_of(const struct ax_buf *b) {
-    if (b->len > 0 && memmem(b->data, b->len, "\xEF\xBF\xBD", 3))
-        return json_null();
-    json_t *list = json_array();
-    for (size_t i = 0; i < b->len; i++)
-        ax_json_append(&list, json_integer((unsigned char)b->data[i]));
-    return list;
-}
-
 /* Log-probs as they are collected: a list of objects for chats, four lists for completions. */
 struct logprobs {
     const struct ax_serve_job *job;
-    struct ax_buf text, top; /* of a token */
+    struct ax_buf text, top, bytes; /* of a token */
     json_t *content;
     json_t *tokens, *values, *tops, *offsets;
     int64_t offset;
@@ -65,6 +55,7 @@ static void open_logprobs(struct logprobs *l, const struct ax_serve_job *j, int6
 static json_t *close_logprobs(struct logprobs *l) {
     ax_buf_free(&l->text);
     ax_buf_free(&l->top);
+    ax_buf_free(&l->bytes);
     return l->job->r.chat
                ? json_pack("{so}", "content", l->content)
                : json_pack("{so so so so}", "tokens", l->tokens, "token_logprobs", l->values,
@@ -84,6 +75,21 @@ struct scored {
     const double *best_logprobs;
 };
 
+/* The bytes of a token's text, or where it is a part of a character, its own. */
+static enum ax_status bytes_of(struct logprobs *l, int32_t id, const struct ax_buf *text,
+                               json_t **out) {
+    const struct ax_tokenizer *t = l->job->r.model->side->tokenizer;
+    const bool part = text->len > 0 && memmem(text->data, text->len, "\xEF\xBF\xBD", 3);
+    const struct ax_buf *b = part || l->job->r.ids_as_text ? &l->bytes : text;
+    l->bytes.len = 0;
+    if (b != text)
+        AX_TRY(ax_tokenizer_token_bytes(t, id, &l->bytes));
+    *out = json_array();
+    for (size_t i = 0; i < b->len; i++)
+        ax_json_append(out, json_integer((unsigned char)b->data[i]));
+    return AX_OK;
+}
+
 /* The likeliest tokens: a list of objects for chats, else an object, which has the token itself, too. */
 static enum ax_status tops_of(struct logprobs *l, const struct scored *s, json_t **out) {
     const bool chat = l->job->r.chat;
@@ -94,12 +100,14 @@ static enum ax_status tops_of(struct logprobs *l, const struct scored *s, json_t
         has_own = has_own || s->best[i] == s->id;
         if (!chat && json_object_getn(*out, l->top.data, l->top.len))
             continue; /* two tokens of one text: the likelier */
-        if (chat)
-            ax_json_append(out,
-                           json_pack("{so so so}", "token", named_text(&l->top), "logprob",
-                                     logprob_of(s->best_logprobs[i]), "bytes", bytes_of(&l->top)));
-        else
+        if (chat) {
+            json_t *bytes;
+            AX_TRY(bytes_of(l, s->best[i], &l->top, &bytes));
+            ax_json_append(out, json_pack("{so so so}", "token", named_text(&l->top), "logprob",
+                                          logprob_of(s->best_logprobs[i]), "bytes", bytes));
+        } else {
             ax_json_set_text(out, &l->top, logprob_of(s->best_logprobs[i]));
+        }
     }
     if (!has_own)
         ax_json_set_text(out, &l->text, logprob_of(s->logprob));
@@ -107,14 +115,19 @@ static enum ax_status tops_of(struct logprobs *l, const struct scored *s, json_t
 }
 
 static enum ax_status add_logprob(struct logprobs *l, const struct scored *s) {
-    json_t *tops = NULL;
+    json_t *tops = NULL, *bytes;
     AX_TRY(token_text(l->job, s->id, &l->text));
     if (!isnan(s->logprob))
         AX_TRY(tops_of(l, s, &tops));
     if (l->job->r.chat) {
-        ax_json_append(&l->content, json_pack("{so so so so}", "token", named_text(&l->text),
-                                              "logprob", logprob_of(s->logprob), "bytes",
-                                              bytes_of(&l->text), "top_logprobs", tops));
+        const enum ax_status st = bytes_of(l, s->id, &l->text, &bytes);
+        if (st != AX_OK) {
+            json_decref(tops);
+            return st;
+        }
+        ax_json_append(&l->content,
+                       json_pack("{so so so so}", "token", named_text(&l->text), "logprob",
+                                 logprob_of(s->logprob), "bytes", bytes, "top_logprobs", tops));
         return AX_OK;
     }
     ax_json_append(&l->tokens, named_text(&l->text));

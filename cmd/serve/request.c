@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash/hash.h"
 #include "base/text/json.h"
 
 /* ---- the keys ---- */
@@ -62,6 +63,8 @@ static const struct key keys[] = {
     {"include_stop_str_in_output", BOTH, BOOL, AT(include_stop), 0, 0, NULL},
     {"ignore_eos", BOTH, BOOL, AT(ignore_eos), 0, 0, NULL},
     {"add_special_tokens", COMPLETION, BOOL, AT(add_special), 0, 0, NULL},
+    {"request_id", BOTH, OWN, 0, 0, 0, NULL},
+    {"cache_salt", BOTH, OWN, 0, 0, 0, NULL},
     {"user", BOTH, IGNORED, 0, 0, 0, NULL},
     {"metadata", BOTH, IGNORED, 0, 0, 0, NULL},
     {"store", BOTH, IGNORED, 0, 0, 0, NULL},
@@ -205,17 +208,17 @@ static enum ax_status add_stop(struct ax_serve_request *r, const json_t *v) {
     const char *text = json_string_value(v);
     if (!text || text[0] == '\0' || strlen(text) != json_string_length(v))
         return ax_serve_refuse(r, "stop", "expected a text, not empty and without NUL, or a list");
-    if (r->stop.n == AX_ARG_LIST_MAX)
-        return ax_serve_refuse(r, "stop", "at most %d texts are supported", AX_ARG_LIST_MAX);
-    r->stop.text[r->stop.n++] = text;
+    if (r->n_stops == AX_SERVE_STOPS)
+        return ax_serve_refuse(r, "stop", "at most %d texts are supported", AX_SERVE_STOPS);
+    r->stops[r->n_stops++] = text;
     return AX_OK;
 }
 
 static enum ax_status read_stop(struct ax_serve_request *r, const struct ax_serve_model *m) {
     const json_t *v = get(r, "stop");
-    if (!v)
-        r->stop = *m->stop;
-    else if (!json_is_array(v))
+    for (int i = 0; !v && i < m->stop->n; i++)
+        r->stops[r->n_stops++] = m->stop->text[i];
+    if (v && !json_is_array(v))
         return add_stop(r, v);
     for (size_t i = 0; i < json_array_size(v); i++)
         AX_TRY(add_stop(r, json_array_get(v, i)));
@@ -259,6 +262,21 @@ static enum ax_status read_stream_options(struct ax_serve_request *r) {
     if (usage && !json_is_boolean(usage))
         return ax_serve_refuse(r, "stream_options", "include_usage: expected true or false");
     r->include_usage = json_is_true(usage);
+    return AX_OK;
+}
+
+/* What tells requests apart: their ids, and whose prompts may be shared. */
+static enum ax_status read_names(struct ax_serve_request *r) {
+    const json_t *id = get(r, "request_id"), *salt = get(r, "cache_salt");
+    const size_t n = json_string_length(id);
+    if (id &&
+        (!json_is_string(id) || n == 0 || n > AX_SERVE_ID || strlen(json_string_value(id)) != n))
+        return ax_serve_refuse(r, "request_id", "expected a text of up to %d bytes", AX_SERVE_ID);
+    if (salt && json_string_length(salt) == 0)
+        return ax_serve_refuse(r, "cache_salt", "expected a text, not empty");
+    r->request_id = json_string_value(id);
+    if (salt)
+        r->salt = ax_hash64(json_string_value(salt), json_string_length(salt), 1);
     return AX_OK;
 }
 
@@ -438,6 +456,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
     AX_TRY(read_stop(r, m));
     AX_TRY(read_stop_ids(r, m));
     AX_TRY(read_stream_options(r));
+    AX_TRY(read_names(r));
     AX_TRY(read_sampling(r));
     AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
     AX_TRY(ax_serve_read_bias(r, m));

@@ -10,7 +10,9 @@
 
 #define AX_SERVE_PROMPTS  2048 /* prompts of a request, and answers to all of them */
 #define AX_SERVE_SAMPLES  128
+#define AX_SERVE_STOPS    64
 #define AX_SERVE_STOP_IDS 64
+#define AX_SERVE_ID       64   /* bytes of a request_id */
 #define AX_SERVE_BIASES   4096 /* tokens of logit_bias */
 
 struct ax_serve_prompt {
@@ -36,7 +38,10 @@ struct ax_serve_request {
     int32_t *biased; /* its tokens, */
     float *biases;   /* and their values */
     int32_t ends[AX_SERVE_STOP_IDS + AX_MAX_STOP_TOKENS + 2];
-    struct ax_arg_list stop;
+    const char *stops[AX_SERVE_STOPS]; /* texts in `root`, or the model's */
+    int n_stops;
+    const char *request_id; /* in `root`; NULL: none */
+    uint64_t salt;          /* hash of cache_salt; 0: none */
     int32_t stop_ids[AX_SERVE_STOP_IDS];
     int n_stop_ids;
     json_t *variables;   /* the template's, beside messages and tools; owned */

@@ -3,20 +3,19 @@
 #include <string.h>
 
 enum ax_status ax_text_stream_open(struct ax_text_stream *s, const struct ax_tokenizer *t,
-                                   const struct ax_arg_list *stop) {
-    *s = (struct ax_text_stream){.tokenizer = t, .stop = stop};
+                                   const char *const *stop, int n_stop) {
+    *s = (struct ax_text_stream){.tokenizer = t, .stop = stop, .n_stop = n_stop};
     return ax_decode_stream_new(&s->decode, t, true);
 }
 
 /* Position of the first stop string in the held text, or the text's length. */
 static size_t find_stop(struct ax_text_stream *s) {
     size_t first = s->held.len;
-    for (int i = 0; i < s->stop->n; i++) {
-        const char *at =
-            memmem(s->held.data, s->held.len, s->stop->text[i], strlen(s->stop->text[i]));
+    for (int i = 0; i < s->n_stop; i++) {
+        const char *at = memmem(s->held.data, s->held.len, s->stop[i], strlen(s->stop[i]));
         if (at && (size_t)(at - s->held.data) < first) {
             first = (size_t)(at - s->held.data);
-            s->by = s->stop->text[i];
+            s->by = s->stop[i];
         }
     }
     return first;
@@ -25,8 +24,8 @@ static size_t find_stop(struct ax_text_stream *s) {
 /* Number of bytes at the end of the held text with which a stop string may begin. */
 static size_t doubtful(const struct ax_text_stream *s) {
     size_t most = 0;
-    for (int i = 0; i < s->stop->n; i++) {
-        const char *stop = s->stop->text[i];
+    for (int i = 0; i < s->n_stop; i++) {
+        const char *stop = s->stop[i];
         size_t n = strlen(stop) - 1;
         n = n < s->held.len ? n : s->held.len;
         while (n > most && memcmp(s->held.data + s->held.len - n, stop, n) != 0)
@@ -53,13 +52,12 @@ static enum ax_status let_go(struct ax_text_stream *s, bool last, struct ax_buf 
 static enum ax_status find_special(const struct ax_text_stream *s, int32_t id, const char **by) {
     struct ax_buf text = {0};
     *by = NULL;
-    if (s->stop->n == 0 || !ax_tokenizer_is_special(s->tokenizer, id))
+    if (s->n_stop == 0 || !ax_tokenizer_is_special(s->tokenizer, id))
         return AX_OK;
     const enum ax_status st = ax_tokenizer_decode(s->tokenizer, &id, 1, false, &text);
-    for (int i = 0; st == AX_OK && i < s->stop->n && !*by; i++)
-        if (strlen(s->stop->text[i]) == text.len &&
-            memcmp(s->stop->text[i], text.data, text.len) == 0)
-            *by = s->stop->text[i];
+    for (int i = 0; st == AX_OK && i < s->n_stop && !*by; i++)
+        if (strlen(s->stop[i]) == text.len && memcmp(s->stop[i], text.data, text.len) == 0)
+            *by = s->stop[i];
     ax_buf_free(&text);
     return st;
 }

@@ -57,12 +57,14 @@ struct ax_sequence {
     uint64_t stream; /* stream of random numbers; must differ between samples of one prompt */
     const struct ax_sampling *sampling; /* NULL: the options'; another one needs `varied` */
     const struct ax_bias *bias;         /* NULL: none; needs `varied` */
+    uint64_t salt;                      /* only sequences of the same salt share tokens */
     int adapter; /* with `adapters`: the one that it is for, or AX_ADAPTER_NONE */
     /* n_scored > 0 (≤ n_prompt): generates nothing, but computes the log-probs of scored[i], each
      * given the prompt's first n_prompt − n_scored + 1 + i tokens */
     int64_t n_scored;
     const int32_t *scored;
 
+    int64_t n_shared; /* out: tokens whose keys and values were there when it began */
     int64_t n_new;    /* out: tokens generated (a stop token included) */
     int32_t *tokens;  /* out [max_new] */
     double *logprobs; /* out [max_new], see ax_sampler_choose; NULL = not requested. With

@@ -184,7 +184,7 @@ static int adapter_of(const struct ax_generator *d, const struct ax_sequence *s)
 /* Number of leading tokens of these that the sequence shares with the first n of the lane. */
 static int64_t common_tokens(const struct ax_generator *d, const struct ax_lane *l, int64_t n,
                              const struct ax_sequence *s) {
-    if (keys_differ(d, l, s) || l->adapter != adapter_of(d, s))
+    if (keys_differ(d, l, s) || l->adapter != adapter_of(d, s) || l->salt != s->salt)
         return 0;
     const int64_t rest = shareable_tokens(s), most = n < rest ? n : rest;
     int64_t i = 0;
@@ -270,6 +270,8 @@ static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence 
     l->seq = s;
     l->adapter = adapter_of(d, s);
     l->drafted = false;
+    l->salt = s->salt;
+    s->n_shared = s->n_new == 0 ? p.shared : s->n_shared;
     l->known = l->n_context = 0;
     l->keep_at = shareable_tokens(s);
     AX_TRY(keep_place(d, p.lane));

@@ -10,8 +10,9 @@ struct ax_lane {
     struct ax_sequence *seq; /* NULL: idle */
     int32_t *ids;            /* [cap] */
     int64_t known;
-    int adapter;  /* that the ids went through the model with */
-    bool drafted; /* ids[known] is a draft, which goes through the model as well */
+    int adapter;   /* that the ids went through the model with */
+    uint64_t salt; /* their sequence's */
+    bool drafted;  /* ids[known] is a draft, which goes through the model as well */
     /* where the cache keeps a place for sequences that begin alike (ax_kvcache_keep) */
     int64_t keep_at;
     /* with a repetition penalty: the distinct tokens of ids[0 … known) */

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/text/words.h"
 #include "data/text/text_stream.h"
 #include "tests/data/scratch.h"
 
@@ -47,7 +48,7 @@ static const char *feed(const char *text, const struct ax_arg_list *stop) {
     struct ax_text_stream s;
     struct ax_buf all = {0};
     size_t shown = 0, n = 0;
-    must(ax_text_stream_open(&s, tokenizer, stop));
+    must(ax_text_stream_open(&s, tokenizer, stop->text, stop->n));
     for (size_t i = 0; text[i]; i++) {
         must(ax_text_stream_step(&s, (unsigned char)text[i], &all));
         n += (size_t)snprintf(steps + n, sizeof steps - n, "%.*s|", (int)(all.len - shown),
@@ -95,7 +96,7 @@ static void special_tokens_are_left_out(void **state) {
     const struct ax_arg_list none = {0};
     struct ax_text_stream s;
     struct ax_buf out = {0};
-    must(ax_text_stream_open(&s, tokenizer, &none));
+    must(ax_text_stream_open(&s, tokenizer, none.text, none.n));
     must(ax_text_stream_step(&s, 'a', &out));
     must(ax_text_stream_step(&s, 256, &out));
     must(ax_text_stream_step(&s, 'b', &out));
@@ -111,7 +112,7 @@ static void special_tokens_stop(void **state) {
     const struct ax_arg_list stop = {.n = 3, .text = {"ax", "<end>", "<end"}};
     struct ax_text_stream s;
     struct ax_buf out = {0};
-    must(ax_text_stream_open(&s, tokenizer, &stop));
+    must(ax_text_stream_open(&s, tokenizer, stop.text, stop.n));
     must(ax_text_stream_step(&s, 'b', &out));
     must(ax_text_stream_step(&s, 'a', &out)); /* held back until it cannot be "ax" */
     assert_string_equal(out.data, "b");
