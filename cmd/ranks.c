@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "parallel/fabric/mesh_sizes.h"
 #include "kernels/backend.h"
-#include "model/generate/generate.h"
 
 /* How long ranks wait for each other at the start, and later for a rank that still computes or
  * waits for its user. A rank that ends is noticed immediately. */
@@ -33,13 +32,24 @@ static void fill(struct ax_mesh_sizes *s, bool one_answer, int world) {
         *all[i] = *all[i] > 0 ? *all[i] : 1;
 }
 
+/* Answers that nobody trains on. */
+static enum ax_status check_mesh(const struct ax_mesh *mesh, const struct ax_ranks_options *o) {
+    const int pp = mesh->size[AX_ROLE_PP], cp = mesh->size[AX_ROLE_CP];
+    if (pp == 1 && cp == 1)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "mesh: pp %d and cp %d, but %s supports only tp, ep, dp_replicate and dp_shard "
+                    "so far. Nearest: pp 1 and cp 1.",
+                    pp, cp, o->command);
+}
+
 static enum ax_status find_mesh(struct ax_ranks *r, const struct ax_ranks_options *o) {
     struct ax_mesh mesh;
     if (o->mesh)
         AX_TRY(ax_mesh_sizes_parse(&r->sizes, o->command, o->mesh));
     fill(&r->sizes, o->one_answer, r->world.env.world);
     AX_TRY(ax_mesh_create(&mesh, r->sizes, r->world.env.world, r->world.env.rank));
-    AX_TRY(ax_generate_check_mesh(&mesh));
+    AX_TRY(check_mesh(&mesh, o));
     if (o->one_answer && mesh.size[AX_ROLE_BATCH] > 1)
         return ax_error(AX_ERR_CONFIG,
                         "mesh: dp_replicate %d and dp_shard %d, but %s has one conversation, which "

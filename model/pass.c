@@ -266,6 +266,10 @@ static enum ax_status run_chunk(struct ax_pass *p, const struct ax_chunk *c) {
     return AX_OK;
 }
 
+bool ax_model_has_head(const struct ax_model *m) {
+    return ax_chunks_have(&m->chunks, m->n_units - 1);
+}
+
 enum ax_status ax_pass_forward_all(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_runtime *rt = m->rt;

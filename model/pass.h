@@ -23,7 +23,9 @@ enum ax_status ax_pass_backward(struct ax_pass *p, int unit);
 /* The other half of a halved backward, for the units in the same order; they need not be
  * gathered. */
 enum ax_status ax_pass_weights(struct ax_pass *p, int unit);
-/* Forward through all units, gathered one at a time: evaluation and decoding. */
+/* Forward through all units, gathered one at a time: evaluation and decoding. With a pipeline, through those of
+ * each stage in turn; one of them has the head. */
 enum ax_status ax_pass_forward_all(struct ax_pass *p);
+bool ax_model_has_head(const struct ax_model *m);
 
 #endif

@@ -43,7 +43,7 @@ struct ax_teacher_states ax_teacher_take(struct ax_teacher *t, struct ax_stack *
     const struct ax_model *m = &t->model;
     struct ax_teacher_states s = {.teacher = t,
                                   .normed = ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size)};
-    if (ax_chunks_have(&m->chunks, m->n_units - 1))
+    if (ax_model_has_head(m))
         s.normed = ax_stack_take(stack, "states of the teacher", s.normed);
     return s;
 }

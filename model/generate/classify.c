@@ -1,5 +1,7 @@
 #include "model/generate/classify.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "kernels/transfer.h"
 #include "model/parts/head.h"
@@ -72,8 +74,12 @@ static enum ax_status run_pass(struct classify *c, int n, const struct ax_docume
     for (int64_t w = 0; w < windows; w++) {
         const int64_t i = w * window, left = scored > i ? scored - i : 0;
         const int64_t rows = left < window ? left : window;
-        AX_TRY(read_rows(c, &p, i, rows, out ? out + *written : NULL));
+        double *to = out ? out + *written : NULL;
         *written += rows * m->arch.n_labels;
+        if (ax_model_has_head(m))
+            AX_TRY(read_rows(c, &p, i, rows, to));
+        else if (to)
+            memset(to, 0, (size_t)(rows * m->arch.n_labels) * sizeof *to);
     }
     ax_pass_end(&p);
     return AX_OK;
@@ -98,6 +104,12 @@ static int64_t windows_of(const struct classify *c, int n, const struct ax_docum
     return n > 0 && labels == 0 ? 1 : (labels + window - 1) / window;
 }
 
+/* Only one stage of a pipeline has the head; the others have zeros. */
+static enum ax_status tell_stages(struct ax_runtime *rt, double *out, int64_t n) {
+    return rt->mesh.size[AX_ROLE_PP] > 1 ? ax_runtime_combine(rt, AX_ROLE_PP, AX_SUM, out, n)
+                                         : AX_OK;
+}
+
 static enum ax_status run(struct classify *c, const struct ax_classify_options *o, int n,
                           const struct ax_document *docs, double *out) {
     int64_t written = 0;
@@ -113,7 +125,7 @@ static enum ax_status run(struct classify *c, const struct ax_classify_options *
         if (all[1] > 0)
             return ax_error(AX_INTERRUPTED, "asked to stop");
         if (all[0] == 0)
-            return AX_OK;
+            return tell_stages(c->m->rt, out, written);
         AX_TRY(run_pass(c, k, docs + i, (int64_t)all[0], out, &written));
     }
 }

@@ -18,8 +18,8 @@ struct ax_classify_options {
 
 /* out [labeled tokens of all documents, in order][n_labels]; which label a token has does not
  * matter. Documents are packed in order, which does not change their logits; a token's own label
- * marks it (labels are not shifted). On a mesh without stages and context parallelism every rank
- * gets the logits of all its documents. Enters AX_PHASE_EVAL; scratch and slots must be empty.
+ * marks it (labels are not shifted). Every rank gets the logits of all its documents, which those of
+ * cp and of other stages have, too. Enters AX_PHASE_EVAL; scratch and slots must be empty.
  * While planning runs one full pass, and reads and writes nothing. */
 enum ax_status ax_classify(struct ax_model *m, const struct ax_classify_options *o, int n,
                            const struct ax_document *docs, double *out);

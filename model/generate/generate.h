@@ -19,8 +19,9 @@
  * The host waits for the device at most once per pass: for the tokens that the next pass continues.
  * Scores stay on the device for up to AX_SCORE_PASSES passes, unless a pass waits for tokens.
  *
- * On a mesh of tp, ep and data ranks, all ranks make the same calls with the same sequences. The data
- * ranks share them, and all ranks get all results. A rank of tp has the keys and values of its heads.
+ * On a mesh, all ranks make the same calls with the same sequences. The data ranks share them, and so do ranks of
+ * cp, which have whole sequences here; all ranks get all results. A rank of tp has the keys and values of its heads.
+ * A pass goes through the stages of a pipeline one after the other, and the last one's tokens back to all.
  * Sharded weights are gathered once, when the generator is created, if training needs as much memory
  * as that takes; else in each pass.
  *
@@ -116,8 +117,8 @@ struct ax_generate_options {
      * that token. It must decide the same on all ranks of tp. For sequences of other data ranks,
      * called after all have ended. May be NULL. */
     enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
-    /* Called when a sequence has ended, or when its scores have been read. Not called for sequences
-     * that stop_now ended. May be NULL. */
+    /* Called when a sequence has ended, or when its scores have been read; on stages without the head, for all
+     * sequences at the end. Not called for sequences that stop_now ended. May be NULL. */
     enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
     /* Called before each pass: true, on any rank, ends all sequences of the ranks that compute
      * passes with that rank. May be NULL. */
@@ -165,8 +166,6 @@ struct ax_generator {
     struct ax_generate_counters counters;
 };
 
-/* AX_ERR_UNSUPPORTED on a mesh with pipeline stages or context parallelism. */
-enum ax_status ax_generate_check_mesh(const struct ax_mesh *mesh);
 /* The capacity of the cache in tokens, rounded up to blocks. */
 int64_t ax_generate_room(const struct ax_generate_options *o);
 /* Allocates from the rollout phase and enters it. If the model is being trained, no step may be in

@@ -392,9 +392,10 @@ struct pass_need {
     int64_t windows; /* windows of scores */
 };
 
-/* The ranks that compute one pass: those of tp, or all if data ranks gather weights from each other. */
+/* The ranks that compute one pass: those of tp, or all if ranks gather weights from each other or are stages. */
 static enum ax_role together(const struct ax_generator *d) {
-    return d->model->rt->mesh.size[AX_ROLE_FSDP] > 1 ? AX_ROLE_WORLD : AX_ROLE_TP;
+    const int *size = d->model->rt->mesh.size;
+    return size[AX_ROLE_FSDP] > 1 || size[AX_ROLE_PP] > 1 ? AX_ROLE_WORLD : AX_ROLE_TP;
 }
 
 int64_t ax_generate_pad(const struct ax_generator *d, int64_t n) {
@@ -658,7 +659,7 @@ static enum ax_status forward_pass(struct ax_generator *d, const struct pass_nee
                           .cache = &d->cache};
     AX_TRY(ax_pass_begin(p));
     AX_TRY(ax_pass_forward_all(p));
-    if (need->logits)
+    if (need->logits && ax_model_has_head(d->model))
         AX_TRY(ax_lanes_make_logits(d, ax_pass_logits_of));
     AX_TRY(ax_lane_scores_run(d, p, need->windows));
     if (!d->o.drafts)

@@ -108,15 +108,6 @@ bool ax_lanes_choose_alike(const struct ax_generator *d, int a, int b);
 enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
                                     int32_t *lanes, bool *ends);
 
-/* ---- generate_share.c ---- */
-
-/* This rank's part of n sequences: own of them from `first` on. */
-void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own);
-/* Gives all data ranks all n sequences, and tells the callbacks of those of others; `before`: the counters when
- * generation began. */
-enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
-                                 const struct ax_generate_counters *before);
-
 /* ---- generate_drafts.c ---- */
 
 /* The most tokens that a sequence may have. */

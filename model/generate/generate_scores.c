@@ -110,7 +110,7 @@ enum ax_status ax_lane_scores_run(struct ax_generator *d, struct ax_pass *p, int
         AX_TRY(ax_queue_write(q, s->labels.data, s->host_labels, bytes));
         s->n_pending += s->n_listed;
     }
-    for (int64_t k = 0; k < windows; k++)
+    for (int64_t k = 0; k < windows && ax_model_has_head(d->model); k++)
         AX_TRY(score_window(d, p, k));
     return AX_OK;
 }

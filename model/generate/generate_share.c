@@ -1,26 +1,28 @@
-/* The data ranks: they share the sequences, and then tell each other what has become of them. */
+/* What ranks tell each other at the end: stages the log-probs of their sequences, data ranks all of theirs. */
+#include "model/generate/generate_share.h"
+
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/generate/generate_pass.h"
 
 /* Numbers that the data ranks tell each other at a time. */
 #define SHARED_NUMBERS ((int64_t)1 << 18)
 
 static int data_ranks(const struct ax_generator *d) {
-    return ax_runtime_planning(d->model->rt) ? 1 : d->model->rt->mesh.size[AX_ROLE_BATCH];
+    return ax_runtime_planning(d->model->rt) ? 1 : d->model->rt->mesh.size[AX_ROLE_LOSS];
 }
 
 void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, int64_t *own) {
     const int ranks = data_ranks(d);
-    ax_split_range(n, ranks, ranks > 1 ? d->model->rt->mesh.coord[AX_ROLE_BATCH] : 0, first, own);
+    ax_split_range(n, ranks, ranks > 1 ? d->model->rt->mesh.coord[AX_ROLE_LOSS] : 0, first, own);
 }
 
-/* All sequences, and which of them this rank had. */
+/* All sequences, and which of them this rank had; the ranks that tell each other. */
 struct share {
     struct ax_generator *d;
     int64_t n, first, own;
     struct ax_sequence *seqs; /* [n] */
+    enum ax_role role;
 };
 
 static bool is_own(const struct share *s, int64_t i) {
@@ -28,7 +30,7 @@ static bool is_own(const struct share *s, int64_t i) {
 }
 
 /* What is told of each sequence; the counters follow. */
-enum { N_NEW, FINISH, GREEDY, HEADER };
+enum { N_NEW, FINISH, HEADER };
 enum { COUNTERS = 12 };
 
 static void put_counters(const struct ax_generate_counters *now,
@@ -73,15 +75,13 @@ static enum ax_status share_ends(const struct share *s, const struct ax_generate
     for (int64_t i = s->first; i < s->first + s->own; i++) {
         all[i * HEADER + N_NEW] = (double)s->seqs[i].n_new;
         all[i * HEADER + FINISH] = s->seqs[i].finish;
-        all[i * HEADER + GREEDY] = s->seqs[i].greedy;
     }
     put_counters(&d->counters, before, all + s->n * HEADER);
     const enum ax_status st =
-        ax_runtime_combine(d->model->rt, AX_ROLE_BATCH, AX_SUM, all, s->n * HEADER + COUNTERS);
+        ax_runtime_combine(d->model->rt, s->role, AX_SUM, all, s->n * HEADER + COUNTERS);
     for (int64_t i = 0; i < s->n && st == AX_OK; i++) {
         s->seqs[i].n_new = (int64_t)all[i * HEADER + N_NEW];
         s->seqs[i].finish = (enum ax_finish)all[i * HEADER + FINISH];
-        s->seqs[i].greedy = all[i * HEADER + GREEDY] > 0;
     }
     if (st == AX_OK)
         take_counters(&d->counters, before, all + s->n * HEADER, data_ranks(d));
@@ -94,7 +94,8 @@ static void move_numbers(double *list, double *numbers, int64_t n, bool out) {
         memcpy(out ? numbers : list, out ? list : numbers, (size_t)n * sizeof *list);
 }
 
-/* A sequence's tokens, log-probs and entropies, as numbers; returns how many. */
+/* A sequence's tokens, log-probs and entropies, and whether the tokens were the likeliest, as numbers; returns how
+ * many. */
 static int64_t move(struct ax_sequence *s, double *numbers, bool out) {
     const bool scored = s->n_scored > 0;
     const int64_t n_tokens = scored ? 0 : s->n_new;
@@ -107,7 +108,17 @@ static int64_t move(struct ax_sequence *s, double *numbers, bool out) {
             s->tokens[k] = (int32_t)numbers[k];
     move_numbers(s->logprobs, numbers ? numbers + n_tokens : NULL, n_logprobs, out);
     move_numbers(s->entropies, numbers ? numbers + n_tokens + n_logprobs : NULL, n_entropies, out);
-    return n_tokens + n_logprobs + n_entropies;
+    const int64_t n = n_tokens + n_logprobs + n_entropies;
+    if (numbers && out)
+        numbers[n] = s->greedy;
+    else if (numbers)
+        s->greedy = numbers[n] > 0;
+    return n + 1;
+}
+
+/* Does this rank know what became of sequence i? */
+static bool knows(const struct share *s, int64_t i) {
+    return s->role == AX_ROLE_PP ? ax_model_has_head(s->d->model) : is_own(s, i);
 }
 
 static enum ax_status share_piece(const struct share *s, int64_t from, int64_t to, int64_t count) {
@@ -115,14 +126,24 @@ static enum ax_status share_piece(const struct share *s, int64_t from, int64_t t
     int64_t at = 0;
     AX_TRY(ax_alloc(&all, (size_t)count, sizeof *all));
     for (int64_t i = from; i < to; i++)
-        at += move(&s->seqs[i], is_own(s, i) ? all + at : NULL, true);
-    const enum ax_status st =
-        ax_runtime_combine(s->d->model->rt, AX_ROLE_BATCH, AX_SUM, all, count);
+        at += move(&s->seqs[i], knows(s, i) ? all + at : NULL, true);
+    const enum ax_status st = ax_runtime_combine(s->d->model->rt, s->role, AX_SUM, all, count);
     at = 0;
     for (int64_t i = from; i < to && st == AX_OK; i++)
-        at += move(&s->seqs[i], is_own(s, i) ? NULL : all + at, false);
+        at += move(&s->seqs[i], knows(s, i) ? NULL : all + at, false);
     ax_free(all);
     return st;
+}
+
+/* Of sequences [first, end). */
+static enum ax_status share_pieces(const struct share *s, int64_t first, int64_t end) {
+    for (int64_t from = first, to; from < end; from = to) {
+        int64_t count = 0;
+        for (to = from; to < end && (to == from || count < SHARED_NUMBERS); to++)
+            count += move(&s->seqs[to], NULL, true);
+        AX_TRY(share_piece(s, from, to, count));
+    }
+    return AX_OK;
 }
 
 /* Others' sequences reach the callbacks as if they had been generated here. */
@@ -144,19 +165,26 @@ static enum ax_status tell(const struct share *s) {
     return AX_OK;
 }
 
+/* A stage without the head knows the results of its sequences now. */
+static enum ax_status tell_own(const struct share *s) {
+    const struct ax_generate_options *o = &s->d->o;
+    for (int64_t i = s->first; o->done && i < s->first + s->own; i++)
+        AX_TRY(o->done(o->ctx, &s->seqs[i]));
+    return AX_OK;
+}
+
 enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
                                  const struct ax_generate_counters *before) {
-    struct share s = {.d = d, .n = n, .seqs = seqs};
+    struct share s = {.d = d, .n = n, .seqs = seqs, .role = AX_ROLE_PP};
+    ax_generate_deal(d, n, &s.first, &s.own);
+    if (d->model->rt->mesh.size[AX_ROLE_PP] > 1)
+        AX_TRY(share_pieces(&s, s.first, s.first + s.own));
+    if (!ax_model_has_head(d->model))
+        AX_TRY(tell_own(&s));
     if (data_ranks(d) == 1)
         return AX_OK;
-    ax_generate_deal(d, n, &s.first, &s.own);
+    s.role = AX_ROLE_LOSS;
     AX_TRY(share_ends(&s, before));
-    for (int64_t from = 0, to; from < n; from = to) {
-        int64_t count = 0;
-        for (to = from; to < n && (to == from || count < SHARED_NUMBERS); to++)
-            count += move(&seqs[to], NULL, true);
-        if (count > 0)
-            AX_TRY(share_piece(&s, from, to, count));
-    }
+    AX_TRY(share_pieces(&s, 0, n));
     return tell(&s);
 }

@@ -555,7 +555,8 @@ static enum ax_status gather_keys(const struct ax_pass *p, const struct ax_tenso
                                   struct ax_tensor *all) {
     struct ax_tensor keys;
     AX_TRY(prefix_keys(&p->batch->prefix, p->model->rt, own, &keys));
-    return ax_cp_gather(p->model->rt, &keys, all);
+    *all = keys;
+    return p->batch->parts > 1 ? ax_cp_gather(p->model->rt, &keys, all) : AX_OK;
 }
 
 /* The attention of all rows, with all keys and values. */

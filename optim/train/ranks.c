@@ -21,17 +21,6 @@ static enum ax_status find_mesh(struct ax_train *t) {
                          &ro->n_slots);
 }
 
-/* AX_ERR_UNSUPPORTED for options that support only one rank so far. */
-static enum ax_status check_ranks(const struct ax_train *t) {
-    const struct ax_train_options *o = t->o;
-    if (o->samples.n == 0 && o->tasks.lanes == 0)
-        return AX_OK;
-    const enum ax_status st = ax_generate_check_mesh(&t->mesh);
-    return st == AX_OK
-               ? AX_OK
-               : ax_error_prefix(st, o->samples.n > 0 ? "generate_samples" : "lm_eval_tasks");
-}
-
 /* The first input that is not rank 0's. */
 static enum ax_status compare_inputs(const struct ax_train_inputs *own,
                                      const struct ax_train_inputs *first, int rank) {
@@ -66,7 +55,6 @@ static enum ax_status agree_on_inputs(struct ax_train *t) {
 
 enum ax_status ax_train_ranks_open(struct ax_train *t) {
     AX_TRY(find_mesh(t));
-    AX_TRY(check_ranks(t));
     AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
     AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
     if (t->o->tasks.lanes > 0)

@@ -229,6 +229,14 @@ static void lanes_and_ranks_change_nothing(void **state) {
         fail_msg("%s", said);
     alike_but_for_seconds("a", "two",
                           8); /* sums over ranks are rounded otherwise after the first step */
+    static const char *const split[] = {"pipeline_parallel_size=2", "context_parallel_size=2"};
+    for (size_t i = 0; i < 2; i++) {
+        clear("two");
+        if (run(said, sizeof said, "launch -n 2 -- grpo '%s' output_dir='%s/two' --quiet %s",
+                config, scratch, split[i]) != 0)
+            fail_msg("%s", said);
+        alike_but_for_seconds("a", "two", 8);
+    }
 }
 
 /* A program of an answer begins with what its earlier ones left, on whichever rank it runs. */

@@ -103,9 +103,10 @@ static void a_resumed_run_is_the_run(void **state) {
 static void ranks_sample_the_same(void **state) {
     (void)state;
     static const char *const meshes[] = {"dp_shard_size=2 gradient_accumulation_steps=1",
-                                         "tensor_parallel_size=2"};
+                                         "tensor_parallel_size=2", "pipeline_parallel_size=2",
+                                         "context_parallel_size=2"};
     char more[256];
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         double one[4] = {0}, two[4] = {0};
         /* the first samples follow from the base alone */
         distill("a", "learning_rate=1e-7");

@@ -229,10 +229,11 @@ static void a_resumed_run_is_the_run(void **state) {
 static void ranks_sample_the_same(void **state) {
     (void)state;
     static const char *const meshes[] = {"dp_shard_size=2 gradient_accumulation_steps=1",
-                                         "tensor_parallel_size=2"};
+                                         "tensor_parallel_size=2", "pipeline_parallel_size=2",
+                                         "context_parallel_size=2"};
     char more[512];
     distill("a", "trl.distillation_objective=iw_opd learning_rate=1e-7");
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         double one[4] = {0}, two[4] = {0};
         snprintf(more, sizeof more, "trl.distillation_objective=iw_opd learning_rate=1e-7 %s",
                  meshes[i]);

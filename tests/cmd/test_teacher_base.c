@@ -55,7 +55,7 @@ static void a_base_teaches_as_its_copy(void **state) {
     (void)state;
     static const char *const runs[] = {LORA, LORA SAMPLED};
     for (size_t i = 0; i < 2; i++) {
-        double kd[4];
+        double kd[4] = {0};
         distill_from(student, "a", runs[i]);
         distill_from(copy, "b", runs[i]);
         same_completions("a", "b");
@@ -86,7 +86,7 @@ static void its_weights_are_counted_once(void **state) {
 /* It is the base as the adapter meets it: an adapter that adds nothing yet differs in nothing. */
 static void a_quantized_base_teaches_as_it_is(void **state) {
     (void)state;
-    double kd[1];
+    double kd[1] = {0};
     static const char *const objectives[] = {"", SAMPLED};
     for (size_t i = 0; i < 2; i++) {
         char more[512];
@@ -109,7 +109,7 @@ static void a_base_that_changes_is_copied(void **state) {
                                        "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true "
                                        "peft_init_lora_weights=pissa"};
     for (size_t i = 0; i < 2; i++) {
-        double kd[4];
+        double kd[4] = {0};
         (void)planned(student, runs[i]);
         assert_false(says_shared());
         distill_from(student, "a", runs[i]);
@@ -128,7 +128,7 @@ static void an_adapter_teaches_as_merged(void **state) {
                                             "trl.reward_funcs=\"['format:a']\"",
                                        "learning_rate=1e-4"};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        double one[4], two[4];
+        double one[4] = {0}, two[4] = {0};
         char more[512];
         snprintf(more, sizeof more, "%s seed=7 max_steps=1", runs[i]);
         distill_from(other, "a", more);
@@ -153,9 +153,9 @@ static void two_adapters_have_one_base(void **state) {
 static void ranks_share_bases(void **state) {
     (void)state;
     static const char *const meshes[] = {"dp_shard_size=2 gradient_accumulation_steps=1",
-                                         "tensor_parallel_size=2"};
-    for (size_t i = 0; i < 2; i++) {
-        double one[4], two[4];
+                                         "tensor_parallel_size=2", "pipeline_parallel_size=2"};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        double one[4] = {0}, two[4] = {0};
         char more[512];
         distill_from(other, "a", LORA "learning_rate=1e-7");
         snprintf(more, sizeof more, LORA "learning_rate=1e-7 %s", meshes[i]);

@@ -199,10 +199,12 @@ static void setup(struct test *t, const char *family, enum ax_dtype dtype, const
 static const struct ax_mesh_sizes meshes[] = {
     {1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 4, 1}, {1, 2, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 1},
     {1, 1, 3, 1, 1, 1}, {1, 2, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 1}, {1, 2, 2, 1, 1, 1},
+    {2, 1, 1, 1, 1, 1}, {2, 1, 1, 1, 2, 1}, {2, 1, 2, 1, 1, 1}, {2, 2, 1, 1, 1, 1},
+    {1, 1, 1, 2, 1, 1}, {1, 1, 2, 2, 1, 1}, {1, 1, 1, 2, 2, 1}, {2, 1, 1, 2, 1, 1},
 };
 static const struct ax_mesh_sizes expert_meshes[] = {
-    {1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 2, 2}, {1, 1, 2, 1, 1, 2},
-    {1, 1, 2, 1, 2, 4}, {1, 2, 1, 1, 2, 2},
+    {1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 2, 2}, {1, 1, 2, 1, 1, 2}, {1, 1, 2, 1, 2, 4},
+    {1, 2, 1, 1, 2, 2}, {2, 1, 1, 1, 2, 2}, {1, 1, 1, 2, 1, 2},
 };
 
 /* All ranks have the results of `one`. */
@@ -407,18 +409,6 @@ static void the_first_rank_chooses(void **state) {
     ax_arch_free(&t.arch);
 }
 
-static void other_meshes_are_refused(void **state) {
-    (void)state;
-    static struct test t;
-    static const struct ax_mesh_sizes list[] = {{2, 1, 1, 1, 1, 1}, {1, 1, 1, 2, 1, 1}};
-    for (size_t i = 0; i < COUNT(list); i++) {
-        setup(&t, "llama", AX_F32, "cpu");
-        assert_int_equal(run(&t, list[i]), AX_ERR_UNSUPPORTED);
-        assert_non_null(strstr(ax_error_text(), "Nearest: pp 1 and cp 1."));
-        ax_arch_free(&t.arch);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sample_as_one_does),
@@ -429,7 +419,6 @@ int main(void) {
         cmocka_unit_test(ranks_with_little_room),
         cmocka_unit_test(weights_are_gathered_once),
         cmocka_unit_test(the_first_rank_chooses),
-        cmocka_unit_test(other_meshes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -312,7 +312,8 @@ static void run_mesh(struct mesh_run *m) {
 /* ---- tests ---- */
 
 static const struct ax_mesh_sizes meshes[] = {
-    {1, 1, 2, 1, 1, 1}, {1, 2, 1, 1, 1, 1}, {1, 1, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 1}};
+    {1, 1, 2, 1, 1, 1}, {1, 2, 1, 1, 1, 1}, {1, 1, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 1},
+    {2, 1, 1, 1, 1, 1}, {1, 1, 1, 2, 1, 1}, {2, 1, 1, 2, 1, 1}, {2, 1, 2, 1, 1, 1}};
 
 /* The same completions; what they teach is summed in another order. */
 static void any_mesh_is_one_rank(void **state) {
