@@ -14,7 +14,7 @@
 
 #define SAMPLED  "rl == grpo,gdpo"
 #define REWARDED "rl == grpo,gdpo,ppo"
-#define TURNS    "rl == grpo,gdpo,distill"
+#define DRAWN    "rl == grpo,gdpo,distill"
 #define ACTS     "trl.tools || trl.environment_factory"
 #define ANSWERS  "rl == grpo,gdpo,ppo,distill"
 #define TAUGHT   "kd_teacher && rl == grpo,gdpo,distill"
@@ -68,7 +68,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Answers per prompt in evaluations; num_generations if unset.", .when = SAMPLED,
            AX_INTO(AX_FIELD(struct ax_rollout_options, eval_group))),
     AX_KEY("trl.max_completion_length", AX_T_COUNT, "Maximum length of an answer in tokens.",
-           .dflt = "256", .when = TURNS,
+           .dflt = "256", .when = DRAWN,
            AX_INTO(AX_FIELD(struct ax_policy_options, max_completion_length),
                    AX_FIELD(struct ax_rollout_options, max_new))),
     AX_KEY("trl.generation_batch_size", AX_T_COUNT,
@@ -141,7 +141,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "How much more the first token counts than the last: its weight is 1 + this value.",
            .dflt = "0.5", .when = "trl.distillation_objective == iw_opd",
            AX_INTO(AX_FIELD(struct ax_teach_options, gamma))),
-    AX_KEY("trl.temperature", AX_T_POSITIVE, "Sampling temperature.", .dflt = "1.0", .when = TURNS,
+    AX_KEY("trl.temperature", AX_T_POSITIVE, "Sampling temperature.", .dflt = "1.0", .when = DRAWN,
            AX_INTO(AX_FIELD(struct ax_sampling, temperature))),
     AX_KEY("trl.top_p", AX_T_SHARE,
            "Sample from the most likely tokens whose probabilities add up to this value.",
@@ -171,11 +171,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "trl.tools", AX_T_STRINGS,
         "Tools that answers may call: python (in the sandbox), Python functions (module.function "
         "or file.py:function), or programs. axtrain's own key.",
-        .when = TURNS, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
+        .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
     AX_KEY("trl.environment_factory", AX_T_STR,
            "Environment that answers the model's turns, has tools, and gives rewards: a class or "
            "factory in Python (module.Class or file.py:Class), or a program.",
-           .when = TURNS,
+           .when = ANSWERS,
            AX_INTO(AX_FIELD(struct ax_tool_keys, environment),
                    AX_FIELD(struct ax_tools_options, environment))),
     AX_KEY("trl.max_turns", AX_T_COUNT,

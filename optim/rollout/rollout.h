@@ -221,8 +221,13 @@ bool ax_rollout_stop_now(void *ctx);
 enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bool *stopped);
 /* Computes advantages and figures. */
 enum ax_status ax_rollout_judge(struct ax_rollout *r);
-/* For PPO: places of a completion; computes the value model's values of all places. */
+/* For PPO: a completion has a place for each token that the model has sampled, at the token before it, and, if it is
+ * shorter than the longest can be, one at its last token, where TRL puts the score; else the score is at the
+ * last place. `span`: places and what is between them, from the prompt's last token on; `at`: below it. */
+int64_t ax_rollout_span(const struct ax_rollout *r, const struct ax_completion *c);
 int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c);
+bool ax_rollout_is_place(const struct ax_rollout *r, const struct ax_completion *c, int64_t at);
+/* Computes the value model's values of all places. */
 enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bool *stopped);
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,

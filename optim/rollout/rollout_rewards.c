@@ -310,15 +310,20 @@ static void put_rounds(struct ax_rollout *r) {
 
 /* ---- PPO: values of tokens ---- */
 
-/* A completion has a place for each token, at the token before it, and, if it is shorter than the
- * longest can be, one at its last token, where TRL puts the score; else the score is at the last
- * token's place. */
-
 #define PASS_DOCS 4 /* of the longest length; a pass's memory is a step's */
 
-int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c) {
+int64_t ax_rollout_span(const struct ax_rollout *r, const struct ax_completion *c) {
     const int64_t n = c->n - c->n_prompt;
     return n < r->o->max_new ? n + 1 : n;
+}
+
+int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c) {
+    return c->sampled + ax_rollout_span(r, c) - (c->n - c->n_prompt);
+}
+
+bool ax_rollout_is_place(const struct ax_rollout *r, const struct ax_completion *c, int64_t at) {
+    const int64_t token = c->n_prompt + at;
+    return token == c->n || ax_rollout_is_sampled(r, c->start + token);
 }
 
 /* A data rank's completions as documents, which are labeled at their places. */
@@ -337,9 +342,11 @@ static enum ax_status valued_create(struct valued *v, const struct ax_rollout *r
     for (int64_t i = 0; i < v->n; i++) {
         const struct ax_completion *c = &r->list[v->first + i];
         int32_t *labels = v->labels + i * width;
-        const int64_t from = c->n_prompt - 1, end = from + ax_rollout_places(r, c);
         for (int64_t t = 0; t < c->n; t++)
-            labels[t] = t >= from && t < end ? 0 : AX_NO_LABEL;
+            labels[t] = AX_NO_LABEL;
+        for (int64_t t = 0; t < ax_rollout_span(r, c); t++)
+            if (ax_rollout_is_place(r, c, t))
+                labels[c->n_prompt - 1 + t] = 0;
         v->docs[i] = (struct ax_document){.n = c->n, .tokens = r->ids + c->start, .labels = labels};
     }
     return AX_OK;
@@ -373,8 +380,10 @@ static enum ax_status read_values(struct ax_rollout *r, struct ax_model *value,
     AX_TRY(ax_runtime_combine(value->rt, AX_ROLE_BATCH, AX_SUM, v->values, r->n * r->o->max_new));
     for (int64_t i = 0; i < r->n; i++) {
         const struct ax_completion *c = &r->list[i];
-        for (int64_t t = 0; t < ax_rollout_places(r, c); t++)
-            r->values[c->start + c->n_prompt - 1 + t] = (float)v->values[i * r->o->max_new + t];
+        const double *own = v->values + i * r->o->max_new;
+        for (int64_t t = 0; t < ax_rollout_span(r, c); t++)
+            if (ax_rollout_is_place(r, c, t))
+                r->values[c->start + c->n_prompt - 1 + t] = (float)*own++;
     }
     return AX_OK;
 }
@@ -398,20 +407,26 @@ enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bo
 
 /* ---- PPO: advantages of tokens ---- */
 
-/* Of all completions, a row of max_new each. */
+/* Of all completions, a row of max_new each, of sampled tokens or of places alone. */
 struct judged {
     double *logprobs, *reference, *values, *rewards, *advantages, *flat;
 };
 
 static void take_tokens(const struct ax_rollout *r, int64_t i, struct judged *j) {
     const struct ax_completion *c = &r->list[i];
-    const int64_t row = i * r->o->max_new, at = c->start + c->n_prompt;
-    for (int64_t t = 0; t < c->n - c->n_prompt; t++) {
-        j->logprobs[row + t] = (double)r->logprobs[at + t];
-        j->reference[row + t] = (double)(r->reference ? r->reference : r->logprobs)[at + t];
+    const float *reference = r->reference ? r->reference : r->logprobs;
+    const int64_t first = c->start + c->n_prompt;
+    int64_t k = i * r->o->max_new;
+    for (int64_t t = 0; t < ax_rollout_span(r, c); t++) {
+        if (!ax_rollout_is_place(r, c, t))
+            continue;
+        j->values[k] = (double)r->values[first - 1 + t];
+        if (first + t < c->start + c->n) {
+            j->logprobs[k] = (double)r->logprobs[first + t];
+            j->reference[k] = (double)reference[first + t];
+        }
+        k++;
     }
-    for (int64_t t = 0; t < ax_rollout_places(r, c); t++)
-        j->values[row + t] = (double)r->values[at - 1 + t];
 }
 
 /* Rows of x one after the other, only as long as the completions; or back. How many numbers. */
@@ -420,7 +435,7 @@ static int64_t flatten_rows(const struct ax_rollout *r, double *x, double *flat,
     int64_t at = 0;
     for (int64_t i = 0; i < r->n; i++) {
         const struct ax_completion *c = &r->list[i];
-        const int64_t n = places ? ax_rollout_places(r, c) : c->n - c->n_prompt;
+        const int64_t n = places ? ax_rollout_places(r, c) : c->sampled;
         double *row = x + i * r->o->max_new;
         memcpy(back ? row : flat + at, back ? flat + at : row, (size_t)n * sizeof *row);
         at += n;
@@ -446,8 +461,11 @@ static void whiten_rewards(const struct ax_rollout *r, struct judged *j) {
     (void)flatten_rows(r, j->rewards, j->flat, true, true);
 }
 
-static double score_of(const struct ax_rollout *r, int64_t i, const double *totals) {
-    const double score = isnan(totals[i]) ? 0 : totals[i];
+/* One whose environment has failed is worth what was expected: it teaches nothing but the KL divergence. */
+static double score_of(const struct ax_rollout *r, const struct judged *j, int64_t i,
+                       const double *totals) {
+    const int64_t last = i * r->o->max_new + ax_rollout_places(r, &r->list[i]) - 1;
+    const double score = r->list[i].lost ? j->values[last] : isnan(totals[i]) ? 0 : totals[i];
     return score - (r->list[i].truncated ? r->o->ppo->missing_eos_penalty : 0);
 }
 
@@ -457,12 +475,12 @@ static void put_token_figures(struct ax_rollout *r, const struct judged *j, cons
     double kl = 0, entropy = 0, score = 0, ended = 0;
     for (int64_t i = 0; i < r->n; i++) {
         const struct ax_completion *c = &r->list[i];
-        for (int64_t t = 0; t < c->n - c->n_prompt; t++) {
+        for (int64_t t = 0; t < c->sampled; t++) {
             const double logprob = j->logprobs[i * r->o->max_new + t];
             kl += ax_kl_estimate(o->kl, logprob - j->reference[i * r->o->max_new + t]) / n;
             entropy -= logprob / n;
         }
-        score += score_of(r, i, totals) / n;
+        score += score_of(r, j, i, totals) / n;
         ended += !c->truncated;
     }
     put_figure(r, kl, "objective/kl");
@@ -478,15 +496,18 @@ static void put_token_figures(struct ax_rollout *r, const struct judged *j, cons
 static void store_advantages(struct ax_rollout *r, const struct judged *j, const double *raw) {
     for (int64_t i = 0; i < r->n; i++) {
         struct ax_completion *c = &r->list[i];
-        const int64_t row = i * r->o->max_new, at = c->start + c->n_prompt, n = c->n - c->n_prompt;
+        const int64_t first = c->start + c->n_prompt;
         double sum = 0;
-        for (int64_t t = 0; t < n; t++) {
-            r->advantages[at + t] = (float)j->advantages[row + t];
-            sum += j->advantages[row + t];
+        for (int64_t t = 0, k = i * r->o->max_new; t < ax_rollout_span(r, c); t++) {
+            const bool is = ax_rollout_is_place(r, c, t);
+            if (first + t < c->start + c->n) {
+                r->advantages[first + t] = is ? (float)j->advantages[k] : 0;
+                sum += is ? j->advantages[k] : 0;
+            }
+            r->returns[first - 1 + t] = is ? (float)(raw[k] + j->values[k]) : 0;
+            k += is;
         }
-        for (int64_t t = 0; t < ax_rollout_places(r, c); t++)
-            r->returns[at - 1 + t] = (float)(raw[row + t] + j->values[row + t]);
-        c->advantage = (float)(sum / (double)n);
+        c->advantage = (float)(sum / (double)c->sampled);
     }
 }
 
@@ -497,9 +518,9 @@ static void judge_tokens(struct ax_rollout *r, struct judged *j, double *raw,
     for (int64_t i = 0; i < r->n; i++) {
         const struct ax_completion *c = &r->list[i];
         take_tokens(r, i, j);
-        ax_token_rewards(o->kl, o->kl_coef, c->n - c->n_prompt, j->logprobs + i * width,
-                         j->reference + i * width, score_of(r, i, totals), ax_rollout_places(r, c),
-                         j->rewards + i * width);
+        ax_token_rewards(o->kl, o->kl_coef, c->sampled, j->logprobs + i * width,
+                         j->reference + i * width, score_of(r, j, i, totals),
+                         ax_rollout_places(r, c), j->rewards + i * width);
     }
     if (o->whiten_rewards)
         whiten_rewards(r, j);

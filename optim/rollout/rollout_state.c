@@ -27,7 +27,7 @@ static json_t *floats_json(const float *values, int64_t n) {
     return list;
 }
 
-/* What only some runs have: of a completion's tokens, or of its places. */
+/* What only some runs have: of a completion's tokens, or of the span of its places. */
 enum { REFERENCE, ENTROPIES, ADVANTAGES, VALUES, RETURNS, MORE };
 static const char *const more_names[MORE] = {"reference", "entropies", "advantages", "values",
                                              "returns"};
@@ -38,7 +38,7 @@ static float *more(const struct ax_rollout *r, const struct ax_completion *c, in
     float *const all[MORE] = {r->reference, r->entropies, r->advantages, r->values, r->returns};
     const bool places = i == VALUES || i == RETURNS;
     *first = c->start + c->n_prompt - places;
-    *n = places ? ax_rollout_places(r, c) : c->n - c->n_prompt;
+    *n = places ? ax_rollout_span(r, c) : c->n - c->n_prompt;
     return all[i];
 }
 

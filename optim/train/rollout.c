@@ -86,7 +86,7 @@ static void clear_value(struct ax_train *t) {
 /* Adds a completion after `at` tokens of the value model's micro-batch m. */
 static void append_value(struct ax_train *t, int m, int64_t at, const struct ax_completion *c) {
     struct ax_train_sequences *r = &t->value.sequences;
-    const int64_t from = c->n_prompt - 1, n = ax_rollout_places(&t->rollout, c);
+    const int64_t from = c->n_prompt - 1, end = from + ax_rollout_span(&t->rollout, c);
     const float *const columns[] = {t->rollout.values, t->rollout.returns};
     int32_t *tokens = r->tokens + m * r->cap_tokens + at;
     int32_t *labels = r->labels + m * r->cap_tokens + at;
@@ -95,7 +95,8 @@ static void append_value(struct ax_train *t, int m, int64_t at, const struct ax_
     *doc = (struct ax_document){.n = c->n, .tokens = tokens, .labels = labels};
     memcpy(tokens, t->rollout.ids + c->start, (size_t)c->n * sizeof *tokens);
     for (int64_t i = 0; i < c->n; i++)
-        labels[i] = i >= from && i < from + n ? 0 : AX_NO_LABEL;
+        labels[i] =
+            i >= from && i < end && ax_rollout_is_place(&t->rollout, c, i - from) ? 0 : AX_NO_LABEL;
     AX_ASSERT(r->columns->n == 2);
     for (int k = 0; k < 2; k++) {
         doc->columns[k] = ax_train_column_at(r, m, k, at);

@@ -73,6 +73,25 @@ static void a_model_calls_tools(void **state) {
     assert_true(frequency[0] + frequency[1] == calls / 8.0);
 }
 
+/* PPO's first step is on the answers as they were drawn, and of what was sampled in them; test_ppo_turns.c has the
+ * formulas. */
+static void ppo_calls_tools_too(void **state) {
+    double ratio[2] = {0}, kl[2] = {0}, frequency[2] = {0}, trained[2] = {0}, length[2] = {0};
+    (void)state;
+    if (run(said, sizeof said,
+            "ppo '%s' output_dir='%s/ppo' --quiet rl=ppo trl.num_generations= "
+            "trl.max_completion_length= ppo.response_length=160 ppo.num_ppo_epochs=1",
+            configure_tools(base, ""), scratch) != 0)
+        fail_msg("%s", said);
+    assert_int_equal(numbers("ppo", "val/ratio", ratio, 2), 2);
+    assert_int_equal(numbers("ppo", "policy/approxkl_avg", kl, 2), 2);
+    assert_int_equal(numbers("ppo", "tools/call_frequency", frequency, 2), 2);
+    assert_int_equal(numbers("ppo", "trained_tokens", trained, 2), 2);
+    assert_int_equal(numbers("ppo", "completions/mean_length", length, 2), 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(ratio[i] == 1 && kl[i] == 0 && frequency[i] > 0 && trained[i] == 8 * length[i]);
+}
+
 /* ---- distillation ---- */
 
 /* Ids of the tokens that end a turn, and of the header that a turn of the model begins after. */
@@ -340,8 +359,8 @@ static void what_cannot_be_is_refused(void **state) {
         {"trl.generation_kwargs='{stop_strings: [x]}'", "stop_strings end an answer within a turn",
          2},
         {"chat_template=chatml", "the chat template", 2},
-        {"rl=ppo trl.max_completion_length= trl.num_generations=",
-         "with rl: grpo, gdpo and distill only", 2},
+        {"rl=dpo trl.max_completion_length= trl.num_generations=",
+         "answers call tools with rl: grpo, gdpo, ppo and distill", 2},
         {"trl.tool_call_format=xml", "expected one of the values", 2},
     };
     (void)state;
@@ -422,6 +441,7 @@ static void the_example_of_the_page_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_calls_tools),
+        cmocka_unit_test(ppo_calls_tools_too),
         cmocka_unit_test(a_teacher_reads_results_of_tools),
         cmocka_unit_test(only_what_was_sampled_learns_from_a_teacher),
         cmocka_unit_test(lanes_and_ranks_change_nothing),
