@@ -33,7 +33,7 @@ struct ax_reward_item {
     const int32_t *ids; /* [n_ids] the completion's tokens, a stop token included */
     int64_t n_ids;
     bool truncated; /* ended by length */
-    double earned;  /* what its environment has given; NaN: nothing, or there is none */
+    double earned;  /* what its environment has given, if it has one; NaN: nothing */
     bool chat;      /* the prompt is a list of messages */
 };
 
