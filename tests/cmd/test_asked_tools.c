@@ -198,6 +198,30 @@ static void a_slow_tool_ends_its_answer(void **state) {
     assert_true(ended > 0);
 }
 
+/* A scorer reads the last message of each answer; the turns of the best one are printed. */
+static void the_best_answer_is_chosen(void **state) {
+    char rest[700];
+    (void)state;
+    snprintf(rest, sizeof rest,
+             "--prompt 'What is 3 * 7?' --seed 2 --best-of 3 --scorer '%s' --json",
+             golden_path("runs/reward/margin_trained"));
+    ask("", rest);
+    json_t *best = answer(0);
+    const json_t *scores = json_object_get(best, "scores");
+    const double score = json_number_value(json_object_get(best, "score"));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(json_number_value(json_array_get(scores, i)) <= score);
+    const long long chosen = json_integer_value(json_object_get(best, "sample"));
+    ask("", "--prompt 'What is 3 * 7?' --seed 2 --n 3 --temperature 1 --json");
+    json_t *same = answer((int)chosen);
+    assert_true(json_equal(json_object_get(best, "completion_ids"),
+                           json_object_get(same, "completion_ids")));
+    assert_true(json_equal(json_object_get(best, "messages"), json_object_get(same, "messages")));
+    assert_true(json_array_size(json_object_get(best, "messages")) > 1);
+    json_decref(best);
+    json_decref(same);
+}
+
 /* ---- eval ---- */
 
 static void eval(const char *rest) {
@@ -290,6 +314,7 @@ int main(void) {
         cmocka_unit_test(lanes_and_ranks_change_nothing),
         cmocka_unit_test(turns_are_shown),
         cmocka_unit_test(a_slow_tool_ends_its_answer),
+        cmocka_unit_test(the_best_answer_is_chosen),
         cmocka_unit_test(answers_are_evaluated_with_tools),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
