@@ -63,6 +63,8 @@ const size_t ax_config_n_ignored = sizeof ax_config_ignored / sizeof *ax_config_
 
 #define NAME(theirs, ours)    {theirs, ours, NULL}
 #define NONE(theirs, instead) {theirs, NULL, instead}
+#define OTHER_TOKENS                                                                               \
+    "kd_teacher needs the model's vocabulary (docs/distillation.md#the-teacher says why)"
 
 const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("model_name_or_path", "base_model"), NAME("model", "base_model"),
@@ -145,6 +147,9 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("distillation_objective", "trl.distillation_objective"),
     NAME("distillation_mode", "trl.distillation_objective, or kd_loss_top_k"),
     NAME("iw_opd_gamma", "trl.iw_opd_gamma"),
+    NONE("use_uld_loss", OTHER_TOKENS),
+    NONE("use_extended_uld", OTHER_TOKENS),
+    NONE("uld_use_hybrid_loss", OTHER_TOKENS),
     NAME("distillation_weight", "kd_alpha, with kd_teacher"),
     NAME("distillation_loss_coef", "kd_alpha, with kd_teacher"),
     NAME("kl_penalty_coef", "kd_alpha, with kd_teacher"),

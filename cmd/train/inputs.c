@@ -114,6 +114,7 @@ enum ax_status ax_train_inputs_read(struct ax_train_setup *s) {
     AX_TRY(add_template(s));
     AX_TRY(add_path(s, "lora_model_dir", s->start.dir));
     AX_TRY(add_path(s, "teacher", s->teacher));
+    AX_TRY(add_path(s, "kd_teacher", s->teacher_adapter.dir));
     for (int i = 0; i < s->rollout.n_models; i++)
         AX_TRY(add_path(s, "trl.reward_funcs", s->rollout.models[i].path));
     AX_TRY(add_sets(s, &s->data.train_sets));

@@ -136,7 +136,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "the tokens that the model samples, as their advantages (sampled_token), or these with "
         "more weight on early tokens (iw_opd); jsd if unset, sampled_token with rl: grpo and "
         "gdpo, which add them to the advantages of rewards.",
-        .choices = "jsd|sampled_token|iw_opd", .when = TAUGHT),
+        .choices = "jsd|sampled_token|iw_opd", .when = TAUGHT, AX_FIXED),
     AX_KEY("trl.iw_opd_gamma", AX_T_AMOUNT,
            "How much more the first token counts than the last: its weight is 1 + this value.",
            .dflt = "0.5", .when = "trl.distillation_objective == iw_opd",

@@ -169,7 +169,7 @@ static void advantages_are_sums(void **state) {
         double coef;
     } runs[] = {{"", 1}, {"kd_alpha=0.25", 0.25}, {"trl.top_k=50", 1}};
     for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
-        double kl = 0, log_t = 0, tokens = 0, known = 0, kd[1];
+        double kl = 0, log_t = 0, tokens = 0, known = 0, sum = 0, kd[1] = {0}, loss[1] = {0};
         struct ax_buf records = {0};
         int n = 0;
         char all[512];
@@ -185,6 +185,7 @@ static void advantages_are_sums(void **state) {
             for (size_t t = 0; t < length; t++) {
                 const double own = (at(c, "advantages", t) - group) / runs[k].coef;
                 kl -= own;
+                sum += at(c, "advantages", t);
                 log_t += is_record(c) ? at(c, "logprobs", t) + own : 0;
             }
             tokens += (double)length;
@@ -201,6 +202,9 @@ static void advantages_are_sums(void **state) {
             fail_msg("the teacher's log-probs are %.9g on average, not %.9g", log_t / known, -nll);
         assert_int_equal(numbers("out", "kd_loss", kd, 1), 1);
         assert_true(fabs(kd[0] - kl / tokens) < 1e-5);
+        /* where the ratio is 1 */
+        assert_int_equal(numbers("out", "loss", loss, 1), 1);
+        assert_true(fabs(loss[0] + sum / tokens) < 1e-5);
         ax_buf_free(&records);
         json_decref(list);
         clear("out");
@@ -270,6 +274,7 @@ static void mistakes(void **state) {
         {GRPO "kd_teacher= trl.distillation_objective=iw_opd", "set kd_teacher"},
         {"iw_opd_gamma=1", "trl.iw_opd_gamma"},
         {"kl_penalty_coef=1", "kd_alpha"},
+        {"use_uld_loss=true", "kd_teacher needs the model's vocabulary"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (try("train", config(), teacher, "out", cases[i].more) != 2 ||
