@@ -22,6 +22,7 @@
 #include "kernels/mixer_ops.h"
 #include "kernels/delta_ops.h"
 #include "kernels/distill_ops.h"
+#include "kernels/moment_ops.h"
 #include "kernels/quant/quant_ops.h"
 #include "kernels/scalars.h"
 #include "kernels/tensor.h"
@@ -46,6 +47,10 @@ struct ax_mirror; /* kernels/queue.h */
     X(rmsnorm_forward)                                                                             \
     X(rmsnorm_backward)                                                                            \
     X(center)                                                                                      \
+    X(match_rms_forward)                                                                           \
+    X(match_rms_backward)                                                                          \
+    X(sparsify_forward)                                                                            \
+    X(sparsify_backward)                                                                           \
     X(rope)                                                                                        \
     X(attention_forward)                                                                           \
     X(attention_backward)                                                                          \
@@ -172,18 +177,21 @@ struct ax_colsum {
     struct ax_tensor x, out;
 };
 
-/* out[t] = weight[tokens[t] − first_row], or 0 if that row is in another vocabulary shard. weight
+/* out[t] = weight[tokens[t] − first_row], or 0 if that row is in another vocabulary shard. known > 0: of
+ * a table with that many rows in all, whose row 0 is that of tokens from `known` on. weight
  * compute [V][D], tokens i32 [T], out residual [T][D]. */
 struct ax_embedding_forward {
     struct ax_tensor weight, tokens, out;
-    int64_t first_row;
+    int64_t first_row, known;
 };
-/* dweight[tokens[t] − first_row] += dout[t], summed in order of t; tokens equal to skip_token (−1 =
- * none) contribute nothing, like padding_idx of torch.nn.Embedding. dout residual, dweight
+/* The row of all the table that is a token's. */
+#define AX_EMBEDDING_ROW(token, known) ((known) > 0 && (token) >= (known) ? 0 : (token))
+/* dweight[tokens[t] − first_row] += dout[t], summed in order of t; the row of skip_token (−1 =
+ * none) gets nothing, like padding_idx of torch.nn.Embedding. dout residual, dweight
  * accumulation. */
 struct ax_embedding_backward {
     struct ax_tensor dout, tokens, dweight;
-    int64_t first_row, skip_token;
+    int64_t first_row, skip_token, known;
 };
 
 /* x += noise per document (NEFTune, Jain et al. 2023): element d of token t, in a document of L
@@ -327,13 +335,14 @@ struct ax_group_rows {
 };
 /* out[t] = Σ_i weights[t][i]·src[rows[t][i]] [+ addend[t]], rounded once; rows of −1 count as 0.
  * The inverse of scatter_rows, and its gradient. src compute [R][D]; out, addend (data NULL = none)
- * residual [T][D]; rows i32 [T][k] or [T]; weights accumulation [T][k] dense, data NULL = 1. */
+ * residual [T][D], out may be addend; rows i32 [T][k] or [T]; weights accumulation [T][k] dense, data NULL = 1. */
 struct ax_combine_forward {
     struct ax_tensor src, rows, weights, addend, out;
 };
 /* dsrc[rows[t][i]] = weights[t][i]·dout[t];  dweights[t][i] = Σ_d dout[t][d]·src[rows[t][i]][d]
  * (0 if rows is −1). No row may appear twice; rows of dsrc that do not appear are left unchanged.
- * src, dsrc compute [R][D]; dweights accumulation [T][k] dense. */
+ * dsrc data NULL = not requested: then rows may appear again. src, dsrc compute [R][D]; dweights accumulation
+ * [T][k] dense. */
 struct ax_combine_backward {
     struct ax_tensor dout, src, rows, weights, dsrc, dweights;
 };

@@ -58,6 +58,14 @@ __device__ static inline int64_t thread_number() {
 template <class F> static inline enum ax_status by_real(enum ax_dtype dtype, F f) {
     return dtype == AX_BF16 ? f((bf16 *)nullptr) : f((float *)nullptr);
 }
+
+/* The same of two: f(type of compute, of residual). */
+template <class F>
+static inline enum ax_status by_types(enum ax_dtype compute, enum ax_dtype residual, F f) {
+    return compute == AX_F32     ? f((float *)nullptr, (float *)nullptr)
+           : residual == AX_BF16 ? f((bf16 *)nullptr, (bf16 *)nullptr)
+                                 : f((bf16 *)nullptr, (float *)nullptr);
+}
 #define AX_TYPE(pointer) std::remove_pointer_t<decltype(pointer)>
 
 /* A tensor of two dimensions as kernels see it. */

@@ -6,15 +6,29 @@ struct neftune_options {
 };
 #define NEFTUNE(...) OPTIONS(neftune_options, __VA_ARGS__)
 
+struct table_options {
+    int64_t beyond; /* tokens without a row of their own */
+};
+#define TABLE(...) OPTIONS(table_options, __VA_ARGS__)
+
 static const struct ax_shape_document one_key[] = {{1, 1}};
 static const struct ax_shape_document row_of_2048[] = {{2048, 2048}};
 static const struct ax_shape_document noised[] = {{5, 0}, {0, 0}, {1, 0}, {17, 0}, {0, 0}};
 
-/* Tokens extend one beyond the shard on either side. */
+static int64_t beyond(const struct ax_case_builder *b) {
+    const struct table_options *o = ax_case_options(b);
+    return o->beyond;
+}
+
+/* Tokens extend one beyond the shard on either side, or beyond the table. */
 static struct ax_tensor tokens(struct ax_case_builder *b) {
     const struct ax_shape *s = b->shape;
     int64_t around = s->first > 0 ? 1 : 0;
-    return ax_case_ids(b, s->rows, s->first - around, s->first + s->inner + around);
+    return ax_case_ids(b, s->rows, s->first - around, s->first + s->inner + around + beyond(b));
+}
+
+static int64_t known(const struct ax_case_builder *b) {
+    return beyond(b) > 0 ? b->shape->inner : 0;
 }
 
 static const char *check_embedding_forward(const struct ax_embedding_forward *a) {
@@ -37,6 +51,7 @@ static void build_embedding_forward(struct ax_case_builder *b, struct ax_embeddi
     a->tokens = tokens(b);
     a->out = ax_case_out2(b, ax_case_stream(b, AX_SHAPE_ACCUM_OUT), s->rows, s->cols);
     a->first_row = s->first;
+    a->known = known(b);
 }
 
 static const struct ax_shape shapes_embedding_forward[] = {
@@ -44,6 +59,7 @@ static const struct ax_shape shapes_embedding_forward[] = {
     {"odd", .rows = 11, .cols = 37, .inner = 13},
     {"shard", .rows = 40, .cols = 24, .inner = 10, .first = 7},
     {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
+    {"beyond the table", .rows = 12, .cols = 37, .inner = 5, TABLE(.beyond = 4)},
     {"accum out", .rows = 6, .cols = 37, .inner = 9, .pad = 2, .flags = OUT32},
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
 };
@@ -72,6 +88,7 @@ static void build_embedding_backward(struct ax_case_builder *b, struct ax_embedd
     ax_case_randomize(b, &a->dweight, -1, 1);
     a->first_row = s->first;
     a->skip_token = s->first + 1;
+    a->known = known(b);
 }
 
 static const struct ax_shape shapes_embedding_backward[] = {
@@ -79,6 +96,7 @@ static const struct ax_shape shapes_embedding_backward[] = {
     {"repeats", .rows = 50, .cols = 37, .inner = 4},
     {"shard", .rows = 40, .cols = 24, .inner = 10, .first = 7},
     {"strided", .rows = 5, .cols = 16, .inner = 9, .pad = 4},
+    {"beyond the table", .rows = 40, .cols = 37, .inner = 5, TABLE(.beyond = 4)},
     {"accum in", .rows = 6, .cols = 37, .inner = 4, .pad = 2, .flags = IN32},
     {"vocabulary", .big = true, .rows = 2048, .cols = 576, .inner = 49152},
     {"8B vocabulary", .huge = true, .rows = 4096, .cols = 4096, .inner = 128256, .flags = IN32},

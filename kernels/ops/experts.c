@@ -6,7 +6,7 @@
 struct experts_options {
     struct ax_routing routing; /* scale 0 = 1 */
     bool ties /* integer logits */, bias, balance /* load or slope is given */;
-    bool unweighted;
+    bool unweighted, weights_alone /* of gradients */;
     bool sequences; /* slopes are given */
 };
 #define EXPERTS(...) OPTIONS(experts_options, __VA_ARGS__)
@@ -340,7 +340,7 @@ static const char *check_combine_backward(const struct ax_combine_backward *a) {
     int64_t rows = a->dout.shape[0], cols = a->dout.shape[1], k = ax_tensor_row_len(&a->rows);
     NEED(is_2d(&a->dout, dtype, rows, cols));
     NEED(is_2d(&a->src, dtype, a->src.shape[0], cols));
-    NEED(is_2d(&a->dsrc, dtype, a->src.shape[0], cols));
+    NEED(!given(&a->dsrc) || is_2d(&a->dsrc, dtype, a->src.shape[0], cols));
     NEED(is_index(&a->rows, rows));
     NEED(is_dense_2d(&a->weights, accum(&a->dout), rows, k));
     NEED(is_dense_2d(&a->dweights, accum(&a->dout), rows, k));
@@ -348,10 +348,10 @@ static const char *check_combine_backward(const struct ax_combine_backward *a) {
 }
 
 static struct ax_op_cost cost_combine_backward(const struct ax_combine_backward *a) {
-    double k = (double)ax_tensor_row_len(&a->rows);
-    return (struct ax_op_cost){3 * k * elements(&a->dout), (1 + 2 * k) * bytes_of(&a->dout) +
-                                                               bytes_of(&a->rows) +
-                                                               2 * bytes_of(&a->weights)};
+    const double k = (double)ax_tensor_row_len(&a->rows), kinds = given(&a->dsrc) ? 2 : 1;
+    return (struct ax_op_cost){(1 + kinds) * k * elements(&a->dout),
+                               (1 + kinds * k) * bytes_of(&a->dout) + bytes_of(&a->rows) +
+                                   2 * bytes_of(&a->weights)};
 }
 
 static void build_combine_backward(struct ax_case_builder *b, struct ax_combine_backward *a) {
@@ -360,7 +360,8 @@ static void build_combine_backward(struct ax_case_builder *b, struct ax_combine_
     a->src = ax_case_in2(b, b->real, s->inner, s->cols);
     a->rows = rows_of(b);
     a->weights = ax_case_dense_in2(b, b->accum, s->rows, s->choices);
-    a->dsrc = ax_case_out2(b, b->real, s->inner, s->cols);
+    if (!((const struct experts_options *)ax_case_options(b))->weights_alone)
+        a->dsrc = ax_case_out2(b, b->real, s->inner, s->cols);
     a->dweights = ax_case_dense2(b, b->accum, s->rows, s->choices);
 }
 
@@ -369,6 +370,8 @@ static const struct ax_shape shapes_combine_backward[] = {
     {"odd", .rows = 7, .cols = 37, .inner = 14, .choices = 2},
     {"strided, some none", .rows = 6, .cols = 24, .inner = 30, .choices = 4, .pad = 8,
      .flags = AX_SHAPE_PADDING},
+    {"weights alone", .rows = 6, .cols = 24, .inner = 30, .choices = 4, .pad = 8,
+     EXPERTS(.weights_alone = true)},
     {"8 experts' rows", .big = true, .rows = 1024, .cols = 1024, .inner = 8192, .choices = 8},
 };
 

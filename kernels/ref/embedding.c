@@ -8,8 +8,9 @@
 
 /* Row of this shard that holds token t, or −1. */
 static int64_t shard_row(const struct ax_tensor *tokens, int64_t t, int64_t first_row,
-                         const struct ax_tensor *table) {
-    int64_t row = ax_ref_i32(tokens, t) - first_row;
+                         int64_t known, const struct ax_tensor *table) {
+    const int64_t token = ax_ref_i32(tokens, t);
+    int64_t row = AX_EMBEDDING_ROW(token, known) - first_row;
     return row >= 0 && row < table->shape[0] ? row : -1;
 }
 
@@ -18,7 +19,7 @@ enum ax_status ax_ref_embedding_forward(struct ax_queue *q, const struct ax_embe
     (void)q;
     (void)work;
     for (int64_t t = 0; t < a->out.shape[0]; t++) {
-        int64_t row = shard_row(&a->tokens, t, a->first_row, &a->weight);
+        int64_t row = shard_row(&a->tokens, t, a->first_row, a->known, &a->weight);
         for (int64_t d = 0; d < a->out.shape[1]; d++)
             ax_ref_set(&a->out, t, d, row < 0 ? 0 : ax_ref_get(&a->weight, row, d));
     }
@@ -30,7 +31,7 @@ enum ax_status ax_ref_embedding_backward(struct ax_queue *q, const struct ax_emb
     (void)q;
     (void)work;
     for (int64_t t = 0; t < a->dout.shape[0]; t++) {
-        int64_t row = shard_row(&a->tokens, t, a->first_row, &a->dweight);
+        int64_t row = shard_row(&a->tokens, t, a->first_row, a->known, &a->dweight);
         bool skip = row < 0 || row + a->first_row == a->skip_token;
         for (int64_t d = 0; d < a->dout.shape[1] && !skip; d++) {
             double sum = ax_ref_get(&a->dweight, row, d) + ax_ref_get(&a->dout, t, d);

@@ -62,7 +62,8 @@ enum ax_status ax_ref_combine_backward(struct ax_queue *q, const struct ax_combi
                 for (int64_t d = 0; d < a->dout.shape[1]; d++) {
                     double dy = ax_ref_get(&a->dout, t, d);
                     dot += dy * ax_ref_get(&a->src, row, d);
-                    ax_ref_set(&a->dsrc, row, d, weight * dy);
+                    if (ax_ref_given(&a->dsrc))
+                        ax_ref_set(&a->dsrc, row, d, weight * dy);
                 }
             }
             ax_ref_set(&a->dweights, t, i, dot);

@@ -21,6 +21,10 @@
     X(rmsnorm_forward)                                                                             \
     X(rmsnorm_backward)                                                                            \
     X(center)                                                                                      \
+    X(match_rms_forward)                                                                           \
+    X(match_rms_backward)                                                                          \
+    X(sparsify_forward)                                                                            \
+    X(sparsify_backward)                                                                           \
     X(rope)                                                                                        \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \

@@ -63,6 +63,8 @@ static void rows(void **state) {
           .rows = named, .out = x);
     COSTS(combine_backward, 3 * K * T * D, (1 + 2 * K) * 2 * T * D + 3 * 4 * T * K, .dout = x,
           .src = sent, .rows = named, .weights = weights, .dsrc = sent, .dweights = weights);
+    COSTS(combine_backward, 2 * K * T * D, (1 + K) * 2 * T * D + 4 * T * K, .dout = x, .src = sent,
+          .rows = named);
     COSTS(combine_backward, 3 * K * T * D, (1 + 2 * K) * 2 * T * D + 4 * T * K, .dout = x,
           .src = sent, .rows = named, .dsrc = sent);
 }
@@ -318,6 +320,11 @@ static void norms(void **state) {
           .dx = x, .dweight = w, .accumulate = true);
     COSTS(center, 2 * T * D, 2 * 4 * T * D, .x = x, .y = x);
     COSTS(center, 3 * T * D, 3 * 4 * T * D, .x = x, .y = x, .accumulate = true);
+    COSTS(match_rms_forward, 5 * T * D, 3 * 4 * T * D, .x = x, .like = x, .y = x, .floor = 1);
+    COSTS(match_rms_backward, 11 * T * D, 6 * 4 * T * D, .dy = x, .x = x, .like = x, .dx = x,
+          .dlike = x, .floor = 1);
+    COSTS(sparsify_forward, 6 * T * D, 2 * 4 * T * D, .x = x, .y = x);
+    COSTS(sparsify_backward, 9 * T * D, 3 * 4 * T * D, .dy = x, .x = x, .dx = x);
 }
 
 static void updates(void **state) {

@@ -133,13 +133,13 @@ static void check_embedding(const struct isa *isa, enum ax_dtype real) {
     }
     for (int k = 0; k < 3; k++) {
         struct ax_tensor out = grid(real, T, D, 0), dweight = clone(&start);
-        RUN(isa, THREADS[k], embedding_forward, weight, tokens, out, FIRST);
+        RUN(isa, THREADS[k], embedding_forward, weight, tokens, out, FIRST, 0);
         for (int64_t t = 0; t < T; t++) {
             int64_t row = (int64_t)get(&tokens, t, 0) - FIRST;
             for (int64_t d = 0; d < D; d++)
                 assert_true(get(&out, t, d) == (row < 0 || row >= V ? 0 : get(&weight, row, d)));
         }
-        RUN(isa, THREADS[k], embedding_backward, dout, tokens, dweight, FIRST, -1);
+        RUN(isa, THREADS[k], embedding_backward, dout, tokens, dweight, FIRST, -1, 0);
         assert_same_bits(&dweight, &want);
     }
 }

@@ -81,12 +81,12 @@ static void sums_add_to_what_is_there(void **state) {
     IDS(tokens, 7, 5, 7, 9, 4);
     MATRIX(dout, 5, 1, 1, 2, 3, 4, 5);
     MATRIX(dweight, 3, 1, 100, 200, 300); /* rows 5, 6, 7 of the vocabulary */
-    RUN(embedding_backward, dout, tokens, dweight, 5, -1);
+    RUN(embedding_backward, dout, tokens, dweight, 5, -1, 0);
     EXPECT(dweight, 0, 102, 200, 304);
-    RUN(embedding_backward, dout, tokens, dweight, 5, 7);
+    RUN(embedding_backward, dout, tokens, dweight, 5, 7, 0);
     EXPECT(dweight, 0, 104, 200, 304);
     MATRIX(out, 5, 1, 0);
-    RUN(embedding_forward, dweight, tokens, out, 5);
+    RUN(embedding_forward, dweight, tokens, out, 5, 0);
     EXPECT(out, 0, 304, 104, 304, 0, 0);
     MATRIX(y, 1, 2, 3, 4);
     VECTOR(weight, 1, 1);
@@ -126,6 +126,51 @@ static void rows_are_centered(void **state) {
     EXPECT(y, 0, -1, 0, 4, -3, 1, 12);
     RUN(center, x, x, .accumulate = false);
     EXPECT(x, 0, -2, -1, 3, -3, 1, 2);
+}
+
+/* The second row is below the floor: its gradient is as if the divisor were a number. */
+static void rows_are_as_large_as_others(void **state) {
+    (void)state;
+    MATRIX(x, 2, 2, 3, 4, 0.1, 0);
+    MATRIX(like, 2, 2, 5, 5, 0, 2);
+    MATRIX(y, 2, 2, 0);
+    RUN(match_rms_forward, x, like, y, .floor = 2);
+    EXPECT(y, 1e-12, 3 * sqrt(2), 4 * sqrt(2), 0.1, 0);
+    MATRIX(dy, 2, 2, 1, 1, 2, 3);
+    MATRIX(dx, 2, 2, 0);
+    MATRIX(dlike, 2, 2, 1, 1, 1, 1);
+    RUN(match_rms_backward, dy, x, like, dx, dlike, .floor = 2);
+    EXPECT(dx, 1e-12, sqrt(2) * (1 - 3 * 3.5 / 12.5), sqrt(2) * (1 - 4 * 3.5 / 12.5), 2, 3);
+    EXPECT(dlike, 1e-12, 1 + 0.7 * sqrt(2), 1 + 0.7 * sqrt(2), 1, 1 + 0.1);
+}
+
+/* Mean 3, standard deviation 2: above 5 is one element. A row of equal ones has none. */
+static void rows_become_sparse(void **state) {
+    (void)state;
+    MATRIX(x, 2, 4, 1, 2, 2.5, 6.5, 7, 7, 7, 7);
+    MATRIX(y, 2, 4, 0);
+    RUN(sparsify_forward, x, y, .z = 1);
+    const double std = sqrt((4 + 1 + 0.25 + 12.25) / 4);
+    EXPECT(y, 1e-12, 0, 0, 0, 3.5 - std, 0, 0, 0, 0);
+    MATRIX(dy, 2, 4, 9, 9, 9, 4, 1, 1, 1, 1);
+    RUN(sparsify_backward, dy, x, dy, .z = 1);
+    EXPECT(dy, 1e-12, -1 + 2 / std, -1 + 1 / std, -1 + 0.5 / std, 4 - 1 - 3.5 / std, 0, 0, 0, 0);
+}
+
+/* Tokens from the table's end on have its first row, with its gradient unless that is skipped. */
+static void unknown_tokens_have_the_first_row(void **state) {
+    (void)state;
+    MATRIX(table, 2, 1, 5, 7);
+    MATRIX(out, 4, 1, 0);
+    IDS(tokens, 1, 2, 0, 9);
+    RUN(embedding_forward, table, tokens, out, .known = 2);
+    EXPECT(out, 0, 7, 5, 5, 5);
+    MATRIX(dout, 4, 1, 1, 10, 100, 1000);
+    MATRIX(dtable, 2, 1, 0);
+    RUN(embedding_backward, dout, tokens, dtable, .skip_token = -1, .known = 2);
+    EXPECT(dtable, 0, 1110, 1);
+    RUN(embedding_backward, dout, tokens, dtable, .skip_token = 0, .known = 2);
+    EXPECT(dtable, 0, 1110, 2);
 }
 
 static void attention_by_hand(void **state) {
@@ -422,6 +467,9 @@ int main(void) {
         cmocka_unit_test(sums_add_to_what_is_there),
         cmocka_unit_test(rmsnorm_rounds_in_between),
         cmocka_unit_test(rows_are_centered),
+        cmocka_unit_test(rows_are_as_large_as_others),
+        cmocka_unit_test(rows_become_sparse),
+        cmocka_unit_test(unknown_tokens_have_the_first_row),
         cmocka_unit_test(attention_by_hand),
         cmocka_unit_test(softmax_of_even_logits),
         cmocka_unit_test(loss_and_argmax),

@@ -3,21 +3,24 @@
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/vector.cuh"
 
-/* Row of this shard that holds a token, or −1. */
-__device__ static inline int64_t shard_row(int32_t token, int64_t first_row, int64_t rows) {
-    const int64_t row = token - first_row;
-    return row >= 0 && row < rows ? row : -1;
-}
-
 struct shard {
     const int32_t *tokens;
-    int64_t first_row, rows;
+    int64_t first_row, rows, known;
+    /* The row of all the table that is token t's. */
+    __device__ int32_t whole_row(int64_t t) const {
+        return (int32_t)AX_EMBEDDING_ROW(tokens[t], known);
+    }
+    /* A row's place in this shard, or −1. */
+    __device__ int64_t own_row(int32_t whole) const {
+        const int64_t row = whole - first_row;
+        return row >= 0 && row < rows ? row : -1;
+    }
 };
 
 template <class E, class Y>
 __global__ void embedding_forward_kernel(vector_rows<E> weight, shard s, vector_rows<Y> out) {
     const int64_t t = blockIdx.x, col = item_number() * AX_NEIGHBORS;
-    const int64_t row = shard_row(s.tokens[t], s.first_row, s.rows);
+    const int64_t row = s.own_row(s.whole_row(t));
     float x[AX_NEIGHBORS] = {};
     if (col >= out.cols)
         return;
@@ -30,7 +33,7 @@ extern "C" enum ax_status
 ax_cuda_embedding_forward(struct ax_queue *q, const struct ax_embedding_forward *a, void *work) {
     (void)work;
     const int64_t n = a->out.shape[0], cols = a->out.shape[1];
-    const shard s = {(const int32_t *)a->tokens.data, a->first_row, a->weight.shape[0]};
+    const shard s = {(const int32_t *)a->tokens.data, a->first_row, a->weight.shape[0], a->known};
     const row_launch l = items_of(n, vectors_in(cols));
     if (n == 0 || cols == 0)
         return AX_OK;
@@ -49,12 +52,12 @@ ax_cuda_embedding_forward(struct ax_queue *q, const struct ax_embedding_forward 
 #define SCANNERS 128            /* threads; each adds up 8 columns */
 #define SCANNED  (SCANNERS * 8) /* tokens compared at a time: their bits are 32 words */
 
-/* The bits of those of tokens [first, first + SCANNED) that are `token`, in order. */
-__device__ static inline void find_token(const int32_t *tokens, int64_t n, int64_t first,
-                                         int32_t token, uint32_t (&found)[SCANNED / 32]) {
+/* The bits of those of tokens [first, first + SCANNED) whose row is `whole`, in order. */
+__device__ static inline void find_row(const shard &s, int64_t n, int64_t first, int32_t whole,
+                                       uint32_t (&found)[SCANNED / 32]) {
     for (int i = 0; i < SCANNED / SCANNERS; i++) {
         const int64_t at = first + i * SCANNERS + threadIdx.x;
-        const uint32_t bits = __ballot_sync(0xffffffffu, at < n && tokens[at] == token);
+        const uint32_t bits = __ballot_sync(0xffffffffu, at < n && s.whole_row(at) == whole);
         if (threadIdx.x % 32 == 0)
             found[i * (SCANNERS / 32) + threadIdx.x / 32] = bits;
     }
@@ -99,7 +102,7 @@ template <class E> struct row_sum {
     }
 };
 
-/* Blocks in x count tokens: the block of a token's first place adds the rows of all its places, in order.
+/* Blocks in x count tokens: the block of a row's first place adds what is at all its places, in order.
  * Blocks in y share the columns. */
 template <class E>
 __global__ void __launch_bounds__(SCANNERS)
@@ -107,16 +110,16 @@ __global__ void __launch_bounds__(SCANNERS)
                               vector_rows<float> dweight) {
     AX_SHARED(uint32_t, found, [2][SCANNED / 32]); /* in turn, so that one barrier is enough */
     const int64_t t = blockIdx.x, col = item_number() * AX_NEIGHBORS;
-    const int32_t token = s.tokens[t];
-    const int64_t row = shard_row(token, s.first_row, s.rows);
+    const int32_t whole = s.whole_row(t);
+    const int64_t row = s.own_row(whole);
     row_sum<E> sum = {dout, col, {}, 0, 0, 0, 0, 0};
-    if (row < 0 || token == skip)
+    if (row < 0 || whole == skip)
         return;
     if (col < dout.cols)
         dweight.load(row, col, sum.sum);
     int turn = 0;
     for (int64_t first = 0; first < n; first += SCANNED, turn = !turn) {
-        find_token(s.tokens, n, first, token, found[turn]);
+        find_row(s, n, first, whole, found[turn]);
         for (int w = 0; w < SCANNED / 32; w++)
             for (uint32_t bits = found[turn][w]; bits != 0; bits &= bits - 1) {
                 const int64_t at = first + w * 32 + __ffs((int)bits) - 1;
@@ -134,7 +137,7 @@ extern "C" enum ax_status
 ax_cuda_embedding_backward(struct ax_queue *q, const struct ax_embedding_backward *a, void *work) {
     (void)work;
     const int64_t n = a->dout.shape[0], cols = a->dout.shape[1];
-    const shard s = {(const int32_t *)a->tokens.data, a->first_row, a->dweight.shape[0]};
+    const shard s = {(const int32_t *)a->tokens.data, a->first_row, a->dweight.shape[0], a->known};
     if (n == 0 || cols == 0)
         return AX_OK;
     return by_real(a->dout.dtype, [&](auto *d) {

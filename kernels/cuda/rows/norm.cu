@@ -47,14 +47,6 @@ __device__ static inline float square_sum(const float (&x)[AX_NEIGHBORS]) {
     return sum;
 }
 
-/* f(type of compute, of residual). */
-template <class F>
-static enum ax_status by_types(enum ax_dtype compute, enum ax_dtype residual, F f) {
-    return compute == AX_F32     ? f((float *)nullptr, (float *)nullptr)
-           : residual == AX_BF16 ? f((bf16 *)nullptr, (bf16 *)nullptr)
-                                 : f((bf16 *)nullptr, (float *)nullptr);
-}
-
 struct norm_kind {
     float eps, offset;
     bool once;

@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(1024, 1)
             dot += dy[j] * x[j];
             dy[j] *= c.weights[i];
         }
-        dsrc.store(row, col, dy);
+        if (dsrc.data)
+            dsrc.store(row, col, dy);
     }
     dot = team_sum(dot);
     if (threadIdx.x == 0)

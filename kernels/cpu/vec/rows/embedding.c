@@ -31,7 +31,7 @@ enum ax_status AX_VEC(ax_cpu_embedding_forward)(struct ax_queue *q,
     int64_t width = out->shape[1];
     size_t bytes = (size_t)width * ax_dtype_size(out->dtype);
     AX_PARALLEL_FOR (team(q, out->shape[0] * width), t, out->shape[0]) {
-        int64_t row = tokens[t] - args->first_row;
+        int64_t row = AX_EMBEDDING_ROW(tokens[t], args->known) - args->first_row;
         if (row < 0 || row >= weight->shape[0])
             memset(ax_tensor_row(out, t), 0, bytes);
         else if (weight->panels)
@@ -67,8 +67,9 @@ enum ax_status AX_VEC(ax_cpu_embedding_backward)(struct ax_queue *q,
     AX_PARALLEL_FOR (team(q, count * width), i, ceil_div(width, SHARE)) {
         const int64_t first = i * SHARE;
         for (int64_t t = 0; t < count; t++) {
-            int64_t row = tokens[t] - args->first_row;
-            if (row >= 0 && row < dweight->shape[0] && tokens[t] != args->skip_token) {
+            const int64_t of_all = AX_EMBEDDING_ROW(tokens[t], args->known);
+            const int64_t row = of_all - args->first_row;
+            if (row >= 0 && row < dweight->shape[0] && of_all != args->skip_token) {
                 float *sum = (float *)ax_tensor_row(dweight, row) + first;
                 AX_BY_DTYPE(dout->dtype, add_row, sum,
                             (char *)ax_tensor_row(dout, t) + first * size,

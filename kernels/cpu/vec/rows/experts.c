@@ -73,15 +73,16 @@ AX_INLINE void spread_vector(enum ax_dtype real, const void *dout, const void *s
                              v_float weight, v_float *dot, int64_t i, int64_t n) {
     v_float dy = v_load(real, dout, i, n);
     *dot = v_fma(dy, v_load(real, src, i, n), *dot);
-    v_store(real, dsrc, i, n, weight * dy);
+    if (dsrc != NULL)
+        v_store(real, dsrc, i, n, weight * dy);
 }
 
 AX_INLINE float spread_row(enum ax_dtype real, const struct ax_combine_backward *args, int64_t t,
                            int32_t row, float weight) {
     v_float dot = v_set(0);
     AX_EACH_VECTOR(args->dout.shape[1], spread_vector, real, ax_tensor_row(&args->dout, t),
-                   ax_tensor_row(&args->src, row), ax_tensor_row(&args->dsrc, row), v_set(weight),
-                   &dot);
+                   ax_tensor_row(&args->src, row),
+                   args->dsrc.data ? ax_tensor_row(&args->dsrc, row) : NULL, v_set(weight), &dot);
     return (float)v_sum(dot);
 }
 
