@@ -5,7 +5,8 @@
  * with the family's norms: on a part's input (Llama), on its output (OLMo 2), or on both; what is
  * added is multiplied by the family's factor, if it has one (Granite). In a parallel layer (Cohere) the ffn reads
  * the mixer's normed input instead: y = m + ffn(norm_in(x)). A layer may have one branch alone (Nemotron-H). Gemma 4 has a
- * third branch, and a factor of the layer's output: z = s·(y + extra(y)). Backward runs in reverse; the
+ * third branch, and a factor of the layer's output: z = s·(y + extra(y)); Gemma 3n a factor of m, and of several streams
+ * this is done to one: see model/parts/altup.h. Backward runs in reverse; the
  * residual stream's gradient is one buffer that each branch adds to: d +=
  * norm_inᵀ(partᵀ(norm_outᵀ(d))).
  *
@@ -16,9 +17,12 @@
 
 #include "model/adapter/attach.h"
 #include "model/core/norm.h"
+#include "model/parts/altup.h"
+#include "model/parts/streams.h"
 #include "model/predict.h"
 
-/* A layer's tensors in its frame: m, and y if a third branch follows; then for each branch its own, followed by its part's. */
+/* A layer's tensors in its frame: m, and y if a third branch follows; then for each branch its own, followed by its
+ * part's; then those of several streams. */
 enum { MIDDLE, UPPER, N_LAYER };
 enum { H, H_RSTD, MADE, MADE_RSTD, N_BRANCH };
 
@@ -31,6 +35,19 @@ static struct ax_saved *of_ffn(const struct ax_layer *l, struct ax_frame *f) {
 
 static struct ax_saved *of_extra(const struct ax_layer *l, struct ax_frame *f) {
     return of_ffn(l, f) + N_BRANCH + l->ffn.type->n_saved;
+}
+
+static bool has_streams(const struct ax_pass *p) {
+    return p->model->arch.streams.n > 0;
+}
+
+/* Has the stream a third branch? That of several streams is between them. */
+static bool has_third(const struct ax_layer *l, const struct ax_pass *p) {
+    return l->extra.type && !has_streams(p);
+}
+
+static struct ax_saved *of_streams(const struct ax_layer *l, struct ax_frame *f) {
+    return of_extra(l, f);
 }
 
 static bool is_there(const struct ax_branch *b) {
@@ -66,6 +83,8 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     branch_init(b, l, &l->ffn, l->spec.ffn, &l->spec.ffn_norms);
     if (l->spec.extra)
         branch_init(b, l, &l->extra, l->spec.extra, &l->spec.extra_norms);
+    if (b->arch->streams.n > 0)
+        ax_altup_init(b, l);
     const struct ax_param_decl scale = {.name = b->arch->layer_scale,
                                         .rows = 1,
                                         .tp_dim = -1,
@@ -104,14 +123,18 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
     const struct ax_model *m = p->model;
     const int64_t T = ax_tp_rows(m->rt, p->batch->T);
     const struct ax_tensor rows = ax_tensor_2d(m->accum, NULL, T, m->arch.hidden_size);
-    const int extra = l->extra.type ? N_BRANCH + l->extra.type->n_saved : 0;
+    const int extra = has_streams(p)    ? AX_ALTUP_SAVED
+                      : has_third(l, p) ? N_BRANCH + l->extra.type->n_saved
+                                        : 0;
     ax_frame_begin(f,
                    N_LAYER + 2 * N_BRANCH + l->mixer.type->n_saved + l->ffn.type->n_saved + extra);
     if (!only_one(l))
         ax_saved_declare(&f->saved[MIDDLE], "residual middle", AX_KEEP_COSTLY, rows);
     branch_declare(l, &l->mixer, p, of_mixer(f));
     branch_declare(l, &l->ffn, p, of_ffn(l, f));
-    if (!l->extra.type)
+    if (has_streams(p))
+        ax_altup_declare(l, p, of_streams(l, f));
+    if (!has_third(l, p))
         return;
     ax_saved_declare(&f->saved[UPPER], "residual upper", AX_KEEP_COSTLY, rows);
     branch_declare(l, &l->extra, p, of_extra(l, f));
@@ -214,17 +237,30 @@ static struct ax_saved *of_branch(const struct ax_layer *l, const struct ax_bran
     return b == &l->mixer ? of_mixer(f) : of_ffn(l, f);
 }
 
-enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
-                                const struct ax_tensor *x, const struct ax_tensor *out) {
+/* m times the family's factor, in place. */
+static enum ax_status scale_middle(const struct ax_pass *p, const struct ax_tensor *x) {
+    const struct ax_model *m = p->model;
+    return m->arch.middle_scale == 1
+               ? AX_OK
+               : ax_run_scale(m->rt->q,
+                              &(struct ax_scale){.y = *x, .x = *x, .alpha = m->arch.middle_scale});
+}
+
+/* The layer's branches, of one stream. */
+static enum ax_status branches_forward(const struct ax_layer *l, struct ax_pass *p,
+                                       struct ax_frame *f, const struct ax_tensor *x,
+                                       const struct ax_tensor *out) {
     const struct ax_branch *only = only_one(l);
     if (only)
         return branch_forward(l, only, p, of_branch(l, only, f), x, out);
     const struct ax_tensor *middle = &f->saved[MIDDLE].t;
     const struct ax_tensor *mixed = ax_saved_make(&f->saved[MIDDLE]) ? middle : NULL;
     AX_TRY(branch_forward(l, &l->mixer, p, of_mixer(f), x, mixed));
+    if (mixed)
+        AX_TRY(scale_middle(p, middle));
     if (p->tap && mixed)
         p->tap(p->tap_ctx, "middle", l->index, middle);
-    if (l->extra.type) {
+    if (has_third(l, p)) {
         const struct ax_tensor *upper = &f->saved[UPPER].t;
         AX_TRY(branch_forward(l, &l->ffn, p, of_ffn(l, f), middle,
                               ax_saved_make(&f->saved[UPPER]) ? upper : NULL));
@@ -233,6 +269,19 @@ enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, str
         AX_TRY(branch_forward(l, &l->ffn, p, of_ffn(l, f), middle, out));
     }
     return out ? scale_rows(l, p, out) : AX_OK;
+}
+
+enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                const struct ax_tensor *x, const struct ax_tensor *out) {
+    if (!has_streams(p))
+        return branches_forward(l, p, f, x, out);
+    struct ax_saved *s = of_streams(l, f);
+    AX_TRY(ax_altup_predict(l, p, s, x));
+    const struct ax_tensor active =
+        ax_stream_of(p->model, &s[AX_ALTUP_PREDICTED].t, p->model->arch.streams.active);
+    AX_TRY(branches_forward(l, p, f, &active,
+                            ax_saved_make(&s[AX_ALTUP_MADE]) ? &s[AX_ALTUP_MADE].t : NULL));
+    return ax_altup_correct(l, p, s, out);
 }
 
 /* ---- by linears ---- */
@@ -335,21 +384,42 @@ static enum ax_status parallel_backward(const struct ax_layer *l, struct ax_pass
     return AX_OK;
 }
 
-enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
-                                 const struct ax_tensor *x, const struct ax_tensor *dx) {
+static enum ax_status branches_backward(const struct ax_layer *l, struct ax_pass *p,
+                                        struct ax_frame *f, const struct ax_tensor *x,
+                                        const struct ax_tensor *dx) {
     const struct ax_branch *only = only_one(l);
     const struct ax_param *first = (only ? only : &l->mixer)->norm_in;
-    /* below the lowest trainable unit no gradient is needed */
-    const bool wanted =
-        l->index + 1 > p->model->lowest_unit || (first && first->trainable) || l->spec.predicts;
+    /* below the lowest trainable unit no gradient is needed, but by what predicts streams or tokens */
+    const bool wanted = l->index + 1 > p->model->lowest_unit || has_streams(p) ||
+                        (first && first->trainable) || l->spec.predicts;
     if (l->spec.parallel)
         return parallel_backward(l, p, f, x, dx, wanted);
     if (only)
         /* mixtures make the gradient of their input in any case, as where a mixer is before them */
         return branch_backward(l, only, p, of_branch(l, only, f), x, dx, wanted || only == &l->ffn);
     AX_TRY(scale_rows(l, p, dx));
-    if (l->extra.type)
+    if (has_third(l, p))
         AX_TRY(branch_backward(l, &l->extra, p, of_extra(l, f), &f->saved[UPPER].t, dx, true));
     AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
+    AX_TRY(scale_middle(p, dx));
     return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted);
+}
+
+enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                 const struct ax_tensor *x, const struct ax_tensor *dx) {
+    if (!has_streams(p))
+        return branches_backward(l, p, f, x, dx);
+    struct ax_saved *s = of_streams(l, f);
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const int64_t a = p->model->arch.streams.active;
+    const struct ax_tensor active = ax_stream_of(p->model, &s[AX_ALTUP_PREDICTED].t, a),
+                           d_active = ax_stream_of(p->model, dx, a);
+    const struct ax_tensor d = ax_stack_take(scratch, "gradient of residual", s[AX_ALTUP_MADE].t);
+    AX_TRY(ax_altup_correct_backward(l, p, s, dx, &d));
+    AX_TRY(branches_backward(l, p, f, &active, &d));
+    AX_TRY(ax_run_add(p->model->rt->q, &(struct ax_add){d_active, d, 1}));
+    AX_TRY(ax_altup_predict_backward(l, p, s, x, dx));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }

@@ -13,6 +13,7 @@
 #include "model/arch/split.h"
 #include "model/parallel/tensor_parallel.h"
 #include "model/parts/per_layer.h"
+#include "model/parts/streams.h"
 
 /* A classifier's few rows are on every rank of tp, of which one computes their gradients (head.c). */
 static void build_head(struct ax_builder *b, int unit) {
@@ -124,6 +125,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
     m->embed = ax_builder_add(b, -1, &embed);
     ax_per_layer_init(b);
+    ax_streams_init_begin(b);
     AX_TRY(ax_adapter_attach_end(b, 0));
     AX_TRY(ax_builder_finish_unit(b, 0));
     int with_keys = 0, with_state = 0, indexers = 0;
@@ -147,6 +149,7 @@ static enum ax_status build_units(struct ax_builder *b) {
             AX_TRY(quantize_layer(m, l));
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");
+    ax_streams_init_end(b);
     if (ax_arch_predicts(a))
         m->ahead_norm = ax_builder_add_norm(
             b, (int)a->n_layers - 1, "model.layers.%d.shared_head.norm.weight", a->hidden_size);
@@ -266,7 +269,7 @@ static void make_loads(struct ax_model *m) {
 
 /* A vocabulary that has grown needs rows in all tables. */
 static enum ax_status check_rows(const struct ax_arch *a) {
-    if (a->per_layer.width == 0 || a->vocab_size <= a->per_layer.rows)
+    if (a->per_layer.width == 0 || a->per_layer.shares_first || a->vocab_size <= a->per_layer.rows)
         return AX_OK;
     return ax_error(AX_ERR_UNSUPPORTED,
                     "embed_tokens_per_layer of this %s model has rows for %lld tokens, and the "

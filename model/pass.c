@@ -7,6 +7,7 @@
 #include "model/parts/head.h"
 #include "model/parts/indexer.h"
 #include "model/parts/per_layer.h"
+#include "model/parts/streams.h"
 #include "model/layer.h"
 #include "model/predict.h"
 #include "model/core/pipeline.h"
@@ -36,7 +37,8 @@ static int first_read(const struct ax_model *m, int chunk) {
 
 /* Host memory for the residuals that backward reads. A slot serves one chunk at a time. */
 static enum ax_status make_away(struct ax_slot *s, const struct ax_model *m, int64_t rows) {
-    const struct ax_tensor residual = ax_tensor_2d(m->accum, NULL, rows, m->arch.hidden_size);
+    const struct ax_tensor residual =
+        ax_tensor_2d(m->accum, NULL, rows, ax_arch_stream_size(&m->arch));
     int made = 0;
     AX_TRY(ax_alloc(&s->away, (size_t)m->n_units, sizeof *s->away));
     for (int c = 0; c < m->chunks.n; c++) {
@@ -71,7 +73,7 @@ void ax_slot_free(struct ax_slot *s) {
 static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
     return ax_stack_take(p->slot->stack, name,
                          ax_tensor_2d(p->model->accum, NULL, ax_tp_rows(p->model->rt, p->batch->T),
-                                      p->model->arch.hidden_size));
+                                      ax_arch_stream_size(&p->model->arch)));
 }
 
 static bool inference(const struct ax_pass *p) {
@@ -112,6 +114,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
             s->ahead = take_rows(p, "output of the layer for prediction");
     }
     ax_per_layer_begin(p);
+    AX_TRY(ax_stream_rows_begin(p));
     if (inference(p) && ax_pass_chooses(p))
         s->choice = ax_stack_take(s->stack, "chosen keys", ax_choice_shape(p));
     AX_TRY(ax_balance_begin(p));

@@ -135,6 +135,13 @@ static enum ax_status layers(struct ax_arch *a) {
     return AX_OK;
 }
 
+/* Elements of what predicts and corrects a layer's streams (model/parts/altup.h). */
+static struct ax_part_size altup_size(const struct ax_arch *a) {
+    const int64_t n = a->streams.n, matrices = n * a->hidden_size + n * n * n + n * n;
+    return n > 0 ? (struct ax_part_size){matrices, matrices, 2 * a->hidden_size}
+                 : (struct ax_part_size){0};
+}
+
 /* Elements of a layer's parameters. */
 static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
     const struct ax_layer_spec *spec = &a->layers[layer];
@@ -144,7 +151,7 @@ static struct ax_part_size layer_size(const struct ax_arch *a, int64_t layer) {
     } branches[] = {{spec->mixer, &spec->mixer_norms},
                     {spec->ffn, &spec->ffn_norms},
                     {spec->extra, &spec->extra_norms}};
-    struct ax_part_size sum = {0};
+    struct ax_part_size sum = altup_size(a);
     for (size_t i = 0; i < sizeof branches / sizeof *branches; i++) {
         const struct ax_norm_names *norms = branches[i].norms;
         if (!branches[i].type)
@@ -206,7 +213,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     const int64_t odd = rotates(c) ? 0 : a->head_dim % 2;
     AX_TRY(ax_rope_parse(&a->rope, c, a->head_dim + odd, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
-    a->embedding_scale = a->residual_scale = a->logit_scale = a->value_scale = 1;
+    a->embedding_scale = a->residual_scale = a->middle_scale = a->logit_scale = a->value_scale = 1;
     a->mlp_scale[0] = a->mlp_scale[1] = 1;
     a->q_norm = "model.layers.%d.self_attn.q_norm.weight";
     a->k_norm = "model.layers.%d.self_attn.k_norm.weight";
@@ -321,7 +328,7 @@ static bool alike(const struct ax_layer_spec *a, const struct ax_layer_spec *b) 
                 a->head_dim == b->head_dim && a->width == b->width &&
                 a->values_of_keys == b->values_of_keys && a->lends == b->lends &&
                 a->borrows == b->borrows && a->source == b->source && a->extra == b->extra &&
-                a->predicts == b->predicts;
+                a->predicts == b->predicts && a->sparse == b->sparse && a->cut == b->cut;
     for (int i = 0; i < 3; i++) /* names are literals */
         same = same && x[i]->in == y[i]->in && x[i]->out == y[i]->out;
     return same;
@@ -400,6 +407,15 @@ int64_t ax_arch_head_rows(const struct ax_arch *a) {
     return a->classifier ? a->n_labels : a->vocab_size;
 }
 
+/* Elements of the matrices with which streams begin, or end. */
+static int64_t stream_matrices(const struct ax_arch *a) {
+    return a->streams.n > 0 ? (a->streams.n - 1) * a->hidden_size * a->hidden_size : 0;
+}
+/* Of the matrices that rows of the embedding pass through. */
+static int64_t first_matrices(const struct ax_arch *a) {
+    return a->hidden_size * a->per_layer.columns + stream_matrices(a);
+}
+
 int64_t ax_arch_parameters(const struct ax_arch *a) {
     int64_t n = a->hidden_size;
     for (int64_t i = 0; i < a->n_layers; i++) {
@@ -407,15 +423,17 @@ int64_t ax_arch_parameters(const struct ax_arch *a) {
         n += size.matrices + size.vectors;
     }
     n += (a->vocab_size + (a->tied ? 0 : ax_arch_head_rows(a))) * a->hidden_size;
-    n += (a->per_layer.rows + a->hidden_size) * a->per_layer.columns + a->per_layer.width;
+    n += a->per_layer.rows * a->per_layer.columns + a->per_layer.width;
+    n += first_matrices(a) + stream_matrices(a);
     return n + (a->classifier && a->classifier->biased ? a->n_labels : 0);
 }
 
 double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
-    if (unit == 0) /* look-ups, and the projection to per-layer inputs */
-        return 2 * (double)(a->hidden_size + a->per_layer.columns * (a->hidden_size + 1));
+    if (unit == 0) /* look-ups, and the projections to per-layer inputs and streams */
+        return 2 * (double)(a->hidden_size + a->per_layer.columns + first_matrices(a));
     if (unit > a->n_layers) /* once more for the token after the next one */
-        return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size) * (ax_arch_predicts(a) ? 2 : 1);
+        return 2 * (double)(ax_arch_head_rows(a) * a->hidden_size * (ax_arch_predicts(a) ? 2 : 1) +
+                            stream_matrices(a));
     const struct ax_part_type *mixer = a->layers[unit - 1].mixer;
     return 2 * (double)layer_size(a, unit - 1).active +
            (mixer->mixing ? mixer->mixing(a, &a->layers[unit - 1], seq) : 0) +
@@ -423,7 +441,7 @@ double ax_arch_unit_flops(const struct ax_arch *a, int64_t unit, int64_t seq) {
 }
 
 double ax_arch_flops_per_token(const struct ax_arch *a, int64_t seq) {
-    double forward = 0, once = 0;
+    double forward = 2 * (double)first_matrices(a), once = 0;
     for (int64_t unit = 1; unit < a->n_layers + 2; unit++)
         forward += ax_arch_unit_flops(a, unit, seq);
     for (int64_t i = 0; i < a->n_layers; i++)

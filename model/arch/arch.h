@@ -117,6 +117,8 @@ struct ax_layer_spec {
     const struct ax_part_type *extra; /* a third branch, or NULL */
     struct ax_norm_names extra_norms;
     bool predicts; /* it is for multi-token prediction (model/predict.h); only the last layer */
+    bool sparse; /* gates of its MLP stay if they are above the mean by `cut` standard deviations */
+    double cut;
 };
 
 /* How all RMSNorms compute: x̂·(offset + weight); `once`: x̂ is not rounded before the weight
@@ -174,6 +176,13 @@ struct ax_beside_scale {
  * tokens. */
 struct ax_per_layer_config {
     int64_t width, columns, rows; /* width 0: none */
+    bool shares_first;            /* further tokens have the first row, else there can be none */
+};
+
+/* AltUp (model/parts/altup.h): a token has several streams, of which layers compute the active one. */
+#define AX_MAX_STREAMS 8
+struct ax_streams_config {
+    int64_t n, active; /* n 0: one stream, no AltUp */
 };
 
 /* A part of parameter names that a family has otherwise. */
@@ -216,6 +225,7 @@ struct ax_arch {
     bool embedding_scale_rounded;
     /* factor of each branch's output before it is added to the residual stream */
     double residual_scale;
+    double middle_scale;               /* factor of the residual stream between a layer's parts */
     double logit_scale, logit_softcap; /* applied to a language model's logits; softcap 0 = none */
     double init_range;
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
@@ -231,6 +241,8 @@ struct ax_arch {
     struct ax_beside_scale beside_attention, beside_mamba;
     struct ax_moe_config moe;
     struct ax_per_layer_config per_layer;
+    struct ax_streams_config streams;
+    int64_t laurel_rank;     /* rank of the path beside attention (model/parts/laurel.c) */
     const char *layer_scale; /* name of the factor of a layer's output, a buffer [1]; NULL: none */
     bool quantizes_input;    /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
@@ -299,6 +311,10 @@ bool ax_arch_keeps_dtype(const struct ax_arch *arch, const char *name);
 /* Matrices of an MLP, or an expert, that read its input: gate and up, or up alone. */
 static inline int ax_arch_ups(const struct ax_arch *arch) {
     return arch->ungated ? 1 : 2;
+}
+/* Elements of a token between layers. */
+static inline int64_t ax_arch_stream_size(const struct ax_arch *arch) {
+    return arch->hidden_size * (arch->streams.n > 0 ? arch->streams.n : 1);
 }
 /* What an expert reads and writes of a token. */
 static inline int64_t ax_arch_expert_size(const struct ax_arch *arch) {

@@ -61,7 +61,6 @@ static const struct {
 } telling[] = {
     {"mamba_dt_rank", "layers of the first Mamba"},
     {"time_step_rank", "layers of the first Mamba"},
-    {"altup_num_inputs", "AltUp's streams"},
     {"lightning_attn_decay", "lightning attention"},
     {"alibi", "ALiBi"},
     {"is_encoder_decoder", "an encoder"},

@@ -18,6 +18,7 @@
     X(falcon_h1)                                                                                   \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
+    X(gemma3n)                                                                                     \
     X(gemma4)                                                                                      \
     X(glm4)                                                                                        \
     X(glm4_moe)                                                                                    \
@@ -110,6 +111,13 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, i
  * and each layer its rope: a sliding layer's is rope_local if the model has one. */
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
                                 int64_t period); /* fields.c */
+
+/* Reads the two ropes of Gemma 3: of full layers, and of those with a window. */
+enum ax_status ax_gemma_ropes_parse(struct ax_arch *a, struct ax_json config); /* gemma.c */
+/* Reads num_kv_shared_layers, the number of last layers that use the keys and values of another: of the last one before
+ * them all with the same rope. */
+enum ax_status ax_kv_sharing_parse(struct ax_arch *a, struct ax_json config,
+                                   int64_t usual); /* fields.c */
 
 /* Keys of Mamba-2's sizes, and what they are where a config does not say. width: heads · head_dim, as other keys have
  * it, from which head_dim follows where it is absent or "auto"; 0: there is no such key. */

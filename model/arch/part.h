@@ -69,6 +69,7 @@ extern const struct ax_part_type
     ax_mixer_dsa_shared;                           /* mla.c: with the choice of the last indexer */
 extern const struct ax_part_type ax_mixer_gated;   /* gated_attention.c */
 extern const struct ax_part_type ax_mixer_lending; /* lending_attention.c */
+extern const struct ax_part_type ax_mixer_laurel;  /* laurel.c: the same beside a low-rank path */
 extern const struct ax_part_type ax_mixer_shortconv; /* shortconv.c */
 extern const struct ax_part_type ax_mixer_delta;     /* delta.c */
 extern const struct ax_part_type ax_mixer_mamba;     /* mamba.c */
@@ -81,6 +82,8 @@ extern const struct ax_part_type ax_ffn_moe_beside;  /* moe_beside.c */
 extern const struct ax_part_type ax_extra_per_layer; /* per_layer.c */
 /* n_saved of parts that others have inside them */
 #define AX_ATTENTION_SAVED 6
+#define AX_LENDING_SAVED   11
+#define AX_PER_LAYER_SAVED 2
 #define AX_MAMBA_SAVED     12
 #define AX_MOE_SAVED       14
 

@@ -37,7 +37,6 @@ static const struct {
     {"google/codegemma", "Gemma 1"},
     {"google/gemma-1.1", "Gemma 1"},
     {"google/gemma-2b", "Gemma 1"},
-    {"google/gemma-3n", "Gemma 3n"},
     {"google/gemma-7b", "Gemma 1"},
     {"google/recurrentgemma", "RecurrentGemma"},
     {"microsoft/phi-1", "Phi-1"},

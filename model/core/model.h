@@ -95,6 +95,17 @@ struct ax_per_layer_part {
     struct ax_linear gate, out;
 };
 
+/* A low-rank path beside attention, its norm and attention's: see laurel.c. */
+struct ax_laurel_part {
+    struct ax_linear left, right;
+    const struct ax_param *norm, *attention_norm;
+};
+/* What predicts and corrects a layer's streams: see altup.h. */
+struct ax_altup_part {
+    struct ax_linear router, predict, correct;
+    const struct ax_param *norm, *scale;
+};
+
 /* Half a layer, y = x + norm_out(part(norm_in(x))): see layer.c. */
 struct ax_branch {
     const struct ax_part_type *type;
@@ -120,6 +131,8 @@ struct ax_layer {
     struct ax_beside_part beside;
     struct ax_per_layer_part per_layer;
     struct ax_predict_part predict; /* only if spec.predicts */
+    struct ax_laurel_part laurel;
+    struct ax_altup_part altup;
 };
 
 /* cos and sin of one of the model's ropes, accumulation [max_positions][dim/2]. */
@@ -132,6 +145,11 @@ struct ax_rope_table {
 struct ax_per_layer_table {
     const struct ax_param *table, *norm; /* NULL: the model has none */
     struct ax_linear projection;
+};
+
+/* Matrices of the first and the last unit, where streams begin and end: see streams.h. */
+struct ax_stream_ends {
+    struct ax_linear begin[AX_MAX_STREAMS - 1], end[AX_MAX_STREAMS - 1];
 };
 
 struct ax_adapter_bank; /* adapters.h */
@@ -206,6 +224,7 @@ struct ax_model {
     int lowest_unit; /* the first unit with trainable parameters; 0 if none has */
     struct ax_rope_table ropes[AX_ROPE_NONE];
     struct ax_per_layer_table per_layer;
+    struct ax_stream_ends streams;
     struct ax_tensor ones; /* compute: weight of norms without one; [0] if no layer has them */
 };
 

@@ -7,17 +7,24 @@
 #include "model/core/model.h"
 #include "model/core/sample.h"
 
+/* Rows of a model with n streams, of which row t·n + j is token t's stream j (parts/streams.h): `own` [T][n], and n times
+ * that, `all` [T·n][n]: the streams of the row's token; `token` [T·n]: the number of the row's token. */
+struct ax_stream_rows {
+    struct ax_tensor own, all, token; /* no data = one stream */
+};
+
 /* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
  * units, and the residual stream's gradient during backward. */
 struct ax_slot {
     struct ax_stack *stack;
     size_t mark;
-    struct ax_frame *frames;    /* [n_units] */
-    struct ax_tensor *residual; /* [n_units]: the stream x after unit u, accumulation [T][D] */
+    struct ax_frame *frames; /* [n_units] */
+    struct ax_tensor *
+        residual; /* [n_units]: the stream x after unit u, accumulation [T][D] or, of n streams, [T][n·D] */
     /* the chunk's residuals in the host tier between forward and backward; the device then has two
      * alternating buffers. NULL = they stay on the device */
     void AX_DEVICE **away;
-    struct ax_tensor grad; /* accumulation [T][D]; only with backward */
+    struct ax_tensor grad; /* gradient of a residual, of the same shape; only with backward */
     /* what the layer for multi-token prediction makes, accumulation [T][D]; after the head its gradient.
      * Only with backward */
     struct ax_tensor ahead;
@@ -26,6 +33,7 @@ struct ax_slot {
     struct ax_tensor
         per_layer; /* compute [T][columns]: inputs of all layers; in backward, of each that is done
                                    its gradient (parts/per_layer.h); no data = none */
+    struct ax_stream_rows streams;
     struct ax_saved *
         *lent; /* [n_layers]: tensors of mixers that later layers use (lending_attention.c) */
     struct ax_tensor load, slope; /* for the routers: see parts/router.h */

@@ -1,5 +1,5 @@
-/* Fields of config.json that several families have: the activation, which layers have a sliding window, and keys
- * with one value that is there. */
+/* Fields of config.json that several families have: the activation, which layers have a sliding window or use the keys
+ * of others, and keys with one value that is there. */
 #include <stdio.h>
 #include <string.h>
 
@@ -120,6 +120,40 @@ enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json c, int64_t per
         AX_TRY(ax_layer_slides(a, c, i, (i + 1) % period != 0, &slides));
         a->layers[i].window = slides ? window : 0;
         a->layers[i].rope = slides && a->rope_local.dim > 0 ? AX_ROPE_LOCAL : AX_ROPE_MAIN;
+    }
+    return AX_OK;
+}
+
+/* The last of the first n layers that has the rope of layer l; −1: none. */
+static int64_t lender_of(const struct ax_arch *a, int64_t n, const struct ax_layer_spec *l) {
+    while (--n >= 0 && a->layers[n].rope != l->rope)
+        ;
+    return n;
+}
+
+enum ax_status ax_kv_sharing_parse(struct ax_arch *a, struct ax_json c, int64_t usual) {
+    const struct ax_json v = ax_json_get(c, "num_kv_shared_layers");
+    int64_t n;
+    AX_TRY(ax_json_i64_or(v, 0, a->n_layers - 1, usual, &n));
+    if (n >= a->n_layers)
+        return ax_json_error(c,
+                             "without num_kv_shared_layers, %lld layers use keys and values of "
+                             "earlier ones; there are %lld layers",
+                             (long long)n, (long long)a->n_layers);
+    for (int64_t i = a->n_layers - n; i < a->n_layers; i++) {
+        struct ax_layer_spec *l = &a->layers[i];
+        l->source = lender_of(a, a->n_layers - n, l);
+        if (l->source < 0)
+            return ax_json_error(v,
+                                 "layer %lld has no earlier layer of its kind with keys and values",
+                                 (long long)i);
+        struct ax_layer_spec *lender = &a->layers[l->source];
+        if (l->kv_heads != lender->kv_heads)
+            return ax_json_error(
+                v, "layer %lld has %lld KV heads, layer %lld, whose keys it uses, %lld",
+                (long long)i, (long long)l->kv_heads, (long long)l->source,
+                (long long)lender->kv_heads);
+        l->borrows = lender->lends = true;
     }
     return AX_OK;
 }

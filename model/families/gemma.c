@@ -47,7 +47,7 @@ static enum ax_status parse_gemma2(struct ax_arch *a, struct ax_json c) {
 }
 
 /* transformers 5 has an object for each kind of layer in rope_parameters. */
-static enum ax_status gemma3_ropes(struct ax_arch *a, struct ax_json c) {
+enum ax_status ax_gemma_ropes_parse(struct ax_arch *a, struct ax_json c) {
     const struct ax_json all = ax_json_get(c, "rope_parameters");
     const struct ax_json full = ax_json_get(all, "full_attention"),
                          sliding = ax_json_get(all, "sliding_attention");
@@ -79,7 +79,7 @@ static enum ax_status parse_gemma3(struct ax_arch *a, struct ax_json c) {
     AX_TRY(common(a, c));
     AX_TRY(ax_cap_parse(c, "final_logit_softcapping", 0, &a->logit_softcap));
     AX_TRY(ax_json_i64_or(v, 1, INT32_MAX, 6, &period));
-    AX_TRY(gemma3_ropes(a, c));
+    AX_TRY(ax_gemma_ropes_parse(a, c));
     a->qk_norm = AX_QK_NORM_HEAD;
     return ax_layer_windows(a, c, period);
 }

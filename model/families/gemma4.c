@@ -133,33 +133,14 @@ static enum ax_status ropes(struct ax_arch *a, struct ax_json c) {
 
 /* ---- the last layers, which may use keys and values of earlier ones ---- */
 
-/* The last layer of a borrower's kind among the first n; −1: none. */
-static int64_t lender_of(const struct ax_arch *a, int64_t n, const struct ax_layer_spec *l) {
-    while (--n >= 0 && is_full(&a->layers[n]) != is_full(l))
-        ;
-    return n;
-}
-
 static enum ax_status sharing(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json v = ax_json_get(c, "num_kv_shared_layers");
-    int64_t n;
     bool wide;
-    AX_TRY(ax_json_i64_or(v, 0, a->n_layers - 1, 0, &n));
+    AX_TRY(ax_kv_sharing_parse(a, c, 0));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_double_wide_mlp"), false, &wide));
-    for (int64_t i = a->n_layers - n; i < a->n_layers; i++) {
+    for (int64_t i = 0; i < a->n_layers; i++) {
         struct ax_layer_spec *l = &a->layers[i];
-        l->source = lender_of(a, a->n_layers - n, l);
-        if (l->source < 0)
-            return ax_json_error(v,
-                                 "layer %lld has no earlier layer of its kind with keys and values",
-                                 (long long)i);
-        struct ax_layer_spec *lender = &a->layers[l->source];
-        if (l->kv_heads != lender->kv_heads)
-            return ax_json_error(
-                v, "layer %lld has %lld KV heads, layer %lld, whose keys it uses, %lld",
-                (long long)i, (long long)l->kv_heads, (long long)l->source,
-                (long long)lender->kv_heads);
-        l->borrows = lender->lends = true;
+        if (!l->borrows)
+            continue;
         l->values_of_keys = false;
         l->width = wide ? 2 * a->intermediate_size : 0;
     }

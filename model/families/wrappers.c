@@ -10,6 +10,7 @@
 
 static const struct ax_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", LANGUAGE},
+    {"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n_text", LANGUAGE},
     {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", LANGUAGE},
     {"idefics3", "Idefics3ForConditionalGeneration", "llama", "model.text_"},
     {"internvl", "InternVLForConditionalGeneration", "qwen2", LANGUAGE},

@@ -196,8 +196,9 @@ enum ax_status ax_tp_gather_top(struct ax_runtime *rt, const struct ax_param *he
 
 /* This rank's columns of all ranks' columns. */
 static struct ax_tensor own_columns(const struct ax_runtime *rt, const struct ax_tensor *all) {
-    const int64_t n = all->shape[1] / tp_size(rt);
-    return ax_tensor_cols(all, rt->mesh.coord[AX_ROLE_TP] * n, n);
+    int64_t first, n;
+    ax_split_range(all->shape[1], tp_size(rt), rt->mesh.coord[AX_ROLE_TP], &first, &n);
+    return ax_tensor_cols(all, first, n);
 }
 
 enum ax_status ax_tp_to_rows(struct ax_runtime *rt, const struct ax_tensor *x,

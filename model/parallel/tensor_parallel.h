@@ -53,9 +53,8 @@ enum ax_status ax_tp_gather_stats(struct ax_runtime *rt, const struct ax_param *
 /* all [n][n_cols] (scratch) from this shard's columns of it, [n][n_cols/tp]. */
 enum ax_status ax_tp_gather_cols(struct ax_runtime *rt, const struct ax_tensor *own, int64_t n_cols,
                                  struct ax_tensor *all);
-/* From some columns of all rows to all columns of some rows, and back, for what sums along rows whose columns tp splits
- * evenly: rows [T/tp][tp·n] (dense) = own rows of what all ranks have in x [T][n]; x = own columns of what all have in
- * rows. */
+/* From some columns of all rows to all columns of some rows, and back, for what sums along rows whose columns tp splits:
+ * rows [T/tp][Σ n] (dense) = own rows of what all ranks have in x [T][n]; x = own columns of what all have in rows. */
 enum ax_status ax_tp_to_rows(struct ax_runtime *rt, const struct ax_tensor *x,
                              const struct ax_tensor *rows);
 enum ax_status ax_tp_to_columns(struct ax_runtime *rt, const struct ax_tensor *rows,

@@ -5,15 +5,15 @@
 #include "model/adapter/embed.h"
 #include "model/parallel/tensor_parallel.h"
 #include "model/parts/per_layer.h"
+#include "model/parts/streams.h"
 
 /* Noise on the embeddings of this rank's rows, numbered by the row within the step, run by run. The
  * result is kept for the whole pass, so the noise is drawn only once. */
-static enum ax_status add_noise(struct ax_pass *p) {
+static enum ax_status add_noise(struct ax_pass *p, const struct ax_tensor *x) {
     if (p->neftune_alpha == 0 || p->recompute == AX_RECOMPUTE_INFERENCE)
         return AX_OK;
     const struct ax_runtime *rt = p->model->rt;
     const struct ax_batch *b = p->batch;
-    const struct ax_tensor *x = &p->slot->residual[0];
     const int64_t from = ax_tp_first(rt, b->T), length = b->T / b->n_runs;
     for (int64_t at = from, n; at < from + x->shape[0]; at += n) {
         const int64_t run = at / length, left = from + x->shape[0] - at;
@@ -140,14 +140,25 @@ enum ax_status ax_embed_rows_backward(struct ax_pass *p, const struct ax_tensor 
 }
 
 enum ax_status ax_embed_forward(struct ax_pass *p) {
-    const struct ax_tensor *out = &p->slot->residual[0];
-    AX_TRY(sum_rows(p, &p->batch->tokens, out));
-    AX_TRY(add_noise(p));
-    AX_TRY(scale_rows(p->model, out));
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor out = ax_streams_take_first(p);
+    AX_TRY(sum_rows(p, &p->batch->tokens, &out));
+    AX_TRY(add_noise(p, &out));
+    AX_TRY(scale_rows(p->model, &out));
+    AX_TRY(ax_streams_begin_forward(p, &out));
+    ax_stack_release(scratch, mark);
     return ax_per_layer_forward(p);
 }
 
 enum ax_status ax_embed_backward(struct ax_pass *p) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor d;
+    AX_TRY(ax_streams_begin_backward(p));
     AX_TRY(ax_per_layer_backward(p));
-    return ax_embed_rows_backward(p, &p->batch->tokens, &p->slot->grad);
+    AX_TRY(ax_streams_first_gradient(p, &d));
+    AX_TRY(ax_embed_rows_backward(p, &p->batch->tokens, &d));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }

@@ -16,6 +16,7 @@
 #include "model/core/norm.h"
 #include "model/core/pass.h"
 #include "model/parallel/tensor_parallel.h"
+#include "model/parts/streams.h"
 
 /* ---- logits from final hidden states, of a chunk or of rows that inference asks for; and their gradients ---- */
 
@@ -156,6 +157,7 @@ enum {
     LSE_REST,
     ENTROPY,
     MEAN,
+    JOINED, /* what the final norm reads of a model with several streams */
     N_SAVED
 };
 
@@ -193,6 +195,9 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
     if (!ax_arch_predicts(&m->arch))
         ax_saved_declare(&f->saved[RSTD], "norm rstd", AX_KEEP_CHEAP,
                          ax_tensor_1d(m->accum, NULL, rows));
+    if (m->arch.streams.n > 0)
+        ax_saved_declare(&f->saved[JOINED], "streams joined", AX_KEEP_COSTLY,
+                         ax_tensor_2d(m->accum, NULL, rows, m->arch.hidden_size));
     if (!p->objective && m->rt->mesh.size[AX_ROLE_TP] > 1) /* logits are computed later */
         ax_saved_declare(&f->saved[ALL_NORMED], "norm output of all rows", AX_KEEP_CHEAP,
                          ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
@@ -440,15 +445,23 @@ static enum ax_status begin_gradient(struct ax_pass *p, const struct ax_tensor *
     return ax_run_fill(p->model->rt->q, &(struct ax_fill){*d_normed, 0});
 }
 
+/* What the final norm reads: x, or its streams joined. */
+static const struct ax_tensor *norm_input(const struct ax_frame *f, const struct ax_tensor *x) {
+    return f->saved[JOINED].name ? &f->saved[JOINED].t : x;
+}
+
 static enum ax_status make_normed(struct ax_pass *p, struct ax_frame *f,
                                   const struct ax_tensor *x) {
     struct ax_model *m = p->model;
+    const struct ax_tensor *joined = norm_input(f, x);
+    if (joined != x && ax_saved_make(&f->saved[JOINED]))
+        AX_TRY(ax_streams_end_forward(p, x, joined));
     if (!ax_saved_make(&f->saved[NORMED]))
         return AX_OK;
     if (ax_arch_predicts(&m->arch)) /* it has been normed */
         return ax_run_copy(m->rt->q, &(struct ax_copy){f->saved[NORMED].t, *x});
-    return ax_norm_forward(p, &m->units[m->final_norm->unit], m->final_norm, x, &f->saved[NORMED].t,
-                           &f->saved[RSTD].t);
+    return ax_norm_forward(p, &m->units[m->final_norm->unit], m->final_norm, joined,
+                           &f->saved[NORMED].t, &f->saved[RSTD].t);
 }
 
 /* Gathers the normed state of all rows, from which inference computes logits. */
@@ -582,7 +595,8 @@ enum ax_status ax_head_forward(struct ax_pass *p, struct ax_frame *f, const stru
         p->tap(p->tap_ctx, "norm", 0, normed);
     if (!p->objective)
         return keep_normed(p, f);
-    AX_TRY(walk_forward(p, f, normed, &p->slot->grad));
+    const struct ax_tensor grad = ax_streams_joined_gradient(p);
+    AX_TRY(walk_forward(p, f, normed, &grad));
     return p->model->ahead_norm && with_backward(p) ? ahead_forward(p, f) : AX_OK;
 }
 
@@ -597,7 +611,8 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
     AX_TRY(p->objective->token_grad(p->objective->ctx, p, &all));
     struct ax_tensor all_normed, d_normed;
     AX_TRY(ax_tp_gather(m->rt, &f->saved[NORMED].t, &all_normed));
-    AX_TRY(begin_gradient(p, &p->slot->grad, &d_normed));
+    const struct ax_tensor grad = ax_streams_joined_gradient(p);
+    AX_TRY(begin_gradient(p, &grad, &d_normed));
     struct chunk c;
     AX_TRY(take_chunk(p, &c, true));
     const int64_t planned = ax_head_chunk_tokens(m, p->batch->cap);
@@ -610,7 +625,7 @@ static enum ax_status walk_backward(struct ax_pass *p, struct ax_frame *f) {
         AX_TRY(chunk_backward(p, &c, &part, &d_normed));
     }
     AX_TRY(ax_contract_end(&m->rt->contracts));
-    AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &p->slot->grad));
+    AX_TRY(ax_tp_reduce(m->rt, &d_normed, NULL, &grad));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -622,6 +637,8 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
         AX_TRY(walk_backward(p, f));
     if (ax_arch_predicts(&m->arch))
         return AX_OK;
-    return ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &p->slot->grad, x,
-                            &f->saved[RSTD].t, &p->slot->grad, false);
+    const struct ax_tensor grad = ax_streams_joined_gradient(p);
+    AX_TRY(ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &grad,
+                            norm_input(f, x), &f->saved[RSTD].t, &grad, false));
+    return ax_streams_end_backward(p, x);
 }

@@ -1,4 +1,4 @@
-/* Attention of layers that differ in their heads, some of which use the keys and values of an earlier one (Gemma 4):
+/* Attention of layers that differ in their heads, some of which use the keys and values of an earlier one (Gemma 3n and 4):
  *
  *   q = rope(norm(h·Wqᵀ));  k = rope(norm(h·Wkᵀ));  v = h·Wvᵀ, or h·Wkᵀ where there is no Wv, normed without a weight
  *   o = softmax attention over the document;  y = o·Woᵀ
@@ -12,6 +12,8 @@
 #include "model/parts/attend.h"
 
 enum { QKV, Q, K, V, Q_RSTD, K_RSTD, V_RSTD, OUT, LSE, DK, DV, N_SAVED };
+
+_Static_assert(N_SAVED == AX_LENDING_SAVED, "the number is in part.h, too");
 
 #define NAME(tail) "model.layers.%d.self_attn." tail
 

@@ -1,5 +1,5 @@
 /* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, each perhaps times a factor; or, without a gate
- * (Nemotron-H):  y = max(0, h·Wuᵀ)²·Wdᵀ. Where they are one matrix of the
+ * (Nemotron-H):  y = max(0, h·Wuᵀ)²·Wdᵀ. Of sparse gates (Gemma 3n), those far above the mean stay. Where they are one matrix of the
  * file, every rank of tp has all of the MLP, and computes its own rows. */
 #include <stdio.h>
 
@@ -8,6 +8,7 @@
 #include "model/core/pass.h"
 #include "model/parts/activate.h"
 #include "model/parts/mlp.h"
+#include "model/parts/sparse_gate.h"
 
 enum { GATE_UP, ACT, N_SAVED };
 
@@ -92,6 +93,61 @@ static enum ax_status scale(const struct ax_pass *p, const struct ax_tensor *gat
     return ax_own_columns_scale(p->model->rt, &halves, p->model->arch.mlp_scale, gate_up);
 }
 
+/* Views of gate and up, or of their gradients. */
+static struct ax_tensor half(const struct ax_tensor *gate_up, int i) {
+    const int64_t F = gate_up->shape[1] / 2;
+    return ax_tensor_cols(gate_up, i * F, F);
+}
+
+/* The gates that stay, in scratch. */
+static enum ax_status sparse_gate(const struct ax_layer *l, struct ax_pass *p,
+                                  const struct ax_tensor *gate_up, struct ax_tensor *gate) {
+    const struct ax_tensor all = half(gate_up, 0);
+    *gate = ax_stack_take(&p->model->rt->arena.scratch, "sparse gate",
+                          ax_tensor_2d(all.dtype, NULL, all.shape[0], all.shape[1]));
+    return ax_sparse_gate_forward(l, p, &all, gate);
+}
+
+static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
+                               const struct ax_tensor *gate_up, const struct ax_tensor *act) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor gate;
+    if (!l->spec.sparse)
+        return ax_activate_forward(p, gate_up, act);
+    AX_TRY(sparse_gate(l, p, gate_up, &gate));
+    AX_TRY(ax_run_swiglu_forward(rt->q, &(struct ax_swiglu_forward){.gate_up = gate,
+                                                                    .up = half(gate_up, 1),
+                                                                    .y = *act,
+                                                                    .how = p->model->arch.gating}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
+/* gate_up becomes its gradient. */
+static enum ax_status activate_backward(const struct ax_layer *l, struct ax_pass *p,
+                                        const struct ax_tensor *d_act,
+                                        const struct ax_tensor *gate_up) {
+    struct ax_runtime *rt = p->model->rt;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    const struct ax_tensor all = half(gate_up, 0), up = half(gate_up, 1);
+    struct ax_tensor gate;
+    if (!l->spec.sparse)
+        return ax_activate_backward(p, d_act, gate_up);
+    AX_TRY(sparse_gate(l, p, gate_up, &gate));
+    AX_TRY(
+        ax_run_swiglu_backward(rt->q, &(struct ax_swiglu_backward){.dy = *d_act,
+                                                                   .gate_up = gate,
+                                                                   .up = up,
+                                                                   .dgate_up = gate,
+                                                                   .dup = up,
+                                                                   .how = p->model->arch.gating}));
+    AX_TRY(ax_sparse_gate_backward(l, p, &all, &gate));
+    AX_TRY(ax_run_copy(rt->q, &(struct ax_copy){all, gate}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                   const struct ax_tensor *h, const struct ax_tensor *x,
                                   const struct ax_tensor *out) {
@@ -101,7 +157,7 @@ static enum ax_status mlp_forward(const struct ax_layer *l, struct ax_pass *p, s
         AX_TRY(scale(p, gate_up));
     }
     if (ax_saved_make(&s[ACT]))
-        AX_TRY(ax_activate_forward(p, gate_up, act));
+        AX_TRY(activate(l, p, gate_up, act));
     return out ? ax_linear_forward(p->model->rt, &l->mlp.down, act, x, out) : AX_OK;
 }
 
@@ -114,7 +170,7 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
     const struct ax_tensor *gate_up = &s[GATE_UP].t;
     struct ax_tensor d_act = ax_stack_take(scratch, "gradient of mlp activation", s[ACT].t);
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
-    AX_TRY(ax_activate_backward(p, &d_act, gate_up));
+    AX_TRY(activate_backward(l, p, &d_act, gate_up));
     AX_TRY(scale(p, gate_up));
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
     ax_stack_release(scratch, mark);

@@ -4,6 +4,7 @@
 
 #include "model/core/norm.h"
 #include "model/parallel/tensor_parallel.h"
+#include "model/parts/streams.h"
 
 /* ---- in the first unit: from tokens and x₀ to the inputs of all layers ---- */
 
@@ -58,19 +59,24 @@ static double table_factor(const struct ax_model *m) {
     return ax_load(m->dtype, &rounded, 0);
 }
 
+/* For the embedding's ops: where tokens without a row of their own begin. */
+static int64_t known(const struct ax_model *m) {
+    return m->arch.per_layer.shares_first ? m->arch.per_layer.rows : 0;
+}
+
 /* x₀ in the compute dtype, its projection [T][columns], and that normed into y; all but y in scratch. */
 struct projected {
     struct ax_tensor x, raw, rstd;
 };
 static enum ax_status project(struct ax_pass *p, const struct ax_tensor *y, struct projected *to) {
     const struct ax_model *m = p->model;
-    const struct ax_tensor *x = &p->slot->residual[0];
+    const struct ax_tensor x = ax_stream_of(m, &p->slot->residual[0], 0);
     const struct ax_tensor heads = by_layer(m, y);
-    to->x = take(m, x);
+    to->x = take(m, &x);
     to->raw = take(m, y);
     to->rstd = ax_stack_take(&m->rt->arena.scratch, "norm rstd",
                              ax_tensor_2d(m->accum, NULL, heads.shape[0], heads.shape[1]));
-    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){to->x, *x}));
+    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){to->x, x}));
     AX_TRY(ax_linear_forward(m->rt, &m->per_layer.projection, &to->x, NULL, &to->raw));
     AX_TRY(scale(m, &to->raw, 1 / sqrt((double)m->arch.hidden_size)));
     const struct ax_tensor raw = by_layer(m, &to->raw);
@@ -91,7 +97,8 @@ enum ax_status ax_per_layer_forward(struct ax_pass *p) {
         .weight = ax_unit_weight(&m->units[0], m->per_layer.table),
         .tokens = p->batch->tokens,
         .out = partial,
-        .first_row = ax_tp_first_row(m->rt, m->per_layer.table)};
+        .first_row = ax_tp_first_row(m->rt, m->per_layer.table),
+        .known = known(m)};
     AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
     AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, &rows));
     AX_TRY(ax_run_add(m->rt->q, &(struct ax_add){*out, rows, table_factor(m)}));
@@ -110,7 +117,8 @@ static enum ax_status table_gradient(struct ax_pass *p, const struct ax_tensor *
     struct ax_embedding_backward back = {.tokens = p->batch->tokens,
                                          .dweight = grad,
                                          .first_row = ax_tp_first_row(m->rt, m->per_layer.table),
-                                         .skip_token = m->arch.pad_token};
+                                         .skip_token = m->arch.pad_token,
+                                         .known = known(m)};
     AX_TRY(
         ax_run_scale(m->rt->q, &(struct ax_scale){.y = rows, .x = *d, .alpha = table_factor(m)}));
     AX_TRY(ax_tp_gather(m->rt, &rows, &back.dout));
@@ -135,7 +143,8 @@ enum ax_status ax_per_layer_backward(struct ax_pass *p) {
     AX_TRY(scale(m, d, 1 / sqrt((double)m->arch.hidden_size)));
     const struct ax_tensor dx = take(m, &made.x);
     AX_TRY(ax_linear_backward(m->rt, &m->per_layer.projection, &made.x, d, &dx));
-    AX_TRY(ax_run_add(m->rt->q, &(struct ax_add){p->slot->grad, dx, 1}));
+    const struct ax_tensor first = ax_stream_of(m, &p->slot->grad, 0);
+    AX_TRY(ax_run_add(m->rt->q, &(struct ax_add){first, dx, 1}));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -143,6 +152,7 @@ enum ax_status ax_per_layer_backward(struct ax_pass *p) {
 /* ---- in a layer: y = (gelu(x·Wgᵀ) ∘ pᵢ)·Woᵀ ---- */
 
 enum { GATE, ACT, N_SAVED };
+_Static_assert(N_SAVED == AX_PER_LAYER_SAVED, "the number is in part.h, too");
 
 static void extra_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size, width = b->arch->per_layer.width;

@@ -443,7 +443,7 @@ static enum ax_status write_calibrated(struct work *w) {
             "%s: --calibrate goes through layers half by half, which those of %s models "
             "have side by side; leave it out",
             w->m->src, w->arch.family->model_type);
-    if (w->arch.layer_scale)
+    if (w->arch.layer_scale || w->arch.layers[0].extra)
         return ax_error(
             AX_ERR_UNSUPPORTED,
             "%s: --calibrate goes through layers half by half, and those of %s models have more "

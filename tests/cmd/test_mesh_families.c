@@ -378,7 +378,8 @@ static void layers_with_states_are_one_rank(void **state) {
 }
 
 /* Layers that differ in their heads and their MLPs, borrow keys and values, and read inputs of their own; experts beside an
- * MLP, whose router has rows and factors of its own, and values without a projection. What layers share stays on a stage. */
+ * MLP, whose router has rows and factors of its own, and values without a projection; several streams, and gates of which
+ * few stay, by moments of all ranks' columns. What layers share stays on a stage. */
 static void layers_that_differ_are_one_rank(void **state) {
     (void)state;
 #define DIFFER                                                                                     \
@@ -410,6 +411,20 @@ static void layers_that_differ_are_one_rank(void **state) {
          9,
          4,
          2},
+        {{"gemma3n_text",
+          true,
+          ", \"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", "
+          "\"full_attention\", \"sliding_attention\", \"sliding_attention\", "
+          "\"full_attention\"], \"num_kv_shared_layers\": 2, \"altup_num_inputs\": 3, "
+          "\"altup_active_idx\": 2, \"laurel_rank\": 6, \"activation_sparsity_pattern\": "
+          "[0.6, 0, 0, 0.8, 0], \"hidden_size_per_layer_input\": 6, "
+          "\"vocab_size_per_layer_input\": 60",
+          {0},
+          {0},
+          0},
+         8,
+         1,
+         1},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         on_two_axes(&cases[k].model,

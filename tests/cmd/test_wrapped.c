@@ -22,6 +22,7 @@ struct kind {
 };
 static const struct kind kinds[] = {
     {"gemma3", "gemma3_text", "language_model.", "language_model.", false},
+    {"gemma3n", "gemma3n", "model.language_", "", false},
     {"gemma4", "gemma4", "model.language_", "", false},
     {"gemma4", "gemma4_moe", "model.language_", "", false},
     {"llama4", "llama4", "language_model.", "language_model.", false},
@@ -33,7 +34,7 @@ static const struct kind kinds[] = {
     {"qwen3_vl", "qwen3", "model.language_", "", false},
     {"smolvlm", "llama_bias", "model.text_", "", false},
 };
-#define LLAVA (&kinds[4])
+#define LLAVA (&kinds[5])
 
 /* Tensors of a tower; the first two have names like those of the text model's layers. */
 static const char *const tower[] = {"vision_tower.layers.3.self_attn.q_proj.weight",

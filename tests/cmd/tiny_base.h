@@ -53,6 +53,12 @@ static const struct tiny_family tiny_families[] = {
      "\"model_type\": \"gemma2\", \"architectures\": [\"Gemma2ForCausalLM\"], \"head_dim\": 16, "
      "\"query_pre_attn_scalar\": 16, \"hidden_activation\": \"gelu_pytorch_tanh\", "
      "\"sliding_window\": 32"},
+    {"gemma-3n", "llama",
+     "\"model_type\": \"gemma3n_text\", \"architectures\": [\"Gemma3nForCausalLM\"], "
+     "\"head_dim\": 16, \"sliding_window\": 32, \"num_kv_shared_layers\": 1, \"layer_types\": "
+     "[\"sliding_attention\", \"full_attention\", \"full_attention\"], \"altup_num_inputs\": 3, "
+     "\"laurel_rank\": 8, \"activation_sparsity_pattern\": [0.95, 0.95, 0.0], "
+     "\"hidden_size_per_layer_input\": 8, \"vocab_size_per_layer_input\": 4000"},
     {"gemma-3", "llama",
      "\"model_type\": \"gemma3_text\", \"architectures\": [\"Gemma3ForCausalLM\"], \"head_dim\": "
      "16, \"query_pre_attn_scalar\": 16, \"hidden_activation\": \"gelu_pytorch_tanh\", "

@@ -148,7 +148,7 @@ static enum ax_status look(struct forward *f, const char *what, int layer, const
         return compare(f, name, "branch outputs", now, cols, hidden_tolerance(f));
     }
     const bool hidden = strcmp(what, "hidden") == 0;
-    if (!hidden || layer > 0)
+    if ((!hidden || layer > 0) && f->c->arch.streams.n == 0)
         AX_TRY(look_at_part(f, hidden, hidden ? layer - 1 : layer, now, cols));
     memcpy(hidden ? f->previous : f->middle, now, (size_t)n * sizeof *now);
     if (!hidden)
@@ -358,7 +358,7 @@ done:
 
 static enum ax_status run_docs(struct forward *f) {
     const struct ax_golden_case *c = f->c;
-    const size_t n = (size_t)(f->docs.tokens * c->arch.hidden_size);
+    const size_t n = (size_t)(f->docs.tokens * ax_arch_stream_size(&c->arch));
     enum ax_status st;
     AX_TRY_GOTO(ax_alloc(&f->previous, n, sizeof *f->previous), st, done);
     AX_TRY_GOTO(ax_alloc(&f->middle, n, sizeof *f->middle), st, done);

@@ -164,17 +164,18 @@ static void olmo2(void **state) {
 static void families(void **state) {
     (void)state;
     static const char *const dirs[] = {
-        "models/llama_bias",  "models/granite",          "models/smollm3",
-        "models/gemma2",      "models/gemma3_text",      "models/phi3",
-        "models/glm4",        "models/gpt_oss",          "models/seed_oss",
-        "models/ernie4_5",    "models/ernie4_5_moe",     "models/exaone4",
-        "models/minimax_m2",  "models/hunyuan_v1_dense", "models/ministral3",
-        "models/cohere",      "models/cohere2",          "models/lfm2",
-        "models/lfm2_moe",    "models/qwen3_next",       "models/qwen3_5",
-        "models/qwen3_5_moe", "models/olmo_hybrid",      "models/granite4_dense",
-        "models/granite4",    "models/llama4",           "models/mimo_v2_flash",
-        "models/kimi_linear", "models/falcon_h1",        "models/gemma4",
-        "models/gemma4_moe",  "models/nemotron_h",       "models/nemotron_h_moe"};
+        "models/llama_bias",    "models/granite",          "models/smollm3",
+        "models/gemma2",        "models/gemma3_text",      "models/phi3",
+        "models/glm4",          "models/gpt_oss",          "models/seed_oss",
+        "models/ernie4_5",      "models/ernie4_5_moe",     "models/exaone4",
+        "models/minimax_m2",    "models/hunyuan_v1_dense", "models/ministral3",
+        "models/cohere",        "models/cohere2",          "models/lfm2",
+        "models/lfm2_moe",      "models/qwen3_next",       "models/qwen3_5",
+        "models/qwen3_5_moe",   "models/olmo_hybrid",      "models/granite4_dense",
+        "models/granite4",      "models/llama4",           "models/mimo_v2_flash",
+        "models/kimi_linear",   "models/falcon_h1",        "models/gemma4",
+        "models/gemma4_moe",    "models/gemma3n",          "models/nemotron_h",
+        "models/nemotron_h_moe"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         holds(dirs[i], "cpu");
         holds(dirs[i], "ref");

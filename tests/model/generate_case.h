@@ -68,6 +68,12 @@
     "\"sliding_window\": 6, \"global_head_dim\": 20, \"num_global_key_value_heads\": 1, "          \
     "\"attention_k_eq_v\": true, \"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, " \
     "\"num_experts\": 4, \"top_k_experts\": 2, \"moe_intermediate_size\": 22"
+/* Of gemma3n_text: streams, sparse gates, layers that borrow keys, and tokens without a row of their own. */
+#define STREAMS                                                                                    \
+    ", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"], "         \
+    "\"sliding_window\": 6, \"num_kv_shared_layers\": 1, \"hidden_size_per_layer_input\": 6, "     \
+    "\"vocab_size_per_layer_input\": 60, \"altup_num_inputs\": 3, \"laurel_rank\": 5, "            \
+    "\"activation_sparsity_pattern\": [0.5, 0, 0.8], \"altup_active_idx\": 1"
 #define ROOM 80 /* tokens of a prompt, where max_prompt is more */
 
 static void must(enum ax_status st) {

@@ -252,7 +252,7 @@ static void both_spellings_of_the_goldens_agree(void **state) {
         {"falcon_h1", 49596, 12, 0, false},      {"gemma4", 55202, 12, -1, true},
         {"gemma4_moe", 37544, 8, -1, true},      {"nemotron_h", 48100, 16, 0, false},
         {"nemotron_h_moe", 30120, 12, 0, false}, {"deepseek_v32", 63572, 20, 0, false},
-        {"glm_moe_dsa", 77424, 20, 0, false}};
+        {"glm_moe_dsa", 77424, 20, 0, false},    {"gemma3n", 57862, 12, -1, true}};
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct ax_arch a, b, folder;
         assert_int_equal(load_golden(&a, goldens[i].model, "config.json"), AX_OK);
@@ -394,10 +394,10 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"gpt2\"}",
          "model_type: \"gpt2\" is not supported; expected one of cohere, cohere2, deepseek_v2, ",
          AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"gemma3n\", \"num_kv_shared_layers\": 2, \"altup_num_inputs\": 4}",
-         "; missing here: AltUp's streams (altup_num_inputs); expected one of", AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"gemma3n\"}",
-         "\"gemma3n\" is not supported; the nearest is gemma3; expected one of ",
+        {"{\"model_type\": \"gemma5n\", \"alibi\": true}",
+         "\"gemma5n\" is not supported; the nearest is gemma2; missing here: ALiBi (alibi); "
+         "expected "
+         "one of ",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"qwen3_6\"}", "; the nearest is qwen3; ", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"jamba\", \"mamba_dt_rank\": 256, \"layer_types\": "

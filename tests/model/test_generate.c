@@ -65,7 +65,8 @@ static const struct {
     {"falcon_h1", AX_F32, 16, BESIDE},
     {"nemotron_h", AX_F32, 16, ALONE},
     {"gemma4_text", AX_F32, 16, LENDS},
-    {"gemma4_text", AX_F32, 16, EXPERTS_BESIDE}};
+    {"gemma4_text", AX_F32, 16, EXPERTS_BESIDE},
+    {"gemma3n_text", AX_F32, 16, STREAMS}};
 
 static void setup_model(struct test *t, size_t k, int lanes) {
     setup_with(t, models[k].family, models[k].extra, models[k].dtype, lanes);
@@ -266,6 +267,7 @@ static void prompts_are_shared(void **state) {
     share_prompts("kimi_linear", KDA);
     share_prompts("falcon_h1", BESIDE);
     share_prompts("gemma4_text", LENDS);
+    share_prompts("gemma3n_text", STREAMS);
     share_prompts("nemotron_h", ALONE);
     share_prompts("lfm2", RECURRENT); /* states are kept where the prompts part */
     for (int k = 0; k < 2; k++) {

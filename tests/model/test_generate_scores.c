@@ -116,6 +116,7 @@ static void scored_questions_are_shared(void **state) {
     share_questions("kimi_linear", KDA);
     share_questions("falcon_h1", BESIDE);
     share_questions("gemma4_text", LENDS);
+    share_questions("gemma3n_text", STREAMS);
     share_questions("nemotron_h", ALONE);
 }
 

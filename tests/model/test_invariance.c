@@ -114,6 +114,12 @@ static const struct {
      "\"attention_k_eq_v\": true, \"hidden_size_per_layer_input\": 0, \"enable_moe_block\": true, "
      "\"num_experts\": 4, \"top_k_experts\": 2, \"moe_intermediate_size\": 22",
      false},
+    {"gemma3n_text",
+     ", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"], "
+     "\"sliding_window\": 8, \"num_kv_shared_layers\": 1, \"hidden_size_per_layer_input\": 6, "
+     "\"vocab_size_per_layer_input\": 60, \"altup_num_inputs\": 3, \"laurel_rank\": 5, "
+     "\"activation_sparsity_pattern\": [0.5, 0, 0.8]",
+     true},
     {"qwen2_moe",
      ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
      "\"shared_expert_intermediate_size\": 30",

@@ -203,6 +203,13 @@ static void published_models_have_their_sizes(void **state) {
          "\"layer_types\": [" GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5 ", " GEMMA5
          ", " GEMMA5 "]}",
          4628569344},
+        {"{\"model_type\": \"gemma3n_text\", \"hidden_size\": 2048, \"num_hidden_layers\": 35, "
+         "\"num_attention_heads\": 8, \"vocab_size\": 262400}",
+         6835235568},
+        {"{\"model_type\": \"gemma3n_text\", \"hidden_size\": 2048, \"intermediate_size\": 8192, "
+         "\"num_hidden_layers\": 30, \"num_kv_shared_layers\": 10, \"num_attention_heads\": 8, "
+         "\"vocab_size\": 262400}",
+         4435182688},
         {"{\"model_type\": \"nemotron_h\", \"hidden_size\": 4480, \"intermediate_size\": 15680, "
          "\"num_hidden_layers\": 56, \"num_attention_heads\": 40, \"num_key_value_heads\": 8, "
          "\"vocab_size\": 131072, \"mamba_head_dim\": 80, \"hybrid_override_pattern\": "

@@ -411,6 +411,17 @@ FAMILY_SPECS = [
         about="an MLP and 4 experts top-2 side by side in every layer, full layers without v_proj (values = keys before their "
               "norm) and with 1 KV head of 12, sliding ones with 2 of 8, tied"),
     ModelSpec(
+        "gemma3n", small(
+            vocab_size=128, hidden_size=40, intermediate_size=[40] * 4, num_hidden_layers=4, num_key_value_heads=1,
+            head_dim=12, layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=10, num_kv_shared_layers=2,
+            hidden_size_per_layer_input=6, vocab_size_per_layer_input=100, altup_num_inputs=3, altup_active_idx=1, laurel_rank=8,
+            activation_sparsity_pattern=[0.8, 0.0, 0.5, 0.0], final_logit_softcapping=6.0, tie_word_embeddings=True,
+            pad_token_id=0),
+        "Gemma3nTextConfig", seed=1630, hub=True, embed_std=0.1, final_norm=2.0,
+        about="AltUp with 3 streams of which layers compute the second, a path of rank 8 beside attention, per-layer embeddings of 6 "
+              "(ids from 100 on use row 0), sparse gates in layers 0 and 2, layers 2 and 3 use the keys and values of 0 and 1, "
+              "cap 6 on logits, tied"),
+    ModelSpec(
         "nemotron_h", small(
             vocab_size=128, hidden_size=40, intermediate_size=48, head_dim=16,
             layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], mamba_num_heads=6,
@@ -484,15 +495,15 @@ ROUTERS = (".gate.weight", ".router.weight", ".router.layer.weight")
 def rule_of(name, shape, kind, spec):
     """(mean, std) of a checkpoint tensor.  Livelier than the usual 0.02: attention is peaked, routers
     are decided, norm weights and biases differ from 1 and 0, gradients exceed the clip."""
-    one_plus = kind.startswith(("gemma2", "gemma3", "qwen3_next", "qwen3_5"))  # norms multiply by 1 + weight
+    one_plus = kind.startswith(("gemma2", "gemma3_", "qwen3_next", "qwen3_5"))  # norms multiply by 1 + weight
     if ".indexer.k_norm." in name and name.endswith("weight"):
         return 1.0, 0.1
     if name.endswith("A_log"):                         # memories of one to a hundred tokens
         return -2.0, 1.5
     one_plus = one_plus and "linear_attn" not in name
-    if kind.startswith("gemma4") and "q_norm" in name:     # nothing else divides scores by √head_dim
+    if kind.startswith(("gemma3n", "gemma4")) and "q_norm" in name:     # nothing else divides scores by √head_dim
         return 0.3, 0.03
-    if kind.startswith("gemma4") and ".post_" in name:     # a smaller stream
+    if kind.startswith(("gemma3n", "gemma4")) and ".post_" in name:     # a smaller stream
         return 0.6, 0.06
     if name.endswith("bias"):
         return 0.0, 0.1
@@ -694,7 +705,9 @@ def hub_config(cfg, spec):
     def drop(*keys):
         for k in keys:
             out.pop(k, None)
-    if kind.startswith("gemma"):
+    if kind == "gemma3n_text":
+        drop("tie_word_embeddings", "use_bidirectional_attention")
+    elif kind.startswith("gemma"):
         first_full = cfg["layer_types"].index("full_attention")
         drop("layer_types", "use_bidirectional_attention", "tie_word_embeddings", "_sliding_window_pattern")
         out["cache_implementation"] = "hybrid"
@@ -847,6 +860,11 @@ def write_mxfp4(model, root, batch, logits):
     assert max_diff(got, logits) == 0.0, max_diff(got, logits)
 
 
+def stream_by_stream(hidden):
+    """AltUp's streams [n, B, S, D] as rows [B, S, n * D]."""
+    return hidden.permute(1, 2, 0, 3).flatten(2) if hidden.ndim == 4 else hidden
+
+
 class Recorder:
     """Forward hooks that keep the activations the README names."""
 
@@ -872,11 +890,11 @@ class Recorder:
                 self.handles.append(router.register_forward_hook(self.router_hook(i)))
 
     def first_hook(self, _m, args):
-        self.data["hidden_0"] = args[0].detach()      # after any scaling of the embeddings
+        self.data["hidden_0"] = stream_by_stream(args[0].detach())      # after any scaling of the embeddings
 
     def add(self, module, key):
         def hook(_m, _i, out):
-            self.data[key] = (out[0] if isinstance(out, tuple) else out).detach()
+            self.data[key] = stream_by_stream((out[0] if isinstance(out, tuple) else out).detach())
         self.handles.append(module.register_forward_hook(hook))
 
     def router_hook(self, i):
