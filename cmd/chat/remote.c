@@ -142,7 +142,7 @@ static enum ax_status write_body(struct ax_chat *c, char **out) {
          add(body, "min_p", !isnan(o->min_p), json_real(isnan(o->min_p) ? 0 : o->min_p)) &&
          add(body, "repetition_penalty", !isnan(o->repetition_penalty),
              json_real(isnan(o->repetition_penalty) ? 0 : o->repetition_penalty)) &&
-         add(body, "seed", o->seed >= 0, json_integer((json_int_t)((uint64_t)o->seed + c->turn))) &&
+         add(body, "seed", o->seed >= 0, json_integer((int64_t)((uint64_t)o->seed + c->turn))) &&
          add(body, "stop", o->stop.n > 0, json_incref(stops));
     *out = ok ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(stops);

@@ -74,8 +74,8 @@ struct ax_serve_job {
     pthread_cond_t changed;
     /* under the lock: */
     int64_t pending; /* units that have not ended */
-    int64_t
-        version; /* steps behind the weights that answer; −1: they do not change, or it has not begun */
+    /* version of the weights that answer; −1: they do not change, or it has not begun */
+    int64_t version;
     bool leaves;
     bool failed; /* the engine has ended */
     struct ax_serve_job *next;
@@ -99,7 +99,7 @@ struct ax_serve_engine {
     double stop_at;
     uint64_t jobs, refused, left;
     struct ax_generate_counters counters; /* as of the last pass */
-    int64_t version;                      /* in rounds: steps behind the weights; else −1 */
+    int64_t version;                      /* version of the weights; −1 unless in_rounds */
     bool round_begins;
     int64_t lanes;
 

@@ -6,8 +6,8 @@
  * it) first. What a step trains on: sequences.c (sequences → micro-batches), rollout.c (completions that the
  * model has sampled → micro-batches, and PPO's other model), reference.c (log-probs that the objective compares
  * with). When: schedule.c. What ranks decide together: ranks.c; what they hold in common: replicas.c. Looking on: watch.c (NaN, spikes, the records
- * behind them), evaluate.c. Between steps: requests.c. What lasts: folder.c (output_dir, run.json), resume.c, contents.c, save.c; in memory: elastic.c. Before a
- * run: options.c, forecast.c (memory, disk, steps). */
+ * behind them), evaluate.c. Between steps: requests.c. What lasts: folder.c (output_dir, run.json), resume.c,
+ * contents.c, save.c; in memory: elastic.c. Before a run: options.c, forecast.c (memory, disk, steps). */
 #ifndef AX_OPTIM_TRAIN_TRAIN_H
 #define AX_OPTIM_TRAIN_TRAIN_H
 
@@ -105,8 +105,8 @@ struct ax_train_inputs {
 
 /* Others' requests, which the model answers between steps. */
 struct ax_train_requests {
-    struct ax_generate_options
-        o; /* options of the generator that answers; n_seqs 0: there are none */
+    /* options of the generator that answers; n_seqs 0: there are none */
+    struct ax_generate_options o;
     /* Are there any? They come from other threads. `last`: no step follows, and none are taken any more. */
     bool (*pending)(void *ctx, bool last);
     /* Answers them, with the weights after `step` steps. */
