@@ -313,13 +313,11 @@ struct rows {
     struct ax_sample_row *rows;
     struct ax_choice *choices; /* one for neighbors of the same sampling */
     int64_t n_choices;         /* 0: another stage has chosen */
-    double *ids;               /* the tokens that were chosen */
 };
 
 static enum ax_status rows_create(struct rows *r, size_t n) {
     AX_TRY(ax_alloc(&r->lanes, n, sizeof *r->lanes));
     AX_TRY(ax_alloc(&r->choices, n, sizeof *r->choices));
-    AX_TRY(ax_alloc(&r->ids, n, sizeof *r->ids));
     return ax_alloc(&r->rows, n, sizeof *r->rows);
 }
 
@@ -327,7 +325,6 @@ static void rows_free(struct rows *r) {
     ax_free(r->lanes);
     ax_free(r->rows);
     ax_free(r->choices);
-    ax_free(r->ids);
 }
 
 /* Is row i that of a draft? It follows that of the lane's last token. */
@@ -427,19 +424,20 @@ static enum ax_status settle(struct ax_generator *d) {
     return settle_scores(d);
 }
 
-/* The n tokens that were chosen, on all stages, in r->ids. */
-static enum ax_status gather_ids(const struct ax_generator *d, struct rows *r, int64_t n) {
+/* The n tokens that were chosen, on all stages, in the work's ids. */
+static enum ax_status gather_ids(const struct ax_generator *d, const struct rows *r, int64_t n) {
     struct ax_runtime *rt = d->model->rt;
-    memset(r->ids, 0, (size_t)n * sizeof *r->ids);
+    double *const ids = d->work->ids;
+    memset(ids, 0, (size_t)n * sizeof *ids);
     for (int64_t k = 0, i = 0; k < r->n_choices; k++)
         for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++)
-            r->ids[i++] = ax_results_get(&d->results, &r->choices[k].index, row);
-    return rt->mesh.size[AX_ROLE_PP] > 1 ? ax_runtime_combine(rt, AX_ROLE_PP, AX_SUM, r->ids, n)
+            ids[i++] = ax_results_get(&d->results, &r->choices[k].index, row);
+    return rt->mesh.size[AX_ROLE_PP] > 1 ? ax_runtime_combine(rt, AX_ROLE_PP, AX_SUM, ids, n)
                                          : AX_OK;
 }
 
 /* Hands out the n tokens; *tokens = how many: that of a draft's row counts if the one before is the draft. */
-static enum ax_status hand_out_all(struct ax_generator *d, struct rows *r, int64_t n,
+static enum ax_status hand_out_all(struct ax_generator *d, const struct rows *r, int64_t n,
                                    int64_t *tokens) {
     bool accepted = false;
     *tokens = 0;
@@ -460,7 +458,7 @@ static enum ax_status hand_out_all(struct ax_generator *d, struct rows *r, int64
         const int32_t draft = l->drafted && !follows(r, i) ? l->ids[l->known] : -1;
         if (c)
             note_choice(d, l->seq, c, row);
-        AX_TRY(hand_out(d, r->lanes[i], (int32_t)r->ids[i]));
+        AX_TRY(hand_out(d, r->lanes[i], (int32_t)d->work->ids[i]));
         ++*tokens;
         accepted = l->seq && l->ids[l->known - 1] == draft;
     }

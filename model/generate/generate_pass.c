@@ -332,6 +332,7 @@ static enum ax_status create_work(struct ax_generator *d) {
     AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
     AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
     AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
+    AX_TRY(ax_alloc(&w->ids, (size_t)d->row_cap, sizeof *w->ids));
     AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
     if (d->o.drafts)
         AX_TRY(ax_alloc(&w->next, T, sizeof *w->next));
@@ -347,6 +348,7 @@ static void free_work(struct ax_generator *d) {
     ax_free(w->cu);
     ax_free(w->lane);
     ax_free(w->n);
+    ax_free(w->ids);
     ax_free(w->held);
     ax_free(w->next);
     ax_free(w->row);

@@ -41,6 +41,7 @@ struct ax_generate_work {
     int64_t *n;                  /* [n_seqs]: tokens of each document */
     int32_t *row;                /* [row_cap]: row of the batch for each row of the logits */
     int32_t *next;               /* [pass_tokens]: the next tokens; only with drafts */
+    double *ids;                 /* [row_cap]: the tokens that were chosen */
     int64_t n_docs, n_tokens, n_rows;
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
