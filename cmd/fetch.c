@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "cmd/commands.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "cmd/config_args.h"
 #include "data/records/rows/hub_dataset.h"
 

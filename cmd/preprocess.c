@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "cmd/config_args.h"
 
 static void print_sets(const struct ax_setup_sets *s) {

@@ -14,7 +14,7 @@
 #include "cmd/to_gguf.h"
 #include "model/convert/base_model.h"
 #include "model/convert/merge.h"
-#include "cmd/train/calibration_rows.h"
+#include "cmd/train/data/calibration_rows.h"
 #include "cmd/train/setup.h"
 
 /* How rows are calibrated on, as the command line or a configuration says. */

@@ -9,7 +9,7 @@
 
 #include "base/lock.h"
 #include "model/adapter/adapters.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "cmd/eval/best.h"
 #include "cmd/eval/pass.h"
 #include "cmd/eval/samples.h"

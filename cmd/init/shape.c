@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cmd/config/build.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "cmd/init/init.h"
 #include "data/records/format/tools.h"
 

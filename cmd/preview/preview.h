@@ -6,7 +6,7 @@
 #define AX_CMD_PREVIEW_PREVIEW_H
 
 #include "base/term.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/text/stop_tokens.h"
 #include "data/tools/chat.h"
 

@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_ROLLOUT_H
 
 #include "data/text/stop_tokens.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/reward/rewards.h"
 #include "optim/evaluate/score/best_of.h"
 #include "optim/rollout/reward_model.h"

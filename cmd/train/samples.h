@@ -2,7 +2,7 @@
 #ifndef AX_CMD_TRAIN_SAMPLES_H
 #define AX_CMD_TRAIN_SAMPLES_H
 
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/text/stop_tokens.h"
 #include "optim/metrics/samples.h"
 

@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_SERVE_H
 
 #include "cmd/serve/serve.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "optim/train/train.h"
 
 struct ax_serve_keys {

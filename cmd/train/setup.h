@@ -11,7 +11,7 @@
 #define AX_CMD_TRAIN_SETUP_H
 
 #include "base/lock.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "cmd/train/rollout.h"
 #include "cmd/train/samples.h"
 #include "cmd/train/serve.h"

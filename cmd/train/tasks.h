@@ -3,7 +3,7 @@
 #define AX_CMD_TRAIN_TASKS_H
 
 #include "cmd/harness/harness.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "optim/evaluate/tasks.h"
 
 struct ax_task_keys {

@@ -13,7 +13,7 @@
  * weights of one layer are in memory, and what is between layers. Rows that measure go through three
  * times, once per version of the weights. */
 
-/* Sequences of tokens: cmd/train/calibration_rows.h reads them. */
+/* Sequences of tokens: cmd/train/data/calibration_rows.h reads them. */
 struct ax_calibration_row {
     int n;
     int64_t n_tokens;

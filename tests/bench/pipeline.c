@@ -7,7 +7,7 @@
 #include "base/free_space.h"
 #include "base/io.h"
 #include "ckpt/state/saver.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "tests/bench/input.h"
 
 #define ROUNDS       3

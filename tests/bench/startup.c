@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/stop.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "tests/bench/input.h"
 
 #define MAX_ROUNDS 100

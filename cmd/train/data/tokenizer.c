@@ -7,7 +7,7 @@
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "model/convert/base_model.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/text/vocab/mistral_files.h"
 
 #define MAX_FILE ((size_t)1 << 30)

@@ -1,5 +1,5 @@
 /* What the keys of data ask for. */
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 
 void ax_data_keys_read(struct ax_data_keys *k, const struct ax_config *cfg) {
     *k = (struct ax_data_keys){.real_batches = true, .accumulation = 1};

@@ -1,9 +1,9 @@
 /* From a config to sequences: tokenizer, chat template, data sets, training and evaluation corpus,
  * and the loader that packs them. Every command that uses data opens this first.
  *
- * Reading order: data_tokenizer.c, data_template.c, data_entry.c (one data set), data.c (all of them), data_loader.c (packing and order). */
-#ifndef AX_CMD_TRAIN_DATA_H
-#define AX_CMD_TRAIN_DATA_H
+ * Reading order: tokenizer.c, template.c, entry.c (one data set), data.c (all of them), loader.c (packing and order). */
+#ifndef AX_CMD_TRAIN_DATA_DATA_H
+#define AX_CMD_TRAIN_DATA_DATA_H
 
 #include "cmd/train/method.h"
 #include "data/records/pipeline/prepared.h"

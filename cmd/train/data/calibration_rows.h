@@ -1,7 +1,7 @@
 /* Sequences of tokens on which a quantization is calibrated and compared: the examples of a
  * configuration's data sets, packed in order. */
-#ifndef AX_CMD_TRAIN_CALIBRATION_ROWS_H
-#define AX_CMD_TRAIN_CALIBRATION_ROWS_H
+#ifndef AX_CMD_TRAIN_DATA_CALIBRATION_ROWS_H
+#define AX_CMD_TRAIN_DATA_CALIBRATION_ROWS_H
 
 #include "cmd/config/config.h"
 #include "model/quantize/layers.h"

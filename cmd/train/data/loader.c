@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/records/format/tools.h"
 
 /* ---- sequences ---- */

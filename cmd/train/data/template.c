@@ -3,7 +3,7 @@
 
 #include "base/io.h"
 #include "ckpt/gguf/gguf.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/text/template/mistral.h"
 
 #define FALLBACK "tokenizer_default_fallback_"

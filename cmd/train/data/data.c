@@ -1,5 +1,5 @@
 /* Everything between a config and a corpus. Read ax_setup_data_open first. */
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 
 #include <string.h>
 

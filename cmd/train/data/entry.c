@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 #include "data/records/rows/hub_dataset.h"
 
 /* ---- memory owned by the entry ---- */

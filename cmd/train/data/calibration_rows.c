@@ -1,11 +1,11 @@
 /* The loader's sequences are valid until the next one: they are copied. */
-#include "cmd/train/calibration_rows.h"
+#include "cmd/train/data/calibration_rows.h"
 
 #include <string.h>
 
 #include "base/io_path.h"
 #include "base/mem.h"
-#include "cmd/train/data.h"
+#include "cmd/train/data/data.h"
 
 #define HELD(n) (((n) + 7) / 8) /* rows that measure, for n rows that calibrate */
 
