@@ -19,10 +19,13 @@ const char *ax_backend_name(size_t i);
 void ax_backend_add(const struct ax_ops *ops);
 
 /* The backend's name for ax_queue_create, a literal. NULL and "auto": what AXTRAIN_DEVICE says, or else
- * cuda where a GPU can be used, or else cpu; if there is a GPU all the same (bus.h), the log says why it
+ * cuda where a GPU can be used, or else cpu; if there is a GPU all the same (ax_bus_has_nvidia), the log says why it
  * is not used. "cuda": or AX_ERR_UNSUPPORTED says what is missing; a plan needs no GPU. AX_ERR_CONFIG:
  * another word. */
 enum ax_status ax_backend_choose(const char *device, bool only_plans, const char **backend);
+/* True if an NVIDIA GPU is on the PCI bus, whether or not it can be used. AX_PCI_DEVICES, for tests, is a folder in
+ * place of /sys/bus/pci/devices. */
+bool ax_bus_has_nvidia(void);
 /* The i-th word that `device` may be; NULL after the last. */
 const char *ax_device_word(size_t i);
 /* The GPUs of this host that `device` may compute on, one per rank; 0: it computes elsewhere, or cannot. */

@@ -14,7 +14,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "kernels/backend.h"
-#include "kernels/bus.h"
 #include "kernels/cuda/find.h"
 
 static char dir[64];
