@@ -120,6 +120,10 @@ const struct ax_config_rule ax_config_rules[] = {
      "kd_teacher",
      "gives each token an advantage, which a ratio of whole answers cannot have: use "
      "importance_sampling_level: token and another loss_type"},
+    {"kd_teacher && rl == grpo,gdpo && trl.off_policy_mask_threshold",
+     "trl.off_policy_mask_threshold",
+     "leaves out answers by their advantage, and with kd_teacher each token has its own: remove "
+     "it"},
     {"trl.distillation_objective && !kd_teacher", "trl.distillation_objective",
      "set kd_teacher: the model whose log-probs are followed"},
     {SAMPLED_TOKENS " && set(kd_beta) && kd_beta != 1,1.0", "kd_beta",

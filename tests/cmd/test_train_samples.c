@@ -140,6 +140,29 @@ static void answers_are_the_models(void **state) {
     json_decref(all);
 }
 
+/* Stages of a pipeline and ranks that split rows answer as one rank does. */
+static void ranks_answer_alike(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"pipeline_parallel_size=2", "context_parallel_size=2"};
+    char said[8192], out[128];
+    configure("float32: true\ngenerate_samples: true\ngeneration_do_sample: false\n");
+    EXPECT(0, "trained 4 of 4 steps", config);
+    json_t *one = records("out", true);
+    assert_true(json_array_size(one) > 0);
+    snprintf(out, sizeof out, "output_dir=%s", in_scratch("mesh"));
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        const char *const args[] = {"-n", "2", "--", "sft", config, out, meshes[i]};
+        sft_command = "launch";
+        assert_int_equal(sft(said, sizeof said, 7, args), 0);
+        sft_command = "sft";
+        json_t *all = records("mesh", true);
+        assert_true(json_equal(all, one));
+        json_decref(all);
+        assert_int_equal(ax_remove_tree(in_scratch("mesh")), AX_OK);
+    }
+    json_decref(one);
+}
+
 static void keys_of_samples(void **state) {
     (void)state;
     configure("float32: true\ngeneration_max_new_tokens: 3\n");
@@ -206,8 +229,8 @@ static void the_report_shows_them(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(training_is_the_same), TEST(answers_are_the_models), TEST(keys_of_samples),
-        TEST(memory_is_planned),    TEST(the_report_shows_them),
+        TEST(training_is_the_same), TEST(answers_are_the_models), TEST(ranks_answer_alike),
+        TEST(keys_of_samples),      TEST(memory_is_planned),      TEST(the_report_shows_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,19 +273,6 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
 }
 
 /* What a run on several ranks cannot do. */
-static enum ax_status train_refused(struct ax_fabric *fabric, void *ctx) {
-    (void)ctx;
-    struct train_case c;
-    struct ax_train_result result;
-    AX_TRY(train_case_open(&c, AX_F32, false));
-    c.o.runtime = (struct ax_runtime_options){
-        .backend = "cpu", .threads = 1, .sizes = {.pp = 2}, .fabric = fabric};
-    c.o.samples.n = 1;
-    const enum ax_status st = ax_train(&c.o, &result);
-    train_case_close(&c);
-    return st;
-}
-
 static enum ax_status train(struct mesh_run *m) {
     const struct ax_mesh_sizes *s = &m->sizes;
     const uint64_t live = ax_mem_live_blocks();
@@ -541,12 +528,6 @@ static void a_bad_step_is_that_of_one_rank(void **state) {
     }
 }
 
-static void what_only_one_rank_does_is_refused(void **state) {
-    (void)state;
-    assert_int_equal(ax_local_run(2, NULL, train_refused, NULL), AX_ERR_UNSUPPORTED);
-    expect_error("generate_samples: mesh: pp 2 and cp 1, but answers");
-}
-
 /* Before the runtime of a rank is open, too, others hear of its failure. */
 static void a_failure_before_the_run_reaches_all(void **state) {
     (void)state;
@@ -613,7 +594,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_those_of_one_rank_in_double),
         cmocka_unit_test(a_bad_step_is_that_of_one_rank),
-        cmocka_unit_test(what_only_one_rank_does_is_refused),
         cmocka_unit_test(a_failure_before_the_run_reaches_all),
         cmocka_unit_test(hosts_without_a_shared_folder_are_told),
         cmocka_unit_test(the_peak_is_that_of_all_ranks),
