@@ -87,7 +87,7 @@ done:
 }
 
 static double hidden_tolerance(const struct forward *f) {
-    return ax_golden_hidden_tolerance(f->c, TOLERANCE);
+    return ax_golden_recorded_tolerance(f->c, "hidden", TOLERANCE);
 }
 
 static enum ax_status compare_branch(struct forward *f, bool ffn, int layer, const double *got,

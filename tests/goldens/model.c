@@ -86,9 +86,9 @@ double ax_golden_packed_tolerance(const struct ax_golden_case *c, double usual) 
     return fmax(usual, (c->dtype == AX_F64 ? 1 : 2) * REF_GAP * gap);
 }
 
-double ax_golden_hidden_tolerance(const struct ax_golden_case *c, double usual) {
+double ax_golden_recorded_tolerance(const struct ax_golden_case *c, const char *key, double usual) {
     double gap;
-    if (!c->norms.root || !gap_of(c, "hidden", &gap))
+    if (!c->norms.root || !gap_of(c, key, &gap))
         return usual;
     return fmax(usual, (c->dtype == AX_F64 ? 1 : 2) * REF_GAP * gap);
 }

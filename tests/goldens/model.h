@@ -47,9 +47,9 @@ double ax_golden_tolerance(const struct ax_golden_case *c, const char *key, doub
  * float64 if that is larger, as it is where a norm magnifies a small output (the gated delta rule); twice that for
  * float32 here, which is as far on its side. A relative error of all tensors bounds that of their norm. */
 double ax_golden_packed_tolerance(const struct ax_golden_case *c, double usual);
-/* Tolerance of hidden states: the usual one; in folders that say how far float32 was off, as where the stream is large
- * (norms.json), that distance by the same rule. */
-double ax_golden_hidden_tolerance(const struct ax_golden_case *c, double usual);
+/* Tolerance of hidden states and of the batch's gradients: the usual one; in folders with norms.json, whose streams may
+ * be large, the distance fp64_gap[key] of the golden's float32 by the same rule if that is larger. */
+double ax_golden_recorded_tolerance(const struct ax_golden_case *c, const char *key, double usual);
 /* Norms of tensors by name: key `what` of norms.json, or of what golden.json says of the long row; .v NULL: none. */
 struct ax_json ax_golden_norms(const struct ax_golden_case *c, const char *what);
 /* The same for a fraction of n elements: rounded up to an integer number of them. */

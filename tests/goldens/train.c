@@ -89,7 +89,9 @@ static enum ax_status note_scalar(struct training *t, const char *group, const c
 static double gap_tolerance(const struct training *t, const char *key, double usual) {
     if (t->c->qat)
         return strcmp(key, "loss") == 0 ? QAT_LOSS_TOLERANCE : AX_GOLDEN_QAT_TOLERANCE;
-    return strcmp(t->label, "batch") == 0 ? ax_golden_tolerance(t->c, key, usual) : usual;
+    return strcmp(t->label, "batch") == 0
+               ? ax_golden_recorded_tolerance(t->c, key, ax_golden_tolerance(t->c, key, usual))
+               : usual;
 }
 
 /* Holds a gradient's norm against that of norms.json, or of golden.json for the long row. */
@@ -117,7 +119,7 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
     const double tolerance = row ? ax_golden_packed_tolerance(t->c, GRAD_TOLERANCE)
                                  : gap_tolerance(t, "grads_worst_relative_norm", GRAD_TOLERANCE);
     /* what was measured of the golden itself is no loose bound, of which a digest may use a part */
-    const bool measured = row && tolerance > GRAD_TOLERANCE;
+    const bool measured = tolerance > GRAD_TOLERANCE;
     const double usual = measured ? INFINITY : GRAD_TOLERANCE;
     char group[80];
     snprintf(group, sizeof group, "%s gradients (relative)", t->label);
@@ -148,6 +150,10 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
     return AX_OK;
 }
 
+static double norm_tolerance(const struct training *t) {
+    return ax_golden_recorded_tolerance(t->c, "grads_worst_relative_norm", NORM_TOLERANCE);
+}
+
 static enum ax_status gradient_work(struct training *t, struct ax_step *s) {
     struct ax_step_result r;
     AX_TRY(ax_step_gradients(s, &r));
@@ -164,7 +170,7 @@ static enum ax_status gradient_work(struct training *t, struct ax_step *s) {
     return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true,
                        strcmp(t->label, "batch") != 0
                            ? ax_golden_packed_tolerance(t->c, NORM_TOLERANCE)
-                           : NORM_TOLERANCE);
+                           : norm_tolerance(t));
 }
 
 enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *batch_file,
@@ -434,7 +440,7 @@ static enum ax_status step_work(struct training *t, struct ax_step *s) {
         AX_TRY(ax_json_f64(ax_json_get(row, "grad_norm"), &want));
         if (step == 1)
             ax_golden_note(t->c->report, "grad norm (relative)", fabs(r.grad_norm - want) / want,
-                           t->c->qat ? AX_GOLDEN_QAT_TOLERANCE : NORM_TOLERANCE, where);
+                           t->c->qat ? AX_GOLDEN_QAT_TOLERANCE : norm_tolerance(t), where);
         if (!t->c->qat && (step == 1 || step == t->n_steps))
             AX_TRY(compare_parameters(t, &s->model, step, lr));
     }
