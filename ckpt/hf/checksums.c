@@ -63,7 +63,7 @@ enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n) {
     return AX_OK;
 }
 
-void ax_checksums_free(struct ax_checksums *s) {
+static void sums_free(struct ax_checksums *s) {
     ax_free(s->crc);
     *s = (struct ax_checksums){0};
 }
@@ -91,7 +91,7 @@ enum ax_status ax_sum_list_merge_last(struct ax_sum_list *l, size_t at) {
             other->crc[i] ^ crc_of_zeros(left < AX_SUM_PIECE ? (size_t)left : AX_SUM_PIECE);
     }
     ax_free(last->name);
-    ax_checksums_free(other);
+    sums_free(other);
     l->n--;
     return AX_OK;
 }
@@ -99,7 +99,7 @@ enum ax_status ax_sum_list_merge_last(struct ax_sum_list *l, size_t at) {
 void ax_sum_list_free(struct ax_sum_list *l) {
     for (size_t i = 0; i < l->n; i++) {
         ax_free(l->files[i].name);
-        ax_checksums_free(&l->files[i].sums);
+        sums_free(&l->files[i].sums);
     }
     ax_free(l->files);
     *l = (struct ax_sum_list){0};

@@ -18,7 +18,6 @@ struct ax_checksums {
 /* Adds bytes to zero-initialized checksums; s NULL: does nothing. */
 enum ax_status ax_checksums_add(struct ax_checksums *s, const void *data, size_t n);
 enum ax_status ax_checksums_add_zeros(struct ax_checksums *s, size_t n);
-void ax_checksums_free(struct ax_checksums *s);
 
 /* The files of a folder, by relative name. */
 struct ax_sum_list {

@@ -31,8 +31,6 @@ struct ax_help_option {
 };
 /* The words of an option of this command; NULL if it takes other values. */
 const struct ax_help_words *ax_help_words(const char *command, const char *option);
-/* Copies the i-th word into buf; false past the end. */
-bool ax_help_word_at(const struct ax_help_words *words, size_t i, char *buf, size_t size);
 /* Whether files may be named in the words' place. */
 bool ax_help_words_or_file(const struct ax_help_words *words);
 /* Appends the words, with blanks between them. */

@@ -99,7 +99,8 @@ const struct ax_help_words *ax_help_words(const char *command, const char *optio
     return NULL;
 }
 
-bool ax_help_word_at(const struct ax_help_words *w, size_t i, char *buf, size_t size) {
+/* Copies the i-th word into buf; false past the end. */
+static bool word_at(const struct ax_help_words *w, size_t i, char *buf, size_t size) {
     if (w->at) {
         const char *word = w->at(i);
         snprintf(buf, size, "%s", word ? word : "");
@@ -120,7 +121,7 @@ bool ax_help_words_or_file(const struct ax_help_words *w) {
 
 enum ax_status ax_help_put_words(struct ax_buf *out, const struct ax_help_words *w) {
     char word[64];
-    for (size_t i = 0; ax_help_word_at(w, i, word, sizeof word); i++)
+    for (size_t i = 0; word_at(w, i, word, sizeof word); i++)
         AX_TRY(ax_buf_printf(out, "%s%s", i > 0 ? " " : "", word));
     return AX_OK;
 }

@@ -225,8 +225,8 @@ static enum ax_status read_stop(struct ax_serve_request *r, const struct ax_serv
     return AX_OK;
 }
 
-enum ax_status ax_serve_read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                const char *param, const json_t *v, int32_t *id) {
+static enum ax_status read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
+                              const char *param, const json_t *v, int32_t *id) {
     const json_int_t x = json_integer_value(v);
     if (!json_is_integer(v) || x < 0 || x >= m->vocab_size)
         return ax_serve_refuse(r, param, "expected token ids from 0 to %lld",
@@ -241,8 +241,8 @@ static enum ax_status read_stop_ids(struct ax_serve_request *r, const struct ax_
         return ax_serve_refuse(r, "stop_token_ids", "expected a list of up to %d ids",
                                AX_SERVE_STOP_IDS);
     for (size_t i = 0; i < json_array_size(v); i++)
-        AX_TRY(ax_serve_read_id(r, m, "stop_token_ids", json_array_get(v, i),
-                                &r->stop_ids[r->n_stop_ids++]));
+        AX_TRY(
+            read_id(r, m, "stop_token_ids", json_array_get(v, i), &r->stop_ids[r->n_stop_ids++]));
     return AX_OK;
 }
 
@@ -323,7 +323,7 @@ enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_ser
         r->ids.cap = r->ids.n + more;
     }
     for (size_t i = 0; i < more; i++)
-        AX_TRY(ax_serve_read_id(r, m, "prompt", json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
+        AX_TRY(read_id(r, m, "prompt", json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
     return AX_OK;
 }
 
@@ -361,6 +361,66 @@ static enum ax_status read_chat(struct ax_serve_request *r, const struct ax_serv
     AX_TRY(ax_serve_read_tools(r, m));
     AX_TRY(ax_serve_read_messages(r, m, get(r, "messages")));
     return add_prompt(r, 0, NULL);
+}
+
+/* ---- what changes logits ---- */
+
+#define MOST_BIAS 100 /* as in the protocol */
+
+/* A token's id is the key of an object, and so a text. */
+static enum ax_status read_entry(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                 const char *name, const json_t *v) {
+    char *end;
+    const double x = json_number_value(v);
+    const size_t n = strlen(name);
+    json_t *id = n > 0 && n < 10 && strspn(name, "0123456789") == n
+                     ? json_integer(strtol(name, &end, 10))
+                     : NULL;
+    const enum ax_status st = read_id(r, m, "logit_bias", id, &r->biased[r->bias.n]);
+    json_decref(id);
+    AX_TRY(st);
+    if (!json_is_number(v) || !(x >= -MOST_BIAS && x <= MOST_BIAS))
+        return ax_serve_refuse(r, "logit_bias", "expected numbers from -%d to %d", MOST_BIAS,
+                               MOST_BIAS);
+    r->biases[r->bias.n++] = (float)x;
+    return AX_OK;
+}
+
+static enum ax_status read_logit_bias(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    json_t *v = json_object_get(r->root, "logit_bias"), *item;
+    const char *name;
+    const size_t n = json_object_size(v);
+    if (!v || json_is_null(v))
+        return AX_OK;
+    if (!json_is_object(v) || n > AX_SERVE_BIASES)
+        return ax_serve_refuse(r, "logit_bias", "expected an object of up to %d token ids",
+                               AX_SERVE_BIASES);
+    AX_TRY(ax_alloc(&r->biased, n, sizeof *r->biased));
+    AX_TRY(ax_alloc(&r->biases, n, sizeof *r->biases));
+    r->bias.tokens = r->biased;
+    r->bias.values = r->biases;
+    json_object_foreach(v, name, item) {
+        AX_TRY(read_entry(r, m, name, item));
+    }
+    return AX_OK;
+}
+
+static void add_ends(struct ax_serve_request *r, const int32_t *ids, int n) {
+    if (n > 0)
+        memcpy(r->ends + r->bias.n_ends, ids, (size_t)n * sizeof *ids);
+    r->bias.n_ends += n;
+}
+
+/* What changes logits; after the stops and tools. */
+static enum ax_status read_bias(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    AX_TRY(read_logit_bias(r, m));
+    r->bias.ends = r->ends;
+    add_ends(r, r->stop_ids, r->n_stop_ids);
+    if (!r->ignore_eos)
+        add_ends(r, m->side->stop.ids, m->side->stop.n);
+    if (!r->ignore_eos && r->tools)
+        add_ends(r, m->tools->stop, m->tools->n_stop);
+    return AX_OK;
 }
 
 /* ---- lengths ---- */
@@ -459,7 +519,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
     AX_TRY(read_names(r));
     AX_TRY(read_sampling(r));
     AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
-    AX_TRY(ax_serve_read_bias(r, m));
+    AX_TRY(read_bias(r, m));
     AX_TRY(ax_serve_read_constraint(r, m));
     AX_TRY(check(r));
     forget_prompts(r);

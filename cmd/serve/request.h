@@ -74,10 +74,6 @@ enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_se
                                   const json_t *text);
 enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
                                  const json_t *ids);
-enum ax_status ax_serve_read_id(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                const char *param, const json_t *v, int32_t *id);
-/* bias.c: what changes logits; after the stops and tools. */
-enum ax_status ax_serve_read_bias(struct ax_serve_request *r, const struct ax_serve_model *m);
 /* AX_ERR_DATA about a key. */
 enum ax_status ax_serve_refuse(struct ax_serve_request *r, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

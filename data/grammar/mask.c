@@ -15,7 +15,6 @@ struct ax_grammar_masks {
     const struct ax_grammar_vocabulary *v;
     struct mask masks[AX_GRAMMAR_MASKS];
     size_t next; /* the oldest */
-    uint64_t made;
     struct ax_buf key;
     struct ax_grammar_state levels[AX_GRAMMAR_TOKEN + 1]; /* after each byte of a token */
 };
@@ -120,7 +119,6 @@ static enum ax_status compute(struct ax_grammar_masks *m, const struct ax_gramma
                               uint64_t *bits) {
     const size_t bytes = ax_grammar_words(m->v->size) * sizeof *bits;
     const bool plain = takes_plain(m->g, s);
-    m->made++;
     AX_TRY(copy_state(s, &m->levels[0]));
     if (plain)
         memcpy(bits, m->v->plain, bytes);
@@ -161,8 +159,4 @@ enum ax_status ax_grammar_mask(struct ax_grammar_masks *m, const struct ax_gramm
     }
     *bits = x->bits;
     return AX_OK;
-}
-
-uint64_t ax_grammar_masks_made(const struct ax_grammar_masks *m) {
-    return m->made;
 }

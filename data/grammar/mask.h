@@ -17,7 +17,5 @@ void ax_grammar_masks_free(struct ax_grammar_masks *m); /* NULL is fine */
  * one. */
 enum ax_status ax_grammar_mask(struct ax_grammar_masks *m, const struct ax_grammar_state *s,
                                const uint64_t **bits);
-/* How many masks have been computed. */
-uint64_t ax_grammar_masks_made(const struct ax_grammar_masks *m);
 
 #endif

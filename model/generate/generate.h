@@ -27,7 +27,7 @@
  *
  * Sequences may join and leave while others are generated (`more`).
  *
- * With `drafts` the model's layer for multi-token prediction drafts a token of each sequence after a pass. The next
+ * With `drafts` (not on stages of a pipeline) the model's layer for multi-token prediction drafts a token of each sequence after a pass. The next
  * pass has that token, too, and chooses from the logits of both rows, each with its own random number. If
  * the first choice is the draft, the second one is what a pass of its own would have chosen, and counts; else it
  * is dropped, with the draft's keys. So the tokens and their bits are those without drafts, in fewer passes. A

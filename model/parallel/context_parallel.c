@@ -12,15 +12,6 @@ const char *ax_cp_method_name(enum ax_cp_method method) {
     return names[method];
 }
 
-enum ax_status ax_cp_method_parse(const char *name, enum ax_cp_method *method) {
-    for (int i = 0; i < AX_CP_METHODS; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *method = (enum ax_cp_method)i;
-            return AX_OK;
-        }
-    return ax_error(AX_ERR_CONFIG, "expected auto, gather or ring, got \"%s\"", name);
-}
-
 enum ax_status ax_cp_check(enum ax_cp_method method, const struct ax_mesh *mesh) {
     const int most = AX_REACH_RUNS / 2;
     if (method != AX_CP_RING || mesh->size[AX_ROLE_CP] <= most)

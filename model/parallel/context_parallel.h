@@ -14,8 +14,6 @@
  * model/parts/attend.c. AUTO gathers, unless a plan has chosen (optim/plan/choose.h). */
 enum ax_cp_method { AX_CP_AUTO, AX_CP_GATHER, AX_CP_RING, AX_CP_METHODS };
 const char *ax_cp_method_name(enum ax_cp_method method);
-/* Parses a name; AX_ERR_CONFIG lists the names. */
-enum ax_status ax_cp_method_parse(const char *name, enum ax_cp_method *method);
 /* AX_ERR_CONFIG if a ring would have more than AX_REACH_RUNS / 2 ranks; names the nearest
  * choice. */
 enum ax_status ax_cp_check(enum ax_cp_method method, const struct ax_mesh *mesh);

@@ -225,7 +225,6 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r);
  * shorter than the longest can be, one at its last token, where TRL puts the score; else the score is at the
  * last place. `span`: places and what is between them, from the prompt's last token on; `at`: below it. */
 int64_t ax_rollout_span(const struct ax_rollout *r, const struct ax_completion *c);
-int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c);
 bool ax_rollout_is_place(const struct ax_rollout *r, const struct ax_completion *c, int64_t at);
 /* Computes the value model's values of all places. */
 enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bool *stopped);

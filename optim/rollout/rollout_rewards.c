@@ -317,7 +317,7 @@ int64_t ax_rollout_span(const struct ax_rollout *r, const struct ax_completion *
     return n < r->o->max_new ? n + 1 : n;
 }
 
-int64_t ax_rollout_places(const struct ax_rollout *r, const struct ax_completion *c) {
+static int64_t places_of(const struct ax_rollout *r, const struct ax_completion *c) {
     return c->sampled + ax_rollout_span(r, c) - (c->n - c->n_prompt);
 }
 
@@ -361,7 +361,7 @@ static void valued_free(struct valued *v) {
 /* This rank's values follow each other: spreads them over max_new places each, from the last on. */
 static void spread_values(const struct ax_rollout *r, struct valued *v, const double *packed) {
     for (int64_t i = 0; i < v->n; i++) {
-        const int64_t n = ax_rollout_places(r, &r->list[v->first + i]);
+        const int64_t n = places_of(r, &r->list[v->first + i]);
         memcpy(v->values + (v->first + i) * r->o->max_new, packed, (size_t)n * sizeof *packed);
         packed += n;
     }
@@ -435,7 +435,7 @@ static int64_t flatten_rows(const struct ax_rollout *r, double *x, double *flat,
     int64_t at = 0;
     for (int64_t i = 0; i < r->n; i++) {
         const struct ax_completion *c = &r->list[i];
-        const int64_t n = places ? ax_rollout_places(r, c) : c->sampled;
+        const int64_t n = places ? places_of(r, c) : c->sampled;
         double *row = x + i * r->o->max_new;
         memcpy(back ? row : flat + at, back ? flat + at : row, (size_t)n * sizeof *row);
         at += n;
@@ -464,7 +464,7 @@ static void whiten_rewards(const struct ax_rollout *r, struct judged *j) {
 /* One whose environment has failed is worth what was expected: it teaches nothing but the KL divergence. */
 static double score_of(const struct ax_rollout *r, const struct judged *j, int64_t i,
                        const double *totals) {
-    const int64_t last = i * r->o->max_new + ax_rollout_places(r, &r->list[i]) - 1;
+    const int64_t last = i * r->o->max_new + places_of(r, &r->list[i]) - 1;
     const double score = r->list[i].lost ? j->values[last] : isnan(totals[i]) ? 0 : totals[i];
     return score - (r->list[i].truncated ? r->o->ppo->missing_eos_penalty : 0);
 }
@@ -519,13 +519,13 @@ static void judge_tokens(struct ax_rollout *r, struct judged *j, double *raw,
         const struct ax_completion *c = &r->list[i];
         take_tokens(r, i, j);
         ax_token_rewards(o->kl, o->kl_coef, c->sampled, j->logprobs + i * width,
-                         j->reference + i * width, score_of(r, j, i, totals),
-                         ax_rollout_places(r, c), j->rewards + i * width);
+                         j->reference + i * width, score_of(r, j, i, totals), places_of(r, c),
+                         j->rewards + i * width);
     }
     if (o->whiten_rewards)
         whiten_rewards(r, j);
     for (int64_t i = 0; i < r->n; i++)
-        ax_gae(o->gamma, o->lambda, ax_rollout_places(r, &r->list[i]), j->rewards + i * width,
+        ax_gae(o->gamma, o->lambda, places_of(r, &r->list[i]), j->rewards + i * width,
                j->values + i * width, raw + i * width);
     memcpy(j->advantages, raw, (size_t)(r->n * width) * sizeof *raw);
     whiten_tokens(r, j);

@@ -102,13 +102,14 @@ static void split(int64_t *rows, int64_t stride, int64_t room, int64_t from, int
     }
 }
 
-int64_t ax_expert_part_begin(int64_t n_local, int parts, int part) {
+/* Index of the first expert of a part among the rank's experts. */
+static int64_t part_begin(int64_t n_local, int parts, int part) {
     return n_local * part / parts;
 }
 
 static int part_of(int64_t n_local, int parts, int64_t e) {
     int part = parts - 1;
-    while (e < ax_expert_part_begin(n_local, parts, part))
+    while (e < part_begin(n_local, parts, part))
         part--;
     return part;
 }
@@ -271,8 +272,8 @@ static enum ax_status open_round(struct ax_queue *q, const void *args, void *con
     }
     for (int i = 0; i < r->parts * r->ranks; i++) {
         const int part = i / r->ranks, from = i % r->ranks;
-        for (int64_t e = ax_expert_part_begin(r->n_local, r->parts, part);
-             e < ax_expert_part_begin(r->n_local, r->parts, part + 1); e++) {
+        for (int64_t e = part_begin(r->n_local, r->parts, part);
+             e < part_begin(r->n_local, r->parts, part + 1); e++) {
             const int64_t start = offsets[e];
             offsets[e] += counts[from * r->n_experts + r->first + e];
             for (int64_t row = start > begin ? start : begin; row < offsets[e] && row < end; row++)
@@ -338,8 +339,8 @@ static int64_t even_count(const struct ax_expert_group *g, const struct ax_exper
 
 struct ax_expert_part ax_expert_part(const struct ax_expert_group *g,
                                      const struct ax_expert_route *r, int part) {
-    const int64_t first = ax_expert_part_begin(g->n_local, g->parts, part), even = even_count(g, r);
-    const int64_t end = ax_expert_part_begin(g->n_local, g->parts, part + 1);
+    const int64_t first = part_begin(g->n_local, g->parts, part), even = even_count(g, r);
+    const int64_t end = part_begin(g->n_local, g->parts, part + 1);
     struct ax_expert_part p = {.first = first,
                                .n = end - first,
                                .rows = ax_tensor_numel(&r->places),

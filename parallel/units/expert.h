@@ -86,8 +86,6 @@ struct ax_expert_part {
     int64_t first, n, row, rows;
     int64_t expected; /* number of rows if experts were evenly loaded */
 };
-/* Index of the first expert of a part among the rank's experts. */
-int64_t ax_expert_part_begin(int64_t n_local, int parts, int part);
 struct ax_expert_part ax_expert_part(const struct ax_expert_group *g,
                                      const struct ax_expert_route *r, int part);
 /* All experts of this rank, as one part. */

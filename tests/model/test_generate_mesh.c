@@ -283,7 +283,11 @@ static void ranks_draft_as_one_goes_without(void **state) {
         must(ax_arch_predict(&t.arch, "drafts"));
         t.drafts = true;
         for (size_t i = 0; i < COUNT(meshes) + COUNT(expert_meshes); i++) {
-            must(run(&t, i < COUNT(meshes) ? meshes[i] : expert_meshes[i - COUNT(meshes)]));
+            const struct ax_mesh_sizes *sizes =
+                i < COUNT(meshes) ? &meshes[i] : &expert_meshes[i - COUNT(meshes)];
+            if (sizes->pp > 1) /* nobody asks for drafts there */
+                continue;
+            must(run(&t, *sizes));
             same(&t, &one, 1e-11);
             const struct ax_generate_counters *c = &t.ranks[0].counters;
             assert_true(c->drafts > 0 && (!even || 10 * c->accepted > 8 * c->drafts));

@@ -6,7 +6,8 @@
 #include "base/hash/hash.h"
 #include "base/threads.h"
 
-struct ax_length_rule ax_setup_length_rule(const struct ax_setup_data *d, bool eval) {
+/* The corpus's rule for lengths. */
+static struct ax_length_rule length_rule(const struct ax_setup_data *d, bool eval) {
     const struct ax_method *method = ax_method_of(d->cfg);
     const bool packed = d->keys.packs[eval];
     struct ax_length_rule r = {.max = d->keys.sequence_len[eval],
@@ -28,7 +29,7 @@ static enum ax_status check_prompts(const struct ax_setup_data *d) {
     if (ax_method_of(cfg)->task != AX_TASK_PROMPT)
         return AX_OK;
     for (int eval = 0; eval < 2; eval++) {
-        const struct ax_length_rule r = ax_setup_length_rule(d, eval);
+        const struct ax_length_rule r = length_rule(d, eval);
         const int64_t length = r.max + r.reserved;
         if (r.max < 1)
             return ax_config_error(cfg, ax_method_of(cfg)->answer_key,
@@ -88,7 +89,7 @@ static void close_sets(struct ax_setup_sets *s) {
 /* ---- corpora ---- */
 
 static struct ax_corpus_options corpus_options(const struct ax_setup_data *d) {
-    struct ax_corpus_options o = {.rule = ax_setup_length_rule(d, false)};
+    struct ax_corpus_options o = {.rule = length_rule(d, false)};
     AX_FILL(d->cfg, "", struct ax_corpus_options, &o);
     if (d->keys.in_file_order && d->train_sets.n == 1)
         o.shuffle = false;
@@ -122,12 +123,12 @@ static enum ax_status build_train(struct ax_setup_data *d) {
     if (d->keys.val_set_size > 0 && d->train.n > 0) /* else ax_setup_data_require says why */
         AX_TRY(ax_corpus_take_tail(&d->train, d->keys.val_set_size, &d->eval));
     AX_TRY(weigh(d, o.shuffle));
-    const struct ax_length_rule rule = ax_setup_length_rule(d, true);
+    const struct ax_length_rule rule = length_rule(d, true);
     return ax_corpus_filter(&d->eval, 0, &rule, &d->eval_report);
 }
 
 static enum ax_status build_eval(struct ax_setup_data *d) {
-    const struct ax_corpus_options o = {.rule = ax_setup_length_rule(d, true),
+    const struct ax_corpus_options o = {.rule = length_rule(d, true),
                                         .deduplicate = corpus_options(d).deduplicate,
                                         .also = &d->train};
     return ax_corpus_build(&d->eval, d->eval_sets.sets, d->eval_sets.n, &o, &d->eval_report);
@@ -161,7 +162,7 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
     struct ax_stream_options o = {.entries = entries,
                                   .n = s->n,
                                   .shuffle = !d->keys.in_file_order,
-                                  .rule = ax_setup_length_rule(d, false),
+                                  .rule = length_rule(d, false),
                                   .threads = ax_cpu_count(),
                                   .options_hash = hash};
     AX_FILL(d->cfg, "", struct ax_stream_options, &o);

@@ -181,8 +181,6 @@ enum ax_status ax_setup_put_lost(struct ax_buf *out, const struct ax_setup_entry
 
 bool ax_setup_pretrains(const struct ax_config *cfg);
 bool ax_setup_is_streamed(const struct ax_config *cfg);
-/* The corpus's rule for lengths. */
-struct ax_length_rule ax_setup_length_rule(const struct ax_setup_data *d, bool eval);
 enum ax_pretrain_mode ax_setup_pretrain_mode(const struct ax_data_keys *k);
 enum ax_status ax_setup_loaders_open(struct ax_setup_data *d);
 

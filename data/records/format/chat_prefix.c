@@ -123,7 +123,8 @@ static bool alias_loops_once(const char *source, const char *end, const char *al
     return loops == 1 && sets > 0;
 }
 
-bool ax_chat_is_local(const char *source, size_t n) {
+/* True if the source of a template says that it is local, as above. */
+static bool is_local(const char *source, size_t n) {
     const char *end = source + n;
     char alias[64];
     return !carries(source, end) && !reads_places(source, end) &&
@@ -203,7 +204,7 @@ enum ax_status ax_chat_prefixes_begin(struct ax_chat_prefixes *p, const struct a
     if (c->n < LONG_CONVERSATION)
         return AX_OK;
     const char *source = ax_template_source(ax_conversation_template(f, c), &n);
-    return ax_chat_is_local(source, n) ? take_bases(p) : AX_OK;
+    return is_local(source, n) ? take_bases(p) : AX_OK;
 }
 
 void ax_chat_prefixes_free(struct ax_chat_prefixes *p) {

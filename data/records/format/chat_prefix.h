@@ -1,7 +1,7 @@
 /* Renderings of the first messages of a long conversation, for each turn in order, without rendering all of them each
  * time. Private to data/records/format/.
  *
- * Possible where a template writes each message without looking at others but the first (ax_chat_is_local): then the
+ * Possible where a template writes each message without looking at others but the first: then the
  * rendering of the first messages and message i shows what message i adds. That the pieces are those of the full
  * rendering is checked, too. */
 #ifndef AX_DATA_RECORDS_FORMAT_CHAT_PREFIX_H
@@ -30,8 +30,5 @@ void ax_chat_prefixes_free(struct ax_chat_prefixes *p); /* safe on a zeroed one 
  * until the next call. Turns ascend. *found = false: they have to be rendered. */
 enum ax_status ax_chat_prefixes_turn(struct ax_chat_prefixes *p, const struct ax_chat_render *r,
                                      struct ax_turn_pair *pair, bool *found);
-
-/* True if the source of a template says that it is local, as above. */
-bool ax_chat_is_local(const char *source, size_t n);
 
 #endif
