@@ -27,12 +27,12 @@
  *
  * Sequences may join and leave while others are generated (`more`).
  *
- * With `drafts` (not on stages of a pipeline) the model's layer for multi-token prediction drafts a token of each sequence after a pass. The next
- * pass has that token, too, and chooses from the logits of both rows, each with its own random number. If
- * the first choice is the draft, the second one is what a pass of its own would have chosen, and counts; else it
- * is dropped, with the draft's keys. So the tokens and their bits are those without drafts, in fewer passes. A
- * draft is drawn from the layer's logits by the rules and with the random number of the token that it is a draft
- * of: where both distributions are alike, so are the draws. The host waits for it: twice per pass.
+ * With `drafts` (not on stages of a pipeline) the model's layer for multi-token prediction drafts a token of each
+ * sequence after a pass. The next pass has that token, too, and chooses from the logits of both rows, each with its
+ * own random number. If the first choice is the draft, the second one is what a pass of its own would have chosen, and
+ * counts; else it is dropped, with the draft's keys. So the tokens and their bits are those without drafts, in fewer
+ * passes. A draft is drawn from the layer's logits by the rules and with the random number of the token that it is a
+ * draft of: where both distributions are alike, so are the draws. The host waits for it: twice per pass.
  *
  * Read generate.c, then generate_pass.c and sample.c; for scoring, generate_scores.c and score.c; for drafts,
  * generate_drafts.c. */
