@@ -131,10 +131,11 @@ const struct ax_config_rule ax_config_rules[] = {
      "distill with trl.distillation_objective: jsd"},
     {SAMPLED_TOKENS " && kd_temperature", "kd_temperature",
      "tokens have the log-probs that they are drawn with, at trl.temperature: remove it"},
-    {SAMPLED_TOKENS " && (kd_loss_top_k || set(kd_loss_top_p) || set(kd_loss_support))",
+    {SAMPLED_TOKENS " && (kd_loss_top_k || set(kd_loss_top_p) || set(kd_loss_support) || "
+                    "set(kd_loss_tail))",
      "kd_loss_top_k",
      "parts of distributions are compared with trl.distillation_objective: jsd: remove it, "
-     "kd_loss_top_p and kd_loss_support"},
+     "kd_loss_top_p, kd_loss_support and kd_loss_tail"},
     {"rl == distill && trl.distillation_objective == sampled_token,iw_opd && set(trl.lmbda) && "
      "trl.lmbda != 1,1.0",
      "trl.lmbda",

@@ -92,8 +92,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.off_policy_mask_threshold", AX_T_POSITIVE,
            "Leave out answers with a negative advantage of which the policy has moved away: whose "
            "mean "
-           "of old minus present log-probs is above this. None if unset; acts with num_iterations "
-           "above 1.",
+           "of old minus present log-probs is above this. None if unset; acts where answers are "
+           "trained on in more than one step.",
            .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_policy_options, off_policy_threshold))),
     AX_KEY("trl.loss_type", AX_T_STR, "The loss of a token, and how they are averaged.",
            .choices = "@policy_losses", .dflt = "dapo", .when = SAMPLED),

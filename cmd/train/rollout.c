@@ -74,7 +74,8 @@ static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
                            ? AUTO_GIB
                            : ax_config_f64(cfg, "generation_kv_memory");
     const double fit = gib * GIB / (double)token_bytes(o);
-    const int64_t ranks = (int64_t)o->runtime.sizes.dp_replicate * o->runtime.sizes.dp_shard;
+    const struct ax_mesh_sizes *sizes = &o->runtime.sizes;
+    const int64_t ranks = (int64_t)sizes->dp_replicate * sizes->dp_shard * sizes->cp;
     const int64_t own = (r->prompts * r->group + ranks - 1) / ranks;
     r->lanes = own < MAX_LANES ? own : MAX_LANES;
     r->kv_tokens = fit < 1 ? 1 : fit < (double)INT64_MAX / 2 ? (int64_t)fit : INT64_MAX / 2;

@@ -144,6 +144,7 @@ enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_c
     r->turns = (struct ax_episode_rules){.chat = &r->chat, .max_rounds = -1};
     AX_FILL(cfg, "", struct ax_episode_rules, &r->turns);
     o->turns = &r->turns;
+    o->observes = keys_of(cfg).environment != NULL;
     if (planning)
         return AX_OK;
     enum ax_status st = ax_setup_chat_open(&r->chat, d, keys_of(cfg).format, &r->stop);

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#define MOST_TITLE 64
+
 /* What an episode was asked, and hashes of what was answered. */
 struct past {
     int64_t rollout;
@@ -39,6 +41,11 @@ static enum ax_status describe(struct ax_environment *e) {
     e->tools = json_incref(json_object_get(answer, "tools"));
     e->late = json_incref(json_object_get(answer, "late"));
     enum ax_status st = ax_strdup(&e->title, title ? title : file);
+    if (st == AX_OK && title && (*title == '\0' || strlen(title) > MOST_TITLE))
+        st = ax_error(AX_ERR_CONFIG,
+                      "environment \"%s\": its title, which metrics are named by, has %zu bytes; "
+                      "expected 1 to %d",
+                      e->name, strlen(title), MOST_TITLE);
     if (st == AX_OK && !e->steps && json_array_size(e->tools) == 0)
         st = ax_error(AX_ERR_CONFIG,
                       "environment \"%s\": expected {\"steps\": true}, or \"tools\" with a list of "
@@ -274,6 +281,19 @@ static enum ax_status take(const struct ax_tool_request *r, struct outcome *x,
 
 /* ---- all of a question ---- */
 
+/* Lets a process that goes on put away what belongs to an episode; what it says to that does not matter. */
+static enum ax_status abandon(struct ax_environment *e, const struct past *p,
+                              struct ax_watch *watch) {
+    char ignored[AX_TOOL_ERROR] = "";
+    json_t *answer = NULL;
+    if (p->start == 0 || p->start != ax_tool_child_process(e->child))
+        return AX_OK;
+    AX_TRY(ax_tool_child_ask(e->child, json_pack("{s:I}", "close", (json_int_t)p->rollout), 0,
+                             watch, &answer, ignored));
+    json_decref(answer);
+    return AX_OK;
+}
+
 static enum ax_status lose(struct ax_environment *e, struct past *p, const struct outcome *x,
                            struct ax_tool_result *out) {
     forget(e, p);
@@ -300,8 +320,11 @@ static enum ax_status ask_and_take(struct ax_environment *e, const struct ax_too
         st = take(r, &x, out);
     json_decref(x.answer);
     AX_TRY(st);
-    if (x.why[0])
+    if (x.why[0]) {
+        if (r->ask != AX_ASK_CLOSE)
+            AX_TRY(abandon(e, p, watch));
         return lose(e, p, &x, out);
+    }
     if (r->ask == AX_ASK_CLOSE)
         forget(e, p);
     return ax_tool_strike(&e->in_a_row, "environment", e->name, "");

@@ -166,7 +166,7 @@ static enum ax_status refuse(const char *kind, const char *name, const json_t *a
 
 enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, const char *name,
                                    json_t *question, json_t **answer) {
-    char failure[AX_TOOL_ERROR];
+    char failure[AX_TOOL_ERROR] = "it answers an error without a text";
     enum ax_status st =
         ax_tool_child_ask(c, question, AX_TOOLS_START_TIMEOUT, NULL, answer, failure);
     if (st == AX_ERR_CONFIG)

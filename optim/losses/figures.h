@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#define AX_FIGURES_MAX  64
+#define AX_FIGURES_MAX  96
 #define AX_FIGURES_NAME 96
 
 struct ax_figures {

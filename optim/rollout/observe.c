@@ -19,16 +19,28 @@ static enum ax_status render(const struct ax_rollout *r, const struct ax_complet
     return st;
 }
 
+static enum ax_status take(struct ax_rollout *r, struct ax_completion *c, const char *text,
+                           const struct ax_example_list *list) {
+    char **own = &r->observations[c - r->list];
+    memcpy(r->ids + c->start, list->tokens, list->n_tokens * sizeof *list->tokens);
+    c->n_prompt = (int64_t)list->n_tokens;
+    ax_free(*own);
+    *own = NULL;
+    return ax_strdup(own, text);
+}
+
 enum ax_status ax_rollout_observe(struct ax_rollout *r, struct ax_completion *c, const char *text,
                                   bool *fits) {
+    const struct ax_rollout_origin *from = &r->origins[(c - r->list) / r->o->group];
     struct ax_example_list list = {0};
-    const enum ax_status st = render(r, c, text, &list);
+    enum ax_status st = render(r, c, text, &list);
     const int64_t n = (int64_t)list.n_tokens;
     *fits = st == AX_OK && n <= r->o->max_prompt;
-    if (*fits) {
-        memcpy(r->ids + c->start, list.tokens, (size_t)n * sizeof *list.tokens);
-        c->n_prompt = n;
-    } else if (st == AX_OK) {
+    if (st != AX_OK) {
+        st = ax_error_prefix(st, "%s:%llu", from->file, (unsigned long long)from->line);
+    } else if (*fits) {
+        st = take(r, c, text, &list);
+    } else {
         ax_log_warn("environment: a prompt has %lld tokens with what the environment begins with, "
                     "and may have %lld: raise sequence_len. The answer has no reward",
                     (long long)n, (long long)r->o->max_prompt);

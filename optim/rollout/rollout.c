@@ -37,6 +37,7 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
         AX_TRY(ax_alloc(&r->messages, n, sizeof *r->messages));
         AX_TRY(ax_alloc(&r->calls, n, sizeof *r->calls));
         AX_TRY(ax_alloc(&r->turn_rewards, n, sizeof *r->turn_rewards));
+        AX_TRY(ax_alloc(&r->observations, n, sizeof *r->observations));
     }
     if (o->teacher)
         AX_TRY(ax_alloc(&r->teacher, tokens, sizeof *r->teacher));
@@ -65,12 +66,14 @@ void ax_rollout_free(struct ax_rollout *r) {
         ax_free(r->origins[i].file);
     for (int64_t i = 0; r->records && i < r->o->prompts; i++)
         ax_free(r->records[i]);
-    for (int64_t i = 0; r->turn_rewards && i < r->n; i++) {
+    for (int64_t i = 0; r->observations && i < r->n; i++) {
+        ax_free(r->observations[i]);
         json_decref(r->messages[i]);
         json_decref(r->calls[i]);
         json_decref(r->turn_rewards[i]);
     }
     ax_free(r->turn_rewards);
+    ax_free(r->observations);
     ax_free(r->messages);
     ax_free(r->calls);
     ax_free(r->inserted);

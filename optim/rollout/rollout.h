@@ -74,9 +74,10 @@ struct ax_rollout_options {
     /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
     const struct ax_episode_rules *turns;
     struct ax_tools *tools; /* NULL while planning */
-    const struct ax_format
-        *format; /* format of prompts, to which an environment adds; NULL: there is none */
-    int shown;   /* how many completions of a generation are shown to the user */
+    const struct ax_format *
+        format; /* format of prompts, to which an environment adds; NULL: there is none, or planning */
+    bool observes; /* an environment may add to prompts, so that those of a group may differ */
+    int shown;     /* how many completions of a generation are shown to the user */
     struct ax_rewards *rewards; /* NULL while planning, and in distillation */
     /* models that some of the rewards ask */
     struct ax_reward_model *models[AX_ROLLOUT_MAX_REWARDS];
@@ -150,9 +151,10 @@ struct ax_rollout {
     char **records;                    /* [prompts] JSON */
     /* with tools, else NULL: [n] messages of a completion, and its calls with their seconds; lists */
     json_t **messages, **calls;
-    json_t **turn_rewards;     /* likewise: [n] what the environment's answers gave, lists */
-    int64_t *todo, n_todo;     /* [prompts] groups to sample in this round */
-    int round;                 /* from 0 */
+    json_t **turn_rewards; /* likewise: [n] what the environment's answers gave, lists */
+    char **observations;   /* likewise: [n] what the environment has added to the prompt, or NULL */
+    int64_t *todo, n_todo; /* [prompts] groups to sample in this round */
+    int round;             /* from 0 */
     struct ax_figures figures; /* figures with TRL's names */
     enum ax_worth worth;
     double seconds, reward_seconds; /* time for sampling; for rewards */

@@ -35,13 +35,33 @@ static bool is_list(const json_t *record, const char *column) {
     return json_is_array(json_object_get(record, column));
 }
 
-/* A group has one record. */
+/* What the environment has added to a prompt is in its record's messages, too, as in TRL. */
+static bool observe(json_t *record, const char *text) {
+    json_t *own = json_object_get(record, "prompt");
+    json_t *messages = own ? own : json_object_get(record, "messages");
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    json_t *content = json_object_get(last, "content");
+    if (json_is_array(content))
+        return json_array_append_new(content,
+                                     json_pack("{s:s, s:s}", "type", "text", "text", text)) == 0;
+    return !json_is_string(content) ||
+           json_object_set_new(last, "content",
+                               json_pack("s%+", json_string_value(content),
+                                         json_string_length(content), text)) == 0;
+}
+
+/* A group has one record, but with an environment. */
 static enum ax_status read_record(struct items *x, const struct ax_rollout *r, int64_t i) {
     const int64_t group = r->o->group;
-    x->records[i] = i % group > 0 ? json_incref(x->records[i - 1])
-                                  : json_loads(r->records[r->todo[(x->first + i) / group]],
-                                               JSON_ALLOW_NUL, NULL);
-    return x->records[i] ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
+    const char *observed =
+        r->observations ? r->observations[ax_rollout_todo(r, x->first + i) - r->list] : NULL;
+    x->records[i] =
+        i % group > 0 && !r->o->observes
+            ? json_incref(x->records[i - 1])
+            : json_loads(r->records[r->todo[(x->first + i) / group]], JSON_ALLOW_NUL, NULL);
+    return x->records[i] && (!observed || observe(x->records[i], observed))
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
 }
 
 static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int64_t i) {
@@ -573,12 +593,14 @@ static void judge_completions(struct ax_rollout *r, const struct ax_advantage_op
 
 static enum ax_worth worth_of(const struct ax_rollout *r, const struct ax_advantage_options *o,
                               const double *totals) {
-    double most = 0;
+    double most = 0, first = NAN; /* first: of those of the group that have rewards */
     bool none = true, reached = true;
     for (int k = 0; k < o->n_rewards; k++)
         most += (o->weights ? o->weights[k] : 1) * ax_rewards_most(r->o->rewards, k);
     for (int64_t i = 0; i < r->n; i++) {
-        const double first = totals[i / o->group * o->group];
+        if (i % o->group == 0)
+            first = NAN;
+        first = isfinite(first) ? first : totals[i];
         if (isfinite(totals[i]) && totals[i] != first)
             return AX_WORTH_VARIED;
         none = none && !isfinite(totals[i]);
@@ -592,7 +614,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     const struct ax_advantage_options o = advantage_options(r, weights);
     ax_reward_totals(&o, r->n, r->rewards, totals);
     r->worth = worth_of(r, &o, totals);
-    if ((r->o->ppo || r->teacher) && r->worth != AX_WORTH_NONE)
+    if (r->teacher || (r->o->ppo && r->worth != AX_WORTH_NONE))
         r->worth = AX_WORTH_VARIED;
     put_rewards(r, &o, totals);
     put_rounds(r);

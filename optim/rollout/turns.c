@@ -41,6 +41,8 @@ static enum ax_status rows_create(struct rows *x, struct ax_rollout *r) {
         struct ax_completion *c = ax_rollout_todo(r, i);
         const int64_t number = c - r->list;
         x->own[i] = (struct own){r, c};
+        ax_free(r->observations[number]);
+        r->observations[number] = NULL;
         x->answers[i] =
             (struct ax_turns_answer){.rules = r->o->turns,
                                      .n_prompt = c->n_prompt,

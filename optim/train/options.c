@@ -67,7 +67,7 @@ static void share_prompts(struct ax_step_options *so, const struct ax_train_opti
         so->alike = 2;
         so->keys = so->tokens;
     }
-    if (r->group < 2 || completions < 2 || !may_share_prompts(o))
+    if (r->group < 2 || r->observes || completions < 2 || !may_share_prompts(o))
         return;
     so->alike = r->group < completions ? r->group : completions;
     so->keys = so->tokens;

@@ -101,6 +101,40 @@ static void a_model_plays(void **state) {
     }
 }
 
+/* What an environment adds may differ among the answers of a group, which then have prompts of their own; rewards are
+ * of the prompts with it. */
+static void prompts_of_a_group_may_differ(void **state) {
+    (void)state;
+    static const char source[] =
+        "class Varied:\n"
+        "    made = 0\n"
+        "    def reset(self, **columns):\n"
+        "        Varied.made += 1\n"
+        "        self.number = Varied.made\n"
+        "        return ' Guess' + ' now' * (Varied.made % 3) + '.'\n"
+        "    def step(self, answer):\n"
+        "        return None, float(self.number), True\n"
+        "\n"
+        "def saw(prompts, **columns):\n"
+        "    return [float('Guess' in p[-1]['content']) for p in prompts]\n";
+    double ratio[4] = {0}, seen[4] = {0};
+    char more[700];
+    put_bytes("varied.py", source, sizeof source - 1);
+    snprintf(more, sizeof more,
+             "trl.environment_factory=%s/varied.py:Varied trl.reward_funcs=[varied.saw]", scratch);
+    assert_int_equal(setenv("PYTHONPATH", scratch, 1), 0);
+    train("varied", configure_game(base, ""), more);
+    assert_int_equal(unsetenv("PYTHONPATH"), 0);
+    assert_int_equal(numbers("varied", "ratio_mean", ratio, 4), 2);
+    assert_int_equal(numbers("varied", "rewards/varied.saw/mean", seen, 4), 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(ratio[i] == 1 && seen[i] == 1);
+    json_t *a = line_of("varied", 0), *b = line_of("varied", 1);
+    assert_string_not_equal(text_of(a, "prompt"), text_of(b, "prompt"));
+    json_decref(a);
+    json_decref(b);
+}
+
 static void same(const char *a, const char *b, const char *file) {
     char *x = read_text(a, file), *y = read_text(b, file);
     if (strcmp(x, y) != 0)
@@ -293,6 +327,7 @@ static void the_example_of_the_page_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_plays),
+        cmocka_unit_test(prompts_of_a_group_may_differ),
         cmocka_unit_test(lanes_and_meshes_change_nothing),
         cmocka_unit_test(a_run_goes_on_with_its_games),
         cmocka_unit_test(a_teacher_reads_observations),
