@@ -65,8 +65,10 @@ enum ax_status ax_ref_sparsify_forward(struct ax_queue *q, const struct ax_spars
     (void)work;
     for (int64_t t = 0; t < a->x.shape[0]; t++) {
         const struct moments m = moments_of(&a->x, t);
-        for (int64_t d = 0; d < a->x.shape[1]; d++)
-            ax_ref_set(&a->y, t, d, fmax(0, ax_ref_get(&a->x, t, d) - (m.mean + a->z * m.std)));
+        for (int64_t d = 0; d < a->x.shape[1]; d++) {
+            const double above = ax_ref_get(&a->x, t, d) - (m.mean + a->z * m.std);
+            ax_ref_set(&a->y, t, d, above <= 0 ? 0 : above); /* NaN stays NaN */
+        }
     }
     return AX_OK;
 }

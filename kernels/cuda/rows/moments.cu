@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(1024)
         float own[AX_NEIGHBORS];
         x.load(t, col, own);
         for (int i = 0; i < AX_NEIGHBORS; i++)
-            own[i] = own[i] > m.cut ? own[i] - m.cut : 0;
+            own[i] = own[i] <= m.cut ? 0 : own[i] - m.cut; /* NaN stays NaN */
         y.store(t, col, own);
     });
 }
