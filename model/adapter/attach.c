@@ -393,7 +393,8 @@ static bool names_saved(const struct ax_model *m, const char *name) {
     for (int i = 0; i < m->n_params && !found; i++) {
         char module[AX_NAME_MAX];
         ax_adapter_module_of(m->params[i].name, module, sizeof module);
-        found = !m->params[i].adapter && ax_adapter_saves_module(module, name);
+        found = !m->params[i].adapter && m->params[i].trainable &&
+                ax_adapter_saves_module(module, name);
     }
     return found;
 }
@@ -403,7 +404,7 @@ static bool names_linear(const struct ax_model *m, const struct ax_peft_config *
     bool found = false;
     for (int i = 0; i < (int)m->arch.n_layers && !found; i++) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
-        const int n = ax_layer_linears(&m->layers[i], linears);
+        const int n = m->layers[i].spec.predicts ? 0 : ax_layer_linears(&m->layers[i], linears);
         for (int k = 0; k < n; k++)
             for (int part = 0; part < linears[k]->n_parts && !found; part++) {
                 char own[AX_NAME_MAX], module[AX_NAME_MAX];

@@ -46,7 +46,8 @@ static enum ax_status list_linears(struct settling *s) {
     AX_TRY(ax_alloc(&s->linears, layers * AX_LAYER_MAX_LINEARS * AX_LINEAR_MAX_PARTS,
                     sizeof *s->linears));
     for (size_t i = 0; i < layers; i++) {
-        const int n = ax_layer_linears(&s->m->layers[i], linears);
+        const int n =
+            s->m->layers[i].spec.predicts ? 0 : ax_layer_linears(&s->m->layers[i], linears);
         for (int k = 0; k < n; k++)
             for (int part = 0; part < linears[k]->n_parts; part++)
                 add_linear(s, linears[k], part);

@@ -223,7 +223,10 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
         p->decay = true;
     }
     name_param(m, decl->name, layer, p->name);
-    p->trainable = !p->buffer && !p->frozen && (p->trainable || any_adapter_saves(m, p->name));
+    /* PEFT finds no modules of the layer for multi-token prediction */
+    const bool found = layer < 0 || !m->arch.layers[layer].predicts;
+    p->trainable =
+        !p->buffer && !p->frozen && (p->trainable || (found && any_adapter_saves(m, p->name)));
     return p;
 }
 

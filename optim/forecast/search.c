@@ -61,7 +61,7 @@ static enum ax_search_reason broken_rule(const struct search *s, const struct ax
         return AX_SEARCH_REPLICAS;
     if (m->ep > 1 && m->ep < node && m->ep < sharing)
         return AX_SEARCH_EXPERTS;
-    if (m->pp > s->r->arch->n_layers ||
+    if (m->pp > s->r->arch->n_layers - ax_arch_predicts(s->r->arch) ||
         (m->pp > 1 && s->rows / m->dp_replicate / m->dp_shard < m->pp))
         return AX_SEARCH_PIPELINE;
     if (s->rows % ((int64_t)m->dp_replicate * m->dp_shard) != 0)

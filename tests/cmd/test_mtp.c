@@ -80,39 +80,6 @@ static void the_layer_trains_and_is_saved(void **state) {
     ax_hf_close(&end);
 }
 
-/* Without the key, and with an adapter, the layer stays as it is. */
-static void others_keep_the_layer(void **state) {
-    (void)state;
-    struct ax_hf start, end;
-    const char *config = first_run();
-    EXPECT(0, "layers from 3 on are for multi-token prediction", config, base("first"),
-           out("plain"), "max_steps=1");
-    open_folder(&start, "first");
-    open_folder(&end, "plain");
-    assert_true(same(&start, LAYER "eh_proj.weight", &end, LAYER "eh_proj.weight"));
-    ax_hf_close(&start);
-    ax_hf_close(&end);
-    EXPECT(0, "adapter: ", config, base("first"), out("adapter"), "max_steps=2", "adapter=lora",
-           "lora_r=4", "lora_alpha=8", "lora_target_linear=true", trains);
-    assert_true(metric_of("adapter", "mtp_loss", 2) > 0);
-    char *text;
-    size_t len;
-    assert_ok(ax_read_file(in_scratch("adapter/adapter_model.safetensors"), 1 << 24, &text, &len));
-    assert_non_null(memmem(text, len, "layers.2.", 9));
-    assert_null(memmem(text, len, "layers.3.", 9));
-    ax_free(text);
-}
-
-static void a_resumed_run_is_the_same(void **state) {
-    (void)state;
-    char from[256];
-    const char *config = first_run();
-    snprintf(from, sizeof from, "resume_from_checkpoint=%s/first/checkpoint-3", scratch);
-    EXPECT(0, "trained", config, base("moonlight"), "reinit_weights=true", out("again"), from,
-           trains);
-    assert_true(same_weights("first", "again"));
-}
-
 /* What `axtrain generate` says of a model that has learned three conversations by heart. */
 static void generate(const char *model, bool drafts, char *said, size_t size) {
     const char *const args[] = {
@@ -124,6 +91,45 @@ static void generate(const char *model, bool drafts, char *said, size_t size) {
     sft_command = was;
     if (code != 0)
         fail_msg("%s", said);
+}
+
+/* Without the key, and with an adapter, the layer stays as it is. */
+static void others_keep_the_layer(void **state) {
+    (void)state;
+    struct ax_hf start, end;
+    char said[8192];
+    const char *config = first_run();
+    EXPECT(0, "layers from 3 on are for multi-token prediction", config, base("first"),
+           out("plain"), "max_steps=1");
+    open_folder(&start, "first");
+    open_folder(&end, "plain");
+    assert_true(same(&start, LAYER "eh_proj.weight", &end, LAYER "eh_proj.weight"));
+    ax_hf_close(&start);
+    ax_hf_close(&end);
+    EXPECT(0, "adapter: ", config, base("first"), out("adapter"), "max_steps=2", "adapter=lora",
+           "lora_r=4", "lora_alpha=8", "lora_target_linear=true", "lora_modules_to_save=[gate]",
+           trains);
+    assert_true(metric_of("adapter", "mtp_loss", 2) > 0);
+    char *text;
+    size_t len;
+    assert_ok(ax_read_file(in_scratch("adapter/adapter_model.safetensors"), 1 << 24, &text, &len));
+    assert_non_null(memmem(text, len, "layers.2.mlp.gate.", 18));
+    assert_null(memmem(text, len, "layers.3.", 9));
+    ax_free(text);
+    generate("adapter", false, said, sizeof said);
+    generate("adapter", true, said, sizeof said);
+    EXPECT(2, "eh_proj", config, base("first"), out("none"), "adapter=lora", "lora_r=4",
+           "lora_alpha=8", "lora_target_modules=[q_proj,eh_proj]", trains);
+}
+
+static void a_resumed_run_is_the_same(void **state) {
+    (void)state;
+    char from[256];
+    const char *config = first_run();
+    snprintf(from, sizeof from, "resume_from_checkpoint=%s/first/checkpoint-3", scratch);
+    EXPECT(0, "trained", config, base("moonlight"), "reinit_weights=true", out("again"), from,
+           trains);
+    assert_true(same_weights("first", "again"));
 }
 
 static long long number_of(const char *said, const char *name) {
