@@ -1,4 +1,5 @@
-/* The key that requests to an endpoint carry: in a file, so that it is in no command line and no log. */
+/* The key that requests to an endpoint carry: in a file or the environment, so that it is in no command line and no
+ * log. */
 #ifndef AX_CMD_API_KEY_H
 #define AX_CMD_API_KEY_H
 
@@ -6,5 +7,7 @@
 
 /* The only line of a file; AX_ERR_CONFIG if that is not one word of visible ASCII. Free it with ax_free. */
 enum ax_status ax_api_key_read(const char *path, char **key);
+/* Of a variable; *key stays as it is without one. */
+enum ax_status ax_api_key_environment(const char *name, char **key);
 
 #endif

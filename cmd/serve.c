@@ -26,7 +26,7 @@ static enum ax_status add_model(struct command *c, const char *name, const char 
     const struct ax_serve_model m = {
         .name = name,
         .given = given,
-        .parent = all->n > 0 ? all->list[0].name : NULL,
+        .parent = all->n > 0 && all->list[0].adapter == AX_ADAPTER_NONE ? all->list[0].name : NULL,
         .adapter = adapter,
         .side = ax_text_model_side(t, adapter),
         .context = wanted < t->arch.max_positions ? wanted : t->arch.max_positions,

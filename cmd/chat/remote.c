@@ -94,10 +94,8 @@ static enum ax_status check_options(const struct ax_chat *c) {
 }
 
 static enum ax_status read_key(struct ax_chat *c) {
-    const char *key = getenv("AXTRAIN_API_KEY");
-    if (c->remote.key_file)
-        return ax_api_key_read(c->remote.key_file, &c->remote.key);
-    return key && *key ? ax_strdup(&c->remote.key, key) : AX_OK;
+    return c->remote.key_file ? ax_api_key_read(c->remote.key_file, &c->remote.key)
+                              : ax_api_key_environment("AXTRAIN_API_KEY", &c->remote.key);
 }
 
 enum ax_status ax_chat_remote_open(struct ax_chat *c) {

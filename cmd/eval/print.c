@@ -72,10 +72,10 @@ static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_tu
     if (e->best.args.n > 0)
         json_object_set_new(v, "best_of", ax_eval_best_json(e));
     if (e->tools)
-        json_object_set_new(v, "tools",
-                            json_pack("{sI sI}", "calls",
-                                      (json_int_t)(t->greedy.calls + t->pass.calls), "failed",
-                                      (json_int_t)(t->greedy.failed + t->pass.failed)));
+        json_object_set_new(
+            v, "tools",
+            json_pack("{sI sI}", "calls", (json_int_t)t->greedy.calls + (json_int_t)t->pass.calls,
+                      "failed", (json_int_t)t->greedy.failed + (json_int_t)t->pass.failed));
     if (e->pass_options.samples > 0)
         json_object_set_new(v, "final_answer", ax_eval_pass_json(e, &t->pass));
     else if (e->solve)

@@ -4,7 +4,7 @@
 #   {"roll": [text, ...]}                      ->  {"values": [log-likelihood, ...]}
 #   {"generate": [context, ...], "until": [...], "max_tokens": 256, "temperature": 0, "top_p": 1, "top_k": 0}
 #                                              ->  {"values": [text, ...]}
-#   {"render": [message, ...], "open": false}  ->  {"text": ...}, through the chat template
+#   {"render": [message, ...]}  ->  {"text": ...}, through the chat template
 #   {"samples": [...]}                         ->  {}, lines for --log-samples
 # A long list comes in several lines; all but the last have "more": true, and get {}. The end is {"results": {...}, ...},
 # or {"error": ..., "missing": true if the package is not there}, or {"tried": true} if the settings only have tasks looked up. What the harness prints goes to standard error.
@@ -88,7 +88,7 @@ def define_model():
             return texts
 
         def apply_chat_template(self, chat_history, add_generation_prompt=True):
-            return ask({"render": chat_history, "open": not add_generation_prompt})["text"]
+            return ask({"render": chat_history})["text"]
 
     return Model()
 

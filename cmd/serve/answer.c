@@ -37,10 +37,10 @@ static json_t *stop_reason(const struct ax_serve_choice *c) {
                              : json_null();
 }
 
-/* Tokens of the prompts that had been computed for others; the answers to a prompt share it. */
+/* Tokens of the prompts that had been computed for others; the answers to a prompt share it, and with its own scores. */
 static json_int_t count_cached(const struct ax_serve_job *j) {
     json_int_t n = 0;
-    for (int64_t i = 0; i < j->n_units; i++) {
+    for (int64_t i = 0; !j->scores && i < j->n_units; i++) {
         const struct ax_serve_choice *c = j->units[i].choice;
         if (c && (c - j->choices) % j->r.n == 0)
             n += j->units[i].s.n_shared;

@@ -379,7 +379,7 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
 static int64_t first_tokens(const struct ax_generator *d, const struct rows *r, int64_t n) {
     int64_t k = 0;
     for (int64_t i = 0; i < n; i++)
-        k += d->lanes[r->lanes[i]].seq->n_new == 0;
+        k += d->lanes[r->lanes[i]].seq->n_new == 0 && !follows(r, i);
     return k;
 }
 
@@ -428,6 +428,8 @@ static enum ax_status settle(struct ax_generator *d) {
 static enum ax_status gather_ids(const struct ax_generator *d, const struct rows *r, int64_t n) {
     struct ax_runtime *rt = d->model->rt;
     double *const ids = d->work->ids;
+    if (n == 0)
+        return AX_OK;
     memset(ids, 0, (size_t)n * sizeof *ids);
     for (int64_t k = 0, i = 0; k < r->n_choices; k++)
         for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++)

@@ -114,11 +114,12 @@ struct ax_generate_options {
      * NULL. */
     enum ax_status (*more)(void *ctx, bool idle, struct ax_sequence **joining);
     /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with
-     * that token. It must decide the same on all ranks of tp. For sequences of other data ranks,
+     * that token. It must decide the same on all ranks of tp and all stages. For sequences of other data ranks,
      * called after all have ended. May be NULL. */
     enum ax_status (*token)(void *ctx, struct ax_sequence *seq, bool *stop);
     /* Called when a sequence has ended, or when its scores have been read; on stages without the head, for all
-     * sequences at the end. Not called for sequences that stop_now ended. May be NULL. */
+     * sequences at the end. Not called for sequences that stop_now ended, but on those stages and for sequences of
+     * other data ranks. May be NULL. */
     enum ax_status (*done)(void *ctx, struct ax_sequence *seq);
     /* Called before each pass: true, on any rank, ends all sequences of the ranks that compute
      * passes with that rank. May be NULL. */

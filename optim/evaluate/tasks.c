@@ -25,7 +25,9 @@ static struct ax_generate_options options(const struct ax_tasks *t, struct ax_sa
 
 enum ax_status ax_tasks_plan(const struct ax_tasks *t, struct ax_model *m) {
     const enum ax_phase before = m->rt->arena.phase;
-    const struct ax_generate_options o = options(t, (struct ax_sampling){.temperature = 1});
+    /* filters need memory, and a task may ask for them */
+    const struct ax_generate_options o =
+        options(t, (struct ax_sampling){.temperature = 1, .top_k = 1});
     struct ax_generator g;
     struct ax_sequence s = {0};
     AX_TRY(ax_generator_create(&g, m, &o));

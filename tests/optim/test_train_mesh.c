@@ -272,7 +272,6 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     return st;
 }
 
-/* What a run on several ranks cannot do. */
 static enum ax_status train(struct mesh_run *m) {
     const struct ax_mesh_sizes *s = &m->sizes;
     const uint64_t live = ax_mem_live_blocks();
