@@ -7,7 +7,7 @@
 
 /* The only line of a file; AX_ERR_CONFIG if that is not one word of visible ASCII. Free it with ax_free. */
 enum ax_status ax_api_key_read(const char *path, char **key);
-/* Of a variable; *key stays as it is without one. */
+/* The key in a variable of the environment; *key stays as it is without one. */
 enum ax_status ax_api_key_environment(const char *name, char **key);
 
 #endif
