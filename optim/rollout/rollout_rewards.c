@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/records/format/format.h"
 #include "model/generate/classify.h"
 #include "model/text/together.h"
 #include "optim/rollout/rollout.h"
@@ -35,22 +36,8 @@ static bool is_list(const json_t *record, const char *column) {
     return json_is_array(json_object_get(record, column));
 }
 
-/* What the environment has added to a prompt is in its record's messages, too, as in TRL. */
-static bool observe(json_t *record, const char *text) {
-    json_t *own = json_object_get(record, "prompt");
-    json_t *messages = own ? own : json_object_get(record, "messages");
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    json_t *content = json_object_get(last, "content");
-    if (json_is_array(content))
-        return json_array_append_new(content,
-                                     json_pack("{s:s, s:s}", "type", "text", "text", text)) == 0;
-    return !json_is_string(content) ||
-           json_object_set_new(last, "content",
-                               json_pack("s%+", json_string_value(content),
-                                         json_string_length(content), text)) == 0;
-}
-
-/* A group has one record, but with an environment. */
+/* The record of a completion's prompt, with what the environment has added to it, as in TRL; a group has one
+ * without. */
 static enum ax_status read_record(struct items *x, const struct ax_rollout *r, int64_t i) {
     const int64_t group = r->o->group;
     const char *observed =
@@ -59,9 +46,12 @@ static enum ax_status read_record(struct items *x, const struct ax_rollout *r, i
         i % group > 0 && !r->o->observes
             ? json_incref(x->records[i - 1])
             : json_loads(r->records[r->todo[(x->first + i) / group]], JSON_ALLOW_NUL, NULL);
-    return x->records[i] && (!observed || observe(x->records[i], observed))
-               ? AX_OK
-               : ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
+    if (!x->records[i])
+        return ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
+    const char *column = json_object_get(x->records[i], "prompt") ? "prompt" : "messages";
+    json_t *messages = json_object_get(x->records[i], column);
+    return observed && json_is_array(messages) ? ax_format_observe(column, messages, observed)
+                                               : AX_OK;
 }
 
 static enum ax_status put_item(struct items *x, const struct ax_rollout *r, int64_t i) {

@@ -181,6 +181,9 @@ struct ax_format_work {
         oddities; /* bits 1 << enum ax_oddity of the last record; if it was skipped, AX_ODD_LOST */
 };
 void ax_format_work_free(struct ax_format_work *w);
+/* Adds what an environment says to the last of the messages of a prompt, as in TRL: the text follows directly, whatever
+ * the message's role is. AX_ERR_DATA names the column if that has no text. */
+enum ax_status ax_format_observe(const char *column, json_t *messages, const char *text);
 
 /* Appends the examples of a record, possibly none. `record` is an object and may be changed.
  * AX_ERR_DATA says why the record is bad, AX_ERR_EMPTY that it has nothing to learn from: a blank

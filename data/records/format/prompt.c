@@ -166,8 +166,7 @@ static enum ax_status read_map(const struct ax_format *f, json_t *record, struct
     return check_text(a->names[0], json_object_get(record, a->names[0]));
 }
 
-/* As in TRL: the text follows directly, whatever the message's role is. */
-static enum ax_status add_observation(const char *column, json_t *messages, const char *text) {
+enum ax_status ax_format_observe(const char *column, json_t *messages, const char *text) {
     const size_t n = json_array_size(messages);
     json_t *last = n > 0 ? json_array_get(messages, n - 1) : NULL;
     json_t *content = json_object_get(last, "content");
@@ -200,7 +199,7 @@ static enum ax_status read_prompt(const struct ax_format *f, const char *observa
     if (!a->chat)
         return AX_OK;
     if (observation)
-        AX_TRY(add_observation(a->names[0], a->messages, observation));
+        AX_TRY(ax_format_observe(a->names[0], a->messages, observation));
     AX_TRY(check_messages(f, a->names[0], a->messages));
     /* templates that test for a list, not for its elements, would introduce tools all the same */
     json_t *tools = own                             ? (json_t *)(uintptr_t)own
