@@ -268,25 +268,11 @@ static void begin(struct ax_train_setup *s) {
     o->replica_check = -1;
 }
 
-static int64_t rope_of(const struct ax_train_options *o) {
-    const struct ax_step_options so = ax_train_step_options(o);
-    return ax_rope_length(&o->arch->rope, ax_step_positions(&so));
-}
-
-/* Some models rotate by the longest text that they are created for, so that tasks would change the training. */
 static enum ax_status read_tasks(struct ax_train_setup *s) {
-    struct ax_train_options *o = &s->o;
-    const int64_t without = rope_of(o);
     AX_TRY(
         ax_setup_tasks_read(&s->tasks, s->cfg, &s->data, s->planning ? NULL : s->base, s->fabric));
-    o->tasks = s->tasks.o;
-    if (rope_of(o) == without)
-        return AX_OK;
-    return ax_config_error(s->cfg, "lm_eval_tasks",
-                           "texts of sequence_len (%lld) tokens would change the rope of this "
-                           "model, and so its training; lower sequence_len, or evaluate "
-                           "checkpoints with axtrain eval --task",
-                           (long long)o->tasks.max_length);
+    s->o.tasks = s->tasks.o;
+    return AX_OK;
 }
 
 enum ax_status ax_train_options_read(struct ax_train_setup *s) {

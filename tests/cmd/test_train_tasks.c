@@ -244,8 +244,8 @@ static void mistakes(void **state) {
     assert_non_null(strstr(out, "lm_eval_tasks: only has an effect with val_set_size"));
 }
 
-/* A rope that is chosen by the longest text would be another one with tasks than without. */
-static void a_rope_that_would_change(void **state) {
+/* A rope that is chosen by the longest text of a pass is the training's own again behind a task's longer ones. */
+static void a_rope_by_length_is_each_passes_own(void **state) {
     (void)state;
     char command[1600], words[900], phi[160];
     const char *llama = golden_path("models/llama");
@@ -255,12 +255,16 @@ static void a_rope_that_would_change(void **state) {
              golden_path("models/phi3"), phi, phi, llama, phi);
     assert_int_equal(system(command), 0);
     put_text("short.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"a b\"}\n{\"text\": \"no\"}\n");
+    put_text("tasks.jsonl",
+             "{\"q\": \"say one and two and three and four and five and six and seven and "
+             "eight and nine and ten and more\", \"c\": [\"no\"], \"a\": 0}\n");
     snprintf(words, sizeof words,
              "base_model=%s datasets.0.path=%s/short.jsonl datasets.0.type=completion "
-             "lm_eval_tasks=[%s/read.yaml] val_set_size=0.5 gradient_accumulation_steps=1",
-             phi, scratch, scratch);
-    fails(2, words, "lm_eval_tasks: texts of sequence_len (64) tokens would change the rope");
-    must("sft %s %s sequence_len=31", config, words);
+             "val_set_size=0.5 gradient_accumulation_steps=1",
+             phi, scratch);
+    must("sft %s %s output_dir=%s/short", config, words, scratch);
+    must("sft %s %s lm_eval_tasks=[%s/read.yaml]", config, words, scratch);
+    same_file("out/model.safetensors", "short/model.safetensors");
     assert_true(isfinite(figure("out", 4, "eval_read/bits_per_byte")));
 }
 
@@ -302,7 +306,7 @@ int main(void) {
         cmocka_unit_test(a_harness_that_fails_later),
         cmocka_unit_test(a_stop_ends_the_harness),
         cmocka_unit_test(mistakes),
-        cmocka_unit_test(a_rope_that_would_change),
+        cmocka_unit_test(a_rope_by_length_is_each_passes_own),
         cmocka_unit_test(memory_is_planned),
     };
     return cmocka_run_group_tests(tests, setup, scratch_remove);
