@@ -49,6 +49,16 @@ static inline void train(const char *out, const char *config, const char *more) 
         fail_msg("%s: %s", out, said);
 }
 
+/* The content of the page's first block in a language. */
+static inline void write_block(const char *page, const char *language, const char *name) {
+    char fence[32];
+    snprintf(fence, sizeof fence, "```%s\n", language);
+    const char *from = strstr(page, fence);
+    assert_non_null(from);
+    from += strlen(fence);
+    put_bytes(name, from, (size_t)(strstr(from, "```") - from));
+}
+
 static inline char *read_text(const char *folder, const char *name) {
     char path[256], *text;
     size_t n;

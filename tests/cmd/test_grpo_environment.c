@@ -293,16 +293,6 @@ static void what_cannot_be_is_refused(void **state) {
 
 /* ---- the page ---- */
 
-/* The content of the page's first block in a language. */
-static void write_block(const char *page, const char *language, const char *name) {
-    char fence[32];
-    snprintf(fence, sizeof fence, "```%s\n", language);
-    const char *from = strstr(page, fence);
-    assert_non_null(from);
-    from += strlen(fence);
-    put_bytes(name, from, (size_t)(strstr(from, "```") - from));
-}
-
 static void the_example_of_the_page_runs(void **state) {
     char *page;
     size_t n;
