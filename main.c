@@ -71,7 +71,7 @@ static enum ax_status flush(void) {
 /* Asked for by tests: whatever a command allocated, it has freed, also after an error. */
 static void expect_no_leaks(void) {
     const unsigned long long blocks = ax_mem_live_blocks();
-    if (getenv("AX_CHECK_LEAKS") != NULL && blocks > 0) {
+    if (getenv("AX_CHECK_MEMORY") != NULL && blocks > 0) {
         ax_log_error("leaked at exit: %llu blocks of base/mem.h", blocks);
         abort();
     }

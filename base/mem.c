@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/mem_guard.h"
 
 /* A cache line, and the width of the widest vector load. */
 #define ALIGNMENT ((size_t)64)
@@ -29,12 +30,14 @@ static void *counted(void *p) {
     return p;
 }
 
-/* Not zeroed, aligned; NULL on failure. */
-static void *raw_alloc(size_t bytes) {
+/* Not zeroed, aligned, and of a size that is a multiple of the alignment; NULL on failure. */
+static void *raw_alloc(size_t alignment, size_t bytes) {
     if (fault_says_no() || bytes > MAX_BYTES)
         return counted(NULL);
-    size_t rounded = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return counted(aligned_alloc(ALIGNMENT, rounded));
+    if (ax_mem_is_guarded())
+        return counted(ax_guarded_alloc(alignment, bytes));
+    size_t rounded = bytes == 0 ? alignment : (bytes + alignment - 1) / alignment * alignment;
+    return counted(aligned_alloc(alignment, rounded));
 }
 
 static enum ax_status no_memory(size_t bytes) {
@@ -54,7 +57,7 @@ static enum ax_status checked_bytes(size_t n, size_t size, size_t *bytes) {
 enum ax_status ax_alloc(void *out, size_t n, size_t size) {
     size_t bytes;
     AX_TRY(checked_bytes(n, size, &bytes));
-    void *p = raw_alloc(bytes);
+    void *p = raw_alloc(ALIGNMENT, bytes);
     if (p == NULL)
         return no_memory(bytes);
     memset(p, 0, bytes);
@@ -64,9 +67,7 @@ enum ax_status ax_alloc(void *out, size_t n, size_t size) {
 
 enum ax_status ax_alloc_huge(void *out, size_t bytes) {
     const size_t page = (size_t)2 << 20;
-    if (fault_says_no() || bytes > MAX_BYTES)
-        return no_memory(bytes);
-    void *p = counted(aligned_alloc(page, (bytes + page - 1) / page * page));
+    void *p = raw_alloc(page, bytes);
     if (p == NULL)
         return no_memory(bytes);
     madvise(p, bytes, MADV_HUGEPAGE); /* advice: a kernel without them is fine */
@@ -80,7 +81,7 @@ enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size) {
     memcpy(&old, inout, sizeof old);
     size_t bytes;
     AX_TRY(checked_bytes(n, size, &bytes));
-    void *p = raw_alloc(bytes);
+    void *p = raw_alloc(ALIGNMENT, bytes);
     if (p == NULL)
         return no_memory(bytes);
     size_t kept = old_n * size;
@@ -95,14 +96,17 @@ enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size) {
 void ax_free(void *p) {
     if (p != NULL) {
         atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
-        free(p);
+        if (ax_mem_is_guarded())
+            ax_guarded_free(p);
+        else
+            free(p);
     }
 }
 
 void *ax_malloc_hook(size_t n) {
     if (fault_says_no())
         return counted(NULL);
-    return counted(malloc(n > 0 ? n : 1));
+    return counted(ax_mem_is_guarded() ? ax_guarded_alloc(ALIGNMENT, n) : malloc(n > 0 ? n : 1));
 }
 
 void ax_free_hook(void *p) {

@@ -2,14 +2,18 @@
 #include "base/mem.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/mem_guard.h"
 
 static void blocks_are_aligned_and_zero(void **state) {
     (void)state;
@@ -164,6 +168,45 @@ static void every_call_can_fail(void **state) {
     assert_int_equal(failures, 5);
 }
 
+/* The signal that ends a process which writes the byte `at` of a guarded block of `bytes` and frees it; 0
+ * if none does. */
+static int signal_of_write(size_t alignment, size_t bytes, ptrdiff_t at) {
+    const pid_t child = fork();
+    if (child == 0) {
+        fclose(stderr);
+        char *p = ax_guarded_alloc(alignment, bytes);
+        memset(p, 0, bytes);
+        p[at] = 0;
+        ax_guarded_free(p);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void guards_notice_writes_outside(void **state) {
+    (void)state;
+    static const size_t alignments[] = {64, 4096};
+    for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++) {
+        for (size_t bytes = 1; bytes < 200; bytes += 33) {
+            char *p = ax_guarded_alloc(alignments[i], bytes);
+            assert_non_null(p);
+            assert_int_equal((uintptr_t)p % alignments[i], 0);
+            assert_true(p[-1] != 0 && p[bytes] != 0);
+            ax_guarded_free(p);
+            assert_int_equal(signal_of_write(alignments[i], bytes, 0), 0);
+            assert_int_equal(signal_of_write(alignments[i], bytes, (ptrdiff_t)bytes - 1), 0);
+            static const ptrdiff_t outside[] = {0, 1, 47};
+            for (size_t k = 0; k < sizeof outside / sizeof *outside; k++) {
+                assert_int_equal(
+                    signal_of_write(alignments[i], bytes, (ptrdiff_t)bytes + outside[k]), SIGABRT);
+                assert_int_equal(signal_of_write(alignments[i], bytes, -1 - outside[k]), SIGABRT);
+            }
+        }
+    }
+}
+
 static void the_kernel_tells_usage(void **state) {
     (void)state;
     enum { BYTES = 32 << 20 };
@@ -187,6 +230,7 @@ int main(void) {
         cmocka_unit_test(strings_are_copied),
         cmocka_unit_test(buffers_double),
         cmocka_unit_test(every_call_can_fail),
+        cmocka_unit_test(guards_notice_writes_outside),
         cmocka_unit_test(the_kernel_tells_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

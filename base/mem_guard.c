@@ -1,0 +1,65 @@
+#include "base/mem_guard.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+/* What precedes a block. As many bytes of guard directly follow it. */
+struct head {
+    void *start; /* of the allocation */
+    size_t bytes;
+    unsigned char guard[48];
+};
+
+enum {
+    GUARD = 0xA5,
+    FREED = 0xDB,
+    MOST_FREED = 4096, /* bytes of a freed block that are overwritten: touching all takes time */
+};
+
+bool ax_mem_is_guarded(void) {
+#ifdef __SANITIZE_ADDRESS__
+    return false; /* the sanitizer has guards of its own */
+#endif
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known = UNKNOWN;
+    int is = atomic_load_explicit(&known, memory_order_relaxed);
+    if (is == UNKNOWN) {
+        is = getenv("AX_CHECK_MEMORY") ? YES : NO;
+        atomic_store_explicit(&known, is, memory_order_relaxed);
+    }
+    return is == YES;
+}
+
+void *ax_guarded_alloc(size_t alignment, size_t bytes) {
+    AX_ASSERT(alignment >= sizeof(struct head));
+    const size_t needed = alignment + bytes + sizeof(struct head);
+    char *start = aligned_alloc(alignment, (needed + alignment - 1) / alignment * alignment);
+    if (start == NULL)
+        return NULL;
+    char *p = start + alignment;
+    struct head *h = (struct head *)(void *)(p - sizeof *h);
+    h->start = start;
+    h->bytes = bytes;
+    memset(h->guard, GUARD, sizeof h->guard);
+    memset(p + bytes, GUARD, sizeof h->guard);
+    return p;
+}
+
+static bool is_intact(const void *guard) {
+    const unsigned char *bytes = guard;
+    for (size_t i = 0; i < sizeof((struct head *)0)->guard; i++)
+        if (bytes[i] != GUARD)
+            return false;
+    return true;
+}
+
+void ax_guarded_free(void *p) {
+    struct head *h = (struct head *)(void *)((char *)p - sizeof *h);
+    AX_ASSERT(is_intact(h->guard));             /* else memory before the block was written, … */
+    AX_ASSERT(is_intact((char *)p + h->bytes)); /* … or after it */
+    memset(p, FREED, h->bytes < MOST_FREED ? h->bytes : MOST_FREED);
+    free(h->start);
+}
