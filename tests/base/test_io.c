@@ -405,6 +405,7 @@ static void folders_come_and_go(void **state) {
     assert_int_equal(ax_mkdir(in_dir("x/y")), AX_ERR_IO);
     assert_int_equal(ax_sync_dir(in_dir("a")), AX_OK);
     assert_int_equal(ax_sync_dir(in_dir("file")), AX_ERR_IO);
+    assert_non_null(strstr(ax_error_text(), "file: cannot open the folder: Not a directory"));
     /* a tree with a link to a file outside of it */
     for (int i = 0; i < 300; i++) {
         char name[32];

@@ -65,6 +65,7 @@ static void syntax_errors_have_a_place(void **state) {
         {"{\"a\": 1,\n\n  \"a\": 2}", "c.json:3:3: duplicate object key near '\"a\"'"},
         {"{\"\xC3\xA9\xC3\xA9\": truth}", "c.json:1:8: invalid token near 'truth'"},
         {"[1, 2", "c.json:1:6: ']' expected near end of file"},
+        {"[1,\n", "c.json:2:1: ']' expected near end of file"},
         {"", "c.json:1:1: "},
         {"[1] 2", "c.json:1:5: end of file expected near '2'"},
         {"[1e999]", "c.json:1:2: real number overflow near '1e999'"},

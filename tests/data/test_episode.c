@@ -153,6 +153,29 @@ static void slow_tools_end_it(void **state) {
     ax_episode_free(&x);
 }
 
+/* Results that take all of the space leave none for a turn; those that take more are not added. */
+static void full_space_ends_it(void **state) {
+    (void)state;
+    const struct ax_episode_rules o = {.chat = &chat, .max_rounds = -1};
+    struct ax_episode x;
+    start(&x);
+    call(&x, &o, "{\"a\": 6, \"b\": 7}");
+    const int64_t before = x.n;
+    assert_true(answer(&x, &o, 1));
+    const int64_t after = x.n;
+    ax_episode_free(&x);
+    for (int64_t cap = after - 1; cap <= after + 1; cap++) {
+        start(&x);
+        x.cap = cap;
+        call(&x, &o, "{\"a\": 6, \"b\": 7}");
+        assert_int_equal(answer(&x, &o, 1), cap > after);
+        assert_int_equal(x.n, cap < after ? before : after);
+        assert_int_equal(x.rounds, cap < after ? 0 : 1);
+        assert_int_equal(x.truncated, cap == after);
+        ax_episode_free(&x);
+    }
+}
+
 static void earlier_are(const struct ax_episode *x, const struct ax_episode_rules *o, size_t i,
                         const char *want) {
     json_t *list, *expected = json_loads(want, 0, NULL);
@@ -391,6 +414,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments_of_a_wrong_type_end_it),
         cmocka_unit_test(slow_tools_end_it),
+        cmocka_unit_test(full_space_ends_it),
         cmocka_unit_test(programs_are_kept),
         cmocka_unit_test(an_environment_answers_turns),
         cmocka_unit_test(tools_and_an_environment_take_turns),
