@@ -116,6 +116,7 @@ static const char *python_type(const json_t *v) {
            : json_is_integer(v) ? "int"
            : json_is_real(v)    ? "float"
            : json_is_boolean(v) ? "bool"
+           : json_is_null(v)    ? "NoneType"
            : json_is_array(v)   ? "list"
                                 : "dict";
 }
