@@ -1,5 +1,6 @@
 /* The line editor on a pseudo terminal, whose screen a small emulator keeps. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -322,6 +323,20 @@ static void what_is_above_stays(void **state) {
     expect_row(2, "hij");
 }
 
+/* Ctrl-L begins at the top; after Ctrl-Z, which is ignored here, the text is shown again below. */
+static void keys_draw_again(void **state) {
+    (void)state;
+    keyed_by(type_below_a_line, "ab\014c\r");
+    expect_row(0, "> abc");
+    expect_row(1, "");
+    void (*before)(int) = signal(SIGTSTP, SIG_IGN);
+    assert_string_equal(keyed_by(type_slowly, "ab\032c\r"), "abc");
+    expect_row(0, "> ab");
+    expect_row(1, "> abc");
+    assert_int_equal(screen.row, 2);
+    signal(SIGTSTP, before);
+}
+
 static void nothing_is_echoed_between_texts(void **state) {
     (void)state;
     keyed("one\r");
@@ -411,6 +426,7 @@ int main(void) {
         cmocka_unit_test(the_screen_shows_the_text),
         cmocka_unit_test(the_cursor_is_where_the_next_character_goes),
         cmocka_unit_test(what_is_above_stays),
+        cmocka_unit_test(keys_draw_again),
         cmocka_unit_test(nothing_is_echoed_between_texts),
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(history_is_bounded),

@@ -33,6 +33,27 @@ static void texts_have_the_packages_ids(void **state) {
     ax_tokenizer_free(t);
 }
 
+/* Each token's own bytes: side by side they are the text, behind a blank that only decoding leaves out. */
+static void tokens_have_bytes(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    json_t *row, *id;
+    size_t i, k;
+    MUST(ax_tokenizer_load(&t, "tests/data/tokenizer.model.v3"));
+    json_array_foreach(member("texts"), i, row) {
+        struct ax_buf bytes = {0};
+        const char *text = json_string_value(json_object_get(row, "text"));
+        const size_t n = json_string_length(json_object_get(row, "text"));
+        json_array_foreach(json_object_get(row, "ids"), k, id)
+            MUST(ax_tokenizer_token_bytes(t, (int32_t)json_integer_value(id), &bytes));
+        if (n > 0 &&
+            (bytes.len != n + 1 || bytes.data[0] != ' ' || memcmp(bytes.data + 1, text, n) != 0))
+            fail_msg("%s has the bytes of %.*s", text, (int)bytes.len, bytes.data);
+        ax_buf_free(&bytes);
+    }
+    ax_tokenizer_free(t);
+}
+
 /* A folder with nothing but the model of this version. */
 static const char *folder_of(const char *version, const char *from) {
     char name[64], path[64], *bytes;
@@ -137,6 +158,7 @@ static void damage_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_have_the_packages_ids),
+        cmocka_unit_test(tokens_have_bytes),
         cmocka_unit_test(conversations_have_the_packages_ids),
         cmocka_unit_test(the_latest_file_is_the_tokenizer),
         cmocka_unit_test(damage_is_an_error),

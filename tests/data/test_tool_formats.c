@@ -590,6 +590,35 @@ static void misfits_are_told_in_words_of_python(void **state) {
     ax_buf_free(&text);
 }
 
+/* LFM2's template writes texts as they are: the quote that closes one is followed by another argument or the end. */
+static void quotes_within_quotes_are_text(void **state) {
+    static const struct {
+        const char *arguments, *want;
+    } cases[] = {
+        {"a='it's'", "{\"a\": \"it's\"}"},
+        {"a='it's', b=1", "{\"a\": \"it's\", \"b\": 1}"},
+        {"a='x', 'y', b='z'", "{\"a\": \"x', 'y\", \"b\": \"z\"}"},
+        {"a='x' , b=2", "{\"a\": \"x\", \"b\": 2}"},
+        {"a='', b=''", "{\"a\": \"\", \"b\": \"\"}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "<|tool_call_start|>[f(%s)]<|tool_call_end|>",
+                 cases[i].arguments);
+        const struct ax_tool_text t = {.s = text, .n = strlen(text)};
+        struct ax_tool_turn turn;
+        json_t *want = json_loads(cases[i].want, 0, NULL);
+        assert_ok(ax_tool_read(ax_tool_format_find("lfm2"), &t, NULL, &turn));
+        const json_t *function = json_object_get(json_array_get(turn.calls, 0), "function"),
+                     *got = json_object_get(function, "arguments");
+        if (!json_equal(got, want))
+            fail_msg("%s: %s (%s)", cases[i].arguments, dump(got), turn.error);
+        json_decref(want);
+        ax_tool_turn_free(&turn);
+    }
+}
+
 /* ---- memory ---- */
 
 /* What a family's first two replies are read as, and the text between turns, as one text. */
@@ -670,6 +699,7 @@ int main(void) {
         cmocka_unit_test(spelled_marks_are_text),
         cmocka_unit_test(templates_are_refused),
         cmocka_unit_test(misfits_are_told_in_words_of_python),
+        cmocka_unit_test(quotes_within_quotes_are_text),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, open_goldens, close_goldens);

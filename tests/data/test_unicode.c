@@ -78,6 +78,23 @@ static void small_letters(void **state) {
     }
 }
 
+/* The ends of what \w has, and what is next to them. */
+static void word_characters(void **state) {
+    (void)state;
+    static const uint32_t are[] = {'a',    'Z',     '0',     '9',     '_',     0xe9,    0x301,
+                                   0x660,  0x2160,  0x203f,  0x200c,  0x200d,  0x24b6,  0x24e9,
+                                   0x4e2d, 0x1f130, 0x1f149, 0x1f150, 0x1f169, 0x1f170, 0x1f189},
+                          are_not[] = {' ',     '-',     '`',     '@',     '[',     '{',    '/',
+                                       ':',     0xbd,    0x2014,  0x200b,  0x200e,  0x24b5, 0x24ea,
+                                       0x1f12f, 0x1f14a, 0x1f14f, 0x1f16a, 0x1f16f, 0x1f18a};
+    for (size_t i = 0; i < sizeof are / sizeof *are; i++)
+        if (!ax_unicode_is_word(are[i]))
+            fail_msg("U+%04X is none", are[i]);
+    for (size_t i = 0; i < sizeof are_not / sizeof *are_not; i++)
+        if (ax_unicode_is_word(are_not[i]))
+            fail_msg("U+%04X is one", are_not[i]);
+}
+
 /* "Plain" characters are what they claim: their own normal form, starters, and no second half. */
 static void plain_characters_are_inert(void **state) {
     (void)state;
@@ -178,6 +195,7 @@ int main(void) {
         cmocka_unit_test(repair),
         cmocka_unit_test(check),
         cmocka_unit_test(small_letters),
+        cmocka_unit_test(word_characters),
         cmocka_unit_test(plain_characters_are_inert),
         cmocka_unit_test(forms_equal_the_library),
         cmocka_unit_test(many_marks),
