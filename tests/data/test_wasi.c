@@ -213,6 +213,15 @@ static void one_file_and_no_more(void **state) {
     assert_int_equal(move(&w, "fd_read", fd, 100), 3);
     assert_memory_equal(memory + 1000, "nts", 3);
     assert_int_equal(move(&w, "fd_write", fd, 1), -BADF);
+    assert_int_equal(CALL(&w, "fd_seek", fd, 1, 0, 24), OK);
+    put32(0, 1000);
+    put32(4, 4);
+    assert_int_equal(CALL(&w, "fd_pread", fd, 0, 1, 3, 8), OK);
+    assert_int_equal(get32(8), 4);
+    assert_memory_equal(memory + 1000, "tent", 4);
+    assert_int_equal(CALL(&w, "fd_tell", fd, 24), OK); /* a read elsewhere moves nothing */
+    assert_int_equal(get64(24), 1);
+    assert_int_equal(CALL(&w, "fd_pread", fd + 1000, 0, 1, 3, 8), BADF);
     assert_int_equal(CALL(&w, "fd_close", fd), OK);
     assert_int_equal(CALL(&w, "fd_close", fd), BADF);
     assert_int_equal(move(&w, "fd_read", fd, 1), -BADF);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "parallel/fabric/mesh.h"
+#include "parallel/fabric/mesh_sizes.h"
 
 #define MAX_WORLD 60 /* a set of ranks is a 64-bit mask */
 
@@ -237,6 +238,44 @@ static void roles_have_names(void **state) {
     }
 }
 
+/* On a command line, and in the names of folders and ranks. */
+static void sizes_are_written_and_read(void **state) {
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"tp=0", "check: tp=0: expected a size from 1 to 1024"},
+        {"tp=1025", "check: tp=1025: expected a size from 1 to 1024"},
+        {"tp=2x", "check: tp=2x: expected a size from 1 to 1024"},
+        {"tp=", "check: tp=: expected a size"},
+        {"cp=2,tp=-1", "check: tp=-1: expected a size"},
+        {"tp", "check: \"tp\" is not a mesh size. Sizes are pp="},
+        {"t=2", "check: \"t=2\" is not a mesh size"},
+        {"tp2=2", "check: \"tp2=2\" is not a mesh size"},
+        {"tp=2,", "check: \"\" is not a mesh size"},
+    };
+    const struct ax_mesh_sizes ones = {1, 1, 1, 1, 1, 1};
+    struct ax_mesh_sizes s = ones;
+    struct ax_mesh mesh;
+    char buf[64], small[8];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(ax_mesh_sizes_parse(&s, "check", wrong[i].text), AX_ERR_CONFIG);
+        if (strncmp(ax_error_text(), wrong[i].says, strlen(wrong[i].says)) != 0)
+            fail_msg("%s: %s", wrong[i].text, ax_error_text());
+    }
+    s = ones;
+    assert_int_equal(ax_mesh_create(&mesh, s, 1, 0), AX_OK);
+    assert_string_equal(ax_mesh_sizes_name(buf, sizeof buf, &mesh), "");
+    assert_string_equal(ax_mesh_rank_name(buf, sizeof buf, &mesh), "");
+    assert_int_equal(ax_mesh_sizes_parse(&s, "check", "tp=1024"), AX_OK);
+    assert_int_equal(s.tp, 1024);
+    assert_int_equal(ax_mesh_sizes_parse(&s, "check", "pp=2,tp=2,dp_shard=3,cp=1,ep=6"), AX_OK);
+    assert_int_equal(ax_mesh_create(&mesh, s, 12, 9), AX_OK);
+    assert_string_equal(ax_mesh_sizes_name(buf, sizeof buf, &mesh), "pp2-dp_shard3-tp2-ep6");
+    assert_string_equal(ax_mesh_rank_name(buf, sizeof buf, &mesh), "pp1 dp_shard1 tp1 ep3");
+    assert_string_equal(ax_mesh_sizes_name(small, sizeof small, &mesh), "pp2-dp_");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_are_those_of_the_layout),
@@ -245,6 +284,7 @@ int main(void) {
         cmocka_unit_test(refusals_name_sizes_and_a_legal_choice),
         cmocka_unit_test(the_nearest_choice_is_legal),
         cmocka_unit_test(roles_have_names),
+        cmocka_unit_test(sizes_are_written_and_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
