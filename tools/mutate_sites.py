@@ -15,7 +15,8 @@ SWAPPED = {
     "compare": {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"},
     "sign": {"+": "-", "-": "+", "+=": "-=", "-=": "+="},
 }
-TALK = re.compile(r"(AX_ASSERT|(static_)?assert|_Static_assert|ax_error(_at|_prefix)?|ax_log(_\w+)?)$")
+TALK = re.compile(r"(AX_ASSERT|(static_)?assert|_Static_assert|ax_error(_at|_prefix)?|ax_log(_\w+)?"
+                  r"|__builtin_prefetch|madvise)$")
 PASSES = (K.PAREN_EXPR, K.UNEXPOSED_EXPR, K.INTEGER_LITERAL, K.UNARY_OPERATOR)
 LEAK = re.compile(r"(^|_)(free|close|fclose|munmap|destroy)$")
 TOKEN = re.compile(
@@ -74,7 +75,7 @@ class Source:
         return i
 
     def _talk(self, i):
-        """The span of an assertion or a message: nothing in it is mutated."""
+        """The span of an assertion, a message, or advice about memory: nothing in it is mutated."""
         if TALK.match(self.token(i)) and self.token(i + 1) == "(":
             return self.spans[i][0], self.spans[self.closing(i + 1)][1]
         return None
