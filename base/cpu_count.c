@@ -114,7 +114,7 @@ static int quota_upwards(const char *root, const char *group, size_t len,
     char dir[1100];
     int n = snprintf(dir, sizeof dir, "%s%.*s", root, (int)len, group);
     size_t top = strlen(root);
-    if (n < 0 || (size_t)n >= sizeof dir)
+    if ((size_t)n >= sizeof dir)
         return quota(root);
     int best = quota(dir);
     char *slash;

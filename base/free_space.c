@@ -64,7 +64,7 @@ static uint64_t left_upwards(const char *root, const char *group, size_t len, bo
     char dir[1100];
     const size_t top = strlen(root);
     const int n = snprintf(dir, sizeof dir, "%s%.*s", root, (int)len, group);
-    if (n < 0 || (size_t)n >= sizeof dir)
+    if ((size_t)n >= sizeof dir)
         return left_in_group(root, v2);
     uint64_t best = left_in_group(dir, v2);
     char *slash;

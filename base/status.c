@@ -99,7 +99,7 @@ void ax_error_add_trace(const char *file, int line) {
     char place[160];
     int m = snprintf(place, sizeof place, "%s%s:%d", n > 0 ? " < " : "", file, line);
     /* A location that does not fit is dropped: the first ones matter most. */
-    if (m > 0 && (size_t)m < sizeof place && n + (size_t)m < sizeof record.trace)
+    if ((size_t)m < sizeof place && n + (size_t)m < sizeof record.trace)
         memcpy(record.trace + n, place, (size_t)m + 1);
 }
 

@@ -148,7 +148,7 @@ void ax_hub_snapshot_free(struct ax_hub_snapshot *s) {
 bool ax_hub_snapshot_has(const struct ax_hub_snapshot *s, const char *path) {
     char full[4096];
     const int n = snprintf(full, sizeof full, "%s/%s", s->folder, path);
-    return n > 0 && (size_t)n < sizeof full && ax_path_exists(full) && !ax_path_is_dir(full);
+    return (size_t)n < sizeof full && ax_path_exists(full) && !ax_path_is_dir(full);
 }
 
 /* ---- writing ---- */

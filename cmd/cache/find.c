@@ -109,7 +109,7 @@ static bool has(const char *folder, const char *name) {
     char path[PATH_MAX];
     struct stat info;
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return n > 0 && (size_t)n < sizeof path && lstat(path, &info) == 0;
+    return (size_t)n < sizeof path && lstat(path, &info) == 0;
 }
 
 static bool is_prepared(const char *folder, const char *name) {

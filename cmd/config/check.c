@@ -105,7 +105,7 @@ static enum ax_status note_ignored(struct ax_config_build *b, const struct ax_co
 
 static bool join(char *buf, size_t size, const char *parent, const char *name) {
     int n = snprintf(buf, size, "%s%s%s", parent, parent[0] != '\0' ? "." : "", name);
-    return n >= 0 && (size_t)n < size;
+    return (size_t)n < size;
 }
 
 bool ax_config_ignores(const char *path) {

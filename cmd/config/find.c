@@ -35,7 +35,7 @@ bool ax_config_pattern(const char *path, char *out, size_t size) {
         int wrote = index && n > 0
                         ? snprintf(out + n, size - n, "[]")
                         : snprintf(out + n, size - n, "%s%.*s", n > 0 ? "." : "", (int)len, path);
-        if (wrote < 0 || (size_t)wrote >= size - n)
+        if ((size_t)wrote >= size - n)
             return false;
         n += (size_t)wrote;
         path += len + (path[len] == '.');

@@ -93,7 +93,7 @@ static enum ax_status see_map(struct ax_config *cfg, const struct seen *around, 
         int n = snprintf(sub, sizeof sub, "%s%s%s", path, path[0] != '\0' ? "." : "",
                          map->entries[i].key);
         struct seen s = {.path = sub, .node = map->entries[i].value, .above = above};
-        s.key = n > 0 && (size_t)n < sizeof sub ? ax_config_find(sub) : NULL;
+        s.key = (size_t)n < sizeof sub ? ax_config_find(sub) : NULL;
         if (s.key != NULL && (around == NULL || s.key != around->key))
             AX_TRY(see(cfg, &s));
     }

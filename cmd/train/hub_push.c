@@ -19,7 +19,7 @@ static bool is_command(const char *name) {
     for (const char *d = dirs ? dirs : ""; *d; d += strspn(d, ":")) {
         const size_t n = strcspn(d, ":");
         const int len = snprintf(path, sizeof path, "%.*s/%s", (int)n, d, name);
-        if (len > 0 && (size_t)len < sizeof path && access(path, X_OK) == 0)
+        if ((size_t)len < sizeof path && access(path, X_OK) == 0)
             return true;
         d += n;
     }
