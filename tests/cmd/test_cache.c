@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/text/json.h"
 #include "base/lock.h"
 #include "ckpt/hub/hub.h"
@@ -161,9 +162,17 @@ static void assert_left_alone(void) {
 
 static void clears_when_told_twice(void **state) {
     (void)state;
+    char size[32], want[64];
     put_all();
+    json_t *all = list();
+    const json_int_t bytes =
+        json_integer_value(json_object_get(entry(all, "gguf", "m.gguf"), "bytes")) +
+        json_integer_value(json_object_get(entry(all, "prepared", "rows.jsonl"), "bytes"));
+    json_decref(all);
+    assert_true(bytes > 0);
+    snprintf(want, sizeof want, "2 entries, %s", ax_format_bytes(size, sizeof size, (double)bytes));
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep")));
-    assert_non_null(strstr(text, "2 entries"));
+    assert_non_null(strstr(text, want));
     assert_non_null(strstr(text, "nothing was removed: add --yes"));
     assert_true(is_there("gguf", "m.gguf") && is_there("prepared", "rows.jsonl"));
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "prepared", "--yes"));
@@ -323,6 +332,12 @@ static void put_leftovers(const char *dead) {
     snprintf(name, sizeof name, "prep/00000000000000000000000000000003.tmp-%d/words.bin",
              (int)getppid());
     put_deep(name, "being written");
+    static const char *const kinds[] = {"4.old-", "5.odd-", "6.tmp-x", "7.tmp"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(name, sizeof name, "prep/0000000000000000000000000000000%s%s/words.bin", kinds[i],
+                 dead);
+        put_deep(name, "of before");
+    }
     put_deep("prep/notes.lock", "mine");
     put_deep("prep/notes.tmp-5", "mine");
     put_deep("cache/axtrain/sandbox/python.cwasm", "compiled");
@@ -339,7 +354,8 @@ static void leftovers_are_listed_and_cleared(void **state) {
                                         "m.gguf-0123456789abcdef.lock",
                                         "00000000000000000000000000000002.tmp-",
                                         "00000000000000000000000000000003.tmp-",
-                                        "models--org--gone"};
+                                        "models--org--gone",
+                                        "00000000000000000000000000000004.old-"};
     const pid_t child = fork();
     if (child == 0)
         _exit(0);
@@ -355,10 +371,15 @@ static void leftovers_are_listed_and_cleared(void **state) {
     assert_true(is_there("sandbox", "sandbox") && is_there("products", "products"));
     assert_true(is_there("hub", "org/mine, with 1 incomplete download (5 B)"));
     assert_false(is_there("leftover", "notes") || is_there("other", "notes"));
+    for (int i = 5; i <= 7; i++) {
+        char part[40];
+        snprintf(part, sizeof part, "0000000%d.", i);
+        assert_false(is_there("leftover", part));
+    }
     struct ax_lock use = {0};
     ax_lock_take(&use, in_dir("prep/00000000000000000000000000000001.lock"), AX_LOCK_SHARED);
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--yes"));
-    assert_non_null(strstr(text, "4 entries removed"));
+    assert_non_null(strstr(text, "5 entries removed"));
     assert_true(is_there("leftover", parts[1]) && is_there("leftover", parts[4]));
     ax_lock_drop(&use);
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--kind", "leftover", "--yes"));

@@ -72,6 +72,9 @@ static void seeds(void **state) {
     assert_int_equal(chat(url("--temperature 1 --seed 4 --max-new-tokens 12"), "hello\n/retry\n"),
                      0);
     assert_string_equal(said, first);
+    /* the next reply is of the next seed */
+    assert_int_equal(chat(url("--temperature 1 --seed 5 --max-new-tokens 12"), "hello\n"), 0);
+    assert_string_equal(said, first + half + 1);
 }
 
 /* Adapters are models. */
