@@ -1,15 +1,12 @@
 /* Adds events, and derives what an op's time depends on besides its cost. */
 #include "kernels/recording.h"
 
+#include "base/grow.h"
 #include "base/mem.h"
 #include "kernels/operands.h"
 
 static enum ax_status add(struct ax_recording *r, const struct ax_event *e) {
-    if (r->n == r->capacity) {
-        const size_t capacity = r->capacity ? 2 * r->capacity : 1024;
-        AX_TRY(ax_regrow(&r->events, r->n, capacity, sizeof *r->events));
-        r->capacity = capacity;
-    }
+    AX_TRY(ax_grow(&r->events, r->n, &r->capacity, sizeof *r->events));
     r->events[r->n] = *e;
     r->events[r->n++].unit = r->unit;
     return AX_OK;

@@ -1,14 +1,11 @@
 #include "ckpt/hf/checksums.h"
 
+#include "base/grow.h"
 #include "base/hash/hash.h"
 #include "base/direct_io.h"
 
 static enum ax_status add_piece(struct ax_checksums *s) {
-    if (s->n == s->cap) {
-        const size_t cap = s->cap ? 2 * s->cap : 16;
-        AX_TRY(ax_regrow(&s->crc, s->cap, cap, sizeof *s->crc));
-        s->cap = cap;
-    }
+    AX_TRY(ax_grow(&s->crc, s->n, &s->cap, sizeof *s->crc));
     s->crc[s->n++] = 0;
     return AX_OK;
 }

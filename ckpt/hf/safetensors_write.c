@@ -4,6 +4,7 @@
 
 #include "base/text/json.h"
 #include "base/direct_io.h"
+#include "base/grow.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"
 
@@ -110,11 +111,7 @@ static enum ax_status mark(struct writer *w, size_t begin, size_t end) {
         w->ranges[w->n_ranges - 1].end = end;
         return AX_OK;
     }
-    if (w->n_ranges == w->cap) {
-        const size_t cap = w->cap ? 2 * w->cap : 16;
-        AX_TRY(ax_regrow(&w->ranges, w->cap, cap, sizeof *w->ranges));
-        w->cap = cap;
-    }
+    AX_TRY(ax_grow(&w->ranges, w->n_ranges, &w->cap, sizeof *w->ranges));
     w->ranges[w->n_ranges++] = (struct range){begin, end};
     return AX_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/grow.h"
 #include "base/io.h"
 
 #define MAX_FILE (16u << 20)
@@ -25,11 +26,7 @@ enum ax_status ax_bench_list_add(struct ax_bench_list *l, const char *name,
                                  const struct ax_bench_figure *f) {
     if (find_result(l, name))
         return ax_error(AX_ERR_FAILED, "two results are named %s", name);
-    if (l->n == l->cap) {
-        const size_t cap = l->cap ? 2 * l->cap : 32;
-        AX_TRY(ax_regrow(&l->list, l->cap, cap, sizeof *l->list));
-        l->cap = cap;
-    }
+    AX_TRY(ax_grow(&l->list, l->n, &l->cap, sizeof *l->list));
     struct ax_bench_result *r = &l->list[l->n];
     AX_TRY(ax_strdup(&r->name, name));
     const enum ax_status st = ax_strdup(&r->unit, f->unit);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
+#include "base/grow.h"
 #include "base/io.h"
 #include "base/text/json.h"
 #include "ckpt/hf/hf.h"
@@ -76,11 +77,7 @@ static enum ax_status add(struct ax_cache_list *l, enum ax_cache_kind kind, cons
     for (size_t i = 0; i < l->n; i++) /* --dir is repeatable, and may be a folder listed anyway */
         if (l->entries[i].device == info.st_dev && l->entries[i].inode == info.st_ino)
             return AX_OK;
-    if (l->n == l->cap) {
-        const size_t grown = l->cap ? 2 * l->cap : 16;
-        AX_TRY(ax_regrow(&l->entries, l->cap, grown, sizeof *l->entries));
-        l->cap = grown;
-    }
+    AX_TRY(ax_grow(&l->entries, l->n, &l->cap, sizeof *l->entries));
     struct ax_cache_entry *e = &l->entries[l->n++];
     *e = (struct ax_cache_entry){.kind = kind, .device = info.st_dev, .inode = info.st_ino};
     AX_TRY(ax_strdup(&e->path, path));

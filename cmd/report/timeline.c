@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/mem.h"
 #include "cmd/report/html.h"
 #include "cmd/report/report.h"
@@ -26,11 +27,7 @@ static enum ax_status rank_of(struct ax_report_timeline *t, int number,
 }
 
 static enum ax_status add(struct ax_lane *l, double begin, double end) {
-    if (l->n == l->capacity) {
-        const size_t more = l->capacity > 0 ? 2 * l->capacity : 256;
-        AX_TRY(ax_regrow(&l->spans, l->n, more, sizeof *l->spans));
-        l->capacity = more;
-    }
+    AX_TRY(ax_grow(&l->spans, l->n, &l->capacity, sizeof *l->spans));
     l->spans[l->n++] = (struct ax_lane_span){begin, end};
     return AX_OK;
 }

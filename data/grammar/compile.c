@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/fit.h"
+#include "base/grow.h"
 #include "base/text/json.h"
 #include "data/grammar/nodes.h"
 
@@ -564,11 +565,7 @@ static enum ax_status compile_new(struct compiler *c, const json_t *schema, int 
 }
 
 static enum ax_status remember(struct compiler *c, const json_t *schema, int node) {
-    if (c->n_known == c->cap_known) {
-        const size_t cap = c->cap_known > 0 ? 2 * c->cap_known : 16;
-        AX_TRY(ax_regrow(&c->known, c->cap_known, cap, sizeof *c->known));
-        c->cap_known = cap;
-    }
+    AX_TRY(ax_grow(&c->known, c->n_known, &c->cap_known, sizeof *c->known));
     c->known[c->n_known++] = (struct known){schema, node};
     return AX_OK;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/mem.h"
 #include "data/text/jinja/unicode.h"
 #include "data/text/tokenizer/encode.h"
@@ -32,11 +33,7 @@ static enum ax_status token_text(const struct ax_tokenizer *t, int32_t id, char 
 /* ---- requests ---- */
 
 static enum ax_status add(struct ax_text_requests *r, size_t item, size_t at, size_t n_context) {
-    if (r->n == r->cap) {
-        const size_t cap = r->cap > 0 ? 2 * r->cap : 256;
-        AX_TRY(ax_regrow(&r->list, r->cap, cap, sizeof *r->list));
-        r->cap = cap;
-    }
+    AX_TRY(ax_grow(&r->list, r->n, &r->cap, sizeof *r->list));
     const int64_t n = (int64_t)(r->ids.n - at - n_context);
     r->list[r->n++] = (struct ax_text_request){
         .item = item, .at = at, .n_context = (int64_t)n_context, .n_continuation = n};

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "optim/plan/choose.h"
@@ -203,11 +204,7 @@ static enum ax_status list_mesh(struct search *s, const struct ax_mesh_sizes *si
         s->out->left_out[why]++;
         return AX_OK;
     }
-    if (s->n_candidates == s->capacity) {
-        const size_t capacity = s->capacity > 0 ? 2 * s->capacity : 64;
-        AX_TRY(ax_regrow(&s->candidates, s->capacity, capacity, sizeof *s->candidates));
-        s->capacity = capacity;
-    }
+    AX_TRY(ax_grow(&s->candidates, s->n_candidates, &s->capacity, sizeof *s->candidates));
     s->candidates[s->n_candidates++] =
         (struct candidate){.choice = {.sizes = *sizes,
                                       .rows = 1,

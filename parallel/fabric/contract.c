@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/mem.h"
 
 /* ---- what a collective is called, and comparing what several ranks started ---- */
@@ -199,11 +200,7 @@ static const char *entry_text(char *buf, size_t size, const struct ax_contract_e
 }
 
 static enum ax_status record(struct ax_contract *k, const struct ax_contract_entry *e) {
-    if (k->n == k->capacity) {
-        const size_t capacity = k->capacity ? 2 * k->capacity : 64;
-        AX_TRY(ax_regrow(&k->entries, k->n, capacity, sizeof *k->entries));
-        k->capacity = capacity;
-    }
+    AX_TRY(ax_grow(&k->entries, k->n, &k->capacity, sizeof *k->entries));
     k->entries[k->n++] = *e;
     return AX_OK;
 }
@@ -318,11 +315,7 @@ enum ax_status ax_contract_end(struct ax_contracts *all) {
     all->loop = (struct ax_contract_loop){0};
     if (!all->recording)
         return AX_OK;
-    if (k->n_loops == k->loop_capacity) {
-        const size_t capacity = k->loop_capacity ? 2 * k->loop_capacity : 16;
-        AX_TRY(ax_regrow(&k->loops, k->n_loops, capacity, sizeof *k->loops));
-        k->loop_capacity = capacity;
-    }
+    AX_TRY(ax_grow(&k->loops, k->n_loops, &k->loop_capacity, sizeof *k->loops));
     k->loops[k->n_loops++] = length;
     return AX_OK;
 }

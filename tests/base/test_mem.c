@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/grow.h"
 #include "base/mem_guard.h"
 
 static void blocks_are_aligned_and_zero(void **state) {
@@ -44,6 +45,27 @@ static void regrow_keeps_and_zeroes(void **state) {
     for (int32_t i = 0; i < 1000; i++)
         assert_int_equal(p[i], i < 3 ? i + 1 : 0);
     ax_free(p);
+}
+
+static void lists_double(void **state) {
+    int32_t *list = NULL;
+    size_t n = 0, cap = 0;
+    (void)state;
+    const uint64_t calls = ax_mem_calls();
+    for (; n < 1000; n++) {
+        assert_int_equal(ax_grow(&list, n, &cap, sizeof *list), AX_OK);
+        assert_true(n < cap && cap <= 16 + 2 * n);
+        for (size_t i = n; i < cap; i++)
+            assert_int_equal(list[i], 0);
+        list[n] = (int32_t)n + 1;
+    }
+    assert_int_equal(cap, 1024);
+    assert_int_equal(ax_mem_calls() - calls, 7); /* 16, 32, … 1024 */
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(list[i], i + 1);
+    assert_int_equal(ax_grow(&list, cap, &cap, SIZE_MAX / 4), AX_ERR_NOMEM);
+    assert_int_equal(cap, 1024);
+    ax_free(list);
 }
 
 static void impossible_sizes_fail_and_leave_the_pointer(void **state) {
@@ -225,6 +247,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_aligned_and_zero),
         cmocka_unit_test(regrow_keeps_and_zeroes),
+        cmocka_unit_test(lists_double),
         cmocka_unit_test(impossible_sizes_fail_and_leave_the_pointer),
         cmocka_unit_test(products_see_overflow_through_zero),
         cmocka_unit_test(strings_are_copied),

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/mem.h"
 
 /* ---- oddities ---- */
@@ -78,11 +79,7 @@ static enum ax_status add_words(struct ax_example_list *l, size_t n) {
 enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin) {
     if (l->n_open == 0)
         return AX_OK;
-    if (l->n == l->cap) {
-        const size_t cap = l->cap ? 2 * l->cap : 64;
-        AX_TRY(ax_regrow(&l->items, l->cap, cap, sizeof *l->items));
-        l->cap = cap;
-    }
+    AX_TRY(ax_grow(&l->items, l->n, &l->cap, sizeof *l->items));
     const size_t start = l->n_tokens - l->n_open, words = l->n_words;
     AX_TRY(add_words(l, l->n_open));
     struct ax_example *x = &l->items[l->n++];

@@ -5,14 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/hash/hash.h"
 
 enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {
-    if (c->n == c->cap) {
-        const size_t cap = c->cap ? 2 * c->cap : 256;
-        AX_TRY(ax_regrow(&c->refs, c->cap, cap, sizeof *c->refs));
-        c->cap = cap;
-    }
+    AX_TRY(ax_grow(&c->refs, c->n, &c->cap, sizeof *c->refs));
     c->refs[c->n++] = ref;
     return AX_OK;
 }

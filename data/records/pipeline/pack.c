@@ -4,17 +4,14 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/mem.h"
 
 #define NONE UINT32_MAX
 
 /* Appends a piece to the open sequence; ends it. */
 static enum ax_status add_piece(struct ax_pack *p, struct ax_pack_piece piece) {
-    if (p->n_pieces == p->cap_pieces) {
-        const size_t cap = p->cap_pieces ? 2 * p->cap_pieces : 256;
-        AX_TRY(ax_regrow(&p->pieces, p->cap_pieces, cap, sizeof *p->pieces));
-        p->cap_pieces = cap;
-    }
+    AX_TRY(ax_grow(&p->pieces, p->n_pieces, &p->cap_pieces, sizeof *p->pieces));
     p->pieces[p->n_pieces++] = piece;
     return AX_OK;
 }

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
+#include "base/grow.h"
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -361,11 +362,7 @@ int ax_sandbox_pid(const struct ax_sandbox *s) {
 /* ---- results ---- */
 
 static enum ax_status note_time(struct ax_sandbox *s, double seconds) {
-    if (s->n_times == s->times_cap) {
-        const size_t cap = s->times_cap ? 2 * s->times_cap : 1024;
-        AX_TRY(ax_regrow(&s->times, s->times_cap, cap, sizeof *s->times));
-        s->times_cap = cap;
-    }
+    AX_TRY(ax_grow(&s->times, s->n_times, &s->times_cap, sizeof *s->times));
     s->times[s->n_times++] = seconds;
     return AX_OK;
 }

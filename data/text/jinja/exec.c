@@ -2,6 +2,7 @@
  * eval select it. A body stops early if vm->flow says that break or continue was reached. */
 #include <string.h>
 
+#include "base/grow.h"
 #include "data/text/jinja/builtin.h"
 #include "data/text/jinja/unicode.h"
 
@@ -594,11 +595,7 @@ static enum ax_status exec_generation(struct ax_jvm *vm, struct ax_jscope *s,
     struct ax_jval text;
     AX_TRY(call_macro(vm, &macro, &call, &text));
     AX_ASSERT(vm->out.len == from);
-    if (vm->n_spans == vm->cap_spans) {
-        size_t cap = vm->cap_spans > 0 ? 2 * vm->cap_spans : 16;
-        AX_TRY(ax_regrow(&vm->spans, vm->cap_spans, cap, sizeof *vm->spans));
-        vm->cap_spans = cap;
-    }
+    AX_TRY(ax_grow(&vm->spans, vm->n_spans, &vm->cap_spans, sizeof *vm->spans));
     vm->spans[vm->n_spans++] = (struct ax_span){start, start + ax_jstr_chars(text.str)};
     return ax_jval_put_str(vm, text);
 }

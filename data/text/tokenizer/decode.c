@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/text/unicode.h"
 #include "data/text/tokenizer/byte_level.h"
 #include "data/text/tokenizer/tokenizer_impl.h"
@@ -46,11 +47,7 @@ static bool can_stream(const struct ax_decoder *d) {
 
 /* Ends a string: all text appended since the last one. */
 static enum ax_status end_string(struct ax_strings *l) {
-    if (l->n == l->cap) {
-        size_t cap = l->cap > 0 ? 2 * l->cap : 16;
-        AX_TRY(ax_regrow(&l->ends, l->n, cap, sizeof *l->ends));
-        l->cap = cap;
-    }
+    AX_TRY(ax_grow(&l->ends, l->n, &l->cap, sizeof *l->ends));
     l->ends[l->n++] = l->text.len;
     return AX_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/grow.h"
 #include "base/text/unicode.h"
 #include "data/text/tokenizer/byte_level.h"
 
@@ -55,11 +56,7 @@ bool ax_nfc_is_plain(enum ax_unicode_form form, const char *s, size_t len) {
 
 static enum ax_status add_char(struct ax_nfc_work *w, uint32_t cp, bool inert,
                                struct ax_span from) {
-    if (w->n == w->cap) {
-        size_t cap = w->cap > 0 ? 2 * w->cap : 64;
-        AX_TRY(ax_regrow(&w->chars, w->n, cap, sizeof *w->chars));
-        w->cap = cap;
-    }
+    AX_TRY(ax_grow(&w->chars, w->n, &w->cap, sizeof *w->chars));
     int ccc = inert ? 0 : utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;
     w->chars[w->n++] = (struct ax_nfc_char){cp, (uint32_t)ccc, inert, from};
     return AX_OK;

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/grow.h"
+
 enum { MAX_TOKEN = 512 }; /* bytes: every cut of it is looked up */
 
 struct list {
@@ -10,11 +12,7 @@ struct list {
 };
 
 static enum ax_status append(struct list *l, const struct ax_score_merge *m) {
-    if (l->n == l->cap) {
-        const size_t grown = l->cap ? 2 * l->cap : 64;
-        AX_TRY(ax_regrow(&l->merges, l->cap, grown, sizeof *l->merges));
-        l->cap = grown;
-    }
+    AX_TRY(ax_grow(&l->merges, l->n, &l->cap, sizeof *l->merges));
     l->merges[l->n++] = *m;
     return AX_OK;
 }
