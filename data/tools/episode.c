@@ -313,3 +313,51 @@ const char *ax_episode_last(const json_t *messages) {
     }
     return last;
 }
+
+/* ---- between ranks ---- */
+
+enum ax_status ax_episode_to_json(const struct ax_episode *x, json_t **out) {
+    *out = json_pack("{s:O, s:O, s:O, s:[I, I, I, I, I], s:[b, b, b, b], s:[f, f]}", "messages",
+                     x->messages, "log", x->log, "turn_rewards", x->turn_rewards, "counts",
+                     (json_int_t)x->rounds, (json_int_t)x->n_calls, (json_int_t)x->n_failed,
+                     (json_int_t)x->n_unread, (json_int_t)x->turns, "is", x->truncated, x->late,
+                     x->rewarded, x->lost, "sums", x->seconds, x->reward);
+    return *out ? AX_OK : no_memory();
+}
+
+enum ax_status ax_episode_from_json(struct ax_episode *x, json_t *v) {
+    json_t *messages, *log, *turn_rewards;
+    json_int_t n[5];
+    int is[4];
+    double sums[2];
+    if (json_unpack(v, "{s:o, s:o, s:o, s:[I, I, I, I, I], s:[b, b, b, b], s:[f, f]}", "messages",
+                    &messages, "log", &log, "turn_rewards", &turn_rewards, "counts", &n[0], &n[1],
+                    &n[2], &n[3], &n[4], "is", &is[0], &is[1], &is[2], &is[3], "sums", &sums[0],
+                    &sums[1]) != 0)
+        return ax_error(AX_ERR_FAILED, "another rank's turns cannot be read");
+    const struct ax_episode before = *x;
+    *x = (struct ax_episode){.ids = before.ids,
+                             .inserted = before.inserted,
+                             .n = before.n,
+                             .cap = before.cap,
+                             .messages = json_incref(messages),
+                             .log = json_incref(log),
+                             .turn_rewards = json_incref(turn_rewards),
+                             .programs = before.programs,
+                             .rounds = n[0],
+                             .n_calls = n[1],
+                             .n_failed = n[2],
+                             .n_unread = n[3],
+                             .turns = n[4],
+                             .truncated = is[0],
+                             .late = is[1],
+                             .rewarded = is[2],
+                             .lost = is[3],
+                             .seconds = sums[0],
+                             .reward = sums[1]};
+    json_decref(before.messages);
+    json_decref(before.log);
+    json_decref(before.turn_rewards);
+    json_decref(before.calls);
+    return AX_OK;
+}

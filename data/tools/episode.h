@@ -89,6 +89,11 @@ struct ax_tool_result {
 enum ax_status ax_episode_answer(struct ax_episode *x, const struct ax_episode_rules *o,
                                  const struct ax_tool_result *results, bool *goes_on);
 
+/* All of an episode that is over but for its tokens, for ranks that have not seen it; a new object. */
+enum ax_status ax_episode_to_json(const struct ax_episode *x, json_t **out);
+/* Into one that has begun. */
+enum ax_status ax_episode_from_json(struct ax_episode *x, json_t *v);
+
 /* What the conversation ends with: the text of the assistant's last message, for those who read one text. */
 const char *ax_episode_last(const json_t *messages);
 

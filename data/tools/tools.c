@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text/unicode.h"
 #include "data/reward/sandbox/sandbox.h"
+#include "data/tools/beside.h"
 #include "data/tools/environment.h"
 #include "data/tools/schema.h"
 
@@ -22,6 +23,7 @@ struct ax_tools {
     struct ax_environment *environment;
     struct ax_sandbox *sandbox;
     struct ax_watch *watch; /* what the sandbox asks; or NULL */
+    struct ax_tool_beside *beside;
     char *program, *cache;
     int threads;
 };
@@ -191,6 +193,7 @@ enum ax_status ax_tools_start(struct ax_tools *t) {
 void ax_tools_close(struct ax_tools *t) {
     if (!t)
         return;
+    ax_tool_beside_close(t->beside);
     for (size_t i = 0; i < t->n; i++) {
         json_decref(t->list[i].definition);
         ax_free(t->list[i].name);
@@ -452,4 +455,25 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
         st = run_programs(t, &p, watch, results);
     free_programs(&p);
     return st;
+}
+
+/* ---- beside the caller ---- */
+
+const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r) {
+    if (r->ask != AX_ASK_CALLS)
+        return t->environment;
+    const json_t *f = json_object_get(r->call, "function");
+    const struct ax_tool *tool = find_tool(t, json_string_value(json_object_get(f, "name")));
+    if (!tool || json_object_get(r->call, "unread"))
+        return NULL;
+    if (tool->environment)
+        return tool->environment;
+    return tool->child ? (const void *)tool->child : t;
+}
+
+enum ax_status ax_tools_beside(struct ax_tools *t, struct ax_tool_beside **out) {
+    if (!t->beside)
+        AX_TRY(ax_tool_beside_open(&t->beside, t));
+    *out = t->beside;
+    return AX_OK;
 }

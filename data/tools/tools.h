@@ -11,7 +11,8 @@
  * what they answer is bounded. What a tool raises, and that it has failed, is a result that the model sees. One
  * that dies, hangs or talks nonsense is named in the log; three times in a row end the run.
  *
- * Reading order: tools.c (all of them), outside.c (children), environment.h, kept.c (what earlier programs left).
+ * Reading order: tools.c (all of them), outside.c (children), environment.h, kept.c (what earlier programs left),
+ * beside.h (while others are sampled).
  * docs/tools.md is for those who write tools. */
 #ifndef AX_DATA_TOOLS_TOOLS_H
 #define AX_DATA_TOOLS_TOOLS_H
@@ -66,6 +67,13 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
                             struct ax_watch *watch, struct ax_tool_result *results);
 
 /* ---- private to data/tools/ ---- */
+
+/* The process that runs a call, or the tools for the sandbox: what calls of different ones may run at the same time
+ * for. NULL: none, as the call is answered without. */
+const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r);
+/* What runs calls beside the caller, which the first one opens; beside.c. */
+struct ax_tool_beside;
+enum ax_status ax_tools_beside(struct ax_tools *t, struct ax_tool_beside **out);
 
 /* A process that has one or more tools; outside.c. */
 struct ax_tool_child;

@@ -304,7 +304,8 @@ static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id) {
     }
     s->finish = stop ? AX_FINISH_STOP : by_caller ? AX_FINISH_CALLER : AX_FINISH_LENGTH;
     l->seq = NULL;
-    return d->o.done && ax_model_has_head(d->model) ? d->o.done(d->o.ctx, s) : AX_OK;
+    const bool tells = d->o.waits || ax_model_has_head(d->model);
+    return d->o.done && tells ? d->o.done(d->o.ctx, s) : AX_OK;
 }
 
 /* Per-row buffers of one call. */
@@ -573,15 +574,18 @@ static enum ax_status drop_left(struct ax_generator *d) {
 static enum ax_status take_more(struct ax_generator *d, bool *ends) {
     struct ax_generate_queue *u = &d->work->queue;
     struct ax_sequence *s = NULL;
-    const bool idle = is_idle(d);
+    const bool idle = d->o.waits ? d->work->starved : is_idle(d);
+    const double start = ax_clock_now();
     if (idle && scores_pending(d))
         AX_TRY(settle(d));
     AX_TRY(d->o.more(d->o.ctx, idle, &s));
+    if (d->work->starved)
+        d->counters.wait_seconds += ax_clock_now() - start;
     *ends = idle && !s;
     for (struct ax_sequence *next; s; s = next) {
         next = s->next;
         s->n_new = 0;
-        s->place = u->arrived++;
+        s->place = d->o.waits ? s->place : u->arrived++;
         ax_lanes_enqueue(d, s);
     }
     return drop_left(d);
@@ -596,12 +600,14 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
     begin(d, n, seqs);
+    d->work->starved = false;
     for (bool ends = false, nothing; !ends;) {
         if (d->o.more)
             AX_TRY(take_more(d, &ends));
         AX_TRY(ax_lanes_admit(d));
         AX_TRY(step(d, r, &nothing));
-        ends = d->o.more ? ends : nothing;
+        if (!d->o.more || d->o.waits)
+            ends = nothing && !d->work->starved;
     }
     end(d);
     if (scores_pending(d))

@@ -83,7 +83,7 @@ struct ax_sequence {
 
     bool leaves;              /* set in `more`: ends before the next pass, with AX_FINISH_CALLER */
     struct ax_sequence *next; /* in `more`: the next that joins; then the generator's */
-    int64_t place;            /* the generator's: order of arrival */
+    int64_t place; /* order of lanes: the generator's, of arrival; with `waits` the caller's */
 };
 
 struct ax_generate_options {
@@ -113,6 +113,11 @@ struct ax_generate_options {
      * of a sequence must stay until `done` is called for it. One rank, without stop_now. May be
      * NULL. */
     enum ax_status (*more)(void *ctx, bool idle, struct ax_sequence **joining);
+    /* With `more`: may sequences still join, though none does now? Then `more` may wait for a short time alone, on
+     * any mesh (ranks of tp and stages get the same sequences), beside stop_now; the sequences that join have their
+     * `place`; and `done` is called on all stages immediately, with log-probs on the last one. A call ends when no rank
+     * that computes passes with this one has any. May be NULL. */
+    bool (*waits)(void *ctx);
     /* Called for each token as it is chosen, in lane order; *stop = true ends the sequence with
      * that token. It must decide the same on all ranks of tp and all stages. For sequences of other data ranks,
      * called after all have ended. May be NULL. */
@@ -140,6 +145,7 @@ struct ax_generate_counters {
     int64_t decode_tokens;    /* tokens chosen in those passes */
     double decode_seconds;    /* time of those passes */
     double prompt_seconds;    /* time of the other passes */
+    double wait_seconds;      /* time without passes, as all sequences had yet to join */
 };
 
 struct ax_lane;
@@ -175,7 +181,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
                                    const struct ax_generate_options *o);
 void ax_generator_free(struct ax_generator *d);
 /* Continues any number of prompts, and those of `more`. While planning, runs a pass of every size. The options token,
- * done, more, ctx, n_stop and stop may be changed in d->o between calls. After an error no sequence is
+ * done, more, waits, stop_now, ctx, n_stop and stop may be changed in d->o between calls. After an error no sequence is
  * active and the cache is empty. */
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
 /* Empties the cache, e.g. after the model's weights changed. No sequence may be active. */

@@ -392,6 +392,7 @@ struct pass_need {
     bool stop;      /* a rank was asked to end */
     bool logits;
     int64_t windows; /* windows of scores */
+    bool waits;      /* sequences may join */
 };
 
 /* The ranks that compute one pass: those of tp, or all if ranks gather weights from each other or are stages. */
@@ -407,13 +408,14 @@ int64_t ax_generate_pad(const struct ax_generator *d, int64_t n) {
 
 static enum ax_status agree_on_pass(struct ax_generator *d, struct pass_need *n) {
     struct ax_runtime *rt = d->model->rt;
-    double most[] = {(double)n->tokens, n->stop ? 1 : 0, n->logits ? 1 : 0, (double)n->windows};
+    double most[] = {(double)n->tokens, n->stop, n->logits, (double)n->windows, n->waits};
     if (rt->mesh.size[together(d)] > 1 && !ax_runtime_planning(rt)) {
-        AX_TRY(ax_runtime_combine(rt, together(d), AX_MAX, most, 4));
+        AX_TRY(ax_runtime_combine(rt, together(d), AX_MAX, most, 5));
         *n = (struct pass_need){.tokens = (int64_t)most[0],
                                 .stop = most[1] > 0,
                                 .logits = most[2] > 0,
-                                .windows = (int64_t)most[3]};
+                                .windows = (int64_t)most[3],
+                                .waits = most[4] > 0};
     }
     n->tokens = ax_generate_pad(d, n->tokens);
     return AX_OK;
@@ -682,10 +684,12 @@ enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int
     struct pass_need need = {.tokens = w->n_tokens,
                              .stop = planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
                              .logits = w->n_rows > 0,
-                             .windows = ax_lane_scores_list(d)};
+                             .windows = ax_lane_scores_list(d),
+                             .waits = planned == 0 && d->o.waits && d->o.waits(d->o.ctx)};
     AX_TRY(agree_on_pass(d, &need));
     *n_rows = w->n_rows;
     w->T = need.tokens;
+    w->starved = need.tokens == 0 && need.waits && !need.stop;
     *ends = need.tokens == 0 || need.stop;
     if (*ends)
         return AX_OK;

@@ -46,6 +46,7 @@ struct ax_generate_work {
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
     int turn;           /* with `adapters`: passes that the active one has yet */
+    bool starved;       /* the last pass had no tokens, and sequences may join */
 };
 
 /* A token whose score is in the results: row `row` of window `window`. */

@@ -31,7 +31,7 @@ static bool is_own(const struct share *s, int64_t i) {
 
 /* What is told of each sequence; the counters follow. */
 enum { N_NEW, FINISH, HEADER };
-enum { COUNTERS = 12 };
+enum { COUNTERS = 13 };
 
 static void put_counters(const struct ax_generate_counters *now,
                          const struct ax_generate_counters *before, double v[COUNTERS]) {
@@ -47,6 +47,7 @@ static void put_counters(const struct ax_generate_counters *now,
     v[9] = (double)(now->put_back - before->put_back);
     v[10] = (double)(now->drafts - before->drafts);
     v[11] = (double)(now->accepted - before->accepted);
+    v[12] = now->wait_seconds - before->wait_seconds;
 }
 
 /* Work of all ranks, in the mean of their times. */
@@ -65,6 +66,7 @@ static void take_counters(struct ax_generate_counters *c, const struct ax_genera
     c->put_back += (int64_t)v[9];
     c->drafts += (int64_t)v[10];
     c->accepted += (int64_t)v[11];
+    c->wait_seconds += v[12] / ranks;
 }
 
 /* Lengths and ends of all sequences, and the counters. */

@@ -1,336 +1,177 @@
-/* Rounds of a turn of all that go on, the calls that these make, and their results. The generator stays, so that a
- * turn goes on with the keys and values of those before it.
- *
- * Each data rank runs the calls of some answers; then all ranks have all results. */
-#include "model/text/turns.h"
-
-#include <math.h>
+/* Turns of answers, which the generator samples together: a turn that makes calls leaves its lane to others until they
+ * have ended, and then goes on with the keys and values that are still there. Tokens of an answer depend on no other
+ * one, so that it does not matter which calls end first. */
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/text/together.h"
+#include "model/generate/generate_share.h"
+#include "model/text/turns_parts.h"
 
-struct rows {
-    struct ax_turns_answer *answers; /* [n] */
-    int64_t n;
-    int64_t *active; /* [n_active]: those that go on */
-    int64_t n_active;
-    struct ax_sequence *seqs; /* [n_active] */
-};
+#define WAIT_SECONDS 0.02 /* for results, where there is nothing to sample; then ranks agree anew */
 
-static struct ax_turns_answer *active(const struct rows *x, int64_t k) {
-    return &x->answers[x->active[k]];
+/* ---- what an answer does next ---- */
+
+/* Its next turn. A position is sampled once, so that an answer needs one stream. */
+static void join(struct ax_turns *x, int64_t i) {
+    const struct ax_turns_answer *a = ax_turns_own(x, i);
+    const struct ax_episode *e = &a->episode;
+    x->seqs[i] = (struct ax_sequence){.n_prompt = a->n_prompt + e->n,
+                                      .prompt = a->ids,
+                                      .max_new = e->cap - e->n,
+                                      .stream = a->stream,
+                                      .tokens = e->ids + e->n,
+                                      .logprobs = a->logprobs ? a->logprobs + e->n : NULL,
+                                      .entropies = a->entropies ? a->entropies + e->n : NULL,
+                                      .place = i,
+                                      .next = x->joining};
+    x->joining = &x->seqs[i];
 }
 
-/* Where the prompt ends the answer begins. */
-static void place(struct ax_turns_answer *a) {
-    a->episode.ids = a->ids + a->n_prompt;
-    a->episode.inserted = a->inserted;
-    memset(a->inserted, 0, (size_t)a->cap * sizeof *a->inserted);
+static enum ax_status ask(struct ax_turns *x, int64_t i, enum ax_ask what) {
+    struct ax_turns_answer *a = ax_turns_own(x, i);
+    json_t *v = what == AX_ASK_RESET ? json_loads(a->record, JSON_ALLOW_NUL, NULL) : json_null();
+    AX_TRY(ax_episode_ask(&a->episode, what, v));
+    return ax_turns_call(x, i);
 }
 
-static void activate_all(struct rows *x) {
-    x->n_active = x->n;
-    for (int64_t i = 0; i < x->n; i++)
-        x->active[i] = i;
-}
-
-static enum ax_status rows_create(struct rows *x) {
-    AX_TRY(ax_alloc(&x->active, (size_t)x->n, sizeof *x->active));
-    AX_TRY(ax_alloc(&x->seqs, (size_t)x->n, sizeof *x->seqs));
-    for (int64_t i = 0; i < x->n; i++) {
-        struct ax_turns_answer *a = &x->answers[i];
-        a->episode = (struct ax_episode){.cap = a->cap};
-        place(a);
-        AX_TRY(ax_episode_begin(&a->episode));
-    }
-    activate_all(x);
+static enum ax_status begin(struct ax_turns *x, int64_t i) {
+    struct ax_turns_answer *a = ax_turns_own(x, i);
+    if (ax_tools_environment(x->tools))
+        return ask(x, i, AX_ASK_RESET);
+    AX_ASSERT(a->episode.n == 0);
+    join(x, i);
     return AX_OK;
 }
 
-static void rows_free(struct rows *x) {
-    ax_free(x->active);
-    ax_free(x->seqs);
-}
-
-/* ---- a turn ---- */
-
-/* A position is sampled once, so that an answer needs one stream. */
-static void make_sequences(struct rows *x) {
-    for (int64_t k = 0; k < x->n_active; k++) {
-        const struct ax_turns_answer *a = active(x, k);
-        const struct ax_episode *e = &a->episode;
-        x->seqs[k] = (struct ax_sequence){.n_prompt = a->n_prompt + e->n,
-                                          .prompt = a->ids,
-                                          .max_new = e->cap - e->n,
-                                          .stream = a->stream,
-                                          .tokens = e->ids + e->n,
-                                          .logprobs = a->logprobs ? a->logprobs + e->n : NULL,
-                                          .entropies = a->entropies ? a->entropies + e->n : NULL};
-    }
-}
-
-static enum ax_status sample_turn(struct rows *x, struct ax_generator *g, bool *stopped) {
-    make_sequences(x);
-    AX_TRY(ax_generate(g, x->n_active, x->seqs));
-    for (int64_t k = 0; k < x->n_active; k++)
-        *stopped = *stopped || x->seqs[k].finish == AX_FINISH_CALLER;
-    for (int64_t k = 0; k < x->n_active && !*stopped; k++) {
-        const struct ax_sequence *s = &x->seqs[k];
-        AX_TRY(ax_episode_turn(&active(x, k)->episode, active(x, k)->rules, s->n_new,
-                               s->finish == AX_FINISH_STOP));
-    }
+/* No turn follows; an environment says what the answer was worth. */
+static enum ax_status end(struct ax_turns *x, int64_t i, bool closed) {
+    if (ax_tools_environment(x->tools) && !closed)
+        return ask(x, i, AX_ASK_CLOSE);
+    x->n_open--;
     return AX_OK;
 }
 
-/* ---- calls ---- */
-
-/* Of all that go on; those of the k-th are from first[k] on. */
-struct calls {
-    struct ax_tool_request *requests; /* [n] */
-    struct ax_tool_result *results;   /* [n] */
-    size_t *first;                    /* [n_active + 1] */
-    json_t **earlier;                 /* [n] programs of the answer so far; or NULL */
-    size_t n;
-};
-
-static enum ax_status calls_create(struct calls *c, const struct rows *x) {
-    for (int64_t k = 0; k < x->n_active; k++)
-        c->n += json_array_size(active(x, k)->episode.calls);
-    AX_TRY(ax_alloc(&c->requests, c->n, sizeof *c->requests));
-    AX_TRY(ax_alloc(&c->results, c->n, sizeof *c->results));
-    AX_TRY(ax_alloc(&c->first, (size_t)x->n_active + 1, sizeof *c->first));
-    AX_TRY(ax_alloc(&c->earlier, c->n, sizeof *c->earlier));
-    size_t n = 0;
-    for (int64_t k = 0; k < x->n_active; k++) {
-        const struct ax_turns_answer *a = active(x, k);
-        const struct ax_episode *e = &a->episode;
-        c->first[k] = n;
-        for (size_t i = 0; i < json_array_size(e->calls); i++) {
-            AX_TRY(ax_episode_earlier(e, a->rules, i, &c->earlier[n]));
-            c->requests[n] = (struct ax_tool_request){.call = json_array_get(e->calls, i),
-                                                      .ask = e->ask,
-                                                      .rollout = a->number,
-                                                      .seed = a->seed,
-                                                      .turn = (int)e->turns,
-                                                      .earlier = c->earlier[n]};
-            n++;
-        }
-    }
-    c->first[x->n_active] = n;
+static enum ax_status take_results(struct ax_turns *x, int64_t i) {
+    struct ax_turns_answer *a = ax_turns_own(x, i);
+    struct ax_turns_calls *c = &x->calls[i];
+    const enum ax_ask asked = a->episode.ask;
+    bool goes_on;
+    x->n_calling--;
+    if (asked == AX_ASK_RESET)
+        AX_TRY(ax_turns_begin_with(x, x->first + i, c->results[0].text, c->results[0].n));
+    AX_TRY(ax_episode_answer(&a->episode, a->rules, c->results, &goes_on));
+    ax_turns_calls_free(c);
+    if (!goes_on)
+        return end(x, i, asked == AX_ASK_CLOSE);
+    join(x, i);
     return AX_OK;
 }
 
-static void calls_free(struct calls *c) {
-    for (size_t i = 0; c->results && i < c->n; i++)
-        ax_free(c->results[i].text);
-    for (size_t i = 0; c->earlier && i < c->n; i++)
-        json_decref(c->earlier[i]);
-    ax_free(c->earlier);
-    ax_free(c->requests);
-    ax_free(c->results);
-    ax_free(c->first);
-}
+/* ---- callbacks of the generator ---- */
 
-/* ---- results on all ranks ---- */
-
-/* What ranks tell each other of a result, as numbers; its text follows, six bytes in each. */
-enum { N_BYTES, FAILED, LATE, RAN, SECONDS, REWARD, REWARDED, DONE, LOST, HEADER };
-#define PACKED 6
-
-static void pack_text(const struct ax_tool_result *r, double *numbers) {
-    for (size_t i = 0; i < r->n; i++)
-        numbers[i / PACKED] =
-            numbers[i / PACKED] + ldexp((unsigned char)r->text[i], 8 * (int)(i % PACKED));
-}
-
-static enum ax_status unpack_text(struct ax_tool_result *r, const double *numbers) {
-    AX_TRY(ax_alloc(&r->text, r->n + 1, 1));
-    for (size_t i = 0; i < r->n; i++)
-        r->text[i] = (char)((uint64_t)numbers[i / PACKED] >> 8 * (i % PACKED));
-    return AX_OK;
-}
-
-static enum ax_status share_texts(struct calls *c, struct ax_runtime *rt) {
-    double *numbers;
-    size_t n = 0;
-    for (size_t i = 0; i < c->n; i++)
-        n += (c->results[i].n + PACKED - 1) / PACKED;
-    AX_TRY(ax_alloc(&numbers, n, sizeof *numbers));
-    n = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        if (c->results[i].text)
-            pack_text(&c->results[i], numbers + n);
-        n += (c->results[i].n + PACKED - 1) / PACKED;
-    }
-    enum ax_status st = ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, numbers, (int64_t)n);
-    n = 0;
-    for (size_t i = 0; st == AX_OK && i < c->n; i++) {
-        if (!c->results[i].text)
-            st = unpack_text(&c->results[i], numbers + n);
-        n += (c->results[i].n + PACKED - 1) / PACKED;
-    }
-    ax_free(numbers);
-    return st;
-}
-
-static enum ax_status share_results(struct calls *c, struct ax_runtime *rt) {
-    double *heads;
-    AX_TRY(ax_alloc(&heads, c->n * HEADER, sizeof *heads));
-    for (size_t i = 0; i < c->n; i++) {
-        const struct ax_tool_result *r = &c->results[i];
-        double *h = heads + i * HEADER;
-        h[N_BYTES] = (double)r->n;
-        h[FAILED] = r->failed;
-        h[LATE] = r->late;
-        h[RAN] = r->ran;
-        h[SECONDS] = r->seconds;
-        h[REWARD] = r->reward;
-        h[REWARDED] = r->rewarded;
-        h[DONE] = r->done;
-        h[LOST] = r->lost;
-    }
-    const enum ax_status st =
-        ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, heads, (int64_t)(c->n * HEADER));
-    for (size_t i = 0; st == AX_OK && i < c->n; i++) {
-        struct ax_tool_result *r = &c->results[i];
-        const double *h = heads + i * HEADER;
-        r->n = (size_t)h[N_BYTES];
-        r->failed = h[FAILED] > 0;
-        r->late = h[LATE] > 0;
-        r->ran = h[RAN] > 0;
-        r->seconds = h[SECONDS];
-        r->reward = h[REWARD];
-        r->rewarded = h[REWARDED] > 0;
-        r->done = h[DONE] > 0;
-        r->lost = h[LOST] > 0;
-    }
-    ax_free(heads);
-    AX_TRY(st);
-    return share_texts(c, rt);
-}
-
-/* The first of those that go on from answer `row` on. */
-static int64_t active_from(const struct rows *x, int64_t row) {
-    int64_t k = 0;
-    while (k < x->n_active && x->active[k] < row)
-        k++;
-    return k;
-}
-
-/* This rank's share of the calls, and all results. An answer's are of one rank, which has its environment. */
-static enum ax_status run_calls(const struct rows *x, struct calls *c, struct ax_tools *tools,
-                                const struct ax_generator *g, bool *stopped) {
-    struct ax_runtime *rt = g->model->rt;
-    struct ax_together ranks = {.rt = rt, .stop_now = g->o.stop_now, .ctx = g->o.ctx};
-    struct ax_reward_watch watch = ax_together_watch(&ranks);
-    int64_t first, own;
-    ax_split_range(x->n, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first, &own);
-    const size_t from = c->first[active_from(x, first)],
-                 n = c->first[active_from(x, first + own)] - from;
-    enum ax_status st = AX_OK;
-    if (ax_together_runs(&rt->mesh) && n > 0)
-        st = ax_tools_run(tools, n, c->requests + from, &watch.watch, c->results + from);
-    if (st == AX_OK)
-        st = ax_together_settle(&ranks);
-    AX_TRY(ax_together_note_stop(st, stopped));
-    return *stopped ? AX_OK : share_results(c, rt);
-}
-
-/* ---- rounds ---- */
-
-/* Those whose turn makes calls; the others are over. */
-static void keep_callers(struct rows *x) {
+static enum ax_status more(void *ctx, bool idle, struct ax_sequence **joining) {
+    struct ax_turns *x = ctx;
     int64_t n = 0;
-    for (int64_t k = 0; k < x->n_active; k++)
-        if (active(x, k)->episode.calls)
-            x->active[n++] = x->active[k];
-    x->n_active = n;
-}
-
-static enum ax_status answer_callers(struct rows *x, const struct calls *c) {
-    int64_t n = 0;
-    for (int64_t k = 0; k < x->n_active; k++) {
-        struct ax_turns_answer *a = active(x, k);
-        bool goes_on;
-        AX_TRY(ax_episode_answer(&a->episode, a->rules, c->results + c->first[k], &goes_on));
-        if (goes_on)
-            x->active[n++] = x->active[k];
-    }
-    x->n_active = n;
+    if (x->n_calling > 0)
+        AX_TRY(ax_turns_hear(x, idle ? WAIT_SECONDS : 0, &n));
+    for (int64_t k = 0; k < n; k++)
+        AX_TRY(take_results(x, x->ended[k]));
+    *joining = x->joining;
+    x->joining = NULL;
     return AX_OK;
 }
 
-static enum ax_status go_round(struct rows *x, struct ax_tools *tools, struct ax_generator *g,
-                               bool *stopped) {
-    struct calls c = {0};
-    AX_TRY(sample_turn(x, g, stopped));
-    if (*stopped)
-        return AX_OK;
-    keep_callers(x);
-    enum ax_status st = calls_create(&c, x);
-    if (st == AX_OK && c.n > 0)
-        st = run_calls(x, &c, tools, g, stopped);
-    if (st == AX_OK && !*stopped)
-        st = answer_callers(x, &c);
-    calls_free(&c);
-    return st;
+static bool waits(void *ctx) {
+    const struct ax_turns *x = ctx;
+    return x->n_calling > 0;
 }
 
-/* ---- the environment ---- */
-
-/* What the environment begins with, in prompts. */
-static enum ax_status observe_all(struct rows *x, ax_turns_observe *observe,
-                                  const struct calls *c) {
-    for (int64_t i = 0; i < x->n; i++) {
-        struct ax_turns_answer *a = &x->answers[i];
-        bool fits = true;
-        if (c->results[i].n > 0)
-            AX_TRY(observe(a, c->results[i].text, &fits));
-        a->episode.lost = !fits;
-        place(a);
-    }
-    return AX_OK;
+static enum ax_status done(void *ctx, struct ax_sequence *s) {
+    struct ax_turns *x = ctx;
+    const int64_t i = s - x->seqs;
+    struct ax_turns_answer *a = ax_turns_own(x, i);
+    AX_TRY(ax_episode_turn(&a->episode, a->rules, s->n_new, s->finish == AX_FINISH_STOP));
+    return a->episode.calls ? ax_turns_call(x, i) : end(x, i, false);
 }
 
-/* A question for each answer, before the first turn or after the last one. */
-static enum ax_status ask_all(struct rows *x, struct ax_tools *tools, ax_turns_observe *observe,
-                              const struct ax_generator *g, enum ax_ask ask, bool *stopped) {
-    struct calls c = {0};
-    if (!ax_tools_environment(tools) || *stopped)
-        return AX_OK;
-    activate_all(x);
-    for (int64_t i = 0; i < x->n; i++) {
-        json_t *record = ask == AX_ASK_RESET
-                             ? json_loads(x->answers[i].record, JSON_ALLOW_NUL, NULL)
-                             : json_null();
-        AX_TRY(ax_episode_ask(&x->answers[i].episode, ask, record));
-    }
-    enum ax_status st = calls_create(&c, x);
-    if (st == AX_OK)
-        st = run_calls(x, &c, tools, g, stopped);
-    if (st == AX_OK && !*stopped && ask == AX_ASK_RESET)
-        st = observe_all(x, observe, &c);
-    if (st == AX_OK && !*stopped)
-        st = answer_callers(x, &c);
-    calls_free(&c);
-    return st;
+static bool stop_now(void *ctx) {
+    const struct ax_turns *x = ctx;
+    return x->stop_now && x->stop_now(x->ctx);
 }
 
 /* ---- all turns ---- */
 
+static enum ax_status create(struct ax_turns *x) {
+    const struct ax_mesh *mesh = &x->g->model->rt->mesh;
+    const size_t all = (size_t)x->n_all;
+    ax_generate_deal(x->g, x->n_all, &x->first, &x->n);
+    x->runs = mesh->coord[AX_ROLE_TP] == 0 && mesh->coord[AX_ROLE_PP] == 0;
+    x->n_open = x->n;
+    AX_TRY(ax_alloc(&x->observed, all, sizeof *x->observed));
+    AX_TRY(ax_alloc(&x->seqs, (size_t)x->n, sizeof *x->seqs));
+    AX_TRY(ax_alloc(&x->calls, (size_t)x->n, sizeof *x->calls));
+    AX_TRY(ax_alloc(&x->ended, (size_t)x->n, sizeof *x->ended));
+    for (int64_t i = 0; i < x->n_all; i++) {
+        struct ax_turns_answer *a = &x->answers[i];
+        a->episode = (struct ax_episode){.cap = a->cap};
+        AX_TRY(ax_turns_begin_with(x, i, NULL, 0));
+        AX_TRY(ax_episode_begin(&a->episode));
+    }
+    return AX_OK;
+}
+
+static void destroy(struct ax_turns *x) {
+    if (x->n_calling > 0 && x->runs)
+        ax_tools_cancel(x->tools);
+    for (int64_t i = 0; x->calls && i < x->n; i++)
+        ax_turns_calls_free(&x->calls[i]);
+    for (int64_t i = 0; x->observed && i < x->n_all; i++)
+        ax_free(x->observed[i]);
+    ax_free(x->observed);
+    ax_free(x->seqs);
+    ax_free(x->calls);
+    ax_free(x->ended);
+}
+
+/* This rank's answers, to their ends or until it is asked to stop. */
+static enum ax_status take_own(struct ax_turns *x) {
+    struct ax_generate_options *o = &x->g->o;
+    const struct ax_generate_options callers = *o;
+    AX_ASSERT(!o->token && !o->done && !o->more);
+    for (int64_t i = 0; i < x->n; i++)
+        AX_TRY(begin(x, i));
+    x->stop_now = o->stop_now;
+    x->ctx = o->ctx;
+    o->more = more;
+    o->waits = waits;
+    o->done = done;
+    o->stop_now = stop_now;
+    o->ctx = x;
+    const enum ax_status st = ax_generate(x->g, 0, NULL);
+    *o = callers;
+    return st;
+}
+
+static enum ax_status agree_on_stop(const struct ax_turns *x, bool *stopped) {
+    double open = (double)x->n_open;
+    AX_TRY(ax_runtime_combine(x->g->model->rt, AX_ROLE_WORLD, AX_MAX, &open, 1));
+    *stopped = open > 0;
+    return AX_OK;
+}
+
 enum ax_status ax_turns_take(struct ax_generator *g, struct ax_tools *tools,
                              ax_turns_observe *observe, int64_t n, struct ax_turns_answer *answers,
                              bool *stopped) {
-    struct rows x = {.answers = answers, .n = n};
-    enum ax_status st = rows_create(&x);
+    struct ax_turns x = {
+        .g = g, .tools = tools, .observe = observe, .n_all = n, .answers = answers};
+    enum ax_status st = create(&x);
     if (st == AX_OK)
-        st = ask_all(&x, tools, observe, g, AX_ASK_RESET, stopped);
-    while (st == AX_OK && x.n_active > 0 && !*stopped)
-        st = go_round(&x, tools, g, stopped);
+        st = take_own(&x);
     if (st == AX_OK)
-        st = ask_all(&x, tools, observe, g, AX_ASK_CLOSE, stopped);
-    rows_free(&x);
+        st = agree_on_stop(&x, stopped);
+    if (st == AX_OK && !*stopped)
+        st = ax_turns_share(&x);
+    destroy(&x);
     return st;
 }
 

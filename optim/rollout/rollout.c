@@ -533,7 +533,7 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout
         return plan_generation(r, m);
     ax_loader_save(loader, &at);
     forget_generation(r);
-    r->seconds = r->reward_seconds = 0;
+    r->seconds = r->reward_seconds = r->tool_seconds = r->wait_seconds = 0;
     r->generation++;
     AX_TRY(fill_generation(r, m, loader, stopped));
     if (*stopped) {
@@ -563,6 +563,7 @@ enum ax_status ax_rollout_evaluate(struct ax_rollout *r, const struct ax_rollout
                                    struct ax_loader *loader, bool *stopped) {
     const struct ax_rollout_models others = {.teacher = m->teacher};
     *stopped = false;
+    r->tool_seconds = r->wait_seconds = 0;
     do_all(r);
     ax_loader_start_epoch(loader, 0);
     AX_TRY(go_round(r, m->policy, loader, stopped));

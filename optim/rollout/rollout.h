@@ -158,6 +158,8 @@ struct ax_rollout {
     struct ax_figures figures; /* figures with TRL's names */
     enum ax_worth worth;
     double seconds, reward_seconds; /* time for sampling; for rewards */
+    /* time of all calls of tools; time in which nothing was sampled, as all completions waited for them */
+    double tool_seconds, wait_seconds;
 };
 
 /* Is the policy compared with a reference? */

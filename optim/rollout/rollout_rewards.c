@@ -273,7 +273,7 @@ static void put_verdicts(struct ax_rollout *r) {
     put_figure(r, 1 - r->verdicts[AX_VERDICT_EXIT] / all, "code/stopped");
 }
 
-/* With TRL's names; the last two are ours. */
+/* With TRL's names; those after the first two are ours. */
 static void put_tools(struct ax_rollout *r) {
     double calls = 0, failed = 0, unread = 0, late = 0;
     if (!r->o->turns)
@@ -287,6 +287,8 @@ static void put_tools(struct ax_rollout *r) {
     put_figure(r, calls / (double)r->n, "tools/call_frequency");
     put_figure(r, calls > 0 ? failed / calls : 0, "tools/failure_frequency");
     put_figure(r, unread / (double)r->n, "tools/unread_frequency");
+    put_figure(r, r->tool_seconds, "tools/seconds");
+    put_figure(r, r->wait_seconds, "tools/wait_seconds");
     if (r->o->turns->max_seconds > 0)
         put_figure(r, late / (double)r->n, "tools/timeout_frequency");
 }

@@ -77,13 +77,14 @@ static enum ax_status observe(struct ax_turns_answer *a, const char *text, bool 
     return AX_OK;
 }
 
-static enum ax_status take_rounds(struct rows *x, const struct ax_rollout *r, struct ax_model *m,
-                                  bool *stopped) {
+static enum ax_status take_answers(struct rows *x, struct ax_rollout *r, struct ax_model *m,
+                                   bool *stopped) {
     struct ax_generator g;
     const enum ax_phase before = m->rt->arena.phase;
     const struct ax_generate_options go = ax_rollout_generator(r->o, false);
     AX_TRY(ax_generator_create(&g, m, &go));
     const enum ax_status st = ax_turns_take(&g, r->o->tools, observe, x->n, x->answers, stopped);
+    r->wait_seconds += g.counters.wait_seconds;
     ax_generator_free(&g);
     ax_arena_enter(&m->rt->arena, before);
     return st;
@@ -106,6 +107,7 @@ static void take_answer(struct ax_rollout *r, struct ax_completion *c,
     c->n_failed = e->n_failed;
     c->n_unread = e->n_unread;
     c->late = e->late;
+    r->tool_seconds += e->seconds;
     c->n_turns = e->turns;
     c->earned = e->rewarded ? e->reward : NAN;
     c->lost = e->lost;
@@ -121,7 +123,7 @@ enum ax_status ax_rollout_take_turns(struct ax_rollout *r, struct ax_model *m, b
     struct rows x = {0};
     enum ax_status st;
     AX_TRY_GOTO(rows_create(&x, r), st, done);
-    st = take_rounds(&x, r, m, stopped);
+    st = take_answers(&x, r, m, stopped);
     for (int64_t i = 0; st == AX_OK && !*stopped && i < x.n; i++)
         take_answer(r, ax_rollout_todo(r, i), &x.answers[i]);
 done:
