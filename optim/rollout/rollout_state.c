@@ -63,10 +63,10 @@ static json_t *inserted_json(const struct ax_rollout *r, const struct ax_complet
 static json_t *completion_json(const struct ax_rollout *r, const struct ax_completion *c) {
     const int32_t *ids = r->ids + c->start;
     const float *logprobs = r->logprobs + c->start;
-    json_t *v = json_pack("{so so so sf sb}", "prompt", ids_json(ids, c->n_prompt), "completion",
+    json_t *v = json_pack("{so so so sf sb sb}", "prompt", ids_json(ids, c->n_prompt), "completion",
                           ids_json(ids + c->n_prompt, c->n - c->n_prompt), "logprobs",
                           floats_json(logprobs + c->n_prompt, c->n - c->n_prompt), "advantage",
-                          (double)c->advantage, "truncated", c->truncated);
+                          (double)c->advantage, "truncated", c->truncated, "lost", c->lost);
     if (v && r->inserted && json_object_set_new(v, "inserted", inserted_json(r, c))) {
         json_decref(v);
         return NULL;
@@ -172,7 +172,9 @@ static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
     }
     AX_TRY(ax_json_f64(ax_json_get(v, "advantage"), &advantage));
     c->advantage = (float)advantage;
-    return ax_json_bool(ax_json_get(v, "truncated"), &c->truncated);
+    AX_TRY(ax_json_bool(ax_json_get(v, "truncated"), &c->truncated));
+    return ax_json_bool_or(ax_json_get(v, "lost"), false,
+                           &c->lost); /* older checkpoints do not say */
 }
 
 static enum ax_status read_origin(struct ax_json v, struct ax_rollout_origin *o) {

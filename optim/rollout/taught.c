@@ -14,7 +14,6 @@ struct tokens {
 
 static void gather_tokens(const struct ax_rollout *r, const struct ax_completion *c,
                           struct tokens *x) {
-    x->n = 0;
     for (int64_t at = c->start + c->n_prompt; at < c->start + c->n; at++) {
         if (!ax_rollout_is_sampled(r, at))
             continue;
@@ -35,13 +34,14 @@ static void add_figures(const struct tokens *x, struct ax_taught *out) {
     out->n += x->n;
 }
 
-/* Added to those of rewards; without rewards, a completion's advantage is its tokens' mean, for people. */
+/* Added to those of rewards; without rewards, a completion's advantage is its tokens' mean, for people. One that its
+ * environment has lost has no tokens here, and so the advantage 0. */
 static void store_advantages(const struct ax_rollout *r, struct ax_completion *c,
                              const struct tokens *x) {
     double sum = 0;
     for (int64_t at = c->start + c->n_prompt, t = 0; at < c->start + c->n; at++) {
         const bool sampled = ax_rollout_is_sampled(r, at);
-        const double own = sampled ? r->o->teach.coef * x->advantages[t++] : 0;
+        const double own = sampled && !c->lost ? r->o->teach.coef * x->advantages[t++] : 0;
         r->advantages[at] = (float)((double)c->advantage + own);
         sum += own;
     }
@@ -52,7 +52,9 @@ static void store_advantages(const struct ax_rollout *r, struct ax_completion *c
 static void teach_completion(const struct ax_rollout *r, struct ax_completion *c, struct tokens *x,
                              struct ax_taught *out) {
     double kl = out->kl;
-    gather_tokens(r, c, x);
+    x->n = 0;
+    if (!c->lost)
+        gather_tokens(r, c, x);
     ax_teach(&r->o->teach, x->n, x->logprob, x->teacher, x->advantages, x->weights);
     add_figures(x, out);
     c->taught_kl = (float)((out->kl - kl) / fmax((double)x->n, 1));

@@ -20,8 +20,9 @@ static enum ax_status add_answer(struct answers *a, const struct ax_rollout *r, 
     const struct ax_completion *c = &r->list[i];
     const int32_t *ids = r->ids + c->start;
     for (int64_t k = 0; k < c->n; k++)
-        labels[k] =
-            k >= c->n_prompt && ax_rollout_is_sampled(r, c->start + k) ? ids[k] : AX_NO_LABEL;
+        labels[k] = k >= c->n_prompt && ax_rollout_is_sampled(r, c->start + k) && !c->lost
+                        ? ids[k]
+                        : AX_NO_LABEL;
     const struct ax_example x = {.tokens = ids, .labels = labels, .n = (size_t)c->n};
     AX_TRY(ax_examples_add(&a->set, &x));
     return ax_corpus_add(&a->corpus,
@@ -75,10 +76,10 @@ void ax_train_evaluate_taught(const struct ax_rollout *r, struct ax_eval_result 
     double nll = 0;
     for (int64_t i = 0; i < r->n; i++) {
         const struct ax_completion *c = &r->list[i];
-        for (int64_t at = c->start + c->n_prompt; at < c->start + c->n; at++)
+        for (int64_t at = c->start + c->n_prompt; at < c->start + c->n && !c->lost; at++)
             nll -= ax_rollout_is_sampled(r, at) ? (double)r->logprobs[at] : 0;
         out->tokens += c->n;
-        out->trained += c->sampled;
+        out->trained += c->lost ? 0 : c->sampled;
     }
     out->documents = out->rows = r->n;
     out->weight = (double)out->trained;

@@ -247,8 +247,11 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t) {
 
 /* ---- a completion as a document ---- */
 
+/* A teacher alone has nothing to say of one whose environment has failed; beside rewards it counts, with no advantage,
+ * as one without a reward does. */
 static bool has_labels(const struct ax_train *t, const struct ax_completion *c) {
-    return !(c->truncated && t->o->rollout.mask_truncated);
+    const struct ax_rollout_options *o = &t->o->rollout;
+    return !(c->truncated && o->mask_truncated) && !(c->lost && (!o->policy || !o->rewards));
 }
 
 /* The routers' balancing loss is of all tokens. */

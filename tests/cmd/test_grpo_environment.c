@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <ctype.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "tests/cmd/game_case.h"
 
@@ -252,6 +253,42 @@ static void a_death_ends_one_episode(void **state) {
     assert_true(lost[0] == 1.0 / ANSWERS);
 }
 
+/* All but the lost game's tokens train, whichever form the teacher's loss has. */
+static void a_teacher_leaves_lost_games_out(void **state) {
+    static const char *const forms[] = {"trl.top_k=4", "trl.distillation_objective=sampled_token"};
+    char flag[256];
+    json_t *v = line_of("distilled", ANSWERS - 1);
+    (void)state;
+    snprintf(flag, sizeof flag, "%s/died-%d", scratch, secret_of(v));
+    json_decref(v);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        double trained[2] = {0};
+        json_int_t want = 0, all = 0;
+        (void)unlink(flag);
+        setenv("AXTRAIN_TOOL_MOOD", flag, 1);
+        const int code = run(said, sizeof said,
+                             "train '%s' output_dir='%s/taught-%zu' --quiet rl=distill "
+                             "kd_teacher='%s' trl.num_generations= max_steps=1 %s",
+                             configure_game(base, ""), scratch, i,
+                             golden_path("runs/models/tools_qwen3"), forms[i]);
+        unsetenv("AXTRAIN_TOOL_MOOD");
+        if (code != 0)
+            fail_msg("%s", said);
+        char folder[32];
+        snprintf(folder, sizeof folder, "taught-%zu", i);
+        for (int k = 0; k < ANSWERS; k++) {
+            v = line_of(folder, k);
+            const json_int_t n = json_integer_value(json_object_get(v, "tokens"));
+            all += n;
+            want += json_is_true(json_object_get(v, "lost")) ? 0 : n;
+            json_decref(v);
+        }
+        assert_true(want < all);
+        assert_int_equal(numbers(folder, "trained_tokens", trained, 2), 1);
+        assert_true(trained[0] == (double)want);
+    }
+}
+
 static void an_environment_that_dies_ends_the_run(void **state) {
     (void)state;
     setenv("AXTRAIN_TOOL_MOOD", "die", 1);
@@ -322,6 +359,7 @@ int main(void) {
         cmocka_unit_test(a_run_goes_on_with_its_games),
         cmocka_unit_test(a_teacher_reads_observations),
         cmocka_unit_test(a_death_ends_one_episode),
+        cmocka_unit_test(a_teacher_leaves_lost_games_out),
         cmocka_unit_test(an_environment_that_dies_ends_the_run),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(the_example_of_the_page_runs),
