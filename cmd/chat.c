@@ -72,6 +72,7 @@ static enum ax_status run_remote(struct ax_chat *c) {
 static enum ax_status run_here(struct ax_chat *c) {
     AX_TRY(choose_seed(c));
     AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
+    AX_TRY(ax_tool_args_open(&c->tools, &c->tool_options, &c->model));
     c->adapter = c->model.adapters.n > 0 ? 0 : AX_ADAPTER_NONE;
     if (!ax_chat_side(c)->template) { /* reports it before the weights are read */
         AX_TRY(ax_chat_add(c, "user", "", 0));
@@ -85,12 +86,17 @@ static enum ax_status run_here(struct ax_chat *c) {
     c->temperature = c->model.sampling.temperature;
     if (c->temperature == 0)
         c->model.sampling.temperature = 1; /* to plan for, as /temperature may ask for it */
-    AX_TRY(ax_alloc(&c->tokens, (size_t)c->max_new, sizeof *c->tokens));
+    const bool calls = c->tools.tools != NULL;
+    AX_TRY(ax_alloc(&c->tokens, (size_t)(calls ? c->context + c->max_new : c->max_new),
+                    sizeof *c->tokens));
+    if (calls)
+        AX_TRY(ax_alloc(&c->inserted, (size_t)c->max_new, sizeof *c->inserted));
     /* prompt and reply share the context in any proportion */
     const struct ax_generate_options o = {.n_seqs = 1,
                                           .max_prompt = c->context - 1,
                                           .max_new = c->max_new,
-                                          .token = ax_chat_on_token,
+                                          .long_prompts = calls,
+                                          .token = calls ? NULL : ax_chat_on_token,
                                           .stop_now = ax_chat_interrupted,
                                           .ctx = c};
     return ax_text_model_run(&c->model, &o, false, converse_here, c);
@@ -99,6 +105,9 @@ static enum ax_status run_here(struct ax_chat *c) {
 static enum ax_status run(struct ax_chat *c) {
     if (c->remote.key_file && !c->remote.url)
         return ax_error(AX_ERR_CONFIG, "chat: --api-key-file needs --url");
+    AX_TRY(ax_tool_args_read(&c->tool_args, &c->tool_options));
+    if (c->tool_options.tools.n > 0 && c->remote.url)
+        return ax_error(AX_ERR_CONFIG, "chat: --tools are for a model that is here: remove --url");
     if (c->system)
         AX_TRY(ax_buf_puts(&c->system_text, c->system));
     c->messages = json_array();
@@ -110,7 +119,8 @@ static enum ax_status run(struct ax_chat *c) {
 enum ax_status ax_cmd_chat(int argc, char **argv) {
     struct ax_chat c = {.is_terminal =
                             ax_term_is_tty(STDIN_FILENO) && ax_term_is_tty(STDOUT_FILENO)};
-    struct ax_arg args[AX_TEXT_ARGS_COUNT + 4];
+    enum { SHARED = AX_TEXT_ARGS_COUNT + AX_TOOL_ARGS_COUNT };
+    struct ax_arg args[SHARED + 4];
     const struct ax_arg own[] = {
         {"--system", AX_ARG_STRING, &c.system, 0, 0},
         {"--context", AX_ARG_INT, &c.context, 16, 1 << 24},
@@ -118,11 +128,11 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
         {"--api-key-file", AX_ARG_STRING, &c.remote.key_file, 0, 0},
     };
     ax_text_args_table(&c.a, args);
+    ax_tool_args_table(&c.tool_args, args + AX_TEXT_ARGS_COUNT);
     c.a.o.samples = true;
     c.a.o.seed = -1;
-    memcpy(args + AX_TEXT_ARGS_COUNT, own, sizeof own);
-    const enum ax_status parsed =
-        ax_args_parse_model(argc, argv, AX_TEXT_ARGS_COUNT + 4, args, &c.a.o.model);
+    memcpy(args + SHARED, own, sizeof own);
+    const enum ax_status parsed = ax_args_parse_model(argc, argv, SHARED + 4, args, &c.a.o.model);
     const struct ax_ranks_options o = {.command = "chat",
                                        .mesh = c.a.mesh,
                                        .device = c.a.device,
@@ -141,6 +151,8 @@ enum ax_status ax_cmd_chat(int argc, char **argv) {
     ax_buf_free(&c.reply);
     ax_buf_free(&c.line);
     ax_free(c.tokens);
+    ax_free(c.inserted);
+    ax_text_tools_close(&c.tools);
     ax_chat_remote_close(&c.remote);
     ax_text_model_close(&c.model);
     return st;

@@ -407,24 +407,12 @@ static enum ax_status check(struct generate *g) {
     return AX_OK;
 }
 
-static enum ax_status open_tools(struct generate *g) {
-    if (g->tool_args.tools.n == 0)
-        return AX_OK;
-    if (g->model.stop_strings.n > 0)
-        return ax_error(AX_ERR_CONFIG,
-                        "--tools: texts that end an answer (--stop, or stop_strings of "
-                        "generation_config.json) end it within a turn: remove them");
-    const enum ax_status st = ax_text_tools_open(&g->turns.tools, &g->tool_options, &g->model);
-    if (st != AX_OK)
-        return ax_error_prefix(st, "--tools");
-    g->source.tools = (json_t *)(uintptr_t)ax_tools_definitions(g->turns.tools.tools);
-    return AX_OK;
-}
-
 static enum ax_status run(struct generate *g) {
     AX_TRY(check(g));
     AX_TRY(ax_text_args_open(&g->model, &g->a, &g->ranks));
-    AX_TRY(open_tools(g));
+    AX_TRY(ax_tool_args_open(&g->turns.tools, &g->tool_options, &g->model));
+    if (g->turns.tools.tools)
+        g->source.tools = (json_t *)(uintptr_t)ax_tools_definitions(g->turns.tools.tools);
     AX_TRY(read_input(g));
     AX_TRY(ax_prompts_read(&g->prompts, &g->model, &g->source));
     AX_TRY(choose_length(g));

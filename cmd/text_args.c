@@ -113,6 +113,18 @@ enum ax_status ax_tool_args_read(const struct ax_tool_args *a, struct ax_text_to
     return read_seconds("--rollout-timeout", a->rollout_timeout, &out->rules.max_seconds);
 }
 
+enum ax_status ax_tool_args_open(struct ax_text_tools *x, const struct ax_text_tools_options *o,
+                                 struct ax_text_model *model) {
+    if (o->tools.n == 0)
+        return AX_OK;
+    if (model->stop_strings.n > 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "--tools: texts that end an answer (--stop, or stop_strings of "
+                        "generation_config.json) end it within a turn: remove them");
+    const enum ax_status st = ax_text_tools_open(x, o, model);
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "--tools");
+}
+
 /* ---- the best of several answers ---- */
 
 enum ax_status ax_best_of_args_check(const struct ax_best_of_args *a, const char *command) {

@@ -31,6 +31,9 @@ struct ax_tool_args {
 void ax_tool_args_table(struct ax_tool_args *a, struct ax_arg *args);
 /* AX_ERR_CONFIG names an option that does not fit. `out` borrows `a`. */
 enum ax_status ax_tool_args_read(const struct ax_tool_args *a, struct ax_text_tools_options *out);
+/* ax_text_tools_open with them, if there are any. */
+enum ax_status ax_tool_args_open(struct ax_text_tools *x, const struct ax_text_tools_options *o,
+                                 struct ax_text_model *model);
 
 /* AX_ERR_CONFIG for options that do not go together. */
 struct ax_best_of_args;

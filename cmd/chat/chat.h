@@ -2,7 +2,8 @@
  * tokens.
  *
  * Reading order: cmd/chat.c (options and the loop), input.c (terminal and pipe), commands.c (/save
- * and the others), turn.c (messages and replies), remote.c (replies of an endpoint). */
+ * and the others), turn.c (messages and replies), calls.c (replies that call tools), remote.c (replies of an
+ * endpoint). */
 #ifndef AX_CMD_CHAT_CHAT_H
 #define AX_CMD_CHAT_CHAT_H
 
@@ -22,18 +23,22 @@ struct ax_chat {
     struct ax_ranks ranks; /* all have the conversation; rank 0 reads and prints it */
     const char *system;    /* --system; NULL: none */
     struct ax_chat_remote remote;
+    struct ax_tool_args tool_args;
+    struct ax_text_tools_options tool_options;
     int64_t context, max_new;
     bool is_terminal; /* input and output are a terminal */
     bool edits;       /* the terminal can move its cursor */
 
     struct ax_text_model model;
+    struct ax_text_tools tools;
     struct ax_generator *generator;
     int adapter; /* adapter in use */
     json_t *messages;
     struct ax_buf system_text; /* empty: no system message */
     struct ax_encoding prompt;
-    int32_t *tokens;    /* tokens of the reply [max_new] */
-    uint64_t turn;      /* random stream of the next reply */
+    int32_t *tokens; /* tokens of the reply [max_new]; with tools, behind the prompt's [context] */
+    bool *inserted;  /* with tools [max_new]: which of the reply's were not sampled */
+    uint64_t turn;   /* random stream of the next reply */
     double temperature; /* NaN: the server's */
     struct ax_text_stream stream;
     struct ax_buf reply, line;
@@ -64,6 +69,14 @@ void ax_chat_tell_error(const struct ax_chat *c);
 
 /* Prints what is new of the reply. */
 enum ax_status ax_chat_show(struct ax_chat *c);
+
+/* ---- calls.c ---- */
+
+/* Definitions of the tools; NULL: there are none. */
+const json_t *ax_chat_tools(const struct ax_chat *c);
+/* Replies in turns: adds them to the conversation, and to c->reply as people see them. Ctrl-C: c->was_stopped, and
+ * nothing is added. */
+enum ax_status ax_chat_reply_with_tools(struct ax_chat *c, bool *truncated);
 
 /* ---- remote.c ---- */
 

@@ -39,7 +39,7 @@ static enum ax_status read_saved(const char *path, struct ax_buf *out) {
 }
 
 static enum ax_status save(struct ax_chat *c, const char *path) {
-    json_t *row = json_pack("{sO}", "messages", c->messages);
+    json_t *row = json_pack("{sO sO*}", "messages", c->messages, "tools", ax_chat_tools(c));
     char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
     json_decref(row);
     if (!text)

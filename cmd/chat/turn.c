@@ -62,6 +62,15 @@ static void drop_last(struct ax_chat *c) {
     json_array_remove(c->messages, json_array_size(c->messages) - 1);
 }
 
+static json_t *last(const struct ax_chat *c) {
+    return json_array_get(c->messages, json_array_size(c->messages) - 1);
+}
+
+static bool last_is(const struct ax_chat *c, const char *role) {
+    const char *its = json_string_value(json_object_get(last(c), "role"));
+    return its && strcmp(its, role) == 0;
+}
+
 /* ---- a turn ---- */
 
 enum ax_status ax_chat_show(struct ax_chat *c) {
@@ -84,7 +93,7 @@ enum ax_status ax_chat_prompt(struct ax_chat *c) {
     c->prompt.n = 0;
     if (c->remote.url)
         return AX_OK;
-    const struct ax_chat_prompt p = {.messages = c->messages};
+    const struct ax_chat_prompt p = {.messages = c->messages, .tools = ax_chat_tools(c)};
     AX_TRY(ax_text_side_encode_chat(ax_chat_side(c), &p, &c->prompt));
     if ((int64_t)c->prompt.n < c->context)
         return AX_OK;
@@ -111,24 +120,41 @@ static enum ax_status generate_reply(struct ax_chat *c, bool *truncated) {
     return st;
 }
 
+/* Adds the reply to c->reply, and the messages that it is to the conversation. */
+static enum ax_status make_reply(struct ax_chat *c, bool *truncated) {
+    if (c->tools.tools)
+        return ax_chat_reply_with_tools(c, truncated);
+    AX_TRY(c->remote.url ? ax_chat_remote_reply(c, truncated) : generate_reply(c, truncated));
+    return ax_chat_add(c, "assistant", c->reply.data ? c->reply.data : "", c->reply.len);
+}
+
+static bool has_reply(const struct ax_chat *c) {
+    return last_is(c, "assistant") || last_is(c, "tool");
+}
+
+/* The reply: all that follows the user's last message. */
+static json_t *drop_reply(struct ax_chat *c) {
+    json_t *reply = json_array();
+    while (reply && json_array_size(c->messages) > 0 && !last_is(c, "user")) {
+        if (json_array_insert(reply, 0, last(c)) != 0)
+            break;
+        drop_last(c);
+    }
+    return reply;
+}
+
 static enum ax_status reply(struct ax_chat *c) {
     bool truncated = false;
     c->reply.len = c->printed = 0;
     interrupted = false;
-    AX_TRY(c->remote.url ? ax_chat_remote_reply(c, &truncated) : generate_reply(c, &truncated));
+    AX_TRY(make_reply(c, &truncated));
     AX_TRY(ax_chat_show(c));
     if (truncated)
         fputs(c->is_terminal ? "\n[truncated at the token limit]" : "", stdout);
     const char *stopped = c->edits ? "\n[stopped; Ctrl-C again quits]" : "\n[stopped]";
     puts(c->was_stopped ? stopped : "");
     interrupted = false;
-    return ax_chat_add(c, "assistant", c->reply.data ? c->reply.data : "", c->reply.len);
-}
-
-static bool last_is(const struct ax_chat *c, const char *role) {
-    const json_t *m = json_array_get(c->messages, json_array_size(c->messages) - 1);
-    const char *its = json_string_value(json_object_get(m, "role"));
-    return its && strcmp(its, role) == 0;
+    return AX_OK;
 }
 
 /* An endpoint may be reached again with the next message. */
@@ -143,7 +169,7 @@ static enum ax_status answer(struct ax_chat *c, enum ax_status st, bool asked) {
         st = ax_chat_prompt(c);
     if (st == AX_OK)
         st = reply(c);
-    if (st != AX_OK && added)
+    if (last_is(c, "user") && added) /* it has no reply */
         drop_last(c);
     if (!can_go_on(c, st))
         return st;
@@ -156,25 +182,24 @@ enum ax_status ax_chat_turn(struct ax_chat *c) {
 }
 
 enum ax_status ax_chat_retry(struct ax_chat *c) {
-    if (!last_is(c, "assistant")) {
+    if (!has_reply(c)) {
         puts("there is no reply yet");
         return AX_OK;
     }
-    json_t *before = json_incref(json_array_get(c->messages, json_array_size(c->messages) - 1));
-    drop_last(c);
+    json_t *before = drop_reply(c);
     enum ax_status st = answer(c, AX_OK, false);
-    if (!last_is(c, "assistant") && json_array_append(c->messages, before) != 0)
+    if (!before || (last_is(c, "user") && json_array_extend(c->messages, before) != 0))
         st = ax_error(AX_ERR_NOMEM, "out of memory for the conversation");
     json_decref(before);
     return st;
 }
 
 enum ax_status ax_chat_undo(struct ax_chat *c) {
-    if (!last_is(c, "assistant")) {
+    if (!has_reply(c)) {
         puts("there is no message to take back");
         return AX_OK;
     }
-    drop_last(c);
+    json_decref(drop_reply(c));
     drop_last(c);
     puts("the last message and its reply are gone");
     return AX_OK;

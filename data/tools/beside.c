@@ -226,6 +226,7 @@ enum ax_status ax_tools_take(struct ax_tools *t, double seconds, struct ax_tool_
     while (!b->done && b->error.st == AX_OK && !late)
         late = pthread_cond_timedwait(&b->ended, &b->lock, &until);
     const struct ax_error_record error = b->error;
+    b->error.st = AX_OK; /* said once */
     *c = b->done;
     if (*c)
         b->done = (*c)->next;

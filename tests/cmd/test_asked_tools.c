@@ -147,6 +147,55 @@ static void lanes_and_ranks_change_nothing(void **state) {
         json_decref(want[i]);
 }
 
+/* ---- a conversation ---- */
+
+static json_t *saved_chat(const char *name, const char *lines) {
+    put_text("lines", lines);
+    if (run(said, sizeof said,
+            "chat '%s' --dtype float32 --temperature 0 --context 1024 --max-new-tokens 160 " TOOLS
+            "< '%s/lines'",
+            base, scratch, scratch) != 0)
+        fail_msg("%s", said);
+    json_t *v = json_load_file(in_scratch(name), 0, NULL);
+    if (!v)
+        fail_msg("%s", said);
+    return v;
+}
+
+/* A greedy reply is that of `generate`; it is replaced and taken back with its calls. */
+static void a_chat_calls_tools(void **state) {
+    char lines[900], question[64];
+    int calls = 0;
+    (void)state;
+    assert_int_equal(
+        run(said, sizeof said, "chat --url http://127.0.0.1:1/v1 --tools python < /dev/null"), 2);
+    assert_non_null(strstr(said, "--tools are for a model that is here"));
+    ask_all("", "--temperature 0");
+    for (int i = 0; i < 4; i++) {
+        snprintf(question, sizeof question, "What is %d * 7?", i);
+        snprintf(lines, sizeof lines,
+                 "%s\n/retry\nWhat is 9 * 7?\n/undo\n/save %s/chat-%d\n/undo\n/save %s/none-%d\n",
+                 question, scratch, i, scratch, i);
+        char name[32];
+        snprintf(name, sizeof name, "chat-%d", i);
+        json_t *chat = saved_chat(name, lines), *want = answer(i);
+        const json_t *messages = json_object_get(chat, "messages");
+        if (!json_equal(messages, json_object_get(want, "messages")))
+            fail_msg("%s", said);
+        assert_true(json_equal(json_object_get(chat, "tools"), json_object_get(want, "tools")));
+        calls += json_object_get(json_array_get(messages, 1), "tool_calls") != NULL;
+        assert_true(!json_object_get(json_array_get(messages, 1), "tool_calls") ||
+                    strstr(said, "\n← ") != NULL);
+        json_decref(chat);
+        json_decref(want);
+        snprintf(name, sizeof name, "none-%d", i);
+        chat = json_load_file(in_scratch(name), 0, NULL);
+        assert_int_equal(json_array_size(json_object_get(chat, "messages")), 0);
+        json_decref(chat);
+    }
+    assert_true(calls > 0);
+}
+
 /* ---- what people see ---- */
 
 static void turns_are_shown(void **state) {
@@ -312,6 +361,7 @@ int main(void) {
         cmocka_unit_test(greedy_answers_are_those_of_a_rollout),
         cmocka_unit_test(sampled_answers_are_those_of_an_evaluation),
         cmocka_unit_test(lanes_and_ranks_change_nothing),
+        cmocka_unit_test(a_chat_calls_tools),
         cmocka_unit_test(turns_are_shown),
         cmocka_unit_test(a_slow_tool_ends_its_answer),
         cmocka_unit_test(the_best_answer_is_chosen),
