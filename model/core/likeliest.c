@@ -7,23 +7,22 @@ size_t ax_likeliest_bytes(enum ax_dtype accum, int64_t n, int k) {
            ax_results_bytes(accum, n * k);
 }
 
-/* Column c of a tensor [n][…]. */
-static struct ax_tensor column(const struct ax_tensor *t, int64_t c) {
-    struct ax_tensor out = *t;
-    out.data = (char AX_DEVICE *)t->data + (size_t)c * ax_dtype_size(t->dtype);
-    out.shape[1] = 1;
-    return out;
+/* The logits of the labels, [shards · n]: one shard has a row's, those of the others are 0. */
+static struct ax_tensor labels_of(const struct ax_tensor *stats) {
+    const struct ax_tensor rows = ax_tensor_2d(stats->dtype, stats->data,
+                                               stats->shape[0] * stats->shape[1], AX_SOFTMAX_STATS);
+    return ax_tensor_cols(&rows, LABEL_LOGIT, 1);
 }
 
 /* The log-probs of ids, whose logits are column i of `tops`. */
 static enum ax_status log_probs(struct ax_queue *q, const struct ax_likeliest_rows *rows,
                                 const struct ax_tensor *tops, int i, struct ax_likeliest *out) {
-    const struct ax_tensor *stats = &rows->stats;
-    const struct ax_copy label = {.dst = column(stats, LABEL_LOGIT), .src = column(tops, i)};
+    const struct ax_tensor labels = labels_of(&rows->stats);
+    const struct ax_copy label = {.dst = ax_tensor_rows(&labels, 0, tops->shape[0]),
+                                  .src = ax_tensor_cols(tops, i, 1)};
     AX_TRY(ax_run_copy(q, &label));
     return ax_run_softmax_merge(
-        q, &(struct ax_softmax_merge){.stats = ax_tensor_3d(stats->dtype, stats->data, 1,
-                                                            stats->shape[0], AX_SOFTMAX_STATS),
+        q, &(struct ax_softmax_merge){.stats = rows->stats,
                                       .labels = out->id[i],
                                       .logprob = out->logprob[i],
                                       .lse = rows->lse,
@@ -42,6 +41,8 @@ enum ax_status ax_likeliest_run(struct ax_queue *q, struct ax_results *results,
     AX_ASSERT(k <= AX_LIKELIEST_MAX);
     struct ax_tensor tops = ax_results_take(results, accum, n * k);
     tops = ax_tensor_2d(accum, tops.data, n, k);
+    if (rows->stats.shape[0] > 1)
+        AX_TRY(ax_run_fill(q, &(struct ax_fill){.dst = labels_of(&rows->stats)}));
     AX_TRY(ax_run_top_logits(q, &(struct ax_top_logits){.logits = rows->logits, .out = tops}));
     for (int i = 0; i < k; i++) {
         struct ax_argmax next = {.logits = rows->logits};

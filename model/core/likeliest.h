@@ -11,7 +11,8 @@
 /* Rows whose softmax statistics have been computed. */
 struct ax_likeliest_rows {
     struct ax_tensor logits; /* [n][V] */
-    struct ax_tensor stats;  /* accumulation [n][AX_SOFTMAX_STATS]; the labels' logits change */
+    /* accumulation [shards][n][AX_SOFTMAX_STATS], of each shard of the columns; the labels' logits change */
+    struct ax_tensor stats;
     struct ax_tensor lse, entropy; /* accumulation [n], written again */
     double inv_temperature;        /* that of stats */
 };

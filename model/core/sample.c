@@ -124,6 +124,11 @@ static double log_prob_scale(const struct ax_sampling *o) {
     return o->temperature > 0 && !o->raw ? 1 / o->temperature : 1;
 }
 
+/* The softmax statistics of n rows, as those of one shard. */
+static struct ax_tensor stats_of(const struct ax_sampler *s, int64_t n) {
+    return ax_tensor_3d(s->stats.dtype, s->stats.data, 1, n, AX_SOFTMAX_STATS);
+}
+
 /* The log-softmax of the chosen tokens, and the entropies, from logits without the penalty. */
 static enum ax_status log_softmax(struct ax_sampler *s, const struct ax_choice *c,
                                   const struct ax_sampling *o) {
@@ -135,14 +140,13 @@ static enum ax_status log_softmax(struct ax_sampler *s, const struct ax_choice *
                                                               .labels = c->index,
                                                               .stats = stats,
                                                               .inv_temperature = inv_temperature}));
-    return ax_run_softmax_merge(
-        s->q, &(struct ax_softmax_merge){
-                  .stats = ax_tensor_3d(stats.dtype, stats.data, 1, n, AX_SOFTMAX_STATS),
-                  .labels = c->index,
-                  .logprob = c->logprob,
-                  .lse = ax_tensor_rows(&s->lse, 0, n),
-                  .entropy = c->entropy,
-                  .inv_temperature = inv_temperature});
+    return ax_run_softmax_merge(s->q,
+                                &(struct ax_softmax_merge){.stats = stats_of(s, n),
+                                                           .labels = c->index,
+                                                           .logprob = c->logprob,
+                                                           .lse = ax_tensor_rows(&s->lse, 0, n),
+                                                           .entropy = c->entropy,
+                                                           .inv_temperature = inv_temperature});
 }
 
 static enum ax_status log_probs(struct ax_sampler *s, struct ax_results *results,
@@ -155,7 +159,7 @@ static enum ax_status log_probs(struct ax_sampler *s, struct ax_results *results
     AX_TRY(log_softmax(s, c, o));
     const int64_t n = c->logits.shape[0];
     const struct ax_likeliest_rows rows = {.logits = c->logits,
-                                           .stats = ax_tensor_rows(&s->stats, 0, n),
+                                           .stats = stats_of(s, n),
                                            .lse = ax_tensor_rows(&s->lse, 0, n),
                                            .entropy = c->entropy,
                                            .inv_temperature = log_prob_scale(o)};

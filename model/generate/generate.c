@@ -73,12 +73,6 @@ static size_t scores_bytes(const struct ax_generator *d) {
     return d->scores ? AX_SCORE_PASSES * ax_scores_bytes(&d->scores->scorer, d->o.pass_tokens) : 0;
 }
 
-static void drop_scores(struct ax_generator *d) {
-    struct ax_generate_scores *s = d->scores;
-    if (s)
-        s->n_pending = s->n_windows = s->n_ended = s->n_passes = 0;
-}
-
 /* Frees the lanes of scored sequences that have been processed. *full: the next pass's scores may
  * not fit, or AX_SCORE_PASSES passes have gone by without a read. */
 static void end_scored(struct ax_generator *d, bool *full) {
@@ -94,10 +88,10 @@ static void end_scored(struct ax_generator *d, bool *full) {
     *full = s && s->n_passes == AX_SCORE_PASSES;
 }
 
-/* When the results have been read: stores scores in their sequences and ends these. */
+/* When the results have been read: stores scores in their sequences and ends these, unless all ranks do. */
 static enum ax_status settle_scores(struct ax_generator *d) {
     struct ax_generate_scores *s = d->scores;
-    if (!s)
+    if (!s || ax_generate_tells(d))
         return AX_OK;
     for (int64_t i = 0; i < s->n_pending && ax_model_has_head(d->model); i++) {
         const struct ax_pending_score *t = &s->pending[i];
@@ -112,7 +106,7 @@ static enum ax_status settle_scores(struct ax_generator *d) {
     }
     for (int64_t i = 0; d->o.done && ax_model_has_head(d->model) && i < s->n_ended; i++)
         AX_TRY(d->o.done(d->o.ctx, s->ended[i]));
-    drop_scores(d);
+    ax_lane_scores_drop(d);
     return AX_OK;
 }
 
@@ -218,9 +212,8 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     *d = (struct ax_generator){.o = *o, .model = m, .cap = o->max_prompt + o->max_new};
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->ropes[AX_ROPE_MAIN].cos.shape[0]);
-    AX_ASSERT((!o->varied && !o->more && !o->adapters) || m->rt->mesh.world == 1);
     AX_ASSERT(!o->adapters || m->bank);
-    AX_ASSERT(!o->drafts || m->rt->mesh.size[AX_ROLE_PP] == 1);
+    AX_ASSERT(!o->drafts || (m->rt->mesh.size[AX_ROLE_PP] == 1 && !ax_generate_tells(d)));
     AX_ASSERT(!o->more || !o->stop_now);
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);
@@ -289,52 +282,53 @@ static void note_choice(struct ax_generator *d, struct ax_sequence *s, const str
                          s->best_logprobs + s->n_new * s->n_best);
 }
 
-/* Appends a token to the lane's sequence; frees the lane after the last one. */
-static enum ax_status hand_out(struct ax_generator *d, int lane, int32_t id) {
-    struct ax_lane *l = &d->lanes[lane];
-    struct ax_sequence *s = l->seq;
+enum ax_status ax_sequence_take(struct ax_generator *d, struct ax_sequence *s, int32_t id,
+                                bool *ended) {
     bool by_caller = false;
     s->tokens[s->n_new++] = id;
     if (d->o.token)
         AX_TRY(d->o.token(d->o.ctx, s, &by_caller));
     const bool stop = is_stop(&d->o, id);
-    if (!stop && !by_caller && s->n_new < ax_sequence_most(d, s)) {
+    *ended = stop || by_caller || s->n_new >= ax_sequence_most(d, s);
+    if (*ended)
+        s->finish = stop ? AX_FINISH_STOP : by_caller ? AX_FINISH_CALLER : AX_FINISH_LENGTH;
+    return AX_OK;
+}
+
+enum ax_status ax_lane_hand_out(struct ax_generator *d, int lane, int32_t id) {
+    struct ax_lane *l = &d->lanes[lane];
+    struct ax_sequence *s = l->seq;
+    bool ended;
+    AX_TRY(ax_sequence_take(d, s, id, &ended));
+    if (!ended) {
         ax_lane_push(d, l, id);
         return AX_OK;
     }
-    s->finish = stop ? AX_FINISH_STOP : by_caller ? AX_FINISH_CALLER : AX_FINISH_LENGTH;
     l->seq = NULL;
-    const bool tells = d->o.waits || ax_model_has_head(d->model);
-    return d->o.done && tells ? d->o.done(d->o.ctx, s) : AX_OK;
+    const bool knows = d->o.waits || ax_generate_tells(d) || ax_model_has_head(d->model);
+    return d->o.done && knows ? d->o.done(d->o.ctx, s) : AX_OK;
 }
 
-/* Per-row buffers of one call. */
-struct rows {
-    int32_t *lanes;
-    struct ax_sample_row *rows;
-    struct ax_choice *choices; /* one for neighbors of the same sampling */
-    int64_t n_choices;         /* 0: another stage has chosen */
-};
-
-static enum ax_status rows_create(struct rows *r, size_t n) {
+static enum ax_status rows_create(struct ax_generate_rows *r, size_t n) {
     AX_TRY(ax_alloc(&r->lanes, n, sizeof *r->lanes));
     AX_TRY(ax_alloc(&r->choices, n, sizeof *r->choices));
     return ax_alloc(&r->rows, n, sizeof *r->rows);
 }
 
-static void rows_free(struct rows *r) {
+static void rows_free(struct ax_generate_rows *r) {
     ax_free(r->lanes);
     ax_free(r->rows);
     ax_free(r->choices);
 }
 
 /* Is row i that of a draft? It follows that of the lane's last token. */
-static bool follows(const struct rows *r, int64_t i) {
+static bool follows(const struct ax_generate_rows *r, int64_t i) {
     return i > 0 && r->lanes[i - 1] == r->lanes[i];
 }
 
 /* What row i's choice takes, and what its sequence requests. */
-static void add_to_choice(struct ax_generator *d, struct rows *r, int64_t i, struct ax_choice *c) {
+static void add_to_choice(struct ax_generator *d, struct ax_generate_rows *r, int64_t i,
+                          struct ax_choice *c) {
     const struct ax_lane *l = &d->lanes[r->lanes[i]];
     const struct ax_sequence *s = l->seq;
     r->rows[i] = (struct ax_sample_row){.stream = s ? s->stream : 0,
@@ -350,7 +344,7 @@ static void add_to_choice(struct ax_generator *d, struct rows *r, int64_t i, str
 
 /* Every rank of tp chooses from the logits of all, and takes the choice of the first one, whose
  * processor may round otherwise. `requests`: what planning chooses with. */
-static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
+static enum ax_status choose(struct ax_generator *d, struct ax_generate_rows *r, int64_t n,
                              const struct ax_choice *requests) {
     struct ax_runtime *rt = d->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
@@ -377,7 +371,8 @@ static enum ax_status choose(struct ax_generator *d, struct rows *r, int64_t n,
 }
 
 /* How many of the n rows belong to prompts that have just been read. */
-static int64_t first_tokens(const struct ax_generator *d, const struct rows *r, int64_t n) {
+static int64_t first_tokens(const struct ax_generator *d, const struct ax_generate_rows *r,
+                            int64_t n) {
     int64_t k = 0;
     for (int64_t i = 0; i < n; i++)
         k += d->lanes[r->lanes[i]].seq->n_new == 0 && !follows(r, i);
@@ -400,7 +395,7 @@ static void count(struct ax_generator *d, int64_t prompt, int64_t tokens, double
 }
 
 /* Runs passes of all sizes, because op workspaces do not always grow with the rows. */
-static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs) {
+static enum ax_status plan(struct ax_generator *d, struct ax_generate_rows *r, bool logprobs) {
     for (int64_t T = d->o.pass_tokens; T > 0; T--) {
         int64_t n;
         bool ends;
@@ -408,7 +403,7 @@ static enum ax_status plan(struct ax_generator *d, struct rows *r, bool logprobs
                                            .best = d->o.varied ? AX_LIKELIEST_MAX : 0};
         AX_TRY(ax_generate_run_pass(d, T, &n, r->lanes, &ends));
         AX_TRY(choose(d, r, n, &requests));
-        drop_scores(d);
+        ax_lane_scores_drop(d);
         ax_results_drop(&d->results);
         if (d->o.drafts) {
             AX_TRY(ax_generate_run_drafts(d, &n, r->lanes));
@@ -426,7 +421,8 @@ static enum ax_status settle(struct ax_generator *d) {
 }
 
 /* The n tokens that were chosen, on all stages, in the work's ids. */
-static enum ax_status gather_ids(const struct ax_generator *d, const struct rows *r, int64_t n) {
+static enum ax_status gather_ids(const struct ax_generator *d, const struct ax_generate_rows *r,
+                                 int64_t n) {
     struct ax_runtime *rt = d->model->rt;
     double *const ids = d->work->ids;
     if (n == 0)
@@ -440,8 +436,8 @@ static enum ax_status gather_ids(const struct ax_generator *d, const struct rows
 }
 
 /* Hands out the n tokens; *tokens = how many: that of a draft's row counts if the one before is the draft. */
-static enum ax_status hand_out_all(struct ax_generator *d, const struct rows *r, int64_t n,
-                                   int64_t *tokens) {
+static enum ax_status hand_out_all(struct ax_generator *d, const struct ax_generate_rows *r,
+                                   int64_t n, int64_t *tokens) {
     bool accepted = false;
     *tokens = 0;
     AX_TRY(gather_ids(d, r, n));
@@ -461,7 +457,7 @@ static enum ax_status hand_out_all(struct ax_generator *d, const struct rows *r,
         const int32_t draft = l->drafted && !follows(r, i) ? l->ids[l->known] : -1;
         if (c)
             note_choice(d, l->seq, c, row);
-        AX_TRY(hand_out(d, r->lanes[i], (int32_t)d->work->ids[i]));
+        AX_TRY(ax_lane_hand_out(d, r->lanes[i], (int32_t)d->work->ids[i]));
         ++*tokens;
         accepted = l->seq && l->ids[l->known - 1] == draft;
     }
@@ -469,7 +465,7 @@ static enum ax_status hand_out_all(struct ax_generator *d, const struct rows *r,
 }
 
 /* Drafts of the lanes' next tokens, in place behind those that they have. */
-static enum ax_status draft(struct ax_generator *d, struct rows *r) {
+static enum ax_status draft(struct ax_generator *d, struct ax_generate_rows *r) {
     int64_t n;
     for (int i = 0; i < d->o.n_seqs; i++)
         d->lanes[i].drafted = false;
@@ -489,22 +485,23 @@ static enum ax_status draft(struct ax_generator *d, struct rows *r) {
     return AX_OK;
 }
 
-static enum ax_status step(struct ax_generator *d, struct rows *r, bool *ends) {
+static enum ax_status step(struct ax_generator *d, struct ax_generate_rows *r, bool *ends) {
     const double start = ax_clock_now();
     const struct ax_choice requests = {0};
     int64_t n, tokens;
     bool full;
+    const bool tells = ax_generate_tells(d);
     AX_TRY(ax_generate_run_pass(d, 0, &n, r->lanes, ends));
-    if (*ends)
-        return AX_OK;
+    if (*ends) /* others may have a pass */
+        return tells ? ax_generate_tell(d, r, 0, &tokens) : AX_OK;
     if (n > 0)
         AX_TRY(choose(d, r, n, &requests));
     end_scored(d, &full);
-    if (n > 0 || full)
+    if (n > 0 || full || (tells && scores_pending(d)))
         AX_TRY(settle(d));
     const int64_t prompt = d->batch.n_tokens - n + first_tokens(d, r, n);
     const double chosen = ax_clock_now();
-    AX_TRY(hand_out_all(d, r, n, &tokens));
+    AX_TRY(tells ? ax_generate_tell(d, r, n, &tokens) : hand_out_all(d, r, n, &tokens));
     const double handed = ax_clock_now();
     AX_TRY(draft(d, r));
     count(d, prompt, tokens, ax_clock_now() - handed + chosen - start);
@@ -521,12 +518,15 @@ static void end(struct ax_generator *d) {
     for (struct ax_sequence *s = d->work->queue.first; s; s = s->next)
         s->finish = AX_FINISH_CALLER;
     d->work->queue.first = NULL;
+    d->work->away = NULL;
 }
 
 /* Of all sequences, this rank's wait. */
 static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     struct ax_generate_queue *u = &d->work->queue;
     int64_t first, own;
+    AX_ASSERT(n == 0 || !ax_generate_tells(d));
+    d->work->away = NULL;
     ax_generate_deal(d, n, &first, &own);
     *u = (struct ax_generate_queue){.arrived = n};
     for (int64_t i = first + own; i-- > first;) {
@@ -540,7 +540,7 @@ static bool is_idle(const struct ax_generator *d) {
     for (int i = 0; i < d->o.n_seqs; i++)
         if (d->lanes[i].seq)
             return false;
-    return d->work->queue.first == NULL;
+    return !d->work->queue.first && !d->work->away;
 }
 
 static enum ax_status end_left(struct ax_generator *d, struct ax_sequence *s) {
@@ -548,6 +548,19 @@ static enum ax_status end_left(struct ax_generator *d, struct ax_sequence *s) {
         AX_TRY(settle(d));
     s->finish = AX_FINISH_CALLER;
     return d->o.done ? d->o.done(d->o.ctx, s) : AX_OK;
+}
+
+/* Ends those of a list that are given up. */
+static enum ax_status drop_left_of(struct ax_generator *d, struct ax_sequence **at) {
+    for (struct ax_sequence *s; (s = *at) != NULL;) {
+        if (s->leaves) {
+            *at = s->next;
+            AX_TRY(end_left(d, s));
+        } else {
+            at = &s->next;
+        }
+    }
+    return AX_OK;
 }
 
 /* Ends what its caller has given up. */
@@ -559,39 +572,29 @@ static enum ax_status drop_left(struct ax_generator *d) {
         d->lanes[i].seq = NULL;
         AX_TRY(end_left(d, s));
     }
-    for (struct ax_sequence **at = &d->work->queue.first, *s; (s = *at) != NULL;) {
-        if (s->leaves) {
-            *at = s->next;
-            AX_TRY(end_left(d, s));
-        } else {
-            at = &s->next;
-        }
-    }
-    return AX_OK;
+    AX_TRY(drop_left_of(d, &d->work->queue.first));
+    return drop_left_of(d, &d->work->away);
 }
 
 /* Takes what joins; *ends: nothing does, and nothing is left. */
 static enum ax_status take_more(struct ax_generator *d, bool *ends) {
-    struct ax_generate_queue *u = &d->work->queue;
     struct ax_sequence *s = NULL;
-    const bool idle = d->o.waits ? d->work->starved : is_idle(d);
+    const bool idle = d->o.waits ? d->work->need.starved : is_idle(d);
     const double start = ax_clock_now();
     if (idle && scores_pending(d))
         AX_TRY(settle(d));
     AX_TRY(d->o.more(d->o.ctx, idle, &s));
-    if (d->work->starved)
+    if (d->work->need.starved)
         d->counters.wait_seconds += ax_clock_now() - start;
     *ends = idle && !s;
     for (struct ax_sequence *next; s; s = next) {
         next = s->next;
-        s->n_new = 0;
-        s->place = d->o.waits ? s->place : u->arrived++;
-        ax_lanes_enqueue(d, s);
+        ax_generate_join(d, s);
     }
     return drop_left(d);
 }
 
-static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
+static enum ax_status run(struct ax_generator *d, struct ax_generate_rows *r, int64_t n,
                           struct ax_sequence *seqs) {
     const struct ax_generate_counters before = d->counters;
     bool logprobs = false;
@@ -600,23 +603,24 @@ static enum ax_status run(struct ax_generator *d, struct rows *r, int64_t n,
     if (ax_runtime_planning(d->model->rt))
         return plan(d, r, logprobs);
     begin(d, n, seqs);
-    d->work->starved = false;
+    d->work->told = before;
+    d->work->need.starved = false;
     for (bool ends = false, nothing; !ends;) {
         if (d->o.more)
             AX_TRY(take_more(d, &ends));
         AX_TRY(ax_lanes_admit(d));
         AX_TRY(step(d, r, &nothing));
         if (!d->o.more || d->o.waits)
-            ends = nothing && !d->work->starved;
+            ends = nothing && !d->work->need.starved;
     }
     end(d);
     if (scores_pending(d))
         AX_TRY(settle(d));
-    return ax_generate_share(d, n, seqs, &before);
+    return d->o.more ? AX_OK : ax_generate_share(d, n, seqs, &before);
 }
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
-    struct rows r = {0};
+    struct ax_generate_rows r = {0};
     enum ax_status st;
     if (n == 0 && !d->o.more)
         return AX_OK;
@@ -627,7 +631,7 @@ done:
         d->lanes[i].seq = NULL;
     if (st != AX_OK) {
         ax_generator_forget(d); /* a pass may have ended half way */
-        drop_scores(d);
+        ax_lane_scores_drop(d);
         ax_results_drop(&d->results);
     }
     rows_free(&r);

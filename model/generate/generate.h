@@ -25,7 +25,8 @@
  * Sharded weights are gathered once, when the generator is created, if training needs as much memory
  * as that takes; else in each pass.
  *
- * Sequences may join and leave while others are generated (`more`).
+ * Sequences may join and leave while others are generated (`more`). On a mesh each then goes to the data rank with the
+ * fewest, and after each pass ranks tell each other its results (generate_tell.c).
  *
  * With `drafts` (not on stages of a pipeline) the model's layer for multi-token prediction drafts a token of each
  * sequence after a pass. The next pass has that token, too, and chooses from the logits of both rows, each with its
@@ -34,8 +35,8 @@
  * passes. A draft is drawn from the layer's logits by the rules and with the random number of the token that it is a
  * draft of: where both distributions are alike, so are the draws. The host waits for it: twice per pass.
  *
- * Read generate.c, then generate_pass.c and sample.c; for scoring, generate_scores.c and score.c; for drafts,
- * generate_drafts.c. */
+ * Read generate.c, then generate_pass.c and sample.c; for meshes, generate_agree.c; for scoring, generate_scores.c and
+ * score.c; for drafts, generate_drafts.c. */
 #ifndef AX_MODEL_GENERATE_GENERATE_H
 #define AX_MODEL_GENERATE_GENERATE_H
 
@@ -84,6 +85,7 @@ struct ax_sequence {
     bool leaves;              /* set in `more`: ends before the next pass, with AX_FINISH_CALLER */
     struct ax_sequence *next; /* in `more`: the next that joins; then the generator's */
     int64_t place; /* order of lanes: the generator's, of arrival; with `waits` the caller's */
+    int rank;      /* with `more` on a mesh: the data rank that computes it */
 };
 
 struct ax_generate_options {
@@ -103,15 +105,17 @@ struct ax_generate_options {
     /* by the model's layer for multi-token prediction, which it must have (ax_arch_predict). Not for sequences
      * with a bias or a repetition penalty */
     bool drafts;
-    /* sequences may have samplings of their own, and ask for the likeliest tokens; one rank */
+    /* sequences may have samplings of their own, and ask for the likeliest tokens; of several data ranks or stages
+     * only with `more` */
     bool varied;
     /* each sequence says which of the model's adapters (core/adapters.h) it is for: passes are for one
-     * adapter, in turn, and only sequences for the same one share tokens; one rank */
+     * adapter, in turn, and only sequences for the same one share tokens */
     bool adapters;
     /* Called before each pass, for sequences that join: the first of a list, or NULL. `idle`: nothing
      * is left to compute, so it may wait; NULL then ends the call. The prompt, sampling, and outputs
-     * of a sequence must stay until `done` is called for it. One rank, without stop_now. May be
-     * NULL. */
+     * of a sequence must stay until `done` is called for it. On a mesh all ranks get the same sequences in
+     * the same call, and the same leave; token and done are called for all sequences on all ranks. Without
+     * drafts on several data ranks or stages, and without stop_now. May be NULL. */
     enum ax_status (*more)(void *ctx, bool idle, struct ax_sequence **joining);
     /* With `more`: may sequences still join, though none does now? Then `more` may wait for a short time alone, on
      * any mesh (ranks of tp and stages get the same sequences), beside stop_now; the sequences that join have their

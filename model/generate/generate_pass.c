@@ -336,6 +336,8 @@ static enum ax_status create_work(struct ax_generator *d) {
     AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
     if (d->o.drafts)
         AX_TRY(ax_alloc(&w->next, T, sizeof *w->next));
+    if (d->o.adapters)
+        AX_TRY(ax_alloc(&w->busy, (size_t)d->model->bank->n + 1, sizeof *w->busy));
     return ax_alloc(&w->row, (size_t)d->row_cap, sizeof *w->row);
 }
 
@@ -351,6 +353,7 @@ static void free_work(struct ax_generator *d) {
     ax_free(w->ids);
     ax_free(w->held);
     ax_free(w->next);
+    ax_free(w->busy);
     ax_free(w->row);
     ax_free(w);
 }
@@ -381,44 +384,6 @@ void ax_generate_pass_free(struct ax_generator *d) {
     free_work(d);
     free_lanes(d);
     ax_lane_scores_free(d);
-}
-
-/* ---- a pass: what its ranks agree on ---- */
-
-/* A rank's needs in the next pass; after agree_on_pass, those of all ranks that compute it
- * together. */
-struct pass_need {
-    int64_t tokens; /* pending tokens, 0: none; afterwards including padding */
-    bool stop;      /* a rank was asked to end */
-    bool logits;
-    int64_t windows; /* windows of scores */
-    bool waits;      /* sequences may join */
-};
-
-/* The ranks that compute one pass: those of tp, or all if ranks gather weights from each other or are stages. */
-static enum ax_role together(const struct ax_generator *d) {
-    const int *size = d->model->rt->mesh.size;
-    return size[AX_ROLE_FSDP] > 1 || size[AX_ROLE_PP] > 1 ? AX_ROLE_WORLD : AX_ROLE_TP;
-}
-
-int64_t ax_generate_pad(const struct ax_generator *d, int64_t n) {
-    const int tp = d->model->rt->mesh.size[AX_ROLE_TP];
-    return (n + tp - 1) / tp * tp;
-}
-
-static enum ax_status agree_on_pass(struct ax_generator *d, struct pass_need *n) {
-    struct ax_runtime *rt = d->model->rt;
-    double most[] = {(double)n->tokens, n->stop, n->logits, (double)n->windows, n->waits};
-    if (rt->mesh.size[together(d)] > 1 && !ax_runtime_planning(rt)) {
-        AX_TRY(ax_runtime_combine(rt, together(d), AX_MAX, most, 5));
-        *n = (struct pass_need){.tokens = (int64_t)most[0],
-                                .stop = most[1] > 0,
-                                .logits = most[2] > 0,
-                                .windows = (int64_t)most[3],
-                                .waits = most[4] > 0};
-    }
-    n->tokens = ax_generate_pad(d, n->tokens);
-    return AX_OK;
 }
 
 /* ---- a pass: what goes in ---- */
@@ -466,12 +431,17 @@ static int64_t pending_tokens(const struct ax_generator *d, int lane, int64_t *r
  * of the base, which are then read again. */
 #define TURN 8
 
-static bool has_work(const struct ax_generator *d, int adapter) {
+/* For which adapters there are pending tokens. */
+static enum ax_status note_adapters(struct ax_generator *d) {
+    double *busy = d->work->busy;
     int64_t length;
+    if (!d->o.adapters)
+        return AX_OK;
+    memset(busy, 0, (size_t)(d->model->bank->n + 1) * sizeof *busy);
     for (int i = 0; i < d->o.n_seqs; i++)
-        if (d->lanes[i].adapter == adapter && pending_tokens(d, i, &length) > 0)
-            return true;
-    return false;
+        if (pending_tokens(d, i, &length) > 0)
+            busy[d->lanes[i].adapter + 1] = 1;
+    return ax_generate_agree_on_adapters(d);
 }
 
 /* The adapter of the next pass: the active one to the end of its turn, then the one after it. */
@@ -479,11 +449,12 @@ static int next_adapter(const struct ax_generator *d) {
     if (!d->o.adapters)
         return AX_ADAPTER_NONE;
     const int active = d->model->bank->active, n = d->model->bank->n + 1;
-    if (d->work->turn > 0 && has_work(d, active))
+    const double *busy = d->work->busy + 1;
+    if (d->work->turn > 0 && busy[active] > 0)
         return active;
     for (int k = 1; k <= n; k++) {
         const int adapter = (active + 1 + k) % n - 1; /* those from AX_ADAPTER_NONE on */
-        if (has_work(d, adapter))
+        if (busy[adapter] > 0)
             return adapter;
     }
     return active;
@@ -536,11 +507,11 @@ static int64_t blocks_needed(const struct ax_generator *d) {
 }
 
 static enum ax_status collect_in_room(struct ax_generator *d) {
-    int adapter = next_adapter(d);
+    AX_TRY(note_adapters(d));
+    const int adapter = next_adapter(d);
     collect_pieces(d, adapter);
     while (!make_room(d, blocks_needed(d))) {
         put_back(d);
-        adapter = next_adapter(d);
         collect_pieces(d, adapter);
     }
     return use_adapter(d, adapter);
@@ -651,7 +622,7 @@ enum ax_status ax_lanes_make_logits(struct ax_generator *d, ax_logits_of_rows *m
     return make(&d->pass, &rows, &d->hidden, &logits);
 }
 
-static enum ax_status forward_pass(struct ax_generator *d, const struct pass_need *need) {
+static enum ax_status forward_pass(struct ax_generator *d, const struct ax_pass_need *need) {
     struct ax_pass *p = &d->pass;
     *p = (struct ax_pass){.model = d->model,
                           .batch = &d->batch,
@@ -673,6 +644,15 @@ static enum ax_status forward_pass(struct ax_generator *d, const struct pass_nee
     return AX_OK;
 }
 
+/* The most of the likeliest tokens that a sequence of the pass asks for. */
+static int64_t most_likeliest(const struct ax_generator *d) {
+    int64_t most = 0;
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (d->lanes[i].seq && d->lanes[i].seq->n_best > most)
+            most = d->lanes[i].seq->n_best;
+    return most;
+}
+
 enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int64_t *n_rows,
                                     int32_t *lanes, bool *ends) {
     struct ax_generate_work *w = d->work;
@@ -681,18 +661,20 @@ enum ax_status ax_generate_run_pass(struct ax_generator *d, int64_t planned, int
     else
         AX_TRY(collect_in_room(d));
     list_rows(d, lanes);
-    struct pass_need need = {.tokens = w->n_tokens,
-                             .stop = planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
-                             .logits = w->n_rows > 0,
-                             .windows = ax_lane_scores_list(d),
-                             .waits = planned == 0 && d->o.waits && d->o.waits(d->o.ctx)};
-    AX_TRY(agree_on_pass(d, &need));
+    struct ax_pass_need *need = &w->need;
+    *need = (struct ax_pass_need){.tokens = w->n_tokens,
+                                  .stop = planned == 0 && d->o.stop_now && d->o.stop_now(d->o.ctx),
+                                  .logits = w->n_rows > 0,
+                                  .windows = ax_lane_scores_list(d),
+                                  .starved = planned == 0 && d->o.waits && d->o.waits(d->o.ctx),
+                                  .best = most_likeliest(d)};
+    need->rows = w->n_rows + (d->scores ? d->scores->n_listed : 0);
+    AX_TRY(ax_generate_agree(d, need));
     *n_rows = w->n_rows;
-    w->T = need.tokens;
-    w->starved = need.tokens == 0 && need.waits && !need.stop;
-    *ends = need.tokens == 0 || need.stop;
+    w->T = need->tokens;
+    *ends = need->tokens == 0 || need->stop;
     if (*ends)
         return AX_OK;
     AX_TRY(send_pass(d));
-    return forward_pass(d, &need);
+    return forward_pass(d, need);
 }

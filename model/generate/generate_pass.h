@@ -31,6 +31,25 @@ struct ax_generate_queue {
     int64_t arrived;
 };
 
+/* Rows with logits, and what is chosen from them. */
+struct ax_generate_rows {
+    int32_t *lanes;             /* [row_cap] */
+    struct ax_sample_row *rows; /* likewise */
+    struct ax_choice *choices;  /* one for neighbors of the same sampling */
+    int64_t n_choices;          /* 0: another stage has chosen */
+};
+
+/* A rank's needs in the next pass; after ax_generate_agree, those of all ranks that compute it together. */
+struct ax_pass_need {
+    int64_t tokens; /* pending tokens, 0: none; afterwards including padding */
+    bool stop;      /* a rank was asked to end */
+    bool logits;
+    int64_t windows; /* windows of scores */
+    bool starved;    /* there are no tokens, and sequences may join */
+    /* what ranks tell each other of it, of all ranks: rows, and the most of the likeliest tokens */
+    int64_t rows, best;
+};
+
 /* A pass on the host: documents of the batch, each a piece of a lane's tokens. */
 struct ax_generate_work {
     struct ax_generate_queue queue;
@@ -46,7 +65,10 @@ struct ax_generate_work {
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
     int turn;           /* with `adapters`: passes that the active one has yet */
-    bool starved;       /* the last pass had no tokens, and sequences may join */
+    double *busy; /* [adapters + 1], from AX_ADAPTER_NONE on: 1 for those with pending tokens */
+    struct ax_pass_need need;         /* that of the last pass */
+    struct ax_sequence *away;         /* where ranks tell: sequences that other ranks compute */
+    struct ax_generate_counters told; /* the counters that all ranks know */
 };
 
 /* A token whose score is in the results: row `row` of window `window`. */
@@ -78,15 +100,42 @@ void ax_generate_pass_free(struct ax_generator *d);
 
 enum ax_status ax_lane_scores_create(struct ax_generator *d, struct ax_stack *stack);
 void ax_lane_scores_free(struct ax_generator *d);
+void ax_lane_scores_drop(struct ax_generator *d);
 /* Lists the tokens of the next pass that are to be scored; returns how many windows they take. */
 int64_t ax_lane_scores_list(struct ax_generator *d);
 /* Scores the listed tokens, in `windows` windows (while planning: any number of rows). */
 enum ax_status ax_lane_scores_run(struct ax_generator *d, struct ax_pass *p, int64_t windows);
 
-/* ---- generate_pass.c ---- */
+/* ---- generate_agree.c ---- */
 
 /* n rounded up to a number of tokens that a pass can have. */
 int64_t ax_generate_pad(const struct ax_generator *d, int64_t n);
+enum ax_status ax_generate_agree(struct ax_generator *d, struct ax_pass_need *need);
+/* Makes w->busy that of all ranks that compute passes together. */
+enum ax_status ax_generate_agree_on_adapters(struct ax_generator *d);
+
+/* ---- generate_tell.c: ranks whose sequences join while others are generated ---- */
+
+/* Do ranks tell each other the results of each pass? Where sequences join, and ranks have different ones, or a
+ * stage knows what others do not. */
+bool ax_generate_tells(const struct ax_generator *d);
+/* Queues a sequence on the data rank with the fewest; on the others it is away. */
+void ax_generate_join(struct ax_generator *d, struct ax_sequence *s);
+/* After a pass whose results have been read, with rows for n choices: hands out those of all ranks; *tokens = how
+ * many of them are this rank's. */
+enum ax_status ax_generate_tell(struct ax_generator *d, const struct ax_generate_rows *r, int64_t n,
+                                int64_t *tokens);
+
+/* ---- generate.c ---- */
+
+/* Appends a token to a sequence; *ended: it was the last. */
+enum ax_status ax_sequence_take(struct ax_generator *d, struct ax_sequence *s, int32_t id,
+                                bool *ended);
+/* Likewise to a lane's, which it frees after the last one. */
+enum ax_status ax_lane_hand_out(struct ax_generator *d, int lane, int32_t id);
+
+/* ---- generate_pass.c ---- */
+
 /* Puts a sequence into the queue, where its place is. */
 void ax_lanes_enqueue(struct ax_generator *d, struct ax_sequence *s);
 /* Puts waiting sequences on idle lanes, as long as there is room. */

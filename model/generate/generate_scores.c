@@ -38,6 +38,12 @@ void ax_lane_scores_free(struct ax_generator *d) {
     ax_free(s);
 }
 
+void ax_lane_scores_drop(struct ax_generator *d) {
+    struct ax_generate_scores *s = d->scores;
+    if (s)
+        s->n_pending = s->n_windows = s->n_ended = s->n_passes = 0;
+}
+
 /* The rows of this pass after which a token is scored. */
 static int64_t list_scored(struct ax_generator *d) {
     const struct ax_generate_work *w = d->work;

@@ -31,10 +31,10 @@ static bool is_own(const struct share *s, int64_t i) {
 
 /* What is told of each sequence; the counters follow. */
 enum { N_NEW, FINISH, HEADER };
-enum { COUNTERS = 13 };
 
-static void put_counters(const struct ax_generate_counters *now,
-                         const struct ax_generate_counters *before, double v[COUNTERS]) {
+void ax_generate_put_counters(const struct ax_generate_counters *now,
+                              const struct ax_generate_counters *before,
+                              double v[AX_GENERATE_COUNTERS]) {
     v[0] = (double)(now->passes - before->passes);
     v[1] = (double)(now->tokens - before->tokens);
     v[2] = (double)(now->prompt_tokens - before->prompt_tokens);
@@ -50,9 +50,9 @@ static void put_counters(const struct ax_generate_counters *now,
     v[12] = now->wait_seconds - before->wait_seconds;
 }
 
-/* Work of all ranks, in the mean of their times. */
-static void take_counters(struct ax_generate_counters *c, const struct ax_generate_counters *before,
-                          const double v[COUNTERS], int ranks) {
+void ax_generate_take_counters(struct ax_generate_counters *c,
+                               const struct ax_generate_counters *before,
+                               const double v[AX_GENERATE_COUNTERS], int ranks) {
     *c = *before;
     c->passes += (int64_t)v[0];
     c->tokens += (int64_t)v[1];
@@ -73,20 +73,20 @@ static void take_counters(struct ax_generate_counters *c, const struct ax_genera
 static enum ax_status share_ends(const struct share *s, const struct ax_generate_counters *before) {
     struct ax_generator *d = s->d;
     double *all;
-    AX_TRY(ax_alloc(&all, (size_t)s->n * HEADER + COUNTERS, sizeof *all));
+    AX_TRY(ax_alloc(&all, (size_t)s->n * HEADER + AX_GENERATE_COUNTERS, sizeof *all));
     for (int64_t i = s->first; i < s->first + s->own; i++) {
         all[i * HEADER + N_NEW] = (double)s->seqs[i].n_new;
         all[i * HEADER + FINISH] = s->seqs[i].finish;
     }
-    put_counters(&d->counters, before, all + s->n * HEADER);
-    const enum ax_status st =
-        ax_runtime_combine(d->model->rt, s->role, AX_SUM, all, s->n * HEADER + COUNTERS);
+    ax_generate_put_counters(&d->counters, before, all + s->n * HEADER);
+    const enum ax_status st = ax_runtime_combine(d->model->rt, s->role, AX_SUM, all,
+                                                 s->n * HEADER + AX_GENERATE_COUNTERS);
     for (int64_t i = 0; i < s->n && st == AX_OK; i++) {
         s->seqs[i].n_new = (int64_t)all[i * HEADER + N_NEW];
         s->seqs[i].finish = (enum ax_finish)all[i * HEADER + FINISH];
     }
     if (st == AX_OK)
-        take_counters(&d->counters, before, all + s->n * HEADER, data_ranks(d));
+        ax_generate_take_counters(&d->counters, before, all + s->n * HEADER, data_ranks(d));
     ax_free(all);
     return st;
 }

@@ -11,4 +11,14 @@ void ax_generate_deal(const struct ax_generator *d, int64_t n, int64_t *first, i
 enum ax_status ax_generate_share(struct ax_generator *d, int64_t n, struct ax_sequence *seqs,
                                  const struct ax_generate_counters *before);
 
+/* Counters as numbers: what has been added since `before`; and what all `ranks` data ranks have added, in the mean of
+ * their times, on top of it. */
+#define AX_GENERATE_COUNTERS 13
+void ax_generate_put_counters(const struct ax_generate_counters *now,
+                              const struct ax_generate_counters *before,
+                              double v[AX_GENERATE_COUNTERS]);
+void ax_generate_take_counters(struct ax_generate_counters *c,
+                               const struct ax_generate_counters *before,
+                               const double v[AX_GENERATE_COUNTERS], int ranks);
+
 #endif

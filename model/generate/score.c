@@ -88,24 +88,36 @@ static enum ax_status compare(struct ax_scorer *s, const struct ax_tensor *rows,
                        &(struct ax_copy){*out, ax_tensor_rows(&s->taught.divergence, 0, n)});
 }
 
-/* The log-softmax of labels, into `merge`'s outputs. */
+/* The likeliest tokens of rows whose statistics have been merged, in the logits of all shards. */
+static enum ax_status find_likeliest(struct ax_scorer *s, const struct ax_tensor *logits,
+                                     const struct ax_softmax_merge *merge,
+                                     struct ax_results *results, struct ax_likeliest *out) {
+    struct ax_runtime *rt = s->model->rt;
+    struct ax_likeliest_rows rows = {.logits = *logits,
+                                     .stats = merge->stats,
+                                     .lse = merge->lse,
+                                     .entropy = merge->entropy,
+                                     .inv_temperature = merge->inv_temperature};
+    if (s->likeliest > 0 && shards_of(s) > 1)
+        AX_TRY(ax_tp_gather_cols(rt, logits, s->model->lm_head->shape[0], &rows.logits));
+    return ax_likeliest_run(rt->q, results, &rows, s->likeliest, out);
+}
+
+/* The log-softmax of labels, into `merge`'s outputs; its inputs are in scratch. */
 static enum ax_status log_softmax(struct ax_scorer *s, const struct ax_pass *p,
-                                  const struct ax_tensor *logits, struct ax_softmax_merge merge) {
+                                  const struct ax_tensor *logits, struct ax_softmax_merge *merge) {
     struct ax_runtime *rt = s->model->rt;
     const struct ax_tensor stats = ax_tensor_rows(&s->stats, 0, logits->shape[0]);
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    merge.inv_temperature = p->inv_temperature;
-    merge.entropy = ax_tensor_rows(&s->entropy, 0, logits->shape[0]);
+    merge->inv_temperature = p->inv_temperature;
+    merge->entropy = ax_tensor_rows(&s->entropy, 0, logits->shape[0]);
     AX_TRY(ax_run_softmax_stats(
         rt->q, &(struct ax_softmax_stats){.logits = *logits,
-                                          .labels = merge.labels,
+                                          .labels = merge->labels,
                                           .stats = stats,
                                           .first_col = ax_tp_first_row(rt, s->model->lm_head),
                                           .inv_temperature = p->inv_temperature}));
-    AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge.stats));
-    AX_TRY(ax_run_softmax_merge(rt->q, &merge));
-    ax_stack_release(&rt->arena.scratch, mark);
-    return AX_OK;
+    AX_TRY(ax_tp_gather_stats(rt, s->model->lm_head, &stats, &merge->stats));
+    return ax_run_softmax_merge(rt->q, merge);
 }
 
 enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struct ax_tensor *rows,
@@ -128,13 +140,10 @@ enum ax_status ax_scorer_run(struct ax_scorer *s, struct ax_pass *p, const struc
     AX_TRY(find_best(s, &logits, out));
     AX_TRY(ax_truncate_logits(rt, &p->sampling, s->model->lm_head->shape[0],
                               ax_tp_first_row(rt, s->model->lm_head), labels, &logits));
-    AX_TRY(log_softmax(s, p, &logits, merge));
-    const struct ax_likeliest_rows likeliest = {.logits = logits,
-                                                .stats = ax_tensor_rows(&s->stats, 0, n),
-                                                .lse = merge.lse,
-                                                .entropy = ax_tensor_rows(&s->entropy, 0, n),
-                                                .inv_temperature = p->inv_temperature};
-    AX_TRY(ax_likeliest_run(rt->q, results, &likeliest, s->likeliest, &out->likeliest));
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    AX_TRY(log_softmax(s, p, &logits, &merge));
+    AX_TRY(find_likeliest(s, &logits, &merge, results, &out->likeliest));
+    ax_stack_release(&rt->arena.scratch, mark);
     return s->distill ? compare(s, rows, labels, &out->divergence) : AX_OK;
 }
 

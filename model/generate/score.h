@@ -21,8 +21,7 @@ struct ax_scorer {
     /* stored log-probs of the next call's rows; set by the caller */
     struct ax_distill_stored stored;
     struct ax_distill_chunk taught;
-    /* the likeliest tokens of the next call's rows, at most that many; set by the caller. Only where the
-     * vocabulary is not split */
+    /* the likeliest tokens of the next call's rows, at most that many; set by the caller */
     int likeliest, most_likeliest;
 };
 /* Device memory from `stack`. */
