@@ -60,6 +60,12 @@ static enum ax_status hold_weights(struct ax_generator *d) {
     return AX_OK;
 }
 
+/* What a pass has gathered that an error ended half way. */
+static void drop_gathers(struct ax_generator *d) {
+    for (int u = 0; u < d->model->n_units; u++)
+        ax_unit_drop_gathers(&d->model->units[u], d->holds ? 1 : 0);
+}
+
 static void let_go_weights(struct ax_generator *d) {
     for (int u = 0; d->holds && u < d->model->n_units; u++)
         if (d->model->units[u].gathered > 0) /* an error came before the others */
@@ -238,6 +244,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     reach_plan(arena);
     return AX_OK;
 fail:
+    drop_gathers(d);
     ax_generator_free(d);
     return st;
 }
@@ -631,6 +638,7 @@ done:
         d->lanes[i].seq = NULL;
     if (st != AX_OK) {
         ax_generator_forget(d); /* a pass may have ended half way */
+        drop_gathers(d);
         ax_lane_scores_drop(d);
         ax_results_drop(&d->results);
     }

@@ -147,6 +147,8 @@ enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt,
 enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt);
 enum ax_status ax_unit_gather(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_release(struct ax_unit *unit);
+/* After an error in the middle of its uses: forgets all but `kept` of the gathers that have not been released. */
+void ax_unit_drop_gathers(struct ax_unit *unit, int kept);
 /* Gathers a unit that has no users, and keeps it gathered until ax_unit_let_go: for many uses while
  * weights do not change. `at`: memory of ax_unit_hold_bytes (0 if it has a buffer of its own). */
 size_t ax_unit_hold_bytes(const struct ax_unit *unit, const struct ax_runtime *rt);

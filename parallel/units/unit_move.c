@@ -199,6 +199,11 @@ void ax_unit_release(struct ax_unit *unit) {
     unit->gathered--;
 }
 
+void ax_unit_drop_gathers(struct ax_unit *unit, int kept) {
+    unit->gathered = unit->gathered < kept ? unit->gathered : kept;
+    unit->arriving = false;
+}
+
 static size_t place(struct ax_tensor *full, char AX_DEVICE *at) {
     full->data = at;
     return ax_arena_round(ax_tensor_bytes(full));
