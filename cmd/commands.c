@@ -630,7 +630,8 @@ const struct ax_command ax_commands[] = {
      "  --context N             the most tokens of a prompt and its answer (default 4096, or as "
      "many\n"
      "                          as the model has positions)\n"
-     "  --parallel N            sequences that are generated together (default 16)\n"
+     "  --parallel N            sequences that are generated together on each data rank (default "
+     "16)\n"
      "  --queue N               sequences that may wait (default 256); more get status 429\n"
      "  --cache-tokens N        tokens that the cache holds (default: a quarter of what all\n"
      "                          sequences could fill); sequences wait for room\n"
@@ -638,6 +639,8 @@ const struct ax_command ax_commands[] = {
      "                          int8 or fp8\n"
      "  --dtype T               float32 or bfloat16 (default: bfloat16 if the CPU supports it)\n"
      "  --threads N             CPU threads (default: all available to this process)\n"
+     "  --mesh SIZES            on the ranks of a launcher, such as tp=2,dp_replicate=2: as of "
+     "generate\n"
      "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
      "SIGTERM and Ctrl-C: no more requests are taken, and answers have 30 seconds to end.\n",
      "axtrain serve my-model/ --port 8000", .run = ax_cmd_serve},

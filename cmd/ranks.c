@@ -77,8 +77,9 @@ static enum ax_status open_all(struct ax_ranks *r, const struct ax_ranks_options
 
 enum ax_status ax_ranks_open(struct ax_ranks *r, const struct ax_ranks_options *o,
                              enum ax_status parsed) {
-    const struct ax_world_options wo = {
-        .config = hash_words(o->argc, o->argv), .timeout = JOIN_SECONDS, .patience = WAIT_SECONDS};
+    const struct ax_world_options wo = {.config = hash_words(o->argc, o->argv),
+                                        .timeout = JOIN_SECONDS,
+                                        .patience = o->meets ? 0 : WAIT_SECONDS};
     memset(r, 0, sizeof *r);
     if (parsed != AX_OK)
         return ax_world_report(parsed);

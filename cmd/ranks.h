@@ -1,4 +1,4 @@
-/* The ranks that a launcher started, in a command that answers or scores: generate, chat, eval. All
+/* The ranks that a launcher started, in a command that answers or scores: generate, chat, serve, eval. All
  * do the same, and --mesh says how they share the work. Rank 0 reads the user's input, prints, and
  * writes files; what the others print goes nowhere.
  *
@@ -19,6 +19,7 @@ struct ax_ranks_options {
     const char *command, *mesh; /* mesh: --mesh, or NULL */
     const char *device;         /* --device, or NULL */
     bool one_answer;            /* there are no data ranks: tp takes what --mesh leaves */
+    bool meets;                 /* ranks meet now and then: one that does not for long is lost */
     int argc;                   /* words that all ranks must have been given alike */
     char **argv;
 };

@@ -58,23 +58,33 @@ static enum ax_status body(struct ax_generator *g, void *ctx) {
     struct command *c = ctx;
     ax_stop_watch();
     ax_serve_engine_open(&c->serve.engine, g);
-    ax_serve_announce(&c->serve, c->o.host, &g->o);
+    if (ax_ranks_lead(&c->ranks))
+        ax_serve_announce(&c->serve, c->o.host, &g->o);
     const enum ax_status st = ax_serve_engine_run(&c->serve.engine);
     ax_stop_unwatch();
     return st;
 }
 
+/* Other ranks hear from the first what is asked. */
+static enum ax_status listen_to_all(struct command *c) {
+    if (!ax_ranks_lead(&c->ranks))
+        return AX_OK;
+    AX_TRY(ax_serve_listen(&c->serve, &c->o));
+    return ax_serve_start(&c->serve);
+}
+
 static enum ax_status run(struct command *c) {
-    if (c->ranks.world.env.world > 1)
-        return ax_error(AX_ERR_UNSUPPORTED, "serve supports only one rank so far");
-    c->o.most = c->lanes + c->queue;
+    const struct ax_mesh_sizes *mesh = &c->ranks.sizes;
+    c->o.most = c->lanes * mesh->dp_replicate * mesh->dp_shard + c->queue;
+    c->serve.engine.shared = c->ranks.world.env.world > 1;
+    c->serve.engine.follows = !ax_ranks_lead(&c->ranks);
+    c->serve.engine.team = &c->ranks.team;
     AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
     AX_TRY(describe(c));
     AX_TRY(ax_serve_check_templates(&c->serve));
     if (c->model.adapters.n > 0)
         AX_TRY(ax_text_model_check(&c->model));
-    AX_TRY(ax_serve_listen(&c->serve, &c->o));
-    AX_TRY(ax_serve_start(&c->serve));
+    AX_TRY(listen_to_all(c));
     const struct ax_generate_options o = ax_serve_generator(
         &c->serve, c->lanes, c->serve.engine.models.list[0].context, c->cache_tokens);
     return ax_text_model_run(&c->model, &o, true, body, c);
@@ -98,12 +108,17 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
         {"--base", AX_ARG_STRING, &c.a.o.base, 0, 0},
         {"--dtype", AX_ARG_STRING, &c.a.dtype, 0, 0},
         {"--threads", AX_ARG_INT, &c.a.threads, 1, 1024},
+        {"--mesh", AX_ARG_STRING, &c.a.mesh, 0, 0},
         {"--device", AX_ARG_STRING, &c.a.device, 0, 0},
     };
     const enum ax_status parsed =
         ax_args_parse_model(argc, argv, sizeof args / sizeof *args, args, &c.a.o.model);
-    const struct ax_ranks_options o = {
-        .command = "serve", .device = c.a.device, .one_answer = true, .argc = argc, .argv = argv};
+    const struct ax_ranks_options o = {.command = "serve",
+                                       .mesh = c.a.mesh,
+                                       .device = c.a.device,
+                                       .meets = true,
+                                       .argc = argc,
+                                       .argv = argv};
     AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
     c.o.stop_seconds = STOP_SECONDS;
     enum ax_status st = ax_serve_init(&c.serve);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "cmd/serve/round.h"
 #include "model/core/adapters.h"
 
 #define LOOK_SECONDS 0.05 /* how often an idle engine looks for signals */
@@ -19,7 +20,17 @@ enum ax_status ax_serve_engine_init(struct ax_serve_engine *e) {
     return failed ? ax_error(AX_ERR_NOMEM, "out of memory for a lock") : AX_OK;
 }
 
+/* Other ranks' jobs are their engine's. */
+static void free_ended(struct ax_serve_engine *e) {
+    while (e->ended) {
+        struct ax_serve_job *j = e->ended;
+        e->ended = j->next;
+        ax_serve_job_close(j);
+    }
+}
+
 void ax_serve_engine_free(struct ax_serve_engine *e) {
+    free_ended(e);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
 }
@@ -40,6 +51,16 @@ bool ax_serve_job_wait(struct ax_serve_job *j, double seconds) {
 
 /* ---- what the generator asks; all with the lock ---- */
 
+/* A job that nothing is computed for any more. */
+static void let_go(struct ax_serve_job *j) {
+    struct ax_serve_engine *e = j->engine;
+    if (e->follows) {
+        j->next = e->ended;
+        e->ended = j;
+    }
+    pthread_cond_signal(&j->changed);
+}
+
 static void end_unit(struct ax_serve_job *j) {
     struct ax_serve_engine *e = j->engine;
     e->n_pending--;
@@ -49,9 +70,10 @@ static void end_unit(struct ax_serve_job *j) {
             at = &(*at)->next;
         *at = j->next;
         e->bytes -= j->bytes;
-    }
-    if (j->r.stream || j->pending == 0)
+        let_go(j);
+    } else if (j->r.stream) {
         pthread_cond_signal(&j->changed);
+    }
 }
 
 /* No new jobs, and an end to those there are. */
@@ -63,50 +85,107 @@ static void begin_to_stop(struct ax_serve_engine *e) {
 }
 
 static void look_for_signals(struct ax_serve_engine *e) {
-    if (e->state == AX_SERVE_READY && ax_stop_requested() != AX_STOP_NONE)
+    const bool asked = e->asked_to_stop || ax_stop_requested() != AX_STOP_NONE;
+    if (e->state == AX_SERVE_READY && asked)
         begin_to_stop(e);
     const bool late = e->state == AX_SERVE_STOPPING && ax_clock_now() > e->stop_at;
     for (struct ax_serve_job *j = e->running; late && j; j = j->next)
         j->leaves = true;
 }
 
-/* Jobs that wait begin to run; their sequences are linked in order. */
+void ax_serve_job_begin(struct ax_serve_job *j, struct ax_sequence ***last) {
+    struct ax_serve_engine *e = j->engine;
+    struct ax_serve_job **at = &e->running;
+    while (*at)
+        at = &(*at)->next;
+    *at = j;
+    j->next = NULL;
+    j->version = e->version;
+    j->number = e->begun++;
+    for (int64_t i = 0; i < j->n_units; i++) {
+        **last = &j->units[i].s;
+        *last = &j->units[i].s.next;
+    }
+    **last = NULL;
+}
+
+/* Jobs that wait begin to run, if they may; their sequences are linked in order. */
 static struct ax_sequence *begin_jobs(struct ax_serve_engine *e) {
     struct ax_sequence *first = NULL, **last = &first;
-    while (e->waiting) {
-        struct ax_serve_job *j = e->waiting, **at = &e->running;
+    const bool may = !e->in_rounds || e->round_begins;
+    e->round_begins = false;
+    while (may && e->waiting) {
+        struct ax_serve_job *j = e->waiting;
         e->waiting = j->next;
-        j->next = NULL;
-        j->version = e->version;
-        while (*at)
-            at = &(*at)->next;
-        *at = j;
-        for (int64_t i = 0; i < j->n_units; i++) {
-            *last = &j->units[i].s;
-            last = &j->units[i].s.next;
-        }
+        ax_serve_job_begin(j, &last);
     }
-    *last = NULL;
     return first;
 }
 
-static enum ax_status on_more(void *ctx, bool idle, struct ax_sequence **joining) {
-    struct ax_serve_engine *e = ctx;
+static void drop_leaving(struct ax_serve_engine *e) {
+    for (struct ax_serve_job *j = e->running; j; j = j->next)
+        for (int64_t i = 0; j->leaves && i < j->n_units; i++)
+            j->units[i].s.leaves = true;
+}
+
+/* With the lock: meets the other ranks now and then. */
+static enum ax_status beat(struct ax_serve_engine *e, double *last) {
+    if (!e->shared || ax_clock_now() < *last + AX_SERVE_BEAT_SECONDS)
+        return AX_OK;
+    pthread_mutex_unlock(&e->lock);
+    const enum ax_status st = ax_serve_round_beat(e);
     pthread_mutex_lock(&e->lock);
+    *last = ax_clock_now();
+    return st;
+}
+
+/* With the lock: waits for a job if there is none, or for a request to stop. */
+static enum ax_status wait_for_jobs(struct ax_serve_engine *e, bool idle) {
+    double last = ax_clock_now();
     look_for_signals(e);
     while (idle && !e->waiting && e->state == AX_SERVE_READY && !e->in_rounds) {
         const struct timespec until = after(LOOK_SECONDS);
         pthread_cond_timedwait(&e->wake, &e->lock, &until);
+        AX_TRY(beat(e, &last));
         look_for_signals(e);
     }
-    *joining = !e->in_rounds || e->round_begins ? begin_jobs(e) : NULL;
-    e->round_begins = false;
-    e->counters = e->generator->counters;
-    for (struct ax_serve_job *j = e->running; j; j = j->next)
-        for (int64_t i = 0; j->leaves && i < j->n_units; i++)
-            j->units[i].s.leaves = true;
+    return AX_OK;
+}
+
+/* The next pass of an engine that takes jobs. */
+static enum ax_status lead(struct ax_serve_engine *e, bool idle, struct ax_sequence **joining) {
+    struct ax_buf what = {0};
+    pthread_mutex_lock(&e->lock);
+    enum ax_status st = wait_for_jobs(e, idle);
+    if (st == AX_OK) {
+        const uint64_t first = e->begun;
+        e->counters = e->generator->counters;
+        *joining = begin_jobs(e);
+        if (e->shared)
+            st = ax_serve_round_put(e, first, &what);
+        drop_leaving(e);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (st == AX_OK && e->shared)
+        st = ax_serve_round_tell(e, &what);
+    ax_buf_free(&what);
+    return st;
+}
+
+/* The next pass of another rank's. */
+static enum ax_status follow(struct ax_serve_engine *e, struct ax_sequence **joining) {
+    struct ax_sequence **last = joining;
+    free_ended(e);
+    AX_TRY(ax_serve_round_hear(e, &last));
+    pthread_mutex_lock(&e->lock);
+    drop_leaving(e);
     pthread_mutex_unlock(&e->lock);
     return AX_OK;
+}
+
+static enum ax_status on_more(void *ctx, bool idle, struct ax_sequence **joining) {
+    struct ax_serve_engine *e = ctx;
+    return e->follows ? follow(e, joining) : lead(e, idle, joining);
 }
 
 static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
@@ -248,11 +327,17 @@ void ax_serve_engine_end(struct ax_serve_engine *e) {
             next = j->next;
             j->failed = true;
             j->pending = 0;
-            pthread_cond_signal(&j->changed);
+            let_go(j);
         }
     e->waiting = e->running = NULL;
     e->n_pending = 0;
     pthread_mutex_unlock(&e->lock);
+}
+
+void ax_serve_job_count(struct ax_serve_job *j) {
+    j->pending = j->n_units;
+    j->engine->n_pending += j->n_units;
+    j->engine->bytes += j->bytes;
 }
 
 enum ax_status ax_serve_submit(struct ax_serve_job *j) {
@@ -275,9 +360,7 @@ enum ax_status ax_serve_submit(struct ax_serve_job *j) {
         while (*at)
             at = &(*at)->next;
         *at = j;
-        j->pending = j->n_units;
-        e->n_pending += j->n_units;
-        e->bytes += j->bytes;
+        ax_serve_job_count(j);
         pthread_cond_signal(&e->wake);
     }
     e->jobs += st == AX_OK;

@@ -5,6 +5,8 @@
  * job whose client has gone leaves it before the next pass. A job's fields that say so change
  * under the engine's lock while it is pending.
  *
+ * On several ranks all of them have the same jobs, and an engine each (round.h); connections are rank 0's.
+ *
  * Read engine.c, then job.c, which makes jobs of requests. */
 #ifndef AX_CMD_SERVE_ENGINE_H
 #define AX_CMD_SERVE_ENGINE_H
@@ -14,6 +16,7 @@
 #include "cmd/serve/request.h"
 #include "data/text/text_stream.h"
 #include "model/generate/generate.h"
+#include "parallel/fabric/team.h"
 
 struct ax_serve_job;
 
@@ -63,7 +66,9 @@ struct ax_serve_job {
     struct ax_serve_engine *engine;
     struct ax_serve_request r;
     char id[AX_SERVE_ID + 16];
-    int64_t created; /* seconds since 1970 */
+    int64_t created;    /* seconds since 1970 */
+    struct ax_buf body; /* where others must be told, until they have been */
+    uint64_t stream;    /* random numbers of its first answer */
     int64_t n_choices, n_units;
     struct ax_serve_choice *choices; /* those of prompt 0, then of prompt 1, … */
     struct ax_serve_score *scores;   /* [prompts]; NULL: not asked for */
@@ -77,7 +82,8 @@ struct ax_serve_job {
     /* version of the weights that answer; −1: they do not change, or it has not begun */
     int64_t version;
     bool leaves;
-    bool failed; /* the engine has ended */
+    bool failed;     /* the engine has ended */
+    uint64_t number; /* place among all that have begun */
     struct ax_serve_job *next;
 };
 
@@ -85,10 +91,13 @@ enum ax_serve_state { AX_SERVE_LOADING, AX_SERVE_READY, AX_SERVE_STOPPING, AX_SE
 
 struct ax_serve_engine {
     struct ax_serve_models models;
-    int64_t most;        /* sequences that are pending at a time */
-    size_t most_bytes;   /* memory of their tokens and log-probs */
-    double stop_seconds; /* how long answers may go on after a request to stop */
-    bool in_rounds;      /* jobs wait for ax_serve_engine_answer */
+    int64_t most;         /* sequences that are pending at a time */
+    size_t most_bytes;    /* memory of their tokens and log-probs */
+    double stop_seconds;  /* how long answers may go on after a request to stop */
+    bool in_rounds;       /* jobs wait for ax_serve_engine_answer */
+    bool shared;          /* there are several ranks, of which rank 0 takes jobs */
+    bool follows;         /* this is another one */
+    struct ax_team *team; /* all of them, while they compute */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* under the lock: */
@@ -104,6 +113,9 @@ struct ax_serve_engine {
     int64_t lanes;
 
     struct ax_generator *generator;
+    bool asked_to_stop;         /* a rank was */
+    uint64_t begun;             /* jobs so far */
+    struct ax_serve_job *ended; /* other ranks' own, to be freed */
 };
 
 enum ax_status ax_serve_engine_init(struct ax_serve_engine *e);
@@ -123,14 +135,20 @@ enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_gener
 /* Nothing is computed any more; what is pending has failed. */
 void ax_serve_engine_end(struct ax_serve_engine *e);
 
+/* With the lock, for round.c: a job is pending; it begins, and its sequences are appended to *last. */
+void ax_serve_job_count(struct ax_serve_job *j);
+void ax_serve_job_begin(struct ax_serve_job *j, struct ax_sequence ***last);
+
 /* Which tokens of a choice may come next, for its bias. */
 enum ax_status ax_serve_allow(void *choice, const uint64_t **bits);
 
 /* ---- jobs ---- */
 
 enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_engine *e);
-/* After its request has been read: memory and sequences. */
+/* After its request has been read: an id, random numbers, memory and sequences. */
 enum ax_status ax_serve_job_prepare(struct ax_serve_job *j);
+/* Likewise, with the random numbers that its stream says. */
+enum ax_status ax_serve_job_lay_out(struct ax_serve_job *j);
 /* AX_ERR_FAILED, with r.status 429 if there is too much to do, or 503. */
 enum ax_status ax_serve_submit(struct ax_serve_job *j);
 /* With the lock: waits until something of the job has changed; false after `seconds`. */

@@ -19,10 +19,13 @@ enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_en
     return AX_OK;
 }
 
+static bool is_seeded(const struct ax_serve_request *r) {
+    return r->sampling.temperature > 0 && r->seeded;
+}
+
 /* Without a seed the streams of random numbers are drawn, and the seed is every such job's. */
-static enum ax_status choose_streams(struct ax_serve_job *j, uint64_t *first) {
+static enum ax_status choose_streams(struct ax_serve_job *j) {
     uint64_t fresh[2];
-    *first = 0;
     if (getrandom(fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
         return ax_error(AX_ERR_IO, "getrandom: %m");
     const char *kind = j->r.chat ? "chatcmpl" : "cmpl";
@@ -30,10 +33,7 @@ static enum ax_status choose_streams(struct ax_serve_job *j, uint64_t *first) {
         snprintf(j->id, sizeof j->id, "%s-%s", kind, j->r.request_id);
     else
         snprintf(j->id, sizeof j->id, "%s-%016llx", kind, (unsigned long long)fresh[0]);
-    if (j->r.sampling.temperature > 0 && j->r.seeded)
-        j->r.sampling.seed = (uint64_t)j->r.seed;
-    else
-        *first = fresh[1];
+    j->stream = is_seeded(&j->r) ? 0 : fresh[1];
     return AX_OK;
 }
 
@@ -84,7 +84,7 @@ static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
     }
 }
 
-static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t stream) {
+static void lay_out_choices(struct ax_serve_job *j, struct room *used) {
     const struct ax_serve_request *r = &j->r;
     const bool logprobs = r->logprobs >= 0;
     const int k = logprobs ? (int)r->logprobs : 0;
@@ -114,7 +114,7 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
                                          .n_prompt = c->prompt->n,
                                          .prompt = r->ids.ids + c->prompt->first,
                                          .max_new = n,
-                                         .stream = stream + (uint64_t)i,
+                                         .stream = j->stream + (uint64_t)i,
                                          .sampling = &r->sampling,
                                          .bias = ax_bias_acts(&c->bias) ? &c->bias : NULL,
                                          .n_best = k,
@@ -126,16 +126,21 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used, uint64_t 
 }
 
 enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
+    AX_TRY(choose_streams(j));
+    return ax_serve_job_lay_out(j);
+}
+
+enum ax_status ax_serve_job_lay_out(struct ax_serve_job *j) {
     const struct ax_serve_request *r = &j->r;
     struct room room = {0};
-    uint64_t stream;
-    AX_TRY(choose_streams(j, &stream));
+    if (is_seeded(r))
+        j->r.sampling.seed = (uint64_t)r->seed;
     j->n_choices = r->n_prompts * r->n;
     AX_TRY(ax_alloc(&j->choices, (size_t)j->n_choices, sizeof *j->choices));
     if ((r->echo && r->logprobs >= 0) || r->prompt_logprobs >= 0)
         AX_TRY(ax_alloc(&j->scores, (size_t)r->n_prompts, sizeof *j->scores));
     lay_out_scores(j, &room);
-    lay_out_choices(j, &room, stream);
+    lay_out_choices(j, &room);
     j->bytes = (size_t)room.ints * sizeof *j->ints + (size_t)room.numbers * sizeof *j->numbers;
     if (j->bytes > j->engine->most_bytes)
         return ax_serve_refuse(&j->r, "max_tokens",
@@ -146,7 +151,7 @@ enum ax_status ax_serve_job_prepare(struct ax_serve_job *j) {
     AX_TRY(ax_alloc(&j->units, (size_t)(j->n_choices + r->n_prompts), sizeof *j->units));
     room = (struct room){0};
     lay_out_scores(j, &room);
-    lay_out_choices(j, &room, stream);
+    lay_out_choices(j, &room);
     for (int64_t i = 0; i < j->n_choices; i++) {
         struct ax_serve_choice *c = &j->choices[i];
         AX_TRY(
@@ -166,6 +171,7 @@ void ax_serve_job_close(void *job) {
         ax_serve_place_close(&j->choices[i].place);
     }
     ax_serve_request_free(&j->r);
+    ax_buf_free(&j->body);
     pthread_cond_destroy(&j->changed);
     ax_free(j->choices);
     ax_free(j->scores);

@@ -7,6 +7,7 @@
 
 #include "base/hash/hash.h"
 #include "base/text/json.h"
+#include "data/text/tokenizer/encode.h"
 
 /* ---- the keys ---- */
 
@@ -363,6 +364,27 @@ static enum ax_status read_chat(struct ax_serve_request *r, const struct ax_serv
     return add_prompt(r, 0, NULL);
 }
 
+/* The prompts that another rank has read. */
+static enum ax_status take_given(struct ax_serve_request *r, const struct ax_serve_body *b) {
+    int64_t first = 0;
+    r->ids.n = 0;
+    AX_TRY(ax_encoding_reserve(&r->ids, b->n_ids, false));
+    memcpy(r->ids.ids, b->ids, b->n_ids * sizeof *r->ids.ids);
+    r->ids.n = b->n_ids;
+    for (size_t i = 0; i < b->n_prompts && b->n_prompts == (size_t)r->n_prompts; i++) {
+        struct ax_serve_prompt *p = &r->prompts[i];
+        memcpy(&p->n, b->lengths + i * sizeof p->n, sizeof p->n);
+        p->first = first;
+        if (p->n < 1 || p->n > (int64_t)b->n_ids - first)
+            break;
+        first += p->n;
+    }
+    return first == (int64_t)b->n_ids
+               ? AX_OK
+               : ax_error(AX_ERR_PEER, "rank 0 reads other prompts in it; all ranks need the same "
+                                       "model folder");
+}
+
 /* ---- what changes logits ---- */
 
 #define MOST_BIAS 100 /* as in the protocol */
@@ -494,9 +516,9 @@ enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size
 }
 
 enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_models *all,
-                                     bool chat, const char *body, size_t len) {
+                                     const struct ax_serve_body *body) {
     const struct ax_sampling *s = &all->list[0].sampling;
-    *r = (struct ax_serve_request){.chat = chat,
+    *r = (struct ax_serve_request){.chat = body->chat,
                                    .max_tokens = -1,
                                    .max_completion_tokens = -1,
                                    .n = 1,
@@ -509,7 +531,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
                                    .top_k = s->top_k,
                                    .min_p = s->min_p,
                                    .repetition_penalty = s->repetition_penalty};
-    AX_TRY(ax_serve_parse(r, body, len));
+    AX_TRY(ax_serve_parse(r, body->text, body->len));
     AX_TRY(read_keys(r));
     AX_TRY(ax_serve_read_model(r, all));
     const struct ax_serve_model *m = r->model;
@@ -518,7 +540,9 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax
     AX_TRY(read_stream_options(r));
     AX_TRY(read_names(r));
     AX_TRY(read_sampling(r));
-    AX_TRY(chat ? read_chat(r, m) : read_prompts(r, m));
+    AX_TRY(body->chat ? read_chat(r, m) : read_prompts(r, m));
+    if (body->ids)
+        AX_TRY(take_given(r, body));
     AX_TRY(read_bias(r, m));
     AX_TRY(ax_serve_read_constraint(r, m));
     AX_TRY(check(r));

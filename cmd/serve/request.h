@@ -59,9 +59,19 @@ struct ax_serve_request {
     int status;
 };
 
+/* A request that is to be read, borrowed. */
+struct ax_serve_body {
+    bool chat;
+    const char *text;
+    size_t len;
+    /* The prompts as another rank has read them, as a template may write the time: int64_t lengths[n_prompts], and
+     * int32_t ids[n_ids], of any alignment. NULL: its own. */
+    const char *lengths, *ids;
+    size_t n_prompts, n_ids;
+};
 /* AX_ERR_DATA: the request is wrong. _free is safe after an error. */
 enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_models *all,
-                                     bool chat, const char *body, size_t len);
+                                     const struct ax_serve_body *body);
 void ax_serve_request_free(struct ax_serve_request *r);
 
 /* The parts that /tokenize and /detokenize have in common with these. */

@@ -90,15 +90,19 @@ static enum ax_status wait_for(struct ax_exchange *x, struct ax_serve_job *j) {
 
 /* Large requests are read one after the other: what they are parsed into takes many times their size. */
 static enum ax_status read_request(struct ax_serve *s, struct ax_exchange *x, bool chat,
-                                   struct ax_serve_request *r) {
-    const bool large = x->body.len > LARGE;
+                                   struct ax_serve_job *j) {
+    const struct ax_serve_body body = {.chat = chat, .text = x->body.data, .len = x->body.len};
+    const bool large = body.len > LARGE;
     if (large)
         pthread_mutex_lock(&s->large);
-    const enum ax_status st =
-        ax_serve_request_read(r, &s->engine.models, chat, x->body.data, x->body.len);
+    const enum ax_status st = ax_serve_request_read(&j->r, &s->engine.models, &body);
     if (large)
         pthread_mutex_unlock(&s->large);
-    ax_buf_free(&x->body);
+    if (s->engine.shared)
+        j->body = x->body;
+    else
+        ax_buf_free(&x->body);
+    x->body = (struct ax_buf){0};
     return st;
 }
 
@@ -106,7 +110,7 @@ static enum ax_status answer(struct ax_serve *s, struct ax_exchange *x, bool cha
     struct ax_serve_job *j;
     AX_TRY(ax_serve_job_create(&j, &s->engine));
     x->state = j;
-    enum ax_status st = read_request(s, x, chat, &j->r);
+    enum ax_status st = read_request(s, x, chat, j);
     if (st == AX_OK)
         st = ax_serve_job_prepare(j);
     if (st == AX_OK)

@@ -18,6 +18,7 @@ const char *ax_serve_name_of(const char *given) {
 
 enum ax_status ax_serve_init(struct ax_serve *s) {
     *s = (struct ax_serve){.created = (int64_t)time(NULL), .large = PTHREAD_MUTEX_INITIALIZER};
+    s->engine.most_bytes = ANSWER_BYTES;
     AX_TRY(ax_serve_models_init(&s->engine.models));
     return ax_serve_engine_init(&s->engine);
 }
@@ -33,7 +34,6 @@ enum ax_status ax_serve_listen(struct ax_serve *s, const struct ax_serve_options
                                        .ctx = s,
                                        .error = ax_serve_error};
     s->engine.most = o->most;
-    s->engine.most_bytes = ANSWER_BYTES;
     s->engine.stop_seconds = o->stop_seconds;
     return ax_http_listen(&s->http, &ho);
 }

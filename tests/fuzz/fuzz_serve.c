@@ -62,8 +62,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                   ax_serve_models_add(&models, &m) == AX_OK && models.tools[0].format);
     if (size == 0)
         return 0;
-    const enum ax_status st =
-        ax_serve_request_read(&r, &models, data[0] & 1, (const char *)data + 1, size - 1);
+    const struct ax_serve_body body = {
+        .chat = data[0] & 1, .text = (const char *)data + 1, .len = size - 1};
+    const enum ax_status st = ax_serve_request_read(&r, &models, &body);
     AX_ASSERT(st == AX_OK || st == AX_ERR_DATA || st == AX_ERR_UNSUPPORTED);
     if (st == AX_OK)
         check(&r);
