@@ -301,9 +301,10 @@ bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last) {
 }
 
 enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
-                                      int64_t version) {
+                                      struct ax_team *team, int64_t version) {
     pthread_mutex_lock(&e->lock);
     e->generator = g;
+    e->team = team;
     e->lanes = g->o.n_seqs;
     e->version = version;
     e->round_begins = true;

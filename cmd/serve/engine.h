@@ -131,7 +131,7 @@ enum ax_status ax_serve_engine_run(struct ax_serve_engine *e);
 bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last);
 /* Answers the jobs that wait, with weights of this version. Those that come meanwhile wait for the next round. */
 enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
-                                      int64_t version);
+                                      struct ax_team *team, int64_t version);
 /* Nothing is computed any more; what is pending has failed. */
 void ax_serve_engine_end(struct ax_serve_engine *e);
 

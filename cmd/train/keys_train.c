@@ -197,8 +197,8 @@ const struct ax_config_key ax_config_keys_serve[] = {
            "Most tokens of a prompt and its answer; if unset, 4096, or as many as the model has "
            "positions.",
            .when = "serve", SERVE(context)),
-    AX_KEY("serve.parallel", AX_T_COUNT, "Sequences that are generated together.", .dflt = "4",
-           .when = "serve", SERVE(lanes)),
+    AX_KEY("serve.parallel", AX_T_COUNT, "Sequences that are generated together on each data rank.",
+           .dflt = "4", .when = "serve", SERVE(lanes)),
     AX_KEY("serve.queue", AX_T_INDEX, "Sequences that may wait; more get status 429.",
            .dflt = "256", .when = "serve", SERVE(queue)),
     AX_KEY("serve.cache_tokens", AX_T_COUNT,

@@ -14,31 +14,23 @@ static enum ax_status about_key(const struct ax_config *cfg, enum ax_status st) 
     return ax_error_prefix(st, "serve (%s)", ax_config_where(cfg, where, sizeof where, "serve"));
 }
 
-static enum ax_status listen_at(struct ax_setup_serve *s) {
+static enum ax_status open_serve(struct ax_setup_serve *s, bool leads) {
     AX_TRY(ax_serve_init(&s->serve));
     s->open = true;
-    return ax_serve_listen(&s->serve, &s->keys.o);
+    s->listens = leads;
+    return leads ? ax_serve_listen(&s->serve, &s->keys.o) : AX_OK;
 }
 
 enum ax_status ax_setup_serve_open(struct ax_setup_serve *s, const struct ax_config *cfg,
-                                   bool listens) {
+                                   bool planning, bool leads) {
     *s = (struct ax_setup_serve){.on = ax_config_holds(cfg, "serve")};
     if (!s->on)
         return AX_OK;
     AX_FILL(cfg, "", struct ax_serve_keys, &s->keys);
     if (s->keys.o.port > 65535)
         return ax_config_error(cfg, "serve.port", "expected 0 to 65535");
-    s->keys.o.most = s->keys.lanes + s->keys.queue;
     s->keys.o.stop_seconds = STOP_SECONDS;
-    return listens ? about_key(cfg, listen_at(s)) : AX_OK;
-}
-
-static enum ax_status check_ranks(const struct ax_config *cfg, const struct ax_train_options *o) {
-    return ax_train_mesh_ranks(&o->runtime.sizes) == 1
-               ? AX_OK
-               : ax_config_error(cfg, "serve",
-                                 "supports only one rank so far: requests come to one of them, "
-                                 "and all would have to take them before the same pass");
+    return planning ? AX_OK : about_key(cfg, open_serve(s, leads));
 }
 
 /* Without a template, chats are refused. */
@@ -71,25 +63,26 @@ static enum ax_status add_model(struct ax_setup_serve *s, const struct ax_config
 static bool is_pending(void *ctx, bool last) {
     struct ax_setup_serve *s = ctx;
     const bool any = ax_serve_engine_pending(&s->serve.engine, last);
-    if (!s->announced)
+    if (s->listens && !s->announced)
         ax_serve_announce(&s->serve, s->keys.o.host, &s->generator);
     s->announced = true;
     return any;
 }
 
-static enum ax_status answer(void *ctx, struct ax_generator *g, int64_t step) {
+static enum ax_status answer(void *ctx, struct ax_generator *g, struct ax_team *team,
+                             int64_t step) {
     struct ax_setup_serve *s = ctx;
-    return ax_serve_engine_answer(&s->serve.engine, g, step);
+    return ax_serve_engine_answer(&s->serve.engine, g, team, step);
 }
 
 enum ax_status ax_setup_serve_read(struct ax_setup_serve *s, const struct ax_config *cfg,
                                    struct ax_setup_data *d, const char *base,
                                    struct ax_train_options *o) {
+    const struct ax_mesh_sizes *mesh = &o->runtime.sizes;
     const int64_t most = o->arch->max_positions;
     int64_t context = s->keys.context > 0 ? s->keys.context : AX_SERVE_CONTEXT;
     if (!s->on)
         return AX_OK;
-    AX_TRY(check_ranks(cfg, o));
     if (s->keys.context > most)
         return ax_config_error(cfg, "serve.context", "the model has only %lld positions",
                                (long long)most);
@@ -98,7 +91,11 @@ enum ax_status ax_setup_serve_read(struct ax_setup_serve *s, const struct ax_con
         AX_TRY(open_side(s, cfg, d, base));
         AX_TRY(about_key(cfg, add_model(s, cfg, o, context)));
     }
+    s->serve.engine.most =
+        s->keys.lanes * mesh->dp_replicate * mesh->dp_shard * mesh->cp + s->keys.queue;
     s->serve.engine.in_rounds = true;
+    s->serve.engine.shared = ax_train_mesh_ranks(mesh) > 1;
+    s->serve.engine.follows = !s->listens;
     s->generator = ax_serve_generator(&s->serve, s->keys.lanes, context, s->keys.cache_tokens);
     o->requests = (struct ax_train_requests){
         .o = s->generator, .pending = is_pending, .answer = answer, .ctx = s};
@@ -106,7 +103,7 @@ enum ax_status ax_setup_serve_read(struct ax_setup_serve *s, const struct ax_con
 }
 
 enum ax_status ax_setup_serve_start(struct ax_setup_serve *s) {
-    return s->open ? ax_serve_start(&s->serve) : AX_OK;
+    return s->listens ? ax_serve_start(&s->serve) : AX_OK;
 }
 
 void ax_setup_serve_close(struct ax_setup_serve *s) {

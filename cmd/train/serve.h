@@ -16,7 +16,7 @@ struct ax_serve_keys {
 /* Must not move while it is open. */
 struct ax_setup_serve {
     bool on; /* the key is set */
-    bool open;
+    bool open, listens;
     struct ax_serve_keys keys;
     struct ax_text_side side; /* borrows the data's tokenizer */
     struct ax_arg_list stop;  /* none */
@@ -24,9 +24,9 @@ struct ax_setup_serve {
     struct ax_generate_options generator;
     bool announced;
 };
-/* Reads the keys; with `listens` takes the port, before anything is loaded. */
+/* Reads the keys, and unless planning, rank 0 takes the port, before anything is loaded. */
 enum ax_status ax_setup_serve_open(struct ax_setup_serve *s, const struct ax_config *cfg,
-                                   bool listens);
+                                   bool planning, bool leads);
 /* Sets o->requests; model, mesh and data must be read. `base` is the base model's folder; NULL while
  * planning. */
 enum ax_status ax_setup_serve_read(struct ax_setup_serve *s, const struct ax_config *cfg,

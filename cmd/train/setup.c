@@ -249,8 +249,7 @@ static enum ax_status choose(struct ax_train_options *o) {
 }
 
 static enum ax_status open_all(struct ax_train_setup *s) {
-    AX_TRY(ax_setup_serve_open(&s->serve, s->cfg,
-                               !s->planning && (!s->fabric || s->fabric->rank == 0)));
+    AX_TRY(ax_setup_serve_open(&s->serve, s->cfg, s->planning, !s->fabric || s->fabric->rank == 0));
     AX_TRY(open_model(s));
     AX_TRY(read_unfrozen(s));
     AX_TRY(ax_train_adapter_open(s));

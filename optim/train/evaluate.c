@@ -116,7 +116,7 @@ static enum ax_status run_tasks(struct ax_train *t, struct ax_eval_result *r) {
     if (o->lanes == 0 || r->stopped)
         return AX_OK;
     ax_metrics_doing(t->metrics, "evaluating tasks", 0, 0);
-    return o->run(o->ctx, &t->step.model, &t->tasks, &r->figures, &r->stopped);
+    return o->run(o->ctx, &t->step.model, &t->between, &r->figures, &r->stopped);
 }
 
 /* ---- an evaluation ---- */

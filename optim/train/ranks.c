@@ -57,13 +57,13 @@ enum ax_status ax_train_ranks_open(struct ax_train *t) {
     AX_TRY(find_mesh(t));
     AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
     AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
-    if (t->o->tasks.lanes > 0)
-        AX_TRY(ax_team_open(&t->tasks, t->o->runtime.fabric));
+    if (t->o->tasks.lanes > 0 || t->o->requests.o.n_seqs > 0)
+        AX_TRY(ax_team_open(&t->between, t->o->runtime.fabric));
     return agree_on_inputs(t);
 }
 
 void ax_train_ranks_close(struct ax_train *t) {
-    ax_team_close(&t->tasks);
+    ax_team_close(&t->between);
     ax_team_close(&t->team);
     ax_slow_ranks_free(&t->slow);
 }

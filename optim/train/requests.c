@@ -1,9 +1,15 @@
 /* Requests that the model answers between steps, in the arena's rollout phase. Nothing of a step depends on them. */
 #include "optim/train/run.h"
 
-bool ax_train_requests_pending(const struct ax_train *t, bool last) {
+enum ax_status ax_train_requests_look(struct ax_train *t, bool last, bool *any) {
     const struct ax_train_requests *r = &t->o->requests;
-    return r->o.n_seqs > 0 && r->pending(r->ctx, last);
+    *any = false;
+    if (r->o.n_seqs == 0)
+        return AX_OK;
+    double pending = r->pending(r->ctx, last) ? 1 : 0;
+    AX_TRY(ax_runtime_combine(t->rt, AX_ROLE_WORLD, AX_MAX, &pending, 1));
+    *any = pending > 0;
+    return AX_OK;
 }
 
 static enum ax_status answer(struct ax_train *t, struct ax_generator *g) {
@@ -13,7 +19,7 @@ static enum ax_status answer(struct ax_train *t, struct ax_generator *g) {
     if (ax_runtime_planning(t->rt))
         return ax_generate(g, 1, &s);
     ax_metrics_doing(t->metrics, "answering", 0, 0);
-    return r->answer(r->ctx, g, t->done);
+    return r->answer(r->ctx, g, &t->between, t->done);
 }
 
 enum ax_status ax_train_requests_answer(struct ax_train *t) {

@@ -138,7 +138,7 @@ struct ax_train {
     struct ax_mesh mesh;               /* the run's, known before the runtime is open */
     struct ax_runtime_options runtime; /* this rank's, with sizes and slots set */
     struct ax_team team;               /* all ranks; the saver uses it while it saves */
-    struct ax_team tasks;              /* the same ranks, for tasks at evaluations */
+    struct ax_team between;            /* the same ranks, for tasks at evaluations and requests */
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;
@@ -402,10 +402,10 @@ bool ax_train_elastic_lacks_record(const struct ax_train *t);
 /* At the start of a run: tells the launcher its step, and says which steps are done again. */
 void ax_train_elastic_say(const struct ax_train *t);
 
-/* ---- requests.c: what others ask between steps; one rank ---- */
+/* ---- requests.c: what others ask between steps ---- */
 
-/* Are there requests, or will there be none? */
-bool ax_train_requests_pending(const struct ax_train *t, bool last);
+/* *any: there are requests, on a rank. `last`: there will be none. */
+enum ax_status ax_train_requests_look(struct ax_train *t, bool last, bool *any);
 /* Answers those that have come; no result may be pending. While planning, takes the memory for it. */
 enum ax_status ax_train_requests_answer(struct ax_train *t);
 

@@ -466,7 +466,9 @@ static enum ax_status stop_run(struct ax_train *t, enum ax_stop why) {
 
 /* They wait while a step is computed, and are answered before the next one. */
 static enum ax_status answer_requests(struct ax_train *t, bool last) {
-    if (!ax_train_requests_pending(t, last))
+    bool any;
+    AX_TRY(ax_train_requests_look(t, last, &any));
+    if (!any)
         return AX_OK;
     AX_TRY(settle_late(t));
     return ax_train_requests_answer(t);

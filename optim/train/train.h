@@ -109,8 +109,8 @@ struct ax_train_requests {
     struct ax_generate_options o;
     /* Are there any? They come from other threads. `last`: no step follows, and none are taken any more. */
     bool (*pending)(void *ctx, bool last);
-    /* Answers them, with the weights after `step` steps. */
-    enum ax_status (*answer)(void *ctx, struct ax_generator *g, int64_t step);
+    /* Answers them, with the weights after `step` steps; all ranks together, if one has some. `team`: all ranks. */
+    enum ax_status (*answer)(void *ctx, struct ax_generator *g, struct ax_team *team, int64_t step);
     void *ctx;
 };
 

@@ -10,11 +10,13 @@
 
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/serve_case.h"
+#include "tests/cmd/experts_model.h"
 
 #define COMPLETE "/v1/completions"
 #define PROMPT   "say 3 and"
 
 static char said[1 << 16];
+static int max_steps = 40;
 
 static int make_data(void **state) {
     struct ax_buf rows = {0};
@@ -28,26 +30,31 @@ static int make_data(void **state) {
     return 0;
 }
 
-/* A configuration that trains on a file of rows and writes to a folder of this name; its path. */
-static const char *configure(const char *name, const char *rows, const char *more) {
+/* A configuration that trains a base on a file of rows and writes to a folder of this name; its path. */
+static const char *configure_base(const char *base, const char *name, const char *rows,
+                                  const char *more) {
     static char path[256];
     char text[2048], file[64];
     snprintf(text, sizeof text,
              "base_model: %s\noutput_dir: %s/%s\ndatasets:\n  - path: %s/%s.jsonl\n%s"
              "sequence_len: 64\nfloat32: true\nlearning_rate: 1e-2\n"
-             "micro_batch_size: 2\nnum_epochs: 99\nmax_steps: 40\nsave_steps: 1\n"
+             "micro_batch_size: 2\nnum_epochs: 99\nmax_steps: %d\nsave_steps: 1\n"
              "save_total_limit: 99\n%s",
-             model, scratch, name, scratch, rows,
-             strcmp(rows, "rows") == 0 ? "    type: completion\n" : "", more);
+             base, scratch, name, scratch, rows,
+             strcmp(rows, "rows") == 0 ? "    type: completion\n" : "", max_steps, more);
     snprintf(file, sizeof file, "%s.yaml", name);
     snprintf(path, sizeof path, "%s", put_text(file, text));
     return path;
 }
 
-static void start(struct server *s, const char *name, const char *rows, const char *more) {
+static const char *configure(const char *name, const char *rows, const char *more) {
+    return configure_base(model, name, rows, more);
+}
+
+static void start_on(struct server *s, int ranks, const char *config) {
     char words[600];
-    snprintf(words, sizeof words, "train %s", configure(name, rows, more));
-    server_start(s, words);
+    snprintf(words, sizeof words, "launch -n %d -- train %s", ranks, config);
+    server_start(s, ranks > 1 ? words : strstr(words, "train "));
 }
 
 /* ---- clients ---- */
@@ -106,16 +113,25 @@ static void *ask_on(void *arg) {
     return NULL;
 }
 
+/* On which ranks a run is, and the words before and after those of `generate` for the same bits. */
+struct way {
+    const char *name, *keys;
+    int ranks;
+    const char *launch, *mesh, *base;
+    bool adapter;
+};
+
 /* What `axtrain generate` answers with the checkpoint of a step; free it. */
-static char *generated(const char *name, bool adapter, int64_t step, const char *options) {
+static char *generated(const struct way *w, int64_t step, const char *options) {
     char checkpoint[300], from[700];
-    snprintf(checkpoint, sizeof checkpoint, "%s/%s/checkpoint-%lld", scratch, name,
+    const bool adapter = w->adapter && step > 0;
+    snprintf(checkpoint, sizeof checkpoint, "%s/%s/checkpoint-%lld", scratch, w->name,
              (long long)step);
-    snprintf(from, sizeof from, "%s%s%s", adapter || step == 0 ? model : checkpoint,
-             adapter && step > 0 ? " --adapter " : "", adapter && step > 0 ? checkpoint : "");
+    snprintf(from, sizeof from, "%s%s%s", adapter || step == 0 ? w->base : checkpoint,
+             adapter ? " --adapter " : "", adapter ? checkpoint : "");
     if (run(said, sizeof said,
-            "generate %s --dtype float32 --json --prompt '" PROMPT "' --max-new-tokens 8 %s", from,
-            options) != 0)
+            "%s generate %s --dtype float32 --json --prompt '" PROMPT "' --max-new-tokens 8 %s %s",
+            w->launch, from, options, w->mesh) != 0)
         fail_msg("%s", said);
     const char *line = strstr(said, "{\"");
     json_t *row = json_loads(line ? line : "", JSON_DISABLE_EOF_CHECK, NULL);
@@ -131,7 +147,7 @@ static const struct {
                   {"\"seed\": 5, \"stream\": false", "--temperature 1 --seed 5"}};
 
 /* The versions of an asker's answers rise, and some of them are compared with checkpoints. */
-static void compare(const struct asker *a, const char *name, bool adapter, const char *options) {
+static void compare(const struct asker *a, const struct way *w, const char *options) {
     int versions = 0;
     int64_t last = -1;
     for (int i = 0; i < a->n; i++) {
@@ -141,18 +157,18 @@ static void compare(const struct asker *a, const char *name, bool adapter, const
         last = a->answers[i].version;
         if (versions++ % 5 != 0)
             continue;
-        char *text = generated(name, adapter, last, options);
+        char *text = generated(w, last, options);
         assert_string_equal(a->answers[i].text, text);
         free(text);
     }
     assert_true(versions >= 3 && last > 0);
 }
 
-static void answers_are_of_one_version(bool adapter, const char *name, const char *more) {
+static void answers_are_of_one_version(const struct way *w) {
     static struct asker askers[KINDS];
     struct server s;
     char *texts[2];
-    start(&s, name, "rows", more);
+    start_on(&s, w->ranks, configure_base(w->base, w->name, "rows", w->keys));
     server_find(&s);
     for (int k = 0; k < KINDS; k++) {
         askers[k] = (struct asker){.s = &s, .keys = kinds[k].keys};
@@ -163,9 +179,9 @@ static void answers_are_of_one_version(bool adapter, const char *name, const cha
     if (serve_wait(&s, 60) != 0)
         fail_msg("%s", server_said(&s));
     for (int k = 0; k < KINDS; k++)
-        compare(&askers[k], name, adapter, kinds[k].options);
-    texts[0] = generated(name, adapter, 0, "");
-    texts[1] = generated(name, adapter, 40, "");
+        compare(&askers[k], w, kinds[k].options);
+    texts[0] = generated(w, 0, "");
+    texts[1] = generated(w, max_steps, "");
     assert_string_not_equal(texts[0], texts[1]); /* it has learned something */
     free(texts[0]);
     free(texts[1]);
@@ -173,14 +189,58 @@ static void answers_are_of_one_version(bool adapter, const char *name, const cha
 
 static void all_weights(void **state) {
     (void)state;
-    answers_are_of_one_version(false, "full", "serve:\n  port: 0\n");
+    answers_are_of_one_version(
+        &(struct way){"full", "serve:\n  port: 0\n", 1, "", "", model, false});
 }
+
+#define LORA "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"
 
 static void adapters(void **state) {
     (void)state;
-    answers_are_of_one_version(true, "lora",
-                               "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: "
-                               "true\nserve:\n  port: 0\n  parallel: 1\n");
+    answers_are_of_one_version(
+        &(struct way){"lora", LORA "serve:\n  port: 0\n  parallel: 1\n", 1, "", "", model, true});
+}
+
+/* The run that answered all along has the weights of one that did not. */
+static void same_as_alone(const char *launch, const char *name, const char *keys) {
+    char *x, *y, folder[32], file[64];
+    size_t n, m;
+    snprintf(folder, sizeof folder, "%s-alone", name);
+    if (run(said, sizeof said, "%s train %s", launch, configure(folder, "rows", keys)) != 0)
+        fail_msg("%s", said);
+    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    assert_int_equal(ax_read_file(in_scratch(file), 1 << 26, &x, &n), AX_OK);
+    snprintf(file, sizeof file, "%s/model.safetensors", name);
+    assert_int_equal(ax_read_file(in_scratch(file), 1 << 26, &y, &m), AX_OK);
+    assert_true(n == m && memcmp(x, y, n) == 0);
+    ax_free(x);
+    ax_free(y);
+}
+
+#define SERVE  "serve:\n  port: 0\n"
+#define SHARDS "dp_shard_size: 2\n"
+#define STAGES "pipeline_parallel_size: 2\ngradient_accumulation_steps: 2\n"
+
+/* The weights of a step are asked on all ranks of a mesh; those that split no product compute what one rank does. */
+static void meshes(void **state) {
+    (void)state;
+    char experts[300];
+    snprintf(experts, sizeof experts, "%s", make_experts());
+    const struct way ways[] = {
+        {"shards", SHARDS SERVE, 2, "", "", model, false},
+        {"stages", STAGES SERVE, 2, "", "", model, false},
+        {"parts", "context_parallel_size: 2\n" SERVE, 2, "", "", model, false},
+        {"tensors", LORA "tensor_parallel_size: 2\n" SERVE, 4, "launch -n 4 --",
+         "--mesh tp=2,dp_shard=2", model, true},
+        {"mixture", SHARDS "expert_parallel_size: 2\n" SERVE, 2, "launch -n 2 --",
+         "--mesh dp_shard=2,ep=2", experts, false},
+    };
+    max_steps = 20;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        answers_are_of_one_version(&ways[i]);
+    same_as_alone("launch -n 2 --", "shards", SHARDS);
+    same_as_alone("launch -n 2 --", "stages", STAGES);
+    max_steps = 40;
 }
 
 /* A run whose steps train on answers that it samples itself. */
@@ -198,38 +258,31 @@ static void beside_rollouts(void **state) {
              "  reward_funcs: ['format:e']\nserve:\n  port: 0\n");
     static struct asker asker;
     struct server s;
-    start(&s, "rollouts", "prompts", more);
+    start_on(&s, 1, configure("rollouts", "prompts", more));
     server_find(&s);
     asker = (struct asker){.s = &s, .keys = kinds[1].keys};
     ask_on(&asker);
     if (serve_wait(&s, 60) != 0)
         fail_msg("%s", server_said(&s));
-    compare(&asker, "rollouts", false, kinds[1].options);
+    compare(&asker, &(struct way){"rollouts", "", 1, "", "", model, false}, kinds[1].options);
 }
 
-/* The run that answered all along has the weights of one that did not. */
 static void training_is_the_same(void **state) {
     (void)state;
-    char *x, *y;
-    size_t n, m;
-    if (run(said, sizeof said, "train %s", configure("alone", "rows", "")) != 0)
-        fail_msg("%s", said);
-    assert_int_equal(ax_read_file(in_scratch("alone/model.safetensors"), 1 << 26, &x, &n), AX_OK);
-    assert_int_equal(ax_read_file(in_scratch("full/model.safetensors"), 1 << 26, &y, &m), AX_OK);
-    assert_true(n == m && memcmp(x, y, n) == 0);
-    ax_free(x);
-    ax_free(y);
+    same_as_alone("", "full", "");
 }
 
 /* ---- faults ---- */
 
 /* Half a request, a client that leaves while it waits, and one that leaves in the middle of an answer: others are
  * answered, and the run ends as ever. */
-static void clients_that_go(void **state) {
-    (void)state;
+static void clients_go(int ranks) {
     struct server s;
     struct client half, leaves;
-    start(&s, "faults", "rows", "serve:\n  port: 0\n  name: mine\n");
+    char name[32];
+    max_steps = 40;
+    snprintf(name, sizeof name, "faults%d", ranks);
+    start_on(&s, ranks, configure(name, "rows", SERVE "  name: mine\n"));
     server_find(&s);
     client_open(&half, &s);
     client_write(&half, "POST " COMPLETE " HTTP/1.1\r\nContent-Le", 40);
@@ -251,31 +304,24 @@ static void clients_that_go(void **state) {
     client_close(&half);
 }
 
-/* A stop saves, and does not wait for long answers. */
-static void a_stop(void **state) {
+static void clients_that_go(void **state) {
     (void)state;
+    clients_go(1);
+    clients_go(2);
+}
+
+/* A stop saves, and does not wait for long answers. */
+static void stop_on(int ranks) {
     struct server s;
     struct client c;
+    char name[32];
     make_long_model();
-    char more[700];
-    snprintf(more, sizeof more,
-             "base_model: %s\nmax_steps: 100000\nsave_steps: 100000\nserve:\n"
-             "  port: 0\n  context: 100000\n  parallel: 1\n  cache_tokens: 100000\n",
-             long_model);
-    char text[3000], *config;
-    size_t len;
-    assert_int_equal(ax_read_file(configure("stopped", "rows", ""), 1 << 16, &config, &len), AX_OK);
-    snprintf(text, sizeof text, "%s", strchr(config, '\n') + 1); /* without its base_model */
-    for (const char *const *key = (const char *const[]){"max_steps: 40\n", "save_steps: 1\n", NULL};
-         *key; key++) {
-        char *found = strstr(text, *key);
-        memmove(found, found + strlen(*key), strlen(found + strlen(*key)) + 1);
-    }
-    snprintf(text + strlen(text), sizeof text - strlen(text), "%s", more);
-    ax_free(config);
-    char words[600];
-    snprintf(words, sizeof words, "train %s", put_text("stopped.yaml", text));
-    server_start(&s, words);
+    max_steps = 100000;
+    snprintf(name, sizeof name, "stopped%d", ranks);
+    start_on(&s, ranks,
+             configure_base(long_model, name, "rows",
+                            SERVE "  context: 100000\n  parallel: 1\n  cache_tokens: 100000\n"));
+    max_steps = 40;
     server_find(&s);
     client_open(&c, &s);
     client_send(&c, "POST", COMPLETE,
@@ -288,6 +334,12 @@ static void a_stop(void **state) {
     if (!strstr(server_said(&s), "asked to stop after step"))
         fail_msg("exit code %d: %s", code, server_said(&s));
     client_close(&c);
+}
+
+static void a_stop(void **state) {
+    (void)state;
+    stop_on(1);
+    stop_on(2);
 }
 
 static void refused(const char *more, const char *why) {
@@ -314,18 +366,14 @@ static void what_is_refused(void **state) {
     refused("serve:\n  port: 0\n  context: 1000\n", "only 256 positions");
     refused("serve:\n  port: 0\n  api_key_file: /nowhere/key\n", "/nowhere/key");
     refused("serve:\n  port: 0\nreward_model: true\n", "a reward model has no head");
-    if (run(said, sizeof said, "launch -n 2 -- train %s",
-            configure("refused", "rows", "serve:\n  port: 0\ndp_shard_size: 2\n")) == 0 ||
-        !strstr(said, "serve: supports only one rank so far"))
-        fail_msg("%s", said);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_weights),     cmocka_unit_test(adapters),
         cmocka_unit_test(beside_rollouts), cmocka_unit_test(training_is_the_same),
-        cmocka_unit_test(clients_that_go), cmocka_unit_test(a_stop),
-        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(meshes),          cmocka_unit_test(clients_that_go),
+        cmocka_unit_test(a_stop),          cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests(tests, make_data, scratch_remove);
 }
