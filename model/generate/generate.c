@@ -268,6 +268,13 @@ void ax_generator_forget(struct ax_generator *d) {
     ax_kvcache_clear(&d->cache);
 }
 
+void ax_generator_forget_idle(struct ax_generator *d, const int *adapter) {
+    for (int i = 0; i < d->o.n_seqs; i++)
+        while (!d->lanes[i].seq && (!adapter || d->lanes[i].adapter == *adapter) &&
+               d->cache.length[i] > 0)
+            ax_kvcache_shorten(&d->cache, i);
+}
+
 /* ---- the loop ---- */
 
 static bool is_stop(const struct ax_generate_options *o, int32_t token) {
@@ -538,6 +545,7 @@ static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     *u = (struct ax_generate_queue){.arrived = n};
     for (int64_t i = first + own; i-- > first;) {
         seqs[i].n_new = 0;
+        seqs[i].begun = false;
         seqs[i].place = i;
         ax_lanes_enqueue(d, &seqs[i]);
     }

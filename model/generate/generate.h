@@ -60,7 +60,8 @@ struct ax_sequence {
     const struct ax_sampling *sampling; /* NULL: the options'; another one needs `varied` */
     const struct ax_bias *bias;         /* NULL: none; needs `varied` */
     uint64_t salt;                      /* only sequences of the same salt share tokens */
-    int adapter; /* with `adapters`: the one that it is for, or AX_ADAPTER_NONE */
+    int64_t priority; /* lower first, then in order of arrival; the last is put back first */
+    int adapter;      /* with `adapters`: the one that it is for, or AX_ADAPTER_NONE */
     /* n_scored > 0 (≤ n_prompt): generates nothing, but computes the log-probs of scored[i], each
      * given the prompt's first n_prompt − n_scored + 1 + i tokens */
     int64_t n_scored;
@@ -85,6 +86,7 @@ struct ax_sequence {
     bool leaves;              /* set in `more`: ends before the next pass, with AX_FINISH_CALLER */
     struct ax_sequence *next; /* in `more`: the next that joins; then the generator's */
     int64_t place; /* order of lanes: the generator's, of arrival; with `waits` the caller's */
+    bool begun;    /* the generator's: it has been on a lane */
     int rank;      /* with `more` on a mesh: the data rank that computes it */
 };
 
@@ -190,5 +192,7 @@ void ax_generator_free(struct ax_generator *d);
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs);
 /* Empties the cache, e.g. after the model's weights changed. No sequence may be active. */
 void ax_generator_forget(struct ax_generator *d);
+/* Empties what idle lanes keep for others that begin alike: those of an adapter, or with NULL of all. */
+void ax_generator_forget_idle(struct ax_generator *d, const int *adapter);
 
 #endif

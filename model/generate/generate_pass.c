@@ -90,7 +90,7 @@ static void put_back(struct ax_generator *d) {
     for (int i = 0; i < d->o.n_seqs; i++) {
         struct ax_lane *l = &d->lanes[i];
         active += l->seq != NULL;
-        if (l->seq && (!last || l->seq->place > last->seq->place))
+        if (l->seq && (!last || ax_sequence_before(last->seq, l->seq)))
             last = l;
     }
     AX_ASSERT(active > 1);
@@ -271,7 +271,9 @@ static enum ax_status settle_on_lane(struct ax_generator *d, struct ax_sequence 
     l->adapter = adapter_of(d, s);
     l->drafted = false;
     l->salt = s->salt;
-    s->n_shared = s->n_new == 0 ? p.shared : s->n_shared;
+    if (!s->begun) /* later, what it has computed itself is shared, too */
+        s->n_shared = p.shared;
+    s->begun = true;
     l->known = l->n_context = 0;
     l->keep_at = shareable_tokens(s);
     AX_TRY(keep_place(d, p.lane));
@@ -290,14 +292,6 @@ static bool any_idle(const struct ax_generator *d) {
         if (!d->lanes[i].seq)
             return true;
     return false;
-}
-
-void ax_lanes_enqueue(struct ax_generator *d, struct ax_sequence *s) {
-    struct ax_sequence **at = &d->work->queue.first;
-    while (*at && (*at)->place < s->place)
-        at = &(*at)->next;
-    s->next = *at;
-    *at = s;
 }
 
 /* In their order: one that there is no room for lets those after it wait, too. */
@@ -332,6 +326,8 @@ static enum ax_status create_work(struct ax_generator *d) {
     AX_TRY(ax_alloc(&w->cu, S + 1, sizeof *w->cu));
     AX_TRY(ax_alloc(&w->lane, S, sizeof *w->lane));
     AX_TRY(ax_alloc(&w->n, S, sizeof *w->n));
+    AX_TRY(ax_alloc(&w->pending, S, sizeof *w->pending));
+    AX_TRY(ax_alloc(&w->given, S, sizeof *w->given));
     AX_TRY(ax_alloc(&w->ids, (size_t)d->row_cap, sizeof *w->ids));
     AX_TRY(ax_alloc(&w->held, (size_t)d->cache.n_blocks, sizeof *w->held));
     if (d->o.drafts)
@@ -350,6 +346,8 @@ static void free_work(struct ax_generator *d) {
     ax_free(w->cu);
     ax_free(w->lane);
     ax_free(w->n);
+    ax_free(w->pending);
+    ax_free(w->given);
     ax_free(w->ids);
     ax_free(w->held);
     ax_free(w->next);
@@ -478,24 +476,26 @@ static int64_t shortest_row(const struct ax_generator *d, int adapter) {
     return least;
 }
 
-/* Active sequences first, one token each and its draft, which always fit; then prompts. All for one adapter, and of
- * one length if rope depends on it. */
+/* Active sequences first, one token each and its draft, which always fit; then prompts share what is left. All
+ * for one adapter, and of one length if rope depends on it. */
 static void collect_pieces(struct ax_generator *d, int adapter) {
     struct ax_generate_work *w = d->work;
     w->n_docs = w->n_tokens = 0;
     w->cu[0] = 0;
     w->row_length = shortest_row(d, adapter);
-    for (int prompts = 0; prompts < 2; prompts++) {
-        for (int i = 0; i < d->o.n_seqs; i++) {
-            int64_t length = 0;
-            const int64_t n = pending_tokens(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
-            if (length != w->row_length || d->lanes[i].adapter != adapter)
-                continue;
-            const int64_t all = with_draft(d, i, n);
-            if (left > 0 && (prompts ? n > 1 : n == 1))
-                add_piece(d, i, all < left ? all : left);
-        }
+    for (int i = 0; i < d->o.n_seqs; i++) {
+        int64_t length = 0;
+        const int64_t n = pending_tokens(d, i, &length), left = d->o.pass_tokens - w->n_tokens;
+        const bool fits = length == w->row_length && d->lanes[i].adapter == adapter;
+        const int64_t all = with_draft(d, i, n);
+        w->pending[i] = fits && n > 1 ? n : 0;
+        if (fits && n == 1 && left > 0)
+            add_piece(d, i, all < left ? all : left);
     }
+    ax_lanes_share_pass(d, d->o.pass_tokens - w->n_tokens, w->pending, w->given);
+    for (int i = 0; i < d->o.n_seqs; i++)
+        if (w->given[i] > 0)
+            add_piece(d, i, w->given[i]);
 }
 
 static int64_t blocks_needed(const struct ax_generator *d) {

@@ -25,7 +25,7 @@ static inline int64_t ax_sequence_length(const struct ax_sequence *s) {
     return s->n_prompt + s->n_new;
 }
 
-/* This rank's sequences that have not begun or were put back, in their order of arrival. */
+/* This rank's sequences that have not begun or were put back, in their order (ax_sequence_before). */
 struct ax_generate_queue {
     struct ax_sequence *first;
     int64_t arrived;
@@ -58,6 +58,7 @@ struct ax_generate_work {
     int32_t *cu;                 /* [n_seqs + 1] */
     int32_t *lane;               /* [n_seqs]: lane of each document */
     int64_t *n;                  /* [n_seqs]: tokens of each document */
+    int64_t *pending, *given;    /* [n_seqs]: tokens of prompts, and those of them in the pass */
     int32_t *row;                /* [row_cap]: row of the batch for each row of the logits */
     int32_t *next;               /* [pass_tokens]: the next tokens; only with drafts */
     double *ids;                 /* [row_cap]: the tokens that were chosen */
@@ -106,6 +107,17 @@ int64_t ax_lane_scores_list(struct ax_generator *d);
 /* Scores the listed tokens, in `windows` windows (while planning: any number of rows). */
 enum ax_status ax_lane_scores_run(struct ax_generator *d, struct ax_pass *p, int64_t windows);
 
+/* ---- generate_order.c ---- */
+
+/* Lower priority first, then earlier arrival. */
+bool ax_sequence_before(const struct ax_sequence *a, const struct ax_sequence *b);
+/* Puts a sequence into the queue, where its place is. */
+void ax_lanes_enqueue(struct ax_generator *d, struct ax_sequence *s);
+/* Shares `room` tokens of a pass among lanes with pending tokens of prompts [n_seqs]: the shortest first, so that a
+ * short prompt joins the next pass while long ones are read, but a part for the one that came first. */
+void ax_lanes_share_pass(const struct ax_generator *d, int64_t room, const int64_t *pending,
+                         int64_t *given);
+
 /* ---- generate_agree.c ---- */
 
 /* n rounded up to a number of tokens that a pass can have. */
@@ -136,8 +148,6 @@ enum ax_status ax_lane_hand_out(struct ax_generator *d, int lane, int32_t id);
 
 /* ---- generate_pass.c ---- */
 
-/* Puts a sequence into the queue, where its place is. */
-void ax_lanes_enqueue(struct ax_generator *d, struct ax_sequence *s);
 /* Puts waiting sequences on idle lanes, as long as there is room. */
 enum ax_status ax_lanes_admit(struct ax_generator *d);
 /* Appends a token to the lane. */

@@ -33,6 +33,7 @@ void ax_generate_join(struct ax_generator *d, struct ax_sequence *s) {
     const struct ax_mesh *mesh = &d->model->rt->mesh;
     int64_t least = INT64_MAX;
     s->n_new = 0;
+    s->begun = false;
     s->greedy = true;
     if (d->o.waits) { /* the caller has dealt them to ranks, in an order */
         ax_lanes_enqueue(d, s);
