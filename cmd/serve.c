@@ -13,6 +13,7 @@ struct command {
     struct ax_ranks ranks;
     const char *name;
     int64_t context, lanes, queue, cache_tokens;
+    bool control;
     struct ax_text_model model;
     struct ax_serve_options o;
     struct ax_serve serve;
@@ -49,7 +50,7 @@ static enum ax_status describe(struct command *c) {
     if (t->sampling.temperature == 0)
         t->sampling.temperature = 1;
     AX_TRY(add_model(c, name, c->a.o.model, first));
-    for (int i = first + 1; i < t->adapters.n; i++)
+    for (int i = first + 1; i < t->adapters.n - t->adapters.n_slots; i++)
         AX_TRY(add_model(c, t->adapters.names[i], NULL, i));
     return AX_OK;
 }
@@ -73,14 +74,27 @@ static enum ax_status listen_to_all(struct command *c) {
     return ax_serve_start(&c->serve);
 }
 
+/* What a client changes between two passes is changed on the rank that it has asked. */
+static enum ax_status check_alone(const struct command *c) {
+    const char *given = c->control                 ? "--allow-control"
+                        : c->a.o.adapter_slots > 0 ? "--adapter-slots"
+                                                   : NULL;
+    return given && c->ranks.world.env.world > 1
+               ? ax_error(AX_ERR_CONFIG, "serve: %s is for a server on one rank", given)
+               : AX_OK;
+}
+
 static enum ax_status run(struct command *c) {
     const struct ax_mesh_sizes *mesh = &c->ranks.sizes;
+    AX_TRY(check_alone(c));
     c->o.most = c->lanes * mesh->dp_replicate * mesh->dp_shard + c->queue;
     c->serve.engine.shared = c->ranks.world.env.world > 1;
     c->serve.engine.follows = !ax_ranks_lead(&c->ranks);
     c->serve.engine.team = &c->ranks.team;
     AX_TRY(ax_text_args_open(&c->model, &c->a, &c->ranks));
     AX_TRY(describe(c));
+    c->serve.control = c->control;
+    c->serve.text = c->model.adapters.n_slots > 0 ? &c->model : NULL;
     AX_TRY(ax_serve_check_templates(&c->serve));
     if (c->model.adapters.n > 0)
         AX_TRY(ax_text_model_check(&c->model));
@@ -97,6 +111,8 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
     const struct ax_arg args[] = {
         {"--model", AX_ARG_STRING, &c.a.o.model, 0, 0},
         {"--adapter", AX_ARG_LIST, &c.a.o.adapters, 0, 0},
+        {"--adapter-slots", AX_ARG_INT, &c.a.o.adapter_slots, 0, AX_ARG_LIST_MAX},
+        {"--allow-control", AX_ARG_FLAG, &c.control, 0, 0},
         {"--name", AX_ARG_STRING, &c.name, 0, 0},
         {"--host", AX_ARG_STRING, &c.o.host, 0, 0},
         {"--port", AX_ARG_INT, &c.o.port, 0, 65535},

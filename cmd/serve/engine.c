@@ -15,7 +15,8 @@ enum ax_status ax_serve_engine_init(struct ax_serve_engine *e) {
     e->version = -1;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    const int failed = pthread_mutex_init(&e->lock, NULL) | pthread_cond_init(&e->wake, &clock);
+    const int failed = pthread_mutex_init(&e->lock, NULL) | pthread_cond_init(&e->wake, &clock) |
+                       pthread_cond_init(&e->settled, &clock);
     pthread_condattr_destroy(&clock);
     return failed ? ax_error(AX_ERR_NOMEM, "out of memory for a lock") : AX_OK;
 }
@@ -33,6 +34,7 @@ void ax_serve_engine_free(struct ax_serve_engine *e) {
     free_ended(e);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wake);
+    pthread_cond_destroy(&e->settled);
 }
 
 static struct timespec after(double seconds) {
@@ -81,6 +83,7 @@ static void begin_to_stop(struct ax_serve_engine *e) {
     ax_log_info("stopping: answers=%lld may go on for %g seconds", (long long)e->n_pending,
                 e->stop_seconds);
     e->state = AX_SERVE_STOPPING;
+    e->pause = AX_SERVE_GOES_ON;
     e->stop_at = ax_clock_now() + e->stop_seconds;
 }
 
@@ -112,7 +115,7 @@ void ax_serve_job_begin(struct ax_serve_job *j, struct ax_sequence ***last) {
 /* Jobs that wait begin to run, if they may; their sequences are linked in order. */
 static struct ax_sequence *begin_jobs(struct ax_serve_engine *e) {
     struct ax_sequence *first = NULL, **last = &first;
-    const bool may = !e->in_rounds || e->round_begins;
+    const bool may = e->in_rounds ? e->round_begins : e->pause == AX_SERVE_GOES_ON;
     e->round_begins = false;
     while (may && e->waiting) {
         struct ax_serve_job *j = e->waiting;
@@ -139,16 +142,40 @@ static enum ax_status beat(struct ax_serve_engine *e, double *last) {
     return st;
 }
 
-/* With the lock: waits for a job if there is none, or for a request to stop. */
-static enum ax_status wait_for_jobs(struct ax_serve_engine *e, bool idle) {
+static void make_call(struct ax_serve_engine *e) {
+    struct ax_serve_call *c = e->call;
+    if (!c)
+        return;
+    pthread_mutex_unlock(&e->lock);
+    ax_error_save(&c->record, c->run(c->ctx, e->generator));
+    ax_error_clear();
+    pthread_mutex_lock(&e->lock);
+    c->done = true;
+    e->call = NULL;
+    pthread_cond_broadcast(&e->settled);
+}
+
+static bool may_rest(const struct ax_serve_engine *e, bool idle) {
+    return e->state == AX_SERVE_READY && !e->in_rounds &&
+           (e->pause == AX_SERVE_COMPUTES_NOTHING ||
+            (idle && (!e->waiting || e->pause == AX_SERVE_BEGINS_NOTHING)));
+}
+
+/* With the lock: makes calls, and waits where there is nothing to compute. */
+static enum ax_status rest(struct ax_serve_engine *e, bool idle) {
     double last = ax_clock_now();
     look_for_signals(e);
-    while (idle && !e->waiting && e->state == AX_SERVE_READY && !e->in_rounds) {
+    make_call(e);
+    while (may_rest(e, idle)) {
         const struct timespec until = after(LOOK_SECONDS);
+        e->rests = true;
+        pthread_cond_broadcast(&e->settled);
         pthread_cond_timedwait(&e->wake, &e->lock, &until);
         AX_TRY(beat(e, &last));
         look_for_signals(e);
+        make_call(e);
     }
+    e->rests = false;
     return AX_OK;
 }
 
@@ -156,7 +183,7 @@ static enum ax_status wait_for_jobs(struct ax_serve_engine *e, bool idle) {
 static enum ax_status lead(struct ax_serve_engine *e, bool idle, struct ax_sequence **joining) {
     struct ax_buf what = {0};
     pthread_mutex_lock(&e->lock);
-    enum ax_status st = wait_for_jobs(e, idle);
+    enum ax_status st = rest(e, idle);
     if (st == AX_OK) {
         const uint64_t first = e->begun;
         e->counters = e->generator->counters;
@@ -332,6 +359,8 @@ void ax_serve_engine_end(struct ax_serve_engine *e) {
         }
     e->waiting = e->running = NULL;
     e->n_pending = 0;
+    e->call = NULL;
+    pthread_cond_broadcast(&e->settled);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -339,6 +368,26 @@ void ax_serve_job_count(struct ax_serve_job *j) {
     j->pending = j->n_units;
     j->engine->n_pending += j->n_units;
     j->engine->bytes += j->bytes;
+}
+
+enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_call *call) {
+    enum ax_status st;
+    call->done = false;
+    pthread_mutex_lock(&e->lock);
+    while (e->call && e->state == AX_SERVE_READY) /* another's */
+        pthread_cond_wait(&e->settled, &e->lock);
+    if (e->state == AX_SERVE_READY)
+        e->call = call;
+    pthread_cond_signal(&e->wake);
+    while (!call->done && e->call == call)
+        pthread_cond_wait(&e->settled, &e->lock);
+    if (call->done)
+        st = ax_error_restore(&call->record);
+    else
+        st = ax_error(AX_ERR_FAILED, "the server is %s",
+                      e->state == AX_SERVE_LOADING ? "loading" : "stopping");
+    pthread_mutex_unlock(&e->lock);
+    return st;
 }
 
 enum ax_status ax_serve_submit(struct ax_serve_job *j) {

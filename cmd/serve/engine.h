@@ -87,6 +87,21 @@ struct ax_serve_job {
     struct ax_serve_job *next;
 };
 
+/* What the engine leaves undone. */
+enum ax_serve_pause {
+    AX_SERVE_GOES_ON,
+    AX_SERVE_BEGINS_NOTHING, /* jobs wait, others go on */
+    AX_SERVE_COMPUTES_NOTHING
+};
+
+/* Work for the engine's thread between two passes. */
+struct ax_serve_call {
+    enum ax_status (*run)(void *ctx, struct ax_generator *g);
+    void *ctx;
+    struct ax_error_record record;
+    bool done;
+};
+
 enum ax_serve_state { AX_SERVE_LOADING, AX_SERVE_READY, AX_SERVE_STOPPING, AX_SERVE_ENDED };
 
 struct ax_serve_engine {
@@ -99,7 +114,7 @@ struct ax_serve_engine {
     bool follows;         /* this is another one */
     struct ax_team *team; /* all of them, while they compute */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, settled; /* settled: a call is done, or what was to be paused is */
     /* under the lock: */
     enum ax_serve_state state;
     struct ax_serve_job *waiting, *running;
@@ -111,6 +126,9 @@ struct ax_serve_engine {
     int64_t version;                      /* version of the weights; −1 unless in_rounds */
     bool round_begins;
     int64_t lanes;
+    enum ax_serve_pause pause;
+    bool rests; /* the thread waits because of it */
+    struct ax_serve_call *call;
 
     struct ax_generator *generator;
     bool asked_to_stop;         /* a rank was */
@@ -132,6 +150,8 @@ bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last);
 /* Answers the jobs that wait, with weights of this version. Those that come meanwhile wait for the next round. */
 enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
                                       struct ax_team *team, int64_t version);
+/* Has the engine's thread run it, and waits. AX_ERR_FAILED if there is no such thread, or no more. */
+enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_call *call);
 /* Nothing is computed any more; what is pending has failed. */
 void ax_serve_engine_end(struct ax_serve_engine *e);
 

@@ -157,6 +157,10 @@ void ax_http_wait(struct ax_exchange *x) {
     x->server->lib.set_connection_option(x->connection, AX_MHD_CONNECTION_OPTION_TIMEOUT, 0U);
 }
 
+const char *ax_http_argument(const struct ax_exchange *x, const char *name) {
+    return x->server->lib.lookup(x->connection, AX_MHD_GET_ARGUMENT_KIND, name);
+}
+
 bool ax_http_gone(const struct ax_exchange *x) {
     const int *fd =
         x->server->lib.connection_info(x->connection, AX_MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -229,7 +233,11 @@ static int refuse_head(struct ax_exchange *x, const char *method, const char *pa
                                "Bearer KEY\"");
         return 401;
     }
-    if (strcmp(as, "POST") == 0 && !is_json(x)) {
+    if (x->route->bare && x->server->lib.lookup(x->connection, AX_MHD_HEADER_KIND, "Origin")) {
+        (void)ax_buf_printf(why, "%s is not for pages of browsers", x->route->path);
+        return 403;
+    }
+    if (strcmp(as, "POST") == 0 && !x->route->bare && !is_json(x)) {
         (void)ax_buf_puts(why, "expected Content-Type: application/json");
         return 415;
     }

@@ -46,6 +46,7 @@ struct ax_route {
     const char *method, *path;
     bool prefix; /* any path that begins so */
     bool open;   /* without a key */
+    bool bare;   /* a POST that needs no body, nor its type; not from pages of other sites */
     ax_route_handler *handle;
     void (*close)(void *state); /* NULL: there is no state */
 };
@@ -74,6 +75,8 @@ uint64_t ax_http_answers(const struct ax_http_server *s, int hundreds);
 
 /* Before the handler waits: the connection may be silent for as long as it takes. */
 void ax_http_wait(struct ax_exchange *x);
+/* A parameter behind the path's "?", or NULL. */
+const char *ax_http_argument(const struct ax_exchange *x, const char *name);
 /* True if the client has closed the connection. */
 bool ax_http_gone(const struct ax_exchange *x);
 /* json is consumed. */

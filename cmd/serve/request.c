@@ -64,6 +64,7 @@ static const struct key keys[] = {
     {"include_stop_str_in_output", BOTH, BOOL, AT(include_stop), 0, 0, NULL},
     {"ignore_eos", BOTH, BOOL, AT(ignore_eos), 0, 0, NULL},
     {"add_special_tokens", COMPLETION, BOOL, AT(add_special), 0, 0, NULL},
+    {"priority", BOTH, INT, AT(priority), -MOST, MOST, NULL},
     {"request_id", BOTH, OWN, 0, 0, 0, NULL},
     {"cache_salt", BOTH, OWN, 0, 0, 0, NULL},
     {"user", BOTH, IGNORED, 0, 0, 0, NULL},
@@ -97,7 +98,6 @@ static const struct key keys[] = {
     {"audio", CHAT, ONLY, 0, 0, 0, ""},
     {"prediction", CHAT, ONLY, 0, 0, 0, ""},
     {"web_search_options", CHAT, ONLY, 0, 0, 0, ""},
-    {"priority", BOTH, ONLY, 0, 0, 0, "0"},
 };
 #define N_KEYS (sizeof keys / sizeof *keys)
 
@@ -190,14 +190,14 @@ static json_t *get(const struct ax_serve_request *r, const char *name) {
 
 /* ---- keys that need more ---- */
 
-enum ax_status ax_serve_read_model(struct ax_serve_request *r, const struct ax_serve_models *all) {
+enum ax_status ax_serve_read_model(struct ax_serve_request *r, struct ax_serve_models *all) {
     const json_t *v = get(r, "model");
     const char *name = json_string_value(v);
     char why[800];
     if (v && !name)
         return ax_serve_refuse(r, "model", "expected text");
-    r->model = &all->list[0];
-    if (!v || ax_serve_models_find(all, name, &r->model) == AX_OK)
+    r->models = all;
+    if (ax_serve_models_take(all, name, &r->model) == AX_OK)
         return AX_OK;
     r->status = 404;
     r->code = "model_not_found";
@@ -515,7 +515,7 @@ enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size
     return json_is_object(r->root) ? AX_OK : ax_error(AX_ERR_DATA, "body: expected a JSON object");
 }
 
-enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_models *all,
+enum ax_status ax_serve_request_read(struct ax_serve_request *r, struct ax_serve_models *all,
                                      const struct ax_serve_body *body) {
     const struct ax_sampling *s = &all->list[0].sampling;
     *r = (struct ax_serve_request){.chat = body->chat,
@@ -558,4 +558,5 @@ void ax_serve_request_free(struct ax_serve_request *r) {
     ax_serve_constraint_free(&r->constraint);
     ax_free(r->biased);
     ax_free(r->biases);
+    ax_serve_models_release(r->models, r->model);
 }

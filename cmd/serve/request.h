@@ -21,7 +21,8 @@ struct ax_serve_prompt {
 };
 
 struct ax_serve_request {
-    const struct ax_serve_model *model;
+    struct ax_serve_models *models;
+    const struct ax_serve_model *model; /* held until the request is freed */
     bool chat;
     json_t *root; /* has the texts; owned */
     bool stream, include_usage, echo, return_ids, ids_as_text, include_stop, ignore_eos;
@@ -29,6 +30,7 @@ struct ax_serve_request {
     int64_t max_tokens, max_completion_tokens; /* the first: −1 = not given; then of each answer */
     int64_t n, best_of, seed, top_k;
     int64_t logprobs; /* how many of the likeliest tokens beside the chosen; −1: no log-probs */
+    int64_t priority; /* lower first */
     int64_t prompt_logprobs; /* likewise, for tokens of prompts */
     double temperature, top_p, min_p, repetition_penalty;
     bool seeded;
@@ -70,14 +72,14 @@ struct ax_serve_body {
     size_t n_prompts, n_ids;
 };
 /* AX_ERR_DATA: the request is wrong. _free is safe after an error. */
-enum ax_status ax_serve_request_read(struct ax_serve_request *r, const struct ax_serve_models *all,
+enum ax_status ax_serve_request_read(struct ax_serve_request *r, struct ax_serve_models *all,
                                      const struct ax_serve_body *body);
 void ax_serve_request_free(struct ax_serve_request *r);
 
 /* The parts that /tokenize and /detokenize have in common with these. */
 enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size_t len);
 /* Sets r->model. */
-enum ax_status ax_serve_read_model(struct ax_serve_request *r, const struct ax_serve_models *all);
+enum ax_status ax_serve_read_model(struct ax_serve_request *r, struct ax_serve_models *all);
 enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct ax_serve_model *m,
                                       const json_t *messages);
 enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_serve_model *m,

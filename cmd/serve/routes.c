@@ -4,7 +4,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cmd/serve/adapters.h"
 #include "cmd/serve/answer.h"
+#include "cmd/serve/control.h"
 #include "cmd/serve/json.h"
 #include "cmd/serve/serve.h"
 
@@ -17,10 +19,11 @@
 static const struct {
     int status;
     const char *type;
-} types[] = {
-    {400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
-    {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "invalid_request_error"},
-    {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "unavailable_error"}};
+} types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},
+             {403, "permission_error"},      {404, "not_found_error"},
+             {409, "conflict_error"},        {405, "invalid_request_error"},
+             {413, "invalid_request_error"}, {415, "invalid_request_error"},
+             {429, "rate_limit_error"},      {503, "unavailable_error"}};
 
 json_t *ax_serve_error(void *ctx, struct ax_exchange *x, int status, const char *message) {
     const char *type = "server_error";
@@ -155,19 +158,26 @@ static json_t *model_object(const struct ax_serve *s, const struct ax_serve_mode
 }
 
 static enum ax_status list_models(void *ctx, struct ax_exchange *x) {
-    const struct ax_serve *s = ctx;
+    struct ax_serve *s = ctx;
+    struct ax_serve_models *all = &s->engine.models;
     json_t *list = json_array();
-    for (int i = 0; i < s->engine.models.n; i++)
-        ax_json_append(&list, model_object(s, &s->engine.models.list[i]));
+    pthread_mutex_lock(&all->lock);
+    for (int i = 0; i < all->n; i++)
+        if (all->served[i])
+            ax_json_append(&list, model_object(s, &all->list[i]));
+    pthread_mutex_unlock(&all->lock);
     return ax_reply_json(x, 200, json_pack("{ss so}", "object", "list", "data", list));
 }
 
 static enum ax_status show_model(void *ctx, struct ax_exchange *x) {
-    const struct ax_serve *s = ctx;
+    struct ax_serve *s = ctx;
     const struct ax_serve_model *m;
-    const enum ax_status st = ax_serve_models_find(&s->engine.models, x->path, &m);
-    if (st == AX_OK)
-        return ax_reply_json(x, 200, model_object(s, m));
+    const enum ax_status st = ax_serve_models_take(&s->engine.models, x->path, &m);
+    if (st == AX_OK) {
+        json_t *object = model_object(s, m);
+        ax_serve_models_release(&s->engine.models, m);
+        return ax_reply_json(x, 200, object);
+    }
     x->status = 404;
     x->code = "model_not_found";
     return st;
@@ -192,7 +202,7 @@ static enum ax_status reply_tokens(struct ax_exchange *x, const struct ax_serve_
                                    (json_int_t)r->model->context, "tokens", list));
 }
 
-static enum ax_status read_to_tokenize(struct ax_serve_request *r, const struct ax_serve *s,
+static enum ax_status read_to_tokenize(struct ax_serve_request *r, struct ax_serve *s,
                                        const struct ax_exchange *x) {
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
     AX_TRY(ax_serve_read_model(r, &s->engine.models));
@@ -219,7 +229,7 @@ static enum ax_status tokenize(void *ctx, struct ax_exchange *x) {
     return st;
 }
 
-static enum ax_status decode(struct ax_serve_request *r, const struct ax_serve *s,
+static enum ax_status decode(struct ax_serve_request *r, struct ax_serve *s,
                              const struct ax_exchange *x, struct ax_buf *text) {
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
     AX_TRY(ax_serve_read_model(r, &s->engine.models));
@@ -268,7 +278,7 @@ static enum ax_status put_metrics(struct ax_serve *s, struct ax_buf *out) {
         {"requests_total", "counter", "Requests that were taken.", (double)e->jobs},
         {"requests_refused_total", "counter", "Requests refused for lack of room.",
          (double)e->refused},
-        {"sequences_left_total", "counter", "Sequences whose client had gone.", (double)e->left},
+        {"sequences_left_total", "counter", "Sequences that were given up.", (double)e->left},
         {"sequences_pending", "gauge", "Sequences that run or wait.", (double)e->n_pending},
         {"lanes", "gauge", "Sequences that can run together.", (double)e->lanes},
         {"passes_total", "counter", "Passes of the model.", (double)c.passes},
@@ -314,5 +324,19 @@ const struct ax_route ax_serve_routes[] = {
     {"POST", "/detokenize", .handle = detokenize},
     {"GET", "/tokenizer_info", .handle = tokenizer_info},
     {"GET", "/version", .handle = version},
+    {"POST", "/v1/load_lora_adapter", .handle = ax_serve_load_adapter},
+    {"POST", "/v1/unload_lora_adapter", .handle = ax_serve_unload_adapter},
+    {"POST", "/pause", .bare = true, .handle = ax_serve_pause},
+    {"POST", "/resume", .bare = true, .handle = ax_serve_resume},
+    {"GET", "/is_paused", .handle = ax_serve_is_paused},
+    {"POST", "/abort_requests", .handle = ax_serve_abort_requests},
+    {"POST", "/reset_prefix_cache", .bare = true, .handle = ax_serve_reset_cache},
+    {"GET", "/weight_info", .handle = ax_serve_weight_info},
+    {"GET", "/get_world_size", .handle = ax_serve_world_size},
+    {"POST", "/init_weight_transfer_engine", .bare = true, .handle = ax_serve_no_weights},
+    {"POST", "/start_weight_update", .bare = true, .handle = ax_serve_no_weights},
+    {"POST", "/update_weights", .bare = true, .handle = ax_serve_no_weights},
+    {"POST", "/finish_weight_update", .bare = true, .handle = ax_serve_no_weights},
+    {"POST", "/weight_checker", .bare = true, .handle = ax_serve_no_weights},
 };
 const size_t ax_serve_n_routes = sizeof ax_serve_routes / sizeof *ax_serve_routes;

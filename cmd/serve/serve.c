@@ -17,7 +17,9 @@ const char *ax_serve_name_of(const char *given) {
 }
 
 enum ax_status ax_serve_init(struct ax_serve *s) {
-    *s = (struct ax_serve){.created = (int64_t)time(NULL), .large = PTHREAD_MUTEX_INITIALIZER};
+    *s = (struct ax_serve){.created = (int64_t)time(NULL),
+                           .large = PTHREAD_MUTEX_INITIALIZER,
+                           .updates = PTHREAD_MUTEX_INITIALIZER};
     s->engine.most_bytes = ANSWER_BYTES;
     AX_TRY(ax_serve_models_init(&s->engine.models));
     return ax_serve_engine_init(&s->engine);

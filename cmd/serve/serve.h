@@ -7,6 +7,7 @@
 
 #include "cmd/serve/engine.h"
 #include "cmd/serve/http.h"
+#include "model/text/text_model.h"
 
 struct ax_serve {
     struct ax_serve_engine engine;
@@ -14,6 +15,10 @@ struct ax_serve {
     char *key;
     int64_t created;       /* seconds since 1970 */
     pthread_mutex_t large; /* held while a large request is read */
+    bool control;          /* clients may pause the engine (control.h) */
+    struct ax_text_model
+        *text; /* whose places for adapters clients may fill (adapters.h); NULL: they may not */
+    pthread_mutex_t updates; /* held while an adapter is loaded or unloaded */
 };
 
 struct ax_serve_options {

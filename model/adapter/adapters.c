@@ -39,19 +39,25 @@ static enum ax_status check_name(const struct ax_adapters *a, const char *text, 
     return AX_OK;
 }
 
+enum ax_status ax_adapter_open(struct ax_peft *peft, const char *dir, const char *base) {
+    AX_TRY(ax_peft_open(peft, dir));
+    enum ax_status st = ax_merge_note_check(base, peft);
+    if (st == AX_OK)
+        st = ax_base_note_check(base, peft);
+    if (st != AX_OK)
+        ax_peft_close(peft);
+    return st;
+}
+
 static enum ax_status open_one(struct ax_adapters *a, const char *text, const char *base) {
-    struct ax_peft *peft = &a->pefts[a->n];
     const char *path;
     enum ax_status st;
     AX_TRY(split(text, &a->names[a->n], &path));
     AX_TRY_GOTO(check_name(a, text, path), st, fail);
-    AX_TRY_GOTO(ax_peft_open(peft, path), st, fail);
-    AX_TRY_GOTO(ax_merge_note_check(base, peft), st, fail);
-    AX_TRY_GOTO(ax_base_note_check(base, peft), st, fail);
+    AX_TRY_GOTO(ax_adapter_open(&a->pefts[a->n], path, base), st, fail);
     a->n++;
     return AX_OK;
 fail:
-    ax_peft_close(peft);
     ax_free(a->names[a->n]);
     return st;
 }
@@ -134,4 +140,78 @@ enum ax_status ax_adapters_find(const struct ax_adapters *a, const char *name, i
 struct ax_adapter_bank *ax_adapters_bank(const struct ax_adapters *a, struct ax_adapter_bank *b) {
     *b = (struct ax_adapter_bank){.n = a->n, .pefts = a->pefts};
     return a->n > 0 ? b : NULL;
+}
+
+/* ---- places for adapters that come later ---- */
+
+enum ax_status ax_adapters_add_slots(struct ax_adapters *a, int64_t n) {
+    if (n > 0 && a->n == 0)
+        return ax_error(AX_ERR_CONFIG, "--adapter-slots: places have the shape of the first "
+                                       "adapter; give one with --adapter NAME=DIR");
+    if (n > 0 && a->grown)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "--adapter-slots: %s changes the vocabulary, so there is no room for others",
+            a->pefts[0].dir);
+    if (a->n + n > AX_ARG_LIST_MAX)
+        return ax_error(AX_ERR_CONFIG, "--adapter-slots: at most %d adapters, these included",
+                        AX_ARG_LIST_MAX);
+    for (int64_t i = 0; i < n; i++) {
+        AX_TRY(ax_sprintf(&a->names[a->n], "slot %lld", (long long)i));
+        const enum ax_status st = ax_peft_open(&a->pefts[a->n], a->pefts[0].dir);
+        if (st != AX_OK) {
+            ax_free(a->names[a->n]);
+            return st;
+        }
+        a->n++;
+        a->n_slots++;
+    }
+    return AX_OK;
+}
+
+static bool same_patterns(const struct ax_peft_pattern *a, int n, const struct ax_peft_pattern *b,
+                          int m) {
+    for (int i = 0; i < n && i < m; i++)
+        if (strcmp(a[i].pattern, b[i].pattern) != 0 || a[i].value != b[i].value)
+            return false;
+    return n == m;
+}
+
+static enum ax_status differs(const struct ax_adapters *a, int which, const struct ax_peft *peft,
+                              const char *key) {
+    return ax_error(AX_ERR_CONFIG,
+                    "%s: %s is not that of %s, whose shape the place has; start a server with "
+                    "an adapter of this shape",
+                    peft->dir, key, a->pefts[which].dir);
+}
+
+enum ax_status ax_adapters_match(const struct ax_adapters *a, int which,
+                                 const struct ax_peft *peft) {
+    const struct ax_peft_config *x = &a->pefts[which].config, *y = &peft->config;
+    if (x->r != y->r)
+        return differs(a, which, peft, "r");
+    if (x->alpha != y->alpha)
+        return differs(a, which, peft, "lora_alpha");
+    if (x->rslora != y->rslora)
+        return differs(a, which, peft, "use_rslora");
+    if (x->dora != y->dora)
+        return differs(a, which, peft, "use_dora");
+    if (!same_patterns(x->ranks, x->n_ranks, y->ranks, y->n_ranks))
+        return differs(a, which, peft, "rank_pattern");
+    if (!same_patterns(x->alphas, x->n_alphas, y->alphas, y->n_alphas))
+        return differs(a, which, peft, "alpha_pattern");
+    if (x->save.n > 0 || y->save.n > 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: adapters with modules_to_save cannot be replaced in a running server",
+                        x->save.n > 0 ? a->pefts[which].dir : peft->dir);
+    return AX_OK;
+}
+
+enum ax_status ax_adapters_replace(struct ax_adapters *a, struct ax_model *m, int which,
+                                   struct ax_peft *peft) {
+    AX_TRY(ax_adapter_bank_fill(m, which, peft));
+    ax_peft_close(&a->pefts[which]);
+    a->pefts[which] = *peft;
+    *peft = (struct ax_peft){0};
+    return AX_OK;
 }

@@ -442,3 +442,10 @@ enum ax_status ax_adapter_bank_use(struct ax_model *m, int which) {
     b->active = which;
     return AX_OK;
 }
+
+enum ax_status ax_adapter_bank_fill(struct ax_model *m, int which, const struct ax_peft *peft) {
+    AX_ASSERT(which >= 0 && which < m->bank->n);
+    AX_TRY(ax_queue_finish(m->rt->q));
+    AX_TRY(ax_adapter_bank_use(m, AX_ADAPTER_NONE));
+    return load_own(m, peft, which + 1);
+}

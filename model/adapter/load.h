@@ -23,6 +23,10 @@ enum ax_status ax_adapter_save(const struct ax_model *m, const char *dir, enum a
 /* Reads all adapters and checks that they fit; while planning, only the latter. Call it after ax_model_load;
  * afterwards none is active. `hf` is the base and stays open. */
 enum ax_status ax_adapter_bank_load(struct ax_model *m, const struct ax_hf *hf);
+/* Reads the values of another folder into the place of adapter `which`, whose shape it has; then none is active.
+ * AX_ERR_DATA if it does not fit; the place then has neither's values. One rank. The caller sets the bank's
+ * peft. */
+enum ax_status ax_adapter_bank_fill(struct ax_model *m, int which, const struct ax_peft *peft);
 /* Activates an adapter, or none. Earlier results, such as cached keys and values, belong to the
  * previous one. While planning, only the places change. */
 enum ax_status ax_adapter_bank_use(struct ax_model *m, int which);

@@ -162,7 +162,7 @@ static enum ax_status apply_options(struct ax_text_model *t, const struct ax_tex
 /* Opens the tokenizers of the model, and of adapters that have their own. */
 static enum ax_status open_sides(struct ax_text_model *t) {
     AX_TRY(ax_text_side_open(&t->sides[0], t->folder, t->folder));
-    for (int i = 0; i < t->adapters.n; i++) {
+    for (int i = 0; i < t->adapters.n - t->adapters.n_slots; i++) {
         const char *dir = t->adapters.pefts[i].dir;
         if (ax_text_side_is_in(dir))
             AX_TRY(ax_text_side_open(&t->sides[i + 1], dir, t->folder));
@@ -192,6 +192,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_opt
     if (o->base)
         AX_TRY(ax_storage_parse(o->base, &t->store));
     AX_TRY(ax_adapters_open(&t->adapters, &adapters, t->folder, &t->arch));
+    AX_TRY(ax_adapters_add_slots(&t->adapters, o->adapter_slots));
     AX_TRY(ax_classifier_refuse(&t->arch, t->folder, "generate text"));
     AX_TRY(open_sides(t));
     AX_TRY(read_settings(t, o));

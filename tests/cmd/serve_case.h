@@ -309,6 +309,43 @@ static inline const char *text_at(const json_t *v, const char *path) {
     return text;
 }
 
+/* Runs the commands of docs/serving.md that begin with curl and ask this route, with `to` in place of `from`, and
+ * compares what they print; returns how many. */
+static inline int run_documented(const struct server *s, const char *route, const char *from,
+                                 const char *to, const char *wanted) {
+    char *page, said[1 << 14];
+    size_t len;
+    int n = 0;
+    assert_int_equal(ax_read_file("docs/serving.md", 1 << 20, &page, &len), AX_OK);
+    for (char *line = page; (line = strstr(line, "\ncurl ")) != NULL;) {
+        struct ax_buf command = {0};
+        char *end = strstr(++line, "\n```"), *next = strstr(line, "\ncurl ");
+        end = next && next < end ? next : end;
+        char *at = memmem(line, (size_t)(end - line), ":8000/", 6),
+             *name = from[0] ? memmem(line, (size_t)(end - line), from, strlen(from)) : NULL;
+        assert_non_null(at);
+        if (strncmp(at + 5, route, strlen(route)) != 0)
+            continue;
+        assert_int_equal(ax_buf_printf(&command, "curl -sS --fail%.*s:%d", (int)(at - line - 4),
+                                       line + 4, s->port),
+                         AX_OK);
+        at += 5;
+        if (name)
+            assert_int_equal(ax_buf_printf(&command, "%.*s%s", (int)(name - at), at, to), AX_OK);
+        at = name ? name + strlen(from) : at;
+        assert_int_equal(ax_buf_printf(&command, "%.*s", (int)(end - at), at), AX_OK);
+        FILE *p = popen(command.data, "r");
+        assert_non_null(p);
+        said[fread(said, 1, sizeof said - 1, p)] = '\0';
+        if (pclose(p) != 0 || !strstr(said, wanted))
+            fail_msg("%s: %s", command.data, said);
+        ax_buf_free(&command);
+        n++;
+    }
+    ax_free(page);
+    return n;
+}
+
 /* A number of /metrics. */
 static inline double metric(const struct server *s, const char *name) {
     struct client c;

@@ -79,31 +79,11 @@ static void tokens(void **state) {
     json_decref(answer);
 }
 
-/* The commands of docs/serving.md that begin with curl. */
 static void documented(void **state) {
     (void)state;
-    static char said_by_curl[1 << 14];
-    char *page, *from;
-    size_t len;
-    int n = 0;
-    assert_int_equal(ax_read_file("docs/serving.md", 1 << 20, &page, &len), AX_OK);
-    for (const char *line = page; (line = strstr(line, "\ncurl ")) != NULL; n++) {
-        const char *end = strstr(++line, "\n```");
-        struct ax_buf command = {0};
-        assert_non_null(from = memmem(line, (size_t)(end - line), ":8000/", 6));
-        assert_int_equal(ax_buf_printf(&command, "curl -sS --fail%.*s:%d/%.*s",
-                                       (int)(from - line - 4), line + 4, server.port,
-                                       (int)(end - from - 6), from + 6),
-                         AX_OK);
-        FILE *p = popen(command.data, "r");
-        assert_non_null(p);
-        said_by_curl[fread(said_by_curl, 1, sizeof said_by_curl - 1, p)] = '\0';
-        assert_int_equal(pclose(p), 0);
-        assert_non_null(strstr(said_by_curl, "\"object\":\"chat.completion\""));
-        ax_buf_free(&command);
-    }
-    assert_int_equal(n, 1);
-    ax_free(page);
+    assert_int_equal(
+        run_documented(&server, "/v1/chat/completions", "", "", "\"object\":\"chat.completion\""),
+        1);
 }
 
 /* ---- the tokens of `axtrain generate` ---- */
