@@ -109,6 +109,7 @@ struct ax_serve_engine {
     int64_t most;         /* sequences that are pending at a time */
     size_t most_bytes;    /* memory of their tokens and log-probs */
     double stop_seconds;  /* how long answers may go on after a request to stop */
+    double ping_seconds;  /* how long a stream is silent */
     bool in_rounds;       /* jobs wait for ax_serve_engine_answer */
     bool shared;          /* there are several ranks, of which rank 0 takes jobs */
     bool follows;         /* this is another one */

@@ -11,7 +11,6 @@
 #include "cmd/serve/serve.h"
 
 #define LOOK_SECONDS 0.05 /* how often a connection that waits is looked at */
-#define PING_SECONDS 15
 #define LARGE        ((size_t)1 << 20)
 
 /* ---- errors ---- */
@@ -68,7 +67,7 @@ static enum ax_status next_events(struct ax_exchange *x, struct ax_buf *out, boo
         st = wait_a_little(x, j, &looked);
         if (st == AX_OK)
             st = ax_serve_events(j, out, more);
-        if (st == AX_OK && out->len == 0 && looked > start + PING_SECONDS)
+        if (st == AX_OK && out->len == 0 && looked > start + j->engine->ping_seconds)
             st = ax_buf_puts(out, ": ping\n\n");
     }
     pthread_mutex_unlock(lock);

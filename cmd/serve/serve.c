@@ -8,6 +8,7 @@
 #include "cmd/api_key.h"
 
 #define REQUEST_SECONDS 300
+#define PING_SECONDS    15
 #define ANSWER_BYTES    ((size_t)1 << 30)
 
 const char *ax_serve_name_of(const char *given) {
@@ -37,6 +38,7 @@ enum ax_status ax_serve_listen(struct ax_serve *s, const struct ax_serve_options
                                        .error = ax_serve_error};
     s->engine.most = o->most;
     s->engine.stop_seconds = o->stop_seconds;
+    s->engine.ping_seconds = PING_SECONDS;
     return ax_http_listen(&s->http, &ho);
 }
 
