@@ -281,6 +281,7 @@ static enum ax_status put_metrics(struct ax_serve *s, struct ax_buf *out) {
         {"sequences_pending", "gauge", "Sequences that run or wait.", (double)e->n_pending},
         {"lanes", "gauge", "Sequences that can run together.", (double)e->lanes},
         {"passes_total", "counter", "Passes of the model.", (double)c.passes},
+        {"decode_passes_total", "counter", "Passes without prompts.", (double)c.decode_passes},
         {"generated_tokens_total", "counter", "Tokens generated.", (double)c.tokens},
         {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.",
          (double)c.prompt_tokens},

@@ -1,25 +1,31 @@
 #!/usr/bin/env python3
-"""openai-python as a client of `axtrain serve`: models, chats, streams, completions, errors and their classes, many at once.
+"""openai-python and litellm as clients of `axtrain serve`: models, chats, streams, completions, errors and their classes, retries,
+many at once.
 
     check_serve.py AXTRAIN MODEL
 
 MODEL is a folder with a chat template. Prints what it has checked; exit code 1 at the first difference.
 """
+import importlib.metadata
 import json
 import re
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 
 import jsonschema
+import litellm
 import openai
 
+litellm.suppress_debug_info = True
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
 
 
 class Server:
-    def __init__(self, program, model):
-        self.process = subprocess.Popen([program, "serve", model, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    def __init__(self, program, model, *words):
+        self.process = subprocess.Popen([program, "serve", model, "--port", "0", *words], stderr=subprocess.PIPE, text=True)
         said = []
         for line in self.process.stderr:
             said.append(line)
@@ -152,6 +158,56 @@ def check_schema(client, name):
     return f"{len(ended)} values of a schema"
 
 
+def check_litellm(url, name, text):
+    """As a server of OpenAI's API, and as vLLM."""
+    given = {"messages": CHAT, "temperature": 0, "max_tokens": 24, "api_base": url, "api_key": "none"}
+    for kind in ("openai", "hosted_vllm"):
+        whole = litellm.completion(model=f"{kind}/{name}", **given, extra_body={"return_token_ids": True})
+        assert whole.choices[0].message.content == text and whole.choices[0].finish_reason in ("stop", "length")
+        assert whole.usage.completion_tokens <= 24
+        chunks = list(litellm.completion(model=f"{kind}/{name}", **given, stream=True))
+        assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
+        try:
+            litellm.completion(model=f"{kind}/other", **given)
+        except litellm.NotFoundError:
+            pass
+        else:
+            sys.exit("litellm finds a model that is not there")
+    return f"litellm {importlib.metadata.version('litellm')}"
+
+
+def check_retry(program, model):
+    """With no room a client is refused; one that tries again is answered."""
+    server = Server(program, model, "--parallel", "1", "--queue", "0", "--allow-control")
+    root = server.url.removesuffix("/v1")
+
+    def post(path):
+        urllib.request.urlopen(urllib.request.Request(root + path, method="POST"), timeout=60).read()
+
+    def ask(retries):
+        client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=retries)
+        return client.completions.create(model=server.name, prompt="a", max_tokens=1)
+    done = []
+    threads = [threading.Thread(target=lambda: done.append(ask(8))) for _ in range(2)]
+    try:
+        post("/pause?mode=wait")
+        for t in threads:  # one waits, the other is refused until then
+            t.start()
+            time.sleep(0.3)
+        try:
+            ask(0)
+        except openai.RateLimitError as e:
+            assert e.response.headers["retry-after"] == "1"
+        else:
+            sys.exit("a full server takes requests")
+        post("/resume")
+        for t in threads:
+            t.join(60)
+        assert len(done) == 2
+    finally:
+        server.close()
+
+
 def check_many(client, name, text):
     said = []
 
@@ -177,10 +233,12 @@ def main():
         check_errors(client, server.name)
         tools = check_tools(client, server.name)
         values = check_schema(client, server.name)
+        proxy = check_litellm(server.url, server.name, text)
         check_many(client, server.name, text)
     finally:
         server.close()
-    print(f"openai {openai.__version__}: models, chats, streams, completions, errors, {tools}, {values}, 32 at once")
+    check_retry(*sys.argv[1:3])
+    print(f"openai {openai.__version__}, {proxy}: models, chats, streams, completions, errors, {tools}, {values}, 32 at once")
 
 
 if __name__ == "__main__":
