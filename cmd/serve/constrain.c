@@ -78,20 +78,25 @@ static bool is_kept(const struct ax_serve_grammars *all, const struct ax_serve_g
     return false;
 }
 
-static enum ax_status take_grammar(struct ax_serve_constraint *c, const struct ax_serve_model *m,
-                                   const json_t *schema, const char *text) {
-    struct ax_serve_grammars *all = c->all;
+static enum ax_status take_grammar(struct ax_serve_grammars *all, const json_t *schema,
+                                   const char *text, struct ax_serve_grammar **out) {
+    pthread_mutex_lock(&all->lock);
+    const enum ax_status st = find_grammar(all, schema, text, out);
+    if (st == AX_OK) {
+        (*out)->users++;
+        (*out)->used = ++all->clock;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
+static enum ax_status open_vocabulary(struct ax_serve_grammars *all,
+                                      const struct ax_serve_model *m) {
     enum ax_status st = AX_OK;
     pthread_mutex_lock(&all->lock);
     if (!all->opened)
         st = ax_grammar_vocabulary_open(&all->vocabulary, m->side->tokenizer, m->vocab_size);
     all->opened = st == AX_OK;
-    if (st == AX_OK)
-        st = find_grammar(all, schema, text, &c->grammar);
-    if (st == AX_OK) {
-        c->grammar->users++;
-        c->grammar->used = ++all->clock;
-    }
     pthread_mutex_unlock(&all->lock);
     return st;
 }
@@ -101,34 +106,65 @@ void ax_serve_constraint_free(struct ax_serve_constraint *c) {
     if (!all)
         return;
     pthread_mutex_lock(&all->lock);
-    if (c->grammar && --c->grammar->users == 0 && !is_kept(all, c->grammar))
-        free_grammar(c->grammar);
+    for (int i = 0; i < c->n; i++) {
+        struct ax_serve_grammar *g = c->steps[i].grammar;
+        if (g && --g->users == 0 && !is_kept(all, g))
+            free_grammar(g);
+    }
     pthread_mutex_unlock(&all->lock);
-    ax_encoding_free(&c->begin);
-    ax_encoding_free(&c->end);
+    for (int i = 0; i < c->n; i++) {
+        ax_encoding_free(&c->steps[i].ids);
+        ax_free(c->steps[i].next);
+    }
+    ax_free(c->steps);
+    ax_free(c->free);
     ax_free(c->bits);
     *c = (struct ax_serve_constraint){0};
 }
 
 /* ---- requests ---- */
 
-static enum ax_status hold_to(struct ax_serve_request *r, const struct ax_serve_model *m,
-                              const char *param, const json_t *schema) {
+/* The text of an error about a schema is one about the key. */
+static enum ax_status about(struct ax_serve_request *r, const char *param, enum ax_status st) {
+    char why[400];
+    if (st != AX_ERR_DATA && st != AX_ERR_UNSUPPORTED)
+        return st;
+    snprintf(why, sizeof why, "%.390s", ax_error_text());
+    return ax_serve_refuse(r, param, "%s", why);
+}
+
+/* The first step of what the answers are held to. */
+static enum ax_status begin(struct ax_serve_request *r, const struct ax_serve_model *m,
+                            const char *param) {
     struct ax_serve_constraint *c = &r->constraint;
-    if (c->grammar)
+    if (c->n > 0)
         return ax_serve_refuse(r, param, "the answer is already held to another schema");
+    c->all = m->grammars;
+    AX_TRY(about(r, param, open_vocabulary(c->all, m)));
+    AX_TRY(ax_alloc(&c->bits, ax_grammar_words(m->vocab_size), sizeof *c->bits));
+    return ax_serve_steps_begin(c);
+}
+
+enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                    const char *param, const json_t *schema, int *step) {
+    struct ax_serve_constraint *c = &r->constraint;
+    AX_ASSERT(c->all == m->grammars);
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text)
         return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
-    c->all = m->grammars;
-    enum ax_status st = take_grammar(c, m, schema, text);
+    enum ax_status st = ax_serve_steps_add(c, AX_STEP_VALUE, step);
+    if (st == AX_OK)
+        st = about(r, param, take_grammar(c->all, schema, text, &c->steps[*step].grammar));
     ax_free_hook(text);
-    if (st == AX_ERR_DATA || st == AX_ERR_UNSUPPORTED) {
-        char why[400];
-        snprintf(why, sizeof why, "%.390s", ax_error_text());
-        return ax_serve_refuse(r, param, "%s", why);
-    }
-    return st == AX_OK ? ax_alloc(&c->bits, ax_grammar_words(m->vocab_size), sizeof *c->bits) : st;
+    return st;
+}
+
+static enum ax_status hold_to(struct ax_serve_request *r, const struct ax_serve_model *m,
+                              const char *param, const json_t *schema) {
+    int step;
+    AX_TRY(begin(r, m, param));
+    AX_TRY(ax_serve_steps_value(r, m, param, schema, &step));
+    return ax_serve_steps_link(&r->constraint, 0, step);
 }
 
 static enum ax_status hold_to_object(struct ax_serve_request *r, const struct ax_serve_model *m,
@@ -200,70 +236,6 @@ static enum ax_status read_outputs(struct ax_serve_request *r, const struct ax_s
     return AX_OK;
 }
 
-/* ---- calls that must be made ---- */
-
-/* How a call is written by formats whose calls are objects. */
-static const struct {
-    const char *format, *begin, *arguments, *end;
-} calls[] = {{"hermes", "<tool_call>\n", "arguments", "\n</tool_call>"},
-             {"llama", "", "parameters", ""},
-             {"mistral", "[TOOL_CALLS] [", "arguments", "]"}};
-
-static json_t *call_schema(const json_t *function, const char *key) {
-    json_t *parameters = json_object_get(function, "parameters");
-    json_t *own =
-        json_is_object(parameters) ? json_incref(parameters) : json_pack("{ss}", "type", "object");
-    return json_pack("{ss s{s{sO} so} s[ss] sb}", "type", "object", "properties", "name", "const",
-                     json_object_get(function, "name"), key, own, "required", "name", key,
-                     "additionalProperties", 0);
-}
-
-/* One way for each tool that may be called. NULL: no memory. */
-static json_t *calls_schema(const struct ax_serve_request *r, const char *key) {
-    json_t *ways = json_array();
-    bool ok = ways != NULL;
-    for (size_t i = 0; ok && i < json_array_size(r->tools); i++) {
-        const json_t *f = json_object_get(json_array_get(r->tools, i), "function");
-        if (!r->tool_named || r->tool_named == f)
-            ok = json_array_append_new(ways, call_schema(f, key)) == 0;
-    }
-    if (ok)
-        return json_pack("{so}", "anyOf", ways);
-    json_decref(ways);
-    return NULL;
-}
-
-static enum ax_status encode_text(const struct ax_serve_model *m, const char *text,
-                                  struct ax_encoding *out) {
-    const struct ax_encode_options special = {0};
-    return text[0] ? ax_tokenizer_encode(m->side->tokenizer, text, strlen(text), &special, out)
-                   : AX_OK;
-}
-
-static enum ax_status hold_to_calls(struct ax_serve_request *r, const struct ax_serve_model *m) {
-    const struct ax_tool_format *f = m->tools->format;
-    struct ax_serve_constraint *c = &r->constraint;
-    size_t i = 0;
-    while (i < sizeof calls / sizeof *calls && strcmp(calls[i].format, f->name) != 0)
-        i++;
-    if (i == sizeof calls / sizeof *calls)
-        return ax_serve_refuse(r, "tool_choice",
-                               "calls that must be made are not supported yet for the format %s",
-                               f->name);
-    json_t *schema = calls_schema(r, calls[i].arguments);
-    if (!schema)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
-    enum ax_status st = hold_to(r, m, "tool_choice", schema);
-    json_decref(schema);
-    if (st == AX_OK && r->thinks) /* the call must not be part of a thought */
-        st = encode_text(m, f->think_close, &c->begin);
-    if (st == AX_OK && r->thinks)
-        st = encode_text(m, "\n\n", &c->begin);
-    if (st == AX_OK)
-        st = encode_text(m, calls[i].begin, &c->begin);
-    return st == AX_OK ? encode_text(m, calls[i].end, &c->end) : st;
-}
-
 enum ax_status ax_serve_read_constraint(struct ax_serve_request *r,
                                         const struct ax_serve_model *m) {
     const json_t *guided = given(r, "guided_json");
@@ -271,67 +243,8 @@ enum ax_status ax_serve_read_constraint(struct ax_serve_request *r,
     AX_TRY(read_outputs(r, m));
     if (guided)
         AX_TRY(hold_to_given(r, m, "guided_json", guided));
-    return r->tool_choice > AX_TOOLS_AUTO ? hold_to_calls(r, m) : AX_OK;
-}
-
-/* ---- answers ---- */
-
-enum ax_status ax_serve_place_open(struct ax_serve_place *p, const struct ax_serve_constraint *c) {
-    return c->grammar ? ax_grammar_begin(c->grammar->g, &p->state) : AX_OK;
-}
-
-void ax_serve_place_close(struct ax_serve_place *p) {
-    ax_grammar_state_free(&p->state);
-    ax_grammar_state_free(&p->next);
-}
-
-static void set(uint64_t *bits, int32_t id) {
-    bits[id / 64] |= (uint64_t)1 << (id % 64);
-}
-
-enum ax_status ax_serve_place_mask(struct ax_serve_place *p, const struct ax_serve_constraint *c,
-                                   const int32_t *ends, int n_ends, const uint64_t **bits) {
-    const size_t bytes = ax_grammar_words(c->all->vocabulary.size) * sizeof *c->bits;
-    const bool begins = p->begun < c->begin.n, ended = ax_grammar_must_end(&p->state);
-    *bits = c->bits;
-    memset(c->bits, 0, bytes);
-    if (begins || ended) { /* the one token of a text */
-        set(c->bits, begins ? c->begin.ids[p->begun] : c->end.ids[p->ended]);
+    if (r->tool_choice <= AX_TOOLS_AUTO)
         return AX_OK;
-    }
-    AX_TRY(ax_grammar_mask(c->grammar->masks, &p->state, bits));
-    if (c->end.n > 0 || !ax_grammar_may_end(c->grammar->g, &p->state))
-        return AX_OK;
-    memcpy(c->bits, *bits, bytes);
-    *bits = c->bits;
-    for (int i = 0; i < n_ends; i++)
-        set(c->bits, ends[i]);
-    return AX_OK;
-}
-
-static enum ax_status read_bytes(struct ax_serve_place *p, const struct ax_serve_constraint *c,
-                                 int32_t id) {
-    const struct ax_grammar_vocabulary *v = &c->all->vocabulary;
-    for (size_t i = v->from[id]; i < v->from[id + 1]; i++) {
-        AX_TRY(ax_grammar_step(c->grammar->g, &p->state, v->bytes[i], &p->next));
-        const struct ax_grammar_state old = p->state;
-        p->state = p->next;
-        p->next = old;
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_serve_place_step(struct ax_serve_place *p, const struct ax_serve_constraint *c,
-                                   int32_t id, bool *complete) {
-    if (p->begun < c->begin.n) {
-        p->broken = id != c->begin.ids[p->begun++];
-    } else if (ax_grammar_must_end(&p->state)) {
-        p->broken = id != c->end.ids[p->ended++];
-    } else {
-        AX_TRY(read_bytes(p, c, id));
-        p->broken = p->state.n == 0;
-    }
-    *complete = p->broken ||
-                (p->begun == c->begin.n && ax_grammar_must_end(&p->state) && p->ended == c->end.n);
-    return AX_OK;
+    AX_TRY(begin(r, m, "tool_choice"));
+    return ax_serve_force_calls(r, m);
 }

@@ -1,8 +1,10 @@
 /* Answers that are held to a JSON schema, and calls that must be made: which tokens of an answer may come next.
  *
- * What an answer is held to is text that it begins with, a value of a grammar, and text that it ends with. Grammars
- * and the masks of their states are kept for the next request with the same schema; masks are computed by the engine's
- * thread alone. */
+ * What an answer is held to is steps: texts, values of grammars, and texts without some bytes, each with the steps that
+ * may follow. Grammars and the masks of their states are kept for the next request with the same schema; masks are
+ * computed by the engine's thread alone.
+ *
+ * Read constrain.c (grammars, what requests say), steps.c (answers on their way), forced_calls.c (calls as steps). */
 #ifndef AX_CMD_SERVE_CONSTRAIN_H
 #define AX_CMD_SERVE_CONSTRAIN_H
 
@@ -33,12 +35,26 @@ struct ax_serve_grammars {
 };
 void ax_serve_grammars_close(struct ax_serve_grammars *all);
 
+enum ax_serve_step_kind {
+    AX_STEP_TEXT,  /* these tokens */
+    AX_STEP_VALUE, /* a value of the grammar */
+    AX_STEP_FREE   /* any text of the constraint's free tokens */
+};
+/* Steps that follow one step are either texts, none of which begins another one, or a single step of another kind. */
+struct ax_serve_step {
+    enum ax_serve_step_kind kind;
+    struct ax_encoding ids;
+    struct ax_serve_grammar *grammar;
+    int *next, n_next; /* nothing follows the last step */
+};
+
 /* What a request's answers are held to. */
 struct ax_serve_constraint {
     struct ax_serve_grammars *all;
-    struct ax_serve_grammar *grammar; /* NULL: to nothing */
-    struct ax_encoding begin, end;
-    uint64_t *bits; /* a mask of one or a few tokens; the engine's thread */
+    struct ax_serve_step *steps; /* the first is an empty text; none: to nothing */
+    int n, cap;
+    uint64_t *free; /* tokens without some bytes; NULL: no step needs them */
+    uint64_t *bits; /* a mask of a step; the engine's thread */
 };
 struct ax_serve_request;
 struct ax_serve_model;
@@ -46,9 +62,29 @@ struct ax_serve_model;
 enum ax_status ax_serve_read_constraint(struct ax_serve_request *r, const struct ax_serve_model *m);
 void ax_serve_constraint_free(struct ax_serve_constraint *c);
 
-/* An answer on its way. */
+/* ---- steps.c: making them; `from` is a step that this one follows ---- */
+
+/* The first step, once. */
+enum ax_status ax_serve_steps_begin(struct ax_serve_constraint *c);
+enum ax_status ax_serve_steps_add(struct ax_serve_constraint *c, enum ax_serve_step_kind kind,
+                                  int *step);
+enum ax_status ax_serve_steps_link(struct ax_serve_constraint *c, int from, int to);
+/* Sets the free tokens: those without any of the bytes. */
+enum ax_status ax_serve_steps_free_text(struct ax_serve_constraint *c, const char *without);
+
+/* Adds a step for a value of the schema; AX_ERR_DATA about `param`. */
+enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                    const char *param, const json_t *schema, int *step);
+/* Makes steps of calls, one of which must be made. forced_calls.c */
+enum ax_status ax_serve_force_calls(struct ax_serve_request *r, const struct ax_serve_model *m);
+
+/* ---- an answer on its way ---- */
+
 struct ax_serve_place {
-    size_t begun, ended; /* tokens of the constraint's texts that have come */
+    int at;      /* the step that is read, or whose texts are */
+    bool inside; /* it is a value or a free text */
+    int like;    /* a text that may follow and begins with what has come of it, */
+    size_t read; /* so many tokens */
     struct ax_grammar_state state, next;
     bool broken; /* a token came that may not: the model's numbers are none */
 };

@@ -242,7 +242,7 @@ static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *st
     c->stream.n_stop = c->n_tokens > r->bias.min_new ? r->n_stops : 0;
     if (!*stop || r->include_stop)
         AX_TRY(ax_text_stream_step(&c->stream, id, &c->text));
-    if (!*stop && r->constraint.grammar) {
+    if (!*stop && r->constraint.n > 0) {
         AX_TRY(ax_serve_place_step(&c->place, &r->constraint, id, &c->complete));
         *stop = c->complete;
     }

@@ -97,7 +97,7 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used) {
         c->stop_id = -1;
         c->call_at = SIZE_MAX;
         c->bias = r->bias;
-        c->bias.allow = r->constraint.grammar ? ax_serve_allow : NULL;
+        c->bias.allow = r->constraint.n > 0 ? ax_serve_allow : NULL;
         c->bias.ctx = c;
         c->finish = n == 0 ? "length" : NULL;
         c->tokens = take(j->ints, sizeof *j->ints, &used->ints, n, true);

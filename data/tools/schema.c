@@ -1,6 +1,7 @@
 #include "data/tools/schema.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text/json.h"
@@ -16,6 +17,8 @@ const json_t *ax_tool_function(const json_t *tools, const char *name) {
 }
 
 /* ---- types ---- */
+
+#define MOST_REFERENCES 8 /* in a row */
 
 static const struct {
     const char *name, *article;
@@ -54,6 +57,24 @@ static bool fits(const json_t *v, const json_t *schema) {
     return i == 0;
 }
 
+const json_t *ax_tool_schema_of(const json_t *parameters, const char *name) {
+    const json_t *schema = json_object_get(json_object_get(parameters, "properties"), name);
+    for (int i = 0; i < MOST_REFERENCES; i++) {
+        const char *to = json_string_value(json_object_get(schema, "$ref")),
+                   *last = to ? strrchr(to, '/') : NULL;
+        char list[16];
+        if (!to || strncmp(to, "#/", 2) != 0 || last < to + 2 ||
+            (size_t)(last - to - 2) >= sizeof list)
+            break;
+        snprintf(list, sizeof list, "%.*s", (int)(last - to - 2), to + 2);
+        const json_t *found = json_object_get(json_object_get(parameters, list), last + 1);
+        if (!json_is_object(found))
+            break;
+        schema = found;
+    }
+    return schema;
+}
+
 /* ---- text → what the schema says ---- */
 
 /* *out NULL: it is not that. False: no memory. */
@@ -80,13 +101,12 @@ static bool parse_as(const json_t *text, const json_t *schema, json_t **out) {
 }
 
 static bool coerce_arguments(json_t *arguments, const json_t *function) {
-    const json_t *properties =
-        json_object_get(json_object_get(function, "parameters"), "properties");
+    const json_t *parameters = json_object_get(function, "parameters");
     const char *key;
     json_t *v;
     void *next;
     json_object_foreach_safe(arguments, next, key, v) {
-        const json_t *schema = json_object_get(properties, key);
+        const json_t *schema = ax_tool_schema_of(parameters, key);
         if (!json_is_string(v) || fits(v, schema))
             continue;
         json_t *parsed;

@@ -9,6 +9,8 @@
 
 /* The "function" of the definition with this name; NULL: there is none. */
 const json_t *ax_tool_function(const json_t *tools, const char *name);
+/* The schema of a parameter, also where it is a reference to one of the parameters' definitions; NULL: none. */
+const json_t *ax_tool_schema_of(const json_t *parameters, const char *name);
 /* Arguments of calls that are text become what their schema says, where the text is that. False: no memory. */
 bool ax_tool_coerce(json_t *calls, const json_t *tools);
 /* Appends why the arguments do not fit the function, in Python's words where it has some; nothing if they do. */
