@@ -83,8 +83,8 @@ enum ax_status ax_serve_force_calls(struct ax_serve_request *r, const struct ax_
 struct ax_serve_place {
     int at;      /* the step that is read, or whose texts are */
     bool inside; /* it is a value or a free text */
-    int like;    /* a text that may follow and begins with what has come of it, */
-    size_t read; /* so many tokens */
+    int like;    /* a text that may follow and begins with what has come of it */
+    size_t read; /* tokens of it that have come */
     struct ax_grammar_state state, next;
     bool broken; /* a token came that may not: the model's numbers are none */
 };

@@ -167,6 +167,8 @@ static enum ax_status add_words(struct call *k, struct argument *a, const char *
         int step;
         if (json_is_array(v) || json_is_object(v) || json_is_real(v))
             return refuse(k, a, "enum: only texts, integers, true, false and null are supported");
+        if (!text && !k->form->text[0] && !json_object_get(a->schema, "type"))
+            return refuse(k, a, "enum: values other than texts need a type beside it");
         if (text && (strpbrk(text, k->form->without) || strlen(text) != json_string_length(v)))
             return refuse(k, a, "enum: a text has bytes that are not supported");
         char *other = text ? NULL : json_dumps(v, JSON_ENCODE_ANY);
@@ -311,7 +313,7 @@ static enum ax_status read_arguments(struct call *k) {
         if (!json_is_object(schema))
             return refuse(k, a, "schemas other than objects are not supported");
         if (++k->n == MOST_ARGUMENTS)
-            return refuse(k, a, "so many arguments are not supported");
+            return refuse(k, a, "more arguments than 63 are not supported");
         for (size_t i = 0; i < json_array_size(required); i++) {
             const char *other = json_string_value(json_array_get(required, i));
             a->required = a->required || (other && strcmp(other, name) == 0);
@@ -333,7 +335,7 @@ static enum ax_status link_argument(struct call *k, int i, int from, int to) {
 }
 
 static enum ax_status add_arguments(struct call *k, int first) {
-    int bounds[2 * MOST_ARGUMENTS][2];
+    int bounds[2 * MOST_ARGUMENTS][2] = {{0}};
     AX_TRY(read_arguments(k));
     AX_TRY(add_text(k, TEXT(k->form->end), &k->end));
     for (int i = 0; i < k->n; i++)

@@ -1,7 +1,8 @@
 /* The HTTP API of OpenAI for a model: of `axtrain serve`, and of a model in training.
  *
  * Read cmd/serve.c (options, and the order in which things start) and cmd/train/serve.c, routes.c (what each
- * route does), request.c (what a request may say), engine.h (who computes), answer.c; http.h is below them. */
+ * route does), request.c (what a request may say), engine.h (who computes), answer.c; adapters.c and control.c have the
+ * routes that change the server; http.h is below them. */
 #ifndef AX_CMD_SERVE_SERVE_H
 #define AX_CMD_SERVE_SERVE_H
 
