@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/net/curl.h"
+#include "base/clock.h"
 #include "base/dynlib.h"
 #include "base/mem.h"
 
@@ -100,6 +101,8 @@ struct exchange {
     const struct ax_http_request *request;
     struct ax_http_head head;
     uint64_t received;
+    double until; /* when it has taken too long; 0: never */
+    bool late;    /* it has */
     enum ax_status body_status;
 };
 
@@ -129,8 +132,9 @@ static size_t on_body(char *data, size_t size, size_t n, void *ctx) {
 
 static int on_progress(void *ctx, int64_t a, int64_t b, int64_t c, int64_t d) {
     (void)a, (void)b, (void)c, (void)d;
-    const struct exchange *x = ctx;
-    return x->request->stop && *x->request->stop;
+    struct exchange *x = ctx;
+    x->late = x->until > 0 && ax_clock_now() > x->until;
+    return x->late || (x->request->stop && *x->request->stop);
 }
 
 /* True for transient errors, not errors of this machine's settings. */
@@ -237,9 +241,11 @@ static enum ax_status explain(const struct exchange *x, int code, const char *ur
                               const char *detail, struct ax_http_response *out) {
     if (x->body_status != AX_OK)
         return x->body_status;
-    if (code == AX_CURLE_ABORTED_BY_CALLBACK)
+    if (code == AX_CURLE_ABORTED_BY_CALLBACK && !x->late)
         return ax_error(AX_ERR_IO, "%s: canceled", url);
-    out->again = is_passing(code);
+    out->again = x->late || is_passing(code);
+    if (x->late)
+        return ax_error(AX_ERR_IO, "%s: no answer in %g seconds", url, x->request->seconds);
     out->unreachable = out->again || code == AX_CURLE_COULDNT_RESOLVE_HOST;
     if (code == AX_CURLE_SSL_CACERT_BADFILE)
         return ax_error(AX_ERR_IO,
@@ -265,6 +271,7 @@ static enum ax_status perform(struct exchange *x, const char *url, bool with_tok
     AX_TRY_GOTO(headers(&list, x->request, with_token), st, done);
     set_options(c, x, url, error);
     lib.setopt(c, AX_CURLOPT_HTTPHEADER, list);
+    x->until = x->request->seconds > 0 ? ax_clock_now() + x->request->seconds : 0;
     const int code = lib.perform(c);
     if (code != AX_CURLE_OK)
         st = explain(x, code, url, *error ? error : lib.strerror(code), out);

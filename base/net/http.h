@@ -38,6 +38,7 @@ struct ax_http_request {
     uint64_t max_bytes;       /* largest size of the body; more is an error */
     const _Atomic bool *stop; /* NULL, or: true ends the request */
     double silent_seconds;    /* without a byte, after which the connection is dead; 0: a minute */
+    double seconds;           /* for all of the answer; 0: any */
     const char *post;         /* ax_http_post: JSON text that is sent */
     struct ax_buf *refusal;   /* NULL, or: gets the body for statuses from 400 on, up to 64 KiB */
     /* Receives the body in pieces, for status 200 and 206 only. An error ends the request. */
