@@ -73,7 +73,7 @@ enum ax_config_support {
     X(LORA_INIT, "adapter-variants", "other adapter initializations, shapes and learning rates")   \
     X(LOFTQ, "loftq", "adapters that start from the error of quantization (LoftQ)")                \
     X(EBFT, "ebft", "energy-based fine-tuning")                                                    \
-    X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from a server; use kd_teacher")        \
+    X(LOGPROBS, "teacher-logprobs", "log-probs of a teacher from a server; use kd_teacher: URL")   \
     X(OTHER_RL, "other-rl", "more losses and options for preference and reinforcement training")   \
     X(OTEL, "opentelemetry", "metrics over OpenTelemetry")                                         \
     X(HUB_DATA_UPLOAD, "hub-data-upload", "uploading prepared data to the hub")                    \

@@ -12,12 +12,12 @@
 
 #define AX_RUN(field) AX_INTO(AX_FIELD(struct ax_train_options, field))
 
-#define SAMPLED  "rl == grpo,gdpo"
-#define REWARDED "rl == grpo,gdpo,ppo"
-#define DRAWN    "rl == grpo,gdpo,distill"
-#define ACTS     "trl.tools || trl.environment_factory"
-#define ANSWERS  "rl == grpo,gdpo,ppo,distill"
-#define TAUGHT   "kd_teacher && rl == grpo,gdpo,distill"
+#define SAMPLED      "rl == grpo,gdpo"
+#define REWARDED     "rl == grpo,gdpo,ppo"
+#define DRAWN        "rl == grpo,gdpo,distill"
+#define ACTS         "trl.tools || trl.environment_factory"
+#define ANSWERS      "rl == grpo,gdpo,ppo,distill"
+#define TAUGHT       "kd_teacher && rl == grpo,gdpo,distill"
 
 const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY(
@@ -161,9 +161,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.chat_template_kwargs", AX_T_OPTIONS,
            "Variables passed to the chat template of prompts.", .when = ANSWERS,
            AX_INTO(AX_FIELD(struct ax_data_keys, prompt_variables))),
-    AX_KEY(
-        "trl.reward_funcs", AX_T_STRINGS,
-        "Rewards: built-in names, Python functions (module.function), programs, or reward models.",
+    AX_KEY("trl.reward_funcs", AX_T_STRINGS,
+           "Rewards: built-in names, Python functions (module.function), programs, or reward models.",
         .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
     AX_KEY("trl.reward_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those rewards.",
            .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, weights))),
@@ -290,11 +289,14 @@ const struct ax_config_key ax_config_keys_rl[] = {
            AX_FIXED),
     {0}};
 
+#define ASKS(field) AX_INTO(AX_FIELD(struct ax_teacher_server_keys, field))
+
 const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY(
         "kd_teacher", AX_T_STR,
         "Teacher whose distribution of each token the model is trained to follow: a folder, GGUF "
-        "file or hub id with the same vocabulary, or an adapter's folder. axtrain's own key.",
+        "file or hub id with the same vocabulary, an adapter's folder, or the URL of a server. "
+        "axtrain's own key.",
         AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, teacher_name))),
     AX_KEY("kd_trainer", AX_T_BOOL | AX_T_NUM,
            "Distill from log-probs of a teacher that the data sets contain; needs kd_topk.",
@@ -342,6 +344,27 @@ const struct ax_config_key ax_config_keys_kd[] = {
            "the teacher's, with 1 the model's, between them those of either. axtrain's own key.",
            .choices = "auto|teacher|student|both", .dflt = "auto", .when = "kd_teacher",
            AX_INTO(AX_FIELD(struct ax_distill_options, support))),
+    AX_KEY(
+        "kd_server", AX_T_MAP,
+        "How kd_teacher is asked, if it is the URL of a server (docs/distillation.md). axtrain's "
+        "own key."),
+    AX_KEY("kd_server.model", AX_T_STR,
+           "The teacher's name there; if unset, the first of its models.", .when = "kd_teacher",
+           ASKS(model)),
+    AX_KEY("kd_server.api_key_file", AX_T_STR,
+           "File whose only line is the key that requests have; if unset, the key is in the "
+           "variable AXTRAIN_API_KEY, or there is none.",
+           .when = "kd_teacher", ASKS(key_file)),
+    AX_KEY("kd_server.timeout", AX_T_POSITIVE, "Seconds that an answer may take.", .dflt = "600",
+           .when = "kd_teacher", ASKS(server.seconds)),
+    AX_KEY("kd_server.retries", AX_T_INDEX,
+           "How often a request is sent again if the server does not answer, or is busy.",
+           .dflt = "5", .when = "kd_teacher", ASKS(server.retries)),
+    AX_KEY("kd_server.prompts", AX_T_COUNT, "Texts in a request.", .dflt = "4",
+           .when = "kd_teacher", ASKS(prompts)),
+    AX_KEY("kd_server.concurrency", AX_T_COUNT,
+           "Requests of a data rank that are sent at the same time, up to 64.", .dflt = "4",
+           .when = "kd_teacher", ASKS(server.concurrency)),
     AX_KEY("kd_temperature_min", AX_T_NUM, "Smallest temperature.", AX_NEEDS(LOGPROBS),
            .when = "kd_teacher || kd_trainer"),
     AX_KEY("kd_normalize_topk", AX_T_BOOL,

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/net/endpoint.h"
+
 /* ---- tokens ---- */
 
 static enum ax_status read_sft(struct ax_setup_method *m, const struct ax_config *cfg) {
@@ -12,6 +14,58 @@ static enum ax_status read_sft(struct ax_setup_method *m, const struct ax_config
     m->objective = ax_objective_sft_with(&m->sft);
     return AX_OK;
 }
+
+/* ---- a teacher at a URL ---- */
+
+static bool is_asked(const struct ax_config *cfg) {
+    return ax_endpoint_is_url(ax_config_str(cfg, "kd_teacher"));
+}
+
+/* A server says the log-probs of its likeliest tokens, at temperature 1. */
+static enum ax_status read_asked(struct ax_setup_method *m, const struct ax_config *cfg) {
+    struct ax_distill_options *o = &m->distill;
+    if (o->top_k == 0)
+        return ax_config_error(cfg, "kd_loss_top_k",
+                               "not set: kd_teacher is a URL, and a server says log-probs of its "
+                               "likeliest tokens alone. Set how many (20, unless it gives more)%s",
+                               ax_config_holds(cfg, "rl == distill")
+                                   ? ", or trl.distillation_objective to sampled_token"
+                                   : "");
+    if (o->top_k > AX_DISTILL_STORED_MAX)
+        return ax_config_error(cfg, "kd_loss_top_k",
+                               "expected at most %d where kd_teacher is a URL",
+                               AX_DISTILL_STORED_MAX);
+    if (o->top_p < 1)
+        return ax_config_error(cfg, "kd_loss_top_p",
+                               "kd_teacher is a URL, and a server says as many tokens of each "
+                               "place: remove it");
+    if (o->support != AX_SUPPORT_TEACHER && (o->support != AX_SUPPORT_AUTO || o->beta != 0))
+        return ax_config_error(
+            cfg, "kd_loss_support",
+            "kd_teacher is a URL, and a server does not know the model's likeliest "
+            "tokens, which kd_beta above 0 compares by default: set it to teacher");
+    if (o->tail && o->temperature != 1)
+        return ax_config_error(
+            cfg, "kd_temperature",
+            "kd_teacher is a URL, and a server says what is left for other tokens "
+            "at temperature 1: set it to 1, or kd_loss_tail to false");
+    o->asked = true;
+    o->stored = (int)o->top_k;
+    o->support = AX_SUPPORT_TEACHER;
+    return AX_OK;
+}
+
+/* Log-probs of sampled tokens have the temperature that they are drawn at. */
+static enum ax_status check_asked(const struct ax_config *cfg) {
+    if (!is_asked(cfg) || ax_config_f64(cfg, "trl.temperature") == 1)
+        return AX_OK;
+    return ax_config_error(
+        cfg, "trl.temperature",
+        "kd_teacher is a URL, and a server says log-probs at temperature 1: set it "
+        "to 1");
+}
+
+/* ---- all divergences ---- */
 
 static enum ax_status read_divergence(struct ax_setup_method *m, const struct ax_config *cfg,
                                       struct ax_distill_options unset) {
@@ -29,6 +83,8 @@ static enum ax_status read_divergence(struct ax_setup_method *m, const struct ax
         return ax_config_error(cfg, "kd_loss_tail",
                                "false leaves nothing of the tokens outside the support, which "
                                "kd_ce_alpha needs: set it to true, or remove that");
+    if (is_asked(cfg))
+        AX_TRY(read_asked(m, cfg));
     m->objective = ax_objective_distill(&m->distill);
     return AX_OK;
 }
@@ -168,7 +224,7 @@ static enum ax_status read_grpo(struct ax_setup_method *m, const struct ax_confi
     o.old = true;
     o.token_advantages = ax_config_has(cfg, "kd_teacher");
     set_policy(m, cfg, &o);
-    return AX_OK;
+    return check_asked(cfg);
 }
 
 /* Advantages of sampled tokens are all that it has (optim/losses/teach.h). */
@@ -177,7 +233,7 @@ static enum ax_status read_sampled(struct ax_setup_method *m, const struct ax_co
     o.epsilon_high = AX_TEACH_CAP;
     o.token_advantages = o.old = true;
     set_policy(m, cfg, &o);
-    return AX_OK;
+    return check_asked(cfg);
 }
 
 /* As in TRL's DistillationTrainer: what is set in neither place is the reverse KL, at the temperature of

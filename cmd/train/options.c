@@ -245,6 +245,7 @@ static void begin(struct ax_train_setup *s) {
     o->weights = s->hf.dir ? &s->hf : NULL;
     o->teacher_weights = s->teacher_hf.dir ? &s->teacher_hf : NULL;
     o->teacher_adapter = s->teacher_adapter.dir ? &s->teacher_adapter : NULL;
+    o->remote = s->remote;
     o->start = s->start.dir ? &s->start : NULL;
     o->config = s->config;
     o->about = s->about;
@@ -261,7 +262,11 @@ static void begin(struct ax_train_setup *s) {
                   .base_store = s->base_store,
                   .store_experts = s->store_experts,
                   .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL}};
-    o->rollout.teacher = s->teacher_name && !distill ? &s->teacher_arch : NULL;
+    if (s->teacher_name && !distill) {
+        const bool is_here = !ax_endpoint_is_url(s->teacher_name);
+        o->rollout.teacher = is_here ? &s->teacher_arch : NULL;
+        o->rollout.remote = s->remote;
+    }
     o->warmup = -1;
     o->warmup_ratio = -1;
     o->watchdog = NAN;

@@ -252,7 +252,7 @@ static void make_room(struct ax_train_options *o, const struct ax_setup_data *d)
     o->data.doc_tokens = o->data.sequence_tokens = r->max_prompt + r->max_new;
     o->data.drop_last = true;
     o->data.drop_partial = o->data.keeps_short = false;
-    if (!o->data.eval || !o->step.teacher)
+    if (!o->data.eval || !o->step.objective->head.distill)
         return;
     o->data.eval_doc_tokens = o->data.doc_tokens;
     o->data.eval_tokens = d->keys.eval_batch_size * o->data.doc_tokens;
@@ -296,7 +296,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (method->value)
         read_ppo(r, cfg, o);
     AX_TRY(check_reference(cfg, ro));
-    if (ro->teacher)
+    if (ax_config_has(cfg, "kd_teacher") && ro->policy)
         AX_TRY(read_teacher(&ro->teach, cfg));
     if (ro->ppo || ax_config_holds(cfg, "rl == distill")) {
         set_single_sizes(ro, o);

@@ -41,8 +41,9 @@ struct ax_train_setup {
     struct ax_lock teacher_use;
     struct ax_arch teacher_arch;
     struct ax_hf teacher_hf;
-    struct ax_peft teacher_adapter; /* dir NULL: none */
-    bool teacher_on_base;           /* the teacher is the base model, perhaps with that adapter */
+    struct ax_peft teacher_adapter;   /* dir NULL: none */
+    bool teacher_on_base;             /* the teacher is the base model, perhaps with that adapter */
+    struct ax_remote_teacher *remote; /* the teacher is at a URL; NULL: it is not, or planning */
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;
     struct ax_peft start;       /* lora_model_dir */
@@ -75,6 +76,12 @@ enum ax_status ax_train_setup_plan(struct ax_train_setup *s, const struct ax_con
 void ax_train_setup_close(struct ax_train_setup *s);
 
 /* ---- keys that need work before they are options ---- */
+
+struct ax_teacher_server_keys {
+    struct ax_endpoint_options server; /* without url and key */
+    const char *model, *key_file;      /* NULL: unset */
+    int64_t prompts;
+};
 
 struct ax_cadence_keys {
     const char *strategy;

@@ -1,10 +1,12 @@
-/* kd_teacher: the model that a distillation follows; it may be an adapter. */
+/* kd_teacher: the model that a distillation follows; it may be an adapter, or at a URL. */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "model/adapter/load.h"
 #include "model/convert/base_model.h"
+#include "cmd/api_key.h"
 #include "cmd/train/setup.h"
+#include "base/log.h"
 
 bool ax_train_same_folder(const char *a, const char *b) {
     struct stat x, y;
@@ -78,11 +80,60 @@ static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
     return AX_OK;
 }
 
+/* ---- at a URL ---- */
+
+static int64_t longest_text(const struct ax_setup_data *d) {
+    const int64_t own = d->keys.sequence_len[false], eval = d->keys.sequence_len[true];
+    return own > eval ? own : eval;
+}
+
+static enum ax_status connect(struct ax_train_setup *s) {
+    struct ax_teacher_server_keys k = {0};
+    char *key = NULL;
+    AX_FILL(s->cfg, "", struct ax_teacher_server_keys, &k);
+    AX_TRY(k.key_file ? ax_api_key_read(k.key_file, &key)
+                      : ax_api_key_environment("AXTRAIN_API_KEY", &key));
+    k.server.url = s->teacher_name;
+    k.server.key = key;
+    const struct ax_remote_teacher_options o = {.server = k.server,
+                                                .model = k.model,
+                                                .prompts = k.prompts,
+                                                .k = s->data.method.distill.stored,
+                                                .tokenizer = s->data.tok.tokenizer,
+                                                .vocab = s->arch.vocab_size,
+                                                .longest = longest_text(&s->data)};
+    const enum ax_status st = ax_remote_teacher_open(&s->remote, &o);
+    ax_free(key);
+    return st;
+}
+
+static enum ax_status open_remote(struct ax_train_setup *s) {
+    char where[256];
+    if (s->data.method.distill.asked && s->data.method.distill.stored >= s->arch.vocab_size)
+        return ax_config_error(s->cfg, "kd_loss_top_k",
+                               "expected fewer than the %lld tokens of the vocabulary",
+                               (long long)s->arch.vocab_size);
+    if (s->planning)
+        return AX_OK;
+    const enum ax_status st = connect(s);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "kd_teacher (%s)",
+                               ax_config_where(s->cfg, where, sizeof where, "kd_teacher"));
+    if (!s->fabric || s->fabric->rank == 0)
+        ax_log_info("kd_teacher: \"%s\" at %s", ax_remote_teacher_model(s->remote),
+                    s->teacher_name);
+    return AX_OK;
+}
+
+/* ---- all ---- */
+
 enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
     const char *name = s->teacher_name;
     char where[256];
     if (!name)
         return AX_OK;
+    if (ax_endpoint_is_url(name))
+        return open_remote(s);
     enum ax_status st = open_teacher(s, name);
     if (st == AX_OK)
         st = ax_classifier_refuse(&s->teacher_arch, name, "teach tokens");
@@ -94,6 +145,7 @@ enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
 }
 
 void ax_train_teacher_close(struct ax_train_setup *s) {
+    ax_remote_teacher_close(s->remote);
     ax_hf_close(&s->teacher_hf);
     ax_peft_close(&s->teacher_adapter);
     ax_arch_free(&s->teacher_arch);

@@ -85,12 +85,14 @@ struct ax_distill_options {
     /* 0: forward KL; 1: reverse KL; between: a mixture of both KLs, each from the mixed
      * distribution */
     double beta;
-    /* K, the number of log-probs per token stored with the data; 0 = there is a teacher */
+    /* K, the number of log-probs per token stored with the data, or asked for; 0 = there is a teacher */
     int stored;
+    /* a server says the log-probs of the teacher's K likeliest tokens, the support, once a step's data are known */
+    bool asked;
     bool entropy; /* entropies are measured */
     /* The divergence is over the likeliest tokens alone: top_k of them (0: all), or those whose mass is top_p
      * (0 or 1: all). With `tail`, all others count as one token more; without, both models' probabilities are
-     * normalized over the support, which has no gradient. Not with stored log-probs */
+     * normalized over the support, which has no gradient. Of stored log-probs, only with those asked for */
     int64_t top_k;
     double top_p;
     bool tail;
@@ -101,8 +103,9 @@ struct ax_distill_options {
 
 #define AX_DISTILL_STORED_MAX 256
 /* Columns of stored log-probs, K wide: ids (−1: no token), and log-probs times the temperature at
- * which they were taken. */
-enum { AX_DISTILL_IDS, AX_DISTILL_LOGITS };
+ * which they were taken. With a tail, for those asked for: a token that is not among them, and the log of what they
+ * leave to 1. */
+enum { AX_DISTILL_IDS, AX_DISTILL_LOGITS, AX_DISTILL_TAIL_ID, AX_DISTILL_TAIL };
 /* The logit of a token without probability: far below all others, and finite at any temperature. */
 #define AX_DISTILL_NEVER (-1e30)
 
@@ -132,7 +135,8 @@ void ax_distill_take(struct ax_distill_chunk *c, const struct ax_distill_options
 /* Stored log-probs of rows [first, first + n) of the batch's `rows`; data NULL if none are
  * stored. */
 struct ax_distill_stored {
-    struct ax_tensor ids, logits; /* i32, F32 [n][K] */
+    struct ax_tensor ids, logits;   /* i32, F32 [n][K] */
+    struct ax_tensor tail_id, tail; /* i32, F32 [n][1]; data NULL: none */
 };
 struct ax_distill_stored ax_distill_stored_rows(const struct ax_distill_options *o,
                                                 const struct ax_batch *batch, int64_t first,

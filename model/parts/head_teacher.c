@@ -65,28 +65,35 @@ struct ax_distill_stored ax_distill_stored_rows(const struct ax_distill_options 
                                                 int64_t n) {
     if (o->stored == 0)
         return (struct ax_distill_stored){0};
-    return (struct ax_distill_stored){
-        .ids = ax_tensor_rows(&batch->columns[AX_DISTILL_IDS], first, n),
-        .logits = ax_tensor_rows(&batch->columns[AX_DISTILL_LOGITS], first, n)};
+    struct ax_distill_stored s = {.ids = ax_tensor_rows(&batch->columns[AX_DISTILL_IDS], first, n),
+                                  .logits =
+                                      ax_tensor_rows(&batch->columns[AX_DISTILL_LOGITS], first, n)};
+    if (o->asked && o->tail) {
+        s.tail_id = ax_tensor_rows(&batch->columns[AX_DISTILL_TAIL_ID], first, n);
+        s.tail = ax_tensor_rows(&batch->columns[AX_DISTILL_TAIL], first, n);
+    }
+    return s;
 }
 
-static enum ax_status put_stored(const struct ax_distill_chunk *c, const struct ax_distill_rows *r,
-                                 int64_t n) {
+/* Logits of some tokens, and AX_DISTILL_NEVER of the others. */
+static enum ax_status put_logits(const struct ax_distill_rows *r, const struct ax_tensor *ids,
+                                 const struct ax_tensor *values, const struct ax_tensor *logits) {
     struct ax_runtime *rt = r->student->rt;
-    const struct ax_tensor logits = ax_tensor_rows(&c->logits, 0, n);
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){logits, AX_DISTILL_NEVER}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*logits, AX_DISTILL_NEVER}));
     return ax_run_scatter_topk(
-        rt->q, &(struct ax_scatter_topk){.logits = logits,
-                                         .ids = r->stored.ids,
-                                         .values = r->stored.logits,
+        rt->q, &(struct ax_scatter_topk){.logits = *logits,
+                                         .ids = *ids,
+                                         .values = *values,
                                          .first_col = ax_tp_first_row(rt, r->student->lm_head)});
 }
 
 /* The teacher's logits of the rows. */
 static enum ax_status read_logits(const struct ax_distill_chunk *c, const struct ax_distill_rows *r,
                                   int64_t n) {
-    if (!r->teacher)
-        return put_stored(c, r, n);
+    if (!r->teacher) {
+        const struct ax_tensor all = ax_tensor_rows(&c->logits, 0, n);
+        return put_logits(r, &r->stored.ids, &r->stored.logits, &all);
+    }
     struct ax_pass p = {.model = &r->teacher->teacher->model, .inv_temperature = 1};
     const struct ax_tensor hidden = ax_tensor_rows(&c->hidden, 0, n),
                            logits = ax_tensor_rows(&c->logits, 0, n), none = {0};
@@ -153,6 +160,18 @@ static enum ax_status find_tail(const struct ax_distill_chunk *c, const struct a
     return find_lse(c, r, &part->logits, tail);
 }
 
+/* The teacher's tail; of log-probs that were asked for, one token has all of it. */
+static enum ax_status find_teacher_tail(const struct ax_distill_chunk *c,
+                                        const struct ax_distill_rows *r,
+                                        struct ax_support_logits *part,
+                                        const struct ax_tensor *teacher) {
+    const struct ax_tensor rest = ax_tensor_rows(&c->rest, 0, teacher->shape[0]);
+    if (!r->o->asked)
+        return find_tail(c, r, part, teacher, &c->teacher_tail);
+    AX_TRY(put_logits(r, &r->stored.tail_id, &r->stored.tail, &rest));
+    return find_lse(c, r, &rest, &c->teacher_tail);
+}
+
 /* Both models' logits as those of distributions over the support and, with a tail, one more bucket. */
 static enum ax_status keep_support(const struct ax_distill_chunk *c,
                                    const struct ax_distill_rows *r) {
@@ -168,7 +187,7 @@ static enum ax_status keep_support(const struct ax_distill_chunk *c,
     }
     if (r->o->tail) {
         AX_TRY(find_tail(c, r, &part, &r->logits, &c->tail));
-        AX_TRY(find_tail(c, r, &part, &teacher, &c->teacher_tail));
+        AX_TRY(find_teacher_tail(c, r, &part, &teacher));
         return ax_run_tail_logits(
             q, &(struct ax_tail_logits){.marks = part.marks,
                                         .more = part.more,

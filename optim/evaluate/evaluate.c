@@ -85,7 +85,8 @@ static void copy_stored(const struct text *t, const struct ax_document *from,
         const size_t width = ax_column_width(t->stored, c);
         uint32_t *values = t->values + ax_columns_width(t->stored, c) * (size_t)t->cap +
                            (size_t)t->n_tokens * width;
-        memcpy(values, from->columns[c], (size_t)(from->n - 1) * width * sizeof *values);
+        if (from->columns[c])
+            memcpy(values, from->columns[c], (size_t)(from->n - 1) * width * sizeof *values);
         to->columns[c] = values;
     }
 }
@@ -466,6 +467,18 @@ static enum ax_status ask_to_stop(const struct evaluation *e, bool *stop) {
     return AX_OK;
 }
 
+/* Fills the columns of this rank's documents with what a server says of them. */
+static enum ax_status ask_teacher(struct evaluation *e) {
+    const struct ax_document **docs;
+    AX_TRY(ax_alloc(&docs, (size_t)e->own.n_docs, sizeof *docs));
+    for (int i = 0; i < e->own.n_docs; i++)
+        docs[i] = &e->own.docs[i];
+    const enum ax_status st =
+        ax_asked_fill(e->m->rt, e->o->remote, e->o->distill, e->own.n_docs, docs, &e->sum->stopped);
+    ax_free(docs);
+    return st;
+}
+
 /* Runs this rank's pass of the round. */
 static enum ax_status run_round(struct evaluation *e) {
     struct ax_model *m = e->m;
@@ -477,6 +490,8 @@ static enum ax_status run_round(struct evaluation *e) {
                         .inv_temperature = 1};
     if (!planning)
         AX_TRY(ask_to_stop(e, &e->sum->stopped));
+    if (!planning && e->o->remote && !e->sum->stopped)
+        AX_TRY(ask_teacher(e));
     if (e->sum->stopped)
         return AX_OK;
     AX_TRY(ax_batch_fill(&e->batch, m->rt->q, m->arch.vocab_size, e->own.n_docs, e->own.docs));

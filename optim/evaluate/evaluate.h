@@ -7,6 +7,7 @@
 #define AX_OPTIM_EVALUATE_EVALUATE_H
 
 #include "data/records/pipeline/loader.h"
+#include "optim/evaluate/asked.h"
 #include "optim/losses/distill.h"
 #include "optim/losses/documents.h"
 #include "optim/losses/figures.h"
@@ -60,6 +61,7 @@ struct ax_eval_options {
     const struct ax_distill_options *distill; /* options of a loss with a teacher; else NULL */
     /* the teacher of that loss; NULL: its log-probs are stored with the data */
     struct ax_teacher *teacher;
+    const struct ax_remote_teacher *remote; /* the teacher is asked through a server; else NULL */
     /* log-probs of the reference, for an objective with a column for them; or NULL */
     const struct ax_references *references;
     /* Called after each document, in order; may be NULL. */

@@ -31,8 +31,10 @@ const struct ax_columns *ax_distill_columns(const struct ax_distill_options *o) 
 struct ax_objective ax_objective_distill(struct ax_distill_options *o) {
     o->columns = (struct ax_columns){
         .list = {[AX_DISTILL_IDS] = {"target_ids", false, AX_OF_LABEL, o->stored},
-                 [AX_DISTILL_LOGITS] = {"target_logits", true, AX_OF_LABEL, o->stored}},
-        .n = 2};
+                 [AX_DISTILL_LOGITS] = {"target_logits", true, AX_OF_LABEL, o->stored},
+                 [AX_DISTILL_TAIL_ID] = {"tail_id", false, AX_OF_LABEL, 1},
+                 [AX_DISTILL_TAIL] = {"tail_logit", true, AX_OF_LABEL, 1}},
+        .n = o->asked && o->tail ? 4 : 2};
     return (struct ax_objective){
         .name = "distill",
         .columns = ax_distill_columns(o),

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/stop.h"
+#include "optim/evaluate/asked.h"
 
 /* Prompts from the loader, and completions of them by the model. */
 
@@ -39,7 +40,7 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
         AX_TRY(ax_alloc(&r->turn_rewards, n, sizeof *r->turn_rewards));
         AX_TRY(ax_alloc(&r->observations, n, sizeof *r->observations));
     }
-    if (o->teacher)
+    if (o->teacher || o->remote)
         AX_TRY(ax_alloc(&r->teacher, tokens, sizeof *r->teacher));
     if (!o->policy)
         return AX_OK;
@@ -430,6 +431,45 @@ done:
     return st;
 }
 
+/* ---- log-probs of completions by a teacher that a server has ---- */
+
+/* This data rank's completions, and room for the log-probs of all [n][max_new]. */
+static enum ax_status read_share(struct ax_rollout *r, struct ax_runtime *rt,
+                                 struct ax_remote_text *texts, double *logprobs, bool *stopped) {
+    int64_t first, own, n = 0;
+    ax_split_range(r->n, rt->mesh.size[AX_ROLE_BATCH], rt->mesh.coord[AX_ROLE_BATCH], &first, &own);
+    for (int64_t i = first; i < first + own; i++) {
+        const struct ax_completion *c = &r->list[i];
+        if (c->n > c->n_prompt)
+            texts[n++] = (struct ax_remote_text){.n = c->n,
+                                                 .first = c->n_prompt,
+                                                 .ids = r->ids + c->start,
+                                                 .logprobs = logprobs + i * r->o->max_new};
+    }
+    AX_TRY(ax_asked_read(rt, r->o->remote, n, texts, stopped));
+    if (*stopped)
+        return AX_OK;
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, logprobs, r->n * r->o->max_new));
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ax_completion *c = &r->list[i];
+        to_floats(r->teacher + c->start + c->n_prompt, logprobs + i * r->o->max_new,
+                  c->n - c->n_prompt);
+    }
+    return AX_OK;
+}
+
+static enum ax_status ask_remote(struct ax_rollout *r, struct ax_runtime *rt, bool *stopped) {
+    struct ax_remote_text *texts;
+    double *logprobs = NULL;
+    AX_TRY(ax_alloc(&texts, (size_t)r->n, sizeof *texts));
+    enum ax_status st = ax_alloc(&logprobs, (size_t)(r->n * r->o->max_new), sizeof *logprobs);
+    if (st == AX_OK)
+        st = read_share(r, rt, texts, logprobs, stopped);
+    ax_free(logprobs);
+    ax_free(texts);
+    return st;
+}
+
 /* What the other models make of a generation. */
 static enum ax_status ask_others(struct ax_rollout *r, const struct ax_rollout_models *m,
                                  bool *stopped) {
@@ -439,6 +479,8 @@ static enum ax_status ask_others(struct ax_rollout *r, const struct ax_rollout_m
         AX_TRY(score_completions(r, &reference, stopped));
     if (m->teacher && !*stopped)
         AX_TRY(score_completions(r, &teacher, stopped));
+    if (r->o->remote && !*stopped)
+        AX_TRY(ask_remote(r, m->policy->rt, stopped));
     return m->value && !*stopped ? ax_rollout_value(r, m->value, stopped) : AX_OK;
 }
 
@@ -561,7 +603,7 @@ struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_opti
 /* Its number, 0, is no generation's. */
 enum ax_status ax_rollout_evaluate(struct ax_rollout *r, const struct ax_rollout_models *m,
                                    struct ax_loader *loader, bool *stopped) {
-    const struct ax_rollout_models others = {.teacher = m->teacher};
+    const struct ax_rollout_models others = {.policy = m->policy, .teacher = m->teacher};
     *stopped = false;
     r->tool_seconds = r->wait_seconds = 0;
     do_all(r);

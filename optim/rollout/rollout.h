@@ -30,6 +30,7 @@
 #include "optim/losses/gae.h"
 #include "optim/losses/policy.h"
 #include "optim/losses/teach.h"
+#include "data/remote/teacher.h"
 #include "optim/rollout/reward_model.h"
 
 #define AX_ROLLOUT_MAX_REWARDS 16
@@ -70,6 +71,8 @@ struct ax_rollout_options {
     const struct ax_rollout_ppo *ppo;
     /* a teacher, whose log-probs of sampled tokens are part of their advantages; NULL: none. Borrowed */
     const struct ax_arch *teacher;
+    const struct ax_remote_teacher
+        *remote; /* the same, which a server has; NULL: none, or planning. Borrowed */
     struct ax_teach_options teach;
     /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
     const struct ax_episode_rules *turns;

@@ -40,6 +40,7 @@ static enum ax_status eval_options(struct ax_train *t, struct ax_eval_options *e
     eo->ctx = t;
     eo->references = &t->refs.logprobs;
     eo->teacher = ax_step_teacher(&t->step);
+    eo->remote = eo->distill ? t->o->remote : NULL;
     return ax_train_eval_kl(t, &eo->kl);
 }
 
@@ -55,12 +56,12 @@ static enum ax_status evaluate_rollout(struct ax_train *t, struct ax_rollout *ro
     const struct ax_rollout_models models = ax_train_rollout_models(t);
     struct ax_eval_options eo;
     AX_TRY(ax_rollout_evaluate(rollout, &models, t->o->data.eval, &r->stopped));
-    if (!r->stopped && ax_step_teacher(&t->step)) {
+    if (!r->stopped && t->o->step.objective->head.distill) {
         AX_TRY(eval_options(t, &eo));
         AX_TRY(ax_train_evaluate_sampled(t, rollout, &eo, r));
     }
     r->figures = rollout->figures;
-    if (!r->stopped && models.teacher && !t->o->rollout.rewards)
+    if (!r->stopped && rollout->teacher && !t->o->rollout.rewards)
         ax_train_evaluate_taught(rollout, r);
     return AX_OK;
 }

@@ -51,7 +51,7 @@ enum ax_status ax_train_plan_once(struct ax_runtime *rt, const struct ax_train_o
         const struct ax_eval_options eo = ax_train_reference_options(o);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.train, &eo, &e), st, done);
     }
-    if (o->data.eval_tokens > 0 && (!ax_train_has_rollout(o) || so->teacher)) {
+    if (o->data.eval_tokens > 0 && (!ax_train_has_rollout(o) || so->objective->head.distill)) {
         struct ax_eval_options eo = ax_train_eval_options(o);
         eo.teacher = ax_step_teacher(&t.step);
         AX_TRY_GOTO(ax_evaluate(&t.step.model, o->data.eval, &eo, &e), st, done);

@@ -293,10 +293,10 @@ static void append_completion(struct ax_train *t, int m, int64_t at, const struc
                            ax_rollout_is_sampled(&t->rollout, first + i + 1);
         labels[i] = label ? ids[i + 1] : AX_NO_LABEL;
     }
+    for (int k = 0; k < ax_columns_count(r->columns); k++)
+        doc->columns[k] = ax_train_column_at(r, m, k, at);
     if (!p)
         return;
-    for (int k = 0; k < r->columns->n; k++)
-        doc->columns[k] = ax_train_column_at(r, m, k, at);
     /* shifted, as the labels */
     const size_t bytes = (size_t)(n - 1) * sizeof(float);
     if (p->o.token_advantages)
@@ -510,6 +510,10 @@ enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
         report_completions(t);
     }
     deal_turn(t);
+    if (t->o->remote && t->o->step.objective->head.distill)
+        AX_TRY(ax_train_sequences_ask(&t->sequences, &t->step, t->o->remote, stopped));
+    if (*stopped)
+        return AX_OK;
     AX_TRY(cut_entropies(t));
     watch_worth(t);
     t->rollout.turn++;

@@ -60,7 +60,7 @@ uint32_t *ax_train_column_at(const struct ax_train_sequences *r, int m, int c, i
 }
 
 /* Copies the columns of document i of s, without the tokens that it shares, to micro-batch m, where its
- * tokens start at `at`. A shifted label's has none for the last token. */
+ * tokens start at `at`. A shifted label's has none for the last token. What examples do not have, others fill. */
 static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
                          const struct ax_packed_sequence *s, int i, struct ax_document *to) {
     const struct ax_document *from = &s->docs[i];
@@ -70,7 +70,8 @@ static void copy_columns(struct ax_train_sequences *r, int m, int64_t at,
         const size_t words = ax_column_words(r->columns, c, (size_t)to->n - shifted);
         const size_t skip = each ? (size_t)to->shared * ax_column_width(r->columns, c) : 0;
         uint32_t *values = ax_train_column_at(r, m, c, at);
-        memcpy(values, from->columns[c] + skip, words * sizeof *values);
+        if (from->columns[c])
+            memcpy(values, from->columns[c] + skip, words * sizeof *values);
         to->columns[c] = values;
     }
 }
@@ -187,8 +188,22 @@ static enum ax_status read_full_batches(struct ax_train_sequences *r, const stru
     return read_step(r, d, r->n / unit * unit);
 }
 
-enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
-                                       const struct ax_train_data *d) {
+enum ax_status ax_train_sequences_ask(const struct ax_train_sequences *r, const struct ax_step *s,
+                                      const struct ax_remote_teacher *teacher, bool *stopped) {
+    const struct ax_document **docs;
+    int64_t n = 0;
+    AX_TRY(ax_alloc(&docs, (size_t)(r->n_batches * r->cap_docs), sizeof *docs));
+    for (int m = 0; m < r->n_batches; m++)
+        for (int i = 0; i < r->n_docs[m]; i++)
+            docs[n++] = &r->docs[m * r->cap_docs + i];
+    const enum ax_status st =
+        ax_asked_fill(s->rt, teacher, s->o.objective->head.distill, n, docs, stopped);
+    ax_free(docs);
+    return st;
+}
+
+/* Starts the next epoch when this one has no more steps. */
+static enum ax_status read_next(struct ax_train_sequences *r, const struct ax_train_data *d) {
     const int64_t want = (int64_t)r->n_batches * r->ranks * d->sequences_per_batch;
     for (int tries = 0;; tries++) {
         AX_TRY(read_full_batches(r, d, want));
@@ -204,5 +219,16 @@ enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_s
         ax_loader_save(d->train, &at);
         ax_loader_start_epoch(d->train, at.epoch + 1);
     }
-    return ax_train_sequences_fill(r, s);
+    return AX_OK;
+}
+
+enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
+                                       const struct ax_train_data *d,
+                                       const struct ax_remote_teacher *teacher, bool *stopped) {
+    struct ax_loader_state at;
+    ax_loader_save(d->train, &at);
+    AX_TRY(read_next(r, d));
+    if (teacher)
+        AX_TRY(ax_train_sequences_ask(r, s, teacher, stopped));
+    return *stopped ? ax_loader_restore(d->train, &at) : ax_train_sequences_fill(r, s);
 }

@@ -40,9 +40,14 @@ struct ax_train_sequences {
 enum ax_status ax_train_sequences_create(struct ax_train_sequences *r, const struct ax_step *s);
 void ax_train_sequences_free(struct ax_train_sequences *r);
 /* Reads the sequences of the next step and fills the step's batches; starts the next epoch when
- * this one has no more steps. */
+ * this one has no more steps. `teacher` is asked for their log-probs, unless NULL; *stopped: a rank was asked to stop
+ * meanwhile, and the loader is where it was. */
 enum ax_status ax_train_sequences_next(struct ax_train_sequences *r, struct ax_step *s,
-                                       const struct ax_train_data *d);
+                                       const struct ax_train_data *d,
+                                       const struct ax_remote_teacher *teacher, bool *stopped);
+/* Asks a server for the log-probs of the documents that are in place. */
+enum ax_status ax_train_sequences_ask(const struct ax_train_sequences *r, const struct ax_step *s,
+                                      const struct ax_remote_teacher *teacher, bool *stopped);
 /* Column c of micro-batch m, from its token `at`. */
 uint32_t *ax_train_column_at(const struct ax_train_sequences *r, int m, int c, int64_t at);
 /* Fills the step's batches again. */

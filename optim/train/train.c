@@ -275,10 +275,10 @@ static enum ax_status fail_step(struct ax_train *t, enum ax_status st) {
     return ax_error_restore(&first);
 }
 
-/* *stopped: there is no step, as a rank was asked to stop while it sampled. */
+/* *stopped: there is no step, as a rank was asked to stop while it sampled, or waited for a server. */
 static enum ax_status fill_step(struct ax_train *t, bool *stopped) {
     if (!ax_train_has_rollout(t->o))
-        return ax_train_sequences_next(&t->sequences, &t->step, &t->o->data);
+        return ax_train_sequences_next(&t->sequences, &t->step, &t->o->data, t->o->remote, stopped);
     if (ax_rollout_is_used_up(&t->rollout) || ax_train_has_value(t->o))
         AX_TRY(settle_late(t)); /* sampled by weights that are known to be the next ones */
     return ax_train_rollout_next(t, stopped);

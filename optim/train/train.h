@@ -119,6 +119,8 @@ struct ax_train_options {
     const struct ax_hf *weights;           /* NULL: random, from the seed */
     const struct ax_hf *teacher_weights;   /* weights of step.teacher; NULL: random */
     const struct ax_peft *teacher_adapter; /* NULL: none */
+    /* the teacher, if a server has it, of step or rollout; NULL: none, or planning. Borrowed */
+    const struct ax_remote_teacher *remote;
     const struct ax_peft *start; /* initial value of step.adapter; NULL: a new one, from the seed */
     /* where log-probs that the objective compares with are kept; cache NULL: they are not. The run
      * sets the team. */

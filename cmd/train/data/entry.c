@@ -249,8 +249,8 @@ static enum ax_status open_format(struct ax_setup_entry *e, const struct ax_setu
     AX_FILL(cfg, "", struct ax_format_options, &o);
     AX_FILL(cfg, e->path, struct ax_format_options, &o);
     AX_FILL(cfg, e->path, struct ax_format_topk, &o.topk);
-    if (o.task == AX_TASK_PROMPT)
-        o.columns = NULL; /* they are those of completions */
+    if (o.task == AX_TASK_PROMPT || d->method.distill.asked)
+        o.columns = NULL; /* they are those of completions, or come from a server */
     const enum chat_use chat = chat_use_of(o.task, type, is_map);
     if (o.task != AX_TASK_TEXT || (!type && !is_map && !pretraining))
         read_records(e, cfg, &o);
