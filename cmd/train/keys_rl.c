@@ -17,6 +17,7 @@
 #define DRAWN        "rl == grpo,gdpo,distill"
 #define ACTS         "trl.tools || trl.environment_factory"
 #define ANSWERS      "rl == grpo,gdpo,ppo,distill"
+#define JUDGE(field) AX_INTO(AX_FIELD(struct ax_rewards_options, judge.field))
 #define TAUGHT       "kd_teacher && rl == grpo,gdpo,distill"
 
 const struct ax_config_key ax_config_keys_rl[] = {
@@ -162,8 +163,45 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Variables passed to the chat template of prompts.", .when = ANSWERS,
            AX_INTO(AX_FIELD(struct ax_data_keys, prompt_variables))),
     AX_KEY("trl.reward_funcs", AX_T_STRINGS,
-           "Rewards: built-in names, Python functions (module.function), programs, or reward models.",
-        .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
+           "Rewards: built-in names, Python functions (module.function), programs, reward models, "
+           "or URLs "
+           "of judges.",
+           .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
+    AX_KEY("judge", AX_T_MAP,
+           "How models behind URLs in trl.reward_funcs are asked for scores (docs/rewards.md). "
+           "axtrain's "
+           "own key."),
+    AX_KEY("judge.model", AX_T_STR, "The judge's name there; if unset, the first of its models.",
+           .when = REWARDED, JUDGE(model)),
+    AX_KEY("judge.api_key_file", AX_T_STR,
+           "File whose only line is the key that requests have; if unset, the key is in the "
+           "variable AXTRAIN_API_KEY, or there is none.",
+           .when = REWARDED),
+    AX_KEY("judge.system", AX_T_STR, "The system's message.", .when = REWARDED, JUDGE(system)),
+    AX_KEY("judge.prompt", AX_T_STR,
+           "What the judge is asked, with {prompt}, {completion}, and columns of the record; if "
+           "unset, "
+           "for a line \"Score: N\" from 0 to 10.",
+           .when = REWARDED, JUDGE(prompt)),
+    AX_KEY("judge.score", AX_T_STR,
+           "Regular expression whose last match ends in the score; if unset, \"Score: N\".",
+           .when = REWARDED, JUDGE(score)),
+    AX_KEY("judge.lowest", AX_T_NUM, "Score that is the reward 0.", .dflt = "0", .when = REWARDED,
+           JUDGE(lowest)),
+    AX_KEY("judge.highest", AX_T_NUM, "Score that is the reward 1.", .dflt = "10", .when = REWARDED,
+           JUDGE(highest)),
+    AX_KEY("judge.temperature", AX_T_AMOUNT, "Temperature of the judge's answers.", .dflt = "0",
+           .when = REWARDED, JUDGE(temperature)),
+    AX_KEY("judge.max_tokens", AX_T_COUNT, "Most tokens of the judge's answer.", .dflt = "1024",
+           .when = REWARDED, JUDGE(max_tokens)),
+    AX_KEY("judge.timeout", AX_T_POSITIVE, "Seconds that an answer may take.", .dflt = "120",
+           .when = REWARDED, JUDGE(server.seconds)),
+    AX_KEY("judge.retries", AX_T_INDEX,
+           "How often a request is sent again if the server does not answer, or is busy.",
+           .dflt = "5", .when = REWARDED, JUDGE(server.retries)),
+    AX_KEY("judge.concurrency", AX_T_COUNT,
+           "Requests of a data rank that are sent at the same time, up to 64.", .dflt = "16",
+           .when = REWARDED, JUDGE(server.concurrency)),
     AX_KEY("trl.reward_weights", AX_T_LIST | AX_OF(AX_T_NUM), "Weights of those rewards.",
            .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, weights))),
     AX_KEY(

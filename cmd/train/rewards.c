@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/hub/hub.h"
+#include "cmd/api_key.h"
 #include "cmd/train/rollout.h"
 #include "cmd/train/setup.h"
 #include "model/convert/base_model.h"
@@ -45,7 +46,7 @@ static char *path_of(const char *name, const char **by) {
 /* True for the name of a model: a folder that has one, or a hub id. */
 static bool is_reward_model(const char *name) {
     const char *by;
-    if (ax_rewards_is_builtin(name))
+    if (ax_rewards_is_builtin(name) || ax_endpoint_is_url(name))
         return false;
     char *path = path_of(name, &by);
     const bool is = path && is_model(path);
@@ -303,6 +304,18 @@ static enum ax_status check_rewards(const struct ax_reward_keys *k, const struct
     return AX_OK;
 }
 
+/* The key for judges, and all. */
+static enum ax_status open_judges(const struct ax_config *cfg, struct ax_rewards_options *o,
+                                  struct ax_rewards **out) {
+    const char *file = ax_config_str(cfg, "judge.api_key_file");
+    char *key = NULL;
+    AX_TRY(file ? ax_api_key_read(file, &key) : ax_api_key_environment("AXTRAIN_API_KEY", &key));
+    o->judge.server.key = key;
+    const enum ax_status st = ax_rewards_open(out, o);
+    ax_free(key);
+    return st;
+}
+
 static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax_config *cfg,
                                      const struct ax_train_options *o) {
     struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
@@ -330,7 +343,7 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
                                     .sandbox_cache = cache,
                                     .threads = ax_runtime_threads(&o->runtime)};
     AX_FILL(cfg, "", struct ax_rewards_options, &ro);
-    st = ax_rewards_open(&r->rewards, &ro);
+    st = open_judges(cfg, &ro, &r->rewards);
     ax_free(cache);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, FUNCS);
 }

@@ -72,7 +72,8 @@ const struct ax_reward_kind *ax_reward_builtin(const char *name, size_t n);
 /* Built-in number i, and how a user writes it ("format:REGEX"); NULL: no more. */
 const char *ax_reward_builtin_name(int i, const char **usage);
 
-extern const struct ax_reward_kind ax_reward_code, ax_reward_python, ax_reward_program;
+extern const struct ax_reward_kind ax_reward_code, ax_reward_python, ax_reward_program,
+    ax_reward_judge;
 void ax_reward_shared_free(struct ax_reward_shared *s);
 
 /* text[n], borrowed. */
@@ -88,6 +89,11 @@ static inline struct ax_reward_text ax_reward_strip(const char *s, size_t n) {
         s++;
     return (struct ax_reward_text){s, n};
 }
+
+/* Appends the text of a record's column: a string as it is, a number or truth value as JSON. False: it is
+ * absent, null, a list or an object. */
+enum ax_status ax_reward_column_text(const json_t *record, const char *name, struct ax_buf *out,
+                                     bool *found);
 
 /* Warns once for each function that it says nothing about records such as this one. */
 void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...)

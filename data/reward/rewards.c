@@ -56,8 +56,8 @@ static enum ax_status unknown(const char *name) {
     }
     return ax_error(AX_ERR_CONFIG,
                     "reward function \"%s\": there is no such function%s%s%s. Expected one of %s; "
-                    "module.function in Python; or the path of a program or a reward model, with a "
-                    "slash",
+                    "module.function in Python; the path of a program or a reward model, with a "
+                    "slash; or the URL of a judge's server",
                     name, nearest.name ? "; did you mean \"" : "", nearest.name ? nearest.name : "",
                     nearest.name ? "\"?" : "", known);
 }
@@ -85,6 +85,10 @@ static enum ax_status choose(const char *name, const struct ax_reward_kind **kin
     *kind = ax_reward_builtin(name, strcspn(name, ":"));
     if (*kind)
         return AX_OK;
+    if (ax_endpoint_is_url(name)) {
+        *kind = &ax_reward_judge;
+        return AX_OK;
+    }
     if (strchr(name, '/'))
         return choose_path(name, kind);
     if (!is_python_name(name))

@@ -1,12 +1,12 @@
 /* Rewards of completions: several named functions score each completion.
  *
  * A function's name says what it is: one of the built-ins ("final_answer", "soft_overlong:512:64"),
- * Python of the user ("my_rewards.helpful"), the path of any program ("./judge"), or a function of
- * the caller. Python and programs are child processes, which may fail, hang or die: such a call is
+ * Python of the user ("my_rewards.helpful"), the path of any program ("./judge"), the URL of a server, or a
+ * function of the caller. Python and programs are child processes, which may fail, hang or die: such a call is
  * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
  * Reading order: function.h (what a function is here), rules.c (built-ins of one text),
- * code.c (code in the sandbox), child.h, outside.c (functions of children), keeper.h, answer.h (what a child answers),
+ * code.c (code in the sandbox), judge.c (models of servers), child.h, outside.c (functions of children), keeper.h, answer.h (what a child answers),
  * python.py (what runs the user's Python). */
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/net/endpoint.h"
 #include "base/status.h"
 
 struct ax_reward_item {
@@ -46,6 +47,20 @@ struct ax_reward_function {
     void *ctx;
 };
 
+/* Judges: models that a server has, whose answers contain scores. */
+struct ax_judge_options {
+    struct ax_endpoint_options server; /* without url */
+    const char *model;                 /* NULL: the first one of the server's */
+    const char *system;                /* NULL: no message of the system */
+    const char *prompt;                /* NULL: AX_JUDGE_PROMPT */
+    const char *score;                 /* expression of Python's re; NULL: AX_JUDGE_SCORE */
+    double lowest, highest;            /* scores that become the rewards 0 and 1 */
+    double temperature;
+    int64_t max_tokens;
+};
+extern const char AX_JUDGE_PROMPT[];
+#define AX_JUDGE_SCORE "(?i)score:\\s*-?[0-9]+(\\.[0-9]+)?"
+
 struct ax_rewards_options {
     const struct ax_reward_function *functions;
     int n;
@@ -57,6 +72,7 @@ struct ax_rewards_options {
     /* ---- of "code" alone ---- */
     const char *sandbox_cache; /* ax_sandbox_options.cache */
     int threads;               /* programs that run at a time; 0: 1 */
+    struct ax_judge_options judge;
 };
 #define AX_REWARDS_TIMEOUT       60.0
 #define AX_REWARDS_START_TIMEOUT 120.0

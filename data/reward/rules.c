@@ -19,10 +19,8 @@
 
 /* ---- parts of a completion and of a record that rewards compare ---- */
 
-/* Appends the text of a column: a string as it is, a number or truth value as JSON. False: it is
- * absent, null, a list or an object. */
-static enum ax_status column_text(const json_t *record, const char *name, struct ax_buf *out,
-                                  bool *found) {
+enum ax_status ax_reward_column_text(const json_t *record, const char *name, struct ax_buf *out,
+                                     bool *found) {
     const json_t *v = json_object_get(record, name);
     char text[AX_REAL_TEXT];
     *found = v && !json_is_null(v) && !json_is_array(v) && !json_is_object(v);
@@ -136,7 +134,7 @@ static enum ax_status with_answer(struct ax_reward_fn *f, const struct ax_reward
     struct ax_buf answer = {0};
     bool found;
     const char *column = f->argument ? f->argument : "answer";
-    enum ax_status st = column_text(item->record, column, &answer, &found);
+    enum ax_status st = ax_reward_column_text(item->record, column, &answer, &found);
     if (st == AX_OK && found)
         st = compare(f, item, (struct ax_reward_text){answer.data ? answer.data : "", answer.len},
                      out);
