@@ -37,10 +37,9 @@ enum ax_status ax_endpoint_open(struct ax_endpoint *e, const struct ax_endpoint_
     if (n > 3 && strncmp(o->url + n - 3, "/v1", 3) == 0)
         n -= 3;
     AX_TRY(ax_sprintf(&e->root, "%.*s", (int)n, o->url));
-    e->o.url = e->root;
     if (o->key)
         AX_TRY(ax_strdup(&e->key, o->key));
-    e->o.key = e->key;
+    e->o.url = e->o.key = NULL;
     return AX_OK;
 }
 

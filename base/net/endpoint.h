@@ -29,7 +29,7 @@ struct ax_endpoint_look {
 
 /* Read by several threads at a time. */
 struct ax_endpoint {
-    struct ax_endpoint_options o; /* key: its own copy */
+    struct ax_endpoint_options o; /* without url and key */
     char *root;                   /* the URL without /v1 */
     char *key;
 };

@@ -12,13 +12,14 @@
 
 #define AX_RUN(field) AX_INTO(AX_FIELD(struct ax_train_options, field))
 
-#define SAMPLED      "rl == grpo,gdpo"
-#define REWARDED     "rl == grpo,gdpo,ppo"
-#define DRAWN        "rl == grpo,gdpo,distill"
-#define ACTS         "trl.tools || trl.environment_factory"
-#define ANSWERS      "rl == grpo,gdpo,ppo,distill"
+#define SAMPLED  "rl == grpo,gdpo"
+#define REWARDED "rl == grpo,gdpo,ppo"
+#define DRAWN    "rl == grpo,gdpo,distill"
+#define ACTS     "trl.tools || trl.environment_factory"
+#define ANSWERS  "rl == grpo,gdpo,ppo,distill"
+#define TAUGHT   "kd_teacher && rl == grpo,gdpo,distill"
+
 #define JUDGE(field) AX_INTO(AX_FIELD(struct ax_rewards_options, judge.field))
-#define TAUGHT       "kd_teacher && rl == grpo,gdpo,distill"
 
 const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY(
@@ -164,13 +165,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
            AX_INTO(AX_FIELD(struct ax_data_keys, prompt_variables))),
     AX_KEY("trl.reward_funcs", AX_T_STRINGS,
            "Rewards: built-in names, Python functions (module.function), programs, reward models, "
-           "or URLs "
-           "of judges.",
+           "or URLs of judges.",
            .when = REWARDED, AX_INTO(AX_FIELD(struct ax_reward_keys, functions))),
     AX_KEY("judge", AX_T_MAP,
            "How models behind URLs in trl.reward_funcs are asked for scores (docs/rewards.md). "
-           "axtrain's "
-           "own key."),
+           "axtrain's own key."),
     AX_KEY("judge.model", AX_T_STR, "The judge's name there; if unset, the first of its models.",
            .when = REWARDED, JUDGE(model)),
     AX_KEY("judge.api_key_file", AX_T_STR,
@@ -180,8 +179,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("judge.system", AX_T_STR, "The system's message.", .when = REWARDED, JUDGE(system)),
     AX_KEY("judge.prompt", AX_T_STR,
            "What the judge is asked, with {prompt}, {completion}, and columns of the record; if "
-           "unset, "
-           "for a line \"Score: N\" from 0 to 10.",
+           "unset, for a line \"Score: N\" from 0 to 10.",
            .when = REWARDED, JUDGE(prompt)),
     AX_KEY("judge.score", AX_T_STR,
            "Regular expression whose last match ends in the score; if unset, \"Score: N\".",

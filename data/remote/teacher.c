@@ -121,6 +121,7 @@ static enum ax_status check_length(const struct ax_remote_teacher *t, int64_t mo
 static enum ax_status open_teacher(struct ax_remote_teacher *t) {
     int64_t most;
     AX_TRY(ax_endpoint_open(&t->server, &t->o.server));
+    t->o.server = t->server.o;
     AX_TRY(open_model(t, &most));
     AX_TRY(ax_remote_vocabulary_check(t));
     return check_length(t, most);

@@ -267,6 +267,7 @@ static enum ax_status open_parts(struct ax_reward_fn *f, struct judge *j) {
     AX_TRY(check(&j->o));
     AX_TRY(read_score(j, j->o.score ? j->o.score : AX_JUDGE_SCORE));
     AX_TRY(ax_endpoint_open(&j->server, &j->o.server));
+    j->o.server = j->server.o;
     AX_TRY(ax_endpoint_model(&j->server, j->o.model, &j->model, &ignored));
     return rename_function(f, j->model);
 }

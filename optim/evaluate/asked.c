@@ -98,7 +98,7 @@ static enum ax_status share(struct ax_runtime *rt, const struct asked *a) {
     const int64_t n = a->places * a->k;
     double *values;
     enum ax_status st = AX_OK;
-    if (rt->mesh.size[AX_ROLE_WORLD] == rt->mesh.size[AX_ROLE_BATCH])
+    if (n == 0 || rt->mesh.size[AX_ROLE_WORLD] == rt->mesh.size[AX_ROLE_BATCH])
         return AX_OK;
     AX_TRY(ax_alloc(&values, 2 * (size_t)n, sizeof *values));
     for (int64_t i = 0; i < n; i++) {

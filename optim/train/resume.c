@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/net/endpoint.h"
 #include "base/stop.h"
 #include "kernels/finite.h"
 #include "model/adapter/load.h"
@@ -85,13 +86,18 @@ static char *value_text(const json_t *v) {
     return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
 }
 
+/* A server may have moved. */
+static bool are_urls(const json_t *was, const json_t *is) {
+    return ax_endpoint_is_url(json_string_value(was)) && ax_endpoint_is_url(json_string_value(is));
+}
+
 static enum ax_status compare_key(const struct ax_train_options *o, const char *dir,
                                   const char *key, const json_t *was, const json_t *is) {
     if (was && is && json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is))
         return AX_OK;
     char *before = value_text(was), *now = value_text(is);
     enum ax_status st = AX_OK;
-    if (o->is_fixed && o->is_fixed(key))
+    if (o->is_fixed && o->is_fixed(key) && !are_urls(was, is))
         st = ax_error(
             AX_ERR_CONFIG,
             "%s was %s in the run that wrote %s and is %s now: a different run. Change it back, or "

@@ -195,8 +195,11 @@ static void meshes(void **state) {
 
 /* ---- a run that goes on ---- */
 
+/* The server may have another name by then. */
 static void resuming(void **state) {
     (void)state;
+    char moved[80];
+    snprintf(moved, sizeof moved, "http://localhost:%d", server.port);
     static const char *const options[] = {PART, SAMPLED};
     char all[400];
     for (size_t i = 0; i < 2; i++) {
@@ -206,7 +209,7 @@ static void resuming(void **state) {
         if (try("train", config(), there, "b", all) != 0)
             fail_msg("%s", said);
         snprintf(all, sizeof all, "%s auto_resume_from_checkpoints=true", options[i]);
-        if (try("train", config(), there, "b", all) != 0)
+        if (try("train", config(), moved, "b", all) != 0)
             fail_msg("%s", said);
         assert_true(hash_of("a", "model.safetensors") == hash_of("b", "model.safetensors"));
         clear_both();
@@ -246,7 +249,7 @@ static void keys(void **state) {
 
 /* ---- servers that fail ---- */
 
-enum mood { DOWN, HANGS_UP, RUBBISH, SLOW };
+enum mood { DOWN, HANGS_UP, RUBBISH, SLOW, SLOWER };
 
 /* All tokens are as likely, but from the third request on `mood` decides. */
 static int answer(struct stub *s, const char *head, const char *body, struct ax_buf *out) {
@@ -258,8 +261,8 @@ static int answer(struct stub *s, const char *head, const char *body, struct ax_
         return 404;
     if (s->requests > 6 && s->mood == HANGS_UP)
         return 0;
-    if (s->requests > 6 && s->mood == SLOW)
-        usleep(3000000);
+    if (s->requests > 6 && s->mood >= SLOW)
+        sleep(s->mood == SLOW ? 3 : 6);
     json_t *v = json_loads(body, 0, NULL), *prompts = json_object_get(v, "prompt");
     ax_buf_puts(out, "{\"choices\":[");
     for (size_t p = 0; p < json_array_size(prompts); p++) {
@@ -306,11 +309,44 @@ static void failures(void **state) {
     }
 }
 
+/* A run that waits for a server saves and ends when it is asked to, before there is an answer. */
+static void stopping(void **state) {
+    (void)state;
+    struct stub stub = {.answer = answer, .mood = SLOWER};
+    struct server training;
+    struct ax_buf b = {0};
+    char words[300];
+    stub_start(&stub);
+    assert_int_equal(
+        ax_buf_printf(&b,
+                      "base_model: %s\nkd_teacher: %s\nrl: distill\ndatasets: [{path: %s}]\n"
+                      "sequence_len: 128\nmicro_batch_size: 4\nmax_steps: 9\nlearning_rate: 1e-3\n"
+                      "trl: {distillation_objective: sampled_token, max_completion_length: 24}\n"
+                      "kd_server: {timeout: 30, concurrency: 1, prompts: 2}\nsave_steps: 100\n"
+                      "dataset_prepared_path: %s/cache\noutput_dir: %s/out\n",
+                      student, stub.url, data, scratch, scratch),
+        AX_OK);
+    snprintf(words, sizeof words, "train %s --quiet", put_bytes("slow.yaml", b.data, b.len));
+    ax_buf_free(&b);
+    server_start(&training, words);
+    for (const double until = ax_clock_now() + 60; stub.requests <= 6; nap(0.01))
+        if (ax_clock_now() > until)
+            fail_msg("the run asks nothing: %s", server_said(&training));
+    const double start = ax_clock_now();
+    assert_int_equal(kill(training.pid, SIGTERM), 0);
+    assert_int_equal(serve_wait(&training, 20), 75);
+    assert_true(ax_clock_now() - start < 5); /* an answer takes 6 s */
+    assert_non_null(strstr(server_said(&training), "asked to stop after step "));
+    stub_stop(&stub);
+    clear("out");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(divergences),    cmocka_unit_test(in_bfloat16),
         cmocka_unit_test(sampled_tokens), cmocka_unit_test(given_texts),
         cmocka_unit_test(meshes),         cmocka_unit_test(resuming),
-        cmocka_unit_test(keys),           cmocka_unit_test(failures)};
+        cmocka_unit_test(keys),           cmocka_unit_test(failures),
+        cmocka_unit_test(stopping)};
     return cmocka_run_group_tests(tests, begin, end);
 }
