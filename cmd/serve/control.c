@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/text/json.h"
 #include "cmd/serve/serve.h"
@@ -50,11 +49,7 @@ static bool has_settled(const struct ax_serve_engine *e) {
 static enum ax_status wait_until_settled(struct ax_serve_engine *e, const struct ax_exchange *x,
                                          enum ax_serve_pause pause) {
     while (e->state == AX_SERVE_READY && e->pause == pause && !has_settled(e)) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += (long)(LOOK_SECONDS * 1e9);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = ax_serve_after(LOOK_SECONDS);
         pthread_cond_timedwait(&e->settled, &e->lock, &until);
         if (ax_http_gone(x))
             return ax_error(AX_ERR_PEER, "the client has gone");

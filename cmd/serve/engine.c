@@ -37,7 +37,7 @@ void ax_serve_engine_free(struct ax_serve_engine *e) {
     pthread_cond_destroy(&e->settled);
 }
 
-static struct timespec after(double seconds) {
+struct timespec ax_serve_after(double seconds) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     const long long ns = t.tv_nsec + (long long)(seconds * 1e9);
@@ -47,7 +47,7 @@ static struct timespec after(double seconds) {
 }
 
 bool ax_serve_job_wait(struct ax_serve_job *j, double seconds) {
-    const struct timespec until = after(seconds);
+    const struct timespec until = ax_serve_after(seconds);
     return pthread_cond_timedwait(&j->changed, &j->engine->lock, &until) == 0;
 }
 
@@ -167,7 +167,7 @@ static enum ax_status rest(struct ax_serve_engine *e, bool idle) {
     look_for_signals(e);
     make_call(e);
     while (may_rest(e, idle)) {
-        const struct timespec until = after(LOOK_SECONDS);
+        const struct timespec until = ax_serve_after(LOOK_SECONDS);
         e->rests = true;
         pthread_cond_broadcast(&e->settled);
         pthread_cond_timedwait(&e->wake, &e->lock, &until);

@@ -151,6 +151,8 @@ bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last);
 /* Answers the jobs that wait, with weights of this version. Those that come meanwhile wait for the next round. */
 enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
                                       struct ax_team *team, int64_t version);
+/* The time `seconds` from now, for waiting on the engine's conditions. */
+struct timespec ax_serve_after(double seconds);
 /* Has the engine's thread run it, and waits. AX_ERR_FAILED if there is no such thread, or no more. */
 enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_call *call);
 /* Nothing is computed any more; what is pending has failed. */

@@ -8,6 +8,7 @@ MODEL is a folder with a chat template. Prints what it has checked; exit code 1 
 """
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import time
 import urllib.request
 
 import jsonschema
-import litellm
 import openai
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it is fetched
+import litellm  # noqa: E402
 
 litellm.suppress_debug_info = True
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
