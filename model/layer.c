@@ -313,7 +313,8 @@ enum ax_status ax_branch_finish(const struct ax_layer *l, const struct ax_branch
         AX_TRY(ax_run_copy(p->model->rt->q,
                            &(struct ax_copy){.dst = part[b->type->between].t, .src = *read}));
     }
-    return branch_forward(l, b, p, s, x, out);
+    AX_TRY(branch_forward(l, b, p, s, x, out));
+    return b == &l->ffn ? scale_rows(l, p, out) : AX_OK;
 }
 
 /* The gradient of what a branch adds, in compute dtype: d, or factor·d in scratch. */

@@ -8,10 +8,29 @@
 #define STACK       "gate_up_proj"
 #define MAX_EXPERTS 65536
 
+const struct ax_expert_form ax_expert_forms[] = {
+    {".feed_forward.experts", ".feed_forward.experts.gate_up_proj",
+     ".feed_forward.experts.down_proj", true},
+    {".block_sparse_moe.experts", ".block_sparse_moe.input_linear.weight",
+     ".block_sparse_moe.output_linear.weight", false},
+    {".experts", ".experts.gate_up_proj", ".experts.down_proj", false},
+    {".moe.experts", ".experts.gate_up_proj", ".experts.down_proj", false}, /* of Gemma 4, too */
+    {0}};
+
 /* Of a layer. */
 struct stack {
     const struct ax_st_entry *gate_up, *down;
+    const char *module; /* of what is apart, as it follows `prefix` characters of a name */
+    size_t prefix;
+    bool turned;
     int64_t experts, width, hidden;
+};
+
+/* Element [i][j] of a matrix is element [j][i] of what the stack has, columns of which are skipped. */
+struct ax_turned_matrix {
+    const unsigned char *first; /* element [0][0] */
+    int64_t cols, stride;       /* of the matrix; elements from one column to the next */
+    size_t size;                /* bytes of an element */
 };
 
 static bool ends_in(const char *name, const char *end) {
@@ -27,56 +46,104 @@ static const struct ax_st_entry *find(int n, const struct ax_st_entry *const *gi
     return NULL;
 }
 
-/* layers.N.experts.… */
-static bool below_layer(const char *name) {
+const char *ax_hf_below_layer(const char *name) {
     const char *layer = strstr(name, "layers.");
-    const char *after = layer ? layer + strlen("layers.") : name;
-    after += strspn(after, "0123456789");
-    return strcmp(after, ".experts." STACK) == 0;
+    const char *after = layer ? layer + strlen("layers.") : name + strlen(name);
+    return after + strspn(after, "0123456789");
 }
 
-/* The stack that begins with entry i, if one does. */
-static bool begins_stack(int n, const struct ax_st_entry *const *given, int i, struct stack *s) {
-    const struct ax_st_entry *e = given[i];
-    if (!ends_in(e->name, ".experts." STACK) || ax_hf_layer_of(e->name) < 0 || below_layer(e->name))
+/* Sizes of a stack whose tensors are known; false: they do not fit each other. */
+static bool fits(struct stack *s) {
+    const struct ax_st_entry *up = s->gate_up, *down = s->down;
+    const int in = s->turned ? 1 : 2, out = 3 - in;
+    if (!down || up->ndim != 3 || down->ndim != 3 || !up->data || !down->data)
         return false;
-    const struct ax_st_entry *down =
-        find(n, given, e->name, strlen(e->name) - strlen(STACK), "down_proj");
-    if (!down || e->ndim != 3 || down->ndim != 3 || !e->data || !down->data)
-        return false;
-    *s = (struct stack){e, down, e->shape[0], down->shape[2], e->shape[2]};
+    s->experts = up->shape[0];
+    s->width = down->shape[in];
+    s->hidden = up->shape[in];
     return s->experts == down->shape[0] && s->experts >= 1 && s->experts <= MAX_EXPERTS &&
-           e->shape[1] == 2 * s->width && down->shape[1] == s->hidden;
+           up->shape[out] == 2 * s->width && down->shape[out] == s->hidden;
 }
 
-/* Matrix `at` of a stack's tensor, counted in matrices of this size, of expert e. */
-static enum ax_status add(struct ax_hf_experts *x, const struct ax_st_entry *stack, int64_t e,
-                          int64_t at, const char *name, int64_t rows, int64_t cols) {
-    const size_t bytes = (size_t)(rows * cols) * ax_dtype_size(stack->dtype);
-    const char *layer = stack->name;
-    const unsigned char *data = stack->data;
-    char **own = &x->names[x->n_names];
-    AX_TRY(ax_sprintf(own, "%.*s%lld.%s.weight", (int)(strrchr(layer, '.') + 1 - layer), layer,
-                      (long long)e, name));
+/* Is entry i the first of a stack? */
+typedef bool begins_fn(int n, const struct ax_st_entry *const *given, int i, struct stack *s);
+
+static bool begins_usual(int n, const struct ax_st_entry *const *given, int i, struct stack *s) {
+    const char *name = given[i]->name;
+    if (!ends_in(name, ".experts." STACK) || ax_hf_layer_of(name) < 0 ||
+        strcmp(ax_hf_below_layer(name), ".experts." STACK) == 0)
+        return false;
+    const size_t stem = strlen(name) - strlen(STACK);
+    *s = (struct stack){.gate_up = given[i],
+                        .down = find(n, given, name, stem, "down_proj"),
+                        .module = "",
+                        .prefix = stem - 1};
+    return fits(s);
+}
+
+static bool begins_form(int n, const struct ax_st_entry *const *given, int i, struct stack *s) {
+    const char *name = given[i]->name, *below = ax_hf_below_layer(name);
+    const size_t prefix = (size_t)(below - name);
+    const struct ax_expert_form *f = ax_expert_forms;
+    while (f->module && strcmp(f->gate_up, below) != 0)
+        f++;
+    if (!f->module || ax_hf_layer_of(name) < 0)
+        return false;
+    *s = (struct stack){.gate_up = given[i],
+                        .down = find(n, given, name, prefix, f->down),
+                        .module = f->module,
+                        .prefix = prefix,
+                        .turned = f->turned};
+    return fits(s);
+}
+
+static enum ax_status read_turned(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_turned_matrix *m = ctx;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = (first + i) / m->cols, col = (first + i) % m->cols;
+        memcpy((char *)out + (size_t)i * m->size,
+               m->first + (size_t)(col * m->stride + row) * m->size, m->size);
+    }
+    return AX_OK;
+}
+
+/* The matrix of expert e whose rows are outputs [from, from + rows) of those that `tensor` has. */
+static enum ax_status add(struct ax_hf_experts *x, const struct stack *s,
+                          const struct ax_st_entry *tensor, int64_t e, const char *name,
+                          int64_t from, int64_t rows) {
+    const int64_t cols = tensor->shape[s->turned ? 1 : 2], all = tensor->shape[s->turned ? 2 : 1];
+    const size_t size = ax_dtype_size(tensor->dtype);
+    const int64_t begin = e * all * cols + from * (s->turned ? 1 : cols);
+    const unsigned char *data = tensor->data;
+    const int at = x->n_names;
+    AX_TRY(ax_sprintf(&x->names[at], "%.*s%s.%lld.%s.weight", (int)s->prefix, tensor->name,
+                      s->module, (long long)e, name));
     x->n_names++;
     struct ax_st_entry *one = &x->entries[x->n++];
-    *one = *stack;
-    one->name = *own;
+    *one = *tensor;
+    one->name = x->names[at];
     one->ndim = 2;
     one->shape[0] = rows;
     one->shape[1] = cols;
     one->shape[2] = 0;
     one->numel = rows * cols;
-    one->data = data + (size_t)at * bytes;
-    one->bytes = bytes;
+    data += (size_t)begin * size;
+    one->data = data;
+    one->bytes = (size_t)one->numel * size;
+    if (!s->turned)
+        return AX_OK;
+    x->turned[at] = (struct ax_turned_matrix){data, cols, all, size};
+    one->data = NULL;
+    one->read = read_turned;
+    one->ctx = &x->turned[at];
     return AX_OK;
 }
 
 static enum ax_status add_stack(struct ax_hf_experts *x, const struct stack *s) {
     for (int64_t e = 0; e < s->experts; e++) {
-        AX_TRY(add(x, s->gate_up, e, 2 * e, "gate_proj", s->width, s->hidden));
-        AX_TRY(add(x, s->gate_up, e, 2 * e + 1, "up_proj", s->width, s->hidden));
-        AX_TRY(add(x, s->down, e, e, "down_proj", s->hidden, s->width));
+        AX_TRY(add(x, s, s->gate_up, e, "gate_proj", 0, s->width));
+        AX_TRY(add(x, s, s->gate_up, e, "up_proj", s->width, s->width));
+        AX_TRY(add(x, s, s->down, e, "down_proj", 0, s->hidden));
     }
     return AX_OK;
 }
@@ -99,8 +166,8 @@ static enum ax_status fill(struct ax_hf_experts *x, int n, const struct ax_st_en
     return AX_OK;
 }
 
-enum ax_status ax_hf_experts_open(struct ax_hf_experts *x, int n,
-                                  const struct ax_st_entry *const *given) {
+static enum ax_status split(struct ax_hf_experts *x, int n, const struct ax_st_entry *const *given,
+                            begins_fn *begins) {
     struct stack *stacks = NULL;
     int n_stacks = 0;
     size_t n_names = 0;
@@ -108,11 +175,12 @@ enum ax_status ax_hf_experts_open(struct ax_hf_experts *x, int n,
     *x = (struct ax_hf_experts){0};
     AX_TRY(ax_alloc(&stacks, (size_t)n, sizeof *stacks));
     for (int i = 0; i < n; i++)
-        if (begins_stack(n, given, i, &stacks[n_stacks]))
+        if (begins(n, given, i, &stacks[n_stacks]))
             n_names += 3 * (size_t)stacks[n_stacks++].experts;
     if (n_stacks == 0)
         goto done;
     AX_TRY_GOTO(ax_alloc(&x->names, n_names, sizeof *x->names), st, done);
+    AX_TRY_GOTO(ax_alloc(&x->turned, n_names, sizeof *x->turned), st, done);
     AX_TRY_GOTO(ax_alloc(&x->entries, (size_t)n + n_names, sizeof *x->entries), st, done);
     AX_TRY_GOTO(fill(x, n, given, stacks, n_stacks), st, done);
 done:
@@ -120,10 +188,21 @@ done:
     return st;
 }
 
+enum ax_status ax_hf_experts_open(struct ax_hf_experts *x, int n,
+                                  const struct ax_st_entry *const *given) {
+    return split(x, n, given, begins_usual);
+}
+
+enum ax_status ax_hf_experts_split(struct ax_hf_experts *x, int n,
+                                   const struct ax_st_entry *const *given) {
+    return split(x, n, given, begins_form);
+}
+
 void ax_hf_experts_close(struct ax_hf_experts *x) {
     for (int i = 0; i < x->n_names; i++)
         ax_free(x->names[i]);
     ax_free(x->names);
+    ax_free(x->turned);
     ax_free(x->entries);
     *x = (struct ax_hf_experts){0};
 }

@@ -5,22 +5,40 @@
  * with NAME model.layers.N.….experts. They are read as matrices of one expert each, under the names that other
  * mixtures have: NAME.E.gate_proj.weight and NAME.E.up_proj.weight [I][H], NAME.E.down_proj.weight [H][I]. Stacks of
  * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer, and
- * those right below a layer, layers.N.experts (Gemma 4), of which transformers reads no other form. */
+ * those right below a layer, layers.N.experts (Gemma 4), of which transformers reads no other form.
+ *
+ * Some of the latter are a matrix of each expert in quantized folders, because scales are of matrices: those of `forms`.
+ * ax_hf_experts_split takes their stacks apart, too; joined.h is the way back. */
 #ifndef AX_CKPT_HF_EXPERTS_H
 #define AX_CKPT_HF_EXPERTS_H
 
 #include "ckpt/tensors/entry.h"
 
+/* Names as they follow layers.N. */
+struct ax_expert_form {
+    const char *module;         /* MODULE.E.gate_proj.weight … */
+    const char *gate_up, *down; /* their stacks */
+    bool turned;                /* stacks of transposed matrices, [E][in][out] */
+};
+extern const struct ax_expert_form ax_expert_forms[]; /* ends with a zeroed one */
+/* What follows layers.N in a tensor's name; "": it is of no layer. */
+const char *ax_hf_below_layer(const char *name);
+
+struct ax_turned_matrix;
 struct ax_hf_experts {
     int n;
     struct ax_st_entry *entries; /* [n], sorted by name; those of no stack are the given ones */
     int n_names;
-    char **names; /* [n_names] of experts' matrices */
+    char **names;                    /* [n_names] of experts' matrices */
+    struct ax_turned_matrix *turned; /* [n_names], of those that are read transposed */
 };
 
 /* Entries of a folder, n of them, which the caller keeps. x->n = 0: none is such a stack. */
 enum ax_status ax_hf_experts_open(struct ax_hf_experts *x, int n,
                                   const struct ax_st_entry *const *given);
+/* The same of stacks in one of the forms. */
+enum ax_status ax_hf_experts_split(struct ax_hf_experts *x, int n,
+                                   const struct ax_st_entry *const *given);
 void ax_hf_experts_close(struct ax_hf_experts *x); /* safe on a zeroed one */
 
 #endif

@@ -375,13 +375,20 @@ static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
     hf->compressed = c;
     hf->n_entries = c->n;
     hf->entries = c->entries;
+    AX_TRY(ax_hf_joined_open(&hf->joined, hf->dir, c->n, c->entries));
+    if (hf->joined.n > 0) {
+        hf->n_entries = hf->joined.n;
+        hf->entries = hf->joined.entries;
+    }
     return AX_OK;
 }
 
-static enum ax_status open_experts(struct ax_hf *hf) {
+static enum ax_status open_experts(struct ax_hf *hf, bool of_forms) {
     const struct ax_st_entry **entries;
+    const int n = ax_hf_count(hf);
     AX_TRY(list(hf, &entries));
-    const enum ax_status st = ax_hf_experts_open(&hf->experts, ax_hf_count(hf), entries);
+    const enum ax_status st = of_forms ? ax_hf_experts_split(&hf->experts, n, entries)
+                                       : ax_hf_experts_open(&hf->experts, n, entries);
     ax_free(entries);
     if (hf->experts.n > 0) {
         hf->n_entries = hf->experts.n;
@@ -416,7 +423,7 @@ static enum ax_status open_stored(struct ax_hf *hf) {
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
-    AX_TRY_GOTO(open_experts(hf), st, done);
+    AX_TRY_GOTO(open_experts(hf, false), st, done);
     AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
         goto done;
@@ -425,6 +432,10 @@ static enum ax_status open_stored(struct ax_hf *hf) {
 done:
     ax_json_free(&doc);
     return st;
+}
+
+enum ax_status ax_hf_split_experts(struct ax_hf *hf) {
+    return hf->experts.n > 0 ? AX_OK : open_experts(hf, true);
 }
 
 enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes) {
@@ -520,6 +531,7 @@ void ax_hf_close(struct ax_hf *hf) {
     close_mxfp4(hf->mxfp4);
     ax_hf_experts_close(&hf->experts);
     close_wrapped(hf->wrapped);
+    ax_hf_joined_close(&hf->joined);
     if (hf->compressed)
         ax_compressed_close(hf->compressed);
     ax_free(hf->compressed);

@@ -5,7 +5,7 @@
  * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when
  * they are read. Of a model with a vision tower the text model is read.
  *
- * Reading order: safetensors.c, index.c, experts.c, compressed.c, config.c, hf.c (reading a folder);
+ * Reading order: safetensors.c, index.c, experts.c, compressed.c, joined.c, config.c, hf.c (reading a folder);
  * checksums.c, delta.c, safetensors_write.c, write.c (writing one); peft_config.c, peft.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H
@@ -14,6 +14,7 @@
 #include "ckpt/gguf/model.h"
 #include "ckpt/hf/compressed.h"
 #include "ckpt/hf/experts.h"
+#include "ckpt/hf/joined.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/tensors/entry.h"
 #include "parallel/fabric/team.h"
@@ -77,6 +78,7 @@ struct ax_hf {
     struct ax_hf_experts experts;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;
+    struct ax_hf_joined joined;
     struct ax_hf_wrapped *wrapped; /* for a text model inside another model */
 };
 
@@ -91,6 +93,8 @@ struct ax_hf {
  * that were tried. pytorch_model.bin is rejected with the remedy. */
 enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir);
 void ax_hf_close(struct ax_hf *hf);
+/* A matrix of each expert in place of stacks that families have instead (ax_hf_experts_split). */
+enum ax_status ax_hf_split_experts(struct ax_hf *hf);
 /* Finds a tensor; NULL if no shard has it. Also finds tensors of folders written from a bare model
  * ("layers.0…"): tries the name without the prefix "model.". */
 const struct ax_st_entry *ax_hf_find(const struct ax_hf *hf, const char *name);

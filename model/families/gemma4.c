@@ -170,6 +170,10 @@ static enum ax_status per_layer_inputs(struct ax_arch *a, struct ax_json c) {
 
 static const struct ax_moe_names names = {
     .router = "model.layers.%d.router.proj.weight",
+    .experts = "model.layers.%d.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
     .expert_scale = "model.layers.%d.router.per_expert_scale",
     .module = "experts",
 };
@@ -236,8 +240,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_gemma4 = {
     .model_type = "gemma4_text",
     .models = "Gemma 4",
-    .lacks = "`quantize --calibrate`, and of mixtures `quantize`; pipeline parallelism and new "
-             "tokens where layers have embeddings (E2B, E4B)",
+    .lacks = "`quantize --calibrate`, pipeline parallelism and new tokens where layers have "
+             "embeddings (E2B, E4B)",
     .architecture = "Gemma4ForCausalLM",
     .head_dim = 256,
     .parse = parse};

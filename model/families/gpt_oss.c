@@ -52,7 +52,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_gpt_oss = {.model_type = "gpt_oss",
                                             .models = "gpt-oss",
-                                            .lacks = "saving as MXFP4",
+                                            .lacks = "`quantize`; saving as MXFP4",
                                             .architecture = "GptOssForCausalLM",
                                             .head_dim = 64,
                                             .parse = parse};

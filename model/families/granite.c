@@ -55,6 +55,10 @@ static enum ax_status mixers(struct ax_arch *a, struct ax_json c) {
 
 static const struct ax_moe_names names = {
     .router = "model.layers.%d.block_sparse_moe.router.layer.weight",
+    .experts = "model.layers.%d.block_sparse_moe.experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
     .shared = "model.layers.%d.mlp",
 };
 static const struct ax_moe_stacked stacked = {
@@ -113,7 +117,6 @@ const struct ax_family ax_family_granite = {.model_type = "granite",
 const struct ax_family ax_family_granitemoehybrid = {.model_type = "granitemoehybrid",
                                                      .models =
                                                          "Granite 4.0 H, with and without experts",
-                                                     .lacks = "`quantize` of those with experts",
                                                      .architecture = "GraniteMoeHybridForCausalLM",
                                                      .own_width = true,
                                                      .parse = parse_hybrid};

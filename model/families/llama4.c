@@ -11,6 +11,10 @@
 
 static const struct ax_rename renames[] = {{".mlp.", ".feed_forward."}, {0}};
 static const struct ax_moe_names names = {.router = FFN "router.weight",
+                                          .experts = FFN "experts",
+                                          .gate = "gate_proj",
+                                          .up = "up_proj",
+                                          .down = "down_proj",
                                           .shared = FFN "shared_expert"};
 static const struct ax_moe_stacked stacked = {.gate_up = FFN "experts.gate_up_proj",
                                               .down = FFN "experts.down_proj"};
@@ -119,7 +123,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_llama4_text = {.model_type = "llama4_text",
                                                 .models = "Llama 4",
-                                                .lacks = "`quantize`",
                                                 .architecture = "Llama4ForCausalLM",
                                                 .head_dim = 128,
                                                 .parse = parse};

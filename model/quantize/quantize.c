@@ -443,7 +443,7 @@ static enum ax_status write_calibrated(struct work *w) {
             "%s: --calibrate goes through layers half by half, which those of %s models "
             "have side by side; leave it out",
             w->m->src, w->arch.family->model_type);
-    if (w->arch.layer_scale || w->arch.layers[0].extra)
+    if (w->arch.layers[0].extra)
         return ax_error(
             AX_ERR_UNSUPPORTED,
             "%s: --calibrate goes through layers half by half, and those of %s models have more "
@@ -462,17 +462,28 @@ static enum ax_status write_calibrated(struct work *w) {
     return ax_runtime_run(&o, calibrated, w, NULL);
 }
 
+/* Scales are of matrices: experts that the family stacks are written as one matrix each. */
+static enum ax_status take_apart(struct work *w) {
+    struct ax_moe_config *moe = &w->arch.moe;
+    if (!moe->stacked)
+        return AX_OK;
+    if (!moe->names->experts)
+        return ax_error(
+            AX_ERR_UNSUPPORTED,
+            "%s: experts of %s models have biases, which quantize does not write; their "
+            "published MXFP4 is of 4 bits already; else convert to gguf with "
+            "--quant instead",
+            w->m->src, w->arch.family->model_type);
+    moe->stacked = NULL;
+    return ax_hf_split_experts(&w->hf);
+}
+
 static enum ax_status run(struct work *w) {
     struct ax_quantize_model *m = w->m;
     AX_TRY(ax_folder_check_new(m->dst));
     if (m->scheme.form == AX_FORM_NONE)
         return ax_compressed_config(&m->scheme, NULL);
     AX_TRY(ax_arch_load(&w->arch, m->src));
-    if (w->arch.moe.stacked)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: experts that are one tensor are not supported by "
-                        "quantize; convert to gguf with --quant instead",
-                        m->src);
     AX_TRY(ax_hf_open(&w->hf, m->src));
     if (w->hf.wrapped)
         return ax_error(
@@ -482,6 +493,7 @@ static enum ax_status run(struct work *w) {
             m->src);
     if (w->hf.compressed)
         return ax_error(AX_ERR_CONFIG, "%s: is quantized already; quantize the original", m->src);
+    AX_TRY(take_apart(w));
     w->format = ax_compressed_of(&m->scheme);
     m->scheme = ax_scheme_of_model(&m->scheme, w->arch.tied);
     AX_TRY(choose(w));

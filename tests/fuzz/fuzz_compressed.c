@@ -1,10 +1,11 @@
 /* Quantized folders: any quantization_config and any tensors give matrices all of whose elements, and codes, can be
- * read, or an error that names the config or the folder; nothing stays allocated. An input is JSON: "config",
+ * read, also as stacks of experts, or an error that names the config or the folder; nothing stays allocated. An input is JSON: "config",
  * "tensors" (a header of safetensors) and "fill", from which the data's bytes are made. */
 #include <string.h>
 
 #include "base/mem.h"
 #include "ckpt/hf/compressed.h"
+#include "ckpt/hf/joined.h"
 #include "ckpt/hf/safetensors.h"
 #include "tests/fuzz/mutate.h"
 
@@ -21,9 +22,9 @@ static void read_codes(const struct ax_st_entry *e) {
     ax_free(codes);
 }
 
-static void read_all(const struct ax_compressed *c) {
-    for (int i = 0; i < c->n; i++) {
-        const struct ax_st_entry *e = &c->entries[i];
+static void read_all(const struct ax_st_entry *entries, int n) {
+    for (int i = 0; i < n; i++) {
+        const struct ax_st_entry *e = &entries[i];
         double *v;
         AX_ASSERT(e->numel >= 0 && e->numel <= 2 * MAX_DATA);
         AX_ASSERT(ax_alloc(&v, (size_t)e->numel + 1, sizeof *v) == AX_OK);
@@ -34,16 +35,27 @@ static void read_all(const struct ax_compressed *c) {
     }
 }
 
+static void open_joined(const struct ax_compressed *c) {
+    struct ax_hf_joined x;
+    if (ax_hf_joined_open(&x, "dir", c->n, c->entries) == AX_OK)
+        read_all(x.entries, x.n);
+    else
+        AX_ASSERT(strncmp(ax_error_text(), "dir: ", 5) == 0 && x.entries == NULL);
+    ax_hf_joined_close(&x);
+}
+
 static void open_folder(const struct ax_compressed_format *f, const struct ax_safetensors *st) {
     const struct ax_st_entry **entries;
     struct ax_compressed c;
     AX_ASSERT(ax_alloc(&entries, (size_t)st->n, sizeof *entries) == AX_OK);
     for (int i = 0; i < st->n; i++)
         entries[i] = &st->entries[i];
-    if (ax_compressed_open(&c, "dir", f, st->n, entries) == AX_OK)
-        read_all(&c);
-    else
+    if (ax_compressed_open(&c, "dir", f, st->n, entries) == AX_OK) {
+        read_all(c.entries, c.n);
+        open_joined(&c);
+    } else {
         AX_ASSERT(strncmp(ax_error_text(), "dir: ", 5) == 0 && c.entries == NULL);
+    }
     ax_compressed_close(&c);
     ax_free(entries);
 }

@@ -4,19 +4,53 @@ head.
 
 usage: check_compressed.py AXTRAIN MODEL [SCHEME...]    (MODEL: a small folder in float32)
 
+Of families whose experts transformers has only as one tensor, it cannot load a folder with a matrix of each (vLLM does):
+there it gets a folder of codes times scales, stacked here, for int8 alone.
+
 compressed-tensors does not load packed codes of an embedding: transformers dequantizes those folders, which
 leaves the activations as they are, so with schemes that round them they are not compared. Where activations
 are rounded, the last bit of a sum decides some ties. nvfp4 is not compared, as it makes bfloat16 of it.
 Exit code 0: all equal; 1: not; 77: skipped, as a library is not installed."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 SCHEMES = ["int4", "int4-int8", "int8", "int8-int8", "fp8", "fp8-tensor"]
 ROUNDS_INPUTS = ("int4-int8", "int8-int8", "fp8", "fp8-tensor")
+# model_type: module of the experts, and the two tensors that transformers has
+STACKED = {"gemma4_text": ("experts", "experts.gate_up_proj", "experts.down_proj"),
+           "granitemoehybrid": ("block_sparse_moe.experts", "block_sparse_moe.input_linear.weight",
+                                "block_sparse_moe.output_linear.weight")}
 LIMIT, LIMIT_ROUNDED = 1e-4, 1e-3  # float32 sums in another order
+
+
+def stacked(folder, dense, names):
+    """Writes the folder `dense`: codes times scales, experts as one tensor."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    given = load_file(f"{folder}/model.safetensors")
+    values = {n: t.float() * given[n + "_scale"] if n + "_scale" in given else t
+              for n, t in given.items() if not n.endswith(".weight_scale")}
+    module, gate_up, down = names
+    expert = re.compile(r"(.*layers\.\d+\.)" + re.escape(module) + r"\.0\.gate_proj\.weight")
+    for layer in [m[1] for m in map(expert.fullmatch, list(values)) if m]:
+        def of(e, what):
+            return values.pop(f"{layer}{module}.{e}.{what}_proj.weight")
+        n = sum(k.startswith(f"{layer}{module}.") and k.endswith("down_proj.weight") for k in values)
+        values[layer + gate_up] = torch.stack([torch.cat([of(e, "gate"), of(e, "up")]) for e in range(n)])
+        values[layer + down] = torch.stack([of(e, "down") for e in range(n)])
+    os.mkdir(dense)
+    save_file(values, f"{dense}/model.safetensors", metadata={"format": "pt"})
+    with open(f"{folder}/config.json", encoding="utf-8") as f:
+        config = json.load(f)
+    del config["quantization_config"]
+    with open(f"{dense}/config.json", "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    return dense
 
 
 def theirs(folder, ids, dequantize):
@@ -53,7 +87,10 @@ def main():
         return 77
     bad = 0
     with open(f"{model}/config.json", encoding="utf-8") as f:
-        vocab = json.load(f)["vocab_size"]
+        config = json.load(f)
+    vocab, names = config["vocab_size"], STACKED.get(config["model_type"])
+    if names:
+        schemes = ["int8"]
     ids = [(7 * i * i + 3 * i) % (vocab - 20) + 1 for i in range(40)]
     with tempfile.TemporaryDirectory() as scratch:
         with open(f"{scratch}/ids.jsonl", "w", encoding="utf-8") as f:
@@ -66,7 +103,8 @@ def main():
                 folder = os.path.join(scratch, scheme + "-".join(ends))
                 subprocess.run([axtrain, "quantize", model, folder, "--scheme", scheme, *ends], check=True,
                                capture_output=True)
-                a, b = ours(axtrain, folder, scratch), theirs(folder, ids, packed)
+                read = stacked(folder, folder + "-dense", names) if names else folder
+                a, b = ours(axtrain, folder, scratch), theirs(read, ids, packed)
                 ok = abs(a - b) <= (LIMIT_ROUNDED if scheme in ROUNDS_INPUTS else LIMIT)
                 bad += not ok
                 print(f"{scheme} {' '.join(ends)}: {a:.6f}, transformers {b:.6f} {'ok' if ok else 'DIFFERS'}")

@@ -1,0 +1,267 @@
+/* Experts that a family stacks, as one matrix each: what quantizing takes apart, and what quantized folders have, which
+ * is read as the stacks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/quant/quant_ops.h"
+#include "tests/ckpt/folder.h"
+
+enum { E = 3, I = 4, H = 6 };
+
+/* Where the families that do so have them. */
+static const struct form {
+    const char *gate_up, *down, *apart;
+    bool turned;
+} forms[] = {
+    {"model.layers.1.feed_forward.experts.gate_up_proj",
+     "model.layers.1.feed_forward.experts.down_proj", "model.layers.1.feed_forward.experts", true},
+    {"model.layers.1.block_sparse_moe.input_linear.weight",
+     "model.layers.1.block_sparse_moe.output_linear.weight",
+     "model.layers.1.block_sparse_moe.experts", false},
+    {"model.layers.1.experts.gate_up_proj", "model.layers.1.experts.down_proj",
+     "model.layers.1.experts", false},
+    {"model.layers.1.experts.gate_up_proj", "model.layers.1.experts.down_proj",
+     "model.layers.1.moe.experts", false},
+};
+#define N_FORMS (sizeof forms / sizeof *forms)
+
+/* Code of output i and input j of expert e; of gate, up and down. */
+static int code_of(int what, int64_t e, int64_t i, int64_t j) {
+    return (int)((what * 89 + e * 53 + i * 31 + j * 7) % 255) - 127;
+}
+static float scale_of(int what, int64_t e, int64_t i) {
+    return 0.25F * (float)(1 + (what + 2 * e + 3 * i) % 7);
+}
+
+static int64_t rows_of(int what) {
+    return what < 2 ? I : H;
+}
+static int64_t cols_of(int what) {
+    return what < 2 ? H : I;
+}
+
+static float value_of(int what, int64_t e, int64_t i, int64_t j) {
+    return (float)code_of(what, e, i, j) * scale_of(what, e, i);
+}
+
+/* Element `at` of a stack: of gate and up, or of down. */
+static float stacked(const struct form *f, bool down, int64_t at) {
+    const int64_t out = down ? H : 2 * I, in = down ? I : H, e = at / (in * out);
+    const int64_t i = f->turned ? at % out : at / in % out;
+    const int64_t j = f->turned ? at / out % in : at % in;
+    return down ? value_of(2, e, i, j) : value_of(i >= I, e, i % I, j);
+}
+
+/* ---- what is taken apart ---- */
+
+struct filled {
+    const struct form *form;
+    bool down;
+};
+static enum ax_status fill_stack(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct filled *f = ctx;
+    for (int64_t k = 0; k < n; k++)
+        ((float *)out)[k] = stacked(f->form, f->down, first + k);
+    return AX_OK;
+}
+
+static struct ax_st_output stack(struct filled *f) {
+    const struct form *form = f->form;
+    const int64_t out = f->down ? H : 2 * I, in = f->down ? I : H;
+    return (struct ax_st_output){.name = f->down ? form->down : form->gate_up,
+                                 .dtype = AX_F32,
+                                 .ndim = 3,
+                                 .shape = {E, form->turned ? in : out, form->turned ? out : in},
+                                 .fill = fill_stack,
+                                 .ctx = f};
+}
+
+static void assert_matrix(const struct ax_hf *hf, const struct form *f, int what, int64_t e) {
+    static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
+    const int64_t rows = rows_of(what), cols = cols_of(what);
+    float v[I * H];
+    char name[100];
+    snprintf(name, sizeof name, "%s.%d.%s.weight", f->apart, (int)e, names[what]);
+    const struct ax_st_entry *m = ax_hf_find(hf, name);
+    if (!m)
+        fail_msg("%s is missing", name);
+    assert_true(m->ndim == 2 && m->shape[0] == rows && m->shape[1] == cols);
+    assert_int_equal(m->bytes, sizeof v);
+    for (int64_t first = 0; first < rows * cols; first += 5) {
+        const int64_t n = rows * cols - first < 5 ? rows * cols - first : 5;
+        assert_int_equal(ax_st_read(m, first, n, AX_F32, v), AX_OK);
+        for (int64_t k = 0; k < n; k++)
+            assert_true(v[k] == value_of(what, e, (first + k) / cols, (first + k) % cols));
+    }
+}
+
+static void stacks_are_taken_apart(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 3; i++) { /* the last form is the third's */
+        struct filled f[] = {{&forms[i], false}, {&forms[i], true}};
+        const int64_t width = 5;
+        struct ax_st_output t[] = {stack(&f[0]), stack(&f[1]),
+                                   output("model.norm.weight", AX_F32, 1, &width)};
+        struct ax_hf hf;
+        const uint64_t live = ax_mem_live_blocks();
+        assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), 3, t), AX_OK);
+        put_text("config.json", "{}");
+        assert_int_equal(ax_hf_open(&hf, dir), AX_OK);
+        assert_int_equal(ax_hf_count(&hf), 3);
+        assert_int_equal(ax_hf_split_experts(&hf), AX_OK);
+        assert_int_equal(ax_hf_count(&hf), 3 * E + 1);
+        assert_tensor(ax_hf_find(&hf, "model.norm.weight"), &t[2]);
+        for (int what = 0; what < 3; what++)
+            for (int e = 0; e < E; e++)
+                assert_matrix(&hf, &forms[i], what, e);
+        ax_hf_close(&hf);
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+}
+
+/* ---- what quantized folders have ---- */
+
+struct matrix {
+    int what;
+    int64_t e;
+};
+static enum ax_status fill_codes(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct matrix *m = ctx;
+    const int64_t cols = cols_of(m->what);
+    for (int64_t k = first; k < first + n; k++)
+        ((signed char *)out)[k - first] = (signed char)code_of(m->what, m->e, k / cols, k % cols);
+    return AX_OK;
+}
+static enum ax_status fill_scales(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct matrix *m = ctx;
+    for (int64_t k = first; k < first + n; k++)
+        ((float *)out)[k - first] = scale_of(m->what, m->e, k);
+    return AX_OK;
+}
+
+/* What is wrong with a folder: a matrix that it lacks, or has in another shape. */
+struct mistake {
+    const char *lacks, *wide;
+};
+
+static enum ax_status open_quantized(struct ax_hf *hf, const struct form *f,
+                                     const struct mistake *wrong) {
+    enum { N = 3 * E };
+    static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
+    static struct matrix m[N];
+    static char name[2 * N][100];
+    struct ax_st_output t[2 * N + 1];
+    const int64_t width = 5;
+    int n = 0;
+    for (int k = 0; k < N; k++) {
+        char own[40];
+        m[k] = (struct matrix){k % 3, k / 3};
+        const int64_t rows = rows_of(k % 3), cols = cols_of(k % 3);
+        snprintf(own, sizeof own, ".%d.%s", k / 3, names[k % 3]);
+        if (wrong->lacks && strcmp(wrong->lacks, own) == 0)
+            continue;
+        snprintf(name[2 * k], sizeof name[0], "%s%s.weight", f->apart, own);
+        snprintf(name[2 * k + 1], sizeof name[0], "%s%s.weight_scale", f->apart, own);
+        const bool wide = wrong->wide && strcmp(wrong->wide, own) == 0;
+        t[n++] = (struct ax_st_output){.name = name[2 * k],
+                                       .dtype = AX_I8,
+                                       .ndim = 2,
+                                       .shape = {rows, wide ? cols + 1 : cols},
+                                       .fill = fill_codes,
+                                       .ctx = &m[k]};
+        t[n++] = (struct ax_st_output){.name = name[2 * k + 1],
+                                       .dtype = AX_F32,
+                                       .ndim = 2,
+                                       .shape = {rows, 1},
+                                       .fill = fill_scales,
+                                       .ctx = &m[k]};
+    }
+    t[n++] = output("model.norm.weight", AX_F32, 1, &width);
+    put_text("config.json",
+             "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+             "\"int-quantized\", \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], "
+             "\"weights\": {\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, "
+             "\"strategy\": \"channel\"}}}}}");
+    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), n, t), AX_OK);
+    return ax_hf_open(hf, dir);
+}
+
+static void assert_stack(const struct ax_hf *hf, const struct form *f, bool down) {
+    const struct ax_st_entry *e = ax_hf_find(hf, down ? f->down : f->gate_up);
+    const int64_t out = down ? H : 2 * I, in = down ? I : H;
+    float v[E * 2 * I * H];
+    if (!e)
+        fail_msg("%s: no stack", f->apart);
+    assert_true(e->ndim == 3 && e->shape[0] == E && e->shape[1] == (f->turned ? in : out) &&
+                e->shape[2] == (f->turned ? out : in));
+    assert_int_equal(e->numel, E * in * out);
+    for (int64_t first = 0; first < e->numel; first++)
+        for (int64_t n = 1; n <= e->numel - first; n += n < 9 ? 1 : 17) {
+            assert_int_equal(ax_st_read(e, first, n, AX_F32, v), AX_OK);
+            for (int64_t k = 0; k < n; k++)
+                if (v[k] != stacked(f, down, first + k))
+                    fail_msg("%s: element %lld of [%lld, +%lld) is %g, not %g", e->name,
+                             (long long)(first + k), (long long)first, (long long)n, (double)v[k],
+                             (double)stacked(f, down, first + k));
+        }
+    assert_int_equal(e->codes == NULL, f->turned);
+    if (f->turned)
+        return;
+    unsigned char codes[E * 2 * I * H];
+    float scales[E * 2 * I * H];
+    assert_int_equal(e->codes->block, in);
+    assert_int_equal(e->codes->read(e->ctx, in, e->numel - in, codes, scales), AX_OK);
+    for (int64_t k = 0; k < e->numel - in; k++)
+        assert_true((float)(signed char)codes[k] * scales[k / in] == stacked(f, down, in + k));
+}
+
+static void quantized_experts_are_read_as_stacks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_FORMS; i++) {
+        struct ax_hf hf;
+        const uint64_t live = ax_mem_live_blocks();
+        if (open_quantized(&hf, &forms[i], &(struct mistake){0}) != AX_OK)
+            fail_msg("%s", ax_error_text());
+        assert_int_equal(ax_hf_count(&hf), 3);
+        assert_stack(&hf, &forms[i], false);
+        assert_stack(&hf, &forms[i], true);
+        ax_hf_close(&hf);
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+}
+
+static void mistakes_are_named(void **state) {
+    (void)state;
+    static const struct {
+        struct mistake wrong;
+        const char *says;
+    } cases[] = {
+        {{.lacks = ".1.up_proj"}, "experts.1.up_proj.weight is missing"},
+        {{.lacks = ".0.gate_proj"}, "experts.0.gate_proj.weight is missing"},
+        {{.lacks = ".1.down_proj"}, "but not down_proj of that expert"},
+        {{.lacks = ".0.down_proj"}, "but not down_proj of that expert"},
+        {{.wide = ".2.down_proj"}, "experts.2.down_proj.weight has another shape"},
+        {{.wide = ".0.up_proj"}, "experts.0.up_proj.weight has another shape"},
+    };
+    for (size_t i = 0; i < N_FORMS; i++)
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+            struct ax_hf hf;
+            const uint64_t live = ax_mem_live_blocks();
+            assert_int_equal(open_quantized(&hf, &forms[i], &cases[k].wrong), AX_ERR_DATA);
+            assert_mentions(cases[k].says);
+            assert_int_equal(ax_mem_live_blocks(), live);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stacks_are_taken_apart),
+        cmocka_unit_test(quantized_experts_are_read_as_stacks),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
