@@ -193,6 +193,7 @@ static const struct {
     {"tokenizer_config.json", true},
     {"special_tokens_map.json", true},
     {"added_tokens.json", true},
+    {"tiktoken.model", true},
     {"tokenizer.model", true},
     {"tokenizer.model.v1", true},
     {"tokenizer.model.v2", true},

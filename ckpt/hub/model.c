@@ -25,6 +25,7 @@ static const char *const small_files[] = {
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
+    "tiktoken.model",
     "tokenizer.model",
     "tokenizer.model.v1",
     "tokenizer.model.v2",
@@ -108,6 +109,7 @@ static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
     if (*whole && !s->listed)
         *whole = ax_hub_snapshot_has(s, "tokenizer.json") ||
                  ax_hub_snapshot_has(s, "tekken.json") ||
+                 ax_hub_snapshot_has(s, "tiktoken.model") ||
                  ax_hub_snapshot_has(s, "tokenizer.model") || ax_hub_snapshot_has(s, "vocab.json");
     if (!*whole || part == AX_HUB_TOKENIZER)
         return AX_OK;

@@ -87,7 +87,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check_text(bytes, text.data != NULL ? text.data : "", text.len, true);
     uint64_t live = ax_mem_live_blocks();
     const bool tekken = json_len > 9 && memcmp(json, "{\"config\"", 9) == 0;
-    const char *name = tekken ? "tekken.json" : "f.json";
+    const char *name = tekken                                        ? "tekken.json"
+                       : json_len > 0 && !strchr("{ \n\t\r[", *json) ? "tiktoken.model"
+                                                                     : "f.json";
     if (ax_tokenizer_parse(&t, name, json, json_len) == AX_OK) {
         check_text(t, text.data != NULL ? text.data : "", text.len, false);
         ax_tokenizer_free(t);

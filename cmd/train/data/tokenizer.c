@@ -32,7 +32,7 @@ static enum ax_status mix_folder(struct key *k, const char *folder) {
         "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json",
         "added_tokens.json",  "tekken.json",           "tokenizer.model.v7m1",
         "tokenizer.model.v7", "tokenizer.model.v3",    "tokenizer.model.v2",
-        "tokenizer.model.v1", "tokenizer.model"};
+        "tokenizer.model.v1", "tokenizer.model",       "tiktoken.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path;
         char *text;

@@ -1,12 +1,12 @@
 /* Tokenizers: text ↔ token ids, exactly as the model's own tokenizer.
  *
  * Sources: HF tokenizer.json with a BPE model (byte-level or SentencePiece-like), Mistral's
- * tekken.json, and GGUF vocabularies. A loaded tokenizer is constant: any number of threads may
+ * tekken.json, Kimi's tiktoken.model, and GGUF vocabularies. A loaded tokenizer is constant: any number of threads may
  * encode and decode with it. Only the functions under "changes" modify it, before it is shared.
  *
  * Text is UTF-8 with a length and may contain NUL. Ids are int32_t, ≥ 0; AX_NO_TOKEN (−1) is none.
  *
- * Reading order: tokenizer.c (the object), encode.c, decode.c; loading: vocab_hf.c, vocab_tekken.c,
+ * Reading order: tokenizer.c (the object), encode.c, decode.c; loading: vocab_hf.c, vocab_tekken.c, vocab_tiktoken.c,
  * vocab_sentencepiece.c, mistral_files.c, vocab_gguf.c; encoding steps: normalize.c, pretokenize.c with
  * split_rules.c, bpe.c. */
 #ifndef AX_DATA_TEXT_TOKENIZER_TOKENIZER_H
@@ -28,12 +28,12 @@ struct ax_tokenizer;
 
 /* PATH: a folder with tokenizer.json and optionally tokenizer_config.json and
  * special_tokens_map.json, or without one with Mistral's tekken.json or tokenizer.model
- * (mistral_files.h); one of these files alone; or a GGUF file. AX_ERR_DATA names file and key path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
+ * (mistral_files.h), or Kimi's tiktoken.model; one of these files alone; or a GGUF file. AX_ERR_DATA names file and key path; AX_ERR_UNSUPPORTED for models other than BPE and for unknown steps. */
 enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path);
 /* True if a folder has one of these files. */
 bool ax_tokenizer_is_in(const char *folder);
 
-/* The text of a tokenizer.json, or of a tekken.json if `name`, which is for messages, says so. */
+/* The text of a tokenizer.json, or of a tekken.json or tiktoken.model if `name`, which is for messages, says so. */
 enum ax_status ax_tokenizer_parse(struct ax_tokenizer **out, const char *name, const char *text,
                                   size_t len);
 

@@ -11,6 +11,7 @@
 #include "data/text/vocab/mistral_files.h"
 #include "data/text/vocab/vocab_sentencepiece.h"
 #include "data/text/vocab/vocab_tekken.h"
+#include "data/text/vocab/vocab_tiktoken.h"
 
 enum { MAX_FILE = 256 * 1024 * 1024, MAX_DEPTH = 512 };
 
@@ -384,8 +385,9 @@ enum ax_status ax_tokenizer_parse(struct ax_tokenizer **out, const char *name, c
     AX_TRY_GOTO(ax_alloc(&copy, len + 1, 1), st, done);
     memcpy(copy, text, len);
     AX_TRY_GOTO(ax_tokenizer_new(&t), st, done);
-    AX_TRY_GOTO(ax_tekken_is(name) ? ax_tekken_parse(t, name, copy, len)
-                                   : parse(t, name, copy, len),
+    AX_TRY_GOTO(ax_tekken_is(name)     ? ax_tekken_parse(t, name, copy, len)
+                : ax_tiktoken_is(name) ? ax_tiktoken_parse(t, name, copy, len)
+                                       : parse(t, name, copy, len),
                 st, done);
     *out = t;
     t = NULL;
@@ -404,13 +406,23 @@ static enum ax_status load_file(struct ax_tokenizer *t, const char *path) {
     return st;
 }
 
-static bool has_json(const char *dir) {
+static bool has(const char *dir, const char *name) {
     char *path;
-    if (ax_path_join(&path, dir, "tokenizer.json") != AX_OK)
+    if (ax_path_join(&path, dir, name) != AX_OK)
         return false;
     const bool found = ax_path_exists(path);
     ax_free(path);
     return found;
+}
+
+static bool has_json(const char *dir) {
+    return has(dir, "tokenizer.json");
+}
+
+/* What a folder without tokenizer.json has instead; *path = NULL: nothing that is known. */
+static enum ax_status other_file(const char *dir, char **path) {
+    AX_TRY(ax_mistral_tokenizer_in(dir, false, path));
+    return *path || !has(dir, AX_TIKTOKEN) ? AX_OK : ax_path_join(path, dir, AX_TIKTOKEN);
 }
 
 static enum ax_status load_folder(struct ax_tokenizer *t, const char *dir) {
@@ -432,7 +444,7 @@ bool ax_tokenizer_is_in(const char *folder) {
     char *own = NULL;
     if (has_json(folder))
         return true;
-    const bool found = ax_mistral_tokenizer_in(folder, false, &own) == AX_OK && own;
+    const bool found = other_file(folder, &own) == AX_OK && own;
     ax_free(own);
     return found;
 }
@@ -449,12 +461,13 @@ static enum ax_status load_path(struct ax_tokenizer **out, const char *path) {
     struct ax_tokenizer *t;
     if (ax_gguf_is(path))
         return load_gguf(out, path);
-    if (ax_sentencepiece_is(path) && !ax_path_is_dir(path))
+    if (ax_sentencepiece_is(path) && !ax_tiktoken_is(path) && !ax_path_is_dir(path))
         return ax_sentencepiece_load(out, path);
     AX_TRY(ax_tokenizer_new(&t));
-    enum ax_status st = ax_path_is_dir(path) ? load_folder(t, path)
-                        : ax_tekken_is(path) ? ax_tekken_load(t, path)
-                                             : load_file(t, path);
+    enum ax_status st = ax_path_is_dir(path)   ? load_folder(t, path)
+                        : ax_tekken_is(path)   ? ax_tekken_load(t, path)
+                        : ax_tiktoken_is(path) ? ax_tiktoken_load(t, path)
+                                               : load_file(t, path);
     if (st != AX_OK) {
         ax_tokenizer_free(t);
         return st;
@@ -466,7 +479,7 @@ static enum ax_status load_path(struct ax_tokenizer **out, const char *path) {
 enum ax_status ax_tokenizer_load(struct ax_tokenizer **out, const char *path) {
     char *own = NULL;
     if (ax_path_is_dir(path) && !has_json(path))
-        AX_TRY(ax_mistral_tokenizer_in(path, false, &own));
+        AX_TRY(other_file(path, &own));
     const enum ax_status st = load_path(out, own ? own : path);
     ax_free(own);
     return st;

@@ -1,8 +1,6 @@
 /* tekken.json → a tokenizer, as the mistral-common package reads it: a byte-level BPE in tiktoken's form.
  *
- *   vocab           byte strings in base64 by rank, the 256 single bytes first. Two neighbors are merged
- *                   if the result is one of them, the lowest rank first; a piece that is one is not
- *                   merged at all
+ *   vocab           byte strings in base64 by rank (ranks.h), the 256 single bytes first
  *   special_tokens  come before them: the id of rank r is default_num_special_tokens + r. Those that the
  *                   file does not name are called <SPECIAL_n>; files up to v7 may leave out the list */
 #include "data/text/vocab/vocab_tekken.h"
@@ -13,9 +11,9 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/text/json.h"
-#include "data/text/tokenizer/byte_level.h"
+#include "data/text/vocab/ranks.h"
 
-enum { MAX_FILE = 256 << 20, MAX_TOKENS = 1 << 24, MAX_SPECIALS = 1 << 16, MAX_BYTES = 512 };
+enum { MAX_FILE = 256 << 20, MAX_TOKENS = 1 << 24, MAX_SPECIALS = 1 << 16 };
 
 static const char *const first_specials[] = {
     "<unk>",
@@ -86,54 +84,22 @@ static enum ax_status read_specials(struct ax_tokenizer *t, struct ax_json root,
 
 /* ---- the vocabulary ---- */
 
-static int sextet(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-/* Base64 with padding → out; 0: it is none, or of no bytes, or of more than MAX_BYTES. */
-static size_t decode(const char *s, unsigned char *out) {
-    const size_t len = strlen(s);
-    size_t n = 0;
-    if (len == 0 || len % 4 != 0 || len / 4 * 3 > MAX_BYTES + 2)
-        return 0;
-    for (size_t i = 0; i < len; i += 4) {
-        const bool last = i + 4 == len;
-        const size_t pad = last ? (size_t)(s[len - 1] == '=') + (s[len - 2] == '=') : 0;
-        uint32_t bits = 0;
-        for (size_t k = 0; k < 4; k++) {
-            const int v = k >= 4 - pad ? 0 : sextet(s[i + k]);
-            if (v < 0)
-                return 0;
-            bits = bits << 6 | (uint32_t)v;
-        }
-        for (size_t k = 0; k < 3 - pad; k++)
-            out[n++] = (unsigned char)(bits >> (16 - 8 * k));
-    }
-    return n <= MAX_BYTES ? n : 0;
-}
-
 /* Adds the token of a rank under its spelling in the byte alphabet. */
 static enum ax_status add_token(struct ax_tokenizer *t, struct ax_json v, int64_t rank, int64_t id,
                                 size_t expected) {
-    unsigned char bytes[MAX_BYTES + 3];
-    char chars[2 * MAX_BYTES];
+    unsigned char bytes[AX_RANK_BYTES + 3];
     const char *text;
     int64_t said;
-    size_t len = 0;
     AX_TRY(ax_json_i64(ax_json_get(v, "rank"), rank, rank, &said));
     const struct ax_json coded = ax_json_get(v, "token_bytes");
     AX_TRY(ax_json_str(coded, &text));
-    const size_t n = decode(text, bytes);
+    const size_t n = ax_rank_decode(text, strlen(text), bytes);
     if (n == 0)
-        return ax_json_error(coded, "expected 1 to %d bytes in base64", MAX_BYTES);
+        return ax_json_error(coded, "expected 1 to %d bytes in base64", AX_RANK_BYTES);
     if (rank < 256 && (n != 1 || bytes[0] != rank))
         return ax_json_error(coded, "expected the byte %lld: the first 256 are the single bytes",
                              (long long)rank);
-    for (size_t i = 0; i < n; i++)
-        len += ax_byte_to_char(bytes[i], chars + len);
-    const enum ax_status st = ax_vocab_add(&t->vocab, chars, len, id, expected);
+    const enum ax_status st = ax_rank_add(t, bytes, n, id, expected);
     return st == AX_OK ? st : ax_error_prefix(st, "%s: %s", v.doc, v.path);
 }
 
@@ -147,23 +113,6 @@ static enum ax_status read_vocab(struct ax_tokenizer *t, struct ax_json root, in
                              (long long)n, ax_json_size(list));
     for (int64_t i = 0; i < n; i++)
         AX_TRY(add_token(t, ax_json_at(list, (size_t)i), i, first + i, (size_t)(first + n)));
-    return AX_OK;
-}
-
-/* Every way to form a token from two others, by the rank of what is formed. */
-static enum ax_status add_merges(struct ax_tokenizer *t, int64_t first) {
-    for (int32_t id = (int32_t)first; (size_t)id < t->vocab.n_ids; id++) {
-        size_t len;
-        const char *s = ax_vocab_string(&t->vocab, id, &len);
-        for (size_t i = 1; s && i < len; i++) {
-            if (((unsigned char)s[i] & 0xC0U) == 0x80U)
-                continue;
-            const int32_t left = ax_vocab_find(&t->vocab, s, i);
-            const int32_t right = ax_vocab_find(&t->vocab, s + i, len - i);
-            if (left != AX_NO_TOKEN && right != AX_NO_TOKEN)
-                AX_TRY(ax_bpe_add_merge(&t->bpe, left, right, id, (uint32_t)id, 0));
-        }
-    }
     return AX_OK;
 }
 
@@ -186,7 +135,6 @@ static enum ax_status build(struct ax_tokenizer *t, struct ax_json root) {
     static const char *const names[] = {"<s>", "</s>", "<unk>", "<pad>"};
     static const enum ax_special which[] = {AX_BOS, AX_EOS, AX_UNK, AX_PAD};
     const struct ax_json config = ax_json_get(root, "config");
-    struct ax_decode_step *step;
     const char *pattern;
     int64_t size, specials;
     bool old;
@@ -200,13 +148,7 @@ static enum ax_status build(struct ax_tokenizer *t, struct ax_json root) {
     AX_TRY(read_vocab(t, root, size - specials, specials));
     AX_TRY(read_specials(t, root, specials));
     t->offset = (size_t)specials;
-    AX_TRY(
-        ax_pretok_add_regex(&t->pretok, pattern, strlen(pattern), false, AX_SPLIT_ISOLATED, false));
-    AX_TRY(ax_pretok_add_bytes(&t->pretok, false, false));
-    t->bpe.ignore_merges = true;
-    AX_TRY(add_merges(t, specials));
-    AX_TRY(ax_decoder_add(&t->decoder, AX_DECODE_BYTES, &step));
-    AX_TRY(ax_tokenizer_finish(t));
+    AX_TRY(ax_ranks_finish(t, pattern, specials));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ax_added_by_content(&t->added, names[i], strlen(names[i])))
             AX_TRY(ax_tokenizer_name_special(t, which[i], names[i]));
