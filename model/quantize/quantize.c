@@ -431,6 +431,14 @@ static bool shares_choices(const struct ax_arch *a) {
     return any;
 }
 
+/* Layers that use the keys and values of another layer for the same row. */
+static bool borrows(const struct ax_arch *a) {
+    bool any = false;
+    for (int64_t i = 0; i < a->n_layers; i++)
+        any = any || a->layers[i].borrows;
+    return any;
+}
+
 static enum ax_status write_calibrated(struct work *w) {
     const struct ax_runtime_options o = {.backend = ax_ops_cpu() ? "cpu" : "ref",
                                          .threads = w->m->threads,
@@ -453,6 +461,11 @@ static enum ax_status write_calibrated(struct work *w) {
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: --calibrate goes through one layer after the other, and some of this "
                         "model attend to the keys that an earlier one chose; leave it out",
+                        w->m->src);
+    if (borrows(&w->arch))
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: --calibrate goes through one layer after the other, and some of this "
+                        "model use the keys and values of an earlier one; leave it out",
                         w->m->src);
     if (w->m->gptq && w->m->scheme.weight.kind != AX_QUANT_INT4)
         return ax_error(AX_ERR_CONFIG,

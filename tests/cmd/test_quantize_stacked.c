@@ -288,12 +288,33 @@ static void test_refused(void **state) {
            golden_path("models/gpt_oss"), dst, "--scheme", "int8");
 }
 
+/* Gemma 4's golden without inputs of each layer, whose last layers use earlier ones' keys. */
+static void test_borrowed_keys(void **state) {
+    (void)state;
+    char src[160], dst[160], rows[160], path[200];
+    need_binary();
+    make_model("gemma4", 2);
+    snprintf(path, sizeof path, "%s", in_scratch("model/config.json"));
+    json_t *config = json_load_file(path, 0, NULL);
+    assert_true(json_integer_value(json_object_get(config, "num_kv_shared_layers")) > 0);
+    json_object_set_new(config, "hidden_size_per_layer_input", json_integer(0));
+    assert_int_equal(json_dump_file(config, path, 0), 0);
+    json_decref(config);
+    snprintf(src, sizeof src, "%s", in_scratch("model"));
+    snprintf(dst, sizeof dst, "%s", in_scratch("borrowed"));
+    snprintf(rows, sizeof rows, "%s", in_scratch("ids.jsonl"));
+    sft_command = "quantize";
+    EXPECT(2, "use the keys and values of an earlier one; leave it out", src, dst, "--scheme",
+           "int8", "--calibrate", rows, "--type", "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folder_is_the_model),
         cmocka_unit_test(test_it_trains_as_its_copy),
         cmocka_unit_test(test_gptq),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_borrowed_keys),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
