@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "parallel/fabric/part.h"
 #include "parallel/fabric/team.h"
 #include "tests/comm_cases.h"
 
@@ -59,6 +60,29 @@ static enum ax_status disagree(struct ax_team *team, int round) {
     return AX_OK;
 }
 
+/* Two letters to the next rank, of which both are on their way before one has been read. */
+static enum ax_status write_to_next(struct ax_team *team, int round) {
+    const int next = (team->rank + 1) % team->size,
+              before = (team->rank + team->size - 1) % team->size;
+    char text[2][64];
+    struct ax_team_letter letters[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(text[i], sizeof text[i], "number %d of %d in round %d", i, team->rank, round);
+        letters[i] = (struct ax_team_letter){.data = text[i], .bytes = (int64_t)strlen(text[i])};
+        AX_TRY(ax_team_send(team, next, &letters[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        char expected[64], *got;
+        int64_t n;
+        snprintf(expected, sizeof expected, "number %d of %d in round %d", i, before, round);
+        AX_TRY(ax_team_receive(team, before, &got, &n));
+        ENSURE(n == (int64_t)strlen(expected) && strcmp(got, expected) == 0);
+        ax_free(got);
+    }
+    AX_TRY(ax_team_sent(team, &letters[1]));
+    return ax_team_sent(team, &letters[0]);
+}
+
 static enum ax_status talk(void *ctx) {
     struct talk *t = ctx;
     struct ax_team *team = t->team;
@@ -71,6 +95,8 @@ static enum ax_status talk(void *ctx) {
         AX_TRY(ax_team_max(team, &most));
         ENSURE(most == 10 * (team->size - 1) + round);
         AX_TRY(report(t, round));
+        if (team->size > 1)
+            AX_TRY(write_to_next(team, round));
         AX_TRY(disagree(team, round));
     }
     ENSURE(t->taken == (ax_team_leads(team) ? ROUNDS * team->size : 0));
@@ -98,6 +124,20 @@ static enum ax_status both(struct ax_team *team, struct ax_comm *c) {
     return trained != AX_OK ? trained : talked;
 }
 
+/* The first rank, and all others, each as a world of its own. */
+static enum ax_status talk_in_part(struct ax_fabric *f) {
+    const int first = f->rank > 0;
+    struct ax_fabric_part part;
+    struct ax_team team;
+    ax_fabric_part_open(&part, f, first, first ? f->world - 1 : 1);
+    AX_TRY(ax_team_open(&team, &part.fabric));
+    struct talk t = {.team = &team};
+    ENSURE(team.rank == f->rank - first && team.size == (first ? f->world - 1 : 1));
+    const enum ax_status st = team.size > 1 ? talk(&t) : AX_OK;
+    ax_team_close(&team);
+    return st;
+}
+
 enum ax_status team_cases_run(struct ax_fabric *f, void *ctx) {
     struct ax_team team;
     struct ax_comm c;
@@ -109,7 +149,7 @@ enum ax_status team_cases_run(struct ax_fabric *f, void *ctx) {
         st = both(&team, &c);
     ax_comm_free(&c);
     ax_team_close(&team);
-    return st;
+    return st == AX_OK ? talk_in_part(f) : st;
 }
 
 enum ax_status team_cases_alone(void) {

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 
-/* A report that needs more than this is not one. */
-#define MAX_COLLECTED ((int64_t)1 << 31)
+/* A message that needs more than this is not one. */
+#define MAX_COLLECTED ((int64_t)1 << 36)
 
 /* What a rank that failed tells the others. */
 struct words {
@@ -128,47 +128,79 @@ enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void 
     return st;
 }
 
-static enum ax_status message(struct ax_team *t, enum ax_dtype dtype, const void *send, void *recv,
-                              int64_t count, int peer) {
-    const struct ax_collective what = {.kind = AX_SEND_RECV,
-                                       .dtype = dtype,
-                                       .send = send,
-                                       .recv = recv,
-                                       .count = count,
-                                       .send_peer = send ? peer : -1,
-                                       .recv_peer = recv ? peer : -1};
-    return talk(t, &what);
+static struct ax_collective message(enum ax_dtype dtype, const void *send, void *recv,
+                                    int64_t count, int peer) {
+    return (struct ax_collective){.kind = AX_SEND_RECV,
+                                  .dtype = dtype,
+                                  .send = send,
+                                  .recv = recv,
+                                  .count = count,
+                                  .send_peer = send ? peer : -1,
+                                  .recv_peer = recv ? peer : -1};
 }
 
-static enum ax_status receive(struct ax_team *t, int rank, char **data, int64_t *bytes) {
-    AX_TRY(message(t, AX_I64, NULL, bytes, 1, rank));
+static enum ax_status start(struct ax_team *t, const struct ax_collective *what,
+                            struct ax_ticket *ticket) {
+    const enum ax_status st = ax_comm_start(&t->comm, t->q, what, ticket);
+    t->broken = t->broken || st != AX_OK;
+    return st;
+}
+
+static enum ax_status finish(struct ax_team *t, struct ax_ticket ticket) {
+    const enum ax_status st = ax_comm_wait(&t->comm, t->q, ticket);
+    t->broken = t->broken || st != AX_OK;
+    return st;
+}
+
+enum ax_status ax_team_send(struct ax_team *t, int rank, struct ax_team_letter *l) {
+    const struct ax_collective size = message(AX_I64, &l->bytes, NULL, 1, rank),
+                               content = message(AX_U8, l->data, NULL, l->bytes, rank);
+    AX_TRY(start(t, &size, &l->size));
+    return start(t, &content, &l->content);
+}
+
+enum ax_status ax_team_sent(struct ax_team *t, struct ax_team_letter *l) {
+    AX_TRY(finish(t, l->size));
+    return finish(t, l->content);
+}
+
+enum ax_status ax_team_receive(struct ax_team *t, int rank, char **data, int64_t *bytes) {
+    const struct ax_collective size = message(AX_I64, NULL, bytes, 1, rank);
+    AX_TRY(talk(t, &size));
     if (*bytes < 0 || *bytes > MAX_COLLECTED)
-        return ax_error(AX_ERR_PEER, "rank %d: sends a report of %lld bytes", rank,
+        return ax_error(AX_ERR_PEER, "rank %d: sends a message of %lld bytes", rank,
                         (long long)*bytes);
-    AX_TRY(ax_regrow(data, 0, (size_t)*bytes + 1, 1));
-    return message(t, AX_U8, NULL, *data, *bytes, rank);
+    AX_TRY(ax_alloc(data, (size_t)*bytes + 1, 1));
+    const struct ax_collective content = message(AX_U8, NULL, *data, *bytes, rank);
+    const enum ax_status st = talk(t, &content);
+    if (st == AX_OK)
+        return AX_OK;
+    ax_free(*data);
+    *data = NULL;
+    return st;
 }
 
 enum ax_status ax_team_collect(struct ax_team *t, const char *data, int64_t bytes,
                                enum ax_status (*take)(void *ctx, int rank, const char *data,
                                                       int64_t bytes),
                                void *ctx) {
-    char *theirs = NULL;
     if (!ax_team_leads(t)) {
-        AX_TRY(message(t, AX_I64, &bytes, NULL, 1, 0));
-        return message(t, AX_U8, data, NULL, bytes, 0);
+        struct ax_team_letter own = {.data = data, .bytes = bytes};
+        AX_TRY(ax_team_send(t, 0, &own));
+        return ax_team_sent(t, &own);
     }
     enum ax_status st = take(ctx, 0, data, bytes), heard = AX_OK;
     for (int r = 1; !is_alone(t) && r < t->size && heard == AX_OK; r++) {
+        char *theirs = NULL;
         int64_t n;
         struct ax_error_record own;
         ax_error_save(&own, st);
-        heard = receive(t, r, &theirs, &n); /* after a failure of `take`, too: they are sending */
+        heard = ax_team_receive(t, r, &theirs, &n); /* after a failure of `take`, too: they send */
         if (st != AX_OK)
             (void)ax_error_restore(&own);
         else
             st = heard == AX_OK ? take(ctx, r, theirs, n) : heard;
+        ax_free(theirs);
     }
-    ax_free(theirs);
     return st;
 }

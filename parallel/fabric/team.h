@@ -36,6 +36,18 @@ enum ax_status ax_team_share_text(struct ax_team *t, struct ax_buf *b);
  * says whether rank 0 could choose. */
 enum ax_status ax_team_choice(struct ax_fabric *fabric, enum ax_status st, void *data,
                               int64_t bytes);
+/* A message to one rank, on its way while this rank does something else. */
+struct ax_team_letter {
+    const void *data; /* must not change before it has arrived */
+    int64_t bytes;
+    struct ax_ticket size, content;
+};
+enum ax_status ax_team_send(struct ax_team *t, int rank, struct ax_team_letter *l);
+/* Waits until the other rank has it. Not needed after an error. */
+enum ax_status ax_team_sent(struct ax_team *t, struct ax_team_letter *l);
+/* Waits for the next letter of a rank; *data is a new block with a 0 behind the bytes. */
+enum ax_status ax_team_receive(struct ax_team *t, int rank, char **data, int64_t *bytes);
+
 /* Sends each rank's bytes to rank 0, which calls `take` for every rank in order, itself included.
  * If `take` fails, only rank 0 returns the error. */
 enum ax_status ax_team_collect(struct ax_team *t, const char *data, int64_t bytes,
