@@ -24,7 +24,7 @@ struct ax_queue_counters {
 
 /* A value that the host reads later: memory of the queue, to which the device copies when it gets
  * there. */
-#define AX_QUEUE_LATE_BYTES 1024
+#define AX_QUEUE_LATE_BYTES 2048
 #define AX_QUEUE_LATE       2 /* at the same time */
 struct ax_late {
     uint64_t ticket; /* ticket of the device's read_later */

@@ -27,7 +27,7 @@ struct ax_step_scalars {
 
 /* Measures of an objective on documents in a step: means over some of the step's documents or of
  * their tokens, each as numerator and denominator. */
-#define AX_MEASURES 12
+#define AX_MEASURES 16
 struct ax_step_measures {
     /* number of tokens by which terms per token are divided: all of the step; for pairs, those of
      * the chosen answers */

@@ -19,19 +19,30 @@ enum {
     PHI,
     RATIO,
     APPROX_KL,
+    SAMPLER_MEAN,
+    SAMPLER_MIN,
+    SAMPLER_MAX,
+    SAMPLER_GAP,
+    SAMPLER_GAP_MAX,
     MEASURES
 };
-static const char *const names[MEASURES + 1] = {[ENTROPY] = "entropy",
-                                                [KL] = "kl",
-                                                [CLIP_LOW] = "clip_ratio/low_mean",
-                                                [CLIP_HIGH] = "clip_ratio/high_mean",
-                                                [CLIP_REGION] = "clip_ratio/region_mean",
-                                                [CLIP_LOW_MIN] = "clip_ratio/low_min",
-                                                [CLIP_HIGH_MAX] = "clip_ratio/high_max",
-                                                [CISPO_CLIP] = "cispo_clip_ratio",
-                                                [PHI] = "vespo/phi_seq_mean",
-                                                [RATIO] = "ratio_mean",
-                                                [APPROX_KL] = "approx_kl"};
+static const char *const names[MEASURES + 1] = {
+    [ENTROPY] = "entropy",
+    [KL] = "kl",
+    [CLIP_LOW] = "clip_ratio/low_mean",
+    [CLIP_HIGH] = "clip_ratio/high_mean",
+    [CLIP_REGION] = "clip_ratio/region_mean",
+    [CLIP_LOW_MIN] = "clip_ratio/low_min",
+    [CLIP_HIGH_MAX] = "clip_ratio/high_max",
+    [CISPO_CLIP] = "cispo_clip_ratio",
+    [PHI] = "vespo/phi_seq_mean",
+    [RATIO] = "ratio_mean",
+    [APPROX_KL] = "approx_kl",
+    [SAMPLER_MEAN] = "sampling/importance_sampling_ratio/mean",
+    [SAMPLER_MIN] = "sampling/importance_sampling_ratio/min",
+    [SAMPLER_MAX] = "sampling/importance_sampling_ratio/max",
+    [SAMPLER_GAP] = "sampling/sampling_logp_difference/mean",
+    [SAMPLER_GAP_MAX] = "sampling/sampling_logp_difference/max"};
 _Static_assert(MEASURES <= AX_MEASURES, "too many measures");
 
 /* Over a completion's tokens; doubles only, which ranks sum. A token's share is 0 without a term, else
@@ -97,6 +108,7 @@ struct token {
     double logprob, advantage, share, entropy;
     double log_ratio, ratio; /* its own */
     double from_sampler;     /* old − sampler */
+    double correction;       /* the sampler's ratio within its bounds, if tokens have one each */
     double k3, d_k3;         /* and the derivative by p */
     bool kept;
 };
@@ -120,8 +132,10 @@ static struct token token_at(const struct near *n, int doc, int64_t i) {
     t.share = t.kept;
     if (n->sampler)
         t.from_sampler = old - (double)n->sampler[i];
-    if (n->sampler && !n->o->sampler.sequence)
-        t.share *= bounded(&n->o->sampler, t.from_sampler);
+    if (n->sampler && !n->o->sampler.sequence) {
+        t.correction = bounded(&n->o->sampler, t.from_sampler);
+        t.share *= t.correction;
+    }
     if (n->reference) {
         const double d = (double)n->reference[i] - t.logprob;
         t.k3 = exp(d) - d - 1;
@@ -288,7 +302,21 @@ static void measure(const struct ax_policy_options *o, const struct sums *s,
     measure_clips(o, s, c, advantage, m);
 }
 
-/* Adds the micro-batch's own to the step's; the smallest and largest share are means over
+/* What multiplies the terms: as TRL's, after the bounds. Where cp splits rows, those of one rank are measured. */
+static void measure_correction(double correction, struct ax_step_measures *m) {
+    note(m, SAMPLER_MEAN, correction, 1);
+    m->sum[SAMPLER_MIN] = fmin(m->sum[SAMPLER_MIN], correction);
+    m->sum[SAMPLER_MAX] = fmax(m->sum[SAMPLER_MAX], correction);
+    m->of[SAMPLER_MIN] = m->of[SAMPLER_MAX] = 1;
+}
+
+static void measure_gap(double gap, struct ax_step_measures *m) {
+    note(m, SAMPLER_GAP, gap, 1);
+    m->sum[SAMPLER_GAP_MAX] = fmax(m->sum[SAMPLER_GAP_MAX], gap);
+    m->of[SAMPLER_GAP_MAX] = 1;
+}
+
+/* Adds the micro-batch's own to the step's; the smallest and largest of something are means over
  * micro-batches. */
 static void count(const struct ax_step_measures *own, struct ax_step_measures *m) {
     for (int i = 0; i < MEASURES; i++)
@@ -303,7 +331,7 @@ static enum ax_status take_gradients(struct ax_queue *q, const void *args, void 
     const struct ax_policy_options *o = n.o;
     struct ax_step_scalars *scalars = at[SCALARS];
     struct ax_step_measures *step = at[TOTALS];
-    struct ax_step_measures own = {.sum = {[CLIP_LOW_MIN] = INFINITY}};
+    struct ax_step_measures own = {.sum = {[CLIP_LOW_MIN] = INFINITY, [SAMPLER_MIN] = INFINITY}};
     const double bonus = step->entropy_tokens > 0 ? o->entropy_coef / step->entropy_tokens : 0;
     void *const g_logprob = at[G_LOGPROB], *const g_entropy = at[G_ENTROPY];
     double loss = 0;
@@ -318,9 +346,15 @@ static enum ax_status take_gradients(struct ax_queue *q, const void *args, void 
         const struct completion done = complete(o, s, advantage, scalars->inv_weight);
         loss += done.scale * done.loss - bonus * s->kept_entropy;
         measure(o, s, &done, advantage, &own);
+        if (n.sampler && o->sampler.sequence)
+            measure_correction(bounded(&o->sampler, s->from_sampler), &own);
         for (; i < n.rows.n && n.rows.labels[i] >= 0 && n.rows.token[i] < n.rows.cu[doc + 1]; i++) {
             const struct token t = token_at(&n, doc, i);
             ax_row_set(&n.rows, g_logprob, i, slope_of(o, &t, &done));
+            if (n.sampler)
+                measure_gap(fabs(t.from_sampler), &own);
+            if (n.sampler && !o->sampler.sequence)
+                measure_correction(t.correction, &own);
             if (g_entropy)
                 ax_row_set(&n.rows, g_entropy, i, t.kept ? -bonus : 0);
         }

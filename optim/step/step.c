@@ -587,6 +587,7 @@ struct answer {
     struct ax_times times;
     struct ax_step_scalars ahead, now;
 };
+_Static_assert(sizeof(struct answer) <= AX_QUEUE_LATE_BYTES, "a queue has too little memory");
 
 static enum ax_status ask_result(struct ax_step *s) {
     const struct answer cap = {.now = {.weight = 1}}; /* while planning */

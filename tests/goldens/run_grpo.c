@@ -249,7 +249,7 @@ const struct ax_run_family ax_run_family_grpo = {.name = "grpo",
                                                  .step_metrics = ax_run_rollout_metrics,
                                                  .divide = divide};
 
-/* How far another sampler was: no run of the product has one. */
+/* How far another sampler was: TRL's figures are those of a generation, and ours of a step's micro-batches. */
 static const char *const of_samplers[] = {"sampling/*", NULL};
 
 /* Completions that call tools. */
