@@ -94,14 +94,27 @@ void ax_stop_unblock(void) {
     mask(SIG_UNBLOCK);
 }
 
-void ax_stop_watch(void) {
+static void install(void (*handler)(int)) {
     atomic_store(&interrupt, false);
     atomic_store(&requeue, false);
     atomic_store(&first_term, 0);
     if (atomic_exchange(&watching, true))
         return;
     for (int i = 0; i < WATCHED; i++)
-        set_handler(watched[i], note, &before[i]);
+        set_handler(watched[i], handler, &before[i]);
+}
+
+void ax_stop_watch(void) {
+    install(note);
+}
+
+/* A handler, and not SIG_IGN, which programs that this process runs would keep. */
+static void drop(int sig) {
+    (void)sig;
+}
+
+void ax_stop_ignore(void) {
+    install(drop);
 }
 
 void ax_stop_unwatch(void) {

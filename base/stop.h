@@ -22,7 +22,9 @@ void ax_stop_unblock(void);
 
 /* Starts recording signals and clears earlier requests. Threads may start and end later. */
 void ax_stop_watch(void);
-/* Restores the signal handlers from before ax_stop_watch. */
+/* In place of ax_stop_watch: signals do nothing here, for a process that others tell when to end. */
+void ax_stop_ignore(void);
+/* Restores the signal handlers from before ax_stop_watch or ax_stop_ignore. */
 void ax_stop_unwatch(void);
 /* The request so far; an interrupt wins over a requeue. */
 enum ax_stop ax_stop_requested(void);

@@ -10,6 +10,10 @@
 /* A teacher gives sampled tokens advantages. */
 #define SAMPLED_TOKENS                                                                             \
     "kd_teacher && (rl == grpo,gdpo || trl.distillation_objective == sampled_token,iw_opd)"
+#define NO_SAMPLING_AHEAD "answers are sampled ahead with rl: grpo and gdpo: set it to 0"
+#define NO_ENTIRE_WEIGHTS                                                                          \
+    "ranks that sample have the entire model, and get its weights from ranks that gather them: "   \
+    "set it to 1, or rollout_ranks to 0"
 #define NO_OTHER_TERM                                                                              \
     "label_smoothing, z_loss_coef, use_eaft and use_dynamic_finetuning are not terms of its "      \
     "loss: "                                                                                       \
@@ -265,6 +269,22 @@ const struct ax_config_rule ax_config_rules[] = {
     {"relora && lr_scheduler == one_cycle", "lr_scheduler", "one_cycle does not work with relora"},
     {"scaling_softmax && attn_implementation != flex_attention", "scaling_softmax",
      "needs attn_implementation: flex_attention"},
+    {"rollout_ranks && rl != grpo,gdpo", "rollout_ranks", NO_SAMPLING_AHEAD},
+    {"max_staleness && rl != grpo,gdpo", "max_staleness", NO_SAMPLING_AHEAD},
+    {"(rollout_ranks || max_staleness) && kd_teacher", "kd_teacher",
+     "not supported with rollout_ranks and max_staleness: remove it"},
+    {"(rollout_ranks || max_staleness) && trl.num_iterations > 1", "trl.num_iterations",
+     "answers that are sampled ahead (max_staleness, rollout_ranks) are those of one step: set it "
+     "to 1"},
+    {"(rollout_ranks || max_staleness) && elastic", "elastic",
+     "a lost rank ends a run with rollout_ranks or max_staleness: set it to false"},
+    {"rollout_ranks && tensor_parallel_size > 1", "tensor_parallel_size", NO_ENTIRE_WEIGHTS},
+    {"rollout_ranks && pipeline_parallel_size > 1", "pipeline_parallel_size", NO_ENTIRE_WEIGHTS},
+    {"rollout_ranks && expert_parallel_size > 1", "expert_parallel_size", NO_ENTIRE_WEIGHTS},
+    {"rollout_ranks && (qat || fp8)", "rollout_ranks",
+     "ranks that sample compute without qat and fp8: set it to 0, or remove these"},
+    {"rollout_ranks && relora", "relora",
+     "changes frozen weights, which ranks that sample would not get: remove it, or rollout_ranks"},
     {"rl == ebft && !ebft", "rl", "ebft needs an ebft map"},
 };
 const size_t ax_config_n_rules = sizeof ax_config_rules / sizeof *ax_config_rules;

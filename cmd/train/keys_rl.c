@@ -95,7 +95,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "Leave out answers with a negative advantage of which the policy has moved away: whose "
            "mean "
            "of old minus present log-probs is above this. None if unset; acts where answers are "
-           "trained on in more than one step.",
+           "trained on in more than one step, or drawn by older weights.",
            .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_policy_options, off_policy_threshold))),
     AX_KEY("trl.loss_type", AX_T_STR, "The loss of a token, and how they are averaged.",
            .choices = "@policy_losses", .dflt = "dapo", .when = SAMPLED),
@@ -254,6 +254,31 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "How often a generation takes other prompts in place of those whose answers all score "
            "the same. axtrain's own key.",
            .dflt = "0", .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_rollout_options, rounds))),
+    AX_KEY("rollout_ranks", AX_T_INDEX,
+           "Number of ranks, beside those of the mesh, that only sample: they draw the answers of "
+           "later "
+           "steps while the others train. axtrain's own key.",
+           .dflt = "0", .when = SAMPLED, AX_RUN(rollout_ranks)),
+    AX_KEY("max_staleness", AX_T_INDEX,
+           "How many steps older the weights are that draw a step's answers, exactly. axtrain's "
+           "own key.",
+           .dflt = "0", .when = SAMPLED, AX_FIXED,
+           AX_INTO(AX_FIELD(struct ax_rollout_options, staleness))),
+    AX_KEY("trl.vllm_importance_sampling_correction", AX_T_BOOL,
+           "Multiply terms of the loss by the ratio of the policy to what has drawn the answers, "
+           "within bounds.",
+           .dflt = "true", .when = "max_staleness"),
+    AX_KEY("trl.vllm_importance_sampling_mode", AX_T_STR,
+           "One ratio per token, or per answer; and whether one out of bounds counts as the bound "
+           "or as 0.",
+           .choices = "token_truncate|token_mask|sequence_truncate|sequence_mask",
+           .dflt = "token_truncate", .when = "max_staleness"),
+    AX_KEY("trl.vllm_importance_sampling_clip_min", AX_T_AMOUNT,
+           "Lower bound of the ratio; none if unset.", .when = "max_staleness",
+           AX_INTO(AX_FIELD(struct ax_policy_options, sampler.least))),
+    AX_KEY("trl.vllm_importance_sampling_clip_max", AX_T_POSITIVE, "Upper bound of the ratio.",
+           .dflt = "3.0", .when = "max_staleness",
+           AX_INTO(AX_FIELD(struct ax_policy_options, sampler.most))),
     AX_KEY("reward_timeout", AX_T_POSITIVE,
            "Seconds that a call of a reward function may take. axtrain's own key.", .dflt = "60",
            .when = REWARDED, AX_INTO(AX_FIELD(struct ax_rewards_options, timeout))),

@@ -217,11 +217,20 @@ static void set_policy(struct ax_setup_method *m, const struct ax_config *cfg,
     m->objective.temperature = m->objective.sampling.temperature;
 }
 
+/* For answers that older weights have drawn, of which a step's policy is the first to be trained: old is the policy. */
+static void set_sampler(struct ax_sampler_ratio *s, const char *mode) {
+    s->given = true;
+    s->sequence = strncmp(mode, "sequence", strlen("sequence")) == 0;
+    s->masks = strstr(mode, "mask") != NULL;
+}
+
 static enum ax_status read_grpo(struct ax_setup_method *m, const struct ax_config *cfg) {
     struct ax_policy_options o = ax_policy_defaults(ax_config_str(cfg, "trl.loss_type"));
     AX_FILL(cfg, "", struct ax_policy_options, &o);
     o.entropy_mask = ax_config_f64(cfg, "trl.top_entropy_quantile") < 1;
-    o.old = true;
+    o.old = !ax_config_holds(cfg, "max_staleness && trl.vllm_importance_sampling_correction");
+    if (!o.old)
+        set_sampler(&o.sampler, ax_config_str(cfg, "trl.vllm_importance_sampling_mode"));
     o.token_advantages = ax_config_has(cfg, "kd_teacher");
     set_policy(m, cfg, &o);
     return check_asked(cfg);

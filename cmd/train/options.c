@@ -76,12 +76,26 @@ static enum ax_status find_choices(char **out) {
     return st;
 }
 
+/* Ranks of the mesh, of those that were started, or are planned; 0: as many as the mesh has. */
+static enum ax_status count_trainers(const struct ax_train_setup *s, int *trainers) {
+    const int started = s->planning ? s->ranks : s->fabric ? s->fabric->world : 1;
+    *trainers = started > 0 ? started - s->o.rollout_ranks : 0;
+    if (*trainers >= 1 || started == 0)
+        return AX_OK;
+    return ax_config_error(s->cfg, "rollout_ranks",
+                           "%d ranks sample beside those that train, but only %d rank%s started: "
+                           "start more with `axtrain launch -n %d -- …`",
+                           s->o.rollout_ranks, started, started == 1 ? " was" : "s were",
+                           s->o.rollout_ranks + 1);
+}
+
 static enum ax_status read_mesh(struct ax_runtime_options *o, struct ax_train_setup *s) {
-    const int started = s->fabric ? s->fabric->world : 1;
+    int trainers;
+    AX_TRY(count_trainers(s, &trainers));
     *o = (struct ax_runtime_options){.tf32 = ax_config_holds(s->cfg, "tf32 == true"),
                                      .fabric = s->fabric};
     AX_TRY(ax_backend_choose(ax_config_str(s->cfg, "device"), s->planning, &o->backend));
-    AX_TRY(ax_train_mesh_read(&o->sizes, s->cfg, s->planning ? s->ranks : started));
+    AX_TRY(ax_train_mesh_read(&o->sizes, s->cfg, trainers));
     o->world = ax_train_mesh_ranks(&o->sizes);
     if (!s->planning)
         AX_TRY(find_choices(&s->choices));

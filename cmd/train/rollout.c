@@ -56,6 +56,12 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_r
                                "of %lld",
                                (long long)answers, (long long)r->group);
     r->steps = (int)(batches / accumulation);
+    if (r->steps > 1 && (r->staleness > 0 || o->rollout_ranks > 0))
+        return ax_config_error(
+            cfg, key,
+            "answers that are sampled ahead (max_staleness, rollout_ranks) are those of one "
+            "step: generate %lld micro-batches at a time",
+            (long long)accumulation);
     r->prompts = answers / r->group;
     return AX_OK;
 }
@@ -75,7 +81,9 @@ static void read_room(struct ax_rollout_options *r, const struct ax_config *cfg,
                            : ax_config_f64(cfg, "generation_kv_memory");
     const double fit = gib * GIB / (double)token_bytes(o);
     const struct ax_mesh_sizes *sizes = &o->runtime.sizes;
-    const int64_t ranks = (int64_t)sizes->dp_replicate * sizes->dp_shard * sizes->cp;
+    const int64_t ranks = o->rollout_ranks > 0
+                              ? o->rollout_ranks
+                              : (int64_t)sizes->dp_replicate * sizes->dp_shard * sizes->cp;
     const int64_t own = (r->prompts * r->group + ranks - 1) / ranks;
     r->lanes = own < MAX_LANES ? own : MAX_LANES;
     r->kv_tokens = fit < 1 ? 1 : fit < (double)INT64_MAX / 2 ? (int64_t)fit : INT64_MAX / 2;
@@ -312,6 +320,11 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (ax_config_holds(cfg, "rl == distill"))
         return AX_OK;
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
+    if (ro->n_models > 0 && o->rollout_ranks > 0)
+        return ax_config_error(
+            cfg, "trl.reward_funcs",
+            "a reward model is not supported with rollout_ranks: remove it, or set "
+            "rollout_ranks to 0");
     return ro->ppo ? open_value_model(r, d->tok.tokenizer, o) : AX_OK;
 }
 

@@ -594,6 +594,7 @@ struct ax_rollout_options ax_rollout_for_evaluation(const struct ax_rollout_opti
     e.group = o->eval_group;
     e.prompts = n;
     e.steps = e.iterations = 1;
+    e.staleness = 0;
     e.rounds = 0;
     e.policy = NULL;
     e.ppo = NULL;

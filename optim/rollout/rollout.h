@@ -15,7 +15,8 @@
  * samples are in its context, and train nothing. An environment may add to the prompt, answer turns, and give rewards.
  *
  * See rollout.c (a generation), turns.c (completions with tools), observe.c (what an environment adds to a prompt),
- * rollout_rewards.c (rewards, advantages, figures), rollout_state.c (what a checkpoint has of it), rollout_log.c,
+ * rollout_rewards.c (rewards, advantages, figures), rollout_state.c (what a checkpoint has of it), letter.c (a
+ * generation that is trained on later), rollout_log.c,
  * optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
 #define AX_OPTIM_ROLLOUT_ROLLOUT_H
@@ -48,6 +49,9 @@ struct ax_rollout_options {
     int64_t eval_group; /* completions per prompt in evaluations */
     int64_t prompts;    /* prompts of a generation, on all ranks */
     int steps, iterations;
+    /* how many steps older than those that it trains the weights are that draw it; above 0, a
+     * generation is one step's */
+    int64_t staleness;
     /* how often prompts whose completions all have equal rewards are replaced by others (DAPO's
      * dynamic sampling) */
     int rounds;
@@ -122,12 +126,13 @@ struct ax_completion {
 
 struct ax_rollout {
     const struct ax_rollout_options *o;
-    int64_t generation;                /* number of the current generation; 0: none */
-    int turn;                          /* turns taken of the generation */
-    int64_t epoch, index;              /* position of its first prompt in the loader */
-    int64_t read;                      /* prompts read for the generation */
-    int64_t n;                         /* completions of the generation */
-    struct ax_completion *list;        /* [n]; the completions of a group are contiguous */
+    int64_t generation;         /* number of the current generation; 0: none */
+    int64_t version;            /* with staleness: steps that the weights had made that drew it */
+    int turn;                   /* turns taken of the generation */
+    int64_t epoch, index;       /* position of its first prompt in the loader */
+    int64_t read;               /* prompts read for the generation */
+    int64_t n;                  /* completions of the generation */
+    struct ax_completion *list; /* [n]; the completions of a group are contiguous */
     struct ax_rollout_origin *origins; /* [prompts] */
     bool filled;                       /* the members above describe a generation */
     int32_t *ids;                      /* [n][max_prompt + max_new] */
@@ -235,6 +240,8 @@ int64_t ax_rollout_span(const struct ax_rollout *r, const struct ax_completion *
 bool ax_rollout_is_place(const struct ax_rollout *r, const struct ax_completion *c, int64_t at);
 /* Computes the value model's values of all places. */
 enum ax_status ax_rollout_value(struct ax_rollout *r, struct ax_model *value, bool *stopped);
+/* How many completions of the generation are shown to the user. */
+int64_t ax_rollout_shown(const struct ax_rollout *r);
 /* The i-th completion as a line of completions.jsonl; rollout_log.c. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out);
@@ -246,5 +253,11 @@ enum ax_status ax_rollout_text(const struct ax_rollout *r, const struct ax_compl
 /* The rollout in a checkpoint: a generation with turns left, else only its number. */
 enum ax_status ax_rollout_to_json(const struct ax_rollout *r, json_t **out);
 enum ax_status ax_rollout_from_json(struct ax_rollout *r, struct ax_json v);
+
+/* A generation with its reports, for another process, a later step or a checkpoint; letter.c. The letter also has
+ * where the loader is. Reading gives a generation of which nothing has been trained on. */
+enum ax_status ax_rollout_to_letter(const struct ax_rollout *r, const struct ax_loader *loader,
+                                    json_t **out);
+enum ax_status ax_rollout_from_letter(struct ax_rollout *r, struct ax_json letter);
 
 #endif

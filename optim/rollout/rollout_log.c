@@ -64,6 +64,21 @@ static bool put_turns(const struct ax_rollout *r, int64_t i, json_t *v) {
                                             .calls = r->calls[i]});
 }
 
+/* Where it may not be the step's number less 1. */
+static bool put_version(const struct ax_rollout *r, json_t *v) {
+    return r->o->staleness == 0 ||
+           json_object_set_new(v, "weights", json_integer((json_int_t)r->version)) == 0;
+}
+
+/* Samples shown of the first generation even if fewer were requested, so that a person soon sees
+ * what answers are worth. */
+#define FIRST 3
+
+int64_t ax_rollout_shown(const struct ax_rollout *r) {
+    const int64_t shown = r->generation == 1 && r->o->shown < FIRST ? FIRST : r->o->shown;
+    return shown < r->n ? shown : r->n;
+}
+
 /* The step comes first, as in metrics.jsonl. */
 enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t step,
                                struct ax_buf *out) {
@@ -71,7 +86,7 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
     char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_taught(r, i, v) &&
-                         put_turns(r, i, v) && put_environment(r, i, v)
+                         put_turns(r, i, v) && put_environment(r, i, v) && put_version(r, v)
                      ? json_dumps(v, JSON_REAL_PRECISION(9))
                      : NULL;
     if (st == AX_OK && !text)

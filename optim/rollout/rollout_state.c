@@ -183,6 +183,8 @@ static enum ax_status read_origin(struct ax_json v, struct ax_rollout_origin *o)
     AX_TRY(ax_json_str(ax_json_get(v, "file"), &file));
     AX_TRY(ax_json_i64(ax_json_get(v, "line"), 0, INT64_MAX, &line));
     o->line = (uint64_t)line;
+    ax_free(o->file);
+    o->file = NULL;
     return ax_strdup(&o->file, file);
 }
 

@@ -9,6 +9,10 @@ bool ax_train_has_rollout(const struct ax_train_options *o) {
     return o->rollout.group > 0;
 }
 
+bool ax_train_runs_ahead(const struct ax_train_options *o) {
+    return o->rollout_ranks > 0 || o->rollout.staleness > 0;
+}
+
 bool ax_train_has_value(const struct ax_train_options *o) {
     return o->value.arch != NULL;
 }

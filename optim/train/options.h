@@ -7,6 +7,8 @@
 
 /* True if the model samples what it trains on. */
 bool ax_train_has_rollout(const struct ax_train_options *o);
+/* Are generations drawn by other weights, or by other ranks, than those that train on them? */
+bool ax_train_runs_ahead(const struct ax_train_options *o);
 /* True if a value model trains beside the policy. */
 bool ax_train_has_value(const struct ax_train_options *o);
 /* True if the objective compares with the reference's log-probs. */

@@ -3,8 +3,43 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/mem.h"
 #include "optim/train/run.h"
+#include "parallel/fabric/flight.h"
+
+/* ---- ranks that train, and then those that only sample ---- */
+
+static struct ax_mesh_sizes replicas(int n) {
+    return (struct ax_mesh_sizes){
+        .pp = 1, .dp_replicate = n, .dp_shard = 1, .cp = 1, .tp = 1, .ep = 1};
+}
+
+enum ax_status ax_train_ranks_split(struct ax_train *t, struct ax_train_options *o) {
+    struct ax_runtime_options *ro = &o->runtime;
+    struct ax_fabric *whole = ro->fabric;
+    if (o->rollout_ranks == 0)
+        return AX_OK;
+    AX_ASSERT(whole && whole->world > o->rollout_ranks);
+    const int trainers = whole->world - o->rollout_ranks;
+    const bool samples = whole->rank >= trainers;
+    AX_TRY(ax_team_open(&t->all, whole));
+    ro->threads = ax_runtime_threads(ro);
+    ax_fabric_part_open(&t->part, whole, samples ? trainers : 0,
+                        samples ? o->rollout_ranks : trainers);
+    ro->world = t->part.fabric.world;
+    ro->rank = t->part.fabric.rank;
+    ro->fabric = ro->world > 1 ? &t->part.fabric : NULL;
+    if (samples)
+        ro->sizes = replicas(o->rollout_ranks);
+    return AX_OK;
+}
+
+bool ax_train_only_samples(const struct ax_train *t) {
+    return t->part.first > 0;
+}
+
+/* ---- the mesh ---- */
 
 static enum ax_status find_mesh(struct ax_train *t) {
     t->runtime = t->o->runtime;
@@ -42,18 +77,31 @@ static enum ax_status compare_inputs(const struct ax_train_inputs *own,
 /* Rank 0's inputs must be those of all ranks. */
 static enum ax_status agree_on_inputs(struct ax_train *t) {
     struct ax_train_inputs *first;
-    if (t->mesh.world == 1)
+    struct ax_team *team = t->all.size > 1 ? &t->all : &t->team;
+    if (team->size == 1)
         return AX_OK;
     AX_TRY(ax_alloc(&first, 1, sizeof *first));
     *first = t->o->inputs;
-    enum ax_status st = ax_team_share(&t->team, first, sizeof *first);
+    enum ax_status st = ax_team_share(team, first, sizeof *first);
     if (st == AX_OK)
-        st = ax_team_agree(&t->team, compare_inputs(&t->o->inputs, first, t->mesh.rank));
+        st = ax_team_agree(team, compare_inputs(&t->o->inputs, first, team->rank));
     ax_free(first);
     return st;
 }
 
+/* Where ranks that train say what they did last if they wait in vain. */
+static enum ax_status record_flights(const struct ax_train *t) {
+    char *dir;
+    if (!t->o->runtime.fabric || !t->o->save.output_dir || ax_train_only_samples(t))
+        return AX_OK;
+    AX_TRY(ax_path_join(&dir, t->o->save.output_dir, "flight"));
+    ax_flight_to(dir);
+    ax_free(dir);
+    return AX_OK;
+}
+
 enum ax_status ax_train_ranks_open(struct ax_train *t) {
+    AX_TRY(record_flights(t));
     AX_TRY(find_mesh(t));
     AX_TRY(ax_slow_ranks_create(&t->slow, t->mesh.world, t->mesh.size[AX_ROLE_PP]));
     AX_TRY(ax_team_open(&t->team, t->o->runtime.fabric));
@@ -65,6 +113,7 @@ enum ax_status ax_train_ranks_open(struct ax_train *t) {
 void ax_train_ranks_close(struct ax_train *t) {
     ax_team_close(&t->between);
     ax_team_close(&t->team);
+    ax_team_close(&t->all);
     ax_slow_ranks_free(&t->slow);
 }
 

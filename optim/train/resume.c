@@ -75,6 +75,11 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
         }
         json_object_set_new(*out, "rollout", rollout);
     }
+    if (*out && ax_train_runs_ahead(t->o) &&
+        json_object_set_new(*out, "ahead", ax_train_ahead_json(t)) != 0) {
+        json_decref(*out);
+        *out = NULL;
+    }
     if (*out && ax_train_has_value(t->o))
         json_object_set_new(*out, "value_updates", json_integer(t->value.step.count));
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
@@ -190,6 +195,8 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     t->stop_early = t->o->eval.patience > 0 && t->worse >= t->o->eval.patience;
     if (ax_train_has_rollout(t->o))
         AX_TRY(ax_rollout_from_json(&t->rollout, ax_json_get(run, "rollout")));
+    if (ax_train_runs_ahead(t->o))
+        AX_TRY(ax_train_ahead_read(t, ax_json_get(run, "ahead")));
     if (ax_train_has_value(t->o))
         AX_TRY(ax_json_i64(ax_json_get(run, "value_updates"), 0, INT64_MAX, &t->value.updates));
     AX_TRY(ax_train_elastic_read(t, c->dir, run));

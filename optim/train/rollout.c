@@ -174,7 +174,8 @@ done:
 /* ---- the reference ---- */
 
 static bool has_reference(const struct ax_train *t) {
-    return ax_train_has_rollout(t->o) && ax_rollout_refers(&t->o->rollout);
+    return ax_train_has_rollout(t->o) && t->o->rollout_ranks == 0 &&
+           ax_rollout_refers(&t->o->rollout);
 }
 
 static bool has_reference_copy(const struct ax_train *t) {
@@ -239,7 +240,8 @@ struct ax_teacher *ax_train_teacher(struct ax_train *t) {
 enum ax_status ax_train_rollout_plan(struct ax_train *t) {
     bool stopped;
     struct ax_rollout r = {.o = &t->o->rollout};
-    if (!ax_train_has_rollout(t->o))
+    const bool only_evaluates = t->o->rollout_ranks > 0;
+    if (!ax_train_has_rollout(t->o) || (only_evaluates && t->o->data.eval_tokens == 0))
         return AX_OK;
     const struct ax_rollout_models m = ax_train_rollout_models(t);
     return ax_rollout_generate(&r, &m, NULL, &stopped);
@@ -304,6 +306,8 @@ static void append_completion(struct ax_train *t, int m, int64_t at, const struc
                bytes);
     else
         memcpy(ax_train_column_at(r, m, p->advantage, at), &c->advantage, sizeof c->advantage);
+    if (p->sampler >= 0)
+        memcpy(ax_train_column_at(r, m, p->sampler, at), t->rollout.logprobs + first + 1, bytes);
     if (p->old >= 0)
         memcpy(ax_train_column_at(r, m, p->old, at), t->rollout.logprobs + first + 1, bytes);
     if (p->reference >= 0)
@@ -444,10 +448,6 @@ static void show_completion(struct ax_train *t, int i) {
     ax_buf_free(&completion);
 }
 
-/* Samples shown of the first generation even if fewer were requested, so that a person soon sees
- * what answers are worth. */
-#define FIRST 3
-
 /* Logs it; a line that cannot be made costs nothing but itself. */
 static void report_completions(struct ax_train *t) {
     for (int64_t i = 0; t->metrics && i < t->rollout.n; i++) {
@@ -458,8 +458,7 @@ static void report_completions(struct ax_train *t) {
             ax_log_warn("completions.jsonl: %s", ax_error_text());
         ax_error_clear();
         ax_buf_free(&line);
-        const int64_t shown = t->o->rollout.shown;
-        if (i < (t->rollout.generation == 1 && shown < FIRST ? FIRST : shown))
+        if (i < ax_rollout_shown(&t->rollout))
             show_completion(t, (int)i);
     }
 }
@@ -501,7 +500,11 @@ enum ax_status ax_train_worth_end(const struct ax_train *t) {
 
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
     *stopped = false;
-    if (ax_rollout_is_used_up(&t->rollout)) {
+    if (ax_train_runs_ahead(t->o)) {
+        AX_TRY(ax_train_ahead_next(t, stopped));
+        if (*stopped)
+            return AX_OK;
+    } else if (ax_rollout_is_used_up(&t->rollout)) {
         const struct ax_rollout_models m = ax_train_rollout_models(t);
         ax_metrics_doing(t->metrics, "sampling", 0, 0);
         AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, stopped));

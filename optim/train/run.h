@@ -12,8 +12,10 @@
 #include "kernels/finite.h"
 #include "kernels/timeline.h"
 #include "optim/metrics/slow_ranks.h"
+#include "optim/train/handover.h"
 #include "optim/train/options.h"
 #include "optim/train/schedule.h"
+#include "parallel/fabric/part.h"
 
 /* What the ranks noticed since the last step. */
 struct ax_train_vote {
@@ -50,6 +52,24 @@ struct ax_train_worth {
     /* steps of this process; the latest steps in a row without a usable reward */
     int64_t steps, in_a_row;
     bool usable; /* any step so far had a usable reward, or all the highest */
+};
+
+/* Generations that were drawn and not trained on yet. */
+struct ax_train_ahead {
+    /* ---- on a rank that trains ---- */
+    json_t *letters;               /* oldest first; NULL: the run has none */
+    struct ax_rollout rollout;     /* where ranks that train sample: draws them */
+    struct ax_handover *handovers; /* else weights on their way: [staleness + 1], by version */
+    int64_t received;              /* number of the newest generation */
+    int64_t allowed; /* number of the newest that ranks that sample have weights for */
+    /* seconds of this step: waiting for a generation; handing weights over; sampling and rewarding here */
+    double waited, handing, sampled, rewarded;
+    double elsewhere; /* seconds that other ranks took for the step's generation */
+    /* ---- on a rank that only samples ---- */
+    struct ax_train_outgoing { /* a generation on its way */
+        char *text;
+        struct ax_team_letter *letters; /* [ranks that train] */
+    } *outgoing;                        /* [staleness + 1], by number */
 };
 
 /* Implausible losses. */
@@ -132,12 +152,14 @@ struct ax_train_kept {
 };
 
 struct ax_train {
-    const struct ax_train_options *o;
+    const struct ax_train_options *o; /* runtime is of the ranks that do the same as this one */
     struct ax_train_result *out;
     /* ranks.c */
-    struct ax_mesh mesh;               /* the run's, known before the runtime is open */
+    struct ax_fabric_part part; /* these ranks, if there are others */
+    struct ax_team all;         /* they and the others: first those that train; else closed */
+    struct ax_mesh mesh;        /* the run's, known before the runtime is open */
     struct ax_runtime_options runtime; /* this rank's, with sizes and slots set */
-    struct ax_team team;               /* all ranks; the saver uses it while it saves */
+    struct ax_team team;               /* the mesh's ranks; the saver uses it while it saves */
     struct ax_team between;            /* the same ranks, for tasks at evaluations and requests */
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
@@ -150,7 +172,8 @@ struct ax_train {
     struct ax_rollout rollout;   /* for a run that samples what it trains on */
     /* reference of the rollout's policy, if that is a model of its own */
     struct ax_teacher reference;
-    struct ax_teacher teacher; /* teacher of the rollout's sampled tokens; the step has its own */
+    struct ax_teacher teacher;   /* teacher of the rollout's sampled tokens; the step has its own */
+    struct ax_train_ahead ahead; /* for one that samples ahead of training */
     struct ax_train_worth worth;
     struct ax_train_watch watch;
     struct ax_train_contents contents;
@@ -192,6 +215,10 @@ struct ax_train {
 
 /* ---- ranks.c: what the ranks of a run decide together ---- */
 
+/* With ranks that sample alone: opens t->all, and makes o->runtime that of this rank's part. */
+enum ax_status ax_train_ranks_split(struct ax_train *t, struct ax_train_options *o);
+/* True on a rank that samples and does not train. */
+bool ax_train_only_samples(const struct ax_train *t);
 /* Sets t->mesh and t->runtime, and opens t->team. AX_ERR_UNSUPPORTED for options that support only
  * one rank so far. */
 enum ax_status ax_train_ranks_open(struct ax_train *t);
@@ -273,6 +300,29 @@ struct ax_teacher *ax_train_teacher(struct ax_train *t);
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
 /* AX_ERR_DATA if the run had 4 or more steps and no usable reward. */
 enum ax_status ax_train_worth_end(const struct ax_train *t);
+
+/* ---- ahead.c: generations that are drawn before the step's weights are there; nothing in other runs ---- */
+
+enum ax_status ax_train_ahead_create(struct ax_train *t);
+void ax_train_ahead_free(struct ax_train *t);
+/* What a checkpoint has of them; NULL: nothing, or out of memory. Reading follows that of the rollout. */
+json_t *ax_train_ahead_json(const struct ax_train *t);
+enum ax_status ax_train_ahead_read(struct ax_train *t, struct ax_json list);
+/* Tells ranks that sample where to begin, or that there is nothing to do. */
+enum ax_status ax_train_ahead_begin(struct ax_train *t);
+/* t->rollout = the next step's generation, whose lines are reported; as ax_train_rollout_next. */
+enum ax_status ax_train_ahead_next(struct ax_train *t, bool *stopped);
+/* Adds the share of time that sampling elsewhere has saved in a step of `seconds`. */
+void ax_train_ahead_put_saved(struct ax_train *t, double seconds);
+/* Before a save: waits for generations that are being drawn, as the weights for them will be gone. */
+enum ax_status ax_train_ahead_collect(struct ax_train *t);
+/* Sends ranks that sample home, if the run has ended with `st` on all ranks; returns the run's status. */
+enum ax_status ax_train_ahead_end(struct ax_train *t, enum ax_status st);
+
+/* ---- sampler.c ---- */
+
+/* All that a rank does that only samples. */
+enum ax_status ax_train_sample(struct ax_train *t);
 
 /* ---- watch.c ---- */
 

@@ -115,6 +115,7 @@ enum ax_status ax_train_save_start(struct ax_train *t, bool last) {
     if (t->o->eval.keep_best && t->kept.step > 0)
         job.keep[job.n_keep++] = t->kept.step;
     t->elastic.asked = t->done;
+    AX_TRY(ax_train_ahead_collect(t));
     return start_save(t, &job, last);
 }
 

@@ -20,7 +20,6 @@
 #include "optim/metrics/trace.h"
 #include "optim/plan/peak.h"
 #include "optim/train/run.h"
-#include "parallel/fabric/flight.h"
 
 /* ---- a timeline of some steps, of all ranks, on one clock: its zero is when all have reached the first of them ---- */
 
@@ -154,6 +153,7 @@ static struct ax_step_figures figures_of(struct ax_train *t, const struct ax_ste
     }
     if (ax_train_has_value(t->o))
         f.figures = &t->value.figures;
+    ax_train_ahead_put_saved(t, f.seconds);
     return f;
 }
 
@@ -601,6 +601,7 @@ static enum ax_status run_on(struct ax_runtime *rt, void *ctx) {
         st = begin_run(t, run->resume_from);
     if (st == AX_OK)
         st = run_steps(t);
+    st = ax_train_ahead_end(t, st);
     ax_train_elastic_rescue(t, st);
     t->out->train_seconds = ax_clock_now() - start;
     t->out->save_waited = t->saver.waited;
@@ -633,24 +634,21 @@ static void say_short_epoch(const struct ax_train *t) {
 }
 
 static enum ax_status prepare_run(struct ax_train *t, struct run *run, char **resume) {
-    AX_TRY(ax_train_ranks_open(t));
     AX_TRY(ax_train_schedule_make(&t->schedule, t->o, t->mesh.size[AX_ROLE_BATCH]));
     say_short_epoch(t);
     AX_TRY(
         ax_team_agree(&t->team, ax_train_is_main(t) ? ax_train_folder_judge(&t->o->save) : AX_OK));
     AX_TRY(ax_train_choose_memory(t, &run->so));
-    return ax_train_folder_open(t, &run->so, resume);
+    AX_TRY(ax_train_folder_open(t, &run->so, resume));
+    return ax_train_ahead_begin(t);
 }
 
-/* Where ranks say what they did last if they wait in vain. */
-static enum ax_status record_flights(const struct ax_train_options *o) {
-    char *dir;
-    if (!o->runtime.fabric || !o->save.output_dir)
+static enum ax_status train(struct ax_train *t, struct run *run, char **resume_from) {
+    AX_TRY(prepare_run(t, run, resume_from));
+    run->resume_from = *resume_from;
+    if (t->out->nothing_to_do)
         return AX_OK;
-    AX_TRY(ax_path_join(&dir, o->save.output_dir, "flight"));
-    ax_flight_to(dir);
-    ax_free(dir);
-    return AX_OK;
+    return ax_runtime_run(&t->runtime, run_on, run, &t->out->plan);
 }
 
 /* Other ranks must not wait for one that has failed before the runtime is open. */
@@ -661,17 +659,19 @@ static void tell_ranks(struct ax_fabric *fabric, enum ax_status st) {
 
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
     *out = (struct ax_train_result){.loss = NAN};
-    struct ax_train t = {.o = o, .out = out, .lock = {.fd = -1}, .replicas = {.compared = -1}};
+    struct ax_train_options own = *o;
+    struct ax_train t = {.o = &own, .out = out, .lock = {.fd = -1}, .replicas = {.compared = -1}};
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
     char *resume_from = NULL;
-    enum ax_status st = ax_rollout_create(&t.rollout, &o->rollout);
+    enum ax_status st = ax_train_ranks_split(&t, &own);
     if (st == AX_OK)
-        st = record_flights(o);
+        st = ax_rollout_create(&t.rollout, &own.rollout);
     if (st == AX_OK)
-        st = prepare_run(&t, &run, &resume_from);
-    run.resume_from = resume_from;
-    if (st == AX_OK && !out->nothing_to_do)
-        st = ax_runtime_run(&t.runtime, run_on, &run, &out->plan);
+        st = ax_train_ahead_create(&t);
+    if (st == AX_OK)
+        st = ax_train_ranks_open(&t);
+    if (st == AX_OK)
+        st = ax_train_only_samples(&t) ? ax_train_sample(&t) : train(&t, &run, &resume_from);
     tell_ranks(o->runtime.fabric, st);
     ax_train_ranks_close(&t);
     out->steps = t.done;
@@ -684,6 +684,7 @@ enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result
     ax_free(resume_from);
     ax_claim_release(&t.lock);
     ax_train_schedule_free(&t.schedule);
+    ax_train_ahead_free(&t);
     ax_rollout_free(&t.rollout);
     if (st != AX_SAVED_REQUEUE && st != AX_INTERRUPTED) /* else it is on its way to the end */
         ax_stop_unwatch();

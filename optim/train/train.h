@@ -140,6 +140,8 @@ struct ax_train_options {
     struct ax_tasks tasks; /* evaluated with each evaluation */
     /* group > 0: data.train has prompts, and the model trains on completions that it samples */
     struct ax_rollout_options rollout;
+    /* the last ranks of runtime.fabric, beside those of the mesh, that sample and do not train; 0: all do both */
+    int rollout_ranks;
     struct ax_train_value_options value; /* if rollout.ppo */
     struct ax_train_inputs inputs;       /* n 0: not compared */
     /* steps between comparisons of what ranks hold in common; −1: as often as it costs 0.1 % of the time;
