@@ -631,7 +631,7 @@ static enum ax_status run(struct ax_generator *d, struct ax_generate_rows *r, in
     end(d);
     if (scores_pending(d))
         AX_TRY(settle(d));
-    return d->o.more ? AX_OK : ax_generate_share(d, n, seqs, &before);
+    return ax_generate_tells(d) ? AX_OK : ax_generate_share(d, n, seqs, &before);
 }
 
 enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
