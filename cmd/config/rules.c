@@ -283,6 +283,8 @@ const struct ax_config_rule ax_config_rules[] = {
     {"rollout_ranks && expert_parallel_size > 1", "expert_parallel_size", NO_ENTIRE_WEIGHTS},
     {"rollout_ranks && (qat || fp8)", "rollout_ranks",
      "ranks that sample compute without qat and fp8: set it to 0, or remove these"},
+    {"rollout_ranks && serve", "serve",
+     "requests are answered by ranks that all take steps: remove it, or set rollout_ranks to 0"},
     {"rollout_ranks && relora", "relora",
      "changes frozen weights, which ranks that sample would not get: remove it, or rollout_ranks"},
     {"rl == ebft && !ebft", "rl", "ebft needs an ebft map"},
