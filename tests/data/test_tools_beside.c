@@ -94,7 +94,7 @@ static void check(int i, const char *want) {
 
 static void what_is_ready_comes_first(void **state) {
     (void)state;
-    wait_for(0, "left", 0.6);
+    wait_for(0, "left", 3);
     wait_for(1, "left", 0); /* a process has one call at a time */
     wait_for(2, "right", 0.2);
     hand_over(3, "nobody", json_object());
