@@ -1,6 +1,10 @@
 /* Short causal convolutions, forward and backward. Vectors are over channels, so taps are transposed first. A task
  * is a block of rows and a tile of channels; backward's blocks are those of rowsum.h, whose sums are dw and
- * dbias. */
+ * dbias.
+ *
+ * Where all taps of a row are in its document, which is nearly everywhere, a vector of channels goes down the rows with
+ * its last inputs, and in backward its last gradients and its sums, in registers. The first rows of documents go one
+ * by one, in the same order of sums. */
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/rows/rowsum.h"
 
@@ -80,6 +84,10 @@ static int64_t find_inputs(const struct convolution *v, const struct document *d
     return from;
 }
 
+static void *element_at(const struct ax_tensor *x, int64_t t, int64_t c) {
+    return (char *)ax_tensor_row(x, t) + c * (int64_t)ax_dtype_size(x->dtype);
+}
+
 AX_INLINE v_float sigmoid(v_float x) {
     const v_float one = v_set(1.0f);
     return one / (one + v_exp(-x));
@@ -95,7 +103,77 @@ AX_INLINE v_float sum_taps(enum ax_dtype real, const struct convolution *v, cons
     return z;
 }
 
+/* Calls function(dtype, taps, …) with both as constants, for the numbers of taps that models have. */
+#define BY_TAPS(v, function, ...)                                                                  \
+    ((v)->taps == 4   ? AX_BY_DTYPE((v)->dtype, function, 4, __VA_ARGS__)                          \
+     : (v)->taps == 3 ? AX_BY_DTYPE((v)->dtype, function, 3, __VA_ARGS__)                          \
+                      : AX_BY_DTYPE((v)->dtype, function, (v)->taps, __VA_ARGS__))
+
+/* A vector of channels of some rows: element i of inputs that begin with the row taps − 1 before the first. */
+struct column {
+    v_float w[MOST], bias, in[MOST];
+    const char *x;
+    int64_t step; /* bytes to the next row of x */
+};
+
+AX_INLINE void begin_column(enum ax_dtype real, int64_t taps, const struct convolution *v,
+                            int64_t t, int64_t c, int64_t i, int64_t n, struct column *s) {
+    const struct ax_tensor *x = &v->a->x;
+    s->x = (const char *)ax_tensor_row(x, t - taps + 1) + c * (int64_t)ax_dtype_size(real);
+    s->step = x->row_stride * (int64_t)ax_dtype_size(real);
+    s->bias = v_load_f32(v->w + taps * v->columns + c + i, AX_LANES);
+    for (int64_t k = 0; k < taps; k++)
+        s->w[k] = v_load_f32(v->w + k * v->columns + c + i, AX_LANES);
+    for (int64_t k = 0; k + 1 < taps; k++, s->x += s->step)
+        s->in[k + 1] = v_load(real, s->x, i, n);
+}
+
+/* z of the next row, whose inputs are then s->in. */
+AX_INLINE v_float next_sum(enum ax_dtype real, int64_t taps, struct column *s, int64_t i,
+                           int64_t n) {
+    v_float z = s->bias;
+    for (int64_t k = 0; k + 1 < taps; k++)
+        s->in[k] = s->in[k + 1];
+    s->in[taps - 1] = v_load(real, s->x, i, n);
+    s->x += s->step;
+    for (int64_t k = 0; k < taps; k++)
+        z = v_fma(s->w[k], s->in[k], z);
+    return z;
+}
+
+/* The first row from t on, up to `end`, all of whose taps are rows of x. */
+static int64_t first_inside(const struct convolution *v, const struct document *d, int64_t t,
+                            int64_t end) {
+    const int64_t inside = d->past < 0 ? end : d->first + v->taps - 1;
+    return least(end, inside > t ? inside : t);
+}
+
 /* ---- forward ---- */
+
+/* Rows of y in a tile. */
+struct run {
+    const struct convolution *v;
+    int64_t t, end, c;
+};
+
+AX_INLINE void forward_column(enum ax_dtype real, int64_t taps, const struct run *r, int64_t i,
+                              int64_t n) {
+    struct column s;
+    const int64_t step = r->v->a->y.row_stride * (int64_t)ax_dtype_size(real);
+    char *y = element_at(&r->v->a->y, r->t, r->c);
+    begin_column(real, taps, r->v, r->t, r->c, i, n, &s);
+    for (int64_t t = r->t; t < r->end; t++, y += step) {
+        v_float z = next_sum(real, taps, &s, i, n);
+        if (r->v->a->silu)
+            z = z * sigmoid(z);
+        v_store(real, y, i, n, z);
+    }
+}
+
+AX_INLINE void forward_run(enum ax_dtype real, int64_t taps, const struct run *r,
+                           int64_t channels) {
+    AX_EACH_VECTOR(channels, forward_column, real, taps, r);
+}
 
 AX_INLINE void forward_vector(enum ax_dtype real, const struct convolution *v,
                               const void *const *in, int64_t from, int64_t c, void *y, int64_t i,
@@ -111,22 +189,30 @@ AX_INLINE void forward_row(enum ax_dtype real, const struct convolution *v, cons
     AX_EACH_VECTOR(channels, forward_vector, real, v, in, from, c, y);
 }
 
-static void *element_at(const struct ax_tensor *x, int64_t t, int64_t c) {
-    return (char *)ax_tensor_row(x, t) + c * (int64_t)ax_dtype_size(x->dtype);
+/* Rows [t, end) of a document from channel c on, one by one. */
+static void forward_edge(const struct convolution *v, const struct document *d, int64_t t,
+                         int64_t end, int64_t c, int64_t channels) {
+    const void *in[MOST];
+    for (; t < end; t++) {
+        void *y = element_at(&v->a->y, t, c);
+        if (d->past < 0)
+            memset(y, 0, (size_t)channels * ax_dtype_size(v->dtype));
+        else
+            AX_BY_DTYPE(v->dtype, forward_row, v, in, find_inputs(v, d, t, c, in), c, channels, y);
+    }
 }
 
 /* Rows [t, end) from channel c on. */
 static void forward_rows(const struct convolution *v, int64_t t, int64_t end, int64_t c) {
     const int64_t channels = least(TILE, v->channels - c);
-    const void *in[MOST];
-    struct document d = document_at(v->a, t);
-    for (; t < end; t++) {
-        d = t < d.end ? d : document_at(v->a, t);
-        void *y = element_at(&v->a->y, t, c);
-        if (d.past < 0)
-            memset(y, 0, (size_t)channels * ax_dtype_size(v->dtype));
-        else
-            AX_BY_DTYPE(v->dtype, forward_row, v, in, find_inputs(v, &d, t, c, in), c, channels, y);
+    while (t < end) {
+        const struct document d = document_at(v->a, t);
+        const int64_t to = least(end, d.end), inside = first_inside(v, &d, t, to);
+        const struct run r = {v, inside, to, c};
+        forward_edge(v, &d, t, inside, c, channels);
+        if (inside < to)
+            BY_TAPS(v, forward_run, &r, channels);
+        t = to;
     }
 }
 
@@ -147,6 +233,11 @@ enum ax_status AX_VEC(ax_cpu_conv_forward)(struct ax_queue *q, const struct ax_c
 }
 
 /* ---- backward ---- */
+
+/* Rows [first, end). */
+struct span {
+    int64_t first, end;
+};
 
 /* A tile of channels in a block of rows: g of the last rows, [K][TILE], row t in t % K; sums [K + 1][TILE], of dw
  * and of dbias. */
@@ -205,26 +296,89 @@ AX_INLINE void dx_row(enum ax_dtype real, const struct convolution *v, const str
     AX_EACH_VECTOR(channels, dx_vector, real, v, tile, t, end, c, dx);
 }
 
-/* A document's rows [first, end) of the block: g is also that of the K − 1 rows after them. */
+/* Rows [t, end) of a document in a tile, whose inputs and the rows before which in the tile's g are all there. */
+struct back_run {
+    struct run r;
+    const struct ax_conv_backward *b;
+    struct tile *tile;
+};
+
+AX_INLINE void backward_column(enum ax_dtype real, int64_t taps, const struct back_run *of,
+                               int64_t i, int64_t n) {
+    const struct run *r = &of->r;
+    const int64_t size = (int64_t)ax_dtype_size(real), last = r->end - 1;
+    const char *dy = element_at(&of->b->dy, r->t, r->c);
+    char *dx = element_at(&of->b->dx, r->t - taps + 1, r->c);
+    struct tile *tile = of->tile;
+    struct column s;
+    v_float g[MOST], sums[MOST + 1]; /* g[k]: of k rows ago */
+    begin_column(real, taps, r->v, r->t, r->c, i, n, &s);
+    for (int64_t k = 0; k <= taps; k++)
+        sums[k] = v_load_f32(tile->sums[k] + i, AX_LANES);
+    for (int64_t k = 0; k + 1 < taps; k++)
+        g[k] = v_load_f32(tile->g[(r->t - 1 - k) % taps] + i, AX_LANES);
+    for (int64_t t = r->t; t < r->end; t++) {
+        const v_float z = next_sum(real, taps, &s, i, n);
+        v_float d = v_load(real, dy, i, n), sum = v_set(0);
+        if (r->v->a->silu) {
+            const v_float gate = sigmoid(z);
+            d = d * gate * v_fma(z, v_set(1.0f) - gate, v_set(1.0f));
+        }
+        for (int64_t k = taps - 1; k > 0; k--)
+            g[k] = g[k - 1];
+        g[0] = d;
+        for (int64_t k = 0; k < taps; k++)
+            sums[k] = v_fma(d, s.in[k], sums[k]);
+        sums[taps] = sums[taps] + d;
+        for (int64_t k = 0; k < taps; k++)
+            sum = v_fma(s.w[k], g[k], sum);
+        v_store(real, dx, i, n, sum);
+        dy += of->b->dy.row_stride * size;
+        dx += of->b->dx.row_stride * size;
+    }
+    for (int64_t k = 0; k <= taps; k++)
+        v_store_f32(tile->sums[k] + i, AX_LANES, sums[k]);
+    for (int64_t k = 0; k < taps; k++)
+        v_store_f32(tile->g[(last - k) % taps] + i, AX_LANES, g[k]);
+}
+
+AX_INLINE void backward_run(enum ax_dtype real, int64_t taps, const struct back_run *of,
+                            int64_t channels) {
+    AX_EACH_VECTOR(channels, backward_column, real, taps, of);
+}
+
+/* Row t of a document's rows [first, end) of the block: g, of which it may be one of the K − 1 rows after them, then
+ * the sums, and dx of the row that needs no later g. */
+static void backward_row(const struct convolution *v, const struct ax_conv_backward *b,
+                         const struct document *d, const struct span *s, int64_t t, int64_t c,
+                         struct tile *tile) {
+    const int64_t channels = least(TILE, v->channels - c), done = t - v->taps + 1;
+    const int64_t last = least(d->end, s->end + v->taps - 1);
+    const void *in[MOST];
+    if (t < last) {
+        const int64_t from = find_inputs(v, d, t, c, in);
+        float *g = tile->g[t % v->taps];
+        AX_BY_DTYPE(v->dtype, slope_row, v, in, from, c, channels, element_at(&b->dy, t, c), g);
+        if (t < s->end)
+            AX_BY_DTYPE(v->dtype, sums_row, v, in, from, channels, tile, g);
+    }
+    if (done >= s->first && done < s->end)
+        AX_BY_DTYPE(v->dtype, dx_row, v, tile, done, last, c, channels,
+                    element_at(&b->dx, done, c));
+}
+
 static void backward_document(const struct convolution *v, const struct ax_conv_backward *b,
-                              const struct document *d, int64_t first, int64_t end, int64_t c,
+                              const struct document *d, const struct span *s, int64_t c,
                               struct tile *tile) {
     const int64_t channels = least(TILE, v->channels - c);
-    const int64_t last = least(d->end, end + v->taps - 1);
-    const void *in[MOST];
-    for (int64_t t = first; t < last || t - v->taps + 1 < end; t++) {
-        if (t < last) {
-            const int64_t from = find_inputs(v, d, t, c, in);
-            float *g = tile->g[t % v->taps];
-            AX_BY_DTYPE(v->dtype, slope_row, v, in, from, c, channels, element_at(&b->dy, t, c), g);
-            if (t < end)
-                AX_BY_DTYPE(v->dtype, sums_row, v, in, from, channels, tile, g);
-        }
-        const int64_t done = t - v->taps + 1;
-        if (done >= first && done < end)
-            AX_BY_DTYPE(v->dtype, dx_row, v, tile, done, last, c, channels,
-                        element_at(&b->dx, done, c));
-    }
+    const int64_t inside = first_inside(v, d, s->first + v->taps - 1, s->end);
+    const struct back_run run = {{v, inside, s->end, c}, b, tile};
+    for (int64_t t = s->first; t < inside; t++)
+        backward_row(v, b, d, s, t, c, tile);
+    if (inside < s->end)
+        BY_TAPS(v, backward_run, &run, channels);
+    for (int64_t t = s->end; t < s->end + v->taps - 1; t++)
+        backward_row(v, b, d, s, t, c, tile);
 }
 
 static void backward_block(const struct convolution *v, const struct ax_conv_backward *b,
@@ -237,7 +391,7 @@ static void backward_block(const struct convolution *v, const struct ax_conv_bac
         for (int64_t k = t; d.past < 0 && k < to; k++)
             memset(element_at(&b->dx, k, c), 0, bytes);
         if (d.past >= 0)
-            backward_document(v, b, &d, t, to, c, tile);
+            backward_document(v, b, &d, &(struct span){t, to}, c, tile);
         t = to;
     }
 }
