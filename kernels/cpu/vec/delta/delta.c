@@ -1,6 +1,8 @@
 /* A chunk of the gated delta rule: its updates u, by forward substitution, and the state after it. */
 #include "kernels/cpu/vec/delta/delta.h"
 
+#include "kernels/cpu/vec/delta/transpose.h"
+
 struct ax_delta_head AX_VEC(ax_delta_head)(const struct ax_delta_rule *a,
                                            const struct ax_tensor *past, int64_t task) {
     const int64_t values = a->v.shape[1], d = task / values, head = task % values;
@@ -83,8 +85,6 @@ void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const vo
         AX_VEC(ax_delta_set_channels)(s, r, g);
         return;
     }
-    for (int64_t i = 0; i < s->dk; i++)
-        m->k_columns[i * CHUNK + r] = row[i];
     m->sum[r] = (r > 0 ? m->sum[r - 1] : 0) + (double)*g;
     m->grown[r] = exp_one((float)m->sum[r]);
 }
@@ -196,6 +196,8 @@ void AX_VEC(ax_delta_updates)(const struct ax_delta_head *s, int64_t token, int6
         else
             decay_row(m, r);
     }
+    if (!s->channels)
+        transpose(m->k, s->key_columns, to, s->dk, m->k_columns, CHUNK);
     if (weights && !s->channels)
         decayed_products(s, m->q, from, to, m->weight);
     if (!a->additive)

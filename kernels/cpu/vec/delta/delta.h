@@ -62,7 +62,7 @@ void AX_VEC(ax_delta_load_state)(const struct ax_delta_head *s, const struct ax_
 void AX_VEC(ax_delta_store_state)(const struct ax_delta_head *s, const struct ax_tensor *states,
                                   int32_t slot, const float *state);
 
-/* Row r of the chunk gets k and g: from `k` and `g`, in the dtypes of the operands. */
+/* Row r of the chunk gets k and g, but no column yet: from `k` and `g`, in the dtypes of the operands. */
 void AX_VEC(ax_delta_set_row)(const struct ax_delta_head *s, int64_t r, const void *k,
                               const float *g);
 /* Rows from … to − 1 are the tokens from `token` on; the rows before have k, g and u. Computes all of the memory

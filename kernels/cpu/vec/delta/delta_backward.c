@@ -10,6 +10,7 @@
  * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. With a decay per channel, E, F and D
  * belong to elements of keys, A and B have no D, and dG, which has no sum over them, is of each (channels.c). */
 #include "kernels/cpu/vec/delta/delta.h"
+#include "kernels/cpu/vec/delta/transpose.h"
 #include "kernels/cpu/vec/entries.h"
 
 /* A thread's memory beside the chunk's. */
@@ -76,14 +77,6 @@ static void find_borders(const struct ax_delta_head *s, const struct shared *all
         AX_VEC(ax_delta_next_state)(s, CHUNK);
         memcpy(border_of(s, all, token + CHUNK), s->m.state, state_bytes(s));
     }
-}
-
-/* out [cols][out_row] = x [rows][x_row] transposed. */
-static void transpose(const float *x, int64_t x_row, int64_t rows, int64_t cols, float *out,
-                      int64_t out_row) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            out[j * out_row + i] = x[i * x_row + j];
 }
 
 static void transpose_state(const struct ax_delta_head *s, const float *state, float *out) {
