@@ -577,14 +577,16 @@ static enum ax_status convolve_backward(const struct ax_layer *l, struct ax_pass
                                         const struct views *d) {
     const struct views v = saved_views(p, s);
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const bool grouped = is_grouped(&p->model->arch);
     for (int i = 0; i < 3; i++) {
         const struct ax_convolution c = convolution(l, p, i);
         const struct ax_tensor *raw = raw_of(p, s, &v, i);
         const size_t mark = ax_stack_mark(scratch);
-        const struct ax_tensor dx = take_like(p, raw);
+        const struct ax_tensor dx = grouped ? take_like(p, raw) : d->raw[i];
         AX_TRY(ax_convolve_backward(p, l, &c, raw, &g->mixed[i], &dx));
-        AX_TRY(
-            ax_run_copy(p->model->rt->q, &(struct ax_copy){d->raw[i], in_rows(&dx, &d->raw[i])}));
+        if (grouped) /* rows are key heads */
+            AX_TRY(ax_run_copy(p->model->rt->q,
+                               &(struct ax_copy){d->raw[i], in_rows(&dx, &d->raw[i])}));
         ax_stack_release(scratch, mark);
     }
     return AX_OK;
