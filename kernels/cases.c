@@ -13,6 +13,7 @@ static struct ax_step_scalars scalars_of(const struct ax_case_builder *b) {
     bool skip = ax_case_has(b, AX_SHAPE_SKIP);
     return (struct ax_step_scalars){.lr = 0.1,
                                     .weight = skip ? 0 : 8,
+                                    .tokens = 32,
                                     .inv_weight = skip ? 0 : 0.125,
                                     .max_norm = 1,
                                     .sumsq = 7.5,

@@ -128,6 +128,7 @@ static void compare_scalars(const struct ax_case *c, const struct ax_case *want,
         double got, want, allowed;
     } list[] = {{"sumsq", a->sumsq, b->sumsq, 1e-12 * b->sumsq},
                 {"loss", a->loss, b->loss, 1e-6 * (1 + fabs(b->loss))},
+                {"index_loss", a->index_loss, b->index_loss, 1e-6 * (1 + fabs(b->index_loss))},
                 {"aux_loss", a->aux_loss, b->aux_loss, 1e-6 * (1 + fabs(b->aux_loss))},
                 {"grad_norm", a->grad_norm, b->grad_norm, 1e-14 * b->grad_norm},
                 {"clip", a->clip, b->clip, 1e-14 * b->clip},

@@ -1,7 +1,8 @@
-/* The arguments of attention, and of short convolutions; notation: kernels/ops.h. */
+/* The arguments of attention, its indexers, and short convolutions; notation: kernels/ops.h. */
 #ifndef AX_KERNELS_MIXER_OPS_H
 #define AX_KERNELS_MIXER_OPS_H
 
+#include "kernels/scalars.h"
 #include "kernels/tensor.h"
 
 /* Softmax attention over packed documents, grouped heads (query head h reads KV head h·Hk/Hq).
@@ -63,6 +64,44 @@ struct ax_top_keys {
     struct ax_tensor q, k, w, cu_q, cu_k, block_table, chosen, rows;
     int64_t block_size, max_q, max_k, top;
     double scale;
+};
+
+/* What trains the indexer whose choices top_keys makes (DeepSeek-AI 2025, DeepSeek-V3.2, §2.1.1), on tables of pairs: row t
+ * is a query, column c a key. Products of both are gemm's. */
+
+/* p[t][c] (+)= share·exp(s[t][c] − lse[t]): what a head of attention gives to each key, of the scores s and their
+ * log-sum-exp over the keys that the query sees; of others any number. `accumulate`: p +=, else p =. All accumulation: p, s
+ * [T][C], lse [T][1] (any row strides). */
+struct ax_index_target {
+    struct ax_tensor p, s, lse;
+    double share;
+    bool accumulate;
+};
+
+/* x[t][c] (+)= w[t]·max(0, z[t][c]): scores of a head of the indexer. All accumulation: x, z [T][C], w [T][1]. */
+struct ax_index_scores {
+    struct ax_tensor x, z, w;
+    bool accumulate;
+};
+
+/* For the keys c that query t sees, with r = softmax(x) over them:
+ *   kl[t] = Σ_c p·(log p − log r)  (0 of p = 0);  p becomes coef·(r − p)/scalars->tokens, the gradient of x where
+ *   Σ_c p = 1;  scalars->index_loss += Σ_t kl[t] / scalars->tokens  (both 0 of no tokens)
+ * p becomes 0 for other keys. Row t is query first + t, and column c key row first_key + c: documents are ranges of
+ * these as in attention (cu_q, cu_k), causal, and chosen i32 [T][at least max_k/32, rounded up] (data NULL = all) says
+ * which of its document's keys a query sees. p, x accumulation [T][C]; kl accumulation [T]. Columns contain all
+ * keys that these queries see. */
+struct ax_index_loss {
+    struct ax_tensor p, x, kl, cu_q, cu_k, chosen;
+    int64_t first, first_key, max_k;
+    double coef;
+    struct ax_step_scalars AX_DEVICE *scalars;
+};
+
+/* The gradients of a head, with dx that of x:  dz = dx·w where z > 0, else 0;  dw[t] = Σ_c dx·max(0, z). dx, z accumulation
+ * [T][C], dz compute [T][C]; w, dw accumulation [T][1] (any row strides). */
+struct ax_index_backward {
+    struct ax_tensor dx, z, w, dz, dw;
 };
 
 #define AX_CONV_TAPS 8 /* at most */

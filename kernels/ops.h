@@ -56,6 +56,10 @@ struct ax_mirror; /* kernels/queue.h */
     X(attention_backward)                                                                          \
     X(attention_merge)                                                                             \
     X(top_keys)                                                                                    \
+    X(index_target)                                                                                \
+    X(index_scores)                                                                                \
+    X(index_loss)                                                                                  \
+    X(index_backward)                                                                              \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
     X(delta_gates_forward)                                                                         \

@@ -8,7 +8,8 @@
 struct ax_step_scalars {
     double lr;         /* this step's learning rate */
     double weight;     /* Σ weight over all micro-batches and data ranks */
-    double documents;  /* likewise; of a step with a loss by sequence */
+    double documents;  /* likewise; of a step with a loss by sequence, or of indexers */
+    double tokens;     /* likewise, of all documents; of a step with a loss of indexers */
     double inv_weight; /* 1 / weight; 0 = no tokens to train on; set by op begin_step */
     double max_norm;   /* gradient clipping; ≤ 0 = off */
     double sumsq;      /* Σ g², each element once; set by op sumsq, summed over ranks */
@@ -18,6 +19,8 @@ struct ax_step_scalars {
     double aux_loss;   /* the routers' balancing loss, before its coefficient; not part of loss */
     /* the routers' loss by sequence, before its coefficient; not part of loss */
     double sequence_loss;
+    /* the indexers' divergence, summed over them, before its coefficient; not part of loss */
+    double index_loss;
     double hold_above; /* a step with a larger loss is skipped until the host has looked at it */
     int64_t step;      /* number of this update, from 1 (bias correction); advanced by begin_step */
     int64_t skip;      /* 1: no tokens to train on, loss or norm not finite, or the loss above

@@ -18,6 +18,7 @@
 #include "model/adapter/attach.h"
 #include "model/core/norm.h"
 #include "model/parts/altup.h"
+#include "model/parts/index_training.h"
 #include "model/parts/streams.h"
 #include "model/predict.h"
 
@@ -423,4 +424,13 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
     AX_TRY(ax_altup_predict_backward(l, p, s, x, dx));
     ax_stack_release(scratch, mark);
     return AX_OK;
+}
+
+enum ax_status ax_layer_warm_up(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                const struct ax_tensor *x) {
+    struct ax_saved *s = of_mixer(f);
+    if (!ax_index_trains(l))
+        return AX_OK;
+    AX_TRY(branch_forward(l, &l->mixer, p, s, x, NULL));
+    return l->mixer.type->backward(l, p, s + N_BRANCH, part_input(s, x), NULL, NULL);
 }

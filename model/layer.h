@@ -26,5 +26,8 @@ enum ax_status ax_branch_finish(const struct ax_layer *l, const struct ax_branch
 /* dx: in, the gradient of the layer's output; out, the gradient of its input. */
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx);
+/* The same while indexers warm up, before which no forward is needed: nothing else trains. */
+enum ax_status ax_layer_warm_up(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
+                                const struct ax_tensor *x);
 
 #endif

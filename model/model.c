@@ -297,6 +297,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                            .accum = ax_dtype_accum(o->dtype),
                            .train = o->train,
                            .cp_method = o->cp_method,
+                           .indexers = o->indexers,
                            .adapter = o->adapter,
                            .bank = o->bank,
                            .n_units = (int)arch->n_layers + 2};

@@ -229,7 +229,9 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
         AX_TRY(ax_head_backward(p, f, x));
     } else {
         const struct ax_layer *l = &m->layers[unit - 1];
-        if (l->spec.predicts) {
+        if (m->indexers == AX_INDEXERS_WARM_UP) {
+            AX_TRY(ax_layer_warm_up(l, p, f, x));
+        } else if (l->spec.predicts) {
             AX_TRY(ax_predict_backward(l, p, f, x));
         } else {
             AX_TRY(ax_layer_forward(l, p, f, x, NULL));

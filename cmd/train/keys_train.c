@@ -336,6 +336,15 @@ const struct ax_config_key ax_config_keys_loss[] = {
         "and glm4_moe), with this weight of its loss beside that of the next token (Megatron's "
         "key; DeepSeek-V3 was trained with 0.3, then 0.1). 0: the layer is saved as it is.",
         .dflt = "0.0", AX_RUN(step.mtp_coef)),
+    AX_KEY("indexer_training", AX_T_STR,
+           "Train the indexers of sparse attention (deepseek_v32 and glm_moe_dsa) to score keys as "
+           "attention weighs them, by the divergence of the two. warm_up: nothing else trains, and "
+           "attention is to all keys; sparse: over the chosen keys, while all else trains by its "
+           "loss. axtrain's own key.",
+           .choices = "frozen|warm_up|sparse", .dflt = "frozen", AX_FIXED, AX_RUN(step.model.indexers)),
+    AX_KEY("indexer_loss_coef", AX_T_AMOUNT,
+           "Weight of that divergence, a mean over tokens. axtrain's own key.", .dflt = "1.0",
+           .when = "indexer_training == warm_up,sparse", AX_RUN(step.index_coef)),
     AX_KEY("neftune_noise_alpha", AX_T_POSITIVE, "Strength of the noise added to embeddings.",
            AX_RUN(step.neftune_alpha)),
     AX_KEY(

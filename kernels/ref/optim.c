@@ -11,7 +11,7 @@ enum ax_status ax_ref_begin_step(struct ax_queue *q, const struct ax_begin_step 
     s->inv_weight = s->weight > 0 ? 1 / s->weight : 0;
     if (!a->repeat && s->skip == 0)
         s->step++;
-    s->sumsq = s->loss = s->aux_loss = s->sequence_loss = 0;
+    s->sumsq = s->loss = s->aux_loss = s->sequence_loss = s->index_loss = 0;
     s->skip = 0;
     return AX_OK;
 }

@@ -56,7 +56,8 @@ struct ax_part_type {
     enum ax_status (*forward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h, const struct ax_tensor *x,
                               const struct ax_tensor *out);
-    /* dh = gradient of h (NULL: not requested), given dy, the gradient of the part's output. */
+    /* dh = gradient of h (NULL: not requested), given dy, the gradient of the part's output. dy NULL: only what
+     * trains by a loss of the part's own (index_training.h). */
     enum ax_status (*backward)(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                const struct ax_tensor *h, const struct ax_tensor *dy,
                                const struct ax_tensor *dh);

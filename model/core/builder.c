@@ -187,6 +187,7 @@ static void name_param(const struct ax_model *m, const char *name, int layer,
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl) {
     struct ax_model *m = b->model;
+    const enum ax_indexer_mode mode = m->indexers;
     struct ax_param *p = &m->params[m->n_params];
     b->glue[m->n_params - b->first] = decl->glue;
     AX_ASSERT(m->n_params - b->first < (int)most_params(m));
@@ -200,9 +201,10 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                            .grad_partial_over = decl->grad_partial_over,
                            .alias_of = -1,
                            .buffer = decl->buffer,
-                           .frozen = decl->frozen,
+                           .frozen = decl->indexer && mode == AX_INDEXERS_FROZEN,
                            .start = decl->start,
-                           .trainable = !decl->buffer && !ax_adapter_config(m, 0),
+                           .trainable = !decl->buffer && !ax_adapter_config(m, 0) &&
+                                        (decl->indexer || mode != AX_INDEXERS_WARM_UP),
                            .decay = decl->cols > 0};
     if (!decl->cols)
         p->shape[1] = 0;

@@ -36,7 +36,7 @@ struct ax_param_decl {
     bool expert;   /* a matrix of an expert, stored on ep coordinate `ep_owner` */
     int ep_owner;
     bool buffer;  /* see ax_param */
-    bool frozen;  /* see ax_param */
+    bool indexer; /* trains as enum ax_indexer_mode says */
     double start; /* elements of a vector in a new model */
     uint32_t grad_partial_over;
 };

@@ -154,6 +154,10 @@ struct ax_stream_ends {
 
 struct ax_adapter_bank; /* adapters.h */
 
+/* What trains of a model with indexers (model/parts/index_training.h): all but these; these alone, while attention is to
+ * all keys; or all. */
+enum ax_indexer_mode { AX_INDEXERS_FROZEN, AX_INDEXERS_WARM_UP, AX_INDEXERS_SPARSE };
+
 struct ax_model_options {
     enum ax_dtype dtype; /* compute */
     bool train;          /* gradients, masters */
@@ -174,6 +178,7 @@ struct ax_model_options {
     /* layers at each end whose linears are not quantized */
     int64_t unquantized_first, unquantized_last;
     const struct ax_peft_names *unfrozen; /* only these train (builder.h); NULL = all. Borrowed */
+    enum ax_indexer_mode indexers;
     /* count the loads of experts in training passes (expert_loads) */
     bool count_loads;
     double expert_room; /* as in struct ax_expert_group; 0 = AX_EXPERT_ROOM */
@@ -196,6 +201,7 @@ struct ax_model {
     enum ax_dtype dtype, accum;
     bool train;
     enum ax_cp_method cp_method;
+    enum ax_indexer_mode indexers;
     int n_params;
     struct ax_param *params;
     int n_units; /* n_layers + 2: embedding first, norm + head last */

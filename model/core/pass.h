@@ -94,6 +94,8 @@ struct ax_pass {
     double balance_coef;
     /* coefficient of the routers' loss by sequence (parts/router.h); 0 = none */
     double sequence_coef;
+    /* coefficient of the indexers' loss (parts/index_training.h), for a model whose indexers train */
+    double index_coef;
     double neftune_alpha; /* NEFTune noise on the embeddings; 0 = none */
     /* weight of the loss of multi-token prediction, for a model that predicts; and scalars of their own,
      * of which `loss` gets that loss before its weight (model/parts/head.c) */

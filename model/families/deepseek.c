@@ -317,15 +317,14 @@ const struct ax_family ax_family_deepseek_v3 = {.model_type = "deepseek_v3",
 const struct ax_family ax_family_deepseek_v32 = {
     .model_type = "deepseek_v32",
     .models = "DeepSeek-V3.2",
-    .lacks = "training of indexers and of the layers for multi-token prediction",
+    .lacks = "training of the layers for multi-token prediction",
     .architecture = "DeepseekV32ForCausalLM",
     .head_dim = 64,
     .parse = parse_v32};
 const struct ax_family ax_family_glm_moe_dsa = {
     .model_type = "glm_moe_dsa",
     .models = "GLM-5",
-    .lacks = "`quantize --calibrate`; training of indexers and of the layers for multi-token "
-             "prediction",
+    .lacks = "`quantize --calibrate`; training of the layers for multi-token prediction",
     .architecture = "GlmMoeDsaForCausalLM",
     .head_dim = 64,
     .parse = parse_glm};

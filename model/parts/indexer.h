@@ -6,8 +6,9 @@
  *   w = weights_proj·h / √n  [n]
  *   the `top` keys of the document up to the query's place with the largest Σ_h w_h·max(0, q_h·k/√d)
  *
- * A choice has no gradient, so the indexer has none of the loss, and is frozen. With tp every rank computes all
- * of it, and with cp for its own queries. Where no document of a pass has more than `top` keys it does not run. */
+ * A choice has no gradient, so the indexer has none of the loss: it is frozen, or trains by a loss of its own
+ * (index_training.h). With tp every rank chooses for all rows, and with cp for its own queries. Where no document of a
+ * pass has more than `top` keys it does not run. */
 #ifndef AX_MODEL_PARTS_INDEXER_H
 #define AX_MODEL_PARTS_INDEXER_H
 
@@ -22,7 +23,23 @@ double ax_indexer_flops(const struct ax_arch *a, int64_t seq);
 /* Keys that a query attends to in a sequence of seq, on average. */
 double ax_chosen_keys(const struct ax_arch *a, int64_t seq);
 
-/* True if queries of the pass choose among their keys. */
+/* What an indexer makes of a rank's rows, with rope; and of the norm of k what its gradient needs. In scratch. */
+struct ax_index_rows {
+    struct ax_tensor q, k; /* compute [T/tp][n·d], [T/tp][d] */
+    struct ax_tensor w;    /* accumulation [T/tp][n], not rounded before */
+    struct ax_tensor centered, rstd;
+};
+/* From h [T/tp][D] and norm(c_q) [T/tp][q_rank]. */
+enum ax_status ax_index_rows(const struct ax_layer *l, struct ax_pass *p, const struct ax_tensor *h,
+                             const struct ax_tensor *latent, struct ax_index_rows *out);
+/* Adds to the gradients of the indexer's parameters, given those of rows->q (compute), k and w (accumulation), which it
+ * overwrites. h and the latent are constants. */
+enum ax_status ax_index_rows_backward(const struct ax_layer *l, struct ax_pass *p,
+                                      const struct ax_tensor *h, const struct ax_tensor *latent,
+                                      const struct ax_index_rows *rows,
+                                      const struct ax_index_rows *d);
+
+/* True if queries of the pass choose among their keys; while indexers warm up they see all. */
 bool ax_pass_chooses(const struct ax_pass *p);
 /* The choice of a layer in this pass, without memory: bits, or with a cache rows of it (op top_keys). */
 struct ax_tensor ax_choice_shape(const struct ax_pass *p);

@@ -15,6 +15,7 @@
 #include "model/core/builder.h"
 #include "model/core/norm.h"
 #include "model/parts/attend.h"
+#include "model/parts/index_training.h"
 #include "model/parts/indexer.h"
 
 /* ---- parameters ---- */
@@ -580,9 +581,24 @@ static enum ax_status inputs_backward(const struct ax_layer *l, struct ax_pass *
     return AX_OK;
 }
 
+/* The indexer's own loss. */
+static enum ax_status learn(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
+                            const struct ax_tensor *h) {
+    const struct ax_attention a = operands(l, p, s);
+    return ax_index_trains(l)
+               ? ax_index_learn(
+                     l, p,
+                     &(struct ax_index_inputs){.h = h, .latent = &s[Q_NORMED].t, .attention = &a})
+               : AX_OK;
+}
+
+/* dy NULL: of the indexer alone. */
 static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                    const struct ax_tensor *h, const struct ax_tensor *dy,
                                    const struct ax_tensor *dh) {
+    AX_TRY(learn(l, p, s, h));
+    if (!dy)
+        return AX_OK;
     const struct ax_arch *a = &p->model->arch;
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);

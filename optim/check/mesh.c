@@ -215,6 +215,7 @@ enum { STEPS = 2 };
 /* The results of the steps, on the host: per parameter, the gradient and the new value. */
 struct outcome {
     double loss[STEPS], aux_loss[STEPS], sequence_loss[STEPS], mtp_loss[STEPS], norm[STEPS];
+    double index_loss[STEPS];
     double **grad[STEPS], **value[STEPS]; /* [n_params] */
     double *loads[STEPS];                 /* of experts, by layer */
 };
@@ -411,6 +412,10 @@ static void note_scalars(const struct run *run, int step, const struct ax_step_r
         ax_golden_note(run->report, "loss by sequence",
                        relative(r->sequence_loss, run->one.sequence_loss[step]),
                        tolerance(run->c, NORM), where);
+    if (run->c->step.model.indexers != AX_INDEXERS_FROZEN)
+        ax_golden_note(run->report, "loss of indexers",
+                       relative(r->index_loss, run->one.index_loss[step]), tolerance(run->c, NORM),
+                       where);
     if (run->c->step.mtp_coef > 0)
         ax_golden_note(run->report, "loss of multi-token prediction",
                        relative(r->mtp_loss, run->one.mtp_loss[step]), tolerance(run->c, NORM),
@@ -434,6 +439,7 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
         run->one.aux_loss[step] = r.aux_loss;
         run->one.sequence_loss[step] = r.sequence_loss;
         run->one.mtp_loss[step] = r.mtp_loss;
+        run->one.index_loss[step] = r.index_loss;
         run->one.norm[step] = r.grad_norm;
     } else if (!planning && s->rt->mesh.rank == 0) {
         note_scalars(run, step, &r);

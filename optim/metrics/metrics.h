@@ -135,6 +135,7 @@ struct ax_step_figures {
     const struct ax_expert_balance *experts; /* for a model with experts; or NULL */
     double aux_loss, sequence_loss;          /* losses of the routers; 0 = none */
     double mtp_loss;                         /* loss of multi-token prediction; 0 = none */
+    double index_loss;                       /* divergence of indexers; 0 = none */
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 

@@ -117,6 +117,8 @@ enum ax_status ax_metrics_put_step(struct ax_buf *out, const struct ax_step_figu
     AX_TRY(put_measures(out, "", measures, f->measures));
     if (f->figures)
         AX_TRY(put_named(out, "", f->figures));
+    if (f->index_loss > 0)
+        AX_TRY(put_fields(out, 1, (const char *const[]){"indexer_kl"}, &f->index_loss));
     if (f->mtp_loss > 0)
         AX_TRY(put_fields(out, 1, (const char *const[]){"mtp_loss"}, &f->mtp_loss));
     if (f->experts)

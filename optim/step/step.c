@@ -35,6 +35,7 @@
 #include "base/clock.h"
 #include "kernels/recording.h"
 #include "model/parallel/tensor_parallel.h"
+#include "model/parts/index_training.h"
 
 /* ---- the loads of experts ---- */
 
@@ -189,6 +190,10 @@ static enum ax_status sum_batch_ranks(struct ax_step *s, double AX_DEVICE *value
     return ax_comm_sum(&s->rt->comms[AX_ROLE_BATCH], s->rt->q, AX_F64, value, n);
 }
 
+static bool trains_indexers(const struct ax_step *s) {
+    return s->o.model.indexers != AX_INDEXERS_FROZEN;
+}
+
 /* Sets the batches' weights and the step's, and clears the objective's measures. Call it before any
  * compute. */
 static enum ax_status step_weigh(struct ax_step *s) {
@@ -199,14 +204,15 @@ static enum ax_status step_weigh(struct ax_step *s) {
                                         s->entropy_cut > 0 ? (double)s->entropy_tokens : 0};
     const struct ax_view views[] = {{s->scalars, sizeof *s->scalars, AX_VIEW_UPDATE},
                                     {s->measures, sizeof *s->measures, AX_VIEW_READ}};
-    /* weight and documents of the step */
-    const int64_t counts = s->o.sequence_coef > 0 ? 2 : 1;
-    double count[] = {s->absent, 0};
+    /* weight, documents and tokens of the step */
+    const int64_t counts = trains_indexers(s) ? 3 : s->o.sequence_coef > 0 ? 2 : 1;
+    double count[] = {s->absent, 0, 0};
     for (int m = 0; m < s->o.n_microbatches; m++) {
         const struct ax_batch *b = &s->batches[m];
         s->batches[m].loss_weight = weight_of_batch(b, per);
         count[0] += b->loss_weight;
         count[1] += (double)b->n_docs;
+        count[2] += (double)b->n_tokens;
         none.tokens += (double)(per == AX_PER_PAIR ? b->side_trained[0] : b->trained);
         none.entropy_tokens += s->entropy_cut > 0 ? 0 : (double)b->trained;
     }
@@ -411,10 +417,10 @@ static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
 }
 
 /* Every rank has the part of its rows and layers. */
-static enum ax_status sum_sequence_loss(struct ax_step *s) {
+static enum ax_status sum_of_rows(struct ax_step *s, double AX_DEVICE *loss) {
     static const enum ax_role roles[] = {AX_ROLE_LOSS, AX_ROLE_TP, AX_ROLE_PP};
-    for (size_t i = 0; s->o.sequence_coef > 0 && i < sizeof roles / sizeof *roles; i++)
-        AX_TRY(sum_double(s, roles[i], &s->scalars->sequence_loss));
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        AX_TRY(sum_double(s, roles[i], loss));
     return AX_OK;
 }
 
@@ -433,7 +439,10 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_PP, &s->scalars->loss));
     AX_TRY(sum_double(s, AX_ROLE_LOSS, &s->scalars->aux_loss));
-    AX_TRY(sum_sequence_loss(s));
+    if (s->o.sequence_coef > 0)
+        AX_TRY(sum_of_rows(s, &s->scalars->sequence_loss));
+    if (trains_indexers(s))
+        AX_TRY(sum_of_rows(s, &s->scalars->index_loss));
     AX_TRY(sum_mtp_loss(s));
     AX_TRY(expert_loads_sum(s));
     if (s->o.objective->measures) {
@@ -600,6 +609,13 @@ static void uncount_step(struct ax_step *s) {
     s->count--;
 }
 
+static double mean_of_indexers(const struct ax_step *s, double sum) {
+    int n = 0;
+    for (int64_t i = 0; i < s->model.arch.n_layers; i++)
+        n += ax_index_trains(&s->model.layers[i]);
+    return n > 0 ? sum / n : 0;
+}
+
 enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
     struct answer a;
     AX_TRY(ax_queue_settle(s->rt->q, s->ticket, &a, sizeof a));
@@ -608,6 +624,7 @@ enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
                                    .lr = a.now.lr,
                                    .aux_loss = a.now.aux_loss,
                                    .sequence_loss = a.now.sequence_loss,
+                                   .index_loss = mean_of_indexers(s, a.now.index_loss),
                                    .mtp_loss = s->o.mtp_coef > 0 ? a.ahead.loss : 0,
                                    .weight_total = a.now.weight,
                                    .experts = a.balance,

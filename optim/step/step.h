@@ -42,6 +42,8 @@ struct ax_step_options {
                              none */
     /* coefficient of the routers' loss by sequence (model/parts/router.h); 0 = none */
     double sequence_coef;
+    /* coefficient of the loss of indexers (model/parts/index_training.h), if model.indexers says that they train */
+    double index_coef;
     /* speed at which the routers' biases follow the loads of experts (step.c); 0: they do not
      * change */
     double router_bias_speed;
@@ -87,6 +89,8 @@ struct ax_step_result {
     double aux_loss; /* the routers' balancing loss, before its coefficient; not part of loss */
     /* the routers' loss by sequence, before its coefficient; not part of loss */
     double sequence_loss;
+    /* the divergence of indexers, a mean over them and tokens, before its coefficient; not part of loss */
+    double index_loss;
     double mtp_loss; /* that of multi-token prediction, before its weight; not part of loss */
     /* the loss is a mean over this weight (enum ax_per) of all micro-batches and data ranks */
     double weight_total;

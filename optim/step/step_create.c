@@ -33,6 +33,26 @@ static enum ax_status check_balance(const struct ax_step *s, const struct ax_arc
                     s->rt->mesh.size[AX_ROLE_PP]);
 }
 
+/* An adapter's folder has no place for indexers, and their warm-up is theirs alone. */
+static enum ax_status check_indexers(const struct ax_model_options *o, const struct ax_arch *arch) {
+    const bool warm_up = o->indexers == AX_INDEXERS_WARM_UP;
+    if (o->indexers == AX_INDEXERS_FROZEN)
+        return AX_OK;
+    if (arch->index.top == 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "indexer_training: %s models have no indexers (deepseek_v32 and "
+                        "glm_moe_dsa have). Remove it.",
+                        arch->family->model_type);
+    if (o->adapter)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "indexer_training: an adapter is saved without the model's indexers. Train "
+                        "these first, without an adapter, and then the adapter of what was saved.");
+    if (warm_up && o->unfrozen)
+        return ax_error(AX_ERR_CONFIG, "indexer_training: warm_up trains indexers alone. Remove "
+                                       "unfrozen_parameters, or set it to sparse.");
+    return AX_OK;
+}
+
 /* What predicts further tokens learns from texts. */
 static enum ax_status check_ahead(const struct ax_step *s, const struct ax_arch *arch) {
     AX_ASSERT((s->o.mtp_coef > 0) == ax_arch_predicts(arch));
@@ -107,6 +127,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     AX_TRY(check_balance(s, arch));
     AX_TRY(ax_router_bias_check(arch, s->o.router_bias_speed));
     AX_TRY(check_ahead(s, arch));
+    AX_TRY(check_indexers(&s->o.model, arch));
     const struct ax_pipeline pipeline = ax_step_pipeline(&s->o, s->rt->mesh.size[AX_ROLE_PP]);
     struct ax_arena *arena = &s->rt->arena;
     if (!ax_queue_has_host_tier(s->rt->q))
@@ -199,7 +220,8 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
                                         .ahead_coef = s->o.mtp_coef,
                                         .ahead_scalars = s->ahead,
                                         .balance_coef = s->o.balance_coef,
-                                        .sequence_coef = s->o.sequence_coef};
+                                        .sequence_coef = s->o.sequence_coef,
+                                        .index_coef = s->o.index_coef};
     return AX_OK;
 }
 

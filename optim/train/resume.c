@@ -334,11 +334,18 @@ static enum ax_status check_weights(const struct ax_train *t, const char *whose)
         whose, m->params[param].name, (long long)bad.at, bad.value);
 }
 
+/* Checkpoints omit frozen weights. */
+static bool has_frozen_weights(const struct ax_model *m) {
+    for (int i = 0; i < m->n_params; i++)
+        if (!m->params[i].trainable && !m->params[i].buffer)
+            return true;
+    return false;
+}
+
 enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
     const bool refers = ax_train_has_reference(o);
-    if (!resume_from || refers || o->step.model.adapter ||
-        o->step.model.unfrozen) /* checkpoints omit frozen weights */
+    if (!resume_from || refers || has_frozen_weights(&t->step.model))
         AX_TRY(load_base(t));
     if (o->step.model.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));

@@ -39,6 +39,7 @@ static struct ax_step_options value_options(const struct ax_train *t) {
     o.model.qat = NULL;
     o.relora = (struct ax_relora_options){0};
     o.balance_coef = o.sequence_coef = o.router_bias_speed = 0;
+    o.model.indexers = AX_INDEXERS_FROZEN;
     return o;
 }
 

@@ -146,6 +146,7 @@ static struct ax_step_figures figures_of(struct ax_train *t, const struct ax_ste
     f.aux_loss = r->aux_loss;
     f.sequence_loss = r->sequence_loss;
     f.mtp_loss = r->mtp_loss;
+    f.index_loss = r->index_loss;
     if (c->samples) {
         f.figures = &t->rollout.figures;
         f.phases[f.n_phases++] = (struct ax_phase_seconds){"rollout", t->rollout.seconds};

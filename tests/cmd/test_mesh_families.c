@@ -95,6 +95,28 @@ static void biases_of_routers_are_one_rank_s(void **state) {
     }
 }
 
+/* Indexers, while they warm up and beside all else: their loss and gradients are of queries that ranks share by rows, of
+ * attention whose heads they share, and of keys from all parts of a sequence. */
+static void indexers_train_as_on_one_rank(void **state) {
+    (void)state;
+    static const struct mesh meshes[] = {
+        {{1, 1, 2, 1, 1, 1}, 3}, {{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 1, 2, 1, 1}, 3},
+        {{2, 1, 1, 1, 1, 1}, 3}, {{1, 1, 1, 1, 4, 2}, 2}, {{1, 1, 1, 2, 2, 2}, 3},
+        {{2, 1, 2, 1, 1, 2}, 3}, {{1, 2, 1, 2, 1, 1}, 2},
+    };
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (int mode = AX_INDEXERS_WARM_UP; mode <= AX_INDEXERS_SPARSE; mode++) {
+            struct ax_mesh_check c = {.step.index_coef = 0.7,
+                                      .step.model.indexers = (enum ax_indexer_mode)mode,
+                                      .step.model.sharding = ax_zero_stage(1 + (int)i % 3)};
+            const struct model *m = &latent[4 + (i + (size_t)mode) % 2];
+            run(m, &meshes[i], "ref", (enum ax_recompute)(i % 3), &c, &r);
+            expect_figures(&r, m, &meshes[i], mode == AX_INDEXERS_SPARSE ? 10 : 4);
+            assert_true(has_group(&r, "loss of indexers"));
+        }
+}
+
 /* Adapters of all linears and of experts, with dropout, which numbers rows of the entire step; on
  * packed weights, too, and in several rounds of rows. */
 static void adapters_of_all_linears_are_one_rank(void **state) {
@@ -469,6 +491,7 @@ int main(void) {
         cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),
+        cmocka_unit_test(indexers_train_as_on_one_rank),
         cmocka_unit_test(adapters_of_all_linears_are_one_rank),
         cmocka_unit_test(adapters_of_ungated_experts_are_one_rank),
     };

@@ -205,6 +205,7 @@ static void run_checks(const struct ax_golden_case *c) {
         attempt(c, "long row's gradients",
                 ax_golden_gradients(c, "long.safetensors", "grads_long.safetensors", "long"));
     attempt(c, "balancing loss", ax_golden_balance(c));
+    attempt(c, "loss of indexers", ax_golden_indexers(c));
     attempt(c, "multi-token prediction", ax_golden_mtp(c));
     attempt(c, "optimizer steps", ax_golden_steps(c));
     attempt(c, "generation", ax_golden_generate(c));

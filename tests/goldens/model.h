@@ -64,6 +64,8 @@ enum ax_status ax_golden_gradients(const struct ax_golden_case *c, const char *b
                                    const char *grads_file, const char *key);
 /* The routers' balancing loss and its gradient. */
 enum ax_status ax_golden_balance(const struct ax_golden_case *c);
+/* The loss of indexers and its gradients, while they warm up and with sparse attention, if golden.json has them. */
+enum ax_status ax_golden_indexers(const struct ax_golden_case *c);
 /* Loss, outputs and gradients of the layer for multi-token prediction, if golden.json has them. */
 enum ax_status ax_golden_mtp(const struct ax_golden_case *c);
 enum ax_status ax_golden_steps(const struct ax_golden_case *c);

@@ -287,6 +287,8 @@ static void damage_is_seen(void **state) {
                  {"models/llama", "golden/grads.safetensors", 1, 0x40},
                  {"models/llama", "golden/params_step5.safetensors", 1, 0x40},
                  {"models/mixtral", "golden/aux_loss_router_grads.safetensors", 1, 0x40},
+                 {"models/deepseek_v32", "golden/grads_indexers_sparse.safetensors", 1, 0x40},
+                 {"models/glm_moe_dsa", "golden/grads_indexers_warm_up.safetensors", 1, 0x40},
                  {"models/deepseek_v3_mtp", "golden/grads_mtp.safetensors", 1, 0x40},
                  {"models/deepseek_v3_mtp", "golden/mtp.safetensors", 5001, 0x40},
                  /* a token of the last answer: 18 for 19 */

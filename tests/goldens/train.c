@@ -24,7 +24,7 @@ struct training {
     /* called on a filled step; must run the same device work while planning */
     enum ax_status (*work)(struct training *t, struct ax_step *s);
     const struct ax_safetensors *grads; /* gradients; NULL: only the loss is compared */
-    bool routers_only;                  /* the file has only the routers' gradients */
+    bool routers_only, indexers_only;   /* the file has only their gradients */
     struct ax_json expect;              /* golden.json: batch | packed | train */
     const char *label;
     int n_steps;
@@ -130,7 +130,8 @@ static enum ax_status compare_gradients(struct training *t, const struct ax_mode
         double *got = NULL;
         enum ax_status st;
         const bool router = strstr(p->name, ".gate.weight") || strstr(p->name, ".router.");
-        if (!p->trainable || (t->routers_only && !router))
+        if (!p->trainable || (t->routers_only && !router) ||
+            (t->indexers_only && !strstr(p->name, ".indexer.")))
             continue;
         AX_TRY_GOTO(golden_read_form(t->grads, p->name, &want), st, next);
         AX_TRY_GOTO(ax_golden_values(m->rt->q, &grad, &got), st, next);
@@ -245,6 +246,55 @@ enum ax_status ax_golden_balance(const struct ax_golden_case *c) {
         st = train_on(&t, "forward.safetensors");
     ax_safetensors_close(&grads);
     return st;
+}
+
+/* ---- the loss of indexers ---- */
+
+static enum ax_status indexers_work(struct training *t, struct ax_step *s) {
+    struct ax_step_result r;
+    AX_TRY(ax_step_gradients(s, &r));
+    if (ax_runtime_planning(s->rt))
+        return AX_OK;
+    AX_TRY(compare_gradients(t, &s->model));
+    AX_TRY(note_scalar(t, "divergence", "kl", r.index_loss, false, LOSS_TOLERANCE));
+    return note_scalar(t, "grad norm (relative)", "grad_norm", r.grad_norm, true, NORM_TOLERANCE);
+}
+
+static enum ax_status train_indexers(const struct ax_golden_case *c, struct ax_json all,
+                                     enum ax_indexer_mode mode) {
+    static const char *const keys[] = {
+        [AX_INDEXERS_WARM_UP] = "warm_up", [AX_INDEXERS_SPARSE] = "sparse"};
+    struct ax_safetensors grads;
+    char label[40], file[60], *path = NULL;
+    snprintf(label, sizeof label, "indexers' %s", keys[mode]);
+    snprintf(file, sizeof file, "grads_indexers_%s.safetensors", keys[mode]);
+    AX_TRY(ax_golden_file(c, file, &path));
+    if (!path)
+        return ax_error(AX_ERR_DATA, "%s: %s is missing", c->dir, file);
+    enum ax_status st = ax_safetensors_open(&grads, path);
+    ax_free(path);
+    AX_TRY(st);
+    struct training t = {.c = c,
+                         .work = indexers_work,
+                         .grads = &grads,
+                         .indexers_only = true,
+                         .expect = ax_json_get(all, keys[mode]),
+                         .label = label};
+    t.o.optimizer = &ax_optimizer_sgd;
+    t.o.index_coef = 1;
+    t.o.model.indexers = mode;
+    st = train_on(&t, "packed.safetensors");
+    ax_safetensors_close(&grads);
+    return st;
+}
+
+enum ax_status ax_golden_indexers(const struct ax_golden_case *c) {
+    const struct ax_json expect =
+        c->golden.root ? ax_json_get(ax_json_root(&c->golden), "indexers") : (struct ax_json){0};
+    if (!expect.v || c->peft || c->qat)
+        return AX_OK;
+    AX_TRY(train_indexers(c, expect, AX_INDEXERS_WARM_UP));
+    return train_indexers(c, expect, AX_INDEXERS_SPARSE);
 }
 
 /* ---- multi-token prediction ---- */

@@ -284,6 +284,21 @@ static void choices(void **state) {
           .max_k = T, .top = TOP);
 }
 
+/* Of tables of pairs, each read or written once, what is added to twice; and columns and rows of numbers. */
+static void training_of_indexers(void **state) {
+    (void)state;
+    const struct ax_tensor pairs = matrix(AX_F32, T, D), column = matrix(AX_F32, T, 1),
+                           ends = vector(AX_I32, 2);
+    const int64_t once = 4 * T * D, numbers = 4 * T;
+    COSTS(index_target, 4 * T * D, 3 * once + numbers, .p = pairs, .s = pairs, .lse = column);
+    COSTS(index_scores, 3 * T * D, 3 * once + numbers, .x = pairs, .z = pairs, .w = column);
+    COSTS(index_loss, 9 * T * D, 3 * once + numbers + 2 * 2 * 4 + 4 * T, .p = pairs, .x = pairs,
+          .kl = vector(AX_F32, T), .cu_q = ends, .cu_k = ends, .chosen = matrix(AX_I32, T, 1),
+          .max_k = T);
+    COSTS(index_backward, 4 * T * D, 2 * once + 2 * T * D + 2 * numbers, .dx = pairs, .z = pairs,
+          .w = column, .dz = matrix(AX_BF16, T, D), .dw = column);
+}
+
 static void packing(void **state) {
     (void)state;
     enum { BLOCKS = 5, SIZE = 64, ALL = BLOCKS * SIZE };
@@ -387,7 +402,8 @@ int main(void) {
         cmocka_unit_test(updates),      cmocka_unit_test(attention_reads_its_blocks),
         cmocka_unit_test(elementwise),  cmocka_unit_test(heads),
         cmocka_unit_test(routers),      cmocka_unit_test(attention),
-        cmocka_unit_test(choices),      cmocka_unit_test(packing),
+        cmocka_unit_test(choices),      cmocka_unit_test(training_of_indexers),
+        cmocka_unit_test(packing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 __global__ void begin_step_kernel(struct ax_step_scalars *s, bool repeat) {
     s->inv_weight = s->weight > 0 ? 1 / s->weight : 0;
     s->step += !repeat && s->skip == 0;
-    s->sumsq = s->loss = s->aux_loss = s->sequence_loss = 0;
+    s->sumsq = s->loss = s->aux_loss = s->sequence_loss = s->index_loss = 0;
     s->skip = 0;
 }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tools import (fresh, gen, IGNORE, max_diff, randint, randn, rel_norm_diff, save_config,
                    save_json, save_tensors, sig)
+import indexers
 import rule
 
 import torch
@@ -1371,6 +1372,8 @@ def make_model(spec, out, tokenizer_root=None):
             m.scaling for x in model.model.layers for k, m in mixers_of(x) if hasattr(m, "scaling"))))
     if spec.mtp and not model.config.model_type.startswith("qwen3_"):
         info["mtp"] = write_mtp(model, root, packed)
+    if any(".indexer." in name for name, _ in model.named_parameters()):
+        info["indexers"] = indexers.write(model, root, packed, info["packed"]["grad_norm"], float64_everywhere)
     if spec.bf16_exact:
         write_mxfp4(model, root, batch, data["logits"])
 

@@ -54,7 +54,7 @@ enum ax_status AX_VEC(ax_cpu_begin_step)(struct ax_queue *q, const struct ax_beg
     struct ax_step_scalars *s = args->scalars;
     s->inv_weight = s->weight > 0 ? 1 / s->weight : 0;
     s->step += !args->repeat && s->skip == 0;
-    s->sumsq = s->loss = s->aux_loss = s->sequence_loss = 0;
+    s->sumsq = s->loss = s->aux_loss = s->sequence_loss = s->index_loss = 0;
     s->skip = 0;
     return AX_OK;
 }
