@@ -279,7 +279,8 @@ $(BUILD)/emulated/%.o: %
 	@echo "CXX $< (emulated)"
 	$(call compile,$(CXX) -x c++ $(CPPFLAGS) $(EMULATED) $(EMULATED_CXXFLAGS))
 # A copy of a barrier that the compiler makes for some threads would look like another barrier.
-EMULATED_CXXFLAGS = $(filter-out -Wconversion -Wshadow,$(CXXFLAGS)) -fno-exceptions -fno-thread-jumps
+EMULATED_CXXFLAGS = $(filter-out -Wconversion -Wshadow,$(CXXFLAGS)) -fno-exceptions -fno-thread-jumps \
+    -ftls-model=initial-exec
 EMULATED_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer
 $(BUILD)/emulated-sanitized/%.c.o: %.c
 	@mkdir -p $(@D)

@@ -35,13 +35,13 @@ static inline int4 make_int4(int a, int b, int c, int d) {
 }
 
 #define threadIdx       cu_emu::tid3
-#define blockIdx        cu_emu::blk.bid
-#define blockDim        cu_emu::blk.block
-#define gridDim         cu_emu::blk.grid
+#define blockIdx        cu_emu::blk->bid
+#define blockDim        cu_emu::blk->block
+#define gridDim         cu_emu::blk->grid
 #define __syncthreads() cu_emu::barrier()
 static inline __attribute__((always_inline)) int __syncthreads_or(int p) {
     cu_emu::barrier(p);
-    return cu_emu::blk.pred_res[0];
+    return cu_emu::blk->pred_res[0];
 }
 #define __syncwarp(...) ((void)cu_emu::ballot(cu_emu_mask(__VA_ARGS__), 0))
 static inline uint32_t cu_emu_mask(uint32_t m = 0xffffffffu) {

@@ -84,7 +84,8 @@ struct Block {
             free(f.stack);
     }
 };
-inline thread_local Block blk;
+inline thread_local Block
+    *blk; /* the thread's: a pointer is read without a look whether it was made */
 inline thread_local uint3 tid3;
 inline size_t stack_bytes = 64 * 1024;
 inline unsigned schedule_seed = 0; // 0 = ascending order; else a shuffled order per block
@@ -92,7 +93,7 @@ inline long switches = 0;
 inline const char *kernel_name = ""; /* the kernel that runs */
 
 [[noreturn]] inline void die(const char *what) {
-    Block &b = blk;
+    Block &b = *blk;
     fprintf(stderr, "cuda_emu: %s: block (%u,%u,%u) thread %d\n", what, b.bid.x, b.bid.y, b.bid.z,
             b.cur ? b.cur->tid : -1);
     for (Fiber &f : b.fibers)
@@ -121,7 +122,7 @@ inline thread_local size_t main_sz;
 #endif
 
 inline void to_sched() {
-    Block &b = blk;
+    Block &b = *blk;
     Fiber *me = b.cur;
     switches++;
 #if defined(__SANITIZE_ADDRESS__)
@@ -134,13 +135,13 @@ inline void to_sched() {
 #endif
 }
 inline void set_tid(int t) {
-    unsigned bx = blk.block.x, by = blk.block.y;
+    unsigned bx = blk->block.x, by = blk->block.y;
     tid3 = {(unsigned)t % bx, (unsigned)t / bx % by, (unsigned)t / (bx * by)};
 }
 inline void warp_try_release(int w);
 inline void block_try_release();
 inline void take(Fiber *f) { // bind the next unstarted CUDA thread to this fiber
-    Block &b = blk;
+    Block &b = *blk;
     f->tid = b.order[b.next++];
     f->st = RUN;
     b.owner[f->tid] = (int)(f - b.fibers.data());
@@ -151,7 +152,7 @@ inline void entry() {
     __sanitizer_finish_switch_fiber(nullptr, &main_lo, &main_sz);
 #endif
     for (;;) {
-        Block &b = blk;
+        Block &b = *blk;
         Fiber *f = b.cur;
         b.body(b.arg);
         if (!b.copies[f->tid].empty())
@@ -170,7 +171,7 @@ inline void entry() {
     }
 }
 inline void resume(Fiber *f) {
-    Block &b = blk;
+    Block &b = *blk;
     b.cur = f;
     set_tid(f->tid);
 #if defined(__SANITIZE_ADDRESS__)
@@ -184,7 +185,7 @@ inline void resume(Fiber *f) {
     b.cur = nullptr;
 }
 inline void new_fiber() {
-    Block &b = blk;
+    Block &b = *blk;
     b.fibers.push_back({});
     Fiber *f = &b.fibers.back();
     f->stack = (char *)aligned_alloc(64, stack_bytes);
@@ -195,7 +196,7 @@ inline void new_fiber() {
     f->sp = sp;
 }
 inline void run_block() {
-    Block &b = blk;
+    Block &b = *blk;
     b.serial++;
     b.next = 0;
     b.live = b.n;
@@ -230,7 +231,7 @@ inline void run_block() {
     }
 }
 inline void block_try_release() {
-    Block &b = blk;
+    Block &b = *blk;
     if (!b.at_barrier || b.at_barrier < b.live)
         return;
     b.pred_res[0] = b.pred_or;
@@ -245,7 +246,7 @@ inline void block_try_release() {
             f.st = RUN;
 }
 __attribute__((noinline)) inline void barrier(int p = 1) {
-    Block &b = blk;
+    Block &b = *blk;
     const void *site = __builtin_return_address(0);
     if (b.bar_site && b.bar_site != site)
         die("divergent __syncthreads: two call sites at one barrier");
@@ -260,14 +261,12 @@ __attribute__((noinline)) inline void barrier(int p = 1) {
         to_sched();
 }
 inline void warp_try_release(int w) {
-    Block &b = blk;
+    Block &b = *blk;
     WarpOp &o = b.warps[w];
     if (!o.arrived)
         return;
-    for (int l = 0; l < 32; l++) {
-        int t = w * 32 + l;
-        if (!(o.mask >> l & 1) || (o.arrived >> l & 1))
-            continue;
+    if (const uint32_t missing = o.mask & ~o.arrived) {
+        const int t = w * 32 + __builtin_ctz(missing);
         if (t >= b.n || b.exited[t])
             die("collective mask names a lane that does not exist or has exited");
         return;
@@ -282,7 +281,7 @@ inline void warp_try_release(int w) {
 }
 // deposit n values, wait for the mask, return the generation whose slots are now complete
 inline unsigned warp_meet(uint32_t mask, const uint64_t *v, int n, bool pred, const void *site) {
-    Block &b = blk;
+    Block &b = *blk;
     int t = b.cur->tid, w = t / 32, l = t % 32;
     WarpOp &o = b.warps[w];
     if (!(mask >> l & 1))
@@ -313,7 +312,7 @@ __attribute__((noinline)) T shfl(uint32_t mask, T v, int src, int width, int kin
     uint64_t raw = 0;
     memcpy(&raw, &v, sizeof v);
     const void *site = __builtin_return_address(0);
-    int l = blk.cur->tid % 32, lo = l & ~(width - 1), s;
+    int l = blk->cur->tid % 32, lo = l & ~(width - 1), s;
     if (kind == 0)
         s = lo + (src & (width - 1));
     else if (kind == 1)
@@ -322,7 +321,7 @@ __attribute__((noinline)) T shfl(uint32_t mask, T v, int src, int width, int kin
         s = l - src < lo ? l : l - src;
     else
         s = l + src >= lo + width ? l : l + src;
-    WarpOp &o = blk.warps[blk.cur->tid / 32];
+    WarpOp &o = blk->warps[blk->cur->tid / 32];
     unsigned g = warp_meet(mask, &raw, 1, 0, site);
     if (!(mask >> s & 1))
         die("shuffle reads a lane outside the mask");
@@ -332,7 +331,7 @@ __attribute__((noinline)) T shfl(uint32_t mask, T v, int src, int width, int kin
 }
 __attribute__((noinline)) inline uint32_t ballot(uint32_t mask, bool p) {
     const void *site = __builtin_return_address(0);
-    WarpOp &o = blk.warps[blk.cur->tid / 32];
+    WarpOp &o = blk->warps[blk->cur->tid / 32];
     unsigned g = warp_meet(mask, nullptr, 0, p, site);
     return o.pred[g] & mask;
 }
@@ -344,7 +343,9 @@ inline double seconds() {
 
 template <class F> void launch(const char *name, F &&f, dim3 grid, dim3 block, size_t smem) {
     kernel_name = name;
-    Block &b = blk;
+    static thread_local Block own;
+    blk = &own;
+    Block &b = *blk;
     b.grid = grid;
     b.block = block;
     b.n = (int)(block.x * block.y * block.z);
@@ -378,7 +379,7 @@ template <class F> void launch(const char *name, F &&f, dim3 grid, dim3 block, s
 }
 // static shared memory: NaN-poisoned the first time each block reaches the declaration
 inline void touch(void *p, size_t n) {
-    Block &b = blk;
+    Block &b = *blk;
     for (auto &s : b.statics)
         if (s.first == p) {
             if (s.second != b.serial) {
@@ -391,7 +392,7 @@ inline void touch(void *p, size_t n) {
     memset(p, 0xFF, n);
 }
 inline void *dyn_smem() {
-    return (void *)(((uintptr_t)blk.dyn.data() + 15) & ~(uintptr_t)15);
+    return (void *)(((uintptr_t)blk->dyn.data() + 15) & ~(uintptr_t)15);
 }
 template <class T> T *aligned(T *p) {
     if ((uintptr_t)p % alignof(std::remove_const_t<T>))
