@@ -313,7 +313,7 @@ static inline const char *text_at(const json_t *v, const char *path) {
  * compares what they print; returns how many. */
 static inline int run_documented(const struct server *s, const char *route, const char *from,
                                  const char *to, const char *wanted) {
-    char *page, said[1 << 14];
+    char *page, printed[1 << 14];
     size_t len;
     int n = 0;
     assert_int_equal(ax_read_file("docs/serving.md", 1 << 20, &page, &len), AX_OK);
@@ -336,9 +336,9 @@ static inline int run_documented(const struct server *s, const char *route, cons
         assert_int_equal(ax_buf_printf(&command, "%.*s", (int)(end - at), at), AX_OK);
         FILE *p = popen(command.data, "r");
         assert_non_null(p);
-        said[fread(said, 1, sizeof said - 1, p)] = '\0';
-        if (pclose(p) != 0 || !strstr(said, wanted))
-            fail_msg("%s: %s", command.data, said);
+        printed[fread(printed, 1, sizeof printed - 1, p)] = '\0';
+        if (pclose(p) != 0 || !strstr(printed, wanted))
+            fail_msg("%s: %s", command.data, printed);
         ax_buf_free(&command);
         n++;
     }

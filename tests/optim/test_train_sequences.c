@@ -109,6 +109,12 @@ static void note(const struct rank *r, int64_t step, int64_t *where) {
     }
 }
 
+static void next_step(struct rank *r) {
+    bool stopped = false;
+    assert_ok(ax_train_sequences_next(&r->sequences, &r->step, &r->data, NULL, &stopped));
+    assert_false(stopped);
+}
+
 static void deal_whole(void) {
     int64_t steps_of[N_GROUPS * GROUP_MAX];
     for (int ranks = 1; ranks <= MICROBATCHES; ranks *= 2) {
@@ -118,7 +124,7 @@ static void deal_whole(void) {
             struct rank r;
             open_rank(&r, rank, ranks, CAPACITY, 0);
             for (int64_t step = 0; step < STEPS; step++) {
-                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data));
+                next_step(&r);
                 assert_int_equal(r.sequences.n, MICROBATCHES * PER_BATCH);
                 assert_int_equal(r.sequences.epoch, 0);
                 note(&r, step, where);
@@ -161,7 +167,7 @@ static void dealt_over_a_step(void **state) {
             struct rank r;
             open_rank(&r, rank, ranks, LENGTH_MAX, 2 * PER_BATCH);
             for (;; n_steps[rank]++) {
-                assert_ok(ax_train_sequences_next(&r.sequences, &r.step, &r.data));
+                next_step(&r);
                 if (r.sequences.epoch > 0)
                     break;
                 note(&r, n_steps[rank], where);
