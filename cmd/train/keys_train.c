@@ -341,7 +341,8 @@ const struct ax_config_key ax_config_keys_loss[] = {
            "attention weighs them, by the divergence of the two. warm_up: nothing else trains, and "
            "attention is to all keys; sparse: over the chosen keys, while all else trains by its "
            "loss. axtrain's own key.",
-           .choices = "frozen|warm_up|sparse", .dflt = "frozen", AX_FIXED, AX_RUN(step.model.indexers)),
+           .choices = "frozen|warm_up|sparse", .dflt = "frozen", AX_FIXED,
+           AX_RUN(step.model.indexers)),
     AX_KEY("indexer_loss_coef", AX_T_AMOUNT,
            "Weight of that divergence, a mean over tokens. axtrain's own key.", .dflt = "1.0",
            .when = "indexer_training == warm_up,sparse", AX_RUN(step.index_coef)),
