@@ -219,8 +219,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->ropes[AX_ROPE_MAIN].cos.shape[0]);
     AX_ASSERT(!o->adapters || m->bank);
-    AX_ASSERT(!o->drafts || (m->rt->mesh.size[AX_ROLE_PP] == 1 && !ax_generate_tells(d)));
-    AX_ASSERT(!o->more || !o->stop_now);
+    AX_ASSERT(!o->drafts || m->rt->mesh.size[AX_ROLE_PP] == 1);
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);
     d->o.pass_tokens = ax_generate_pad(d, pass_tokens(&d->o));
@@ -507,7 +506,7 @@ static enum ax_status step(struct ax_generator *d, struct ax_generate_rows *r, b
     const bool tells = ax_generate_tells(d);
     AX_TRY(ax_generate_run_pass(d, 0, &n, r->lanes, ends));
     if (*ends) /* others may have a pass */
-        return tells ? ax_generate_tell(d, r, 0, &tokens) : AX_OK;
+        return tells ? ax_generate_tell(d, r, 0) : AX_OK;
     if (n > 0)
         AX_TRY(choose(d, r, n, &requests));
     end_scored(d, &full);
@@ -515,7 +514,11 @@ static enum ax_status step(struct ax_generator *d, struct ax_generate_rows *r, b
         AX_TRY(settle(d));
     const int64_t prompt = d->batch.n_tokens - n + first_tokens(d, r, n);
     const double chosen = ax_clock_now();
-    AX_TRY(tells ? ax_generate_tell(d, r, n, &tokens) : hand_out_all(d, r, n, &tokens));
+    if (tells) { /* the pass is among what ranks tell each other */
+        count(d, prompt, n, chosen - start);
+        return ax_generate_tell(d, r, n);
+    }
+    AX_TRY(hand_out_all(d, r, n, &tokens));
     const double handed = ax_clock_now();
     AX_TRY(draft(d, r));
     count(d, prompt, tokens, ax_clock_now() - handed + chosen - start);
@@ -539,7 +542,8 @@ static void end(struct ax_generator *d) {
 static void begin(struct ax_generator *d, int64_t n, struct ax_sequence *seqs) {
     struct ax_generate_queue *u = &d->work->queue;
     int64_t first, own;
-    AX_ASSERT(n == 0 || !ax_generate_tells(d));
+    AX_ASSERT(!ax_generate_tells(d) || (n == 0 && !d->o.drafts));
+    AX_ASSERT(!d->o.more || d->o.waits || !d->o.stop_now);
     d->work->away = NULL;
     ax_generate_deal(d, n, &first, &own);
     *u = (struct ax_generate_queue){.arrived = n};

@@ -25,8 +25,8 @@
  * Sharded weights are gathered once, when the generator is created, if training needs as much memory
  * as that takes; else in each pass.
  *
- * Sequences may join and leave while others are generated (`more`). On a mesh each then goes to the data rank with the
- * fewest, and after each pass ranks tell each other its results (generate_tell.c).
+ * Sequences may join and leave while others are generated (`more`). On a mesh, without `waits`, each then goes to
+ * the data rank with the fewest, and after each pass ranks tell each other its results (generate_tell.c).
  *
  * With `drafts` (not on stages of a pipeline) the model's layer for multi-token prediction drafts a token of each
  * sequence after a pass. The next pass has that token, too, and chooses from the logits of both rows, each with its
@@ -87,7 +87,7 @@ struct ax_sequence {
     struct ax_sequence *next; /* in `more`: the next that joins; then the generator's */
     int64_t place; /* order of lanes: the generator's, of arrival; with `waits` the caller's */
     bool begun;    /* the generator's: it has been on a lane */
-    int rank;      /* with `more` on a mesh: the data rank that computes it */
+    int rank;      /* with `more` on a mesh, without `waits`: the data rank that computes it */
 };
 
 struct ax_generate_options {

@@ -128,15 +128,15 @@ enum ax_status ax_generate_agree_on_adapters(struct ax_generator *d);
 
 /* ---- generate_tell.c: ranks whose sequences join while others are generated ---- */
 
-/* Do ranks tell each other the results of each pass? Where sequences join, and ranks have different ones, or a
- * stage knows what others do not. */
+/* Do ranks tell each other the results of each pass? Where sequences join, `waits` is NULL, and ranks have
+ * different ones, or a stage knows what others do not. */
 bool ax_generate_tells(const struct ax_generator *d);
 /* Queues a sequence on the data rank with the fewest; on the others it is away. */
 void ax_generate_join(struct ax_generator *d, struct ax_sequence *s);
-/* After a pass whose results have been read, with rows for n choices: hands out those of all ranks; *tokens = how
- * many of them are this rank's. */
-enum ax_status ax_generate_tell(struct ax_generator *d, const struct ax_generate_rows *r, int64_t n,
-                                int64_t *tokens);
+/* After a pass whose results have been read, and which has been counted, with rows for n choices: hands out those of
+ * all ranks. */
+enum ax_status ax_generate_tell(struct ax_generator *d, const struct ax_generate_rows *r,
+                                int64_t n);
 
 /* ---- generate.c ---- */
 

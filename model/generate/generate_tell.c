@@ -190,21 +190,20 @@ static enum ax_status take_away(const struct told *t, const double *row) {
     return row[KIND] == SCORE ? take_score(t, row, s, false) : take_choice(t, row, s, -1);
 }
 
-static enum ax_status take_all(const struct told *t, int64_t *tokens) {
+static enum ax_status take_all(const struct told *t) {
     const int own = t->d->model->rt->mesh.coord[AX_ROLE_LOSS];
     struct ax_generate_counters *c = &t->d->counters;
     for (int64_t rank = 0; rank < t->ranks; rank++)
         for (int64_t i = 0; i < t->rows && row_of(t, rank, i)[KIND] != NOTHING; i++)
             AX_TRY(rank == own ? take_own(t, row_of(t, rank, i), i)
                                : take_away(t, row_of(t, rank, i)));
-    *tokens = t->n_choices;
     ax_generate_take_counters(c, &t->d->work->told, row_of(t, t->ranks, 0), (int)t->ranks);
     t->d->work->told = *c;
     return AX_OK;
 }
 
-enum ax_status ax_generate_tell(struct ax_generator *d, const struct ax_generate_rows *r, int64_t n,
-                                int64_t *tokens) {
+enum ax_status ax_generate_tell(struct ax_generator *d, const struct ax_generate_rows *r,
+                                int64_t n) {
     struct ax_runtime *rt = d->model->rt;
     struct told t = {.d = d,
                      .r = r,
@@ -218,7 +217,7 @@ enum ax_status ax_generate_tell(struct ax_generator *d, const struct ax_generate
     put_own(&t);
     enum ax_status st = ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, t.all, count);
     if (st == AX_OK)
-        st = take_all(&t, tokens);
+        st = take_all(&t);
     ax_lane_scores_drop(d);
     ax_free(t.all);
     return st;

@@ -189,7 +189,8 @@ static enum ax_status share_all(struct share *s) {
 
 enum ax_status ax_turns_share(struct ax_turns *x) {
     struct share s = {.x = x};
-    if (x->g->model->rt->mesh.world == 1)
+    const int *size = x->g->model->rt->mesh.size;
+    if (size[AX_ROLE_LOSS] == 1 && size[AX_ROLE_PP] == 1)
         return AX_OK;
     enum ax_status st = ax_alloc(&s.texts, (size_t)x->n_all, sizeof *s.texts);
     if (st == AX_OK)
