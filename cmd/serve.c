@@ -84,9 +84,21 @@ static enum ax_status check_alone(const struct command *c) {
                : AX_OK;
 }
 
+/* Clients that wait while the server is paused must leave a connection for /resume. */
+static enum ax_status check_room(const struct command *c) {
+    const int64_t most = AX_HTTP_CONNECTIONS - 16;
+    return c->control && c->lanes + c->queue > most
+               ? ax_error(AX_ERR_CONFIG,
+                          "serve: with --allow-control, --parallel and --queue can be %lld "
+                          "together: clients that wait for /resume hold their connections",
+                          (long long)most)
+               : AX_OK;
+}
+
 static enum ax_status run(struct command *c) {
     const struct ax_mesh_sizes *mesh = &c->ranks.sizes;
     AX_TRY(check_alone(c));
+    AX_TRY(check_room(c));
     c->o.most = c->lanes * mesh->dp_replicate * mesh->dp_shard + c->queue;
     c->serve.engine.shared = c->ranks.world.env.world > 1;
     c->serve.engine.follows = !ax_ranks_lead(&c->ranks);

@@ -104,15 +104,17 @@ static enum ax_status find_place(struct ax_serve *s, struct ax_exchange *x,
 }
 
 /* The text side of the folder, unless it has none or the base's. */
-static enum ax_status open_text(const struct ax_serve *s, const struct wish *w,
+static enum ax_status open_text(struct ax_serve *s, const struct wish *w,
                                 struct ax_serve_loaded **out) {
     const struct ax_text_side *base = ax_text_model_side(s->text, AX_ADAPTER_NONE);
-    const struct ax_serve_models *all = &s->engine.models;
+    struct ax_serve_models *all = &s->engine.models;
     bool same = true, known = false;
     if (ax_text_side_is_in(w->path))
         AX_TRY(ax_text_side_same(w->path, s->text->folder, &same));
+    pthread_mutex_lock(&all->lock);
     for (int i = 0; i < all->n; i++)
         known = known || (!all->loaded[i] && all->list[i].side == base);
+    pthread_mutex_unlock(&all->lock);
     return ax_serve_loaded_open(out, w->name,
                                 !same   ? w->path
                                 : known ? NULL

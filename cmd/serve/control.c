@@ -46,7 +46,7 @@ static bool has_settled(const struct ax_serve_engine *e) {
 }
 
 /* With the lock; the client may go. */
-static enum ax_status wait_until_settled(struct ax_serve_engine *e, const struct ax_exchange *x,
+static enum ax_status wait_until_settled(struct ax_serve_engine *e, struct ax_exchange *x,
                                          enum ax_serve_pause pause) {
     while (e->state == AX_SERVE_READY && e->pause == pause && !has_settled(e)) {
         const struct timespec until = ax_serve_after(LOOK_SECONDS);
@@ -54,7 +54,10 @@ static enum ax_status wait_until_settled(struct ax_serve_engine *e, const struct
         if (ax_http_gone(x))
             return ax_error(AX_ERR_PEER, "the client has gone");
     }
-    return AX_OK;
+    if (e->state != AX_SERVE_READY || e->pause == pause)
+        return AX_OK;
+    x->status = 409;
+    return ax_error(AX_ERR_FAILED, "another request has changed the pause");
 }
 
 static enum ax_status pause_engine(struct ax_serve_engine *e, struct ax_exchange *x,
@@ -142,7 +145,7 @@ static int abort_job(struct ax_serve_engine *e, const char *id) {
     for (int k = 0; k < 2; k++)
         for (struct ax_serve_job *j = lists[k]; j; j = j->next)
             if (!j->leaves && is_id(j->id, id)) {
-                j->leaves = true;
+                ax_serve_job_abort(j);
                 n++;
             }
     return n;
@@ -186,11 +189,6 @@ enum ax_status ax_serve_weight_info(void *ctx, struct ax_exchange *x) {
     return ax_reply_json(
         x, 200,
         json_pack("{so}", "weight_version", version < 0 ? json_null() : json_integer(version)));
-}
-
-enum ax_status ax_serve_world_size(void *ctx, struct ax_exchange *x) {
-    (void)ctx;
-    return ax_reply_json(x, 200, json_pack("{si}", "world_size", 1));
 }
 
 enum ax_status ax_serve_no_weights(void *ctx, struct ax_exchange *x) {

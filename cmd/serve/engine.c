@@ -311,7 +311,7 @@ void ax_serve_engine_open(struct ax_serve_engine *e, struct ax_generator *g) {
     g->o.n_stop = 0; /* answers differ in what ends them */
     pthread_mutex_lock(&e->lock);
     e->generator = g;
-    e->lanes = g->o.n_seqs;
+    e->lanes = (int64_t)g->o.n_seqs * g->model->rt->mesh.size[AX_ROLE_LOSS];
     e->state = AX_SERVE_READY;
     pthread_mutex_unlock(&e->lock);
 }
@@ -332,7 +332,7 @@ enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_gener
     pthread_mutex_lock(&e->lock);
     e->generator = g;
     e->team = team;
-    e->lanes = g->o.n_seqs;
+    e->lanes = (int64_t)g->o.n_seqs * g->model->rt->mesh.size[AX_ROLE_LOSS];
     e->version = version;
     e->round_begins = true;
     g->counters = e->counters; /* they go on */
@@ -430,6 +430,16 @@ static void take_back(struct ax_serve_job *j) {
             j->pending = 0;
             return;
         }
+}
+
+void ax_serve_job_abort(struct ax_serve_job *j) {
+    const int64_t before = j->pending;
+    j->leaves = true;
+    take_back(j);
+    for (int64_t i = 0; before > 0 && j->pending == 0 && i < j->n_choices; i++)
+        if (!j->choices[i].finish)
+            j->choices[i].finish = "abort";
+    pthread_cond_signal(&j->changed);
 }
 
 void ax_serve_leave(struct ax_serve_job *j) {

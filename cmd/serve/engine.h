@@ -176,6 +176,8 @@ enum ax_status ax_serve_job_lay_out(struct ax_serve_job *j);
 enum ax_status ax_serve_submit(struct ax_serve_job *j);
 /* With the lock: waits until something of the job has changed; false after `seconds`. */
 bool ax_serve_job_wait(struct ax_serve_job *j, double seconds);
+/* With the lock: it ends now if it has not begun, else before the next pass. */
+void ax_serve_job_abort(struct ax_serve_job *j);
 /* Waits until the engine has let it go. */
 void ax_serve_leave(struct ax_serve_job *j);
 /* Leaves, and frees it. */

@@ -157,9 +157,22 @@ static enum ax_status refuse(const struct call *k, const struct argument *a, con
 
 /* ---- an argument ---- */
 
+/* Of steps that follow one step, none may begin another. */
+static bool any_begins_another(const struct call *k, int first) {
+    const struct ax_serve_step *steps = k->c->steps;
+    for (int i = first; i < k->c->n; i++)
+        for (int j = first; j < k->c->n; j++)
+            if (steps[i].ids.n < steps[j].ids.n &&
+                memcmp(steps[i].ids.ids, steps[j].ids.ids,
+                       steps[i].ids.n * sizeof *steps[i].ids.ids) == 0)
+                return true;
+    return false;
+}
+
 /* Values that it may have, each a text. */
 static enum ax_status add_words(struct call *k, struct argument *a, const char *begin,
                                 const json_t *words) {
+    const int first = k->c->n;
     for (size_t i = 0; i < json_array_size(words); i++) {
         const json_t *v = json_array_get(words, i);
         const char *text = json_string_value(v);
@@ -182,7 +195,9 @@ static enum ax_status add_words(struct call *k, struct argument *a, const char *
         ax_free_hook(other);
         AX_TRY(st);
     }
-    return AX_OK;
+    return any_begins_another(k, first)
+               ? refuse(k, a, "enum: a value that begins another one is not supported")
+               : AX_OK;
 }
 
 /* Keywords beside a text's type that say nothing about it. */

@@ -332,7 +332,7 @@ const struct ax_route ax_serve_routes[] = {
     {"POST", "/abort_requests", .handle = ax_serve_abort_requests},
     {"POST", "/reset_prefix_cache", .bare = true, .handle = ax_serve_reset_cache},
     {"GET", "/weight_info", .handle = ax_serve_weight_info},
-    {"GET", "/get_world_size", .handle = ax_serve_world_size},
+    {"GET", "/get_world_size", .handle = ax_serve_no_weights},
     {"POST", "/init_weight_transfer_engine", .bare = true, .handle = ax_serve_no_weights},
     {"POST", "/start_weight_update", .bare = true, .handle = ax_serve_no_weights},
     {"POST", "/update_weights", .bare = true, .handle = ax_serve_no_weights},
