@@ -143,6 +143,7 @@ static void cancel(struct ax_tool_beside *b) {
         pthread_cond_wait(&b->ended, &b->lock);
     b->cancelled = false;
     b->done = NULL;
+    b->error.st = AX_OK;
     pthread_mutex_unlock(&b->lock);
 }
 
