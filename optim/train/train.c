@@ -660,13 +660,16 @@ static void tell_ranks(struct ax_fabric *fabric, enum ax_status st) {
 
 enum ax_status ax_train(const struct ax_train_options *o, struct ax_train_result *out) {
     *out = (struct ax_train_result){.loss = NAN};
-    struct ax_train_options own = *o;
-    struct ax_train t = {.o = &own, .out = out, .lock = {.fd = -1}, .replicas = {.compared = -1}};
+    struct ax_train_options part = *o; /* of this rank's part, if some ranks only sample */
+    struct ax_train t = {.o = o->rollout_ranks > 0 ? &part : o,
+                         .out = out,
+                         .lock = {.fd = -1},
+                         .replicas = {.compared = -1}};
     struct run run = {.t = &t, .so = ax_train_step_options(o)};
     char *resume_from = NULL;
-    enum ax_status st = ax_train_ranks_split(&t, &own);
+    enum ax_status st = ax_train_ranks_split(&t, &part);
     if (st == AX_OK)
-        st = ax_rollout_create(&t.rollout, &own.rollout);
+        st = ax_rollout_create(&t.rollout, &t.o->rollout);
     if (st == AX_OK)
         st = ax_train_ahead_create(&t);
     if (st == AX_OK)
