@@ -103,10 +103,10 @@ static void build_index_loss(struct ax_case_builder *b, struct ax_index_loss *a)
     a->kl = ax_case_out1(b, b->accum, s->rows);
     a->cu_q = ax_case_cumulative(b, false);
     a->cu_k = ax_case_cumulative(b, true);
-    if (o->chosen) { /* of 32 keys the even ones */
+    if (o->chosen) { /* of 32 keys the even ones but the last */
         a->chosen = ax_case_dense2(b, AX_I32, s->rows, ax_chosen_words(a->max_k));
         for (int64_t i = 0; b->memory && i < ax_tensor_numel(&a->chosen); i++)
-            ((int32_t *)a->chosen.data)[i] = 0x55555555;
+            ((int32_t *)a->chosen.data)[i] = 0x15555555;
     }
     a->first = o->first;
     a->first_key = o->first_key;

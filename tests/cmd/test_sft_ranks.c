@@ -118,8 +118,9 @@ static double token_flops(int ranks) {
     assert_int_equal(said != NULL && said<strchr(unit, '\n'), ranks> 1);
     assert_int_equal(losses("mfu", mfu, 6), 6);
     assert_int_equal(losses("tokens_per_second", rate, 6), 6);
+    const double flops = mfu[5] * value * (unit[1] == 'G' ? 1e9 : 1e12) / rate[5];
     ax_free(text);
-    return mfu[5] * value * (unit[1] == 'G' ? 1e9 : 1e12) / rate[5];
+    return flops;
 }
 
 /* Changes one byte. */
