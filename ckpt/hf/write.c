@@ -194,6 +194,10 @@ static const struct {
     {"special_tokens_map.json", true},
     {"added_tokens.json", true},
     {"tiktoken.model", true},
+    /* what auto_map of its tokenizer_config.json names, and what that imports: transformers has no reader of its own */
+    {"tokenization_kimi.py", true},
+    {"tokenization_moonshot.py", true},
+    {"tool_declaration_ts.py", true},
     {"tokenizer.model", true},
     {"tokenizer.model.v1", true},
     {"tokenizer.model.v2", true},

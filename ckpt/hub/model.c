@@ -26,6 +26,10 @@ static const char *const small_files[] = {
     "special_tokens_map.json",
     "added_tokens.json",
     "tiktoken.model",
+    /* copied beside it for transformers, not run (ckpt/hf/write.c) */
+    "tokenization_kimi.py",
+    "tokenization_moonshot.py",
+    "tool_declaration_ts.py",
     "tokenizer.model",
     "tokenizer.model.v1",
     "tokenizer.model.v2",

@@ -117,11 +117,33 @@ static void mistakes_are_said_in_one_line(void **state) {
     ax_tokenizer_free(t);
 }
 
+/* Kimi's models have embeddings of 256 special tokens; [PAD] is the last of most. */
+static void unnamed_ids_at_the_end_are_none(void **state) {
+    (void)state;
+    static const struct {
+        int pad, specials;
+    } pads[] = {{0, 256}, {255, 256}, {256, 257}, {257, 258}};
+    put_tokens("", "");
+    for (size_t i = 0; i < sizeof pads / sizeof *pads; i++) {
+        char config[100];
+        struct ax_tokenizer *t;
+        const int n = snprintf(config, sizeof config,
+                               "{\"added_tokens_decoder\": {\"%d\": {\"content\": \"[PAD]\"}}}",
+                               TOKENS + pads[i].pad);
+        put_bytes("tokenizer_config.json", config, (size_t)n);
+        MUST(ax_tokenizer_load(&t, scratch));
+        assert_int_equal(ax_tokenizer_size(t), TOKENS + pads[i].specials);
+        assert_int_equal(ax_tokenizer_find(t, "[PAD]", 5), TOKENS + pads[i].pad);
+        ax_tokenizer_free(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_have_the_packages_ids),
         cmocka_unit_test(special_tokens_are_those_of_the_config),
         cmocka_unit_test(mistakes_are_said_in_one_line),
+        cmocka_unit_test(unnamed_ids_at_the_end_are_none),
     };
     return cmocka_run_group_tests(tests, load_cases, free_cases);
 }

@@ -1,8 +1,10 @@
 /* tiktoken.model → a tokenizer, as Kimi's tokenization_kimi.py makes one with the tiktoken package.
  *
  *   a line             a token's bytes in base64, a blank, its rank: 0, 1, … (ranks.h). All single bytes are there
- *   special tokens     the 258 ids after the last rank, by added_tokens_decoder of tokenizer_config.json; those that it
- *                      does not name are <|reserved_token_ID|>. All are matched in texts; nothing is put before one
+ *   special tokens     the 256 ids after the last rank, by added_tokens_decoder of tokenizer_config.json; those that it
+ *                      does not name are <|reserved_token_ID|>. Kimi's code makes two more, beyond the
+ *                      embeddings of most models; they are here if the config names them, or the last. All are
+ *                      matched in texts; nothing is put before one
  *
  * How texts are split is not in the files. Kimi's code cuts more than 25,000 characters without a blank, or of blanks
  * alone, for tiktoken's sake; here they are one. */
@@ -21,7 +23,7 @@
 #include "data/text/vocab/ranks.h"
 #include "data/text/vocab/vocab_hf.h"
 
-enum { MAX_FILE = 256 << 20, MAX_TOKENS = 1 << 24, SPECIALS = 258 };
+enum { MAX_FILE = 256 << 20, MAX_TOKENS = 1 << 24, RESERVED = 256, SPECIALS = RESERVED + 2 };
 
 bool ax_tiktoken_is(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -43,7 +45,8 @@ static enum ax_status add_line(struct ax_tokenizer *t, const char *name, const c
     const size_t left = blank ? (size_t)(blank - line) : len;
     const size_t n = ax_rank_decode(line, left, bytes), digits = blank ? len - left - 1 : 0;
     if (n == 0)
-        return wrong_line(name, rank, "expected 1 to 512 bytes in base64");
+        return ax_error(AX_ERR_DATA, "%s: line %lld: expected 1 to %d bytes in base64", name,
+                        (long long)rank + 1, AX_RANK_BYTES);
     snprintf(want, sizeof want, "%lld", (long long)rank);
     snprintf(number, sizeof number, "%.*s", digits < sizeof number ? (int)digits : 0,
              blank ? blank + 1 : "");
@@ -104,7 +107,10 @@ static enum ax_status read_names(struct ax_json decoder, int64_t n, const char *
 static enum ax_status add_specials(struct ax_tokenizer *t, struct ax_json config, int64_t n) {
     const char *names[SPECIALS] = {0};
     AX_TRY(read_names(ax_json_get(config, "added_tokens_decoder"), n, names));
-    for (int i = 0; i < SPECIALS; i++) {
+    int n_specials = SPECIALS;
+    while (n_specials > RESERVED && !names[n_specials - 1])
+        n_specials--;
+    for (int i = 0; i < n_specials; i++) {
         char reserved[40];
         snprintf(reserved, sizeof reserved, "<|reserved_token_%lld|>", (long long)n + i);
         const char *text = names[i] ? names[i] : reserved;
