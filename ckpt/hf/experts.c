@@ -5,8 +5,7 @@
 #include "base/mem.h"
 #include "ckpt/hf/hf.h"
 
-#define STACK       "gate_up_proj"
-#define MAX_EXPERTS 65536
+#define STACK "gate_up_proj"
 
 const struct ax_expert_form ax_expert_forms[] = {
     {".feed_forward.experts", ".feed_forward.experts.gate_up_proj",
@@ -61,7 +60,7 @@ static bool fits(struct stack *s) {
     s->experts = up->shape[0];
     s->width = down->shape[in];
     s->hidden = up->shape[in];
-    return s->experts == down->shape[0] && s->experts >= 1 && s->experts <= MAX_EXPERTS &&
+    return s->experts == down->shape[0] && s->experts >= 1 && s->experts <= AX_HF_MAX_EXPERTS &&
            up->shape[out] == 2 * s->width && down->shape[out] == s->hidden;
 }
 
@@ -113,8 +112,9 @@ static enum ax_status add(struct ax_hf_experts *x, const struct stack *s,
                           int64_t from, int64_t rows) {
     const int64_t cols = tensor->shape[s->turned ? 1 : 2], all = tensor->shape[s->turned ? 2 : 1];
     const size_t size = ax_dtype_size(tensor->dtype);
-    const int64_t begin = e * all * cols + from * (s->turned ? 1 : cols);
-    const unsigned char *data = tensor->data;
+    const unsigned char *own = tensor->data; /* the expert's, of which `data` is a part */
+    own += (size_t)(e * all * cols) * size;
+    const unsigned char *data = own + (size_t)(from * (s->turned ? 1 : cols)) * size;
     const int at = x->n_names;
     AX_TRY(ax_sprintf(&x->names[at], "%.*s%s.%lld.%s.weight", (int)s->prefix, tensor->name,
                       s->module, (long long)e, name));
@@ -127,7 +127,6 @@ static enum ax_status add(struct ax_hf_experts *x, const struct stack *s,
     one->shape[1] = cols;
     one->shape[2] = 0;
     one->numel = rows * cols;
-    data += (size_t)begin * size;
     one->data = data;
     one->bytes = (size_t)one->numel * size;
     if (!s->turned)
@@ -136,6 +135,11 @@ static enum ax_status add(struct ax_hf_experts *x, const struct stack *s,
     one->data = NULL;
     one->read = read_turned;
     one->ctx = &x->turned[at];
+    /* gate and up lie side by side: up, which is read last, releases both */
+    if (from + rows == all) {
+        one->stored = own;
+        one->stored_bytes = (size_t)(all * cols) * size;
+    }
     return AX_OK;
 }
 

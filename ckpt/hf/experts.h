@@ -7,12 +7,15 @@
  * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer, and
  * those right below a layer, layers.N.experts (Gemma 4), of which transformers reads no other form.
  *
- * Some of the latter are a matrix of each expert in quantized folders, because scales are of matrices: those of `forms`.
+ * Some of the latter are a matrix of each expert in quantized folders, because scales are of matrices: those of
+ * ax_expert_forms.
  * ax_hf_experts_split takes their stacks apart, too; joined.h is the way back. */
 #ifndef AX_CKPT_HF_EXPERTS_H
 #define AX_CKPT_HF_EXPERTS_H
 
 #include "ckpt/tensors/entry.h"
+
+enum { AX_HF_MAX_EXPERTS = 65536 }; /* experts of a layer */
 
 /* Names as they follow layers.N. */
 struct ax_expert_form {

@@ -7,13 +7,12 @@
 #include "base/mem.h"
 #include "ckpt/hf/experts.h"
 
-#define MAX_EXPERTS 65536
-#define TILE        64 /* rows of a transposed stack that are read together */
+#define TILE 64 /* rows of a transposed stack that are read together */
 
 /* A stack of one layer: `ups` matrices of each expert one after the other. */
 struct ax_joined_stack {
     char *name;
-    bool turned;
+    const struct ax_expert_form *form;
     int64_t experts, ups, rows, cols; /* of a matrix */
     const struct ax_st_entry **parts; /* [experts·ups] */
     enum ax_dtype dtype;
@@ -126,7 +125,7 @@ static const struct ax_st_entry *find_matrix(int n, const struct ax_st_entry *gi
 static int64_t count_experts(int n, const struct ax_st_entry *given, const char *layer,
                              const struct place *p) {
     int64_t e = 0;
-    while (e < MAX_EXPERTS && find_matrix(n, given, layer, p, e, "down_proj"))
+    while (e < AX_HF_MAX_EXPERTS && find_matrix(n, given, layer, p, e, "down_proj"))
         e++;
     return e;
 }
@@ -141,7 +140,7 @@ static bool keeps_codes(const struct ax_joined_stack *s) {
         if (!c || c->quant != first->quant || c->block != first->block)
             return false;
     }
-    return !s->turned;
+    return !s->form->turned;
 }
 
 /* Finds the parts; the type is theirs, or of float32 if they differ. */
@@ -180,9 +179,8 @@ static enum ax_status add_stack(struct ax_hf_joined *x, const char *dir, int n,
                                 const struct ax_st_entry *given, const char *name,
                                 const struct place *p, bool down) {
     struct ax_joined_stack *s = &x->stacks[x->n_stacks++];
-    *s = (struct ax_joined_stack){.turned = p->form->turned,
-                                  .ups = down ? 1 : 2,
-                                  .experts = count_experts(n, given, name, p)};
+    *s = (struct ax_joined_stack){
+        .form = p->form, .ups = down ? 1 : 2, .experts = count_experts(n, given, name, p)};
     if (s->experts == 0)
         return lacks_down(dir, name);
     AX_TRY(find_parts(s, dir, n, given, name, p));
@@ -195,8 +193,8 @@ static enum ax_status add_stack(struct ax_hf_joined *x, const char *dir, int n,
         .file = s->parts[0]->file,
         .dtype = s->dtype,
         .ndim = 3,
-        .shape = {s->experts, s->turned ? s->cols : rows, s->turned ? rows : s->cols},
-        .read = s->turned ? read_turned : read_straight,
+        .shape = {s->experts, s->form->turned ? s->cols : rows, s->form->turned ? rows : s->cols},
+        .read = s->form->turned ? read_turned : read_straight,
         .ctx = s,
         .codes = s->kept.read ? &s->kept : NULL};
     AX_TRY(ax_product(e->shape, 3, &e->numel));
@@ -214,6 +212,22 @@ static const struct ax_joined_stack *find_stack(const struct ax_hf_joined *x, co
     return NULL;
 }
 
+/* Of the matrix `e`, which is at p: no other name has its place, no other form its stack. */
+static enum ax_status check_place(const struct ax_hf_joined *x, const char *dir, int n,
+                                  const struct ax_st_entry *given, const struct ax_st_entry *e,
+                                  const struct place *p) {
+    const struct ax_joined_stack *s = find_stack(x, e->name, p);
+    if (find_matrix(n, given, e->name, p, p->expert, p->projection) != e)
+        return ax_error(AX_ERR_DATA,
+                        "%s: %s: expected its expert as %lld; quantize the model again", dir,
+                        e->name, (long long)p->expert);
+    if (s->form != p->form)
+        return ax_error(AX_ERR_DATA,
+                        "%s: %s is beside others of the layer in %s; quantize the model again", dir,
+                        e->name, s->form->module);
+    return p->expert < s->experts ? AX_OK : lacks_down(dir, e->name);
+}
+
 static enum ax_status fill(struct ax_hf_joined *x, const char *dir, int n,
                            const struct ax_st_entry *given) {
     struct place p;
@@ -226,8 +240,7 @@ static enum ax_status fill(struct ax_hf_joined *x, const char *dir, int n,
             AX_TRY(add_stack(x, dir, n, given, given[i].name, &p, false));
             AX_TRY(add_stack(x, dir, n, given, given[i].name, &p, true));
         }
-        if (p.expert >= find_stack(x, given[i].name, &p)->experts)
-            return lacks_down(dir, given[i].name);
+        AX_TRY(check_place(x, dir, n, given, &given[i], &p));
     }
     ax_st_sort(x->entries, x->n);
     return AX_OK;

@@ -14,7 +14,7 @@ struct ax_hf_joined {
 };
 
 /* Entries of the folder `dir`, sorted by name, which the caller keeps. x->n = 0: none is such a matrix. AX_ERR_DATA: an
- * expert lacks one, or has one of another shape. */
+ * expert lacks one, or has one of another shape, or two that would be the same of a stack. */
 enum ax_status ax_hf_joined_open(struct ax_hf_joined *x, const char *dir, int n,
                                  const struct ax_st_entry *given);
 void ax_hf_joined_close(struct ax_hf_joined *x); /* safe on a zeroed one */

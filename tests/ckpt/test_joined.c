@@ -91,6 +91,8 @@ static void assert_matrix(const struct ax_hf *hf, const struct form *f, int what
         fail_msg("%s is missing", name);
     assert_true(m->ndim == 2 && m->shape[0] == rows && m->shape[1] == cols);
     assert_int_equal(m->bytes, sizeof v);
+    if (f->turned) /* gate and up share memory, which is released when both were read */
+        assert_int_equal(m->stored_bytes, what == 0 ? 0 : (what == 1 ? 2 : 1) * sizeof v);
     for (int64_t first = 0; first < rows * cols; first += 5) {
         const int64_t n = rows * cols - first < 5 ? rows * cols - first : 5;
         assert_int_equal(ax_st_read(m, first, n, AX_F32, v), AX_OK);
@@ -143,50 +145,63 @@ static enum ax_status fill_scales(void *ctx, int64_t first, int64_t n, void *out
     return AX_OK;
 }
 
-/* What is wrong with a folder: a matrix that it lacks, or has in another shape. */
+/* What is wrong with a folder: a matrix that it lacks, or has in another shape, or a gate of this name that it has besides. */
 struct mistake {
-    const char *lacks, *wide;
+    const char *lacks, *wide, *besides;
 };
+
+enum { MATRICES = 3 * E + 1 };
+struct quantized {
+    struct matrix m[MATRICES];
+    char names[2 * MATRICES][100];
+    struct ax_st_output t[2 * MATRICES + 1];
+    int n;
+};
+
+/* Codes and scales of a matrix, as the next tensors. */
+static void put_matrix(struct quantized *q, const char *module, struct matrix which, bool wide) {
+    char *name = q->names[q->n], *scale = q->names[q->n + 1];
+    struct matrix *m = &q->m[q->n / 2];
+    const int64_t rows = rows_of(which.what), cols = cols_of(which.what);
+    *m = which;
+    snprintf(name, sizeof q->names[0], "%s.weight", module);
+    snprintf(scale, sizeof q->names[0], "%s.weight_scale", module);
+    q->t[q->n++] = (struct ax_st_output){.name = name,
+                                         .dtype = AX_I8,
+                                         .ndim = 2,
+                                         .shape = {rows, wide ? cols + 1 : cols},
+                                         .fill = fill_codes,
+                                         .ctx = m};
+    q->t[q->n++] = (struct ax_st_output){.name = scale,
+                                         .dtype = AX_F32,
+                                         .ndim = 2,
+                                         .shape = {rows, 1},
+                                         .fill = fill_scales,
+                                         .ctx = m};
+}
 
 static enum ax_status open_quantized(struct ax_hf *hf, const struct form *f,
                                      const struct mistake *wrong) {
-    enum { N = 3 * E };
     static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
-    static struct matrix m[N];
-    static char name[2 * N][100];
-    struct ax_st_output t[2 * N + 1];
+    struct quantized q = {0};
     const int64_t width = 5;
-    int n = 0;
-    for (int k = 0; k < N; k++) {
-        char own[40];
-        m[k] = (struct matrix){k % 3, k / 3};
-        const int64_t rows = rows_of(k % 3), cols = cols_of(k % 3);
+    for (int k = 0; k < 3 * E; k++) {
+        char own[40], module[90];
         snprintf(own, sizeof own, ".%d.%s", k / 3, names[k % 3]);
-        if (wrong->lacks && strcmp(wrong->lacks, own) == 0)
-            continue;
-        snprintf(name[2 * k], sizeof name[0], "%s%s.weight", f->apart, own);
-        snprintf(name[2 * k + 1], sizeof name[0], "%s%s.weight_scale", f->apart, own);
-        const bool wide = wrong->wide && strcmp(wrong->wide, own) == 0;
-        t[n++] = (struct ax_st_output){.name = name[2 * k],
-                                       .dtype = AX_I8,
-                                       .ndim = 2,
-                                       .shape = {rows, wide ? cols + 1 : cols},
-                                       .fill = fill_codes,
-                                       .ctx = &m[k]};
-        t[n++] = (struct ax_st_output){.name = name[2 * k + 1],
-                                       .dtype = AX_F32,
-                                       .ndim = 2,
-                                       .shape = {rows, 1},
-                                       .fill = fill_scales,
-                                       .ctx = &m[k]};
+        snprintf(module, sizeof module, "%s%s", f->apart, own);
+        if (!wrong->lacks || strcmp(wrong->lacks, own) != 0)
+            put_matrix(&q, module, (struct matrix){k % 3, k / 3},
+                       wrong->wide && strcmp(wrong->wide, own) == 0);
     }
-    t[n++] = output("model.norm.weight", AX_F32, 1, &width);
+    if (wrong->besides)
+        put_matrix(&q, wrong->besides, (struct matrix){0, 0}, false);
+    q.t[q.n++] = output("model.norm.weight", AX_F32, 1, &width);
     put_text("config.json",
              "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
              "\"int-quantized\", \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], "
              "\"weights\": {\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, "
              "\"strategy\": \"channel\"}}}}}");
-    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), n, t), AX_OK);
+    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), q.n, q.t), AX_OK);
     return ax_hf_open(hf, dir);
 }
 
@@ -257,11 +272,33 @@ static void mistakes_are_named(void **state) {
         }
 }
 
+/* None is left out beside others. */
+static void other_names_of_experts_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *module, *says;
+    } cases[] = {
+        {"model.layers.1.experts.00.gate_proj",
+         "model.layers.1.experts.00.gate_proj.weight: expected its expert as 0"},
+        {"model.layers.1.moe.experts.0.gate_proj",
+         "model.layers.1.moe.experts.0.gate_proj.weight is beside others of the layer in .experts"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mistake wrong = {.besides = cases[i].module};
+        struct ax_hf hf;
+        const uint64_t live = ax_mem_live_blocks();
+        assert_int_equal(open_quantized(&hf, &forms[2], &wrong), AX_ERR_DATA);
+        assert_mentions(cases[i].says);
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_are_taken_apart),
         cmocka_unit_test(quantized_experts_are_read_as_stacks),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(other_names_of_experts_are_refused),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
