@@ -34,6 +34,7 @@ const struct ax_config_renamed ax_config_renamed[] = {
     {"optimizer", "optimizer", "ao_adamw_4bit", "adamw_torch_4bit"},
     KEY("datasets[].message_field_role", "datasets[].message_property_mappings.role"),
     KEY("datasets[].message_field_content", "datasets[].message_property_mappings.content"),
+    KEY("trl.vllm_importance_sampling_cap", "trl.vllm_importance_sampling_clip_max"),
     KEY("fsdp_final_state_dict_type", "fsdp_config.final_state_dict_type"),
     KEY("fsdp_transformer_layer_cls_to_wrap", "fsdp_config.transformer_layer_cls_to_wrap"),
     KEY("fsdp_config.version", "fsdp_config.fsdp_version"), FSDP("offload_params"),

@@ -237,7 +237,7 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     INT("trl.vllm_sync_interval"), BOOL("trl.vllm_lora_sync", .dflt = "false"),
     BOOL("trl.use_data_producer", .dflt = "false"), BOOL("trl.async_prefetch", .dflt = "false"),
     INT("trl.prefetch_depth"), BOOL("trl.streaming_partial_batch"), INT("trl.streaming_min_groups"),
-    NUM("trl.vllm_importance_sampling_cap"), MAP("vllm"), STR("vllm.device", .dflt = "auto"),
+    MAP("vllm"), STR("vllm.device", .dflt = "auto"),
     INT("vllm.tensor_parallel_size"), INT("vllm.data_parallel_size"),
     SHARE("vllm.gpu_memory_utilization", .dflt = "0.9"), STR("vllm.dtype", .dflt = "auto"),
     INT("vllm.max_model_len"), BOOL("vllm.enable_prefix_caching"),
