@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "model/adapter/restart.h"
 #include "model/parts/head.h"
+#include "model/parts/index_training.h"
 #include "model/parallel/tensor_parallel.h"
 #include "optim/step/step.h"
 #include "optim/step/unit_times.h"
@@ -51,6 +52,19 @@ static enum ax_status check_indexers(const struct ax_model_options *o, const str
         return ax_error(AX_ERR_CONFIG, "indexer_training: warm_up trains indexers alone. Remove "
                                        "unfrozen_parameters, or set it to sparse.");
     return AX_OK;
+}
+
+/* Which parameters unfrozen_parameters names is known once there is a model. */
+static enum ax_status check_unfrozen_indexers(const struct ax_model *m,
+                                              const struct ax_model_options *o) {
+    bool any = o->indexers == AX_INDEXERS_FROZEN || !o->unfrozen;
+    for (int64_t i = 0; i < m->arch.n_layers && !any; i++)
+        any = ax_index_trains(&m->layers[i]);
+    if (any)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG, "unfrozen_parameters: names no indexer, so indexer_training "
+                                   "would train none. Add those that shall train, such as "
+                                   "model.layers.*.self_attn.indexer, or remove indexer_training.");
 }
 
 /* What predicts further tokens learns from texts. */
@@ -144,6 +158,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     mo.chunks = ax_pipeline_chunks(&pipeline);
     mo.unit_times = s->unit_times;
     AX_TRY(ax_model_create(&s->model, arch, s->rt, &mo));
+    AX_TRY(check_unfrozen_indexers(&s->model, &mo));
     s->model.quant.on = s->o.qat_after == 0;
     if (s->o.relora.interval > 0)
         AX_TRY(ax_adapter_restart_check(&s->model));

@@ -101,6 +101,10 @@ static void what_has_no_indexers_to_train_is_refused(void **state) {
            "adapter=lora", "lora_r=4", "lora_alpha=8", "lora_target_linear=true", KEY "=sparse");
     EXPECT(2, KEY ": warm_up trains indexers alone", config, base("sparse"), "reinit_weights=true",
            "unfrozen_parameters=[lm_head]", KEY "=warm_up");
+    EXPECT(2, "unfrozen_parameters: names no indexer", config, base("sparse"),
+           "reinit_weights=true", "unfrozen_parameters=[lm_head]", KEY "=sparse");
+    EXPECT(0, "trained 1 of 1", config, base("sparse"), "reinit_weights=true", out("all"),
+           "unfrozen_parameters=[model.layers.0.self_attn.indexer.wk]", KEY "=sparse");
 }
 
 static int clear(void **state) {
