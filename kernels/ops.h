@@ -176,7 +176,7 @@ struct ax_gemm {
     double alpha;
 };
 
-/* out[n] += Σ_t x[t][n]: bias gradients. x compute [T][N], out accumulation [N]. */
+/* out[n] += Σ_t x[t][n]: bias gradients. x compute or accumulation [T][N], out accumulation [N]. */
 struct ax_colsum {
     struct ax_tensor x, out;
 };

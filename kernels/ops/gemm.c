@@ -95,7 +95,8 @@ static const char *check_colsum(const struct ax_colsum *a) {
 PER_ELEMENT(colsum, 1, x)
 
 static void build_colsum(struct ax_case_builder *b, struct ax_colsum *a) {
-    a->x = ax_case_in2(b, b->real, b->shape->rows, b->shape->cols);
+    a->x =
+        ax_case_in2(b, ax_case_has(b, IN32) ? b->accum : b->real, b->shape->rows, b->shape->cols);
     a->out = ax_case_in1(b, b->accum, b->shape->cols);
 }
 
@@ -103,6 +104,7 @@ static const struct ax_shape shapes_colsum[] = {
     {"one", .rows = 1, .cols = 1},
     {"odd", .rows = 7, .cols = 37},
     {"tall, strided", .rows = 300, .cols = 9, .pad = 3},
+    {"accumulation", .rows = 70, .cols = 21, .pad = 3, .flags = IN32},
     {"qkv", .big = true, .rows = 2048, .cols = 960},
 };
 
