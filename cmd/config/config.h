@@ -19,6 +19,7 @@
 #ifndef AX_CMD_CONFIG_CONFIG_H
 #define AX_CMD_CONFIG_CONFIG_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -96,6 +97,8 @@ enum ax_status ax_config_show_json(const struct ax_config *cfg, struct ax_buf *o
 bool ax_config_knows(const char *path);
 /* True if a resumed run must have the value that it was started with. */
 bool ax_config_is_fixed(const char *path);
+/* True if this is the value that the key has where none is set. */
+bool ax_config_is_default(const char *path, const json_t *value);
 /* "; did you mean …?" for an unknown key of the map `parent` ("" = top level), or "". Uses buf. */
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size);
 

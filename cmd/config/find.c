@@ -1,4 +1,5 @@
 /* Finds a row of the table by key path, and a row's neighbors. */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,6 +74,24 @@ const struct ax_config_key *ax_config_find(const char *path) {
 bool ax_config_is_fixed(const char *path) {
     const struct ax_config_key *key = ax_config_find(path);
     return key != NULL && key->fixed;
+}
+
+/* A default is 1.0 where a value may be 1. */
+static bool is_same(const json_t *a, const json_t *b) {
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
+}
+
+bool ax_config_is_default(const char *path, const json_t *value) {
+    const struct ax_config_key *key = ax_config_find(path);
+    if (key == NULL || key->dflt == NULL)
+        return false;
+    if (json_is_string(value))
+        return strcmp(json_string_value(value), key->dflt) == 0;
+    json_t *dflt = json_loads(key->dflt, JSON_DECODE_ANY, NULL);
+    const bool is = is_same(value, dflt);
+    json_decref(dflt);
+    return is;
 }
 
 bool ax_config_child(const char *path, const char *parent, const char **name) {

@@ -264,6 +264,7 @@ static void begin(struct ax_train_setup *s) {
     o->config = s->config;
     o->about = s->about;
     o->is_fixed = ax_config_is_fixed;
+    o->is_default = ax_config_is_default;
     o->step = (struct ax_step_options){
         .objective = &s->data.method.objective,
         .teacher = distill && distill->stored == 0 ? &s->teacher_arch : NULL,

@@ -57,6 +57,8 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     if (*out) /* of this run, where the configuration leaves the choice to the machine */
         json_object_set_new(*out, "compute_dtype",
                             json_string(ax_dtype_info(t->step.o.model.dtype)->name));
+    if (*out && t->o->remote)
+        json_object_set_new(*out, "teacher", json_string(ax_remote_teacher_model(t->o->remote)));
     if (*out) {
         const enum ax_status st = describe_choices(t, *out);
         if (st != AX_OK) {
@@ -116,6 +118,12 @@ static enum ax_status compare_key(const struct ax_train_options *o, const char *
     return st;
 }
 
+/* A key that the run did not have, maybe because no axtrain had it then, was at its default. */
+static bool is_new(const struct ax_train_options *o, const json_t *was, const char *key,
+                   const json_t *v) {
+    return !json_object_get(was, key) && !(o->is_default && o->is_default(key, v));
+}
+
 static enum ax_status compare_config(const struct ax_train_options *o, const char *dir,
                                      const json_t *was) {
     const char *key;
@@ -124,9 +132,18 @@ static enum ax_status compare_config(const struct ax_train_options *o, const cha
         return AX_OK;
     json_object_foreach((json_t *)(uintptr_t)was, key, v)
         AX_TRY(compare_key(o, dir, key, v, json_object_get(o->config, key)));
-    json_object_foreach((json_t *)(uintptr_t)o->config, key, v) if (!json_object_get(was, key))
+    json_object_foreach((json_t *)(uintptr_t)o->config, key, v) if (is_new(o, was, key, v))
         AX_TRY(compare_key(o, dir, key, NULL, v));
     return AX_OK;
+}
+
+/* Another URL may be the same teacher's, or another's. */
+static void compare_teacher(const struct ax_train *t, const char *dir, struct ax_json run) {
+    const char *was = json_string_value(ax_json_get(run, "teacher").v);
+    const char *is = t->o->remote ? ax_remote_teacher_model(t->o->remote) : NULL;
+    if (was && is && strcmp(was, is) != 0)
+        ax_log_warn("the teacher was \"%s\" in the run that wrote %s and is \"%s\" now", was, dir,
+                    is);
 }
 
 /* ---- resuming ---- */
@@ -176,6 +193,8 @@ static enum ax_status read_position(const struct ax_train *t, const char *dir, c
 static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
+    if (ax_train_is_main(t))
+        compare_teacher(t, c->dir, run);
     AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));
     AX_TRY(ax_json_i64(ax_json_get(run, "updates"), 0, INT64_MAX, &t->updates));
     AX_TRY(ax_json_f64(ax_json_get(run, "epoch"), &t->epoch));

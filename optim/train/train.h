@@ -166,6 +166,8 @@ struct ax_train_options {
     const json_t *config; /* the effective configuration, stored in checkpoints; flat */
     /* true for keys of config that may not change on resume; NULL: all may */
     bool (*is_fixed)(const char *key);
+    /* true for the value that a key has if it is not set; NULL: none has one */
+    bool (*is_default)(const char *key, const json_t *value);
 };
 
 /* Sets *dtype to the compute dtype of the checkpoint that a run with these options would resume

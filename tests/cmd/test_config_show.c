@@ -170,6 +170,35 @@ static void check_layout(const char *json) {
     assert_int_equal(depth, 0);
 }
 
+/* What is shown as a default is the key's, and 7 is that of no key here. */
+static void defaults(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    struct ax_buf out = {0};
+    const char *key;
+    json_t *v, *other = json_integer(7);
+    int n = 0;
+    load_ok(&cfg, "base_model: b\nrl: grpo\n", NULL);
+    assert_int_equal(ax_config_show_json(&cfg, &out), AX_OK);
+    json_t *root = json_loads(out.data, 0, NULL);
+    const json_t *origins = json_object_get(root, "origins");
+    json_object_foreach(json_object_get(root, "config"), key, v) {
+        const char *from = json_string_value(json_object_get(origins, key));
+        if (!from)
+            continue;
+        if (ax_config_is_default(key, v) != (strcmp(from, "default") == 0) ||
+            ax_config_is_default(key, other))
+            fail_msg("%s", key);
+        n++;
+    }
+    assert_true(n > 50);
+    assert_false(ax_config_is_default("no_such_key", other));
+    json_decref(other);
+    json_decref(root);
+    ax_buf_free(&out);
+    ax_config_free(&cfg);
+}
+
 static void as_json(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -337,6 +366,7 @@ int main(void) {
         cmocka_unit_test(values_with_origins),
         cmocka_unit_test(keys_without_effect_share_a_line),
         cmocka_unit_test(shown_reads_back),
+        cmocka_unit_test(defaults),
         cmocka_unit_test(as_json),
         cmocka_unit_test(help),
         cmocka_unit_test(lists_fill_their_lines),

@@ -344,6 +344,44 @@ static void the_lag_is_fixed(void **state) {
     clear("b");
 }
 
+/* Takes keys out of what a checkpoint says of its run's configuration. Its first line is a checksum of the rest. */
+static void forget(const char *manifest, int n, const char *const *keys) {
+    json_t *v = json_load_file(in_scratch(manifest), 0, NULL),
+           *config = json_object_get(json_object_get(v, "run"), "config");
+    struct ax_buf b = {0};
+    for (int i = 0; i < n; i++)
+        if (json_object_del(config, keys[i]) != 0)
+            fail_msg("%s has no %s", manifest, keys[i]);
+    json_object_del(v, "crc32c");
+    char *text = json_dumps(v, JSON_COMPACT);
+    const uint32_t crc = ax_crc32c(0, text + 1, strlen(text + 1));
+    assert_int_equal(ax_buf_printf(&b, "{\"crc32c\": \"%08x\",%s", crc, text + 1), AX_OK);
+    put_bytes(manifest, b.data, b.len);
+    ax_buf_free(&b);
+    ax_free_hook(text);
+    json_decref(v);
+}
+
+/* A run from before there were such keys had what are their defaults now. */
+static void older_checkpoints_resume(void **state) {
+    (void)state;
+    static const char *const newer[] = {"max_staleness", "indexer_training"};
+    const char *config = configure("", STEP);
+    train("a", config, "");
+    train("b", config, "max_steps=2");
+    forget("b/checkpoint-2/state/manifest.json", 2, newer);
+    assert_int_equal(run(said, sizeof said,
+                         "grpo '%s' output_dir='%s/b' max_staleness=1 resume_from_checkpoint=auto",
+                         config, scratch),
+                     2);
+    if (!strstr(said, "max_staleness was unset"))
+        fail_msg("%s", said);
+    train("b", config, "resume_from_checkpoint=auto");
+    same_run("a", "b", "model.safetensors");
+    clear("a");
+    clear("b");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(older_weights_draw),
@@ -355,6 +393,7 @@ int main(void) {
         cmocka_unit_test(goes_on),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(the_lag_is_fixed),
+        cmocka_unit_test(older_checkpoints_resume),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);
 }

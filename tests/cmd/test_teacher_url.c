@@ -249,12 +249,12 @@ static void keys(void **state) {
 
 /* ---- servers that fail ---- */
 
-enum mood { DOWN, HANGS_UP, RUBBISH, SLOW, SLOWER };
+enum mood { DOWN, OTHER, HANGS_UP, RUBBISH, SLOW, SLOWER };
 
 /* All tokens are as likely, but from the third request on `mood` decides. */
 static int answer(struct stub *s, const char *head, const char *body, struct ax_buf *out) {
     if (strncmp(head, "GET", 3) == 0) {
-        ax_buf_puts(out, "{\"data\":[{\"id\":\"m\"}]}");
+        ax_buf_printf(out, "{\"data\":[{\"id\":\"%s\"}]}", s->mood == OTHER ? "other" : "m");
         return 200;
     }
     if (!strstr(head, "/v1/completions"))
@@ -309,6 +309,26 @@ static void failures(void **state) {
     }
 }
 
+/* A run may go on with a server that has another model, and says so. */
+static void another_model(void **state) {
+    (void)state;
+    struct stub stub = {.answer = answer};
+    stub_start(&stub);
+    if (try("train", config(), stub.url, "out", SAMPLED "max_steps=1") != 0)
+        fail_msg("%s", said);
+    for (int again = 0; again < 2; again++) {
+        static const char warning[] = "the teacher was \"m\" in the run that wrote ";
+        stub.mood = again ? OTHER : DOWN;
+        if (try("train", config(), stub.url, "out",
+                again ? SAMPLED "max_steps=3 auto_resume_from_checkpoints=true"
+                      : SAMPLED "max_steps=2 auto_resume_from_checkpoints=true") != 0 ||
+            (strstr(said, warning) != NULL) != again)
+            fail_msg("%d: %s", again, said);
+    }
+    stub_stop(&stub);
+    clear("out");
+}
+
 /* A run that waits for a server saves and ends when it is asked to, before there is an answer. */
 static void stopping(void **state) {
     (void)state;
@@ -347,6 +367,6 @@ int main(void) {
         cmocka_unit_test(sampled_tokens), cmocka_unit_test(given_texts),
         cmocka_unit_test(meshes),         cmocka_unit_test(resuming),
         cmocka_unit_test(keys),           cmocka_unit_test(failures),
-        cmocka_unit_test(stopping)};
+        cmocka_unit_test(another_model),  cmocka_unit_test(stopping)};
     return cmocka_run_group_tests(tests, begin, end);
 }
