@@ -40,6 +40,9 @@ enum ax_status ax_endpoint_open(struct ax_endpoint *e, const struct ax_endpoint_
     if (o->key)
         AX_TRY(ax_strdup(&e->key, o->key));
     e->o.url = e->o.key = NULL;
+    e->o.concurrency = o->concurrency < 1                 ? 1
+                       : o->concurrency < MAX_CONCURRENCY ? o->concurrency
+                                                          : MAX_CONCURRENCY;
     return AX_OK;
 }
 
@@ -68,13 +71,24 @@ static enum ax_status take_piece(void *ctx, const struct ax_http_head *head, con
     return ax_buf_append(ctx, data, n);
 }
 
-/* What a server said instead of an answer. */
-static enum ax_status explain(const char *url, int status, const struct ax_buf *refusal) {
+static bool is_passing(int status) {
+    return status == 408 || status == 409 || status == 429 || status >= 500;
+}
+
+static bool is_refusal(int status) {
+    return status >= 400 && status < 500 && !is_passing(status);
+}
+
+/* What a server said instead of an answer, unless the key is in it. */
+static enum ax_status explain(const char *url, int status, const struct ax_buf *refusal,
+                              const char *key) {
     json_t *v = refusal->len > 0 ? json_loadb(refusal->data, refusal->len, 0, NULL) : NULL;
     const json_t *error = json_object_get(v, "error");
     const char *text =
         json_string_value(json_object_get(json_is_object(error) ? error : v, "message"));
-    const enum ax_status st = ax_error(status >= 400 && status < 500 ? AX_ERR_CONFIG : AX_ERR_IO,
+    if (text && key && strstr(text, key))
+        text = "it refuses the key";
+    const enum ax_status st = ax_error(is_refusal(status) ? AX_ERR_CONFIG : AX_ERR_IO,
                                        "%s: status %d: %.500s", url, status,
                                        text                             ? text
                                        : status == 401 || status == 403 ? "it asks for a key"
@@ -84,13 +98,8 @@ static enum ax_status explain(const char *url, int status, const struct ax_buf *
     return st;
 }
 
-static bool is_passing(int status) {
-    return status == 408 || status == 409 || status == 429 || status >= 500;
-}
-
 struct attempt {
     enum ax_status st;
-    int status;
     bool again;  /* it failed, and may succeed later */
     double wait; /* seconds that the server wants; −1: it does not say */
 };
@@ -111,11 +120,11 @@ static struct attempt try_once(struct asking *a, struct ax_endpoint_request *q, 
                                       .ctx = &text};
     struct attempt t = {.st = q->body ? ax_http_post(&r, &out) : ax_http_get(&r, &out), .wait = -1};
     t.again = t.st != AX_OK && out.again;
-    t.status = out.head.status;
-    if (t.st == AX_OK && t.status != 200) {
-        t.again = is_passing(t.status);
+    q->status = out.head.status;
+    if (t.st == AX_OK && q->status != 200) {
+        t.again = is_passing(q->status);
         t.wait = out.head.retry_after;
-        t.st = explain(url, t.status, &refusal);
+        t.st = explain(url, q->status, &refusal, a->e->key);
     } else if (t.st == AX_OK) {
         q->answer = json_loadb(text.data ? text.data : "", text.len, JSON_ALLOW_NUL, NULL);
         if (!json_is_object(q->answer)) {
@@ -140,7 +149,7 @@ static enum ax_status ask_again(struct asking *a, struct ax_endpoint_request *q,
     double wait = FIRST_WAIT;
     for (int64_t i = 0;; i++, wait *= 2) {
         const struct attempt t = try_once(a, q, url);
-        if (t.st != AX_OK && q->may_refuse && !t.again && t.status >= 400 && t.status < 500) {
+        if (t.st != AX_OK && q->may_refuse && !t.again && is_refusal(q->status)) {
             ax_error_clear();
             return AX_OK;
         }
@@ -215,13 +224,12 @@ enum ax_status ax_endpoint_ask(const struct ax_endpoint *e, int64_t n,
                        .n = n,
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .ended = PTHREAD_COND_INITIALIZER};
-    int64_t most = e->o.concurrency < MAX_CONCURRENCY ? e->o.concurrency : MAX_CONCURRENCY;
+    const int most = (int)(e->o.concurrency < n ? e->o.concurrency : n);
     int started = 0;
     struct ax_error_record first = {.st = AX_OK};
     for (int64_t i = 0; i < n; i++)
         list[i].answer = NULL;
-    most = most < 1 ? 1 : most < n ? most : n;
-    a.running = (int)most;
+    a.running = most;
     enum ax_status st = AX_OK;
     while (started < most && st == AX_OK)
         if ((st = ax_worker_start(&workers[started], work, &a)) == AX_OK)
@@ -229,7 +237,7 @@ enum ax_status ax_endpoint_ask(const struct ax_endpoint *e, int64_t n,
     if (st != AX_OK) {
         a.stop = true;
         pthread_mutex_lock(&a.lock);
-        a.running -= (int)most - started;
+        a.running -= most - started;
         pthread_mutex_unlock(&a.lock);
         ax_error_save(&first, st);
     }

@@ -1,8 +1,8 @@
 /* Questions to a model behind OpenAI's HTTP API: several at a time, asked again where that may help, and given up
  * when the caller is asked to stop.
  *
- * Failures: AX_ERR_IO for a server that does not answer, even when asked again; AX_ERR_CONFIG for one that refuses
- * (status 400, 401, 404 …); AX_ERR_DATA for an answer that is no JSON object. Errors name the address; the key is in
+ * Failures: AX_ERR_IO for a server that does not answer, or is busy (status 408, 409, 429, 500 …), even when asked
+ * again; AX_ERR_CONFIG for one that refuses (400, 401, 404 …); AX_ERR_DATA for an answer that is no JSON object. Errors name the address; the key is in
  * none. */
 #ifndef AX_BASE_NET_ENDPOINT_H
 #define AX_BASE_NET_ENDPOINT_H
@@ -18,7 +18,7 @@ struct ax_endpoint_options {
     const char *key;     /* bearer; NULL: none */
     double seconds;      /* for an answer */
     int64_t retries;     /* how often a question is asked again */
-    int64_t concurrency; /* questions at a time */
+    int64_t concurrency; /* questions at a time, from 1 to 64 */
 };
 
 /* Asked about ten times a second while answers are awaited: another status than AX_OK ends all. */
@@ -29,7 +29,7 @@ struct ax_endpoint_look {
 
 /* Read by several threads at a time. */
 struct ax_endpoint {
-    struct ax_endpoint_options o; /* without url and key */
+    struct ax_endpoint_options o; /* without url and key; concurrency is within its bounds */
     char *root;                   /* the URL without /v1 */
     char *key;
 };
@@ -38,7 +38,8 @@ struct ax_endpoint_request {
     const char *path;   /* such as "/v1/models" */
     const char *body;   /* JSON text that is sent; NULL: GET */
     uint64_t max_bytes; /* the longest answer */
-    bool may_refuse;    /* a status from 400 to 499 is no error: then answer is NULL */
+    bool may_refuse;    /* a refusal is no error: then answer is NULL */
+    int status;         /* ax_endpoint_ask sets it: the last one; 0: the server did not answer */
     json_t *answer;     /* an object; ax_endpoint_ask sets it, the caller frees it */
 };
 

@@ -304,12 +304,27 @@ static enum ax_status check_rewards(const struct ax_reward_keys *k, const struct
     return AX_OK;
 }
 
-/* The key for judges, and all. */
-static enum ax_status open_judges(const struct ax_config *cfg, struct ax_rewards_options *o,
-                                  struct ax_rewards **out) {
+static bool has_judge(const struct ax_rewards_options *o) {
+    for (int i = 0; i < o->n; i++)
+        if (ax_endpoint_is_url(o->functions[i].name))
+            return true;
+    return false;
+}
+
+/* *key NULL: judges need none, or there is no judge. */
+static enum ax_status read_judge_key(const struct ax_config *cfg,
+                                     const struct ax_rewards_options *o, char **key) {
     const char *file = ax_config_str(cfg, "judge.api_key_file");
-    char *key = NULL;
-    AX_TRY(file ? ax_api_key_read(file, &key) : ax_api_key_environment("AXTRAIN_API_KEY", &key));
+    *key = NULL;
+    if (!has_judge(o))
+        return AX_OK;
+    return file ? ax_api_key_read(file, key) : ax_api_key_environment("AXTRAIN_API_KEY", key);
+}
+
+static enum ax_status open_rewards(const struct ax_config *cfg, struct ax_rewards_options *o,
+                                   struct ax_rewards **out) {
+    char *key;
+    AX_TRY(read_judge_key(cfg, o, &key));
     o->judge.server.key = key;
     const enum ax_status st = ax_rewards_open(out, o);
     ax_free(key);
@@ -343,7 +358,7 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
                                     .sandbox_cache = cache,
                                     .threads = ax_runtime_threads(&o->runtime)};
     AX_FILL(cfg, "", struct ax_rewards_options, &ro);
-    st = open_judges(cfg, &ro, &r->rewards);
+    st = open_rewards(cfg, &ro, &r->rewards);
     ax_free(cache);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, FUNCS);
 }

@@ -126,21 +126,39 @@ static enum ax_status ask_about(struct ax_reward_fn *f, const struct ax_reward_i
 
 /* ---- what it answers ---- */
 
-/* The number at the end of the last match. */
-static enum ax_status find_score(struct judge *j, const char *text, size_t len, double *out) {
+/* The last match of judge.score; false: there is none, or it takes too many steps. */
+static enum ax_status find_match(struct ax_reward_fn *f, const char *text, size_t len, bool *any,
+                                 struct ax_reward_text *out) {
+    struct judge *j = f->state;
     struct ax_regex_iter it = ax_regex_search(j->score, &j->work, text, len);
-    char number[AX_FINAL_ANSWER_MAX];
-    size_t start = 0, end = 0;
-    bool found = true, any = false;
+    bool found = true;
+    *any = false;
     for (size_t a, b; found;) {
-        AX_TRY(ax_regex_next(&it, &found, &a, &b));
+        const enum ax_status st = ax_regex_next(&it, &found, &a, &b);
+        if (st == AX_ERR_DATA) {
+            ax_reward_tell(f, "judge.score takes too many steps in an answer of the judge");
+            ax_error_clear();
+            *any = false;
+            return AX_OK;
+        }
+        AX_TRY(st);
         if (found) {
-            start = a;
-            end = b;
-            any = true;
+            *out = (struct ax_reward_text){text + a, b - a};
+            *any = true;
         }
     }
-    if (!any || !ax_reward_last_number(text + start, end - start, number))
+    return AX_OK;
+}
+
+/* The number at the end of the match. */
+static enum ax_status find_score(struct ax_reward_fn *f, const char *text, size_t len,
+                                 double *out) {
+    const struct judge *j = f->state;
+    struct ax_reward_text match;
+    char number[AX_FINAL_ANSWER_MAX];
+    bool any;
+    AX_TRY(find_match(f, text, len, &any, &match));
+    if (!any || !ax_reward_last_number(match.s, match.n, number))
         return AX_OK;
     const double score = strtod(number, NULL);
     if (score >= j->o.lowest && score <= j->o.highest)
@@ -148,35 +166,52 @@ static enum ax_status find_score(struct judge *j, const char *text, size_t len, 
     return AX_OK;
 }
 
-static enum ax_status read_answer(struct judge *j, const json_t *answer, double *out) {
+static enum ax_status read_answer(struct ax_reward_fn *f, const json_t *answer, double *out) {
     const json_t *choice = json_array_get(json_object_get(answer, "choices"), 0),
                  *content = json_object_get(json_object_get(choice, "message"), "content");
     if (!json_is_string(content))
         return AX_OK;
-    return find_score(j, json_string_value(content), json_string_length(content), out);
+    return find_score(f, json_string_value(content), json_string_length(content), out);
 }
 
 /* ---- a call ---- */
 
-/* Answers to the completions that it was asked about, in order; without any score, the call has failed. */
+/* Without any score, the call has failed. */
+static void fail_call(const struct judge *j, int64_t n, int64_t refused, int status,
+                      struct ax_reward_outcome *outcome) {
+    outcome->failure = refused == n ? AX_REWARD_EXCEPTION : AX_REWARD_RUBBISH;
+    if (refused == n)
+        snprintf(outcome->text, sizeof outcome->text,
+                 "%s: \"%s\" has refused every question (status %d)", j->server.root, j->model,
+                 status);
+    else
+        snprintf(outcome->text, sizeof outcome->text,
+                 "%s: no answer of \"%s\" has a score from %g to %g (judge.prompt, judge.score)",
+                 j->server.root, j->model, j->o.lowest, j->o.highest);
+}
+
+/* Answers to the completions that it was asked about, in order; one that is too long for the judge is refused. */
 static enum ax_status read_answers(struct ax_reward_fn *f, const struct ax_endpoint_request *list,
                                    int64_t n, const size_t *items, double *out,
                                    struct ax_reward_outcome *outcome) {
     const struct judge *j = f->state;
-    int64_t none = 0;
+    int64_t none = 0, refused = 0;
+    int status = 0;
     for (int64_t i = 0; i < n; i++) {
-        AX_TRY(read_answer(f->state, list[i].answer, &out[items[i]]));
+        AX_TRY(read_answer(f, list[i].answer, &out[items[i]]));
         none += isnan(out[items[i]]);
+        if (!list[i].answer) {
+            refused++;
+            status = list[i].status;
+        }
     }
-    if (n > 0 && none == n) {
-        outcome->failure = AX_REWARD_RUBBISH;
-        snprintf(outcome->text, sizeof outcome->text,
-                 "%s: no answer of \"%s\" has a score from %g to %g (judge.prompt, judge.score)",
-                 j->server.root, j->model, j->o.lowest, j->o.highest);
-    } else if (none > 0) {
+    if (n > 0 && none == n)
+        fail_call(j, n, refused, status, outcome);
+    else if (refused > 0)
+        ax_reward_tell(f, "the judge refuses questions (status %d)", status);
+    else if (none > 0)
         ax_reward_tell(f, "answers of the judge have no score from %g to %g", j->o.lowest,
                        j->o.highest);
-    }
     return AX_OK;
 }
 
@@ -206,8 +241,10 @@ static enum ax_status score_all(struct ax_reward_fn *f, const struct ax_reward_c
         if (!body)
             continue;
         items[n] = i;
-        list[n++] = (struct ax_endpoint_request){
-            .path = "/v1/chat/completions", .body = body, .max_bytes = MAX_ANSWER};
+        list[n++] = (struct ax_endpoint_request){.path = "/v1/chat/completions",
+                                                 .body = body,
+                                                 .max_bytes = MAX_ANSWER,
+                                                 .may_refuse = true};
     }
     const enum ax_status st = ax_endpoint_ask(&j->server, n, list, &watch);
     return st == AX_OK ? read_answers(f, list, n, items, out, outcome) : note_failure(st, outcome);
@@ -279,7 +316,8 @@ static enum ax_status open_judge(struct ax_reward_fn *f, const struct ax_rewards
     j->o = o->judge;
     j->o.server.url = f->name;
     const enum ax_status st = open_parts(f, j);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "judge \"%s\"", f->own.name);
+    const bool hidden = strpbrk(f->own.name, "@?#") != NULL; /* it may have a key */
+    return st == AX_OK ? AX_OK : ax_error_prefix(st, "judge \"%s\"", hidden ? "URL" : f->own.name);
 }
 
 static void close_judge(struct ax_reward_fn *f) {

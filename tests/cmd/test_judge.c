@@ -13,8 +13,9 @@
 
 /* ---- a judge ---- */
 
-/* SAYS: the answer is in the completion, after "say "; LENGTH: a score of what it was asked. */
-enum mood { SAYS, LENGTH, SILENT, NO_JSON, BUSY };
+/* SAYS: the answer is in the completion, after "say "; LENGTH: a score of what it was asked; SHORT: as SAYS, but long
+ * completions are refused. */
+enum mood { SAYS, LENGTH, SHORT, SILENT, NO_JSON, BUSY };
 
 static char asked[4096]; /* the last request */
 
@@ -27,6 +28,8 @@ static int answer(struct stub *s, const char *head, const char *body, struct ax_
         return 404;
     if (s->mood == BUSY && s->requests % 2 == 0)
         return 429;
+    if (s->mood == SHORT && strstr(body, "long"))
+        return 400;
     if (s->mood == SILENT)
         usleep(1300000);
     if (s->mood == NO_JSON) {
@@ -147,15 +150,37 @@ static void questions(void **state) {
     ax_rewards_close(r);
 }
 
+/* One answer that cannot be had, or read, leaves the others their rewards. */
+static void one_without(void **state) {
+    (void)state;
+    static const char *const refused[] = {"say Score: 7", "long. say Score: 3", "say Score: 1"};
+    static const char *const slow[] = {"say aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!",
+                                       "say aa7"};
+    struct ax_rewards *r;
+    double out[3];
+    stub.mood = SHORT;
+    assert_ok(open_judge(&r, stub.url, &(struct ax_judge_options){0}));
+    assert_ok(score(r, 3, refused, out));
+    assert_true(out[0] == 0.7 && isnan(out[1]) && out[2] == 0.1);
+    assert_int_equal(ax_rewards_counters(r, 0)->nones, 1);
+    ax_rewards_close(r);
+    stub.mood = SAYS;
+    assert_ok(open_judge(&r, stub.url, &(struct ax_judge_options){.score = "(a+)+[0-9]"}));
+    assert_ok(score(r, 2, slow, out));
+    assert_true(isnan(out[0]) && out[1] == 0.7);
+    ax_rewards_close(r);
+}
+
 static void failures(void **state) {
     (void)state;
-    static const char *const completions[] = {"say Score: 7", "well"};
+    static const char *const completions[] = {"say Score: 7", "well", "long"};
     static const struct {
         enum mood mood;
         size_t first;
         const char *why;
     } cases[] = {{SILENT, 0, "no answer in 1 seconds"},
                  {NO_JSON, 0, "the answer is no JSON object"},
+                 {SHORT, 2, "\"org/Wise-7B\" has refused every question (status 400)"},
                  {SAYS, 1, "no answer of \"org/Wise-7B\" has a score from 0 to 10"}};
     struct ax_rewards *r;
     double out[1];
@@ -173,6 +198,8 @@ static void failures(void **state) {
     stub.mood = SAYS;
     assert_error(open_judge(&r, "http://127.0.0.1:1", &(struct ax_judge_options){0}), AX_ERR_IO,
                  "judge \"http://127.0.0.1:1\": asked 2 times: http://127.0.0.1:1/v1/models");
+    assert_error(open_judge(&r, "http://me:secret@127.0.0.1:1", &(struct ax_judge_options){0}),
+                 AX_ERR_CONFIG, "judge \"URL\": expected a URL");
     assert_error(open_judge(&r, stub.url, &(struct ax_judge_options){.prompt = "x"}), AX_ERR_CONFIG,
                  "{completion} is missing");
     assert_error(open_judge(&r, stub.url, &(struct ax_judge_options){.lowest = 10}), AX_ERR_CONFIG,
@@ -224,6 +251,7 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(scores), cmocka_unit_test(questions),
-                                       cmocka_unit_test(failures), cmocka_unit_test(a_run)};
+                                       cmocka_unit_test(one_without), cmocka_unit_test(failures),
+                                       cmocka_unit_test(a_run)};
     return cmocka_run_group_tests(tests, begin, end);
 }

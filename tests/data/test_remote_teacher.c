@@ -104,7 +104,19 @@ static void what_is_no_answer(void **state) {
 /* ---- a server ---- */
 
 static struct ax_tokenizer *tokenizer;
-enum mood { FINE, BUSY, OTHER_TEXT, OTHER_TOKEN, NO_JSON, SILENT, SHORT, HANGS_UP, FORGETS };
+enum mood {
+    FINE,
+    BUSY,
+    OTHER_TEXT,
+    OTHER_TOKEN,
+    NO_JSON,
+    SILENT,
+    SHORT,
+    HANGS_UP,
+    FORGETS,
+    FULL,
+    ECHOES
+};
 
 /* As vLLM answers: a request for no tokens is refused, and each choice has its prompt's log-probs. */
 static int complete(struct stub *s, const json_t *v, struct ax_buf *out) {
@@ -155,7 +167,11 @@ static int answer(struct stub *s, const char *head, const char *body, struct ax_
     json_t *v = json_loads(body, 0, NULL);
     int status = 404;
     if (!strstr(head, "Authorization: Bearer sesame\r\n")) {
+        if (s->mood == ECHOES)
+            ax_buf_puts(out, "{\"error\":{\"message\":\"wrong key: secret\"}}");
         status = 401;
+    } else if (s->mood == FULL) {
+        status = 429;
     } else if (s->mood == BUSY && s->requests % 2 == 1) {
         status = 503;
     } else if (s->mood == SILENT) {
@@ -241,6 +257,8 @@ static void what_ends_it(void **state) {
         {FINE, "none", "sesame",
          "/v1/models: there is no \"none\"; the first of its models is \"big", AX_ERR_CONFIG, 0},
         {FINE, NULL, "secret", "status 401: it asks for a key", AX_ERR_CONFIG, 3},
+        {ECHOES, NULL, "secret", "status 401: it refuses the key", AX_ERR_CONFIG, 0},
+        {FULL, NULL, "sesame", "/v1/models: status 429: without a reason", AX_ERR_IO, 0},
         {OTHER_TEXT, NULL, "sesame", "/tokenize: \"big \"one\"\" has another tokenizer",
          AX_ERR_CONFIG, 0},
         {OTHER_TOKEN, NULL, "sesame", "has other tokens than the model that is trained: token ",
