@@ -10,6 +10,8 @@
 /* A teacher gives sampled tokens advantages. */
 #define SAMPLED_TOKENS                                                                             \
     "kd_teacher && (rl == grpo,gdpo || trl.distillation_objective == sampled_token,iw_opd)"
+/* As ax_endpoint_is_url. */
+#define URLS              "[hH][tT][tT][pP]://*,[hH][tT][tT][pP][sS]://*"
 #define NO_SAMPLING_AHEAD "answers are sampled ahead with rl: grpo and gdpo: set it to 0"
 #define NO_ENTIRE_WEIGHTS                                                                          \
     "ranks that sample have the entire model, and get its weights from ranks that gather them: "   \
@@ -128,6 +130,10 @@ const struct ax_config_rule ax_config_rules[] = {
      "trl.off_policy_mask_threshold",
      "leaves out answers by their advantage, and with kd_teacher each token has its own: remove "
      "it"},
+    {"kd_server && kd_teacher != " URLS, "kd_server",
+     "says how a server is asked, and kd_teacher is not the URL of one: remove it"},
+    {"judge && trl.reward_funcs != " URLS, "judge",
+     "says how judges are asked, and trl.reward_funcs has no URL of one: remove it"},
     {"trl.distillation_objective && !kd_teacher", "trl.distillation_objective",
      "set kd_teacher: the model whose log-probs are followed"},
     {SAMPLED_TOKENS " && set(kd_beta) && kd_beta != 1,1.0", "kd_beta",
@@ -271,6 +277,7 @@ const struct ax_config_rule ax_config_rules[] = {
      "needs attn_implementation: flex_attention"},
     {"rollout_ranks && rl != grpo,gdpo", "rollout_ranks", NO_SAMPLING_AHEAD},
     {"max_staleness && rl != grpo,gdpo", "max_staleness", NO_SAMPLING_AHEAD},
+    {"max_staleness > 1024", "max_staleness", "expected at most 1024"},
     {"(rollout_ranks || max_staleness) && kd_teacher", "kd_teacher",
      "not supported with rollout_ranks and max_staleness: remove it"},
     {"(rollout_ranks || max_staleness) && trl.num_iterations > 1", "trl.num_iterations",

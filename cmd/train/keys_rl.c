@@ -256,12 +256,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
            .dflt = "0", .when = SAMPLED, AX_INTO(AX_FIELD(struct ax_rollout_options, rounds))),
     AX_KEY("rollout_ranks", AX_T_INDEX,
            "Number of ranks, beside those of the mesh, that only sample: they draw the answers of "
-           "later "
-           "steps while the others train. axtrain's own key.",
+           "later steps while the others train. axtrain's own key.",
            .dflt = "0", .when = SAMPLED, AX_RUN(rollout_ranks)),
     AX_KEY("max_staleness", AX_T_INDEX,
-           "How many steps older the weights are that draw a step's answers, exactly. axtrain's "
-           "own key.",
+           "How many steps older the weights are that draw a step's answers, exactly; up to 1024. "
+           "axtrain's own key.",
            .dflt = "0", .when = SAMPLED, AX_FIXED,
            AX_INTO(AX_FIELD(struct ax_rollout_options, staleness))),
     AX_KEY("trl.vllm_importance_sampling_correction", AX_T_BOOL,

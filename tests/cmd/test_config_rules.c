@@ -95,6 +95,22 @@ static void both_sides_of_the_limits(void **state) {
           "trl.num_generations: ", "generation_batch_size = 6 ");
 }
 
+/* How servers are asked is nothing where no server is. */
+static void servers_that_are_not_asked(void **state) {
+    (void)state;
+    loads("rl: distill\nkd_teacher: http://h:1\nkd_server: {retries: 1}\n");
+    loads("rl: distill\nkd_teacher: HTTPS://h/v1\nkd_server: {retries: 1}\n");
+    FAILS("rl: distill\nkd_teacher: folder/http\nkd_server: {retries: 1}\n",
+          "kd_server: says how a server is asked", "(c.yaml:3:");
+    FAILS("kd_server: {retries: 1}\n", "kd_server: says how a server is asked");
+    loads("rl: grpo\ntrl: {reward_funcs: ['format:e', http://h:1/v1]}\njudge: {retries: 1}\n");
+    FAILS("rl: grpo\ntrl: {reward_funcs: ['format:http://']}\njudge: {retries: 1}\n",
+          "judge: says how judges are asked", "(c.yaml:3:");
+    FAILS("rl: ppo\njudge: {retries: 1}\n", "judge: says how judges are asked");
+    loads("rl: grpo\nmax_staleness: 1024\n");
+    FAILS("rl: grpo\nmax_staleness: 1025\n", "max_staleness: expected at most 1024");
+}
+
 /* ---- numbers in quotes ---- */
 
 static void numbers_in_quotes(void **state) {
@@ -201,9 +217,9 @@ static void missing_capabilities(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_that_are_the_same), cmocka_unit_test(both_sides_of_the_limits),
-        cmocka_unit_test(numbers_in_quotes),        cmocka_unit_test(launchers_and_mistakes),
-        cmocka_unit_test(missing_capabilities),
+        cmocka_unit_test(losses_that_are_the_same),   cmocka_unit_test(both_sides_of_the_limits),
+        cmocka_unit_test(servers_that_are_not_asked), cmocka_unit_test(numbers_in_quotes),
+        cmocka_unit_test(launchers_and_mistakes),     cmocka_unit_test(missing_capabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
