@@ -68,15 +68,14 @@ static enum ax_status read_answers(const struct ax_remote_teacher *t, int64_t n,
     return AX_OK;
 }
 
-enum ax_status ax_remote_teacher_read(const struct ax_remote_teacher *t, int64_t n,
-                                      const struct ax_remote_text *texts,
-                                      const struct ax_endpoint_look *look) {
-    const int64_t n_requests = (n + t->o.prompts - 1) / t->o.prompts;
+/* Reads n > 0 texts, whose answers are all in memory together. */
+static enum ax_status read_together(const struct ax_remote_teacher *t, int64_t n,
+                                    const struct ax_remote_text *texts,
+                                    const struct ax_endpoint_look *look) {
+    const int64_t n_requests = (n - 1) / t->o.prompts + 1;
     struct ax_endpoint_request *requests;
     char **bodies = NULL;
     enum ax_status st;
-    if (n == 0)
-        return AX_OK;
     AX_TRY(ax_alloc(&requests, (size_t)n_requests, sizeof *requests));
     AX_TRY_GOTO(ax_alloc(&bodies, (size_t)n_requests, sizeof *bodies), st, done);
     for (int64_t i = 0; i < n_requests; i++) {
@@ -97,6 +96,22 @@ done:
     ax_free(bodies);
     ax_free(requests);
     return st;
+}
+
+/* Texts of as many requests as are sent at the same time: a token's entries take kilobytes as JSON. */
+static int64_t texts_together(const struct ax_remote_teacher *t, int64_t n) {
+    const int64_t requests = t->server.o.concurrency;
+    return t->o.prompts < n / requests ? t->o.prompts * requests : n;
+}
+
+enum ax_status ax_remote_teacher_read(const struct ax_remote_teacher *t, int64_t n,
+                                      const struct ax_remote_text *texts,
+                                      const struct ax_endpoint_look *look) {
+    for (int64_t i = 0, count; i < n; i += count) {
+        count = texts_together(t, n - i);
+        AX_TRY(read_together(t, count, texts + i, look));
+    }
+    return AX_OK;
 }
 
 /* ---- opening ---- */
