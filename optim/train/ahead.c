@@ -76,6 +76,11 @@ json_t *ax_train_ahead_json(const struct ax_train *t) {
 
 enum ax_status ax_train_ahead_read(struct ax_train *t, struct ax_json list) {
     struct ax_train_ahead *a = &t->ahead;
+    if (t->rollout.generation != t->done)
+        return ax_error(AX_ERR_CONFIG,
+                        "rollout_ranks: the checkpoint's run took several steps for a generation "
+                        "(trl.steps_per_generation, trl.num_iterations): resume it without "
+                        "rollout_ranks, or start over with another output_dir");
     json_array_clear(a->letters); /* those of a checkpoint that could not be used */
     a->received = t->rollout.generation;
     for (size_t i = 0; i < ax_json_size(list); i++) {

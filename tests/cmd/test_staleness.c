@@ -344,6 +344,21 @@ static void the_lag_is_fixed(void **state) {
     clear("b");
 }
 
+/* With ranks that sample, a generation is one step's, so that they cannot go on from one that was two. */
+static void other_generations_are_refused(void **state) {
+    (void)state;
+    const char *config = configure("", STEP);
+    train("b", config, "trl.num_iterations=2 max_steps=2");
+    assert_int_equal(run(said, sizeof said,
+                         "launch -n 2 -- grpo '%s' output_dir='%s/b' rollout_ranks=1 "
+                         "resume_from_checkpoint=auto",
+                         config, scratch),
+                     2);
+    if (!strstr(said, "rollout_ranks: the checkpoint's run took several steps"))
+        fail_msg("%s", said);
+    clear("b");
+}
+
 /* Takes keys out of what a checkpoint says of its run's configuration. Its first line is a checksum of the rest. */
 static void forget(const char *manifest, int n, const char *const *keys) {
     json_t *v = json_load_file(in_scratch(manifest), 0, NULL),
@@ -393,6 +408,7 @@ int main(void) {
         cmocka_unit_test(goes_on),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(the_lag_is_fixed),
+        cmocka_unit_test(other_generations_are_refused),
         cmocka_unit_test(older_checkpoints_resume),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);
