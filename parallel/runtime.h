@@ -21,6 +21,7 @@ struct ax_runtime_options {
     bool may_stay_below; /* the plan covers the largest possible work: the run may need less */
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
     int world, rank;            /* for a plan without a fabric; 0 ranks = 1 */
+    int local_world;            /* ranks that share this host; 0 = the fabric's */
     struct ax_fabric *fabric;   /* NULL = one rank, or only a plan */
     /* folder for measured choices of algorithms (choices.h); NULL: nothing is measured */
     const char *choices;

@@ -282,13 +282,17 @@ done:
     return st;
 }
 
+/* Ranks that share this host's memory. */
+static int local_ranks(const struct ax_runtime_options *o) {
+    return o->local_world > 0 ? o->local_world : o->fabric ? o->fabric->local_world : 1;
+}
+
 enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,
                             struct ax_train_fit *fit) {
     static const enum ax_recompute modes[] = {AX_RECOMPUTE_OFF, AX_RECOMPUTE_SELECTIVE,
                                               AX_RECOMPUTE_ON};
-    const struct ax_fabric *f = o->runtime.fabric;
-    const int ranks = f ? f->local_world : 1;
-    *fit = (struct ax_train_fit){.available = ax_backend_memory(o->runtime.backend, ranks)};
+    *fit = (struct ax_train_fit){
+        .available = ax_backend_memory(o->runtime.backend, local_ranks(&o->runtime))};
     for (int i = o->recompute_auto ? 0 : 2; i < 3 && !fit->fits; i++) {
         if (o->recompute_auto)
             step->recompute = modes[i];

@@ -29,6 +29,7 @@ enum ax_status ax_train_ranks_split(struct ax_train *t, struct ax_train_options 
                         samples ? o->rollout_ranks : trainers);
     ro->world = t->part.fabric.world;
     ro->rank = t->part.fabric.rank;
+    ro->local_world = whole->local_world;
     ro->fabric = ro->world > 1 ? &t->part.fabric : NULL;
     if (samples)
         ro->sizes = replicas(o->rollout_ranks);
