@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/net/curl.h"
 #include "base/clock.h"
 #include "base/dynlib.h"
 #include "base/mem.h"
+#include "base/net/curl.h"
 
 #define MAX_HOPS        8
 #define CONNECT_SECONDS 20L

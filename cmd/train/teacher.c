@@ -2,11 +2,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "model/adapter/load.h"
-#include "model/convert/base_model.h"
+#include "base/log.h"
 #include "cmd/api_key.h"
 #include "cmd/train/setup.h"
-#include "base/log.h"
+#include "model/adapter/load.h"
+#include "model/convert/base_model.h"
 
 bool ax_train_same_folder(const char *a, const char *b) {
     struct stat x, y;

@@ -5,14 +5,11 @@
  * function of the caller. Python and programs are child processes, which may fail, hang or die: such a call is
  * counted, and its completions get no reward. docs/rewards.md is for those who write functions.
  *
- * Reading order: function.h (what a function is here), rules.c (built-ins of one text),
- * code.c (code in the sandbox), judge.c (models of servers), child.h, outside.c (functions of children), keeper.h, answer.h (what a child answers),
+ * Reading order: function.h (what a function is here), rules.c (built-ins of one text), code.c (code in the sandbox),
+ * judge.c (models of servers), child.h, outside.c (functions of children), keeper.h, answer.h (what a child answers),
  * python.py (what runs the user's Python). */
 #ifndef AX_DATA_REWARD_REWARDS_H
 #define AX_DATA_REWARD_REWARDS_H
-
-#include "data/reward/sandbox/run.h"
-#include "data/reward/sandbox/watch.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -21,6 +18,8 @@
 
 #include "base/net/endpoint.h"
 #include "base/status.h"
+#include "data/reward/sandbox/run.h"
+#include "data/reward/sandbox/watch.h"
 
 struct ax_reward_item {
     const json_t *record; /* object: all columns of the prompt's record, "prompt" as the record has

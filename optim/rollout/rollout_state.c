@@ -173,8 +173,8 @@ static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
     AX_TRY(ax_json_f64(ax_json_get(v, "advantage"), &advantage));
     c->advantage = (float)advantage;
     AX_TRY(ax_json_bool(ax_json_get(v, "truncated"), &c->truncated));
-    return ax_json_bool_or(ax_json_get(v, "lost"), false,
-                           &c->lost); /* older checkpoints do not say */
+    /* older checkpoints do not say */
+    return ax_json_bool_or(ax_json_get(v, "lost"), false, &c->lost);
 }
 
 static enum ax_status read_origin(struct ax_json v, struct ax_rollout_origin *o) {

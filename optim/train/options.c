@@ -37,8 +37,8 @@ static bool attends_in_chunks(const struct ax_train_options *o) {
     return o->arch->chunk > 0 || (ax_train_has_value(o) && o->value.arch->chunk > 0);
 }
 
-/* The routers' loss is of all tokens, and that of indexers, noise is drawn for each, a row that is cut would have a prompt in one
- * part, a state is of all tokens before, and a batch has one table of chunks. */
+/* Losses of routers and indexers are of all tokens, noise is drawn for each, a row that is cut would have the prompt in
+ * one part, a state is of all tokens before, and a batch has one table of chunks. */
 static bool may_share_prompts(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
     return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
