@@ -2,8 +2,8 @@
  * when the caller is asked to stop.
  *
  * Failures: AX_ERR_IO for a server that does not answer, or is busy (status 408, 409, 429, 500 …), even when asked
- * again; AX_ERR_CONFIG for one that refuses (400, 401, 404 …); AX_ERR_DATA for an answer that is no JSON object. Errors name the address; the key is in
- * none. */
+ * again; AX_ERR_CONFIG for one that refuses (400, 401, 404 …); AX_ERR_DATA for an answer that is no JSON object. Errors
+ * name the address; the key is in none. */
 #ifndef AX_BASE_NET_ENDPOINT_H
 #define AX_BASE_NET_ENDPOINT_H
 

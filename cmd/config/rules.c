@@ -5,13 +5,13 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/net/endpoint.h"
+
 #define NO_RL          "without rl this would be fine-tuning: set rl too, or remove it"
 #define NO_OTHER_MODEL "distills into a language model: remove rl or the reward model"
 /* A teacher gives sampled tokens advantages. */
 #define SAMPLED_TOKENS                                                                             \
     "kd_teacher && (rl == grpo,gdpo || trl.distillation_objective == sampled_token,iw_opd)"
-/* As ax_endpoint_is_url. */
-#define URLS              "[hH][tT][tT][pP]://*,[hH][tT][tT][pP][sS]://*"
 #define NO_SAMPLING_AHEAD "answers are sampled ahead with rl: grpo and gdpo: set it to 0"
 #define NO_ENTIRE_WEIGHTS                                                                          \
     "ranks that sample have the entire model, and get its weights from ranks that gather them: "   \
@@ -130,10 +130,6 @@ const struct ax_config_rule ax_config_rules[] = {
      "trl.off_policy_mask_threshold",
      "leaves out answers by their advantage, and with kd_teacher each token has its own: remove "
      "it"},
-    {"kd_server && kd_teacher != " URLS, "kd_server",
-     "says how a server is asked, and kd_teacher is not the URL of one: remove it"},
-    {"judge && trl.reward_funcs != " URLS, "judge",
-     "says how judges are asked, and trl.reward_funcs has no URL of one: remove it"},
     {"trl.distillation_objective && !kd_teacher", "trl.distillation_objective",
      "set kd_teacher: the model whose log-probs are followed"},
     {SAMPLED_TOKENS " && set(kd_beta) && kd_beta != 1,1.0", "kd_beta",
@@ -404,6 +400,31 @@ static enum ax_status check_sets(struct ax_config_build *b) {
     return AX_OK;
 }
 
+static bool has_url(const struct ax_yaml_node *list) {
+    const struct ax_yaml_node *node;
+    for (size_t i = 0; (node = ax_config_element(list, i)) != NULL; i++)
+        if (ax_endpoint_is_url(node->text))
+            return true;
+    return false;
+}
+
+/* How servers are asked is nothing where no server is. */
+static enum ax_status check_servers(struct ax_config_build *b) {
+    static const struct {
+        const char *how, *whom, *message;
+    } rules[] = {
+        {"kd_server", "kd_teacher",
+         "says how a server is asked, and kd_teacher is not the URL of one: remove it"},
+        {"judge", "trl.reward_funcs",
+         "says how judges are asked, and trl.reward_funcs has no URL of one: remove it"},
+    };
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+        if (ax_config_truthy(ax_config_lookup(b->cfg, rules[r].how)) &&
+            !has_url(ax_config_lookup(b->cfg, rules[r].whom)))
+            AX_TRY(broken(b, rules[r].how, rules[r].message));
+    return AX_OK;
+}
+
 static enum ax_status check_losses(struct ax_config_build *b) {
     static const char *const fused[] = {"cut_cross_entropy", "chunked_cross_entropy",
                                         "liger_cross_entropy", "liger_fused_linear_cross_entropy"};
@@ -466,6 +487,7 @@ enum ax_status ax_config_check_rules(struct ax_config_build *b) {
     AX_TRY(check_batches(b));
     AX_TRY(check_shards(b));
     AX_TRY(check_sets(b));
+    AX_TRY(check_servers(b));
     AX_TRY(check_losses(b));
     return check_rl(b);
 }
