@@ -2,6 +2,7 @@
  * bit-identical to a run that never stopped. Random numbers need no state: they are functions of seed and
  * step. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -118,23 +119,39 @@ static enum ax_status compare_key(const struct ax_train_options *o, const char *
     return st;
 }
 
-/* A key that the run did not have, maybe because no axtrain had it then, was at its default. */
-static bool is_new(const struct ax_train_options *o, const json_t *was, const char *key,
-                   const json_t *v) {
-    return !json_object_get(was, key) && !(o->is_default && o->is_default(key, v));
+static enum ax_status compare_maps(const struct ax_train_options *o, const char *dir,
+                                   const char *above, const json_t *was, const json_t *is);
+
+/* What a map holds is compared key by key (`trl.num_generations`), unless it is one key's value. */
+static enum ax_status compare_value(const struct ax_train_options *o, const char *dir,
+                                    const char *path, const json_t *was, const json_t *is) {
+    const bool maps = json_is_object(was ? was : is) && json_is_object(is ? is : was);
+    return maps && !(o->is_fixed && o->is_fixed(path)) ? compare_maps(o, dir, path, was, is)
+                                                       : compare_key(o, dir, path, was, is);
+}
+
+/* The maps at path `above`; NULL: there is none. A key that the run did not have, maybe because no axtrain had it
+ * then, was at its default. */
+static enum ax_status compare_maps(const struct ax_train_options *o, const char *dir,
+                                   const char *above, const json_t *was, const json_t *is) {
+    const char *key;
+    json_t *v;
+    char path[512];
+    json_object_foreach((json_t *)(uintptr_t)was, key, v) {
+        snprintf(path, sizeof path, "%s%s%s", above, above[0] ? "." : "", key);
+        AX_TRY(compare_value(o, dir, path, v, json_object_get(is, key)));
+    }
+    json_object_foreach((json_t *)(uintptr_t)is, key, v) {
+        snprintf(path, sizeof path, "%s%s%s", above, above[0] ? "." : "", key);
+        if (!json_object_get(was, key) && !(o->is_default && o->is_default(path, v)))
+            AX_TRY(compare_value(o, dir, path, NULL, v));
+    }
+    return AX_OK;
 }
 
 static enum ax_status compare_config(const struct ax_train_options *o, const char *dir,
                                      const json_t *was) {
-    const char *key;
-    json_t *v;
-    if (!was || !o->config)
-        return AX_OK;
-    json_object_foreach((json_t *)(uintptr_t)was, key, v)
-        AX_TRY(compare_key(o, dir, key, v, json_object_get(o->config, key)));
-    json_object_foreach((json_t *)(uintptr_t)o->config, key, v) if (is_new(o, was, key, v))
-        AX_TRY(compare_key(o, dir, key, NULL, v));
-    return AX_OK;
+    return was && o->config ? compare_maps(o, dir, "", was, o->config) : AX_OK;
 }
 
 /* Another URL may be the same teacher's, or another's. */

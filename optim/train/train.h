@@ -163,8 +163,8 @@ struct ax_train_options {
     int64_t watchdog_patience;
     const json_t *about;  /* contents of run.json, to which memory by name is added; NULL: no
                                   run.json */
-    const json_t *config; /* the effective configuration, stored in checkpoints; flat */
-    /* true for keys of config that may not change on resume; NULL: all may */
+    const json_t *config; /* the effective configuration, stored in checkpoints */
+    /* true for keys of config, such as "trl.num_generations", that may not change on resume; NULL: all may */
     bool (*is_fixed)(const char *key);
     /* true for the value that a key has if it is not set; NULL: none has one */
     bool (*is_default)(const char *key, const json_t *value);

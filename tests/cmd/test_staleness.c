@@ -397,6 +397,21 @@ static void older_checkpoints_resume(void **state) {
     clear("b");
 }
 
+/* A key within a map, as others, makes another run. */
+static void keys_of_maps_are_fixed(void **state) {
+    (void)state;
+    const char *config = configure("", STEP);
+    train("a", config, "max_steps=1");
+    assert_int_equal(run(said, sizeof said,
+                         "grpo '%s' output_dir='%s/a' trl.num_generations=2 micro_batch_size=2 "
+                         "resume_from_checkpoint=auto",
+                         config, scratch),
+                     2);
+    if (!strstr(said, "trl.num_generations was "))
+        fail_msg("%s", said);
+    clear("a");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(older_weights_draw),
@@ -410,6 +425,7 @@ int main(void) {
         cmocka_unit_test(the_lag_is_fixed),
         cmocka_unit_test(other_generations_are_refused),
         cmocka_unit_test(older_checkpoints_resume),
+        cmocka_unit_test(keys_of_maps_are_fixed),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);
 }
