@@ -9,7 +9,7 @@
 
 #include "tests/cmd/tools_case.h"
 
-/* Once the first step is saved, `in` kills the run from inside a call, and `after` 20 ms after it has answered one. The
+/* Once the first step is saved, `in` kills the run from inside a call, and `after` 2 ms after it has answered one. The
  * process between the two is the tools' keeper. */
 static const char killer[] =
     "import os, threading\n"
@@ -24,7 +24,7 @@ static const char killer[] =
     "    when, _, saved = mood.partition(':')\n"
     "    if saved and os.path.exists(saved):\n"
     "        if when == 'in': end()\n"
-    "        if when == 'after': threading.Timer(0.02, end).start()\n"
+    "        if when == 'after': threading.Timer(0.002, end).start()\n"
     "    return a * b\n"
     "def judge(prompts, completions, **kwargs):\n"
     "    return [len(c) + len(str(c)) / 1000 for c in completions]\n";
@@ -60,7 +60,7 @@ static void alike(const char *a, const char *b) {
     assert_true(hash_of(a, "model.safetensors") == hash_of(b, "model.safetensors"));
 }
 
-/* Trains in `folder`, which ends by a signal before the answers of its last step are written, and goes on from its first
+/* Trains in `folder`, which ends by a signal, and goes on from its first
  * one's checkpoint. Returns how many answers it had written. */
 static int kill_and_resume(const char *folder, const char *mood, const char *fault) {
     const char *config = configure_tools(base, "");
@@ -90,9 +90,10 @@ static void a_run_that_nothing_kills(void **state) {
     assert_int_equal(count_lines("all"), STEPS * ANSWERS);
 }
 
-/* Checkpoints are written beside the next step, which may be past its calls. */
+/* Checkpoints are written beside the next step, which may be past its calls, and so may the one after
+ * it; lines of a step may be written in part. */
 static void in_a_step(int answers) {
-    assert_true(answers == ANSWERS || answers == 2 * ANSWERS);
+    assert_in_range(answers, ANSWERS, STEPS * ANSWERS);
 }
 
 static void killed_in_a_tool(void **state) {
@@ -105,10 +106,11 @@ static void killed_while_it_samples(void **state) {
     in_a_step(kill_and_resume("sampling", "after", ""));
 }
 
-/* The tiny model has 24 parameters, of which a fault counts each after each step. */
+/* The tiny model has 24 parameters, of which a fault counts each after each step: this is the last one, when
+ * the first is saved. */
 static void killed_in_the_update(void **state) {
     (void)state;
-    assert_int_equal(kill_and_resume("update", "", "weights:30:kill"), 2 * ANSWERS);
+    assert_int_equal(kill_and_resume("update", "", "weights:60:kill"), STEPS * ANSWERS);
 }
 
 int main(void) {
