@@ -93,6 +93,15 @@ enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size) {
     return AX_OK;
 }
 
+enum ax_status ax_grow(void *inout, size_t n, size_t *cap, size_t size) {
+    if (n < *cap)
+        return AX_OK;
+    const size_t more = n > 0 ? 2 * n : 16;
+    AX_TRY(ax_regrow(inout, n, more, size));
+    *cap = more;
+    return AX_OK;
+}
+
 void ax_free(void *p) {
     if (p != NULL) {
         atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);

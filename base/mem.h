@@ -17,6 +17,9 @@
 enum ax_status ax_alloc(void *out, size_t n, size_t size);
 /* Grows *(T **)inout from old_n to n elements, keeping contents and zeroing the new part. */
 enum ax_status ax_regrow(void *inout, size_t old_n, size_t n, size_t size);
+/* Space for one more than n elements in *(T **)inout, a list that has space for *cap and doubles when it is full. What
+ * is behind the n elements is zero. On failure nothing has changed. */
+enum ax_status ax_grow(void *inout, size_t n, size_t *cap, size_t size);
 void ax_free(void *p); /* NULL is fine */
 
 /* *(T **)out = `bytes` uninitialized bytes, in huge pages if available: for large copies, where

@@ -1,7 +1,6 @@
 /* Adds events, and derives what an op's time depends on besides its cost. */
 #include "kernels/recording.h"
 
-#include "base/grow.h"
 #include "base/mem.h"
 #include "kernels/operands.h"
 

@@ -1,6 +1,6 @@
 #include "ckpt/hf/checksums.h"
 
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/hash/hash.h"
 #include "base/direct_io.h"
 

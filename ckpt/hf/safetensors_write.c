@@ -4,7 +4,7 @@
 
 #include "base/text/json.h"
 #include "base/direct_io.h"
-#include "base/grow.h"
+#include "base/mem.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/io.h"
 
 #define MAX_FILE (16u << 20)

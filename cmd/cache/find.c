@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/io.h"
 #include "base/text/json.h"
 #include "ckpt/hf/hf.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/grow.h"
 #include "base/mem.h"
 #include "cmd/report/html.h"
 #include "cmd/report/report.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/fit.h"
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/text/json.h"
 #include "data/grammar/nodes.h"
 

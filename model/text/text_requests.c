@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/grow.h"
 #include "base/mem.h"
 #include "data/text/jinja/unicode.h"
 #include "data/text/tokenizer/encode.h"

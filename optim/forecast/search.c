@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "base/grow.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "optim/plan/choose.h"

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/grow.h"
 #include "base/mem.h"
 
 /* ---- what a collective is called, and comparing what several ranks started ---- */

@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
-#include "base/grow.h"
 #include "base/mem_guard.h"
 
 static void blocks_are_aligned_and_zero(void **state) {

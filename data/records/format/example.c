@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/grow.h"
 #include "base/mem.h"
 
 /* ---- oddities ---- */

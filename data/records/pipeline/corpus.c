@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/hash/hash.h"
 
 enum ax_status ax_corpus_add(struct ax_corpus *c, struct ax_example_ref ref) {

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/grow.h"
 #include "base/mem.h"
 
 #define NONE UINT32_MAX

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"

@@ -2,7 +2,7 @@
  * eval select it. A body stops early if vm->flow says that break or continue was reached. */
 #include <string.h>
 
-#include "base/grow.h"
+#include "base/mem.h"
 #include "data/text/jinja/builtin.h"
 #include "data/text/jinja/unicode.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/text/unicode.h"
 #include "data/text/tokenizer/byte_level.h"
 #include "data/text/tokenizer/tokenizer_impl.h"

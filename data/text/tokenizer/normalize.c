@@ -4,7 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "base/grow.h"
+#include "base/mem.h"
 #include "base/text/unicode.h"
 #include "data/text/tokenizer/byte_level.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/grow.h"
+#include "base/mem.h"
 
 enum { MAX_TOKEN = 512 }; /* bytes: every cut of it is looked up */
 
