@@ -90,7 +90,11 @@ static enum ax_status put_question(struct ax_reward_fn *f, struct ax_buf *out,
                            name);
         s += n + 2;
     }
-    *asked = *asked && out->len <= MAX_PROMPT;
+    if (*asked && out->len > MAX_PROMPT) {
+        ax_reward_tell(f, "judge.prompt: a question is longer than %d MiB",
+                       (int)(MAX_PROMPT >> 20));
+        *asked = false;
+    }
     return AX_OK;
 }
 
