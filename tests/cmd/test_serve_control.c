@@ -194,6 +194,46 @@ static void one_is_aborted(void **state) {
     assert_string_equal(finish, "length");
 }
 
+/* A request that waits for the end of a pause ends when it is aborted, not at /resume. */
+static void one_that_waits_is_aborted(void **state) {
+    (void)state;
+    struct client c, k;
+    control("/pause?mode=wait", 200, "paused");
+    begin(&c, "early", 3, false);
+    wait_pending(1);
+    client_open(&k, &server);
+    assert_int_equal(ask(&k, "POST", "/abort_requests", "{\"request_ids\": [\"early\"]}"), 200);
+    client_close(&k);
+    assert_int_equal(client_answer(&c), 200);
+    json_t *v = client_json(&c);
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "abort");
+    json_decref(v);
+    client_close(&c);
+    assert_true(metric(&server, "sequences_pending") == 0);
+    assert_true(is_paused());
+    control("/resume", 200, "resumed");
+}
+
+/* A pause that another client ends before it has begun is none. */
+static void resumed_by_another(void **state) {
+    (void)state;
+    struct client c, waits;
+    const char *finish;
+    begin(&c, "a", 20000, true);
+    client_open(&waits, &server);
+    static const char words[] =
+        "POST /pause?mode=wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    client_write(&waits, words, sizeof words - 1);
+    while (!is_paused())
+        nap(0.005);
+    control("/resume", 200, "resumed");
+    assert_int_equal(client_answer(&waits), 409);
+    assert_non_null(strstr(waits.body.data, "another request has changed the pause"));
+    client_close(&waits);
+    json_decref(stream_end(&c, &finish));
+    assert_string_equal(finish, "length");
+}
+
 /* ---- the cache ---- */
 
 static json_int_t cached(void) {
@@ -298,10 +338,16 @@ static void stopped_while_paused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kept),    cmocka_unit_test(waited_for),
-        cmocka_unit_test(aborted), cmocka_unit_test(one_is_aborted),
-        cmocka_unit_test(reset),   cmocka_unit_test(priorities),
-        cmocka_unit_test(refused), cmocka_unit_test(stopped_while_paused),
+        cmocka_unit_test(kept),
+        cmocka_unit_test(waited_for),
+        cmocka_unit_test(aborted),
+        cmocka_unit_test(one_is_aborted),
+        cmocka_unit_test(one_that_waits_is_aborted),
+        cmocka_unit_test(resumed_by_another),
+        cmocka_unit_test(reset),
+        cmocka_unit_test(priorities),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(stopped_while_paused),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);
 }

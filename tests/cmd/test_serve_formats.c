@@ -230,6 +230,8 @@ static void refused(void **state) {
         {"glm4moe", ONE("{\"enum\": [\"a<b\"]}"), "enum: a text has bytes"},
         {"glm4moe", ONE("{\"enum\": [1, 2]}"), "values other than texts need a type"},
         {"glm4moe", ONE("{\"type\": [\"string\", \"integer\"]}"), "expected one type"},
+        {"lfm2_2_5", ONE("{\"type\": \"integer\", \"enum\": [1, 3, 12]}"),
+         "enum: a value that begins another one is not supported"},
         {"glm4moe", ONE("{\"type\": \"integer\", \"pattern\": \"a\"}"), "pattern"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

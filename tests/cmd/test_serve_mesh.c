@@ -422,12 +422,16 @@ static void mistakes(void **state) {
         {"--mesh cp=2", "Nearest: pp 1 and cp 1."},
         {"--mesh tp=3", "does not equal the number of ranks, 2"},
         {"--host 0.0.0.0", "needs a key"},
+        {"--mesh tp=2 --allow-control", "--allow-control is for a server on one rank"},
+        {"--mesh tp=2 --adapter-slots 1", "--adapter-slots is for a server on one rank"},
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         if (run(said, sizeof said, "launch -n 2 -- serve %s --port 0 %s", model, cases[i].words) !=
                 2 ||
             !strstr(said, cases[i].why))
             fail_msg("%s: %s", cases[i].words, said);
+    assert_int_equal(run(said, sizeof said, "serve %s --allow-control --queue 1024", model), 2);
+    assert_non_null(strstr(said, "can be 1008 together"));
 }
 
 int main(void) {

@@ -40,6 +40,9 @@ struct got {
     struct ax_sequence seqs[N];
     int calls, joined, idle, told[N], done[N];
     struct ax_generate_counters counters;
+    const struct ax_generator *generator;
+    int64_t counted;  /* tokens, when it was last asked for more */
+    uint64_t history; /* hash of all of these numbers */
     const struct test *t;
 };
 
@@ -76,6 +79,10 @@ static void make_sequences(struct got *g) {
 static enum ax_status more(void *ctx, bool idle, struct ax_sequence **joining) {
     struct got *g = ctx;
     struct ax_sequence **last = joining;
+    const int64_t tokens = g->generator->counters.tokens;
+    assert_true(tokens >= g->counted);
+    g->counted = tokens;
+    g->history = g->history * 31 + (uint64_t)tokens;
     g->idle += idle;
     if (g->calls++ == g->t->leaves_at)
         g->seqs[LEAVER].leaves = true;
@@ -127,9 +134,11 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     if (!ax_runtime_planning(rt))
         make_sequences(got);
     struct ax_sequence planned = {0};
+    got->generator = &g;
     if (st == AX_OK)
         st = ax_generate(&g, ax_runtime_planning(rt) ? 1 : 0, &planned);
     got->counters = g.counters;
+    got->generator = NULL;
     ax_generator_free(&g);
     ax_model_free(&m);
     return st;
@@ -212,6 +221,7 @@ static void same(const struct test *t, const struct got *one) {
         if (t->sizes.tp == world_of(&t->sizes)) /* ranks of tp count for themselves */
             continue;
         assert_int_equal(g->counters.tokens, t->ranks[0].counters.tokens);
+        assert_true(g->history == t->ranks[0].history);
         assert_int_equal(g->counters.passes, t->ranks[0].counters.passes);
     }
 }
