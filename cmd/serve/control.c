@@ -16,6 +16,26 @@ static enum ax_status check_allowed(const struct ax_serve *s, struct ax_exchange
                     x->route->path);
 }
 
+/* ---- aborting ---- */
+
+static bool is_id(const char *id, const char *given) {
+    const char *dash = strchr(id, '-');
+    return strcmp(id, given) == 0 || (dash && strcmp(dash + 1, given) == 0);
+}
+
+/* With the lock: aborts the jobs with this id, or with NULL all; says how many. */
+static int abort_jobs(struct ax_serve_engine *e, const char *id) {
+    struct ax_serve_job *const lists[] = {e->waiting, e->running};
+    int n = 0;
+    for (int k = 0; k < 2; k++)
+        for (struct ax_serve_job *j = lists[k]; j; j = j->next)
+            if (!j->leaves && (!id || is_id(j->id, id))) {
+                ax_serve_job_abort(j);
+                n++;
+            }
+    return n;
+}
+
 /* ---- pausing ---- */
 
 enum mode { ABORT, WAIT, KEEP, MODES };
@@ -69,8 +89,8 @@ static enum ax_status pause_engine(struct ax_serve_engine *e, struct ax_exchange
     if (e->state == AX_SERVE_READY) {
         e->pause = pause;
         e->rests = false;
-        for (struct ax_serve_job *j = e->running; mode == ABORT && j; j = j->next)
-            j->leaves = true;
+        if (mode == ABORT)
+            (void)abort_jobs(e, NULL);
         pthread_cond_signal(&e->wake);
         st = wait_until_settled(e, x, pause);
     }
@@ -133,24 +153,6 @@ enum ax_status ax_serve_is_paused(void *ctx, struct ax_exchange *x) {
 
 /* ---- requests, the cache ---- */
 
-static bool is_id(const char *id, const char *given) {
-    const char *dash = strchr(id, '-');
-    return strcmp(id, given) == 0 || (dash && strcmp(dash + 1, given) == 0);
-}
-
-/* With the lock. */
-static int abort_job(struct ax_serve_engine *e, const char *id) {
-    struct ax_serve_job *const lists[] = {e->waiting, e->running};
-    int n = 0;
-    for (int k = 0; k < 2; k++)
-        for (struct ax_serve_job *j = lists[k]; j; j = j->next)
-            if (!j->leaves && is_id(j->id, id)) {
-                ax_serve_job_abort(j);
-                n++;
-            }
-    return n;
-}
-
 enum ax_status ax_serve_abort_requests(void *ctx, struct ax_exchange *x) {
     struct ax_serve *s = ctx;
     struct ax_json_doc doc;
@@ -163,7 +165,7 @@ enum ax_status ax_serve_abort_requests(void *ctx, struct ax_exchange *x) {
         fine = json_is_string(json_array_get(ids, i));
     pthread_mutex_lock(&s->engine.lock);
     for (size_t i = 0; fine && i < json_array_size(ids); i++)
-        n += abort_job(&s->engine, json_string_value(json_array_get(ids, i)));
+        n += abort_jobs(&s->engine, json_string_value(json_array_get(ids, i)));
     pthread_mutex_unlock(&s->engine.lock);
     ax_json_free(&doc);
     if (fine)

@@ -157,22 +157,29 @@ static void waited_for(void **state) {
     client_close(&later);
 }
 
+static void aborted_answer(struct client *c) {
+    assert_int_equal(client_answer(c), 200);
+    json_t *v = client_json(c);
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "abort");
+    json_decref(v);
+    client_close(c);
+}
+
 static void aborted(void **state) {
     (void)state;
-    struct client c, whole;
+    struct client c, whole, waits; /* two lanes, and one that has none */
     const char *finish;
     begin(&c, "a", 50000, true);
     begin(&whole, "b", 50000, false);
     wait_pending(2);
+    begin(&waits, "c", 3, false);
+    wait_pending(3);
     control("/pause", 200, "paused");
     assert_true(metric(&server, "sequences_pending") == 0);
     json_decref(stream_end(&c, &finish));
     assert_string_equal(finish, "abort");
-    assert_int_equal(client_answer(&whole), 200);
-    json_t *v = client_json(&whole);
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "abort");
-    json_decref(v);
-    client_close(&whole);
+    aborted_answer(&whole);
+    aborted_answer(&waits);
     control("/resume", 200, "resumed");
 }
 
@@ -204,11 +211,7 @@ static void one_that_waits_is_aborted(void **state) {
     client_open(&k, &server);
     assert_int_equal(ask(&k, "POST", "/abort_requests", "{\"request_ids\": [\"early\"]}"), 200);
     client_close(&k);
-    assert_int_equal(client_answer(&c), 200);
-    json_t *v = client_json(&c);
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "abort");
-    json_decref(v);
-    client_close(&c);
+    aborted_answer(&c);
     assert_true(metric(&server, "sequences_pending") == 0);
     assert_true(is_paused());
     control("/resume", 200, "resumed");
