@@ -1,4 +1,4 @@
-/* Calls that must be made, as steps: how each format writes them. Where arguments are one JSON object, it is a value of
+/* Calls that must be made, as steps of their format. Where arguments are one JSON object, it is a value of
  * the tool's schema. Where each is written for itself, they come in the order of the schema's properties, and texts are
  * free of the bytes that end them. */
 #include <stdio.h>
@@ -11,103 +11,11 @@
 #define PARAM          "tool_choice"
 #define MOST_ARGUMENTS 64
 
-static const struct form {
-    const char *format, *before, *after; /* of the tool's name */
-    const char *end;
-    /* an argument; NULL: arguments are an object in JSON */
-    const char *key, *equals; /* before and after its key */
-    const char *value_end, *between;
-    const char *text, *text_end, *without; /* marks of a text, and the bytes that are not in it */
-    bool nests;                            /* lists and objects are JSON */
-} forms[] = {
-    {.format = "hermes",
-     .before = "<tool_call>\n{\"name\": \"",
-     .after = "\", \"arguments\":",
-     .end = "}\n</tool_call>"},
-    {.format = "llama", .before = "{\"name\": \"", .after = "\", \"parameters\":", .end = "}"},
-    {.format = "mistral",
-     .before = "[TOOL_CALLS] [{\"name\": \"",
-     .after = "\", \"arguments\":",
-     .end = "}]"},
-    {.format = "deepseek",
-     .before = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-     .after = "\n```json\n",
-     .end = "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
-    {.format = "harmony",
-     .before = "<|channel|>commentary to=functions.",
-     .after = " <|constrain|>json<|message|>",
-     .end = ""},
-    {.format = "qwen3_coder",
-     .before = "<tool_call>\n<function=",
-     .after = ">\n",
-     .end = "</function>\n</tool_call>",
-     .key = "<parameter=",
-     .equals = ">\n",
-     .value_end = "\n</parameter>\n",
-     .between = "",
-     .text = "",
-     .text_end = "</parameter>\n",
-     .without = "<",
-     .nests = true},
-    {.format = "glm",
-     .before = "<tool_call>",
-     .after = "\n",
-     .end = "</tool_call>",
-     .key = "<arg_key>",
-     .equals = "</arg_key>\n<arg_value>",
-     .value_end = "</arg_value>\n",
-     .between = "",
-     .text = "",
-     .text_end = "</arg_value>\n",
-     .without = "<",
-     .nests = true},
-    {.format = "gemma4",
-     .before = "<|tool_call>call:",
-     .after = "{",
-     .end = "}<tool_call|>",
-     .key = "",
-     .equals = ":",
-     .value_end = "",
-     .between = ",",
-     .text = "<|\"|>",
-     .text_end = "<|\"|>",
-     .without = "<"},
-    {.format = "lfm2",
-     .before = "<|tool_call_start|>[",
-     .after = "(",
-     .end = ")]<|tool_call_end|>",
-     .key = "",
-     .equals = "=",
-     .value_end = "",
-     .between = ", ",
-     .text = "\"",
-     .text_end = "\"",
-     .without = "\"\\"},
-    {.format = "pythonic",
-     .before = "[",
-     .after = "(",
-     .end = ")]",
-     .key = "",
-     .equals = "=",
-     .value_end = "",
-     .between = ", ",
-     .text = "\"",
-     .text_end = "\"",
-     .without = "\"\\"},
-};
-
-static const struct form *form_of(const struct ax_tool_format *f) {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i].format, f->name) == 0)
-            return &forms[i];
-    return NULL;
-}
-
 /* What a call is made into. */
 struct call {
     struct ax_serve_request *r;
     const struct ax_serve_model *m;
-    const struct form *form;
+    const struct ax_tool_call_form *form;
     const char *name;
     const json_t *parameters; /* NULL: any, or none */
     int n;                    /* arguments */
@@ -152,7 +60,7 @@ static enum ax_status link_next(const struct call *k, int step, int done, bool l
 
 static enum ax_status refuse(const struct call *k, const struct argument *a, const char *why) {
     return ax_serve_refuse(k->r, PARAM, "%.64s, argument %.64s: %s for the format %s", k->name,
-                           a->name, why, k->form->format);
+                           a->name, why, k->m->tools->format->name);
 }
 
 /* ---- an argument ---- */
@@ -395,11 +303,7 @@ static enum ax_status add_call(struct call *k, const json_t *function) {
 }
 
 enum ax_status ax_serve_force_calls(struct ax_serve_request *r, const struct ax_serve_model *m) {
-    struct call k = {.r = r, .m = m, .form = form_of(m->tools->format), .c = &r->constraint};
-    if (!k.form)
-        return ax_serve_refuse(r, PARAM,
-                               "calls that must be made are not supported for the format %s",
-                               m->tools->format->name);
+    struct call k = {.r = r, .m = m, .form = &m->tools->format->call, .c = &r->constraint};
     for (size_t i = 0; i < json_array_size(r->tools); i++) {
         const json_t *f = json_object_get(json_array_get(r->tools, i), "function");
         if (r->tool_named && r->tool_named != f)

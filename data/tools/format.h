@@ -26,6 +26,18 @@
 
 struct ax_tool_scan;
 
+/* How a call that must be made is written: `before`, the tool's name, `after`, its arguments, `end`. Arguments are one
+ * object in JSON, or have marks of their own: `key`, the argument's name, `equals`, its value, and `between` two. A value
+ * is a text between `text` and `text_end`, or JSON before `value_end`. */
+struct ax_tool_call_form {
+    const char *before, *after, *end;
+    const char *key; /* NULL: arguments are one object, and all below is unset */
+    const char *equals, *value_end, *between;
+    const char *text, *text_end;
+    const char *without; /* bytes that no text has */
+    bool nests;          /* lists and objects may be values */
+};
+
 struct ax_tool_format {
     const char *name, *families;          /* the second is for people */
     const char *think_open, *think_close; /* NULL: thoughts are not marked, or `read` reads them */
@@ -36,6 +48,7 @@ struct ax_tool_format {
     const char *stops[2]; /* tokens that end a turn with calls, beside EOS; NULL: none */
     const char *begin; /* without a mark: what a call begins with; "": the turn has no other text */
     bool short_ids;    /* ids of calls are nine letters and digits */
+    struct ax_tool_call_form call;
 };
 /* Format number i, NULL after the last; by name, or NULL. */
 const struct ax_tool_format *ax_tool_format_at(int i);
