@@ -1,39 +1,15 @@
 /* Answers that are held to a JSON schema, and calls that must be made: which tokens of an answer may come next.
  *
  * What an answer is held to is steps: texts, values of grammars, and texts without some bytes, each with the steps that
- * may follow. Grammars and the masks of their states are kept for the next request with the same schema; masks are
- * computed by the engine's thread alone.
+ * may follow.
  *
- * Read constrain.c (grammars, what requests say), steps.c (answers on their way), forced_calls.c (calls as steps). */
+ * Read constrain.c (what requests say), forced_calls.c (calls as steps), steps.c (making steps, and answers on their
+ * way), grammars.h (grammars that are kept). */
 #ifndef AX_CMD_SERVE_CONSTRAIN_H
 #define AX_CMD_SERVE_CONSTRAIN_H
 
-#include <pthread.h>
-
-#include "data/grammar/mask.h"
+#include "cmd/serve/grammars.h"
 #include "data/text_side.h"
-
-#define AX_SERVE_GRAMMARS 16 /* that are kept */
-
-/* A schema's grammar, and its masks. */
-struct ax_serve_grammar {
-    char *schema; /* its text */
-    int users;    /* requests */
-    uint64_t used;
-    struct ax_grammar *g;
-    struct ax_grammar_masks *masks;
-};
-
-/* Those of a server. */
-struct ax_serve_grammars {
-    pthread_mutex_t lock;
-    /* under the lock: */
-    bool opened;
-    struct ax_grammar_vocabulary vocabulary; /* opened for the first request that needs it */
-    struct ax_serve_grammar *kept[AX_SERVE_GRAMMARS];
-    uint64_t clock;
-};
-void ax_serve_grammars_close(struct ax_serve_grammars *all);
 
 enum ax_serve_step_kind {
     AX_STEP_TEXT,  /* these tokens */
@@ -64,8 +40,9 @@ void ax_serve_constraint_free(struct ax_serve_constraint *c);
 
 /* ---- steps.c: making them; `from` is a step that this one follows ---- */
 
-/* The first step, once. */
-enum ax_status ax_serve_steps_begin(struct ax_serve_constraint *c);
+/* Opens the constraint, with its first step; AX_ERR_DATA about `param` if it already has one. */
+enum ax_status ax_serve_steps_begin(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                    const char *param);
 enum ax_status ax_serve_steps_add(struct ax_serve_constraint *c, enum ax_serve_step_kind kind,
                                   int *step);
 enum ax_status ax_serve_steps_link(struct ax_serve_constraint *c, int from, int to);
@@ -73,8 +50,9 @@ enum ax_status ax_serve_steps_link(struct ax_serve_constraint *c, int from, int 
 enum ax_status ax_serve_steps_free_text(struct ax_serve_constraint *c, const char *without);
 
 /* Adds a step for a value of the schema; AX_ERR_DATA about `param`. */
-enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                    const char *param, const json_t *schema, int *step);
+enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const char *param,
+                                    const json_t *schema, int *step);
+
 /* Makes steps of calls, one of which must be made. forced_calls.c */
 enum ax_status ax_serve_force_calls(struct ax_serve_request *r, const struct ax_serve_model *m);
 

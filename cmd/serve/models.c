@@ -22,12 +22,6 @@ void ax_serve_models_close(struct ax_serve_models *all) {
     pthread_mutex_destroy(&all->lock);
 }
 
-static enum ax_status open_grammars(struct ax_serve_grammars *g) {
-    return pthread_mutex_init(&g->lock, NULL) == 0
-               ? AX_OK
-               : ax_error(AX_ERR_NOMEM, "out of memory for a lock");
-}
-
 enum ax_status ax_serve_loaded_open(struct ax_serve_loaded **out, const char *name, const char *dir,
                                     const char *base) {
     struct ax_serve_loaded *l;
@@ -38,7 +32,7 @@ enum ax_status ax_serve_loaded_open(struct ax_serve_loaded **out, const char *na
     if (dir) {
         AX_TRY_GOTO(ax_text_side_open(&l->side, dir, base), st, fail);
         AX_TRY_GOTO(ax_serve_tools_open(&l->tools, &l->side), st, fail);
-        AX_TRY_GOTO(open_grammars(&l->grammars), st, fail);
+        AX_TRY_GOTO(ax_serve_grammars_open(&l->grammars), st, fail);
     }
     *out = l;
     return AX_OK;
@@ -89,7 +83,7 @@ enum ax_status ax_serve_models_add(struct ax_serve_models *all, const struct ax_
     own->template_lock = &all->template_lock;
     if (same == n) {
         AX_TRY(ax_serve_tools_open(&all->tools[n], m->side));
-        AX_TRY(open_grammars(&all->grammars[n]));
+        AX_TRY(ax_serve_grammars_open(&all->grammars[n]));
     }
     all->served[n] = true;
     all->n++;

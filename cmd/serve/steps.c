@@ -1,15 +1,32 @@
 /* The steps that answers are held to, and an answer's place in them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cmd/serve/constrain.h"
+#include "cmd/serve/request.h"
 
 /* ---- making them ---- */
 
 #define MOST_STEPS 8192
 
-enum ax_status ax_serve_steps_begin(struct ax_serve_constraint *c) {
+/* The text of an error about a schema is one about the key. */
+static enum ax_status about(struct ax_serve_request *r, const char *param, enum ax_status st) {
+    char why[400];
+    if (st != AX_ERR_DATA && st != AX_ERR_UNSUPPORTED)
+        return st;
+    snprintf(why, sizeof why, "%.390s", ax_error_text());
+    return ax_serve_refuse(r, param, "%s", why);
+}
+
+enum ax_status ax_serve_steps_begin(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                    const char *param) {
+    struct ax_serve_constraint *c = &r->constraint;
     int first;
+    if (c->n > 0)
+        return ax_serve_refuse(r, param, "the answer is already held to another schema");
+    c->all = m->grammars;
+    AX_TRY(about(r, param, ax_serve_grammars_prepare(c->all, m->side->tokenizer, m->vocab_size)));
+    AX_TRY(ax_alloc(&c->bits, ax_grammar_words(m->vocab_size), sizeof *c->bits));
     AX_TRY(ax_serve_steps_add(c, AX_STEP_TEXT, &first));
     AX_ASSERT(first == 0);
     return AX_OK;
@@ -52,6 +69,25 @@ enum ax_status ax_serve_steps_free_text(struct ax_serve_constraint *c, const cha
             set(c->free, id);
     }
     return AX_OK;
+}
+
+enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const char *param,
+                                    const json_t *schema, int *step) {
+    struct ax_serve_constraint *c = &r->constraint;
+    AX_TRY(ax_serve_steps_add(c, AX_STEP_VALUE, step));
+    return about(r, param, ax_serve_grammar_take(c->all, schema, &c->steps[*step].grammar));
+}
+
+void ax_serve_constraint_free(struct ax_serve_constraint *c) {
+    for (int i = 0; i < c->n; i++) {
+        ax_serve_grammar_release(c->all, c->steps[i].grammar);
+        ax_encoding_free(&c->steps[i].ids);
+        ax_free(c->steps[i].next);
+    }
+    ax_free(c->steps);
+    ax_free(c->free);
+    ax_free(c->bits);
+    *c = (struct ax_serve_constraint){0};
 }
 
 /* ---- an answer on its way ---- */
