@@ -1,7 +1,5 @@
 #include "cmd/serve/engine.h"
 
-#include <time.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
@@ -37,46 +35,7 @@ void ax_serve_engine_free(struct ax_serve_engine *e) {
     pthread_cond_destroy(&e->settled);
 }
 
-struct timespec ax_serve_after(double seconds) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const long long ns = t.tv_nsec + (long long)(seconds * 1e9);
-    t.tv_sec += (time_t)(ns / 1000000000LL);
-    t.tv_nsec = (long)(ns % 1000000000LL);
-    return t;
-}
-
-bool ax_serve_job_wait(struct ax_serve_job *j, double seconds) {
-    const struct timespec until = ax_serve_after(seconds);
-    return pthread_cond_timedwait(&j->changed, &j->engine->lock, &until) == 0;
-}
-
 /* ---- what the generator asks; all with the lock ---- */
-
-/* A job that nothing is computed for any more. */
-static void let_go(struct ax_serve_job *j) {
-    struct ax_serve_engine *e = j->engine;
-    if (e->follows) {
-        j->next = e->ended;
-        e->ended = j;
-    }
-    pthread_cond_signal(&j->changed);
-}
-
-static void end_unit(struct ax_serve_job *j) {
-    struct ax_serve_engine *e = j->engine;
-    e->n_pending--;
-    if (--j->pending == 0) {
-        struct ax_serve_job **at = &e->running;
-        while (*at != j)
-            at = &(*at)->next;
-        *at = j->next;
-        e->bytes -= j->bytes;
-        let_go(j);
-    } else if (j->r.stream) {
-        pthread_cond_signal(&j->changed);
-    }
-}
 
 /* No new jobs, and an end to those there are. */
 static void begin_to_stop(struct ax_serve_engine *e) {
@@ -94,22 +53,6 @@ static void look_for_signals(struct ax_serve_engine *e) {
     const bool late = e->state == AX_SERVE_STOPPING && ax_clock_now() > e->stop_at;
     for (struct ax_serve_job *j = e->running; late && j; j = j->next)
         j->leaves = true;
-}
-
-void ax_serve_job_begin(struct ax_serve_job *j, struct ax_sequence ***last) {
-    struct ax_serve_engine *e = j->engine;
-    struct ax_serve_job **at = &e->running;
-    while (*at)
-        at = &(*at)->next;
-    *at = j;
-    j->next = NULL;
-    j->version = e->version;
-    j->number = e->begun++;
-    for (int64_t i = 0; i < j->n_units; i++) {
-        **last = &j->units[i].s;
-        *last = &j->units[i].s.next;
-    }
-    **last = NULL;
 }
 
 /* Jobs that wait begin to run, if they may; their sequences are linked in order. */
@@ -255,12 +198,6 @@ static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *st
     return AX_OK;
 }
 
-enum ax_status ax_serve_allow(void *choice, const uint64_t **bits) {
-    struct ax_serve_choice *c = choice;
-    const struct ax_bias *b = &c->bias;
-    return ax_serve_place_mask(&c->place, &c->job->r.constraint, b->ends, b->n_ends, bits);
-}
-
 static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct ax_serve_engine *e = ctx;
     struct ax_serve_choice *c = ((struct ax_serve_unit *)s)->choice;
@@ -286,7 +223,7 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     if (c)
         st = ax_text_stream_finish(&c->stream, &c->text);
     e->left += u->job->leaves;
-    end_unit(u->job);
+    ax_serve_unit_end(u->job);
     pthread_mutex_unlock(&e->lock);
     return st;
 }
@@ -349,25 +286,10 @@ enum ax_status ax_serve_engine_run(struct ax_serve_engine *e) {
 void ax_serve_engine_end(struct ax_serve_engine *e) {
     pthread_mutex_lock(&e->lock);
     e->state = AX_SERVE_ENDED;
-    struct ax_serve_job *const lists[] = {e->waiting, e->running};
-    for (int k = 0; k < 2; k++)
-        for (struct ax_serve_job *j = lists[k], *next; j; j = next) {
-            next = j->next;
-            j->failed = true;
-            j->pending = 0;
-            let_go(j);
-        }
-    e->waiting = e->running = NULL;
-    e->n_pending = 0;
+    ax_serve_jobs_fail(e);
     e->call = NULL;
     pthread_cond_broadcast(&e->settled);
     pthread_mutex_unlock(&e->lock);
-}
-
-void ax_serve_job_count(struct ax_serve_job *j) {
-    j->pending = j->n_units;
-    j->engine->n_pending += j->n_units;
-    j->engine->bytes += j->bytes;
 }
 
 enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_call *call) {
@@ -388,66 +310,4 @@ enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_c
                       e->state == AX_SERVE_LOADING ? "loading" : "stopping");
     pthread_mutex_unlock(&e->lock);
     return st;
-}
-
-enum ax_status ax_serve_submit(struct ax_serve_job *j) {
-    struct ax_serve_engine *e = j->engine;
-    enum ax_status st = AX_OK;
-    pthread_mutex_lock(&e->lock);
-    const bool full = e->n_pending > 0 &&
-                      (e->n_pending + j->n_units > e->most || e->bytes + j->bytes > e->most_bytes);
-    if (e->state != AX_SERVE_READY) {
-        j->r.status = 503;
-        st = ax_error(AX_ERR_FAILED, "the server is %s",
-                      e->state == AX_SERVE_LOADING ? "loading" : "stopping");
-    } else if (full) {
-        j->r.status = 429;
-        e->refused++;
-        st =
-            ax_error(AX_ERR_FAILED, "%lld answers are pending; try again", (long long)e->n_pending);
-    } else if (j->n_units > 0) {
-        struct ax_serve_job **at = &e->waiting;
-        while (*at)
-            at = &(*at)->next;
-        *at = j;
-        ax_serve_job_count(j);
-        pthread_cond_signal(&e->wake);
-    }
-    e->jobs += st == AX_OK;
-    pthread_mutex_unlock(&e->lock);
-    return st;
-}
-
-/* With the lock: a job that has not begun is as if it had never come. */
-static void take_back(struct ax_serve_job *j) {
-    struct ax_serve_engine *e = j->engine;
-    for (struct ax_serve_job **at = &e->waiting; *at; at = &(*at)->next)
-        if (*at == j) {
-            *at = j->next;
-            e->n_pending -= j->pending;
-            e->left += (uint64_t)j->pending;
-            e->bytes -= j->bytes;
-            j->pending = 0;
-            return;
-        }
-}
-
-void ax_serve_job_abort(struct ax_serve_job *j) {
-    const int64_t before = j->pending;
-    j->leaves = true;
-    take_back(j);
-    for (int64_t i = 0; before > 0 && j->pending == 0 && i < j->n_choices; i++)
-        if (!j->choices[i].finish)
-            j->choices[i].finish = "abort";
-    pthread_cond_signal(&j->changed);
-}
-
-void ax_serve_leave(struct ax_serve_job *j) {
-    struct ax_serve_engine *e = j->engine;
-    pthread_mutex_lock(&e->lock);
-    j->leaves = true;
-    take_back(j);
-    while (j->pending > 0)
-        pthread_cond_wait(&j->changed, &e->lock);
-    pthread_mutex_unlock(&e->lock);
 }

@@ -7,7 +7,7 @@
  *
  * On several ranks all of them have the same jobs, and an engine each (round.h); connections are rank 0's.
  *
- * Read engine.c, then job.c, which makes jobs of requests. */
+ * Read engine.c (the thread), then queue.c (how jobs come and end) and job.c (requests → jobs). */
 #ifndef AX_CMD_SERVE_ENGINE_H
 #define AX_CMD_SERVE_ENGINE_H
 
@@ -151,27 +151,23 @@ bool ax_serve_engine_pending(struct ax_serve_engine *e, bool last);
 /* Answers the jobs that wait, with weights of this version. Those that come meanwhile wait for the next round. */
 enum ax_status ax_serve_engine_answer(struct ax_serve_engine *e, struct ax_generator *g,
                                       struct ax_team *team, int64_t version);
-/* The time `seconds` from now, for waiting on the engine's conditions. */
-struct timespec ax_serve_after(double seconds);
 /* Has the engine's thread run it, and waits. AX_ERR_FAILED if there is no such thread, or no more. */
 enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_call *call);
 /* Nothing is computed any more; what is pending has failed. */
 void ax_serve_engine_end(struct ax_serve_engine *e);
 
-/* With the lock, for round.c: a job is pending; it begins, and its sequences are appended to *last. */
-void ax_serve_job_count(struct ax_serve_job *j);
-void ax_serve_job_begin(struct ax_serve_job *j, struct ax_sequence ***last);
-
-/* Which tokens of a choice may come next, for its bias. */
-enum ax_status ax_serve_allow(void *choice, const uint64_t **bits);
-
-/* ---- jobs ---- */
+/* ---- job.c ---- */
 
 enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_engine *e);
 /* After its request has been read: an id, random numbers, memory and sequences. */
 enum ax_status ax_serve_job_prepare(struct ax_serve_job *j);
 /* Likewise, with the random numbers that its stream says. */
 enum ax_status ax_serve_job_lay_out(struct ax_serve_job *j);
+/* Leaves, and frees it. */
+void ax_serve_job_close(void *job);
+
+/* ---- queue.c: what connections ask ---- */
+
 /* AX_ERR_FAILED, with r.status 429 if there is too much to do, or 503. */
 enum ax_status ax_serve_submit(struct ax_serve_job *j);
 /* With the lock: waits until something of the job has changed; false after `seconds`. */
@@ -180,7 +176,18 @@ bool ax_serve_job_wait(struct ax_serve_job *j, double seconds);
 void ax_serve_job_abort(struct ax_serve_job *j);
 /* Waits until the engine has let it go. */
 void ax_serve_leave(struct ax_serve_job *j);
-/* Leaves, and frees it. */
-void ax_serve_job_close(void *job);
+/* The time `seconds` from now, for waiting on the engine's conditions. */
+struct timespec ax_serve_after(double seconds);
+
+/* ---- queue.c: what the engine does, with the lock ---- */
+
+/* The job is pending. */
+void ax_serve_job_count(struct ax_serve_job *j);
+/* It begins, and its sequences are appended to *last. */
+void ax_serve_job_begin(struct ax_serve_job *j, struct ax_sequence ***last);
+/* One of its units has ended; with the last one, the job. */
+void ax_serve_unit_end(struct ax_serve_job *j);
+/* Those that wait or run have failed. */
+void ax_serve_jobs_fail(struct ax_serve_engine *e);
 
 #endif

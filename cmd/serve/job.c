@@ -85,6 +85,13 @@ static void lay_out_scores(struct ax_serve_job *j, struct room *used) {
     }
 }
 
+/* Which tokens of a choice may come next, for its bias. */
+static enum ax_status allow(void *choice, const uint64_t **bits) {
+    struct ax_serve_choice *c = choice;
+    const struct ax_bias *b = &c->bias;
+    return ax_serve_place_mask(&c->place, &c->job->r.constraint, b->ends, b->n_ends, bits);
+}
+
 static void lay_out_choices(struct ax_serve_job *j, struct room *used) {
     const struct ax_serve_request *r = &j->r;
     const bool logprobs = r->logprobs >= 0;
@@ -97,7 +104,7 @@ static void lay_out_choices(struct ax_serve_job *j, struct room *used) {
         c->stop_id = -1;
         c->call_at = SIZE_MAX;
         c->bias = r->bias;
-        c->bias.allow = r->constraint.n > 0 ? ax_serve_allow : NULL;
+        c->bias.allow = r->constraint.n > 0 ? allow : NULL;
         c->bias.ctx = c;
         c->finish = n == 0 ? "length" : NULL;
         c->tokens = take(j->ints, sizeof *j->ints, &used->ints, n, true);
