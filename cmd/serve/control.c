@@ -94,11 +94,8 @@ static enum ax_status pause_engine(struct ax_serve_engine *e, struct ax_exchange
         pthread_cond_signal(&e->wake);
         st = wait_until_settled(e, x, pause);
     }
-    if (st == AX_OK && e->state != AX_SERVE_READY) {
-        x->status = 503;
-        st = ax_error(AX_ERR_FAILED, "the server is %s",
-                      e->state == AX_SERVE_LOADING ? "loading" : "stopping");
-    }
+    if (st == AX_OK && e->state != AX_SERVE_READY)
+        st = ax_serve_unready(e->state, &x->status);
     pthread_mutex_unlock(&e->lock);
     return st;
 }

@@ -306,8 +306,7 @@ enum ax_status ax_serve_engine_call(struct ax_serve_engine *e, struct ax_serve_c
     if (call->done)
         st = ax_error_restore(&call->record);
     else
-        st = ax_error(AX_ERR_FAILED, "the server is %s",
-                      e->state == AX_SERVE_LOADING ? "loading" : "stopping");
+        st = ax_serve_unready(e->state, NULL);
     pthread_mutex_unlock(&e->lock);
     return st;
 }

@@ -168,6 +168,8 @@ void ax_serve_job_close(void *job);
 
 /* ---- queue.c: what connections ask ---- */
 
+/* The error of a server in this state, which is not AX_SERVE_READY; *status: HTTP's; NULL: the caller sets it. */
+enum ax_status ax_serve_unready(enum ax_serve_state state, int *status);
 /* AX_ERR_FAILED, with r.status 429 if there is too much to do, or 503. */
 enum ax_status ax_serve_submit(struct ax_serve_job *j);
 /* With the lock: waits until something of the job has changed; false after `seconds`. */

@@ -5,6 +5,13 @@
 
 /* ---- what connections ask ---- */
 
+enum ax_status ax_serve_unready(enum ax_serve_state state, int *status) {
+    if (status)
+        *status = 503;
+    return ax_error(AX_ERR_FAILED, "the server is %s",
+                    state == AX_SERVE_LOADING ? "loading" : "stopping");
+}
+
 enum ax_status ax_serve_submit(struct ax_serve_job *j) {
     struct ax_serve_engine *e = j->engine;
     enum ax_status st = AX_OK;
@@ -12,9 +19,7 @@ enum ax_status ax_serve_submit(struct ax_serve_job *j) {
     const bool full = e->n_pending > 0 &&
                       (e->n_pending + j->n_units > e->most || e->bytes + j->bytes > e->most_bytes);
     if (e->state != AX_SERVE_READY) {
-        j->r.status = 503;
-        st = ax_error(AX_ERR_FAILED, "the server is %s",
-                      e->state == AX_SERVE_LOADING ? "loading" : "stopping");
+        st = ax_serve_unready(e->state, &j->r.status);
     } else if (full) {
         j->r.status = 429;
         e->refused++;

@@ -82,10 +82,8 @@ static enum ax_status wait_for(struct ax_exchange *x, struct ax_serve_job *j) {
     pthread_mutex_lock(lock);
     while (j->pending > 0 && st == AX_OK)
         st = wait_a_little(x, j, &looked);
-    if (st == AX_OK && j->failed) {
-        j->r.status = 503;
-        st = ax_error(AX_ERR_FAILED, "the server is stopping");
-    }
+    if (st == AX_OK && j->failed)
+        st = ax_serve_unready(j->engine->state, &j->r.status);
     pthread_mutex_unlock(lock);
     return st;
 }
@@ -145,9 +143,7 @@ static enum ax_status health(void *ctx, struct ax_exchange *x) {
     const enum ax_serve_state state = state_of(ctx);
     if (state == AX_SERVE_READY)
         return ax_reply_json(x, 200, json_pack("{ss}", "status", "ok"));
-    x->status = 503;
-    return ax_error(AX_ERR_FAILED, "the server is %s",
-                    state == AX_SERVE_LOADING ? "loading" : "stopping");
+    return ax_serve_unready(state, &x->status);
 }
 
 static json_t *model_object(const struct ax_serve *s, const struct ax_serve_model *m) {
