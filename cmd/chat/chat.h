@@ -3,7 +3,7 @@
  *
  * Reading order: cmd/chat.c (options and the loop), input.c (terminal and pipe), commands.c (/save
  * and the others), turn.c (messages and replies), calls.c (replies that call tools), remote.c (replies of an
- * endpoint). */
+ * endpoint), terminal.c (Ctrl-C, and what is printed). */
 #ifndef AX_CMD_CHAT_CHAT_H
 #define AX_CMD_CHAT_CHAT_H
 
@@ -48,6 +48,20 @@ struct ax_chat {
     bool was_stopped; /* the last input was Ctrl-C */
 };
 
+/* ---- terminal.c ---- */
+
+/* From this call on, Ctrl-C stops a reply. *old receives the previous action. */
+struct sigaction;
+void ax_chat_catch_interrupts(struct sigaction *old);
+bool ax_chat_interrupted(void *ctx);
+const _Atomic bool *ax_chat_interrupt_flag(void);
+/* An earlier Ctrl-C no longer counts: it stops the reply that it comes in, and no other. */
+void ax_chat_forget_interrupt(void);
+/* Prints what is new of the reply. */
+enum ax_status ax_chat_show(struct ax_chat *c);
+/* Reports the error, on rank 0, and clears it. */
+void ax_chat_tell_error(const struct ax_chat *c);
+
 /* ---- turn.c ---- */
 
 enum ax_status ax_chat_add(struct ax_chat *c, const char *role, const char *text, size_t len);
@@ -64,11 +78,6 @@ enum ax_status ax_chat_retry(struct ax_chat *c);
 enum ax_status ax_chat_undo(struct ax_chat *c);
 enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop);
 const struct ax_text_side *ax_chat_side(const struct ax_chat *c);
-/* Reports the error, on rank 0, and clears it. */
-void ax_chat_tell_error(const struct ax_chat *c);
-
-/* Prints what is new of the reply. */
-enum ax_status ax_chat_show(struct ax_chat *c);
 
 /* ---- calls.c ---- */
 
@@ -85,12 +94,6 @@ enum ax_status ax_chat_remote_open(struct ax_chat *c);
 void ax_chat_remote_close(struct ax_chat_remote *r);
 /* Sends the conversation; the reply comes to c->reply as it is printed. Ctrl-C ends it: c->was_stopped. */
 enum ax_status ax_chat_remote_reply(struct ax_chat *c, bool *truncated);
-
-/* From this call on, Ctrl-C stops a reply. *old receives the previous action. */
-struct sigaction;
-void ax_chat_catch_interrupts(struct sigaction *old);
-bool ax_chat_interrupted(void *ctx);
-const _Atomic bool *ax_chat_interrupt_flag(void);
 
 /* ---- commands.c ---- */
 

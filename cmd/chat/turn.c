@@ -1,40 +1,7 @@
 #include "cmd/chat/chat.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "base/log.h"
-
-static _Atomic bool interrupted; /* without a lock, so a signal may set it */
-
-static void on_interrupt(int sig) {
-    (void)sig;
-    interrupted = true;
-}
-
-/* Not SA_RESTART: Ctrl-C must also interrupt waiting for a line. */
-void ax_chat_catch_interrupts(struct sigaction *old) {
-    struct sigaction now = {.sa_handler = on_interrupt};
-    sigemptyset(&now.sa_mask);
-    sigaction(SIGINT, &now, old);
-}
-
-bool ax_chat_interrupted(void *ctx) {
-    (void)ctx;
-    return interrupted;
-}
-
-const _Atomic bool *ax_chat_interrupt_flag(void) {
-    return &interrupted;
-}
-
-void ax_chat_tell_error(const struct ax_chat *c) {
-    fflush(stdout);
-    if (ax_ranks_lead(&c->ranks))
-        ax_log_error("%s", ax_error_text());
-    ax_error_clear();
-}
 
 const struct ax_text_side *ax_chat_side(const struct ax_chat *c) {
     return ax_text_model_side(&c->model, c->adapter);
@@ -72,15 +39,6 @@ static bool last_is(const struct ax_chat *c, const char *role) {
 }
 
 /* ---- a turn ---- */
-
-enum ax_status ax_chat_show(struct ax_chat *c) {
-    if (c->reply.len > c->printed)
-        fwrite(c->reply.data + c->printed, 1, c->reply.len - c->printed, stdout);
-    c->printed = c->reply.len;
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return ax_error(AX_ERR_IO, "standard output: %m");
-    return AX_OK;
-}
 
 enum ax_status ax_chat_on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct ax_chat *c = ctx;
@@ -146,14 +104,14 @@ static json_t *drop_reply(struct ax_chat *c) {
 static enum ax_status reply(struct ax_chat *c) {
     bool truncated = false;
     c->reply.len = c->printed = 0;
-    interrupted = false;
+    ax_chat_forget_interrupt();
     AX_TRY(make_reply(c, &truncated));
     AX_TRY(ax_chat_show(c));
     if (truncated)
         fputs(c->is_terminal ? "\n[truncated at the token limit]" : "", stdout);
     const char *stopped = c->edits ? "\n[stopped; Ctrl-C again quits]" : "\n[stopped]";
     puts(c->was_stopped ? stopped : "");
-    interrupted = false;
+    ax_chat_forget_interrupt();
     return AX_OK;
 }
 
