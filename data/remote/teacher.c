@@ -8,40 +8,7 @@
 #define ENTRY_BYTES ((uint64_t)512)
 #define REST_BYTES  ((uint64_t)1 << 20)
 
-/* ---- requests ---- */
-
-static enum ax_status put_ids(struct ax_buf *b, const struct ax_remote_text *text) {
-    AX_TRY(ax_buf_puts(b, "["));
-    for (int64_t i = 0; i < text->n; i++)
-        AX_TRY(ax_buf_printf(b, i > 0 ? ",%d" : "%d", text->ids[i]));
-    return ax_buf_puts(b, "]");
-}
-
-static enum ax_status put_body(struct ax_buf *b, const struct ax_remote_teacher *t, int k,
-                               int64_t n, const struct ax_remote_text *texts) {
-    char *name = json_dumps(t->name, JSON_ENCODE_ANY);
-    if (!name)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a request");
-    const enum ax_status st = ax_buf_printf(b, "{\"model\":%s,\"prompt\":[", name);
-    ax_free_hook(name);
-    AX_TRY(st);
-    for (int64_t i = 0; i < n; i++) {
-        AX_TRY(ax_buf_puts(b, i > 0 ? "," : ""));
-        AX_TRY(put_ids(b, &texts[i]));
-    }
-    return ax_buf_printf(b, "],\"max_tokens\":%d,\"temperature\":0,\"prompt_logprobs\":%d}", t->one,
-                         k);
-}
-
-enum ax_status ax_remote_teacher_body(const struct ax_remote_teacher *t, int k, int64_t n,
-                                      const struct ax_remote_text *texts, char **body) {
-    struct ax_buf b = {0};
-    const enum ax_status st = put_body(&b, t, k, n, texts);
-    if (st != AX_OK)
-        ax_buf_free(&b);
-    *body = b.data;
-    return st;
-}
+/* ---- asking ---- */
 
 static uint64_t most_bytes(int k, int64_t n, const struct ax_remote_text *texts) {
     uint64_t tokens = 0;
@@ -81,7 +48,7 @@ static enum ax_status read_together(const struct ax_remote_teacher *t, int64_t n
     for (int64_t i = 0; i < n_requests; i++) {
         const struct ax_remote_text *own = texts + i * t->o.prompts;
         const int64_t k = texts_of(t, n, i);
-        AX_TRY_GOTO(ax_remote_teacher_body(t, t->o.k, k, own, &bodies[i]), st, done);
+        AX_TRY_GOTO(ax_remote_teacher_body(t, k, own, &bodies[i]), st, done);
         requests[i] = (struct ax_endpoint_request){
             .path = "/v1/completions", .body = bodies[i], .max_bytes = most_bytes(t->o.k, k, own)};
     }

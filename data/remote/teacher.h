@@ -1,7 +1,7 @@
 /* A teacher that a server has: log-probs of tokens through OpenAI's HTTP API (docs/distillation.md).
  *
- * Reading order: prompt_logprobs.h (what a server answers), teacher.c (what it is asked), vocabulary.c (whether its
- * tokens are the model's). */
+ * Reading order: prompt_logprobs.h (what a server answers), request.c (what it is asked), vocabulary.c (whether its
+ * tokens are the model's), teacher.c. */
 #ifndef AX_DATA_REMOTE_TEACHER_H
 #define AX_DATA_REMOTE_TEACHER_H
 
@@ -43,11 +43,11 @@ struct ax_remote_teacher {
     bool one;     /* the server generates at least a token */
 };
 
+/* The request for the log-probs of n texts; request.c. Free *body with ax_free. */
+enum ax_status ax_remote_teacher_body(const struct ax_remote_teacher *t, int64_t n,
+                                      const struct ax_remote_text *texts, char **body);
 /* Compares how both tokenize a text, if the server has /tokenize, and what single tokens are in its answers;
  * vocabulary.c. */
 enum ax_status ax_remote_vocabulary_check(struct ax_remote_teacher *t);
-/* The request for the log-probs of n texts, k likeliest tokens of each place. Free *body with ax_free. */
-enum ax_status ax_remote_teacher_body(const struct ax_remote_teacher *t, int k, int64_t n,
-                                      const struct ax_remote_text *texts, char **body);
 
 #endif

@@ -95,7 +95,7 @@ static int64_t choose_probes(const struct ax_remote_teacher *t, int32_t *ids) {
 static enum ax_status ask(const struct ax_remote_teacher *t, const struct ax_remote_text *text,
                           bool may_refuse, json_t **answer) {
     char *body;
-    AX_TRY(ax_remote_teacher_body(t, t->o.k, 1, text, &body));
+    AX_TRY(ax_remote_teacher_body(t, 1, text, &body));
     struct ax_endpoint_request q = {.path = "/v1/completions",
                                     .body = body,
                                     .max_bytes = MAX_BYTES + (uint64_t)t->o.k * PROBES * 1024,
