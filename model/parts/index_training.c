@@ -7,13 +7,14 @@
 /* Pairs of a table: 32 MiB in float32. */
 #define CHUNK_PAIRS ((int64_t)1 << 23)
 
+/* A layer without an indexer has none of the parameters. */
 bool ax_index_trains(const struct ax_layer *l) {
     const struct ax_index_part *x = &l->indexer;
     const struct ax_param *all[] = {x->q.weight[0], x->k.weight[0], x->weights, x->norm,
                                     x->norm_bias};
     bool any = false;
-    for (size_t i = 0; l->mixer.type == &ax_mixer_dsa && i < sizeof all / sizeof *all; i++)
-        any = any || all[i]->trainable;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        any = any || (all[i] && all[i]->trainable);
     return any;
 }
 
