@@ -13,7 +13,6 @@ struct lane {
     const void *process;
     bool together;              /* calls that wait run together */
     struct ax_tool_call *first; /* those that wait */
-    bool busy;
 };
 
 struct ax_tool_beside {
@@ -23,7 +22,7 @@ struct ax_tool_beside {
     struct lane **lanes;         /* [n] */
     size_t n;
     struct ax_tool_call *done; /* in the order in which they ended */
-    bool cancelled, closes;
+    bool closes;
     struct ax_error_record error; /* the first of a lane */
 };
 
@@ -38,9 +37,9 @@ static void append(struct ax_tool_call **list, struct ax_tool_call *c) {
 static enum ax_status look(void *ctx) {
     struct ax_tool_beside *b = ctx;
     pthread_mutex_lock(&b->lock);
-    const bool cancelled = b->cancelled;
+    const bool closes = b->closes;
     pthread_mutex_unlock(&b->lock);
-    return cancelled ? ax_error(AX_INTERRUPTED, "asked to stop") : AX_OK;
+    return closes ? ax_error(AX_INTERRUPTED, "asked to stop") : AX_OK;
 }
 
 /* The next call, or all that wait. */
@@ -78,12 +77,10 @@ static enum ax_status run_list(struct lane *l, struct ax_tool_call *list) {
 }
 
 /* With the lock. */
-static void settle(struct lane *l, struct ax_tool_call *list, enum ax_status st) {
-    struct ax_tool_beside *b = l->all;
-    l->busy = false;
-    if (st == AX_OK && !b->cancelled)
+static void settle(struct ax_tool_beside *b, struct ax_tool_call *list, enum ax_status st) {
+    if (st == AX_OK)
         append(&b->done, list);
-    else if (st != AX_OK && st != AX_INTERRUPTED && b->error.st == AX_OK)
+    else if (st != AX_INTERRUPTED && b->error.st == AX_OK)
         ax_error_save(&b->error, st);
     ax_error_clear();
     pthread_cond_broadcast(&b->ended);
@@ -99,11 +96,10 @@ static enum ax_status serve(void *arg) {
             continue;
         }
         struct ax_tool_call *list = take_waiting(l);
-        l->busy = true;
         pthread_mutex_unlock(&b->lock);
         const enum ax_status st = run_list(l, list);
         pthread_mutex_lock(&b->lock);
-        settle(l, list, st);
+        settle(b, list, st);
     }
     pthread_mutex_unlock(&b->lock);
     return AX_OK;
@@ -126,31 +122,9 @@ enum ax_status ax_tool_beside_open(struct ax_tool_beside **out, struct ax_tools 
     return AX_OK;
 }
 
-/* With the lock. */
-static bool is_busy(const struct ax_tool_beside *b) {
-    for (size_t i = 0; i < b->n; i++)
-        if (b->lanes[i]->busy)
-            return true;
-    return false;
-}
-
-static void cancel(struct ax_tool_beside *b) {
-    pthread_mutex_lock(&b->lock);
-    b->cancelled = true;
-    for (size_t i = 0; i < b->n; i++)
-        b->lanes[i]->first = NULL;
-    while (is_busy(b))
-        pthread_cond_wait(&b->ended, &b->lock);
-    b->cancelled = false;
-    b->done = NULL;
-    b->error.st = AX_OK;
-    pthread_mutex_unlock(&b->lock);
-}
-
 void ax_tool_beside_close(struct ax_tool_beside *b) {
     if (!b)
         return;
-    cancel(b);
     pthread_mutex_lock(&b->lock);
     b->closes = true;
     pthread_cond_broadcast(&b->given);
@@ -192,15 +166,13 @@ static enum ax_status lane_of(struct ax_tool_beside *b, const void *process, str
     return add_lane(b, process, out);
 }
 
-enum ax_status ax_tools_begin(struct ax_tools *t, struct ax_tool_call *c) {
-    const void *process = ax_tools_process(t, &c->request);
-    struct ax_tool_beside *b;
+enum ax_status ax_tool_beside_begin(struct ax_tool_beside *b, struct ax_tool_call *c) {
+    const void *process = ax_tools_process(b->tools, &c->request);
     struct lane *l = NULL;
-    AX_TRY(ax_tools_beside(t, &b));
     if (process)
         AX_TRY(lane_of(b, process, &l));
     else
-        AX_TRY(ax_tools_run(t, 1, &c->request, NULL, c->result));
+        AX_TRY(ax_tools_run(b->tools, 1, &c->request, NULL, c->result));
     c->next = NULL;
     pthread_mutex_lock(&b->lock);
     append(l ? &l->first : &b->done, c);
@@ -218,11 +190,10 @@ static struct timespec after(double seconds) {
     return at;
 }
 
-enum ax_status ax_tools_take(struct ax_tools *t, double seconds, struct ax_tool_call **c) {
+enum ax_status ax_tool_beside_take(struct ax_tool_beside *b, double seconds,
+                                   struct ax_tool_call **c) {
     const struct timespec until = after(seconds);
-    struct ax_tool_beside *b;
     int late = seconds <= 0;
-    AX_TRY(ax_tools_beside(t, &b));
     pthread_mutex_lock(&b->lock);
     while (!b->done && b->error.st == AX_OK && !late)
         late = pthread_cond_timedwait(&b->ended, &b->lock, &until);
@@ -233,10 +204,4 @@ enum ax_status ax_tools_take(struct ax_tools *t, double seconds, struct ax_tool_
         b->done = (*c)->next;
     pthread_mutex_unlock(&b->lock);
     return error.st == AX_OK ? AX_OK : ax_error_restore(&error);
-}
-
-void ax_tools_cancel(struct ax_tools *t) {
-    struct ax_tool_beside *b;
-    if (ax_tools_beside(t, &b) == AX_OK)
-        cancel(b);
 }

@@ -55,6 +55,12 @@ static enum ax_status make_environment(struct ax_tool_child *c) {
 
 /* ---- opening and closing ---- */
 
+bool ax_tool_is_function(const char *name) {
+    const char *colon = strrchr(name, ':'), *dot = strrchr(name, '.');
+    return colon ? colon - name > 3 && strncmp(colon - 3, ".py", 3) == 0 && colon[1]
+                 : dot && dot > name && dot[1] && !strchr(name, '/');
+}
+
 static enum ax_status make(struct ax_tool_child *c, const struct ax_tools_options *o,
                            const char *name) {
     const char *set = getenv("AXTRAIN_PYTHON");

@@ -6,11 +6,8 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "base/text/unicode.h"
 #include "data/reward/sandbox/sandbox.h"
-#include "data/tools/beside.h"
 #include "data/tools/environment.h"
 #include "data/tools/schema.h"
 
@@ -23,7 +20,6 @@ struct ax_tools {
     struct ax_environment *environment;
     struct ax_sandbox *sandbox;
     struct ax_watch *watch; /* what the sandbox asks; or NULL */
-    struct ax_tool_beside *beside;
     char *program, *cache;
     int threads;
 };
@@ -79,12 +75,6 @@ static enum ax_status add_program(struct ax_tools *t, const struct ax_tools_opti
         st = add_tool(t, name, json_incref(json_array_get(list, i)), *child, &ignored);
     json_decref(list);
     return st;
-}
-
-bool ax_tool_is_function(const char *name) {
-    const char *colon = strrchr(name, ':'), *dot = strrchr(name, '.');
-    return colon ? colon - name > 3 && strncmp(colon - 3, ".py", 3) == 0 && colon[1]
-                 : dot && dot > name && dot[1] && !strchr(name, '/');
 }
 
 static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_options *o,
@@ -193,7 +183,6 @@ enum ax_status ax_tools_start(struct ax_tools *t) {
 void ax_tools_close(struct ax_tools *t) {
     if (!t)
         return;
-    ax_tool_beside_close(t->beside);
     for (size_t i = 0; i < t->n; i++) {
         json_decref(t->list[i].definition);
         ax_free(t->list[i].name);
@@ -221,49 +210,6 @@ const char *ax_tools_environment(const struct ax_tools *t) {
 
 bool ax_tools_answer_turns(const struct ax_tools *t) {
     return t->environment && t->environment->steps;
-}
-
-/* ---- results ---- */
-
-/* Of a text that is too long, the beginning and the end are kept; NULs become U+FFFD. */
-static enum ax_status put_cut(struct ax_buf *out, const char *s, size_t n) {
-    const size_t half = AX_TOOLS_RESULT / 2;
-    if (n <= AX_TOOLS_RESULT)
-        return ax_buf_append(out, s, n);
-    AX_TRY(ax_buf_append(out, s, half));
-    AX_TRY(ax_buf_printf(out, "\n[... %zu bytes are left out ...]\n", n - 2 * half));
-    return ax_buf_append(out, s + n - half, half);
-}
-
-enum ax_status ax_tool_result_set(struct ax_tool_result *out, const char *text, size_t n) {
-    struct ax_buf cut = {0}, whole = {0};
-    enum ax_status st = put_cut(&cut, text, n);
-    if (st == AX_OK)
-        st = ax_utf8_repair(&whole, cut.data ? cut.data : "", cut.len);
-    cut.len = 0;
-    for (size_t i = 0; st == AX_OK && i < whole.len; i++)
-        st = whole.data[i] ? ax_buf_append(&cut, &whole.data[i], 1)
-                           : ax_buf_puts(&cut, "\xef\xbf\xbd");
-    if (st == AX_OK)
-        st = ax_buf_puts(&cut, "");
-    ax_free(out->text);
-    out->text = NULL;
-    if (st == AX_OK)
-        st = ax_strndup(&out->text, cut.data, cut.len);
-    out->n = st == AX_OK ? cut.len : 0;
-    ax_buf_free(&cut);
-    ax_buf_free(&whole);
-    return st;
-}
-
-enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why) {
-    struct ax_buf text = {0};
-    out->failed = true;
-    enum ax_status st = ax_tool_error_text(&text, why);
-    if (st == AX_OK)
-        st = ax_tool_result_set(out, text.data, text.len);
-    ax_buf_free(&text);
-    return st;
 }
 
 /* ---- calls in the sandbox ---- */
@@ -376,19 +322,6 @@ static enum ax_status run_programs(struct ax_tools *t, struct programs *p, struc
 
 /* ---- calls of children ---- */
 
-enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why) {
-    if (!why[0]) {
-        *in_a_row = 0;
-        return AX_OK;
-    }
-    ++*in_a_row;
-    ax_log_warn("%ss: %s: %s (failure %d in a row)", kind, name, why, *in_a_row);
-    if (*in_a_row < AX_TOOLS_STRIKES)
-        return AX_OK;
-    return ax_error(AX_ERR_DATA, "%s \"%s\" failed %d times in a row; the last: %s", kind, name,
-                    *in_a_row, why);
-}
-
 static enum ax_status call_child(struct ax_tool *tool, const struct ax_tool_request *r,
                                  struct ax_watch *watch, struct ax_tool_result *out) {
     char failure[AX_TOOL_ERROR];
@@ -457,8 +390,6 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
     return st;
 }
 
-/* ---- beside the caller ---- */
-
 const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r) {
     if (r->ask != AX_ASK_CALLS)
         return t->environment;
@@ -469,11 +400,4 @@ const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r
     if (tool->environment)
         return tool->environment;
     return tool->child ? (const void *)tool->child : t;
-}
-
-enum ax_status ax_tools_beside(struct ax_tools *t, struct ax_tool_beside **out) {
-    if (!t->beside)
-        AX_TRY(ax_tool_beside_open(&t->beside, t));
-    *out = t->beside;
-    return AX_OK;
 }

@@ -12,7 +12,7 @@
  * that dies, hangs or talks nonsense is named in the log; three times in a row end the run.
  *
  * Reading order: tools.c (all of them), outside.c (children), environment.h, kept.c (what earlier programs left),
- * beside.h (while others are sampled).
+ * result.c (what the model sees), beside.h (while others are sampled).
  * docs/tools.md is for those who write tools. */
 #ifndef AX_DATA_TOOLS_TOOLS_H
 #define AX_DATA_TOOLS_TOOLS_H
@@ -71,9 +71,6 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
 /* The process that runs a call, or the tools for the sandbox: what calls of different ones may run at the same time
  * for. NULL: none, as the call is answered without. */
 const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r);
-/* What runs calls beside the caller, which the first one opens; beside.c. */
-struct ax_tool_beside;
-enum ax_status ax_tools_beside(struct ax_tools *t, struct ax_tool_beside **out);
 
 /* A process that has one or more tools; outside.c. */
 struct ax_tool_child;
@@ -88,8 +85,6 @@ struct ax_tool {
 };
 /* "file.py:function", or "module.function" */
 bool ax_tool_is_function(const char *name);
-/* Warns of a failure, counts it, and ends the run if it is one too many; `why` "": there is none. */
-enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why);
 /* `name`: of a program; NULL: for functions of Python. */
 enum ax_status ax_tool_child_open(struct ax_tool_child **out, const struct ax_tools_options *o,
                                   const char *name);
@@ -116,8 +111,10 @@ enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
                                   struct ax_tool_result *out, char failure[AX_TOOL_ERROR]);
 /* Appends a program that repeats `earlier` ones and then runs `code`, a text; kept.c. */
 enum ax_status ax_tool_go_on(const json_t *earlier, const json_t *code, struct ax_buf *out);
-/* Sets a result's text, or that of an error as the model sees it. */
+/* Sets a result's text, or that of an error as the model sees it; result.c. */
 enum ax_status ax_tool_result_set(struct ax_tool_result *out, const char *text, size_t n);
 enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why);
+/* Warns of a failure, counts it, and ends the run if it is one too many; `why` "": there is none. */
+enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why);
 
 #endif

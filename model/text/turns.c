@@ -105,8 +105,9 @@ static enum ax_status create(struct ax_turns *x) {
     const struct ax_mesh *mesh = &x->g->model->rt->mesh;
     const size_t all = (size_t)x->n_all;
     ax_generate_deal(x->g, x->n_all, &x->first, &x->n);
-    x->runs = mesh->coord[AX_ROLE_TP] == 0 && mesh->coord[AX_ROLE_PP] == 0;
     x->n_open = x->n;
+    if (mesh->coord[AX_ROLE_TP] == 0 && mesh->coord[AX_ROLE_PP] == 0)
+        AX_TRY(ax_tool_beside_open(&x->beside, x->tools));
     AX_TRY(ax_alloc(&x->observed, all, sizeof *x->observed));
     AX_TRY(ax_alloc(&x->seqs, (size_t)x->n, sizeof *x->seqs));
     AX_TRY(ax_alloc(&x->calls, (size_t)x->n, sizeof *x->calls));
@@ -121,8 +122,7 @@ static enum ax_status create(struct ax_turns *x) {
 }
 
 static void destroy(struct ax_turns *x) {
-    if (x->n_calling > 0 && x->runs)
-        ax_tools_cancel(x->tools);
+    ax_tool_beside_close(x->beside);
     for (int64_t i = 0; x->calls && i < x->n; i++)
         ax_turns_calls_free(&x->calls[i]);
     for (int64_t i = 0; x->observed && i < x->n_all; i++)

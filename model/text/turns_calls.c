@@ -31,8 +31,8 @@ enum ax_status ax_turns_call(struct ax_turns *x, int64_t i) {
         c->list[k] = (struct ax_tool_call){.result = &c->results[k], .ctx = c};
         AX_TRY(make_request(a, k, &c->list[k].request));
     }
-    for (size_t k = 0; k < c->n && x->runs; k++)
-        AX_TRY(ax_tools_begin(x->tools, &c->list[k]));
+    for (size_t k = 0; k < c->n && x->beside; k++)
+        AX_TRY(ax_tool_beside_begin(x->beside, &c->list[k]));
     return AX_OK;
 }
 
@@ -88,10 +88,10 @@ static enum ax_status take_head(struct ax_tool_result *r, const double *h) {
 static enum ax_status share_heads(const struct ax_turns *x, const struct ax_turns_calls *c) {
     double *heads;
     AX_TRY(ax_alloc(&heads, c->n * HEADER, sizeof *heads));
-    for (size_t k = 0; k < c->n && x->runs; k++)
+    for (size_t k = 0; k < c->n && x->beside; k++)
         put_head(&c->results[k], heads + k * HEADER);
     enum ax_status st = add_up(x, heads, (int64_t)(c->n * HEADER));
-    for (size_t k = 0; k < c->n && st == AX_OK && !x->runs; k++)
+    for (size_t k = 0; k < c->n && st == AX_OK && !x->beside; k++)
         st = take_head(&c->results[k], heads + k * HEADER);
     ax_free(heads);
     return st;
@@ -104,11 +104,11 @@ static enum ax_status share_texts(const struct ax_turns *x, const struct ax_turn
         n += ax_turns_packed(c->results[k].n);
     AX_TRY(ax_alloc(&numbers, (size_t)n, sizeof *numbers));
     double *at = numbers;
-    for (size_t k = 0; k < c->n && x->runs; at += ax_turns_packed(c->results[k++].n))
+    for (size_t k = 0; k < c->n && x->beside; at += ax_turns_packed(c->results[k++].n))
         ax_turns_pack(c->results[k].text, c->results[k].n, at);
     const enum ax_status st = add_up(x, numbers, n);
     at = numbers;
-    for (size_t k = 0; k < c->n && st == AX_OK && !x->runs;
+    for (size_t k = 0; k < c->n && st == AX_OK && !x->beside;
          at += ax_turns_packed(c->results[k++].n))
         ax_turns_unpack(c->results[k].text, c->results[k].n, at);
     ax_free(numbers);
@@ -124,7 +124,7 @@ static enum ax_status share_ended(struct ax_turns *x, int64_t *n) {
         return AX_OK;
     AX_TRY(ax_alloc(&which, (size_t)*n, sizeof *which));
     for (int64_t k = 0; k < *n; k++)
-        which[k] = x->runs ? (double)x->ended[k] : 0;
+        which[k] = x->beside ? (double)x->ended[k] : 0;
     enum ax_status st = add_up(x, which, *n);
     for (int64_t k = 0; k < *n && st == AX_OK; k++) {
         x->ended[k] = (int64_t)which[k];
@@ -141,7 +141,7 @@ static enum ax_status share_ended(struct ax_turns *x, int64_t *n) {
 static enum ax_status list_ended(struct ax_turns *x, double seconds, int64_t *n) {
     struct ax_tool_call *call;
     for (;;) {
-        AX_TRY(ax_tools_take(x->tools, *n > 0 ? 0 : seconds, &call));
+        AX_TRY(ax_tool_beside_take(x->beside, *n > 0 ? 0 : seconds, &call));
         if (!call)
             return AX_OK;
         struct ax_turns_calls *c = call->ctx;
@@ -153,7 +153,7 @@ static enum ax_status list_ended(struct ax_turns *x, double seconds, int64_t *n)
 enum ax_status ax_turns_hear(struct ax_turns *x, double seconds, int64_t *n) {
     const int *size = x->g->model->rt->mesh.size;
     *n = 0;
-    if (x->runs)
+    if (x->beside)
         AX_TRY(list_ended(x, seconds, n));
     return size[AX_ROLE_TP] > 1 || size[AX_ROLE_PP] > 1 ? share_ended(x, n) : AX_OK;
 }

@@ -19,6 +19,7 @@ struct ax_turns_calls {
 struct ax_turns {
     struct ax_generator *g;
     struct ax_tools *tools;
+    struct ax_tool_beside *beside; /* runs calls of this rank's answers; NULL: another rank does */
     ax_turns_observe *observe;
     bool (*stop_now)(void *ctx); /* the caller's; or NULL */
     void *ctx;
@@ -30,7 +31,6 @@ struct ax_turns {
     int64_t *ended;                  /* [n] answers whose calls have ended since the last pass */
     struct ax_sequence *joining;     /* turns that begin before the next pass */
     int64_t n_calling, n_open;       /* answers that wait for calls; that are not over */
-    bool runs;                       /* runs the calls of its answers */
 };
 
 static inline struct ax_turns_answer *ax_turns_own(const struct ax_turns *x, int64_t i) {

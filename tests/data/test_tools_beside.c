@@ -31,6 +31,7 @@ static const char program[] =
     "    print(json.dumps(a), flush=True)\n";
 
 static struct ax_tools *tools;
+static struct ax_tool_beside *beside;
 
 #define MOST 64
 static struct ax_tool_call calls[MOST];
@@ -53,10 +54,14 @@ static int begin(void **state) {
                                        .program = getenv("AX_TEST_BIN"),
                                        .sandbox_cache = SANDBOX_CACHE,
                                        .threads = 2};
-    return ax_tools_open(&tools, &o) == AX_OK && ax_tools_start(tools) == AX_OK ? 0 : -1;
+    return ax_tools_open(&tools, &o) == AX_OK && ax_tools_start(tools) == AX_OK &&
+                   ax_tool_beside_open(&beside, tools) == AX_OK
+               ? 0
+               : -1;
 }
 
 static int end(void **state) {
+    ax_tool_beside_close(beside);
     ax_tools_close(tools);
     return scratch_remove(state);
 }
@@ -67,7 +72,7 @@ static void hand_over(int i, const char *name, json_t *arguments) {
     results[i] = (struct ax_tool_result){0};
     calls[i] = (struct ax_tool_call){.request = {.call = call, .rollout = i, .turn = 1},
                                      .result = &results[i]};
-    assert_ok(ax_tools_begin(tools, &calls[i]));
+    assert_ok(ax_tool_beside_begin(beside, &calls[i]));
 }
 
 static void wait_for(int i, const char *name, double seconds) {
@@ -77,8 +82,14 @@ static void wait_for(int i, const char *name, double seconds) {
 /* Which has ended. */
 static int take(double seconds) {
     struct ax_tool_call *c;
-    assert_ok(ax_tools_take(tools, seconds, &c));
+    assert_ok(ax_tool_beside_take(beside, seconds, &c));
     return c ? (int)(c - calls) : -1;
+}
+
+/* What runs is cancelled; the tools remain. */
+static void reopen(void) {
+    ax_tool_beside_close(beside);
+    assert_ok(ax_tool_beside_open(&beside, tools));
 }
 
 static void forget(int i) {
@@ -136,7 +147,7 @@ static void what_is_cancelled_is_gone(void **state) {
     wait_for(1, "left", 0);
     hand_over(2, "python", json_pack("{s:s}", "code", "while True: pass"));
     assert_int_equal(take(0.02), -1); /* its instructions last ten times as long */
-    ax_tools_cancel(tools);
+    reopen();
     assert_true(ax_clock_now() - start < 10);
     assert_int_equal(take(0), -1);
     for (int i = 0; i < 3; i++)
@@ -162,9 +173,9 @@ static void failures_reach_the_caller(void **state) {
         forget(i);
     }
     wait_for(0, "left", -1);
-    assert_int_equal(ax_tools_take(tools, 30, &c), AX_ERR_DATA);
+    assert_int_equal(ax_tool_beside_take(beside, 30, &c), AX_ERR_DATA);
     assert_non_null(strstr(ax_error_text(), "left\" failed 3 times in a row"));
-    ax_tools_cancel(tools);
+    reopen();
     forget(0);
     forget(9);
 }
