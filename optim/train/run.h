@@ -164,7 +164,7 @@ struct ax_train {
     struct ax_train_vote vote;
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;
-    /* replicas.c, unmoved.c, reference.c, rollout.c, watch.c, contents.c */
+    /* replicas.c, unmoved.c, reference.c, models.c, ahead.c, rollout.c, watch.c, contents.c */
     struct ax_train_replicas replicas;
     struct ax_train_unmoved unmoved;
     struct ax_train_references refs;
@@ -213,23 +213,28 @@ struct ax_train {
     struct ax_train_kept kept, kept_before;
 };
 
-/* ---- ranks.c: what the ranks of a run decide together ---- */
+/* ---- models.c: PPO's value model, without which these functions do nothing ---- */
 
-/* With ranks that sample alone: opens t->all, and makes o->runtime that of this rank's part. */
-enum ax_status ax_train_ranks_split(struct ax_train *t, struct ax_train_options *o);
-/* True on a rank that samples and does not train. */
-bool ax_train_only_samples(const struct ax_train *t);
-/* Sets t->mesh and t->runtime, and opens t->team. AX_ERR_UNSUPPORTED for options that support only
- * one rank so far. */
-enum ax_status ax_train_ranks_open(struct ax_train *t);
-void ax_train_ranks_close(struct ax_train *t);
-/* True on the rank that has the output folder, its lock and the metrics. */
-bool ax_train_is_main(const struct ax_train *t);
-/* How long ranks waited and computed in a step of `seconds`; does nothing on one rank. */
-enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
-                                      struct ax_rank_figures *out);
-/* Sets t->vote; the trigger counts only after a step. */
-enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step);
+/* _create allocates it, _plan runs its step while planning. */
+enum ax_status ax_train_value_create(struct ax_train *t);
+enum ax_status ax_train_value_plan(struct ax_train *t);
+void ax_train_value_free(struct ax_train *t);
+/* Runs a step of the value model on the policy's completions; no result may be pending. */
+enum ax_status ax_train_value_step(struct ax_train *t);
+/* Adds the value model's masters and optimizer state to a checkpoint's parts, as units from
+ * first_unit on. */
+enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit);
+
+/* ---- models.c: all models beside the one that trains ---- */
+
+/* Allocates a reference model (without an adapter, a copy of the base) and models that reward;
+ * loads them, and the value model; frees them. */
+enum ax_status ax_train_rollout_create(struct ax_train *t);
+enum ax_status ax_train_rollout_load(struct ax_train *t);
+void ax_train_rollout_free(struct ax_train *t);
+struct ax_rollout_models ax_train_rollout_models(struct ax_train *t);
+/* The teacher of the step or of the rollout; NULL: none. */
+struct ax_teacher *ax_train_teacher(struct ax_train *t);
 
 /* ---- replicas.c ---- */
 
@@ -249,6 +254,24 @@ enum ax_status ax_train_first_nonfinite(const struct ax_model *m, int *param,
 /* Both checks, before anything is saved: AX_ERR_PEER as above, AX_ERR_DIVERGED naming a weight that is not
  * finite. All ranks together. */
 enum ax_status ax_train_check_weights(struct ax_train *t);
+
+/* ---- ranks.c: what the ranks of a run decide together ---- */
+
+/* With ranks that sample alone: opens t->all, and makes o->runtime that of this rank's part. */
+enum ax_status ax_train_ranks_split(struct ax_train *t, struct ax_train_options *o);
+/* True on a rank that samples and does not train. */
+bool ax_train_only_samples(const struct ax_train *t);
+/* Sets t->mesh and t->runtime, and opens t->team. AX_ERR_UNSUPPORTED for options that support only
+ * one rank so far. */
+enum ax_status ax_train_ranks_open(struct ax_train *t);
+void ax_train_ranks_close(struct ax_train *t);
+/* True on the rank that has the output folder, its lock and the metrics. */
+bool ax_train_is_main(const struct ax_train *t);
+/* How long ranks waited and computed in a step of `seconds`; does nothing on one rank. */
+enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
+                                      struct ax_rank_figures *out);
+/* Sets t->vote; the trigger counts only after a step. */
+enum ax_status ax_train_take_vote(struct ax_train *t, bool after_step);
 
 /* ---- unmoved.c ---- */
 
@@ -270,37 +293,6 @@ enum ax_status ax_train_estimate_kl(struct ax_train *t);
 enum ax_status ax_train_eval_kl(struct ax_train *t, double *kl);
 void ax_train_references_free(struct ax_train_references *r);
 
-/* ---- rollout.c: PPO's value model, without which these functions do nothing ---- */
-
-/* _create allocates it, _plan runs its step while planning. */
-enum ax_status ax_train_value_create(struct ax_train *t);
-enum ax_status ax_train_value_plan(struct ax_train *t);
-void ax_train_value_free(struct ax_train *t);
-/* Runs a step of the value model on the policy's completions; no result may be pending. */
-enum ax_status ax_train_value_step(struct ax_train *t);
-/* Adds the value model's masters and optimizer state to a checkpoint's parts, as units from
- * first_unit on. */
-enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit);
-
-/* ---- rollout.c: completions to train on ---- */
-
-/* Allocates a reference model (without an adapter, a copy of the base) and models that reward;
- * loads them, and the value model; frees them. */
-enum ax_status ax_train_rollout_create(struct ax_train *t);
-enum ax_status ax_train_rollout_load(struct ax_train *t);
-void ax_train_rollout_free(struct ax_train *t);
-/* Allocates memory for a generation; while planning. */
-enum ax_status ax_train_rollout_plan(struct ax_train *t);
-struct ax_rollout_models ax_train_rollout_models(struct ax_train *t);
-/* The teacher of the step or of the rollout; NULL: none. */
-struct ax_teacher *ax_train_teacher(struct ax_train *t);
-/* Fills the step's batches with the next turn, after sampling if it is the first turn of a
- * generation; then, and with a value model, no result may be pending. *stopped: a rank was asked to
- * stop, and there is no step. */
-enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
-/* AX_ERR_DATA if the run had 4 or more steps and no usable reward. */
-enum ax_status ax_train_worth_end(const struct ax_train *t);
-
 /* ---- ahead.c: generations that are drawn before the step's weights are there; nothing in other runs ---- */
 
 enum ax_status ax_train_ahead_create(struct ax_train *t);
@@ -319,10 +311,16 @@ enum ax_status ax_train_ahead_collect(struct ax_train *t);
 /* Sends ranks that sample home, if the run has ended with `st` on all ranks; returns the run's status. */
 enum ax_status ax_train_ahead_end(struct ax_train *t, enum ax_status st);
 
-/* ---- sampler.c ---- */
+/* ---- rollout.c: completions to train on ---- */
 
-/* All that a rank does that only samples. */
-enum ax_status ax_train_sample(struct ax_train *t);
+/* Allocates memory for a generation; while planning. */
+enum ax_status ax_train_rollout_plan(struct ax_train *t);
+/* Fills the step's batches with the next turn, after sampling if it is the first turn of a
+ * generation; then, and with a value model, no result may be pending. *stopped: a rank was asked to
+ * stop, and there is no step. */
+enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
+/* AX_ERR_DATA if the run had 4 or more steps and no usable reward. */
+enum ax_status ax_train_worth_end(const struct ax_train *t);
 
 /* ---- watch.c ---- */
 
@@ -369,6 +367,11 @@ enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir);
 
 /* True if the model folder of a checkpoint has numbers that training changes and the state lacks. */
 bool ax_train_has_buffers(const struct ax_train *t);
+
+/* ---- sampler.c ---- */
+
+/* All that a rank does that only samples. */
+enum ax_status ax_train_sample(struct ax_train *t);
 
 /* ---- contents.c ---- */
 
