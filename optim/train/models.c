@@ -156,9 +156,8 @@ static struct ax_model *reference_model(struct ax_train *t) {
     return has_reference_copy(t) ? &t->reference.model : has_reference(t) ? &t->step.model : NULL;
 }
 
-static enum ax_status load_reference_copy(struct ax_train *t) {
-    return t->o->weights ? ax_model_load(&t->reference.model, t->o->weights)
-                         : ax_model_init_random(&t->reference.model, t->o->step.seed);
+enum ax_status ax_train_load_base(const struct ax_train_options *o, struct ax_model *m) {
+    return o->weights ? ax_model_load(m, o->weights) : ax_model_init_random(m, o->step.seed);
 }
 
 /* ---- all models beside the one that trains ---- */
@@ -181,7 +180,7 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
 enum ax_status ax_train_rollout_load(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
     if (has_reference_copy(t))
-        AX_TRY(load_reference_copy(t));
+        AX_TRY(ax_train_load_base(t->o, &t->reference.model));
     for (int i = 0; i < o->n_models; i++)
         AX_TRY(ax_reward_model_load(o->models[i]));
     return load_value(t);

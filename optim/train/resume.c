@@ -339,12 +339,6 @@ enum ax_status ax_train_load_weights(struct ax_train *t, const char *dir) {
 
 /* ---- what a run starts with ---- */
 
-static enum ax_status load_base(struct ax_train *t) {
-    struct ax_model *m = &t->step.model;
-    return t->o->weights ? ax_model_load(m, t->o->weights)
-                         : ax_model_init_random(m, t->o->step.seed);
-}
-
 /* Loads the teacher, which checkpoints do not contain; on resume, too. */
 static enum ax_status load_teacher(struct ax_train *t) {
     struct ax_teacher *teacher = ax_train_teacher(t);
@@ -382,7 +376,7 @@ enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
     const bool refers = ax_train_has_reference(o);
     if (!resume_from || refers || has_frozen_weights(&t->step.model))
-        AX_TRY(load_base(t));
+        AX_TRY(ax_train_load_base(o, &t->step.model));
     if (o->step.model.adapter) /* also on resume: it may change the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(load_teacher(t));

@@ -227,6 +227,8 @@ enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit);
 
 /* ---- models.c: all models beside the one that trains ---- */
 
+/* The weights that a run starts with, without an adapter: into the policy, or a copy of what it was. */
+enum ax_status ax_train_load_base(const struct ax_train_options *o, struct ax_model *m);
 /* Allocates a reference model (without an adapter, a copy of the base) and models that reward;
  * loads them, and the value model; frees them. */
 enum ax_status ax_train_rollout_create(struct ax_train *t);

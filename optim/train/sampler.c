@@ -45,16 +45,12 @@ static enum ax_status create_models(struct sampler *s) {
     return has_reference_copy(o) ? ax_teacher_create(&s->reference, &copy, &s->policy) : AX_OK;
 }
 
-static enum ax_status load_model(const struct ax_train_options *o, struct ax_model *m) {
-    return o->weights ? ax_model_load(m, o->weights) : ax_model_init_random(m, o->step.seed);
-}
-
 static enum ax_status load_models(struct sampler *s) {
     const struct ax_train_options *o = s->t->o;
-    AX_TRY(load_model(o, &s->policy));
+    AX_TRY(ax_train_load_base(o, &s->policy));
     if (o->step.model.adapter)
         AX_TRY(ax_train_start_adapter(&s->policy, o));
-    return has_reference_copy(o) ? load_model(o, &s->reference.model) : AX_OK;
+    return has_reference_copy(o) ? ax_train_load_base(o, &s->reference.model) : AX_OK;
 }
 
 static struct ax_rollout_models models_of(struct sampler *s) {
