@@ -3,7 +3,10 @@
 #define AX_OPTIM_LOSSES_FIGURES_H
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "base/status.h"
 
 #define AX_FIGURES_MAX  96
 #define AX_FIGURES_NAME 96
@@ -13,6 +16,12 @@ struct ax_figures {
     char names[AX_FIGURES_MAX][AX_FIGURES_NAME];
     double values[AX_FIGURES_MAX]; /* NaN if there is no value */
 };
+
+static inline void ax_figures_add(struct ax_figures *f, const char *name, double value) {
+    AX_ASSERT(f->n < AX_FIGURES_MAX);
+    (void)snprintf(f->names[f->n], sizeof f->names[0], "%s", name);
+    f->values[f->n++] = value;
+}
 
 /* The value of that name; NaN if there is none. */
 static inline double ax_figures_get(const struct ax_figures *f, const char *name) {

@@ -1,7 +1,6 @@
 /* A generation that is trained on later, elsewhere or after a resume: a letter, in JSON, with its completions as in a
  * checkpoint, and what is reported when it is trained on. */
 #include <math.h>
-#include <stdio.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -98,8 +97,7 @@ static enum ax_status read_figures(struct ax_figures *f, struct ax_json v) {
     json_object_foreach((json_t *)(uintptr_t)v.v, name, value) {
         if (f->n == AX_FIGURES_MAX)
             return ax_json_error(v, "expected at most %d figures", AX_FIGURES_MAX);
-        (void)snprintf(f->names[f->n], sizeof f->names[0], "%s", name);
-        f->values[f->n++] = json_is_number(value) ? json_number_value(value) : (double)NAN;
+        ax_figures_add(f, name, json_is_number(value) ? json_number_value(value) : (double)NAN);
     }
     return AX_OK;
 }

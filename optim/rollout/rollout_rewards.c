@@ -208,13 +208,12 @@ enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bo
 
 __attribute__((format(printf, 3, 4))) static void put_figure(struct ax_rollout *r, double value,
                                                              const char *fmt, ...) {
-    struct ax_figures *f = &r->figures;
+    char name[AX_FIGURES_NAME];
     va_list args;
-    AX_ASSERT(f->n < AX_FIGURES_MAX);
     va_start(args, fmt);
-    (void)vsnprintf(f->names[f->n], sizeof f->names[0], fmt, args);
+    (void)vsnprintf(name, sizeof name, fmt, args);
     va_end(args);
-    f->values[f->n++] = value;
+    ax_figures_add(&r->figures, name, value);
 }
 
 struct lengths {

@@ -5,7 +5,6 @@
  *
  * With ranks that sample, a step begins with a copy of the weights for them, and takes its generation, which they have
  * sent when it was ready. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -228,22 +227,16 @@ static enum ax_status draw_letters(struct ax_train *t, bool *stopped) {
 
 /* ---- the next step's ---- */
 
-static void add_figure(struct ax_figures *f, const char *name, double value) {
-    AX_ASSERT(f->n < AX_FIGURES_MAX);
-    (void)snprintf(f->names[f->n], sizeof f->names[0], "%s", name);
-    f->values[f->n++] = value;
-}
-
 /* The phases of the step are what it spent itself. */
 static void put_figures(struct ax_train *t) {
     struct ax_train_ahead *a = &t->ahead;
     struct ax_rollout *r = &t->rollout;
-    add_figure(&r->figures, "staleness", (double)(t->done - r->version));
+    ax_figures_add(&r->figures, "staleness", (double)(t->done - r->version));
     if (has_samplers(t)) {
         a->elsewhere = r->seconds + r->reward_seconds;
-        add_figure(&r->figures, "sampling_s", a->elsewhere);
-        add_figure(&r->figures, "rollout_wait_s", a->waited);
-        add_figure(&r->figures, "weight_sync_s", a->handing);
+        ax_figures_add(&r->figures, "sampling_s", a->elsewhere);
+        ax_figures_add(&r->figures, "rollout_wait_s", a->waited);
+        ax_figures_add(&r->figures, "weight_sync_s", a->handing);
         r->seconds = a->waited + a->handing;
         r->reward_seconds = 0;
     } else {
@@ -256,7 +249,7 @@ void ax_train_ahead_put_saved(struct ax_train *t, double seconds) {
     const struct ax_train_ahead *a = &t->ahead;
     const double saved = a->elsewhere - a->waited - a->handing;
     if (has_samplers(t))
-        add_figure(&t->rollout.figures, "time_saved", saved / (seconds + saved));
+        ax_figures_add(&t->rollout.figures, "time_saved", saved / (seconds + saved));
 }
 
 static void report(struct ax_train *t, struct ax_json letter) {

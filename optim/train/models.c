@@ -82,13 +82,9 @@ static void put_value_figures(struct ax_train *t, const struct ax_step_result *r
     f->n = 0;
     if (t->rollout.turn == 1)
         *f = t->rollout.figures;
-    for (int i = 0; names[i] && f->n < AX_FIGURES_MAX; i++, f->n++) {
-        (void)snprintf(f->names[f->n], sizeof f->names[0], "%s", names[i]);
-        f->values[f->n] = r->measures[i];
-    }
-    AX_ASSERT(f->n < AX_FIGURES_MAX);
-    (void)snprintf(f->names[f->n], sizeof f->names[0], "val/grad_norm");
-    f->values[f->n++] = r->grad_norm;
+    for (int i = 0; names[i]; i++)
+        ax_figures_add(f, names[i], r->measures[i]);
+    ax_figures_add(f, "val/grad_norm", r->grad_norm);
 }
 
 enum ax_status ax_train_value_step(struct ax_train *t) {

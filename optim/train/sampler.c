@@ -1,7 +1,6 @@
 /* The part of a rank that samples alone (rollout_ranks): it takes weights, draws generations with them ahead of the ranks
  * that train (ahead.c), rewards them, and sends them. These ranks share a generation's prompts as data ranks do, and each
  * has the entire model. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -107,13 +106,11 @@ static enum ax_status take_order(struct sampler *s) {
 static enum ax_status draw(struct sampler *s, double waited) {
     struct ax_train *t = s->t;
     const struct ax_rollout_models m = models_of(s);
-    struct ax_figures *f = &t->rollout.figures;
     bool stopped;
     t->rollout.version = s->version;
     AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, &stopped));
-    AX_ASSERT(!stopped && f->n < AX_FIGURES_MAX); /* signals are not for it */
-    (void)snprintf(f->names[f->n], sizeof f->names[0], "backpressure_s");
-    f->values[f->n++] = waited;
+    AX_ASSERT(!stopped); /* signals are not for it */
+    ax_figures_add(&t->rollout.figures, "backpressure_s", waited);
     return send_generation(s);
 }
 
