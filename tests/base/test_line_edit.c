@@ -330,10 +330,12 @@ static void keys_draw_again(void **state) {
     expect_row(0, "> abc");
     expect_row(1, "");
     void (*before)(int) = signal(SIGTSTP, SIG_IGN);
-    assert_string_equal(keyed_by(type_slowly, "ab\032c\r"), "abc");
-    expect_row(0, "> ab");
-    expect_row(1, "> abc");
-    assert_int_equal(screen.row, 2);
+    assert_string_equal(keyed_by(type_slowly, "0123456789abcdefghi\032j\r"),
+                        "0123456789abcdefghij");
+    expect_row(1, "hi");
+    expect_row(2, "> 0123456789abcdefg");
+    expect_row(3, "hij");
+    assert_int_equal(screen.row, 4);
     signal(SIGTSTP, before);
 }
 
