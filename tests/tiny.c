@@ -190,3 +190,12 @@ enum ax_status tiny_run(struct tiny_run *t, const char *backend, int threads) {
     t->allocations = 0;
     return ax_runtime_run(&ro, body, t, &t->plan);
 }
+
+enum ax_status tiny_create(struct ax_runtime *rt, void *ctx) {
+    const struct tiny_run *t = ctx;
+    struct ax_step s;
+    const enum ax_status st = ax_step_create(&s, rt, t->arch, &t->o);
+    if (st == AX_OK)
+        ax_step_free(&s);
+    return st;
+}

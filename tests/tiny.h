@@ -58,5 +58,7 @@ struct tiny_run {
     uint64_t allocations; /* calls of the allocator in the steps after the first two */
 };
 enum ax_status tiny_run(struct tiny_run *t, const char *backend, int threads);
+/* Creates its step and no more, for what is refused; ctx: a struct tiny_run. */
+enum ax_status tiny_create(struct ax_runtime *rt, void *ctx);
 
 #endif

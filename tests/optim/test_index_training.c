@@ -208,19 +208,27 @@ static void packed_documents_are_those_alone(void **state) {
     ax_arch_free(&arch);
 }
 
-/* A document of 3,000 tokens: pairs of its queries and keys are two tables, and more where padding follows. */
+static void same_gradients(struct tiny_run *a, struct tiny_run *b) {
+    must(tiny_run(a, "cpu", 2));
+    must(tiny_run(b, "cpu", 2));
+    expect_equal(a, b, 1e-4);
+    ax_free(a->grad_values);
+    ax_free(b->grad_values);
+}
+
+/* Pairs of queries and keys are several tables: of a document of 3,000 tokens, and of padding behind it; and of three
+ * documents, where those of later queries begin with a later key. */
 static void chunks_change_nothing(void **state) {
     (void)state;
-    static const int64_t row[] = {3000, 0};
+    static const int64_t row[] = {3000, 0}, three[] = {1000, 1000, 1000, 0}, alone[] = {1000, 0};
     struct ax_arch arch;
     must(tiny_arch(&arch, "deepseek_v32", false, LATENT INDEX));
     struct tiny_run one = run_of(&arch, AX_INDEXERS_WARM_UP, AX_F32, 1, row), padded = one;
     padded.o.tokens = 7000;
-    must(tiny_run(&one, "cpu", 2));
-    must(tiny_run(&padded, "cpu", 2));
-    expect_equal(&padded, &one, 1e-4);
-    ax_free(one.grad_values);
-    ax_free(padded.grad_values);
+    same_gradients(&padded, &one);
+    struct tiny_run together = run_of(&arch, AX_INDEXERS_WARM_UP, AX_F32, 1, three),
+                    apart = run_of(&arch, AX_INDEXERS_WARM_UP, AX_F32, 3, alone);
+    same_gradients(&together, &apart);
     ax_arch_free(&arch);
 }
 
@@ -289,15 +297,6 @@ static void modes_say_what_trains(void **state) {
     ax_arch_free(&arch);
 }
 
-static enum ax_status create(struct ax_runtime *rt, void *ctx) {
-    struct tiny_run *t = ctx;
-    struct ax_step s;
-    const enum ax_status st = ax_step_create(&s, rt, t->arch, &t->o);
-    if (st == AX_OK)
-        ax_step_free(&s);
-    return st;
-}
-
 static void others_are_refused(void **state) {
     (void)state;
     static char *all[] = {".*"};
@@ -315,7 +314,7 @@ static void others_are_refused(void **state) {
             run_of(i == 0 ? &dense : &sparse, AX_INDEXERS_WARM_UP, AX_F32, 1, lengths);
         t.o.model.adapter = i == 1 ? &adapter : NULL;
         t.o.model.unfrozen = i == 2 ? &patterns : NULL;
-        assert_int_equal(ax_runtime_run(&ro, create, &t, NULL),
+        assert_int_equal(ax_runtime_run(&ro, tiny_create, &t, NULL),
                          i == 1 ? AX_ERR_UNSUPPORTED : AX_ERR_CONFIG);
         if (!strstr(ax_error_text(), words[i]))
             fail_msg("\"%s\" is not in: %s", words[i], ax_error_text());

@@ -138,15 +138,6 @@ static void models_without_such_a_layer_are_refused(void **state) {
             AX_ERR_UNSUPPORTED, "deepseek_v32 models are kept");
 }
 
-static enum ax_status create(struct ax_runtime *rt, void *ctx) {
-    struct tiny_run *t = ctx;
-    struct ax_step s;
-    const enum ax_status st = ax_step_create(&s, rt, t->arch, &t->o);
-    if (st == AX_OK)
-        ax_step_free(&s);
-    return st;
-}
-
 static void other_methods_are_refused(void **state) {
     (void)state;
     const struct ax_runtime_options ro = {.backend = "ref", .threads = 1};
@@ -160,7 +151,7 @@ static void other_methods_are_refused(void **state) {
         t.o.objective = i == 0 ? &other : t.o.objective;
         t.o.model.qat = i == 1 ? &ax_schemes[0] : NULL;
         t.o.relora.interval = i == 2 ? 3 : 0;
-        assert_int_equal(ax_runtime_run(&ro, create, &t, NULL), AX_ERR_UNSUPPORTED);
+        assert_int_equal(ax_runtime_run(&ro, tiny_create, &t, NULL), AX_ERR_UNSUPPORTED);
         assert_non_null(strstr(ax_error_text(), words[i]));
         ax_error_clear();
     }
