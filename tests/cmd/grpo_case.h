@@ -2,6 +2,8 @@
 #ifndef AX_TESTS_CMD_GRPO_CASE_H
 #define AX_TESTS_CMD_GRPO_CASE_H
 
+#include <sys/stat.h>
+
 #include "base/hash/hash.h"
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
@@ -57,6 +59,29 @@ static inline void write_block(const char *page, const char *language, const cha
     assert_non_null(from);
     from += strlen(fence);
     put_bytes(name, from, (size_t)(strstr(from, "```") - from));
+}
+
+/* A program that rewards the letter e, and in a call while the file "kill" is there, once, sends a signal to the process
+ * that is `up` levels above it: 2 is the rank that rewards, 3 its launcher. As an option. */
+static inline void put_judge(const char *signal, int up, int call, char *option, size_t size) {
+    static const char judge[] =
+        "#!/usr/bin/env python3\n"
+        "import json, os, signal, sys\n"
+        "calls = 0\n"
+        "for line in sys.stdin:\n"
+        "    calls += 1\n"
+        "    if calls == %d and os.path.exists('%s/kill'):\n"
+        "        os.remove('%s/kill')\n"
+        "        pid = os.getpid()\n"
+        "        for level in range(%d):\n"
+        "            pid = int(open('/proc/%%d/stat' %% pid).read().rsplit(')', 1)[1].split()[1])\n"
+        "        os.kill(pid, signal.%s)\n"
+        "    print(json.dumps({'rewards': [float('e' in c) for c in "
+        "json.loads(line)['completions']]}), flush=True)\n";
+    char text[1000];
+    (void)snprintf(text, sizeof text, judge, call, scratch, scratch, up, signal);
+    (void)snprintf(option, size, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));
+    assert_int_equal(chmod(in_scratch("judge"), 0700), 0);
 }
 
 static inline char *read_text(const char *folder, const char *name) {

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 #include <math.h>
 #include <sched.h>
-#include <sys/stat.h>
 
 #include "data/records/rows/rows.h"
 #include "data/reward/sandbox/sandbox.h"
@@ -431,32 +430,10 @@ static void goes_on_within_a_generation(void **state) {
     }
 }
 
-/* A program that rewards the letter e, and sends axtrain a signal in a call while the file "kill" is
- * there, once; as an option. */
-static void put_judge(const char *signal, int call, char *option, size_t size) {
-    static const char judge[] =
-        "#!/usr/bin/env python3\n"
-        "import json, os, signal, sys\n"
-        "calls = 0\n"
-        "for line in sys.stdin:\n"
-        "    calls += 1\n"
-        "    if calls == %d and os.path.exists('%s/kill'):\n"
-        "        os.remove('%s/kill')\n"
-        "        stat = open('/proc/%%d/stat' %% os.getppid()).read()\n"
-        "        os.kill(int(stat.rsplit(')', 1)[1].split()[1]), signal.%s)\n"
-        "    print(json.dumps({'rewards': [float('e' in c) for c in "
-        "json.loads(line)['completions']]}), "
-        "flush=True)\n";
-    char text[1000];
-    (void)snprintf(text, sizeof text, judge, call, scratch, scratch, signal);
-    (void)snprintf(option, size, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));
-    assert_int_equal(chmod(in_scratch("judge"), 0700), 0);
-}
-
 static void goes_on_after_a_kill(void **state) {
     (void)state;
     char more[400];
-    put_judge("SIGKILL", 3, more, sizeof more);
+    put_judge("SIGKILL", 2, 3, more, sizeof more);
     const char *config = configure("", "micro_batch_size: 8\n");
     train("a", config, more);
     put_text("kill", "");
@@ -573,7 +550,7 @@ static void evaluations(void **state) {
 static void evaluations_go_on(void **state) {
     (void)state;
     char more[400], again[500];
-    put_judge("SIGTERM", 2, more, sizeof more); /* in the first step: then it evaluates */
+    put_judge("SIGTERM", 2, 2, more, sizeof more); /* in the first step: then it evaluates */
     strncat(more, " val_set_size=0.2 eval_steps=1 load_best_model_at_end=true",
             sizeof more - strlen(more) - 1);
     const char *config = configure("", "micro_batch_size: 8\n");

@@ -219,22 +219,6 @@ static void same(const char *a, const char *b, const char *file) {
     ax_free(y);
 }
 
-/* The first n completions. */
-static void alike_but_for_seconds(const char *a, const char *b, int n) {
-    json_t *x, *y;
-    for (int i = 0; i < n; i++) {
-        x = line_of(a, i);
-        y = line_of(b, i);
-        assert_true(x && y);
-        json_object_del(x, "calls");
-        json_object_del(y, "calls");
-        if (!json_equal(x, y))
-            fail_msg("completion %d of %s and %s differs", i, a, b);
-        json_decref(x);
-        json_decref(y);
-    }
-}
-
 static void lanes_and_ranks_change_nothing(void **state) {
     (void)state;
     const char *config = configure_tools(base, "");

@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 #include <math.h>
-#include <sys/stat.h>
 
 #include "tests/cmd/tools_case.h"
 
@@ -229,29 +228,6 @@ static void evaluations(void **state) {
 
 /* ---- going on ---- */
 
-/* A program that rewards the letter e, and in a call while the file "kill" is there, once, sends a signal to the process
- * that is `up` levels above it: 2 is the rank that rewards, 3 its launcher. As an option. */
-static void put_judge(const char *signal, int up, int call, char *option, size_t size) {
-    static const char judge[] =
-        "#!/usr/bin/env python3\n"
-        "import json, os, signal, sys\n"
-        "calls = 0\n"
-        "for line in sys.stdin:\n"
-        "    calls += 1\n"
-        "    if calls == %d and os.path.exists('%s/kill'):\n"
-        "        os.remove('%s/kill')\n"
-        "        pid = os.getpid()\n"
-        "        for level in range(%d):\n"
-        "            pid = int(open('/proc/%%d/stat' %% pid).read().rsplit(')', 1)[1].split()[1])\n"
-        "        os.kill(pid, signal.%s)\n"
-        "    print(json.dumps({'rewards': [float('e' in c) for c in "
-        "json.loads(line)['completions']]}), flush=True)\n";
-    char text[1000];
-    (void)snprintf(text, sizeof text, judge, call, scratch, scratch, up, signal);
-    (void)snprintf(option, size, "trl.reward_funcs=\"['%s']\"", put_text("judge", text));
-    assert_int_equal(chmod(in_scratch("judge"), 0700), 0);
-}
-
 static int try_run(int ranks, const char *config, const char *more) {
     return ranks > 1
                ? run(said, sizeof said,
@@ -302,12 +278,20 @@ static void goes_on(void **state) {
 
 /* ---- mistakes ---- */
 
-static void refuses(const char *more, const char *what) {
+/* A run of so many ranks that ends before it begins. */
+static void refused(int ranks, const char *out, const char *more, const char *what) {
+    char launcher[32] = "";
     const char *config = configure("", STEP);
-    const int code = run(said, sizeof said, "launch -n 2 -- grpo '%s' output_dir='%s/x' %s", config,
-                         scratch, more);
+    if (ranks > 1)
+        (void)snprintf(launcher, sizeof launcher, "launch -n %d --", ranks);
+    const int code = run(said, sizeof said, "%s grpo '%s' output_dir='%s/%s' %s", launcher, config,
+                         scratch, out, more);
     if (code != 2 || !strstr(said, what))
         fail_msg("%s: exit %d, expected 2 and \"%s\": %s", more, code, what, said);
+}
+
+static void refuses(const char *more, const char *what) {
+    refused(2, "x", more, what);
 }
 
 static void mistakes_are_named(void **state) {
@@ -323,39 +307,24 @@ static void mistakes_are_named(void **state) {
     refuses("rollout_ranks=1 elastic=true", "elastic: a lost rank");
     refuses("max_staleness=1 kd_teacher=nowhere", "kd_teacher: not supported");
     assert_false(ax_path_exists(in_scratch("x")));
-    assert_int_equal(run(said, sizeof said, "grpo '%s' output_dir='%s/x' rollout_ranks=1",
-                         configure("", STEP), scratch),
-                     2);
-    if (!strstr(said, "only 1 rank was started: start more with `axtrain launch -n 2"))
-        fail_msg("%s", said);
+    refused(1, "x", "rollout_ranks=1",
+            "only 1 rank was started: start more with `axtrain launch -n 2");
 }
 
 /* A run goes on with the lag that it has. */
 static void the_lag_is_fixed(void **state) {
     (void)state;
-    const char *config = configure("", STEP);
-    train("b", config, "max_staleness=1 max_steps=2");
-    assert_int_equal(run(said, sizeof said,
-                         "grpo '%s' output_dir='%s/b' max_staleness=2 resume_from_checkpoint=auto",
-                         config, scratch),
-                     2);
-    if (!strstr(said, "max_staleness was 1"))
-        fail_msg("%s", said);
+    train("b", configure("", STEP), "max_staleness=1 max_steps=2");
+    refused(1, "b", "max_staleness=2 resume_from_checkpoint=auto", "max_staleness was 1");
     clear("b");
 }
 
 /* With ranks that sample, a generation is one step's, so that they cannot go on from one that was two. */
 static void other_generations_are_refused(void **state) {
     (void)state;
-    const char *config = configure("", STEP);
-    train("b", config, "trl.num_iterations=2 max_steps=2");
-    assert_int_equal(run(said, sizeof said,
-                         "launch -n 2 -- grpo '%s' output_dir='%s/b' rollout_ranks=1 "
-                         "resume_from_checkpoint=auto",
-                         config, scratch),
-                     2);
-    if (!strstr(said, "rollout_ranks: the checkpoint's run took several steps"))
-        fail_msg("%s", said);
+    train("b", configure("", STEP), "trl.num_iterations=2 max_steps=2");
+    refused(2, "b", "rollout_ranks=1 resume_from_checkpoint=auto",
+            "rollout_ranks: the checkpoint's run took several steps");
     clear("b");
 }
 
@@ -385,12 +354,7 @@ static void older_checkpoints_resume(void **state) {
     train("a", config, "");
     train("b", config, "max_steps=2");
     forget("b/checkpoint-2/state/manifest.json", 2, newer);
-    assert_int_equal(run(said, sizeof said,
-                         "grpo '%s' output_dir='%s/b' max_staleness=1 resume_from_checkpoint=auto",
-                         config, scratch),
-                     2);
-    if (!strstr(said, "max_staleness was unset"))
-        fail_msg("%s", said);
+    refused(1, "b", "max_staleness=1 resume_from_checkpoint=auto", "max_staleness was unset");
     train("b", config, "resume_from_checkpoint=auto");
     same_run("a", "b", "model.safetensors");
     clear("a");
@@ -400,15 +364,9 @@ static void older_checkpoints_resume(void **state) {
 /* A key within a map, as others, makes another run. */
 static void keys_of_maps_are_fixed(void **state) {
     (void)state;
-    const char *config = configure("", STEP);
-    train("a", config, "max_steps=1");
-    assert_int_equal(run(said, sizeof said,
-                         "grpo '%s' output_dir='%s/a' trl.num_generations=2 micro_batch_size=2 "
-                         "resume_from_checkpoint=auto",
-                         config, scratch),
-                     2);
-    if (!strstr(said, "trl.num_generations was "))
-        fail_msg("%s", said);
+    train("a", configure("", STEP), "max_steps=1");
+    refused(1, "a", "trl.num_generations=2 micro_batch_size=2 resume_from_checkpoint=auto",
+            "trl.num_generations was ");
     clear("a");
 }
 
