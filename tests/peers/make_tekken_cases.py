@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import byte_pairs
 import regex
 from mistral_common.protocol.instruct.messages import (AssistantMessage, SystemMessage, ToolMessage,
                                                        UserMessage)
@@ -52,25 +53,7 @@ def learn():
     words = collections.Counter()
     for t in TEXTS * 3 + [" ".join(WORDS)]:
         words.update(w.encode() for w in regex.findall(PATTERN, t))
-    parts = {w: [bytes([b]) for b in w] for w in words}
-    vocab = [bytes([b]) for b in range(256)]
-    while len(vocab) < SIZE - SPECIALS:
-        pairs = collections.Counter()
-        for w, p in parts.items():
-            for a, b in zip(p, p[1:]):
-                pairs[a + b] += words[w]
-        pairs = {m: n for m, n in pairs.items() if m not in vocab}
-        if not pairs:
-            raise SystemExit(f"only {len(vocab)} tokens to learn; lower SIZE")
-        new = max(pairs, key=lambda m: (pairs[m], m))
-        vocab.append(new)
-        for w, p in parts.items():
-            i = 0
-            while i + 1 < len(p):
-                if p[i] + p[i + 1] == new:
-                    p[i:i + 2] = [new]
-                i += 1
-    return vocab
+    return byte_pairs.learn(words, [bytes([b]) for b in range(256)], SIZE - SPECIALS)
 
 
 def tekken(version, vocab):

@@ -18,6 +18,7 @@ import sys
 
 os.environ["TIKTOKEN_CACHE_DIR"] = ""  # else it keeps what a path once had
 
+import byte_pairs
 import tiktoken
 from tiktoken.load import load_tiktoken_bpe
 
@@ -51,26 +52,9 @@ def learn():
     lines = ["".join(rng.choice(WORDS) + rng.choice(["", " "]) for _ in range(9)) for _ in range(300)]
     special = [name for name, _ in NAMED.values()]
     words = collections.Counter(t.encode() for t in TEXTS * 3 + lines if not any(name in t for name in special))
-    parts = {w: [bytes([b]) for b in w] for w in words}
     shown = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
-    vocab = [bytes([b]) for b in shown + [b for b in range(256) if b not in shown]]
-    while len(vocab) < SIZE:
-        pairs = collections.Counter()
-        for w, p in parts.items():
-            for a, b in zip(p, p[1:]):
-                pairs[a + b] += words[w]
-        pairs = {m: n for m, n in pairs.items() if m not in vocab}
-        if not pairs:
-            raise SystemExit(f"only {len(vocab)} tokens to learn; lower SIZE")
-        new = max(pairs, key=lambda m: (pairs[m], m))
-        vocab.append(new)
-        for p in parts.values():
-            i = 0
-            while i + 1 < len(p):
-                if p[i] + p[i + 1] == new:
-                    p[i:i + 2] = [new]
-                i += 1
-    return vocab
+    order = shown + [b for b in range(256) if b not in shown]
+    return byte_pairs.learn(words, [bytes([b]) for b in order], SIZE)
 
 
 def encoding(folder):
