@@ -187,18 +187,18 @@ static void any_ranks(void **state) {
     clear("a");
 }
 
-/* Answers of several turns, with results of tools between them. */
+/* Answers of several turns, with results of tools between them; those of the third step are by weights that moved. */
 static void with_tools(void **state) {
     (void)state;
-    double calls[2][2];
+    double calls[2][3];
     const char *config = configure_tools(base, "");
-    train("a", config, "max_staleness=1");
-    launch(2, "b", config, "max_staleness=1 rollout_ranks=1");
+    train("a", config, "max_staleness=1 max_steps=3");
+    launch(2, "b", config, "max_staleness=1 rollout_ranks=1 max_steps=3");
     for (int i = 0; i < 2; i++)
-        assert_int_equal(numbers(i ? "b" : "a", "tools/call_frequency", calls[i], 2), 2);
+        assert_int_equal(numbers(i ? "b" : "a", "tools/call_frequency", calls[i], 3), 3);
     assert_true(calls[0][0] > 0);
     assert_memory_equal(calls[0], calls[1], sizeof *calls);
-    for (int step = 1; step <= 2; step++) {
+    for (int step = 1; step <= 3; step++) {
         int64_t weights;
         char *x = answers_of("a", step, &weights), *y = answers_of("b", step, &weights);
         assert_string_equal(x, y);
