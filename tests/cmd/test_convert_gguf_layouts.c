@@ -99,7 +99,7 @@ static void factors_are_in_the_weights(void **state) {
         for (int64_t r = 0; r < rows[part]; r++, at += D)
             for (int64_t c = 0; c < D; c++)
                 expect(&g, "blk.1.ssm_in.weight", at + c,
-                       1.3 * of_rows[part] *
+                       0.6 * of_rows[part] *
                            value(&hf, "model.layers.1.mamba.in_proj.weight", at + c));
     for (int64_t i = 0; i < SSD_HEADS; i++)
         expect(&g, "blk.1.ssm_a", i, -exp(value(&hf, "model.layers.1.mamba.A_log", i)));

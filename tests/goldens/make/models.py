@@ -384,7 +384,7 @@ FAMILY_SPECS = [
             mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=10, mamba_d_conv=4,
             mamba_chunk_size=16, mamba_rms_norm=False, mamba_norm_before_gate=False, embedding_multiplier=3.5,
             lm_head_multiplier=0.4, key_multiplier=0.6, attention_in_multiplier=0.9, attention_out_multiplier=1.2,
-            ssm_in_multiplier=1.3, ssm_out_multiplier=0.8, ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.7],
+            ssm_in_multiplier=0.6, ssm_out_multiplier=0.8, ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.7],
             mlp_multipliers=[0.9, 0.7], tie_word_embeddings=False,
             rope_parameters=dict(rope_type="default", rope_theta=1e11)),
         "FalconH1Config", seed=1561, hub=True, embed_std=0.1, seq=71, row1=66, docs=(67, 1, 2, 7), prompts=(1, 6, 66),
