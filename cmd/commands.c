@@ -58,6 +58,7 @@ const struct ax_command ax_commands[] = {
      "                      dp_shard is the number of ranks); --batch and --accumulate are per\n"
      "                      data rank\n"
      "  --zero STAGE        (step) as zero_stage: 3 (the default), 2 or 1\n"
+     "  --attention-varies  (step) as attention_deterministic: false\n"
      "  --optimizer NAME    (step) as in `axtrain plan` (default adamw)\n"
      "  --masters KIND      (step) float32 (the default), bf16_remainder or bf16_sr\n"
      "  --moments KIND      (step) as moment_dtype: float32 (the default), bfloat16 …\n"

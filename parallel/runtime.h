@@ -15,7 +15,7 @@
 
 struct ax_runtime_options {
     const char *backend; /* "cpu", "cuda" or "ref" (kernels/backend.h) */
-    bool tf32;           /* see struct ax_queue */
+    bool tf32, attention_varies; /* see struct ax_queue */
     int threads;         /* 0 = ax_cpu_count(), shared by the fabric's ranks on this host */
     int n_slots;         /* activation stashes; 1 without pipeline stages */
     bool may_stay_below; /* the plan covers the largest possible work: the run may need less */

@@ -17,7 +17,7 @@
 #define WARM_UP      2
 #define MAX_STEPS    1000
 #define WAIT_SECONDS 600
-#define OWN_ARGS     7
+#define OWN_ARGS     8
 
 struct step_bench {
     struct ax_bench_model m;
@@ -25,6 +25,7 @@ struct step_bench {
     struct ax_mesh mesh;
     struct ax_step_args a;
     int64_t steps, zero;
+    bool attention_varies;
     struct ax_step_options o;
 
     /* results */
@@ -187,6 +188,7 @@ static void name_of(const struct step_bench *b, char *out, size_t size) {
         {a->base != NULL, a->base},
         {strcmp(b->backend, "cpu") != 0, b->backend},
         {b->zero != 3, b->zero == 2 ? "zero2" : "zero1"},
+        {b->attention_varies, "attention-varies"},
         {b->mesh.world > 1, ax_mesh_sizes_name(mesh, sizeof mesh, &b->mesh)},
     };
     size_t len = strlen(out);
@@ -231,8 +233,11 @@ static enum ax_status report(struct ax_bench *r, struct step_bench *b,
 static enum ax_status run_rank(struct step_bench *b, const struct ax_world *w,
                                struct ax_mesh_sizes sizes, struct ax_arena_plan *plan) {
     AX_TRY(ax_mesh_create(&b->mesh, sizes, w->env.world, w->env.rank));
-    struct ax_runtime_options ro = {
-        .backend = b->backend, .threads = (int)b->a.threads, .sizes = sizes, .fabric = w->fabric};
+    struct ax_runtime_options ro = {.backend = b->backend,
+                                    .attention_varies = b->attention_varies,
+                                    .threads = (int)b->a.threads,
+                                    .sizes = sizes,
+                                    .fabric = w->fabric};
     b->free_before = (double)ax_backend_memory(b->backend, 1);
     AX_TRY(ax_step_slots(&b->o, b->mesh.coord[AX_ROLE_PP], b->mesh.size[AX_ROLE_PP], &ro.n_slots));
     return ax_runtime_run(&ro, body, b, plan);
@@ -281,6 +286,7 @@ enum ax_status ax_bench_step(struct ax_bench *r, int argc, char **argv) {
         {"--steps", AX_ARG_INT, &b.steps, 1, MAX_STEPS},
         {"--mesh", AX_ARG_STRING, &b.sizes, 0, 0},
         {"--zero", AX_ARG_INT, &b.zero, 1, AX_ZERO_STAGES},
+        {"--attention-varies", AX_ARG_FLAG, &b.attention_varies, 0, 0},
     };
     ax_step_args_table(&b.a, args);
     memcpy(args + AX_STEP_ARGS_COUNT, own, sizeof own);

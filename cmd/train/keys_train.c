@@ -267,6 +267,10 @@ const struct ax_config_key ax_config_keys_precision[] = {
     AX_KEY("tf32", AX_T_BOOL | AX_T_STR,
            "Float32 products on a GPU round their operands to TensorFloat-32; auto: no.",
            .choices = "auto", .dflt = "auto"),
+    AX_KEY("attention_deterministic", AX_T_BOOL,
+           "Gradients of attention on a GPU have the same bits each time. false: cuDNN may add "
+           "them in the order in which blocks end, which can be faster.",
+           .dflt = "true"),
     AX_KEY("fp8", AX_T_BOOL,
            "Products of the layers' linears have operands in 8-bit floats (docs/quantization.md).",
            .dflt = "false", AX_FIXED),

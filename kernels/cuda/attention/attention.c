@@ -1,5 +1,5 @@
 /* attention_forward and attention_backward: by cuDNN, or in decoding, and where it is not there or does not
- * take a call, by our own kernels. Which of them it is depends on the library and on shapes, never on values. */
+ * take a call, by our own kernels. Which of them it is depends on the library and on shapes, never on values; and backward, on whether bits may vary. */
 #include "kernels/cuda/attention/tensor.h"
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
@@ -128,7 +128,9 @@ enum ax_status ax_cuda_attention_backward(struct ax_queue *q, const struct ax_at
         return ax_cuda_own_attention_backward(q, b, work);
     char *at = work;
     const struct ax_attention_backward there = as_given(b, &at);
-    const struct ax_cudnn_shape s = ax_dnn_shape(&there.a, &there);
+    struct ax_cudnn_shape s = ax_dnn_shape(&there.a, &there);
+    if (q->attention_varies)
+        s.backward = AX_CUDNN_VARIES;
     if (!ax_dnn_takes(q, &s))
         return ax_cuda_own_attention_backward(q, b, work);
     AX_TRY(by_cudnn(q, b, &there, &s, at));

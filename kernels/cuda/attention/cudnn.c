@@ -162,7 +162,7 @@ struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                .block_size = in_blocks ? (int32_t)a->block_size : 0,
                                .causal = a->causal,
                                .sink = !b && a->sink.data,
-                               .backward = b != NULL};
+                               .backward = b ? AX_CUDNN_FIXED : AX_CUDNN_NO_BACKWARD};
     const struct ax_tensor *t[AX_CUDNN_TENSORS] = {&a->q, &a->k, &a->v, &a->out, &a->lse};
     if (b) {
         t[AX_CUDNN_DOUT] = &b->dout;
@@ -248,7 +248,7 @@ enum ax_status ax_dnn_run(struct ax_queue *q, const struct ax_cudnn_shape *s,
     if (d->calls->run(d->handle, find(q, s)->plan, o, work, ax_cuda_stream(q), text) !=
         AX_CUDNN_DONE)
         return ax_error(AX_ERR_FAILED, "cuDNN's attention failed: %.400s", text);
-    d->taken[s->backward]++;
+    d->taken[s->backward != AX_CUDNN_NO_BACKWARD]++;
     return AX_OK;
 }
 

@@ -21,7 +21,7 @@ void ax_dnn_close(struct ax_dnn *d); /* NULL is fine */
 
 /* True if it may take such calls, by what the host knows. b: NULL for forward, here and below. */
 bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backward *b);
-/* The kind of a call. Counts are rounded up, so that kinds are few: to four significant bits, or with a block
+/* The kind of a call; of backward, AX_CUDNN_FIXED. Counts are rounded up, so that kinds are few: to four significant bits, or with a block
  * table, where no two passes are alike, to one; what is the table's and the cache's stays the same. */
 struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                    const struct ax_attention_backward *b);

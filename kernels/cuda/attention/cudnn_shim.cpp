@@ -184,7 +184,7 @@ void describe_forward(fe::graph::Graph &g, const struct ax_cudnn_shape &s) {
 void describe_backward(fe::graph::Graph &g, const struct ax_cudnn_shape &s) {
     auto options = fe::graph::SDPA_backward_attributes()
                        .set_name("backward")
-                       .set_deterministic_algorithm(true)
+                       .set_deterministic_algorithm(s.backward == AX_CUDNN_FIXED)
                        .set_max_total_seq_len_q(s.rows_q)
                        .set_max_total_seq_len_kv(s.rows_k);
     describe(options, g, s);

@@ -32,6 +32,9 @@ enum ax_cudnn_tensor {
     AX_CUDNN_TENSORS
 };
 
+/* Forward, or which backward: the same bits each time, or whatever is fastest. */
+enum ax_cudnn_backward { AX_CUDNN_NO_BACKWARD, AX_CUDNN_FIXED, AX_CUDNN_VARIES };
+
 /* A kind of attention over packed documents, forward or backward (kernels/ops.h has the formulas).
  * Compared as bytes, so it has no padding. */
 struct ax_cudnn_shape {
@@ -48,7 +51,7 @@ struct ax_cudnn_shape {
     int32_t block_size;
     int32_t causal; /* the last query sees the last key */
     int32_t sink;   /* forward: there is one. Backward needs none, since lse contains it */
-    int32_t backward;
+    int32_t backward; /* enum ax_cudnn_backward */
 };
 
 /* Addresses on the GPU. Document d is rows offsets[t][d] / stride[t] … of tensor t, or with a block table,
@@ -70,7 +73,8 @@ struct ax_cudnn_calls {
     enum ax_cudnn_result (*open)(struct ax_cudnn **out, void *function, const char *gpu,
                                  char *text);
     void (*close)(struct ax_cudnn *c);
-    /* Refused: cuDNN has no way to compute this, or only ones whose bits differ from run to run. */
+    /* Refused: cuDNN has no way to compute this, or of AX_CUDNN_FIXED only ones whose bits differ from run
+     * to run. */
     enum ax_cudnn_result (*plan)(struct ax_cudnn *c, const struct ax_cudnn_shape *shape,
                                  struct ax_cudnn_plan **out, size_t *work, char *text);
     void (*forget)(struct ax_cudnn_plan *p);

@@ -218,10 +218,11 @@ bool is_power_of_two(int32_t n) {
     return (n & (n - 1)) == 0;
 }
 
-/* Before 9.25, backward on Hopper has all products in memory, of the longest documents. */
+/* Before 9.25, backward on Hopper has all products in memory, of the longest documents, to have the same bits
+ * each time. */
 size_t work_of(const ax_cudnn &c, const ax_cudnn_shape &s) {
     const int64_t pairs = (s.max_q + 63) / 64 * 64 * ((s.max_k + 127) / 128 * 128);
-    const bool products = s.backward && c.version < 92500;
+    const bool products = s.backward == AX_CUDNN_FIXED && c.version < 92500;
     return 4096 + (products ? (size_t)(s.documents * s.heads_q * pairs) * 2 : 0);
 }
 
