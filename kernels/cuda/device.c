@@ -264,6 +264,10 @@ int ax_cuda_processors(const struct ax_queue *q) {
     return ax_cuda_state(q)->processors;
 }
 
+bool ax_cuda_has_wgmma(const struct ax_queue *q) {
+    return ax_cuda_state(q)->wgmma;
+}
+
 struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q) {
     return ((const struct state *)q->device_state)->graphs;
 }

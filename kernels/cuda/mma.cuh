@@ -20,6 +20,14 @@ typedef uint32_t shared_at;
 __device__ static inline shared_at shared_of(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
+/* As the hardware counts. */
+__device__ static inline uint32_t shared_number(shared_at at) {
+    return at;
+}
+/* The first multiple of a power of two from there on. */
+__device__ static inline shared_at shared_aligned(shared_at at, int bytes) {
+    return (at + bytes - 1) & -bytes;
+}
 
 /* c += a · b. All lanes of the warp, here and below, but for copies. */
 __device__ static inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {

@@ -1,4 +1,7 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "kernels/cuda/find.h"
 #include "kernels/cuda/graphs.h"
@@ -27,13 +30,17 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     struct ax_cuda_state *s;
     if (ax_queue_is_meta(q))
         return AX_OK;
-    int gpu, processors;
+    struct cudaDeviceProp properties;
+    int gpu;
     AX_TRY(ax_cuda_usable());
     AX_TRY(ax_cuda_use());
     AX_TRY(ax_cuda_own(&gpu));
-    AX_CUDA_TRY(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, gpu));
+    AX_CUDA_TRY(cudaGetDeviceProperties(&properties, gpu));
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
-    s->processors = processors;
+    s->processors = properties.multiProcessorCount;
+    const char *wish = getenv("AXTRAIN_WGMMA");
+    s->wgmma =
+        properties.major == 9 && properties.minor == 0 && (!wish || strcmp(wish, "off") != 0);
     q->state = s;
     enum ax_status st = ax_blas_open(&s->blas, &q->counters);
     if (st == AX_OK)

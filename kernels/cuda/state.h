@@ -9,6 +9,7 @@ struct ax_cuda_state {
     struct ax_blas *blas;
     struct ax_dnn *dnn;
     int processors;
+    bool wgmma; /* a GPU of sm_90a */
 };
 /* Fails the queue, from any thread: every later wait returns this error, unless there was an
  * earlier one, and calls that have not begun do not run. */

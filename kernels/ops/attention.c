@@ -370,6 +370,8 @@ static const struct ax_shape shapes_attention_backward[] = {
     {"training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, SMOLLM2_HEADS, .pad = 384},
     {"64 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 64, .kv_heads = 8,
      .head_dim = 128},
+    {"1B heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 8,
+     .head_dim = 64},
 };
 
 AX_OP_INFO(attention_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.out), IN(a.lse), IN(a.cu_q),

@@ -1,4 +1,4 @@
-/* Kernels of one warp that hand what kernels/cuda/mma.cuh computes to a test: all arrays are the host's. */
+/* Kernels of one warp, or of four, that hand what kernels/cuda/mma.cuh and wgmma.cuh compute to a test: all arrays are the host's. */
 #ifndef AX_TESTS_CUDA_MMA_PROBE_H
 #define AX_TESTS_CUDA_MMA_PROBE_H
 
@@ -34,11 +34,23 @@ struct probe_numbers {
     float x[PROBE_LANES][2], powers[PROBE_LANES][2];
     uint32_t pair[PROBE_LANES];
 };
-enum { PROBE_SHARED = 64 << 10 }; /* bytes: more than a kernel has that does not ask */
+/* Four warps multiply rows 64 … 127 of `left` with `right`, 128 elements, by wgmma: 64 or 128 columns, which are rows of `right`
+ * or, transposed, its columns; the left side from registers (held) or from shared memory. out = c + the product, or
+ * without `adds` the product alone. waits: until it is done. */
+#define PROBE_TILE    128
+#define PROBE_THREADS 128
+#define PROBE_ROWS    64
+struct probe_tiles {
+    uint16_t left[PROBE_TILE][PROBE_TILE], right[PROBE_TILE][PROBE_TILE];
+    float c[PROBE_ROWS][PROBE_TILE], out[PROBE_ROWS][PROBE_TILE];
+    int32_t columns, held, transposed, adds, waits;
+};
+enum { PROBE_SHARED = 66 << 10 }; /* bytes: more than a kernel has that does not ask */
 
 enum ax_status probe_product(struct ax_queue *q, struct probe_product *p);
 enum ax_status probe_rows(struct ax_queue *q, struct probe_rows *p);
 enum ax_status probe_copies(struct ax_queue *q, struct probe_copies *p);
+enum ax_status probe_tiles(struct ax_queue *q, struct probe_tiles *p);
 enum ax_status probe_numbers(struct ax_queue *q, struct probe_numbers *p);
 
 #ifdef __cplusplus

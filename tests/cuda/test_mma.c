@@ -136,6 +136,58 @@ static void a_missing_wait_shows(void **state) {
             assert_int_equal(p.out[i][j], 0xffffffff);
 }
 
+/* By wgmma: every form that it has here, sums in the order of fragments C (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"). */
+static void fill_tiles(struct probe_tiles *p) {
+    for (int i = 0; i < PROBE_TILE * PROBE_TILE; i++) {
+        p->left[i / PROBE_TILE][i % PROBE_TILE] = ax_f32_to_bf16(drawn((uint64_t)i + 5000));
+        p->right[i / PROBE_TILE][i % PROBE_TILE] = ax_f32_to_bf16(drawn((uint64_t)i + 50000));
+    }
+    for (int i = 0; i < PROBE_ROWS * PROBE_TILE; i++)
+        p->c[i / PROBE_TILE][i % PROBE_TILE] = drawn((uint64_t)i + 90000);
+}
+
+static float tiles_product(const struct probe_tiles *p, int row, int col) {
+    float sum = p->adds ? p->c[row][col] : 0;
+    for (int k = 0; k < PROBE_TILE; k++)
+        sum += ax_bf16_to_f32(p->left[PROBE_ROWS + row][k]) *
+               ax_bf16_to_f32(p->transposed ? p->right[k][col] : p->right[col][k]);
+    return sum;
+}
+
+static void tiles(void **state) {
+    (void)state;
+    static struct probe_tiles p = {.waits = 1};
+    if (!ax_cuda_has_wgmma(cuda.q)) {
+        skip_because("hardware, wgmma");
+        return;
+    }
+    fill_tiles(&p);
+    for (int form = 0; form < 16; form++) {
+        p.columns = form & 1 ? 128 : 64;
+        p.held = form >> 1 & 1;
+        p.transposed = form >> 2 & 1;
+        p.adds = form >> 3 & 1;
+        assert_int_equal(probe_tiles(cuda.q, &p), AX_OK);
+        for (int i = 0; i < PROBE_ROWS; i++)
+            for (int j = 0; j < p.columns; j++)
+                if (p.out[i][j] != tiles_product(&p, i, j))
+                    fail_msg("%d columns, held %d, transposed %d, adds %d: (%d, %d) is %g, not %g",
+                             p.columns, p.held, p.transposed, p.adds, i, j, (double)p.out[i][j],
+                             (double)tiles_product(&p, i, j));
+    }
+}
+
+/* The emulator computes products as late as they may be. */
+static void a_missing_wait_for_products_shows(void **state) {
+    (void)state;
+    static struct probe_tiles p = {.columns = 64};
+    fill_tiles(&p);
+    assert_int_equal(probe_tiles(cuda.q, &p), AX_OK);
+    for (int i = 0; i < PROBE_ROWS; i++)
+        for (int j = 0; j < p.columns; j++)
+            assert_true(isnan(p.out[i][j]));
+}
+
 static void numbers(void **state) {
     (void)state;
     struct probe_numbers p;
@@ -169,9 +221,13 @@ static int close_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products), cmocka_unit_test(matrices),
-        cmocka_unit_test(copies),   unit_test_if(EMULATED, a_missing_wait_shows),
+        cmocka_unit_test(products),
+        cmocka_unit_test(matrices),
+        cmocka_unit_test(copies),
+        unit_test_if(EMULATED, a_missing_wait_shows),
         cmocka_unit_test(numbers),
+        cmocka_unit_test(tiles),
+        unit_test_if(EMULATED, a_missing_wait_for_products_shows),
     };
     return cmocka_run_group_tests_name("tensor cores", tests, open_machine, close_machine);
 }

@@ -14,6 +14,7 @@
 #include "tests/skip.h"
 
 static struct machine ref, cuda, own, old; /* own: without cuDNN; old: with 9.19 */
+static struct machine plain;               /* without wgmma, too */
 static enum ax_op chosen;                  /* the test's */
 static int cases, bad;                     /* of it */
 
@@ -156,7 +157,10 @@ static void check_on(struct machine *m, enum ax_op op, const struct ax_shape *sh
         case_run(&want, &ref);
         ax_case_compare(&got, &want, &d);
         if (!(d.worst <= 1))
-            COMPLAIN("%s%s\n", d.where, m == &own ? ", by our own kernel" : "");
+            COMPLAIN("%s%s\n", d.where,
+                     m == &own     ? ", by our own kernel"
+                     : m == &plain ? ", by our own kernel without wgmma"
+                                   : "");
     }
     ax_case_free(&got);
     ax_case_free(&want);
@@ -173,6 +177,9 @@ static void check_case(enum ax_op op, const struct ax_shape *shape, enum ax_dtyp
         COMPLAIN("%s \"%s\": %d calls of cuDNN\n", ax_op_name(op), shape->name,
                  calls_of(&cuda) - calls);
     check_on(&own, op, shape, dtype);
+    if (op != AX_OP_attention_backward)
+        return;
+    check_on(&plain, op, shape, dtype);
     cuda.q->attention_varies = true;
     check_on(&cuda, op, shape, dtype);
     cuda.q->attention_varies = false;
@@ -270,6 +277,9 @@ static int open_machines(void **state) {
     machine_open(&cuda, "cuda", 1);
     setenv("AXTRAIN_CUDNN", "off", 1);
     machine_open(&own, "cuda", 1);
+    setenv("AXTRAIN_WGMMA", "off", 1);
+    machine_open(&plain, "cuda", 1);
+    unsetenv("AXTRAIN_WGMMA");
     unsetenv("AXTRAIN_CUDNN");
     setenv("AXTRAIN_EMULATED_CUDNN", "91900", 1);
     machine_open(&old, "cuda", 1);
@@ -280,6 +290,7 @@ static int open_machines(void **state) {
 static int close_machines(void **state) {
     (void)state;
     machine_close(&old);
+    machine_close(&plain);
     machine_close(&own);
     machine_close(&cuda);
     machine_close(&ref);

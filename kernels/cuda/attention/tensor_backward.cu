@@ -2,18 +2,7 @@
  * through the keys, dk and dv by another, whose warps have rows of keys and go through the queries of all
  * heads that read them. Both compute the scores again; no result is added to by two warps. Moves the own side
  * once, and the other one once for every tile of rows. */
-#include "kernels/cuda/attention/tensor.cuh"
-
-struct backward_args {
-    pattern p;
-    divider group;
-    scaling by;
-    short_heads<const bf16> q, k, v, dout;
-    short_heads<bf16> dq, dk, dv;
-    rows_of<const float> lse;
-    const float *delta; /* [queries][query heads] */
-    int heads;          /* of queries */
-};
+#include "kernels/cuda/attention/tensor_backward.cuh"
 
 /* dout·v − δ times the derivative of the cap, from its tanh. */
 template <int M, int N>
@@ -26,11 +15,6 @@ __device__ static inline void cap_gradients(sums<M, N> &dp, const sums<M, N> &s,
         const float x = s.at(i);
         dp.at(i) *= 1 - x * x;
     }
-}
-
-/* A row without keys has an lse of −∞, and scores of −∞: its probabilities are to be 0. */
-__device__ static inline float base_of(float lse) {
-    return lse == -INFINITY ? 0 : lse * LOG2E;
 }
 
 /* ---- dq ---- */
@@ -338,6 +322,8 @@ extern "C" enum ax_status ax_tensor_attention_backward(struct ax_queue *q,
                                 as_rows<const float>(&a->lse),
                                 delta,
                                 (int)a->q.shape[1]};
+    if (ax_wgmma_attention_suits(q, a))
+        return ax_wgmma_attention_backward(q, a, args);
     return by_width(a, [&](auto width) {
         constexpr int D = decltype(width)::value;
         AX_TRY(run_dq<D>(q, args));

@@ -5,6 +5,7 @@
 #include "tests/doubles/cuda/fibres.h"
 #include "tests/doubles/cuda/mma.h"
 #include "tests/doubles/cuda/stream.h"
+#include "tests/doubles/cuda/wgmma.h"
 
 struct alignas(8) float2 {
     float x, y;

@@ -2,7 +2,7 @@
  * others (a barrier, a shuffle, a vote) or returns. A block runs on one thread of the host, its warps in
  * an order that a seed chooses. Whoever meets the others at another place, or names lanes that are not
  * there, aborts with the thread's number; shared memory begins as NaN patterns, so that what is read
- * before it is written shows. Of the tensor cores and cp.async, what mma.h has. No TMA, PTX or grids in
+ * before it is written shows. Of the tensor cores and cp.async, what mma.h and wgmma.h have. No TMA, PTX or grids in
  * step. */
 #ifndef AX_TESTS_DOUBLES_CUDA_FIBRES_H
 #define AX_TESTS_DOUBLES_CUDA_FIBRES_H
@@ -40,13 +40,16 @@ struct dim3 {
 };
 
 namespace cu_emu {
-enum State : uint8_t { FREE, RUN, WAIT_WARP, WAIT_BLOCK, DONE };
+enum State : uint8_t { FREE, RUN, WAIT_WARP, WAIT_GROUP, WAIT_BLOCK, DONE };
 struct Fiber {
     void *sp;
     char *stack;
     int tid;
     State st;
 };
+enum {
+    DYNAMIC_AT = 1024 + 16
+};                  // the number of the first byte of dynamic shared memory: no more than aligned
 enum { SLOTS = 3 }; // 8 bytes each: what a lane brings to a meeting
 struct WarpOp {
     uint32_t mask, arrived;
@@ -59,6 +62,23 @@ struct Copy { // to shared memory, started and not waited for; from nullptr: zer
     char *to;
     const char *from;
     size_t bytes;
+};
+/* A product that a lane of a group of four warps has issued (wgmma.h). */
+struct Product {
+    float *sums,
+        before[64]; /* before: of `sums`, unless it goes on with those of another product */
+    bool continues, add, held, transposed;
+    int columns;
+    uint32_t left_registers[4]; /* held */
+    uint64_t left, right;       /* descriptors */
+};
+struct Products { /* a lane's that nobody has waited for */
+    std::vector<Product> issued;
+    std::vector<size_t> batches; /* where they end */
+};
+struct Meeting { /* of a group's lanes */
+    int arrived;
+    const void *site;
 };
 struct Block {
     dim3 grid, block;
@@ -74,6 +94,9 @@ struct Block {
     std::vector<char> dyn;
     size_t dyn_bytes;
     std::vector<std::vector<Copy>> copies; // of each thread
+    std::vector<Products> products;
+    std::vector<Meeting> groups;
+    std::vector<uint8_t> unseen; // whether a thread has copied what wgmma does not see yet
     std::vector<std::pair<void *, unsigned>> statics;
     unsigned serial;
     void *sched_sp;
@@ -97,9 +120,11 @@ inline const char *kernel_name = ""; /* the kernel that runs */
     fprintf(stderr, "cuda_emu: %s: block (%u,%u,%u) thread %d\n", what, b.bid.x, b.bid.y, b.bid.z,
             b.cur ? b.cur->tid : -1);
     for (Fiber &f : b.fibers)
-        if (f.st == WAIT_WARP || f.st == WAIT_BLOCK) {
+        if (f.st == WAIT_WARP || f.st == WAIT_GROUP || f.st == WAIT_BLOCK) {
             fprintf(stderr, "  thread %d waits at %s\n", f.tid,
-                    f.st == WAIT_WARP ? "warp collective" : "__syncthreads");
+                    f.st == WAIT_WARP    ? "warp collective"
+                    : f.st == WAIT_GROUP ? "wgmma_wait"
+                                         : "__syncthreads");
         }
     abort();
 }
@@ -157,6 +182,8 @@ inline void entry() {
         b.body(b.arg);
         if (!b.copies[f->tid].empty())
             die("a thread ends before it has waited for its copies");
+        if (!b.products[f->tid].issued.empty())
+            die("a thread ends before it has waited for its products");
         b.exited[f->tid] = 1;
         b.live--;
         f->st = DONE;
@@ -206,6 +233,8 @@ inline void run_block() {
     b.pred_and = 1;
     b.warps.assign((b.n + 31) / 32, WarpOp{});
     b.exited.assign(b.n, 0);
+    b.groups.assign((b.n + 127) / 128, Meeting{});
+    b.unseen.assign(b.n, 0);
     b.owner.assign(b.n, -1);
     for (Fiber &f : b.fibers)
         f.st = FREE;
@@ -352,9 +381,10 @@ template <class F> void launch(const char *name, F &&f, dim3 grid, dim3 block, s
     if (b.n < 1 || b.n > 1024 || smem > 227 * 1024)
         die("bad launch configuration");
     b.fibers.reserve(1024);
-    b.dyn.resize(smem + 16);
+    b.dyn.resize(smem + DYNAMIC_AT + 1024);
     b.dyn_bytes = smem;
     b.copies.resize(1024);
+    b.products.resize(1024);
     b.body = [](void *a) { (*(std::remove_reference_t<F> *)a)(); };
     b.arg = (void *)&f;
     b.order.resize(b.n);
@@ -392,7 +422,7 @@ inline void touch(void *p, size_t n) {
     memset(p, 0xFF, n);
 }
 inline void *dyn_smem() {
-    return (void *)(((uintptr_t)blk->dyn.data() + 15) & ~(uintptr_t)15);
+    return (void *)((((uintptr_t)blk->dyn.data() + 1023) & ~(uintptr_t)1023) + DYNAMIC_AT);
 }
 template <class T> T *aligned(T *p) {
     if ((uintptr_t)p % alignof(std::remove_const_t<T>))

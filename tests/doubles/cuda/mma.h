@@ -13,6 +13,13 @@ typedef char *shared_at;
 static inline shared_at shared_of(const void *p) {
     return (shared_at)p;
 }
+/* As a GPU counts, which has something before a block's dynamic memory, too. */
+static inline uint32_t shared_number(shared_at at) {
+    return (uint32_t)(at - (shared_at)cu_emu::dyn_smem()) + cu_emu::DYNAMIC_AT;
+}
+static inline shared_at shared_aligned(shared_at at, int bytes) {
+    return at + (-shared_number(at) & (uint32_t)(bytes - 1));
+}
 
 namespace cu_emu {
 inline void in_shared(const char *at, size_t bytes) {
@@ -85,6 +92,7 @@ inline void copy_start(char *to, const void *from, bool there, size_t bytes) {
     blk->copies[blk->cur->tid].push_back({to, there ? (const char *)from : nullptr, bytes});
 }
 inline void copy_finish() {
+    blk->unseen[blk->cur->tid] = !blk->copies[blk->cur->tid].empty();
     for (const Copy &c : blk->copies[blk->cur->tid])
         if (c.from)
             memcpy(c.to, c.from, c.bytes);
