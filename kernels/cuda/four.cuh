@@ -13,12 +13,24 @@ template <class T> __device__ static inline bool is_aligned(const void *p) {
     return (uintptr_t)p % sizeof(T) == 0;
 }
 
+/* Four elements at an address that allows one access. By intrinsics: plain accesses would be merged with those
+ * one by one, and split. */
+__device__ static inline four load_aligned(const float *p) {
+    const float4 v = __ldca((const float4 *)p);
+    return {{v.x, v.y, v.z, v.w}};
+}
+__device__ static inline four load_aligned(const bf16 *p) {
+    const uint2 v = __ldca((const uint2 *)p);
+    four out;
+    bf16_pair_to_f32(v.x, out.x[0], out.x[1]);
+    bf16_pair_to_f32(v.y, out.x[2], out.x[3]);
+    return out;
+}
+
 /* The first n of four elements at p, the others 0. n ≤ 0: none. */
 __device__ static inline four load_four(const float *p, int64_t n) {
-    if (n >= 4 && is_aligned<float4>(p)) {
-        const float4 v = *(const float4 *)p;
-        return {{v.x, v.y, v.z, v.w}};
-    }
+    if (n >= 4 && is_aligned<float4>(p))
+        return load_aligned(p);
     four out;
     AX_UNROLL
     for (int i = 0; i < 4; i++)
@@ -26,14 +38,10 @@ __device__ static inline four load_four(const float *p, int64_t n) {
     return out;
 }
 __device__ static inline four load_four(const bf16 *p, int64_t n) {
+    if (n >= 4 && is_aligned<uint2>(p))
+        return load_aligned(p);
     const uint16_t *bits = (const uint16_t *)p;
     four out;
-    if (n >= 4 && is_aligned<uint2>(p)) {
-        const uint2 v = *(const uint2 *)p;
-        bf16_pair_to_f32(v.x, out.x[0], out.x[1]);
-        bf16_pair_to_f32(v.y, out.x[2], out.x[3]);
-        return out;
-    }
     AX_UNROLL
     for (int i = 0; i < 4; i++)
         out.x[i] = i < n ? bf16_to_f32(bits[i]) : 0;

@@ -148,6 +148,8 @@ static const struct ax_shape shapes_router_forward[] = {
                                        .groups_kept = 4,
                                        .group_best = 2,
                                        .scale = 2.5})},
+    {"128 experts, 16,384 tokens", .huge = true, .rows = 16384, .groups = 128, .choices = 8,
+     EXPERTS(.routing.renormalize = true, .balance = true)},
 };
 
 AX_OP_INFO(router_forward, IN_ROWS(logits), IN(bias), OUT_ROWS(probs), OUT_ROWS(weights),

@@ -290,6 +290,7 @@ static const struct ax_shape shapes_top_entropy[] = {
     {"root", .rows = 40, .cols = 300, HEAD(.top = 20, .alpha = 0.5)},
     {"sums, strided", .rows = 5, .cols = 130, .pad = 6, .flags = IN32, HEAD(.top = 3, .alpha = 1)},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, HEAD(.top = 20, .alpha = 1)},
+    {"8B vocabulary", .huge = true, .rows = 1024, .cols = 128256, HEAD(.top = 20, .alpha = 1)},
 };
 
 AX_OP_INFO(top_entropy, IN_ROWS(logits), IN_ROWS(weight), OUT_ROWS(out));
@@ -307,6 +308,8 @@ PER_ELEMENT(top_logits, 1, logits)
 static void build_top_logits(struct ax_case_builder *b, struct ax_top_logits *a) {
     const struct ax_head_options *o = ax_case_options(b);
     a->logits = logits(b);
+    if (o->equal)
+        ax_case_randomize(b, &a->logits, 2, 2);
     a->out = ax_case_dense2(b, b->accum, b->shape->rows, o->top);
 }
 
@@ -314,7 +317,10 @@ static const struct ax_shape shapes_top_logits[] = {
     {"one", .rows = 1, .cols = 1, HEAD(.top = 1)},
     {"fewer than k", .rows = 5, .cols = 37, HEAD(.top = 64)},
     {"sums, strided", .rows = 40, .cols = 300, .pad = 6, .flags = IN32, HEAD(.top = 20)},
+    {"long row", .rows = 3, .cols = 17001, .pad = 3, HEAD(.top = 64)},
+    {"equal ones", .rows = 2, .cols = 4500, HEAD(.top = 256, .equal = true)},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, HEAD(.top = 20)},
+    {"8B vocabulary", .huge = true, .rows = 1024, .cols = 128256, HEAD(.top = 64)},
 };
 
 AX_OP_INFO(top_logits, IN_ROWS(logits), OUT_ROWS(out));

@@ -14,6 +14,7 @@ struct ax_head_options {
     bool dynamic; /* nll_loss */
     bool entropy; /* distill_loss */
     bool two;     /* support_logits, tail_logits: the support has two parts */
+    bool equal;   /* top_logits: all logits are */
     int64_t top;  /* top_entropy, top_logits: k */
     double alpha;
     double beta; /* beta of divergences */

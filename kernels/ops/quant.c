@@ -131,7 +131,15 @@ static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
                                     QUANT(.kind = AX_QUANT_INT8_ASYM)                              \
     }
 
-static const struct ax_shape shapes_quantize[] = {PACKED_SHAPES, FORMAT_SHAPES};
+#define HUGE(name, block, ...)                                                                     \
+    { name, .huge = true, .rows = 4096, .cols = 14336, .inner = block, QUANT(__VA_ARGS__) }
+#define HUGE_SHAPES                                                                                \
+    HUGE("nf4, 8B down", 64, .kind = AX_QUANT_NF4),                                                \
+        HUGE("int4, 8B down", 32, .kind = AX_QUANT_INT4),                                          \
+        HUGE("int8, 8B down", 14336, .kind = AX_QUANT_INT8),                                       \
+        HUGE("fp8, 8B down", 14336, .kind = AX_QUANT_FP8)
+
+static const struct ax_shape shapes_quantize[] = {PACKED_SHAPES, FORMAT_SHAPES, HUGE_SHAPES};
 
 AX_OP_INFO(quantize, IN(x), OUT(codes), OUT(scale), IN(offset), IN(range), OUT(zero), OUT(outer));
 
@@ -141,6 +149,8 @@ static const char *check_dequantize(const struct ax_dequantize *a) {
 }
 
 PER_ELEMENT(dequantize, ax_quant_info(a->kind)->offset ? 2 : 1, out)
+
+#define DRAWN_CODES (4 << 20)
 
 /* Codes of all bits that are numbers: in FP8, 1111111 is none, nor are the last three of E5M2; of
  * four bits there are 16. */
@@ -175,16 +185,25 @@ static struct ax_tensor build_scale(struct ax_case_builder *b, enum ax_quant kin
     return scale;
 }
 
+/* Those of a huge operand repeat, as its numbers do. */
+static struct ax_tensor build_codes(struct ax_case_builder *b, enum ax_quant kind, int64_t numel) {
+    struct ax_tensor codes =
+        ax_case_out1(b, ax_quant_info(kind)->codes, ax_quant_code_bytes(kind, numel));
+    unsigned char *to = codes.data;
+    for (int64_t i = 0; i < codes.shape[0] && b->memory != NULL; i++)
+        to[i] = i < DRAWN_CODES
+                    ? (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, kind)
+                    : to[i - DRAWN_CODES];
+    return codes;
+}
+
 static void build_dequantize(struct ax_case_builder *b, struct ax_dequantize *a) {
     const struct quant_options *o = ax_case_options(b);
     const struct ax_quant_info *info = ax_quant_info(o->kind);
     const struct ax_shape *s = b->shape;
     const int64_t blocks = blocks_of(s->rows * s->cols, s->inner);
     a->out = ax_case_dense2(b, b->real, s->rows, s->cols);
-    a->codes = ax_case_out1(b, info->codes, ax_quant_code_bytes(o->kind, s->rows * s->cols));
-    for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
-        ((unsigned char *)a->codes.data)[i] =
-            (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
+    a->codes = build_codes(b, o->kind, s->rows * s->cols);
     a->scale = build_scale(b, o->kind, blocks);
     if (info->offset)
         a->offset = ax_case_in1(b, AX_F32, blocks);
@@ -194,7 +213,7 @@ static void build_dequantize(struct ax_case_builder *b, struct ax_dequantize *a)
     a->kind = o->kind;
 }
 
-static const struct ax_shape shapes_dequantize[] = {PACKED_SHAPES, FORMAT_SHAPES};
+static const struct ax_shape shapes_dequantize[] = {PACKED_SHAPES, FORMAT_SHAPES, HUGE_SHAPES};
 
 AX_OP_INFO(dequantize, OUT(out), IN(codes), IN(scale), IN(offset), IN(outer));
 
@@ -227,10 +246,7 @@ static void build_packed_gemm(struct ax_case_builder *b, struct ax_packed_gemm *
     a->kind = o->kind;
     a->block = o->block > 0 ? o->block : s->inner;
     a->a = ax_case_in2(b, b->real, s->rows, s->inner);
-    a->codes = ax_case_out1(b, ax_quant_info(o->kind)->codes, ax_quant_code_bytes(o->kind, numel));
-    for (int64_t i = 0; i < a->codes.shape[0] && b->memory != NULL; i++)
-        ((unsigned char *)a->codes.data)[i] =
-            (unsigned char)code_of_bits(ax_rng_u32(b->key, (uint64_t)i) % 256, o->kind);
+    a->codes = build_codes(b, o->kind, numel);
     a->codes.panels = o->panels;
     a->scale = ax_case_in1(b, AX_F32, blocks_of(numel, a->block));
     ax_case_randomize(b, &a->scale, 0.001, 0.01);
@@ -241,6 +257,8 @@ static void build_packed_gemm(struct ax_case_builder *b, struct ax_packed_gemm *
         a->addend = ax_case_in2(b, a->c.dtype, s->rows, s->cols);
 }
 
+#define HUGE_PRODUCT(name, tokens, ...)                                                            \
+    { name, .huge = true, .rows = tokens, .cols = 4096, .inner = 14336, QUANT(__VA_ARGS__) }
 static const struct ax_shape shapes_packed_gemm[] = {
     {"nf4, one", .rows = 1, .cols = 1, .inner = 1, QUANT(.block = 64)},
     {"nf4, odd", .rows = 3, .cols = 13, .inner = 31, QUANT(.block = 64)},
@@ -267,6 +285,13 @@ static const struct ax_shape shapes_packed_gemm[] = {
     {"int8, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576,
      QUANT(.kind = AX_QUANT_INT8)},
     {"nf4, gate_up", .big = true, .rows = 2, .cols = 3072, .inner = 576, QUANT(.block = 64)},
+    HUGE_PRODUCT("nf4, 8B down, one token", 1, .block = 64),
+    HUGE_PRODUCT("nf4, 8B down, 8 tokens", 8, .block = 64),
+    HUGE_PRODUCT("int4, 8B down, one token", 1, .kind = AX_QUANT_INT4X2, .block = 32),
+    HUGE_PRODUCT("int8, 8B down, one token", 1, .kind = AX_QUANT_INT8),
+    HUGE_PRODUCT("fp8, 8B down, one token", 1, .kind = AX_QUANT_FP8),
+    HUGE_PRODUCT("nf4, 8B down, 64 tokens", 64, .block = 64),
+    HUGE_PRODUCT("nf4, 8B down, 4,096 tokens", 4096, .block = 64),
 };
 
 AX_OP_INFO(packed_gemm, IN_ROWS(a), IN_PANELS(codes), IN(scale), OUT_ROWS(c), IN(bias),

@@ -7,6 +7,7 @@ struct sample_options {
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k, context;
     bool shares;
+    bool equal; /* all logits */
 };
 
 #define SAMPLE(...) OPTIONS(sample_options, __VA_ARGS__)
@@ -46,7 +47,7 @@ static void build_sample(struct ax_case_builder *b, struct ax_sample *a) {
     const struct sample_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
     a->logits = ax_case_out2(b, b->accum, s->rows, s->cols);
-    ax_case_randomize(b, &a->logits, -8, 8);
+    ax_case_randomize(b, &a->logits, o->equal ? 2 : -8, o->equal ? 2 : 8);
     if (o->temperature > 0) {
         a->keys = ax_case_ids(b, s->rows * AX_SAMPLE_KEY, 0, 1 << 20);
         a->keys = ax_tensor_2d(AX_I32, a->keys.data, s->rows, AX_SAMPLE_KEY);
@@ -79,8 +80,25 @@ static const struct ax_shape shapes_sample[] = {
     {"everything", .rows = 40, .cols = 300,
      SAMPLE(.temperature = 1.2, .top_k = 50, .top_p = 0.8, .min_p = 0.02, .repetition_penalty = 1.2,
             .context = 20, .shares = true)},
+    {"top-p, few left", .rows = 40, .cols = 300,
+     SAMPLE(.temperature = 0.5, .top_p = 0.9, .shares = true)},
+    {"all filters, few left", .rows = 20, .cols = 3001, .pad = 1,
+     SAMPLE(.temperature = 1.2, .top_k = 40, .top_p = 0.9, .min_p = 0.2, .shares = true)},
+    {"top-p, many left", .rows = 2, .cols = 4500,
+     SAMPLE(.temperature = 3, .top_p = 0.9, .shares = true)},
+    {"top-p, all equal", .rows = 3, .cols = 4500,
+     SAMPLE(.temperature = 1, .top_p = 0.4, .shares = true, .equal = true)},
+    {"all tokens, long row", .rows = 6, .cols = 17000, .pad = 2, SAMPLE(.temperature = 1.5)},
     {"vocabulary", .big = true, .rows = 16, .cols = 49152,
      SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},
+    {"8B vocabulary", .huge = true, .rows = 256, .cols = 128256, SAMPLE(.temperature = 1)},
+    {"8B vocabulary, one row", .huge = true, .rows = 1, .cols = 128256, SAMPLE(.temperature = 1)},
+    {"8B vocabulary, top-k and top-p", .huge = true, .rows = 64, .cols = 128256,
+     SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},
+    {"8B vocabulary, top-p, few left", .huge = true, .rows = 64, .cols = 128256,
+     SAMPLE(.temperature = 0.02, .top_p = 0.95)},
+    {"8B vocabulary, top-p, many left", .huge = true, .rows = 64, .cols = 128256,
+     SAMPLE(.temperature = 1, .top_p = 0.95)},
 };
 
 AX_OP_INFO(sample, IN_ROWS(logits), IN_ROWS(keys), IN_ROWS(context), OUT_ROWS(index),
@@ -121,7 +139,11 @@ static const struct ax_shape shapes_truncate[] = {
     {"min-p", .rows = 40, .cols = 300, SAMPLE(.temperature = 2, .min_p = 0.1)},
     {"shard", .rows = 30, .cols = 300, .inner = 100, .first = 130,
      SAMPLE(.temperature = 1.2, .top_k = 50, .top_p = 0.8, .min_p = 0.02)},
+    {"few left, long row", .rows = 3, .cols = 17000, .inner = 9000, .first = 7001,
+     SAMPLE(.temperature = 0.02, .top_p = 0.9)},
     {"vocabulary", .big = true, .rows = 64, .cols = 49152,
+     SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},
+    {"8B vocabulary", .huge = true, .rows = 512, .cols = 128256,
      SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},
 };
 

@@ -186,6 +186,7 @@ static const struct ax_shape shapes_adamw_8bit[] = {
     {"remainder", .cols = 1003, UPDATE(.remainder = true)},
     {"bf16 master", .cols = 40001, .first = 3, UPDATE(.stochastic = true)},
     {"gate_up", .big = true, .cols = 3072 * 576, UPDATE(.copy = true)},
+    {"8B down, remainder", .huge = true, .cols = 4096 * 14336, UPDATE(.remainder = true)},
 };
 
 AX_OP_INFO(adamw_8bit, INOUT(master), INOUT(grad), INOUT(exp_avg), INOUT(exp_avg_sq),
@@ -316,6 +317,7 @@ static const struct ax_shape shapes_adafactor[] = {
     {"remainder", .rows = 9, .cols = 33, UPDATE(.remainder = true, .scale = true)},
     {"bf16 master", .rows = 9, .cols = 600, .first = 5, UPDATE(.stochastic = true, .torch = true)},
     {"gate_up", .big = true, .rows = 3072, .cols = 576, UPDATE(.copy = true)},
+    {"8B down, remainder", .huge = true, .rows = 4096, .cols = 14336, UPDATE(.remainder = true)},
 };
 
 AX_OP_INFO(adafactor, INOUT(master), INOUT(grad), INOUT(row), INOUT(col), INOUT(exp_avg_sq),

@@ -80,7 +80,7 @@ __device__ static inline void choose(const top_args<E> &a, int64_t t, const docu
     const bool every = n <= a.top;
     const uint32_t least = every ? 0 : kth_key(scores, n, a.top);
     const int64_t above =
-        every ? 0 : count_of(n, [&](int64_t j) { return key_of(scores[j]) > least; });
+        every ? 0 : count_of(scores, n, [&](int64_t, float z) { return key_of(z) > least; });
     int64_t equal = a.top - above, found = 0;
     for (int64_t first = 0; first < n; first += THREADS) {
         const int64_t j = first + threadIdx.x;

@@ -1,12 +1,17 @@
-/* sample, truncate: a block per row, in the order of steps of kernels/ops.h. The k-th largest logit, the
- * one where the largest reach top_p, and the drawn one are found by search (choose.cuh), each in some 30
- * passes over the row, which is in cache; masses are sums of exp((z − max)/T) in double. */
+/* sample, truncate: a block per row, in the order of steps of kernels/ops.h. A row is read once for its largest
+ * logit and once, from cache, for the masses of its parts, which are sums of exp((z − max)/T) in double. With filters
+ * the largest go into a list (choose.cuh); sorted, it has running sums of masses, and all is found in it. Where the
+ * filters leave more than the list has, the k-th largest logit, the one where the largest reach top_p, and the drawn
+ * one are found by search, each in some 30 passes over the row. */
 #include "kernels/cuda/choose.cuh"
 #include "kernels/cuda/philox.cuh"
 
 extern "C" {
 #include "kernels/sample.h"
 }
+
+/* Running sums of terms in another order differ by less than this part. */
+#define BELOW_ALL (1 - 0x1p-48)
 
 struct filters {
     double temperature, top_p, min_p;
@@ -22,46 +27,226 @@ static inline filters filters_of(const struct ax_sample *a) {
 struct row {
     const float *z;
     int64_t n, top;
-    float most, temperature;
+    float most, inverse; /* 1/T */
+    float own_most;      /* the largest that this thread has seen */
     __device__ float share(float logit) const {
-        return expf((logit - most) / temperature);
+        return expf((logit - most) * inverse);
     }
 };
 
 __device__ static inline row row_of(const float *z, int64_t n, double temperature) {
     float most = -INFINITY;
-    for (int64_t c = threadIdx.x; c < n; c += blockDim.x)
-        most = fmaxf(most, z[c]);
-    most = block_reduce<max_op>(most, -INFINITY);
-    int64_t before = -n; /* −first */
-    for (int64_t c = threadIdx.x; c < n && before == -n; c += blockDim.x)
-        if (z[c] == most)
-            before = -c;
-    before = block_reduce<max_op>(before, -n);
-    return {z, n, before == -n || z[0] != z[0] ? 0 : -before, most, (float)temperature};
+    uint32_t at = 0;
+    each_of(z, n, [&](int64_t c, float x) {
+        if (x > most) {
+            most = x;
+            at = (uint32_t)c;
+        }
+    });
+    const unsigned long long own = (unsigned long long)key_of(most) << 32 | ~at;
+    const unsigned long long first = block_reduce<max_op>(own, 0ull);
+    return {z,
+            n,
+            z[0] != z[0] ? 0 : (int64_t)(uint32_t)~first,
+            value_of((uint32_t)(first >> 32)),
+            (float)(1 / temperature),
+            most};
 }
 
 /* Σ of the shares of tokens that fit. */
 template <class P> __device__ static inline double mass_of(const row &r, P fits) {
     double sum = 0;
-    for (int64_t c = threadIdx.x; c < r.n; c += blockDim.x)
-        if (fits(c, key_of(r.z[c])))
-            sum += (double)r.share(r.z[c]);
+    each_of(r.z, r.n, [&](int64_t c, float z) {
+        if (fits(c, key_of(z)))
+            sum += (double)r.share(z);
+    });
     return block_sum(sum);
 }
 
+/* ---- parts of a row: one for each warp, in shared memory ---- */
+
+#define WARP_GROUPS (4 * 32) /* elements that a warp has at a time */
+
+__device__ static inline int64_t part_length(int64_t n) {
+    const int64_t warps = blockDim.x / 32;
+    return (n + warps * WARP_GROUPS - 1) / (warps * WARP_GROUPS) * WARP_GROUPS;
+}
+__device__ static inline float share_of_four(const row &r, const four &z, int m,
+                                             float (&share)[4]) {
+    AX_UNROLL
+    for (int i = 0; i < 4; i++)
+        share[i] = i < m ? r.share(z.x[i]) : 0;
+    return (share[0] + share[1]) + (share[2] + share[3]);
+}
+
+/* masses[w] = Σ of shares of part w of [first, end). f(c, z) for each element. */
+template <class F>
+__device__ static inline void find_masses(const row &r, int64_t first, int64_t end, double *masses,
+                                          F f) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int64_t length = part_length(end - first), from = first + warp * length;
+    double sum = 0;
+    each_four(r.z, from + 4 * lane, min(end, from + length), WARP_GROUPS,
+              [&](int64_t c, const four &z, int m) {
+                  float share[4];
+                  sum += (double)share_of_four(r, z, m, share);
+                  AX_UNROLL
+                  for (int i = 0; i < 4; i++)
+                      if (i < m)
+                          f(c + i, z.x[i]);
+              });
+    sum = warp_reduce<sum_op>(sum);
+    __syncthreads(); /* the last call's have been read */
+    if (lane == 0)
+        masses[warp] = sum;
+    __syncthreads();
+}
+
+__device__ static inline double total_of(const double *masses) {
+    double sum = 0;
+    for (int w = 0; w < (int)blockDim.x / 32; w++)
+        sum += masses[w];
+    return sum;
+}
+
+/* Of up to WARP_GROUPS tokens from `first` on the one where the running sum exceeds `at`, or the last one. All lanes. */
+__device__ static inline int64_t draw_of_group(const row &r, int64_t first, int64_t end,
+                                               double at) {
+    const int lane = threadIdx.x % 32;
+    const int64_t c = first + 4 * lane;
+    float share[4];
+    const double own = (double)share_of_four(r, load_four(r.z + c, end - c),
+                                             (int)max((int64_t)0, min((int64_t)4, end - c)), share);
+    double sum = own; /* with all lanes before */
+    for (int step = 1; step < 32; step *= 2) {
+        const double before = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= step)
+            sum += before;
+    }
+    at = fmin(at, __shfl_sync(0xffffffffu, sum, 31) * BELOW_ALL);
+    const int drawn = __ffs((int)__ballot_sync(0xffffffffu, own > 0 && at < sum)) - 1;
+    int64_t id = c;
+    sum -= own;
+    bool found = false;
+    AX_UNROLL
+    for (int i = 0; i < 4; i++) {
+        id = share[i] > 0 && !found ? c + i : id;
+        sum += (double)share[i];
+        found = found || at < sum;
+    }
+    return __shfl_sync(0xffffffffu, id, drawn);
+}
+
+/* The first token, by id, where the running sum exceeds u of all: of all parts, then of that one's, and so on. */
+__device__ static inline int64_t draw_by_id(const row &r, double u, double *masses) {
+    int64_t first = 0, end = r.n;
+    double at = u * total_of(masses);
+    while (end - first > WARP_GROUPS) {
+        if (first > 0 || end < r.n)
+            find_masses(r, first, end, masses, [](int64_t, float) {});
+        at = fmin(at, total_of(masses) * BELOW_ALL);
+        int w = 0;
+        double before = 0;
+        for (; w + 1 < (int)blockDim.x / 32 && !(at < before + masses[w]); w++)
+            before += masses[w];
+        at -= before;
+        const int64_t length = part_length(end - first);
+        first += w * length;
+        end = min(end, first + length);
+    }
+    return draw_of_group(r, first, end, at);
+}
+
+/* ---- what filters leave ---- */
+
+/* Keys above `key`, those that have it from `id` on, if not less than `least`. */
+struct kept {
+    uint32_t key;
+    int64_t id;
+    float least;
+    double mass;
+    __device__ bool operator()(const row &r, int64_t c, uint32_t k) const {
+        return (k > key || (k == key && c >= id)) && (least <= 0 || r.share(value_of(k)) >= least);
+    }
+};
+
+/* The first i below n, for which holds(i), which is true from there on; n if for none. */
+template <class P> __device__ static inline int first_of(int n, P holds) {
+    int low = 0;
+    while (low < n) {
+        const int middle = (low + n) / 2;
+        if (holds(middle))
+            n = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* running[i] = Σ of shares of a list's entries up to i. All threads. */
+__device__ static inline void add_shares(const row &r, const list &l, double *running) {
+    AX_SHARED(double, warps, [32]);
+    const int each = (*l.n + blockDim.x - 1) / blockDim.x, first = threadIdx.x * each;
+    const int end = min(*l.n, first + each), lane = threadIdx.x % 32;
+    double own = 0;
+    for (int i = first; i < end; i++)
+        own += (double)r.share(l.value(i));
+    double sum = own;
+    for (int step = 1; step < 32; step *= 2) {
+        const double before = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= step)
+            sum += before;
+    }
+    if (lane == 31)
+        warps[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum -= own;
+    for (int w = 0; w < (int)threadIdx.x / 32; w++)
+        sum += warps[w];
+    for (int i = first; i < end; i++) {
+        sum += (double)r.share(l.value(i));
+        running[i] = sum;
+    }
+    __syncthreads();
+}
+
+/* How many of a sorted list the filters leave, or 0 where the list has too few. `mass`: of the row. */
+__device__ static inline int kept_of_list(const row &r, const filters &f, const list &l,
+                                          const double *running, double mass) {
+    const bool all = *l.n == r.n;
+    int n = *l.n;
+    if (f.top_k > n)
+        return 0;
+    if (f.top_k > 0) {
+        const uint32_t key = l.key((int)f.top_k - 1);
+        n = first_of(n, [&](int i) { return l.key(i) < key; });
+        mass = running[n - 1];
+    }
+    if (f.by_p) {
+        const int last = first_of(n, [&](int i) { return running[i] >= f.top_p * mass; });
+        if (last == n && f.top_k == 0 && !all)
+            return 0;
+        n = min(n, last + 1);
+    }
+    const int left = first_of(n, [&](int i) { return r.share(l.value(i)) < (float)f.min_p; });
+    return left == n && f.top_k == 0 && !f.by_p && !all ? 0 : left;
+}
+
+/* ---- the same without a list ---- */
+
 /* The j-th largest id of those that fit, or the smallest of fewer. */
 template <class P> __device__ static inline int64_t id_from_end(const row &r, int64_t j, P fits) {
-    const auto tie = [&](int64_t c) { return fits(c, key_of(r.z[c])); };
-    const int64_t all = count_of(r.n, tie), wanted = max((int64_t)1, min(j, all));
+    const int64_t all = count_of(r.z, r.n, [&](int64_t c, float z) { return fits(c, key_of(z)); });
+    const int64_t wanted = max((int64_t)1, min(j, all));
     if (wanted == 1) {
         int64_t last = 0;
-        for (int64_t c = threadIdx.x; c < r.n; c += blockDim.x)
-            last = tie(c) ? c : last;
+        each_of(r.z, r.n, [&](int64_t c, float z) { last = fits(c, key_of(z)) ? c : last; });
         return block_reduce<max_op>(last, (int64_t)0);
     }
     return largest(31, [&](uint32_t x) {
-        return count_of(r.n, [&](int64_t c) { return c >= (int64_t)x && tie(c); }) >= wanted;
+        return count_of(r.z, r.n, [&](int64_t c, float z) {
+                   return c >= (int64_t)x && fits(c, key_of(z));
+               }) >= wanted;
     });
 }
 
@@ -71,87 +256,87 @@ __device__ static inline int64_t terms_to(double target, double sum, double each
     return each > 0 && terms < 2147483647.0 ? (int64_t)terms : 2147483647;
 }
 
-/* What the filters leave: keys above `key`, those that have it from `id` on, if not less than `least`. */
-struct kept {
-    uint32_t key;
-    int64_t id;
-    float least;
-    __device__ bool operator()(const row &r, int64_t c, uint32_t k) const {
-        return (k > key || (k == key && c >= id)) && r.share(r.z[c]) >= least;
-    }
-};
-
-__device__ static inline kept filter(const row &r, const filters &f) {
-    kept out = {0, 0, (float)f.min_p};
+__device__ static inline kept kept_of_row(const row &r, const filters &f) {
+    kept out = {0, 0, (float)f.min_p, 0};
     if (f.top_k > 0)
         out.key = kth_key(r.z, r.n, f.top_k);
-    if (!f.by_p)
-        return out;
-    const uint32_t floor = out.key;
-    const double target = f.top_p * mass_of(r, [&](int64_t, uint32_t k) { return k >= floor; });
-    out.key = max(floor, largest(32, [&](uint32_t x) {
-                      const uint32_t from = max(x, floor);
-                      return mass_of(r, [&](int64_t, uint32_t k) { return k >= from; }) >= target;
-                  }));
-    const double above = mass_of(r, [&](int64_t, uint32_t k) { return k > out.key; });
-    const int64_t ties = terms_to(target, above, (double)r.share(value_of(out.key)), false);
-    out.id = id_from_end(r, ties, [&](int64_t, uint32_t k) { return k == out.key; });
+    if (f.by_p) {
+        const uint32_t floor = out.key;
+        const double target = f.top_p * mass_of(r, [&](int64_t, uint32_t k) { return k >= floor; });
+        out.key =
+            max(floor, largest(32, [&](uint32_t x) {
+                    const uint32_t from = max(x, floor);
+                    return mass_of(r, [&](int64_t, uint32_t k) { return k >= from; }) >= target;
+                }));
+        const double above = mass_of(r, [&](int64_t, uint32_t k) { return k > out.key; });
+        const int64_t ties = terms_to(target, above, (double)r.share(value_of(out.key)), false);
+        out.id = id_from_end(r, ties, [&](int64_t, uint32_t k) { return k == out.key; });
+    }
+    out.mass = mass_of(r, [&](int64_t c, uint32_t k) { return out(r, c, k); });
     return out;
 }
 
-/* ---- drawing ---- */
-
-/* The sum of x over the threads before this one. */
-__device__ static inline double sum_before(double x) {
-    AX_SHARED(double, warps, [32]);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    double sum = x;
-    for (int step = 1; step < 32; step *= 2) {
-        const double before = __shfl_up_sync(0xffffffffu, sum, step);
-        if (lane >= step)
-            sum += before;
-    }
-    __syncthreads();
-    if (lane == 31)
-        warps[warp] = sum;
-    __syncthreads();
-    double all = 0;
-    for (int w = 0; w < warp; w++)
-        all += warps[w];
-    const double before = __shfl_up_sync(0xffffffffu, sum, 1);
-    return all + (lane == 0 ? 0 : before);
-}
-
-/* The first token, by id, where the running sum exceeds `at`: each thread has a run of them. */
-__device__ static inline int64_t draw_by_id(const row &r, double u) {
-    const int64_t run = (r.n + blockDim.x - 1) / blockDim.x, first = threadIdx.x * run;
-    const int64_t end = min(r.n, first + run);
-    double own = 0;
-    for (int64_t c = first; c < end; c++)
-        own += (double)r.share(r.z[c]);
-    double sum = sum_before(own);
-    const double at = u * block_reduce<max_op>(sum + own, 0.0);
-    int64_t found = -r.n; /* −first */
-    for (int64_t c = first; c < end && found == -r.n; c++) {
-        sum += (double)r.share(r.z[c]);
-        if (at < sum)
-            found = -c;
-    }
-    found = block_reduce<max_op>(found, -r.n);
-    return found == -r.n ? r.n - 1 : -found;
-}
-
-/* The same with the most probable first, among equals the last. */
-__device__ static inline int64_t draw_by_share(const row &r, const kept &left, double mass,
-                                               double u) {
+/* The first token where the running sum exceeds u of all, with the most probable first, among equals the last. */
+__device__ static inline int64_t draw_of_row(const row &r, const kept &left, double u) {
     const auto fits = [&](int64_t c, uint32_t k) { return left(r, c, k); };
-    const double at = fmin(u * mass, mass * (1 - 0x1p-50)); /* some token ends above it */
+    const double at = fmin(u, BELOW_ALL) * left.mass; /* some token ends above it */
     const uint32_t key = largest(32, [&](uint32_t x) {
         return mass_of(r, [&](int64_t c, uint32_t k) { return k >= x && fits(c, k); }) > at;
     });
     const double above = mass_of(r, [&](int64_t c, uint32_t k) { return k > key && fits(c, k); });
     const int64_t j = terms_to(at, above, (double)r.share(value_of(key)), true);
     return id_from_end(r, j, [&](int64_t c, uint32_t k) { return k == key && fits(c, k); });
+}
+
+/* ---- both ---- */
+
+/* Shared memory of a block that filters: a list, and its running sums. */
+#define FILTER_BYTES (LIST * (sizeof(unsigned long long) + sizeof(double)))
+
+struct filtered {
+    kept left;
+    list l; /* sorted */
+    const double *running;
+    int n; /* how many of the list are left; 0: the list has too few */
+};
+
+/* Returns false if there is a NaN. */
+__device__ static inline bool filter(const row &r, const filters &f, double *masses,
+                                     filtered *out) {
+    AX_DYNAMIC_SHARED(unsigned long long, entries);
+    AX_SHARED(int, count, [1]);
+    double *running = (double *)(entries + LIST);
+    const int half = blockDim.x / 2;
+    const float least = reached_by(f.top_k > 0 && f.top_k < half ? (int)f.top_k : half, r.own_most);
+    *out = {{}, {entries, count}, running, 0};
+    if (threadIdx.x == 0)
+        *count = 0;
+    __syncthreads();
+    find_masses(r, 0, r.n, masses, [&](int64_t c, float z) {
+        if (z >= least)
+            out->l.add(c, z);
+    });
+    const double mass = total_of(masses);
+    if (!(mass >= 1))
+        return false;
+    if (*count <= LIST) {
+        sort(out->l);
+        add_shares(r, out->l, running);
+        out->n = kept_of_list(r, f, out->l, running, mass);
+    }
+    if (out->n > 0)
+        out->left = {out->l.key(out->n - 1), out->l.id(out->n - 1), 0, running[out->n - 1]};
+    else
+        out->left = kept_of_row(r, f);
+    return true;
+}
+
+__device__ static inline int64_t draw(const row &r, const filtered &from, double u) {
+    if (from.n == 0)
+        return draw_of_row(r, from.left, u);
+    const double at = fmin(u, BELOW_ALL) * from.left.mass;
+    return from.l.id(
+        min(from.n - 1, first_of(from.n, [&](int i) { return at < from.running[i]; })));
 }
 
 /* ax_sample_uniform. */
@@ -174,29 +359,28 @@ struct sample_args {
 };
 
 __global__ void __launch_bounds__(ROW_THREADS, 1) sample_kernel(sample_args a) {
+    AX_SHARED(double, masses, [32]);
     const int64_t t = blockIdx.x;
     const row r = row_of(&a.logits.at(t, 0), a.n, a.f.temperature);
     int64_t id = r.top;
-    double mass = 0;
-    kept left = {0, 0, 0};
-    if (a.f.temperature > 0)
-        mass = mass_of(r, [](int64_t, uint32_t) { return true; });
-    const bool draws = mass >= 1; /* false if there is a NaN */
-    if (draws) {
-        const double u = uniform(a.seed, a.salt, a.keys + t * AX_SAMPLE_KEY);
-        if (a.by_filters) {
-            left = filter(r, a.f);
-            mass = mass_of(r, [&](int64_t c, uint32_t k) { return left(r, c, k); });
-            id = draw_by_share(r, left, mass, u);
-        } else {
-            id = draw_by_id(r, u);
-        }
+    filtered from = {};
+    bool draws = a.f.temperature > 0;
+    const double u = draws ? uniform(a.seed, a.salt, a.keys + t * AX_SAMPLE_KEY) : 0;
+    if (draws && a.by_filters) {
+        draws = filter(r, a.f, masses, &from);
+        id = draws ? draw(r, from, u) : id;
+    } else if (draws) {
+        find_masses(r, 0, a.n, masses, [](int64_t, float) {});
+        from.left.mass = total_of(masses);
+        draws = from.left.mass >= 1; /* false if there is a NaN */
+        id = draws ? draw_by_id(r, u, masses) : id;
     }
     if (threadIdx.x == 0)
         a.index[t] = (int32_t)id;
     for (int64_t c = threadIdx.x; c < a.n && a.shares.data != nullptr; c += blockDim.x)
-        a.shares.at(t, c) =
-            draws && left(r, c, key_of(r.z[c])) ? (float)((double)r.share(r.z[c]) / mass) : 0;
+        a.shares.at(t, c) = draws && from.left(r, c, key_of(r.z[c]))
+                                ? (float)((double)r.share(r.z[c]) / from.left.mass)
+                                : 0;
 }
 
 /* ---- the penalty ---- */
@@ -244,7 +428,8 @@ extern "C" enum ax_status ax_cuda_sample(struct ax_queue *q, const struct ax_sam
                          a->repetition_penalty));
         args.logits = {(const float *)work, n};
     }
-    return AX_LAUNCH(q, sample_kernel, rows, row_threads(n), 0, args);
+    return AX_LAUNCH(q, sample_kernel, rows, row_threads(n), args.by_filters ? FILTER_BYTES : 0,
+                     args);
 }
 
 /* ---- truncate ---- */
@@ -257,15 +442,16 @@ struct truncate_args {
     filters f;
 };
 
-__global__ void __launch_bounds__(ROW_THREADS) truncate_kernel(truncate_args a) {
+__global__ void __launch_bounds__(ROW_THREADS, 1) truncate_kernel(truncate_args a) {
+    AX_SHARED(double, masses, [32]);
     const int64_t t = blockIdx.x;
     const row r = row_of(&a.all.at(t, 0), a.n, a.f.temperature);
-    if (!(mass_of(r, [](int64_t, uint32_t) { return true; }) >= 1))
+    filtered from;
+    if (!filter(r, a.f, masses, &from))
         return;
-    const kept left = filter(r, a.f);
     __syncthreads(); /* logits may be `all`, which all threads have read now */
     for (int64_t c = a.first + threadIdx.x; c < a.first + a.cols; c += blockDim.x)
-        if (c != a.labels[t] && !left(r, c, key_of(r.z[c])))
+        if (c != a.labels[t] && !from.left(r, c, key_of(r.z[c])))
             a.logits.at(t, c - a.first) = (float)AX_TRUNCATED;
 }
 
@@ -281,7 +467,7 @@ extern "C" enum ax_status ax_cuda_truncate(struct ax_queue *q, const struct ax_t
                                 a->first_col,
                                 a->logits.shape[1],
                                 filters_of(&as)};
-    return a->all.shape[0] == 0
-               ? AX_OK
-               : AX_LAUNCH(q, truncate_kernel, (unsigned)a->all.shape[0], row_threads(n), 0, args);
+    return a->all.shape[0] == 0 ? AX_OK
+                                : AX_LAUNCH(q, truncate_kernel, (unsigned)a->all.shape[0],
+                                            row_threads(n), FILTER_BYTES, args);
 }

@@ -1,43 +1,51 @@
-/* top_entropy, top_logits: the k largest logits of a row, in order. A block per row finds the k-th by
- * search, gathers what is above, and sorts that. Moves a row once from memory, 33 times from cache. */
+/* top_entropy, top_logits: the k largest logits of a row, in order, by a block per row. Moves a row once from
+ * memory, once more from cache. */
 #include "kernels/cuda/choose.cuh"
+
+/* What fits, into an emptied list. */
+template <class E, class P>
+__device__ static inline void list_those(const E *row, int64_t n, const list &l, P fits) {
+    __syncthreads(); /* what was there has been read */
+    if (threadIdx.x == 0)
+        *l.n = 0;
+    __syncthreads();
+    each_of(row, n, [&](int64_t c, float z) {
+        if (fits(z))
+            l.add(c, z);
+    });
+    __syncthreads();
+}
 
 /* The k largest in order, then −∞ if there are fewer. All threads. */
 template <class E>
-__device__ static inline void find_top(const E *row, int64_t n, int64_t k, float *top) {
-    AX_SHARED(int, found, [1]);
-    const uint32_t least = kth_key(row, n, min(n, k));
-    if (threadIdx.x == 0)
-        found[0] = 0;
-    for (int i = threadIdx.x; i < AX_TOP_MAX; i += blockDim.x)
-        top[i] = i < min(n, k) ? value_of(least) : -INFINITY;
-    __syncthreads();
-    /* In any order: equal numbers are alike once they are sorted. Fewer than k are above the k-th. */
-    for (int64_t c = threadIdx.x; c < n; c += blockDim.x)
-        if (key_of((float)row[c]) > least)
-            top[atomicAdd(found, 1)] = (float)row[c];
-    __syncthreads();
-    for (int size = 2; size <= AX_TOP_MAX; size *= 2) { /* bitonic */
-        for (int step = size / 2; step > 0; step /= 2) {
-            for (int i = threadIdx.x; i < AX_TOP_MAX; i += blockDim.x) {
-                const int other = i ^ step;
-                const bool falls = (i & size) == 0;
-                if (other > i && falls == (top[i] < top[other])) {
-                    const float kept = top[i];
-                    top[i] = top[other];
-                    top[other] = kept;
-                }
-            }
-            __syncthreads();
-        }
+__device__ static inline void find_top(const E *row, int64_t n, int64_t k, const list &l,
+                                       float *top) {
+    const int there = (int)min(n, k);
+    float most = -INFINITY;
+    each_of(row, n, [&](int64_t, float z) { most = fmaxf(most, z); });
+    const float least = reached_by((int)k, most);
+    float others = -INFINITY; /* after those of the list */
+    list_those(row, n, l, [&](float z) { return z >= least; });
+    if (*l.n < there ||
+        *l.n > LIST) { /* NaNs, or many equal ones: fewer than k are above the k-th */
+        const uint32_t last = kth_key(row, n, there);
+        others = value_of(last);
+        list_those(row, n, l, [&](float z) { return key_of(z) > last; });
     }
+    sort(l);
+    for (int i = threadIdx.x; i < AX_TOP_MAX; i += blockDim.x)
+        top[i] = i >= there ? -INFINITY : i < *l.n ? l.value(i) : others;
+    __syncthreads();
 }
 
 template <class E>
 __global__ void __launch_bounds__(ROW_THREADS)
     top_logits_kernel(rows_of<const E> logits, int64_t n, rows_of<float> out, int64_t k) {
     AX_SHARED(float, top, [AX_TOP_MAX]);
-    find_top(&logits.at(blockIdx.x, 0), n, k, top);
+    AX_SHARED(unsigned long long, entries, [LIST]);
+    AX_SHARED(int, count, [1]);
+    const list found = {entries, count};
+    find_top(&logits.at(blockIdx.x, 0), n, k, found, top);
     for (int i = threadIdx.x; i < k; i += blockDim.x)
         out.at(blockIdx.x, i) = top[i];
 }
@@ -65,8 +73,11 @@ __global__ void __launch_bounds__(ROW_THREADS)
     top_entropy_kernel(rows_of<const E> logits, int64_t n, const float *weight, float *out,
                        entropy_options o) {
     AX_SHARED(float, top, [AX_TOP_MAX]);
+    AX_SHARED(unsigned long long, entries, [LIST]);
+    AX_SHARED(int, count, [1]);
+    const list found = {entries, count};
     const int64_t t = blockIdx.x, k = min(n, o.k);
-    find_top(&logits.at(t, 0), n, o.k, top);
+    find_top(&logits.at(t, 0), n, o.k, found, top);
     double sum = 0, entropy = 0;
     for (int i = threadIdx.x; i < k; i += blockDim.x)
         sum += exp((double)((top[i] - top[0]) * o.inv_temperature));

@@ -44,6 +44,10 @@ static inline __attribute__((always_inline)) int __syncthreads_or(int p) {
     cu_emu::barrier(p);
     return cu_emu::blk->pred_res[0];
 }
+static inline __attribute__((always_inline)) int __syncthreads_count(int p) {
+    cu_emu::barrier(p);
+    return (int)cu_emu::blk->pred_res[2];
+}
 #define __syncwarp(...) ((void)cu_emu::ballot(cu_emu_mask(__VA_ARGS__), 0))
 static inline uint32_t cu_emu_mask(uint32_t m = 0xffffffffu) {
     return m;
