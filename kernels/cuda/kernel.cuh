@@ -31,6 +31,8 @@ template <class K> static inline void ax_allow_shared(K *kernel, size_t bytes) {
      kernel<<<dim3(grid), dim3(block), (size_t)(shared), ax_cuda_stream(q)>>>(__VA_ARGS__),        \
      ax_cuda_check(cudaGetLastError(), #kernel))
 #define AX_SHARED(type, name, extent) __shared__ type name extent
+/* An argument of a kernel that threads index: they would copy it first. */
+#define AX_INDEXED const __grid_constant__
 #define AX_DYNAMIC_SHARED(type, name)                                                              \
     extern __shared__ __align__(16) unsigned char ax_dynamic_shared[];                             \
     type *name = (type *)ax_dynamic_shared

@@ -1,6 +1,6 @@
-/* packed_gemm: W's values into the workspace, then a product with them, so that its bits are gemm's. Moves
- * the codes once, the values twice. */
-#include "kernels/cuda/cuda.h"
+/* packed_gemm: of few rows by a kernel of its own; else W's values into the workspace, then a product with
+ * them, so that its bits are gemm's. Moves the codes once, the values twice. */
+#include "kernels/cuda/gemm/packed_few.h"
 
 #define ALIGNMENT 256 /* of what follows the values */
 
@@ -21,6 +21,8 @@ static struct ax_gemm gemm_of(const struct ax_packed_gemm *a, void *values) {
 
 size_t ax_cuda_packed_gemm_work(const struct ax_packed_gemm *a) {
     const struct ax_gemm g = gemm_of(a, NULL);
+    if (ax_cuda_packed_few_fits(a))
+        return 0;
     return values_bytes(a) + ax_cuda_gemm_work(&g);
 }
 
@@ -28,6 +30,8 @@ enum ax_status ax_cuda_packed_gemm(struct ax_queue *q, const struct ax_packed_ge
     const struct ax_gemm g = gemm_of(a, work);
     const struct ax_dequantize unpack = {
         .out = g.b, .codes = a->codes, .scale = a->scale, .block = a->block, .kind = a->kind};
+    if (ax_cuda_packed_few_fits(a))
+        return ax_cuda_packed_few(q, a);
     AX_TRY(ax_cuda_dequantize(q, &unpack, NULL));
     return ax_cuda_gemm(q, &g, (char *)work + values_bytes(a));
 }

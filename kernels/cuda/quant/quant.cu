@@ -1,5 +1,6 @@
-/* quantize and dequantize: two passes over the numbers, for the blocks' extremes and for the codes; one
- * for values. Formats: kernels/quant/quant_ops.h. */
+/* quantize: two passes over the numbers, for the blocks' extremes and for the codes. Formats:
+ * kernels/quant/quant_ops.h. */
+#include "kernels/cuda/quant/codes.cuh"
 #include "kernels/cuda/quant/quant.cuh"
 
 /* ---- quantize ---- */
@@ -39,16 +40,15 @@ __global__ void __launch_bounds__(QUANT_THREADS)
 
 /* ---- formats that are tables ---- */
 
-struct nf4_table { /* int4's has no use for bounds */
-    float values[16], bounds[15];
+struct nf4_table {
+    float bounds[15];
 };
 struct map8_table {
     float values[256];
 };
 
-static nf4_table halves(const float *values) {
+static nf4_table nf4() {
     nf4_table t;
-    memcpy(t.values, values, sizeof t.values);
     memcpy(t.bounds, ax_nf4_bounds, sizeof t.bounds);
     return t;
 }
@@ -74,19 +74,10 @@ __device__ static inline uint32_t code_in(const map8_table &t, float v) {
     return v - t.values[code] >= half ? up : code;
 }
 
-/* The table in shared memory, where threads read different elements at a time. */
-template <class Table> __device__ static inline const Table &share(const Table &table) {
-    AX_SHARED(Table, shared, [1]);
-    for (int i = threadIdx.x; i < (int)(sizeof table / sizeof(float)); i += blockDim.x)
-        ((float *)shared)[i] = ((const float *)&table)[i];
-    __syncthreads();
-    return shared[0];
-}
-
 /* A thread has a byte: one code of MAP8, two of NF4. */
 template <class E, class Table>
 __global__ void __launch_bounds__(QUANT_THREADS)
-    quantize_by_table(blocked<E> a, Table parameter, packed to) {
+    quantize_by_table(blocked<E> a, AX_INDEXED Table parameter, packed to) {
     const Table &table = share(parameter);
     const int per = sizeof(Table) == sizeof(nf4_table) ? 2 : 1;
     const int64_t first = per * thread_number();
@@ -123,7 +114,7 @@ static enum ax_status run_quantize(struct ax_queue *q, const struct ax_quantize 
     AX_TRY(find_extremes(q, &x, work));
     if (a->kind == AX_QUANT_NF4)
         return AX_LAUNCH(q, (quantize_by_table<E, nf4_table>), blocks_of(x.n, 2 * QUANT_THREADS),
-                         QUANT_THREADS, 0, x, halves(ax_nf4_values), to);
+                         QUANT_THREADS, 0, x, nf4(), to);
     if (a->kind == AX_QUANT_MAP8)
         return AX_LAUNCH(q, (quantize_by_table<E, map8_table>), blocks_of(x.n, QUANT_THREADS),
                          QUANT_THREADS, 0, x, map8(), to);
@@ -136,80 +127,4 @@ extern "C" enum ax_status ax_cuda_quantize(struct ax_queue *q, const struct ax_q
     if (ax_tensor_numel(&a->x) == 0)
         return AX_OK;
     return by_real(a->x.dtype, [&](auto *e) { return run_quantize<AX_TYPE(e)>(q, a, work); });
-}
-
-/* ---- dequantize ---- */
-
-struct unpacked {
-    const uint8_t *codes;
-    const float *scale, *offset, *outer; /* offset, outer: NULL = none */
-    const uint8_t *scale_byte;
-    int64_t n, block;
-    enum ax_quant kind;
-};
-
-template <class E>
-__global__ void __launch_bounds__(QUANT_THREADS) dequantize_kernel(unpacked a, E *out) {
-    const int64_t i = 4 * thread_number();
-    ax_quant_block b = {};
-    four v = {};
-    for (int k = 0; k < 4 && i + k < a.n; k++) {
-        const int64_t block = (i + k) / a.block;
-        if (k == 0 || (i + k) % a.block == 0)
-            b = ax_quant_stored(a.kind, a.scale != nullptr ? a.scale[block] : 0,
-                                a.scale_byte != nullptr ? a.scale_byte[block] : 0,
-                                a.offset != nullptr ? a.offset[block] : 0,
-                                a.outer != nullptr ? a.outer[0] : 0);
-        v.x[k] = ax_quant_value(a.kind, ax_quant_of_code(a.kind, a.codes[i + k]), &b);
-    }
-    store_four(out + i, a.n - i, v);
-}
-
-template <class E, class Table>
-__global__ void __launch_bounds__(QUANT_THREADS)
-    dequantize_by_table(unpacked a, Table parameter, E *out) {
-    const Table &table = share(parameter);
-    const bool halves = sizeof(Table) == sizeof(nf4_table);
-    const int64_t i = 4 * thread_number();
-    four v = {};
-    for (int k = 0; k < 4 && i + k < a.n; k++) {
-        const int64_t at = i + k, block = at / a.block;
-        const uint32_t byte = a.codes[halves ? at / 2 : at];
-        const uint32_t code = !halves ? byte : at % 2 == 0 ? byte >> 4 : byte & 15;
-        v.x[k] = table.values[code] * a.scale[block];
-        if (a.offset != nullptr)
-            v.x[k] += a.offset[block];
-    }
-    store_four(out + i, a.n - i, v);
-}
-
-template <class E>
-static enum ax_status run_dequantize(struct ax_queue *q, const struct ax_dequantize *a) {
-    const bool bytes = a->scale.dtype == AX_U8;
-    const unpacked from = {(const uint8_t *)a->codes.data,
-                           bytes ? nullptr : (const float *)a->scale.data,
-                           (const float *)a->offset.data,
-                           (const float *)a->outer.data,
-                           bytes ? (const uint8_t *)a->scale.data : nullptr,
-                           ax_tensor_numel(&a->out),
-                           a->block,
-                           a->kind};
-    const unsigned blocks = blocks_of(from.n, 4 * QUANT_THREADS);
-    E *out = (E *)a->out.data;
-    if (from.n == 0)
-        return AX_OK;
-    const float *values = ax_quant_info(a->kind)->values;
-    if (values != nullptr)
-        return AX_LAUNCH(q, (dequantize_by_table<E, nf4_table>), blocks, QUANT_THREADS, 0, from,
-                         halves(values), out);
-    if (a->kind == AX_QUANT_MAP8)
-        return AX_LAUNCH(q, (dequantize_by_table<E, map8_table>), blocks, QUANT_THREADS, 0, from,
-                         map8(), out);
-    return AX_LAUNCH(q, dequantize_kernel<E>, blocks, QUANT_THREADS, 0, from, out);
-}
-
-extern "C" enum ax_status ax_cuda_dequantize(struct ax_queue *q, const struct ax_dequantize *a,
-                                             void *work) {
-    (void)work;
-    return by_real(a->out.dtype, [&](auto *e) { return run_dequantize<AX_TYPE(e)>(q, a); });
 }

@@ -157,6 +157,7 @@ using std::min;
     cu_emu::touch((void *)&name, sizeof name)
 #define AX_DYNAMIC_SHARED(type, name) type *name = (type *)cu_emu::dyn_smem()
 #define AX_UNROLL
+#define AX_INDEXED const
 static inline double device_seconds() {
     return cu_emu::seconds();
 }
