@@ -16,7 +16,7 @@ struct few {
     const uint8_t *codes;
     const float *scale;
     int64_t n, blocks_of_row;
-    int k, m, shift;             /* of a column to its block */
+    int k, m, shift;               /* of a column to its block */
     bool aligned_codes, aligned_a; /* to one access of 16 neighbors, of 8 */
     const bf16 *a;
     int64_t a_stride;
@@ -72,8 +72,7 @@ __device__ static inline own_columns load_own(const few &w, int row, int col) {
 }
 
 template <class Codes, int TILES>
-__global__ void __launch_bounds__(32 * WARPS)
-    packed_few_kernel(few w, AX_INDEXED Codes parameter) {
+__global__ void __launch_bounds__(32 * WARPS) packed_few_kernel(few w, AX_INDEXED Codes parameter) {
     AX_SHARED(float, sums, [WARPS][TILES * ROWS * 8]);
     const Codes &codes = share(parameter);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

@@ -68,7 +68,8 @@ template <class Codes> struct byte_codes {
     }
 };
 struct integer_codes : byte_codes<integer_codes> { /* INT8, INT4 */
-    __device__ static float value(uint32_t code) { /* 2²³ + 128 + the integer, exactly, is a float's bits */
+    __device__ static float
+    value(uint32_t code) { /* 2²³ + 128 + the integer, exactly, is a float's bits */
         return __uint_as_float(0x4b000000u | (code ^ 0x80u)) - 8388736.0f;
     }
 };

@@ -1,15 +1,18 @@
 /* Routes tokens to experts (kernels/ops.h): router_forward, router_balance, router_backward. A warp has a row,
- * as experts are few. Bytes moved: each operand once. */
+ * as experts are few, forward in shared memory. Bytes moved: each operand once. */
 #include "kernels/cuda/rows/columns.cuh"
 
-#define ROWS 8 /* of a block */
+#define ROWS 8 /* of a block, at most */
 #define ALL  0xffffffffu
 
-/* A number that is larger for a larger score, and of equal ones for the first; NaN is below all. 0 is none. */
-__device__ static inline unsigned long long key_of(float score, uint32_t i) {
+/* A number that is larger for a larger score; NaN is below all. 0 is none. */
+__device__ static inline uint32_t order_of(float score) {
     const uint32_t u = __float_as_uint(score + 0.0f);
-    const uint32_t order = score != score ? 0 : u & 0x80000000u ? ~u : u | 0x80000000u;
-    return (unsigned long long)order << 32 | ~i;
+    return score != score ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+/* The same, of equal ones larger for the first. */
+__device__ static inline unsigned long long key_of(uint32_t order, uint32_t i) {
+    return order == 0 ? 0 : (unsigned long long)order << 32 | ~i;
 }
 __device__ static inline uint32_t index_of(unsigned long long key) {
     return ~(uint32_t)key;
@@ -22,99 +25,117 @@ struct router {
     int32_t *experts;
     int32_t *chosen; /* [E]: how many rows chose an expert; NULL = not requested */
     const int32_t *valid;
-    int64_t first, rows, n, k; /* n experts */
+    int64_t first, rows;
+    int n, k; /* n experts */
     struct ax_routing routing;
 };
 
-__device__ static inline void fill_probs(const router &r, int64_t t, float *probs) {
+/* A row's experts in shared memory. Lane l writes those that are l modulo 32. */
+struct router_row {
+    float *probs, *scores;
+    uint32_t *order; /* of the scores; 0: chosen, or of a group that is not kept */
+};
+#define ROUTER_BYTES(n) ((n)*3 * sizeof(float))
+
+__device__ static inline void fill_row(const router &r, int64_t t, const router_row &row) {
     const int lane = threadIdx.x;
     float max = -INFINITY, sum = 0;
-    for (int64_t e = lane; e < r.n && r.routing.sigmoid; e += 32)
-        probs[e] = 1 / (1 + expf(-r.logits.at(t, e)));
-    if (r.routing.sigmoid)
-        return;
-    for (int64_t e = lane; e < r.n; e += 32)
-        max = fmaxf(max, r.logits.at(t, e));
-    max = warp_reduce<max_op>(max);
-    for (int64_t e = lane; e < r.n; e += 32) {
-        probs[e] = expf(r.logits.at(t, e) - max);
-        sum += probs[e];
+    for (int e = lane; e < r.n; e += 32) {
+        const float z = r.logits.at(t, e);
+        row.probs[e] = r.routing.sigmoid ? 1 / (1 + expf(-z)) : z;
+        max = fmaxf(max, z);
     }
-    sum = warp_reduce<sum_op>(sum);
-    for (int64_t e = lane; e < r.n; e += 32)
-        probs[e] /= sum;
-}
-
-__device__ static inline float score_of(const router &r, const float *probs, int64_t e) {
-    return r.bias ? probs[e] + r.bias[e] : probs[e];
+    if (!r.routing.sigmoid) {
+        max = warp_reduce<max_op>(max);
+        for (int e = lane; e < r.n; e += 32) {
+            row.probs[e] = expf(row.probs[e] - max);
+            sum += row.probs[e];
+        }
+        sum = warp_reduce<sum_op>(sum);
+    }
+    for (int e = lane; e < r.n; e += 32) {
+        const float p = r.routing.sigmoid ? row.probs[e] : row.probs[e] / sum;
+        const float score = r.bias ? p + r.bias[e] : p;
+        r.probs[t * r.n + e] = p;
+        row.probs[e] = p;
+        row.scores[e] = score;
+        row.order[e] = order_of(score);
+    }
+    __syncwarp();
 }
 
 /* The key of group g. */
-__device__ static inline unsigned long long group_key(const router &r, const float *probs, int g) {
-    const int64_t size = r.n / r.routing.groups;
+__device__ static inline unsigned long long group_key(const router &r, const router_row &row,
+                                                      int g) {
+    const int size = r.n / r.routing.groups;
     float best = -INFINITY, second = -INFINITY;
-    for (int64_t e = g * size; e < (g + 1) * size; e++) {
-        const float x = score_of(r, probs, e);
+    for (int e = g * size; e < (g + 1) * size; e++) {
+        const float x = row.scores[e];
         second = x > best ? best : x > second ? x : second;
         best = x > best ? x : best;
     }
-    return key_of(r.routing.group_best == 1 ? best : best + second, (uint32_t)g);
+    return key_of(order_of(r.routing.group_best == 1 ? best : best + second), (uint32_t)g);
 }
 
-/* The bits of the groups that are kept: those whose keys reach the last kept one's. */
-__device__ static inline uint64_t keep_groups(const router &r, const float *probs) {
-    const int groups = r.routing.groups, lane = threadIdx.x;
-    unsigned long long low = lane < groups ? group_key(r, probs, lane) : 0;
-    unsigned long long high = lane + 32 < groups ? group_key(r, probs, lane + 32) : 0;
+/* Keeps the groups whose keys reach the last kept one's. */
+__device__ static inline void keep_groups(const router &r, const router_row &row) {
+    const int groups = r.routing.groups, lane = threadIdx.x, size = r.n / groups;
+    unsigned long long low = lane < groups ? group_key(r, row, lane) : 0;
+    unsigned long long high = lane + 32 < groups ? group_key(r, row, lane + 32) : 0;
     unsigned long long last = ~0ull;
     for (int i = 0; i < r.routing.groups_kept; i++)
         last = warp_reduce<max_op>(max(low < last ? low : 0, high < last ? high : 0));
     const uint64_t upper = __ballot_sync(ALL, high >= last && high != 0);
-    return upper << 32 | __ballot_sync(ALL, low >= last && low != 0);
+    const uint64_t kept = upper << 32 | __ballot_sync(ALL, low >= last && low != 0);
+    for (int e = lane; e < r.n; e += 32)
+        if ((kept >> (e / size) & 1) == 0)
+            row.order[e] = 0;
 }
 
-/* k times the largest key below the last one. */
-__device__ static inline void choose(const router &r, const float *probs, int64_t t) {
-    const bool grouped = r.routing.groups > 0;
-    const uint64_t kept = grouped ? keep_groups(r, probs) : 1;
-    const int64_t size = grouped ? r.n / r.routing.groups : r.n;
-    unsigned long long last = ~0ull;
+/* k times the largest key that is left. */
+__device__ static inline void choose(const router &r, const router_row &row, int64_t t) {
     double sum = 0;
-    for (int64_t i = 0; i < r.k; i++) {
-        unsigned long long best = 0;
-        for (int64_t e = threadIdx.x; e < r.n; e += 32) {
-            const unsigned long long key = key_of(score_of(r, probs, e), (uint32_t)e);
-            if ((kept >> (e / size) & 1) != 0 && key < last)
-                best = max(best, key);
+    if (r.routing.groups > 0)
+        keep_groups(r, row);
+    for (int i = 0; i < r.k; i++) {
+        uint32_t most = 0;
+        int at = 0;
+        for (int e = threadIdx.x; e < r.n; e += 32) {
+            const uint32_t order = row.order[e];
+            at = order > most ? e : at;
+            most = max(most, order);
         }
-        last = warp_reduce<max_op>(best);
-        sum += (double)probs[index_of(last)];
+        const int best = (int)index_of(warp_reduce<max_op>(key_of(most, (uint32_t)at)));
+        sum += (double)row.probs[best];
+        if (best % 32 == (int)threadIdx.x)
+            row.order[best] = 0;
         if (threadIdx.x == 0) {
-            r.experts[t * r.k + i] = (int32_t)index_of(last);
+            r.experts[t * r.k + i] = best;
             if (r.chosen)
-                atomicAdd(&r.chosen[index_of(last)], 1);
+                atomicAdd(&r.chosen[best], 1);
         }
     }
     sum = r.routing.renormalize ? sum : 1;
     __syncwarp();
     for (int64_t i = threadIdx.x; i < r.k; i += 32)
         r.weights[t * r.k + i] =
-            (float)(r.routing.scale * ((double)probs[r.experts[t * r.k + i]] / sum));
+            (float)(r.routing.scale * ((double)row.probs[r.experts[t * r.k + i]] / sum));
 }
 
 __global__ void __launch_bounds__(32 * ROWS) router_forward_kernel(router r) {
-    const int64_t t = (int64_t)blockIdx.x * ROWS + threadIdx.y;
+    AX_DYNAMIC_SHARED(float, shared);
+    const int64_t t = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    float *own = shared + (int64_t)3 * r.n * threadIdx.y;
     if (t >= r.rows)
         return;
-    float *probs = r.probs + t * r.n;
     if (!r.valid || r.first + t < *r.valid) {
-        fill_probs(r, t, probs);
-        __syncwarp();
-        choose(r, probs, t);
+        const router_row row = {own, own + r.n, (uint32_t *)(own + 2 * r.n)};
+        fill_row(r, t, row);
+        choose(r, row, t);
         return;
     }
-    for (int64_t e = threadIdx.x; e < r.n; e += 32)
-        probs[e] = 0;
+    for (int e = threadIdx.x; e < r.n; e += 32)
+        r.probs[t * r.n + e] = 0;
     for (int64_t i = threadIdx.x; i < r.k; i += 32) {
         r.experts[t * r.k + i] = -1;
         r.weights[t * r.k + i] = 0;
@@ -158,14 +179,16 @@ extern "C" enum ax_status ax_cuda_router_forward(struct ax_queue *q,
                       (const int32_t *)a->valid.data,
                       a->first,
                       rows,
-                      n,
-                      a->weights.shape[1],
+                      (int)n,
+                      (int)a->weights.shape[1],
                       a->routing};
+    const unsigned each = n <= 1024 ? ROWS : 1;
     if (rows == 0)
         return AX_OK;
     if (chosen)
         AX_CUDA_TRY(cudaMemsetAsync(chosen, 0, (size_t)n * sizeof(int32_t), ax_cuda_stream(q)));
-    AX_TRY(AX_LAUNCH(q, router_forward_kernel, blocks_of(rows, ROWS), dim3(32, ROWS), 0, r));
+    AX_TRY(AX_LAUNCH(q, router_forward_kernel, blocks_of(rows, (int)each), dim3(32, each),
+                     each * ROUTER_BYTES((size_t)n), r));
     if (!chosen)
         return AX_OK;
     AX_TRY(AX_LAUNCH(q, add_counts_kernel, blocks_of(n, 128), 128, 0, load, chosen, n));
