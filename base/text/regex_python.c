@@ -3,7 +3,7 @@
  * The two agree on most. What differs:
  *   \Z \v \s        end of the text, one character, and white space with \x1c-\x1f
  *   \uHHHH \UH…     \x{HHHH}
- *   {,n}            {0,n}
+ *   {,n} {,}        {0,n} {0,}
  *   [a[b]           a bracket inside a class is itself
  *   (?u)            is what PCRE2 does here
  * Escapes that Python does not know, (?a) and (?L) are rejected. */
@@ -50,12 +50,12 @@ static enum ax_status add_escape(struct ax_buf *out, const char *s, size_t len, 
     return ax_buf_append(out, s, 2);
 }
 
-/* The number of digits in "{,5}"; 0 for any other text. */
+/* The length of "{,5}" or "{,}"; 0 for any other text. */
 static size_t open_bound(const char *s, size_t len) {
-    if (len < 4 || s[0] != '{' || s[1] != ',')
+    if (len < 3 || s[0] != '{' || s[1] != ',')
         return 0;
     const size_t n = strspn(s + 2, "0123456789");
-    return n > 0 && n + 2 < len && s[n + 2] == '}' ? n : 0;
+    return n + 2 < len && s[n + 2] == '}' ? n + 3 : 0;
 }
 
 /* "(?flags)" or "(?flags:": appends the letters that PCRE2 knows; *used = 0 if s starts with
@@ -107,7 +107,7 @@ static enum ax_status add_class(struct ax_buf *out, const char *s, size_t len, s
 enum ax_status ax_regex_rewrite_python(struct ax_buf *out, const char *pattern, size_t len) {
     for (size_t i = 0; i < len;) {
         const char *s = pattern + i;
-        const size_t left = len - i, digits = open_bound(s, left);
+        const size_t left = len - i, bound = open_bound(s, left);
         size_t used = 1;
         if (*s == '[') {
             AX_TRY(add_class(out, pattern, len, &i));
@@ -115,9 +115,9 @@ enum ax_status ax_regex_rewrite_python(struct ax_buf *out, const char *pattern, 
         }
         if (*s == '\\') {
             AX_TRY(add_escape(out, s, left, false, &used));
-        } else if (digits > 0) {
-            used = digits + 3;
-            AX_TRY(ax_buf_printf(out, "{0,%.*s}", (int)digits, s + 2));
+        } else if (bound > 0) {
+            used = bound;
+            AX_TRY(ax_buf_printf(out, "{0%.*s", (int)bound - 1, s + 1));
         } else {
             AX_TRY(add_flags(out, s, left, &used));
             if (used == 0) {

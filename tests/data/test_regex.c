@@ -208,6 +208,7 @@ static void python(void **state) {
     assert_python("a$", "a\n", "a");
     assert_python("a\\Z", "a\n", "");
     assert_python("\\d{,2}", "1234", "12|34|");
+    assert_python("\\d{,}", "1234", "1234|");
     assert_python("[a[]+", "[a][", "[a|[");
     assert_python("[]x]+", "a]x", "]x");
     assert_python("[^]]+", "ab]", "ab");
