@@ -1,15 +1,23 @@
 #include "cmd/serve/constrain.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text/json.h"
 #include "cmd/serve/request.h"
 
+/* What structured_outputs may hold an answer to; with "guided_" before them, these are keys of their own. */
+static const char *const sources[AX_SOURCES] = {
+    [AX_SOURCE_SCHEMA] = "json",
+    [AX_SOURCE_CHOICE] = "choice",
+    [AX_SOURCE_REGEX] = "regex",
+};
+
 static enum ax_status hold_to(struct ax_serve_request *r, const struct ax_serve_model *m,
-                              const char *param, const json_t *schema) {
+                              const char *param, enum ax_serve_source source, const json_t *given) {
     int step;
     AX_TRY(ax_serve_steps_begin(r, m, param));
-    AX_TRY(ax_serve_steps_value(r, param, schema, &step));
+    AX_TRY(ax_serve_steps_value(r, param, source, given, &step));
     return ax_serve_steps_link(&r->constraint, 0, step);
 }
 
@@ -18,22 +26,23 @@ static enum ax_status hold_to_object(struct ax_serve_request *r, const struct ax
     json_t *any = json_pack("{ss}", "type", "object");
     if (!any)
         return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
-    const enum ax_status st = hold_to(r, m, param, any);
+    const enum ax_status st = hold_to(r, m, param, AX_SOURCE_SCHEMA, any);
     json_decref(any);
     return st;
 }
 
-/* A schema, or its text. */
+/* A schema may be its text. */
 static enum ax_status hold_to_given(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                    const char *param, const json_t *schema) {
+                                    const char *param, enum ax_serve_source source,
+                                    const json_t *given) {
     struct ax_json_doc doc;
-    if (!json_is_string(schema))
-        return hold_to(r, m, param, schema);
+    if (source != AX_SOURCE_SCHEMA || !json_is_string(given))
+        return hold_to(r, m, param, source, given);
     enum ax_status st =
-        ax_json_parse(&doc, "schema", json_string_value(schema), json_string_length(schema));
+        ax_json_parse(&doc, "schema", json_string_value(given), json_string_length(given));
     if (st != AX_OK)
         return ax_serve_refuse(r, param, "the text is not valid JSON");
-    st = hold_to(r, m, param, doc.root);
+    st = hold_to(r, m, param, source, doc.root);
     ax_json_free(&doc);
     return st;
 }
@@ -56,7 +65,7 @@ static enum ax_status read_format(struct ax_serve_request *r, const struct ax_se
         return ax_serve_refuse(r, param, "type: expected text, json_object or json_schema");
     if (!json_is_object(schema))
         return ax_serve_refuse(r, param, "json_schema.schema: expected an object");
-    return hold_to(r, m, param, schema);
+    return hold_to(r, m, param, AX_SOURCE_SCHEMA, schema);
 }
 
 static enum ax_status read_outputs(struct ax_serve_request *r, const struct ax_serve_model *m) {
@@ -69,26 +78,40 @@ static enum ax_status read_outputs(struct ax_serve_request *r, const struct ax_s
         return ax_serve_refuse(r, param, "expected an object");
     json_object_foreach(v, name, item) {
         const bool object = strcmp(name, "json_object") == 0;
+        int source = 0;
         if (json_is_null(item) || json_is_false(item))
             continue;
-        if (strcmp(name, "json") == 0)
-            AX_TRY(hold_to_given(r, m, param, item));
+        while (source < AX_SOURCES && strcmp(sources[source], name) != 0)
+            source++;
+        if (source < AX_SOURCES)
+            AX_TRY(hold_to_given(r, m, param, (enum ax_serve_source)source, item));
         else if (object && json_is_true(item))
             AX_TRY(hold_to_object(r, m, param));
         else
-            return ax_serve_refuse(r, param, "%.40s is not supported yet; json and json_object are",
-                                   name);
+            return ax_serve_refuse(
+                r, param, "%.40s is not supported yet; json, json_object, choice and regex are",
+                name);
+    }
+    return AX_OK;
+}
+
+/* The older names. */
+static enum ax_status read_guided(struct ax_serve_request *r, const struct ax_serve_model *m) {
+    for (int source = 0; source < AX_SOURCES; source++) {
+        char param[32];
+        snprintf(param, sizeof param, "guided_%s", sources[source]);
+        const json_t *v = given(r, param);
+        if (v)
+            AX_TRY(hold_to_given(r, m, param, (enum ax_serve_source)source, v));
     }
     return AX_OK;
 }
 
 enum ax_status ax_serve_read_constraint(struct ax_serve_request *r,
                                         const struct ax_serve_model *m) {
-    const json_t *guided = given(r, "guided_json");
     AX_TRY(read_format(r, m));
     AX_TRY(read_outputs(r, m));
-    if (guided)
-        AX_TRY(hold_to_given(r, m, "guided_json", guided));
+    AX_TRY(read_guided(r, m));
     if (r->tool_choice <= AX_TOOLS_AUTO)
         return AX_OK;
     AX_TRY(ax_serve_steps_begin(r, m, "tool_choice"));

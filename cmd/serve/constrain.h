@@ -1,4 +1,5 @@
-/* Answers that are held to a JSON schema, and calls that must be made: which tokens of an answer may come next.
+/* Answers that are held to a JSON schema, a choice or an expression, and calls that must be made: which tokens of an
+ * answer may come next.
  *
  * What an answer is held to is steps: texts, values of grammars, and texts without some bytes, each with the steps that
  * may follow.
@@ -34,7 +35,8 @@ struct ax_serve_constraint {
 };
 struct ax_serve_request;
 struct ax_serve_model;
-/* Reads response_format, structured_outputs and guided_json, or makes a constraint of tools that must be called. */
+/* Reads response_format, structured_outputs and its older names, guided_*, or makes a constraint of tools that must be
+ * called. */
 enum ax_status ax_serve_read_constraint(struct ax_serve_request *r, const struct ax_serve_model *m);
 void ax_serve_constraint_free(struct ax_serve_constraint *c);
 
@@ -49,9 +51,9 @@ enum ax_status ax_serve_steps_link(struct ax_serve_constraint *c, int from, int 
 /* Sets the free tokens: those without any of the bytes. */
 enum ax_status ax_serve_steps_free_text(struct ax_serve_constraint *c, const char *without);
 
-/* Adds a step for a value of the schema; AX_ERR_DATA about `param`. */
+/* Adds a step for a value of a grammar; AX_ERR_DATA about `param`. */
 enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const char *param,
-                                    const json_t *schema, int *step);
+                                    enum ax_serve_source source, const json_t *given, int *step);
 
 /* Makes steps of calls, one of which must be made. forced_calls.c */
 enum ax_status ax_serve_force_calls(struct ax_serve_request *r, const struct ax_serve_model *m);

@@ -162,7 +162,7 @@ static enum ax_status add_value(struct call *k, const struct argument *a, const 
         return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
     enum ax_status st = add_text(k, TEXT(begin), &first);
     if (st == AX_OK)
-        st = ax_serve_steps_value(k->r, PARAM, schema, &value);
+        st = ax_serve_steps_value(k->r, PARAM, AX_SOURCE_SCHEMA, schema, &value);
     json_decref(schema);
     AX_TRY(st);
     AX_TRY(ax_serve_steps_link(k->c, first, value));
@@ -278,7 +278,7 @@ static enum ax_status add_object(struct call *k, int first) {
                                 : json_pack("{ss}", "type", "object");
     if (!any)
         return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
-    const enum ax_status st = ax_serve_steps_value(k->r, PARAM, any, &value);
+    const enum ax_status st = ax_serve_steps_value(k->r, PARAM, AX_SOURCE_SCHEMA, any, &value);
     json_decref(any);
     AX_TRY(st);
     AX_TRY(ax_serve_steps_link(k->c, first, value));

@@ -9,7 +9,7 @@ static void free_grammar(struct ax_serve_grammar *g) {
         return;
     ax_grammar_masks_free(g->masks);
     ax_grammar_free(g->g);
-    ax_free(g->schema);
+    ax_free(g->text);
     ax_free(g);
 }
 
@@ -37,14 +37,32 @@ enum ax_status ax_serve_grammars_prepare(struct ax_serve_grammars *all,
     return st;
 }
 
-static enum ax_status create_grammar(struct ax_serve_grammars *all, const json_t *schema,
-                                     const char *text, struct ax_serve_grammar **out) {
+static enum ax_status compile(const struct ax_serve_grammars *all, enum ax_serve_source source,
+                              const json_t *given, struct ax_grammar **out) {
+    const bool *alone = all->vocabulary.alone;
+    switch (source) {
+    case AX_SOURCE_CHOICE:
+        return ax_grammar_compile_choice(out, given, alone);
+    case AX_SOURCE_REGEX:
+        if (!json_is_string(given))
+            return ax_error(AX_ERR_DATA, "expected the text of an expression");
+        return ax_grammar_compile_pattern(out, json_string_value(given), json_string_length(given),
+                                          alone);
+    default:
+        return ax_grammar_compile(out, given);
+    }
+}
+
+static enum ax_status create_grammar(struct ax_serve_grammars *all, enum ax_serve_source source,
+                                     const json_t *given, const char *text,
+                                     struct ax_serve_grammar **out) {
     AX_TRY(ax_alloc(out, 1, sizeof **out));
-    enum ax_status st = ax_grammar_compile(&(*out)->g, schema);
+    (*out)->source = source;
+    enum ax_status st = compile(all, source, given, &(*out)->g);
     if (st == AX_OK)
         st = ax_grammar_masks_create(&(*out)->masks, (*out)->g, &all->vocabulary);
     if (st == AX_OK)
-        st = ax_strdup(&(*out)->schema, text);
+        st = ax_strdup(&(*out)->text, text);
     if (st == AX_OK)
         return AX_OK;
     free_grammar(*out);
@@ -66,16 +84,17 @@ static int oldest(const struct ax_serve_grammars *all) {
 }
 
 /* With the lock. */
-static enum ax_status find_grammar(struct ax_serve_grammars *all, const json_t *schema,
-                                   const char *text, struct ax_serve_grammar **out) {
+static enum ax_status find_grammar(struct ax_serve_grammars *all, enum ax_serve_source source,
+                                   const json_t *given, const char *text,
+                                   struct ax_serve_grammar **out) {
     for (int i = 0; i < AX_SERVE_GRAMMARS; i++) {
         struct ax_serve_grammar *g = all->kept[i];
-        if (g && strcmp(g->schema, text) == 0) {
+        if (g && g->source == source && strcmp(g->text, text) == 0) {
             *out = g;
             return AX_OK;
         }
     }
-    AX_TRY(create_grammar(all, schema, text, out));
+    AX_TRY(create_grammar(all, source, given, text, out));
     const int at = oldest(all);
     if (at >= 0) {
         free_grammar(all->kept[at]);
@@ -84,13 +103,13 @@ static enum ax_status find_grammar(struct ax_serve_grammars *all, const json_t *
     return AX_OK;
 }
 
-enum ax_status ax_serve_grammar_take(struct ax_serve_grammars *all, const json_t *schema,
-                                     struct ax_serve_grammar **out) {
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+enum ax_status ax_serve_grammar_take(struct ax_serve_grammars *all, enum ax_serve_source source,
+                                     const json_t *given, struct ax_serve_grammar **out) {
+    char *text = json_dumps(given, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
+        return ax_error(AX_ERR_NOMEM, "out of memory for a grammar");
     pthread_mutex_lock(&all->lock);
-    const enum ax_status st = find_grammar(all, schema, text, out);
+    const enum ax_status st = find_grammar(all, source, given, text, out);
     if (st == AX_OK) {
         (*out)->users++;
         (*out)->used = ++all->clock;

@@ -1,5 +1,5 @@
-/* Grammars of schemas and the masks of their states, kept for the next request with the same schema. Masks are computed
- * by the engine's thread alone. */
+/* Grammars and the masks of their states, kept for the next request that asks for the same. Masks are computed by the
+ * engine's thread alone. */
 #ifndef AX_CMD_SERVE_GRAMMARS_H
 #define AX_CMD_SERVE_GRAMMARS_H
 
@@ -9,10 +9,14 @@
 
 #define AX_SERVE_GRAMMARS 16 /* that are kept */
 
-/* A schema's grammar, and its masks. */
+/* What a grammar is made of. */
+enum ax_serve_source { AX_SOURCE_SCHEMA, AX_SOURCE_CHOICE, AX_SOURCE_REGEX, AX_SOURCES };
+
+/* A grammar, and its masks. */
 struct ax_serve_grammar {
-    char *schema; /* its text */
-    int users;    /* steps of requests */
+    enum ax_serve_source source;
+    char *text; /* its source as JSON */
+    int users;  /* steps of requests */
     uint64_t used;
     struct ax_grammar *g;
     struct ax_grammar_masks *masks;
@@ -34,9 +38,10 @@ void ax_serve_grammars_close(struct ax_serve_grammars *all);
 enum ax_status ax_serve_grammars_prepare(struct ax_serve_grammars *all,
                                          const struct ax_tokenizer *t, int64_t vocab_size);
 
-/* The schema's grammar, for one user more; AX_ERR_DATA or AX_ERR_UNSUPPORTED about the schema. */
-enum ax_status ax_serve_grammar_take(struct ax_serve_grammars *all, const json_t *schema,
-                                     struct ax_serve_grammar **out);
+/* The grammar of `given`: a schema, a list of texts, or the text of an expression; for one user more. AX_ERR_DATA or
+ * AX_ERR_UNSUPPORTED about it. */
+enum ax_status ax_serve_grammar_take(struct ax_serve_grammars *all, enum ax_serve_source source,
+                                     const json_t *given, struct ax_serve_grammar **out);
 /* One user less; NULL is fine. */
 void ax_serve_grammar_release(struct ax_serve_grammars *all, struct ax_serve_grammar *g);
 

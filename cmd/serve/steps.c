@@ -9,7 +9,7 @@
 
 #define MOST_STEPS 8192
 
-/* The text of an error about a schema is one about the key. */
+/* The text of an error about a grammar is one about the key. */
 static enum ax_status about(struct ax_serve_request *r, const char *param, enum ax_status st) {
     char why[400];
     if (st != AX_ERR_DATA && st != AX_ERR_UNSUPPORTED)
@@ -23,7 +23,7 @@ enum ax_status ax_serve_steps_begin(struct ax_serve_request *r, const struct ax_
     struct ax_serve_constraint *c = &r->constraint;
     int first;
     if (c->n > 0)
-        return ax_serve_refuse(r, param, "the answer is already held to another schema");
+        return ax_serve_refuse(r, param, "the answer is already held to something else");
     c->all = m->grammars;
     AX_TRY(about(r, param, ax_serve_grammars_prepare(c->all, m->side->tokenizer, m->vocab_size)));
     AX_TRY(ax_alloc(&c->bits, ax_grammar_words(m->vocab_size), sizeof *c->bits));
@@ -72,10 +72,10 @@ enum ax_status ax_serve_steps_free_text(struct ax_serve_constraint *c, const cha
 }
 
 enum ax_status ax_serve_steps_value(struct ax_serve_request *r, const char *param,
-                                    const json_t *schema, int *step) {
+                                    enum ax_serve_source source, const json_t *given, int *step) {
     struct ax_serve_constraint *c = &r->constraint;
     AX_TRY(ax_serve_steps_add(c, AX_STEP_VALUE, step));
-    return about(r, param, ax_serve_grammar_take(c->all, schema, &c->steps[*step].grammar));
+    return about(r, param, ax_serve_grammar_take(c->all, source, given, &c->steps[*step].grammar));
 }
 
 void ax_serve_constraint_free(struct ax_serve_constraint *c) {

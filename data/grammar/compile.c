@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text/json.h"
 #include "data/grammar/nodes.h"
+#include "data/grammar/pattern.h"
 
 #define MOST_NESTED   100  /* schemas in each other, and references in a row */
 #define MOST_IN_A_ROW 100  /* properties that may be left out, one after the other */
@@ -111,11 +112,12 @@ static enum ax_status add_node(struct compiler *c, struct ax_node v, int *node) 
     return AX_OK;
 }
 
-static enum ax_status add_text(struct compiler *c, struct ax_grammar_text *to, const char *s,
-                               size_t n) {
-    c->g->text += n + 1;
-    if (c->g->text > AX_GRAMMAR_TEXT)
-        return refuse(c, "schema", "names and constants have more than %zu bytes", AX_GRAMMAR_TEXT);
+enum ax_status ax_grammar_add_text(struct ax_grammar *g, struct ax_grammar_text *to, const char *s,
+                                   size_t n) {
+    g->text += n + 1;
+    if (g->text > AX_GRAMMAR_TEXT)
+        return ax_error(AX_ERR_DATA, "names, constants or choices have more than %zu bytes",
+                        AX_GRAMMAR_TEXT);
     AX_TRY(ax_strndup(&to->s, s, n));
     to->n = n;
     return AX_OK;
@@ -126,12 +128,12 @@ static enum ax_status add_json(struct compiler *c, struct ax_grammar_text *to, c
     char real[AX_REAL_TEXT], *text = NULL;
     if (json_is_real(v)) {
         ax_real_repr(json_real_value(v), real);
-        return add_text(c, to, real, strlen(real));
+        return ax_grammar_add_text(c->g, to, real, strlen(real));
     }
     text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text)
         return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
-    const enum ax_status st = add_text(c, to, text, strlen(text));
+    const enum ax_status st = ax_grammar_add_text(c->g, to, text, strlen(text));
     ax_free_hook(text);
     return st;
 }
@@ -143,7 +145,7 @@ static int by_bytes(const void *x, const void *y) {
     return d != 0 ? d : (a->n > b->n) - (a->n < b->n);
 }
 
-static void sort_texts(struct ax_node *v) {
+void ax_grammar_sort_texts(struct ax_node *v) {
     int n = 0;
     if (v->n_texts > 0)
         qsort(v->texts, (size_t)v->n_texts, sizeof *v->texts, by_bytes);
@@ -165,7 +167,7 @@ static enum ax_status add_texts(struct compiler *c, const json_t *list, int *nod
         v->n_texts++;
         AX_TRY(add_json(c, &v->texts[i], json_array_get(list, i)));
     }
-    sort_texts(&c->g->nodes[*node]);
+    ax_grammar_sort_texts(&c->g->nodes[*node]);
     return AX_OK;
 }
 
@@ -297,7 +299,7 @@ static enum ax_status add_property(struct compiler *c, int node, const char *nam
     AX_TRY(st);
     const struct ax_grammar_text *text = &v->properties[i].key;
     v->n_texts++;
-    return add_text(c, &v->texts[i], text->s + 1, text->n - 2);
+    return ax_grammar_add_text(c->g, &v->texts[i], text->s + 1, text->n - 2);
 }
 
 static bool has_property(const struct ax_node *v, const char *name, int *at) {
@@ -374,7 +376,7 @@ static enum ax_status add_object(struct compiler *c, const json_t *schema, int *
     }
     AX_TRY(read_other(c, schema, *node));
     AX_TRY(read_required(c, required, *node));
-    sort_texts(&c->g->nodes[*node]);
+    ax_grammar_sort_texts(&c->g->nodes[*node]);
     return check_rows(c, &c->g->nodes[*node]);
 }
 
@@ -633,6 +635,7 @@ void ax_grammar_free(struct ax_grammar *g) {
             ax_free(v->texts[k].s);
         ax_free(v->properties);
         ax_free(v->texts);
+        ax_pattern_free(v->pattern);
         ax_free(v->ways);
     }
     if (g)

@@ -1,4 +1,5 @@
-/* JSON schemas as automata over bytes: which bytes may follow, after each byte of a value.
+/* JSON schemas, choices and regular expressions as automata over bytes: which bytes may follow, after each byte of a
+ * value.
  *
  * A grammar is a table of nodes (nodes.h), which compile.c makes of a schema. A state is a set of stacks, one for
  * each way to read what has come so far (machine.c): an object, an array or a scalar is a frame of a stack. Every
@@ -36,6 +37,12 @@ struct ax_grammar;
 /* References begin at the innermost schema around them that has $defs or definitions, else at the root.
  * AX_ERR_DATA names the keyword and where it is. */
 enum ax_status ax_grammar_compile(struct ax_grammar **out, const json_t *schema);
+/* One of the texts of a list; a text that the expression matches as a whole (pattern_read.c has the language). `alone`:
+ * as in vocabulary.h. AX_ERR_DATA names the text, or the place. */
+enum ax_status ax_grammar_compile_choice(struct ax_grammar **out, const json_t *texts,
+                                         const bool alone[256]);
+enum ax_status ax_grammar_compile_pattern(struct ax_grammar **out, const char *text, size_t n,
+                                          const bool alone[256]);
 void ax_grammar_free(struct ax_grammar *g); /* NULL is fine */
 
 /* ---- states ---- */

@@ -4,6 +4,7 @@
  * then already moved to what follows them, so a value that ends is dropped from the stack. Numbers, and texts
  * that begin longer ones, end where a byte is that belongs to their parent. */
 #include "data/grammar/nodes.h"
+#include "data/grammar/pattern.h"
 
 enum {
     BEGIN,
@@ -71,8 +72,9 @@ static void begin_value(struct step *x, const struct ax_grammar_stack *t, int no
     struct ax_grammar_stack own;
     own.n = t->n + 1;
     memcpy(own.f, t->f, (size_t)t->n * sizeof *t->f);
-    *top(&own) =
-        (struct ax_grammar_frame){.node = node, .hi = v->kind == AX_NODE_TEXTS ? v->n_texts : 0};
+    *top(&own) = (struct ax_grammar_frame){.node = node,
+                                           .n = v->kind == AX_NODE_PATTERN ? AX_PATTERN_FIRST : 0,
+                                           .hi = v->kind == AX_NODE_TEXTS ? v->n_texts : 0};
     if (takes)
         take(x, own);
     else
@@ -110,6 +112,17 @@ static void take_text(struct step *x, struct ax_grammar_stack *t, const struct a
     f->n++;
     if (f->hi - f->lo == 1 && v->texts[f->lo].n == (size_t)f->n)
         t->n--;
+    keep(x, t);
+}
+
+/* ---- what an expression matches ---- */
+
+static void take_pattern(struct step *x, struct ax_grammar_stack *t, const struct ax_node *v) {
+    const int state = ax_pattern_step(v->pattern, top(t)->n, x->byte);
+    if (state == 0)
+        return;
+    top(t)->n = state;
+    t->n -= !(v->pattern->is[state] & AX_PATTERN_GOES_ON);
     keep(x, t);
 }
 
@@ -314,9 +327,16 @@ static void take_object(struct step *x, struct ax_grammar_stack *t, const struct
 
 /* May the value on top end here, though more of it could follow? */
 static bool may_end(const struct ax_node *v, const struct ax_grammar_frame *f) {
-    return v->kind == AX_NODE_NUMBER
-               ? ax_number_may_end(v, f)
-               : v->kind == AX_NODE_TEXTS && v->texts[f->lo].n == (size_t)f->n;
+    switch (v->kind) {
+    case AX_NODE_NUMBER:
+        return ax_number_may_end(v, f);
+    case AX_NODE_TEXTS:
+        return v->texts[f->lo].n == (size_t)f->n;
+    case AX_NODE_PATTERN:
+        return (v->pattern->is[f->n] & AX_PATTERN_ENDS) != 0;
+    default:
+        return false;
+    }
 }
 
 static void take(struct step *x, struct ax_grammar_stack t) {
@@ -346,6 +366,9 @@ static void take(struct step *x, struct ax_grammar_stack t) {
         return;
     case AX_NODE_TEXTS:
         take_text(x, &t, v);
+        return;
+    case AX_NODE_PATTERN:
+        take_pattern(x, &t, v);
         return;
     case AX_NODE_UNION:
         AX_ASSERT(!"unions have no frames");

@@ -2,6 +2,7 @@
 
 #include "base/hash/hash.h"
 #include "data/grammar/nodes.h"
+#include "data/grammar/pattern.h"
 
 struct mask {
     uint64_t hash;
@@ -104,6 +105,30 @@ static enum ax_status read_list(struct ax_grammar_masks *m, const struct ax_gram
     return AX_OK;
 }
 
+/* The expression that is all there is to follow, or NULL. */
+static const struct ax_pattern *only_pattern(const struct ax_grammar *g,
+                                             const struct ax_grammar_state *s) {
+    return s->n == 1 && s->s[0].n == 1 ? g->nodes[s->s[0].f[0].node].pattern : NULL;
+}
+
+/* Does the same as read_list, without stacks. */
+static void read_pattern(const struct ax_pattern *p, int state, const struct ax_grammar_list *list,
+                         uint64_t *bits) {
+    int levels[AX_GRAMMAR_TOKEN + 1] = {state}, deep = 0;
+    for (int32_t i = 0; i < list->n; i++) {
+        const struct ax_grammar_token *t = &list->tokens[i];
+        if (t->shared > deep)
+            continue;
+        for (deep = t->shared; deep < t->n; deep++) {
+            levels[deep + 1] = ax_pattern_step(p, levels[deep], t->bytes[deep]);
+            if (levels[deep + 1] == 0)
+                break;
+        }
+        if (deep == t->n)
+            bits[t->id / 64] |= (uint64_t)1 << (t->id % 64);
+    }
+}
+
 static enum ax_status copy_state(const struct ax_grammar_state *from, struct ax_grammar_state *to) {
     if (from->n > to->cap) {
         AX_TRY(ax_regrow(&to->s, (size_t)to->cap, (size_t)from->n, sizeof *to->s));
@@ -119,11 +144,16 @@ static enum ax_status compute(struct ax_grammar_masks *m, const struct ax_gramma
                               uint64_t *bits) {
     const size_t bytes = ax_grammar_words(m->v->size) * sizeof *bits;
     const bool plain = takes_plain(m->g, s);
-    AX_TRY(copy_state(s, &m->levels[0]));
+    const struct ax_pattern *pattern = only_pattern(m->g, s);
     if (plain)
         memcpy(bits, m->v->plain, bytes);
     else
         memset(bits, 0, bytes);
+    if (pattern) {
+        read_pattern(pattern, s->s[0].f[0].n, &m->v->all, bits);
+        return AX_OK;
+    }
+    AX_TRY(copy_state(s, &m->levels[0]));
     return read_list(m, plain ? &m->v->others : &m->v->all, bits);
 }
 

@@ -13,6 +13,7 @@ enum ax_node_kind {
     AX_NODE_STRING,
     AX_NODE_NUMBER,
     AX_NODE_TEXTS,
+    AX_NODE_PATTERN,
     AX_NODE_UNION
 };
 
@@ -47,6 +48,7 @@ struct ax_node {
     /* number: whole numbers; limits as multiples of 1, or of 10^−AX_DECIMALS */
     bool integer, limited;
     int64_t least, most;
+    struct ax_pattern *pattern; /* pattern.h; owned */
     /* union */
     int n_ways;
     int *ways;
@@ -58,6 +60,14 @@ struct ax_grammar {
     int n, cap, root;
     size_t text; /* bytes of keys and texts */
 };
+
+/* ---- compile.c ---- */
+
+/* Sets a text that the grammar owns. AX_ERR_DATA: its texts are too long. */
+enum ax_status ax_grammar_add_text(struct ax_grammar *g, struct ax_grammar_text *to, const char *s,
+                                   size_t n);
+/* Puts texts in order, each once. */
+void ax_grammar_sort_texts(struct ax_node *v);
 
 /* ---- heights.c ---- */
 

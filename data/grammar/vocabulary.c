@@ -51,31 +51,32 @@ static enum ax_status read_tokens(struct ax_grammar_vocabulary *v, const struct 
 
 /* Without tokens for all parts of characters, tokens must be whole ones: what begins with a part may come to no
  * end. */
-static void drop_parts(struct ax_grammar_vocabulary *v, const bool single[256]) {
+static void drop_parts(struct ax_grammar_vocabulary *v) {
     bool has_parts = true;
     int32_t n = 0;
     for (int b = 0x80; b < 0xC0; b++)
-        has_parts = has_parts && single[b];
+        has_parts = has_parts && v->alone[b];
     for (int32_t i = 0; i < v->all.n; i++) {
         const struct ax_grammar_token *t = &v->all.tokens[i];
         if (has_parts || ax_utf8_check((const char *)t->bytes, t->n) == t->n)
             v->all.tokens[n++] = *t;
     }
     v->all.n = n;
+    for (int b = 0x80; b < 0x100; b++)
+        v->alone[b] = v->alone[b] && has_parts;
 }
 
 static enum ax_status find_singles(struct ax_grammar_vocabulary *v) {
-    bool single[256] = {false};
     for (int32_t i = 0; i < v->all.n; i++)
         if (v->all.tokens[i].n == 1)
-            single[v->all.tokens[i].bytes[0]] = true;
+            v->alone[v->all.tokens[i].bytes[0]] = true;
     for (int b = ' '; b < 0x7F; b++)
-        if (!single[b])
+        if (!v->alone[b])
             return ax_error(AX_ERR_UNSUPPORTED,
                             "the vocabulary has no token for \"%c\" alone, so answers cannot be "
                             "constrained",
                             b);
-    drop_parts(v, single);
+    drop_parts(v);
     return AX_OK;
 }
 

@@ -23,6 +23,8 @@ struct ax_grammar_vocabulary {
     /* tokens of whole characters that may be anywhere in a string, as bits; and the list of the others */
     uint64_t *plain;
     struct ax_grammar_list others;
+    /* bytes that are tokens of their own; of those that begin longer characters, if the others are, too */
+    bool alone[256];
     unsigned char *bytes;
     size_t *
         from; /* [size + 1]: bytes [from[id], from[id + 1]) are the token's; none: it may not be chosen */

@@ -1,5 +1,5 @@
-/* Answers of `axtrain serve` that are held to a JSON schema, and calls that must be made: a model of random weights
- * writes values of the schema, at temperature 1, in streams and beside answers that are held to nothing. */
+/* Answers of `axtrain serve` that are held to a JSON schema, a choice or an expression, and calls that must be made: a
+ * model of random weights writes them, at temperature 1, in streams and beside answers that are held to nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,6 +154,65 @@ static void same_everywhere(void **state) {
     json_decref(alone);
 }
 
+/* ---- choices and expressions ---- */
+
+/* What each of many answers is like, by a function of its text. */
+static void check_answers(const char *held, bool (*is)(const char *text)) {
+    char body[600];
+    snprintf(
+        body, sizeof body,
+        "{\"prompt\": \"a\", %s, \"n\": 32, \"seed\": 2, \"max_tokens\": 60, \"temperature\": 1}",
+        held);
+    json_t *v = post(&server, COMPLETE, body);
+    for (size_t i = 0; i < 32; i++) {
+        const json_t *choice = json_array_get(at(v, "choices"), i);
+        assert_string_equal(text_at(choice, "finish_reason"), "stop");
+        if (!is(text_at(choice, "text")))
+            fail_msg("%s: %s", held, text_at(choice, "text"));
+    }
+    json_decref(v);
+}
+
+static bool is_answer(const char *text) {
+    return strcmp(text, "yes") == 0 || strcmp(text, "yes, please") == 0 ||
+           strcmp(text, "no \u00e4\"") == 0;
+}
+
+static bool is_date(const char *text) {
+    int at = 0;
+    return sscanf(text, "%*4[0-9]-%*2[0-9]%n", &at) == 0 && at == 7 && text[at] == '\0';
+}
+
+static bool is_words(const char *text) {
+    const size_t n = strlen(text);
+    return n >= 2 && text[n - 1] == '!' && !memchr(text, '!', n - 1) && n <= 160;
+}
+
+static void choices_and_expressions(void **state) {
+    (void)state;
+    static const char *const choices[] =
+        {"\"guided_choice\": [\"yes\", \"no \u00e4\\\"\", \"yes, please\"]",
+         "\"structured_outputs\": {\"choice\": [\"yes\", \"no \u00e4\\\"\", \"yes, please\"], "
+         "\"regex\": null}"},
+                             *const dates[] = {
+                                 "\"guided_regex\": \"^20[0-9]{2}-(0[1-9]|1[0-2])$\"",
+                                 "\"structured_outputs\": {\"regex\": \"\\\\d{4}-\\\\d\\\\d\"}"};
+    for (int i = 0; i < 2; i++) {
+        check_answers(choices[i], is_answer);
+        check_answers(dates[i], is_date);
+    }
+    check_answers("\"guided_regex\": \"[^!]{1,40}!\"", is_words);
+    /* the same text as an expression and as a choice: what is kept of one is not the other's */
+    json_t *v = post(&server, COMPLETE,
+                     "{\"prompt\": \"a\", \"guided_choice\": [\"a+\"], \"max_tokens\": 9}");
+    assert_string_equal(text_at(v, "choices.0.text"), "a+");
+    json_decref(v);
+    v = post(&server, COMPLETE,
+             "{\"prompt\": \"a\", \"guided_regex\": \"a{3}\", \"max_tokens\": 2}");
+    assert_memory_equal(text_at(v, "choices.0.text"), "aa", 2); /* length cuts it */
+    json_decref(v);
+}
+
 /* ---- calls ---- */
 
 #define TOOL(name, key)                                                                            \
@@ -209,8 +268,17 @@ static const struct {
     {"\"guided_json\": \"{\"", "guided_json", "not valid JSON"},
     {"\"guided_json\": {}, \"response_format\": {\"type\": \"json_object\"}", "guided_json",
      "already held"},
-    {"\"structured_outputs\": {\"regex\": \"a\"}", "structured_outputs", "regex is not supported"},
-    {"\"guided_regex\": \"a\"", "guided_regex", "not supported yet"},
+    {"\"structured_outputs\": {\"grammar\": \"a\"}", "structured_outputs",
+     "grammar is not supported yet; json, json_object, choice and regex are"},
+    {"\"guided_grammar\": \"a\"", "guided_grammar", "not supported yet"},
+    {"\"guided_regex\": \"a(?=b)\"", "guided_regex",
+     "groups that begin with (?= are not supported (byte 2"},
+    {"\"guided_regex\": 1", "guided_regex", "expected the text of an expression"},
+    {"\"guided_regex\": \"(a|b)*a(a|b){20}\"", "guided_regex", "too many states"},
+    {"\"guided_choice\": \"a\"", "guided_choice", "expected a list of texts"},
+    {"\"structured_outputs\": {\"choice\": [\"a\", \"\"]}", "structured_outputs",
+     "choice 1: expected"},
+    {"\"guided_choice\": [\"a\"], \"guided_regex\": \"a\"", "guided_regex", "already held"},
     {TOOLS ", \"tool_choice\": \"required\", \"guided_json\": {}", "tool_choice", "already held"},
 };
 
@@ -241,9 +309,9 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(held_to_a_schema), cmocka_unit_test(any_object),
-        cmocka_unit_test(same_everywhere),  cmocka_unit_test(calls),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(held_to_a_schema),        cmocka_unit_test(any_object),
+        cmocka_unit_test(same_everywhere),         cmocka_unit_test(calls),
+        cmocka_unit_test(choices_and_expressions), cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);
 }

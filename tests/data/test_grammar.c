@@ -15,8 +15,7 @@
 #include "base/text/json.h"
 #include "base/text/unicode.h"
 #include "data/grammar/mask.h"
-#include "tests/data/scratch.h"
-#include "tests/fuzz/byte_tokenizer.h"
+#include "tests/data/grammar_case.h"
 
 static json_t *read_json(const char *text) {
     json_error_t error;
@@ -36,24 +35,6 @@ static struct ax_grammar *grammar_of(const char *schema) {
 }
 
 /* ---- whole texts ---- */
-
-/* 2: a value; 1: the beginning of one; 0: neither. */
-static int try_text(const struct ax_grammar *g, const char *text, size_t n) {
-    struct ax_grammar_state s = {0}, next = {0};
-    int result = 1;
-    assert_ok(ax_grammar_begin(g, &s));
-    for (size_t i = 0; i < n && result == 1; i++) {
-        assert_ok(ax_grammar_step(g, &s, (unsigned char)text[i], &next));
-        const struct ax_grammar_state old = s;
-        s = next;
-        next = old;
-        result = s.n > 0;
-    }
-    result += result == 1 && ax_grammar_may_end(g, &s);
-    ax_grammar_state_free(&s);
-    ax_grammar_state_free(&next);
-    return result;
-}
 
 #define POINT                                                                                      \
     "{\"type\": \"object\", \"properties\": {\"x\": {\"type\": \"number\"}, \"y\": {\"type\": "    \
@@ -266,69 +247,6 @@ static bool is_valid(const json_t *v, const json_t *schema, const json_t *root) 
 
 /* ---- random walks ---- */
 
-static uint32_t seed;
-
-static uint32_t draw(uint32_t n) {
-    seed = seed * 1664525U + 1013904223U;
-    return (uint32_t)(((uint64_t)(seed >> 4) * n) >> 28);
-}
-
-/* A token that may follow; of those that close something more often, so that the text comes to an end. */
-static int32_t choose(const uint64_t *bits, int64_t size) {
-    static const char closing[] = "\"]}";
-    int32_t all[512];
-    uint32_t n = 0;
-    for (int i = 0; i < 3 && draw(3) == 0; i++)
-        if (bits[closing[i] / 64] >> (closing[i] % 64) & 1)
-            return closing[i];
-    for (int32_t id = 0; id < size; id++)
-        if (bits[id / 64] >> (id % 64) & 1)
-            all[n++] = id;
-    if (n == 0)
-        fail_msg("a state has no token");
-    return all[draw(n)];
-}
-
-/* Tokens of several bytes beside the bytes. */
-static const char *const more[] = {"\": ",   "{\"",    "\"}", "\", \"", "\":",     "true",
-                                   "ull",    "null,",  "123", "0.5",    "\u00e4x", "ab",
-                                   "\\\\\"", "\n    ", "}]}", "-1"};
-
-static void put_tokenizer(void) {
-    make_tokenizer("{{ messages }}");
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        int32_t id;
-        assert_ok(ax_tokenizer_add(tokenizer, more[i], false, &id));
-    }
-}
-
-/* False: the text has become too long. */
-static bool walk(struct ax_grammar_masks *m, const struct ax_grammar *g,
-                 const struct ax_grammar_vocabulary *v, struct ax_buf *text) {
-    struct ax_grammar_state s = {0}, next = {0};
-    const uint64_t *bits;
-    assert_ok(ax_grammar_begin(g, &s));
-    text->len = 0;
-    while (text->len < 4000 &&
-           !(ax_grammar_must_end(&s) || (ax_grammar_may_end(g, &s) && draw(4) == 0))) {
-        assert_ok(ax_grammar_mask(m, &s, &bits));
-        const int32_t id = choose(bits, v->size);
-        assert_true(v->from[id + 1] > v->from[id]);
-        for (size_t i = v->from[id]; i < v->from[id + 1]; i++) {
-            assert_ok(ax_grammar_step(g, &s, v->bytes[i], &next));
-            assert_true(next.n > 0); /* the mask does not promise too much */
-            const struct ax_grammar_state old = s;
-            s = next;
-            next = old;
-        }
-        assert_ok(ax_buf_append(text, v->bytes + v->from[id], v->from[id + 1] - v->from[id]));
-    }
-    const bool ended = ax_grammar_may_end(g, &s);
-    ax_grammar_state_free(&s);
-    ax_grammar_state_free(&next);
-    return ended;
-}
-
 static void random_texts(void **state) {
     (void)state;
     struct ax_grammar_vocabulary v;
@@ -364,9 +282,7 @@ static void random_texts(void **state) {
     assert_true(ended > 1000);
     ax_buf_free(&text);
     ax_grammar_vocabulary_close(&v);
-    ax_tokenizer_free(tokenizer);
-    ax_template_free(template);
-    json_decref(tokens);
+    drop_tokenizer();
 }
 
 /* A token is in the mask if and only if its bytes can be read, one by one. */
@@ -406,9 +322,7 @@ static void masks(void **state) {
         ax_grammar_free(g);
     }
     ax_grammar_vocabulary_close(&v);
-    ax_tokenizer_free(tokenizer);
-    ax_template_free(template);
-    json_decref(tokens);
+    drop_tokenizer();
 }
 
 int main(void) {

@@ -161,6 +161,32 @@ def check_schema(client, name):
     return f"{len(ended)} values of a schema"
 
 
+CHOICES = ["positive", "negative", "positively not"]
+EXPRESSIONS = [r"^(19|20)\d{2}-(0[1-9]|1[0-2])$", r"(?P<user>\w{1,8})@[a-z]{2,9}\.(?:com|org)", r"[^\W\d_]{3,7}[.!?]?|\[\S{1,5}\]"]
+
+
+def check_choices(client, name):
+    """As vLLM's clients ask, TRL among them."""
+    def texts(**held):
+        answer = client.chat.completions.create(model=name, messages=CHAT, n=32, seed=1, temperature=1, max_tokens=64, extra_body=held)
+        assert all(c.finish_reason == "stop" for c in answer.choices)
+        return [c.message.content for c in answer.choices]
+    for held in ({"guided_choice": CHOICES}, {"structured_outputs": {"choice": CHOICES}}):
+        assert set(texts(**held)) <= set(CHOICES)
+    for expression in EXPRESSIONS:
+        for held in ({"guided_regex": expression}, {"structured_outputs": {"regex": expression}}):
+            for text in texts(**held):
+                assert re.fullmatch(expression, text, re.ASCII), (expression, text)
+    for wrong in ({"guided_regex": "a(?=b)"}, {"structured_outputs": {"grammar": "root ::= \"a\""}}):
+        try:
+            texts(**wrong)
+        except openai.BadRequestError as e:
+            assert e.param == next(iter(wrong))
+        else:
+            sys.exit(f"{wrong} is accepted")
+    return f"{len(EXPRESSIONS)} expressions"
+
+
 def check_litellm(url, name, text):
     """As a server of OpenAI's API, and as vLLM."""
     given = {"messages": CHAT, "temperature": 0, "max_tokens": 24, "api_base": url, "api_key": "none"}
@@ -236,12 +262,13 @@ def main():
         check_errors(client, server.name)
         tools = check_tools(client, server.name)
         values = check_schema(client, server.name)
+        expressions = check_choices(client, server.name)
         proxy = check_litellm(server.url, server.name, text)
         check_many(client, server.name, text)
     finally:
         server.close()
     check_retry(*sys.argv[1:3])
-    print(f"openai {openai.__version__}, {proxy}: models, chats, streams, completions, errors, {tools}, {values}, 32 at once")
+    print(f"openai {openai.__version__}, {proxy}: models, chats, streams, completions, errors, {tools}, {values}, {expressions}, 32 at once")
 
 
 if __name__ == "__main__":
