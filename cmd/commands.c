@@ -643,6 +643,7 @@ const struct ax_command ax_commands[] = {
      "  --queue N               sequences that may wait (default 256); more get status 429\n"
      "  --cache-tokens N        tokens that the cache holds (default: a quarter of what all\n"
      "                          sequences could fill); sequences wait for room\n"
+     "  --stop-seconds N        time for answers to end after SIGTERM or Ctrl-C (default 30)\n"
      "  --base KIND             store matrices as plain (default), nf4, nf4-double, int4,\n"
      "                          int8 or fp8\n"
      "  --dtype T               float32 or bfloat16 (default: bfloat16 if the CPU supports it)\n"
@@ -650,7 +651,7 @@ const struct ax_command ax_commands[] = {
      "  --mesh SIZES            on the ranks of a launcher, such as tp=2,dp_replicate=2: as of "
      "generate\n"
      "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
-     "SIGTERM and Ctrl-C: no more requests are taken, and answers have 30 seconds to end.\n",
+     "SIGTERM and Ctrl-C: no more requests are taken, and answers that take too long are cut.\n",
      "axtrain serve my-model/ --port 8000", .run = ax_cmd_serve},
     {"sft", AX_COMMANDS_TRAIN, 4, "fine-tune a model on the data sets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,

@@ -6,13 +6,14 @@
 #include "cmd/commands.h"
 #include "cmd/text_args.h"
 
-#define STOP_SECONDS 30
+#define STOP_SECONDS      30
+#define MOST_STOP_SECONDS 86400
 
 struct command {
     struct ax_text_args a;
     struct ax_ranks ranks;
     const char *name;
-    int64_t context, lanes, queue, cache_tokens;
+    int64_t context, lanes, queue, cache_tokens, stop_seconds;
     bool control;
     struct ax_text_model model;
     struct ax_serve_options o;
@@ -117,7 +118,10 @@ static enum ax_status run(struct command *c) {
 }
 
 enum ax_status ax_cmd_serve(int argc, char **argv) {
-    struct command c = {.o = AX_SERVE_OPTIONS, .lanes = AX_SERVE_LANES, .queue = AX_SERVE_QUEUE};
+    struct command c = {.o = AX_SERVE_OPTIONS,
+                        .lanes = AX_SERVE_LANES,
+                        .queue = AX_SERVE_QUEUE,
+                        .stop_seconds = STOP_SECONDS};
     struct ax_arg all[AX_TEXT_ARGS_COUNT];
     ax_text_args_table(&c.a, all);
     const struct ax_arg args[] = {
@@ -133,6 +137,7 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
         {"--parallel", AX_ARG_INT, &c.lanes, 1, 4096},
         {"--queue", AX_ARG_INT, &c.queue, 0, 1 << 20},
         {"--cache-tokens", AX_ARG_INT, &c.cache_tokens, 1, INT64_MAX},
+        {"--stop-seconds", AX_ARG_INT, &c.stop_seconds, 0, MOST_STOP_SECONDS},
         {"--base", AX_ARG_STRING, &c.a.o.base, 0, 0},
         {"--dtype", AX_ARG_STRING, &c.a.dtype, 0, 0},
         {"--threads", AX_ARG_INT, &c.a.threads, 1, 1024},
@@ -148,7 +153,7 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
                                        .argc = argc,
                                        .argv = argv};
     AX_TRY(ax_ranks_open(&c.ranks, &o, parsed));
-    c.o.stop_seconds = STOP_SECONDS;
+    c.o.stop_seconds = (double)c.stop_seconds;
     enum ax_status st = ax_serve_init(&c.serve);
     if (st == AX_OK)
         st = run(&c);

@@ -74,6 +74,20 @@ static void drop_leaving(struct ax_serve_engine *e) {
             j->units[i].s.leaves = true;
 }
 
+/* With the lock, while nothing is computed: those that leave do not wait for a pass. */
+static enum ax_status let_leave(struct ax_serve_engine *e) {
+    bool any = false;
+    for (const struct ax_serve_job *j = e->running; j; j = j->next)
+        any = any || j->leaves;
+    if (!any)
+        return AX_OK;
+    drop_leaving(e);
+    pthread_mutex_unlock(&e->lock);
+    const enum ax_status st = ax_generator_drop_left(e->generator);
+    pthread_mutex_lock(&e->lock);
+    return st;
+}
+
 /* With the lock: meets the other ranks now and then. */
 static enum ax_status beat(struct ax_serve_engine *e, double *last) {
     if (!e->shared || ax_clock_now() < *last + AX_SERVE_BEAT_SECONDS)
@@ -116,6 +130,7 @@ static enum ax_status rest(struct ax_serve_engine *e, bool idle) {
         pthread_cond_timedwait(&e->wake, &e->lock, &until);
         AX_TRY(beat(e, &last));
         look_for_signals(e);
+        AX_TRY(let_leave(e));
         make_call(e);
     }
     e->rests = false;

@@ -582,8 +582,7 @@ static enum ax_status drop_left_of(struct ax_generator *d, struct ax_sequence **
     return AX_OK;
 }
 
-/* Ends what its caller has given up. */
-static enum ax_status drop_left(struct ax_generator *d) {
+enum ax_status ax_generator_drop_left(struct ax_generator *d) {
     for (int i = 0; i < d->o.n_seqs; i++) {
         struct ax_sequence *s = d->lanes[i].seq;
         if (!s || !s->leaves)
@@ -610,7 +609,7 @@ static enum ax_status take_more(struct ax_generator *d, bool *ends) {
         next = s->next;
         ax_generate_join(d, s);
     }
-    return drop_left(d);
+    return ax_generator_drop_left(d);
 }
 
 static enum ax_status run(struct ax_generator *d, struct ax_generate_rows *r, int64_t n,

@@ -194,5 +194,7 @@ enum ax_status ax_generate(struct ax_generator *d, int64_t n, struct ax_sequence
 void ax_generator_forget(struct ax_generator *d);
 /* Empties what idle lanes keep for others that begin alike: those of an adapter, or with NULL of all. */
 void ax_generator_forget_idle(struct ax_generator *d, const int *adapter);
+/* Ends the sequences that `leaves` is set for: for a `more` that waits, after which the generator does so itself. */
+enum ax_status ax_generator_drop_left(struct ax_generator *d);
 
 #endif

@@ -114,6 +114,14 @@ static bool is_paused(void) {
 
 /* ---- pausing ---- */
 
+static void aborted_answer(struct client *c) {
+    assert_int_equal(client_answer(c), 200);
+    json_t *v = client_json(c);
+    assert_string_equal(text_at(v, "choices.0.finish_reason"), "abort");
+    json_decref(v);
+    client_close(c);
+}
+
 static void kept(void **state) {
     (void)state;
     struct client c, later;
@@ -138,6 +146,25 @@ static void kept(void **state) {
     json_decref(want);
 }
 
+/* Clients that leave, or are aborted, while nothing is computed do not wait for the end of the pause. */
+static void left_while_kept(void **state) {
+    (void)state;
+    struct client c, whole, k;
+    begin(&c, "a", 50000, true);
+    begin(&whole, "b", 50000, false);
+    wait_pending(2);
+    control("/pause?mode=keep", 200, "paused");
+    client_close(&c);
+    wait_pending(1);
+    client_open(&k, &server);
+    assert_int_equal(ask(&k, "POST", "/abort_requests", "{\"request_ids\": [\"b\"]}"), 200);
+    client_close(&k);
+    aborted_answer(&whole);
+    wait_pending(0);
+    assert_true(is_paused());
+    control("/resume", 200, "resumed");
+}
+
 /* The pause begins when the answers on their way are complete; others wait for its end. */
 static void waited_for(void **state) {
     (void)state;
@@ -155,14 +182,6 @@ static void waited_for(void **state) {
     control("/resume", 200, "resumed");
     assert_int_equal(client_answer(&later), 200);
     client_close(&later);
-}
-
-static void aborted_answer(struct client *c) {
-    assert_int_equal(client_answer(c), 200);
-    json_t *v = client_json(c);
-    assert_string_equal(text_at(v, "choices.0.finish_reason"), "abort");
-    json_decref(v);
-    client_close(c);
 }
 
 static void aborted(void **state) {
@@ -342,6 +361,7 @@ static void stopped_while_paused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept),
+        cmocka_unit_test(left_while_kept),
         cmocka_unit_test(waited_for),
         cmocka_unit_test(aborted),
         cmocka_unit_test(one_is_aborted),

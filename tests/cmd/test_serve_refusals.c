@@ -332,10 +332,39 @@ static void leaving(void **state) {
     assert_int_equal(serve_wait(&s, 60), 0);
 }
 
+/* What takes longer than a server that ends gives is cut, streamed or not. */
+static void cut(void **state) {
+    (void)state;
+    static const char body[] =
+        "{\"prompt\": \"chat\", \"max_tokens\": 100000, \"ignore_eos\": true, "
+        "\"stream\": %s}";
+    struct server s;
+    struct client c[2];
+    make_long_model();
+    serve_open(&s, long_model,
+               "--parallel 2 --context 110000 --cache-tokens 220000 --stop-seconds 1");
+    for (int i = 0; i < 2; i++) {
+        char text[200];
+        snprintf(text, sizeof text, body, i == 0 ? "true" : "false");
+        client_open(&c[i], &s);
+        client_send(&c[i], "POST", COMPLETE, text);
+    }
+    wait_pending(&s, 2);
+    assert_int_equal(kill(s.pid, SIGTERM), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(client_answer(&c[i]), 200);
+        assert_non_null(strstr(c[i].body.data, "\"finish_reason\":\"abort\""));
+        assert_true(i == 1 || strstr(c[i].body.data, "data: [DONE]"));
+        client_close(&c[i]);
+    }
+    assert_int_equal(serve_wait(&s, 60), 0);
+    assert_non_null(strstr(server_said(&s), "may go on for 1 seconds"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests), cmocka_unit_test(transport), cmocka_unit_test(keys),
-        cmocka_unit_test(starting), cmocka_unit_test(leaving),
+        cmocka_unit_test(starting), cmocka_unit_test(leaving),   cmocka_unit_test(cut),
     };
     return cmocka_run_group_tests(tests, setup, scratch_remove);
 }
