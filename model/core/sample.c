@@ -60,6 +60,8 @@ enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling 
     if (biased > 0) {
         s->biased = take(stack, accum, 1, biased);
         AX_TRY(ax_alloc(&s->bias, (size_t)biased, sizeof *s->bias));
+        if (accum == AX_F64)
+            AX_TRY(ax_alloc(&s->wide_bias, (size_t)biased, sizeof *s->wide_bias));
     }
     if (ax_sampling_penalises(o)) {
         s->context = take(stack, AX_I32, cap, max_context);
@@ -71,6 +73,7 @@ enum ax_status ax_sampler_create(struct ax_sampler *s, const struct ax_sampling 
 void ax_sampler_free(struct ax_sampler *s) {
     ax_free(s->host);
     ax_free(s->bias);
+    ax_free(s->wide_bias);
     *s = (struct ax_sampler){0};
 }
 
@@ -113,7 +116,10 @@ static enum ax_status add_bias(struct ax_sampler *s, const struct ax_sample_row 
     AX_ASSERT(logits->shape[0] == 1 && s->biased.shape[1] == V);
     *biased = s->biased;
     AX_TRY(ax_bias_fill(row->bias, V, row->n_new, row->generated, s->bias));
-    AX_TRY(ax_queue_write(s->q, biased->data, s->bias, ax_tensor_bytes(biased)));
+    if (s->wide_bias)
+        ax_convert(AX_F64, s->wide_bias, AX_F32, s->bias, V);
+    AX_TRY(ax_queue_write(s->q, biased->data, s->wide_bias ? (void *)s->wide_bias : s->bias,
+                          ax_tensor_bytes(biased)));
     return ax_run_add(s->q, &(struct ax_add){.dst = *biased, .src = *logits, .alpha = 1});
 }
 

@@ -52,6 +52,7 @@ struct ax_sampler {
     struct ax_tensor biased;        /* device, accumulation [1][vocab]; data NULL without biases */
     int32_t *host;                  /* staging for keys and context */
     float *bias;                    /* [vocab] */
+    double *wide_bias;              /* likewise, for logits in float64 */
 };
 /* Creates a sampler for up to `cap` rows of logits of dtype `accum`; max_context: the most distinct
  * tokens in a row's context; biased: size of the vocabulary if rows may have biases, else 0. Choices with another sampling are greedy if `o` is, and have no penalty

@@ -187,12 +187,45 @@ static void leaving_scores(void **state) {
     }
 }
 
+/* The reference backend, in double, adds the same biases as the fast one in float. */
+static void biases_in_double(void **state) {
+    (void)state;
+    static const int32_t biased[] = {3, 90};
+    static const float values[] = {0.4F, -100};
+    static const struct ax_bias bias = {
+        .presence = 0.5, .frequency = 0.2, .n = 2, .tokens = biased, .values = values};
+    static struct test fast, slow, plain;
+    static struct arrivals a[3];
+    struct test *const all[] = {&fast, &slow, &plain};
+    int differ = 0;
+    for (int k = 0; k < 3; k++) {
+        setup_joins(all[k], &a[k], 3, 1);
+        all[k]->dtype = k == 1 ? AX_F64 : AX_F32;
+        for (int i = 0; i < N; i++) {
+            all[k]->result[i].sampling = &ways[0]; /* greedy */
+            all[k]->result[i].bias = k < 2 ? &bias : NULL;
+        }
+        must(try(all[k], k == 1 ? "ref" : "cpu", 1));
+    }
+    for (int i = 0; i < N; i++)
+        for (int64_t k = 0; k < fast.result[i].n_new; k++) {
+            const double d = slow.logprobs[i][k] - fast.logprobs[i][k];
+            assert_int_equal(slow.tokens[i][k], fast.tokens[i][k]);
+            assert_true(d < 1e-4 && d > -1e-4);
+            differ += fast.tokens[i][k] != plain.tokens[i][k];
+        }
+    assert_true(differ > N);
+    for (int k = 0; k < 3; k++)
+        ax_arch_free(&all[k]->arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joining_changes_nothing),
         cmocka_unit_test(raw_log_probs),
         cmocka_unit_test(leaving),
         cmocka_unit_test(leaving_scores),
+        cmocka_unit_test(biases_in_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
