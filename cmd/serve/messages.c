@@ -14,8 +14,17 @@ static const char *of_message(char *text, size_t size, size_t i, const char *key
 }
 #define AT(i, key) of_message((char[64]){0}, 64, i, key)
 
-static enum ax_status read_role(struct ax_serve_request *r, size_t i, const json_t *from,
-                                json_t *to) {
+/* Does the template treat developers as such? Else their messages are the system's. */
+static bool knows_developer(const struct ax_serve_request *r, const struct ax_serve_model *m) {
+    static const char word[] = "developer";
+    const struct ax_template *t = ax_text_side_template(m->side, r->tools);
+    size_t n = 0;
+    const char *source = t ? ax_template_source(t, &n) : NULL;
+    return source && memmem(source, n, word, sizeof word - 1);
+}
+
+static enum ax_status read_role(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                size_t i, const json_t *from, json_t *to) {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     const char *role = json_string_value(json_object_get(from, "role"));
     size_t k = 0;
@@ -24,7 +33,8 @@ static enum ax_status read_role(struct ax_serve_request *r, size_t i, const json
     if (!role || k == sizeof roles / sizeof *roles)
         return ax_serve_refuse(r, AT(i, "role"),
                                "expected system, developer, user, assistant or tool");
-    role = k == 1 ? "system" : role; /* as templates call it */
+    if (k == 1 && !knows_developer(r, m))
+        role = "system";
     return json_object_set_new(to, "role", json_string(role)) == 0
                ? AX_OK
                : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
@@ -117,7 +127,7 @@ static enum ax_status read_message(struct ax_serve_request *r, const struct ax_s
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     if (!json_is_object(from))
         return ax_serve_refuse(r, "messages", "expected objects with role and content");
-    AX_TRY(read_role(r, i, from, to));
+    AX_TRY(read_role(r, m, i, from, to));
     AX_TRY(read_calls(r, m, i, from, to));
     AX_TRY(read_content(r, i, from, to));
     return read_rest(r, i, from, to);
@@ -134,14 +144,17 @@ static enum ax_status read_flag(struct ax_serve_request *r, const char *key, int
 
 static enum ax_status read_variables(struct ax_serve_request *r, struct ax_chat_prompt *p) {
     const json_t *v = json_object_get(r->root, "chat_template_kwargs");
-    json_t *effort = json_object_get(r->root, "reasoning_effort");
+    json_t *effort = json_object_get(r->root, "reasoning_effort"),
+           *tools = json_object_get(r->root, "tools");
     const bool says = effort && !json_is_null(effort);
     if (v && !json_is_null(v) && !json_is_object(v))
         return ax_serve_refuse(r, "chat_template_kwargs", "expected an object");
     if (says && !json_is_string(effort))
         return ax_serve_refuse(r, "reasoning_effort", "expected text");
     r->variables = json_is_object(v) ? json_copy((json_t *)(uintptr_t)v) : json_object();
-    if (!r->variables || (says && json_object_set(r->variables, "reasoning_effort", effort) != 0))
+    if (!r->variables || (says && json_object_set(r->variables, "reasoning_effort", effort) != 0) ||
+        /* to templates, an empty list is not the same as none */
+        (json_is_array(tools) && !r->tools && json_object_set(r->variables, "tools", tools) != 0))
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     p->variables = r->variables;
     return AX_OK;

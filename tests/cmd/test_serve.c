@@ -20,7 +20,7 @@ static struct server server;
 static int open_server(void **state) {
     if (setup(state) != 0)
         return -1;
-    serve_open(&server, model, "--parallel 8");
+    serve_open(&server, model, "--parallel 32");
     return 0;
 }
 
@@ -176,10 +176,10 @@ static void an_adapter(void **state) {
     serve_close(&s);
 }
 
-/* ---- 16 clients ---- */
+/* ---- 32 clients ---- */
 
-#define CLIENTS 16
-#define ROUNDS  4
+#define CLIENTS 32
+#define ROUNDS  2
 
 /* Request k, of many kinds. */
 static void make_request(char *body, size_t size, int k, bool stream) {
@@ -264,7 +264,7 @@ static void *be_client(void *arg) {
     return NULL;
 }
 
-static void among_sixteen(void **state) {
+static void among_others(void **state) {
     (void)state;
     static struct one ones[CLIENTS];
     struct client c;
@@ -371,7 +371,7 @@ static void chat_log_probs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(about_the_model), cmocka_unit_test(tokens),
-        cmocka_unit_test(as_generate),     cmocka_unit_test(among_sixteen),
+        cmocka_unit_test(as_generate),     cmocka_unit_test(among_others),
         cmocka_unit_test(log_probs),       cmocka_unit_test(echoes),
         cmocka_unit_test(chat_log_probs),  cmocka_unit_test(documented),
         cmocka_unit_test(an_adapter),

@@ -149,12 +149,17 @@ static void kept(void **state) {
 /* Clients that leave, or are aborted, while nothing is computed do not wait for the end of the pause. */
 static void left_while_kept(void **state) {
     (void)state;
-    struct client c, whole, k;
+    struct client c, whole, gone, k;
     begin(&c, "a", 50000, true);
     begin(&whole, "b", 50000, false);
     wait_pending(2);
     control("/pause?mode=keep", 200, "paused");
+    begin(&gone, "c", 50000, false);
+    wait_pending(3);
+    const double tokens = metric(&server, "generated_tokens_total");
     client_close(&c);
+    wait_pending(2);
+    client_close(&gone);
     wait_pending(1);
     client_open(&k, &server);
     assert_int_equal(ask(&k, "POST", "/abort_requests", "{\"request_ids\": [\"b\"]}"), 200);
@@ -163,6 +168,11 @@ static void left_while_kept(void **state) {
     wait_pending(0);
     assert_true(is_paused());
     control("/resume", 200, "resumed");
+    /* not a token more of theirs */
+    json_decref(post(&server, COMPLETE, "{\"prompt\": \"a\", \"max_tokens\": 1}"));
+    while (metric(&server, "generated_tokens_total") == tokens)
+        nap(0.005);
+    assert_true(metric(&server, "generated_tokens_total") == tokens + 1);
 }
 
 /* The pause begins when the answers on their way are complete; others wait for its end. */
