@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "base/fault.h"
+#include "tests/data/process_case.h"
 #include "tests/data/scratch.h"
 #include "tests/data/reward_case.h"
 
@@ -441,18 +442,6 @@ static void what_a_child_inherits(void **state) {
     close(fd);
 }
 
-static bool is_running(pid_t pid) {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return name_end && name_end[2] != 'Z';
-}
-
 static pid_t read_pid(const char *path) {
     char *text;
     size_t n;
@@ -484,8 +473,7 @@ static void processes_of_a_function(void **state) {
     open_python("starts.f", 2);
     assert_scores(1, NAN, 0, 0);
     const pid_t sleeper = read_pid("sleep");
-    while (is_running(sleeper)) /* the test's time ends if it never does */
-        nanosleep(&nap, NULL);
+    wait_for_end(sleeper);
 }
 
 /* A process that is killed leaves no child behind, even if the child is busy. */
@@ -509,8 +497,7 @@ static void the_end_of_the_run(void **state) {
     assert_true(is_running(child));
     kill(run, SIGKILL);
     waitpid(run, NULL, 0);
-    while (is_running(child)) /* the test's time ends if it never does */
-        nanosleep(&nap, NULL);
+    wait_for_end(child);
 }
 
 /* ---- programs ---- */
