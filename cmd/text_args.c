@@ -55,6 +55,7 @@ void ax_tool_args_table(struct ax_tool_args *a, struct ax_arg *args) {
         {"--tool-parse-error", AX_ARG_STRING, &a->parse_error, 0, 0},
         {"--python-state", AX_ARG_STRING, &a->python_state, 0, 0},
         {"--tool-timeout", AX_ARG_FLOAT, &a->timeout, 0, 0},
+        {"--tool-workers", AX_ARG_INT, &a->workers, 1, AX_TOOLS_MOST_WORKERS},
         {"--rollout-timeout", AX_ARG_FLOAT, &a->rollout_timeout, 0, 0},
     };
     memcpy(args, table, sizeof table);
@@ -94,21 +95,22 @@ static enum ax_status check_format(const char *name) {
 
 enum ax_status ax_tool_args_read(const struct ax_tool_args *a, struct ax_text_tools_options *out) {
     const bool others = a->format || a->parse_error || a->python_state || a->max_rounds > 0 ||
-                        !isnan(a->timeout) || !isnan(a->rollout_timeout);
+                        !isnan(a->timeout) || a->workers > 0 || !isnan(a->rollout_timeout);
     *out =
         (struct ax_text_tools_options){.tools = {.names = a->tools.text, .n = (size_t)a->tools.n},
                                        .rules = {.max_rounds = a->max_rounds},
                                        .format = a->format};
     if (a->tools.n == 0)
-        return others ? ax_error(AX_ERR_CONFIG,
-                                 "--max-tool-calling-iterations, --tool-call-format, "
-                                 "--tool-parse-error, --python-state, --tool-timeout and "
-                                 "--rollout-timeout need --tools")
-                      : AX_OK;
+        return others
+                   ? ax_error(AX_ERR_CONFIG, "--max-tool-calling-iterations, --tool-call-format, "
+                                             "--tool-parse-error, --python-state, --tool-timeout, "
+                                             "--tool-workers and --rollout-timeout need --tools")
+                   : AX_OK;
     AX_TRY(check_format(a->format));
     AX_TRY(read_word("--tool-parse-error", AX_WORDS_PARSE_ERROR, a->parse_error, &out->rules.ends));
     AX_TRY(read_word("--python-state", AX_WORDS_PYTHON_STATE, a->python_state, &out->rules.keeps));
     out->tools.keeps = out->rules.keeps;
+    out->tools.workers = a->workers;
     AX_TRY(read_seconds("--tool-timeout", a->timeout, &out->tools.timeout));
     return read_seconds("--rollout-timeout", a->rollout_timeout, &out->rules.max_seconds);
 }

@@ -24,9 +24,10 @@ struct ax_tool_args {
     struct ax_arg_list tools;
     const char *format, *parse_error, *python_state;
     int64_t max_rounds;              /* negative: no limit */
+    int64_t workers;                 /* 0: not given */
     double timeout, rollout_timeout; /* seconds; NaN: not given */
 };
-#define AX_TOOL_ARGS_COUNT 7
+#define AX_TOOL_ARGS_COUNT 8
 /* Sets the defaults and fills args[0 … AX_TOOL_ARGS_COUNT − 1]. */
 void ax_tool_args_table(struct ax_tool_args *a, struct ax_arg *args);
 /* AX_ERR_CONFIG names an option that does not fit. `out` borrows `a`. */

@@ -241,6 +241,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "Seconds that a call of a tool, or a question to an environment, may take. axtrain's own "
         "key.",
         .dflt = "30", .when = ACTS, AX_INTO(AX_FIELD(struct ax_tools_options, timeout))),
+    AX_KEY("tool_workers", AX_T_COUNT,
+           "The most processes of a rank for Python functions, for each program among tools, and "
+           "for an environment, up to 64; another one is started where calls wait. axtrain's own "
+           "key.",
+           .dflt = "8", .when = ACTS, AX_INTO(AX_FIELD(struct ax_tools_options, workers))),
     AX_KEY(
         "rollout_timeout", AX_T_POSITIVE,
         "Seconds that tools and the environment may take in an answer; then it ends, as one that "

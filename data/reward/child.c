@@ -198,10 +198,15 @@ static int finish(struct ax_child *c, const char *who) {
     return status;
 }
 
+void ax_child_end_input(struct ax_child *c) {
+    if (c->pid != 0)
+        close_end(&c->to);
+}
+
 void ax_child_end(struct ax_child *c, const char *who, double seconds) {
     if (c->pid == 0)
         return;
-    close_end(&c->to);
+    ax_child_end_input(c);
     (void)wait_end(c, who, seconds);
     (void)finish(c, who);
 }

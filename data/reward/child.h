@@ -35,6 +35,8 @@ enum ax_status ax_child_start(struct ax_child *c, const char *program, const cha
 /* The user's Python, which expects python.py before its first question. */
 enum ax_status ax_child_start_python(struct ax_child *c, const char *program, const char *python);
 enum ax_status ax_child_put_script(struct ax_buf *out);
+/* Ends its input, at which it ends by itself: for several that are then waited for one after the other. */
+void ax_child_end_input(struct ax_child *c);
 /* Ends it, and frees everything but what it is started with and `starts`: kills it if it is not gone after
  * `seconds`. */
 void ax_child_end(struct ax_child *c, const char *who, double seconds);

@@ -3,23 +3,41 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
 
-/* A process or the sandbox, and the thread that asks it. */
+/* Seconds that a call waits for the processes that there are; then another one is started for it. */
+#define PATIENCE 0.1
+
+/* An answer and a host: its calls there are asked one after the other. */
+struct bond {
+    int64_t rollout;
+    struct lane *lane; /* that has its calls; NULL: any may have the next one */
+};
+
+/* Calls of a host. */
+struct queue {
+    const struct ax_tool_host *host;
+    struct ax_tool_call *first; /* those that wait */
+    struct bond *bonds;         /* [n_bonds] */
+    struct lane **lanes;        /* [n_lanes], host->n at most */
+    size_t n_bonds, n_lanes, n_idle;
+};
+
+/* A process of a host, or the sandbox, and the thread that asks it. */
 struct lane {
     struct ax_tool_beside *all;
+    struct queue *queue;
+    size_t place; /* of the process, among the host's */
     struct ax_worker worker;
-    const void *process;
-    bool together;              /* calls that wait run together */
-    struct ax_tool_call *first; /* those that wait */
 };
 
 struct ax_tool_beside {
     struct ax_tools *tools;
-    pthread_mutex_t lock;        /* of all below, and of lanes' members but for `worker` */
+    pthread_mutex_t lock;        /* of all below, and of what queues have */
     pthread_cond_t given, ended; /* for lanes; for the caller */
-    struct lane **lanes;         /* [n] */
+    struct queue **queues;       /* [n]; only the caller adds any */
     size_t n;
     struct ax_tool_call *done; /* in the order in which they ended */
     bool closes;
@@ -42,15 +60,22 @@ static enum ax_status look(void *ctx) {
     return closes ? ax_error(AX_INTERRUPTED, "asked to stop") : AX_OK;
 }
 
-/* The next call, or all that wait. */
+/* The first call that the lane may have; of the sandbox, all that wait. */
 static struct ax_tool_call *take_waiting(struct lane *l) {
-    struct ax_tool_call *c = l->first;
-    if (l->together) {
-        l->first = NULL;
-    } else {
-        l->first = c->next;
-        c->next = NULL;
+    struct queue *q = l->queue;
+    struct ax_tool_call **at = &q->first, *c = q->first;
+    if (!q->host->children) {
+        q->first = NULL;
+        return c;
     }
+    while (*at && q->bonds[(*at)->bond].lane && q->bonds[(*at)->bond].lane != l)
+        at = &(*at)->next;
+    c = *at;
+    if (!c)
+        return NULL;
+    *at = c->next;
+    c->next = NULL;
+    q->bonds[c->bond].lane = l;
     return c;
 }
 
@@ -64,8 +89,10 @@ static enum ax_status run_list(struct lane *l, struct ax_tool_call *list) {
     AX_TRY(ax_alloc(&requests, n, sizeof *requests));
     enum ax_status st = ax_alloc(&results, n, sizeof *results);
     n = 0;
-    for (struct ax_tool_call *c = list; st == AX_OK && c; c = c->next)
-        requests[n++] = c->request;
+    for (struct ax_tool_call *c = list; st == AX_OK && c; c = c->next) {
+        requests[n] = c->request;
+        requests[n++].worker = l->place;
+    }
     if (st == AX_OK)
         st = ax_tools_run(l->all->tools, n, requests, &watch, results);
     n = 0;
@@ -77,7 +104,11 @@ static enum ax_status run_list(struct lane *l, struct ax_tool_call *list) {
 }
 
 /* With the lock. */
-static void settle(struct ax_tool_beside *b, struct ax_tool_call *list, enum ax_status st) {
+static void settle(struct lane *l, struct ax_tool_call *list, enum ax_status st) {
+    struct ax_tool_beside *b = l->all;
+    const struct queue *q = l->queue;
+    for (struct ax_tool_call *c = list; c && !q->host->binds; c = c->next)
+        q->bonds[c->bond].lane = NULL;
     if (st == AX_OK)
         append(&b->done, list);
     else if (st != AX_INTERRUPTED && b->error.st == AX_OK)
@@ -91,15 +122,17 @@ static enum ax_status serve(void *arg) {
     struct ax_tool_beside *b = l->all;
     pthread_mutex_lock(&b->lock);
     while (!b->closes) {
-        if (!l->first) {
+        struct ax_tool_call *list = take_waiting(l);
+        if (!list) {
             pthread_cond_wait(&b->given, &b->lock);
             continue;
         }
-        struct ax_tool_call *list = take_waiting(l);
+        l->queue->n_idle--;
         pthread_mutex_unlock(&b->lock);
         const enum ax_status st = run_list(l, list);
         pthread_mutex_lock(&b->lock);
-        settle(b, list, st);
+        l->queue->n_idle++;
+        settle(l, list, st);
     }
     pthread_mutex_unlock(&b->lock);
     return AX_OK;
@@ -122,6 +155,16 @@ enum ax_status ax_tool_beside_open(struct ax_tool_beside **out, struct ax_tools 
     return AX_OK;
 }
 
+static void close_queue(struct queue *q) {
+    for (size_t i = 0; i < q->n_lanes; i++) {
+        (void)ax_worker_join(&q->lanes[i]->worker);
+        ax_free(q->lanes[i]);
+    }
+    ax_free(q->lanes);
+    ax_free(q->bonds);
+    ax_free(q);
+}
+
 void ax_tool_beside_close(struct ax_tool_beside *b) {
     if (!b)
         return;
@@ -129,55 +172,105 @@ void ax_tool_beside_close(struct ax_tool_beside *b) {
     b->closes = true;
     pthread_cond_broadcast(&b->given);
     pthread_mutex_unlock(&b->lock);
-    for (size_t i = 0; i < b->n; i++) {
-        (void)ax_worker_join(&b->lanes[i]->worker);
-        ax_free(b->lanes[i]);
-    }
+    for (size_t i = 0; i < b->n; i++)
+        close_queue(b->queues[i]);
     pthread_cond_destroy(&b->given);
     pthread_cond_destroy(&b->ended);
     pthread_mutex_destroy(&b->lock);
-    ax_free(b->lanes);
+    ax_free(b->queues);
     ax_free(b);
 }
 
 /* ---- the caller's side ---- */
 
-static enum ax_status add_lane(struct ax_tool_beside *b, const void *process, struct lane **out) {
-    AX_TRY(ax_regrow(&b->lanes, b->n, b->n + 1, sizeof(struct lane *)));
-    AX_TRY(ax_alloc(&b->lanes[b->n], 1, sizeof **out));
-    struct lane *l = b->lanes[b->n];
-    *l = (struct lane){.all = b, .process = process, .together = process == b->tools};
+/* With the lock. */
+static enum ax_status add_lane(struct ax_tool_beside *b, struct queue *q) {
+    AX_TRY(ax_regrow(&q->lanes, q->n_lanes, q->n_lanes + 1, sizeof(struct lane *)));
+    AX_TRY(ax_alloc(&q->lanes[q->n_lanes], 1, sizeof(struct lane)));
+    struct lane *l = q->lanes[q->n_lanes];
+    *l = (struct lane){.all = b, .queue = q, .place = q->n_lanes};
     const enum ax_status st = ax_worker_start(&l->worker, serve, l);
-    if (st == AX_OK)
-        b->n++;
-    else
+    if (st != AX_OK) {
         ax_free(l);
-    *out = l;
-    return st;
+        return st;
+    }
+    q->n_lanes++;
+    q->n_idle++;
+    return AX_OK;
 }
 
-/* Only the caller adds lanes, so that their list needs no lock here. */
-static enum ax_status lane_of(struct ax_tool_beside *b, const void *process, struct lane **out) {
+static enum ax_status queue_of(struct ax_tool_beside *b, const struct ax_tool_host *host,
+                               struct queue **out) {
     for (size_t i = 0; i < b->n; i++)
-        if (b->lanes[i]->process == process) {
-            *out = b->lanes[i];
+        if ((*out = b->queues[i])->host == host)
             return AX_OK;
-        }
-    return add_lane(b, process, out);
+    AX_TRY(ax_regrow(&b->queues, b->n, b->n + 1, sizeof(struct queue *)));
+    AX_TRY(ax_alloc(&b->queues[b->n], 1, sizeof **out));
+    *out = b->queues[b->n++];
+    (*out)->host = host;
+    return AX_OK;
+}
+
+static enum ax_status bond_of(struct queue *q, int64_t rollout, size_t *out) {
+    for (*out = 0; *out < q->n_bonds; ++*out)
+        if (q->bonds[*out].rollout == rollout)
+            return AX_OK;
+    AX_TRY(ax_regrow(&q->bonds, q->n_bonds, q->n_bonds + 1, sizeof *q->bonds));
+    q->bonds[q->n_bonds++] = (struct bond){.rollout = rollout};
+    return AX_OK;
+}
+
+/* With the lock. */
+static enum ax_status hand_over(struct ax_tool_beside *b, const struct ax_tool_host *host,
+                                struct ax_tool_call *c) {
+    struct queue *q;
+    AX_TRY(queue_of(b, host, &q));
+    AX_TRY(bond_of(q, c->request.rollout, &c->bond));
+    if (q->n_lanes == 0)
+        AX_TRY(add_lane(b, q));
+    append(&q->first, c);
+    pthread_cond_broadcast(&b->given);
+    return AX_OK;
 }
 
 enum ax_status ax_tool_beside_begin(struct ax_tool_beside *b, struct ax_tool_call *c) {
-    const void *process = ax_tools_process(b->tools, &c->request);
-    struct lane *l = NULL;
-    if (process)
-        AX_TRY(lane_of(b, process, &l));
-    else
-        AX_TRY(ax_tools_run(b->tools, 1, &c->request, NULL, c->result));
+    const struct ax_tool_host *host = ax_tools_host(b->tools, &c->request);
     c->next = NULL;
+    c->since = ax_clock_now();
+    if (!host)
+        AX_TRY(ax_tools_run(b->tools, 1, &c->request, NULL, c->result));
     pthread_mutex_lock(&b->lock);
-    append(l ? &l->first : &b->done, c);
-    pthread_cond_broadcast(&b->given);
+    const enum ax_status st = host ? hand_over(b, host, c) : AX_OK;
+    if (!host)
+        append(&b->done, c);
     pthread_mutex_unlock(&b->lock);
+    return st;
+}
+
+/* How many calls have waited for too long that another process may have; *soon: seconds until there may be one more. */
+static size_t count_waiting(const struct queue *q, double now, double *soon) {
+    size_t n = 0;
+    for (const struct ax_tool_call *c = q->first; c; c = c->next) {
+        const double left = c->since + PATIENCE - now;
+        if (q->bonds[c->bond].lane)
+            continue;
+        n += left <= 0;
+        if (left > 0 && left < *soon)
+            *soon = left;
+    }
+    return n;
+}
+
+/* With the lock. */
+static enum ax_status start_more(struct ax_tool_beside *b, double *soon) {
+    const double now = ax_clock_now();
+    for (size_t i = 0; i < b->n; i++) {
+        struct queue *q = b->queues[i];
+        const bool full = q->n_lanes == q->host->n;
+        const size_t n = full ? 0 : count_waiting(q, now, soon);
+        while (q->n_idle < n && q->n_lanes < q->host->n)
+            AX_TRY(add_lane(b, q));
+    }
     return AX_OK;
 }
 
@@ -190,18 +283,30 @@ static struct timespec after(double seconds) {
     return at;
 }
 
+/* With the lock: until a call has ended, or these seconds have. */
+static enum ax_status wait_for_end(struct ax_tool_beside *b, double seconds) {
+    const double until = ax_clock_now() + seconds;
+    for (;;) {
+        double soon = until - ax_clock_now();
+        AX_TRY(start_more(b, &soon));
+        if (b->done || b->error.st != AX_OK || soon <= 0)
+            return AX_OK;
+        const struct timespec at = after(soon);
+        (void)pthread_cond_timedwait(&b->ended, &b->lock, &at);
+    }
+}
+
 enum ax_status ax_tool_beside_take(struct ax_tool_beside *b, double seconds,
                                    struct ax_tool_call **c) {
-    const struct timespec until = after(seconds);
-    int late = seconds <= 0;
+    *c = NULL;
     pthread_mutex_lock(&b->lock);
-    while (!b->done && b->error.st == AX_OK && !late)
-        late = pthread_cond_timedwait(&b->ended, &b->lock, &until);
+    const enum ax_status st = wait_for_end(b, seconds);
     const struct ax_error_record error = b->error;
     b->error.st = AX_OK; /* said once */
     *c = b->done;
     if (*c)
         b->done = (*c)->next;
     pthread_mutex_unlock(&b->lock);
+    AX_TRY(st);
     return error.st == AX_OK ? AX_OK : ax_error_restore(&error);
 }

@@ -1,6 +1,8 @@
-/* Calls of tools that run beside their caller, which samples meanwhile: each process has a thread that asks it one call
- * after the other, in the order in which they were handed over, and the sandbox one that runs what waits together. They
- * end in any order. The first call of a process starts its thread. */
+/* Calls of tools that run beside their caller, which samples meanwhile: each process of a host has a thread that asks it
+ * one call after the other, and the sandbox one that runs what waits together. Calls of one answer to one host are asked in
+ * their order, never two at a time, and of a host that binds by the same process; those of other answers in any order. The
+ * first call of a host starts its first thread, and one that waits for a tenth of a second another one, up to as many
+ * as the host has processes, so that quick tools need no more than one. */
 #ifndef AX_DATA_TOOLS_BESIDE_H
 #define AX_DATA_TOOLS_BESIDE_H
 
@@ -13,6 +15,8 @@ struct ax_tool_call {
     void *ctx;
     /* ---- private ---- */
     struct ax_tool_call *next;
+    double since; /* when it was handed over */
+    size_t bond;  /* of its answer and host */
 };
 
 struct ax_tool_beside;

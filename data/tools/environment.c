@@ -19,22 +19,29 @@ struct past {
     json_t *questions, *answers;
 };
 
+/* Episodes of one process. */
+struct plays {
+    struct ax_tool_child *child;
+    struct past *pasts; /* [n] */
+    size_t n;
+};
+
 static enum ax_status no_memory(void) {
     return ax_error(AX_ERR_NOMEM, "out of memory for an environment");
 }
 
 /* ---- opening ---- */
 
-static enum ax_status load(struct ax_environment *e, json_t **answer) {
+static enum ax_status load(struct ax_environment *e, struct ax_tool_child *c, json_t **answer) {
     const bool python = ax_tool_is_function(e->name);
     json_t *name = python ? json_string(e->name) : json_true();
-    return ax_tool_child_first(e->child, "environment", e->name,
-                               json_pack("{s:o}", "environment", name), answer);
+    return ax_tool_child_first(c, "environment", e->name, json_pack("{s:o}", "environment", name),
+                               answer);
 }
 
 static enum ax_status describe(struct ax_environment *e) {
     json_t *answer;
-    AX_TRY(load(e, &answer));
+    AX_TRY(load(e, e->host.children[0], &answer));
     const char *slash = strrchr(e->name, '/'), *file = slash ? slash + 1 : e->name;
     const char *title = json_string_value(json_object_get(answer, "title"));
     e->steps = json_is_true(json_object_get(answer, "steps"));
@@ -55,10 +62,10 @@ static enum ax_status describe(struct ax_environment *e) {
     return st;
 }
 
-static enum ax_status open_child(struct ax_environment *e, const struct ax_tools_options *o) {
+static enum ax_status open_host(struct ax_environment *e, const struct ax_tools_options *o) {
     AX_TRY(ax_strdup(&e->name, o->environment));
     if (ax_tool_is_function(e->name))
-        return ax_tool_child_open(&e->child, o, NULL);
+        return ax_tool_host_open(&e->host, o, NULL);
     if (!strchr(e->name, '/'))
         return ax_error(AX_ERR_CONFIG,
                         "environment \"%s\": expected module.Class or file.py:Class, or the path "
@@ -68,13 +75,23 @@ static enum ax_status open_child(struct ax_environment *e, const struct ax_tools
         return ax_error(AX_ERR_CONFIG,
                         "environment \"%s\": there is no such program that can be executed",
                         e->name);
-    return ax_tool_child_open(&e->child, o, e->name);
+    return ax_tool_host_open(&e->host, o, e->name);
+}
+
+static enum ax_status open_plays(struct ax_environment *e) {
+    e->host.binds = true;
+    AX_TRY(ax_alloc(&e->plays, e->host.n, sizeof *e->plays));
+    for (size_t i = 0; i < e->host.n; i++)
+        e->plays[i].child = e->host.children[i];
+    return AX_OK;
 }
 
 enum ax_status ax_environment_open(struct ax_environment **out, const struct ax_tools_options *o) {
     struct ax_environment *e;
     AX_TRY(ax_alloc(&e, 1, sizeof *e));
-    enum ax_status st = open_child(e, o);
+    enum ax_status st = open_host(e, o);
+    if (st == AX_OK)
+        st = open_plays(e);
     if (st == AX_OK)
         st = describe(e);
     if (st == AX_OK)
@@ -86,40 +103,43 @@ enum ax_status ax_environment_open(struct ax_environment **out, const struct ax_
 
 /* ---- episodes ---- */
 
-static struct past *find(struct ax_environment *e, int64_t rollout) {
-    for (size_t i = 0; i < e->n; i++)
-        if (e->pasts[i].rollout == rollout)
-            return &e->pasts[i];
+static struct past *find(struct plays *all, int64_t rollout) {
+    for (size_t i = 0; i < all->n; i++)
+        if (all->pasts[i].rollout == rollout)
+            return &all->pasts[i];
     return NULL;
 }
 
-static void forget(struct ax_environment *e, struct past *p) {
+static void forget(struct plays *all, struct past *p) {
     json_decref(p->questions);
     json_decref(p->answers);
-    *p = e->pasts[--e->n];
+    *p = all->pasts[--all->n];
 }
 
 void ax_environment_close(struct ax_environment *e) {
     if (!e)
         return;
-    while (e->n > 0)
-        forget(e, &e->pasts[0]);
-    ax_tool_child_close(e->child);
+    for (size_t i = 0; e->plays && i < e->host.n; i++) {
+        while (e->plays[i].n > 0)
+            forget(&e->plays[i], &e->plays[i].pasts[0]);
+        ax_free(e->plays[i].pasts);
+    }
+    ax_free(e->plays);
+    ax_tool_host_close(&e->host);
     json_decref(e->tools);
     json_decref(e->late);
-    ax_free(e->pasts);
     ax_free(e->name);
     ax_free(e->title);
     ax_free(e);
 }
 
 /* One that a stopped generation has left is begun anew. */
-static enum ax_status begin(struct ax_environment *e, int64_t rollout, struct past **out) {
-    *out = find(e, rollout);
+static enum ax_status begin(struct plays *all, int64_t rollout, struct past **out) {
+    *out = find(all, rollout);
     if (*out)
-        forget(e, *out);
-    AX_TRY(ax_regrow(&e->pasts, e->n, e->n + 1, sizeof *e->pasts));
-    *out = &e->pasts[e->n++];
+        forget(all, *out);
+    AX_TRY(ax_regrow(&all->pasts, all->n, all->n + 1, sizeof *all->pasts));
+    *out = &all->pasts[all->n++];
     **out = (struct past){.rollout = rollout, .questions = json_array(), .answers = json_array()};
     return (*out)->questions && (*out)->answers ? AX_OK : no_memory();
 }
@@ -140,12 +160,13 @@ static enum ax_status hash_of(const json_t *answer, json_t **out) {
     return *out ? AX_OK : no_memory();
 }
 
-/* A process that has to be started again has the time of a first start for it. */
-static enum ax_status make_ready(struct ax_environment *e, struct outcome *x) {
+/* A process that has to be started has the time of a first start for it. */
+static enum ax_status make_ready(struct ax_environment *e, struct ax_tool_child *c,
+                                 struct outcome *x) {
     json_t *answer;
-    if (ax_tool_child_process(e->child))
+    if (ax_tool_child_process(c))
         return AX_OK;
-    const enum ax_status st = load(e, &answer);
+    const enum ax_status st = load(e, c, &answer);
     if (st == AX_OK)
         json_decref(answer);
     if (st != AX_ERR_CONFIG)
@@ -155,11 +176,11 @@ static enum ax_status make_ready(struct ax_environment *e, struct outcome *x) {
     return AX_OK;
 }
 
-static enum ax_status repeat(struct ax_environment *e, const struct past *p, size_t i,
+static enum ax_status repeat(struct ax_tool_child *c, const struct past *p, size_t i,
                              struct ax_watch *watch, struct outcome *x) {
     json_t *answer, *hash;
-    AX_TRY(ax_tool_child_ask(e->child, json_incref(json_array_get(p->questions, i)), 0, watch,
-                             &answer, x->why));
+    AX_TRY(ax_tool_child_ask(c, json_incref(json_array_get(p->questions, i)), 0, watch, &answer,
+                             x->why));
     if (!answer)
         return AX_OK;
     const enum ax_status st = hash_of(answer, &hash);
@@ -175,12 +196,12 @@ static enum ax_status repeat(struct ax_environment *e, const struct past *p, siz
 }
 
 /* Plays the episode again, if its process is gone. */
-static enum ax_status catch_up(struct ax_environment *e, struct past *p, struct ax_watch *watch,
-                               struct outcome *x) {
-    AX_TRY(make_ready(e, x));
-    const uint64_t now = ax_tool_child_process(e->child);
+static enum ax_status catch_up(struct ax_environment *e, struct ax_tool_child *c, struct past *p,
+                               struct ax_watch *watch, struct outcome *x) {
+    AX_TRY(make_ready(e, c, x));
+    const uint64_t now = ax_tool_child_process(c);
     for (size_t i = 0; p->start != now && !x->why[0] && i < json_array_size(p->questions); i++)
-        AX_TRY(repeat(e, p, i, watch, x));
+        AX_TRY(repeat(c, p, i, watch, x));
     p->start = now;
     return AX_OK;
 }
@@ -194,11 +215,11 @@ static enum ax_status remember(struct past *p, json_t *question, const json_t *a
 }
 
 /* Takes `question`. */
-static enum ax_status ask(struct ax_environment *e, struct past *p, json_t *question,
-                          struct ax_watch *watch, struct outcome *x) {
-    enum ax_status st = question ? catch_up(e, p, watch, x) : no_memory();
+static enum ax_status ask(struct ax_environment *e, struct ax_tool_child *c, struct past *p,
+                          json_t *question, struct ax_watch *watch, struct outcome *x) {
+    enum ax_status st = question ? catch_up(e, c, p, watch, x) : no_memory();
     if (st == AX_OK && !x->why[0])
-        st = ax_tool_child_ask(e->child, json_incref(question), 0, watch, &x->answer, x->why);
+        st = ax_tool_child_ask(c, json_incref(question), 0, watch, &x->answer, x->why);
     if (st == AX_OK && x->answer)
         st = remember(p, question, x->answer);
     json_decref(question);
@@ -282,21 +303,20 @@ static enum ax_status take(const struct ax_tool_request *r, struct outcome *x,
 /* ---- all of a question ---- */
 
 /* Lets a process that goes on put away what belongs to an episode; what it says to that does not matter. */
-static enum ax_status abandon(struct ax_environment *e, const struct past *p,
+static enum ax_status abandon(struct ax_tool_child *c, const struct past *p,
                               struct ax_watch *watch) {
     char ignored[AX_TOOL_ERROR] = "";
     json_t *answer = NULL;
-    if (p->start == 0 || p->start != ax_tool_child_process(e->child))
+    if (p->start == 0 || p->start != ax_tool_child_process(c))
         return AX_OK;
-    AX_TRY(ax_tool_child_ask(e->child, json_pack("{s:I}", "close", (json_int_t)p->rollout), 0,
-                             watch, &answer, ignored));
+    AX_TRY(ax_tool_child_ask(c, json_pack("{s:I}", "close", (json_int_t)p->rollout), 0, watch,
+                             &answer, ignored));
     json_decref(answer);
     return AX_OK;
 }
 
-static enum ax_status lose(struct ax_environment *e, struct past *p, const struct outcome *x,
+static enum ax_status lose(struct ax_environment *e, const struct outcome *x,
                            struct ax_tool_result *out) {
-    forget(e, p);
     *out = (struct ax_tool_result){.text = out->text, .n = out->n, .failed = true, .lost = true};
     if (x->unlike) {
         ax_log_warn("environment: %s: %s. The answer has no reward", e->name, x->why);
@@ -307,26 +327,28 @@ static enum ax_status lose(struct ax_environment *e, struct past *p, const struc
 
 static enum ax_status ask_and_take(struct ax_environment *e, const struct ax_tool_request *r,
                                    struct ax_watch *watch, struct ax_tool_result *out) {
+    struct plays *all = &e->plays[r->worker];
     struct outcome x = {0};
-    struct past *p = find(e, r->rollout);
+    struct past *p = find(all, r->rollout);
     if (r->ask == AX_ASK_RESET)
-        AX_TRY(begin(e, r->rollout, &p));
+        AX_TRY(begin(all, r->rollout, &p));
     if (!p) {
         out->lost = true; /* as said before */
         return ax_tool_result_set(out, "", 0);
     }
-    enum ax_status st = ask(e, p, question_of(r), watch, &x);
+    enum ax_status st = ask(e, all->child, p, question_of(r), watch, &x);
     if (st == AX_OK)
         st = take(r, &x, out);
     json_decref(x.answer);
     AX_TRY(st);
     if (x.why[0]) {
         if (r->ask != AX_ASK_CLOSE)
-            AX_TRY(abandon(e, p, watch));
-        return lose(e, p, &x, out);
+            AX_TRY(abandon(all->child, p, watch));
+        forget(all, p);
+        return lose(e, &x, out);
     }
     if (r->ask == AX_ASK_CLOSE)
-        forget(e, p);
+        forget(all, p);
     return ax_tool_strike(&e->in_a_row, "environment", e->name, "");
 }
 

@@ -9,22 +9,22 @@
  *   {"call", "arguments", "rollout", "turn"}  ->  as a tool's
  *   {"close": rollout}                        ->  {"reward": 1.0 or null}
  *
- * An episode whose question fails is lost. If its process dies with it, the other episodes are played again in the next
- * one: they get the questions that they had, and must answer them alike. */
+ * An episode has one of the environment's processes to its end, and is lost if a question fails. If its process dies with
+ * it, the other episodes of that process are played again in the next one: they get the questions that they had, and
+ * must answer them alike. */
 #ifndef AX_DATA_TOOLS_ENVIRONMENT_H
 #define AX_DATA_TOOLS_ENVIRONMENT_H
 
 #include "data/tools/tools.h"
 
 struct ax_environment {
-    struct ax_tool_child *child;
+    struct ax_tool_host host;
+    struct plays *plays; /* [host.n] open episodes of each process */
     char *name, *title;
-    bool steps;         /* answers turns; else it only has tools */
-    json_t *tools;      /* definitions, a list; or NULL */
-    json_t *late;       /* names of tools whose results come last; or NULL */
-    int in_a_row;       /* failed questions */
-    struct past *pasts; /* [n] of open episodes */
-    size_t n;
+    bool steps;          /* answers turns; else it only has tools */
+    json_t *tools;       /* definitions, a list; or NULL */
+    json_t *late;        /* names of tools whose results come last; or NULL */
+    atomic_int in_a_row; /* failed questions */
 };
 
 /* Starts it and asks what it is. AX_ERR_CONFIG says why it cannot be used. */

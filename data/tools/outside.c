@@ -1,10 +1,11 @@
-/* Tools in child processes. A child that died or was killed is started again by the next call.
+/* Tools in child processes. A child that died or was killed is started again by its next call.
  *
  *   program   {"tools": true}                          ->  {"tools": [definition, …]}
  *             {"call": NAME, "arguments": {…},
  *              "rollout": 17, "turn": 2}               ->  {"result": …} or {"error": "…"}
  *
  * Python's side is data/reward/python.py. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,16 +76,21 @@ static enum ax_status make(struct ax_tool_child *c, const struct ax_tools_option
     return AX_OK;
 }
 
-enum ax_status ax_tool_child_open(struct ax_tool_child **out, const struct ax_tools_options *o,
-                                  const char *name) {
-    struct ax_tool_child *c;
-    AX_TRY(ax_alloc(&c, 1, sizeof *c));
-    const enum ax_status st = make(c, o, name);
-    if (st == AX_OK)
-        *out = c;
-    else
-        ax_tool_child_close(c);
-    return st;
+enum ax_status ax_tool_host_open(struct ax_tool_host *h, const struct ax_tools_options *o,
+                                 const char *name) {
+    const size_t most = o->workers > 0 ? (size_t)o->workers : AX_TOOLS_WORKERS;
+    *h = (struct ax_tool_host){0};
+    if (most > AX_TOOLS_MOST_WORKERS)
+        return ax_error(AX_ERR_CONFIG, "tool_workers: expected at most %d, got %" PRId64,
+                        AX_TOOLS_MOST_WORKERS, o->workers);
+    AX_TRY(ax_alloc(&h->children, most, sizeof *h->children));
+    while (h->n < most) {
+        struct ax_tool_child **c = &h->children[h->n];
+        AX_TRY(ax_alloc(c, 1, sizeof **c));
+        h->n++;
+        AX_TRY(make(*c, o, name));
+    }
+    return AX_OK;
 }
 
 static const char *who(const struct ax_tool_child *c) {
@@ -92,9 +98,7 @@ static const char *who(const struct ax_tool_child *c) {
     return slash ? slash + 1 : "python";
 }
 
-void ax_tool_child_close(struct ax_tool_child *c) {
-    if (!c)
-        return;
+static void close_child(struct ax_tool_child *c) {
     ax_child_end(&c->child, who(c), AX_CHILD_END_SECONDS);
     for (char **v = c->envp; v && *v; v++)
         ax_free(*v);
@@ -103,6 +107,15 @@ void ax_tool_child_close(struct ax_tool_child *c) {
     ax_free(c->python);
     ax_free(c->program);
     ax_free(c);
+}
+
+void ax_tool_host_close(struct ax_tool_host *h) {
+    for (size_t i = 0; i < h->n; i++)
+        ax_child_end_input(&h->children[i]->child);
+    for (size_t i = 0; i < h->n; i++)
+        close_child(h->children[i]);
+    ax_free(h->children);
+    *h = (struct ax_tool_host){0};
 }
 
 /* ---- a question ---- */
@@ -184,13 +197,20 @@ enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, co
     return st;
 }
 
-enum ax_status ax_tool_child_load(struct ax_tool_child *c, struct ax_tool *t) {
+/* Has a process load a function of Python. */
+static enum ax_status load(struct ax_tool *t, size_t worker, json_t **answer) {
+    struct ax_tool_child *c = t->host->children[worker];
+    AX_TRY(ax_tool_child_first(c, "tool", t->name, json_pack("{s:s}", "tool", t->name), answer));
+    t->loaded[worker] = c->child.starts;
+    return AX_OK;
+}
+
+enum ax_status ax_tool_load(struct ax_tool *t) {
     json_t *answer;
-    AX_TRY(ax_tool_child_first(c, "tool", t->name, json_pack("{s:s}", "tool", t->name), &answer));
-    json_decref(t->definition);
+    AX_TRY(ax_alloc(&t->loaded, t->host->n, sizeof *t->loaded));
+    AX_TRY(load(t, 0, &answer));
     t->definition = json_incref(json_object_get(answer, "schema"));
     t->late = json_is_true(json_object_get(answer, "late"));
-    t->loaded = c->child.starts;
     json_decref(answer);
     return t->definition ? AX_OK : refuse("tool", t->name, NULL, "it has no definition");
 }
@@ -235,24 +255,23 @@ enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *
     return st;
 }
 
-/* A child that has to be started again has the time of a first start for it. */
-static enum ax_status make_ready(struct ax_tool_child *c, struct ax_tool *t) {
-    json_t *list;
-    if (!c->name)
-        return c->child.pid && t->loaded == c->child.starts ? AX_OK : ax_tool_child_load(c, t);
-    if (c->child.pid)
+/* A child that has to be started has the time of a first start for it. */
+static enum ax_status make_ready(struct ax_tool_child *c, struct ax_tool *t, size_t worker) {
+    json_t *ignored;
+    if (c->child.pid && (c->name || t->loaded[worker] == c->child.starts))
         return AX_OK;
-    AX_TRY(ax_tool_child_list(c, &list));
-    json_decref(list);
+    AX_TRY(c->name ? ax_tool_child_list(c, &ignored) : load(t, worker, &ignored));
+    json_decref(ignored);
     return AX_OK;
 }
 
-enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
-                                  const struct ax_tool_request *r, struct ax_watch *watch,
-                                  struct ax_tool_result *out, char failure[AX_TOOL_ERROR]) {
+enum ax_status ax_tool_call_outside(struct ax_tool *t, const struct ax_tool_request *r,
+                                    struct ax_watch *watch, struct ax_tool_result *out,
+                                    char failure[AX_TOOL_ERROR]) {
+    struct ax_tool_child *c = t->host->children[r->worker];
     json_t *answer = NULL;
     failure[0] = '\0';
-    enum ax_status st = make_ready(c, t);
+    enum ax_status st = make_ready(c, t, r->worker);
     if (st == AX_OK)
         st = ax_tool_child_ask(c, question_of(c, t, r), 0, watch, &answer, failure);
     if (st == AX_ERR_CONFIG) { /* it cannot be started any more */

@@ -46,15 +46,16 @@ enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why) 
     return st;
 }
 
-enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why) {
+enum ax_status ax_tool_strike(atomic_int *in_a_row, const char *kind, const char *name,
+                              const char *why) {
     if (!why[0]) {
-        *in_a_row = 0;
+        atomic_store(in_a_row, 0);
         return AX_OK;
     }
-    ++*in_a_row;
-    ax_log_warn("%ss: %s: %s (failure %d in a row)", kind, name, why, *in_a_row);
-    if (*in_a_row < AX_TOOLS_STRIKES)
+    const int n = atomic_fetch_add(in_a_row, 1) + 1;
+    ax_log_warn("%ss: %s: %s (failure %d in a row)", kind, name, why, n);
+    if (n < AX_TOOLS_STRIKES)
         return AX_OK;
-    return ax_error(AX_ERR_DATA, "%s \"%s\" failed %d times in a row; the last: %s", kind, name,
-                    *in_a_row, why);
+    return ax_error(AX_ERR_DATA, "%s \"%s\" failed %d times in a row; the last: %s", kind, name, n,
+                    why);
 }

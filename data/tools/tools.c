@@ -15,7 +15,7 @@ struct ax_tools {
     struct ax_tool *list; /* [n] */
     size_t n;
     json_t *definitions;
-    struct ax_tool_child *python, **programs; /* programs: [n_programs] */
+    struct ax_tool_host python, *programs, boxed; /* programs: [n_programs]; boxed: the sandbox */
     size_t n_programs;
     struct ax_environment *environment;
     struct ax_sandbox *sandbox;
@@ -41,10 +41,10 @@ static json_t *python_definition(bool keeps) {
 /* ---- opening ---- */
 
 static enum ax_status add_tool(struct ax_tools *t, const char *name, json_t *definition,
-                               struct ax_tool_child *child, struct ax_tool **out) {
+                               const struct ax_tool_host *host, struct ax_tool **out) {
     AX_TRY(ax_regrow(&t->list, t->n, t->n + 1, sizeof *t->list));
     struct ax_tool *tool = &t->list[t->n++];
-    tool->child = child;
+    tool->host = host;
     tool->definition = definition;
     *out = tool;
     return ax_strdup(&tool->name, name);
@@ -53,10 +53,10 @@ static enum ax_status add_tool(struct ax_tools *t, const char *name, json_t *def
 static enum ax_status add_function(struct ax_tools *t, const struct ax_tools_options *o,
                                    const char *name) {
     struct ax_tool *tool;
-    if (!t->python)
-        AX_TRY(ax_tool_child_open(&t->python, o, NULL));
-    AX_TRY(add_tool(t, name, NULL, t->python, &tool));
-    return ax_tool_child_load(t->python, tool);
+    if (!t->python.children)
+        AX_TRY(ax_tool_host_open(&t->python, o, NULL));
+    AX_TRY(add_tool(t, name, NULL, &t->python, &tool));
+    return ax_tool_load(tool);
 }
 
 static enum ax_status add_program(struct ax_tools *t, const struct ax_tools_options *o,
@@ -66,13 +66,13 @@ static enum ax_status add_program(struct ax_tools *t, const struct ax_tools_opti
     if (access(name, X_OK) != 0 || ax_path_is_dir(name))
         return ax_error(AX_ERR_CONFIG, "tool \"%s\": there is no such program that can be executed",
                         name);
-    AX_TRY(ax_regrow(&t->programs, t->n_programs, t->n_programs + 1, sizeof *t->programs));
-    struct ax_tool_child **child = &t->programs[t->n_programs++];
-    AX_TRY(ax_tool_child_open(child, o, name));
-    AX_TRY(ax_tool_child_list(*child, &list));
+    struct ax_tool_host *host = &t->programs[t->n_programs++];
+    AX_TRY(ax_tool_host_open(host, o, name));
+    host->binds = true; /* it is told which answer calls, and may remember */
+    AX_TRY(ax_tool_child_list(host->children[0], &list));
     enum ax_status st = AX_OK;
     for (size_t i = 0; st == AX_OK && i < json_array_size(list); i++)
-        st = add_tool(t, name, json_incref(json_array_get(list, i)), *child, &ignored);
+        st = add_tool(t, name, json_incref(json_array_get(list, i)), host, &ignored);
     json_decref(list);
     return st;
 }
@@ -81,7 +81,7 @@ static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_option
                                 const char *name) {
     struct ax_tool *ignored;
     if (strcmp(name, sandboxed) == 0)
-        return add_tool(t, name, python_definition(o->keeps), NULL, &ignored);
+        return add_tool(t, name, python_definition(o->keeps), &t->boxed, &ignored);
     if (ax_tool_is_function(name))
         return add_function(t, o, name);
     if (strchr(name, '/'))
@@ -102,7 +102,7 @@ static enum ax_status add_environment(struct ax_tools *t, const struct ax_tools_
         json_t *definition = json_array_get(e->tools, i);
         const json_t *name = json_object_get(json_object_get(definition, "function"), "name");
         struct ax_tool *tool;
-        AX_TRY(add_tool(t, e->name, json_incref(definition), NULL, &tool));
+        AX_TRY(add_tool(t, e->name, json_incref(definition), &e->host, &tool));
         tool->environment = t->environment;
         for (size_t k = 0; k < json_array_size(e->late); k++)
             tool->late = tool->late || json_equal(json_array_get(e->late, k), name);
@@ -136,6 +136,8 @@ static enum ax_status open_all(struct ax_tools *t, const struct ax_tools_options
     if (o->sandbox_cache)
         AX_TRY(ax_strdup(&t->cache, o->sandbox_cache));
     t->threads = o->threads;
+    t->boxed.n = 1;
+    AX_TRY(ax_alloc(&t->programs, o->n, sizeof *t->programs));
     for (size_t i = 0; i < o->n; i++)
         AX_TRY(add_named(t, o, o->names[i]));
     AX_TRY(add_environment(t, o));
@@ -153,15 +155,11 @@ enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_option
     return st;
 }
 
-static bool is_sandboxed(const struct ax_tool *tool) {
-    return !tool->child && !tool->environment;
-}
-
 enum ax_status ax_tools_start(struct ax_tools *t) {
     struct ax_sandbox_parts parts;
     bool sandbox = false;
     for (size_t i = 0; i < t->n; i++)
-        sandbox = sandbox || is_sandboxed(&t->list[i]);
+        sandbox = sandbox || t->list[i].host == &t->boxed;
     if (!sandbox || t->sandbox)
         return AX_OK;
     AX_TRY(ax_sandbox_find(&parts, NULL, NULL));
@@ -186,10 +184,11 @@ void ax_tools_close(struct ax_tools *t) {
     for (size_t i = 0; i < t->n; i++) {
         json_decref(t->list[i].definition);
         ax_free(t->list[i].name);
+        ax_free(t->list[i].loaded);
     }
     for (size_t i = 0; i < t->n_programs; i++)
-        ax_tool_child_close(t->programs[i]);
-    ax_tool_child_close(t->python);
+        ax_tool_host_close(&t->programs[i]);
+    ax_tool_host_close(&t->python);
     ax_environment_close(t->environment);
     ax_sandbox_close(t->sandbox);
     json_decref(t->definitions);
@@ -326,7 +325,7 @@ static enum ax_status call_child(struct ax_tool *tool, const struct ax_tool_requ
                                  struct ax_watch *watch, struct ax_tool_result *out) {
     char failure[AX_TOOL_ERROR];
     const double start = ax_clock_now();
-    const enum ax_status st = ax_tool_child_call(tool->child, tool, r, watch, out, failure);
+    const enum ax_status st = ax_tool_call_outside(tool, r, watch, out, failure);
     out->seconds = ax_clock_now() - start;
     AX_TRY(st);
     return ax_tool_strike(&tool->in_a_row, "tool", tool->name, failure);
@@ -370,10 +369,10 @@ static enum ax_status run_one(struct ax_tools *t, const struct ax_tool_request *
         st = ax_tool_result_fail(out, why.data);
     else if (st == AX_OK && tool->environment)
         st = ax_environment_ask(tool->environment, r, watch, out);
-    else if (st == AX_OK && tool->child)
-        st = call_child(tool, r, watch, out);
-    else if (st == AX_OK)
+    else if (st == AX_OK && tool->host == &t->boxed)
         st = add_job(p, r, i);
+    else if (st == AX_OK)
+        st = call_child(tool, r, watch, out);
     ax_buf_free(&why);
     return st;
 }
@@ -390,14 +389,10 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
     return st;
 }
 
-const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r) {
+const struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r) {
     if (r->ask != AX_ASK_CALLS)
-        return t->environment;
+        return &t->environment->host;
     const json_t *f = json_object_get(r->call, "function");
     const struct ax_tool *tool = find_tool(t, json_string_value(json_object_get(f, "name")));
-    if (!tool || json_object_get(r->call, "unread"))
-        return NULL;
-    if (tool->environment)
-        return tool->environment;
-    return tool->child ? (const void *)tool->child : t;
+    return tool && !json_object_get(r->call, "unread") ? tool->host : NULL;
 }

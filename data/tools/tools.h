@@ -17,6 +17,8 @@
 #ifndef AX_DATA_TOOLS_TOOLS_H
 #define AX_DATA_TOOLS_TOOLS_H
 
+#include <stdatomic.h>
+
 #include "data/reward/sandbox/watch.h"
 #include "data/tools/episode.h"
 
@@ -29,8 +31,11 @@ struct ax_tools_options {
     const char *program;       /* this executable; NULL: /proc/self/exe */
     const char *sandbox_cache; /* ax_sandbox_options.cache; copied */
     int threads;               /* programs in the sandbox at a time; 0: 1 */
+    int64_t workers;           /* most processes of a host; 0: AX_TOOLS_WORKERS */
     bool keeps;                /* programs go on where those of earlier calls ended */
 };
+#define AX_TOOLS_WORKERS       8
+#define AX_TOOLS_MOST_WORKERS  64
 #define AX_TOOLS_TIMEOUT       30.0
 #define AX_TOOLS_START_TIMEOUT 120.0
 /* Failed calls of one tool in a row that end the run. */
@@ -54,8 +59,9 @@ struct ax_tool_request {
     enum ax_ask ask;
     const json_t *call; /* as in an episode's calls */
     int64_t rollout;
-    int64_t seed; /* for the environment's random numbers */
-    int turn;     /* for programs, and for the sandbox's random numbers */
+    int64_t seed;  /* for the environment's random numbers */
+    int turn;      /* for programs, and for the sandbox's random numbers */
+    size_t worker; /* of the host's processes, the one that is asked */
     /* Programs that the answer has run, a list of texts, which python repeats before its own: their names
      * stay defined. All of them together have the limits of one, and an answer's random numbers are the same in
      * each. NULL: python begins anew. Borrowed */
@@ -68,27 +74,34 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
 
 /* ---- private to data/tools/ ---- */
 
-/* The process that runs a call, or the tools for the sandbox: what calls of different ones may run at the same time
- * for. NULL: none, as the call is answered without. */
-const void *ax_tools_process(struct ax_tools *t, const struct ax_tool_request *r);
+/* What answers calls: Python's functions, a program or an environment, each in processes of its own that have one
+ * question at a time; or the sandbox, which runs all that wait together. */
+struct ax_tool_child;
+struct ax_tool_host {
+    struct ax_tool_child **children; /* [n]; NULL: the sandbox */
+    size_t n;
+    bool binds; /* an answer's questions are all for the process that had its first one */
+};
+/* `name`: of a program; NULL: Python. Processes are started by their first questions. */
+enum ax_status ax_tool_host_open(struct ax_tool_host *h, const struct ax_tools_options *o,
+                                 const char *name);
+void ax_tool_host_close(struct ax_tool_host *h); /* safe on a zeroed one */
+/* NULL: the call is answered without. */
+const struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r);
 
 /* A process that has one or more tools; outside.c. */
-struct ax_tool_child;
 struct ax_tool {
     char *name;         /* as the user writes it; of a program's several tools, its */
     json_t *definition; /* owned */
     bool late;
-    int in_a_row;                /* failed calls */
-    struct ax_tool_child *child; /* NULL: the sandbox */
-    uint64_t loaded;             /* the start of a child that has loaded a function of Python */
+    atomic_int in_a_row; /* failed calls */
+    const struct ax_tool_host *host;
+    uint64_t *
+        loaded; /* [host->n] of a function of Python: the start of each process that has loaded it; or NULL */
     struct ax_environment *environment; /* that has the tool; NULL: none */
 };
 /* "file.py:function", or "module.function" */
 bool ax_tool_is_function(const char *name);
-/* `name`: of a program; NULL: for functions of Python. */
-enum ax_status ax_tool_child_open(struct ax_tool_child **out, const struct ax_tools_options *o,
-                                  const char *name);
-void ax_tool_child_close(struct ax_tool_child *c); /* NULL is fine */
 /* Takes `question`, an object, and starts the process if there is none. *answer: an object, to be freed; NULL:
  * `failure` says why there is none, and the process is gone. seconds 0: those of a call. */
 enum ax_status ax_tool_child_ask(struct ax_tool_child *c, json_t *question, double seconds,
@@ -101,20 +114,22 @@ enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, co
 uint64_t ax_tool_child_process(const struct ax_tool_child *c);
 /* The result in the answer to a call. */
 enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *out);
-/* The definition of a function of Python, into t. */
-enum ax_status ax_tool_child_load(struct ax_tool_child *c, struct ax_tool *t);
+/* The definition of a function of Python, into t, whose host is set. */
+enum ax_status ax_tool_load(struct ax_tool *t);
 /* The definitions of a program's tools, a list. */
 enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out);
 /* `failure`: gets "", or why the tool has failed and will be started again. */
-enum ax_status ax_tool_child_call(struct ax_tool_child *c, struct ax_tool *t,
-                                  const struct ax_tool_request *r, struct ax_watch *watch,
-                                  struct ax_tool_result *out, char failure[AX_TOOL_ERROR]);
+enum ax_status ax_tool_call_outside(struct ax_tool *t, const struct ax_tool_request *r,
+                                    struct ax_watch *watch, struct ax_tool_result *out,
+                                    char failure[AX_TOOL_ERROR]);
 /* Appends a program that repeats `earlier` ones and then runs `code`, a text; kept.c. */
 enum ax_status ax_tool_go_on(const json_t *earlier, const json_t *code, struct ax_buf *out);
 /* Sets a result's text, or that of an error as the model sees it; result.c. */
 enum ax_status ax_tool_result_set(struct ax_tool_result *out, const char *text, size_t n);
 enum ax_status ax_tool_result_fail(struct ax_tool_result *out, const char *why);
-/* Warns of a failure, counts it, and ends the run if it is one too many; `why` "": there is none. */
-enum ax_status ax_tool_strike(int *in_a_row, const char *kind, const char *name, const char *why);
+/* Warns of a failure, counts it, and ends the run if it is one too many; `why` "": there is none. Several processes
+ * may count in the same number. */
+enum ax_status ax_tool_strike(atomic_int *in_a_row, const char *kind, const char *name,
+                              const char *why);
 
 #endif

@@ -122,7 +122,9 @@ static void prompts_of_a_group_may_differ(void **state) {
     char more[700];
     put_bytes("varied.py", source, sizeof source - 1);
     snprintf(more, sizeof more,
-             "trl.environment_factory=%s/varied.py:Varied trl.reward_funcs=[varied.saw]", scratch);
+             "trl.environment_factory=%s/varied.py:Varied trl.reward_funcs=[varied.saw] "
+             "tool_workers=1",
+             scratch);
     assert_int_equal(setenv("PYTHONPATH", scratch, 1), 0);
     train("varied", configure_game(base, ""), more);
     assert_int_equal(unsetenv("PYTHONPATH"), 0);
@@ -195,6 +197,11 @@ static void lanes_and_meshes_change_nothing(void **state) {
     train("few", config, "generation_kv_memory=0.002");
     assert_int_equal(alike("a", "few", 2 * ANSWERS), 0);
     same("a", "few", "model.safetensors");
+    setenv("AXTRAIN_TOOL_MOOD", "slow", 1); /* several processes */
+    train("slow", config, "");
+    unsetenv("AXTRAIN_TOOL_MOOD");
+    assert_int_equal(alike("a", "slow", 2 * ANSWERS), 0);
+    same("a", "slow", "model.safetensors");
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         if (run(said, sizeof said,
                 "launch -n 2 -- grpo '%s' output_dir='%s/two' --quiet max_steps=1 %s", config,

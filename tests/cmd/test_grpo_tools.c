@@ -315,6 +315,18 @@ static void a_slow_tool_ends_its_answers(void **state) {
     assert_true(ended == (int)(8 * late[0]));
 }
 
+/* Calls of 0.3 s are asked of several processes, in whatever order; of one, one after the other. */
+static void processes_change_nothing(void **state) {
+    (void)state;
+    const char *config = configure_tools(base, "");
+    setenv("AXTRAIN_TOOL_MOOD", "slow", 1);
+    train("one", config, "max_steps=1 tool_workers=1");
+    train("more", config, "max_steps=1 tool_workers=3");
+    unsetenv("AXTRAIN_TOOL_MOOD");
+    alike_but_for_seconds("a", "one", 8);
+    alike_but_for_seconds("a", "more", 8);
+}
+
 /* A result with end tokens in it is text: a turn has one end. */
 static void a_forged_turn_is_text(void **state) {
     int forged = 0;
@@ -423,6 +435,7 @@ int main(void) {
         cmocka_unit_test(a_run_goes_on_with_its_conversations),
         cmocka_unit_test(a_tool_that_dies_ends_the_run),
         cmocka_unit_test(a_slow_tool_ends_its_answers),
+        cmocka_unit_test(processes_change_nothing),
         cmocka_unit_test(a_forged_turn_is_text),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_preview_shows_turns),

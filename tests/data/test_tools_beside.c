@@ -53,7 +53,8 @@ static int begin(void **state) {
                                        .timeout = 60,
                                        .program = getenv("AX_TEST_BIN"),
                                        .sandbox_cache = SANDBOX_CACHE,
-                                       .threads = 2};
+                                       .threads = 2,
+                                       .workers = 1};
     return ax_tools_open(&tools, &o) == AX_OK && ax_tools_start(tools) == AX_OK &&
                    ax_tool_beside_open(&beside, tools) == AX_OK
                ? 0

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What a slow tool costs `axtrain grpo`, and how many calls of the sandbox run beside sampling.
 
-    slow_tool.py AXTRAIN [--model FOLDER] [--slow SECONDS] [--every K] [--group N] [--steps N]
+    slow_tool.py AXTRAIN [--model FOLDER] [--slow SECONDS] [--every K] [--group N] [--steps N] [--rounds N]
 
 Teaches a tiny model (of tests/goldens, or FOLDER of the same chat template) to call two tools, multiply and python. Then
 samples the same answers with tools that answer immediately, and with a multiply of which one call in K (10) takes SECONDS
-(1): the share of throughput that it costs, the seconds of all calls, and those in which nothing was sampled. Last, the
-calls per second of python alone, in the sandbox. Each figure is the median of steps after the first; the learning rate is
-next to nothing, so that all runs have the same answers.
+(1), with one process for it and with as many as there are by default (tool_workers): the share of throughput that it
+costs, the seconds of all calls, and those in which nothing was sampled. Last, the calls per second of python alone, in the
+sandbox. Each figure is the median of steps after the first; the learning rate is next to nothing, so that all runs have the
+same answers. With --rounds, the runs are repeated in turn, for a machine that others use as well.
 """
 import argparse
 import json
@@ -20,7 +21,13 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 TOOL = '''import os, time
-calls = 0
+def count():
+    """Calls so far, of all processes."""
+    fd = os.open("calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(fd, b".")
+    n = os.lseek(fd, 0, os.SEEK_CUR)
+    os.close(fd)
+    return n
 
 def multiply(a: int, b: int) -> int:
     """
@@ -30,27 +37,35 @@ def multiply(a: int, b: int) -> int:
         a: One number.
         b: The other.
     """
-    global calls
-    calls += 1
     every = int(os.environ.get("AXTRAIN_TOOL_EVERY", "0"))
-    if every and calls % every == 0:
+    if every and count() % every == 0:
         time.sleep(float(os.environ["AXTRAIN_TOOL_SECONDS"]))
     return a * b
 '''
 
 
+def run(words, folder, **environment):
+    """What it prints, and its peak memory in GB."""
+    with tempfile.TemporaryFile("w+") as said:
+        p = subprocess.Popen(words, cwd=folder, stdout=said, stderr=subprocess.STDOUT,
+                             env={**os.environ, "PYTHONPATH": str(folder), **environment})
+        _, status, used = os.wait4(p.pid, 0)
+        said.seek(0)
+        text = said.read()
+    if status:
+        raise SystemExit(f"{' '.join(words)}:\n{text}")
+    return text, used.ru_maxrss / 1e6
+
+
 def axtrain(o, folder, *words, **environment):
-    done = subprocess.run([o.axtrain, *words], cwd=folder, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(folder), **environment})
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}:\n{done.stderr}")
+    return run([o.axtrain, *words], folder, **environment)
 
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def configure(o, folder):
+def configure(o, folder, tools="[python, my_tools.multiply]"):
     """Answers of a step: 16 prompts, N answers each."""
     questions = [{"prompt": [{"role": "user", "content": f"What is {i} * 7?"}]} for i in range(16)]
     (folder / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
@@ -61,7 +76,7 @@ trl:
   num_generations: {o.group}
   max_completion_length: 160
   reward_funcs: ['format:It is']
-  tools: [python, my_tools.multiply]
+  tools: {tools}
   max_tool_calling_iterations: 3
 datasets:
   - path: questions.jsonl
@@ -100,9 +115,9 @@ def teach(o, folder, only=None):
     return out
 
 
-def sample(o, folder, model, name, **environment):
+def sample(o, folder, model, name, *words, **environment):
     """Per step after the first: seconds of sampling, seconds of calls, seconds waited, calls; and the answers."""
-    axtrain(o, folder, "grpo", "c.yaml", "--quiet", f"base_model={model}", f"output_dir={name}", **environment)
+    axtrain(o, folder, "grpo", "c.yaml", "--quiet", f"base_model={model}", f"output_dir={name}", *words, **environment)
     steps = [m for m in lines(folder / name / "metrics.jsonl") if "grad_norm" in m]
     answers = lines(folder / name / "completions.jsonl")
     each = len(answers) // len(steps)
@@ -119,21 +134,26 @@ def main():
     p.add_argument("--every", type=int, default=10)
     p.add_argument("--group", type=int, default=16)
     p.add_argument("--steps", type=int, default=4)
+    p.add_argument("--rounds", type=int, default=1)
     o = p.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         configure(o, folder)
         model = teach(o, folder)
-        quick, answers = sample(o, folder, model, "quick")
-        slow, again = sample(o, folder, model, "slow", AXTRAIN_TOOL_EVERY=str(o.every), AXTRAIN_TOOL_SECONDS=str(o.slow))
-        if answers != again:
-            raise SystemExit("the slow tool has changed answers")
-        for row, what in ((quick, "quick"), (slow, "slow ")):
-            print(f"{what}: {row[0]:.2f} s of sampling, {row[3]:.0f} calls, {row[1]:.2f} s of calls, {row[2]:.2f} s waited")
-        print(f"the slow tool costs {1 - quick[0] / slow[0]:.1%} of throughput")
+        mood = {"AXTRAIN_TOOL_EVERY": str(o.every), "AXTRAIN_TOOL_SECONDS": str(o.slow)}
+        for i in range(o.rounds):
+            quick, answers = sample(o, folder, model, f"quick-{i}")
+            one, first = sample(o, folder, model, f"one-{i}", "tool_workers=1", **mood)
+            slow, second = sample(o, folder, model, f"slow-{i}", **mood)
+            if answers != first or answers != second:
+                raise SystemExit("the slow tool has changed answers")
+            for row, what in ((quick, "quick            "), (one, "slow, one process"), (slow, "slow             ")):
+                print(f"{what}: {row[0]:.2f} s of sampling, {row[3]:.0f} calls, {row[1]:.2f} s of calls, {row[2]:.2f} s "
+                      f"waited; {1 - quick[0] / row[0]:.1%} of throughput")
         python, _ = sample(o, folder, teach(o, folder, "python"), "python")
         print(f"python: {python[3] / python[0]:.0f} calls/s in {python[0]:.2f} s of sampling, {python[1]:.2f} s of calls, "
               f"{python[2]:.2f} s waited")
 
 
-main()
+if __name__ == "__main__":
+    main()

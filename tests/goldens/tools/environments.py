@@ -58,6 +58,8 @@ class Guess:
 
     def step(self, answer):
         self.count += 1
+        if os.environ.get("AXTRAIN_TOOL_MOOD") == "slow":
+            time.sleep(0.15)
         if answer == "die" or dies(self.secret):
             os._exit(3)
         if answer == "hang":
