@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -285,6 +288,51 @@ static enum ax_status share(struct ax_fabric *f, void *ctx) {
 static void communicators_of_the_same_ranks_share_connections(void **state) {
     (void)state;
     succeeds(3, share, NULL);
+}
+
+/* ---- a slow network ---- */
+
+static _Atomic bool slow;
+static _Atomic int rounds; /* of the loop that receives, in which something had arrived */
+
+/* Gloo's, which precede libc's, as this program is searched first. */
+ssize_t writev(int fd, const struct iovec *parts, int n) {
+    if (slow)
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    return syscall(SYS_writev, fd, parts, n);
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int n, int timeout) {
+    const int ready = (int)syscall(SYS_epoll_pwait, fd, events, n, timeout, NULL, 8);
+    rounds += ready > 0;
+    return ready;
+}
+
+/* Both send several messages, and what the other sends arrives meanwhile. */
+static enum ax_status send_slowly(struct ax_fabric *f, void *ctx) {
+    (void)ctx;
+    struct ax_comm c;
+    double data[5000];
+    AX_TRY(comm_cases_open(f, AX_ROLE_FSDP, &c));
+    slow = true;
+    const double start = ax_clock_now();
+    for (int i = 0; i < 3; i++) {
+        const struct ax_collective sum = sum_of(data, 5000, f->rank + 1);
+        AX_TRY(ax_comm_run(&c, &host_queue, &sum));
+        ENSURE(data[4999] == 3);
+    }
+    slow = false;
+    const double seconds = ax_clock_now() - start;
+    ax_comm_free(&c);
+    if (rounds < 3 || rounds > seconds / 50e-6 + 100)
+        return ax_error(AX_ERR_DATA, "%d rounds in %.3f s", rounds, seconds);
+    return AX_OK;
+}
+
+/* The thread that receives does not look again and again whether a message is sent. */
+static void receiving_rests_while_a_thread_sends(void **state) {
+    (void)state;
+    succeeds(2, send_slowly, NULL);
 }
 
 /* ---- faults ---- */
@@ -609,6 +657,7 @@ int main(void) {
         cmocka_unit_test(strangers_change_nothing),
         cmocka_unit_test(a_runtime_runs_on_processes),
         cmocka_unit_test(communicators_of_the_same_ranks_share_connections),
+        cmocka_unit_test(receiving_rests_while_a_thread_sends),
         cmocka_unit_test(spoilt_collectives_are_named),
         cmocka_unit_test(ranks_that_never_come_are_named),
         cmocka_unit_test(slices_are_even),
