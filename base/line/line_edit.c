@@ -9,6 +9,7 @@
 #include <utf8proc.h>
 
 #include "base/io_sys.h"
+#include "base/line/term_input.h"
 #include "base/term.h"
 #include "base/text/unicode.h"
 

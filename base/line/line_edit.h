@@ -1,7 +1,7 @@
 /* Reads a text from the terminal: editing, history, several lines, pasted text unchanged.
  *
- * Reading order: this file, line_edit.c, line_history.h (earlier texts), term.h (input modes of the
- * terminal). */
+ * Reading order: this file, line_edit.c, line_history.h (earlier texts), term_input.h (input modes of
+ * the terminal). */
 #ifndef AX_BASE_LINE_LINE_EDIT_H
 #define AX_BASE_LINE_LINE_EDIT_H
 

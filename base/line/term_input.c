@@ -1,12 +1,12 @@
-/* Input modes of the terminal. Calls only async-signal-safe functions, because a signal handler
- * uses it. */
+/* Calls only async-signal-safe functions, because a signal handler uses it. */
+#include "base/line/term_input.h"
+
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <termios.h>
 #include <unistd.h>
-
-#include "base/term.h"
 
 /* Pasted text arrives between ESC [200~ and ESC [201~. */
 static const char paste_on[] = "\x1b[?2004h", paste_off[] = "\x1b[?2004l";

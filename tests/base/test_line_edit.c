@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/line/line_edit.h"
-#include "base/term.h"
+#include "base/line/term_input.h"
 #include "tests/data/scratch.h"
 
 #define COLUMNS 20

@@ -1,6 +1,7 @@
 /* The terminal's input modes, and that whatever ends or suspends the process restores it first. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,7 +14,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "base/term.h"
+#include "base/line/term_input.h"
 #include "tests/terminal_text.h"
 
 #define ON  "\x1b[?2004h"
