@@ -1,8 +1,10 @@
 /* The only access to the heap. Read ax_alloc first; the rest uses raw_alloc. */
 #include "base/mem.h"
 
+#include <stdalign.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +117,8 @@ void ax_free(void *p) {
 void *ax_malloc_hook(size_t n) {
     if (fault_says_no())
         return counted(NULL);
-    return counted(ax_mem_is_guarded() ? ax_guarded_alloc(ALIGNMENT, n) : malloc(n > 0 ? n : 1));
+    return counted(ax_mem_is_guarded() ? ax_guarded_alloc(alignof(max_align_t), n)
+                                       : malloc(n > 0 ? n : 1));
 }
 
 void ax_free_hook(void *p) {

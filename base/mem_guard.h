@@ -9,7 +9,7 @@
 
 /* The same answer for the life of the process. */
 bool ax_mem_is_guarded(void);
-/* `bytes` uninitialized bytes at a multiple of `alignment`, a power of two from 64; NULL on failure. */
+/* `bytes` uninitialized bytes at a multiple of `alignment`, a power of two; NULL on failure. */
 void *ax_guarded_alloc(size_t alignment, size_t bytes);
 void ax_guarded_free(void *p);
 
