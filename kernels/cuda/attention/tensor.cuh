@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/attention/pattern.cuh"
 #include "kernels/cuda/attention/tensor.h"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tiles.cuh"
 
 #define WARPS   4
 #define THREADS (32 * WARPS)
@@ -52,17 +52,7 @@ template <class E> static inline short_heads<E> as_short(const struct ax_tensor 
     return {(E *)t->data, (int)t->row_stride, (int)t->shape[2]};
 }
 
-/* ---- tiles in shared memory ---- */
-
-/* Rows of Cols elements. Chunk c of row r, 16 bytes, is where chunk c ^ r % 8 would be, so that the eight
- * rows that ldmatrix reads of a column of chunks are in different banks. */
-template <int Cols> struct tile {
-    static constexpr int PITCH = Cols * (int)sizeof(bf16);
-    shared_at at;
-    __device__ shared_at chunk(int row, int c) const {
-        return at + row * PITCH + ((c ^ row % 8) << 4);
-    }
-};
+/* ---- tiles in shared memory: kernels/cuda/tiles.cuh ---- */
 
 /* Starts copies of rows 0 … Rows − 1 of a head, which row_at gives, NULL for zeros; so is what is right of
  * the head's elements. */
@@ -81,47 +71,7 @@ __device__ static inline void start_rows(tile<Cols> to, const short_heads<const 
     }
 }
 
-/* What a lane reads of a tile: `at`, in the row that it addresses, and how chunks are exchanged there, in
- * bytes. Of 16·k only k % 4 takes part in that; the rest is a constant of the instruction. */
-template <int Cols> struct reader {
-    static constexpr int PITCH = tile<Cols>::PITCH;
-    shared_at at;
-    int swap;
-    /* Columns [16·k, 16·k + 16) of 16 rows from `row` on. */
-    __device__ shared_at block(int row, int k) const {
-        return at + (32 * (k % 4) ^ swap) + (row * PITCH + k / 4 * 128);
-    }
-};
-/* For fragments A, from `row` on, and transposed, for fragments B whose rows are the tile's. */
-template <int Cols> __device__ static inline reader<Cols> by_rows(tile<Cols> t, int row) {
-    const int lane = threadIdx.x % 32;
-    return {t.at + (row + lane % 16) * t.PITCH, 16 * (lane / 16 ^ lane % 8)};
-}
-/* For fragments B whose columns are the tile's rows. */
-template <int Cols> __device__ static inline reader<Cols> by_columns(tile<Cols> t) {
-    const int lane = threadIdx.x % 32;
-    return {t.at + (lane / 16 * 8 + lane % 8) * t.PITCH, 16 * (lane / 8 % 2 ^ lane % 8)};
-}
-
 /* ---- products of a warp ---- */
-
-/* 16·M rows and N columns of a product, in F32. A thread has M·N/2 of them: number i is in row
- * 8·row(i) + g, and in column column(i) + 2t. */
-template <int M, int N> struct sums {
-    float x[M][N / 8][4];
-    __device__ float &at(int i) {
-        return x[i / (N / 2)][i / 4 % (N / 8)][i % 4];
-    }
-    __device__ float at(int i) const {
-        return x[i / (N / 2)][i / 4 % (N / 8)][i % 4];
-    }
-    __device__ static int row(int i) {
-        return 2 * (i / (N / 2)) + i / 2 % 2;
-    }
-    __device__ static int column(int i) {
-        return 8 * (i / 4 % (N / 8)) + i % 2;
-    }
-};
 
 /* s += a · bᵀ: rows of `a`, M · 16 of them, with N rows of `b`, over K elements. */
 template <int K, int M, int N, int A, int B>
