@@ -178,6 +178,7 @@ static const struct ax_shape_document decoding[] = {{1, 9},  {1, 0}, {0, 6},
                                                     {1, 63}, {1, 0}, {1, 200}};
 static const struct ax_shape_document row_of_2048[] = {{2048, 0}};
 static const struct ax_shape_document row_of_4096[] = {{4096, 0}};
+static const struct ax_shape_document rows_of_4096[] = {{4096, 0}, {4096, 0}, {4096, 0}, {4096, 0}};
 static const struct ax_shape_document sequence_of_1000[] = {{1, 1000}};
 
 #define TRAINING .rows = 2048, .heads = 8, .kv_heads = 4, .head_dim = 64
@@ -198,11 +199,26 @@ static const struct ax_shape_document sequence_of_1000[] = {{1, 1000}};
      DELTA(.value_dim = 10, .states = true, .channels = true)}, \
     {"large heads of channels", DOCUMENTS(chunks), .rows = 266, .heads = 1, .kv_heads = 1, .head_dim = 130, \
      DELTA(.value_dim = 100, .channels = true)}, \
+    {"tiles", DOCUMENTS(chunks), .rows = 268, .heads = 2, .kv_heads = 1, .head_dim = 128, DELTA(.value_dim = 72, .states = true)}, \
+    {"additive tiles", DOCUMENTS(chunks), .rows = 268, .heads = 2, .kv_heads = 1, .head_dim = 128, \
+     DELTA(.value_dim = 40, .states = true, .additive = true)}, \
     {"training", .big = true, DOCUMENTS(row_of_2048), TRAINING, .pad = 512}, \
     {"training of channels", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, .heads = 8, .kv_heads = 8, \
      .head_dim = 128, DELTA(.channels = true)}, \
     {"additive training", .big = true, DOCUMENTS(row_of_2048), .rows = 2048, .heads = 24, .kv_heads = 1, \
      .head_dim = 128, DELTA(.value_dim = 64, .additive = true)}
+/* clang-format on */
+
+/* Of both directions, for GPUs: layers of Qwen3-Next, Kimi-Linear, Granite 4.0 H Micro, and docs/results/hybrids.md. */
+/* clang-format off */
+#define PUBLISHED \
+    {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16, .head_dim = 128}, \
+    {"32 heads of channels", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 32, \
+     .head_dim = 128, DELTA(.channels = true)}, \
+    {"48 heads, additive", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 48, .kv_heads = 1, \
+     .head_dim = 128, DELTA(.value_dim = 64, .additive = true)}, \
+    {"6 heads, 4 rows", .huge = true, DOCUMENTS(rows_of_4096), .rows = 16384, .heads = 6, .kv_heads = 6, \
+     .head_dim = 64, DELTA(.value_dim = 128)}
 /* clang-format on */
 
 static const struct ax_shape shapes_delta_forward[] = {
@@ -219,8 +235,7 @@ static const struct ax_shape shapes_delta_forward[] = {
      .head_dim = 32, DELTA(.pieces = true, .channels = true)},
     {"one token", .big = true, DOCUMENTS(sequence_of_1000), .rows = 1, .heads = 8, .kv_heads = 4,
      .head_dim = 64, DELTA(.pieces = true)},
-    {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16,
-     .head_dim = 128},
+    PUBLISHED,
 };
 
 AX_OP_INFO(delta_forward, IN(a.q), IN(a.k), IN(a.v), IN(a.g), IN(a.beta), IN(a.skip), OUT(a.out),
@@ -275,8 +290,7 @@ static void build_delta_backward(struct ax_case_builder *b, struct ax_delta_back
 
 static const struct ax_shape shapes_delta_backward[] = {
     TO_TRAIN,
-    {"32 heads", .huge = true, DOCUMENTS(row_of_4096), .rows = 4096, .heads = 32, .kv_heads = 16,
-     .head_dim = 128},
+    PUBLISHED,
 };
 
 AX_OP_INFO(delta_backward, IN(a.q), IN(a.k), IN(a.v), IN(a.g), IN(a.beta), IN(a.skip), IN(a.cu),

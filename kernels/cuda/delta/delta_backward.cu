@@ -10,6 +10,7 @@
  * additive, N, A and l are 0, z is du, dS has no last term, and dv gets skip·dout. With a decay per channel, E, F and D
  * belong to elements of keys, A and B have no D, and dG, which has no sum over them, is of each. */
 #include "kernels/cuda/delta/delta.cuh"
+#include "kernels/cuda/delta/tensor.h"
 
 template <class E> struct delta_results {
     rows_of<const E> dout;
@@ -407,7 +408,10 @@ static work_sizes work_of(const delta_sizes &s) {
 
 extern "C" size_t ax_cuda_delta_backward_work(const struct ax_delta_backward *b) {
     const work_sizes w = work_of(sizes_of(&b->a));
-    return (size_t)(2 * w.sums + w.borders + w.blocks) * sizeof(float);
+    const size_t sums = (size_t)(2 * w.sums) * sizeof(float);
+    const size_t own = (size_t)(w.borders + w.blocks) * sizeof(float);
+    const size_t tensor = ax_tensor_delta_fits(&b->a) ? ax_tensor_delta_backward_work(b) : 0;
+    return sums + (own > tensor ? own : tensor);
 }
 
 template <class E>
@@ -428,7 +432,9 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_delta_bac
                                   work + w.sums,
                                   work + 2 * w.sums,
                                   work + 2 * w.sums + w.borders};
-    if (blocks_for(s) > 0)
+    if (ax_tensor_delta_suits(&b->a, b))
+        AX_TRY(ax_tensor_delta_backward(q, b, out.q_sums, out.k_sums, out.borders));
+    else if (blocks_for(s) > 0)
         AX_TRY(AX_LAUNCH(q, delta_backward_kernel<E>, (unsigned)blocks_for(s), THREADS, 0, in, out,
                          block_floats(s)));
     if (s.tokens == 0)

@@ -1,5 +1,6 @@
 /* delta_forward: a block per document and value head, which keeps S where it leaves it, if it does. */
 #include "kernels/cuda/delta/delta.cuh"
+#include "kernels/cuda/delta/tensor.h"
 
 /* Slots of generation; past NULL: none. */
 template <class E> struct delta_slots {
@@ -119,9 +120,17 @@ __global__ void __launch_bounds__(THREADS)
         out.at(t, i) = E(0.0f);
 }
 
+/* In generation a token's bits must not depend on the tokens after it that come in the same piece. */
+static bool is_for_tensors(const struct ax_delta_forward *f) {
+    return f->past.data == nullptr && ax_tensor_delta_fits(&f->a);
+}
+
 extern "C" size_t ax_cuda_delta_forward_work(const struct ax_delta_forward *f) {
     const delta_sizes s = sizes_of(&f->a);
-    return (size_t)(blocks_for(s) * even(chunk_floats(s) + s.dk * s.dv)) * sizeof(float);
+    const size_t own =
+        (size_t)(blocks_for(s) * even(chunk_floats(s) + s.dk * s.dv)) * sizeof(float);
+    const size_t tensor = is_for_tensors(f) ? ax_tensor_delta_forward_work(&f->a) : 0;
+    return own > tensor ? own : tensor;
 }
 
 template <class E>
@@ -137,6 +146,8 @@ static enum ax_status run_forward(struct ax_queue *q, const struct ax_delta_forw
                          s.heads * s.dv, in.cu, s.documents));
     if (blocks_for(s) == 0)
         return AX_OK;
+    if (is_for_tensors(f) && ax_tensor_delta_suits(&f->a, nullptr))
+        return ax_tensor_delta_forward(q, &f->a, work);
     AX_TRY(AX_LAUNCH(q, delta_forward_kernel<E>, (unsigned)blocks_for(s), THREADS, 0, in, slots,
                      out, work));
     if (slots.past)

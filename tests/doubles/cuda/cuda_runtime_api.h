@@ -43,7 +43,10 @@ enum cudaMemcpyKind {
 #define cudaEventDisableTiming 2u
 #define cudaHostAllocPortable  1u
 
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
