@@ -39,6 +39,9 @@ const char *ax_op_broken_rule(enum ax_op op, const void *args);
 
 /* The GEMM of group g of a grouped_gemm, which must have rows: what a backend may run instead. */
 struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group);
+/* Whether groups are so large that a GPU computes one after the other faster than all in one launch: evenly
+ * loaded, each has a tile of 128 × 256 for every multiprocessor. The same for y, dx and dW. */
+bool ax_grouped_gemm_is_large(const struct ax_grouped_gemm *a);
 
 /* "a bfloat16 [4][576], b …" in buf, truncated to size; returns buf. */
 const char *ax_op_describe(enum ax_op op, const void *args, char *buf, size_t size);

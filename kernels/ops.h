@@ -359,7 +359,8 @@ struct ax_combine_backward {
  * dW_g += xᵀ·dy as the third. A bias compute [G][N] (data NULL = none; not with trans_a) is added to
  * each row of its group. a, b, c compute except dW; the matrices of b or c need not be contiguous (row
  * stride). expected_rows: rows to assume in the cost, since only the data determines them. mirror: of
- * what offsets is part of, for backends that need it on the host (borrowed; NULL: they wait for it). */
+ * what offsets is part of, for backends that need it on the host (borrowed until the call returns; NULL: they wait
+ * for it each time). */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
     bool trans_a, trans_b;
@@ -680,7 +681,6 @@ struct ax_ops {
     const char *name;
     const struct ax_device *device; /* the device whose memory it computes on */
     struct ax_rounding rounding;
-    bool mirrors;      /* grouped products need their groups on the host (struct ax_mirror) */
     bool whole_blocks; /* attention with a block_table reads blocks whole */
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);

@@ -118,28 +118,14 @@ enum ax_status ax_queue_settle(struct ax_queue *q, uint64_t ticket, void *out, s
     return AX_OK;
 }
 
-static enum ax_status arrive(struct ax_queue *q, struct ax_mirror *m) {
-    const uint64_t ticket = m->ticket;
-    m->ticket = 0;
-    q->counters.waits += ticket > 0;
-    return wait_for(q, ticket);
-}
-
-enum ax_status ax_queue_mirror(struct ax_queue *q, struct ax_mirror *m, const void *device,
-                               void *host, size_t bytes) {
-    if (!q->ops->mirrors)
-        return AX_OK;
-    AX_TRY(arrive(q, m)); /* an older copy, which nobody needed */
-    *m = (struct ax_mirror){.device = device, .host = host};
-    return q->ops->device->read_later(q, device, host, bytes, NULL, &m->ticket);
-}
-
 enum ax_status ax_queue_mirrored(struct ax_queue *q, struct ax_mirror *m, const void *device,
                                  const void **host) {
     *host = NULL;
     if (!m || !m->device)
         return AX_OK;
-    AX_TRY(arrive(q, m));
+    if (!m->known)
+        AX_TRY(ax_queue_read(q, m->device, m->host, m->bytes, NULL));
+    m->known = true;
     *host = (const char *)m->host + ((const char *)device - (const char *)m->device);
     return AX_OK;
 }

@@ -86,18 +86,14 @@ enum ax_status ax_queue_read(struct ax_queue *q, const void AX_DEVICE *device, v
 enum ax_status ax_queue_read_later(struct ax_queue *q, const void AX_DEVICE *device, size_t bytes,
                                    const void *cap, uint64_t *ticket);
 enum ax_status ax_queue_settle(struct ax_queue *q, uint64_t ticket, void *out, size_t bytes);
-/* The host's copy of numbers on the device that it needs in order to enqueue. If the device
- * computes them, the copy starts when the mirror is made, and the first user waits for it. */
+/* Numbers on the device that a backend may need on the host in order to enqueue. The first who needs
+ * them waits for them, and those who come later do not. */
 struct ax_mirror {
     const void AX_DEVICE *device; /* NULL: the mirror is empty */
-    const void *host;             /* the same numbers; the caller's memory */
-    uint64_t ticket;              /* the copy is complete after this ticket; 0: it is complete */
+    void *host; /* the caller's memory for them; where they are once they are known */
+    size_t bytes;
+    bool known;
 };
-/* Makes m a mirror of `bytes` at `device`, after everything enqueued so far; does nothing if the
- * backend needs no mirrors. `host` has room for `bytes`, and is written only by this call or by the
- * one that waits. */
-enum ax_status ax_queue_mirror(struct ax_queue *q, struct ax_mirror *m,
-                               const void AX_DEVICE *device, void *host, size_t bytes);
 /* *host = the host's address of the copy of `device`, which must be within m's range; NULL: the
  * mirror is empty. */
 enum ax_status ax_queue_mirrored(struct ax_queue *q, struct ax_mirror *m,

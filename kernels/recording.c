@@ -61,6 +61,8 @@ static void describe_grouped(const struct ax_recording *r, const struct ax_group
     e->m = g->trans_a ? g->c.shape[0] * g->c.shape[1] : g->expected_rows;
     e->n = g->trans_a ? g->c.shape[2] : g->c.shape[1];
     e->k = g->trans_a ? g->expected_rows / g->c.shape[0] : g->a.shape[1];
+    if (g->a.dtype != AX_BF16 || ax_grouped_gemm_is_large(g))
+        e->products = g->offsets.shape[0] - 1;
 }
 
 static void describe_packed(const struct ax_packed_gemm *g, struct ax_op_event *e) {

@@ -21,6 +21,8 @@ struct ax_op_event {
      * fake_quantize that makes such values */
     bool fp8;
     int64_t m, n, k;
+    /* of a grouped_gemm that a GPU computes as one product after the other, their number; else 0 */
+    int64_t products;
     double flops, bytes;
 };
 

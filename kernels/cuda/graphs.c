@@ -9,6 +9,7 @@
 #include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "kernels/cuda/gemm/grouped.h"
 #include "kernels/cuda/state.h"
 #include "kernels/operands.h"
 
@@ -275,12 +276,13 @@ static enum ax_status add(struct ax_graphs *g, const struct ax_graphs_op *o) {
 }
 
 /* Not what depends on data that the host waits for, nor what is on a timeline. */
-static bool may_be_held(const struct ax_graphs *g, enum ax_op op) {
-    return !g->off && op != AX_OP_grouped_gemm && !g->q->timeline;
+static bool may_be_held(const struct ax_graphs *g, const struct ax_graphs_op *o) {
+    const bool waits = o->op == AX_OP_grouped_gemm && !ax_cuda_grouped_suits(o->args);
+    return !g->off && !waits && !g->q->timeline;
 }
 
 enum ax_status ax_graphs_enqueue(struct ax_graphs *g, const struct ax_graphs_op *o) {
-    if (!may_be_held(g, o->op))
+    if (!may_be_held(g, o))
         return issue(g, o, o->args, ax_graphs_stream(g));
     AX_TRY(ax_cuda_use());
     pthread_mutex_lock(&g->lock);

@@ -66,6 +66,14 @@ __device__ static inline void copy_4(shared_at to, const void *from, bool there)
                  : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
                  : "memory");
 }
+/* Ends a batch of copies, which may be none. */
+__device__ static inline void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Waits for all of this thread's batches but the last `Pending` ones. */
+template <int Pending> __device__ static inline void copy_wait_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
 /* Waits for all copies that this thread has started. */
 __device__ static inline void copy_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");

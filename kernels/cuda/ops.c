@@ -116,7 +116,6 @@ AX_OP_LIST(ENQUEUE)
 const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .device = &ax_device_cuda,
                                    .rounding = {.head_chunk = 2048},
-                                   .mirrors = true,
                                    .whole_blocks = true,
                                    .open = cuda_open,
                                    .close = cuda_close,

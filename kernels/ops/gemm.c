@@ -9,6 +9,32 @@ static const struct ax_shape_document many[] = {{96, 0},  {160, 0}, {0, 0},   {6
                                                 {300, 0}, {20, 0},  {1, 0},   {127, 0},
                                                 {256, 0}, {0, 0},   {511, 0}, {513, 0}};
 
+/* For tiles of 32 and of 128 rows: groups that end in one, or have several. */
+static const struct ax_shape_document tiles[] = {{150, 0}, {0, 0}, {20, 0}, {128, 0}, {190, 0}};
+#define TEN                                                                                        \
+    {1, 0}, {0, 0}, {3, 0}, {0, 0}, {0, 0}, {1, 0}, {2, 0}, {0, 0}, {1, 0}, {                      \
+        0, 0                                                                                       \
+    }
+static const struct ax_shape_document few_each[] = {TEN, TEN, TEN, {0, 0}, {0, 0}, {33, 0}, TEN};
+/* 128 experts' rows of 4,096 tokens, 8 for each: 19 to 850. */
+#define SIXTEEN                                                                                    \
+    {96, 0}, {160, 0}, {240, 0}, {64, 0}, {300, 0}, {19, 0}, {333, 0}, {127, 0}, {256, 0},         \
+        {410, 0}, {511, 0}, {85, 0}, {203, 0}, {850, 0}, {272, 0}, {                               \
+        170, 0                                                                                     \
+    }
+static const struct ax_shape_document experts_128[] = {SIXTEEN, SIXTEEN, SIXTEEN, SIXTEEN,
+                                                       SIXTEEN, SIXTEEN, SIXTEEN, SIXTEEN};
+/* The same in the decoding of 16 sequences. */
+#define OF_ONE                                                                                     \
+    {1, 0}, {0, 0}, {2, 0}, {1, 0}, {0, 0}, {1, 0}, {3, 0}, {0, 0}, {1, 0}, {1, 0}, {0, 0},        \
+        {2, 0}, {1, 0}, {0, 0}, {2, 0}, {                                                          \
+        1, 0                                                                                       \
+    }
+static const struct ax_shape_document decoding_128[] = {OF_ONE, OF_ONE, OF_ONE, OF_ONE,
+                                                        OF_ONE, OF_ONE, OF_ONE, OF_ONE};
+static const struct ax_shape_document experts_8[] = {{700, 0},  {1300, 0}, {1024, 0}, {900, 0},
+                                                     {1500, 0}, {768, 0},  {1000, 0}, {1000, 0}};
+
 static const char *check_gemm(const struct ax_gemm *g) {
     NEED(g->a.ndim == 2 && real(&g->a));
     int64_t m = g->a.shape[g->trans_a ? 1 : 0];
@@ -187,11 +213,37 @@ static const struct ax_shape shapes_grouped_gemm[] = {
     {"dW", DOCUMENTS(uneven), .rows = 21, .cols = 31, .inner = 13, .flags = TA},
     {"dW, apart", DOCUMENTS(all_in_one), .rows = 40, .cols = 16, .inner = 24, .pad = 8,
      .flags = TA},
+    {"y, tiles", DOCUMENTS(tiles), .rows = 498, .cols = 272, .inner = 168, .pad = 8,
+     .flags = TB | AX_SHAPE_PADDING},
+    {"y, tiles, few columns, bias", DOCUMENTS(tiles), .rows = 488, .cols = 56, .inner = 40,
+     .flags = TB | AX_SHAPE_BIAS},
+    {"y, few rows, bias", DOCUMENTS(few_each), .rows = 65, .cols = 136, .inner = 200,
+     .flags = TB | AX_SHAPE_BIAS},
+    {"dx, tiles, bias", DOCUMENTS(tiles), .rows = 498, .cols = 272, .inner = 168, .pad = 8,
+     .flags = AX_SHAPE_PADDING | AX_SHAPE_BIAS},
+    {"dx, tiles, few columns", DOCUMENTS(tiles), .rows = 488, .cols = 56, .inner = 40},
+    {"dx, few rows", DOCUMENTS(few_each), .rows = 65, .cols = 136, .inner = 200},
+    {"dW, tiles", DOCUMENTS(tiles), .rows = 498, .cols = 144, .inner = 136, .pad = 8,
+     .flags = TA | AX_SHAPE_PADDING},
     {"gate_up", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1536, .inner = 1024,
      .flags = TB},
     {"dx of gate_up", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1024, .inner = 1536},
     {"dW of gate_up", .big = true, DOCUMENTS(many), .rows = 2048, .cols = 1024, .inner = 1536,
      .flags = TA},
+    {"30B-A3B gate_up", .huge = true, DOCUMENTS(experts_128), .rows = 32768, .cols = 1536,
+     .inner = 2048, .flags = TB},
+    {"30B-A3B down", .huge = true, DOCUMENTS(experts_128), .rows = 32768, .cols = 2048,
+     .inner = 768, .flags = TB},
+    {"30B-A3B dx of gate_up", .huge = true, DOCUMENTS(experts_128), .rows = 32768, .cols = 2048,
+     .inner = 1536},
+    {"30B-A3B dW of down", .huge = true, DOCUMENTS(experts_128), .rows = 32768, .cols = 768,
+     .inner = 2048, .flags = TA},
+    {"30B-A3B gate_up, adapter", .huge = true, DOCUMENTS(experts_128), .rows = 32768, .cols = 16,
+     .inner = 2048, .flags = TB},
+    {"30B-A3B gate_up, decoding", .huge = true, DOCUMENTS(decoding_128), .rows = 128, .cols = 1536,
+     .inner = 2048, .flags = TB},
+    {"8x7B gate_up", .huge = true, DOCUMENTS(experts_8), .rows = 8192, .cols = 28672, .inner = 4096,
+     .flags = TB},
 };
 
 /* c is overwritten in full, except dW, which accumulates. */
@@ -217,6 +269,15 @@ struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group
         .accumulate = a->trans_a,
         .bias = bias,
         .alpha = 1};
+}
+
+#define LARGE_GROUP ((double)(1 << 22)) /* 128 tiles */
+
+bool ax_grouped_gemm_is_large(const struct ax_grouped_gemm *a) {
+    const struct ax_tensor *matrices = a->trans_a ? &a->c : &a->b;
+    const int64_t narrower =
+        matrices->shape[1] < matrices->shape[2] ? matrices->shape[1] : matrices->shape[2];
+    return (double)a->expected_rows * (double)narrower >= LARGE_GROUP * (double)matrices->shape[0];
 }
 
 static const char *check_grouped_colsum(const struct ax_grouped_colsum *a) {

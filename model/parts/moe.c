@@ -102,10 +102,8 @@ static enum ax_status keep_outputs(const struct ax_pass *p, const struct ax_late
 /* The host's copy of the offsets stays with the slot until all that is put off is done. */
 static enum ax_status keep_rows(const struct ax_pass *p, struct ax_later_product *late,
                                 const struct ax_expert_rows *inputs, const struct ax_tensor *act) {
-    const void *host;
-    AX_TRY(ax_queue_mirrored(p->model->rt->q, inputs->mirror, inputs->offsets.data, &host));
-    late->mirror =
-        (struct ax_mirror){.device = host ? late->kept[KEPT_OFFSETS].data : NULL, .host = host};
+    late->mirror = *inputs->mirror;
+    late->mirror.device = late->kept[KEPT_OFFSETS].data;
     AX_TRY(copy_rows(p, &late->part, &inputs->x, &late->kept[X_UP]));
     AX_TRY(copy_rows(p, &late->part, &inputs->y, &late->kept[DY_UP]));
     AX_TRY(copy_rows(p, &late->part, act, &late->kept[X_DOWN]));

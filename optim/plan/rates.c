@@ -17,28 +17,30 @@
  * MI355X 1565 of 2517. `sustained`: see above; times the clock that a lower limit leaves,
  * (limit / 700 W)^(1/3), since dynamic power grows with its third power. `attention`: FlashAttention reaches 834 of 2250 TFLOP/s on
  * B200 where it reaches 447 of 989 on H200 (ml-engineering, a step of an 8B model at 8192 tokens).
+ * `grouped`: those of all experts in one launch, by mma.sync, which is two thirds of Hopper's products and all of
+ * Ampere's and Ada's; of others it is not known.
  * Workstation cards, means of many products: RTX 5060 Ti 47.0 of 47.4, and 184.6 in fp8 (BLACKWALL,
  * rooflines of sm_120); other Ada and Blackwell cards as the L20, whose cuBLAS reaches 105 to 115 of
  * 119.5 (CUDA-Learn-Notes). */
 static const struct {
     const char *prefix;
-    double bf16, fp8, sustained, attention;
+    double bf16, fp8, sustained, attention, grouped;
 } products[] = {
-    {"a100", 0.869, 0, SUSTAINED, 1},
-    {"h100-sxm-96-500w", 0.803, 0.709, SUSTAINED * 0.894, 0.894},
-    {"h100", 0.803, 0.709, SUSTAINED, 1},
-    {"h200", 0.803, 0.734, SUSTAINED, 1},
-    {"h800", 0.803, 0.709, SUSTAINED, 1},
-    {"b200", 0.776, 0.763, SUSTAINED, 0.82},
-    {"b300", 0.776, 0.763, SUSTAINED, 0.82},
-    {"gb200", 0.729, 0.763, SUSTAINED, 0.82},
-    {"gb300", 0.729, 0.763, SUSTAINED, 0.82},
-    {"mi300", 0.511, 0.511, SUSTAINED, 0.64},
-    {"mi325", 0.600, 0.600, SUSTAINED, 0.75},
-    {"mi355", 0.622, 0.622, SUSTAINED, 0.78},
-    {"rtx5060ti", 0.992, 1.947, 1, 1},
-    {"rtx", 0.92, 0.92, 1, 1},
-    {"", 0.80, 0.71, SUSTAINED, 1},
+    {"a100", 0.869, 0, SUSTAINED, 1, 0.70},
+    {"h100-sxm-96-500w", 0.803, 0.709, SUSTAINED * 0.894, 0.894, 0.40},
+    {"h100", 0.803, 0.709, SUSTAINED, 1, 0.40},
+    {"h200", 0.803, 0.734, SUSTAINED, 1, 0.40},
+    {"h800", 0.803, 0.709, SUSTAINED, 1, 0.40},
+    {"b200", 0.776, 0.763, SUSTAINED, 0.82, 0.40},
+    {"b300", 0.776, 0.763, SUSTAINED, 0.82, 0.40},
+    {"gb200", 0.729, 0.763, SUSTAINED, 0.82, 0.40},
+    {"gb300", 0.729, 0.763, SUSTAINED, 0.82, 0.40},
+    {"mi300", 0.511, 0.511, SUSTAINED, 0.64, 0.40},
+    {"mi325", 0.600, 0.600, SUSTAINED, 0.75, 0.40},
+    {"mi355", 0.622, 0.622, SUSTAINED, 0.78, 0.40},
+    {"rtx5060ti", 0.992, 1.947, 1, 1, 0.70},
+    {"rtx", 0.92, 0.92, 1, 1, 0.70},
+    {"", 0.80, 0.71, SUSTAINED, 1, 0.40},
 };
 
 /* cuBLAS on an H100, XLA's table: 2048³ 632, 4096×512×512 239, 1024×1024×2048 350 TFLOP/s, which are 5 to 7 µs more
@@ -97,6 +99,7 @@ struct ax_rates ax_rates_of(const struct ax_hardware *h) {
     struct ax_rates r = {.hardware = *h,
                          .bf16 = h->bf16 * products[i].bf16 * products[i].sustained,
                          .fp8 = h->fp8 * products[i].fp8 * products[i].sustained,
+                         .grouped = h->bf16 * products[i].grouped,
                          .attention = products[i].attention,
                          .least_attention = LEAST_ATTENTION,
                          .product_start = PRODUCT_START,
@@ -127,7 +130,7 @@ struct ax_rates ax_rates_flash2(const struct ax_hardware *h) {
 
 struct ax_rates ax_rates_measured(const struct ax_hardware *h) {
     struct ax_rates r = ax_rates_of(h);
-    r.bf16 = r.fp8 = h->bf16;
+    r.bf16 = r.fp8 = r.grouped = h->bf16;
     r.product_start = r.start = 1e-6;
     r.least_attention = CPU_ATTENTION;
     r.contention = 0;
@@ -246,8 +249,11 @@ double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
     enum ax_time_kind kind;
     const double moved = bytes_of(e) / (r->hardware.bandwidth * share_of(e->op, &kind));
     if (kind == AX_TIME_PRODUCTS) {
-        const double speed = e->fp8 ? r->fp8 : r->bf16 * dtype_share(e->dtype);
-        return r->product_start + greater(e->flops / speed, moved);
+        const bool grouped = e->op == AX_OP_grouped_gemm && e->products == 0;
+        const double speed =
+            e->fp8 ? r->fp8 : (grouped ? r->grouped : r->bf16) * dtype_share(e->dtype);
+        return r->product_start * greater((double)e->products, 1) +
+               greater(e->flops / speed, moved);
     }
     if (kind == AX_TIME_ATTENTION) {
         /* a causal query has half of the length as keys, on average */

@@ -240,9 +240,10 @@ enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt
     const size_t mark = ax_stack_mark(scratch);
     struct ax_group_rows group = {.keys = *experts, .places = r->places, .offsets = r->offsets};
     if (g->ranks == 1) {
-        AX_TRY(ax_run_group_rows(rt->q, &group));
-        return ax_queue_mirror(rt->q, &r->rounds->offsets, r->offsets.data, r->rounds->ends,
-                               ax_tensor_bytes(&r->offsets));
+        r->rounds->offsets = (struct ax_mirror){.device = r->offsets.data,
+                                                .host = r->rounds->ends,
+                                                .bytes = ax_tensor_bytes(&r->offsets)};
+        return ax_run_group_rows(rt->q, &group);
     }
 
     const int most = ax_expert_most_rounds(g, experts->shape[1]);
@@ -294,7 +295,8 @@ enum ax_status ax_expert_open(const struct ax_expert_group *g, struct ax_runtime
         return AX_OK;
     r->rounds->open = round;
     r->rounds->offsets = (struct ax_mirror){.device = r->offsets.data,
-                                            .host = r->rounds->ends + round * (g->n_local + 1)};
+                                            .host = r->rounds->ends + round * (g->n_local + 1),
+                                            .known = true};
     const struct ax_view views[] = {ax_view_of(&r->counts, AX_VIEW_READ),
                                     ax_view_of(&r->offsets, AX_VIEW_WRITE),
                                     ax_view_of(&r->regroup, AX_VIEW_UPDATE)};

@@ -18,7 +18,7 @@
  * than in one part. A rank sorts by part before it sorts by expert.
  *
  * In a group of one the sorted rows are the experts' rows: nothing is exchanged or copied. Their offsets
- * come to the host behind what is enqueued until the first product, if the backend needs them there. */
+ * come to the host with the first product that needs them there (struct ax_mirror). */
 #ifndef AX_PARALLEL_UNITS_EXPERT_H
 #define AX_PARALLEL_UNITS_EXPERT_H
 
@@ -73,8 +73,7 @@ struct ax_expert_route {
     struct ax_expert_rounds *rounds; /* the route's own */
 };
 /* Computes a route from the router's choice, and opens round 0: experts i32 [T][k], −1 = padding.
- * Collective. The host waits for the counts; in a group of one only where the backend needs them
- * (struct ax_mirror), and later. The functions below use what it has read. */
+ * Collective. The host waits for the counts, but not in a group of one. The functions below use what it has read. */
 enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt,
                                 const struct ax_tensor *experts, const struct ax_expert_route *r);
 /* Opens a round: the functions below handle its rows. */

@@ -240,8 +240,9 @@ static enum ax_status read_run(struct reader *r, struct run *run) {
 
 static enum ax_status predict(struct reader *r, struct run *run, struct ax_plan_row *out) {
     AX_TRY(read_run(r, run));
-    const struct ax_rates rates =
+    struct ax_rates rates =
         run->flash2 ? ax_rates_flash2(&run->hardware) : ax_rates_of(&run->hardware);
+    rates.grouped = rates.bf16; /* of other programs, by Hopper's instructions */
     const struct ax_plan_time_options o = {.rates = &rates, .shorten = true};
     AX_TRY(ax_plan_time(&out->time, &o, &run->runtime, &run->arch, &run->step));
     out->predicted = out->time.tokens_per_second / run->gpus;

@@ -1,6 +1,6 @@
-/* Steps of a mixture of experts on emulated GPUs, on one and on two of ep or pp (threads): the cpu's losses, and
- * the host waits for each layer's and micro-batch's counts once, whatever the number of products and rounds, and
- * when they are. */
+/* Steps of a mixture of experts on emulated GPUs, on one and on two of ep or pp (threads): the cpu's losses. In
+ * bfloat16 on one rank the host waits for no counts, and layers are launched as graphs. Elsewhere it waits for
+ * each layer's and micro-batch's once, whatever the number of products and rounds, and when they are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
 
-#define STEPS 2
+#define STEPS 4 /* what comes the third time is captured */
 #define MICRO 2
 
 static const int64_t lengths[] = {9, 17, 5, 0};
@@ -22,6 +22,7 @@ static const char experts[] = ", \"num_local_experts\": 6, \"num_experts_per_tok
 struct runs {
     struct ax_arch arch;
     const char *backend;
+    enum ax_dtype dtype;
     struct ax_mesh_sizes sizes;
     enum ax_recompute recompute;
     double room;
@@ -31,12 +32,13 @@ struct runs {
     int forwards; /* of layers, in a step */
     double loss[STEPS], norm[STEPS];
     uint64_t waits[STEPS];
+    uint64_t launched, replayed; /* ops of the last step; those in graphs */
     int rounds;
 };
 
 static const struct ax_peft_config lora = {
-    .r = 4,
-    .alpha = 8,
+    .r = 8,
+    .alpha = 16,
     .parameters = {2, (char *[]){"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}};
 
 static int count_forwards(const struct ax_step *s) {
@@ -48,16 +50,26 @@ static int count_forwards(const struct ax_step *s) {
     return n;
 }
 
+static uint64_t launches(const struct ax_queue *q) {
+    uint64_t n = 0;
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        n += q->counters.launches[op];
+    return n;
+}
+
 static enum ax_status take_steps(struct ax_step *s, struct runs *r) {
     for (int i = 0; i < STEPS; i++) {
         struct ax_step_result result;
         AX_TRY(tiny_fill(s, lengths, (uint64_t)(10 * i + s->rt->mesh.rank)));
-        const uint64_t before = s->rt->q->counters.waits;
+        const struct ax_queue_counters *c = &s->rt->q->counters;
+        const uint64_t waits = c->waits, replayed = c->replayed, launched = launches(s->rt->q);
         AX_TRY(ax_step_run(s, 1e-2, &result));
         if (ax_runtime_planning(s->rt) || s->rt->mesh.rank < s->rt->mesh.world - 1)
             continue;
         r->forwards = count_forwards(s);
-        r->waits[i] = s->rt->q->counters.waits - before;
+        r->waits[i] = c->waits - waits;
+        r->launched = launches(s->rt->q) - launched;
+        r->replayed = c->replayed - replayed;
         r->loss[i] = result.loss;
         r->norm[i] = result.grad_norm;
     }
@@ -68,7 +80,7 @@ static enum ax_status take_steps(struct ax_step *s, struct runs *r) {
 }
 
 static struct ax_step_options options(const struct runs *r) {
-    struct ax_step_options o = tiny_options(AX_F32, r->recompute, MICRO, lengths);
+    struct ax_step_options o = tiny_options(r->dtype, r->recompute, MICRO, lengths);
     o.model.expert_room = r->room;
     o.model.expert_overlap = true;
     o.model.adapter = r->adapter ? &lora : NULL;
@@ -109,6 +121,11 @@ static void run(struct runs *r, const char *backend) {
         fail_msg("%s: %s", backend, ax_error_text());
 }
 
+/* Does the host wait for counts? */
+static bool waits(const struct runs *r) {
+    return r->dtype == AX_F32 || r->sizes.ep > 1;
+}
+
 static void check(struct runs cpu) {
     assert_int_equal(tiny_arch(&cpu.arch, "mixtral", true, experts), AX_OK);
     struct runs cuda = cpu;
@@ -116,14 +133,16 @@ static void check(struct runs cpu) {
     run(&cuda, "cuda");
     assert_true(cpu.room == 0 || cuda.rounds > 1);
     for (int i = 0; i < STEPS; i++) {
-        if (fabs(cuda.loss[i] / cpu.loss[i] - 1) > 1e-5 ||
-            fabs(cuda.norm[i] / cpu.norm[i] - 1) > 1e-4)
+        const bool exact = cpu.dtype == AX_F32;
+        if (fabs(cuda.loss[i] / cpu.loss[i] - 1) > (exact ? 1e-5 : 1e-3) ||
+            fabs(cuda.norm[i] / cpu.norm[i] - 1) > (exact ? 1e-4 : 1e-2))
             fail_msg("ep %d, pp %d, step %d: loss %.9g, norm %.9g; on the cpu %.9g, %.9g",
                      cpu.sizes.ep, cpu.sizes.pp, i + 1, cuda.loss[i], cuda.norm[i], cpu.loss[i],
                      cpu.norm[i]);
         assert_true(cuda.forwards >= MICRO);
-        assert_int_equal(cuda.waits[i], cuda.forwards + 1);
+        assert_int_equal(cuda.waits[i], waits(&cuda) ? cuda.forwards + 1 : 1);
     }
+    print_message("%d of %d ops\n", (int)cuda.replayed, (int)cuda.launched);
     ax_arch_free(&cpu.arch);
 }
 #define ONE                                                                                        \
@@ -135,29 +154,43 @@ static void check(struct runs cpu) {
 
 static void counts_are_waited_for_once(void **state) {
     (void)state;
-    check((struct runs){.sizes = ONE});
-    check((struct runs){.sizes = ONE, .recompute = AX_RECOMPUTE_ON});
-    check((struct runs){.sizes = ONE, .recompute = AX_RECOMPUTE_SELECTIVE, .adapter = true});
+    check((struct runs){.dtype = AX_F32, .sizes = ONE});
+    check((struct runs){.dtype = AX_F32, .sizes = ONE, .recompute = AX_RECOMPUTE_ON});
+    check((struct runs){
+        .dtype = AX_F32, .sizes = ONE, .recompute = AX_RECOMPUTE_SELECTIVE, .adapter = true});
+}
+
+static void counts_are_not_waited_for_in_bfloat16(void **state) {
+    (void)state;
+    check((struct runs){.dtype = AX_BF16, .sizes = ONE});
+    check((struct runs){.dtype = AX_BF16, .sizes = ONE, .recompute = AX_RECOMPUTE_ON});
+    check((struct runs){
+        .dtype = AX_BF16, .sizes = ONE, .recompute = AX_RECOMPUTE_SELECTIVE, .adapter = true});
+    check((struct runs){.dtype = AX_BF16, .sizes = PP, .pipeline = AX_PIPELINE_ZERO_BUBBLE});
 }
 
 static void counts_of_ranks_are_waited_for_once(void **state) {
     (void)state;
-    check((struct runs){.sizes = EP});
-    check((struct runs){.sizes = EP, .recompute = AX_RECOMPUTE_ON, .room = 0.3});
+    check((struct runs){.dtype = AX_F32, .sizes = EP});
+    check((struct runs){.dtype = AX_BF16, .sizes = EP});
+    check((struct runs){.dtype = AX_F32, .sizes = EP, .recompute = AX_RECOMPUTE_ON, .room = 0.3});
 }
 
 /* Products of a backward in halves, which are put off, too. */
 static void counts_of_later_products_are_waited_for_once(void **state) {
     (void)state;
-    check((struct runs){.sizes = PP});
-    check((struct runs){.sizes = PP, .pipeline = AX_PIPELINE_ZERO_BUBBLE});
-    check((struct runs){
-        .sizes = PP, .pipeline = AX_PIPELINE_ZERO_BUBBLE, .recompute = AX_RECOMPUTE_ON});
+    check((struct runs){.dtype = AX_F32, .sizes = PP});
+    check((struct runs){.dtype = AX_F32, .sizes = PP, .pipeline = AX_PIPELINE_ZERO_BUBBLE});
+    check((struct runs){.dtype = AX_F32,
+                        .sizes = PP,
+                        .pipeline = AX_PIPELINE_ZERO_BUBBLE,
+                        .recompute = AX_RECOMPUTE_ON});
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_waited_for_once),
+        cmocka_unit_test(counts_are_not_waited_for_in_bfloat16),
         cmocka_unit_test(counts_of_ranks_are_waited_for_once),
         cmocka_unit_test(counts_of_later_products_are_waited_for_once),
     };

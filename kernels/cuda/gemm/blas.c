@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/cuda/gemm/grouped.h"
 #include "kernels/operands.h"
 
 /* What an address is a multiple of; the library's widest loads are 16 bytes. */
@@ -111,7 +112,7 @@ enum ax_status ax_cuda_gemm(struct ax_queue *q, const struct ax_gemm *g, void *w
     return run(q, g, &key, work);
 }
 
-/* ---- one product per expert ---- */
+/* ---- grouped products ---- */
 
 size_t ax_cuda_grouped_gemm_work(const struct ax_grouped_gemm *a) {
     (void)a;
@@ -143,8 +144,8 @@ static enum ax_status find_offsets(struct ax_queue *q, const struct ax_grouped_g
     return ax_queue_read(q, a->offsets.data, b->offsets, n * sizeof *b->offsets, NULL);
 }
 
-enum ax_status ax_cuda_grouped_gemm(struct ax_queue *q, const struct ax_grouped_gemm *a,
-                                    void *work) {
+/* One product per group. */
+static enum ax_status run_groups(struct ax_queue *q, const struct ax_grouped_gemm *a, void *work) {
     struct ax_grouped_gemm here = *a;
     const void *found;
     AX_TRY(find_offsets(q, a, &found));
@@ -160,4 +161,9 @@ enum ax_status ax_cuda_grouped_gemm(struct ax_queue *q, const struct ax_grouped_
         AX_TRY(run(q, &g, &key, work));
     }
     return AX_OK;
+}
+
+enum ax_status ax_cuda_grouped_gemm(struct ax_queue *q, const struct ax_grouped_gemm *a,
+                                    void *work) {
+    return ax_cuda_grouped_suits(a) ? ax_cuda_grouped_tiles(q, a) : run_groups(q, a, work);
 }

@@ -100,6 +100,21 @@ inline void copy_finish() {
             memset(c.to, 0, c.bytes);
     blk->copies[blk->cur->tid].clear();
 }
+/* A batch ends with a copy of no bytes. */
+inline void copy_commit() {
+    blk->copies[blk->cur->tid].push_back({(char *)dyn_smem(), nullptr, 0});
+}
+inline void copy_wait_but(int pending) {
+    std::vector<Copy> &all = blk->copies[blk->cur->tid];
+    size_t n = all.size();
+    for (int batches = 0; n > 0; n--)
+        if (all[n - 1].bytes == 0 && batches++ == pending)
+            break;
+    std::vector<Copy> later(all.begin() + (std::ptrdiff_t)n, all.end());
+    all.resize(n);
+    copy_finish();
+    all = later;
+}
 } // namespace cu_emu
 
 #define CU_EMU_INLINE static inline __attribute__((always_inline)) void
@@ -117,6 +132,12 @@ static inline void copy_16(shared_at to, const void *from, bool there) {
 }
 static inline void copy_4(shared_at to, const void *from, bool there) {
     cu_emu::copy_start(to, from, there, 4);
+}
+static inline void copy_commit() {
+    cu_emu::copy_commit();
+}
+template <int Pending> static inline void copy_wait_but() {
+    cu_emu::copy_wait_but(Pending);
 }
 static inline void copy_wait() {
     cu_emu::copy_finish();
