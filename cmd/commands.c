@@ -67,6 +67,7 @@ const struct ax_command ax_commands[] = {
      "  --dora              (step) with --lora: train magnitudes too\n"
      "  --base KIND         (step) with --lora: store frozen matrices as plain, nf4,\n"
      "                      nf4-double, int4, int8 or fp8\n"
+     "  --fp8 RECIPE        (step) linears train in 8-bit floats: tensorwise or rowwise\n"
      "  --prompt-tokens N   (generate) prompt tokens per sequence (default 128); (eval) tokens\n"
      "                      per question (default 128)\n"
      "  --new-tokens N      (generate) tokens to decode per sequence (default 64); (eval)\n"
@@ -487,6 +488,7 @@ const struct ax_command ax_commands[] = {
      "  --dora             with --lora: train magnitudes too\n"
      "  --base KIND        with --lora: store frozen matrices as plain, nf4, nf4-double,\n"
      "                     int4, int8 or fp8\n"
+     "  --fp8 RECIPE       linears train in 8-bit floats: tensorwise or rowwise\n"
      "  --threads N        CPU threads to plan for\n"
      "  --json             one JSON object on stdout\n",
      "axtrain plan sft.yaml micro_batch_size=2", .run = ax_cmd_plan},

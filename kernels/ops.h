@@ -117,7 +117,9 @@ struct ax_mirror; /* kernels/queue.h */
     X(dora_norm)                                                                                   \
     X(dora_scale)                                                                                  \
     X(merge_low_rank)                                                                              \
-    X(merged_squares)
+    X(merged_squares)                                                                              \
+    X(fp8_codes)                                                                                   \
+    X(fp8_gemm)
 
 enum ax_op {
 #define AX_OP_ENUM(name) AX_OP_##name,
@@ -682,6 +684,8 @@ struct ax_ops {
     const struct ax_device *device; /* the device whose memory it computes on */
     struct ax_rounding rounding;
     bool whole_blocks; /* attention with a block_table reads blocks whole */
+    bool
+        fp8_products; /* where it supports fp8_gemm, that is faster than gemm of the codes' values */
     enum ax_status (*open)(struct ax_queue *q); /* fills q->state; NULL = nothing to do */
     void (*close)(struct ax_queue *q);
     /* True if this backend can run the op with these dtypes and shapes. NULL = all. */

@@ -55,9 +55,13 @@ void ax_queue_free(struct ax_queue *q) {
 }
 
 double ax_queue_product_flops(const struct ax_queue_counters *c) {
-    static const enum ax_op products[] = {
-        AX_OP_gemm,          AX_OP_grouped_gemm,  AX_OP_attention_forward, AX_OP_attention_backward,
-        AX_OP_delta_forward, AX_OP_delta_backward};
+    static const enum ax_op products[] = {AX_OP_gemm,
+                                          AX_OP_grouped_gemm,
+                                          AX_OP_attention_forward,
+                                          AX_OP_attention_backward,
+                                          AX_OP_delta_forward,
+                                          AX_OP_delta_backward,
+                                          AX_OP_fp8_gemm};
     double sum = 0;
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         sum += c->flops[products[i]];

@@ -72,6 +72,14 @@ static void describe_packed(const struct ax_packed_gemm *g, struct ax_op_event *
     e->k = g->a.shape[1];
 }
 
+static void describe_fp8(const struct ax_fp8_gemm *g, struct ax_op_event *e) {
+    e->dtype = AX_U8;
+    e->fp8 = true;
+    e->m = g->c.shape[0];
+    e->n = g->c.shape[1];
+    e->k = g->a.shape[1];
+}
+
 /* FLOPs are `dims` sums of products per query, head and key: kernels/ops/attention.c. */
 static void describe_attention(const struct ax_attention *a, double dims, struct ax_op_event *e) {
     const double queries = (double)a->q.shape[0] * (double)a->q.shape[1];
@@ -88,6 +96,8 @@ static void describe(const struct ax_recording *r, const void *args, struct ax_o
         describe_grouped(r, args, e);
     } else if (e->op == AX_OP_packed_gemm) {
         describe_packed(args, e);
+    } else if (e->op == AX_OP_fp8_gemm) {
+        describe_fp8(args, e);
     } else if (e->op == AX_OP_attention_forward) {
         const struct ax_attention *a = &((const struct ax_attention_forward *)args)->a;
         describe_attention(a, (double)(a->q.shape[2] + a->v.shape[2]), e);

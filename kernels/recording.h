@@ -17,8 +17,8 @@ enum ax_event_kind { AX_EVENT_OP, AX_EVENT_COPY, AX_EVENT_START, AX_EVENT_WAIT }
 struct ax_op_event {
     enum ax_op op;
     enum ax_dtype dtype; /* dtype of a product's operands */
-    /* a product whose operands both have 8 bits, because fake_quantize made them; or a
-     * fake_quantize that makes such values */
+    /* a product whose operands both have 8 bits, because they are codes (fp8_gemm) or fake_quantize made
+     * them; or a fake_quantize that makes such values */
     bool fp8;
     int64_t m, n, k;
     /* of a grouped_gemm that a GPU computes as one product after the other, their number; else 0 */

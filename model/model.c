@@ -3,12 +3,14 @@
 
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "model/adapter/attach.h"
 #include "model/adapter/pissa.h"
 #include "model/arch/classifier.h"
 #include "model/core/adapters.h"
 #include "model/core/builder.h"
+#include "model/core/linear_codes.h"
 #include "model/layer.h"
 #include "model/arch/split.h"
 #include "model/parallel/tensor_parallel.h"
@@ -97,6 +99,24 @@ static void direct_layer(struct ax_model *m, struct ax_layer *l, bool overlaps) 
     }
 }
 
+/* Says how many linears are not multiplied as 8-bit floats for their sizes alone. */
+static void tell_odd_sizes(struct ax_model *m) {
+    int odd = 0;
+    for (int i = 0; i < (int)m->arch.n_layers; i++) {
+        struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+        const int n = ax_layer_linears(&m->layers[i], linears);
+        for (int k = 0; k < n; k++) {
+            bool is_odd;
+            (void)ax_linear_takes_codes(m->rt, linears[k], &is_odd);
+            odd += is_odd;
+        }
+    }
+    if (odd > 0 && !ax_runtime_planning(m->rt))
+        ax_log_info("fp8: %d linears have sizes that are no multiples of %d; their products are of "
+                    "the values of 8-bit floats, in the compute dtype",
+                    odd, AX_FP8_STEP);
+}
+
 /* The ends of the model train for the scheme, where it has them. */
 static enum ax_status quantize_ends(struct ax_model *m) {
     const struct ax_scheme *s = &m->quant.scheme;
@@ -160,6 +180,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     AX_TRY(ax_builder_finish_unit(b, last));
     if (m->quant.on)
         AX_TRY(quantize_ends(m));
+    tell_odd_sizes(m);
     if (b->options->unfrozen)
         AX_TRY(ax_freeze_check(m, b->options->unfrozen));
     return ax_adapter_check(m);

@@ -186,6 +186,7 @@ static void name_of(const struct step_bench *b, char *out, size_t size) {
         {strcmp(a->recompute, "selective") != 0, a->recompute},
         {a->dora, "dora"},
         {a->base != NULL, a->base},
+        {a->fp8 != NULL, "fp8"},
         {strcmp(b->backend, "cpu") != 0, b->backend},
         {b->zero != 3, b->zero == 2 ? "zero2" : "zero1"},
         {b->attention_varies, "attention-varies"},

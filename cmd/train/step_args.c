@@ -19,6 +19,7 @@ void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args) {
         {"--lora", AX_ARG_INT, &a->lora, 1, 65536},
         {"--dora", AX_ARG_FLAG, &a->dora, 0, 0},
         {"--base", AX_ARG_STRING, &a->base, 0, 0},
+        {"--fp8", AX_ARG_STRING, &a->fp8, 0, 0},
     };
     memcpy(args, table, sizeof table);
 }
@@ -48,6 +49,10 @@ enum ax_status ax_step_args_options(struct ax_step_args *a, struct ax_step_optio
             "--batch %lld × --seq %lld exceeds the maximum number of tokens in a micro-batch (%d)",
             (long long)a->batch, (long long)a->seq, INT32_MAX);
     AX_TRY(adapter(a, o));
+    if (a->fp8) {
+        AX_TRY(ax_fp8_recipe(a->fp8, false, &a->scheme));
+        o->model.qat = &a->scheme;
+    }
     AX_TRY(ax_optimizer_find(a->optimizer, &o->optimizer, &o->opt));
     if (a->moments)
         AX_TRY(ax_moments_parse(a->moments, &o->opt.moments));

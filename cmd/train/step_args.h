@@ -11,9 +11,11 @@ struct ax_step_args {
     int64_t lora; /* rank of adapters on all linears; 0 = everything trains */
     bool dora;
     const char *base;              /* storage of the frozen matrices; NULL = plain */
-    struct ax_peft_config adapter; /* result of these two; the step options point to it */
+    const char *fp8;               /* recipe of training in 8-bit floats; NULL = none */
+    struct ax_peft_config adapter; /* results of these; the step options point to them */
+    struct ax_scheme scheme;
 };
-#define AX_STEP_ARGS_COUNT 12
+#define AX_STEP_ARGS_COUNT 13
 
 /* Fills args[0 … AX_STEP_ARGS_COUNT − 1]. */
 void ax_step_args_table(struct ax_step_args *a, struct ax_arg *args);

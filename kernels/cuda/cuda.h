@@ -44,6 +44,7 @@ AX_OP_LIST(AX_CUDA_ENTRY)
     X(packed_gemm)                                                                                 \
     X(fake_quantize)                                                                               \
     X(fake_quantize_backward)                                                                      \
+    X(fp8_gemm)                                                                                    \
     X(coldot)
 #define AX_CUDA_WORK_OF(op) size_t ax_cuda_##op##_work(const struct ax_##op *args);
 AX_CUDA_WORK(AX_CUDA_WORK_OF)

@@ -13,7 +13,8 @@
 #ifndef AX_CUDA_ARCHS /* the Makefile's CUDA_ARCHS */
 #define AX_CUDA_ARCHS "80"
 #endif
-#define OLDEST 8 /* compute capability: Ampere, the first with bf16 products */
+#define OLDEST     8  /* compute capability: Ampere, the first with bf16 products */
+#define OLDEST_FP8 89 /* and with those of 8-bit floats, 8.9: Ada */
 
 enum ax_status ax_cuda_find(const struct ax_ops **out) {
     *out = &ax_ops_cuda;
@@ -62,6 +63,16 @@ enum ax_status ax_cuda_usable(void) {
     AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, own));
     AX_TRY(ax_cuda_check_gpu(gpu.name, gpu.major, gpu.minor, AX_CUDA_ARCHS));
     return ax_blas_version(&version);
+}
+
+bool ax_cuda_has_fp8(void) {
+    int own, major, minor;
+    const bool known =
+        ax_cuda_own(&own) == AX_OK &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, own) == cudaSuccess &&
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, own) == cudaSuccess;
+    ax_error_clear();
+    return !known || 10 * major + minor >= OLDEST_FP8;
 }
 
 enum ax_status ax_cuda_gpus(int *n) {

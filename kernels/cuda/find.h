@@ -17,6 +17,8 @@ enum ax_status ax_cuda_gpus(int *n);
  * CUDA_ARCHS, such as "80 90a". */
 enum ax_status ax_cuda_check_gpu(const char *name, int major, int minor, const char *archs);
 bool ax_cuda_is_built(void);
+/* False if there is a GPU and it has no products of 8-bit floats. */
+bool ax_cuda_has_fp8(void);
 /* This process is rank `rank` of its host, and uses the GPU of that number (of those visible; there may be
  * one for each process). */
 void ax_cuda_local_rank(int rank);

@@ -41,6 +41,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     const char *wish = getenv("AXTRAIN_WGMMA");
     s->wgmma =
         properties.major == 9 && properties.minor == 0 && (!wish || strcmp(wish, "off") != 0);
+    s->fp8 = ax_cuda_has_fp8();
     q->state = s;
     enum ax_status st = ax_blas_open(&s->blas, &q->counters);
     if (st == AX_OK)
@@ -52,9 +53,13 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     return st;
 }
 
+/* A queue that only plans has no state, and plans for the GPU that is there, if one is. */
+static bool has_fp8(const struct ax_queue *q) {
+    return q->state ? ax_cuda_state(q)->fp8 : ax_cuda_has_fp8();
+}
+
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {
-    (void)q;
-    bool fits = true;
+    bool fits = op != AX_OP_fp8_gemm || has_fp8(q);
     for (const struct ax_operand *o = ax_op_operands(op); fits && o->name != NULL; o++) {
         const struct ax_tensor *t = (const struct ax_tensor *)((const char *)args + o->offset);
         fits = t->data == NULL || ((t->dtype != AX_F64 || takes_f64[op]) && !t->panels);
@@ -117,6 +122,7 @@ const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    .device = &ax_device_cuda,
                                    .rounding = {.head_chunk = 2048},
                                    .whole_blocks = true,
+                                   .fp8_products = true,
                                    .open = cuda_open,
                                    .close = cuda_close,
                                    .supports = cuda_supports,

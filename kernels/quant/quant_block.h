@@ -255,6 +255,13 @@ AX_ON_DEVICE static inline uint32_t ax_quant_code(enum ax_quant kind, float q) {
     return ax_minifloat_code(q, 1, 0, 3);
 }
 
+/* The code of x in FP8 or E5M2, where a NaN stays one. */
+#define AX_FP8_NAN 0x7fU
+AX_ON_DEVICE static inline uint32_t ax_fp8_code(enum ax_quant kind, float x,
+                                                const struct ax_quant_block *b) {
+    const float q = ax_quant_rounded(kind, x, b);
+    return q != q ? AX_FP8_NAN : ax_quant_code(kind, q);
+}
 AX_ON_DEVICE static inline float ax_quant_of_code(enum ax_quant kind, uint32_t code) {
     if (ax_quant_is_integer(kind))
         return kind == AX_QUANT_INT4_ASYM ? (float)code : (float)(int8_t)code;
@@ -263,6 +270,10 @@ AX_ON_DEVICE static inline float ax_quant_of_code(enum ax_quant kind, uint32_t c
     if (kind == AX_QUANT_FP8 || kind == AX_QUANT_MXFP8 || kind == AX_QUANT_MXFP8_UP)
         return ax_e4m3_value(code);
     return ax_minifloat_value(code, 1, 0, 3);
+}
+/* What such a code means without its scale. */
+AX_ON_DEVICE static inline float ax_fp8_value(enum ax_quant kind, uint32_t code) {
+    return (code & AX_FP8_NAN) == AX_FP8_NAN ? NAN : ax_quant_of_code(kind, code);
 }
 
 /* The block from what is stored of it. */

@@ -94,6 +94,33 @@ struct ax_fake_quantize {
     enum ax_quant kind;
     bool columns;
 };
+/* Operands of fp8_gemm: the codes of x, whose kind is FP8 or E5M2, with one scale s for all of it, the one that
+ * `range` gives; the code of a NaN is 0x7f, which is one in both formats. rows U8 [R][C]; columns U8 [C][R'], the
+ * transposition, with zeros up to R', the next multiple of 16; dense, data NULL = none, at least one is given; scale
+ * F32 [1] = s. x compute [R][C], range F32 [1][2]; C is a multiple of 16. */
+struct ax_fp8_codes {
+    struct ax_tensor x, range, rows, columns, scale;
+    enum ax_quant kind;
+};
+#define AX_FP8_STEP 16 /* sums of fp8_gemm have a multiple of as many terms */
+static inline int64_t ax_fp8_round_up(int64_t n) {
+    return (n + AX_FP8_STEP - 1) / AX_FP8_STEP * AX_FP8_STEP;
+}
+/* c = s_a·s_b · a·bᵀ [+ bias] [+ addend] [+ c if accumulate] of codes: a U8 [M][K] of a_kind and b U8 [N][K] of
+ * b_kind, FP8 or E5M2 but not both E5M2; a_scale, b_scale F32 [1]. c and addend [M][N], of one dtype, compute or
+ * accumulation; bias compute [N]; data NULL = none; addend not together with accumulate. As cuBLASLt takes them: K
+ * and N multiples of AX_FP8_STEP, and rows of a, b, c and addend begin at multiples of 16 bytes.
+ *   y = x·Wᵀ      a = rows of x, b = rows of W
+ *   dx = dy·W     a = rows of dy, b = columns of W
+ *   dW += dyᵀ·x   a = columns of dy, b = columns of x, accumulate */
+struct ax_fp8_gemm {
+    struct ax_tensor a, b, a_scale, b_scale, c, bias, addend;
+    enum ax_quant a_kind, b_kind;
+    bool accumulate;
+};
+/* True if rows of t, absent or of c's shape, begin at multiples of 16 bytes. */
+bool ax_fp8_gemm_aligned(const struct ax_tensor *t);
+
 /* dx (+)= dy where rounding did not clamp, else 0; scales are constants (Bengio et al. 2013). Of
  * INT4_ASYM, lo, hi and s have gradients, too, as in torchao; equal extremes share them. x and range
  * as in the forward op; dy, dx compute or accumulation [R][C], of one dtype; dx may be dy unless it

@@ -227,6 +227,54 @@ enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_qu
     return values_of(rt, f->on, &plan, dy, to);
 }
 
+/* ---- codes ---- */
+
+static enum ax_status codes_of(struct ax_runtime *rt, const struct plan *p, unsigned layouts,
+                               const struct ax_tensor *x, struct ax_fake_codes *to) {
+    struct ax_stack *scratch = &rt->arena.scratch;
+    const int64_t rows = x->shape[0], cols = x->shape[1];
+    struct ax_tensor by_row = ax_tensor_2d(AX_U8, NULL, rows, cols),
+                     by_column = ax_tensor_2d(AX_U8, NULL, cols, ax_fp8_round_up(rows));
+    *to = (struct ax_fake_codes){
+        .kind = p->f->kind,
+        .scale = ax_stack_take(scratch, "scale of codes", ax_tensor_1d(AX_F32, NULL, 1))};
+    if (layouts & AX_CODES_ROWS)
+        to->rows = ax_stack_take(scratch, "codes by row", by_row);
+    if (layouts & AX_CODES_COLUMNS)
+        to->columns = ax_stack_take(scratch, "codes by column", by_column);
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_fp8_codes a = {
+        .x = *x, .rows = to->rows, .columns = to->columns, .scale = to->scale, .kind = to->kind};
+    AX_ASSERT(is_of_tensor(p->f));
+    AX_TRY(range_of(rt, p, x, &a.range));
+    AX_TRY(ax_run_fp8_codes(rt->q, &a));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+enum ax_status ax_fake_quant_weight_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                          const struct ax_param *p, unsigned layouts,
+                                          const struct ax_tensor *w, struct ax_fake_codes *to) {
+    const struct plan plan = plan_of_weight(rt, f, p, AX_SUM_COLUMNS, w);
+    return codes_of(rt, &plan, layouts, w, to);
+}
+
+enum ax_status ax_fake_quant_input_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                         struct ax_fake_part part, unsigned layouts,
+                                         const struct ax_tensor *x, struct ax_fake_codes *to) {
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, AX_SUM_COLUMNS, x);
+    return codes_of(rt, &plan, layouts, x, to);
+}
+
+enum ax_status ax_fake_quant_grad_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                        struct ax_fake_part part, unsigned layouts,
+                                        const struct ax_tensor *dy, struct ax_fake_codes *to) {
+    const struct plan plan = plan_of_rows(rt, f, &f->scheme.grad, part, AX_SUM_COLUMNS, dy);
+    return codes_of(rt, &plan, layouts, dy, to);
+}
+
+/* ---- gradients ---- */
+
 static bool clips(const struct ax_fake_quant *f, enum ax_quant kind) {
     return !f->straight && ax_quant_info(kind)->clips;
 }

@@ -12,7 +12,8 @@
  *   y = Q(x)·Q(W)ᵀ     dx = Q(dy)·Q(W)     dW = Q(dy)ᵀ·Q(x)
  *
  * where scales are of a tensor; or of what a product does not sum over: of rows of x and W, of rows of
- * dy and columns of W, of columns of dy and x (torchao's rowwise). Adapters stay beside it. */
+ * dy and columns of W, of columns of dy and x (torchao's rowwise). Adapters stay beside it. Where the device has
+ * products of 8-bit floats and scales are of tensors, Q is codes (linear_codes.c), else their values. */
 #ifndef AX_MODEL_CORE_FAKE_QUANT_H
 #define AX_MODEL_CORE_FAKE_QUANT_H
 
@@ -82,6 +83,24 @@ enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_q
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                         const struct ax_tensor *x, struct ax_fake_part part,
                                         const struct ax_tensor *dx);
+/* An operand of products of 8-bit floats, as fp8_codes makes it (kernels/quant/quant_ops.h), in scratch; rows or
+ * columns with data NULL: not made. */
+struct ax_fake_codes {
+    struct ax_tensor rows, columns, scale;
+    enum ax_quant kind;
+};
+enum ax_codes_layout { AX_CODES_ROWS = 1, AX_CODES_COLUMNS = 2 }; /* a mask */
+/* Codes in place of values, where ax_fake_quant_of_tensors holds: of w [out][in], x [T][in] and dy [T][out]. */
+enum ax_status ax_fake_quant_weight_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                          const struct ax_param *p, unsigned layouts,
+                                          const struct ax_tensor *w, struct ax_fake_codes *to);
+enum ax_status ax_fake_quant_input_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                         struct ax_fake_part part, unsigned layouts,
+                                         const struct ax_tensor *x, struct ax_fake_codes *to);
+enum ax_status ax_fake_quant_grad_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                        struct ax_fake_part part, unsigned layouts,
+                                        const struct ax_tensor *dy, struct ax_fake_codes *to);
+
 /* to = the quantized values of dy [T][out], in FP8 training. */
 enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                   struct ax_fake_part part, enum ax_fake_sum sum,

@@ -1,6 +1,7 @@
 /* Forward and backward of y = x·Wᵀ + b:  dx = dy·W,  dW = dyᵀ·x,  db = Σ_t dy. Adapters add theirs
- * in adapter.c; operands of products become their values in fake_quant.c. */
+ * in adapter.c; operands of products become their values, or codes of those, in fake_quant.c. */
 #include "model/core/later.h"
+#include "model/core/linear_codes.h"
 #include "model/core/linear_operands.h"
 #include "model/core/pass.h"
 #include "model/parallel/tp_hops.h"
@@ -10,6 +11,8 @@
 /* A run's operands other than rows, in scratch, for any number of products. */
 struct made {
     struct ax_linear_run run;
+    bool by_codes; /* products are of codes: of w in place of `used`, and backward of dy */
+    struct ax_linear_codes w_codes, dy_codes;
     size_t mark; /* mark of the scratch stack before w and used */
     /* weights as they are, for adapters; and as products read them; data NULL: not needed */
     struct ax_tensor w, used;
@@ -17,10 +20,11 @@ struct made {
     struct ax_tensor dv; /* backward: [T][out] gradient before DoRA's scales; data NULL: it is dy */
 };
 
-/* The rows of a product: x, and its quantized values if they differ; they are the linear's rows
- * from `first` on. */
+/* The rows of a product: x, and its quantized values if they differ, or codes; they are the linear's
+ * rows from `first` on. */
 struct inputs {
     struct ax_tensor x, values;
+    struct ax_fake_codes codes;
     int64_t first;
 };
 
@@ -106,7 +110,10 @@ static enum ax_status make_weights(struct ax_runtime *rt, const struct ax_linear
     int64_t at = 0;
     m->mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(ax_linear_run_weight(rt, l, &m->run, &m->w));
-    AX_TRY(ax_linear_used_weight(rt, l, &m->run, sum, &m->w, &m->used));
+    AX_TRY(m->by_codes ? ax_linear_weight_codes(
+                             rt, l, &m->run, sum == AX_SUM_ROWS ? AX_CODES_COLUMNS : AX_CODES_ROWS,
+                             &m->w, &m->w_codes)
+                       : ax_linear_used_weight(rt, l, &m->run, sum, &m->w, &m->used));
     for (int i = m->run.first; i < m->run.end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];
         const struct ax_tensor rows = ax_tensor_rows(&m->w, at, n);
@@ -117,10 +124,9 @@ static enum ax_status make_weights(struct ax_runtime *rt, const struct ax_linear
     return AX_OK;
 }
 
-/* Make the operands for forward; and for backward of T rows, with dx if `inputs`. */
-static enum ax_status make_run(struct ax_runtime *rt, const struct ax_linear *l,
-                               const struct ax_linear_run *r, struct made *out) {
-    *out = (struct made){.run = *r};
+/* Make the operands of out->run for forward; and for backward of T rows, with dx if `inputs`. */
+static enum ax_status make_run(struct ax_runtime *rt, const struct ax_linear *l, struct made *out) {
+    const struct ax_linear_run *r = &out->run;
     if (reads_codes(l, r))
         return AX_OK;
     for (int i = r->first; i < r->end; i++)
@@ -148,7 +154,13 @@ static enum ax_status run_outputs(struct ax_runtime *rt, const struct ax_linear 
         g.bias = bias;
         g.addend = add;
     }
-    AX_TRY(ax_run_gemm(rt->q, &g));
+    const struct ax_linear_product p = {.r = r,
+                                        .x = &in->codes,
+                                        .w = &m->w_codes,
+                                        .c = columns,
+                                        .bias = g.bias,
+                                        .addend = g.addend};
+    AX_TRY(m->by_codes ? ax_linear_outputs_of_codes(rt, &p) : ax_run_gemm(rt->q, &g));
     return ax_linear_merges(l) ? AX_OK : adapt(rt, l, m, in, &bias, &add, &columns);
 }
 
@@ -174,11 +186,10 @@ static bool gradients_read(const struct ax_linear *l, const struct made *m) {
     return has_norms(l, &m->run);
 }
 
-static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_linear *l,
-                                        const struct ax_linear_run *r, int64_t T, bool inputs,
-                                        struct made *out) {
+static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
+                                        bool inputs, struct made *out) {
     const enum ax_dtype dtype = compute_of(l);
-    *out = (struct made){.run = *r};
+    const struct ax_linear_run *r = &out->run;
     for (int i = r->first; i < r->end; i++)
         if (l->adapter[i].a)
             ax_adapter_share(&l->adapter[i], dtype, T, &out->adapter[i]);
@@ -232,7 +243,10 @@ static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *
         dv = ax_tensor_rows(&m->dv, first, dy->shape[0]);
         AX_TRY(before_scales(rt, l, m, dy, &dv));
     }
-    if (dx) {
+    if (dx && m->by_codes) {
+        const struct ax_linear_product p = {.r = r, .w = &m->w_codes, .dy = &m->dy_codes, .c = *dx};
+        AX_TRY(ax_linear_inputs_of_codes(rt, &p));
+    } else if (dx) {
         struct ax_gemm g = {.b = m->used, .c = *dx, .accumulate = r->first > 0, .alpha = 1};
         AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_COLUMNS,
                                    scales(l, r) && !ax_linear_merges(l) ? &dv : dy, &g.a));
@@ -290,8 +304,10 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
     const struct ax_tensor dw =
         ax_linear_joined(l, r, ax_unit_grad(l->unit, l->weight[r->first]), 2);
     struct ax_tensor db = {0};
+    const struct ax_linear_product p = {.r = r, .x = &in->codes, .dy = &m->dy_codes, .c = dw};
     if (dw.data)
-        AX_TRY(weight_gradient(rt, l, r, &in->values, dy, &dw));
+        AX_TRY(m->by_codes ? ax_linear_gradients_of_codes(rt, &p)
+                           : weight_gradient(rt, l, r, &in->values, dy, &dw));
     if (l->bias[0])
         db = ax_linear_joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
     if (db.data)
@@ -317,16 +333,20 @@ struct runs {
 static enum ax_status make_all(struct ax_runtime *rt, const struct ax_linear *l,
                                struct runs *runs) {
     runs->n = 0;
-    for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);)
-        AX_TRY(make_run(rt, l, &r, &runs->list[runs->n++]));
+    for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
+        runs->list[runs->n] = (struct made){.run = r};
+        AX_TRY(make_run(rt, l, &runs->list[runs->n++]));
+    }
     return AX_OK;
 }
 
 static enum ax_status make_all_backward(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
                                         bool inputs, struct runs *runs) {
     runs->n = 0;
-    for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);)
-        AX_TRY(make_run_backward(rt, l, &r, T, inputs, &runs->list[runs->n++]));
+    for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
+        runs->list[runs->n] = (struct made){.run = r};
+        AX_TRY(make_run_backward(rt, l, T, inputs, &runs->list[runs->n++]));
+    }
     return AX_OK;
 }
 
@@ -374,7 +394,7 @@ static bool overlaps(const struct ax_runtime *rt, const struct ax_linear *l) {
 }
 
 static struct inputs rows_of(const struct ax_tp_hops *h, const struct ax_tensor *rows, int rank) {
-    return (struct inputs){*rows, *rows, rank * h->own.shape[0]};
+    return (struct inputs){.x = *rows, .values = *rows, .first = rank * h->own.shape[0]};
 }
 
 /* Split over outputs: a rank's rows are multiplied while the next one's arrive. */
@@ -418,6 +438,24 @@ static enum ax_status forward_summing(struct ax_runtime *rt, const struct ax_lin
     return ax_tp_hops_finish(&hops, addend);
 }
 
+/* Whether products are of codes, which are written to c, too, or nowhere else (c->data NULL). */
+static bool takes_codes(const struct ax_runtime *rt, const struct ax_linear *l,
+                        const struct ax_tensor *c) {
+    return ax_linear_takes_codes(rt, l, NULL) && ax_fp8_gemm_aligned(c);
+}
+
+/* in->values or in->codes of in->x, as products read them. */
+static enum ax_status quantize_inputs(struct ax_runtime *rt, const struct ax_linear *l,
+                                      bool by_codes, enum ax_fake_sum sum, struct inputs *in) {
+    const struct ax_fake_part part = ax_linear_share(l, AX_SPLIT_INPUTS);
+    in->values = in->x;
+    if (by_codes)
+        return ax_fake_quant_input_codes(rt, l->quant, part,
+                                         sum == AX_SUM_ROWS ? AX_CODES_COLUMNS : AX_CODES_ROWS,
+                                         &in->x, &in->codes);
+    return ax_linear_quant(l) ? ax_fake_quant_input(rt, l->quant, part, sum, &in->values) : AX_OK;
+}
+
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct ax_tensor *x, const struct ax_tensor *addend,
                                  const struct ax_tensor *y) {
@@ -436,14 +474,12 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
         AX_TRY(ax_tp_gather(rt, x, &in.x));
     if (l->watch)
         AX_TRY(l->watch->see(l->watch->ctx, l, &in.x));
-    in.values = in.x;
-    if (ax_linear_quant(l))
-        AX_TRY(ax_fake_quant_input(rt, l->quant, ax_linear_share(l, AX_SPLIT_INPUTS),
-                                   AX_SUM_COLUMNS, &in.values));
+    const bool by_codes = takes_codes(rt, l, &out) && (!addend || ax_fp8_gemm_aligned(addend));
+    AX_TRY(quantize_inputs(rt, l, by_codes, AX_SUM_COLUMNS, &in));
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         const size_t inner = ax_stack_mark(scratch);
-        struct made made;
-        AX_TRY(make_run(rt, l, &r, &made));
+        struct made made = {.run = r, .by_codes = by_codes};
+        AX_TRY(make_run(rt, l, &made));
         AX_TRY(run_outputs(rt, l, &made, &in, !inputs || ax_tp_adds(rt),
                            out.data == y->data ? addend : NULL, &out));
         ax_stack_release(scratch, inner);
@@ -536,7 +572,8 @@ static enum ax_status backward_gathering(struct ax_runtime *rt, const struct ax_
             out = ax_tp_hops_rows(&hops, dx, rank);
         AX_TRY(all_inputs(rt, l, &runs, rank * hops.own.shape[0], &rows, dx ? &out : NULL));
     }
-    return x ? all_gradients(rt, l, &runs, &(struct inputs){*x, *x, 0}, &hops.all, dy) : AX_OK;
+    return x ? all_gradients(rt, l, &runs, &(struct inputs){.x = *x, .values = *x}, &hops.all, dy)
+             : AX_OK;
 }
 
 /* ---- in line, and in halves ---- */
@@ -554,19 +591,24 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
     if (l->split == AX_SPLIT_INPUTS)
         AX_TRY(ax_tp_gather(rt, dy, &d_out));
     in.values = in.x;
-    if (ax_linear_quant(l) && weights)
-        AX_TRY(ax_fake_quant_input(rt, l->quant, ax_linear_share(l, AX_SPLIT_INPUTS), AX_SUM_ROWS,
-                                   &in.values));
-    if (ax_linear_merges(l))
-        in.x = in.values;
     if (dx)
         d_in = outputs ? ax_tp_partial(rt, dx) : *dx;
+    const bool by_codes = takes_codes(rt, l, &d_in);
+    const bool trains = weights && has_gradients(l);
+    if (by_codes ? trains : weights)
+        AX_TRY(quantize_inputs(rt, l, by_codes, AX_SUM_ROWS, &in));
+    if (ax_linear_merges(l))
+        in.x = in.values;
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         const size_t mark = ax_stack_mark(scratch);
         const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
         const struct ax_tensor own = ax_tensor_cols(dy, r.at, r.out);
-        struct made made;
-        AX_TRY(make_run_backward(rt, l, &r, d.shape[0], dx != NULL, &made));
+        struct made made = {.run = r, .by_codes = by_codes};
+        if (by_codes && (dx || trains))
+            AX_TRY(ax_linear_grad_codes(rt, l, &r,
+                                        (dx ? AX_CODES_ROWS : 0) | (trains ? AX_CODES_COLUMNS : 0),
+                                        &d, &made.dy_codes));
+        AX_TRY(make_run_backward(rt, l, d.shape[0], dx != NULL, &made));
         AX_TRY(run_inputs(rt, l, &made, 0, &d, dx ? &d_in : NULL));
         if (!gradients_read(l, &made))
             ax_stack_release(scratch, made.mark);

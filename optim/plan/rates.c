@@ -164,6 +164,7 @@ static const struct {
     {AX_OP_gemm, AX_TIME_PRODUCTS, STREAMED},
     {AX_OP_grouped_gemm, AX_TIME_PRODUCTS, STREAMED},
     {AX_OP_packed_gemm, AX_TIME_PRODUCTS, STREAMED},
+    {AX_OP_fp8_gemm, AX_TIME_PRODUCTS, STREAMED},
     {AX_OP_attention_forward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_attention_backward, AX_TIME_ATTENTION, STREAMED},
     {AX_OP_top_keys, AX_TIME_ATTENTION, STREAMED},
@@ -192,6 +193,7 @@ static const struct {
     {AX_OP_swiglu_backward, AX_TIME_MEMORY, STREAMED},
     {AX_OP_rope, AX_TIME_MEMORY, STREAMED},
     {AX_OP_fake_quantize, AX_TIME_MEMORY, STREAMED},
+    {AX_OP_fp8_codes, AX_TIME_MEMORY, STREAMED},
     {AX_OP_quant_range, AX_TIME_MEMORY, STREAMED},
 };
 

@@ -20,7 +20,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
  * (table.c). */
 #define AX_CPU_SUPPORTS_LIST(X)                                                                    \
     X(gemm)                                                                                        \
-    X(attention_forward) X(attention_backward) X(top_keys) X(grouped_gemm) X(packed_gemm)
+    X(attention_forward)                                                                           \
+    X(attention_backward) X(top_keys) X(grouped_gemm) X(packed_gemm) X(fp8_gemm)
 
 /* Ops that need workspace have size_t ax_cpu_NAME_workspace_ISA(q, args): bytes, from shapes,
  * dtypes and q->threads only. */
@@ -39,7 +40,8 @@ AX_OP_LIST(AX_CPU_ENTRY)
     X(rmsnorm_backward)                                                                            \
     X(sumsq)                                                                                       \
     X(router_forward)                                                                              \
-    X(grouped_gemm) X(packed_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample) X(truncate)
+    X(grouped_gemm)                                                                                \
+    X(packed_gemm) X(fp8_gemm) X(coldot) X(adafactor) X(muon_momentum) X(sample) X(truncate)
 
 #define AX_CPU_SUPPORTS(name)                                                                      \
     bool AX_VEC(ax_cpu_##name##_supports)(const struct ax_queue *q, const struct ax_##name *args);

@@ -1,4 +1,4 @@
-/* gemm and grouped_gemm: c = alpha · op(a)·op(b) + …, by cuBLASLt. Sums in F32 (of TF32 products only
+/* gemm, grouped_gemm and fp8_gemm: c = alpha · op(a)·op(b) + …, by cuBLASLt. Sums in F32 (of TF32 products only
  * where that is asked for), rounded once to c's type, or, if that is BF16 and something is added, once before that,
  * too (13.1's kernels for Hopper). Bytes moved: each operand about once. */
 #include "kernels/cuda/state.h"
@@ -29,6 +29,10 @@ static const struct ax_tensor *added(const struct ax_gemm *g) {
     return g->addend.data ? &g->addend : &g->c;
 }
 
+static int32_t type_of(enum ax_dtype dtype) {
+    return dtype == AX_BF16 ? AX_LT_REAL_16BF : AX_LT_REAL_32F;
+}
+
 static struct ax_blas_key key_of(const struct ax_queue *q, const struct ax_gemm *g) {
     /* The library adds a bias of c's type. */
     const bool bias = g->bias.data && g->bias.dtype == g->c.dtype;
@@ -43,8 +47,9 @@ static struct ax_blas_key key_of(const struct ax_queue *q, const struct ax_gemm 
                                 .align_b = alignment(g->b.data),
                                 .align_c = alignment(g->c.data),
                                 .align_addend = alignment(added(g)->data),
-                                .in = (int32_t)g->a.dtype,
-                                .out = (int32_t)g->c.dtype,
+                                .type_a = type_of(g->a.dtype),
+                                .type_b = type_of(g->b.dtype),
+                                .type_c = type_of(g->c.dtype),
                                 .trans_a = g->trans_a,
                                 .trans_b = g->trans_b,
                                 .align_bias = bias ? alignment(g->bias.data) : 0,
@@ -60,8 +65,13 @@ static enum ax_status without_terms(struct ax_queue *q, const struct ax_gemm *g)
     return g->bias.data ? ax_cuda_add_bias(q, &g->c, &g->bias) : AX_OK;
 }
 
+/* Scales of codes, on the device; NULL: a and b are numbers. */
+struct scales {
+    const float *a, *b;
+};
+
 /* *status: the library's, of the product by the plan of `key`. */
-static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g,
+static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g, struct scales scales,
                                const struct ax_blas_key *key, void *work, unsigned *status) {
     struct ax_blas *b = ax_cuda_state(q)->blas;
     struct ax_blas_plan *p;
@@ -69,6 +79,8 @@ static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g,
     const struct ax_blas_product x = {.a = g->b.data,
                                       .b = g->a.data,
                                       .c = added(g)->data,
+                                      .a_scale = scales.b,
+                                      .b_scale = scales.a,
                                       .d = g->c.data,
                                       .alpha = (float)g->alpha,
                                       .beta = g->addend.data || g->accumulate ? 1 : 0,
@@ -79,6 +91,8 @@ static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g,
     if (key->align_bias > 0)
         AX_LT_TRY(b, MatmulDescSetAttribute(p->desc, AX_LT_DESC_BIAS_POINTER, &g->bias.data,
                                             sizeof g->bias.data));
+    if (key->fp8)
+        AX_TRY(ax_blas_set_scales(b, p, &x));
     if (q->measures && !p->known)
         AX_TRY(ax_blas_measure(b, p, &x));
     *status = ax_blas_multiply(b, p, &p->algo, &x);
@@ -94,10 +108,10 @@ static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g,
         return AX_OK;
     if (exact.k == 0)
         return without_terms(q, g);
-    AX_TRY(multiply(q, g, key, work, &status));
+    AX_TRY(multiply(q, g, (struct scales){0}, key, work, &status));
     if ((status == AX_LT_NOT_SUPPORTED || status == AX_LT_INVALID_VALUE) &&
         memcmp(key, &exact, sizeof exact) != 0)
-        AX_TRY(multiply(q, g, &exact, work, &status));
+        AX_TRY(multiply(q, g, (struct scales){0}, &exact, work, &status));
     AX_TRY(ax_blas_check(ax_cuda_state(q)->blas, status, "Matmul"));
     return g->bias.data && key->align_bias == 0 ? ax_cuda_add_bias(q, &g->c, &g->bias) : AX_OK;
 }
@@ -110,6 +124,44 @@ size_t ax_cuda_gemm_work(const struct ax_gemm *g) {
 enum ax_status ax_cuda_gemm(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     const struct ax_blas_key key = key_of(q, g);
     return run(q, g, &key, work);
+}
+
+/* ---- codes ---- */
+
+size_t ax_cuda_fp8_gemm_work(const struct ax_fp8_gemm *a) {
+    (void)a;
+    return ax_cuda_gemm_work(NULL);
+}
+
+static int32_t type_of_codes(enum ax_quant kind) {
+    return kind == AX_QUANT_E5M2 ? AX_LT_REAL_8F_E5M2 : AX_LT_REAL_8F_E4M3;
+}
+
+/* The library computes products of FP8 as aᵀ·b alone, its matrices being our rows. */
+enum ax_status ax_cuda_fp8_gemm(struct ax_queue *q, const struct ax_fp8_gemm *a, void *work) {
+    const struct ax_gemm g = {.a = a->a,
+                              .b = a->b,
+                              .c = a->c,
+                              .bias = a->bias,
+                              .addend = a->addend,
+                              .trans_b = true,
+                              .accumulate = a->accumulate,
+                              .alpha = 1};
+    struct ax_blas_key key = key_of(q, &g);
+    const struct scales scales = {a->a_scale.data, a->b_scale.data};
+    unsigned status;
+    key.type_a = type_of_codes(a->a_kind);
+    key.type_b = type_of_codes(a->b_kind);
+    key.fp8 = true;
+    if (g.c.dtype != AX_BF16) /* the library adds one in BF16 alone */
+        key.align_bias = 0;
+    if (key.m == 0 || key.n == 0)
+        return AX_OK;
+    if (key.k == 0)
+        return without_terms(q, &g);
+    AX_TRY(multiply(q, &g, scales, &key, work, &status));
+    AX_TRY(ax_blas_check(ax_cuda_state(q)->blas, status, "Matmul"));
+    return g.bias.data && key.align_bias == 0 ? ax_cuda_add_bias(q, &g.c, &g.bias) : AX_OK;
 }
 
 /* ---- grouped products ---- */

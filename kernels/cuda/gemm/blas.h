@@ -15,10 +15,11 @@ struct ax_blas_key {
     int64_t m, n, k;
     int64_t stride_a, stride_b, stride_c, stride_addend; /* elements from a row to the next */
     int32_t align_a, align_b, align_c, align_addend; /* bytes: what addresses are multiples of */
-    int32_t in, out;                                 /* enum ax_dtype */
+    int32_t type_a, type_b, type_c;                  /* the library's */
     int32_t trans_a, trans_b;
     int32_t align_bias; /* 0: without bias */
     int32_t tf32;
+    int32_t fp8; /* a and b are codes with a scale each */
 };
 
 /* The library's descriptors of a kind, and how it is computed. */
@@ -70,12 +71,16 @@ enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t
 
 /* One product, from addresses on the device. */
 struct ax_blas_product {
-    const void *a, *b, *c; /* the library's */
+    const void *a, *b, *c;          /* the library's */
+    const float *a_scale, *b_scale; /* of FP8 */
     void *d;
     float alpha, beta;
     void *work;
     cudaStream_t stream;
 };
+/* The scales of the product that is computed next, for a kind of FP8. */
+enum ax_status ax_blas_set_scales(const struct ax_blas *b, const struct ax_blas_plan *p,
+                                  const struct ax_blas_product *x);
 /* Enqueues it; the library's status. */
 unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
                           const ax_lt_algo *algo, const struct ax_blas_product *x);

@@ -112,10 +112,6 @@ void ax_blas_close(struct ax_blas *b) {
 
 /* ---- a kind ---- */
 
-static unsigned type_of(int32_t dtype) {
-    return dtype == AX_BF16 ? AX_LT_REAL_16BF : AX_LT_REAL_32F;
-}
-
 static enum ax_status set_desc(const struct ax_blas *b, ax_lt_desc desc, unsigned attribute,
                                int32_t value) {
     AX_LT_TRY(b, MatmulDescSetAttribute(desc, attribute, &value, sizeof value));
@@ -126,12 +122,12 @@ static enum ax_status set_desc(const struct ax_blas *b, ax_lt_desc desc, unsigne
  * computes cᵀ = op(b)ᵀ·op(a)ᵀ, of which ours are the operands without a transposition. */
 static enum ax_status make_layouts(const struct ax_blas *b, struct ax_blas_plan *p) {
     const struct ax_blas_key *k = &p->key;
-    const unsigned in = type_of(k->in), out = type_of(k->out);
+    const unsigned out = (unsigned)k->type_c;
     const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, inner = (uint64_t)k->k;
-    AX_LT_TRY(b, MatrixLayoutCreate(&p->a, in, k->trans_b ? inner : n, k->trans_b ? n : inner,
-                                    k->stride_b));
-    AX_LT_TRY(b, MatrixLayoutCreate(&p->b, in, k->trans_a ? m : inner, k->trans_a ? inner : m,
-                                    k->stride_a));
+    AX_LT_TRY(b, MatrixLayoutCreate(&p->a, (unsigned)k->type_b, k->trans_b ? inner : n,
+                                    k->trans_b ? n : inner, k->stride_b));
+    AX_LT_TRY(b, MatrixLayoutCreate(&p->b, (unsigned)k->type_a, k->trans_a ? m : inner,
+                                    k->trans_a ? inner : m, k->stride_a));
     AX_LT_TRY(b, MatrixLayoutCreate(&p->c, out, n, m, k->stride_addend));
     AX_LT_TRY(b, MatrixLayoutCreate(&p->d, out, n, m, k->stride_c));
     p->m = k->m;
@@ -139,15 +135,26 @@ static enum ax_status make_layouts(const struct ax_blas *b, struct ax_blas_plan 
     return AX_OK;
 }
 
+/* Addresses of scales; as the heuristic is asked, none that is read: it only refuses to have none. */
+static enum ax_status set_scales(const struct ax_blas *b, ax_lt_desc desc, const float *a_scale,
+                                 const float *b_scale) {
+    AX_LT_TRY(b, MatmulDescSetAttribute(desc, AX_LT_DESC_A_SCALE, &a_scale, sizeof a_scale));
+    AX_LT_TRY(b, MatmulDescSetAttribute(desc, AX_LT_DESC_B_SCALE, &b_scale, sizeof b_scale));
+    return AX_OK;
+}
+
 static enum ax_status make_desc(const struct ax_blas *b, struct ax_blas_plan *p) {
     const struct ax_blas_key *k = &p->key;
     /* Never read here: only which multiple it is counts. */
     const void *bias = (const void *)(uintptr_t)k->align_bias;
+    const float *unread = (const float *)(uintptr_t)AX_LT_WORK_ALIGN;
     AX_LT_TRY(b,
               MatmulDescCreate(&p->desc, k->tf32 ? AX_LT_COMPUTE_32F_FAST_TF32 : AX_LT_COMPUTE_32F,
                                AX_LT_REAL_32F));
     AX_TRY(set_desc(b, p->desc, AX_LT_DESC_TRANSA, k->trans_b ? AX_LT_OP_T : AX_LT_OP_N));
     AX_TRY(set_desc(b, p->desc, AX_LT_DESC_TRANSB, k->trans_a ? AX_LT_OP_T : AX_LT_OP_N));
+    if (k->fp8)
+        AX_TRY(set_scales(b, p->desc, unread, unread));
     if (!bias)
         return AX_OK;
     AX_TRY(set_desc(b, p->desc, AX_LT_DESC_EPILOGUE, AX_LT_EPILOGUE_BIAS));
@@ -272,6 +279,11 @@ unsigned ax_blas_multiply(const struct ax_blas *b, const struct ax_blas_plan *p,
                         x->d, p->d, algo, x->work, AX_BLAS_WORK, x->stream);
 }
 
+enum ax_status ax_blas_set_scales(const struct ax_blas *b, const struct ax_blas_plan *p,
+                                  const struct ax_blas_product *x) {
+    return set_scales(b, p->desc, x->a_scale, x->b_scale);
+}
+
 /* ---- other sizes ---- */
 
 static enum ax_status resize_layout(const struct ax_blas *b, ax_lt_layout layout, int64_t rows,
@@ -360,7 +372,7 @@ enum ax_status ax_blas_measure(struct ax_blas *b, struct ax_blas_plan *p,
     void *other = NULL;
     p->known = true;
     if (x->beta != 0 && x->c == x->d) { /* each run would add to it */
-        const size_t element = k->out == AX_BF16 ? 2 : 4;
+        const size_t element = k->type_c == AX_LT_REAL_16BF ? 2 : 4;
         const size_t n = (size_t)(p->m - 1) * (size_t)k->stride_c + (size_t)k->n;
         if (cudaMalloc(&other, n * element) != cudaSuccess) {
             (void)cudaGetLastError();
@@ -382,7 +394,7 @@ static enum ax_status put_title(const struct ax_blas *b, char *out, size_t size)
     int device;
     AX_CUDA_TRY(cudaGetDevice(&device));
     AX_CUDA_TRY(cudaGetDeviceProperties(&gpu, device));
-    snprintf(out, size, "axtrain gemm 1: %.200s, sm_%d%d, %d processors, cuBLASLt %zu", gpu.name,
+    snprintf(out, size, "axtrain gemm 2: %.200s, sm_%d%d, %d processors, cuBLASLt %zu", gpu.name,
              gpu.major, gpu.minor, gpu.multiProcessorCount, b->lt.GetVersion());
     return AX_OK;
 }

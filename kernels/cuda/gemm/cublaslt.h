@@ -40,6 +40,8 @@ enum {
 
     AX_LT_REAL_32F = 0, /* cudaDataType */
     AX_LT_REAL_16BF = 14,
+    AX_LT_REAL_8F_E4M3 = 28,
+    AX_LT_REAL_8F_E5M2 = 29,
 
     AX_LT_COMPUTE_32F = 68,
     AX_LT_COMPUTE_32F_FAST_TF32 = 77,
@@ -54,6 +56,9 @@ enum {
     AX_LT_DESC_TRANSB = 4,       /* int32_t */
     AX_LT_DESC_EPILOGUE = 7,     /* uint32_t */
     AX_LT_DESC_BIAS_POINTER = 8, /* const void * */
+    AX_LT_DESC_A_SCALE =
+        17, /* const float *: what A's elements are multiplied with, on the device */
+    AX_LT_DESC_B_SCALE = 18,
 
     AX_LT_EPILOGUE_DEFAULT = 1,
     AX_LT_EPILOGUE_BIAS = 4, /* a vector of D's type, one element per row of D */

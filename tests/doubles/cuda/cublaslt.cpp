@@ -1,11 +1,14 @@
 /* A stand-in for cuBLASLt: products by the host, when the stream gets there, summed in F32 by one of
  * several algorithms, which round differently: in one sum over k, or in several that take terms in turn.
- * The first is the heuristic's favorite, AXTRAIN_EMULATED_FASTEST=N says which takes half the time. It checks what the library would check or silently need: matching layouts, the alignments that
- * were promised to the heuristic, a workspace of its size, whose ends are destroyed. */
+ * The first is the heuristic's favorite, AXTRAIN_EMULATED_FASTEST=N says which takes half the time. It checks
+ * what the library would check or silently need: matching layouts, the alignments that were promised to the heuristic, a workspace of its size, whose ends are destroyed; of FP8, what the documentation of
+ * cublasLtMatmul asks for: types, aᵀ·b, sizes and addresses that are multiples of 16, scales. */
 #include "kernels/cuda/gemm/cublaslt.h"
 
+#include <math.h>
 #include <string.h>
 
+#include <cmath>
 #include <vector>
 
 #include "tests/doubles/cuda/libraries.h"
@@ -27,6 +30,7 @@ struct description {
     int32_t trans_a, trans_b;
     uint32_t epilogue;
     const char *bias;
+    const float *a_scale, *b_scale;
 };
 struct preference {
     uint64_t work;
@@ -57,9 +61,31 @@ template <class T> unsigned take(T *field, const void *value, size_t bytes) {
     return AX_LT_OK;
 }
 
+bool is_fp8(unsigned type) {
+    return type == AX_LT_REAL_8F_E4M3 || type == AX_LT_REAL_8F_E5M2;
+}
+
+int bits_of(unsigned type) {
+    return type == AX_LT_REAL_32F ? 32 : type == AX_LT_REAL_16BF ? 16 : 8;
+}
+
+/* Numbers of OCP's 8-bit formats (OFP8 1.0). */
+float load_fp8(unsigned type, unsigned code) {
+    const int fraction = type == AX_LT_REAL_8F_E4M3 ? 3 : 2;
+    const int exponent = (int)(code & 127u) >> fraction, bias = fraction == 3 ? 7 : 15;
+    const float part = (float)(code & ((1u << fraction) - 1)) / (float)(1 << fraction);
+    const float size =
+        exponent == 0 ? std::ldexp(part, 1 - bias) : std::ldexp(1 + part, exponent - bias);
+    const bool none = fraction == 3 ? (code & 127u) == 127u : exponent == 31;
+    const float value = !none ? size : fraction == 2 && part == 0 ? INFINITY : NAN;
+    return code & 128u ? -value : value;
+}
+
 float load(unsigned type, const char *at, int64_t i) {
     if (type == AX_LT_REAL_32F)
         return ((const float *)at)[i];
+    if (is_fp8(type))
+        return load_fp8(type, ((const unsigned char *)at)[i]);
     const uint32_t bits = (uint32_t)((const uint16_t *)at)[i] << 16;
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -87,10 +113,15 @@ float rounded(unsigned type, float x) {
 /* op(matrix) as floats, [cols of op][rows of op]: element (i, j) is at j·rows + i. */
 std::vector<float> unpacked(const layout &l, const char *data, bool transposed) {
     std::vector<float> out(l.rows * l.cols);
+    float fp8[256];
+    for (unsigned code = 0; code < 256 && is_fp8(l.type); code++)
+        fp8[code] = load_fp8(l.type, code);
     for (uint64_t j = 0; j < l.cols; j++)
         for (uint64_t i = 0; i < l.rows; i++)
             out[transposed ? i * l.cols + j : j * l.rows + i] =
-                load(l.type, data, (int64_t)j * l.stride + (int64_t)i);
+                is_fp8(l.type)
+                    ? fp8[((const unsigned char *)data)[(int64_t)j * l.stride + (int64_t)i]]
+                    : load(l.type, data, (int64_t)j * l.stride + (int64_t)i);
     return out;
 }
 
@@ -107,8 +138,8 @@ const int64_t TILE = 64;
 
 /* Rows i … of column j: the k are dealt out to `algo.sums` partial sums, each in order, which
  * are then added. */
-void column(const product &p, const float *a, const float *b, int64_t rows, int64_t inner,
-            int64_t i, int64_t j) {
+void column(const product &p, float alpha, const float *a, const float *b, int64_t rows,
+            int64_t inner, int64_t i, int64_t j) {
     float sums[TILE] = {};
     const int64_t n = std::min(TILE, rows - i);
     for (uint32_t part = 0; part < p.algo.sums; part++) {
@@ -127,7 +158,7 @@ void column(const product &p, const float *a, const float *b, int64_t rows, int6
             sums[r] += partial[r];
     }
     for (int64_t r = 0; r < n; r++) {
-        float y = p.alpha * sums[r];
+        float y = alpha * sums[r];
         if (p.beta != 0 || p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
             y = rounded(p.d.type, y); /* as the library's kernels for Hopper do */
         if (p.beta != 0)
@@ -150,11 +181,27 @@ void compute(const product &p) {
     const int64_t inner = (int64_t)(p.desc.trans_a ? p.a.rows : p.a.cols);
     const std::vector<float> a = unpacked(p.a, p.A, p.desc.trans_a),
                              b = unpacked(p.b, p.B, p.desc.trans_b);
+    const bool scaled = is_fp8(p.a.type);
+    const float alpha = p.alpha * (scaled ? *p.desc.a_scale * *p.desc.b_scale : 1);
     destroy(p.work, p.algo.work);
     ax_emulated_took(is_fastest(p.algo.sums) ? 1 : 2);
     for (int64_t i = 0; i < rows; i += TILE)
         for (int64_t j = 0; j < cols; j++)
-            column(p, a.data(), b.data(), rows, inner, i, j);
+            column(p, alpha, a.data(), b.data(), rows, inner, i, j);
+}
+
+/* What the documentation of cublasLtMatmul lists for FP8, but for what all products need. */
+bool fits_fp8(const product &p) {
+    const layout all[] = {p.a, p.b, p.c, p.d};
+    bool ok = is_fp8(p.a.type) && is_fp8(p.b.type) &&
+              (p.a.type == AX_LT_REAL_8F_E4M3 || p.b.type == AX_LT_REAL_8F_E4M3) &&
+              p.desc.trans_a == AX_LT_OP_T && p.desc.trans_b == AX_LT_OP_N &&
+              p.desc.compute == AX_LT_COMPUTE_32F && p.desc.a_scale && p.desc.b_scale &&
+              p.d.rows % 16 == 0 && p.a.rows % 16 == 0 &&
+              (p.desc.epilogue != AX_LT_EPILOGUE_BIAS || p.d.type == AX_LT_REAL_16BF);
+    for (const layout &l : all)
+        ok = ok && l.stride * bits_of(l.type) % 128 == 0;
+    return ok;
 }
 
 bool fits(const product &p) {
@@ -163,11 +210,13 @@ bool fits(const product &p) {
                    n = p.desc.trans_b ? p.b.rows : p.b.cols,
                    k2 = p.desc.trans_b ? p.b.cols : p.b.rows;
     const layout all[] = {p.a, p.b, p.c, p.d};
-    bool ok = m > 0 && n > 0 && k > 0 && k == k2 && p.c.rows == m && p.c.cols == n &&
-              p.d.rows == m && p.d.cols == n && p.a.type == p.b.type && p.c.type == p.d.type &&
-              p.desc.scale == AX_LT_REAL_32F &&
-              (p.a.type == p.d.type || p.d.type == AX_LT_REAL_32F) &&
-              (p.desc.epilogue != AX_LT_EPILOGUE_BIAS || p.desc.bias);
+    bool ok =
+        m > 0 && n > 0 && k > 0 && k == k2 && p.c.rows == m && p.c.cols == n && p.d.rows == m &&
+        p.d.cols == n && p.c.type == p.d.type && p.desc.scale == AX_LT_REAL_32F &&
+        (is_fp8(p.a.type) || is_fp8(p.b.type)
+             ? fits_fp8(p)
+             : p.a.type == p.b.type && (p.a.type == p.d.type || p.d.type == AX_LT_REAL_32F)) &&
+        (p.desc.epilogue != AX_LT_EPILOGUE_BIAS || p.desc.bias);
     for (const layout &l : all)
         ok = ok && l.stride >= (int64_t)l.rows;
     return ok;
@@ -177,7 +226,8 @@ bool aligned(const product &p) {
     const char *at[] = {p.A, p.B, p.C, p.D};
     bool ok = (uintptr_t)p.work % AX_LT_WORK_ALIGN == 0;
     for (int i = 0; i < 4; i++)
-        ok = ok && (uintptr_t)at[i] % p.algo.align[i] == 0;
+        ok = ok && (uintptr_t)at[i] % p.algo.align[i] == 0 &&
+             (!is_fp8(p.a.type) || (uintptr_t)at[i] % 16 == 0);
     return ok;
 }
 
@@ -200,7 +250,7 @@ unsigned Destroy(ax_lt_handle handle) {
 
 unsigned MatmulDescCreate(ax_lt_desc *desc, unsigned compute, unsigned scale) {
     *desc = (ax_lt_desc) new description{
-        compute, scale, AX_LT_OP_N, AX_LT_OP_N, AX_LT_EPILOGUE_DEFAULT, nullptr};
+        compute, scale, AX_LT_OP_N, AX_LT_OP_N, AX_LT_EPILOGUE_DEFAULT, nullptr, nullptr, nullptr};
     return AX_LT_OK;
 }
 unsigned MatmulDescDestroy(ax_lt_desc desc) {
@@ -219,6 +269,10 @@ unsigned MatmulDescSetAttribute(ax_lt_desc desc, unsigned attribute, const void 
         return take(&d->epilogue, value, bytes);
     case AX_LT_DESC_BIAS_POINTER:
         return take(&d->bias, value, bytes);
+    case AX_LT_DESC_A_SCALE:
+        return take(&d->a_scale, value, bytes);
+    case AX_LT_DESC_B_SCALE:
+        return take(&d->b_scale, value, bytes);
     default:
         return AX_LT_INVALID_VALUE;
     }

@@ -71,7 +71,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     const char *name = getenv("AXTRAIN_EMULATED_GPU");
     snprintf(p->name, sizeof p->name, "%s", name ? name : "emulated GPU");
     p->totalGlobalMem = ax_emulated_memory();
-    p->major = (int)ax_emulated_setting("AXTRAIN_EMULATED_CAPABILITY", 9);
+    (void)cudaDeviceGetAttribute(&p->major, cudaDevAttrComputeCapabilityMajor, device);
     return cudaDeviceGetAttribute(&p->multiProcessorCount, cudaDevAttrMultiProcessorCount, device);
 }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
@@ -82,6 +82,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = 227 << 10; /* an H100's */
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = (int)ax_emulated_setting("AXTRAIN_EMULATED_CAPABILITY", 9);
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
         return cudaSuccess;
     }
     return cudaErrorInvalidValue;
