@@ -213,14 +213,20 @@ static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *st
     return AX_OK;
 }
 
+/* An answer that has ended has all of its text: a stream may send both immediately. */
+static enum ax_status end_choice(struct ax_serve_choice *c, const char *finish) {
+    c->finish = finish;
+    return ax_text_stream_finish(&c->stream, &c->text);
+}
+
 static enum ax_status on_token(void *ctx, struct ax_sequence *s, bool *stop) {
     struct ax_serve_engine *e = ctx;
     struct ax_serve_choice *c = ((struct ax_serve_unit *)s)->choice;
     pthread_mutex_lock(&e->lock);
     c->n_tokens = s->n_new;
-    const enum ax_status st = take_token(c, s->tokens[s->n_new - 1], stop);
-    if (*stop)
-        c->finish = c->place.broken ? "abort" : "stop";
+    enum ax_status st = take_token(c, s->tokens[s->n_new - 1], stop);
+    if (st == AX_OK && *stop)
+        st = end_choice(c, c->place.broken ? "abort" : "stop");
     if (c->job->r.stream)
         pthread_cond_signal(&c->job->changed);
     pthread_mutex_unlock(&e->lock);
@@ -234,9 +240,7 @@ static enum ax_status on_done(void *ctx, struct ax_sequence *s) {
     enum ax_status st = AX_OK;
     pthread_mutex_lock(&e->lock);
     if (c && !c->finish)
-        c->finish = s->finish == AX_FINISH_CALLER ? "abort" : "length";
-    if (c)
-        st = ax_text_stream_finish(&c->stream, &c->text);
+        st = end_choice(c, s->finish == AX_FINISH_CALLER ? "abort" : "length");
     e->left += u->job->leaves;
     ax_serve_unit_end(u->job);
     pthread_mutex_unlock(&e->lock);

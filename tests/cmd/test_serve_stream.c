@@ -195,6 +195,32 @@ static void stop_tokens(void **state) {
     json_decref(all);
 }
 
+/* The text that is held back until an answer ends, here the beginning of a character, comes with the end. */
+static void held_until_the_end(void **state) {
+    (void)state;
+    char body[300];
+    const char *last;
+    json_t *v =
+        post(&server, "/tokenize", "{\"prompt\": \"\u07ff\", \"add_special_tokens\": false}");
+    const long long lead = json_integer_value(at(v, "tokens.0"));
+    assert_int_equal(json_integer_value(at(v, "count")), 2);
+    json_decref(v);
+    snprintf(body, sizeof body,
+             "{\"prompt\": \"a\", \"logit_bias\": {\"%lld\": 100}, \"stop_token_ids\": [%lld], "
+             "\"include_stop_str_in_output\": true, \"n\": 8, \"stream\": true}",
+             lead, lead);
+    for (int i = 0; i < 40; i++) {
+        json_t *list = events(COMPLETE, body);
+        for (int k = 0; k < 8; k++) {
+            struct ax_buf text = joined(list, k, &last);
+            assert_string_equal(last, "stop");
+            assert_string_equal(text.data, "\uFFFD");
+            ax_buf_free(&text);
+        }
+        json_decref(list);
+    }
+}
+
 /* One prompt for several answers goes through the model once. */
 static void shared_prompt(void **state) {
     (void)state;
@@ -215,7 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(concatenated),  cmocka_unit_test(first_and_last),
         cmocka_unit_test(stop_texts),    cmocka_unit_test(stop_tokens),
-        cmocka_unit_test(shared_prompt),
+        cmocka_unit_test(shared_prompt), cmocka_unit_test(held_until_the_end),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);
 }
