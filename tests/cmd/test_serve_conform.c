@@ -7,13 +7,17 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
+#include "tests/cmd/program_case.h"
 #include "tests/cmd/serve_case.h"
 
 static struct server server, developers; /* of templates without and with a role for developers */
 
 #define CHAT          "/v1/chat/completions"
 #define COMPLETE      "/v1/completions"
-#define FIRST_SPECIAL 500 /* in the model's vocabulary */
+#define FIRST_SPECIAL 500 /* in the model's vocabulary, */
+#define END           504 /* and what ends texts */
 
 /* A template that writes what it gets. */
 #define TEMPLATE                                                                                   \
@@ -192,10 +196,43 @@ static void ids_are_the_text(void **state) {
     }
 }
 
+/* The sum of an echo's log-probs is what `axtrain eval` finds for the same tokens. */
+static void as_eval(void **state) {
+    (void)state;
+    static char said[1 << 14];
+    const char *const row = "{\"text\": \"The train went on through the night\"}\n";
+    char body[600];
+    double sum = 0;
+    assert_int_equal(
+        run(said, sizeof said,
+            "eval '%s' --data '%s' --type completion --dtype float32 --json 2>/dev/null",
+            in_scratch("plain"), put_text("row.jsonl", row)),
+        0);
+    json_t *want = json_loads(said, 0, NULL),
+           *ids =
+               post(&server, "/tokenize", "{\"prompt\": \"The train went on through the night\"}");
+    assert_true(json_is_object(want));
+    json_array_append_new(at(ids, "tokens"), json_integer(END));
+    char *list = json_dumps(at(ids, "tokens"), JSON_COMPACT);
+    snprintf(body, sizeof body,
+             "{\"prompt\": %s, \"max_tokens\": 0, \"echo\": true, \"logprobs\": 0}", list);
+    json_t *v = post(&server, COMPLETE, body);
+    const json_t *values = at(v, "choices.0.logprobs.token_logprobs");
+    const size_t n = json_array_size(values);
+    for (size_t i = 1; i < n; i++)
+        sum += json_number_value(json_array_get(values, i));
+    assert_int_equal(json_integer_value(at(want, "trained_tokens")), n - 1);
+    assert_true(fabs(sum / (double)(n - 1) + json_number_value(at(want, "mean_nll"))) < 1e-6);
+    ax_free_hook(list);
+    json_decref(want);
+    json_decref(ids);
+    json_decref(v);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roles),   cmocka_unit_test(no_tools),         cmocka_unit_test(lengths),
-        cmocka_unit_test(offsets), cmocka_unit_test(ids_are_the_text),
+        cmocka_unit_test(offsets), cmocka_unit_test(ids_are_the_text), cmocka_unit_test(as_eval),
     };
     return cmocka_run_group_tests(tests, open_servers, close_servers);
 }
