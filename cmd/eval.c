@@ -197,7 +197,8 @@ static enum ax_status open_tools(struct ax_eval *e) {
 static enum ax_status open_turns(struct ax_eval *e) {
     if (!e->tools)
         return AX_OK;
-    enum ax_status st = ax_setup_chat_open(&e->chat, &e->setup, e->tool_options.format, &e->q.stop);
+    enum ax_status st =
+        ax_setup_chats_open(&e->chat, &e->setup, e->tool_options.format, &e->q.stop);
     if (st == AX_OK)
         st = ax_tools_start(e->tools);
     e->rules = e->tool_options.rules;

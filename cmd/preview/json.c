@@ -76,7 +76,7 @@ static enum ax_status document(const struct ax_preview *p, const struct ax_packe
 static enum ax_status add_turns(const struct ax_preview *p, json_t *all) {
     struct ax_preview_piece piece;
     json_t *v = NULL;
-    if (!p->chat.format)
+    if (!p->chats[0].format)
         return AX_OK;
     AX_TRY(ax_preview_turns_piece(&piece, p));
     enum ax_status st = piece_json(p, &piece, &v);

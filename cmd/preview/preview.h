@@ -32,7 +32,7 @@ struct ax_preview {
     struct ax_preview_options o;
     struct ax_preview_totals train, eval;
     /* with trl.tools: how answers go on after calls */
-    struct ax_tool_chat chat;
+    struct ax_tool_chat chats[AX_TOOLS_MOST_ENVIRONMENTS];
     struct ax_stop_tokens stop;
     struct ax_preview_lines {
         char **list;

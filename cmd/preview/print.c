@@ -274,7 +274,7 @@ enum ax_status ax_preview_print(struct ax_preview *p, struct ax_buf *out) {
     AX_TRY(ax_buf_puts(out, ""));
     if (p->o.rows > 0)
         AX_TRY(ax_preview_each(p, put_row, &(struct target){out, look}));
-    if (p->o.rows > 0 && p->chat.format)
+    if (p->o.rows > 0 && p->chats[0].format)
         AX_TRY(put_turns(out, p, look));
     const bool prompts = ax_method_of(p->cfg)->task == AX_TASK_PROMPT;
     AX_TRY(put_totals(out, "training", &p->train, prompts));

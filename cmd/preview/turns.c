@@ -14,11 +14,12 @@ enum ax_status ax_preview_turns_open(struct ax_preview *p) {
         return AX_OK;
     AX_FILL(p->cfg, "", struct ax_tool_keys, &k);
     AX_TRY(ax_stop_tokens_read(&p->stop, p->data->tok.path, p->data->tok.eos));
-    const enum ax_status st = ax_setup_chat_open(&p->chat, p->data, k.format, &p->stop);
-    return st == AX_OK ? AX_OK
-                       : ax_error_prefix(st, json_array_size(p->data->tool_definitions) > 0
-                                                 ? "trl.tools"
-                                                 : "trl.environment_factory");
+    const enum ax_status st = ax_setup_chats_open(p->chats, p->data, k.format, &p->stop);
+    return st == AX_OK
+               ? AX_OK
+               : ax_error_prefix(st, json_array_size(ax_tools_definitions_of(p->data->tools, 0)) > 0
+                                         ? "trl.tools"
+                                         : "trl.environment_factory");
 }
 
 /* ---- a call ---- */
@@ -89,8 +90,8 @@ static enum ax_status take(struct ax_preview_piece *out, const struct ax_episode
 
 enum ax_status ax_preview_turns_piece(struct ax_preview_piece *out, const struct ax_preview *p) {
     const json_t *function =
-        json_object_get(json_array_get(p->data->tool_definitions, 0), "function");
-    const struct ax_episode_rules rules = {.chat = &p->chat, .max_rounds = -1};
+        json_object_get(json_array_get(ax_tools_definitions_of(p->data->tools, 0), 0), "function");
+    const struct ax_episode_rules rules = {.chat = &p->chats[0], .max_rounds = -1};
     struct ax_episode x = {.cap = MAX_TURN};
     const char *name = json_string_value(json_object_get(function, "name"));
     struct ax_encoding call = {0};
@@ -99,7 +100,7 @@ enum ax_status ax_preview_turns_piece(struct ax_preview_piece *out, const struct
     *out = (struct ax_preview_piece){.task = AX_TASK_TEXT};
     AX_TRY_GOTO(ax_alloc(&out->ids, MAX_TURN, sizeof *out->ids), st, done);
     AX_TRY_GOTO(ax_alloc(&x.inserted, MAX_TURN, sizeof *x.inserted), st, done);
-    AX_TRY_GOTO(encode_call(&p->chat, function, &call), st, done);
+    AX_TRY_GOTO(encode_call(&p->chats[0], function, &call), st, done);
     AX_ASSERT(call.n < MAX_TURN);
     memcpy(out->ids, call.ids, call.n * sizeof *call.ids);
     x.ids = out->ids;
@@ -110,7 +111,7 @@ enum ax_status ax_preview_turns_piece(struct ax_preview_piece *out, const struct
     else
         (void)snprintf(out->where, sizeof out->where,
                        "a made-up call of %.100s, which tool_call_format %s does not read", name,
-                       p->chat.format->name);
+                       p->chats[0].format->name);
     st = take(out, &x);
 done:
     ax_free(x.inserted);

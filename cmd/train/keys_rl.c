@@ -207,12 +207,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "Tools that answers may call: python (in the sandbox), Python functions (module.function "
         "or file.py:function), or programs. axtrain's own key.",
         .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_tool_keys, tools))),
-    AX_KEY("trl.environment_factory", AX_T_STR,
+    AX_KEY("trl.environment_factory", AX_T_STR | AX_T_MAP | AX_OF(AX_T_STR),
            "Environment that answers the model's turns, has tools, and gives rewards: a class or "
-           "factory in Python (module.Class or file.py:Class), or a program.",
-           .when = ANSWERS,
-           AX_INTO(AX_FIELD(struct ax_tool_keys, environment),
-                   AX_FIELD(struct ax_tools_options, environment))),
+           "factory in Python (module.Class or file.py:Class), or a program; or a map of several, "
+           "of which records choose one by its name, in their column environment.",
+           .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_tool_keys, environment))),
     AX_KEY("trl.max_turns", AX_T_COUNT,
            "The most turns of an answer; no limit if unset. axtrain's own key.", .when = ACTS,
            AX_INTO(AX_FIELD(struct ax_episode_rules, max_turns))),

@@ -276,26 +276,44 @@ static const char *title_of(const struct ax_setup_rollout *r, int i) {
 
 /* ---- all ---- */
 
-/* As in TRL, the last function is what the environment gave, with its name. */
+/* As in TRL, the last functions are what environments gave, with their names: one for all of the same name. */
 static enum ax_status score_environment(void *ctx, size_t n, const struct ax_reward_item *items,
                                         double *out) {
-    (void)ctx;
-    for (size_t i = 0; i < n; i++)
-        out[i] = items[i].earned;
+    const struct ax_setup_earned *x = ctx;
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = ax_tools_choose(x->tools, items[i].record);
+        if (strcmp(ax_tools_environment(x->tools, k), x->title) == 0)
+            out[i] = items[i].earned;
+    }
     return AX_OK;
 }
 
-static const char *environment_of(const struct ax_rollout_options *o) {
-    return o->tools ? ax_tools_environment(o->tools) : NULL;
+static bool is_first_of_name(const struct ax_tools *t, size_t k) {
+    for (size_t i = 0; i < k; i++)
+        if (strcmp(ax_tools_environment(t, i), ax_tools_environment(t, k)) == 0)
+            return false;
+    return true;
+}
+
+/* Their numbers in `which`. */
+static size_t list_environments(const struct ax_rollout_options *o,
+                                size_t which[AX_TOOLS_MOST_ENVIRONMENTS]) {
+    size_t n = 0;
+    for (size_t k = 0; o->tools && k < ax_tools_environments(o->tools); k++)
+        if (is_first_of_name(o->tools, k))
+            which[n++] = k;
+    return n;
 }
 
 static enum ax_status check_rewards(const struct ax_reward_keys *k, const struct ax_config *cfg,
                                     const struct ax_rollout_options *o) {
     const size_t n = count_listed(k), weights = k->weights ? k->weights->n : 0;
-    if (count_rewards(k) + (environment_of(o) != NULL) > AX_ROLLOUT_MAX_REWARDS)
-        return ax_config_error(cfg, FUNCS, "at most %d, that of the environment included",
+    size_t which[AX_TOOLS_MOST_ENVIRONMENTS];
+    const size_t environments = list_environments(o, which);
+    if (count_rewards(k) + environments > AX_ROLLOUT_MAX_REWARDS)
+        return ax_config_error(cfg, FUNCS, "at most %d, those of environments included",
                                AX_ROLLOUT_MAX_REWARDS);
-    if (count_rewards(k) == 0 && !environment_of(o))
+    if (count_rewards(k) == 0 && environments == 0)
         return ax_config_error(cfg, ax_method_of(cfg)->value ? MODEL : FUNCS,
                                "not set: what are answers worth? See docs/rewards.md");
     if (weights > 0 && weights != n)
@@ -335,7 +353,7 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
                                      const struct ax_train_options *o) {
     struct ax_reward_function functions[AX_ROLLOUT_MAX_REWARDS];
     const struct ax_reward_keys *k = &r->reward_keys;
-    size_t n = count_rewards(k);
+    size_t n = count_rewards(k), which[AX_TOOLS_MOST_ENVIRONMENTS];
     char *base, *cache;
     for (size_t i = 0; i < n; i++) {
         functions[i] =
@@ -346,9 +364,14 @@ static enum ax_status open_functions(struct ax_setup_rollout *r, const struct ax
         functions[i].score = score_answers;
         functions[i].ctx = &r->models[i];
     }
-    if (environment_of(&o->rollout))
-        functions[n++] = (struct ax_reward_function){
-            .name = environment_of(&o->rollout), .weight = 1, .score = score_environment};
+    for (size_t i = 0; i < list_environments(&o->rollout, which); i++) {
+        r->earned[i] = (struct ax_setup_earned){o->rollout.tools,
+                                                ax_tools_environment(o->rollout.tools, which[i])};
+        functions[n++] = (struct ax_reward_function){.name = r->earned[i].title,
+                                                     .weight = 1,
+                                                     .score = score_environment,
+                                                     .ctx = &r->earned[i]};
+    }
     AX_TRY(ax_base_model_cache(&base));
     enum ax_status st = ax_path_join(&cache, base, "sandbox");
     ax_free(base);

@@ -46,6 +46,12 @@ struct ax_rollout_keys {
     const char *kl_estimator;         /* ppo's */
 };
 
+/* What environments of one name have given. */
+struct ax_setup_earned {
+    const struct ax_tools *tools;
+    const char *title;
+};
+
 /* Must not move while it is open. */
 struct ax_setup_rollout {
     struct ax_rollout_keys keys;
@@ -54,8 +60,10 @@ struct ax_setup_rollout {
     int n_stop_strings;
     const char *stop_strings[AX_MAX_STOP_TOKENS]; /* borrowed from the configuration */
     struct ax_rewards *rewards;
-    struct ax_tool_chat chat; /* with tools */
-    struct ax_episode_rules turns;
+    /* with tools: of each environment, or one for all answers */
+    struct ax_tool_chat chats[AX_TOOLS_MOST_ENVIRONMENTS];
+    struct ax_episode_rules turns[AX_TOOLS_MOST_ENVIRONMENTS];
+    struct ax_setup_earned earned[AX_TOOLS_MOST_ENVIRONMENTS];
     struct ax_setup_reward_model *models; /* [n_models], of the rewards with their numbers; zeroed
                                              where the reward is none */
     int n_models;

@@ -33,11 +33,26 @@ static const char *key_of(const struct ax_config *cfg) {
     return count_named(&k) > 0 ? KEY : ENVIRONMENT;
 }
 
+/* Names of environments, and the keys by which records choose them. */
+static void read_environments(const struct ax_yaml_node *node, const char **names,
+                              const char **keys, struct ax_tools_options *o) {
+    const bool map = node && node->kind == AX_YAML_MAP;
+    o->n_environments = !node ? 0 : map ? node->n : 1;
+    o->environments = names;
+    o->keys = map ? keys : NULL;
+    for (size_t i = 0; i < o->n_environments && i < AX_TOOLS_MOST_ENVIRONMENTS; i++) {
+        names[i] = map ? node->entries[i].value->text : node->text;
+        keys[i] = map ? node->entries[i].key : NULL;
+    }
+}
+
 static enum ax_status open_named(struct ax_tools **out, const struct ax_config *cfg,
                                  const struct ax_tool_keys *k, const char **names) {
+    const char *environments[AX_TOOLS_MOST_ENVIRONMENTS], *keys[AX_TOOLS_MOST_ENVIRONMENTS];
     struct ax_tools_options o = {.names = names, .n = count_named(k)};
     for (size_t i = 0; i < o.n; i++)
         names[i] = k->tools->entries[i].value->text;
+    read_environments(k->environment, environments, keys, &o);
     AX_FILL(cfg, "", struct ax_tools_options, &o);
     const enum ax_status st = ax_text_tools_start(out, &o);
     return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", key_of(cfg));
@@ -101,32 +116,48 @@ static enum ax_status check_entries(const struct ax_setup_data *d) {
                                 "%s has another chat template than %s: with turns, all data sets "
                                 "need the same",
                                 e->path, first->path);
-            if (d->tools && ax_tools_environment(d->tools))
+            if (d->tools && ax_tools_environments(d->tools) > 0)
                 AX_TRY(check_form(e, first));
         }
     return AX_OK;
 }
 
-enum ax_status ax_setup_chat_open(struct ax_tool_chat *c, const struct ax_setup_data *d,
-                                  const char *format, struct ax_stop_tokens *stop) {
-    AX_TRY(check_entries(d));
+static enum ax_status open_chat(struct ax_tool_chat *c, const struct ax_setup_data *d, size_t k,
+                                const char *format, struct ax_stop_tokens *stop) {
     const struct ax_setup_entry *e = &d->train_sets.entries[0];
     *c = (struct ax_tool_chat){.template = template_of(e),
                                .tokens = d->tok.tokens,
                                .variables = e->kwargs,
                                .tokenizer = d->tok.tokenizer,
-                               .tools = d->tool_definitions,
-                               .answered = d->tools && ax_tools_answer_turns(d->tools),
+                               .tools = d->tools ? ax_tools_definitions_of(d->tools, k)
+                                                 : d->tool_definitions,
+                               .answered = d->tools && ax_tools_answer_turns(d->tools, k),
                                .n_stop = stop->n,
                                .stop = stop->ids,
                                .now = (int64_t)time(NULL)};
     AX_TRY(ax_tool_chat_open(c, format));
-    if (c->format) {
+    if (c->format)
         ax_tool_chat_add_stops(c, stop);
-        ax_text_tools_tell(c->format);
+    if (d->tools && ax_tools_environments(d->tools) > 0)
+        ax_log_info("environment: %s has your rights", ax_tools_environment(d->tools, k));
+    return AX_OK;
+}
+
+size_t ax_setup_chats_count(const struct ax_setup_data *d) {
+    const size_t n = d->tools ? ax_tools_environments(d->tools) : 0;
+    return n > 0 ? n : 1;
+}
+
+enum ax_status ax_setup_chats_open(struct ax_tool_chat *chats, const struct ax_setup_data *d,
+                                   const char *format, struct ax_stop_tokens *stop) {
+    const struct ax_tool_format *found = NULL;
+    AX_TRY(check_entries(d));
+    for (size_t k = 0; k < ax_setup_chats_count(d); k++) {
+        AX_TRY(open_chat(&chats[k], d, k, format, stop));
+        found = chats[k].format ? chats[k].format : found;
     }
-    if (d->tools && ax_tools_environment(d->tools))
-        ax_log_info("environment: %s has your rights", ax_tools_environment(d->tools));
+    if (found)
+        ax_text_tools_tell(found);
     return AX_OK;
 }
 
@@ -141,14 +172,18 @@ enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_c
             "stop_strings end an answer within a turn, which then has no end token: "
             "remove them, or %s",
             key_of(cfg));
-    r->turns = (struct ax_episode_rules){.chat = &r->chat, .max_rounds = -1};
-    AX_FILL(cfg, "", struct ax_episode_rules, &r->turns);
-    o->turns = &r->turns;
+    r->turns[0] = (struct ax_episode_rules){.max_rounds = -1};
+    AX_FILL(cfg, "", struct ax_episode_rules, &r->turns[0]);
+    o->turns = r->turns;
     o->observes = keys_of(cfg).environment != NULL;
     if (planning)
         return AX_OK;
-    enum ax_status st = ax_setup_chat_open(&r->chat, d, keys_of(cfg).format, &r->stop);
-    r->turns.answered = r->chat.answered;
+    enum ax_status st = ax_setup_chats_open(r->chats, d, keys_of(cfg).format, &r->stop);
+    for (size_t k = 0; k < ax_setup_chats_count(d); k++) {
+        r->turns[k] = r->turns[0];
+        r->turns[k].chat = &r->chats[k];
+        r->turns[k].answered = r->chats[k].answered;
+    }
     o->n_stop = r->stop.n;
     o->tools = d->tools;
     o->format = d->train_sets.entries[0].format;

@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/records/format/tools.h"
 
 #define MOST_TITLE 64
 
@@ -62,8 +63,11 @@ static enum ax_status describe(struct ax_environment *e) {
     return st;
 }
 
-static enum ax_status open_host(struct ax_environment *e, const struct ax_tools_options *o) {
-    AX_TRY(ax_strdup(&e->name, o->environment));
+static enum ax_status open_host(struct ax_environment *e, const struct ax_tools_options *o,
+                                size_t k) {
+    AX_TRY(ax_strdup(&e->name, o->environments[k]));
+    if (o->keys)
+        AX_TRY(ax_strdup(&e->key, o->keys[k]));
     if (ax_tool_is_function(e->name))
         return ax_tool_host_open(&e->host, o, NULL);
     if (!strchr(e->name, '/'))
@@ -86,10 +90,11 @@ static enum ax_status open_plays(struct ax_environment *e) {
     return AX_OK;
 }
 
-enum ax_status ax_environment_open(struct ax_environment **out, const struct ax_tools_options *o) {
+enum ax_status ax_environment_open(struct ax_environment **out, const struct ax_tools_options *o,
+                                   size_t k) {
     struct ax_environment *e;
     AX_TRY(ax_alloc(&e, 1, sizeof *e));
-    enum ax_status st = open_host(e, o);
+    enum ax_status st = open_host(e, o, k);
     if (st == AX_OK)
         st = open_plays(e);
     if (st == AX_OK)
@@ -130,6 +135,7 @@ void ax_environment_close(struct ax_environment *e) {
     json_decref(e->late);
     ax_free(e->name);
     ax_free(e->title);
+    ax_free(e->key);
     ax_free(e);
 }
 
@@ -226,13 +232,21 @@ static enum ax_status ask(struct ax_environment *e, struct ax_tool_child *c, str
     return st;
 }
 
-static json_t *question_of(const struct ax_tool_request *r) {
+/* The column that chooses the environment is none of its own, as in TRL. */
+static json_t *record_for(const struct ax_environment *e, const json_t *record) {
+    json_t *own = json_copy((json_t *)(uintptr_t)record);
+    if (own && e->key)
+        (void)json_object_del(own, AX_TOOLS_CHOICE);
+    return own;
+}
+
+static json_t *question_of(const struct ax_environment *e, const struct ax_tool_request *r) {
     const json_int_t rollout = (json_int_t)r->rollout;
     const json_t *f = json_object_get(r->call, "function");
     switch (r->ask) {
     case AX_ASK_RESET:
-        return json_pack("{s:O, s:I, s:I}", "reset", r->call, "seed", (json_int_t)r->seed,
-                         "rollout", rollout);
+        return json_pack("{s:o, s:I, s:I}", "reset", record_for(e, r->call), "seed",
+                         (json_int_t)r->seed, "rollout", rollout);
     case AX_ASK_STEP:
         return json_pack("{s:O, s:I}", "step", r->call, "rollout", rollout);
     case AX_ASK_CLOSE:
@@ -336,7 +350,7 @@ static enum ax_status ask_and_take(struct ax_environment *e, const struct ax_too
         out->lost = true; /* as said before */
         return ax_tool_result_set(out, "", 0);
     }
-    enum ax_status st = ask(e, all->child, p, question_of(r), watch, &x);
+    enum ax_status st = ask(e, all->child, p, question_of(e, r), watch, &x);
     if (st == AX_OK)
         st = take(r, &x, out);
     json_decref(x.answer);

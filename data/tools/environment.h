@@ -19,16 +19,17 @@
 
 struct ax_environment {
     struct ax_tool_host host;
-    struct plays *plays; /* [host.n] open episodes of each process */
-    char *name, *title;
-    bool steps;          /* answers turns; else it only has tools */
-    json_t *tools;       /* definitions, a list; or NULL */
-    json_t *late;        /* names of tools whose results come last; or NULL */
-    atomic_int in_a_row; /* failed questions */
+    struct plays *plays;      /* [host.n] open episodes of each process */
+    char *name, *title, *key; /* key NULL: it is that of all records */
+    bool steps;               /* answers turns; else it only has tools */
+    json_t *tools;            /* definitions, a list; or NULL */
+    json_t *late;             /* names of tools whose results come last; or NULL */
+    atomic_int in_a_row;      /* failed questions */
 };
 
-/* Starts it and asks what it is. AX_ERR_CONFIG says why it cannot be used. */
-enum ax_status ax_environment_open(struct ax_environment **out, const struct ax_tools_options *o);
+/* Starts the k-th one and asks what it is. AX_ERR_CONFIG says why it cannot be used. */
+enum ax_status ax_environment_open(struct ax_environment **out, const struct ax_tools_options *o,
+                                   size_t k);
 void ax_environment_close(struct ax_environment *e); /* NULL is fine */
 /* Asks r->ask, or calls a tool. AX_ERR_DATA: AX_TOOLS_STRIKES questions in a row failed. */
 enum ax_status ax_environment_ask(struct ax_environment *e, const struct ax_tool_request *r,

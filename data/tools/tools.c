@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "data/records/format/tools.h"
 #include "data/reward/sandbox/sandbox.h"
 #include "data/tools/environment.h"
 #include "data/tools/schema.h"
@@ -17,7 +18,8 @@ struct ax_tools {
     json_t *definitions;
     struct ax_tool_host python, *programs, boxed; /* programs: [n_programs]; boxed: the sandbox */
     size_t n_programs;
-    struct ax_environment *environment;
+    struct ax_environment **environments; /* [n_environments] */
+    size_t n_environments;
     struct ax_sandbox *sandbox;
     struct ax_watch *watch; /* what the sandbox asks; or NULL */
     char *program, *cache;
@@ -93,41 +95,61 @@ static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_option
 }
 
 /* Its tools come after the others, as in TRL. */
-static enum ax_status add_environment(struct ax_tools *t, const struct ax_tools_options *o) {
-    if (!o->environment)
-        return AX_OK;
-    AX_TRY(ax_environment_open(&t->environment, o));
-    const struct ax_environment *e = t->environment;
+static enum ax_status add_environment(struct ax_tools *t, const struct ax_tools_options *o,
+                                      size_t k) {
+    struct ax_environment *e;
+    AX_TRY(ax_environment_open(&e, o, k));
+    t->environments[t->n_environments++] = e;
     for (size_t i = 0; i < json_array_size(e->tools); i++) {
         json_t *definition = json_array_get(e->tools, i);
         const json_t *name = json_object_get(json_object_get(definition, "function"), "name");
         struct ax_tool *tool;
         AX_TRY(add_tool(t, e->name, json_incref(definition), &e->host, &tool));
-        tool->environment = t->environment;
-        for (size_t k = 0; k < json_array_size(e->late); k++)
-            tool->late = tool->late || json_equal(json_array_get(e->late, k), name);
+        tool->environment = e;
+        for (size_t l = 0; l < json_array_size(e->late); l++)
+            tool->late = tool->late || json_equal(json_array_get(e->late, l), name);
     }
     return AX_OK;
 }
 
-/* Definitions are what the model is shown and calls are checked by. */
-static enum ax_status list_definitions(struct ax_tools *t) {
-    t->definitions = json_array();
+static bool is_for(const struct ax_tool *tool, const struct ax_environment *e) {
+    return !tool->environment || tool->environment == e;
+}
+
+/* Definitions are what the model is shown and calls are checked by: all that answers may call that have this
+ * environment, or none. */
+static enum ax_status list_for(const struct ax_tools *t, const struct ax_environment *e,
+                               json_t *list) {
     for (size_t i = 0; i < t->n; i++) {
         const json_t *f = json_object_get(t->list[i].definition, "function");
+        if (!is_for(&t->list[i], e))
+            continue;
         const char *called = json_string_value(json_object_get(f, "name"));
         if (!called || !json_is_object(json_object_get(f, "parameters")))
             return ax_error(AX_ERR_CONFIG,
                             "tool \"%s\": a definition is {\"type\": \"function\", \"function\": "
                             "{\"name\", \"description\", \"parameters\"}}",
                             t->list[i].name);
-        if (ax_tool_function(t->definitions, called))
+        if (ax_tool_function(list, called))
             return ax_error(AX_ERR_CONFIG, "tool \"%s\": another tool is called %s, too",
                             t->list[i].name, called);
-        if (json_array_append(t->definitions, t->list[i].definition) != 0)
+        if (json_array_append(list, t->list[i].definition) != 0)
             return ax_error(AX_ERR_NOMEM, "out of memory for tools");
     }
     return AX_OK;
+}
+
+static enum ax_status list_definitions(struct ax_tools *t, bool choose) {
+    t->definitions = choose ? json_object() : json_array();
+    for (size_t k = 0; choose && k < t->n_environments; k++) {
+        const struct ax_environment *e = t->environments[k];
+        json_t *list = json_array();
+        if (json_object_set_new(t->definitions, e->key, list) != 0)
+            return ax_error(AX_ERR_NOMEM, "out of memory for tools");
+        AX_TRY(list_for(t, e, list));
+    }
+    return choose ? AX_OK
+                  : list_for(t, t->n_environments > 0 ? t->environments[0] : NULL, t->definitions);
 }
 
 static enum ax_status open_all(struct ax_tools *t, const struct ax_tools_options *o) {
@@ -140,8 +162,13 @@ static enum ax_status open_all(struct ax_tools *t, const struct ax_tools_options
     AX_TRY(ax_alloc(&t->programs, o->n, sizeof *t->programs));
     for (size_t i = 0; i < o->n; i++)
         AX_TRY(add_named(t, o, o->names[i]));
-    AX_TRY(add_environment(t, o));
-    return list_definitions(t);
+    if (o->n_environments > AX_TOOLS_MOST_ENVIRONMENTS)
+        return ax_error(AX_ERR_CONFIG, "%zu environments: expected at most %d", o->n_environments,
+                        AX_TOOLS_MOST_ENVIRONMENTS);
+    AX_TRY(ax_alloc(&t->environments, o->n_environments, sizeof *t->environments));
+    for (size_t k = 0; k < o->n_environments; k++)
+        AX_TRY(add_environment(t, o, k));
+    return list_definitions(t, o->keys != NULL);
 }
 
 enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_options *o) {
@@ -189,7 +216,9 @@ void ax_tools_close(struct ax_tools *t) {
     for (size_t i = 0; i < t->n_programs; i++)
         ax_tool_host_close(&t->programs[i]);
     ax_tool_host_close(&t->python);
-    ax_environment_close(t->environment);
+    for (size_t k = 0; k < t->n_environments; k++)
+        ax_environment_close(t->environments[k]);
+    ax_free(t->environments);
     ax_sandbox_close(t->sandbox);
     json_decref(t->definitions);
     ax_free(t->list);
@@ -203,12 +232,30 @@ const json_t *ax_tools_definitions(const struct ax_tools *t) {
     return t->definitions;
 }
 
-const char *ax_tools_environment(const struct ax_tools *t) {
-    return t->environment ? t->environment->title : NULL;
+const json_t *ax_tools_definitions_of(const struct ax_tools *t, size_t k) {
+    return json_is_object(t->definitions) ? json_object_get(t->definitions, t->environments[k]->key)
+                                          : t->definitions;
 }
 
-bool ax_tools_answer_turns(const struct ax_tools *t) {
-    return t->environment && t->environment->steps;
+size_t ax_tools_environments(const struct ax_tools *t) {
+    return t->n_environments;
+}
+
+const char *ax_tools_environment(const struct ax_tools *t, size_t k) {
+    return t->environments[k]->title;
+}
+
+bool ax_tools_answer_turns(const struct ax_tools *t, size_t k) {
+    return k < t->n_environments && t->environments[k]->steps;
+}
+
+size_t ax_tools_choose(const struct ax_tools *t, const json_t *record) {
+    const char *key = json_string_value(json_object_get(record, AX_TOOLS_CHOICE));
+    size_t k = 0;
+    while (json_is_object(t->definitions) && key && k + 1 < t->n_environments &&
+           strcmp(t->environments[k]->key, key) != 0)
+        k++;
+    return k;
 }
 
 /* ---- calls in the sandbox ---- */
@@ -333,25 +380,35 @@ static enum ax_status call_child(struct ax_tool *tool, const struct ax_tool_requ
 
 /* ---- all calls ---- */
 
-static struct ax_tool *find_tool(struct ax_tools *t, const char *called) {
+static struct ax_environment *environment_of(const struct ax_tools *t,
+                                             const struct ax_tool_request *r) {
+    return t->n_environments > 0 ? t->environments[r->environment] : NULL;
+}
+
+/* Environments may have tools of the same name. */
+static struct ax_tool *find_tool(const struct ax_tools *t, const struct ax_tool_request *r) {
+    const char *called =
+        json_string_value(json_object_get(json_object_get(r->call, "function"), "name"));
     for (size_t i = 0; i < t->n; i++) {
         const json_t *f = json_object_get(t->list[i].definition, "function");
-        if (strcmp(json_string_value(json_object_get(f, "name")), called) == 0)
+        if (is_for(&t->list[i], environment_of(t, r)) &&
+            strcmp(json_string_value(json_object_get(f, "name")), called) == 0)
             return &t->list[i];
     }
     return NULL;
 }
 
 /* What is to be said of a call that is not run; nothing if it is. */
-static enum ax_status check(struct ax_tools *t, const json_t *call, struct ax_tool **tool,
-                            struct ax_buf *why) {
-    const json_t *f = json_object_get(call, "function"), *unread = json_object_get(call, "unread");
-    const char *called = json_string_value(json_object_get(f, "name"));
+static enum ax_status check(const struct ax_tools *t, const struct ax_tool_request *r,
+                            struct ax_tool **tool, struct ax_buf *why) {
+    const json_t *f = json_object_get(r->call, "function"),
+                 *unread = json_object_get(r->call, "unread");
     if (unread)
         return ax_buf_printf(why, "the tool call cannot be read: %s", json_string_value(unread));
-    *tool = find_tool(t, called);
+    *tool = find_tool(t, r);
     if (!*tool)
-        return ax_buf_printf(why, "Tool %s not found.", called);
+        return ax_buf_printf(why, "Tool %s not found.",
+                             json_string_value(json_object_get(f, "name")));
     return ax_tool_misfit(json_object_get((*tool)->definition, "function"),
                           json_object_get(f, "arguments"), why);
 }
@@ -362,8 +419,8 @@ static enum ax_status run_one(struct ax_tools *t, const struct ax_tool_request *
     struct ax_tool *tool = NULL;
     struct ax_buf why = {0};
     if (r->ask != AX_ASK_CALLS)
-        return ax_environment_ask(t->environment, r, watch, out);
-    enum ax_status st = check(t, r->call, &tool, &why);
+        return ax_environment_ask(environment_of(t, r), r, watch, out);
+    enum ax_status st = check(t, r, &tool, &why);
     out->late = tool && tool->late;
     if (st == AX_OK && (why.len > 0 || !tool))
         st = ax_tool_result_fail(out, why.data);
@@ -391,8 +448,9 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
 
 const struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r) {
     if (r->ask != AX_ASK_CALLS)
-        return &t->environment->host;
-    const json_t *f = json_object_get(r->call, "function");
-    const struct ax_tool *tool = find_tool(t, json_string_value(json_object_get(f, "name")));
-    return tool && !json_object_get(r->call, "unread") ? tool->host : NULL;
+        return &environment_of(t, r)->host;
+    if (json_object_get(r->call, "unread"))
+        return NULL;
+    const struct ax_tool *tool = find_tool(t, r);
+    return tool ? tool->host : NULL;
 }

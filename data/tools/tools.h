@@ -25,7 +25,10 @@
 struct ax_tools_options {
     const char *const *names; /* [n] as the user writes them; copied */
     size_t n;
-    const char *environment;   /* as the user writes it; NULL: none */
+    /* [n_environments], as the user writes them; copied. Records choose one by their column AX_TOOLS_CHOICE, which
+     * has one of the keys; keys NULL: there is one, of all records */
+    const char *const *environments, *const *keys;
+    size_t n_environments;
     double timeout;            /* seconds for a call; 0: AX_TOOLS_TIMEOUT */
     const char *python;        /* NULL: $AXTRAIN_PYTHON, or python3 */
     const char *program;       /* this executable; NULL: /proc/self/exe */
@@ -34,10 +37,11 @@ struct ax_tools_options {
     int64_t workers;           /* most processes of a host; 0: AX_TOOLS_WORKERS */
     bool keeps;                /* programs go on where those of earlier calls ended */
 };
-#define AX_TOOLS_WORKERS       8
-#define AX_TOOLS_MOST_WORKERS  64
-#define AX_TOOLS_TIMEOUT       30.0
-#define AX_TOOLS_START_TIMEOUT 120.0
+#define AX_TOOLS_MOST_ENVIRONMENTS 16
+#define AX_TOOLS_WORKERS           8
+#define AX_TOOLS_MOST_WORKERS      64
+#define AX_TOOLS_TIMEOUT           30.0
+#define AX_TOOLS_START_TIMEOUT     120.0
 /* Failed calls of one tool in a row that end the run. */
 #define AX_TOOLS_STRIKES 3
 /* Bytes of a result; what is longer loses its middle. */
@@ -49,19 +53,25 @@ enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_option
 void ax_tools_close(struct ax_tools *t); /* NULL is fine */
 /* Opens the sandbox, if a tool needs it; a run that only counts tokens does not. */
 enum ax_status ax_tools_start(struct ax_tools *t);
-/* Their definitions, a list; borrowed. */
+/* Their definitions, a list; if records choose an environment, an object with a list for each key. Borrowed. */
 const json_t *ax_tools_definitions(const struct ax_tools *t);
-/* The environment's name in metrics; NULL: there is none. Does it answer turns? */
-const char *ax_tools_environment(const struct ax_tools *t);
-bool ax_tools_answer_turns(const struct ax_tools *t);
+/* Those of the k-th environment's answers, a list, or of all, if there is no environment. */
+const json_t *ax_tools_definitions_of(const struct ax_tools *t, size_t k);
+size_t ax_tools_environments(const struct ax_tools *t); /* their number */
+/* The k-th one's name in metrics. Does it answer turns? */
+const char *ax_tools_environment(const struct ax_tools *t, size_t k);
+bool ax_tools_answer_turns(const struct ax_tools *t, size_t k);
+/* Which one a record, whose prompt has been read, has. */
+size_t ax_tools_choose(const struct ax_tools *t, const json_t *record);
 
 struct ax_tool_request {
     enum ax_ask ask;
     const json_t *call; /* as in an episode's calls */
     int64_t rollout;
-    int64_t seed;  /* for the environment's random numbers */
-    int turn;      /* for programs, and for the sandbox's random numbers */
-    size_t worker; /* of the host's processes, the one that is asked */
+    size_t environment; /* the answer's, if there are any */
+    int64_t seed;       /* for its random numbers */
+    int turn;           /* for programs, and for the sandbox's random numbers */
+    size_t worker;      /* of the host's processes, the one that is asked */
     /* Programs that the answer has run, a list of texts, which python repeats before its own: their names
      * stay defined. All of them together have the limits of one, and an answer's random numbers are the same in
      * each. NULL: python begins anew. Borrowed */

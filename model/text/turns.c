@@ -36,7 +36,7 @@ static enum ax_status ask(struct ax_turns *x, int64_t i, enum ax_ask what) {
 
 static enum ax_status begin(struct ax_turns *x, int64_t i) {
     struct ax_turns_answer *a = ax_turns_own(x, i);
-    if (ax_tools_environment(x->tools))
+    if (ax_tools_environments(x->tools) > 0)
         return ask(x, i, AX_ASK_RESET);
     AX_ASSERT(a->episode.n == 0);
     join(x, i);
@@ -45,7 +45,7 @@ static enum ax_status begin(struct ax_turns *x, int64_t i) {
 
 /* No turn follows; an environment says what the answer was worth. */
 static enum ax_status end(struct ax_turns *x, int64_t i, bool closed) {
-    if (ax_tools_environment(x->tools) && !closed)
+    if (ax_tools_environments(x->tools) > 0 && !closed)
         return ask(x, i, AX_ASK_CLOSE);
     x->n_open--;
     return AX_OK;

@@ -15,6 +15,7 @@ struct ax_turns_answer {
     uint64_t stream;       /* stream of random numbers */
     int64_t number;        /* for programs, and for the sandbox's random numbers */
     /* ---- with an environment; else zeros ---- */
+    size_t environment; /* which one */
     int64_t seed;       /* for it */
     const char *record; /* JSON, that it begins with */
     void *ctx;          /* for ax_turns_observe */

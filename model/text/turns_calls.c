@@ -12,6 +12,7 @@ static enum ax_status make_request(const struct ax_turns_answer *a, size_t k,
     *out = (struct ax_tool_request){.call = json_array_get(e->calls, k),
                                     .ask = e->ask,
                                     .rollout = a->number,
+                                    .environment = a->environment,
                                     .seed = a->seed,
                                     .turn = (int)e->turns,
                                     .earlier = earlier};

@@ -78,7 +78,8 @@ struct ax_rollout_options {
     const struct ax_remote_teacher
         *remote; /* the same, which a server has; NULL: none, or planning. Borrowed */
     struct ax_teach_options teach;
-    /* how completions call tools; NULL: they do not. While planning, it is only known whether they do */
+    /* how completions call tools, [as many as there are environments, or one]; NULL: they do not. While planning, it
+     * is only known whether they do */
     const struct ax_episode_rules *turns;
     struct ax_tools *tools; /* NULL while planning */
     const struct ax_format *

@@ -46,7 +46,7 @@ static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
 
 /* Of an environment: what its answers gave, and whether it failed. */
 static bool put_environment(const struct ax_rollout *r, int64_t i, json_t *v) {
-    if (!r->o->tools || !ax_tools_environment(r->o->tools))
+    if (!r->o->tools || ax_tools_environments(r->o->tools) == 0)
         return true;
     return json_object_set(v, "turn_rewards", r->turn_rewards[i]) == 0 &&
            json_object_set_new(v, "lost", json_boolean(r->list[i].lost)) == 0;

@@ -295,7 +295,7 @@ static void put_tools(struct ax_rollout *r) {
 /* Turns per completion, and completions whose environment has failed. */
 static void put_environment(struct ax_rollout *r) {
     double turns = 0, lost = 0;
-    if (!r->o->tools || !ax_tools_environment(r->o->tools))
+    if (!r->o->tools || ax_tools_environments(r->o->tools) == 0)
         return;
     for (int64_t i = 0; i < r->n; i++) {
         turns += (double)r->list[i].n_turns;

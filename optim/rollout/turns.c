@@ -29,6 +29,19 @@ static int64_t seed_of(const struct ax_rollout *r, int64_t number) {
     return (int64_t)ax_rng_below(key, prompt, (uint64_t)1 << 31);
 }
 
+/* The environment of a completion. */
+static enum ax_status choose(const struct ax_rollout *r, int64_t number, size_t *out) {
+    *out = 0;
+    if (ax_tools_environments(r->o->tools) < 2)
+        return AX_OK;
+    json_t *record = json_loads(r->records[number / r->o->group], JSON_ALLOW_NUL, NULL);
+    if (!record)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a prompt's record");
+    *out = ax_tools_choose(r->o->tools, record);
+    json_decref(record);
+    return AX_OK;
+}
+
 static enum ax_status rows_create(struct rows *x, struct ax_rollout *r) {
     const int64_t max_new = r->o->max_new;
     x->n = r->n_todo * r->o->group;
@@ -40,11 +53,14 @@ static enum ax_status rows_create(struct rows *x, struct ax_rollout *r) {
     for (int64_t i = 0; i < x->n; i++) {
         struct ax_completion *c = ax_rollout_todo(r, i);
         const int64_t number = c - r->list;
+        size_t environment;
+        AX_TRY(choose(r, number, &environment));
         x->own[i] = (struct own){r, c};
         ax_free(r->observations[number]);
         r->observations[number] = NULL;
         x->answers[i] =
-            (struct ax_turns_answer){.rules = r->o->turns,
+            (struct ax_turns_answer){.rules = r->o->turns + environment,
+                                     .environment = environment,
                                      .n_prompt = c->n_prompt,
                                      .cap = max_new,
                                      .ids = r->ids + c->start,

@@ -212,6 +212,53 @@ static void lanes_and_meshes_change_nothing(void **state) {
     }
 }
 
+/* Of several, records choose one each: their answers are those of a run with that one for all, with its tools alone in
+ * the prompt, and no other's reward. */
+static void records_choose_an_environment(void **state) {
+    static const char *const names[] = {"Guess", "Both"};
+    struct ax_buf b = {0};
+    char factories[2][300], more[900];
+    int seen[2] = {0};
+    (void)state;
+    for (int i = 0; i < QUESTIONS; i++)
+        assert_ok(ax_buf_printf(&b,
+                                "{\"prompt\": [{\"role\": \"user\", \"content\": \"A number of one "
+                                "digit.\"}], \"secret\": %d, \"environment\": \"%s\"}\n",
+                                i % 10, i % 2 ? "with hints" : "plain"));
+    const char *data = put_bytes("choosing.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    for (int k = 0; k < 2; k++) {
+        snprintf(factories[k], sizeof factories[k], "%s:%s", golden_path("tools/environments.py"),
+                 names[k]);
+        snprintf(more, sizeof more,
+                 "datasets.0.path='%s' max_steps=1 gradient_accumulation_steps=4 "
+                 "trl.environment_factory='%s'",
+                 data, factories[k]);
+        train(names[k], configure_game(base, ""), more);
+    }
+    snprintf(more, sizeof more,
+             "datasets.0.path='%s' max_steps=1 gradient_accumulation_steps=4 "
+             "trl.environment_factory='{plain: \"%s\", with hints: \"%s\"}'",
+             data, factories[0], factories[1]);
+    train("mixed", configure_game(base, ""), more);
+    for (int i = 0; i < 2 * ANSWERS; i++) {
+        json_t *v = line_of("mixed", i);
+        const json_t *rewards = json_object_get(v, "rewards");
+        const int k = json_is_null(json_object_get(rewards, "Guess"));
+        json_t *alone = line_of(names[k], i);
+        assert_true(json_is_number(json_object_get(rewards, names[k])));
+        assert_true(json_is_null(json_object_get(rewards, names[!k])));
+        assert_true((strstr(text_of(v, "prompt"), "Tells the number.") != NULL) == (k == 1));
+        if (!agree(v, alone, "prompt") || !agree(v, alone, "completion_ids") ||
+            !agree(v, alone, "messages") || !agree(v, alone, "turn_rewards"))
+            fail_msg("completion %d is not that of a run with %s alone", i, names[k]);
+        json_decref(v);
+        json_decref(alone);
+        seen[k]++;
+    }
+    assert_true(seen[0] > 0 && seen[1] > 0);
+}
+
 /* In the middle of a generation, whose second half is trained on after it. */
 static void a_run_goes_on_with_its_games(void **state) {
     (void)state;
@@ -324,10 +371,19 @@ static void what_cannot_be_is_refused(void **state) {
         {"rl=distill trl.num_generations= trl.lmbda=0.5 kd_teacher=x",
          "answers of the data set have no environment"},
         {"datasets.0.path=%s/texts.jsonl", "environments need a prompt of messages, not a text"},
+        {"trl.environment_factory='{a: games.A, b: games.A}'", "environment \"games.A\": "},
+        {"datasets.0.path='%s/other.jsonl' trl.environment_factory='{a: "
+         "\"tests/goldens/tools/environments.py:Guess\"}'",
+         "other.jsonl:1: column \"environment\": expected one of trl.environment_factory (a), got "
+         "\"b\""},
+        {"trl.environment_factory='{a: \"tests/goldens/tools/environments.py:Guess\"}'",
+         "column \"environment\": expected one of trl.environment_factory (a), there is none"},
     };
     (void)state;
     const char *config = configure_game(base, "");
     put_text("texts.jsonl", "{\"prompt\": \"A number.\", \"secret\": 3}\n");
+    put_text("other.jsonl", "{\"prompt\": [{\"role\": \"user\", \"content\": \"A number.\"}], "
+                            "\"environment\": \"b\"}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char more[512];
         snprintf(more, sizeof more, cases[i].more, scratch);
@@ -366,6 +422,7 @@ int main(void) {
         cmocka_unit_test(a_model_plays),
         cmocka_unit_test(prompts_of_a_group_may_differ),
         cmocka_unit_test(lanes_and_meshes_change_nothing),
+        cmocka_unit_test(records_choose_an_environment),
         cmocka_unit_test(a_run_goes_on_with_its_games),
         cmocka_unit_test(a_teacher_reads_observations),
         cmocka_unit_test(a_death_ends_one_episode),

@@ -45,8 +45,10 @@ static const char program[] =
 static struct ax_tools *tools;
 
 static enum ax_status open_named(const char *name, double timeout) {
-    const struct ax_tools_options o = {
-        .environment = name, .timeout = timeout, .program = getenv("AX_TEST_BIN")};
+    const struct ax_tools_options o = {.environments = &name,
+                                       .n_environments = 1,
+                                       .timeout = timeout,
+                                       .program = getenv("AX_TEST_BIN")};
     return ax_tools_open(&tools, &o);
 }
 
@@ -153,8 +155,8 @@ static void a_recorded_one_is_repeated(void **state) {
     int64_t rollout = 0;
     (void)state;
     assert_ok(open_named(class_of("Till"), 0));
-    assert_string_equal(ax_tools_environment(tools), "Till");
-    assert_false(ax_tools_answer_turns(tools));
+    assert_string_equal(ax_tools_environment(tools, 0), "Till");
+    assert_false(ax_tools_answer_turns(tools, 0));
     assert_ok(ax_json_load(&run, golden_path("runs/grpo_tools/till.json"), 1 << 20));
     assert_true(json_equal(ax_tools_definitions(tools), json_object_get(run.root, "tools")));
     ax_json_free(&run);
@@ -179,7 +181,7 @@ static void a_recorded_one_is_repeated(void **state) {
 static void turns_are_answered(void **state) {
     (void)state;
     assert_ok(open_named(class_of("Guess"), 0));
-    assert_true(ax_tools_answer_turns(tools));
+    assert_true(ax_tools_answer_turns(tools, 0));
     assert_int_equal(json_array_size(ax_tools_definitions(tools)), 0);
     reset(1, "{\"secret\": 7, \"prompt\": [], \"other\": 1}", " Guess.");
     reset(2, "{}", " Guess."); /* with the default, and a state of its own */
@@ -199,7 +201,7 @@ static void turns_are_answered(void **state) {
     step(1, "echo", "echo", NAN, false);
     end(state);
     assert_ok(open_named(class_of("make"), 0));
-    assert_string_equal(ax_tools_environment(tools), "Guess");
+    assert_string_equal(ax_tools_environment(tools, 0), "Guess");
 }
 
 static void one_may_have_tools_too(void **state) {
@@ -217,11 +219,63 @@ static void one_may_have_tools_too(void **state) {
     assert_float_equal(close_it(2), 0, 0);
 }
 
+/* ---- several ---- */
+
+static void ask_of(size_t environment, enum ax_ask what, json_t *v, const char *want) {
+    const struct ax_tool_request r = {
+        .ask = what, .call = v, .rollout = 1, .environment = environment, .turn = 2};
+    struct ax_tool_result out = {0};
+    assert_ok(ax_tools_run(tools, 1, &r, NULL, &out));
+    json_decref(v);
+    assert_false(out.lost);
+    assert_string_equal(out.text, want);
+    ax_free(out.text);
+}
+
+static json_t *call_of(const char *name) {
+    return json_pack("{s:{s:s, s:{}}}", "function", "name", name, "arguments");
+}
+
+/* Records choose one by its name. Both have a tool of the same name, and answers of one have none of another. */
+static void records_choose_one(void **state) {
+    static const char *const keys[] = {"both", "guess", "said"};
+    char both[600], said[600];
+    (void)state;
+    put_text("said.py", "class Said:\n"
+                        "    def reset(self, **columns):\n"
+                        "        return ' '.join(sorted(columns))\n"
+                        "    def hint(self) -> str:\n"
+                        "        '''Tells nothing.'''\n"
+                        "        return 'nothing'\n");
+    snprintf(both, sizeof both, "%s", class_of("Both"));
+    snprintf(said, sizeof said, "%s:Said", in_scratch("said.py"));
+    const char *const names[] = {both, class_of("Guess"), said};
+    const struct ax_tools_options o = {
+        .environments = names, .keys = keys, .n_environments = 3, .program = getenv("AX_TEST_BIN")};
+    assert_ok(ax_tools_open(&tools, &o));
+    assert_int_equal(ax_tools_environments(tools), 3);
+    for (size_t k = 0; k < 3; k++) {
+        json_t *record = json_pack("{s:s, s:i}", "environment", keys[k], "secret", 4);
+        assert_int_equal(ax_tools_choose(tools, record), k);
+        assert_ptr_equal(json_object_get(ax_tools_definitions(tools), keys[k]),
+                         ax_tools_definitions_of(tools, k));
+        assert_int_equal(json_array_size(ax_tools_definitions_of(tools, k)), k != 1);
+        assert_true(ax_tools_answer_turns(tools, k) == (k < 2));
+        /* which column has chosen it is not what it is told */
+        ask_of(k, AX_ASK_RESET, record, k < 2 ? " Guess." : "secret seed");
+    }
+    ask_of(0, AX_ASK_CALLS, call_of("hint"), "4");
+    ask_of(1, AX_ASK_CALLS, call_of("hint"), "{'error': 'Tool hint not found.'}");
+    ask_of(2, AX_ASK_CALLS, call_of("hint"), "nothing");
+    ask_of(0, AX_ASK_STEP, json_string("4"), "right after 1");
+    ask_of(1, AX_ASK_STEP, json_string("4"), "right after 1");
+}
+
 static void programs_answer_turns(void **state) {
     (void)state;
     assert_ok(open_named(in_scratch("guess"), 0));
-    assert_string_equal(ax_tools_environment(tools), "guess");
-    assert_true(ax_tools_answer_turns(tools));
+    assert_string_equal(ax_tools_environment(tools, 0), "guess");
+    assert_true(ax_tools_answer_turns(tools, 0));
     reset(1, "{\"secret\": 5}", "Guess.");
     reset(2, "{\"secret\": 6}", "Guess.");
     call(1, "hint", json_object(), "5 2");
@@ -325,6 +379,7 @@ int main(void) {
         cmocka_unit_test_teardown(a_recorded_one_is_repeated, end),
         cmocka_unit_test_teardown(turns_are_answered, end),
         cmocka_unit_test_teardown(one_may_have_tools_too, end),
+        cmocka_unit_test_teardown(records_choose_one, end),
         cmocka_unit_test_teardown(programs_answer_turns, end),
         cmocka_unit_test_teardown(an_episode_fails_alone, end),
         cmocka_unit_test_teardown(floods_are_cut, end),

@@ -87,10 +87,11 @@ static int begin(void **state) {
 }
 
 static void open_all(int64_t workers, double timeout) {
-    const char *const names[] = {function, counter};
+    const char *const names[] = {function, counter}, *const environments[] = {environment};
     const struct ax_tools_options o = {.names = names,
                                        .n = 2,
-                                       .environment = environment,
+                                       .environments = environments,
+                                       .n_environments = 1,
                                        .timeout = timeout,
                                        .program = getenv("AX_TEST_BIN"),
                                        .workers = workers};

@@ -72,19 +72,20 @@ enum ax_status ax_setup_template(struct ax_template **out, struct ax_template **
 struct ax_setup_data;
 
 struct ax_tool_keys {
-    const struct ax_yaml_node *tools; /* list; NULL: unset */
-    const char *environment;          /* NULL: unset */
+    const struct ax_yaml_node *tools;       /* list; NULL: unset */
+    const struct ax_yaml_node *environment; /* a text, or a map of texts; NULL: unset */
     const char *format;
 };
 /* Do answers have turns: tools that they call, or an environment? */
 bool ax_setup_has_turns(const struct ax_config *cfg);
 /* Opens trl.tools and trl.environment_factory, up to definitions; *out NULL: there are none. */
 enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg);
-/* How the records of `d`, which is open, go on after calls of its tools. `format`: as of ax_tool_chat_open. `stop`: ends
- * of an answer, which get those of turns; borrowed. */
+/* How the records of `d`, which is open, go on after calls of its tools, for each of its environments, or one for all
+ * if there is none. `format`: as of ax_tool_chat_open. `stop`: ends of an answer, which get those of turns; borrowed. */
 struct ax_stop_tokens;
-enum ax_status ax_setup_chat_open(struct ax_tool_chat *c, const struct ax_setup_data *d,
-                                  const char *format, struct ax_stop_tokens *stop);
+enum ax_status ax_setup_chats_open(struct ax_tool_chat *chats, const struct ax_setup_data *d,
+                                   const char *format, struct ax_stop_tokens *stop);
+size_t ax_setup_chats_count(const struct ax_setup_data *d);
 
 /* ---- one data set ---- */
 

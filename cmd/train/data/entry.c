@@ -131,7 +131,7 @@ static enum ax_status read_chat(struct ax_setup_entry *e, const struct ax_setup_
     c->tool_use = e->tool_use;
     c->tokens = t->tokens;
     c->variables = e->kwargs;
-    if (json_array_size(d->tool_definitions) > 0)
+    if (json_array_size(d->tool_definitions) > 0 || json_is_object(d->tool_definitions))
         c->tools = d->tool_definitions;
     AX_FILL(cfg, e->path, struct ax_format_chat, c);
     AX_TRY(read_properties(e));

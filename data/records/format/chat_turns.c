@@ -527,7 +527,8 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     c->oddities = find_oddities(f, c);
     if (!chat->tools)
         return ax_tools_read(record, chat->field_tools, &c->tools);
-    c->tools = json_incref((json_t *)(uintptr_t)chat->tools);
+    AX_TRY(ax_tools_given(chat->tools, record, &c->tools));
+    json_incref(c->tools);
     return AX_OK;
 }
 

@@ -191,7 +191,9 @@ static enum ax_status read_prompt(const struct ax_format *f, const char *observa
                        : read_own(f, record, a));
     if (f->o.answers->own && !f->o.type)
         AX_TRY(read_completion(f, record, a));
-    const json_t *own = f->o.chat ? f->o.chat->tools : NULL;
+    json_t *own = NULL;
+    if (f->o.chat)
+        AX_TRY(ax_tools_given(f->o.chat->tools, record, &own));
     if (!a->chat && (own || f->o.answers->turns))
         return ax_error(AX_ERR_DATA,
                         "%s: tools and environments need a prompt of messages, not a text",
@@ -202,9 +204,7 @@ static enum ax_status read_prompt(const struct ax_format *f, const char *observa
         AX_TRY(ax_format_observe(a->names[0], a->messages, observation));
     AX_TRY(check_messages(f, a->names[0], a->messages));
     /* templates that test for a list, not for its elements, would introduce tools all the same */
-    json_t *tools = own                             ? (json_t *)(uintptr_t)own
-                    : json_array_size(a->tools) > 0 ? a->tools
-                                                    : NULL;
+    json_t *tools = own ? own : json_array_size(a->tools) > 0 ? a->tools : NULL;
     const struct ax_answers_text prompt = {a->messages, tools, true, &a->lost};
     return ax_answers_render(f, &prompt, &a->prompt);
 }

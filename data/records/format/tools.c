@@ -38,6 +38,36 @@ static enum ax_status read_functions(json_t *record, json_t **out) {
     return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for tools");
 }
 
+/* The names that the column may have. */
+static enum ax_status refuse_choice(const json_t *given, const json_t *v) {
+    struct ax_buf names = {0};
+    const char *name;
+    json_t *list;
+    enum ax_status st = AX_OK;
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    json_object_foreach((json_t *)(uintptr_t)given, name, list) if (st == AX_OK) st =
+        ax_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", name);
+    if (st == AX_OK)
+        st = ax_error(AX_ERR_DATA,
+                      "column \"" AX_TOOLS_CHOICE
+                      "\": expected one of trl.environment_factory (%s), "
+                      "%s%.80s",
+                      names.data, v ? "got " : "there is none", text ? text : "");
+    ax_free_hook(text);
+    ax_buf_free(&names);
+    return st;
+}
+
+enum ax_status ax_tools_given(const json_t *given, const json_t *record, json_t **out) {
+    const json_t *v = json_object_get(record, AX_TOOLS_CHOICE), *list = given;
+    if (json_is_object(given))
+        list = json_is_string(v) ? json_object_get(given, json_string_value(v)) : NULL;
+    if (given && !list)
+        return refuse_choice(given, v);
+    *out = json_array_size(list) > 0 ? (json_t *)(uintptr_t)list : NULL;
+    return AX_OK;
+}
+
 enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out) {
     json_t *tools = json_object_get(record, column);
     if (!tools && strcmp(column, "tools") == 0 && has_functions(record))

@@ -14,6 +14,10 @@
  * in strings. A missing column, or a blank one, leaves *out alone; where `tools` is missing, a column
  * `functions` counts, as OpenAI had it before. */
 enum ax_status ax_tools_read(json_t *record, const char *column, json_t **out);
+/* The column by which records choose an environment, as in TRL. */
+#define AX_TOOLS_CHOICE "environment"
+/* Definitions in place of a record's own, of ax_format_chat.tools; borrowed. NULL: there are none. */
+enum ax_status ax_tools_given(const json_t *given, const json_t *record, json_t **out);
 /* Parses arguments that are JSON in strings. */
 enum ax_status ax_tools_parse_calls(json_t *message);
 /* Do messages have calls? */
