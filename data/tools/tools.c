@@ -162,8 +162,8 @@ static enum ax_status open_all(struct ax_tools *t, const struct ax_tools_options
     AX_TRY(ax_alloc(&t->programs, o->n, sizeof *t->programs));
     for (size_t i = 0; i < o->n; i++)
         AX_TRY(add_named(t, o, o->names[i]));
-    if (o->n_environments > AX_TOOLS_MOST_ENVIRONMENTS)
-        return ax_error(AX_ERR_CONFIG, "%zu environments: expected at most %d", o->n_environments,
+    if (o->n_environments > AX_TOOLS_MOST_ENVIRONMENTS || (o->keys && o->n_environments == 0))
+        return ax_error(AX_ERR_CONFIG, "%zu environments: expected 1 to %d", o->n_environments,
                         AX_TOOLS_MOST_ENVIRONMENTS);
     AX_TRY(ax_alloc(&t->environments, o->n_environments, sizeof *t->environments));
     for (size_t k = 0; k < o->n_environments; k++)

@@ -371,6 +371,7 @@ static void what_cannot_be_is_refused(void **state) {
         {"rl=distill trl.num_generations= trl.lmbda=0.5 kd_teacher=x",
          "answers of the data set have no environment"},
         {"datasets.0.path=%s/texts.jsonl", "environments need a prompt of messages, not a text"},
+        {"trl.environment_factory='{}'", "0 environments: expected 1 to 16"},
         {"trl.environment_factory='{a: games.A, b: games.A}'", "environment \"games.A\": "},
         {"datasets.0.path='%s/other.jsonl' trl.environment_factory='{a: "
          "\"tests/goldens/tools/environments.py:Guess\"}'",

@@ -52,9 +52,9 @@ struct ax_format_chat {
     const struct ax_template *tool_use; /* for conversations with tools; NULL: template */
     const json_t *tokens;               /* special tokens: object; variables for the template */
     const json_t *variables;            /* chat_template_kwargs: object or NULL */
-    const json_t
-        *tools; /* in place of the records' own: a list; an object of lists, of which records choose
-                            (AX_TOOLS_CHOICE); or NULL */
+    /* definitions in place of the records' own: a list; an object of lists, of which records choose
+     * (AX_TOOLS_CHOICE); or NULL */
+    const json_t *tools;
     const char *field_messages;           /* column */
     const char *field_tools;              /* column */
     const struct ax_name_map *properties; /* message key → template property: role, content */
