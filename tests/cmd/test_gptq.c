@@ -196,33 +196,12 @@ static void test_command(void **state) {
 
 /* SCRATCH/mixtral, and n rows of its vocabulary. */
 static void make_mixture(int n) {
-    static const char *const files[] = {"mixtral/config.json", "mixtral/model.safetensors",
-                                        "llama/tokenizer.json", "llama/tokenizer_config.json"};
-    struct ax_buf b = {0};
     assert_int_equal(ax_mkdir_parents(in_scratch("mixtral")), AX_OK);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char from[64], to[64], *text;
-        size_t bytes;
-        snprintf(from, sizeof from, "models/%s", files[i]);
-        snprintf(to, sizeof to, "mixtral%s", strchr(files[i], '/'));
-        assert_int_equal(ax_read_file(golden_path(from), 1 << 24, &text, &bytes), AX_OK);
-        put_bytes(to, text, bytes);
-        ax_free(text);
-    }
-    for (int row = 0; row < n; row++) {
-        struct ax_buf ids = {0};
-        for (int i = 0; i < 60; i++)
-            assert_int_equal(
-                ax_buf_printf(&ids, "%s%d", i ? ", " : "",
-                              (7 * i * i + 3 * i + 11 * row + row * row * i) % 300 + 1),
-                AX_OK);
-        assert_int_equal(
-            ax_buf_printf(&b, "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids.data, ids.data),
-            AX_OK);
-        ax_buf_free(&ids);
-    }
-    put_bytes("ids.jsonl", b.data, b.len);
-    ax_buf_free(&b);
+    copy_golden("mixtral", "config.json", "mixtral");
+    copy_golden("mixtral", "model.safetensors", "mixtral");
+    copy_golden("llama", "tokenizer.json", "mixtral");
+    copy_golden("llama", "tokenizer_config.json", "mixtral");
+    put_id_rows(n, 1, 300);
 }
 
 /* Each expert sees the rows that are sent to it; one that hardly any are sent to goes to nearest. */
@@ -340,17 +319,6 @@ static void test_perplexity_is_that_of_the_folder(void **state) {
     }
 }
 
-/* A file of a golden model, in another folder. */
-static void copy_golden(const char *model, const char *name, const char *to) {
-    char from[600], path[300], *text;
-    size_t n;
-    snprintf(from, sizeof from, "%s/%s", golden_path(model), name);
-    snprintf(path, sizeof path, "%s/%s", to, name);
-    assert_int_equal(ax_read_file(from, 1 << 24, &text, &n), AX_OK);
-    assert_int_equal(ax_write_file_atomic(path, text, n), AX_OK);
-    ax_free(text);
-}
-
 /* Layers that need what another one has chosen. */
 static void test_shared_choices(void **state) {
     (void)state;
@@ -359,10 +327,10 @@ static void test_shared_choices(void **state) {
     snprintf(src, sizeof src, "%s", in_scratch("glm"));
     snprintf(dst, sizeof dst, "%s", in_scratch("refused"));
     assert_int_equal(ax_mkdir_parents(src), AX_OK);
-    copy_golden("models/glm_moe_dsa", "config.json", src);
-    copy_golden("models/glm_moe_dsa", "model.safetensors", src);
-    copy_golden("models/llama", "tokenizer.json", src);
-    copy_golden("models/llama", "tokenizer_config.json", src);
+    copy_golden("glm_moe_dsa", "config.json", "glm");
+    copy_golden("glm_moe_dsa", "model.safetensors", "glm");
+    copy_golden("llama", "tokenizer.json", "glm");
+    copy_golden("llama", "tokenizer_config.json", "glm");
     sft_command = "quantize";
     EXPECT(2, "attend to the keys that an earlier one chose; leave it out", src, dst, "--scheme",
            "int8", "--calibrate", rows_file(1), "--type", "completion");

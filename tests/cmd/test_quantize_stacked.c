@@ -54,32 +54,11 @@ static void put_tokenizer(void) {
 
 /* SCRATCH/model: a golden model with a tokenizer; and SCRATCH/ids.jsonl, n rows of its vocabulary. */
 static void make_model(const char *golden, int n) {
-    static const char *const files[] = {"config.json", "model.safetensors"};
-    struct ax_buf b = {0};
     assert_int_equal(ax_mkdir_parents(in_scratch("model")), AX_OK);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char from[64], to[64], *text;
-        size_t bytes;
-        snprintf(from, sizeof from, "models/%s/%s", golden, files[i]);
-        snprintf(to, sizeof to, "model/%s", files[i]);
-        assert_int_equal(ax_read_file(golden_path(from), 1 << 24, &text, &bytes), AX_OK);
-        put_bytes(to, text, bytes);
-        ax_free(text);
-    }
+    copy_golden(golden, "config.json", "model");
+    copy_golden(golden, "model.safetensors", "model");
     put_tokenizer();
-    for (int row = 0; row < n; row++) {
-        struct ax_buf ids = {0};
-        for (int i = 0; i < 60; i++)
-            assert_int_equal(ax_buf_printf(&ids, "%s%d", i ? ", " : "",
-                                           (7 * i * i + 3 * i + 11 * row + row * row * i) % TOKENS),
-                             AX_OK);
-        assert_int_equal(
-            ax_buf_printf(&b, "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids.data, ids.data),
-            AX_OK);
-        ax_buf_free(&ids);
-    }
-    put_bytes("ids.jsonl", b.data, b.len);
-    ax_buf_free(&b);
+    put_id_rows(n, 0, TOKENS);
 }
 
 /* The number after `what` in what the last command printed. */

@@ -11,9 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "model/parts/index_training.h"
-#include "tests/tiny.h"
+#include "tests/optim/tiny_case.h"
 
 #define LATENT                                                                                     \
     ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, \"qk_rope_head_dim\": "  \
@@ -22,21 +21,9 @@
 #define INDEX   ", \"index_n_heads\": 3, \"index_head_dim\": 9, \"index_topk\": 5"
 #define SHARING ", \"index_topk_pattern\": \"FSF\""
 
-static const int64_t lengths[] = {9, 1, 2, 24, 0};
-
-static void must(enum ax_status st) {
-    if (st != AX_OK)
-        fail_msg("%s", ax_error_text());
-}
-
 static struct tiny_run run_of(const struct ax_arch *arch, enum ax_indexer_mode mode,
                               enum ax_dtype dtype, int micro, const int64_t *of) {
-    struct tiny_run t = {.arch = arch,
-                         .o = tiny_options(dtype, AX_RECOMPUTE_ON, micro, of),
-                         .lengths = of,
-                         .steps = 1,
-                         .seed = 5,
-                         .want_grads = true};
+    struct tiny_run t = tiny_step(arch, dtype, micro, of);
     t.o.model.indexers = mode;
     t.o.index_coef = 0.6;
     return t;
@@ -173,47 +160,19 @@ static void other_gradients_are_those_of_frozen_indexers(void **state) {
     ax_arch_free(&arch);
 }
 
-static void expect_equal(const struct tiny_run *a, const struct tiny_run *b, double tolerance) {
-    double most = 0, off = 0;
-    assert_int_equal(a->n_grads, b->n_grads);
-    for (int64_t i = 0; i < a->n_grads; i++) {
-        most = fmax(most, fabs(b->grad_values[i]));
-        off = fmax(off, fabs(a->grad_values[i] - b->grad_values[i]));
-    }
-    if (!(most > 0 && off <= tolerance * most))
-        fail_msg("gradients are off by %g, and up to %g", off, most);
-}
-
-/* The same documents in one sequence, and in sequences that accumulate. */
 static void packed_documents_are_those_alone(void **state) {
     (void)state;
-    static const int64_t twice[] = {9, 1, 2, 24, 9, 1, 2, 24, 0}, four[] = {13, 13, 13, 13, 0},
-                         alone[] = {13, 0};
-    static const struct {
-        const int64_t *together, *apart;
-        int micro;
-    } cases[] = {{twice, lengths, 2}, {four, alone, 4}};
     struct ax_arch arch;
     must(tiny_arch(&arch, "deepseek_v32", false, LATENT INDEX));
-    for (int k = 0; k < 4; k++) {
-        const enum ax_indexer_mode mode = k < 2 ? AX_INDEXERS_WARM_UP : AX_INDEXERS_SPARSE;
-        struct tiny_run one = run_of(&arch, mode, AX_F64, 1, cases[k % 2].together),
-                        more = run_of(&arch, mode, AX_F64, cases[k % 2].micro, cases[k % 2].apart);
-        must(tiny_run(&one, "ref", 1));
-        must(tiny_run(&more, "ref", 1));
-        expect_equal(&one, &more, 1e-12);
-        ax_free(one.grad_values);
-        ax_free(more.grad_values);
-    }
+    for (int mode = AX_INDEXERS_WARM_UP; mode <= AX_INDEXERS_SPARSE; mode++)
+        for (size_t k = 0; k < N_PACKINGS; k++) {
+            struct tiny_run one = run_of(&arch, (enum ax_indexer_mode)mode, AX_F64, 1,
+                                         packings[k].together),
+                            more = run_of(&arch, (enum ax_indexer_mode)mode, AX_F64,
+                                          packings[k].micro, packings[k].apart);
+            expect_same_gradients(&one, &more, "ref", 1, 1e-12);
+        }
     ax_arch_free(&arch);
-}
-
-static void same_gradients(struct tiny_run *a, struct tiny_run *b) {
-    must(tiny_run(a, "cpu", 2));
-    must(tiny_run(b, "cpu", 2));
-    expect_equal(a, b, 1e-4);
-    ax_free(a->grad_values);
-    ax_free(b->grad_values);
 }
 
 /* Pairs of queries and keys are several tables: of a document of 3,000 tokens, and of padding behind it; and of three
@@ -225,10 +184,10 @@ static void chunks_change_nothing(void **state) {
     must(tiny_arch(&arch, "deepseek_v32", false, LATENT INDEX));
     struct tiny_run one = run_of(&arch, AX_INDEXERS_WARM_UP, AX_F32, 1, row), padded = one;
     padded.o.tokens = 7000;
-    same_gradients(&padded, &one);
+    expect_same_gradients(&padded, &one, "cpu", 2, 1e-4);
     struct tiny_run together = run_of(&arch, AX_INDEXERS_WARM_UP, AX_F32, 1, three),
                     apart = run_of(&arch, AX_INDEXERS_WARM_UP, AX_F32, 3, alone);
-    same_gradients(&together, &apart);
+    expect_same_gradients(&together, &apart, "cpu", 2, 1e-4);
     ax_arch_free(&arch);
 }
 
@@ -237,21 +196,9 @@ static void recompute_changes_no_bit(void **state) {
     static const enum ax_dtype dtypes[] = {AX_F32, AX_BF16};
     struct ax_arch arch;
     must(tiny_arch(&arch, "glm_moe_dsa", false, LATENT INDEX SHARING));
-    for (int i = 0; i < 4; i++) {
-        uint64_t grads = 0, masters = 0;
-        for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++)
-            for (int threads = 1; threads <= 2; threads++) {
-                struct tiny_run t = run_of(&arch, i < 2 ? AX_INDEXERS_WARM_UP : AX_INDEXERS_SPARSE,
-                                           dtypes[i % 2], 2, lengths);
-                t.o.recompute = (enum ax_recompute)mode;
-                t.steps = 2;
-                must(tiny_run(&t, "cpu", threads));
-                grads = grads ? grads : t.grads;
-                masters = masters ? masters : t.masters;
-                assert_true(t.grads == grads && t.masters == masters);
-                ax_free(t.grad_values);
-            }
-    }
+    for (int mode = AX_INDEXERS_WARM_UP; mode <= AX_INDEXERS_SPARSE; mode++)
+        for (int i = 0; i < 2; i++)
+            recompute_keeps_bits(run_of(&arch, (enum ax_indexer_mode)mode, dtypes[i], 2, lengths));
     ax_arch_free(&arch);
 }
 

@@ -8,11 +8,8 @@
 
 #include <cmocka.h>
 
-#include <math.h>
-
-#include "base/mem.h"
 #include "optim/plan/plan.h"
-#include "tests/tiny.h"
+#include "tests/optim/tiny_case.h"
 
 #define KEY "mtp_loss_scaling_factor"
 #define LATENT                                                                                     \
@@ -21,74 +18,37 @@
     "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"first_k_dense_replace\": 1"
 #define NEXT ", \"num_nextn_predict_layers\": 1"
 
-static const int64_t lengths[] = {9, 1, 2, 24, 0};
-
-static void must(enum ax_status st) {
-    if (st != AX_OK)
-        fail_msg("%s", ax_error_text());
-}
-
 static void predicting(struct ax_arch *a) {
     must(tiny_arch(a, "deepseek_v3", false, LATENT NEXT));
     must(ax_arch_predict(a, KEY));
 }
 
-static struct tiny_run run_of(const struct ax_arch *arch, enum ax_dtype dtype,
-                              enum ax_recompute mode, int micro, const int64_t *of) {
-    struct tiny_run t = {.arch = arch,
-                         .o = tiny_options(dtype, mode, micro, of),
-                         .lengths = of,
-                         .steps = 1,
-                         .seed = 5,
-                         .want_grads = true};
+static struct tiny_run run_of(const struct ax_arch *arch, enum ax_dtype dtype, int micro,
+                              const int64_t *of) {
+    struct tiny_run t = tiny_step(arch, dtype, micro, of);
     t.o.mtp_coef = 0.6;
     return t;
 }
 
-/* The same documents in one sequence, and in `micro` sequences that accumulate. */
 static void packed_documents_are_those_alone(void **state) {
     (void)state;
-    static const int64_t twice[] = {9, 1, 2, 24, 9, 1, 2, 24, 0}, four[] = {13, 13, 13, 13, 0},
-                         alone[] = {13, 0};
-    static const struct {
-        const int64_t *together, *apart;
-        int micro;
-    } cases[] = {{twice, lengths, 2}, {four, alone, 4}};
     struct ax_arch arch;
     predicting(&arch);
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        struct tiny_run one = run_of(&arch, AX_F64, AX_RECOMPUTE_OFF, 1, cases[k].together);
-        struct tiny_run t = run_of(&arch, AX_F64, AX_RECOMPUTE_ON, cases[k].micro, cases[k].apart);
-        must(tiny_run(&one, "ref", 1));
-        must(tiny_run(&t, "ref", 1));
-        assert_int_equal(t.n_grads, one.n_grads);
-        assert_true(fabs(t.grad_norm - one.grad_norm) < 1e-12 * one.grad_norm);
-        for (int64_t i = 0; i < t.n_grads; i++)
-            assert_true(fabs(t.grad_values[i] - one.grad_values[i]) < 1e-12);
-        ax_free(t.grad_values);
-        ax_free(one.grad_values);
+    for (size_t k = 0; k < N_PACKINGS; k++) {
+        struct tiny_run one = run_of(&arch, AX_F64, 1, packings[k].together),
+                        more = run_of(&arch, AX_F64, packings[k].micro, packings[k].apart);
+        one.o.recompute = AX_RECOMPUTE_OFF;
+        expect_same_gradients(&one, &more, "ref", 1, 1e-12);
     }
     ax_arch_free(&arch);
 }
 
 static void recompute_changes_no_bit(void **state) {
     (void)state;
-    static const enum ax_dtype dtypes[] = {AX_F32, AX_BF16};
     struct ax_arch arch;
     predicting(&arch);
-    for (size_t i = 0; i < 2; i++) {
-        uint64_t grads = 0, masters = 0;
-        for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++)
-            for (int threads = 1; threads <= 2; threads++) {
-                struct tiny_run t = run_of(&arch, dtypes[i], (enum ax_recompute)mode, 2, lengths);
-                t.steps = 2;
-                must(tiny_run(&t, "cpu", threads));
-                grads = grads ? grads : t.grads;
-                masters = masters ? masters : t.masters;
-                assert_true(t.grads == grads && t.masters == masters);
-                ax_free(t.grad_values);
-            }
-    }
+    recompute_keeps_bits(run_of(&arch, AX_F32, 2, lengths));
+    recompute_keeps_bits(run_of(&arch, AX_BF16, 2, lengths));
     ax_arch_free(&arch);
 }
 
@@ -147,7 +107,7 @@ static void other_methods_are_refused(void **state) {
     predicting(&arch);
     static const char *const words[] = {"with dpo", "with qat", "with relora"};
     for (int i = 0; i < 3; i++) {
-        struct tiny_run t = run_of(&arch, AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+        struct tiny_run t = run_of(&arch, AX_F32, 1, lengths);
         t.o.objective = i == 0 ? &other : t.o.objective;
         t.o.model.qat = i == 1 ? &ax_schemes[0] : NULL;
         t.o.relora.interval = i == 2 ? 3 : 0;
