@@ -245,8 +245,7 @@ inline void run_block() {
                 resume(&b.fibers[i]);
                 moved = true;
             }
-        while (b.next < b.n) { // start threads not yet begun
-            size_t i = 0;
+        for (size_t i = 0; b.next < b.n;) { // start threads not yet begun; those before i wait
             while (i < b.fibers.size() && b.fibers[i].st != FREE && b.fibers[i].st != DONE)
                 i++;
             if (i == b.fibers.size())
