@@ -1,5 +1,5 @@
 /* attention_backward in bf16 by wgmma, for heads of up to 128 elements: as tensor_backward.cu, dq by one kernel and dk
- * and dv by another, no result of which two threads add to. A block has two groups of four warps, with 64 rows
+ * and dv by another, no result of which two threads add to. A block has two or three groups of four warps, with 64 rows
  * each, and goes through tiles of 64 rows of the other side. These come to one of three buffers: one is read,
  * the last product that reads another one may still run, and copies fill the third.
  *
@@ -9,8 +9,7 @@
 #include "kernels/cuda/attention/tensor_backward.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-constexpr int GROUPS = 2, BLOCK = GROUP_THREADS * GROUPS, GROUP_ROWS = 64,
-              ROWS = GROUPS * GROUP_ROWS;
+constexpr int GROUP_ROWS = 64;
 constexpr int STEP = 64, BUFFERS = 3; /* rows of a tile of the other side */
 constexpr int SWIZZLE = 1024;         /* bytes that a tile begins at a multiple of */
 
@@ -26,18 +25,20 @@ struct head_row {
 
 /* Starts copies of two tensors' rows, which row_at gives, to panels: zeros of rows that do not exist, and of what is
  * right of a head's elements. */
-template <int Rows, int Cols, class RowAt>
+template <int Block, int Rows, int Cols, class RowAt>
 __device__ static inline void
 start_panels(panels<Rows, Cols> to_a, const short_heads<const bf16> &a, panels<Rows, Cols> to_b,
              const short_heads<const bf16> &b, RowAt row_at) {
-    constexpr int CHUNKS = Cols / 8, AT_ONCE = BLOCK / CHUNKS;
-    static_assert(Rows % AT_ONCE == 0 && AT_ONCE % 8 == 0, "each thread has one column of chunks");
+    constexpr int CHUNKS = Cols / 8, AT_ONCE = Block / CHUNKS;
+    static_assert(Block % CHUNKS == 0, "each thread has one column of chunks");
     const int first = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS;
     const bool a_there = 8 * c < a.size, b_there = 8 * c < b.size;
     const int a_from = a_there ? 8 * c : 0, b_from = b_there ? 8 * c : 0;
     AX_UNROLL
-    for (int i = 0; i < Rows / AT_ONCE; i++) {
+    for (int i = 0; i < (Rows + AT_ONCE - 1) / AT_ONCE; i++) {
         const int row = first + i * AT_ONCE;
+        if (Rows % AT_ONCE != 0 && row >= Rows)
+            break;
         const head_row from = row_at(row);
         copy_16(to_a.chunk(row, c), a.at(from.row, from.head) + a_from, from.exists && a_there);
         copy_16(to_b.chunk(row, c), b.at(from.row, from.head) + b_from, from.exists && b_there);
@@ -55,17 +56,20 @@ __device__ static inline void await_tile() {
 template <int Rows, int D> struct left_tile {
     panels<Rows, D> from;
     int row;
+    __device__ left_tile(panels<Rows, D> tile)
+        : from(tile), row((int)threadIdx.x / GROUP_THREADS * GROUP_ROWS) {
+    }
     __device__ wgmma_tile block(int k) const {
         return from.rows(row, k);
     }
 };
-template <int D> struct left_held {
+template <int Rows, int D> struct left_held {
     uint32_t x[D / 16][4];
-    template <int Rows> __device__ left_held(panels<Rows, D> from, int warp_row) {
-        const int lane = threadIdx.x % 32;
+    __device__ left_held(panels<Rows, D> from) {
+        const int lane = threadIdx.x % 32, row = (int)threadIdx.x / 32 * 16 + lane % 16;
         AX_UNROLL
         for (int k = 0; k < D / 16; k++)
-            load_matrices(x[k], from.chunk(warp_row + lane % 16, 2 * k + lane / 16));
+            load_matrices(x[k], from.chunk(row, 2 * k + lane / 16));
     }
     __device__ const uint32_t (&block(int k) const)[4] {
         return x[k];
@@ -133,6 +137,8 @@ __device__ static inline bool all_see(const view &sees, const int (&to)[STEP], i
 /* ---- dq ---- */
 
 template <int D> struct dq_shared {
+    static constexpr int GROUPS = D <= 64 ? 3 : 2, BLOCK = GROUPS * GROUP_THREADS;
+    static constexpr int ROWS = GROUPS * GROUP_ROWS;
     panels<ROWS, D> queries, gradients;
     shared_at buffers;
     static constexpr int OWN = 2 * panels<ROWS, D>::BYTES, OTHER = 2 * panels<STEP, D>::BYTES;
@@ -148,8 +154,10 @@ template <int D> struct dq_shared {
     }
 };
 
-template <int D> __global__ void __launch_bounds__(BLOCK, 1) attention_dq_wgmma(backward_args a) {
+template <int D>
+__global__ void __launch_bounds__(dq_shared<D>::BLOCK, 1) attention_dq_wgmma(backward_args a) {
 #ifdef AX_WGMMA
+    constexpr int ROWS = dq_shared<D>::ROWS, BLOCK = dq_shared<D>::BLOCK;
     const pattern &p = a.p;
     AX_DYNAMIC_SHARED(bf16, memory);
     const dq_shared<D> tiles(shared_aligned(shared_of(memory), SWIZZLE));
@@ -157,7 +165,7 @@ template <int D> __global__ void __launch_bounds__(BLOCK, 1) attention_dq_wgmma(
     const int warp_row = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4;
     const query_rows own = query_rows_at(p, a.group, at);
     const int first = own.query(0), last = own.last_query(ROWS);
-    start_panels(tiles.queries, a.q, tiles.gradients, a.dout, [&](int row) {
+    start_panels<BLOCK>(tiles.queries, a.q, tiles.gradients, a.dout, [&](int row) {
         const bool exists = own.exists(row);
         const int r = exists ? row : 0;
         return head_row{own.query(r), own.head(r), exists};
@@ -171,14 +179,16 @@ template <int D> __global__ void __launch_bounds__(BLOCK, 1) attention_dq_wgmma(
         lse[i] = exists ? base_of(a.lse.at(query, head)) : 0;
         delta[i] = exists ? a.delta[(int64_t)query * a.heads + head] : 0;
     }
-    copy_wait();
-    __syncthreads();
-    const left_held<D> q(tiles.queries, warp_row), dout(tiles.gradients, warp_row);
+    int64_t n = first_document(p.cu_q, p.documents, first);
+    await_tile();
+    /* In registers they do not keep shared memory busy all the time. With fewer elements it is not, and ptxas of CUDA 13.0
+     * puts weights into registers that hold them, which its PTX does not say (tools/check-kernels looks). */
+    typedef std::conditional_t<(D > 64), left_held<ROWS, D>, left_tile<ROWS, D>> left;
+    const left q(tiles.queries), dout(tiles.gradients);
 
     sums<1, D> dq = {};
     int b = 0;
-    for (int64_t n = first_document(p.cu_q, p.documents, first);
-         n < p.documents && p.cu_q[n] <= last; n++) {
+    for (; n < p.documents && p.cu_q[n] <= last; n++) {
         const document d = document_of(p, n);
         const view sees = view_of(p, d);
         int to[2];
@@ -189,7 +199,7 @@ template <int D> __global__ void __launch_bounds__(BLOCK, 1) attention_dq_wgmma(
                                     min(last - d.q_first, d.nq - 1), STEP);
         const int first_key = (int)d.k_first, end = (int)seen.to;
         const auto start = [&](int into, int k) {
-            start_panels(tiles.keys(into), a.k, tiles.values(into), a.v, [&](int row) {
+            start_panels<BLOCK>(tiles.keys(into), a.k, tiles.values(into), a.v, [&](int row) {
                 const int key = k + row;
                 return head_row{first_key + min(key, sees.nk - 1), at.kv_head, key < sees.nk};
             });
@@ -241,6 +251,8 @@ struct columns {
 };
 
 template <int D> struct dkv_shared {
+    static constexpr int GROUPS = 2, BLOCK = GROUPS * GROUP_THREADS;
+    static constexpr int ROWS = GROUPS * GROUP_ROWS;
     columns *of; /* BUFFERS of them */
     panels<ROWS, D> keys, values;
     shared_at buffers;
@@ -258,20 +270,21 @@ template <int D> struct dkv_shared {
     }
 };
 
-template <int D> __global__ void __launch_bounds__(BLOCK, 1) attention_dkv_wgmma(backward_args a) {
+template <int D>
+__global__ void __launch_bounds__(dkv_shared<D>::BLOCK, 1) attention_dkv_wgmma(backward_args a) {
 #ifdef AX_WGMMA
+    constexpr int ROWS = dkv_shared<D>::ROWS, BLOCK = dkv_shared<D>::BLOCK;
     const pattern &p = a.p;
     AX_DYNAMIC_SHARED(bf16, memory);
     const dkv_shared<D> tiles(memory);
     const place at = first_first(p.kv_heads, ROWS);
-    const int group_row = threadIdx.x / GROUP_THREADS * GROUP_ROWS;
     const int warp_row = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int first = (int)at.first, last = min((int)p.keys, first + ROWS) - 1;
     const int first_head = at.kv_head * p.group;
-    start_panels(tiles.keys, a.k, tiles.values, a.v, [&](int row) {
+    start_panels<BLOCK>(tiles.keys, a.k, tiles.values, a.v, [&](int row) {
         return head_row{min(first + row, last), at.kv_head, first + row <= last};
     });
-    const left_tile<ROWS, D> k_rows = {tiles.keys, group_row}, v_rows = {tiles.values, group_row};
+    const left_tile<ROWS, D> k_rows(tiles.keys), v_rows(tiles.values);
 
     sums<1, D> dk = {}, dv = {};
     int b = 0;
@@ -289,7 +302,7 @@ template <int D> __global__ void __launch_bounds__(BLOCK, 1) attention_dkv_wgmma
                 return head_row{first_query + min(query, queries - 1),
                                 first_head + (c + row - query * p.group), query < queries};
             };
-            start_panels(tiles.queries(into), a.q, tiles.gradients(into), a.dout, row_at);
+            start_panels<BLOCK>(tiles.queries(into), a.q, tiles.gradients(into), a.dout, row_at);
             if (threadIdx.x >= STEP)
                 return;
             columns *of = tiles.of + into;
@@ -363,13 +376,17 @@ bool ax_wgmma_attention_suits(const struct ax_queue *q, const struct ax_attentio
 }
 
 template <int D> static enum ax_status run(struct ax_queue *q, const backward_args &args) {
+    typedef dq_shared<D> dq;
+    typedef dkv_shared<D> dkv;
     const pattern &p = args.p;
     if (p.queries > 0)
-        AX_TRY(AX_LAUNCH(q, attention_dq_wgmma<D>, blocks_in(p.queries * p.group, p.kv_heads, ROWS),
-                         BLOCK, dq_shared<D>::BYTES, args));
-    return p.keys == 0 ? AX_OK
-                       : AX_LAUNCH(q, attention_dkv_wgmma<D>, blocks_in(p.keys, p.kv_heads, ROWS),
-                                   BLOCK, dkv_shared<D>::BYTES, args);
+        AX_TRY(AX_LAUNCH(q, attention_dq_wgmma<D>,
+                         blocks_in(p.queries * p.group, p.kv_heads, dq::ROWS), dq::BLOCK, dq::BYTES,
+                         args));
+    return p.keys == 0
+               ? AX_OK
+               : AX_LAUNCH(q, attention_dkv_wgmma<D>, blocks_in(p.keys, p.kv_heads, dkv::ROWS),
+                           dkv::BLOCK, dkv::BYTES, args);
 }
 
 enum ax_status ax_wgmma_attention_backward(struct ax_queue *q, const struct ax_attention *a,
