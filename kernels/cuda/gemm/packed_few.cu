@@ -10,7 +10,8 @@
 #define ROWS  16 /* of W, of a block */
 #define COLS  64 /* of W, of a warp at a time */
 #define OWN   16 /* of these, of a lane */
-#define STEPS 2  /* whose codes are on their way at the same time */
+#define STEPS                                                                                      \
+    4 /* whose codes are on their way at the same time, while those before are multiplied */
 
 struct few {
     const uint8_t *codes;
@@ -58,11 +59,30 @@ __device__ static inline void load_codes(const few &w, int64_t row, int col,
     memcpy(two, from, sizeof two);
 }
 
+/* What a lane has of two rows of W, of STEPS times COLS columns of its warp. */
+template <class Codes> struct ahead {
+    typename Codes::group group[STEPS][2][2];
+    float scale[STEPS][2];
+};
+template <class Codes>
+__device__ static inline void load_ahead(const few &w, const int64_t (&rows)[2], int from,
+                                         ahead<Codes> *to) {
+    AX_UNROLL
+    for (int s = 0; s < STEPS; s++) {
+        const int col = from + s * WARPS * COLS + OWN * (threadIdx.x % 4);
+        AX_UNROLL
+        for (int r = 0; r < 2 && col < w.k; r++) {
+            load_codes<Codes>(w, rows[r], col, to->group[s][r]);
+            to->scale[s][r] = w.scale[rows[r] * w.blocks_of_row + (col >> w.shift)];
+        }
+    }
+}
+
 __device__ static inline own_columns load_own(const few &w, int row, int col) {
     const bf16 *from = w.a + row * w.a_stride + col;
     own_columns out;
     if (w.aligned_a) {
-        const uint4 x = __ldca((const uint4 *)from), y = __ldca((const uint4 *)from + 1);
+        const uint4 x = __ldg((const uint4 *)from), y = __ldg((const uint4 *)from + 1);
         return {{x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w}};
     }
     AX_UNROLL
@@ -79,25 +99,18 @@ __global__ void __launch_bounds__(32 * WARPS) packed_few_kernel(few w, AX_INDEXE
     const int64_t first = blockIdx.x * (int64_t)ROWS;
     const int64_t rows[2] = {min(w.n - 1, first + g), min(w.n - 1, first + g + 8)};
     float c[TILES][4] = {};
+    ahead<Codes> next = {};
+    load_ahead(w, rows, warp * COLS, &next);
     for (int from = warp * COLS; from < w.k; from += WARPS * STEPS * COLS) {
-        typename Codes::group group[STEPS][2][2];
-        float scale[STEPS][2];
-        AX_UNROLL
-        for (int s = 0; s < STEPS; s++) {
-            const int col = from + s * WARPS * COLS + OWN * t;
-            AX_UNROLL
-            for (int r = 0; r < 2 && col < w.k; r++) {
-                load_codes<Codes>(w, rows[r], col, group[s][r]);
-                scale[s][r] = w.scale[rows[r] * w.blocks_of_row + (col >> w.shift)];
-            }
-        }
+        const ahead<Codes> now = next;
+        load_ahead(w, rows, from + WARPS * STEPS * COLS, &next);
         AX_UNROLL
         for (int s = 0; s < STEPS; s++) {
             const int col = from + s * WARPS * COLS + OWN * t;
             if (col >= w.k) /* of all lanes */
                 break;
-            const own_columns low = values_of(codes, group[s][0], scale[s][0]);
-            const own_columns high = values_of(codes, group[s][1], scale[s][1]);
+            const own_columns low = values_of(codes, now.group[s][0], now.scale[s][0]);
+            const own_columns high = values_of(codes, now.group[s][1], now.scale[s][1]);
             AX_UNROLL
             for (int tile = 0; tile < TILES; tile++) {
                 const own_columns x = load_own(w, min(w.m - 1, 8 * tile + g), col);

@@ -29,7 +29,7 @@ struct half_codes {
         return __ldca((const uint32_t *)codes + g);
     }
     __device__ static void load_two(const uint8_t *codes, int64_t g, group (&two)[2]) {
-        const uint2 v = __ldca((const uint2 *)((const uint32_t *)codes + g));
+        const uint2 v = __ldg((const uint2 *)((const uint32_t *)codes + g));
         two[0] = v.x;
         two[1] = v.y;
     }
@@ -52,7 +52,7 @@ template <class Codes> struct byte_codes {
         return __ldca((const uint2 *)codes + g);
     }
     __device__ static void load_two(const uint8_t *codes, int64_t g, group (&two)[2]) {
-        const uint4 v = __ldca((const uint4 *)((const uint2 *)codes + g));
+        const uint4 v = __ldg((const uint4 *)((const uint2 *)codes + g));
         two[0] = {v.x, v.y};
         two[1] = {v.z, v.w};
     }

@@ -1,9 +1,11 @@
 /* Routes tokens to experts (kernels/ops.h): router_forward, router_balance, router_backward. A warp has a row,
- * as experts are few, forward in shared memory. Bytes moved: each operand once. */
-#include "kernels/cuda/rows/columns.cuh"
+ * as experts are few, forward in shared memory. Bytes moved: each operand once. Loads of experts are counted by block,
+ * and added in the order of the blocks. */
+#include "kernels/cuda/vector.cuh"
 
-#define ROWS 8 /* of a block, at most */
-#define ALL  0xffffffffu
+#define ROWS   8   /* of a block at a time, at most */
+#define BLOCKS 512 /* forward, at most: four on each processor of a large GPU */
+#define ALL    0xffffffffu
 
 /* A number that is larger for a larger score; NaN is below all. 0 is none. */
 __device__ static inline uint32_t order_of(float score) {
@@ -23,7 +25,9 @@ struct router {
     const float *bias;
     float *probs, *weights;
     int32_t *experts;
-    int32_t *chosen; /* [E]: how many rows chose an expert; NULL = not requested */
+    /* of each block [E]: how many of its rows chose an expert, and the sum of their p; NULL = not requested */
+    int32_t *chosen;
+    float *sums;
     const int32_t *valid;
     int64_t first, rows;
     int n, k; /* n experts */
@@ -34,8 +38,13 @@ struct router {
 struct router_row {
     float *probs, *scores;
     uint32_t *order; /* of the scores; 0: chosen, or of a group that is not kept */
+    float *sums;     /* of p of the warp's rows */
+    int32_t *chosen; /* by all rows of the block */
 };
-#define ROUTER_BYTES(n) ((n)*3 * sizeof(float))
+/* Shared memory of a block of so many warps. */
+static inline size_t router_bytes(unsigned warps, int64_t experts) {
+    return (size_t)(4 * warps + 1) * (size_t)experts * sizeof(float);
+}
 
 __device__ static inline void fill_row(const router &r, int64_t t, const router_row &row) {
     const int lane = threadIdx.x;
@@ -57,6 +66,7 @@ __device__ static inline void fill_row(const router &r, int64_t t, const router_
         const float p = r.routing.sigmoid ? row.probs[e] : row.probs[e] / sum;
         const float score = r.bias ? p + r.bias[e] : p;
         r.probs[t * r.n + e] = p;
+        row.sums[e] += p;
         row.probs[e] = p;
         row.scores[e] = score;
         row.order[e] = order_of(score);
@@ -111,8 +121,7 @@ __device__ static inline void choose(const router &r, const router_row &row, int
             row.order[best] = 0;
         if (threadIdx.x == 0) {
             r.experts[t * r.k + i] = best;
-            if (r.chosen)
-                atomicAdd(&r.chosen[best], 1);
+            atomicAdd(&row.chosen[best], 1);
         }
     }
     sum = r.routing.renormalize ? sum : 1;
@@ -122,18 +131,8 @@ __device__ static inline void choose(const router &r, const router_row &row, int
             (float)(r.routing.scale * ((double)row.probs[r.experts[t * r.k + i]] / sum));
 }
 
-__global__ void __launch_bounds__(32 * ROWS) router_forward_kernel(router r) {
-    AX_DYNAMIC_SHARED(float, shared);
-    const int64_t t = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    float *own = shared + (int64_t)3 * r.n * threadIdx.y;
-    if (t >= r.rows)
-        return;
-    if (!r.valid || r.first + t < *r.valid) {
-        const router_row row = {own, own + r.n, (uint32_t *)(own + 2 * r.n)};
-        fill_row(r, t, row);
-        choose(r, row, t);
-        return;
-    }
+/* A row that is padding. */
+__device__ static inline void route_none(const router &r, int64_t t) {
     for (int e = threadIdx.x; e < r.n; e += 32)
         r.probs[t * r.n + e] = 0;
     for (int64_t i = threadIdx.x; i < r.k; i += 32) {
@@ -142,58 +141,107 @@ __global__ void __launch_bounds__(32 * ROWS) router_forward_kernel(router r) {
     }
 }
 
-__global__ void add_counts_kernel(float *load, const int32_t *chosen, int64_t n) {
-    const int64_t e = thread_number();
-    if (e < n)
-        load[e] += (float)chosen[e];
-}
-
-struct prob_term {
-    vector_rows<float> probs;
-    __device__ void operator()(int64_t row, int64_t col, float (&out)[AX_NEIGHBORS]) const {
-        probs.load(row, col, out);
+__global__ void __launch_bounds__(32 * ROWS) router_forward_kernel(router r) {
+    AX_DYNAMIC_SHARED(float, shared);
+    const int warps = blockDim.y, all = 32 * warps, mine = 32 * threadIdx.y + threadIdx.x;
+    const int64_t valid = r.valid ? *r.valid - r.first : r.rows;
+    float *sums = shared, *own = sums + (int64_t)r.n * (warps + 3 * threadIdx.y);
+    int32_t *chosen = (int32_t *)(sums + (int64_t)r.n * 4 * warps);
+    const router_row row = {own, own + r.n, (uint32_t *)(own + 2 * r.n), sums + r.n * threadIdx.y,
+                            chosen};
+    for (int i = mine; i < r.n * warps; i += all)
+        sums[i] = 0;
+    for (int e = mine; e < r.n; e += all)
+        chosen[e] = 0;
+    __syncthreads();
+    const int64_t step = (int64_t)gridDim.x * warps;
+    for (int64_t t = (int64_t)blockIdx.x * warps + threadIdx.y; t < r.rows; t += step) {
+        if (t < valid) {
+            fill_row(r, t, row);
+            choose(r, row, t);
+            __syncwarp(); /* before the next row comes */
+        } else {
+            route_none(r, t);
+        }
     }
-};
-
-/* Counts of experts, then the pieces' sums of p. */
-static int64_t counts_bytes(int64_t experts) {
-    return (experts * (int64_t)sizeof(int32_t) + 255) / 256 * 256;
+    __syncthreads();
+    for (int e = mine; e < r.n && r.chosen; e += all) {
+        float sum = 0;
+        for (int w = 0; w < warps; w++)
+            sum += sums[w * r.n + e];
+        r.sums[(int64_t)blockIdx.x * r.n + e] = sum;
+        r.chosen[(int64_t)blockIdx.x * r.n + e] = chosen[e];
+    }
 }
+
+/* load[e] += what the blocks counted; load[n + e] += their sums of p. */
+#define LOAD_ROWS 32 /* threads for a column */
+__global__ void __launch_bounds__(32 * LOAD_ROWS)
+    add_loads_kernel(const int32_t *chosen, const float *sums, int blocks, int n, float *load) {
+    AX_SHARED(float, part_sums, [LOAD_ROWS][32]);
+    AX_SHARED(int32_t, part_counts, [LOAD_ROWS][32]);
+    const int e = blockIdx.x * 32 + threadIdx.x;
+    float sum = 0;
+    int32_t count = 0;
+    for (int b = threadIdx.y; b < blocks && e < n; b += LOAD_ROWS) {
+        sum += sums[(int64_t)b * n + e];
+        count += chosen[(int64_t)b * n + e];
+    }
+    part_sums[threadIdx.y][threadIdx.x] = sum;
+    part_counts[threadIdx.y][threadIdx.x] = count;
+    __syncthreads();
+    if (threadIdx.y != 0 || e >= n)
+        return;
+    sum = 0;
+    count = 0;
+    for (int y = 0; y < LOAD_ROWS; y++) {
+        sum += part_sums[y][threadIdx.x];
+        count += part_counts[y][threadIdx.x];
+    }
+    load[e] += (float)count;
+    load[n + e] += sum;
+}
+
+static unsigned warps_of(int64_t experts) {
+    return experts <= 512 ? ROWS : 1;
+}
+static unsigned blocks_of_rows(int64_t rows, int64_t experts) {
+    return min((unsigned)BLOCKS, blocks_of(rows, (int)warps_of(experts)));
+}
+
 extern "C" size_t ax_cuda_router_forward_work(const struct ax_router_forward *a) {
     const int64_t rows = a->probs.shape[0], experts = a->probs.shape[1];
     return a->load.data == NULL ? 0
-                                : (size_t)counts_bytes(experts) + column_sums_bytes(rows, experts);
+                                : (size_t)blocks_of_rows(rows, experts) * (size_t)experts *
+                                      (sizeof(float) + sizeof(int32_t));
 }
 
 extern "C" enum ax_status ax_cuda_router_forward(struct ax_queue *q,
                                                  const struct ax_router_forward *a, void *work) {
     const int64_t rows = a->probs.shape[0], n = a->probs.shape[1];
-    int32_t *chosen = a->load.data ? (int32_t *)work : NULL;
-    float *load = (float *)a->load.data;
+    const unsigned warps = warps_of(n), blocks = blocks_of_rows(rows, n);
+    float *load = (float *)a->load.data, *sums = load ? (float *)work : NULL;
+    int32_t *chosen = load ? (int32_t *)(sums + blocks * n) : NULL;
     const router r = {as_rows<float>(&a->logits),
                       (const float *)a->bias.data,
                       (float *)a->probs.data,
                       (float *)a->weights.data,
                       (int32_t *)a->experts.data,
                       chosen,
+                      sums,
                       (const int32_t *)a->valid.data,
                       a->first,
                       rows,
                       (int)n,
                       (int)a->weights.shape[1],
                       a->routing};
-    const unsigned each = n <= 1024 ? ROWS : 1;
     if (rows == 0)
         return AX_OK;
-    if (chosen)
-        AX_CUDA_TRY(cudaMemsetAsync(chosen, 0, (size_t)n * sizeof(int32_t), ax_cuda_stream(q)));
-    AX_TRY(AX_LAUNCH(q, router_forward_kernel, blocks_of(rows, (int)each), dim3(32, each),
-                     each * ROUTER_BYTES((size_t)n), r));
-    if (!chosen)
-        return AX_OK;
-    AX_TRY(AX_LAUNCH(q, add_counts_kernel, blocks_of(n, 128), 128, 0, load, chosen, n));
-    return column_sums(q, prob_term{as_vectors<float>(&a->probs)}, rows, n, load + n,
-                       (char *)work + counts_bytes(n));
+    AX_TRY(AX_LAUNCH(q, router_forward_kernel, blocks, dim3(32, warps), router_bytes(warps, n), r));
+    return load == NULL
+               ? AX_OK
+               : AX_LAUNCH(q, add_loads_kernel, blocks_of(n, 32), dim3(32, LOAD_ROWS), 0,
+                           (const int32_t *)chosen, (const float *)sums, (int)blocks, (int)n, load);
 }
 
 /* ---- router_balance: one block ---- */

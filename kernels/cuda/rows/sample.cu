@@ -1,8 +1,9 @@
 /* sample, truncate: a block per row, in the order of steps of kernels/ops.h. A row is read once for its largest
  * logit and once, from cache, for the masses of its parts, which are sums of exp((z − max)/T) in double. With filters
  * the largest go into a list (choose.cuh); sorted, it has running sums of masses, and all is found in it. Where the
- * filters leave more than the list has, the k-th largest logit, the one where the largest reach top_p, and the drawn
- * one are found by search, each in some 30 passes over the row. */
+ * filters leave more than the list has, the row is read again for the masses of bins of logits, and the one bin where
+ * something is to be found becomes a list. If even that is too long, as logits are equal, the k-th largest logit, the
+ * one where the largest reach top_p, and the drawn one are found by search, each in some 30 passes over the row. */
 #include "kernels/cuda/choose.cuh"
 #include "kernels/cuda/philox.cuh"
 
@@ -183,26 +184,34 @@ template <class P> __device__ static inline int first_of(int n, P holds) {
     return low;
 }
 
-/* running[i] = Σ of shares of a list's entries up to i. All threads. */
-__device__ static inline void add_shares(const row &r, const list &l, double *running) {
-    AX_SHARED(double, warps, [32]);
-    const int each = (*l.n + blockDim.x - 1) / blockDim.x, first = threadIdx.x * each;
-    const int end = min(*l.n, first + each), lane = threadIdx.x % 32;
-    double own = 0;
-    for (int i = first; i < end; i++)
-        own += (double)r.share(l.value(i));
-    double sum = own;
+/* The sum of x over the threads before this one. All threads. */
+template <class T> __device__ static inline T sum_before(T x) {
+    AX_SHARED(T, warps, [32]);
+    const int lane = threadIdx.x % 32;
+    T sum = x;
     for (int step = 1; step < 32; step *= 2) {
-        const double before = __shfl_up_sync(0xffffffffu, sum, step);
+        const T before = __shfl_up_sync(0xffffffffu, sum, step);
         if (lane >= step)
             sum += before;
     }
+    __syncthreads(); /* the last call's have been read */
     if (lane == 31)
         warps[threadIdx.x / 32] = sum;
     __syncthreads();
-    sum -= own;
+    sum -= x;
     for (int w = 0; w < (int)threadIdx.x / 32; w++)
         sum += warps[w];
+    return sum;
+}
+
+/* running[i] = Σ of shares of a list's entries up to i. All threads. */
+__device__ static inline void add_shares(const row &r, const list &l, double *running) {
+    const int each = (*l.n + blockDim.x - 1) / blockDim.x, first = threadIdx.x * each;
+    const int end = min(*l.n, first + each);
+    double own = 0;
+    for (int i = first; i < end; i++)
+        own += (double)r.share(l.value(i));
+    double sum = sum_before(own);
     for (int i = first; i < end; i++) {
         sum += (double)r.share(l.value(i));
         running[i] = sum;
@@ -232,7 +241,100 @@ __device__ static inline int kept_of_list(const row &r, const filters &f, const 
     return left == n && f.top_k == 0 && !f.by_p && !all ? 0 : left;
 }
 
-/* ---- the same without a list ---- */
+/* ---- bins ---- */
+
+#define BINS 2048
+#define FINE                                                                                       \
+    (BINS / 32.0f) /* of them to a T; what is 32 T below the largest logit has next to no mass */
+
+/* Running masses of bins of a row's logits, the largest ones' first. Masses are integers, whose sums no order changes:
+ * multiples of `unit`, so that all together have at most 62 bits. */
+struct bins {
+    unsigned long long *running; /* [BINS], in shared memory */
+    double unit;
+    __device__ double mass_to(int bin) const { /* of bins before it, too */
+        return bin < 0 ? 0 : (double)running[bin] * unit;
+    }
+};
+__device__ static inline int bin_of(const row &r, float z) {
+    return (int)fminf((r.most - z) * r.inverse * FINE, (float)(BINS - 1));
+}
+
+__device__ static inline bins bins_of(const row &r, unsigned long long *running) {
+    int bits = 1;
+    while (r.n >> bits > 0)
+        bits++;
+    const double unit = ldexp(1.0, bits - 62);
+    const float inverse = (float)(1 / unit);
+    for (int i = threadIdx.x; i < BINS; i += blockDim.x)
+        running[i] = 0;
+    __syncthreads();
+    each_of(r.z, r.n, [&](int64_t, float z) {
+        atomicAdd(&running[bin_of(r, z)], (unsigned long long)(r.share(z) * inverse));
+    });
+    __syncthreads();
+    const int each = BINS / blockDim.x, first = threadIdx.x * each;
+    unsigned long long own = 0;
+    for (int i = 0; i < each; i++)
+        own += running[first + i];
+    unsigned long long sum = sum_before(own);
+    for (int i = 0; i < each; i++) {
+        sum += running[first + i];
+        running[first + i] = sum;
+    }
+    __syncthreads();
+    return {running, unit};
+}
+
+/* The tokens of a bin, sorted, and their running masses. Returns false if they are more than a list has. */
+__device__ static inline bool list_bin(const row &r, int bin, const list &l, double *running) {
+    __syncthreads(); /* what was there has been read */
+    if (threadIdx.x == 0)
+        *l.n = 0;
+    __syncthreads();
+    each_of(r.z, r.n, [&](int64_t c, float z) {
+        if (bin_of(r, z) == bin)
+            l.add(c, z);
+    });
+    __syncthreads();
+    if (*l.n > LIST)
+        return false;
+    sort(l);
+    add_shares(r, l, running);
+    return true;
+}
+
+/* The last token, in order, that top_p leaves: a running mass reaches `target`. Returns false as list_bin. */
+__device__ static inline bool find_last(const row &r, const bins &b, double target, const list &l,
+                                        double *running, kept *out) {
+    const int bin = min(BINS - 1, first_of(BINS, [&](int i) { return b.mass_to(i) >= target; }));
+    if (!list_bin(r, bin, l, running))
+        return false;
+    const double before = b.mass_to(bin - 1);
+    const int last = first_of(*l.n, [&](int i) { return before + running[i] >= target; });
+    if (*l.n == 0)
+        return false;
+    out->key = l.key(min(last, *l.n - 1));
+    out->id = l.id(min(last, *l.n - 1));
+    return true;
+}
+
+/* The first token, in order, of those that are left, where the running mass exceeds `at`. Returns false likewise. */
+__device__ static inline bool find_drawn(const row &r, const bins &b, const kept &left, double at,
+                                         const list &l, double *running, int64_t *id) {
+    const int bin = min(BINS - 1, first_of(BINS, [&](int i) { return b.mass_to(i) > at; }));
+    if (!list_bin(r, bin, l, running))
+        return false;
+    const double before = b.mass_to(bin - 1);
+    const int n = first_of(*l.n, [&](int i) { return !left(r, l.id(i), l.key(i)); });
+    const int drawn = first_of(n, [&](int i) { return before + running[i] > at; });
+    if (n == 0)
+        return false;
+    *id = l.id(min(drawn, n - 1));
+    return true;
+}
+
+/* ---- the same by search ---- */
 
 /* The j-th largest id of those that fit, or the smallest of fewer. */
 template <class P> __device__ static inline int64_t id_from_end(const row &r, int64_t j, P fits) {
@@ -256,30 +358,21 @@ __device__ static inline int64_t terms_to(double target, double sum, double each
     return each > 0 && terms < 2147483647.0 ? (int64_t)terms : 2147483647;
 }
 
-__device__ static inline kept kept_of_row(const row &r, const filters &f) {
-    kept out = {0, 0, (float)f.min_p, 0};
-    if (f.top_k > 0)
-        out.key = kth_key(r.z, r.n, f.top_k);
-    if (f.by_p) {
-        const uint32_t floor = out.key;
-        const double target = f.top_p * mass_of(r, [&](int64_t, uint32_t k) { return k >= floor; });
-        out.key =
-            max(floor, largest(32, [&](uint32_t x) {
-                    const uint32_t from = max(x, floor);
-                    return mass_of(r, [&](int64_t, uint32_t k) { return k >= from; }) >= target;
-                }));
-        const double above = mass_of(r, [&](int64_t, uint32_t k) { return k > out.key; });
-        const int64_t ties = terms_to(target, above, (double)r.share(value_of(out.key)), false);
-        out.id = id_from_end(r, ties, [&](int64_t, uint32_t k) { return k == out.key; });
-    }
-    out.mass = mass_of(r, [&](int64_t c, uint32_t k) { return out(r, c, k); });
-    return out;
+__device__ static inline void search_last(const row &r, const filters &f, kept *out) {
+    const uint32_t floor = out->key;
+    const double target = f.top_p * mass_of(r, [&](int64_t, uint32_t k) { return k >= floor; });
+    out->key = max(floor, largest(32, [&](uint32_t x) {
+                       const uint32_t from = max(x, floor);
+                       return mass_of(r, [&](int64_t, uint32_t k) { return k >= from; }) >= target;
+                   }));
+    const double above = mass_of(r, [&](int64_t, uint32_t k) { return k > out->key; });
+    const int64_t ties = terms_to(target, above, (double)r.share(value_of(out->key)), false);
+    out->id = id_from_end(r, ties, [&](int64_t, uint32_t k) { return k == out->key; });
 }
 
-/* The first token where the running sum exceeds u of all, with the most probable first, among equals the last. */
-__device__ static inline int64_t draw_of_row(const row &r, const kept &left, double u) {
+/* The first token where the running sum exceeds `at`, with the most probable first, among equals the last. */
+__device__ static inline int64_t search_drawn(const row &r, const kept &left, double at) {
     const auto fits = [&](int64_t c, uint32_t k) { return left(r, c, k); };
-    const double at = fmin(u, BELOW_ALL) * left.mass; /* some token ends above it */
     const uint32_t key = largest(32, [&](uint32_t x) {
         return mass_of(r, [&](int64_t c, uint32_t k) { return k >= x && fits(c, k); }) > at;
     });
@@ -290,14 +383,15 @@ __device__ static inline int64_t draw_of_row(const row &r, const kept &left, dou
 
 /* ---- both ---- */
 
-/* Shared memory of a block that filters: a list, and its running sums. */
-#define FILTER_BYTES (LIST * (sizeof(unsigned long long) + sizeof(double)))
+/* Shared memory of a block that filters: a list, its running sums, and bins'. */
+#define FILTER_BYTES (LIST * (sizeof(unsigned long long) + sizeof(double)) + BINS * sizeof(double))
 
 struct filtered {
     kept left;
     list l; /* sorted */
-    const double *running;
-    int n; /* how many of the list are left; 0: the list has too few */
+    double *running;
+    int n;  /* how many of the list are left; 0: the list has too few */
+    bins b; /* then */
 };
 
 /* Returns false if there is a NaN. */
@@ -308,7 +402,7 @@ __device__ static inline bool filter(const row &r, const filters &f, double *mas
     double *running = (double *)(entries + LIST);
     const int half = blockDim.x / 2;
     const float least = reached_by(f.top_k > 0 && f.top_k < half ? (int)f.top_k : half, r.own_most);
-    *out = {{}, {entries, count}, running, 0};
+    *out = {{0, 0, (float)f.min_p, 0}, {entries, count}, running, 0, {}};
     if (threadIdx.x == 0)
         *count = 0;
     __syncthreads();
@@ -324,19 +418,30 @@ __device__ static inline bool filter(const row &r, const filters &f, double *mas
         add_shares(r, out->l, running);
         out->n = kept_of_list(r, f, out->l, running, mass);
     }
-    if (out->n > 0)
+    if (out->n > 0) {
         out->left = {out->l.key(out->n - 1), out->l.id(out->n - 1), 0, running[out->n - 1]};
-    else
-        out->left = kept_of_row(r, f);
+        return true;
+    }
+    kept *left = &out->left;
+    out->b = bins_of(r, (unsigned long long *)(running + LIST));
+    if (f.top_k > 0)
+        left->key = kth_key(r.z, r.n, f.top_k);
+    const bool by_bins = f.by_p && f.top_k == 0;
+    if (f.by_p && !(by_bins && find_last(r, out->b, f.top_p * mass, out->l, running, left)))
+        search_last(r, f, left);
+    left->mass = mass_of(r, [&](int64_t c, uint32_t k) { return (*left)(r, c, k); });
     return true;
 }
 
 __device__ static inline int64_t draw(const row &r, const filtered &from, double u) {
-    if (from.n == 0)
-        return draw_of_row(r, from.left, u);
-    const double at = fmin(u, BELOW_ALL) * from.left.mass;
-    return from.l.id(
-        min(from.n - 1, first_of(from.n, [&](int i) { return at < from.running[i]; })));
+    const double at = fmin(u, BELOW_ALL) * from.left.mass; /* some token ends above it */
+    int64_t id = 0;
+    if (from.n > 0)
+        return from.l.id(
+            min(from.n - 1, first_of(from.n, [&](int i) { return at < from.running[i]; })));
+    if (!find_drawn(r, from.b, from.left, at, from.l, from.running, &id))
+        id = search_drawn(r, from.left, at);
+    return id;
 }
 
 /* ax_sample_uniform. */

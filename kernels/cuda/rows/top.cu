@@ -2,6 +2,11 @@
  * memory, once more from cache. */
 #include "kernels/cuda/choose.cuh"
 
+#define THREADS 512 /* at most: while two blocks of a processor sort, others read */
+static int top_threads(int64_t n) {
+    return min(THREADS, row_threads(n));
+}
+
 /* What fits, into an emptied list. */
 template <class E, class P>
 __device__ static inline void list_those(const E *row, int64_t n, const list &l, P fits) {
@@ -39,7 +44,7 @@ __device__ static inline void find_top(const E *row, int64_t n, int64_t k, const
 }
 
 template <class E>
-__global__ void __launch_bounds__(ROW_THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     top_logits_kernel(rows_of<const E> logits, int64_t n, rows_of<float> out, int64_t k) {
     AX_SHARED(float, top, [AX_TOP_MAX]);
     AX_SHARED(unsigned long long, entries, [LIST]);
@@ -58,7 +63,7 @@ extern "C" enum ax_status ax_cuda_top_logits(struct ax_queue *q, const struct ax
         return AX_OK;
     return by_real(a->logits.dtype, [&](auto *e) {
         typedef AX_TYPE(e) E;
-        return AX_LAUNCH(q, top_logits_kernel<E>, (unsigned)a->logits.shape[0], row_threads(n), 0,
+        return AX_LAUNCH(q, top_logits_kernel<E>, (unsigned)a->logits.shape[0], top_threads(n), 0,
                          as_rows<const E>(&a->logits), n, as_rows<float>(&a->out), a->out.shape[1]);
     });
 }
@@ -69,7 +74,7 @@ struct entropy_options {
 };
 
 template <class E>
-__global__ void __launch_bounds__(ROW_THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     top_entropy_kernel(rows_of<const E> logits, int64_t n, const float *weight, float *out,
                        entropy_options o) {
     AX_SHARED(float, top, [AX_TOP_MAX]);
@@ -100,7 +105,7 @@ extern "C" enum ax_status ax_cuda_top_entropy(struct ax_queue *q, const struct a
         return AX_OK;
     return by_real(a->logits.dtype, [&](auto *e) {
         typedef AX_TYPE(e) E;
-        return AX_LAUNCH(q, top_entropy_kernel<E>, (unsigned)a->logits.shape[0], row_threads(n), 0,
+        return AX_LAUNCH(q, top_entropy_kernel<E>, (unsigned)a->logits.shape[0], top_threads(n), 0,
                          as_rows<const E>(&a->logits), n, (const float *)a->weight.data,
                          (float *)a->out.data, o);
     });
