@@ -7,11 +7,7 @@
  *
  * Moves c once (dW: twice), the left side once for each tile of columns and the right side once for each
  * tile of rows, mostly from the L2 cache: blocks that run at the same time are of neighboring groups. */
-#include "kernels/cuda/gemm/grouped.h"
-#include "kernels/cuda/mma.cuh"
-
-/* What is computed: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x. */
-enum form { Y, DX, DW };
+#include "kernels/cuda/gemm/grouped.cuh"
 
 /* Tiles of c, their terms per stage, and the part of a warp. */
 template <int Rows, int Cols, int Depth, int WarpRows, int WarpCols, int BlocksPerSm>
@@ -22,7 +18,7 @@ struct tiling {
     static constexpr int THREADS = 32 * (Rows / WarpRows) * WARPS_ACROSS;
     static constexpr int STAGE = (Rows + Cols) * Depth * (int)sizeof(bf16);
 };
-/* Two blocks share a multiprocessor: while one begins, or adds to c in memory, the other one multiplies. On an
+/* Where wgmma is not, and for dW. Two blocks share a multiprocessor: while one begins, or adds to c in memory, the other one multiplies. On an
  * H200, 128 × 256 by eight warps, and stages of 64 terms, are no faster. */
 typedef tiling<128, 128, 32, 64, 64, 2> square_tiles;
 /* For an adapter's low side, where the other operand's rows are all that is moved. */
@@ -46,11 +42,6 @@ template <bool Along, int Extent, int Depth> struct side {
     }
 };
 
-/* The part of a tensor that a block multiplies, from `at` on: `rows` of `cols` elements. */
-struct window {
-    const bf16 *at;
-    int stride, rows, cols;
-};
 template <class Side> __device__ static inline window advanced(const window &w, int terms) {
     return Side::ALONG ? window{w.at + terms, w.stride, w.rows, w.cols - terms}
                        : window{w.at + (int64_t)terms * w.stride, w.stride, w.rows - terms, w.cols};
@@ -182,37 +173,6 @@ template <class T, form Form> struct product {
         copy_wait();
     }
 
-    /* Of this thread's sums: row 2·m + half, and the first column of pair n, from the warp's `first` on. */
-    __device__ static int row_of(int first, int m, int half) {
-        return first + 16 * m + 8 * half + (int)(threadIdx.x % 32 / 4);
-    }
-    __device__ static int col_of(int first, int n) {
-        return first + 8 * n + 2 * (int)(threadIdx.x % 4);
-    }
-
-    /* Stores them in bf16 with their bias, which may be NULL, in rows below `rows` and columns below `cols`. */
-    __device__ void store(bf16 *to, int stride, int rows, int cols, const bf16 *bias, int row,
-                          int col) const {
-        float added[2 * N][2] = {};
-        AX_UNROLL
-        for (int i = 0; i < 4 * N && bias != nullptr; i++)
-            if (col_of(col, i / 2) < cols)
-                added[i / 2][i % 2] = (float)bias[col_of(col, i / 2) + i % 2];
-        AX_UNROLL
-        for (int i = 0; i < 2 * M; i++) {
-            const int r = row_of(row, i / 2, i % 2);
-            if (r >= rows)
-                continue;
-            bf16 *const at = to + (int64_t)r * stride;
-            AX_UNROLL
-            for (int n = 0; n < 2 * N; n++) {
-                const float *const pair = sums[i / 2][n] + 2 * (i % 2);
-                if (col_of(col, n) < cols)
-                    *(uint32_t *)(at + col_of(col, n)) =
-                        round_pair(pair[0] + added[n][0], pair[1] + added[n][1]);
-            }
-        }
-    }
     /* Adds them to a matrix in F32. What is there is read before any of 16 rows is written, so that many reads
      * are on their way. */
     __device__ void add_to(float *matrix, int rows, int cols, int row, int col) const {
@@ -239,46 +199,6 @@ template <class T, form Form> struct product {
 };
 
 /* ---- blocks ---- */
-
-struct grouped_args {
-    const bf16 *a, *b, *bias;
-    void *c;
-    const int32_t *offsets;
-    int groups;
-    int width, cols;                  /* of a's rows and of c's */
-    int stride_a, stride_b, stride_c; /* from a row to the next */
-    int64_t matrix, bias_stride;      /* from a group's matrix, or biases, to the next */
-};
-
-/* Rows of a group: [first, end). */
-struct place {
-    int group, first, end;
-};
-
-/* Tile number `tile` of all groups' rows; group −1: there are not as many. All lanes of the warp. */
-template <int Rows>
-__device__ static inline place find_rows(const int32_t *offsets, int groups, int tile) {
-    const int lane = threadIdx.x % 32;
-    for (int base = 0; base < groups; base += 32) {
-        const int from = offsets[min(base + lane, groups)],
-                  to = offsets[min(base + lane + 1, groups)];
-        const int own = (to - from + Rows - 1) / Rows;
-        int upto = own; /* tiles of this lane's group and of those before it */
-        for (int d = 1; d < 32; d *= 2) {
-            const int others = __shfl_up_sync(0xffffffffu, upto, d);
-            upto += lane >= d ? others : 0;
-        }
-        const unsigned beyond = __ballot_sync(0xffffffffu, tile < upto);
-        if (beyond != 0) {
-            const int holder = __ffs((int)beyond) - 1;
-            const int first = from + (tile - (upto - own)) * Rows;
-            return {base + holder, __shfl_sync(0xffffffffu, first, holder),
-                    __shfl_sync(0xffffffffu, to, holder)};
-        }
-        tile -= __shfl_sync(0xffffffffu, upto, 31);
-    }
-    return {-1, 0, 0};
-}
 
 /* A block of dW has part of one group's matrix. */
 template <class T>
@@ -314,9 +234,7 @@ __device__ static inline void multiply_rows(const grouped_args &a, int tile, int
               Form == Y ? window{w + (int64_t)col * a.width, a.width, a.cols - col, a.width}
                         : window{w + col, a.cols, a.width, a.cols - col},
               a.width, P::warp_row() < rows && P::warp_col() < a.cols - col);
-    p.store((bf16 *)a.c + (int64_t)at.first * a.stride_c, a.stride_c, rows, a.cols,
-            a.bias == nullptr ? nullptr : a.bias + at.group * a.bias_stride, P::warp_row(),
-            col + P::warp_col());
+    store_sums(p.sums, result_of(a, at), P::warp_row(), col + P::warp_col());
 }
 
 template <class T, form Form>
@@ -330,13 +248,6 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS) grouped_product(grouped
 }
 
 /* ---- launching ---- */
-
-/* As many tiles as the rows of all groups can need: each group that is not empty may have one that is not
- * full. */
-static int64_t most_row_tiles(int64_t rows, int64_t groups, int tile) {
-    const int64_t begun = rows < groups ? rows : groups;
-    return begun + (rows - begun) / tile;
-}
 
 template <class T, form Form>
 static enum ax_status launch(struct ax_queue *q, const grouped_args &a, int64_t rows) {
@@ -355,7 +266,9 @@ static enum ax_status launch_rows(struct ax_queue *q, const grouped_args &a, int
         return launch<narrow_tiles, Form>(q, a, rows);
     if (expected < (int64_t)FEW_ROWS * a.groups)
         return launch<flat_tiles, Form>(q, a, rows);
-    return launch<square_tiles, Form>(q, a, rows);
+    return a.cols > square_tiles::COLS && ax_grouped_wgmma_suits(q)
+               ? ax_grouped_wgmma(q, Form, a, rows)
+               : launch<square_tiles, Form>(q, a, rows);
 }
 
 extern "C" enum ax_status ax_cuda_grouped_tiles(struct ax_queue *q,

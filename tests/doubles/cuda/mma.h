@@ -92,12 +92,13 @@ inline void copy_start(char *to, const void *from, bool there, size_t bytes) {
     blk->copies[blk->cur->tid].push_back({to, there ? (const char *)from : nullptr, bytes});
 }
 inline void copy_finish() {
-    blk->unseen[blk->cur->tid] = !blk->copies[blk->cur->tid].empty();
-    for (const Copy &c : blk->copies[blk->cur->tid])
+    for (const Copy &c : blk->copies[blk->cur->tid]) {
+        blk->unseen[blk->cur->tid] |= c.bytes > 0;
         if (c.from)
             memcpy(c.to, c.from, c.bytes);
         else
             memset(c.to, 0, c.bytes);
+    }
     blk->copies[blk->cur->tid].clear();
 }
 /* A batch ends with a copy of no bytes. */
