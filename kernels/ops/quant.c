@@ -110,6 +110,9 @@ static void build_quantize(struct ax_case_builder *b, struct ax_quantize *a) {
         {"int8, blocks", .rows = 5, .cols = 70, .inner = 14, QUANT(.kind = AX_QUANT_INT8)},        \
         {"fp8", .rows = 5, .cols = 130, .inner = 130, QUANT(.kind = AX_QUANT_FP8)},                \
         {"int8, long rows", .rows = 2, .cols = 4100, .inner = 4100, QUANT(.kind = AX_QUANT_INT8)}, \
+        {"fp8, longer rows", .rows = 3, .cols = 2104, .inner = 2104, QUANT(.kind = AX_QUANT_FP8)}, \
+        {"int8, blocks of 264", .rows = 2, .cols = 792, .inner = 264,                              \
+         QUANT(.kind = AX_QUANT_INT8)},                                                            \
         {"int8 asymmetric", .rows = 5, .cols = 70, .inner = 70,                                    \
          QUANT(.kind = AX_QUANT_INT8_ASYM)},                                                       \
         {"int8 asymmetric, range", .rows = 5, .cols = 70, .inner = 70,                             \

@@ -87,7 +87,7 @@ static const struct ax_shape shapes_sample[] = {
     {"top-p, many left", .rows = 2, .cols = 4500,
      SAMPLE(.temperature = 3, .top_p = 0.9, .shares = true)},
     {"top-p, all equal", .rows = 3, .cols = 4500,
-     SAMPLE(.temperature = 1, .top_p = 0.4, .shares = true, .equal = true)},
+     SAMPLE(.temperature = 1, .top_p = 0.4001, .shares = true, .equal = true)},
     {"all tokens, long row", .rows = 6, .cols = 17000, .pad = 2, SAMPLE(.temperature = 1.5)},
     {"vocabulary", .big = true, .rows = 16, .cols = 49152,
      SAMPLE(.temperature = 1, .top_k = 50, .top_p = 0.95)},

@@ -20,16 +20,53 @@ __global__ void __launch_bounds__(QUANT_THREADS) quantize_kernel(blocked<E> a, p
             to.codes[i] = (uint8_t)code;
         else
             to.codes[i / 2] = (uint8_t)(i % 2 == 0 ? code << 4 : to.codes[i / 2] | (code & 15));
-        if (i % a.block != 0)
-            return;
-        if (to.scale_byte != nullptr)
-            to.scale_byte[i / a.block] = (uint8_t)b.byte;
-        else
-            to.scale[i / a.block] = b.scale;
-        if (to.zero != nullptr)
-            to.zero[i / a.block] = b.offset;
+        if (i % a.block == 0)
+            store_scale(to, i / a.block, b);
     });
 }
+
+__device__ static inline void store_scale(const packed &to, int64_t b,
+                                          const ax_quant_block &block) {
+    if (to.scale_byte != nullptr)
+        to.scale_byte[b] = (uint8_t)block.byte;
+    else
+        to.scale[b] = block.scale;
+    if (to.zero != nullptr)
+        to.zero[b] = block.offset;
+}
+
+/* Codes of eight neighbors. */
+struct quantize_eight {
+    packed to;
+    template <class E>
+    __device__ void operator()(const blocked<E> &a, int64_t i, int64_t b, const extremes &own,
+                               const float (&x)[AX_NEIGHBORS]) const {
+        const ax_quant_block block = block_of(a, b, own);
+        uint32_t code[AX_NEIGHBORS];
+        with_kind(a.kind, [&](auto kind) {
+            AX_UNROLL
+            for (int k = 0; k < AX_NEIGHBORS; k++)
+                code[k] = ax_quant_code(
+                    kind, ax_quant_clamped(kind, ax_quant_rounded(kind, x[k], &block)));
+        });
+        if (i % a.block == 0)
+            store_scale(to, b, block);
+        if (a.kind == AX_QUANT_INT4X2)
+            store_halves(code, to.codes + i / 2);
+        else
+            *(uint2 *)(to.codes + i) =
+                make_uint2(code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24,
+                           code[4] | code[5] << 8 | code[6] << 16 | code[7] << 24);
+    }
+    /* The first of two above the second. */
+    __device__ static void store_halves(const uint32_t (&code)[AX_NEIGHBORS], uint8_t *at) {
+        uint32_t word = 0;
+        AX_UNROLL
+        for (int k = 0; k < AX_NEIGHBORS; k++)
+            word |= (code[k] & 15) << (4 * (k ^ 1));
+        *(uint32_t *)at = word;
+    }
+};
 
 __global__ void __launch_bounds__(QUANT_THREADS)
     outer_kernel(enum ax_quant kind, const float *range, float *outer, int64_t n) {
@@ -74,6 +111,23 @@ __device__ static inline uint32_t code_in(const map8_table &t, float v) {
     return v - t.values[code] >= half ? up : code;
 }
 
+struct nf4_eight {
+    packed to;
+    nf4_table table;
+    template <class E>
+    __device__ void operator()(const blocked<E> &a, int64_t i, int64_t b, const extremes &own,
+                               const float (&x)[AX_NEIGHBORS]) const {
+        const float amax = ax_greater(ax_greater(-own.low, own.high), 0);
+        uint32_t code[AX_NEIGHBORS];
+        AX_UNROLL
+        for (int k = 0; k < AX_NEIGHBORS; k++)
+            code[k] = code_in(table, x[k] / (amax > 0 ? amax : 1));
+        if (i % a.block == 0)
+            to.scale[b] = amax;
+        quantize_eight::store_halves(code, to.codes + i / 2);
+    }
+};
+
 /* A thread has a byte: one code of MAP8, two of NF4. */
 template <class E, class Table>
 __global__ void __launch_bounds__(QUANT_THREADS)
@@ -111,6 +165,11 @@ static enum ax_status run_quantize(struct ax_queue *q, const struct ax_quantize 
         AX_TRY(AX_LAUNCH(q, outer_kernel, blocks_of(a->outer.shape[0], QUANT_THREADS),
                          QUANT_THREADS, 0, a->kind, x.range, (float *)a->outer.data,
                          a->outer.shape[0]));
+    const bool eights = has_eights(x) && (uintptr_t)to.codes % 8 == 0;
+    if (eights && a->kind == AX_QUANT_NF4)
+        return run_eights(q, x, nf4_eight{to, nf4()});
+    if (eights && a->kind != AX_QUANT_MAP8)
+        return run_eights(q, x, quantize_eight{to});
     AX_TRY(find_extremes(q, &x, work));
     if (a->kind == AX_QUANT_NF4)
         return AX_LAUNCH(q, (quantize_by_table<E, nf4_table>), blocks_of(x.n, 2 * QUANT_THREADS),

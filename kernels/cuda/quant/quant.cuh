@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/choose.cuh"
 #include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/four.cuh"
+#include "kernels/cuda/vector.cuh"
 
 extern "C" {
 #include "kernels/quant/quant_block.h"
@@ -92,17 +92,20 @@ template <class E> __device__ static inline extremes extremes_of(const blocked<E
     return {less == 0 ? INFINITY : -value_of(less), more == 0 ? -INFINITY : value_of(more)};
 }
 
+/* Block b, whose numbers have these extremes. */
 template <class E>
-__device__ static inline ax_quant_block block_at(const blocked<E> &a, int64_t b) {
+__device__ static inline ax_quant_block block_of(const blocked<E> &a, int64_t b, extremes own) {
     const int64_t row = a.range_rows == 1 ? 0 : b * a.block / a.cols;
-    extremes own = {};
-    if (a.range == nullptr || a.outer)
-        own = extremes_of(a, b);
-    else
+    if (a.range != nullptr && !a.outer)
         own = {-a.range[2 * row], a.range[2 * row + 1]};
     const float outer =
         a.outer ? ax_quant_outer(a.kind, ax_greater(a.range[2 * row], a.range[2 * row + 1])) : 0;
     return ax_quant_block_of(a.kind, own.low, own.high, outer);
+}
+
+template <class E>
+__device__ static inline ax_quant_block block_at(const blocked<E> &a, int64_t b) {
+    return block_of(a, b, a.range == nullptr || a.outer ? extremes_of(a, b) : extremes{});
 }
 
 /* f(i, block, q) for four elements from i on: q before it is clamped. */
@@ -114,6 +117,100 @@ __device__ static inline void for_four(const blocked<E> &a, int64_t i, F f) {
             block = block_at(a, (i + k) / a.block);
         f(i + k, block, ax_quant_rounded(a.kind, a.at(i + k), &block));
     }
+}
+
+/* ---- eights: one kernel, where blocks and rows are made of them ---- */
+
+/* Blocks of up to 256 have a team of lanes, each of which has eight neighbors; longer ones a block of threads. */
+#define TEAM_BLOCK (32 * AX_NEIGHBORS)
+
+template <class E> static inline bool has_eights(const blocked<E> &a) {
+    const bool team = a.block <= TEAM_BLOCK && (a.block & (a.block - 1)) == 0;
+    return a.x.stride == a.cols && (uintptr_t)a.x.data % 16 == 0 && a.n % AX_NEIGHBORS == 0 &&
+           a.block % AX_NEIGHBORS == 0 && (team || a.block > TEAM_BLOCK);
+}
+
+__device__ static inline extremes extremes_of(const float (&x)[AX_NEIGHBORS]) {
+    extremes e = {INFINITY, -INFINITY};
+    AX_UNROLL
+    for (int i = 0; i < AX_NEIGHBORS; i++)
+        e = {fminf(e.low, x[i]), fmaxf(e.high, x[i])};
+    return e;
+}
+
+template <class E>
+__device__ static inline void load_eight(const blocked<E> &a, int64_t i, float offset,
+                                         float (&x)[AX_NEIGHBORS]) {
+    load_wide(a.x.data + i, x);
+    AX_UNROLL
+    for (int k = 0; k < AX_NEIGHBORS; k++)
+        x[k] -= offset;
+}
+
+/* to(i, b, extremes of block b, x) for elements i … i + 7. */
+template <class E, class To>
+__global__ void __launch_bounds__(QUANT_THREADS) quant_teams(blocked<E> a, To to) {
+    const int64_t i = AX_NEIGHBORS * thread_number(), b = i / a.block;
+    float x[AX_NEIGHBORS] = {};
+    if (i < a.n)
+        load_eight(a, i, a.offset != nullptr ? a.offset[b] : 0, x);
+    extremes own = extremes_of(x);
+    for (int step = 1; step < (int)a.block / AX_NEIGHBORS; step *= 2) {
+        const float low = __shfl_xor_sync(0xffffffffu, own.low, step);
+        const float high = __shfl_xor_sync(0xffffffffu, own.high, step);
+        /* a team that ends beyond n has no numbers there */
+        const bool there = (i ^ step * AX_NEIGHBORS) < a.n;
+        own = {there ? fminf(own.low, low) : own.low, there ? fmaxf(own.high, high) : own.high};
+    }
+    if (i < a.n)
+        to(a, i, b, own, x);
+}
+
+template <class E, class To>
+__global__ void __launch_bounds__(QUANT_THREADS) quant_long(blocked<E> a, To to) {
+    const int64_t b = blockIdx.x, first = b * a.block, end = min(a.n, first + a.block);
+    const int64_t from = first + AX_NEIGHBORS * threadIdx.x, step = AX_NEIGHBORS * QUANT_THREADS;
+    const float offset = a.offset != nullptr ? a.offset[b] : 0;
+    extremes own = {INFINITY, -INFINITY};
+    float x[AX_NEIGHBORS];
+    for (int64_t i = from; i < end && (a.range == nullptr || a.outer); i += step) {
+        load_eight(a, i, offset, x);
+        const extremes e = extremes_of(x);
+        own = {fminf(own.low, e.low), fmaxf(own.high, e.high)};
+    }
+    own.low = -block_reduce<max_op>(-own.low, -INFINITY);
+    own.high = block_reduce<max_op>(own.high, -INFINITY);
+    for (int64_t i = from; i < end; i += step) {
+        load_eight(a, i, offset, x);
+        to(a, i, b, own, x);
+    }
+}
+
+template <class E, class To>
+static inline enum ax_status run_eights(struct ax_queue *q, const blocked<E> &a, const To &to) {
+    if (a.block <= TEAM_BLOCK)
+        return AX_LAUNCH(q, (quant_teams<E, To>), blocks_of(a.n, AX_NEIGHBORS * QUANT_THREADS),
+                         QUANT_THREADS, 0, a, to);
+    return AX_LAUNCH(q, (quant_long<E, To>), (unsigned)quant_blocks(a.n, a.block), QUANT_THREADS, 0,
+                     a, to);
+}
+
+/* f with the kind, of the formats that train most as a constant: it is chosen once for eight numbers. */
+template <class F> __device__ static inline void with_kind(enum ax_quant kind, F f) {
+#define ONE(name)                                                                                  \
+    case AX_QUANT_##name:                                                                          \
+        f(AX_QUANT_##name);                                                                        \
+        break;
+    switch (kind) {
+        ONE(INT8)
+        ONE(INT4)
+        ONE(INT8_ASYM)
+        ONE(INT4_ASYM)
+        ONE(FP8)
+    default:
+        f(kind);
+    }
+#undef ONE
 }
 
 template <class E>

@@ -1,5 +1,5 @@
 /* quant_range, fake_quantize and its backward op: rounding to a format while training. Each reads its
- * numbers twice, or once with a range. */
+ * numbers twice, the second time from cache if it can, or once with a range. */
 #include "kernels/cuda/quant/quant.cuh"
 
 /* ---- quant_range ---- */
@@ -83,6 +83,20 @@ __global__ void __launch_bounds__(QUANT_THREADS) fake_kernel(blocked<E> a, rows_
     });
 }
 
+template <class E> struct fake_eight {
+    rows_of<E> y;
+    __device__ void operator()(const blocked<E> &a, int64_t i, int64_t b, const extremes &own,
+                               float (&x)[AX_NEIGHBORS]) const {
+        const ax_quant_block block = block_of(a, b, own);
+        with_kind(a.kind, [&](auto kind) {
+            AX_UNROLL
+            for (int k = 0; k < AX_NEIGHBORS; k++)
+                x[k] = ax_quant_fake(kind, x[k], &block);
+        });
+        store_wide(y.data + i, x);
+    }
+};
+
 /* Each column is a block, whose range is given. */
 template <class E>
 __global__ void __launch_bounds__(QUANT_THREADS)
@@ -105,9 +119,11 @@ static enum ax_status run_fake(struct ax_queue *q, const struct ax_fake_quantize
     if (a->columns)
         return AX_LAUNCH(q, fake_columns<E>, blocks_of(x.n, QUANT_THREADS), QUANT_THREADS, 0, x.x,
                          as_rows<E>(&a->y), extent_of(&a->x), a->kind, x.range);
+    const rows_of<E> y = as_rows<E>(&a->y);
+    if (has_eights(x) && y.stride == x.cols && (uintptr_t)y.data % 16 == 0)
+        return run_eights(q, x, fake_eight<E>{y});
     AX_TRY(find_extremes(q, &x, work));
-    return AX_LAUNCH(q, fake_kernel<E>, blocks_of(x.n, 4 * QUANT_THREADS), QUANT_THREADS, 0, x,
-                     as_rows<E>(&a->y));
+    return AX_LAUNCH(q, fake_kernel<E>, blocks_of(x.n, 4 * QUANT_THREADS), QUANT_THREADS, 0, x, y);
 }
 
 extern "C" enum ax_status ax_cuda_fake_quantize(struct ax_queue *q,
