@@ -43,6 +43,24 @@ __global__ void copies_kernel(struct probe_copies *p) {
     copy_wait();
 }
 
+__global__ void batches_kernel(struct probe_batches *p) {
+    AX_DYNAMIC_SHARED(uint32_t, memory);
+    const int lane = threadIdx.x, next = (lane + 1) % PROBE_LANES;
+    for (int half = 0; half < 2; half++) {
+        copy_16(shared_of(memory + 8 * lane + 4 * half), p->from[lane] + 4 * half, true);
+        copy_commit();
+    }
+    copy_wait_but<1>();
+    __syncthreads();
+    for (int i = 0; i < 8; i++)
+        p->first[lane][i] = memory[8 * next + i];
+    copy_wait_but<0>();
+    __syncthreads();
+    for (int i = 0; i < 8; i++)
+        p->out[lane][i] = memory[8 * next + i];
+    copy_wait();
+}
+
 /* Copies a matrix into panels. */
 template <int Cols>
 __device__ static void start_panels(panels<PROBE_TILE, Cols> to,
@@ -137,6 +155,9 @@ extern "C" enum ax_status probe_rows(struct ax_queue *q, struct probe_rows *p) {
 }
 extern "C" enum ax_status probe_copies(struct ax_queue *q, struct probe_copies *p) {
     return run<copies_kernel>(q, p);
+}
+extern "C" enum ax_status probe_batches(struct ax_queue *q, struct probe_batches *p) {
+    return run<batches_kernel>(q, p);
 }
 extern "C" enum ax_status probe_tiles(struct ax_queue *q, struct probe_tiles *p) {
     const auto by_columns = [&](auto columns) {

@@ -29,6 +29,10 @@ struct probe_copies {
     int32_t there[PROBE_LANES], waits;
     uint32_t out[PROBE_LANES][5];
 };
+/* Two batches of copies of 16 bytes: `first` of them when one may be pending, and both in the end. */
+struct probe_batches {
+    uint32_t from[PROBE_LANES][8], first[PROBE_LANES][8], out[PROBE_LANES][8];
+};
 /* round_pair and power_of_two of two numbers. */
 struct probe_numbers {
     float x[PROBE_LANES][2], powers[PROBE_LANES][2];
@@ -50,6 +54,7 @@ enum { PROBE_SHARED = 66 << 10 }; /* bytes: more than a kernel has that does not
 enum ax_status probe_product(struct ax_queue *q, struct probe_product *p);
 enum ax_status probe_rows(struct ax_queue *q, struct probe_rows *p);
 enum ax_status probe_copies(struct ax_queue *q, struct probe_copies *p);
+enum ax_status probe_batches(struct ax_queue *q, struct probe_batches *p);
 enum ax_status probe_tiles(struct ax_queue *q, struct probe_tiles *p);
 enum ax_status probe_numbers(struct ax_queue *q, struct probe_numbers *p);
 

@@ -126,6 +126,23 @@ static void copies(void **state) {
     }
 }
 
+/* The second batch may be pending when the first one is waited for; in the emulator it is. */
+static void batches(void **state) {
+    (void)state;
+    struct probe_batches p = {0};
+    for (int i = 0; i < PROBE_LANES; i++)
+        for (int j = 0; j < 8; j++)
+            p.from[i][j] = (uint32_t)(10 * i + j + 1);
+    assert_int_equal(probe_batches(cuda.q, &p), AX_OK);
+    for (int i = 0; i < PROBE_LANES; i++) {
+        const uint32_t *next = p.from[(i + 1) % PROBE_LANES];
+        assert_memory_equal(p.first[i], next, 16);
+        for (int j = 4; j < 8 && EMULATED; j++)
+            assert_int_equal(p.first[i][j], 0xffffffff);
+        assert_memory_equal(p.out[i], next, 32);
+    }
+}
+
 /* The emulator has copies done as late as they may be. */
 static void a_missing_wait_shows(void **state) {
     (void)state;
@@ -224,6 +241,7 @@ int main(void) {
         cmocka_unit_test(products),
         cmocka_unit_test(matrices),
         cmocka_unit_test(copies),
+        cmocka_unit_test(batches),
         unit_test_if(EMULATED, a_missing_wait_shows),
         cmocka_unit_test(numbers),
         cmocka_unit_test(tiles),
