@@ -104,21 +104,43 @@ __global__ void __launch_bounds__(THREADS)
     db.at(p.n, p.j) = E(in.dbeta.at(p.n, p.j) * v.scale * s * (1 - s));
 }
 
-/* Terms of dbias, which has a column per decay, or of dlog, which has one per head. */
-template <class E, bool Log> struct head_term {
+/* Terms of dlog or dbias, a column per decay. */
+template <class E, bool Log> struct decay_term {
     gate_gradients<E> in;
     __device__ void operator()(int64_t t, int64_t col, float (&out)[AX_NEIGHBORS]) const {
-        const int64_t each = Log ? in.v.width : 1, end = in.v.heads * in.v.width;
+        const int64_t end = in.v.heads * in.v.width;
         for (int i = 0; i < AX_NEIGHBORS; i++) {
             float x = 0;
-            out[i] = 0;
-            for (int64_t c = (col + i) * each; c < (col + i + 1) * each && c < end; c++) {
-                const float scaled = in.scaled(t, c, &x);
-                out[i] += scaled * (Log ? softplus(x) : sigmoid(x));
-            }
+            const float scaled = col + i < end ? in.scaled(t, col + i, &x) : 0;
+            out[i] = scaled * (Log ? softplus(x) : sigmoid(x));
         }
     }
 };
+
+/* out[h] += the sums of pieces of a head's `width` decays; a block per head. */
+__global__ void __launch_bounds__(THREADS)
+    add_heads_kernel(float *out, const float *sums, int64_t pieces, int64_t width) {
+    const int64_t row = gridDim.x * width, first = blockIdx.x * width;
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < pieces * width; i += THREADS)
+        sum += sums[i / width * row + first + i % width];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        out[blockIdx.x] += sum;
+}
+
+template <class E>
+static enum ax_status add_logs(struct ax_queue *q, const gate_gradients<E> &in, float *out,
+                               float *work) {
+    const int64_t decays = in.v.heads * in.v.width;
+    const row_pieces pieces = row_pieces_of(in.v.tokens);
+    const decay_term<E, true> term = {in};
+    AX_TRY(AX_LAUNCH(q, (column_pieces<decay_term<E, true>>),
+                     dim3((unsigned)pieces.count, blocks_of(decays, COLUMN_COLS)),
+                     dim3(32, COLUMN_ROWS), 0, term, in.v.tokens, decays, pieces.rows, work));
+    return AX_LAUNCH(q, add_heads_kernel, (unsigned)in.v.heads, THREADS, 0, out,
+                     (const float *)work, pieces.count, in.v.width);
+}
 
 extern "C" size_t ax_cuda_delta_gates_backward_work(const struct ax_delta_gates_backward *b) {
     const int64_t tokens = b->b.shape[0] / (b->log.shape[0] / b->b.shape[1]);
@@ -136,8 +158,8 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_delta_gat
     AX_TRY(AX_LAUNCH(q, delta_gates_backward_kernel<E>, blocks_of(tokens * decays, THREADS),
                      THREADS, 0, in, as_rows<E>(&b->da), as_rows<E>(&b->db)));
     if (b->dlog.data)
-        AX_TRY(column_sums(q, head_term<E, true>{in}, tokens, heads, (float *)b->dlog.data, work));
-    return b->dbias.data ? column_sums(q, head_term<E, false>{in}, tokens, decays,
+        AX_TRY(add_logs(q, in, (float *)b->dlog.data, (float *)work));
+    return b->dbias.data ? column_sums(q, decay_term<E, false>{in}, tokens, decays,
                                        (float *)b->dbias.data, work)
                          : AX_OK;
 }
