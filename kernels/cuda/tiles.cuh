@@ -120,18 +120,22 @@ __device__ inline void plane_tile<Rows, Cols, Planes>::store(int row, int col, f
         *pair(row, col, Planes - 1) = low;
 }
 
-/* Starts copies of all rows, by `threads` threads, of one plane: row_at gives a row's first element, NULL for zeros;
- * elements from `size` on, a multiple of 8, are zeros. `any` is an address that may be read. */
-template <int Rows, int Cols, class RowAt>
-__device__ static inline void start_plane(tile<Cols> to, int size, const bf16 *any, int threads,
-                                          RowAt row_at) {
-    constexpr int CHUNKS = Cols / 8;
-    for (int e = (int)threadIdx.x; e < Rows * CHUNKS; e += threads) {
-        const int row = e / CHUNKS, c = e % CHUNKS;
-        const bf16 *source = row_at(row);
-        const bool there = source != nullptr && 8 * c < size;
-        copy_16(to.chunk(row, c), there ? source + 8 * c : any, there);
-    }
+/* Starts copies of Rows rows of one plane, by `Threads` threads: `from` is the first row, whose elements from `size` on,
+ * a multiple of 8, are zeros, as are all of rows from `rows` on. A thread has the same chunk of rows that are
+ * exchanged alike. */
+template <int Rows, int Threads, int Cols>
+__device__ static inline void start_plane(tile<Cols> to, const bf16 *from, int64_t stride, int rows,
+                                          int size) {
+    constexpr int CHUNKS = Cols / 8, STEP = Threads / CHUNKS;
+    static_assert(STEP % 8 == 0 && Rows % STEP == 0, "");
+    const int row = threadIdx.x / CHUNKS, c = threadIdx.x % CHUNKS;
+    const shared_at at = to.chunk(row, c);
+    const bf16 *source = from + row * stride + 8 * c;
+    if (8 * c >= size)
+        rows = 0;
+    AX_UNROLL
+    for (int first = 0; first < Rows; first += STEP, source += STEP * stride)
+        copy_16(at + first * to.PITCH, source, row + first < rows);
 }
 
 /* ---- products of operands with planes ---- */

@@ -35,6 +35,9 @@ struct split_rows {
     __device__ bf16 *high(int64_t row, int64_t head) const {
         return data + (row * heads + head) * 2 * size;
     }
+    __device__ int64_t stride() const {
+        return heads * 2 * size;
+    }
     __device__ bf16 *plane(int64_t row, int64_t head, int i) const {
         return high(row, head) + i * size;
     }
@@ -175,20 +178,21 @@ template <int DK> using key_tile = plane_tile<CHUNK, DK, 1>;
 typedef plane_tile<CHUNK, CHUNK, 2> pair_tile; /* T or P */
 
 /* Starts copies of a chunk's rows of keys or queries. */
-template <int DK>
+template <int Threads, int DK>
 __device__ static inline void start_keys(const key_tile<DK> &to, const rows_of<const bf16> &from,
                                          const delta_sizes &s, int64_t key_head, int64_t token,
-                                         int rows, int threads) {
-    start_plane<CHUNK>(to.plane(0), (int)s.dk, from.data, threads, [&](int row) -> const bf16 * {
-        return row < rows ? &from.at(token + row, key_head * s.dk) : nullptr;
-    });
+                                         int rows) {
+    start_plane<CHUNK, Threads>(to.plane(0), &from.at(token, key_head * s.dk), from.stride, rows,
+                                (int)s.dk);
 }
-__device__ static inline void start_pairs(const pair_tile &to, const split_rows &from, int64_t head,
-                                          int64_t token, int rows, int threads) {
+/* Both planes of a chunk's rows, columns from `first` on. */
+template <int Threads, int Cols>
+__device__ static inline void start_split(const plane_tile<CHUNK, Cols, 2> &to,
+                                          const split_rows &from, int64_t head, int64_t token,
+                                          int rows, int64_t first, int cols) {
     for (int i = 0; i < 2; i++)
-        start_plane<CHUNK>(to.plane(i), CHUNK, from.data, threads, [&](int row) -> const bf16 * {
-            return row < rows ? from.plane(token + row, head, i) : nullptr;
-        });
+        start_plane<CHUNK, Threads>(to.plane(i), from.plane(token, head, i) + first, from.stride(),
+                                    rows, cols);
 }
 
 template <int DK> using state_tile = plane_tile<DK, SLICE, 2>;

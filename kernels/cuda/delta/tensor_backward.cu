@@ -14,7 +14,6 @@ struct tensor_results {
     rows_of<bf16> dv;
     rows_of<float> dg, dbeta, dskip, dstates; /* dskip, dstates: data NULL: none */
     float *q_sums, *k_sums;                   /* scale·dq̂ and dk̂ of value heads [T][Hv][dk] */
-    float scale;
 };
 
 /* ---- from the last chunk to the first ---- */
@@ -53,17 +52,15 @@ __global__ void __launch_bounds__(THREADS, 1)
         };
         const auto start_key_rows = [&](const key_tile<DK> &to, const rows_of<const bf16> &from,
                                         int64_t token) {
-            start_keys(to, from, s, h.key_head, token, rows_at(token), THREADS);
+            start_keys<THREADS>(to, from, s, h.key_head, token, rows_at(token));
         };
         const auto start_others = [&](int64_t token) {
             const int rows = rows_at(token);
-            start_pairs(weight, w.weight, h.head, token, rows, THREADS);
+            start_split<THREADS>(weight, w.weight, h.head, token, rows, 0, CHUNK);
             if (!Additive)
-                start_pairs(inverse, w.inverse, h.head, token, rows, THREADS);
-            start_plane<CHUNK>(
-                douts.plane(0), cols.cols, out.dout.data, THREADS, [&](int row) -> const bf16 * {
-                    return row < rows ? &out.dout.at(token + row, cols.first) : nullptr;
-                });
+                start_split<THREADS>(inverse, w.inverse, h.head, token, rows, 0, CHUNK);
+            start_plane<CHUNK, THREADS>(douts.plane(0), &out.dout.at(token, cols.first),
+                                        out.dout.stride, rows, cols.cols);
         };
 
         sums<1, COLS> state;
@@ -220,10 +217,8 @@ __device__ static inline void start_state(const state_tile<DK> &to, const delta_
                                           const float *end, int64_t first, int cols) {
     if (border >= 0) {
         for (int i = 0; i < 2; i++)
-            start_plane<DK>(
-                to.plane(i), cols, from.data, GRADIENT_THREADS, [&](int key) -> const bf16 * {
-                    return key < s.dk ? from.plane(border, head, i) + key * s.dv + first : nullptr;
-                });
+            start_plane<DK, GRADIENT_THREADS>(to.plane(i), from.plane(border, head, i) + first,
+                                              s.dv, (int)s.dk, cols);
         return;
     }
     for (int e = threadIdx.x; e < DK * SLICE / 2; e += GRADIENT_THREADS) {
@@ -241,19 +236,16 @@ start_slice(const slice_tiles<DK, Additive> &to, const delta_inputs<bf16> &in, c
     const delta_sizes &s = in.size;
     const value_columns cols = columns_of(s, t.head, slice);
     const int64_t first = slice * SLICE;
-    const auto start = [&](tile<SLICE> plane, auto row_at) {
-        start_plane<CHUNK>(plane, cols.cols, in.v.data, GRADIENT_THREADS,
-                           [&](int row) -> const bf16 * {
-                               return row < t.c.rows ? row_at(t.c.first + row) : nullptr;
-                           });
-    };
-    for (int i = 0; i < to.x.PLANES; i++)
-        start(to.x.plane(i), [&](int64_t token) {
-            return Additive ? &in.v.at(token, cols.first) : w.x.plane(token, t.head, i) + first;
-        });
-    for (int i = 0; i < 2; i++)
-        start(to.dv.plane(i), [&](int64_t token) { return w.dv.plane(token, t.head, i) + first; });
-    start(to.dout.plane(0), [&](int64_t token) { return &out.dout.at(token, cols.first); });
+    const int64_t token = t.c.first;
+    const int rows = t.c.rows;
+    if constexpr (Additive)
+        start_plane<CHUNK, GRADIENT_THREADS>(to.x.plane(0), &in.v.at(token, cols.first),
+                                             in.v.stride, rows, cols.cols);
+    else
+        start_split<GRADIENT_THREADS>(to.x, w.x, t.head, token, rows, first, cols.cols);
+    start_split<GRADIENT_THREADS>(to.dv, w.dv, t.head, token, rows, first, cols.cols);
+    start_plane<CHUNK, GRADIENT_THREADS>(to.dout.plane(0), &out.dout.at(token, cols.first),
+                                         out.dout.stride, rows, cols.cols);
     start_state(to.state, s, w.states, t.before, t.head,
                 t.enters >= 0 ? state_at(in.states, s, t.enters, t.head) : nullptr, first,
                 cols.cols);
@@ -265,8 +257,10 @@ start_slice(const slice_tiles<DK, Additive> &to, const delta_inputs<bf16> &in, c
 
 /* Factors of a chunk's rows, and rows' sums over keys: a sum for each half of the columns. */
 struct gradient_rows {
+    chunk_factors by;
     two_floats sum[CHUNK];
-    float key[CHUNK], query[CHUNK], beta[CHUNK];
+    float key[CHUNK], query[CHUNK], beta[CHUNK];    /* r, s, beta */
+    float without_key[CHUNK], without_query[CHUNK]; /* 1 / r, scale / s */
     float along[HALVES][CHUNK], kept[HALVES][CHUNK];
 };
 
@@ -354,19 +348,17 @@ __device__ static inline void store_row_sums(float (&to)[HALVES][CHUNK], const f
 template <int DK, bool Additive>
 __device__ static inline void
 add_pairs(gradient_sums<DK> &g, const pair_tile &a, const pair_tile &b, const key_tile<DK> &keys,
-          const key_tile<DK> &queries, gradient_rows &rows, int count, const gradient_share &own) {
+          const key_tile<DK> &queries, gradient_rows &rows, const gradient_share &own) {
     constexpr int N = DK / HALVES, LAST = CHUNK / 16;
     const int from = own.row / 16;
     float kept[2] = {}; /* of rows g and g + 8 */
     each_pair<N>(own.row, own.key, [&](int e, int r, int c) {
         float k[2];
-        const float grown = power_of_e(rows.sum[r].high + rows.sum[r].low);
-        const float rest = r < count ? decay_of(rows.sum[count - 1], rows.sum[r]) : 0;
         keys.load(r, c, k[0], k[1]);
         for (int i = 0; i < 2; i++) {
-            g.query.at(e + i) *= grown * rows.query[r];
-            g.left.at(e + i) *= -grown * rows.key[r];
-            g.right.at(e + i) *= rest * rows.beta[r] * rows.key[r];
+            g.query.at(e + i) *= rows.by.asks[r];
+            g.left.at(e + i) *= -rows.by.meets[r];
+            g.right.at(e + i) *= rows.by.rests[r];
             kept[e / 2 % 2] = fmaf(k[i], g.right.at(e + i), kept[e / 2 % 2]);
         }
     });
@@ -391,15 +383,14 @@ __device__ static inline void store_keys(const gradient_sums<DK> &g, const key_t
         float k[2], q[2], of_query[2], of_key[2];
         if (r >= task.c.rows)
             return;
-        const float by_key = 1 / rows.key[r], by_query = out.scale / rows.query[r];
         keys.load(r, c, k[0], k[1]);
         queries.load(r, c, q[0], q[1]);
         for (int i = 0; i < 2; i++) {
             const float left = g.left.at(e + i), right = g.right.at(e + i);
             along[e / 2 % 2] =
                 fmaf(q[i], g.query.at(e + i), fmaf(k[i], left - right, along[e / 2 % 2]));
-            of_query[i] = by_query * g.query.at(e + i);
-            of_key[i] = by_key * (left + right);
+            of_query[i] = rows.without_query[r] * g.query.at(e + i);
+            of_key[i] = rows.without_key[r] * (left + right);
         }
         const int64_t at = ((task.c.first + r) * s.heads + task.head) * s.dk + c;
         if (c >= s.dk)
@@ -410,18 +401,29 @@ __device__ static inline void store_keys(const gradient_sums<DK> &g, const key_t
     store_row_sums(rows.along, along, own, DK / HALVES);
 }
 
-/* dg of a chunk's rows, a row per thread: the sum of what that row and those after it got. */
+/* dg of a chunk's rows: the sum of what each and those after it got, by a warp of which each lane has two. */
 __device__ static inline void store_decays(const gradient_rows &rows, float states,
                                            const tensor_results &out, const chunk_task &task) {
-    const int n = task.c.rows, i = threadIdx.x;
-    if (i >= n)
-        return;
-    const two_floats last = rows.sum[n - 1];
-    double sum = (double)power_of_e(last.high + last.low) * (double)states;
-    for (int r = n - 1; r >= 0; r--)
-        for (int half = 0; half < HALVES; half++)
-            sum += (double)rows.kept[half][r] + (r >= i ? (double)rows.along[half][r] : 0.0);
-    out.dg.at(task.c.first + i, task.head) = (float)sum;
+    const int lane = threadIdx.x, n = task.c.rows;
+    double got[2], kept = 0;
+    for (int i = 0; i < 2; i++) {
+        const int r = 2 * lane + i;
+        got[i] = r < n ? (double)rows.along[0][r] + (double)rows.along[1][r] : 0;
+        kept += r < n ? (double)rows.kept[0][r] + (double)rows.kept[1][r] : 0;
+    }
+    double sum = got[0] + got[1]; /* of this lane and those after it */
+    for (int step = 1; step < 32; step *= 2) {
+        const double other = __shfl_down_sync(0xffffffffu, sum, step);
+        sum += lane + step < 32 ? other : 0;
+    }
+    const double later = __shfl_down_sync(0xffffffffu, sum, 1);
+    double total = warp_reduce<sum_op>(kept) + (double)rows.by.whole * (double)states +
+                   (lane < 31 ? later : 0);
+    for (int i = 1; i >= 0; i--) {
+        total += got[i];
+        if (2 * lane + i < n)
+            out.dg.at(task.c.first + 2 * lane + i, task.head) = (float)total;
+    }
 }
 
 template <int DK, bool Additive>
@@ -448,16 +450,19 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, 1)
         const chunk_place &c = task.c;
         if (c.rows == 0)
             continue;
-        start_keys(keys, in.k, s, task.key_head, c.first, c.rows, GRADIENT_THREADS);
-        start_keys(queries, in.q, s, task.key_head, c.first, c.rows, GRADIENT_THREADS);
+        start_keys<GRADIENT_THREADS>(keys, in.k, s, task.key_head, c.first, c.rows);
+        start_keys<GRADIENT_THREADS>(queries, in.q, s, task.key_head, c.first, c.rows);
         start_slice(slice_tiles_of(0), in, w, out, task, 0);
         if (threadIdx.x < CHUNK) {
             const int i = threadIdx.x;
-            const token_factors f = factors_of(in, w, c.first + i, task.head, i < c.rows);
-            rows->sum[i] = f.sum;
-            rows->key[i] = f.key;
-            rows->query[i] = f.query;
-            rows->beta[i] = f.beta;
+            const next_factors f = find_factors(in, w, task.head, c.first, c.rows);
+            set_factors(rows->by, f);
+            rows->sum[i] = f.row.sum;
+            rows->key[i] = f.row.key;
+            rows->query[i] = f.row.query;
+            rows->beta[i] = f.row.beta;
+            rows->without_key[i] = i < c.rows ? 1 / f.row.key : 0;
+            rows->without_query[i] = i < c.rows ? in.scale / f.row.query : 0;
         }
         gradient_sums<DK> g = {};
         for (int64_t slice = 0; slice < slices; slice++) {
@@ -470,10 +475,11 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, 1)
         const float states = block_sum(g.states); /* the slices have been read */
         store_pairs(g, a, b, *rows, out, task, own);
         __syncthreads();
-        add_pairs<DK, Additive>(g, a, b, keys, queries, *rows, c.rows, own);
+        add_pairs<DK, Additive>(g, a, b, keys, queries, *rows, own);
         store_keys(g, keys, queries, *rows, out, task, s, own);
         __syncthreads();
-        store_decays(*rows, states, out, task);
+        if (warp == 0)
+            store_decays(*rows, states, out, task);
         __syncthreads(); /* sums have been read */
     }
 }
@@ -524,8 +530,7 @@ extern "C" enum ax_status ax_tensor_delta_backward(struct ax_queue *q,
                                 as_rows<float>(&b->dskip),
                                 as_rows<float>(&b->dstates),
                                 q_sums,
-                                k_sums,
-                                in.scale};
+                                k_sums};
     if (s.documents == 0 || s.tokens == 0)
         return AX_OK;
     if (w.leaving && b->dstates.shape[0] > 0)

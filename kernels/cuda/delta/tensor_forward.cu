@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(PAIR_THREADS, 3)
         const int64_t head = task % s.heads, key_head = head / (s.heads / s.key_heads);
         if (c.rows == 0)
             continue;
-        start_keys(keys, in.k, s, key_head, c.first, c.rows, PAIR_THREADS);
-        start_keys(queries, in.q, s, key_head, c.first, c.rows, PAIR_THREADS);
+        start_keys<PAIR_THREADS>(keys, in.k, s, key_head, c.first, c.rows);
+        start_keys<PAIR_THREADS>(queries, in.q, s, key_head, c.first, c.rows);
         if (threadIdx.x < CHUNK) {
             const int i = threadIdx.x;
             const token_factors f = factors_of(in, w, c.first + i, head, i < c.rows);
@@ -181,14 +181,14 @@ __global__ void __launch_bounds__(THREADS, 1)
             return (int)max(min((int64_t)CHUNK, h.end - token), (int64_t)0);
         };
         const auto start_key_rows = [&](const key_tile<DK> &to, int64_t token) {
-            start_keys(to, in.k, s, h.key_head, token, rows_at(token), THREADS);
+            start_keys<THREADS>(to, in.k, s, h.key_head, token, rows_at(token));
         };
         /* What the products at the end of a chunk do not read any more. */
         const auto start_others = [&](int64_t token) {
             if (answers)
-                start_keys(queries, in.q, s, h.key_head, token, rows_at(token), THREADS);
+                start_keys<THREADS>(queries, in.q, s, h.key_head, token, rows_at(token));
             if (!Additive)
-                start_pairs(inverse, w.inverse, h.head, token, rows_at(token), THREADS);
+                start_split<THREADS>(inverse, w.inverse, h.head, token, rows_at(token), 0, CHUNK);
         };
 
         sums<1, COLS> state;
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             const key_tile<DK> keys = buffer ? second_keys : first_keys;
             start_key_rows(buffer ? first_keys : second_keys, token + CHUNK);
             if (answers)
-                start_pairs(weight, w.weight, h.head, token, rows, THREADS);
+                start_split<THREADS>(weight, w.weight, h.head, token, rows, 0, CHUNK);
             const chunk_factors &f = factors[buffer];
             const int next_rows = rows_at(token + CHUNK);
             const next_factors next = find_factors(in, w, h.head, token + CHUNK, next_rows);
