@@ -24,10 +24,25 @@ template <bool e5m2> __device__ static inline uint32_t code_pair(float low, floa
 #endif
 }
 
+/* What all numbers are divided by. */
+struct divisor {
+    float scale, inverse;
+};
+
+/* v/scale, rounded once, without a division for each number: two corrections by the exact remainder (Markstein 1990),
+ * since v times the rounded inverse is up to two last places off. Infinite and NaN quotients stay, and zeros keep
+ * their sign. */
+__device__ static inline float divided(float v, divisor by) {
+    const float near = v * by.inverse;
+    float q = fmaf(fmaf(-by.scale, near, v), by.inverse, near);
+    q = fmaf(fmaf(-by.scale, q, v), by.inverse, q);
+    return fabsf(near) < 0x1p100f ? copysignf(q, v) : near;
+}
+
 /* Four codes, the first in the lowest byte. */
-template <bool e5m2> __device__ static inline uint32_t code_word(const four &v, float scale) {
-    return code_pair<e5m2>(v.x[0] / scale, v.x[1] / scale) |
-           code_pair<e5m2>(v.x[2] / scale, v.x[3] / scale) << 16;
+template <bool e5m2> __device__ static inline uint32_t code_word(const four &v, divisor by) {
+    return code_pair<e5m2>(divided(v.x[0], by), divided(v.x[1], by)) |
+           code_pair<e5m2>(divided(v.x[2], by), divided(v.x[3], by)) << 16;
 }
 
 __device__ static inline uint32_t byte_of(uint32_t word, int i) {
@@ -44,24 +59,26 @@ template <class E, bool e5m2>
 __global__ void __launch_bounds__(QUANT_THREADS)
     fp8_code_tiles(rows_of<const E> x, int64_t rows, int64_t cols, const float *range,
                    code_outputs out) {
-    AX_SHARED(uint32_t, column, [TILE][ACROSS + 1]); /* words of rows' codes */
-    const int64_t tiles = (cols + TILE - 1) / TILE;
-    const int64_t row = blockIdx.x / tiles * TILE, col = blockIdx.x % tiles * TILE;
+    AX_SHARED(uint32_t, column, [TILE][ACROSS + 1]);             /* words of rows' codes */
+    const unsigned tiles = (unsigned)((cols + TILE - 1) / TILE); /* of a row */
+    const int64_t row = (int64_t)(blockIdx.x / tiles) * TILE;
+    const int64_t col = (int64_t)(blockIdx.x % tiles) * TILE;
     const int down = threadIdx.x / ACROSS * SIDE, right = threadIdx.x % ACROSS * SIDE;
     const float scale =
         ax_quant_block_of(e5m2 ? AX_QUANT_E5M2 : AX_QUANT_FP8, -range[0], range[1], 0).scale;
-    four v[SIDE];
+    const divisor by = {scale, 1 / scale};
+    const enum ax_dtype dtype = sizeof(E) == 2 ? AX_BF16 : AX_F32;
+    raw_four v[SIDE] = {};
     uint32_t word[SIDE];
     if (blockIdx.x == 0 && threadIdx.x == 0)
         *out.scale = scale;
     AX_UNROLL
     for (int i = 0; i < SIDE; i++)
-        v[i] = row + down + i < rows
-                   ? load_four(&x.at(row + down + i, col + right), cols - col - right)
-                   : four{};
+        if (row + down + i < rows)
+            v[i] = load_raw(dtype, &x.at(row + down + i, 0), col + right, cols);
     AX_UNROLL
     for (int i = 0; i < SIDE; i++)
-        word[i] = code_word<e5m2>(v[i], scale);
+        word[i] = code_word<e5m2>(values_of(dtype, v[i]), by);
     AX_UNROLL
     for (int i = 0; i < SIDE; i++)
         if (out.rows != nullptr && row + down + i < rows && col + right < cols)

@@ -14,24 +14,38 @@ __device__ static inline void raise_to(float *to, float v) {
     atomicMax((unsigned *)to, __float_as_uint(v));
 }
 
-/* A block per row; with one range for all, each adds its own to it. */
+#define TOGETHER 4 /* loads of a thread that are on their way */
+
+/* A block per row, or with one range for all, every gridDim.x-th row, four neighbors at a time: adds its own to
+ * `range`. */
 template <class E>
 __global__ void __launch_bounds__(QUANT_THREADS)
-    range_of_rows(rows_of<const E> x, int64_t cols, float *range, bool one) {
-    const int64_t row = blockIdx.x;
+    range_of_rows(rows_of<const E> x, int64_t rows, int64_t cols, float *range, bool one) {
+    const enum ax_dtype dtype = sizeof(E) == 2 ? AX_BF16 : AX_F32;
     float less = 0, more = 0;
-    for (int64_t c = threadIdx.x; c < cols; c += QUANT_THREADS) {
-        const float v = (float)x.at(row, c);
-        less = raise(less, -v);
-        more = raise(more, v);
-    }
+    for (int64_t row = blockIdx.x; row < rows; row += TOGETHER * (int64_t)gridDim.x)
+        for (int64_t c = 4 * (int64_t)threadIdx.x; c < cols; c += 4 * QUANT_THREADS) {
+            raw_four raw[TOGETHER] = {};
+            AX_UNROLL
+            for (int k = 0; k < TOGETHER; k++)
+                if (row + k * (int64_t)gridDim.x < rows)
+                    raw[k] = load_raw(dtype, &x.at(row + k * (int64_t)gridDim.x, 0), c, cols);
+            AX_UNROLL
+            for (int k = 0; k < 4 * TOGETHER; k++) {
+                const float v = values_of(dtype, raw[k / 4]).x[k % 4];
+                less = raise(less, -v);
+                more = raise(more, v);
+            }
+        }
     less = block_reduce<max_op>(less, 0.0f);
     more = block_reduce<max_op>(more, 0.0f);
     if (threadIdx.x == 0) {
-        raise_to(range + (one ? 0 : 2 * row), less);
-        raise_to(range + (one ? 0 : 2 * row) + 1, more);
+        raise_to(range + (one ? 0 : 2 * blockIdx.x), less);
+        raise_to(range + (one ? 0 : 2 * blockIdx.x) + 1, more);
     }
 }
+
+#define BLOCKS 8 /* per processor, where they share a range */
 
 #define ROWS 64 /* of which a thread looks at one column */
 
@@ -69,8 +83,10 @@ extern "C" enum ax_status ax_cuda_quant_range(struct ax_queue *q, const struct a
             return AX_LAUNCH(q, range_of_columns<E>,
                              blocks_of(rows, ROWS) * blocks_of(cols, QUANT_THREADS), QUANT_THREADS,
                              0, as_rows<const E>(&a->x), rows, cols, range);
-        return AX_LAUNCH(q, range_of_rows<E>, (unsigned)rows, QUANT_THREADS, 0,
-                         as_rows<const E>(&a->x), cols, range, a->range.shape[0] == 1);
+        const bool one = a->range.shape[0] == 1;
+        const int64_t blocks = one ? min(rows, (int64_t)BLOCKS * ax_cuda_processors(q)) : rows;
+        return AX_LAUNCH(q, range_of_rows<E>, (unsigned)blocks, QUANT_THREADS, 0,
+                         as_rows<const E>(&a->x), rows, cols, range, one);
     });
 }
 
