@@ -1,4 +1,6 @@
 /* Products of 8-bit floats, and the codes that are their operands. */
+#include <math.h>
+
 #include "kernels/ops/family.h"
 #include "kernels/quant/quant_block.h"
 
@@ -31,11 +33,22 @@ static const char *check_fp8_codes(const struct ax_fp8_codes *a) {
 
 PER_ELEMENT(fp8_codes, 3, x) /* ÷, clamp, round */
 
+/* Numbers of all sizes that have codes, and smaller ones; one that is none, and one without bounds. */
+static void spread(const struct ax_case_builder *b, const struct ax_tensor *x) {
+    const int64_t cols = x->shape[1];
+    for (int64_t i = 0; i < ax_tensor_numel(x) && b->memory != NULL; i++) {
+        const int64_t at = i / cols * x->row_stride + i % cols;
+        const double less = ldexp(ax_load(x->dtype, x->data, at), -(int)(i % 40));
+        ax_store(x->dtype, x->data, at, i == 2 ? NAN : i == 3 ? -INFINITY : less);
+    }
+}
+
 static void build_fp8_codes(struct ax_case_builder *b, struct ax_fp8_codes *a) {
     const struct fp8_options *o = ax_case_options(b);
     const struct ax_shape *s = b->shape;
     a->kind = o->e5m2 ? AX_QUANT_E5M2 : AX_QUANT_FP8;
     a->x = ax_case_in2(b, b->real, s->rows, s->cols);
+    spread(b, &a->x);
     a->range = ax_case_dense2(b, AX_F32, 1, 2);
     ax_case_randomize(b, &a->range, 0.5, 1); /* some numbers are clamped */
     if (o->rows)
@@ -63,7 +76,7 @@ static const struct ax_shape shapes_fp8_codes[] = {
      FP8(.rows = true, .columns = true)},
 };
 
-AX_OP_INFO(fp8_codes, IN_ROWS(x), IN(range), OUT(rows), OUT(columns), OUT(scale));
+AX_OP_INFO(fp8_codes, IN(x), IN(range), OUT(rows), OUT(columns), OUT(scale));
 
 bool ax_fp8_gemm_aligned(const struct ax_tensor *t) {
     const int64_t row = t->row_stride * (int64_t)ax_dtype_size(t->dtype);
@@ -79,8 +92,9 @@ static const char *check_fp8_gemm(const struct ax_fp8_gemm *g) {
     NEED(is_dense_2d(&g->a, AX_U8, m, k) && is_dense_2d(&g->b, AX_U8, n, k));
     NEED(is_1d(&g->a_scale, AX_F32, 1) && is_1d(&g->b_scale, AX_F32, 1));
     NEED(real(&g->c) && is_2d(&g->c, dtype, m, n));
-    NEED(!given(&g->bias) ||
-         (is_1d(&g->bias, g->bias.dtype, n) && is_stream(&g->c, g->bias.dtype)));
+    NEED(!given(&g->bias) || real(&g->bias));
+    NEED(!given(&g->bias) || is_1d(&g->bias, g->bias.dtype, n));
+    NEED(!given(&g->bias) || is_stream(&g->c, g->bias.dtype));
     NEED(!given(&g->addend) || (is_2d(&g->addend, dtype, m, n) && !g->accumulate));
     NEED(ax_fp8_gemm_aligned(&g->a) && ax_fp8_gemm_aligned(&g->b));
     NEED(ax_fp8_gemm_aligned(&g->c) && ax_fp8_gemm_aligned(&g->addend));
@@ -146,5 +160,5 @@ static const struct ax_shape shapes_fp8_gemm[] = {
      .flags = ACC | OUT32, FP8(.e5m2 = true)},
 };
 
-AX_OP_INFO(fp8_gemm, OUT_ROWS(c), IN(a), IN(b), IN(a_scale), IN(b_scale), IN(bias),
+AX_OP_INFO(fp8_gemm, OUT_ROWS(c), IN_ROWS(a), IN(b), IN(a_scale), IN(b_scale), IN(bias),
            IN_ROWS(addend));

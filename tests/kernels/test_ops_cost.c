@@ -319,6 +319,12 @@ static void packing(void **state) {
     COSTS(quant_range, 2 * ALL, 2 * ALL + 8, .x = x, .range = range);
     COSTS(fake_quantize, 4 * ALL, 2 * 2 * ALL + 8, .x = x, .y = x, .range = range, .block = 16,
           .kind = AX_QUANT_NVFP4);
+    const struct ax_tensor one = vector(AX_F32, 1), codes = matrix(AX_U8, BLOCKS, SIZE);
+    COSTS(fp8_codes, 3 * ALL, 2 * ALL + ALL + 16 * SIZE + 8 + 4, .x = x, .range = range,
+          .rows = codes, .columns = matrix(AX_U8, SIZE, 16), .scale = one, .kind = AX_QUANT_E5M2);
+    COSTS(fp8_gemm, 2 * BLOCKS * 3 * SIZE, ALL + 3 * SIZE + 2 * 4 + 2 * 4 * BLOCKS * 3, .a = codes,
+          .b = matrix(AX_U8, 3, SIZE), .a_scale = one, .b_scale = one,
+          .c = matrix(AX_F32, BLOCKS, 3), .accumulate = true);
     COSTS(fake_quantize_backward, 4 * ALL, (2 + 4 + 4) * ALL, .x = x, .dy = d, .dx = d, .block = 32,
           .kind = AX_QUANT_INT4);
 }

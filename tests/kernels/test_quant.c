@@ -325,6 +325,48 @@ static void a_given_range_is_the_blocks(void **state) {
     }
 }
 
+/* fp8_codes and fake_quantize, of the same numbers and range: codes times their scale are the values, and columns are
+ * rows transposed, with zeros after the last row. */
+static void codes_mean_the_values(struct machine *m, enum ax_quant kind) {
+    enum { ROWS = 7, COLS = 96, N = ROWS * COLS, LONG = 16 };
+    float x[N], y[N], range[2] = {1.5F, 2}, scale = 0;
+    unsigned char rows[N], columns[COLS * LONG];
+    for (int64_t i = 0; i < N; i++)
+        x[i] = ldexpf(element_of_rows(i, COLS), -(int)(i % 40));
+    x[5] = NAN;
+    const struct ax_fake_quantize f = {.x = ax_tensor_2d(AX_F32, x, ROWS, COLS),
+                                       .y = ax_tensor_2d(AX_F32, y, ROWS, COLS),
+                                       .range = ax_tensor_2d(AX_F32, range, 1, 2),
+                                       .block = COLS,
+                                       .kind = kind};
+    const struct ax_fp8_codes c = {.x = f.x,
+                                   .range = f.range,
+                                   .rows = ax_tensor_2d(AX_U8, rows, ROWS, COLS),
+                                   .columns = ax_tensor_2d(AX_U8, columns, COLS, LONG),
+                                   .scale = ax_tensor_1d(AX_F32, &scale, 1),
+                                   .kind = kind};
+    assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
+    assert_int_equal(ax_run_fp8_codes(m->q, &c), AX_OK);
+    for (int64_t i = 0; i < N; i++) {
+        const float value = ax_fp8_value(kind, rows[i]) * scale;
+        assert_int_equal(columns[i % COLS * LONG + i / COLS], rows[i]);
+        assert_true(i == 5 ? isnan(value) && isnan(y[i])
+                           : memcmp(&value, &y[i], sizeof value) == 0);
+    }
+    for (int64_t i = 0; i < COLS * LONG; i++)
+        assert_true(i % LONG < ROWS || columns[i] == 0);
+}
+
+static void codes_of_products_mean_the_values(void **state) {
+    (void)state;
+    codes_mean_the_values(&ref, AX_QUANT_FP8);
+    codes_mean_the_values(&ref, AX_QUANT_E5M2);
+    if (have_cpu()) {
+        codes_mean_the_values(&cpu, AX_QUANT_FP8);
+        codes_mean_the_values(&cpu, AX_QUANT_E5M2);
+    }
+}
+
 /* Every code of a float is that of its value; every value but NaN has one. */
 static void codes_of_floats_are_their_values(void **state) {
     (void)state;
@@ -394,6 +436,7 @@ int main(void) {
         cmocka_unit_test(e4m3_rounds_half_to_even),
         cmocka_unit_test(formats_have_the_same_bits_everywhere),
         cmocka_unit_test(a_given_range_is_the_blocks),
+        cmocka_unit_test(codes_of_products_mean_the_values),
         cmocka_unit_test(codes_of_floats_are_their_values),
         cmocka_unit_test(wrong_schemes_name_the_nearest),
         cmocka_unit_test(tied_matrices_are_one),
