@@ -85,6 +85,11 @@ static void roles(void **state) {
     (void)state;
     check_prompt(&server, TURNS("system"), "[system]Be brief.[user]hi");
     check_prompt(&server, TURNS("developer"), "[system]Be brief.[user]hi");
+    check_prompt(
+        &server,
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"h\"}, "
+        "{\"type\": \"text\", \"text\": \"i\"}]}]}",
+        "[user]hi"); /* parts are one text */
     check_prompt(&developers, TURNS("system"), "[system]Be brief.[user]hi");
     check_prompt(&developers, TURNS("developer"), "[developer]Be brief.[user]hi!");
 }
