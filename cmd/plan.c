@@ -186,7 +186,7 @@ static enum ax_status plan_model(int argc, char **argv) {
 static bool is_config(const char *word) {
     return ax_path_ends_in(word, ".yaml") || ax_path_ends_in(word, ".yml") ||
            (ax_path_exists(word) && !ax_path_is_dir(word) && !ax_path_ends_in(word, ".json") &&
-            !ax_path_ends_in(word, ".gguf"));
+            !ax_path_ends_in(word, ".gguf") && !ax_path_ends_in(word, ".tsv"));
 }
 
 static enum ax_status plan_config(int argc, char **argv) {

@@ -372,11 +372,13 @@ enum ax_status ax_plan_search(const struct ax_plan_request *r) {
            r->rates->hardware.name, ax_format_seconds(took, sizeof took, s.seconds));
     for (int i = 0; i < s.n; i++)
         print_choice(&s.best[i], r->runtime.world, i + 1);
-    printf("left out");
-    for (int i = 0; i < AX_SEARCH_REASONS; i++)
-        if (s.left_out[i] > 0)
-            printf(" %d: %s\n        ", s.left_out[i], reasons[i]);
-    printf("\n");
+    const char *begin = "left out";
+    for (int i = 0; i < AX_SEARCH_REASONS; i++) {
+        if (s.left_out[i] == 0)
+            continue;
+        printf("%-8s %d: %s\n", begin, s.left_out[i], reasons[i]);
+        begin = "";
+    }
     if (s.n > 0)
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,
