@@ -54,6 +54,7 @@ __global__ void batches_kernel(struct probe_batches *p) {
     __syncthreads();
     for (int i = 0; i < 8; i++)
         p->first[lane][i] = memory[8 * next + i];
+    __syncthreads();
     copy_wait_but<0>();
     __syncthreads();
     for (int i = 0; i < 8; i++)
