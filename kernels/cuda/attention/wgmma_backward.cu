@@ -1,6 +1,6 @@
 /* attention_backward in bf16 by wgmma, for heads of up to 128 elements: as tensor_backward.cu, dq by one kernel and dk
  * and dv by another, no result of which two threads add to. A block has two or three groups of four warps, with 64 rows
- * each, and goes through tiles of 64 rows of the other side. These come to one of three buffers: one is read,
+ * each, and goes through tiles of 64 or 128 rows of the other side. These come to one of three buffers: one is read,
  * the last product that reads another one may still run, and copies fill the third.
  *
  * Executed are 7 products where 5 would do, without any sum in memory. Per 64 × 64 scores of 128 elements a
@@ -10,8 +10,11 @@
 #include "kernels/cuda/wgmma.cuh"
 
 constexpr int GROUP_ROWS = 64;
-constexpr int STEP = 64, BUFFERS = 3; /* rows of a tile of the other side */
-constexpr int SWIZZLE = 1024;         /* bytes that a tile begins at a multiple of */
+constexpr int STEP = 64,
+              BUFFERS = 3; /* rows of the other side that scores are computed of at a time */
+/* The rows of a tile of it: with fewer elements threads meet at every second step only. */
+template <int D> constexpr int TILE = D <= 64 ? 2 * STEP : STEP;
+constexpr int SWIZZLE = 1024; /* bytes that a tile begins at a multiple of */
 
 #ifdef AX_WGMMA
 
@@ -34,14 +37,17 @@ start_panels(panels<Rows, Cols> to_a, const short_heads<const bf16> &a, panels<R
     const int first = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS;
     const bool a_there = 8 * c < a.size, b_there = 8 * c < b.size;
     const int a_from = a_there ? 8 * c : 0, b_from = b_there ? 8 * c : 0;
+    const auto at = [](const short_heads<const bf16> &t, const head_row &from, int column) {
+        return t.data + ((int64_t)from.row * t.stride + (from.head * t.size + column));
+    };
     AX_UNROLL
     for (int i = 0; i < (Rows + AT_ONCE - 1) / AT_ONCE; i++) {
         const int row = first + i * AT_ONCE;
         if (Rows % AT_ONCE != 0 && row >= Rows)
             break;
         const head_row from = row_at(row);
-        copy_16(to_a.chunk(row, c), a.at(from.row, from.head) + a_from, from.exists && a_there);
-        copy_16(to_b.chunk(row, c), b.at(from.row, from.head) + b_from, from.exists && b_there);
+        copy_16(to_a.chunk(row, c), at(a, from, a_from), from.exists && a_there);
+        copy_16(to_b.chunk(row, c), at(b, from, b_from), from.exists && b_there);
     }
 }
 
@@ -98,10 +104,10 @@ template <int K> struct weights {
     }
 };
 
-/* Starts r += w · rows. */
-template <int D, int K>
+/* Starts r += w · rows, the first K of them. */
+template <int D, int K, int Rows>
 __device__ static inline void start_weighted(sums<1, D> &r, const weights<K> &w,
-                                             panels<K, D> rows) {
+                                             panels<Rows, D> rows) {
     wgmma_begin();
     AX_UNROLL
     for (int k = 0; k < K / 16; k++)
@@ -125,8 +131,8 @@ __device__ static inline void hide_weights(sums<1, STEP> &s, const view &sees, c
             s.at(i) = 0;
 }
 
-/* Whether all of a tile's queries see all of a warp's keys. */
-__device__ static inline bool all_see(const view &sees, const int (&to)[STEP], int first) {
+/* Whether all of a step's queries see all of a warp's keys. */
+__device__ static inline bool all_see(const view &sees, const int *to, int first) {
     const int lane = threadIdx.x % 32;
     return __all_sync(0xffffffffu, sees.shows_all(to[lane], first, 16) &&
                                        sees.shows_all(to[lane + 32], first, 16)) != 0;
@@ -141,16 +147,16 @@ template <int D> struct dq_shared {
     static constexpr int ROWS = GROUPS * GROUP_ROWS;
     panels<ROWS, D> queries, gradients;
     shared_at buffers;
-    static constexpr int OWN = 2 * panels<ROWS, D>::BYTES, OTHER = 2 * panels<STEP, D>::BYTES;
+    static constexpr int OWN = 2 * panels<ROWS, D>::BYTES, OTHER = 2 * panels<TILE<D>, D>::BYTES;
     static constexpr size_t BYTES = OWN + BUFFERS * OTHER + SWIZZLE;
     __device__ dq_shared(shared_at at)
         : queries{at}, gradients{at + queries.BYTES}, buffers(at + OWN) {
     }
-    __device__ panels<STEP, D> keys(int b) const {
-        return {buffers + b * OTHER};
+    __device__ panels<TILE<D>, D> keys(int b, int row = 0) const {
+        return {buffers + b * OTHER + row * 128};
     }
-    __device__ panels<STEP, D> values(int b) const {
-        return {buffers + b * OTHER + OTHER / 2};
+    __device__ panels<TILE<D>, D> values(int b, int row = 0) const {
+        return {buffers + b * OTHER + OTHER / 2 + row * 128};
     }
 };
 
@@ -196,7 +202,7 @@ __global__ void __launch_bounds__(dq_shared<D>::BLOCK, 1) attention_dq_wgmma(bac
         for (int i = 0; i < 2; i++)
             to[i] = sight_of(p, d, own.query(warp_row + 8 * i + g) - (int)d.q_first);
         const span seen = keys_seen(p, d, max(first - d.q_first, (int64_t)0),
-                                    min(last - d.q_first, d.nq - 1), STEP);
+                                    min(last - d.q_first, d.nq - 1), TILE<D>);
         const int first_key = (int)d.k_first, end = (int)seen.to;
         const auto start = [&](int into, int k) {
             start_panels<BLOCK>(tiles.keys(into), a.k, tiles.values(into), a.v, [&](int row) {
@@ -206,15 +212,19 @@ __global__ void __launch_bounds__(dq_shared<D>::BLOCK, 1) attention_dq_wgmma(bac
         };
         if (seen.from < seen.to)
             start(b, (int)seen.from);
-        for (int k = (int)seen.from; k < end; k += STEP) {
-            const int next = b == BUFFERS - 1 ? 0 : b + 1;
-            await_tile();
+        int next = b, row = 0; /* of the tile, where the step begins */
+        for (int k = (int)seen.from; k < end; k += STEP, row = (row + STEP) % TILE<D>) {
+            if (row == 0) {
+                b = next;
+                next = b == BUFFERS - 1 ? 0 : b + 1;
+                await_tile();
+            }
             sums<1, STEP> s, dp;
             wgmma_begin();
-            start_scores(s, q, tiles.keys(b));
-            start_scores(dp, dout, tiles.values(b));
-            if (k + STEP < end)
-                start(next, k + STEP);
+            start_scores(s, q, tiles.keys(b, row));
+            start_scores(dp, dout, tiles.values(b, row));
+            if (row == 0 && k + TILE<D> < end)
+                start(next, k + TILE<D>);
             const sight seen_here = warp_sight(sees, to, k, STEP);
             await_sums<1>(s);
             AX_UNROLL
@@ -226,9 +236,9 @@ __global__ void __launch_bounds__(dq_shared<D>::BLOCK, 1) attention_dq_wgmma(bac
             AX_UNROLL
             for (int i = 0; i < STEP / 2; i++)
                 s.at(i) *= dp.at(i) - delta[s.row(i)];
-            start_weighted(dq, weights<STEP>(s), tiles.keys(b));
-            b = next;
+            start_weighted(dq, weights<STEP>(s), tiles.keys(b, row));
         }
+        b = next;
         await_sums<0>(dq);
         __syncthreads(); /* all buffers have been read */
     }
@@ -245,28 +255,29 @@ __global__ void __launch_bounds__(dq_shared<D>::BLOCK, 1) attention_dq_wgmma(bac
 /* ---- dk and dv ---- */
 
 /* What a tile's rows of queries have: sight_of each. */
-struct columns {
-    float lse[STEP], delta[STEP];
-    int to[STEP];
+template <int Rows> struct columns {
+    float lse[Rows], delta[Rows];
+    int to[Rows];
 };
 
 template <int D> struct dkv_shared {
     static constexpr int GROUPS = 2, BLOCK = GROUPS * GROUP_THREADS;
     static constexpr int ROWS = GROUPS * GROUP_ROWS;
-    columns *of; /* BUFFERS of them */
+    typedef columns<TILE<D>> tile_columns;
+    tile_columns *of; /* BUFFERS of them */
     panels<ROWS, D> keys, values;
     shared_at buffers;
-    static constexpr int OWN = 2 * panels<ROWS, D>::BYTES, OTHER = 2 * panels<STEP, D>::BYTES;
-    static constexpr size_t BYTES = BUFFERS * (sizeof(columns) + OTHER) + OWN + SWIZZLE;
+    static constexpr int OWN = 2 * panels<ROWS, D>::BYTES, OTHER = 2 * panels<TILE<D>, D>::BYTES;
+    static constexpr size_t BYTES = BUFFERS * (sizeof(tile_columns) + OTHER) + OWN + SWIZZLE;
     __device__ dkv_shared(void *memory)
-        : of((columns *)memory), keys{shared_aligned(shared_of(of + BUFFERS), SWIZZLE)},
+        : of((tile_columns *)memory), keys{shared_aligned(shared_of(of + BUFFERS), SWIZZLE)},
           values{keys.at + keys.BYTES}, buffers(keys.at + OWN) {
     }
-    __device__ panels<STEP, D> queries(int b) const {
-        return {buffers + b * OTHER};
+    __device__ panels<TILE<D>, D> queries(int b, int row = 0) const {
+        return {buffers + b * OTHER + row * 128};
     }
-    __device__ panels<STEP, D> gradients(int b) const {
-        return {buffers + b * OTHER + OTHER / 2};
+    __device__ panels<TILE<D>, D> gradients(int b, int row = 0) const {
+        return {buffers + b * OTHER + OTHER / 2 + row * 128};
     }
 };
 
@@ -295,7 +306,7 @@ __global__ void __launch_bounds__(dkv_shared<D>::BLOCK, 1) attention_dkv_wgmma(b
         const int own = (int)(first + warp_row - d.k_first); /* the warp's first key */
         const int first_query = (int)d.q_first, queries = (int)d.nq;
         const span seen = rows_seeing(p, d, max(first - d.k_first, (int64_t)0),
-                                      min(last - d.k_first, d.nk - 1), STEP);
+                                      min(last - d.k_first, d.nk - 1), TILE<D>);
         const auto start = [&](int into, int c) {
             const auto row_at = [&](int row) {
                 const int query = a.group.of(c + row);
@@ -303,9 +314,9 @@ __global__ void __launch_bounds__(dkv_shared<D>::BLOCK, 1) attention_dkv_wgmma(b
                                 first_head + (c + row - query * p.group), query < queries};
             };
             start_panels<BLOCK>(tiles.queries(into), a.q, tiles.gradients(into), a.dout, row_at);
-            if (threadIdx.x >= STEP)
+            if (threadIdx.x >= TILE<D>)
                 return;
-            columns *of = tiles.of + into;
+            columns<TILE<D>> *of = tiles.of + into;
             const head_row from = row_at((int)threadIdx.x);
             copy_4(shared_of(of->lse + threadIdx.x), &a.lse.at(from.row, from.head), from.exists);
             copy_4(shared_of(of->delta + threadIdx.x),
@@ -314,37 +325,41 @@ __global__ void __launch_bounds__(dkv_shared<D>::BLOCK, 1) attention_dkv_wgmma(b
         };
         if (seen.from < seen.to)
             start(b, (int)seen.from);
-        for (int c = (int)seen.from; c < seen.to; c += STEP) {
-            const int next = b == BUFFERS - 1 ? 0 : b + 1;
-            await_tile();
+        int next = b, row = 0; /* of the tile, where the step begins */
+        for (int c = (int)seen.from; c < seen.to; c += STEP, row = (row + STEP) % TILE<D>) {
+            if (row == 0) {
+                b = next;
+                next = b == BUFFERS - 1 ? 0 : b + 1;
+                await_tile();
+            }
             sums<1, STEP> s, dp;
             wgmma_begin();
-            start_scores(s, k_rows, tiles.queries(b));
-            start_scores(dp, v_rows, tiles.gradients(b));
-            if (c + STEP < seen.to)
-                start(next, c + STEP);
-            const columns *of = tiles.of + b;
-            const bool all = all_see(sees, of->to, own);
+            start_scores(s, k_rows, tiles.queries(b, row));
+            start_scores(dp, v_rows, tiles.gradients(b, row));
+            if (row == 0 && c + TILE<D> < seen.to)
+                start(next, c + TILE<D>);
+            const float *lse = tiles.of[b].lse + row, *delta = tiles.of[b].delta + row;
+            const int *to = tiles.of[b].to + row;
+            const bool all = all_see(sees, to, own);
             await_sums<1>(s);
             AX_UNROLL
             for (int i = 0; i < STEP / 2; i++)
-                s.at(i) =
-                    power_of_two(s.at(i) * a.by.factor - of->lse[s.column(i) + 2 * t] * LOG2E);
+                s.at(i) = power_of_two(s.at(i) * a.by.factor - lse[s.column(i) + 2 * t] * LOG2E);
             if (!all) {
                 AX_UNROLL
                 for (int i = 0; i < STEP / 2; i++)
-                    if (!sees.shows(of->to[s.column(i) + 2 * t], own + 8 * s.row(i) + g))
+                    if (!sees.shows(to[s.column(i) + 2 * t], own + 8 * s.row(i) + g))
                         s.at(i) = 0;
             }
-            start_weighted(dv, weights<STEP>(s), tiles.gradients(b));
+            start_weighted(dv, weights<STEP>(s), tiles.gradients(b, row));
             await_sums<1>(dp);
             AX_UNROLL
             for (int i = 0; i < STEP / 2; i++)
-                s.at(i) *= dp.at(i) - of->delta[s.column(i) + 2 * t];
-            start_weighted(dk, weights<STEP>(s), tiles.queries(b));
+                s.at(i) *= dp.at(i) - delta[s.column(i) + 2 * t];
+            start_weighted(dk, weights<STEP>(s), tiles.queries(b, row));
             wgmma_wait<1>(); /* dv, whose weights take registers */
-            b = next;
         }
+        b = next;
         await_sums<0>(dv);
         await_sums<0>(dk);
         __syncthreads(); /* all buffers have been read */
