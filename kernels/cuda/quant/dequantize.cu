@@ -79,7 +79,7 @@ __device__ static inline scaling<any_codes> scaling_of(const any_codes &, const 
 }
 
 template <class E, class Codes>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     dequantize_kernel(unpacked a, AX_INDEXED Codes parameter, E *out) {
     const Codes &codes = share(parameter);
     const int64_t first = blockIdx.x * (int64_t)(GROUPS * THREADS) + threadIdx.x;

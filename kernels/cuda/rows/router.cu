@@ -141,7 +141,7 @@ __device__ static inline void route_none(const router &r, int64_t t) {
     }
 }
 
-__global__ void __launch_bounds__(32 * ROWS) router_forward_kernel(router r) {
+__global__ void __launch_bounds__(32 * ROWS, 4) router_forward_kernel(router r) {
     AX_DYNAMIC_SHARED(float, shared);
     const int warps = blockDim.y, all = 32 * warps, mine = 32 * threadIdx.y + threadIdx.x;
     const int64_t valid = r.valid ? *r.valid - r.first : r.rows;
