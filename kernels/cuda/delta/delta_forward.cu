@@ -60,7 +60,7 @@ __device__ static inline void store_out(const delta_inputs<E> &in, const delta_h
 }
 
 template <class E>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 1)
     delta_forward_kernel(delta_inputs<E> in, delta_slots<E> slots, rows_of<E> out, float *work) {
     const delta_sizes &s = in.size;
     const int64_t size = s.dk * s.dv;
