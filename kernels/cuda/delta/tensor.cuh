@@ -48,12 +48,11 @@ struct delta_work {
     float *keys, *queries; /* r, s [T][Hk] */
     split_rows inverse;    /* T [T][Hv][CHUNK], row by row */
     split_rows weight;     /* P, likewise */
-    /* In backward: x [T][Hv][dv]; states before token t = first + 64·i, i > 0, of a document, number t / 64 − 1,
-     * [T / 64][Hv][dk][dv]; data NULL: not kept. */
-    split_rows x, states;
-    /* In backward: the gradient of v but for skip's share, as x; those of the states; of the leaving states */
-    split_rows dv, dstates;
-    float *leaving; /* [slots][Hv][dk][dv] */
+    /* In backward, in forward data NULL: x [T][Hv][dv] and the gradient of v but for skip's share, as x; states before
+     * token t = first + 64·i, i > 0, of a document, number t / 64 − 1, [T / 64][Hv][dk][dv], and their gradients;
+     * those of the leaving states. */
+    split_rows x, dv, states, dstates;
+    float *leaving; /* [slots][Hv][dk][dv]; NULL: none */
 };
 
 /* Parts of a workspace, at multiples of 256 bytes from its beginning. */
@@ -139,7 +138,7 @@ __device__ static inline token_factors factors_of(const delta_inputs<bf16> &in, 
             fabsf(beta) < 0x1p-60f ? copysignf(0x1p-60f, beta) : beta};
 }
 
-/* Of the rows of a chunk in shared memory, and what a thread reads for it before it may write it. */
+/* Factors of a chunk's rows in shared memory, and what a thread reads for these before it may write them. */
 struct chunk_factors {
     float meets[CHUNK]; /* E⊙r, for k·S */
     float asks[CHUNK];  /* E⊙s, for q·S */
@@ -266,7 +265,7 @@ load_values(const rows_of<const bf16> &from, const value_columns &cols, const wa
     return v;
 }
 
-/* Stores two neighbors of a row that may be split. */
+/* Stores elements `at` and `at` + 1 of a row's head, `at` even. */
 __device__ static inline void store_split(const split_rows &to, int64_t row, int64_t head,
                                           int64_t at, float one, float two) {
     uint32_t high, low;

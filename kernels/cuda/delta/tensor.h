@@ -10,7 +10,8 @@ extern "C" {
 
 /* Whether shapes allow it; the workspace is planned for it then. */
 bool ax_tensor_delta_fits(const struct ax_delta_rule *a);
-/* Whether these kernels compute a call: also by strides, addresses and the shared memory of the thread's GPU. b: NULL for forward. */
+/* Whether these kernels compute a call: also by strides, addresses and the shared memory of the thread's GPU.
+ * b: NULL for forward. */
 bool ax_tensor_delta_suits(const struct ax_delta_rule *a, const struct ax_delta_backward *b);
 
 /* Bytes of workspace. */
