@@ -17,8 +17,9 @@
  * MI355X 1565 of 2517. `sustained`: see above; times the clock that a lower limit leaves,
  * (limit / 700 W)^(1/3), since dynamic power grows with its third power. `attention`: FlashAttention reaches 834 of 2250 TFLOP/s on
  * B200 where it reaches 447 of 989 on H200 (ml-engineering, a step of an 8B model at 8192 tokens).
- * `grouped`: those of all experts in one launch, by mma.sync, which is two thirds of Hopper's products and all of
- * Ampere's and Ada's; of others it is not known.
+ * `grouped`: those of all experts in one launch: 275 of 989 on H200 by mma.sync, at 256 rows per expert, of which
+ * tiles are not filled (docs/results/gpu-speed.md); taken for Blackwell's, too. Ampere's and Ada's mma.sync are all that
+ * cuBLAS has, 1.6 times Hopper's share.
  * Workstation cards, means of many products: RTX 5060 Ti 47.0 of 47.4, and 184.6 in fp8 (BLACKWALL,
  * rooflines of sm_120); other Ada and Blackwell cards as the L20, whose cuBLAS reaches 105 to 115 of
  * 119.5 (CUDA-Learn-Notes). */
@@ -26,21 +27,21 @@ static const struct {
     const char *prefix;
     double bf16, fp8, sustained, attention, grouped;
 } products[] = {
-    {"a100", 0.869, 0, SUSTAINED, 1, 0.70},
-    {"h100-sxm-96-500w", 0.803, 0.709, SUSTAINED * 0.894, 0.894, 0.40},
-    {"h100", 0.803, 0.709, SUSTAINED, 1, 0.40},
-    {"h200", 0.803, 0.734, SUSTAINED, 1, 0.40},
-    {"h800", 0.803, 0.709, SUSTAINED, 1, 0.40},
-    {"b200", 0.776, 0.763, SUSTAINED, 0.82, 0.40},
-    {"b300", 0.776, 0.763, SUSTAINED, 0.82, 0.40},
-    {"gb200", 0.729, 0.763, SUSTAINED, 0.82, 0.40},
-    {"gb300", 0.729, 0.763, SUSTAINED, 0.82, 0.40},
-    {"mi300", 0.511, 0.511, SUSTAINED, 0.64, 0.40},
-    {"mi325", 0.600, 0.600, SUSTAINED, 0.75, 0.40},
-    {"mi355", 0.622, 0.622, SUSTAINED, 0.78, 0.40},
-    {"rtx5060ti", 0.992, 1.947, 1, 1, 0.70},
-    {"rtx", 0.92, 0.92, 1, 1, 0.70},
-    {"", 0.80, 0.71, SUSTAINED, 1, 0.40},
+    {"a100", 0.869, 0, SUSTAINED, 1, 0.45},
+    {"h100-sxm-96-500w", 0.803, 0.709, SUSTAINED * 0.894, 0.894, 0.28},
+    {"h100", 0.803, 0.709, SUSTAINED, 1, 0.28},
+    {"h200", 0.803, 0.734, SUSTAINED, 1, 0.28},
+    {"h800", 0.803, 0.709, SUSTAINED, 1, 0.28},
+    {"b200", 0.776, 0.763, SUSTAINED, 0.82, 0.28},
+    {"b300", 0.776, 0.763, SUSTAINED, 0.82, 0.28},
+    {"gb200", 0.729, 0.763, SUSTAINED, 0.82, 0.28},
+    {"gb300", 0.729, 0.763, SUSTAINED, 0.82, 0.28},
+    {"mi300", 0.511, 0.511, SUSTAINED, 0.64, 0.28},
+    {"mi325", 0.600, 0.600, SUSTAINED, 0.75, 0.28},
+    {"mi355", 0.622, 0.622, SUSTAINED, 0.78, 0.28},
+    {"rtx5060ti", 0.992, 1.947, 1, 1, 0.45},
+    {"rtx", 0.92, 0.92, 1, 1, 0.45},
+    {"", 0.80, 0.71, SUSTAINED, 1, 0.28},
 };
 
 /* cuBLAS on an H100, XLA's table: 2048³ 632, 4096×512×512 239, 1024×1024×2048 350 TFLOP/s, which are 5 to 7 µs more

@@ -126,23 +126,29 @@ static bool waits(const struct runs *r) {
     return r->dtype == AX_F32 || r->sizes.ep > 1;
 }
 
+/* In bfloat16 of the first step alone: AdamW then moves weights by the signs of gradients, of which some are rounding. */
+static void same_losses(const struct runs *cpu, const struct runs *cuda) {
+    const bool exact = cpu->dtype == AX_F32;
+    for (int i = 0; i < (exact ? STEPS : 1); i++)
+        if (fabs(cuda->loss[i] / cpu->loss[i] - 1) > (exact ? 1e-5 : 1e-3) ||
+            fabs(cuda->norm[i] / cpu->norm[i] - 1) > (exact ? 1e-4 : 1e-2))
+            fail_msg("ep %d, pp %d, step %d: loss %.9g, norm %.9g; on the cpu %.9g, %.9g",
+                     cpu->sizes.ep, cpu->sizes.pp, i + 1, cuda->loss[i], cuda->norm[i],
+                     cpu->loss[i], cpu->norm[i]);
+}
+
 static void check(struct runs cpu) {
     assert_int_equal(tiny_arch(&cpu.arch, "mixtral", true, experts), AX_OK);
     struct runs cuda = cpu;
     run(&cpu, "cpu");
     run(&cuda, "cuda");
     assert_true(cpu.room == 0 || cuda.rounds > 1);
+    same_losses(&cpu, &cuda);
     for (int i = 0; i < STEPS; i++) {
-        const bool exact = cpu.dtype == AX_F32;
-        if (fabs(cuda.loss[i] / cpu.loss[i] - 1) > (exact ? 1e-5 : 1e-3) ||
-            fabs(cuda.norm[i] / cpu.norm[i] - 1) > (exact ? 1e-4 : 1e-2))
-            fail_msg("ep %d, pp %d, step %d: loss %.9g, norm %.9g; on the cpu %.9g, %.9g",
-                     cpu.sizes.ep, cpu.sizes.pp, i + 1, cuda.loss[i], cuda.norm[i], cpu.loss[i],
-                     cpu.norm[i]);
         assert_true(cuda.forwards >= MICRO);
         assert_int_equal(cuda.waits[i], waits(&cuda) ? cuda.forwards + 1 : 1);
     }
-    print_message("%d of %d ops\n", (int)cuda.replayed, (int)cuda.launched);
+    assert_true((cuda.replayed >= cuda.launched) == !waits(&cuda));
     ax_arch_free(&cpu.arch);
 }
 #define ONE                                                                                        \
