@@ -118,9 +118,10 @@ static bool may_rest(const struct ax_serve_engine *e, bool idle) {
             (idle && (!e->waiting || e->pause == AX_SERVE_BEGINS_NOTHING)));
 }
 
-/* With the lock: makes calls, and waits where there is nothing to compute. */
+/* With the lock: tells counters, makes calls, and waits where there is nothing to compute. */
 static enum ax_status rest(struct ax_serve_engine *e, bool idle) {
     double last = ax_clock_now();
+    e->counters = e->generator->counters;
     look_for_signals(e);
     make_call(e);
     while (may_rest(e, idle)) {
@@ -144,7 +145,6 @@ static enum ax_status lead(struct ax_serve_engine *e, bool idle, struct ax_seque
     enum ax_status st = rest(e, idle);
     if (st == AX_OK) {
         const uint64_t first = e->begun;
-        e->counters = e->generator->counters;
         *joining = begin_jobs(e);
         if (e->shared)
             st = ax_serve_round_put(e, first, &what);
