@@ -16,7 +16,7 @@ struct ax_tool_call {
     /* ---- private ---- */
     struct ax_tool_call *next;
     double since; /* when it was handed over */
-    size_t bond;  /* of its answer and host */
+    size_t bond;  /* number of that of its answer and host */
 };
 
 struct ax_tool_beside;

@@ -232,7 +232,7 @@ static enum ax_status ask(struct ax_environment *e, struct ax_tool_child *c, str
     return st;
 }
 
-/* The column that chooses the environment is none of its own, as in TRL. */
+/* The column that chooses the environment is not passed to it, as in TRL. */
 static json_t *record_for(const struct ax_environment *e, const json_t *record) {
     json_t *own = json_copy((json_t *)(uintptr_t)record);
     if (own && e->key)

@@ -71,7 +71,7 @@ struct ax_tool_request {
     size_t environment; /* the answer's, if there are any */
     int64_t seed;       /* for its random numbers */
     int turn;           /* for programs, and for the sandbox's random numbers */
-    size_t worker;      /* of the host's processes, the one that is asked */
+    size_t worker;      /* number of the host's process that is asked */
     /* Programs that the answer has run, a list of texts, which python repeats before its own: their names
      * stay defined. All of them together have the limits of one, and an answer's random numbers are the same in
      * each. NULL: python begins anew. Borrowed */

@@ -1,5 +1,5 @@
 /* Several processes of a tool or an environment. That calls overlap is seen by the calls themselves: they wait for each
- * other, so that they end only if as many as they expect are under way at once. */
+ * other, so that they end only if as many as they expect are under way at the same time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
