@@ -1,4 +1,4 @@
-/* Calls only async-signal-safe functions, because a signal handler uses it. */
+/* Only async-signal-safe functions are called, because a signal handler uses this file. */
 #include "base/line/term_input.h"
 
 #include <errno.h>

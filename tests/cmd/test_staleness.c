@@ -278,7 +278,7 @@ static void goes_on(void **state) {
 
 /* ---- mistakes ---- */
 
-/* A run of so many ranks that ends before it begins. */
+/* A run of N ranks that ends before it begins. */
 static void refused(int ranks, const char *out, const char *more, const char *what) {
     char launcher[32] = "";
     const char *config = configure("", STEP);

@@ -79,7 +79,7 @@ static void products_are_of_different_numbers(void **state) {
 static double pretended; /* time of the clock; 0: the library's */
 static int readings;     /* of the clock */
 
-/* Precedes the library's, too. */
+/* The clock, which precedes the library's, too. */
 double ax_clock_now(void) {
     double (*next)(void);
     *(void **)&next = dlsym(RTLD_NEXT, "ax_clock_now");

@@ -16,7 +16,8 @@ static void must(enum ax_status st) {
 }
 
 /* The same documents in one sequence, and in `micro` sequences that accumulate. */
-static const int64_t twice[] = {9, 1, 2, 24, 9, 1, 2, 24, 0}, four[] = {13, 13, 13, 13, 0}, one_of_four[] = {13, 0};
+static const int64_t twice[] = {9, 1, 2, 24, 9, 1, 2, 24, 0}, four[] = {13, 13, 13, 13, 0},
+                     one_of_four[] = {13, 0};
 static const struct packing {
     const int64_t *together, *apart;
     int micro;
@@ -24,7 +25,8 @@ static const struct packing {
 #define N_PACKINGS (sizeof packings / sizeof *packings)
 
 /* One step, whose gradients are kept. */
-static struct tiny_run tiny_step(const struct ax_arch *arch, enum ax_dtype dtype, int micro, const int64_t *of) {
+static struct tiny_run tiny_step(const struct ax_arch *arch, enum ax_dtype dtype, int micro,
+                                 const int64_t *of) {
     return (struct tiny_run){.arch = arch,
                              .o = tiny_options(dtype, AX_RECOMPUTE_ON, micro, of),
                              .lengths = of,
@@ -33,9 +35,9 @@ static struct tiny_run tiny_step(const struct ax_arch *arch, enum ax_dtype dtype
                              .want_grads = true};
 }
 
-/* Runs both; `tolerance`: relative to the largest gradient. */
-static void expect_same_gradients(struct tiny_run *a, struct tiny_run *b, const char *backend, int threads,
-                                  double tolerance) {
+/* Gradients of both runs; `tolerance`: relative to the largest one. */
+static void expect_same_gradients(struct tiny_run *a, struct tiny_run *b, const char *backend,
+                                  int threads, double tolerance) {
     double most = 0, off = 0;
     must(tiny_run(a, backend, threads));
     must(tiny_run(b, backend, threads));
@@ -44,9 +46,10 @@ static void expect_same_gradients(struct tiny_run *a, struct tiny_run *b, const 
         most = fmax(most, fabs(b->grad_values[i]));
         off = fmax(off, fabs(a->grad_values[i] - b->grad_values[i]));
     }
-    if (!(most > 0 && off <= tolerance * most && fabs(a->grad_norm - b->grad_norm) <= tolerance * b->grad_norm))
-        fail_msg("gradients are off by %g, and up to %g; their norms are %.17g and %.17g", off, most, a->grad_norm,
-                 b->grad_norm);
+    if (!(most > 0 && off <= tolerance * most &&
+          fabs(a->grad_norm - b->grad_norm) <= tolerance * b->grad_norm))
+        fail_msg("gradients are off by %g, and up to %g; their norms are %.17g and %.17g", off,
+                 most, a->grad_norm, b->grad_norm);
     ax_free(a->grad_values);
     ax_free(b->grad_values);
 }
