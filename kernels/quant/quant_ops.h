@@ -71,7 +71,8 @@ struct ax_dequantize {
 
 /* c = a·Wᵀ [+ bias] [+ addend] for W [N][K], the values that dequantize makes of codes, with the bits of
  * gemm; of codes in panels, with the scales taken out of the sums: Σ over blocks s·(Σ a·t), where t is what a
- * code means without its scale s, rounded to compute (integers are exact), and s·t is not rounded. a compute [M][K]; c compute or accumulation [M][N]; bias compute [N], addend [M][N] of c's dtype,
+ * code means without its scale s, rounded to compute (integers are exact), and s·t is not rounded. Of up to 64 rows
+ * a GPU adds up the products of gemm in another order. a compute [M][K]; c compute or accumulation [M][N]; bias compute [N], addend [M][N] of c's dtype,
  * data NULL = none. Formats without offset or outer. */
 struct ax_packed_gemm {
     struct ax_tensor a, codes, scale, c, bias, addend;

@@ -41,7 +41,7 @@ struct router_row {
     float *sums;     /* of p of the warp's rows */
     int32_t *chosen; /* by all rows of the block */
 };
-/* Shared memory of a block of so many warps. */
+/* Shared memory of a block with this number of warps. */
 static inline size_t router_bytes(unsigned warps, int64_t experts) {
     return (size_t)(4 * warps + 1) * (size_t)experts * sizeof(float);
 }

@@ -1,6 +1,6 @@
 /* packed_gemm of few rows: codes become values in registers, and go to the tensor cores from there. */
-#ifndef AX_KERNELS_CUDA_GEMM_PACKED_FEW_H
-#define AX_KERNELS_CUDA_GEMM_PACKED_FEW_H
+#ifndef AX_KERNELS_CUDA_QUANT_PACKED_FEW_H
+#define AX_KERNELS_CUDA_QUANT_PACKED_FEW_H
 
 #include "kernels/cuda/cuda.h"
 

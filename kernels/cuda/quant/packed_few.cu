@@ -2,7 +2,7 @@
  * B, 8 in a tile. Its warps share the columns of W, 64 at a time, and add their sums at the end, in their order. A lane
  * has 16 neighbors of two rows of W and of one of each tile: which columns mma takes for neighbors does not matter, as
  * long as A and B agree. Moves codes and scales once; a comes from cache, for each block once. */
-#include "kernels/cuda/gemm/packed_few.h"
+#include "kernels/cuda/quant/packed_few.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/quant/codes.cuh"
 

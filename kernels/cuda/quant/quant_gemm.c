@@ -1,6 +1,6 @@
 /* packed_gemm: of few rows by a kernel of its own; else W's values into the workspace, then a product with
  * them, so that its bits are gemm's. Moves the codes once, the values twice. */
-#include "kernels/cuda/gemm/packed_few.h"
+#include "kernels/cuda/quant/packed_few.h"
 
 #define ALIGNMENT 256 /* of what follows the values */
 
