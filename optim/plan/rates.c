@@ -17,9 +17,9 @@
  * MI355X 1565 of 2517. `sustained`: see above; times the clock that a lower limit leaves,
  * (limit / 700 W)^(1/3), since dynamic power grows with its third power. `attention`: FlashAttention reaches 834 of 2250 TFLOP/s on
  * B200 where it reaches 447 of 989 on H200 (ml-engineering, a step of an 8B model at 8192 tokens).
- * `grouped`: those of all experts in one launch: 275 of 989 on H200 by mma.sync, at 256 rows per expert, of which
- * tiles are not filled (docs/results/gpu-speed.md); taken for Blackwell's, too. Ampere's and Ada's mma.sync are all that
- * cuBLAS has, 1.6 times Hopper's share.
+ * `grouped`: those of all experts in one launch, at 256 rows per expert, which do not fill tiles: 382 to 406 of 989 on
+ * an H200 by wgmma, 275 by mma.sync (docs/results/gpu-speed.md). Blackwell has mma.sync alone here, and Ampere's and
+ * Ada's reaches 1.6 times Hopper's share.
  * Workstation cards, means of many products: RTX 5060 Ti 47.0 of 47.4, and 184.6 in fp8 (BLACKWALL,
  * rooflines of sm_120); other Ada and Blackwell cards as the L20, whose cuBLAS reaches 105 to 115 of
  * 119.5 (CUDA-Learn-Notes). */
@@ -28,10 +28,10 @@ static const struct {
     double bf16, fp8, sustained, attention, grouped;
 } products[] = {
     {"a100", 0.869, 0, SUSTAINED, 1, 0.45},
-    {"h100-sxm-96-500w", 0.803, 0.709, SUSTAINED * 0.894, 0.894, 0.28},
-    {"h100", 0.803, 0.709, SUSTAINED, 1, 0.28},
-    {"h200", 0.803, 0.734, SUSTAINED, 1, 0.28},
-    {"h800", 0.803, 0.709, SUSTAINED, 1, 0.28},
+    {"h100-sxm-96-500w", 0.803, 0.709, SUSTAINED * 0.894, 0.894, 0.40},
+    {"h100", 0.803, 0.709, SUSTAINED, 1, 0.40},
+    {"h200", 0.803, 0.734, SUSTAINED, 1, 0.40},
+    {"h800", 0.803, 0.709, SUSTAINED, 1, 0.40},
     {"b200", 0.776, 0.763, SUSTAINED, 0.82, 0.28},
     {"b300", 0.776, 0.763, SUSTAINED, 0.82, 0.28},
     {"gb200", 0.729, 0.763, SUSTAINED, 0.82, 0.28},
