@@ -1,4 +1,4 @@
-/* y = x·Wᵀ (+ b): the only file where a weight matrix is multiplied with activations. So packed
+/* y = x·Wᵀ (+ b): the only place where a weight matrix is multiplied with activations. So packed
  * storage (unpacked into scratch for the GEMM), adapters and fake quantization come in here. In a
  * model that trains for a scheme, y = Q(x)·Q(W + s·B·A)ᵀ (+ b): what is trained are the merged and
  * quantized weights. In training with 8-bit floats, all three products have quantized operands.

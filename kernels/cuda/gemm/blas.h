@@ -72,7 +72,7 @@ enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t
 /* One product, from addresses on the device. */
 struct ax_blas_product {
     const void *a, *b, *c;          /* the library's */
-    const float *a_scale, *b_scale; /* of FP8 */
+    const float *a_scale, *b_scale; /* scales of codes */
     void *d;
     float alpha, beta;
     void *work;
