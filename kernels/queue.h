@@ -40,11 +40,11 @@ struct ax_queue {
                                       memory that ref cannot touch */
     int threads;                   /* OpenMP threads an op may use */
     struct ax_times AX_DEVICE
-        *op_times;            /* [AX_OP_COUNT]: what each op takes, by the device's clock, is
+        *op_times;         /* [AX_OP_COUNT]: what each op takes, by the device's clock, is
                                             added to its seconds[0]; NULL: no time is taken */
-    bool tf32;                /* products of F32 on a GPU may round their operands to TF32 */
-    bool attention_varies;    /* backward of attention on a GPU may sum in another order each time */
-    bool measures;            /* see ax_queue_choices */
+    bool tf32;             /* products of F32 on a GPU may round their operands to TF32 */
+    bool attention_varies; /* backward of attention on a GPU may sum in another order each time */
+    bool measures;         /* see ax_queue_choices */
     struct ax_stack *scratch; /* workspaces come from here */
     struct ax_ring *ring;     /* host writes go through it (kernels/ring.h) */
     void *state;              /* the backend's own */

@@ -21,7 +21,7 @@ struct ax_op_event {
      * them; or a fake_quantize that makes such values */
     bool fp8;
     int64_t m, n, k;
-    /* of a grouped_gemm that a GPU computes as one product after the other, their number; else 0 */
+    /* number of products that a GPU computes one after the other for a grouped_gemm; else 0 */
     int64_t products;
     double flops, bytes;
 };

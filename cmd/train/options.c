@@ -92,10 +92,10 @@ static enum ax_status count_trainers(const struct ax_train_setup *s, int *traine
 static enum ax_status read_mesh(struct ax_runtime_options *o, struct ax_train_setup *s) {
     int trainers;
     AX_TRY(count_trainers(s, &trainers));
-    *o = (struct ax_runtime_options){
-        .tf32 = ax_config_holds(s->cfg, "tf32 == true"),
-        .attention_varies = ax_config_holds(s->cfg, "!attention_deterministic"),
-        .fabric = s->fabric};
+    *o = (struct ax_runtime_options){.tf32 = ax_config_holds(s->cfg, "tf32 == true"),
+                                     .attention_varies =
+                                         ax_config_holds(s->cfg, "!attention_deterministic"),
+                                     .fabric = s->fabric};
     AX_TRY(ax_backend_choose(ax_config_str(s->cfg, "device"), s->planning, &o->backend));
     AX_TRY(ax_train_mesh_read(&o->sizes, s->cfg, trainers));
     o->world = ax_train_mesh_ranks(&o->sizes);

@@ -10,7 +10,7 @@ struct ax_cuda_state {
     struct ax_dnn *dnn;
     int processors;
     bool wgmma; /* a GPU of sm_90a */
-    bool fp8; /* the GPU has products of 8-bit floats */
+    bool fp8;   /* the GPU has products of 8-bit floats */
 };
 /* Fails the queue, from any thread: every later wait returns this error, unless there was an
  * earlier one, and calls that have not begun do not run. */

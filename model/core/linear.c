@@ -20,8 +20,7 @@ struct made {
     struct ax_tensor dv; /* backward: [T][out] gradient before DoRA's scales; data NULL: it is dy */
 };
 
-/* The rows of a product: x, and its quantized values if they differ, or codes; they are the linear's
- * rows from `first` on. */
+/* A product's rows of x, from row `first` on, and their quantized values if they differ, or codes. */
 struct inputs {
     struct ax_tensor x, values;
     struct ax_fake_codes codes;
@@ -274,23 +273,11 @@ static enum ax_status weight_gradient(struct ax_runtime *rt, const struct ax_lin
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_gemm g = {.b = *x, .c = *dw, .trans_a = true, .accumulate = !clips, .alpha = 1};
     AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_ROWS, dy, &g.a));
-    if (!clips) {
-        AX_TRY(ax_run_gemm(rt->q, &g));
-        ax_stack_release(&rt->arena.scratch, mark);
-        return AX_OK;
-    }
-    g.c.data = ax_stack_push(&rt->arena.scratch, "gradient of values", ax_tensor_bytes(dw));
+    if (clips)
+        g.c.data = ax_stack_push(&rt->arena.scratch, "gradient of values", ax_tensor_bytes(dw));
     AX_TRY(ax_run_gemm(rt->q, &g));
-    struct ax_tensor w;
-    AX_TRY(ax_linear_run_weight(rt, l, r, &w));
-    int64_t at = 0;
-    for (int i = r->first; i < r->end; i++) {
-        const int64_t n = l->weight[i]->local_shape[0];
-        const struct ax_tensor from = ax_tensor_rows(&w, at, n), d = ax_tensor_rows(&g.c, at, n);
-        const struct ax_tensor to = ax_tensor_rows(dw, at, n);
-        AX_TRY(ax_fake_quant_weight_grad(rt, l->quant, l->weight[i], &from, &d, &to));
-        at += n;
-    }
+    if (clips)
+        AX_TRY(ax_linear_values_grad(rt, l, r, &g.c, dw));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }

@@ -131,3 +131,19 @@ enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear
     }
     return AX_OK;
 }
+
+enum ax_status ax_linear_values_grad(struct ax_runtime *rt, const struct ax_linear *l,
+                                     const struct ax_linear_run *r, const struct ax_tensor *d,
+                                     const struct ax_tensor *dw) {
+    struct ax_tensor w;
+    AX_TRY(ax_linear_run_weight(rt, l, r, &w));
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        const struct ax_tensor from = ax_tensor_rows(&w, at, n), part = ax_tensor_rows(d, at, n);
+        const struct ax_tensor to = ax_tensor_rows(dw, at, n);
+        AX_TRY(ax_fake_quant_weight_grad(rt, l->quant, l->weight[i], &from, &part, &to));
+        at += n;
+    }
+    return AX_OK;
+}

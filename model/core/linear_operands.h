@@ -47,5 +47,9 @@ static inline struct ax_fake_part ax_linear_share(const struct ax_linear *l,
 enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,
                                    const struct ax_linear_run *r, enum ax_fake_sum sum,
                                    const struct ax_tensor *dy, struct ax_tensor *out);
+/* dw += d, the gradient of the values of a run's weights, but for weights that rounding clips. */
+enum ax_status ax_linear_values_grad(struct ax_runtime *rt, const struct ax_linear *l,
+                                     const struct ax_linear_run *r, const struct ax_tensor *d,
+                                     const struct ax_tensor *dw);
 
 #endif

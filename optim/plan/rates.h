@@ -24,7 +24,7 @@
 struct ax_rates {
     struct ax_hardware hardware;
     double bf16, fp8; /* FLOP/s of large products, sustained */
-    double grouped;   /* of those of all experts in one launch */
+    double grouped;   /* grouped ones: those of all experts in one launch */
     /* factor of the table's share of the peak: newer machines have faster products beside the same
      * exponentials */
     double attention;

@@ -734,8 +734,8 @@ static void grouped_gemm_is_a_linear_layer(void **state) {
     int count;
     const struct ax_shape *shapes = ax_op_shapes(AX_OP_grouped_gemm, &count);
     for (int i = 0; i < count; i++) {
-        if (shapes[i].big || (shapes[i].flags & AX_SHAPE_TRANS_B) == 0)
-            continue;
+        if ((shapes[i].flags & AX_SHAPE_TRANS_B) == 0 || shapes[i].cols * shapes[i].inner > 2048)
+            continue; /* large ones are for tiles: each element gets a difference of its own */
         struct ax_case c;
         pool_used = 0;
         case_open(&c, AX_OP_grouped_gemm, &shapes[i], AX_F64, &ref);

@@ -49,8 +49,8 @@ struct ax_cudnn_shape {
     float scale, softcap;             /* softcap 0: none */
     /* tokens per block of a block table, forward only; 0: there is none */
     int32_t block_size;
-    int32_t causal; /* the last query sees the last key */
-    int32_t sink;   /* forward: there is one. Backward needs none, since lse contains it */
+    int32_t causal;   /* the last query sees the last key */
+    int32_t sink;     /* forward: there is one. Backward needs none, since lse contains it */
     int32_t backward; /* enum ax_cudnn_backward */
 };
 

@@ -13,7 +13,7 @@ struct backward_args {
     short_heads<bf16> dq, dk, dv;
     rows_of<const float> lse;
     const float *delta; /* [queries][query heads] */
-    int heads;          /* of queries */
+    int heads;          /* those of queries */
 };
 
 /* A row without keys has an lse of −∞, and scores of −∞: its probabilities are to be 0. */

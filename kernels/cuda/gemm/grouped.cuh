@@ -18,7 +18,7 @@ struct grouped_args {
     void *c;
     const int32_t *offsets;
     int groups;
-    int width, cols;                  /* of a's rows and of c's */
+    int width, cols;                  /* columns of a and of c */
     int stride_a, stride_b, stride_c; /* from a row to the next */
     int64_t matrix, bias_stride;      /* from a group's matrix, or biases, to the next */
 };
@@ -62,7 +62,7 @@ static int64_t most_row_tiles(int64_t rows, int64_t groups, int tile) {
 
 /* ---- sums of a warp ---- */
 
-/* Of a thread's: row 2·m + half, and the first column of pair n, from the warp's `first` on. */
+/* Row 2·m + half of a thread, and the first column of its pair n, from the warp's `first` on. */
 __device__ static inline int row_of(int first, int m, int half) {
     return first + 16 * m + 8 * half + (int)(threadIdx.x % 32 / 4);
 }
