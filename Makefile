@@ -144,7 +144,7 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
 .PHONY: all help bootstrap demo test peers test-peers test-all test-arm soak check format docs fuzz bench-peers goldens mutate clean tests-built
-.PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench
+.PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench FORCE
 all: $(BIN) $(SHIM) ## build axtrain
 
 # Compiles, and keeps the compiler's messages beside the object for `make check`.
