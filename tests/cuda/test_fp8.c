@@ -10,6 +10,7 @@
 #include "kernels/cuda/state.h"
 #include "kernels/recording.h"
 #include "tests/cuda/device_case.h"
+#include "tests/tiny.h"
 
 static struct machine cuda;
 
@@ -101,6 +102,58 @@ static void the_recorder_counts_them(void **state) {
     ax_case_free(&c);
 }
 
+/* ---- a step ---- */
+
+#define LAYERS 3
+#define PARTS  7 /* q, k, v, o, gate, up, down */
+
+struct fp8_step {
+    struct ax_arch arch;
+    struct ax_scheme scheme;
+    uint64_t products; /* of codes */
+};
+
+static enum ax_status take_step(struct ax_runtime *rt, void *ctx) {
+    static const int64_t lengths[] = {9, 17, 5, 0};
+    struct fp8_step *f = ctx;
+    struct ax_step_options o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    struct ax_step s;
+    double loss, norm;
+    o.model.qat = &f->scheme;
+    AX_TRY(ax_step_create(&s, rt, &f->arch, &o));
+    enum ax_status st = ax_model_init_random(&s.model, 5);
+    if (st == AX_OK)
+        st = tiny_take_steps(&s, lengths, 1, &loss, &norm);
+    f->products = rt->q->counters.launches[AX_OP_fp8_gemm];
+    ax_step_free(&s);
+    return st;
+}
+
+/* Products of codes in a step of a model whose MLP is `width` wide. */
+static uint64_t products_of(const char *backend, const char *recipe, int64_t width) {
+    struct fp8_step f = {0};
+    const struct ax_runtime_options o = {.backend = backend, .threads = 1};
+    assert_int_equal(ax_fp8_recipe(recipe, false, &f.scheme), AX_OK);
+    assert_int_equal(tiny_arch(&f.arch, "llama", true, ""), AX_OK);
+    f.arch.intermediate_size = width;
+    if (ax_runtime_run(&o, take_step, &f, NULL) != AX_OK)
+        fail_msg("%s, %s: %s", backend, recipe, ax_error_text());
+    ax_arch_free(&f.arch);
+    return f.products;
+}
+
+/* y, dx and dW of each part of a layer's linears. */
+static void steps_multiply_codes(void **state) {
+    (void)state;
+    assert_int_equal(products_of("cuda", "tensorwise", 80), 3 * LAYERS * PARTS);
+    assert_int_equal(products_of("cuda", "tensorwise", 72), 3 * LAYERS * 4); /* q, k, v and o */
+    assert_int_equal(products_of("cuda", "rowwise", 80), 0);
+    assert_int_equal(products_of("cpu", "tensorwise", 80), 0);
+    setenv("AXTRAIN_EMULATED_CAPABILITY", "8", 1);
+    assert_int_equal(products_of("cuda", "tensorwise", 80), 0);
+    unsetenv("AXTRAIN_EMULATED_CAPABILITY");
+}
+
 static int open_machine(void **state) {
     (void)state;
     machine_open(&cuda, "cuda", 1);
@@ -114,8 +167,8 @@ static int close_machine(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(only_what_is_documented_is_taken),
-                                       cmocka_unit_test(older_gpus_have_none),
-                                       cmocka_unit_test(the_recorder_counts_them)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_what_is_documented_is_taken), cmocka_unit_test(older_gpus_have_none),
+        cmocka_unit_test(the_recorder_counts_them), cmocka_unit_test(steps_multiply_codes)};
     return cmocka_run_group_tests_name("cuda fp8", tests, open_machine, close_machine);
 }
