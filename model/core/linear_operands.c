@@ -112,6 +112,23 @@ enum ax_status ax_linear_weights(struct ax_runtime *rt, const struct ax_linear *
     return ax_linear_used_weight(rt, l, &all, AX_SUM_COLUMNS, &w, out);
 }
 
+enum ax_status ax_linear_row_squares(struct ax_runtime *rt, const struct ax_linear *l, int part,
+                                     const struct ax_tensor *out) {
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    struct ax_tensor w;
+    const struct ax_linear_run alone = {part, part + 1, 0, l->weight[part]->local_shape[0]};
+    AX_TRY(ax_linear_run_weight(rt, l, &alone, &w));
+    struct ax_tensor zero = ax_tensor_2d(out->dtype, NULL, alone.out, 1), b = zero;
+    zero = ax_stack_take(&rt->arena.scratch, "dora norms", zero);
+    b.dtype = w.dtype;
+    b = ax_stack_take(&rt->arena.scratch, "dora norms", b);
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){zero, 0}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){b, 0}));
+    AX_TRY(ax_run_dora_norm(rt->q, &(struct ax_dora_norm){w, b, zero, *out}));
+    ax_stack_release(&rt->arena.scratch, mark);
+    return AX_OK;
+}
+
 enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear *l,
                                    const struct ax_linear_run *r, enum ax_fake_sum sum,
                                    const struct ax_tensor *dy, struct ax_tensor *out) {
