@@ -256,7 +256,7 @@ $(BUILD)/tests/%.so: tests/%.c
 
 # Kernels by nvcc: for these GPUs, and the first one's PTX for those that come.
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(WERROR:%=-Werror all-warnings) $(CPPFLAGS) -MD -MP \
-    $(if $(filter 90a,$(CUDA_ARCHS)),-DAX_HAS_90A) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+    $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     -gencode arch=compute_$(firstword $(CUDA_ARCHS)),code=compute_$(firstword $(CUDA_ARCHS)) \
     --compiler-options -fPIC,-Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics,-ffp-contract=off $(NVCC_MORE)
 kernels: $(CUDA_KERNELS:%.cu=$(BUILD)/%.cu.o)

@@ -54,7 +54,7 @@ AX_CUDA_WORK(AX_CUDA_WORK_OF)
 cudaStream_t ax_cuda_stream(const struct ax_queue *q);
 /* The GPU's multiprocessors. */
 int ax_cuda_processors(const struct ax_queue *q);
-/* Whether they have wgmma (wgmma.cuh), and AXTRAIN_WGMMA is not `off`. */
+/* Whether kernels use wgmma there (ax_cuda_uses_wgmma). */
 bool ax_cuda_has_wgmma(const struct ax_queue *q);
 struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q);
 /* AX_OK, or what CUDA says about `what`: the call or the kernel. */

@@ -10,8 +10,8 @@
 #include "kernels/cuda/attention/cudnn.h"
 #include "kernels/cuda/nccl.h"
 
-#ifndef AX_CUDA_ARCHS /* the Makefile's CUDA_ARCHS */
-#define AX_CUDA_ARCHS "80"
+#ifndef AX_CUDA_ARCHS /* the Makefile's CUDA_ARCHS; the emulator has all kernels */
+#define AX_CUDA_ARCHS "80 90a"
 #endif
 #define OLDEST     8  /* compute capability: Ampere, the first with bf16 products */
 #define OLDEST_FP8 89 /* and with those of 8-bit floats, 8.9: Ada */
@@ -73,6 +73,12 @@ bool ax_cuda_has_fp8(void) {
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, own) == cudaSuccess;
     ax_error_clear();
     return !known || 10 * major + minor >= OLDEST_FP8;
+}
+
+bool ax_cuda_uses_wgmma(int major, int minor) {
+    const char *wish = getenv("AXTRAIN_WGMMA");
+    return major == 9 && minor == 0 && strstr(AX_CUDA_ARCHS, "90a") &&
+           (!wish || strcmp(wish, "off") != 0);
 }
 
 enum ax_status ax_cuda_gpus(int *n) {

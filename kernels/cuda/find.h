@@ -19,6 +19,8 @@ enum ax_status ax_cuda_check_gpu(const char *name, int major, int minor, const c
 bool ax_cuda_is_built(void);
 /* False if there is a GPU and it has no products of 8-bit floats. */
 bool ax_cuda_has_fp8(void);
+/* True if GPUs of x.y have wgmma (wgmma.cuh), this program has code for sm_90a, and AXTRAIN_WGMMA is not `off`. */
+bool ax_cuda_uses_wgmma(int major, int minor);
 /* This process is rank `rank` of its host, and uses the GPU of that number (of those visible; there may be
  * one for each process). */
 void ax_cuda_local_rank(int rank);

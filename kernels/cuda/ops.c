@@ -1,7 +1,4 @@
 /* The table of the backend: its entries, what they take, and their workspaces. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "kernels/cuda/find.h"
 #include "kernels/cuda/graphs.h"
@@ -38,9 +35,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     AX_CUDA_TRY(cudaGetDeviceProperties(&properties, gpu));
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
     s->processors = properties.multiProcessorCount;
-    const char *wish = getenv("AXTRAIN_WGMMA");
-    s->wgmma =
-        properties.major == 9 && properties.minor == 0 && (!wish || strcmp(wish, "off") != 0);
+    s->wgmma = ax_cuda_uses_wgmma(properties.major, properties.minor);
     s->fp8 = ax_cuda_has_fp8();
     q->state = s;
     enum ax_status st = ax_blas_open(&s->blas, &q->counters);

@@ -9,7 +9,7 @@ struct ax_cuda_state {
     struct ax_blas *blas;
     struct ax_dnn *dnn;
     int processors;
-    bool wgmma; /* a GPU of sm_90a */
+    bool wgmma; /* kernels use it (find.h) */
     bool fp8;   /* the GPU has products of 8-bit floats */
 };
 /* Fails the queue, from any thread: every later wait returns this error, unless there was an

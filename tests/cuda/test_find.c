@@ -133,11 +133,22 @@ static int end(void **state) {
     return ax_remove_tree(folder) == AX_OK ? 0 : -1;
 }
 
+static void wgmma_is_hoppers(void **state) {
+    (void)state;
+    assert_true(ax_cuda_uses_wgmma(9, 0));
+    assert_false(ax_cuda_uses_wgmma(8, 9));
+    assert_false(ax_cuda_uses_wgmma(10, 0));
+    setenv("AXTRAIN_WGMMA", "off", 1);
+    assert_false(ax_cuda_uses_wgmma(9, 0));
+    unsetenv("AXTRAIN_WGMMA");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_library_is_said),
         cmocka_unit_test(libraries_are_found),
         cmocka_unit_test(gpus_without_code_are_refused),
+        cmocka_unit_test(wgmma_is_hoppers),
     };
     return cmocka_run_group_tests_name("cuda libraries", tests, begin, end);
 }

@@ -379,15 +379,8 @@ __global__ void __launch_bounds__(dkv_shared<D>::BLOCK, 1) attention_dkv_wgmma(b
 
 /* ---- launches ---- */
 
-#if defined(AX_CUDA_EMULATED) || defined(AX_HAS_90A)
-constexpr bool IS_BUILT = true;
-#else
-constexpr bool IS_BUILT = false;
-#endif
-
 bool ax_wgmma_attention_suits(const struct ax_queue *q, const struct ax_attention *a) {
-    return IS_BUILT && ax_cuda_has_wgmma(q) && a->softcap == 0 && a->q.shape[2] <= 128 &&
-           a->v.shape[2] <= 128;
+    return ax_cuda_has_wgmma(q) && a->softcap == 0 && a->q.shape[2] <= 128 && a->v.shape[2] <= 128;
 }
 
 template <int D> static enum ax_status run(struct ax_queue *q, const backward_args &args) {

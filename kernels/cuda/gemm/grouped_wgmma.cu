@@ -119,14 +119,8 @@ __global__ void __launch_bounds__(BLOCK, 1) grouped_product_wgmma(grouped_args a
 #endif
 }
 
-#if defined(AX_CUDA_EMULATED) || defined(AX_HAS_90A)
-constexpr bool IS_BUILT = true;
-#else
-constexpr bool IS_BUILT = false;
-#endif
-
 bool ax_grouped_wgmma_suits(const struct ax_queue *q) {
-    return IS_BUILT && ax_cuda_has_wgmma(q);
+    return ax_cuda_has_wgmma(q);
 }
 
 template <form Form>
