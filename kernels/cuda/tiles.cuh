@@ -1,6 +1,6 @@
 /* Tiles of bf16 in shared memory and what a warp multiplies of them (kernels/cuda/mma.cuh): attention's and the
- * recurrences'. A warp has 16·M rows of a product and some of its columns: of each 8 columns a thread has 2t and
- * 2t + 1, of rows g and g + 8 (g = lane / 4, t = lane % 4).
+ * recurrences'; grouped products have the tiles. A warp has 16·M rows of a product and some of its columns: of each 8
+ * columns a thread has 2t and 2t + 1, of rows g and g + 8 (g = lane / 4, t = lane % 4).
  *
  * A float that is split into two bf16, its nearest and that of the difference, is off by up to 2⁻¹⁸ of itself. Of a
  * product of two such floats, low · low is left out, which is 2⁻¹⁸ of it at most; products of bf16 are exact. */
@@ -23,6 +23,7 @@
  * that the eight rows that ldmatrix reads of a column of chunks are in different banks. */
 template <int Cols> struct tile {
     static constexpr int PITCH = Cols * (int)sizeof(bf16);
+    static_assert(Cols == 32 || Cols % 64 == 0, "rows of whole exchanges");
     shared_at at;
     __device__ static int swap(int row) {
         return Cols == 32 ? row / 2 % 4 : row % 8;

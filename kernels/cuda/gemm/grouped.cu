@@ -8,6 +8,7 @@
  * Moves c once (dW: twice), the left side once for each tile of columns and the right side once for each
  * tile of rows, mostly from the L2 cache: blocks that run at the same time are of neighboring groups. */
 #include "kernels/cuda/gemm/grouped.cuh"
+#include "kernels/cuda/tiles.cuh"
 
 /* Tiles of c, their terms per stage, and the part of a warp. */
 template <int Rows, int Cols, int Depth, int WarpRows, int WarpCols, int BlocksPerSm>
@@ -30,16 +31,12 @@ typedef tiling<32, 128, 64, 32, 32, 2> flat_tiles;
 /* ---- operands in shared memory ---- */
 
 /* A stage of one side: Extent rows or columns of the product, Depth terms. Along: rows of the tile, as of
- * the tensor, are along the sum. Chunk c of row r, 16 bytes, is where chunk c ^ turn(r) would be, so that the
- * eight rows that ldmatrix reads of a column of chunks are in different banks. */
+ * the tensor, are along the sum. */
 template <bool Along, int Extent, int Depth> struct side {
     static constexpr bool ALONG = Along;
-    static constexpr int ROWS = Along ? Extent : Depth, CHUNKS = (Along ? Depth : Extent) / 8;
-    static constexpr int PITCH = 16 * CHUNKS, BYTES = ROWS * PITCH;
-    static_assert(CHUNKS == 4 || CHUNKS % 8 == 0, "whole turns");
-    __device__ static int turn(int row) {
-        return CHUNKS == 4 ? row / 2 % 4 : row % 8;
-    }
+    typedef tile<Along ? Depth : Extent> layout;
+    static constexpr int ROWS = Along ? Extent : Depth, CHUNKS = layout::PITCH / 16;
+    static constexpr int BYTES = ROWS * layout::PITCH;
 };
 
 template <class Side> __device__ static inline window advanced(const window &w, int terms) {
@@ -56,28 +53,29 @@ __device__ static inline void start_side(shared_at to, const window &from) {
         const int e = i * Threads + (int)threadIdx.x;
         const int row = e / Side::CHUNKS, c = e % Side::CHUNKS;
         const bool there = row < from.rows && 8 * c < from.cols;
-        copy_16(to + row * Side::PITCH + ((c ^ Side::turn(row)) << 4),
+        copy_16(typename Side::layout{to}.chunk(row, c),
                 there ? from.at + (int64_t)row * from.stride + 8 * c : from.at, there);
     }
 }
 
 /* Where a lane finds fragments of a side, in bytes from the stage's begin. A warp's part begins at a
  * multiple of its own extent, which is at most 64. */
-template <class Side, bool Left> struct reader {
+template <class Side, bool Left> struct side_reader {
+    typedef typename Side::layout layout;
     int at, swap;
-    __device__ explicit reader(int first) {
+    __device__ explicit side_reader(int first) {
         const int lane = threadIdx.x % 32;
         /* of ldmatrix's four matrices, the second is below the first, or right of it */
         const bool below = Side::ALONG == Left;
         const int row = (below ? lane % 16 : lane / 16 * 8 + lane % 8) + (Side::ALONG ? first : 0);
         const int chunk = (below ? lane / 16 : lane / 8 % 2) + (Side::ALONG ? 0 : first % 64 / 8);
-        at = row * Side::PITCH + (Side::ALONG ? 0 : first / 64 * 128);
-        swap = chunk ^ Side::turn(row);
+        at = row * layout::PITCH + (Side::ALONG ? 0 : first / 64 * 128);
+        swap = chunk ^ layout::swap(row);
     }
     /* Fragment of the i-th 16 rows or columns, and of the k-th 16 terms. */
     __device__ void load(uint32_t (&x)[4], shared_at stage, int i, int k) const {
         const int row = Side::ALONG ? i : k, col = Side::ALONG ? k : i;
-        const shared_at from = stage + at + (((2 * col) ^ swap) << 4) + 16 * row * Side::PITCH;
+        const shared_at from = stage + at + (((2 * col) ^ swap) << 4) + 16 * row * layout::PITCH;
         if (Side::ALONG)
             load_matrices(x, from);
         else
@@ -122,8 +120,8 @@ template <class T, form Form> struct product {
 
     /* All threads. `busy`: this warp's part has something of c. */
     __device__ void compute(shared_at memory, window left, window right, int terms, bool busy) {
-        const reader<left_side, true> from_left(warp_row());
-        const reader<right_side, false> from_right(warp_col());
+        const side_reader<left_side, true> from_left(warp_row());
+        const side_reader<right_side, false> from_right(warp_col());
         fragments f[2];
         const auto load = [&](fragments &into, shared_at stage, int k) {
             AX_UNROLL
