@@ -3,8 +3,6 @@
  * too (13.1's kernels for Hopper). Bytes moved: each operand about once. */
 #include "kernels/cuda/state.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "kernels/cuda/gemm/grouped.h"
 #include "kernels/operands.h"
@@ -99,8 +97,8 @@ static enum ax_status multiply(struct ax_queue *q, const struct ax_gemm *g, stru
     return AX_OK;
 }
 
-/* `key` may be that of a product with some more rows, whose algorithm may not take these. */
-static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g,
+/* `key` may be that of a product of numbers with some more rows or terms, whose algorithm may not take these. */
+static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g, struct scales scales,
                           const struct ax_blas_key *key, void *work) {
     const struct ax_blas_key exact = key_of(q, g);
     unsigned status;
@@ -108,10 +106,10 @@ static enum ax_status run(struct ax_queue *q, const struct ax_gemm *g,
         return AX_OK;
     if (exact.k == 0)
         return without_terms(q, g);
-    AX_TRY(multiply(q, g, (struct scales){0}, key, work, &status));
+    AX_TRY(multiply(q, g, scales, key, work, &status));
     if ((status == AX_LT_NOT_SUPPORTED || status == AX_LT_INVALID_VALUE) &&
-        memcmp(key, &exact, sizeof exact) != 0)
-        AX_TRY(multiply(q, g, (struct scales){0}, &exact, work, &status));
+        (key->m != exact.m || key->k != exact.k))
+        AX_TRY(multiply(q, g, scales, &exact, work, &status));
     AX_TRY(ax_blas_check(ax_cuda_state(q)->blas, status, "Matmul"));
     return g->bias.data && key->align_bias == 0 ? ax_cuda_add_bias(q, &g->c, &g->bias) : AX_OK;
 }
@@ -123,7 +121,7 @@ size_t ax_cuda_gemm_work(const struct ax_gemm *g) {
 
 enum ax_status ax_cuda_gemm(struct ax_queue *q, const struct ax_gemm *g, void *work) {
     const struct ax_blas_key key = key_of(q, g);
-    return run(q, g, &key, work);
+    return run(q, g, (struct scales){0}, &key, work);
 }
 
 /* ---- codes ---- */
@@ -149,19 +147,12 @@ enum ax_status ax_cuda_fp8_gemm(struct ax_queue *q, const struct ax_fp8_gemm *a,
                               .alpha = 1};
     struct ax_blas_key key = key_of(q, &g);
     const struct scales scales = {a->a_scale.data, a->b_scale.data};
-    unsigned status;
     key.type_a = type_of_codes(a->a_kind);
     key.type_b = type_of_codes(a->b_kind);
     key.fp8 = true;
     if (g.c.dtype != AX_BF16) /* the library adds one in BF16 alone */
         key.align_bias = 0;
-    if (key.m == 0 || key.n == 0)
-        return AX_OK;
-    if (key.k == 0)
-        return without_terms(q, &g);
-    AX_TRY(multiply(q, &g, scales, &key, work, &status));
-    AX_TRY(ax_blas_check(ax_cuda_state(q)->blas, status, "Matmul"));
-    return g.bias.data && key.align_bias == 0 ? ax_cuda_add_bias(q, &g.c, &g.bias) : AX_OK;
+    return run(q, &g, scales, &key, work);
 }
 
 /* ---- grouped products ---- */
@@ -210,7 +201,7 @@ static enum ax_status run_groups(struct ax_queue *q, const struct ax_grouped_gem
         struct ax_blas_key key = key_of(q, &g);
         int64_t *count = a->trans_a ? &key.k : &key.m;
         *count = round_count(*count);
-        AX_TRY(run(q, &g, &key, work));
+        AX_TRY(run(q, &g, (struct scales){0}, &key, work));
     }
     return AX_OK;
 }
