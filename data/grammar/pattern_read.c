@@ -179,6 +179,42 @@ static enum ax_status take_set(struct reader *x, struct ax_char_set *s) {
     return AX_OK;
 }
 
+/* ---- counts of repeats ---- */
+
+struct times {
+    int least, most; /* most: or ENDLESS */
+};
+
+static bool take_count(struct reader *x, int *n) {
+    const size_t from = x->at;
+    for (*n = 0; !at_end(x) && x->text[x->at] >= '0' && x->text[x->at] <= '9'; x->at++)
+        *n = *n > MOST_TIMES ? *n : 10 * *n + (x->text[x->at] - '0');
+    return x->at > from;
+}
+
+/* As Python reads braces: they are characters unless there are counts in them. */
+static bool take_counts(struct reader *x, struct times *t) {
+    const size_t from = x->at;
+    x->at++;
+    const bool begins = take_count(x, &t->least), more = take(x, ",");
+    const bool ends = more && take_count(x, &t->most);
+    if ((begins || more) && take(x, "}")) {
+        t->most = !more ? t->least : ends ? t->most : ENDLESS;
+        return true;
+    }
+    x->at = from;
+    return false;
+}
+
+/* How often the piece before comes; false: once. */
+static bool take_times(struct reader *x, struct times *t) {
+    *t = (struct times){take(x, "+") ? 1 : 0, ENDLESS};
+    if (t->least == 1 || take(x, "*"))
+        return true;
+    t->most = 1;
+    return take(x, "?") || (is_next(x, "{") && take_counts(x, t));
+}
+
 /* ---- pieces ---- */
 
 /* Behind "(". */
@@ -209,11 +245,12 @@ static enum ax_status read_one(struct reader *x, struct ax_piece *out) {
     struct ax_char_set s = {.n = 0};
     bool single = true;
     uint32_t c = 0;
+    struct times none;
+    if (take_times(x, &none))
+        return refuse(x, "there is nothing to repeat");
     if (take(x, "("))
         return read_group(x, out);
     AX_TRY(take_character(x, &c));
-    if (place_in("*+?", c) >= 0)
-        return refuse(x, "there is nothing to repeat");
     if (c == '^' || c == '$')
         return refuse(x, "%c is supported only at the ends of the expression", (char)c);
     if (c == '.') {
@@ -235,42 +272,11 @@ static enum ax_status read_one(struct reader *x, struct ax_piece *out) {
 
 /* ---- repeats ---- */
 
-static bool take_count(struct reader *x, int *n) {
-    const size_t from = x->at;
-    for (*n = 0; !at_end(x) && x->text[x->at] >= '0' && x->text[x->at] <= '9'; x->at++)
-        *n = *n > MOST_TIMES ? *n : 10 * *n + (x->text[x->at] - '0');
-    return x->at > from;
-}
-
-/* As Python reads braces: they are characters unless there are counts in them. */
-static bool take_counts(struct reader *x, int *least, int *most) {
-    const size_t from = x->at;
-    x->at++;
-    const bool begins = take_count(x, least), more = take(x, ",");
-    const bool ends = more && take_count(x, most);
-    if ((begins || more) && take(x, "}")) {
-        *most = !more ? *least : ends ? *most : ENDLESS;
-        return true;
-    }
-    x->at = from;
-    return false;
-}
-
-/* How often the piece before comes; false: once. */
-static bool take_times(struct reader *x, int *least, int *most) {
-    *least = take(x, "+") ? 1 : 0;
-    *most = ENDLESS;
-    if (*least == 1 || take(x, "*"))
-        return true;
-    *most = 1;
-    return take(x, "?") || (is_next(x, "{") && take_counts(x, least, most));
-}
-
 /* `one` has been read from `from`. */
-static enum ax_status repeat(struct reader *x, size_t from, struct ax_piece one, int least,
-                             int most, struct ax_piece *out) {
+static enum ax_status repeat(struct reader *x, size_t from, struct ax_piece one, struct times t,
+                             struct ax_piece *out) {
     const size_t behind = x->at;
-    const int times = most != ENDLESS ? most : least > 0 ? least : 1;
+    const int times = t.most != ENDLESS ? t.most : t.least > 0 ? t.least : 1;
     int32_t fork;
     AX_TRY(add_join(x, &out->first));
     AX_TRY(add_join(x, &out->last));
@@ -280,13 +286,13 @@ static enum ax_status repeat(struct reader *x, size_t from, struct ax_piece one,
         if (i > 0)
             AX_TRY(read_one(x, &one));
         fork = one.first;
-        if (i >= least)
+        if (i >= t.least)
             AX_TRY(add_fork(x, one.first, out->last, &fork));
         link(x, last, fork);
         last = one.last;
     }
     fork = out->last;
-    if (most == ENDLESS)
+    if (t.most == ENDLESS)
         AX_TRY(add_fork(x, one.first, out->last, &fork));
     link(x, last, fork);
     x->at = behind;
@@ -296,17 +302,17 @@ static enum ax_status repeat(struct reader *x, size_t from, struct ax_piece one,
 static enum ax_status read_repeated(struct reader *x, struct ax_piece *out) {
     const size_t from = x->at;
     struct ax_piece one;
-    int least, most;
+    struct times t, again;
     AX_TRY(read_one(x, &one));
     *out = one;
-    if (!take_times(x, &least, &most))
+    if (!take_times(x, &t))
         return AX_OK;
-    if (least > MOST_TIMES || most > MOST_TIMES || (most != ENDLESS && most < least))
+    if (t.least > MOST_TIMES || t.most > MOST_TIMES || (t.most != ENDLESS && t.most < t.least))
         return refuse(x, "expected counts up to %d, the smaller one first", MOST_TIMES);
     (void)take(x, "?"); /* whichever is preferred, the texts are the same */
-    if (is_next(x, "*") || is_next(x, "+") || is_next(x, "?"))
+    if (take_times(x, &again))
         return refuse(x, "a repeat of a repeat is not supported; put a group around it");
-    return repeat(x, from, one, least, most, out);
+    return repeat(x, from, one, t, out);
 }
 
 /* ---- rows and choices ---- */
