@@ -1,7 +1,7 @@
 /* Sets of characters, and the bytes of their UTF-8 as parts. */
 #include <stdlib.h>
 
-#include "base/mem.h"
+#include "base/text/unicode.h"
 #include "data/grammar/pattern.h"
 
 #define MOST_CHARACTER 0x10FFFFU
@@ -88,7 +88,7 @@ struct writer {
 };
 
 /* A part for a byte, one that is there if it can be: characters that end alike share their ends. */
-static enum ax_status add_byte(struct writer *w, uint32_t lo, uint32_t hi, int32_t next,
+static enum ax_status add_byte(struct writer *w, uint8_t lo, uint8_t hi, int32_t next,
                                int32_t *at) {
     const struct ax_part *list = w->parts->list;
     for (size_t i = w->from; i < w->parts->n; i++)
@@ -98,23 +98,17 @@ static enum ax_status add_byte(struct writer *w, uint32_t lo, uint32_t hi, int32
             return AX_OK;
         }
     return ax_parts_add(
-        w->parts,
-        (struct ax_part){AX_PART_BYTE, (uint8_t)lo, (uint8_t)hi, .next = next, .other = AX_NO_PART},
-        at);
-}
-
-/* Byte i of a character with n. */
-static uint32_t byte_of(uint32_t c, int i, int n) {
-    static const uint32_t lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    const uint32_t bits = c >> (6 * (n - 1 - i));
-    return i == 0 ? lead[n] | bits : 0x80 | (bits & 0x3F);
+        w->parts, (struct ax_part){AX_PART_BYTE, lo, hi, .next = next, .other = AX_NO_PART}, at);
 }
 
 /* Characters whose bytes are any of ranges, one for each place. */
-static enum ax_status add_bytes(struct writer *w, uint32_t lo, uint32_t hi, int n) {
+static enum ax_status add_bytes(struct writer *w, uint32_t lo, uint32_t hi) {
+    char from[4], to[4];
+    const size_t n = ax_utf8_encode(lo, from);
     int32_t at = w->last;
-    for (int i = n; i-- > 0;)
-        AX_TRY(add_byte(w, byte_of(lo, i, n), byte_of(hi, i, n), at, &at));
+    AX_ASSERT(ax_utf8_encode(hi, to) == n);
+    for (size_t i = n; i-- > 0;)
+        AX_TRY(add_byte(w, (uint8_t)from[i], (uint8_t)to[i], at, &at));
     if (w->first == AX_NO_PART)
         w->first = at;
     else
@@ -138,7 +132,7 @@ static enum ax_status add_length(struct writer *w, uint32_t lo, uint32_t hi, int
             return add_length(w, hi & ~m, hi, n);
         }
     }
-    return add_bytes(w, lo, hi, n);
+    return add_bytes(w, lo, hi);
 }
 
 /* Characters with the same number of bytes; surrogates have none. */
