@@ -202,7 +202,7 @@ static void choices_and_expressions(void **state) {
         check_answers(dates[i], is_date);
     }
     check_answers("\"guided_regex\": \"[^!]{1,40}!\"", is_words);
-    /* the same text as an expression and as a choice: what is kept of one is not the other's */
+    /* a choice is the text, not what it would match */
     json_t *v = post(&server, COMPLETE,
                      "{\"prompt\": \"a\", \"guided_choice\": [\"a+\"], \"max_tokens\": 9}");
     assert_string_equal(text_at(v, "choices.0.text"), "a+");
@@ -211,6 +211,12 @@ static void choices_and_expressions(void **state) {
              "{\"prompt\": \"a\", \"guided_regex\": \"a{3}\", \"max_tokens\": 2}");
     assert_memory_equal(text_at(v, "choices.0.text"), "aa", 2); /* length cuts it */
     json_decref(v);
+    struct client c;
+    client_open(&c, &server); /* the expression is kept, but not as a schema */
+    assert_int_equal(
+        ask(&c, "POST", COMPLETE, "{\"prompt\": \"a\", \"guided_json\": \"\\\"a{3}\\\"\"}"), 400);
+    assert_non_null(strstr(c.body.data, "expected an object"));
+    client_close(&c);
 }
 
 /* ---- calls ---- */
