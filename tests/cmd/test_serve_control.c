@@ -196,19 +196,23 @@ static void waited_for(void **state) {
 
 static void aborted(void **state) {
     (void)state;
-    struct client c, whole, waits; /* two lanes, and one that has none */
+    struct client c, whole, waits, late; /* on two lanes, on none, and not begun */
     const char *finish;
     begin(&c, "a", 50000, true);
     begin(&whole, "b", 50000, false);
     wait_pending(2);
     begin(&waits, "c", 3, false);
     wait_pending(3);
+    control("/pause?mode=keep", 200, "paused");
+    begin(&late, "d", 3, false);
+    wait_pending(4);
     control("/pause", 200, "paused");
     assert_true(metric(&server, "sequences_pending") == 0);
     json_decref(stream_end(&c, &finish));
     assert_string_equal(finish, "abort");
     aborted_answer(&whole);
     aborted_answer(&waits);
+    aborted_answer(&late);
     control("/resume", 200, "resumed");
 }
 
