@@ -18,7 +18,7 @@ struct bond {
 
 /* Calls of a host. */
 struct queue {
-    const struct ax_tool_host *host;
+    struct ax_tool_host *host;
     struct ax_tool_call *first; /* those that wait */
     struct bond *bonds;         /* [n_bonds] */
     struct lane **lanes;        /* [n_lanes], host->n at most */
@@ -196,10 +196,12 @@ static enum ax_status add_lane(struct ax_tool_beside *b, struct queue *q) {
     }
     q->n_lanes++;
     q->n_idle++;
+    if (q->host->needed < q->n_lanes)
+        q->host->needed = q->n_lanes;
     return AX_OK;
 }
 
-static enum ax_status queue_of(struct ax_tool_beside *b, const struct ax_tool_host *host,
+static enum ax_status queue_of(struct ax_tool_beside *b, struct ax_tool_host *host,
                                struct queue **out) {
     for (size_t i = 0; i < b->n; i++)
         if ((*out = b->queues[i])->host == host)
@@ -221,12 +223,12 @@ static enum ax_status bond_of(struct queue *q, int64_t rollout, size_t *out) {
 }
 
 /* With the lock. */
-static enum ax_status hand_over(struct ax_tool_beside *b, const struct ax_tool_host *host,
+static enum ax_status hand_over(struct ax_tool_beside *b, struct ax_tool_host *host,
                                 struct ax_tool_call *c) {
     struct queue *q;
     AX_TRY(queue_of(b, host, &q));
     AX_TRY(bond_of(q, c->request.rollout, &c->bond));
-    if (q->n_lanes == 0)
+    while (q->n_lanes == 0 || q->n_lanes < host->needed)
         AX_TRY(add_lane(b, q));
     append(&q->first, c);
     pthread_cond_broadcast(&b->given);
@@ -234,7 +236,7 @@ static enum ax_status hand_over(struct ax_tool_beside *b, const struct ax_tool_h
 }
 
 enum ax_status ax_tool_beside_begin(struct ax_tool_beside *b, struct ax_tool_call *c) {
-    const struct ax_tool_host *host = ax_tools_host(b->tools, &c->request);
+    struct ax_tool_host *host = ax_tools_host(b->tools, &c->request);
     c->next = NULL;
     c->since = ax_clock_now();
     if (!host)
@@ -247,12 +249,13 @@ enum ax_status ax_tool_beside_begin(struct ax_tool_beside *b, struct ax_tool_cal
     return st;
 }
 
-/* How many calls have waited for too long that another process may have; *soon: seconds until there may be one more. */
+/* How many calls have waited for too long of which another process would relieve this one: it may have them, or, if
+ * answers are bound to theirs, later ones; *soon: seconds until there may be one more. */
 static size_t count_waiting(const struct queue *q, double now, double *soon) {
     size_t n = 0;
     for (const struct ax_tool_call *c = q->first; c; c = c->next) {
         const double left = c->since + PATIENCE - now;
-        if (q->bonds[c->bond].lane)
+        if (q->bonds[c->bond].lane && !q->host->binds)
             continue;
         n += left <= 0;
         if (left > 0 && left < *soon)

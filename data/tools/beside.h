@@ -2,7 +2,8 @@
  * one call after the other, and the sandbox one that runs what waits together. Calls of one answer to one host are asked in
  * their order, never two at a time, and of a host that binds by the same process; those of other answers in any order. The
  * first call of a host starts its first thread, and one that waits for a tenth of a second another one, up to as many
- * as the host has processes, so that quick tools need no more than one. */
+ * as the host has processes, so that quick tools need no more than one. What was opened later starts with as many: by
+ * then, episodes that begin quickly and take their time later are shared among processes. */
 #ifndef AX_DATA_TOOLS_BESIDE_H
 #define AX_DATA_TOOLS_BESIDE_H
 

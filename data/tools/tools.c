@@ -43,7 +43,7 @@ static json_t *python_definition(bool keeps) {
 /* ---- opening ---- */
 
 static enum ax_status add_tool(struct ax_tools *t, const char *name, json_t *definition,
-                               const struct ax_tool_host *host, struct ax_tool **out) {
+                               struct ax_tool_host *host, struct ax_tool **out) {
     AX_TRY(ax_regrow(&t->list, t->n, t->n + 1, sizeof *t->list));
     struct ax_tool *tool = &t->list[t->n++];
     tool->host = host;
@@ -446,7 +446,7 @@ enum ax_status ax_tools_run(struct ax_tools *t, size_t n, const struct ax_tool_r
     return st;
 }
 
-const struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r) {
+struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r) {
     if (r->ask != AX_ASK_CALLS)
         return &environment_of(t, r)->host;
     if (json_object_get(r->call, "unread"))

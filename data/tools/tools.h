@@ -90,14 +90,15 @@ struct ax_tool_child;
 struct ax_tool_host {
     struct ax_tool_child **children; /* [n]; NULL: the sandbox */
     size_t n;
-    bool binds; /* an answer's questions are all for the process that had its first one */
+    bool binds;    /* an answer's questions are all for the process that had its first one */
+    size_t needed; /* the most processes that questions have waited for; beside.c */
 };
 /* `name`: of a program; NULL: Python. Processes are started by their first questions. */
 enum ax_status ax_tool_host_open(struct ax_tool_host *h, const struct ax_tools_options *o,
                                  const char *name);
 void ax_tool_host_close(struct ax_tool_host *h); /* safe on a zeroed one */
 /* NULL: the call is answered without. */
-const struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r);
+struct ax_tool_host *ax_tools_host(struct ax_tools *t, const struct ax_tool_request *r);
 
 /* A process that has one or more tools; outside.c. */
 struct ax_tool {
@@ -105,7 +106,7 @@ struct ax_tool {
     json_t *definition; /* owned */
     bool late;
     atomic_int in_a_row; /* failed calls */
-    const struct ax_tool_host *host;
+    struct ax_tool_host *host;
     uint64_t *
         loaded; /* [host->n] of a function of Python: the start of each process that has loaded it; or NULL */
     struct ax_environment *environment; /* that has the tool; NULL: none */

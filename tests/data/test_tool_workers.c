@@ -44,6 +44,9 @@ static const char functions[] =
     "    def step(self, answer):\n"
     "        self.count += 1\n"
     "        if answer == 'die': os._exit(3)\n"
+    "        if answer == 'who':\n"
+    "            time.sleep(0.1)\n"
+    "            return str(os.getpid())\n"
     "        return f'{answer} {self.count}'\n";
 
 /* Counts the calls of each answer, and meets others in the first one. */
@@ -310,6 +313,27 @@ static void a_death_ends_one_of_a_process(void **state) {
         says(i, i == 4 ? "" : "on 2");
 }
 
+/* All that begin before any has waited are one process's; their steps wait for it, and later episodes have more. */
+static void episodes_that_begin_quickly_spread(void **state) {
+    int n = 1;
+    (void)state;
+    open_all(4, 30);
+    for (int round = 0; round < 5 && n == 1; round++) {
+        for (int i = 0; i < 6; i++)
+            reset(i, "quick", 1);
+        take_all(6);
+        for (int i = 0; i < 6; i++) {
+            says(i, "");
+            step(i, "who");
+        }
+        take_all(6);
+        n = count_processes(0, 6);
+        ax_tool_beside_close(beside);
+        assert_ok(ax_tool_beside_open(&beside, tools));
+    }
+    assert_in_range(n, 2, 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(slow_calls_overlap, end),
@@ -321,6 +345,7 @@ int main(void) {
         cmocka_unit_test_teardown(too_many_are_refused, end),
         cmocka_unit_test_teardown(episodes_overlap, end),
         cmocka_unit_test_teardown(a_death_ends_one_of_a_process, end),
+        cmocka_unit_test_teardown(episodes_that_begin_quickly_spread, end),
     };
     return cmocka_run_group_tests(tests, begin, scratch_remove);
 }
