@@ -33,16 +33,17 @@ static enum ax_status no_memory(void) {
 
 /* ---- opening ---- */
 
-static enum ax_status load(struct ax_environment *e, struct ax_tool_child *c, json_t **answer) {
+static enum ax_status load(struct ax_environment *e, struct ax_tool_child *c,
+                           struct ax_watch *watch, json_t **answer) {
     const bool python = ax_tool_is_function(e->name);
     json_t *name = python ? json_string(e->name) : json_true();
     return ax_tool_child_first(c, "environment", e->name, json_pack("{s:o}", "environment", name),
-                               answer);
+                               watch, answer);
 }
 
 static enum ax_status describe(struct ax_environment *e) {
     json_t *answer;
-    AX_TRY(load(e, e->host.children[0], &answer));
+    AX_TRY(load(e, e->host.children[0], NULL, &answer));
     const char *slash = strrchr(e->name, '/'), *file = slash ? slash + 1 : e->name;
     const char *title = json_string_value(json_object_get(answer, "title"));
     e->steps = json_is_true(json_object_get(answer, "steps"));
@@ -168,11 +169,11 @@ static enum ax_status hash_of(const json_t *answer, json_t **out) {
 
 /* A process that has to be started has the time of a first start for it. */
 static enum ax_status make_ready(struct ax_environment *e, struct ax_tool_child *c,
-                                 struct outcome *x) {
+                                 struct ax_watch *watch, struct outcome *x) {
     json_t *answer;
     if (ax_tool_child_process(c))
         return AX_OK;
-    const enum ax_status st = load(e, c, &answer);
+    const enum ax_status st = load(e, c, watch, &answer);
     if (st == AX_OK)
         json_decref(answer);
     if (st != AX_ERR_CONFIG)
@@ -204,7 +205,7 @@ static enum ax_status repeat(struct ax_tool_child *c, const struct past *p, size
 /* Plays the episode again, if its process is gone. */
 static enum ax_status catch_up(struct ax_environment *e, struct ax_tool_child *c, struct past *p,
                                struct ax_watch *watch, struct outcome *x) {
-    AX_TRY(make_ready(e, c, x));
+    AX_TRY(make_ready(e, c, watch, x));
     const uint64_t now = ax_tool_child_process(c);
     for (size_t i = 0; p->start != now && !x->why[0] && i < json_array_size(p->questions); i++)
         AX_TRY(repeat(c, p, i, watch, x));

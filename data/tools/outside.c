@@ -184,10 +184,10 @@ static enum ax_status refuse(const char *kind, const char *name, const json_t *a
 }
 
 enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, const char *name,
-                                   json_t *question, json_t **answer) {
+                                   json_t *question, struct ax_watch *watch, json_t **answer) {
     char failure[AX_TOOL_ERROR] = "it answers an error without a text";
     enum ax_status st =
-        ax_tool_child_ask(c, question, AX_TOOLS_START_TIMEOUT, NULL, answer, failure);
+        ax_tool_child_ask(c, question, AX_TOOLS_START_TIMEOUT, watch, answer, failure);
     if (st == AX_ERR_CONFIG)
         return ax_error_prefix(st, "%s \"%s\"", kind, name);
     if (st == AX_OK && (!*answer || json_object_get(*answer, "error"))) {
@@ -198,9 +198,11 @@ enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, co
 }
 
 /* Has a process load a function of Python. */
-static enum ax_status load(struct ax_tool *t, size_t worker, json_t **answer) {
+static enum ax_status load(struct ax_tool *t, size_t worker, struct ax_watch *watch,
+                           json_t **answer) {
     struct ax_tool_child *c = t->host->children[worker];
-    AX_TRY(ax_tool_child_first(c, "tool", t->name, json_pack("{s:s}", "tool", t->name), answer));
+    AX_TRY(ax_tool_child_first(c, "tool", t->name, json_pack("{s:s}", "tool", t->name), watch,
+                               answer));
     t->loaded[worker] = c->child.starts;
     return AX_OK;
 }
@@ -208,16 +210,16 @@ static enum ax_status load(struct ax_tool *t, size_t worker, json_t **answer) {
 enum ax_status ax_tool_load(struct ax_tool *t) {
     json_t *answer;
     AX_TRY(ax_alloc(&t->loaded, t->host->n, sizeof *t->loaded));
-    AX_TRY(load(t, 0, &answer));
+    AX_TRY(load(t, 0, NULL, &answer));
     t->definition = json_incref(json_object_get(answer, "schema"));
     t->late = json_is_true(json_object_get(answer, "late"));
     json_decref(answer);
     return t->definition ? AX_OK : refuse("tool", t->name, NULL, "it has no definition");
 }
 
-enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out) {
+enum ax_status ax_tool_child_list(struct ax_tool_child *c, struct ax_watch *watch, json_t **out) {
     json_t *answer;
-    AX_TRY(ax_tool_child_first(c, "tool", c->name, json_pack("{s:b}", "tools", 1), &answer));
+    AX_TRY(ax_tool_child_first(c, "tool", c->name, json_pack("{s:b}", "tools", 1), watch, &answer));
     *out = json_incref(json_object_get(answer, "tools"));
     json_decref(answer);
     if (json_array_size(*out) > 0)
@@ -256,11 +258,12 @@ enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *
 }
 
 /* A child that has to be started has the time of a first start for it. */
-static enum ax_status make_ready(struct ax_tool_child *c, struct ax_tool *t, size_t worker) {
+static enum ax_status make_ready(struct ax_tool_child *c, struct ax_tool *t, size_t worker,
+                                 struct ax_watch *watch) {
     json_t *ignored;
     if (c->child.pid && (c->name || t->loaded[worker] == c->child.starts))
         return AX_OK;
-    AX_TRY(c->name ? ax_tool_child_list(c, &ignored) : load(t, worker, &ignored));
+    AX_TRY(c->name ? ax_tool_child_list(c, watch, &ignored) : load(t, worker, watch, &ignored));
     json_decref(ignored);
     return AX_OK;
 }
@@ -271,7 +274,7 @@ enum ax_status ax_tool_call_outside(struct ax_tool *t, const struct ax_tool_requ
     struct ax_tool_child *c = t->host->children[r->worker];
     json_t *answer = NULL;
     failure[0] = '\0';
-    enum ax_status st = make_ready(c, t, r->worker);
+    enum ax_status st = make_ready(c, t, r->worker, watch);
     if (st == AX_OK)
         st = ax_tool_child_ask(c, question_of(c, t, r), 0, watch, &answer, failure);
     if (st == AX_ERR_CONFIG) { /* it cannot be started any more */

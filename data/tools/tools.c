@@ -71,7 +71,7 @@ static enum ax_status add_program(struct ax_tools *t, const struct ax_tools_opti
     struct ax_tool_host *host = &t->programs[t->n_programs++];
     AX_TRY(ax_tool_host_open(host, o, name));
     host->binds = true; /* it is told which answer calls, and may remember */
-    AX_TRY(ax_tool_child_list(host->children[0], &list));
+    AX_TRY(ax_tool_child_list(host->children[0], NULL, &list));
     enum ax_status st = AX_OK;
     for (size_t i = 0; st == AX_OK && i < json_array_size(list); i++)
         st = add_tool(t, name, json_incref(json_array_get(list, i)), host, &ignored);

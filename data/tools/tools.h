@@ -120,7 +120,7 @@ enum ax_status ax_tool_child_ask(struct ax_tool_child *c, json_t *question, doub
                                  char failure[AX_TOOL_ERROR]);
 /* The first question of a process: an answer, or AX_ERR_CONFIG that names the "tool" or what `kind` it is. */
 enum ax_status ax_tool_child_first(struct ax_tool_child *c, const char *kind, const char *name,
-                                   json_t *question, json_t **answer);
+                                   json_t *question, struct ax_watch *watch, json_t **answer);
 /* The number of the running process; 0: none runs. */
 uint64_t ax_tool_child_process(const struct ax_tool_child *c);
 /* The result in the answer to a call. */
@@ -128,7 +128,7 @@ enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *
 /* The definition of a function of Python, into t, whose host is set. */
 enum ax_status ax_tool_load(struct ax_tool *t);
 /* The definitions of a program's tools, a list. */
-enum ax_status ax_tool_child_list(struct ax_tool_child *c, json_t **out);
+enum ax_status ax_tool_child_list(struct ax_tool_child *c, struct ax_watch *watch, json_t **out);
 /* `failure`: gets "", or why the tool has failed and will be started again. */
 enum ax_status ax_tool_call_outside(struct ax_tool *t, const struct ax_tool_request *r,
                                     struct ax_watch *watch, struct ax_tool_result *out,

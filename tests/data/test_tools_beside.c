@@ -13,7 +13,8 @@
 #include "tests/data/sandbox_case.h"
 #include "tests/data/scratch.h"
 
-/* Its tool has its own name, and answers after as many seconds as it is asked for. */
+/* Its tool has its own name, and answers after as many seconds as it is asked for. Where a file says so, it takes long
+ * to start. */
 static const char program[] =
     "#!/usr/bin/env python3\n"
     "import json, os, sys, time\n"
@@ -21,6 +22,7 @@ static const char program[] =
     "for line in sys.stdin:\n"
     "    q = json.loads(line)\n"
     "    if 'tools' in q:\n"
+    "        if os.path.exists(sys.argv[0] + '-waits'): time.sleep(50)\n"
     "        p = {'type': 'object', 'properties': {'x': {'type': 'number'}}, 'required': ['x']}\n"
     "        a = {'tools': [{'type': 'function', 'function': {'name': name, 'description': name, "
     "'parameters': p}}]}\n"
@@ -161,6 +163,20 @@ static void what_is_cancelled_is_gone(void **state) {
     check(1, "again");
 }
 
+static void a_start_is_cancelled_as_a_call_is(void **state) {
+    const double start = ax_clock_now();
+    (void)state;
+    put_text("left-waits", "");
+    for (int i = 0; i < 2; i++) { /* the first one ends the process that there is */
+        wait_for(0, "left", 50);
+        assert_int_equal(take(0.02), -1);
+        reopen();
+        forget(0);
+    }
+    assert_true(ax_clock_now() - start < 10);
+    assert_int_equal(unlink(in_scratch("left-waits")), 0);
+}
+
 /* A failed call has a result that says so; the third in a row ends the run, though the caller waits for another. */
 static void failures_reach_the_caller(void **state) {
     struct ax_tool_call *c;
@@ -186,6 +202,7 @@ int main(void) {
         cmocka_unit_test(what_is_ready_comes_first),
         cmocka_unit_test(programs_run_beside_processes),
         cmocka_unit_test(what_is_cancelled_is_gone),
+        cmocka_unit_test(a_start_is_cancelled_as_a_call_is),
         cmocka_unit_test(failures_reach_the_caller),
     };
     return cmocka_run_group_tests(tests, begin, end);
