@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fit.h"
 #include "base/text/json.h"
 #include "data/reward/answer.h"
@@ -98,8 +99,8 @@ static const char *who(const struct ax_tool_child *c) {
     return slash ? slash + 1 : "python";
 }
 
-static void close_child(struct ax_tool_child *c) {
-    ax_child_end(&c->child, who(c), AX_CHILD_END_SECONDS);
+static void close_child(struct ax_tool_child *c, double seconds) {
+    ax_child_end(&c->child, who(c), seconds);
     for (char **v = c->envp; v && *v; v++)
         ax_free(*v);
     ax_free(c->envp);
@@ -109,11 +110,13 @@ static void close_child(struct ax_tool_child *c) {
     ax_free(c);
 }
 
+/* They have their time together. */
 void ax_tool_host_close(struct ax_tool_host *h) {
+    const double until = ax_clock_now() + AX_CHILD_END_SECONDS;
     for (size_t i = 0; i < h->n; i++)
         ax_child_end_input(&h->children[i]->child);
     for (size_t i = 0; i < h->n; i++)
-        close_child(h->children[i]);
+        close_child(h->children[i], until - ax_clock_now());
     ax_free(h->children);
     *h = (struct ax_tool_host){0};
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/text/json.h"
 #include "data/tools/beside.h"
 #include "tests/data/scratch.h"
@@ -49,10 +50,10 @@ static const char functions[] =
     "            return str(os.getpid())\n"
     "        return f'{answer} {self.count}'\n";
 
-/* Counts the calls of each answer, and meets others in the first one. */
+/* Counts the calls of each answer, and meets others in the first one. Where a file says so, it stays. */
 static const char program[] =
     "#!/usr/bin/env python3\n"
-    "import json, sys\n"
+    "import json, os, sys, time\n"
     "from acts import meet\n"
     "counts = {}\n"
     "for line in sys.stdin:\n"
@@ -66,7 +67,8 @@ static const char program[] =
     "        own = counts[q['rollout']] = counts.get(q['rollout'], 0) + 1\n"
     "        if own == 1: meet(q['arguments']['place'], q['arguments']['n'])\n"
     "        a = {'result': f\"{own} of {len(counts)}\"}\n"
-    "    print(json.dumps(a), flush=True)\n";
+    "    print(json.dumps(a), flush=True)\n"
+    "if os.path.exists(sys.argv[0] + '-stays'): time.sleep(100)\n";
 
 static struct ax_tools *tools;
 static struct ax_tool_beside *beside;
@@ -256,6 +258,21 @@ static void a_failure_is_of_one_call(void **state) {
     assert_int_equal(count_processes(2, 6), 4);
 }
 
+/* None of them ends when its input does, and all have the same three seconds for it. */
+static void what_stays_is_ended_together(void **state) {
+    open_all(8, 30);
+    put_text("count-stays", "");
+    for (int i = 0; i < 6; i++)
+        count(i, i, "stay", 6);
+    take_all(6);
+    for (int i = 0; i < 6; i++)
+        says(i, "1 of 1");
+    const double start = ax_clock_now();
+    end(state);
+    assert_true(ax_clock_now() - start < 9);
+    assert_int_equal(unlink(in_scratch("count-stays")), 0);
+}
+
 static void too_many_are_refused(void **state) {
     const char *const names[] = {function};
     const struct ax_tools_options o = {
@@ -342,6 +359,7 @@ int main(void) {
         cmocka_unit_test_teardown(calls_of_an_answer_keep_their_order, end),
         cmocka_unit_test_teardown(a_program_knows_its_answers, end),
         cmocka_unit_test_teardown(a_failure_is_of_one_call, end),
+        cmocka_unit_test_teardown(what_stays_is_ended_together, end),
         cmocka_unit_test_teardown(too_many_are_refused, end),
         cmocka_unit_test_teardown(episodes_overlap, end),
         cmocka_unit_test_teardown(a_death_ends_one_of_a_process, end),
