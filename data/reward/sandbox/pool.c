@@ -17,11 +17,11 @@
 
 #include "base/clock.h"
 #include "base/dir.h"
-#include "base/mem.h"
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/proc.h"
 #include "data/reward/sandbox/frame.h"
 #include "data/reward/sandbox/sandbox.h"
