@@ -53,7 +53,7 @@ static inline double direction(int trial, int64_t i) {
 
 /* Loss at x + h·u, x being put back. */
 static inline double moved(const struct ax_tensor *x, int trial, double h, double (*loss)(void *),
-                    void *context) {
+                           void *context) {
     struct ax_tensor before = copy_of(x);
     for (int64_t i = 0; i < ax_tensor_numel(x); i++)
         *address(x, i) += h * direction(trial, i);
@@ -64,7 +64,7 @@ static inline double moved(const struct ax_tensor *x, int trial, double h, doubl
 }
 
 static inline void check(const char *what, const struct ax_tensor *x, const struct ax_tensor *grad,
-                  double (*loss)(void *), void *context) {
+                         double (*loss)(void *), void *context) {
     for (int trial = 0; trial < 3; trial++) {
         double up = moved(x, trial, STEP, loss, context);
         double down = moved(x, trial, -STEP, loss, context);
