@@ -10,11 +10,13 @@
 #include "cmd/commands.h"
 #include "data/records/problems/coding.h"
 #include "data/records/problems/problems.h"
+#include "data/tools/tools.h"
 
 struct job {
-    int64_t rows, seed, min_level, max_level, max_number; /* max_number 0: any */
+    int64_t rows, seed, min_level, max_level, max_number, scale; /* max_number 0: any */
     const char *split, *out;
-    bool test, pairs, steps, code;
+    bool test, pairs, steps, code, tool;
+    json_t *python; /* definition of the tool */
     /* hashes of the questions so far, open addressing; 0 = free */
     uint64_t *seen;
     size_t cap;
@@ -43,23 +45,24 @@ static bool is_small(const struct job *j, const struct ax_problem *p) {
  * which differ in nothing but the mistake. *n: how many. */
 static enum ax_status try_problem(struct job *j, uint64_t index, int64_t room, struct ax_buf *out,
                                   int64_t *n) {
-    const int low = (int)j->min_level, high = (int)j->max_level;
+    const struct ax_problem_kind kind = {(int)j->min_level, (int)j->max_level, j->scale};
     const bool has_wrong = j->pairs || (j->steps && room > 1);
     struct ax_problem right, wrong;
     int mistake;
     *n = 0;
-    ax_problem_make(&right, (uint64_t)j->seed, index, low, high, NULL);
+    ax_problem_make(&right, (uint64_t)j->seed, index, kind, NULL);
     if (ax_problem_is_test(right.question.s) != j->test || !is_small(j, &right) ||
         is_old(j, right.question.s))
         return AX_OK;
     if (has_wrong)
-        ax_problem_make(&wrong, (uint64_t)j->seed, index, low, high, &mistake);
+        ax_problem_make(&wrong, (uint64_t)j->seed, index, kind, &mistake);
     if (has_wrong && !is_small(j, &wrong))
         return AX_OK;
     *n = j->steps && has_wrong ? 2 : 1;
     if (!j->steps)
-        return ax_problem_put_row(out, j->pairs ? ax_problem_pair_row(&right, &wrong)
-                                                : ax_problem_row(&right));
+        return ax_problem_put_row(out, j->pairs  ? ax_problem_pair_row(&right, &wrong)
+                                       : j->tool ? ax_problem_tool_row(&right, j->python)
+                                                 : ax_problem_row(&right));
     AX_TRY(ax_problem_put_row(out, ax_problem_steps_row(&right, right.level + 1)));
     return has_wrong ? ax_problem_put_row(out, ax_problem_steps_row(&wrong, mistake)) : AX_OK;
 }
@@ -109,10 +112,11 @@ static enum ax_status check(struct job *j) {
     int which;
     AX_TRY(ax_args_word("--split", AX_WORDS_SPLIT, j->split, &which));
     j->test = which == 1;
-    if (j->pairs && j->steps)
-        return ax_error(AX_ERR_CONFIG, "use --pairs or --steps, not both");
-    if (j->code && (j->pairs || j->steps || j->max_number > 0))
-        return ax_error(AX_ERR_CONFIG, "--code: use it without --pairs, --steps and --max-number");
+    if (j->pairs + j->steps + j->tool > 1)
+        return ax_error(AX_ERR_CONFIG, "use one of --pairs, --steps and --tool");
+    if (j->code && (j->pairs || j->steps || j->tool || j->scale > 1 || j->max_number > 0))
+        return ax_error(AX_ERR_CONFIG, "--code: use it without --pairs, --steps, --tool, --scale "
+                                       "and --max-number");
     AX_TRY(check_levels(j));
     for (j->cap = 16; j->cap < 2 * (size_t)j->rows;)
         j->cap *= 2;
@@ -129,7 +133,7 @@ static enum ax_status write_out(const struct job *j, const struct ax_buf *text) 
 }
 
 enum ax_status ax_cmd_problems(int argc, char **argv) {
-    struct job j = {.rows = 1000, .seed = 1, .min_level = 1, .split = "train"};
+    struct job j = {.rows = 1000, .seed = 1, .min_level = 1, .scale = 1, .split = "train"};
     const struct ax_arg args[] = {
         {"--rows", AX_ARG_INT, &j.rows, 1, 1000000},
         {"--seed", AX_ARG_INT, &j.seed, 0, INT64_MAX},
@@ -137,8 +141,10 @@ enum ax_status ax_cmd_problems(int argc, char **argv) {
         {"--min-level", AX_ARG_INT, &j.min_level, 1, AX_PROBLEM_LEVELS},
         {"--max-level", AX_ARG_INT, &j.max_level, 1, AX_PROBLEM_LEVELS},
         {"--max-number", AX_ARG_INT, &j.max_number, 1, 1000000},
+        {"--scale", AX_ARG_INT, &j.scale, 1, 100},
         {"--pairs", AX_ARG_FLAG, &j.pairs, 0, 0},
         {"--steps", AX_ARG_FLAG, &j.steps, 0, 0},
+        {"--tool", AX_ARG_FLAG, &j.tool, 0, 0},
         {"--code", AX_ARG_FLAG, &j.code, 0, 0},
         {"-o", AX_ARG_STRING, &j.out, 0, 0},
     };
@@ -147,10 +153,12 @@ enum ax_status ax_cmd_problems(int argc, char **argv) {
     AX_TRY(ax_args_parse(argc, argv, sizeof args / sizeof *args, args, 0, 0, NULL, &n));
     AX_TRY(check(&j));
     AX_TRY(ax_alloc(&j.seen, j.cap, sizeof *j.seen));
+    j.python = ax_tools_python(false);
     enum ax_status st = generate(&j, &text);
     if (st == AX_OK)
         st = write_out(&j, &text);
     ax_buf_free(&text);
+    json_decref(j.python);
     ax_free(j.seen);
     return st;
 }

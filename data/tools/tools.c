@@ -30,7 +30,7 @@ struct ax_tools {
 
 static const char sandboxed[] = "python";
 
-static json_t *python_definition(bool keeps) {
+json_t *ax_tools_python(bool keeps) {
     return json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:{s:{s:s, s:s}}, s:[s]}, s:{s:s}}}", "type",
                      "function", "function", "name", sandboxed, "description",
                      keeps ? "Runs a Python program and returns what it prints. Names that earlier "
@@ -83,7 +83,7 @@ static enum ax_status add_named(struct ax_tools *t, const struct ax_tools_option
                                 const char *name) {
     struct ax_tool *ignored;
     if (strcmp(name, sandboxed) == 0)
-        return add_tool(t, name, python_definition(o->keeps), &t->boxed, &ignored);
+        return add_tool(t, name, ax_tools_python(o->keeps), &t->boxed, &ignored);
     if (ax_tool_is_function(name))
         return add_function(t, o, name);
     if (strchr(name, '/'))

@@ -53,6 +53,8 @@ enum ax_status ax_tools_open(struct ax_tools **out, const struct ax_tools_option
 void ax_tools_close(struct ax_tools *t); /* NULL is fine */
 /* Opens the sandbox, if a tool needs it; a run that only counts tokens does not. */
 enum ax_status ax_tools_start(struct ax_tools *t);
+/* The definition of `python`; NULL if memory is out. keeps: as of ax_tools_options. */
+json_t *ax_tools_python(bool keeps);
 /* Their definitions, a list; if records choose an environment, an object with a list for each key. Borrowed. */
 const json_t *ax_tools_definitions(const struct ax_tools *t);
 /* Those of the k-th environment's answers, a list, or of all, if there is no environment. */

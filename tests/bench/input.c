@@ -153,7 +153,7 @@ static enum ax_status make_rows(const char *path) {
     enum ax_status st = AX_OK;
     for (uint64_t i = 0; i < ROWS && st == AX_OK; i++) {
         struct ax_problem p;
-        ax_problem_make(&p, 1, i, 1, AX_PROBLEM_LEVELS, NULL);
+        ax_problem_make(&p, 1, i, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1}, NULL);
         st = ax_problem_put_row(&rows, ax_problem_row(&p));
     }
     if (st == AX_OK)

@@ -517,7 +517,7 @@ static const char *put_problems(void) {
     struct ax_buf b = {0};
     for (uint64_t i = 0; i < PROBLEMS; i++) {
         struct ax_problem p;
-        ax_problem_make(&p, 1, i, 1, AX_PROBLEM_LEVELS, NULL);
+        ax_problem_make(&p, 1, i, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1}, NULL);
         assert_ok(ax_buf_printf(&b, "{\"text\": \"%s", p.question.s));
         for (int k = 0; k < p.level; k++)
             assert_ok(ax_buf_printf(&b, "\\n%s", p.steps[k].s));

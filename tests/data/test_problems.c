@@ -17,7 +17,7 @@
 
 static struct ax_problem make(uint64_t seed, uint64_t index) {
     struct ax_problem p;
-    ax_problem_make(&p, seed, index, 1, AX_PROBLEM_LEVELS, NULL);
+    ax_problem_make(&p, seed, index, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1}, NULL);
     return p;
 }
 
@@ -163,8 +163,9 @@ static void mistakes(void **state) {
         struct ax_problem p = make(3, i), w, again;
         int first, first_again;
         long long z;
-        ax_problem_make(&w, 3, i, 1, AX_PROBLEM_LEVELS, &first);
-        ax_problem_make(&again, 3, i, 1, AX_PROBLEM_LEVELS, &first_again);
+        ax_problem_make(&w, 3, i, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1}, &first);
+        ax_problem_make(&again, 3, i, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1},
+                        &first_again);
         check_wrong(&p, &w, first);
         assert_int_equal(first, first_again);
         for (int s = 0; s < w.level; s++)
@@ -214,7 +215,7 @@ static void levels(void **state) {
     for (int level = 1; level <= AX_PROBLEM_LEVELS; level++) {
         for (uint64_t i = 0; i < 50; i++) {
             struct ax_problem p;
-            ax_problem_make(&p, 9, i, level, level, NULL);
+            ax_problem_make(&p, 9, i, (struct ax_problem_kind){level, level, 1}, NULL);
             assert_int_equal(p.level, level);
         }
     }
@@ -267,6 +268,44 @@ static void rows(void **state) {
     }
 }
 
+/* The value of a program's operand at *s: a number, or "(a op b)". */
+static long long value_of(const char **s) {
+    if (**s != '(') {
+        char *end;
+        const long long v = strtoll(*s, &end, 10);
+        assert_true(end > *s);
+        *s = end;
+        return v;
+    }
+    ++*s;
+    const long long a = value_of(s);
+    const char op = (*s)[1];
+    *s += op == '/' ? 4 : 3;
+    const long long b = value_of(s);
+    assert_true(**s == ')' && strchr("+-*/", op) && b > 0);
+    ++*s;
+    return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
+}
+
+/* Larger problems are as right as others: their steps, and their programs, which print the answer. */
+static void programs(void **state) {
+    (void)state;
+    int large = 0;
+    for (uint64_t i = 0; i < MANY; i++) {
+        struct ax_problem p;
+        long long z = 0;
+        ax_problem_make(&p, 4, i, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 97}, NULL);
+        for (int s = 0; s < p.level; s++)
+            assert_true(right(p.steps[s].s, &z));
+        check_sources(&p);
+        const char *program = p.program.s + strlen("print");
+        if (strncmp(p.program.s, "print(", 6) != 0 || value_of(&program) != p.answer || *program)
+            fail_msg("%s does not print %lld", p.program.s, (long long)p.answer);
+        large += ax_problem_largest_number(&p) > 1000;
+    }
+    assert_true(large > MANY * 9 / 10);
+}
+
 static const char *message_of(const json_t *row, const char *key, const char *role) {
     const json_t *list = json_object_get(row, key), *message = json_array_get(list, 0);
     assert_int_equal(json_array_size(list), 1);
@@ -299,7 +338,7 @@ static void rated_rows(void **state) {
         json_t *row, *pair, *good, *bad;
         char text[4096];
         int first;
-        ax_problem_make(&w, 1, i, 1, AX_PROBLEM_LEVELS, &first);
+        ax_problem_make(&w, 1, i, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1}, &first);
         row = ax_problem_row(&p);
         pair = ax_problem_pair_row(&p, &w);
         good = ax_problem_steps_row(&p, p.level + 1);
@@ -333,6 +372,7 @@ int main(void) {
         cmocka_unit_test(splits),
         cmocka_unit_test(rows),
         cmocka_unit_test(mistakes),
+        cmocka_unit_test(programs),
         cmocka_unit_test(rated_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,14 +166,21 @@ static bool compute(int64_t a, char op, int64_t b, int64_t *out) {
     return *out > 0;
 }
 
+/* The end of a range at *s. */
+static int64_t take_bound(const int64_t *values, const char **s, int64_t scale) {
+    const bool is_number = isdigit((unsigned char)**s);
+    return take_operand(values, s) * (is_number ? scale : 1);
+}
+
 /* "a:2-9 b=a*3"; false if a number is not valid, so that the caller draws again. */
-static bool draw_numbers(struct ax_problem_draw *d, const char *s, int64_t *values) {
+static bool draw_numbers(struct ax_problem_draw *d, const char *s, int64_t scale, int64_t *values) {
     while (*s) {
         int64_t *to = &values[*s++ - 'a'];
         const char kind = *s++;
-        const int64_t first = take_operand(values, &s);
+        const int64_t factor = kind == ':' ? scale : 1;
+        const int64_t first = take_bound(values, &s, factor);
         const char op = *s++;
-        const int64_t second = take_operand(values, &s);
+        const int64_t second = take_bound(values, &s, factor);
         AX_ASSERT(kind == '=' || (kind == ':' && op == '-'));
         if (kind == ':' ? second < first : !compute(first, op, second, to))
             return false;
@@ -192,15 +199,15 @@ struct told {
     const char *words[N_WORDS];
 };
 
-static void tell(struct told *t, struct ax_problem_draw *d, int min_level, int max_level) {
+static void tell(struct told *t, struct ax_problem_draw *d, struct ax_problem_kind kind) {
     int first = 0, last = ax_problem_n_stories, tries = 0;
-    while (ax_problem_stories[first].level < min_level)
+    while (ax_problem_stories[first].level < kind.min_level)
         first++;
-    while (ax_problem_stories[last - 1].level > max_level)
+    while (ax_problem_stories[last - 1].level > kind.max_level)
         last--;
     *t = (struct told){.story = &ax_problem_stories[first + ax_problem_below(d, last - first)]};
     draw_words(d, t->words);
-    while (!draw_numbers(d, t->story->numbers, t->values))
+    while (!draw_numbers(d, t->story->numbers, kind.scale, t->values))
         AX_ASSERT(++tries < MAX_TRIES);
 }
 
@@ -286,15 +293,44 @@ static bool solve(struct ax_problem *out, struct told t, struct ax_problem_draw 
     return right;
 }
 
-void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
-                     int max_level, int *mistake) {
+/* ---- programs ---- */
+
+/* An operand at *s: a number, or in parentheses what an earlier step computes. */
+static void put_operand(struct ax_problem_text *out, const struct told *t, const char **s) {
+    const char result[] = {'=', **s, '}', '\0'};
+    const char *step = islower((unsigned char)**s) ? strstr(t->story->steps, result) : NULL;
+    const int64_t number = take_operand(t->values, s);
+    if (!step) {
+        ax_problem_put(out, "%lld", (long long)number);
+        return;
+    }
+    while (step[-1] != '{')
+        step--;
+    ax_problem_put(out, "(");
+    put_operand(out, t, &step);
+    ax_problem_put(out, *step == '/' ? " // " : " %c ", *step);
+    step++;
+    put_operand(out, t, &step);
+    ax_problem_put(out, ")");
+}
+
+/* "print((3 * 4) + 5)": a last step is an operand like those before it. */
+static void put_program(struct ax_problem_text *out, const struct told *t) {
+    const char *result = strrchr(t->story->steps, '=') + 1;
+    ax_problem_put(out, "print");
+    put_operand(out, t, &result);
+}
+
+void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index,
+                     struct ax_problem_kind kind, int *mistake) {
     struct ax_problem_draw d = ax_problem_draw(seed, index);
     struct told t;
     int tries = 0;
-    tell(&t, &d, min_level, max_level);
+    tell(&t, &d, kind);
     *out =
         (struct ax_problem){.level = t.story->level, .story = (int)(t.story - ax_problem_stories)};
     put(&out->question, &t, t.story->question, strlen(t.story->question));
+    put_program(&out->program, &t);
     const bool solved = solve(out, t, NULL, -1);
     const int64_t right = out->answer;
     AX_ASSERT(solved);
@@ -354,6 +390,19 @@ json_t *ax_problem_row(const struct ax_problem *p) {
     return json_pack("{s[{ssss}{ssss}]sisI}", "messages", "role", "user", "content", question.s,
                      "role", "assistant", "content", answer.s, "level", p->level, "final_answer",
                      (json_int_t)p->answer);
+}
+
+json_t *ax_problem_tool_row(const struct ax_problem *p, json_t *python) {
+    const struct ax_problem_text question = asked(p);
+    struct ax_problem_text result = {.n = 0}, answer = {.n = 0};
+    ax_problem_put(&result, "%lld", (long long)p->answer);
+    put_line(&answer, p, p->level);
+    return json_pack("{s[{ssss}{sssss[{sss{sss{ss}}}]}{ssssss}{ssss}]s[O]sisI}", "messages", "role",
+                     "user", "content", question.s, "role", "assistant", "content", "",
+                     "tool_calls", "type", "function", "function", "name", "python", "arguments",
+                     "code", p->program.s, "role", "tool", "name", "python", "content", result.s,
+                     "role", "assistant", "content", answer.s, "tools", python, "level", p->level,
+                     "final_answer", (json_int_t)p->answer);
 }
 
 json_t *ax_problem_pair_row(const struct ax_problem *right, const struct ax_problem *wrong) {

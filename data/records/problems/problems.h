@@ -23,14 +23,20 @@ struct ax_problem {
     int level; /* 1 … AX_PROBLEM_LEVELS: the number of steps */
     int story; /* index of its story */
     struct ax_problem_text question, steps[AX_PROBLEM_LEVELS]; /* "They hold 3 * 4 = 12 apples." */
-    int64_t answer;                                            /* result of the last step */
+    struct ax_problem_text program; /* in Python: prints the right answer */
+    int64_t answer;                 /* result of the last step */
 };
 
-/* Problem `index` of a seed, with a level in [min_level, max_level]. If `mistake` is not NULL, its
- * solution is wrong: a mistake in line *mistake, and the lines after it computed with its result.
- * The lines are the steps and, as line `level`, the answer, which is wrong as well. */
-void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index, int min_level,
-                     int max_level, int *mistake);
+struct ax_problem_kind {
+    int min_level, max_level;
+    int64_t scale; /* the numbers that stories draw are this many times as large */
+};
+
+/* Problem `index` of a seed. If `mistake` is not NULL, its solution is wrong: a mistake in line
+ * *mistake, and the lines after it computed with its result. The lines are the steps and, as line
+ * `level`, the answer, which is wrong as well. */
+void ax_problem_make(struct ax_problem *out, uint64_t seed, uint64_t index,
+                     struct ax_problem_kind kind, int *mistake);
 /* The largest number in question, steps and answer. */
 int64_t ax_problem_largest_number(const struct ax_problem *p);
 /* One question in eight belongs to the test split. */
@@ -39,6 +45,8 @@ bool ax_problem_is_test(const char *question);
 /* Records; NULL if memory is out.
  * {"messages": [{user: question}, {assistant: steps and "#### answer"}], "level": …} */
 json_t *ax_problem_row(const struct ax_problem *p);
+/* The same, with a call of the tool python, of this definition, in place of the steps. */
+json_t *ax_problem_tool_row(const struct ax_problem *p, json_t *python);
 /* {"prompt": [user], "chosen": [assistant], "rejected": [assistant], "level": …} */
 json_t *ax_problem_pair_row(const struct ax_problem *right, const struct ax_problem *wrong);
 /* {"prompt": question, "completions": [line, …], "labels": [true, …], "level": …}; the labels are
