@@ -27,7 +27,8 @@ enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_teacher_o
         mo.base_store = o->base_store;
         mo.store_experts = o->store_experts;
     }
-    AX_TRY(check(o->arch, student));
+    if (!o->apart)
+        AX_TRY(check(o->arch, student));
     const enum ax_status st = ax_model_create(&t->model, o->arch, rt, &mo);
     if (st != AX_OK)
         return ax_error_prefix(st, "the teacher");

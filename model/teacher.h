@@ -1,7 +1,7 @@
 /* The teacher of a distillation: a frozen model beside the student, in the same runtime, mesh and
  * plan, with the same compute dtype. It reads a micro-batch in one forward pass, which leaves its
  * normed final states; the head computes their logits chunk by chunk (parts/head.h). Its layers and
- * width are free, but it must have the student's vocabulary. It may have an adapter, and a base that is the
+ * width are free, but it must have the student's vocabulary, unless it only scores texts in tokens of its own. It may have an adapter, and a base that is the
  * student's, which then has its weights once. */
 #ifndef AX_MODEL_TEACHER_H
 #define AX_MODEL_TEACHER_H
@@ -15,6 +15,7 @@ struct ax_teacher_options {
     const struct ax_peft_config *adapter; /* NULL: none */
     /* the student stays on this base: frozen weights are read from it, in its storage */
     bool on_base;
+    bool apart; /* it does not read the student's batches: its vocabulary and chunks are free */
     enum ax_storage base_store; /* the student's */
     bool store_experts;
 };

@@ -65,7 +65,9 @@ const size_t ax_config_n_ignored = sizeof ax_config_ignored / sizeof *ax_config_
 #define NAME(theirs, ours)    {theirs, ours, NULL}
 #define NONE(theirs, instead) {theirs, NULL, instead}
 #define OTHER_TOKENS                                                                               \
-    "kd_teacher needs the model's vocabulary (docs/distillation.md#the-teacher says why)"
+    "ULD compares sorted probabilities, which do not say what is likely; kd_teacher with "          \
+    "trl.distillation_objective: sampled_token takes a teacher with any tokenizer "                 \
+    "(docs/distillation.md#a-teacher-with-another-tokenizer)"
 
 const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("model_name_or_path", "base_model"), NAME("model", "base_model"),

@@ -359,7 +359,8 @@ const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY(
         "kd_teacher", AX_T_STR,
         "Teacher whose distribution of each token the model is trained to follow: a folder, GGUF "
-        "file or hub id with the same vocabulary, an adapter's folder, or the URL of a server. "
+        "file or hub id, an adapter's folder, or the URL of a server; it needs the same "
+        "vocabulary, unless texts are compared. "
         "axtrain's own key.",
         AX_FIXED, AX_INTO(AX_FIELD(struct ax_train_setup, teacher_name))),
     AX_KEY("kd_trainer", AX_T_BOOL | AX_T_NUM,

@@ -282,6 +282,8 @@ static void begin(struct ax_train_setup *s) {
     if (s->teacher_name && !distill) {
         const bool is_here = !ax_endpoint_is_url(s->teacher_name);
         o->rollout.teacher = is_here ? &s->teacher_arch : NULL;
+        o->rollout.reader = s->teacher_reader.tokenizer ? &s->teacher_reader : NULL;
+        o->rollout.most_read = s->teacher_reads;
         o->rollout.remote = s->remote;
     }
     o->warmup = -1;

@@ -41,8 +41,13 @@ struct ax_train_setup {
     struct ax_lock teacher_use;
     struct ax_arch teacher_arch;
     struct ax_hf teacher_hf;
-    struct ax_peft teacher_adapter;   /* dir NULL: none */
-    bool teacher_on_base;             /* the teacher is the base model, perhaps with that adapter */
+    struct ax_peft teacher_adapter; /* dir NULL: none */
+    bool teacher_on_base;           /* the teacher is the base model, perhaps with that adapter */
+    /* a teacher with another tokenizer reads texts with its own, and prompts in its own template */
+    struct ax_setup_tokenizer teacher_tok;
+    struct ax_setup_entry teacher_entry;
+    struct ax_reader teacher_reader; /* tokenizer NULL: it has the model's tokens, or planning */
+    int64_t teacher_reads; /* the most of its own tokens that it reads of a text; else 0 */
     struct ax_remote_teacher *remote; /* the teacher is at a URL; NULL: it is not, or planning */
     const struct ax_peft_config *adapter; /* NULL: all weights train; else one of the next two */
     struct ax_peft_config new_adapter;

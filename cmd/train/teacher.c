@@ -26,35 +26,72 @@ int32_t ax_train_other_token(const struct ax_tokenizer *a, const struct ax_token
     return -1;
 }
 
-/* Equal numbers of tokens may still be other tokens. A folder without a tokenizer is believed. */
-static enum ax_status check_tokens(const struct ax_train_setup *s) {
-    struct ax_tokenizer *other;
+static int64_t longest_text(const struct ax_setup_data *d) {
+    const int64_t own = d->keys.sequence_len[false], eval = d->keys.sequence_len[true];
+    return own > eval ? own : eval;
+}
+
+/* ---- its vocabulary ---- */
+
+#define SPANS                                                                                      \
+    "With rl: distill, trl.distillation_objective: sampled_token compares texts, whatever their "  \
+    "tokens"
+
+/* How it reads the text of answers, if its tokenizer is another one. */
+static enum ax_status open_reader(struct ax_train_setup *s) {
+    struct ax_setup_data by = s->data;
+    if (ax_setup_has_turns(s->cfg))
+        return ax_config_error(s->cfg, "kd_teacher",
+                               "its tokenizer is another one, which reads no answers with tools or "
+                               "an environment: use a teacher with the model's, or remove these");
+    AX_TRY(ax_setup_check_alike(&s->data, "a teacher that has another tokenizer"));
+    s->teacher_reads = longest_text(&s->data);
+    by.tok = s->teacher_tok;
+    AX_TRY(ax_setup_entry_open(&s->teacher_entry, &by, "datasets", 0));
+    s->teacher_reader = (struct ax_reader){.tokenizer = s->teacher_tok.tokenizer,
+                                           .format = s->teacher_entry.format,
+                                           .end = s->teacher_tok.eos};
+    ax_log_info("kd_teacher: its tokenizer is another one: it reads answers as text, and what it "
+                "says of spans is compared");
+    return AX_OK;
+}
+
+static enum ax_status other_tokens(struct ax_train_setup *s, int32_t id) {
     size_t n = 0;
-    if (ax_tokenizer_load(&other, s->teacher) != AX_OK) {
+    const char *text = ax_tokenizer_token(s->teacher_tok.tokenizer, id, &n);
+    if (!s->data.method.objective.head.distill)
+        return open_reader(s);
+    return ax_config_error(s->cfg, "kd_teacher",
+                           "its tokenizer is another one: token %d is \"%.*s\" there, but not in "
+                           "the base model's. " SPANS,
+                           (int)id, (int)(n < 40 ? n : 40), text);
+}
+
+/* Equal numbers of tokens may still be other tokens. A folder without a tokenizer is believed. */
+static enum ax_status check_tokens(struct ax_train_setup *s) {
+    if (ax_setup_tokenizer_of(&s->teacher_tok, s->teacher) != AX_OK) {
         ax_error_clear();
         return AX_OK;
     }
-    const int32_t id = ax_train_other_token(s->data.tok.tokenizer, other);
-    const char *text = id < 0 ? NULL : ax_tokenizer_token(other, id, &n);
-    enum ax_status st = AX_OK;
-    if (text)
-        st = ax_config_error(s->cfg, "kd_teacher",
-                             "its tokenizer is another one: token %d is \"%.*s\" there, but not in "
-                             "the base model's",
-                             (int)id, (int)(n < 40 ? n : 40), text);
-    ax_tokenizer_free(other);
-    return st;
+    const int32_t id = ax_train_other_token(s->data.tok.tokenizer, s->teacher_tok.tokenizer);
+    return id < 0 ? AX_OK : other_tokens(s, id);
 }
 
-static enum ax_status check_vocabulary(const struct ax_train_setup *s) {
+static enum ax_status check_vocabulary(struct ax_train_setup *s) {
     const int64_t own = s->arch.vocab_size, other = s->teacher_arch.vocab_size;
     if (own == other)
+        return s->planning ? AX_OK : check_tokens(s);
+    if (s->data.method.objective.head.distill)
+        return ax_config_error(s->cfg, "kd_teacher",
+                               "it has %lld tokens, the model that is trained %lld: the two "
+                               "distributions are compared token by token, so both need the same "
+                               "vocabulary. " SPANS,
+                               (long long)other, (long long)own);
+    s->teacher_reads = longest_text(&s->data);
+    if (s->planning)
         return AX_OK;
-    return ax_config_error(s->cfg, "kd_teacher",
-                           "it has %lld tokens, the model that is trained %lld: the two "
-                           "distributions are compared token by token, so both need the same "
-                           "vocabulary",
-                           (long long)other, (long long)own);
+    AX_TRY(ax_setup_tokenizer_of(&s->teacher_tok, s->teacher));
+    return open_reader(s);
 }
 
 static enum ax_status open_base(struct ax_train_setup *s, const char *name) {
@@ -81,11 +118,6 @@ static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
 }
 
 /* ---- at a URL ---- */
-
-static int64_t longest_text(const struct ax_setup_data *d) {
-    const int64_t own = d->keys.sequence_len[false], eval = d->keys.sequence_len[true];
-    return own > eval ? own : eval;
-}
 
 static enum ax_status connect(struct ax_train_setup *s) {
     struct ax_teacher_server_keys k = {0};
@@ -140,12 +172,13 @@ enum ax_status ax_train_teacher_open(struct ax_train_setup *s) {
     if (st != AX_OK)
         return ax_error_prefix(st, "kd_teacher (%s)",
                                ax_config_where(s->cfg, where, sizeof where, "kd_teacher"));
-    AX_TRY(check_vocabulary(s));
-    return s->planning ? AX_OK : check_tokens(s);
+    return check_vocabulary(s);
 }
 
 void ax_train_teacher_close(struct ax_train_setup *s) {
     ax_remote_teacher_close(s->remote);
+    ax_setup_entry_close(&s->teacher_entry);
+    ax_setup_tokenizer_close(&s->teacher_tok);
     ax_hf_close(&s->teacher_hf);
     ax_peft_close(&s->teacher_adapter);
     ax_arch_free(&s->teacher_arch);

@@ -82,21 +82,28 @@ static bool same_source(const struct ax_template *a, const struct ax_template *b
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* Prompts are rendered again with what an environment begins with, by the format of the first data set. */
-static enum ax_status check_form(const struct ax_setup_entry *e,
-                                 const struct ax_setup_entry *first) {
+static enum ax_status check_form(const struct ax_setup_entry *e, const struct ax_setup_entry *first,
+                                 const char *why) {
     json_t *a = NULL, *b = NULL;
     enum ax_status st = ax_format_describe(e->format, &a);
     if (st == AX_OK)
         st = ax_format_describe(first->format, &b);
     if (st == AX_OK && !json_equal(a, b))
         st = ax_error(AX_ERR_CONFIG,
-                      "%s is read otherwise than %s: with an environment, all data sets need the "
-                      "same type, columns and template",
-                      e->path, first->path);
+                      "%s is read otherwise than %s: with %s, all data sets need the same type, "
+                      "columns and template",
+                      e->path, first->path, why);
     json_decref(a);
     json_decref(b);
     return st;
+}
+
+enum ax_status ax_setup_check_alike(const struct ax_setup_data *d, const char *why) {
+    const struct ax_setup_sets *const sets[] = {&d->train_sets, &d->eval_sets};
+    for (size_t s = 0; s < 2; s++)
+        for (size_t i = 0; i < sets[s]->n; i++)
+            AX_TRY(check_form(&sets[s]->entries[i], &d->train_sets.entries[0], why));
+    return AX_OK;
 }
 
 /* All data sets must be written alike: what comes between turns is the same for all. */
@@ -116,10 +123,11 @@ static enum ax_status check_entries(const struct ax_setup_data *d) {
                                 "%s has another chat template than %s: with turns, all data sets "
                                 "need the same",
                                 e->path, first->path);
-            if (d->tools && ax_tools_environments(d->tools) > 0)
-                AX_TRY(check_form(e, first));
         }
-    return AX_OK;
+    /* prompts are rendered again with what an environment begins with, by the format of the first data set */
+    return d->tools && ax_tools_environments(d->tools) > 0
+               ? ax_setup_check_alike(d, "an environment")
+               : AX_OK;
 }
 
 static enum ax_status open_chat(struct ax_tool_chat *c, const struct ax_setup_data *d, size_t k,

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/stop.h"
 #include "optim/evaluate/asked.h"
+#include "optim/rollout/reread.h"
 
 /* Prompts from the loader, and completions of them by the model. */
 
@@ -363,7 +364,15 @@ static struct scorer reference_of(const struct ax_rollout *r, struct ax_model *m
 static struct scorer teacher_of(const struct ax_rollout *r, struct ax_model *m) {
     struct scorer s = {m, *r->o, r->teacher, false};
     s.o.sampling.truncated = false;
+    if (r->o->most_read > 0)
+        s.o.max_prompt = r->o->most_read - r->o->max_new;
     return s;
+}
+
+enum ax_status ax_rollout_score_by_teacher(const struct ax_rollout *r, struct ax_model *teacher,
+                                           int64_t n, struct ax_sequence *seqs) {
+    const struct scorer s = teacher_of(r, teacher);
+    return run_sequences(&s.o, s.model, true, n, seqs);
 }
 
 /* A base without its adapter is the same model with it, between steps. */
@@ -478,7 +487,9 @@ static enum ax_status ask_others(struct ax_rollout *r, const struct ax_rollout_m
     if (m->reference && !*stopped)
         AX_TRY(score_completions(r, &reference, stopped));
     if (m->teacher && !*stopped)
-        AX_TRY(score_completions(r, &teacher, stopped));
+        AX_TRY(r->o->reader && !ax_runtime_planning(m->teacher->rt)
+                   ? ax_rollout_reread(r, m->teacher, stopped)
+                   : score_completions(r, &teacher, stopped));
     if (r->o->remote && !*stopped)
         AX_TRY(ask_remote(r, m->policy->rt, stopped));
     return m->value && !*stopped ? ax_rollout_value(r, m->value, stopped) : AX_OK;

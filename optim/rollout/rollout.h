@@ -15,7 +15,7 @@
  * samples are in its context, and train nothing. An environment may add to the prompt, answer turns, and give rewards.
  *
  * See rollout.c (a generation), turns.c (completions with tools), observe.c (what an environment adds to a prompt),
- * rollout_rewards.c (rewards, advantages, figures), rollout_state.c (what a checkpoint has of it), letter.c (a
+ * rollout_rewards.c (rewards, advantages, figures), reread.h (a teacher with another tokenizer), rollout_state.c (what a checkpoint has of it), letter.c (a
  * generation that is trained on later), rollout_log.c,
  * optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
@@ -42,6 +42,13 @@ struct ax_rollout_ppo {
     enum ax_kl_estimator kl;
     bool whiten_rewards;
     double missing_eos_penalty; /* subtracted from the score of a completion that ended by length */
+};
+
+/* How a teacher with another tokenizer reads prompts and completions. */
+struct ax_reader {
+    const struct ax_tokenizer *tokenizer;
+    const struct ax_format *format; /* format of prompts, with its chat template */
+    int32_t end;                    /* its token that ends an answer, or AX_NO_TOKEN */
 };
 
 struct ax_rollout_options {
@@ -77,6 +84,10 @@ struct ax_rollout_options {
     const struct ax_arch *teacher;
     const struct ax_remote_teacher
         *remote; /* the same, which a server has; NULL: none, or planning. Borrowed */
+    /* the teacher's, if its tokens are not the model's, and how many of them it reads of a prompt and completion;
+     * NULL and 0: they are. While planning, it is only known how many */
+    const struct ax_reader *reader;
+    int64_t most_read;
     struct ax_teach_options teach;
     /* how completions call tools, [as many as there are environments, or one]; NULL: they do not. While planning, it
      * is only known whether they do */
@@ -218,6 +229,12 @@ static inline bool ax_rollout_is_sampled(const struct ax_rollout *r, int64_t at)
  * prompt is as it was; observe.c. */
 enum ax_status ax_rollout_observe(struct ax_rollout *r, struct ax_completion *c, const char *text,
                                   bool *fits);
+/* A group's prompt as `format` writes it, with `text` added, or NULL; observe.c. */
+enum ax_status ax_rollout_render(const struct ax_rollout *r, const struct ax_format *format,
+                                 int64_t group, const char *text, struct ax_example_list *out);
+/* Log-probs of n sequences of the teacher's tokens. */
+enum ax_status ax_rollout_score_by_teacher(const struct ax_rollout *r, struct ax_model *teacher,
+                                           int64_t n, struct ax_sequence *seqs);
 /* Samples the groups to do, turn by turn, and runs the tools that they call; turns.c. */
 enum ax_status ax_rollout_take_turns(struct ax_rollout *r, struct ax_model *m, bool *stopped);
 

@@ -44,6 +44,22 @@ static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
            json_object_set_new(v, "kd_loss", json_real((double)r->list[i].taught_kl)) == 0;
 }
 
+/* Of a teacher with another tokenizer, whose spans are seen by their tokens' advantages. */
+static bool put_spans(const struct ax_rollout *r, int64_t i, json_t *v) {
+    const struct ax_completion *c = &r->list[i];
+    if (!r->o->reader)
+        return true;
+    json_t *ids = json_array(), *advantages = json_array();
+    bool ok = ids && advantages;
+    for (int64_t at = c->start + c->n_prompt; ok && at < c->start + c->n; at++) {
+        const double advantage = (double)r->teacher[at] - (double)r->logprobs[at];
+        ok = json_array_append_new(ids, json_integer(r->ids[at])) == 0 &&
+             json_array_append_new(advantages, ax_json_number(advantage)) == 0;
+    }
+    ok = json_object_set_new(v, "completion_ids", ids) == 0 && ok;
+    return json_object_set_new(v, "kd_advantages", advantages) == 0 && ok;
+}
+
 /* Of an environment: what its answers gave, and whether it failed. */
 static bool put_environment(const struct ax_rollout *r, int64_t i, json_t *v) {
     if (!r->o->tools || ax_tools_environments(r->o->tools) == 0)
@@ -86,7 +102,8 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
     char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_taught(r, i, v) &&
-                         put_turns(r, i, v) && put_environment(r, i, v) && put_version(r, v)
+                         put_spans(r, i, v) && put_turns(r, i, v) && put_environment(r, i, v) &&
+                         put_version(r, v)
                      ? json_dumps(v, JSON_REAL_PRECISION(9))
                      : NULL;
     if (st == AX_OK && !text)

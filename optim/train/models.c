@@ -161,8 +161,11 @@ enum ax_status ax_train_load_base(const struct ax_train_options *o, struct ax_mo
 enum ax_status ax_train_rollout_create(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
     const struct ax_teacher_options copy = {.arch = t->o->arch,
-                                            .max_positions = ax_step_positions(&t->step.o)},
-                                    teacher = ax_step_teacher_options(&t->step.o, o->teacher);
+                                            .max_positions = ax_step_positions(&t->step.o)};
+    struct ax_teacher_options teacher = ax_step_teacher_options(&t->step.o, o->teacher);
+    teacher.apart = true;
+    if (o->most_read > teacher.max_positions)
+        teacher.max_positions = o->most_read;
     if (has_reference_copy(t))
         AX_TRY(ax_teacher_create(&t->reference, &copy, &t->step.model));
     if (o->teacher)

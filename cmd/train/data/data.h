@@ -51,9 +51,12 @@ struct ax_setup_tokenizer {
     json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
     int32_t bos, eos, pad; /* ids; pad is EOS if the tokenizer has none */
     bool named_mistral;    /* its name contains Mistral; affects some templates */
+    bool keeps_template;   /* its chat template is its own, whatever the config names */
     char key[40];          /* identifies the tokenizer in cache keys */
 };
 enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struct ax_config *cfg);
+/* Another model's, as it is: without what the config adds, and with its own chat template. */
+enum ax_status ax_setup_tokenizer_of(struct ax_setup_tokenizer *t, const char *folder);
 void ax_setup_tokenizer_close(struct ax_setup_tokenizer *t);
 
 /* Keys of a data set, or of all. NULL: unset. */
@@ -80,6 +83,8 @@ struct ax_tool_keys {
 bool ax_setup_has_turns(const struct ax_config *cfg);
 /* Opens trl.tools and trl.environment_factory, up to definitions; *out NULL: there are none. */
 enum ax_status ax_setup_tools_open(struct ax_tools **out, const struct ax_config *cfg);
+/* AX_ERR_CONFIG, with `why`, if a data set has another type, other columns or another template than the first. */
+enum ax_status ax_setup_check_alike(const struct ax_setup_data *d, const char *why);
 /* How the records of `d`, which is open, go on after calls of its tools, for each of its environments, or one for all
  * if there is none. `format`: as of ax_tool_chat_open. `stop`: ends of an answer, which get those of turns; borrowed. */
 struct ax_stop_tokens;

@@ -85,6 +85,8 @@ static enum ax_status by_name(struct choice *out, const struct ax_setup_tokenize
 static enum ax_status choose(struct choice *out, const struct ax_config *cfg,
                              const struct ax_setup_tokenizer *t, const char *entry) {
     struct ax_template_keys k = {0};
+    if (t->keeps_template)
+        return models_own(out, t);
     AX_FILL(cfg, entry, struct ax_template_keys, &k);
     if (*entry != '\0' && !k.jinja && (!k.name || strcmp(k.name, "tokenizer_default") == 0))
         return choose(out, cfg, t, "");

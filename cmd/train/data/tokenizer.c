@@ -154,6 +154,14 @@ static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t, size_t
         t->path);
 }
 
+static void find_ids(struct ax_setup_tokenizer *t) {
+    t->bos = ax_tokenizer_special_id(t->tokenizer, AX_BOS);
+    t->eos = ax_tokenizer_special_id(t->tokenizer, AX_EOS);
+    t->pad = ax_tokenizer_special_id(t->tokenizer, AX_PAD);
+    if (t->pad == AX_NO_TOKEN)
+        t->pad = t->eos;
+}
+
 static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
     AX_FILL(cfg, "", struct ax_token_keys, &t->keys);
     const char *name = t->keys.folder ? t->keys.folder : ax_config_str(cfg, "base_model");
@@ -174,11 +182,7 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     AX_TRY(add_tokens(t, cfg, "tokens", t->keys.added, &k));
     AX_TRY(check_unchanged(t, size));
     AX_TRY(collect_tokens(t));
-    t->bos = ax_tokenizer_special_id(t->tokenizer, AX_BOS);
-    t->eos = ax_tokenizer_special_id(t->tokenizer, AX_EOS);
-    t->pad = ax_tokenizer_special_id(t->tokenizer, AX_PAD);
-    if (t->pad == AX_NO_TOKEN)
-        t->pad = t->eos;
+    find_ids(t);
     snprintf(t->key, sizeof t->key, "%016llx%016llx", (unsigned long long)k.high,
              (unsigned long long)k.low);
     return AX_OK;
@@ -188,6 +192,20 @@ enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struc
     *t = (struct ax_setup_tokenizer){0};
     const enum ax_status st = open_tokenizer(t, cfg);
     if (st != AX_OK)
+        ax_setup_tokenizer_close(t);
+    return st;
+}
+
+enum ax_status ax_setup_tokenizer_of(struct ax_setup_tokenizer *t, const char *folder) {
+    *t = (struct ax_setup_tokenizer){.keeps_template = true};
+    enum ax_status st = ax_strdup(&t->path, folder);
+    if (st == AX_OK)
+        st = ax_tokenizer_load(&t->tokenizer, folder);
+    if (st == AX_OK)
+        st = collect_tokens(t);
+    if (st == AX_OK)
+        find_ids(t);
+    else
         ax_setup_tokenizer_close(t);
     return st;
 }
