@@ -1,0 +1,182 @@
+/* The cases on which ops are tested, and what ops refuse, as recorded in tests/kernels/op_cases.txt: a case
+ * that loses its edge, or a condition that no longer holds, makes no test of the ops themselves fail.
+ *
+ * For each op: its cases in bfloat16, and what they cost in all. For each operand of it: in how many cases it
+ * is given, their elements, the smallest and the largest number, the sum (outputs are NaN until the op runs),
+ * and how many cases the op refuses if that operand alone is changed. If what differs is intended, AX_UPDATE=1
+ * writes it into the file, for git to show. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "tests/kernels/harness.h"
+
+#define RECORD "tests/kernels/op_cases.txt"
+
+/* ---- one operand changed ---- */
+
+static void leave_out(struct ax_tensor *t) {
+    t->data = NULL;
+}
+static void add_dimension(struct ax_tensor *t) {
+    if (t->ndim < AX_MAX_DIMS)
+        t->shape[t->ndim++] = 1;
+}
+static void make_other(struct ax_tensor *t) {
+    t->dtype = t->dtype == AX_I32 ? AX_F32 : AX_I32;
+}
+static void widen(struct ax_tensor *t) {
+    t->dtype = t->dtype == AX_BF16 ? AX_F32 : AX_BF16;
+}
+static void add_row(struct ax_tensor *t) {
+    t->shape[0]++;
+}
+static void double_rows(struct ax_tensor *t) {
+    t->shape[0] *= 2;
+}
+static void add_last(struct ax_tensor *t) {
+    t->shape[t->ndim - 1]++;
+    t->row_stride += t->ndim > 1 ? ax_tensor_row_len(t) : 0;
+}
+static void double_last(struct ax_tensor *t) {
+    t->shape[t->ndim - 1] *= 2;
+    t->row_stride *= 2;
+}
+static void overlap_rows(struct ax_tensor *t) {
+    t->row_stride = ax_tensor_row_len(t) - 1;
+}
+static void pad_rows(struct ax_tensor *t) {
+    t->row_stride++;
+}
+
+static const struct {
+    const char *name;
+    void (*apply)(struct ax_tensor *t);
+} changes[] = {
+    {"absent", leave_out}, {"rank", add_dimension}, {"type", make_other},
+    {"width", widen},      {"row", add_row},        {"rows*2", double_rows},
+    {"last", add_last},    {"last*2", double_last}, {"overlap", overlap_rows},
+    {"pad", pad_rows},
+};
+#define N_CHANGES (sizeof changes / sizeof *changes)
+
+static bool refuses(const struct ax_case *c, struct ax_tensor *t, size_t change) {
+    const struct ax_tensor was = *t;
+    changes[change].apply(t);
+    const bool refused = ax_op_broken_rule(c->op, c->args) != NULL;
+    *t = was;
+    return refused;
+}
+
+/* ---- the record ---- */
+
+struct counts {
+    int given, refused[N_CHANGES];
+    int64_t elements;
+    double least, most, sum;
+};
+
+static void count_operand(struct counts *n, const struct ax_case *c, struct ax_tensor *t) {
+    if (t->data == NULL)
+        return;
+    for (size_t i = 0; i < N_CHANGES; i++)
+        n->refused[i] += refuses(c, t, i);
+    for (int64_t i = 0; i < ax_tensor_numel(t); i++) {
+        const double x = ax_case_element(t, i);
+        n->least = fmin(n->least, x);
+        n->most = fmax(n->most, x);
+        n->sum += isnan(x) ? 0 : x;
+    }
+    n->elements += ax_tensor_numel(t);
+    n->given++;
+}
+
+static void put(struct ax_buf *out, const char *format, ...) {
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    assert_int_equal(ax_buf_puts(out, line), AX_OK);
+}
+
+static void put_operand(struct ax_buf *out, const char *name, const struct counts *n) {
+    put(out, "  %-14s %3d %8lld", name, n->given, (long long)n->elements);
+    if (n->least <= n->most)
+        put(out, " %11.5g %11.5g %11.5g", n->least, n->most, n->sum);
+    else
+        put(out, " %11s %11s %11s", "", "", "");
+    for (size_t i = 0; i < N_CHANGES; i++)
+        put(out, " %*d", (int)strlen(changes[i].name), n->refused[i]);
+    put(out, "\n");
+}
+
+static void put_op(struct ax_buf *out, enum ax_op op) {
+    struct counts all[AX_MAX_OPERANDS] = {0};
+    struct ax_op_cost total = {0};
+    const struct ax_operand *list = ax_op_operands(op);
+    int n, n_cases = 0;
+    const struct ax_shape *shapes = ax_op_shapes(op, &n);
+    for (int o = 0; list[o].name; o++)
+        all[o] = (struct counts){.least = INFINITY, .most = -INFINITY};
+    for (int i = 0; i < n; i++) {
+        struct ax_case c;
+        if (shapes[i].big)
+            continue;
+        assert_int_equal(ax_case_create(&c, op, &shapes[i], AX_BF16, 11), AX_OK);
+        const struct ax_op_cost cost = ax_op_cost(op, c.args);
+        total.flops += cost.flops;
+        total.bytes += cost.bytes;
+        for (int o = 0; list[o].name; o++)
+            count_operand(&all[o], &c, ax_operand_tensor(&list[o], c.args));
+        ax_case_free(&c);
+        n_cases++;
+    }
+    put(out, "%s: %d cases, %.10g FLOPs, %.10g bytes\n", ax_op_name(op), n_cases, total.flops,
+        total.bytes);
+    for (int o = 0; list[o].name; o++)
+        put_operand(out, list[o].name, &all[o]);
+}
+
+/* ---- comparing ---- */
+
+static void expect_lines(const char *got, const char *want) {
+    char op[64] = "";
+    while (*got || *want) {
+        const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
+        if (*got != ' ')
+            snprintf(op, sizeof op, "%.*s", (int)strcspn(got, ":\n"), got);
+        if (n != m || memcmp(got, want, (size_t)n) != 0)
+            fail_msg(RECORD ", at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", op, m,
+                     want, n, got);
+        got += n + (got[n] == '\n');
+        want += m + (want[m] == '\n');
+    }
+}
+
+static void cases_are_as_recorded(void **state) {
+    (void)state;
+    struct ax_buf now = {0};
+    char *want = NULL;
+    size_t len;
+    put(&now, "%-16s %3s %8s %11s %11s %11s", "", "in", "elements", "least", "most", "sum");
+    for (size_t i = 0; i < N_CHANGES; i++)
+        put(&now, " %s", changes[i].name);
+    put(&now, "\n");
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        put_op(&now, (enum ax_op)op);
+    if (getenv("AX_UPDATE"))
+        assert_int_equal(ax_write_file_atomic(RECORD, now.data, now.len), AX_OK);
+    assert_int_equal(ax_read_file(RECORD, 1 << 20, &want, &len), AX_OK);
+    expect_lines(now.data, want);
+    ax_buf_free(&now);
+    ax_free(want);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cases_are_as_recorded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
