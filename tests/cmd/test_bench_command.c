@@ -201,6 +201,167 @@ static void test_ops_of_a_step(void **state) {
     ax_json_free(&doc);
 }
 
+/* ---- figures that follow from others, however fast the machine is ---- */
+
+/* FLOPs of llama-tiny per token of 8: two layers' matrices (2 · 64² + 2 · 64 · 32 + 3 · 64 · 160 = 43,008), the
+ * head, and scores and values of attention, of which the causal mask leaves a half. */
+#define TINY_FORWARD_8 (2.0 * (2 * 43008 + 512 * 64) + 2 * (2 * 2 * 64 * 8 / 2))
+
+struct figures {
+    struct ax_bench_list list;
+    struct ax_json_doc doc;
+};
+
+static void figures_open(struct figures *f, int n, const char *const *args) {
+    bench(&f->list, n, args);
+    assert_ok(ax_json_load(&f->doc, in_scratch("now.json"), 1 << 20));
+}
+#define FIGURES_OPEN(f, ...)                                                                       \
+    do {                                                                                           \
+        const char *const args_[] = {__VA_ARGS__};                                                 \
+        figures_open(f, (int)(sizeof args_ / sizeof *args_), args_);                               \
+    } while (0)
+
+static void figures_close(struct figures *f) {
+    ax_json_free(&f->doc);
+    ax_bench_list_free(&f->list);
+}
+
+/* The figure whose name ends so. */
+static const struct ax_bench_figure *figure(const struct figures *f, const char *end) {
+    for (size_t i = 0; i < f->list.n; i++) {
+        const char *name = f->list.list[i].name;
+        if (strlen(name) > strlen(end) && strcmp(name + strlen(name) - strlen(end), end) == 0)
+            return &f->list.list[i].figure;
+    }
+    fail_msg("no figure ends in %s", end);
+    return NULL;
+}
+
+/* A number by its path, as in "step.ops.gemm.gflops". */
+static double number(const struct figures *f, const char *path) {
+    const json_t *v = f->doc.root;
+    char key[64];
+    for (const char *at = path; *at; at += strspn(at, ".")) {
+        const size_t n = strcspn(at, ".");
+        snprintf(key, sizeof key, "%.*s", (int)n, at);
+        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(key)) : json_object_get(v, key);
+        at += n;
+    }
+    if (!json_is_number(v))
+        fail_msg("%s is no number", path);
+    return json_number_value(v);
+}
+
+static void agree(const char *what, double got, double want) {
+    if (!(fabs(got - want) <= 1e-9 * fabs(want)))
+        fail_msg("%s: %.12g, expected %.12g", what, got, want);
+}
+
+static void test_figures_of_a_step(void **state) {
+    (void)state;
+    need_binary();
+    struct figures f;
+    const char *key;
+    json_t *op;
+    double in_ops = 0;
+    FIGURES_OPEN(&f, "step", "--arch", "llama-tiny", "--seq", "8", "--batch", "2", "--steps", "4",
+                 "--dtype", "float32", "--threads", "1");
+    const double peak = number(&f, "peak.flops"), best = 16 / number(&f, "step.tokens_per_second"),
+                 median = 16 / number(&f, "step.tokens_per_second_median");
+    const struct ax_bench_figure *speed = figure(&f, "/speed"), *made = figure(&f, "/executed");
+    agree("speed", speed->value * median, 16);
+    agree("share of speed", speed->share * peak * median, 16 * 3 * TINY_FORWARD_8);
+    agree("share of products", made->share * peak, made->value * 1e9);
+    agree("products", made->value * median,
+          number(&f, "step.ops.gemm.gflops") + number(&f, "step.ops.attention_forward.gflops") +
+              number(&f, "step.ops.attention_backward.gflops"));
+    json_object_foreach(json_object_get(json_object_get(f.doc.root, "step"), "ops"), key, op)
+        in_ops += json_real_value(json_object_get(op, "seconds"));
+    agree("time outside of ops", 1 + number(&f, "step.outside_ops"),
+          1 + fmax(0, 1 - in_ops / best));
+    const double phases = number(&f, "step.phases.forward") + number(&f, "step.phases.backward") +
+                          number(&f, "step.phases.optimizer");
+    assert_true(best <= median && phases > 0 && phases <= best);
+    assert_true(number(&f, "step.peak_rss_bytes") > 1e9 * figure(&f, "/planned-memory")->value);
+    figures_close(&f);
+}
+
+/* Two prompts of eight tokens and four answers of three. */
+static void test_figures_of_generating(void **state) {
+    (void)state;
+    need_binary();
+    struct figures f;
+    FIGURES_OPEN(&f, "generate", "--arch", "llama-tiny", "--batch", "4", "--samples", "2",
+                 "--prompt-tokens", "8", "--new-tokens", "3", "--rounds", "1", "--dtype", "float32",
+                 "--threads", "1");
+    const struct ax_bench_figure *prefill = figure(&f, "/prefill"), *decode = figure(&f, "/decode"),
+                                 *answers = figure(&f, "/samples2");
+    const double weights = number(&f, "generate.weight_bytes");
+    agree("prefill", prefill->value, number(&f, "generate.results.0.prefill_tokens_per_second"));
+    agree("decode", decode->value, number(&f, "generate.results.0.decode_tokens_per_second"));
+    /* the head runs for one of eight tokens */
+    agree("share of prefill",
+          prefill->share * number(&f, "generate.gemm_flops_per_second") / prefill->value,
+          TINY_FORWARD_8 - 2.0 * 64 * 512 * 7 / 8);
+    /* a pass reads the weights, and for each of 4 tokens keys and values of 8 + 3 / 2 others */
+    agree("share of decode",
+          decode->share * number(&f, "generate.copy_bytes_per_second") / decode->value,
+          weights / 4 + 9.5 * (2 * 2 * 2 * 16 * 4));
+    /* such short prompts fill no block of the cache, so samples share none */
+    agree("tokens of prompts", prefill->value * (12 / answers->value - 8 / decode->value), 4 * 8);
+    figures_close(&f);
+}
+
+static void test_figures_of_scoring(void **state) {
+    (void)state;
+    need_binary();
+    struct figures f;
+    FIGURES_OPEN(&f, "eval", "--arch", "llama-tiny", "--batch", "3", "--seq", "8",
+                 "--prompt-tokens", "8", "--new-tokens", "2", "--rounds", "1", "--dtype", "float32",
+                 "--threads", "1");
+    const struct ax_bench_figure *loss = figure(&f, "loss/3x8/speed"),
+                                 *scores = figure(&f, "loglikelihood/3x8+4x2/speed");
+    const double peak = number(&f, "peak.flops");
+    agree("share of losses", loss->share * peak / loss->value, TINY_FORWARD_8);
+    /* the head runs for 2 of 8 + 2 − 1 tokens */
+    agree("share of scores", scores->share * peak / scores->value,
+          TINY_FORWARD_8 - 2.0 * 64 * 512 * 7 / 9);
+    agree("memory", number(&f, "eval.planned_bytes"),
+          1e9 * figure(&f, "/planned-memory/3x8")->value);
+    assert_true(number(&f, "eval.peak_rss_bytes") > number(&f, "eval.planned_bytes"));
+    assert_int_equal(number(&f, "eval.rounds"), 1);
+    figures_close(&f);
+}
+
+/* What memory traffic limits is a share of one bandwidth, and products of the peak. */
+static void test_figures_of_ops(void **state) {
+    (void)state;
+    need_binary();
+    struct figures f;
+    FIGURES_OPEN(&f, "ops", "--op", "gemm", "--op", "fill", "--op", "add", "--dtype", "float32",
+                 "--threads", "1");
+    const double peak = number(&f, "peak.flops");
+    double bandwidth = 0;
+    int products = 0;
+    for (size_t i = 0; i < f.list.n; i++) {
+        const struct ax_bench_figure *x = &f.list.list[i].figure;
+        if (strcmp(x->unit, "GFLOP/s") == 0) {
+            agree(f.list.list[i].name, x->share * peak, x->value * 1e9);
+            products++;
+            continue;
+        }
+        assert_string_equal(x->unit, "GB/s");
+        if (bandwidth > 0)
+            agree(f.list.list[i].name, x->value / x->share, bandwidth);
+        bandwidth = x->value / x->share;
+    }
+    assert_true(products > 0 && bandwidth > 0);
+    figures_close(&f);
+}
+
+/* ---- comparing ---- */
+
 /* The same results with planned memory, which every run has alike, changed by a factor. Speed is so
  * low there that no run is worse. */
 static const char *older(double factor) {
@@ -274,6 +435,10 @@ int main(void) {
     sft_command = "bench";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ops_of_a_step),
+        cmocka_unit_test(test_figures_of_a_step),
+        cmocka_unit_test(test_figures_of_generating),
+        cmocka_unit_test(test_figures_of_scoring),
+        cmocka_unit_test(test_figures_of_ops),
         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_ops_on_the_reference),
         cmocka_unit_test(test_ops_on_a_device),
