@@ -129,6 +129,25 @@ static void texts_end_where_they_end(void **state) {
     assert_int_equal(munmap(two, 2 * page), 0);
 }
 
+/* Where a value ends is counted in bytes, over lines. */
+static void the_first_value_ends_at_a_byte(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t used;
+    } cases[] = {{"{\"a\": 1}rest", 8}, {"{\"a\":\n 1} {}", 9}, {"[\"\u00e9\"]]", 6}, {"7", 1}};
+    struct ax_json_first first;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ax_json_first(cases[i].text, strlen(cases[i].text), &first), AX_OK);
+        assert_non_null(first.v);
+        assert_int_equal(first.used, cases[i].used);
+        json_decref(first.v);
+    }
+    assert_int_equal(ax_json_first("]", 1, &first), AX_OK);
+    assert_null(first.v);
+    assert_true(first.used == 0 && *first.why);
+}
+
 static void nesting_has_a_limit(void **state) {
     (void)state;
     enum { DEEP = 100000 };
@@ -428,11 +447,17 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(infinity_of_files),         cmocka_unit_test(syntax_errors_have_a_place),
-        cmocka_unit_test(texts_end_where_they_end),  cmocka_unit_test(nesting_has_a_limit),
-        cmocka_unit_test(big_integers_become_reals), cmocka_unit_test(getters_give_values),
-        cmocka_unit_test(getters_name_the_key_path), cmocka_unit_test(long_values_are_shown_cut),
-        cmocka_unit_test(dumps_equal_pythons),       cmocka_unit_test(files_are_loaded),
+        cmocka_unit_test(infinity_of_files),
+        cmocka_unit_test(syntax_errors_have_a_place),
+        cmocka_unit_test(texts_end_where_they_end),
+        cmocka_unit_test(nesting_has_a_limit),
+        cmocka_unit_test(the_first_value_ends_at_a_byte),
+        cmocka_unit_test(big_integers_become_reals),
+        cmocka_unit_test(getters_give_values),
+        cmocka_unit_test(getters_name_the_key_path),
+        cmocka_unit_test(long_values_are_shown_cut),
+        cmocka_unit_test(dumps_equal_pythons),
+        cmocka_unit_test(files_are_loaded),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

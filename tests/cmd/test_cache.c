@@ -279,15 +279,18 @@ static void age_is_since_the_last_use(void **state) {
 
 static void links_are_no_entries(void **state) {
     (void)state;
-    char gguf[512], elsewhere[512], back[512];
+    char gguf[512], elsewhere[512], back[512], older[512];
     put_all();
     path_of("gguf", "m.gguf", gguf, sizeof gguf);
     snprintf(elsewhere, sizeof elsewhere, "%s", in_dir("elsewhere-0123456789abcdef"));
     ok(ax_rename(gguf, elsewhere));
     snprintf(back, sizeof back, "%s", in_dir("cache/axtrain/m.gguf-0123456789abcdef"));
     ok(ax_symlink(elsewhere, back));
+    put_deep("older/set.json", "{}");
+    snprintf(older, sizeof older, "%s", in_dir("prep/0000000000000000000000000000000f"));
+    ok(ax_symlink(in_dir("older"), older));
     ok(RUN(ax_cmd_cache, "clear", "--dir", in_dir("prep"), "--yes"));
-    assert_true(ax_path_exists(back));
+    assert_true(ax_path_exists(back) && ax_path_exists(older));
     assert_int_equal(count_entries(elsewhere), 5);
 }
 

@@ -89,7 +89,10 @@ static void both_sides_of_the_limits(void **state) {
           "trl: {num_generations: 6}\n");
     FAILS("rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\n"
           "trl: {num_generations: 4}\n",
-          "trl.num_generations: ", " = 6 ");
+          "trl.num_generations: micro_batch_size × gradient_accumulation_steps = 6 must be a "
+          "multiple of it");
+    FAILS("rl: grpo\nmicro_batch_size: 2\ntrl: {num_generations: 4, steps_per_generation: 3}\n",
+          "trl.num_generations: micro_batch_size × trl.steps_per_generation = 6 must be a ");
     loads("rl: grpo\nmicro_batch_size: 3\ntrl: {num_generations: 4, generation_batch_size: 8}\n");
     FAILS("rl: grpo\nmicro_batch_size: 4\ntrl: {num_generations: 4, generation_batch_size: 6}\n",
           "trl.num_generations: ", "generation_batch_size = 6 ");

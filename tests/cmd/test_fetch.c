@@ -126,6 +126,10 @@ static void mistakes_are_told_with_their_key(void **state) {
            "base_model=org/tinny");
     EXPECT(2, "no branch, tag or commit \"v7\"", config, "model_revision=v7");
     EXPECT(2, "not a hub id", config, "base_model=./nowhere");
+    EXPECT(2, "tokenizer_config (command line): org/tokenz: http://127.0.0.1:", config,
+           "tokenizer_config=org/tokenz");
+    EXPECT(2, "base_model_config (command line): org/configz: http://127.0.0.1:", config,
+           "base_model_config=org/configz");
 }
 
 /* An adapter made here, served as a repository of its own, and gone on from. */
