@@ -65,7 +65,12 @@ static json_t *time_json(const struct ax_plan_words *w, const struct ax_plan_fig
     const struct ax_plan_time *t = &f->time;
     if (!w->plan.rates)
         return json_null();
-    json_t *work = json_object(), *roles = json_object();
+    json_t *work = json_object(), *roles = json_object(), *ops = json_object();
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        if (t->ops[op].calls > 0)
+            json_object_set_new(
+                ops, ax_op_name((enum ax_op)op),
+                json_pack("{sf sf}", "seconds", t->ops[op].seconds, "calls", t->ops[op].calls));
     for (int kind = 0; kind < AX_TIME_KINDS; kind++)
         json_object_set_new(work, ax_time_kind_name((enum ax_time_kind)kind),
                             json_real(t->work[kind]));
@@ -74,11 +79,11 @@ static json_t *time_json(const struct ax_plan_words *w, const struct ax_plan_fig
             json_object_set_new(roles, ax_time_role_name((enum ax_time_role)role),
                                 json_pack("{sf sf}", "moved_seconds", t->moved[role],
                                           "exposed_seconds", t->exposed[role]));
-    return json_pack("{ss sf sf sf sf sf sI so so}", "machine", w->plan.rates->hardware.name,
-                     "step_seconds", t->step, "tokens_per_second", t->tokens_per_second, "mfu",
-                     t->mfu, "mfu_full_attention", t->mfu_full, "idle_seconds", t->idle,
-                     "arena_bytes", (json_int_t)t->arena, "compute_seconds", work, "transfers",
-                     roles);
+    return json_pack("{ss ss sf sf sf sf sf sI so so so}", "machine", w->plan.rates->hardware.name,
+                     "rates", w->plan.rates->source, "step_seconds", t->step, "tokens_per_second",
+                     t->tokens_per_second, "mfu", t->mfu, "mfu_full_attention", t->mfu_full,
+                     "idle_seconds", t->idle, "arena_bytes", (json_int_t)t->arena,
+                     "compute_seconds", work, "ops", ops, "transfers", roles);
 }
 
 enum ax_status ax_plan_print_json(const struct ax_plan_words *w, const struct ax_plan_figures *f) {

@@ -10,7 +10,7 @@
 #include "optim/forecast/search.h"
 #include "model/arch/classifier.h"
 
-#define NAMED 5 /* blocks in the memory line */
+#define NAMED 5 /* blocks in the memory line, and ops of each kind */
 
 /* ---- what each pipeline stage needs, and what a rank sends in a step ---- */
 
@@ -94,20 +94,57 @@ static void print_roles(const struct ax_plan_time *t) {
                    100 * t->exposed[role] / t->step);
 }
 
+/* Sorts the ops of a kind that a step has, the longest first; returns their number. */
+static int sort_ops(const struct ax_plan_time *t, enum ax_time_kind kind, enum ax_op *sorted) {
+    int n = 0;
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        int at = n;
+        if (t->ops[op].calls == 0 || ax_rates_kind((enum ax_op)op) != kind)
+            continue;
+        for (; at > 0 && t->ops[sorted[at - 1]].seconds < t->ops[op].seconds; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = (enum ax_op)op;
+        n++;
+    }
+    return n;
+}
+
+/* "           swiglu_backward 17.4 ms, rmsnorm_backward 12.2 ms, …, others 3.1 ms" */
+static void print_ops(const struct ax_plan_time *t, enum ax_time_kind kind) {
+    enum ax_op sorted[AX_OP_COUNT];
+    const int n = sort_ops(t, kind, sorted);
+    double others = 0;
+    char a[32];
+    printf("          ");
+    for (int i = 0; i < n && i < NAMED; i++)
+        printf("%s %s %s", i > 0 ? "," : "", ax_op_name(sorted[i]),
+               ax_format_seconds(a, sizeof a, t->ops[sorted[i]].seconds));
+    for (int i = NAMED; i < n; i++)
+        others += t->ops[sorted[i]].seconds;
+    if (others > 0)
+        printf(", others %s", ax_format_seconds(a, sizeof a, others));
+    printf("\n");
+}
+
 static void print_machine(const struct ax_plan_words *w, const struct ax_plan_figures *f) {
     const struct ax_plan_time *t = &f->time;
     const struct ax_hardware *h = &w->plan.rates->hardware;
     char a[32], b[32];
     printf("machine  %s (%s): %sFLOP/s in the compute dtype, %s/s of memory\n", h->name, h->source,
            ax_format_count(a, sizeof a, t->peak), ax_format_bytes(b, sizeof b, h->bandwidth));
+    printf("rates    %s\n", w->plan.rates->source);
     printf("step     %s: %s tokens/s, MFU %.1f %% (attention counted in full: %.1f %%)\n",
            ax_format_seconds(a, sizeof a, t->step),
            ax_format_count(b, sizeof b, t->tokens_per_second), 100 * t->mfu, 100 * t->mfu_full);
-    for (int kind = 0; kind < AX_TIME_KINDS; kind++)
-        if (t->work[kind] > 0)
-            printf("         %-20s %10s                        (%.1f %% of the step)\n",
-                   ax_time_kind_name((enum ax_time_kind)kind),
-                   ax_format_seconds(a, sizeof a, t->work[kind]), 100 * t->work[kind] / t->step);
+    for (int kind = 0; kind < AX_TIME_KINDS; kind++) {
+        if (t->work[kind] == 0)
+            continue;
+        printf("         %-20s %10s                        (%.1f %% of the step)\n",
+               ax_time_kind_name((enum ax_time_kind)kind),
+               ax_format_seconds(a, sizeof a, t->work[kind]), 100 * t->work[kind] / t->step);
+        if (kind != AX_TIME_COPIES)
+            print_ops(t, (enum ax_time_kind)kind);
+    }
     print_roles(t);
     if (w->plan.runtime.sizes.pp > 1)
         printf("         a stage computes nothing %.1f %% of the step: %.1f %% waiting for other "

@@ -76,7 +76,7 @@ static enum ax_status choose_by_time(struct ax_plan_figures *f, const struct ax_
     struct ax_runtime_options runtime = r->runtime;
     struct ax_train_fit *fit = &f->forecast.fit;
     const double memory = r->rates->hardware.memory;
-    runtime.backend = "sheet";
+    runtime.backend = r->rates->backend;
     for (int mode = (int)r->first; mode <= (int)r->last; mode++) {
         step->recompute = (enum ax_recompute)mode;
         AX_TRY(run_mode(f, r, &runtime, step));

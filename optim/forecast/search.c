@@ -80,7 +80,7 @@ static void set_choice(const struct search *s, const struct ax_search_choice *c,
     *runtime = s->r->runtime;
     *step = s->r->step;
     step->tp_auto = false; /* chunks: few rows are not what is fast */
-    runtime->backend = "sheet";
+    runtime->backend = s->r->rates->backend;
     runtime->sizes = c->sizes;
     step->n_microbatches = (int)(s->rows / ranks / c->rows);
     step->tokens = c->rows * s->r->sequence_tokens;

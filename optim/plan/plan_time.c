@@ -66,6 +66,7 @@ struct stage {
     size_t n;
     struct ax_mesh mesh;
     struct ax_rates_group groups[AX_ROLE_COUNT];
+    struct ax_plan_op_time ops[AX_OP_COUNT];
     struct ax_plan plan;
 };
 
@@ -105,6 +106,13 @@ static void price_start(const struct ax_rates *r, const struct stage *s, int uni
         item->seconds = item->links[AX_SIM_NODE] = item->links[AX_SIM_NETWORK] = 0;
 }
 
+static double price_op(const struct ax_rates *r, struct stage *s, const struct ax_op_event *e) {
+    const double seconds = ax_rates_seconds(r, e);
+    s->ops[e->op].seconds += seconds;
+    s->ops[e->op].calls++;
+    return seconds;
+}
+
 /* A unit's work of one kind that follows each other is one item. */
 static void add_work(struct stage *s, int unit, enum ax_time_kind kind, double seconds) {
     const int group = (int)kind;
@@ -126,7 +134,7 @@ static enum ax_status price(const struct ax_rates *r, struct stage *s) {
     for (size_t i = 0; i < s->recording.n; i++) {
         const struct ax_event *e = &s->recording.events[i];
         if (e->kind == AX_EVENT_OP)
-            add_work(s, e->unit, ax_rates_kind(e->op.op), ax_rates_seconds(r, &e->op));
+            add_work(s, e->unit, ax_rates_kind(e->op.op), price_op(r, s, &e->op));
         else if (e->kind == AX_EVENT_COPY)
             add_work(s, e->unit, AX_TIME_COPIES, ax_rates_copy(r, e->copied));
         else if (e->kind == AX_EVENT_START)
@@ -189,6 +197,10 @@ static void take_plans(struct ax_plan_time *t, const struct stage *stages, int n
         const uint64_t arena = ax_arena_plan_total(&stages[k].plan.arena);
         t->arena = arena > t->arena ? arena : t->arena;
         t->beside = stages[k].plan.beside > t->beside ? stages[k].plan.beside : t->beside;
+        for (int op = 0; op < AX_OP_COUNT; op++) {
+            t->ops[op].seconds += stages[k].ops[op].seconds / n;
+            t->ops[op].calls += stages[k].ops[op].calls / n;
+        }
     }
 }
 
@@ -232,6 +244,10 @@ static void stretch(struct ax_plan_time *t, const struct ax_plan_time *longer, d
     extrapolate(&t->idle, longer->idle, factor);
     for (int i = 0; i < AX_TIME_KINDS; i++)
         extrapolate(&t->work[i], longer->work[i], factor);
+    for (int i = 0; i < AX_OP_COUNT; i++) {
+        extrapolate(&t->ops[i].seconds, longer->ops[i].seconds, factor);
+        extrapolate(&t->ops[i].calls, longer->ops[i].calls, factor);
+    }
     for (int i = 0; i < AX_TIME_ROLES; i++) {
         extrapolate(&t->moved[i], longer->moved[i], factor);
         extrapolate(&t->exposed[i], longer->exposed[i], factor);

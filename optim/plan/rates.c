@@ -93,69 +93,7 @@ static const double links[AX_COLLECTIVE_COUNT] = {
  * that share, because they wait for memory, too. */
 #define CONTENTION 0.06
 
-struct ax_rates ax_rates_of(const struct ax_hardware *h) {
-    size_t i = 0;
-    while (strncasecmp(h->name, products[i].prefix, strlen(products[i].prefix)) != 0)
-        i++;
-    struct ax_rates r = {.hardware = *h,
-                         .bf16 = h->bf16 * products[i].bf16 * products[i].sustained,
-                         .fp8 = h->fp8 * products[i].fp8 * products[i].sustained,
-                         .grouped = h->bf16 * products[i].grouped,
-                         .attention = products[i].attention,
-                         .least_attention = LEAST_ATTENTION,
-                         .product_start = PRODUCT_START,
-                         .start = START,
-                         .network = NETWORK,
-                         .hop = HOP,
-                         .far_hop = FAR_HOP,
-                         .transfer_start = TRANSFER_START,
-                         .contention = CONTENTION};
-    memcpy(r.links, links, sizeof r.links);
-    if (h->bf16 < 900e12 || h->node_link < 100e9)
-        r.links[AX_ALL_REDUCE] = RING;
-    if (r.fp8 == 0)
-        r.fp8 = r.bf16;
-    return r;
-}
-
-/* An H100 reaches 329 TFLOP/s with FlashAttention-2 where FlashAttention-3 reaches 632 (PyTorch's issue
- * 142132): it was written for the A100, and does not use Hopper's instructions. */
-#define FLASH2 (329.0 / 632)
-
-struct ax_rates ax_rates_flash2(const struct ax_hardware *h) {
-    struct ax_rates r = ax_rates_of(h);
-    if (strncasecmp(h->name, "h", 1) == 0)
-        r.attention *= FLASH2;
-    return r;
-}
-
-struct ax_rates ax_rates_measured(const struct ax_hardware *h) {
-    struct ax_rates r = ax_rates_of(h);
-    r.bf16 = r.fp8 = r.grouped = h->bf16;
-    r.product_start = r.start = 1e-6;
-    r.least_attention = CPU_ATTENTION;
-    r.contention = 0;
-    return r;
-}
-
-/* docs/results/gemm.md; ranks share the memory. */
-static const struct ax_hardware two_cores = {.name = "two cores of a Zen 4",
-                                             .bf16 = 430e9,
-                                             .bandwidth = 35e9,
-                                             .node_link = 17e9,
-                                             .network = 17e9,
-                                             .host = 17e9,
-                                             .node = 65536};
-
-struct ax_rates ax_rates_agreed(const char *backend) {
-    struct ax_hardware gpu;
-    const bool is_gpu = strcmp(backend, "cuda") == 0 || strcmp(backend, "sheet") == 0;
-    if (!is_gpu || ax_hardware_find("h100-sxm-80", &gpu) != AX_OK)
-        return ax_rates_measured(&two_cores);
-    return ax_rates_of(&gpu);
-}
-
-/* ---- ops ---- */
+/* ---- which op is what ---- */
 
 static const struct {
     enum ax_op op;
@@ -215,6 +153,80 @@ enum ax_time_kind ax_rates_kind(enum ax_op op) {
     return kind;
 }
 
+struct ax_rates ax_rates_of(const struct ax_hardware *h) {
+    size_t i = 0;
+    while (strncasecmp(h->name, products[i].prefix, strlen(products[i].prefix)) != 0)
+        i++;
+    struct ax_rates r = {.hardware = *h,
+                         .bf16 = h->bf16 * products[i].bf16 * products[i].sustained,
+                         .fp8 = h->fp8 * products[i].fp8 * products[i].sustained,
+                         .grouped = h->bf16 * products[i].grouped,
+                         .source = "shares of the data sheet that others have published",
+                         .backend = "sheet",
+                         .least_attention = LEAST_ATTENTION,
+                         .product_start = PRODUCT_START,
+                         .start = START,
+                         .network = NETWORK,
+                         .hop = HOP,
+                         .far_hop = FAR_HOP,
+                         .transfer_start = TRANSFER_START,
+                         .contention = CONTENTION};
+    memcpy(r.links, links, sizeof r.links);
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        enum ax_time_kind kind;
+        r.ops[op].bytes = share_of((enum ax_op)op, &kind);
+    }
+    for (int backward = 0; backward < 2; backward++) {
+        r.attention[backward][0] = products[i].attention;
+        r.attention[backward][1] = products[i].attention * SMALL_HEADS;
+    }
+    if (h->bf16 < 900e12 || h->node_link < 100e9)
+        r.links[AX_ALL_REDUCE] = RING;
+    if (r.fp8 == 0)
+        r.fp8 = r.bf16;
+    return r;
+}
+
+/* An H100 reaches 329 TFLOP/s with FlashAttention-2 where FlashAttention-3 reaches 632 (PyTorch's issue
+ * 142132): it was written for the A100, and does not use Hopper's instructions. */
+#define FLASH2 (329.0 / 632)
+
+struct ax_rates ax_rates_flash2(const struct ax_hardware *h) {
+    struct ax_rates r = ax_rates_of(h);
+    for (int i = 0; i < 4 && strncasecmp(h->name, "h", 1) == 0; i++)
+        r.attention[i / 2][i % 2] *= FLASH2;
+    return r;
+}
+
+struct ax_rates ax_rates_measured(const struct ax_hardware *h) {
+    struct ax_rates r = ax_rates_of(h);
+    r.source = "products and memory as measured";
+    r.bf16 = r.fp8 = r.grouped = h->bf16;
+    r.product_start = r.start = 1e-6;
+    r.least_attention = CPU_ATTENTION;
+    r.contention = 0;
+    return r;
+}
+
+/* docs/results/gemm.md; ranks share the memory. */
+static const struct ax_hardware two_cores = {.name = "two cores of a Zen 4",
+                                             .bf16 = 430e9,
+                                             .bandwidth = 35e9,
+                                             .node_link = 17e9,
+                                             .network = 17e9,
+                                             .host = 17e9,
+                                             .node = 65536};
+
+struct ax_rates ax_rates_agreed(const char *backend) {
+    struct ax_hardware gpu;
+    const bool is_gpu = strcmp(backend, "cuda") == 0 || strcmp(backend, "sheet") == 0;
+    if (!is_gpu || ax_hardware_find("h100-sxm-80", &gpu) != AX_OK)
+        return ax_rates_measured(&two_cores);
+    return ax_rates_of(&gpu);
+}
+
+/* ---- seconds of an op ---- */
+
 /* Between the table's rows by the logarithm of the length; of shorter ones in proportion. */
 static double attention_share(double length, bool backward) {
     size_t i = 0;
@@ -249,8 +261,9 @@ static double bytes_of(const struct ax_op_event *e) {
 }
 
 double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
-    enum ax_time_kind kind;
-    const double moved = bytes_of(e) / (r->hardware.bandwidth * share_of(e->op, &kind));
+    const struct ax_op_rate *rate = &r->ops[e->op];
+    const double moved = bytes_of(e) / (r->hardware.bandwidth * rate->bytes);
+    const enum ax_time_kind kind = ax_rates_kind(e->op);
     if (kind == AX_TIME_PRODUCTS) {
         const bool grouped = e->op == AX_OP_grouped_gemm && e->products == 0;
         const double speed =
@@ -258,10 +271,13 @@ double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
         return r->product_start * greater((double)e->products, 1) +
                greater(e->flops / speed, moved);
     }
+    if (rate->flops > 0)
+        return r->start + greater(e->flops / (r->hardware.bf16 * rate->flops), moved);
     if (kind == AX_TIME_ATTENTION) {
+        const bool backward = e->op == AX_OP_attention_backward;
         /* a causal query has half of the length as keys, on average */
-        const double share = attention_share(2 * (double)e->k, e->op == AX_OP_attention_backward) *
-                             r->attention * (e->n <= 64 ? SMALL_HEADS : 1) * dtype_share(e->dtype);
+        const double share = attention_share(2 * (double)e->k, backward) *
+                             r->attention[backward][e->n <= 64] * dtype_share(e->dtype);
         return r->product_start +
                greater(e->flops / (r->hardware.bf16 * greater(share, r->least_attention)), moved);
     }

@@ -3,7 +3,7 @@
  *
  *   product     start + max(FLOPs / (peak · best · sustained), bytes / (bandwidth · streamed))
  *   attention   start + max(FLOPs / (peak · share(keys per query, head size)), bytes / …)
- *   others      start + bytes / (bandwidth · share of the kind)
+ *   others      start + max(bytes / (bandwidth · share), FLOPs / (peak · share))
  *   copies      start + bytes / (host link · payload), in the queue's order
  *
  * Values that fake_quantize makes have 8 bits there: what it writes, and products read, is half of bf16's.
@@ -20,14 +20,23 @@
 #include "parallel/fabric/comm.h"
 #include "parallel/schedule/simulate.h"
 
+/* How fast an op is: shares of the data sheet. */
+struct ax_op_rate {
+    double bytes; /* of the memory's bandwidth */
+    double flops; /* of the peak; 0: as products or attention, or limited by bytes alone */
+};
+
 /* The rates of one machine. Shares are of its data sheet. */
 struct ax_rates {
     struct ax_hardware hardware;
+    const char *source;  /* where shares are from, for people */
+    const char *backend; /* whose ops a step has: "cuda", or "sheet" (ax_queue_init) */
+    struct ax_op_rate ops[AX_OP_COUNT];
     double bf16, fp8; /* FLOP/s of large products, sustained */
     double grouped;   /* grouped ones: those of all experts in one launch */
-    /* factor of the table's share of the peak: newer machines have faster products beside the same
-     * exponentials */
-    double attention;
+    /* factors of the table's shares of the peak, [backward][heads of up to 64 elements]: newer machines
+     * have faster products beside the same exponentials */
+    double attention[2][2];
     double least_attention;      /* least share of the peak, at any length */
     double product_start, start; /* seconds that a kernel takes besides its work */
     /* shares of the data sheet's links and network that transfers reach */
@@ -36,6 +45,8 @@ struct ax_rates {
     double contention;                   /* see struct ax_sim_options */
 };
 struct ax_rates ax_rates_of(const struct ax_hardware *h);
+/* Rates of the backend cuda (rates_cuda.c): on Hopper those that were measured there, else ax_rates_of's. */
+struct ax_rates ax_rates_cuda(const struct ax_hardware *h);
 /* The rates with attention by FlashAttention-2, PyTorch's own kernel. */
 struct ax_rates ax_rates_flash2(const struct ax_hardware *h);
 /* Rates for a machine whose speeds were measured by ax_measure_*: products and memory reach the

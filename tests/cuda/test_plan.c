@@ -1,0 +1,121 @@
+/* A plan of time for backend cuda says of an H200 what was measured there: docs/results/gpu-speed.md, hybrids.md. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cmd/train/step_args.h"
+#include "model/arch/shapes.h"
+#include "optim/plan/plan_time.h"
+
+static void must(enum ax_status st) {
+    if (st != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+static struct ax_rates h200(void) {
+    struct ax_hardware h;
+    must(ax_hardware_find("h200", &h));
+    return ax_rates_cuda(&h);
+}
+
+/* Steps that were measured: tokens per second, and seconds of a step. */
+static const struct {
+    const char *shape, *config, *recompute, *fp8;
+    int64_t batch, accumulate;
+    double speed, products, attention;
+} steps[] = {
+    {"llama-3.2-1b", NULL, "off", NULL, 4, 4, 62066, 0.697, 0.231},
+    {"llama-3.2-1b", NULL, "off", "tensorwise", 4, 4, 69880, 0.455, 0.220},
+    {NULL,
+     "{\"architectures\": [\"Qwen3_5ForCausalLM\"], \"model_type\": \"qwen3_5_text\","
+     "\"vocab_size\": 151936, \"hidden_size\": 2048, \"intermediate_size\": 6144,"
+     "\"num_hidden_layers\": 16, \"num_attention_heads\": 16, \"num_key_value_heads\": 2,"
+     "\"head_dim\": 128, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32,"
+     "\"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_conv_kernel_dim\": 4,"
+     "\"max_position_embeddings\": 16384, \"rms_norm_eps\": 1e-6, \"tie_word_embeddings\": true,"
+     "\"full_attention_interval\": 4, \"rope_parameters\": {\"rope_type\": \"default\","
+     "\"rope_theta\": 10000000, \"partial_rotary_factor\": 0.25}}",
+     "selective", NULL, 2, 1, 40759, 0.090, 0.055},
+};
+
+static struct ax_plan_time planned(size_t i) {
+    struct ax_step_args a = {.dtype = "bfloat16",
+                             .optimizer = "adamw",
+                             .batch = steps[i].batch,
+                             .seq = 4096,
+                             .accumulate = steps[i].accumulate,
+                             .fp8 = steps[i].fp8};
+    const struct ax_rates rates = h200();
+    const struct ax_plan_time_options o = {.rates = &rates};
+    const struct ax_runtime_options ro = {.backend = rates.backend, .threads = 1};
+    struct ax_step_options so = {0};
+    struct ax_json_doc config;
+    struct ax_arch arch;
+    struct ax_plan_time t;
+    must(ax_step_args_options(&a, &so));
+    must(ax_recompute_parse(steps[i].recompute, &so.recompute));
+    must(steps[i].shape ? ax_shape_config(steps[i].shape, &config)
+                        : ax_json_parse(&config, "config", steps[i].config, strlen(steps[i].config)));
+    must(ax_arch_parse(&arch, ax_json_root(&config)));
+    must(ax_plan_time(&t, &o, &ro, &arch, &so));
+    ax_json_free(&config);
+    ax_arch_free(&arch);
+    return t;
+}
+
+static void within(const char *what, size_t i, double got, double measured, double tolerance) {
+    if (fabs(got / measured - 1) > tolerance)
+        fail_msg("step %zu: %s %g, measured %g", i, what, got, measured);
+}
+
+static void steps_take_what_was_measured(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        const struct ax_plan_time t = planned(i);
+        within("tokens/s", i, t.tokens_per_second, steps[i].speed, 0.05);
+        within("products", i, t.work[AX_TIME_PRODUCTS], steps[i].products, 0.07);
+        within("attention", i, t.work[AX_TIME_ATTENTION], steps[i].attention, 0.1);
+    }
+}
+
+/* Each second of a step is an op's. */
+static void ops_add_up_to_their_kinds(void **state) {
+    (void)state;
+    const struct ax_plan_time t = planned(1);
+    double kinds[AX_TIME_KINDS] = {0};
+    for (int op = 0; op < AX_OP_COUNT; op++) {
+        assert_true((t.ops[op].calls > 0) == (t.ops[op].seconds > 0));
+        kinds[ax_rates_kind((enum ax_op)op)] += t.ops[op].seconds;
+    }
+    for (int kind = 0; kind < AX_TIME_KINDS; kind++)
+        assert_true(fabs(kinds[kind] - t.work[kind]) <= 1e-9 * t.step);
+    /* seven linears of each layer, three products in each micro-batch: each weight has a scale of its own */
+    assert_true(t.ops[AX_OP_fp8_gemm].calls == 16 * 7 * 3 * 4);
+}
+
+/* What was measured holds on Hopper alone. */
+static void other_machines_have_published_rates(void **state) {
+    (void)state;
+    struct ax_hardware h;
+    must(ax_hardware_find("a100-80", &h));
+    const struct ax_rates own = ax_rates_cuda(&h), published = ax_rates_of(&h);
+    assert_string_equal(own.backend, "cuda");
+    assert_string_equal(own.source, published.source);
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        assert_true(own.ops[op].bytes == published.ops[op].bytes);
+    assert_string_not_equal(h200().source, published.source);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_take_what_was_measured),
+        cmocka_unit_test(ops_add_up_to_their_kinds),
+        cmocka_unit_test(other_machines_have_published_rates),
+    };
+    return cmocka_run_group_tests_name("plan of cuda", tests, NULL, NULL);
+}
