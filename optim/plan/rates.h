@@ -22,8 +22,8 @@
 
 /* How fast an op is: shares of the data sheet. */
 struct ax_op_rate {
-    double bytes; /* of the memory's bandwidth */
-    double flops; /* of the peak; 0: as products or attention, or limited by bytes alone */
+    double bytes; /* share of the memory's bandwidth */
+    double flops; /* share of the peak; 0: as products or attention, or limited by bytes alone */
 };
 
 /* The rates of one machine. Shares are of its data sheet. */

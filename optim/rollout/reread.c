@@ -40,13 +40,14 @@ static bool ends_answer(const struct ax_rollout_options *o, const struct ax_comp
 /* Bytes as text, in which U+FFFD is in place of what is no UTF-8. Moves the ends of tokens with their bytes: one within a
  * character, or within what became one, stays within it. */
 static enum ax_status repair(const struct ax_buf *bytes, struct reading *x, struct ax_buf *text) {
+    const char *s = bytes->data;
     int64_t token = 0;
     for (size_t at = 0, n; at < bytes->len; at += n) {
         const size_t moved = text->len;
-        (void)ax_utf8_next((const unsigned char *)bytes->data + at, bytes->len - at, &n);
+        (void)ax_utf8_next((const unsigned char *)s + at, bytes->len - at, &n);
         for (; token < x->n && x->own[token] < (int64_t)(at + n); token++)
             x->own[token] += (int64_t)moved - (int64_t)at;
-        AX_TRY(ax_utf8_repair(text, bytes->data + at, n));
+        AX_TRY(ax_utf8_repair(text, s + at, n));
         for (; token < x->n && x->own[token] == (int64_t)(at + n); token++)
             x->own[token] = (int64_t)text->len;
     }

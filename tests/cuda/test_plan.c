@@ -59,8 +59,9 @@ static struct ax_plan_time planned(size_t i) {
     struct ax_plan_time t;
     must(ax_step_args_options(&a, &so));
     must(ax_recompute_parse(steps[i].recompute, &so.recompute));
-    must(steps[i].shape ? ax_shape_config(steps[i].shape, &config)
-                        : ax_json_parse(&config, "config", steps[i].config, strlen(steps[i].config)));
+    must(steps[i].shape
+             ? ax_shape_config(steps[i].shape, &config)
+             : ax_json_parse(&config, "config", steps[i].config, strlen(steps[i].config)));
     must(ax_arch_parse(&arch, ax_json_root(&config)));
     must(ax_plan_time(&t, &o, &ro, &arch, &so));
     ax_json_free(&config);
