@@ -335,6 +335,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);
+    m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
     if (ax_adapter_any_unties(m))
         m->arch.tied = false;
     m->adapter_run = (struct ax_adapter_run){.rt = rt};
@@ -356,7 +357,6 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     if (m->quant.on)
         AX_TRY_GOTO(check_quant(&b), st, fail);
     AX_TRY_GOTO(build_units(&b), st, fail);
-    m->units[0].copy = !ax_chunks_have(&m->chunks, 0);
     borrow(m, o->lender);
     allocate(m, &b.units, o->one_layer);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);

@@ -6,8 +6,10 @@
 #include "model/parts/embed.h"
 #include "model/parts/head.h"
 #include "model/parts/indexer.h"
+#include "model/parts/lent.h"
 #include "model/parts/per_layer.h"
 #include "model/parts/streams.h"
+#include "model/boundary.h"
 #include "model/layer.h"
 #include "model/predict.h"
 #include "model/core/pipeline.h"
@@ -114,6 +116,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
             s->ahead = take_rows(p, "output of the layer for prediction");
     }
     ax_per_layer_begin(p);
+    AX_TRY(ax_lent_begin(p));
     AX_TRY(ax_stream_rows_begin(p));
     if (inference(p) && ax_pass_chooses(p))
         s->choice = ax_stack_take(s->stack, "chosen keys", ax_choice_shape(p));
@@ -275,22 +278,30 @@ bool ax_model_has_head(const struct ax_model *m) {
     return ax_chunks_have(&m->chunks, m->n_units - 1);
 }
 
+/* What crosses the boundary before a unit, with the batch's length. */
+static struct ax_message crossing(const struct ax_pass *p, int unit) {
+    struct ax_message message = ax_boundary(p->model, AX_CROSS_OUTPUT, unit, p->batch->T, p->slot);
+    message.batch = p->batch;
+    return message;
+}
+
 enum ax_status ax_pass_forward_all(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_runtime *rt = m->rt;
-    struct ax_ticket ticket;
+    struct ax_message_tickets tickets;
     for (int i = 0; i < m->chunks.n; i++) {
         const struct ax_chunk *c = &m->chunks.list[i];
         if (c->first > 0) {
-            const struct ax_stage_rows in = {&p->slot->residual[c->first - 1], p->batch};
-            AX_TRY(ax_pipe_receive(rt, ax_pipe_peer(rt, -1), in, &ticket));
-            AX_TRY(ax_pipe_wait(rt, ticket));
+            const struct ax_message in = crossing(p, c->first);
+            AX_TRY(ax_pipe_receive(rt, ax_pipe_peer(rt, -1), &in, &tickets));
+            AX_TRY(ax_pipe_wait(rt, &tickets));
+            AX_TRY(ax_lent_arrive(p, c->first));
         }
         AX_TRY(run_chunk(p, c));
         if (c->end < m->n_units) {
-            const struct ax_stage_rows out = {&p->slot->residual[c->end - 1], p->batch};
-            AX_TRY(ax_pipe_send(rt, ax_pipe_peer(rt, 1), out, &ticket));
-            AX_TRY(ax_pipe_wait(rt, ticket));
+            const struct ax_message out = crossing(p, c->end);
+            AX_TRY(ax_pipe_send(rt, ax_pipe_peer(rt, 1), &out, &tickets));
+            AX_TRY(ax_pipe_wait(rt, &tickets));
         }
     }
     return AX_OK;

@@ -83,7 +83,7 @@ extern const struct ax_part_type ax_ffn_moe_beside;  /* moe_beside.c */
 extern const struct ax_part_type ax_extra_per_layer; /* per_layer.c */
 /* n_saved of parts that others have inside them */
 #define AX_ATTENTION_SAVED 6
-#define AX_LENDING_SAVED   11
+#define AX_LENDING_SAVED   9
 #define AX_PER_LAYER_SAVED 2
 #define AX_MAMBA_SAVED     12
 #define AX_MOE_SAVED       14

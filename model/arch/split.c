@@ -74,36 +74,11 @@ static void split_free(struct split *s) {
     ax_free(s->bounds);
 }
 
-/* What layers use of other units is on their rank, in the same chunk. */
-static enum ax_status check_shared(const struct ax_arch *arch, const int *bounds, int ranges) {
-    if (ranges > 1 && arch->per_layer.width > 0)
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "mesh: pp: every layer of this %s model reads its part of "
-            "embed_tokens_per_layer (hidden_size_per_layer_input), which only the first "
-            "stage has. Use dp_shard, cp or tp instead of pp.",
-            arch->family->model_type);
-    for (int k = 0; k < ranges; k++)
-        for (int u = bounds[k]; u < bounds[k + 1]; u++) {
-            const struct ax_layer_spec *l = &arch->layers[u > 0 ? u - 1 : 0];
-            if (u > 0 && u <= arch->n_layers && l->borrows && l->source + 1 < bounds[k])
-                return ax_error(
-                    AX_ERR_UNSUPPORTED,
-                    "mesh: pp: layer %d uses the keys and values of layer %lld "
-                    "(num_kv_shared_layers), which is on another stage or virtual stage. "
-                    "Use dp_shard, cp or tp instead of pp.",
-                    u - 1, (long long)l->source);
-        }
-    return AX_OK;
-}
-
 enum ax_status ax_split_units(const struct ax_arch *arch, const double *times, int64_t seq,
                               int stages, int chunks, int stage, struct ax_chunks *out) {
     struct split s = {0};
     AX_TRY(check(arch, stages, chunks));
-    enum ax_status st = split(&s, arch, times, seq, stages * chunks);
-    if (st == AX_OK)
-        st = check_shared(arch, s.bounds, stages * chunks);
+    const enum ax_status st = split(&s, arch, times, seq, stages * chunks);
     if (st == AX_OK)
         *out = ax_chunks_of(s.bounds, stages, chunks, stage);
     split_free(&s);

@@ -263,6 +263,7 @@ enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit) {
     for (int i = 0; i < n; i++) {
         b->list[i] = &m->params[b->first + i];
         b->list[i]->unit = unit;
+        b->list[i]->uncopied = unit == 0 && b->list[i] != m->embed && !b->list[i]->adapter;
     }
     if (holds(m, unit))
         ax_unit_layout(&m->units[unit], b->mesh, &b->units, n, b->list, b->glue);

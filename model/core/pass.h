@@ -13,6 +13,12 @@ struct ax_stream_rows {
     struct ax_tensor own, all, token; /* no data = one stream */
 };
 
+/* Keys and values of a layer that later ones use (parts/lent.h), and sums of their gradients. */
+struct ax_lent {
+    struct ax_tensor k, v;   /* compute [T][heads·head_dim]; no data = this pass has none */
+    struct ax_tensor dk, dv; /* accumulation; only with backward */
+};
+
 /* The activations of one micro-batch: its stack, a frame per unit, the residual stream between
  * units, and the residual stream's gradient during backward. */
 struct ax_slot {
@@ -31,11 +37,10 @@ struct ax_slot {
     struct ax_expert_rounds *expert_rounds; /* [n_layers]; NULL = no experts */
     struct ax_later later;                  /* for halved backwards */
     struct ax_tensor
-        per_layer; /* compute [T][columns]: inputs of all layers; in backward, of each that is done
-                                   its gradient (parts/per_layer.h); no data = none */
+        per_layer; /* compute [layers·T][width]: inputs of the layers from the pass's first on; in backward,
+                      of each that is done its gradient (parts/per_layer.h); no data = none */
     struct ax_stream_rows streams;
-    struct ax_saved *
-        *lent; /* [n_layers]: tensors of mixers that later layers use (lending_attention.c) */
+    struct ax_lent *lent;         /* [n_layers] */
     struct ax_tensor load, slope; /* for the routers: see parts/router.h */
     bool balanced;                /* slope has been computed */
     /* what the last indexer has chosen (parts/indexer.h); without backward, the memory of all choices */

@@ -44,8 +44,6 @@ void ax_saved_declare(struct ax_saved *s, const char *name, enum ax_keep keep, s
 }
 
 static bool keeps(enum ax_recompute mode, enum ax_keep keep) {
-    if (keep == AX_KEEP_LENT)
-        return true;
     if (mode == AX_RECOMPUTE_OFF || (mode != AX_RECOMPUTE_INFERENCE && keep == AX_KEEP_ALWAYS))
         return true;
     return mode == AX_RECOMPUTE_SELECTIVE && keep == AX_KEEP_COSTLY;

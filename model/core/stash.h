@@ -24,7 +24,6 @@ enum ax_keep {
     AX_KEEP_COSTLY, /* result of a GEMM or of attention */
     AX_KEEP_CHEAP,  /* norm, rope, swiglu: memory-bound */
     AX_KEEP_ALWAYS, /* a decision (routing): small, must not be recomputed */
-    AX_KEEP_LENT,   /* read by later layers: also in inference */
 };
 
 #define AX_FRAME_MAX 64

@@ -133,11 +133,10 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return ax_kv_sharing_parse(a, c, 15);
 }
 
-const struct ax_family ax_family_gemma3n = {
-    .model_type = "gemma3n_text",
-    .models = "Gemma 3n",
-    .lacks = "GGUF; `quantize --calibrate`; pipeline parallelism",
-    .architecture = "Gemma3nForCausalLM",
-    .head_dim = 256,
-    .own_width = true,
-    .parse = parse};
+const struct ax_family ax_family_gemma3n = {.model_type = "gemma3n_text",
+                                            .models = "Gemma 3n",
+                                            .lacks = "GGUF; `quantize --calibrate`",
+                                            .architecture = "Gemma3nForCausalLM",
+                                            .head_dim = 256,
+                                            .own_width = true,
+                                            .parse = parse};

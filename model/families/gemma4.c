@@ -240,7 +240,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_gemma4 = {
     .model_type = "gemma4_text",
     .models = "Gemma 4",
-    .lacks = "`quantize --calibrate`, pipeline parallelism and new tokens where layers have "
+    .lacks = "`quantize --calibrate` and new tokens where layers have "
              "embeddings (E2B, E4B)",
     .architecture = "Gemma4ForCausalLM",
     .head_dim = 256,

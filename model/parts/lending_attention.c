@@ -3,15 +3,16 @@
  *   q = rope(norm(h·Wqᵀ));  k = rope(norm(h·Wkᵀ));  v = h·Wvᵀ, or h·Wkᵀ where there is no Wv, normed without a weight
  *   o = softmax attention over the document;  y = o·Woᵀ
  *
- * Norms are of each head. A layer that borrows has no k and v; a layer that lends keeps its own until all later layers
- * have used them: in a pass with a cache they are there. In backward a borrower adds its gradient of k and v to two
- * sums of the lender, last layer first, from which the lender's backward goes on. */
+ * Norms are of each head. A layer that borrows has no k and v; those of a layer that lends are kept until all later layers
+ * have used them (lent.h): in a pass with a cache they are there. In backward a borrower adds its gradient of k and v to
+ * two sums of the lender, last layer first, from which the lender's backward goes on. */
 #include "model/core/builder.h"
 #include "model/core/norm.h"
 #include "model/core/pass.h"
 #include "model/parts/attend.h"
+#include "model/parts/lent.h"
 
-enum { QKV, Q, K, V, Q_RSTD, K_RSTD, V_RSTD, OUT, LSE, DK, DV, N_SAVED };
+enum { QKV, Q, K, V, Q_RSTD, K_RSTD, V_RSTD, OUT, LSE, N_SAVED };
 
 _Static_assert(N_SAVED == AX_LENDING_SAVED, "the number is in part.h, too");
 
@@ -65,19 +66,19 @@ static struct ax_part_size lending_size(const struct ax_arch *a, const struct ax
 static int64_t q_heads(const struct ax_layer *l) {
     return l->attention.o.weight[0]->local_shape[1] / l->spec.head_dim;
 }
-/* Heads of k and v that this rank computes, or that the lender's has. */
-static int64_t kv_heads(const struct ax_layer *l, const struct ax_arch *a) {
-    const int64_t tp = a->n_heads / q_heads(l), n = l->spec.kv_heads;
-    return n < tp ? n : n / tp;
+
+/* The layer's keys and values that others use, or NULL. */
+static const struct ax_lent *lent_by(const struct ax_layer *l, const struct ax_pass *p) {
+    const struct ax_lent *lent = &p->slot->lent[l->index];
+    return l->spec.lends && lent->k.data ? lent : NULL;
 }
 
 static void lending_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_saved *s) {
     const struct ax_model *m = p->model;
     const struct ax_layer_spec *spec = &l->spec;
-    const int64_t T = p->batch->T, hd = spec->head_dim, Hq = q_heads(l), Hk = kv_heads(l, &m->arch);
+    const int64_t T = p->batch->T, hd = spec->head_dim, Hq = q_heads(l),
+                  Hk = ax_lent_heads(m, spec);
     const struct ax_tensor kv = ax_tensor_2d(m->dtype, NULL, T, Hk * hd);
-    const bool lends = spec->lends && !p->cache;
-    const enum ax_keep keep = lends ? AX_KEEP_LENT : AX_KEEP_CHEAP;
     ax_saved_declare(&s[QKV], "attention q, k, v", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, ax_linear_out(&l->attention.qkv)));
     ax_saved_declare(&s[Q], "attention normed q", AX_KEEP_CHEAP,
@@ -88,17 +89,12 @@ static void lending_declare(const struct ax_layer *l, const struct ax_pass *p, s
     ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
     if (spec->borrows)
         return;
-    ax_saved_declare(&s[K], "attention normed k", keep, kv);
-    ax_saved_declare(&s[V], "attention normed v", keep, kv);
+    if (!lent_by(l, p)) {
+        ax_saved_declare(&s[K], "attention normed k", AX_KEEP_CHEAP, kv);
+        ax_saved_declare(&s[V], "attention normed v", AX_KEEP_CHEAP, kv);
+    }
     ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_2d(m->accum, NULL, T, Hk));
     ax_saved_declare(&s[V_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_2d(m->accum, NULL, T, Hk));
-    if (lends)
-        p->slot->lent[l->index] = s;
-    if (!lends || p->recompute == AX_RECOMPUTE_INFERENCE)
-        return;
-    const struct ax_tensor sum = ax_tensor_2d(m->accum, NULL, T, Hk * hd);
-    ax_saved_declare(&s[DK], "gradient of lent k", AX_KEEP_LENT, sum);
-    ax_saved_declare(&s[DV], "gradient of lent v", AX_KEEP_LENT, sum);
 }
 
 /* Views of what the matrices give, or of its gradient, [T][H][hd]; v is k where there is no v_proj. A borrower has
@@ -106,9 +102,9 @@ static void lending_declare(const struct ax_layer *l, const struct ax_pass *p, s
 struct views {
     struct ax_tensor q, k, v;
 };
-static struct views views_of(const struct ax_layer *l, const struct ax_arch *a,
+static struct views views_of(const struct ax_layer *l, const struct ax_model *m,
                              const struct ax_tensor *joined) {
-    const int64_t hd = l->spec.head_dim, Hq = q_heads(l), Hk = kv_heads(l, a);
+    const int64_t hd = l->spec.head_dim, Hq = q_heads(l), Hk = ax_lent_heads(m, &l->spec);
     struct ax_tensor t = ax_tensor_cols(joined, 0, Hq * hd);
     struct views views = {.q = ax_tensor_heads(&t, Hq, hd)};
     if (l->spec.borrows)
@@ -151,51 +147,52 @@ static enum ax_status norm_values(const struct ax_layer *l, const struct ax_pass
                                                                .once = true});
 }
 
+/* Keys and values that a layer makes, or uses; in a pass with a cache those that others make are there. */
+struct keys {
+    struct ax_tensor k, v; /* [T][H][hd] */
+};
+static struct keys keys_of(const struct ax_layer *l, const struct ax_pass *p,
+                           const struct ax_saved *s) {
+    const int64_t hd = l->spec.head_dim, Hk = ax_lent_heads(p->model, &l->spec);
+    const struct ax_lent *lent = l->spec.borrows ? &p->slot->lent[l->spec.source] : lent_by(l, p);
+    return (struct keys){.k = ax_tensor_heads(lent ? &lent->k : &s[K].t, Hk, hd),
+                         .v = ax_tensor_heads(lent ? &lent->v : &s[V].t, Hk, hd)};
+}
+
 /* What is missing of q, k and v. Those that were kept for borrowers come out again as they were. */
 static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                               const struct ax_tensor *h) {
     const struct ax_model *m = p->model;
     const struct ax_attention_part *att = &l->attention;
-    const int64_t hd = l->spec.head_dim, Hk = kv_heads(l, &m->arch);
-    const struct views raw = views_of(l, &m->arch, &s[QKV].t);
+    const struct views raw = views_of(l, m, &s[QKV].t);
     if (ax_saved_make(&s[QKV]))
         AX_TRY(ax_linear_forward(m->rt, &att->qkv, h, NULL, &s[QKV].t));
     if (ax_saved_make(&s[Q])) {
-        const struct ax_tensor q = ax_tensor_heads(&s[Q].t, q_heads(l), hd);
+        const struct ax_tensor q = ax_tensor_heads(&s[Q].t, q_heads(l), l->spec.head_dim);
         AX_TRY(ax_norm_forward(p, l->unit, att->q_norm, &raw.q, &q, &s[Q_RSTD].t));
         AX_TRY(rotate(l, p, &q, false));
     }
     if (l->spec.borrows || !ax_saved_make(&s[K_RSTD]))
         return AX_OK;
-    const struct ax_tensor k = ax_tensor_heads(&s[K].t, Hk, hd),
-                           v = ax_tensor_heads(&s[V].t, Hk, hd);
-    AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &k, &s[K_RSTD].t));
-    AX_TRY(rotate(l, p, &k, false));
-    return norm_values(l, p, &raw.v, &v, &s[V_RSTD].t);
-}
-
-/* Whose keys and values a layer uses, in a pass without a cache. */
-static const struct ax_saved *owner_of(const struct ax_layer *l, const struct ax_pass *p,
-                                       const struct ax_saved *s) {
-    return l->spec.borrows ? p->slot->lent[l->spec.source] : s;
+    const struct keys own = keys_of(l, p, s);
+    AX_TRY(ax_norm_forward(p, l->unit, att->k_norm, &raw.k, &own.k, &s[K_RSTD].t));
+    AX_TRY(rotate(l, p, &own.k, false));
+    return norm_values(l, p, &raw.v, &own.v, &s[V_RSTD].t);
 }
 
 static struct ax_attention operands(const struct ax_layer *l, const struct ax_pass *p,
                                     const struct ax_saved *s) {
-    const struct ax_arch *a = &p->model->arch;
-    const int64_t hd = l->spec.head_dim, Hq = q_heads(l), Hk = kv_heads(l, a);
+    const int64_t hd = l->spec.head_dim, Hq = q_heads(l);
     struct ax_attention att = {.q = ax_tensor_heads(&s[Q].t, Hq, hd),
                                .out = ax_tensor_heads(&s[OUT].t, Hq, hd),
                                .lse = s[LSE].t,
                                .window = l->spec.window,
-                               .scale = a->softmax_scale};
+                               .scale = p->model->arch.softmax_scale};
     if (p->cache && l->spec.borrows)
         return att;
-    const struct ax_saved *owner = owner_of(l, p, s);
-    const struct ax_tensor k = ax_tensor_heads(&owner[K].t, Hk, hd),
-                           v = ax_tensor_heads(&owner[V].t, Hk, hd);
-    att.k = ax_own_kv_heads(p, l, &k);
-    att.v = ax_own_kv_heads(p, l, &v);
+    const struct keys used = keys_of(l, p, s);
+    att.k = ax_own_kv_heads(p, l, &used.k);
+    att.v = ax_own_kv_heads(p, l, &used.v);
     return att;
 }
 
@@ -220,7 +217,7 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
                                       struct ax_saved *s, const struct ax_tensor *d_out,
                                       const struct gradients *d) {
     struct ax_queue *q = p->model->rt->q;
-    const int64_t hd = l->spec.head_dim, Hq = q_heads(l), Hk = kv_heads(l, &p->model->arch);
+    const int64_t hd = l->spec.head_dim, Hq = q_heads(l), Hk = ax_lent_heads(p->model, &l->spec);
     const struct ax_tensor k = ax_tensor_heads(&d->k, Hk, hd), v = ax_tensor_heads(&d->v, Hk, hd);
     if (ax_tp_kv_replicated(&p->model->rt->mesh, l->spec.kv_heads)) {
         AX_TRY(ax_run_fill(q, &(struct ax_fill){d->k, 0}));
@@ -234,38 +231,29 @@ static enum ax_status attend_backward(const struct ax_layer *l, struct ax_pass *
     return ax_attend_backward(p, l, &back);
 }
 
-/* Adds to a lender's sum; the first to come begins it. */
-static enum ax_status return_gradient(const struct ax_pass *p, struct ax_saved *sum,
-                                      const struct ax_tensor *d) {
-    struct ax_queue *q = p->model->rt->q;
-    return ax_saved_make(sum) ? ax_run_copy(q, &(struct ax_copy){sum->t, *d})
-                              : ax_run_add(q, &(struct ax_add){sum->t, *d, 1});
-}
-
 /* Of a lender, what its borrowers have returned; of a borrower, this returns it. */
 static enum ax_status exchange(const struct ax_layer *l, const struct ax_pass *p,
-                               const struct ax_saved *s, const struct gradients *d) {
+                               const struct gradients *d) {
     struct ax_queue *q = p->model->rt->q;
+    const struct ax_lent *lent = &p->slot->lent[l->spec.borrows ? l->spec.source : l->index];
     if (l->spec.borrows) {
-        struct ax_saved *lender = p->slot->lent[l->spec.source];
-        AX_TRY(return_gradient(p, &lender[DK], &d->k));
-        return return_gradient(p, &lender[DV], &d->v);
+        AX_TRY(ax_run_add(q, &(struct ax_add){lent->dk, d->k, 1}));
+        return ax_run_add(q, &(struct ax_add){lent->dv, d->v, 1});
     }
     if (!l->spec.lends)
         return AX_OK;
-    AX_ASSERT(s[DK].ready && s[DV].ready);
-    AX_TRY(ax_run_add(q, &(struct ax_add){d->k, s[DK].t, 1}));
-    return ax_run_add(q, &(struct ax_add){d->v, s[DV].t, 1});
+    AX_TRY(ax_run_add(q, &(struct ax_add){d->k, lent->dk, 1}));
+    return ax_run_add(q, &(struct ax_add){d->v, lent->dv, 1});
 }
 
 /* From gradients of normed heads to those of what the matrices gave. */
 static enum ax_status norms_backward(const struct ax_layer *l, struct ax_pass *p,
                                      const struct ax_saved *s, const struct gradients *d,
                                      const struct ax_tensor *d_joined) {
-    const struct ax_arch *a = &p->model->arch;
+    const struct ax_model *m = p->model;
     const struct ax_attention_part *att = &l->attention;
-    const int64_t hd = l->spec.head_dim, Hk = kv_heads(l, a);
-    const struct views raw = views_of(l, a, &s[QKV].t), to = views_of(l, a, d_joined);
+    const int64_t hd = l->spec.head_dim, Hk = ax_lent_heads(m, &l->spec);
+    const struct views raw = views_of(l, m, &s[QKV].t), to = views_of(l, m, d_joined);
     const struct ax_tensor q = ax_tensor_heads(&d->q, q_heads(l), hd);
     AX_TRY(rotate(l, p, &q, true));
     AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &q, &raw.q, &s[Q_RSTD].t, &to.q, false));
@@ -275,12 +263,12 @@ static enum ax_status norms_backward(const struct ax_layer *l, struct ax_pass *p
     AX_TRY(rotate(l, p, &k, true));
     AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &k, &raw.k, &s[K_RSTD].t, &to.k, false));
     return ax_run_rmsnorm_backward(
-        p->model->rt->q, &(struct ax_rmsnorm_backward){.dy = v,
-                                                       .x = raw.v,
-                                                       .weight = ones(l, p),
-                                                       .rstd = s[V_RSTD].t,
-                                                       .dx = to.v,
-                                                       .accumulate = l->spec.values_of_keys});
+        m->rt->q, &(struct ax_rmsnorm_backward){.dy = v,
+                                                .x = raw.v,
+                                                .weight = ones(l, p),
+                                                .rstd = s[V_RSTD].t,
+                                                .dx = to.v,
+                                                .accumulate = l->spec.values_of_keys});
 }
 
 static enum ax_status lending_backward(const struct ax_layer *l, struct ax_pass *p,
@@ -289,7 +277,7 @@ static enum ax_status lending_backward(const struct ax_layer *l, struct ax_pass 
     struct ax_runtime *rt = p->model->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const int64_t Hk = kv_heads(l, &p->model->arch);
+    const int64_t Hk = ax_lent_heads(p->model, &l->spec);
     const struct ax_tensor kv =
         ax_tensor_2d(p->model->dtype, NULL, p->batch->T, Hk * l->spec.head_dim);
     const struct ax_tensor d_joined = ax_stack_take(scratch, "gradient of q, k, v", s[QKV].t);
@@ -300,7 +288,7 @@ static enum ax_status lending_backward(const struct ax_layer *l, struct ax_pass 
                                 .v = ax_stack_take(scratch, "gradient of attention", kv)};
     AX_TRY(ax_linear_backward(rt, &l->attention.o, &s[OUT].t, dy, &d_out));
     AX_TRY(attend_backward(l, p, s, &d_out, &d));
-    AX_TRY(exchange(l, p, s, &d));
+    AX_TRY(exchange(l, p, &d));
     AX_TRY(norms_backward(l, p, s, &d, &d_joined));
     ax_stack_release(scratch, inner);
     AX_TRY(ax_linear_backward(rt, &l->attention.qkv, h, &d_joined, dh));

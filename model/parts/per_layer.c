@@ -27,14 +27,38 @@ void ax_per_layer_init(struct ax_builder *b) {
     t->norm = ax_builder_add_norm(b, -1, "model.per_layer_projection_norm.weight", c->width);
 }
 
+struct ax_tensor ax_per_layer_shape(const struct ax_model *m, int64_t layer, int64_t T) {
+    return ax_tensor_2d(m->dtype, NULL, (m->arch.n_layers - layer) * T, m->arch.per_layer.width);
+}
+
+struct ax_tensor ax_per_layer_from(const struct ax_model *m, const struct ax_tensor *all,
+                                   int64_t layer, int64_t T) {
+    const int64_t n = (m->arch.n_layers - layer) * T;
+    return ax_tensor_rows(all, all->shape[0] - n, n);
+}
+
 void ax_per_layer_begin(struct ax_pass *p) {
     const struct ax_model *m = p->model;
+    const int first = m->chunks.list[p->chunk].first;
     p->slot->per_layer = (struct ax_tensor){0};
     if (m->arch.per_layer.width > 0)
-        p->slot->per_layer =
-            ax_stack_take(p->slot->stack, "per-layer inputs",
-                          ax_tensor_2d(m->dtype, NULL, ax_tp_rows(m->rt, p->batch->T),
-                                       m->arch.per_layer.columns));
+        p->slot->per_layer = ax_stack_take(
+            p->slot->stack, "per-layer inputs",
+            ax_per_layer_shape(m, first > 0 ? first - 1 : 0, ax_tp_rows(m->rt, p->batch->T)));
+}
+
+/* A layer's among those that the pass has: [T][width]. */
+static struct ax_tensor of_layer(const struct ax_pass *p, int64_t layer) {
+    const int64_t T = ax_tp_rows(p->model->rt, p->batch->T);
+    const struct ax_tensor from = ax_per_layer_from(p->model, &p->slot->per_layer, layer, T);
+    return ax_tensor_rows(&from, 0, T);
+}
+
+/* The same memory while the first unit computes, which has those of all layers: by token, [T][columns]. */
+static struct ax_tensor by_token(const struct ax_pass *p) {
+    const struct ax_tensor *all = &p->slot->per_layer;
+    const int64_t columns = p->model->arch.per_layer.columns;
+    return ax_tensor_2d(all->dtype, all->data, ax_tensor_numel(all) / columns, columns);
 }
 
 /* [T][columns] as [T][layers][width]. */
@@ -50,6 +74,27 @@ static struct ax_tensor take(const struct ax_model *m, const struct ax_tensor *l
 
 static enum ax_status scale(const struct ax_model *m, const struct ax_tensor *x, double alpha) {
     return ax_run_scale(m->rt->q, &(struct ax_scale){.y = *x, .x = *x, .alpha = alpha});
+}
+
+/* From the order by token to that by layer, or back. */
+static enum ax_status reorder(const struct ax_pass *p, bool to_layers) {
+    const struct ax_model *m = p->model;
+    struct ax_stack *scratch = &m->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_tensor tokens = by_token(p), copy = take(m, &tokens);
+    const int64_t width = m->arch.per_layer.width;
+    if (to_layers)
+        AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){copy, tokens}));
+    for (int64_t i = 0; i < m->arch.n_layers; i++) {
+        const struct ax_tensor own = of_layer(p, i),
+                               columns = ax_tensor_cols(&copy, i * width, width);
+        AX_TRY(ax_run_copy(m->rt->q, to_layers ? &(struct ax_copy){own, columns}
+                                               : &(struct ax_copy){columns, own}));
+    }
+    if (!to_layers)
+        AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){tokens, copy}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 /* √width in the compute dtype. */
@@ -86,13 +131,13 @@ static enum ax_status project(struct ax_pass *p, const struct ax_tensor *y, stru
 enum ax_status ax_per_layer_forward(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const struct ax_tensor *out = &p->slot->per_layer;
     const size_t mark = ax_stack_mark(scratch);
     struct projected made;
     if (!m->per_layer.table)
         return AX_OK;
-    AX_TRY(project(p, out, &made));
-    const struct ax_tensor rows = take(m, out), partial = ax_tp_partial(m->rt, &rows);
+    const struct ax_tensor out = by_token(p);
+    AX_TRY(project(p, &out, &made));
+    const struct ax_tensor rows = take(m, &out), partial = ax_tp_partial(m->rt, &rows);
     const struct ax_embedding_forward look_up = {
         .weight = ax_unit_weight(&m->units[0], m->per_layer.table),
         .tokens = p->batch->tokens,
@@ -101,10 +146,10 @@ enum ax_status ax_per_layer_forward(struct ax_pass *p) {
         .known = known(m)};
     AX_TRY(ax_run_embedding_forward(m->rt->q, &look_up));
     AX_TRY(ax_tp_reduce(m->rt, &partial, NULL, &rows));
-    AX_TRY(ax_run_add(m->rt->q, &(struct ax_add){*out, rows, table_factor(m)}));
-    AX_TRY(scale(m, out, sqrt(0.5)));
+    AX_TRY(ax_run_add(m->rt->q, &(struct ax_add){out, rows, table_factor(m)}));
+    AX_TRY(scale(m, &out, sqrt(0.5)));
     ax_stack_release(scratch, mark);
-    return AX_OK;
+    return reorder(p, true);
 }
 
 /* d: the gradient of the sum of table and projection. */
@@ -128,21 +173,22 @@ static enum ax_status table_gradient(struct ax_pass *p, const struct ax_tensor *
 enum ax_status ax_per_layer_backward(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const struct ax_tensor *d = &p->slot->per_layer;
     const size_t mark = ax_stack_mark(scratch);
     struct projected made;
     if (!m->per_layer.table || m->lowest_unit > 0)
         return AX_OK;
-    AX_TRY(scale(m, d, sqrt(0.5)));
-    AX_TRY(table_gradient(p, d));
-    const struct ax_tensor normed = take(m, d);
+    const struct ax_tensor d = by_token(p);
+    AX_TRY(reorder(p, false));
+    AX_TRY(scale(m, &d, sqrt(0.5)));
+    AX_TRY(table_gradient(p, &d));
+    const struct ax_tensor normed = take(m, &d);
     AX_TRY(project(p, &normed, &made));
-    const struct ax_tensor heads = by_layer(m, d), raw = by_layer(m, &made.raw);
+    const struct ax_tensor heads = by_layer(m, &d), raw = by_layer(m, &made.raw);
     AX_TRY(ax_norm_backward(p, &m->units[0], m->per_layer.norm, &heads, &raw, &made.rstd, &heads,
                             false));
-    AX_TRY(scale(m, d, 1 / sqrt((double)m->arch.hidden_size)));
+    AX_TRY(scale(m, &d, 1 / sqrt((double)m->arch.hidden_size)));
     const struct ax_tensor dx = take(m, &made.x);
-    AX_TRY(ax_linear_backward(m->rt, &m->per_layer.projection, &made.x, d, &dx));
+    AX_TRY(ax_linear_backward(m->rt, &m->per_layer.projection, &made.x, &d, &dx));
     const struct ax_tensor first = ax_stream_of(m, &p->slot->grad, 0);
     AX_TRY(ax_run_add(m->rt->q, &(struct ax_add){first, dx, 1}));
     ax_stack_release(scratch, mark);
@@ -193,11 +239,6 @@ static void extra_declare(const struct ax_layer *l, const struct ax_pass *p, str
     ax_saved_declare(&s[ACT], "per-layer activation", AX_KEEP_CHEAP, rows);
 }
 
-static struct ax_tensor own_columns(const struct ax_layer *l, const struct ax_pass *p) {
-    const int64_t width = p->model->arch.per_layer.width;
-    return ax_tensor_cols(&p->slot->per_layer, l->index * width, width);
-}
-
 static enum ax_status extra_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                     const struct ax_tensor *h, const struct ax_tensor *x,
                                     const struct ax_tensor *out) {
@@ -207,7 +248,7 @@ static enum ax_status extra_forward(const struct ax_layer *l, struct ax_pass *p,
     if (ax_saved_make(&s[ACT]))
         AX_TRY(ax_run_swiglu_forward(rt->q,
                                      &(struct ax_swiglu_forward){.gate_up = s[GATE].t,
-                                                                 .up = own_columns(l, p),
+                                                                 .up = of_layer(p, l->index),
                                                                  .y = s[ACT].t,
                                                                  .how = p->model->arch.gating}));
     return out ? ax_linear_forward(rt, &l->per_layer.out, &s[ACT].t, x, out) : AX_OK;
@@ -219,16 +260,16 @@ static enum ax_status extra_backward(const struct ax_layer *l, struct ax_pass *p
                                      const struct ax_tensor *dy, const struct ax_tensor *dh) {
     struct ax_runtime *rt = p->model->rt;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    const struct ax_tensor columns = own_columns(l, p);
+    const struct ax_tensor own = of_layer(p, l->index);
     const struct ax_tensor d =
         ax_stack_take(&rt->arena.scratch, "gradient of per-layer activation", s[ACT].t);
     AX_TRY(ax_linear_backward(rt, &l->per_layer.out, &s[ACT].t, dy, &d));
     AX_TRY(
         ax_run_swiglu_backward(rt->q, &(struct ax_swiglu_backward){.dy = d,
                                                                    .gate_up = s[GATE].t,
-                                                                   .up = columns,
+                                                                   .up = own,
                                                                    .dgate_up = s[GATE].t,
-                                                                   .dup = columns,
+                                                                   .dup = own,
                                                                    .how = p->model->arch.gating}));
     AX_TRY(ax_linear_backward(rt, &l->per_layer.gate, h, &s[GATE].t, dh));
     ax_stack_release(&rt->arena.scratch, mark);

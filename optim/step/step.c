@@ -34,7 +34,7 @@
 
 #include "base/clock.h"
 #include "kernels/recording.h"
-#include "model/parallel/tensor_parallel.h"
+#include "model/boundary.h"
 #include "model/parts/index_training.h"
 
 /* ---- the loads of experts ---- */
@@ -283,10 +283,19 @@ static const struct ax_chunk *chunk_of(const struct ax_step *s, const struct ax_
     return &s->model.chunks.list[a->chunk];
 }
 
-/* The gradient of micro-batch m for the previous stage. */
-static struct ax_tensor outgoing_gradient(const struct ax_step *s, int m) {
-    const int64_t T = s->batches[m].T;
-    return ax_tensor_rows(&s->outbox, 0, ax_tp_rows(s->rt, T));
+/* What of the micro-batch crosses the boundary before a unit, in a slot or as shapes. */
+static struct ax_message crossing(const struct ax_step *s, const struct ax_action *a,
+                                  enum ax_crossing what, int unit, const struct ax_slot *slot) {
+    const struct ax_batch *b = &s->batches[a->microbatch];
+    struct ax_message message = ax_boundary(&s->model, what, unit, b->T, slot);
+    message.batch = b;
+    return message;
+}
+
+/* The gradient for the previous stage. */
+static struct ax_message outgoing_gradient(const struct ax_step *s, const struct ax_action *a) {
+    const struct ax_message shape = crossing(s, a, AX_CROSS_GRADIENT, chunk_of(s, a)->first, NULL);
+    return ax_message_at(&shape, s->outbox);
 }
 
 /* The outbox keeps it, because the pass's slot may be reused before it is sent. */
@@ -296,57 +305,46 @@ static enum ax_status act_backward(struct ax_step *s, const struct ax_action *a)
     AX_TRY(ax_pass_backward(pass_of(s, a), a->unit));
     if (a->unit == 0 || a->unit != chunk_of(s, a)->first)
         return AX_OK;
-    return ax_run_copy(
-        s->rt->q, &(struct ax_copy){outgoing_gradient(s, a->microbatch), s->slots[a->slot].grad});
+    const struct ax_message out = outgoing_gradient(s, a),
+                            made = crossing(s, a, AX_CROSS_GRADIENT, a->unit, &s->slots[a->slot]);
+    return ax_message_copy(s->rt->q, &out, &made);
 }
 
 static enum ax_status act_weights(struct ax_step *s, const struct ax_action *a) {
     return ax_pass_weights(pass_of(s, a), a->unit);
 }
 
-static struct ax_stage_rows stage_rows(const struct ax_step *s, const struct ax_action *a,
-                                       const struct ax_tensor *rows) {
-    return (struct ax_stage_rows){rows, &s->batches[a->microbatch]};
-}
-
-static struct ax_ticket *ticket_of(const struct ax_step *s, const struct ax_action *a,
-                                   enum ax_action_kind message) {
+static struct ax_message_tickets *tickets_of(const struct ax_step *s, const struct ax_action *a,
+                                             enum ax_action_kind message) {
     const int pass = a->chunk * s->o.n_microbatches + a->microbatch;
     return &s->messages[pass].tickets[message - AX_ACT_SEND_OUTPUT];
 }
 
-static enum ax_status send_rows(struct ax_step *s, const struct ax_action *a, int to,
-                                const struct ax_tensor *rows) {
-    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, to), stage_rows(s, a, rows),
-                        ticket_of(s, a, a->kind));
-}
-
-static enum ax_status receive_rows(struct ax_step *s, const struct ax_action *a, int from,
-                                   const struct ax_tensor *rows) {
-    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, from), stage_rows(s, a, rows),
-                           ticket_of(s, a, a->kind));
-}
-
 static enum ax_status act_send_output(struct ax_step *s, const struct ax_action *a) {
-    return send_rows(s, a, 1, &s->slots[a->slot].residual[chunk_of(s, a)->end - 1]);
+    const struct ax_message out =
+        crossing(s, a, AX_CROSS_OUTPUT, chunk_of(s, a)->end, &s->slots[a->slot]);
+    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, 1), &out, tickets_of(s, a, a->kind));
 }
 
-static struct ax_tensor inbox_of(const struct ax_step *s, const struct ax_action *a) {
-    return ax_tensor_rows(&s->inboxes[a->inbox], 0, ax_tp_rows(s->rt, s->batches[a->microbatch].T));
+static struct ax_message incoming(const struct ax_step *s, const struct ax_action *a) {
+    const struct ax_message shape = crossing(s, a, AX_CROSS_OUTPUT, chunk_of(s, a)->first, NULL);
+    return ax_message_at(&shape, s->inboxes[a->inbox]);
 }
 
 static enum ax_status act_receive_input(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_tensor in = inbox_of(s, a);
-    return receive_rows(s, a, -1, &in);
+    const struct ax_message in = incoming(s, a);
+    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, -1), &in, tickets_of(s, a, a->kind));
 }
 
 static enum ax_status act_send_gradient(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_tensor out = outgoing_gradient(s, a->microbatch);
-    return send_rows(s, a, -1, &out);
+    const struct ax_message out = outgoing_gradient(s, a);
+    return ax_pipe_send(s->rt, ax_pipe_peer(s->rt, -1), &out, tickets_of(s, a, a->kind));
 }
 
 static enum ax_status act_receive_gradient(struct ax_step *s, const struct ax_action *a) {
-    return receive_rows(s, a, 1, &s->slots[a->slot].grad);
+    const struct ax_message in =
+        crossing(s, a, AX_CROSS_GRADIENT, chunk_of(s, a)->end, &s->slots[a->slot]);
+    return ax_pipe_receive(s->rt, ax_pipe_peer(s->rt, 1), &in, tickets_of(s, a, a->kind));
 }
 
 static enum ax_status act_travel(struct ax_step *s, const struct ax_action *a) {
@@ -355,11 +353,13 @@ static enum ax_status act_travel(struct ax_step *s, const struct ax_action *a) {
 }
 
 static enum ax_status act_wait(struct ax_step *s, const struct ax_action *a) {
-    AX_TRY(ax_pipe_wait(s->rt, *ticket_of(s, a, a->message)));
+    AX_TRY(ax_pipe_wait(s->rt, tickets_of(s, a, a->message)));
     if (a->message != AX_ACT_RECEIVE_INPUT)
         return AX_OK;
-    const struct ax_tensor *in = &s->slots[a->slot].residual[chunk_of(s, a)->first - 1];
-    return ax_run_copy(s->rt->q, &(struct ax_copy){*in, inbox_of(s, a)});
+    const struct ax_message in = incoming(s, a),
+                            to = crossing(s, a, AX_CROSS_OUTPUT, chunk_of(s, a)->first,
+                                          &s->slots[a->slot]);
+    return ax_message_copy(s->rt->q, &to, &in);
 }
 
 static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
@@ -377,17 +377,17 @@ static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
     AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_tensor *grad = &unit->segments[k].grad;
-        if (!grad->data)
+        if (!grad->data || unit->segments[k].uncopied)
             continue;
         const size_t mark = ax_stack_mark(scratch);
         struct ax_tensor other = *grad;
         other.data = ax_stack_push(scratch, "gradient of the tied copy", ax_tensor_bytes(grad));
-        const struct ax_stage_rows out = {.rows = grad}, in = {.rows = &other};
-        struct ax_ticket sent, received;
-        AX_TRY(ax_pipe_send(s->rt, peer, out, &sent));
-        AX_TRY(ax_pipe_receive(s->rt, peer, in, &received));
-        AX_TRY(ax_pipe_wait(s->rt, received));
-        AX_TRY(ax_pipe_wait(s->rt, sent));
+        const struct ax_message out = {.n = 1, .parts = {*grad}}, in = {.n = 1, .parts = {other}};
+        struct ax_message_tickets sent, received;
+        AX_TRY(ax_pipe_send(s->rt, peer, &out, &sent));
+        AX_TRY(ax_pipe_receive(s->rt, peer, &in, &received));
+        AX_TRY(ax_pipe_wait(s->rt, &received));
+        AX_TRY(ax_pipe_wait(s->rt, &sent));
         AX_TRY(ax_run_add(s->rt->q, &(struct ax_add){*grad, other, 1}));
         ax_stack_release(scratch, mark);
     }

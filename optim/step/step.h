@@ -123,15 +123,16 @@ struct ax_step {
     struct ax_expert_balance AX_DEVICE *balance; /* balance of the step; stored before measures */
     struct ax_pass *passes;                      /* [chunks][n_microbatches] */
     struct ax_step_messages {
-        struct ax_ticket tickets[4]; /* by AX_ACT_SEND_OUTPUT … AX_ACT_RECEIVE_GRADIENT */
-    } *messages;                     /* [chunks][n_microbatches] */
+        struct ax_message_tickets tickets[4]; /* by AX_ACT_SEND_OUTPUT … AX_ACT_RECEIVE_GRADIENT */
+    } *messages;                              /* [chunks][n_microbatches] */
     /* sums in flight: a unit's sum over shards (or its only one); and the preceding unit's sum over
      * replicas */
     struct ax_unit_sum reduction, second;
     struct ax_param_state *states; /* [model.n_params] */
     struct ax_state_stream stream; /* streams the states, if they are offloaded */
-    struct ax_tensor outbox;       /* gradient to send to the previous stage; accum [T/tp][D] */
-    struct ax_tensor inboxes[2];   /* outputs received from the previous stage; accum [T/tp][D] */
+    /* memory of what crosses to the previous stage, and of what has come from it (model/boundary.h) */
+    void AX_DEVICE *outbox;
+    void AX_DEVICE *inboxes[2];
     /* contract of its gradients: each step object of a runtime has its own */
     char contract[AX_CONTRACT_NAME];
     /* Inputs of the objective in the next ax_step_begin: KTO's estimate of KL; the least entropy of

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/adapter/restart.h"
+#include "model/boundary.h"
 #include "model/parts/head.h"
 #include "model/parts/index_training.h"
 #include "model/parallel/tensor_parallel.h"
@@ -192,14 +193,10 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
     const int64_t rows = ax_tp_rows(s->rt, tokens / mesh->size[AX_ROLE_CP]);
     AX_TRY(create_teacher(s, tokens / mesh->size[AX_ROLE_CP]));
     if (!ax_chunks_have(&s->model.chunks, 0) || s->model.chunks.n > 1) {
-        const struct ax_tensor box =
-            ax_tensor_2d(ax_dtype_accum(s->o.model.dtype), NULL, rows, arch->hidden_size);
-        struct ax_tensor *boxes[] = {&s->outbox, &s->inboxes[0], &s->inboxes[1]};
-        for (int i = 0; i < 3; i++) {
-            *boxes[i] = box;
-            boxes[i]->data = ax_stack_push(&arena->persistent, "from and to the stage before",
-                                           ax_tensor_bytes(&box));
-        }
+        const size_t bytes = ax_boundary_bytes(&s->model, tokens / mesh->size[AX_ROLE_CP]);
+        void AX_DEVICE **boxes[] = {&s->outbox, &s->inboxes[0], &s->inboxes[1]};
+        for (int i = 0; i < 3; i++)
+            *boxes[i] = ax_stack_push(&arena->persistent, "from and to the stage before", bytes);
     }
     AX_TRY(ax_slots_create(s->slots, s->schedule.n_slots, &s->model,
                            s->o.model.offload.activations ? rows : 0));

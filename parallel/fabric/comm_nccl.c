@@ -13,7 +13,7 @@
 #include "parallel/fabric/flight.h"
 
 #define LOOK     0.2 /* seconds between two looks at transfers */
-#define MESSAGES 32  /* that are started and not enqueued */
+#define MESSAGES 64  /* that are started and not enqueued */
 
 struct member {
     struct ax_nccl *nccl; /* NULL: nothing has moved on GPUs yet */

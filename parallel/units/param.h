@@ -36,6 +36,7 @@ struct ax_param {
     double start;          /* elements of a vector in a new model */
     bool buffer;           /* never trained, and in accumulation dtype */
     bool frozen;           /* never trained, as no loss has a gradient of it */
+    bool uncopied;         /* absent from its unit's copy (ax_unit.copy) */
     /* number of the adapter that it belongs to (lora_A, lora_B, magnitudes), from 1; 0 = it is part
      * of the base */
     int adapter;

@@ -48,6 +48,11 @@ static void set_local_shape(struct ax_param *p, const struct ax_mesh *mesh) {
                        &p->local_shape[p->ep_dim]);
 }
 
+/* Of a copy, a parameter that it lacks has no elements, in whatever segment is first. */
+static bool is_absent(const struct ax_unit *unit, const struct ax_param *p) {
+    return unit->copy && p->uncopied;
+}
+
 /* Roles with more than one rank: a sum over one rank needs no separate segment. */
 static uint32_t present_roles(const struct ax_mesh *mesh, uint32_t roles) {
     uint32_t present = 0;
@@ -82,7 +87,7 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
     for (int s = 0; s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         if (seg->gather == gather && seg->reduce_roles == reduce && seg->trainable == trainable &&
-            seg->adapters == adapters && seg->buffer == p->buffer &&
+            seg->adapters == adapters && seg->buffer == p->buffer && seg->uncopied == p->uncopied &&
             seg->packing.store == p->storage && (seg->n_coded > 0) == coded)
             return s;
     }
@@ -96,6 +101,7 @@ static int segment_for(struct ax_unit *unit, const struct ax_mesh *mesh,
                                .trainable = trainable,
                                .adapters = adapters,
                                .buffer = p->buffer,
+                               .uncopied = p->uncopied,
                                .bf16_sums = o->sharding.bf16_sums && o->compute != AX_F64};
     ax_packing_start(&seg->packing, p->storage);
     return unit->n_segments++;
@@ -108,6 +114,11 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
     for (int i = 0; i < n; i++) {
         struct ax_param *p = params[i];
         set_local_shape(p, mesh);
+        if (is_absent(unit, p)) {
+            p->local_shape[0] = 0;
+            p->segment = 0;
+            continue;
+        }
         p->segment = segment_for(unit, mesh, o, p);
         if (p->storage != AX_STORAGE_PLAIN)
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);

@@ -43,6 +43,7 @@ struct ax_segment {
     enum ax_dtype compute, accum;
     int64_t align; /* elements: parameters and shards start at multiples of it */
     bool trainable, buffer;
+    bool uncopied; /* its parameters are absent from a copy of the unit */
     bool adapters; /* frozen parameters of adapters, which have segments apart from the base's */
     bool bf16_sums;
     bool has_codes; /* the last gather brought codes */
@@ -64,7 +65,8 @@ struct ax_unit {
     char name[AX_NAME_MAX];
     int gathered;  /* number of users that need it unsharded now */
     bool arriving; /* gathers have been started and not waited for */
-    bool copy;     /* it has the copy of a tied matrix whose original is on the first stage */
+    /* it has the copy of a tied matrix whose original is on the first stage; set before layout */
+    bool copy;
     struct ax_unit_pool *pool;
     struct ax_unit_pool *away; /* its pool, while ax_unit_hold keeps it outside */
     int buffer;                /* index of its buffer in the pool; −1: it has its own */
@@ -113,7 +115,7 @@ struct ax_unit_options {
  * over that role, DP_REPLICATE, and the parameter's grad_partial_over. Frozen and trainable
  * parameters, buffers, and each storage format, have separate segments; packed ones are never glued. A
  * parameter marked `glue` follows its predecessor without padding if both are in one segment, so
- * that several can be read as one matrix. */
+ * that several can be read as one matrix. Of a copy, those that are `uncopied` have no elements. */
 void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue);

@@ -399,59 +399,76 @@ static void layers_with_states_are_one_rank(void **state) {
             cases[k].figures, &(struct ax_mesh_check){0});
 }
 
-/* Layers that differ in their heads and their MLPs, borrow keys and values, and read inputs of their own; experts beside an
- * MLP, whose router has rows and factors of its own, and values without a projection; several streams, and gates of which
- * few stay, by moments of all ranks' columns. What layers share stays on a stage. */
+/* Layers that differ in their heads and their MLPs, borrow keys and values, and read inputs of their own; then those of
+ * several streams, and gates of which few stay, by moments of all ranks' columns. */
+#define KINDS                                                                                      \
+    ", \"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\", "       \
+    "\"sliding_attention\", \"sliding_attention\", \"full_attention\"], "
+static const struct model lending[] = {
+    {"gemma4_text",
+     true,
+     KINDS "\"global_head_dim\": 16, \"num_kv_shared_layers\": 2, "
+           "\"use_double_wide_mlp\": true, \"hidden_size_per_layer_input\": 6, "
+           "\"vocab_size_per_layer_input\": 97",
+     {0},
+     {0},
+     0},
+    {"gemma3n_text",
+     true,
+     KINDS "\"num_kv_shared_layers\": 2, \"altup_num_inputs\": 3, \"altup_active_idx\": 2, "
+           "\"laurel_rank\": 6, \"activation_sparsity_pattern\": [0.6, 0, 0, 0.8, 0], "
+           "\"hidden_size_per_layer_input\": 6, \"vocab_size_per_layer_input\": 60",
+     {0},
+     {0},
+     0},
+};
+
+/* Beside the above, experts beside an MLP, whose router has rows and factors of its own, and values without a
+ * projection. */
 static void layers_that_differ_are_one_rank(void **state) {
     (void)state;
-#define DIFFER                                                                                     \
-    ", \"global_head_dim\": 16, \"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", "  \
-    "\"full_attention\", \"sliding_attention\", \"sliding_attention\", \"full_attention\"], "
+    static const struct model beside = {
+        "gemma4_text",
+        false,
+        KINDS "\"global_head_dim\": 16, \"attention_k_eq_v\": true, "
+              "\"num_global_key_value_heads\": 1, \"enable_moe_block\": true, "
+              "\"num_experts\": 4, \"top_k_experts\": 2, \"moe_intermediate_size\": 22, "
+              "\"hidden_size_per_layer_input\": 0, \"final_logit_softcapping\": 9",
+        {0},
+        {0},
+        0};
+    const struct ax_mesh_check plain = {0};
+    on_two_axes(&beside, (struct ax_mesh_sizes){.pp = 2, .tp = 4, .ep = 4}, 1, 9, &plain);
+    for (size_t k = 0; k < 2; k++)
+        on_two_axes(&lending[k], (struct ax_mesh_sizes){.pp = 2, .tp = 4, .ep = 1}, 2 * k, 8,
+                    &plain);
+}
+
+/* In every order, keys and values go to a later stage; of 3, or of 2 with 2 chunks each, also through another. */
+static void stages_lend_keys(void **state) {
+    (void)state;
     static const struct {
-        struct model model;
-        int figures, ep, pp; /* ep, pp: at most */
-    } cases[] = {
-        {{"gemma4_text",
-          true,
-          DIFFER "\"num_kv_shared_layers\": 2, \"use_double_wide_mlp\": true, "
-                 "\"hidden_size_per_layer_input\": 6, \"vocab_size_per_layer_input\": 97",
-          {0},
-          {0},
-          0},
-         8,
-         1,
-         1},
-        {{"gemma4_text",
-          false,
-          DIFFER "\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 1, "
-                 "\"enable_moe_block\": true, \"num_experts\": 4, \"top_k_experts\": 2, "
-                 "\"moe_intermediate_size\": 22, \"hidden_size_per_layer_input\": 0, "
-                 "\"final_logit_softcapping\": 9",
-          {0},
-          {0},
-          0},
-         9,
-         4,
-         2},
-        {{"gemma3n_text",
-          true,
-          ", \"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", "
-          "\"full_attention\", \"sliding_attention\", \"sliding_attention\", "
-          "\"full_attention\"], \"num_kv_shared_layers\": 2, \"altup_num_inputs\": 3, "
-          "\"altup_active_idx\": 2, \"laurel_rank\": 6, \"activation_sparsity_pattern\": "
-          "[0.6, 0, 0, 0.8, 0], \"hidden_size_per_layer_input\": 6, "
-          "\"vocab_size_per_layer_input\": 60",
-          {0},
-          {0},
-          0},
-         8,
-         1,
-         1},
-    };
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-        on_two_axes(&cases[k].model,
-                    (struct ax_mesh_sizes){.pp = cases[k].pp, .tp = 4, .ep = cases[k].ep}, k,
-                    cases[k].figures, &(struct ax_mesh_check){0});
+        struct mesh mesh;
+        enum ax_pipeline_kind schedule;
+        int virtual_stages;
+    } cases[] = {{{{3, 1, 1, 1, 1, 1}, 4}, AX_PIPELINE_1F1B, 0},
+                 {{{3, 1, 1, 1, 1, 1}, 3}, AX_PIPELINE_AFAB, 0},
+                 {{{3, 1, 1, 1, 1, 1}, 5}, AX_PIPELINE_ZERO_BUBBLE, 0},
+                 {{{2, 1, 1, 1, 1, 1}, 4}, AX_PIPELINE_INTERLEAVED, 2},
+                 {{{2, 1, 1, 2, 1, 1}, 3}, AX_PIPELINE_INTERLEAVED, 2},
+                 {{{2, 1, 1, 1, 4, 1}, 3}, AX_PIPELINE_ZERO_BUBBLE, 0}};
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 8, .all_linear = true};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t k = 0; k < 4; k++) {
+            struct ax_mesh_check c = {.step.pipeline = cases[i].schedule,
+                                      .step.virtual_stages = cases[i].virtual_stages,
+                                      .step.model.sharding = ax_zero_stage(3),
+                                      .step.model.adapter = k > 1 ? &lora : NULL};
+            const struct model *m = &lending[k % 2];
+            run(m, &cases[i].mesh, "ref", (enum ax_recompute)((i + k) % 3), &c, &r);
+            expect_figures(&r, m, &cases[i].mesh, k > 1 ? 6 : 8);
+        }
 }
 
 /* In bfloat16 partial sums over tp are rounded, so that a router may choose another one of two experts with nearly
@@ -488,6 +505,7 @@ int main(void) {
         cmocka_unit_test(chunks_are_one_rank),
         cmocka_unit_test(layers_with_states_are_one_rank),
         cmocka_unit_test(layers_that_differ_are_one_rank),
+        cmocka_unit_test(stages_lend_keys),
         cmocka_unit_test(rounding_chooses_between_equal_experts),
         cmocka_unit_test(latent_attention_is_one_rank),
         cmocka_unit_test(biases_of_routers_are_one_rank_s),

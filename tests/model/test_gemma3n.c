@@ -10,7 +10,6 @@
 
 #include "base/mem.h"
 #include "model/arch/kv_row.h"
-#include "model/arch/split.h"
 #include "model/layer.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
@@ -132,11 +131,6 @@ static void layers_differ(void **state) {
     assert_int_equal(ax_arch_kinds(&a, false, &kinds, as), AX_OK);
     assert_int_equal(kinds.n_layers, 4);
     ax_free(kinds.layers);
-    struct ax_chunks chunks;
-    static const double times[] = {0, 1, 1, 1, 1, 0};
-    assert_int_equal(ax_split_units(&a, times, 8, 2, 1, 0, &chunks), AX_ERR_UNSUPPORTED);
-    assert_non_null(strstr(ax_error_text(), "hidden_size_per_layer_input"));
-    ax_error_clear();
     ax_arch_free(&a);
 }
 

@@ -1,4 +1,4 @@
-/* Gemma 4's configs: layers that differ, mistakes, what a pipeline may not part, and the sizes of the cache. */
+/* Gemma 4's configs: layers that differ, mistakes, which keys cross the stages of a pipeline, and the sizes of the cache. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "ckpt/hf/hf.h"
 #include "model/arch/kv_row.h"
-#include "model/arch/split.h"
 #include "model/layer.h"
+#include "model/parts/lent.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
@@ -112,25 +112,15 @@ static void layers_know_whose_keys_they_use(void **state) {
     ax_arch_free(&a);
 }
 
-/* Of pp 2, the layer that lends and the one that borrows may be on a stage, or not. */
-static void stages_do_not_part_what_layers_share(void **state) {
+/* Layer 3 uses the keys of layer 1, whose unit is 2: they cross the boundaries in between. */
+static void lent_keys_cross_boundaries(void **state) {
     (void)state;
     struct ax_arch a;
-    struct ax_chunks chunks;
-    assert_int_equal(
-        parse(&a, SMALL_KINDS ", \"num_kv_shared_layers\": 1, \"hidden_size_per_layer_input\": 0}"),
-        AX_OK);
-    static const double late[] = {0, 5, 1, 1, 1, 0}, middle[] = {0, 1, 1, 1, 1, 0};
-    assert_int_equal(ax_split_units(&a, late, 8, 2, 1, 0, &chunks), AX_OK);
-    assert_int_equal(ax_split_units(&a, middle, 8, 2, 1, 0, &chunks), AX_ERR_UNSUPPORTED);
-    assert_non_null(strstr(ax_error_text(), "layer 3 uses the keys and values of layer 1"));
-    assert_int_equal(ax_split_units(&a, late, 8, 1, 1, 0, &chunks), AX_OK);
-    ax_arch_free(&a);
-    assert_int_equal(parse(&a, SMALL_KINDS "}"), AX_OK);
-    assert_int_equal(ax_split_units(&a, late, 8, 1, 1, 0, &chunks), AX_OK);
-    assert_int_equal(ax_split_units(&a, late, 8, 2, 1, 0, &chunks), AX_ERR_UNSUPPORTED);
-    assert_non_null(strstr(ax_error_text(), "hidden_size_per_layer_input"));
-    ax_error_clear();
+    assert_int_equal(parse(&a, SMALL_KINDS ", \"num_kv_shared_layers\": 1}"), AX_OK);
+    for (int64_t layer = 0; layer < 4; layer++)
+        for (int unit = 0; unit < 6; unit++)
+            assert_int_equal(ax_lent_crosses(&a, layer, unit),
+                             layer == 1 && (unit == 3 || unit == 4));
     ax_arch_free(&a);
 }
 
@@ -138,7 +128,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_are_named_with_their_key),
         cmocka_unit_test(layers_know_whose_keys_they_use),
-        cmocka_unit_test(stages_do_not_part_what_layers_share),
+        cmocka_unit_test(lent_keys_cross_boundaries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

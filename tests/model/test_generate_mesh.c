@@ -174,6 +174,14 @@ static enum ax_status run(struct test *t, struct ax_mesh_sizes sizes) {
 #define HEADS                                                                                      \
     ", \"v_head_dim\": 10, \"sliding_window_size\": 5, \"n_routed_experts\": 4, "                  \
     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"partial_rotary_factor\": 0.5"
+/* Layer 2 uses the keys of layer 1, and every layer inputs of its own; then of three streams, too. */
+#define LENDS                                                                                      \
+    ", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"], "         \
+    "\"sliding_window\": 6, \"num_kv_shared_layers\": 1, \"hidden_size_per_layer_input\": 6, "     \
+    "\"vocab_size_per_layer_input\": 97"
+#define STREAMS                                                                                    \
+    LENDS ", \"altup_num_inputs\": 3, \"laurel_rank\": 5, "                                        \
+          "\"activation_sparsity_pattern\": [0.5, 0, 0.8], \"altup_active_idx\": 1"
 #define INDEX ", \"index_topk\": 6, \"index_n_heads\": 3, \"index_head_dim\": 10"
 
 static void setup(struct test *t, const char *family, enum ax_dtype dtype, const char *backend) {
@@ -182,6 +190,8 @@ static void setup(struct test *t, const char *family, enum ax_dtype dtype, const
                    strstr(family, "moe")        ? MOE
                    : strstr(family, "v32")      ? LATENT INDEX
                    : strstr(family, "mimo")     ? HEADS
+                   : strstr(family, "gemma4")   ? LENDS
+                   : strstr(family, "gemma3n")  ? STREAMS
                    : strstr(family, "deepseek") ? LATENT
                                                 : ""));
     t->dtype = dtype;
@@ -250,8 +260,9 @@ static void compare(struct test *t, const struct ax_mesh_sizes *list, size_t n, 
 static void ranks_sample_as_one_does(void **state) {
     (void)state;
     static struct test t;
-    static const char *const families[] = {
-        "llama", "olmo2", "qwen3", "qwen3_moe", "deepseek_v3", "mimo_v2_flash", "deepseek_v32"};
+    static const char *const families[] = {"llama",        "olmo2",       "qwen3",
+                                           "qwen3_moe",    "deepseek_v3", "mimo_v2_flash",
+                                           "deepseek_v32", "gemma4_text", "gemma3n_text"};
     for (size_t k = 0; k < COUNT(families); k++) {
         setup(&t, families[k], AX_F64, "ref");
         t.sampling = (struct ax_sampling){.temperature = 1.1,

@@ -124,6 +124,32 @@ static void parameters_are_aligned_or_glued(void **state) {
     }
 }
 
+/* What only the original has is apart there, so that the rest is laid out as in the copy, where it has no elements. */
+static void a_copy_lacks_what_is_uncopied(void **state) {
+    (void)state;
+    static struct rank r;
+    struct ax_mesh mesh;
+    int64_t shared[2];
+    const struct ax_unit_options o = options(AX_F32, true);
+    assert_int_equal(ax_mesh_create(&mesh, meshes[0], 1, 0), AX_OK);
+    set_params(&r);
+    for (int i = 3; i < N_PARAMS; i++)
+        r.params[i].uncopied = true;
+    for (int copy = 0; copy < 2; copy++) {
+        struct ax_unit unit = {.copy = copy > 0};
+        ax_unit_layout(&unit, &mesh, &o, N_PARAMS, r.list, r.glue);
+        assert_int_equal(unit.n_segments, 2 - copy);
+        shared[copy] = unit.segments[0].numel;
+        for (int i = 0; i < N_PARAMS; i++) {
+            const int64_t n = i >= 3 && copy ? 0 : ax_param_numel(&r.params[i]);
+            assert_int_equal(ax_param_local_numel(&r.params[i]), n);
+            assert_int_equal(r.params[i].segment, i >= 3 && !copy);
+            assert_int_equal(unit.segments[r.params[i].segment].uncopied, i >= 3 && !copy);
+        }
+    }
+    assert_int_equal(shared[0], shared[1]);
+}
+
 /* The value of global element `at` of parameter i: no two are the same. */
 static float value_of(int i, int64_t at) {
     return (float)(1 + i) * 4096 + (float)at;
@@ -403,6 +429,7 @@ static void collectives_run_over_the_right_roles(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_aligned_or_glued),
+        cmocka_unit_test(a_copy_lacks_what_is_uncopied),
         cmocka_unit_test(a_group_holds_every_element_once),
         cmocka_unit_test(unaligned_tensors_are_loaded),
         cmocka_unit_test(large_tensors_are_loaded),
