@@ -20,16 +20,16 @@
 struct worker {
     const struct ax_attention *a;
     const struct ax_attention_shape *s;
-    float *q;            /* a  [rows][k.units] */
-    float *k;            /* b  [k.units][KEYS] */
-    float *v;            /* b  [key_units][v.columns] */
-    float *scores;       /*    [STRIP][KEYS] */
-    float *p;            /* a  [STRIP][key_units] */
-    float *out;          /*    [rows][v.columns], not yet divided by sum */
-    float *shift;        /*    [rows] approximately the largest score so far */
-    float *sum;          /*    [rows][LANES] Σ 2^(score − shift), by lane */
-    int64_t *low, *high; /*    [rows] visible keys */
-    void **rows, **keys; /*    addresses */
+    float *q;                     /* a  [rows][k.units] */
+    float *k;                     /* b  [k.units][KEYS] */
+    float *v;                     /* b  [key_units][v.columns] */
+    float *scores;                /*    [STRIP][KEYS] */
+    float *p;                     /* a  [STRIP][key_units] */
+    float *out;                   /*    [rows][v.columns], not yet divided by sum */
+    float *shift;                 /*    [rows] approximately the largest score so far */
+    float *sum;                   /*    [rows][LANES] Σ 2^(score − shift), by lane */
+    int64_t *low, *high;          /*    [rows] visible keys */
+    void **rows, **keys, **ahead; /*    addresses */
 };
 
 static struct worker carve_worker(struct ax_attention_work *work, const struct ax_attention *a,
@@ -50,6 +50,7 @@ static struct worker carve_worker(struct ax_attention_work *work, const struct a
         .high = carve(work, s->max_rows, sizeof(int64_t)),
         .rows = carve(work, s->max_rows, sizeof(void *)),
         .keys = carve(work, KEYS, sizeof(void *)),
+        .ahead = carve(work, KEYS, sizeof(void *)),
     };
 }
 
@@ -186,27 +187,41 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
     }
 }
 
-/* Prefetches the block's rows of x, k or v during other work: rows of one head are not adjacent,
- * which limits the hardware prefetcher, and decoding does little but wait for them. */
-static void prefetch_rows(const struct worker *w, const struct ax_tensor *x,
-                          const struct ax_attention_block *b) {
+/* Prefetches rows `from` … `to` − 1 of the addresses `ahead`, which are rows of one head of x. */
+AX_INLINE void prefetch_rows(const struct ax_tensor *x, void *const *ahead, int64_t from,
+                             int64_t to) {
     const int64_t bytes = x->shape[2] * (int64_t)ax_dtype_size(x->dtype);
-    AX_VEC(ax_attention_key_rows)(w->a, x, b, w->keys);
-    for (int64_t i = 0; i < b->keys; i++)
+    for (int64_t i = from; i < to; i++)
         for (int64_t at = 0; at < bytes; at += 64)
-            __builtin_prefetch((const char *)w->keys[i] + at, 0, 2);
+            __builtin_prefetch((const char *)ahead[i] + at, 0, 2);
 }
 
-/* Packs the block's keys and values, and prefetches those of `next`. */
+/* Packs the block's keys and values, and prefetches those of `next`: rows of one head are not adjacent,
+ * which limits the hardware prefetcher, and decoding does little but wait for them. A few rows at a time, because
+ * a core waits for few lines at the same time. */
 static void load_keys(const struct worker *w, const struct ax_attention_block *b,
                       const struct ax_attention_block *next) {
-    AX_VEC(ax_attention_key_rows)(w->a, &w->a->k, b, w->keys);
-    AX_VEC(ax_attention_pack_columns)(w->s, &w->s->k, w->keys, b->keys, w->k);
-    prefetch_rows(w, &w->a->k, next);
-    AX_VEC(ax_attention_key_rows)(w->a, &w->a->v, b, w->keys);
-    AX_VEC(ax_attention_pack_sums)
-    (w->s, &w->s->v, w->keys, b->keys, summed(round_up(b->keys, AX_LANES)), w->v);
-    prefetch_rows(w, &w->a->v, next);
+    const struct ax_attention_shape *s = w->s;
+    const struct ax_tensor *k = &w->a->k, *v = &w->a->v;
+    AX_VEC(ax_attention_key_rows)(w->a, k, b, w->keys);
+    AX_VEC(ax_attention_key_rows)(w->a, k, next, w->ahead);
+    for (int64_t i = 0; i < KEYS; i += AX_LANES) {
+        prefetch_rows(k, w->ahead, i, least(next->keys, i + AX_LANES));
+        AX_VEC(ax_attention_pack_columns)
+        (s, &s->k, w->keys + i, least(b->keys - i, AX_LANES), w->k + i);
+    }
+    AX_VEC(ax_attention_key_rows)(w->a, v, b, w->keys);
+    AX_VEC(ax_attention_key_rows)(w->a, v, next, w->ahead);
+    for (int64_t i = 0; i < KEYS; i += AX_LANES) {
+        const int64_t n = least(b->keys - i, AX_LANES);
+        prefetch_rows(v, w->ahead, i, least(next->keys, i + AX_LANES));
+        if (n <= 0)
+            continue;
+        /* the zeros that pad a sum may be where the next rows follow */
+        AX_VEC(ax_attention_pack_sums)
+        (s, &s->v, w->keys + i, n, least(summed(AX_LANES), KEYS - i),
+         w->v + i / s->per_unit * s->v.columns);
+    }
 }
 
 /* out /= Σ p, and lse. Rows that saw no keys: out = 0 and lse = −inf. */
@@ -225,7 +240,7 @@ static void finish(const struct worker *w, const struct ax_attention_block *b) {
     }
 }
 
-/* `after` is this thread's next block. */
+/* `after` is most likely this thread's next block. */
 static void run_block(const struct worker *w, struct ax_attention_block b,
                       const struct ax_attention_block *after) {
     load_block(w, &b);
@@ -290,48 +305,31 @@ size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,
     return count.used;
 }
 
-static int64_t take(int64_t *next) {
-    int64_t task;
-#pragma omp atomic capture
-    task = (*next)++;
-    return task;
-}
-
-/* Takes tasks until there are none. If each is one query, as in decoding, a thread takes the next
- * one before it starts one, so that it can prefetch its keys; with longer tasks another thread
- * could be idle at the end. */
-static void run_tasks(const struct worker *w, const int64_t *first, int64_t tasks, int64_t *next) {
-    const bool ahead = tasks == w->a->q.shape[0] * w->s->kv_heads;
-    int64_t task = take(next);
-    while (task < tasks) {
-        const int64_t following = ahead ? take(next) : tasks;
-        struct ax_attention_block after = {0};
-        if (following < tasks)
-            after = block_of(w->a, w->s, first, following);
-        run_block(w, block_of(w->a, w->s, first, task), &after);
-        task = ahead ? following : take(next);
-    }
-}
-
 enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
                                                 const struct ax_attention_forward *args,
                                                 void *work) {
     const struct ax_attention *a = &args->a;
     const struct ax_attention_shape s = AX_VEC(ax_attention_shape)(a);
     const int64_t docs = AX_VEC(ax_attention_docs)(a);
-    struct ax_attention_work rest = {.base = work};
+    struct ax_attention_work rest = {.base = work}, one = {0};
     int64_t *first = carve(&rest, docs + 1, sizeof(*first));
     const int64_t tasks = AX_VEC(ax_attention_count)(a, &s, doc_tasks, first);
     const int threads = tasks > 1 ? q->threads : 1;
-    int64_t next = 0;
-    (void)threads; /* a compiler without OpenMP runs all tasks here */
+    struct ax_turns turns;
+    carve_worker(&one, a, &s);
+    ax_turns_start(&turns, tasks, threads);
 #pragma omp parallel num_threads(threads)
     {
-        struct worker w;
-#pragma omp critical
-        w = carve_worker(&rest, a, &s);
+        const int thread = omp_get_thread_num();
+        struct ax_attention_work own = {.base = rest.base + rest.used + (size_t)thread * one.used};
+        const struct worker w = carve_worker(&own, a, &s);
         ax_tiles_begin();
-        run_tasks(&w, first, tasks, &next);
+        AX_TURNS_FOR (&turns, thread, task) {
+            struct ax_attention_block after = {0};
+            if (task + 1 < tasks)
+                after = block_of(a, &s, first, task + 1);
+            run_block(&w, block_of(a, &s, first, task), &after);
+        }
         ax_tiles_end();
     }
     const int64_t used = ((const int32_t *)a->cu_q.data)[docs];
