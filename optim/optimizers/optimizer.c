@@ -76,7 +76,7 @@ enum ax_status ax_moments_parse(const char *name, enum ax_moments *out) {
         }
     }
     return ax_error(AX_ERR_CONFIG,
-                    "moment_dtype: \"%.40s\" is not one of float32, bfloat16 (stochastic "
+                    "moments: \"%.40s\" is not one of float32, bfloat16 (stochastic "
                     "rounding), bfloat16_nearest, int8",
                     name);
 }

@@ -142,13 +142,19 @@ static void rules_between_keys(void **state) {
         {"quantization: {weight_dtype: int8, activation_dtype: fp8}\n", "int8 weights need int8"},
         {"early_stopping_patience: 3\nsave_steps: 10\neval_steps: 3\n", "a multiple of eval_steps"},
         {"early_stopping_patience: 3\n", "needs eval_steps and save_steps"},
-        {"chunked_cross_entropy: true\nliger_cross_entropy: true\n", "the same loss as"},
+        {"chunked_cross_entropy: true\nliger_cross_entropy: true\n",
+         "liger_cross_entropy: computes the same loss as chunked_cross_entropy: keep one"},
+        {"cut_cross_entropy: true\nchunked_cross_entropy: true\nliger_cross_entropy: true\n",
+         "liger_cross_entropy: computes the same loss as chunked_cross_entropy: keep one"},
         {"deepspeed: a.json\nfsdp: [full_shard]\n", "use fsdp or deepspeed"},
         {"activation_offloading: true\n", "needs gradient_checkpointing"},
         {"context_parallel_size: 2\nsample_packing: true\nmicro_batch_size: 2\n", "must be 1"},
-        {"dataset_shard_num: 2\n", "or neither"},
-        {"dataset_shard_num: 2\ndataset_shard_idx: 2\n", "must be below dataset_shard_num"},
-        {"datasets: [{path: a, shards: 2, shards_idx: 2}]\n", "must be below shards"},
+        {"dataset_shard_num: 2\n", "dataset_shard_num: set both"},
+        {"dataset_shard_idx: 0\n", "dataset_shard_idx: set both"},
+        {"dataset_shard_num: 2\ndataset_shard_idx: 2\n",
+         "dataset_shard_idx: must be below dataset_shard_num (c.yaml:2:20)"},
+        {"datasets: [{path: b}, {path: a, shards: 2, shards_idx: 2}]\n",
+         "datasets.1.shards_idx: must be below shards (c.yaml:1:56)"},
         {"quantize_moe_experts: true\n", "needs adapter: qlora with load_in_4bit"},
         {"datasets: [{path: a, weight: 0}]\n", "expected a positive number, got \"0\""},
         {"datasets: [{path: a, weight: 2}]\nmixing_weights: [1]\n",
@@ -166,6 +172,31 @@ static void rules_between_keys(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         FAILS(cases[i].yaml, cases[i].text);
+}
+
+/* The same keys, with values that fit together. */
+static void rules_that_are_kept(void **state) {
+    (void)state;
+    static const char *const cases[] = {
+        "batch_size: 8\ngradient_accumulation_steps: 4\nmicro_batch_size: 2\n",
+        "batch_size: 6\nmicro_batch_size: 2\n",
+        "val_set_size: 2\n",
+        "val_set_size: 0.5\n",
+        "early_stopping_patience: 3\nsave_steps: 9\neval_steps: 3\n",
+        "dataset_shard_num: 2\ndataset_shard_idx: 1\n",
+        "datasets: [{path: a, shards: 2, shards_idx: 1}]\n",
+        "datasets: [{path: a}, {path: b}]\nmixing_weights: [1, 2]\n",
+        "datasets: [{path: a, weight: 2}]\n",
+        "liger_cross_entropy: true\n",
+        "rl: dpo\ndpo_loss_type: [sigmoid, sft]\ndpo_loss_weights: [1, 2]\n",
+        "rl: grpo\nmicro_batch_size: 4\ntrl: {num_generations: 2}\n",
+        "qat: {scheme: nvfp4, group_size: 16}\n",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_config cfg;
+        load_ok(&cfg, cases[i], NULL);
+        ax_config_free(&cfg);
+    }
 }
 
 static void all_problems_at_once(void **state) {
@@ -234,13 +265,10 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_keys),
-        cmocka_unit_test(unknown_nested_keys),
-        cmocka_unit_test(wrong_types),
-        cmocka_unit_test(wrong_choices),
-        cmocka_unit_test(rules_between_keys),
-        cmocka_unit_test(all_problems_at_once),
-        cmocka_unit_test(files_that_are_no_configs),
+        cmocka_unit_test(unknown_keys),         cmocka_unit_test(unknown_nested_keys),
+        cmocka_unit_test(wrong_types),          cmocka_unit_test(wrong_choices),
+        cmocka_unit_test(rules_between_keys),   cmocka_unit_test(rules_that_are_kept),
+        cmocka_unit_test(all_problems_at_once), cmocka_unit_test(files_that_are_no_configs),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

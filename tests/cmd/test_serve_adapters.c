@@ -228,6 +228,31 @@ static void bad_adapters(void **state) {
     refused(words, "in use"); /* nothing else is wrong */
 }
 
+/* The folder of an adapter as MODEL: it is the only one, of the base that it names. */
+static void the_folder_of_an_adapter(void **state) {
+    (void)state;
+    struct server s;
+    struct client c;
+    serve_open(&s, altered("only", "../../models/llama", model), "--parallel 1");
+    client_open(&c, &s);
+    assert_int_equal(ask(&c, "GET", "/v1/models", NULL), 200);
+    json_t *v = client_json(&c);
+    assert_int_equal(json_array_size(at(v, "data")), 1);
+    assert_string_equal(text_at(v, "data.0.id"), "only");
+    assert_true(json_is_null(at(v, "data.0.parent")));
+    json_decref(v);
+    client_close(&c);
+    char body[512];
+    snprintf(body, sizeof body, "{\"prompt\": \"" PROMPT "\", \"max_tokens\": %d, %s}", LENGTH,
+             kinds[0].keys);
+    generate(1, 0);
+    v = post(&s, COMPLETE, body);
+    assert_true(json_equal(at(v, "choices.0.text"), wanted[1][0]));
+    json_decref(v);
+    json_decref(wanted[1][0]);
+    serve_close(&s);
+}
+
 /* An adapter of a model of another shape. */
 static void another_base(void **state) {
     (void)state;
@@ -245,8 +270,11 @@ static void another_base(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_a_model), cmocka_unit_test(as_generate),
-        cmocka_unit_test(in_turn),         cmocka_unit_test(bad_adapters),
+        cmocka_unit_test(each_is_a_model),
+        cmocka_unit_test(as_generate),
+        cmocka_unit_test(in_turn),
+        cmocka_unit_test(bad_adapters),
+        cmocka_unit_test(the_folder_of_an_adapter),
         cmocka_unit_test(another_base),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);
