@@ -48,7 +48,7 @@ static enum ax_status add_peaks(json_t *facts) {
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         char key[64], text[AX_PEAK_TEXT];
         struct ax_peak peak = {.kernels = ax_ops_cpu() ? ax_cpu_isa_name(ax_cpu_isa()) : "ref"};
-        AX_TRY(ax_measure_gemm_peak(&ro, dtypes[i], &peak));
+        AX_TRY(ax_measure_gemm_peak(&ro, dtypes[i], AX_PEAK_SECONDS, &peak));
         snprintf(key, sizeof key, "products_%s", ax_dtype_info(dtypes[i])->name);
         ax_peak_text(&peak, text, sizeof text);
         AX_TRY(add_text(facts, key, text));

@@ -104,7 +104,7 @@ enum ax_status ax_bench_bandwidth(struct ax_bench *b, double *bytes) {
 enum ax_status ax_bench_peak(struct ax_bench *b, double *flops) {
     const struct ax_runtime_options ro = peaks_of(b);
     if (b->peak.flops == 0)
-        AX_TRY(ax_measure_peak(&ro, &b->peak));
+        AX_TRY(ax_measure_peak(&ro, AX_PEAK_SECONDS, &b->peak));
     *flops = b->peak.flops;
     return AX_OK;
 }

@@ -23,7 +23,7 @@ static enum ax_status measure(struct ax_plan_figures *f, const struct ax_plan_re
     const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                             .threads = r->runtime.threads};
     struct ax_peak peak;
-    AX_TRY(ax_measure_gemm_peak(&here, r->step.model.dtype, &peak));
+    AX_TRY(ax_measure_gemm_peak(&here, r->step.model.dtype, AX_PEAK_SECONDS, &peak));
     f->peak_flops = peak.flops * AX_PLAN_STEP_SHARE;
     f->speed =
         plan->flops > 0 ? f->peak_flops * (double)ax_plan_step_tokens(r, plan) / plan->flops : 0;

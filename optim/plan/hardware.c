@@ -203,7 +203,7 @@ enum ax_status ax_plan_measure(const struct ax_runtime_options *here, enum ax_dt
                                struct ax_hardware *h) {
     *h = (struct ax_hardware){.name = "this machine", .source = "measured now", .node = 65536};
     struct ax_peak peak;
-    AX_TRY(ax_measure_gemm_peak(here, dtype, &peak));
+    AX_TRY(ax_measure_gemm_peak(here, dtype, AX_PEAK_SECONDS, &peak));
     h->bf16 = peak.flops;
     AX_TRY(ax_measure_copy_bandwidth(here, &h->bandwidth));
     h->node_link = h->network = h->host = h->bandwidth / 2;

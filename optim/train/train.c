@@ -21,6 +21,8 @@
 #include "optim/plan/peak.h"
 #include "optim/train/run.h"
 
+#define PEAK_SHARE 0.02 /* of a run's time that measuring the peak may take */
+
 /* ---- a timeline of some steps, of all ranks, on one clock: its zero is when all have reached the first of them ---- */
 
 static bool is_profiled(const struct ax_train *t) {
@@ -405,13 +407,16 @@ static enum ax_status after_step(struct ax_train *t) {
 
 /* ---- around a step ---- */
 
-/* All ranks measure at the same time, each with its share of the CPUs; the peak is their sum. */
-static enum ax_status measure_peak(struct ax_train *t) {
+/* All ranks measure at the same time, each with its share of the CPUs; the peak is their sum. They do so for a share
+ * of the run at the pace of its first step, which took `seconds`. */
+static enum ax_status measure_peak(struct ax_train *t, double seconds) {
+    const double run = seconds * (double)(t->schedule.total - t->done);
+    const double limit = fmin(AX_PEAK_SECONDS, PEAK_SHARE * run);
     struct ax_peak peak = {0};
     char text[AX_PEAK_TEXT], ranks[32] = "";
     struct ax_runtime_options o = t->runtime;
     o.threads = t->rt->q->threads;
-    enum ax_status st = t->o->measure_peak(&o, &peak);
+    enum ax_status st = t->o->measure_peak(&o, limit, &peak);
     if (st == AX_ERR_NOMEM) { /* the plan has no memory for it: then there is no MFU */
         ax_error_clear();
         peak.flops = 0;
@@ -486,6 +491,7 @@ static enum ax_status run_steps(struct ax_train *t) {
         }
         AX_TRY(answer_requests(t, false));
         const int64_t before = t->done;
+        const double began = ax_clock_now();
         AX_TRY(begin_timeline(t));
         AX_TRY(run_step(t));
         AX_TRY(end_timeline(t, false));
@@ -499,7 +505,7 @@ static enum ax_status run_steps(struct ax_train *t) {
         if (needs_result(t, first))
             AX_TRY(settle_late(t));
         if (first && t->o->measure_peak)
-            AX_TRY(measure_peak(t));
+            AX_TRY(measure_peak(t, ax_clock_now() - began));
         AX_TRY(ax_train_save_poll(t, AX_SAVE_LOOK));
         if (!t->late.pending)
             AX_TRY(after_step(t));

@@ -152,8 +152,9 @@ struct ax_train_options {
     struct ax_metrics_options metrics; /* logging_steps 0: every 1/200 of the run, 1 to 10 steps;
                                           fields that follow from the run are filled in */
     /* Called after the first step on each rank; the sum over ranks is the reference for MFU.
-     * ax_measure_peak, or NULL. */
-    enum ax_status (*measure_peak)(const struct ax_runtime_options *o, struct ax_peak *peak);
+     * ax_measure_peak, or NULL. A run that is to take few seconds is measured for less long. */
+    enum ax_status (*measure_peak)(const struct ax_runtime_options *o, double limit,
+                                   struct ax_peak *peak);
     /* `profile_steps` steps, after the first `profile_first` ones, are written as a timeline; 0:
      * none */
     int64_t profile_steps, profile_first;

@@ -20,12 +20,12 @@ static void products_are_timed(void **state) {
     (void)state;
     struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
     struct ax_peak peak = {0};
-    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &peak), AX_OK);
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, AX_PEAK_SECONDS, &peak), AX_OK);
     print_message("%.1f GFLOP/s\n", peak.flops / 1e9);
     assert_true(peak.flops > 1e8 && peak.flops < 1e14 && peak.flops >= peak.slowest);
     ro.backend = "ref"; /* so slow that all rows would take a minute */
     const double start = ax_clock_now();
-    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &peak), AX_OK);
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, AX_PEAK_SECONDS, &peak), AX_OK);
     assert_true(peak.flops > 1e6 && ax_clock_now() - start < 30);
 }
 
@@ -71,7 +71,7 @@ static void products_are_of_different_numbers(void **state) {
     looking = *of_library();
     looking.gemm = look_and_multiply;
     shown = &looking;
-    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &peak), AX_OK);
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, AX_PEAK_SECONDS, &peak), AX_OK);
     shown = NULL;
     assert_in_range(equal, 1, 100);
 }
@@ -113,7 +113,7 @@ static void a_slow_beginning_is_not_the_peak(void **state) {
     slow = 3; /* one warms up, and two are rounds */
     readings = multiplied = 0;
     pretended = 1;
-    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, &peak), AX_OK);
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, AX_PEAK_SECONDS, &peak), AX_OK);
     shown = NULL;
     pretended = 0;
     /* before and after each; planning, in which a product takes no time, has one for the first rows and one for all */
@@ -125,6 +125,26 @@ static void a_slow_beginning_is_not_the_peak(void **state) {
     peak.flops = 3e11;
     peak.slowest = 2.9e11;
     assert_string_equal(ax_peak_text(&peak, text, sizeof text), "300 GFLOP/s (float32, pretended)");
+}
+
+/* Without time, two products of the first rows at least, and two of all. */
+static void a_limit_ends_the_rounds(void **state) {
+    (void)state;
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    struct ax_peak peak;
+    if (!of_library())
+        skip();
+    looking = *of_library();
+    looking.gemm = be_slow_at_first;
+    shown = &looking;
+    slow = multiplied = 0;
+    pretended = 1;
+    assert_int_equal(ax_measure_gemm_peak(&ro, AX_F32, 0, &peak), AX_OK);
+    shown = NULL;
+    pretended = 0;
+    assert_int_equal(-slow, 2);
+    assert_in_range(multiplied - 2, 3, 4); /* thousandths, until there are two */
+    assert_true(fabs(peak.flops * 1e-3 / (2.0 * 384 * 1536 * 1536) - 1) < 1e-6);
 }
 
 /* Something else ran while the products were measured: a share never exceeds 1, and the highest rate
@@ -167,6 +187,7 @@ int main(void) {
         cmocka_unit_test(products_are_timed),
         cmocka_unit_test(products_are_of_different_numbers),
         cmocka_unit_test(a_slow_beginning_is_not_the_peak),
+        cmocka_unit_test(a_limit_ends_the_rounds),
         cmocka_unit_test_setup_teardown(a_step_above_the_peak, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

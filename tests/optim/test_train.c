@@ -16,6 +16,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "optim/losses/preference.h"
+#include "optim/plan/peak.h"
 #include "optim/train/run.h"
 #include "tests/optim/train_runs.h"
 
@@ -402,13 +403,17 @@ static void test_nan_in_the_base(void **state) {
     train_case_close(&c);
 }
 
-static enum ax_status no_room(const struct ax_runtime_options *o, struct ax_peak *peak) {
+static double limit_asked;
+
+static enum ax_status no_room(const struct ax_runtime_options *o, double limit,
+                              struct ax_peak *peak) {
     (void)o;
+    limit_asked = limit;
     peak->flops = 1; /* half measured */
     return ax_error(AX_ERR_NOMEM, "no room for a product");
 }
 
-/* What only utilization needs is not a reason to stop. */
+/* What only utilization needs is not a reason to stop, and takes a small share of the run. */
 static void test_no_memory_for_the_peak(void **state) {
     (void)state;
     struct train_case c;
@@ -418,6 +423,7 @@ static void test_no_memory_for_the_peak(void **state) {
     c.o.max_steps = 2;
     c.o.measure_peak = no_room;
     run_ok(&c, &r);
+    assert_true(limit_asked > 0 && limit_asked < AX_PEAK_SECONDS);
     events_of(&c, got, sizeof got);
     assert_null(strstr(got, "peak"));
     train_case_close(&c);

@@ -187,7 +187,9 @@ static enum ax_status open_teacher(struct train_case *c, struct ax_arch *arch) {
 }
 
 /* Rank r's peak is r + 1 TFLOP/s: more than any step reaches, which would raise it. */
-static enum ax_status pretend_peak(const struct ax_runtime_options *o, struct ax_peak *peak) {
+static enum ax_status pretend_peak(const struct ax_runtime_options *o, double limit,
+                                   struct ax_peak *peak) {
+    (void)limit;
     const double flops = 1e12 * (o->fabric->rank + 1);
     *peak = (struct ax_peak){flops, flops, AX_F32, "pretended"};
     return AX_OK;
