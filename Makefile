@@ -282,6 +282,10 @@ $(BUILD)/emulated/%.o: %
 EMULATED_CXXFLAGS = $(filter-out -Wconversion -Wshadow,$(CXXFLAGS)) -fno-exceptions -fno-thread-jumps \
     -ftls-model=initial-exec
 EMULATED_SAN := -fsanitize=address,undefined -fno-omit-frame-pointer
+# How threads of a kernel take turns is most of its time; nothing there needs the sanitizers.
+EMULATOR := $(patsubst %,tests/doubles/cuda/%.cpp.o,fibres mma wgmma)
+$(EMULATOR:%=$(BUILD)/emulated-sanitized/%): EMULATED_SAN := -DAX_FIBRES_OF_SANITIZED -fno-omit-frame-pointer
+$(EMULATOR:%=$(BUILD)/emulated/%) $(EMULATOR:%=$(BUILD)/emulated-sanitized/%): OPT := $(if $(SANITIZE),$(OPT),-O3 -g1)
 $(BUILD)/emulated-sanitized/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "CC $< (emulated, sanitized)"
