@@ -204,6 +204,9 @@ static void the_model_is_uploaded_at_the_end(void **state) {
              in_scratch("out"));
     assert_string_equal(got, want);
     ax_free(got);
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    EXPECT(2, "HF_HUB_OFFLINE forbids uploading", config, output, "hub_model_id=me/tiny");
+    unsetenv("HF_HUB_OFFLINE");
     put_hf("#!/bin/sh\nexit 3\n");
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
     EXPECT(1, "but the upload failed (hf exited with code 3). Try again: `hf upload me/tiny ",

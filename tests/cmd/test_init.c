@@ -121,6 +121,12 @@ static void lengths_choose_rows(void **state) {
     assert_int_equal(s.sequence_len, 2048);
     ax_init_shape_choose(&s, n, 1, 0, false); /* one row */
     assert_int_equal(s.rows, 1);
+    const uint32_t three[] = {3, 6, 90};
+    ax_init_shape_choose(&s, three, 3, 0, false);
+    assert_int_equal(s.median, 6);
+    assert_int_equal(s.p99, 90);
+    assert_int_equal(s.longest, 90);
+    assert_true(s.mean == 33);
 }
 
 /* ---- memory ---- */
