@@ -12,6 +12,7 @@
 #include "model/core/builder.h"
 #include "model/core/linear_codes.h"
 #include "model/layer.h"
+#include "model/predict.h"
 #include "model/arch/split.h"
 #include "model/parallel/tensor_parallel.h"
 #include "model/parts/per_layer.h"
@@ -171,8 +172,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     snprintf(m->units[last].name, AX_NAME_MAX, "head");
     ax_streams_init_end(b);
     if (ax_arch_predicts(a))
-        m->ahead_norm = ax_builder_add_norm(
-            b, (int)a->n_layers - 1, "model.layers.%d.shared_head.norm.weight", a->hidden_size);
+        ax_predict_init_end(b);
     else
         m->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", a->hidden_size);
     build_head(b, last);
@@ -299,6 +299,19 @@ static enum ax_status check_rows(const struct ax_arch *a) {
                     a->family->model_type, (long long)a->per_layer.rows, (long long)a->vocab_size);
 }
 
+/* Units of this rank's stage. */
+static enum ax_status split_units(struct ax_model *m, const struct ax_model_options *o) {
+    const struct ax_mesh *mesh = &m->rt->mesh;
+    const int stages = mesh->size[AX_ROLE_PP], stage = mesh->coord[AX_ROLE_PP];
+    const int last = m->n_units - 1;
+    if (!o->only_predicts)
+        return ax_split_units(&m->arch, o->unit_times, o->max_positions, stages,
+                              o->chunks > 1 ? o->chunks : 1, stage, &m->chunks);
+    if (stage == stages - 1)
+        m->chunks = (struct ax_chunks){.n = 1, .list = {{last - 1, last}}};
+    return AX_OK;
+}
+
 /* A ring attends to all keys of a hop. */
 static enum ax_status check_choices(const struct ax_arch *a, enum ax_cp_method method,
                                     const struct ax_mesh *mesh) {
@@ -330,8 +343,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY(ax_tp_check(arch, mesh));
     AX_TRY(ax_cp_check(o->cp_method, mesh));
     AX_TRY(check_choices(arch, o->cp_method, mesh));
-    AX_TRY(ax_split_units(arch, o->unit_times, o->max_positions, mesh->size[AX_ROLE_PP],
-                          o->chunks > 1 ? o->chunks : 1, mesh->coord[AX_ROLE_PP], &m->chunks));
+    AX_TRY(split_units(m, o));
     AX_TRY_GOTO(ax_adapter_bank_begin(m), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->units, layers + 2, sizeof *m->units), st, fail);
     AX_TRY_GOTO(ax_alloc(&m->layers, layers, sizeof *m->layers), st, fail);

@@ -12,6 +12,15 @@ enum { STATE, RSTD, ROWS, ROWS_RSTD, STATE_RSTD, JOINED, INPUT, N_PREDICT };
 
 #define NAME(part) "model.layers.%d." part
 
+static void add_state_norm(struct ax_builder *b) {
+    b->model->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", b->arch->hidden_size);
+}
+
+static void add_ahead_norm(struct ax_builder *b) {
+    b->model->ahead_norm = ax_builder_add_norm(
+        b, (int)b->arch->n_layers - 1, NAME("shared_head.norm.weight"), b->arch->hidden_size);
+}
+
 void ax_predict_init(struct ax_builder *b, struct ax_layer *l) {
     const int64_t D = b->arch->hidden_size;
     const struct ax_param_decl join = {.name = NAME("eh_proj.weight"),
@@ -19,11 +28,21 @@ void ax_predict_init(struct ax_builder *b, struct ax_layer *l) {
                                        .cols = 2 * D,
                                        .tp_dim = -1,
                                        .grad_partial_over = AX_TP_PARTIAL};
-    b->model->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", D);
+    if (b->options->only_predicts)
+        add_ahead_norm(b);
+    else
+        add_state_norm(b);
     l->predict.rows_norm = ax_builder_add_norm(b, l->index, NAME("enorm.weight"), D);
     l->predict.state_norm = ax_builder_add_norm(b, l->index, NAME("hnorm.weight"), D);
     l->predict.join = (struct ax_linear){.unit = l->unit, .split = AX_SPLIT_NONE, .n_parts = 1};
     l->predict.join.weight[0] = ax_builder_add(b, l->index, &join);
+}
+
+void ax_predict_init_end(struct ax_builder *b) {
+    if (b->options->only_predicts)
+        add_state_norm(b);
+    else
+        add_ahead_norm(b);
 }
 
 /* Does the pass compute the layer, or the state alone? */
@@ -31,22 +50,25 @@ static bool predicts(const struct ax_pass *p) {
     return p->recompute != AX_RECOMPUTE_INFERENCE;
 }
 
-static void declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f,
-                    bool all) {
+static void declare_state(const struct ax_pass *p, struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    const int64_t T = ax_tp_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
+    ax_saved_declare(&s[STATE], "norm output", AX_KEEP_CHEAP, ax_tensor_2d(m->dtype, NULL, T, D));
+    ax_saved_declare(&s[RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, T));
+}
+
+static void declare_rows(const struct ax_pass *p, struct ax_saved *s) {
+    const struct ax_model *m = p->model;
+    const int64_t T = ax_tp_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
+    ax_saved_declare(&s[ROWS], "next embeddings", AX_KEEP_COSTLY,
+                     ax_tensor_2d(m->accum, NULL, T, D));
+}
+
+/* u, and what is computed on the way from h and the rows. */
+static void declare_input(const struct ax_pass *p, struct ax_saved *s) {
     const struct ax_model *m = p->model;
     const int64_t T = ax_tp_rows(m->rt, p->batch->T), D = m->arch.hidden_size;
     const struct ax_tensor per_row = ax_tensor_1d(m->accum, NULL, T);
-    if (all)
-        ax_layer_declare(l, p, f);
-    else
-        ax_frame_begin(f, 0);
-    struct ax_saved *s = ax_frame_extend(f, N_PREDICT);
-    ax_saved_declare(&s[STATE], "norm output", AX_KEEP_CHEAP, ax_tensor_2d(m->dtype, NULL, T, D));
-    ax_saved_declare(&s[RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
-    if (!all)
-        return;
-    ax_saved_declare(&s[ROWS], "next embeddings", AX_KEEP_COSTLY,
-                     ax_tensor_2d(m->accum, NULL, T, D));
     ax_saved_declare(&s[ROWS_RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
     ax_saved_declare(&s[STATE_RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
     ax_saved_declare(&s[JOINED], "norm output", AX_KEEP_CHEAP,
@@ -55,7 +77,16 @@ static void declare(const struct ax_layer *l, const struct ax_pass *p, struct ax
 }
 
 void ax_predict_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
-    declare(l, p, f, predicts(p));
+    if (predicts(p))
+        ax_layer_declare(l, p, f);
+    else
+        ax_frame_begin(f, 0);
+    struct ax_saved *s = ax_frame_extend(f, N_PREDICT);
+    declare_state(p, s);
+    if (!predicts(p))
+        return;
+    declare_rows(p, s);
+    declare_input(p, s);
 }
 
 static struct ax_saved *own(struct ax_frame *f) {
@@ -137,25 +168,25 @@ enum ax_status ax_predict_backward(const struct ax_layer *l, struct ax_pass *p, 
                             &p->slot->grad, false);
 }
 
-/* x is still there: a pass of inference alternates between two buffers, and the layer's output is in the other. */
-enum ax_status ax_predict_logits(struct ax_pass *p, const struct ax_tensor *rows,
-                                 const struct ax_tensor *work, const struct ax_tensor *out) {
-    struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const int unit = m->n_units - 2;
-    const struct ax_layer *l = &m->layers[unit - 1];
-    const struct ax_tensor *x = &p->slot->residual[unit - 1];
-    struct ax_frame *f = &p->slot->frames[unit];
+/* What has been made already goes into a frame as such. */
+static struct ax_saved made(const char *name, const struct ax_tensor *t) {
+    return (struct ax_saved){.name = name, .ready = true, .t = *t};
+}
+
+enum ax_status ax_predict_of(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_tensor *state, const struct ax_tensor *rows,
+                             const struct ax_tensor *out) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor y = ax_stack_take(scratch, "output of the layer for prediction", *x);
-    declare(l, p, f, true);
-    ax_frame_push(f, scratch, scratch, p->recompute);
-    AX_TRY(ax_model_gather(m, unit));
-    AX_TRY(make_state(l, p, own(f), x));
-    AX_TRY(make_input(l, p, own(f)));
-    AX_TRY(ax_layer_forward(l, p, f, &own(f)[INPUT].t, &y));
-    ax_model_release(m, unit);
-    AX_TRY(ax_head_ahead_logits(p, &y, rows, work, out));
+    struct ax_frame f;
+    ax_layer_declare(l, p, &f);
+    struct ax_saved *s = ax_frame_extend(&f, N_PREDICT);
+    declare_input(p, s);
+    ax_frame_push(&f, scratch, scratch, p->recompute);
+    s[STATE] = made("norm output", state);
+    s[ROWS] = made("next embeddings", rows);
+    AX_TRY(make_input(l, p, s));
+    AX_TRY(ax_layer_forward(l, p, &f, &s[INPUT].t, out));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -7,9 +7,9 @@
  *   y = layer(u),  logits = head(norm_s(y))                       norm_s: shared_head.norm, the head's
  *   loss = Σ weight_{t+1}·(−log p[label_{t+1}]) / Σ weight        labels and weights as the model's
  *
- * In training, and where drafts are made (model/generate/generate.h); the gradient of a step is that of its loss +
- * ahead_coef·this one. A document's last
- * token has no next one: token 0 takes its place, nothing is predicted from it, and no other attends to it.
+ * In training the gradient of a step is that of its loss + ahead_coef·this one. A document's last token has no next
+ * one: token 0 takes its place, nothing is predicted from it, and no other attends to it. To draft tokens, the layer
+ * is by itself, beside a model without it (drafter.h).
  *
  * Its unit is the last before the head, and has the model's final norm, because the gradient of h comes from
  * both. What it passes on as the stream is h, so that the head has no norm left to do. */
@@ -18,8 +18,10 @@
 
 #include "model/pass.h"
 
-/* Adds the parameters beside those of the layer. */
+/* Adds the parameters beside those of the layer, in its unit; and in the head's. A drafter has norm_s in the layer's,
+ * as it has no head. */
 void ax_predict_init(struct ax_builder *b, struct ax_layer *l);
+void ax_predict_init_end(struct ax_builder *b);
 void ax_predict_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f);
 /* out [T][D] = h; in training slot->ahead = y. out NULL: recomputes for backward. */
 enum ax_status ax_predict_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
@@ -28,11 +30,10 @@ enum ax_status ax_predict_forward(const struct ax_layer *l, struct ax_pass *p, s
 enum ax_status ax_predict_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                    const struct ax_tensor *x);
 
-/* After a pass of inference that has not ended: logits (accumulation [n][V on this rank]) of the tokens after
- * next, for the given rows of the batch, whose `ahead.tokens` are the next tokens of all rows. Appends to the
- * layer's keys and values if there is a cache. rows i32 [n], work compute [n][D]: as for
- * ax_pass_logits_of. */
-enum ax_status ax_predict_logits(struct ax_pass *p, const struct ax_tensor *rows,
-                                 const struct ax_tensor *work, const struct ax_tensor *out);
+/* In a pass of inference: y from h [T/tp][D] and the next tokens' embeddings (accumulation [T/tp][D]). Appends to the
+ * layer's keys and values if there is a cache. */
+enum ax_status ax_predict_of(const struct ax_layer *l, struct ax_pass *p,
+                             const struct ax_tensor *state, const struct ax_tensor *rows,
+                             const struct ax_tensor *out);
 
 #endif

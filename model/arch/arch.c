@@ -353,8 +353,7 @@ enum ax_status ax_arch_kinds(const struct ax_arch *arch, bool each, struct ax_ar
     return AX_OK;
 }
 
-/* The layer itself is as the last one. */
-enum ax_status ax_arch_predict(struct ax_arch *a, const char *key) {
+enum ax_status ax_arch_check_predict(const struct ax_arch *a, const char *key) {
     const char *type = a->family->model_type;
     if (a->n_unused == 0 && !a->unused_prefix)
         return ax_error(AX_ERR_CONFIG,
@@ -371,12 +370,31 @@ enum ax_status ax_arch_predict(struct ax_arch *a, const char *key) {
                         "%s: num_nextn_predict_layers is %lld, and only one layer for multi-token "
                         "prediction can be used; remove it",
                         key, (long long)a->n_unused);
-    const size_t n = (size_t)a->n_layers;
-    AX_TRY(ax_regrow(&a->layers, n, n + 1, sizeof *a->layers));
-    a->layers[n] = a->layers[n - 1];
-    a->layers[n].predicts = true;
-    a->n_layers++;
+    return AX_OK;
+}
+
+/* The layer itself is as the last one. */
+static void add_prediction(struct ax_arch *a) {
+    struct ax_layer_spec *own = &a->layers[a->n_layers++];
+    *own = own[-1];
+    own->predicts = true;
     a->n_unused = 0;
+}
+
+enum ax_status ax_arch_predict(struct ax_arch *a, const char *key) {
+    const size_t n = (size_t)a->n_layers;
+    AX_TRY(ax_arch_check_predict(a, key));
+    AX_TRY(ax_regrow(&a->layers, n, n + 1, sizeof *a->layers));
+    add_prediction(a);
+    return AX_OK;
+}
+
+enum ax_status ax_arch_with_prediction(const struct ax_arch *a, struct ax_arch *out) {
+    const size_t n = (size_t)a->n_layers;
+    *out = *a;
+    AX_TRY(ax_alloc(&out->layers, n + 1, sizeof *out->layers));
+    memcpy(out->layers, a->layers, n * sizeof *out->layers);
+    add_prediction(out);
     return AX_OK;
 }
 

@@ -251,7 +251,7 @@ struct ax_arch {
     char quant_method[24];
     bool int4_codes; /* GPTQ: packed int4 can store all matrices as they are */
     /* further layers in the folder after the last one, for multi-token prediction. They are kept
-     * and not trained (but see ax_arch_predict) */
+     * and not used (but see ax_arch_predict and model/drafter.h) */
     int64_t n_unused;
     const char *unused_prefix;    /* prefix of such tensors in no layer; or NULL */
     struct ax_layer_spec *layers; /* [n_layers] */
@@ -265,10 +265,14 @@ static inline int64_t ax_spec_width(const struct ax_arch *a, const struct ax_lay
 }
 
 enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
-/* Makes the layer for multi-token prediction, which the model's folders have after the last one, the
- * last layer. AX_ERR_CONFIG if there is none, AX_ERR_UNSUPPORTED if there are several or the family's
- * cannot train; the messages begin with `key`. */
+/* Can the layer for multi-token prediction, which the model's folders have after the last one, be used?
+ * AX_ERR_CONFIG if there is none, AX_ERR_UNSUPPORTED if there are several or the family's are only kept; the
+ * messages begin with `key`. */
+enum ax_status ax_arch_check_predict(const struct ax_arch *arch, const char *key);
+/* Checks it, and makes it the last layer. */
 enum ax_status ax_arch_predict(struct ax_arch *arch, const char *key);
+/* The same for a copy, with a checked layer: the caller frees its `layers`, all else is borrowed. */
+enum ax_status ax_arch_with_prediction(const struct ax_arch *arch, struct ax_arch *copy);
 static inline bool ax_arch_predicts(const struct ax_arch *a) {
     return a->n_layers > 0 && a->layers[a->n_layers - 1].predicts;
 }

@@ -153,6 +153,7 @@ struct ax_stream_ends {
 };
 
 struct ax_adapter_bank; /* adapters.h */
+struct ax_drafter;      /* model/drafter.h */
 
 /* What trains of a model with indexers (model/parts/index_training.h): all but these; these alone, while attention is to
  * all keys; or all. */
@@ -190,6 +191,9 @@ struct ax_model_options {
     /* all layers share the memory of one: the caller loads each (ax_model_load_unit) before it
      * runs. Excludes `train`; one rank only */
     bool one_layer;
+    /* only the layer for multi-token prediction is there, with shared_head.norm, and only on the stage with the
+     * head (model/drafter.h); the model must have it. Excludes `train` */
+    bool only_predicts;
     /* A created model on the same mesh, or NULL. Where both have frozen weights of the same names
      * and layout, this model reads the other's weights and does not load its own. */
     const struct ax_model *lender;
@@ -221,6 +225,7 @@ struct ax_model {
     struct ax_adapter embed_adapter;
     const struct ax_peft_config *adapter;
     struct ax_adapter_bank *bank;
+    struct ax_drafter *drafter; /* what drafts tokens where it generates; NULL: nothing */
     struct ax_adapter_run adapter_run;
     /* products left for later by the running backward, if it is halved; else NULL */
     struct ax_later *later;

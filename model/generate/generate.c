@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/drafter.h"
 #include "model/generate/generate_pass.h"
 #include "model/generate/generate_share.h"
 #include "model/parallel/tensor_parallel.h"
@@ -19,10 +20,19 @@
 /* They are gathered once for all passes of a generator. They take what a step has for
  * activations; where that is less, and where nothing is trained, passes gather a unit at a time. */
 
+/* The model's units, and that of what drafts for it. */
+static int count_units(const struct ax_generator *d) {
+    return d->model->n_units + (d->o.drafts ? 1 : 0);
+}
+
+static struct ax_unit *unit_of(const struct ax_generator *d, int u) {
+    return u < d->model->n_units ? &d->model->units[u] : ax_drafter_unit(d->model->drafter);
+}
+
 static size_t weight_bytes(const struct ax_generator *d) {
     size_t bytes = 0;
-    for (int u = 0; u < d->model->n_units; u++)
-        bytes += ax_unit_hold_bytes(&d->model->units[u], d->model->rt);
+    for (int u = 0; u < count_units(d); u++)
+        bytes += ax_unit_hold_bytes(unit_of(d, u), d->model->rt);
     return bytes;
 }
 
@@ -50,8 +60,8 @@ static enum ax_status hold_weights(struct ax_generator *d) {
     if (most[0] > 0 || (most[1] == 0 && alone))
         return AX_OK;
     d->holds = rt->held = true;
-    for (int u = 0; u < d->model->n_units; u++) {
-        struct ax_unit *unit = &d->model->units[u];
+    for (int u = 0; u < count_units(d); u++) {
+        struct ax_unit *unit = unit_of(d, u);
         if (!ax_unit_present(unit))
             continue;
         const size_t own = ax_unit_hold_bytes(unit, rt);
@@ -62,14 +72,14 @@ static enum ax_status hold_weights(struct ax_generator *d) {
 
 /* What a pass has gathered that an error ended half way. */
 static void drop_gathers(struct ax_generator *d) {
-    for (int u = 0; u < d->model->n_units; u++)
-        ax_unit_drop_gathers(&d->model->units[u], d->holds ? 1 : 0);
+    for (int u = 0; u < count_units(d); u++)
+        ax_unit_drop_gathers(unit_of(d, u), d->holds ? 1 : 0);
 }
 
 static void let_go_weights(struct ax_generator *d) {
-    for (int u = 0; d->holds && u < d->model->n_units; u++)
-        if (d->model->units[u].gathered > 0) /* an error came before the others */
-            ax_unit_let_go(&d->model->units[u], d->model->rt);
+    for (int u = 0; d->holds && u < count_units(d); u++)
+        if (unit_of(d, u)->gathered > 0) /* an error came before the others */
+            ax_unit_let_go(unit_of(d, u), d->model->rt);
 }
 
 /* ---- scores; without `scoring` these functions do nothing ---- */
@@ -177,26 +187,31 @@ static size_t choice_bytes(const struct ax_generator *d) {
                        : ax_choice_bytes(accum, d->row_cap);
 }
 
+/* With drafts, a model of a layer more. */
+static const struct ax_model *of_all_layers(const struct ax_generator *d) {
+    return d->o.drafts ? &d->model->drafter->model : d->model;
+}
+
 static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stack) {
     const struct ax_model *m = d->model;
+    const struct ax_arch *a = &of_all_layers(d)->arch;
     struct ax_kv_row *rows;
-    AX_TRY(ax_kv_rows(&m->arch, m->rt->mesh.size[AX_ROLE_TP], &rows));
-    const struct ax_kvcache_options o = {
-        .dtype = m->dtype,
-        .n_seqs = d->o.n_seqs,
-        .cap = d->cap,
-        .n_layers = ax_kv_layers(&m->arch),
-        /* with room for no more, all keys are chosen */
-        .n_index = d->cap > m->arch.index.top ? ax_index_layers(&m->arch) : 0,
-        .index_dim = m->arch.index.head_dim,
-        .top = m->arch.index.top,
-        .n_state_layers = ax_state_layers(&m->arch),
-        .state = ax_state_size(&m->arch, &m->rt->mesh),
-        .rows = rows,
-        .n_blocks = blocks(&d->o),
-        .T = d->o.pass_tokens,
-        .chunk = m->arch.chunk,
-        .planning = ax_runtime_planning(m->rt)};
+    AX_TRY(ax_kv_rows(a, m->rt->mesh.size[AX_ROLE_TP], &rows));
+    const struct ax_kvcache_options o = {.dtype = m->dtype,
+                                         .n_seqs = d->o.n_seqs,
+                                         .cap = d->cap,
+                                         .n_layers = ax_kv_layers(a),
+                                         /* with room for no more, all keys are chosen */
+                                         .n_index = d->cap > a->index.top ? ax_index_layers(a) : 0,
+                                         .index_dim = a->index.head_dim,
+                                         .top = a->index.top,
+                                         .n_state_layers = ax_state_layers(a),
+                                         .state = ax_state_size(a, &m->rt->mesh),
+                                         .rows = rows,
+                                         .n_blocks = blocks(&d->o),
+                                         .T = d->o.pass_tokens,
+                                         .chunk = a->chunk,
+                                         .planning = ax_runtime_planning(m->rt)};
     const enum ax_status st = ax_kvcache_create(&d->cache, stack, m->rt->q, &o);
     ax_free(rows);
     return st;
@@ -204,7 +219,7 @@ static enum ax_status create_cache(struct ax_generator *d, struct ax_stack *stac
 
 static enum ax_status check_drafts(const struct ax_generator *d) {
     const struct ax_rope_config *rope = &d->model->arch.rope;
-    AX_ASSERT(!d->o.drafts || ax_arch_predicts(&d->model->arch));
+    AX_ASSERT(!d->o.drafts || d->model->drafter);
     if (!d->o.drafts || ax_rope_length(rope, d->cap) == ax_rope_length(rope, 0))
         return AX_OK;
     return ax_error(
@@ -219,7 +234,6 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_ASSERT(o->n_seqs > 0 && o->max_prompt > 0 && o->max_new > 0);
     AX_ASSERT(d->cap <= m->ropes[AX_ROPE_MAIN].cos.shape[0]);
     AX_ASSERT(!o->adapters || m->bank);
-    AX_ASSERT(!o->drafts || m->rt->mesh.size[AX_ROLE_PP] == 1);
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);
     d->o.pass_tokens = ax_generate_pad(d, pass_tokens(&d->o));
@@ -230,7 +244,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     enum ax_status st;
     AX_TRY_GOTO(check_drafts(d), st, fail);
     AX_TRY_GOTO(create_cache(d, stack), st, fail);
-    AX_TRY_GOTO(ax_slot_create(&d->slot, m, &arena->slots[0]), st, fail);
+    AX_TRY_GOTO(ax_slot_create(&d->slot, of_all_layers(d), &arena->slots[0]), st, fail);
     AX_TRY_GOTO(ax_generate_pass_create(d, stack), st, fail);
     AX_TRY_GOTO(ax_sampling_check(&o->sampling), st, fail);
     AX_TRY_GOTO(ax_sampler_create(&d->sampler, o->varied ? &widest : &o->sampling, m->rt->q, stack,
@@ -489,12 +503,12 @@ static enum ax_status draft(struct ax_generator *d, struct ax_generate_rows *r) 
         return AX_OK;
     AX_TRY(choose(d, r, n, &(struct ax_choice){0}));
     AX_TRY(settle(d)); /* also scores that are pending */
-    for (int64_t k = 0, i = 0; k < r->n_choices; k++)
-        for (int64_t row = 0; row < r->choices[k].logits.shape[0]; row++, i++) {
-            struct ax_lane *l = &d->lanes[r->lanes[i]];
-            l->ids[l->known] = (int32_t)ax_results_get(&d->results, &r->choices[k].index, row);
-            l->drafted = true;
-        }
+    AX_TRY(gather_ids(d, r, n));
+    for (int64_t i = 0; i < n; i++) {
+        struct ax_lane *l = &d->lanes[r->lanes[i]];
+        l->ids[l->known] = (int32_t)d->work->ids[i];
+        l->drafted = true;
+    }
     return AX_OK;
 }
 

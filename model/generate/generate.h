@@ -28,7 +28,7 @@
  * Sequences may join and leave while others are generated (`more`). On a mesh, without `waits`, each then goes to
  * the data rank with the fewest, and after each pass ranks tell each other its results (generate_tell.c).
  *
- * With `drafts` (not on stages of a pipeline) the model's layer for multi-token prediction drafts a token of each
+ * With `drafts` the model's layer for multi-token prediction drafts a token of each
  * sequence after a pass. The next pass has that token, too, and chooses from the logits of both rows, each with its
  * own random number. If the first choice is the draft, the second one is what a pass of its own would have chosen, and
  * counts; else it is dropped, with the draft's keys. So the tokens and their bits are those without drafts, in fewer
@@ -104,8 +104,8 @@ struct ax_generate_options {
     int n_stop;
     const int32_t *stop; /* token ids that end a sequence; borrowed */
     struct ax_sampling sampling;
-    /* by the model's layer for multi-token prediction, which it must have (ax_arch_predict). Not for sequences
-     * with a bias or a repetition penalty */
+    /* by the model's drafter, which it must have (model/drafter.h). Not for sequences with a bias or a repetition
+     * penalty */
     bool drafts;
     /* sequences may have samplings of their own, and ask for the likeliest tokens; of several data ranks or stages
      * only with `more` */

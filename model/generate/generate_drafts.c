@@ -1,11 +1,11 @@
-/* Drafts of the next tokens, by the layer for multi-token prediction (model/predict.h).
+/* Drafts of the next tokens, by the layer for multi-token prediction (model/drafter.h).
  *
  * The layer has a token's row of the cache as the model's layers have, but that row depends on the next token,
  * too: it is written after that was chosen, in the pass that is still open. Where lanes share keys, the last
  * shared row is of another sequence's next token: a draft may be worse for it, and no result is other. */
 #include "model/generate/generate_pass.h"
 
-#include "model/predict.h"
+#include "model/drafter.h"
 
 int64_t ax_sequence_most(const struct ax_generator *d, const struct ax_sequence *s) {
     return s->max_new > 0 && s->max_new < d->o.max_new ? s->max_new : d->o.max_new;
@@ -56,7 +56,7 @@ enum ax_status ax_generate_run_drafts(struct ax_generator *d, int64_t *n_rows, i
         w->next[t] = 0;
     next->shape[0] = w->T;
     AX_TRY(ax_queue_write(d->model->rt->q, next->data, w->next, ax_tensor_bytes(next)));
-    AX_TRY(ax_lanes_make_logits(d, ax_predict_logits));
+    AX_TRY(ax_lanes_make_logits(d, ax_drafter_logits));
     ax_pass_end(&d->pass);
     *n_rows = w->n_rows;
     return AX_OK;

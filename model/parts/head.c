@@ -119,6 +119,10 @@ const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p) {
                 .t;
 }
 
+const struct ax_tensor *ax_pass_own_hidden(const struct ax_pass *p) {
+    return &p->slot->frames[p->model->n_units - 1].saved[AX_HEAD_NORMED].t;
+}
+
 static enum ax_status logits_of(struct ax_pass *p, const struct ax_tensor *hidden,
                                 const struct ax_tensor *out) {
     const struct ax_model *m = p->model;
@@ -137,13 +141,31 @@ enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struc
     return logits_of(p, &hidden, out);
 }
 
-enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
-                                 const struct ax_tensor *work, const struct ax_tensor *out) {
+/* Logits of rows of `all`, states [T][D]. */
+static enum ax_status logits_of_rows(struct ax_pass *p, const struct ax_tensor *all,
+                                     const struct ax_tensor *rows, const struct ax_tensor *work,
+                                     const struct ax_tensor *out) {
     const struct ax_tensor hidden = ax_tensor_rows(work, 0, out->shape[0]);
     AX_TRY(ax_run_combine_forward(
-        p->model->rt->q, &(struct ax_combine_forward){
-                             .src = *ax_pass_final_hidden(p), .rows = *rows, .out = hidden}));
+        p->model->rt->q, &(struct ax_combine_forward){.src = *all, .rows = *rows, .out = hidden}));
     return logits_of(p, &hidden, out);
+}
+
+enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
+                                 const struct ax_tensor *work, const struct ax_tensor *out) {
+    return logits_of_rows(p, ax_pass_final_hidden(p), rows, work, out);
+}
+
+enum ax_status ax_pass_logits_from(struct ax_pass *p, const struct ax_tensor *normed,
+                                   const struct ax_tensor *rows, const struct ax_tensor *work,
+                                   const struct ax_tensor *out) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
+    const size_t mark = ax_stack_mark(scratch);
+    struct ax_tensor all;
+    AX_TRY(ax_tp_gather(p->model->rt, normed, &all));
+    AX_TRY(logits_of_rows(p, &all, rows, work, out));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 /* ---- a pass through the head ---- */
@@ -560,28 +582,6 @@ static enum ax_status ahead_forward(struct ax_pass *p, const struct ax_frame *f)
     AX_TRY(walk_forward(&ahead, f, &normed, &d));
     AX_TRY(ax_norm_backward(p, unit, m->ahead_norm, &d, y, &rstd, &d, false));
     AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){*y, d}));
-    ax_stack_release(scratch, mark);
-    return AX_OK;
-}
-
-enum ax_status ax_head_ahead_logits(struct ax_pass *p, const struct ax_tensor *y,
-                                    const struct ax_tensor *rows, const struct ax_tensor *work,
-                                    const struct ax_tensor *out) {
-    struct ax_model *m = p->model;
-    struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor hidden = ax_tensor_rows(work, 0, out->shape[0]);
-    const struct ax_tensor normed = take(p, "norm output", m->dtype, y->shape[0], y->shape[1]);
-    const struct ax_tensor rstd =
-        ax_stack_take(scratch, "norm rstd", ax_tensor_1d(m->accum, NULL, y->shape[0]));
-    struct ax_tensor all;
-    AX_TRY(ax_model_gather(m, m->n_units - 1));
-    AX_TRY(ax_norm_forward(p, &m->units[m->ahead_norm->unit], m->ahead_norm, y, &normed, &rstd));
-    AX_TRY(ax_tp_gather(m->rt, &normed, &all));
-    AX_TRY(ax_run_combine_forward(
-        m->rt->q, &(struct ax_combine_forward){.src = all, .rows = *rows, .out = hidden}));
-    AX_TRY(logits_of(p, &hidden, out));
-    ax_model_release(m, m->n_units - 1);
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

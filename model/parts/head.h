@@ -32,8 +32,9 @@ enum ax_status ax_head_weight(const struct ax_model *m, struct ax_tensor *w);
 enum ax_status ax_head_logits(struct ax_pass *p, const struct ax_tensor *w,
                               const struct ax_tensor *rows, const struct ax_tensor *hidden,
                               const struct ax_tensor *logits);
-/* The normed state that inference keeps, [T][D]. */
+/* The normed state that inference keeps, [T][D]; and of this rank's rows, [T/tp][D]. */
 const struct ax_tensor *ax_pass_final_hidden(const struct ax_pass *p);
+const struct ax_tensor *ax_pass_own_hidden(const struct ax_pass *p);
 
 /* Logits (accumulation [n][V]) of the given rows of the final hidden state. Gathers the head
  * unit. */
@@ -43,10 +44,10 @@ enum ax_status ax_pass_logits(struct ax_pass *p, int64_t first, int64_t n, struc
 enum ax_status ax_pass_logits_of(struct ax_pass *p, const struct ax_tensor *rows,
                                  const struct ax_tensor *work, const struct ax_tensor *out);
 
-/* The same of y [T/tp][D], what the layer for multi-token prediction has made (model/predict.h). */
-enum ax_status ax_head_ahead_logits(struct ax_pass *p, const struct ax_tensor *y,
-                                    const struct ax_tensor *rows, const struct ax_tensor *work,
-                                    const struct ax_tensor *out);
+/* The same of other normed states than those of the pass, [T/tp][D]. */
+enum ax_status ax_pass_logits_from(struct ax_pass *p, const struct ax_tensor *normed,
+                                   const struct ax_tensor *rows, const struct ax_tensor *work,
+                                   const struct ax_tensor *out);
 
 /* ---- a teacher ---- */
 

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "model/arch/classifier.h"
+#include "model/drafter.h"
 
 /* ---- generation_config.json: followed, or named ---- */
 
@@ -181,7 +182,7 @@ static enum ax_status open_all(struct ax_text_model *t, const struct ax_text_opt
     AX_TRY(ax_base_model_folder(&t->folder, &t->use, model, NULL, NULL));
     AX_TRY(ax_arch_load(&t->arch, t->folder));
     if (o->drafts)
-        AX_TRY(ax_arch_predict(&t->arch, "--drafts"));
+        AX_TRY(ax_arch_check_predict(&t->arch, "--drafts"));
     t->drafts = o->drafts;
     t->runtime = o->runtime;
     t->dtype = ax_cpu_has_bf16() || ax_backend_prefers_bf16(t->runtime.backend) ? AX_BF16 : AX_F32;
@@ -257,15 +258,18 @@ static enum ax_status plan(const struct run *r, struct ax_generator *g) {
     return AX_OK;
 }
 
+static struct ax_model_options options_of(const struct ax_text_model *t) {
+    return (struct ax_model_options){
+        .dtype = t->dtype, .base_store = t->store, .folder_inputs = true};
+}
+
 /* The model with its weights and adapters; `bank` must outlive it. */
 static enum ax_status create_model(struct ax_model *m, const struct ax_text_model *t,
                                    struct ax_runtime *rt, int64_t max_positions,
                                    struct ax_adapter_bank *bank) {
-    const struct ax_model_options mo = {.dtype = t->dtype,
-                                        .base_store = t->store,
-                                        .folder_inputs = true,
-                                        .bank = ax_adapters_bank(&t->adapters, bank),
-                                        .max_positions = max_positions};
+    struct ax_model_options mo = options_of(t);
+    mo.bank = ax_adapters_bank(&t->adapters, bank);
+    mo.max_positions = max_positions;
     AX_TRY(ax_model_create(m, &t->arch, rt, &mo));
     enum ax_status st = ax_model_load(m, &t->hf);
     if (st == AX_OK && mo.bank)
@@ -287,18 +291,31 @@ enum ax_status ax_text_model_check(const struct ax_text_model *t) {
     return st;
 }
 
+static enum ax_status create_drafter(struct ax_drafter *d, const struct ax_text_model *t,
+                                     struct ax_model *m) {
+    const struct ax_model_options o = options_of(t);
+    if (!t->drafts)
+        return AX_OK;
+    AX_TRY(ax_drafter_create(d, m, &o));
+    AX_TRY(ax_model_load(&d->model, &t->hf));
+    return ax_model_make_panels(&d->model);
+}
+
 static enum ax_status with_model(struct ax_runtime *rt, void *ctx) {
     struct run *r = ctx;
     struct ax_model m;
+    struct ax_drafter drafter = {0};
     struct ax_generator g = {0};
     struct ax_adapter_bank bank;
     AX_TRY(create_model(&m, r->t, rt, r->o.max_prompt + r->o.max_new, &bank));
     enum ax_status st;
     AX_TRY_GOTO(ax_model_make_panels(&m), st, done);
+    AX_TRY_GOTO(create_drafter(&drafter, r->t, &m), st, done);
     AX_TRY_GOTO(ax_generator_create(&g, &m, &r->o), st, done);
     st = ax_runtime_planning(rt) ? plan(r, &g) : r->body(&g, r->ctx);
 done:
     ax_generator_free(&g);
+    ax_drafter_free(&drafter);
     ax_model_free(&m);
     return st;
 }

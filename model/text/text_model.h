@@ -21,7 +21,7 @@ struct ax_text_options {
     bool dtype_given;
     enum ax_dtype dtype;
     struct ax_runtime_options runtime;
-    bool drafts;           /* as in ax_generate_options */
+    bool drafts;           /* as in ax_generate_options; the model must have the layer */
     int64_t adapter_slots; /* places for adapters that come later (ax_adapters_add_slots) */
     bool samples;          /* without a word in generation_config.json: at temperature 0.7 */
     struct ax_team *team;  /* several ranks; NULL: one */

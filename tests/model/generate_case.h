@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "model/drafter.h"
 #include "model/generate/generate.h"
 #include "tests/tiny.h"
 
@@ -119,11 +120,16 @@ static void prompts(struct test *t) {
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct test *t = ctx;
     struct ax_model m;
+    struct ax_drafter drafter = {0};
     struct ax_generator g = {0};
     const struct ax_model_options mo = {.dtype = t->dtype,
                                         .max_positions = t->o.max_prompt + t->o.max_new};
     AX_TRY(ax_model_create(&m, &t->arch, rt, &mo));
     ax_model_init_random(&m, 5);
+    if (t->o.drafts) {
+        AX_TRY(ax_drafter_create(&drafter, &m, &mo));
+        AX_TRY(ax_model_init_random(&drafter.model, 5));
+    }
     if (t->panels) {
         AX_TRY(ax_model_make_panels(&m));
         int n = 0;
@@ -150,6 +156,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
         assert_int_equal(g.cache.n_free, g.cache.n_blocks);
     }
     ax_generator_free(&g);
+    ax_drafter_free(&drafter);
     ax_model_free(&m);
     return st;
 }

@@ -39,7 +39,7 @@ static void setup_model(struct test *t, size_t k, int lanes, bool drafts) {
     t->arch.init_range = models[k].range > 0 ? models[k].range : t->arch.init_range;
     t->o.drafts = drafts;
     if (drafts)
-        must(ax_arch_predict(&t->arch, "drafts"));
+        must(ax_arch_check_predict(&t->arch, "drafts"));
     make_long(t);
 }
 
@@ -143,7 +143,7 @@ static void ropes_that_depend_on_the_length_are_refused(void **state) {
     setup_with(&t, "glm4_moe",
                MIXTURE ", \"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2.0}", AX_F32,
                2);
-    must(ax_arch_predict(&t.arch, "drafts"));
+    must(ax_arch_check_predict(&t.arch, "drafts"));
     t.o.drafts = true;
     t.o.max_prompt = 64;
     assert_int_equal(try(&t, "cpu", 1), AX_ERR_UNSUPPORTED);
