@@ -21,8 +21,6 @@
 #include "optim/plan/peak.h"
 #include "optim/train/run.h"
 
-#define PEAK_SHARE 0.02 /* of a run's time that measuring the peak may take */
-
 /* ---- a timeline of some steps, of all ranks, on one clock: its zero is when all have reached the first of them ---- */
 
 static bool is_profiled(const struct ax_train *t) {
@@ -411,7 +409,7 @@ static enum ax_status after_step(struct ax_train *t) {
  * of the run at the pace of its first step, which took `seconds`. */
 static enum ax_status measure_peak(struct ax_train *t, double seconds) {
     const double run = seconds * (double)(t->schedule.total - t->done);
-    const double limit = fmin(AX_PEAK_SECONDS, PEAK_SHARE * run);
+    const double limit = fmin(AX_PEAK_SECONDS, AX_PEAK_SHARE * run);
     struct ax_peak peak = {0};
     char text[AX_PEAK_TEXT], ranks[32] = "";
     struct ax_runtime_options o = t->runtime;
