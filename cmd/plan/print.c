@@ -94,7 +94,7 @@ static void print_roles(const struct ax_plan_time *t) {
                    100 * t->exposed[role] / t->step);
 }
 
-/* Sorts the ops of a kind that a step has, the longest first; returns their number. */
+/* Ops of a kind that a step has, the longest first; returns their number. */
 static int sort_ops(const struct ax_plan_time *t, enum ax_time_kind kind, enum ax_op *sorted) {
     int n = 0;
     for (int op = 0; op < AX_OP_COUNT; op++) {

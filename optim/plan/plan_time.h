@@ -26,13 +26,16 @@ const char *ax_time_role_name(enum ax_time_role role);
 
 const char *ax_time_kind_name(enum ax_time_kind kind);
 
+/* An op's part of a step. Transfers beside it make it longer, which is in a step's `work` alone. */
+struct ax_plan_op_time {
+    double seconds, calls;
+};
+
 /* The time of a step, in seconds, averaged over the pipeline's stages. */
 struct ax_plan_time {
     double step;
     double work[AX_TIME_KINDS]; /* time of ops, by enum ax_time_kind */
-    struct ax_plan_op_time {
-        double seconds, calls; /* seconds without what transfers take of them */
-    } ops[AX_OP_COUNT];
+    struct ax_plan_op_time ops[AX_OP_COUNT];
     double moved[AX_TIME_ROLES];   /* time in which transfers are in flight */
     double exposed[AX_TIME_ROLES]; /* time in which nothing is computed because of a transfer */
     double idle;                   /* after a rank's last op, until the last rank ends */
