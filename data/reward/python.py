@@ -13,8 +13,6 @@
 #   {"close": 17}  ->  {"reward": 1.0}
 # or {"error": ..., "at": "file:line"}. Both streams are ours alone: what functions print goes to
 # standard error, and what they read is empty.
-import asyncio
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -95,6 +93,7 @@ def module_of(name):
 def load(name):
     module, module_name, attribute = module_of(name)
     if not hasattr(module, attribute):
+        import difflib
         near = difflib.get_close_matches(attribute, dir(module), 1)
         where = getattr(module, "__file__", None)
         raise Refused(f"{shown(where) if where else module_name} has no function {attribute}"
@@ -128,6 +127,7 @@ def settled(result):
     global loop
     if not inspect.isawaitable(result):
         return result
+    import asyncio  # takes longer than all that is imported above, for what few functions are
     loop = loop or asyncio.new_event_loop()
     return loop.run_until_complete(result)
 
