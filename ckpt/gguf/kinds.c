@@ -227,6 +227,19 @@ static const struct ax_gguf_field gemma4[] = {
     {FLAG(NULL, "use_double_wide_mlp", mixed.wide)},
     {0}};
 
+/* how many layers borrow keys is in a file as a float, too: streams.c reads it */
+static const struct ax_gguf_field gemma3n[] = {
+    {COUNT("attention.sliding_window", "sliding_window", window), .required = true},
+    {REAL("rope.freq_base_swa", "rope_local_base_freq", rope_theta_local), .absent = 10000},
+    {REAL("final_logit_softcapping", "final_logit_softcapping", logit_cap), .absent = 30},
+    {COUNT(NULL, "num_kv_shared_layers", mixed.borrow)},
+    {COUNT("embedding_length_per_layer_input", "hidden_size_per_layer_input", mixed.width), .required = true},
+    {COUNT(NULL, "vocab_size_per_layer_input", mixed.table)},
+    {COUNT("altup.num_inputs", "altup_num_inputs", streams.n), .absent = 4},
+    {COUNT("altup.active_idx", "altup_active_idx", streams.active)},
+    {COUNT(NULL, "laurel_rank", streams.rank)},
+    {0}};
+
 #define NO_WINDOW   "\"sliding_window\": null"
 #define WINDOWLESS  NO_WINDOW ", \"use_sliding_window\": false"
 #define ALL_SPARSE  "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []"
@@ -251,6 +264,8 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("gemma2", "gemma2", "Gemma2ForCausalLM"), .shifted = true, .rescaled = true, .keeps_windows = true, .fields = gemma2, .config = GEMMA},
     {KIND("gemma3", "gemma3_text", "Gemma3ForCausalLM"), .shifted = true, .rescaled = true, .qk_norm = true,
      .keeps_windows = true, .fields = gemma3, .config = GEMMA},
+    {KIND("gemma3n", "gemma3n_text", "Gemma3nForCausalLM"), .qk_norm = true, .keeps_windows = true, .streams = true,
+     .fields = gemma3n, .config = GEMMA},
     {KIND("gemma4", "gemma4_text", "Gemma4ForCausalLM"), .qk_norm = true, .keeps_windows = true, .may_moe = true,
      .mixed = true, .fields = gemma4, .config = GEMMA},
     {KIND("mistral3", "ministral3", "Ministral3ForCausalLM"), .permuted = true, .grows = true, .fields = ministral3,

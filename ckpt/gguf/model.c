@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "ckpt/gguf/lists.h"
 #include "ckpt/gguf/mixed.h"
+#include "ckpt/gguf/streams.h"
 #include "ckpt/gguf/parts.h"
 #include "ckpt/gguf/rope.h"
 #include "kernels/tensor.h"
@@ -392,7 +393,7 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
     AX_TRY(ax_gguf_i64(f, model_key(m, "context_length", key), 1, INT32_MAX, &m->context));
     AX_TRY(ax_gguf_i64(f, model_key(m, "embedding_length", key), 1, MAX_DIM, &m->hidden));
     /* where all layers have experts, files may lack it */
-    if (!m->kind->mixed && !m->kind->parts)
+    if (!m->kind->mixed && !m->kind->parts && !m->kind->streams)
         AX_TRY(m->kind->moe && !m->kind->some_dense &&
                        !ax_gguf_key(f, model_key(m, "feed_forward_length", key))
                    ? ax_gguf_i64(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
@@ -402,6 +403,8 @@ static enum ax_status read_sizes(struct ax_gguf_model *m) {
         if (k->gguf)
             AX_TRY(read_field(m, k));
     AX_TRY(m->kind->mixed ? ax_gguf_mixed_read(m) : read_heads(m));
+    if (m->kind->streams)
+        AX_TRY(ax_gguf_streams_read(m));
     if (m->experts > 0) {
         AX_TRY(ax_gguf_i64(f, model_key(m, "expert_used_count", key), 1, m->experts, &m->active));
         AX_TRY(ax_gguf_i64_or(f, model_key(m, "expert_feed_forward_length", key), 1, MAX_DIM,
@@ -567,6 +570,8 @@ static bool add_special_keys(const struct ax_gguf_model *m, json_t *config) {
         ok = ok && add_layer_types(m, config);
     if (m->kind->mixed)
         ok = ok && ax_gguf_mixed_config(m, config);
+    if (m->kind->streams)
+        ok = ok && ax_gguf_streams_config(m, config);
     if (m->kind->parts)
         ok = ok && ax_gguf_parts_config(m, config);
     if (m->kind->shares)

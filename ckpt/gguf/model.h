@@ -65,6 +65,7 @@ struct ax_gguf_kind {
      * are lists; the first layers without a router are dense */
     bool slides;
     bool mixed;     /* layers differ in their heads and widths (mixed.h) */
+    bool streams;   /* layers have several residual streams (streams.h) */
     int64_t gating; /* expert_gating_func, where the architecture has several; else 0 */
     const struct ax_gguf_field *fields; /* ends with a row without names; NULL: none */
     const char *config; /* further members of config.json, as an object; NULL: none */
@@ -129,6 +130,11 @@ struct ax_gguf_model {
         bool of_keys, wide,
             sparse; /* no v in full layers; wide_ffn is not ffn; there are experts */
     } mixed;
+    struct {
+        int64_t n, active; /* streams, and the one that layers compute; n 0: one stream */
+        int64_t rank;      /* rank of the path beside attention */
+        int64_t sparse;    /* the first layers, few of whose gates stay */
+    } streams;
     int64_t window, period;          /* every period-th layer is full */
     int64_t query_scalar;            /* the softmax scale that readers assume is its ^-½ */
     int64_t bos, eos, eot, eom, pad; /* ids, −1 = none */

@@ -8,7 +8,14 @@ static bool is_full(const struct ax_gguf_model *m, int64_t layer) {
     return m->kind->mixed && ax_gguf_is_full(m, layer);
 }
 static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
-    return m->kind->mixed && layer >= m->layers - m->mixed.borrow;
+    return layer >= m->layers - m->mixed.borrow;
+}
+/* The last layer of its kind with keys of its own. */
+static int64_t lender_of(const struct ax_gguf_model *m, int64_t layer) {
+    int64_t i = m->layers - m->mixed.borrow - 1;
+    while (i > 0 && ax_gguf_slides(m, i) != ax_gguf_slides(m, layer))
+        i--;
+    return i;
 }
 
 /* In a layer, or in none. */
@@ -64,7 +71,10 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer
                              [INDEX_QUERIES] = m->index.heads * m->index.head_dim,
                              [INPUTS] = m->mixed.width,
                              [INPUT_TABLE] = m->mixed.table,
-                             [INPUT_COLUMNS] = m->mixed.width * m->layers};
+                             [INPUT_COLUMNS] = m->mixed.width * m->layers,
+                             [STREAMS] = m->streams.n,
+                             [STREAM_PAIRS] = m->streams.n * m->streams.n,
+                             [LOW_RANK] = m->streams.rank};
     return sizes[s];
 }
 
@@ -95,7 +105,9 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
                         [SLIDES] = ax_gguf_slides(m, layer),
                         [NORMS_STATE] = m->ssd.norm,
                         [HAS_LATENT] = sparse && m->latent > 0,
-                        [INDEXES] = !ax_gguf_shares_choice(m, layer)};
+                        [INDEXES] = !ax_gguf_shares_choice(m, layer),
+                        [HAS_STREAMS] = m->streams.n > 0,
+                        [COPIES_KEYS] = borrows(m, layer)};
     return all[w];
 }
 
@@ -178,7 +190,17 @@ static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_na
     switch (how) {
     case PLAIN:
     case NUMBERED:
+    case OTHER_STREAMS:
     case UNSHIFTED:
+        return;
+    case OF_LENDER:
+        n->copy = true;
+        return;
+    case LENGTHENED: /* in files; other kinds have all rows */
+        if (!m->file && m->vocab > rows) {
+            n->kept_rows = rows;
+            n->shape[0] = m->vocab;
+        }
         return;
     case ROTARY:
         if (m->kind->permuted)
@@ -300,7 +322,9 @@ static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row 
                              .shape = {rows, cols},
                              .hf_ndim = ndim,
                              .hf_shape = {rows, cols},
-                             .experts = row->how == NUMBERED ? m->experts : 0,
+                             .experts = row->how == NUMBERED        ? m->experts
+                                        : row->how == OTHER_STREAMS ? m->streams.n - 1
+                                                                    : 0,
                              .layer = layer,
                              .shift = m->kind->shifted && norm ? 1 : 0,
                              .factor = !m->kind->beside                 ? 1
@@ -316,7 +340,8 @@ static enum ax_status visit_row(const struct ax_gguf_model *m, const struct row 
         snprintf(usual, sizeof usual, "%s", row->hf);
     } else {
         snprintf(n.gguf, sizeof n.gguf, "blk.%lld.%s", (long long)layer, row->gguf);
-        snprintf(usual, sizeof usual, "model.layers.%lld.%s", (long long)layer, row->hf);
+        snprintf(usual, sizeof usual, "model.layers.%lld.%s",
+                 (long long)(row->how == OF_LENDER ? lender_of(m, layer) : layer), row->hf);
     }
     ax_gguf_own_name(m->kind, usual, n.hf);
     return visit(ctx, &n);

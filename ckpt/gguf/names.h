@@ -48,6 +48,9 @@ struct ax_gguf_name {
         double factor[AX_GGUF_BANDS];
     } bands;
     bool rate; /* the file has −exp(x) */
+    bool copy; /* another name has the same tensor; nothing uses this one */
+    /* > 0: rows of HF's matrix; the file has more, all of which are its first one */
+    int64_t kept_rows;
 };
 
 /* Calls visit for each tensor of a model with this kind and these sizes, in layer order, until one

@@ -17,6 +17,7 @@ struct ax_gguf_piece {
     const float *values;                /* instead of sources: the tensor's elements */
     int64_t rows, cols;                 /* of one matrix in the file */
     int64_t source_rows;                /* of one source */
+    int64_t kept_rows;                  /* as ax_gguf_name.kept_rows */
     struct ax_gguf_order row_order, col_order;
     struct ax_gguf_view view;         /* of the source */
     float shift, factor;              /* of every element */
@@ -99,6 +100,22 @@ static enum ax_status read_view(const struct ax_gguf_piece *p, int64_t first, in
     return AX_OK;
 }
 
+/* Rows of a matrix that has more of them than its source, whose first one is all others. */
+static enum ax_status read_lengthened(const struct ax_gguf_piece *p, int64_t first, int64_t n,
+                                      float *out) {
+    const int64_t left = first < p->kept_rows ? p->kept_rows - first : 0,
+                  kept = left < n ? left : n;
+    float *rest = out + kept * p->cols;
+    if (kept > 0)
+        AX_TRY(read_rows(p, p->source[0], first, kept, out));
+    if (kept == n)
+        return AX_OK;
+    AX_TRY(read_rows(p, p->source[0], 0, 1, rest));
+    for (int64_t r = 1; r < n - kept; r++)
+        memcpy(rest + r * p->cols, rest, (size_t)p->cols * sizeof *rest);
+    return AX_OK;
+}
+
 /* Rows are counted over all experts. A vector is one row in the file, even if its source has one
  * row per element. */
 static enum ax_status read(const struct ax_gguf_piece *p, int64_t first, int64_t n, float *out) {
@@ -108,6 +125,8 @@ static enum ax_status read(const struct ax_gguf_piece *p, int64_t first, int64_t
     }
     if (p->view.is)
         return read_view(p, first, n, out);
+    if (p->kept_rows > 0)
+        return read_lengthened(p, first, n, out);
     if (p->cols == 1)
         return read_rows(p, p->source[0], 0, p->rows, out);
     for (int64_t r = first, m; r < first + n; r += m) {
@@ -223,7 +242,8 @@ static enum ax_status add(void *ctx, const struct ax_gguf_name *n) {
     p->factor = (float)n->factor;
     p->rows = n->view.is && n->ndim == 1 ? 1 : n->shape[n->ndim == 3];
     p->cols = n->ndim > 1 || n->view.is ? n->shape[n->ndim - 1] : 1;
-    p->source_rows = n->view.is ? p->rows : p->cols == 1 ? p->rows : n->hf_shape[0];
+    p->kept_rows = n->kept_rows;
+    p->source_rows = n->view.is || p->cols == 1 || n->kept_rows > 0 ? p->rows : n->hf_shape[0];
     p->row_order = n->rows;
     p->col_order = n->cols;
     p->rate = n->rate;

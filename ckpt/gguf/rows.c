@@ -7,9 +7,11 @@
 /* clang-format off */
 const struct row ax_gguf_first_rows[] = {
     {"token_embd.weight", "model.embed_tokens.weight", VOCAB, HIDDEN, ALWAYS, AX_GGUF_EMBEDDING, PLAIN},
-    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", INPUT_TABLE, INPUT_COLUMNS, HAS_INPUTS, MATRIX, PLAIN},
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", INPUT_TABLE, INPUT_COLUMNS, HAS_INPUTS, MATRIX, LENGTHENED},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight", INPUT_COLUMNS, HIDDEN, HAS_INPUTS, AX_GGUF_ROUTER, PLAIN},
-    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight", INPUTS, NONE, HAS_INPUTS, VECTOR, PLAIN}, {0}};
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight", INPUTS, NONE, HAS_INPUTS, VECTOR, PLAIN},
+    {"altup_proj.weight", "model.altup_projections.%d.weight", HIDDEN, HIDDEN, HAS_STREAMS, AX_GGUF_ROUTER, OTHER_STREAMS},
+    {"altup_unembd_proj.weight", "model.altup_unembed_projections.%d.weight", HIDDEN, HIDDEN, HAS_STREAMS, AX_GGUF_ROUTER, OTHER_STREAMS}, {0}};
 static const struct row norm_in[] = {
     {"attn_norm.weight", "input_layernorm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 #define PROJECTIONS                                                                                \
@@ -295,6 +297,23 @@ static const struct row inputs_of_gemma4[] = {
     {"proj.weight", "per_layer_projection.weight", HIDDEN, INPUTS, HAS_INPUTS, MATRIX, PLAIN},
     {"post_norm.weight", "post_per_layer_input_norm.weight", HIDDEN, NONE, HAS_INPUTS, VECTOR, PLAIN},
     {"layer_output_scale.weight", "layer_scalar", ONE, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
+/* llama.cpp asks for keys and values in all layers */
+static const struct row keys_of_lender[] = {
+    {"attn_k.weight", "self_attn.k_proj.weight", KV, HIDDEN, COPIES_KEYS, AX_GGUF_KEYS, OF_LENDER},
+    {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, COPIES_KEYS, AX_GGUF_VALUES, OF_LENDER},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, COPIES_KEYS, VECTOR, OF_LENDER}, {0}};
+static const struct row streams_of_gemma3n[] = {
+    {"inp_gate.weight", "per_layer_input_gate.weight", INPUTS, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"proj.weight", "per_layer_projection.weight", HIDDEN, INPUTS, ALWAYS, MATRIX, PLAIN},
+    {"post_norm.weight", "post_per_layer_input_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"altup_correct_coef.weight", "altup.correction_coefs.weight", STREAMS, STREAMS, ALWAYS, AX_GGUF_ROUTER, PLAIN},
+    {"altup_correct_scale.weight", "altup.correct_output_scale", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"altup_predict_coef.weight", "altup.prediction_coefs.weight", STREAM_PAIRS, STREAMS, ALWAYS, AX_GGUF_ROUTER, PLAIN},
+    {"altup_router.weight", "altup.modality_router.weight", STREAMS, HIDDEN, ALWAYS, AX_GGUF_ROUTER, PLAIN},
+    {"altup_router_norm.weight", "altup.router_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
+    {"laurel_l.weight", "laurel.linear_left.weight", LOW_RANK, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"laurel_r.weight", "laurel.linear_right.weight", HIDDEN, LOW_RANK, ALWAYS, MATRIX, PLAIN},
+    {"laurel_post_norm.weight", "laurel.post_laurel_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 const struct row ax_gguf_last_rows[] = {
     {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ATTENDS, VECTOR, PLAIN},
     {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, HAS_STATE, VECTOR, PLAIN},
@@ -315,6 +334,7 @@ static const struct {
     {"gemma2", {norm_in, scaled_attention, norms_around, mlp}},
     {"gemma3_text", {norm_in, attention, norms_around, mlp}},
     {"gemma4_text", {norm_in, attention_of_gemma4, norms_around, mlp_of_gemma4, experts_of_gemma4, inputs_of_gemma4}},
+    {"gemma3n_text", {norm_in, attention_of_gemma4, keys_of_lender, norms_around, mlp_of_gemma4, streams_of_gemma3n}},
     {"granite", {norm_in, attention, norm_ffn, mlp}},
     {"smollm3", {norm_in, attention, norm_ffn, mlp}},
     {"olmo2", {normed_attention, norms_after, mlp}},

@@ -14,17 +14,20 @@ enum size {
     DELTA_VALUE, DELTA_HEADS, DELTA_VALUES, DELTA_QKV, DELTA_QKVZ, DELTA_PAIRS,
     DELTA_KEYS, SHARED_PAIR, SSD_IN, SSD_CONV, SSD_HEADS, SSD_WIDTH,
     EXPERT_SIZE, LATENT_SIZE, INDEX_HEAD, INDEX_HEADS, INDEX_QUERIES,
-    INPUTS, INPUT_TABLE, INPUT_COLUMNS, KV_VALUES
+    INPUTS, INPUT_TABLE, INPUT_COLUMNS, KV_VALUES, STREAMS, STREAM_PAIRS, LOW_RANK
 };
 enum when {
     ALWAYS, UNTIED, QKV_BIAS, O_BIAS, DENSE, MLP_BIAS, QK_NORM, SPARSE, SHARED, Q_LATENT, Q_DIRECT,
     ATTENDS, HAS_STATE, OWN_KEYS, OWN_VALUES, HAS_INPUTS, SLIDES,
-    NORMS_STATE, HAS_LATENT, INDEXES
+    NORMS_STATE, HAS_LATENT, INDEXES, HAS_STREAMS, COPIES_KEYS
 };
 enum how {
     PLAIN,
     ROTARY,   /* rows of q or k */
     NUMBERED, /* a matrix of each expert */
+    OTHER_STREAMS, /* a matrix of each stream but the first */
+    OF_LENDER,     /* a copy of what the layer has whose keys this one uses */
+    LENGTHENED,    /* a row for each token: those that HF lacks are the first one */
     SCALED,   /* takes the kind's query_scale */
     UNSHIFTED,     /* whatever the kind's norms are */
     VECTOR_OF_ROW, /* a vector that is a matrix of one row in HF */

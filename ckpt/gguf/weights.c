@@ -184,9 +184,9 @@ static enum ax_status check_shape(const struct ax_gguf_model *m, const struct ax
     return AX_OK;
 }
 
-/* A tensor of the file that another output has, too: the copy of a tied head. */
+/* A tensor of the file that another output has, too: the copy of a tied head, or of a lender's keys. */
 static bool is_copy(const struct ax_gguf_model *m, const struct ax_gguf_name *n) {
-    return m->tied && n->part == AX_GGUF_HEAD;
+    return (m->tied && n->part == AX_GGUF_HEAD) || n->copy;
 }
 
 static enum ax_status count(void *ctx, const struct ax_gguf_name *n) {

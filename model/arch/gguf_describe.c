@@ -10,6 +10,7 @@
 #include "ckpt/gguf/mixed.h"
 #include "ckpt/gguf/parts.h"
 #include "ckpt/gguf/rope.h"
+#include "ckpt/gguf/streams.h"
 #include "model/arch/kv_row.h"
 #include "model/arch/part.h"
 
@@ -222,7 +223,8 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
             return "only some layers have experts";
         if (x->head_dim != y->head_dim || x->kv_heads != y->kv_heads || x->width != y->width ||
             x->borrows != y->borrows || x->source != y->source ||
-            x->values_of_keys != y->values_of_keys || x->extra != y->extra)
+            x->values_of_keys != y->values_of_keys || x->extra != y->extra ||
+            x->sparse != y->sparse || fabs(x->cut - y->cut) > 1e-6)
             return "heads, widths, or shared keys of a layer are others than its kind's";
         if (x->rope != y->rope || x->chunked != y->chunked)
             return "no_rope_layers, or layer_types, is another list than the family's";
@@ -411,11 +413,63 @@ static void describe_mixed(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->mixed.rotary_part = 2 * (double)a->rope.turning / (double)a->rope.dim;
 }
 
+/* Layers of several streams. */
+static void describe_streams(struct ax_gguf_model *m, const struct ax_arch *a) {
+    if (!m->kind->streams)
+        return;
+    m->streams.n = a->streams.n;
+    m->streams.active = a->streams.active;
+    m->streams.rank = a->laurel_rank;
+    m->mixed.wide_ffn = m->ffn;
+    m->mixed.width = a->per_layer.width;
+    m->mixed.table = a->per_layer.rows;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        m->mixed.borrow += a->layers[i].borrows;
+        if (a->layers[i].window > 0)
+            ax_gguf_set_slides(m, i);
+        if (a->layers[i].sparse && m->streams.sparse == i)
+            m->streams.sparse++;
+    }
+}
+
+/* Readers have these as constants. */
+static enum ax_status check_streams(const struct ax_gguf_model *m, const struct ax_arch *a,
+                                    const char *where) {
+    const int64_t first = AX_GGUF_OWN_KEYS < a->n_layers ? AX_GGUF_OWN_KEYS : a->n_layers,
+                  sparse = AX_GGUF_SPARSE < a->n_layers ? AX_GGUF_SPARSE : a->n_layers;
+    const struct {
+        bool is;
+        const char *what;
+    } all[] = {
+        {a->streams.n != 4, "altup_num_inputs is not 4"},
+        {a->streams.active != 0, "altup_active_idx is not 0"},
+        {a->laurel_rank != 64, "laurel_rank is not 64"},
+        {a->per_layer.width != 256, "hidden_size_per_layer_input is not 256"},
+        {a->per_layer.rows > a->vocab_size, "vocab_size_per_layer_input is more than vocab_size"},
+        {fabs(a->logit_softcap - 30) > 0, "final_logit_softcapping is not 30"},
+        {m->mixed.borrow != a->n_layers - first,
+         "num_kv_shared_layers are not all layers after the first 20"},
+        {m->streams.sparse != sparse,
+         "activation_sparsity_pattern is not 0.95 for the first 10 layers, and 0 for the others"},
+        {a->rope.kind != AX_ROPE_DEFAULT || a->rope_local.kind != AX_ROPE_DEFAULT,
+         "rope_parameters has a scaling"},
+    };
+    for (size_t i = 0; m->kind->streams && i < sizeof all / sizeof *all; i++)
+        if (all[i].is)
+            return refuse(where, all[i].what);
+    for (int64_t i = 0; m->kind->streams && i < a->n_layers; i++)
+        if (ax_gguf_slides(m, i) != ((i + 1) % AX_GGUF_FULL_PERIOD != 0))
+            return refuse(where,
+                          "layer_types has full attention elsewhere than in every fifth layer");
+    return AX_OK;
+}
+
 /* What only some kinds have; the others ignore it. */
 static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     describe_states(m, a);
     describe_mamba(m, a);
     describe_mixed(m, a);
+    describe_streams(m, a);
     describe_parts(m, a);
     describe_folded(m, a);
     describe_indexers(m, a);
@@ -497,6 +551,7 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
         d->model.qk_norm = ax_gguf_norms_by_experts(&d->model);
     describe_special(&d->model, a);
     AX_TRY(check_rope(d, a, where));
+    AX_TRY(check_streams(&d->model, a, where));
     AX_TRY(check_config(&d->model, a, where));
     warn_of_windows(d->model.kind, a, where);
     warn_of_readers(&d->model, a, where);
@@ -604,6 +659,8 @@ enum ax_status ax_gguf_put_sizes(const struct ax_gguf_described *d, const struct
         AX_TRY(ax_gguf_put_layers(m, keys, "attention.head_count_kv", heads_of));
     if (mixed)
         AX_TRY(ax_gguf_mixed_put(m, keys));
+    if (m->kind->streams)
+        AX_TRY(ax_gguf_streams_put(m, keys));
     if (m->kind->slides)
         AX_TRY(ax_gguf_put_layers(m, keys, "attention.sliding_window_pattern", slides));
     if (m->kind->parts)

@@ -99,7 +99,7 @@ static enum ax_status visit(void *ctx, const struct ax_gguf_name *n) {
     struct ax_adapter_target target;
     char module[112];
     ax_adapter_module_of(n->hf, module, sizeof module);
-    const bool part = n->view.is || n->hf_ndim != 2 || n->hf_shape[0] != n->shape[0];
+    const bool part = n->copy || n->view.is || n->hf_ndim != 2 || n->hf_shape[0] != n->shape[0];
     if (n->ndim != 2 || n->experts > 0 || part || n->factor != 1 || n->bands.rows[0] > 0)
         return AX_OK;
     const struct ax_st_entry *a = find(w, module, "lora_A.weight");

@@ -424,7 +424,7 @@ static void keys_that_do_not_fit(void **state) {
     key_text(&o, "general.architecture", "mamba");
     refused(&o, AX_ERR_UNSUPPORTED,
             "\"mamba\" is not supported (llama, qwen2, qwen3, qwen3moe, qwen2moe, gemma2, gemma3, "
-            "gemma4, mistral3, "
+            "gemma3n, gemma4, mistral3, "
             "granite, smollm3, olmo2, phi3, glm4, glm4moe, deepseek2, ");
     tiny_tensors(&o, &llama);
     refused(&o, AX_ERR_DATA, "key general.architecture is missing");
