@@ -291,6 +291,10 @@ const struct ax_config_rule ax_config_rules[] = {
     {"rollout_ranks && relora", "relora",
      "changes frozen weights, which ranks that sample would not get: remove it, or rollout_ranks"},
     {"rl == ebft && !ebft", "rl", "ebft needs an ebft map"},
+    {"trl.drafts && set(trl.repetition_penalty) && trl.repetition_penalty != 1,1.0", "trl.drafts",
+     "answers with trl.repetition_penalty are sampled without drafts: remove one"},
+    {"trl.drafts && mtp_loss_scaling_factor", "mtp_loss_scaling_factor",
+     "trains the layer on texts alone, and answers are drafted by a frozen one: remove it"},
 };
 const size_t ax_config_n_rules = sizeof ax_config_rules / sizeof *ax_config_rules;
 

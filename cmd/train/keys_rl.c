@@ -160,6 +160,11 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("trl.generation_kwargs", AX_T_OPTIONS,
            "More sampling options: stop_token_ids and stop_strings, which end an answer.",
            .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_rollout_keys, stops))),
+    AX_KEY("trl.drafts", AX_T_BOOL,
+           "Let the model's layer for multi-token prediction draft tokens of answers "
+           "(num_nextn_predict_layers; deepseek_v3 and glm4_moe): the same answers in fewer "
+           "passes. axtrain's own key.",
+           .dflt = "false", .when = ANSWERS, AX_INTO(AX_FIELD(struct ax_rollout_options, drafts))),
     AX_KEY("trl.chat_template_kwargs", AX_T_OPTIONS,
            "Variables passed to the chat template of prompts.", .when = ANSWERS,
            AX_INTO(AX_FIELD(struct ax_data_keys, prompt_variables))),

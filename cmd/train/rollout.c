@@ -68,9 +68,15 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_r
 
 /* ---- memory ---- */
 
-/* Of a token's keys and values. */
+/* Of a token's keys and values; the layer that drafts is as the last one. */
 static int64_t token_bytes(const struct ax_train_options *o) {
-    return ax_kv_token_bytes(o->arch, o->runtime.sizes.tp, o->step.model.dtype);
+    const int tp = o->runtime.sizes.tp;
+    const enum ax_dtype dtype = o->step.model.dtype;
+    struct ax_arch last = *o->arch;
+    last.layers += last.n_layers - 1;
+    last.n_layers = 1;
+    return ax_kv_token_bytes(o->arch, tp, dtype) +
+           (o->rollout.drafts ? ax_kv_token_bytes(&last, tp, dtype) : 0);
 }
 
 /* How many answers at a time, and the room that they share: some are short. */
@@ -304,6 +310,8 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (method->value)
         read_ppo(r, cfg, o);
     AX_TRY(check_reference(cfg, ro));
+    if (ro->drafts)
+        AX_TRY(ax_arch_check_predict(o->arch, "trl.drafts"));
     if (ax_config_has(cfg, "kd_teacher") && ro->policy)
         AX_TRY(read_teacher(&ro->teach, cfg));
     if (ro->ppo || ax_config_holds(cfg, "rl == distill")) {

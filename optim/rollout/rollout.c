@@ -241,6 +241,7 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
                                         .pass_tokens = PASS_TOKENS,
                                         .scoring = scores,
                                         .score_temperature = o->sampling.temperature,
+                                        .drafts = !scores && o->drafts,
                                         .n_stop = o->n_stop,
                                         .stop = o->stop,
                                         .sampling = o->sampling,
@@ -249,14 +250,21 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
                                         .ctx = (void *)o};
 }
 
-/* Continues or scores sequences, with the options' lanes and temperature, in the rollout phase. */
-static enum ax_status run_sequences(const struct ax_rollout_options *o, struct ax_model *m,
-                                    bool scores, int64_t n, struct ax_sequence *seqs) {
+void ax_rollout_count(struct ax_rollout *r, const struct ax_generate_counters *c) {
+    r->passes += c->passes;
+    r->drafts += c->drafts;
+    r->accepted += c->accepted;
+}
+
+/* Continues or scores sequences in the rollout phase. */
+static enum ax_status run_sequences(struct ax_model *m, const struct ax_generate_options *o,
+                                    int64_t n, struct ax_sequence *seqs,
+                                    struct ax_generate_counters *counters) {
     struct ax_generator g;
     const enum ax_phase before = m->rt->arena.phase;
-    const struct ax_generate_options go = ax_rollout_generator(o, scores);
-    AX_TRY(ax_generator_create(&g, m, &go));
+    AX_TRY(ax_generator_create(&g, m, o));
     const enum ax_status st = ax_generate(&g, n, seqs);
+    *counters = g.counters;
     ax_generator_free(&g);
     ax_arena_enter(&m->rt->arena, before);
     return st;
@@ -329,6 +337,8 @@ static enum ax_status take_drawn(struct ax_rollout *r, const struct drawn *d, bo
 }
 
 static enum ax_status sample_completions(struct ax_rollout *r, struct ax_model *m, bool *stopped) {
+    const struct ax_generate_options go = ax_rollout_generator(r->o, false);
+    struct ax_generate_counters counters;
     struct drawn d = {0};
     enum ax_status st;
     if (r->o->turns && !ax_runtime_planning(m->rt))
@@ -336,10 +346,11 @@ static enum ax_status sample_completions(struct ax_rollout *r, struct ax_model *
     if (ax_runtime_planning(m->rt)) {
         double logprob;
         struct ax_sequence s = {.logprobs = &logprob};
-        return run_sequences(r->o, m, false, 1, &s);
+        return run_sequences(m, &go, 1, &s, &counters);
     }
     AX_TRY_GOTO(drawn_create(&d, r), st, done);
-    AX_TRY_GOTO(run_sequences(r->o, m, false, d.n, d.seqs), st, done);
+    AX_TRY_GOTO(run_sequences(m, &go, d.n, d.seqs, &counters), st, done);
+    ax_rollout_count(r, &counters);
     st = take_drawn(r, &d, stopped);
 done:
     drawn_free(&d);
@@ -369,18 +380,20 @@ static struct scorer teacher_of(const struct ax_rollout *r, struct ax_model *m) 
     return s;
 }
 
+/* A base without its adapter is the same model with it, between steps. */
+static enum ax_status score_by(const struct scorer *by, int64_t n, struct ax_sequence *seqs) {
+    const struct ax_generate_options go = ax_rollout_generator(&by->o, true);
+    struct ax_generate_counters counters;
+    by->model->adapter_run.off = by->bare;
+    const enum ax_status st = run_sequences(by->model, &go, n, seqs, &counters);
+    by->model->adapter_run.off = false;
+    return st;
+}
+
 enum ax_status ax_rollout_score_by_teacher(const struct ax_rollout *r, struct ax_model *teacher,
                                            int64_t n, struct ax_sequence *seqs) {
     const struct scorer s = teacher_of(r, teacher);
-    return run_sequences(&s.o, s.model, true, n, seqs);
-}
-
-/* A base without its adapter is the same model with it, between steps. */
-static enum ax_status score_by(const struct scorer *by, int64_t n, struct ax_sequence *seqs) {
-    by->model->adapter_run.off = by->bare;
-    const enum ax_status st = run_sequences(&by->o, by->model, true, n, seqs);
-    by->model->adapter_run.off = false;
-    return st;
+    return score_by(&s, n, seqs);
 }
 
 struct scored {
@@ -587,6 +600,7 @@ enum ax_status ax_rollout_generate(struct ax_rollout *r, const struct ax_rollout
     ax_loader_save(loader, &at);
     forget_generation(r);
     r->seconds = r->reward_seconds = r->tool_seconds = r->wait_seconds = 0;
+    r->passes = r->drafts = r->accepted = 0;
     r->generation++;
     AX_TRY(fill_generation(r, m, loader, stopped));
     if (*stopped) {
@@ -618,6 +632,7 @@ enum ax_status ax_rollout_evaluate(struct ax_rollout *r, const struct ax_rollout
     const struct ax_rollout_models others = {.policy = m->policy, .teacher = m->teacher};
     *stopped = false;
     r->tool_seconds = r->wait_seconds = 0;
+    r->passes = r->drafts = r->accepted = 0;
     do_all(r);
     ax_loader_start_epoch(loader, 0);
     AX_TRY(go_round(r, m->policy, loader, stopped));

@@ -68,6 +68,8 @@ struct ax_rollout_options {
     int64_t lanes;               /* the most sequences that a rank samples at a time */
     int64_t kv_tokens;           /* capacity of the KV cache */
     int64_t kv_bytes;            /* size of the KV cache, for messages */
+    /* the policy has a drafter (model/drafter.h): the same tokens in fewer passes */
+    bool drafts;
     struct ax_sampling sampling;
     int n_stop;
     const int32_t *stop; /* ids that end a completion */
@@ -177,7 +179,8 @@ struct ax_rollout {
     int round;             /* from 0 */
     struct ax_figures figures; /* figures with TRL's names */
     enum ax_worth worth;
-    double seconds, reward_seconds; /* time for sampling; for rewards */
+    int64_t passes, drafts, accepted; /* counts of all ranks that sampled it, as a generator's */
+    double seconds, reward_seconds;   /* time for sampling; for rewards */
     /* time of all calls of tools; time in which nothing was sampled, as all completions waited for them */
     double tool_seconds, wait_seconds;
 };
@@ -240,6 +243,8 @@ enum ax_status ax_rollout_take_turns(struct ax_rollout *r, struct ax_model *m, b
 
 /* Options of the generator. */
 struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options *o, bool scores);
+/* Adds what sampling has taken to the generation's counts. */
+void ax_rollout_count(struct ax_rollout *r, const struct ax_generate_counters *c);
 /* *ends: the text of the sequence's last tokens contains one of the texts that end a completion. */
 enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct ax_sequence *s,
                                bool *ends);

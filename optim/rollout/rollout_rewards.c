@@ -319,6 +319,14 @@ static void put_rounds(struct ax_rollout *r) {
     put_figure(r, (double)r->read, "dynamic_sampling/prompts");
 }
 
+static void put_drafts(struct ax_rollout *r) {
+    if (!r->o->drafts)
+        return;
+    put_figure(r, (double)r->passes, "drafts/passes");
+    put_figure(r, (double)r->drafts, "drafts/tried");
+    put_figure(r, (double)r->accepted, "drafts/accepted");
+}
+
 /* ---- PPO: values of tokens ---- */
 
 #define PASS_DOCS 4 /* of the longest length; a pass's memory is a step's */
@@ -622,6 +630,7 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     double *values;
     r->figures.n = 0;
     put_all_lengths(r);
+    put_drafts(r);
     if (!r->o->rewards) {
         put_source(r);
         put_tools(r);

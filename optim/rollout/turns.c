@@ -101,6 +101,7 @@ static enum ax_status take_answers(struct rows *x, struct ax_rollout *r, struct 
     AX_TRY(ax_generator_create(&g, m, &go));
     const enum ax_status st = ax_turns_take(&g, r->o->tools, observe, x->n, x->answers, stopped);
     r->wait_seconds += g.counters.wait_seconds;
+    ax_rollout_count(r, &g.counters);
     ax_generator_free(&g);
     ax_arena_enter(&m->rt->arena, before);
     return st;

@@ -1,4 +1,5 @@
-/* Models beside the policy: PPO's value model, which trains, too; the reference, teachers and models that reward. */
+/* Models beside the policy: PPO's value model, which trains, too; what drafts, the reference, teachers and models that
+ * reward. */
 #include <stdio.h>
 #include <string.h>
 
@@ -166,6 +167,8 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
     teacher.apart = true;
     if (o->most_read > teacher.max_positions)
         teacher.max_positions = o->most_read;
+    if (o->drafts)
+        AX_TRY(ax_drafter_create(&t->drafter, &t->step.model, &t->step.o.model));
     if (has_reference_copy(t))
         AX_TRY(ax_teacher_create(&t->reference, &copy, &t->step.model));
     if (o->teacher)
@@ -178,6 +181,8 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
 
 enum ax_status ax_train_rollout_load(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
+    if (o->drafts)
+        AX_TRY(ax_train_load_base(t->o, &t->drafter.model));
     if (has_reference_copy(t))
         AX_TRY(ax_train_load_base(t->o, &t->reference.model));
     for (int i = 0; i < o->n_models; i++)
@@ -188,6 +193,7 @@ enum ax_status ax_train_rollout_load(struct ax_train *t) {
 void ax_train_rollout_free(struct ax_train *t) {
     for (int i = 0; i < t->o->rollout.n_models; i++)
         ax_reward_model_free(t->o->rollout.models[i]);
+    ax_drafter_free(&t->drafter);
     ax_teacher_free(&t->reference);
     ax_teacher_free(&t->teacher);
 }

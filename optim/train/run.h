@@ -11,6 +11,7 @@
 #include "ckpt/state/saver.h"
 #include "kernels/finite.h"
 #include "kernels/timeline.h"
+#include "model/drafter.h"
 #include "optim/metrics/slow_ranks.h"
 #include "optim/train/handover.h"
 #include "optim/train/options.h"
@@ -170,6 +171,7 @@ struct ax_train {
     struct ax_train_references refs;
     struct ax_train_value value; /* for PPO */
     struct ax_rollout rollout;   /* for a run that samples what it trains on */
+    struct ax_drafter drafter;   /* what drafts tokens of the rollout */
     /* reference of the rollout's policy, if that is a model of its own */
     struct ax_teacher reference;
     struct ax_teacher teacher;   /* teacher of the rollout's sampled tokens; the step has its own */

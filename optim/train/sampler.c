@@ -13,6 +13,7 @@ struct sampler {
     struct ax_train *t;
     struct ax_runtime *rt;
     struct ax_model policy;
+    struct ax_drafter drafter;
     struct ax_teacher reference; /* unless an adapter trains, whose base it is */
     int trainers;
     int64_t version;                /* of the weights that it has; −1: none yet */
@@ -41,6 +42,8 @@ static enum ax_status create_models(struct sampler *s) {
     const struct ax_model_options mo = policy_options(o);
     const struct ax_teacher_options copy = {.arch = o->arch, .max_positions = mo.max_positions};
     AX_TRY(ax_model_create(&s->policy, o->arch, s->rt, &mo));
+    if (o->rollout.drafts)
+        AX_TRY(ax_drafter_create(&s->drafter, &s->policy, &mo));
     return has_reference_copy(o) ? ax_teacher_create(&s->reference, &copy, &s->policy) : AX_OK;
 }
 
@@ -49,6 +52,8 @@ static enum ax_status load_models(struct sampler *s) {
     AX_TRY(ax_train_load_base(o, &s->policy));
     if (o->step.model.adapter)
         AX_TRY(ax_train_start_adapter(&s->policy, o));
+    if (o->rollout.drafts)
+        AX_TRY(ax_train_load_base(o, &s->drafter.model));
     return has_reference_copy(o) ? ax_train_load_base(o, &s->reference.model) : AX_OK;
 }
 
@@ -152,6 +157,7 @@ static enum ax_status run_sampler(struct ax_runtime *rt, void *ctx) {
         st = sample(s);
     if (has_reference_copy(s->t->o))
         ax_teacher_free(&s->reference);
+    ax_drafter_free(&s->drafter);
     ax_model_free(&s->policy);
     return st;
 }

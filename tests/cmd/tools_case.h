@@ -96,7 +96,8 @@ static inline void write_lessons(const char *prompt) {
     ax_buf_free(&b);
 }
 
-static inline int teach_tools(void **state) {
+/* The tools, questions that need them, and conversations that call them. */
+static inline int make_lessons(void **state) {
     struct ax_buf b = {0};
     if (scratch_make(state) != 0)
         return -1;
@@ -113,13 +114,24 @@ static inline int teach_tools(void **state) {
     json_t *v = line_of("first", 0);
     write_lessons(json_string_value(json_object_get(v, "prompt")));
     json_decref(v);
+    return 0;
+}
+
+/* `base` learns the lessons, from `model`. */
+static inline void teach_from(const char *model, const char *more) {
     if (run(said, sizeof said,
             "sft /dev/null --quiet base_model='%s' datasets='[{path: %s/lessons.jsonl, type: "
             "completion}]' sequence_len=1024 micro_batch_size=8 learning_rate=1e-2 num_epochs=40 "
-            "warmup_steps=5 float32=true save_strategy=no output_dir='%s/taught'",
-            golden_path("runs/models/tools_qwen3"), scratch, scratch) != 0)
+            "warmup_steps=5 float32=true save_strategy=no output_dir='%s/taught' %s",
+            model, scratch, scratch, more) != 0)
         fail_msg("%s", said);
     snprintf(base, sizeof base, "%s/taught", scratch);
+}
+
+static inline int teach_tools(void **state) {
+    if (make_lessons(state) != 0)
+        return -1;
+    teach_from(golden_path("runs/models/tools_qwen3"), "");
     return 0;
 }
 
