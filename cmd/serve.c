@@ -85,6 +85,15 @@ static enum ax_status check_alone(const struct command *c) {
                : AX_OK;
 }
 
+/* Data ranks tell each other the results of each pass, and not which drafts were accepted. */
+static enum ax_status check_drafts(const struct command *c) {
+    const struct ax_mesh_sizes *m = &c->ranks.sizes;
+    return c->a.o.drafts && m->dp_replicate * m->dp_shard > 1
+               ? ax_error(AX_ERR_CONFIG, "serve: --drafts is for a server on one rank, or on ranks "
+                                         "of tp alone; remove it, or change --mesh")
+               : AX_OK;
+}
+
 /* Clients that wait while the server is paused must leave a connection for /resume. */
 static enum ax_status check_room(const struct command *c) {
     const int64_t most = AX_HTTP_CONNECTIONS - 16;
@@ -99,6 +108,7 @@ static enum ax_status check_room(const struct command *c) {
 static enum ax_status run(struct command *c) {
     const struct ax_mesh_sizes *mesh = &c->ranks.sizes;
     AX_TRY(check_alone(c));
+    AX_TRY(check_drafts(c));
     AX_TRY(check_room(c));
     c->o.most = c->lanes * mesh->dp_replicate * mesh->dp_shard + c->queue;
     c->serve.engine.shared = c->ranks.world.env.world > 1;
@@ -137,6 +147,7 @@ enum ax_status ax_cmd_serve(int argc, char **argv) {
         {"--parallel", AX_ARG_INT, &c.lanes, 1, 4096},
         {"--queue", AX_ARG_INT, &c.queue, 0, 1 << 20},
         {"--cache-tokens", AX_ARG_INT, &c.cache_tokens, 1, INT64_MAX},
+        {"--drafts", AX_ARG_FLAG, &c.a.o.drafts, 0, 0},
         {"--stop-seconds", AX_ARG_INT, &c.stop_seconds, 0, MOST_STOP_SECONDS},
         {"--base", AX_ARG_STRING, &c.a.o.base, 0, 0},
         {"--dtype", AX_ARG_STRING, &c.a.dtype, 0, 0},

@@ -284,6 +284,8 @@ static enum ax_status put_metrics(struct ax_serve *s, struct ax_buf *out) {
         {"shared_tokens_total", "counter", "Tokens of prompts that another had computed.",
          (double)c.shared_tokens},
         {"put_back_total", "counter", "Sequences put back for lack of cache.", (double)c.put_back},
+        {"drafts_total", "counter", "Tokens that were drafted (--drafts).", (double)c.drafts},
+        {"drafts_accepted_total", "counter", "Drafts that the model chose.", (double)c.accepted},
         {"decode_seconds_total", "counter", "Time of passes without prompts.", c.decode_seconds},
         {"prompt_seconds_total", "counter", "Time of passes with prompts.", c.prompt_seconds},
     };
