@@ -27,7 +27,8 @@ struct record {
 
 struct job {
     struct record *records; /* owned; by rank */
-    int n, capacity, world;
+    size_t capacity;
+    int n, world;
     int findings;
 };
 
@@ -94,11 +95,7 @@ static enum ax_status read_record(struct job *j, const char *dir, const char *na
     size_t length;
     if (j->n == MAX_RANKS)
         return ax_error(AX_ERR_DATA, "%s: more than %d records", dir, MAX_RANKS);
-    if (j->n == j->capacity) {
-        const size_t capacity = j->capacity ? 2 * (size_t)j->capacity : 16;
-        AX_TRY(ax_regrow(&j->records, (size_t)j->n, capacity, sizeof *j->records));
-        j->capacity = (int)capacity;
-    }
+    AX_TRY(ax_grow(&j->records, (size_t)j->n, &j->capacity, sizeof *j->records));
     struct record *r = &j->records[j->n++];
     *r = (struct record){0};
     AX_TRY(ax_path_join(&path, dir, name));

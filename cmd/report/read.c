@@ -46,16 +46,6 @@ static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
 
 /* ---- records ---- */
 
-/* Ensures space for element n of a list by doubling its capacity. */
-static enum ax_status grow(void *list, size_t n, size_t *room, size_t size) {
-    if (n < *room)
-        return AX_OK;
-    const size_t more = *room ? 2 * *room : 64;
-    AX_TRY(ax_regrow(list, *room, more, size));
-    *room = more;
-    return AX_OK;
-}
-
 static enum ax_status add_problem(struct ax_report_run *run, size_t line, const char *why) {
     if (run->n_problems < AX_REPORT_MAX_PROBLEMS) {
         char **to = &run->problems[run->n_problems];
@@ -133,7 +123,7 @@ static enum ax_status add_step(struct ax_report_run *run, int64_t step, json_t *
         run->n_steps--;
     while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
         run->n_evals--;
-    AX_TRY(grow(&run->steps, run->n_steps, &run->room_steps, sizeof *run->steps));
+    AX_TRY(ax_grow(&run->steps, run->n_steps, &run->room_steps, sizeof *run->steps));
     run->steps[run->n_steps++] = s;
     return AX_OK;
 }
@@ -144,14 +134,14 @@ static enum ax_status add_eval(struct ax_report_run *run, int64_t step, const js
         e.figures[i] = number(v, eval_keys[i]);
     while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
         run->n_evals--;
-    AX_TRY(grow(&run->evals, run->n_evals, &run->room_evals, sizeof *run->evals));
+    AX_TRY(ax_grow(&run->evals, run->n_evals, &run->room_evals, sizeof *run->evals));
     run->evals[run->n_evals++] = e;
     return AX_OK;
 }
 
 static enum ax_status add_event(struct ax_report_run *run, int64_t step, const json_t *v) {
     const char *text = json_string_value(json_object_get(v, "text"));
-    AX_TRY(grow(&run->events, run->n_events, &run->room_events, sizeof *run->events));
+    AX_TRY(ax_grow(&run->events, run->n_events, &run->room_events, sizeof *run->events));
     struct ax_report_event *e = &run->events[run->n_events++];
     e->step = step;
     AX_TRY(ax_strdup(&e->event, json_string_value(json_object_get(v, "event"))));
@@ -163,7 +153,7 @@ static enum ax_status add_sample(struct ax_report_run *run, int64_t step, const 
     const char *text = json_string_value(json_object_get(v, "text"));
     while (run->n_samples > 0 && run->samples[run->n_samples - 1].step > step)
         free_sample(&run->samples[--run->n_samples]);
-    AX_TRY(grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples));
+    AX_TRY(ax_grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples));
     struct ax_report_sample *s = &run->samples[run->n_samples++];
     *s = (struct ax_report_sample){.step = step};
     AX_TRY(ax_strdup(&s->prompt, prompt ? prompt : ""));
@@ -211,7 +201,7 @@ static enum ax_status add_completion(struct ax_report_run *run, size_t line, jso
         return AX_OK;
     enum ax_status st = put_worth(&worth, v);
     if (st == AX_OK)
-        st = grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples);
+        st = ax_grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples);
     if (st == AX_OK) {
         struct ax_report_sample *s = &run->samples[run->n_samples++];
         *s = (struct ax_report_sample){.step = step, .worth = worth.data};

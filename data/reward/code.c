@@ -164,10 +164,7 @@ static enum ax_status find_record(struct known *k, const json_t *record, size_t 
     *is_new = *out == k->n;
     if (!*is_new)
         return AX_OK;
-    if (k->n == k->cap) {
-        AX_TRY(ax_regrow(&k->records, k->cap, 2 * k->cap + 64, sizeof *k->records));
-        k->cap = 2 * k->cap + 64;
-    }
+    AX_TRY(ax_grow(&k->records, k->n, &k->cap, sizeof *k->records));
     k->records[k->n++] = (struct known_record){.hash = hash};
     return AX_OK;
 }

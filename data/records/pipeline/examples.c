@@ -33,15 +33,6 @@ static enum ax_status make_room(struct ax_examples *e, size_t n, uint32_t **word
     return AX_OK;
 }
 
-static enum ax_status reserve_item(struct ax_examples *e) {
-    if (e->n < e->cap)
-        return AX_OK;
-    const size_t cap = e->cap ? 2 * e->cap : 256;
-    AX_TRY(ax_regrow(&e->list, e->cap, cap, sizeof *e->list));
-    e->cap = cap;
-    return AX_OK;
-}
-
 static uint64_t hash_first(const struct ax_examples *e, size_t i, uint32_t n) {
     const struct ax_stored *x = &e->list[i];
     const uint32_t *words = ax_examples_words(e, i);
@@ -80,7 +71,7 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
         return ax_error(AX_ERR_DATA, "a document has %zu tokens; at most %zu are supported", n,
                         AX_EXAMPLES_BLOCK / (n_words / n));
     uint32_t *words;
-    AX_TRY(reserve_item(e));
+    AX_TRY(ax_grow(&e->list, e->n, &e->cap, sizeof *e->list));
     AX_TRY(make_room(e, n_words, &words));
     uint32_t trained = 0;
     for (size_t t = 0; t < n; t++) {

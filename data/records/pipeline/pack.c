@@ -427,10 +427,7 @@ static enum ax_status cut_examples(struct best *b, const struct ax_corpus *c) {
     for (size_t i = 0; i < c->n; i++) {
         for (uint32_t from = 0; from < c->refs[i].n; from += capacity) {
             const uint32_t left = c->refs[i].n - from;
-            if (b->n == cap) {
-                AX_TRY(ax_regrow(&b->pieces, cap, 2 * cap + 64, sizeof *b->pieces));
-                cap = 2 * cap + 64;
-            }
+            AX_TRY(ax_grow(&b->pieces, b->n, &cap, sizeof *b->pieces));
             b->pieces[b->n++] =
                 (struct ax_pack_piece){(uint32_t)i, from, left < capacity ? left : capacity};
             if (left <= capacity || b->o->mode == AX_PACK_BEST)

@@ -130,11 +130,7 @@ enum ax_status ax_best_of_add(struct ax_best_of *b, const json_t *prompt, const 
         json_decref(record);
         AX_TRY(st);
     }
-    if (b->n == b->cap) {
-        const size_t cap = 2 * b->cap + 64;
-        AX_TRY(ax_regrow(&b->row, b->cap, cap, sizeof *b->row));
-        b->cap = cap;
-    }
+    AX_TRY(ax_grow(&b->row, b->n, &b->cap, sizeof *b->row));
     b->row[b->n++] = row;
     b->unscored += row < 0;
     return AX_OK;

@@ -89,11 +89,7 @@ static size_t find_long(const struct ax_score_set *s, size_t first) {
 }
 
 static enum ax_status put_row(struct ax_score_set *s, const struct ax_score_row *row) {
-    if (s->n_rows == s->cap_rows) {
-        const size_t cap = 2 * s->cap_rows + 64;
-        AX_TRY(ax_regrow(&s->rows, s->cap_rows, cap, sizeof *s->rows));
-        s->cap_rows = cap;
-    }
+    AX_TRY(ax_grow(&s->rows, s->n_rows, &s->cap_rows, sizeof *s->rows));
     s->rows[s->n_rows++] = *row;
     s->n_scores += row->n;
     s->n_labels += row->n_labels;
