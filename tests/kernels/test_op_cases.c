@@ -1,10 +1,10 @@
 /* The cases on which ops are tested, and what ops refuse, as recorded in tests/kernels/op_cases.txt: a case
  * that loses its edge, or a condition that no longer holds, makes no test of the ops themselves fail.
  *
- * For each op: its cases in bfloat16, and what they cost in all. For each operand of it: in how many cases it
- * is given, their elements, the smallest and the largest number, the sum (outputs are NaN until the op runs),
- * and how many cases the op refuses if that operand alone is changed. If what differs is intended, AX_UPDATE=1
- * writes it into the file, for git to show. */
+ * For each op: its family, its cases in bfloat16, and what they cost in all. For each operand of it: in how many
+ * cases it is given, their elements, the smallest and the largest number, the sum (outputs are NaN until the op
+ * runs), and how many cases the op refuses if that operand alone is changed. If what differs is intended,
+ * AX_UPDATE=1 writes it into the file, for git to show. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,8 +135,10 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
         ax_case_free(&c);
         n_cases++;
     }
-    put(out, "%s: %d cases, %.10g FLOPs, %.10g bytes\n", ax_op_name(op), n_cases, total.flops,
-        total.bytes);
+    char family[32];
+    ax_op_family(op, family, sizeof family);
+    put(out, "%s, of %s: %d cases, %.10g FLOPs, %.10g bytes\n", ax_op_name(op), family, n_cases,
+        total.flops, total.bytes);
     for (int o = 0; list[o].name; o++)
         put_operand(out, list[o].name, &all[o]);
 }
@@ -148,7 +150,7 @@ static void expect_lines(const char *got, const char *want) {
     while (*got || *want) {
         const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
         if (*got != ' ')
-            snprintf(op, sizeof op, "%.*s", (int)strcspn(got, ":\n"), got);
+            snprintf(op, sizeof op, "%.*s", (int)strcspn(got, ",\n"), got);
         if (n != m || memcmp(got, want, (size_t)n) != 0)
             fail_msg(RECORD ", at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", op, m,
                      want, n, got);
