@@ -36,6 +36,19 @@ static void fresh_memory_keeps_what_is_written(void **state) {
     }
 }
 
+/* Memory that nobody has written is zero, which cudaMalloc does not promise. */
+static void fresh_memory_is_zero(void **state) {
+    (void)state;
+    struct machine m;
+    float out[N];
+    machine_open(&m, "cuda", 1);
+    void AX_DEVICE *x = ax_stack_push(m.q->scratch, "x", sizeof out);
+    assert_int_equal(ax_queue_read(m.q, x, out, sizeof out, NULL), AX_OK);
+    for (int i = 0; i < N; i++)
+        assert_true(out[i] == 0);
+    machine_close(&m);
+}
+
 /* Memory that cannot be filled is no memory. */
 static void fresh_memory_is_zero_or_none(void **state) {
     (void)state;
@@ -82,6 +95,7 @@ static void other_threads_use_the_gpu(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fresh_memory_keeps_what_is_written),
+        cmocka_unit_test(fresh_memory_is_zero),
         cmocka_unit_test(fresh_memory_is_zero_or_none),
         cmocka_unit_test(other_threads_use_the_gpu),
     };

@@ -29,6 +29,16 @@ void *map_large(size_t bytes) {
     return first;
 }
 
+/* Both ends of what cudaMalloc gives are not zero: all of an arena would take as much of the host's memory. */
+const size_t SPOILED = (size_t)1 << 20;
+void spoil(void *at, size_t bytes) {
+    const size_t end = bytes < SPOILED ? bytes : SPOILED;
+    mprotect(at, pages(bytes), PROT_READ | PROT_WRITE);
+    memset(at, 0xff, end);
+    memset((char *)at + bytes - end, 0xff, end);
+    mprotect(at, pages(bytes), PROT_NONE);
+}
+
 /* With zeros, whole pages become fresh ones, which take nothing until they are used. */
 void fill(void *p, int value, size_t bytes) {
     const size_t whole = value == 0 && (uintptr_t)p % 4096 == 0 ? bytes / 4096 * 4096 : 0;
@@ -71,6 +81,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     void *at = bytes > free_memory() ? nullptr : map_large(pages(bytes));
     if (!at)
         return cudaErrorMemoryAllocation;
+    spoil(at, bytes);
     device_memory[at] = pages(bytes);
     in_use += bytes;
     *p = at;
