@@ -1,14 +1,19 @@
 /* A stand-in for cuBLASLt: products by the host, when the stream gets there, summed in F32 by one of
  * several algorithms, which round differently: in one sum over k, or in several that take terms in turn.
  * The first is the heuristic's favorite, AXTRAIN_EMULATED_FASTEST=N says which takes half the time. It checks
- * what the library would check or silently need: matching layouts, the alignments that were promised to the heuristic, a workspace of its size, whose ends are destroyed; of FP8, what the documentation of
- * cublasLtMatmul asks for: types, aᵀ·b, sizes and addresses that are multiples of 16, scales. */
+ * what the library would check or silently need: matching layouts, matrices within the device's memory, the alignments that
+ * were promised to the heuristic, a workspace of its size, whose ends are destroyed; what the documentation of
+ * cublasLtMatmul asks for: its table of types, in place only with one layout, of FP8 aᵀ·b, sizes and addresses that are
+ * multiples of 16, and scales; an algorithm takes other sizes only of its class; and what has not run yet is loaded, which a
+ * capture forbids. tests/cuda/test_cublaslt has a case of each. */
 #include "kernels/cuda/gemm/cublaslt.h"
 
 #include <math.h>
 #include <string.h>
 
+#include <array>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "tests/doubles/cuda/libraries.h"
@@ -41,8 +46,11 @@ struct algorithm {
     uint64_t work;
     uint32_t align[4];
     uint32_t sums; /* 1 … SUMS */
+    uint32_t wide; /* sums' terms come in eights */
 };
 const uint32_t SUMS = 3;
+const unsigned EXECUTION_FAILED =
+    13; /* CUBLAS_STATUS_EXECUTION_FAILED, as of a launch that fails */
 
 bool is_fastest(uint32_t sums) {
     const char *text = getenv("AXTRAIN_EMULATED_FASTEST");
@@ -190,15 +198,38 @@ void compute(const product &p) {
             column(p, alpha, a.data(), b.data(), rows, inner, i, j);
 }
 
-/* What the documentation of cublasLtMatmul lists for FP8, but for what all products need. */
+/* Rows of the documentation's table of types that this backend may have (cublasLtMatmul, scale type 32F). The bias of a
+ * row is of D's type, or there is none: of FP8 with D in 32F it would be in 16BF. */
+const struct {
+    unsigned compute, a, b, c_and_d;
+    bool bias;
+} types[] = {
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_16BF, AX_LT_REAL_16BF, AX_LT_REAL_16BF, true},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_16BF, AX_LT_REAL_16BF, AX_LT_REAL_32F, true},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_32F, AX_LT_REAL_32F, AX_LT_REAL_32F, true},
+    {AX_LT_COMPUTE_32F_FAST_TF32, AX_LT_REAL_32F, AX_LT_REAL_32F, AX_LT_REAL_32F, true},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_8F_E4M3, AX_LT_REAL_8F_E4M3, AX_LT_REAL_16BF, true},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_8F_E4M3, AX_LT_REAL_8F_E4M3, AX_LT_REAL_32F, false},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_8F_E4M3, AX_LT_REAL_8F_E5M2, AX_LT_REAL_16BF, true},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_8F_E4M3, AX_LT_REAL_8F_E5M2, AX_LT_REAL_32F, false},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_8F_E5M2, AX_LT_REAL_8F_E4M3, AX_LT_REAL_16BF, true},
+    {AX_LT_COMPUTE_32F, AX_LT_REAL_8F_E5M2, AX_LT_REAL_8F_E4M3, AX_LT_REAL_32F, false},
+};
+
+bool are_types(const product &p) {
+    const bool bias = p.desc.epilogue == AX_LT_EPILOGUE_BIAS;
+    for (const auto &row : types)
+        if (row.compute == p.desc.compute && row.a == p.a.type && row.b == p.b.type &&
+            row.c_and_d == p.c.type && row.c_and_d == p.d.type)
+            return p.desc.scale == AX_LT_REAL_32F && (!bias || (row.bias && p.desc.bias));
+    return false;
+}
+
+/* What is asked of FP8 besides. */
 bool fits_fp8(const product &p) {
     const layout all[] = {p.a, p.b, p.c, p.d};
-    bool ok = is_fp8(p.a.type) && is_fp8(p.b.type) &&
-              (p.a.type == AX_LT_REAL_8F_E4M3 || p.b.type == AX_LT_REAL_8F_E4M3) &&
-              p.desc.trans_a == AX_LT_OP_T && p.desc.trans_b == AX_LT_OP_N &&
-              p.desc.compute == AX_LT_COMPUTE_32F && p.desc.a_scale && p.desc.b_scale &&
-              p.d.rows % 16 == 0 && p.a.rows % 16 == 0 &&
-              (p.desc.epilogue != AX_LT_EPILOGUE_BIAS || p.d.type == AX_LT_REAL_16BF);
+    bool ok = p.desc.trans_a == AX_LT_OP_T && p.desc.trans_b == AX_LT_OP_N && p.desc.a_scale &&
+              p.desc.b_scale && p.d.rows % 16 == 0 && p.a.rows % 16 == 0;
     for (const layout &l : all)
         ok = ok && l.stride * bits_of(l.type) % 128 == 0;
     return ok;
@@ -210,13 +241,8 @@ bool fits(const product &p) {
                    n = p.desc.trans_b ? p.b.rows : p.b.cols,
                    k2 = p.desc.trans_b ? p.b.cols : p.b.rows;
     const layout all[] = {p.a, p.b, p.c, p.d};
-    bool ok =
-        m > 0 && n > 0 && k > 0 && k == k2 && p.c.rows == m && p.c.cols == n && p.d.rows == m &&
-        p.d.cols == n && p.c.type == p.d.type && p.desc.scale == AX_LT_REAL_32F &&
-        (is_fp8(p.a.type) || is_fp8(p.b.type)
-             ? fits_fp8(p)
-             : p.a.type == p.b.type && (p.a.type == p.d.type || p.d.type == AX_LT_REAL_32F)) &&
-        (p.desc.epilogue != AX_LT_EPILOGUE_BIAS || p.desc.bias);
+    bool ok = m > 0 && n > 0 && k > 0 && k == k2 && p.c.rows == m && p.c.cols == n &&
+              p.d.rows == m && p.d.cols == n && are_types(p) && (!is_fp8(p.a.type) || fits_fp8(p));
     for (const layout &l : all)
         ok = ok && l.stride >= (int64_t)l.rows;
     return ok;
@@ -229,6 +255,55 @@ bool aligned(const product &p) {
         ok = ok && (uintptr_t)at[i] % p.algo.align[i] == 0 &&
              (!is_fp8(p.a.type) || (uintptr_t)at[i] % 16 == 0);
     return ok;
+}
+
+size_t bytes_of(const layout &l) {
+    return ((l.cols - 1) * (size_t)l.stride + l.rows) * (size_t)bits_of(l.type) / 8;
+}
+
+/* All matrices are the device's. D is C, with one layout, or does not touch C. */
+bool fits_in_memory(const product &p) {
+    const char *const at[] = {p.A, p.B, p.C, p.D};
+    const layout all[] = {p.a, p.b, p.c, p.d};
+    bool ok = true;
+    for (int i = 0; i < 4; i++)
+        ok = ok && ax_emulated_is_device(at[i], bytes_of(all[i]));
+    if (is_fp8(p.a.type))
+        ok = ok && ax_emulated_is_device(p.desc.a_scale, sizeof(float)) &&
+             ax_emulated_is_device(p.desc.b_scale, sizeof(float));
+    if (p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
+        ok = ok && ax_emulated_is_device(p.desc.bias, p.d.rows * (size_t)bits_of(p.d.type) / 8);
+    if (p.C == p.D)
+        return ok && p.c.stride == p.d.stride;
+    const bool apart = p.C + bytes_of(p.c) <= p.D || p.D + bytes_of(p.d) <= p.C;
+    return ok && (apart || p.beta == 0);
+}
+
+uint64_t terms(const product &p) {
+    return p.desc.trans_a ? p.a.rows : p.a.cols;
+}
+
+/* Kernels that this process has loaded: a first launch loads one, which fails within a capture. */
+bool is_loaded(const product &p, cudaStream_t stream) {
+    static std::set<std::array<uint32_t, 8>> loaded;
+    const std::array<uint32_t, 8> kernel = {p.algo.sums,
+                                            p.algo.wide,
+                                            p.a.type,
+                                            p.b.type,
+                                            p.d.type,
+                                            (uint32_t)p.desc.trans_a,
+                                            (uint32_t)p.desc.trans_b,
+                                            p.desc.compute};
+    {
+        ax_emulated_hold held;
+        if (loaded.count(kernel))
+            return true;
+    }
+    if (ax_emulated_forbidden(stream) != cudaSuccess)
+        return false;
+    ax_emulated_hold held;
+    loaded.insert(kernel);
+    return true;
 }
 
 /* ---- the functions ---- */
@@ -341,9 +416,11 @@ unsigned MatmulAlgoGetHeuristic(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, a
                                 ax_lt_layout c, ax_lt_layout d, ax_lt_preference opaque, int wanted,
                                 ax_lt_choice *found, int *n) {
     const preference *p = as<preference>(opaque);
-    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}, 0};
-    if (wanted < 1 || !fits(product_of(desc, a, b, c, d)))
+    const product asked = product_of(desc, a, b, c, d);
+    algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}, 0, 0};
+    if (wanted < 1 || !fits(asked))
         return AX_LT_INVALID_VALUE;
+    algo.wide = terms(asked) % 8 == 0;
     memcpy(algo.align, p->align, sizeof algo.align);
     for (*n = 0; *n < wanted && algo.sums < SUMS; ++*n) {
         algo.sums++;
@@ -359,7 +436,8 @@ unsigned MatmulAlgoCheck(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_la
                          ax_lt_choice *found) {
     algorithm algo;
     memcpy(&algo, opaque, sizeof algo);
-    bool ok = fits(product_of(desc, a, b, c, d)) && algo.sums >= 1 && algo.sums <= SUMS;
+    const product p = product_of(desc, a, b, c, d);
+    bool ok = fits(p) && algo.sums >= 1 && algo.sums <= SUMS && (!algo.wide || terms(p) % 8 == 0);
     for (uint32_t align : algo.align)
         ok = ok && align >= 1 && align <= 256;
     if (!ok)
@@ -383,8 +461,12 @@ unsigned Matmul(ax_lt_handle, ax_lt_desc desc, const void *alpha, const void *a,
     p.C = (const char *)c;
     p.D = (char *)d;
     p.work = (char *)work;
-    if (!fits(p) || !aligned(p) || work_bytes < p.algo.work)
+    if (!fits(p) || !aligned(p) || !fits_in_memory(p) || work_bytes < p.algo.work)
         return AX_LT_INVALID_VALUE;
+    if (p.algo.wide && terms(p) % 8 != 0)
+        return AX_LT_NOT_SUPPORTED;
+    if (!is_loaded(p, stream))
+        return EXECUTION_FAILED;
     ax_emulated_add(stream, [=] { compute(p); });
     return AX_LT_OK;
 }
