@@ -1,13 +1,6 @@
 /* Which kinds of attention cuDNN plans, on GPUs that it is told of and that need not be there, and what it
- * wants of memory beside what our plans have: docs/results/gpu-status.md. With
- *   pip install nvidia-cudnn-cu13==9.28.1.4 nvidia-cuda-runtime nvidia-cuda-nvrtc nvidia-cublas
- * (or 9.19.0.56) beside a Python on PATH, and LIBS its nvidia/cudnn/lib and nvidia/cu13/lib:
- *
- *   make build/libaxtrain.a build/libaxtrain-cudnn.so
- *   gcc -DDRIVER -shared -fPIC -o build/libcuda.so.1 tests/peers/cudnn_plans.c
- *   gcc -std=c11 -D_GNU_SOURCE -fopenmp -I. -I/usr/local/cuda/include -o build/cudnn_plans tests/peers/cudnn_plans.c \
- *       build/libaxtrain.a -L/usr/local/cuda/lib64 -lcudart_static -lrt -lstdc++ -lm -ldl -pthread
- *   LD_LIBRARY_PATH=build:LIBS build/cudnn_plans
+ * wants of memory beside what our plans have: docs/results/gpu-status.md. tools/check-cudnn-plans builds and runs it:
+ * cudnn_plans [GPU …].
  *
  * Nothing is computed: the driver is one that agrees to everything. */
 #ifdef DRIVER
@@ -196,7 +189,14 @@ static bool try(const struct ax_cudnn_calls *calls, struct ax_cudnn *c, const st
     return taken && work <= room;
 }
 
-int main(void) {
+static bool is_chosen(const char *gpu, int argc, char **argv) {
+    bool chosen = argc < 2;
+    for (int i = 1; i < argc; i++)
+        chosen = chosen || strcmp(argv[i], gpu) == 0;
+    return chosen;
+}
+
+int main(int argc, char **argv) {
     const struct ax_cudnn_calls *calls;
     struct ax_cudnn *c;
     void *function;
@@ -207,6 +207,8 @@ int main(void) {
         return 1;
     }
     for (size_t g = 0; g < sizeof gpus / sizeof *gpus; g++) {
+        if (!is_chosen(gpus[g].name, argc, argv))
+            continue;
         snprintf(gpu, sizeof gpu, GPU, gpus[g].capability, gpus[g].name, gpus[g].processors,
                  gpus[g].shared, gpus[g].threads);
         if (calls->open(&c, function, gpu, text) != AX_CUDNN_DONE) {
