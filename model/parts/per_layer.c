@@ -27,13 +27,18 @@ void ax_per_layer_init(struct ax_builder *b) {
     t->norm = ax_builder_add_norm(b, -1, "model.per_layer_projection_norm.weight", c->width);
 }
 
+/* Layers with inputs: more than the model has, where one layer is planned for all of its kind (ax_arch_kinds). */
+static int64_t n_inputs(const struct ax_model *m) {
+    return m->arch.per_layer.columns / m->arch.per_layer.width;
+}
+
 struct ax_tensor ax_per_layer_shape(const struct ax_model *m, int64_t layer, int64_t T) {
-    return ax_tensor_2d(m->dtype, NULL, (m->arch.n_layers - layer) * T, m->arch.per_layer.width);
+    return ax_tensor_2d(m->dtype, NULL, (n_inputs(m) - layer) * T, m->arch.per_layer.width);
 }
 
 struct ax_tensor ax_per_layer_from(const struct ax_model *m, const struct ax_tensor *all,
                                    int64_t layer, int64_t T) {
-    const int64_t n = (m->arch.n_layers - layer) * T;
+    const int64_t n = (n_inputs(m) - layer) * T;
     return ax_tensor_rows(all, all->shape[0] - n, n);
 }
 
@@ -63,8 +68,7 @@ static struct ax_tensor by_token(const struct ax_pass *p) {
 
 /* [T][columns] as [T][layers][width]. */
 static struct ax_tensor by_layer(const struct ax_model *m, const struct ax_tensor *t) {
-    const struct ax_per_layer_config *c = &m->arch.per_layer;
-    return ax_tensor_heads(t, c->columns / c->width, c->width);
+    return ax_tensor_heads(t, n_inputs(m), m->arch.per_layer.width);
 }
 
 static struct ax_tensor take(const struct ax_model *m, const struct ax_tensor *like) {
@@ -85,7 +89,7 @@ static enum ax_status reorder(const struct ax_pass *p, bool to_layers) {
     const int64_t width = m->arch.per_layer.width;
     if (to_layers)
         AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){copy, tokens}));
-    for (int64_t i = 0; i < m->arch.n_layers; i++) {
+    for (int64_t i = 0; i < n_inputs(m); i++) {
         const struct ax_tensor own = of_layer(p, i),
                                columns = ax_tensor_cols(&copy, i * width, width);
         AX_TRY(ax_run_copy(m->rt->q, to_layers ? &(struct ax_copy){own, columns}
