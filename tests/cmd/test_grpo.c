@@ -670,8 +670,13 @@ static void mistakes_are_named(void **state) {
     refuses("neftune_noise_alpha=5", 2, "answers are sampled without noise");
     refuses("val_set_size=0.1 eval_steps=1 metric_for_best_model=eval_loss", 2,
             "\"eval_loss\" is not eval_reward");
-    refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2, "a multiple of that");
-    refuses("trl.generation_batch_size=20", 2, "expected a multiple of 8");
+    refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2,
+            "trl.steps_per_generation: 3 micro-batches are generated at a time, but a step takes 2 "
+            "(gradient_accumulation_steps): generate a multiple of that");
+    refuses("trl.generation_batch_size=20", 2,
+            "trl.generation_batch_size: expected a multiple of 8");
+    refuses("trl.generation_batch_size=24 gradient_accumulation_steps=2", 2,
+            "trl.generation_batch_size: 3 micro-batches are generated at a time");
     refuses("trl.generation_batch_size=8 trl.steps_per_generation=1", 2, "remove one of them");
     refuses("trl.generation_kwargs='{num_beams: 2}'", 2, "num_beams is not supported");
     refuses("trl.generation_kwargs='{stop_strings: [3]}'", 2, "stop_strings: expected texts");
