@@ -144,10 +144,14 @@ static void make_plan(struct plan *p, const struct ax_gemm *g, int threads) {
     p->acc_floats = p->units <= p->block ? MR * NR : p->stays * (p->keep ? p->group : p->streams);
 }
 
+/* Floats of a thread's workspace. */
+static int64_t work_floats(const struct plan *p) {
+    return p->stay_floats + p->stream_floats + p->acc_floats;
+}
+
 /* Bytes that a thread team needs for this plan. */
 static size_t plan_room(const struct plan *p) {
-    return (size_t)(p->threads * (p->stay_floats + p->stream_floats + p->acc_floats)) *
-           sizeof(float);
+    return (size_t)(p->threads * work_floats(p)) * sizeof(float);
 }
 
 static int64_t most(int64_t a, int64_t b) {
@@ -180,12 +184,11 @@ struct work {
     int64_t kept; /* first row or column kept in `stay`; −1: none */
 };
 
-/* Takes one from *next. */
-static struct work take_work(const struct plan *p, float **next) {
-    struct work w = {.stay = *next, .kept = -1};
+/* The same for each product, so that it is in its core's cache. */
+static struct work work_of(const struct plan *p, float *work, int thread) {
+    struct work w = {.stay = work + thread * work_floats(p), .kept = -1};
     w.stream = w.stay + p->stay_floats;
     w.acc = w.stream + p->stream_floats;
-    *next = w.acc + p->acc_floats;
     return w;
 }
 
@@ -313,17 +316,25 @@ static void run_gemm(const struct ax_gemm *g, int threads, void *work, size_t ro
     AX_ASSERT(plan_room(&p) <= room);
     struct ax_turns turns;
     ax_turns_start(&turns, p.tiles_m * p.tiles_n, p.threads);
-    float *next = work;
 #pragma omp parallel num_threads(p.threads)
     {
-        struct work w;
-#pragma omp critical
-        w = take_work(&p, &next);
+        const int thread = omp_get_thread_num();
+        struct work w = work_of(&p, work, thread);
         ax_tiles_begin();
-        AX_TURNS_FOR (&turns, omp_get_thread_num(), tile)
+        AX_TURNS_FOR (&turns, thread, tile)
             run_tile(g, &p, &w, tile);
         ax_tiles_end();
     }
+}
+
+/* The full product, by the calling thread alone. */
+static void run_alone(const struct ax_gemm *g, void *work, size_t room) {
+    struct plan p;
+    make_plan(&p, g, 1);
+    AX_ASSERT(plan_room(&p) <= room);
+    struct work w = work_of(&p, work, 0);
+    for (int64_t tile = 0; tile < p.tiles_m * p.tiles_n; tile++)
+        run_tile(g, &p, &w, tile);
 }
 
 /* ---- the op gemm ---- */
@@ -360,6 +371,8 @@ enum ax_status AX_VEC(ax_cpu_gemm)(struct ax_queue *q, const struct ax_gemm *g, 
 
 /* ---- the op grouped_gemm ---- */
 
+#define SMALL 4 /* a small group has at most 1 / SMALL of a thread's share of all rows */
+
 bool AX_VEC(ax_cpu_grouped_gemm_supports)(const struct ax_queue *q,
                                           const struct ax_grouped_gemm *args) {
     (void)q;
@@ -376,11 +389,46 @@ size_t AX_VEC(ax_cpu_grouped_gemm_workspace)(struct ax_queue *q,
     return most_room(dtype, rows, args->c.shape[1], width, q->threads);
 }
 
-/* One GEMM after the other, each on all threads: its bits depend on its own rows only. */
+/* Whether no group has so many rows that others would wait for the thread that multiplies it alone. */
+static bool are_small(const struct ax_grouped_gemm *args, int threads) {
+    const int32_t *offsets = args->offsets.data;
+    const int64_t groups = args->offsets.shape[0] - 1;
+    const int64_t share = (offsets[groups] - offsets[0]) / (threads * SMALL);
+    for (int64_t g = 0; g < groups; g++)
+        if (offsets[g + 1] - offsets[g] > share)
+            return false;
+    return true;
+}
+
+/* Each group by one thread, so that both operands are packed once and nobody waits after each; `room` bytes of
+ * workspace for a thread. */
+static void run_small(const struct ax_grouped_gemm *args, int threads, char *work, size_t room) {
+    const int32_t *offsets = args->offsets.data;
+    struct ax_turns turns;
+    ax_turns_start(&turns, args->offsets.shape[0] - 1, threads);
+#pragma omp parallel num_threads(threads)
+    {
+        const int thread = omp_get_thread_num();
+        ax_tiles_begin();
+        AX_TURNS_FOR (&turns, thread, g) {
+            if (offsets[g + 1] > offsets[g]) {
+                const struct ax_gemm one = ax_grouped_gemm_of(args, g);
+                run_alone(&one, work + (size_t)thread * room, room);
+            }
+        }
+        ax_tiles_end();
+    }
+}
+
+/* Large groups one after the other, each on all threads. A group's bits depend on its own rows only. */
 enum ax_status AX_VEC(ax_cpu_grouped_gemm)(struct ax_queue *q, const struct ax_grouped_gemm *args,
                                            void *work) {
     const int32_t *offsets = args->offsets.data;
     const size_t room = AX_VEC(ax_cpu_grouped_gemm_workspace)(q, args);
+    if (are_small(args, q->threads)) {
+        run_small(args, q->threads, work, room / (size_t)q->threads);
+        return AX_OK;
+    }
     for (int64_t g = 0; g + 1 < args->offsets.shape[0]; g++) {
         if (offsets[g + 1] > offsets[g]) {
             const struct ax_gemm one = ax_grouped_gemm_of(args, g);
