@@ -11,8 +11,8 @@ struct ax_peak {
     enum ax_dtype dtype;
     const char *kernels; /* an instruction set ("avx512bf16"), or a backend */
 };
-#define AX_PEAK_SECONDS 0.1  /* a limit for who asks for the figure … */
-#define AX_PEAK_SHARE   0.02 /* … and the share of a run that has it beside */
+#define AX_PEAK_SECONDS 0.1  /* a limit for who asks for the figure */
+#define AX_PEAK_SHARE   0.02 /* share of a run that may be spent on it */
 /* Products in `dtype` (result in accumulation dtype) on this rank's threads: of a 384 × 1536 and a 1536 × 1536
  * matrix, on a GPU of two 4096 × 4096 matrices, of normal numbers. They take five rounds of 10 ms or more; after `limit`
  * seconds no other begins, but there are two products at least. Uses a temporary arena (about 15 MiB, on a GPU 128 MiB).

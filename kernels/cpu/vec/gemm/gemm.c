@@ -389,7 +389,7 @@ size_t AX_VEC(ax_cpu_grouped_gemm_workspace)(struct ax_queue *q,
     return most_room(dtype, rows, args->c.shape[1], width, q->threads);
 }
 
-/* Whether no group has so many rows that others would wait for the thread that multiplies it alone. */
+/* Whether each group has few enough rows that nobody waits long for the thread that multiplies it alone. */
 static bool are_small(const struct ax_grouped_gemm *args, int threads) {
     const int32_t *offsets = args->offsets.data;
     const int64_t groups = args->offsets.shape[0] - 1;
