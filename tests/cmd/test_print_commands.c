@@ -136,7 +136,7 @@ static void rated_problems(void **state) {
     assert_memory_equal(output, "{\"prompt\":[{\"role\":\"user\"", 25);
     assert_non_null(strstr(output, "\"rejected\":[{\"role\":\"assistant\",\"content\":"));
     assert_error(RUN(ax_cmd_problems, "--pairs", "--steps"), AX_ERR_CONFIG,
-                 "use --pairs or --steps, not both");
+                 "use one of --pairs, --steps and --tool");
 }
 
 /* Of all numbers in questions and solutions, right or wrong, also those in between. */
@@ -186,7 +186,8 @@ static void coding_tasks(void **state) {
     }
     assert_int_equal(n, 80);
     assert_error(RUN(ax_cmd_problems, "--code", "--steps"), AX_ERR_CONFIG,
-                 "--code: use it without --pairs, --steps and --max-number");
+                 "--code: use it without --pairs, --steps, --tool, --scale "
+                 "and --max-number");
     assert_error(RUN(ax_cmd_problems, "--code", "--max-level", "4"), AX_ERR_CONFIG,
                  "--code: expected levels from 1 to 3, got 4");
 }
