@@ -84,6 +84,10 @@ static void make_small(struct overlay *o, const struct ax_config *cfg, const cha
     if (ax_config_count(cfg, "trl.reward_funcs") > 0 &&
         strcmp(ax_config_str(cfg, "trl.reward_funcs.0"), "code") == 0)
         add(o, "trl.reward_funcs=['length:8']"); /* the sandbox's parts may be missing */
+    if (ax_config_count(cfg, "trl.tools") > 0) { /* likewise */
+        add(o, "trl.tools=null");
+        add(o, "trl.max_tool_calling_iterations=null");
+    }
     add(o, "dataset_prepared_path=%s/cache", scratch);
 }
 

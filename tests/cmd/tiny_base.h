@@ -39,6 +39,9 @@ static const struct tiny_family tiny_families[] = {
     {"sft-sums", "llama", /* those of sft-sums.yml and sft-sums-problems.yml: likewise */
      "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
      "100000.0, \"tie_word_embeddings\": true"},
+    {"sft-tool", "llama", /* that of sft-tool-problems.yml: likewise */
+     "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
+     "100000.0, \"tie_word_embeddings\": true"},
     {"model", "llama", /* that of `make demo`: likewise */
      "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
      "100000.0, \"tie_word_embeddings\": true"},
