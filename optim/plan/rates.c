@@ -95,62 +95,58 @@ static const double links[AX_COLLECTIVE_COUNT] = {
 
 /* ---- which op is what ---- */
 
-static const struct {
+/* Ops whose bytes are streamed. */
+static const struct kind {
     enum ax_op op;
     enum ax_time_kind kind;
-    double share; /* of the memory's bandwidth */
 } kinds[] = {
-    {AX_OP_gemm, AX_TIME_PRODUCTS, STREAMED},
-    {AX_OP_grouped_gemm, AX_TIME_PRODUCTS, STREAMED},
-    {AX_OP_packed_gemm, AX_TIME_PRODUCTS, STREAMED},
-    {AX_OP_fp8_gemm, AX_TIME_PRODUCTS, STREAMED},
-    {AX_OP_attention_forward, AX_TIME_ATTENTION, STREAMED},
-    {AX_OP_attention_backward, AX_TIME_ATTENTION, STREAMED},
-    {AX_OP_top_keys, AX_TIME_ATTENTION, STREAMED},
-    {AX_OP_index_target, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_index_scores, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_index_backward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_delta_forward, AX_TIME_ATTENTION, STREAMED},
-    {AX_OP_delta_backward, AX_TIME_ATTENTION, STREAMED},
-    {AX_OP_sumsq, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_adamw, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_adamw_8bit, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_sgd, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_lion, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_adafactor, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_muon_momentum, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_muon_apply, AX_TIME_UPDATES, STREAMED},
-    {AX_OP_fill, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_copy, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_add, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_scale, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_conv_forward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_conv_backward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_relu2_forward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_relu2_backward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_swiglu_forward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_swiglu_backward, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_rope, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_fake_quantize, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_fp8_codes, AX_TIME_MEMORY, STREAMED},
-    {AX_OP_quant_range, AX_TIME_MEMORY, STREAMED},
+    {AX_OP_gemm, AX_TIME_PRODUCTS},
+    {AX_OP_grouped_gemm, AX_TIME_PRODUCTS},
+    {AX_OP_packed_gemm, AX_TIME_PRODUCTS},
+    {AX_OP_fp8_gemm, AX_TIME_PRODUCTS},
+    {AX_OP_attention_forward, AX_TIME_ATTENTION},
+    {AX_OP_attention_backward, AX_TIME_ATTENTION},
+    {AX_OP_top_keys, AX_TIME_ATTENTION},
+    {AX_OP_index_target, AX_TIME_MEMORY},
+    {AX_OP_index_scores, AX_TIME_MEMORY},
+    {AX_OP_index_backward, AX_TIME_MEMORY},
+    {AX_OP_delta_forward, AX_TIME_ATTENTION},
+    {AX_OP_delta_backward, AX_TIME_ATTENTION},
+    {AX_OP_sumsq, AX_TIME_UPDATES},
+    {AX_OP_adamw, AX_TIME_UPDATES},
+    {AX_OP_adamw_8bit, AX_TIME_UPDATES},
+    {AX_OP_sgd, AX_TIME_UPDATES},
+    {AX_OP_lion, AX_TIME_UPDATES},
+    {AX_OP_adafactor, AX_TIME_UPDATES},
+    {AX_OP_muon_momentum, AX_TIME_UPDATES},
+    {AX_OP_muon_apply, AX_TIME_UPDATES},
+    {AX_OP_fill, AX_TIME_MEMORY},
+    {AX_OP_copy, AX_TIME_MEMORY},
+    {AX_OP_add, AX_TIME_MEMORY},
+    {AX_OP_scale, AX_TIME_MEMORY},
+    {AX_OP_conv_forward, AX_TIME_MEMORY},
+    {AX_OP_conv_backward, AX_TIME_MEMORY},
+    {AX_OP_relu2_forward, AX_TIME_MEMORY},
+    {AX_OP_relu2_backward, AX_TIME_MEMORY},
+    {AX_OP_swiglu_forward, AX_TIME_MEMORY},
+    {AX_OP_swiglu_backward, AX_TIME_MEMORY},
+    {AX_OP_rope, AX_TIME_MEMORY},
+    {AX_OP_fake_quantize, AX_TIME_MEMORY},
+    {AX_OP_fp8_codes, AX_TIME_MEMORY},
+    {AX_OP_quant_range, AX_TIME_MEMORY},
 };
 
-/* Ops that are not in the table gather rows or sum along them, as norms do. */
-static double share_of(enum ax_op op, enum ax_time_kind *kind) {
-    *kind = AX_TIME_MEMORY;
+/* The op's row; NULL: it gathers rows or sums along them, as norms do. */
+static const struct kind *kind_of(enum ax_op op) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i].op == op) {
-            *kind = kinds[i].kind;
-            return kinds[i].share;
-        }
-    return NORMS;
+        if (kinds[i].op == op)
+            return &kinds[i];
+    return NULL;
 }
 
 enum ax_time_kind ax_rates_kind(enum ax_op op) {
-    enum ax_time_kind kind;
-    (void)share_of(op, &kind);
-    return kind;
+    const struct kind *k = kind_of(op);
+    return k ? k->kind : AX_TIME_MEMORY;
 }
 
 struct ax_rates ax_rates_of(const struct ax_hardware *h) {
@@ -172,10 +168,8 @@ struct ax_rates ax_rates_of(const struct ax_hardware *h) {
                          .transfer_start = TRANSFER_START,
                          .contention = CONTENTION};
     memcpy(r.links, links, sizeof r.links);
-    for (int op = 0; op < AX_OP_COUNT; op++) {
-        enum ax_time_kind kind;
-        r.ops[op].bytes = share_of((enum ax_op)op, &kind);
-    }
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        r.ops[op].bytes = kind_of((enum ax_op)op) ? STREAMED : NORMS;
     for (int backward = 0; backward < 2; backward++) {
         r.attention[backward][0] = products[i].attention;
         r.attention[backward][1] = products[i].attention * SMALL_HEADS;
