@@ -1,7 +1,8 @@
 #include "model/boundary.h"
 
+#include "model/core/lent.h"
 #include "model/parallel/tensor_parallel.h"
-#include "model/parts/lent.h"
+#include "model/parts/attend.h"
 #include "model/parts/per_layer.h"
 
 static void add(struct ax_message *to, struct ax_tensor t) {
@@ -31,6 +32,22 @@ struct ax_message ax_boundary(const struct ax_model *m, enum ax_crossing what, i
         add(&to, back ? lent->dv : lent->v);
     }
     return to;
+}
+
+enum ax_status ax_boundary_arrive(struct ax_pass *p, int unit) {
+    const struct ax_model *m = p->model;
+    for (int64_t i = 0; p->cache && i < m->arch.n_layers; i++) {
+        if (!ax_lent_crosses(&m->arch, i, unit))
+            continue;
+        const struct ax_layer *l = &m->layers[i];
+        const struct ax_lent *lent = &p->slot->lent[i];
+        const int64_t heads = ax_lent_heads(m, &l->spec), hd = l->spec.head_dim;
+        const struct ax_tensor k = ax_tensor_heads(&lent->k, heads, hd),
+                               v = ax_tensor_heads(&lent->v, heads, hd),
+                               own_k = ax_own_kv_heads(p, l, &k), own_v = ax_own_kv_heads(p, l, &v);
+        AX_TRY(ax_kvcache_write(p->cache, m->rt->q, l->nth_keys, &own_k, &own_v));
+    }
+    return AX_OK;
 }
 
 size_t ax_boundary_bytes(const struct ax_model *m, int64_t T) {

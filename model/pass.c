@@ -6,7 +6,7 @@
 #include "model/parts/embed.h"
 #include "model/parts/head.h"
 #include "model/parts/indexer.h"
-#include "model/parts/lent.h"
+#include "model/core/lent.h"
 #include "model/parts/per_layer.h"
 #include "model/parts/streams.h"
 #include "model/boundary.h"
@@ -295,7 +295,7 @@ enum ax_status ax_pass_forward_all(struct ax_pass *p) {
             const struct ax_message in = crossing(p, c->first);
             AX_TRY(ax_pipe_receive(rt, ax_pipe_peer(rt, -1), &in, &tickets));
             AX_TRY(ax_pipe_wait(rt, &tickets));
-            AX_TRY(ax_lent_arrive(p, c->first));
+            AX_TRY(ax_boundary_arrive(p, c->first));
         }
         AX_TRY(run_chunk(p, c));
         if (c->end < m->n_units) {

@@ -1,7 +1,6 @@
-#include "model/parts/lent.h"
+#include "model/core/lent.h"
 
 #include "model/parallel/tensor_parallel.h"
-#include "model/parts/attend.h"
 
 int64_t ax_lent_heads(const struct ax_model *m, const struct ax_layer_spec *spec) {
     const struct ax_mesh *mesh = &m->rt->mesh;
@@ -64,22 +63,6 @@ enum ax_status ax_lent_begin(struct ax_pass *p) {
             continue;
         AX_TRY(take_sum(p, "gradient of lent k", &shape, &lent->dk));
         AX_TRY(take_sum(p, "gradient of lent v", &shape, &lent->dv));
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_lent_arrive(struct ax_pass *p, int unit) {
-    const struct ax_model *m = p->model;
-    for (int64_t i = 0; p->cache && i < m->arch.n_layers; i++) {
-        if (!ax_lent_crosses(&m->arch, i, unit))
-            continue;
-        const struct ax_layer *l = &m->layers[i];
-        const struct ax_lent *lent = &p->slot->lent[i];
-        const int64_t heads = ax_lent_heads(m, &l->spec), hd = l->spec.head_dim;
-        const struct ax_tensor k = ax_tensor_heads(&lent->k, heads, hd),
-                               v = ax_tensor_heads(&lent->v, heads, hd),
-                               own_k = ax_own_kv_heads(p, l, &k), own_v = ax_own_kv_heads(p, l, &v);
-        AX_TRY(ax_kvcache_write(p->cache, m->rt->q, l->nth_keys, &own_k, &own_v));
     }
     return AX_OK;
 }

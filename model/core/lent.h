@@ -1,7 +1,7 @@
-/* Keys and values that layers lend to later ones (lending_attention.c): their memory in a micro-batch's slot. The layers
+/* Keys and values that layers lend to later ones (parts/lending_attention.c): their memory in a micro-batch's slot. The layers
  * that borrow may be on later stages of a pipeline; then keys and values are there, too, and in between. */
-#ifndef AX_MODEL_PARTS_LENT_H
-#define AX_MODEL_PARTS_LENT_H
+#ifndef AX_MODEL_CORE_LENT_H
+#define AX_MODEL_CORE_LENT_H
 
 #include "model/core/pass.h"
 
@@ -14,7 +14,5 @@ struct ax_tensor ax_lent_shape(const struct ax_model *m, int64_t layer, int64_t 
 
 /* In a pass, before the first unit: takes memory for them, sums of gradients as zeros. */
 enum ax_status ax_lent_begin(struct ax_pass *p);
-/* In a pass with a cache: those that have crossed the boundary before `unit` go into it. */
-enum ax_status ax_lent_arrive(struct ax_pass *p, int unit);
 
 #endif

@@ -13,7 +13,7 @@ struct ax_stream_rows {
     struct ax_tensor own, all, token; /* no data = one stream */
 };
 
-/* Keys and values of a layer that later ones use (parts/lent.h), and sums of their gradients. */
+/* Keys and values of a layer that later ones use (lent.h), and sums of their gradients. */
 struct ax_lent {
     struct ax_tensor k, v;   /* compute [T][heads·head_dim]; no data = this pass has none */
     struct ax_tensor dk, dv; /* accumulation; only with backward */

@@ -10,7 +10,7 @@
 #include "model/core/norm.h"
 #include "model/core/pass.h"
 #include "model/parts/attend.h"
-#include "model/parts/lent.h"
+#include "model/core/lent.h"
 
 enum { QKV, Q, K, V, Q_RSTD, K_RSTD, V_RSTD, OUT, LSE, N_SAVED };
 

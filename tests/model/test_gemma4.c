@@ -12,7 +12,7 @@
 #include "ckpt/hf/hf.h"
 #include "model/arch/kv_row.h"
 #include "model/layer.h"
-#include "model/parts/lent.h"
+#include "model/core/lent.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
