@@ -46,16 +46,10 @@ static enum ax_status settle(const struct ax_gguf_model *m, const char *suffix, 
 }
 
 static enum ax_status read_lists(struct ax_gguf_model *m) {
-    static const char windows[] = "attention.sliding_window_pattern",
-                      heads[] = "attention.head_count_kv", widths[] = "feed_forward_length";
+    static const char heads[] = "attention.head_count_kv", widths[] = "feed_forward_length";
     int32_t *list = NULL;
     enum ax_status st;
-    AX_TRY_GOTO(ax_gguf_layer_list(m, windows, 1, &list), st, done);
-    for (int64_t i = 0; i < m->layers; i++)
-        if (list[i])
-            ax_gguf_set_slides(m, i);
-    ax_free(list);
-    list = NULL;
+    AX_TRY(ax_gguf_read_windows(m));
     AX_TRY_GOTO(ax_gguf_layer_list(m, heads, 65536, &list), st, done);
     AX_TRY_GOTO(settle(m, heads, list, ax_gguf_is_full, &m->kv_heads, &m->mixed.kv_heads), st,
                 done);
@@ -155,13 +149,7 @@ static bool set(json_t *config, const char *key, json_t *value) {
 }
 
 bool ax_gguf_mixed_config(const struct ax_gguf_model *m, json_t *config) {
-    json_t *types = json_array();
-    bool ok = types != NULL;
-    for (int64_t i = 0; i < m->layers; i++) {
-        json_t *type = json_string(ax_gguf_is_full(m, i) ? "full_attention" : "sliding_attention");
-        ok = ok && json_array_append_new(types, type) == 0;
-    }
-    ok = set(config, "layer_types", types) && ok;
+    bool ok = ax_gguf_window_types(m, config);
     ok = ok && set(config, "rope_parameters",
                    json_pack("{s{ss sf sf} s{ss sf}}", "full_attention", "rope_type",
                              "proportional", "partial_rotary_factor", m->mixed.rotary_part,
@@ -195,9 +183,5 @@ enum ax_status ax_gguf_mixed_put(const struct ax_gguf_model *m, struct ax_gguf_k
                     ax_gguf_is_full));
     for (size_t i = 0; i < sizeof of_head / sizeof *of_head; i++)
         AX_TRY(ax_gguf_put_u32(keys, key_of(m, of_head[i], key), (uint32_t)m->head_dim));
-    AX_TRY(ax_gguf_put_array(keys, key_of(m, "attention.sliding_window_pattern", key), AX_GGUF_BOOL,
-                             (uint64_t)m->layers));
-    for (int64_t i = 0; i < m->layers; i++)
-        AX_TRY(ax_gguf_add_bool(keys, !ax_gguf_is_full(m, i)));
-    return AX_OK;
+    return ax_gguf_put_windows(m, keys);
 }

@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "ckpt/gguf/lists.h"
 #include "ckpt/gguf/mixed.h"
-#include "ckpt/gguf/streams.h"
 #include "ckpt/gguf/parts.h"
 #include "ckpt/gguf/rope.h"
+#include "ckpt/gguf/streams.h"
 #include "kernels/tensor.h"
 
 #define MAX_DIM     (1LL << 24) /* a larger size means a corrupted file */
@@ -200,8 +200,7 @@ static enum ax_status read_sliding(struct ax_gguf_model *m, const char *key) {
     size_t n, n_slides = 0;
     AX_TRY(ax_gguf_i32s(m->file, key, &heads, &n));
     enum ax_status st;
-    AX_TRY_GOTO(ax_gguf_i32s(m->file, model_key(m, "attention.sliding_window_pattern", pattern),
-                             &slides, &n_slides),
+    AX_TRY_GOTO(ax_gguf_i32s(m->file, model_key(m, AX_GGUF_WINDOWS, pattern), &slides, &n_slides),
                 st, done);
     if ((int64_t)n == m->layers && (int64_t)n_slides == m->layers)
         st = set_sliding(m, key, heads, slides);
@@ -519,19 +518,17 @@ static json_t *value_of(const struct ax_gguf_model *m, const struct ax_gguf_fiel
 
 /* What transformers reads of layers with a window; it takes no rope_theta beside the two ropes. */
 static bool add_sliding(const struct ax_gguf_model *m, json_t *config) {
-    json_t *types = json_array(), *ffns = json_array();
+    json_t *ffns = json_array();
     json_t *rope = json_pack("{s{ss sf sf} s{ss sf sf}}", "full_attention", "rope_type", "default",
                              "rope_theta", m->rope_theta, "partial_rotary_factor", m->rotary_part,
                              "sliding_attention", "rope_type", "default", "rope_theta",
                              m->rope_theta_local, "partial_rotary_factor", m->rotary_part);
     bool ok = true;
     for (int64_t i = 0; i < m->layers; i++) {
-        json_t *type = json_string(ax_gguf_slides(m, i) ? "sliding_attention" : "full_attention");
         json_t *ffn = json_string(i < m->dense_layers ? "dense" : "sparse");
-        ok = json_array_append_new(types, type) == 0 && ok;
         ok = json_array_append_new(ffns, ffn) == 0 && ok;
     }
-    ok = set(config, "layer_types", types) && ok;
+    ok = ax_gguf_window_types(m, config) && ok;
     ok = set(config, "mlp_layer_types", ffns) && ok;
     ok = set(config, "rope_parameters", rope) && ok;
     return json_object_del(config, "rope_scaling") == 0 && ok;

@@ -11,8 +11,7 @@
 #define SHARE 0.95
 #define CUT   1.6448536F
 
-static const char windows[] = "attention.sliding_window_pattern",
-                  sparsity[] = "activation_sparsity_scale", shared[] = "attention.shared_kv_layers";
+static const char sparsity[] = "activation_sparsity_scale", shared[] = "attention.shared_kv_layers";
 
 static const char *key_of(const struct ax_gguf_model *m, const char *suffix, char buf[96]) {
     snprintf(buf, 96, "%s.%s", m->kind->arch, suffix);
@@ -21,15 +20,12 @@ static const char *key_of(const struct ax_gguf_model *m, const char *suffix, cha
 
 static enum ax_status read_windows(struct ax_gguf_model *m) {
     char key[96];
-    int32_t *list = NULL;
-    enum ax_status st = AX_OK;
-    if (ax_gguf_key(m->file, key_of(m, windows, key)))
-        st = ax_gguf_layer_list(m, windows, 1, &list);
-    for (int64_t i = 0; i < m->layers && st == AX_OK; i++)
-        if (list ? list[i] != 0 : (i + 1) % AX_GGUF_FULL_PERIOD != 0)
+    if (ax_gguf_key(m->file, key_of(m, AX_GGUF_WINDOWS, key)))
+        return ax_gguf_read_windows(m);
+    for (int64_t i = 0; i < m->layers; i++)
+        if ((i + 1) % AX_GGUF_FULL_PERIOD != 0)
             ax_gguf_set_slides(m, i);
-    ax_free(list);
-    return st;
+    return AX_OK;
 }
 
 /* A list, as config.json has it, of one width. */
@@ -109,23 +105,18 @@ enum ax_status ax_gguf_streams_read(struct ax_gguf_model *m) {
 }
 
 bool ax_gguf_streams_config(const struct ax_gguf_model *m, json_t *config) {
-    json_t *types = json_array(), *shares = json_array();
-    bool ok = types && shares;
-    for (int64_t i = 0; i < m->layers && ok; i++) {
-        json_t *type = json_string(ax_gguf_slides(m, i) ? "sliding_attention" : "full_attention");
-        ok = json_array_append_new(types, type) == 0 &&
-             json_array_append_new(shares, json_real(i < m->streams.sparse ? SHARE : 0)) == 0;
-    }
-    ok = json_object_set_new(config, "layer_types", types) == 0 && ok;
-    return json_object_set_new(config, "activation_sparsity_pattern", shares) == 0 && ok;
+    json_t *shares = json_array();
+    bool ok = shares != NULL;
+    for (int64_t i = 0; i < m->layers; i++)
+        ok = ok && json_array_append_new(shares, json_real(i < m->streams.sparse ? SHARE : 0)) == 0;
+    ok = json_object_set_new(config, "activation_sparsity_pattern", shares) == 0 && ok;
+    return ok && ax_gguf_window_types(m, config);
 }
 
 enum ax_status ax_gguf_streams_put(const struct ax_gguf_model *m, struct ax_gguf_keys *keys) {
     char key[96];
     AX_TRY(ax_gguf_put_u32(keys, key_of(m, shared, key), (uint32_t)m->mixed.borrow));
-    AX_TRY(ax_gguf_put_array(keys, key_of(m, windows, key), AX_GGUF_BOOL, (uint64_t)m->layers));
-    for (int64_t i = 0; i < m->layers; i++)
-        AX_TRY(ax_gguf_add_bool(keys, ax_gguf_slides(m, i)));
+    AX_TRY(ax_gguf_put_windows(m, keys));
     AX_TRY(ax_gguf_put_array(keys, key_of(m, sparsity, key), AX_GGUF_F32, (uint64_t)m->layers));
     for (int64_t i = 0; i < m->layers; i++)
         AX_TRY(ax_gguf_add_f32(keys, i < m->streams.sparse ? CUT : -INFINITY));
