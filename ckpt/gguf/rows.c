@@ -292,10 +292,11 @@ static const struct row experts_of_gemma4[] = {
     {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight", HIDDEN, NONE, SPARSE, VECTOR, PLAIN},
     {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight", HIDDEN, NONE, SPARSE, VECTOR, PLAIN},
     {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight", HIDDEN, NONE, SPARSE, VECTOR, PLAIN}, {0}};
-static const struct row inputs_of_gemma4[] = {
+static const struct row inputs[] = {
     {"inp_gate.weight", "per_layer_input_gate.weight", INPUTS, HIDDEN, HAS_INPUTS, MATRIX, PLAIN},
     {"proj.weight", "per_layer_projection.weight", HIDDEN, INPUTS, HAS_INPUTS, MATRIX, PLAIN},
-    {"post_norm.weight", "post_per_layer_input_norm.weight", HIDDEN, NONE, HAS_INPUTS, VECTOR, PLAIN},
+    {"post_norm.weight", "post_per_layer_input_norm.weight", HIDDEN, NONE, HAS_INPUTS, VECTOR, PLAIN}, {0}};
+static const struct row scale_of_gemma4[] = {
     {"layer_output_scale.weight", "layer_scalar", ONE, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 /* llama.cpp asks for keys and values in all layers */
 static const struct row keys_of_lender[] = {
@@ -303,9 +304,6 @@ static const struct row keys_of_lender[] = {
     {"attn_v.weight", "self_attn.v_proj.weight", KV, HIDDEN, COPIES_KEYS, AX_GGUF_VALUES, OF_LENDER},
     {"attn_k_norm.weight", "self_attn.k_norm.weight", HEAD, NONE, COPIES_KEYS, VECTOR, OF_LENDER}, {0}};
 static const struct row streams_of_gemma3n[] = {
-    {"inp_gate.weight", "per_layer_input_gate.weight", INPUTS, HIDDEN, ALWAYS, MATRIX, PLAIN},
-    {"proj.weight", "per_layer_projection.weight", HIDDEN, INPUTS, ALWAYS, MATRIX, PLAIN},
-    {"post_norm.weight", "post_per_layer_input_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
     {"altup_correct_coef.weight", "altup.correction_coefs.weight", STREAMS, STREAMS, ALWAYS, AX_GGUF_ROUTER, PLAIN},
     {"altup_correct_scale.weight", "altup.correct_output_scale", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN},
     {"altup_predict_coef.weight", "altup.prediction_coefs.weight", STREAM_PAIRS, STREAMS, ALWAYS, AX_GGUF_ROUTER, PLAIN},
@@ -333,8 +331,8 @@ static const struct {
     {"qwen2_moe", {norm_in, attention, norm_ffn, experts, gated_expert}},
     {"gemma2", {norm_in, scaled_attention, norms_around, mlp}},
     {"gemma3_text", {norm_in, attention, norms_around, mlp}},
-    {"gemma4_text", {norm_in, attention_of_gemma4, norms_around, mlp_of_gemma4, experts_of_gemma4, inputs_of_gemma4}},
-    {"gemma3n_text", {norm_in, attention_of_gemma4, keys_of_lender, norms_around, mlp_of_gemma4, streams_of_gemma3n}},
+    {"gemma4_text", {norm_in, attention_of_gemma4, norms_around, mlp_of_gemma4, experts_of_gemma4, inputs, scale_of_gemma4}},
+    {"gemma3n_text", {norm_in, attention_of_gemma4, keys_of_lender, norms_around, mlp_of_gemma4, inputs, streams_of_gemma3n}},
     {"granite", {norm_in, attention, norm_ffn, mlp}},
     {"smollm3", {norm_in, attention, norm_ffn, mlp}},
     {"olmo2", {normed_attention, norms_after, mlp}},
