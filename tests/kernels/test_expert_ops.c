@@ -201,6 +201,23 @@ static void grouped_gemm_is_gemm_by_group(void **state) {
     }
 }
 
+/* Matrices without columns are no products, however many rows the groups have. */
+static void groups_may_have_no_columns(void **state) {
+    (void)state;
+    if (!have_cpu())
+        skip_because("hardware, AVX2");
+    float a[16] = {0};
+    int32_t offsets[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    const struct ax_grouped_gemm g = {.a = ax_tensor_2d(AX_F32, a, 16, 1),
+                                      .b = ax_tensor_3d(AX_F32, a, 16, 0, 1),
+                                      .c = ax_tensor_2d(AX_F32, a, 16, 0),
+                                      .offsets = ax_tensor_1d(AX_I32, offsets, 17),
+                                      .expected_rows = 16,
+                                      .trans_b = true};
+    assert_null(ax_op_broken_rule(AX_OP_grouped_gemm, &g));
+    assert_int_equal(ax_run_grouped_gemm(cpu.q, &g), AX_OK);
+}
+
 /* Workspace is for the most rows a group may get: any number of rows must fit (asserted inside). */
 static void any_number_of_rows_fits(void **state) {
     (void)state;
@@ -239,6 +256,7 @@ int main(void) {
         cmocka_unit_test(groups_choose_before_experts),
         cmocka_unit_test(groups_are_stable_and_complete),
         cmocka_unit_test(grouped_gemm_is_gemm_by_group),
+        cmocka_unit_test(groups_may_have_no_columns),
         cmocka_unit_test(any_number_of_rows_fits),
     };
     return cmocka_run_group_tests(tests, open_machines, close_machines);

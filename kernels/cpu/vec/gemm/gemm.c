@@ -329,6 +329,8 @@ static void run_gemm(const struct ax_gemm *g, int threads, void *work, size_t ro
 
 /* The full product, by the calling thread alone. */
 static void run_alone(const struct ax_gemm *g, void *work, size_t room) {
+    if (ax_tensor_numel(&g->c) == 0)
+        return;
     struct plan p;
     make_plan(&p, g, 1);
     AX_ASSERT(plan_room(&p) <= room);
