@@ -264,7 +264,7 @@ static enum ax_status launch_rows(struct ax_queue *q, const grouped_args &a, int
         return launch<narrow_tiles, Form>(q, a, rows);
     if (expected < (int64_t)FEW_ROWS * a.groups)
         return launch<flat_tiles, Form>(q, a, rows);
-    return a.cols > square_tiles::COLS && ax_grouped_wgmma_suits(q)
+    return a.cols > square_tiles::COLS && ax_cuda_has_wgmma(q)
                ? ax_grouped_wgmma(q, Form, a, rows)
                : launch<square_tiles, Form>(q, a, rows);
 }

@@ -109,8 +109,7 @@ __device__ static inline void store_sums(const float (&sums)[M][Blocks][4], cons
 
 /* ---- by wgmma ---- */
 
-/* Whether this queue's GPU can; y and dx. */
-bool ax_grouped_wgmma_suits(const struct ax_queue *q);
+/* y and dx, where ax_cuda_has_wgmma. */
 enum ax_status ax_grouped_wgmma(struct ax_queue *q, form of, const grouped_args &a, int64_t rows);
 
 #endif

@@ -119,10 +119,6 @@ __global__ void __launch_bounds__(BLOCK, 1) grouped_product_wgmma(grouped_args a
 #endif
 }
 
-bool ax_grouped_wgmma_suits(const struct ax_queue *q) {
-    return ax_cuda_has_wgmma(q);
-}
-
 template <form Form>
 static enum ax_status run(struct ax_queue *q, const grouped_args &a, int64_t rows) {
     const int64_t blocks =
