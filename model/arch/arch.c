@@ -391,9 +391,11 @@ enum ax_status ax_arch_predict(struct ax_arch *a, const char *key) {
 
 enum ax_status ax_arch_with_prediction(const struct ax_arch *a, struct ax_arch *out) {
     const size_t n = (size_t)a->n_layers;
+    struct ax_layer_spec *layers;
+    AX_TRY(ax_alloc(&layers, n + 1, sizeof *layers));
+    memcpy(layers, a->layers, n * sizeof *layers);
     *out = *a;
-    AX_TRY(ax_alloc(&out->layers, n + 1, sizeof *out->layers));
-    memcpy(out->layers, a->layers, n * sizeof *out->layers);
+    out->layers = layers;
     add_prediction(out);
     return AX_OK;
 }

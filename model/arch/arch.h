@@ -271,7 +271,8 @@ enum ax_status ax_arch_parse(struct ax_arch *arch, struct ax_json config);
 enum ax_status ax_arch_check_predict(const struct ax_arch *arch, const char *key);
 /* Checks it, and makes it the last layer. */
 enum ax_status ax_arch_predict(struct ax_arch *arch, const char *key);
-/* The same for a copy, with a checked layer: the caller frees its `layers`, all else is borrowed. */
+/* The same for a copy, with a checked layer: the caller frees its `layers`, all else is borrowed. An error leaves
+ * *copy as it was. */
 enum ax_status ax_arch_with_prediction(const struct ax_arch *arch, struct ax_arch *copy);
 static inline bool ax_arch_predicts(const struct ax_arch *a) {
     return a->n_layers > 0 && a->layers[a->n_layers - 1].predicts;

@@ -2,6 +2,8 @@
  * sequences are generated, in fewer passes where drafts are accepted. */
 #include "tests/model/generate_case.h"
 
+#include "base/fault.h"
+
 #define LATENT                                                                                     \
     ", \"q_lora_rank\": 9, \"kv_lora_rank\": 10, \"qk_nope_head_dim\": 7, "                        \
     "\"qk_rope_head_dim\": 6, \"v_head_dim\": 5, \"n_routed_experts\": 8, \"n_group\": 1, "        \
@@ -152,6 +154,20 @@ static void ropes_that_depend_on_the_length_are_refused(void **state) {
     ax_arch_free(&t.arch);
 }
 
+/* What a drafter frees is not the model's. */
+static void a_copy_that_fails_has_no_layers(void **state) {
+    (void)state;
+    static struct test t;
+    struct ax_arch copy = {0};
+    setup_model(&t, 0, 1, true);
+    must(ax_fault_configure("malloc:1:enomem"));
+    assert_int_equal(ax_arch_with_prediction(&t.arch, &copy), AX_ERR_NOMEM);
+    must(ax_fault_configure(NULL));
+    ax_error_clear();
+    assert_null(copy.layers);
+    ax_arch_free(&t.arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_those_without),
@@ -159,6 +175,7 @@ int main(void) {
         cmocka_unit_test(sequences_end_where_they_would),
         cmocka_unit_test(penalties_go_without_drafts),
         cmocka_unit_test(ropes_that_depend_on_the_length_are_refused),
+        cmocka_unit_test(a_copy_that_fails_has_no_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
