@@ -2,13 +2,13 @@
 
 #include "model/parts/head.h"
 
-static enum ax_status check(const struct ax_arch *arch, const struct ax_model *student) {
-    const int64_t own = arch->vocab_size, others = student->arch.vocab_size;
-    if (arch->chunk > 0 && arch->chunk != student->arch.chunk)
+enum ax_status ax_teacher_check(const struct ax_arch *teacher, const struct ax_arch *student) {
+    const int64_t own = teacher->vocab_size, others = student->vocab_size;
+    if (teacher->chunk > 0 && teacher->chunk != student->chunk)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "the teacher attends within chunks of %lld tokens and the model does not: "
                         "both read the same batches; use a teacher of the model's family",
-                        (long long)arch->chunk);
+                        (long long)teacher->chunk);
     if (own == others)
         return AX_OK;
     return ax_error(AX_ERR_CONFIG,
@@ -27,8 +27,6 @@ enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_teacher_o
         mo.base_store = o->base_store;
         mo.store_experts = o->store_experts;
     }
-    if (!o->apart)
-        AX_TRY(check(o->arch, student));
     const enum ax_status st = ax_model_create(&t->model, o->arch, rt, &mo);
     if (st != AX_OK)
         return ax_error_prefix(st, "the teacher");

@@ -1,8 +1,8 @@
 /* The teacher of a distillation: a frozen model beside the student, in the same runtime, mesh and
  * plan, with the same compute dtype. It reads a micro-batch in one forward pass, which leaves its
  * normed final states; the head computes their logits chunk by chunk (parts/head.h). Its layers and
- * width are free, but it must have the student's vocabulary, unless it only scores texts in tokens of its own. It may have an adapter, and a base that is the
- * student's, which then has its weights once. */
+ * width are free; where it reads the student's batches, it must have the student's vocabulary. It may
+ * have an adapter, and a base that is the student's, which then has its weights once. */
 #ifndef AX_MODEL_TEACHER_H
 #define AX_MODEL_TEACHER_H
 
@@ -15,12 +15,13 @@ struct ax_teacher_options {
     const struct ax_peft_config *adapter; /* NULL: none */
     /* the student stays on this base: frozen weights are read from it, in its storage */
     bool on_base;
-    bool apart; /* it does not read the student's batches: its vocabulary and chunks are free */
     enum ax_storage base_store; /* the student's */
     bool store_experts;
 };
 
-/* AX_ERR_CONFIG if its vocabulary has another size than the student's. */
+/* For a teacher that reads the student's batches: AX_ERR_CONFIG if its vocabulary has another size than the student's,
+ * AX_ERR_UNSUPPORTED if it attends within other chunks. */
+enum ax_status ax_teacher_check(const struct ax_arch *teacher, const struct ax_arch *student);
 enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_teacher_options *o,
                                  const struct ax_model *student);
 void ax_teacher_free(struct ax_teacher *t);

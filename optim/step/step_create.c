@@ -122,6 +122,7 @@ static enum ax_status create_teacher(struct ax_step *s, int64_t rows) {
     if (!s->o.teacher)
         return AX_OK;
     const struct ax_teacher_options to = ax_step_teacher_options(&s->o, s->o.teacher);
+    AX_TRY(ax_teacher_check(to.arch, &s->model.arch));
     AX_TRY(ax_teacher_create(&s->teacher, &to, &s->model));
     AX_TRY(ax_alloc(&s->taught, n, sizeof *s->taught));
     for (size_t m = 0; m < n; m++)

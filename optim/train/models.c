@@ -164,7 +164,6 @@ enum ax_status ax_train_rollout_create(struct ax_train *t) {
     const struct ax_teacher_options copy = {.arch = t->o->arch,
                                             .max_positions = ax_step_positions(&t->step.o)};
     struct ax_teacher_options teacher = ax_step_teacher_options(&t->step.o, o->teacher);
-    teacher.apart = true;
     if (o->most_read > teacher.max_positions)
         teacher.max_positions = o->most_read;
     if (o->drafts)
