@@ -10,11 +10,11 @@ static void add(struct ax_message *to, struct ax_tensor t) {
     to->parts[to->n++] = t;
 }
 
-struct ax_message ax_boundary(const struct ax_model *m, enum ax_crossing what, int unit, int64_t T,
-                              const struct ax_slot *slot) {
+struct ax_message ax_boundary(const struct ax_model *m, enum ax_crossing what, int unit,
+                              const struct ax_batch *batch, const struct ax_slot *slot) {
     const bool back = what == AX_CROSS_GRADIENT;
-    const int64_t rows = ax_tp_rows(m->rt, T);
-    struct ax_message to = {0};
+    const int64_t T = batch->T, rows = ax_tp_rows(m->rt, T);
+    struct ax_message to = {.batch = batch};
     add(&to, !slot  ? ax_tensor_2d(m->accum, NULL, rows, ax_arch_stream_size(&m->arch))
              : back ? slot->grad
                     : slot->residual[unit - 1]);
@@ -51,12 +51,13 @@ enum ax_status ax_boundary_arrive(struct ax_pass *p, int unit) {
 }
 
 size_t ax_boundary_bytes(const struct ax_model *m, int64_t T) {
+    const struct ax_batch longest = {.T = T};
     size_t most = 0;
     for (int i = 0; i < m->chunks.n; i++) {
         const int first = m->chunks.list[i].first;
         for (int what = AX_CROSS_OUTPUT; first > 0 && what <= AX_CROSS_GRADIENT; what++) {
             const struct ax_message message =
-                ax_boundary(m, (enum ax_crossing)what, first, T, NULL);
+                ax_boundary(m, (enum ax_crossing)what, first, &longest, NULL);
             const size_t bytes = ax_message_bytes(&message);
             most = bytes > most ? bytes : most;
         }

@@ -9,12 +9,12 @@
 
 enum ax_crossing { AX_CROSS_OUTPUT, AX_CROSS_GRADIENT };
 
-/* The shapes for this rank's part of a batch, of T rows; or, with a slot, the tensors in it. */
-struct ax_message ax_boundary(const struct ax_model *m, enum ax_crossing what, int unit, int64_t T,
-                              const struct ax_slot *slot);
+/* The shapes for this rank's part of a batch; or, with a slot, the tensors in it. */
+struct ax_message ax_boundary(const struct ax_model *m, enum ax_crossing what, int unit,
+                              const struct ax_batch *batch, const struct ax_slot *slot);
 /* In a pass with a cache, after they have come: keys and values go into it. */
 enum ax_status ax_boundary_arrive(struct ax_pass *p, int unit);
-/* The most bytes that they take at a boundary at which a chunk of this stage begins. */
+/* The most bytes that they take, of T rows, at a boundary at which a chunk of this stage begins. */
 size_t ax_boundary_bytes(const struct ax_model *m, int64_t T);
 
 #endif

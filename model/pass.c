@@ -278,13 +278,6 @@ bool ax_model_has_head(const struct ax_model *m) {
     return ax_chunks_have(&m->chunks, m->n_units - 1);
 }
 
-/* What crosses the boundary before a unit, with the batch's length. */
-static struct ax_message crossing(const struct ax_pass *p, int unit) {
-    struct ax_message message = ax_boundary(p->model, AX_CROSS_OUTPUT, unit, p->batch->T, p->slot);
-    message.batch = p->batch;
-    return message;
-}
-
 enum ax_status ax_pass_forward_all(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_runtime *rt = m->rt;
@@ -292,14 +285,16 @@ enum ax_status ax_pass_forward_all(struct ax_pass *p) {
     for (int i = 0; i < m->chunks.n; i++) {
         const struct ax_chunk *c = &m->chunks.list[i];
         if (c->first > 0) {
-            const struct ax_message in = crossing(p, c->first);
+            const struct ax_message in =
+                ax_boundary(m, AX_CROSS_OUTPUT, c->first, p->batch, p->slot);
             AX_TRY(ax_pipe_receive(rt, ax_pipe_peer(rt, -1), &in, &tickets));
             AX_TRY(ax_pipe_wait(rt, &tickets));
             AX_TRY(ax_boundary_arrive(p, c->first));
         }
         AX_TRY(run_chunk(p, c));
         if (c->end < m->n_units) {
-            const struct ax_message out = crossing(p, c->end);
+            const struct ax_message out =
+                ax_boundary(m, AX_CROSS_OUTPUT, c->end, p->batch, p->slot);
             AX_TRY(ax_pipe_send(rt, ax_pipe_peer(rt, 1), &out, &tickets));
             AX_TRY(ax_pipe_wait(rt, &tickets));
         }

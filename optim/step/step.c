@@ -286,10 +286,7 @@ static const struct ax_chunk *chunk_of(const struct ax_step *s, const struct ax_
 /* What of the micro-batch crosses the boundary before a unit, in a slot or as shapes. */
 static struct ax_message crossing(const struct ax_step *s, const struct ax_action *a,
                                   enum ax_crossing what, int unit, const struct ax_slot *slot) {
-    const struct ax_batch *b = &s->batches[a->microbatch];
-    struct ax_message message = ax_boundary(&s->model, what, unit, b->T, slot);
-    message.batch = b;
-    return message;
+    return ax_boundary(&s->model, what, unit, &s->batches[a->microbatch], slot);
 }
 
 /* The gradient for the previous stage. */
