@@ -59,17 +59,6 @@ static inline const char *out(const char *name) {
     return to;
 }
 
-/* A file of a golden model, in a folder of the scratch folder. */
-static inline void copy_golden(const char *model, const char *file, const char *folder) {
-    char from[64], to[64], *text;
-    size_t bytes;
-    snprintf(from, sizeof from, "models/%s/%s", model, file);
-    snprintf(to, sizeof to, "%s/%s", folder, file);
-    assert_int_equal(ax_read_file(golden_path(from), 1 << 24, &text, &bytes), AX_OK);
-    put_bytes(to, text, bytes);
-    ax_free(text);
-}
-
 /* SCRATCH/ids.jsonl: n rows of 60 tokens from `first` on, of `tokens`. */
 static inline void put_id_rows(int n, int first, int tokens) {
     struct ax_buf b = {0}, ids = {0};

@@ -197,10 +197,10 @@ static void test_command(void **state) {
 /* SCRATCH/mixtral, and n rows of its vocabulary. */
 static void make_mixture(int n) {
     assert_int_equal(ax_mkdir_parents(in_scratch("mixtral")), AX_OK);
-    copy_golden("mixtral", "config.json", "mixtral");
-    copy_golden("mixtral", "model.safetensors", "mixtral");
-    copy_golden("llama", "tokenizer.json", "mixtral");
-    copy_golden("llama", "tokenizer_config.json", "mixtral");
+    copy_golden("models/mixtral", "config.json", "mixtral");
+    copy_golden("models/mixtral", "model.safetensors", "mixtral");
+    copy_golden("models/llama", "tokenizer.json", "mixtral");
+    copy_golden("models/llama", "tokenizer_config.json", "mixtral");
     put_id_rows(n, 1, 300);
 }
 
@@ -327,10 +327,10 @@ static void test_shared_choices(void **state) {
     snprintf(src, sizeof src, "%s", in_scratch("glm"));
     snprintf(dst, sizeof dst, "%s", in_scratch("refused"));
     assert_int_equal(ax_mkdir_parents(src), AX_OK);
-    copy_golden("glm_moe_dsa", "config.json", "glm");
-    copy_golden("glm_moe_dsa", "model.safetensors", "glm");
-    copy_golden("llama", "tokenizer.json", "glm");
-    copy_golden("llama", "tokenizer_config.json", "glm");
+    copy_golden("models/glm_moe_dsa", "config.json", "glm");
+    copy_golden("models/glm_moe_dsa", "model.safetensors", "glm");
+    copy_golden("models/llama", "tokenizer.json", "glm");
+    copy_golden("models/llama", "tokenizer_config.json", "glm");
     sft_command = "quantize";
     EXPECT(2, "attend to the keys that an earlier one chose; leave it out", src, dst, "--scheme",
            "int8", "--calibrate", rows_file(1), "--type", "completion");

@@ -25,24 +25,14 @@ static const char config[] =
     "\"tie_word_embeddings\": false, \"vocab_size\": 512, \"eos_token_id\": 482, "
     "\"pad_token_id\": 480}";
 
-static void copy_file(const char *name) {
-    char path[700], copy[96], *text;
-    size_t len;
-    (void)snprintf(path, sizeof path, "%s/%s", golden_path("runs/models/tools_qwen3"), name);
-    (void)snprintf(copy, sizeof copy, "latent/%s", name);
-    assert_ok(ax_read_file(path, 1 << 24, &text, &len));
-    put_bytes(copy, text, len);
-    ax_free(text);
-}
-
 /* Both the model and the layer know the lessons by heart. */
 static int teach(void **state) {
     if (make_lessons(state) != 0)
         return -1;
     make_folder("latent");
-    copy_file("tokenizer.json");
-    copy_file("tokenizer_config.json");
-    copy_file("chat_template.jinja");
+    copy_golden("runs/models/tools_qwen3", "tokenizer.json", "latent");
+    copy_golden("runs/models/tools_qwen3", "tokenizer_config.json", "latent");
+    copy_golden("runs/models/tools_qwen3", "chat_template.jinja", "latent");
     put_text("latent/config.json", config);
     char model[256];
     (void)snprintf(model, sizeof model, "%s", in_scratch("latent"));

@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "tests/golden_files.h"
 
 static char scratch[64];
 
@@ -48,6 +49,17 @@ static inline const char *put_text(const char *name, const char *text) {
 
 static inline void make_folder(const char *name) {
     assert_int_equal(ax_mkdir_parents(in_scratch(name)), AX_OK);
+}
+
+/* A file of a folder of the goldens, in a folder of the scratch folder. */
+static inline void copy_golden(const char *folder, const char *file, const char *to) {
+    char path[600], *data;
+    size_t len;
+    snprintf(path, sizeof path, "%s/%s", golden_path(folder), file);
+    assert_int_equal(ax_read_file(path, 1 << 24, &data, &len), AX_OK);
+    snprintf(path, sizeof path, "%s/%s", to, file);
+    put_bytes(path, data, len);
+    ax_free(data);
 }
 
 /* The call fails with this status, and the text has `part` in it. */
