@@ -15,15 +15,7 @@
 
 static const char trains[] = KEY "=0.5";
 
-static const struct tiny_family moonlight = {
-    "moonlight", "llama",
-    "\"model_type\": \"deepseek_v3\", \"architectures\": [\"DeepseekV3ForCausalLM\"], "
-    "\"num_nextn_predict_layers\": 1, \"first_k_dense_replace\": 1, \"kv_lora_rank\": 32, "
-    "\"moe_intermediate_size\": 48, \"n_group\": 1, \"n_routed_experts\": 8, "
-    "\"n_shared_experts\": 1, \"num_experts_per_tok\": 2, \"q_lora_rank\": null, "
-    "\"qk_nope_head_dim\": 16, \"qk_rope_head_dim\": 8, \"routed_scaling_factor\": 2.446, "
-    "\"topk_group\": 1, \"v_head_dim\": 16, \"rope_theta\": 50000.0, "
-    "\"tie_word_embeddings\": false"};
+static const struct tiny_family moonlight = {"moonlight", "llama", TINY_PREDICTS};
 
 /* base_model=… of a folder in the scratch folder. */
 static const char *base(const char *name) {

@@ -17,6 +17,15 @@ struct tiny_family {
     const char *tokenizer; /* models/… */
     const char *config;    /* what a config.json of it has besides the sizes */
 };
+#define TINY_MOONLIGHT                                                                             \
+    "\"model_type\": \"deepseek_v3\", \"architectures\": [\"DeepseekV3ForCausalLM\"], "            \
+    "\"first_k_dense_replace\": 1, \"kv_lora_rank\": 32, \"moe_intermediate_size\": 48, "          \
+    "\"n_group\": 1, \"n_routed_experts\": 8, \"n_shared_experts\": 1, "                           \
+    "\"num_experts_per_tok\": 2, \"q_lora_rank\": null, \"qk_nope_head_dim\": 16, "                \
+    "\"qk_rope_head_dim\": 8, \"routed_scaling_factor\": 2.446, \"topk_group\": 1, "               \
+    "\"v_head_dim\": 16, \"rope_theta\": 50000.0, \"tie_word_embeddings\": false"
+/* With a layer for multi-token prediction. */
+#define TINY_PREDICTS TINY_MOONLIGHT ", \"num_nextn_predict_layers\": 1"
 static const struct tiny_family tiny_families[] = {
     {"llama", "llama",
      "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
@@ -45,13 +54,7 @@ static const struct tiny_family tiny_families[] = {
     {"model", "llama", /* that of `make demo`: likewise */
      "\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": "
      "100000.0, \"tie_word_embeddings\": true"},
-    {"moonlight", "llama",
-     "\"model_type\": \"deepseek_v3\", \"architectures\": [\"DeepseekV3ForCausalLM\"], "
-     "\"first_k_dense_replace\": 1, \"kv_lora_rank\": 32, \"moe_intermediate_size\": 48, "
-     "\"n_group\": 1, \"n_routed_experts\": 8, \"n_shared_experts\": 1, "
-     "\"num_experts_per_tok\": 2, \"q_lora_rank\": null, \"qk_nope_head_dim\": 16, "
-     "\"qk_rope_head_dim\": 8, \"routed_scaling_factor\": 2.446, \"topk_group\": 1, "
-     "\"v_head_dim\": 16, \"rope_theta\": 50000.0, \"tie_word_embeddings\": false"},
+    {"moonlight", "llama", TINY_MOONLIGHT},
     {"gemma-2", "llama",
      "\"model_type\": \"gemma2\", \"architectures\": [\"Gemma2ForCausalLM\"], \"head_dim\": 16, "
      "\"query_pre_attn_scalar\": 16, \"hidden_activation\": \"gelu_pytorch_tanh\", "
