@@ -2,6 +2,8 @@
 #ifndef AX_TESTS_ON_POLICY_CASE_H
 #define AX_TESTS_ON_POLICY_CASE_H
 
+#include <math.h>
+
 #include "tests/cmd/grpo_case.h"
 
 static char student[512], teacher[512], data[512];
@@ -40,6 +42,17 @@ static inline json_t *completion(const char *folder, int i) {
     json_t *v = json_loads(line ? line : "", JSON_ALLOW_NUL, NULL);
     ax_free(text);
     return v;
+}
+
+/* The n values of a figure of runs "a" and "b". */
+static inline void near_steps(const char *figure, int n, double tolerance, const char *what) {
+    double one[16], two[16];
+    assert_in_range(n, 1, 16);
+    assert_int_equal(numbers("a", figure, one, n), n);
+    assert_int_equal(numbers("b", figure, two, n), n);
+    for (int k = 0; k < n; k++)
+        if (!(fabs(one[k] - two[k]) < tolerance))
+            fail_msg("%s, %d: %.9g and %.9g", what, k + 1, one[k], two[k]);
 }
 
 static inline int on_policy_begin(void **state) {
