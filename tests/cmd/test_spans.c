@@ -12,6 +12,7 @@
 
 #define SAMPLED "trl.distillation_objective=sampled_token "
 #define LONG    "sequence_len=256 "
+#define BESIDE  LONG "rl=grpo trl.num_generations=2 trl.reward_funcs=\"['format:a']\" "
 
 static char other[512]; /* a teacher with as many tokens as the model, which are other ones */
 
@@ -74,18 +75,39 @@ static void as_in_float64(void **state) {
     clear("a");
 }
 
-/* With GRPO's rewards, by a teacher of another size, for which prompts have its own template. */
+/* With GRPO's rewards, by a teacher of another size. */
 static void beside_rewards(void **state) {
     (void)state;
     double kd[2], x[2];
     char llama[512];
     snprintf(llama, sizeof llama, "%s", golden_path("runs/models/tools_llama"));
-    learn(llama, "a",
-          LONG "rl=grpo trl.num_generations=2 trl.reward_funcs=\"['format:a']\" max_steps=2");
+    learn(llama, "a", BESIDE "max_steps=2");
     assert_int_equal(numbers("a", "kd_loss", kd, 2), 2);
     assert_int_equal(numbers("a", "ratio_mean", x, 2), 2);
     assert_true(kd[0] > 0 && kd[1] > 0 && x[0] == 1 && x[1] == 1);
     clear("a");
+}
+
+/* What a teacher says of the same answers depends on its template, whatever the configuration names. */
+static void prompts_have_the_teachers_template(void **state) {
+    (void)state;
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    static const char *const templates[] = {"{{ messages[0].content }}\n",
+                                            "{{ messages[0].content }}\nAnswer: "};
+    double kd[3];
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s", in_scratch("llama"));
+    make_folder("llama");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        copy_golden("runs/models/tools_llama", files[i], "llama");
+    for (size_t i = 0; i < 3; i++) {
+        put_text("llama/chat_template.jinja", templates[i % 2]);
+        learn(folder, "a", BESIDE "chat_template=chatml max_steps=1");
+        assert_int_equal(numbers("a", "kd_loss", &kd[i], 1), 1);
+        clear("a");
+    }
+    assert_true(kd[0] == kd[2] && fabs(kd[0] - kd[1]) > 1e-3);
 }
 
 static void ranks_and_resuming(void **state) {
@@ -133,12 +155,21 @@ static void mistakes(void **state) {
         if (try("train", config(), other, "out", cases[i].more) != 2 ||
             !strstr(said, cases[i].says))
             fail_msg("%s: expected \"%s\" in: %s", cases[i].more, cases[i].says, said);
+    char sets[1200];
+    snprintf(sets, sizeof sets,
+             SAMPLED "datasets='[{path: %s}, {path: %s, chat_template: chatml}]'", data, data);
+    assert_int_equal(try("train", config(), other, "out", sets), 2);
+    assert_non_null(strstr(said, "with a teacher that has another tokenizer, all data sets need "
+                                 "the same type, columns and template"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_in_float64),      cmocka_unit_test(beside_rewards),
-        cmocka_unit_test(ranks_and_resuming), cmocka_unit_test(too_long),
+        cmocka_unit_test(as_in_float64),
+        cmocka_unit_test(beside_rewards),
+        cmocka_unit_test(prompts_have_the_teachers_template),
+        cmocka_unit_test(ranks_and_resuming),
+        cmocka_unit_test(too_long),
         cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests(tests, begin, scratch_remove);
