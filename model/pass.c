@@ -6,12 +6,12 @@
 #include "model/parts/embed.h"
 #include "model/parts/head.h"
 #include "model/parts/indexer.h"
-#include "model/core/lent.h"
 #include "model/parts/per_layer.h"
 #include "model/parts/streams.h"
 #include "model/boundary.h"
 #include "model/layer.h"
 #include "model/predict.h"
+#include "model/core/lent.h"
 #include "model/core/pipeline.h"
 #include "model/parallel/tensor_parallel.h"
 
