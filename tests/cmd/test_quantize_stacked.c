@@ -16,17 +16,21 @@ static const struct {
     const char *stack, *apart; /* of gate and up */
     bool turned;
 } models[] = {
-    {"llama4", "int8", "52 matrices as int8", "model.layers.1.feed_forward.experts.gate_up_proj",
+    {"models/llama4", "int8", "52 matrices as int8",
+     "model.layers.1.feed_forward.experts.gate_up_proj",
      "model.layers.1.feed_forward.experts.%d.%s_proj.weight", true},
-    {"llama4", "fp8", "52 matrices as fp8", "model.layers.1.feed_forward.experts.gate_up_proj",
+    {"models/llama4", "fp8", "52 matrices as fp8",
+     "model.layers.1.feed_forward.experts.gate_up_proj",
      "model.layers.1.feed_forward.experts.%d.%s_proj.weight", true},
-    {"gemma4_moe", "int8", "matrices as int8", "model.layers.1.experts.gate_up_proj",
+    {"models/gemma4_moe", "int8", "matrices as int8", "model.layers.1.experts.gate_up_proj",
      "model.layers.1.experts.%d.%s_proj.weight", false},
-    {"gemma4_moe", "int8-int8", "matrices as int8-int8", "model.layers.1.experts.gate_up_proj",
-     "model.layers.1.experts.%d.%s_proj.weight", false},
-    {"granite4", "int8", "matrices as int8", "model.layers.1.block_sparse_moe.input_linear.weight",
+    {"models/gemma4_moe", "int8-int8", "matrices as int8-int8",
+     "model.layers.1.experts.gate_up_proj", "model.layers.1.experts.%d.%s_proj.weight", false},
+    {"models/granite4", "int8", "matrices as int8",
+     "model.layers.1.block_sparse_moe.input_linear.weight",
      "model.layers.1.block_sparse_moe.experts.%d.%s_proj.weight", false},
-    {"granite4", "fp8", "matrices as fp8", "model.layers.1.block_sparse_moe.input_linear.weight",
+    {"models/granite4", "fp8", "matrices as fp8",
+     "model.layers.1.block_sparse_moe.input_linear.weight",
      "model.layers.1.block_sparse_moe.experts.%d.%s_proj.weight", false},
 };
 #define N_MODELS (sizeof models / sizeof *models)
@@ -52,7 +56,7 @@ static void put_tokenizer(void) {
     ax_buf_free(&b);
 }
 
-/* SCRATCH/model: a golden model with a tokenizer; and SCRATCH/ids.jsonl, n rows of its vocabulary. */
+/* SCRATCH/model: the golden of that path with a tokenizer; and SCRATCH/ids.jsonl, n rows of its vocabulary. */
 static void make_model(const char *golden, int n) {
     assert_int_equal(ax_mkdir_parents(in_scratch("model")), AX_OK);
     copy_golden(golden, "config.json", "model");
@@ -237,7 +241,7 @@ static void test_gptq(void **state) {
     (void)state;
     char src[160], dst[160], rows[160];
     need_binary();
-    make_model("llama4", 8);
+    make_model("models/llama4", 8);
     snprintf(src, sizeof src, "%s", in_scratch("model"));
     snprintf(dst, sizeof dst, "%s", in_scratch("gptq"));
     snprintf(rows, sizeof rows, "%s", in_scratch("ids.jsonl"));
@@ -272,7 +276,7 @@ static void test_borrowed_keys(void **state) {
     (void)state;
     char src[160], dst[160], rows[160], path[200];
     need_binary();
-    make_model("gemma4", 2);
+    make_model("models/gemma4", 2);
     snprintf(path, sizeof path, "%s", in_scratch("model/config.json"));
     json_t *config = json_load_file(path, 0, NULL);
     assert_true(json_integer_value(json_object_get(config, "num_kv_shared_layers")) > 0);
