@@ -56,13 +56,15 @@ static void same_weights(const char *a, const char *b, const char *more) {
         fail_msg("%s: other weights", more);
 }
 
-static void some_accepted(const char *folder, const char *more) {
+/* Returns how many of the first generation. */
+static double some_accepted(const char *folder, const char *more) {
     double tried[STEPS], accepted[STEPS];
     assert_int_equal(numbers(folder, "drafts/tried", tried, STEPS), STEPS);
     assert_int_equal(numbers(folder, "drafts/accepted", accepted, STEPS), STEPS);
     for (int i = 0; i < STEPS; i++)
         if (!(accepted[i] > 0 && accepted[i] <= tried[i]))
             fail_msg("%s: %g of %g drafts accepted", more, accepted[i], tried[i]);
+    return accepted[0];
 }
 
 struct way {
@@ -70,16 +72,17 @@ struct way {
     const char *command, *more;
 };
 
-static void compare(const struct way *w) {
+static double compare(const struct way *w) {
     char with[600];
     (void)snprintf(with, sizeof with, "%s trl.drafts=true", w->more);
     train_on(w->ranks, "a", w->command, w->more);
     train_on(w->ranks, "b", w->command, with);
     alike_but_for_seconds("a", "b", STEPS * ANSWERS);
     same_weights("a", "b", w->more);
-    some_accepted("b", w->more);
+    const double accepted = some_accepted("b", w->more);
     clear("a");
     clear("b");
+    return accepted;
 }
 
 #define ALONE "trl.tools= trl.max_tool_calling_iterations= trl.reward_funcs=\"['format:e']\" "
@@ -117,8 +120,11 @@ static void passes_are_fewer(void **state) {
     clear("a");
 }
 
+/* The first generation, before a step, is that of one rank, drafts included. */
 static void on_any_mesh(void **state) {
     (void)state;
+    static const struct way alone = {1, "grpo", ALONE}, with_tools = {1, "grpo", ""};
+    const double accepted = compare(&alone), of_turns = compare(&with_tools);
     static const struct way ways[] = {
         {2, "grpo", ALONE "dp_shard_size=2 gradient_accumulation_steps=1"},
         {2, "grpo", "dp_shard_size=2 gradient_accumulation_steps=1"},
@@ -128,8 +134,12 @@ static void on_any_mesh(void **state) {
         {2, "grpo", "pipeline_parallel_size=2"},
         {2, "grpo", ALONE "max_staleness=1 rollout_ranks=1"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        compare(&ways[i]);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const double one = strstr(ways[i].more, ALONE) ? accepted : of_turns;
+        const double got = compare(&ways[i]);
+        if (got < one || got > one)
+            fail_msg("%s: %g drafts accepted, not %g", ways[i].more, got, one);
+    }
 }
 
 /* PPO's value model and a teacher's are models of their own. */
