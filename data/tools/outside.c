@@ -110,7 +110,7 @@ static void close_child(struct ax_tool_child *c, double seconds) {
     ax_free(c);
 }
 
-/* They have their time together. */
+/* All processes of a host have the same seconds to end in. */
 void ax_tool_host_close(struct ax_tool_host *h) {
     const double until = ax_clock_now() + AX_CHILD_END_SECONDS;
     for (size_t i = 0; i < h->n; i++)
