@@ -21,11 +21,11 @@ ARM := $(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null))
 TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
-# Sanitizers find the same at -O1, which compiles in two thirds of the time. Tests do as well, and lines (-g1) are
-# all that people ask of a sanitized object, and of a kernel at -O3: a third less again.
+# Sanitizers find the same at -O1, which compiles in two thirds of the time. Tests take as long at -O0, which compiles in
+# a third; and lines (-g1) are all that people ask of a sanitized object, and of a kernel at -O3: a third less again.
 ifeq ($(origin OPT),undefined)
 OPT := $(if $(SANITIZE),-O1 -g1,-O2 -g)
-TEST_OPT := -O1 -g1
+TEST_OPT := -O0 -g1
 VEC_OPT := $(if $(SANITIZE),-O1,-O3) -g1
 EMULATED_OPT := -O1 -g1
 endif

@@ -261,8 +261,9 @@ static char dir[64]; /* has a folder for each, model/ and bin/axtrain */
 
 /* Output must depend neither on the machine's processor nor on the caller's environment. */
 static inline void set_environment(const char *bin) {
-    static const char *const foreign[] = {"NO_COLOR", "HF_ENDPOINT", "HF_HUB_CACHE",  "HF_TOKEN",
-                                          "LC_ALL",   "AX_LOG",      "AXTRAIN_DUCKDB"};
+    static const char *const foreign[] = {"NO_COLOR",       "HF_ENDPOINT",   "HF_HUB_CACHE",
+                                          "HF_TOKEN",       "LC_ALL",        "AX_LOG",
+                                          "AXTRAIN_DUCKDB", "XDG_CACHE_HOME"};
     char path[600];
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -563,10 +563,10 @@ static void stop_in_evaluations(struct straight *s, int first, int stride) {
         ;
 }
 
-/* Calls of the saves and of publishing: three of them, others for each configuration, or all. */
+/* Calls of the saves and of publishing: two of them, others for each configuration, or all. */
 static void at_calls(struct straight *s, enum ax_fault_op op, const char *kind) {
     char fault[64];
-    const uint64_t n = s->calls[op], stride = sweeping() || n < 3 ? 1 : n / 3;
+    const uint64_t n = s->calls[op], stride = sweeping() || n < 2 ? 1 : (n + 1) / 2;
     for (uint64_t k = 1 + (uint64_t)(s - straights) % stride; k <= n; k += stride) {
         snprintf(fault, sizeof fault, "%s:%llu:%s", ax_fault_op_name(op), (unsigned long long)k,
                  kind);
@@ -595,17 +595,17 @@ static void fail_saves(struct straight *s, int first, int stride) {
 
 static void test_killed_in_a_step(void **state) {
     (void)state;
-    on_every_config(kill_in_steps, 4, 30);
+    on_every_config(kill_in_steps, 6, 30);
 }
 
 static void test_stopped_in_a_step(void **state) {
     (void)state;
-    on_every_config(stop_in_steps, 6, 30);
+    on_every_config(stop_in_steps, 8, 30);
 }
 
 static void test_stopped_in_an_evaluation(void **state) {
     (void)state;
-    on_every_config(stop_in_evaluations, 2, 20);
+    on_every_config(stop_in_evaluations, 3, 20);
 }
 
 /* The checkpoint of the stop is that step's, evaluated or not. */
