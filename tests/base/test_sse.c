@@ -62,12 +62,15 @@ static void what_ends_a_stream(void **state) {
     const size_t n = 1 << 20;
     assert_int_equal(ax_alloc(&piece, n, 1), AX_OK);
     memset(piece, 'x', n);
-    enum ax_status st = AX_OK;
-    size_t fed = 0;
-    for (; st == AX_OK && fed < 2 * AX_SSE_MAX; fed += n)
+    enum ax_status st = ax_sse_feed(&s, "data:", 5, refuse, NULL);
+    size_t fed = 0; /* of two lines of data: one that has ended, and one that goes on */
+    for (; st == AX_OK && fed < 2 * AX_SSE_MAX; fed += n) {
+        if (fed == AX_SSE_MAX / 2)
+            assert_int_equal(ax_sse_feed(&s, "\n", 1, refuse, NULL), AX_OK);
         st = ax_sse_feed(&s, piece, n, refuse, NULL);
+    }
     assert_int_equal(st, AX_ERR_DATA);
-    assert_true(fed <= AX_SSE_MAX + n);
+    assert_int_equal(fed, AX_SSE_MAX + n);
     ax_free(piece);
     ax_sse_free(&s);
 }

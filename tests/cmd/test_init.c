@@ -554,6 +554,10 @@ static void prompts_are_kept(void **state) {
                {"{instruction}\n\n", false},
                {"\n{instruction}\n", false},
                {"\t{instruction}\n", false},
+               {"\x7f{instruction}\n", false},
+               {" {instruction}\n", false},
+               {"~{instruction}\n", true},
+               {"a\n", true},
                {"é {instruction}\n", false},
                {"\n", false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

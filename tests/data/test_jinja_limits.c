@@ -68,6 +68,9 @@ static void hostile_templates_end(void **state) {
         "%}",
         "{% set ns = namespace(s={}) %}{% for i in range(6000) %}{% set ns.s = {'k': ns.s} %}{% "
         "endfor %}",
+        "{% set ns = namespace(s={}, t={}) %}{% for i in range(25) %}"
+        "{% set ns.s = {'a': ns.s, 'b': ns.s} %}{% set ns.t = {'a': ns.t, 'b': ns.t} %}{% endfor %}"
+        "{{ ns.s == ns.t }}",
         "{% set ns = namespace(s=2) %}{% for i in range(60) %}{% set ns.s = ns.s * ns.s %}{% "
         "endfor %}",
         "{{ 'a' | indent(1000000000, true) }}",

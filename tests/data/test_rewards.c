@@ -219,6 +219,49 @@ static void several(void **state) {
     free_items(&items);
 }
 
+static enum ax_status count_items(void *ctx, size_t n, const struct ax_reward_item *items,
+                                  double *out) {
+    size_t *total = ctx;
+    (void)items;
+    *total += n;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (double)(i + 1);
+    return AX_OK;
+}
+
+/* A function of the caller: a rank that has no items, or other ones, calls it with the others. */
+static void functions_of_all_ranks(void **state) {
+    static struct reward_items items;
+    size_t total = 0;
+    const struct ax_reward_function functions[] = {
+        {.name = "exact", .weight = 1},
+        {.name = "model", .weight = 1, .score = count_items, .ctx = &total}};
+    struct ax_rewards_options o = {
+        .functions = functions, .n = 1, .program = getenv("AX_TEST_BIN")};
+    struct ax_rewards *r;
+    double out[6];
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        add_item(&items, "a", "{\"answer\": \"a\"}");
+    assert_ok(ax_rewards_open(&r, &o));
+    assert_false(ax_rewards_are_joint(r));
+    assert_ok(ax_rewards_join(r, 3, items.item));
+    assert_int_equal(ax_rewards_counters(r, 0)->calls, 0);
+    ax_rewards_close(r);
+    o.n = 2;
+    assert_ok(ax_rewards_open(&r, &o));
+    assert_true(ax_rewards_are_joint(r));
+    assert_ok(ax_rewards_join(r, 2, items.item));
+    assert_int_equal(total, 2);
+    assert_int_equal(ax_rewards_counters(r, 0)->calls, 0);
+    assert_ok(ax_rewards_score(r, 3, items.item, out));
+    assert_int_equal(total, 5);
+    for (int i = 0; i < 3; i++)
+        assert_true(out[2 * i] == 1 && out[2 * i + 1] == i + 1);
+    ax_rewards_close(r);
+    free_items(&items);
+}
+
 /* What a child may answer; docs/rewards.md. */
 static void answers(void **state) {
     static const struct {
@@ -348,15 +391,11 @@ static void bad_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact),
-        cmocka_unit_test(final_answer),
-        cmocka_unit_test(numeric),
-        cmocka_unit_test(format),
-        cmocka_unit_test(as_trl),
-        cmocka_unit_test(code_blocks),
-        cmocka_unit_test(several),
-        cmocka_unit_test(answers),
-        cmocka_unit_test(a_missing_answer_is_said_once),
+        cmocka_unit_test(exact),     cmocka_unit_test(final_answer),
+        cmocka_unit_test(numeric),   cmocka_unit_test(format),
+        cmocka_unit_test(as_trl),    cmocka_unit_test(code_blocks),
+        cmocka_unit_test(several),   cmocka_unit_test(functions_of_all_ranks),
+        cmocka_unit_test(answers),   cmocka_unit_test(a_missing_answer_is_said_once),
         cmocka_unit_test(bad_names),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -103,6 +103,22 @@ static void has_tokens(const char *want) {
     json_decref(tokens);
 }
 
+/* What transformers' classes set where the config names no tokens. */
+static const struct {
+    const char *name, *tokens;
+} classes[] = {
+    {"LlamaTokenizer", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"unk_token\":\"<unk>\"}"},
+    {"GemmaTokenizerFast",
+     "{\"bos_token\":\"<bos>\",\"eos_token\":\"<eos>\",\"pad_token\":\"<pad>\","
+     "\"unk_token\":\"<unk>\"}"},
+    {"GPT2Tokenizer", "{\"bos_token\":\"<|endoftext|>\",\"eos_token\":\"<|endoftext|>\","
+                      "\"unk_token\":\"<|endoftext|>\"}"},
+    {"Qwen2TokenizerFast", "{\"eos_token\":\"<|endoftext|>\",\"pad_token\":\"<|endoftext|>\","
+                           "\"unk_token\":\"<|endoftext|>\"}"},
+    {"LlamaTokenizerSlow", "{}"},
+    {"MyLlamaTokenizer", "{}"},
+};
+
 static void tokens_of_the_config(void **state) {
     (void)state;
     has_tokens("{}");
@@ -119,6 +135,12 @@ static void tokens_of_the_config(void **state) {
     put("tokenizer_config.json",
         "{\"tokenizer_class\": \"LlamaTokenizerFast\", \"unk_token\": null}");
     has_tokens("{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        char config[100];
+        snprintf(config, sizeof config, "{\"tokenizer_class\": \"%s\"}", classes[i].name);
+        put("tokenizer_config.json", config);
+        has_tokens(classes[i].tokens);
+    }
     drop("tokenizer_config.json");
 }
 
