@@ -595,6 +595,7 @@ static bool may_restart(struct job *j, enum ax_status *st) {
         ax_log_warn("%s; starting again (%d of %d)", ax_error_text(), ++j->restarts,
                     j->o->restarts);
     }
+    ax_error_clear();
     begin_notes(j, &notes);
     j->attempt.restart++;
     return true;
