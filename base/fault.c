@@ -77,7 +77,7 @@ static enum ax_status parse_rule(const char *s, size_t n, uint64_t *rule) {
                         (int)n, s);
     }
     uint64_t k = 0;
-    bool ok = c2 > c1 + 1 && c2 - c1 <= 16;
+    bool ok = c2 - c1 <= 16;
     for (const char *p = c1 + 1; ok && p < c2; p++) {
         ok = *p >= '0' && *p <= '9';
         k = k * 10 + (uint64_t)(*p - '0');

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/text/words.h"
 #include "kernels/quant/quant_codes.h"
 
 #define NO_OUTER 1
@@ -122,41 +123,17 @@ enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme 
                     *name == 'r' ? "rowwise" : "tensorwise");
 }
 
-/* Edits from a to b, of names shorter than 32. */
-static int distance(const char *a, const char *b) {
-    int row[32];
-    const int n = (int)strlen(b);
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int before = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            const int swap = before + (a[i - 1] != b[j - 1]);
-            before = row[j];
-            const int edit = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = swap < edit ? swap : edit;
-        }
-    }
-    return row[n];
-}
-
 enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_scheme *out) {
-    const struct ax_scheme *nearest = ax_schemes;
-    int least = INT_MAX;
+    struct ax_nearest nearest = {.given = name, .within = INT_MAX};
     for (const struct ax_scheme *s = ax_schemes; s->name; s++) {
         if (strcmp(s->name, name) == 0) {
             *out = *s;
             return AX_OK;
         }
-        const int d = distance(name, s->name);
-        if (d < least) {
-            least = d;
-            nearest = s;
-        }
+        ax_nearest_try(&nearest, s->name);
     }
     return ax_error(AX_ERR_CONFIG, "%s: no scheme is called \"%.40s\". Nearest: %s.", key, name,
-                    nearest->name);
+                    nearest.name);
 }
 
 enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct ax_scheme *out) {

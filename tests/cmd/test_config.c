@@ -10,7 +10,7 @@ static void unknown_keys(void **state) {
           "did you mean sequence_len?");
     FAILS("base_model: m\n\n  \nlearnign_rate: 1e-4\n", "\"learnign_rate\" (c.yaml:4:1)",
           "did you mean learning_rate?");
-    FAILS("Micro-Batch-Size: 1\n", "did you mean micro_batch_size?");
+    FAILS("MICRO-BATCH-Size: 1\n", "did you mean micro_batch_size?");
     FAILS("zebra_crossing_lights: 1\n", "unknown key \"zebra_crossing_lights\" (c.yaml:1:1)");
     assert_null(strstr(ax_error_text(), "did you mean"));
     /* the right name in the wrong place */

@@ -41,6 +41,10 @@ static void cells_have_lines(void **state) {
     ax_tsv_free(&t);
     assert_int_equal(ax_tsv_read(&t, put_text("t.tsv", "a\tb\n1\n")), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "t.tsv:2: expected 2 columns"));
+    const char *path = put_text("t.tsv", "");
+    assert_int_equal(ax_write_file_atomic(path, "a\tb\n1\0\t2\n", 9), AX_OK);
+    assert_int_equal(ax_tsv_read(&t, path), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "t.tsv: expected text, got a zero byte"));
 }
 
 static void refuses(const char *file, const char *said) {

@@ -110,18 +110,21 @@ static void older_weights_draw(void **state) {
 /* The ratio to weights that have not moved is exactly 1, and to others it is not; it is never above its bound. */
 static void the_ratio_is_of_the_lag(void **state) {
     (void)state;
-    double mean[STEPS], most[STEPS], least[STEPS], gap[STEPS], age[STEPS], norm[2][STEPS];
+    double mean[STEPS], most[STEPS], least[STEPS], gap[STEPS], widest[STEPS], age[STEPS],
+        norm[2][STEPS];
     const char *config = configure("", STEP);
     train("a", config, "max_staleness=1");
     assert_int_equal(numbers("a", "sampling/importance_sampling_ratio/mean", mean, STEPS), STEPS);
     assert_int_equal(numbers("a", "sampling/importance_sampling_ratio/max", most, STEPS), STEPS);
     assert_int_equal(numbers("a", "sampling/importance_sampling_ratio/min", least, STEPS), STEPS);
     assert_int_equal(numbers("a", "sampling/sampling_logp_difference/mean", gap, STEPS), STEPS);
+    assert_int_equal(numbers("a", "sampling/sampling_logp_difference/max", widest, STEPS), STEPS);
     assert_int_equal(numbers("a", "staleness", age, STEPS), STEPS);
     assert_int_equal(numbers("a", "grad_norm", norm[0], STEPS), STEPS);
     assert_true(age[0] == 0 && mean[0] == 1 && most[0] == 1 && least[0] == 1 && gap[0] == 0);
     for (int i = 1; i < STEPS; i++)
-        assert_true(age[i] == 1 && gap[i] > 0 && least[i] < mean[i] && mean[i] < most[i]);
+        assert_true(age[i] == 1 && gap[i] > 0 && gap[i] < widest[i] && least[i] < mean[i] &&
+                    mean[i] < most[i]);
     clear("a");
     train("a", config, "max_staleness=1 trl.vllm_importance_sampling_clip_max=0.5");
     assert_int_equal(numbers("a", "sampling/importance_sampling_ratio/max", most, STEPS), STEPS);
