@@ -149,8 +149,6 @@ static enum ax_status read_dpo(struct ax_setup_method *m, const struct ax_config
     o.reference = true;
     o.shares = ax_config_has(cfg, "ld_alpha");
     const size_t n = k.terms ? k.terms->n : 0, weights = k.weights ? k.weights->n : 0;
-    if (weights > 0 && weights != n)
-        return ax_config_error(cfg, "dpo_loss_weights", "%zu weights for %zu losses", weights, n);
     if (n == 0)
         o.weight[AX_PREFER_SIGMOID] = 1;
     for (size_t i = 0; i < n; i++)

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cmd/args.h"
@@ -127,6 +128,44 @@ static void commands_are_found_and_guessed(void **state) {
     }
 }
 
+/* Words that exclude each other, or need others: told before a model is looked for. */
+static void contradictions_are_told_first(void **state) {
+    (void)state;
+    static const struct {
+        const char *words, *said;
+    } cases[] = {
+        {"chat --json", "chat: unknown option"},
+        {"check flight .", "contains no flight records (rank-N.tsv)"},
+        {"config show c.yaml -o", "-o: expected a file name"},
+        {"env --json=1", "env: --json takes no value"},
+        {"eval m --config c.yaml --type alpaca", "eval: --type needs --data"},
+        {"eval m --task reward", "eval: --task reward needs --data FILE"},
+        {"eval m --task final-answer --data f --samples 2 --best-of 4 --scorer s",
+         "eval: --best-of N samples N answers: remove --samples"},
+        {"eval m --task final-answer --data f --samples 2 --temperature 0",
+         "--temperature: at 0 all samples of a record equal its greedy answer"},
+        {"eval m --task final-answer --data f --samples 9 --pass-at 1,2,3,4,5,6,7,8,9",
+         "--pass-at: more than 8 numbers"},
+        {"generate m --best-of 4 --scorer s --n 2",
+         "generate: --best-of N samples N answers: remove --n"},
+        {"generate m --scorer s", "generate: --scorer and --score-by need --best-of N"},
+        {"launch -n 2 --nnodes 2 --node-rank 2 -- sft c.yaml",
+         "launch: --node-rank is 2, but --nnodes is 2: hosts count from 0"},
+        {"launch -n 2 --nnodes 2 -- sft c.yaml", "launch: --nnodes 2 needs --master-addr"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128], *argv[16], *rest = text;
+        int argc = 0;
+        snprintf(text, sizeof text, "%s", cases[i].words);
+        for (char *word; (word = strsep(&rest, " ")) != NULL;)
+            argv[argc++] = word;
+        const struct ax_command *c = ax_command_find(ax_commands, argv[0]);
+        assert_int_equal(ax_command_run(c, argc, argv), AX_ERR_CONFIG);
+        if (strstr(ax_error_text(), cases[i].said) == NULL)
+            fail_msg("%s: %s", cases[i].words, ax_error_text());
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_lines),
@@ -134,6 +173,7 @@ int main(void) {
         cmocka_unit_test(a_model_by_place_or_name),
         cmocka_unit_test(distances),
         cmocka_unit_test(commands_are_found_and_guessed),
+        cmocka_unit_test(contradictions_are_told_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

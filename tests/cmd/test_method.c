@@ -86,6 +86,7 @@ static void losses_of_pairs(void **state) {
     assert_true(o->mean && o->gamma == 1.4 && o->beta == 2);
     fails("rl: dpo\nrl_beta: 0\n", "rl_beta: dpo needs a number above 0");
     fails("rl: dpo\ndpo_loss_type: [hinge, hinge]\n", "hinge is there twice");
+    fails("rl: dpo\ndpo_loss_type: [aot]\n", "aot is not a loss of pairs");
     fails("rl: dpo\ndpo_loss_type: [robust]\ndpo_label_smoothing: 0.5\n", "less than 0.5");
 }
 

@@ -92,6 +92,12 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "master_dtype: an adapter is trained and saved in float32", config, "bf16=true",
            "adapter=lora", "lora_r=2", "lora_alpha=4", "lora_target_linear=true",
            "master_dtype=bf16_sr");
+    EXPECT(2, "master_dtype: masters in bfloat16 need bf16: true", config, "float32=true",
+           "master_dtype=bf16_sr");
+    EXPECT(2, "metric_for_best_model: \"eval_bleu\" is not one of eval_loss, ", config,
+           "val_set_size=0.5", "metric_for_best_model=eval_bleu");
+    EXPECT(2, "metric_for_best_model: nothing is evaluated; set eval_steps", config,
+           "val_set_size=0.5", "eval_strategy=no", "metric_for_best_model=eval_loss");
     EXPECT(2, "lisa_n_layers is not accepted: use adapter: lora, or name what trains in", config,
            "lisa_n_layers=1", "lisa_step_interval=2");
     EXPECT(2, "folder nowhere does not exist", config, "resume_from_checkpoint=nowhere");

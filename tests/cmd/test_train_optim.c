@@ -97,16 +97,67 @@ static void mistakes_are_named(void **state) {
             "\"eps\" is not an option of lion; expected one of beta1, beta2, weight_decay");
 }
 
-static struct ax_lr_schedule schedule_of(const char *lines) {
+static enum ax_status read_schedule(struct ax_lr_schedule *s, const char *lines) {
     struct ax_config cfg;
-    struct ax_train_options o = {0};
+    struct ax_train_options o = {.step.optimizer = &ax_optimizer_adamw};
     char yaml[512];
     snprintf(yaml, sizeof yaml, "base_model: m\nlearning_rate: 1e-3\ndatasets: [{path: a}]\n%s",
              lines);
     load_ok(&cfg, yaml, NULL);
-    assert_int_equal(ax_train_lr_read(&o, &cfg), AX_OK);
+    const enum ax_status st = ax_train_lr_read(&o, &cfg);
     ax_config_free(&cfg);
-    return o.lr;
+    *s = o.lr;
+    return st;
+}
+
+static struct ax_lr_schedule schedule_of(const char *lines) {
+    struct ax_lr_schedule s;
+    if (read_schedule(&s, lines) != AX_OK)
+        fail_msg("%s: %s", lines, ax_error_text());
+    return s;
+}
+
+/* What axolotl's keys make of the cosine schedule, and of others. */
+static void floors(void **state) {
+    (void)state;
+    static const struct {
+        const char *lines;
+        enum ax_lr_kind kind;
+        double floor, constant;
+    } cases[] = {
+        {"lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\ncosine_constant_lr_ratio: 0.8\n",
+         AX_LR_COSINE_WITH_MIN_LR, 0.1, 0.8},
+        {"lr_scheduler: cosine\ncosine_min_lr_ratio: 0.1\n", AX_LR_COSINE_WITH_MIN_LR, 0.1, 0},
+        {"lr_scheduler: cosine\nlr_quadratic_warmup: true\n", AX_LR_COSINE, 0, 0},
+        {"lr_scheduler: rex\ncosine_min_lr_ratio: 0.1\n", AX_LR_REX, 0.1, 0},
+        {"lr_scheduler: linear\ncosine_min_lr_ratio: 0.1\n", AX_LR_LINEAR, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_lr_schedule s = schedule_of(cases[i].lines);
+        assert_int_equal(s.kind, cases[i].kind);
+        assert_true(s.min_lr_ratio == cases[i].floor && s.constant_ratio == cases[i].constant);
+    }
+}
+
+static void mistakes_of_schedules(void **state) {
+    (void)state;
+    static const struct {
+        const char *lines, *said;
+    } cases[] = {
+        {"lr_scheduler: cosine\nlr_quadratic_warmup: true\ncosine_min_lr_ratio: 0.1\n",
+         "lr_quadratic_warmup: cannot be combined with cosine_min_lr_ratio or "},
+        {"lr_scheduler: cosine\nlr_quadratic_warmup: true\ncosine_constant_lr_ratio: 0.8\n",
+         "lr_quadratic_warmup: cannot be combined with "},
+        {"lr_scheduler: cosine\ncosine_constant_lr_ratio: 0.8\n",
+         "cosine_constant_lr_ratio: needs cosine_min_lr_ratio, the rate that it keeps"},
+        {"lr_scheduler_kwargs: {cycles: 1}\n", "\"cycles\" is not one of num_cycles, power, "},
+        {"lr_scheduler_kwargs: {power: high}\n", "power: expected a number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_lr_schedule s;
+        assert_int_equal(read_schedule(&s, cases[i].lines), AX_ERR_CONFIG);
+        expect_text(ax_error_text(), cases[i].said);
+    }
 }
 
 /* Each changes its own field and no other. */
@@ -177,9 +228,14 @@ static void restarts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scheduler_kwargs),  cmocka_unit_test(restarts),
-        cmocka_unit_test(numbers_and_flags), cmocka_unit_test(idle_memory_moves_where_asked),
-        cmocka_unit_test(adam_keys),         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(scheduler_kwargs),
+        cmocka_unit_test(restarts),
+        cmocka_unit_test(numbers_and_flags),
+        cmocka_unit_test(idle_memory_moves_where_asked),
+        cmocka_unit_test(adam_keys),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(floors),
+        cmocka_unit_test(mistakes_of_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
