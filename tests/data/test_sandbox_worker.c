@@ -187,12 +187,105 @@ static void frames_go_there_and_back(void **state) {
     ax_buf_free(&b);
 }
 
+/* A number or a length may be as large as it can be, and not larger by one. */
+static void expect_most(const struct ax_frame *f, int number, uint64_t most,
+                        const struct ax_sandbox_job *job) {
+    struct ax_frame at = *f;
+    for (uint64_t over = 0; over < 2; over++) {
+        const enum ax_status expected = over ? AX_ERR_DATA : AX_OK;
+        struct ax_sandbox_result r = {0};
+        struct ax_sandbox_job got;
+        at.numbers[number] = most + over;
+        assert_int_equal(job ? ax_frame_get_result(&r, &at, job) : ax_frame_get_job(&got, &at),
+                         expected);
+        ax_sandbox_result_free(&r);
+    }
+}
+
+static void frames_have_bounds(void **state) {
+    static struct ax_frame f;
+    static char zeros[AX_SANDBOX_OUT + 1];
+    const struct ax_sandbox_job job = {.kind = AX_SANDBOX_PROGRAM, .limits = AX_SANDBOX_LIMITS};
+    struct ax_sandbox_job got;
+    struct ax_sandbox_result r;
+    (void)state;
+    f = (struct ax_frame){.numbers = {AX_SANDBOX_PROGRAM}, .n_parts = 2};
+    f.parts[0] = f.parts[1] = f.parts[2] = (struct ax_bytes){zeros, 0};
+    expect_most(&f, 0, AX_SANDBOX_KIND_COUNT - 1, NULL);
+    expect_most(&f, 3, AX_SANDBOX_MEMORY, NULL);
+    expect_most(&f, 4, AX_SANDBOX_OUT, NULL);
+    expect_most(&f, 5, AX_SANDBOX_ERR, NULL);
+    f.n_parts = 1; /* enough for a check, without tests */
+    assert_int_equal(ax_frame_get_job(&got, &f), AX_ERR_DATA);
+    f.numbers[0] = AX_SANDBOX_CHECK;
+    assert_int_equal(ax_frame_get_job(&got, &f), AX_OK);
+    f.n_parts = 0;
+    assert_int_equal(ax_frame_get_job(&got, &f), AX_ERR_DATA);
+    f.numbers[0] = AX_VERDICT_EXIT;
+    f.n_parts = 3;
+    expect_most(&f, 0, AX_VERDICT_COUNT - 1, &job);
+    expect_most(&f, 1, 125, &job);
+    for (int part = 0; part < 2; part++) {
+        const size_t most = part == 0 ? AX_SANDBOX_OUT : AX_SANDBOX_ERR;
+        f.parts[part].n = most;
+        assert_int_equal(ax_frame_get_result(&r, &f, &job), AX_OK);
+        ax_sandbox_result_free(&r);
+        f.parts[part].n = most + 1;
+        assert_int_equal(ax_frame_get_result(&r, &f, &job), AX_ERR_DATA);
+        f.parts[part].n = 0;
+    }
+    for (f.n_parts = 2; f.n_parts <= 4; f.n_parts += 2)
+        assert_int_equal(ax_frame_get_result(&r, &f, &job), AX_ERR_DATA);
+}
+
+/* What the bytes of a frame say of its length, and of its parts'. */
+static void lengths_of_frames(void **state) {
+    static struct ax_frame f, got;
+    static char zeros[AX_FRAME_MAX];
+    struct ax_buf b = {0};
+    uint32_t n;
+    (void)state;
+    f.n_parts = AX_SANDBOX_MAX_PARTS;
+    for (size_t i = 0; i < AX_SANDBOX_MAX_PARTS; i++)
+        f.parts[i] = (struct ax_bytes){zeros, i % 2};
+    assert_int_equal(ax_frame_put(&b, &f), AX_OK);
+    assert_int_equal(ax_frame_get(&got, b.data, b.len), AX_OK);
+    assert_int_equal(got.n_parts, AX_SANDBOX_MAX_PARTS);
+    assert_int_equal(got.parts[AX_SANDBOX_MAX_PARTS - 1].n, 1);
+    const size_t header = b.len - AX_SANDBOX_MAX_PARTS * sizeof n - AX_SANDBOX_MAX_PARTS / 2;
+    n = AX_SANDBOX_MAX_PARTS + 1;
+    memcpy(b.data + header - sizeof n, &n, sizeof n);
+    assert_int_equal(ax_frame_get(&got, b.data, b.len), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "has 1025 parts"));
+    n = 1; /* the others' bytes are too many */
+    memcpy(b.data + header - sizeof n, &n, sizeof n);
+    assert_int_equal(ax_frame_get(&got, b.data, b.len), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), " bytes too many"));
+    const uint32_t sizes[][2] = {{(uint32_t)header, (uint32_t)header},
+                                 {(uint32_t)header - 1, AX_FRAME_MAX + 1},
+                                 {AX_FRAME_MAX, AX_FRAME_MAX},
+                                 {AX_FRAME_MAX + 1, AX_FRAME_MAX + 1}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        assert_int_equal(ax_frame_size((const char *)&sizes[i][0], sizeof n), sizes[i][1]);
+    b.len = 0;
+    f.n_parts = 1;
+    f.parts[0].n = AX_FRAME_MAX - header - sizeof n + 1;
+    assert_int_equal(ax_frame_put(&b, &f), AX_ERR_DATA);
+    assert_int_equal(b.len, 0);
+    f.parts[0].n--;
+    assert_int_equal(ax_frame_put(&b, &f), AX_OK);
+    assert_int_equal(b.len, AX_FRAME_MAX);
+    ax_buf_free(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_100_times_loses_nothing),
         cmocka_unit_test(the_second_death_is_a_crash),
         cmocka_unit_test(a_stuck_worker_is_killed),
         cmocka_unit_test(frames_go_there_and_back),
+        cmocka_unit_test(frames_have_bounds),
+        cmocka_unit_test(lengths_of_frames),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -74,6 +74,12 @@ static void broken_files_are_refused(void **state) {
         {"{" AB ",\"added_tokens\":{}}", "added_tokens: expected a list"},
         {"{" AB ",\"added_tokens\":[{\"id\":3}]}", "added_tokens[0].content: missing"},
         {"{" AB ",\"added_tokens\":[{\"content\":\"a\\u0000\"}]}", "NUL"},
+        {"{" AB ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Text\":\"a\"},"
+         "\"behavior\":\"Isolated\"}}",
+         "expected {\"String\": …} or {\"Regex\": …}"},
+        {"{" AB ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+         "\"prepend_scheme\":\"last\"}}",
+         "unknown scheme \"last\""},
         {"{" AB ",\"decoder\":{\"type\":\"Strip\",\"content\":\"  \",\"start\":0,\"stop\":0}}",
          "expected one character"},
         {"{" AB ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}}",
