@@ -1,5 +1,6 @@
 /* Memory, arithmetic and traffic of a step as recorded in tests/optim/plan_record.txt, for every family and ways
- * to train it: a step that keeps more than it needs, or computes more, has the right numbers all the same.
+ * to train it, and of generation: what keeps more than it needs, or computes more, has the right numbers all the
+ * same.
  *
  * A line has the bytes of parameters, of scratch, and of activations that are kept; how often the stacks were
  * marked, and the sum of their tops then (of a block that is released too late, too, where the high-water mark is
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "model/generate/generate.h"
 #include "optim/plan/plan.h"
 #include "tests/tiny.h"
 
@@ -139,6 +141,44 @@ static void put_plan(struct ax_buf *out, const struct ax_arch *arch, const struc
         p.gemm_flops, p.attention_flops, p.model_flops, sent);
 }
 
+/* ---- generation ---- */
+
+static enum ax_status plan_generation(struct ax_runtime *rt, const struct ax_arch *arch,
+                                      const struct ax_peft_config *adapter) {
+    struct ax_model m;
+    struct ax_generator g = {0};
+    struct ax_sequence s = {.n_prompt = 0};
+    const struct ax_generate_options o = {
+        .n_seqs = 3, .max_prompt = 23, .max_new = 9, .scoring = true};
+    const struct ax_model_options mo = {.dtype = AX_BF16, .max_positions = 32, .adapter = adapter};
+    AX_TRY(ax_model_create(&m, arch, rt, &mo));
+    enum ax_status st = ax_generator_create(&g, &m, &o);
+    if (st == AX_OK)
+        st = ax_generate(&g, 1, &s);
+    ax_generator_free(&g);
+    ax_model_free(&m);
+    return st;
+}
+
+static void put_generation(struct ax_buf *out, const struct ax_arch *arch,
+                           const struct ax_peft_config *adapter) {
+    const struct ax_runtime_options ro = {.backend = "ref", .threads = 1};
+    struct ax_runtime rt;
+    struct ax_arena_plan p;
+    double flops = 0;
+    n_marks = tops = 0;
+    put(out, "  generation    %-9s", adapter ? "lora" : "");
+    assert_int_equal(ax_runtime_open_planning(&rt, &ro), AX_OK);
+    if (plan_generation(&rt, arch, adapter) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    ax_arena_measure(&rt.arena, &p);
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        flops += rt.q->counters.flops[op];
+    put(out, " %8zu %7zu %7zu %5lld %10lld %9.0f\n", p.persistent, p.scratch[AX_PHASE_ROLLOUT],
+        p.slot[0][AX_PHASE_ROLLOUT], n_marks, tops, flops);
+    ax_runtime_close(&rt);
+}
+
 static void put_model(struct ax_buf *out, const char *model) {
     char path[512];
     struct ax_arch arch;
@@ -148,6 +188,9 @@ static void put_model(struct ax_buf *out, const char *model) {
     put(out, "%s\n", model);
     for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++)
         put_plan(out, &arch, &ways[0], (enum ax_recompute)mode);
+    put_generation(out, &arch, NULL);
+    if (is_in_all_ways(model))
+        put_generation(out, &arch, &lora);
     for (size_t i = 1; is_in_all_ways(model) && i < N_WAYS; i++)
         put_plan(out, &arch, &ways[i], (enum ax_recompute)(i % 3));
     ax_arch_free(&arch);
