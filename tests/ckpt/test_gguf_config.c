@@ -227,12 +227,84 @@ static void keys_of_parts_that_are_not_there(void **state) {
     gguf_out_free(&o);
 }
 
+/* A model of which one key is another: what a reader must not believe. */
+static enum ax_status read_with(const char *key, double value, int rows) {
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } counts[] = {{"llama.block_count", 2},
+                  {"llama.context_length", 64},
+                  {"llama.embedding_length", 8},
+                  {"llama.feed_forward_length", 12},
+                  {"llama.attention.head_count", 2},
+                  {"llama.attention.head_count_kv", 1},
+                  {"llama.attention.key_length", 4},
+                  {"tokenizer.ggml.bos_token_id", 0},
+                  {"split.count", 1}};
+    static const char *const factors[] = {"llama.attention.layer_norm_rms_epsilon",
+                                          "llama.rope.freq_base"};
+    static const char *const tokens[] = {"a", "b", "c", "d", "e"};
+    static const float zeros[8 * 8];
+    struct gguf_out o = {0};
+    struct ax_gguf g;
+    struct ax_gguf_model m;
+    key_text(&o, "general.architecture", "llama");
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        key_u32(&o, counts[i].key,
+                strcmp(counts[i].key, key) == 0 ? (uint32_t)value : counts[i].value);
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        key_f32(&o, factors[i], strcmp(factors[i], key) == 0 ? (float)value : 2);
+    key_texts(&o, "tokenizer.ggml.tokens", 5, tokens);
+    tensor(&o, "token_embd.weight", 0, 2, (const int64_t[]){rows, 8}, zeros,
+           (size_t)rows * 8 * sizeof *zeros);
+    gguf_out_finish(&o);
+    assert_int_equal(ax_gguf_parse(&g, "x.gguf", o.file.data, o.file.len), AX_OK);
+    const enum ax_status st = ax_gguf_model_read(&m, &g);
+    ax_gguf_close(&g);
+    gguf_out_free(&o);
+    return st;
+}
+
+static void impossible_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        double value;
+        int rows;
+        const char *said; /* NULL: read */
+    } cases[] = {
+        {"", 0, 5, NULL},
+        {"", 0, 4, "x.gguf: 5 tokens, but token_embd.weight has 4 rows"},
+        {"", 0, 6, NULL},
+        {"split.count", 2, 5, "x.gguf: one of 2 parts of a model. Merge them first"},
+        {"llama.block_count", 0, 5, "block_count"},
+        {"llama.context_length", 0, 5, "context_length"},
+        {"llama.embedding_length", 0, 5, "embedding_length"},
+        {"llama.feed_forward_length", 0, 5, "feed_forward_length"},
+        {"llama.attention.head_count", 3, 5, NULL},
+        {"llama.attention.head_count_kv", 2, 5, NULL},
+        {"llama.attention.head_count_kv", 3, 5, "head_count_kv: 3 does not divide the 2 heads"},
+        {"llama.attention.key_length", 2, 5, NULL},
+        {"llama.attention.key_length", 5, 5, "give no even head size"},
+        {"tokenizer.ggml.bos_token_id", 4, 5, NULL},
+        {"tokenizer.ggml.bos_token_id", 5, 5, "tokenizer.ggml.bos_token_id"},
+        {"llama.attention.layer_norm_rms_epsilon", 0, 5, "rms_epsilon: 0 is not positive"},
+        {"llama.rope.freq_base", 1, 5, "rope.freq_base: 1 is not above 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const enum ax_status st = read_with(cases[i].key, cases[i].value, cases[i].rows);
+        if (cases[i].said ? st == AX_OK || !strstr(ax_error_text(), cases[i].said) : st != AX_OK)
+            fail_msg("%s %g: %s", cases[i].key, cases[i].value, ax_error_text());
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_that_stop),
         cmocka_unit_test(configs_have_every_value),
         cmocka_unit_test(factors_without_a_type),
         cmocka_unit_test(keys_of_parts_that_are_not_there),
+        cmocka_unit_test(impossible_values),
     };
     return cmocka_run_group_tests(tests, open_file, close_file);
 }
