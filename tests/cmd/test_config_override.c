@@ -158,6 +158,7 @@ static void old_spellings(void **state) {
     assert_string_equal(ax_config_str(&cfg, "rl"), "dpo");
     assert_string_equal(ax_config_str(&cfg, "dpo_loss_type.0"), "ipo");
     expect_where(&cfg, "dpo_loss_type", "c.yaml:1:5");
+    expect_where(&cfg, "dpo_loss_type.0", "c.yaml:1:5");
     ax_config_free(&cfg);
 }
 

@@ -165,10 +165,12 @@ static void streamed(void **state) {
     check_line(said, "streamed data: the chat template ", TEMPLATE DEFINITIONS);
     check_line(said, "streamed data: the chat template ", REMEDY);
     assert_null(strstr(said, "so far"));
+    put_text("rows.jsonl", CHAT CHAT PLAIN);
     config = put_config("streaming: true\nfloat32: true\n", TYPE);
     SAYS("sft", config, "streaming_multipack_buffer_size=1", "max_steps=3");
     check_line(said, "streamed data: so far, the chat template ",
                "the tool definitions of 1 conversation (the first is ");
+    assert_null(strstr(strstr(said, "so far, ") + 1, "so far, ")); /* in the first buffer alone */
     check_line(said, "streamed data: the chat template ", DEFINITIONS);
     put_text("rows.jsonl", PLAIN PLAIN);
     SAYS("sft", put_config("streaming: true\nfloat32: true\n", TYPE));
