@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "base/io.h"
 #include "tests/kernels/harness.h"
+#include "tests/record.h"
 
 #define RECORD "tests/kernels/op_cases.txt"
 
@@ -94,24 +94,15 @@ static void count_operand(struct counts *n, const struct ax_case *c, struct ax_t
     n->given++;
 }
 
-static void put(struct ax_buf *out, const char *format, ...) {
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    assert_int_equal(ax_buf_puts(out, line), AX_OK);
-}
-
 static void put_operand(struct ax_buf *out, const char *name, const struct counts *n) {
-    put(out, "  %-14s %3d %8lld", name, n->given, (long long)n->elements);
+    record_put(out, "  %-14s %3d %8lld", name, n->given, (long long)n->elements);
     if (n->least <= n->most)
-        put(out, " %11.5g %11.5g %11.5g", n->least, n->most, n->sum);
+        record_put(out, " %11.5g %11.5g %11.5g", n->least, n->most, n->sum);
     else
-        put(out, " %11s %11s %11s", "", "", "");
+        record_put(out, " %11s %11s %11s", "", "", "");
     for (size_t i = 0; i < N_CHANGES; i++)
-        put(out, " %*d", (int)strlen(changes[i].name), n->refused[i]);
-    put(out, "\n");
+        record_put(out, " %*d", (int)strlen(changes[i].name), n->refused[i]);
+    record_put(out, "\n");
 }
 
 static void put_op(struct ax_buf *out, enum ax_op op) {
@@ -137,45 +128,22 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
     }
     char family[32];
     ax_op_family(op, family, sizeof family);
-    put(out, "%s, of %s: %d cases, %.10g FLOPs, %.10g bytes\n", ax_op_name(op), family, n_cases,
-        total.flops, total.bytes);
+    record_put(out, "%s, of %s: %d cases, %.10g FLOPs, %.10g bytes\n", ax_op_name(op), family,
+               n_cases, total.flops, total.bytes);
     for (int o = 0; list[o].name; o++)
         put_operand(out, list[o].name, &all[o]);
-}
-
-/* ---- comparing ---- */
-
-static void expect_lines(const char *got, const char *want) {
-    char op[64] = "";
-    while (*got || *want) {
-        const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
-        if (*got != ' ')
-            snprintf(op, sizeof op, "%.*s", (int)strcspn(got, ",\n"), got);
-        if (n != m || memcmp(got, want, (size_t)n) != 0)
-            fail_msg(RECORD ", at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", op, m,
-                     want, n, got);
-        got += n + (got[n] == '\n');
-        want += m + (want[m] == '\n');
-    }
 }
 
 static void cases_are_as_recorded(void **state) {
     (void)state;
     struct ax_buf now = {0};
-    char *want = NULL;
-    size_t len;
-    put(&now, "%-16s %3s %8s %11s %11s %11s", "", "in", "elements", "least", "most", "sum");
+    record_put(&now, "%-16s %3s %8s %11s %11s %11s", "", "in", "elements", "least", "most", "sum");
     for (size_t i = 0; i < N_CHANGES; i++)
-        put(&now, " %s", changes[i].name);
-    put(&now, "\n");
+        record_put(&now, " %s", changes[i].name);
+    record_put(&now, "\n");
     for (int op = 0; op < AX_OP_COUNT; op++)
         put_op(&now, (enum ax_op)op);
-    if (getenv("AX_UPDATE"))
-        assert_int_equal(ax_write_file_atomic(RECORD, now.data, now.len), AX_OK);
-    assert_int_equal(ax_read_file(RECORD, 1 << 20, &want, &len), AX_OK);
-    expect_lines(now.data, want);
-    ax_buf_free(&now);
-    ax_free(want);
+    record_compare(RECORD, &now);
 }
 
 int main(void) {

@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "model/generate/generate.h"
 #include "optim/plan/plan.h"
+#include "tests/record.h"
 #include "tests/tiny.h"
 
 #define RECORD  "tests/optim/plan_record.txt"
@@ -94,15 +94,6 @@ static bool is_in_all_ways(const char *model) {
 
 /* ---- the record ---- */
 
-static void put(struct ax_buf *out, const char *format, ...) {
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    assert_int_equal(ax_buf_puts(out, line), AX_OK);
-}
-
 static void put_plan(struct ax_buf *out, const struct ax_arch *arch, const struct way *w,
                      enum ax_recompute recompute) {
     static const char *const modes[] = {"off", "selective", "on"};
@@ -127,18 +118,18 @@ static void put_plan(struct ax_buf *out, const struct ax_arch *arch, const struc
     if (w->optimizer)
         assert_int_equal(ax_optimizer_find(w->optimizer, &so.optimizer, &so.opt), AX_OK);
     n_marks = tops = 0;
-    put(out, "  %-13s %-9s", w->name, modes[recompute]);
+    record_put(out, "  %-13s %-9s", w->name, modes[recompute]);
     if (ax_plan_make(&p, &ro, arch, &so) != AX_OK) {
-        put(out, " %s\n", ax_error_text());
+        record_put(out, " %s\n", ax_error_text());
         return;
     }
     double sent = 0;
     for (int r = 0; r < AX_ROLE_COUNT; r++)
         for (int c = 0; c < AX_COLLECTIVE_COUNT; c++)
             sent += p.bytes_sent[r][c];
-    put(out, " %8zu %7zu %7zu %5lld %10lld %9.0f %9.0f %8.0f %9.0f %7.0f\n", p.arena.persistent,
-        p.arena.scratch[AX_PHASE_TRAIN], p.arena.slot[0][AX_PHASE_TRAIN], n_marks, tops, p.flops,
-        p.gemm_flops, p.attention_flops, p.model_flops, sent);
+    record_put(out, " %8zu %7zu %7zu %5lld %10lld %9.0f %9.0f %8.0f %9.0f %7.0f\n",
+               p.arena.persistent, p.arena.scratch[AX_PHASE_TRAIN], p.arena.slot[0][AX_PHASE_TRAIN],
+               n_marks, tops, p.flops, p.gemm_flops, p.attention_flops, p.model_flops, sent);
 }
 
 /* ---- generation ---- */
@@ -167,15 +158,15 @@ static void put_generation(struct ax_buf *out, const struct ax_arch *arch,
     struct ax_arena_plan p;
     double flops = 0;
     n_marks = tops = 0;
-    put(out, "  generation    %-9s", adapter ? "lora" : "");
+    record_put(out, "  generation    %-9s", adapter ? "lora" : "");
     assert_int_equal(ax_runtime_open_planning(&rt, &ro), AX_OK);
     if (plan_generation(&rt, arch, adapter) != AX_OK)
         fail_msg("%s", ax_error_text());
     ax_arena_measure(&rt.arena, &p);
     for (int op = 0; op < AX_OP_COUNT; op++)
         flops += rt.q->counters.flops[op];
-    put(out, " %8zu %7zu %7zu %5lld %10lld %9.0f\n", p.persistent, p.scratch[AX_PHASE_ROLLOUT],
-        p.slot[0][AX_PHASE_ROLLOUT], n_marks, tops, flops);
+    record_put(out, " %8zu %7zu %7zu %5lld %10lld %9.0f\n", p.persistent,
+               p.scratch[AX_PHASE_ROLLOUT], p.slot[0][AX_PHASE_ROLLOUT], n_marks, tops, flops);
     ax_runtime_close(&rt);
 }
 
@@ -185,7 +176,7 @@ static void put_model(struct ax_buf *out, const char *model) {
     snprintf(path, sizeof path, GOLDENS "/%s/config.json", model);
     if (ax_arch_load(&arch, path) != AX_OK)
         fail_msg("%s", ax_error_text());
-    put(out, "%s\n", model);
+    record_put(out, "%s\n", model);
     for (int mode = AX_RECOMPUTE_OFF; mode <= AX_RECOMPUTE_ON; mode++)
         put_plan(out, &arch, &ways[0], (enum ax_recompute)mode);
     put_generation(out, &arch, NULL);
@@ -196,21 +187,7 @@ static void put_model(struct ax_buf *out, const char *model) {
     ax_arch_free(&arch);
 }
 
-/* ---- comparing ---- */
-
-static void expect_lines(const char *got, const char *want) {
-    char model[64] = "";
-    while (*got || *want) {
-        const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
-        if (*got != ' ')
-            snprintf(model, sizeof model, "%.*s", n, got);
-        if (n != m || memcmp(got, want, (size_t)n) != 0)
-            fail_msg(RECORD ", at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", model,
-                     m, want, n, got);
-        got += n + (got[n] == '\n');
-        want += m + (want[m] == '\n');
-    }
-}
+/* ---- all ---- */
 
 static int is_shown(const struct dirent *d) {
     return d->d_name[0] != '.';
@@ -220,23 +197,16 @@ static void plans_are_as_recorded(void **state) {
     (void)state;
     struct ax_buf now = {0};
     struct dirent **models;
-    char *want = NULL;
-    size_t len;
     const int n = scandir(GOLDENS, &models, is_shown, alphasort);
     assert_true(n > 40);
-    put(&now, "  %-23s %8s %7s %7s %5s %10s %9s %9s %8s %9s %7s\n", "", "kept", "scratch", "slot",
-        "marks", "tops", "FLOPs", "products", "attend", "needed", "sent");
+    record_put(&now, "  %-23s %8s %7s %7s %5s %10s %9s %9s %8s %9s %7s\n", "", "kept", "scratch",
+               "slot", "marks", "tops", "FLOPs", "products", "attend", "needed", "sent");
     for (int i = 0; i < n; i++) {
         put_model(&now, models[i]->d_name);
         free(models[i]);
     }
     free(models);
-    if (getenv("AX_UPDATE"))
-        assert_int_equal(ax_write_file_atomic(RECORD, now.data, now.len), AX_OK);
-    assert_int_equal(ax_read_file(RECORD, 1 << 20, &want, &len), AX_OK);
-    expect_lines(now.data, want);
-    ax_buf_free(&now);
-    ax_free(want);
+    record_compare(RECORD, &now);
 }
 
 int main(void) {
