@@ -40,11 +40,9 @@ static enum ax_status parse2(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_cohere = {.model_type = "cohere",
                                            .models = "Command R, Command R+",
-                                           .lacks = "`quantize --calibrate`",
                                            .architecture = "CohereForCausalLM",
                                            .parse = parse};
 const struct ax_family ax_family_cohere2 = {.model_type = "cohere2",
                                             .models = "Command R7B, Command A",
-                                            .lacks = "`quantize --calibrate`",
                                             .architecture = "Cohere2ForCausalLM",
                                             .parse = parse2};

@@ -135,7 +135,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_gemma3n = {.model_type = "gemma3n_text",
                                             .models = "Gemma 3n",
-                                            .lacks = "`quantize --calibrate`",
                                             .architecture = "Gemma3nForCausalLM",
                                             .head_dim = 256,
                                             .own_width = true,

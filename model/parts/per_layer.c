@@ -283,6 +283,8 @@ static enum ax_status extra_backward(const struct ax_layer *l, struct ax_pass *p
 const struct ax_part_type ax_extra_per_layer = {
     .name = "per-layer input",
     .n_saved = N_SAVED,
+    .two_linears = true,
+    .between = ACT,
     .init = extra_init,
     .linears = extra_linears,
     .size = extra_size,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/parts/indexer.h"
 
 /* ---- rows of tokens on their way through the layers: one batch and one slot, for one row at a time ---- */
 
@@ -19,10 +20,36 @@ static int rows_to_run(const struct ax_calibration *c, int n) {
     return ax_runtime_planning(c->model->rt) && n > 1 ? 1 : n;
 }
 
-static struct ax_tensor take(struct ax_calibration *c, int rows, const char *name) {
-    return ax_stack_take(
-        &c->model->rt->arena.persistent, name,
-        ax_tensor_2d(c->model->accum, NULL, rows * c->batch.cap, c->model->arch.hidden_size));
+/* What enters a unit: of a pass the shapes, and where they are unless it has no slot. */
+static struct ax_message entering(const struct ax_pass *p, int unit) {
+    struct ax_message in = ax_boundary(p->model, AX_CROSS_OUTPUT, unit, p->batch, p->slot);
+    if (ax_pass_chooses(p)) {
+        AX_ASSERT(in.n < AX_MESSAGE_PARTS);
+        in.parts[in.n++] = p->slot ? p->slot->choice : ax_choice_shape(p);
+    }
+    return in;
+}
+
+/* The same, of row i among those in `memory`. */
+static struct ax_message kept(const struct ax_pass *p, int unit, const struct ax_tensor *memory,
+                              int i) {
+    const struct ax_pass shapes = {.model = p->model, .batch = p->batch};
+    const struct ax_message in = entering(&shapes, unit);
+    return ax_message_at(&in, ax_tensor_rows(memory, i, 1).data);
+}
+
+/* Memory for the most that enters a unit, of several rows. */
+static struct ax_tensor take(const struct ax_calibration *c, int rows, const char *name) {
+    struct ax_batch longest = {.T = c->batch.cap, .max_len = c->batch.cap};
+    const struct ax_pass shapes = {.model = c->model, .batch = &longest};
+    size_t most = 0;
+    for (int unit = 1; unit < c->model->n_units; unit++) {
+        const struct ax_message in = entering(&shapes, unit);
+        const size_t bytes = ax_message_bytes(&in);
+        most = bytes > most ? bytes : most;
+    }
+    return ax_stack_take(&c->model->rt->arena.persistent, name,
+                         ax_tensor_2d(AX_U8, NULL, rows, (int64_t)most));
 }
 
 /* How the products of a unit round, unless the version is the original: those of the embedding and the head
@@ -44,30 +71,43 @@ static enum ax_status begin_row(struct ax_calibration *c, int row, struct ax_pas
     return ax_pass_begin(p);
 }
 
-/* Row i through a unit: x [cap][D] becomes what comes out of it. */
-static enum ax_status run_unit(struct ax_calibration *c, int unit, int row,
-                               const struct ax_tensor *x) {
-    struct ax_queue *q = c->model->rt->q;
-    struct ax_pass p;
-    AX_TRY(begin_row(c, row, &p));
-    const struct ax_tensor used = ax_tensor_rows(x, 0, c->batch.T);
-    if (unit > 0)
-        AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = c->slot.residual[unit - 1], .src = used}));
-    AX_TRY(ax_pass_forward(&p, unit));
-    AX_TRY(ax_run_copy(q, &(struct ax_copy){.dst = used, .src = c->slot.residual[unit]}));
-    ax_pass_end(&p);
+/* What enters a unit comes into the pass from where it is kept. */
+static enum ax_status enter(const struct ax_pass *p, int unit, const struct ax_tensor *memory,
+                            int i) {
+    const struct ax_message from = kept(p, unit, memory, i), to = entering(p, unit);
+    return ax_message_copy(p->model->rt->q, &to, &from);
+}
+
+/* What enters the next one is kept. */
+static enum ax_status leave(const struct ax_pass *p, int unit, const struct ax_tensor *memory,
+                            int i) {
+    const struct ax_message from = entering(p, unit + 1), to = kept(p, unit + 1, memory, i);
+    return ax_message_copy(p->model->rt->q, &to, &from);
+}
+
+/* n rows, from `first` on, through a unit; `in` becomes what enters the next one, unless it `stays`. */
+static enum ax_status run_rows(struct ax_calibration *c, int unit, int first, int n,
+                               const struct ax_tensor *in, bool stays) {
+    for (int i = 0; i < rows_to_run(c, n); i++) {
+        struct ax_pass p;
+        AX_TRY(begin_row(c, first + i, &p));
+        if (unit > 0)
+            AX_TRY(enter(&p, unit, in, i));
+        AX_TRY(ax_pass_forward(&p, unit));
+        if (!stays)
+            AX_TRY(leave(&p, unit, in, i));
+        ax_pass_end(&p);
+    }
     return AX_OK;
 }
 
-/* n rows, from `first` on. */
-static enum ax_status run_rows(struct ax_calibration *c, int unit, int first, int n,
-                               const struct ax_tensor *x) {
-    const int64_t cap = c->batch.cap;
-    for (int i = 0; i < rows_to_run(c, n); i++) {
-        const struct ax_tensor row = ax_tensor_rows(x, i * cap, cap);
-        AX_TRY(run_unit(c, unit, first + i, &row));
+static bool by_halves(const struct ax_arch *a) {
+    bool yes = true;
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        const struct ax_layer_spec *l = &a->layers[i];
+        yes = yes && !l->extra && !l->parallel && !l->borrows && l->mixer != &ax_mixer_dsa_shared;
     }
-    return AX_OK;
+    return yes;
 }
 
 /* Room for what any of two linears reads. */
@@ -75,7 +115,7 @@ static void take_seen(struct ax_calibration *c) {
     struct ax_model *m = c->model;
     struct ax_linear *list[AX_LAYER_MAX_LINEARS];
     int64_t most = 0;
-    for (int i = 0; i < m->arch.n_layers; i++) {
+    for (int i = 0; c->halves && i < m->arch.n_layers; i++) {
         const struct ax_branch *branches[] = {&m->layers[i].mixer, &m->layers[i].ffn};
         for (int b = 0; b < 2; b++)
             for (int k = 0; branches[b]->type->two_linears &&
@@ -90,7 +130,7 @@ static void take_seen(struct ax_calibration *c) {
 enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
                                    const struct ax_calibration_rows *rows) {
     struct ax_stack *stack = &m->rt->arena.persistent;
-    *c = (struct ax_calibration){.rows = rows, .model = m};
+    *c = (struct ax_calibration){.rows = rows, .model = m, .halves = by_halves(&m->arch)};
     AX_TRY(ax_slot_create(&c->slot, m, &m->rt->arena.slots[0]));
     ax_batch_allocate(&c->batch, stack, rows->capacity, rows->max_docs, rows->capacity, 1, 0);
     ax_batch_cut(&c->batch, stack, m->arch.chunk);
@@ -100,14 +140,14 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     ax_scorer_create(&c->scorer, m, stack, window);
     ax_results_create(&c->results, near ? NULL : m->rt->q, stack,
                       ax_scores_bytes(&c->scorer, window));
-    c->rows_x = take(c, rows->n > 0 ? rows->n : 1, "calibration rows");
+    c->rows_in = take(c, rows->n > 0 ? rows->n : 1, "calibration rows");
     take_seen(c);
     AX_TRY(ax_unit_gather(&m->units[0], m->rt));
-    AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_x));
+    AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_in, false));
     for (int v = 0; v < AX_VERSIONS; v++) {
         use_version(c, (enum ax_version)v, false);
-        c->held_x[v] = take(c, held_rows(c), "measured rows");
-        AX_TRY(run_rows(c, 0, rows->first_held, held_rows(c), &c->held_x[v]));
+        c->held_in[v] = take(c, held_rows(c), "measured rows");
+        AX_TRY(run_rows(c, 0, rows->first_held, held_rows(c), &c->held_in[v], false));
     }
     ax_unit_release(&m->units[0]);
     return AX_OK;
@@ -143,7 +183,7 @@ static enum ax_status visit_rows(const struct half *h, row_visit *visit) {
     for (int i = 0; i < rows_to_run(c, c->rows->n); i++) {
         struct half_row row = {.f = &c->slot.frames[unit]};
         AX_TRY(begin_row(c, i, &row.p));
-        row.x = ax_tensor_rows(&c->rows_x, i * c->batch.cap, c->batch.T);
+        row.x = kept(&row.p, unit, &c->rows_in, i).parts[0];
         row.seen = ax_tensor_rows(&c->seen, at, c->batch.T);
         at += c->batch.T;
         row.out = c->slot.residual[unit];
@@ -203,19 +243,28 @@ static enum ax_status calibration_read(struct ax_calibration *c, const struct ax
 
 static enum ax_status calibration_watch(struct ax_calibration *c, const struct ax_layer *l,
                                         const struct ax_branch *b) {
-    return visit_rows(&(struct half){c, l, b}, watch_row);
+    if (c->halves)
+        return visit_rows(&(struct half){c, l, b}, watch_row);
+    use_version(c, AX_VERSION_CHOSEN, true);
+    return run_rows(c, l->index + 1, 0, c->rows->n, &c->rows_in, true);
 }
 
-/* The rows that calibrate go on to what leaves the half; of two linears, the second reads `seen`. */
+/* The rows that calibrate go on to what leaves the half; of two linears, the second reads `seen`. Of layers as one they
+ * wait for calibration_end. */
 static enum ax_status calibration_advance(struct ax_calibration *c, const struct ax_layer *l,
                                           const struct ax_branch *b) {
-    return visit_rows(&(struct half){c, l, b}, advance_row);
+    return c->halves ? visit_rows(&(struct half){c, l, b}, advance_row) : AX_OK;
+}
+
+static enum ax_status calibration_end(struct ax_calibration *c, const struct ax_layer *l) {
+    use_version(c, AX_VERSION_CHOSEN, true);
+    return c->halves ? AX_OK : run_rows(c, l->index + 1, 0, c->rows->n, &c->rows_in, false);
 }
 
 /* Runs a layer on the rows that measure. */
 static enum ax_status calibration_measure(struct ax_calibration *c, int layer, enum ax_version v) {
     use_version(c, v, true);
-    return run_rows(c, layer + 1, c->rows->first_held, held_rows(c), &c->held_x[v]);
+    return run_rows(c, layer + 1, c->rows->first_held, held_rows(c), &c->held_in[v], false);
 }
 
 /* ---- the loss of rows ---- */
@@ -259,14 +308,12 @@ static enum ax_status add_scores(struct ax_calibration *c, struct ax_pass *p,
     return AX_OK;
 }
 
-static enum ax_status score_row(struct ax_calibration *c, int row, const struct ax_tensor *x,
+static enum ax_status score_row(struct ax_calibration *c, enum ax_version v, int i,
                                 struct sums *s) {
-    struct ax_model *m = c->model;
-    const int unit = m->n_units - 1;
+    const int unit = c->model->n_units - 1, row = c->rows->first_held + i;
     struct ax_pass p;
     AX_TRY(begin_row(c, row, &p));
-    const struct ax_tensor used = ax_tensor_rows(x, 0, c->batch.T);
-    AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){c->slot.residual[unit - 1], used}));
+    AX_TRY(enter(&p, unit, &c->held_in[v], i));
     AX_TRY(ax_pass_forward(&p, unit));
     AX_TRY(add_scores(c, &p, &c->rows->rows[row], s));
     ax_pass_end(&p);
@@ -276,14 +323,11 @@ static enum ax_status score_row(struct ax_calibration *c, int row, const struct 
 enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, double *loss,
                                    int64_t *tokens) {
     const struct ax_model *m = c->model;
-    const int64_t T = c->batch.cap;
     struct sums s = {0};
     use_version(c, v, false);
     AX_TRY(ax_model_gather(m, m->n_units - 1));
-    for (int i = 0; i < rows_to_run(c, held_rows(c)); i++) {
-        const struct ax_tensor row = ax_tensor_rows(&c->held_x[v], i * T, T);
-        AX_TRY(score_row(c, c->rows->first_held + i, &row, &s));
-    }
+    for (int i = 0; i < rows_to_run(c, held_rows(c)); i++)
+        AX_TRY(score_row(c, v, i, &s));
     ax_model_release(m, m->n_units - 1);
     *loss = s.weight > 0 ? s.nll / s.weight : 0;
     *tokens = s.tokens;
@@ -294,6 +338,7 @@ enum ax_status ax_calibration_loss(struct ax_calibration *c, enum ax_version v, 
 
 /* The matrices that read the same inputs: of a linear, or of one expert. */
 struct reader {
+    const struct ax_branch *of;
     const struct ax_linear *linear; /* NULL: of an expert */
     int n;
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS];
@@ -311,6 +356,13 @@ struct state {
     int32_t *offsets;       /* of the experts' rows */
 };
 
+/* The branch with the layer's i-th linear. */
+static const struct ax_branch *branch_of(struct ax_layer *l, int i) {
+    struct ax_linear *list[AX_LAYER_MAX_LINEARS];
+    const int mixer = l->mixer.type->linears(l, list), ffn = l->ffn.type->linears(l, list);
+    return i < mixer ? &l->mixer : i < mixer + ffn ? &l->ffn : &l->extra;
+}
+
 static enum ax_status list_readers(struct state *t) {
     const struct ax_moe_part *moe = &t->layer->moe;
     const int ups = ax_arch_ups(&t->s->model->arch);
@@ -321,15 +373,15 @@ static enum ax_status list_readers(struct state *t) {
     AX_TRY(ax_alloc(&t->offsets, (size_t)experts + 1, sizeof *t->offsets));
     for (int i = 0; i < t->n_linears; i++) {
         const struct ax_linear *l = t->linears[i];
-        t->readers[i] = (struct reader){.linear = l, .n = l->n_parts};
+        t->readers[i] = (struct reader){.of = branch_of(t->layer, i), .linear = l, .n = l->n_parts};
         memcpy(t->readers[i].weight, l->weight, sizeof l->weight);
     }
     for (int e = 0; e < experts; e++) {
         struct reader *r = &t->readers[t->n_linears + 2 * e];
-        r[0] = (struct reader){.n = ups};
+        r[0] = (struct reader){.of = &t->layer->ffn, .n = ups};
         for (int k = 0; k < ups; k++)
             r[0].weight[k] = moe->gate_up + (int64_t)ups * e + k;
-        r[1] = (struct reader){.n = 1, .weight = {moe->down + e}};
+        r[1] = (struct reader){.of = &t->layer->ffn, .n = 1, .weight = {moe->down + e}};
     }
     return AX_OK;
 }
@@ -480,16 +532,7 @@ static enum ax_status round_reader(struct state *t, struct reader *r) {
     return AX_OK;
 }
 
-/* ---- rounding half a layer ---- */
-
-/* The readers of the mixer or of the ffn: [first, end) of the list. */
-static void readers_of(const struct state *t, const struct ax_branch *b, int *first, int *end) {
-    struct ax_linear *list[AX_LAYER_MAX_LINEARS];
-    const bool mixer = b == &t->layer->mixer;
-    const int n = t->layer->mixer.type->linears(t->layer, list);
-    *first = mixer ? 0 : n;
-    *end = mixer ? n : t->n;
-}
+/* ---- rounding a branch of a layer ---- */
 
 static enum ax_status open_inputs(struct state *t, struct reader *r) {
     const struct ax_param *first = r->weight[0];
@@ -498,51 +541,66 @@ static enum ax_status open_inputs(struct state *t, struct reader *r) {
     return ax_gptq_open(&r->inputs, first->local_shape[1]);
 }
 
-/* Each is rounded before what the next one reads is computed with it. */
-static enum ax_status round_two(struct state *t, const struct ax_branch *b, int first) {
-    struct ax_calibration *c = &t->s->rows;
-    for (int i = 0; i < 2; i++) {
-        struct reader *r = &t->readers[first + i];
-        AX_TRY(open_inputs(t, r));
-        AX_TRY(calibration_read(c, t->layer, b, i == 1));
-        if (r->inputs.h)
-            AX_TRY(ax_gptq_see(t->s->model->rt->q, &r->inputs, &c->seen));
-        AX_TRY(round_reader(t, r));
-    }
-    return AX_OK;
+/* True for the readers of a branch, or for one of them alone. */
+static bool is_in(const struct state *t, int i, const struct ax_branch *b, int only) {
+    return t->readers[i].of == b && (only < 0 || i == only);
 }
 
-/* What readers [first, end) see while their weights are the model's. */
-static enum ax_status watch(struct state *t, const struct ax_branch *b, int first, int end) {
+/* What readers of a branch see while their weights are the model's. */
+static enum ax_status watch(struct state *t, const struct ax_branch *b, int only) {
     const struct ax_linear_watch w = {see, t};
     const struct ax_expert_watch experts = {see_experts, t};
-    for (int i = first; i < end; i++) {
+    for (int i = 0; i < t->n; i++) {
         struct reader *r = &t->readers[i];
+        if (!is_in(t, i, b, only))
+            continue;
         AX_TRY(open_inputs(t, r));
         for (int k = 0; k < r->n && r->inputs.h; k++)
             AX_TRY(use_values(t, r->weight[k], matrix_of(t, r->weight[k])->x));
         if (r->linear)
             t->linears[i]->watch = &w;
     }
-    t->layer->moe.watch = &experts;
+    t->layer->moe.watch = b == &t->layer->ffn ? &experts : NULL;
     const enum ax_status st = calibration_watch(&t->s->rows, t->layer, b);
-    for (int i = first; i < end && i < t->n_linears; i++)
+    for (int i = 0; i < t->n_linears; i++)
         t->linears[i]->watch = NULL;
     t->layer->moe.watch = NULL;
     return st;
 }
 
-static enum ax_status round_branch(struct state *t, const struct ax_branch *b) {
-    int first, end;
-    if (b->type == &ax_part_none)
-        return AX_OK;
-    readers_of(t, b, &first, &end);
-    if (b->type->two_linears) {
-        AX_TRY(round_two(t, b, first));
-    } else {
-        AX_TRY(watch(t, b, first, end));
-        for (int i = first; i < end; i++)
+static enum ax_status round_watched(struct state *t, const struct ax_branch *b, int only) {
+    AX_TRY(watch(t, b, only));
+    for (int i = 0; i < t->n; i++)
+        if (is_in(t, i, b, only))
             AX_TRY(round_reader(t, &t->readers[i]));
+    return AX_OK;
+}
+
+/* Of a branch of two linears the first or second, whose reader is the i-th. */
+static enum ax_status round_read(struct state *t, const struct ax_branch *b, int i, bool second) {
+    struct ax_calibration *c = &t->s->rows;
+    struct reader *r = &t->readers[i];
+    if (!c->halves)
+        return round_watched(t, b, i);
+    AX_TRY(open_inputs(t, r));
+    AX_TRY(calibration_read(c, t->layer, b, second));
+    if (r->inputs.h)
+        AX_TRY(ax_gptq_see(t->s->model->rt->q, &r->inputs, &c->seen));
+    return round_reader(t, r);
+}
+
+/* Of two linears, each is rounded before what the next one reads is computed with it. */
+static enum ax_status round_branch(struct state *t, const struct ax_branch *b) {
+    int first = 0;
+    if (!b->type || b->type == &ax_part_none)
+        return AX_OK;
+    while (first < t->n && t->readers[first].of != b)
+        first++;
+    if (b->type->two_linears) {
+        AX_TRY(round_read(t, b, first, false));
+        AX_TRY(round_read(t, b, first + 1, true));
+    } else {
+        AX_TRY(round_watched(t, b, -1));
     }
     return calibration_advance(&t->s->rows, t->layer, b);
 }
@@ -557,6 +615,8 @@ static enum ax_status run(struct state *t) {
         return AX_OK;
     AX_TRY(round_branch(t, &t->layer->mixer));
     AX_TRY(round_branch(t, &t->layer->ffn));
+    AX_TRY(round_branch(t, &t->layer->extra));
+    AX_TRY(calibration_end(c, t->layer));
     return calibration_measure(c, layer, AX_VERSION_CHOSEN);
 }
 

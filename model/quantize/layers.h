@@ -5,6 +5,7 @@
 
 #include "data/records/pipeline/sequence.h"
 #include "model/generate/score.h"
+#include "model/boundary.h"
 #include "model/layer.h"
 #include "model/quantize/gptq.h"
 #include "model/quantize/matrix.h"
@@ -40,8 +41,11 @@ struct ax_calibration {
     struct ax_model *model;                 /* borrowed; created with one_layer */
     struct ax_batch batch;
     struct ax_slot slot;
-    struct ax_tensor rows_x;              /* [n·T][D]: what enters the next layer */
-    struct ax_tensor held_x[AX_VERSIONS]; /* [held·T][D] */
+    /* Half a layer after the other is computed, each once; else layers as one, once for each time that their
+     * matrices are rounded: those that use what earlier ones made, or have other parts than a mixer and then an ffn. */
+    bool halves;
+    /* what enters the next layer, a message of a pipeline for each row (model/boundary.h): U8 [n][bytes], [held][bytes] */
+    struct ax_tensor rows_in, held_in[AX_VERSIONS];
     /* [tokens][in]: what a linear reads, row after row; 0 where padding is */
     struct ax_tensor seen;
     struct ax_scorer scorer;

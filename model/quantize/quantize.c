@@ -423,50 +423,12 @@ done:
     return st;
 }
 
-/* Layers that use what an indexer of another layer has chosen for the same row. */
-static bool shares_choices(const struct ax_arch *a) {
-    bool any = false;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        any = any || a->layers[i].mixer == &ax_mixer_dsa_shared;
-    return any;
-}
-
-/* Layers that use the keys and values of another layer for the same row. */
-static bool borrows(const struct ax_arch *a) {
-    bool any = false;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        any = any || a->layers[i].borrows;
-    return any;
-}
-
 static enum ax_status write_calibrated(struct work *w) {
     const struct ax_runtime_options o = {.backend = ax_ops_cpu() ? "cpu" : "ref",
                                          .threads = w->m->threads,
                                          .may_stay_below = true}; /* rows may be short */
     AX_TRY(
         ax_classifier_refuse(&w->arch, w->m->src, "predict tokens, on which --calibrate compares"));
-    if (w->arch.layers[0].parallel)
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: --calibrate goes through layers half by half, which those of %s models "
-            "have side by side; leave it out",
-            w->m->src, w->arch.family->model_type);
-    if (w->arch.layers[0].extra)
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: --calibrate goes through layers half by half, and those of %s models have more "
-            "parts; leave it out",
-            w->m->src, w->arch.family->model_type);
-    if (shares_choices(&w->arch))
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: --calibrate goes through one layer after the other, and some of this "
-                        "model attend to the keys that an earlier one chose; leave it out",
-                        w->m->src);
-    if (borrows(&w->arch))
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: --calibrate goes through one layer after the other, and some of this "
-                        "model use the keys and values of an earlier one; leave it out",
-                        w->m->src);
     if (w->m->gptq && w->m->scheme.weight.kind != AX_QUANT_INT4)
         return ax_error(AX_ERR_CONFIG,
                         "gptq: rounds int4 in groups, and scheme %s has other weights. Nearest: "

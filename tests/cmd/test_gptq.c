@@ -8,11 +8,10 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "ckpt/hf/hf.h"
 #include "model/quantize/gptq.h"
 #include "kernels/quant/scheme.h"
-#include "tests/cmd/chats_case.h"
 #include "tests/cmd/gptq_codes.h"
+#include "tests/cmd/quantize_case.h"
 #include "tests/kernels/harness.h"
 
 /* ---- the algorithm ---- */
@@ -135,40 +134,6 @@ static const char *rows_file(int n) {
     return path;
 }
 
-/* The number after `what` in what the last command printed. */
-static double number_after(const char *what) {
-    char *text;
-    size_t n;
-    assert_int_equal(ax_read_file(in_scratch("stderr"), 1 << 20, &text, &n), AX_OK);
-    const char *at = strstr(text, what);
-    assert_non_null(at);
-    const double value = strtod(at + strlen(what), NULL);
-    ax_free(text);
-    return value;
-}
-
-/* The weights of two folders. */
-static bool same_files(const char *a, const char *b) {
-    char path[64], *first, *second;
-    size_t n, m;
-    snprintf(path, sizeof path, "%s/model.safetensors", a);
-    assert_int_equal(ax_read_file(in_scratch(path), 1 << 24, &first, &n), AX_OK);
-    snprintf(path, sizeof path, "%s/model.safetensors", b);
-    assert_int_equal(ax_read_file(in_scratch(path), 1 << 24, &second, &m), AX_OK);
-    const bool same = n == m && memcmp(first, second, n) == 0;
-    ax_free(first);
-    ax_free(second);
-    return same;
-}
-
-static double written_over_nearest(int layer) {
-    char at[64];
-    snprintf(at, sizeof at, "layer %d: relative error of outputs ", layer);
-    const double written = number_after(at);
-    snprintf(at, sizeof at, "outputs %.4f, rounded to nearest ", written);
-    return written / number_after(at);
-}
-
 static void test_command(void **state) {
     (void)state;
     char src[600], one[160], two[160], three[160];
@@ -274,12 +239,6 @@ static void test_only_measured(void **state) {
     assert_true(same_files("measured", "plain"));
 }
 
-static double evaluated(const char *model, const char *rows, const char *type) {
-    sft_command = "eval";
-    EXPECT(0, "perplexity", model, "--data", rows, "--type", type);
-    return number_after("perplexity  ");
-}
-
 /* The perplexities that are printed are those of the folders as they run: `axtrain eval` says the same. */
 static void test_perplexity_is_that_of_the_folder(void **state) {
     (void)state;
@@ -319,23 +278,6 @@ static void test_perplexity_is_that_of_the_folder(void **state) {
     }
 }
 
-/* Layers that need what another one has chosen. */
-static void test_shared_choices(void **state) {
-    (void)state;
-    char src[160], dst[160];
-    need_binary();
-    snprintf(src, sizeof src, "%s", in_scratch("glm"));
-    snprintf(dst, sizeof dst, "%s", in_scratch("refused"));
-    assert_int_equal(ax_mkdir_parents(src), AX_OK);
-    copy_golden("models/glm_moe_dsa", "config.json", "glm");
-    copy_golden("models/glm_moe_dsa", "model.safetensors", "glm");
-    copy_golden("models/llama", "tokenizer.json", "glm");
-    copy_golden("models/llama", "tokenizer_config.json", "glm");
-    sft_command = "quantize";
-    EXPECT(2, "attend to the keys that an earlier one chose; leave it out", src, dst, "--scheme",
-           "int8", "--calibrate", rows_file(1), "--type", "completion");
-}
-
 static void test_refusals(void **state) {
     (void)state;
     char src[600], dst[160];
@@ -364,7 +306,6 @@ int main(void) {
         cmocka_unit_test(test_padding),
         cmocka_unit_test(test_only_measured),
         cmocka_unit_test(test_perplexity_is_that_of_the_folder),
-        cmocka_unit_test(test_shared_choices),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

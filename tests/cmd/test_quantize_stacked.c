@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "ckpt/hf/hf.h"
-#include "tests/cmd/chats_case.h"
+#include "tests/cmd/quantize_case.h"
 
 static const struct {
     const char *golden, *scheme, *says;
@@ -65,26 +65,11 @@ static void make_model(const char *golden, int n) {
     put_id_rows(n, 0, TOKENS);
 }
 
-/* The number after `what` in what the last command printed. */
-static double number_after(const char *what) {
-    char *text;
-    size_t n;
-    assert_int_equal(ax_read_file(in_scratch("stderr"), 1 << 20, &text, &n), AX_OK);
-    const char *at = strstr(text, what);
-    if (!at)
-        fail_msg("\"%s\" is missing in: %s", what, text);
-    const double value = strtod(at + strlen(what), NULL);
-    ax_free(text);
-    return value;
-}
-
-static double evaluated(const char *name) {
+static double evaluated_on_ids(const char *name) {
     char model[160], rows[160];
     snprintf(model, sizeof model, "%s", in_scratch(name));
     snprintf(rows, sizeof rows, "%s", in_scratch("ids.jsonl"));
-    sft_command = "eval";
-    EXPECT(0, "perplexity", model, "--data", rows, "--type", "");
-    return number_after("perplexity  ");
+    return evaluated(model, rows, "");
 }
 
 /* ---- what is written ---- */
@@ -177,10 +162,10 @@ static void test_folder_is_the_model(void **state) {
     need_binary();
     for (size_t i = 0; i < N_MODELS; i++) {
         make_model(models[i].golden, 10);
-        const double original = evaluated("model");
+        const double original = evaluated_on_ids("model");
         quantize(models[i].scheme, models[i].says);
         const double before = number_after("tokens): "), after = number_after("before, ");
-        const double now = evaluated("quantized");
+        const double now = evaluated_on_ids("quantized");
         if (before != original || after != now || before == after)
             fail_msg("%s, %s: %.4f before, %.4f after; eval says %.4f, %.4f", models[i].golden,
                      models[i].scheme, before, after, original, now);
@@ -256,7 +241,7 @@ static void test_gptq(void **state) {
         snprintf(at, sizeof at, "outputs %.4f, rounded to nearest ", written);
         assert_true(written < 0.9 * number_after(at));
     }
-    const double now = evaluated("gptq");
+    const double now = evaluated_on_ids("gptq");
     if (after != now)
         fail_msg("%.4f after; eval says %.4f", after, now);
 }
@@ -271,33 +256,12 @@ static void test_refused(void **state) {
            golden_path("models/gpt_oss"), dst, "--scheme", "int8");
 }
 
-/* Gemma 4's golden without inputs of each layer, whose last layers use earlier ones' keys. */
-static void test_borrowed_keys(void **state) {
-    (void)state;
-    char src[160], dst[160], rows[160], path[200];
-    need_binary();
-    make_model("models/gemma4", 2);
-    snprintf(path, sizeof path, "%s", in_scratch("model/config.json"));
-    json_t *config = json_load_file(path, 0, NULL);
-    assert_true(json_integer_value(json_object_get(config, "num_kv_shared_layers")) > 0);
-    json_object_set_new(config, "hidden_size_per_layer_input", json_integer(0));
-    assert_int_equal(json_dump_file(config, path, 0), 0);
-    json_decref(config);
-    snprintf(src, sizeof src, "%s", in_scratch("model"));
-    snprintf(dst, sizeof dst, "%s", in_scratch("borrowed"));
-    snprintf(rows, sizeof rows, "%s", in_scratch("ids.jsonl"));
-    sft_command = "quantize";
-    EXPECT(2, "use the keys and values of an earlier one; leave it out", src, dst, "--scheme",
-           "int8", "--calibrate", rows, "--type", "");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folder_is_the_model),
         cmocka_unit_test(test_it_trains_as_its_copy),
         cmocka_unit_test(test_gptq),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_borrowed_keys),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
