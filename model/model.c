@@ -288,17 +288,6 @@ static void make_loads(struct ax_model *m) {
                        ax_tensor_2d(AX_F64, NULL, m->arch.n_layers, m->arch.moe.n_experts));
 }
 
-/* A vocabulary that has grown needs rows in all tables. */
-static enum ax_status check_rows(const struct ax_arch *a) {
-    if (a->per_layer.width == 0 || a->per_layer.shares_first || a->vocab_size <= a->per_layer.rows)
-        return AX_OK;
-    return ax_error(AX_ERR_UNSUPPORTED,
-                    "embed_tokens_per_layer of this %s model has rows for %lld tokens, and the "
-                    "vocabulary %lld: adding tokens to it is not implemented. Use tokens that it "
-                    "has and nothing else uses.",
-                    a->family->model_type, (long long)a->per_layer.rows, (long long)a->vocab_size);
-}
-
 /* Units of this rank's stage. */
 static enum ax_status split_units(struct ax_model *m, const struct ax_model_options *o) {
     const struct ax_mesh *mesh = &m->rt->mesh;
@@ -339,7 +328,6 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     const struct ax_mesh *mesh = &rt->mesh;
     struct ax_builder b = {0};
     enum ax_status st;
-    AX_TRY(check_rows(arch));
     AX_TRY(ax_tp_check(arch, mesh));
     AX_TRY(ax_cp_check(o->cp_method, mesh));
     AX_TRY(check_choices(arch, o->cp_method, mesh));

@@ -142,35 +142,37 @@ static enum ax_status open_model(struct ax_train_setup *s) {
 
 /* ---- new tokens ---- */
 
-static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids) {
-    if (!s->adapter || (ax_adapter_saves_embedding(s->adapter) &&
-                        (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight"))))
+/* An adapter has all rows that are added, `rows` in place of the model's. */
+static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids, int64_t rows) {
+    const bool inputs = ax_arch_grows_inputs(&s->arch, rows);
+    if (!s->adapter ||
+        (ax_adapter_saves_embedding(s->adapter) &&
+         (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight")) &&
+         (!inputs || ax_adapter_saves(s->adapter, "model.embed_tokens_per_layer.weight"))))
         return AX_OK;
     return ax_config_error(
         s->cfg, "adapter",
         "the tokenizer's ids reach %lld, but the model has %lld embeddings: rows "
         "are only added and trained with lora_modules_to_save: "
-        "[embed_tokens, lm_head]",
-        (long long)ids - 1, (long long)s->arch.vocab_size);
+        "[embed_tokens, lm_head%s]",
+        (long long)ids - 1, (long long)s->arch.vocab_size,
+        inputs ? ", embed_tokens_per_layer" : "");
 }
 
-/* Adds rows to embedding and head for them, and vocab_size to the saved config.json. */
+/* Adds rows to the tables of tokens for them, and their numbers to the saved config.json. */
 static enum ax_status extend_vocabulary(struct ax_train_setup *s) {
     const int64_t ids = (int64_t)ax_tokenizer_size(s->data.tok.tokenizer);
     const int64_t rows = s->rounds_rows ? (ids + 31) / 32 * 32 : ids;
     if (rows <= s->arch.vocab_size || (s->adapter && ids <= s->arch.vocab_size))
         return AX_OK;
-    AX_TRY(check_rows_train(s, ids));
+    AX_TRY(check_rows_train(s, ids, rows));
     ax_log_info("the tokenizer has %lld tokens and the model %lld embeddings: %lld rows are added, "
                 "and saved with vocab_size %lld",
                 (long long)ids, (long long)s->arch.vocab_size,
                 (long long)(rows - s->arch.vocab_size), (long long)rows);
-    s->arch.vocab_stored = s->arch.vocab_size;
     s->arch.new_rows_mean = s->means_rows;
-    s->arch.vocab_size = rows;
-    if (json_object_set_new(s->config_edits, "vocab_size", json_integer((json_int_t)rows)) != 0)
-        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
-    return AX_OK;
+    ax_arch_grow(&s->arch, rows);
+    return ax_arch_grown_fields(&s->arch, s->config_edits);
 }
 
 /* ---- the data ---- */

@@ -113,8 +113,7 @@ static enum ax_status open_teacher(struct ax_train_setup *s, const char *name) {
     const enum ax_status st = open_base(s, base);
     ax_free(base);
     AX_TRY(st);
-    ax_adapter_vocabulary(&s->teacher_arch, &s->teacher_adapter);
-    return AX_OK;
+    return ax_adapter_vocabulary(&s->teacher_arch, &s->teacher_adapter);
 }
 
 /* ---- at a URL ---- */

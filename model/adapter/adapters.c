@@ -67,7 +67,7 @@ fail:
 static enum ax_status take_vocabulary(struct ax_adapters *a, struct ax_arch *arch) {
     const int64_t before = arch->vocab_size;
     for (int i = 0; i < a->n; i++) {
-        ax_adapter_vocabulary(arch, &a->pefts[i]);
+        AX_TRY(ax_adapter_vocabulary(arch, &a->pefts[i]));
         a->grown = arch->vocab_size != before;
         if (a->grown && a->n > 1)
             return ax_error(AX_ERR_UNSUPPORTED,

@@ -279,7 +279,7 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
     return st;
 }
 
-void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
+enum ax_status ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
     const struct ax_st_entry *e = NULL;
     for (int i = 0; ax_hf_embeddings[i] && !e; i++) {
         char name[AX_NAME_MAX];
@@ -287,9 +287,16 @@ void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
         e = ax_safetensors_find(&peft->weights, name);
     }
     if (!e || e->ndim != 2 || e->shape[0] <= arch->vocab_size || arch->vocab_stored > 0)
-        return;
-    arch->vocab_stored = arch->vocab_size;
-    arch->vocab_size = e->shape[0];
+        return AX_OK;
+    if (ax_arch_grows_inputs(arch, e->shape[0]) &&
+        !ax_safetensors_find(&peft->weights, AX_PEFT_PREFIX "model.embed_tokens_per_layer.weight"))
+        return ax_error(AX_ERR_DATA,
+                        "%s: the adapter was trained with a vocabulary of %lld tokens, and lacks "
+                        "the per-layer inputs of those after %lld. Train it with modules_to_save: "
+                        "[embed_tokens, lm_head, embed_tokens_per_layer].",
+                        peft->dir, (long long)e->shape[0], (long long)arch->per_layer.rows);
+    ax_arch_grow(arch, e->shape[0]);
+    return AX_OK;
 }
 
 /* Loads the adapter's tensors, or those it has in place of the base's. */

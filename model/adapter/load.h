@@ -11,8 +11,9 @@ enum ax_status ax_adapter_init(struct ax_model *m, uint64_t seed);
 /* Loads from a folder; errors name what is missing, of the wrong shape (another rank, another
  * model) or unexpected. Does nothing while planning. */
 enum ax_status ax_adapter_load(struct ax_model *m, const struct ax_peft *peft);
-/* Sets arch's vocabulary if the adapter was trained with more tokens than the base has. */
-void ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft);
+/* Sets arch's vocabulary if the adapter was trained with more tokens than the base has. AX_ERR_DATA if it lacks the
+ * per-layer inputs of these. */
+enum ax_status ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft);
 /* Tensor name of a trained parameter in PEFT's file, in buf. */
 const char *ax_adapter_tensor_name(const struct ax_param *p, char *buf, size_t size);
 /* Writes the trainable parameters as a PEFT folder (one rank), in F32; anything else in `dtype`. */

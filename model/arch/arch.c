@@ -423,6 +423,32 @@ bool ax_arch_keeps_dtype(const struct ax_arch *a, const char *name) {
     return ax_hf_is_unused(&unused, name) || (bias && n >= m && strcmp(name + n - m, end) == 0);
 }
 
+bool ax_arch_grows_inputs(const struct ax_arch *a, int64_t size) {
+    const struct ax_per_layer_config *p = &a->per_layer;
+    return p->width > 0 && !p->shares_first && size > p->rows;
+}
+
+void ax_arch_grow(struct ax_arch *a, int64_t size) {
+    if (ax_arch_grows_inputs(a, size)) {
+        a->per_layer.stored = a->per_layer.rows;
+        a->per_layer.rows = size;
+    }
+    a->vocab_stored = a->vocab_size;
+    a->vocab_size = size;
+}
+
+static bool put_size(json_t *fields, const char *key, int64_t stored, int64_t size) {
+    return stored == 0 || json_object_set_new(fields, key, json_integer((json_int_t)size)) == 0;
+}
+
+enum ax_status ax_arch_grown_fields(const struct ax_arch *a, json_t *fields) {
+    const struct ax_per_layer_config *p = &a->per_layer;
+    if (put_size(fields, "vocab_size", a->vocab_stored, a->vocab_size) &&
+        put_size(fields, "vocab_size_per_layer_input", p->stored, p->rows))
+        return AX_OK;
+    return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
 int64_t ax_arch_head_rows(const struct ax_arch *a) {
     return a->classifier ? a->n_labels : a->vocab_size;
 }

@@ -176,6 +176,7 @@ struct ax_beside_scale {
  * tokens. */
 struct ax_per_layer_config {
     int64_t width, columns, rows; /* width 0: none */
+    int64_t stored;               /* rows in the checkpoint if fewer than `rows`; 0 = rows */
     bool shares_first;            /* further tokens have the first row, else there can be none */
 };
 
@@ -325,6 +326,12 @@ static inline int64_t ax_arch_stream_size(const struct ax_arch *arch) {
 static inline int64_t ax_arch_expert_size(const struct ax_arch *arch) {
     return arch->moe.latent > 0 ? arch->moe.latent : arch->hidden_size;
 }
+/* True if a vocabulary of `size` needs more rows of the per-layer inputs' table, too. */
+bool ax_arch_grows_inputs(const struct ax_arch *arch, int64_t size);
+/* Adds rows to the tables of tokens, for a vocabulary of `size`; and the fields of config.json that say so, which stay
+ * as they are where none were added. */
+void ax_arch_grow(struct ax_arch *arch, int64_t size);
+enum ax_status ax_arch_grown_fields(const struct ax_arch *arch, json_t *fields);
 /* Logits per token: the vocabulary, or a classifier's labels. */
 int64_t ax_arch_head_rows(const struct ax_arch *arch);
 /* Trainable parameters: embeddings, layers with all their experts, head; tied ones counted once. Not

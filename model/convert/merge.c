@@ -243,10 +243,9 @@ static enum ax_status config_edits(const struct merge *w, json_t **out) {
     bool ok = *out != NULL;
     if (w->unties || w->arch.unties)
         ok = ok && json_object_set_new(*out, "tie_word_embeddings", json_false()) == 0;
-    if (w->arch.vocab_stored > 0)
-        ok = ok && json_object_set_new(*out, "vocab_size", json_integer(w->arch.vocab_size)) == 0;
     if (!ok)
         return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    AX_TRY(ax_arch_grown_fields(&w->arch, *out));
     return ax_classifier_fields(&w->arch, *out);
 }
 
@@ -330,7 +329,7 @@ static enum ax_status run(struct merge *w) {
         AX_TRY(ax_folder_check_new(w->m->dst));
     AX_TRY(ax_peft_open(&w->peft, w->m->adapter));
     AX_TRY(ax_arch_load(&w->arch, w->m->base));
-    ax_adapter_vocabulary(&w->arch, &w->peft);
+    AX_TRY(ax_adapter_vocabulary(&w->arch, &w->peft));
     AX_TRY(ax_classifier_of_adapter(&w->arch, &w->peft));
     if (w->m->to_gguf)
         AX_TRY(ax_classifier_refuse(&w->arch, w->m->adapter, "be written as GGUF"));

@@ -10,17 +10,23 @@
 #include "model/core/adapters.h"
 #include "model/core/model.h"
 
-/* True if the file has fewer rows of the embedding or the head than the model. */
+/* Rows of a table of tokens in the file, if fewer than in the model; else 0. */
+static int64_t stored_rows(const struct ax_model *m, const struct ax_param *p) {
+    return p == m->embed || p == m->lm_head ? m->arch.vocab_stored
+           : p == m->per_layer.table        ? m->arch.per_layer.stored
+                                            : 0;
+}
+
 static bool grows(const struct ax_model *m, const struct ax_param *p, const struct ax_st_entry *e) {
-    return m->arch.vocab_stored > 0 && (p == m->embed || p == m->lm_head) &&
-           e->shape[0] == m->arch.vocab_stored;
+    const int64_t stored = stored_rows(m, p);
+    return stored > 0 && e->shape[0] == stored;
 }
 
 /* Fills the rows after the file's with their mean, or with normal(0, init_range), independent of
  * the run's seed. */
 static void fill_rows(const struct ax_model *m, const struct ax_param *p, enum ax_dtype dtype,
                       void *all) {
-    const int64_t old = m->arch.vocab_stored, cols = p->shape[1];
+    const int64_t old = stored_rows(m, p), cols = p->shape[1];
     const struct ax_rng_key key = {0, 0, ax_hash32(p->name)};
     for (int64_t k = 0; k < cols; k++) {
         double mean = 0;

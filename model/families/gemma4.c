@@ -239,8 +239,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 const struct ax_family ax_family_gemma4 = {.model_type = "gemma4_text",
                                            .models = "Gemma 4",
-                                           .lacks =
-                                               "new tokens where layers have embeddings (E2B, E4B)",
                                            .architecture = "Gemma4ForCausalLM",
                                            .head_dim = 256,
                                            .parse = parse};
