@@ -382,6 +382,24 @@ static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
     }
     return AX_OK;
 }
+/* Saves have the other parts as they are, and may not be quantized themselves. */
+static enum ax_status refuse_quantized_parts(const struct ax_hf *hf) {
+    static const char *const ends[] = {".weight_packed", ".weight_scale", ".weight_scale_inv",
+                                       ".qweight"};
+    for (int i = 0; hf->wrapped && i < hf->wrapped->n_others; i++) {
+        const char *name = hf->wrapped->others[i].name;
+        for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+            const size_t n = strlen(name), m = strlen(ends[k]);
+            if (n >= m && strcmp(name + n - m, ends[k]) == 0)
+                return ax_error(AX_ERR_UNSUPPORTED,
+                                "%s: %s is not of the text model, and is quantized. Use the "
+                                "original weights, or a folder in which only the text model is "
+                                "quantized.",
+                                hf->dir, name);
+        }
+    }
+    return AX_OK;
+}
 
 static enum ax_status open_experts(struct ax_hf *hf, bool of_forms) {
     const struct ax_st_entry **entries;
@@ -423,6 +441,7 @@ static enum ax_status open_stored(struct ax_hf *hf) {
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
+    AX_TRY_GOTO(q.v ? refuse_quantized_parts(hf) : AX_OK, st, done);
     AX_TRY_GOTO(open_experts(hf, false), st, done);
     AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))

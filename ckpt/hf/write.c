@@ -8,6 +8,7 @@
 #include "ckpt/hf/peft.h"
 
 #define GENERATION_CONFIG "generation_config.json"
+#define QUANTIZATION      "quantization_config"
 #define MAX_CONFIG        ((size_t)16 << 20)
 #define DEFAULT_SHARD     5000000000LL
 
@@ -322,9 +323,16 @@ static bool has_dtype(const json_t *config) {
 
 /* Of a model that contains a text model: the part about that, and in the root what both say. */
 static enum ax_status edit_text(json_t *root, json_t *text, const struct ax_hf_save *save) {
+    static const char *const of_root[] = {QUANTIZATION, "tie_word_embeddings"};
     if (save->config && (json_object_update(text, (json_t *)save->config) != 0 ||
                          json_object_update_existing(root, (json_t *)save->config) != 0))
         return no_memory();
+    for (size_t i = 0; i < sizeof of_root / sizeof *of_root; i++) {
+        json_t *v = json_object_get(save->config, of_root[i]);
+        if (v && json_object_set(root, of_root[i], v) != 0)
+            return no_memory();
+    }
+    json_object_del(text, QUANTIZATION);
     if (has_dtype(text))
         AX_TRY(set_dtype(text, save->dtype));
     return has_dtype(text) && !has_dtype(root) ? AX_OK : set_dtype(root, save->dtype);
@@ -332,7 +340,7 @@ static enum ax_status edit_text(json_t *root, json_t *text, const struct ax_hf_s
 
 static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     json_t *text = ax_config_text(root);
-    json_object_del(root, "quantization_config"); /* the save is not, unless save->config says so */
+    json_object_del(root, QUANTIZATION); /* the save is not, unless save->config says so */
     AX_TRY(align_eos(text, save->eos, false));
     if (text != root && json_object_get(root, "eos_token_id"))
         AX_TRY(align_eos(root, save->eos, false));

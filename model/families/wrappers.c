@@ -77,6 +77,13 @@ static enum ax_status fill_tied(const json_t *root, json_t *text) {
     return AX_OK;
 }
 
+/* How matrices are stored is said of the model, and true of its text. */
+static enum ax_status fill_quantized(const json_t *root, json_t *text) {
+    static const char key[] = "quantization_config";
+    json_t *v = json_object_get(root, key);
+    return v && root != text ? set(text, key, json_incref(v)) : AX_OK;
+}
+
 /* What the text model's config leaves out; `type` is its model_type. */
 static enum ax_status fill(const json_t *root, json_t *text, const char *type) {
     static const char *const shared[] = {"dtype", "torch_dtype"};
@@ -86,6 +93,7 @@ static enum ax_status fill(const json_t *root, json_t *text, const char *type) {
             AX_TRY(set(text, shared[i], json_incref(v)));
     }
     AX_TRY(fill_tied(root, text));
+    AX_TRY(fill_quantized(root, text));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (strcmp(texts[i].text, type) != 0)
             continue;
@@ -97,15 +105,6 @@ static enum ax_status fill(const json_t *root, json_t *text, const char *type) {
         return ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
     }
     return AX_OK;
-}
-
-static enum ax_status refuse_quantized(struct ax_json v) {
-    if (!v.v)
-        return AX_OK;
-    ax_json_error(
-        v, "quantized checkpoints of models that contain a text model are not supported; use "
-           "the original weights");
-    return AX_ERR_UNSUPPORTED;
 }
 
 enum ax_status ax_wrapper_open(struct ax_json_doc *doc, struct ax_json *text,
@@ -120,7 +119,6 @@ enum ax_status ax_wrapper_open(struct ax_json_doc *doc, struct ax_json *text,
         return ax_json_error(root,
                              "a %s without text_config, which would say what text model is in it",
                              (*wrapper)->model_type);
-    AX_TRY(refuse_quantized(ax_json_get(root, "quantization_config")));
     json_t *own = ax_config_text(doc->root);
     *text = own == doc->root ? root : ax_json_get(root, "text_config");
     if (own == doc->root || !json_object_get(own, "model_type"))

@@ -324,23 +324,73 @@ static enum ax_status choose(struct work *w) {
     return st;
 }
 
-/* Names the matrices of layers that stay as they are: routers, gates of shared experts, unused layers; and those of
- * per-layer inputs, before the layers. */
+/* ---- what is not quantized, for other programs ---- */
+
+static enum ax_status add_ignored(json_t *list, const char *name) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_array_get(list, i)), name) == 0)
+            return AX_OK;
+    return json_array_append_new(list, json_string(name)) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
+/* Programs spell what is before a text model's modules in several ways: an expression for any of them. The name has
+ * letters, digits, _ and dots. */
+static enum ax_status ignore_ending(json_t *list, const char *name, size_t n) {
+    struct ax_buf b = {0};
+    enum ax_status st = ax_buf_puts(&b, "re:.*\\.");
+    for (size_t i = 0; i < n && st == AX_OK; i++)
+        st = name[i] == '.' ? ax_buf_puts(&b, "\\.") : ax_buf_append(&b, name + i, 1);
+    if (st == AX_OK)
+        st = ax_buf_puts(&b, "$");
+    if (st == AX_OK)
+        st = add_ignored(list, b.data);
+    ax_buf_free(&b);
+    return st;
+}
+
+/* The module of a matrix that stays as it is. */
+static enum ax_status ignore_matrix(const struct work *w, json_t *list, const char *name) {
+    const char *body = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
+    char *module;
+    if (w->hf.wrapped)
+        return ignore_ending(list, body, strlen(body) - strlen(".weight"));
+    AX_TRY(ax_strndup(&module, name, strlen(name) - strlen(".weight")));
+    const enum ax_status st = add_ignored(list, module);
+    ax_free(module);
+    return st;
+}
+
+/* All within a part of the model that is not its text, such as vision_tower. */
+static enum ax_status ignore_part(json_t *list, const char *name) {
+    char text[160];
+    const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
+    snprintf(text, sizeof text, "re:(.*\\.)?%.*s(\\..*)?$",
+             (int)(strcspn(part, ".") < 100 ? strcspn(part, ".") : 100), part);
+    return add_ignored(list, text);
+}
+
+/* Names the matrices of layers that stay as they are: routers, gates of shared experts, unused layers; those of
+ * per-layer inputs, before the layers; and parts beside the text model. */
 static enum ax_status ignore_others(const struct work *w, json_t *config) {
     const struct ax_hf_unused unused = ax_arch_unused(&w->arch);
+    json_t *list = json_object_get(config, "ignore");
     for (int i = 0; i < w->n_outputs; i++) {
         const struct ax_st_output *o = &w->outputs[i];
         const size_t n = strlen(o->name), suffix = strlen(".weight");
         if (o->fill == copy && o->ndim == 2 && n > suffix &&
             (ax_hf_layer_of(o->name) >= 0 || ax_hf_is_unused(&unused, o->name) ||
              w->arch.per_layer.width > 0) &&
-            strcmp(o->name + n - suffix, ".weight") == 0 &&
-            json_array_append_new(json_object_get(config, "ignore"),
-                                  json_stringn(o->name, n - suffix)) != 0)
-            return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+            strcmp(o->name + n - suffix, ".weight") == 0)
+            AX_TRY(ignore_matrix(w, list, o->name));
     }
+    for (int i = 0; w->hf.wrapped && i < w->hf.wrapped->n_others; i++)
+        AX_TRY(ignore_part(list, w->hf.wrapped->others[i].name));
     return AX_OK;
 }
+
+/* ---- the folder that is written ---- */
 
 static enum ax_status write_folder(struct work *w) {
     json_t *config, *edits = json_object();
@@ -460,12 +510,6 @@ static enum ax_status run(struct work *w) {
         return ax_compressed_config(&m->scheme, NULL);
     AX_TRY(ax_arch_load(&w->arch, m->src));
     AX_TRY(ax_hf_open(&w->hf, m->src));
-    if (w->hf.wrapped)
-        return ax_error(
-            AX_ERR_UNSUPPORTED,
-            "%s: models that contain a text model are not supported by quantize; convert "
-            "the text model to gguf with --quant instead",
-            m->src);
     if (w->hf.compressed)
         return ax_error(AX_ERR_CONFIG, "%s: is quantized already; quantize the original", m->src);
     AX_TRY(take_apart(w));

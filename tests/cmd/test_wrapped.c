@@ -425,6 +425,108 @@ static void older_adapters_are_read(void **state) {
     ax_peft_close(&p);
 }
 
+/* What is beside the text model is the base's, and other programs read that it is not quantized. */
+static void assert_quantized(const char *base, const char *saved) {
+    char path[300];
+    struct ax_json_doc doc;
+    struct ax_hf x, y;
+    bool tower_is_ignored = false;
+    assert_ok(ax_hf_open(&x, base));
+    assert_ok(ax_hf_open(&y, saved));
+    assert_non_null(y.compressed);
+    assert_int_equal(x.wrapped->n_others, y.wrapped->n_others);
+    for (int i = 0; i < x.wrapped->n_others; i++)
+        assert_memory_equal(x.wrapped->others[i].data, y.wrapped->others[i].data,
+                            x.wrapped->others[i].bytes);
+    ax_hf_close(&x);
+    ax_hf_close(&y);
+    snprintf(path, sizeof path, "%s/config.json", saved);
+    assert_ok(ax_json_load(&doc, path, 1 << 20));
+    const json_t *q = json_object_get(doc.root, "quantization_config");
+    assert_null(json_object_get(json_object_get(doc.root, "text_config"), "quantization_config"));
+    const json_t *list = json_object_get(q, "ignore");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        tower_is_ignored |= strcmp(json_string_value(json_array_get(list, i)),
+                                   "re:(.*\\.)?vision_tower(\\..*)?$") == 0;
+    assert_true(tower_is_ignored);
+    ax_json_free(&doc);
+}
+
+static void same_config(const char *a, const char *b) {
+    struct ax_json_doc docs[2];
+    char path[300];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/config.json", i ? b : a);
+        assert_ok(ax_json_load(&docs[i], path, 1 << 20));
+    }
+    assert_true(json_equal(docs[0].root, docs[1].root));
+    ax_json_free(&docs[0]);
+    ax_json_free(&docs[1]);
+}
+
+static void quantized_folders_are_models(void **state) {
+    (void)state;
+    static char out[1 << 16];
+    char base[256], q[256];
+    snprintf(q, sizeof q, "%s", in_scratch("q"));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(base, sizeof base, "%s", make(&kinds[i], "base", 0));
+        assert_ok(ax_remove_tree(q));
+        if (run(out, sizeof out, "quantize %s %s --scheme int8", base, q) != 0)
+            fail_msg("%s: %s", kinds[i].type, out);
+        assert_quantized(base, q);
+        assert_int_equal(run(out, sizeof out, "plan %s", config(q, "out", "")), 0);
+        assert_ok(ax_remove_tree(base));
+    }
+    snprintf(base, sizeof base, "%s", make(LLAVA, "base", 0));
+    assert_ok(ax_remove_tree(q));
+    config(base, "out", "");
+    assert_int_equal(run(out, sizeof out,
+                         "quantize %s %s --scheme int4 --gptq --calibrate %s/rows.jsonl --type "
+                         "completion",
+                         base, q, scratch),
+                     0);
+    assert_quantized(base, q);
+    const char *after = strstr(out, " before, ");
+    assert_non_null(after);
+    const double measured = strtod(after + strlen(" before, "), NULL);
+    assert_int_equal(
+        run(out, sizeof out, "eval %s --data %s/rows.jsonl --type completion", q, scratch), 0);
+    assert_true(strtod(strstr(out, "perplexity") + strlen("perplexity"), NULL) == measured);
+    assert_int_equal(run(out, sizeof out,
+                         "sft %s adapter=lora lora_r=4 lora_alpha=8 lora_target_modules='[q_proj]'",
+                         config(q, "lora", "")),
+                     0);
+    /* training in full makes numbers of the codes again: the config is the first one's */
+    assert_int_equal(run(out, sizeof out, "sft %s", config(q, "full", "")), 0);
+    same_config(base, in_scratch("full"));
+    assert_ok(ax_remove_tree(base));
+}
+
+/* A tower whose matrices are codes could not be kept beside a text model that has numbers again. */
+static void quantized_towers_are_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {"language_model.model.embed_tokens.weight",
+                                        "vision_tower.layers.0.fc1.weight_packed"};
+    struct ax_st_output tensors[2];
+    struct ax_hf hf;
+    for (int i = 0; i < 2; i++)
+        tensors[i] = (struct ax_st_output){.name = names[i],
+                                           .dtype = AX_BF16,
+                                           .ndim = 2,
+                                           .shape = {8, 8},
+                                           .fill = fill_tower,
+                                           .ctx = (void *)(uintptr_t)tower[0]};
+    make_folder("codes");
+    assert_ok(ax_safetensors_write(in_scratch("codes/model.safetensors"), 2, tensors));
+    put_text("codes/config.json",
+             "{\"model_type\": \"llava\", \"text_config\": {\"model_type\": \"llama\"}, "
+             "\"quantization_config\": {\"quant_method\": \"compressed-tensors\"}}");
+    assert_int_equal(ax_hf_open(&hf, in_scratch("codes")), AX_ERR_UNSUPPORTED);
+    assert_has(ax_error_text(), "codes: vision_tower.layers.0.fc1.weight_packed is not of the text "
+                                "model, and is quantized. Use the original weights");
+}
+
 static void what_cannot_be_done_is_refused(void **state) {
     (void)state;
     static char out[1 << 16];
@@ -434,19 +536,16 @@ static void what_cannot_be_done_is_refused(void **state) {
     assert_int_equal(run(out, sizeof out, "sft %s reinit_weights=true", config(base, "out", "")),
                      2);
     assert_has(out, "reinit_weights");
-    assert_int_equal(run(out, sizeof out, "quantize %s %s --scheme int8", base, in_scratch("q")),
-                     2);
-    assert_has(out, "are not supported by quantize");
     snprintf(path, sizeof path, "%s/config.json", base);
     struct ax_json_doc doc;
     assert_ok(ax_json_load(&doc, path, 1 << 20));
-    json_object_set_new(doc.root, "quantization_config", json_pack("{ss}", "quant_method", "gptq"));
+    json_object_set_new(doc.root, "quantization_config", json_pack("{ss}", "quant_method", "awq"));
     assert_ok(ax_json_dump(doc.root, &text, &len));
     ax_json_free(&doc);
     put_bytes("base/config.json", text, len);
     ax_free(text);
     assert_int_not_equal(run(out, sizeof out, "plan %s", config(base, "out", "")), 0);
-    assert_has(out, "quantized checkpoints of models that contain a text model");
+    assert_has(out, "quantized checkpoints (awq) are not supported");
     put_text("base/config.json", "{\"model_type\": \"llava_video\", \"text_config\": {}}");
     assert_int_not_equal(run(out, sizeof out, "plan %s", config(base, "out", "")), 0);
     assert_has(out, "\"llava_video\" is not supported; the nearest is llava");
@@ -534,6 +633,8 @@ int main(void) {
         cmocka_unit_test(several_ranks_write_the_same_folder),
         cmocka_unit_test(adapters_name_the_text_model),
         cmocka_unit_test(older_adapters_are_read),
+        cmocka_unit_test(quantized_folders_are_models),
+        cmocka_unit_test(quantized_towers_are_refused),
         cmocka_unit_test(what_cannot_be_done_is_refused),
         cmocka_unit_test(the_text_model_becomes_gguf),
     };

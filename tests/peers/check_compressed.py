@@ -4,6 +4,8 @@ head.
 
 usage: check_compressed.py AXTRAIN MODEL [SCHEME...]    (MODEL: a small folder in float32)
 
+Of a model with a vision tower, the text model's NLL is compared; its tower must not be quantized to load.
+
 Of families whose experts transformers has only as one tensor, it cannot load a folder with a matrix of each (vLLM does):
 there it gets a folder of codes times scales, stacked here, for int8 alone.
 
@@ -60,10 +62,12 @@ def theirs(folder, ids, dequantize):
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     kw = {"quantization_config": transformers.CompressedTensorsConfig(dequantize=True)} if dequantize else {}
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **kw)
+    wrapped = hasattr(transformers.AutoConfig.from_pretrained(folder), "vision_config")
+    kind = transformers.AutoModelForImageTextToText if wrapped else transformers.AutoModelForCausalLM
+    model = kind.from_pretrained(folder, dtype=torch.float32, **kw)
     t = torch.tensor([ids])
     with torch.no_grad():
-        logprobs = torch.log_softmax(model(t).logits.double(), -1)
+        logprobs = torch.log_softmax(model(input_ids=t).logits.double(), -1)
     return -logprobs[0, :-1].gather(-1, t[0, 1:, None]).mean().item()
 
 
@@ -88,7 +92,10 @@ def main():
     bad = 0
     with open(f"{model}/config.json", encoding="utf-8") as f:
         config = json.load(f)
-    vocab, names = config["vocab_size"], STACKED.get(config["model_type"])
+    text = config.get("text_config", config)
+    vocab, names = text["vocab_size"], STACKED.get(text["model_type"])
+    if not (text.get("num_experts") or text.get("num_local_experts")):
+        names = None
     if names:
         schemes = ["int8"]
     ids = [(7 * i * i + 3 * i) % (vocab - 20) + 1 for i in range(40)]
