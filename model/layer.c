@@ -120,7 +120,27 @@ static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
     b->type->declare(l, p, s + N_BRANCH);
 }
 
-void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+/* Are there tensors of adapters, the last of the frame? */
+static bool keeps_projections(const struct ax_layer *l, const struct ax_pass *p) {
+    return l->n_adapted > 0 && p->recompute != AX_RECOMPUTE_INFERENCE;
+}
+
+static void declare_projections(const struct ax_layer *l, const struct ax_pass *p,
+                                struct ax_frame *f) {
+    if (!keeps_projections(l, p))
+        return;
+    struct ax_saved *s = ax_frame_extend(f, l->n_adapted);
+    for (int i = 0; i < l->n_adapted; i++)
+        ax_linear_declare(p->model->rt, l->adapted[i], p->batch->T, &s[i]);
+}
+
+/* Tells the layer's adapters where the pass has them. */
+static void tell_adapters(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+    p->model->adapter_run.kept = keeps_projections(l, p) ? f->saved + f->n - l->n_adapted : NULL;
+}
+
+static void declare_branches(const struct ax_layer *l, const struct ax_pass *p,
+                             struct ax_frame *f) {
     const struct ax_model *m = p->model;
     const int64_t T = ax_tp_rows(m->rt, p->batch->T);
     const struct ax_tensor rows = ax_tensor_2d(m->accum, NULL, T, m->arch.hidden_size);
@@ -139,6 +159,11 @@ void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct 
         return;
     ax_saved_declare(&f->saved[UPPER], "residual upper", AX_KEEP_COSTLY, rows);
     branch_declare(l, &l->extra, p, of_extra(l, f));
+}
+
+void ax_layer_declare(const struct ax_layer *l, const struct ax_pass *p, struct ax_frame *f) {
+    declare_branches(l, p, f);
+    declare_projections(l, p, f);
 }
 
 /* The part's input: the normed or narrowed x, or x itself. */
@@ -274,6 +299,7 @@ static enum ax_status branches_forward(const struct ax_layer *l, struct ax_pass 
 
 enum ax_status ax_layer_forward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x, const struct ax_tensor *out) {
+    tell_adapters(l, p, f);
     if (!has_streams(p))
         return branches_forward(l, p, f, x, out);
     struct ax_saved *s = of_streams(l, f);
@@ -409,6 +435,7 @@ static enum ax_status branches_backward(const struct ax_layer *l, struct ax_pass
 
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                  const struct ax_tensor *x, const struct ax_tensor *dx) {
+    tell_adapters(l, p, f);
     if (!has_streams(p))
         return branches_backward(l, p, f, x, dx);
     struct ax_saved *s = of_streams(l, f);
@@ -429,6 +456,7 @@ enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, st
 enum ax_status ax_layer_warm_up(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,
                                 const struct ax_tensor *x) {
     struct ax_saved *s = of_mixer(f);
+    tell_adapters(l, p, f);
     if (!ax_index_trains(l))
         return AX_OK;
     AX_TRY(branch_forward(l, &l->mixer, p, s, x, NULL));

@@ -152,6 +152,18 @@ static struct ax_adapter *bank_place(struct ax_model *m, int k, struct ax_adapte
     return &b->places[b->n_places - 1].of[k];
 }
 
+/* Adapter k of the last that has one among n places before that one, which is at `at`; or NULL. */
+static const struct ax_adapter *bank_before(const struct ax_model *m, int k, int n,
+                                            const struct ax_adapter *at) {
+    const struct ax_adapter_bank *b = m->bank;
+    for (int i = 1; i <= n; i++) {
+        const struct ax_adapter *a = b ? &b->places[b->n_places - 1 - i].of[k] : at - i;
+        if (a->a)
+            return a;
+    }
+    return NULL;
+}
+
 static struct ax_expert_adapter *bank_experts(struct ax_model *m, int k,
                                               struct ax_expert_adapter *at) {
     struct ax_adapter_bank *b = m->bank;
@@ -189,6 +201,7 @@ struct place {
     int unit;
     const struct ax_param *weight;
     bool own_rows; /* of tp, is what it multiplies */
+    int part;      /* number of places before it with the same input */
 };
 
 /* If the config targets the place, sets everything except its parameters. */
@@ -243,13 +256,19 @@ static enum ax_status attach_embedding(struct ax_builder *b, const struct place 
     return AX_OK;
 }
 
-/* Attaches a place for each of the model's adapters. */
+/* Attaches a place for each of the model's adapters. A's that read the same input are stored as one
+ * matrix (ax_adapter_call). */
 static enum ax_status attach_all(struct ax_builder *b, const struct place *at, struct ax_adapter *a,
                                  enum ax_status (*one)(struct ax_builder *b, const struct place *at,
                                                        struct ax_adapter *a)) {
     struct ax_model *m = b->model;
-    for (int k = 0; ax_builder_next_adapter(b, k); k++)
-        AX_TRY(ax_adapter_named(m, k, one(b, at, bank_place(m, k, a))));
+    for (int k = 0; ax_builder_next_adapter(b, k); k++) {
+        struct ax_adapter *own = bank_place(m, k, a);
+        const struct ax_adapter *before = bank_before(m, k, at->part, a);
+        AX_TRY(ax_adapter_named(m, k, one(b, at, own)));
+        if (own->a && before)
+            ax_builder_store_after(b, own->a, before->a);
+    }
     return AX_OK;
 }
 
@@ -261,10 +280,11 @@ enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     struct ax_model *m = b->model;
     char module[AX_NAME_MAX];
     ax_adapter_module_of(m->embed->name, module, sizeof module);
-    const struct place embed = {module, -1, 0, m->embed, false};
+    const struct place embed = {.module = module, .layer = -1, .unit = 0, .weight = m->embed};
     if (unit == 0)
         return attach_all(b, &embed, &m->embed_adapter, attach_embedding);
-    const struct place at = {head_module(m), -1, unit, m->lm_head, false};
+    const struct place at = {
+        .module = head_module(m), .layer = -1, .unit = unit, .weight = m->lm_head};
     return attach_all(b, &at, &m->head.adapter[0], attach);
 }
 
@@ -295,10 +315,23 @@ static enum ax_status attach_linear(struct ax_builder *b, int layer, struct ax_l
         AX_TRY(store(b, w));
         char module[AX_NAME_MAX];
         ax_adapter_module_of(w->name, module, sizeof module);
-        const struct place at = {module, layer, layer + 1, w, l->split == AX_SPLIT_NONE};
+        const struct place at = {.module = module,
+                                 .layer = layer,
+                                 .unit = layer + 1,
+                                 .weight = w,
+                                 .own_rows = l->split == AX_SPLIT_NONE,
+                                 .part = i};
         AX_TRY(attach_all(b, &at, &l->adapter[i], attach));
     }
     return AX_OK;
+}
+
+/* Is there an adapter of a part, not of a bank? */
+static bool has_adapter(const struct ax_linear *l) {
+    bool any = false;
+    for (int i = 0; i < l->n_parts; i++)
+        any = any || l->adapter[i].a;
+    return any;
 }
 
 static enum ax_status store_linear(struct ax_builder *b, const struct ax_linear *l) {
@@ -379,8 +412,13 @@ enum ax_status ax_adapter_attach(struct ax_builder *b, struct ax_layer *l) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
     const bool never = l->spec.predicts;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         AX_TRY(never ? store_linear(b, linears[i]) : attach_linear(b, l->index, linears[i]));
+        if (!has_adapter(linears[i]))
+            continue;
+        linears[i]->place = l->n_adapted;
+        l->adapted[l->n_adapted++] = linears[i];
+    }
     if (!l->moe.router)
         return AX_OK;
     return never ? store_experts(b, l) : attach_experts(b, l);

@@ -126,11 +126,19 @@ static const struct ax_adapter *of_chunk(const struct ax_pass *p, const struct a
 enum ax_status ax_adapter_head_forward(const struct ax_pass *p, const struct ax_tensor *rows,
                                        const struct ax_tensor *hidden, const struct ax_tensor *w,
                                        const struct ax_tensor *logits) {
+    struct ax_stack *scratch = &p->model->rt->arena.scratch;
     struct chunk_adapter c;
     if (!ax_adapter_is_on(&p->model->head.adapter[0]))
         return AX_OK;
-    return ax_adapter_forward(of_chunk(p, rows, &c),
-                              &(struct ax_adapter_forward){.x = *hidden, .w = *w, .y = *logits});
+    const struct ax_adapter *a = of_chunk(p, rows, &c);
+    const size_t mark = ax_stack_mark(scratch);
+    const struct ax_adapter_shared shared = {
+        .low = take(p, "adapter projection", hidden->dtype, hidden->shape[0], ax_adapter_rank(a))};
+    const struct ax_adapter_part part = {.adapter = a, .shared = &shared, .w = *w, .y = *logits};
+    AX_TRY(ax_adapters_forward(
+        &(struct ax_adapter_call){.n = 1, .parts = &part, .x = *hidden, .projects = true}));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
 }
 
 enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax_tensor *rows,
@@ -139,16 +147,20 @@ enum ax_status ax_adapter_head_backward(const struct ax_pass *p, const struct ax
                                         const struct ax_tensor *dhidden) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     struct chunk_adapter c;
-    struct ax_adapter_shared shared;
     if (!p->model->head.adapter[0].a)
         return AX_OK;
     const struct ax_adapter *a = of_chunk(p, rows, &c);
     const size_t mark = ax_stack_mark(scratch);
-    ax_adapter_share(a, dlogits->dtype, dlogits->shape[0], &shared);
-    const struct ax_adapter_backward b = {
-        .shared = &shared, .x = *hidden, .w = *w, .dy = *dlogits, .dv = *dlogits, .dx = *dhidden};
-    AX_TRY(ax_adapter_backward_inputs(a, &b));
-    AX_TRY(ax_adapter_backward_weights(a, &b));
+    const int64_t T = dlogits->shape[0], r = ax_adapter_rank(a);
+    const struct ax_adapter_shared shared = {
+        .low = take(p, "adapter projection", dlogits->dtype, T, r),
+        .up = take(p, "adapter projection", dlogits->dtype, T, r)};
+    const struct ax_adapter_part part = {
+        .adapter = a, .shared = &shared, .w = *w, .dy = *dlogits, .dv = *dlogits};
+    const struct ax_adapter_call call = {
+        .n = 1, .parts = &part, .x = *hidden, .dx = *dhidden, .projects = true};
+    AX_TRY(ax_adapters_backward_inputs(&call));
+    AX_TRY(ax_adapters_backward_weights(&call));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

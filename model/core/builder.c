@@ -189,6 +189,7 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
     struct ax_model *m = b->model;
     const enum ax_indexer_mode mode = m->indexers;
     struct ax_param *p = &m->params[m->n_params];
+    b->list[m->n_params - b->first] = p;
     b->glue[m->n_params - b->first] = decl->glue;
     AX_ASSERT(m->n_params - b->first < (int)most_params(m));
     m->n_params++;
@@ -232,6 +233,20 @@ const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
     return p;
 }
 
+void ax_builder_store_after(struct ax_builder *b, const struct ax_param *p,
+                            const struct ax_param *before) {
+    struct ax_param *moved = &b->model->params[p - b->model->params];
+    int at = 0;
+    while (b->list[at] != p)
+        at++;
+    for (; b->list[at - 1] != before; at--) {
+        b->list[at] = b->list[at - 1];
+        b->glue[at] = b->glue[at - 1];
+    }
+    b->list[at] = moved;
+    b->glue[at] = true;
+}
+
 const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, const char *name,
                                            int64_t n) {
     const struct ax_param_decl decl = {.name = name,
@@ -261,7 +276,6 @@ enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit) {
     if (b->options->unfrozen)
         AX_TRY(freeze_except(b->options->unfrozen, n, &m->params[b->first]));
     for (int i = 0; i < n; i++) {
-        b->list[i] = &m->params[b->first + i];
         b->list[i]->unit = unit;
         b->list[i]->uncopied = unit == 0 && b->list[i] != m->embed && !b->list[i]->adapter;
     }

@@ -14,8 +14,8 @@ struct ax_builder {
     const struct ax_model_options *options;
     struct ax_unit_options units;
     int first;                            /* index of the unit's first parameter */
-    bool *glue;                           /* for each of the unit's parameters */
-    struct ax_param **list;               /* pointers to them, for the layout */
+    struct ax_param **list;               /* the unit's parameters, as they will be stored */
+    bool *glue;                           /* for each of them */
     const struct ax_peft_config *adapter; /* the adapter whose parameters are being added */
     int number;                           /* the adapter's number in the model, from 1 */
 };
@@ -43,6 +43,9 @@ struct ax_param_decl {
 /* Adds a parameter and returns it (its address is stable). */
 const struct ax_param *ax_builder_add(struct ax_builder *b, int layer,
                                       const struct ax_param_decl *decl);
+/* p will be stored directly after `before`, a parameter of the unit that was added earlier. */
+void ax_builder_store_after(struct ax_builder *b, const struct ax_param *p,
+                            const struct ax_param *before);
 /* The weight of a norm, [n]: replicated, its gradient partial over tp. */
 const struct ax_param *ax_builder_add_norm(struct ax_builder *b, int layer, const char *name,
                                            int64_t n);

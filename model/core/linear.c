@@ -12,6 +12,7 @@
 struct made {
     struct ax_linear_run run;
     bool by_codes; /* products are of codes: of w in place of `used`, and backward of dy */
+    bool projects; /* x·Aᵀ of adapters is yet to be computed */
     struct ax_linear_codes w_codes, dy_codes;
     size_t mark; /* mark of the scratch stack before w and used */
     /* weights as they are, for adapters; and as products read them; data NULL: not needed */
@@ -26,10 +27,6 @@ struct inputs {
     struct ax_fake_codes codes;
     int64_t first;
 };
-
-static enum ax_dtype compute_of(const struct ax_linear *l) {
-    return l->unit->segments[l->weight[0]->segment].compute;
-}
 
 static struct ax_tensor bias_of(const struct ax_linear *l, const struct ax_linear_run *r) {
     if (!l->bias[0])
@@ -49,25 +46,26 @@ static bool scales(const struct ax_linear *l, const struct ax_linear_run *r) {
 static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, const struct made *m,
                             const struct inputs *in, const struct ax_tensor *bias,
                             const struct ax_tensor *addend, const struct ax_tensor *y) {
+    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
+    const int n = m->run.end - m->run.first;
     const bool late = scales(l, &m->run);
     int64_t at = 0;
-    for (int i = m->run.first; i < m->run.end; i++) {
-        const int64_t n = l->weight[i]->local_shape[0];
-        const struct ax_adapter *a = &l->adapter[i];
-        const struct ax_adapter_forward f = {.shared = &m->adapter[i],
-                                             .x = in->x,
-                                             .w = ax_tensor_rows(&m->w, at, n),
-                                             .y = ax_linear_columns(y, at, n),
-                                             .bias = ax_linear_columns(bias, at, n),
-                                             .addend = ax_linear_columns(addend, at, n),
-                                             .first = in->first};
-        if (ax_adapter_is_on(a))
-            AX_TRY(ax_adapter_forward(a, &f));
-        if (late && !ax_adapter_scales(a) && (f.bias.data || f.addend.data))
+    ax_linear_list(l, &m->run, &m->w, m->adapter, parts);
+    for (int i = 0; i < n; i++) {
+        const int64_t out = l->weight[m->run.first + i]->local_shape[0];
+        parts[i].y = ax_linear_columns(y, at, out);
+        parts[i].bias = ax_linear_columns(bias, at, out);
+        parts[i].addend = ax_linear_columns(addend, at, out);
+        at += out;
+    }
+    AX_TRY(ax_adapters_forward(&(struct ax_adapter_call){
+        .n = n, .parts = parts, .x = in->x, .first = in->first, .projects = m->projects}));
+    for (int i = 0; i < n; i++) {
+        const struct ax_adapter_part *p = &parts[i];
+        if (late && !ax_adapter_scales(p->adapter) && (p->bias.data || p->addend.data))
             AX_TRY(ax_run_colscale(
                 rt->q,
-                &(struct ax_colscale){.x = f.y, .bias = f.bias, .addend = f.addend, .y = f.y}));
-        at += n;
+                &(struct ax_colscale){.x = p->y, .bias = p->bias, .addend = p->addend, .y = p->y}));
     }
     return AX_OK;
 }
@@ -123,14 +121,14 @@ static enum ax_status make_weights(struct ax_runtime *rt, const struct ax_linear
     return AX_OK;
 }
 
-/* Make the operands of out->run for forward; and for backward of T rows, with dx if `inputs`. */
-static enum ax_status make_run(struct ax_runtime *rt, const struct ax_linear *l, struct made *out) {
+/* Make the operands of out->run for T rows: for forward; and for backward, with dx if `inputs`. */
+static enum ax_status make_run(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
+                               struct made *out) {
     const struct ax_linear_run *r = &out->run;
     if (reads_codes(l, r))
         return AX_OK;
-    for (int i = r->first; i < r->end; i++)
-        if (ax_adapter_is_on(&l->adapter[i]) && !ax_linear_merges(l))
-            ax_adapter_share(&l->adapter[i], compute_of(l), -1, &out->adapter[i]);
+    if (adapts(l, r) && !ax_linear_merges(l))
+        ax_linear_take_shared(rt, l, r, T, false, out->adapter);
     return make_weights(rt, l, AX_SUM_COLUMNS, out);
 }
 
@@ -160,7 +158,8 @@ static enum ax_status run_outputs(struct ax_runtime *rt, const struct ax_linear 
                                         .bias = g.bias,
                                         .addend = g.addend};
     AX_TRY(m->by_codes ? ax_linear_outputs_of_codes(rt, &p) : ax_run_gemm(rt->q, &g));
-    return ax_linear_merges(l) ? AX_OK : adapt(rt, l, m, in, &bias, &add, &columns);
+    return adapts(l, r) && !ax_linear_merges(l) ? adapt(rt, l, m, in, &bias, &add, &columns)
+                                                : AX_OK;
 }
 
 /* ---- the same, backward ---- */
@@ -187,14 +186,11 @@ static bool gradients_read(const struct ax_linear *l, const struct made *m) {
 
 static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
                                         bool inputs, struct made *out) {
-    const enum ax_dtype dtype = compute_of(l);
     const struct ax_linear_run *r = &out->run;
-    for (int i = r->first; i < r->end; i++)
-        if (l->adapter[i].a)
-            ax_adapter_share(&l->adapter[i], dtype, T, &out->adapter[i]);
+    ax_linear_take_shared(rt, l, r, T, true, out->adapter);
     if (has_norms(l, r)) {
         out->dv = ax_stack_take(&rt->arena.scratch, "adapter gradient",
-                                ax_tensor_2d(dtype, NULL, T, r->out));
+                                ax_tensor_2d(ax_linear_compute(l), NULL, T, r->out));
     }
     out->mark = ax_stack_mark(&rt->arena.scratch);
     return inputs || has_norms(l, r) ? make_weights(rt, l, AX_SUM_ROWS, out) : AX_OK;
@@ -217,17 +213,19 @@ static enum ax_status before_scales(struct ax_runtime *rt, const struct ax_linea
     return AX_OK;
 }
 
-/* Of part i of the run, at columns `at`. */
-static struct ax_adapter_backward adapter_backward(const struct ax_linear *l, const struct made *m,
-                                                   int i, int64_t at, const struct ax_tensor *dy,
-                                                   const struct ax_tensor *dv) {
-    const int64_t n = l->weight[i]->local_shape[0];
-    struct ax_adapter_backward b = {.shared = &m->adapter[i],
-                                    .dy = ax_linear_columns(dy, at, n),
-                                    .dv = ax_linear_columns(dv, at, n)};
-    if (m->w.data)
-        b.w = ax_tensor_rows(&m->w, at, n);
-    return b;
+/* The run's matrices, for backward calls of their adapters. */
+static void list_parts_backward(const struct ax_linear *l, const struct made *m,
+                                const struct ax_tensor *dy, const struct ax_tensor *dv,
+                                struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS]) {
+    int64_t at = 0;
+    ax_linear_list(l, &m->run, &m->w, m->adapter, parts);
+    for (int i = m->run.first; i < m->run.end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        parts->dy = ax_linear_columns(dy, at, n);
+        parts->dv = ax_linear_columns(dv, at, n);
+        parts++;
+        at += n;
+    }
 }
 
 /* For rows of dy from `first` on: dx (+)= dv·W, with adapters (dx NULL: skipped), and whatever
@@ -251,16 +249,12 @@ static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *
                                    scales(l, r) && !ax_linear_merges(l) ? &dv : dy, &g.a));
         AX_TRY(ax_run_gemm(rt->q, &g));
     }
-    int64_t at = 0;
-    for (int i = r->first; i < r->end; i++) {
-        struct ax_adapter_backward b = adapter_backward(l, m, i, at, dy, &dv);
-        b.first = first;
-        if (dx && !ax_linear_merges(l)) /* else it has gone through the merged weights */
-            b.dx = *dx;
-        if (l->adapter[i].a)
-            AX_TRY(ax_adapter_backward_inputs(&l->adapter[i], &b));
-        at += l->weight[i]->local_shape[0];
-    }
+    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
+    struct ax_adapter_call call = {.n = r->end - r->first, .parts = parts, .first = first};
+    list_parts_backward(l, m, dy, &dv, parts);
+    if (dx && !ax_linear_merges(l)) /* else it has gone through the merged weights */
+        call.dx = *dx;
+    AX_TRY(ax_adapters_backward_inputs(&call));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -299,15 +293,10 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
         db = ax_linear_joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
     if (db.data)
         AX_TRY(ax_run_colsum(rt->q, &(struct ax_colsum){.x = *own, .out = db}));
-    int64_t at = 0;
-    for (int i = r->first; i < r->end; i++) {
-        struct ax_adapter_backward b = adapter_backward(l, m, i, at, dy, m->dv.data ? &m->dv : dy);
-        b.x = in->x;
-        if (l->adapter[i].a)
-            AX_TRY(ax_adapter_backward_weights(&l->adapter[i], &b));
-        at += l->weight[i]->local_shape[0];
-    }
-    return AX_OK;
+    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
+    list_parts_backward(l, m, dy, m->dv.data ? &m->dv : dy, parts);
+    return ax_adapters_backward_weights(&(struct ax_adapter_call){
+        .n = r->end - r->first, .parts = parts, .x = in->x, .projects = m->projects});
 }
 
 /* ---- all runs of a linear ---- */
@@ -317,21 +306,23 @@ struct runs {
     struct made list[AX_LINEAR_MAX_PARTS];
 };
 
-static enum ax_status make_all(struct ax_runtime *rt, const struct ax_linear *l,
+static enum ax_status make_all(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
                                struct runs *runs) {
+    const bool projects = ax_linear_projects(l);
     runs->n = 0;
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
-        runs->list[runs->n] = (struct made){.run = r};
-        AX_TRY(make_run(rt, l, &runs->list[runs->n++]));
+        runs->list[runs->n] = (struct made){.run = r, .projects = projects};
+        AX_TRY(make_run(rt, l, T, &runs->list[runs->n++]));
     }
     return AX_OK;
 }
 
 static enum ax_status make_all_backward(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
                                         bool inputs, struct runs *runs) {
+    const bool projects = ax_linear_projects(l);
     runs->n = 0;
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
-        runs->list[runs->n] = (struct made){.run = r};
+        runs->list[runs->n] = (struct made){.run = r, .projects = projects};
         AX_TRY(make_run_backward(rt, l, T, inputs, &runs->list[runs->n++]));
     }
     return AX_OK;
@@ -391,7 +382,7 @@ static enum ax_status forward_gathering(struct ax_runtime *rt, const struct ax_l
     struct ax_tp_hops hops;
     struct runs runs;
     AX_TRY(ax_tp_hops_gather(&hops, rt, x, false));
-    AX_TRY(make_all(rt, l, &runs));
+    AX_TRY(make_all(rt, l, y->shape[0], &runs));
     for (int i = 0; i < rt->mesh.size[AX_ROLE_TP]; i++) {
         int rank;
         struct ax_tensor rows;
@@ -413,7 +404,7 @@ static enum ax_status forward_summing(struct ax_runtime *rt, const struct ax_lin
     struct ax_tp_hops hops;
     struct runs runs;
     AX_TRY(ax_tp_hops_sum(&hops, rt, y));
-    AX_TRY(make_all(rt, l, &runs));
+    AX_TRY(make_all(rt, l, x->shape[0], &runs));
     for (int i = 0; i < rt->mesh.size[AX_ROLE_TP]; i++) {
         const int rank = ax_tp_hops_due(&hops);
         const struct ax_tensor rows = ax_tp_hops_rows(&hops, x, rank),
@@ -463,10 +454,11 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
         AX_TRY(l->watch->see(l->watch->ctx, l, &in.x));
     const bool by_codes = takes_codes(rt, l, &out) && (!addend || ax_fp8_gemm_aligned(addend));
     AX_TRY(quantize_inputs(rt, l, by_codes, AX_SUM_COLUMNS, &in));
+    const bool projects = ax_linear_projects(l);
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         const size_t inner = ax_stack_mark(scratch);
-        struct made made = {.run = r, .by_codes = by_codes};
-        AX_TRY(make_run(rt, l, &made));
+        struct made made = {.run = r, .by_codes = by_codes, .projects = projects};
+        AX_TRY(make_run(rt, l, out.shape[0], &made));
         AX_TRY(run_outputs(rt, l, &made, &in, !inputs || ax_tp_adds(rt),
                            out.data == y->data ? addend : NULL, &out));
         ax_stack_release(scratch, inner);
@@ -586,11 +578,12 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
         AX_TRY(quantize_inputs(rt, l, by_codes, AX_SUM_ROWS, &in));
     if (ax_linear_merges(l))
         in.x = in.values;
+    const bool projects = ax_linear_projects(l);
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         const size_t mark = ax_stack_mark(scratch);
         const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
         const struct ax_tensor own = ax_tensor_cols(dy, r.at, r.out);
-        struct made made = {.run = r, .by_codes = by_codes};
+        struct made made = {.run = r, .by_codes = by_codes, .projects = projects};
         if (by_codes && (dx || trains))
             AX_TRY(ax_linear_grad_codes(rt, l, &r,
                                         (dx ? AX_CODES_ROWS : 0) | (trains ? AX_CODES_COLUMNS : 0),

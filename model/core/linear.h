@@ -34,6 +34,7 @@ struct ax_linear {
     const struct ax_param *weight[AX_LINEAR_MAX_PARTS]; /* each [out_i][in] */
     const struct ax_param *bias[AX_LINEAR_MAX_PARTS];   /* each [out_i]; all or none (NULL) */
     struct ax_adapter adapter[AX_LINEAR_MAX_PARTS];     /* the adapter of each part */
+    int place; /* its number among its layer's linears with adapters */
     /* with tp: its rows travel while others are multiplied, unless the products read quantized
      * rows */
     bool overlaps;
@@ -47,6 +48,11 @@ struct ax_linear {
 int64_t ax_linear_in(const struct ax_linear *l); /* columns of its input on this rank */
 /* columns of its output on this rank, all parts */
 int64_t ax_linear_out(const struct ax_linear *l);
+
+/* Declares x·Aᵀ of its adapters, which forward keeps for backward (ax_adapter_run.kept), in a batch of
+ * T tokens. */
+void ax_linear_declare(const struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
+                       struct ax_saved *s);
 
 /* y = x·Wᵀ + b + addend (shaped as y, or NULL). */
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,

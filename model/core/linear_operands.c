@@ -1,5 +1,7 @@
-/* Operands: how parts join into runs, and what quantization makes of them. */
+/* Operands: how parts join into runs, what quantization makes of them, and what adapters share. */
 #include "model/core/linear_operands.h"
+
+#include "model/core/stash.h"
 
 int64_t ax_linear_in(const struct ax_linear *l) {
     return l->weight[0]->local_shape[1];
@@ -12,18 +14,14 @@ int64_t ax_linear_out(const struct ax_linear *l) {
     return out;
 }
 
-static bool behind(const struct ax_param *a, const struct ax_param *b) {
-    return a->segment == b->segment && b->offset == a->offset + ax_param_local_numel(a);
-}
-
 /* Packed parts are unpacked contiguously; others must be stored contiguously. */
 static bool joins(const struct ax_linear *l, int part) {
     const struct ax_param *w = l->weight[part], *before = l->weight[part - 1];
     const bool packed = ax_unit_is_packed(l->unit, w);
-    if (packed != ax_unit_is_packed(l->unit, before) || (!packed && !behind(before, w)) ||
+    if (packed != ax_unit_is_packed(l->unit, before) || (!packed && !ax_param_follows(before, w)) ||
         w->panels != before->panels)
         return false;
-    return !l->bias[0] || behind(l->bias[part - 1], l->bias[part]);
+    return !l->bias[0] || ax_param_follows(l->bias[part - 1], l->bias[part]);
 }
 
 bool ax_linear_next_run(const struct ax_linear *l, struct ax_linear_run *r) {
@@ -64,9 +62,8 @@ enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linea
         return AX_OK;
     }
     AX_ASSERT(!ax_unit_has_codes(l->unit, first) || is_fp8(l));
-    *out = ax_stack_take(
-        &rt->arena.scratch, "unpacked weights",
-        ax_tensor_2d(l->unit->segments[first->segment].compute, NULL, r->out, ax_linear_in(l)));
+    *out = ax_stack_take(&rt->arena.scratch, "unpacked weights",
+                         ax_tensor_2d(ax_linear_compute(l), NULL, r->out, ax_linear_in(l)));
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t rows = l->weight[i]->local_shape[0];
@@ -163,4 +160,77 @@ enum ax_status ax_linear_values_grad(struct ax_runtime *rt, const struct ax_line
         at += n;
     }
     return AX_OK;
+}
+
+/* ---- adapters ---- */
+
+/* Columns of x·Aᵀ of parts [first, end). */
+static int64_t rank_of(const struct ax_linear *l, int first, int end) {
+    int64_t rank = 0;
+    for (int i = first; i < end; i++)
+        rank += ax_adapter_rank(&l->adapter[i]);
+    return rank;
+}
+
+void ax_linear_declare(const struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
+                       struct ax_saved *s) {
+    const int64_t rows = l->split == AX_SPLIT_NONE ? ax_tp_rows(rt, T) : T;
+    if (!ax_linear_merges(l))
+        ax_saved_declare(s, "adapter projection", AX_KEEP_COSTLY,
+                         ax_tensor_2d(ax_linear_compute(l), NULL, rows, rank_of(l, 0, l->n_parts)));
+}
+
+/* Where this pass keeps x·Aᵀ of all parts; NULL: nowhere. */
+static struct ax_saved *kept_of(const struct ax_linear *l) {
+    for (int i = 0; i < l->n_parts; i++)
+        if (l->adapter[i].a && l->adapter[i].run->kept) {
+            struct ax_saved *kept = &l->adapter[i].run->kept[l->place];
+            return kept->name ? kept : NULL;
+        }
+    return NULL;
+}
+
+bool ax_linear_projects(const struct ax_linear *l) {
+    struct ax_saved *kept = kept_of(l);
+    return !kept || ax_saved_make(kept);
+}
+
+void ax_linear_take_shared(struct ax_runtime *rt, const struct ax_linear *l,
+                           const struct ax_linear_run *r, int64_t T, bool backward,
+                           struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS]) {
+    const int64_t rank = rank_of(l, r->first, r->end);
+    const struct ax_saved *kept = kept_of(l);
+    struct ax_tensor low = ax_tensor_2d(ax_linear_compute(l), NULL, T, rank), up = low;
+    if (rank == 0)
+        return;
+    AX_ASSERT(!kept || kept->t.shape[0] == T);
+    low = kept ? ax_tensor_cols(&kept->t, rank_of(l, 0, r->first), rank)
+               : ax_stack_take(&rt->arena.scratch, "adapter projection", low);
+    if (backward)
+        up = ax_stack_take(&rt->arena.scratch, "adapter projection", up);
+    for (int i = r->first; i < r->end; i++) {
+        const struct ax_adapter *a = &l->adapter[i];
+        const int64_t at = rank_of(l, r->first, i);
+        if (!a->a)
+            continue;
+        ax_adapter_share(a, low.dtype, &shared[i]);
+        shared[i].low = ax_tensor_cols(&low, at, ax_adapter_rank(a));
+        if (backward)
+            shared[i].up = ax_tensor_cols(&up, at, ax_adapter_rank(a));
+    }
+}
+
+void ax_linear_list(const struct ax_linear *l, const struct ax_linear_run *r,
+                    const struct ax_tensor *w,
+                    const struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS],
+                    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS]) {
+    int64_t at = 0;
+    for (int i = r->first; i < r->end; i++) {
+        const int64_t n = l->weight[i]->local_shape[0];
+        struct ax_adapter_part *part = &parts[i - r->first];
+        *part = (struct ax_adapter_part){.adapter = &l->adapter[i], .shared = &shared[i]};
+        if (w->data)
+            part->w = ax_tensor_rows(w, at, n);
+        at += n;
+    }
 }

@@ -10,6 +10,10 @@ struct ax_linear_run {
     int64_t at, out;
 };
 
+static inline enum ax_dtype ax_linear_compute(const struct ax_linear *l) {
+    return l->unit->segments[l->weight[0]->segment].compute;
+}
+
 /* Advances to the run after `r`, or to the first if r->end = 0; false if there is none. */
 bool ax_linear_next_run(const struct ax_linear *l, struct ax_linear_run *r);
 /* The run's matrices (or, ndim 1, biases) as one tensor, from the first one's address. */
@@ -51,5 +55,20 @@ enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear
 enum ax_status ax_linear_values_grad(struct ax_runtime *rt, const struct ax_linear *l,
                                      const struct ax_linear_run *r, const struct ax_tensor *d,
                                      const struct ax_tensor *dw);
+
+/* ---- adapters ---- */
+
+/* True if x·Aᵀ is yet to be computed in this pass, which the caller then does. */
+bool ax_linear_projects(const struct ax_linear *l);
+/* Sets what the run's adapters share of T rows, by part of the linear: x·Aᵀ where forward keeps it,
+ * the rest in scratch. */
+void ax_linear_take_shared(struct ax_runtime *rt, const struct ax_linear *l,
+                           const struct ax_linear_run *r, int64_t T, bool backward,
+                           struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS]);
+/* The run's matrices with their rows of w (data NULL: not needed), for a call of their adapters. */
+void ax_linear_list(const struct ax_linear *l, const struct ax_linear_run *r,
+                    const struct ax_tensor *w,
+                    const struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS],
+                    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS]);
 
 #endif

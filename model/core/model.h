@@ -112,6 +112,7 @@ struct ax_branch {
     const struct ax_param *norm_in, *norm_out; /* NULL if absent */
 };
 
+#define AX_LAYER_MAX_LINEARS 10
 struct ax_layer {
     int index;
     int nth_keys,
@@ -133,6 +134,8 @@ struct ax_layer {
     struct ax_predict_part predict; /* only if spec.predicts */
     struct ax_laurel_part laurel;
     struct ax_altup_part altup;
+    int n_adapted; /* linears with adapters; not those of a bank, which does not train */
+    const struct ax_linear *adapted[AX_LAYER_MAX_LINEARS];
 };
 
 /* cos and sin of one of the model's ropes, accumulation [max_positions][dim/2]. */
@@ -299,7 +302,6 @@ double ax_model_flops_per_token(const struct ax_model *m, int64_t seq);
 struct ax_tensor ax_model_value(const struct ax_model *m, const struct ax_param *p);
 struct ax_tensor ax_model_grad(const struct ax_model *m, const struct ax_param *p);
 
-#define AX_LAYER_MAX_LINEARS 10
 /* A layer's linears, in model order; returns how many. */
 int ax_layer_linears(struct ax_layer *l, struct ax_linear *out[AX_LAYER_MAX_LINEARS]);
 /* True for a matrix that the scheme quantizes: of a layer's linear (except the gate of a shared

@@ -25,7 +25,11 @@ bool ax_adapter_scales(const struct ax_adapter *a) {
     return ax_adapter_is_on(a) && a->magnitude && !drops(a);
 }
 
-void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype, int64_t T,
+int64_t ax_adapter_rank(const struct ax_adapter *a) {
+    return a->a ? a->a->local_shape[0] : 0;
+}
+
+void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype,
                       struct ax_adapter_shared *out) {
     *out = (struct ax_adapter_shared){0};
     if (a->magnitude) {
@@ -33,8 +37,6 @@ void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype, int64_t T
         out->scale = take_column(a, ax_dtype_accum(dtype), rows);
         out->inverse = take_column(a, ax_dtype_accum(dtype), rows);
     }
-    if (T >= 0)
-        out->up = take(a, "adapter projection", dtype, T, weight_of(a, a->b).shape[1]);
 }
 
 /* ‖V‖² per row is a sum over the inputs, so ranks that share them add their parts. */
@@ -100,15 +102,6 @@ static enum ax_status inputs(const struct ax_adapter *a, int64_t first, const st
     return drop(a, first, x, out, false);
 }
 
-/* x·Aᵀ [T][r]. */
-static enum ax_status project(const struct ax_adapter *a, const struct ax_tensor *x,
-                              struct ax_tensor *out) {
-    const struct ax_tensor A = weight_of(a, a->a);
-    *out = take(a, "adapter projection", x->dtype, x->shape[0], A.shape[0]);
-    return ax_run_gemm(a->run->rt->q,
-                       &(struct ax_gemm){.a = *x, .b = A, .c = *out, .trans_b = true, .alpha = 1});
-}
-
 /* y += s·low·Bᵀ. */
 static enum ax_status expand(const struct ax_adapter *a, const struct ax_tensor *low,
                              const struct ax_tensor *y) {
@@ -152,119 +145,218 @@ enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tens
     return AX_OK;
 }
 
-enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f) {
-    struct ax_queue *q = a->run->rt->q;
-    struct ax_stack *scratch = &a->run->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor x, low;
-    AX_TRY(inputs(a, f->first, &f->x, &x));
-    AX_TRY(project(a, &x, &low));
-    if (!a->magnitude) {
-        AX_TRY(expand(a, &low, &f->y));
-    } else if (drops(a)) {
-        struct ax_tensor z;
-        AX_TRY(base_output(a, &x, &f->w, f->y.dtype, &z));
-        AX_TRY(ax_run_add(q, &(struct ax_add){f->y, z, -1}));
-        AX_TRY(expand(a, &low, &z));
-        AX_TRY(ax_run_colscale(
-            q,
-            &(struct ax_colscale){.x = z, .scale = f->shared->scale, .addend = f->y, .y = f->y}));
-    } else {
-        AX_TRY(expand(a, &low, &f->y));
-        AX_TRY(ax_run_colscale(q, &(struct ax_colscale){.x = f->y,
-                                                        .scale = f->shared->scale,
-                                                        .bias = f->bias,
-                                                        .addend = f->addend,
-                                                        .y = f->y}));
-    }
-    ax_stack_release(scratch, mark);
-    return AX_OK;
-}
-
 enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_adapter_shared *shared,
                                 const struct ax_tensor *dy, const struct ax_tensor *dv) {
     return ax_run_colscale(a->run->rt->q,
                            &(struct ax_colscale){.x = *dy, .scale = shared->scale, .y = *dv});
 }
 
-/* dx += up·A; with dropout dx += drop(up·A + (dv − dy)·w), where dv = dy without DoRA. */
-static enum ax_status input_gradient(const struct ax_adapter *a,
-                                     const struct ax_adapter_backward *b,
-                                     const struct ax_tensor *up) {
-    struct ax_queue *q = a->run->rt->q;
-    const struct ax_tensor A = weight_of(a, a->a);
-    struct ax_gemm g = {.a = *up, .b = A, .c = b->dx, .accumulate = true, .alpha = 1};
-    if (!drops(a))
-        return ax_run_gemm(q, &g);
-    g.c = take(a, "adapter input", b->dx.dtype, b->dx.shape[0], b->dx.shape[1]);
-    g.accumulate = false;
-    AX_TRY(ax_run_gemm(q, &g));
-    if (a->magnitude) {
-        const struct ax_tensor d =
-            take(a, "adapter gradient", b->dy.dtype, b->dy.shape[0], b->dy.shape[1]);
-        AX_TRY(ax_run_copy(q, &(struct ax_copy){d, b->dv}));
-        AX_TRY(ax_run_add(q, &(struct ax_add){d, b->dy, -1}));
-        AX_TRY(ax_run_gemm(
-            q, &(struct ax_gemm){.a = d, .b = b->w, .c = g.c, .accumulate = true, .alpha = 1}));
-    }
-    return drop(a, b->first, &g.c, &b->dx, true);
+/* ---- matrices whose products with their input are one ---- */
+
+/* Those of parts [first, end) of a call that have an adapter; their A's are one matrix [r][in]. */
+struct group {
+    int first, end;
+    int64_t r;
+};
+
+/* Dropout is drawn for each part, so each has an input of its own. */
+static bool joins(const struct ax_adapter *before, const struct ax_adapter *a) {
+    return !drops(a) && ax_param_follows(before->a, a->a);
 }
 
-enum ax_status ax_adapter_backward_inputs(const struct ax_adapter *a,
-                                          const struct ax_adapter_backward *b) {
-    struct ax_stack *scratch = &a->run->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor up = ax_tensor_rows(&b->shared->up, b->first, b->dy.shape[0]);
-    AX_TRY(ax_run_gemm(
-        a->run->rt->q,
-        &(struct ax_gemm){.a = b->dv, .b = weight_of(a, a->b), .c = up, .alpha = a->scale}));
-    if (b->dx.data)
-        AX_TRY(input_gradient(a, b, &up));
-    ax_stack_release(scratch, mark);
+/* The first part from i on that has an adapter; c->n if there is none. */
+static int next_part(const struct ax_adapter_call *c, int i) {
+    while (i < c->n && !c->parts[i].adapter->a)
+        i++;
+    return i;
+}
+
+/* Advances to the group after g, or to the first if g->end = 0; false if there is none. */
+static bool next_group(const struct ax_adapter_call *c, struct group *g) {
+    const struct ax_adapter *last = NULL;
+    int i = next_part(c, g->end);
+    *g = (struct group){.first = i};
+    for (; i < c->n && (!last || joins(last, c->parts[i].adapter)); i = next_part(c, i + 1)) {
+        last = c->parts[i].adapter;
+        g->r += ax_adapter_rank(last);
+        g->end = i + 1;
+    }
+    return last != NULL;
+}
+
+/* The group's A's, or their gradients, from those of its first part. */
+static struct ax_tensor joined_rows(const struct group *g, struct ax_tensor first) {
+    first.shape[0] = g->r;
+    return first;
+}
+
+/* The group's `low` or `up`, from that of its first part: rows [from, from + n). */
+static struct ax_tensor joined_columns(const struct group *g, struct ax_tensor first, int64_t from,
+                                       int64_t n) {
+    first.shape[1] = g->r;
+    return ax_tensor_rows(&first, from, n);
+}
+
+/* low = x·Aᵀ of all of the group. */
+static enum ax_status project(const struct ax_adapter_call *c, const struct group *g,
+                              const struct ax_tensor *x) {
+    const struct ax_adapter_part *p = &c->parts[g->first];
+    const struct ax_adapter *a = p->adapter;
+    if (!c->projects)
+        return AX_OK;
+    return ax_run_gemm(a->run->rt->q, &(struct ax_gemm){.a = *x,
+                                                        .b = joined_rows(g, weight_of(a, a->a)),
+                                                        .c = joined_columns(g, p->shared->low,
+                                                                            c->first, x->shape[0]),
+                                                        .trans_b = true,
+                                                        .alpha = 1});
+}
+
+/* ---- forward ---- */
+
+static enum ax_status part_forward(const struct ax_adapter_part *p, const struct ax_tensor *x,
+                                   const struct ax_tensor *low) {
+    const struct ax_adapter *a = p->adapter;
+    struct ax_queue *q = a->run->rt->q;
+    const struct ax_tensor *y = &p->y;
+    struct ax_tensor z;
+    if (!a->magnitude)
+        return expand(a, low, y);
+    if (!drops(a)) {
+        AX_TRY(expand(a, low, y));
+        return ax_run_colscale(
+            q,
+            &(struct ax_colscale){
+                .x = *y, .scale = p->shared->scale, .bias = p->bias, .addend = p->addend, .y = *y});
+    }
+    AX_TRY(base_output(a, x, &p->w, y->dtype, &z));
+    AX_TRY(ax_run_add(q, &(struct ax_add){*y, z, -1}));
+    AX_TRY(expand(a, low, &z));
+    return ax_run_colscale(
+        q, &(struct ax_colscale){.x = z, .scale = p->shared->scale, .addend = *y, .y = *y});
+}
+
+enum ax_status ax_adapters_forward(const struct ax_adapter_call *c) {
+    for (struct group g = {0}; next_group(c, &g);) {
+        const struct ax_adapter *a = c->parts[g.first].adapter;
+        struct ax_stack *scratch = &a->run->rt->arena.scratch;
+        const size_t mark = ax_stack_mark(scratch);
+        struct ax_tensor x;
+        AX_TRY(inputs(a, c->first, &c->x, &x));
+        AX_TRY(project(c, &g, &x));
+        for (int i = g.first; i < g.end; i = next_part(c, i + 1)) {
+            const struct ax_tensor low =
+                ax_tensor_rows(&c->parts[i].shared->low, c->first, x.shape[0]);
+            AX_TRY(part_forward(&c->parts[i], &x, &low));
+        }
+        ax_stack_release(scratch, mark);
+    }
+    return AX_OK;
+}
+
+/* ---- backward ---- */
+
+/* dx += up·A; with dropout, of one part, dx += drop(up·A + (dv − dy)·w), where dv = dy without
+ * DoRA. */
+static enum ax_status input_gradient(const struct ax_adapter_call *c, const struct group *g) {
+    const struct ax_adapter_part *p = &c->parts[g->first];
+    const struct ax_adapter *a = p->adapter;
+    struct ax_queue *q = a->run->rt->q;
+    struct ax_gemm product = {.a = joined_columns(g, p->shared->up, c->first, c->dx.shape[0]),
+                              .b = joined_rows(g, weight_of(a, a->a)),
+                              .c = c->dx,
+                              .accumulate = true,
+                              .alpha = 1};
+    if (!drops(a))
+        return ax_run_gemm(q, &product);
+    product.c = take(a, "adapter input", c->dx.dtype, c->dx.shape[0], c->dx.shape[1]);
+    product.accumulate = false;
+    AX_TRY(ax_run_gemm(q, &product));
+    if (a->magnitude) {
+        const struct ax_tensor d =
+            take(a, "adapter gradient", p->dy.dtype, p->dy.shape[0], p->dy.shape[1]);
+        AX_TRY(ax_run_copy(q, &(struct ax_copy){d, p->dv}));
+        AX_TRY(ax_run_add(q, &(struct ax_add){d, p->dy, -1}));
+        AX_TRY(ax_run_gemm(
+            q,
+            &(struct ax_gemm){.a = d, .b = p->w, .c = product.c, .accumulate = true, .alpha = 1}));
+    }
+    return drop(a, c->first, &product.c, &c->dx, true);
+}
+
+enum ax_status ax_adapters_backward_inputs(const struct ax_adapter_call *c) {
+    for (struct group g = {0}; next_group(c, &g);) {
+        struct ax_runtime *rt = c->parts[g.first].adapter->run->rt;
+        const size_t mark = ax_stack_mark(&rt->arena.scratch);
+        for (int i = g.first; i < g.end; i = next_part(c, i + 1)) {
+            const struct ax_adapter_part *p = &c->parts[i];
+            AX_TRY(ax_run_gemm(
+                rt->q,
+                &(struct ax_gemm){.a = p->dv,
+                                  .b = weight_of(p->adapter, p->adapter->b),
+                                  .c = ax_tensor_rows(&p->shared->up, c->first, p->dv.shape[0]),
+                                  .alpha = p->adapter->scale}));
+        }
+        if (c->dx.data)
+            AX_TRY(input_gradient(c, &g));
+        ax_stack_release(&rt->arena.scratch, mark);
+    }
     return AX_OK;
 }
 
 /* dm += Σ_t dy·(x·Vᵀ)/‖V‖. */
-static enum ax_status magnitude_gradient(const struct ax_adapter *a,
-                                         const struct ax_adapter_backward *b,
-                                         const struct ax_tensor *x, const struct ax_tensor *low) {
+static enum ax_status magnitude_gradient(const struct ax_adapter_part *p,
+                                         const struct ax_tensor *x) {
+    const struct ax_adapter *a = p->adapter;
     struct ax_queue *q = a->run->rt->q;
-    struct ax_tensor h;
-    AX_TRY(base_output(a, x, &b->w, b->dy.dtype, &h));
-    AX_TRY(expand(a, low, &h));
-    AX_TRY(ax_run_colscale(q, &(struct ax_colscale){.x = h, .scale = b->shared->inverse, .y = h}));
-    return ax_run_coldot(q, &(struct ax_coldot){b->dy, h, ax_unit_grad(a->unit, a->magnitude)});
-}
-
-/* dB += s·dvᵀ·low, dA += upᵀ·x. */
-static enum ax_status matrix_gradients(const struct ax_adapter *a,
-                                       const struct ax_adapter_backward *b,
-                                       const struct ax_tensor *x, const struct ax_tensor *low) {
-    struct ax_queue *q = a->run->rt->q;
-    AX_TRY(ax_run_gemm(q, &(struct ax_gemm){.a = b->dv,
-                                            .b = *low,
-                                            .c = ax_unit_grad(a->unit, a->b),
-                                            .trans_a = true,
-                                            .accumulate = true,
-                                            .alpha = a->scale}));
-    return ax_run_gemm(q, &(struct ax_gemm){.a = b->shared->up,
-                                            .b = *x,
-                                            .c = ax_unit_grad(a->unit, a->a),
-                                            .trans_a = true,
-                                            .accumulate = true,
-                                            .alpha = 1});
-}
-
-enum ax_status ax_adapter_backward_weights(const struct ax_adapter *a,
-                                           const struct ax_adapter_backward *b) {
     struct ax_stack *scratch = &a->run->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    struct ax_tensor x, low;
-    AX_TRY(inputs(a, b->first, &b->x, &x));
-    AX_TRY(project(a, &x, &low));
-    if (a->magnitude)
-        AX_TRY(magnitude_gradient(a, b, &x, &low));
-    AX_TRY(matrix_gradients(a, b, &x, &low));
+    struct ax_tensor h;
+    AX_TRY(base_output(a, x, &p->w, p->dy.dtype, &h));
+    AX_TRY(expand(a, &p->shared->low, &h));
+    AX_TRY(ax_run_colscale(q, &(struct ax_colscale){.x = h, .scale = p->shared->inverse, .y = h}));
+    AX_TRY(ax_run_coldot(q, &(struct ax_coldot){p->dy, h, ax_unit_grad(a->unit, a->magnitude)}));
     ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* dB += s·dvᵀ·low, and with DoRA dm. */
+static enum ax_status part_gradients(const struct ax_adapter_part *p, const struct ax_tensor *x) {
+    const struct ax_adapter *a = p->adapter;
+    if (a->magnitude)
+        AX_TRY(magnitude_gradient(p, x));
+    return ax_run_gemm(a->run->rt->q, &(struct ax_gemm){.a = p->dv,
+                                                        .b = p->shared->low,
+                                                        .c = ax_unit_grad(a->unit, a->b),
+                                                        .trans_a = true,
+                                                        .accumulate = true,
+                                                        .alpha = a->scale});
+}
+
+/* dA += upᵀ·x of all of the group, and what its parts have. */
+static enum ax_status group_gradients(const struct ax_adapter_call *c, const struct group *g) {
+    const struct ax_adapter_part *p = &c->parts[g->first];
+    const struct ax_adapter *a = p->adapter;
+    struct ax_tensor x;
+    AX_TRY(inputs(a, c->first, &c->x, &x));
+    AX_TRY(project(c, g, &x));
+    for (int i = g->first; i < g->end; i = next_part(c, i + 1))
+        AX_TRY(part_gradients(&c->parts[i], &x));
+    return ax_run_gemm(a->run->rt->q,
+                       &(struct ax_gemm){.a = joined_columns(g, p->shared->up, 0, x.shape[0]),
+                                         .b = x,
+                                         .c = joined_rows(g, ax_unit_grad(a->unit, a->a)),
+                                         .trans_a = true,
+                                         .accumulate = true,
+                                         .alpha = 1});
+}
+
+enum ax_status ax_adapters_backward_weights(const struct ax_adapter_call *c) {
+    for (struct group g = {0}; next_group(c, &g);) {
+        struct ax_stack *scratch = &c->parts[g.first].adapter->run->rt->arena.scratch;
+        const size_t mark = ax_stack_mark(scratch);
+        AX_TRY(group_gradients(c, &g));
+        ax_stack_release(scratch, mark);
+    }
     return AX_OK;
 }

@@ -23,6 +23,8 @@
 #include "model/lora/match.h"
 #include "parallel/units/unit.h"
 
+struct ax_saved; /* model/core/stash.h */
+
 /* Per-pass state, shared by all adapters of a model. */
 struct ax_adapter_run {
     struct ax_runtime *rt;
@@ -30,6 +32,9 @@ struct ax_adapter_run {
     int64_t first_row;     /* index of the batch's first row in its step */
     struct ax_tensor rows; /* i32: index of each row in the sequence; data NULL: 0, 1, … */
     bool training;         /* dropout applies */
+    /* x·Aᵀ of the running layer's linears, by their `place`, from forward to backward; NULL: none is
+     * kept */
+    struct ax_saved *kept;
     /* no adapter applies (the base alone), for passes without a gradient; set by the caller */
     bool off;
 };
@@ -49,55 +54,63 @@ struct ax_adapter {
 static inline bool ax_adapter_is_on(const struct ax_adapter *a) {
     return a->a && !(a->run && a->run->off);
 }
-/* True if y = g∘(…) applies in this pass. Then ax_adapter_forward adds bias and addend after it;
+/* True if y = g∘(…) applies in this pass. Then ax_adapters_forward adds bias and addend after it;
  * else y already contains them. */
 bool ax_adapter_scales(const struct ax_adapter *a);
 
-/* Tensors that calls for one linear share, in scratch. */
+/* Columns of x·Aᵀ; 0 without an adapter. */
+int64_t ax_adapter_rank(const struct ax_adapter *a);
+
+/* Tensors that calls for one matrix share. */
 struct ax_adapter_shared {
     struct ax_tensor scale, inverse; /* accumulation [out]: g and 1/‖V‖; data NULL without DoRA */
-    struct ax_tensor up;             /* compute [T][r]: s·(g∘dy)·B; data NULL in forward */
+    /* compute [T][r], of matrices that read one input columns of one tensor: x·Aᵀ, and in backward
+     * s·(g∘dy)·B */
+    struct ax_tensor low, up;
 };
-/* Allocates them. T: rows of backward; −1: forward. dtype: compute. */
-void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype, int64_t T,
+/* Allocates scale and inverse in scratch; the caller sets low and up. dtype: compute. */
+void ax_adapter_share(const struct ax_adapter *a, enum ax_dtype dtype,
                       struct ax_adapter_shared *out);
 /* Sets scale and inverse; w [out][in] is unsharded. Without DoRA does nothing. */
 enum ax_status ax_adapter_measure(const struct ax_adapter *a, const struct ax_tensor *w,
                                   const struct ax_adapter_shared *shared);
 
-/* Arguments of forward for one matrix and T rows, the linear's rows from `first` on. w [out][in] is
- * unsharded. */
-struct ax_adapter_forward {
+/* One of the matrices that read an input, and its columns of the output. */
+struct ax_adapter_part {
+    const struct ax_adapter *adapter;       /* a == NULL: none, and nothing is done */
     const struct ax_adapter_shared *shared; /* measured */
-    struct ax_tensor x, w;                  /* x [T][in] */
-    struct ax_tensor y;            /* [T][out], in: x·wᵀ [+ bias + addend], out: the result */
+    struct ax_tensor w;                     /* [out][in], unsharded */
+    /* forward: [T][out], in: x·wᵀ [+ bias + addend], out: the result */
+    struct ax_tensor y;
     struct ax_tensor bias, addend; /* data NULL = none; see ax_adapter_scales */
-    int64_t first;
+    struct ax_tensor dy;           /* backward: [T][out] */
+    struct ax_tensor dv;           /* [T][out]: g∘dy with DoRA, else dy */
 };
-enum ax_status ax_adapter_forward(const struct ax_adapter *a, const struct ax_adapter_forward *f);
+/* A call for a linear's matrices that are multiplied as one. Without dropout, of which each draws
+ * its own, there is one product for all of their A's with x, one for dx, and one for the gradients
+ * of A, if the A's are contiguous (ax_param_follows). */
+struct ax_adapter_call {
+    int n;
+    const struct ax_adapter_part *parts; /* [n] */
+    struct ax_tensor x;                  /* [T][in] */
+    /* [T][in], in: dv·w of all (of dropout with DoRA dy·w), out: the gradient; data NULL = not
+     * requested */
+    struct ax_tensor dx;
+    int64_t first; /* the first of these rows among the linear's */
+    bool projects; /* `low` is computed; else it has been */
+};
+enum ax_status ax_adapters_forward(const struct ax_adapter_call *c); /* all must be in use */
+/* Backward is _inputs for all rows, or for some at a time; and then _weights for all of them. */
+/* Sets the rows of `up`, and adds the adapters' contribution to dx; x is not read. */
+enum ax_status ax_adapters_backward_inputs(const struct ax_adapter_call *c);
+/* Gradients of A, B and m. Reads w only for m, and does not use dx. */
+enum ax_status ax_adapters_backward_weights(const struct ax_adapter_call *c);
 
 /* out [out][in] = w + s·B·A, or with DoRA g∘(w + s·B·A), with the bits of a merged file; only for
  * an adapter without dropout. out may be w. */
 enum ax_status ax_adapter_merge(const struct ax_adapter *a, const struct ax_tensor *w,
                                 const struct ax_tensor *out);
 
-/* Arguments of backward: _inputs for all rows, or for some at a time; and then _weights for all of
- * them. */
-struct ax_adapter_backward {
-    const struct ax_adapter_shared *shared; /* measured */
-    struct ax_tensor x, w, dy;
-    struct ax_tensor dv; /* [T][out]: g∘dy with DoRA, else dy */
-    /* [T][in], in: dv·w (of dropout with DoRA dy·w), out: the gradient; data NULL = not
-     * requested */
-    struct ax_tensor dx;
-    int64_t first;
-};
-/* Sets the rows of `up`, and adds the adapter's contribution to dx; x is not read. */
-enum ax_status ax_adapter_backward_inputs(const struct ax_adapter *a,
-                                          const struct ax_adapter_backward *b);
-/* Gradients of A, B and m. Reads w only for m, and does not use dx. */
-enum ax_status ax_adapter_backward_weights(const struct ax_adapter *a,
-                                           const struct ax_adapter_backward *b);
 /* dv = g∘dy. */
 enum ax_status ax_adapter_scale(const struct ax_adapter *a, const struct ax_adapter_shared *shared,
                                 const struct ax_tensor *dy, const struct ax_tensor *dv);

@@ -313,7 +313,7 @@ static enum ax_status scale(const struct absorb *b, const struct ax_tensor *x, i
     AX_TRY(ax_run_fill(q, &(struct ax_fill){all, 0}));
     AX_TRY(ax_run_copy(q, &(struct ax_copy){part, *x}));
     struct ax_adapter_shared shared;
-    ax_adapter_share(b->adapter, x->dtype, -1, &shared);
+    ax_adapter_share(b->adapter, x->dtype, &shared);
     AX_TRY(ax_adapter_measure(b->adapter, &b->w, &shared));
     AX_TRY(ax_adapter_scale(b->adapter, &shared, &all, &all));
     AX_TRY(ax_run_copy(q, &(struct ax_copy){*x, part}));

@@ -21,6 +21,11 @@ int64_t ax_param_local_numel(const struct ax_param *p) {
     return n;
 }
 
+bool ax_param_follows(const struct ax_param *before, const struct ax_param *p) {
+    return before->segment == p->segment &&
+           p->offset == before->offset + ax_param_local_numel(before);
+}
+
 int64_t ax_param_global_index(const struct ax_param *p, const struct ax_mesh *mesh, int64_t i,
                               int64_t *run) {
     int64_t global = 0, inner = 1, left = i;

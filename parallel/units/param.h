@@ -56,6 +56,8 @@ void ax_split_range(int64_t n, int parts, int part, int64_t *first, int64_t *len
 
 int64_t ax_param_numel(const struct ax_param *p);       /* elements of the entire tensor */
 int64_t ax_param_local_numel(const struct ax_param *p); /* this rank's slice */
+/* True if p follows `before` directly in a unit, so that both can be read as one. */
+bool ax_param_follows(const struct ax_param *before, const struct ax_param *p);
 /* Global element index of local element i (row-major both). Runs of `*run` elements from there are
  * contiguous in both, so copies go run by run. */
 int64_t ax_param_global_index(const struct ax_param *p, const struct ax_mesh *mesh, int64_t i,

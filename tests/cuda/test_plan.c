@@ -43,13 +43,9 @@ static const struct {
      "selective", NULL, 2, 1, 40759, 0.090, 0.055},
 };
 
-static struct ax_plan_time planned(size_t i) {
-    struct ax_step_args a = {.dtype = "bfloat16",
-                             .optimizer = "adamw",
-                             .batch = steps[i].batch,
-                             .seq = 4096,
-                             .accumulate = steps[i].accumulate,
-                             .fp8 = steps[i].fp8};
+/* shape NULL: that of the config; the adapters' dropout. */
+static struct ax_plan_time plan(struct ax_step_args *a, const char *recompute, const char *shape,
+                                const char *text, double dropout) {
     const struct ax_rates rates = h200();
     const struct ax_plan_time_options o = {.rates = &rates};
     const struct ax_runtime_options ro = {.backend = rates.backend, .threads = 1};
@@ -57,16 +53,26 @@ static struct ax_plan_time planned(size_t i) {
     struct ax_json_doc config;
     struct ax_arch arch;
     struct ax_plan_time t;
-    must(ax_step_args_options(&a, &so));
-    must(ax_recompute_parse(steps[i].recompute, &so.recompute));
-    must(steps[i].shape
-             ? ax_shape_config(steps[i].shape, &config)
-             : ax_json_parse(&config, "config", steps[i].config, strlen(steps[i].config)));
+    must(ax_step_args_options(a, &so));
+    a->adapter.dropout = dropout;
+    must(ax_recompute_parse(recompute, &so.recompute));
+    must(shape ? ax_shape_config(shape, &config)
+               : ax_json_parse(&config, "config", text, strlen(text)));
     must(ax_arch_parse(&arch, ax_json_root(&config)));
     must(ax_plan_time(&t, &o, &ro, &arch, &so));
     ax_json_free(&config);
     ax_arch_free(&arch);
     return t;
+}
+
+static struct ax_plan_time planned(size_t i) {
+    struct ax_step_args a = {.dtype = "bfloat16",
+                             .optimizer = "adamw",
+                             .batch = steps[i].batch,
+                             .seq = 4096,
+                             .accumulate = steps[i].accumulate,
+                             .fp8 = steps[i].fp8};
+    return plan(&a, steps[i].recompute, steps[i].shape, steps[i].config, 0);
 }
 
 static void within(const char *what, size_t i, double got, double measured, double tolerance) {
@@ -99,6 +105,28 @@ static void ops_add_up_to_their_kinds(void **state) {
     assert_true(t.ops[AX_OP_fp8_gemm].calls == 16 * 7 * 3 * 4);
 }
 
+static double products_of(int64_t lora, double dropout) {
+    struct ax_step_args a = {.dtype = "bfloat16",
+                             .optimizer = "adamw",
+                             .batch = 1,
+                             .seq = 4096,
+                             .accumulate = 1,
+                             .lora = lora};
+    return plan(&a, "selective", "llama-3.2-1b", NULL, dropout).ops[AX_OP_gemm].calls;
+}
+
+/* q, k, v and gate, up: a product for the A's of one input, one for dx, one for A's gradients; x·Aᵀ is
+ * kept. With dropout each projection has an input of its own. */
+static void adapters_share_products(void **state) {
+    (void)state;
+    const double layers = 16, projections = 7, inputs = 4;
+    const double all = products_of(8, 0), each = products_of(8, 0.1);
+    const double base =
+        2 * inputs * layers + 2 * 2 - 1; /* two chunks of the head; no dx of the first layer */
+    assert_true(all == base + layers * (3 * projections + 3 * inputs) - 1);
+    assert_true(each == base + layers * 6 * projections - 3);
+}
+
 /* What was measured holds on Hopper alone. */
 static void other_machines_have_published_rates(void **state) {
     (void)state;
@@ -116,6 +144,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_take_what_was_measured),
         cmocka_unit_test(ops_add_up_to_their_kinds),
+        cmocka_unit_test(adapters_share_products),
         cmocka_unit_test(other_machines_have_published_rates),
     };
     return cmocka_run_group_tests_name("plan of cuda", tests, NULL, NULL);

@@ -23,6 +23,9 @@ static const int64_t lengths[] = {9, 1, 14, 0};
 static char *everywhere[] = {"q_proj",    "k_proj",    "v_proj",       "o_proj", "up_proj",
                              "gate_proj", "down_proj", "embed_tokens", "lm_head"};
 
+static char *queries_and_values[] = {"q_proj", "v_proj"};
+static struct ax_peft_pattern ranks[] = {{"k_proj", 5}, {"up_proj", 1}};
+
 static char *stacked[] = {"mlp.experts.down_proj", "gate_up_proj"};
 
 static void must(enum ax_status st) {
@@ -37,7 +40,8 @@ static struct ax_peft_config lora(void) {
 struct variant {
     const char *name, *type, *extra;
     bool tied, rslora, dora, ends;
-    int stacked; /* experts' weights: of two */
+    int stacked;      /* experts' weights: of two */
+    bool gaps, ranks; /* q and v alone, k and up of other ranks */
     double dropout;
     enum ax_storage store;
 };
@@ -48,6 +52,9 @@ static const struct variant variants[] = {
      .type = "llama",
      .rslora = true,
      .extra = ", \"attention_bias\": true, \"mlp_bias\": true"},
+    {.name = "lora, q and v", .type = "llama", .gaps = true},
+    {.name = "lora, several ranks", .type = "llama", .ranks = true},
+    {.name = "dora, several ranks", .type = "llama", .dora = true, .ranks = true},
     {.name = "lora, dropout", .type = "qwen3", .dropout = 0.3},
     {.name = "dora", .type = "llama", .dora = true},
     {.name = "dora, biases, tied",
@@ -106,6 +113,12 @@ static struct ax_peft_config config_of(const struct variant *v) {
     c.dropout = v->dropout;
     c.targets.n = v->ends ? 9 : v->stacked ? 4 : 7;
     c.parameters = (struct ax_peft_names){v->stacked, stacked};
+    if (v->gaps)
+        c.targets = (struct ax_peft_names){COUNT(queries_and_values), queries_and_values};
+    if (v->ranks) {
+        c.ranks = ranks;
+        c.n_ranks = COUNT(ranks);
+    }
     return c;
 }
 
@@ -384,9 +397,9 @@ static void far_memory_is_bitwise(void **state) {
 static void steps_do_not_allocate(void **state) {
     (void)state;
     struct ax_arch arch;
-    arch_of(&arch, &variants[11]);
-    const struct ax_peft_config c = config_of(&variants[11]);
-    struct tiny_run t = run_of(&arch, &c, &variants[11], AX_F32, AX_RECOMPUTE_ON);
+    arch_of(&arch, &variants[14]);
+    const struct ax_peft_config c = config_of(&variants[14]);
+    struct tiny_run t = run_of(&arch, &c, &variants[14], AX_F32, AX_RECOMPUTE_ON);
     t.steps = 6;
     must(tiny_run(&t, "cpu", 2));
     assert_int_equal(t.allocations, 0);
@@ -433,9 +446,9 @@ static void packing_and_accumulation_change_nothing(void **state) {
 static void dropout_follows_the_seed(void **state) {
     (void)state;
     struct ax_arch arch;
-    arch_of(&arch, &variants[2]);
-    const struct ax_peft_config c = config_of(&variants[2]);
-    struct tiny_run a = run_of(&arch, &c, &variants[2], AX_F32, AX_RECOMPUTE_OFF), b = a, other = a;
+    arch_of(&arch, &variants[5]);
+    const struct ax_peft_config c = config_of(&variants[5]);
+    struct tiny_run a = run_of(&arch, &c, &variants[5], AX_F32, AX_RECOMPUTE_OFF), b = a, other = a;
     other.o.seed++;
     must(tiny_run(&a, "cpu", 1));
     must(tiny_run(&b, "cpu", 2));
