@@ -42,24 +42,32 @@ static bool scales(const struct ax_linear *l, const struct ax_linear_run *r) {
     return any;
 }
 
-/* Finishes the run's parts after its GEMM: adapters, and deferred bias and addend. */
+/* Adding costs the products of adapters, which wait for memory, more time than those of weights. So where
+ * all columns have an adapter, these write y first; not if the product reads an addend anyway, or is scaled. */
+static bool adapters_write(const struct ax_linear *l, const struct ax_linear_run *r,
+                           const struct ax_tensor *addend) {
+    bool all = !addend->data && !ax_linear_merges(l);
+    for (int i = r->first; i < r->end; i++)
+        all = all && ax_adapter_is_on(&l->adapter[i]) && !l->adapter[i].magnitude;
+    return all;
+}
+
+/* The run's parts before its GEMM, if adapters write y, or after it: adapters, and deferred bias and addend. */
 static enum ax_status adapt(struct ax_runtime *rt, const struct ax_linear *l, const struct made *m,
                             const struct inputs *in, const struct ax_tensor *bias,
                             const struct ax_tensor *addend, const struct ax_tensor *y) {
     struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
     const int n = m->run.end - m->run.first;
     const bool late = scales(l, &m->run);
-    int64_t at = 0;
-    ax_linear_list(l, &m->run, &m->w, m->adapter, parts);
-    for (int i = 0; i < n; i++) {
-        const int64_t out = l->weight[m->run.first + i]->local_shape[0];
-        parts[i].y = ax_linear_columns(y, at, out);
-        parts[i].bias = ax_linear_columns(bias, at, out);
-        parts[i].addend = ax_linear_columns(addend, at, out);
-        at += out;
-    }
-    AX_TRY(ax_adapters_forward(&(struct ax_adapter_call){
-        .n = n, .parts = parts, .x = in->x, .first = in->first, .projects = m->projects}));
+    const struct ax_adapter_part all = {.w = m->w, .y = *y, .bias = *bias, .addend = *addend};
+    ax_linear_list(l, &m->run, &all, m->adapter, parts);
+    AX_TRY(
+        ax_adapters_forward(&(struct ax_adapter_call){.n = n,
+                                                      .parts = parts,
+                                                      .x = in->x,
+                                                      .writes = adapters_write(l, &m->run, addend),
+                                                      .first = in->first,
+                                                      .projects = m->projects}));
     for (int i = 0; i < n; i++) {
         const struct ax_adapter_part *p = &parts[i];
         if (late && !ax_adapter_scales(p->adapter) && (p->bias.data || p->addend.data))
@@ -146,7 +154,16 @@ static enum ax_status run_outputs(struct ax_runtime *rt, const struct ax_linear 
     if (reads_codes(l, r))
         return multiply_codes(rt, l, r,
                               &(struct ax_packed_product){in->values, columns, bias, add});
-    struct ax_gemm g = {.a = in->values, .b = m->used, .c = columns, .trans_b = true, .alpha = 1};
+    const bool adapted = adapts(l, r) && !ax_linear_merges(l);
+    const bool first = adapters_write(l, r, &add);
+    if (first)
+        AX_TRY(adapt(rt, l, m, in, &bias, &add, &columns));
+    struct ax_gemm g = {.a = in->values,
+                        .b = m->used,
+                        .c = columns,
+                        .trans_b = true,
+                        .accumulate = first,
+                        .alpha = 1};
     if (!scales(l, r) || ax_linear_merges(l)) {
         g.bias = bias;
         g.addend = add;
@@ -156,10 +173,10 @@ static enum ax_status run_outputs(struct ax_runtime *rt, const struct ax_linear 
                                         .w = &m->w_codes,
                                         .c = columns,
                                         .bias = g.bias,
-                                        .addend = g.addend};
+                                        .addend = g.addend,
+                                        .adds = first};
     AX_TRY(m->by_codes ? ax_linear_outputs_of_codes(rt, &p) : ax_run_gemm(rt->q, &g));
-    return adapts(l, r) && !ax_linear_merges(l) ? adapt(rt, l, m, in, &bias, &add, &columns)
-                                                : AX_OK;
+    return adapted && !first ? adapt(rt, l, m, in, &bias, &add, &columns) : AX_OK;
 }
 
 /* ---- the same, backward ---- */
@@ -213,48 +230,39 @@ static enum ax_status before_scales(struct ax_runtime *rt, const struct ax_linea
     return AX_OK;
 }
 
-/* The run's matrices, for backward calls of their adapters. */
-static void list_parts_backward(const struct ax_linear *l, const struct made *m,
-                                const struct ax_tensor *dy, const struct ax_tensor *dv,
-                                struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS]) {
-    int64_t at = 0;
-    ax_linear_list(l, &m->run, &m->w, m->adapter, parts);
-    for (int i = m->run.first; i < m->run.end; i++) {
-        const int64_t n = l->weight[i]->local_shape[0];
-        parts->dy = ax_linear_columns(dy, at, n);
-        parts->dv = ax_linear_columns(dv, at, n);
-        parts++;
-        at += n;
-    }
-}
-
-/* For rows of dy from `first` on: dx (+)= dv·W, with adapters (dx NULL: skipped), and whatever
- * _gradients needs of these rows. */
+/* For rows of dy from `first` on: dx (+)= dv·W, with adapters, which write it first (dx NULL: skipped), and
+ * whatever _gradients needs of these rows. */
 static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct made *m, int64_t first, const struct ax_tensor *dy,
                                  const struct ax_tensor *dx) {
     const struct ax_linear_run *r = &m->run;
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    /* merged ones are in the weights */
+    const bool adapted = dx && adapts(l, r) && !ax_linear_merges(l);
+    const bool adds = adapted || r->first > 0;
+    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
+    struct ax_adapter_call call = {
+        .n = r->end - r->first, .parts = parts, .writes = r->first == 0, .first = first};
     struct ax_tensor dv = *dy;
     if (m->dv.data) {
         dv = ax_tensor_rows(&m->dv, first, dy->shape[0]);
         AX_TRY(before_scales(rt, l, m, dy, &dv));
     }
+    if (adapted)
+        call.dx = *dx;
+    const struct ax_adapter_part all = {.w = m->w, .dy = *dy, .dv = dv};
+    ax_linear_list(l, r, &all, m->adapter, parts);
+    AX_TRY(ax_adapters_backward_inputs(&call));
     if (dx && m->by_codes) {
-        const struct ax_linear_product p = {.r = r, .w = &m->w_codes, .dy = &m->dy_codes, .c = *dx};
-        AX_TRY(ax_linear_inputs_of_codes(rt, &p));
+        AX_TRY(ax_linear_inputs_of_codes(
+            rt, &(struct ax_linear_product){
+                    .r = r, .w = &m->w_codes, .dy = &m->dy_codes, .c = *dx, .adds = adds}));
     } else if (dx) {
-        struct ax_gemm g = {.b = m->used, .c = *dx, .accumulate = r->first > 0, .alpha = 1};
+        struct ax_gemm g = {.b = m->used, .c = *dx, .accumulate = adds, .alpha = 1};
         AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_COLUMNS,
                                    scales(l, r) && !ax_linear_merges(l) ? &dv : dy, &g.a));
         AX_TRY(ax_run_gemm(rt->q, &g));
     }
-    struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
-    struct ax_adapter_call call = {.n = r->end - r->first, .parts = parts, .first = first};
-    list_parts_backward(l, m, dy, &dv, parts);
-    if (dx && !ax_linear_merges(l)) /* else it has gone through the merged weights */
-        call.dx = *dx;
-    AX_TRY(ax_adapters_backward_inputs(&call));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
@@ -294,7 +302,8 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
     if (db.data)
         AX_TRY(ax_run_colsum(rt->q, &(struct ax_colsum){.x = *own, .out = db}));
     struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS];
-    list_parts_backward(l, m, dy, m->dv.data ? &m->dv : dy, parts);
+    const struct ax_adapter_part all = {.w = m->w, .dy = *dy, .dv = m->dv.data ? m->dv : *dy};
+    ax_linear_list(l, r, &all, m->adapter, parts);
     return ax_adapters_backward_weights(&(struct ax_adapter_call){
         .n = r->end - r->first, .parts = parts, .x = in->x, .projects = m->projects});
 }

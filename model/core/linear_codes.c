@@ -67,7 +67,8 @@ enum ax_status ax_linear_outputs_of_codes(struct ax_runtime *rt,
                                       .bias = ax_linear_columns(&p->bias, at, n),
                                       .addend = ax_linear_columns(&p->addend, at, n),
                                       .a_kind = p->x->kind,
-                                      .b_kind = w->kind};
+                                      .b_kind = w->kind,
+                                      .accumulate = p->adds};
         AX_TRY(ax_run_fp8_gemm(rt->q, &g));
         at += n;
     }
@@ -84,7 +85,7 @@ enum ax_status ax_linear_inputs_of_codes(struct ax_runtime *rt, const struct ax_
                                       .c = p->c,
                                       .a_kind = dy->kind,
                                       .b_kind = w->kind,
-                                      .accumulate = i > 0};
+                                      .accumulate = p->adds || i > p->r->first};
         AX_TRY(ax_run_fp8_gemm(rt->q, &g));
     }
     return AX_OK;

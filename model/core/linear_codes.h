@@ -28,10 +28,11 @@ struct ax_linear_product {
     const struct ax_fake_codes *x;
     const struct ax_linear_codes *w, *dy;
     struct ax_tensor c, bias, addend; /* bias and addend of y; data NULL = none */
+    bool adds;                        /* y (without addend) or dx is added to c */
 };
-/* y = x·Wᵀ (+ bias) (+ addend), of rows of x and W. */
+/* y (+)= x·Wᵀ (+ bias) (+ addend), of rows of x and W. */
 enum ax_status ax_linear_outputs_of_codes(struct ax_runtime *rt, const struct ax_linear_product *p);
-/* dx = dy·W, added to what earlier runs made, of rows of dy and columns of W. */
+/* dx (+)= dy·W, of rows of dy and columns of W. */
 enum ax_status ax_linear_inputs_of_codes(struct ax_runtime *rt, const struct ax_linear_product *p);
 /* dW += dyᵀ·x, of columns of dy and x. */
 enum ax_status ax_linear_gradients_of_codes(struct ax_runtime *rt,

@@ -221,16 +221,22 @@ void ax_linear_take_shared(struct ax_runtime *rt, const struct ax_linear *l,
 }
 
 void ax_linear_list(const struct ax_linear *l, const struct ax_linear_run *r,
-                    const struct ax_tensor *w,
+                    const struct ax_adapter_part *all,
                     const struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS],
                     struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS]) {
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];
         struct ax_adapter_part *part = &parts[i - r->first];
-        *part = (struct ax_adapter_part){.adapter = &l->adapter[i], .shared = &shared[i]};
-        if (w->data)
-            part->w = ax_tensor_rows(w, at, n);
+        *part = (struct ax_adapter_part){.adapter = &l->adapter[i],
+                                         .shared = &shared[i],
+                                         .y = ax_linear_columns(&all->y, at, n),
+                                         .bias = ax_linear_columns(&all->bias, at, n),
+                                         .addend = ax_linear_columns(&all->addend, at, n),
+                                         .dy = ax_linear_columns(&all->dy, at, n),
+                                         .dv = ax_linear_columns(&all->dv, at, n)};
+        if (all->w.data)
+            part->w = ax_tensor_rows(&all->w, at, n);
         at += n;
     }
 }

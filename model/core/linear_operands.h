@@ -65,9 +65,10 @@ bool ax_linear_projects(const struct ax_linear *l);
 void ax_linear_take_shared(struct ax_runtime *rt, const struct ax_linear *l,
                            const struct ax_linear_run *r, int64_t T, bool backward,
                            struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS]);
-/* The run's matrices with their rows of w (data NULL: not needed), for a call of their adapters. */
+/* The run's matrices for a call of their adapters: `all` has tensors of all of them (data NULL: not
+ * needed), of which a matrix gets its rows of w and its columns of the others. */
 void ax_linear_list(const struct ax_linear *l, const struct ax_linear_run *r,
-                    const struct ax_tensor *w,
+                    const struct ax_adapter_part *all,
                     const struct ax_adapter_shared shared[AX_LINEAR_MAX_PARTS],
                     struct ax_adapter_part parts[AX_LINEAR_MAX_PARTS]);
 

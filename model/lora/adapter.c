@@ -102,14 +102,14 @@ static enum ax_status inputs(const struct ax_adapter *a, int64_t first, const st
     return drop(a, first, x, out, false);
 }
 
-/* y += s·low·Bᵀ. */
+/* y (+)= s·low·Bᵀ. */
 static enum ax_status expand(const struct ax_adapter *a, const struct ax_tensor *low,
-                             const struct ax_tensor *y) {
+                             const struct ax_tensor *y, bool accumulate) {
     return ax_run_gemm(a->run->rt->q, &(struct ax_gemm){.a = *low,
                                                         .b = weight_of(a, a->b),
                                                         .c = *y,
                                                         .trans_b = true,
-                                                        .accumulate = true,
+                                                        .accumulate = accumulate,
                                                         .alpha = a->scale});
 }
 
@@ -215,15 +215,16 @@ static enum ax_status project(const struct ax_adapter_call *c, const struct grou
 /* ---- forward ---- */
 
 static enum ax_status part_forward(const struct ax_adapter_part *p, const struct ax_tensor *x,
-                                   const struct ax_tensor *low) {
+                                   const struct ax_tensor *low, bool writes) {
     const struct ax_adapter *a = p->adapter;
     struct ax_queue *q = a->run->rt->q;
     const struct ax_tensor *y = &p->y;
     struct ax_tensor z;
+    AX_ASSERT(!a->magnitude || !writes);
     if (!a->magnitude)
-        return expand(a, low, y);
+        return expand(a, low, y, !writes);
     if (!drops(a)) {
-        AX_TRY(expand(a, low, y));
+        AX_TRY(expand(a, low, y, true));
         return ax_run_colscale(
             q,
             &(struct ax_colscale){
@@ -231,7 +232,7 @@ static enum ax_status part_forward(const struct ax_adapter_part *p, const struct
     }
     AX_TRY(base_output(a, x, &p->w, y->dtype, &z));
     AX_TRY(ax_run_add(q, &(struct ax_add){*y, z, -1}));
-    AX_TRY(expand(a, low, &z));
+    AX_TRY(expand(a, low, &z, true));
     return ax_run_colscale(
         q, &(struct ax_colscale){.x = z, .scale = p->shared->scale, .addend = *y, .y = *y});
 }
@@ -247,7 +248,7 @@ enum ax_status ax_adapters_forward(const struct ax_adapter_call *c) {
         for (int i = g.first; i < g.end; i = next_part(c, i + 1)) {
             const struct ax_tensor low =
                 ax_tensor_rows(&c->parts[i].shared->low, c->first, x.shape[0]);
-            AX_TRY(part_forward(&c->parts[i], &x, &low));
+            AX_TRY(part_forward(&c->parts[i], &x, &low, c->writes));
         }
         ax_stack_release(scratch, mark);
     }
@@ -256,16 +257,17 @@ enum ax_status ax_adapters_forward(const struct ax_adapter_call *c) {
 
 /* ---- backward ---- */
 
-/* dx += up·A; with dropout, of one part, dx += drop(up·A + (dv − dy)·w), where dv = dy without
+/* dx (+)= up·A; with dropout, of one part, dx (+)= drop(up·A + (dv − dy)·w), where dv = dy without
  * DoRA. */
-static enum ax_status input_gradient(const struct ax_adapter_call *c, const struct group *g) {
+static enum ax_status input_gradient(const struct ax_adapter_call *c, const struct group *g,
+                                     bool accumulate) {
     const struct ax_adapter_part *p = &c->parts[g->first];
     const struct ax_adapter *a = p->adapter;
     struct ax_queue *q = a->run->rt->q;
     struct ax_gemm product = {.a = joined_columns(g, p->shared->up, c->first, c->dx.shape[0]),
                               .b = joined_rows(g, weight_of(a, a->a)),
                               .c = c->dx,
-                              .accumulate = true,
+                              .accumulate = accumulate,
                               .alpha = 1};
     if (!drops(a))
         return ax_run_gemm(q, &product);
@@ -281,11 +283,12 @@ static enum ax_status input_gradient(const struct ax_adapter_call *c, const stru
             q,
             &(struct ax_gemm){.a = d, .b = p->w, .c = product.c, .accumulate = true, .alpha = 1}));
     }
-    return drop(a, c->first, &product.c, &c->dx, true);
+    return drop(a, c->first, &product.c, &c->dx, accumulate);
 }
 
 enum ax_status ax_adapters_backward_inputs(const struct ax_adapter_call *c) {
-    for (struct group g = {0}; next_group(c, &g);) {
+    bool accumulate = !c->writes;
+    for (struct group g = {0}; next_group(c, &g); accumulate = true) {
         struct ax_runtime *rt = c->parts[g.first].adapter->run->rt;
         const size_t mark = ax_stack_mark(&rt->arena.scratch);
         for (int i = g.first; i < g.end; i = next_part(c, i + 1)) {
@@ -298,7 +301,7 @@ enum ax_status ax_adapters_backward_inputs(const struct ax_adapter_call *c) {
                                   .alpha = p->adapter->scale}));
         }
         if (c->dx.data)
-            AX_TRY(input_gradient(c, &g));
+            AX_TRY(input_gradient(c, &g, accumulate));
         ax_stack_release(&rt->arena.scratch, mark);
     }
     return AX_OK;
@@ -313,7 +316,7 @@ static enum ax_status magnitude_gradient(const struct ax_adapter_part *p,
     const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor h;
     AX_TRY(base_output(a, x, &p->w, p->dy.dtype, &h));
-    AX_TRY(expand(a, &p->shared->low, &h));
+    AX_TRY(expand(a, &p->shared->low, &h, true));
     AX_TRY(ax_run_colscale(q, &(struct ax_colscale){.x = h, .scale = p->shared->inverse, .y = h}));
     AX_TRY(ax_run_coldot(q, &(struct ax_coldot){p->dy, h, ax_unit_grad(a->unit, a->magnitude)}));
     ax_stack_release(scratch, mark);

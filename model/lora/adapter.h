@@ -80,7 +80,7 @@ struct ax_adapter_part {
     const struct ax_adapter *adapter;       /* a == NULL: none, and nothing is done */
     const struct ax_adapter_shared *shared; /* measured */
     struct ax_tensor w;                     /* [out][in], unsharded */
-    /* forward: [T][out], in: x·wᵀ [+ bias + addend], out: the result */
+    /* forward: [T][out], in: x·wᵀ [+ bias + addend], out: the result; see `writes` */
     struct ax_tensor y;
     struct ax_tensor bias, addend; /* data NULL = none; see ax_adapter_scales */
     struct ax_tensor dy;           /* backward: [T][out] */
@@ -94,14 +94,17 @@ struct ax_adapter_call {
     const struct ax_adapter_part *parts; /* [n] */
     struct ax_tensor x;                  /* [T][in] */
     /* [T][in], in: dv·w of all (of dropout with DoRA dy·w), out: the gradient; data NULL = not
-     * requested */
+     * requested; see `writes` */
     struct ax_tensor dx;
+    /* y, not with DoRA, or dx is written with the adapters' contribution alone: the caller adds the
+     * rest to it */
+    bool writes;
     int64_t first; /* the first of these rows among the linear's */
     bool projects; /* `low` is computed; else it has been */
 };
 enum ax_status ax_adapters_forward(const struct ax_adapter_call *c); /* all must be in use */
 /* Backward is _inputs for all rows, or for some at a time; and then _weights for all of them. */
-/* Sets the rows of `up`, and adds the adapters' contribution to dx; x is not read. */
+/* Sets the rows of `up`, and dx; x is not read. */
 enum ax_status ax_adapters_backward_inputs(const struct ax_adapter_call *c);
 /* Gradients of A, B and m. Reads w only for m, and does not use dx. */
 enum ax_status ax_adapters_backward_weights(const struct ax_adapter_call *c);
