@@ -3,8 +3,8 @@
 
     slow_tool.py AXTRAIN [--model FOLDER] [--slow SECONDS] [--every K] [--group N] [--steps N] [--rounds N]
 
-Teaches a tiny model (of tests/goldens, or FOLDER of the same chat template) to call two tools, multiply and python. Then
-samples the same answers with tools that answer immediately, and with a multiply of which one call in K (10) takes SECONDS
+Teaches a tiny model (of tests/goldens, or FOLDER of the same chat template, which then needs another --learning-rate and
+--epochs) to call two tools, multiply and python. Then samples the same answers with tools that answer immediately, and with a multiply of which one call in K (10) takes SECONDS
 (1), with one process for it and with as many as there are by default (tool_workers): the share of throughput that it
 costs, the seconds of all calls, and those in which nothing was sampled. Last, the calls per second of python alone, in the
 sandbox. Each figure is the median of steps after the first; the learning rate is next to nothing, so that all runs have the
@@ -111,8 +111,17 @@ def teach(o, folder, only=None):
     (folder / "lessons.jsonl").write_text("".join(json.dumps(v) + "\n" for v in lessons))
     axtrain(o, folder, "sft", "/dev/null", "--quiet", f"base_model={o.model}", f"output_dir={out}",
             "datasets=[{path: lessons.jsonl, type: completion}]", "sequence_len=1024", "micro_batch_size=8",
-            "learning_rate=1e-2", "num_epochs=40", "warmup_steps=5", "float32=true", "save_strategy=no")
+            f"learning_rate={o.learning_rate}", f"num_epochs={o.epochs}", "warmup_steps=5", "float32=true",
+            "save_strategy=no")
     return out
+
+
+def add_model(p):
+    """The arguments that say which model calls tools, and how it is taught to."""
+    p.add_argument("axtrain", type=os.path.abspath)
+    p.add_argument("--model", type=os.path.abspath, default=str(ROOT / "tests/goldens/runs/models/tools_qwen3"))
+    p.add_argument("--learning-rate", type=float, default=1e-2)
+    p.add_argument("--epochs", type=int, default=40)
 
 
 def sample(o, folder, model, name, *words, **environment):
@@ -128,8 +137,7 @@ def sample(o, folder, model, name, *words, **environment):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("axtrain", type=os.path.abspath)
-    p.add_argument("--model", type=os.path.abspath, default=str(ROOT / "tests/goldens/runs/models/tools_qwen3"))
+    add_model(p)
     p.add_argument("--slow", type=float, default=1)
     p.add_argument("--every", type=int, default=10)
     p.add_argument("--group", type=int, default=16)

@@ -3,7 +3,7 @@
 
     trl_tools.py AXTRAIN [--model FOLDER] [--group N] [--steps N] [--pairs N] [--threads N]
 
-The model is a tiny one that is taught to call multiply (slow_tool.py), or FOLDER of the same chat template. Runs pairs of
+The model is a tiny one that is taught to call multiply (slow_tool.py), or FOLDER of the same chat template, with its options. Runs pairs of
 axtrain and TRL, and prints for each the median seconds of a step after the first, calls per answer, tokens per answer and
 peak memory, then the ratios' medians.
 """
@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 
-from slow_tool import ROOT, axtrain, configure, lines, run, teach
+from slow_tool import add_model, axtrain, configure, lines, run, teach
 
 
 def by_axtrain(o, folder, model, out):
@@ -75,8 +75,7 @@ def train_with_trl(o):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("axtrain", type=os.path.abspath)
-    p.add_argument("--model", type=os.path.abspath, default=str(ROOT / "tests/goldens/runs/models/tools_qwen3"))
+    add_model(p)
     p.add_argument("--group", type=int, default=8)
     p.add_argument("--steps", type=int, default=4)
     p.add_argument("--pairs", type=int, default=3)
