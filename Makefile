@@ -216,6 +216,8 @@ $(BUILD)/%.o: %.c
 	$(call compile,$(CC) $(CPPFLAGS) $(CFLAGS))
 
 $(BUILD)/tests/%.o: OPT = $(TEST_OPT)
+# What is much of the goldens' time.
+$(BUILD)/tests/goldens/digest.o: OPT := $(OPT)
 $(BUILD)/tests/%.o: WARN += $(WARN_O1)
 $(BUILD)/emulated/%.o $(BUILD)/emulated-sanitized/%.o: OPT = $(EMULATED_OPT)
 $(BUILD)/cmd/tracker/tracker.o: cmd/tracker/tracker.py
