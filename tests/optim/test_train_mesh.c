@@ -22,7 +22,7 @@
 #include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 
-enum { STEPS = 5, MAX_WORLD = 8, WIDTH = 3 };
+enum { STEPS = 4, MAX_WORLD = 8, WIDTH = 3 };
 
 static char *save[] = {"score"};
 static const struct ax_peft_config of_classifier = {
