@@ -59,13 +59,18 @@ static bool is_attention(enum ax_op op) {
     return op == AX_OP_attention_forward || op == AX_OP_attention_backward;
 }
 
-/* Of warps. Attention in bfloat16 has most to wait for; a sweep tries all orders of the others, too. */
+/* Of warps. Attention in bfloat16 has most to wait for; of the others each op's first shape and half of all cases have a
+ * second order, and in a sweep all. */
 static unsigned orders_of(const struct ax_case *c, const struct machine *m) {
     if (getenv("AXTRAIN_SWEEP"))
         return SEEDS;
     if (m->q->attention_varies) /* its bits are not compared */
         return 1;
-    return is_attention(c->op) && c->dtype == AX_BF16 ? SEEDS : 2;
+    if (is_attention(c->op) && c->dtype == AX_BF16)
+        return SEEDS;
+    int n;
+    const bool first = c->shape == ax_op_shapes(c->op, &n);
+    return first || cases / 2 % 2 == 0 ? 2 : 1; /* of each dtype: two of them take turns */
 }
 
 /* Leaves the results of the first order in the case's memory. Returns how many there were. */
