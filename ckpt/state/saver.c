@@ -345,9 +345,6 @@ static enum ax_status copy_unit(struct ax_saver *s, int unit) {
     struct ax_saver_work *w = s->work;
     struct ax_save_copy *copy = &w->copies[unit];
     size_t bytes = 0;
-    /* the current piece will be read soon; a queue serves one thread */
-    while (w->reading && (s->q || w->reading->unit == unit))
-        pthread_cond_wait(&s->read, &s->mutex);
     for (size_t i = 0; i < w->n_sources; i++)
         bytes += w->sources[i].unit == unit ? unread_bytes(&w->sources[i]) : 0;
     if (bytes == 0 || bytes + SPARE > ax_mem_available())
@@ -369,8 +366,6 @@ static enum ax_status copy_unit(struct ax_saver *s, int unit) {
 /* The same by the device, as much as fits. */
 static enum ax_status stage_unit(struct ax_saver *s, int unit) {
     struct ax_saver_work *w = s->work;
-    while (w->reading && w->reading->unit == unit)
-        pthread_cond_wait(&s->read, &s->mutex);
     for (size_t i = 0; i < w->n_sources; i++) {
         struct ax_save_source *source = &w->sources[i];
         const size_t n = source->unit == unit ? unread_bytes(source) : 0;
@@ -385,11 +380,22 @@ static enum ax_status stage_unit(struct ax_saver *s, int unit) {
     return AX_OK;
 }
 
+/* The current piece will be read soon; a queue serves one thread, and the stage has its own. */
+static void wait_for_piece(struct ax_saver *s, int unit) {
+    const bool any = s->q && !s->stage.q;
+    const struct ax_saver_work *w = s->work;
+    while (w->reading && (any || w->reading->unit == unit))
+        pthread_cond_wait(&s->read, &s->mutex);
+}
+
 void ax_saver_before_update(struct ax_saver *s, int unit) {
     if (!s->busy)
         return;
     const double begin = ax_clock_now();
     pthread_mutex_lock(&s->mutex);
+    if (s->pending[unit] > 0)
+        wait_for_piece(s, unit);
+    /* none now if that was the last piece, or the save has failed meanwhile */
     if (s->pending[unit] > 0 && (s->stage.q ? stage_unit : copy_unit)(s, unit) != AX_OK)
         ax_error_clear(); /* the writer, too, will fail to read, or there is no memory: wait */
     while (s->pending[unit] > 0)

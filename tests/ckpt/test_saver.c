@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include "kernels/backend.h"
 #include "tests/ckpt/folder.h"
 #include "tests/skip.h"
+#include "tests/sweep.h"
 
 #define UNITS  4
 #define CONCAT 3                      /* the unit whose weight is joined by another one: */
@@ -34,6 +36,9 @@
 static bool stopped;
 static bool lies;       /* a byte of every long write of the saver's thread is another one */
 static int writes_left; /* of the saver's thread, until the disk stops; −1: it does not */
+static bool full;       /* no write of the saver's thread succeeds */
+static bool wakes_late; /* the trainer, from waiting for the saver: when the save has ended; … */
+static struct ax_saver *waited_for; /* … this one; the disk is full from then on */
 static pthread_t trainer;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moves = PTHREAD_COND_INITIALIZER;
@@ -65,28 +70,50 @@ static bool wait_for_stop(struct ax_saver *saver) {
     }
 }
 
-/* The writer stands still while the disk does. */
-static void pass_disk(const void *data, size_t n) {
+/* The writer stands still while the disk does; false: the disk is full. */
+static bool pass_disk(const void *data, size_t n) {
     pthread_mutex_lock(&mutex);
     if (writes_left >= 0 && !pthread_equal(pthread_self(), trainer)) {
         stopped = stopped || writes_left-- == 0;
         while (stopped)
             pthread_cond_wait(&moves, &mutex);
     }
+    const bool fails = full && !pthread_equal(pthread_self(), trainer);
     pthread_mutex_unlock(&mutex);
+    if (fails)
+        errno = ENOSPC;
     if (lies && n > 65536 && !pthread_equal(pthread_self(), trainer))
         ((char *)(uintptr_t)data)[65536] ^= 1; /* summed already, and not read again */
+    return !fails;
 }
 
 /* The C library's, for this program. */
 ssize_t write(int fd, const void *data, size_t n) {
-    pass_disk(data, n);
-    return syscall(SYS_write, fd, data, n);
+    return pass_disk(data, n) ? syscall(SYS_write, fd, data, n) : -1;
 }
 
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
-    pass_disk(data, n);
-    return syscall(SYS_pwrite64, fd, data, n, at);
+    return pass_disk(data, n) ? syscall(SYS_pwrite64, fd, data, n, at) : -1;
+}
+
+static void set_full(bool is) {
+    pthread_mutex_lock(&mutex);
+    full = is;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* It may wake without a signal, and any time after one. */
+int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *held) {
+    (void)cond;
+    pthread_mutex_unlock(held);
+    usleep(100);
+    if (wakes_late && pthread_equal(pthread_self(), trainer)) {
+        set_full(true);
+        while (!ax_saver_is_due(waited_for))
+            usleep(100);
+    }
+    pthread_mutex_lock(held);
+    return 0;
 }
 
 /* Bytes of the heap in use, of all threads and mappings (0 under AddressSanitizer). */
@@ -402,8 +429,7 @@ static const char *const backends[] = {"ref", "far"};
 static void test_waits_for_no_disk(void **state) {
     (void)state;
     static const int64_t sizes[] = {RUN, (int64_t)RUN * 18 << 10, (int64_t)RUN * 293 << 10};
-    const char *sweep = getenv("AXTRAIN_SWEEP");
-    const int n = sweep && *sweep ? 3 : 2;
+    const int n = sweeping() ? 3 : 2;
     for (int i = 0; i < 2 * n; i++) {
         struct state s;
         open_state_or_skip(&s, backends[i % 2], sizes[i / 2]);
@@ -501,6 +527,44 @@ static void test_disk_that_lies(void **state) {
     assert_int_equal(ax_remove_tree(in_dir("checkpoint-2")), AX_OK);
 }
 
+/* What a save that failed did not read is no reason not to wait for the next one. */
+static void test_fails_while_waited_for(void **state) {
+    (void)state;
+    struct state s;
+    struct ax_saver saver;
+    json_t *config = json_object();
+    int step = 0;
+    open_state(&s, "ref", (int64_t)RUN * 9000);
+    fill_all(&s, 1);
+    assert_int_equal(ax_saver_create(&saver, s.q, NULL, UNITS), AX_OK);
+    wakes_late = true;
+    waited_for = &saver;
+    alarm(60);
+    while (!full) { /* until it meets the writer while that reads another unit's first part */
+        start_save(&saver, &s, ++step, config);
+        usleep((unsigned)(step * 37 % 1000));
+        ax_saver_before_update(&saver, UNITS - 1);
+        assert_int_equal(ax_saver_finish(&saver), full ? AX_ERR_STORAGE : AX_OK);
+    }
+    print_message("met the writer in save %d\n", step);
+    set_full(false);
+    wakes_late = false;
+    fill_all(&s, ++step);
+    stop_disk_after(0);
+    start_save(&saver, &s, step, config);
+    assert_true(wait_for_stop(&saver));
+    change_all(&saver, &s, heap_bytes(), step + 1);
+    start_disk();
+    assert_int_equal(ax_saver_finish(&saver), AX_OK);
+    alarm(0);
+    expect_saved(&s, step);
+    ax_saver_free(&saver);
+    close_state(&s);
+    json_decref(config);
+    assert_int_equal(remove_dir(NULL), 0);
+    assert_int_equal(make_dir(NULL), 0);
+}
+
 /* Killed while the disk stands still and the state has gone on. */
 static void test_killed_behind_the_training(void **state) {
     (void)state;
@@ -546,6 +610,7 @@ int main(void) {
         cmocka_unit_test(test_disk_stops_anywhere),
         cmocka_unit_test(test_waits_without_memory),
         cmocka_unit_test(test_disk_that_lies),
+        cmocka_unit_test(test_fails_while_waited_for),
         cmocka_unit_test(test_killed_behind_the_training),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
