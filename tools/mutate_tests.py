@@ -20,7 +20,6 @@ from pathlib import Path
 
 LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl".split()
 BESIDE = ["-shared", "-Wl,-rpath,$ORIGIN"]  # finds libaxtrain-gloo.so
-SWEEPS = ("optim/test_interrupted", "optim/test_train", "faults/test_preempt", "ckpt/test_saver")  # as tools/test-all
 PROGRAMS = ("tests/goldens/replay", *(f"tests/bench/{name}" for name in ("bench", "plan_score", "sandbox")))  # that tests start
 # A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
 # it remains.
@@ -245,7 +244,8 @@ class Bench:
         return outcome, time.monotonic() - start, output
 
     def environment(self, test):
-        return {"AXTRAIN_SWEEP": "1"} if self.sanitize and test in SWEEPS else {}
+        sweeps = self.sanitize and '"tests/sweep.h"' in (self.tree / f"tests/{test}.c").read_text()
+        return {"AXTRAIN_SWEEP": "1"} if sweeps else {}
 
     def run(self, worker, test, mutated):
         if not mutated:

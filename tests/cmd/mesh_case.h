@@ -4,7 +4,6 @@
 #define AX_TESTS_CMD_MESH_CASE_H
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text/json.h"
@@ -96,11 +95,6 @@ static inline void expect_figures(const struct ax_golden_report *r, const struct
                      r->groups[i].worst, r->groups[i].tolerance, r->groups[i].where);
         figures++;
     }
-}
-
-/* Every other one of many that are alike; in a sweep none. */
-static inline bool left_out(size_t i) {
-    return i % 2 && !getenv("AXTRAIN_SWEEP");
 }
 
 static inline bool has_group(const struct ax_golden_report *r, const char *group) {

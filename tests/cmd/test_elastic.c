@@ -17,6 +17,7 @@
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 #include "tests/skip.h"
+#include "tests/sweep.h"
 
 enum { STEPS = 8, LLAMA = 30 }; /* LLAMA: parameters of the tiny one */
 
@@ -448,7 +449,7 @@ static void killed_at_any_call(void **state) {
                  {"write", 3, 9, 1},
                  {"fsync", 2, 3, 1},
                  {"mkdir", 1, 3, 1}};
-    const bool sweep = getenv("AXTRAIN_SWEEP") != NULL;
+    const bool sweep = sweeping();
     const char *config = configure(completion, "elastic_steps: 3\n");
     struct losses smaller[STEPS + 1] = {0};
     int killed = 0;

@@ -19,6 +19,7 @@
 #include "cmd/report/report.h"
 #include "tests/doubles/scaled_link.h"
 #include "optim/metrics/trace.h"
+#include "tests/sweep.h"
 #include "tests/tiny.h"
 #include "tests/skip.h"
 
@@ -390,12 +391,11 @@ static void bubbles(void **state) {
 }
 
 int main(void) {
-    const bool sweeps = getenv("AXTRAIN_SWEEP") != NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_are_to_scale),
-        unit_test_if(sweeps, transfers_hide),
-        unit_test_if(sweeps, table),
-        unit_test_if(sweeps, bubbles),
+        unit_test_if(sweeping(), transfers_hide),
+        unit_test_if(sweeping(), table),
+        unit_test_if(sweeping(), bubbles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

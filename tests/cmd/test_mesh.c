@@ -17,6 +17,7 @@
 #include "model/arch/split.h"
 #include "tests/cmd/command_case.h"
 #include "tests/cmd/mesh_case.h"
+#include "tests/sweep.h"
 
 static const struct model models[] = {
     {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}, 0},

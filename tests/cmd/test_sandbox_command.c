@@ -10,6 +10,7 @@
 #include "tests/cmd/program_case.h"
 #include "tests/data/sandbox_case.h"
 #include "tests/data/scratch.h"
+#include "tests/sweep.h"
 
 /* Runs "axtrain sandbox …", or the program that attacks it, with the tests' cache; all it prints is in `said`. */
 static char said[16384];
@@ -64,7 +65,7 @@ static void attacks_fail(void **state) {
              getenv("HOME") ? getenv("HOME") : "");
     assert_int_equal(ax_sandbox_find(&parts, NULL, NULL), AX_OK);
     snprintf(option, sizeof option, "--python %s", npm);
-    if (getenv("AXTRAIN_SWEEP") && ax_path_exists(npm) && strcmp(parts.python, npm) != 0)
+    if (sweeping() && ax_path_exists(npm) && strcmp(parts.python, npm) != 0)
         attack(option);
     ax_sandbox_parts_free(&parts);
 }

@@ -17,6 +17,7 @@
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 #include "tests/strangers.h"
+#include "tests/sweep.h"
 
 static char out[1 << 16];
 
@@ -350,7 +351,7 @@ static void lost_ranks_cost_steps_only(void **state) {
     (void)state;
     static const char *const calls[] = {"fsync", "rename", "write", "mkdir"}, *const of[] = {
                                                                                   "", "@0", "@3"};
-    const bool sweep = getenv("AXTRAIN_SWEEP") != NULL;
+    const bool sweep = sweeping();
     const int ranks = sweep ? 4 : 2;
     double straight[6] = {0};
     char fault[32];

@@ -11,6 +11,7 @@
 
 #include "tests/cuda/program_case.h"
 #include "tests/skip.h"
+#include "tests/sweep.h"
 
 #define MOST 10 /* words of a mesh and its options */
 
@@ -44,10 +45,6 @@ static void meshes_are_one_rank(void **state) {
 }
 
 /* ---- all of them ---- */
-
-static bool sweeps(void) {
-    return getenv("AXTRAIN_SWEEP") != NULL;
-}
 
 enum { DP_REPLICATE = 1, DP_SHARD = 2, CP = 4, TP = 8, PP = 16, DIMENSIONS = 5, EP = 32 };
 
@@ -98,7 +95,7 @@ static void all_meshes_are_one_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes_are_one_rank),
-        unit_test_if(sweeps(), all_meshes_are_one_rank),
+        unit_test_if(sweeping(), all_meshes_are_one_rank),
     };
     return cmocka_run_group_tests_name("cuda meshes", tests, program_begin, scratch_remove);
 }

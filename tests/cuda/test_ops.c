@@ -12,6 +12,7 @@
 #include "kernels/cuda/state.h"
 #include "tests/cuda/device_case.h"
 #include "tests/skip.h"
+#include "tests/sweep.h"
 
 static struct machine ref, cuda, own, old; /* own: without cuDNN; old: with 9.19 */
 static struct machine plain;               /* without wgmma, too */
@@ -62,7 +63,7 @@ static bool is_attention(enum ax_op op) {
 /* Of warps. Attention in bfloat16 has most to wait for; of the others each op's first shape and half of all cases have a
  * second order, and in a sweep all. */
 static unsigned orders_of(const struct ax_case *c, const struct machine *m) {
-    if (getenv("AXTRAIN_SWEEP"))
+    if (sweeping())
         return SEEDS;
     if (m->q->attention_varies) /* its bits are not compared */
         return 1;

@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "ckpt/state/checkpoint.h"
+#include "tests/sweep.h"
 #include "tests/train_case.h"
 
 #define STEPS 12
@@ -142,8 +143,7 @@ static bool preempt(struct train_case *c, int sig, double delay, struct tally *t
 
 static void test_signal_at_any_moment(void **state) {
     (void)state;
-    const char *sweep = getenv("AXTRAIN_SWEEP");
-    const int moments = sweep && *sweep ? 200 : 24;
+    const int moments = sweeping() ? 200 : 24;
     const struct ax_rng_key key = {75, 1, 1};
     struct tally t = {0};
     double seconds;

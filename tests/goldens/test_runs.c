@@ -18,6 +18,7 @@
 #include "ckpt/hf/safetensors.h"
 #include "tests/golden_files.h"
 #include "tests/goldens/command.h"
+#include "tests/sweep.h"
 
 static char tree[64];      /* models, lora → the goldens; runs/FAMILY */
 static char fixtures[512]; /* the goldens */
@@ -105,11 +106,6 @@ static void fails(const char *dir, const char *what) {
 #define EACH 1
 #endif
 
-/* AXTRAIN_SWEEP=1: all cases of the families. */
-static bool every(void) {
-    return getenv("AXTRAIN_SWEEP") != NULL;
-}
-
 /* Walks "steps.2.loss" down to the last key's parent. */
 static json_t *parent_of(json_t *v, char *path, const char **key) {
     for (char *next; (next = strchr(path, '.')); path = next + 1) {
@@ -146,7 +142,7 @@ static void edit(const char *name, const char *where, double factor, double offs
 
 static void sft_is_repeated(void **state) {
     (void)state;
-    copy_cases("sft", every()
+    copy_cases("sft", sweeping()
                           ? "messages text completion_text completion_chat whole_text assistant "
                             "assistant_qwen3 packed mixtral lora dft"
                           : "completion_chat whole_text assistant_qwen3 packed mixtral lora dft");
@@ -156,17 +152,17 @@ static void sft_is_repeated(void **state) {
 /* All losses, a last step of one micro-batch, adapters new and trained, experts' balancing loss. */
 static void preferences_are_repeated(void **state) {
     (void)state;
-    copy_cases("dpo", every()
+    copy_cases("dpo", sweeping()
                           ? "sigmoid_text ipo hinge robust sigmoid_sft mpo sigmoid_norm apo_zero "
                             "smoothing_ignored cosine tail lora lora_continued mixtral"
                           : "ipo mpo tail lora lora_continued mixtral");
     passes("runs/dpo", "cpu");
-    copy_cases("orpo", every() ? "orpo orpo_text orpo_qwen3" : "orpo_qwen3");
+    copy_cases("orpo", sweeping() ? "orpo orpo_text orpo_qwen3" : "orpo_qwen3");
     passes("runs/orpo", "cpu");
-    copy_cases("cpo", every() ? "cpo simpo cpo_simpo" : "cpo_simpo");
+    copy_cases("cpo", sweeping() ? "cpo simpo cpo_simpo" : "cpo_simpo");
     passes("runs/cpo", "cpu");
     copy_cases("kto",
-               every() ? "kto kto_weights apo_zero_unpaired" : "kto_weights apo_zero_unpaired");
+               sweeping() ? "kto kto_weights apo_zero_unpaired" : "kto_weights apo_zero_unpaired");
     passes("runs/kto", "cpu");
 }
 
@@ -174,7 +170,7 @@ static void preferences_are_repeated_in_double_precision(void **state) {
     (void)state;
     copy_cases("dpo", "lora");
     passes("runs/dpo", "ref");
-    if (every()) { /* of the arithmetic of dpo, which ref repeats above */
+    if (sweeping()) { /* of the arithmetic of dpo, which ref repeats above */
         copy_cases("cpo", "cpo_simpo");
         passes("runs/cpo", "ref");
     }
@@ -188,7 +184,7 @@ static void heads_are_repeated(void **state) {
     (void)state;
     copy_cases("reward", "margin plain");
     passes("runs/reward", "cpu");
-    if (every())
+    if (sweeping())
         passes("runs/reward", "ref");
     copy_cases("prm", "prm last_step");
     passes("runs/prm", "cpu");
@@ -198,10 +194,10 @@ static void heads_are_repeated(void **state) {
 /* Each divergence; a temperature, which gkd does not apply. */
 static void distillations_are_repeated(void **state) {
     (void)state;
-    copy_cases("gkd", every() ? "forward_kl jsd reverse_kl" : "jsd reverse_kl");
+    copy_cases("gkd", sweeping() ? "forward_kl jsd reverse_kl" : "jsd reverse_kl");
     passes("runs/gkd", "cpu");
     copy_cases("distill",
-               every() ? "forward_kl jsd_temperature reverse_kl" : "forward_kl jsd_temperature");
+               sweeping() ? "forward_kl jsd_temperature reverse_kl" : "forward_kl jsd_temperature");
     passes("runs/distill", "cpu");
     passes("runs/distill", "ref");
     edit("distill/forward_kl", "settings.beta", 0, 0.01);
@@ -215,16 +211,16 @@ static void distillations_are_repeated(void **state) {
  * experts. */
 static void completions_are_repeated(void **state) {
     (void)state;
-    copy_cases("grpo", every() ? "bnpo cispo_it2 dapo dapo_it2 delta_it2 dr_grpo entropy_bonus "
-                                 "entropy_mask gdpo grpo grpo_it2 gspo_it2 kl kl_it2 kl_plain "
-                                 "lora_kl luspo_it2 mask_truncated mask_truncated_grpo mixtral "
-                                 "none_rewards qwen3 sapo_it2 scale_batch steps4 temperature "
-                                 "vespo_it2"
-                               : "bnpo cispo_it2 delta_it2 entropy_bonus entropy_mask gdpo "
-                                 "gspo_it2 lora_kl mask_truncated_grpo mixtral none_rewards "
-                                 "sapo_it2 scale_batch steps4 temperature vespo_it2");
+    copy_cases("grpo", sweeping() ? "bnpo cispo_it2 dapo dapo_it2 delta_it2 dr_grpo entropy_bonus "
+                                    "entropy_mask gdpo grpo grpo_it2 gspo_it2 kl kl_it2 kl_plain "
+                                    "lora_kl luspo_it2 mask_truncated mask_truncated_grpo mixtral "
+                                    "none_rewards qwen3 sapo_it2 scale_batch steps4 temperature "
+                                    "vespo_it2"
+                                  : "bnpo cispo_it2 delta_it2 entropy_bonus entropy_mask gdpo "
+                                    "gspo_it2 lora_kl mask_truncated_grpo mixtral none_rewards "
+                                    "sapo_it2 scale_batch steps4 temperature vespo_it2");
     passes("runs/grpo", "cpu");
-    copy_cases("grpo", every() ? "kl_it2 luspo_it2 temperature" : "luspo_it2");
+    copy_cases("grpo", sweeping() ? "kl_it2 luspo_it2 temperature" : "luspo_it2");
     passes("runs/grpo", "ref");
 }
 
@@ -235,7 +231,7 @@ static void completions_with_tools_are_repeated(void **state) {
                "calc kl_it2 gspo_it2 entropy_mask one_round fails long long_masked llama "
                "other_token_truncate other_token_mask other_sequence_mask other_off_policy till");
     passes("runs/grpo_tools", "cpu");
-    if (every())
+    if (sweeping())
         passes("runs/grpo_tools", "ref");
 }
 
@@ -348,7 +344,7 @@ static void policies_with_values_are_repeated(void **state) {
     shell("mkdir -p %s/runs/reward && ln -sf '%s/runs/reward/margin_trained' %s/runs/reward", tree,
           fixtures, tree);
     passes("runs/ppo", "cpu");
-    copy_cases("ppo", every() ? "ppo ppo_k3" : "ppo_k3");
+    copy_cases("ppo", sweeping() ? "ppo ppo_k3" : "ppo_k3");
     passes("runs/ppo", "ref");
     static const char *const tensors[][2] = {
         {"b1.values", "FAIL  values"},

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/doubles/delay.h"
+#include "tests/sweep.h"
 #include "tests/tiny.h"
 
 enum { FEW = 6, MANY = 500, STEPS = 2, MOST_RANKS = 8 };
@@ -87,7 +88,7 @@ static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
 
 static void delays_change_no_bit(void **state) {
     (void)state;
-    const unsigned n = getenv("AXTRAIN_SWEEP") ? MANY : FEW;
+    const unsigned n = sweeping() ? MANY : FEW;
     struct run late = {0};
     assert_int_equal(tiny_arch(&late.arch, "llama", false, ""), AX_OK);
     for (unsigned seed = 1; seed <= n; seed++) {

@@ -29,6 +29,7 @@
 #include "optim/losses/preference.h"
 #include "optim/losses/reward.h"
 #include "tests/run_readout.h"
+#include "tests/sweep.h"
 #include "tests/train_case.h"
 
 #define MAX_STEPS 64
@@ -433,11 +434,11 @@ static bool has_checkpoint(const struct run_readout *r, int64_t step) {
     return false;
 }
 
-/* The one checkpoint before `step` that the straight run has and the other does not; 0: none. */
-static int64_t evicted(const struct run_readout *straight, const struct run_readout *other,
+/* The one checkpoint before `step` that `one` has and the other does not; 0: none. */
+static int64_t evicted(const struct run_readout *one, const struct run_readout *other,
                        int64_t step) {
-    for (size_t i = 0; i < straight->n; i++) {
-        const char *name = straight->lines[i];
+    for (size_t i = 0; i < one->n; i++) {
+        const char *name = one->lines[i];
         const int64_t k =
             strncmp(name, "checkpoint-", 11) == 0 ? strtoll(name + 11, NULL, 10) : INT64_MAX;
         if (k < step && !has_checkpoint(other, k))
@@ -448,7 +449,7 @@ static int64_t evicted(const struct run_readout *straight, const struct run_read
 
 /* What may differ, and why. */
 static void forgive(struct run_readout *straight, struct run_readout *other,
-                    const struct life *first) {
+                    const struct life *first, bool keeps_best) {
     /* Being asked to stop saves immediately, at a step at which the uninterrupted run may not
      * save; if an evaluation of this step is still pending, the checkpoint says so. */
     if (!first->killed && first->code != 0) {
@@ -458,6 +459,10 @@ static void forgive(struct run_readout *straight, struct run_readout *other,
         if (!has_checkpoint(straight, first->steps) && has_checkpoint(other, first->steps)) {
             drop_checkpoint(straight, evicted(straight, other, first->steps)); /* for its place */
             drop_checkpoint(other, first->steps);
+        } else if (keeps_best) { /* before its evaluation: beside what was the best until then */
+            const int64_t best = evicted(other, straight, first->steps);
+            drop_checkpoint(straight, evicted(straight, other, first->steps));
+            drop_checkpoint(other, best);
         }
         run_readout_drop(straight, run, "");
         run_readout_drop(other, run, "");
@@ -510,7 +515,7 @@ static bool compare(struct straight *s, const struct interruption *what) {
         last = live(&c, NULL);
     read_out(&a, &s->c, &s->life);
     read_out(&b, &c, &last);
-    forgive(&a, &b, &first);
+    forgive(&a, &b, &first, s->config->keeps_best);
     const char *difference = run_readout_compare(&a, &b);
     if (difference)
         fail_msg("%s: signal %d in step %lld or evaluation %d, fault %s; first life: %s\n%s",
@@ -522,11 +527,6 @@ static bool compare(struct straight *s, const struct interruption *what) {
     train_case_close(&c);
     s->n++;
     return first.killed || strcmp(first.result, s->life.result) != 0;
-}
-
-static bool sweeping(void) {
-    const char *sweep = getenv("AXTRAIN_SWEEP");
-    return sweep && *sweep;
 }
 
 /* `each` on every configuration; `stride` without a sweep, from another place for each of them. */

@@ -22,6 +22,7 @@
 #include "ckpt/state/checkpoint.h"
 #include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
+#include "tests/sweep.h"
 
 enum { SAVED = 3, LAST = 4, MAX_WORLD = 8 };
 
@@ -322,7 +323,7 @@ static void go_on(const struct kind *k, const struct ax_mesh_sizes *sizes,
 
 static void each_mesh_writes_what_one_rank_does(const struct kind *k, double tolerance,
                                                 const struct ax_mesh_sizes *list, size_t n) {
-    const bool sweep = getenv("AXTRAIN_SWEEP") != NULL;
+    const bool sweep = sweeping();
     char saved[256], whole[192], from[256];
     struct mesh_run straight = {.kind = k, .sizes = one, .out = path(ONE), .steps = LAST};
     train_ok(&straight);
@@ -526,7 +527,7 @@ static void a_failed_reshard_changes_nothing(void **state) {
     static const struct kind full = {"all weights", .dtype = AX_F32};
     static const char *const calls[] = {"write", "fsync", "rename", "open",
                                         "close", "mkdir", "read"};
-    const int every = getenv("AXTRAIN_SWEEP") ? 1 : 5;
+    const int every = sweeping() ? 1 : 5;
     struct mesh_run m = {
         .kind = &full, .sizes = {1, 1, 2, 1, 2, 1}, .out = path(MESH), .steps = SAVED};
     char dir[256], to[256], file[320], *bytes;
@@ -573,7 +574,7 @@ static void a_failed_call_leaves_nothing_half_done(void **state) {
     (void)state;
     static const struct kind full = {"all weights", .dtype = AX_F32};
     static const char *const calls[] = {"write", "fsync", "rename", "open", "close", "mkdir"};
-    const int every = getenv("AXTRAIN_SWEEP") ? 1 : 9;
+    const int every = sweeping() ? 1 : 9;
     int failed = 0, passed = 0;
     for (size_t i = 0; i < COUNT(calls); i++)
         for (int n = 1 + (int)i; n < 200; n += every) {
