@@ -145,10 +145,9 @@ static enum ax_status open_model(struct ax_train_setup *s) {
 /* An adapter has all rows that are added, `rows` in place of the model's. */
 static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids, int64_t rows) {
     const bool inputs = ax_arch_grows_inputs(&s->arch, rows);
-    if (!s->adapter ||
-        (ax_adapter_saves_embedding(s->adapter) &&
-         (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight")) &&
-         (!inputs || ax_adapter_saves(s->adapter, "model.embed_tokens_per_layer.weight"))))
+    if (!s->adapter || (ax_adapter_saves_embedding(s->adapter) &&
+                        (s->arch.classifier || ax_adapter_saves(s->adapter, "lm_head.weight")) &&
+                        (!inputs || ax_adapter_saves(s->adapter, AX_PER_LAYER_TABLE))))
         return AX_OK;
     return ax_config_error(
         s->cfg, "adapter",

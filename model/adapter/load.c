@@ -289,7 +289,7 @@ enum ax_status ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft 
     if (!e || e->ndim != 2 || e->shape[0] <= arch->vocab_size || arch->vocab_stored > 0)
         return AX_OK;
     if (ax_arch_grows_inputs(arch, e->shape[0]) &&
-        !ax_safetensors_find(&peft->weights, AX_PEFT_PREFIX "model.embed_tokens_per_layer.weight"))
+        !ax_safetensors_find(&peft->weights, AX_PEFT_PREFIX AX_PER_LAYER_TABLE))
         return ax_error(AX_ERR_DATA,
                         "%s: the adapter was trained with a vocabulary of %lld tokens, and lacks "
                         "the per-layer inputs of those after %lld. Train it with modules_to_save: "

@@ -174,6 +174,7 @@ struct ax_beside_scale {
 
 /* Embeddings of each layer (model/parts/per_layer.c): `width` elements for each layer, `columns` for all, of `rows`
  * tokens. */
+#define AX_PER_LAYER_TABLE "model.embed_tokens_per_layer.weight"
 struct ax_per_layer_config {
     int64_t width, columns, rows; /* width 0: none */
     int64_t stored;               /* rows in the checkpoint if fewer than `rows`; 0 = rows */

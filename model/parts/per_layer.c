@@ -12,7 +12,7 @@ void ax_per_layer_init(struct ax_builder *b) {
     const struct ax_per_layer_config *c = &b->arch->per_layer;
     struct ax_per_layer_table *t = &b->model->per_layer;
     const struct ax_param_decl table = {
-        .name = "model.embed_tokens_per_layer.weight", .rows = c->rows, .cols = c->columns};
+        .name = AX_PER_LAYER_TABLE, .rows = c->rows, .cols = c->columns};
     const struct ax_param_decl projection = {.name = "model.per_layer_model_projection.weight",
                                              .rows = c->columns,
                                              .cols = b->arch->hidden_size,
