@@ -106,6 +106,14 @@ static const struct variant variants[] = {
      .store = AX_STORAGE_FP8},
 };
 
+static const struct variant *variant(const char *name) {
+    size_t i = 0;
+    while (i < COUNT(variants) && strcmp(variants[i].name, name) != 0)
+        i++;
+    assert_true(i < COUNT(variants));
+    return &variants[i];
+}
+
 static struct ax_peft_config config_of(const struct variant *v) {
     struct ax_peft_config c = lora();
     c.rslora = v->rslora;
@@ -397,9 +405,10 @@ static void far_memory_is_bitwise(void **state) {
 static void steps_do_not_allocate(void **state) {
     (void)state;
     struct ax_arch arch;
-    arch_of(&arch, &variants[14]);
-    const struct ax_peft_config c = config_of(&variants[14]);
-    struct tiny_run t = run_of(&arch, &c, &variants[14], AX_F32, AX_RECOMPUTE_ON);
+    const struct variant *v = variant("nf4 lora, nf4 experts");
+    arch_of(&arch, v);
+    const struct ax_peft_config c = config_of(v);
+    struct tiny_run t = run_of(&arch, &c, v, AX_F32, AX_RECOMPUTE_ON);
     t.steps = 6;
     must(tiny_run(&t, "cpu", 2));
     assert_int_equal(t.allocations, 0);
@@ -446,9 +455,10 @@ static void packing_and_accumulation_change_nothing(void **state) {
 static void dropout_follows_the_seed(void **state) {
     (void)state;
     struct ax_arch arch;
-    arch_of(&arch, &variants[5]);
-    const struct ax_peft_config c = config_of(&variants[5]);
-    struct tiny_run a = run_of(&arch, &c, &variants[5], AX_F32, AX_RECOMPUTE_OFF), b = a, other = a;
+    const struct variant *v = variant("lora, dropout");
+    arch_of(&arch, v);
+    const struct ax_peft_config c = config_of(v);
+    struct tiny_run a = run_of(&arch, &c, v, AX_F32, AX_RECOMPUTE_OFF), b = a, other = a;
     other.o.seed++;
     must(tiny_run(&a, "cpu", 1));
     must(tiny_run(&b, "cpu", 2));
