@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/mem_guard.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define AX_HAVE_ASAN 1
@@ -278,11 +279,24 @@ void ax_stack_release_end(struct ax_stack *s) {
     s->end = 0;
 }
 
-size_t ax_stack_mark(const struct ax_stack *s) {
-    return s->top;
+/* A multiple of AX_ARENA_ALIGN, and below that how many marks were open. */
+size_t ax_stack_mark(struct ax_stack *s) {
+    return s->top | s->open++ % AX_ARENA_ALIGN;
+}
+
+static size_t close_mark(struct ax_stack *s, size_t mark) {
+    if (mark == 0) {
+        s->open = 0;
+        return 0;
+    }
+    const size_t later = (s->open - 1 - mark) % AX_ARENA_ALIGN;
+    AX_ASSERT(later == 0 || !ax_mem_is_guarded() || *ax_error_text());
+    s->open -= 1 + later;
+    return mark - mark % AX_ARENA_ALIGN;
 }
 
 void ax_stack_release(struct ax_stack *s, size_t mark) {
+    mark = close_mark(s, mark);
     AX_ASSERT(mark <= s->top);
     if (!s->arena->planning && s->top > mark)
         POISON(s->base + mark, s->top - mark);

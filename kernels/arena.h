@@ -53,6 +53,7 @@ struct ax_stack {
     char AX_DEVICE *base;
     size_t cap; /* SIZE_MAX while planning */
     size_t top;
+    size_t open;                 /* marks that were not released */
     size_t end;                  /* bytes taken from the stack's end */
     int end_name;                /* the name of the blocks at its end */
     size_t high[AX_PHASE_COUNT]; /* high-water marks of both ends together */
@@ -110,7 +111,9 @@ void ax_arena_enter(struct ax_arena *a, enum ax_phase phase);
 void AX_DEVICE *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes);
 /* `t`, whose data is not looked at, in a block of its size. */
 struct ax_tensor ax_stack_take(struct ax_stack *s, const char *name, struct ax_tensor t);
-size_t ax_stack_mark(const struct ax_stack *s);
+/* To be released once, after the marks that were made later: in tests (ax_mem_is_guarded) another order ends
+ * the program unless an error has cut it short. Not a number of bytes; 0 is the bottom. */
+size_t ax_stack_mark(struct ax_stack *s);
 /* Pops everything above the mark. */
 void ax_stack_release(struct ax_stack *s, size_t mark);
 /* The same at the stack's end, growing downwards: blocks of one name, which are released

@@ -191,9 +191,9 @@ static enum ax_status add_normed(const struct ax_layer *l, const struct ax_branc
                                  struct ax_pass *p, struct ax_saved *s, const struct ax_tensor *x,
                                  const struct ax_tensor *out) {
     struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     if (!ax_saved_make(&s[MADE_RSTD]) && !out)
         return AX_OK;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_tensor normed = ax_stack_take(&rt->arena.scratch, "norm output", s[MADE].t);
     AX_TRY(ax_norm_forward(p, l->unit, b->norm_out, &s[MADE].t, &normed, &s[MADE_RSTD].t));
     if (out) {
@@ -242,10 +242,10 @@ static enum ax_status scale_rows(const struct ax_layer *l, const struct ax_pass 
                                  const struct ax_tensor *x) {
     struct ax_runtime *rt = p->model->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     const int64_t D = x->shape[1];
     if (!l->scale)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor scale =
         ax_stack_take(scratch, "factor of layer", ax_tensor_1d(x->dtype, NULL, D));
     const struct ax_tensor column = ax_tensor_2d(x->dtype, scale.data, D, 1);

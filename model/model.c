@@ -221,14 +221,15 @@ static void borrow(struct ax_model *m, const struct ax_model *lender) {
 /* The layers one over the other. */
 static void allocate_one_layer(struct ax_model *m, const struct ax_unit_options *o) {
     struct ax_stack *stack = &m->rt->arena.persistent;
-    const size_t mark = ax_stack_mark(stack);
-    size_t top = mark;
+    const size_t below = stack->top;
+    size_t top = below;
     for (int u = 1; u < m->n_units - 1; u++) {
+        const size_t mark = ax_stack_mark(stack);
         ax_unit_allocate(&m->units[u], m->rt, o, &m->pool, u & 1);
-        top = ax_stack_mark(stack) > top ? ax_stack_mark(stack) : top;
+        top = stack->top > top ? stack->top : top;
         ax_stack_release(stack, mark);
     }
-    ax_stack_push(stack, "one layer", top - mark);
+    ax_stack_push(stack, "one layer", top - below);
 }
 
 /* Allocates all units, once the largest layer is known. */

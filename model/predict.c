@@ -177,7 +177,6 @@ enum ax_status ax_predict_of(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_tensor *state, const struct ax_tensor *rows,
                              const struct ax_tensor *out) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     struct ax_frame f;
     ax_layer_declare(l, p, &f);
     struct ax_saved *s = ax_frame_extend(&f, N_PREDICT);
@@ -187,6 +186,6 @@ enum ax_status ax_predict_of(const struct ax_layer *l, struct ax_pass *p,
     s[ROWS] = made("next embeddings", rows);
     AX_TRY(make_input(l, p, s));
     AX_TRY(ax_layer_forward(l, p, &f, &s[INPUT].t, out));
-    ax_stack_release(scratch, mark);
+    ax_frame_pop(&f, scratch);
     return AX_OK;
 }

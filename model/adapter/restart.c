@@ -73,10 +73,10 @@ static enum ax_status merge_unit(struct ax_model *m, int unit) {
     const struct ax_adapter *adapters[AX_UNIT_MAX_ADAPTERS];
     struct ax_tensor gathered[AX_MAX_SEGMENTS] = {0};
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     const int n = ax_adapter_of_unit(m, unit, adapters);
     if (n == 0)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     AX_TRY(ax_unit_gather(&m->units[unit], m->rt));
     for (int i = 0; i < n; i++)
         AX_TRY(merge(m->rt, adapters[i], gathered));

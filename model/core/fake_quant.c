@@ -305,9 +305,9 @@ static enum ax_status gradient_of_gathered(struct ax_runtime *rt, bool on, const
 /* a->dx from a->dy, or if it is off what dy itself adds. */
 static enum ax_status gradient(struct ax_runtime *rt, bool on, const struct plan *p,
                                struct ax_fake_quantize_backward *a) {
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     if (p->n > 0)
         return gradient_of_gathered(rt, on, p, a);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     a->block = block_of(p->f, a->x.shape[1]);
     a->kind = p->f->kind;
     AX_TRY(range_of(rt, p, &a->x, &a->range));

@@ -14,7 +14,6 @@ struct made {
     bool by_codes; /* products are of codes: of w in place of `used`, and backward of dy */
     bool projects; /* x·Aᵀ of adapters is yet to be computed */
     struct ax_linear_codes w_codes, dy_codes;
-    size_t mark; /* mark of the scratch stack before w and used */
     /* weights as they are, for adapters; and as products read them; data NULL: not needed */
     struct ax_tensor w, used;
     struct ax_adapter_shared adapter[AX_LINEAR_MAX_PARTS];
@@ -113,7 +112,6 @@ static enum ax_status multiply_codes(struct ax_runtime *rt, const struct ax_line
 static enum ax_status make_weights(struct ax_runtime *rt, const struct ax_linear *l,
                                    enum ax_fake_sum sum, struct made *m) {
     int64_t at = 0;
-    m->mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(ax_linear_run_weight(rt, l, &m->run, &m->w));
     AX_TRY(m->by_codes ? ax_linear_weight_codes(
                              rt, l, &m->run, sum == AX_SUM_ROWS ? AX_CODES_COLUMNS : AX_CODES_ROWS,
@@ -201,16 +199,20 @@ static bool gradients_read(const struct ax_linear *l, const struct made *m) {
     return has_norms(l, &m->run);
 }
 
-static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
-                                        bool inputs, struct made *out) {
+/* What stays until the gradients are there. */
+static void take_run_backward(struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
+                              struct made *out) {
     const struct ax_linear_run *r = &out->run;
     ax_linear_take_shared(rt, l, r, T, true, out->adapter);
     if (has_norms(l, r)) {
         out->dv = ax_stack_take(&rt->arena.scratch, "adapter gradient",
                                 ax_tensor_2d(ax_linear_compute(l), NULL, T, r->out));
     }
-    out->mark = ax_stack_mark(&rt->arena.scratch);
-    return inputs || has_norms(l, r) ? make_weights(rt, l, AX_SUM_ROWS, out) : AX_OK;
+}
+
+static enum ax_status make_run_backward(struct ax_runtime *rt, const struct ax_linear *l,
+                                        bool inputs, struct made *out) {
+    return inputs || gradients_read(l, out) ? make_weights(rt, l, AX_SUM_ROWS, out) : AX_OK;
 }
 
 /* dv: of each part dy, or with DoRA g∘dy. */
@@ -332,7 +334,8 @@ static enum ax_status make_all_backward(struct ax_runtime *rt, const struct ax_l
     runs->n = 0;
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         runs->list[runs->n] = (struct made){.run = r, .projects = projects};
-        AX_TRY(make_run_backward(rt, l, T, inputs, &runs->list[runs->n++]));
+        take_run_backward(rt, l, T, &runs->list[runs->n]);
+        AX_TRY(make_run_backward(rt, l, inputs, &runs->list[runs->n++]));
     }
     return AX_OK;
 }
@@ -597,12 +600,17 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
             AX_TRY(ax_linear_grad_codes(rt, l, &r,
                                         (dx ? AX_CODES_ROWS : 0) | (trains ? AX_CODES_COLUMNS : 0),
                                         &d, &made.dy_codes));
-        AX_TRY(make_run_backward(rt, l, d.shape[0], dx != NULL, &made));
+        take_run_backward(rt, l, d.shape[0], &made);
+        const size_t inner = ax_stack_mark(scratch);
+        AX_TRY(make_run_backward(rt, l, dx != NULL, &made));
         AX_TRY(run_inputs(rt, l, &made, 0, &d, dx ? &d_in : NULL));
-        if (!gradients_read(l, &made))
-            ax_stack_release(scratch, made.mark);
+        const bool read = gradients_read(l, &made);
+        if (!read)
+            ax_stack_release(scratch, inner);
         if (weights)
             AX_TRY(run_gradients(rt, l, &made, &in, &d, &own));
+        if (read)
+            ax_stack_release(scratch, inner);
         ax_stack_release(scratch, mark);
     }
     if (dx && outputs)

@@ -42,7 +42,7 @@ static bool weights_fit(const struct ax_generator *d, size_t bytes) {
     struct ax_arena_plan plan = a->plan;
     if (a->planning)
         ax_arena_measure(a, &plan);
-    return ax_stack_mark(&a->scratch) + bytes <= ax_arena_plan_phase(&plan, AX_PHASE_TRAIN);
+    return a->scratch.top + bytes <= ax_arena_plan_phase(&plan, AX_PHASE_TRAIN);
 }
 
 /* Gathers all weights of the model, if a training step needs as much memory as that takes. */
@@ -374,12 +374,12 @@ static void add_to_choice(struct ax_generator *d, struct ax_generate_rows *r, in
 static enum ax_status choose(struct ax_generator *d, struct ax_generate_rows *r, int64_t n,
                              const struct ax_choice *requests) {
     struct ax_runtime *rt = d->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor own = ax_tensor_rows(&d->logits, 0, n);
     struct ax_tensor logits;
     r->n_choices = 0;
     if (!ax_model_has_head(d->model))
         return AX_OK;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(ax_tp_gather_cols(rt, &own, d->model->arch.vocab_size, &logits));
     for (int64_t from = 0, to; from < n; from = to) {
         struct ax_choice *c = &r->choices[r->n_choices++];

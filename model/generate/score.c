@@ -54,10 +54,10 @@ static enum ax_status find_best(const struct ax_scorer *s, const struct ax_tenso
                                 struct ax_scores *out) {
     struct ax_runtime *rt = s->model->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     struct ax_tensor own = ax_tensor_1d(AX_I32, NULL, logits->shape[0]), all, top;
     if (shards_of(s) == 1)
         return ax_run_argmax(rt->q, &(struct ax_argmax){.logits = *logits, .index = out->best});
+    const size_t mark = ax_stack_mark(scratch);
     take(scratch, &own);
     AX_TRY(ax_run_argmax(rt->q, &(struct ax_argmax){.logits = *logits, .index = own}));
     AX_TRY(ax_tp_gather(rt, &own, &all));

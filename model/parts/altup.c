@@ -146,7 +146,6 @@ static enum ax_status coefficients(const struct ax_layer *l, struct ax_pass *p, 
                                    const struct ax_tensor *x, const struct ax_linear *linear,
                                    double plus) {
     struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     if (ax_saved_make(&s[ROUTED]))
         AX_TRY(ax_norm_forward(p, l->unit, l->altup.norm, x, &s[ROUTED].t, &s[ROUTED_RSTD].t));
     if (ax_saved_make(&s[MODES])) {
@@ -158,6 +157,7 @@ static enum ax_status coefficients(const struct ax_layer *l, struct ax_pass *p, 
     }
     if (!ax_saved_make(&s[COEFS]))
         return AX_OK;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor made = take(p, p->model->dtype, s[COEFS].t.shape[1]);
     AX_TRY(ax_linear_forward(rt, linear, &s[MODES].t, NULL, &made));
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){s[COEFS].t, plus}));
@@ -197,12 +197,12 @@ static enum ax_status coefficients_backward(const struct ax_layer *l, struct ax_
 enum ax_status ax_altup_predict(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                                 const struct ax_tensor *x) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor active = active_of(p, x), *coefs = &s[OF_ACTIVE + COEFS].t;
     struct ax_tensor src;
     AX_TRY(coefficients(l, p, s + OF_ACTIVE, &active, &l->altup.predict, 0));
     if (!ax_saved_make(&s[PREDICTED]))
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     AX_TRY(rounded(p, x, &src));
     AX_TRY(combine(p, &src, &p->slot->streams.all, coefs, streams(p), x, &s[PREDICTED].t));
     ax_stack_release(scratch, mark);
@@ -278,11 +278,11 @@ static enum ax_status scale_columns(const struct ax_layer *l, const struct ax_pa
 static enum ax_status give(const struct ax_layer *l, struct ax_pass *p, struct ax_saved *s,
                            const struct ax_tensor *out) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     AX_TRY(l->extra.type->forward(l, p, s + EXTRA, &s[SCALED].t, NULL,
                                   ax_saved_make(&s[GIVEN]) ? &s[GIVEN].t : NULL));
     if (!ax_saved_make(&s[GIVEN_RSTD]) && !out)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor y = take(p, p->model->dtype, s[GIVEN].t.shape[1]);
     AX_TRY(ax_norm_forward(p, l->unit, l->extra.norm_out, &s[GIVEN].t, &y, &s[GIVEN_RSTD].t));
     for (int64_t j = 1; out && j < streams(p); j++) {

@@ -120,7 +120,6 @@ enum ax_status ax_embed_rows_backward(struct ax_pass *p, const struct ax_tensor 
                                       const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     struct ax_embedding_backward back = {.tokens = *tokens,
                                          .dweight =
                                              ax_unit_grad(&m->units[m->embed->unit], m->embed),
@@ -128,6 +127,7 @@ enum ax_status ax_embed_rows_backward(struct ax_pass *p, const struct ax_tensor 
                                          .skip_token = m->arch.pad_token};
     if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     AX_TRY(scale_rows(m, d));
     AX_TRY(ax_tp_gather(m->rt, d, &back.dout));
     if (back.dweight.data && quantized(m))

@@ -111,7 +111,6 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                  const struct ax_expert_matrices *w,
                                  const struct ax_expert_rows *rows) {
     const struct ax_model *m = p->model;
-    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     struct ax_grouped_gemm g = {.c = rows->y,
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,
@@ -122,6 +121,7 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
         if (w->down)
             return AX_OK;
     }
+    const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
     AX_TRY(ax_expert_values(l, p, &rows->x, &g.a));
     AX_TRY(used_weights(l, m, w, &rows->part, &g.b));
     if (w->bias)

@@ -72,9 +72,9 @@ static enum ax_status add_normed(const struct ax_layer *l, struct ax_pass *p,
                                  const struct ax_param *norm, struct ax_saved *made,
                                  const struct ax_tensor *out) {
     struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     if (!ax_saved_make(&made[1]) && !out)
         return AX_OK;
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor y = take(p, &made->t);
     AX_TRY(ax_norm_forward(p, l->unit, norm, &made->t, &y, &made[1].t));
     if (out)

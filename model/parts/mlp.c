@@ -111,10 +111,10 @@ static enum ax_status sparse_gate(const struct ax_layer *l, struct ax_pass *p,
 static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
                                const struct ax_tensor *gate_up, const struct ax_tensor *act) {
     struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     struct ax_tensor gate;
     if (!l->spec.sparse)
         return ax_activate_forward(p, gate_up, act);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(sparse_gate(l, p, gate_up, &gate));
     AX_TRY(ax_run_swiglu_forward(rt->q, &(struct ax_swiglu_forward){.gate_up = gate,
                                                                     .up = half(gate_up, 1),
@@ -129,11 +129,11 @@ static enum ax_status activate_backward(const struct ax_layer *l, struct ax_pass
                                         const struct ax_tensor *d_act,
                                         const struct ax_tensor *gate_up) {
     struct ax_runtime *rt = p->model->rt;
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     const struct ax_tensor all = half(gate_up, 0), up = half(gate_up, 1);
     struct ax_tensor gate;
     if (!l->spec.sparse)
         return ax_activate_backward(p, d_act, gate_up);
+    const size_t mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(sparse_gate(l, p, gate_up, &gate));
     AX_TRY(
         ax_run_swiglu_backward(rt->q, &(struct ax_swiglu_backward){.dy = *d_act,

@@ -433,10 +433,10 @@ static enum ax_status later_forward(const struct ax_layer *l, struct ax_pass *p,
                                     const struct ax_saved *s) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     const struct ax_expert_route route = route_of(l, p, s);
     if (m->experts.ranks == 1)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     struct ax_moe_flight f = {.transfer = ax_expert_transfer(&m->experts, m->rt, &s[ROWS].t),
                               .rows = true,
                               .gate_up = true,

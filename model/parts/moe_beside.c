@@ -85,9 +85,9 @@ static enum ax_status norm_out(const struct ax_layer *l, struct ax_pass *p,
                                const struct ax_param *norm, struct ax_saved *made, bool first,
                                const struct ax_tensor *to) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     if (!ax_saved_make(&made[1]) && !to)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor y = to && first ? *to : ax_stack_take(scratch, "norm output", made->t);
     AX_TRY(ax_norm_forward(p, l->unit, norm, &made->t, &y, &made[1].t));
     if (to && !first)

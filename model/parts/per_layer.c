@@ -135,10 +135,10 @@ static enum ax_status project(struct ax_pass *p, const struct ax_tensor *y, stru
 enum ax_status ax_per_layer_forward(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     struct projected made;
     if (!m->per_layer.table)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor out = by_token(p);
     AX_TRY(project(p, &out, &made));
     const struct ax_tensor rows = take(m, &out), partial = ax_tp_partial(m->rt, &rows);
@@ -177,10 +177,10 @@ static enum ax_status table_gradient(struct ax_pass *p, const struct ax_tensor *
 enum ax_status ax_per_layer_backward(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     struct projected made;
     if (!m->per_layer.table || m->lowest_unit > 0)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor d = by_token(p);
     AX_TRY(reorder(p, false));
     AX_TRY(scale(m, &d, sqrt(0.5)));

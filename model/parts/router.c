@@ -291,11 +291,11 @@ static enum ax_status factors_gradient(const struct ax_layer *l, const struct ax
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
     const struct ax_tensor grad = ax_unit_grad(l->unit, l->moe.expert_scale);
-    const size_t mark = ax_stack_mark(scratch);
     const int64_t n = ax_tensor_numel(dweights);
     struct ax_tensor d, w, both;
     if (!grad.data)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     d = ax_stack_take(scratch, "gradient of router", ax_tensor_2d(m->dtype, NULL, n, 1));
     w = ax_stack_take(scratch, "gradient of router", d);
     both = ax_stack_take(scratch, "gradient of router", d);

@@ -162,9 +162,9 @@ enum ax_status ax_streams_begin_forward(struct ax_pass *p, const struct ax_tenso
 enum ax_status ax_streams_begin_backward(struct ax_pass *p) {
     const struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     if (m->arch.streams.n == 0 || m->lowest_unit > 0)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor x = ax_stream_of(m, &p->slot->residual[0], 0),
                            d = ax_stream_of(m, &p->slot->grad, 0), dx = take(p, m->dtype);
     for (int64_t j = 1; j < m->arch.streams.n; j++) {
@@ -213,9 +213,9 @@ enum ax_status ax_streams_end_backward(struct ax_pass *p, const struct ax_tensor
     const struct ax_model *m = p->model;
     const int64_t n = m->arch.streams.n;
     struct ax_stack *scratch = &m->rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     if (n == 0)
         return AX_OK;
+    const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor joined = ax_streams_joined_gradient(p), dy = take(p, m->accum),
                            dx = take(p, m->dtype), first = ax_stream_of(m, x, 0),
                            d_first = ax_stream_of(m, &p->slot->grad, 0);

@@ -192,6 +192,7 @@ static enum ax_status visit_rows(const struct half *h, row_visit *visit) {
         ax_frame_push(row.f, c->slot.stack, scratch, row.p.recompute);
         AX_TRY(visit(h, &row));
         ax_stack_release(scratch, mark);
+        ax_frame_pop(row.f, c->slot.stack);
         ax_pass_end(&row.p);
     }
     if (!ax_runtime_planning(c->model->rt))

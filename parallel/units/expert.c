@@ -237,7 +237,6 @@ static enum ax_status sort_rounds(const struct ax_expert_group *g, struct ax_run
 enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt,
                                 const struct ax_tensor *experts, const struct ax_expert_route *r) {
     struct ax_stack *scratch = &rt->arena.scratch;
-    const size_t mark = ax_stack_mark(scratch);
     struct ax_group_rows group = {.keys = *experts, .places = r->places, .offsets = r->offsets};
     if (g->ranks == 1) {
         r->rounds->offsets = (struct ax_mirror){.device = r->offsets.data,
@@ -245,6 +244,7 @@ enum ax_status ax_expert_assign(struct ax_expert_group *g, struct ax_runtime *rt
                                                 .bytes = ax_tensor_bytes(&r->offsets)};
         return ax_run_group_rows(rt->q, &group);
     }
+    const size_t mark = ax_stack_mark(scratch);
 
     const int most = ax_expert_most_rounds(g, experts->shape[1]);
     group.offsets = scratch_ids(rt, g->n_experts + 1);

@@ -321,14 +321,16 @@ enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
 
 static enum ax_status finish_segment(const struct ax_segment *seg, struct ax_runtime *rt, bool last,
                                      struct ax_segment_sum *s) {
-    const size_t mark = ax_stack_mark(&rt->arena.scratch);
+    size_t mark = ax_stack_mark(&rt->arena.scratch);
     while (s->over != AX_ROLE_COUNT) {
         AX_TRY(finish_sum(seg, rt, s));
         ax_stack_release(&rt->arena.scratch, mark);
+        mark = ax_stack_mark(&rt->arena.scratch);
         s->over = next_role(seg, rt, last, s->over);
         if (s->over != AX_ROLE_COUNT)
             AX_TRY(start_sum(seg, rt, s->over, s));
     }
+    ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 

@@ -284,9 +284,10 @@ static bool is_far(const struct state *s) {
 /* With a stage of at most `most` bytes, which is all that the host tier has beside the ring. */
 static void open_saver(struct ax_saver *saver, struct state *s, size_t most) {
     assert_int_equal(ax_saver_create(saver, s->q, NULL, UNITS), AX_OK);
+    const size_t below = s->arena.host.top;
     s->below_stage = ax_stack_mark(&s->arena.host);
     ax_saver_create_stage(saver, UNITS, s->weights, &s->parts, most);
-    const size_t takes = ax_stack_mark(&s->arena.host) - s->below_stage;
+    const size_t takes = s->arena.host.top - below;
     assert_int_equal(takes, !is_far(s) ? 0 : bytes_of(s) < most ? bytes_of(s) : most);
 }
 

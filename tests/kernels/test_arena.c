@@ -58,6 +58,7 @@ static void life(struct ax_arena *a, struct trace *t) {
     size_t mark = ax_stack_mark(&a->scratch);
     push(t, &a->scratch, "workspace", 5000);
     ax_stack_release(&a->scratch, mark);
+    mark = ax_stack_mark(&a->scratch);
     push(t, &a->scratch, "logits", 200);
     push(t, &a->scratch, "workspace", 64);
     ax_stack_release(&a->scratch, mark);
@@ -145,6 +146,7 @@ static void names_count_bytes_now_and_at_the_peak(void **state) {
     ax_stack_release(s, mark); /* in the middle of a run of x */
     assert_int_equal(named(s, "x")->live, 128);
     assert_int_equal(named(s, "y")->live, 0);
+    mark = ax_stack_mark(s);
     ax_stack_push(s, "z", 6400);
     ax_stack_release(s, mark);
     ax_stack_push(s, "y", 64);
@@ -200,10 +202,12 @@ static void many_blocks(void **state) {
     static const char *const names[] = {"a", "b", "c"};
     struct ax_arena a;
     assert_int_equal(ax_arena_create_planning(&a, 0), AX_OK);
-    for (int i = 0; i < 100000; i++)
+    ax_stack_push(&a.scratch, "a", 64);
+    const size_t mark = ax_stack_mark(&a.scratch);
+    for (int i = 1; i < 100000; i++)
         ax_stack_push(&a.scratch, names[i % 3], 64);
     assert_int_equal(a.scratch.top, 6400000);
-    ax_stack_release(&a.scratch, 64);
+    ax_stack_release(&a.scratch, mark);
     assert_int_equal(named(&a.scratch, "a")->live, 64);
     assert_int_equal(named(&a.scratch, "b")->live, 0);
     ax_arena_free(&a);
@@ -384,6 +388,40 @@ static void beyond_the_plan_is_a_bug(void **state) {
     expect_death(release_upwards);
 }
 
+static void leave_a_mark(struct ax_arena *a) {
+    const size_t mark = (ax_stack_push(&a->scratch, "x", 64), ax_stack_mark(&a->scratch));
+    (void)ax_stack_mark(&a->scratch);
+    ax_stack_release(&a->scratch, mark);
+}
+
+static void release_twice(struct ax_arena *a) {
+    const size_t mark = (ax_stack_push(&a->scratch, "x", 64), ax_stack_mark(&a->scratch));
+    ax_stack_release(&a->scratch, mark);
+    ax_stack_release(&a->scratch, mark);
+}
+
+/* An error leaves marks as they are, and the next one begins in order. */
+static void marks_are_released_in_order(void **state) {
+    (void)state;
+    struct ax_arena a;
+    ax_error_clear();
+    expect_death(leave_a_mark);
+    expect_death(release_twice);
+    assert_int_equal(ax_arena_create_planning(&a, 0), AX_OK);
+    for (int i = 0; i < 100; i++) {
+        ax_stack_push(&a.scratch, "x", 64);
+        const size_t mark = ax_stack_mark(&a.scratch);
+        for (int k = 0; k < i; k++)
+            (void)ax_stack_mark(&a.scratch);
+        (void)ax_error(AX_ERR_IO, "cut short");
+        ax_stack_release(&a.scratch, mark);
+        ax_error_clear();
+        ax_stack_release(&a.scratch, ax_stack_mark(&a.scratch));
+        assert_int_equal(a.scratch.top, 64 * (i + 1));
+    }
+    ax_arena_free(&a);
+}
+
 static void use_after_release(struct ax_arena *a) {
     volatile char *p = ax_stack_push(&a->scratch, "x", 64);
     ax_stack_release(&a->scratch, 0);
@@ -403,6 +441,7 @@ static void stale_memory_is_off_limits(void **state) {
 }
 
 int main(void) {
+    setenv("AX_CHECK_MEMORY", "1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_and_reality_agree),
         cmocka_unit_test(addresses_follow_from_the_plan),
@@ -415,6 +454,7 @@ int main(void) {
         unit_test_if(!HAVE_ASAN, records_need_address_space),
         cmocka_unit_test(empty_plan),
         cmocka_unit_test(beyond_the_plan_is_a_bug),
+        unit_test_if(!HAVE_ASAN, marks_are_released_in_order),
         unit_test_if(HAVE_ASAN, stale_memory_is_off_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
