@@ -503,6 +503,25 @@ static void test_proportions_resume(void **state) {
     check_parts(config, "mixing_weights=[2, 1]", "mixing_weights=[3, 1]");
 }
 
+/* An epoch's end is read again where it has an incomplete batch: a row there is unusable once. */
+static void test_rows_read_again(void **state) {
+    (void)state;
+    need_binary();
+    char config[128];
+    struct ax_buf b = {0};
+    assert_int_equal(ax_buf_printf(&b, "%s%s{\"messages\": 5}\n", rows, strchr(rows, '\n') + 1),
+                     AX_OK);
+    put_bytes("odd.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    snprintf(config, sizeof config, "%s",
+             put_config("o.yaml", in_scratch("odd.jsonl"),
+                        "max_steps: 6\nfloat32: true\nsave_strategy: 'no'\nstreaming: true\n"
+                        "streaming_multipack_buffer_size: 2\ndataloader_drop_last: true\n"));
+    EXPECT(3, "messages: expected a list", config);
+    EXPECT(0, "step=6/6", config, "gradient_accumulation_steps=2", "max_bad_rows=1");
+    clear();
+}
+
 /* Without packing a step is as long as its longest row; an evaluation may have longer ones. */
 static void test_longer_evaluation_rows(void **state) {
     (void)state;
@@ -535,6 +554,7 @@ int main(void) {
         cmocka_unit_test(test_longer_evaluation_rows),
         cmocka_unit_test(test_evaluations_are_told),
         cmocka_unit_test(test_proportions_resume),
+        cmocka_unit_test(test_rows_read_again),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -132,6 +132,21 @@ static void reading_goes_on(void **state) {
     }
 }
 
+/* The second set with lines 1, 11, 21, … of 40 unusable. */
+static const char *put_bad(void) {
+    char *text;
+    size_t len;
+    assert_ok(ax_read_file(paths[1], 1 << 20, &text, &len));
+    for (size_t i = 0, line = 0; i < len; i++) {
+        if (line % 10 == 0 && text[i] == ':')
+            text[i] = '!';
+        line += text[i] == '\n';
+    }
+    const char *path = put_bytes("bad.jsonl", text, len);
+    ax_free(text);
+    return path;
+}
+
 /* Unusable records count as their set's share. */
 static void bad_records(void **state) {
     (void)state;
@@ -141,18 +156,9 @@ static void bad_records(void **state) {
     open_mixed(&m, 9, 2, false);
     const size_t n = take_all(&m, 0, 0, (struct ax_source_place){0}, ids);
     close_mixed(&m);
-    char *text;
-    size_t len;
     char kept[128];
-    assert_ok(ax_read_file(paths[1], 1 << 20, &text, &len));
-    for (size_t i = 0, line = 0; i < len; i++) { /* lines 1, 11, 21, … of 40 */
-        if (line % 10 == 0 && text[i] == ':')
-            text[i] = '!';
-        line += text[i] == '\n';
-    }
     snprintf(kept, sizeof kept, "%s", paths[1]);
-    snprintf(paths[1], sizeof paths[1], "%s", put_bytes("bad.jsonl", text, len));
-    ax_free(text);
+    snprintf(paths[1], sizeof paths[1], "%s", put_bad());
     open_mixed(&m, 9, 2, false);
     const size_t fewer = take_all(&m, 0, 0, (struct ax_source_place){0}, others);
     assert_int_equal(ax_stream_bad_records(m.stream)->n, 4);
@@ -160,6 +166,31 @@ static void bad_records(void **state) {
         if (set_of(ids[i]) != 1 || (ids[i] - starts[1]) % 10 != 0)
             assert_int_equal(others[k++], ids[i]);
     assert_int_equal(k, fewer);
+    close_mixed(&m);
+    snprintf(paths[1], sizeof paths[1], "%s", kept);
+}
+
+/* However often a loader goes back to a place in the epoch, or starts another one in its middle. */
+static void bad_records_count_once(void **state) {
+    (void)state;
+    static int64_t ids[N_GROUPS];
+    struct mixed m;
+    struct ax_source_place place = {0}, start = {0};
+    char kept[128];
+    snprintf(kept, sizeof kept, "%s", paths[1]);
+    snprintf(paths[1], sizeof paths[1], "%s", put_bad());
+    open_mixed(&m, 20, 2, false);
+    const size_t first = take(&m, 0, 0, &place, ids);
+    const size_t rest = take_all(&m, 0, 1, place, ids);
+    assert_true(first > 0 && rest > first);
+    assert_int_equal(ax_stream_bad_records(m.stream)->n, 4);
+    for (int again = 0; again < 6; again++) {
+        assert_int_equal(take_all(&m, 0, 1, place, ids), rest);
+        assert_int_equal(ax_stream_bad_records(m.stream)->n, 3); /* line 1 is before the place */
+    }
+    assert_int_equal(take(&m, 0, 0, &start, ids), first);
+    assert_int_equal(take_all(&m, 1, 1, place, ids), rest);
+    assert_int_equal(ax_stream_bad_records(m.stream)->n, 3);
     close_mixed(&m);
     snprintf(paths[1], sizeof paths[1], "%s", kept);
 }
@@ -191,6 +222,7 @@ int main(void) {
         cmocka_unit_test(proportions),
         cmocka_unit_test(reading_goes_on),
         cmocka_unit_test(bad_records),
+        cmocka_unit_test(bad_records_count_once),
         cmocka_unit_test(shares_have_fingerprints),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -176,13 +176,11 @@ static enum ax_status look_on(struct ax_stream *s, struct found *f, bool *got) {
 static void go_to(struct ax_stream *s, int64_t epoch, struct ax_source_place place) {
     if (epoch == s->epoch && place.set == s->place.set && place.record == s->place.record)
         return;
-    if (epoch != s->epoch || (place.set == 0 && place.record == 0)) {
-        const int64_t allowed = s->bad.allowed;
-        ax_bad_records_free(&s->bad);
-        s->bad.allowed = allowed;
-        s->report = (struct ax_corpus_report){0};
-        memset(s->oddities, 0, s->o.n * sizeof *s->oddities);
-    }
+    const int64_t allowed = s->bad.allowed;
+    ax_bad_records_free(&s->bad); /* what is read again is not counted twice */
+    s->bad.allowed = allowed;
+    s->report = (struct ax_corpus_report){0};
+    memset(s->oddities, 0, s->o.n * sizeof *s->oddities);
     close_readers(s);
     s->epoch = epoch;
     s->place = place;

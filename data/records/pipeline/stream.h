@@ -30,7 +30,7 @@ struct ax_stream;
 enum ax_status ax_stream_open(struct ax_stream **out, const struct ax_stream_options *o);
 void ax_stream_close(struct ax_stream *s);
 void ax_stream_source(struct ax_stream *s, struct ax_example_source *out);
-/* Since the start of the epoch. */
+/* Since the start of the epoch, or since reading last went on elsewhere in it. */
 const struct ax_bad_records *ax_stream_bad_records(const struct ax_stream *s);
 const struct ax_corpus_report *ax_stream_report(const struct ax_stream *s);
 
