@@ -266,6 +266,8 @@ static void text_is_read_as_json(void **state) {
                         "{\"n\": 9223372036854775806, \"f\": 100.0, \"s\": \"é😀\\n\\\"\", "
                         "\"l\": [true, false, null, {}]}9223372036854775807");
     ax_template_output_free(&out);
+    assert_true(out.text == NULL && out.len == 0 && out.spans == NULL && out.n_spans == 0);
+    ax_template_output_free(&out);
     assert_int_equal(ax_template_render_text(t, "5", 1, NULL, &out), AX_ERR_DATA);
     ax_template_free(t);
 }

@@ -71,7 +71,7 @@ enum ax_status ax_template_render(const struct ax_template *t, const json_t *var
 enum ax_status ax_template_render_text(const struct ax_template *t, const char *json, size_t len,
                                        const struct ax_template_options *options,
                                        struct ax_template_output *out);
-void ax_template_output_free(struct ax_template_output *out); /* safe on a zeroed one */
+void ax_template_output_free(struct ax_template_output *out); /* zeroes it; safe on a zeroed one */
 
 /* ---- templates of a model folder ---- */
 
