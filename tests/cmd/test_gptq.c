@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <pthread.h>
 
 #include "model/quantize/gptq.h"
 #include "kernels/quant/scheme.h"
@@ -91,6 +92,43 @@ static void test_codes_are_those_of_pytorch(void **state) {
         return;
     compare_codes("cpu", false, 2, in_order_codes, in_order_error);
     compare_codes("cpu", true, 1, by_size_codes, by_size_error);
+}
+
+/* Rows that no thread has rounded are not left to be written. */
+static void test_threads_that_do_not_start_are_an_error(void **state) {
+    (void)state;
+    struct machine m;
+    struct ax_gptq g;
+    pthread_attr_t usual, huge;
+    static signed char codes[ROWS * INPUTS];
+    static float scale[ROWS * INPUTS / GROUP], value[ROWS * INPUTS];
+    const struct ax_gptq_options o = {.damping = 0.01};
+    const struct ax_gptq_matrix round = {.rows = ROWS,
+                                         .block = GROUP,
+                                         .w = &w[0][0],
+                                         .codes = codes,
+                                         .scale = scale,
+                                         .value = value,
+                                         .threads = 3};
+    const struct ax_tensor rows = ax_tensor_2d(AX_F32, x, TOKENS, INPUTS);
+    machine_open(&m, "ref", 1);
+    assert_int_equal(ax_gptq_open(&g, INPUTS), AX_OK);
+    assert_int_equal(ax_gptq_see(m.q, &g, &rows), AX_OK);
+    assert_int_equal(ax_gptq_factor(m.q, &g, &o), AX_OK);
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_attr_init(&huge), 0);
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 60),
+                     0); /* of no address space */
+    assert_int_equal(pthread_setattr_default_np(&huge), 0);
+    const enum ax_status st = ax_gptq_round(m.q, &g, &o, &round);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    assert_int_equal(st, AX_ERR_FAILED);
+    assert_non_null(strstr(ax_error_text(), "cannot start a thread"));
+    assert_int_equal(ax_gptq_round(m.q, &g, &o, &round), AX_OK);
+    pthread_attr_destroy(&usual);
+    pthread_attr_destroy(&huge);
+    ax_gptq_close(&g);
+    machine_close(&m);
 }
 
 static void test_error_is_that_of_the_outputs(void **state) {
@@ -300,6 +338,7 @@ static void test_refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_codes_are_those_of_pytorch),
+        cmocka_unit_test(test_threads_that_do_not_start_are_an_error),
         cmocka_unit_test(test_error_is_that_of_the_outputs),
         cmocka_unit_test(test_command),
         cmocka_unit_test(test_experts),
