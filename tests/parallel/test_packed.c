@@ -246,6 +246,50 @@ static void every_mesh_keeps_a_files_codes(void **state) {
     file_codes = NULL;
 }
 
+/* Pieces of more elements than are quantized together, 2^20: the first and one after it. */
+static void long_runs_are_read_in_parts(void **state) {
+    (void)state;
+    enum { COLS = 1024, FIRST = 100 * COLS, NUMEL = 3100 * COLS };
+    const struct ax_element_codes codes = {AX_QUANT_INT4, FILE_GROUP, read_codes};
+    const struct ax_elements from = {.dtype = AX_F32, .codes = &codes};
+    const struct ax_param p = {.ndim = 2,
+                               .shape = {NUMEL / COLS, COLS},
+                               .local_shape = {NUMEL / COLS, COLS},
+                               .tp_dim = -1,
+                               .ep_dim = -1,
+                               .alias_of = -1};
+    struct ax_mesh mesh;
+    struct ax_packing k;
+    struct ax_tensor buffers[AX_PACKED_BUFFERS];
+    float *got;
+    assert_int_equal(ax_mesh_create(&mesh, meshes[0], 1, 0), AX_OK);
+    ax_packing_start(&k, AX_STORAGE_INT4);
+    ax_packing_add(&k, &mesh, &p);
+    const int n = ax_packing_buffers(&k, NUMEL, buffers);
+    for (int b = 0; b < n; b++) {
+        char *bytes;
+        assert_int_equal(ax_alloc(&bytes, ax_tensor_bytes(&buffers[b]), 1), AX_OK);
+        buffers[b].data = bytes;
+    }
+    assert_int_equal(ax_alloc(&got, NUMEL, sizeof *got), AX_OK);
+    const struct ax_packed_source source = {&p, &mesh, &from};
+    assert_int_equal(ax_packing_load(&k, queue, buffers, &source, 0, FIRST, 0), AX_OK);
+    const unsigned char *after = (const unsigned char *)buffers[0].data + FIRST / 2;
+    for (int i = 0; i < COLS; i++)
+        assert_int_equal(after[i], 0); /* no more than that */
+    assert_int_equal(ax_packing_load(&k, queue, buffers, &source, FIRST, NUMEL - FIRST, FIRST),
+                     AX_OK);
+    const struct ax_packed packed = ax_packing_view(&k, buffers, 0, NUMEL);
+    const struct ax_tensor out = ax_tensor_2d(AX_F32, got, NUMEL / COLS, COLS);
+    assert_int_equal(ax_packed_read(queue, &packed, &out), AX_OK);
+    for (int64_t i = 0; i < NUMEL; i++)
+        if (got[i] != (float)file_code(i) * file_scale(i))
+            fail_msg("element %lld is %g", (long long)i, (double)got[i]);
+    for (int b = 0; b < n; b++)
+        ax_free((void *)buffers[b].data);
+    ax_free(got);
+}
+
 /* FP8 codes of which one is no number. */
 static int64_t no_number;
 
@@ -335,6 +379,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mesh_reads_the_same_numbers),
         cmocka_unit_test(every_mesh_keeps_a_files_codes),
+        cmocka_unit_test(long_runs_are_read_in_parts),
         cmocka_unit_test(a_code_without_a_value_is_refused),
         cmocka_unit_test(packed_segments_are_small_and_frozen),
     };
