@@ -293,12 +293,47 @@ static void other_names_of_experts_are_refused(void **state) {
     }
 }
 
+/* Names that only resemble those of experts keep their tensors. */
+static void other_names_stay_as_they_are(void **state) {
+    (void)state;
+    static const char *const modules[] = {
+        "model.layers.1.experts_0.gate_proj",  /* no number of its own */
+        "model.layers.1.experts_.0.gate_proj", /* longer */
+        "model.layers.1.adapter.0.gate_proj",  /* as long */
+        "model.layers.1.reviews.0.gate_proj",
+        "model.layers.1.experts..gate_proj",
+        "model.layers.1.experts.0_gate_proj",
+        "model.layers.1.experts.100000.gate_proj", /* more than there may be */
+        "model.layers.1.experts.0.gate_proj.lora", /* more follows */
+    };
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        const struct mistake none = {.besides = modules[i]};
+        char name[100];
+        struct ax_hf hf;
+        float v[I * H];
+        if (open_quantized(&hf, &forms[2], &none) != AX_OK)
+            fail_msg("%s: %s", modules[i], ax_error_text());
+        assert_int_equal(ax_hf_count(&hf), 4);
+        assert_stack(&hf, &forms[2], false);
+        assert_stack(&hf, &forms[2], true);
+        snprintf(name, sizeof name, "%s.weight", modules[i]);
+        const struct ax_st_entry *e = ax_hf_find(&hf, name);
+        if (!e)
+            fail_msg("%s is missing", name);
+        assert_int_equal(ax_st_read(e, 0, I * H, AX_F32, v), AX_OK);
+        for (int64_t k = 0; k < I * H; k++)
+            assert_true(v[k] == value_of(0, 0, k / H, k % H));
+        ax_hf_close(&hf);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_are_taken_apart),
         cmocka_unit_test(quantized_experts_are_read_as_stacks),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(other_names_of_experts_are_refused),
+        cmocka_unit_test(other_names_stay_as_they_are),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
