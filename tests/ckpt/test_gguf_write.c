@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 #include "base/rng.h"
@@ -65,8 +67,15 @@ static void values_survive_to_their_precision(void **state) {
         {13, {0.0355, 0.0095, 0.003, 0.03}},
         {20, {0.0755, 0.05, 0.05, 0.0755}},
     };
-    static float x[ALL], y[ALL];
+    static float y[ALL];
     static unsigned char blocks[ALL * 4 + 64];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = ALL * sizeof(float);
+    const size_t pages = (size + page - 1) / page * page;
+    char *const mapped =
+        mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(mapped != MAP_FAILED);
+    assert_int_equal(mprotect(mapped + pages, page, PROT_NONE), 0);
+    float *const x = (void *)(mapped + pages - size); /* nothing after them can be read */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ax_block_type *t = ax_block_type_find(cases[i].id);
         for (int kind = 0; kind < KINDS; kind++) {
@@ -85,6 +94,7 @@ static void values_survive_to_their_precision(void **state) {
                 fail_msg("%s: kind %d: error %g", t->name, kind, error);
         }
     }
+    assert_int_equal(munmap(mapped, pages + page), 0);
 }
 
 static void blocks_of_one_value(void **state) {
@@ -103,6 +113,54 @@ static void blocks_of_one_value(void **state) {
             for (int i = 0; i < BLOCK; i++)
                 if (!(fabsf(y[i] - x[i]) <= 1e-3f * fabsf(x[i]) + 1e-7f))
                     fail_msg("%s: %g became %g", type->name, (double)x[i], (double)y[i]);
+        }
+    }
+}
+
+/* Where codes are beyond doubt, the scale is the one with the least error, of which a value's share grows with its
+ * magnitude: Q3_K and IQ4_NL. */
+static void scales_are_the_weighted_fit(void **state) {
+    (void)state;
+    enum { MOST = 32 };
+    static const struct {
+        uint32_t id;
+        int group; /* elements that share the scale */
+        int q[MOST];
+        float off[MOST]; /* by which the values miss the levels */
+    } cases[] = {
+        {11,
+         16,
+         {3, -4, 1, 2, -3, -1, 0, 2, -2, 3, 1, -1, 2, -2, 0, -4},
+         {-0.12f, -0.1f, -0.08f, 0, 0.08f, 0.12f, 0.08f, -0.08f, 0.08f, 0.12f, -0.12f, 0.12f,
+          -0.12f, 0.08f, -0.12f, -0.12f}},
+        {20,
+         32,
+         {113, -127, 13,  25, -10, 38, -22, 53,  69, -35, 89, -49, -65, 1,   -83, -104,
+          13,  25,   -10, 38, -22, 53, 69,  -35, 13, -10, 25, -22, 38,  -35, -49, 89},
+         {-8, 3, 4,  4, -4, 5, -4, 4,  5, -4, -6, -4, 3, 0,  4, 5,
+          4,  4, -4, 5, -4, 4, -5, -4, 4, -4, 4,  -4, 5, -4, 4, -6}},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct ax_block_type *t = ax_block_type_find(cases[c].id);
+        const int n = cases[c].group;
+        float x[BLOCK], y[BLOCK];
+        unsigned char block[BLOCK];
+        double squares = 0, sxq = 0, sqq = 0;
+        for (int i = 0; i < BLOCK; i++)
+            x[i] = 0.01f * ((float)cases[c].q[i % n] + cases[c].off[i % n]);
+        for (int i = 0; i < n; i++)
+            squares += (double)x[i] * (double)x[i];
+        for (int i = 0; i < n; i++) {
+            const double v = (double)x[i], w = sqrt(squares / n) + fabs(v), q = cases[c].q[i];
+            sxq += w * v * q;
+            sqq += w * q * q;
+        }
+        t->quantize(x, BLOCK / t->elements, block);
+        t->dequantize(block, BLOCK / t->elements, y);
+        for (int i = 0; i < BLOCK; i++) {
+            const double want = sxq / sqq * cases[c].q[i % n];
+            if (!(fabs((double)y[i] - want) <= 6e-4 * fabs(want)))
+                fail_msg("%s: element %d is %g, expected %g", t->name, i, (double)y[i], want);
         }
     }
 }
@@ -387,6 +445,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_survive_to_their_precision),
         cmocka_unit_test(blocks_of_one_value),
+        cmocka_unit_test(scales_are_the_weighted_fit),
         cmocka_unit_test(blocks_of_nothing_are_zeros),
         cmocka_unit_test(blocks_of_nearly_one_value),
         cmocka_unit_test(files_are_read_back),
