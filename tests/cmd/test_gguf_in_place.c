@@ -228,6 +228,35 @@ static void any_range_can_be_read(void **state) {
     ax_free(folder);
 }
 
+/* As many elements as the shapes say: of each tensor, and together as convert prints. */
+static void sizes_are_those_of_the_shapes(void **state) {
+    (void)state;
+    static const struct tiny t = {.arch = "llama", .untied = true, .matrix_type = TYPE_F16};
+    struct ax_hf hf;
+    struct ax_lock use;
+    char *folder;
+    int64_t all = 0;
+    put_tiny(&t, "sizes.gguf");
+    ok(ax_base_model_folder(&folder, &use, in_dir("sizes.gguf"), NULL, in_dir("work")));
+    ax_lock_drop(&use);
+    ok(ax_hf_open(&hf, folder));
+    for (int i = 0; i < ax_hf_count(&hf); i++) {
+        const struct ax_st_entry *e = ax_hf_at(&hf, i);
+        const int64_t numel = e->shape[0] * (e->ndim > 1 ? e->shape[1] : 1);
+        assert_int_equal(e->numel, numel);
+        assert_int_equal(e->bytes, (size_t)numel * ax_dtype_size(e->dtype));
+        all += numel;
+    }
+    assert_int_equal(all, 2 * VOCAB * HIDDEN + HIDDEN +
+                              LAYERS * (2 * HIDDEN + 2 * HIDDEN * HIDDEN +
+                                        2 * KV_HEADS * HEAD * HIDDEN + 3 * FFN * HIDDEN));
+    ax_hf_close(&hf);
+    ax_free(folder);
+    struct ax_convert from = {.src = in_dir("sizes.gguf"), .dst = in_dir("sizes")};
+    ok(ax_convert_gguf_to_hf(&from));
+    assert_int_equal(from.weights, all);
+}
+
 /* Whichever allocation fails, what was opened is given back. */
 static void opening_without_memory_fails_cleanly(void **state) {
     (void)state;
@@ -277,6 +306,7 @@ int main(void) {
         cmocka_unit_test(no_weights_are_copied),
         cmocka_unit_test(a_copy_from_an_earlier_version_is_replaced),
         cmocka_unit_test(any_range_can_be_read),
+        cmocka_unit_test(sizes_are_those_of_the_shapes),
         cmocka_unit_test(opening_without_memory_fails_cleanly),
         cmocka_unit_test(a_weight_that_is_no_number_is_named),
     };
