@@ -112,19 +112,6 @@ static void broken_lines_are_named_and_passed_over(void **state) {
     ax_report_close(&run);
 }
 
-static void a_generated_text_may_have_any_character(void **state) {
-    (void)state;
-    struct ax_report_run run;
-    struct ax_buf b = {0};
-    put_step(&b, 1, 3);
-    assert_ok(
-        ax_buf_puts(&b, "{\"step\": 1, \"event\": \"sample\", \"text\": \"a\\u0000\\u0007b\"}\n"));
-    assert_ok(ax_report_read(&run, put_run("any", &b, true)));
-    assert_int_equal(run.n_problems, 0);
-    assert_int_equal(run.n_samples, 1);
-    ax_report_close(&run);
-}
-
 /* Saved at 5, ended at 8, gone on from 5 to 7: 6 and 7 count as they were the second time, and 8 is
  * no part of the run. */
 static void the_last_of_repeated_steps_counts(void **state) {
@@ -240,6 +227,28 @@ static void must_have(const char *page, const char *part) {
         fail_msg("the page has no \"%s\"", part);
 }
 
+static void a_generated_text_may_have_any_character(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    struct ax_buf b = {0};
+    put_step(&b, 1, 3);
+    assert_ok(
+        ax_buf_puts(&b, "{\"step\": 1, \"event\": \"sample\", \"text\": \"a\\u0000\\u0007b\"}\n"));
+    assert_ok(ax_report_read(&run, put_run("any", &b, true)));
+    assert_int_equal(run.n_problems, 0);
+    assert_int_equal(run.n_samples, 1);
+    ax_report_close(&run);
+    /* the newest samples are shown */
+    for (int i = 0; i <= AX_REPORT_MAX_SAMPLES; i++)
+        assert_ok(
+            ax_buf_printf(&b, "{\"step\": 1, \"event\": \"sample\", \"text\": \"s%d\"}\n", i));
+    char *page = page_of(1, (const char *const[]){put_run("samples", &b, true)});
+    must_have(page, ">s1<");
+    must_have(page, ">s24<");
+    assert_null(strstr(page, ">s0<"));
+    ax_free(page);
+}
+
 #define OP(rank, at, dur)                                                                          \
     "{\"ph\": \"X\", \"pid\": " #rank ", \"tid\": 0, \"ts\": " #at ", \"dur\": " #dur              \
     ", \"cat\": \"op\", \"name\": \"gemm\"},\n"
@@ -301,6 +310,106 @@ static void the_best_evaluation_is_told(void **state) {
     char *page = page_of(1, folders);
     must_have(page, "1.2500 at step 4");
     must_have(page, "2.5000 \xe2\x86\x92 2.0000");
+    ax_free(page);
+}
+
+/* Sums, medians and last values, each of its own key; a mean or another place in the order is seen. */
+static void key_figures_are_those_of_all_steps(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    static const struct {
+        double epoch, seconds, rate, mfu, hfu, reward, length, clipped, peak;
+    } of[] = {{0.5, 20, 500, 0.2, 0.3, 1, 40, 0.5, 1 << 20},
+              {1, 30, 100, 0.7, 0.9, 3, 50, 0.25, 2 << 20},
+              {1.5, 70, 300, 0.25, 0.5, 2, 60, 0.125, 3 << 20}};
+    for (int i = 0; i < 3; i++) {
+        assert_ok(ax_buf_printf(
+            &b,
+            "{\"step\": %d, \"epoch\": %g, \"loss\": 1, \"tokens\": 300, \"trained_tokens\": 200, "
+            "\"seconds\": %g, \"tokens_per_second\": %g, \"mfu\": %g, \"hfu\": %g, \"reward\": %g, "
+            "\"completions/mean_length\": %g, \"completions/clipped_ratio\": %g, "
+            "\"memory_bytes\": 5e7, \"peak_memory_bytes\": %g}\n",
+            i + 1, of[i].epoch, of[i].seconds, of[i].rate, of[i].mfu, of[i].hfu, of[i].reward,
+            of[i].length, of[i].clipped, of[i].peak));
+        assert_ok(ax_buf_printf(&b, "{\"step\": %d, \"eval_loss\": 1, \"eval_reward\": %g}\n",
+                                i + 1, of[i].reward));
+    }
+    const char *folder = put_run("sums", &b, false);
+    put_text("sums/run.json", "{\"method\": \"full\", \"config\": {\"rl\": \"grpo\"}}");
+    char *page = page_of(1, &folder);
+    static const char *const parts[] = {
+        "<dt>reward</dt><dd>1 \xe2\x86\x92 2</dd>",
+        "<dt>length of answers</dt><dd>40 tokens \xe2\x86\x92 60 tokens</dd>",
+        "<dt>cut answers</dt><dd>50 % \xe2\x86\x92 12.5 %</dd>",
+        "<dt>evaluation reward</dt><dd>1.0000 \xe2\x86\x92 2.0000</dd>",
+        "<dt>best evaluation</dt><dd>3.0000 at step 2</dd>",
+        "<dt>steps</dt><dd>3 (1.5 epochs)</dd>",
+        "<dt>tokens</dt><dd>900, 600 trained</dd>",
+        "<dt>time in steps</dt><dd>2m 00s</dd>",
+        "<dt>speed (median)</dt><dd>300 tokens/s</dd>",
+        "<dt>MFU, HFU (median)</dt><dd>25.0 %, 50.0 %</dd>",
+        "<dt>peak memory</dt><dd>3.00 MiB</dd>",
+        "<dt>method</dt><dd>GRPO of all weights</dd>"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        must_have(page, parts[i]);
+    ax_free(page);
+    /* without HFU */
+    page = page_of(1, (const char *const[]){put_plain("mfu", 2)});
+    must_have(page, "<dd>25.0 %</dd>");
+    ax_free(page);
+}
+
+/* The last of the events that begin or end a run. */
+static void how_a_run_ended(void **state) {
+    (void)state;
+    static const struct {
+        const char *events[3], *text;
+    } runs[] = {{{"finished"}, "finished"},
+                {{"resumed", "warning", "stopped"}, "stopped: of stopped"},
+                {{"stopped", "resumed"}, "running, or ended without a record of it"},
+                {{"stopped", "resumed", "finished"}, "finished"}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char name[16], want[96];
+        struct ax_buf b = {0};
+        snprintf(name, sizeof name, "ended%zu", i);
+        put_step(&b, 1, 3);
+        for (int k = 0; k < 3 && runs[i].events[k]; k++)
+            assert_ok(ax_buf_printf(&b, "{\"step\": 1, \"event\": \"%s\", \"text\": \"of %s\"}\n",
+                                    runs[i].events[k], runs[i].events[k]));
+        const char *folder = put_run(name, &b, true);
+        char *page = page_of(1, &folder);
+        snprintf(want, sizeof want, "<dt>state</dt><dd>%s</dd>", runs[i].text);
+        must_have(page, want);
+        ax_free(page);
+    }
+}
+
+/* Blocks past those with names are one, with all of their bytes. */
+static void rows_and_memory_are_counted(void **state) {
+    (void)state;
+    struct ax_buf b = {0}, blocks = {0};
+    char *page = page_of(1, (const char *const[]){put_plain("rows", 2)});
+    must_have(page, "a row contains</th><td>several documents</td>");
+    must_have(page, "documents per row</th><td>5.0</td>");
+    must_have(page, "tokens per document</th><td>18.0</td>");
+    must_have(page, "2.86 MiB planned, process peak 57.2 MiB, recompute off");
+    ax_free(page);
+    for (int i = 0; i < 17; i++)
+        assert_ok(ax_buf_printf(
+            &blocks, "%s{\"name\": \"b%d\", \"where\": \"scratch\", \"bytes\": %d}",
+            i > 0 ? ", " : "{\"data\": {\"packing\": false}, \"memory\": {\"blocks\": [", i,
+            (30 - i) << 20));
+    assert_ok(ax_buf_puts(&blocks, "]}}"));
+    put_step(&b, 1, 3);
+    const char *folder = put_run("many", &b, false);
+    put_bytes("many/run.json", blocks.data, blocks.len);
+    ax_buf_free(&blocks);
+    page = page_of(1, &folder);
+    must_have(page, "a row contains</th><td>one document</td>");
+    must_have(page, "b13 <small>scratch</small>");
+    assert_null(strstr(page, "b14 "));
+    must_have(page, "all others <small></small>");
+    must_have(page, "<td class=\"num\">45.0 MiB</td>"); /* 16 + 15 + 14 */
     ax_free(page);
 }
 
@@ -598,13 +707,16 @@ static void one_is_not_several(void **state) {
     for (int i = 1; i <= 10; i++)
         put_step(&b, i, 3);
     for (int i = 0; i < 201; i++)
-        assert_ok(ax_buf_printf(&b, "{\"step\": 10, \"event\": \"warning\", \"text\": \"w\"}\n"));
+        assert_ok(
+            ax_buf_printf(&b, "{\"step\": 10, \"event\": \"warning\", \"text\": \"w%d\"}\n", i));
     for (int i = 0; i < AX_REPORT_MAX_PROBLEMS + 1; i++)
         assert_ok(ax_buf_puts(&b, "?\n"));
     const char *folder = put_run("single-things", &b, true);
     char *page = page_of(1, &folder);
     must_have(page, "10 (1 epoch)");
     must_have(page, "<li>not shown: 1 earlier event</li>");
+    must_have(page, "<li class=\"warn\"><span>step 10</span> <b>warning</b> w200</li>");
+    assert_null(strstr(page, " w0<"));
     must_have(page, "and 1 more such line<");
     ax_free(page);
     page = page_of(1, (const char *const[]){put_plain("plural", 2)});
@@ -660,6 +772,9 @@ int main(void) {
         cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(the_best_evaluation_is_told),
         cmocka_unit_test(a_timeline_is_drawn),
+        cmocka_unit_test(key_figures_are_those_of_all_steps),
+        cmocka_unit_test(how_a_run_ended),
+        cmocka_unit_test(rows_and_memory_are_counted),
         cmocka_unit_test(a_page_of_one_run),
         cmocka_unit_test(figures_of_methods),
         cmocka_unit_test(words_of_methods),
