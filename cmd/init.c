@@ -56,13 +56,14 @@ static double choose_rate(const struct ax_init *i) {
 
 /* The last part of a path or hub id, without its extension and with only plain characters. */
 static void put_stem(char *out, size_t size, const char *path) {
-    size_t n;
+    static const char *const extensions[] = {".json", ".gguf", ".csv", ".txt", ".tsv"};
+    size_t n, k = 0;
     const char *last = ax_path_last(path, &n);
-    const char *dot = n > 0 ? memchr(last + 1, '.', n - 1) : NULL;
-    const bool file = dot && (strstr(dot, ".json") || strstr(dot, ".gguf") || strstr(dot, ".csv") ||
-                              strstr(dot, ".txt") || strstr(dot, ".tsv"));
-    const size_t end = file ? (size_t)(dot - last) : n;
-    size_t k = 0;
+    size_t end = n;
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        const char *at = n > 0 ? strstr(last + 1, extensions[i]) : NULL;
+        end = at && (size_t)(at - last) < end ? (size_t)(at - last) : end;
+    }
     for (size_t j = 0; j < end && k + 1 < size; j++)
         out[k++] = isalnum((unsigned char)last[j]) || strchr("-_.", last[j]) ? last[j] : '-';
     out[k] = '\0';

@@ -342,6 +342,29 @@ static void rows_that_train_nothing(void **state) {
     assert_false(ax_path_exists(in_scratch("silent.yaml")));
 }
 
+/* What a run is written into is named after the model and the data, without what they end in. */
+static void folders_are_named(void **state) {
+    (void)state;
+    need_binary();
+    static const char *const names[][2] = {{"v1.5-rows.jsonl", "v1.5-rows"},
+                                           {"rows.json", "rows"},
+                                           {"a b_c!.jsonl.jsonl", "a-b_c-"},
+                                           {"rows.part", "rows.part"}};
+    char said[8192], base[512], data[256], want[64];
+    snprintf(base, sizeof base, "%s", model("qwen3"));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(data, sizeof data, "%s",
+                 put_text(names[i][0], "{\"question\": \"say 1\", \"answer\": \"1\"}\n"));
+        const char *const init[] = {
+            "init", "--model", base, "--data", data, "-o", in_scratch("named.yaml"), NULL};
+        unlink(in_scratch("named.yaml"));
+        if (axtrain(said, sizeof said, init) != 0)
+            fail_msg("%s", said);
+        snprintf(want, sizeof want, "\noutput_dir: out/qwen3-%s\n", names[i][1]);
+        expect_in_file(in_scratch("named.yaml"), want);
+    }
+}
+
 /* init, then sft for two steps with what it wrote and nothing else. */
 static void must_train(const char *family, enum ax_record_kind kind, bool sharegpt) {
     char said[8192], file[256], base[512], out[256];
@@ -634,6 +657,7 @@ int main(void) {
         cmocka_unit_test(pairs_need_more),
         cmocka_unit_test(memory_chooses_the_method),
         cmocka_unit_test(less_memory_goes_through_all_options),
+        cmocka_unit_test(folders_are_named),
         cmocka_unit_test(what_is_written_trains),
         cmocka_unit_test(tools_are_written),
         cmocka_unit_test(any_number_of_rows),
