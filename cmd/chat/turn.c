@@ -111,7 +111,6 @@ static enum ax_status reply(struct ax_chat *c) {
         fputs(c->is_terminal ? "\n[truncated at the token limit]" : "", stdout);
     const char *stopped = c->edits ? "\n[stopped; Ctrl-C again quits]" : "\n[stopped]";
     puts(c->was_stopped ? stopped : "");
-    ax_chat_forget_interrupt();
     return AX_OK;
 }
 

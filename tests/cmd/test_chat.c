@@ -99,6 +99,19 @@ static void an_interrupt_stops_a_reply(void **state) {
     assert_int_equal(kill(c.pid, SIGINT), 0); /* at the prompt: nothing to stop */
     say(&c, "/help\n");
     assert_true(hear(&c, "Ctrl-D         quit"));
+    /* nor does it stop the next reply */
+    c.len = 0;
+    c.text[0] = '\0';
+    say(&c, "chat\n");
+    while (c.len < 200 && !strstr(c.text, "[stopped]")) {
+        const ssize_t n = read(c.out, c.text + c.len, sizeof c.text - 1 - c.len);
+        assert_true(n > 0);
+        c.len += (size_t)n;
+        c.text[c.len] = '\0';
+    }
+    assert_null(strstr(c.text, "[stopped]"));
+    assert_int_equal(kill(c.pid, SIGINT), 0);
+    assert_true(hear(&c, "[stopped]"));
     assert_int_equal(leave(&c), 0);
 }
 
