@@ -168,6 +168,26 @@ static void rewards_are_evals_scores(void **state) {
     }
 }
 
+/* Answers that are much longer than their prompts are scored, too: all that have a text. */
+static void long_answers_have_rewards(void **state) {
+    (void)state;
+    size_t longest = 0;
+    find_goldens();
+    train("a", configure(rm, false), "", "trl.max_completion_length=80 max_steps=1");
+    json_t *all = read_lines("a/completions.jsonl");
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *c = json_array_get(all, i);
+        const char *text = json_string_value(json_object_get(c, "completion"));
+        longest = strlen(text) > longest ? strlen(text) : longest;
+        if (text[strspn(text, " \n")] &&
+            !json_is_number(json_object_get(json_object_get(c, "rewards"), "margin_trained")))
+            fail_msg("no reward for \"%s\"", text);
+    }
+    assert_true(longest > 160);
+    json_decref(all);
+    clear("a");
+}
+
 /* Trains a reward model for a step; its folder. */
 static const char *reward_model(const char *of, const char *more) {
     static char path[128];
@@ -306,11 +326,9 @@ static void mistakes_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rewards_are_evals_scores),
-        cmocka_unit_test(any_reward_model),
-        cmocka_unit_test(any_mesh),
-        cmocka_unit_test(a_plan_has_its_memory),
-        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(rewards_are_evals_scores), cmocka_unit_test(long_answers_have_rewards),
+        cmocka_unit_test(any_reward_model),         cmocka_unit_test(any_mesh),
+        cmocka_unit_test(a_plan_has_its_memory),    cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

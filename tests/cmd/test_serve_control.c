@@ -156,7 +156,8 @@ static void left_while_kept(void **state) {
     control("/pause?mode=keep", 200, "paused");
     begin(&gone, "c", 50000, false);
     wait_pending(3);
-    const double tokens = metric(&server, "generated_tokens_total");
+    const double tokens = metric(&server, "generated_tokens_total"),
+                 left = metric(&server, "sequences_left_total");
     client_close(&c);
     wait_pending(2);
     client_close(&gone);
@@ -166,8 +167,10 @@ static void left_while_kept(void **state) {
     client_close(&k);
     aborted_answer(&whole);
     wait_pending(0);
+    const double gone_now = metric(&server, "sequences_left_total");
     assert_true(is_paused());
     control("/resume", 200, "resumed");
+    assert_true(gone_now == left + 3);
     /* not a token more of theirs */
     json_decref(post(&server, COMPLETE, "{\"prompt\": \"a\", \"max_tokens\": 1}"));
     while (metric(&server, "generated_tokens_total") == tokens)

@@ -155,6 +155,34 @@ static void test_bad_step_is_skipped(void **state) {
     }
 }
 
+/* Of those that train, in the model's order. */
+static void test_the_first_tensor_is_named(void **state) {
+    (void)state;
+    char *layer_1[] = {(char[]){"^model.layers.1."}},
+         *layer_2[] = {(char[]){"^model.layers.2.mlp"}};
+    static const char *const names[] = {"model.embed_tokens.weight",
+                                        "model.layers.1.input_layernorm.weight",
+                                        "model.layers.2.mlp.gate_proj.weight"};
+    const struct ax_peft_names unfrozen[] = {{0}, {1, layer_1}, {1, layer_2}};
+    for (int i = 0; i < 3; i++) {
+        struct train_case c;
+        struct ax_train_result r;
+        char want[96];
+        open_case(&c, AX_F32);
+        c.o.step.model.unfrozen = i > 0 ? &unfrozen[i] : NULL;
+        plan.what = BAD_GRADIENT;
+        plan.value = NAN;
+        plan.first = plan.last = 2;
+        plan.calls = plan.garbage = 0;
+        c.o.max_steps = 2;
+        if (train_case_run(&c, &r) != AX_OK)
+            fail_msg("%s", ax_error_text());
+        snprintf(want, sizeof want, "first bad gradient: %s;", names[i]);
+        assert_int_equal(said(&c, "the step is skipped", want, "rows.jsonl:"), 1);
+        train_case_close(&c);
+    }
+}
+
 /* Steps on documents of these seeds, each at a rate of its own; bad ones as the plan says. */
 struct steps {
     const struct ax_arch *arch;
@@ -427,6 +455,7 @@ static int quiet(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_step_is_skipped),
+        cmocka_unit_test(test_the_first_tensor_is_named),
         cmocka_unit_test(test_skipped_step_is_no_update),
         cmocka_unit_test(test_three_in_a_row_end_the_run),
         cmocka_unit_test(test_the_worst_rows_are_named),

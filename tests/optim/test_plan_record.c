@@ -151,6 +151,7 @@ static enum ax_status plan_generation(struct ax_runtime *rt, const struct ax_arc
     if (st == AX_OK)
         st = ax_generate(&g, 1, &s);
     ax_generator_free(&g);
+    assert_int_equal(rt->arena.scratch.top, 0); /* a step uses the same memory */
     ax_model_free(&m);
     return st;
 }
