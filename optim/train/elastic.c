@@ -276,12 +276,13 @@ done:
 static void drop_save(struct ax_train *t) {
     const bool writing = t->saving > 0 && !t->elastic.in_memory;
     const struct ax_train_kept kept = writing ? t->kept_before : t->kept;
+    const json_t *after = json_object_get(t->elastic.run, "after");
     json_t *best = json_object_get(t->elastic.run, "best");
     if (t->elastic.asked <= t->saved)
         return;
     json_object_set_new(best, "kept_step", json_integer(kept.step));
     json_object_set_new(best, "kept_value", json_real(kept.value));
-    if (t->elastic.after == AX_AFTER_ALL)
+    if (json_integer_value(after) == AX_AFTER_ALL)
         ax_train_elastic_mark(t, AX_AFTER_EVALUATION);
 }
 

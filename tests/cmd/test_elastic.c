@@ -468,6 +468,13 @@ static void killed_at_any_call(void **state) {
                 break;
         }
     }
+    /* while evaluating after step 6, the checkpoint of step 4 being on its way to a slow disk */
+    for (int k = 709; k <= 717; k += 4, killed++) {
+        char fault[96];
+        snprintf(fault, sizeof fault,
+                 "fsync:9:delay@0,fsync:10:delay@0,fsync:12:delay@0,recv:%d:kill@3", k);
+        assert_true(kill_at(config, fault, smaller));
+    }
     print_message("killed at %d calls\n", killed);
 }
 
