@@ -598,16 +598,17 @@ static void lost_reasoning(void **state) {
 }
 
 /* Rows of TRL's packing: ids of each document, and how many are trained on. Only joined records are
- * predicted from each other. */
+ * predicted from each other. A record's ids count from one, so the first says where a piece of it begins. */
 static void packing_strategies(void **state) {
     (void)state;
     static const struct {
         const char *strategy, *rows;
+        int continued; /* pieces */
     } cases[] = {
         /* 7 ids cut to 4, 3 and 1 in a row, 2 */
-        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) "},
-        {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) "},
-        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) "},
+        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0},
+        {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) ", 1},
+        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) ", 2},
     };
     char config[128], got[256];
     const char *rows = put_text(
@@ -630,7 +631,9 @@ static void packing_strategies(void **state) {
         for (size_t r = 0; r < json_array_size(list); r++) {
             const json_t *row = json_array_get(list, r), *docs = json_object_get(row, "documents");
             for (size_t d = 0; d < json_array_size(docs); d++) {
-                const json_t *ids = json_object_get(json_array_get(docs, d), "ids");
+                const json_t *doc = json_array_get(docs, d), *ids = json_object_get(doc, "ids");
+                assert_int_equal(json_integer_value(json_object_get(doc, "first_token")),
+                                 json_integer_value(json_array_get(ids, 0)) % 10 - 1);
                 for (size_t t = 0; t < json_array_size(ids); t++)
                     at += (size_t)snprintf(got + at, sizeof got - at, "%s%lld",
                                            t > 0   ? " "
@@ -643,6 +646,13 @@ static void packing_strategies(void **state) {
         }
         assert_string_equal(got, cases[i].rows);
         json_decref(v);
+        char *text = preview(
+            4, (const char *const[]){config, cases[i].strategy, "sequence_len=4", "--rows=9"});
+        int continued = 0;
+        for (const char *found = text; (found = strstr(found, "trained, continued")); found++)
+            continued++;
+        assert_int_equal(continued, cases[i].continued);
+        ax_free(text);
     }
 }
 
