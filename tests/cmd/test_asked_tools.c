@@ -322,6 +322,33 @@ static void answers_are_evaluated_with_tools(void **state) {
     assert_non_null(strstr(out, "calls of tools"));
 }
 
+/* Of one likely token each, samples are the greedy answer: each calls as often. */
+static void calls_of_samples_are_counted(void **state) {
+    size_t calls = 0, failed = 0;
+    char line[64];
+    (void)state;
+    put_questions();
+    eval("--per-row --dtype float32");
+    for (int i = 0; i < 16; i++) {
+        json_t *a = answer(i);
+        const json_t *list = json_object_get(a, "calls");
+        for (size_t k = 0; k < json_array_size(list); k++)
+            failed += json_is_true(json_object_get(json_array_get(list, k), "failed"));
+        calls += json_array_size(list);
+        json_decref(a);
+    }
+    assert_true(calls > 8);
+    eval("--samples 2 --dtype float32 --top-p 1e-6");
+    snprintf(line, sizeof line, "\n%zu calls of tools, %zu failed\n", 2 * calls, 2 * failed);
+    if (!strstr(out, line))
+        fail_msg("not %s: %s", line, out);
+    eval("--samples 2 --dtype float32 --top-p 1e-6 --json");
+    json_t *all = json_loads(out, JSON_ALLOW_NUL, NULL), *tools = json_object_get(all, "tools");
+    assert_int_equal(json_integer_value(json_object_get(tools, "calls")), 2 * calls);
+    assert_int_equal(json_integer_value(json_object_get(tools, "failed")), 2 * failed);
+    json_decref(all);
+}
+
 /* ---- refusals ---- */
 
 static void what_cannot_be_is_refused(void **state) {
@@ -366,6 +393,7 @@ int main(void) {
         cmocka_unit_test(a_slow_tool_ends_its_answer),
         cmocka_unit_test(the_best_answer_is_chosen),
         cmocka_unit_test(answers_are_evaluated_with_tools),
+        cmocka_unit_test(calls_of_samples_are_counted),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);

@@ -205,9 +205,17 @@ static void several_adapters(void **state) {
     json_t *named = json_loads(strchr(out, '{'), JSON_ALLOW_NUL, NULL);
     assert_true(number(named, "mean_nll") == number(json_array_get(list, 1), "mean_nll"));
     json_decref(named);
-    json_decref(v);
     assert_int_equal(
         run(out, sizeof out, "%s --adapter %s --adapter other=%s_dora", args, lora, lora), 0);
+    for (int i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(list, (size_t)i);
+        char line[120];
+        snprintf(line, sizeof line, "\n%-8s  %10.6f  %10.4f  %7.2f %%\n", names[i],
+                 number(row, "mean_nll"), number(row, "perplexity"), 100 * number(row, "accuracy"));
+        if (!strstr(out, line))
+            fail_msg("not in it: %s%s", line, out);
+    }
+    json_decref(v);
     /* a column as wide as the longest name */
     assert_non_null(strstr(out, "\nadapter     mean NLL"));
     assert_non_null(strstr(out, "\nbase      "));
@@ -220,6 +228,26 @@ static void several_adapters(void **state) {
     for (const char *at = out; (at = strstr(at, "{\"adapter\":\"")) != NULL; at++)
         lines++;
     assert_int_equal(lines, 3 * 2 + 3); /* rows, and the summary's list */
+}
+
+/* Without --dtype an adapter with a name of its own is computed with as it was trained. */
+static void the_dtype_of_a_named_adapter(void **state) {
+    (void)state;
+    char out[8192], command[1600];
+    write_golden_rows();
+    write_config("");
+    snprintf(command, sizeof command, "cp -rL '%.*s/lora/llama_r4' %s/lora && chmod -R u+w %s/lora",
+             (int)(strstr(model(), "/models/") - model()), model(), dir, dir);
+    assert_int_equal(system(command), 0);
+    put("lora/run.json", "{\"compute_dtype\": \"bfloat16\"}");
+    for (int named = 0; named < 2; named++) {
+        assert_int_equal(run(out, sizeof out,
+                             "eval --model %s --config %s/c.yaml --data %s/rows.jsonl --json "
+                             "--adapter %s%s/lora",
+                             model(), dir, dir, named ? "mine=" : "", dir),
+                         0);
+        assert_non_null(strstr(out, "\"dtype\": \"bfloat16\""));
+    }
 }
 
 /* ---- answers ---- */
@@ -300,8 +328,13 @@ static void mistakes(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        T(the_golden_loss),  T(rows_one_by_one), T(evaluation_rows_of_a_config),
-        T(several_adapters), T(asks_and_counts), T(mistakes),
+        T(the_golden_loss),
+        T(rows_one_by_one),
+        T(evaluation_rows_of_a_config),
+        T(several_adapters),
+        T(asks_and_counts),
+        T(mistakes),
+        T(the_dtype_of_a_named_adapter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

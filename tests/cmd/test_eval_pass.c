@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -148,11 +149,61 @@ static void with_an_adapter(const char *model) {
             assert_true(n == 1 || i == 0 || got == alone);
             alone = n == 1 ? got : alone;
         }
+        if (n == 2) { /* a line of each, after the heading */
+            const char *const told[] = {"--model",          model,          "--data",    data,
+                                        "--task",           "final-answer", "--samples", "12",
+                                        "--max-new-tokens", "16",           "--threads", "1",
+                                        "--adapter",        lora,           "--adapter", again};
+            assert_int_equal(sft(said, sizeof said, 16, told), 0);
+            for (size_t i = 0; i < 3; i++) {
+                static const char *const names[] = {"\nbase ", "\nllama_r4 ", "\nagain "};
+                const json_t *a = json_object_get(json_array_get(list, i), "final_answer");
+                const char *line = strstr(said, names[i]);
+                double nll, perplexity, accuracy, percent;
+                if (!line || sscanf(line + strlen(names[i]), "%lf %lf %lf %%  pass@1 %lf", &nll,
+                                    &perplexity, &accuracy, &percent) != 4)
+                    fail_msg("no %s: %s", names[i] + 1, said);
+                const json_t *turn = json_array_get(list, i);
+                assert_true(fabs(accuracy - 100 * number(turn, "accuracy")) <= 0.0051);
+                assert_true(fabs(percent - 100 * number(json_object_get(a, "pass_at"), "1")) <=
+                            0.051);
+                assert_true(i > 0 || (accuracy > 10 && percent > 10));
+            }
+        }
         ax_json_free(&doc);
     }
     EXPECT(0, "72 answers were truncated after 1 token (", "--model", model, "--data", data,
            "--task", "final-answer", "--samples", "12", "--max-new-tokens", "1", "--adapter", lora,
            "--adapter", again);
+}
+
+/* Greedy answers are as good as the guess of the base, and nothing with an adapter that is a thousand times too
+ * loud. */
+static void with_a_loud_adapter(const char *model) {
+    char command[1600], loud[160], data[128], said[8192];
+    const char *golden = golden_llama(), *line;
+    snprintf(loud, sizeof loud, "%s", in_scratch("loud"));
+    snprintf(data, sizeof data, "%s", in_scratch("test.jsonl"));
+    snprintf(command, sizeof command,
+             "cp -rL '%.*s/lora/llama_r4' %s && chmod -R u+w %s && sed -i 's/\"lora_alpha\": *"
+             "[0-9.]*/\"lora_alpha\": 8000/' %s/adapter_config.json",
+             (int)(strstr(golden, "/models/") - golden), golden, loud, loud, loud);
+    assert_int_equal(system(command), 0);
+    char named[200];
+    snprintf(named, sizeof named, "again=%s", loud);
+    const char *const args[] = {
+        "--model", model,       "--data", data,        "--task", "final-answer", "--max-new-tokens",
+        "16",      "--threads", "1",      "--adapter", loud,     "--adapter",    named};
+    assert_int_equal(sft(said, sizeof said, 14, args), 0);
+    static const char *const lines[][2] = {{"\nbase ", "  1/2 (50.0 %)\n"},
+                                           {"\nloud ", "  0/2 (0.0 %)\n"},
+                                           {"\nagain ", "  0/2 (0.0 %)\n"}};
+    for (int i = 0; i < 3; i++) {
+        line = strstr(said, lines[i][0]);
+        const char *end = line ? strstr(line, lines[i][1]) : NULL;
+        if (!end || end > strchr(line + 1, '\n'))
+            fail_msg("no %s%s: %s", lines[i][0] + 1, lines[i][1], said);
+    }
 }
 
 static void draws_and_estimates(void **state) {
@@ -186,6 +237,7 @@ static void draws_and_estimates(void **state) {
     }
     assert_true(other);
     with_an_adapter(model);
+    with_a_loud_adapter(model);
     char data[128];
     snprintf(data, sizeof data, "%s", in_scratch("test.jsonl"));
     EXPECT(0, "pass@12", "--model", model, "--data", data, "--task", "final-answer", "--samples",

@@ -157,6 +157,20 @@ static void records_say_the_same_in_several_ways(void **state) {
     total = json_loads(out, JSON_ALLOW_NUL, NULL);
     assert_true(number(total, "pairs") == 2 && number(total, "accuracy") == 0.5);
     json_decref(total);
+    got = read_lines("turned_scores.jsonl");
+    json_t *first = json_array_get(got, 0);
+    const double margin = number(first, "chosen") - number(first, "rejected");
+    json_decref(got);
+    assert_int_equal(run(out, sizeof out,
+                         "eval --model %s --task reward --data %s --json --rows 1 -o %s", folder,
+                         in_dir("turned.jsonl"), in_dir("turned_scores.jsonl")),
+                     0);
+    total = json_loads(out, JSON_ALLOW_NUL, NULL);
+    got = read_lines("turned_scores.jsonl");
+    assert_true(number(total, "rows") == 1 && json_array_size(got) == 1);
+    assert_true(number(total, "pairs") == 1 && number(total, "margin") == margin);
+    json_decref(got);
+    json_decref(total);
 }
 
 /* How often a right step has a higher score than a wrong one. */
