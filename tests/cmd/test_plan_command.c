@@ -155,6 +155,26 @@ static double number(const json_t *event, const char *key) {
     return json_number_value(v);
 }
 
+/* Each thread has a workspace of its own. */
+static void test_threads_take_memory(void **state) {
+    (void)state;
+    double bytes[2];
+    sft_command = "plan";
+    for (int i = 0; i < 2; i++) {
+        char said[8192];
+        static const char *const threads[] = {"1", "9"};
+        const char *const args[] = {"--arch",  "llama-tiny",  "--seq",     "64",
+                                    "--speed", "1",           "--threads", threads[i],
+                                    "--json",  "--recompute", "off"};
+        assert_int_equal(sft(said, sizeof said, 11, args), 0);
+        json_t *plan = json_loads(strchr(said, '{'), 0, NULL);
+        assert_non_null(plan);
+        bytes[i] = number(json_object_get(plan, "memory"), "arena_bytes");
+        json_decref(plan);
+    }
+    assert_true(bytes[1] > bytes[0]);
+}
+
 /* Of a model the stages' memory is that of its micro-batches, too. */
 static void test_stages_of_a_model(void **state) {
     (void)state;
@@ -305,6 +325,7 @@ int main(void) {
         cmocka_unit_test(test_a_gguf_is_not_converted),
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_stages_of_a_model),
+        cmocka_unit_test(test_threads_take_memory),
         cmocka_unit_test(test_timelines),
         cmocka_unit_test(test_a_run_is_what_was_planned),
     };
