@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cmd/bench/result.h"
+#include "cmd/bench/bench.h"
 #include "tests/data/scratch.h"
 
 static struct ax_bench_figure rate(double value) {
@@ -240,6 +240,15 @@ static void test_other_machine(void **state) {
     ax_bench_list_free(&now);
 }
 
+static void test_medians(void **state) {
+    (void)state;
+    double one[] = {7}, two[] = {4, 1}, odd[] = {5, 1, 9}, even[] = {8, 1, 2, 5};
+    assert_true(ax_bench_median(one, 1) == 7);
+    assert_true(ax_bench_median(two, 2) == 2.5);
+    assert_true(ax_bench_median(odd, 3) == 5);
+    assert_true(ax_bench_median(even, 4) == 3.5);
+}
+
 static void test_numbers(void **state) {
     (void)state;
     static const struct {
@@ -255,10 +264,15 @@ static void test_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_there_and_back), cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_tolerances),          cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_comparison),          cmocka_unit_test(test_other_machine),
-        cmocka_unit_test(test_names_of_one_side),   cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_json_there_and_back),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_tolerances),
+        cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_comparison),
+        cmocka_unit_test(test_other_machine),
+        cmocka_unit_test(test_names_of_one_side),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_medians),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -361,6 +361,90 @@ static void test_figures_of_ops(void **state) {
     figures_close(&f);
 }
 
+/* ---- what is printed for a person ---- */
+
+/* The number after `before`, which stands after the text `in`. */
+static double said_after(const char *said, const char *in, const char *before) {
+    const char *at = strstr(said, in);
+    at = at ? strstr(at + strlen(in), before) : NULL;
+    if (!at)
+        fail_msg("no \"%s\" after \"%s\" in: %s", before, in, said);
+    return strtod(at + strlen(before), NULL);
+}
+
+/* Runs it and reads what it printed and wrote. */
+static void told_open(struct figures *f, char *said, size_t size, int n, const char *const *args) {
+    if (sft(said, size, n, args) != 0)
+        fail_msg("%s", said);
+    assert_ok(ax_bench_list_load(&f->list, in_scratch("told.json")));
+    assert_ok(ax_json_load(&f->doc, in_scratch("told.json"), 1 << 20));
+}
+
+/* The printed shares are percentages of those in the file. */
+static void expect_shares(const struct figures *f, const char *said) {
+    int shares = 0;
+    for (size_t i = 0; i < f->list.n; i++) {
+        const struct ax_bench_result *r = &f->list.list[i];
+        if (r->figure.share < 0)
+            continue;
+        char unit[40];
+        snprintf(unit, sizeof unit, " %s", r->unit);
+        const double percent = said_after(said, r->name, unit);
+        assert_true(fabs(percent - 100 * r->figure.share) <= 0.051);
+        shares += r->figure.share > 0.002;
+    }
+    assert_true(shares > 0);
+}
+
+/* Bytes of memory, in the unit that follows the number. */
+static double bytes_after(const char *said, const char *before) {
+    const double n = said_after(said, "\npeak ", before);
+    const char *unit = strstr(strstr(said, "\npeak "), before) + strlen(before);
+    unit += strspn(unit, " 0123456789.");
+    return n * (*unit == 'G' ? 1 << 30 : *unit == 'M' ? 1 << 20 : *unit == 'K' ? 1 << 10 : 1);
+}
+
+/* Of one step, the best is the median; what is not planned is the rest of the memory. */
+static void test_what_a_step_tells(void **state) {
+    (void)state;
+    need_binary();
+    struct figures f;
+    char said[8192], file[256];
+    snprintf(file, sizeof file, "%s", in_scratch("told.json"));
+    const char *const args[] = {"step",    "--arch",    "llama-tiny", "--seq", "64",
+                                "--steps", "1",         "--batch",    "16",    "--dtype",
+                                "float32", "--threads", "1",          "-o",    file};
+    told_open(&f, said, sizeof said, sizeof args / sizeof *args, args);
+    expect_shares(&f, said);
+    assert_true(fabs(said_after(said, "the best of 1 steps", ",") - figure(&f, "/speed")->value) <
+                1);
+    const double peak = bytes_after(said, "memory "), planned = bytes_after(said, "planned "),
+                 rest = bytes_after(said, "threads ");
+    assert_true(fabs(1e-9 * planned / figure(&f, "/planned-memory")->value - 1) < 0.01);
+    assert_true(planned > 0.1 * peak && fabs(planned + rest - peak) < 0.01 * peak);
+    figures_close(&f);
+}
+
+/* A round is its prompt of 1000 tokens, and the 63 tokens of an answer but the first. */
+static void test_what_generating_tells(void **state) {
+    (void)state;
+    need_binary();
+    struct figures f;
+    char said[8192], file[256];
+    snprintf(file, sizeof file, "%s", in_scratch("told.json"));
+    const char *const args[] = {
+        "generate", "--arch",       "llama-tiny", "--batch",  "1", "--prompt-tokens",
+        "1000",     "--new-tokens", "64",         "--rounds", "1", "--dtype",
+        "float32",  "--threads",    "1",          "-o",       file};
+    told_open(&f, said, sizeof said, sizeof args / sizeof *args, args);
+    expect_shares(&f, said);
+    const double prompt = 1000 / figure(&f, "/prefill")->value,
+                 answer = 63 / figure(&f, "/decode")->value,
+                 round = said_after(said, "one round of batch 1", ":");
+    assert_true(fabs(round - prompt - answer) <= 0.0006);
+    figures_close(&f);
+}
+
 /* ---- comparing ---- */
 
 /* The same results with planned memory, which every run has alike, changed by a factor. Speed is so
@@ -440,6 +524,8 @@ int main(void) {
         cmocka_unit_test(test_figures_of_generating),
         cmocka_unit_test(test_figures_of_scoring),
         cmocka_unit_test(test_figures_of_ops),
+        cmocka_unit_test(test_what_a_step_tells),
+        cmocka_unit_test(test_what_generating_tells),
         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_ops_on_the_reference),
         cmocka_unit_test(test_ops_on_a_device),

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "base/clock.h"
+#include "base/text/json.h"
 #include "parallel/fabric/comm_gloo.h"
 #include "parallel/job/net.h"
 #include "tests/cmd/program_case.h"
@@ -89,6 +91,15 @@ static void two_dashes_may_be_left_out(void **state) {
     has("launch: unexpected argument \"-m\"");
 }
 
+static double value_of(const json_t *v, size_t i, const char *key) {
+    const json_t *figure = json_array_get(json_object_get(v, "results"), i);
+    return json_number_value(json_object_get(figure, key));
+}
+
+static double gflops_of(const json_t *ops, const char *op) {
+    return json_number_value(json_object_get(json_object_get(ops, op), "gflops"));
+}
+
 /* A step on ranks: only rank 0 reports, and counts what all data ranks did. */
 static void a_step_runs_on_ranks(void **state) {
     (void)state;
@@ -98,6 +109,36 @@ static void a_step_runs_on_ranks(void **state) {
     lacks("[1]");
     assert_int_equal(run(out, sizeof out, "launch -n 4 -- " STEP "dp_shard=2,pp=2"), 0);
     has("step/llama-tiny/float32/2x64/pp2-dp_shard2/speed");
+    int64_t sums[4] = {0};
+    for (int zero = 1; zero <= 3; zero++) {
+        static const char *const names[] = {"", "/zero1", "/zero2", ""};
+        char name[100];
+        assert_int_equal(run(out, sizeof out,
+                             "launch -n 2 -- " STEP "dp_shard=2 --accumulate 2 --json --zero %d",
+                             zero),
+                         0);
+        snprintf(name, sizeof name, "step/llama-tiny/float32/2x64x2%s/dp_shard2/", names[zero]);
+        has(name);
+        json_t *v = json_loads(strchr(out, '{'), 0, NULL);
+        const double speed = value_of(v, 0, "value");
+        const double share = value_of(v, 0, "share_of_peak");
+        const double made = value_of(v, 1, "value");
+        const double peak = json_number_value(json_object_get(json_object_get(v, "peak"), "flops"));
+        const json_t *step = json_object_get(v, "step"), *ops = json_object_get(step, "ops");
+        const double median =
+            512 / json_number_value(json_object_get(step, "tokens_per_second_median"));
+        const double products = gflops_of(ops, "gemm") + gflops_of(ops, "attention_forward") +
+                                gflops_of(ops, "attention_backward");
+        /* two ranks, and micro-batches, of two rows of 64 tokens; the FLOPs of each rank are its own */
+        assert_true(fabs(made * median / products - 1) < 1e-9);
+        /* per token 6 for each weight of two layers and the head, and half of attention's scores and values */
+        const double flops = 6.0 * (2 * 43008 + 512 * 64) + 6 * (2 * 2 * 64 * 64 / 2);
+        assert_true(fabs(share * peak * 2 / speed / flops - 1) < 1e-9);
+        sums[zero] = json_integer_value(json_object_get(json_object_get(ops, "add"), "launches"));
+        json_decref(v);
+    }
+    /* stage 1 adds the ranks' gradients once, the others for each micro-batch */
+    assert_true(sums[1] > 0 && sums[2] == 2 * sums[1] && sums[3] == sums[2]);
     assert_int_equal(run(out, sizeof out, "launch -n 2 -- " STEP "tp=4"), 2);
     assert_int_equal(run(out, sizeof out, "launch -n 2 -- " STEP "tp=2,x=2"), 2);
     has("bench step: \"x=2\" is not a mesh size");
