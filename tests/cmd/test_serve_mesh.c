@@ -347,6 +347,46 @@ static long ticks_of(pid_t pid) {
     return user + system;
 }
 
+/* KiB of memory that a process has for data, touched or not. */
+static long data_of(pid_t pid) {
+    char path[64], *text;
+    size_t len;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    assert_int_equal(ax_read_file(path, 1 << 16, &text, &len), AX_OK);
+    const char *line = strstr(text, "\nVmData:");
+    assert_non_null(line);
+    const long kib = strtol(line + strlen("\nVmData:"), NULL, 10);
+    ax_free(text);
+    return kib;
+}
+
+/* Every rank frees a finished job, here of 90000 tokens with five logprobs each, before the next ones: 4 + 8 bytes for
+ * each of one and five are more than 6 MiB, of which ten jobs would keep 60. */
+static void jobs_are_freed_everywhere(void **state) {
+    (void)state;
+    struct server s;
+    pid_t ranks[2] = {0};
+    long before[2] = {0};
+    open_long(&s, &meshes[0]);
+    assert_int_equal(ranks_of(&s, ranks, 2), 2);
+    for (int i = 0; i < 13; i++) {
+        struct client c;
+        client_open(&c, &s);
+        client_send(&c, "POST", COMPLETE,
+                    "{\"prompt\": \"a\", \"max_tokens\": 90000, \"ignore_eos\": true, "
+                    "\"stream\": true, \"logprobs\": 5}");
+        assert_int_equal(client_head(&c), 200);
+        assert_true(client_chunk(&c));
+        client_close(&c);
+        wait_for(&s, "sequences_pending", 0);
+        for (int k = 0; k < 2 && i == 2; k++)
+            before[k] = data_of(ranks[k]);
+    }
+    for (int k = 0; k < 2; k++)
+        assert_true(data_of(ranks[k]) - before[k] < 30 << 10);
+    serve_close(&s);
+}
+
 /* Ranks that wait for requests use next to no time. */
 static void idle_ranks_sleep(void **state) {
     (void)state;
@@ -441,6 +481,7 @@ int main(void) {
         cmocka_unit_test(experts),
         cmocka_unit_test(bits_of_generate),
         cmocka_unit_test(clients_that_leave),
+        cmocka_unit_test(jobs_are_freed_everywhere),
         cmocka_unit_test(idle_ranks_sleep),
         cmocka_unit_test(a_lost_rank),
         cmocka_unit_test(a_stop),
