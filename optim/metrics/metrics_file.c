@@ -50,6 +50,7 @@ bool ax_metrics_file_replace(struct ax_metrics_file *m, const void *data, size_t
         return true;
     }
     (void)ax_file_pwrite(&m->f, old, n_old, 0); /* has its space already */
+    (void)ax_file_truncate(&m->f, m->end);      /* what was written behind it */
     ax_error_clear();
     return false;
 }

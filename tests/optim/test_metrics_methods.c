@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -122,6 +123,45 @@ static void columns_of_a_method(void **state) {
     ax_free(csv);
 }
 
+/* The disk is full, or breaks, while columns are added: the file has what it had, and later lines. */
+static void columns_that_cannot_be_added(void **state) {
+    (void)state;
+    for (int written = 0; written < 2; written++) {
+        struct ax_figures more = {0};
+        struct ax_metrics *m = NULL;
+        size_t n, lines = 0;
+        for (int i = 0; i < 40; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "rewards/a_function_with_a_long_name_%d/mean", i);
+            ax_figures_add(&more, name, 1);
+        }
+        assert_int_equal(ax_metrics_open(&m, dir, &usual), AX_OK);
+        struct ax_step_figures f = figures(1);
+        ax_metrics_step(m, &f);
+        f = figures(2);
+        f.figures = &more;
+        ax_log_set_level(AX_LOG_ERROR);
+        /* the step's record, the columns: nothing of them, or half */
+        assert_int_equal(ax_fault_configure(written ? "write:2:short,write:3:eio" : "write:2:eio"),
+                         AX_OK);
+        ax_metrics_step(m, &f);
+        assert_true(ax_fault_fired());
+        assert_int_equal(ax_fault_configure(NULL), AX_OK);
+        ax_log_set_level(AX_LOG_INFO);
+        ax_metrics_close(m);
+        char *csv = read_text("metrics.csv", &n);
+        for (size_t i = 0; i < n; i++)
+            lines += csv[i] == '\n';
+        assert_int_equal(lines, 3);
+        assert_int_equal(strncmp(csv, "step,epoch,", 11), 0);
+        assert_non_null(strstr(csv, ",skipped\n1,0.1,1,"));
+        assert_non_null(strstr(csv, "\n2,0.2,0.5,"));
+        assert_null(strstr(csv, "rewards/"));
+        assert_true(csv[n - 1] == '\n');
+        ax_free(csv);
+    }
+}
+
 /* Where no bar can be drawn, lines say how far an activity is and how long it still takes. */
 static void activities_on_stderr(void **state) {
     (void)state;
@@ -160,6 +200,7 @@ static void activities_on_stderr(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(columns_of_a_method, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(columns_that_cannot_be_added, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(activities_on_stderr, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
