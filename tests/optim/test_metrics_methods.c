@@ -1,10 +1,11 @@
-/* metrics.csv and lines about activities: what a method has beside other runs, and what takes long. */
+/* metrics.csv, event files and lines about activities: what a method has beside other runs, and what takes long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -81,6 +83,8 @@ static void stderr_back(int old) {
     close(old);
 }
 
+/* ---- metrics.csv ---- */
+
 /* What a method has beside is in columns behind the others; one that comes later is empty before. */
 static void columns_of_a_method(void **state) {
     (void)state;
@@ -101,6 +105,7 @@ static void columns_of_a_method(void **state) {
         }
         f.measures[0] = (double)s;
         f.measures[1] = NAN; /* never has a value: no column */
+        f.skipped = s == 5;
         f.figures = s == 2 || s == 4 ? &rewards : NULL;
         rewards.n = s == 4 ? 1 : 2;
         ax_metrics_step(m, &f);
@@ -112,7 +117,7 @@ static void columns_of_a_method(void **state) {
                                        ",0,2,0.5,",
                                        ",0,3,,",
                                        ",0,4,0.5,",
-                                       ",0,5,,"};
+                                       ",1,5,,"};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const char *line = strsep(&rest, "\n");
         const size_t len = strlen(line), end = strlen(want[i]);
@@ -162,6 +167,118 @@ static void columns_that_cannot_be_added(void **state) {
     }
 }
 
+/* ---- event files ---- */
+
+static int is_events(const struct dirent *e) {
+    return strncmp(e->d_name, "events.out.tfevents.", 20) == 0;
+}
+
+/* The one file of the folder. */
+static char *read_events(size_t *n) {
+    char path[128], name[400];
+    struct dirent **names;
+    snprintf(path, sizeof path, "%s/runs", dir);
+    assert_int_equal(scandir(path, &names, is_events, alphasort), 1);
+    snprintf(name, sizeof name, "runs/%s", names[0]->d_name);
+    free(names[0]);
+    free(names);
+    return read_text(name, n);
+}
+
+/* A summary's values are each a tag's bytes, and a float in field 2. *value: that of the last one with this tag; how
+ * many there are. */
+static int scalars(const char *events, size_t n, const char *tag, double *value) {
+    const size_t len = strlen(tag);
+    int found = 0;
+    for (size_t i = 2; i + len + 5 <= n; i++) {
+        float v;
+        if (events[i - 2] != (1 << 3 | 2) || (size_t)events[i - 1] != len ||
+            memcmp(events + i, tag, len) != 0)
+            continue;
+        assert_int_equal(events[i + len], 2 << 3 | 5);
+        memcpy(&v, events + i + len + 1, sizeof v);
+        *value = (double)v;
+        found++;
+    }
+    return found;
+}
+
+struct scalar {
+    const char *tag;
+    int count;
+    double value; /* of the last one */
+};
+
+static void assert_scalars(const struct scalar *want, size_t n) {
+    size_t len;
+    char *events = read_events(&len);
+    for (size_t i = 0; i < n; i++) {
+        double value = 0;
+        assert_int_equal(scalars(events, len, want[i].tag, &value), want[i].count);
+        if (want[i].count > 0 && value != want[i].value)
+            fail_msg("%s: %g", want[i].tag, value);
+    }
+    ax_free(events);
+}
+
+/* What a method has of a step and of an evaluation, under names of their own; what is not known is not there. */
+static void event_files_of_a_method(void **state) {
+    (void)state;
+    static const char *const measures[] = {"entropy", "kl", NULL};
+    static const struct scalar want[] = {{"train/loss", 2, 0.5},
+                                         {"eval/loss", 1, 3},
+                                         {"train/entropy", 2, 2},
+                                         {"train/kl", 0, 0},
+                                         {"eval/entropy", 1, 0.75},
+                                         {"eval/kl", 1, 0.5},
+                                         {"train/reward", 1, 0.25},
+                                         {"eval/reward", 1, 0.125},
+                                         {"train/moe/entropy", 1, 1.5},
+                                         {"train/moe/max_violation", 1, 4},
+                                         {"train/memory_gib", 2, 0.125},
+                                         {"train/mfu", 0, 0},
+                                         {"train/hfu", 0, 0}};
+    const struct ax_figures rewards = {.n = 1, .names = {"reward"}, .values = {0.25}};
+    const struct ax_expert_balance experts = {.violation = 4, .entropy = 1.5};
+    const struct ax_eval_result r = {.loss = 3, .documents = 1, .measures = {0.75, 0.5}};
+    const struct ax_eval_result worth = {
+        .loss = 9, .figures = {.n = 1, .names = {"reward"}, .values = {0.125}}};
+    struct ax_metrics *m = NULL;
+    struct ax_metrics_options o = usual;
+    o.measures = measures;
+    o.logging_steps = 1;
+    o.peak_flops = 0;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    for (int64_t s = 1; s <= 2; s++) {
+        struct ax_step_figures f = figures(s);
+        f.memory = 1 << 27;
+        f.measures[0] = (double)s;
+        f.measures[1] = NAN;
+        f.figures = s == 1 ? &rewards : NULL;
+        f.experts = s == 1 ? &experts : NULL;
+        ax_metrics_step(m, &f);
+    }
+    ax_metrics_eval(m, 2, 0.2, &r);
+    ax_metrics_eval(m, 2, 0.2, &worth); /* has no loss */
+    ax_metrics_close(m);
+    assert_scalars(want, sizeof want / sizeof *want);
+}
+
+/* A device that does not say what it executed has no share of its peak of that kind. */
+static void shares_of_the_peak_that_are_known(void **state) {
+    (void)state;
+    static const struct scalar want[] = {{"train/mfu", 1, (double)0.16F}, {"train/hfu", 0, 0}};
+    struct ax_metrics *m = NULL;
+    struct ax_step_figures f = figures(2);
+    f.flops = 0;
+    assert_int_equal(ax_metrics_open(&m, dir, &usual), AX_OK);
+    ax_metrics_step(m, &f);
+    ax_metrics_close(m);
+    assert_scalars(want, sizeof want / sizeof *want);
+}
+
+/* ---- activities ---- */
+
 /* Where no bar can be drawn, lines say how far an activity is and how long it still takes. */
 static void activities_on_stderr(void **state) {
     (void)state;
@@ -197,11 +314,41 @@ static void activities_on_stderr(void **state) {
     ax_free(text);
 }
 
+/* As long for each of what is left as for each so far, whatever was done before. */
+static void time_left_of_an_activity(void **state) {
+    (void)state;
+    size_t n;
+    struct ax_metrics *m = NULL;
+    struct ax_metrics_options o = usual;
+    o.progress = true;
+    o.doing_seconds = 1e-9;
+    const int old = stderr_to_file();
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    const double before = ax_clock_now();
+    ax_metrics_doing(m, "reference", 198, 299);
+    const double begun = ax_clock_now();
+    usleep(200000);
+    const double least = ax_clock_now() - begun;
+    ax_metrics_doing(m, "reference", 199, 299); /* 100 are left */
+    const double most = ax_clock_now() - before;
+    ax_metrics_close(m);
+    stderr_back(old);
+    char *text = read_text("stderr", &n);
+    const char *eta = strstr(text, "reference: done=199/299 eta_s=");
+    assert_non_null(eta);
+    const double left = strtod(strchr(strchr(eta, '=') + 1, '=') + 1, NULL);
+    assert_true(left >= 100 * least - 0.5 && left <= 100 * most + 0.5);
+    ax_free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(columns_of_a_method, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(columns_that_cannot_be_added, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(event_files_of_a_method, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(shares_of_the_peak_that_are_known, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(activities_on_stderr, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(time_left_of_an_activity, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
