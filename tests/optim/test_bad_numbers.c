@@ -26,6 +26,7 @@ static struct {
     enum bad what;
     float value;
     int64_t first, last; /* steps it happens in */
+    int64_t but;         /* a good one among them; 0 = none */
     int64_t calls;       /* of training passes so far: two a step */
     struct ax_examples *docs;
     int64_t garbage; /* step whose rows are garbage; 0 = none */
@@ -40,7 +41,7 @@ static int64_t step_now(void) {
 }
 
 static bool is_bad_step(void) {
-    return step_now() >= plan.first && step_now() <= plan.last;
+    return step_now() >= plan.first && step_now() <= plan.last && step_now() != plan.but;
 }
 
 /* The residual stream in the middle of layer 1. */
@@ -308,6 +309,70 @@ static void test_three_in_a_row_end_the_run(void **state) {
     train_case_close(&c);
 }
 
+/* A good step between them: two and two are not three in a row. */
+static void test_others_are_skipped(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    open_case(&c, AX_F32);
+    plan.what = BAD_LOSS;
+    plan.value = NAN;
+    plan.first = 2;
+    plan.but = 4;
+    plan.last = 6;
+    plan.calls = plan.garbage = 0;
+    if (train_case_run(&c, &r) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    plan.but = 0;
+    assert_int_equal(r.steps, 8);
+    assert_int_equal(said(&c, "the step is skipped", "first bad gradient: none", "rows.jsonl:"), 4);
+    train_case_close(&c);
+}
+
+/* ---- losses above a limit ---- */
+
+/* Each first one of a row is told of, and as many in a row as allowed end the run; only logged ones count. */
+static void test_losses_above_a_limit(void **state) {
+    (void)state;
+    static const struct {
+        int64_t patience, first, but, last, logging;
+        int told;
+        int64_t stops; /* in this step; 0: never */
+        const char *next;
+    } cases[] = {{2, 2, 3, 4, 1, 2, 0, "the next 1 logged"},
+                 {2, 2, 0, 3, 1, 1, 3, "the next 1 logged"},
+                 {3, 2, 4, 7, 1, 2, 7, "the next 2 logged"},
+                 {2, 3, 0, 5, 2, 1, 0, "the next 1 logged"},
+                 {2, 3, 0, 6, 2, 1, 6, "the next 1 logged"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct train_case c;
+        struct ax_train_result r;
+        char want[96];
+        open_case(&c, AX_F32);
+        c.o.watchdog = 8; /* the loss begins near ln 97 */
+        c.o.watchdog_patience = cases[i].patience;
+        c.o.metrics.logging_steps = cases[i].logging;
+        c.o.save.when.when = AX_NEVER;
+        plan.what = BAD_LOSS;
+        plan.value = 9;
+        plan.first = cases[i].first;
+        plan.but = cases[i].but;
+        plan.last = cases[i].last;
+        plan.calls = plan.garbage = 0;
+        const enum ax_status st = train_case_run(&c, &r);
+        plan.but = 0;
+        if (st != (cases[i].stops ? AX_ERR_DIVERGED : AX_OK))
+            fail_msg("%zu: %s", i, ax_error_text());
+        assert_int_equal(
+            said(&c, "loss 9 is above 8: training stops if", cases[i].next, "rows.jsonl:"),
+            cases[i].told);
+        snprintf(want, sizeof want, "above 8 in %lld logged steps in a row, 9 in step %lld;",
+                 (long long)cases[i].patience, (long long)cases[i].stops);
+        assert_true(cases[i].stops == 0 || strstr(ax_error_text(), want));
+        train_case_close(&c);
+    }
+}
+
 /* ---- which rows are named ---- */
 
 #define MANY 64
@@ -458,6 +523,8 @@ int main(void) {
         cmocka_unit_test(test_the_first_tensor_is_named),
         cmocka_unit_test(test_skipped_step_is_no_update),
         cmocka_unit_test(test_three_in_a_row_end_the_run),
+        cmocka_unit_test(test_others_are_skipped),
+        cmocka_unit_test(test_losses_above_a_limit),
         cmocka_unit_test(test_the_worst_rows_are_named),
         cmocka_unit_test(test_garbage_is_a_spike),
         cmocka_unit_test(test_what_is_far_above),
