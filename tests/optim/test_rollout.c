@@ -446,6 +446,22 @@ static void a_stop_while_it_samples(void **state) {
         assert_true(straight.losses[i] == stopped.losses[i]);
 }
 
+/* Each of the two steps says how many times it has sampled, and how many prompts. */
+static void said_of_rounds(const struct train_case *c, int rounds) {
+    char path[160], *text, want[96];
+    size_t n;
+    int found = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->o.save.output_dir);
+    assert_int_equal(ax_read_file(path, 1 << 22, &text, &n), AX_OK);
+    snprintf(want, sizeof want,
+             "\"dynamic_sampling/rounds\": %d, \"dynamic_sampling/prompts\": %d,", 1 + rounds,
+             2 * (1 + rounds));
+    for (const char *at = text; (at = strstr(at, rounds ? want : "dynamic_sampling/")); at++)
+        found++;
+    assert_int_equal(found, rounds ? 2 : 0);
+    ax_free(text);
+}
+
 /* Where all answers are worth the same, other prompts are sampled, as often as is allowed. */
 static void prompts_without_a_spread_are_replaced(void **state) {
     (void)state;
@@ -465,6 +481,7 @@ static void prompts_without_a_spread_are_replaced(void **state) {
         ax_loader_save(r.loader, &at);
         assert_int_equal(at.epoch * PROMPTS + at.index, 2 * 2 * (1 + rounds));
         assert_true(l.norms[0] == 0 && l.norms[1] == 0);
+        said_of_rounds(&r.c, rounds);
         case_close(&r);
     }
 }
@@ -492,6 +509,198 @@ static void any_tokens_make_a_text(void **state) {
     assert_true(ended);
 }
 
+/* ---- what is said of answers, which are written here ---- */
+
+static double figure(const struct ax_rollout *r, const char *name) {
+    for (int i = 0; i < r->figures.n; i++)
+        if (strcmp(r->figures.names[i], name) == 0)
+            return r->figures.values[i];
+    fail_msg("no %s", name);
+    return 0;
+}
+
+static void assert_figures(const struct ax_rollout *r, const char *const *names,
+                           const double *values, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs(figure(r, names[i]) - values[i]) <= 1e-12))
+            fail_msg("%s: %.17g, expected %.17g", names[i], figure(r, names[i]), values[i]);
+}
+
+/* Of four answers with tools: lengths are of what was sampled, and calls are counted over all answers. */
+static void figures_of_answers(void **state) {
+    (void)state;
+    static const struct ax_episode_rules rules = {.max_seconds = 5};
+    static const struct ax_completion list[4] = {
+        {.sampled = 3, .n_calls = 2, .n_failed = 1},
+        {.sampled = 8, .n_unread = 1, .truncated = true, .late = true},
+        {.sampled = 5, .n_calls = 1},
+        {.sampled = 1, .n_unread = 1}};
+    static const char *const names[] = {"completions/mean_length",
+                                        "completions/min_length",
+                                        "completions/max_length",
+                                        "completions/clipped_ratio",
+                                        "completions/mean_terminated_length",
+                                        "completions/min_terminated_length",
+                                        "completions/max_terminated_length",
+                                        "tools/call_frequency",
+                                        "tools/failure_frequency",
+                                        "tools/unread_frequency",
+                                        "tools/timeout_frequency",
+                                        "tools/seconds",
+                                        "tools/wait_seconds",
+                                        "drafts/passes",
+                                        "drafts/tried",
+                                        "drafts/accepted",
+                                        "on_policy"};
+    static const double values[] = {17 / 4.0, 1,    8,    0.25, 9 / 3.0, 1, 5, 3 / 4.0, 1 / 3.0,
+                                    2 / 4.0,  0.25, 2.25, 0.75, 7,       6, 4, 1};
+    const struct ax_rollout_options o = {.group = 2,
+                                         .prompts = 2,
+                                         .steps = 1,
+                                         .iterations = 1,
+                                         .max_prompt = MAX_PROMPT,
+                                         .max_new = MAX_NEW,
+                                         .turns = &rules,
+                                         .drafts = true,
+                                         .own_share = 0.5};
+    struct ax_rollout r;
+    assert_int_equal(ax_rollout_create(&r, &o), AX_OK);
+    memcpy(r.list, list, sizeof list);
+    r.tool_seconds = 2.25;
+    r.wait_seconds = 0.75;
+    r.passes = 7;
+    r.drafts = 6;
+    r.accepted = 4;
+    assert_int_equal(ax_rollout_judge(&r), AX_OK);
+    assert_figures(&r, names, values, sizeof values / sizeof *values);
+    r.list[0].given = true;
+    assert_int_equal(ax_rollout_judge(&r), AX_OK);
+    assert_true(figure(&r, "on_policy") == 0);
+    ax_rollout_free(&r);
+}
+
+/* A function of the highest reward 1 and the weight 2, another with 3, and a penalty. */
+static void worth_of_answers(void **state) {
+    (void)state;
+    static const struct ax_reward_function functions[] = {
+        {.name = "format:x", .weight = 2},
+        {.name = "judge", .weight = 3, .score = judge},
+        {.name = "soft_overlong:12:11", .weight = 4}};
+    static const struct {
+        double rewards[4][3]; /* of two answers to each of two prompts */
+        enum ax_worth worth;
+        double mean;
+    } cases[] = {
+        {{{1, 1, 0}, {1, 1, 0}, {1, 1, 0}, {1, 1, 0}}, AX_WORTH_MOST, 5},
+        {{{1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}}, AX_WORTH_EQUAL, 2},
+        {{{1, 1, 0}, {1, 1, 0}, {0, 1, 0}, {0, 1, 0}}, AX_WORTH_EQUAL, 4},
+        {{{1, 1, 0}, {1, 1, 0}, {1, 1, 0}, {1, 1, -0.25}}, AX_WORTH_VARIED, 4.75},
+        {{{1, 1, 0}, {1, 1, 0}, {0, 1, 0}, {1, 0, 0}}, AX_WORTH_VARIED, 3.75},
+        {{{NAN, NAN, NAN}, {NAN, NAN, NAN}, {NAN, NAN, NAN}, {NAN, NAN, NAN}}, AX_WORTH_NONE, NAN},
+        {{{NAN, NAN, NAN}, {1, 1, 0}, {NAN, NAN, NAN}, {1, 1, 0}}, AX_WORTH_EQUAL, 5},
+    };
+    static const char *const names[] = {"dynamic_sampling/rounds", "dynamic_sampling/prompts",
+                                        "code/verdicts/exit", "code/stopped"};
+    static const double values[] = {2, 3, 6, 0.25};
+    const struct ax_rewards_options ro = {
+        .functions = functions, .n = 3, .program = getenv("AX_TEST_BIN")};
+    struct ax_rollout_options o = {.group = 2,
+                                   .prompts = 2,
+                                   .steps = 1,
+                                   .iterations = 1,
+                                   .rounds = 3,
+                                   .max_prompt = MAX_PROMPT,
+                                   .max_new = MAX_NEW};
+    struct ax_rollout r;
+    assert_int_equal(ax_rewards_open(&o.rewards, &ro), AX_OK);
+    assert_int_equal(ax_rollout_create(&r, &o), AX_OK);
+    r.round = 2;
+    r.read = 3;
+    r.verdicts[AX_VERDICT_EXIT] = 6;
+    r.verdicts[AX_VERDICT_EXIT + 1] = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memcpy(r.rewards, cases[i].rewards, sizeof cases[i].rewards);
+        assert_int_equal(ax_rollout_judge(&r), AX_OK);
+        if (r.worth != cases[i].worth)
+            fail_msg("%zu: %d", i, (int)r.worth);
+        const double mean = figure(&r, "reward");
+        assert_true(isnan(cases[i].mean) ? isnan(mean) : fabs(mean - cases[i].mean) <= 1e-12);
+        assert_figures(&r, names, values, sizeof values / sizeof *values);
+    }
+    ax_rollout_free(&r);
+    ax_rewards_close(o.rewards);
+}
+
+/* ---- what a checkpoint has of answers, and what ranks send each other ---- */
+
+static void fill_answer(struct ax_rollout *r, int64_t i, int64_t n_prompt, int64_t n) {
+    struct ax_completion *c = &r->list[i];
+    *c = (struct ax_completion){.start = i * (MAX_PROMPT + MAX_NEW),
+                                .n_prompt = n_prompt,
+                                .n = n_prompt + n,
+                                .sampled = n,
+                                .advantage = 0.5F * (float)(i + 1)};
+    for (int64_t t = 0; t < c->n; t++) {
+        r->ids[c->start + t] = (int32_t)(100 * i + t);
+        r->logprobs[c->start + t] = -0.125F * (float)t;
+    }
+    r->order[i] = 1 - i;
+}
+
+/* Read over the answers of an earlier generation, of which nothing stays. */
+static void answers_that_are_read(void **state) {
+    (void)state;
+    static const struct ax_episode_rules rules = {0};
+    const struct ax_rollout_options o = {.group = 2,
+                                         .prompts = 1,
+                                         .steps = 2,
+                                         .iterations = 1,
+                                         .max_prompt = MAX_PROMPT,
+                                         .max_new = MAX_NEW,
+                                         .turns = &rules};
+    struct ax_rollout from, to;
+    json_t *v;
+    assert_int_equal(ax_rollout_create(&from, &o), AX_OK);
+    assert_int_equal(ax_rollout_create(&to, &o), AX_OK);
+    fill_answer(&from, 0, 4, 6);
+    fill_answer(&from, 1, 4, 3);
+    from.inserted[from.list[0].start + 4 + 2] = from.inserted[from.list[0].start + 4 + 3] = true;
+    from.list[0].sampled = 4;
+    from.list[0].truncated = from.list[1].lost = true;
+    assert_int_equal(ax_strdup(&from.origins[0].file, "a.jsonl"), AX_OK);
+    from.origins[0].line = 7;
+    from.filled = true;
+    from.generation = 5;
+    from.turn = 1;
+    from.epoch = 2;
+    from.index = 9;
+    from.read = 1;
+    for (int64_t i = 0; i < 2 * (MAX_PROMPT + MAX_NEW); i++)
+        to.inserted[i] = true;
+    to.list[0].lost = to.list[1].truncated = true;
+    assert_int_equal(ax_rollout_to_json(&from, &v), AX_OK);
+    assert_int_equal(ax_rollout_from_json(&to, (struct ax_json){.v = v}), AX_OK);
+    assert_true(to.filled && to.generation == 5 && to.turn == 1);
+    assert_true(to.epoch == 2 && to.index == 9 && to.read == 1);
+    assert_string_equal(to.origins[0].file, "a.jsonl");
+    assert_int_equal(to.origins[0].line, 7);
+    for (int64_t i = 0; i < 2; i++) {
+        const struct ax_completion *c = &to.list[i], *want = &from.list[i];
+        assert_true(c->n_prompt == 4 && c->n == want->n && c->sampled == want->sampled);
+        assert_true(c->advantage == want->advantage && c->truncated == (i == 0));
+        assert_int_equal(c->lost, i == 1);
+        assert_int_equal(to.order[i], 1 - i);
+        assert_memory_equal(to.ids + c->start, from.ids + c->start, (size_t)c->n * sizeof *to.ids);
+        for (int64_t t = 4; t < c->n; t++) {
+            assert_true(to.logprobs[c->start + t] == -0.125F * (float)t);
+            assert_int_equal(ax_rollout_is_sampled(&to, c->start + t), i == 1 || t < 6 || t > 7);
+        }
+    }
+    json_decref(v);
+    ax_rollout_free(&from);
+    ax_rollout_free(&to);
+}
+
 static int load_tokenizer(void **state) {
     (void)quiet(state);
     return ax_tokenizer_load(&tokenizer, golden_path("models/llama")) == AX_OK ? 0 : -1;
@@ -511,6 +720,9 @@ int main(void) {
         cmocka_unit_test(a_stop_while_it_samples),
         cmocka_unit_test(prompts_without_a_spread_are_replaced),
         cmocka_unit_test(any_tokens_make_a_text),
+        cmocka_unit_test(figures_of_answers),
+        cmocka_unit_test(worth_of_answers),
+        cmocka_unit_test(answers_that_are_read),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }
