@@ -511,6 +511,33 @@ static void test_what_is_far_above(void **state) {
     }
 }
 
+/* Six deviations above the mean of the last losses, and a tenth of it, of at least sixteen; a policy's says nothing. */
+static void test_what_is_a_spike(void **state) {
+    (void)state;
+    static const struct {
+        int n;
+        double even, odd; /* losses in turn */
+        int64_t sampled;
+        double limit;
+    } cases[] = {{15, 2, 2, 0, INFINITY}, {16, 2, 2, 0, 2.2},    {16, 1, 3, 0, 8},
+                 {64, 1, 3, 0, 8},        {16, -2, -2, 0, -1.8}, {20, 4, 4.02, 0, 4.01 * 1.1},
+                 {16, 1, 3, 4, INFINITY}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_train_options o = {.watchdog = 5, .rollout = {.group = cases[i].sampled}};
+        struct ax_train t = {.o = &o, .schedule = {.logging_steps = 1}};
+        for (int k = 0; k < cases[i].n; k++)
+            t.watch.window[k] = k % 2 ? cases[i].odd : cases[i].even;
+        t.watch.n = cases[i].n;
+        const double got = ax_train_watch_bound(&t);
+        if (!(got == cases[i].limit || fabs(got - cases[i].limit) < 1e-12))
+            fail_msg("%zu: %.17g", i, got);
+        const struct ax_train_options watches = {
+            .watchdog = 5, .watchdog_patience = 1, .rollout = o.rollout};
+        t.o = &watches; /* then its limit, too */
+        assert_true(fabs(ax_train_watch_bound(&t) - fmin(5, cases[i].limit)) < 1e-12);
+    }
+}
+
 static int quiet(void **state) {
     (void)state;
     ax_log_set_level(AX_LOG_ERROR);
@@ -528,6 +555,7 @@ int main(void) {
         cmocka_unit_test(test_the_worst_rows_are_named),
         cmocka_unit_test(test_garbage_is_a_spike),
         cmocka_unit_test(test_what_is_far_above),
+        cmocka_unit_test(test_what_is_a_spike),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
