@@ -167,6 +167,46 @@ static void columns_that_cannot_be_added(void **state) {
     }
 }
 
+/* ---- metrics.jsonl ---- */
+
+/* What only some models and several ranks have, behind all else. */
+static void records_of_ranks_and_experts(void **state) {
+    (void)state;
+    static struct ax_expert_balance experts = {.violation = 4, .entropy = 1.5};
+    static const char want[] =
+        ", \"waits\": 3, \"indexer_kl\": 0.5, \"mtp_loss\": 0.25, \"moe/aux_loss\": 0.125, "
+        "\"moe/seq_aux_loss\": 0.0625, \"moe/max_violation\": 4, \"moe/entropy\": 1.5, "
+        "\"moe/max_violation_per_layer\": [2, 4], \"skipped\": true, \"phase_seconds\": "
+        "{\"forward\": 0.2, \"backward\": 0.3}, \"ranks\": {\"slowest\": 5, \"slowest_seconds\": "
+        "0.75, \"memory_bytes\": 1000, \"peak_memory_bytes\": 2000, \"wait_seconds\": {\"tp\": "
+        "0.0625}}}\n";
+    struct ax_metrics *m = NULL;
+    size_t n;
+    for (int i = 0; i < AX_BALANCE_LAYERS; i++)
+        experts.layers[i] = i == 1 ? 2 : i == 3 ? 4 : NAN;
+    struct ax_step_figures f = figures(1);
+    f.experts = &experts;
+    f.index_loss = 0.5;
+    f.mtp_loss = 0.25;
+    f.aux_loss = 0.125;
+    f.sequence_loss = 0.0625;
+    f.skipped = true;
+    f.ranks = (struct ax_rank_figures){.n_waits = 1,
+                                       .waits = {{"tp", 0.0625}},
+                                       .slowest = 5,
+                                       .slowest_seconds = 0.75,
+                                       .memory = 1000,
+                                       .peak_memory = 2000};
+    assert_int_equal(ax_metrics_open(&m, dir, &usual), AX_OK);
+    ax_metrics_step(m, &f);
+    ax_metrics_close(m);
+    char *text = read_text("metrics.jsonl", &n);
+    const char *rest = strstr(text, ", \"waits\": ");
+    assert_non_null(rest);
+    assert_memory_equal(rest, want, strlen(want));
+    ax_free(text);
+}
+
 /* ---- event files ---- */
 
 static int is_events(const struct dirent *e) {
@@ -345,6 +385,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(columns_of_a_method, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(columns_that_cannot_be_added, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(records_of_ranks_and_experts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(event_files_of_a_method, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(shares_of_the_peak_that_are_known, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(activities_on_stderr, make_dir, remove_dir),
