@@ -538,6 +538,88 @@ static void test_longer_evaluation_rows(void **state) {
     clear();
 }
 
+/* ---- what is said of the data ---- */
+
+/* n conversations that differ, and how many digits their answers have. */
+static void put_answers(struct ax_buf *b, int first, int n, int digits) {
+    for (int i = first; i < first + n; i++) {
+        assert_ok(ax_buf_printf(b,
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"%d\"}, "
+                                "{\"role\": \"assistant\", \"content\": \"",
+                                i));
+        for (int k = 0; k < digits; k++)
+            assert_ok(ax_buf_printf(b, "%d ", (7 * i + k * k) % 10));
+        assert_ok(ax_buf_puts(b, ".\"}]}\n"));
+    }
+}
+
+/* Conversations of each kind, from number `first` on; those that are there twice are of the usual ones. */
+static void put_kinds(const char *name, int first, int usual, int twice, int longer, int shorter) {
+    struct ax_buf b = {0};
+    put_answers(&b, first, usual, 12);
+    put_answers(&b, first, twice, 12);
+    put_answers(&b, first + 20, longer, 100);
+    put_answers(&b, first + 40, shorter, 0);
+    put_bytes(name, b.data, b.len);
+    ax_buf_free(&b);
+}
+
+static void check_said(const char *said, const char *const *parts, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!strstr(said, parts[i]))
+            fail_msg("no \"%s\" in: %s", parts[i], said);
+}
+
+/* How many records of each set were left out and why, and what is left, in run.json. */
+static void test_records_that_are_left_out(void **state) {
+    (void)state;
+    need_binary();
+    static const char *const told[] = {
+        "warn training data: 3 records skipped: longer than sequence_len (see excess",
+        "warn training data: 2 records skipped: shorter than min_sample_len\n",
+        "warn training data: 4 records skipped: equal to another one\n",
+        "warn evaluation data: 1 record skipped: longer than sequence_len (see excess",
+        "warn evaluation data: 8 records skipped: shorter than min_sample_len\n",
+        "warn evaluation data: 2 records skipped: equal to another one\n"};
+    static const char *const cut[] = {"warn training data: 3 records truncated to sequence_len\n",
+                                      "warn evaluation data: 1 record truncated to sequence_len\n"};
+    char config[128], sets[400], eval[300], said[16384];
+    configure(config, sizeof config,
+              "min_sample_len: 34\ndataset_exact_deduplication: true\nfloat32: true\n"
+              "save_strategy: \"no\"\n");
+    put_kinds("kinds.jsonl", 100, 7, 4, 3, 2);
+    put_kinds("others.jsonl", 200, 9, 2, 1, 8);
+    snprintf(sets, sizeof sets, "datasets=[{path: %s/kinds.jsonl, type: chat_template}]", scratch);
+    snprintf(eval, sizeof eval,
+             "test_datasets=[{path: %s/others.jsonl, type: chat_template, split: train}]", scratch);
+    const char *const args[] = {config, sets, eval, "max_steps=1", "gradient_accumulation_steps=3"};
+    if (sft(said, sizeof said, 5, args) != 0)
+        fail_msg("%s", said);
+    check_said(said, told, sizeof told / sizeof *told);
+    assert_null(strstr(said, "truncated"));
+    json_t *about = json_load_file(in_scratch("out/run.json"), 0, NULL);
+    const json_t *data = json_object_get(about, "data");
+    static const struct {
+        const char *key;
+        json_int_t value;
+    } facts[] = {{"documents", 7},     {"rows", 7},           {"row_tokens", 64},
+                 {"rows_per_step", 6}, {"rows_per_batch", 2}, {"eval_documents", 9}};
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if (json_integer_value(json_object_get(data, facts[i].key)) != facts[i].value)
+            fail_msg("%s: %lld", facts[i].key,
+                     (long long)json_integer_value(json_object_get(data, facts[i].key)));
+    assert_true(json_is_false(json_object_get(data, "packing")));
+    json_decref(about);
+    clear();
+    const char *const truncating[] = {config, sets, eval, "max_steps=1",
+                                      "excess_length_strategy=truncate"};
+    if (sft(said, sizeof said, 5, truncating) != 0)
+        fail_msg("%s", said);
+    check_said(said, cut, 2);
+    assert_null(strstr(said, "longer than sequence_len"));
+    clear();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everyday_errors),
@@ -555,6 +637,7 @@ int main(void) {
         cmocka_unit_test(test_evaluations_are_told),
         cmocka_unit_test(test_proportions_resume),
         cmocka_unit_test(test_rows_read_again),
+        cmocka_unit_test(test_records_that_are_left_out),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
