@@ -641,7 +641,7 @@ static void fill_answer(struct ax_rollout *r, int64_t i, int64_t n_prompt, int64
                                 .sampled = n,
                                 .advantage = 0.5F * (float)(i + 1)};
     for (int64_t t = 0; t < c->n; t++) {
-        r->ids[c->start + t] = (int32_t)(100 * i + t);
+        r->ids[c->start + t] = (int32_t)(50 + 100 * i + t);
         r->logprobs[c->start + t] = -0.125F * (float)t;
     }
     r->order[i] = 1 - i;
@@ -701,6 +701,51 @@ static void answers_that_are_read(void **state) {
     ax_rollout_free(&to);
 }
 
+/* Times, figures and the weights' age go with the answers, for the step that trains on them. */
+static void what_goes_with_answers(void **state) {
+    (void)state;
+    const struct ax_rollout_options o = {.group = 2,
+                                         .prompts = 1,
+                                         .steps = 1,
+                                         .iterations = 1,
+                                         .staleness = 1,
+                                         .max_prompt = MAX_PROMPT,
+                                         .max_new = MAX_NEW,
+                                         .tokenizer = tokenizer};
+    static const struct variant v = {
+        .backend = "cpu", .dtype = AX_F32, .steps = 1, .iterations = 1};
+    struct rollout_case c;
+    struct ax_rollout from, to;
+    json_t *letter;
+    assert_int_equal(case_open(&c, &v, 1), AX_OK);
+    assert_int_equal(ax_rollout_create(&from, &o), AX_OK);
+    assert_int_equal(ax_rollout_create(&to, &o), AX_OK);
+    fill_answer(&from, 0, 4, 6);
+    fill_answer(&from, 1, 4, 3);
+    assert_int_equal(ax_strdup(&from.origins[0].file, "a.jsonl"), AX_OK);
+    from.filled = true;
+    from.generation = 1;
+    from.version = 3;
+    from.worth = AX_WORTH_EQUAL;
+    from.seconds = 2.5;
+    from.reward_seconds = 0.5;
+    ax_figures_add(&from.figures, "reward", 0.75);
+    ax_figures_add(&from.figures, "reward_std", NAN);
+    ax_figures_add(&to.figures, "earlier", 1);
+    assert_int_equal(ax_rollout_to_letter(&from, c.loader, &letter), AX_OK);
+    assert_int_equal(json_array_size(json_object_get(letter, "lines")), 2);
+    assert_int_equal(json_array_size(json_object_get(letter, "shown")), 2); /* of the first: all */
+    assert_int_equal(ax_rollout_from_letter(&to, (struct ax_json){.v = letter}), AX_OK);
+    assert_true(to.version == 3 && to.worth == AX_WORTH_EQUAL);
+    assert_true(to.seconds == 2.5 && to.reward_seconds == 0.5);
+    assert_int_equal(to.figures.n, 2);
+    assert_true(figure(&to, "reward") == 0.75 && isnan(figure(&to, "reward_std")));
+    json_decref(letter);
+    ax_rollout_free(&from);
+    ax_rollout_free(&to);
+    case_close(&c);
+}
+
 static int load_tokenizer(void **state) {
     (void)quiet(state);
     return ax_tokenizer_load(&tokenizer, golden_path("models/llama")) == AX_OK ? 0 : -1;
@@ -723,6 +768,7 @@ int main(void) {
         cmocka_unit_test(figures_of_answers),
         cmocka_unit_test(worth_of_answers),
         cmocka_unit_test(answers_that_are_read),
+        cmocka_unit_test(what_goes_with_answers),
     };
     return cmocka_run_group_tests(tests, load_tokenizer, free_tokenizer);
 }
