@@ -90,6 +90,41 @@ static void long_answers_are_cut(void **state) {
     clear("a");
 }
 
+/* One that just fits is whole. */
+static void answers_that_fit_are_whole(void **state) {
+    (void)state;
+    json_int_t tokens[RECORDS], longest = 0;
+    char more[100];
+    mixed("a", "max_steps=1 trl.lmbda=0 trl.max_completion_length=40");
+    for (int i = 0; i < RECORDS; i++) {
+        json_t *v = completion("a", i);
+        tokens[i] = json_integer_value(json_object_get(v, "tokens"));
+        longest = tokens[i] > longest ? tokens[i] : longest;
+        json_decref(v);
+    }
+    clear("a");
+    assert_true(longest > 3 && longest < 40);
+    for (int less = 0; less < 2; less++) {
+        int cut = 0, want = 0;
+        double clipped = 0;
+        snprintf(more, sizeof more, "max_steps=1 trl.lmbda=0 trl.max_completion_length=%lld",
+                 (long long)longest - less);
+        mixed("a", more);
+        for (int i = 0; i < RECORDS; i++) {
+            json_t *v = completion("a", i);
+            cut += json_is_true(json_object_get(v, "truncated"));
+            want += less && tokens[i] == longest;
+            assert_int_equal(json_integer_value(json_object_get(v, "tokens")),
+                             tokens[i] - (less && tokens[i] == longest));
+            json_decref(v);
+        }
+        assert_int_equal(cut, want);
+        assert_int_equal(numbers("a", "completions/clipped_ratio", &clipped, 1), 1);
+        assert_true(clipped == (double)cut / RECORDS);
+        clear("a");
+    }
+}
+
 /* ---- the draw ---- */
 
 static void steps_are_drawn(void **state) {
@@ -212,6 +247,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_answers_are_trained_on_as_if_supervised),
         cmocka_unit_test(long_answers_are_cut),
+        cmocka_unit_test(answers_that_fit_are_whole),
         cmocka_unit_test(steps_are_drawn),
         cmocka_unit_test(the_ends_are_one_kind),
         cmocka_unit_test(a_resumed_run_is_the_run),
