@@ -179,6 +179,38 @@ static void test_roles_of_tokens(void **state) {
     clear();
 }
 
+/* Files that not every tokenizer has say the same, and what else they say stays. */
+static void test_roles_in_other_files(void **state) {
+    (void)state;
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json", "generation_config.json"};
+    static const char roles[] =
+        "{\"pad_token\": {\"content\": \"<|reserved_0|>\", \"lstrip\": true}, \"eos_token\": "
+        "\"<|eot_id|>\", \"more\": [1]}";
+    char path[64], own[160];
+    make_folder("own");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "own/%s", files[i]);
+        char *from = realpath(golden_path("models/llama"), NULL), to[600];
+        snprintf(to, sizeof to, "%s/%s", from, files[i]);
+        free(from);
+        assert_int_equal(symlink(to, in_scratch(path)), 0);
+    }
+    put_text("own/special_tokens_map.json", roles);
+    snprintf(own, sizeof own, "base_model=%s/own", scratch);
+    EXPECT(0, "trained 1 of 1", config(TWELVE "  pad_token: <new_11>\n"), own,
+           "learning_rate=1e-12", "max_steps=1");
+    json_t *v = json_load_file(in_scratch("out/special_tokens_map.json"), 0, NULL);
+    json_t *want = json_loads(roles, 0, NULL);
+    assert_true(v && want);
+    json_object_set_new(json_object_get(want, "pad_token"), "content", json_string("<new_11>"));
+    assert_true(json_equal(v, want));
+    json_decref(v);
+    json_decref(want);
+    assert_ok(ax_remove_tree(in_scratch("own")));
+    clear();
+}
+
 /* Reserved ids get other texts, each its own. */
 static void test_new_texts_of_tokens(void **state) {
     (void)state;
@@ -230,11 +262,9 @@ static void test_frozen_parameters_stay(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens_grow_the_model),
-        cmocka_unit_test(test_tokens_with_an_adapter),
-        cmocka_unit_test(test_roles_of_tokens),
-        cmocka_unit_test(test_new_texts_of_tokens),
-        cmocka_unit_test(test_frozen_parameters_stay),
+        cmocka_unit_test(test_tokens_grow_the_model), cmocka_unit_test(test_tokens_with_an_adapter),
+        cmocka_unit_test(test_roles_of_tokens),       cmocka_unit_test(test_roles_in_other_files),
+        cmocka_unit_test(test_new_texts_of_tokens),   cmocka_unit_test(test_frozen_parameters_stay),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
