@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "base/text/json.h"
@@ -183,8 +184,48 @@ static void ranks_read_each_others(void **state) {
     ax_buf_free(&now);
 }
 
+/* Of the first line that has it. */
+static double first_number(const char *key) {
+    char *text, path[160];
+    size_t len;
+    double value = NAN;
+    snprintf(path, sizeof path, "%s/out/metrics.jsonl", scratch);
+    assert_int_equal(ax_read_file(path, 1 << 20, &text, &len), AX_OK);
+    char *rest = text;
+    for (char *line; isnan(value) && (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL);
+        if (json_is_number(json_object_get(v, key)))
+            value = json_number_value(json_object_get(v, key));
+        json_decref(v);
+    }
+    ax_free(text);
+    return value;
+}
+
+/* Before the first step, on the pairs that it trains on: its loss, whatever terms it has. */
+static void an_evaluation_is_a_step(void **state) {
+    (void)state;
+    static const char *const losses[] = {"rl=orpo", "dpo_loss_type=[sft]",
+                                         "dpo_loss_type=[hinge,sft] dpo_loss_weights=[0.5,2]",
+                                         "rl=simpo", "ld_alpha=0.5"};
+    const char *config = configure();
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        char line[600];
+        snprintf(
+            line, sizeof line,
+            "dpo '%s' %s val_set_size=0 test_datasets='[{path: %s/pairs.jsonl, split: train}]' "
+            "micro_batch_size=24 gradient_accumulation_steps=1 max_steps=1",
+            config, losses[i], scratch);
+        (void)train(line);
+        const double loss = first_number("loss"), eval = first_number("eval_loss");
+        if (!(fabs(loss - eval) < 1e-5 * (1 + fabs(loss))))
+            fail_msg("%s: step %.9g, evaluation %.9g", losses[i], loss, eval);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_changes_the_model),
-                                       cmocka_unit_test(ranks_read_each_others)};
+                                       cmocka_unit_test(ranks_read_each_others),
+                                       cmocka_unit_test(an_evaluation_is_a_step)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
