@@ -538,6 +538,49 @@ static void test_longer_evaluation_rows(void **state) {
     clear();
 }
 
+/* ---- what a metric and a cadence mean ---- */
+
+/* A loss that falls gets better, unless the key says that a greater one is: then the first evaluation after a step
+ * stays the best. */
+static void test_what_is_better(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], eval[200];
+    configure(config, sizeof config,
+              "float32: true\nmax_steps: 6\nnum_epochs: 9\neval_steps: 1\nsave_steps: 1\n"
+              "metric_for_best_model: eval_loss\nearly_stopping_patience: 2\nwarmup_steps: 0\n");
+    snprintf(eval, sizeof eval, "test_datasets=[{path: %s, type: chat_template, split: train}]",
+             in_scratch("rows.jsonl"));
+    EXPECT(0, "trained 6 of 6 steps", config, eval);
+    clear();
+    EXPECT(0, "trained 3 of 6 steps", config, eval, "greater_is_better=true");
+    clear();
+    EXPECT(0, "trained 6 of 6 steps", config, eval, "greater_is_better=false");
+    clear();
+}
+
+/* 0 per epoch is never. */
+static void test_never_in_an_epoch(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], eval[200];
+    configure(config, sizeof config, "float32: true\nnum_epochs: 2\n");
+    snprintf(eval, sizeof eval, "test_datasets=[{path: %s, type: chat_template, split: train}]",
+             in_scratch("rows.jsonl"));
+    EXPECT(0, "trained 4 of 4 steps", config, eval, "saves_per_epoch=1", "evals_per_epoch=1");
+    assert_true(exists("out/checkpoint-2/config.json") && exists("out/checkpoint-4/config.json"));
+    assert_true(metric_of("out", "eval_loss", 2) > 0);
+    clear();
+    EXPECT(0, "trained 4 of 4 steps", config, eval, "saves_per_epoch=0", "evals_per_epoch=0");
+    assert_false(exists("out/checkpoint-2") || exists("out/checkpoint-4"));
+    char *text;
+    size_t len;
+    assert_int_equal(ax_read_file(in_scratch("out/metrics.jsonl"), 1 << 20, &text, &len), AX_OK);
+    assert_null(strstr(text, "eval_loss"));
+    ax_free(text);
+    clear();
+}
+
 /* ---- what is said of the data ---- */
 
 /* n conversations that differ, and how many digits their answers have. */
@@ -637,6 +680,8 @@ int main(void) {
         cmocka_unit_test(test_evaluations_are_told),
         cmocka_unit_test(test_proportions_resume),
         cmocka_unit_test(test_rows_read_again),
+        cmocka_unit_test(test_what_is_better),
+        cmocka_unit_test(test_never_in_an_epoch),
         cmocka_unit_test(test_records_that_are_left_out),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
