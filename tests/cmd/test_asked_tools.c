@@ -273,15 +273,19 @@ static void the_best_answer_is_chosen(void **state) {
 
 /* ---- eval ---- */
 
-static void eval(const char *rest) {
+static void eval_with(const char *tools, const char *rest) {
     if (run(said, sizeof said,
             "eval '%s' --data '%s/asked.jsonl' --task final-answer --max-new-tokens 160 -o "
-            "'%s/out' " TOOLS "%s",
-            base, scratch, scratch, scratch, rest) != 0)
+            "'%s/out' %s--tools '%s/my_tools.py:multiply' --max-tool-calling-iterations 3 %s",
+            base, scratch, scratch, tools, scratch, rest) != 0)
         fail_msg("%s", said);
     char *text = read_text(".", "out");
     snprintf(out, sizeof out, "%s", text);
     ax_free(text);
+}
+
+static void eval(const char *rest) {
+    eval_with("--tools python ", rest);
 }
 
 static void put_questions(void) {
@@ -349,6 +353,36 @@ static void calls_of_samples_are_counted(void **state) {
     json_decref(all);
 }
 
+/* Of a tool that is not there, and of one that raises an exception. */
+static void calls_that_fail_are_counted(void **state) {
+    size_t calls = 0, failed = 0;
+    long long n[2];
+    (void)state;
+    put_questions();
+    setenv("AXTRAIN_TOOL_MOOD", "raise", 1);
+    eval_with("", "--per-row --dtype float32");
+    for (int i = 0; i < 16; i++) {
+        json_t *a = answer(i), *list = json_object_get(a, "calls");
+        calls += json_array_size(list);
+        for (size_t k = 0; k < json_array_size(list); k++)
+            failed += json_is_true(json_object_get(json_array_get(list, k), "failed"));
+        json_decref(a);
+    }
+    json_t *total = answer(16), *tools = json_object_get(total, "tools");
+    assert_true(failed > 0);
+    assert_int_equal(json_integer_value(json_object_get(tools, "calls")), calls);
+    assert_int_equal(json_integer_value(json_object_get(tools, "failed")), failed);
+    json_decref(total);
+    eval("--samples 2 --dtype float32 --seed 1");
+    unsetenv("AXTRAIN_TOOL_MOOD");
+    const char *said_of = strstr(out, " calls of tools, ");
+    assert_non_null(said_of);
+    while (said_of > out && said_of[-1] >= '0' && said_of[-1] <= '9')
+        said_of--;
+    assert_int_equal(sscanf(said_of, "%lld calls of tools, %lld failed", &n[0], &n[1]), 2);
+    assert_true(n[1] > 0 && n[1] < n[0]);
+}
+
 /* ---- refusals ---- */
 
 static void what_cannot_be_is_refused(void **state) {
@@ -394,6 +428,7 @@ int main(void) {
         cmocka_unit_test(the_best_answer_is_chosen),
         cmocka_unit_test(answers_are_evaluated_with_tools),
         cmocka_unit_test(calls_of_samples_are_counted),
+        cmocka_unit_test(calls_that_fail_are_counted),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);
