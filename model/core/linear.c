@@ -601,7 +601,7 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
                                         (dx ? AX_CODES_ROWS : 0) | (trains ? AX_CODES_COLUMNS : 0),
                                         &d, &made.dy_codes));
         take_run_backward(rt, l, d.shape[0], &made);
-        const size_t inner = ax_stack_mark(scratch);
+        const size_t inner = ax_stack_mark(scratch); /* weights, which gradients may need, too */
         AX_TRY(make_run_backward(rt, l, dx != NULL, &made));
         AX_TRY(run_inputs(rt, l, &made, 0, &d, dx ? &d_in : NULL));
         const bool read = gradients_read(l, &made);

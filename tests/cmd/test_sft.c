@@ -43,6 +43,12 @@ static void configure(char *config, size_t size, const char *more) {
     snprintf(config, size, "%s", put_config("c.yaml", in_scratch("rows.jsonl"), more));
 }
 
+/* The words that evaluate on a file of the scratch folder. */
+static void evaluate_on(char *words, size_t size, const char *file) {
+    snprintf(words, size, "test_datasets=[{path: %s, type: chat_template, split: train}]",
+             in_scratch(file));
+}
+
 static void clear(void) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
 }
@@ -532,8 +538,7 @@ static void test_longer_evaluation_rows(void **state) {
              "{\"messages\": [{\"role\": \"user\", \"content\": \"one and one and two and two and "
              "yes and no\"}, {\"role\": \"assistant\", \"content\": \"four of them and no, no, "
              "no\"}]}\n");
-    snprintf(data, sizeof data, "test_datasets=[{path: %s, type: chat_template, split: train}]",
-             in_scratch("long.jsonl"));
+    evaluate_on(data, sizeof data, "long.jsonl");
     EXPECT(0, "evaluation loss", config, data);
     clear();
 }
@@ -549,8 +554,7 @@ static void test_what_is_better(void **state) {
     configure(config, sizeof config,
               "float32: true\nmax_steps: 6\nnum_epochs: 9\neval_steps: 1\nsave_steps: 1\n"
               "metric_for_best_model: eval_loss\nearly_stopping_patience: 2\nwarmup_steps: 0\n");
-    snprintf(eval, sizeof eval, "test_datasets=[{path: %s, type: chat_template, split: train}]",
-             in_scratch("rows.jsonl"));
+    evaluate_on(eval, sizeof eval, "rows.jsonl");
     EXPECT(0, "trained 6 of 6 steps", config, eval);
     clear();
     EXPECT(0, "trained 3 of 6 steps", config, eval, "greater_is_better=true");
@@ -565,8 +569,7 @@ static void test_never_in_an_epoch(void **state) {
     need_binary();
     char config[128], eval[200];
     configure(config, sizeof config, "float32: true\nnum_epochs: 2\n");
-    snprintf(eval, sizeof eval, "test_datasets=[{path: %s, type: chat_template, split: train}]",
-             in_scratch("rows.jsonl"));
+    evaluate_on(eval, sizeof eval, "rows.jsonl");
     EXPECT(0, "trained 4 of 4 steps", config, eval, "saves_per_epoch=1", "evals_per_epoch=1");
     assert_true(exists("out/checkpoint-2/config.json") && exists("out/checkpoint-4/config.json"));
     assert_true(metric_of("out", "eval_loss", 2) > 0);
