@@ -99,7 +99,9 @@ static void an_interrupt_stops_a_reply(void **state) {
     assert_int_equal(kill(c.pid, SIGINT), 0); /* at the prompt: nothing to stop */
     say(&c, "/help\n");
     assert_true(hear(&c, "Ctrl-D         quit"));
-    /* nor does it stop the next reply */
+    /* nor does it stop the next reply; only in a new conversation is that one without an end too */
+    say(&c, "/reset\n");
+    assert_true(hear(&c, "a new conversation\n"));
     c.len = 0;
     c.text[0] = '\0';
     say(&c, "chat\n");
