@@ -2,6 +2,7 @@
 #include "tests/doubles/cuda/machine.h"
 #include "tests/doubles/cuda/stream.h"
 
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <map>
@@ -82,6 +83,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
     if (!at)
         return cudaErrorMemoryAllocation;
     spoil(at, bytes);
+    ASAN_POISON_MEMORY_REGION((char *)at + bytes, pages(bytes) - bytes);
     device_memory[at] = pages(bytes);
     in_use += bytes;
     *p = at;
@@ -94,6 +96,7 @@ cudaError_t cudaFree(void *p) {
     auto m = device_memory.find(p);
     if (m == device_memory.end())
         return p ? cudaErrorInvalidValue : cudaSuccess;
+    ASAN_UNPOISON_MEMORY_REGION(p, m->second);
     munmap(p, m->second);
     in_use -= m->second - 4096;
     device_memory.erase(m);
