@@ -224,10 +224,10 @@ struct ax_rmsnorm_forward {
 };
 /* g = dy·(offset + weight), x̂ = x·rstd, over the n elements of the last dimension:
  *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
- * accumulate: dx +=, else dx =; dx may be dy. dy compute or residual; x, dx residual; weight
- * compute; dweight accumulation. */
+ * accumulate: dx +=, else dx =; dx may be dy. narrow (data NULL: not wanted) is dx as stored, in compute.
+ * dy compute or residual; x, dx residual; weight compute; dweight accumulation. */
 struct ax_rmsnorm_backward {
-    struct ax_tensor dy, x, weight, rstd, dx, dweight;
+    struct ax_tensor dy, x, weight, rstd, dx, narrow, dweight;
     bool accumulate;
     double offset;
 };

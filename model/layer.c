@@ -344,23 +344,30 @@ enum ax_status ax_branch_finish(const struct ax_layer *l, const struct ax_branch
     return b == &l->ffn ? scale_rows(l, p, out) : AX_OK;
 }
 
-/* The gradient of what a branch adds, in compute dtype: d, or factor·d in scratch. */
+/* The gradient of what a branch adds, in compute dtype: d, or factor·d. */
 static enum ax_status added_gradient(const struct ax_pass *p, const struct ax_tensor *d,
                                      struct ax_tensor *dy) {
     const struct ax_model *m = p->model;
     if (m->arch.residual_scale == 1)
         return ax_residual_narrow(p, d, dy);
-    *dy = ax_stack_take(&m->rt->arena.scratch, "gradient of branch",
-                        ax_tensor_2d(m->dtype, NULL, d->shape[0], d->shape[1]));
+    *dy = p->slot->narrow;
+    if (!dy->data)
+        *dy = ax_stack_take(&m->rt->arena.scratch, "gradient of branch",
+                            ax_tensor_2d(m->dtype, NULL, d->shape[0], d->shape[1]));
     return ax_run_scale(m->rt->q,
                         &(struct ax_scale){.y = *dy, .x = *d, .alpha = m->arch.residual_scale});
 }
 
-/* d: in, the gradient of y; out, that of x if `wanted`. */
+/* Does a branch's backward begin with ax_residual_narrow of d? */
+static bool narrows(const struct ax_pass *p) {
+    return p->model->arch.residual_scale == 1;
+}
+
+/* d: in, the gradient of y; out, that of x if `wanted`. narrow: ax_residual_narrow reads d next. */
 static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_branch *b,
                                       struct ax_pass *p, struct ax_saved *s,
                                       const struct ax_tensor *x, const struct ax_tensor *d,
-                                      bool wanted) {
+                                      bool wanted, bool narrow) {
     struct ax_runtime *rt = p->model->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
@@ -378,7 +385,8 @@ static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_
     AX_TRY(b->type->backward(l, p, s + N_BRANCH, part_input(s, x), &dy, wanted ? &dh : NULL));
     ax_stack_release(scratch, inner);
     if (wanted)
-        AX_TRY(b->norm_in ? ax_norm_backward(p, l->unit, b->norm_in, &dh, x, &s[H_RSTD].t, d, true)
+        AX_TRY(b->norm_in ? ax_residual_norm_backward(p, l->unit, b->norm_in, &dh, x, &s[H_RSTD].t,
+                                                      d, true, narrow)
                           : ax_run_add(rt->q, &(struct ax_add){.dst = *d, .src = dh, .alpha = 1}));
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -387,7 +395,7 @@ static enum ax_status branch_backward(const struct ax_layer *l, const struct ax_
 /* Of a parallel layer: both parts have the gradient of y, and their input's is the sum of what they return. */
 static enum ax_status parallel_backward(const struct ax_layer *l, struct ax_pass *p,
                                         struct ax_frame *f, const struct ax_tensor *x,
-                                        const struct ax_tensor *d, bool wanted) {
+                                        const struct ax_tensor *d, bool wanted, bool narrow) {
     struct ax_runtime *rt = p->model->rt;
     struct ax_stack *scratch = &rt->arena.scratch;
     struct ax_saved *mixer = of_mixer(f), *ffn = of_ffn(l, f);
@@ -405,8 +413,8 @@ static enum ax_status parallel_backward(const struct ax_layer *l, struct ax_pass
     ax_stack_release(scratch, inner);
     if (wanted) {
         AX_TRY(ax_run_add(rt->q, &(struct ax_add){.dst = dh[1], .src = dh[0], .alpha = 1}));
-        AX_TRY(
-            ax_norm_backward(p, l->unit, l->mixer.norm_in, &dh[1], x, &mixer[H_RSTD].t, d, true));
+        AX_TRY(ax_residual_norm_backward(p, l->unit, l->mixer.norm_in, &dh[1], x, &mixer[H_RSTD].t,
+                                         d, true, narrow));
     }
     ax_stack_release(scratch, mark);
     return AX_OK;
@@ -420,17 +428,21 @@ static enum ax_status branches_backward(const struct ax_layer *l, struct ax_pass
     /* below the lowest trainable unit no gradient is needed, but by what predicts streams or tokens */
     const bool wanted = l->index + 1 > p->model->lowest_unit || has_streams(p) ||
                         (first && first->trainable) || l->spec.predicts;
+    const bool narrow = l->spec.predicts || ax_residual_narrows(p, l->index);
     if (l->spec.parallel)
-        return parallel_backward(l, p, f, x, dx, wanted);
+        return parallel_backward(l, p, f, x, dx, wanted, narrow);
     if (only)
         /* mixtures make the gradient of their input in any case, as where a mixer is before them */
-        return branch_backward(l, only, p, of_branch(l, only, f), x, dx, wanted || only == &l->ffn);
+        return branch_backward(l, only, p, of_branch(l, only, f), x, dx, wanted || only == &l->ffn,
+                               narrow);
     AX_TRY(scale_rows(l, p, dx));
     if (has_third(l, p))
-        AX_TRY(branch_backward(l, &l->extra, p, of_extra(l, f), &f->saved[UPPER].t, dx, true));
-    AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true));
+        AX_TRY(branch_backward(l, &l->extra, p, of_extra(l, f), &f->saved[UPPER].t, dx, true,
+                               narrows(p)));
+    AX_TRY(branch_backward(l, &l->ffn, p, of_ffn(l, f), &f->saved[MIDDLE].t, dx, true,
+                           narrows(p) && p->model->arch.middle_scale == 1));
     AX_TRY(scale_middle(p, dx));
-    return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted);
+    return branch_backward(l, &l->mixer, p, of_mixer(f), x, dx, wanted, narrow);
 }
 
 enum ax_status ax_layer_backward(const struct ax_layer *l, struct ax_pass *p, struct ax_frame *f,

@@ -78,6 +78,17 @@ static struct ax_tensor take_rows(struct ax_pass *p, const char *name) {
                                       ax_arch_stream_size(&p->model->arch)));
 }
 
+/* Memory for a gradient in compute dtype. */
+static void take_narrow(struct ax_pass *p) {
+    const struct ax_model *m = p->model;
+    struct ax_slot *s = p->slot;
+    if (m->dtype != m->accum)
+        s->narrow =
+            ax_stack_take(s->stack, "narrow gradient of residual",
+                          ax_tensor_2d(m->dtype, NULL, s->grad.shape[0], m->arch.hidden_size));
+    s->narrowed = NULL;
+}
+
 static bool inference(const struct ax_pass *p) {
     return p->recompute == AX_RECOMPUTE_INFERENCE;
 }
@@ -107,6 +118,7 @@ enum ax_status ax_pass_begin(struct ax_pass *p) {
         take_turns(p, "residual"); /* nothing is kept */
     } else {
         s->grad = take_rows(p, "gradient of residual");
+        take_narrow(p);
         if (s->away)
             take_turns(p, "residual stream");
         const struct ax_chunk *c = &p->model->chunks.list[p->chunk];

@@ -164,8 +164,9 @@ enum ax_status ax_predict_backward(const struct ax_layer *l, struct ax_pass *p, 
     AX_TRY(ax_linear_backward(rt, &l->predict.join, &s[JOINED].t, &d_input, &d_joined));
     AX_TRY(norms_backward(l, p, s, &d_joined));
     ax_stack_release(&rt->arena.scratch, mark);
-    return ax_norm_backward(p, l->unit, p->model->final_norm, &p->slot->grad, x, &s[RSTD].t,
-                            &p->slot->grad, false);
+    return ax_residual_norm_backward(p, l->unit, p->model->final_norm, &p->slot->grad, x,
+                                     &s[RSTD].t, &p->slot->grad, false,
+                                     ax_residual_narrows(p, l->index));
 }
 
 /* What has been made already goes into a frame as such. */

@@ -3,6 +3,7 @@
 
 struct norm_options {
     bool frozen; /* no gradient for the weight */
+    bool narrow; /* dx in compute, too */
     double offset;
     bool once;
 };
@@ -80,6 +81,8 @@ static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(same_shape(&a->x, &a->dx) && a->dx.dtype == a->x.dtype);
     NEED(!a->accumulate || a->dx.data != a->dy.data);
     NEED(a->dx.data != a->dy.data || a->dy.dtype == a->dx.dtype);
+    NEED(!given(&a->narrow) ||
+         (same_shape(&a->x, &a->narrow) && a->narrow.dtype == a->weight.dtype));
     NEED(real(&a->weight));
     NEED(is_stream(&a->x, a->weight.dtype));
     NEED(is_1d(&a->weight, a->weight.dtype, a->x.shape[a->x.ndim - 1]));
@@ -107,6 +110,8 @@ static void build_rmsnorm_backward(struct ax_case_builder *b, struct ax_rmsnorm_
     ax_case_randomize(b, &a->rstd, 0.5, 2);
     a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
     a->dx = in_place ? a->dy : a->accumulate ? norm_in(b, stream) : norm_out(b, stream);
+    if (o->narrow)
+        a->narrow = norm_out(b, b->real);
     a->offset = o->offset;
     if (!o->frozen)
         a->dweight = ax_case_in1(b, b->accum, a->weight.shape[0]);
@@ -124,12 +129,18 @@ static const struct ax_shape shapes_rmsnorm_backward[] = {
     {"accum in, adds", .rows = 9, .cols = 85, .pad = 3, .flags = IN32 | ACC},
     {"all accum, in place", .rows = 9, .cols = 37, .flags = IN32 | AX_SHAPE_IN_PLACE},
     {"offset", .rows = 9, .cols = 85, .flags = IN32 | ACC, NORM(.offset = 1)},
+    {"narrow, adds", .rows = 9, .cols = 85, .pad = 3, .flags = IN32 | ACC, NORM(.narrow = true)},
+    {"narrow, long, in place", .rows = 2, .cols = 8200, .flags = IN32 | AX_SHAPE_IN_PLACE,
+     NORM(.narrow = true, .frozen = true)},
+    {"narrow, heads", .rows = 5, .heads = 3, .head_dim = 16, .pad = 32, NORM(.narrow = true)},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32 | ACC},
     {"8B hidden", .huge = true, .rows = 4096, .cols = 4096, .flags = IN32 | ACC},
+    {"8B hidden, narrow", .huge = true, .rows = 4096, .cols = 4096, .flags = IN32 | ACC,
+     NORM(.narrow = true)},
 };
 
 AX_OP_INFO(rmsnorm_backward, IN_ROWS(dy), IN_ROWS(x), IN(weight), IN_ROWS(rstd), OUT_ROWS(dx),
-           INOUT(dweight));
+           OUT_ROWS(narrow), INOUT(dweight));
 
 static const char *check_center(const struct ax_center *a) {
     NEED(real(&a->x) && a->x.ndim == 2 && same_shape(&a->x, &a->y));

@@ -51,6 +51,8 @@ static void backward_dx(const struct ax_rmsnorm_backward *a, int64_t t, int64_t 
         double dx = rstd * (weighted(a, t, col, d) - normed * mean);
         dx += a->accumulate ? ax_ref_get(&a->dx, t, col + d) : 0;
         ax_ref_set(&a->dx, t, col + d, dx);
+        if (ax_ref_given(&a->narrow))
+            ax_ref_set(&a->narrow, t, col + d, ax_ref_get(&a->dx, t, col + d));
     }
 }
 

@@ -87,11 +87,14 @@ enum ax_status ax_adapter_embed_backward(const struct ax_pass *p, const struct a
                                          const struct ax_tensor *stream) {
     const struct ax_model *m = p->model;
     const struct ax_adapter *a = &m->embed_adapter;
-    struct ax_tensor low, dout;
+    struct ax_tensor low, dout = *stream;
     if (!a->a)
         return AX_OK;
     const size_t mark = ax_stack_mark(&m->rt->arena.scratch);
-    AX_TRY(ax_residual_narrow(p, stream, &dout));
+    if (dout.dtype != m->dtype) {
+        dout = take(p, "gradient of embedding", m->dtype, stream->shape[0], stream->shape[1]);
+        AX_TRY(ax_run_copy(m->rt->q, &(struct ax_copy){dout, *stream}));
+    }
     AX_TRY(look_up(p, tokens, &low));
     const struct ax_tensor up =
         take(p, "adapter projection", dout.dtype, low.shape[0], low.shape[1]);

@@ -31,6 +31,10 @@ struct ax_slot {
      * alternating buffers. NULL = they stay on the device */
     void AX_DEVICE **away;
     struct ax_tensor grad; /* gradient of a residual, of the same shape; only with backward */
+    /* a gradient [T][D] of the residual stream in compute dtype (norm.h), and the one that it already holds, or
+     * NULL; only with backward, and where the dtypes differ */
+    struct ax_tensor narrow;
+    const void AX_DEVICE *narrowed;
     /* what the layer for multi-token prediction makes, accumulation [T][D]; after the head its gradient.
      * Only with backward */
     struct ax_tensor ahead;
@@ -110,7 +114,8 @@ struct ax_pass {
     /* For checks: called with intermediate tensors ("hidden" before layer i, "middle" after its
      * attention, "mixer_out" and "ffn_out" before a norm on them, "router_logits", "router_experts"
      * and "router_weights" of its router, "chosen" by its indexer, "norm" after the final norm, "ahead"
-     * after that of the layer for multi-token prediction). */
+     * after that of the layer for multi-token prediction; in backward "gradient" and "narrow gradient", a
+     * branch's of the residual stream, with no layer). */
     void (*tap)(void *ctx, const char *what, int layer, const struct ax_tensor *t);
     void *tap_ctx;
 };

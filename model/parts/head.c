@@ -638,7 +638,8 @@ enum ax_status ax_head_backward(struct ax_pass *p, struct ax_frame *f, const str
     if (ax_arch_predicts(&m->arch))
         return AX_OK;
     const struct ax_tensor grad = ax_streams_joined_gradient(p);
-    AX_TRY(ax_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &grad,
-                            norm_input(f, x), &f->saved[RSTD].t, &grad, false));
+    AX_TRY(ax_residual_norm_backward(p, &m->units[m->final_norm->unit], m->final_norm, &grad,
+                                     norm_input(f, x), &f->saved[RSTD].t, &grad, false,
+                                     ax_residual_narrows(p, m->n_units - 2)));
     return ax_streams_end_backward(p, x);
 }

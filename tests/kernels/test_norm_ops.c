@@ -139,7 +139,7 @@ static void check_backward(const struct isa *isa, enum ax_dtype real) {
             struct ax_tensor dx = clone(accumulate ? &in.dx : &in.dy), dw = clone(&in.dweight);
             struct ax_tensor dy = accumulate ? in.dy : dx;
             RUN_WORK(isa, THREADS[run % 3], rmsnorm_backward, shaped(&dy, s), shaped(&in.x, s),
-                     in.weight, rstd, shaped(&dx, s), dw, accumulate, 0);
+                     in.weight, rstd, shaped(&dx, s), (struct ax_tensor){0}, dw, accumulate, 0);
             if (run % 3 == 0) {
                 assert_gradients(isa, s, &in, &rstd, &dx, &dw, accumulate);
                 first_dx[accumulate] = dx;
@@ -147,6 +147,36 @@ static void check_backward(const struct isa *isa, enum ax_dtype real) {
             first_dw = run == 0 ? dw : first_dw;
             assert_same_bits(&dx, &first_dx[accumulate]);
             assert_same_bits(&dw, &first_dw);
+        }
+    }
+}
+
+/* What is written in BF16, too, is what a copy makes of dx, whose bits are the same. */
+static void check_narrow(const struct isa *isa, enum ax_dtype real) {
+    for (size_t k = 0; k < sizeof(SHAPES) / sizeof(SHAPES[0]) && real == AX_BF16; k++) {
+        const struct shape *s = &SHAPES[k];
+        const int64_t cols = s->heads * s->n;
+        const struct inputs in = make(AX_F32, s);
+        const struct ax_tensor rstd = line(AX_F32, s->tokens * s->heads), weight = line(real, s->n);
+        for (int64_t i = 0; i < s->n; i++)
+            set(&weight, i, 0, get(&in.weight, i, 0));
+        for (int64_t i = 0; i < s->tokens * s->heads; i++)
+            set(&rstd, i, 0, naive_rstd(&in.x, i / s->heads, i % s->heads * s->n, s->n));
+        for (int run = 0; run < 2; run++) {
+            struct ax_tensor dx[2], narrow[2];
+            for (int i = 0; i < 2; i++) {
+                struct ax_tensor dw = clone(&in.dweight), to = {0};
+                dx[i] = clone(run ? &in.dx : &in.dy);
+                narrow[i] = grid(real, s->tokens, cols, 2);
+                const struct ax_tensor dy = run ? in.dy : dx[i];
+                if (i == 0)
+                    to = shaped(&narrow[i], s);
+                RUN_WORK(isa, THREADS[i], rmsnorm_backward, shaped(&dy, s), shaped(&in.x, s),
+                         weight, rstd, shaped(&dx[i], s), to, dw, run, 0);
+            }
+            RUN(isa, 1, copy, narrow[1], dx[1]);
+            assert_same_bits(&dx[0], &dx[1]);
+            assert_same_bits(&narrow[0], &narrow[1]);
         }
     }
 }
@@ -161,13 +191,15 @@ static void check_rows(const struct isa *isa, enum ax_dtype real) {
     struct ax_tensor y = grid(real, T, D, 0), rstd = line(AX_F32, T);
     RUN(isa, 2, rmsnorm_forward, in.x, in.weight, y, rstd, EPS, 0, false);
     struct ax_tensor dx = grid(real, T, D, 0), dw = clone(&in.dweight);
-    RUN_WORK(isa, 2, rmsnorm_backward, in.dy, in.x, in.weight, rstd, dx, dw, false, 0);
+    RUN_WORK(isa, 2, rmsnorm_backward, in.dy, in.x, in.weight, rstd, dx, (struct ax_tensor){0}, dw,
+             false, 0);
     for (int64_t t = 0; t < T; t++) {
         struct ax_tensor x1 = ax_tensor_rows(&in.x, t, 1), dy1 = ax_tensor_rows(&in.dy, t, 1);
         struct ax_tensor y1 = grid(real, 1, D, 0), rstd1 = line(AX_F32, 1);
         struct ax_tensor dx1 = grid(real, 1, D, 0), dw1 = line(AX_F32, D);
         RUN(isa, 1, rmsnorm_forward, x1, in.weight, y1, rstd1, EPS, 0, false);
-        RUN_WORK(isa, 1, rmsnorm_backward, dy1, x1, in.weight, rstd1, dx1, dw1, false, 0);
+        RUN_WORK(isa, 1, rmsnorm_backward, dy1, x1, in.weight, rstd1, dx1, (struct ax_tensor){0},
+                 dw1, false, 0);
         bool odd = t == NAN_ROW || t == INF_ROW;
         for (int64_t d = 0; d < D; d++) {
             assert_true(odd || get(&y, t, d) == get(&y1, 0, d));
@@ -221,15 +253,14 @@ static void check_center(const struct isa *isa, enum ax_dtype real) {
     }
 TEST(forward)
 TEST(backward)
+TEST(narrow)
 TEST(rows)
 TEST(center)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward),
-        cmocka_unit_test(backward),
-        cmocka_unit_test(rows),
-        cmocka_unit_test(center),
+        cmocka_unit_test(forward), cmocka_unit_test(backward), cmocka_unit_test(narrow),
+        cmocka_unit_test(rows),    cmocka_unit_test(center),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

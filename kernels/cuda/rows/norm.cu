@@ -131,7 +131,7 @@ template <class G, class X, class W> struct norm_gradient {
     norms s;
     vector_rows<G> dy;
     vector_rows<X> x, dx;
-    vector_rows<W> weight;
+    vector_rows<W> narrow, weight; /* narrow.data NULL: not wanted */
     const float *rstd;
     float offset;
     bool accumulate;
@@ -171,6 +171,8 @@ __device__ static inline void store_dx(const B &b, const norm_place &p, int64_t 
     for (int i = 0; i < AX_NEIGHBORS; i++)
         g[i] = old[i] + rstd * (g[i] - x[i] * scale);
     store_norm(b.dx, p, col, g);
+    if (b.narrow.data)
+        store_norm(b.narrow, p, col, g);
 }
 
 /* A thread's further columns of long rows: their sums of dweight are in memory. Returns Σ g·x. */
@@ -264,6 +266,7 @@ static enum ax_status run_backward(struct ax_queue *q, const struct ax_rmsnorm_b
                  as_norms<G>(&a->dy),
                  as_norms<X>(&a->x),
                  as_norms<X>(&a->dx),
+                 a->narrow.data ? as_norms<W>(&a->narrow) : vector_rows<W>{},
                  as_vector<W>(&a->weight),
                  (const float *)a->rstd.data,
                  (float)a->offset,

@@ -96,8 +96,8 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
 /* One norm of the backward pass: what it reads, what it adds to. */
 struct backward {
     const void *dy, *x, *weight;
-    void *dx;
-    float *dweight; /* this block's sums (discarded if the weight is frozen) */
+    void *dx, *narrow; /* narrow NULL: not wanted */
+    float *dweight;    /* this block's sums (discarded if the weight is frozen) */
     float rstd, offset;
     bool accumulate;
 };
@@ -141,6 +141,8 @@ AX_INLINE void dx_vector(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dt
     if (b->accumulate)
         dx += v_load(stream, b->dx, i, n);
     v_store(stream, b->dx, i, n, dx);
+    if (b->narrow)
+        v_store(real, b->narrow, i, n, dx);
 }
 
 AX_INLINE void dx_row(enum ax_dtype dy_type, enum ax_dtype stream, enum ax_dtype real,
@@ -159,11 +161,13 @@ static void backward_group(const struct ax_rmsnorm_backward *args, const struct 
                            int64_t first, int64_t count, float *dweight) {
     struct backward b[GROUP];
     float scale[GROUP];
+    const bool narrow = args->narrow.data != NULL;
     for (int64_t k = 0; k < count; k++) {
         b[k] = (struct backward){.dy = norm_at(&args->dy, s, first + k),
                                  .x = norm_at(&args->x, s, first + k),
                                  .weight = args->weight.data,
                                  .dx = norm_at(&args->dx, s, first + k),
+                                 .narrow = narrow ? norm_at(&args->narrow, s, first + k) : NULL,
                                  .dweight = dweight,
                                  .rstd = ((const float *)args->rstd.data)[first + k],
                                  .offset = (float)args->offset,
