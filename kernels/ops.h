@@ -35,6 +35,7 @@ struct ax_mirror; /* kernels/queue.h */
     X(fill)                                                                                        \
     X(copy)                                                                                        \
     X(add)                                                                                         \
+    X(transpose)                                                                                   \
     X(scale)                                                                                       \
     X(softcap_backward)                                                                            \
     X(relu2_forward)                                                                               \
@@ -143,6 +144,14 @@ struct ax_copy {
 struct ax_add {
     struct ax_tensor dst, src;
     double alpha;
+};
+
+/* dst = alpha · srcᵀ [+ dst if accumulate], with the bits of copy if alpha is 1, or of add. src [R][C], dst [C][R];
+ * each compute or accumulation; any row strides. */
+struct ax_transpose {
+    struct ax_tensor dst, src;
+    double alpha;
+    bool accumulate;
 };
 
 /* y = alpha · x; with softcap > 0: y = softcap·tanh(alpha·x / softcap). Same shape; each compute or

@@ -1,4 +1,4 @@
-/* Elementwise ops: fill, copy, add, scale, softcap_backward, relu2, swiglu. */
+/* Elementwise ops: fill, copy, add, transpose, scale, softcap_backward, relu2, swiglu. */
 #include "kernels/ops/pointwise.h"
 
 #include "kernels/ops/family.h"
@@ -96,6 +96,49 @@ static const struct ax_shape shapes_add[] = {
 };
 
 AX_OP_INFO(add, INOUT_ROWS(dst), IN_ROWS(src));
+
+static const char *check_transpose(const struct ax_transpose *a) {
+    NEED(a->src.ndim == 2 && real_or_accum(&a->dst, &a->src));
+    NEED(is_2d(&a->src, a->src.dtype, a->src.shape[0], a->src.shape[1]));
+    NEED(is_2d(&a->dst, a->dst.dtype, a->src.shape[1], a->src.shape[0]));
+    return NULL;
+}
+
+static struct ax_op_cost cost_transpose(const struct ax_transpose *a) {
+    struct ax_op_cost cost =
+        ax_op_per_element(ax_operands_transpose(), a, a->accumulate ? 2 : 0, &a->dst);
+    cost.bytes += a->accumulate ? bytes_of(&a->dst) : 0;
+    return cost;
+}
+
+/* src [rows][cols] */
+static void build_transpose(struct ax_case_builder *b, struct ax_transpose *a) {
+    const struct ax_shape *s = b->shape;
+    const enum ax_dtype to = ax_case_stream(b, AX_SHAPE_ACCUM_OUT);
+    a->accumulate = ax_case_has(b, AX_SHAPE_ACCUMULATE);
+    a->alpha = a->accumulate ? 0.7 : 1;
+    a->src = ax_case_in2(b, ax_case_stream(b, AX_SHAPE_ACCUM_IN), s->rows, s->cols);
+    a->dst = a->accumulate ? ax_case_in2(b, to, s->cols, s->rows)
+                           : ax_case_out2(b, to, s->cols, s->rows);
+}
+
+static const struct ax_shape shapes_transpose[] = {
+    {"one", .rows = 1, .cols = 1},
+    {"odd", .rows = 5, .cols = 37},
+    {"a row", .rows = 1, .cols = 70},
+    {"a column, strided", .rows = 70, .cols = 1, .pad = 3},
+    {"tiles", .rows = 64, .cols = 96},
+    {"more than tiles, strided", .rows = 67, .cols = 130, .pad = 5},
+    {"adds, strided", .rows = 130, .cols = 67, .pad = 5, .flags = ACC},
+    {"adds to sums", .rows = 40, .cols = 50, .flags = ACC | OUT32},
+    {"adds sums", .rows = 3, .cols = 50, .flags = ACC | IN32},
+    {"to sums", .rows = 33, .cols = 17, .flags = OUT32},
+    {"from sums", .rows = 17, .cols = 33, .flags = IN32},
+    {"B of 128 experts", .big = true, .rows = 24576, .cols = 128},
+    {"B's gradient of 128 experts", .big = true, .rows = 128, .cols = 24576, .flags = ACC},
+};
+
+AX_OP_INFO(transpose, IN(src), OUT(dst));
 
 static const char *check_scale(const struct ax_scale *a) {
     NEED(same_shape(&a->y, &a->x));

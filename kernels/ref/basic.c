@@ -1,4 +1,4 @@
-/* fill, copy, colsum, scatter_rows, and the ops that are formulas of elements. */
+/* fill, copy, transpose, colsum, scatter_rows, and the ops that are formulas of elements. */
 #include <math.h>
 #include <string.h>
 
@@ -51,6 +51,19 @@ enum ax_status ax_ref_copy(struct ax_queue *q, const struct ax_copy *a, void *wo
         return AX_OK;                                                                              \
     }
 AX_POINTWISE(DEFINE_POINTWISE)
+
+enum ax_status ax_ref_transpose(struct ax_queue *q, const struct ax_transpose *a, void *work) {
+    (void)q;
+    (void)work;
+    for (int64_t r = 0; r < a->dst.shape[0]; r++)
+        for (int64_t c = 0; c < a->dst.shape[1]; c++) {
+            const double x = ax_ref_get(&a->src, c, r);
+            ax_ref_set(&a->dst, r, c,
+                       a->accumulate ? AX_FMA(a->alpha, x, ax_ref_get(&a->dst, r, c))
+                                     : a->alpha * x);
+        }
+    return AX_OK;
+}
 
 enum ax_status ax_ref_colsum(struct ax_queue *q, const struct ax_colsum *a, void *work) {
     (void)q;

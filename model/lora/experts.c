@@ -15,19 +15,15 @@ static struct ax_tensor here(const struct ax_expert_adapter *a, const struct ax_
     return ax_tensor_rows(t, a->first * a->r, a->n_local * a->r);
 }
 
-/* Column e of B as [out·r][1] with stride E, for the e-th expert here; and the same of
- * [n_local·out][r]. */
-static struct ax_tensor apart(const struct ax_expert_adapter *a, const struct ax_tensor *b,
-                              int64_t e) {
+/* B, or its gradient, as [out·r][E], of which the experts here have neighboring columns; and
+ * [n_local·out][r] as [n_local][out·r], which is the transpose of these. */
+static struct ax_tensor columns_here(const struct ax_expert_adapter *a, const struct ax_tensor *b) {
     const struct ax_tensor all =
         ax_tensor_2d(b->dtype, b->data, ax_tensor_numel(b) / a->n_experts, a->n_experts);
-    return ax_tensor_cols(&all, a->first + e, 1);
+    return ax_tensor_cols(&all, a->first, a->n_local);
 }
-static struct ax_tensor together(const struct ax_expert_adapter *a, const struct ax_tensor *b,
-                                 int64_t e) {
-    const int64_t n = ax_tensor_numel(b) / a->n_local;
-    const struct ax_tensor all = ax_tensor_2d(b->dtype, b->data, ax_tensor_numel(b), 1);
-    return ax_tensor_rows(&all, e * n, n);
+static struct ax_tensor by_expert(const struct ax_expert_adapter *a, const struct ax_tensor *b) {
+    return ax_tensor_2d(b->dtype, b->data, a->n_local, ax_tensor_numel(b) / a->n_local);
 }
 
 /* B as [n_local][out][r]. */
@@ -35,8 +31,9 @@ static enum ax_status gather_b(const struct ax_expert_adapter *a, struct ax_tens
     const struct ax_tensor b = ax_unit_weight(a->unit, a->b);
     const struct ax_tensor t =
         take(a, "adapter of experts", b.dtype, a->n_local * b.shape[0], a->r);
-    for (int64_t e = 0; e < a->n_local; e++)
-        AX_TRY(ax_run_copy(a->rt->q, &(struct ax_copy){together(a, &t, e), apart(a, &b, e)}));
+    AX_TRY(ax_run_transpose(
+        a->rt->q,
+        &(struct ax_transpose){.dst = by_expert(a, &t), .src = columns_here(a, &b), .alpha = 1}));
     *out = stacked(a, &t);
     return AX_OK;
 }
@@ -128,8 +125,10 @@ enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *all_h
     AX_TRY(project(a, rows, &low));
     AX_TRY(gather_b(a, &b));
     AX_TRY(outer(a, rows, &rows->y, &low, &db));
-    for (int64_t e = 0; e < a->n_local; e++)
-        AX_TRY(ax_run_add(q, &(struct ax_add){apart(a, &dB, e), together(a, &db, e), a->scale}));
+    AX_TRY(ax_run_transpose(q, &(struct ax_transpose){.dst = columns_here(a, &dB),
+                                                      .src = by_expert(a, &db),
+                                                      .alpha = a->scale,
+                                                      .accumulate = true}));
     AX_TRY(product(a, rows, &rows->y, &b, false, &up));
     AX_TRY(outer(a, rows, &up, &rows->x, &da));
     AX_TRY(ax_run_add(q, &(struct ax_add){dA, da, a->scale}));

@@ -123,6 +123,7 @@ static const struct kind {
     {AX_OP_fill, AX_TIME_MEMORY},
     {AX_OP_copy, AX_TIME_MEMORY},
     {AX_OP_add, AX_TIME_MEMORY},
+    {AX_OP_transpose, AX_TIME_MEMORY},
     {AX_OP_scale, AX_TIME_MEMORY},
     {AX_OP_conv_forward, AX_TIME_MEMORY},
     {AX_OP_conv_backward, AX_TIME_MEMORY},

@@ -15,6 +15,7 @@
     X(fill)                                                                                        \
     X(copy)                                                                                        \
     X(add)                                                                                         \
+    X(transpose)                                                                                   \
     X(colsum)                                                                                      \
     X(embedding_forward)                                                                           \
     X(embedding_backward)                                                                          \

@@ -85,6 +85,32 @@ static void check_add(const struct isa *isa, enum ax_dtype real) {
     }
 }
 
+/* What copy, or add, of each column would write. */
+static void check_transpose(const struct isa *isa, enum ax_dtype real) {
+    enum { R = 131, C = 77 };
+    for (int d = 0; d < 4; d++) {
+        const bool adds = d % 2;
+        struct ax_tensor dst = grid(real, C, R, 3);
+        struct ax_tensor src = grid(d / 2 ? AX_F32 : AX_BF16, R, C, 1);
+        randomize(&dst, 1, 0);
+        randomize(&src, 1, 0);
+        struct ax_tensor want = clone(&dst);
+        for (int64_t c = 0; c < C; c++) {
+            const struct ax_tensor from = ax_tensor_cols(&src, c, 1);
+            const struct ax_tensor to = ax_tensor_2d(real, ax_tensor_row(&want, c), R, 1);
+            if (adds)
+                RUN(isa, 1, add, to, from, 0.7);
+            else
+                RUN(isa, 1, copy, to, from);
+        }
+        for (int t = 0; t < 3; t++) {
+            struct ax_tensor out = clone(&dst);
+            RUN(isa, THREADS[t], transpose, out, src, adds ? 0.7 : 1, adds);
+            assert_same_bits(&out, &want);
+        }
+    }
+}
+
 static void check_colsum(const struct isa *isa, enum ax_dtype real) {
     static const int64_t shapes[][2] = {{1203, 37}, {2, 577}, {5000, 1}, {0, 3}};
     for (int s = 0; s < 4; s++) {
@@ -270,6 +296,7 @@ TEST(fill)
 TEST(copy)
 TEST(rounding)
 TEST(add)
+TEST(transpose)
 TEST(colsum)
 TEST(embedding)
 TEST(scatter)
@@ -279,10 +306,10 @@ TEST(relu2)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fill),    cmocka_unit_test(copy),   cmocka_unit_test(rounding),
-        cmocka_unit_test(add),     cmocka_unit_test(colsum), cmocka_unit_test(embedding),
-        cmocka_unit_test(scatter), cmocka_unit_test(rope),   cmocka_unit_test(swiglu),
-        cmocka_unit_test(relu2),
+        cmocka_unit_test(fill),      cmocka_unit_test(copy),      cmocka_unit_test(rounding),
+        cmocka_unit_test(add),       cmocka_unit_test(transpose), cmocka_unit_test(colsum),
+        cmocka_unit_test(embedding), cmocka_unit_test(scatter),   cmocka_unit_test(rope),
+        cmocka_unit_test(swiglu),    cmocka_unit_test(relu2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

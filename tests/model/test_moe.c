@@ -404,17 +404,22 @@ static enum ax_status look_at_launches(struct probe *p, struct ax_step *s) {
     return AX_OK;
 }
 
-static struct ax_queue_counters launches_of(const char *dense, enum ax_recompute recompute) {
+static struct ax_queue_counters launches_with(struct ax_step_options o, int experts, int width,
+                                              const char *dense) {
     char more[200];
-    struct probe p = {.o = options(AX_F32, recompute, 0), .look = look_at_launches};
+    struct probe p = {.o = o, .look = look_at_launches};
     snprintf(more, sizeof more,
-             ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, "
+             ", \"num_experts\": %d, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": %d, "
              "\"mlp_only_layers\": %s",
-             dense);
+             experts, width, dense);
     must(tiny_arch(&p.arch, "qwen3_moe", false, more));
     run(&p, "cpu");
     ax_arch_free(&p.arch);
     return launched;
+}
+
+static struct ax_queue_counters launches_of(const char *dense, enum ax_recompute recompute) {
+    return launches_with(options(AX_F32, recompute, 0), 8, 24, dense);
 }
 
 /* On one rank a row goes to its expert and comes back, forward and backward: four moves of all rows in a
@@ -439,9 +444,24 @@ static void rows_move_there_and_back(void **state) {
     }
 }
 
+/* A step of more experts launches no more, with adapters of theirs or without. */
+static void launches_do_not_grow_with_experts(void **state) {
+    (void)state;
+    static char *stacked[] = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+    static const struct ax_peft_config lora = {.r = 4, .alpha = 8, .parameters = {2, stacked}};
+    for (int adapters = 0; adapters < 2; adapters++) {
+        struct ax_step_options o = options(AX_F32, AX_RECOMPUTE_ON, 0);
+        o.model.adapter = adapters ? &lora : NULL;
+        const struct ax_queue_counters few = launches_with(o, 4, 16, "[]"),
+                                       many = launches_with(o, 16, 16, "[]");
+        assert_memory_equal(few.launches, many.launches, sizeof few.launches);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_move_there_and_back),
+        cmocka_unit_test(launches_do_not_grow_with_experts),
         cmocka_unit_test(padding_goes_to_no_expert),
         cmocka_unit_test(packed_experts_are_their_numbers),
         cmocka_unit_test(gradients_are_the_slope),
