@@ -113,6 +113,10 @@ static bool is_of_tensor(const struct ax_number_format *f) {
     return f->block == AX_BLOCK_TENSOR || ax_quant_info(f->kind)->outer == AX_BLOCK_TENSOR;
 }
 
+bool ax_fake_quant_has_tensor_scale(const struct ax_fake_quant *f) {
+    return is_of_tensor(&f->scheme.weight);
+}
+
 /* The range that x's format needs beside its blocks, in scratch: of its rows or columns, or of all;
  * absent if none. */
 static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,

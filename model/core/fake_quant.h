@@ -40,6 +40,9 @@ static inline bool ax_fake_quant_of_tensors(const struct ax_fake_quant *f) {
     return f->scheme.quantizes_grad && f->scheme.weight.block == AX_BLOCK_TENSOR;
 }
 
+/* True if a weight's format has a scale of all of a matrix, so that several matrices are several calls. */
+bool ax_fake_quant_has_tensor_scale(const struct ax_fake_quant *f);
+
 /* The part of an activation that a rank of tp has: some of its n columns, some of its rows, or all
  * of it. */
 struct ax_fake_part {

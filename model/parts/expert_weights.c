@@ -32,7 +32,15 @@ matrices(const struct ax_layer *l, const struct ax_expert_group *g,
     return all;
 }
 
-/* Their weights; packed ones are unpacked into scratch, one parameter after the other. */
+/* How many of n parameters from p on follow each other without a gap. */
+static int64_t run_of(const struct ax_param *p, int64_t n) {
+    int64_t run = 1;
+    while (run < n && ax_param_follows(&p[run - 1], &p[run]))
+        run++;
+    return run;
+}
+
+/* Their weights; packed ones are unpacked into scratch, as many together as follow each other. */
 static enum ax_status weights(const struct ax_layer *l, const struct ax_model *m,
                               const struct ax_expert_matrices *w, const struct ax_expert_part *part,
                               struct ax_tensor *out) {
@@ -50,24 +58,33 @@ static enum ax_status weights(const struct ax_layer *l, const struct ax_model *m
                          ax_tensor_3d(l->unit->segments[p->segment].compute, NULL, experts,
                                       n * rows / experts, cols));
     const struct ax_tensor all = ax_tensor_2d(out->dtype, out->data, n * rows, cols);
-    for (int64_t i = 0; i < n; i++) {
-        const struct ax_tensor one = ax_tensor_rows(&all, i * rows, rows);
-        const struct ax_packed packed = ax_unit_packed(l->unit, &p[i]);
-        AX_TRY(ax_packed_read(m->rt->q, &packed, &one));
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = run_of(&p[i], n - i);
+        const struct ax_tensor some = ax_tensor_rows(&all, i * rows, run * rows);
+        const struct ax_packed packed = ax_unit_packed_run(l->unit, &p[i], run);
+        AX_TRY(ax_packed_read(m->rt->q, &packed, &some));
     }
     if (stacked)
         *out = ax_tensor_rows(out, part->first, part->n);
     return AX_OK;
 }
 
-/* Parameter i of a part's experts in what weights() gave, 2-D. */
-static struct ax_tensor one_of(const struct ax_tensor *all, const struct ax_expert_matrices *w,
-                               int64_t i) {
-    const int64_t rows = all->shape[1] / w->parts;
-    const struct ax_tensor expert = ax_tensor_rows(all, i / w->parts, 1);
-    const struct ax_tensor parts =
-        ax_tensor_2d(all->dtype, expert.data, all->shape[1], all->shape[2]);
-    return ax_tensor_rows(&parts, i % w->parts * rows, rows);
+/* How many pieces of a part's matrices are quantized, each in a call: one, unless a scale is of all of
+ * a matrix, or gaps are between experts. */
+static int64_t pieces_of(const struct ax_fake_quant *f, const struct ax_expert_matrices *w,
+                         const struct ax_tensor *all) {
+    return ax_fake_quant_has_tensor_scale(f) || !ax_tensor_is_dense(all) ? w->parts * all->shape[0]
+                                                                         : 1;
+}
+
+/* Piece i of n, 2-D. */
+static struct ax_tensor piece_of(const struct ax_tensor *all, int64_t n, int64_t i) {
+    const int64_t experts = n == 1 ? all->shape[0] : 1, parts = n == 1 ? 1 : n / all->shape[0];
+    const int64_t rows = experts * all->shape[1] / parts;
+    const struct ax_tensor first = ax_tensor_rows(all, i / parts, experts);
+    const struct ax_tensor together =
+        ax_tensor_2d(all->dtype, first.data, experts * all->shape[1], all->shape[2]);
+    return ax_tensor_rows(&together, i % parts * rows, rows);
 }
 
 /* The weights as products read them: their values in scratch if the layer trains for a scheme. */
@@ -82,10 +99,11 @@ static enum ax_status used_weights(const struct ax_layer *l, const struct ax_mod
         return AX_OK;
     *out = ax_stack_take(&m->rt->arena.scratch, "quantized experts",
                          ax_tensor_3d(raw.dtype, NULL, raw.shape[0], raw.shape[1], raw.shape[2]));
-    const struct ax_param *p = first_of(w, &m->experts, part);
-    for (int64_t i = 0; i < w->parts * part->n; i++) {
-        const struct ax_tensor from = one_of(&raw, w, i), to = one_of(out, w, i);
-        AX_TRY(ax_fake_quant_weight(m->rt, quant, &p[i], AX_SUM_COLUMNS, &from, &to));
+    const struct ax_param *p = first_of(w, &m->experts, part); /* as any of them */
+    const int64_t n = pieces_of(quant, w, &raw);
+    for (int64_t i = 0; i < n; i++) {
+        const struct ax_tensor from = piece_of(&raw, n, i), to = piece_of(out, n, i);
+        AX_TRY(ax_fake_quant_weight(m->rt, quant, p, AX_SUM_COLUMNS, &from, &to));
     }
     return AX_OK;
 }
@@ -145,10 +163,11 @@ static enum ax_status clipped_gradients(const struct ax_layer *l, const struct a
     AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){g->c, 0}));
     AX_TRY(ax_run_grouped_gemm(m->rt->q, g));
     AX_TRY(weights(l, m, w, part, &raw));
-    for (int64_t i = 0; i < w->parts * part->n; i++) {
-        const struct ax_tensor from = one_of(&raw, w, i), d = one_of(&g->c, w, i);
-        const struct ax_tensor to = one_of(&dw, w, i);
-        AX_TRY(ax_fake_quant_weight_grad(m->rt, l->moe.quant, &p[i], &from, &d, &to));
+    const int64_t n = pieces_of(l->moe.quant, w, &dw);
+    for (int64_t i = 0; i < n; i++) {
+        const struct ax_tensor from = piece_of(&raw, n, i), d = piece_of(&g->c, n, i);
+        const struct ax_tensor to = piece_of(&dw, n, i);
+        AX_TRY(ax_fake_quant_weight_grad(m->rt, l->moe.quant, p, &from, &d, &to));
     }
     ax_stack_release(&m->rt->arena.scratch, mark);
     return AX_OK;

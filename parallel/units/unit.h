@@ -204,6 +204,9 @@ enum ax_status ax_unit_keep(const struct ax_unit *unit, struct ax_runtime *rt);
 bool ax_unit_is_packed(const struct ax_unit *unit, const struct ax_param *p);
 bool ax_unit_has_codes(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p);
+/* The same of n packed parameters from p on, each of which follows the one before (ax_param_follows). */
+struct ax_packed ax_unit_packed_run(const struct ax_unit *unit, const struct ax_param *p,
+                                    int64_t n);
 
 /* True if this rank (its pipeline stage) has the unit's parameters. */
 bool ax_unit_present(const struct ax_unit *unit);

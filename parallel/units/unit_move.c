@@ -397,13 +397,23 @@ bool ax_unit_has_codes(const struct ax_unit *unit, const struct ax_param *p) {
     return unit->segments[p->segment].has_codes;
 }
 
+struct ax_packed ax_unit_packed_run(const struct ax_unit *unit, const struct ax_param *p,
+                                    int64_t n) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    const struct ax_param *last = &p[n - 1];
+    AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_segment_is_packed(seg));
+    for (int64_t i = 1; i < n; i++)
+        AX_ASSERT(ax_param_follows(&p[i - 1], &p[i]));
+    return ax_packing_view(&seg->packing, seg->packed, p->offset,
+                           last->offset + ax_param_local_numel(last) - p->offset);
+}
+
 struct ax_packed ax_unit_packed(const struct ax_unit *unit, const struct ax_param *p) {
     const struct ax_segment *seg = &unit->segments[p->segment];
     AX_ASSERT(unit->gathered > 0 && !unit->arriving && ax_unit_is_packed(unit, p));
     if (seg->has_codes)
         return codes_of(seg, p);
-    struct ax_packed packed =
-        ax_packing_view(&seg->packing, seg->packed, p->offset, ax_param_local_numel(p));
+    struct ax_packed packed = ax_unit_packed_run(unit, p, 1);
     packed.codes.panels = p->panels;
     return packed;
 }

@@ -14,7 +14,7 @@ template <class E> static inline matrix<E> as_matrix(const struct ax_tensor *t) 
 }
 
 template <class D, class S>
-__global__ void __launch_bounds__(SIDE * ROWS)
+__global__ void __launch_bounds__(SIDE *ROWS)
     transpose_kernel(matrix<D> dst, matrix<S> src, int64_t across, float alpha, bool accumulate) {
     AX_SHARED(float, square, [SIDE][SIDE + 1]);
     const int64_t row = blockIdx.x / across * SIDE, col = blockIdx.x % across * SIDE;

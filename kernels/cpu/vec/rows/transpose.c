@@ -25,7 +25,8 @@ AX_INLINE void turn(enum ax_dtype to, enum ax_dtype from, const struct ax_transp
 
 AX_INLINE void turn_square(enum ax_dtype from, enum ax_dtype to, const struct ax_transpose *a,
                            int64_t row, int64_t col) {
-    const int64_t end = least(a->src.shape[0], row + SIDE), last = least(a->src.shape[1], col + SIDE);
+    const int64_t end = least(a->src.shape[0], row + SIDE),
+                  last = least(a->src.shape[1], col + SIDE);
     for (int64_t c = col; c < last; c += AX_LANES)
         for (int64_t r = row; r < end; r += AX_LANES)
             turn(to, from, a, r, least(AX_LANES, end - r), c, least(AX_LANES, last - c));
