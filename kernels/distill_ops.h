@@ -70,7 +70,7 @@ struct ax_distill_loss {
  *   dlogits = g_logprob·(onehot − p) + g_divergence·inv_temperature·dz
  *   dz = s − t (β = 0);  s·(log(s/t) − student_kl) (β = 1);
  *        (1−β)·s·(log(s/m) − student_kl) else
- * dlogits compute or accumulation, may be logits if the dtype is the same. labels as in
+ * dlogits compute or accumulation, may be logits, or over them (ax_tensor_over). labels as in
  * softmax_backward; rows without one: g_logprob counts as 0. */
 struct ax_distill_backward {
     struct ax_tensor logits, teacher, labels, nll_lse, lse, teacher_lse, student_kl, g_logprob,

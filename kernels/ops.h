@@ -415,7 +415,7 @@ struct ax_softmax_merge {
  *   dz = g_logprob·(onehot − p) + g_lse·p − g_entropy·p·(d + entropy) + g_mean·(1/vocab − p)
  *   dlogits = inv_temperature·dz
  * g_* accumulation [T]; all but g_logprob, and lse_rest, may have data NULL (= 0). dlogits compute or
- * accumulation, may be logits if the dtype is the same. Rows without a label: g_logprob counts as
+ * accumulation, may be logits, or over them (ax_tensor_over). Rows without a label: g_logprob counts as
  * 0. */
 struct ax_softmax_backward {
     struct ax_tensor logits, labels, lse, entropy, g_logprob, g_lse, g_entropy, dlogits;

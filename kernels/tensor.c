@@ -74,6 +74,15 @@ struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_
     return view;
 }
 
+struct ax_tensor ax_tensor_over(const struct ax_tensor *t, enum ax_dtype dtype) {
+    const size_t from = ax_dtype_size(t->dtype), to = ax_dtype_size(dtype);
+    AX_ASSERT(to <= from && from % to == 0 && !t->panels);
+    struct ax_tensor view = *t;
+    view.dtype = dtype;
+    view.row_stride *= (int64_t)(from / to);
+    return view;
+}
+
 struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64_t head_dim) {
     AX_ASSERT(t->ndim == 2 && heads * head_dim == t->shape[1]);
     struct ax_tensor view = *t;

@@ -40,6 +40,9 @@ struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_
 struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_t n);
 /* A 2-D tensor [T][H·hd] viewed as [T][H][hd]. */
 struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64_t head_dim);
+/* As many elements per row, of a dtype that is no larger, and each row where one of t begins: what may be written where t
+ * is read for the last time. */
+struct ax_tensor ax_tensor_over(const struct ax_tensor *t, enum ax_dtype dtype);
 /* Address of row i. */
 void AX_DEVICE *ax_tensor_row(const struct ax_tensor *t, int64_t i);
 

@@ -258,7 +258,7 @@ static const char *check_distill_backward(const struct ax_distill_backward *a) {
     NEED(is_2d(&a->logits, a->logits.dtype, rows, a->logits.shape[1]));
     NEED(is_2d(&a->teacher, a->logits.dtype, rows, a->logits.shape[1]));
     NEED(is_2d(&a->dlogits, a->dlogits.dtype, rows, a->logits.shape[1]));
-    NEED(a->dlogits.data != a->logits.data || a->dlogits.dtype == a->logits.dtype);
+    NEED(apart_or_over(&a->dlogits, &a->logits));
     NEED(is_1d(&a->labels, AX_I32, rows) && is_1d(&a->nll_lse, sums, rows));
     NEED(is_1d(&a->lse, sums, rows) && is_1d(&a->teacher_lse, sums, rows));
     NEED(is_1d(&a->student_kl, sums, rows));
@@ -282,8 +282,8 @@ static void build_distill_backward(struct ax_case_builder *b, struct ax_distill_
     a->g_logprob = ax_case_in1(b, b->accum, s->rows);
     a->g_divergence = ax_case_in1(b, b->accum, s->rows);
     enum ax_dtype to = ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real;
-    a->dlogits =
-        ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->logits : ax_case_out2(b, to, s->rows, s->cols);
+    a->dlogits = ax_case_has(b, AX_SHAPE_IN_PLACE) ? ax_tensor_over(&a->logits, to)
+                                                   : ax_case_out2(b, to, s->rows, s->cols);
     a->first_col = s->first;
     a->beta = o->beta;
     a->inv_temperature = 0.8;
@@ -295,6 +295,8 @@ static const struct ax_shape shapes_distill_backward[] = {
     {"reverse", .rows = 5, .cols = 37, BETA(.beta = 1)},
     {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE, BETA(.beta = 0.3)},
     {"sums to real", .rows = 4, .cols = 130, .flags = IN32, BETA(.beta = 0.9)},
+    {"sums to real, in place", .rows = 3, .cols = 603, .pad = 5, .flags = IN32 | AX_SHAPE_IN_PLACE,
+     BETA(.beta = 0.3)},
     {"real to sums", .rows = 4, .cols = 50, .flags = OUT32, BETA(.beta = 0.5)},
     {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16, BETA(.beta = 0.5)},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE,

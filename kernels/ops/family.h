@@ -125,6 +125,13 @@ static inline bool same_shape(tensor a, tensor b) {
     return same;
 }
 
+/* True if `out` is apart from `in`, or over it (ax_tensor_over). */
+static inline bool apart_or_over(tensor out, tensor in) {
+    const int64_t to = (int64_t)ax_dtype_size(out->dtype), from = (int64_t)ax_dtype_size(in->dtype);
+    return out->data != in->data ||
+           (to <= from && (in->shape[0] <= 1 || out->row_stride * to == in->row_stride * from));
+}
+
 static inline enum ax_dtype accum(tensor t) {
     return ax_dtype_accum(t->dtype);
 }

@@ -103,7 +103,7 @@ static const char *check_softmax_backward(const struct ax_softmax_backward *a) {
     enum ax_dtype sums = accum(&a->logits);
     NEED(is_2d(&a->logits, a->logits.dtype, rows, a->logits.shape[1]));
     NEED(is_2d(&a->dlogits, a->dlogits.dtype, rows, a->logits.shape[1]));
-    NEED(a->dlogits.data != a->logits.data || a->dlogits.dtype == a->logits.dtype);
+    NEED(apart_or_over(&a->dlogits, &a->logits));
     NEED(is_1d(&a->labels, AX_I32, rows));
     NEED(is_1d(&a->lse, sums, rows) && is_1d(&a->entropy, sums, rows));
     NEED(is_1d(&a->g_logprob, sums, rows));
@@ -140,8 +140,8 @@ static void build_softmax_backward(struct ax_case_builder *b, struct ax_softmax_
         a->g_mean = ax_case_in1(b, b->accum, s->rows);
     a->vocab = s->first + s->cols;
     enum ax_dtype to = ax_case_has(b, AX_SHAPE_ACCUM_OUT) ? b->accum : b->real;
-    a->dlogits =
-        ax_case_has(b, AX_SHAPE_IN_PLACE) ? a->logits : ax_case_out2(b, to, s->rows, s->cols);
+    a->dlogits = ax_case_has(b, AX_SHAPE_IN_PLACE) ? ax_tensor_over(&a->logits, to)
+                                                   : ax_case_out2(b, to, s->rows, s->cols);
     a->first_col = s->first;
     a->inv_temperature = 0.8;
 }
@@ -152,11 +152,15 @@ static const struct ax_shape shapes_softmax_backward[] = {
     {"all gradients", .rows = 5, .cols = 37, HEAD(.all_grads = true)},
     {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE, HEAD(.smoothing = true)},
     {"sums to real", .rows = 4, .cols = 130, .flags = IN32},
+    {"sums to real, in place", .rows = 3, .cols = 4203, .pad = 5, .flags = IN32 | AX_SHAPE_IN_PLACE,
+     HEAD(.all_grads = true)},
+    {"sums to real, in place, tiles", .rows = 2, .cols = 8200, .flags = IN32 | AX_SHAPE_IN_PLACE},
     {"real to sums", .rows = 4, .cols = 50, .flags = OUT32},
     {"shard, strided", .rows = 30, .cols = 24, .pad = 8, .first = 16,
      HEAD(.all_grads = true, .smoothing = true)},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, .flags = AX_SHAPE_IN_PLACE},
-    {"8B vocabulary", .huge = true, .rows = 4096, .cols = 128256, .flags = IN32},
+    {"8B vocabulary", .huge = true, .rows = 4096, .cols = 128256,
+     .flags = IN32 | AX_SHAPE_IN_PLACE},
 };
 
 AX_OP_INFO(softmax_backward, IN_ROWS(logits), IN_ROWS(labels), IN_ROWS(lse), IN_ROWS(entropy),

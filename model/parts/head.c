@@ -233,8 +233,7 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
         ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
 }
 
-/* Buffers of one chunk, from scratch. If compute is the accumulation dtype, dlogits overwrites
- * logits, unless their cap needs them. */
+/* Buffers of one chunk, from scratch. dlogits are over logits, unless their cap needs them. */
 struct chunk {
     int64_t cap;
     struct ax_tensor w; /* as products read it */
@@ -275,8 +274,8 @@ static enum ax_status take_chunk(struct ax_pass *p, struct chunk *c, bool gradie
     if (gradients)
         c->dhidden = take(p, "gradient of head rows", m->accum, c->cap, m->arch.hidden_size);
     c->logits = take(p, "head logits", m->accum, c->cap, V);
-    c->dlogits = c->logits;
-    if (gradients && (m->dtype != m->accum || m->arch.logit_softcap > 0))
+    c->dlogits = ax_tensor_over(&c->logits, m->dtype);
+    if (gradients && m->arch.logit_softcap > 0)
         c->dlogits = take(p, "gradient of head logits", m->dtype, c->cap, V);
     c->stats = take(p, "head per-token values", m->accum, c->cap, AX_SOFTMAX_STATS);
     c->h.logprob = take_column(p, c->cap);

@@ -19,7 +19,7 @@ static const struct {
     {AX_OP_swiglu_forward, {OF_MEMORY(3762), 0}},
     {AX_OP_swiglu_backward, {OF_MEMORY(3340), 0}},
     {AX_OP_softmax_stats, {OF_MEMORY(4056), 0}},
-    {AX_OP_softmax_backward, {OF_MEMORY(4008), 0}},
+    {AX_OP_softmax_backward, {OF_MEMORY(4008), 0}}, /* beside the logits, not over them */
     {AX_OP_fp8_codes, {OF_MEMORY(3273), 0}},
     {AX_OP_quant_range, {OF_MEMORY(2000), 0}}, /* what is left of a step's 0.144 s for both */
     {AX_OP_dequantize, {OF_MEMORY(3750), 0}},

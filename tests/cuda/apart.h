@@ -22,7 +22,7 @@ static inline char *apart_malloc(size_t bytes) {
     return at;
 }
 
-/* The block of `here`, or n. An op in place has two operands in one. */
+/* The block of `here`, or n. An op in place has two operands in one, the second of which may be narrower. */
 static inline int apart_find(const struct apart *a, const char *here) {
     int i = 0;
     while (i < a->n && here != a->blocks[i].here &&
@@ -35,7 +35,7 @@ static inline void apart_add(struct apart *a, char *here, size_t bytes) {
     const int i = apart_find(a, here);
     if (i < a->n) {
         assert_ptr_equal(here, a->blocks[i].here);
-        assert_int_equal(bytes, a->blocks[i].bytes);
+        assert_true(bytes <= a->blocks[i].bytes);
         return;
     }
     a->blocks[a->n].here = here;

@@ -64,8 +64,9 @@ static struct results run(const struct isa *isa, int threads, const struct model
     static const int64_t bounds[2][4] = {{0, V}, {0, 2000, 2001, V}};
     const int64_t *first = bounds[shards > 1];
     struct results r = {grid(AX_F32, shards * T, 2, 0), line(AX_F32, T), line(AX_F32, T), {0}};
-    r.dlogits = to == m->logits.dtype ? clone(&m->logits) : grid(to, T, V, 1);
-    const struct ax_tensor *from = to == m->logits.dtype ? &r.dlogits : &m->logits; /* in place */
+    const bool over = m->logits.dtype == AX_F32 && shards == 1;
+    const struct ax_tensor copy = clone(&m->logits), *from = &copy;
+    r.dlogits = over || to == copy.dtype ? ax_tensor_over(&copy, to) : grid(to, T, V, 1);
     for (int64_t s = 0; s < shards; s++)
         RUN(isa, threads, divergence, ax_tensor_cols(from, first[s], first[s + 1] - first[s]),
             ax_tensor_cols(&m->teacher, first[s], first[s + 1] - first[s]), m->lse, m->teacher_lse,

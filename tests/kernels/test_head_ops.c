@@ -94,8 +94,10 @@ static struct head run_head(const struct isa *isa, int threads, const struct ax_
                      .lse_rest = line(AX_F32, T),
                      .entropy = line(AX_F32, T)};
     h.stats = grid(AX_F32, shards * T, AX_SOFTMAX_STATS, 0);
-    h.dlogits = out == logits->dtype ? clone(logits) : grid(out, T, V, 1);
-    const struct ax_tensor *from = out == logits->dtype ? &h.dlogits : logits; /* in place */
+    const bool over = logits->dtype == AX_F32 && shards == 1;
+    const struct ax_tensor copy = clone(logits);
+    h.dlogits = over || out == logits->dtype ? ax_tensor_over(&copy, out) : grid(out, T, V, 1);
+    const struct ax_tensor *from = &copy;
     for (int64_t s = 0; s < shards; s++) {
         RUN(isa, threads, softmax_stats, ax_tensor_cols(from, first[s], first[s + 1] - first[s]),
             *labels, ax_tensor_rows(&h.stats, s * T, T), first[s], temper);

@@ -79,12 +79,23 @@ struct counts {
     double least, most, sum;
 };
 
+/* Whether another operand, of a larger dtype, is where t is: then t has no numbers yet. */
+static bool is_over_another(const struct ax_case *c, const struct ax_tensor *t) {
+    bool over = false;
+    for (const struct ax_operand *o = ax_op_operands(c->op); o->name; o++) {
+        const struct ax_tensor *other = ax_operand_tensor(o, c->args);
+        over |= other->data == t->data && ax_dtype_size(other->dtype) > ax_dtype_size(t->dtype);
+    }
+    return over;
+}
+
 static void count_operand(struct counts *n, const struct ax_case *c, struct ax_tensor *t) {
     if (t->data == NULL)
         return;
     for (size_t i = 0; i < N_CHANGES; i++)
         n->refused[i] += refuses(c, t, i);
-    for (int64_t i = 0; i < ax_tensor_numel(t); i++) {
+    const bool over = is_over_another(c, t);
+    for (int64_t i = 0; i < ax_tensor_numel(t) && !over; i++) {
         const double x = ax_case_element(t, i);
         n->least = fmin(n->least, x);
         n->most = fmax(n->most, x);

@@ -200,7 +200,7 @@ extern "C" enum ax_status ax_cuda_distill_loss(struct ax_queue *q, const struct 
                : AX_LAUNCH(q, distill_loss_kernel, 1, THREADS, 0, r, rows, a->scalars, a->measures);
 }
 
-/* ---- distill_backward: a thread per element ---- */
+/* ---- distill_backward: a block per row, as of softmax_backward ---- */
 
 struct gradient_rows {
     const int32_t *labels;
@@ -208,43 +208,51 @@ struct gradient_rows {
     int64_t first_col;
 };
 
-template <class E, class D>
-__global__ void __launch_bounds__(THREADS)
-    distill_backward_kernel(rows_of<const E> logits, rows_of<const E> teacher, rows_of<D> dlogits,
-                            extent e, gradient_rows r, both b) {
-    const int64_t i = thread_number(), t = i / e.cols, c = i % e.cols;
-    if (i >= e.n)
-        return;
+__device__ static inline float slope_at(float z, float teacher, const gradient_rows &r, int64_t t,
+                                        int64_t c, const both &b) {
     const int64_t label = r.labels[t];
-    const float z = (float)logits.at(t, c), g_logprob = label >= 0 ? r.g_logprob[t] : 0;
-    const float ls = log_prob(z, b, r.lse[t]);
-    const float lt = log_prob((float)teacher.at(t, c), b, r.teacher_lse[t]);
+    const float g_logprob = label >= 0 ? r.g_logprob[t] : 0;
+    const float ls = log_prob(z, b, r.lse[t]), lt = log_prob(teacher, b, r.teacher_lse[t]);
     const float s = expf(ls), size = b.beta == 1 ? 1 : 1 - b.beta;
     const float slope =
         b.beta == 0 ? s - expf(lt) : size * s * (ls - log_mixture(ls, lt, b) - r.student_kl[t]);
     const float hit = label == r.first_col + c ? 1 : 0;
-    dlogits.at(t, c) =
-        D(g_logprob * (hit - expf(z - r.nll_lse[t])) + r.g_divergence[t] * b.temper * slope);
+    return g_logprob * (hit - expf(z - r.nll_lse[t])) + r.g_divergence[t] * b.temper * slope;
+}
+
+template <class E, class D>
+__global__ void __launch_bounds__(THREADS)
+    distill_backward_kernel(rows_of<const E> logits, rows_of<const E> teacher, rows_of<D> dlogits,
+                            int64_t cols, gradient_rows r, both b) {
+    const int64_t t = blockIdx.x;
+    for (int64_t first = 0; first < cols; first += THREADS) {
+        const int64_t c = first + threadIdx.x;
+        const float z = c < cols ? (float)logits.at(t, c) : 0;
+        __syncthreads();
+        if (c < cols)
+            dlogits.at(t, c) = D(slope_at(z, (float)teacher.at(t, c), r, t, c, b));
+    }
 }
 
 extern "C" enum ax_status
 ax_cuda_distill_backward(struct ax_queue *q, const struct ax_distill_backward *a, void *work) {
     (void)work;
-    const extent e = extent_of(&a->logits);
+    const int64_t rows = a->logits.shape[0], cols = a->logits.shape[1];
     const gradient_rows r = {
         (const int32_t *)a->labels.data,     (const float *)a->nll_lse.data,
         (const float *)a->lse.data,          (const float *)a->teacher_lse.data,
         (const float *)a->student_kl.data,   (const float *)a->g_logprob.data,
         (const float *)a->g_divergence.data, a->first_col};
-    if (e.n == 0)
+    if (rows == 0)
         return AX_OK;
     return by_real(a->logits.dtype, [&](auto *x) {
         return by_real(a->dlogits.dtype, [&](auto *d) {
             typedef AX_TYPE(x) E;
             typedef AX_TYPE(d) D;
-            return AX_LAUNCH(q, (distill_backward_kernel<E, D>), blocks_of(e.n, THREADS), THREADS,
-                             0, as_rows<const E>(&a->logits), as_rows<const E>(&a->teacher),
-                             as_rows<D>(&a->dlogits), e, r, both_of(a->beta, a->inv_temperature));
+            return AX_LAUNCH(q, (distill_backward_kernel<E, D>), (unsigned)rows, THREADS, 0,
+                             as_rows<const E>(&a->logits), as_rows<const E>(&a->teacher),
+                             as_rows<D>(&a->dlogits), cols, r,
+                             both_of(a->beta, a->inv_temperature));
         });
     });
 }

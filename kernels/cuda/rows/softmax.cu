@@ -189,20 +189,21 @@ __device__ static inline row_slope slope_of(const row_gradients &g, int64_t t, i
             label_col(g.labels[t], g.first_col, cols)};
 }
 
-#define BACKWARD_THREADS 256
-#define BACKWARD_COLS    (BACKWARD_THREADS * AX_NEIGHBORS * 4) /* of a block */
-
+/* A block has a row: of gradients over their logits, those of a tile lie on logits of this tile and of earlier ones,
+ * which all threads have read by then. */
 template <class X, class Y>
-__global__ void __launch_bounds__(BACKWARD_THREADS)
+__global__ void __launch_bounds__(ROW_THREADS)
     softmax_backward_kernel(vector_rows<X> logits, row_gradients g, vector_rows<Y> dlogits) {
     const int64_t t = blockIdx.x, cols = logits.cols;
-    const int64_t first = (int64_t)blockIdx.y * BACKWARD_COLS;
-    const int64_t end = min(cols, first + BACKWARD_COLS);
     const row_slope s = slope_of(g, t, cols);
-    for (int64_t col = first + threadIdx.x * AX_NEIGHBORS; col < end;
-         col += blockDim.x * AX_NEIGHBORS) {
+    for (int64_t first = 0; first < cols; first += blockDim.x * AX_NEIGHBORS) {
+        const int64_t col = first + threadIdx.x * AX_NEIGHBORS;
         float x[AX_NEIGHBORS];
-        logits.load(t, col, x);
+        if (col < cols)
+            logits.load(t, col, x);
+        __syncthreads();
+        if (col >= cols)
+            continue;
         for (int i = 0; i < AX_NEIGHBORS; i++) {
             const float d = fmaf(x[i], g.inv_temperature, -s.lse) - s.lse_rest, p = __expf(d);
             const float slope = s.plain + s.bent * (floored(d) + s.entropy);
@@ -217,8 +218,6 @@ extern "C" enum ax_status
 ax_cuda_softmax_backward(struct ax_queue *q, const struct ax_softmax_backward *a, void *work) {
     (void)work;
     const int64_t rows = a->logits.shape[0], cols = a->logits.shape[1];
-    const unsigned threads =
-        (unsigned)min((int64_t)BACKWARD_THREADS, (vectors_in(cols) + 31) / 32 * 32);
     const row_gradients g = {(const float *)a->lse.data,
                              (const float *)a->lse_rest.data,
                              (const float *)a->entropy.data,
@@ -236,9 +235,8 @@ ax_cuda_softmax_backward(struct ax_queue *q, const struct ax_softmax_backward *a
         return by_real(a->dlogits.dtype, [&](auto *y) {
             typedef AX_TYPE(x) X;
             typedef AX_TYPE(y) Y;
-            return AX_LAUNCH(q, (softmax_backward_kernel<X, Y>),
-                             dim3((unsigned)rows, blocks_of(cols, BACKWARD_COLS)), threads, 0,
-                             as_vectors<X>(&a->logits), g, as_vectors<Y>(&a->dlogits));
+            return AX_LAUNCH(q, (softmax_backward_kernel<X, Y>), (unsigned)rows, row_threads(cols),
+                             0, as_vectors<X>(&a->logits), g, as_vectors<Y>(&a->dlogits));
         });
     });
 }
