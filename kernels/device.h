@@ -22,7 +22,7 @@ struct ax_times;
 
 /* A device with memory of its own has a tier of the host's memory beside it, which it copies to and
  * from by itself (pinned, where that exists). Host code does not follow addresses of either. */
-enum ax_tier { AX_TIER_DEVICE, AX_TIER_HOST };
+enum ax_tier { AX_TIER_DEVICE, AX_TIER_HOST, AX_TIERS };
 
 struct ax_memory {
     void AX_DEVICE *base; /* aligned to AX_ARENA_ALIGN */
@@ -76,6 +76,11 @@ struct ax_device {
     /* Waits until the ticket's work is done; *slept: it was not done yet. Ticket 0 needs no
      * wait. */
     enum ax_status (*wait)(struct ax_queue *q, uint64_t ticket, bool *slept);
+    /* Only with a host tier, from the queue's thread: the n-th copy into a tier beside ops, and that these wait for it;
+     * n counts from 1 */
+    enum ax_status (*copy_beside)(struct ax_queue *q, enum ax_tier into, uint64_t n,
+                                  void AX_DEVICE *to, const void AX_DEVICE *from, size_t bytes);
+    enum ax_status (*after)(struct ax_queue *q, enum ax_tier into, uint64_t n);
 };
 
 /* the effect of `time`, with this machine's clock */

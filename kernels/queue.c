@@ -204,8 +204,32 @@ enum ax_status ax_queue_copy(struct ax_queue *q, void *to, const void *from, siz
     if (bytes == 0)
         return AX_OK;
     if (q->recording)
-        AX_TRY(ax_record_copy(q->recording, bytes));
+        AX_TRY(ax_record_copy(q->recording, bytes, 0));
     return q->ops->device->copy(q, to, from, bytes);
+}
+
+enum ax_status ax_queue_copy_beside(struct ax_queue *q, enum ax_tier into, void *to,
+                                    const void *from, size_t bytes, uint64_t *ticket) {
+    AX_ASSERT(ax_queue_has_host_tier(q));
+    *ticket = 0;
+    if (bytes == 0)
+        return AX_OK;
+    const uint64_t n = ++q->beside[into].copies;
+    *ticket = n * AX_TIERS + (uint64_t)into;
+    if (q->recording)
+        AX_TRY(ax_record_copy(q->recording, bytes, *ticket));
+    return ax_queue_is_meta(q) ? AX_OK : q->ops->device->copy_beside(q, into, n, to, from, bytes);
+}
+
+enum ax_status ax_queue_after(struct ax_queue *q, uint64_t ticket) {
+    const enum ax_tier into = ax_queue_into(ticket);
+    const uint64_t n = ticket / AX_TIERS;
+    if (n <= q->beside[into].awaited)
+        return AX_OK;
+    q->beside[into].awaited = n;
+    if (q->recording)
+        AX_TRY(ax_record_after(q->recording, ticket));
+    return ax_queue_is_meta(q) ? AX_OK : q->ops->device->after(q, into, n);
 }
 
 bool ax_queue_has_host_tier(const struct ax_queue *q) {

@@ -55,6 +55,9 @@ struct ax_queue {
     struct ax_timeline *timeline; /* notes when ops ran; borrowed (timeline.h); NULL: not noted */
     struct ax_late late[AX_QUEUE_LATE]; /* ticket n uses element n % AX_QUEUE_LATE */
     uint64_t tickets;                   /* given out so far */
+    struct {
+        uint64_t copies, awaited; /* beside ops, so far */
+    } beside[AX_TIERS];           /* into that tier */
 };
 
 /* backend: a name as for ax_backend_find, or "meta" (then `planned` names the backend to plan for, or
@@ -127,6 +130,16 @@ enum ax_status ax_queue_end_write(struct ax_queue *q, int n, const struct ax_que
 /* Copies between the device's memory and its host tier, after all enqueued ops. */
 enum ax_status ax_queue_copy(struct ax_queue *q, void AX_DEVICE *to, const void AX_DEVICE *from,
                              size_t bytes);
+/* The same beside ops: while those run that are enqueued later, until ax_queue_after(*ticket). Copies
+ * into a tier follow each other. Until then nothing may read or write `to`, nor write `from`. */
+enum ax_status ax_queue_copy_beside(struct ax_queue *q, enum ax_tier into, void AX_DEVICE *to,
+                                    const void AX_DEVICE *from, size_t bytes, uint64_t *ticket);
+/* What is enqueued from here on happens after that copy. Ticket 0 is none. */
+enum ax_status ax_queue_after(struct ax_queue *q, uint64_t ticket);
+/* The tier that the copy of a ticket goes into. */
+static inline enum ax_tier ax_queue_into(uint64_t ticket) {
+    return (enum ax_tier)(ticket % AX_TIERS);
+}
 /* True if the backend (on a meta queue, the planned one) has a host tier. */
 bool ax_queue_has_host_tier(const struct ax_queue *q);
 

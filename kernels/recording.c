@@ -118,8 +118,13 @@ enum ax_status ax_record_op(struct ax_recording *r, enum ax_op op, const void *a
     return add(r, &e);
 }
 
-enum ax_status ax_record_copy(struct ax_recording *r, size_t bytes) {
-    const struct ax_event e = {.kind = AX_EVENT_COPY, .copied = (double)bytes};
+enum ax_status ax_record_copy(struct ax_recording *r, size_t bytes, uint64_t ticket) {
+    const struct ax_event e = {.kind = AX_EVENT_COPY, .copy = {(double)bytes, ticket}};
+    return add(r, &e);
+}
+
+enum ax_status ax_record_after(struct ax_recording *r, uint64_t ticket) {
+    const struct ax_event e = {.kind = AX_EVENT_AFTER, .copy = {.ticket = ticket}};
     return add(r, &e);
 }
 

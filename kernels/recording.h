@@ -1,6 +1,6 @@
 /* A record of everything enqueued on a queue, in order: each op with its shape and cost, each copy
- * to or from the host tier, each transfer between ranks from its start to its wait. A plan of time
- * (optim/plan/plan_time.h) replays it on another machine.
+ * to or from the host tier, those beside ops to where these wait, each transfer between ranks from
+ * its start to its wait. A plan of time (optim/plan/plan_time.h) replays it on another machine.
  *
  * A queue records while ax_queue.recording is set, which a dry run may do: the dispatcher
  * (kernels/ops.c) adds ops, the queue adds copies, and communicators (parallel/fabric/comm.c) add
@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-enum ax_event_kind { AX_EVENT_OP, AX_EVENT_COPY, AX_EVENT_START, AX_EVENT_WAIT };
+enum ax_event_kind { AX_EVENT_OP, AX_EVENT_COPY, AX_EVENT_AFTER, AX_EVENT_START, AX_EVENT_WAIT };
 
 /* Products have sizes [m][k]·[k][n]; of a grouped_gemm m and n are those of all groups' products, as
  * if they were one. Of attention, k is the keys per query, on average, and n the head's size. */
@@ -24,6 +24,11 @@ struct ax_op_event {
     /* number of products that a GPU computes one after the other for a grouped_gemm; else 0 */
     int64_t products;
     double flops, bytes;
+};
+
+struct ax_copy_event {
+    double bytes;
+    uint64_t ticket; /* of a copy beside ops (ax_queue_copy_beside); 0: in their order */
 };
 
 /* `lane` is the communicator, `kind` its collective: numbers of parallel/. */
@@ -40,7 +45,7 @@ struct ax_event {
     int unit; /* the recording's, when it was added */
     union {
         struct ax_op_event op;
-        double copied;                     /* bytes */
+        struct ax_copy_event copy;         /* for AX_EVENT_AFTER, only ticket */
         struct ax_transfer_event transfer; /* for a wait, only lane and ticket */
     };
 };
@@ -56,7 +61,8 @@ struct ax_recording {
 
 enum ax_status ax_record_op(struct ax_recording *r, enum ax_op op, const void *args,
                             struct ax_op_cost cost);
-enum ax_status ax_record_copy(struct ax_recording *r, size_t bytes);
+enum ax_status ax_record_copy(struct ax_recording *r, size_t bytes, uint64_t ticket);
+enum ax_status ax_record_after(struct ax_recording *r, uint64_t ticket);
 enum ax_status ax_record_start(struct ax_recording *r, const struct ax_transfer_event *t);
 enum ax_status ax_record_wait(struct ax_recording *r, int lane, uint64_t ticket);
 void ax_recording_free(struct ax_recording *r);

@@ -37,18 +37,22 @@ static int first_read(const struct ax_model *m, int chunk) {
     return first > m->lowest_unit - 1 ? first : m->lowest_unit - 1;
 }
 
+/* The end of those that come back: the last two are still in the buffers when backward begins. */
+static int end_away(const struct ax_model *m, int chunk) {
+    const int end = m->chunks.list[chunk].end;
+    return (end < m->n_units ? end : m->n_units - 1) - 2;
+}
+
 /* Host memory for the residuals that backward reads. A slot serves one chunk at a time. */
 static enum ax_status make_away(struct ax_slot *s, const struct ax_model *m, int64_t rows) {
     const struct ax_tensor residual =
         ax_tensor_2d(m->accum, NULL, rows, ax_arch_stream_size(&m->arch));
     int made = 0;
     AX_TRY(ax_alloc(&s->away, (size_t)m->n_units, sizeof *s->away));
-    for (int c = 0; c < m->chunks.n; c++) {
-        const int end = m->chunks.list[c].end;
-        for (int u = first_read(m, c) + made; u < end && u < m->n_units - 1; u++)
+    for (int c = 0; c < m->chunks.n; c++)
+        for (int u = first_read(m, c) + made; u < end_away(m, c); u++)
             s->away[made++] =
                 ax_stack_push(&m->rt->arena.host, "residual", ax_tensor_bytes(&residual));
-    }
     return AX_OK;
 }
 
@@ -141,26 +145,28 @@ void ax_pass_end(struct ax_pass *p) {
     ax_stack_release(p->slot->stack, p->slot->mark);
 }
 
-/* After its forward: a copy of a unit's residual to the host tier, if backward reads it there. */
+/* After its forward: a copy of a unit's residual to the host tier, if backward reads it there. The
+ * buffer is written again by the unit after next, which waits for the copy. */
 static enum ax_status send_away(const struct ax_pass *p, int unit) {
-    const struct ax_slot *s = p->slot;
+    struct ax_slot *s = p->slot;
     const struct ax_tensor *x = &s->residual[unit];
     const int at = unit - first_read(p->model, p->chunk);
-    if (inference(p) || !s->away || at < 0)
+    if (inference(p) || !s->away || at < 0 || unit >= end_away(p->model, p->chunk))
         return AX_OK;
-    return ax_queue_copy(p->model->rt->q, s->away[at], x->data, ax_tensor_bytes(x));
+    return ax_queue_copy_beside(p->model->rt->q, AX_TIER_HOST, s->away[at], x->data,
+                                ax_tensor_bytes(x), &s->moved[unit & 1]);
 }
 
-/* Before a unit's backward, the residual for the next one comes back: into the buffer that the unit's
- * own result was in. After forward the last two are still there. */
+/* Before a unit's backward, the residual for the next one comes back meanwhile: into the buffer that
+ * the unit's own result was in. */
 static enum ax_status fetch_next(const struct ax_pass *p, int unit) {
     const struct ax_model *m = p->model;
-    const struct ax_slot *s = p->slot;
+    struct ax_slot *s = p->slot;
     const int u = unit - 2, at = u - first_read(m, p->chunk);
     if (!s->away || unit == m->n_units - 1 || at < 0)
         return AX_OK;
-    return ax_queue_copy(m->rt->q, s->residual[u].data, s->away[at],
-                         ax_tensor_bytes(&s->residual[u]));
+    return ax_queue_copy_beside(m->rt->q, AX_TIER_DEVICE, s->residual[u].data, s->away[at],
+                                ax_tensor_bytes(&s->residual[u]), &s->moved[u & 1]);
 }
 
 /* Tokens of this rank's part of the batch that are no padding: those come last. */
@@ -195,6 +201,7 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     const bool last = unit == m->n_units - 1;
     if (!last && !inference(p) && !s->away)
         s->residual[unit] = take_rows(p, "residual");
+    AX_TRY(ax_queue_after(m->rt->q, s->moved[unit & 1]));
     if (unit == 0) {
         AX_TRY(ax_embed_forward(p));
         return send_away(p, 0);
@@ -236,6 +243,7 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
         return AX_OK;
     }
     tell_linears(p);
+    AX_TRY(ax_queue_after(m->rt->q, s->moved[(unit - 1) & 1]));
     AX_TRY(fetch_next(p, unit));
     const struct ax_tensor *x = &s->residual[unit - 1];
     const size_t mark = ax_stack_mark(scratch);

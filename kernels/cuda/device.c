@@ -1,5 +1,6 @@
-/* The device: memory by cudaMalloc, a tier of pinned memory beside it, one stream per queue. Events
- * mark places in it that host threads wait for. */
+/* The device: memory by cudaMalloc, a tier of pinned memory beside it, one stream per queue, and one for
+ * copies beside ops into each tier: PCIe carries both ways at the same time. Events mark places in streams that
+ * host threads and other streams wait for. */
 #include <pthread.h>
 #include <string.h>
 
@@ -20,8 +21,15 @@ struct slot {
     size_t bytes;
 };
 
+struct beside {
+    cudaStream_t stream;
+    cudaEvent_t from;        /* the queue's stream, before the last copy */
+    cudaEvent_t done[MARKS]; /* copy n has element n % MARKS */
+};
+
 struct state {
     cudaStream_t stream;
+    struct beside beside[AX_TIERS]; /* into that tier */
     struct ax_graphs *graphs;
     pthread_mutex_t lock;
     uint64_t marked; /* the last ticket */
@@ -212,11 +220,30 @@ static enum ax_status cuda_read_later(struct ax_queue *q, const void *device, vo
 
 /* ---- the stream ---- */
 
-static enum ax_status open_marks(struct state *s) {
-    void *pinned;
-    AX_CUDA_TRY(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+static enum ax_status open_stream(cudaStream_t *stream, cudaEvent_t marks[MARKS]) {
+    AX_CUDA_TRY(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
     for (int i = 0; i < MARKS; i++)
-        AX_CUDA_TRY(cudaEventCreateWithFlags(&s->marks[i], cudaEventDisableTiming));
+        AX_CUDA_TRY(cudaEventCreateWithFlags(&marks[i], cudaEventDisableTiming));
+    return AX_OK;
+}
+
+static void close_stream(cudaStream_t stream, const cudaEvent_t marks[MARKS]) {
+    if (stream)
+        (void)cudaStreamSynchronize(stream);
+    for (int i = 0; i < MARKS; i++)
+        if (marks[i])
+            (void)cudaEventDestroy(marks[i]);
+    if (stream)
+        (void)cudaStreamDestroy(stream);
+}
+
+static enum ax_status open_streams(struct state *s) {
+    void *pinned;
+    AX_TRY(open_stream(&s->stream, s->marks));
+    for (int i = 0; i < AX_TIERS; i++) {
+        AX_TRY(open_stream(&s->beside[i].stream, s->beside[i].done));
+        AX_CUDA_TRY(cudaEventCreateWithFlags(&s->beside[i].from, cudaEventDisableTiming));
+    }
     AX_CUDA_TRY(cudaHostAlloc(&pinned, (size_t)SLOTS * SLOT_BYTES, cudaHostAllocPortable));
     s->pinned = pinned;
     return AX_OK;
@@ -225,17 +252,16 @@ static enum ax_status open_marks(struct state *s) {
 static void cuda_close(struct ax_queue *q) {
     struct state *s = q->device_state;
     ax_graphs_close(s->graphs);
-    if (s->stream)
-        (void)cudaStreamSynchronize(s->stream);
-    for (int i = 0; i < MARKS; i++)
-        if (s->marks[i])
-            (void)cudaEventDestroy(s->marks[i]);
+    for (int i = 0; i < AX_TIERS; i++) {
+        close_stream(s->beside[i].stream, s->beside[i].done);
+        if (s->beside[i].from)
+            (void)cudaEventDestroy(s->beside[i].from);
+    }
+    close_stream(s->stream, s->marks);
     if (s->pinned)
         (void)cudaFreeHost(s->pinned);
     if (s->room)
         (void)cudaFreeHost(s->room);
-    if (s->stream)
-        (void)cudaStreamDestroy(s->stream);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->failing);
     ax_free(s);
@@ -248,7 +274,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->failing, NULL);
     q->device_state = s;
-    enum ax_status st = open_marks(s);
+    enum ax_status st = open_streams(s);
     if (st == AX_OK)
         st = ax_graphs_open(&s->graphs, q, s->stream);
     if (st != AX_OK)
@@ -277,8 +303,26 @@ static enum ax_status cuda_copy(struct ax_queue *q, void *to, const void *from, 
                          "cudaMemcpyAsync");
 }
 
+static enum ax_status cuda_copy_beside(struct ax_queue *q, enum ax_tier into, uint64_t n, void *to,
+                                       const void *from, size_t bytes) {
+    const struct beside *b = &((const struct state *)q->device_state)->beside[into];
+    AX_CUDA_TRY(cudaEventRecord(b->from, ax_cuda_stream(q)));
+    AX_CUDA_TRY(cudaStreamWaitEvent(b->stream, b->from, 0));
+    AX_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->stream));
+    return ax_cuda_check(cudaEventRecord(b->done[n % MARKS], b->stream), "cudaEventRecord");
+}
+
+static enum ax_status cuda_after(struct ax_queue *q, enum ax_tier into, uint64_t n) {
+    const struct beside *b = &((const struct state *)q->device_state)->beside[into];
+    return ax_cuda_check(cudaStreamWaitEvent(ax_cuda_stream(q), b->done[n % MARKS], 0),
+                         "cudaStreamWaitEvent");
+}
+
 static enum ax_status cuda_finish(struct ax_queue *q) {
+    const struct state *s = q->device_state;
     AX_CUDA_TRY(cudaStreamSynchronize(ax_cuda_stream(q)));
+    for (int i = 0; i < AX_TIERS; i++)
+        AX_CUDA_TRY(cudaStreamSynchronize(s->beside[i].stream));
     return failed(q->device_state);
 }
 
@@ -385,6 +429,8 @@ const struct ax_device ax_device_cuda = {
     .close = cuda_close,
     .read_later = cuda_read_later,
     .copy = cuda_copy,
+    .copy_beside = cuda_copy_beside,
+    .after = cuda_after,
     .call = cuda_call,
     .time = cuda_time,
     .address = same_address,

@@ -30,6 +30,7 @@ struct ax_slot {
     /* the chunk's residuals in the host tier between forward and backward; the device then has two
      * alternating buffers. NULL = they stay on the device */
     void AX_DEVICE **away;
+    uint64_t moved[2];     /* tickets of the last copy of each buffer */
     struct ax_tensor grad; /* gradient of a residual, of the same shape; only with backward */
     /* a gradient [T][D] of the residual stream in compute dtype (norm.h), and the one that it already holds, or
      * NULL; only with backward, and where the dtypes differ */

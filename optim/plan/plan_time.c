@@ -14,6 +14,7 @@ static const char *const role_names[AX_TIME_ROLES] = {
     [AX_TIME_PP] = "pipeline",
     [AX_TIME_EP] = "experts",
     [AX_TIME_OTHER] = "loss and norm",
+    [AX_TIME_HOST] = "host's memory",
 };
 
 static const char *const kind_names[AX_TIME_KINDS] = {
@@ -106,13 +107,6 @@ static void price_start(const struct ax_rates *r, const struct stage *s, int uni
         item->seconds = item->links[AX_SIM_NODE] = item->links[AX_SIM_NETWORK] = 0;
 }
 
-static double price_op(const struct ax_rates *r, struct stage *s, const struct ax_op_event *e) {
-    const double seconds = ax_rates_seconds(r, e);
-    s->ops[e->op].seconds += seconds;
-    s->ops[e->op].calls++;
-    return seconds;
-}
-
 /* A unit's work of one kind that follows each other is one item. */
 static void add_work(struct stage *s, int unit, enum ax_time_kind kind, double seconds) {
     const int group = (int)kind;
@@ -128,6 +122,35 @@ static void add_work(struct stage *s, int unit, enum ax_time_kind kind, double s
                                                 .seconds = seconds};
 }
 
+/* PCIe carries both ways at the same time, and neither takes anything from ops. */
+static void price_copy(const struct ax_rates *r, struct stage *s, int unit,
+                       const struct ax_copy_event *c) {
+    const double seconds = ax_rates_copy(r, c->bytes);
+    if (c->ticket == 0)
+        add_work(s, unit, AX_TIME_COPIES, seconds);
+    else
+        s->items[s->n++] = (struct ax_sim_item){.kind = AX_SIM_START,
+                                                .unit = unit,
+                                                .group = AX_TIME_KINDS + AX_TIME_HOST,
+                                                .lane = ax_time_lane(c->ticket),
+                                                .to = -1,
+                                                .from = -1,
+                                                .ticket = c->ticket,
+                                                .seconds = seconds};
+}
+
+static void add_wait(struct stage *s, int unit, int lane, uint64_t ticket) {
+    s->items[s->n++] = (struct ax_sim_item){
+        .kind = AX_SIM_WAIT, .unit = unit, .lane = lane, .ticket = ticket, .to = -1, .from = -1};
+}
+
+static double price_op(const struct ax_rates *r, struct stage *s, const struct ax_op_event *e) {
+    const double seconds = ax_rates_seconds(r, e);
+    s->ops[e->op].seconds += seconds;
+    s->ops[e->op].calls++;
+    return seconds;
+}
+
 static enum ax_status price(const struct ax_rates *r, struct stage *s) {
     AX_TRY(ax_alloc(&s->items, s->recording.n > 0 ? s->recording.n : 1, sizeof *s->items));
     AX_ASSERT(s->items);
@@ -136,16 +159,13 @@ static enum ax_status price(const struct ax_rates *r, struct stage *s) {
         if (e->kind == AX_EVENT_OP)
             add_work(s, e->unit, ax_rates_kind(e->op.op), price_op(r, s, &e->op));
         else if (e->kind == AX_EVENT_COPY)
-            add_work(s, e->unit, AX_TIME_COPIES, ax_rates_copy(r, e->copied));
+            price_copy(r, s, e->unit, &e->copy);
+        else if (e->kind == AX_EVENT_AFTER)
+            add_wait(s, e->unit, ax_time_lane(e->copy.ticket), e->copy.ticket);
         else if (e->kind == AX_EVENT_START)
             price_start(r, s, e->unit, &e->transfer, &s->items[s->n++]);
         else
-            s->items[s->n++] = (struct ax_sim_item){.kind = AX_SIM_WAIT,
-                                                    .unit = e->unit,
-                                                    .lane = e->transfer.lane,
-                                                    .ticket = e->transfer.ticket,
-                                                    .to = -1,
-                                                    .from = -1};
+            add_wait(s, e->unit, e->transfer.lane, e->transfer.ticket);
     }
     return AX_OK;
 }

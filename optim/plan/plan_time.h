@@ -20,8 +20,14 @@ enum ax_time_role {
     AX_TIME_PP,
     AX_TIME_EP,
     AX_TIME_OTHER, /* transfers for the loss and the norm */
+    AX_TIME_HOST,  /* copies to and from the host tier beside ops */
     AX_TIME_ROLES
 };
+/* The lane of copies into a tier, behind those of communicators. */
+#define AX_TIME_LANES (AX_ROLE_COUNT + AX_TIERS)
+static inline int ax_time_lane(uint64_t ticket) {
+    return AX_ROLE_COUNT + (int)ax_queue_into(ticket);
+}
 const char *ax_time_role_name(enum ax_time_role role);
 
 const char *ax_time_kind_name(enum ax_time_kind kind);

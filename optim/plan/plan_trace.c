@@ -6,22 +6,28 @@
 
 enum ax_status ax_plan_trace_begin(struct ax_plan_trace *t, int stages) {
     *t = (struct ax_plan_trace){.stages = stages};
-    AX_TRY(ax_alloc(&t->named, (size_t)stages * (AX_ROLE_COUNT + 1), sizeof *t->named));
+    AX_TRY(ax_alloc(&t->named, (size_t)stages * (AX_TIME_LANES + 1), sizeof *t->named));
     return ax_trace_begin(&t->trace);
+}
+
+static const char *lane_name(int lane) {
+    return lane < 0                               ? "ops and waits"
+           : lane < AX_ROLE_COUNT                 ? ax_role_name((enum ax_role)lane)
+           : lane == AX_ROLE_COUNT + AX_TIER_HOST ? "copies to the host"
+                                                  : "copies from the host";
 }
 
 /* A stage is a process; its stream is row 0, and each communicator has one of its own. */
 static enum ax_status name_row(struct ax_plan_trace *t, const struct ax_sim_span *s) {
     const int row = s->lane + 1;
-    bool *named = &t->named[(size_t)s->rank * (AX_ROLE_COUNT + 1) + (size_t)row];
+    bool *named = &t->named[(size_t)s->rank * (AX_TIME_LANES + 1) + (size_t)row];
     char stage[32];
-    AX_ASSERT(s->rank < t->stages && row <= AX_ROLE_COUNT);
+    AX_ASSERT(s->rank < t->stages && row <= AX_TIME_LANES);
     if (*named)
         return AX_OK;
     *named = true;
     snprintf(stage, sizeof stage, "stage %d", s->rank);
-    return ax_trace_name(&t->trace, s->rank, row, stage,
-                         s->lane < 0 ? "ops and waits" : ax_role_name((enum ax_role)s->lane));
+    return ax_trace_name(&t->trace, s->rank, row, stage, lane_name(s->lane));
 }
 
 static enum ax_status add(struct ax_plan_trace *t, const struct ax_sim_span *s) {

@@ -4,7 +4,7 @@
  *   product     start + max(FLOPs / (peak · best · sustained), bytes / (bandwidth · streamed))
  *   attention   start + max(FLOPs / (peak · share(keys per query, head size)), bytes / …)
  *   others      start + max(bytes / (bandwidth · share), FLOPs / (peak · share))
- *   copies      start + bytes / (host link · payload), in the queue's order
+ *   copies      start + bytes / (host link · payload)
  *
  * Values that fake_quantize makes have 8 bits there: what it writes, and products read, is half of bf16's.
  *
@@ -62,7 +62,7 @@ enum ax_time_kind {
     AX_TIME_ATTENTION,
     AX_TIME_MEMORY,
     AX_TIME_UPDATES,
-    AX_TIME_COPIES, /* to and from the host tier */
+    AX_TIME_COPIES, /* to and from the host tier, in the order of ops */
     AX_TIME_KINDS
 };
 enum ax_time_kind ax_rates_kind(enum ax_op op);

@@ -9,7 +9,7 @@
 
 /* Operands of an update that are in the host tier. */
 struct ax_state_streamed {
-    int n;
+    int n, buffer;
     struct {
         struct ax_tensor *operand;
         void AX_DEVICE *home;
@@ -58,7 +58,7 @@ static void allocate_stream(struct ax_state_stream *s, struct ax_stack *stack) {
         s->buffer[i] = ax_stack_push(stack, "optimizer state stream", s->bytes);
 }
 
-/* Copies the operands into a buffer, to which u then points. s NULL: does nothing. */
+/* Copies the operands into a buffer beside ops; u then points there. s NULL: does nothing. */
 static enum ax_status begin_stream(struct ax_state_stream *s, struct ax_queue *q,
                                    const struct ax_segment *seg, struct ax_update *u,
                                    struct ax_state_streamed *out) {
@@ -66,25 +66,41 @@ static enum ax_status begin_stream(struct ax_state_stream *s, struct ax_queue *q
     if (!s)
         return AX_OK;
     char AX_DEVICE *at = s->buffer[s->next];
-    s->next ^= 1;
+    AX_TRY(ax_queue_after(q, s->moved[s->next])); /* those that were there before have left */
     list_streamed(seg, u, out);
+    out->buffer = s->next;
+    s->next ^= 1;
     for (int i = 0; i < out->n; i++) {
         struct ax_tensor *t = out->moved[i].operand;
         out->moved[i].home = t->data;
         t->data = at;
         at += ax_arena_round(ax_tensor_bytes(t));
-        AX_TRY(ax_queue_copy(q, t->data, out->moved[i].home, ax_tensor_bytes(t)));
+        AX_TRY(ax_queue_copy_beside(q, AX_TIER_DEVICE, t->data, out->moved[i].home,
+                                    ax_tensor_bytes(t), &s->moved[out->buffer]));
     }
     return AX_OK;
 }
 
-/* Copies the operands back to the host tier. */
-static enum ax_status end_stream(struct ax_queue *q, const struct ax_state_streamed *streamed) {
+/* What is enqueued from here on finds the operands in the buffer. */
+static enum ax_status await_stream(const struct ax_state_stream *s, struct ax_queue *q,
+                                   const struct ax_state_streamed *streamed) {
+    return s ? ax_queue_after(q, s->moved[streamed->buffer]) : AX_OK;
+}
+
+/* Copies the operands back to the host tier, beside ops. */
+static enum ax_status end_stream(struct ax_state_stream *s, struct ax_queue *q,
+                                 const struct ax_state_streamed *streamed) {
     for (int i = 0; i < streamed->n; i++) {
         const struct ax_tensor *t = streamed->moved[i].operand;
-        AX_TRY(ax_queue_copy(q, streamed->moved[i].home, t->data, ax_tensor_bytes(t)));
+        AX_TRY(ax_queue_copy_beside(q, AX_TIER_HOST, streamed->moved[i].home, t->data,
+                                    ax_tensor_bytes(t), &s->moved[streamed->buffer]));
     }
     return AX_OK;
+}
+
+enum ax_status ax_state_stream_end(const struct ax_state_stream *s, struct ax_queue *q) {
+    AX_TRY(ax_queue_after(q, s->moved[0]));
+    return ax_queue_after(q, s->moved[1]);
 }
 
 /* ---- state of a parameter ---- */
@@ -309,22 +325,42 @@ enum ax_status ax_param_round(const struct ax_model *m, int index,
         if (!at.u.copy.data)
             return AX_OK;
         AX_TRY(begin_stream(state->stream, m->rt->q, at.seg, &at.u, &streamed));
+        AX_TRY(await_stream(state->stream, m->rt->q, &streamed));
         AX_TRY(round_piece(m->rt->q, &at.u));
     }
     return AX_OK;
 }
 
+/* The next piece of an update, with its operands on their way; false: there is none. */
+struct updated {
+    struct ax_update u;
+    struct ax_state_streamed streamed;
+};
+static enum ax_status begin_update(struct pieces *at, const struct ax_optimizer_options *o,
+                                   struct updated *next, bool *is_one) {
+    *is_one = next_piece(at);
+    if (!*is_one)
+        return AX_OK;
+    at->u.weight_decay = at->p->decay ? o->weight_decay : 0;
+    add_state(at);
+    next->u = at->u;
+    return begin_stream(at->state->stream, at->m->rt->q, at->seg, &next->u, &next->streamed);
+}
+
+/* A piece comes while the one before it is updated, and that one leaves while the next is. */
 enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
                                const struct ax_optimizer *optimizer,
                                const struct ax_optimizer_options *o,
                                const struct ax_step_scalars AX_DEVICE *scalars) {
-    for (struct pieces at = pieces_of(m, index, state, scalars); next_piece(&at);) {
-        struct ax_state_streamed streamed;
-        at.u.weight_decay = at.p->decay ? o->weight_decay : 0;
-        add_state(&at);
-        AX_TRY(begin_stream(state->stream, m->rt->q, at.seg, &at.u, &streamed));
-        AX_TRY(optimizer->update(m->rt->q, o, &at.u));
-        AX_TRY(end_stream(m->rt->q, &streamed));
+    struct pieces at = pieces_of(m, index, state, scalars);
+    struct updated pieces[2];
+    bool more;
+    AX_TRY(begin_update(&at, o, &pieces[0], &more));
+    for (int i = 0; more; i ^= 1) {
+        AX_TRY(begin_update(&at, o, &pieces[i ^ 1], &more));
+        AX_TRY(await_stream(state->stream, m->rt->q, &pieces[i].streamed));
+        AX_TRY(optimizer->update(m->rt->q, o, &pieces[i].u));
+        AX_TRY(end_stream(state->stream, m->rt->q, &pieces[i].streamed));
     }
     return AX_OK;
 }

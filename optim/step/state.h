@@ -13,8 +13,12 @@ struct ax_state_stream {
     bool full; /* an update needs a full parameter: Muon, Adafactor */
     size_t bytes;
     void AX_DEVICE *buffer[2];
+    uint64_t moved[2]; /* ticket of the last copy of each */
     int next;
 };
+
+/* What is enqueued from here on finds the states in the host tier. */
+enum ax_status ax_state_stream_end(const struct ax_state_stream *s, struct ax_queue *q);
 
 /* State of one parameter: named, 1-D. Zero before the first update. Elements are in the parameter's
  * order, starting at `first` of its local slice; *_scale has one per 8-bit block, *_row and *_col

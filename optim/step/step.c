@@ -571,6 +571,7 @@ static enum ax_status set_rates(struct ax_step *s, double lr) {
 static enum ax_status update_step(struct ax_step *s, double lr) {
     AX_TRY(set_rates(s, lr));
     AX_TRY(run_actions(s, s->schedule.first_update + 1, s->schedule.n));
+    AX_TRY(ax_state_stream_end(&s->stream, s->rt->q));
     s->begun = false;
     s->counted = !s->known_skipped;
     s->count += s->counted;

@@ -63,8 +63,9 @@ struct ax_segment {
 
 struct ax_unit {
     char name[AX_NAME_MAX];
-    int gathered;  /* number of users that need it unsharded now */
-    bool arriving; /* gathers have been started and not waited for */
+    int gathered;    /* number of users that need it unsharded now */
+    bool arriving;   /* gathers have been started and not waited for */
+    uint64_t copied; /* ticket of the last copy from the host tier */
     /* it has the copy of a tied matrix whose original is on the first stage; set before layout */
     bool copy;
     struct ax_unit_pool *pool;

@@ -122,13 +122,22 @@ static struct ax_tensor own_part(const struct ax_segment *seg, const struct ax_r
     return ax_tensor_rows(full, rt->mesh.coord[seg->gather] * n, n);
 }
 
-static enum ax_status start_buffer(const struct ax_segment *seg, struct ax_runtime *rt,
-                                   const struct ax_tensor *shard, const struct ax_tensor *full,
-                                   struct ax_ticket *ticket) {
+/* Copies a shard from the host tier beside ops. Others are sent it when it is here. */
+static enum ax_status fetch_shard(struct ax_unit *unit, const struct ax_segment *seg,
+                                  struct ax_runtime *rt, const struct ax_tensor *shard,
+                                  const struct ax_tensor *mine) {
+    AX_TRY(ax_queue_copy_beside(rt->q, AX_TIER_DEVICE, mine->data, shard->data,
+                                ax_tensor_bytes(shard), &unit->copied));
+    return ax_segment_alone(seg, rt) ? AX_OK : ax_queue_after(rt->q, unit->copied);
+}
+
+static enum ax_status start_buffer(struct ax_unit *unit, const struct ax_segment *seg,
+                                   struct ax_runtime *rt, const struct ax_tensor *shard,
+                                   const struct ax_tensor *full, struct ax_ticket *ticket) {
     const struct ax_tensor mine =
         seg->host_shard ? own_part(seg, rt, full, shard->shape[0]) : *shard;
     if (seg->host_shard)
-        AX_TRY(ax_queue_copy(rt->q, mine.data, shard->data, ax_tensor_bytes(shard)));
+        AX_TRY(fetch_shard(unit, seg, rt, shard, &mine));
     const struct ax_collective what = {.kind = AX_ALL_GATHER,
                                        .dtype = full->dtype,
                                        .send = mine.data,
@@ -147,7 +156,7 @@ static int buffers(const struct ax_segment *seg) {
     return n;
 }
 
-static enum ax_status start_segment(const struct ax_unit *unit, struct ax_segment *seg,
+static enum ax_status start_segment(struct ax_unit *unit, struct ax_segment *seg,
                                     struct ax_runtime *rt, bool codes) {
     const bool packed = ax_segment_is_packed(seg);
     const int n = buffers(seg);
@@ -155,10 +164,10 @@ static enum ax_status start_segment(const struct ax_unit *unit, struct ax_segmen
     seg->has_codes = codes && seg->n_coded > 0 && !ax_segment_in_place(seg, rt);
     if (seg->has_codes) {
         AX_TRY(encode_segment(unit, seg, rt, &own, &all));
-        return start_buffer(seg, rt, &own, &all, &seg->gathers[0]);
+        return start_buffer(unit, seg, rt, &own, &all, &seg->gathers[0]);
     }
     for (int i = 0; i < n; i++)
-        AX_TRY(start_buffer(seg, rt, packed ? &seg->packed_shard[i] : &seg->shard,
+        AX_TRY(start_buffer(unit, seg, rt, packed ? &seg->packed_shard[i] : &seg->shard,
                             packed ? &seg->packed[i] : &seg->full, &seg->gathers[i]));
     return AX_OK;
 }
@@ -179,6 +188,7 @@ enum ax_status ax_unit_start_gather(struct ax_unit *unit, struct ax_runtime *rt,
 
 enum ax_status ax_unit_arrive(struct ax_unit *unit, struct ax_runtime *rt) {
     AX_ASSERT(unit->gathered > 0);
+    AX_TRY(ax_queue_after(rt->q, unit->copied));
     for (int s = 0; unit->arriving && s < unit->n_segments; s++) {
         const struct ax_segment *seg = &unit->segments[s];
         const int n = buffers(seg);

@@ -92,12 +92,53 @@ static void other_threads_use_the_gpu(void **state) {
     machine_close(&m);
 }
 
+/* How often memory that was copied to the host tier, filled with zeros and copied back is not what it was. */
+static int wrong_orders(bool waits) {
+    struct ax_memory host;
+    float in[N], out[N];
+    int wrong = 0;
+    for (int i = 0; i < N; i++)
+        in[i] = (float)(i + 1);
+    ax_device_cuda.allocate(&host, AX_TIER_HOST, sizeof in);
+    assert_non_null(host.base);
+    for (unsigned seed = 0; seed < ORDERS; seed++) {
+        struct machine m;
+        uint64_t away, back;
+        ax_emulated_seed(seed);
+        machine_open(&m, "cuda", 1);
+        struct ax_tensor x = ax_stack_take(m.q->scratch, "x", ax_tensor_1d(AX_F32, NULL, N));
+        assert_int_equal(ax_queue_write(m.q, x.data, in, sizeof in), AX_OK);
+        assert_int_equal(
+            ax_queue_copy_beside(m.q, AX_TIER_HOST, host.base, x.data, sizeof in, &away), AX_OK);
+        if (waits)
+            assert_int_equal(ax_queue_after(m.q, away), AX_OK);
+        assert_int_equal(ax_run_fill(m.q, &(struct ax_fill){x, 0}), AX_OK);
+        assert_int_equal(ax_queue_after(m.q, away), AX_OK);
+        assert_int_equal(
+            ax_queue_copy_beside(m.q, AX_TIER_DEVICE, x.data, host.base, sizeof in, &back), AX_OK);
+        if (waits)
+            assert_int_equal(ax_queue_after(m.q, back), AX_OK);
+        assert_int_equal(ax_queue_read(m.q, x.data, out, sizeof out, NULL), AX_OK);
+        wrong += memcmp(in, out, sizeof in) != 0;
+        machine_close(&m);
+    }
+    ax_device_cuda.release(&host, AX_TIER_HOST);
+    return wrong;
+}
+
+static void copies_are_beside_what_does_not_wait(void **state) {
+    (void)state;
+    assert_int_equal(wrong_orders(true), 0);
+    assert_true(wrong_orders(false) > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fresh_memory_keeps_what_is_written),
         cmocka_unit_test(fresh_memory_is_zero),
         cmocka_unit_test(fresh_memory_is_zero_or_none),
         cmocka_unit_test(other_threads_use_the_gpu),
+        cmocka_unit_test(copies_are_beside_what_does_not_wait),
     };
     return cmocka_run_group_tests_name("cuda device", tests, NULL, NULL);
 }

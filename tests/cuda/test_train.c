@@ -150,6 +150,32 @@ static void qlora_is_the_cpus(void **state) {
                   "lora_alpha=8", "lora_target_linear=true");
 }
 
+/* Copies from and to the host's memory beside the step, in another order of streams. */
+static void offloading_has_the_same_bits(void **state) {
+    (void)state;
+    static const char *const keys[] = {"loss", "grad_norm"};
+    const char *config = configure("llama");
+    const char *const more[] = {"bf16=true",
+                                "adapter=lora",
+                                "lora_r=4",
+                                "lora_alpha=8",
+                                "max_steps=4",
+                                "lora_target_linear=true",
+                                "gradient_checkpointing=true",
+                                "layer_offloading=true",
+                                "activation_offloading=true",
+                                "fsdp_config.offload_params=true"};
+    assert_int_equal(ax_remove_tree(in_scratch("cpu")), AX_OK);
+    assert_int_equal(ax_remove_tree(in_scratch("cuda")), AX_OK);
+    train(config, "cpu", "cuda", 7, more); /* "cpu": what is compared with */
+    setenv("AXTRAIN_CUDA_SEED", "3", 1);
+    train(config, "cuda", "cuda", 10, more);
+    unsetenv("AXTRAIN_CUDA_SEED");
+    for (int step = 1; step <= 4; step++)
+        for (int k = 0; k < 2; k++)
+            compare("llama", keys[k], step, 0);
+}
+
 /* Two GPUs, a process each, are one cpu with as many micro-batches; the host waits for the loss, and for the counts
  * of each layer of experts. */
 static void compare_ranks(const char *base, int expert_layers, const char *mesh) {
@@ -542,6 +568,7 @@ int main(void) {
         unit_test_if(EMULATED, fp8_is_the_cpus),
         cmocka_unit_test(qlora_is_the_cpus),
         unit_test_if(EMULATED, ranks_are_one_cpu),
+        cmocka_unit_test(offloading_has_the_same_bits),
         cmocka_unit_test(resumed_runs_have_the_same_bits),
         unit_test_if(EMULATED, resumed_runs_have_the_same_algorithms),
         cmocka_unit_test(evaluations_are_the_cpus),

@@ -1,6 +1,6 @@
 /* The arena is one file with two mappings: tensors have the addresses of the first, which nobody
  * may touch; ops and fabrics get those of the second. Commands wait in a list until the host waits
- * for them or the list is full. */
+ * for them or the list is full. Copies beside ops are as late as somebody waits for them. */
 #include "tests/doubles/far.h"
 
 #include <pthread.h>
@@ -82,6 +82,10 @@ struct far {
     uint64_t added, done;
     uint64_t wanted; /* commands before this one may run */
     bool stop;
+    struct {
+        struct command list[LIST]; /* copy n has element n % LIST */
+        uint64_t asked, added;     /* how many */
+    } beside[AX_TIERS];
     struct ax_error_record failed; /* the first failure; nothing runs after it */
     const struct ax_memory *memory, *host_tier;
     struct ax_queue near; /* what the ops of the cpu see */
@@ -234,8 +238,16 @@ static enum ax_status wait_for(struct far *f, uint64_t upto, bool *slept) {
     return st == AX_OK ? AX_OK : ax_error_restore(&f->failed);
 }
 
+/* Copies into a tier up to the n-th, at the end of the list. */
+static void add_copies(struct far *f, enum ax_tier into, uint64_t n) {
+    while (f->beside[into].added < n)
+        add_command(f, &f->beside[into].list[++f->beside[into].added % LIST]);
+}
+
 static enum ax_status finish_all(struct far *f) {
     bool slept;
+    for (int i = 0; i < AX_TIERS; i++)
+        add_copies(f, (enum ax_tier)i, f->beside[i].asked);
     return wait_for(f, all_so_far(f), &slept);
 }
 
@@ -297,6 +309,22 @@ static enum ax_status device_copy(struct ax_queue *q, void *to, const void *from
     return AX_OK;
 }
 
+static enum ax_status device_copy_beside(struct ax_queue *q, enum ax_tier into, uint64_t n,
+                                         void *to, const void *from, size_t bytes) {
+    struct far *f = q->device_state;
+    if (n > LIST)
+        add_copies(f, into, n - LIST);
+    f->beside[into].asked = n;
+    f->beside[into].list[n % LIST] = (struct command){
+        .kind = COPY, .to = near_of_any(f, to), .from = near_of_any(f, from), .bytes = bytes};
+    return AX_OK;
+}
+
+static enum ax_status device_after(struct ax_queue *q, enum ax_tier into, uint64_t n) {
+    add_copies(q->device_state, into, n);
+    return AX_OK;
+}
+
 static enum ax_status device_call(struct ax_queue *q, ax_queue_fn *fn, const void *args,
                                   size_t size, const struct ax_view *views, int n_views) {
     const struct far *f = q->device_state;
@@ -335,6 +363,8 @@ const struct ax_device ax_device_far = {
     .close = device_close,
     .read_later = device_read,
     .copy = device_copy,
+    .copy_beside = device_copy_beside,
+    .after = device_after,
     .call = device_call,
     .time = device_time,
     .address = device_address,

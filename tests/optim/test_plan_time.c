@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/json.h"
 #include "model/arch/split.h"
 #include "optim/plan/choose.h"
 #include "optim/plan/plan_time.h"
@@ -157,17 +158,26 @@ static double copied(const struct ax_arch *arch, struct ax_offload offload, cons
     struct ax_recording recording = {0};
     struct ax_step_options o = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, 2, lengths);
     const struct ax_runtime_options ro = {.backend = backend, .threads = 1};
+    uint64_t last[AX_TIERS] = {0}, awaited[AX_TIERS] = {0};
     double bytes = 0;
     o.model.offload = offload;
     must(ax_plan_record(&plan, &recording, &ro, arch, &o));
-    for (size_t i = 0; i < recording.n; i++)
-        bytes += recording.events[i].kind == AX_EVENT_COPY ? recording.events[i].copied : 0;
+    for (size_t i = 0; i < recording.n; i++) {
+        const struct ax_event *e = &recording.events[i];
+        if (e->kind != AX_EVENT_COPY && e->kind != AX_EVENT_AFTER)
+            continue;
+        assert_true(e->copy.ticket > 0);
+        (e->kind == AX_EVENT_COPY ? last : awaited)[ax_queue_into(e->copy.ticket)] = e->copy.ticket;
+        bytes += e->copy.bytes;
+    }
+    assert_memory_equal(last, awaited, sizeof last);
     ax_recording_free(&recording);
     return bytes;
 }
 
-/* Masters and two moments in float32 come and go once per step; a layer's residual goes in each
- * micro-batch, and all but the last two come back. Where the device's memory is the host's, nothing moves. */
+/* Masters and two moments in float32 come and go once per step, and in each micro-batch the residuals of
+ * layers but the last two. All of that is beside ops, which wait for it. Where the device's memory is the
+ * host's, nothing moves. */
 static void copies_of_the_host_are_recorded(void **state) {
     (void)state;
     struct ax_arch arch;
@@ -290,6 +300,44 @@ static void the_parts_are_the_step(void **state) {
         assert_true((t.moved[AX_TIME_GATHERS] > 0) == (m->dp_shard > 1));
         assert_true(t.mfu > 0 && t.mfu < t.mfu_full && t.mfu_full < 1);
     }
+    ax_arch_free(&arch);
+}
+
+static const char eight_layers[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 1024, \"hidden_size\": 2048, "
+    "\"intermediate_size\": 8192, \"num_hidden_layers\": 8, \"num_attention_heads\": 16, "
+    "\"num_key_value_heads\": 4, \"head_dim\": 128, \"max_position_embeddings\": 8192, "
+    "\"tie_word_embeddings\": false}";
+
+static struct ax_plan_time offloaded(const struct ax_arch *arch, struct ax_offload offload) {
+    const struct ax_rates rates = h100();
+    const struct ax_plan_time_options o = {.rates = &rates};
+    const struct ax_runtime_options ro = {.backend = "sheet", .threads = 1, .world = 1};
+    const int64_t n[] = {8192, 0};
+    struct ax_step_options so = tiny_options(AX_BF16, AX_RECOMPUTE_ON, 2, n);
+    struct ax_plan_time t;
+    so.model.offload = offload;
+    must(ax_plan_time(&t, &o, &ro, arch, &so));
+    assert_true(fabs(busy(&t) / t.step - 1) < 1e-6);
+    return t;
+}
+
+/* A layer computes longer than its input takes to the host's memory or back. States are not behind anything,
+ * but come while others leave. */
+static void copies_are_behind_layers(void **state) {
+    (void)state;
+    struct ax_json_doc doc;
+    struct ax_arch arch;
+    must(ax_json_parse(&doc, "eight", eight_layers, strlen(eight_layers)));
+    must(ax_arch_parse(&arch, ax_json_root(&doc)));
+    ax_json_free(&doc);
+    const double here = offloaded(&arch, (struct ax_offload){0}).step;
+    const struct ax_plan_time away = offloaded(&arch, (struct ax_offload){.activations = true}),
+                              states = offloaded(&arch, (struct ax_offload){.optimizer = true});
+    assert_true(away.moved[AX_TIME_HOST] > 0.05 * here && away.work[AX_TIME_COPIES] == 0);
+    assert_true(away.step < here + 0.1 * away.moved[AX_TIME_HOST]);
+    assert_true(states.step > here + 0.5 * states.moved[AX_TIME_HOST]);
+    assert_true(states.step < here + 0.6 * states.moved[AX_TIME_HOST]);
     ax_arch_free(&arch);
 }
 
@@ -505,6 +553,7 @@ int main(void) {
         cmocka_unit_test(products_take_what_was_measured),
         cmocka_unit_test(transfers_follow_the_topology),
         cmocka_unit_test(the_parts_are_the_step),
+        cmocka_unit_test(copies_are_behind_layers),
         cmocka_unit_test(a_shorter_step_says_the_same),
         cmocka_unit_test(no_split_is_faster),
     };
