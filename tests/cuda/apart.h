@@ -59,9 +59,11 @@ static inline int64_t apart_rows(const struct ax_tensor *t, size_t *bytes) {
     return t->data == NULL ? 0 : dense ? 1 : t->shape[0];
 }
 
-/* False if the op only writes it: then nothing but the pattern of cases is there. */
-static inline bool apart_is_read(const struct ax_operand *o, const char *row, size_t bytes) {
-    bool blank = o->use == AX_OPERAND_OUT && (o->flags & AX_OPERAND_SOME) == 0;
+/* False if the op only writes it, and all of it: then nothing but the pattern of cases is there. */
+static inline bool apart_is_read(const struct ax_case *c, const struct ax_operand *o,
+                                 const char *row, size_t bytes) {
+    bool blank = o->use == AX_OPERAND_OUT && (o->flags & AX_OPERAND_SOME) == 0 &&
+                 (c->shape->flags & (AX_SHAPE_SKIP | AX_SHAPE_PADDING)) == 0;
     for (size_t i = 0; blank && i < bytes; i++)
         blank = (unsigned char)row[i] == 0xff;
     return !blank;
@@ -74,7 +76,7 @@ static inline void apart_copy_operands(const struct apart *a, struct machine *m,
         size_t bytes;
         const int64_t rows = apart_rows(t, &bytes);
         for (int64_t r = 0; r < rows; r++)
-            if (back || apart_is_read(o, ax_tensor_row(t, r), bytes))
+            if (back || apart_is_read(c, o, ax_tensor_row(t, r), bytes))
                 apart_copy(a, m, ax_tensor_row(t, r), bytes, back);
     }
     apart_copy(a, m, (char *)c->scalars, sizeof *c->scalars, back);
