@@ -53,6 +53,7 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_words *w) {
     if (m->name) {
         AX_TRY(ax_plan_hardware(m->name, &h));
         m->rates = strcmp(r->runtime.backend, "cuda") == 0 ? ax_rates_cuda(&h) : ax_rates_of(&h);
+        r->runtime.gpu = h.gpu;
     } else {
         const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                                 .threads = r->runtime.threads};

@@ -45,6 +45,8 @@ struct ax_queue {
     bool tf32;             /* products of F32 on a GPU may round their operands to TF32 */
     bool attention_varies; /* backward of attention on a GPU may sum in another order each time */
     bool measures;         /* see ax_queue_choices */
+    /* compute capability of a plan's GPU, 90 for 9.0; 0: the one that is here */
+    int gpu;
     struct ax_stack *scratch; /* workspaces come from here */
     struct ax_ring *ring;     /* host writes go through it (kernels/ring.h) */
     void *state;              /* the backend's own */

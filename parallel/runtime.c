@@ -72,6 +72,7 @@ static enum ax_status open_common(struct ax_runtime *rt, const struct ax_runtime
                            ax_runtime_threads(o), &rt->arena.scratch));
     rt->q->tf32 = o->tf32;
     rt->q->attention_varies = o->attention_varies;
+    rt->q->gpu = o->gpu;
     AX_TRY(choose_fabric(rt, o, planning, roles));
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         AX_TRY(open_comm(rt, (enum ax_role)role, planning));

@@ -18,6 +18,7 @@ struct ax_runtime_options {
     bool tf32, attention_varies; /* see struct ax_queue */
     int threads;                 /* 0 = ax_cpu_count(), shared by the fabric's ranks on this host */
     int n_slots;                 /* activation stashes; 1 without pipeline stages */
+    int gpu;                     /* compute capability of a plan's GPU (struct ax_queue) */
     bool may_stay_below; /* the plan covers the largest possible work: the run may need less */
     struct ax_mesh_sizes sizes; /* all 0 = one rank */
     int world, rank;            /* for a plan without a fabric; 0 ranks = 1 */

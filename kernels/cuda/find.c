@@ -13,8 +13,7 @@
 #ifndef AX_CUDA_ARCHS /* the Makefile's CUDA_ARCHS; the emulator has all kernels */
 #define AX_CUDA_ARCHS "80 90a"
 #endif
-#define OLDEST     8  /* compute capability: Ampere, the first with bf16 products */
-#define OLDEST_FP8 89 /* and with those of 8-bit floats, 8.9: Ada */
+#define OLDEST 8 /* compute capability: Ampere, the first with bf16 products */
 
 enum ax_status ax_cuda_find(const struct ax_ops **out) {
     *out = &ax_ops_cuda;
@@ -65,14 +64,14 @@ enum ax_status ax_cuda_usable(void) {
     return ax_blas_version(&version);
 }
 
-bool ax_cuda_has_fp8(void) {
+int ax_cuda_capability(void) {
     int own, major, minor;
     const bool known =
         ax_cuda_own(&own) == AX_OK &&
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, own) == cudaSuccess &&
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, own) == cudaSuccess;
     ax_error_clear();
-    return !known || 10 * major + minor >= OLDEST_FP8;
+    return known ? 10 * major + minor : 0;
 }
 
 bool ax_cuda_uses_wgmma(int major, int minor) {

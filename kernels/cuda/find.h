@@ -17,8 +17,8 @@ enum ax_status ax_cuda_gpus(int *n);
  * CUDA_ARCHS, such as "80 90a". */
 enum ax_status ax_cuda_check_gpu(const char *name, int major, int minor, const char *archs);
 bool ax_cuda_is_built(void);
-/* False if there is a GPU and it has no products of 8-bit floats. */
-bool ax_cuda_has_fp8(void);
+/* The GPU's compute capability, 90 for 9.0; 0: there is none. */
+int ax_cuda_capability(void);
 /* True if GPUs of x.y have wgmma (wgmma.cuh), this program has code for sm_90a, and AXTRAIN_WGMMA is not `off`. */
 bool ax_cuda_uses_wgmma(int major, int minor);
 /* This process is rank `rank` of its host, and uses the GPU of that number (of those visible; there may be

@@ -36,7 +36,7 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
     s->processors = properties.multiProcessorCount;
     s->wgmma = ax_cuda_uses_wgmma(properties.major, properties.minor);
-    s->fp8 = ax_cuda_has_fp8();
+    s->capability = ax_cuda_capability();
     q->state = s;
     enum ax_status st = ax_blas_open(&s->blas, &q->counters);
     if (st == AX_OK)
@@ -48,9 +48,13 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     return st;
 }
 
-/* A queue that only plans has no state, and plans for the GPU that is there, if one is. */
+#define OLDEST_FP8 89 /* compute capability 8.9: Ada */
+
+/* A queue that only plans has no state. Without a GPU, of the one that is planned for; of an unknown one, all. */
 static bool has_fp8(const struct ax_queue *q) {
-    return q->state ? ax_cuda_state(q)->fp8 : ax_cuda_has_fp8();
+    const int here = q->state ? ax_cuda_state(q)->capability : ax_cuda_capability();
+    const int gpu = q->gpu > 0 ? q->gpu : here;
+    return gpu == 0 || gpu >= OLDEST_FP8;
 }
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {

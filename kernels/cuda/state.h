@@ -9,8 +9,8 @@ struct ax_cuda_state {
     struct ax_blas *blas;
     struct ax_dnn *dnn;
     int processors;
-    bool wgmma; /* kernels use it (find.h) */
-    bool fp8;   /* the GPU has products of 8-bit floats */
+    bool wgmma;     /* kernels use it (find.h) */
+    int capability; /* compute capability of the GPU (find.h) */
 };
 /* Fails the queue, from any thread: every later wait returns this error, unless there was an
  * earlier one, and calls that have not begun do not run. */

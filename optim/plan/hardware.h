@@ -18,6 +18,7 @@ struct ax_hardware {
     double host;      /* bytes/s to and from the host's memory */
     int node;         /* GPUs that reach each other by node_link; 0: 8 */
     const char *source;
+    int gpu; /* NVIDIA's compute capability, 90 for 9.0; 0: unknown */
 };
 
 /* The i-th machine's name; NULL after the last. */

@@ -247,22 +247,27 @@ static double greater(double a, double b) {
     return a > b ? a : b;
 }
 
+/* True of an op of 8-bit floats that the machine has as such. */
+static bool is_fp8(const struct ax_rates *r, const struct ax_op_event *e) {
+    return e->fp8 && (e->op == AX_OP_fp8_gemm || !r->emulates);
+}
+
 /* Bytes where values of 8 bits have one: of a product's operands, and of what fake_quantize writes. */
-static double bytes_of(const struct ax_op_event *e) {
+static double bytes_of(const struct ax_rates *r, const struct ax_op_event *e) {
     const double size = (double)ax_dtype_size(e->dtype);
-    if (e->fp8 && e->op == AX_OP_gemm)
+    if (is_fp8(r, e) && e->op == AX_OP_gemm)
         return e->bytes - (size - 1) * (double)(e->m + e->n) * (double)e->k;
-    return e->fp8 && e->op == AX_OP_fake_quantize ? 0.75 * e->bytes : e->bytes;
+    return is_fp8(r, e) && e->op == AX_OP_fake_quantize ? 0.75 * e->bytes : e->bytes;
 }
 
 double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
     const struct ax_op_rate *rate = &r->ops[e->op];
-    const double moved = bytes_of(e) / (r->hardware.bandwidth * rate->bytes);
+    const double moved = bytes_of(r, e) / (r->hardware.bandwidth * rate->bytes);
     const enum ax_time_kind kind = ax_rates_kind(e->op);
     if (kind == AX_TIME_PRODUCTS) {
         const bool grouped = e->op == AX_OP_grouped_gemm && e->products == 0;
         const double speed =
-            e->fp8 ? r->fp8 : (grouped ? r->grouped : r->bf16) * dtype_share(e->dtype);
+            is_fp8(r, e) ? r->fp8 : (grouped ? r->grouped : r->bf16) * dtype_share(e->dtype);
         return r->product_start * greater((double)e->products, 1) +
                greater(e->flops / speed, moved);
     }

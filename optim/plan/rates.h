@@ -34,6 +34,8 @@ struct ax_rates {
     struct ax_op_rate ops[AX_OP_COUNT];
     double bf16, fp8; /* FLOP/s of large products, sustained */
     double grouped;   /* grouped ones: those of all experts in one launch */
+    /* products of values of 8 bits are what runs, in the compute dtype; else they stand for those of codes */
+    bool emulates;
     /* factors of the table's shares of the peak, [backward][heads of up to 64 elements]: newer machines
      * have faster products beside the same exponentials */
     double attention[2][2];

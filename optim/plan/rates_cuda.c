@@ -45,6 +45,7 @@ static const double attention[2][2] = {{507.0 / 591, 320.0 / 591}, {365.0 / 474,
 struct ax_rates ax_rates_cuda(const struct ax_hardware *h) {
     struct ax_rates r = ax_rates_of(h);
     r.backend = "cuda";
+    r.emulates = true;
     if (strncasecmp(h->name, "h", 1) != 0)
         return r;
     r.source = "shares of the data sheet that axtrain's kernels reached on an H200";

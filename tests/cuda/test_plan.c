@@ -18,10 +18,14 @@ static void must(enum ax_status st) {
         fail_msg("%s", ax_error_text());
 }
 
-static struct ax_rates h200(void) {
+static struct ax_rates rates_of(const char *machine) {
     struct ax_hardware h;
-    must(ax_hardware_find("h200", &h));
+    must(ax_hardware_find(machine, &h));
     return ax_rates_cuda(&h);
+}
+
+static struct ax_rates h200(void) {
+    return rates_of("h200");
 }
 
 /* Steps that were measured: tokens per second, and seconds of a step. */
@@ -45,11 +49,11 @@ static const struct {
 };
 
 /* shape NULL: that of the config. */
-static struct ax_plan_time plan_of(struct ax_step_options *so, const char *recompute,
-                                   const char *shape, const char *text) {
-    const struct ax_rates rates = h200();
+static struct ax_plan_time plan_for(struct ax_rates rates, struct ax_step_options *so,
+                                    const char *recompute, const char *shape, const char *text) {
     const struct ax_plan_time_options o = {.rates = &rates};
-    const struct ax_runtime_options ro = {.backend = rates.backend, .threads = 1};
+    const struct ax_runtime_options ro = {
+        .backend = rates.backend, .threads = 1, .gpu = rates.hardware.gpu};
     struct ax_json_doc config;
     struct ax_arch arch;
     struct ax_plan_time t;
@@ -69,7 +73,7 @@ static struct ax_plan_time plan(struct ax_step_args *a, const char *recompute, c
     struct ax_step_options so = {0};
     must(ax_step_args_options(a, &so));
     a->adapter.dropout = dropout;
-    return plan_of(&so, recompute, shape, text);
+    return plan_for(h200(), &so, recompute, shape, text);
 }
 
 static struct ax_plan_time planned(size_t i) {
@@ -110,6 +114,43 @@ static void ops_add_up_to_their_kinds(void **state) {
         assert_true(fabs(kinds[kind] - t.work[kind]) <= 1e-9 * t.step);
     /* seven linears of each layer, three products in each micro-batch: each weight has a scale of its own */
     assert_true(t.ops[AX_OP_fp8_gemm].calls == 16 * 7 * 3 * 4);
+}
+
+/* A step of 1B in four micro-batches. */
+static struct ax_plan_time planned_on(const char *machine, const char *fp8) {
+    struct ax_step_args a = {.dtype = "bfloat16",
+                             .optimizer = "adamw",
+                             .batch = 4,
+                             .seq = 4096,
+                             .accumulate = 4,
+                             .fp8 = fp8};
+    struct ax_step_options so = {0};
+    must(ax_step_args_options(&a, &so));
+    return plan_for(rates_of(machine), &so, "off", "llama-3.2-1b", NULL);
+}
+
+static void codes_are_multiplied_where_a_gpu_can(void **state) {
+    (void)state;
+    static const struct {
+        const char *machine;
+        double products; /* of a layer and micro-batch */
+    } of[] = {{"h200", 7 * 3}, {"b200", 7 * 3}, {"rtx4090", 7 * 3}, {"a100-80", 0}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        assert_true(planned_on(of[i].machine, "tensorwise").ops[AX_OP_fp8_gemm].calls ==
+                    16 * 4 * of[i].products);
+}
+
+/* Products of the values of codes take as long as others in bfloat16, beside what makes the values. */
+static void emulated_products_are_no_faster(void **state) {
+    (void)state;
+    static const char *const machines[] = {"a100-80", "b200"};
+    for (int i = 0; i < 2; i++) {
+        const struct ax_plan_time values = planned_on(machines[i], "rowwise"),
+                                  plain = planned_on(machines[i], NULL);
+        within("gemm", (size_t)i, values.ops[AX_OP_gemm].seconds, plain.ops[AX_OP_gemm].seconds,
+               1e-6);
+        assert_true(values.step > plain.step);
+    }
 }
 
 static double products_of(int64_t lora, double dropout) {
@@ -169,7 +210,7 @@ static struct ax_plan_time adapted_experts(int experts, enum ax_storage store) {
              "\"rms_norm_eps\": 1e-6, \"num_experts\": %d, \"num_experts_per_tok\": 8,"
              "\"moe_intermediate_size\": 768, \"norm_topk_prob\": true}",
              experts);
-    return plan_of(&so, "selective", NULL, config);
+    return plan_for(h200(), &so, "selective", NULL, config);
 }
 
 /* A layer's launches do not grow with its experts. Of gate and up, and of down, B is transposed forward and backward,
@@ -208,6 +249,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_take_what_was_measured),
         cmocka_unit_test(ops_add_up_to_their_kinds),
+        cmocka_unit_test(codes_are_multiplied_where_a_gpu_can),
+        cmocka_unit_test(emulated_products_are_no_faster),
         cmocka_unit_test(adapters_share_products),
         cmocka_unit_test(adapters_take_what_the_page_says),
         cmocka_unit_test(launches_do_not_grow_with_experts),
