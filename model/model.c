@@ -100,8 +100,9 @@ static void direct_layer(struct ax_model *m, struct ax_layer *l, bool overlaps) 
     }
 }
 
-/* Says how many linears are not multiplied as 8-bit floats for their sizes alone. */
-static void tell_odd_sizes(struct ax_model *m) {
+/* Says which linears are not multiplied as 8-bit floats for their sizes alone, or for their scales. */
+static void tell_products(struct ax_model *m) {
+    const bool by_rows = m->quant.scheme.quantizes_grad && !ax_fake_quant_of_tensors(&m->quant);
     int odd = 0;
     for (int i = 0; i < (int)m->arch.n_layers; i++) {
         struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
@@ -116,6 +117,10 @@ static void tell_odd_sizes(struct ax_model *m) {
         ax_log_info("fp8: %d linears have sizes that are no multiples of %d; their products are of "
                     "the values of 8-bit floats, in the compute dtype",
                     odd, AX_FP8_STEP);
+    if (by_rows && !ax_runtime_planning(m->rt) && ax_linear_device_takes_codes(m->rt->q, true) &&
+        !ax_linear_device_takes_codes(m->rt->q, false))
+        ax_log_info("fp8: this GPU multiplies 8-bit floats with one scale for each operand; "
+                    "products of rowwise are of their values, in the compute dtype");
 }
 
 /* The ends of the model train for the scheme, where it has them. */
@@ -180,7 +185,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     AX_TRY(ax_builder_finish_unit(b, last));
     if (m->quant.on)
         AX_TRY(quantize_ends(m));
-    tell_odd_sizes(m);
+    tell_products(m);
     if (b->options->unfrozen)
         AX_TRY(ax_freeze_check(m, b->options->unfrozen));
     return ax_adapter_check(m);

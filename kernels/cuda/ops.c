@@ -22,25 +22,27 @@ static void cuda_close(struct ax_queue *q) {
     ax_free(s);
 }
 
-/* A plan of memory needs neither GPU nor libraries. */
-static enum ax_status cuda_open(struct ax_queue *q) {
-    struct ax_cuda_state *s;
-    if (ax_queue_is_meta(q))
-        return AX_OK;
+static enum ax_status open_gpu(struct ax_queue *q) {
+    struct ax_cuda_state *s = q->state;
     struct cudaDeviceProp properties;
     int gpu;
     AX_TRY(ax_cuda_usable());
     AX_TRY(ax_cuda_use());
     AX_TRY(ax_cuda_own(&gpu));
     AX_CUDA_TRY(cudaGetDeviceProperties(&properties, gpu));
-    AX_TRY(ax_alloc(&s, 1, sizeof *s));
     s->processors = properties.multiProcessorCount;
     s->wgmma = ax_cuda_uses_wgmma(properties.major, properties.minor);
+    AX_TRY(ax_blas_open(&s->blas, &q->counters));
+    return ax_dnn_open(&s->dnn);
+}
+
+/* A plan of memory needs neither GPU nor libraries. */
+static enum ax_status cuda_open(struct ax_queue *q) {
+    struct ax_cuda_state *s;
+    AX_TRY(ax_alloc(&s, 1, sizeof *s));
     s->capability = ax_cuda_capability();
     q->state = s;
-    enum ax_status st = ax_blas_open(&s->blas, &q->counters);
-    if (st == AX_OK)
-        st = ax_dnn_open(&s->dnn);
+    const enum ax_status st = ax_queue_is_meta(q) ? AX_OK : open_gpu(q);
     if (st != AX_OK) {
         cuda_close(q);
         q->state = NULL;
@@ -48,17 +50,44 @@ static enum ax_status cuda_open(struct ax_queue *q) {
     return st;
 }
 
-#define OLDEST_FP8 89 /* compute capability 8.9: Ada */
+/* ---- products of 8-bit floats ---- */
 
-/* A queue that only plans has no state. Without a GPU, of the one that is planned for; of an unknown one, all. */
-static bool has_fp8(const struct ax_queue *q) {
-    const int here = q->state ? ax_cuda_state(q)->capability : ax_cuda_capability();
-    const int gpu = q->gpu > 0 ? q->gpu : here;
-    return gpu == 0 || gpu >= OLDEST_FP8;
+#define OLDEST_FP8 89 /* compute capability 8.9: Ada */
+#define ROWS_FP8   90 /* the only one for which cuBLASLt's documentation has scales of rows */
+
+/* The library's answer. A queue that plans opens it for that, so that the run has the memory of its plan. */
+static bool ask_for_row_scales(const struct ax_queue *q) {
+    struct ax_queue_counters unused = {0};
+    struct ax_blas *b = NULL;
+    bool has = false;
+    if (!ax_queue_is_meta(q))
+        return ax_blas_has_row_scales(ax_cuda_state(q)->blas);
+    if (ax_cuda_use() == AX_OK && ax_blas_open(&b, &unused) == AX_OK)
+        has = ax_blas_has_row_scales(b);
+    ax_error_clear();
+    ax_blas_close(b);
+    return has;
+}
+
+static bool has_row_scales(const struct ax_queue *q) {
+    struct ax_cuda_state *s = ax_cuda_state(q);
+    if (s->row_scales == AX_NOT_ASKED)
+        s->row_scales = ask_for_row_scales(q) ? AX_HAS : AX_LACKS;
+    return s->row_scales == AX_HAS;
+}
+
+/* Without a GPU, of the one that is planned for; of an unknown one, all. */
+static bool has_fp8(const struct ax_queue *q, const struct ax_fp8_gemm *g) {
+    const int gpu = q->gpu > 0 ? q->gpu : ax_cuda_state(q)->capability;
+    if (gpu == 0)
+        return true;
+    if (!ax_fp8_gemm_by_rows(g))
+        return gpu >= OLDEST_FP8;
+    return gpu == ROWS_FP8 && (q->gpu > 0 || has_row_scales(q));
 }
 
 static bool cuda_supports(const struct ax_queue *q, enum ax_op op, const void *args) {
-    bool fits = op != AX_OP_fp8_gemm || has_fp8(q);
+    bool fits = op != AX_OP_fp8_gemm || has_fp8(q, args);
     for (const struct ax_operand *o = ax_op_operands(op); fits && o->name != NULL; o++) {
         const struct ax_tensor *t = (const struct ax_tensor *)((const char *)args + o->offset);
         fits = t->data == NULL || ((t->dtype != AX_F64 || takes_f64[op]) && !t->panels);

@@ -1,4 +1,5 @@
-/* The state of a queue of this backend: its libraries, and what its kernels ask of the GPU. */
+/* The state of a queue of this backend: its libraries, and what its kernels ask of the GPU. Of a queue that plans,
+ * only what products there are. */
 #ifndef AX_KERNELS_CUDA_STATE_H
 #define AX_KERNELS_CUDA_STATE_H
 
@@ -6,11 +7,13 @@
 #include "kernels/cuda/attention/cudnn.h"
 
 struct ax_cuda_state {
+    int capability; /* compute capability of the GPU that is there (find.h) */
+    /* the library's products of codes with scales of rows, on this GPU */
+    enum { AX_NOT_ASKED, AX_HAS, AX_LACKS } row_scales;
     struct ax_blas *blas;
     struct ax_dnn *dnn;
     int processors;
-    bool wgmma;     /* kernels use it (find.h) */
-    int capability; /* compute capability of the GPU (find.h) */
+    bool wgmma; /* kernels use it (find.h) */
 };
 /* Fails the queue, from any thread: every later wait returns this error, unless there was an
  * earlier one, and calls that have not begun do not run. */

@@ -336,6 +336,7 @@ static const struct ax_shape shapes_quant_range[] = {
     {"all, large", .rows = 300, .cols = 400, QUANT(.range = true)},
     {"columns", .rows = 37, .cols = 70, .pad = 3, QUANT(.columns = true)},
     {"columns, large", .rows = 90, .cols = 2100, QUANT(.columns = true)},
+    {"columns, tall", .rows = 600, .cols = 150, .pad = 2, QUANT(.columns = true)},
     {"gate_up", .big = true, .rows = 3072, .cols = 576, QUANT(.range = true)},
     {"gate_up, columns", .big = true, .rows = 3072, .cols = 576, QUANT(.columns = true)},
 };

@@ -95,10 +95,11 @@ struct ax_fake_quantize {
     enum ax_quant kind;
     bool columns;
 };
-/* Operands of fp8_gemm: the codes of x, whose kind is FP8 or E5M2, with one scale s for all of it, the one that
- * `range` gives; the code of a NaN is 0x7f, which is one in both formats. rows U8 [R][C]; columns U8 [C][R'], the
- * transposition, with zeros up to R', the next multiple of 16; dense, data NULL = none, at least one is given; scale
- * F32 [1] = s. x compute [R][C], range F32 [1][2]; C is a multiple of 16. */
+/* Operands of fp8_gemm: the codes of x, whose kind is FP8 or E5M2, with the scales that `range` gives; the code of a
+ * NaN is 0x7f, which is one in both formats. rows U8 [R][C]; columns U8 [C][R'], the transposition, with zeros up to
+ * R', the next multiple of 16; dense, data NULL = none, at least one is given. x compute [R][C]; C is a multiple of
+ * 16. scale F32 [n], range F32 [n][2]: n = 1, one for all of x; or, of rows alone, R, one for each of them, where
+ * range may be absent: each row's own; or, of columns alone, C, one for each of them. */
 struct ax_fp8_codes {
     struct ax_tensor x, range, rows, columns, scale;
     enum ax_quant kind;
@@ -107,10 +108,18 @@ struct ax_fp8_codes {
 static inline int64_t ax_fp8_round_up(int64_t n) {
     return (n + AX_FP8_STEP - 1) / AX_FP8_STEP * AX_FP8_STEP;
 }
+/* True if each row has a scale; if each column has one. */
+static inline bool ax_fp8_codes_by_row(const struct ax_fp8_codes *a) {
+    return !a->columns.data && a->scale.shape[0] == a->x.shape[0];
+}
+static inline bool ax_fp8_codes_by_column(const struct ax_fp8_codes *a) {
+    return !a->rows.data && a->scale.shape[0] == a->x.shape[1];
+}
 /* c = s_a·s_b · a·bᵀ [+ bias] [+ addend] [+ c if accumulate] of codes: a U8 [M][K] of a_kind and b U8 [N][K] of
- * b_kind, FP8 or E5M2 but not both E5M2; a_scale, b_scale F32 [1]. c and addend [M][N], of one dtype, compute or
- * accumulation; bias compute [N]; data NULL = none; addend not together with accumulate. As cuBLASLt takes them: K
- * and N multiples of AX_FP8_STEP, and rows of a, b, c and addend begin at multiples of 16 bytes.
+ * b_kind, FP8 or E5M2 but not both E5M2; a_scale and b_scale F32 [1], or of rows: a_scale [M] and b_scale [N]. c and
+ * addend [M][N], of one dtype, compute or accumulation; bias compute [N]; data NULL = none; addend not together with
+ * accumulate. As cuBLASLt takes them: K and N multiples of AX_FP8_STEP, and rows of a, b, c and addend begin at
+ * multiples of 16 bytes, as do scales of rows.
  *   y = x·Wᵀ      a = rows of x, b = rows of W
  *   dx = dy·W     a = rows of dy, b = columns of W
  *   dW += dyᵀ·x   a = columns of dy, b = columns of x, accumulate */
@@ -121,6 +130,10 @@ struct ax_fp8_gemm {
 };
 /* True if rows of t, absent or of c's shape, begin at multiples of 16 bytes. */
 bool ax_fp8_gemm_aligned(const struct ax_tensor *t);
+/* True if each row of a and b has a scale: there are at least AX_FP8_STEP of b. */
+static inline bool ax_fp8_gemm_by_rows(const struct ax_fp8_gemm *g) {
+    return g->b_scale.ndim == 1 && g->b_scale.shape[0] > 1;
+}
 
 /* dx (+)= dy where rounding did not clamp, else 0; scales are constants (Bengio et al. 2013). Of
  * INT4_ASYM, lo, hi and s have gradients, too, as in torchao; equal extremes share them. x and range

@@ -233,48 +233,76 @@ enum ax_status ax_fake_quant_grad(struct ax_runtime *rt, const struct ax_fake_qu
 
 /* ---- codes ---- */
 
-static enum ax_status codes_of(struct ax_runtime *rt, const struct plan *p, unsigned layouts,
+/* One tensor of codes, and their scales. */
+static enum ax_status codes_by(struct ax_runtime *rt, const struct plan *p,
+                               const struct ax_tensor *x, struct ax_fp8_codes *a) {
+    struct ax_stack *scratch = &rt->arena.scratch;
+    a->x = *x;
+    a->kind = p->f->kind;
+    const int64_t scales = is_of_tensor(p->f) ? 1 : x->shape[p->by_column];
+    a->scale = ax_stack_take(scratch, "scales of codes", ax_tensor_1d(AX_F32, NULL, scales));
+    const size_t mark = ax_stack_mark(scratch);
+    AX_TRY(range_of(rt, p, x, &a->range));
+    AX_TRY(ax_run_fp8_codes(rt->q, a));
+    ax_stack_release(scratch, mark);
+    return AX_OK;
+}
+
+/* by: plans of x for sums of columns and of rows, whose codes are the same where scales are of tensors. */
+static enum ax_status codes_of(struct ax_runtime *rt, const struct plan by[2], unsigned layouts,
                                const struct ax_tensor *x, struct ax_fake_codes *to) {
     struct ax_stack *scratch = &rt->arena.scratch;
     const int64_t rows = x->shape[0], cols = x->shape[1];
-    struct ax_tensor by_row = ax_tensor_2d(AX_U8, NULL, rows, cols),
-                     by_column = ax_tensor_2d(AX_U8, NULL, cols, ax_fp8_round_up(rows));
-    *to = (struct ax_fake_codes){
-        .kind = p->f->kind,
-        .scale = ax_stack_take(scratch, "scale of codes", ax_tensor_1d(AX_F32, NULL, 1))};
+    const bool together = is_of_tensor(by[0].f);
+    struct ax_fp8_codes a = {0}, b = {0};
     if (layouts & AX_CODES_ROWS)
-        to->rows = ax_stack_take(scratch, "codes by row", by_row);
+        a.rows = ax_stack_take(scratch, "codes by row", ax_tensor_2d(AX_U8, NULL, rows, cols));
     if (layouts & AX_CODES_COLUMNS)
-        to->columns = ax_stack_take(scratch, "codes by column", by_column);
-    const size_t mark = ax_stack_mark(scratch);
-    struct ax_fp8_codes a = {
-        .x = *x, .rows = to->rows, .columns = to->columns, .scale = to->scale, .kind = to->kind};
-    AX_ASSERT(is_of_tensor(p->f));
-    AX_TRY(range_of(rt, p, x, &a.range));
-    AX_TRY(ax_run_fp8_codes(rt->q, &a));
-    ax_stack_release(scratch, mark);
+        b.columns = ax_stack_take(scratch, "codes by column",
+                                  ax_tensor_2d(AX_U8, NULL, cols, ax_fp8_round_up(rows)));
+    if (together)
+        a.columns = b.columns;
+    if (a.rows.data || a.columns.data)
+        AX_TRY(codes_by(rt, &by[0], x, &a));
+    if (together)
+        b.scale = a.scale;
+    else if (b.columns.data)
+        AX_TRY(codes_by(rt, &by[1], x, &b));
+    *to = (struct ax_fake_codes){.rows = a.rows,
+                                 .columns = b.columns,
+                                 .row_scale = a.scale,
+                                 .column_scale = b.scale,
+                                 .kind = by[0].f->kind};
     return AX_OK;
 }
 
 enum ax_status ax_fake_quant_weight_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                           const struct ax_param *p, unsigned layouts,
                                           const struct ax_tensor *w, struct ax_fake_codes *to) {
-    const struct plan plan = plan_of_weight(rt, f, p, AX_SUM_COLUMNS, w);
-    return codes_of(rt, &plan, layouts, w, to);
+    const struct plan by[] = {plan_of_weight(rt, f, p, AX_SUM_COLUMNS, w),
+                              plan_of_weight(rt, f, p, AX_SUM_ROWS, w)};
+    return codes_of(rt, by, layouts, w, to);
+}
+
+static enum ax_status codes_of_rows(struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                    const struct ax_number_format *format, struct ax_fake_part part,
+                                    unsigned layouts, const struct ax_tensor *x,
+                                    struct ax_fake_codes *to) {
+    const struct plan by[] = {plan_of_rows(rt, f, format, part, AX_SUM_COLUMNS, x),
+                              plan_of_rows(rt, f, format, part, AX_SUM_ROWS, x)};
+    return codes_of(rt, by, layouts, x, to);
 }
 
 enum ax_status ax_fake_quant_input_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                          struct ax_fake_part part, unsigned layouts,
                                          const struct ax_tensor *x, struct ax_fake_codes *to) {
-    const struct plan plan = plan_of_rows(rt, f, &f->scheme.input, part, AX_SUM_COLUMNS, x);
-    return codes_of(rt, &plan, layouts, x, to);
+    return codes_of_rows(rt, f, &f->scheme.input, part, layouts, x, to);
 }
 
 enum ax_status ax_fake_quant_grad_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                         struct ax_fake_part part, unsigned layouts,
                                         const struct ax_tensor *dy, struct ax_fake_codes *to) {
-    const struct plan plan = plan_of_rows(rt, f, &f->scheme.grad, part, AX_SUM_COLUMNS, dy);
-    return codes_of(rt, &plan, layouts, dy, to);
+    return codes_of_rows(rt, f, &f->scheme.grad, part, layouts, dy, to);
 }
 
 /* ---- gradients ---- */

@@ -13,7 +13,7 @@
  *
  * where scales are of a tensor; or of what a product does not sum over: of rows of x and W, of rows of
  * dy and columns of W, of columns of dy and x (torchao's rowwise). Adapters stay beside it. Where the device has
- * products of 8-bit floats and scales are of tensors, Q is codes (linear_codes.c), else their values. */
+ * products of 8-bit floats with such scales, Q is codes (linear_codes.c), else their values. */
 #ifndef AX_MODEL_CORE_FAKE_QUANT_H
 #define AX_MODEL_CORE_FAKE_QUANT_H
 
@@ -86,14 +86,15 @@ enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_q
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                         const struct ax_tensor *x, struct ax_fake_part part,
                                         const struct ax_tensor *dx);
-/* An operand of products of 8-bit floats, as fp8_codes makes it (kernels/quant/quant_ops.h), in scratch; rows or
- * columns with data NULL: not made. */
+/* An operand of products of 8-bit floats, as fp8_codes makes it (kernels/quant/quant_ops.h), in scratch, with a scale
+ * for all of it, or for each of its rows, or columns; rows or columns with data NULL: not made. */
 struct ax_fake_codes {
-    struct ax_tensor rows, columns, scale;
+    struct ax_tensor rows, columns, row_scale, column_scale;
     enum ax_quant kind;
 };
 enum ax_codes_layout { AX_CODES_ROWS = 1, AX_CODES_COLUMNS = 2 }; /* a mask */
-/* Codes in place of values, where ax_fake_quant_of_tensors holds: of w [out][in], x [T][in] and dy [T][out]. */
+/* Codes in place of values, in FP8 training: of w [out][in], which is p or rows of several like it, x [T][in] and
+ * dy [T][out]. */
 enum ax_status ax_fake_quant_weight_codes(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                           const struct ax_param *p, unsigned layouts,
                                           const struct ax_tensor *w, struct ax_fake_codes *to);

@@ -1,17 +1,20 @@
-/* Products of a linear in FP8 training whose operands are codes. Each part of a linear has scales of
- * its own, and so products of its own. */
+/* Products of a linear in FP8 training whose operands are codes. Where scales are of tensors, each part of a linear
+ * has its own, and so products of its own; where they are of rows, so has dx, which sums over parts' columns. */
 #ifndef AX_MODEL_CORE_LINEAR_CODES_H
 #define AX_MODEL_CORE_LINEAR_CODES_H
 
 #include "model/core/linear_operands.h"
 
-/* True if products are of codes in this pass: the device has them, scales are of tensors, and nothing else reads the
+/* True if products are of codes in this pass: the device has them with such scales, and nothing else reads the
  * values, as DoRA does; not if weights are gathered as codes. Sizes are multiples of AX_FP8_STEP: if that alone does
  * not hold, *odd is true (NULL: nobody asks). */
 bool ax_linear_takes_codes(const struct ax_runtime *rt, const struct ax_linear *l, bool *odd);
 
+/* True if the queue's device multiplies codes, with scales of tensors, or of rows. */
+bool ax_linear_device_takes_codes(const struct ax_queue *q, bool of_tensors);
+
 /* A run's operands, by part of the linear, from w [out][in] and dy [T][out] of the run. `layouts` is a mask of enum
- * ax_codes_layout. */
+ * ax_codes_layout. Those of which no scale is a part's are the first part's, for the whole run. */
 struct ax_linear_codes {
     struct ax_fake_codes part[AX_LINEAR_MAX_PARTS];
 };

@@ -27,6 +27,7 @@ struct product {
     int64_t stride_a, stride_c, stride_d;
     int64_t k, later_k; /* terms for the heuristic, and for the product; 0: k, too */
     int64_t bias, unscaled;
+    int64_t mode_a, mode_b, at_scale; /* of scales; bytes behind B's */
     int64_t at_a, at_c; /* bytes behind a, and of C behind D; NOT_D: it is elsewhere */
     int64_t overwrites; /* beta is 0 */
 };
@@ -54,6 +55,20 @@ static const struct product fp8 = {.compute = AX_LT_COMPUTE_32F,
                                    .k = N,
                                    .at_c = NOT_D};
 
+static const struct product rows = {.compute = AX_LT_COMPUTE_32F,
+                                    .type_a = AX_LT_REAL_8F_E4M3,
+                                    .type_b = AX_LT_REAL_8F_E4M3,
+                                    .type_c = AX_LT_REAL_16BF,
+                                    .type_d = AX_LT_REAL_16BF,
+                                    .trans_a = AX_LT_OP_T,
+                                    .stride_a = N,
+                                    .stride_c = N,
+                                    .stride_d = N,
+                                    .k = N,
+                                    .mode_a = AX_LT_SCALE_OUTER,
+                                    .mode_b = AX_LT_SCALE_OUTER,
+                                    .at_c = NOT_D};
+
 static void made(unsigned status) {
     assert_int_equal(status, AX_LT_OK);
 }
@@ -73,8 +88,14 @@ static void describe(const struct product *p, ax_lt_desc *desc) {
         set(*desc, AX_LT_DESC_BIAS_POINTER, &scales, sizeof scales);
     }
     if (!p->unscaled) {
+        const char AX_DEVICE *of_b = scales + p->at_scale;
         set(*desc, AX_LT_DESC_A_SCALE, &scales, sizeof scales);
-        set(*desc, AX_LT_DESC_B_SCALE, &scales, sizeof scales);
+        set(*desc, AX_LT_DESC_B_SCALE, &of_b, sizeof of_b);
+    }
+    if (p->mode_a || p->mode_b) {
+        const int32_t of_a = (int32_t)p->mode_a, of_b = (int32_t)p->mode_b;
+        set(*desc, AX_LT_DESC_A_SCALE_MODE, &of_a, sizeof of_a);
+        set(*desc, AX_LT_DESC_B_SCALE_MODE, &of_b, sizeof of_b);
     }
 }
 
@@ -160,6 +181,24 @@ static const struct {
     {"8 bits, 56 terms", AX_LT_INVALID_VALUE, &fp8, {TO(k, N - 8)}},
     {"8 bits, a stride of 72", AX_LT_INVALID_VALUE, &fp8, {TO(stride_a, N + 8)}},
     {"8 bits without scales", AX_LT_INVALID_VALUE, &fp8, {TO(unscaled, 1)}},
+    {"8 bits by rows", AX_LT_OK, &rows, {{0}}},
+    {"8 bits by rows, a bias", AX_LT_OK, &rows, {TO(bias, 1)}},
+    {"8 bits by rows to float32",
+     AX_LT_OK,
+     &rows,
+     {TO(type_c, AX_LT_REAL_32F), TO(type_d, AX_LT_REAL_32F)}},
+    {"8 bits by rows, E4M3 by E5M2", AX_LT_OK, &rows, {TO(type_b, AX_LT_REAL_8F_E5M2)}},
+    {"8 bits by rows of A alone", AX_LT_INVALID_VALUE, &rows, {TO(mode_b, AX_LT_SCALE_ONE)}},
+    {"8 bits by rows of B alone", AX_LT_INVALID_VALUE, &rows, {TO(mode_a, AX_LT_SCALE_ONE)}},
+    {"8 bits by another mode", AX_LT_INVALID_VALUE, &rows, {TO(mode_a, 4), TO(mode_b, 4)}},
+    {"8 bits by rows, 56 terms", AX_LT_INVALID_VALUE, &rows, {TO(k, N - 8)}},
+    {"8 bits by rows, not aᵀ·b", AX_LT_INVALID_VALUE, &rows, {TO(trans_a, AX_LT_OP_N)}},
+    {"8 bits by rows without scales", AX_LT_INVALID_VALUE, &rows, {TO(unscaled, 1)}},
+    {"scales at 4 bytes", AX_LT_INVALID_VALUE, &rows, {TO(at_scale, 4)}},
+    {"bfloat16 by rows",
+     AX_LT_INVALID_VALUE,
+     &bf16,
+     {TO(mode_a, AX_LT_SCALE_OUTER), TO(mode_b, AX_LT_SCALE_OUTER)}},
 };
 
 static struct product changed(const struct product *of, const struct change *changes) {
@@ -178,6 +217,31 @@ static void products_are_refused_as_documented(void **state) {
         if (got != cases[i].status)
             fail_msg("%s: %u, expected %u", cases[i].name, got, cases[i].status);
     }
+}
+
+/* Scales of rows are documented for compute capability 9.0 alone. */
+static void other_gpus_have_one_scale(void **state) {
+    (void)state;
+    setenv("AXTRAIN_EMULATED_CAPABILITY", "10", 1);
+    assert_int_equal(status_of(&rows), AX_LT_NOT_SUPPORTED);
+    assert_int_equal(status_of(&fp8), AX_LT_OK);
+    unsetenv("AXTRAIN_EMULATED_CAPABILITY");
+    assert_int_equal(ax_queue_finish(m.q), AX_OK);
+}
+
+/* Each row has one, or none is read. */
+static void scales_end_with_the_rows(void **state) {
+    (void)state;
+    enum { PAGE = 4096 };
+    char AX_DEVICE *const whole = scales;
+    void *page;
+    assert_int_equal(cudaMalloc(&page, PAGE), cudaSuccess);
+    scales = (char AX_DEVICE *)page + PAGE - (N - 4) * sizeof(float);
+    assert_int_equal(status_of(&rows), AX_LT_INVALID_VALUE);
+    assert_int_equal(status_of(&fp8), AX_LT_OK);
+    assert_int_equal(ax_queue_finish(m.q), AX_OK);
+    scales = whole;
+    assert_int_equal(cudaFree(page), cudaSuccess);
 }
 
 /* A kernel that this process has not launched is loaded first, which a capture forbids. */
@@ -223,6 +287,8 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_refused_as_documented),
+        cmocka_unit_test(other_gpus_have_one_scale),
+        cmocka_unit_test(scales_end_with_the_rows),
         cmocka_unit_test(captures_launch_what_has_run),
     };
     return cmocka_run_group_tests_name("cublaslt's stand-in", tests, set_up, tear_down);

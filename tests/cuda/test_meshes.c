@@ -41,6 +41,7 @@ static void meshes_are_one_rank(void **state) {
     check("llama", "dp_replicate=2 pp=2");
     check("llama", "pp=2 --schedule zero_bubble --micro-batches 4");
     check("llama", "dp_shard=2 --bf16 --zero 2");
+    check("llama", "cp=2 tp=2 --fp8 rowwise"); /* ranks agree on rows' and columns' scales */
     check("mixtral", "ep=2 dp_shard=2");
 }
 

@@ -124,24 +124,29 @@ static void experts_are_the_cpus(void **state) {
  * multiplies their values, with the same gradients as far as codes are the same: those of the first step. Later
  * a number in the middle between two codes goes either way: 8-bit floats differ by an eighth, those of gradients by
  * a fourth. */
-static void fp8_is_the_cpus(void **state) {
-    (void)state;
+static void recipe_is_the_cpus(const char *recipe) {
     const char *config = configure("llama");
-    const char *const more[] = {"float32=true", "fp8=true", "optimizer=sgd", "learning_rate=1e-2",
-                                "max_steps=3"};
+    const char *const more[] = {"float32=true",  "fp8=true",           recipe,
+                                "optimizer=sgd", "learning_rate=1e-2", "max_steps=3"};
     assert_int_equal(ax_remove_tree(in_scratch("cpu")), AX_OK);
     assert_int_equal(ax_remove_tree(in_scratch("cuda")), AX_OK);
-    train(config, "cpu", "cpu", 5, more);
-    train(config, "cuda", "cuda", 5, more);
+    train(config, "cpu", "cpu", 6, more);
+    train(config, "cuda", "cuda", 6, more);
     compare("llama", "loss", 1, 1e-6);
     for (int step = 2; step <= 3; step++)
         compare("llama", "loss", step, 0.02);
     setenv("AXTRAIN_EMULATED_CAPABILITY", "8", 1);
     assert_int_equal(ax_remove_tree(in_scratch("cpu")), AX_OK);
-    train(config, "cpu", "cuda", 5, more); /* "cpu": what is compared with */
+    train(config, "cpu", "cuda", 6, more); /* "cpu": what is compared with */
     unsetenv("AXTRAIN_EMULATED_CAPABILITY");
     compare("llama", "loss", 1, 1e-6);
     compare("llama", "grad_norm", 1, 1e-5);
+}
+
+static void fp8_is_the_cpus(void **state) {
+    (void)state;
+    recipe_is_the_cpus("fp8_recipe=tensorwise");
+    recipe_is_the_cpus("fp8_recipe=rowwise");
 }
 
 static void qlora_is_the_cpus(void **state) {

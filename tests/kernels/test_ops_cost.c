@@ -325,6 +325,11 @@ static void packing(void **state) {
     COSTS(fp8_gemm, 2 * BLOCKS * 3 * SIZE, ALL + 3 * SIZE + 2 * 4 + 2 * 4 * BLOCKS * 3, .a = codes,
           .b = matrix(AX_U8, 3, SIZE), .a_scale = one, .b_scale = one,
           .c = matrix(AX_F32, BLOCKS, 3), .accumulate = true);
+    COSTS(fp8_codes, 3 * ALL, 2 * ALL + ALL + 4 * BLOCKS, .x = x, .rows = codes, .scale = scale,
+          .kind = AX_QUANT_FP8);
+    COSTS(fp8_gemm, 2 * BLOCKS * 3 * SIZE, ALL + 3 * SIZE + 4 * (BLOCKS + 3) + 4 * BLOCKS * 3,
+          .a = codes, .b = matrix(AX_U8, 3, SIZE), .a_scale = scale, .b_scale = vector(AX_F32, 3),
+          .c = matrix(AX_F32, BLOCKS, 3));
     COSTS(fake_quantize_backward, 4 * ALL, (2 + 4 + 4) * ALL, .x = x, .dy = d, .dx = d, .block = 32,
           .kind = AX_QUANT_INT4);
 }

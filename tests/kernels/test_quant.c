@@ -357,13 +357,55 @@ static void codes_mean_the_values(struct machine *m, enum ax_quant kind) {
         assert_true(i % LONG < ROWS || columns[i] == 0);
 }
 
+/* The same where each row, or column, has a scale: of its own range, or of one that is given. */
+static void scales_of_rows_mean_the_values(struct machine *m, enum ax_quant kind) {
+    enum { ROWS = 7, COLS = 96, N = ROWS * COLS, LONG = 16 };
+    float x[N], y[N], range[2 * COLS], scale[COLS];
+    unsigned char codes[COLS * LONG];
+    for (int64_t i = 0; i < N; i++)
+        x[i] = ldexpf(element_of_rows(i, COLS), -(int)(i % 40));
+    for (int ranges = 0; ranges < 3;
+         ranges++) { /* own ones of rows; given ones of rows, and columns */
+        const bool columns = ranges == 2;
+        const int64_t n = columns ? COLS : ROWS;
+        struct ax_fake_quantize f = {.x = ax_tensor_2d(AX_F32, x, ROWS, COLS),
+                                     .y = ax_tensor_2d(AX_F32, y, ROWS, COLS),
+                                     .block = COLS,
+                                     .kind = kind,
+                                     .columns = columns};
+        struct ax_fp8_codes c = {.x = f.x, .scale = ax_tensor_1d(AX_F32, scale, n), .kind = kind};
+        if (columns)
+            c.columns = ax_tensor_2d(AX_U8, codes, COLS, LONG);
+        else
+            c.rows = ax_tensor_2d(AX_U8, codes, ROWS, COLS);
+        if (ranges > 0) {
+            c.range = f.range = ax_tensor_2d(AX_F32, range, n, 2);
+            const struct ax_quant_range r = {.x = f.x, .range = f.range, .columns = columns};
+            assert_int_equal(ax_run_quant_range(m->q, &r), AX_OK);
+        }
+        assert_int_equal(ax_run_fake_quantize(m->q, &f), AX_OK);
+        assert_int_equal(ax_run_fp8_codes(m->q, &c), AX_OK);
+        for (int64_t i = 0; i < N; i++) {
+            const int64_t row = i / COLS, col = i % COLS;
+            const float value = columns ? ax_fp8_value(kind, codes[col * LONG + row]) * scale[col]
+                                        : ax_fp8_value(kind, codes[i]) * scale[row];
+            assert_memory_equal(&value, &y[i], sizeof value);
+        }
+        for (int64_t i = 0; columns && i < COLS * LONG; i++)
+            assert_true(i % LONG < ROWS || codes[i] == 0);
+    }
+}
+
 static void codes_of_products_mean_the_values(void **state) {
     (void)state;
-    codes_mean_the_values(&ref, AX_QUANT_FP8);
-    codes_mean_the_values(&ref, AX_QUANT_E5M2);
-    if (have_cpu()) {
-        codes_mean_the_values(&cpu, AX_QUANT_FP8);
-        codes_mean_the_values(&cpu, AX_QUANT_E5M2);
+    static const enum ax_quant kinds[] = {AX_QUANT_FP8, AX_QUANT_E5M2};
+    for (int i = 0; i < 2; i++) {
+        codes_mean_the_values(&ref, kinds[i]);
+        scales_of_rows_mean_the_values(&ref, kinds[i]);
+        if (have_cpu()) {
+            codes_mean_the_values(&cpu, kinds[i]);
+            scales_of_rows_mean_the_values(&cpu, kinds[i]);
+        }
     }
 }
 

@@ -149,7 +149,7 @@ enum ax_status ax_cuda_fp8_gemm(struct ax_queue *q, const struct ax_fp8_gemm *a,
     const struct scales scales = {a->a_scale.data, a->b_scale.data};
     key.type_a = type_of_codes(a->a_kind);
     key.type_b = type_of_codes(a->b_kind);
-    key.fp8 = true;
+    key.fp8 = ax_fp8_gemm_by_rows(a) ? AX_BLAS_ROW_SCALES : AX_BLAS_ONE_SCALE;
     if (g.c.dtype != AX_BF16) /* the library adds one in BF16 alone */
         key.align_bias = 0;
     return run(q, &g, scales, &key, work);

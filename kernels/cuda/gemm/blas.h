@@ -19,8 +19,10 @@ struct ax_blas_key {
     int32_t trans_a, trans_b;
     int32_t align_bias; /* 0: without bias */
     int32_t tf32;
-    int32_t fp8; /* a and b are codes with a scale each */
+    int32_t fp8; /* a and b are codes, with scales as ax_blas_scales says; else 0 */
 };
+/* One for each operand, or for each of its rows. */
+enum ax_blas_scales { AX_BLAS_ONE_SCALE = 1, AX_BLAS_ROW_SCALES };
 
 /* The library's descriptors of a kind, and how it is computed. */
 struct ax_blas_plan {
@@ -63,6 +65,8 @@ void ax_blas_close(struct ax_blas *b); /* NULL is fine */
 /* AX_OK, or the library's text about `what`. */
 enum ax_status ax_blas_check(const struct ax_blas *b, unsigned status, const char *what);
 #define AX_LT_TRY(b, call) AX_TRY(ax_blas_check((b), (b)->lt.call, #call))
+/* Whether the library has the products of codes in training, with scales of rows, on this GPU. */
+bool ax_blas_has_row_scales(const struct ax_blas *b);
 /* The plan of a kind, which the heuristic is asked for once. Valid until the next call. */
 enum ax_status ax_blas_find(struct ax_blas *b, const struct ax_blas_key *key,
                             struct ax_blas_plan **out);
@@ -72,7 +76,7 @@ enum ax_status ax_blas_resize(struct ax_blas *b, struct ax_blas_plan *p, int64_t
 /* One product, from addresses on the device. */
 struct ax_blas_product {
     const void *a, *b, *c;          /* the library's */
-    const float *a_scale, *b_scale; /* scales of codes */
+    const float *a_scale, *b_scale; /* scales of codes: one, or of rows */
     void *d;
     float alpha, beta;
     void *work;

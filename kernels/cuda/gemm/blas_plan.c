@@ -155,6 +155,10 @@ static enum ax_status make_desc(const struct ax_blas *b, struct ax_blas_plan *p)
     AX_TRY(set_desc(b, p->desc, AX_LT_DESC_TRANSB, k->trans_a ? AX_LT_OP_T : AX_LT_OP_N));
     if (k->fp8)
         AX_TRY(set_scales(b, p->desc, unread, unread));
+    if (k->fp8 == AX_BLAS_ROW_SCALES) {
+        AX_TRY(set_desc(b, p->desc, AX_LT_DESC_A_SCALE_MODE, AX_LT_SCALE_OUTER));
+        AX_TRY(set_desc(b, p->desc, AX_LT_DESC_B_SCALE_MODE, AX_LT_SCALE_OUTER));
+    }
     if (!bias)
         return AX_OK;
     AX_TRY(set_desc(b, p->desc, AX_LT_DESC_EPILOGUE, AX_LT_EPILOGUE_BIAS));
@@ -190,6 +194,44 @@ static enum ax_status ask_library(const struct ax_blas *b, const struct ax_blas_
         (status == AX_LT_OK && (*n < 1 || found[0].state != AX_LT_OK)))
         return ax_error(AX_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for this product");
     return ax_blas_check(b, status, "MatmulAlgoGetHeuristic");
+}
+
+/* y = x·Wᵀ in BF16 and F32, dx and dW of some size, if the library has them all. */
+bool ax_blas_has_row_scales(const struct ax_blas *b) {
+    enum { SIZE = 1024, E4M3 = AX_LT_REAL_8F_E4M3, E5M2 = AX_LT_REAL_8F_E5M2 };
+    static const int32_t types[][2] = {{E4M3, AX_LT_REAL_16BF},
+                                       {E4M3, AX_LT_REAL_32F},
+                                       {E5M2, AX_LT_REAL_16BF},
+                                       {E5M2, AX_LT_REAL_32F}};
+    enum ax_status st = AX_OK;
+    for (size_t i = 0; st == AX_OK && i < sizeof types / sizeof *types; i++) {
+        struct ax_blas_plan p = {.key = {.m = SIZE,
+                                         .n = SIZE,
+                                         .k = SIZE,
+                                         .stride_a = SIZE,
+                                         .stride_b = SIZE,
+                                         .stride_c = SIZE,
+                                         .stride_addend = SIZE,
+                                         .align_a = 16,
+                                         .align_b = 16,
+                                         .align_c = 16,
+                                         .align_addend = 16,
+                                         .type_a = types[i][0],
+                                         .type_b = E4M3,
+                                         .type_c = types[i][1],
+                                         .trans_b = true,
+                                         .fp8 = AX_BLAS_ROW_SCALES}};
+        ax_lt_choice found = {0};
+        int n;
+        st = make_layouts(b, &p);
+        if (st == AX_OK)
+            st = make_desc(b, &p);
+        if (st == AX_OK)
+            st = ask_library(b, &p, 1, &found, &n);
+        forget_plan(b, &p);
+    }
+    ax_error_clear();
+    return st == AX_OK;
 }
 
 /* ---- what is chosen ---- */

@@ -59,6 +59,10 @@ enum {
     AX_LT_DESC_A_SCALE =
         17, /* const float *: what A's elements are multiplied with, on the device */
     AX_LT_DESC_B_SCALE = 18,
+    AX_LT_DESC_A_SCALE_MODE = 31, /* int32_t */
+    AX_LT_DESC_B_SCALE_MODE = 32,
+    AX_LT_SCALE_ONE = 0,   /* for all of a matrix */
+    AX_LT_SCALE_OUTER = 3, /* for each row of op(A), or column of op(B) */
 
     AX_LT_EPILOGUE_DEFAULT = 1,
     AX_LT_EPILOGUE_BIAS = 4, /* a vector of D's type, one element per row of D */

@@ -47,24 +47,46 @@ __global__ void __launch_bounds__(QUANT_THREADS)
 
 #define BLOCKS 8 /* per processor, where they share a range */
 
-#define ROWS 64 /* of which a thread looks at one column */
+/* A block's columns and rows. A thread looks at four neighbors, and its warp at every eighth row. */
+#define STRIP      128
+#define STRIP_ROWS 256
+#define WARPS      (QUANT_THREADS / 32)
 
+/* Warps of a block raise `range` together: atomics are slower than reading. */
 template <class E>
 __global__ void __launch_bounds__(QUANT_THREADS)
     range_of_columns(rows_of<const E> x, int64_t rows, int64_t cols, float *range) {
-    const int64_t per = (cols + QUANT_THREADS - 1) / QUANT_THREADS;
-    const int64_t c = blockIdx.x % per * QUANT_THREADS + threadIdx.x;
-    const int64_t first = blockIdx.x / per * ROWS;
-    float less = 0, more = 0;
-    if (c >= cols)
-        return;
-    for (int64_t r = first; r < min(rows, first + ROWS); r++) {
-        const float v = (float)x.at(r, c);
-        less = raise(less, -v);
-        more = raise(more, v);
+    AX_SHARED(float, seen, [WARPS][2 * STRIP]);
+    const enum ax_dtype dtype = sizeof(E) == 2 ? AX_BF16 : AX_F32;
+    const int64_t per = (cols + STRIP - 1) / STRIP, strip = blockIdx.x % per * STRIP;
+    const int64_t end = min(rows, (int64_t)(blockIdx.x / per + 1) * STRIP_ROWS);
+    const int warp = threadIdx.x / 32, right = 4 * (threadIdx.x % 32);
+    float less[4] = {}, more[4] = {};
+    for (int64_t r = (int64_t)(blockIdx.x / per) * STRIP_ROWS + warp; r < end;
+         r += TOGETHER * WARPS) {
+        raw_four raw[TOGETHER] = {};
+        AX_UNROLL
+        for (int k = 0; k < TOGETHER; k++)
+            if (r + k * WARPS < end)
+                raw[k] = load_raw(dtype, &x.at(r + k * WARPS, 0), strip + right, cols);
+        AX_UNROLL
+        for (int k = 0; k < 4 * TOGETHER; k++) {
+            const float v = values_of(dtype, raw[k / 4]).x[k % 4];
+            less[k % 4] = raise(less[k % 4], -v);
+            more[k % 4] = raise(more[k % 4], v);
+        }
     }
-    raise_to(range + 2 * c, less);
-    raise_to(range + 2 * c + 1, more);
+    AX_UNROLL
+    for (int k = 0; k < 4; k++) {
+        seen[warp][2 * (right + k)] = less[k];
+        seen[warp][2 * (right + k) + 1] = more[k];
+    }
+    __syncthreads();
+    float most = 0;
+    for (int i = 0; i < WARPS; i++)
+        most = raise(most, seen[i][threadIdx.x]);
+    if (strip + threadIdx.x / 2 < cols)
+        raise_to(range + 2 * strip + threadIdx.x, most);
 }
 
 extern "C" enum ax_status ax_cuda_quant_range(struct ax_queue *q, const struct ax_quant_range *a,
@@ -81,8 +103,8 @@ extern "C" enum ax_status ax_cuda_quant_range(struct ax_queue *q, const struct a
         float *range = (float *)a->range.data;
         if (a->columns)
             return AX_LAUNCH(q, range_of_columns<E>,
-                             blocks_of(rows, ROWS) * blocks_of(cols, QUANT_THREADS), QUANT_THREADS,
-                             0, as_rows<const E>(&a->x), rows, cols, range);
+                             blocks_of(rows, STRIP_ROWS) * blocks_of(cols, STRIP), QUANT_THREADS, 0,
+                             as_rows<const E>(&a->x), rows, cols, range);
         const bool one = a->range.shape[0] == 1;
         const int64_t blocks = one ? min(rows, (int64_t)BLOCKS * ax_cuda_processors(q)) : rows;
         return AX_LAUNCH(q, range_of_rows<E>, (unsigned)blocks, QUANT_THREADS, 0,

@@ -4,8 +4,9 @@
  * what the library would check or silently need: matching layouts, matrices within the device's memory, the alignments that
  * were promised to the heuristic, a workspace of its size, whose ends are destroyed; what the documentation of
  * cublasLtMatmul asks for: its table of types, in place only with one layout, of FP8 aᵀ·b, sizes and addresses that are
- * multiples of 16, and scales; an algorithm takes other sizes only of its class; and what has not run yet is loaded, which a
- * capture forbids. tests/cuda/test_cublaslt has a case of each. */
+ * multiples of 16, and scales, of rows only for A and B alike and on compute capability 9.0; an algorithm takes other
+ * sizes only of its class; and what has not run yet is loaded, which a capture forbids. tests/cuda/test_cublaslt has a
+ * case of each. */
 #include "kernels/cuda/gemm/cublaslt.h"
 
 #include <math.h>
@@ -36,6 +37,7 @@ struct description {
     uint32_t epilogue;
     const char *bias;
     const float *a_scale, *b_scale;
+    int32_t a_mode, b_mode; /* of scales */
 };
 struct preference {
     uint64_t work;
@@ -144,10 +146,22 @@ struct product {
 
 const int64_t TILE = 64;
 
+bool has_vectors(const product &p) {
+    return p.desc.a_mode == AX_LT_SCALE_OUTER;
+}
+
+/* What the sum of row i and column j is multiplied with. */
+float scale_of(const product &p, int64_t i, int64_t j) {
+    if (!is_fp8(p.a.type))
+        return p.alpha;
+    return p.alpha * (has_vectors(p) ? p.desc.a_scale[i] * p.desc.b_scale[j]
+                                     : *p.desc.a_scale * *p.desc.b_scale);
+}
+
 /* Rows i … of column j: the k are dealt out to `algo.sums` partial sums, each in order, which
  * are then added. */
-void column(const product &p, float alpha, const float *a, const float *b, int64_t rows,
-            int64_t inner, int64_t i, int64_t j) {
+void column(const product &p, const float *a, const float *b, int64_t rows, int64_t inner,
+            int64_t i, int64_t j) {
     float sums[TILE] = {};
     const int64_t n = std::min(TILE, rows - i);
     for (uint32_t part = 0; part < p.algo.sums; part++) {
@@ -166,7 +180,7 @@ void column(const product &p, float alpha, const float *a, const float *b, int64
             sums[r] += partial[r];
     }
     for (int64_t r = 0; r < n; r++) {
-        float y = alpha * sums[r];
+        float y = scale_of(p, i + r, j) * sums[r];
         if (p.beta != 0 || p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
             y = rounded(p.d.type, y); /* as the library's kernels for Hopper do */
         if (p.beta != 0)
@@ -189,13 +203,11 @@ void compute(const product &p) {
     const int64_t inner = (int64_t)(p.desc.trans_a ? p.a.rows : p.a.cols);
     const std::vector<float> a = unpacked(p.a, p.A, p.desc.trans_a),
                              b = unpacked(p.b, p.B, p.desc.trans_b);
-    const bool scaled = is_fp8(p.a.type);
-    const float alpha = p.alpha * (scaled ? *p.desc.a_scale * *p.desc.b_scale : 1);
     destroy(p.work, p.algo.work);
     ax_emulated_took(is_fastest(p.algo.sums) ? 1 : 2);
     for (int64_t i = 0; i < rows; i += TILE)
         for (int64_t j = 0; j < cols; j++)
-            column(p, alpha, a.data(), b.data(), rows, inner, i, j);
+            column(p, a.data(), b.data(), rows, inner, i, j);
 }
 
 /* Rows of the documentation's table of types that this backend may have (cublasLtMatmul, scale type 32F). The bias of a
@@ -235,6 +247,17 @@ bool fits_fp8(const product &p) {
     return ok;
 }
 
+/* Scales of rows: "outer vector scaling", which is for 9.0 alone. */
+bool has_mode(const product &p) {
+    return !has_vectors(p) || (ax_emulated_setting("AXTRAIN_EMULATED_CAPABILITY", 9) == 9 &&
+                               ax_emulated_setting("AXTRAIN_EMULATED_ROW_SCALES", 1) == 1);
+}
+
+bool fits_modes(const product &p) {
+    return p.desc.a_mode == p.desc.b_mode &&
+           (p.desc.a_mode == AX_LT_SCALE_ONE || (has_vectors(p) && is_fp8(p.a.type)));
+}
+
 bool fits(const product &p) {
     const uint64_t m = p.desc.trans_a ? p.a.cols : p.a.rows,
                    k = p.desc.trans_a ? p.a.rows : p.a.cols,
@@ -242,7 +265,8 @@ bool fits(const product &p) {
                    k2 = p.desc.trans_b ? p.b.cols : p.b.rows;
     const layout all[] = {p.a, p.b, p.c, p.d};
     bool ok = m > 0 && n > 0 && k > 0 && k == k2 && p.c.rows == m && p.c.cols == n &&
-              p.d.rows == m && p.d.cols == n && are_types(p) && (!is_fp8(p.a.type) || fits_fp8(p));
+              p.d.rows == m && p.d.cols == n && are_types(p) && fits_modes(p) &&
+              (!is_fp8(p.a.type) || fits_fp8(p));
     for (const layout &l : all)
         ok = ok && l.stride >= (int64_t)l.rows;
     return ok;
@@ -254,6 +278,8 @@ bool aligned(const product &p) {
     for (int i = 0; i < 4; i++)
         ok = ok && (uintptr_t)at[i] % p.algo.align[i] == 0 &&
              (!is_fp8(p.a.type) || (uintptr_t)at[i] % 16 == 0);
+    if (has_vectors(p))
+        ok = ok && (uintptr_t)p.desc.a_scale % 16 == 0 && (uintptr_t)p.desc.b_scale % 16 == 0;
     return ok;
 }
 
@@ -268,9 +294,10 @@ bool fits_in_memory(const product &p) {
     bool ok = true;
     for (int i = 0; i < 4; i++)
         ok = ok && ax_emulated_is_device(at[i], bytes_of(all[i]));
+    const size_t rows = has_vectors(p) ? p.d.rows : 1, cols = has_vectors(p) ? p.d.cols : 1;
     if (is_fp8(p.a.type))
-        ok = ok && ax_emulated_is_device(p.desc.a_scale, sizeof(float)) &&
-             ax_emulated_is_device(p.desc.b_scale, sizeof(float));
+        ok = ok && ax_emulated_is_device(p.desc.a_scale, rows * sizeof(float)) &&
+             ax_emulated_is_device(p.desc.b_scale, cols * sizeof(float));
     if (p.desc.epilogue == AX_LT_EPILOGUE_BIAS)
         ok = ok && ax_emulated_is_device(p.desc.bias, p.d.rows * (size_t)bits_of(p.d.type) / 8);
     if (p.C == p.D)
@@ -285,15 +312,16 @@ uint64_t terms(const product &p) {
 
 /* Kernels that this process has loaded: a first launch loads one, which fails within a capture. */
 bool is_loaded(const product &p, cudaStream_t stream) {
-    static std::set<std::array<uint32_t, 8>> loaded;
-    const std::array<uint32_t, 8> kernel = {p.algo.sums,
+    static std::set<std::array<uint32_t, 9>> loaded;
+    const std::array<uint32_t, 9> kernel = {p.algo.sums,
                                             p.algo.wide,
                                             p.a.type,
                                             p.b.type,
                                             p.d.type,
                                             (uint32_t)p.desc.trans_a,
                                             (uint32_t)p.desc.trans_b,
-                                            p.desc.compute};
+                                            p.desc.compute,
+                                            (uint32_t)p.desc.a_mode};
     {
         ax_emulated_hold held;
         if (loaded.count(kernel))
@@ -325,7 +353,8 @@ unsigned Destroy(ax_lt_handle handle) {
 
 unsigned MatmulDescCreate(ax_lt_desc *desc, unsigned compute, unsigned scale) {
     *desc = (ax_lt_desc) new description{
-        compute, scale, AX_LT_OP_N, AX_LT_OP_N, AX_LT_EPILOGUE_DEFAULT, nullptr, nullptr, nullptr};
+        compute, scale,   AX_LT_OP_N, AX_LT_OP_N,      AX_LT_EPILOGUE_DEFAULT,
+        nullptr, nullptr, nullptr,    AX_LT_SCALE_ONE, AX_LT_SCALE_ONE};
     return AX_LT_OK;
 }
 unsigned MatmulDescDestroy(ax_lt_desc desc) {
@@ -348,6 +377,10 @@ unsigned MatmulDescSetAttribute(ax_lt_desc desc, unsigned attribute, const void 
         return take(&d->a_scale, value, bytes);
     case AX_LT_DESC_B_SCALE:
         return take(&d->b_scale, value, bytes);
+    case AX_LT_DESC_A_SCALE_MODE:
+        return take(&d->a_mode, value, bytes);
+    case AX_LT_DESC_B_SCALE_MODE:
+        return take(&d->b_mode, value, bytes);
     default:
         return AX_LT_INVALID_VALUE;
     }
@@ -420,6 +453,8 @@ unsigned MatmulAlgoGetHeuristic(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, a
     algorithm algo = {p->reduction != AX_LT_REDUCTION_NONE ? p->work : 0, {}, 0, 0};
     if (wanted < 1 || !fits(asked))
         return AX_LT_INVALID_VALUE;
+    if (!has_mode(asked))
+        return AX_LT_NOT_SUPPORTED;
     algo.wide = terms(asked) % 8 == 0;
     memcpy(algo.align, p->align, sizeof algo.align);
     for (*n = 0; *n < wanted && algo.sums < SUMS; ++*n) {
@@ -437,7 +472,8 @@ unsigned MatmulAlgoCheck(ax_lt_handle, ax_lt_desc desc, ax_lt_layout a, ax_lt_la
     algorithm algo;
     memcpy(&algo, opaque, sizeof algo);
     const product p = product_of(desc, a, b, c, d);
-    bool ok = fits(p) && algo.sums >= 1 && algo.sums <= SUMS && (!algo.wide || terms(p) % 8 == 0);
+    bool ok = fits(p) && has_mode(p) && algo.sums >= 1 && algo.sums <= SUMS &&
+              (!algo.wide || terms(p) % 8 == 0);
     for (uint32_t align : algo.align)
         ok = ok && align >= 1 && align <= 256;
     if (!ok)
@@ -463,7 +499,7 @@ unsigned Matmul(ax_lt_handle, ax_lt_desc desc, const void *alpha, const void *a,
     p.work = (char *)work;
     if (!fits(p) || !aligned(p) || !fits_in_memory(p) || work_bytes < p.algo.work)
         return AX_LT_INVALID_VALUE;
-    if (p.algo.wide && terms(p) % 8 != 0)
+    if ((p.algo.wide && terms(p) % 8 != 0) || !has_mode(p))
         return AX_LT_NOT_SUPPORTED;
     if (!is_loaded(p, stream))
         return EXECUTION_FAILED;

@@ -11,8 +11,9 @@ namespace {
 std::map<void *, size_t> device_memory; /* by address */
 size_t in_use;
 
+const size_t BEHIND = 4096; /* of a block, which nobody may use */
 size_t pages(size_t bytes) {
-    return (bytes + 4095) / 4096 * 4096 + 4096;
+    return (bytes + 4095) / 4096 * 4096 + BEHIND;
 }
 
 /* In pages of 2 MiB if there are: what protect() costs is per page. */
@@ -62,7 +63,7 @@ bool ax_emulated_is_device(const void *at, size_t bytes) {
     ax_emulated_hold held;
     const char *first = (const char *)at;
     for (const auto &m : device_memory)
-        if (first >= (char *)m.first && first + bytes <= (char *)m.first + m.second)
+        if (first >= (char *)m.first && first + bytes <= (char *)m.first + m.second - BEHIND)
             return true;
     return false;
 }
@@ -98,7 +99,7 @@ cudaError_t cudaFree(void *p) {
         return p ? cudaErrorInvalidValue : cudaSuccess;
     ASAN_UNPOISON_MEMORY_REGION(p, m->second);
     munmap(p, m->second);
-    in_use -= m->second - 4096;
+    in_use -= m->second - BEHIND;
     device_memory.erase(m);
     return cudaSuccess;
 }
