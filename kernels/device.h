@@ -76,8 +76,8 @@ struct ax_device {
     /* Waits until the ticket's work is done; *slept: it was not done yet. Ticket 0 needs no
      * wait. */
     enum ax_status (*wait)(struct ax_queue *q, uint64_t ticket, bool *slept);
-    /* Only with a host tier, from the queue's thread: the n-th copy into a tier beside ops, and that these wait for it;
-     * n counts from 1 */
+    /* Only with a host tier, from the queue's thread: */
+    /* the n-th copy into a tier beside ops, and that these wait for it; n counts from 1 */
     enum ax_status (*copy_beside)(struct ax_queue *q, enum ax_tier into, uint64_t n,
                                   void AX_DEVICE *to, const void AX_DEVICE *from, size_t bytes);
     enum ax_status (*after)(struct ax_queue *q, enum ax_tier into, uint64_t n);

@@ -1,6 +1,6 @@
-/* The device: memory by cudaMalloc, a tier of pinned memory beside it, one stream per queue, and one for
- * copies beside ops into each tier: PCIe carries both ways at the same time. Events mark places in streams that
- * host threads and other streams wait for. */
+/* The device: memory by cudaMalloc, a tier of pinned memory beside it, one stream per queue, and one
+ * for copies beside ops into each tier: PCIe carries both ways at the same time. Events mark places
+ * in streams that host threads and other streams wait for. */
 #include <pthread.h>
 #include <string.h>
 
