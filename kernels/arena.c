@@ -248,6 +248,7 @@ void *ax_stack_push(struct ax_stack *s, const char *name, size_t bytes) {
 
 struct ax_tensor ax_stack_take(struct ax_stack *s, const char *name, struct ax_tensor t) {
     t.data = ax_stack_push(s, name, ax_tensor_bytes(&t));
+    t.range = NULL;
     return t;
 }
 

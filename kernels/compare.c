@@ -108,6 +108,12 @@ static void compare_draws(const struct ax_case *c, const char *name, const struc
              (double)other / (double)allowed);
 }
 
+/* What an operand's numbers were rounded to: a range's are those of a result. */
+static enum ax_dtype stored_as(const struct ax_case *c, const char *name,
+                               const struct ax_tensor *t) {
+    return strcmp(name, "range.t") == 0 ? c->dtype : t->dtype;
+}
+
 void ax_case_compare_operand(const struct ax_case *c, const char *name, const struct ax_tensor *got,
                              const struct ax_tensor *want, struct ax_case_difference *d) {
     const double scale = largest(want);
@@ -118,7 +124,7 @@ void ax_case_compare_operand(const struct ax_case *c, const char *name, const st
         if (g == w || (isnan(g) && isnan(w))) /* NaN: what a skipped step leaves as it was */
             continue;
         const double off = isfinite(w) ? fabs(g - w) : INFINITY;
-        note(d, c, name, i, g, w, off / tolerance(d, c, want->dtype, w, scale));
+        note(d, c, name, i, g, w, off / tolerance(d, c, stored_as(c, name, want), w, scale));
     }
 }
 

@@ -135,11 +135,17 @@ struct ax_fill {
     double value;
 };
 
+/* What an op leaves beside a result, for products of 8-bit floats: what quant_range says of its first `rows` rows, with
+ * the same bits. t F32 [1][2]; data NULL = none. */
+struct ax_range_of {
+    struct ax_tensor t;
+    int64_t rows;
+};
+
 /* dst = src, converted. Same shape; any float dtypes, or equal integer dtypes; any row strides. */
 struct ax_copy {
     struct ax_tensor dst, src;
 };
-
 /* dst += alpha · src. Same shape; each compute or accumulation. */
 struct ax_add {
     struct ax_tensor dst, src;
@@ -230,6 +236,7 @@ struct ax_rmsnorm_forward {
     struct ax_tensor x, weight, y, rstd;
     double eps, offset;
     bool once;
+    struct ax_range_of range; /* of y */
 };
 /* g = dy·(offset + weight), x̂ = x·rstd, over the n elements of the last dimension:
  *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
@@ -283,11 +290,14 @@ struct ax_gating {
 struct ax_swiglu_forward {
     struct ax_tensor gate_up, up, y;
     struct ax_gating how;
+    struct ax_range_of range; /* of y */
 };
-/* dgate_up (and dup, if up is apart) from dy; dgate_up may be gate_up, dup may be up. */
+/* dgate_up (and dup, if up is apart) from dy; dgate_up may be gate_up, dup may be up. range: of both, or, F32 [2][2], of
+ * each, first the gates'. */
 struct ax_swiglu_backward {
     struct ax_tensor dy, gate_up, up, dgate_up, dup;
     struct ax_gating how;
+    struct ax_range_of range;
 };
 
 /* How a router chooses k of E experts, and their weights (DeepSeek-AI 2024). p =

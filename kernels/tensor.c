@@ -63,6 +63,7 @@ struct ax_tensor ax_tensor_rows(const struct ax_tensor *t, int64_t first, int64_
     struct ax_tensor view = *t;
     view.shape[0] = n;
     view.data = ax_tensor_row(t, first);
+    view.range = NULL;
     return view;
 }
 
@@ -71,6 +72,7 @@ struct ax_tensor ax_tensor_cols(const struct ax_tensor *t, int64_t first, int64_
     struct ax_tensor view = *t;
     view.shape[1] = n;
     view.data = advance(t, first);
+    view.range = NULL;
     return view;
 }
 
@@ -89,5 +91,6 @@ struct ax_tensor ax_tensor_heads(const struct ax_tensor *t, int64_t heads, int64
     view.ndim = 3;
     view.shape[1] = heads;
     view.shape[2] = head_dim;
+    view.range = NULL;
     return view;
 }

@@ -18,6 +18,9 @@ struct ax_tensor {
     int64_t row_stride; /* elements from [i][…] to [i+1][…]; = row length if dense */
     bool panels;        /* a weight in the order of kernels/panels.h; few ops accept it */
     void AX_DEVICE *data;
+    /* What an op left of numbers that products of 8-bit floats read (struct ax_range_of), or NULL. Views of a
+     * tensor and other tensors of its shape have none. */
+    float AX_DEVICE *range;
 };
 
 /* Dense views of `data`. */

@@ -102,6 +102,10 @@ struct ax_tensor ax_case_dense2(struct ax_case_builder *b, enum ax_dtype dtype, 
     return ax_case_place(b, dtype, 0, 2, (const int64_t[]){rows, cols});
 }
 
+struct ax_range_of ax_case_range(struct ax_case_builder *b, int64_t n) {
+    return (struct ax_range_of){ax_case_dense2(b, AX_F32, n, 2), b->shape->rows * 2 / 3};
+}
+
 /* Random in [−1, 1). */
 struct ax_tensor ax_case_in1(struct ax_case_builder *b, enum ax_dtype dtype, int64_t n) {
     struct ax_tensor t = ax_case_out1(b, dtype, n);

@@ -153,6 +153,13 @@ static inline bool is_index(tensor t, int64_t rows) {
            t->shape[0] == rows && ax_tensor_is_dense(t);
 }
 
+/* Is it absent, or of a tensor with a scale for each of `parts`, or one for all? */
+static inline bool fits_range(const struct ax_range_of *range, int64_t parts) {
+    return !given(&range->t) ||
+           (is_2d(&range->t, AX_F32, range->t.shape[0], 2) && ax_tensor_is_dense(&range->t) &&
+            (range->t.shape[0] == 1 || range->t.shape[0] == parts) && range->rows >= 0);
+}
+
 static inline bool sums(tensor t) {
     return t->dtype == AX_F32 || t->dtype == AX_F64;
 }
@@ -216,6 +223,8 @@ struct ax_tensor ax_case_in2(struct ax_case_builder *b, enum ax_dtype dtype, int
 struct ax_tensor ax_case_dense_in2(struct ax_case_builder *b, enum ax_dtype dtype, int64_t rows,
                                    int64_t cols);
 struct ax_tensor ax_case_in3(struct ax_case_builder *b, int64_t rows, int64_t heads);
+/* Room for the range of a result of n parts: of some of the shape's rows. */
+struct ax_range_of ax_case_range(struct ax_case_builder *b, int64_t n);
 /* i32 [n], uniform in [low, high). */
 struct ax_tensor ax_case_ids(struct ax_case_builder *b, int64_t n, int64_t low, int64_t high);
 

@@ -6,6 +6,7 @@ struct norm_options {
     bool narrow; /* dx in compute, too */
     double offset;
     bool once;
+    bool ranged;
 };
 #define NORM(...) OPTIONS(norm_options, __VA_ARGS__)
 
@@ -43,6 +44,7 @@ static const char *check_rmsnorm_forward(const struct ax_rmsnorm_forward *a) {
     NEED(is_stream(&a->x, a->weight.dtype));
     NEED(is_1d(&a->weight, a->weight.dtype, a->x.shape[a->x.ndim - 1]));
     NEED(is_rstd(&a->rstd, &a->x));
+    NEED(fits_range(&a->range, 1) && (!given(&a->range.t) || a->y.ndim == 2));
     return NULL;
 }
 
@@ -57,6 +59,8 @@ static void build_rmsnorm_forward(struct ax_case_builder *b, struct ax_rmsnorm_f
     a->eps = 1e-5;
     a->offset = o->offset;
     a->once = o->once;
+    if (o->ranged)
+        a->range = ax_case_range(b, 1);
 }
 
 static const struct ax_shape shapes_rmsnorm_forward[] = {
@@ -68,11 +72,13 @@ static const struct ax_shape shapes_rmsnorm_forward[] = {
     {"heads in place", .rows = 2, .heads = 2, .head_dim = 33, .flags = AX_SHAPE_IN_PLACE},
     {"accum in", .rows = 9, .cols = 85, .pad = 3, .flags = IN32},
     {"offset, once", .rows = 5, .heads = 3, .head_dim = 21, NORM(.offset = 1, .once = true)},
+    {"range", .rows = 9, .cols = 85, .pad = 3, .flags = IN32, NORM(.ranged = true)},
+    {"range of long rows", .rows = 4, .cols = 8232, NORM(.ranged = true)},
     {"hidden", .big = true, .rows = 2048, .cols = 576, .flags = IN32},
     {"8B hidden", .huge = true, .rows = 4096, .cols = 4096, .flags = IN32},
 };
 
-AX_OP_INFO(rmsnorm_forward, IN_ROWS(x), IN(weight), OUT_ROWS(y), OUT_ROWS(rstd));
+AX_OP_INFO(rmsnorm_forward, IN_ROWS(x), IN(weight), OUT_ROWS(y), OUT_ROWS(rstd), OUT(range.t));
 
 static const char *check_rmsnorm_backward(const struct ax_rmsnorm_backward *a) {
     NEED(real(&a->x) && (a->x.ndim == 2 || a->x.ndim == 3));

@@ -15,6 +15,7 @@ struct cap_options {
 
 #define GATING(...) OPTIONS(ax_swiglu_options, .how = {__VA_ARGS__})
 #define APART(...)  OPTIONS(ax_swiglu_options, .how = {__VA_ARGS__}, .apart = true)
+#define RANGES(n)   OPTIONS(ax_swiglu_options, .ranges = (n))
 
 static const char *check_fill(const struct ax_fill *a) {
     NEED(given(&a->dst) && rows_apart(&a->dst));
@@ -284,6 +285,7 @@ static void build_pair(struct ax_case_builder *b, bool filled, struct ax_tensor 
 static const char *check_swiglu_forward(const struct ax_swiglu_forward *a) {
     NEED(a->y.ndim == 2 && real(&a->y));
     NEED(is_2d(&a->y, a->y.dtype, a->y.shape[0], a->y.shape[1]));
+    NEED(fits_range(&a->range, 1) && (!given(&a->range.t) || !a->how.interleaved));
     return check_pair(&a->y, &a->how, &a->gate_up, &a->up);
 }
 
@@ -294,6 +296,8 @@ static void build_swiglu_forward(struct ax_case_builder *b, struct ax_swiglu_for
     build_pair(b, true, &a->gate_up, &a->up);
     a->y = ax_case_out2(b, b->real, b->shape->rows, b->shape->cols);
     a->how = o->how;
+    if (o->ranges > 0)
+        a->range = ax_case_range(b, o->ranges);
 }
 
 static const struct ax_shape shapes_swiglu_forward[] = {
@@ -307,16 +311,19 @@ static const struct ax_shape shapes_swiglu_forward[] = {
     {"apart", .rows = 5, .cols = 37, .pad = 3, APART(.gate = AX_GATE_SILU)},
     {"product", .rows = 5, .cols = 37, APART(.gate = AX_GATE_LINEAR)},
     {"sigmoid", .rows = 3, .cols = 24, .pad = 8, APART(.gate = AX_GATE_SIGMOID)},
+    {"range", .rows = 9, .cols = 37, RANGES(1)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
     {"8B feed-forward", .huge = true, .rows = 4096, .cols = 14336},
 };
 
-AX_OP_INFO(swiglu_forward, IN_ROWS(gate_up), IN_ROWS(up), OUT_ROWS(y));
+AX_OP_INFO(swiglu_forward, IN_ROWS(gate_up), IN_ROWS(up), OUT_ROWS(y), OUT(range.t));
 
 static const char *check_swiglu_backward(const struct ax_swiglu_backward *a) {
     NEED(a->dy.ndim == 2 && real(&a->dy));
     NEED(is_2d(&a->dy, a->dy.dtype, a->dy.shape[0], a->dy.shape[1]));
     NEED(given(&a->up) == given(&a->dup));
+    NEED(fits_range(&a->range, 2));
+    NEED(!given(&a->range.t) || (!given(&a->up) && !a->how.interleaved));
     const char *broken = check_pair(&a->dy, &a->how, &a->gate_up, &a->up);
     return broken ? broken : check_pair(&a->dy, &a->how, &a->dgate_up, &a->dup);
 }
@@ -335,6 +342,8 @@ static void build_swiglu_backward(struct ax_case_builder *b, struct ax_swiglu_ba
         build_pair(b, false, &a->dgate_up, &a->dup);
     }
     a->how = o->how;
+    if (o->ranges > 0)
+        a->range = ax_case_range(b, o->ranges);
 }
 
 static const struct ax_shape shapes_swiglu_backward[] = {
@@ -350,9 +359,11 @@ static const struct ax_shape shapes_swiglu_backward[] = {
      APART(.gate = AX_GATE_SILU)},
     {"product", .rows = 5, .cols = 37, APART(.gate = AX_GATE_LINEAR)},
     {"sigmoid", .rows = 3, .cols = 24, .pad = 8, APART(.gate = AX_GATE_SIGMOID)},
+    {"range of both", .rows = 9, .cols = 37, RANGES(1)},
+    {"ranges, in place", .rows = 9, .cols = 2104, .pad = 8, .flags = AX_SHAPE_IN_PLACE, RANGES(2)},
     {"feed-forward", .big = true, .rows = 2048, .cols = 1536},
     {"8B feed-forward", .huge = true, .rows = 4096, .cols = 14336},
 };
 
 AX_OP_INFO(swiglu_backward, IN_ROWS(dy), IN_ROWS(gate_up), IN_ROWS(up), OUT_ROWS(dgate_up),
-           OUT_ROWS(dup));
+           OUT_ROWS(dup), OUT(range.t));

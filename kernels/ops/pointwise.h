@@ -7,6 +7,7 @@
 struct ax_swiglu_options {
     struct ax_gating how;
     bool apart; /* ups in a tensor of their own */
+    int ranges; /* rows of range; 0: none */
 };
 
 #endif

@@ -10,7 +10,6 @@ static int64_t last_dim(const struct ax_tensor *t) {
 /* Row t, group h of x starts at column h·n; its rstd is element t·groups + h. */
 enum ax_status ax_ref_rmsnorm_forward(struct ax_queue *q, const struct ax_rmsnorm_forward *a,
                                       void *work) {
-    (void)q;
     (void)work;
     int64_t n = last_dim(&a->x);
     int64_t groups = ax_tensor_row_len(&a->x) / n;
@@ -31,7 +30,7 @@ enum ax_status ax_ref_rmsnorm_forward(struct ax_queue *q, const struct ax_rmsnor
             ax_ref_set(&a->y, t, col + d, normed * (a->offset + ax_ref_get(&a->weight, d, 0)));
         }
     }
-    return AX_OK;
+    return ax_ref_leave_range(q, &a->range, &a->y);
 }
 
 /* dy·(offset + weight). */

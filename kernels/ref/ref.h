@@ -55,4 +55,14 @@ static inline bool ax_ref_given(const struct ax_tensor *t) {
     return t->data != NULL;
 }
 
+/* Sets a range, if it is asked for, after y is written. */
+static inline enum ax_status ax_ref_leave_range(struct ax_queue *q, const struct ax_range_of *range,
+                                                const struct ax_tensor *y) {
+    const int64_t rows = range->rows < y->shape[0] ? range->rows : y->shape[0];
+    if (!ax_ref_given(&range->t))
+        return AX_OK;
+    return ax_ref_quant_range(
+        q, &(struct ax_quant_range){.x = ax_tensor_rows(y, 0, rows), .range = range->t}, NULL);
+}
+
 #endif

@@ -54,7 +54,6 @@ static struct unit load(const struct ax_gating *how, const struct ax_tensor *gat
 
 enum ax_status ax_ref_swiglu_forward(struct ax_queue *q, const struct ax_swiglu_forward *a,
                                      void *work) {
-    (void)q;
     (void)work;
     for (int64_t t = 0; t < a->y.shape[0]; t++) {
         for (int64_t f = 0; f < a->y.shape[1]; f++) {
@@ -62,12 +61,11 @@ enum ax_status ax_ref_swiglu_forward(struct ax_queue *q, const struct ax_swiglu_
             ax_ref_set(&a->y, t, f, u.a * u.b);
         }
     }
-    return AX_OK;
+    return ax_ref_leave_range(q, &a->range, &a->y);
 }
 
 enum ax_status ax_ref_swiglu_backward(struct ax_queue *q, const struct ax_swiglu_backward *a,
                                       void *work) {
-    (void)q;
     (void)work;
     const int64_t f_len = a->dy.shape[1];
     const bool apart = ax_ref_given(&a->up);
@@ -79,6 +77,12 @@ enum ax_status ax_ref_swiglu_backward(struct ax_queue *q, const struct ax_swiglu
             ax_ref_set(apart ? &a->dup : &a->dgate_up, t, up_at(&a->how, f, f_len, apart),
                        dy * u.a * u.db);
         }
+    }
+    for (int64_t i = 0; i < a->range.t.shape[0] && ax_ref_given(&a->range.t); i++) {
+        const int64_t cols = a->dgate_up.shape[1] / a->range.t.shape[0];
+        const struct ax_tensor part = ax_tensor_cols(&a->dgate_up, i * cols, cols);
+        const struct ax_range_of range = {ax_tensor_rows(&a->range.t, i, 1), a->range.rows};
+        AX_TRY(ax_ref_leave_range(q, &range, &part));
     }
     return AX_OK;
 }

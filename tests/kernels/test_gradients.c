@@ -180,13 +180,14 @@ static double swiglu_loss(void *context) {
 static void swiglu_gradient(void **state) {
     (void)state;
     static const struct ax_swiglu_options kinds[] = {
-        {{.gate = AX_GATE_SILU}, false},
-        {{.gate = AX_GATE_GELU}, false},
-        {{.gate = AX_GATE_SILU, .interleaved = true}, false},
-        {{.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3}, false},
-        {{.gate = AX_GATE_SIGMOID}, true},
-        {{.gate = AX_GATE_LINEAR}, true},
-        {{.gate = AX_GATE_SILU}, true}};
+        {{.gate = AX_GATE_SILU}, .apart = false},
+        {{.gate = AX_GATE_GELU}, .apart = false},
+        {{.gate = AX_GATE_SILU, .interleaved = true}, .apart = false},
+        {{.gate = AX_GATE_CLAMPED, .interleaved = true, .alpha = 1.702, .limit = 3},
+         .apart = false},
+        {{.gate = AX_GATE_SIGMOID}, .apart = true},
+        {{.gate = AX_GATE_LINEAR}, .apart = true},
+        {{.gate = AX_GATE_SILU}, .apart = true}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct ax_shape shape = {
             .name = "swiglu", .rows = 4, .cols = 9, .pad = 3, .options = &kinds[i]};

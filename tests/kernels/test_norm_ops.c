@@ -79,7 +79,7 @@ static void check_forward(const struct isa *isa, enum ax_dtype real) {
             struct ax_tensor x = t == 1 ? y : in.x; /* y may be x */
             struct ax_tensor rstd = line(AX_F32, s->tokens * s->heads);
             RUN(isa, THREADS[t], rmsnorm_forward, shaped(&x, s), in.weight, shaped(&y, s), rstd,
-                EPS, 0, false);
+                EPS, 0, .once = false);
             for (int64_t i = 0; i < s->tokens * s->heads && t == 0; i++) {
                 int64_t row = i / s->heads, col = i % s->heads * s->n;
                 double want = naive_rstd(&in.x, row, col, s->n);
@@ -189,7 +189,7 @@ static void check_rows(const struct isa *isa, enum ax_dtype real) {
     set(&in.x, NAN_ROW, 100, NAN);
     set(&in.x, INF_ROW, 576, INFINITY);
     struct ax_tensor y = grid(real, T, D, 0), rstd = line(AX_F32, T);
-    RUN(isa, 2, rmsnorm_forward, in.x, in.weight, y, rstd, EPS, 0, false);
+    RUN(isa, 2, rmsnorm_forward, in.x, in.weight, y, rstd, EPS, 0, .once = false);
     struct ax_tensor dx = grid(real, T, D, 0), dw = clone(&in.dweight);
     RUN_WORK(isa, 2, rmsnorm_backward, in.dy, in.x, in.weight, rstd, dx, (struct ax_tensor){0}, dw,
              false, 0);
@@ -197,7 +197,7 @@ static void check_rows(const struct isa *isa, enum ax_dtype real) {
         struct ax_tensor x1 = ax_tensor_rows(&in.x, t, 1), dy1 = ax_tensor_rows(&in.dy, t, 1);
         struct ax_tensor y1 = grid(real, 1, D, 0), rstd1 = line(AX_F32, 1);
         struct ax_tensor dx1 = grid(real, 1, D, 0), dw1 = line(AX_F32, D);
-        RUN(isa, 1, rmsnorm_forward, x1, in.weight, y1, rstd1, EPS, 0, false);
+        RUN(isa, 1, rmsnorm_forward, x1, in.weight, y1, rstd1, EPS, 0, .once = false);
         RUN_WORK(isa, 1, rmsnorm_backward, dy1, x1, in.weight, rstd1, dx1, (struct ax_tensor){0},
                  dw1, false, 0);
         bool odd = t == NAN_ROW || t == INF_ROW;

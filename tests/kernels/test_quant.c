@@ -14,6 +14,7 @@
 #include "kernels/quant/scheme.h"
 #include "tests/golden_files.h"
 #include "tests/kernels/machines.h"
+#include "tests/kernels/range_case.h"
 #include "tests/skip.h"
 
 static void open_file(struct ax_safetensors *st, const char *name) {
@@ -325,6 +326,32 @@ static void a_given_range_is_the_blocks(void **state) {
     }
 }
 
+static void run_here(struct ax_case *c, struct machine *m) {
+    case_run(c, m);
+}
+
+/* What ops leave of their results is what quant_range finds there, which knows no NaN, and no row of padding. */
+static void ops_leave_ranges(void **state) {
+    (void)state;
+    check_ranges(&ref, &ref, run_here);
+    if (have_cpu())
+        check_ranges(&ref, &cpu, run_here);
+}
+
+/* Of no rows it is 0. */
+static void nothing_has_no_range(void **state) {
+    (void)state;
+    float x[6] = {1, -2, 3, 4, 5, 6}, y[3], range[2];
+    for (int i = 0; i < (have_cpu() ? 2 : 1); i++) {
+        const struct ax_swiglu_forward a = {.gate_up = ax_tensor_2d(AX_F32, x, 1, 6),
+                                            .y = ax_tensor_2d(AX_F32, y, 1, 3),
+                                            .range = {ax_tensor_2d(AX_F32, range, 1, 2), 0}};
+        range[0] = range[1] = 7;
+        assert_int_equal(ax_run_swiglu_forward(i == 0 ? ref.q : cpu.q, &a), AX_OK);
+        assert_true(range[0] == 0 && range[1] == 0);
+    }
+}
+
 /* fp8_codes and fake_quantize, of the same numbers and range: codes times their scale are the values, and columns are
  * rows transposed, with zeros after the last row. */
 static void codes_mean_the_values(struct machine *m, enum ax_quant kind) {
@@ -478,6 +505,8 @@ int main(void) {
         cmocka_unit_test(e4m3_rounds_half_to_even),
         cmocka_unit_test(formats_have_the_same_bits_everywhere),
         cmocka_unit_test(a_given_range_is_the_blocks),
+        cmocka_unit_test(ops_leave_ranges),
+        cmocka_unit_test(nothing_has_no_range),
         cmocka_unit_test(codes_of_products_mean_the_values),
         cmocka_unit_test(codes_of_floats_are_their_values),
         cmocka_unit_test(wrong_schemes_name_the_nearest),

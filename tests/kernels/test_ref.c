@@ -112,7 +112,7 @@ static void rmsnorm_rounds_in_between(void **state) {
     ax_store(AX_BF16, w, 0, 1.5);
     ax_store(AX_BF16, w, 1, 1.25);
     RUN(rmsnorm_forward, ax_tensor_2d(AX_BF16, x, 1, 2), ax_tensor_1d(AX_BF16, w, 2),
-        ax_tensor_2d(AX_BF16, y, 1, 2), ax_tensor_1d(AX_F32, rstd, 1), 0, 0, false);
+        ax_tensor_2d(AX_BF16, y, 1, 2), ax_tensor_1d(AX_F32, rstd, 1), 0, 0, .once = false);
     assert_true(fabs((double)rstd[0] - 1 / sqrt(29)) < 1e-7);
     assert_true(ax_load(AX_BF16, y, 0) == 1.9453125);
     assert_true(ax_load(AX_BF16, y, 1) == 0.69921875);

@@ -1,18 +1,9 @@
 /* quant_range, fake_quantize and its backward op: rounding to a format while training. Each reads its
  * numbers twice, the second time from cache if it can, or once with a range. */
 #include "kernels/cuda/quant/quant.cuh"
+#include "kernels/cuda/ranges.cuh"
 
 /* ---- quant_range ---- */
-
-/* The larger one; NaN counts for nothing, and no zero is negative. */
-__device__ static inline float raise(float most, float v) {
-    return v > most ? v : most;
-}
-
-/* Numbers ≥ 0 are ordered as their bits, whose maximum no order changes. */
-__device__ static inline void raise_to(float *to, float v) {
-    atomicMax((unsigned *)to, __float_as_uint(v));
-}
 
 #define TOGETHER 4 /* loads of a thread that are on their way */
 

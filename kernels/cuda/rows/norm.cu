@@ -4,6 +4,7 @@
  * Bytes moved: x, y once; backward dy, x, dx once, and the sums of dweight's pieces. A thread keeps its
  * first 8 elements of a row between the two passes, which are all it has up to n = 8192.
  * And y (+)= x − mean(x) of each row, which makes it LayerNorm. */
+#include "kernels/cuda/ranges.cuh"
 #include "kernels/cuda/rows/columns.cuh"
 
 /* Norms of a tensor: [T][D] has one in each row, [T][H][hd] one for each head. */
@@ -65,15 +66,18 @@ __device__ static inline void normalize(const norm_place &p, int64_t col, float 
     store_norm(y, p, col, x);
 }
 
-template <class X, class Y>
+/* Ranged: with the range of y. */
+template <class X, class Y, bool Ranged>
 __global__ void __launch_bounds__(1024)
     rmsnorm_forward_kernel(norms s, vector_rows<X> x, vector_rows<Y> weight, vector_rows<Y> y,
-                           float *rstds, norm_kind kind) {
+                           float *rstds, norm_kind kind, range_to range) {
     const int64_t i = team_row(), mine = threadIdx.x * AX_NEIGHBORS;
     const int64_t step = blockDim.x * AX_NEIGHBORS;
     if (i >= s.count)
         return;
     const norm_place p = place_of(s, i);
+    const bool ranged = Ranged && p.row < range.rows;
+    seen_range all = {};
     float own[AX_NEIGHBORS] = {}, more[AX_NEIGHBORS];
     if (mine < s.n)
         load_norm(x, p, mine, own);
@@ -87,26 +91,41 @@ __global__ void __launch_bounds__(1024)
         rstds[i] = rstd;
     if (mine < s.n)
         normalize<X>(p, mine, own, rstd, y, weight, kind);
+    if (ranged)
+        all.see(own);
     for (int64_t col = mine + step; col < s.n; col += step) {
         load_norm(x, p, col, more);
         normalize<X>(p, col, more, rstd, y, weight, kind);
+        if (ranged)
+            all.see(more);
     }
+    if (ranged)
+        raise_range<Y>(range.at, all);
+}
+
+template <class X, class Y, bool Ranged>
+static enum ax_status run_forward(struct ax_queue *q, const struct ax_rmsnorm_forward *a,
+                                  const range_to &range) {
+    const norms s = norms_of(&a->x);
+    const dim3 team = team_of(s.n);
+    const norm_kind kind = {(float)a->eps, (float)a->offset, a->once};
+    return AX_LAUNCH(q, (rmsnorm_forward_kernel<X, Y, Ranged>), team_blocks(s.count, team), team, 0,
+                     s, as_norms<X>(&a->x), as_vector<Y>(&a->weight), as_norms<Y>(&a->y),
+                     (float *)a->rstd.data, kind, range);
 }
 
 extern "C" enum ax_status ax_cuda_rmsnorm_forward(struct ax_queue *q,
                                                   const struct ax_rmsnorm_forward *a, void *work) {
     (void)work;
-    const norms s = norms_of(&a->x);
-    const dim3 team = team_of(s.n);
-    const norm_kind kind = {(float)a->eps, (float)a->offset, a->once};
-    if (s.count == 0)
+    range_to range;
+    AX_TRY(begin_range(q, &a->range, &range));
+    if (norms_of(&a->x).count == 0)
         return AX_OK;
     return by_types(a->weight.dtype, a->x.dtype, [&](auto *y, auto *x) {
         typedef AX_TYPE(x) X;
         typedef AX_TYPE(y) Y;
-        return AX_LAUNCH(q, (rmsnorm_forward_kernel<X, Y>), team_blocks(s.count, team), team, 0, s,
-                         as_norms<X>(&a->x), as_vector<Y>(&a->weight), as_norms<Y>(&a->y),
-                         (float *)a->rstd.data, kind);
+        return range.at != nullptr ? run_forward<X, Y, true>(q, a, range)
+                                   : run_forward<X, Y, false>(q, a, range);
     });
 }
 

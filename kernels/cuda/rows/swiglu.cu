@@ -1,6 +1,6 @@
 /* Gated linear units (Shazeer 2020; kernels/ops.h): y = a·b with a made of the gate and b of up; backward
  * dgate = dy·a'·b, dup = dy·a·b'. A thread has 8 elements of y. Bytes moved: each operand once. */
-#include "kernels/cuda/vector.cuh"
+#include "kernels/cuda/ranges.cuh"
 
 __device__ static inline float sigmoid(float x) {
     return 1 / (1 + __expf(-x));
@@ -82,9 +82,13 @@ template <class E, ax_gate Gate, bool Interleaved> struct swiglu_forward {
     pair_rows<E> in;
     vector_rows<E> y;
     float alpha, limit;
-    __device__ void operator()(int64_t row, int64_t f) const {
+    static const int parts = 1;
+    static const bool ranged = !Interleaved;
+    typedef E type;
+    /* Leaves what it writes in `gate`. */
+    __device__ void operator()(int64_t row, int64_t f, float (&gate)[AX_NEIGHBORS],
+                               float (&up)[AX_NEIGHBORS]) const {
         const pair_columns c = columns_of<Interleaved>(f, y.cols);
-        float gate[AX_NEIGHBORS], up[AX_NEIGHBORS];
         in.gate.load(row, c.one, c.end, gate);
         in.up.load(row, c.two, c.end, up);
         if (Interleaved)
@@ -101,9 +105,14 @@ template <class E, ax_gate Gate, bool Interleaved> struct swiglu_backward {
     vector_rows<E> dy;
     pair_rows<E> in, out;
     float alpha, limit;
-    __device__ void operator()(int64_t row, int64_t f) const {
+    static const int parts = 2;
+    static const bool ranged = !Interleaved;
+    typedef E type;
+    /* Leaves what it writes in `gate` and `up`. */
+    __device__ void operator()(int64_t row, int64_t f, float (&gate)[AX_NEIGHBORS],
+                               float (&up)[AX_NEIGHBORS]) const {
         const pair_columns c = columns_of<Interleaved>(f, dy.cols);
-        float gate[AX_NEIGHBORS], up[AX_NEIGHBORS], d[AX_NEIGHBORS];
+        float d[AX_NEIGHBORS];
         dy.load(row, f, d);
         in.gate.load(row, c.one, c.end, gate);
         in.up.load(row, c.two, c.end, up);
@@ -123,15 +132,41 @@ template <class E, ax_gate Gate, bool Interleaved> struct swiglu_backward {
 
 template <class F> __global__ void __launch_bounds__(256) swiglu_kernel(F f, int64_t cols) {
     const int64_t col = item_number() * AX_NEIGHBORS;
+    float one[AX_NEIGHBORS], two[AX_NEIGHBORS];
     if (col < cols)
-        f(blockIdx.x, col);
+        f(blockIdx.x, col, one, two);
+}
+
+/* The same, with the range of what f writes: a block of threads has a row, or a part of it. */
+template <class F>
+__global__ void __launch_bounds__(256) swiglu_ranged(F f, int64_t cols, range_to range) {
+    const int64_t col = item_number() * AX_NEIGHBORS;
+    float one[AX_NEIGHBORS] = {}, two[AX_NEIGHBORS] = {};
+    if (col < cols)
+        f(blockIdx.x, col, one, two);
+    if (blockIdx.x >= range.rows)
+        return;
+    seen_range first = {}, second = {};
+    first.see(one);
+    if (F::parts == 2)
+        (range.two ? second : first).see(two);
+    raise_range<typename F::type>(range.at, first);
+    if (F::parts == 2 && range.two)
+        raise_range<typename F::type>(range.at + 2, second);
 }
 
 template <class F>
-static enum ax_status launch(struct ax_queue *q, const F &f, int64_t rows, int64_t cols) {
+static enum ax_status launch(struct ax_queue *q, const F &f, int64_t rows, int64_t cols,
+                             const struct ax_range_of *of) {
     const row_launch l = items_of(rows, vectors_in(cols));
-    return rows == 0 || cols == 0 ? AX_OK
-                                  : AX_LAUNCH(q, swiglu_kernel<F>, l.grid, l.threads, 0, f, cols);
+    range_to range;
+    AX_TRY(begin_range(q, of, &range));
+    if (rows == 0 || cols == 0)
+        return AX_OK;
+    if constexpr (F::ranged)
+        if (range.at != nullptr)
+            return AX_LAUNCH(q, swiglu_ranged<F>, l.grid, l.threads, 0, f, cols, range);
+    return AX_LAUNCH(q, swiglu_kernel<F>, l.grid, l.threads, 0, f, cols);
 }
 
 /* f(gate, interleaved) with both as types' values. */
@@ -163,7 +198,7 @@ extern "C" enum ax_status ax_cuda_swiglu_forward(struct ax_queue *q,
             const swiglu_forward<E, decltype(gate)::value, decltype(interleaved)::value> f = {
                 rows_of_both<E>(&a->gate_up, &a->up, cols, a->how.interleaved),
                 as_vectors<E>(&a->y), (float)a->how.alpha, (float)a->how.limit};
-            return launch(q, f, rows, cols);
+            return launch(q, f, rows, cols, &a->range);
         });
     });
 }
@@ -180,7 +215,7 @@ extern "C" enum ax_status ax_cuda_swiglu_backward(struct ax_queue *q,
                 rows_of_both<E>(&a->gate_up, &a->up, cols, a->how.interleaved),
                 rows_of_both<E>(&a->dgate_up, &a->dup, cols, a->how.interleaved),
                 (float)a->how.alpha, (float)a->how.limit};
-            return launch(q, f, rows, cols);
+            return launch(q, f, rows, cols, &a->range);
         });
     });
 }

@@ -70,7 +70,7 @@ enum ax_status AX_VEC(ax_cpu_quant_range)(struct ax_queue *q, const struct ax_qu
         AX_PARALLEL_FOR (team(q, ax_tensor_numel(&a->x)), t, ceil_div(rows, each))
             range_of_rows(a, t * each, least(each, rows - t * each), all);
     }
-    for (int i = 0; i < 2 && a->range.shape[0] == 1 && rows > 1; i++) {
+    for (int i = 0; i < 2 && a->range.shape[0] == 1 && rows != 1; i++) {
         const uint32_t bits = atomic_load(&all[i]);
         memcpy((float *)a->range.data + i, &bits, sizeof bits);
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/rows/ranges.h"
 #include "kernels/cpu/vec/rows/rowsum.h"
 
 /* x [T][D], or [T][H][hd] with one norm per head: `heads` norms of n elements in each row, `count`
@@ -90,7 +91,7 @@ enum ax_status AX_VEC(ax_cpu_rmsnorm_forward)(struct ax_queue *q,
                          norm_at(y, &s, i), rstd[i], kind, s.n);
         }
     }
-    return AX_OK;
+    return leave_range(q, &args->range, y);
 }
 
 /* One norm of the backward pass: what it reads, what it adds to. */

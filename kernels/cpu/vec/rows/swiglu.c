@@ -1,5 +1,6 @@
 /* Gated linear units (Shazeer 2020), forward and backward: y = a·b with a made of the gate, b of up. */
 #include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/rows/ranges.h"
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/cpu/vec/split.h"
 
@@ -178,7 +179,7 @@ enum ax_status AX_VEC(ax_cpu_swiglu_forward)(struct ax_queue *q,
         BY_GATING(y->dtype, args->how, forward_row, row_of(&args->gate_up, &args->up, t),
                   ax_tensor_row(y, t), features);
     }
-    return AX_OK;
+    return leave_range(q, &args->range, y);
 }
 
 enum ax_status AX_VEC(ax_cpu_swiglu_backward)(struct ax_queue *q,
@@ -190,6 +191,13 @@ enum ax_status AX_VEC(ax_cpu_swiglu_backward)(struct ax_queue *q,
         BY_GATING(dy->dtype, args->how, backward_row, ax_tensor_row(dy, t),
                   row_of(&args->gate_up, &args->up, t), row_of(&args->dgate_up, &args->dup, t),
                   features);
+    }
+    const struct ax_tensor *all = &args->range.t;
+    for (int64_t i = 0; all->data != NULL && i < all->shape[0]; i++) {
+        const int64_t cols = args->dgate_up.shape[1] / all->shape[0];
+        const struct ax_tensor part = ax_tensor_cols(&args->dgate_up, i * cols, cols);
+        const struct ax_range_of range = {ax_tensor_rows(all, i, 1), args->range.rows};
+        AX_TRY(leave_range(q, &range, &part));
     }
     return AX_OK;
 }
