@@ -99,6 +99,15 @@ enum ax_status ax_layer_init(struct ax_builder *b, struct ax_layer *l) {
     return ax_adapter_attach(b, l);
 }
 
+/* The linear that reads a branch's input, of a part of two; NULL: it is another part. */
+static const struct ax_linear *reader_of(const struct ax_layer *l, const struct ax_branch *b) {
+    struct ax_linear *all[AX_LAYER_MAX_LINEARS];
+    if (!b->type->two_linears)
+        return NULL;
+    b->type->linears((struct ax_layer *)(uintptr_t)l, all);
+    return all[0];
+}
+
 static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
                            const struct ax_pass *p, struct ax_saved *s) {
     const struct ax_model *m = p->model;
@@ -110,6 +119,8 @@ static void branch_declare(const struct ax_layer *l, const struct ax_branch *b,
     if (b->norm_in) {
         ax_saved_declare(&s[H], "norm output", AX_KEEP_CHEAP, rows);
         ax_saved_declare(&s[H_RSTD], "norm rstd", AX_KEEP_CHEAP, per_row);
+        if (reader_of(l, b))
+            ax_linear_declare_input(m->rt, reader_of(l, b), &s[H]);
     } else if (m->dtype != m->accum && source_of(l, b, s) == s) {
         ax_saved_declare(&s[H], "branch input", AX_KEEP_CHEAP, rows);
     }

@@ -375,6 +375,8 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     AX_TRY_GOTO(build_units(&b), st, fail);
     borrow(m, o->lender);
     allocate(m, &b.units, o->one_layer);
+    if (ax_fake_quant_of_tensors(&m->quant))
+        AX_TRY_GOTO(ax_fake_quant_begin(rt, &m->quant, m->params, m->n_params), st, fail);
     AX_TRY_GOTO(ax_adapter_pissa_allocate(m), st, fail);
     m->lowest_unit = lowest_trained_unit(m);
     AX_TRY_GOTO(rope_tables(m, o->max_positions), st, fail);
@@ -394,6 +396,7 @@ void ax_model_free(struct ax_model *m) {
     ax_free(m->units);
     ax_free(m->layers);
     ax_free(m->starts);
+    ax_fake_quant_free(&m->quant);
     ax_expert_group_free(&m->experts);
     ax_adapter_bank_end(m);
     *m = (struct ax_model){0};

@@ -1,7 +1,21 @@
 /* Ranges over ranks, values and gradients; see fake_quant.h. */
 #include "model/core/fake_quant.h"
 
+#include "base/mem.h"
 #include "model/parallel/tensor_parallel.h"
+
+enum ax_status ax_fake_quant_begin(struct ax_runtime *rt, struct ax_fake_quant *f,
+                                   const struct ax_param *params, int n) {
+    f->params = params;
+    f->ranges = ax_stack_take(&rt->arena.persistent, "quantization ranges",
+                              ax_tensor_2d(AX_F32, NULL, n, 2));
+    return ax_alloc(&f->known, (size_t)n, sizeof *f->known);
+}
+
+void ax_fake_quant_free(struct ax_fake_quant *f) {
+    ax_free(f->known);
+    f->known = NULL;
+}
 
 static int64_t block_of(const struct ax_number_format *f, int64_t cols) {
     return f->block > 0 ? f->block : cols;
@@ -37,6 +51,9 @@ struct plan {
     unsigned row, column, tensor;
     int64_t used;
     int64_t n; /* columns that tp splits between blocks' bounds, of all ranks; 0: none */
+    /* of a weight whose range is kept; data NULL = it is not */
+    struct ax_tensor kept;
+    int64_t *known, step;
 };
 
 #define OVER(role) (1U << AX_ROLE_##role)
@@ -62,13 +79,20 @@ static struct plan plan_of_weight(const struct ax_runtime *rt, const struct ax_f
                                   const struct ax_param *p, enum ax_fake_sum sum,
                                   const struct ax_tensor *w) {
     const struct ax_number_format *format = &f->scheme.weight;
-    return (struct plan){.f = format,
-                         .by_column = f->scheme.quantizes_grad && by_column(format, sum),
-                         .row = p->tp_dim == 1 ? OVER(TP) : 0,
-                         .column = p->tp_dim == 0 ? OVER(TP) : 0,
-                         .tensor = p->tp_dim >= 0 ? OVER(TP) : 0,
-                         .used = w->shape[0],
-                         .n = p->tp_dim == 1 ? cut_columns(rt, format, p->shape[1]) : 0};
+    struct plan plan = {.f = format,
+                        .by_column = f->scheme.quantizes_grad && by_column(format, sum),
+                        .row = p->tp_dim == 1 ? OVER(TP) : 0,
+                        .column = p->tp_dim == 0 ? OVER(TP) : 0,
+                        .tensor = p->tp_dim >= 0 ? OVER(TP) : 0,
+                        .used = w->shape[0],
+                        .n = p->tp_dim == 1 ? cut_columns(rt, format, p->shape[1]) : 0};
+    if (f->known && f->step > 0) {
+        const int64_t i = p - f->params;
+        plan.kept = ax_tensor_rows(&f->ranges, i, 1);
+        plan.known = &f->known[i];
+        plan.step = f->step;
+    }
+    return plan;
 }
 
 /* Of the rows of this rank, those in use. */
@@ -94,6 +118,15 @@ static struct plan plan_of_rows(const struct ax_runtime *rt, const struct ax_fak
                          .n = part.kind == AX_FAKE_COLUMNS ? cut_columns(rt, format, part.n) : 0};
 }
 
+struct ax_range_of ax_fake_quant_range(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                       struct ax_fake_part part, int64_t n,
+                                       const struct ax_tensor *x) {
+    if (!x->range)
+        return (struct ax_range_of){0};
+    return (struct ax_range_of){ax_tensor_2d(AX_F32, x->range, n, 2),
+                                used_rows(rt, f, part, x->shape[0])};
+}
+
 static bool is_alone(const struct ax_runtime *rt, unsigned roles) {
     for (int role = 0; role < AX_ROLE_COUNT; role++)
         if ((roles >> role & 1) && rt->mesh.size[role] > 1)
@@ -117,25 +150,49 @@ bool ax_fake_quant_has_tensor_scale(const struct ax_fake_quant *f) {
     return is_of_tensor(&f->scheme.weight);
 }
 
-/* The range that x's format needs beside its blocks, in scratch: of its rows or columns, or of all;
+/* The range of all of x: kept, if it is a weight's; or as the op left it that wrote x, of this rank's part; or in
+ * scratch. */
+static enum ax_status range_of_all(struct ax_runtime *rt, const struct plan *p,
+                                   const struct ax_tensor *x, struct ax_tensor *range) {
+    struct ax_quant_range a = {.x = ax_tensor_rows(x, 0, p->used), .range = p->kept};
+    const bool keeps = p->kept.data != NULL, left = !keeps && x->range != NULL;
+    if (left)
+        a.range = ax_tensor_2d(AX_F32, x->range, 1, 2);
+    else if (!keeps)
+        a.range = ax_stack_take(&rt->arena.scratch, "quantization ranges",
+                                ax_tensor_2d(AX_F32, NULL, 1, 2));
+    *range = a.range;
+    if (keeps && *p->known == p->step)
+        return AX_OK;
+    if (!left)
+        AX_TRY(a.x.shape[0] > 0 ? ax_run_quant_range(rt->q, &a)
+                                : ax_run_fill(rt->q, &(struct ax_fill){*range, 0}));
+    AX_TRY(agree(rt, p->tensor, range));
+    if (keeps)
+        *p->known = p->step;
+    return AX_OK;
+}
+
+/* The range that x's format needs beside its blocks: of its rows or columns, in scratch, or of all;
  * absent if none. */
 static enum ax_status range_of(struct ax_runtime *rt, const struct plan *p,
                                const struct ax_tensor *x, struct ax_tensor *range) {
-    const bool tensor = is_of_tensor(p->f);
     const bool rows = ax_quant_info(p->f->kind)->outer == AX_BLOCK_ROW ||
                       (p->f->block == AX_BLOCK_ROW && !p->by_column && !is_alone(rt, p->row));
-    const int64_t n = tensor ? 1 : p->by_column ? x->shape[1] : x->shape[0];
+    const int64_t n = p->by_column ? x->shape[1] : x->shape[0];
     *range = (struct ax_tensor){0};
-    if (!tensor && !rows && !p->by_column)
+    if (is_of_tensor(p->f))
+        return range_of_all(rt, p, x, range);
+    if (!rows && !p->by_column)
         return AX_OK;
     *range =
         ax_stack_take(&rt->arena.scratch, "quantization ranges", ax_tensor_2d(AX_F32, NULL, n, 2));
     struct ax_quant_range a = {.x = *x, .range = *range, .columns = p->by_column};
-    if (tensor || p->by_column)
+    if (p->by_column)
         a.x = ax_tensor_rows(x, 0, p->used);
     AX_TRY(a.x.shape[0] > 0 ? ax_run_quant_range(rt->q, &a)
                             : ax_run_fill(rt->q, &(struct ax_fill){*range, 0}));
-    return agree(rt, tensor ? p->tensor : p->by_column ? p->column : p->row, range);
+    return agree(rt, p->by_column ? p->column : p->row, range);
 }
 
 /* ---- blocks that span ranks of tp ---- */

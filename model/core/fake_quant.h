@@ -28,7 +28,22 @@ struct ax_fake_quant {
     bool stored;
     bool straight; /* gradients pass through clamping, too: adapters of frozen weights */
     int64_t used;  /* FP8 training: tokens of this rank's batch without padding */
+    /* Of weights, with one scale each, for as long as they do not change; by their number among `params` */
+    const struct ax_param *params;
+    struct ax_tensor ranges; /* F32 [n][2]; data NULL = nothing is kept */
+    int64_t *known;          /* [n]: the step in which a range was found */
+    int64_t step;            /* of the training that says when weights change; 0 = none */
 };
+
+/* Room for the ranges of n weights, where ax_fake_quant_of_tensors holds. ax_fake_quant_free also takes what was
+ * never begun. */
+enum ax_status ax_fake_quant_begin(struct ax_runtime *rt, struct ax_fake_quant *f,
+                                   const struct ax_param *params, int n);
+void ax_fake_quant_free(struct ax_fake_quant *f);
+/* From here on to the next call, weights stay as they are, in passes that train. */
+static inline void ax_fake_quant_step(struct ax_fake_quant *f) {
+    f->step++;
+}
 
 /* True if adapters are merged into the weights that are quantized. */
 static inline bool ax_fake_quant_merges(const struct ax_fake_quant *f) {
@@ -86,6 +101,11 @@ enum ax_status ax_fake_quant_input(struct ax_runtime *rt, const struct ax_fake_q
 enum ax_status ax_fake_quant_input_grad(struct ax_runtime *rt, const struct ax_fake_quant *f,
                                         const struct ax_tensor *x, struct ax_fake_part part,
                                         const struct ax_tensor *dx);
+/* Where the op that writes x or dy of such products leaves the ranges of its n parts, those of x.range; nowhere if it
+ * is NULL. */
+struct ax_range_of ax_fake_quant_range(const struct ax_runtime *rt, const struct ax_fake_quant *f,
+                                       struct ax_fake_part part, int64_t n,
+                                       const struct ax_tensor *x);
 /* An operand of products of 8-bit floats, as fp8_codes makes it (kernels/quant/quant_ops.h), in scratch, with a scale
  * for all of it, or for each of its rows, or columns; rows or columns with data NULL: not made. */
 struct ax_fake_codes {

@@ -598,7 +598,7 @@ static enum ax_status backward_in_line(struct ax_runtime *rt, const struct ax_li
     const bool projects = ax_linear_projects(l);
     for (struct ax_linear_run r = {0}; ax_linear_next_run(l, &r);) {
         const size_t mark = ax_stack_mark(scratch);
-        const struct ax_tensor d = ax_tensor_cols(&d_out, r.at, r.out);
+        const struct ax_tensor d = ax_linear_grad_part(&d_out, r.first, r.at, r.out);
         const struct ax_tensor own = ax_tensor_cols(dy, r.at, r.out);
         struct made made = {.run = r, .by_codes = by_codes, .projects = projects};
         if (by_codes && (dx || trains))

@@ -54,6 +54,17 @@ int64_t ax_linear_out(const struct ax_linear *l);
 void ax_linear_declare(const struct ax_runtime *rt, const struct ax_linear *l, int64_t T,
                        struct ax_saved *s);
 
+/* In FP8 training with one scale for a tensor, what writes an operand of l leaves its range beside it (`range` of its
+ * tensor), unless rows are gathered before they are multiplied. Room for that of its input s; where that of its input x
+ * goes, nowhere if there is no room; and the same of the gradient dy of its output, with a range for each part, in
+ * scratch. */
+void ax_linear_declare_input(const struct ax_runtime *rt, const struct ax_linear *l,
+                             struct ax_saved *s);
+struct ax_range_of ax_linear_input_range(const struct ax_runtime *rt, const struct ax_linear *l,
+                                         const struct ax_tensor *x);
+struct ax_range_of ax_linear_take_grad_range(struct ax_runtime *rt, const struct ax_linear *l,
+                                             struct ax_tensor *dy);
+
 /* y = x·Wᵀ + b + addend (shaped as y, or NULL). */
 enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *l,
                                  const struct ax_tensor *x, const struct ax_tensor *addend,

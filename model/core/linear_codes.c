@@ -57,7 +57,8 @@ enum ax_status ax_linear_grad_codes(struct ax_runtime *rt, const struct ax_linea
     int64_t at = 0;
     AX_TRY(ax_fake_quant_grad_codes(rt, l->quant, share, layouts & ~each, dy, &all));
     for (int i = r->first; i < r->end; i++) {
-        const struct ax_tensor part = ax_tensor_cols(dy, at, l->weight[i]->local_shape[0]);
+        const struct ax_tensor part =
+            ax_linear_grad_part(dy, i - r->first, at, l->weight[i]->local_shape[0]);
         AX_TRY(ax_fake_quant_grad_codes(rt, l->quant, share, each, &part, &to->part[i]));
         at += part.shape[1];
     }

@@ -144,7 +144,7 @@ enum ax_status ax_linear_used_grad(struct ax_runtime *rt, const struct ax_linear
     int64_t at = 0;
     for (int i = r->first; i < r->end; i++) {
         const int64_t n = l->weight[i]->local_shape[0];
-        const struct ax_tensor from = ax_linear_columns(dy, at, n),
+        const struct ax_tensor from = ax_linear_grad_part(dy, i - r->first, at, n),
                                to = ax_linear_columns(out, at, n);
         AX_TRY(ax_fake_quant_grad(rt, l->quant, ax_linear_share(l, AX_SPLIT_OUTPUTS), sum, &from,
                                   &to));
@@ -167,6 +167,33 @@ enum ax_status ax_linear_values_grad(struct ax_runtime *rt, const struct ax_line
         at += n;
     }
     return AX_OK;
+}
+
+/* ---- ranges that ops leave ---- */
+
+static bool reads_ranges(const struct ax_runtime *rt, const struct ax_linear *l,
+                         enum ax_linear_split gathered) {
+    return ax_linear_quant(l) && ax_fake_quant_of_tensors(l->quant) &&
+           (l->split != gathered || rt->mesh.size[AX_ROLE_TP] == 1);
+}
+
+void ax_linear_declare_input(const struct ax_runtime *rt, const struct ax_linear *l,
+                             struct ax_saved *s) {
+    s->ranged = reads_ranges(rt, l, AX_SPLIT_OUTPUTS);
+}
+
+struct ax_range_of ax_linear_input_range(const struct ax_runtime *rt, const struct ax_linear *l,
+                                         const struct ax_tensor *x) {
+    return ax_fake_quant_range(rt, l->quant, ax_linear_share(l, AX_SPLIT_INPUTS), 1, x);
+}
+
+struct ax_range_of ax_linear_take_grad_range(struct ax_runtime *rt, const struct ax_linear *l,
+                                             struct ax_tensor *dy) {
+    dy->range = NULL;
+    if (reads_ranges(rt, l, AX_SPLIT_INPUTS))
+        dy->range = ax_stack_push(&rt->arena.scratch, "quantization ranges",
+                                  2 * (size_t)l->n_parts * sizeof *dy->range);
+    return ax_fake_quant_range(rt, l->quant, ax_linear_share(l, AX_SPLIT_OUTPUTS), l->n_parts, dy);
 }
 
 /* ---- adapters ---- */

@@ -27,6 +27,14 @@ static inline struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int6
         return *t;
     return t->ndim == 1 ? ax_tensor_rows(t, at, n) : ax_tensor_cols(t, at, n);
 }
+/* The columns of a part, or of parts from it on, of the gradient dy [T][out] of all. */
+static inline struct ax_tensor ax_linear_grad_part(const struct ax_tensor *dy, int part, int64_t at,
+                                                   int64_t n) {
+    struct ax_tensor t = ax_linear_columns(dy, at, n);
+    if (dy->range)
+        t.range = dy->range + 2 * (ptrdiff_t)part;
+    return t;
+}
 /* The run's weights; if packed, they are unpacked into scratch. */
 enum ax_status ax_linear_run_weight(struct ax_runtime *rt, const struct ax_linear *l,
                                     const struct ax_linear_run *r, struct ax_tensor *out);

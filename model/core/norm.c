@@ -18,6 +18,12 @@ static enum ax_status weights_of(const struct ax_pass *p, const struct ax_unit *
     return ax_run_fill(m->rt->q, &(struct ax_fill){*out, 1 - m->arch.norm.offset});
 }
 
+/* Where the range of y goes, which has this rank's rows: nowhere if nobody has asked. */
+static struct ax_range_of of_own_rows(const struct ax_pass *p, const struct ax_tensor *y) {
+    const struct ax_fake_part rows = {AX_FAKE_ROWS, 0};
+    return ax_fake_quant_range(p->model->rt, &p->model->quant, rows, 1, y);
+}
+
 static enum ax_status rms_forward(struct ax_pass *p, const struct ax_unit *unit,
                                   const struct ax_param *w, const struct ax_tensor *x,
                                   const struct ax_tensor *y, const struct ax_tensor *rstd) {
@@ -29,7 +35,8 @@ static enum ax_status rms_forward(struct ax_pass *p, const struct ax_unit *unit,
                                       .rstd = *rstd,
                                       .eps = a->norm_eps,
                                       .offset = a->norm.offset,
-                                      .once = a->norm.once};
+                                      .once = a->norm.once,
+                                      .range = of_own_rows(p, y)};
     AX_TRY(weights_of(p, unit, w, x->shape[x->ndim - 1], &norm.weight));
     AX_TRY(ax_run_rmsnorm_forward(p->model->rt->q, &norm));
     ax_stack_release(scratch, mark);

@@ -51,6 +51,8 @@ static bool keeps(enum ax_recompute mode, enum ax_keep keep) {
 
 static void take(struct ax_saved *s, struct ax_stack *stack) {
     s->t = ax_stack_take(stack, s->name, s->t);
+    if (s->ranged)
+        s->t.range = ax_stack_push(stack, "quantization ranges", 2 * sizeof *s->t.range);
     s->ready = false;
 }
 

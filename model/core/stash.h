@@ -31,8 +31,9 @@ enum ax_keep {
 struct ax_saved {
     const char *name; /* its name in the memory plan */
     enum ax_keep keep;
-    bool kept;  /* in the slot, else in scratch */
-    bool ready; /* contains this micro-batch's value */
+    bool kept;   /* in the slot, else in scratch */
+    bool ready;  /* contains this micro-batch's value */
+    bool ranged; /* memory for the range of t is beside it (t.range) */
     struct ax_tensor t;
 };
 

@@ -178,6 +178,7 @@ static void attention_declare(const struct ax_layer *l, const struct ax_pass *p,
     }
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, Hq * vd));
+    ax_linear_declare_input(m->rt, &l->attention.o, &s[OUT]);
     ax_saved_declare(&s[LSE], "attention lse", AX_KEEP_COSTLY, ax_tensor_2d(m->accum, NULL, T, Hq));
 }
 
@@ -355,6 +356,18 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
     return a->qk_norm_after ? AX_OK : rotate(l, p, &s[QK].t, false);
 }
 
+/* The range of attention's output, which no op of attention leaves: once for forward and backward. */
+static enum ax_status find_range(const struct ax_layer *l, struct ax_pass *p,
+                                 const struct ax_tensor *out) {
+    struct ax_runtime *rt = p->model->rt;
+    const struct ax_range_of range = ax_linear_input_range(rt, &l->attention.o, out);
+    const struct ax_quant_range a = {.x = ax_tensor_rows(out, 0, range.rows), .range = range.t};
+    if (!range.t.data)
+        return AX_OK;
+    return range.rows > 0 ? ax_run_quant_range(rt->q, &a)
+                          : ax_run_fill(rt->q, &(struct ax_fill){range.t, 0});
+}
+
 static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
                              const struct ax_saved *s) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
@@ -363,7 +376,7 @@ static enum ax_status attend(const struct ax_layer *l, struct ax_pass *p,
     AX_TRY(operands(l, p, s, &all));
     AX_TRY(ax_attend_forward(p, l, &all));
     ax_stack_release(scratch, mark);
-    return AX_OK;
+    return find_range(l, p, &s[OUT].t);
 }
 
 static enum ax_status attention_forward(const struct ax_layer *l, struct ax_pass *p,

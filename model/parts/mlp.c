@@ -84,6 +84,8 @@ static void mlp_declare(const struct ax_layer *l, const struct ax_pass *p, struc
                      ax_tensor_2d(dtype, NULL, T, F2));
     ax_saved_declare(&s[ACT], "mlp activation", AX_KEEP_CHEAP,
                      ax_tensor_2d(dtype, NULL, T, F2 / ax_arch_ups(&p->model->arch)));
+    if (!p->model->arch.ungated)
+        ax_linear_declare_input(p->model->rt, &l->mlp.down, &s[ACT]);
 }
 
 /* Multiplies gate and up, or their gradients, by the family's factors. */
@@ -111,28 +113,34 @@ static enum ax_status sparse_gate(const struct ax_layer *l, struct ax_pass *p,
 static enum ax_status activate(const struct ax_layer *l, struct ax_pass *p,
                                const struct ax_tensor *gate_up, const struct ax_tensor *act) {
     struct ax_runtime *rt = p->model->rt;
+    const struct ax_range_of range = ax_linear_input_range(rt, &l->mlp.down, act);
     struct ax_tensor gate;
     if (!l->spec.sparse)
-        return ax_activate_forward(p, gate_up, act);
+        return ax_activate_forward(p, gate_up, act, range);
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(sparse_gate(l, p, gate_up, &gate));
     AX_TRY(ax_run_swiglu_forward(rt->q, &(struct ax_swiglu_forward){.gate_up = gate,
                                                                     .up = half(gate_up, 1),
                                                                     .y = *act,
-                                                                    .how = p->model->arch.gating}));
+                                                                    .how = p->model->arch.gating,
+                                                                    .range = range}));
     ax_stack_release(&rt->arena.scratch, mark);
     return AX_OK;
 }
 
-/* gate_up becomes its gradient. */
+/* gate_up becomes its gradient, with its range if that is what the product reads. */
 static enum ax_status activate_backward(const struct ax_layer *l, struct ax_pass *p,
-                                        const struct ax_tensor *d_act,
-                                        const struct ax_tensor *gate_up) {
+                                        const struct ax_tensor *d_act, struct ax_tensor *gate_up) {
     struct ax_runtime *rt = p->model->rt;
     const struct ax_tensor all = half(gate_up, 0), up = half(gate_up, 1);
+    const double *factor = p->model->arch.mlp_scale;
+    struct ax_range_of range = {0};
     struct ax_tensor gate;
-    if (!l->spec.sparse)
-        return ax_activate_backward(p, d_act, gate_up);
+    if (!l->spec.sparse) {
+        if (!p->model->arch.ungated && factor[0] == 1 && factor[1] == 1)
+            range = ax_linear_take_grad_range(rt, &l->mlp.gate_up, gate_up);
+        return ax_activate_backward(p, d_act, gate_up, range);
+    }
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
     AX_TRY(sparse_gate(l, p, gate_up, &gate));
     AX_TRY(
@@ -167,12 +175,12 @@ static enum ax_status mlp_backward(const struct ax_layer *l, struct ax_pass *p, 
                                    const struct ax_tensor *dh) {
     struct ax_stack *scratch = &p->model->rt->arena.scratch;
     const size_t mark = ax_stack_mark(scratch);
-    const struct ax_tensor *gate_up = &s[GATE_UP].t;
+    struct ax_tensor gate_up = s[GATE_UP].t;
     struct ax_tensor d_act = ax_stack_take(scratch, "gradient of mlp activation", s[ACT].t);
     AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.down, &s[ACT].t, dy, &d_act));
-    AX_TRY(activate_backward(l, p, &d_act, gate_up));
-    AX_TRY(scale(p, gate_up));
-    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, gate_up, dh));
+    AX_TRY(activate_backward(l, p, &d_act, &gate_up));
+    AX_TRY(scale(p, &gate_up));
+    AX_TRY(ax_linear_backward(p->model->rt, &l->mlp.gate_up, h, &gate_up, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

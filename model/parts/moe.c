@@ -364,7 +364,7 @@ static enum ax_status activate(struct ax_pass *p, const struct ax_saved *s,
                                const struct ax_expert_part *part) {
     const struct ax_tensor gate_up = ax_tensor_rows(&s[GATE_UP].t, part->row, part->rows),
                            act = ax_tensor_rows(&s[ACT].t, part->row, part->rows);
-    return ax_activate_forward(p, &gate_up, &act);
+    return ax_activate_forward(p, &gate_up, &act, (struct ax_range_of){0});
 }
 
 static enum ax_status gate_up(const struct ax_layer *l, struct ax_pass *p, const struct ax_saved *s,
@@ -535,7 +535,7 @@ static enum ax_status part_backward(const struct ax_layer *l, struct ax_pass *p,
     AX_TRY(ax_adapter_experts_backward(&l->moe.down_adapter, &outputs, &k->d_act));
     const struct ax_tensor in_use = ax_tensor_rows(gate_up, part->row, part->rows),
                            d_act = ax_tensor_rows(&k->d_act, part->row, part->rows);
-    AX_TRY(ax_activate_backward(p, &d_act, &in_use));
+    AX_TRY(ax_activate_backward(p, &d_act, &in_use, (struct ax_range_of){0}));
     AX_TRY(ax_expert_input_gradient(l, p, &up, &inputs, d));
     return ax_adapter_experts_backward(&l->moe.gate_up_adapter, &inputs, d);
 }

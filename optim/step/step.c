@@ -534,6 +534,7 @@ static enum ax_status copy_scalars(struct ax_step *s, struct ax_step_scalars AX_
 enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
     s->model.quant.on = s->count >= s->o.qat_after;
+    ax_fake_quant_step(&s->model.quant);
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(read_teacher(s));
     AX_TRY(ax_contract_enter(&s->rt->contracts, s->contract));

@@ -13,6 +13,7 @@
 #include "kernels/recording.h"
 #include "model/core/fake_quant.h"
 #include "tests/cuda/device_case.h"
+#include "tests/kernels/range_case.h"
 #include "tests/tiny.h"
 
 static struct machine cuda;
@@ -139,6 +140,14 @@ static void the_recorder_counts_them(void **state) {
     ax_case_free(&c);
 }
 
+static void ops_leave_ranges(void **state) {
+    (void)state;
+    struct machine ref;
+    machine_open(&ref, "ref", 1);
+    check_ranges(&ref, &cuda, case_run_there);
+    machine_close(&ref);
+}
+
 /* ---- operands ---- */
 
 enum { ROWS = 13, USED = 11, COLS = 48, LONG = 16 };
@@ -218,6 +227,7 @@ struct fp8_step {
     struct ax_arch arch;
     struct ax_scheme scheme;
     uint64_t products; /* of codes */
+    uint64_t ranges;   /* that no op left */
 };
 
 static enum ax_status take_step(struct ax_runtime *rt, void *ctx) {
@@ -232,12 +242,13 @@ static enum ax_status take_step(struct ax_runtime *rt, void *ctx) {
     if (st == AX_OK)
         st = tiny_take_steps(&s, lengths, 1, &loss, &norm);
     f->products = rt->q->counters.launches[AX_OP_fp8_gemm];
+    f->ranges = rt->q->counters.launches[AX_OP_quant_range];
     ax_step_free(&s);
     return st;
 }
 
-/* Products of codes in a step of a model whose MLP is `width` wide. */
-static uint64_t products_of(const char *backend, const char *recipe, int64_t width) {
+/* A step of a model whose MLP is `width` wide. */
+static struct fp8_step step_of(const char *backend, const char *recipe, int64_t width) {
     struct fp8_step f = {0};
     const struct ax_runtime_options o = {.backend = backend, .threads = 1};
     assert_int_equal(ax_fp8_recipe(recipe, false, &f.scheme), AX_OK);
@@ -246,7 +257,11 @@ static uint64_t products_of(const char *backend, const char *recipe, int64_t wid
     if (ax_runtime_run(&o, take_step, &f, NULL) != AX_OK)
         fail_msg("%s, %s: %s", backend, recipe, ax_error_text());
     ax_arch_free(&f.arch);
-    return f.products;
+    return f;
+}
+
+static uint64_t products_of(const char *backend, const char *recipe, int64_t width) {
+    return step_of(backend, recipe, width).products;
 }
 
 /* y, dx and dW of each part of a layer's linears; where rows have scales, y and dW of those that read the same. */
@@ -269,6 +284,12 @@ static void steps_multiply_codes(void **state) {
     unsetenv("AXTRAIN_EMULATED_ROW_SCALES");
 }
 
+/* Of each matrix, of attention's output, and of the gradients of q, k, v and of both branches. */
+static void few_ranges_are_found(void **state) {
+    (void)state;
+    assert_int_equal(step_of("cuda", "tensorwise", 80).ranges, LAYERS * (PARTS + 1 + 3 + 2));
+}
+
 static int open_machine(void **state) {
     (void)state;
     machine_open(&cuda, "cuda", 1);
@@ -287,6 +308,8 @@ int main(void) {
                                        cmocka_unit_test(gpus_have_what_is_documented),
                                        cmocka_unit_test(codes_are_of_the_emulations_values),
                                        cmocka_unit_test(the_recorder_counts_them),
-                                       cmocka_unit_test(steps_multiply_codes)};
+                                       cmocka_unit_test(ops_leave_ranges),
+                                       cmocka_unit_test(steps_multiply_codes),
+                                       cmocka_unit_test(few_ranges_are_found)};
     return cmocka_run_group_tests_name("cuda fp8", tests, open_machine, close_machine);
 }

@@ -32,10 +32,10 @@ static struct ax_rates h200(void) {
 static const struct {
     const char *shape, *config, *recompute, *fp8;
     int64_t batch, accumulate;
-    double speed, products, attention;
+    double speed, products, attention, gone;
 } steps[] = {
-    {"llama-3.2-1b", NULL, "off", NULL, 4, 4, 62066, 0.697, 0.231},
-    {"llama-3.2-1b", NULL, "off", "tensorwise", 4, 4, 69880, 0.455, 0.220},
+    {"llama-3.2-1b", NULL, "off", NULL, 4, 4, 62066, 0.697, 0.231, 0},
+    {"llama-3.2-1b", NULL, "off", "tensorwise", 4, 4, 69880, 0.455, 0.220, 0.056},
     {NULL,
      "{\"architectures\": [\"Qwen3_5ForCausalLM\"], \"model_type\": \"qwen3_5_text\","
      "\"vocab_size\": 151936, \"hidden_size\": 2048, \"intermediate_size\": 6144,"
@@ -45,7 +45,7 @@ static const struct {
      "\"max_position_embeddings\": 16384, \"rms_norm_eps\": 1e-6, \"tie_word_embeddings\": true,"
      "\"full_attention_interval\": 4, \"rope_parameters\": {\"rope_type\": \"default\","
      "\"rope_theta\": 10000000, \"partial_rotary_factor\": 0.25}}",
-     "selective", NULL, 2, 1, 40759, 0.090, 0.055},
+     "selective", NULL, 2, 1, 40759, 0.090, 0.055, 0},
 };
 
 /* shape NULL: that of the config. */
@@ -95,7 +95,9 @@ static void steps_take_what_was_measured(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         const struct ax_plan_time t = planned(i);
-        within("tokens/s", i, t.tokens_per_second, steps[i].speed, 0.05);
+        const double tokens = 4096.0 * (double)(steps[i].batch * steps[i].accumulate);
+        const double speed = tokens / (tokens / steps[i].speed - steps[i].gone);
+        within("tokens/s", i, t.tokens_per_second, speed, 0.05);
         within("products", i, t.work[AX_TIME_PRODUCTS], steps[i].products, 0.07);
         within("attention", i, t.work[AX_TIME_ATTENTION], steps[i].attention, 0.1);
     }
