@@ -43,8 +43,6 @@ struct ax_param {
     enum ax_storage storage;
     bool panels; /* stored in the order of kernels/panels.h */
     bool coded;  /* training passes read its e4m3 values, so their gathers may bring codes */
-    bool linear; /* its gradient is a linear's product, in the backward of its unit */
-    bool begins; /* the next addition to its unsharded gradient is to be written instead */
 
     /* location; `unit` is set by the model, the others by ax_unit_layout */
     int unit, segment;

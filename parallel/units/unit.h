@@ -27,8 +27,6 @@
 
 #define AX_MAX_SEGMENTS 8
 #define AX_MAX_CODED    24 /* most parameters of a coded segment */
-#define AX_MAX_PRODUCTS                                                                            \
-    48 /* parameters of a segment whose unsharded gradients products write first */
 
 /* How the weights that the optimizer updates are kept if compute is BF16 (else always
  * AX_MASTERS_ACCUM): separate from the shard, in accumulation dtype; as the shard plus 16 remainder
@@ -51,8 +49,6 @@ struct ax_segment {
     bool has_codes; /* the last gather brought codes */
     int n_coded;    /* number of parameters of a coded segment; 0: not coded */
     const struct ax_param *coded[AX_MAX_CODED];
-    int n_products; /* of gather groups of several ranks; 0: grad_full is zeroed when it is summed */
-    struct ax_param *products[AX_MAX_PRODUCTS];
     struct ax_packing packing;  /* packing.store AX_STORAGE_PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
@@ -70,7 +66,6 @@ struct ax_unit {
     int gathered;    /* number of users that need it unsharded now */
     bool arriving;   /* gathers have been started and not waited for */
     uint64_t copied; /* ticket of the last copy from the host tier */
-    bool summed;     /* its unsharded gradients have been, and not begun since */
     /* it has the copy of a tied matrix whose original is on the first stage; set before layout */
     bool copy;
     struct ax_unit_pool *pool;
@@ -175,13 +170,8 @@ struct ax_unit_sum {
         struct ax_ticket ticket;
     } sums[AX_MAX_SEGMENTS];
 };
-/* Before what adds to a unit's gradients: zeroes grad_full if it has been summed, but for matrices of linears, which
- * their first product writes, if it asks. */
-enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt);
-/* True if a gradient is to be written by who asks; then it is no longer. */
-bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p);
-/* After one or more backwards: grad += this rank's part of Σ grad_full over the gather role, which is then to be begun
- * again. After a step's `last` backward, also sums over the other reduce roles.
+/* After one or more backwards: grad += this rank's part of Σ grad_full over the gather role, and
+ * grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
  *
  * _start_ begins the first of these sums, _finish_ completes them all (a no-op if r->unit is NULL);
  * until then the unit's gradients must not change. _pass_ completes the first sum and starts the

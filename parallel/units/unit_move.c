@@ -297,7 +297,7 @@ static enum ax_status finish_sum(const struct ax_segment *seg, struct ax_runtime
                    ? AX_OK
                    : ax_run_copy(rt->q, &(struct ax_copy){seg->grad, s->sent});
     AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, s->sum, 1}));
-    return seg->n_products > 0 ? AX_OK : ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0});
+    return ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0});
 }
 
 /* The role after `before` (AX_ROLE_COUNT: the first one) that the gradients of a segment are summed
@@ -315,57 +315,9 @@ static enum ax_role next_role(const struct ax_segment *seg, const struct ax_runt
     return (enum ax_role)role;
 }
 
-static enum ax_status zero(const struct ax_segment *seg, struct ax_runtime *rt, int64_t first,
-                           int64_t end) {
-    const struct ax_fill fill = {ax_tensor_rows(&seg->grad_full, first, end - first), 0};
-    return first == end ? AX_OK : ax_run_fill(rt->q, &fill);
-}
-
-enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
-    for (int i = 0; i < unit->n_segments && unit->summed; i++) {
-        const struct ax_segment *seg = &unit->segments[i];
-        int64_t at = 0;
-        for (int k = 0; k < seg->n_products; k++) {
-            struct ax_param *p = seg->products[k];
-            AX_TRY(zero(seg, rt, at, p->offset));
-            at = p->offset + ax_param_local_numel(p);
-            p->begins = true;
-        }
-        if (seg->n_products > 0)
-            AX_TRY(zero(seg, rt, at, seg->numel));
-    }
-    unit->summed = false;
-    return AX_OK;
-}
-
-bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p) {
-    const struct ax_segment *seg = &unit->segments[p->segment];
-    bool begins = false;
-    for (int k = 0; k < seg->n_products && p->begins; k++)
-        if (seg->products[k] == p)
-            begins = true, seg->products[k]->begins = false;
-    return begins;
-}
-
-/* Zeroes what no product has written. */
-static enum ax_status end_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
-    AX_TRY(ax_unit_begin_gradients(unit, rt));
-    for (int i = 0; i < unit->n_segments; i++) {
-        const struct ax_segment *seg = &unit->segments[i];
-        for (int k = 0; k < seg->n_products; k++) {
-            const struct ax_param *p = seg->products[k];
-            if (ax_unit_grad_begins(unit, p))
-                AX_TRY(zero(seg, rt, p->offset, p->offset + ax_param_local_numel(p)));
-        }
-    }
-    unit->summed = true;
-    return AX_OK;
-}
-
 enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
                                     struct ax_runtime *rt, bool last) {
     AX_ASSERT(!r->unit);
-    AX_TRY(end_gradients(unit, rt));
     *r =
         (struct ax_unit_sum){.unit = unit, .last = last, .mark = ax_stack_mark(&rt->arena.scratch)};
     for (int i = 0; i < unit->n_segments; i++) {
