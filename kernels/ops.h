@@ -236,7 +236,7 @@ struct ax_rmsnorm_forward {
     struct ax_tensor x, weight, y, rstd;
     double eps, offset;
     bool once;
-    struct ax_range_of range; /* of y */
+    struct ax_range_of range; /* y's */
 };
 /* g = dy·(offset + weight), x̂ = x·rstd, over the n elements of the last dimension:
  *   dx (+)= rstd · (g − x̂ · mean(g·x̂));  dweight += Σ_rows dy·x̂  (data NULL: frozen)
@@ -290,7 +290,7 @@ struct ax_gating {
 struct ax_swiglu_forward {
     struct ax_tensor gate_up, up, y;
     struct ax_gating how;
-    struct ax_range_of range; /* of y */
+    struct ax_range_of range; /* y's */
 };
 /* dgate_up (and dup, if up is apart) from dy; dgate_up may be gate_up, dup may be up. range: of both, or, F32 [2][2], of
  * each, first the gates'. */

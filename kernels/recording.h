@@ -28,7 +28,7 @@ struct ax_op_event {
 
 struct ax_copy_event {
     double bytes;
-    uint64_t ticket; /* of a copy beside ops (ax_queue_copy_beside); 0: in their order */
+    uint64_t ticket; /* a copy beside ops has one (ax_queue_copy_beside); 0: in their order */
 };
 
 /* `lane` is the communicator, `kind` its collective: numbers of parallel/. */

@@ -17,11 +17,11 @@ __device__ static inline void raise_to(float *to, float v) {
         atomicMax((unsigned *)to, __float_as_uint(v));
 }
 
-/* Of the first `rows` rows; at NULL: nobody asks. */
+/* Where the range of the first `rows` rows goes; at NULL: nobody asks. */
 struct range_to {
     float *at;
     int64_t rows;
-    bool two; /* of two parts, a range for each */
+    bool two; /* two parts, a range for each */
 };
 
 /* Ranges begin at 0. */

@@ -28,11 +28,11 @@ struct ax_fake_quant {
     bool stored;
     bool straight; /* gradients pass through clamping, too: adapters of frozen weights */
     int64_t used;  /* FP8 training: tokens of this rank's batch without padding */
-    /* Of weights, with one scale each, for as long as they do not change; by their number among `params` */
+    /* Ranges of weights with one scale each, while these do not change; by their number among `params` */
     const struct ax_param *params;
     struct ax_tensor ranges; /* F32 [n][2]; data NULL = nothing is kept */
     int64_t *known;          /* [n]: the step in which a range was found */
-    int64_t step;            /* of the training that says when weights change; 0 = none */
+    int64_t step;            /* training's, which says when weights change; 0 = none */
 };
 
 /* Room for the ranges of n weights, where ax_fake_quant_of_tensors holds. ax_fake_quant_free also takes what was
