@@ -40,7 +40,6 @@ static enum ax_status open_gpu(struct ax_queue *q) {
 static enum ax_status cuda_open(struct ax_queue *q) {
     struct ax_cuda_state *s;
     AX_TRY(ax_alloc(&s, 1, sizeof *s));
-    s->capability = ax_cuda_capability();
     q->state = s;
     const enum ax_status st = ax_queue_is_meta(q) ? AX_OK : open_gpu(q);
     if (st != AX_OK) {
@@ -78,7 +77,10 @@ static bool has_row_scales(const struct ax_queue *q) {
 
 /* Without a GPU, of the one that is planned for; of an unknown one, all. */
 static bool has_fp8(const struct ax_queue *q, const struct ax_fp8_gemm *g) {
-    const int gpu = q->gpu > 0 ? q->gpu : ax_cuda_state(q)->capability;
+    struct ax_cuda_state *s = ax_cuda_state(q);
+    if (q->gpu == 0 && s->capability == 0)
+        s->capability = ax_cuda_capability();
+    const int gpu = q->gpu > 0 ? q->gpu : s->capability;
     if (gpu == 0)
         return true;
     if (!ax_fp8_gemm_by_rows(g))

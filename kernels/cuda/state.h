@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention/cudnn.h"
 
 struct ax_cuda_state {
-    int capability; /* compute capability of the GPU that is there (find.h) */
+    int capability; /* the GPU's (find.h), once an 8-bit product was asked for; 0: none is known */
     /* the library's products of codes with scales of rows, on this GPU */
     enum { AX_NOT_ASKED, AX_HAS, AX_LACKS } row_scales;
     struct ax_blas *blas;
