@@ -9,20 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "tests/cuda/alone.h"
 #include "tests/cuda/broken.h"
 
 #define SEEDS 4
 
 static float x[BROKEN_SIZE];
 static float (
-    *results)[BROKEN_SIZE];    /* one for each seed, shared with the processes that compute them */
-static char said[SEEDS][4096]; /* what they wrote to stderr */
+    *results)[BROKEN_SIZE]; /* one for each seed, shared with the processes that compute them */
+static char said[SEEDS][ALONE_SAID]; /* what they wrote to stderr */
 
 /* What the kernel's results should be, and how many there are. */
 static int expect(enum broken_kernel kernel, double *want) {
@@ -44,27 +43,18 @@ static int expect(enum broken_kernel kernel, double *want) {
     return n;
 }
 
-/* Its status as wait() says. */
-static int run_alone(enum broken_kernel kernel, bool mistake, int seed) {
-    FILE *f = tmpfile();
-    int status;
-    assert_non_null(f);
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        char text[16];
-        snprintf(text, sizeof text, "%d", seed);
-        setenv("AXTRAIN_CUDA_SEED", text, 1);
-        dup2(fileno(f), STDERR_FILENO);
-        broken_run(kernel, mistake, x, results[seed]);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    rewind(f);
-    said[seed][fread(said[seed], 1, sizeof said[seed] - 1, f)] = '\0';
-    fclose(f);
-    return status;
+struct trial {
+    enum broken_kernel kernel;
+    bool mistake;
+    int seed;
+};
+
+static void run_trial(void *ctx) {
+    const struct trial *t = ctx;
+    char text[16];
+    snprintf(text, sizeof text, "%d", t->seed);
+    setenv("AXTRAIN_CUDA_SEED", text, 1);
+    broken_run(t->kernel, t->mistake, x, results[t->seed]);
 }
 
 static bool is_right(enum broken_kernel kernel, const float *got) {
@@ -86,7 +76,8 @@ static struct finding run(enum broken_kernel kernel, bool mistake) {
     const size_t bytes = (size_t)expect(kernel, unused) * sizeof(float);
     memset(results, 0, SEEDS * sizeof *results);
     for (int seed = 0; seed < SEEDS; seed++) {
-        if (run_alone(kernel, mistake, seed) != 0) {
+        struct trial t = {kernel, mistake, seed};
+        if (run_alone(run_trial, &t, said[seed]) != 0) {
             f.died++;
             continue;
         }

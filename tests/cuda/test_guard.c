@@ -3,11 +3,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "tests/cuda/alone.h"
 #include "tests/cuda/device_case.h"
 
 /* A row of `src` that there is, or the one behind the last. */
@@ -48,24 +47,19 @@ static void combine(bool apart, bool past) {
     machine_close(&ref);
 }
 
+struct trial {
+    bool apart, past;
+};
+
+static void run_trial(void *ctx) {
+    const struct trial *t = ctx;
+    combine(t->apart, t->past);
+}
+
 /* True if a process of its own ends as it should; false if it read what is nobody's. */
 static bool runs(bool apart, bool past) {
-    FILE *f = tmpfile();
-    static char said[4096];
-    int status;
-    assert_non_null(f);
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        dup2(fileno(f), STDERR_FILENO);
-        combine(apart, past);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    rewind(f);
-    said[fread(said, 1, sizeof said - 1, f)] = '\0';
-    fclose(f);
+    static char said[ALONE_SAID];
+    const int status = run_alone(run_trial, &(struct trial){apart, past}, said);
     if (status != 0 && !strstr(said, "AddressSanitizer: use-after-poison"))
         fail_msg("%s", said);
     return status == 0;
