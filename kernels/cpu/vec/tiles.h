@@ -59,6 +59,12 @@ static inline void ax_tiles_end(void) {
         __asm__ volatile("" ::: "memory");                                                         \
         _tile_loadd(t, from, stride);                                                              \
     } while (0)
+/* The same, of what is read once: it displaces nothing in the L1 cache. */
+#define AX_TILE_LOAD_ONCE(t, from, stride)                                                         \
+    do {                                                                                           \
+        __asm__ volatile("" ::: "memory");                                                         \
+        _tile_stream_loadd(t, from, stride);                                                       \
+    } while (0)
 #define AX_TILE_STORE(t, to, stride) _tile_stored(t, to, stride)
 #define AX_TILE_DOT(c, a, b)         _tile_dpbf16ps(c, a, b)
 
@@ -82,6 +88,7 @@ static inline void ax_tiles_end(void) {
 
 #define AX_TILE_ZERO(t)               AX_VEC(ax_tile_zero)(t)
 #define AX_TILE_LOAD(t, from, stride) AX_VEC(ax_tile_load)(t, from, stride)
+#define AX_TILE_LOAD_ONCE             AX_TILE_LOAD
 #define AX_TILE_STORE(t, to, stride)  AX_VEC(ax_tile_store)(t, to, stride)
 #define AX_TILE_DOT(c, a, b)          AX_VEC(ax_tile_dot)(c, a, b)
 

@@ -19,8 +19,7 @@
 #define STAY_COLS   576
 #define STREAM      3072
 /* Units of k packed together. Packing an element takes as long as PACK multiply-adds. With tiles, a
- * group that streams stays in the L1 cache, and products are fast. (No machine with AMX has measured
- * these.) */
+ * group that streams stays in the L1 cache, and products are fast. */
 #ifdef AX_TILES
 #define BLOCK 288
 #define PACK  48.0
@@ -203,37 +202,68 @@ struct panels {
     int64_t step;
 };
 
-/* Prefetches a tile of c, which is read or at least written after the micro-kernel. */
-AX_INLINE void prefetch_c(const struct ax_tensor *c, int64_t row, int64_t col, int64_t rows,
-                          int64_t cols) {
-    const int64_t size = (int64_t)ax_dtype_size(c->dtype);
-    for (int64_t r = row; r < row + rows; r++) {
-        const char *at = (const char *)c->data + (r * c->row_stride + col) * size;
-        for (int64_t i = 0; i < cols * size; i += 64)
-            __builtin_prefetch(at + i, 1);
-        __builtin_prefetch(at + cols * size - 1, 1);
-    }
+/* The lines of a block of a tensor. */
+static struct ax_gemm_ahead lines_of(const struct ax_tensor *t, int64_t row, int64_t col,
+                                     int64_t rows, int64_t cols) {
+    const int64_t size = (int64_t)ax_dtype_size(t->dtype);
+    const char *at = (const char *)t->data + (row * t->row_stride + col) * size;
+    const int64_t into = (int64_t)((uintptr_t)at % 64);
+    return (struct ax_gemm_ahead){.first = at - into,
+                                  .stride = t->row_stride * size,
+                                  .rows = rows,
+                                  .lines = ceil_div(into + cols * size, 64)};
+}
+
+/* All of w within `units` units. */
+static void spread(struct ax_gemm_ahead *w, int64_t units) {
+    w->each = units > 0 ? ceil_div(w->rows * w->lines * AX_LANES, units) : 0;
 }
 
 /* acc: [⌈cols / NR⌉][⌈rows / MR⌉][MR][NR], or one tile if there is only one block of k. */
 static void multiply(const struct ax_gemm *g, const struct plan *p, struct slab s, struct panels a,
-                     struct panels b, float *acc) {
+                     struct panels b, float *acc, struct ax_gemm_ahead next) {
     const bool pairs = ax_gemm_pairs(g->a.dtype);
     const bool first = s.u0 == 0, last = s.u0 + s.units >= p->units;
+    struct ax_gemm_caches caches = {.a_passes = p->a_stays, .next = next};
+    spread(&caches.next, ceil_div(s.rows, MR) * ceil_div(s.cols, NR) * s.units);
     for (int64_t j = 0; j < s.cols; j += NR, b.at += b.step) {
         const int64_t width = least(s.cols - j, NR);
         const float *rows = a.at;
         for (int64_t i = 0; i < s.rows; i += MR, rows += a.step) {
             const int64_t height = least(s.rows - i, MR);
-            if (last)
-                prefetch_c(&g->c, s.m0 + i, s.n0 + j, height, width);
-            AX_VEC(ax_gemm_kernel)(pairs, height, width, s.units, rows, b.at, acc, first);
+            if (last) {
+                caches.c = lines_of(&g->c, s.m0 + i, s.n0 + j, height, width);
+                spread(&caches.c, s.units);
+            }
+            if (!(first && last)) {
+                caches.sums = (struct ax_gemm_ahead){.first = (const char *)(acc + MR * NR),
+                                                     .stride = 64,
+                                                     .rows = MR * NR * 4 / 64,
+                                                     .lines = 1};
+                spread(&caches.sums, s.units);
+            }
+            AX_VEC(ax_gemm_kernel)(pairs, height, width, s.units, rows, b.at, acc, first, &caches);
             if (last)
                 AX_VEC(ax_gemm_store)(g, acc, s.m0 + i, s.n0 + j, height, width);
             if (!(first && last))
                 acc += MR * NR;
         }
     }
+}
+
+/* Where units [u0, u0 + units) of outer [first, first + n) are in memory. */
+static struct ax_gemm_ahead operand_lines(const struct ax_gemm_operand *op, int64_t first,
+                                          int64_t n, int64_t u0, int64_t units) {
+    struct ax_gemm_ahead w = {.stride = op->stride};
+    if (n <= 0 || op->panels)
+        return w;
+    const int64_t size = op->dtype == AX_F32 ? 4 : 2, per_unit = ax_gemm_pairs(op->dtype) ? 2 : 1;
+    const int64_t k0 = u0 * per_unit, k = least(units * per_unit, op->k - k0);
+    w.first =
+        op->data + (op->k_inside ? first * op->stride + k0 * size : k0 * op->stride + first * size);
+    w.rows = op->k_inside ? n : k;
+    w.lines = ceil_div((op->k_inside ? k : n) * size, 64);
+    return w;
 }
 
 /* Packs the tile's part that stays, at s.u0. */
@@ -252,14 +282,18 @@ static void run_group(const struct ax_gemm *g, const struct plan *p, const struc
         s.n0 += at;
         s.cols = least(s.cols - at, p->group);
         AX_VEC(ax_gemm_pack_b)(w->stream, &p->b, s.n0, s.cols, s.u0, s.units);
+        const int64_t after = s.n0 + s.cols;
         multiply(g, p, s, (struct panels){w->stay + u * MR, units * MR},
-                 (struct panels){w->stream, s.units * NR}, acc);
+                 (struct panels){w->stream, s.units * NR}, acc,
+                 operand_lines(&p->b, after, least(p->group, p->n - after), s.u0, s.units));
     } else {
         s.m0 += at;
         s.rows = least(s.rows - at, p->group);
         AX_VEC(ax_gemm_pack_a)(w->stream, &p->a, s.m0, s.rows, s.u0, s.units);
+        const int64_t after = s.m0 + s.rows;
         multiply(g, p, s, (struct panels){w->stream, s.units * MR},
-                 (struct panels){w->stay + u * NR, units * NR}, acc);
+                 (struct panels){w->stay + u * NR, units * NR}, acc,
+                 operand_lines(&p->a, after, least(p->group, p->m - after), s.u0, s.units));
     }
 }
 

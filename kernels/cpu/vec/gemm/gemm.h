@@ -100,10 +100,27 @@ void AX_VEC(ax_gemm_pack_a)(float *dst, const struct ax_gemm_operand *op, int64_
 void AX_VEC(ax_gemm_pack_b)(float *dst, const struct ax_gemm_operand *op, int64_t first, int64_t n,
                             int64_t u0, int64_t units);
 
+/* Cache lines to fetch while products run: of each of `rows` rows, `stride` bytes apart, `lines` lines;
+ * `each` of them per AX_LANES units. */
+struct ax_gemm_ahead {
+    const char *first;
+    int64_t stride, rows, lines, each;
+    int64_t row, line; /* the next one: row by row, then line by line */
+};
+
+/* How calls of the micro-kernel use caches, which never affects bits. One operand's panel stays in the L1 cache from call
+ * to call, and the other's passes: it comes from the L2 cache and is read once. */
+struct ax_gemm_caches {
+    bool a_passes;             /* else b does */
+    struct ax_gemm_ahead next; /* what will be packed next */
+    struct ax_gemm_ahead sums; /* the next call's acc */
+    struct ax_gemm_ahead c;    /* where the sums will be stored */
+};
+
 /* acc[r][j] (+)= Σ_u a[u][r]·b[u][j] for r < rows ≤ MR and j < cols ≤ NR rounded up to vectors; acc
- * [MR][NR] starts from 0 if `first`. */
+ * [MR][NR] starts from 0 if `first`. caches: advanced; NULL only without tiles. */
 void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
-                            const float *b, float *acc, bool first);
+                            const float *b, float *acc, bool first, struct ax_gemm_caches *caches);
 
 /* Few rows of op(a), and rows of b along k: another method with the same bits. c is not empty. */
 bool AX_VEC(ax_gemm_is_few)(const struct ax_gemm *g);

@@ -46,7 +46,7 @@ static void run_panel(const struct ax_gemm *g, struct ax_gemm_operand w, const f
         for (int64_t r = 0; r < rows; r += MR) {
             AX_VEC(ax_gemm_kernel)
             (pairs, least(MR, rows - r), cols, n, x + r * units + u * MR, panel, acc + r * NR,
-             u == 0);
+             u == 0, NULL);
         }
     }
     for (int64_t r = 0; r < rows; r += MR)

@@ -73,8 +73,17 @@ FOR_ROWS(DEFINE_ROWS, pairs, true)
 static kernel_fn *const pairs_kernels[MR][NV] = {FOR_ROWS(NAMES, pairs)};
 #endif
 
+/* The vectors' products take so long that all lines arrive in time. */
+static void fetch(const struct ax_gemm_ahead *w) {
+    for (int64_t r = 0; r < w->rows; r++)
+        for (int64_t i = 0; i < w->lines; i++)
+            __builtin_prefetch(w->first + r * w->stride + 64 * i, 1);
+}
+
 void AX_VEC(ax_gemm_kernel)(bool pairs, int64_t rows, int64_t cols, int64_t units, const float *a,
-                            const float *b, float *acc, bool first) {
+                            const float *b, float *acc, bool first, struct ax_gemm_caches *caches) {
+    if (caches != NULL)
+        fetch(&caches->c);
     int64_t nv = (cols + AX_LANES - 1) / AX_LANES;
 #ifdef __AVX512BF16__
     if (pairs) {
