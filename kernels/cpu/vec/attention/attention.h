@@ -37,15 +37,18 @@
 
 /* STRIP: rows whose scores are computed together: fits the L1 cache. TILE: rows of a register tile.
  * SUMMED: sums over keys, rows or elements of a head run over a multiple of this, padded with zeros;
- * a strip is one or more of them. */
+ * a strip is one or more of them. SCALES: products scale their sums; else scaled() does when they are read, so
+ * that tiles can be stored where they belong. */
 #ifdef AX_TILES
 #define AX_ATTENTION_STRIP  (2 * AX_TILE_UNITS)
 #define AX_ATTENTION_TILE   (2 * AX_TILE_ROWS)
 #define AX_ATTENTION_SUMMED (2 * AX_TILE_UNITS) /* pairs */
+#define AX_ATTENTION_SCALES false
 #else
 #define AX_ATTENTION_STRIP  12
 #define AX_ATTENTION_TILE   6
 #define AX_ATTENTION_SUMMED 1
+#define AX_ATTENTION_SCALES true
 #endif
 
 /* One head's elements in a row of a tensor. */
@@ -86,7 +89,8 @@ struct ax_attention_block {
 
 /* c[m][n] = scale · Σ_u a(m,u)·b[u][n], or c += Σ_u … if accumulate (the sum then starts from c).
  * a(m,u) is a[m·a_row + u·a_unit]; n is a multiple of AX_LANES; u ascends from 0. With tiles, the
- * units are full tiles, a_row or a_unit is 1, and a has rows up to the next multiple of AX_TILE_ROWS. */
+ * units are full tiles, a_row or a_unit is 1, and a has rows up to the next multiple of AX_TILE_ROWS; it is fastest if m
+ * is a multiple, and scale 1. */
 struct ax_attention_gemm {
     bool pairs, accumulate;
     int64_t m, n, units;
@@ -102,6 +106,7 @@ void AX_VEC(ax_attention_gemm)(const struct ax_attention_gemm *g);
  *   rows:    a(row, element)  → [n][units]
  *   columns: b(element, row)  → [units][AX_ATTENTION_KEYS], n rounded up to vectors
  *   sums:    b(row, element)  → [n / per_unit][columns], n rounded up to `padded`
+ *   turned:  a(element, row)  → [columns][n / per_unit], n rounded up to `padded`, a multiple of SUMMED; of bf16
  * Rounding up pads with zeros. */
 void AX_VEC(ax_attention_pack_rows)(const struct ax_attention_shape *s,
                                     const struct ax_attention_head *h, void *const *rows, int64_t n,
@@ -112,6 +117,9 @@ void AX_VEC(ax_attention_pack_columns)(const struct ax_attention_shape *s,
 void AX_VEC(ax_attention_pack_sums)(const struct ax_attention_shape *s,
                                     const struct ax_attention_head *h, void *const *rows, int64_t n,
                                     int64_t padded, float *dst);
+
+void AX_VEC(ax_attention_pack_turned)(const struct ax_attention_head *h, void *const *rows,
+                                      int64_t n, int64_t padded, float *dst);
 
 /* True for dtypes that forward and backward support, with heads of at most `most` elements. */
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a, int64_t most);
@@ -147,6 +155,17 @@ void AX_VEC(ax_attention_clear)(const struct ax_tensor *x, int64_t first);
 
 static inline int64_t round_up(int64_t n, int64_t to) {
     return ceil_div(n, to) * to;
+}
+
+/* A score as its product left it, scaled: the same bits for every set. */
+AX_INLINE v_float scaled(const struct ax_attention_shape *s, v_float score) {
+    if (!AX_ATTENTION_SCALES)
+        score = score * v_set(s->scale);
+    return score;
+}
+
+static inline float product_scale(const struct ax_attention_shape *s) {
+    return AX_ATTENTION_SCALES ? s->scale : 1.0f;
 }
 
 /* n keys, rows or elements rounded up to the length that a sum over them has. */

@@ -13,6 +13,32 @@
 #define STRIP AX_ATTENTION_STRIP
 #define TILE  AX_ATTENTION_TILE
 
+/* The sums of dk and dv, of `columns` elements each: [keys][columns]. Tiles sum their transpose, so that p and ds are
+ * right operands as they are stored: block after block of KEYS keys [columns][keys], a document's last one with as many
+ * keys as full vectors have. */
+#ifdef AX_TILES
+#define PADDING (AX_LANES - 1) /* keys that the last block may have too many */
+#else
+#define PADDING 0
+#endif
+
+/* Element (key, 0) of a document of n_k keys. */
+struct sum_place {
+    int64_t at;     /* elements from the document's first */
+    int64_t stride; /* from one element of the key to the next */
+};
+
+static inline struct sum_place sum_place(int64_t key, int64_t n_k, int64_t columns) {
+#ifdef AX_TILES
+    const int64_t first = key / KEYS * KEYS;
+    return (struct sum_place){first * columns + key - first,
+                              least(KEYS, round_up(n_k - first, AX_LANES))};
+#else
+    (void)n_k;
+    return (struct sum_place){key * columns, 1};
+#endif
+}
+
 /* ---- a block of queries: per key block, first a strip of rows at a time for p, ds and dq, then dk
  * and dv over all rows ---- */
 
@@ -21,12 +47,12 @@ struct worker {
     const struct ax_attention_backward *args;
     const struct ax_attention_shape *s;
     float *q_rows, *dout_rows;    /* a  [rows][k.units], [rows][v.units] */
-    float *q_sums, *dout_sums;    /* b  [rows / per_unit][k.columns], [..][v.columns] */
+    float *q_sums, *dout_sums;    /* b  [rows / per_unit][k.columns], … (tiles: a, turned) */
     float *k_columns, *v_columns; /* b  [k.units][KEYS], [v.units][KEYS] */
     float *k_sums;                /* b  [key_units][k.columns] */
     float *scores, *dp;           /*    [STRIP][KEYS] */
-    float *p_columns;             /* a  [rows / per_unit][KEYS]: summed over rows */
-    float *ds_columns;            /* a  [rows / per_unit][KEYS]: summed over rows */
+    float *p_columns;             /* a  [rows / per_unit][KEYS]: summed over rows (tiles: b) */
+    float *ds_columns;            /* a  [rows / per_unit][KEYS]: summed over rows (tiles: b) */
     float *ds_rows;               /* a  [rows][key_units]: summed over keys */
     float *dq;                    /*    [rows][k.columns] */
     float *lse, *delta;           /*    [rows]; lse in units of log 2 */
@@ -34,7 +60,7 @@ struct worker {
     void **rows, **out, **keys;   /*    addresses */
 };
 
-/* One task's sums: [n_k][k.columns], [n_k][v.columns]. Keys 0 … reached − 1 are initialized. */
+/* One task's sums of its document's keys. Keys 0 … reached − 1 are initialized. */
 struct sums {
     float *dk, *dv;
     int64_t reached;
@@ -81,6 +107,16 @@ struct strip {
     int64_t first, n, width;
 };
 
+/* Operands of sums over the block's rows. */
+static void pack_sums(const struct worker *w, const struct ax_attention_head *h,
+                      const struct ax_attention_block *b, float *dst) {
+#ifdef AX_TILES
+    AX_VEC(ax_attention_pack_turned)(h, w->rows, b->rows, summed(b->rows), dst);
+#else
+    AX_VEC(ax_attention_pack_sums)(w->s, h, w->rows, b->rows, summed(b->rows), dst);
+#endif
+}
+
 /* Operands, lse and δ = Σ out·dout of the rows of a block. */
 static void load_block(const struct worker *w, const struct ax_attention_block *b) {
     const struct ax_attention *a = &w->args->a;
@@ -88,10 +124,10 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
     AX_VEC(ax_attention_visible)(a, s, b, w->low, w->high);
     AX_VEC(ax_attention_query_rows)(s, &a->q, b, w->rows);
     AX_VEC(ax_attention_pack_rows)(s, &s->k, w->rows, b->rows, w->q_rows);
-    AX_VEC(ax_attention_pack_sums)(s, &s->k, w->rows, b->rows, summed(b->rows), w->q_sums);
+    pack_sums(w, &s->k, b, w->q_sums);
     AX_VEC(ax_attention_query_rows)(s, &w->args->dout, b, w->rows);
     AX_VEC(ax_attention_pack_rows)(s, &s->v, w->rows, b->rows, w->dout_rows);
-    AX_VEC(ax_attention_pack_sums)(s, &s->v, w->rows, b->rows, summed(b->rows), w->dout_sums);
+    pack_sums(w, &s->v, b, w->dout_sums);
     AX_VEC(ax_attention_query_rows)(s, &a->out, b, w->out);
     for (int64_t r = 0; r < b->rows; r++) {
         v_float sum = v_set(0.0f);
@@ -130,7 +166,7 @@ AX_INLINE struct gradient gradient_at(const struct worker *w, const struct ax_at
         return g;
     int64_t low = w->low[strip->first + i] - b->key - j;
     int64_t high = w->high[strip->first + i] - b->key - j;
-    v_float x = v_load_f32(w->scores + i * KEYS + j, AX_LANES), slope = v_set(1.0f);
+    v_float x = scaled(w->s, v_load_f32(w->scores + i * KEYS + j, AX_LANES)), slope = v_set(1.0f);
     if (w->s->cap > 0) {
         const v_float t = v_tanh(x);
         x = v_set(w->s->cap) * t;
@@ -159,22 +195,28 @@ AX_INLINE v_float pair_lanes(v_float even, v_float odd) {
         _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
 }
 
-AX_INLINE void store_bf16(float *units, int64_t j, v_float x) {
-    _mm256_storeu_si256((void *)((uint16_t *)units + j), (__m256i)_mm512_cvtneps_pbh(x));
+/* 2 · AX_LANES elements from element j on: whole lines, since a tile is not loaded from halves before they have left the
+ * core. */
+AX_INLINE void store_bf16(float *units, int64_t j, v_float x, v_float y) {
+    v_store_f32(units + j / 2, AX_LANES, (v_float)_mm512_cvtne2ps_pbh(y, x));
 }
 
 static void gradient_pairs(const struct worker *w, const struct ax_attention_block *b,
                            const struct strip *strip) {
     for (int64_t i = 0; i < summed(strip->n); i += 2) {
         int64_t row = strip->first + i;
-        for (int64_t j = 0; j < KEYS; j += AX_LANES) {
-            struct gradient even = gradient_at(w, b, strip, i, j);
-            struct gradient odd = gradient_at(w, b, strip, i + 1, j);
-            v_store_f32(w->p_columns + row / 2 * KEYS + j, AX_LANES, pair_lanes(even.p, odd.p));
-            v_store_f32(w->ds_columns + row / 2 * KEYS + j, AX_LANES, pair_lanes(even.ds, odd.ds));
+        for (int64_t j = 0; j < KEYS; j += 2 * AX_LANES) {
+            struct gradient even[2], odd[2];
+            for (int64_t v = 0; v < 2; v++) {
+                const int64_t at = row / 2 * KEYS + j + v * AX_LANES;
+                even[v] = gradient_at(w, b, strip, i, j + v * AX_LANES);
+                odd[v] = gradient_at(w, b, strip, i + 1, j + v * AX_LANES);
+                v_store_f32(w->p_columns + at, AX_LANES, pair_lanes(even[v].p, odd[v].p));
+                v_store_f32(w->ds_columns + at, AX_LANES, pair_lanes(even[v].ds, odd[v].ds));
+            }
             /* There is a row for `odd` even if it is past the last: max_rows is even. */
-            store_bf16(w->ds_rows + row * w->s->key_units, j, even.ds);
-            store_bf16(w->ds_rows + (row + 1) * w->s->key_units, j, odd.ds);
+            store_bf16(w->ds_rows + row * w->s->key_units, j, even[0].ds, even[1].ds);
+            store_bf16(w->ds_rows + (row + 1) * w->s->key_units, j, odd[0].ds, odd[1].ds);
         }
     }
 }
@@ -203,7 +245,7 @@ static void run_strip(const struct worker *w, const struct ax_attention_block *b
     const struct ax_attention_shape *s = w->s;
     struct ax_attention_gemm g = {
         .pairs = s->pairs,
-        .m = strip->n,
+        .m = summed(strip->n),
         .n = strip->width,
         .units = s->k.units,
         .a = w->q_rows + strip->first * s->k.units,
@@ -213,7 +255,7 @@ static void run_strip(const struct worker *w, const struct ax_attention_block *b
         .b_unit = KEYS,
         .c = w->scores,
         .c_row = KEYS,
-        .scale = s->scale,
+        .scale = product_scale(s),
     };
     AX_VEC(ax_attention_gemm)(&g);
     g.units = s->v.units;
@@ -241,6 +283,44 @@ static void run_strip(const struct worker *w, const struct ax_attention_block *b
     AX_VEC(ax_attention_gemm)(&g);
 }
 
+/* Units of rows. */
+struct range {
+    int64_t first, n;
+};
+
+/* Sums of n keys from the block's j-th on: coefficients (p or ds) by dout or q. */
+static void add_rows(const struct worker *w, const struct ax_attention_block *b, int64_t j,
+                     int64_t n, struct range rows, const struct ax_attention_head *h,
+                     const float *coefficients, const float *by, bool accumulate, float *sums) {
+    const struct sum_place place = sum_place(b->key + j, b->doc.n_k, h->columns);
+    struct ax_attention_gemm g = {
+        .pairs = w->s->pairs,
+        .accumulate = accumulate,
+        .units = rows.n,
+        .c = sums + place.at,
+        .scale = 1.0f,
+    };
+    coefficients += rows.first * KEYS + j;
+#ifdef AX_TILES
+    g.m = h->columns;
+    g.n = round_up(n, AX_LANES);
+    g.a = by + rows.first;
+    g.a_row = summed(b->rows) / w->s->per_unit;
+    g.a_unit = 1;
+    g.b = coefficients;
+    g.b_unit = KEYS;
+    g.c_row = place.stride;
+#else
+    g.m = n;
+    g.n = g.b_unit = g.c_row = h->columns;
+    g.a = coefficients;
+    g.a_row = 1;
+    g.a_unit = KEYS;
+    g.b = by + rows.first * h->columns;
+#endif
+    AX_VEC(ax_attention_gemm)(&g);
+}
+
 /* dk and dv of the block's keys, a tile at a time, each over the rows that see some of its keys. */
 static void sum_keys(const struct worker *w, const struct ax_attention_block *b,
                      const struct sums *sums) {
@@ -254,39 +334,27 @@ static void sum_keys(const struct worker *w, const struct ax_attention_block *b,
         while (last < b->rows && w->low[last] < b->key + j + n)
             last++;
         int64_t unit = first / AX_ATTENTION_SUMMED * AX_ATTENTION_SUMMED / s->per_unit;
-        struct ax_attention_gemm g = {
-            .pairs = s->pairs,
-            .accumulate = b->key < sums->reached,
-            .m = n,
-            .n = s->v.columns,
-            .units = ceil_div(summed(last), s->per_unit) - unit,
-            .a = w->p_columns + unit * KEYS + j,
-            .a_row = 1,
-            .a_unit = KEYS,
-            .b = w->dout_sums + unit * s->v.columns,
-            .b_unit = s->v.columns,
-            .c = sums->dv + (b->key + j) * s->v.columns,
-            .c_row = s->v.columns,
-            .scale = 1.0f,
-        };
-        AX_VEC(ax_attention_gemm)(&g);
-        g.n = g.b_unit = g.c_row = s->k.columns;
-        g.a = w->ds_columns + unit * KEYS + j;
-        g.b = w->q_sums + unit * s->k.columns;
-        g.c = sums->dk + (b->key + j) * s->k.columns;
-        AX_VEC(ax_attention_gemm)(&g);
+        const struct range rows = {unit, ceil_div(summed(last), s->per_unit) - unit};
+        add_rows(w, b, j, n, rows, &s->v, w->p_columns, w->dout_sums, b->key < sums->reached,
+                 sums->dv);
+        add_rows(w, b, j, n, rows, &s->k, w->ds_columns, w->q_sums, b->key < sums->reached,
+                 sums->dk);
     }
+}
+
+/* `from` is a multiple of KEYS; the padding of the last block is zeroed, too. */
+static void zero_keys(float *sums, int64_t from, int64_t to, int64_t columns) {
+    to = round_up(to, PADDING + 1);
+    memset(sums + from * columns, 0, (size_t)((to - from) * columns) * sizeof *sums);
 }
 
 /* Zeroes the sums of uninitialized keys up to `key`. */
 static void reach_key(const struct worker *w, struct sums *sums, int64_t key) {
-    const int64_t k = w->s->k.columns, v = w->s->v.columns;
-    if (key > sums->reached) {
-        size_t keys = (size_t)(key - sums->reached);
-        memset(sums->dk + sums->reached * k, 0, keys * (size_t)k * sizeof(float));
-        memset(sums->dv + sums->reached * v, 0, keys * (size_t)v * sizeof(float));
-        sums->reached = key;
-    }
+    if (key <= sums->reached)
+        return;
+    zero_keys(sums->dk, sums->reached, key, w->s->k.columns);
+    zero_keys(sums->dv, sums->reached, key, w->s->v.columns);
+    sums->reached = key;
 }
 
 /* All gradients of one block of queries over all the keys it sees (b.key and b.keys are not read): writes its
@@ -341,14 +409,17 @@ struct call {
     const struct ax_attention_backward *args;
     struct ax_attention_shape s;
     int64_t *first; /* tasks before each document */
-    float *dk, *dv; /* [parts][Hk][Tk] rows of k.columns, v.columns */
+    int64_t rows;   /* those of a part's head: keys, and padding after each document's */
+    float *dk, *dv; /* [parts][Hk][rows] of k.columns, v.columns */
 };
 
 static struct call carve_call(struct ax_attention_work *work,
                               const struct ax_attention_backward *args) {
     struct call c = {.args = args, .s = AX_VEC(ax_attention_shape)(&args->a)};
-    int64_t rows = parts_of(args->a.max_q) * c.s.kv_heads * args->a.k.shape[0];
-    c.first = carve(work, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(*c.first));
+    const int64_t docs = AX_VEC(ax_attention_docs)(&args->a);
+    c.rows = args->a.k.shape[0] + docs * PADDING;
+    const int64_t rows = parts_of(args->a.max_q) * c.s.kv_heads * c.rows;
+    c.first = carve(work, docs + 1, sizeof(*c.first));
     c.dk = carve(work, rows * c.s.k.columns, sizeof(float));
     c.dv = carve(work, rows * c.s.v.columns, sizeof(float));
     return c;
@@ -358,7 +429,7 @@ static struct call carve_call(struct ax_attention_work *work,
 static int64_t sums_row(const struct call *c, const struct ax_attention_doc *doc, int64_t part,
                         int64_t kv_head) {
     int64_t head = part * c->s.kv_heads + kv_head;
-    return head * c->args->a.k.shape[0] + doc->first_k;
+    return head * c->rows + doc->first_k + doc->index * PADDING;
 }
 
 static void run_task(const struct call *c, const struct worker *w,
@@ -388,17 +459,29 @@ struct result {
     const struct ax_tensor *to;
 };
 
+/* Elements of a key, `stride` apart. */
+AX_INLINE v_float load_sums(const float *at, int64_t stride) {
+#ifdef AX_TILES
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_i32gather_ps(_mm512_mullo_epi32(lanes, _mm512_set1_epi32((int)stride)), at, 4);
+#else
+    (void)stride;
+    return v_load_f32(at, AX_LANES);
+#endif
+}
+
 /* Writes its row of one key and KV head: the parts' sums in order. */
 static void add_parts(const struct call *c, const struct result *result,
                       const struct ax_attention_doc *doc, int64_t kv_head, int64_t key) {
     const struct ax_attention_head *h = result->h;
+    const struct sum_place place = sum_place(key, doc->n_k, h->columns);
     const int64_t parts = parts_of(doc->n_q);
     void *row = ax_tensor_row(result->to, doc->first_k + key);
     for (int64_t i = 0; i < h->size; i += AX_LANES) {
         v_float x = v_set(0.0f);
         for (int64_t part = 0; part < parts; part++) {
-            int64_t at = (sums_row(c, doc, part, kv_head) + key) * h->columns + i;
-            x += v_load_f32(result->sums + at, AX_LANES);
+            const int64_t at = sums_row(c, doc, part, kv_head) * h->columns + place.at;
+            x += load_sums(result->sums + at + i * place.stride, place.stride);
         }
         v_store(c->s.dtype, row, kv_head * h->size + i, least(h->size - i, AX_LANES),
                 x * v_set(result->scale));

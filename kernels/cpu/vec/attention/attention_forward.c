@@ -7,6 +7,7 @@
  * not choose have a score of −inf, so its bits are the same as without `chosen` if it chose all. */
 #include "kernels/cpu/vec/attention/attention.h"
 #include "kernels/cpu/vec/entries.h"
+#include "kernels/cpu/vec/simd_int.h"
 
 #include <float.h>
 
@@ -60,74 +61,60 @@ struct strip {
     int64_t first, n, width;
 };
 
-/* Caps the strip's scores. */
-static void cap_scores(const struct worker *w, const struct strip *strip) {
-    const v_float cap = v_set(w->s->cap);
-    for (int64_t i = 0; i < strip->n; i++)
-        for (int64_t j = 0; j < strip->width; j += AX_LANES) {
-            float *at = w->scores + i * KEYS + j;
-            v_store_f32(at, AX_LANES, cap * v_tanh(v_load_f32(at, AX_LANES)));
-        }
+/* The row's sums so far are of another shift. */
+static void move_shift(const struct worker *w, int64_t r, float to) {
+    const v_float shrink = v_exp2(v_set(w->shift[r] - to));
+    float *sum = w->sum + r * AX_LANES, *out = w->out + r * w->s->v.columns;
+    w->shift[r] = to;
+    v_store_f32(sum, AX_LANES, v_load_f32(sum, AX_LANES) * shrink);
+    for (int64_t j = 0; j < w->s->v.columns; j += AX_LANES)
+        v_store_f32(out + j, AX_LANES, v_load_f32(out + j, AX_LANES) * shrink);
 }
 
-/* Masks the scores of row i of the strip. If they exceed the row's shift by more than SLACK, it
- * becomes their maximum and the sums so far are rescaled. */
-AX_INLINE void update_shift(const struct worker *w, const struct ax_attention_block *b,
-                            const struct strip *strip, int64_t i) {
+/* Scores of row i of the strip: scaled, capped, and masked. width: of the strip; a constant if it is KEYS. */
+AX_INLINE void load_scores(const struct worker *w, const struct ax_attention_block *b,
+                           const struct strip *strip, int64_t i, int64_t width,
+                           v_float x[KEYS / AX_LANES]) {
     const int64_t r = strip->first + i;
-    const int64_t low = w->low[r] - b->key;
-    const int64_t high = w->high[r] - b->key;
-    float *scores = w->scores + i * KEYS;
-    if (low > 0 || high < strip->width) {
-        for (int64_t j = 0; j < strip->width; j += AX_LANES) {
-            v_store_f32(scores + j, AX_LANES,
-                        v_between(v_load_f32(scores + j, AX_LANES), low - j, high - j));
-        }
-    }
-    for (int64_t j = 0; w->a->chosen.data && j < strip->width; j += AX_LANES)
-        v_store_f32(scores + j, AX_LANES,
-                    v_chosen(v_load_f32(scores + j, AX_LANES), chosen_bits(w->a, w->s, b, r, j)));
-    v_float most = v_set(-INFINITY);
-    for (int64_t j = 0; j < strip->width; j += AX_LANES)
-        most = v_max(most, v_load_f32(scores + j, AX_LANES));
-    float top = v_max_lane(most);
-    if (top > w->shift[r] + SLACK) {
-        v_float shrink = v_exp2(v_set(w->shift[r] - top));
-        float *sum = w->sum + r * AX_LANES;
-        float *out = w->out + r * w->s->v.columns;
-        w->shift[r] = top;
-        v_store_f32(sum, AX_LANES, v_load_f32(sum, AX_LANES) * shrink);
-        for (int64_t j = 0; j < w->s->v.columns; j += AX_LANES)
-            v_store_f32(out + j, AX_LANES, v_load_f32(out + j, AX_LANES) * shrink);
-    }
+    const int64_t low = w->low[r] - b->key, high = w->high[r] - b->key;
+    const v_float cap = v_set(w->s->cap);
+    for (int64_t v = 0; v < width / AX_LANES; v++)
+        x[v] = scaled(w->s, v_load_f32(w->scores + i * KEYS + v * AX_LANES, AX_LANES));
+    for (int64_t v = 0; w->s->cap > 0 && v < width / AX_LANES; v++)
+        x[v] = cap * v_tanh(x[v]);
+    for (int64_t v = 0; (low > 0 || high < width) && v < width / AX_LANES; v++)
+        x[v] = v_between(x[v], low - v * AX_LANES, high - v * AX_LANES);
+    for (int64_t v = 0; w->a->chosen.data && v < width / AX_LANES; v++)
+        x[v] = v_chosen(x[v], chosen_bits(w->a, w->s, b, r, v * AX_LANES));
 }
 
-/* p = 2^(scores − shift) of row i of the strip. */
-AX_INLINE void probabilities(bool pairs, const struct worker *w, const struct strip *strip,
-                             int64_t i) {
-    const float *scores = w->scores + i * KEYS;
-    float *p = w->p + i * w->s->key_units;
-    float *total = w->sum + (strip->first + i) * AX_LANES;
-    v_float shift = v_set(w->shift[strip->first + i]);
+/* p = 2^(scores − shift) of row i of the strip. If a score exceeds the row's shift by more than SLACK, the largest
+ * becomes the shift. */
+AX_INLINE void probabilities(bool pairs, const struct worker *w, const struct ax_attention_block *b,
+                             const struct strip *strip, int64_t i, int64_t width) {
+    const int64_t r = strip->first + i;
+    v_float x[KEYS / AX_LANES], most = v_set(-INFINITY);
+    load_scores(w, b, strip, i, width, x);
+    for (int64_t v = 0; v < width / AX_LANES; v++)
+        most = v_max(most, x[v]);
+    if (v_any_less(v_set(w->shift[r] + SLACK), most))
+        move_shift(w, r, v_max_lane(most));
+    const v_float shift = v_set(w->shift[r]);
+    float *p = w->p + i * w->s->key_units, *total = w->sum + r * AX_LANES;
     v_float sum = v_set(0.0f);
-#ifdef __AVX512BF16__
-    for (int64_t j = 0; pairs && j < strip->width; j += 2 * AX_LANES) {
-        v_float x = v_exp2(v_load_f32(scores + j, AX_LANES) - shift);
-        v_float y = v_set(0.0f);
-        sum += x;
-        if (j + AX_LANES < strip->width) {
-            y = v_exp2(v_load_f32(scores + j + AX_LANES, AX_LANES) - shift);
-            sum += y;
-        }
-        v_store_f32(p + j / 2, AX_LANES, (v_float)_mm512_cvtne2ps_pbh(y, x));
-    }
-#endif
-    for (int64_t j = 0; !pairs && j < strip->width; j += AX_LANES) {
-        v_float x = v_exp2(v_load_f32(scores + j, AX_LANES) - shift);
-        sum += x;
-        v_store_f32(p + j, AX_LANES, x);
+    for (int64_t v = 0; v < width / AX_LANES; v++) {
+        x[v] = v_exp2(x[v] - shift);
+        sum += x[v];
     }
     v_store_f32(total, AX_LANES, v_load_f32(total, AX_LANES) + sum);
+#ifdef __AVX512BF16__
+    for (int64_t v = 0; pairs && v < width / AX_LANES; v += 2) {
+        const v_float y = v + 1 < width / AX_LANES ? x[v + 1] : v_set(0.0f);
+        v_store_f32(p + v * AX_LANES / 2, AX_LANES, (v_float)_mm512_cvtne2ps_pbh(y, x[v]));
+    }
+#endif
+    for (int64_t v = 0; !pairs && v < width / AX_LANES; v++)
+        v_store_f32(p + v * AX_LANES, AX_LANES, x[v]);
 }
 
 /* Adds the block's keys to the sums of the strip. */
@@ -136,7 +123,7 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
     const struct ax_attention_shape *s = w->s;
     struct ax_attention_gemm g = {
         .pairs = pairs,
-        .m = strip->n,
+        .m = summed(strip->n),
         .n = strip->width,
         .units = s->k.units,
         .a = w->q + strip->first * s->k.units,
@@ -146,15 +133,14 @@ AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_atte
         .b_unit = KEYS,
         .c = w->scores,
         .c_row = KEYS,
-        .scale = s->scale,
+        .scale = product_scale(s),
     };
     AX_VEC(ax_attention_gemm)(&g);
-    if (s->cap > 0)
-        cap_scores(w, strip);
     for (int64_t i = 0; i < strip->n; i++)
-        update_shift(w, b, strip, i);
-    for (int64_t i = 0; i < strip->n; i++)
-        probabilities(pairs, w, strip, i);
+        if (strip->width == KEYS)
+            probabilities(pairs, w, b, strip, i, KEYS);
+        else
+            probabilities(pairs, w, b, strip, i, strip->width);
     g = (struct ax_attention_gemm){
         .pairs = pairs,
         .accumulate = true,

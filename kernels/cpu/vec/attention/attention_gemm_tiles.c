@@ -3,8 +3,9 @@
 #include "kernels/cpu/vec/attention/attention.h"
 #include "kernels/cpu/vec/gemm/gemm_pack.h" /* transpose */
 
-#define ROWS AX_TILE_ROWS
-#define WIDE (2 * AX_TILE_ROWS)
+#define ROWS   AX_TILE_ROWS
+#define WIDE   (2 * AX_TILE_ROWS)
+#define COPIED 128 /* units that are transposed together at most: those of 256 rows */
 
 /* Up to 32 rows and columns of c, somewhere. */
 struct place {
@@ -33,47 +34,58 @@ static void store_sums(struct place c) {
         AX_TILE_STORE(3, c.at + ROWS * c.stride / 4 + ROWS, c.stride);
 }
 
-/* A tile of a, transposed if its units are apart. */
+/* Where the tiles of up to 32 rows of a are: strides in bytes, steps in floats. */
 struct left {
     const float *at;
-    int64_t stride;
+    int64_t stride, step, below; /* of a row; to the next units; to the next 16 rows */
 };
 
-static struct left left_tile(const struct ax_attention_gemm *g, int64_t m, int64_t u, float *copy) {
-    const float *at = g->a + m * g->a_row + u * g->a_unit;
-    if (g->a_unit == 1)
-        return (struct left){at, g->a_row * (int64_t)sizeof(float)};
-    v_float x[AX_LANES];
-    for (int i = 0; i < AX_LANES; i++)
-        x[i] = v_load_f32(at + i * g->a_unit, AX_LANES);
-    transpose(x);
-    for (int i = 0; i < AX_LANES; i++)
-        v_store_f32(copy + i * AX_LANES, AX_LANES, x[i]);
-    return (struct left){copy, 64};
-}
-
-static void add_products(const struct ax_attention_gemm *g, int64_t m, int64_t n, bool tall,
+static void add_products(const struct ax_attention_gemm *g, struct left a, int64_t n, bool tall,
                          bool wide) {
     const int64_t stride = g->b_unit * (int64_t)sizeof(float);
-    float copies[2 * AX_TILE_SIZE];
+    const float *b = g->b + n;
     for (int64_t u = 0; u < g->units; u += AX_TILE_UNITS) {
-        const float *b = g->b + u * g->b_unit + n;
-        const struct left a = left_tile(g, m, u, copies);
         AX_TILE_LOAD(4, a.at, a.stride);
         AX_TILE_LOAD(6, b, stride);
-        AX_TILE_DOT(0, 4, 6);
-        if (wide) {
+        if (wide)
             AX_TILE_LOAD(7, b + ROWS, stride);
+        if (tall)
+            AX_TILE_LOAD(5, a.at + a.below, a.stride);
+        AX_TILE_DOT(0, 4, 6);
+        if (wide)
             AX_TILE_DOT(1, 4, 7);
-        }
-        if (tall) {
-            const struct left below = left_tile(g, m + ROWS, u, copies + AX_TILE_SIZE);
-            AX_TILE_LOAD(5, below.at, below.stride);
+        if (tall)
             AX_TILE_DOT(2, 5, 6);
-        }
         if (tall && wide)
             AX_TILE_DOT(3, 5, 7);
+        a.at += a.step;
+        b += AX_TILE_UNITS * g->b_unit;
     }
+}
+
+/* A tile whose units are apart, with units as rows, is transposed. */
+static void copy_tile(float *to, const float *at, int64_t unit) {
+    v_float x[AX_LANES];
+    for (int i = 0; i < AX_LANES; i++)
+        x[i] = v_load_f32(at + i * unit, AX_LANES);
+    transpose(x);
+    for (int i = 0; i < AX_LANES; i++)
+        v_store_f32(to + i * AX_LANES, AX_LANES, x[i]);
+}
+
+/* Rows m … of a, at most 32, as far as they are there. */
+static struct left left_of(const struct ax_attention_gemm *g, int64_t m, float *copies) {
+    const float *at = g->a + m * g->a_row;
+    if (g->a_unit == 1)
+        return (struct left){at, g->a_row * (int64_t)sizeof(float), AX_TILE_UNITS, ROWS * g->a_row};
+    const bool tall = g->m - m > ROWS;
+    for (int64_t u = 0; u < g->units; u += AX_TILE_UNITS) {
+        float *to = copies + u / AX_TILE_UNITS * 2 * AX_TILE_SIZE;
+        copy_tile(to, at + u * g->a_unit, g->a_unit);
+        if (tall)
+            copy_tile(to + AX_TILE_SIZE, at + u * g->a_unit + ROWS, g->a_unit);
+    }
+    return (struct left){copies, 64, 2 * AX_TILE_SIZE, AX_TILE_SIZE};
 }
 
 /* to[r][j] = scale · from[r][j]; strides in floats, cols a multiple of AX_LANES. */
@@ -87,36 +99,56 @@ static void copy(float *to, int64_t to_row, const float *from, int64_t from_row,
 
 /* Rows m … and columns n … of c, at most 32 each. What is past its last row or has to be scaled is
  * only in `sums`. */
-static void block(const struct ax_attention_gemm *g, int64_t m, int64_t n) {
+static void block(const struct ax_attention_gemm *g, struct left a, int64_t m, int64_t n) {
     const int64_t rows = least(g->m - m, WIDE), cols = least(g->n - n, WIDE);
     const bool tall = rows > ROWS, wide = cols > ROWS;
     float *c = g->c + m * g->c_row + n, sums[WIDE * WIDE];
     const struct place there = {c, g->c_row * (int64_t)sizeof(float), tall, wide};
     const struct place here = {sums, WIDE * (int64_t)sizeof(float), tall, wide};
-    if (g->accumulate && rows % ROWS == 0) {
-        load_sums(there);
-        add_products(g, m, n, tall, wide);
-        store_sums(there);
-        return;
-    }
-    if (g->accumulate) {
-        memset(sums, 0, sizeof sums);
-        copy(sums, WIDE, c, g->c_row, rows, cols, 1.0f);
-        load_sums(here);
-    } else {
+    const bool direct = rows % ROWS == 0 && (g->accumulate || g->scale == 1.0f);
+    if (!g->accumulate) {
         AX_TILE_ZERO(0);
         AX_TILE_ZERO(1);
         AX_TILE_ZERO(2);
         AX_TILE_ZERO(3);
+    } else if (direct) {
+        load_sums(there);
+    } else {
+        memset(sums, 0, sizeof sums);
+        copy(sums, WIDE, c, g->c_row, rows, cols, 1.0f);
+        load_sums(here);
     }
-    add_products(g, m, n, tall, wide);
+    add_products(g, a, n, tall, wide);
+    if (direct) {
+        store_sums(there);
+        return;
+    }
     store_sums(here);
     copy(c, g->c_row, sums, WIDE, rows, cols, g->accumulate ? 1.0f : g->scale);
 }
 
+static void multiply(const struct ax_attention_gemm *g) {
+    float copies[2 * ROWS * COPIED];
+    for (int64_t m = 0; m < g->m; m += WIDE) {
+        const struct left a = left_of(g, m, copies);
+        for (int64_t n = 0; n < g->n; n += WIDE)
+            block(g, a, m, n);
+    }
+}
+
 void AX_VEC(ax_attention_gemm)(const struct ax_attention_gemm *g) {
     AX_ASSERT(g->pairs && g->units % AX_TILE_UNITS == 0 && g->n % AX_LANES == 0);
-    for (int64_t m = 0; m < g->m; m += WIDE)
-        for (int64_t n = 0; n < g->n; n += WIDE)
-            block(g, m, n);
+    if (g->a_unit == 1 || g->units <= COPIED) {
+        multiply(g);
+        return;
+    }
+    AX_ASSERT(g->accumulate || g->scale == 1.0f);
+    struct ax_attention_gemm part = *g;
+    for (int64_t u = 0; u < g->units; u += COPIED) {
+        part.a = g->a + u * g->a_unit;
+        part.b = g->b + u * g->b_unit;
+        part.units = least(COPIED, g->units - u);
+        multiply(&part);
+        part.accumulate = true;
+    }
 }

@@ -137,6 +137,27 @@ AX_INLINE void pack_sums(enum ax_dtype dtype, bool pairs, const struct ax_attent
     }
 }
 
+#ifdef AX_TILES
+void AX_VEC(ax_attention_pack_turned)(const struct ax_attention_head *h, void *const *rows,
+                                      int64_t n, int64_t padded, float *dst) {
+    const int64_t units = padded / 2;
+    for (int64_t u = 0; u < units; u += AX_LANES) {
+        for (int64_t i = 0; i < h->columns; i += AX_LANES) {
+            v_float x[AX_LANES];
+            for (int64_t l = 0; l < AX_LANES; l++) {
+                const int64_t r = 2 * (u + l);
+                const void *odd = r + 1 < n ? rows[r + 1] : NULL;
+                x[l] =
+                    r < n ? interleave(rows[r], odd, i, least(h->size - i, AX_LANES)) : v_set(0.0f);
+            }
+            transpose(x);
+            for (int64_t l = 0; l < AX_LANES; l++)
+                v_store_f32(dst + (i + l) * units + u, AX_LANES, x[l]);
+        }
+    }
+}
+#endif
+
 /* function(dtype, pairs, …) with both as constants. */
 #ifdef __AVX512BF16__
 #define BY_UNIT(s, function, ...)                                                                  \
