@@ -1,25 +1,43 @@
 /* Every op on every shape and dtype: the cpu backend against ref; nothing written that is not an
- * output; the same bits for any number of threads. */
+ * output; the same bits for any number of threads; no more workspace than was asked for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
+#include "kernels/cpu/isa.h"
 #include "tests/kernels/harness.h"
 #include "tests/skip.h"
 
 #define MOST_THREADS 5
+#define BEHIND       65536 /* bytes */
 
 static struct machine ref, cpu, by_threads[MOST_THREADS];
+
+/* Bytes after what the op asks for: one that uses more than it asks for gives wrong results without a word. */
+static unsigned char *fill_behind_workspace(const struct ax_case *c) {
+    struct ax_queue *q = cpu.q;
+    const struct ax_ops *ops = q->ops->supports(q, c->op, c->args) ? q->ops : q->fallback;
+    const size_t asked = ops->workspace ? ops->workspace(q, c->op, c->args) : 0;
+    unsigned char *behind =
+        (unsigned char *)q->scratch->base + q->scratch->top + ax_arena_round(asked);
+    memset(behind, 0x3c, BEHIND);
+    return behind;
+}
 
 static void compare_with_reference(enum ax_op op, const struct ax_shape *shape,
                                    enum ax_dtype dtype) {
     struct ax_case got, want;
     case_open(&got, op, shape, dtype, &ref);
     case_open(&want, op, shape, dtype, &ref);
+    const unsigned char *behind = fill_behind_workspace(&got);
     case_run(&got, &cpu);
     case_run(&want, &ref);
+    for (size_t i = 0; i < BEHIND; i++)
+        if (behind[i] != 0x3c)
+            fail_msg("%s \"%s\" %s: wrote %zu bytes behind its workspace", ax_op_name(op),
+                     shape->name, ax_dtype_info(dtype)->name, i);
     compare_outputs(&got, &want);
     ax_case_free(&got);
     ax_case_free(&want);
@@ -131,6 +149,25 @@ static void threads_do_not_change_bits(void **state) {
     for_each_case(false, check_threads);
 }
 
+static void check_float32(enum ax_op op, const struct ax_shape *shape, enum ax_dtype dtype) {
+    struct ax_case c;
+    case_open(&c, op, shape, dtype, &ref);
+    const size_t without = ax_cpu_ops(AX_CPU_AVX512BF16)->workspace(by_threads[1].q, op, c.args);
+    const size_t with = ax_cpu_ops(AX_CPU_AMX_EMULATED)->workspace(by_threads[1].q, op, c.args);
+    if (dtype == AX_F32 && with != without)
+        fail_msg(
+            "%s \"%s\": %zu bytes of workspace, and %zu with tiles, which float32 does not use",
+            ax_op_name(op), shape->name, without, with);
+    ax_case_free(&c);
+}
+
+static void tiles_leave_float32_to_the_set_without(void **state) {
+    (void)state;
+    if (!ax_cpu_has(AX_CPU_AVX512BF16))
+        skip_because("hardware, AVX-512 with BF16");
+    for_each_case(false, check_float32);
+}
+
 static int open_machines(void **state) {
     (void)state;
     machine_open(&ref, "ref", 1);
@@ -159,6 +196,7 @@ int main(void) {
         cmocka_unit_test(only_outputs_are_written),
         cmocka_unit_test(cpu_agrees_with_ref),
         cmocka_unit_test(threads_do_not_change_bits),
+        cmocka_unit_test(tiles_leave_float32_to_the_set_without),
     };
     return cmocka_run_group_tests(tests, open_machines, close_machines);
 }

@@ -28,9 +28,10 @@ static size_t workspace(struct ax_queue *q, enum ax_op op, const void *args) {
 #define WORKSPACE(name)                                                                            \
     if (op == AX_OP_##name)                                                                        \
         return AX_VEC(ax_cpu_##name##_workspace)(q, args);
-    if (has_tiles(op, args))
-        TILE_LIST(WORKSPACE)
-    return ax_ops_cpu_avx512bf16.workspace(q, op, args);
+    if (!has_tiles(op, args))
+        return ax_ops_cpu_avx512bf16.workspace(q, op, args);
+    TILE_LIST(WORKSPACE)
+    return 0;
 }
 
 static bool supports(const struct ax_queue *q, enum ax_op op, const void *args) {
