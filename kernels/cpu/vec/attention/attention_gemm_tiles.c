@@ -1,11 +1,9 @@
 /* The matrix products of attention on tiles: 2 × 2 tiles of sums at a time. The operands are read
- * where they are, except those whose rows are summed over, which are transposed first. */
+ * where they are. */
 #include "kernels/cpu/vec/attention/attention.h"
-#include "kernels/cpu/vec/gemm/gemm_pack.h" /* transpose */
 
-#define ROWS   AX_TILE_ROWS
-#define WIDE   (2 * AX_TILE_ROWS)
-#define COPIED 128 /* units that are transposed together at most: those of 256 rows */
+#define ROWS AX_TILE_ROWS
+#define WIDE (2 * AX_TILE_ROWS)
 
 /* Up to 32 rows and columns of c, somewhere. */
 struct place {
@@ -34,23 +32,18 @@ static void store_sums(struct place c) {
         AX_TILE_STORE(3, c.at + ROWS * c.stride / 4 + ROWS, c.stride);
 }
 
-/* Where the tiles of up to 32 rows of a are: strides in bytes, steps in floats. */
-struct left {
-    const float *at;
-    int64_t stride, step, below; /* of a row; to the next units; to the next 16 rows */
-};
-
-static void add_products(const struct ax_attention_gemm *g, struct left a, int64_t n, bool tall,
+static void add_products(const struct ax_attention_gemm *g, int64_t m, int64_t n, bool tall,
                          bool wide) {
-    const int64_t stride = g->b_unit * (int64_t)sizeof(float);
-    const float *b = g->b + n;
+    const int64_t a_stride = g->a_row * (int64_t)sizeof(float);
+    const int64_t b_stride = g->b_unit * (int64_t)sizeof(float);
+    const float *a = g->a + m * g->a_row, *b = g->b + n;
     for (int64_t u = 0; u < g->units; u += AX_TILE_UNITS) {
-        AX_TILE_LOAD(4, a.at, a.stride);
-        AX_TILE_LOAD(6, b, stride);
+        AX_TILE_LOAD(4, a, a_stride);
+        AX_TILE_LOAD(6, b, b_stride);
         if (wide)
-            AX_TILE_LOAD(7, b + ROWS, stride);
+            AX_TILE_LOAD(7, b + ROWS, b_stride);
         if (tall)
-            AX_TILE_LOAD(5, a.at + a.below, a.stride);
+            AX_TILE_LOAD(5, a + ROWS * g->a_row, a_stride);
         AX_TILE_DOT(0, 4, 6);
         if (wide)
             AX_TILE_DOT(1, 4, 7);
@@ -58,34 +51,9 @@ static void add_products(const struct ax_attention_gemm *g, struct left a, int64
             AX_TILE_DOT(2, 5, 6);
         if (tall && wide)
             AX_TILE_DOT(3, 5, 7);
-        a.at += a.step;
+        a += AX_TILE_UNITS;
         b += AX_TILE_UNITS * g->b_unit;
     }
-}
-
-/* A tile whose units are apart, with units as rows, is transposed. */
-static void copy_tile(float *to, const float *at, int64_t unit) {
-    v_float x[AX_LANES];
-    for (int i = 0; i < AX_LANES; i++)
-        x[i] = v_load_f32(at + i * unit, AX_LANES);
-    transpose(x);
-    for (int i = 0; i < AX_LANES; i++)
-        v_store_f32(to + i * AX_LANES, AX_LANES, x[i]);
-}
-
-/* Rows m … of a, at most 32, as far as they are there. */
-static struct left left_of(const struct ax_attention_gemm *g, int64_t m, float *copies) {
-    const float *at = g->a + m * g->a_row;
-    if (g->a_unit == 1)
-        return (struct left){at, g->a_row * (int64_t)sizeof(float), AX_TILE_UNITS, ROWS * g->a_row};
-    const bool tall = g->m - m > ROWS;
-    for (int64_t u = 0; u < g->units; u += AX_TILE_UNITS) {
-        float *to = copies + u / AX_TILE_UNITS * 2 * AX_TILE_SIZE;
-        copy_tile(to, at + u * g->a_unit, g->a_unit);
-        if (tall)
-            copy_tile(to + AX_TILE_SIZE, at + u * g->a_unit + ROWS, g->a_unit);
-    }
-    return (struct left){copies, 64, 2 * AX_TILE_SIZE, AX_TILE_SIZE};
 }
 
 /* to[r][j] = scale · from[r][j]; strides in floats, cols a multiple of AX_LANES. */
@@ -99,7 +67,7 @@ static void copy(float *to, int64_t to_row, const float *from, int64_t from_row,
 
 /* Rows m … and columns n … of c, at most 32 each. What is past its last row or has to be scaled is
  * only in `sums`. */
-static void block(const struct ax_attention_gemm *g, struct left a, int64_t m, int64_t n) {
+static void block(const struct ax_attention_gemm *g, int64_t m, int64_t n) {
     const int64_t rows = least(g->m - m, WIDE), cols = least(g->n - n, WIDE);
     const bool tall = rows > ROWS, wide = cols > ROWS;
     float *c = g->c + m * g->c_row + n, sums[WIDE * WIDE];
@@ -118,7 +86,7 @@ static void block(const struct ax_attention_gemm *g, struct left a, int64_t m, i
         copy(sums, WIDE, c, g->c_row, rows, cols, 1.0f);
         load_sums(here);
     }
-    add_products(g, a, n, tall, wide);
+    add_products(g, m, n, tall, wide);
     if (direct) {
         store_sums(there);
         return;
@@ -127,28 +95,9 @@ static void block(const struct ax_attention_gemm *g, struct left a, int64_t m, i
     copy(c, g->c_row, sums, WIDE, rows, cols, g->accumulate ? 1.0f : g->scale);
 }
 
-static void multiply(const struct ax_attention_gemm *g) {
-    float copies[2 * ROWS * COPIED];
-    for (int64_t m = 0; m < g->m; m += WIDE) {
-        const struct left a = left_of(g, m, copies);
-        for (int64_t n = 0; n < g->n; n += WIDE)
-            block(g, a, m, n);
-    }
-}
-
 void AX_VEC(ax_attention_gemm)(const struct ax_attention_gemm *g) {
-    AX_ASSERT(g->pairs && g->units % AX_TILE_UNITS == 0 && g->n % AX_LANES == 0);
-    if (g->a_unit == 1 || g->units <= COPIED) {
-        multiply(g);
-        return;
-    }
-    AX_ASSERT(g->accumulate || g->scale == 1.0f);
-    struct ax_attention_gemm part = *g;
-    for (int64_t u = 0; u < g->units; u += COPIED) {
-        part.a = g->a + u * g->a_unit;
-        part.b = g->b + u * g->b_unit;
-        part.units = least(COPIED, g->units - u);
-        multiply(&part);
-        part.accumulate = true;
-    }
+    AX_ASSERT(g->pairs && g->a_unit == 1 && g->units % AX_TILE_UNITS == 0 && g->n % AX_LANES == 0);
+    for (int64_t m = 0; m < g->m; m += WIDE)
+        for (int64_t n = 0; n < g->n; n += WIDE)
+            block(g, m, n);
 }
