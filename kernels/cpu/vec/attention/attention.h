@@ -35,20 +35,24 @@
 #define AX_ATTENTION_LOG2E 0x1.715476p+0f /* scores are in units of log 2: e^s = 2^(s·log2 e) */
 #define AX_ATTENTION_LN2   0x1.62e42fefa39efp-1
 
-/* STRIP: rows whose scores are computed together: fits the L1 cache. TILE: rows of a register tile.
- * SUMMED: sums over keys, rows or elements of a head run over a multiple of this, padded with zeros;
- * a strip is one or more of them. SCALES: products scale their sums; else scaled() does when they are read, so
- * that tiles can be stored where they belong. */
+/* STRIP: rows whose scores are computed together: those of two strips and the keys fit the L1 cache, in backward with dp.
+ * HEIGHT: products of a strip have a multiple of this many rows. TILE: rows of a register tile. SUMMED: sums over keys,
+ * rows or elements of a head run over a multiple of this, padded with zeros. SCALES: products scale their sums; else
+ * scaled() does when they are read, so that tiles are stored as they are. */
 #ifdef AX_TILES
-#define AX_ATTENTION_STRIP  (2 * AX_TILE_UNITS)
-#define AX_ATTENTION_TILE   (2 * AX_TILE_ROWS)
-#define AX_ATTENTION_SUMMED (2 * AX_TILE_UNITS) /* pairs */
-#define AX_ATTENTION_SCALES false
+#define AX_ATTENTION_STRIP          (2 * AX_TILE_ROWS)
+#define AX_ATTENTION_STRIP_BACKWARD AX_TILE_ROWS
+#define AX_ATTENTION_HEIGHT         AX_TILE_ROWS
+#define AX_ATTENTION_TILE           (2 * AX_TILE_ROWS)
+#define AX_ATTENTION_SUMMED         (2 * AX_TILE_UNITS) /* pairs */
+#define AX_ATTENTION_SCALES         false
 #else
-#define AX_ATTENTION_STRIP  12
-#define AX_ATTENTION_TILE   6
-#define AX_ATTENTION_SUMMED 1
-#define AX_ATTENTION_SCALES true
+#define AX_ATTENTION_STRIP          12
+#define AX_ATTENTION_STRIP_BACKWARD 12
+#define AX_ATTENTION_HEIGHT         1
+#define AX_ATTENTION_TILE           6
+#define AX_ATTENTION_SUMMED         1
+#define AX_ATTENTION_SCALES         true
 #endif
 
 /* One head's elements in a row of a tensor. */
@@ -102,6 +106,39 @@ struct ax_attention_gemm {
 };
 void AX_VEC(ax_attention_gemm)(const struct ax_attention_gemm *g);
 
+/* Products on tiles that a thread computes a few at a time, between rows of what vectors do: then results have left the
+ * core when they are read, and the tile unit stays awake, which it takes 0.2 µs to become after as long without a
+ * product. Vectors of 512 bits and tiles share an execution port, so their times add up otherwise. Without tiles a
+ * product is computed when it is queued. Starts as {0}. Products are computed in order, but sums are stored late: none
+ * may read what one queued with it writes. */
+#define AX_ATTENTION_QUEUED 3
+struct ax_attention_products {
+    struct ax_attention_gemm of[AX_ATTENTION_QUEUED];
+    int queued, at, tile;
+    int64_t m, n, u;     /* place of the next step in of[at] */
+    int64_t steps, done; /* sums over all queued */
+    float *sums[4];      /* where tiles 0 … 3 are to be stored, or NULL */
+    int64_t row[4];      /* bytes from row to row there */
+};
+#ifdef AX_TILES
+void AX_VEC(ax_attention_queue)(struct ax_attention_products *p, const struct ax_attention_gemm *g);
+/* part / parts of all steps queued are done after this, in order. */
+void AX_VEC(ax_attention_advance)(struct ax_attention_products *p, int64_t part, int64_t parts);
+#else
+static inline void AX_VEC(ax_attention_queue)(struct ax_attention_products *p,
+                                              const struct ax_attention_gemm *g) {
+    (void)p;
+    AX_VEC(ax_attention_gemm)(g);
+}
+
+static inline void AX_VEC(ax_attention_advance)(struct ax_attention_products *p, int64_t part,
+                                                int64_t parts) {
+    (void)p;
+    (void)part;
+    (void)parts;
+}
+#endif
+
 /* n rows of one head h, at addresses rows[…], as operands:
  *   rows:    a(row, element)  → [n][units]
  *   columns: b(element, row)  → [units][AX_ATTENTION_KEYS], n rounded up to vectors
@@ -123,7 +160,8 @@ void AX_VEC(ax_attention_pack_turned)(const struct ax_attention_head *h, void *c
 
 /* True for dtypes that forward and backward support, with heads of at most `most` elements. */
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a, int64_t most);
-struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a);
+/* Blocks of about `rows` rows; half as many with heads of more than 128 elements. */
+struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a, int64_t rows);
 int64_t AX_VEC(ax_attention_docs)(const struct ax_attention *a);
 struct ax_attention_doc AX_VEC(ax_attention_doc)(const struct ax_attention *a, int64_t index);
 
@@ -166,6 +204,11 @@ AX_INLINE v_float scaled(const struct ax_attention_shape *s, v_float score) {
 
 static inline float product_scale(const struct ax_attention_shape *s) {
     return AX_ATTENTION_SCALES ? s->scale : 1.0f;
+}
+
+/* n rows of a strip as its products have them. */
+static inline int64_t product_rows(int64_t n) {
+    return round_up(n, AX_ATTENTION_HEIGHT);
 }
 
 /* n keys, rows or elements rounded up to the length that a sum over them has. */

@@ -10,16 +10,20 @@
 #include "kernels/cpu/vec/entries.h"
 
 #define KEYS  AX_ATTENTION_KEYS
-#define STRIP AX_ATTENTION_STRIP
+#define STRIP AX_ATTENTION_STRIP_BACKWARD
 #define TILE  AX_ATTENTION_TILE
+/* Rows of strips that are run or left out together, since a sum over rows reads all of them. */
+#define GROUP (STRIP > AX_ATTENTION_SUMMED ? STRIP : AX_ATTENTION_SUMMED)
 
 /* The sums of dk and dv, of `columns` elements each: [keys][columns]. Tiles sum their transpose, so that p and ds are
  * right operands as they are stored: block after block of KEYS keys [columns][keys], a document's last one with as many
  * keys as full vectors have. */
 #ifdef AX_TILES
-#define PADDING (AX_LANES - 1) /* keys that the last block may have too many */
+#define PADDING    (AX_LANES - 1) /* keys that the last block may have too many */
+#define BLOCK_ROWS 384
 #else
-#define PADDING 0
+#define PADDING    0
+#define BLOCK_ROWS 192
 #endif
 
 /* Element (key, 0) of a document of n_k keys. */
@@ -50,10 +54,9 @@ struct worker {
     float *q_sums, *dout_sums;    /* b  [rows / per_unit][k.columns], … (tiles: a, turned) */
     float *k_columns, *v_columns; /* b  [k.units][KEYS], [v.units][KEYS] */
     float *k_sums;                /* b  [key_units][k.columns] */
-    float *scores, *dp;           /*    [STRIP][KEYS] */
+    float *scores[2], *dp[2];     /*    [STRIP][KEYS] of a strip and the next */
     float *p_columns;             /* a  [rows / per_unit][KEYS]: summed over rows (tiles: b) */
     float *ds_columns;            /* a  [rows / per_unit][KEYS]: summed over rows (tiles: b) */
-    float *ds_rows;               /* a  [rows][key_units]: summed over keys */
     float *dq;                    /*    [rows][k.columns] */
     float *lse, *delta;           /*    [rows]; lse in units of log 2 */
     int64_t *low, *high;          /*    [rows] visible keys */
@@ -73,7 +76,7 @@ static struct worker carve_worker(struct ax_attention_work *work,
     const size_t size = sizeof(float);
     const int64_t rows = s->max_rows;
     const int64_t units = rows / s->per_unit;
-    struct worker w = {
+    return (struct worker){
         .args = args,
         .s = s,
         .q_rows = carve(work, rows * s->k.units, size),
@@ -83,8 +86,9 @@ static struct worker carve_worker(struct ax_attention_work *work,
         .k_columns = carve(work, s->k.units * KEYS, size),
         .v_columns = carve(work, s->v.units * KEYS, size),
         .k_sums = carve(work, s->key_units * s->k.columns, size),
-        .scores = carve(work, (int64_t)STRIP * KEYS, size),
-        .dp = carve(work, (int64_t)STRIP * KEYS, size),
+        .scores = {carve(work, (int64_t)STRIP * KEYS, size),
+                   carve(work, (int64_t)STRIP * KEYS, size)},
+        .dp = {carve(work, (int64_t)STRIP * KEYS, size), carve(work, (int64_t)STRIP * KEYS, size)},
         .p_columns = carve(work, units * KEYS, size),
         .ds_columns = carve(work, units * KEYS, size),
         .dq = carve(work, rows * s->k.columns, size),
@@ -96,16 +100,20 @@ static struct worker carve_worker(struct ax_attention_work *work,
         .out = carve(work, rows, sizeof(void *)),
         .keys = carve(work, KEYS, sizeof(void *)),
     };
-    /* If a unit is one number, a(row, key) and a(key, row) are the same matrix. */
-    w.ds_rows = s->pairs ? carve(work, rows * s->key_units, size) : w.ds_columns;
-    return w;
 }
 
 /* n rows of the block from row `first`, and the keys of the block that they may see, rounded up to
  * vectors. */
 struct strip {
     int64_t first, n, width;
+    int turn; /* which scores and dp are its */
 };
+
+/* ds of a strip: a [n][KEYS], summed over keys. Pairs are where the scores were; if a unit is one number, a(row, key)
+ * and a(key, row) are the same matrix. */
+static float *ds_rows(const struct worker *w, const struct strip *strip) {
+    return w->s->pairs ? w->scores[strip->turn] : w->ds_columns + strip->first * KEYS;
+}
 
 /* Operands of sums over the block's rows. */
 static void pack_sums(const struct worker *w, const struct ax_attention_head *h,
@@ -140,7 +148,12 @@ static void load_block(const struct worker *w, const struct ax_attention_block *
         float lse = *AX_VEC(ax_attention_lse)(a, s, b, r) * AX_ATTENTION_LOG2E;
         w->lse[r] = lse == -INFINITY ? 0.0f : lse;
     }
-    memset(w->dq, 0, (size_t)(b->rows * s->k.columns) * sizeof(float));
+    /* rows that pad sums */
+    const int64_t units = ceil_div(b->rows, s->per_unit),
+                  all = ceil_div(summed(b->rows), s->per_unit);
+    memset(w->p_columns + units * KEYS, 0, (size_t)((all - units) * KEYS) * sizeof(float));
+    memset(w->ds_columns + units * KEYS, 0, (size_t)((all - units) * KEYS) * sizeof(float));
+    memset(w->dq, 0, (size_t)(summed(b->rows) * s->k.columns) * sizeof(float));
 }
 
 static void load_keys(const struct worker *w, const struct ax_attention_block *b) {
@@ -157,16 +170,23 @@ struct gradient {
     v_float p, ds;
 };
 
-/* p and ds of row i of the strip for keys j … of the block; 0 past the strip. The slope of a capped
+/* p and ds of one vector of a row's keys, of scores in units of log 2. */
+AX_INLINE struct gradient gradient_of(v_float score, v_float dp, float lse, float delta) {
+    const v_float p = v_exp2(score - v_set(lse));
+    return (struct gradient){p, p * (dp - v_set(delta))};
+}
+
+/* The same of row i of the strip for keys j … of the block, masked; 0 past the strip. The slope of a capped
  * score is 1 − tanh². */
 AX_INLINE struct gradient gradient_at(const struct worker *w, const struct ax_attention_block *b,
                                       const struct strip *strip, int64_t i, int64_t j) {
     struct gradient g = {v_set(0.0f), v_set(0.0f)};
     if (i >= strip->n || j >= strip->width)
         return g;
-    int64_t low = w->low[strip->first + i] - b->key - j;
-    int64_t high = w->high[strip->first + i] - b->key - j;
-    v_float x = scaled(w->s, v_load_f32(w->scores + i * KEYS + j, AX_LANES)), slope = v_set(1.0f);
+    const int64_t r = strip->first + i, at = i * KEYS + j;
+    const int64_t low = w->low[r] - b->key - j, high = w->high[r] - b->key - j;
+    v_float x = scaled(w->s, v_load_f32(w->scores[strip->turn] + at, AX_LANES)),
+            slope = v_set(1.0f);
     if (w->s->cap > 0) {
         const v_float t = v_tanh(x);
         x = v_set(w->s->cap) * t;
@@ -175,10 +195,8 @@ AX_INLINE struct gradient gradient_at(const struct worker *w, const struct ax_at
     if (low > 0 || high < AX_LANES)
         x = v_between(x, low, high);
     if (w->args->a.chosen.data)
-        x = v_chosen(x, chosen_bits(&w->args->a, w->s, b, strip->first + i, j));
-    v_float delta = v_set(w->delta[strip->first + i]);
-    g.p = v_exp2(x - v_set(w->lse[strip->first + i]));
-    g.ds = g.p * (v_load_f32(w->dp + i * KEYS + j, AX_LANES) - delta);
+        x = v_chosen(x, chosen_bits(&w->args->a, w->s, b, r, j));
+    g = gradient_of(x, v_load_f32(w->dp[strip->turn] + at, AX_LANES), w->lse[r], w->delta[r]);
     if (w->s->cap > 0)
         g.ds = g.ds * slope;
     return g;
@@ -186,50 +204,79 @@ AX_INLINE struct gradient gradient_at(const struct worker *w, const struct ax_at
 
 /* p and ds of the strip as operands, for all KEYS keys. */
 #ifdef __AVX512BF16__
-/* Units of the pairs of lanes. */
-AX_INLINE v_float pair_lanes(v_float even, v_float odd) {
-    const __m512i order =
-        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    return _mm512_castsi512_ps(
-        _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+/* 2 · AX_LANES elements of two rows as units of both: the first AX_LANES, then the others. */
+AX_INLINE void store_units(float *units, v_float even, v_float odd) {
+    const __m512i first =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
+                         37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+    const __m512i x = _mm512_castps_si512(even), y = _mm512_castps_si512(odd);
+    v_store_f32(units, AX_LANES, (v_float)_mm512_permutex2var_epi16(x, first, y));
+    v_store_f32(units + AX_LANES, AX_LANES, (v_float)_mm512_permutex2var_epi16(x, second, y));
 }
 
-/* 2 · AX_LANES elements from element j on: whole lines, since a tile is not loaded from halves before they have left the
- * core. */
-AX_INLINE void store_bf16(float *units, int64_t j, v_float x, v_float y) {
-    v_store_f32(units + j / 2, AX_LANES, (v_float)_mm512_cvtne2ps_pbh(y, x));
+AX_INLINE v_float two_bf16(v_float low, v_float high) {
+    return (v_float)_mm512_cvtne2ps_pbh(high, low);
+}
+
+/* A row's p and ds for 2 · AX_LANES keys from j on. `whole`: without masks. */
+AX_INLINE struct gradient row_gradient(bool whole, const struct worker *w,
+                                       const struct ax_attention_block *b,
+                                       const struct strip *strip, int64_t i, int64_t j) {
+    struct gradient g[2];
+    for (int64_t v = 0; v < 2; v++) {
+        const int64_t at = i * KEYS + j + v * AX_LANES, r = strip->first + i;
+        if (whole)
+            g[v] =
+                gradient_of(scaled(w->s, v_load_f32(w->scores[strip->turn] + at, AX_LANES)),
+                            v_load_f32(w->dp[strip->turn] + at, AX_LANES), w->lse[r], w->delta[r]);
+        else
+            g[v] = gradient_at(w, b, strip, i, j + v * AX_LANES);
+    }
+    return (struct gradient){two_bf16(g[0].p, g[1].p), two_bf16(g[0].ds, g[1].ds)};
+}
+
+/* Rows i and i + 1 of the strip; there is a row i + 1 even if it is past the last, as STRIP is even. Whole lines are
+ * stored, since a tile is not loaded from halves before they have left the core. */
+AX_INLINE void row_pair(bool whole, const struct worker *w, const struct ax_attention_block *b,
+                        const struct strip *strip, int64_t i) {
+    float *rows = ds_rows(w, strip) + i * KEYS;
+    for (int64_t j = 0; j < KEYS; j += 2 * AX_LANES) {
+        const struct gradient even = row_gradient(whole, w, b, strip, i, j);
+        const struct gradient odd = row_gradient(whole, w, b, strip, i + 1, j);
+        const int64_t at = (strip->first + i) / 2 * KEYS + j;
+        store_units(w->p_columns + at, even.p, odd.p);
+        store_units(w->ds_columns + at, even.ds, odd.ds);
+        v_store_f32(rows + j / 2, AX_LANES, even.ds);
+        v_store_f32(rows + KEYS + j / 2, AX_LANES, odd.ds);
+    }
 }
 
 static void gradient_pairs(const struct worker *w, const struct ax_attention_block *b,
-                           const struct strip *strip) {
-    for (int64_t i = 0; i < summed(strip->n); i += 2) {
-        int64_t row = strip->first + i;
-        for (int64_t j = 0; j < KEYS; j += 2 * AX_LANES) {
-            struct gradient even[2], odd[2];
-            for (int64_t v = 0; v < 2; v++) {
-                const int64_t at = row / 2 * KEYS + j + v * AX_LANES;
-                even[v] = gradient_at(w, b, strip, i, j + v * AX_LANES);
-                odd[v] = gradient_at(w, b, strip, i + 1, j + v * AX_LANES);
-                v_store_f32(w->p_columns + at, AX_LANES, pair_lanes(even[v].p, odd[v].p));
-                v_store_f32(w->ds_columns + at, AX_LANES, pair_lanes(even[v].ds, odd[v].ds));
-            }
-            /* There is a row for `odd` even if it is past the last: max_rows is even. */
-            store_bf16(w->ds_rows + row * w->s->key_units, j, even[0].ds, even[1].ds);
-            store_bf16(w->ds_rows + (row + 1) * w->s->key_units, j, odd[0].ds, odd[1].ds);
-        }
+                           const struct strip *strip, struct ax_attention_products *products) {
+    const int64_t n = round_up(product_rows(strip->n), 2), last = strip->first + strip->n - 1;
+    const bool whole = strip->n == n && strip->width == KEYS && w->low[last] <= b->key &&
+                       w->high[strip->first] >= b->key + KEYS && w->s->cap == 0 &&
+                       !w->args->a.chosen.data;
+    for (int64_t i = 0; i < n; i += 2) {
+        if (whole)
+            row_pair(true, w, b, strip, i);
+        else
+            row_pair(false, w, b, strip, i);
+        AX_VEC(ax_attention_advance)(products, i + 2, n);
     }
 }
 #endif
 
 static void gradients(const struct worker *w, const struct ax_attention_block *b,
-                      const struct strip *strip) {
+                      const struct strip *strip, struct ax_attention_products *products) {
 #ifdef __AVX512BF16__
     if (w->s->pairs) {
-        gradient_pairs(w, b, strip);
+        gradient_pairs(w, b, strip, products);
         return;
     }
 #endif
+    (void)products;
     for (int64_t i = 0; i < strip->n; i++) {
         for (int64_t j = 0; j < KEYS; j += AX_LANES) {
             struct gradient g = gradient_at(w, b, strip, i, j);
@@ -239,13 +286,27 @@ static void gradients(const struct worker *w, const struct ax_attention_block *b
     }
 }
 
-/* p, ds and dq of a strip. */
-static void run_strip(const struct worker *w, const struct ax_attention_block *b,
-                      const struct strip *strip) {
+/* The strip from row `first` on or after it whose group sees some of the block's keys; n is 0 if there is none. */
+static struct strip next_strip(const struct worker *w, const struct ax_attention_block *b,
+                               int64_t first, int turn) {
+    for (int64_t r = first; r < b->rows; r += STRIP) {
+        const int64_t n = least(STRIP, b->rows - r), group = r / GROUP * GROUP;
+        const int64_t last = least(group + GROUP, b->rows) - 1;
+        if (w->high[last] <= b->key || w->low[group] >= b->key + b->keys)
+            continue;
+        const int64_t seen = least(w->high[r + n - 1] - b->key, b->keys);
+        return (struct strip){r, n, round_up(seen > 0 ? seen : 0, AX_LANES), turn};
+    }
+    return (struct strip){0};
+}
+
+/* Products of a strip's scores and dp. */
+static void queue_scores(const struct worker *w, const struct strip *strip,
+                         struct ax_attention_products *products) {
     const struct ax_attention_shape *s = w->s;
     struct ax_attention_gemm g = {
         .pairs = s->pairs,
-        .m = summed(strip->n),
+        .m = product_rows(strip->n),
         .n = strip->width,
         .units = s->k.units,
         .a = w->q_rows + strip->first * s->k.units,
@@ -253,34 +314,60 @@ static void run_strip(const struct worker *w, const struct ax_attention_block *b
         .a_unit = 1,
         .b = w->k_columns,
         .b_unit = KEYS,
-        .c = w->scores,
+        .c = w->scores[strip->turn],
         .c_row = KEYS,
         .scale = product_scale(s),
     };
-    AX_VEC(ax_attention_gemm)(&g);
+    if (strip->width == 0)
+        return;
+    AX_VEC(ax_attention_queue)(products, &g);
     g.units = s->v.units;
     g.a = w->dout_rows + strip->first * s->v.units;
     g.a_row = s->v.units;
     g.b = w->v_columns;
-    g.c = w->dp;
+    g.c = w->dp[strip->turn];
     g.scale = 1.0f;
-    AX_VEC(ax_attention_gemm)(&g);
-    gradients(w, b, strip);
-    g = (struct ax_attention_gemm){
+    AX_VEC(ax_attention_queue)(products, &g);
+}
+
+static void queue_dq(const struct worker *w, const struct strip *strip,
+                     struct ax_attention_products *products) {
+    const struct ax_attention_shape *s = w->s;
+    const struct ax_attention_gemm g = {
         .pairs = s->pairs,
         .accumulate = true,
-        .m = strip->n,
+        .m = product_rows(strip->n),
         .n = s->k.columns,
         .units = summed(strip->width) / s->per_unit,
-        .a = w->ds_rows + strip->first * s->key_units,
-        .a_row = s->key_units,
+        .a = ds_rows(w, strip),
+        .a_row = KEYS,
         .a_unit = 1,
         .b = w->k_sums,
         .b_unit = s->k.columns,
         .c = w->dq + strip->first * s->k.columns,
         .c_row = s->k.columns,
     };
-    AX_VEC(ax_attention_gemm)(&g);
+    if (strip->width > 0)
+        AX_VEC(ax_attention_queue)(products, &g);
+}
+
+/* p, ds and dq of all strips. Beside a strip's p and ds run the products of the next one's scores and dp, and of dq of the
+ * one before. */
+static void run_strips(const struct worker *w, const struct ax_attention_block *b) {
+    struct ax_attention_products products = {0};
+    struct strip before = {0}, strip = next_strip(w, b, 0, 0);
+    queue_scores(w, &strip, &products);
+    AX_VEC(ax_attention_advance)(&products, 1, 1);
+    while (strip.n > 0) {
+        const struct strip next = next_strip(w, b, strip.first + STRIP, !strip.turn);
+        queue_dq(w, &before, &products); /* first: the next scores are stored where its ds is */
+        queue_scores(w, &next, &products);
+        gradients(w, b, &strip, &products);
+        before = strip;
+        strip = next;
+    }
+    queue_dq(w, &before, &products);
+    AX_VEC(ax_attention_advance)(&products, 1, 1);
 }
 
 /* Units of rows. */
@@ -334,7 +421,8 @@ static void sum_keys(const struct worker *w, const struct ax_attention_block *b,
         while (last < b->rows && w->low[last] < b->key + j + n)
             last++;
         int64_t unit = first / AX_ATTENTION_SUMMED * AX_ATTENTION_SUMMED / s->per_unit;
-        const struct range rows = {unit, ceil_div(summed(last), s->per_unit) - unit};
+        const int64_t end = ceil_div(summed(last), s->per_unit);
+        const struct range rows = {unit, end > unit ? end - unit : 0};
         add_rows(w, b, j, n, rows, &s->v, w->p_columns, w->dout_sums, b->key < sums->reached,
                  sums->dv);
         add_rows(w, b, j, n, rows, &s->k, w->ds_columns, w->q_sums, b->key < sums->reached,
@@ -371,12 +459,7 @@ static void run_block(const struct worker *w, struct ax_attention_block b, struc
             continue;
         }
         load_keys(w, &b);
-        for (int64_t r = 0; r < b.rows; r += STRIP) {
-            int64_t n = least(STRIP, b.rows - r);
-            int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
-            if (seen > 0 && w->low[r] < b.key + b.keys)
-                run_strip(w, &b, &(struct strip){r, n, round_up(seen, AX_LANES)});
-        }
+        run_strips(w, &b);
         sum_keys(w, &b, sums);
         sums->reached = b.key < sums->reached ? sums->reached : b.key + b.keys;
     }
@@ -415,7 +498,7 @@ struct call {
 
 static struct call carve_call(struct ax_attention_work *work,
                               const struct ax_attention_backward *args) {
-    struct call c = {.args = args, .s = AX_VEC(ax_attention_shape)(&args->a)};
+    struct call c = {.args = args, .s = AX_VEC(ax_attention_shape)(&args->a, BLOCK_ROWS)};
     const int64_t docs = AX_VEC(ax_attention_docs)(&args->a);
     c.rows = args->a.k.shape[0] + docs * PADDING;
     const int64_t rows = parts_of(args->a.max_q) * c.s.kv_heads * c.rows;

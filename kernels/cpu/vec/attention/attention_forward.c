@@ -17,19 +17,26 @@
  * nearly all the rescaling that following the running maximum exactly would need. */
 #define SLACK 8.0f
 
+/* Rows of a block. */
+#define LEAST_ROWS 192
+#ifdef AX_TILES
+#define MOST_ROWS 768
+#else
+#define MOST_ROWS LEAST_ROWS
+#endif
+
 /* One thread and its memory. */
 struct worker {
     const struct ax_attention *a;
     const struct ax_attention_shape *s;
-    float *q;                     /* a  [rows][k.units] */
-    float *k;                     /* b  [k.units][KEYS] */
-    float *v;                     /* b  [key_units][v.columns] */
-    float *scores;                /*    [STRIP][KEYS] */
-    float *p;                     /* a  [STRIP][key_units] */
-    float *out;                   /*    [rows][v.columns], not yet divided by sum */
-    float *shift;                 /*    [rows] approximately the largest score so far */
-    float *sum;                   /*    [rows][LANES] Σ 2^(score − shift), by lane */
-    int64_t *low, *high;          /*    [rows] visible keys */
+    float *q;            /* a  [rows][k.units] */
+    float *k;            /* b  [k.units][KEYS] */
+    float *v;            /* b  [key_units][v.columns] */
+    float *scores[2];    /*    [STRIP][KEYS] of a strip and the next, then p: a [STRIP][KEYS] */
+    float *out;          /*    [rows][v.columns], not yet divided by sum */
+    float *shift;        /*    [rows] approximately the largest score so far */
+    float *sum;          /*    [rows][LANES] Σ 2^(score − shift), by lane */
+    int64_t *low, *high; /*    [rows] visible keys */
     void **rows, **keys, **ahead; /*    addresses */
 };
 
@@ -42,8 +49,8 @@ static struct worker carve_worker(struct ax_attention_work *work, const struct a
         .q = carve(work, s->max_rows * s->k.units, size),
         .k = carve(work, s->k.units * KEYS, size),
         .v = carve(work, s->key_units * s->v.columns, size),
-        .scores = carve(work, (int64_t)STRIP * KEYS, size),
-        .p = carve(work, STRIP * s->key_units, size),
+        .scores = {carve(work, (int64_t)STRIP * KEYS, size),
+                   carve(work, (int64_t)STRIP * KEYS, size)},
         .out = carve(work, s->max_rows * s->v.columns, size),
         .shift = carve(work, s->max_rows, size),
         .sum = carve(work, s->max_rows * AX_LANES, size),
@@ -59,6 +66,7 @@ static struct worker carve_worker(struct ax_attention_work *work, const struct a
  * vectors. */
 struct strip {
     int64_t first, n, width;
+    int turn; /* which scores and p are its */
 };
 
 /* The row's sums so far are of another shift. */
@@ -79,7 +87,7 @@ AX_INLINE void load_scores(const struct worker *w, const struct ax_attention_blo
     const int64_t low = w->low[r] - b->key, high = w->high[r] - b->key;
     const v_float cap = v_set(w->s->cap);
     for (int64_t v = 0; v < width / AX_LANES; v++)
-        x[v] = scaled(w->s, v_load_f32(w->scores + i * KEYS + v * AX_LANES, AX_LANES));
+        x[v] = scaled(w->s, v_load_f32(w->scores[strip->turn] + i * KEYS + v * AX_LANES, AX_LANES));
     for (int64_t v = 0; w->s->cap > 0 && v < width / AX_LANES; v++)
         x[v] = cap * v_tanh(x[v]);
     for (int64_t v = 0; (low > 0 || high < width) && v < width / AX_LANES; v++)
@@ -100,7 +108,7 @@ AX_INLINE void probabilities(bool pairs, const struct worker *w, const struct ax
     if (v_any_less(v_set(w->shift[r] + SLACK), most))
         move_shift(w, r, v_max_lane(most));
     const v_float shift = v_set(w->shift[r]);
-    float *p = w->p + i * w->s->key_units, *total = w->sum + r * AX_LANES;
+    float *p = w->scores[strip->turn] + i * KEYS, *total = w->sum + r * AX_LANES;
     v_float sum = v_set(0.0f);
     for (int64_t v = 0; v < width / AX_LANES; v++) {
         x[v] = v_exp2(x[v] - shift);
@@ -117,45 +125,96 @@ AX_INLINE void probabilities(bool pairs, const struct worker *w, const struct ax
         v_store_f32(p + v * AX_LANES, AX_LANES, x[v]);
 }
 
-/* Adds the block's keys to the sums of the strip. */
-AX_INLINE void add_keys(bool pairs, const struct worker *w, const struct ax_attention_block *b,
-                        const struct strip *strip) {
+/* The strip from row `first` on or after it that sees some of the block's keys; n is 0 if there is none. */
+static struct strip next_strip(const struct worker *w, const struct ax_attention_block *b,
+                               int64_t first, int turn) {
+    for (int64_t r = first; r < b->rows; r += STRIP) {
+        const int64_t n = least(STRIP, b->rows - r);
+        const int64_t seen = least(w->high[r + n - 1] - b->key, b->keys);
+        if (seen > 0 && w->low[r] < b->key + b->keys &&
+            AX_VEC(ax_attention_any)(w->a, w->s, b, r, n))
+            return (struct strip){r, n, round_up(seen, AX_LANES), turn};
+    }
+    return (struct strip){0};
+}
+
+static void queue_scores(const struct worker *w, const struct strip *strip,
+                         struct ax_attention_products *products) {
     const struct ax_attention_shape *s = w->s;
-    struct ax_attention_gemm g = {
-        .pairs = pairs,
-        .m = summed(strip->n),
-        .n = strip->width,
-        .units = s->k.units,
-        .a = w->q + strip->first * s->k.units,
-        .a_row = s->k.units,
-        .a_unit = 1,
-        .b = w->k,
-        .b_unit = KEYS,
-        .c = w->scores,
-        .c_row = KEYS,
-        .scale = product_scale(s),
-    };
-    AX_VEC(ax_attention_gemm)(&g);
-    for (int64_t i = 0; i < strip->n; i++)
+    if (strip->n == 0)
+        return;
+    AX_VEC(ax_attention_queue)
+    (products, &(struct ax_attention_gemm){
+                   .pairs = s->pairs,
+                   .m = product_rows(strip->n),
+                   .n = strip->width,
+                   .units = s->k.units,
+                   .a = w->q + strip->first * s->k.units,
+                   .a_row = s->k.units,
+                   .a_unit = 1,
+                   .b = w->k,
+                   .b_unit = KEYS,
+                   .c = w->scores[strip->turn],
+                   .c_row = KEYS,
+                   .scale = product_scale(s),
+               });
+}
+
+/* out += p·v */
+static void queue_values(const struct worker *w, const struct strip *strip,
+                         struct ax_attention_products *products) {
+    const struct ax_attention_shape *s = w->s;
+    if (strip->n == 0)
+        return;
+    AX_VEC(ax_attention_queue)
+    (products, &(struct ax_attention_gemm){
+                   .pairs = s->pairs,
+                   .accumulate = true,
+                   .m = product_rows(strip->n),
+                   .n = s->v.columns,
+                   .units = summed(strip->width) / s->per_unit,
+                   .a = w->scores[strip->turn],
+                   .a_row = KEYS,
+                   .a_unit = 1,
+                   .b = w->v,
+                   .b_unit = s->v.columns,
+                   .c = w->out + strip->first * s->v.columns,
+                   .c_row = s->v.columns,
+               });
+}
+
+AX_INLINE void all_probabilities(bool pairs, const struct worker *w,
+                                 const struct ax_attention_block *b, const struct strip *strip,
+                                 struct ax_attention_products *products) {
+    for (int64_t i = 0; i < strip->n; i++) {
         if (strip->width == KEYS)
             probabilities(pairs, w, b, strip, i, KEYS);
         else
             probabilities(pairs, w, b, strip, i, strip->width);
-    g = (struct ax_attention_gemm){
-        .pairs = pairs,
-        .accumulate = true,
-        .m = strip->n,
-        .n = s->v.columns,
-        .units = summed(strip->width) / s->per_unit,
-        .a = w->p,
-        .a_row = s->key_units,
-        .a_unit = 1,
-        .b = w->v,
-        .b_unit = s->v.columns,
-        .c = w->out + strip->first * s->v.columns,
-        .c_row = s->v.columns,
-    };
-    AX_VEC(ax_attention_gemm)(&g);
+        AX_VEC(ax_attention_advance)(products, i + 1, strip->n);
+    }
+}
+
+/* Adds the block's keys to the sums of all strips. Beside a strip's probabilities run the products of the next one's scores,
+ * and of the values with the probabilities of the one before. */
+static void add_keys(const struct worker *w, const struct ax_attention_block *b) {
+    struct ax_attention_products products = {0};
+    struct strip before = {0}, strip = next_strip(w, b, 0, 0);
+    queue_scores(w, &strip, &products);
+    AX_VEC(ax_attention_advance)(&products, 1, 1);
+    while (strip.n > 0) {
+        const struct strip next = next_strip(w, b, strip.first + STRIP, !strip.turn);
+        queue_values(w, &before, &products); /* first: the next scores are stored where its p is */
+        queue_scores(w, &next, &products);
+        if (w->s->pairs)
+            all_probabilities(true, w, b, &strip, &products);
+        else
+            all_probabilities(false, w, b, &strip, &products);
+        before = strip;
+        strip = next;
+    }
+    queue_values(w, &before, &products);
+    AX_VEC(ax_attention_advance)(&products, 1, 1);
 }
 
 static void load_block(const struct worker *w, const struct ax_attention_block *b) {
@@ -236,18 +295,7 @@ static void run_block(const struct worker *w, struct ax_attention_block b,
         b.keys = least(KEYS, b.doc.n_k - b.key);
         next.keys = least(KEYS, b.doc.n_k - next.key);
         load_keys(w, &b, next.keys > 0 ? &next : after);
-        for (int64_t r = 0; r < b.rows; r += STRIP) {
-            int64_t n = least(STRIP, b.rows - r);
-            int64_t seen = least(w->high[r + n - 1] - b.key, b.keys);
-            if (seen <= 0 || w->low[r] >= b.key + b.keys ||
-                !AX_VEC(ax_attention_any)(w->a, w->s, &b, r, n))
-                continue;
-            struct strip strip = {r, n, round_up(seen, AX_LANES)};
-            if (w->s->pairs)
-                add_keys(true, w, &b, &strip);
-            else
-                add_keys(false, w, &b, &strip);
-        }
+        add_keys(w, &b);
     }
     finish(w, &b);
 }
@@ -275,6 +323,14 @@ static struct ax_attention_block block_of(const struct ax_attention *a,
     };
 }
 
+/* Many rows amortize the packing of keys, but have to stay in the L2 cache, and all threads get some. */
+static struct ax_attention_shape shape_for(const struct ax_queue *q, const struct ax_attention *a) {
+    int64_t rows = MOST_ROWS;
+    while (rows > LEAST_ROWS && a->q.shape[0] * a->q.shape[1] < rows * 4 * q->threads)
+        rows /= 2;
+    return AX_VEC(ax_attention_shape)(a, rows);
+}
+
 bool AX_VEC(ax_cpu_attention_forward_supports)(const struct ax_queue *q,
                                                const struct ax_attention_forward *args) {
     (void)q;
@@ -283,7 +339,7 @@ bool AX_VEC(ax_cpu_attention_forward_supports)(const struct ax_queue *q,
 
 size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,
                                                   const struct ax_attention_forward *args) {
-    struct ax_attention_shape s = AX_VEC(ax_attention_shape)(&args->a);
+    struct ax_attention_shape s = shape_for(q, &args->a);
     struct ax_attention_work count = {0};
     carve(&count, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(int64_t));
     for (int i = 0; i < q->threads; i++)
@@ -295,7 +351,7 @@ enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
                                                 const struct ax_attention_forward *args,
                                                 void *work) {
     const struct ax_attention *a = &args->a;
-    const struct ax_attention_shape s = AX_VEC(ax_attention_shape)(a);
+    const struct ax_attention_shape s = shape_for(q, a);
     const int64_t docs = AX_VEC(ax_attention_docs)(a);
     struct ax_attention_work rest = {.base = work}, one = {0};
     int64_t *first = carve(&rest, docs + 1, sizeof(*first));

@@ -7,10 +7,6 @@
 #define BF16_PAIRS false
 #endif
 
-/* Rows of a block if there are many queries: enough to amortize packing a key block, few enough to
- * stay in the L2 cache with its gradients. */
-#define BLOCK_ROWS(head_dim) ((head_dim) > 128 ? 96 : 192)
-
 bool AX_VEC(ax_attention_supports)(const struct ax_attention *a, int64_t most) {
     return (a->q.dtype == AX_F32 || a->q.dtype == AX_BF16) && a->q.shape[2] <= most &&
            a->v.shape[2] <= most;
@@ -22,7 +18,7 @@ static struct ax_attention_head head_of(const struct ax_tensor *t, int64_t per_u
                                       round_up(size, AX_LANES)};
 }
 
-struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a) {
+struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *a, int64_t rows) {
     struct ax_attention_shape s = {
         .dtype = a->q.dtype,
         .pairs = BF16_PAIRS && a->q.dtype == AX_BF16,
@@ -35,7 +31,8 @@ struct ax_attention_shape AX_VEC(ax_attention_shape)(const struct ax_attention *
     s.k = head_of(&a->k, s.per_unit);
     s.v = head_of(&a->v, s.per_unit);
     s.key_units = AX_ATTENTION_KEYS / s.per_unit;
-    int64_t block = BLOCK_ROWS(s.k.size > s.v.size ? s.k.size : s.v.size) / s.group;
+    const int64_t head_dim = s.k.size > s.v.size ? s.k.size : s.v.size;
+    const int64_t block = (head_dim > 128 ? rows / 2 : rows) / s.group;
     s.block = block > 0 ? block : 1;
     s.max_rows = summed(round_up(least(s.block, a->max_q) * s.group, s.per_unit));
     return s;

@@ -39,7 +39,7 @@ static struct ax_attention as_attention(const struct ax_top_keys *t) {
 }
 
 static struct ax_attention_shape shape_of(const struct ax_attention *a) {
-    struct ax_attention_shape s = AX_VEC(ax_attention_shape)(a);
+    struct ax_attention_shape s = AX_VEC(ax_attention_shape)(a, QUERIES);
     s.scale = (float)a->scale; /* not in units of log 2 */
     return s;
 }
