@@ -15,7 +15,7 @@ static const struct spec SPECS[] = {
     {"grouped heads", 1, {200}, {200}, HEADS(9, 3, 64)},
     {"short documents", 7, {1, 0, 2, 65, 7, 64, 0}, {1, 0, 2, 65, 7, 64, 3}, HEADS(6, 2, 16)},
     {"odd rows", 2, {33, 31}, {33, 31}, HEADS(7, 1, 80)},
-    {"many heads to one", 1, {5}, {70}, HEADS(201, 1, 16)},
+    {"many heads to one", 1, {5}, {70}, HEADS(401, 1, 16)},
     {"more keys", 3, {1, 3, 70}, {130, 64, 131}, HEADS(3, 1, 64)},
     {"more queries", 2, {90, 5}, {20, 0}, HEADS(4, 2, 24)},
     {"window 1", 1, {70}, {70}, HEADS(2, 1, 32), .window = 1},

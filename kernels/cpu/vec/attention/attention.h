@@ -92,7 +92,7 @@ struct ax_attention_block {
 };
 
 /* c[m][n] = scale · Σ_u a(m,u)·b[u][n], or c += Σ_u … if accumulate (the sum then starts from c).
- * a(m,u) is a[m·a_row + u·a_unit]; n is a multiple of AX_LANES; u ascends from 0. With tiles, the
+ * a(m,u) is a[m·a_row + u·a_unit]; n is a multiple of AX_LANES; u ascends from 0, and units may be 0. With tiles, the
  * units are full tiles, a_unit is 1, and a has rows up to the next multiple of AX_TILE_ROWS; it is fastest if m
  * is a multiple, and scale 1. */
 struct ax_attention_gemm {

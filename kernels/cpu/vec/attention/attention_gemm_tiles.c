@@ -40,13 +40,20 @@ static void next_step(struct ax_attention_products *p, const struct ax_attention
     p->at++;
 }
 
-/* c's tile t += the product of tiles a and b. With a block's first units tile t is about to sum what belongs to `to`: it is
- * stored where it belonged, four products after its last one. A macro, since tiles are named by literals. */
+/* Stores tile t where its sums belong. Macros, since tiles are named by literals. */
+#define FLUSH(t)                                                                                   \
+    do {                                                                                           \
+        if (p->sums[t] != NULL)                                                                    \
+            AX_TILE_STORE(t, p->sums[t], p->row[t]);                                               \
+        p->sums[t] = NULL;                                                                         \
+    } while (0)
+
+/* Tile t += the product of tiles a and b. With a block's first units it is about to sum what belongs to `to`: what it has is
+ * stored only now, products after its last one. */
 #define ADD(t, a, b, to)                                                                           \
     do {                                                                                           \
         if (p->u == 0) {                                                                           \
-            if (p->sums[t] != NULL)                                                                \
-                AX_TILE_STORE(t, p->sums[t], p->row[t]);                                           \
+            FLUSH(t);                                                                              \
             p->sums[t] = (to);                                                                     \
             p->row[t] = g->c_row * (int64_t)sizeof(float);                                         \
             if (g->accumulate)                                                                     \
@@ -100,19 +107,14 @@ static void step(struct ax_attention_products *p) {
     next_step(p, g);
 }
 
-#define FLUSH(p, t)                                                                                \
-    do {                                                                                           \
-        if ((p)->sums[t] != NULL)                                                                  \
-            AX_TILE_STORE(t, (p)->sums[t], (p)->row[t]);                                           \
-        (p)->sums[t] = NULL;                                                                       \
-    } while (0)
-
 void AX_VEC(ax_attention_queue)(struct ax_attention_products *p,
                                 const struct ax_attention_gemm *g) {
     AX_ASSERT(g->pairs && g->a_unit == 1 && g->units % AX_TILE_UNITS == 0 && g->n % AX_LANES == 0);
     AX_ASSERT(g->units > 0 && g->m % AX_TILE_ROWS == 0 && (g->accumulate || g->scale == 1.0f));
-    if (p->at == p->queued)
-        p->queued = p->at = 0, p->steps = p->done = 0;
+    if (p->at == p->queued) {
+        p->queued = p->at = 0;
+        p->steps = p->done = 0;
+    }
     AX_ASSERT(p->queued < AX_ATTENTION_QUEUED);
     p->of[p->queued++] = *g;
     p->steps += g->m / ROWS * (g->n / ROWS) * (g->units / AX_TILE_UNITS);
@@ -123,10 +125,10 @@ void AX_VEC(ax_attention_advance)(struct ax_attention_products *p, int64_t part,
         step(p);
     if (part < parts)
         return;
-    FLUSH(p, 0);
-    FLUSH(p, 1);
-    FLUSH(p, 2);
-    FLUSH(p, 3);
+    FLUSH(0);
+    FLUSH(1);
+    FLUSH(2);
+    FLUSH(3);
 }
 
 static void run(const struct ax_attention_gemm *g) {
