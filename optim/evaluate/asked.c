@@ -115,14 +115,18 @@ static enum ax_status share(struct ax_runtime *rt, const struct asked *a) {
     return st;
 }
 
+static bool is_among(const int32_t *ids, int k, int32_t id) {
+    for (int j = 0; j < k; j++)
+        if (ids[j] == id)
+            return true;
+    return false;
+}
+
 /* The first token that is not among those. */
 static int32_t other_than(const int32_t *ids, int k) {
     int32_t id = 0;
-    for (int j = 0; j < k; j++)
-        if (ids[j] == id) {
-            id++;
-            j = -1;
-        }
+    while (is_among(ids, k, id))
+        id++;
     return id;
 }
 

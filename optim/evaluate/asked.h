@@ -7,8 +7,8 @@
 #include "data/remote/teacher.h"
 #include "model/parts/head.h"
 
-/* Fills the columns of n documents, where they have labels; all ranks together, each with its own documents. *stopped,
- * on all ranks alike: one of them was asked to stop, and columns are not filled. */
+/* Fills the columns of n documents, where they have labels; all ranks together, each with its own documents. Sets
+ * *stopped, on all ranks alike, if one of them was asked to stop: then columns are not filled. */
 enum ax_status ax_asked_fill(struct ax_runtime *rt, const struct ax_remote_teacher *teacher,
                              const struct ax_distill_options *o, int64_t n,
                              const struct ax_document *const *docs, bool *stopped);
