@@ -11,7 +11,6 @@
 #include "kernels/cuda/find.h"
 #include "optim/plan/peak.h"
 
-/* "products_float32": the speed of matrix products with the set in use; emulated ones take minutes. */
 static enum ax_status add_text(json_t *facts, const char *key, const char *text) {
     if (*text && json_object_set_new(facts, key, json_string(text)) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for the environment");
@@ -40,6 +39,7 @@ static enum ax_status add_wrong_tiles(json_t *facts) {
     return add_text(facts, "amx", wrong ? ax_cpu_wrong_tiles : "");
 }
 
+/* "products_float32": the speed of matrix products with the set in use; emulated ones take minutes. */
 static enum ax_status add_peaks(json_t *facts) {
     static const enum ax_dtype dtypes[] = {AX_BF16, AX_F32};
     const struct ax_runtime_options ro = {.backend = ax_ops_cpu() ? "cpu" : "ref"};

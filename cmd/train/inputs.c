@@ -81,10 +81,11 @@ static enum ax_status add_path(struct ax_train_setup *s, const char *key, const 
     struct ax_train_inputs *all = &s->o.inputs;
     if (!path)
         return AX_OK;
-    if (all->n == AX_TRAIN_MAX_INPUTS) /* the last stands for all that follow */
-        all->n--;
-    struct ax_train_input *in = &all->list[all->n++];
-    (void)snprintf(in->what, sizeof in->what, "%s (%s)", key, path);
+    /* the last stands for all that follow */
+    const bool full = all->n == AX_TRAIN_MAX_INPUTS;
+    struct ax_train_input *in = &all->list[full ? AX_TRAIN_MAX_INPUTS - 1 : all->n++];
+    (void)snprintf(in->what, sizeof in->what, "%s (%s%s)", key, path,
+                   full ? ", or a file before it" : "");
     return ax_path_is_dir(path) ? hash_folder(path, &in->hash) : hash_file(path, &in->hash);
 }
 

@@ -100,6 +100,34 @@ static void test_step(void **state) {
     expect_figures(&l, 5, names);
 }
 
+/* Two ranks and many layers: each stage of ZeRO needs less memory than the one before. */
+static void test_stages(void **state) {
+    (void)state;
+    need_binary();
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 97, \"hidden_size\": 64, "
+        "\"intermediate_size\": 128, \"num_hidden_layers\": 12, \"num_attention_heads\": 2, "
+        "\"num_key_value_heads\": 2, \"max_position_embeddings\": 64}";
+    static const char *const stages[] = {"1", "2", "3"}, *const names[] = {"/zero1", "/zero2", ""};
+    char file[256], name[128];
+    double before = INFINITY;
+    snprintf(file, sizeof file, "%s", put_bytes("deep.json", config, sizeof config - 1));
+    for (int i = 0; i < 3; i++) {
+        struct ax_bench_list l;
+        sft_command = "launch";
+        BENCH(&l, "-n", "2", "--", "bench", "step", "--model", file, "--seq", "8", "--batch", "1",
+              "--accumulate", "2", "--steps", "1", "--dtype", "float32", "--zero", stages[i]);
+        sft_command = "bench";
+        snprintf(name, sizeof name, "step/deep.json/float32/1x8x2%s/dp_shard2/planned-memory",
+                 names[i]);
+        assert_true(l.n == 5);
+        assert_string_equal(l.list[2].name, name);
+        assert_true(l.list[2].figure.value < before);
+        before = l.list[2].figure.value;
+        ax_bench_list_free(&l);
+    }
+}
+
 static void test_generate(void **state) {
     (void)state;
     need_binary();
@@ -530,6 +558,7 @@ int main(void) {
         cmocka_unit_test(test_ops_on_the_reference),
         cmocka_unit_test(test_ops_on_a_device),
         cmocka_unit_test(test_step),
+        cmocka_unit_test(test_stages),
         cmocka_unit_test(test_generate),
         cmocka_unit_test(test_eval),
         cmocka_unit_test(test_all),

@@ -5,7 +5,10 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cpu/isa.h"
 #include "program_case.h"
@@ -42,6 +45,20 @@ static void env_names_the_set(void **state) {
         assert_int_equal(run(said, sizeof said, "env"), 0);
         assert_non_null(strstr(said, line));
     }
+}
+
+/* As the kernel's own count of pages. */
+static void env_names_the_memory(void **state) {
+    (void)state;
+    unsetenv("AXTRAIN_CPU");
+    assert_int_equal(run(said, sizeof said, "env"), 0);
+    const double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const char *line = strstr(said, "\nmemory             ");
+    assert_non_null(line);
+    char *unit;
+    const double told = strtod(line + 20, &unit);
+    assert_true(strncmp(unit, " GiB\n", 5) == 0 || strncmp(unit, " MiB\n", 5) == 0);
+    assert_true(fabs(told * (unit[1] == 'G' ? 1 << 30 : 1 << 20) / bytes - 1) < 0.02);
 }
 
 static void a_set_that_the_machine_lacks_is_an_error(void **state) {
@@ -88,6 +105,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_files_hold_with_every_set),
         cmocka_unit_test(env_names_the_set),
+        cmocka_unit_test(env_names_the_memory),
         unit_test_if(BOUNDS_SPINNING, threads_without_work_soon_sleep),
         cmocka_unit_test(a_set_that_the_machine_lacks_is_an_error),
     };

@@ -19,7 +19,7 @@
 #include "tests/golden_files.h"
 #include "tests/skip.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3, MANY = 70 };
 
 static char out[1 << 16];
 
@@ -179,6 +179,29 @@ static void copy_file(const char *from, const char *to, bool changed) {
     ax_free(data);
 }
 
+/* The teacher's adapter on the model "m". */
+static void put_teacher(const char *place) {
+    char path[512], to[128];
+    snprintf(path, sizeof path, "%s", golden_path("lora/llama_r4/adapter_config.json"));
+    json_t *v = json_load_file(path, 0, NULL);
+    assert_int_equal(json_object_set_new(v, "base_model_name_or_path", json_string("m")), 0);
+    snprintf(to, sizeof to, "%s/k/adapter_config.json", place);
+    assert_int_equal(json_dump_file(v, in_scratch(to), 0), 0);
+    json_decref(v);
+}
+
+/* More files than ranks compare one by one. */
+static void put_many(const char *place, const char *changed) {
+    char to[128], row[128];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(to, sizeof to, "many/%02d.jsonl", i);
+        snprintf(row, sizeof row, "{\"text\": \"say %s%d\"}\n", strcmp(changed, to) == 0 ? "-" : "",
+                 i);
+        snprintf(to, sizeof to, "%s/many/%02d.jsonl", place, i);
+        put_text(to, row);
+    }
+}
+
 /* All that a run reads, below `place`; `changed` names what is another one there. */
 static void make_view(const char *place, const char *changed) {
     static const struct {
@@ -188,16 +211,20 @@ static void make_view(const char *place, const char *changed) {
                  {"models/llama/tokenizer_config.json", "m/tokenizer_config.json"},
                  {"models/llama/model.safetensors", "m/model.safetensors"},
                  {"lora/llama_r4/adapter_config.json", "a/adapter_config.json"},
-                 {"lora/llama_r4/adapter_model.safetensors", "a/adapter_model.safetensors"}};
+                 {"lora/llama_r4/adapter_model.safetensors", "a/adapter_model.safetensors"},
+                 {"lora/llama_r4/adapter_model.safetensors", "k/adapter_model.safetensors"}};
     static const char *const texts[][3] = {
         {"t.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}",
          "{% for m in messages %}{{ m.content }}!{% endfor %}"},
         {"eval.jsonl", "{\"text\": \"say nothing\"}\n", "{\"text\": \"say anything\"}\n"}};
+    static const char *const folders[] = {"m", "a", "k", "many"};
     char to[128], rows[8192] = "";
-    snprintf(to, sizeof to, "%s/m", place);
-    make_folder(to);
-    snprintf(to, sizeof to, "%s/a", place);
-    make_folder(to);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(to, sizeof to, "%s/%s", place, folders[i]);
+        make_folder(to);
+    }
+    put_teacher(place);
+    put_many(place, changed);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         /* JSON of which a byte is another one may be none: a space at its end does it, too */
         snprintf(to, sizeof to, "%s/%s", place, files[i].to);
@@ -239,18 +266,24 @@ static void ranks_see_the_same(void **state) {
         {"m/config.json", "base_model (m): rank 1 on "},
         {"m/tokenizer.json", "base_model (m): rank 1 on "},
         {"rows.jsonl", "datasets.0 (rows.jsonl): rank 1 on "},
-        {"eval.jsonl", "test_datasets.0 (eval.jsonl): rank 1 on "},
+        {"eval.jsonl", "test_datasets.0 (eval.jsonl, or a file before it): rank 1 on "},
         {"t.jinja", "chat_template_jinja (t.jinja): rank 1 on "},
         {"a/adapter_model.safetensors", "lora_model_dir (a): rank 1 on "},
+        {"k/adapter_model.safetensors", "kd_teacher (k): rank 1 on "},
+        {"many/09.jsonl", "datasets.1 (many/09.jsonl): rank 1 on "},
+        {"many/65.jsonl", "test_datasets.0 (eval.jsonl, or a file before it): rank 1 on "},
+        {"many/69.jsonl", "test_datasets.0 (eval.jsonl, or a file before it): rank 1 on "},
     };
     char config[2048], words[256];
     assert_int_equal(ax_remove_tree(in_scratch("all/m")), AX_OK); /* the others' link */
     snprintf(config, sizeof config,
              "base_model: m\noutput_dir: %s/seen\ndataset_prepared_path: cache\n"
              "datasets:\n  - path: rows.jsonl\n    type: chat_template\n"
+             "  - path: many\n    type: completion\n"
              "test_datasets:\n  - path: eval.jsonl\n    type: completion\n"
              "chat_template_jinja: t.jinja\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
-             "lora_model_dir: a\nsequence_len: 48\nlearning_rate: 1e-3\nmicro_batch_size: 1\n"
+             "lora_model_dir: a\nkd_teacher: k\nsequence_len: 48\nlearning_rate: "
+             "1e-3\nmicro_batch_size: 1\n"
              "float32: true\nmax_steps: 1\nddp_timeout: 60\n",
              scratch);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

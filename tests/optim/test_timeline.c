@@ -14,6 +14,9 @@
 
 #include "base/io.h"
 #include "base/mem.h"
+#include "kernels/ops.h"
+#include "optim/metrics/trace.h"
+#include "parallel/fabric/comm.h"
 #include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 
@@ -167,10 +170,52 @@ static void one_rank_and_few_steps(void **state) {
     assert_null(trace);
 }
 
+/* A transfer lasts from its start to the end of the wait for it, of the same lane and ticket; one that nobody has
+ * waited for is left out. */
+static void spans_become_events(void **state) {
+    (void)state;
+    enum { TP = AX_ROLE_TP, OTHER = AX_ROLE_CP };
+    struct ax_timeline_span list[] = {
+        {AX_SPAN_START, AX_ALL_REDUCE, TP, 7, 10.5, 10.5, 640, 0},
+        {AX_SPAN_START, AX_ALL_GATHER, TP, 8, 10.625, 10.625, 32, 0},
+        {AX_SPAN_OP, AX_OP_gemm, 0, 0, 10.75, 11, 96, 2048},
+        {AX_SPAN_WAIT, 0, OTHER, 7, 11, 11.5, 0, 0},
+        {AX_SPAN_WAIT, 0, TP, 9, 11.5, 11.75, 0, 0},
+        {AX_SPAN_WAIT, 0, TP, 7, 12, 12.25, 0, 0},
+    };
+    const struct ax_timeline spans = {.n = sizeof list / sizeof *list, .spans = list};
+    char want[1024];
+    snprintf(want, sizeof want,
+             "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
+             "{\"ph\": \"M\", \"pid\": 3, \"tid\": 0, \"name\": \"process_name\", \"args\": "
+             "{\"name\": \"rank 3\"}},\n"
+             "{\"ph\": \"M\", \"pid\": 3, \"tid\": 0, \"name\": \"thread_name\", \"args\": "
+             "{\"name\": \"ops and waits\"}},\n"
+             "{\"ph\": \"b\", \"pid\": 3, \"tid\": 0, \"ts\": 500000.000, \"cat\": \"tp\", "
+             "\"id\": \"3.%d.7\", \"name\": \"tp all_reduce\", \"args\": {\"role\": \"tp\", "
+             "\"bytes\": 640}},\n"
+             "{\"ph\": \"e\", \"pid\": 3, \"tid\": 0, \"ts\": 2250000.000, \"cat\": \"tp\", "
+             "\"id\": \"3.%d.7\", \"name\": \"tp all_reduce\"},\n"
+             "{\"ph\": \"X\", \"pid\": 3, \"tid\": 0, \"ts\": 2000000.000, \"dur\": 250000.000, "
+             "\"cat\": \"wait\", \"name\": \"wait: tp all_reduce\", \"args\": {\"role\": \"tp\", "
+             "\"bytes\": 640}},\n"
+             "{\"ph\": \"X\", \"pid\": 3, \"tid\": 0, \"ts\": 750000.000, \"dur\": 250000.000, "
+             "\"cat\": \"op\", \"name\": \"gemm\", \"args\": {\"flops\": 2048, \"bytes\": 96}}"
+             "\n]}\n",
+             TP, TP);
+    struct ax_trace t;
+    assert_int_equal(ax_trace_begin(&t), AX_OK);
+    assert_int_equal(ax_trace_timeline(&t, 3, &spans, 10), AX_OK);
+    assert_int_equal(ax_trace_end(&t), AX_OK);
+    assert_string_equal(t.text.data, want);
+    ax_trace_free(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_is_in_the_timeline, quiet),
         cmocka_unit_test_setup(one_rank_and_few_steps, quiet),
+        cmocka_unit_test(spans_become_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
