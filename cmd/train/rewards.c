@@ -181,7 +181,7 @@ static enum ax_status read_answers(struct ax_setup_reward_model *m, size_t n,
     if (m->reader.unscored > 0 && !m->told)
         ax_log_warn("rewards: %s: answers without any text, or with more than %lld of its tokens, "
                     "have no reward (this is said only once)",
-                    m->title, (long long)m->model.max_len);
+                    m->o.name, (long long)m->model.max_len);
     m->told = m->told || m->reader.unscored > 0;
     return AX_OK;
 }

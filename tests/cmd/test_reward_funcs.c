@@ -221,6 +221,57 @@ static void any_reward_model(void **state) {
     }
 }
 
+/* ---- two of a name ---- */
+
+static void copy_reward_model(const char *to, int positions) {
+    static const char *const files[] = {"model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    char path[600];
+    make_folder(to);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        copy_golden("runs/reward/margin_trained", files[i], to);
+    snprintf(path, sizeof path, "%s/config.json", rm);
+    json_t *v = json_load_file(path, 0, NULL);
+    json_object_set_new(v, "max_position_embeddings", json_integer(positions));
+    snprintf(path, sizeof path, "%s/config.json", to);
+    assert_int_equal(json_dump_file(v, in_scratch(path), 0), 0);
+    json_decref(v);
+}
+
+static bool is_reward(const json_t *line, const char *folder) {
+    char key[200];
+    snprintf(key, sizeof key, "rewards/%s/mean", folder);
+    return json_is_number(json_object_get(line, key));
+}
+
+/* Folders of the same name are told apart by their paths. One reads at most as many tokens as a prompt has: its
+ * answers have no reward, which is said once, not at each step. */
+static void two_of_a_name(void **state) {
+    (void)state;
+    char rewards[600];
+    find_goldens();
+    copy_reward_model("x/judge", 96);
+    copy_reward_model("y/judge", 8);
+    snprintf(rewards, sizeof rewards, "'format:e', %s/x/judge, %s/y/judge", scratch, scratch);
+    must(run(said, sizeof said, "grpo '%s' output_dir='%s/a'", configure(rewards, false), scratch));
+    static const char text[] = "/y/judge: answers without any text, or with more than 8 of its ";
+    const char *warning = strstr(said, text);
+    assert_non_null(warning);
+    assert_null(strstr(warning + strlen(text), text));
+    json_t *metrics = read_lines("a/metrics.jsonl");
+    int read = 0;
+    for (size_t i = 0; i < json_array_size(metrics); i++) {
+        const json_t *line = json_array_get(metrics, i);
+        assert_false(is_reward(line, "judge"));
+        read += is_reward(line, in_scratch("x/judge"));
+    }
+    assert_int_equal(read, 2);
+    json_decref(metrics);
+    clear("a");
+    clear("x");
+    clear("y");
+}
+
 /* ---- meshes ---- */
 
 static void any_mesh(void **state) {
@@ -326,9 +377,13 @@ static void mistakes_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rewards_are_evals_scores), cmocka_unit_test(long_answers_have_rewards),
-        cmocka_unit_test(any_reward_model),         cmocka_unit_test(any_mesh),
-        cmocka_unit_test(a_plan_has_its_memory),    cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(rewards_are_evals_scores),
+        cmocka_unit_test(long_answers_have_rewards),
+        cmocka_unit_test(any_reward_model),
+        cmocka_unit_test(two_of_a_name),
+        cmocka_unit_test(any_mesh),
+        cmocka_unit_test(a_plan_has_its_memory),
+        cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
