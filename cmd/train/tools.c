@@ -151,7 +151,7 @@ static enum ax_status open_chat(struct ax_tool_chat *c, const struct ax_setup_da
     return AX_OK;
 }
 
-size_t ax_setup_chats_count(const struct ax_setup_data *d) {
+static size_t count_chats(const struct ax_setup_data *d) {
     const size_t n = d->tools ? ax_tools_environments(d->tools) : 0;
     return n > 0 ? n : 1;
 }
@@ -160,7 +160,7 @@ enum ax_status ax_setup_chats_open(struct ax_tool_chat *chats, const struct ax_s
                                    const char *format, struct ax_stop_tokens *stop) {
     const struct ax_tool_format *found = NULL;
     AX_TRY(check_entries(d));
-    for (size_t k = 0; k < ax_setup_chats_count(d); k++) {
+    for (size_t k = 0; k < count_chats(d); k++) {
         AX_TRY(open_chat(&chats[k], d, k, format, stop));
         found = chats[k].format ? chats[k].format : found;
     }
@@ -187,7 +187,7 @@ enum ax_status ax_setup_turns_read(struct ax_setup_rollout *r, const struct ax_c
     if (planning)
         return AX_OK;
     enum ax_status st = ax_setup_chats_open(r->chats, d, keys_of(cfg).format, &r->stop);
-    for (size_t k = 0; k < ax_setup_chats_count(d); k++) {
+    for (size_t k = 0; k < count_chats(d); k++) {
         r->turns[k] = r->turns[0];
         r->turns[k].chat = &r->chats[k];
         r->turns[k].answered = r->chats[k].answered;

@@ -47,6 +47,13 @@ double ax_ref_weight(const struct ax_ref_weights *w, int64_t i) {
     return (double)ax_f32_join(high[i], low[i]);
 }
 
+/* The random word of element i. */
+static uint32_t word_of(const struct ax_draw *draw, const struct ax_step_scalars *s, int64_t i) {
+    const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream};
+    const int64_t skipped = draw->row > 0 ? (i + draw->column) / draw->row * draw->gap : 0;
+    return ax_rng_u32(key, (uint64_t)(draw->first + i + skipped));
+}
+
 void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value) {
     if (ax_ref_given(w->remainder)) {
         uint16_t *high = w->master->data;
@@ -63,19 +70,14 @@ void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value) 
         struct ax_draw own = *w->draw;
         own.stream++;
         ((uint16_t *)drawn->data)[i] =
-            ax_f32_to_bf16_random((float)value, ax_ref_word(&own, w->scalars, i));
+            ax_f32_to_bf16_random((float)value, word_of(&own, w->scalars, i));
     } else if (ax_ref_given(drawn)) {
         ax_store(drawn->dtype, drawn->data, i, value);
     }
 }
 
-uint32_t ax_ref_word(const struct ax_draw *draw, const struct ax_step_scalars *s, int64_t i) {
-    const struct ax_rng_key key = {s->seed, (uint32_t)s->step, draw->stream};
-    const int64_t skipped = draw->row > 0 ? (i + draw->column) / draw->row * draw->gap : 0;
-    return ax_rng_u32(key, (uint64_t)(draw->first + i + skipped));
-}
-
-void ax_ref_set_moment(const struct ax_tensor *moment, int64_t i, double value, uint32_t random) {
+/* Stores a moment; one kept in BF16 is rounded with these 16 bits. */
+static void set_moment(const struct ax_tensor *moment, int64_t i, double value, uint32_t random) {
     if (moment->dtype == AX_BF16)
         ((uint16_t *)moment->data)[i] = ax_f32_to_bf16_random((float)value, random);
     else
@@ -116,9 +118,9 @@ enum ax_status ax_ref_adamw(struct ax_queue *q, const struct ax_adamw *a, void *
             ax_store(a->exp_avg.dtype, a->exp_avg.data, i, m);
             ax_store(a->exp_avg_sq.dtype, a->exp_avg_sq.data, i, v);
         } else {
-            const uint32_t word = ax_ref_word(&a->draw, s, i);
-            ax_ref_set_moment(&a->exp_avg, i, m, word >> 16);
-            ax_ref_set_moment(&a->exp_avg_sq, i, v, word & 0xffff);
+            const uint32_t word = word_of(&a->draw, s, i);
+            set_moment(&a->exp_avg, i, m, word >> 16);
+            set_moment(&a->exp_avg_sq, i, v, word & 0xffff);
         }
     }
     return AX_OK;
@@ -205,8 +207,8 @@ enum ax_status ax_ref_lion(struct ax_queue *q, const struct ax_lion *a, void *wo
         double c = a->beta1 * m + (1 - a->beta1) * g;
         double sign = c > 0 ? 1 : c < 0 ? -1 : 0;
         ax_ref_set_weight(&weights, i, w - s->lr * (sign + a->weight_decay * w));
-        ax_ref_set_moment(&a->exp_avg, i, a->beta2 * m + (1 - a->beta2) * g,
-                          ax_ref_word(&a->draw, s, i) >> 16);
+        set_moment(&a->exp_avg, i, a->beta2 * m + (1 - a->beta2) * g,
+                   word_of(&a->draw, s, i) >> 16);
     }
     return AX_OK;
 }

@@ -18,11 +18,6 @@ struct ax_ref_weights {
 double ax_ref_weight(const struct ax_ref_weights *w, int64_t i);
 void ax_ref_set_weight(const struct ax_ref_weights *w, int64_t i, double value);
 
-/* The random word of element i for its moments. */
-uint32_t ax_ref_word(const struct ax_draw *draw, const struct ax_step_scalars *s, int64_t i);
-/* Stores a moment; one kept in BF16 is rounded with these 16 bits. */
-void ax_ref_set_moment(const struct ax_tensor *moment, int64_t i, double value, uint32_t random);
-
 static inline double ax_ref_at(const struct ax_tensor *t, int64_t i) {
     return ax_load(t->dtype, t->data, i);
 }

@@ -7,7 +7,7 @@ bool ax_kv_keeps(const struct ax_arch *a, int64_t layer) {
     return a->layers[layer].mixer->keys && !a->layers[layer].borrows;
 }
 
-struct ax_kv_row ax_kv_row(const struct ax_arch *a, int64_t layer, int tp) {
+static struct ax_kv_row row_of(const struct ax_arch *a, int64_t layer, int tp) {
     const struct ax_layer_spec *spec = &a->layers[layer];
     const int64_t heads = ax_layer_kv_heads(a, spec);
     if (a->mla.kv_rank > 0)
@@ -25,7 +25,7 @@ enum ax_status ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row **ro
     AX_TRY(ax_alloc(rows, (size_t)a->n_layers, sizeof **rows));
     for (int64_t i = 0; i < a->n_layers; i++)
         if (ax_kv_keeps(a, i))
-            (*rows)[n++] = ax_kv_row(a, i, tp);
+            (*rows)[n++] = row_of(a, i, tp);
     return AX_OK;
 }
 
@@ -64,7 +64,7 @@ int64_t ax_state_layers(const struct ax_arch *a) {
 int64_t ax_kv_token_bytes(const struct ax_arch *a, int tp, enum ax_dtype dtype) {
     int64_t elements = ax_index_layers(a) * a->index.head_dim;
     for (int64_t i = 0; i < a->n_layers; i++) {
-        const struct ax_kv_row row = ax_kv_row(a, i, tp);
+        const struct ax_kv_row row = row_of(a, i, tp);
         elements += ax_kv_keeps(a, i) ? row_elements(&row) : 0;
     }
     return elements * (int64_t)ax_dtype_size(dtype);

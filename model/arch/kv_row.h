@@ -14,9 +14,7 @@ struct ax_kv_row {
     /* a value is the first value_dim elements of its key: latents (mla.c) */
     bool values_in_keys;
 };
-/* A layer's row on a rank of tp. */
-struct ax_kv_row ax_kv_row(const struct ax_arch *a, int64_t layer, int tp);
-/* *rows, freed by the caller: those of all layers that keep keys and values. */
+/* *rows, freed by the caller: those of all layers that keep keys and values, on a rank of tp. */
 enum ax_status ax_kv_rows(const struct ax_arch *a, int tp, struct ax_kv_row **rows);
 /* True if a layer keeps keys and values of its own. */
 bool ax_kv_keeps(const struct ax_arch *a, int64_t layer);

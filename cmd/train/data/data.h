@@ -90,7 +90,6 @@ enum ax_status ax_setup_check_alike(const struct ax_setup_data *d, const char *w
 struct ax_stop_tokens;
 enum ax_status ax_setup_chats_open(struct ax_tool_chat *chats, const struct ax_setup_data *d,
                                    const char *format, struct ax_stop_tokens *stop);
-size_t ax_setup_chats_count(const struct ax_setup_data *d);
 
 /* ---- one data set ---- */
 

@@ -374,6 +374,39 @@ enum ax_status ax_jval_items(struct ax_jvm *vm, struct ax_jval v, struct ax_jite
     }
 }
 
+/* ---- names that get values ---- */
+
+static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jscope *s,
+                                  const struct ax_jnode *target, struct ax_jval v) {
+    if (target->kind == AX_JN_NAME)
+        return ax_jscope_set(vm, s, target->name.number, v);
+    const struct ax_jval ns = ax_jscope_get(vm, s, target->name.number);
+    if (ns.kind != AX_JNAMESPACE) {
+        const struct ax_jstr *name = vm->tree->names->pairs[target->name.number].key.str;
+        return ax_jvm_error(vm, "cannot set %.*s.%.*s: only attributes of a namespace can be set",
+                            (int)name->len, name->data, (int)target->name.attr->len,
+                            target->name.attr->data);
+    }
+    if (target->name.attr->data[0] == '_')
+        return ax_jvm_error(vm, "a namespace does not accept names that begin with an underscore");
+    return ax_jdict_set(&vm->arena, ns.dict, ax_jstring(target->name.attr), v);
+}
+
+static enum ax_status assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
+                             struct ax_jval v) {
+    if (target->kind != AX_JN_TUPLE)
+        return assign_name(vm, s, target, v);
+    struct ax_jitems items;
+    if (!ax_jval_is_iterable(v))
+        return ax_jvm_error(vm, "a %s cannot be unpacked", ax_jval_type(v));
+    AX_TRY(ax_jval_items(vm, v, &items));
+    if (items.n != target->items.n)
+        return ax_jvm_error(vm, "%zu values for %zu names", items.n, target->items.n);
+    for (size_t i = 0; i < items.n; i++)
+        AX_TRY(assign(vm, s, target->items.items[i], items.items[i]));
+    return AX_OK;
+}
+
 /* ---- the items of a for tag ---- */
 
 /* The next item that passes the tag's test, or MISSING. Tests run as late as possible, because
@@ -389,7 +422,7 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
         if (l->node->loop.test == NULL)
             return AX_OK;
         AX_TRY(ax_jvm_charge(vm, 1));
-        AX_TRY(ax_jvm_assign(vm, &inner, l->node->loop.target, *out));
+        AX_TRY(assign(vm, &inner, l->node->loop.target, *out));
         AX_TRY(eval(vm, &inner, l->node->loop.test, &passes));
         if (ax_jval_truth(passes))
             return AX_OK;
@@ -445,7 +478,7 @@ static enum ax_status run_loop(struct ax_jvm *vm, struct ax_jscope *s, const str
         AX_TRY(ax_jvm_charge(vm, 1));
         AX_TRY(ax_jscope_set(vm, inner, vm->tree->loop,
                              (struct ax_jval){.kind = AX_JLOOP, .loop = l}));
-        AX_TRY(ax_jvm_assign(vm, inner, n->loop.target, l->current));
+        AX_TRY(assign(vm, inner, n->loop.target, l->current));
         AX_TRY(ax_jvm_exec_all(vm, inner, &n->loop.body));
         on = vm->flow != AX_JFLOW_BREAK;
         whole = whole || vm->flow == AX_JFLOW_ON;
@@ -507,43 +540,12 @@ enum ax_status ax_jloop_get(struct ax_jvm *vm, struct ax_jloop *l, const struct 
 
 /* ---- assignment ---- */
 
-static enum ax_status assign_name(struct ax_jvm *vm, struct ax_jscope *s,
-                                  const struct ax_jnode *target, struct ax_jval v) {
-    if (target->kind == AX_JN_NAME)
-        return ax_jscope_set(vm, s, target->name.number, v);
-    const struct ax_jval ns = ax_jscope_get(vm, s, target->name.number);
-    if (ns.kind != AX_JNAMESPACE) {
-        const struct ax_jstr *name = vm->tree->names->pairs[target->name.number].key.str;
-        return ax_jvm_error(vm, "cannot set %.*s.%.*s: only attributes of a namespace can be set",
-                            (int)name->len, name->data, (int)target->name.attr->len,
-                            target->name.attr->data);
-    }
-    if (target->name.attr->data[0] == '_')
-        return ax_jvm_error(vm, "a namespace does not accept names that begin with an underscore");
-    return ax_jdict_set(&vm->arena, ns.dict, ax_jstring(target->name.attr), v);
-}
-
-enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
-                             struct ax_jval v) {
-    if (target->kind != AX_JN_TUPLE)
-        return assign_name(vm, s, target, v);
-    struct ax_jitems items;
-    if (!ax_jval_is_iterable(v))
-        return ax_jvm_error(vm, "a %s cannot be unpacked", ax_jval_type(v));
-    AX_TRY(ax_jval_items(vm, v, &items));
-    if (items.n != target->items.n)
-        return ax_jvm_error(vm, "%zu values for %zu names", items.n, target->items.n);
-    for (size_t i = 0; i < items.n; i++)
-        AX_TRY(ax_jvm_assign(vm, s, target->items.items[i], items.items[i]));
-    return AX_OK;
-}
-
 static enum ax_status exec_assign(struct ax_jvm *vm, struct ax_jscope *s,
                                   const struct ax_jnode *n) {
     struct ax_jval v;
     AX_TRY(eval(vm, s, n->assign.value, &v));
     vm->line = n->line;
-    return ax_jvm_assign(vm, s, n->assign.target, v);
+    return assign(vm, s, n->assign.target, v);
 }
 
 /* ---- captured blocks ---- */
@@ -569,7 +571,7 @@ static enum ax_status exec_set_block(struct ax_jvm *vm, struct ax_jscope *s,
     AX_TRY(capture_body(vm, s, n, &v));
     if (vm->flow == AX_JFLOW_ON) {
         vm->line = n->line;
-        AX_TRY(ax_jvm_assign(vm, s, n->assign.target, v));
+        AX_TRY(assign(vm, s, n->assign.target, v));
     }
     return AX_OK;
 }

@@ -91,8 +91,6 @@ enum ax_status ax_jscope_set(struct ax_jvm *vm, struct ax_jscope *s, uint32_t na
                              struct ax_jval v);
 enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
                                const struct ax_jnodes *list);
-enum ax_status ax_jvm_assign(struct ax_jvm *vm, struct ax_jscope *s, const struct ax_jnode *target,
-                             struct ax_jval v);
 
 /* ---- operators ---- */
 

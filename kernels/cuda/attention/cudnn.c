@@ -107,7 +107,8 @@ void ax_dnn_close(struct ax_dnn *d) {
 
 /* ---- kinds of calls ---- */
 
-int64_t ax_dnn_round(int64_t n, int bits) {
+/* The smallest number ≥ n with at most `bits` significant bits. */
+static int64_t round_up(int64_t n, int bits) {
     int64_t unit = 1;
     while (n >= unit << bits)
         unit *= 2;
@@ -144,13 +145,13 @@ struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                    const struct ax_attention_backward *b) {
     const bool in_blocks = a->block_table.data;
     const int bits = in_blocks ? 1 : 4;
-    struct ax_cudnn_shape s = {.documents = ax_dnn_round(a->cu_q.shape[0] - 1, bits),
-                               .max_q = ax_dnn_round(most_queries(a), bits),
+    struct ax_cudnn_shape s = {.documents = round_up(a->cu_q.shape[0] - 1, bits),
+                               .max_q = round_up(most_queries(a), bits),
                                .max_k = in_blocks ? a->block_table.shape[1] * a->block_size
-                                                  : ax_dnn_round(a->max_k, bits),
-                               .rows_q = b ? ax_dnn_round(a->q.shape[0], bits) : 0,
+                                                  : round_up(a->max_k, bits),
+                               .rows_q = b ? round_up(a->q.shape[0], bits) : 0,
                                .rows_k = in_blocks ? a->k.shape[0]
-                                         : b       ? ax_dnn_round(a->k.shape[0], bits)
+                                         : b       ? round_up(a->k.shape[0], bits)
                                                    : 0,
                                .heads_q = a->q.shape[1],
                                .heads_k = a->k.shape[1],

@@ -25,8 +25,6 @@ bool ax_dnn_suits(const struct ax_attention *a, const struct ax_attention_backwa
  * table, where no two passes are alike, to one; what is the table's and the cache's stays the same. */
 struct ax_cudnn_shape ax_dnn_shape(const struct ax_attention *a,
                                    const struct ax_attention_backward *b);
-/* The smallest number ≥ n with at most `bits` significant bits. */
-int64_t ax_dnn_round(int64_t n, int bits);
 /* Bytes of cuDNN's own workspace that a plan of memory has for a kind: what its documentation and
  * frontend add up to, and some room. */
 size_t ax_dnn_room(const struct ax_cudnn_shape *s);
