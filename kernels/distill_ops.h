@@ -38,7 +38,7 @@ struct ax_tail_logits {
  *   KL(t‖m) = Σ t·log(t/m);  KL(s‖m) = Σ s·log(s/m)
  *   D = β·KL(t‖m) + (1−β)·KL(s‖m); for β = 0 KL(t‖s), the forward one, and for β = 1 KL(s‖t)
  * (Agarwal et al. 2023, arXiv 2306.13649, with the ends as in TRL's GKDTrainer). log s and log t
- * count as at least AX_LOG_FLOOR, so that a token of probability 0 leaves everything finite.
+ * count as at least AX_LOG_FLOOR, so that a token of probability 0 leaves everything finite; NaN stays.
  *
  * divergence: parts[t] = { KL(t‖m), KL(s‖m) } over this shard's columns. logits, teacher compute or
  * accumulation [T][V], of one dtype; lse, teacher_lse accumulation [T]; parts accumulation [T][2]. */
@@ -57,7 +57,7 @@ struct ax_divergence_merge {
  *   scalars->loss += Σ w·(a·divergence − c·logprob);  g_logprob = −c·w;  g_divergence = a·w
  *   measures: 0 is the mean of divergence over the weights, 1 that of −logprob; NULL = not requested;
  *   2 that of entropy, unless its data is NULL
- * logprob, divergence, entropy, g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in order of t. */
+ * logprob, divergence, entropy, g_* accumulation [T], weight F32 [T], labels i32 [T]; summed in a fixed order. */
 struct ax_distill_loss {
     struct ax_tensor logprob, divergence, labels, weight, g_logprob, g_divergence;
     double divergence_weight, nll_weight;

@@ -20,8 +20,9 @@ enum ax_shape_flag {
     AX_SHAPE_ACCUM_OUT = 1 << 6, /* a compute-or-accumulation output is accumulation */
     AX_SHAPE_IN_PLACE = 1 << 7,  /* the output aliases its input */
     AX_SHAPE_FIRST_STEP = 1 << 8,
-    AX_SHAPE_SKIP = 1 << 9,    /* the step is skipped: no tokens to train on */
-    AX_SHAPE_PADDING = 1 << 10 /* some rows are padding, some keys in no group */
+    AX_SHAPE_SKIP = 1 << 9,     /* the step is skipped: no tokens to train on */
+    AX_SHAPE_PADDING = 1 << 10, /* some rows are padding, some keys in no group */
+    AX_SHAPE_NAN = 1 << 11      /* an input is NaN, and with it outputs of its row */
 };
 
 struct ax_shape_document {

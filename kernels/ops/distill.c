@@ -1,4 +1,6 @@
 /* From two models' logits to the loss of distillation and back, per row. */
+#include <math.h>
+
 #include "kernels/ops/family.h"
 #include "kernels/ops/head.h"
 
@@ -150,12 +152,19 @@ static struct ax_tensor lse(struct ax_case_builder *b) {
     return t;
 }
 
+static struct ax_tensor teacher_lse(struct ax_case_builder *b) {
+    const struct ax_tensor t = lse(b);
+    if (ax_case_has(b, AX_SHAPE_NAN) && b->memory != NULL)
+        ax_store(t.dtype, t.data, 1, NAN);
+    return t;
+}
+
 static void build_divergence(struct ax_case_builder *b, struct ax_divergence *a) {
     const struct ax_head_options *o = ax_case_options(b);
     a->logits = logits(b);
     a->teacher = logits(b);
     a->lse = lse(b);
-    a->teacher_lse = lse(b);
+    a->teacher_lse = teacher_lse(b);
     a->parts = ax_case_dense2(b, b->accum, b->shape->rows, 2);
     a->beta = o->beta;
     a->inv_temperature = 0.8;
@@ -165,6 +174,8 @@ static const struct ax_shape shapes_divergence[] = {
     {"one", .rows = 1, .cols = 1, BETA(.beta = 0.5)},
     {"forward", .rows = 5, .cols = 37, BETA(.beta = 0)},
     {"reverse", .rows = 5, .cols = 37, BETA(.beta = 1)},
+    {"NaN", .rows = 3, .cols = 37, .flags = AX_SHAPE_NAN, BETA(.beta = 0)},
+    {"NaN, mixed", .rows = 3, .cols = 37, .flags = AX_SHAPE_NAN, BETA(.beta = 0.5)},
     {"sums", .rows = 4, .cols = 130, .flags = IN32, BETA(.beta = 0.3)},
     {"strided", .rows = 30, .cols = 24, .pad = 8, BETA(.beta = 0.9)},
     {"vocabulary", .big = true, .rows = 256, .cols = 49152, BETA(.beta = 0.5)},
@@ -277,7 +288,7 @@ static void build_distill_backward(struct ax_case_builder *b, struct ax_distill_
     a->labels = ax_case_ids(b, s->rows, s->first - 1, s->first + s->cols + (s->first > 0 ? 1 : 0));
     a->nll_lse = lse(b);
     a->lse = lse(b);
-    a->teacher_lse = lse(b);
+    a->teacher_lse = teacher_lse(b);
     a->student_kl = ax_case_in1(b, b->accum, s->rows);
     a->g_logprob = ax_case_in1(b, b->accum, s->rows);
     a->g_divergence = ax_case_in1(b, b->accum, s->rows);
@@ -293,6 +304,8 @@ static const struct ax_shape shapes_distill_backward[] = {
     {"one", .rows = 1, .cols = 1, BETA(.beta = 0.5)},
     {"forward", .rows = 5, .cols = 37, BETA(.beta = 0)},
     {"reverse", .rows = 5, .cols = 37, BETA(.beta = 1)},
+    {"NaN", .rows = 3, .cols = 37, .flags = AX_SHAPE_NAN, BETA(.beta = 0)},
+    {"NaN, mixed", .rows = 3, .cols = 37, .flags = AX_SHAPE_NAN, BETA(.beta = 0.5)},
     {"in place", .rows = 4, .cols = 66, .flags = AX_SHAPE_IN_PLACE, BETA(.beta = 0.3)},
     {"sums to real", .rows = 4, .cols = 130, .flags = IN32, BETA(.beta = 0.9)},
     {"sums to real, in place", .rows = 3, .cols = 603, .pad = 5, .flags = IN32 | AX_SHAPE_IN_PLACE,

@@ -46,10 +46,11 @@ enum ax_status ax_ref_tail_logits(struct ax_queue *q, const struct ax_tail_logit
     return AX_OK;
 }
 
-/* Log-probability of column c. */
+/* Log-probability of column c; NaN stays. */
 static double log_of(const struct ax_tensor *logits, const struct ax_tensor *lse, int64_t t,
                      int64_t c, double inv_temperature) {
-    return fmax(AX_LOG_FLOOR, ax_ref_get(logits, t, c) * inv_temperature - ax_ref_get(lse, t, 0));
+    const double x = ax_ref_get(logits, t, c) * inv_temperature - ax_ref_get(lse, t, 0);
+    return x < AX_LOG_FLOOR ? AX_LOG_FLOOR : x;
 }
 
 /* log((1−β)·e^s + β·e^t) */

@@ -56,24 +56,32 @@ extern "C" enum ax_status ax_cuda_tail_logits(struct ax_queue *q, const struct a
                                 (const float *)a->teacher_tail.data, a->temperature);
 }
 
-/* One row of both models. */
-struct both {
-    float temper, beta, log_student, log_teacher; /* log(1 − β), log β */
+/* How both models are mixed, for all rows. */
+struct mixing {
+    bool forward, reverse;          /* β is 0, or 1 */
+    float inv_temperature, student; /* of the KL of the student: 1 − β, or 1 in reverse */
+    float log_student, log_teacher; /* log(1 − β), log β */
 };
-static inline both both_of(double beta, double inv_temperature) {
-    return {(float)inv_temperature, (float)beta, beta < 1 ? (float)log(1 - beta) : 0.0f,
+static inline mixing mixing_of(double beta, double inv_temperature) {
+    return {beta == 0,
+            beta == 1,
+            (float)inv_temperature,
+            beta == 1 ? 1.0f : (float)(1 - beta),
+            beta < 1 ? (float)log(1 - beta) : 0.0f,
             beta > 0 ? (float)log(beta) : 0.0f};
 }
 
-__device__ static inline float log_prob(float z, const both &b, float lse) {
-    return fmaxf((float)AX_LOG_FLOOR, z * b.temper - lse);
+/* NaN stays. */
+__device__ static inline float log_prob(float z, const mixing &m, float lse) {
+    const float x = z * m.inv_temperature - lse;
+    return x < (float)AX_LOG_FLOOR ? (float)AX_LOG_FLOOR : x;
 }
 
 /* log((1−β)·e^s + β·e^t) */
-__device__ static inline float log_mixture(float s, float t, const both &b) {
-    if (b.beta == 0 || b.beta == 1)
-        return b.beta == 0 ? s : t;
-    const float x = s + b.log_student, y = t + b.log_teacher;
+__device__ static inline float log_mixture(float s, float t, const mixing &m) {
+    if (m.forward || m.reverse)
+        return m.forward ? s : t;
+    const float x = s + m.log_student, y = t + m.log_teacher;
     return fmaxf(x, y) + log1pf(expf(-fabsf(x - y)));
 }
 
@@ -82,13 +90,13 @@ __device__ static inline float log_mixture(float s, float t, const both &b) {
 template <class E>
 __global__ void __launch_bounds__(THREADS)
     divergence_kernel(rows_of<const E> logits, rows_of<const E> teacher, int64_t cols,
-                      const float *lse, const float *teacher_lse, rows_of<float> parts, both b) {
+                      const float *lse, const float *teacher_lse, rows_of<float> parts, mixing m) {
     const int64_t t = blockIdx.x;
     double of_teacher = 0, of_student = 0;
     for (int64_t c = threadIdx.x; c < cols; c += THREADS) {
-        const float ls = log_prob((float)logits.at(t, c), b, lse[t]);
-        const float lt = log_prob((float)teacher.at(t, c), b, teacher_lse[t]);
-        const float lm = log_mixture(ls, lt, b);
+        const float ls = log_prob((float)logits.at(t, c), m, lse[t]);
+        const float lt = log_prob((float)teacher.at(t, c), m, teacher_lse[t]);
+        const float lm = log_mixture(ls, lt, m);
         of_teacher += (double)(expf(lt) * (lt - lm));
         of_student += (double)(expf(ls) * (ls - lm));
     }
@@ -111,7 +119,7 @@ extern "C" enum ax_status ax_cuda_divergence(struct ax_queue *q, const struct ax
                          as_rows<const E>(&a->logits), as_rows<const E>(&a->teacher),
                          a->logits.shape[1], (const float *)a->lse.data,
                          (const float *)a->teacher_lse.data, as_rows<float>(&a->parts),
-                         both_of(a->beta, a->inv_temperature));
+                         mixing_of(a->beta, a->inv_temperature));
     });
 }
 
@@ -209,28 +217,29 @@ struct gradient_rows {
 };
 
 __device__ static inline float slope_at(float z, float teacher, const gradient_rows &r, int64_t t,
-                                        int64_t c, const both &b) {
+                                        int64_t c, const mixing &m) {
     const int64_t label = r.labels[t];
     const float g_logprob = label >= 0 ? r.g_logprob[t] : 0;
-    const float ls = log_prob(z, b, r.lse[t]), lt = log_prob(teacher, b, r.teacher_lse[t]);
-    const float s = expf(ls), size = b.beta == 1 ? 1 : 1 - b.beta;
+    const float ls = log_prob(z, m, r.lse[t]), lt = log_prob(teacher, m, r.teacher_lse[t]);
+    const float s = expf(ls);
     const float slope =
-        b.beta == 0 ? s - expf(lt) : size * s * (ls - log_mixture(ls, lt, b) - r.student_kl[t]);
+        m.forward ? s - expf(lt) : m.student * s * (ls - log_mixture(ls, lt, m) - r.student_kl[t]);
     const float hit = label == r.first_col + c ? 1 : 0;
-    return g_logprob * (hit - expf(z - r.nll_lse[t])) + r.g_divergence[t] * b.temper * slope;
+    return g_logprob * (hit - expf(z - r.nll_lse[t])) +
+           r.g_divergence[t] * m.inv_temperature * slope;
 }
 
 template <class E, class D>
 __global__ void __launch_bounds__(THREADS)
     distill_backward_kernel(rows_of<const E> logits, rows_of<const E> teacher, rows_of<D> dlogits,
-                            int64_t cols, gradient_rows r, both b) {
+                            int64_t cols, gradient_rows r, mixing m) {
     const int64_t t = blockIdx.x;
     for (int64_t first = 0; first < cols; first += THREADS) {
         const int64_t c = first + threadIdx.x;
         const float z = c < cols ? (float)logits.at(t, c) : 0;
-        __syncthreads();
+        __syncthreads(); /* dlogits may lie over logits: all of a tile is read before it is stored */
         if (c < cols)
-            dlogits.at(t, c) = D(slope_at(z, (float)teacher.at(t, c), r, t, c, b));
+            dlogits.at(t, c) = D(slope_at(z, (float)teacher.at(t, c), r, t, c, m));
     }
 }
 
@@ -252,7 +261,7 @@ ax_cuda_distill_backward(struct ax_queue *q, const struct ax_distill_backward *a
             return AX_LAUNCH(q, (distill_backward_kernel<E, D>), (unsigned)rows, THREADS, 0,
                              as_rows<const E>(&a->logits), as_rows<const E>(&a->teacher),
                              as_rows<D>(&a->dlogits), cols, r,
-                             both_of(a->beta, a->inv_temperature));
+                             mixing_of(a->beta, a->inv_temperature));
         });
     });
 }
