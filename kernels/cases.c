@@ -19,6 +19,9 @@ static struct ax_step_scalars scalars_of(const struct ax_case_builder *b) {
                                     .sumsq = 7.5,
                                     .clip = 0.6,
                                     .loss = 0.25,
+                                    .aux_loss = 0.5,
+                                    .sequence_loss = 0.75,
+                                    .index_loss = 1.25,
                                     .step = ax_case_has(b, AX_SHAPE_FIRST_STEP) ? 1 : 5,
                                     .skip = skip ? 1 : 0};
 }

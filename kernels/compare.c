@@ -20,12 +20,17 @@ static int64_t terms(const struct ax_shape *s) {
     return s->head_dim > n ? s->head_dim : n;
 }
 
+/* A moment near the middle between two codes goes either way, as rarely as a drawn element does. */
+static bool is_code(const struct ax_case *c, enum ax_dtype stored) {
+    return c->op == AX_OP_adamw_8bit && stored == AX_U8;
+}
+
 /* What a backend may differ from the reference in an element, given the largest magnitude `scale`
  * in its tensor (at least 1: cases are made of numbers of that order).
  * - A sum of n rounded terms in any order is off by about √n·eps·scale (rounding errors are as good
  *   as random); 16 covers what goes in and out of it: a few roundings of numbers up to 8, and exp.
  * - Stored in bf16, both sides round: 2 ulps, of at most 2⁻⁷ of the value, where a value near the
- *   middle goes either way, or goes through one more rounding (rmsnorm).
+ *   middle goes either way, or goes through one more rounding (rmsnorm). In float16 likewise, of 2⁻¹⁰.
  * - bf16 attention rounds probabilities and their gradients to bf16 (half an ulp is 2⁻⁸) before
  * they enter the next product; sums of them against values of order `scale` are off by that and, in
  *   backward, twice.
@@ -41,8 +46,8 @@ static double tolerance(const struct ax_case_difference *d, const struct ax_case
         allowed += 2 * 0x1p-7 * fabs(value);
     if (stored == AX_F16)
         allowed += 2 * 0x1p-10 * fabs(value);
-    if (stored == AX_U8 && c->op == AX_OP_adamw_8bit)
-        allowed += 1; /* a moment near the middle between two codes goes either way */
+    if (is_code(c, stored))
+        allowed += 1;
     const bool attention = c->op == AX_OP_attention_forward || c->op == AX_OP_attention_backward;
     if (attention && c->dtype == AX_BF16)
         allowed += 2 * 0x1p-8 * scale;
@@ -53,7 +58,7 @@ static double tolerance(const struct ax_case_difference *d, const struct ax_case
     return allowed;
 }
 
-/* The largest magnitude, but of what `truncate` puts in logits' place. */
+/* The largest magnitude, except of what `truncate` puts in logits' place. */
 static double largest(const struct ax_tensor *t) {
     double max = 0;
     for (int64_t i = 0; i < ax_tensor_numel(t); i++) {
@@ -63,12 +68,14 @@ static double largest(const struct ax_tensor *t) {
     return max;
 }
 
-/* Values of the element for the message; NaN of both: none. */
+/* Keeps an element that deviates more than the worst so far, with its values for the message. share: of the
+ * tolerance; NaN is beyond any. */
 static void note(struct ax_case_difference *d, const struct ax_case *c, const char *name, int64_t i,
                  double got, double want, double share) {
+    share = isnan(share) ? INFINITY : share;
     if (share <= d->worst)
         return;
-    d->worst = isnan(share) ? INFINITY : share;
+    d->worst = share;
     snprintf(d->where, sizeof d->where,
              "%s \"%s\" %s: %s[%lld] is %.9g, the reference says %.9g (%.3g of the tolerance)",
              ax_op_name(c->op), c->shape->name, ax_dtype_info(c->dtype)->name, name, (long long)i,
@@ -81,11 +88,6 @@ static bool is_drawn(const struct ax_case *c, const char *name, const struct ax_
     const bool moment = strncmp(name, "exp_avg", 7) == 0 && !nearest;
     return t->dtype == AX_BF16 &&
            (moment || strcmp(name, "master") == 0 || strcmp(name, "copy") == 0);
-}
-
-/* A moment near the middle between two codes goes either way, as rarely as a drawn element does. */
-static bool is_code(const struct ax_case *c, const struct ax_tensor *t) {
-    return c->op == AX_OP_adamw_8bit && t->dtype == AX_U8;
 }
 
 /* Both sides draw the same word for an element and round what they computed with it. The word has
@@ -117,7 +119,7 @@ static enum ax_dtype stored_as(const struct ax_case *c, const char *name,
 void ax_case_compare_operand(const struct ax_case *c, const char *name, const struct ax_tensor *got,
                              const struct ax_tensor *want, struct ax_case_difference *d) {
     const double scale = largest(want);
-    if (is_drawn(c, name, want) || is_code(c, want))
+    if (is_drawn(c, name, want) || is_code(c, want->dtype))
         compare_draws(c, name, got, want, d);
     for (int64_t i = 0; i < ax_tensor_numel(want); i++) {
         const double g = ax_case_element(got, i), w = ax_case_element(want, i);
@@ -135,19 +137,21 @@ static void compare_scalars(const struct ax_case *c, const struct ax_case *want,
     const struct {
         const char *name;
         double got, want, allowed;
-    } list[] = {{"sumsq", a->sumsq, b->sumsq, 1e-12 * b->sumsq},
-                {"loss", a->loss, b->loss, 1e-6 * (1 + fabs(b->loss))},
-                {"index_loss", a->index_loss, b->index_loss, 1e-6 * (1 + fabs(b->index_loss))},
-                {"aux_loss", a->aux_loss, b->aux_loss, 1e-6 * (1 + fabs(b->aux_loss))},
-                {"grad_norm", a->grad_norm, b->grad_norm, 1e-14 * b->grad_norm},
-                {"clip", a->clip, b->clip, 1e-14 * b->clip},
-                {"skip", (double)a->skip, (double)b->skip, 0},
-                {"step", (double)a->step, (double)b->step, 0},
-                {"weight", a->weight, b->weight, 0},
-                {"documents", a->documents, b->documents, 0},
-                {"lr", a->lr, b->lr, 0},
-                {"inv_weight", a->inv_weight, b->inv_weight, 0},
-                {"max_norm", a->max_norm, b->max_norm, 0}};
+    } list[] = {
+        {"sumsq", a->sumsq, b->sumsq, 1e-12 * b->sumsq},
+        {"loss", a->loss, b->loss, 1e-6 * (1 + fabs(b->loss))},
+        {"index_loss", a->index_loss, b->index_loss, 1e-6 * (1 + fabs(b->index_loss))},
+        {"aux_loss", a->aux_loss, b->aux_loss, 1e-6 * (1 + fabs(b->aux_loss))},
+        {"sequence_loss", a->sequence_loss, b->sequence_loss, 1e-6 * (1 + fabs(b->sequence_loss))},
+        {"grad_norm", a->grad_norm, b->grad_norm, 1e-14 * b->grad_norm},
+        {"clip", a->clip, b->clip, 1e-14 * b->clip},
+        {"skip", (double)a->skip, (double)b->skip, 0},
+        {"step", (double)a->step, (double)b->step, 0},
+        {"weight", a->weight, b->weight, 0},
+        {"documents", a->documents, b->documents, 0},
+        {"lr", a->lr, b->lr, 0},
+        {"inv_weight", a->inv_weight, b->inv_weight, 0},
+        {"max_norm", a->max_norm, b->max_norm, 0}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].got != list[i].want)
             note(d, c, list[i].name, 0, list[i].got, list[i].want,

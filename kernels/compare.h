@@ -4,9 +4,10 @@
 
 #include "kernels/cases.h"
 
-/* Add up over calls; zeroed before the first, but for: */
+/* Kept over calls. Zeroed before the first, except for by_library. */
 struct ax_case_difference {
-    bool by_library; /* products are of a library that rounds them to BF16 before it adds to them */
+    bool
+        by_library; /* a library computes products (of cuda): it rounds them to BF16 before it adds to them */
     double worst;    /* the largest deviation of an element, of its tolerance: up to 1 is within */
     char where[256]; /* the element with the worst deviation and its values; "" while worst is 0 */
 };

@@ -118,7 +118,7 @@ enum ax_status ax_self_ops(struct ax_self *s) {
     }
     char done[AX_OP_COUNT][32] = {{0}};
     for (int op = 0; op < AX_OP_COUNT; op++) {
-        struct family f = {.s = s};
+        struct family f = {.s = s, .d.by_library = strcmp(s->backend, "cuda") == 0};
         char compared[80];
         bool before = false;
         ax_op_family((enum ax_op)op, f.name, sizeof f.name);
