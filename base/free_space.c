@@ -47,7 +47,8 @@ static uint64_t read_stat(const char *dir, const char *name) {
     return 0;
 }
 
-/* Cached files count as used, but are evicted when memory is short. */
+/* Bytes that a group's own limit leaves; UINT64_MAX: it has none. Cached files count as used, but are
+ * evicted when memory is short. */
 static uint64_t left_in_group(const char *dir, bool v2) {
     const uint64_t limit = read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes");
     const uint64_t used = read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes");
@@ -59,7 +60,7 @@ static uint64_t left_in_group(const char *dir, bool v2) {
 }
 
 /* A group's limit also applies to all groups below it, so this reads the group's folder and
- * every one above it, up to `root`. */
+ * every one above it, up to `root`; of a path that is too long, `root` alone. */
 static uint64_t left_upwards(const char *root, const char *group, size_t len, bool v2) {
     char dir[1100];
     const size_t top = strlen(root);
@@ -106,5 +107,7 @@ uint64_t ax_mem_available(void) {
     }
     if (ax_proc_read("/proc/self/cgroup", text, sizeof text))
         available = smaller(available, ax_cgroup_memory("/sys/fs/cgroup", text));
-    return available == UINT64_MAX ? 0 : available;
+    if (available == UINT64_MAX)
+        return 0;
+    return available > 0 ? available : 1;
 }

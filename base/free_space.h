@@ -10,11 +10,11 @@
  * does not report them. */
 enum ax_status ax_disk_free(const char *path, uint64_t *bytes);
 
-/* Bytes this process can still allocate without anything being swapped out or killed: what the
- * kernel reports as available, limited by the control groups (caches count as free). 0 =
- * unknown. */
+/* Bytes this process can still allocate without anything being killed: what the kernel reports as
+ * available, limited by the control groups (caches that were not used lately count as free). 0 =
+ * unknown; 1 = none. */
 uint64_t ax_mem_available(void);
-/* The same for the groups of a /proc/self/cgroup text under `root`; UINT64_MAX = no limit. */
+/* The same for the groups of a /proc/self/cgroup text under `root`; 0 = none, UINT64_MAX = no limit. */
 uint64_t ax_cgroup_memory(const char *root, const char *self_cgroup);
 
 #endif

@@ -145,7 +145,10 @@ bool ax_backend_runs(const char *backend) {
 }
 
 uint64_t ax_backend_memory(const char *backend, int ranks) {
-    return strcmp(backend, CUDA) == 0 ? ax_cuda_memory() : ax_mem_available() / (uint64_t)ranks;
+    const uint64_t n = (uint64_t)ranks;
+    if (strcmp(backend, CUDA) == 0)
+        return ax_cuda_memory();
+    return (ax_mem_available() + n - 1) / n; /* 0 is what is not known */
 }
 
 /* On the host: code, libraries, thread stacks, data sets and parsers. On a GPU: the driver's context, kernels and
