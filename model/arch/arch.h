@@ -18,6 +18,7 @@ struct ax_hf_unused;
 struct ax_family {
     const char *model_type;   /* config.json: model_type */
     const char *architecture; /* architectures[0] */
+    const char *classifier;   /* its classifiers' begin so; NULL: as the architecture */
     const char *models;       /* as people call them: "Llama 2 and 3" */
     const char *lacks;        /* abilities that others have, or NULL: none */
     int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "model/lora/match.h"
 #include "model/arch/family.h"
 
@@ -103,6 +102,9 @@ enum ax_status ax_classifier_of_adapter(struct ax_arch *arch, const struct ax_pe
         return ax_error(AX_ERR_DATA,
                         "%s: the adapter is of %s (task_type %s), but its tensor %s is missing",
                         peft->dir, kind->what, kind->task_type, name);
+    if (e->shape[0] < 1 || e->shape[0] > MAX_LABELS)
+        return ax_error(AX_ERR_DATA, "%s: %s has %lld rows: expected 1 to %d, one for each label",
+                        peft->dir, name, (long long)e->shape[0], MAX_LABELS);
     if (arch->classifier && !same(arch, kind, e->shape[0]))
         return ax_error(AX_ERR_CONFIG,
                         "%s: the adapter is of %s with %lld label%s, but the base is %s with %lld. "
@@ -126,11 +128,7 @@ enum ax_status ax_classifier_adapter(const struct ax_arch *arch, struct ax_peft_
                         "the adapter was not trained for %s: its modules_to_save lack \"score\". "
                         "Merge it into its base first and train a new one.",
                         arch->classifier->what);
-    const size_t n = (size_t)c->save.n;
-    AX_TRY(ax_regrow(&c->save.names, n, n + 1, sizeof *c->save.names));
-    AX_TRY(ax_strdup(&c->save.names[n], "score"));
-    c->save.n++;
-    return AX_OK;
+    return ax_peft_names_add(&c->save, "score");
 }
 
 /* {"0": "LABEL_0", …}, or with `reverse` {"LABEL_0": 0, …}, as transformers names labels. */
@@ -156,8 +154,11 @@ const char *ax_arch_name(const struct ax_arch *a, char *buf, size_t size) {
         snprintf(buf, size, "%s", a->wrapper->architecture);
         return buf;
     }
-    snprintf(buf, size, "%.*s%s", (int)(end - name), name,
-             a->classifier ? a->classifier->architecture : end);
+    if (a->classifier && a->family->classifier)
+        snprintf(buf, size, "%s%s", a->family->classifier, a->classifier->architecture);
+    else
+        snprintf(buf, size, "%.*s%s", (int)(end - name), name,
+                 a->classifier ? a->classifier->architecture : end);
     return buf;
 }
 
@@ -166,7 +167,7 @@ static json_t *architectures(const struct ax_arch *a) {
     return json_pack("[s]", ax_arch_name(a, own, sizeof own));
 }
 
-/* Names that the base's config.json gives its labels stay. */
+/* Only for a new head: names that a folder gives the labels of its own stay. */
 enum ax_status ax_classifier_fields(const struct ax_arch *arch, json_t *fields) {
     if (!arch->new_head)
         return AX_OK;

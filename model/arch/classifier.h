@@ -32,8 +32,8 @@ enum ax_status ax_classifier_parse(struct ax_arch *arch, struct ax_json config);
 /* Chooses the head for a training run: a language model's head is dropped and a new one drawn
  * (arch->new_head). AX_ERR_CONFIG if the folder has another classifier's. */
 enum ax_status ax_classifier_choose(struct ax_arch *arch, const struct ax_classifier *kind);
-/* Uses the head that an adapter brings (modules_to_save), if its config says so. AX_ERR_DATA if its
- * tensor is missing; AX_ERR_CONFIG if the base has another. */
+/* Uses the head that an adapter brings (modules_to_save), if its task_type is a classifier's. AX_ERR_DATA
+ * if its tensor is missing or has no number of labels that may be; AX_ERR_CONFIG if the base has another. */
 enum ax_status ax_classifier_of_adapter(struct ax_arch *arch, const struct ax_peft *peft);
 /* Makes a new adapter of a classifier save the head in full. AX_ERR_CONFIG for an adapter from a
  * folder that does not. */

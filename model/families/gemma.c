@@ -92,5 +92,6 @@ const struct ax_family ax_family_gemma2 = {.model_type = "gemma2",
 const struct ax_family ax_family_gemma3 = {.model_type = "gemma3_text",
                                            .models = "Gemma 3",
                                            .architecture = "Gemma3ForCausalLM",
+                                           .classifier = "Gemma3Text",
                                            .head_dim = 256,
                                            .parse = parse_gemma3};

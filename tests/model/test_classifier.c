@@ -77,6 +77,14 @@ static void a_run_chooses_the_head(void **state) {
     ax_free(text);
     ax_arch_free(&a);
     json_object_clear(fields);
+    must(tiny_arch(&a, "gemma3_text", true, "")); /* Gemma3ForSequenceClassification sees images */
+    must(ax_classifier_choose(&a, &ax_classifier_reward));
+    must(ax_classifier_fields(&a, fields));
+    assert_string_equal(
+        json_string_value(json_array_get(json_object_get(fields, "architectures"), 0)),
+        "Gemma3TextForSequenceClassification");
+    ax_arch_free(&a);
+    json_object_clear(fields);
     must(tiny_arch(&a, "llama", false, TOKENS));
     must(ax_classifier_choose(&a, &ax_classifier_prm));
     assert_false(a.new_head);
@@ -330,6 +338,13 @@ static void an_adapter_brings_the_head(void **state) {
     assert_int_equal(ax_classifier_of_adapter(&base, &peft), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "the adapter is of a reward model with 1 label, but "
                                             "the base is a process reward model with 2."));
+    struct ax_st_entry *head = (struct ax_st_entry *)(uintptr_t)ax_safetensors_find(
+        &peft.weights, AX_PEFT_PREFIX "score.weight");
+    for (int64_t rows = 0; rows <= 65537; rows += 65537) {
+        head->shape[0] = rows;
+        assert_int_equal(ax_classifier_of_adapter(&base, &peft), AX_ERR_DATA);
+        assert_non_null(strstr(ax_error_text(), "expected 1 to 65536, one for each label"));
+    }
     ax_free(c.save.names[0]);
     ax_free(c.save.names);
     ax_peft_close(&peft);
