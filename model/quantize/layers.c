@@ -136,15 +136,16 @@ enum ax_status ax_calibration_open(struct ax_calibration *c, struct ax_model *m,
     ax_batch_cut(&c->batch, stack, m->arch.chunk);
     c->batch.round = ROUND;
     const int64_t window = rows->capacity < WINDOW ? rows->capacity : WINDOW;
-    const bool near = !ax_queue_has_host_tier(m->rt->q);
+    const bool on_host = !ax_queue_has_host_tier(m->rt->q);
     ax_scorer_create(&c->scorer, m, stack, window);
-    ax_results_create(&c->results, near ? NULL : m->rt->q, stack,
+    ax_results_create(&c->results, on_host ? NULL : m->rt->q, stack,
                       ax_scores_bytes(&c->scorer, window));
     c->rows_in = take(c, rows->n > 0 ? rows->n : 1, "calibration rows");
     take_seen(c);
     AX_TRY(ax_unit_gather(&m->units[0], m->rt));
     AX_TRY(run_rows(c, 0, 0, rows->n, &c->rows_in, false));
-    for (int v = 0; v < AX_VERSIONS; v++) {
+    /* without calibrating rows nothing but nearest is chosen */
+    for (int v = 0; v < (rows->n > 0 ? AX_VERSIONS : AX_VERSION_CHOSEN); v++) {
         use_version(c, (enum ax_version)v, false);
         c->held_in[v] = take(c, held_rows(c), "measured rows");
         AX_TRY(run_rows(c, 0, rows->first_held, held_rows(c), &c->held_in[v], false));
@@ -231,8 +232,7 @@ static enum ax_status advance_row(const struct half *h, struct half_row *row) {
 }
 
 /* Half of a layer, b its mixer or its ffn, with its weights as they are now, for the rows that calibrate:
- * of two linears, `seen` becomes what the first or the second reads; else the linears and experts are
- * watched (their `watch`). */
+ * `seen` becomes what the first or the second of b's two linears reads. */
 static enum ax_status calibration_read(struct ax_calibration *c, const struct ax_layer *l,
                                        const struct ax_branch *b, bool second) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
@@ -242,6 +242,7 @@ static enum ax_status calibration_read(struct ax_calibration *c, const struct ax
     return visit_rows(&(struct half){c, l, b}, second ? row_reads_second : row_reads_first);
 }
 
+/* The same rows through b, or through the whole layer, whose linears and experts are watched (their `watch`). */
 static enum ax_status calibration_watch(struct ax_calibration *c, const struct ax_layer *l,
                                         const struct ax_branch *b) {
     if (c->halves)
@@ -430,16 +431,23 @@ static enum ax_status use_values(struct state *t, const struct ax_param *p, cons
     return ax_run_copy(t->s->model->rt->q, &(struct ax_copy){.dst = w, .src = from});
 }
 
+/* *sum += Σ (e·xᵀ)² over the rows x that g has seen: of experts, each counts with all of its own. */
+static enum ax_status add_squares(struct state *t, const struct ax_gptq *g,
+                                  const struct ax_quantized_matrix *m, const float *e,
+                                  double *sum) {
+    double mean = 0;
+    AX_TRY(ax_gptq_error(t->s->model->rt->q, g, m->rows, e, &mean));
+    *sum += mean * (double)g->tokens / 2;
+    return AX_OK;
+}
+
 /* *sum += the squared error of the outputs; values become the differences from x. */
 static enum ax_status add_output_error(struct state *t, const struct ax_gptq *g,
                                        const struct ax_quantized_matrix *m, float *values,
                                        double *sum) {
-    double error;
     for (int64_t i = 0; i < m->e->numel && !ax_queue_is_meta(t->s->model->rt->q); i++)
         values[i] -= m->x[i];
-    AX_TRY(ax_gptq_error(t->s->model->rt->q, g, m->rows, values, &error));
-    *sum += error;
-    return AX_OK;
+    return add_squares(t, g, m, values, sum);
 }
 
 static enum ax_status add_weight_error(struct state *t, const struct ax_quantized_matrix *m) {
@@ -470,11 +478,9 @@ static enum ax_status round_gptq(struct state *t, const struct ax_gptq *g, const
                                          .scale = m->scale,
                                          .value = values,
                                          .threads = t->s->threads};
-    double squares;
     AX_TRY(ax_quantized_matrix_values(m, q, values));
     AX_TRY(add_output_error(t, g, m, values, &r->nearest));
-    AX_TRY(ax_gptq_error(q, g, m->rows, m->x, &squares));
-    r->outputs += squares;
+    AX_TRY(add_squares(t, g, m, m->x, &r->outputs));
     AX_TRY(ax_gptq_round(q, g, t->s->gptq, &round));
     AX_TRY(add_weight_error(t, m));
     AX_TRY(use_values(t, p, values));
@@ -502,7 +508,7 @@ static enum ax_status round_all(struct state *t) {
     return AX_OK;
 }
 
-/* It stays at nearest, which its codes are. */
+/* A matrix of too few rows: its weights become the values of its codes, which are at nearest. */
 static enum ax_status keep_nearest(struct state *t, const struct ax_param *p) {
     const struct ax_quantized_matrix *m = matrix_of(t, p);
     float *values;
@@ -515,7 +521,7 @@ static enum ax_status keep_nearest(struct state *t, const struct ax_param *p) {
     return st;
 }
 
-/* The matrices of a reader, whose codes are at nearest; then its memory is not needed. */
+/* Rounds a reader's matrices, whose codes are at nearest, and frees its inputs. */
 static enum ax_status round_reader(struct state *t, struct reader *r) {
     struct ax_queue *q = t->s->model->rt->q;
     if (!r->inputs.h) /* stays as it is */
@@ -558,9 +564,10 @@ static enum ax_status watch(struct state *t, const struct ax_branch *b, int only
         AX_TRY(open_inputs(t, r));
         for (int k = 0; k < r->n && r->inputs.h; k++)
             AX_TRY(use_values(t, r->weight[k], matrix_of(t, r->weight[k])->x));
-        if (r->linear)
-            t->linears[i]->watch = &w;
     }
+    for (int i = 0; i < t->n; i++)
+        if (is_in(t, i, b, only) && t->readers[i].linear)
+            t->linears[i]->watch = &w;
     t->layer->moe.watch = b == &t->layer->ffn ? &experts : NULL;
     const enum ax_status st = calibration_watch(&t->s->rows, t->layer, b);
     for (int i = 0; i < t->n_linears; i++)

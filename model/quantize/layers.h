@@ -10,11 +10,7 @@
 #include "model/quantize/gptq.h"
 #include "model/quantize/matrix.h"
 
-/* Rows of tokens that go through a model layer by layer, all of them through one before the next: the
- * weights of one layer are in memory, and what is between layers. Rows that measure go through three
- * times, once per version of the weights. */
-
-/* Sequences of tokens: cmd/train/data/calibration_rows.h reads them. */
+/* A row of tokens: n documents. */
 struct ax_calibration_row {
     int n;
     int64_t n_tokens;
@@ -23,17 +19,20 @@ struct ax_calibration_row {
     float *weight;
 };
 
+/* Rows of tokens that go through a model layer by layer, all of them through one before the next: the
+ * weights of one layer are in memory, and what is between layers. Rows that measure go through once per
+ * version of the weights. cmd/train/data/calibration_rows.h reads them. */
 struct ax_calibration_rows {
     int64_t capacity; /* tokens of a row */
     int64_t max_docs; /* limit per row */
-    int n,
-        first_held; /* rows [0, n) calibrate; rows [first_held, total) measure: others, unless there
-                          is only one */
+    /* rows [0, n) calibrate, for GPTQ; rows [first_held, total) measure: others, unless there is only one */
+    int n, first_held;
     int total;
     struct ax_calibration_row *rows; /* [total] */
 };
 
-/* Versions of the weights of earlier layers; calibrating rows pass through the CHOSEN ones. */
+/* Versions of the weights of earlier layers; calibrating rows pass through the CHOSEN ones, which are only
+ * there with them. */
 enum ax_version { AX_VERSION_ORIGINAL, AX_VERSION_NEAREST, AX_VERSION_CHOSEN, AX_VERSIONS };
 
 struct ax_calibration {
@@ -41,8 +40,9 @@ struct ax_calibration {
     struct ax_model *model;                 /* borrowed; created with one_layer */
     struct ax_batch batch;
     struct ax_slot slot;
-    /* Half a layer after the other is computed, each once; else layers as one, once for each time that their
-     * matrices are rounded: those that use what earlier ones made, or have other parts than a mixer and then an ffn. */
+    /* True: mixer and ffn are rounded one after the other, each from what the half before made. False: the layer
+     * runs as a whole for each rounding, as it uses what earlier ones made, or has other parts than a mixer and
+     * then an ffn. */
     bool halves;
     /* what enters the next layer, a message of a pipeline for each row (model/boundary.h): U8 [n][bytes], [held][bytes] */
     struct ax_tensor rows_in, held_in[AX_VERSIONS];
