@@ -22,6 +22,7 @@ struct ax_family {
     const char *models;       /* as people call them: "Llama 2 and 3" */
     const char *lacks;        /* abilities that others have, or NULL: none */
     int64_t head_dim;         /* default if the config does not say; 0 = hidden_size / heads */
+    struct ax_rope_usual rope;
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
     bool own_width; /* `parse` sets intermediate_size, which the config may lack */

@@ -97,22 +97,17 @@ static enum ax_status parse_longrope(struct ax_rope_config *r, struct ax_json ro
     return parse_factors(ax_json_get(rope, "long_factor"), r->dim / 2, r->long_factor);
 }
 
-enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
-                             int64_t max_positions) {
-    return ax_rope_parse_usual(r, config, 10000, head_dim, max_positions);
-}
-
-enum ax_status ax_rope_parse_usual(struct ax_rope_config *r, struct ax_json config,
-                                   double usual_theta, int64_t head_dim, int64_t max_positions) {
+enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config,
+                             struct ax_rope_usual usual, int64_t head_dim, int64_t max_positions) {
     struct ax_json rope = ax_json_get(config, "rope_parameters");
     if (!rope.v)
         rope = ax_json_get(config, "rope_scaling");
-    return ax_rope_parse_object(r, config, rope, usual_theta, head_dim, max_positions);
+    return ax_rope_parse_object(r, config, rope, usual, head_dim, max_positions);
 }
 
 enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,
-                                    struct ax_json rope, double usual_theta, int64_t head_dim,
-                                    int64_t max_positions) {
+                                    struct ax_json rope, struct ax_rope_usual usual,
+                                    int64_t head_dim, int64_t max_positions) {
     *r = (struct ax_rope_config){.max_positions = max_positions, .factor = 1, .truncate = true};
     /* in the rope object first, else next to it */
     struct ax_json theta = ax_json_get(rope, "rope_theta"), partial, original;
@@ -126,8 +121,8 @@ enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json con
         original = ax_json_get(rope, "original_max_position_embeddings");
 
     double part;
-    AX_TRY(ax_json_f64_or(theta, usual_theta, &r->theta));
-    AX_TRY(ax_json_f64_or(partial, 1, &part));
+    AX_TRY(ax_json_f64_or(theta, usual.theta > 0 ? usual.theta : 10000, &r->theta));
+    AX_TRY(ax_json_f64_or(partial, usual.part > 0 ? usual.part : 1, &part));
     if (r->theta <= 1 || r->theta > 1e30)
         return ax_json_error(theta, "rope_theta must be above 1 and at most 1e30, got %g",
                              r->theta);

@@ -42,16 +42,18 @@ struct ax_rope_config {
     float short_factor[AX_ROPE_MAX_FACTORS], long_factor[AX_ROPE_MAX_FACTORS]; /* longrope */
 };
 
+/* What holds where config.json does not say: a base (0: 10,000), and the part of each head that is rotated
+ * (0: all of it). */
+struct ax_rope_usual {
+    double theta, part;
+};
 /* Reads rope_parameters, or rope_theta + rope_scaling, of a config.json. */
-enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config, int64_t head_dim,
-                             int64_t max_positions);
-/* The same with another base than 10,000 if the config has none. */
-enum ax_status ax_rope_parse_usual(struct ax_rope_config *r, struct ax_json config,
-                                   double usual_theta, int64_t head_dim, int64_t max_positions);
-/* The same from one object; usual_theta is the base if neither it nor config.json says. */
+enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config,
+                             struct ax_rope_usual usual, int64_t head_dim, int64_t max_positions);
+/* The same from one object, and from config.json what it lacks. */
 enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json config,
-                                    struct ax_json rope, double usual_theta, int64_t head_dim,
-                                    int64_t max_positions);
+                                    struct ax_json rope, struct ax_rope_usual usual,
+                                    int64_t head_dim, int64_t max_positions);
 /* The sequence length whose frequencies a pass over `positions` positions uses: passes with equal
  * lengths have the same tables. */
 int64_t ax_rope_length(const struct ax_rope_config *r, int64_t positions);

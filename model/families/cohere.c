@@ -7,7 +7,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     bool bias;
     const struct ax_json eps = ax_json_get(c, "layer_norm_eps"),
                          scale = ax_json_get(c, "logit_scale");
-    AX_TRY(ax_rope_parse_usual(&a->rope, c, 1e4, a->head_dim, a->max_positions));
     a->rope.interleaved = true;
     AX_TRY(ax_json_f64_or(eps, 1e-5, &a->norm_eps));
     if (!(a->norm_eps > 0))

@@ -50,7 +50,7 @@ enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json c, int64_t usual_q
 static enum ax_status attention(struct ax_arch *a, struct ax_json c, int64_t q_rank) {
     const struct ax_mla_config *m = &a->mla;
     AX_TRY(ax_mla_parse(a, c, q_rank));
-    AX_TRY(ax_rope_parse(&a->rope, c, m->rope, a->max_positions));
+    AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, m->rope, a->max_positions));
     if (a->rope.dim != m->rope)
         return refuse(ax_json_get(c, "partial_rotary_factor"), "rope on a part of the rope key");
     AX_TRY(ax_json_bool_or(ax_json_get(c, "rope_interleave"), true, &a->rope.interleaved));

@@ -7,7 +7,6 @@
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     bool bias;
-    AX_TRY(ax_rope_parse_usual(&a->rope, c, 5e5, a->head_dim, a->max_positions));
     a->rope.interleaved = true;
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
@@ -63,8 +62,10 @@ const struct ax_family ax_family_ernie4_5 = {.model_type = "ernie4_5",
                                              .models = "ERNIE 4.5 0.3B",
                                              .architecture = "Ernie4_5ForCausalLM",
                                              .head_dim = 128,
+                                             .rope.theta = 5e5,
                                              .parse = parse};
 const struct ax_family ax_family_ernie4_5_moe = {.model_type = "ernie4_5_moe",
                                                  .models = "ERNIE 4.5 21B-A3B",
                                                  .architecture = "Ernie4_5_MoeForCausalLM",
+                                                 .rope.theta = 5e5,
                                                  .parse = parse_moe};

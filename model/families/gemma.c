@@ -53,12 +53,15 @@ enum ax_status ax_gemma_ropes_parse(struct ax_arch *a, struct ax_json c) {
                          sliding = ax_json_get(all, "sliding_attention");
     double theta;
     if (full.v)
-        AX_TRY(ax_rope_parse_object(&a->rope, c, full, 1e6, a->head_dim, a->max_positions));
+        AX_TRY(ax_rope_parse_object(&a->rope, c, full, (struct ax_rope_usual){.theta = 1e6},
+                                    a->head_dim, a->max_positions));
     else
-        AX_TRY(ax_rope_parse_object(&a->rope, c, ax_json_get(c, "rope_scaling"), 1e6, a->head_dim,
+        AX_TRY(ax_rope_parse_object(&a->rope, c, ax_json_get(c, "rope_scaling"),
+                                    (struct ax_rope_usual){.theta = 1e6}, a->head_dim,
                                     a->max_positions));
     if (sliding.v)
-        return ax_rope_parse_object(&a->rope_local, c, sliding, 1e4, a->head_dim, a->max_positions);
+        return ax_rope_parse_object(&a->rope_local, c, sliding, (struct ax_rope_usual){0},
+                                    a->head_dim, a->max_positions);
     const struct ax_json base = ax_json_get(c, "rope_local_base_freq");
     AX_TRY(ax_json_f64_or(base, 1e4, &theta));
     if (!(theta > 1 && theta <= 1e30))

@@ -122,8 +122,10 @@ static enum ax_status ropes(struct ax_arch *a, struct ax_json c) {
                           (long long)dim[is_full(&a->layers[i])]);
             return AX_ERR_UNSUPPORTED;
         }
-    AX_TRY(ax_rope_parse_object(&a->rope_local, c, sliding, 1e4, dim[SLIDING], a->max_positions));
-    AX_TRY(ax_rope_parse_object(&a->rope, c, full, 1e6, dim[FULL], a->max_positions));
+    AX_TRY(ax_rope_parse_object(&a->rope_local, c, sliding, (struct ax_rope_usual){0}, dim[SLIDING],
+                                a->max_positions));
+    AX_TRY(ax_rope_parse_object(&a->rope, c, full, (struct ax_rope_usual){.theta = 1e6}, dim[FULL],
+                                a->max_positions));
     if (!full.v) { /* proportional */
         a->rope.kind = AX_ROPE_PROPORTIONAL;
         a->rope.turning = dim[FULL] / 8;

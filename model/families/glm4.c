@@ -2,36 +2,21 @@
  * and rope on neighboring pairs of half of each head. */
 #include "model/arch/family.h"
 
-/* Half of each head is rotated if the config does not say. */
-static enum ax_status rotated_part(struct ax_arch *a, struct ax_json c) {
-    const char *key = "partial_rotary_factor";
-    struct ax_json rope = ax_json_get(c, "rope_parameters");
-    if (!rope.v)
-        rope = ax_json_get(c, "rope_scaling");
-    a->rope.interleaved = true;
-    if (ax_json_get(c, key).v || ax_json_get(rope, key).v)
-        return AX_OK;
-    a->rope.dim = a->head_dim / 2;
-    if (a->rope.dim > 0 && a->rope.dim % 2 == 0 && a->rope.kind == AX_ROPE_DEFAULT)
-        return AX_OK;
-    return ax_json_error(ax_json_get(c, "head_dim"),
-                         "half of a head of %lld would be rotated; set partial_rotary_factor",
-                         (long long)a->head_dim);
-}
-
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &a->qkv_bias));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1.5625e-7, &a->norm_eps));
     a->fused_gate_up = true;
+    a->rope.interleaved = true;
     for (int64_t i = 0; i < a->n_layers; i++) {
         a->layers[i].mixer_norms.out = "model.layers.%d.post_self_attn_layernorm.weight";
         a->layers[i].ffn_norms.out = "model.layers.%d.post_mlp_layernorm.weight";
     }
-    return rotated_part(a, c);
+    return AX_OK;
 }
 
 const struct ax_family ax_family_glm4 = {.model_type = "glm4",
                                          .models = "GLM-4 9B and 32B of 2025",
                                          .architecture = "Glm4ForCausalLM",
                                          .head_dim = 128,
+                                         .rope.part = 0.5,
                                          .parse = parse};

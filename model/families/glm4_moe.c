@@ -3,21 +3,6 @@
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
-/* Half of a head is rotated unless the config says otherwise. */
-static enum ax_status rope(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json inner =
-        ax_json_get(ax_json_get(c, "rope_parameters"), "partial_rotary_factor");
-    if (inner.v || ax_json_get(c, "partial_rotary_factor").v)
-        return AX_OK;
-    a->rope.dim = a->head_dim / 2;
-    if (a->rope.dim >= 2 && a->rope.dim % 2 == 0)
-        return AX_OK;
-    return ax_json_error(ax_json_get(c, "head_dim"),
-                         "half of %lld elements of a head would be rotated; rope needs an even "
-                         "number of at least 2",
-                         (long long)a->head_dim);
-}
-
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     static const struct ax_deepseek_moe usual = {.n_experts = 128,
                                                  .n_active = 8,
@@ -30,7 +15,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
                                                  .renormalize = true,
                                                  .group_best = 2};
     bool normed;
-    AX_TRY(rope(a, c));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &a->qkv_bias));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_qk_norm"), false, &normed));
@@ -44,5 +28,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_glm4_moe = {.model_type = "glm4_moe",
                                              .models = "GLM-4.5, GLM-4.6",
                                              .architecture = "Glm4MoeForCausalLM",
+                                             .rope.part = 0.5,
                                              .predicts = true,
                                              .parse = parse};

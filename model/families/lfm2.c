@@ -34,7 +34,6 @@ static enum ax_status mixers(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status parse_common(struct ax_arch *a, struct ax_json c) {
     const struct ax_json tied = ax_json_get(c, "tie_embedding");
-    AX_TRY(ax_rope_parse_usual(&a->rope, c, 1e6, a->head_dim, a->max_positions));
     AX_TRY(ax_norm_eps_parse(a, c, "norm_eps", 1e-5));
     AX_TRY(ax_json_bool_or(tied.v ? tied : ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "conv_L_cache"), 2, AX_CONV_TAPS, 3, &a->conv.taps));
@@ -115,9 +114,11 @@ const struct ax_family ax_family_lfm2 = {.model_type = "lfm2",
                                          .models = "LFM2",
                                          .architecture = "Lfm2ForCausalLM",
                                          .own_width = true,
+                                         .rope.theta = 1e6,
                                          .parse = parse_lfm2};
 const struct ax_family ax_family_lfm2_moe = {.model_type = "lfm2_moe",
                                              .models = "LFM2-8B-A1B",
                                              .architecture = "Lfm2MoeForCausalLM",
                                              .own_width = true,
+                                             .rope.theta = 1e6,
                                              .parse = parse_moe};

@@ -107,7 +107,6 @@ static enum ax_status experts(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     bool bias, norms;
-    AX_TRY(ax_rope_parse_usual(&a->rope, c, 5e5, a->head_dim, a->max_positions));
     a->rope.interleaved = true;
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &bias));
@@ -125,4 +124,5 @@ const struct ax_family ax_family_llama4_text = {.model_type = "llama4_text",
                                                 .models = "Llama 4",
                                                 .architecture = "Llama4ForCausalLM",
                                                 .head_dim = 128,
+                                                .rope.theta = 5e5,
                                                 .parse = parse};

@@ -13,22 +13,15 @@ static enum ax_status rope(struct ax_arch *a, struct ax_json c, const char *laye
                            double usual, struct ax_rope_config *r) {
     const struct ax_json all = ax_json_get(c, "rope_parameters"), own = ax_json_get(all, layers),
                          theta = ax_json_get(c, key);
-    const bool part =
-        ax_json_get(own, "partial_rotary_factor").v || ax_json_get(c, "partial_rotary_factor").v;
-    AX_TRY(ax_rope_parse_object(r, c, own, usual, a->head_dim, a->max_positions));
+    const struct ax_rope_usual third = {.theta = usual, .part = 0.334};
+    AX_TRY(ax_rope_parse_object(r, c, own, third, a->head_dim, a->max_positions));
     if (!ax_json_get(own, "rope_theta").v) {
         AX_TRY(ax_json_f64_or(theta, usual, &r->theta));
         if (!(r->theta > 1 && r->theta <= 1e30))
             return ax_json_error(theta, "expected a number above 1 and at most 1e30, got %g",
                                  r->theta);
     }
-    if (!part)
-        r->dim = (int64_t)(0.334 * (double)a->head_dim);
-    if (r->dim >= 2 && r->dim % 2 == 0)
-        return AX_OK;
-    return ax_json_error(ax_json_get(c, "head_dim"),
-                         "a third of a head of %lld would be rotated; rope needs an even number",
-                         (long long)a->head_dim);
+    return AX_OK;
 }
 
 /* Sizes that sliding layers have in keys of their own, all but one of which are equal here. */

@@ -16,7 +16,6 @@ static const struct ax_moe_names names = {
 /* The published configs have rotary_dim, transformers 5 writes partial_rotary_factor. */
 static enum ax_status rope(struct ax_arch *a, struct ax_json c) {
     const struct ax_json rotated = ax_json_get(c, "rotary_dim");
-    AX_TRY(ax_rope_parse_usual(&a->rope, c, 5e6, a->head_dim, a->max_positions));
     if (rotated.v && a->rope.dim == a->head_dim)
         AX_TRY(ax_json_i64(rotated, 2, a->head_dim, &a->rope.dim));
     if (a->rope.dim % 2 == 0)
@@ -51,4 +50,5 @@ const struct ax_family ax_family_minimax_m2 = {.model_type = "minimax_m2",
                                                .models = "MiniMax M2",
                                                .architecture = "MiniMaxM2ForCausalLM",
                                                .head_dim = 128,
+                                               .rope.theta = 5e6,
                                                .parse = parse};

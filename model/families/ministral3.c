@@ -8,7 +8,6 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     if (!rope.v)
         rope = ax_json_get(c, "rope_scaling");
     const struct ax_json beta = ax_json_get(rope, "llama_4_scaling_beta");
-    AX_TRY(ax_rope_parse_usual(&a->rope, c, 1e6, a->head_dim, a->max_positions));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_json_f64_or(beta, 0, &growth));
     if (!(growth >= 0 && growth <= 100))
@@ -31,4 +30,5 @@ const struct ax_family ax_family_ministral3 = {.model_type = "ministral3",
                                                .models = "Ministral 3",
                                                .architecture = "Ministral3ForCausalLM",
                                                .head_dim = 128,
+                                               .rope.theta = 1e6,
                                                .parse = parse};

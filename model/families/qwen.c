@@ -122,20 +122,6 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
 
 /* ---- Qwen3-Next (2025) and Qwen3.5 (2026): gated attention in every fourth layer, else the gated delta rule ---- */
 
-/* A quarter of a head is rotated unless the config says otherwise. */
-static enum ax_status quarter_rope(struct ax_arch *a, struct ax_json c) {
-    const struct ax_json inner =
-        ax_json_get(ax_json_get(c, "rope_parameters"), "partial_rotary_factor");
-    if (!inner.v && !ax_json_get(c, "partial_rotary_factor").v)
-        a->rope.dim = a->head_dim / 4;
-    if (a->rope.dim >= 2 && a->rope.dim % 2 == 0)
-        return AX_OK;
-    return ax_json_error(ax_json_get(c, "head_dim"),
-                         "%lld of %lld elements of a head would be rotated; rope needs an even "
-                         "number of at least 2",
-                         (long long)a->rope.dim, (long long)a->head_dim);
-}
-
 static enum ax_status hybrid_layers(struct ax_arch *a, struct ax_json c) {
     static const char *const kinds[] = {"full_attention", "linear_attention", NULL};
     int64_t period;
@@ -150,7 +136,6 @@ static enum ax_status hybrid_layers(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status hybrid(struct ax_arch *a, struct ax_json c, enum ax_delta_layout layout) {
     AX_TRY(ax_field_only_bool(c, "attention_bias", false));
-    AX_TRY(quarter_rope(a, c));
     AX_TRY(
         ax_delta_parse(a, c,
                        (struct ax_delta_config){
@@ -208,6 +193,7 @@ const struct ax_family ax_family_qwen3_next = {
     .lacks = "training of the layers for multi-token prediction",
     .architecture = "Qwen3NextForCausalLM",
     .head_dim = 256,
+    .rope.part = 0.25,
     .parse = parse_qwen3_next};
 const struct ax_family ax_family_qwen3_5 = {.model_type = "qwen3_5_text",
                                             .models = "Qwen3.5",
@@ -215,6 +201,7 @@ const struct ax_family ax_family_qwen3_5 = {.model_type = "qwen3_5_text",
                                                 "training of the layers for multi-token prediction",
                                             .architecture = "Qwen3_5ForCausalLM",
                                             .head_dim = 256,
+                                            .rope.part = 0.25,
                                             .parse = parse_qwen3_5};
 const struct ax_family ax_family_qwen3_5_moe = {
     .model_type = "qwen3_5_moe_text",
@@ -222,5 +209,6 @@ const struct ax_family ax_family_qwen3_5_moe = {
     .lacks = "training of the layers for multi-token prediction",
     .architecture = "Qwen3_5MoeForCausalLM",
     .head_dim = 256,
+    .rope.part = 0.25,
     .own_width = true,
     .parse = parse_qwen3_5_moe};

@@ -51,7 +51,7 @@ static enum ax_status rope_case(struct ax_golden_report *r, struct ax_json root,
     AX_TRY(ax_json_i64(ax_json_get(v, "head_dim"), 2, 2048, &head_dim));
     AX_TRY(ax_json_i64(ax_json_get(v, "max_position_embeddings"), 1, INT32_MAX, &max_positions));
     AX_TRY(ax_json_i64_or(ax_json_get(v, "seq_len"), 1, INT32_MAX, 1, &seq_len));
-    AX_TRY(ax_rope_parse(&rope, v, head_dim, max_positions));
+    AX_TRY(ax_rope_parse(&rope, v, (struct ax_rope_usual){0}, head_dim, max_positions));
     AX_TRY(ax_json_str(ax_json_get(ax_json_get(v, "rope_parameters"), "rope_type"), &kind));
     snprintf(where, sizeof where, "%s head_dim %lld theta %g seq %lld", kind, (long long)head_dim,
              rope.theta, (long long)seq_len);

@@ -423,7 +423,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"gpt_oss\", " SMALL ", \"swiglu_limit\": 0}",
          "swiglu_limit: expected a positive number, got 0", AX_ERR_DATA},
         {"{\"model_type\": \"glm4\", " SMALL ", \"head_dim\": 6}",
-         "head_dim: half of a head of 6 would be rotated", AX_ERR_DATA},
+         "head_dim: 3 of 6 elements of a head would be rotated", AX_ERR_DATA},
         {"{\"model_type\": \"llama\"}", "config.json: vocab_size: missing; expected an integer",
          AX_ERR_DATA},
         {"{\"model_type\": \"llama\", " SMALL ", \"head_dim\": \"x\"}",

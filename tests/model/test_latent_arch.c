@@ -433,7 +433,7 @@ static void mistakes_are_named(void **state) {
         {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"num_experts_per_tok\": 300}",
          "num_experts_per_tok: cannot route a token to 300 of 256 experts", AX_ERR_DATA},
         {"{\"model_type\": \"glm4_moe\", " SMALL ", \"head_dim\": 6}",
-         "head_dim: half of 6 elements of a head would be rotated", AX_ERR_DATA},
+         "head_dim: 3 of 6 elements of a head would be rotated", AX_ERR_DATA},
         {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"moe_layer_freq\": [1, 0, 1]}",
          "moe_layer_freq: expected one entry for each of 4 layers, got 3", AX_ERR_DATA},
         {MIMO "\"num_key_value_heads\": 4}",
@@ -451,7 +451,7 @@ static void mistakes_are_named(void **state) {
         {MIMO "\"num_key_value_heads\": 2, \"attention_projection_layout\": \"fused_qkv\"}",
          "\"fused_qkv\" is not implemented in this family (only split)", AX_ERR_UNSUPPORTED},
         {MIMO "\"num_key_value_heads\": 2, \"head_dim\": 10}",
-         "head_dim: a third of a head of 10 would be rotated; rope needs an even number",
+         "head_dim: 3 of 10 elements of a head would be rotated; rope needs an even number",
          AX_ERR_DATA},
         {MIMO "\"num_key_value_heads\": 2, \"mlp_layer_types\": [\"dense\", \"moe\", \"dense\", "
               "\"dense\"]}",

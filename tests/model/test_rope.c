@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "model/arch/arch.h"
 #include "model/arch/rope.h"
 #include "tests/golden_files.h"
 
@@ -29,7 +30,7 @@ static void check_case(struct ax_json c, size_t index, bool kinds[]) {
     float inv_freq[64 + 1];
     double want, scaling;
     const int64_t head_dim = count_of(c, "head_dim"), max = count_of(c, "max_position_embeddings");
-    if (ax_rope_parse(&r, c, head_dim, max) != AX_OK)
+    if (ax_rope_parse(&r, c, (struct ax_rope_usual){0}, head_dim, max) != AX_OK)
         fail_msg("case %zu: %s", index, ax_error_text());
     assert_int_equal(r.dim, head_dim);
     kinds[r.kind] = true;
@@ -64,7 +65,8 @@ static void frequencies_are_those_of_the_reference(void **state) {
 static enum ax_status parse(struct ax_rope_config *r, const char *text, int64_t head_dim) {
     struct ax_json_doc doc;
     assert_int_equal(ax_json_parse(&doc, "c.json", text, strlen(text)), AX_OK);
-    const enum ax_status st = ax_rope_parse(r, ax_json_root(&doc), head_dim, 4096);
+    const enum ax_status st =
+        ax_rope_parse(r, ax_json_root(&doc), (struct ax_rope_usual){0}, head_dim, 4096);
     ax_json_free(&doc);
     return st;
 }
@@ -214,6 +216,51 @@ static void tables_hold_the_angles(void **state) {
     }
 }
 
+/* Where a config says nothing of the base or the part of a head that is rotated. */
+static void families_have_their_own(void **state) {
+    (void)state;
+    static const char head[] = "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": "
+                               "128, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
+                               "\"num_key_value_heads\": 4, \"head_dim\": 32";
+    static const struct {
+        const char *family, *rope;
+        int64_t dim;
+        double theta;
+        enum ax_rope_kind kind;
+    } cases[] = {
+        {"llama", "", 32, 1e4, AX_ROPE_DEFAULT},
+        {"glm4", "", 16, 1e4, AX_ROPE_DEFAULT},
+        {"glm4", ", \"partial_rotary_factor\": 1", 32, 1e4, AX_ROPE_DEFAULT},
+        {"glm4", ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}", 16, 1e4,
+         AX_ROPE_YARN},
+        {"glm4_moe", ", \"rope_theta\": 5e6", 16, 5e6, AX_ROPE_DEFAULT},
+        {"glm4_moe",
+         ", \"rope_scaling\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 1.0}", 32,
+         1e4, AX_ROPE_DEFAULT},
+        {"qwen3_next", ", \"rope_parameters\": {\"rope_theta\": 1e7}", 8, 1e7, AX_ROPE_DEFAULT},
+        {"lfm2", "", 32, 1e6, AX_ROPE_DEFAULT},
+        {"ernie4_5", "", 32, 5e5, AX_ROPE_DEFAULT},
+        {"olmo3", "", 32, 5e5, AX_ROPE_DEFAULT},
+        {"ministral3", "", 32, 1e6, AX_ROPE_DEFAULT},
+        {"minimax_m2", ", \"rotary_dim\": 16", 16, 5e6, AX_ROPE_DEFAULT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_json_doc doc;
+        struct ax_arch a;
+        char text[600];
+        const int n = snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s}", cases[i].family,
+                               head, cases[i].rope);
+        assert_int_equal(ax_json_parse(&doc, "config.json", text, (size_t)n), AX_OK);
+        if (ax_arch_parse(&a, ax_json_root(&doc)) != AX_OK)
+            fail_msg("%s: %s", text, ax_error_text());
+        if (a.rope.dim != cases[i].dim || a.rope.theta != cases[i].theta ||
+            a.rope.kind != cases[i].kind)
+            fail_msg("%s: %d of a head, base %g", text, (int)a.rope.dim, a.rope.theta);
+        ax_arch_free(&a);
+        ax_json_free(&doc);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frequencies_are_those_of_the_reference),
@@ -221,6 +268,7 @@ int main(void) {
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(ramps_end_with_the_dimensions),
         cmocka_unit_test(tables_hold_the_angles),
+        cmocka_unit_test(families_have_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
