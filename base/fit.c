@@ -10,7 +10,8 @@ enum { LONGEST = 1 << 14 };
 
 static const char gap[] = " \xe2\x80\xa6 ";
 
-static int is_inside(char c) {
+/* A byte of a UTF-8 character after its first. */
+static int is_continuation(char c) {
     return ((unsigned char)c & 0xC0U) == 0x80U;
 }
 
@@ -18,7 +19,7 @@ static int is_inside(char c) {
 static void trim_utf8(char *s) {
     size_t n = strlen(s);
     size_t back = 0;
-    while (back < 3 && back < n && is_inside(s[n - 1 - back]))
+    while (back < 3 && back < n && is_continuation(s[n - 1 - back]))
         back++;
     if (back == n)
         return;
@@ -31,16 +32,16 @@ static void trim_utf8(char *s) {
 static void leave_out_middle(char *out, size_t size, const char *text, size_t n) {
     const size_t room = size - sizeof gap; /* for the rest of the text */
     size_t head = room - room / 2, tail = n - room / 2;
-    while (head > 0 && is_inside(text[head]))
+    while (head > 0 && is_continuation(text[head]))
         head--;
-    while (is_inside(text[tail]))
+    while (is_continuation(text[tail]))
         tail++;
     memcpy(out, text, head);
     memcpy(out + head, gap, sizeof gap - 1);
     memcpy(out + head + sizeof gap - 1, text + tail, n - tail + 1);
 }
 
-/* How tokens begin, and how many characters then follow at least. */
+/* How access tokens begin, and how many characters then follow at least. */
 static const struct {
     const char *prefix, *also; /* characters in it besides letters and digits */
 } tokens[] = {{"hf_", ""}, {"ghp_", ""}, {"github_pat_", "_"}, {"sk-", "-_"}};

@@ -17,7 +17,7 @@ static enum ax_status end_line(struct ax_sse *s, ax_sse_event *event, void *ctx)
     s->line.len = 0;
     if (n == 0) {
         if (s->any)
-            st = event(ctx, s->data.data ? s->data.data : "", s->data.len);
+            st = event(ctx, s->data.data, s->data.len);
         s->data.len = 0;
         s->any = false;
         return st;

@@ -1,11 +1,11 @@
 /* Server-sent events (HTML standard, 9.2), as chat completions are streamed: bytes in pieces → the data of each event.
- * Other fields than data, and comments, are skipped. */
+ * Other fields than data, and comments, are skipped; so is a line `data` without a colon. */
 #ifndef AX_BASE_NET_SSE_H
 #define AX_BASE_NET_SSE_H
 
 #include "base/mem.h"
 
-#define AX_SSE_MAX ((size_t)16 << 20) /* bytes of an event */
+#define AX_SSE_MAX ((size_t)16 << 20) /* bytes of an event's data and of the line being read */
 
 struct ax_sse {
     struct ax_buf line, data; /* what has come of the line and of the event */

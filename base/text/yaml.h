@@ -63,10 +63,11 @@ const char *ax_yaml_kind_name(enum ax_yaml_kind kind); /* "a list" */
 json_t *ax_yaml_to_json(const struct ax_yaml_node *v);
 
 /* Sets key path ("datasets.0.path") to a scalar or flow value given as YAML text; creates missing
- * maps; "null" removes an entry of a list, but is stored as the value of a key. For command-line
- * overrides; nodes get line 0. */
+ * maps, and lists for the index 0; the index behind the last appends. "null" removes an entry of a
+ * list, is stored as the value of a key, and does nothing below what is missing. AX_ERR_CONFIG if the
+ * path goes through a scalar, or past a list's end. For command-line overrides; nodes get line 0. */
 enum ax_status ax_yaml_set(struct ax_yaml_doc *doc, const char *path, const char *text);
-/* Removes the node at the path, if any. */
+/* Removes the node at the path, if there is one; errors as above. */
 enum ax_status ax_yaml_unset(struct ax_yaml_doc *doc, const char *path);
 
 #endif

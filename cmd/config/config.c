@@ -47,6 +47,9 @@ static bool is_override(const char *word) {
 }
 
 static enum ax_status apply_overrides(struct ax_config *cfg, int n, char **overrides) {
+    const enum ax_yaml_kind kind = cfg->doc.root->kind;
+    if (kind != AX_YAML_MAP && kind != AX_YAML_NULL) /* ax_config_check says what it is */
+        return AX_OK;
     for (int i = 0; i < n; i++) {
         const char *arg = overrides[i];
         bool dashes = strncmp(arg, "--", 2) == 0;

@@ -224,6 +224,8 @@ static void files_that_are_no_configs(void **state) {
     (void)state;
     FAILS("", "expected a map of keys, got nothing");
     FAILS("- a\n- b\n", "expected a map of keys, got a list");
+    load_fails("hello\n", OVERRIDES("--learning_rate", "1e-4"),
+               (const char *const[]){"c.yaml: expected a map of keys, got a string", NULL});
     FAILS("base_model: m\n\tlearning_rate: 1\n", "c.yaml:2");
     FAILS("seed: 1\nseed: 2\n", "duplicate key");
     FAILS("project_name:\nvolumes:\n  - name: a\n    mount: /b\ngpu: h100\nmemory: 128\n",
