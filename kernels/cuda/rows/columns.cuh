@@ -1,5 +1,5 @@
 /* Sums over rows, of column sums and gradients of norm weights: pieces of rows are summed, then the
- * pieces in order. Pieces depend on the number of rows alone. */
+ * pieces in a fixed order. Pieces depend on the number of rows alone. */
 #ifndef AX_KERNELS_CUDA_COLUMNS_CUH
 #define AX_KERNELS_CUDA_COLUMNS_CUH
 
@@ -15,8 +15,9 @@ enum ax_status ax_cuda_add_pieces(struct ax_queue *q, float *out, const float *s
 struct row_pieces {
     int64_t rows, count; /* rows per piece; number of pieces */
 };
-static inline row_pieces row_pieces_of(int64_t rows) {
-    const int64_t most = (rows + 63) / 64, each = most < 64 ? 64 : most;
+/* At most `most_pieces` pieces, of at least 64 rows each. */
+static inline row_pieces row_pieces_of(int64_t rows, int64_t most_pieces = 64) {
+    const int64_t most = (rows + most_pieces - 1) / most_pieces, each = most < 64 ? 64 : most;
     return {each, (rows + each - 1) / each};
 }
 

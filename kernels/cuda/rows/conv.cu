@@ -1,15 +1,14 @@
 /* Short causal convolutions (kernels/mixer_ops.h). A thread goes down a piece of the rows with four channels, and the
- * taps' rows in registers: each operand is moved once. Sums of pieces are added in order. */
+ * taps' rows in registers: each operand is moved once, but for the rows beside a piece. Sums of pieces are added in
+ * a fixed order. */
 #include "kernels/cuda/four.cuh"
 #include "kernels/cuda/rows/columns.cuh"
-
-#define MOST AX_CONV_TAPS
 
 struct documents {
     const int32_t *cu, *cu_k; /* cu_k NULL: no tokens before */
     int64_t n;
 };
-/* A row's document; number −1: none. */
+/* A row's document; number −1: none. past: tokens of its sequence before `first`, of which `before` has the last. */
 struct document {
     int64_t number, first, end, past;
 };
@@ -89,17 +88,10 @@ __device__ static inline float silu_slope(float z) {
 
 /* ---- going down the rows ---- */
 
-#define FOUR    4 /* channels of a thread */
-#define BATCH   4 /* rows that are read before the first of them is used */
-#define THREADS 128
-#define PIECE                                                                                      \
-    64 /* rows of a piece, at least: a thread goes down one, with the rows beside it in registers */
-#define MOST_PIECES 256
-
-static row_pieces conv_pieces(int64_t rows) {
-    const int64_t most = (rows + MOST_PIECES - 1) / MOST_PIECES, each = most < PIECE ? PIECE : most;
-    return {each, (rows + each - 1) / each};
-}
+#define FOUR        4 /* channels of a thread */
+#define BATCH       4 /* rows that are read before the first of them is used */
+#define THREADS     128
+#define MOST_PIECES 256 /* a thread goes down one, with the rows beside it in registers */
 
 static dim3 grid_of(const row_pieces &pieces, int64_t channels) {
     return dim3((unsigned)pieces.count, blocks_of(channels, FOUR * THREADS));
@@ -158,10 +150,10 @@ __device__ static inline int known_rows(const convolution<E> &v, const document 
 
 /* ---- forward ---- */
 
-/* Without tokens before documents; a block per piece and 512 channels. */
+/* Forward without tokens before the documents; a block per piece and 512 channels. */
 template <class E, int W>
 __global__ void __launch_bounds__(THREADS)
-    conv_down_kernel(convolution<E> v, E *y, int64_t stride, int64_t each) {
+    conv_forward_kernel(convolution<E> v, E *y, int64_t stride, int64_t each) {
     const int64_t first = blockIdx.x * each, end = min(v.rows, first + each);
     const int64_t col = FOUR * ((int64_t)blockIdx.y * THREADS + threadIdx.x), n = v.channels - col;
     if (n <= 0)
@@ -194,9 +186,9 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* With tokens before them: a thread per 8 channels of a row. */
+/* Forward with tokens before them: a thread per 8 channels of a row. */
 template <class E>
-__global__ void __launch_bounds__(256) conv_forward_kernel(convolution<E> v, vector_rows<E> y) {
+__global__ void __launch_bounds__(256) conv_continue_kernel(convolution<E> v, vector_rows<E> y) {
     const int64_t t = blockIdx.x, col = item_number() * AX_NEIGHBORS;
     if (col >= v.channels)
         return;
@@ -219,15 +211,15 @@ extern "C" enum ax_status ax_cuda_conv_forward(struct ax_queue *q, const struct 
         const convolution<E> v = convolution_of<E>(&f->a);
         const row_launch l = items_of(v.rows, vectors_in(v.channels));
         if (v.before.data)
-            return AX_LAUNCH(q, conv_forward_kernel<E>, l.grid, l.threads, 0, v,
+            return AX_LAUNCH(q, conv_continue_kernel<E>, l.grid, l.threads, 0, v,
                              as_vectors<E>(&f->a.y));
         E *y = (E *)f->a.y.data;
-        const row_pieces pieces = conv_pieces(v.rows);
+        const row_pieces pieces = row_pieces_of(v.rows, MOST_PIECES);
         const dim3 grid = grid_of(pieces, v.channels);
-        return v.taps <= 4 ? AX_LAUNCH(q, (conv_down_kernel<E, 4>), grid, THREADS, 0, v, y,
+        return v.taps <= 4 ? AX_LAUNCH(q, (conv_forward_kernel<E, 4>), grid, THREADS, 0, v, y,
                                        f->a.y.row_stride, pieces.rows)
-                           : AX_LAUNCH(q, (conv_down_kernel<E, AX_CONV_TAPS>), grid, THREADS, 0, v,
-                                       y, f->a.y.row_stride, pieces.rows);
+                           : AX_LAUNCH(q, (conv_forward_kernel<E, AX_CONV_TAPS>), grid, THREADS, 0,
+                                       v, y, f->a.y.row_stride, pieces.rows);
     });
 }
 
@@ -312,14 +304,14 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" size_t ax_cuda_conv_backward_work(const struct ax_conv_backward *b) {
     const int64_t sums = b->a.w.shape[0] * (b->a.w.shape[1] + 1);
-    return (size_t)(conv_pieces(b->a.x.shape[0]).count * sums) * sizeof(float);
+    return (size_t)(row_pieces_of(b->a.x.shape[0], MOST_PIECES).count * sums) * sizeof(float);
 }
 
 template <class E>
 static enum ax_status run_backward(struct ax_queue *q, const struct ax_conv_backward *b,
                                    float *work) {
     const convolution<E> v = convolution_of<E>(&b->a);
-    const row_pieces pieces = conv_pieces(v.rows);
+    const row_pieces pieces = row_pieces_of(v.rows, MOST_PIECES);
     const int64_t taps = v.channels * v.taps;
     const gradients<E> out = {(const E *)b->dy.data,
                               (E *)b->dx.data,
