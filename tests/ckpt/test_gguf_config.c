@@ -298,9 +298,21 @@ static void impossible_values(void **state) {
     }
 }
 
+/* The part that a head has by a count of its elements gives that count again, as transformers computes it. */
+static void parts_of_heads_keep_their_sizes(void **state) {
+    (void)state;
+    for (int64_t head = 2; head <= 512; head++)
+        for (int64_t rotated = 2; rotated <= head; rotated++) {
+            const double part = ax_gguf_rotary_part(rotated, head);
+            if ((int64_t)((double)head * part) != rotated || part > 1)
+                fail_msg("%d of %d is %.17g", (int)rotated, (int)head, part);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_that_stop),
+        cmocka_unit_test(parts_of_heads_keep_their_sizes),
         cmocka_unit_test(configs_have_every_value),
         cmocka_unit_test(factors_without_a_type),
         cmocka_unit_test(keys_of_parts_that_are_not_there),

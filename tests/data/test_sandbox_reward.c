@@ -61,6 +61,8 @@ static void outputs_are_compared(void **state) {
     assert_true(same("0.30000000000000004 x", "0.3 x", 1e-9));
     assert_true(same("1000001", "1000000", 1e-5));
     assert_false(same("1.1", "1.0", 1e-2));
+    assert_false(same("1-2", "1", 1e-2)); /* more than a number */
+    assert_false(same("1e999", "1", 1));
     assert_false(same("nan", "1", 1));
     assert_false(same("inf", "1", 1));
     assert_false(same("x 1", "y 1", 1));

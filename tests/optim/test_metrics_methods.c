@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -243,6 +244,18 @@ static int scalars(const char *events, size_t n, const char *tag, double *value)
     return found;
 }
 
+/* The first record's event begins with when it was written: field 1, a double, after length and checksum. */
+static void assert_written_now(void) {
+    size_t len;
+    double wall;
+    char *events = read_events(&len);
+    assert_true(len > 21);
+    assert_int_equal(events[12], 1 << 3 | 1);
+    memcpy(&wall, events + 13, sizeof wall);
+    assert_true(fabs(wall - (double)time(NULL)) < 600);
+    ax_free(events);
+}
+
 struct scalar {
     const char *tag;
     int count;
@@ -301,6 +314,7 @@ static void event_files_of_a_method(void **state) {
     ax_metrics_eval(m, 2, 0.2, &r);
     ax_metrics_eval(m, 2, 0.2, &worth); /* has no loss */
     ax_metrics_close(m);
+    assert_written_now();
     assert_scalars(want, sizeof want / sizeof *want);
 }
 
