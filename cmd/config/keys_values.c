@@ -71,6 +71,6 @@ const struct ax_config_derived ax_config_derived[] = {
     {"pad_to_sequence_len", "sample_packing || reward_model", "true"},
     {"num_labels", "reward_model", "1"},
     {"num_labels", "process_reward_model", "2"},
-    {"rl_beta", "trl.beta", "=trl.beta"},
+    {"rl_beta", "set(trl.beta)", "=trl.beta"},
 };
 const size_t ax_config_n_derived = sizeof ax_config_derived / sizeof *ax_config_derived;

@@ -110,12 +110,13 @@ static enum ax_status read_prm(struct ax_setup_method *m, const struct ax_config
 
 /* ---- preferences ---- */
 
-/* rl_beta, or `beta` without it. */
+/* rl_beta, which is trl.beta if that is set; or `beta` without it. */
 static enum ax_status read_beta(double *out, const struct ax_config *cfg, double beta) {
+    const char *key = ax_config_is_set(cfg, "trl.beta") ? "trl.beta" : "rl_beta";
     *out = ax_config_has(cfg, "rl_beta") ? ax_config_f64(cfg, "rl_beta") : beta;
-    return *out > 0 ? AX_OK
-                    : ax_config_error(cfg, "rl_beta", "%s needs a number above 0",
-                                      ax_method_of(cfg)->name);
+    return *out > 0
+               ? AX_OK
+               : ax_config_error(cfg, key, "%s needs a number above 0", ax_method_of(cfg)->name);
 }
 
 static enum ax_status read_pairs(struct ax_preference_options *o, const struct ax_config *cfg,

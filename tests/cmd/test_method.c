@@ -85,6 +85,10 @@ static void losses_of_pairs(void **state) {
     expect_terms("sigmoid 1");
     assert_true(o->mean && o->gamma == 1.4 && o->beta == 2);
     fails("rl: dpo\nrl_beta: 0\n", "rl_beta: dpo needs a number above 0");
+    reads("rl: dpo\ntrl: {beta: 0.3}\n");
+    assert_true(o->beta == 0.3);
+    fails("rl: dpo\ntrl: {beta: 0}\n", "trl.beta: dpo needs a number above 0");
+    fails("rl: orpo\norpo_alpha: 0.7\ntrl: {beta: 0}\n", "trl.beta: orpo needs");
     fails("rl: dpo\ndpo_loss_type: [hinge, hinge]\n", "hinge is there twice");
     fails("rl: dpo\ndpo_loss_type: [aot]\n", "aot is not a loss of pairs");
     fails("rl: dpo\ndpo_loss_type: [robust]\ndpo_label_smoothing: 0.5\n", "less than 0.5");
