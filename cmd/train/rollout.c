@@ -273,21 +273,26 @@ static void make_room(struct ax_train_options *o, const struct ax_setup_data *d)
     o->data.eval_docs = d->keys.eval_batch_size;
 }
 
-/* What else an adapter replaces is not the base's when it is off. */
+/* With an adapter the reference is the base without it, so nothing else may change what that computes. */
 static enum ax_status check_reference(const struct ax_config *cfg,
                                       const struct ax_rollout_options *o) {
-    static const char *const keys[] = {"lora_modules_to_save", "peft_init_lora_weights"};
-    const char *by = o->ppo ? "ppo.kl_coef" : "trl.beta";
+    static const struct {
+        const char *when, *key, *why;
+    } changes[] = {
+        {"lora_modules_to_save", "lora_modules_to_save", "trains modules of the base"},
+        {"peft_init_lora_weights == pissa*", "peft_init_lora_weights", "changes the base"},
+        {"relora", "relora", "merges the adapter into the base at each restart"},
+    };
+    const char *by = o->ppo                              ? "ppo.kl_coef"
+                     : ax_config_is_set(cfg, "trl.beta") ? "trl.beta"
+                                                         : "rl_beta";
     if (!ax_rollout_refers(o) || !ax_config_holds(cfg, "adapter"))
         return AX_OK;
-    if (ax_config_holds(cfg, "lora_modules_to_save"))
-        return ax_config_error(cfg, keys[0], "not supported with %s: remove it, or set that to 0",
-                               by);
-    if (ax_config_holds(cfg, "peft_init_lora_weights == pissa*"))
-        return ax_config_error(cfg, keys[1],
-                               "changes the base, which %s compares with: remove it, or set that "
-                               "to 0",
-                               by);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        if (ax_config_holds(cfg, changes[i].when))
+            return ax_config_error(cfg, changes[i].key,
+                                   "%s, which is the reference of %s: remove it, or set that to 0",
+                                   changes[i].why, by);
     return AX_OK;
 }
 

@@ -14,6 +14,8 @@
 #include "tests/cmd/grpo_case.h"
 #include "tests/golden_files.h"
 
+#define ADAPTER "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true "
+
 static void has(const char *part) {
     if (!strstr(said, part))
         fail_msg("\"%s\" lacks \"%s\"", said, part);
@@ -51,7 +53,7 @@ static void the_first_ratio_is_one(void **state) {
     (void)state;
     static const char *const options[] = {
         "",
-        "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true",
+        ADAPTER,
         "trl.temperature=0.7",
         "trl.top_k=20 trl.top_p=0.9",
         "trl.loss_type=grpo",
@@ -680,6 +682,15 @@ static void mistakes_are_named(void **state) {
     refuses("trl.generation_batch_size=8 trl.steps_per_generation=1", 2, "remove one of them");
     refuses("trl.generation_kwargs='{num_beams: 2}'", 2, "num_beams is not supported");
     refuses("trl.generation_kwargs='{stop_strings: [3]}'", 2, "stop_strings: expected texts");
+    refuses(ADAPTER "trl.beta=0.04 relora=true jagged_restart_steps=2", 2,
+            "relora: merges the adapter into the base at each restart, which is the reference of "
+            "trl.beta: remove it, or set that to 0");
+    refuses(ADAPTER "rl_beta=0.04 peft_init_lora_weights=pissa", 2,
+            "peft_init_lora_weights: changes the base, which is the reference of rl_beta");
+    refuses(ADAPTER "trl.beta=0.04 lora_modules_to_save='[lm_head]'", 2,
+            "lora_modules_to_save: trains modules of the base, which is the reference of trl.beta");
+    refuses(ADAPTER "relora=true jagged_restart_steps=2 micro_batch_size=256", 3,
+            "there are only 40 prompts");
     refuses("micro_batch_size=256", 3, "there are only 40 prompts, but 64 are sampled at a time");
     assert_int_equal(run(said, sizeof said, "sft '%s' output_dir='%s/x'",
                          configure("", "micro_batch_size: 8\n"), scratch),

@@ -443,6 +443,9 @@ static void mistakes_are_named(void **state) {
     refuses(more, "expected a reward model or a process reward model");
     refuses("ppo.kl_coeff=0.1", "unknown key");
     refuses("ppo.kl_estimator=k2", "ppo.kl_estimator");
+    refuses(ADAPTER " relora=true jagged_restart_steps=2 ppo.kl_coef=0.05",
+            "relora: merges the adapter into the base at each restart, which is the reference of "
+            "ppo.kl_coef");
     refuses("rl=grpo", "`axtrain ppo` needs a configuration with rl: ppo");
     must(run(said, sizeof said, "plan '%s' output_dir='%s/x'", configure(), scratch));
     assert_non_null(strstr(said, "value    a model with one label, llama, "));
