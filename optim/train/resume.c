@@ -30,62 +30,70 @@ static json_t *watch_json(const struct ax_train_watch *w) {
                      "losses", losses);
 }
 
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
+}
+
+/* Takes `v`; NULL: there was no memory for it. */
+static enum ax_status put(json_t *run, const char *key, json_t *v) {
+    return json_object_set_new(run, key, v) == 0 ? AX_OK : no_memory();
+}
+
 /* The algorithms of its products, where there is a choice: other ones have other bits. */
-static enum ax_status describe_choices(const struct ax_train *t, json_t *out) {
+static enum ax_status put_choices(const struct ax_train *t, json_t *run) {
     struct ax_buf text = {0};
     enum ax_status st = ax_queue_choices(t->rt->q, &text);
     if (st == AX_OK && text.len > 0)
-        json_object_set_new(out, "products", json_string(text.data));
+        st = put(run, "products", json_string(text.data));
     ax_buf_free(&text);
     return st;
+}
+
+static enum ax_status put_rollout(const struct ax_train *t, json_t *run) {
+    json_t *rollout;
+    AX_TRY(ax_rollout_to_json(&t->rollout, &rollout));
+    return put(run, "rollout", rollout);
+}
+
+/* What only some runs have, and the compute dtype of this one, which the configuration may leave to the machine. */
+static enum ax_status put_parts(const struct ax_train *t, json_t *run) {
+    AX_TRY(put(run, "compute_dtype", json_string(ax_dtype_info(t->step.o.model.dtype)->name)));
+    if (t->o->remote)
+        AX_TRY(put(run, "teacher", json_string(ax_remote_teacher_model(t->o->remote))));
+    AX_TRY(put_choices(t, run));
+    if (isfinite(t->out->loss))
+        AX_TRY(put(run, "loss", json_real(t->out->loss)));
+    if (ax_train_has_rollout(t->o))
+        AX_TRY(put_rollout(t, run));
+    if (ax_train_runs_ahead(t->o))
+        AX_TRY(put(run, "ahead", ax_train_ahead_json(t)));
+    if (ax_train_has_value(t->o))
+        AX_TRY(put(run, "value_updates", json_integer(t->value.step.count)));
+    return AX_OK;
 }
 
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     struct ax_loader_state at;
     json_t *data;
+    *out = NULL;
     ax_loader_save(t->o->data.train, &at);
     AX_TRY(ax_loader_state_to_json(&at, &data));
-    *out = json_pack("{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
-                     (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
-                     (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
-                     "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
-                     (json_int_t)t->best_step, "value", t->best, "evaluations_since",
-                     (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value",
-                     t->kept.value, "evaluation", "owed", t->pending_eval, "epoch_ended",
-                     t->epoch_ended, "logging", "steps", (json_int_t)t->window.steps, "loss",
-                     t->window.loss, "watch", watch_json(&t->watch), "config",
-                     (json_t *)(uintptr_t)t->o->config);
-    if (*out) /* of this run, where the configuration leaves the choice to the machine */
-        json_object_set_new(*out, "compute_dtype",
-                            json_string(ax_dtype_info(t->step.o.model.dtype)->name));
-    if (*out && t->o->remote)
-        json_object_set_new(*out, "teacher", json_string(ax_remote_teacher_model(t->o->remote)));
-    if (*out) {
-        const enum ax_status st = describe_choices(t, *out);
-        if (st != AX_OK) {
-            json_decref(*out);
-            return st;
-        }
-    }
-    if (*out && isfinite(t->out->loss))
-        json_object_set_new(*out, "loss", json_real(t->out->loss));
-    if (*out && ax_train_has_rollout(t->o)) {
-        json_t *rollout;
-        const enum ax_status st = ax_rollout_to_json(&t->rollout, &rollout);
-        if (st != AX_OK) {
-            json_decref(*out);
-            return st;
-        }
-        json_object_set_new(*out, "rollout", rollout);
-    }
-    if (*out && ax_train_runs_ahead(t->o) &&
-        json_object_set_new(*out, "ahead", ax_train_ahead_json(t)) != 0) {
-        json_decref(*out);
-        *out = NULL;
-    }
-    if (*out && ax_train_has_value(t->o))
-        json_object_set_new(*out, "value_updates", json_integer(t->value.step.count));
-    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for the state of the run");
+    json_t *run = json_pack(
+        "{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
+        (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
+        (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
+        "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
+        (json_int_t)t->best_step, "value", t->best, "evaluations_since", (json_int_t)t->worse,
+        "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value, "evaluation", "owed",
+        t->pending_eval, "epoch_ended", t->epoch_ended, "logging", "steps",
+        (json_int_t)t->window.steps, "loss", t->window.loss, "watch", watch_json(&t->watch),
+        "config", (json_t *)(uintptr_t)t->o->config);
+    const enum ax_status st = run ? put_parts(t, run) : no_memory();
+    if (st != AX_OK)
+        json_decref(run);
+    else
+        *out = run;
+    return st;
 }
 
 /* ---- is it the same run? ---- */
@@ -239,11 +247,21 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     return read_position(t, c->dir, ax_json_get(run, "data").v);
 }
 
+/* Of a damaged checkpoint, unless that has been done. */
+static enum ax_status hint_at_older(const struct ax_train *t, enum ax_status st) {
+    if (st != AX_ERR_DATA)
+        return st;
+    return ax_error_prefix(st, t->o->save.resume == AX_RESUME_NEWEST_GOOD
+                                   ? "resume_from_checkpoint"
+                                   : "resume_from_checkpoint (latest-good falls back to the "
+                                     "previous one)");
+}
+
 enum ax_status ax_train_read_run(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c;
     if (ax_train_is_main(t))
         AX_TRY(ax_folder_recover(dir));
-    AX_TRY(ax_checkpoint_open(&c, dir));
+    AX_TRY(hint_at_older(t, ax_checkpoint_open(&c, dir)));
     const enum ax_status st = read_run(t, &c);
     ax_checkpoint_close(&c);
     return st;
@@ -258,13 +276,6 @@ static void prune_checkpoints(const struct ax_train *t) {
         ax_checkpoint_prune(save->output_dir, save->limit, t->o->eval.keep_best ? 2 : 1, keep);
 }
 
-static enum ax_status say_fallback(enum ax_status st) {
-    if (st != AX_ERR_DATA)
-        return st;
-    return ax_error_prefix(st,
-                           "resume_from_checkpoint (latest-good falls back to the previous one)");
-}
-
 bool ax_train_has_buffers(const struct ax_train *t) {
     const struct ax_model *m = &t->step.model;
     bool any = false;
@@ -273,7 +284,7 @@ bool ax_train_has_buffers(const struct ax_train *t) {
     return any && !ax_train_saved_adapter(t->o);
 }
 
-/* They are not part of the state; a folder with an adapter has none. */
+/* Buffers are no part of the state but of the model beside it; beside an adapter there is no model. */
 static enum ax_status load_buffers(struct ax_train *t, const char *dir) {
     struct ax_model *m = &t->step.model;
     struct ax_hf hf;
@@ -306,7 +317,7 @@ static enum ax_status load_checkpoint(struct ax_train *t, const char *dir) {
         prune_checkpoints(t);
 done:
     ax_checkpoint_close(&c);
-    return say_fallback(st);
+    return hint_at_older(t, st);
 }
 
 enum ax_status ax_train_start_adapter(struct ax_model *m, const struct ax_train_options *o) {

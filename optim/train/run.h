@@ -354,7 +354,7 @@ enum ax_status ax_train_probe(struct ax_train *t, struct ax_train_suspect *worst
 
 /* ---- resume.c ---- */
 
-/* The state of the run that a checkpoint stores; the caller owns *out. */
+/* The state of the run that a checkpoint stores; the caller owns *out, which is NULL after an error. */
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out);
 /* Reads the state of the run from a checkpoint's manifest: counters, position in the data, best
  * evaluation. Rejects options or data that would make it a different run. */
