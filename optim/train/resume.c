@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/net/endpoint.h"
@@ -215,6 +216,23 @@ static enum ax_status read_position(const struct ax_train *t, const char *dir, c
     return AX_OK;
 }
 
+/* A checkpoint that lies elsewhere names the best one of another folder; at the end that of output_dir is read. */
+static enum ax_status forget_absent_best(struct ax_train *t) {
+    char *best;
+    if (t->kept.step == 0 || !(t->o->eval.keep_best || t->o->eval.load_best))
+        return AX_OK;
+    AX_TRY(ax_checkpoint_path(&best, t->o->save.output_dir, t->kept.step));
+    if (!ax_path_is_dir(best)) {
+        if (ax_train_is_main(t))
+            ax_log_warn("the checkpoint of the best evaluation so far would be %s, which is not "
+                        "there: the best one is chosen among those that are saved from now on",
+                        best);
+        t->kept = (struct ax_train_kept){0};
+    }
+    ax_free(best);
+    return AX_OK;
+}
+
 static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
@@ -231,6 +249,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(ax_json_i64(ax_json_get(best, "evaluations_since"), 0, INT64_MAX, &t->worse));
     AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
     AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
+    AX_TRY(forget_absent_best(t));
     const struct ax_json evaluation = ax_json_get(run, "evaluation");
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->pending_eval));
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "epoch_ended"), false, &t->epoch_ended));
@@ -301,9 +320,21 @@ static enum ax_status resume_choices(struct ax_train *t, const struct ax_checkpo
     return text ? ax_choices_resume(t->rt, text) : AX_OK;
 }
 
+/* Is `dir` where this run saves its step? One elsewhere, in memory too, is not what `auto` resumes from. */
+static enum ax_status is_own(const struct ax_train *t, const char *dir, bool *own) {
+    struct stat a, b;
+    char *path;
+    AX_TRY(ax_checkpoint_path(&path, t->o->save.output_dir, t->done));
+    *own =
+        stat(dir, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    ax_free(path);
+    return AX_OK;
+}
+
 static enum ax_status load_checkpoint(struct ax_train *t, const char *dir) {
     struct ax_checkpoint c = {0};
     enum ax_status st;
+    bool own;
     AX_TRY_GOTO(ax_team_agree(&t->team, ax_checkpoint_open(&c, dir)), st, done);
     AX_TRY_GOTO(ax_checkpoint_verify(&c, &t->team), st, done);
     AX_TRY_GOTO(ax_checkpoint_load(&c, &t->contents.parts), st, done);
@@ -312,7 +343,8 @@ static enum ax_status load_checkpoint(struct ax_train *t, const char *dir) {
     AX_TRY_GOTO(ax_step_restore(&t->step, t->updates), st, done);
     if (ax_train_has_value(t->o))
         AX_TRY_GOTO(ax_step_restore(&t->value.step, t->value.updates), st, done);
-    t->saved = t->elastic.resumed ? 0 : t->done; /* memory does not last */
+    AX_TRY_GOTO(is_own(t, dir, &own), st, done);
+    t->saved = own ? t->done : 0;
     if (ax_train_is_main(t) && !t->elastic.resumed)
         prune_checkpoints(t);
 done:

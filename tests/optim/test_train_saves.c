@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 
 #include "tests/optim/train_runs.h"
 
@@ -135,6 +136,77 @@ static void test_old_checkpoints_go(void **state) {
 }
 
 /* ---- the best one ---- */
+
+/* A run that goes on from another folder's checkpoint, whose best one is not in its own. */
+static void test_best_of_another_folder(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    char from[192];
+    open_saving(&c, 4);
+    c.o.eval.when = c.o.save.when;
+    c.o.eval.metric = AX_BEST_BY_LOSS;
+    c.o.eval.greater_is_better = true; /* the first is best, as the loss falls */
+    c.o.eval.keep_best = c.o.eval.load_best = true;
+    run_ok(&c, &r);
+    snprintf(from, sizeof from, "%s/checkpoint-4", c.out);
+    c.o.max_steps = 8;
+    c.o.save.resume = AX_RESUME_FOLDER;
+    c.o.save.resume_dir = from;
+    snprintf(c.out, sizeof c.out, "%s/there", c.dir);
+    run_ok(&c, &r);
+    assert_true(is_saved(&c, 6) && is_saved(&c, 8));
+    assert_true(train_case_hash(&c, "model.safetensors") ==
+                train_case_hash(&c, "checkpoint-6/model.safetensors"));
+    assert_true(train_case_hash(&c, "model.safetensors") !=
+                train_case_hash(&c, "checkpoint-8/model.safetensors"));
+    train_case_close(&c);
+}
+
+/* The rows to evaluate on, which ask for a stop when they are read for the nth time. */
+static struct {
+    struct ax_example_source source;
+    int reads;
+} stopping;
+
+static enum ax_status chunk_that_stops(void *ctx, int64_t epoch, int64_t chunk,
+                                       struct ax_source_place place, struct ax_corpus *out,
+                                       struct ax_source_place *next) {
+    (void)ctx;
+    if (chunk == 0 && --stopping.reads == 0)
+        assert_int_equal(raise(SIGTERM), 0);
+    return stopping.source.chunk(stopping.source.ctx, epoch, chunk, place, out, next);
+}
+
+/* A run that goes on in another folder and is stopped before its first step, in a pending evaluation, says that
+ * it is saved: `auto` finds it there. */
+static void test_stopped_before_a_step(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    char from[192];
+    open_saving(&c, 4);
+    c.o.eval.when = c.o.save.when;
+    c.o.eval.metric = AX_BEST_BY_LOSS;
+    stopping.source = c.eval_doc_source;
+    c.eval_doc_source.chunk = chunk_that_stops;
+    stopping.reads = 3; /* rows are counted, the base is evaluated, and step 2 */
+    assert_int_equal(WEXITSTATUS(run_in_child(&c, NULL)), 75);
+    assert_true(is_saved(&c, 2));
+    snprintf(from, sizeof from, "%s/checkpoint-2", c.out);
+    c.o.save.resume = AX_RESUME_FOLDER;
+    c.o.save.resume_dir = from;
+    snprintf(c.out, sizeof c.out, "%s/there", c.dir);
+    stopping.reads = 2;
+    assert_int_equal(WEXITSTATUS(run_in_child(&c, NULL)), 75);
+    assert_true(is_saved(&c, 2));
+    c.o.save.resume = AX_RESUME_NEWEST;
+    c.o.save.resume_dir = NULL;
+    stopping.reads = 0;
+    run_ok(&c, &r);
+    assert_int_equal(r.resumed_from, 2);
+    train_case_close(&c);
+}
 
 /* The rows to evaluate on, which look at the evaluation that asks for them: what counts as better
  * turns round before that of step `turn`, and `fault` is armed before that of step `arm`. */
@@ -349,9 +421,14 @@ static void test_published_in_another_form(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_save_fails),           cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_old_checkpoints_go),        cmocka_unit_test(test_best_save_fails),
-        cmocka_unit_test(test_last_save_does_not_start),  cmocka_unit_test(test_publishing_fails),
+        cmocka_unit_test(test_last_save_fails),
+        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_best_of_another_folder),
+        cmocka_unit_test(test_stopped_before_a_step),
+        cmocka_unit_test(test_old_checkpoints_go),
+        cmocka_unit_test(test_best_save_fails),
+        cmocka_unit_test(test_last_save_does_not_start),
+        cmocka_unit_test(test_publishing_fails),
         cmocka_unit_test(test_published_in_another_form),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
