@@ -109,7 +109,7 @@ static void before_value_update(void *ctx, int unit) {
 }
 
 static void rename_part(struct ax_train_value *v, struct ax_state_part *part, int i) {
-    (void)snprintf(v->names[i], sizeof *v->names, "value.%s", part->name);
+    (void)snprintf(v->names[i], sizeof *v->names, AX_VALUE_PREFIX "%s", part->name);
     part->name = v->names[i];
     part->unit += v->first_unit;
 }

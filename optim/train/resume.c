@@ -392,19 +392,51 @@ static enum ax_status load_teacher(struct ax_train *t) {
     return t->o->teacher_adapter ? ax_adapter_load(&teacher->model, t->o->teacher_adapter) : AX_OK;
 }
 
+/* Does the checkpoint's state have the tensor? The value model's are there with a prefix. */
+static bool is_in_state(const struct ax_train *t, const char *prefix, const char *name) {
+    const struct ax_state_parts *parts = &t->contents.parts;
+    const size_t n = strlen(prefix);
+    for (int i = 0; i < parts->n; i++)
+        if (strncmp(parts->list[i].name, prefix, n) == 0 &&
+            strcmp(parts->list[i].name + n, name) == 0)
+            return true;
+    return false;
+}
+
+/* The folder that a weight was read from. */
+static const char *folder_of(const struct ax_train *t, const struct ax_model *m,
+                             const struct ax_param *p, const char *resume_from) {
+    const struct ax_train_options *o = t->o;
+    const bool policy = m == &t->step.model;
+    const struct ax_hf *base = policy ? o->weights : o->value.weights;
+    const bool stored = is_in_state(t, policy ? "" : AX_VALUE_PREFIX, p->name) ||
+                        (policy && p->buffer && ax_train_has_buffers(t));
+    return resume_from && stored                ? resume_from
+           : policy && o->start && p->trainable ? o->start->dir
+           : base                               ? base->dir
+                                                : "fresh weights";
+}
+
 /* Names the first weight that is infinite or NaN. */
-static enum ax_status check_weights(const struct ax_train *t, const char *whose) {
-    const struct ax_model *m = &t->step.model;
+static enum ax_status check_model(const struct ax_train *t, const struct ax_model *m,
+                                  const char *resume_from) {
     struct ax_nonfinite bad;
     int param;
     AX_TRY(ax_train_first_nonfinite(m, &param, &bad));
     if (param == m->n_params)
         return AX_OK;
-    return ax_error(
-        AX_ERR_DATA,
-        "%s: tensor %s: element %lld is %g, and a model cannot be trained from that; get "
-        "another copy",
-        whose, m->params[param].name, (long long)bad.at, bad.value);
+    const struct ax_param *p = &m->params[param];
+    return ax_error(AX_ERR_DATA,
+                    "%s: %stensor %s: element %lld is %g, and a model cannot be trained from that; "
+                    "get another copy",
+                    folder_of(t, m, p, resume_from),
+                    m == &t->step.model ? "" : "the value model's ", p->name, (long long)bad.at,
+                    bad.value);
+}
+
+static enum ax_status check_weights(const struct ax_train *t, const char *resume_from) {
+    AX_TRY(check_model(t, &t->step.model, resume_from));
+    return ax_train_has_value(t->o) ? check_model(t, &t->value.step.model, resume_from) : AX_OK;
 }
 
 /* Checkpoints omit frozen weights. */
@@ -420,7 +452,7 @@ enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
     const bool refers = ax_train_has_reference(o);
     if (!resume_from || refers || has_frozen_weights(&t->step.model))
         AX_TRY(ax_train_load_base(o, &t->step.model));
-    if (o->step.model.adapter) /* also on resume: it may change the base */
+    if (o->step.model.adapter) /* also on resume: PiSSA changes the base */
         AX_TRY(ax_train_start_adapter(&t->step.model, o));
     AX_TRY(load_teacher(t));
     AX_TRY(ax_train_rollout_load(t));
@@ -430,8 +462,7 @@ enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
     }
     if (resume_from)
         AX_TRY(load_checkpoint(t, resume_from));
-    const char *whose = resume_from ? resume_from : o->weights ? o->weights->dir : "fresh weights";
-    AX_TRY(check_weights(t, whose));
+    AX_TRY(check_weights(t, resume_from));
     if (!refers)
         ax_stop_watch();
     return AX_OK;

@@ -38,13 +38,14 @@ struct ax_train_references {
 };
 
 /* PPO's value model, beside the policy. */
+#define AX_VALUE_PREFIX "value." /* prefix of its parts' names in a checkpoint */
 struct ax_train_value {
     struct ax_step step;
     struct ax_train_sequences sequences; /* the step in progress */
     /* figures of the step, and of a generation in its first step */
     struct ax_figures figures;
     int first_unit;                  /* index of its first unit among the saver's units */
-    char (*names)[AX_NAME_MAX + 32]; /* names of its parts in a checkpoint: "value.NAME" */
+    char (*names)[AX_NAME_MAX + 32]; /* names of its parts in a checkpoint */
     int64_t updates;                 /* updates in the resumed checkpoint */
 };
 

@@ -452,8 +452,31 @@ static void mistakes_are_named(void **state) {
     assert_non_null(strstr(said, "sampling 8 prompts × 1 answer for 4 steps"));
 }
 
+/* A value model that is not finite is named before the first step, where its file was read all the same. */
+static void nan_in_the_value_model(void **state) {
+    (void)state;
+    char command[1200];
+    snprintf(command, sizeof command,
+             "cp -r '%s' '%s/nan' && cd '%s/nan' && printf '\\0\\0\\300\\177' | dd "
+             "of=model.safetensors bs=1 conv=notrunc status=none "
+             "seek=$(($(stat -L -c %%s model.safetensors) - 4))",
+             golden_path("runs/reward/margin_trained"), scratch, scratch);
+    assert_int_equal(system(command), 0);
+    setenv("AXTRAIN_NONFINITE", "allow", 1);
+    assert_int_equal(run(said, sizeof said,
+                         "ppo '%s' output_dir='%s/x' ppo.reward_model_path='%s/nan'", configure(),
+                         scratch, scratch),
+                     3);
+    unsetenv("AXTRAIN_NONFINITE");
+    if (!strstr(said, "/nan: the value model's tensor ") || !strstr(said, " is nan, and a model "))
+        fail_msg("%s", said);
+    clear("x");
+    clear("nan");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nan_in_the_value_model),
         cmocka_unit_test(advantages_are_those_of_the_formulas),
         cmocka_unit_test(metrics_have_trls_names),
         cmocka_unit_test(the_value_model_learns_its_own_tokens),

@@ -379,26 +379,77 @@ static void test_watchdog(void **state) {
     train_case_close(&c);
 }
 
+/* In place of the last number of the file, which is F32. */
+static void put_last(const char *folder, const char *name, const char number[4]) {
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, -4, SEEK_END);
+    fwrite(number, 1, 4, f);
+    fclose(f);
+}
+
+static const char nan_bytes[4] = {0, 0, (char)0xc0, 0x7f};
+
 static void test_nan_in_the_base(void **state) {
     (void)state;
     struct train_case c;
     struct ax_train_result r;
     struct ax_hf hf;
-    char path[160];
     open_case(&c, AX_F32, true);
     c.o.max_steps = 1;
     run_ok(&c, &r);
-    snprintf(path, sizeof path, "%s/model.safetensors", c.out);
-    FILE *f = fopen(path, "r+b");
-    assert_non_null(f);
-    fseek(f, -4, SEEK_END);
-    fwrite("\0\0\xc0\x7f", 1, 4, f);
-    fclose(f);
+    put_last(c.out, "model.safetensors", nan_bytes);
     assert_int_equal(ax_hf_open(&hf, c.out), AX_OK);
     c.o.weights = &hf;
     snprintf(c.out, sizeof c.out, "%s/out2", c.dir);
     assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
     expect_error("tensor model.norm.weight: element 47 is nan");
+    ax_hf_close(&hf);
+    train_case_close(&c);
+}
+
+/* A run of an adapter reads the base, another adapter or a checkpoint: the folder that is named is the tensor's. */
+static void test_nan_beside_an_adapter(void **state) {
+    (void)state;
+    static const struct ax_peft_config lora = {.r = 3, .alpha = 6, .all_linear = true};
+    struct train_case c;
+    struct ax_train_result r;
+    struct ax_peft peft;
+    struct ax_hf hf;
+    char base[112], named[160];
+    setenv("AXTRAIN_NONFINITE", "allow", 1); /* files are read, but not trained */
+    open_case(&c, AX_F32, true);
+    c.o.max_steps = 1;
+    run_ok(&c, &r);
+    snprintf(base, sizeof base, "%s", c.out);
+    assert_int_equal(ax_hf_open(&hf, base), AX_OK);
+    c.o.weights = &hf;
+    c.o.step.model.adapter = &lora;
+    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 1};
+    snprintf(c.out, sizeof c.out, "%s/adapter", c.dir);
+    run_ok(&c, &r);
+    put_last(c.out, "adapter_model.safetensors", nan_bytes);
+    assert_int_equal(ax_peft_open(&peft, c.out), AX_OK);
+    snprintf(named, sizeof named, "%s: tensor ", c.out);
+    c.o.start = &peft;
+    snprintf(c.out, sizeof c.out, "%s/out2", c.dir);
+    assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
+    expect_error(named);
+    expect_error("is nan");
+    ax_peft_close(&peft);
+    c.o.start = NULL;
+    ax_hf_close(&hf);
+    put_last(base, "model.safetensors", nan_bytes);
+    assert_int_equal(ax_hf_open(&hf, base), AX_OK);
+    c.o.save.resume = AX_RESUME_NEWEST;
+    c.o.max_steps = 2;
+    snprintf(c.out, sizeof c.out, "%s/adapter", c.dir);
+    snprintf(named, sizeof named, "%s: tensor model.norm.weight: element 47 is nan", base);
+    assert_int_equal(train_case_run(&c, &r), AX_ERR_DATA);
+    expect_error(named);
+    unsetenv("AXTRAIN_NONFINITE");
     ax_hf_close(&hf);
     train_case_close(&c);
 }
@@ -557,6 +608,7 @@ int main(void) {
         cmocka_unit_test(test_divergence_names_pairs),
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_nan_in_the_base),
+        cmocka_unit_test(test_nan_beside_an_adapter),
         cmocka_unit_test(test_bad_steps_at_the_end),
         cmocka_unit_test(test_no_memory_for_the_peak),
         cmocka_unit_test(test_too_little_memory),
