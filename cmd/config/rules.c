@@ -455,22 +455,8 @@ static enum ax_status check_rl(struct ax_config_build *b) {
     double beta = number(cfg, "rl_beta");
     double trl_beta = number(cfg, "trl.beta");
     if (beta < trl_beta || beta > trl_beta)
-        AX_TRY(broken(b, "rl_beta", "differs from trl.beta: keep one"));
-    if (!ax_config_holds(cfg, "rl == grpo,gdpo") || !ax_config_is_set(cfg, "trl.num_generations"))
-        return AX_OK;
-    double group = number(cfg, "trl.num_generations");
-    double rows = number(cfg, "trl.generation_batch_size");
-    const char *what = "trl.generation_batch_size";
-    if (isnan(rows)) {
-        const bool own = ax_config_is_set(cfg, "trl.steps_per_generation");
-        rows = number(cfg, "micro_batch_size") *
-               number(cfg, own ? "trl.steps_per_generation" : "gradient_accumulation_steps");
-        what = own ? "micro_batch_size × trl.steps_per_generation"
-                   : "micro_batch_size × gradient_accumulation_steps";
-    }
-    char text[AX_CONFIG_PATH];
-    snprintf(text, sizeof text, "%s = %.0f must be a multiple of it", what, rows);
-    return divides(group, rows) ? AX_OK : broken(b, "trl.num_generations", text);
+        return broken(b, "rl_beta", "differs from trl.beta: keep one");
+    return AX_OK;
 }
 
 /* The location of a rule's message is its own key, or else the first key of the condition that

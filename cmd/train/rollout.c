@@ -1,5 +1,6 @@
 #include "cmd/train/rollout.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -22,6 +23,17 @@ static void set_single_sizes(struct ax_rollout_options *r, const struct ax_train
                  o->step.n_microbatches * r->steps;
 }
 
+static const char batch_key[] = "trl.generation_batch_size",
+                  batches_key[] = "trl.steps_per_generation";
+
+/* Counts are ints later on. */
+static enum ax_status check_size(const struct ax_config *cfg, const char *key, double n) {
+    return n <= INT_MAX
+               ? AX_OK
+               : ax_config_error(cfg, key, "%.0f are too many: a generation has at most %d answers",
+                                 n, INT_MAX);
+}
+
 /* A generation is a multiple of a step and of a group. */
 static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_rollout_keys *k,
                                  const struct ax_config *cfg, const struct ax_train_options *o) {
@@ -31,12 +43,13 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_r
     const int64_t size = k->batch_size, steps = k->batches,
                   batches = size > 0    ? size / rows
                             : steps > 0 ? steps
-                                        : accumulation,
-                  answers = rows * batches;
-    const char *key = size > 0 ? "trl.generation_batch_size" : "trl.steps_per_generation";
+                                        : accumulation;
+    const char *key = size > 0 ? batch_key : steps > 0 ? batches_key : "micro_batch_size";
     if (size > 0 && steps > 0)
-        return ax_config_error(cfg, "trl.steps_per_generation",
-                               "says what trl.generation_batch_size says: remove one of them");
+        return ax_config_error(cfg, batches_key, "says what %s says: remove one of them",
+                               batch_key);
+    AX_TRY(check_size(cfg, key, size > 0 ? (double)size : (double)rows * (double)batches));
+    const int64_t answers = rows * batches;
     if (r->eval_group == 0)
         r->eval_group = r->group;
     if (size > 0 && answers != size)
@@ -44,17 +57,22 @@ static enum ax_status read_sizes(struct ax_rollout_options *r, const struct ax_r
                                "expected a multiple of %lld, which is micro_batch_size "
                                "of all data ranks",
                                (long long)rows);
-    if (batches == 0 || batches % accumulation != 0)
+    if (batches % accumulation != 0)
         return ax_config_error(cfg, key,
                                "%lld micro-batches are generated at a time, but a step takes %lld "
                                "(gradient_accumulation_steps): generate a multiple of that",
                                (long long)batches, (long long)accumulation);
     if (answers % r->group != 0)
         return ax_config_error(cfg, "trl.num_generations",
-                               "%lld answers are generated at a time (micro_batch_size × "
-                               "gradient_accumulation_steps × data ranks), which is no multiple "
+                               "%lld answers are generated at a time (%s), which is no multiple "
                                "of %lld",
-                               (long long)answers, (long long)r->group);
+                               (long long)answers,
+                               size > 0    ? batch_key
+                               : steps > 0 ? "micro_batch_size × trl.steps_per_generation × data "
+                                             "ranks"
+                                           : "micro_batch_size × gradient_accumulation_steps × "
+                                             "data ranks",
+                               (long long)r->group);
     r->steps = (int)(batches / accumulation);
     if (r->steps > 1 && (r->staleness > 0 || o->rollout_ranks > 0))
         return ax_config_error(
@@ -300,6 +318,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
                                      const struct ax_setup_data *d, const char *base,
                                      struct ax_train_options *o) {
     const struct ax_method *method = ax_method_of(cfg);
+    const bool distills = ax_config_holds(cfg, "rl == distill");
     struct ax_rollout_options *ro = &o->rollout;
     if (method->task != AX_TASK_PROMPT)
         return AX_OK;
@@ -308,7 +327,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->advantages.normalize_then_sum = method->normalize_then_sum;
     AX_FILL(cfg, "", struct ax_rollout_options, ro);
     AX_FILL(cfg, "", struct ax_rollout_keys, &r->keys);
-    if (ax_config_holds(cfg, "rl == distill"))
+    if (distills)
         ro->own_share = 1 - ax_config_f64(cfg, "trl.lmbda");
     make_room(o, d);
     ro->policy = d->method.objective.head.distill ? NULL : &d->method.policy;
@@ -319,7 +338,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
         AX_TRY(ax_arch_check_predict(o->arch, "trl.drafts"));
     if (ax_config_has(cfg, "kd_teacher") && ro->policy)
         AX_TRY(read_teacher(&ro->teach, cfg));
-    if (ro->ppo || ax_config_holds(cfg, "rl == distill")) {
+    if (ro->ppo || distills) {
         set_single_sizes(ro, o);
     } else {
         AX_TRY(read_sizes(ro, &r->keys, cfg, o));
@@ -330,7 +349,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     ro->tokenizer = d->tok.tokenizer;
     AX_TRY(ax_setup_turns_read(r, cfg, d, !base, ro));
     read_room(ro, cfg, o);
-    if (ax_config_holds(cfg, "rl == distill"))
+    if (distills)
         return AX_OK;
     AX_TRY(ax_setup_rewards_open(r, cfg, d->tok.tokenizer, !base, o));
     if (ro->n_models > 0 && o->rollout_ranks > 0)

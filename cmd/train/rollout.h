@@ -10,8 +10,6 @@
 #include "optim/train/train.h"
 #include "optim/losses/value.h"
 
-/* A reward function that is a model: a folder or hub id of a reward model, or of a process reward model
- * ("DIR:product"). */
 struct ax_setup_reward_model_options {
     const char *name;                  /* name as the user writes it */
     bool planning;                     /* needs config.json alone */
@@ -20,7 +18,8 @@ struct ax_setup_reward_model_options {
     const struct ax_tokenizer *policy; /* borrowed */
 };
 
-/* Must not move while it is open. */
+/* A reward function that is a model: a folder or hub id of a reward model, or of a process reward model
+ * ("DIR:product"). Must not move while it is open. */
 struct ax_setup_reward_model {
     struct ax_setup_reward_model_options o;
     char *path;

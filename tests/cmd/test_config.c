@@ -113,7 +113,6 @@ static void rules_between_keys(void **state) {
         {"rl: dpo\ndpo_loss_weights: [1]\n", "set dpo_loss_type too"},
         {"rl: dpo\ndpo_loss_type: [sigmoid, sft]\ndpo_loss_weights: [1]\n", "one weight for each"},
         {"rl: kto\ndpo_loss_type: [ipo]\n", "needs rl: dpo"},
-        {"rl: grpo\nmicro_batch_size: 3\ntrl: {num_generations: 2}\n", "= 3 must be a multiple"},
         {"rl: dpo\nrl_beta: 0.1\ntrl: {beta: 0.2}\n", "differs from trl.beta"},
         {"load_in_4bit: true\n",
          "load_in_4bit: a quantized base cannot be trained: set adapter: q"},

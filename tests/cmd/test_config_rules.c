@@ -85,17 +85,8 @@ static void both_sides_of_the_limits(void **state) {
     FAILS("rl: dpo\nrl_beta: 0.1\ntrl: {beta: 0.2}\n", "rl_beta: ");
     loads("rl: dpo\ndpo_loss_type: [sigmoid, sft]\ndpo_loss_weights: [1, 2]\n");
     FAILS("rl: dpo\ndpo_loss_type: [sigmoid]\ndpo_loss_weights: [1, 2]\n", "dpo_loss_weights: ");
-    loads("rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\n"
-          "trl: {num_generations: 6}\n");
-    FAILS("rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\n"
-          "trl: {num_generations: 4}\n",
-          "trl.num_generations: micro_batch_size × gradient_accumulation_steps = 6 must be a "
-          "multiple of it");
-    FAILS("rl: grpo\nmicro_batch_size: 2\ntrl: {num_generations: 4, steps_per_generation: 3}\n",
-          "trl.num_generations: micro_batch_size × trl.steps_per_generation = 6 must be a ");
-    loads("rl: grpo\nmicro_batch_size: 3\ntrl: {num_generations: 4, generation_batch_size: 8}\n");
-    FAILS("rl: grpo\nmicro_batch_size: 4\ntrl: {num_generations: 4, generation_batch_size: 6}\n",
-          "trl.num_generations: ", "generation_batch_size = 6 ");
+    /* a group's answers may be of several data ranks, which are not known here */
+    loads("rl: grpo\nmicro_batch_size: 1\ntrl: {num_generations: 8}\n");
 }
 
 /* How servers are asked is nothing where no server is. */

@@ -666,7 +666,27 @@ static void refuses(const char *more, int code, const char *what) {
 static void mistakes_are_named(void **state) {
     (void)state;
     refuses("trl.reward_funcs=null", 2, "what are answers worth?");
-    refuses("trl.num_generations=3", 2, "trl.num_generations");
+    refuses("trl.num_generations=3", 2,
+            "trl.num_generations: 8 answers are generated at a time (micro_batch_size × "
+            "gradient_accumulation_steps × data ranks), which is no multiple of 3");
+    refuses(
+        "trl.num_generations=3 trl.steps_per_generation=2", 2,
+        "16 answers are generated at a time (micro_batch_size × trl.steps_per_generation × data "
+        "ranks), which");
+    refuses("trl.num_generations=3 trl.generation_batch_size=16", 2,
+            "16 answers are generated at a time (trl.generation_batch_size), which");
+    refuses("trl.steps_per_generation=4294967296", 2,
+            "trl.steps_per_generation: 34359738368 are too many: a generation has at most "
+            "2147483647 answers");
+    /* of all data ranks together */
+    refuses("trl.num_generations=8 micro_batch_size=1", 2, "1 answers are generated at a time");
+    const char *config = configure("", "micro_batch_size: 1\n");
+    assert_int_equal(run(said, sizeof said,
+                         "plan '%s' output_dir='%s/x' --world 8 dp_shard_size=8 "
+                         "trl.num_generations=8",
+                         config, scratch),
+                     0);
+    refuses("trl.generation_batch_size=4294967296", 2, "trl.generation_batch_size: 4294967296 are");
     refuses("trl.reward_weights='[1, 2]'", 2, "2 weights for 1 functions");
     refuses("trl.reward_funcs='[nosuch]'", 2, "nosuch");
     refuses("neftune_noise_alpha=5", 2, "answers are sampled without noise");
