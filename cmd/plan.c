@@ -105,8 +105,9 @@ static enum ax_status open_mesh(struct ax_plan_request *r, int64_t world, const 
     }
     r->step.model.sharding = ax_zero_stage(3);
     r->step.tp_auto = r->step.model.tp_overlap = r->step.model.expert_overlap = true;
-    r->runtime.world =
-        world > 0 ? (int)world : s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+    r->runtime.world = (int)world;
+    if (world == 0)
+        AX_TRY(ax_mesh_sizes_world(s, "plan", &r->runtime.world));
     AX_TRY(ax_mesh_create(&mesh, *s, r->runtime.world, 0));
     s->dp_shard = mesh.size[AX_ROLE_DP_SHARD];
     if (!search)

@@ -104,6 +104,8 @@ enum ax_status ax_check_mesh(int argc, char **argv) {
     if (base)
         AX_TRY(ax_storage_parse(base, &c.step.model.base_store));
     struct ax_scheme scheme;
+    if (qat && fp8)
+        return ax_error(AX_ERR_CONFIG, "give either --qat or --fp8: both say what products read");
     if (qat) {
         AX_TRY(ax_scheme_find_trained("--qat", qat, &scheme));
         c.step.model.qat = &scheme;

@@ -21,7 +21,7 @@ enum ax_status ax_recompute_parse(const char *name, enum ax_recompute *out) {
         *out = (enum ax_recompute)mode;
         return AX_OK;
     }
-    return ax_error(AX_ERR_CONFIG, "recompute: \"%s\" is not one of off, selective, on", name);
+    return ax_error(AX_ERR_CONFIG, "--recompute: \"%s\" is not one of off, selective, on", name);
 }
 
 void ax_frame_begin(struct ax_frame *f, int n) {

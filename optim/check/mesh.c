@@ -13,6 +13,7 @@
 #include "kernels/transfer.h"
 #include "model/adapter/load.h"
 #include "parallel/fabric/comm_gloo.h"
+#include "parallel/fabric/mesh_sizes.h"
 #include "parallel/fabric/world.h"
 #include "parallel/job/token.h"
 
@@ -557,14 +558,10 @@ static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
     return AX_OK;
 }
 
-static int world_of(const struct ax_mesh_sizes *s) {
-    return s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
-}
-
 /* Plans once without ranks, so that errors in the request are reported once. */
-static enum ax_status plan_rank_0(struct run *run) {
+static enum ax_status plan_rank_0(struct run *run, int world) {
     struct ax_runtime_options o = {
-        .backend = run->c->backend, .sizes = run->c->sizes, .world = world_of(&run->c->sizes)};
+        .backend = run->c->backend, .sizes = run->c->sizes, .world = world};
     struct ax_runtime rt;
     AX_TRY(count_slots(run, 0, &o.n_slots));
     AX_TRY(ax_runtime_open_planning(&rt, &o));
@@ -575,10 +572,11 @@ static enum ax_status plan_rank_0(struct run *run) {
 
 enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_report *r, bool *here) {
     struct run run = {.c = c, .report = r};
-    struct ax_mesh_launch launch = {.world = world_of(&c->sizes), .processes = c->gloo};
+    struct ax_mesh_launch launch = {.processes = c->gloo};
     run.data_ranks = c->sizes.dp_replicate * c->sizes.dp_shard;
     *here = true;
-    AX_TRY(plan_rank_0(&run));
+    AX_TRY(ax_mesh_sizes_world(&c->sizes, "check mesh", &launch.world));
+    AX_TRY(plan_rank_0(&run, launch.world));
     enum ax_status st;
     AX_TRY_GOTO(mesh_launch_start(&launch), st, done); /* before any threads exist */
     *here = launch.rank == 0;

@@ -1,5 +1,6 @@
 #include "parallel/fabric/mesh_sizes.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,17 @@ enum ax_status ax_mesh_sizes_parse(struct ax_mesh_sizes *s, const char *command,
         if (*end == '\0')
             return AX_OK;
     }
+}
+
+enum ax_status ax_mesh_sizes_world(const struct ax_mesh_sizes *s, const char *command, int *world) {
+    const int64_t n = (int64_t)s->pp * s->dp_replicate * s->dp_shard * s->cp * s->tp;
+    if (n > INT_MAX)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "%s: these sizes are %lld ranks, but there are at most %d: give smaller ones", command,
+            (long long)n, INT_MAX);
+    *world = (int)n;
+    return AX_OK;
 }
 
 /* Those roles with more than one rank, each with its number. */

@@ -6,6 +6,8 @@
 
 /* Sets the sizes that `text` names. AX_ERR_CONFIG begins with the command's name. */
 enum ax_status ax_mesh_sizes_parse(struct ax_mesh_sizes *s, const char *command, const char *text);
+/* The number of ranks; all sizes must be set. AX_ERR_CONFIG begins with the command's name. */
+enum ax_status ax_mesh_sizes_world(const struct ax_mesh_sizes *s, const char *command, int *world);
 /* "dp_shard2-tp2": those that are not 1; "" for one rank. buf is returned. */
 const char *ax_mesh_sizes_name(char *buf, size_t size, const struct ax_mesh *mesh);
 

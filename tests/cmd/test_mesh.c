@@ -691,6 +691,22 @@ static void sizes_are_read(void **state) {
     char *on_far[] = {"check", "mesh", path, "tp=2", "--backend", "far", NULL};
     assert_int_equal(run_command(ax_cmd_check, 6, on_far, NULL, out, said, sizeof said), AX_OK);
     assert_non_null(strstr(said, ": far, ranks as threads"));
+    static const struct {
+        char *words[4];
+        const char *says;
+    } options[] = {
+        {{"--qat", "nvfp4", "--fp8", "tensorwise"}, "give either --qat or --fp8"},
+        {{"--recompute", "maybe", "tp=1", "pp=1"}, "--recompute: \"maybe\" is not one of"},
+        {{"pp=1024", "dp_shard=1024", "cp=1024", "tp=1024"}, "these sizes are 1099511627776 ranks"},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char *const *w = options[i].words;
+        char *argv[] = {"check", "mesh", path, w[0], w[1], w[2], w[3], NULL};
+        assert_int_equal(run_command(ax_cmd_check, 7, argv, NULL, out, said, sizeof said),
+                         AX_ERR_CONFIG);
+        if (!strstr(ax_error_text(), options[i].says))
+            fail_msg("%s", ax_error_text());
+    }
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *argv[] = {"check", "mesh", path, (char *)(uintptr_t)wrong[i], NULL};
         assert_int_equal(run_command(ax_cmd_check, 4, argv, NULL, out, said, sizeof said),

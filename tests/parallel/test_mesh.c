@@ -263,6 +263,14 @@ static void sizes_are_written_and_read(void **state) {
         if (strncmp(ax_error_text(), wrong[i].says, strlen(wrong[i].says)) != 0)
             fail_msg("%s: %s", wrong[i].text, ax_error_text());
     }
+    int world;
+    assert_int_equal(ax_mesh_sizes_parse(&s, "check", "pp=2,dp_replicate=3,dp_shard=5,cp=7,tp=11"),
+                     AX_OK);
+    assert_int_equal(ax_mesh_sizes_world(&s, "check", &world), AX_OK);
+    assert_int_equal(world, 2310);
+    assert_int_equal(ax_mesh_sizes_parse(&s, "check", "dp_shard=1024,cp=1024,tp=1024"), AX_OK);
+    assert_int_equal(ax_mesh_sizes_world(&s, "check", &world), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "check: these sizes are 6442450944 ranks"));
     s = ones;
     assert_int_equal(ax_mesh_create(&mesh, s, 1, 0), AX_OK);
     assert_string_equal(ax_mesh_sizes_name(buf, sizeof buf, &mesh), "");
