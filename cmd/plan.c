@@ -58,7 +58,7 @@ static enum ax_status open_machine(struct machine *m, struct ax_plan_words *w) {
         const struct ax_runtime_options here = {.backend = r->runtime.backend,
                                                 .threads = r->runtime.threads};
         AX_TRY(ax_plan_measure(&here, r->step.model.dtype, &h));
-        m->rates = ax_rates_measured(&h);
+        m->rates = ax_rates_measured(&h, r->step.model.dtype);
     }
     r->rates = &m->rates;
     return AX_OK;

@@ -36,10 +36,6 @@ struct search {
 
 /* ---- rules ---- */
 
-static int node_of(const struct ax_plan_request *r) {
-    return r->rates->hardware.node > 0 ? r->rates->hardware.node : 8;
-}
-
 /* Bytes that a rank has of masters and state at least: of AdamW in float32, 2 + 4 + 4 + 4 + 4 per
  * parameter that trains. Experts are divided over all ranks of a stage, others over fsdp and tp. */
 static double least_state(const struct search *s, const struct ax_mesh_sizes *m) {
@@ -51,7 +47,7 @@ static double least_state(const struct search *s, const struct ax_mesh_sizes *m)
 }
 
 static enum ax_search_reason broken_rule(const struct search *s, const struct ax_mesh_sizes *m) {
-    const int node = node_of(s->r);
+    const int node = s->r->rates->hardware.node;
     if (m->tp > node)
         return AX_SEARCH_TP_FAR;
     if (m->cp > 1 && s->r->sequence_tokens / m->cp < LEAST_TOKENS)

@@ -90,6 +90,14 @@ enum ax_status ax_hardware_find(const char *name, struct ax_hardware *out) {
                     name, list_names(all, sizeof all));
 }
 
+bool ax_hardware_is_hopper(const struct ax_hardware *h) {
+    static const char *const prefixes[] = {"h100", "h200", "h800"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncasecmp(h->name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return h->gpu == 90;
+}
+
 /* ---- from a file ---- */
 
 static const struct {
@@ -146,7 +154,7 @@ static enum ax_status read_row(const struct ax_tsv *t, int row, struct ax_hardwa
     if (ax_tsv_cell(t, row, host)[0])
         AX_TRY(ax_tsv_number(t, row, host, &gigabytes, NULL));
     h->host = gigabytes > 0 ? gigabytes * 1e9 : PCIE;
-    h->node = ranks >= 1 && ranks <= 65536 ? (int)ranks : 0;
+    h->node = ranks >= 1 && ranks <= 65536 ? (int)ranks : 8;
     return AX_OK;
 }
 

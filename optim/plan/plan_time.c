@@ -81,7 +81,7 @@ static void free_stages(struct stage *stages, int n) {
 
 /* A message to a stage is between the same places of both. */
 static bool is_far(const struct ax_rates *r, const struct ax_mesh *mesh, int peer) {
-    const int node = r->hardware.node > 0 ? r->hardware.node : 8;
+    const int node = r->hardware.node;
     const int stride = mesh->world / mesh->size[AX_ROLE_PP];
     const int other = mesh->rank + (peer - mesh->coord[AX_ROLE_PP]) * stride;
     return other / node != mesh->rank / node;
@@ -296,7 +296,7 @@ static enum ax_status run_short(struct ax_plan_time *t, const struct ax_plan_tim
 /* Of the peak. */
 static void rate(struct ax_plan_time *t, const struct ax_plan_time_options *o,
                  const struct ax_step_options *so) {
-    t->peak = o->rates->hardware.bf16 * (so->model.dtype == AX_F32 ? 0.5 : 1);
+    t->peak = o->rates->hardware.bf16 * ax_rates_dtype_share(so->model.dtype);
     t->tokens_per_second = t->tokens / t->step;
     t->mfu = t->flops / t->step / t->peak;
     t->mfu_full = t->flops_full / t->step / t->peak;

@@ -68,7 +68,7 @@ static const struct {
 };
 #define N_ATTENTION     (sizeof attention / sizeof *attention)
 #define LEAST_ATTENTION 0.01
-/* On a CPU, where calls cost little: 316 of 470 GFLOP/s (docs/results/step.md). */
+/* Least share of the peak on a CPU, where calls cost little: 316 of 470 GFLOP/s (docs/results/step.md). */
 #define CPU_ATTENTION 0.67
 /* Head size 64 against 128: 473 against 616 TFLOP/s (FlashAttention-3). */
 #define SMALL_HEADS (473.0 / 616)
@@ -95,7 +95,7 @@ static const double links[AX_COLLECTIVE_COUNT] = {
 
 /* ---- which op is what ---- */
 
-/* Ops whose bytes are streamed. */
+/* Ops that compute more than they read, or stream what they read. */
 static const struct kind {
     enum ax_op op;
     enum ax_time_kind kind;
@@ -150,6 +150,10 @@ enum ax_time_kind ax_rates_kind(enum ax_op op) {
     return k ? k->kind : AX_TIME_MEMORY;
 }
 
+double ax_rates_dtype_share(enum ax_dtype dtype) {
+    return dtype == AX_F64 ? F64 : dtype == AX_F32 ? TF32 : 1;
+}
+
 struct ax_rates ax_rates_of(const struct ax_hardware *h) {
     size_t i = 0;
     while (strncasecmp(h->name, products[i].prefix, strlen(products[i].prefix)) != 0)
@@ -175,28 +179,20 @@ struct ax_rates ax_rates_of(const struct ax_hardware *h) {
         r.attention[backward][0] = products[i].attention;
         r.attention[backward][1] = products[i].attention * SMALL_HEADS;
     }
-    if (h->bf16 < 900e12 || h->node_link < 100e9)
-        r.links[AX_ALL_REDUCE] = RING;
+    if (h->bf16 < 900e12 || h->node_link < 100e9 || strncasecmp(h->name, "mi3", 3) == 0)
+        r.links[AX_ALL_REDUCE] = RING; /* no switch that adds: before Hopper, over PCIe, of AMD */
     if (r.fp8 == 0)
         r.fp8 = r.bf16;
     return r;
 }
 
-/* An H100 reaches 329 TFLOP/s with FlashAttention-2 where FlashAttention-3 reaches 632 (PyTorch's issue
- * 142132): it was written for the A100, and does not use Hopper's instructions. */
-#define FLASH2 (329.0 / 632)
-
-struct ax_rates ax_rates_flash2(const struct ax_hardware *h) {
-    struct ax_rates r = ax_rates_of(h);
-    for (int i = 0; i < 4 && strncasecmp(h->name, "h", 1) == 0; i++)
-        r.attention[i / 2][i % 2] *= FLASH2;
-    return r;
-}
-
-struct ax_rates ax_rates_measured(const struct ax_hardware *h) {
+struct ax_rates ax_rates_measured(const struct ax_hardware *h, enum ax_dtype dtype) {
     struct ax_rates r = ax_rates_of(h);
     r.source = "products and memory as measured";
-    r.bf16 = r.fp8 = r.grouped = h->bf16;
+    r.hardware.bf16 = h->bf16 / ax_rates_dtype_share(dtype);
+    r.bf16 = r.fp8 = r.grouped = r.hardware.bf16;
+    for (int op = 0; op < AX_OP_COUNT; op++)
+        r.ops[op].bytes = 1;
     r.product_start = r.start = 1e-6;
     r.least_attention = CPU_ATTENTION;
     r.contention = 0;
@@ -216,7 +212,7 @@ struct ax_rates ax_rates_agreed(const char *backend) {
     struct ax_hardware gpu;
     const bool is_gpu = strcmp(backend, "cuda") == 0 || strcmp(backend, "sheet") == 0;
     if (!is_gpu || ax_hardware_find("h100-sxm-80", &gpu) != AX_OK)
-        return ax_rates_measured(&two_cores);
+        return ax_rates_measured(&two_cores, AX_BF16);
     return ax_rates_of(&gpu);
 }
 
@@ -237,10 +233,6 @@ static double attention_share(double length, bool backward) {
     const double at = log2(length / attention[i - 1].length) /
                       log2(attention[i].length / attention[i - 1].length);
     return last + at * (next - last);
-}
-
-static double dtype_share(enum ax_dtype dtype) {
-    return dtype == AX_F64 ? F64 : dtype == AX_F32 ? TF32 : 1;
 }
 
 static double greater(double a, double b) {
@@ -267,7 +259,8 @@ double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
     if (kind == AX_TIME_PRODUCTS) {
         const bool grouped = e->op == AX_OP_grouped_gemm && e->products == 0;
         const double speed =
-            is_fp8(r, e) ? r->fp8 : (grouped ? r->grouped : r->bf16) * dtype_share(e->dtype);
+            is_fp8(r, e) ? r->fp8
+                         : (grouped ? r->grouped : r->bf16) * ax_rates_dtype_share(e->dtype);
         return r->product_start * greater((double)e->products, 1) +
                greater(e->flops / speed, moved);
     }
@@ -277,7 +270,7 @@ double ax_rates_seconds(const struct ax_rates *r, const struct ax_op_event *e) {
         const bool backward = e->op == AX_OP_attention_backward;
         /* a causal query has half of the length as keys, on average */
         const double share = attention_share(2 * (double)e->k, backward) *
-                             r->attention[backward][e->n <= 64] * dtype_share(e->dtype);
+                             r->attention[backward][e->n <= 64] * ax_rates_dtype_share(e->dtype);
         return r->product_start +
                greater(e->flops / (r->hardware.bf16 * greater(share, r->least_attention)), moved);
     }
@@ -292,7 +285,7 @@ double ax_rates_copy(const struct ax_rates *r, double bytes) {
 
 enum ax_status ax_rates_group_of(const struct ax_rates *r, const struct ax_mesh *mesh,
                                  enum ax_role role, struct ax_rates_group *out) {
-    const int node = r->hardware.node > 0 ? r->hardware.node : 8;
+    const int node = r->hardware.node;
     int *ranks;
     *out = (struct ax_rates_group){.size = mesh->size[role]};
     AX_TRY(ax_alloc(&ranks, (size_t)out->size, sizeof *ranks));

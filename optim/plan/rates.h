@@ -49,11 +49,11 @@ struct ax_rates {
 struct ax_rates ax_rates_of(const struct ax_hardware *h);
 /* Rates of the backend cuda (rates_cuda.c): on Hopper those that were measured there, else ax_rates_of's. */
 struct ax_rates ax_rates_cuda(const struct ax_hardware *h);
-/* The rates with attention by FlashAttention-2, PyTorch's own kernel. */
-struct ax_rates ax_rates_flash2(const struct ax_hardware *h);
-/* Rates for a machine whose speeds were measured by ax_measure_*: products and memory reach the
- * measured values. */
-struct ax_rates ax_rates_measured(const struct ax_hardware *h);
+/* Speed of products as a share of that in bf16, by the data sheets of GPUs. */
+double ax_rates_dtype_share(enum ax_dtype dtype);
+/* Rates for a machine whose speeds were measured by ax_plan_measure, h->bf16 with products in `dtype`: products in that
+ * dtype and whatever streams memory reach the measured values. */
+struct ax_rates ax_rates_measured(const struct ax_hardware *h, enum ax_dtype dtype);
 /* Rates that do not depend on the machine, only on the backend, for choices on which a plan, its
  * run and all ranks must agree: an H100's for a GPU, else those of two cores. */
 struct ax_rates ax_rates_agreed(const char *backend);

@@ -2,8 +2,6 @@
  * hybrids.md, which have the commands. */
 #include "optim/plan/rates.h"
 
-#include <strings.h>
-
 /* Of H200's data sheet. */
 #define OF_MEMORY(gb_s) ((gb_s) / 4800.0)
 #define OF_PEAK(tflops) ((tflops) / 989.0)
@@ -47,10 +45,11 @@ struct ax_rates ax_rates_cuda(const struct ax_hardware *h) {
     struct ax_rates r = ax_rates_of(h);
     r.backend = "cuda";
     r.emulates = true;
-    if (strncasecmp(h->name, "h", 1) != 0)
+    if (!ax_hardware_is_hopper(h))
         return r;
     r.source = "shares of the data sheet that axtrain's kernels reached on an H200";
-    r.fp8 = h->fp8 * FP8;
+    if (h->fp8 > 0)
+        r.fp8 = h->fp8 * FP8;
     for (int op = 0; op < AX_OP_COUNT; op++)
         r.ops[op].bytes = COPY;
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)

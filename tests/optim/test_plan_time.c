@@ -231,6 +231,61 @@ static void products_take_what_was_measured(void **state) {
     assert_true(ax_rates_seconds(&r, &e) < 0.6 * bf16);
 }
 
+/* Speeds that were measured are reached, whatever the dtype in which products were. */
+static void measured_speeds_are_reached(void **state) {
+    (void)state;
+    static const enum ax_dtype dtypes[] = {AX_BF16, AX_F32, AX_F64};
+    static const enum ax_op ops[] = {AX_OP_copy, AX_OP_rmsnorm_forward, AX_OP_adamw};
+    const struct ax_hardware h = {.name = "x", .bf16 = 4e11, .bandwidth = 3e10, .node = 8};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        const struct ax_rates r = ax_rates_measured(&h, dtypes[i]);
+        struct ax_op_event e = product(8192, 8192, 8192);
+        e.dtype = dtypes[i];
+        assert_true(fabs(e.flops / ax_rates_seconds(&r, &e) / h.bf16 - 1) < 1e-4);
+        const double peak = r.hardware.bf16 * ax_rates_dtype_share(dtypes[i]);
+        assert_true(fabs(peak / h.bf16 - 1) < 1e-12);
+        for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
+            e = (struct ax_op_event){.op = ops[k], .dtype = dtypes[i], .bytes = 3e10};
+            assert_true(fabs(ax_rates_seconds(&r, &e) - 1) < 1e-4);
+        }
+    }
+}
+
+/* Rates of axtrain's kernels are of Hopper: by a row's capability, or the name of a row of a file. */
+static void hopper_has_its_rates(void **state) {
+    (void)state;
+    static const struct {
+        struct ax_hardware h;
+        bool hopper;
+    } machines[] = {
+        {{.name = "h200", .gpu = 90}, true},  {{.name = "H100-PCIe"}, true},
+        {{.name = "gh200", .gpu = 90}, true}, {{.name = "h800"}, true},
+        {{.name = "hgx-a100"}, false},        {{.name = "hgx-b200", .gpu = 100}, false},
+    };
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        struct ax_hardware h = machines[i].h;
+        h.bf16 = 989e12;
+        h.bandwidth = 3.35e12;
+        h.node = 8;
+        const struct ax_rates cuda = ax_rates_cuda(&h), sheet = ax_rates_of(&h);
+        assert_int_equal(strcmp(cuda.source, sheet.source) != 0, machines[i].hopper);
+        assert_true(sheet.fp8 == sheet.bf16 && cuda.fp8 == cuda.bf16); /* without FP8 */
+        h.fp8 = 1979e12;
+        assert_true(ax_rates_cuda(&h).fp8 > 1.1e15);
+    }
+}
+
+/* A switch that adds is NVIDIA's. */
+static void amd_adds_along_a_ring(void **state) {
+    (void)state;
+    struct ax_hardware nvidia, amd;
+    must(ax_hardware_find("h200", &nvidia));
+    must(ax_hardware_find("mi300x", &amd));
+    assert_true(ax_rates_of(&nvidia).links[AX_ALL_REDUCE] > 1);
+    const struct ax_rates r = ax_rates_of(&amd);
+    assert_true(r.links[AX_ALL_REDUCE] == r.links[AX_BROADCAST]);
+}
+
 static struct ax_sim_item gather(const struct ax_rates *r, int size, int local, double bytes) {
     const struct ax_rates_group g = {.size = size, .local = local};
     const struct ax_transfer_event t = {
@@ -551,6 +606,9 @@ int main(void) {
         cmocka_unit_test(fp8_products_are_known),
         cmocka_unit_test(copies_of_the_host_are_recorded),
         cmocka_unit_test(products_take_what_was_measured),
+        cmocka_unit_test(measured_speeds_are_reached),
+        cmocka_unit_test(hopper_has_its_rates),
+        cmocka_unit_test(amd_adds_along_a_ring),
         cmocka_unit_test(transfers_follow_the_topology),
         cmocka_unit_test(the_parts_are_the_step),
         cmocka_unit_test(copies_are_behind_layers),
