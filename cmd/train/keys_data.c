@@ -365,7 +365,7 @@ const struct ax_config_key ax_config_keys_packing[] = {
            "Fill one bin per row of the micro-batch instead of one bin for all of it.",
            AX_INTO(AX_FIELD(struct ax_data_keys, real_batches))),
     AX_KEY("pad_to_sequence_len", AX_T_BOOL,
-           "Pad every row to sequence_len; if unset, true when packing.",
+           "Pad every row to sequence_len; if unset, true when packing and with reward_model.",
            AX_INTO(AX_FIELD(struct ax_data_keys, pad_to_sequence_len))),
     AX_KEY("pad_to_multiple_of", AX_T_COUNT, "Pad rows to a multiple of this many tokens.",
            .dflt = "64", AX_INTO(AX_FIELD(struct ax_data_keys, pad_to_multiple_of))),

@@ -117,6 +117,17 @@ static void values_and_old_names(void **state) {
         }
         assert_true((v->support == AX_SUPPORT_ACTS) == (v->note == NULL));
     }
+    static const struct {
+        const char *value;
+        enum ax_capability needs;
+    } types[] = {{"alpaca.load_x", AX_CAP_PYTHON},   {"alpaca:load_x", AX_CAP_PYTHON},
+                 {"zephyr.x", AX_CAP_DATASET_TYPES}, {"llama3.x", AX_CAP_NONE},
+                 {"chatml.x", AX_CAP_NONE},          {"alpaca:x", AX_CAP_NONE}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct ax_config_value v;
+        assert_true(ax_config_find_value(ax_config_find("datasets[].type"), types[i].value, &v));
+        assert_int_equal(v.needs, types[i].needs);
+    }
     for (size_t i = 0; i < ax_config_n_renamed; i++) {
         const struct ax_config_renamed *old = &ax_config_renamed[i];
         const bool any = old->from == NULL || strcmp(old->from, "{}") == 0;
