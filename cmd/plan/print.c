@@ -82,7 +82,7 @@ static double sum(const double *values, int n) {
     return s;
 }
 
-/* "hidden 93 %": of the time in which transfers are under way. */
+/* A line for each role that has transfers. */
 static void print_roles(const struct ax_plan_time *t) {
     char a[32], b[32];
     for (int role = 0; role < AX_TIME_ROLES; role++)
@@ -369,9 +369,13 @@ void ax_plan_print(const struct ax_plan_words *w, const struct ax_plan_figures *
 
 /* ---- a search ---- */
 
+#define TEXT(x)    TEXT_OF(x)
+#define TEXT_OF(x) #x
+
 static const char *const reasons[AX_SEARCH_REASONS] = {
     [AX_SEARCH_TP_FAR] = "tp across nodes",
-    [AX_SEARCH_CP_SHORT] = "cp leaves less than 4096 tokens of a sequence to a rank",
+    [AX_SEARCH_CP_SHORT] =
+        "cp leaves less than " TEXT(AX_SEARCH_LEAST_TOKENS) " tokens of a sequence to a rank",
     [AX_SEARCH_REPLICAS] = "weights shared by other groups than one node, eight, or all",
     [AX_SEARCH_EXPERTS] = "experts over a part of a node",
     [AX_SEARCH_PIPELINE] = "more stages than layers, or than micro-batches",

@@ -13,7 +13,6 @@
 
 #define SHORTLIST 8
 /* Of a sequence on a rank of cp: attention and products of fewer tokens are slow. */
-#define LEAST_TOKENS 4096
 #define MOST_ROWS    16
 #define MOST_THREADS 64
 
@@ -50,7 +49,7 @@ static enum ax_search_reason broken_rule(const struct search *s, const struct ax
     const int node = s->r->rates->hardware.node;
     if (m->tp > node)
         return AX_SEARCH_TP_FAR;
-    if (m->cp > 1 && s->r->sequence_tokens / m->cp < LEAST_TOKENS)
+    if (m->cp > 1 && s->r->sequence_tokens / m->cp < AX_SEARCH_LEAST_TOKENS)
         return AX_SEARCH_CP_SHORT;
     const int sharing = m->dp_shard * m->cp * m->tp;
     if (m->dp_replicate > 1 && sharing != node && sharing != 8 * node)

@@ -1,4 +1,4 @@
-/* The fastest meshes that fit. */
+/* The fastest meshes that fit, of those that simple rules leave and whose estimates are best: not all are simulated. */
 #ifndef AX_OPTIM_FORECAST_SEARCH_H
 #define AX_OPTIM_FORECAST_SEARCH_H
 
@@ -12,6 +12,8 @@ struct ax_search_choice {
     enum ax_cp_method cp_method;
     struct ax_plan_time time;
 };
+
+#define AX_SEARCH_LEAST_TOKENS 4096 /* tokens of a sequence on a rank of cp */
 
 /* Why others are left out. */
 enum ax_search_reason {

@@ -37,8 +37,9 @@ static bool attends_in_chunks(const struct ax_train_options *o) {
     return o->arch->chunk > 0 || (ax_train_has_value(o) && o->value.arch->chunk > 0);
 }
 
-/* Losses of routers and indexers are of all tokens, noise is drawn for each, a row that is cut would have the prompt in
- * one part, a state is of all tokens before, and a batch has one table of chunks. */
+/* What forbids it: losses of routers and indexers, which are of all tokens; noise and dropout, which are drawn for each;
+ * rows that cp cuts, which would have the prompt in one part; states, which are of all tokens before; and chunks, of
+ * which a batch has one table. */
 static bool may_share_prompts(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
     return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
@@ -64,7 +65,7 @@ static int64_t groups_in(const struct ax_rollout_options *o, int64_t completions
     return groups < most ? groups : most;
 }
 
-/* Sets `alike`, `keys` and, if fewer suffice, `tokens` of a step. */
+/* Sets `alike` and `keys` of a step whose documents may share their prompts, and `tokens` of one of sampled answers. */
 static void share_prompts(struct ax_step_options *so, const struct ax_train_options *o) {
     const struct ax_rollout_options *r = &o->rollout;
     const int64_t completions = o->data.sequences_per_batch;
