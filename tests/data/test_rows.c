@@ -255,6 +255,24 @@ static void packed_files(void **state) {
     ax_buf_free(&text);
 }
 
+/* A byte order mark whose bytes a decoder returns one by one, and one that is the whole file. */
+static void packed_byte_order_marks(void **state) {
+    (void)state;
+    static const char text[] = "\xEF\xBB\xBF\"q\n\",a\n1,2\n";
+    const size_t n = sizeof text - 1;
+    for (int packing = 0; packing < 2; packing++) {
+        struct ax_buf packed = {0};
+        for (size_t i = 0; i < n; i++)
+            (packing ? zstd : gzip)(&packed, text + i, 1);
+        check(put_bytes("b.csv.gz", packed.data, packed.len),
+              "b.csv.gz:3 0 {\"q\\n\":\"1\",\"a\":\"2\"}\n");
+        packed.len = 0;
+        (packing ? zstd : gzip)(&packed, text, 3);
+        check(put_bytes("b.txt.gz", packed.data, packed.len), "");
+        ax_buf_free(&packed);
+    }
+}
+
 /* A row of 1 GB, out of a gzip file of 1 MB: a bad row, not memory. */
 static void huge_row(void **state) {
     (void)state;
@@ -707,6 +725,7 @@ int main(void) {
         cmocka_unit_test(csv),
         cmocka_unit_test(text),
         cmocka_unit_test(packed_files),
+        cmocka_unit_test(packed_byte_order_marks),
         cmocka_unit_test(huge_row),
         cmocka_unit_test(long_elements),
         cmocka_unit_test(hostile_rows),

@@ -20,6 +20,8 @@
  * a decoder. */
 
 #define PIECE ((size_t)256 * 1024)
+/* Bytes of the first piece, unless the file has fewer: a magic number, or a byte order mark and one more. */
+#define FIRST 4
 
 enum packing { PLAIN, GZIP, ZSTD };
 
@@ -29,7 +31,7 @@ struct ax_bytes {
     char *in, *out;     /* [PIECE]; out only for compressed files */
     size_t in_at, in_n; /* unread part of in */
     bool in_end;        /* the file has no more bytes */
-    bool started;       /* the first bytes have been inspected */
+    bool started;       /* the first piece has been read */
     bool inside;        /* between the start and the end of a compressed member */
     z_stream gzip;
     ZSTD_DStream *zstd;
@@ -85,9 +87,9 @@ static enum ax_status fill(struct ax_bytes *b) {
     return AX_OK;
 }
 
-/* Reads until the magic number is complete: a pipe may return its first bytes one by one. */
-static enum ax_status fill_magic(struct ax_bytes *b) {
-    while (b->in_n < 4 && !b->in_end) {
+/* Loops, because a pipe may return its first bytes one by one. */
+static enum ax_status fill_first(struct ax_bytes *b) {
+    while (b->in_n < FIRST && !b->in_end) {
         size_t got;
         AX_TRY(ax_file_read(&b->file, b->in + b->in_n, PIECE - b->in_n, &got));
         b->in_n += got;
@@ -97,8 +99,7 @@ static enum ax_status fill_magic(struct ax_bytes *b) {
 }
 
 static enum ax_status start(struct ax_bytes *b) {
-    AX_TRY(fill_magic(b));
-    b->started = true;
+    AX_TRY(fill_first(b));
     if (b->in_n >= 2 && memcmp(b->in, "\x1F\x8B", 2) == 0) {
         b->gzip.zalloc = zlib_alloc;
         b->gzip.zfree = zlib_free;
@@ -125,10 +126,10 @@ static enum ax_status damaged(const char *kind, const char *why) {
     return ax_error(AX_ERR_DATA, "corrupted %s data (%s); copy the file again", kind, why);
 }
 
-/* A file may consist of several members. */
-static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
+/* Unpacks `least` bytes or more, fewer only at the end. A file may consist of several members. */
+static enum ax_status next_gzip(struct ax_bytes *b, size_t least, size_t *n) {
     *n = 0;
-    while (*n == 0) {
+    while (*n < least) {
         AX_TRY(fill(b));
         const bool end = b->in_at == b->in_n;
         if (end && !b->inside)
@@ -138,8 +139,9 @@ static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
         b->inside = true;
         b->gzip.next_in = (unsigned char *)b->in + b->in_at;
         b->gzip.avail_in = (unsigned)(b->in_n - b->in_at);
-        b->gzip.next_out = (unsigned char *)b->out;
-        b->gzip.avail_out = (unsigned)PIECE;
+        b->gzip.next_out = (unsigned char *)b->out + *n;
+        b->gzip.avail_out = (unsigned)(PIECE - *n);
+        const size_t before = *n;
         const int rc = inflate(&b->gzip, Z_NO_FLUSH);
         b->in_at = b->in_n - b->gzip.avail_in;
         *n = PIECE - b->gzip.avail_out;
@@ -149,48 +151,60 @@ static enum ax_status next_gzip(struct ax_bytes *b, size_t *n) {
             return ax_error(AX_ERR_NOMEM, "%s: out of memory for gzip", b->file.path);
         else if (rc != Z_OK && rc != Z_BUF_ERROR)
             return damaged("gzip", b->gzip.msg ? b->gzip.msg : "not gzip");
-        if (end && b->inside && *n == 0)
+        if (end && b->inside && *n == before)
             return cut_short("gzip");
     }
     return AX_OK;
 }
 
-/* The library rejects windows above 128 MiB. */
-static enum ax_status next_zstd(struct ax_bytes *b, size_t *n) {
+/* As next_gzip. The library's own limit of windows, 128 MiB, bounds memory. */
+static enum ax_status next_zstd(struct ax_bytes *b, size_t least, size_t *n) {
     *n = 0;
-    while (*n == 0) {
+    while (*n < least) {
         AX_TRY(fill(b));
         const bool end = b->in_at == b->in_n;
         if (end && !b->inside)
             return AX_OK;
         ZSTD_inBuffer in = {.src = b->in, .size = b->in_n, .pos = b->in_at};
-        ZSTD_outBuffer out = {.dst = b->out, .size = PIECE, .pos = 0};
+        ZSTD_outBuffer out = {.dst = b->out, .size = PIECE, .pos = *n};
         const size_t rc = ZSTD_decompressStream(b->zstd, &out, &in);
         if (ZSTD_isError(rc))
             return damaged("zstd", ZSTD_getErrorName(rc));
         b->inside = rc != 0;
         b->in_at = in.pos;
-        *n = out.pos;
-        if (end && b->inside && *n == 0)
+        if (end && b->inside && out.pos == *n)
             return cut_short("zstd");
+        *n = out.pos;
     }
     return AX_OK;
 }
 
-/* The next piece, valid until the next call; *n = 0 at the end. AX_ERR_DATA says why compressed
- * data is corrupted or truncated, without the location. */
-static enum ax_status next_bytes(struct ax_bytes *b, const char **data, size_t *n) {
-    if (!b->started)
-        AX_TRY(start(b));
+static enum ax_status unpack(struct ax_bytes *b, size_t least, const char **data, size_t *n) {
     *data = b->out;
     if (b->packing == GZIP)
-        return next_gzip(b, n);
+        return next_gzip(b, least, n);
     if (b->packing == ZSTD)
-        return next_zstd(b, n);
+        return next_zstd(b, least, n);
     AX_TRY(fill(b));
     *data = b->in + b->in_at;
     *n = b->in_n - b->in_at;
     b->in_at = b->in_n;
+    return AX_OK;
+}
+
+/* The next piece, valid until the next call, without the byte order mark that a file may begin with;
+ * *n = 0 at the end. AX_ERR_DATA says why compressed data is corrupted or truncated, without the
+ * location. */
+static enum ax_status next_bytes(struct ax_bytes *b, const char **data, size_t *n) {
+    if (b->started)
+        return unpack(b, 1, data, n);
+    b->started = true;
+    AX_TRY(start(b));
+    AX_TRY(unpack(b, FIRST, data, n));
+    if (*n >= 3 && memcmp(*data, "\xEF\xBB\xBF", 3) == 0) {
+        *data += 3;
+        *n -= 3;
+    }
     return AX_OK;
 }
 
@@ -278,10 +292,6 @@ static bool is_blank(const char *s, size_t n) {
 static enum ax_status cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
     do {
         AX_TRY(any_line(r, cut, got));
-        if (cut->line == 1 && cut->len >= 3 && memcmp(cut->text, "\xEF\xBB\xBF", 3) == 0) {
-            cut->text += 3; /* byte order mark */
-            cut->len -= 3;
-        }
         if (cut->len > 0 && cut->text[cut->len - 1] == '\r')
             cut->len--;
     } while (*got && !cut->problem && is_blank(cut->text, cut->len));
@@ -292,7 +302,6 @@ static enum ax_status cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool
  * file. */
 static enum ax_status keep_line(struct ax_reader *r, bool *blank, bool *more) {
     const size_t start = r->kept.len;
-    const bool first = r->line == 1;
     *blank = true;
     for (bool found = false; !found;) {
         AX_TRY(need_byte(r, more));
@@ -307,15 +316,7 @@ static enum ax_status keep_line(struct ax_reader *r, bool *blank, bool *more) {
         AX_TRY(keep_bytes(r, n));
         r->at += found;
     }
-    if (r->too_long)
-        return AX_OK;
-    char *text = r->kept.data + start;
-    if (first && r->kept.len >= start + 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-        r->kept.len -= 3; /* byte order mark */
-        memmove(text, text + 3, r->kept.len - start);
-        *blank = is_blank(text, r->kept.len - start);
-    }
-    if (r->kept.len > start && r->kept.data[r->kept.len - 1] == '\r')
+    if (!r->too_long && r->kept.len > start && r->kept.data[r->kept.len - 1] == '\r')
         r->kept.len--;
     return AX_OK;
 }
@@ -472,10 +473,6 @@ static enum ax_status next_element(struct ax_reader *r, struct ax_row_cut *cut, 
 static enum ax_status start_json(struct ax_reader *r) {
     char c;
     AX_TRY(skip_space(r, &c));
-    for (int i = 0; i < 3 && c == "\xEF\xBB\xBF"[i]; i++) { /* byte order mark */
-        r->at++;
-        AX_TRY(skip_space(r, &c));
-    }
     r->state = c == '[' ? AX_READ_LIST : AX_READ_LINES;
     r->at += c == '[';
     return AX_OK;
@@ -559,10 +556,6 @@ static enum ax_status cut_csv(struct ax_reader *r, struct ax_row_cut *cut, bool 
     do
         AX_TRY(cut_record(r, cut, got));
     while (*got && !cut->problem && cut->len == 0);
-    if (*got && cut->line == 1 && cut->len >= 3 && memcmp(cut->text, "\xEF\xBB\xBF", 3) == 0) {
-        cut->text += 3; /* byte order mark */
-        cut->len -= 3;
-    }
     return AX_OK;
 }
 
