@@ -237,6 +237,15 @@ static void packed_files(void **state) {
     assert_ok(ax_buf_append(&named, packed.data + 10, packed.len - 10));
     count_rows(put_bytes("n.jsonl.gz", named.data, named.len));
     ax_buf_free(&named);
+    const size_t sound = packed.len;
+    char zeros[4096] = {0}; /* as of tar and tapes, in this and in the next pieces */
+    for (int i = 0; i < 100; i++)
+        assert_ok(ax_buf_append(&packed, zeros, sizeof zeros));
+    count_rows(put_bytes("z.jsonl.gz", packed.data, packed.len));
+    assert_ok(ax_buf_puts(&packed, "text"));
+    check_fails(&(struct ax_rows_options){.path = put_bytes("z.jsonl.gz", packed.data, packed.len)},
+                AX_ERR_DATA, "corrupted gzip data");
+    packed.len = sound;
     packed.data[packed.len / 3] ^= 0x10;
     check_fails(&(struct ax_rows_options){.path = put_bytes("y.jsonl.gz", packed.data, packed.len)},
                 AX_ERR_DATA, "corrupted gzip data");
@@ -253,6 +262,18 @@ static void packed_files(void **state) {
         AX_ERR_DATA, "y.jsonl.zst:");
     ax_buf_free(&packed);
     ax_buf_free(&text);
+}
+
+/* A frame of zstd --long=27, and one of --long=28, whose data is sound. */
+static void zstd_windows(void **state) {
+    (void)state;
+    char frame[] = "\x28\xB5\x2F\xFD\0\x88\x11\0\0{}";
+    check(put_bytes("w.jsonl.zst", frame, sizeof frame - 1), "w.jsonl.zst:1 0 {}\n");
+    frame[5] += 8;
+    check_fails(
+        &(struct ax_rows_options){.path = put_bytes("w.jsonl.zst", frame, sizeof frame - 1)},
+        AX_ERR_UNSUPPORTED,
+        "w.jsonl.zst:1: the zstd data needs a window of more than 128 MiB of memory; compress it");
 }
 
 /* A byte order mark whose bytes a decoder returns one by one, and one that is the whole file. */
@@ -725,6 +746,7 @@ int main(void) {
         cmocka_unit_test(csv),
         cmocka_unit_test(text),
         cmocka_unit_test(packed_files),
+        cmocka_unit_test(zstd_windows),
         cmocka_unit_test(packed_byte_order_marks),
         cmocka_unit_test(huge_row),
         cmocka_unit_test(long_elements),

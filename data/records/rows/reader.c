@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/io.h"
 #include "base/text/json.h"
@@ -126,14 +127,19 @@ static enum ax_status damaged(const char *kind, const char *why) {
     return ax_error(AX_ERR_DATA, "corrupted %s data (%s); copy the file again", kind, why);
 }
 
-/* Unpacks `least` bytes or more, fewer only at the end. A file may consist of several members. */
+/* Unpacks `least` bytes or more, fewer only at the end. A file may consist of several members; zeros
+ * behind one, which fill a block of a tape, are skipped. */
 static enum ax_status next_gzip(struct ax_bytes *b, size_t least, size_t *n) {
     *n = 0;
     while (*n < least) {
         AX_TRY(fill(b));
-        const bool end = b->in_at == b->in_n;
-        if (end && !b->inside)
+        while (!b->inside && b->in_at < b->in_n && b->in[b->in_at] == '\0')
+            b->in_at++;
+        const bool none = b->in_at == b->in_n;
+        if (none && !b->inside && b->in_end)
             return AX_OK;
+        if (none && !b->inside)
+            continue;
         if (!b->inside)
             (void)inflateReset(&b->gzip);
         b->inside = true;
@@ -151,10 +157,21 @@ static enum ax_status next_gzip(struct ax_bytes *b, size_t least, size_t *n) {
             return ax_error(AX_ERR_NOMEM, "%s: out of memory for gzip", b->file.path);
         else if (rc != Z_OK && rc != Z_BUF_ERROR)
             return damaged("gzip", b->gzip.msg ? b->gzip.msg : "not gzip");
-        if (end && b->inside && *n == before)
+        if (none && b->inside && *n == before)
             return cut_short("gzip");
     }
     return AX_OK;
+}
+
+static enum ax_status zstd_error(const struct ax_bytes *b, size_t rc) {
+    const ZSTD_ErrorCode code = ZSTD_getErrorCode(rc);
+    if (code == ZSTD_error_memory_allocation)
+        return ax_error(AX_ERR_NOMEM, "%s: out of memory for zstd", b->file.path);
+    if (code == ZSTD_error_frameParameter_windowTooLarge)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "the zstd data needs a window of more than 128 MiB of memory; compress it "
+                        "again without --long, or decompress it (zstd -d --long=31)");
+    return damaged("zstd", ZSTD_getErrorName(rc));
 }
 
 /* As next_gzip. The library's own limit of windows, 128 MiB, bounds memory. */
@@ -169,7 +186,7 @@ static enum ax_status next_zstd(struct ax_bytes *b, size_t least, size_t *n) {
         ZSTD_outBuffer out = {.dst = b->out, .size = PIECE, .pos = *n};
         const size_t rc = ZSTD_decompressStream(b->zstd, &out, &in);
         if (ZSTD_isError(rc))
-            return damaged("zstd", ZSTD_getErrorName(rc));
+            return zstd_error(b, rc);
         b->inside = rc != 0;
         b->in_at = in.pos;
         if (end && b->inside && out.pos == *n)
@@ -193,8 +210,8 @@ static enum ax_status unpack(struct ax_bytes *b, size_t least, const char **data
 }
 
 /* The next piece, valid until the next call, without the byte order mark that a file may begin with;
- * *n = 0 at the end. AX_ERR_DATA says why compressed data is corrupted or truncated, without the
- * location. */
+ * *n = 0 at the end. AX_ERR_DATA and AX_ERR_UNSUPPORTED say why compressed data cannot be read, without
+ * the location. */
 static enum ax_status next_bytes(struct ax_bytes *b, const char **data, size_t *n) {
     if (b->started)
         return unpack(b, 1, data, n);
@@ -227,7 +244,7 @@ static enum ax_status need_byte(struct ax_reader *r, bool *any) {
         r->at = 0;
         r->n = 0;
         const enum ax_status st = next_bytes(r->bytes, &r->piece, &r->n);
-        if (st == AX_ERR_DATA)
+        if (st == AX_ERR_DATA || st == AX_ERR_UNSUPPORTED)
             return ax_error_prefix(st, "%s:%llu", r->path, (unsigned long long)r->line);
         AX_TRY(st);
     }
