@@ -114,12 +114,21 @@ static void json_lists(void **state) {
         {"[{\"a\": 1},\n]", "l.json:2: expected a record in the list of records, got \"]\""},
         {"[{\"a\": 1}\n{}]", "l.json:2: expected \",\" or \"]\""},
         {"[\n\n{\"a\": ", "l.json:3: the file ends inside this record"},
-        {"[,{}]", "expected"},
+        {"[,{}]", "l.json:1: expected a record or \"]\" in the list of records, got \",\""},
+        {"[{},,{}]", "l.json:1: expected a record in the list of records, got \",\""},
+        {"[{},", "l.json:1: the file ends before the list's \"]\""},
         {"[{}] {}", "l.json:1: text after the list"},
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         check_fails(&(struct ax_rows_options){.path = put_text("l.json", broken[i][0])},
                     AX_ERR_DATA, broken[i][1]);
+    /* a byte of 0 is not the end */
+    check_fails(&(struct ax_rows_options){.path = put_bytes("l.json", "[{}]\0{}", 7)}, AX_ERR_DATA,
+                "l.json:1: text after the list of records");
+    check_fails(&(struct ax_rows_options){.path = put_bytes("l.json", "[{}\0,{}]", 8)}, AX_ERR_DATA,
+                "l.json:1: expected \",\" or \"]\" in the list of records, got the byte 0");
+    check_fails(&(struct ax_rows_options){.path = put_bytes("l.json", "[\0{}]", 5)}, AX_ERR_DATA,
+                "expected a record or \"]\" in the list of records, got the byte 0");
 }
 
 static void csv(void **state) {

@@ -383,13 +383,15 @@ static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Skips white space, counting lines. *c = the next byte, or 0 at the end. */
-static enum ax_status skip_space(struct ax_reader *r, char *c) {
+#define END (-1) /* of the file, where a byte is expected */
+
+/* Skips white space, counting lines. *c = the next byte, or END. */
+static enum ax_status skip_space(struct ax_reader *r, int *c) {
     for (;;) {
         bool any = false;
         AX_TRY(need_byte(r, &any));
-        *c = any ? r->piece[r->at] : '\0';
-        if (!any || !is_space(*c))
+        *c = any ? (unsigned char)r->piece[r->at] : END;
+        if (!any || !is_space(r->piece[r->at]))
             return AX_OK;
         r->line += *c == '\n';
         r->at++;
@@ -398,7 +400,7 @@ static enum ax_status skip_space(struct ax_reader *r, char *c) {
 
 /* The state of scanning an element of a list. */
 struct nesting {
-    int depth;
+    int64_t depth;
     bool string, escape, scalar, done;
 };
 
@@ -453,20 +455,21 @@ static enum ax_status cut_element(struct ax_reader *r, struct ax_row_cut *cut) {
     return AX_OK;
 }
 
-static enum ax_status bad_list(const struct ax_reader *r, const char *expected, char c) {
-    if (c == '\0')
+static enum ax_status bad_list(const struct ax_reader *r, const char *expected, int c) {
+    if (c == END)
         return ax_error(AX_ERR_DATA, "%s:%llu: the file ends before the list's \"]\"", r->path,
                         (unsigned long long)r->line);
-    return ax_error(AX_ERR_DATA, "%s:%llu: expected %s in the list of records, got \"%c\"", r->path,
-                    (unsigned long long)r->line, expected, c);
+    return ax_error(AX_ERR_DATA,
+                    c < ' ' ? "%s:%llu: expected %s in the list of records, got the byte %d"
+                            : "%s:%llu: expected %s in the list of records, got \"%c\"",
+                    r->path, (unsigned long long)r->line, expected, c);
 }
 
 static enum ax_status next_element(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
-    char c;
+    int c;
     AX_TRY(skip_space(r, &c));
-    bool comma = false;
-    if (r->state == AX_READ_LIST_NEXT && c == ',') {
-        comma = true;
+    const bool first = r->state == AX_READ_LIST, comma = !first && c == ',';
+    if (comma) {
         r->at++;
         AX_TRY(skip_space(r, &c));
     }
@@ -474,21 +477,21 @@ static enum ax_status next_element(struct ax_reader *r, struct ax_row_cut *cut, 
         r->at++;
         r->state = AX_READ_DONE;
         AX_TRY(skip_space(r, &c));
-        return c == '\0' ? AX_OK
-                         : ax_error(AX_ERR_DATA, "%s:%llu: text after the list of records", r->path,
-                                    (unsigned long long)r->line);
+        return c == END ? AX_OK
+                        : ax_error(AX_ERR_DATA, "%s:%llu: text after the list of records", r->path,
+                                   (unsigned long long)r->line);
     }
-    if (c == '\0' || c == ',' || c == ']' || c == '}')
-        return bad_list(r, comma ? "a record" : "\",\" or \"]\"", c);
-    if (r->state == AX_READ_LIST_NEXT && !comma)
+    if (!first && !comma)
         return bad_list(r, "\",\" or \"]\"", c);
+    if (c < ' ' || c == ',' || c == ']' || c == '}')
+        return bad_list(r, first ? "a record or \"]\"" : "a record", c);
     r->state = AX_READ_LIST_NEXT;
     *got = true;
     return cut_element(r, cut);
 }
 
 static enum ax_status start_json(struct ax_reader *r) {
-    char c;
+    int c;
     AX_TRY(skip_space(r, &c));
     r->state = c == '[' ? AX_READ_LIST : AX_READ_LINES;
     r->at += c == '[';
