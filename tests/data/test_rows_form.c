@@ -139,6 +139,20 @@ static void long_texts(void **state) {
     static const char last[] = ":{\"text\":\"y\"} ";
     assert_string_equal(got.data + got.len - (sizeof last - 1), last);
     ax_buf_free(&got);
+    memset(text, ' ', n); /* a blank line belongs to no paragraph, however long */
+    memcpy(text, "a\nb\n", 4);
+    memcpy(text + n - 3, "\ny\n", 3);
+    o.path = put_bytes("a.txt", text, n);
+    check(&o, "1:{\"text\":\"a\\nb\"} 4:{\"text\":\"y\"} ");
+    o.path = put_bytes("a.txt", text + 4, n - 4);
+    check(&o, "2:{\"text\":\"y\"} ");
+    memset(text, 'x', n - 3); /* the paragraph before it stays too long */
+    memcpy(text + AX_ROWS_MAX_BYTES + 1, "\n \n", 3);
+    o.path = put_bytes("a.txt", text, n);
+    got.len = 0;
+    assert_ok(list_rows(&o, &got));
+    assert_non_null(strstr(got.data, "! a.txt:1: a record of more than 16 MiB 3:{\"text\":\"x"));
+    ax_buf_free(&got);
     test_free(text);
 }
 

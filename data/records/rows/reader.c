@@ -347,10 +347,12 @@ static enum ax_status cut_block(struct ax_reader *r, struct ax_row_cut *cut, boo
     for (bool more = true; more;) {
         const uint64_t line = r->line;
         const size_t start = r->kept.len;
+        const bool was_too_long = r->too_long;
         bool blank;
         AX_TRY(keep_line(r, &blank, &more));
         if (blank && paragraph) { /* an end, or before the first line of the next one */
             r->kept.len = start;
+            r->too_long = was_too_long;
             if (any_text)
                 break;
         } else if (more && !r->too_long) {
@@ -361,8 +363,6 @@ static enum ax_status cut_block(struct ax_reader *r, struct ax_row_cut *cut, boo
         any_text = any_text || !blank;
     }
     *got = any_text;
-    if (!any_text)
-        r->kept.len = 0;
     give_kept(r, first, cut);
     if (paragraph && cut->len > 0 && cut->text[cut->len - 1] == '\n')
         cut->len--;
