@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/fault.h"
 #include "data/records/rows/rows.h"
 #include "tests/data/scratch.h"
 
@@ -205,11 +206,42 @@ static void descriptions(void **state) {
         json_decref(v[i]);
 }
 
+/* Wherever memory runs out while a record is parsed, the error is not that it is no text. */
+static void memory_runs_out(void **state) {
+    (void)state;
+    for (int file = 0; file < 2; file++) {
+        const uint64_t live = ax_mem_live_blocks();
+        struct ax_rows_options o = {.path = file ? put_text("a.txt", "x\n")
+                                                 : put_text("a.csv", "q,a\n1,2\n")};
+        struct ax_raw_row row;
+        struct ax_rows *r;
+        bool got, fired = true;
+        assert_ok(ax_rows_open(&r, &o));
+        assert_ok(ax_rows_next(r, &row, &got));
+        assert_true(got);
+        for (int k = 1; fired; k++) {
+            char spec[32];
+            json_t *v = NULL;
+            snprintf(spec, sizeof spec, "malloc:%d:enomem", k);
+            assert_ok(ax_fault_configure(spec));
+            const enum ax_status st = ax_rows_parse(r, &row, &v);
+            fired = ax_fault_fired();
+            assert_ok(ax_fault_configure(NULL));
+            assert_int_equal(st, fired ? AX_ERR_NOMEM : AX_OK);
+            assert_true(fired || k > 4);
+            json_decref(v);
+        }
+        ax_rows_close(r);
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(delimiters), cmocka_unit_test(opened_again),
-        cmocka_unit_test(texts),      cmocka_unit_test(long_texts),
-        cmocka_unit_test(forms),      cmocka_unit_test(descriptions),
+        cmocka_unit_test(delimiters),      cmocka_unit_test(opened_again),
+        cmocka_unit_test(texts),           cmocka_unit_test(long_texts),
+        cmocka_unit_test(forms),           cmocka_unit_test(descriptions),
+        cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

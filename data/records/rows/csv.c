@@ -2,6 +2,7 @@
  * which of a few it is. */
 #include <string.h>
 
+#include "base/text/unicode.h"
 #include "data/records/rows/reader.h"
 
 #define MAX_COLUMNS 10000
@@ -42,10 +43,8 @@ static enum ax_status take_field(const char **at, const char *end, char sep, str
 
 /* True if a JSON key can have this text. */
 static bool is_name(const struct ax_buf *field) {
-    json_t *v = json_stringn(field->len ? field->data : "", field->len);
-    const bool ok = v && memchr(json_string_value(v), '\0', field->len) == NULL;
-    json_decref(v);
-    return ok;
+    return field->len == 0 || (ax_utf8_check(field->data, field->len) == field->len &&
+                               memchr(field->data, '\0', field->len) == NULL);
 }
 
 /* The first candidate, in the order of the kind, that occurs outside of quotes, and another that does. */
@@ -108,9 +107,10 @@ void ax_csv_header_free(struct ax_csv_header *h) {
 }
 
 static enum ax_status put_field(json_t *row, const char *name, const struct ax_buf *field) {
-    json_t *value = json_stringn(field->len ? field->data : "", field->len);
-    if (!value)
-        return ax_error(AX_ERR_DATA, "column \"%s\": not UTF-8 text", name);
+    json_t *value;
+    const enum ax_status st = ax_row_text(&value, field->len ? field->data : "", field->len);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "column \"%s\"", name);
     return json_object_set_new(row, name, value) == 0
                ? AX_OK
                : ax_error(AX_ERR_NOMEM, "out of memory for a record");

@@ -80,5 +80,7 @@ struct ax_row_place {
 };
 enum ax_status ax_row_parse(enum ax_rows_kind kind, const struct ax_csv_header *h, const char *text,
                             size_t len, json_t **out, struct ax_row_place *place);
+/* A JSON string of a record's bytes; AX_ERR_DATA "not UTF-8 text". */
+enum ax_status ax_row_text(json_t **out, const char *text, size_t len);
 
 #endif
