@@ -1,10 +1,8 @@
 /* A file as a stream of bytes, and the records that are cut from it: lines, paragraphs, JSON, CSV. */
 #include "data/records/rows/reader.h"
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -100,6 +98,7 @@ static enum ax_status fill_first(struct ax_bytes *b) {
     return AX_OK;
 }
 
+/* Finds out how the file is packed, and makes its decoder. */
 static enum ax_status start(struct ax_bytes *b) {
     AX_TRY(fill_first(b));
     if (b->in_n >= 2 && memcmp(b->in, "\x1F\x8B", 2) == 0) {
@@ -197,6 +196,8 @@ static enum ax_status next_zstd(struct ax_bytes *b, size_t least, size_t *n) {
     return AX_OK;
 }
 
+/* A piece of `least` bytes or more, fewer only at the end. A plain one is whatever a read returned, the
+ * first one FIRST bytes or more. */
 static enum ax_status unpack(struct ax_bytes *b, size_t least, const char **data, size_t *n) {
     *data = b->out;
     if (b->packing == GZIP)
@@ -274,7 +275,8 @@ static void give_kept(struct ax_reader *r, uint64_t line, struct ax_row_cut *cut
 
 /* ---- lines ---- */
 
-/* One line, with or without a line end, blank or not. */
+/* One line without its end, blank or not: in the piece if it ends there, which has fewer bytes than a
+ * record may, or else kept. */
 static enum ax_status any_line(struct ax_reader *r, struct ax_row_cut *cut, bool *got) {
     const uint64_t line = r->line;
     for (bool found = false; !found;) {
@@ -288,7 +290,7 @@ static enum ax_status any_line(struct ax_reader *r, struct ax_row_cut *cut, bool
         const size_t n = end ? (size_t)(end - here) : r->n - r->at;
         found = end != NULL;
         r->line += found;
-        if (found && r->kept.len == 0 && !r->too_long && n <= AX_ROWS_MAX_BYTES) {
+        if (found && r->kept.len == 0 && !r->too_long) {
             *cut = (struct ax_row_cut){.text = here, .len = n, .line = line};
             r->at += n + 1;
             return AX_OK;
@@ -316,8 +318,8 @@ static enum ax_status cut_line(struct ax_reader *r, struct ax_row_cut *cut, bool
     return AX_OK;
 }
 
-/* Keeps the bytes of a line without its end, or of the file's last one. *more = false at the end of the
- * file. */
+/* Adds a line of a block, without its end, to what is kept. *blank: it has no text; *more = false at the
+ * end of the file. */
 static enum ax_status keep_line(struct ax_reader *r, bool *blank, bool *more) {
     const size_t start = r->kept.len;
     *blank = true;

@@ -11,11 +11,12 @@
 
 enum ax_rows_kind { AX_ROWS_JSON, AX_ROWS_CSV, AX_ROWS_TSV, AX_ROWS_TEXT, AX_ROWS_PARQUET };
 
+/* A record as it is in its file, valid until the next one is cut. */
 struct ax_row_cut {
-    const char *text;
+    const char *text; /* [len]; NULL if there is a problem */
     size_t len;
-    uint64_t line;
-    const char *problem;
+    uint64_t line;       /* its first line, from 1; of Parquet, its number */
+    const char *problem; /* why it cannot be read; NULL: it can */
 };
 
 struct ax_bytes;
@@ -30,6 +31,7 @@ struct ax_reader {
     enum ax_sample_by sample_by; /* what a record of text is */
     struct ax_buf kept;          /* a record that spans several pieces */
     bool too_long; /* the current record exceeds AX_ROWS_MAX_BYTES: its bytes are dropped */
+    /* JSON's next part: its start; a line; a list's first element, one behind it, nothing more */
     enum { AX_READ_START, AX_READ_LINES, AX_READ_LIST, AX_READ_LIST_NEXT, AX_READ_DONE } state;
 };
 
