@@ -155,6 +155,20 @@ static void damage_is_an_error(void **state) {
     assert_error(ax_sentencepiece_parse(&t, "f", "", 0), AX_ERR_DATA, "is damaged");
 }
 
+/* The package makes one <unk> of a run of characters that are no pieces, if no bytes stand for them. */
+static void unknown_characters_are_refused(void **state) {
+    (void)state;
+    static const char unknown[] = "\x0a\x05\x0a\x03"
+                                  "abc\x12\x02\x18\x02\x1a\x02\x20\0",
+                      bytes[] = "\x0a\x05\x0a\x03"
+                                "abc\x12\x05\x18\x02\x98\x02\x01\x1a\x02\x20\0";
+    struct ax_tokenizer *t;
+    assert_error(ax_sentencepiece_parse(&t, "f", unknown, sizeof unknown - 1), AX_ERR_UNSUPPORTED,
+                 "f: a SentencePiece model with unknown characters (no byte_fallback) is not");
+    MUST(ax_sentencepiece_parse(&t, "f", bytes, sizeof bytes - 1));
+    ax_tokenizer_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_have_the_packages_ids),
@@ -162,6 +176,7 @@ int main(void) {
         cmocka_unit_test(conversations_have_the_packages_ids),
         cmocka_unit_test(the_latest_file_is_the_tokenizer),
         cmocka_unit_test(damage_is_an_error),
+        cmocka_unit_test(unknown_characters_are_refused),
     };
     return cmocka_run_group_tests(tests, load_cases, free_cases);
 }

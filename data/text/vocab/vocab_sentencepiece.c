@@ -1,8 +1,8 @@
 /* tokenizer.model → a tokenizer. The file is a protocol buffer (sentencepiece_model.proto, ModelProto):
  *
  *   1 pieces           repeated {1 piece, 2 score, 3 type}
- *   2 trainer_spec     {3 model_type: 2 is BPE, 24 treat_whitespace_as_suffix, 40 unk_id, 41 bos_id,
- *                      42 eos_id, 43 pad_id}
+ *   2 trainer_spec     {3 model_type: 2 is BPE, 24 treat_whitespace_as_suffix, 35 byte_fallback, 40 unk_id,
+ *                      41 bos_id, 42 eos_id, 43 pad_id}
  *   3 normalizer_spec  {2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces,
  *                      5 escape_whitespaces}
  *
@@ -92,7 +92,7 @@ struct model {
     float *scores;
     size_t n;
     uint64_t kind, unk, bos, eos, pad;
-    bool suffix, charsmap, prefix, squeeze, escape;
+    bool suffix, fallback, charsmap, prefix, squeeze, escape;
 };
 
 static enum ax_status damaged(const struct model *m, const char *what) {
@@ -128,6 +128,8 @@ static enum ax_status read_trainer(struct model *m, struct message from) {
             m->kind = f.value;
         else if (f.number == 24)
             m->suffix = f.value != 0;
+        else if (f.number == 35)
+            m->fallback = f.value != 0;
         else if (f.number >= 40 && f.number <= 43)
             *ids[f.number - 40] = f.value;
     }
@@ -185,6 +187,7 @@ static enum ax_status check(const struct model *m) {
                        : m->squeeze   ? "removal of blanks"
                        : m->suffix    ? "blanks that end words"
                        : !m->escape   ? "blanks that are not escaped"
+                       : !m->fallback ? "unknown characters (no byte_fallback)"
                                       : NULL;
     return !what ? AX_OK
                  : ax_error(AX_ERR_UNSUPPORTED,
