@@ -153,6 +153,18 @@ static void damage_is_an_error(void **state) {
     assert_error(ax_sentencepiece_parse(&t, "f", cleaned, sizeof cleaned - 1), AX_ERR_UNSUPPORTED,
                  "with removal of blanks");
     assert_error(ax_sentencepiece_parse(&t, "f", "", 0), AX_ERR_DATA, "is damaged");
+    static const char pieces[][10] = {"abc\x18\7", "abc\x18\0", "abc\x15\0\0\xc0\x7f"};
+    static const char rest[] = "\x12\x05\x18\x02\x98\x02\x01\x1a\x02\x20\0";
+    for (size_t i = 0; i < 3; i++) { /* of an unknown type, or with a score that is no number */
+        struct ax_buf b = {0};
+        const size_t n = i == 2 ? 8 : 5;
+        MUST(ax_buf_append(&b, (const char[]){0x0a, (char)(n + 2), 0x0a, 3}, 4));
+        MUST(ax_buf_append(&b, pieces[i], n));
+        MUST(ax_buf_append(&b, rest, sizeof rest - 1));
+        assert_error(ax_sentencepiece_parse(&t, "f", b.data, b.len), AX_ERR_DATA,
+                     "f: a piece is damaged, or this is not a SentencePiece model");
+        ax_buf_free(&b);
+    }
 }
 
 /* The package makes one <unk> of a run of characters that are no pieces, if no bytes stand for them. */

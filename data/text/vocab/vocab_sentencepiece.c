@@ -10,13 +10,14 @@
 #include "data/text/vocab/vocab_sentencepiece.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "base/io_path.h"
 #include "ckpt/gguf/gguf.h"
 
-enum { MAX_FILE = 64 << 20, MAX_PIECES = 1 << 22, BPE = 2 };
+enum { MAX_FILE = 64 << 20, MAX_PIECES = 1 << 22, BPE = 2, LAST_TYPE = 6 };
 enum wire { VARINT = 0, EIGHT = 1, BYTES = 2, FOUR = 5 };
 
 bool ax_sentencepiece_is(const char *path) {
@@ -112,9 +113,10 @@ static enum ax_status read_piece(struct model *m, struct message from) {
             const uint32_t bits = (uint32_t)f.value;
             memcpy(&m->scores[m->n], &bits, sizeof bits);
         } else if (f.number == 3 && f.wire == VARINT) {
-            m->types[m->n] = f.value > 6 ? 0 : (int32_t)f.value;
+            m->types[m->n] = f.value > LAST_TYPE ? 0 : (int32_t)f.value;
         }
     }
+    bad = bad || m->types[m->n] == 0 || isnan(m->scores[m->n]);
     m->n++;
     return bad ? damaged(m, "a piece") : AX_OK;
 }
