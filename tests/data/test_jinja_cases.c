@@ -224,6 +224,8 @@ static void refusals_name_the_construct(void **state) {
         {"\n{{ '\u0663' | int }}", "a number with non-ASCII digits is not supported"},
         {"\n{{ 1250 | round(-2) }}", "round to -2 digits is not supported"},
         {"\n{{ '\ufb01' | upper }}", "the other case of U+FB01 is not supported"},
+        {"\n{{ '\u1fb3' | upper }}", "the other case of U+1FB3 is not supported"},
+        {"\n{{ '\u1f50'.title() }}", "the other case of U+1F50 is not supported"},
         {"\n{{ xs | sort(attribute='a,b') }}",
          "sorting by more than one attribute is not supported"},
         {"\n{{ '<' | safe + '>' }}",

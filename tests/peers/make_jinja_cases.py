@@ -91,6 +91,10 @@ LINES = r'''
 {{ 'hello world'.title() }}{{ "they're bill's".title() }}{{ 'ǆabc'.title() }}{{ 'ΑΣΣΑΣ'.lower() }}{{ 'ß'.upper() }}{{ 'straße'.capitalize() }}{{ 'ÉCOLE ÀÇ ЖУК'.lower() }}{{ 'école ÿ жук'.upper() }}
 {{ "they're (big) a-b [c] <d> {e}\tf"|title }}{{ 'ΑΣ ΑΣ-ΑΣ'|title }}{{ 'ß ǆb'|title }}
 {{ '1'.isdigit() }}{{ '²'.isdigit() }}{{ 'a1'.isdigit() }}{{ ''.isdigit() }}
+{{ '፩᧚⁰⁴₉①⑴⒈⓪⓵⓿❶➀➊𐩀𐹠𑁒🄀🄊'.isdigit() }}{{ '⑩'.isdigit() }}{{ '½'.isdigit() }}{{ '²'|int }}{{ '1②'|int(7) }}{{ '²'|float }}
+{{ 'ὑὓὕᾰᾱιῐῑῠῡῥῼ'|lower }}{{ 'ὑὓὕᾰᾱι\u1fbeῐῑῠῡῥ'|upper }}{{ 'ᾀb ᾳb ᾼb ῳb'.title() }}{{ 'ᾳ'.capitalize() }}
+{{ 'ªb ⅰb ⓐb ʰb 🄰b'.title() }}{{ 'aªB'.title() }}
+{{ "ΑΣ' ΑΣ'Α 'Σ ΑΣ\u0301Α Α\u0301Σ ΑΣ. Α.Σ ΑΣ.Β ΑΣʰ ʰΣ ⓐΣ".lower() }}{{ "ΑΣ' ΑΣ'Α Α'Σ 'Σ '.Σ".title() }}{{ "ΑΣ' ΑΣ'Α Α'Σ 'Σ ΑΑ'Σ. 'ΑΣ"|title }}{{ "'ΑΣ'Σ".capitalize() }}
 {{ '%s' % (1,2) }}
 {{ '%d' % 'a' }}
 {{ '%z' % 1 }}

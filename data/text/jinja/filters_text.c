@@ -12,9 +12,14 @@ static bool ends_word(uint32_t c) {
     return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || ax_python_is_space(c);
 }
 
-/* Does a letter follow at s[p]? It decides the form of a lower-case sigma. */
+/* Does a letter follow at s[p], or behind marks? It decides the form of a lower-case sigma. */
 static bool letter_at(const struct ax_jstr *s, size_t p) {
-    return p < s->len && ax_python_is_cased(ax_python_next(s->data, &p));
+    while (p < s->len) {
+        const uint32_t c = ax_python_next(s->data, &p);
+        if (!ax_python_is_case_ignorable(c))
+            return ax_python_is_cased(c);
+    }
+    return false;
 }
 
 enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_jstr *s,
@@ -39,7 +44,10 @@ enum ax_status ax_jtext_case(struct ax_jvm *vm, enum ax_jletters how, struct ax_
         for (size_t i = 0; i < n; i++)
             AX_TRY(ax_jvm_put_char(vm, mapped[i]));
         in_word = how == AX_JLETTERS_WORDS ? !ends_word(c) : ax_python_is_cased(c);
-        letter_before = ax_python_is_cased(c) && !(how == AX_JLETTERS_WORDS && first);
+        if (how == AX_JLETTERS_WORDS && first)
+            letter_before = false;
+        else if (!ax_python_is_case_ignorable(c))
+            letter_before = ax_python_is_cased(c);
     }
     out->kind = AX_JSTR;
     AX_TRY(ax_jvm_take(vm, capture, &out->str));

@@ -132,7 +132,7 @@ enum ax_status ax_jnumber_parse(struct ax_jvm *vm, struct ax_jstr *s, bool real,
     AX_TRY(ax_jvm_charge(vm, s->len));
     for (size_t at = 0; at < s->len; at = p) {
         const uint32_t c = ax_python_next(s->data, &p);
-        if (c >= 0x80 && ax_python_is_digit(c))
+        if (c >= 0x80 && ax_python_is_decimal(c))
             return ax_jvm_error(vm, "a number with non-ASCII digits is not supported");
         if (!ax_python_is_space(c))
             stop = p;

@@ -31,8 +31,10 @@ size_t ax_python_offset(const char *s, size_t len, size_t n);
 
 bool ax_python_is_space(uint32_t c); /* str.isspace and \s of re */
 bool ax_python_is_printable(uint32_t c);
-bool ax_python_is_digit(uint32_t c);
-bool ax_python_is_cased(uint32_t c);
+bool ax_python_is_digit(uint32_t c);          /* str.isdigit */
+bool ax_python_is_decimal(uint32_t c);        /* str.isdecimal: what int() and float() read */
+bool ax_python_is_cased(uint32_t c);          /* begins or continues a word of str.title */
+bool ax_python_is_case_ignorable(uint32_t c); /* the rule of the final sigma skips it */
 
 enum ax_jcase { AX_JCASE_LOWER, AX_JCASE_UPPER, AX_JCASE_TITLE };
 /* Writes one or two code points to out and returns how many; 0: the mapping is not supported. */
