@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "data/reward/sandbox/frame.h"
 #include "tests/data/sandbox_case.h"
 
@@ -131,6 +132,26 @@ static void a_stuck_worker_is_killed(void **state) {
         assert_int_equal(results[i].verdict, AX_VERDICT_EXIT);
     free_all(N);
     assert_run("print(1)", "", AX_VERDICT_EXIT, 0, "1\n");
+}
+
+/* Wherever memory runs out on our side, it is no worker's fault. */
+static void memory_runs_out(void **state) {
+    bool fired = true;
+    (void)state;
+    fill(0, "import sys\nprint(1)\nsys.stderr.write('2')");
+    for (int k = 1; fired; k++) {
+        char spec[32];
+        run_all(1); /* starts a worker */
+        free_all(1);
+        snprintf(spec, sizeof spec, "malloc:%d:enomem", k);
+        assert_int_equal(ax_fault_configure(spec), AX_OK);
+        const enum ax_status st = ax_sandbox_run(sandbox, jobs, 1, results);
+        fired = ax_fault_fired();
+        assert_int_equal(ax_fault_configure(NULL), AX_OK);
+        assert_int_equal(st, fired ? AX_ERR_NOMEM : AX_OK);
+        assert_true(fired || k > 3);
+        free_all(1);
+    }
 }
 
 /* ---- frames ---- */
@@ -283,6 +304,7 @@ int main(void) {
         cmocka_unit_test(killed_100_times_loses_nothing),
         cmocka_unit_test(the_second_death_is_a_crash),
         cmocka_unit_test(a_stuck_worker_is_killed),
+        cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(frames_go_there_and_back),
         cmocka_unit_test(frames_have_bounds),
         cmocka_unit_test(lengths_of_frames),

@@ -495,12 +495,15 @@ static enum ax_status receive(struct ax_sandbox *s, struct lane *l, int socket, 
     }
     if (size == 0 || l->in.len < size)
         return AX_OK;
-    *alive = ax_frame_get(&s->frame, l->in.data, size) == AX_OK &&
-             ax_frame_get_result(&s->results[l->job], &s->frame, &s->jobs[l->job]) == AX_OK;
-    if (!*alive) {
+    enum ax_status st = ax_frame_get(&s->frame, l->in.data, size);
+    if (st == AX_OK)
+        st = ax_frame_get_result(&s->results[l->job], &s->frame, &s->jobs[l->job]);
+    if (st == AX_ERR_DATA) {
+        *alive = false;
         ax_error_clear();
         return AX_OK;
     }
+    AX_TRY(st);
     const size_t job = l->job;
     clear(l);
     return finish(s, job);
