@@ -106,8 +106,8 @@ enum ax_status ax_frame_put_result(struct ax_buf *out, const struct ax_sandbox_r
     return ax_frame_put(out, &f);
 }
 
-/* Each test's byte is 0 or 1, and a program has none. */
-static bool is_passed(struct ax_bytes b, const struct ax_sandbox_job *job) {
+/* A result's part "passed": a byte of 0 or 1 for each test; of a program, nothing. */
+static bool is_passed_part(struct ax_bytes b, const struct ax_sandbox_job *job) {
     if (b.n != (job->kind == AX_SANDBOX_CHECK ? job->n_parts - 1 : 0))
         return false;
     for (size_t i = 0; i < b.n; i++)
@@ -121,7 +121,7 @@ enum ax_status ax_frame_get_result(struct ax_sandbox_result *r, const struct ax_
     const uint64_t *v = f->numbers;
     if (v[0] >= AX_VERDICT_COUNT || v[1] > 125 || f->n_parts != 3 ||
         f->parts[0].n > job->limits.out || f->parts[1].n > job->limits.err ||
-        !is_passed(f->parts[2], job))
+        !is_passed_part(f->parts[2], job))
         return ax_error(AX_ERR_DATA, "a frame is not a result");
     *r = (struct ax_sandbox_result){.verdict = (enum ax_verdict)v[0],
                                     .exit_code = (int)v[1],

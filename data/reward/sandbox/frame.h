@@ -1,5 +1,12 @@
 /* Messages between a worker and its owner: a length, six numbers, and parts. Both sides check
- * everything: the owner does not trust a worker, which runs untrusted programs. */
+ * everything: the owner does not trust a worker, which runs untrusted programs.
+ *
+ *            numbers (the others are 0)                          parts
+ *   job      kind, seed, most of: fuel, memory, out, err         those of the job (run.h)
+ *   result   verdict, exit code, fuel, nanoseconds               out, err, passed
+ *   ready    status of the start, AX_OK or an error              the error's text
+ *
+ * A worker's first frame is "ready"; then results follow jobs. */
 #ifndef AX_DATA_REWARD_SANDBOX_FRAME_H
 #define AX_DATA_REWARD_SANDBOX_FRAME_H
 
@@ -17,7 +24,7 @@ struct ax_frame {
 /* Appends a frame. AX_ERR_DATA if it would be too long. */
 enum ax_status ax_frame_put(struct ax_buf *out, const struct ax_frame *f);
 /* The bytes of the frame that begins at `data`, of which n are there: 0 if more are needed to know;
- * AX_FRAME_MAX + 1 if it is too long. */
+ * AX_FRAME_MAX + 1 if no frame has the length that it says, too long or shorter than a header. */
 size_t ax_frame_size(const char *data, size_t n);
 /* Reads a frame of n bytes, whose parts point into it. AX_ERR_DATA if it is not one. */
 enum ax_status ax_frame_get(struct ax_frame *f, const char *data, size_t n);
