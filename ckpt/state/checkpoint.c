@@ -314,16 +314,11 @@ static enum ax_status parse_tensor(struct ax_checkpoint *c, const json_t *names,
     return AX_OK;
 }
 
-static int by_tensor(const struct ax_state_part *x, const struct ax_state_part *y) {
-    const int names = strcmp(x->name, y->name);
-    return names ? names : strcmp(x->slot, y->slot);
-}
-
 /* By tensor, then start of the block, then position in it. */
 static int by_place(const void *a, const void *b) {
     const struct ax_state_part *x = &((const struct ax_checkpoint_shard *)a)->part;
     const struct ax_state_part *y = &((const struct ax_checkpoint_shard *)b)->part;
-    const int tensors = by_tensor(x, y);
+    const int tensors = ax_state_part_compare(x, y);
     if (tensors)
         return tensors;
     for (int d = 0; d < AX_MAX_DIMS; d++) /* 0 beyond ndim */
@@ -333,7 +328,7 @@ static int by_place(const void *a, const void *b) {
 }
 
 static bool begins_alike(const struct ax_state_part *x, const struct ax_state_part *y) {
-    return by_tensor(x, y) == 0 && memcmp(x->start, y->start, sizeof x->start) == 0;
+    return ax_state_part_compare(x, y) == 0 && memcmp(x->start, y->start, sizeof x->start) == 0;
 }
 
 /* True if two parts of a tensor overlap. Their blocks are either the same, so that the runs are
@@ -370,14 +365,15 @@ static enum ax_status check_apart(const char *name, const struct ax_checkpoint *
 static enum ax_status check_overlaps(const char *name, const struct ax_checkpoint *c) {
     for (size_t i = 0; i + 1 < c->n_shards; i++) {
         const struct ax_state_part *p = &c->shards[i].part;
-        if (by_tensor(p, &c->shards[i + 1].part) == 0) {
+        if (ax_state_part_compare(p, &c->shards[i + 1].part) == 0) {
             AX_TRY(check_shape(name, p, &c->shards[i + 1].part));
             AX_TRY(check_apart(name, c, i, i + 1));
         }
         if (i > 0 && begins_alike(&c->shards[i - 1].part, p))
             continue;
-        for (size_t k = i + 2; k < c->n_shards && by_tensor(p, &c->shards[k].part) == 0 &&
-                               c->shards[k].part.start[0] < p->start[0] + p->size[0];
+        for (size_t k = i + 2;
+             k < c->n_shards && ax_state_part_compare(p, &c->shards[k].part) == 0 &&
+             c->shards[k].part.start[0] < p->start[0] + p->size[0];
              k++)
             if (!begins_alike(&c->shards[k - 1].part, &c->shards[k].part))
                 AX_TRY(check_apart(name, c, i, k));

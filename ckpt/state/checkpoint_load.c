@@ -57,12 +57,6 @@ enum ax_status ax_state_codes_check(const struct ax_state_codes *c) {
                     c->scales->name);
 }
 
-static double scale_at(const struct ax_state_codes *c, const char *bytes) {
-    char aligned[sizeof(double)];
-    memcpy(aligned, bytes, ax_dtype_size(c->scales->dtype));
-    return ax_load(c->scales->dtype, aligned, 0);
-}
-
 /* n elements of a shard, from its element k on, are the window's from i on. */
 static void fill_run(struct window *w, const struct ax_state_codes *from, int64_t i, int64_t k,
                      int64_t n) {
@@ -75,7 +69,7 @@ static void fill_run(struct window *w, const struct ax_state_codes *from, int64_
         take = least(take, n);
         const char *source =
             scales + (size_t)(is / AX_8BIT_BLOCK) * ax_dtype_size(from->scales->dtype);
-        const double scale = scale_at(from, source);
+        const double scale = ax_load(from->scales->dtype, source, 0);
         const char **one = &w->block[will / AX_8BIT_BLOCK].source;
         w->block[will / AX_8BIT_BLOCK].mixed |= *one && *one != source;
         *one = source;
@@ -203,22 +197,18 @@ done:
     return st;
 }
 
-static int compare_tensor(const struct ax_checkpoint_shard *s, const struct ax_state_part *p) {
-    const int names = strcmp(s->part.name, p->name);
-    return names ? names : strcmp(s->part.slot, p->slot);
-}
-
 /* Index of the first shard of the part's tensor, or n_shards. */
 static size_t first_shard(const struct ax_checkpoint *c, const struct ax_state_part *p) {
     size_t lo = 0, hi = c->n_shards;
     while (lo < hi) {
         const size_t mid = lo + (hi - lo) / 2;
-        if (compare_tensor(&c->shards[mid], p) < 0)
+        if (ax_state_part_compare(&c->shards[mid].part, p) < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < c->n_shards && compare_tensor(&c->shards[lo], p) == 0 ? lo : c->n_shards;
+    return lo < c->n_shards && ax_state_part_compare(&c->shards[lo].part, p) == 0 ? lo
+                                                                                  : c->n_shards;
 }
 
 static enum ax_status check_like(const struct ax_checkpoint *c, const struct ax_state_part *is,
@@ -249,7 +239,8 @@ static enum ax_status find_all(const struct ax_checkpoint *c, const struct ax_st
             AX_ERR_DATA,
             "%s: contains no %s of %s; was it written with another optimizer or for another model?",
             c->dir, p->slot, p->name);
-    for (*end = *first; *end < c->n_shards && compare_tensor(&c->shards[*end], p) == 0; (*end)++)
+    for (*end = *first; *end < c->n_shards && ax_state_part_compare(&c->shards[*end].part, p) == 0;
+         (*end)++)
         AX_TRY(check_like(c, &c->shards[*end].part, p));
     return AX_OK;
 }
@@ -503,6 +494,8 @@ static enum ax_status pair_whole(struct copy *all, int i) {
         !ax_dtype_info(scales->part.dtype)->is_float)
         return ax_error(AX_ERR_DATA, "%s: %s of %s are not scales", all->reader.c->dir,
                         scales->part.slot, scales->part.name);
+    /* The manifest does not tell signed codes from unsigned ones. Only AdamW has codes, and only its
+     * first moments are signed; another optimizer with codes needs its slots here. */
     codes->part.layout =
         strcmp(codes->part.slot, "exp_avg") == 0 ? AX_STATE_SIGNED_CODES : AX_STATE_UNSIGNED_CODES;
     scales->part.layout = AX_STATE_BLOCKS;
@@ -517,7 +510,7 @@ static void list_tensors(struct copy *all, const struct ax_checkpoint *c) {
     for (size_t i = 0; i < c->n_shards; i++) {
         const struct ax_state_part *p = &c->shards[i].part;
         const struct ax_state_part *last = all->n > 0 ? &all->tensors[all->n - 1].part : NULL;
-        if (last && strcmp(last->name, p->name) == 0 && strcmp(last->slot, p->slot) == 0)
+        if (last && ax_state_part_compare(last, p) == 0)
             continue;
         all->tensors[all->n++] = (struct whole){.reader = &all->reader, .part = *p};
     }

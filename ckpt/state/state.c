@@ -4,6 +4,11 @@
 
 #include "base/mem.h"
 
+int ax_state_part_compare(const struct ax_state_part *x, const struct ax_state_part *y) {
+    const int names = strcmp(x->name, y->name);
+    return names ? names : strcmp(x->slot, y->slot);
+}
+
 struct ax_block ax_state_part_block(const struct ax_state_part *part) {
     struct ax_block b = {.ndim = part->ndim, .first = part->first, .n = part->n};
     memcpy(b.shape, part->shape, sizeof part->shape);

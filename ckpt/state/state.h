@@ -43,6 +43,8 @@ struct ax_state_part {
     bool copied; /* so has another rank of the same dp_replicate copy of the weights */
 };
 
+/* Sorts by tensor: name, then slot. 0: two parts of one tensor. */
+int ax_state_part_compare(const struct ax_state_part *x, const struct ax_state_part *y);
 /* Where the part's elements are in its tensor. */
 struct ax_block ax_state_part_block(const struct ax_state_part *part);
 
