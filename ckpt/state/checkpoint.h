@@ -72,7 +72,8 @@ enum ax_status ax_checkpoint_verify(const struct ax_checkpoint *c, struct ax_tea
 /* Opens and verifies the one in the folder, on this rank alone. */
 enum ax_status ax_checkpoint_check(const char *dir);
 /* Fills this rank's parts, from a checkpoint of any mesh. AX_ERR_DATA if a tensor is missing,
- * incomplete, or has another shape or type. */
+ * incomplete, or of another shape, or if an element that is read is infinite or NaN; AX_ERR_CONFIG if
+ * it is of another dtype. */
 enum ax_status ax_checkpoint_load(const struct ax_checkpoint *c, const struct ax_state_parts *to);
 
 /* Writes a copy of the checkpoint with the layout of one rank to the folder `out` (its own folder:

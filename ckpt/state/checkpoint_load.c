@@ -154,12 +154,42 @@ enum ax_status ax_state_part_copy(struct ax_queue *q, const struct ax_state_part
     return AX_OK;
 }
 
-/* True if two parts have elements in common. */
-static bool parts_meet(const struct ax_state_part *a, const struct ax_state_part *b) {
-    const struct ax_block x = ax_state_part_block(a), y = ax_state_part_block(b);
-    struct ax_block_common c = ax_block_common(&x, 0, x.n, &y);
-    int64_t i, k, n;
-    return ax_block_next(&c, &i, &k, &n);
+/* Elements [first, end) of a shard. */
+struct span {
+    int64_t first, end;
+};
+
+/* The elements of a shard from the first to the last that `to` has too; false if there are none. */
+static bool common_span(const struct ax_state_part *to, const struct ax_state_part *shard,
+                        struct span *out) {
+    const struct ax_block all = ax_state_part_block(to), has = ax_state_part_block(shard);
+    struct ax_block_common c = ax_block_common(&all, 0, all.n, &has);
+    int64_t i, n;
+    if (!ax_block_next(&c, &i, &out->first, &n))
+        return false;
+    out->end = out->first + n;
+    for (int64_t k; ax_block_next(&c, &i, &k, &n);)
+        out->end = k + n;
+    return true;
+}
+
+/* The scales of codes [first, end). */
+static struct span scales_span(const struct ax_state_codes *c, struct span codes) {
+    const int64_t lead = lead_of(c);
+    return (struct span){(lead + codes.first) / AX_8BIT_BLOCK, blocks_of(lead + codes.end)};
+}
+
+static void drop_span(const struct ax_state_part *shard, const void *bytes, struct span s) {
+    const size_t size = ax_dtype_size(shard->dtype);
+    ax_map_drop((const char *)bytes + (size_t)s.first * size, (size_t)(s.end - s.first) * size);
+}
+
+/* Training would go on with infinities and NaNs, so they are refused. Elements that are not wanted
+ * are not looked at: a large shard is read in many spans. */
+static enum ax_status check_span(const struct ax_st_entry *e, struct span s) {
+    const struct ax_elements values = ax_st_elements(e);
+    return ax_elements_check(&values, s.first, s.end - s.first,
+                             (const char *)e->data + (size_t)s.first * ax_dtype_size(e->dtype));
 }
 
 /* Fills one part at a time. */
@@ -170,8 +200,9 @@ struct reader {
     size_t *of_file;
 };
 
+/* The elements of a shard, of which those of the span are checked. */
 static enum ax_status shard_data(struct reader *o, const struct ax_checkpoint_shard *s,
-                                 const void **data) {
+                                 struct span wanted, const void **data) {
     const char *name = o->c->files.files[s->file].name;
     struct ax_safetensors *f = &o->files[s->file];
     char *path = NULL, *key = NULL;
@@ -185,12 +216,10 @@ static enum ax_status shard_data(struct reader *o, const struct ax_checkpoint_sh
     if (!e || e->dtype != s->part.dtype || e->numel != s->part.n)
         st = ax_error(AX_ERR_DATA, "%s: tensor %s is %s", f->path, key,
                       e ? "different from the manifest" : "missing");
-    else
+    if (st == AX_OK)
+        st = check_span(e, wanted);
+    if (st == AX_OK)
         *data = e->data;
-    if (st == AX_OK) { /* unless it is, training would go on with it */
-        const struct ax_elements values = ax_st_elements(e);
-        st = ax_elements_check(&values, 0, e->numel, e->data);
-    }
 done:
     ax_free(key);
     ax_free(path);
@@ -260,12 +289,14 @@ static enum ax_status load_part(struct reader *o, struct ax_queue *q,
     int64_t copied = 0;
     AX_TRY(find_all(c, p, &i, &end));
     for (; i < end; i++) {
+        const struct ax_checkpoint_shard *s = &c->shards[i];
         const void *data;
-        if (!parts_meet(p, &c->shards[i].part))
+        struct span wanted;
+        if (!common_span(p, &s->part, &wanted))
             continue;
-        AX_TRY(shard_data(o, &c->shards[i], &data));
-        AX_TRY(ax_state_part_copy(q, p, &c->shards[i].part, data, &copied));
-        ax_map_drop(data, (size_t)c->shards[i].part.n * ax_dtype_size(p->dtype));
+        AX_TRY(shard_data(o, s, wanted, &data));
+        AX_TRY(ax_state_part_copy(q, p, &s->part, data, &copied));
+        drop_span(&s->part, data, wanted);
     }
     return check_complete(c, p, copied);
 }
@@ -273,8 +304,8 @@ static enum ax_status load_part(struct reader *o, struct ax_queue *q,
 /* ---- 8-bit moments: codes and scales together ---- */
 
 /* Pairs the codes of a file with its scales, which are among shards [first, end). */
-static enum ax_status pair_up(struct reader *o, size_t codes, size_t first, size_t end,
-                              struct ax_state_codes *out) {
+static enum ax_status pair_up(struct reader *o, size_t codes, struct span wanted, size_t first,
+                              size_t end, struct ax_state_codes *out) {
     const struct ax_checkpoint *c = o->c;
     const struct ax_checkpoint_shard *s = &c->shards[codes];
     const size_t k = o->of_file[s->file];
@@ -282,10 +313,19 @@ static enum ax_status pair_up(struct reader *o, size_t codes, size_t first, size
         return ax_error(AX_ERR_DATA, "%s: %s has codes, but no scales, of %s of %s", c->dir,
                         c->files.files[s->file].name, s->part.slot, s->part.name);
     *out = (struct ax_state_codes){.codes = &s->part, .scales = &c->shards[k].part};
-    AX_TRY(shard_data(o, s, &out->code_bytes));
-    AX_TRY(shard_data(o, &c->shards[k], &out->scale_bytes));
     const enum ax_status st = ax_state_codes_check(out);
-    return st == AX_OK ? AX_OK : ax_error_prefix(st, "%s", c->dir);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s", c->dir);
+    AX_TRY(shard_data(o, s, wanted, &out->code_bytes));
+    return shard_data(o, &c->shards[k], scales_span(out, wanted), &out->scale_bytes);
+}
+
+static void drop_codes(const struct ax_state_codes *from, const struct ax_state_part *to) {
+    struct span copied;
+    if (!common_span(to, from->codes, &copied))
+        return;
+    drop_span(from->codes, from->code_bytes, copied);
+    drop_span(from->scales, from->scale_bytes, scales_span(from, copied));
 }
 
 static enum ax_status load_codes(struct reader *o, struct ax_queue *q,
@@ -300,13 +340,14 @@ static enum ax_status load_codes(struct reader *o, struct ax_queue *q,
     for (size_t i = scales; i < end_scales; i++)
         o->of_file[c->shards[i].file] = i;
     enum ax_status st = AX_OK;
+    struct span wanted;
     for (size_t i = codes; st == AX_OK && i < end_codes; i++)
-        if (parts_meet(to->codes, &c->shards[i].part))
-            st = pair_up(o, i, scales, end_scales, &from[n++]);
+        if (common_span(to->codes, &c->shards[i].part, &wanted))
+            st = pair_up(o, i, wanted, scales, end_scales, &from[n++]);
     if (st == AX_OK)
         st = ax_state_codes_copy(q, to, n, from, &copied);
     for (size_t i = 0; i < n && st == AX_OK; i++)
-        ax_map_drop(from[i].code_bytes, (size_t)from[i].codes->n);
+        drop_codes(&from[i], to->codes);
     ax_free(from);
     return st == AX_OK ? check_complete(c, to->codes, copied) : st;
 }

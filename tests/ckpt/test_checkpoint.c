@@ -7,6 +7,8 @@
 #include <cmocka.h>
 #include <math.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "base/fault.h"
@@ -56,6 +58,143 @@ static void test_no_numbers(void **state) {
         expect_text(k % 2 ? "tensor w:exp_avg" : "tensor w:master");
         expect_text(k < 2 ? "element 17 is nan;" : "element 17 is -inf;");
     }
+}
+
+/* A rank checks what it reads; others check theirs. */
+static void test_checks_what_it_reads(void **state) {
+    (void)state;
+    struct store s;
+    struct ax_checkpoint c;
+    float data[ROWS * COLS];
+    struct ax_state_part p = whole("w", "master", 2, ROWS, COLS, data, 0);
+    remove_all();
+    make_store(&s, 3.25F);
+    s.matrix[17] = NAN;
+    save_ok(&s, 20, 0);
+    assert_int_equal(ax_checkpoint_open(&c, in_dir("checkpoint-20")), AX_OK);
+    for (p.first = 0; p.first < ROWS * COLS; p.first++)
+        for (p.n = 1; p.n <= ROWS * COLS - p.first; p.n += 7) {
+            const bool has = p.first <= 17 && 17 < p.first + p.n;
+            const enum ax_status st = ax_checkpoint_load(&c, &(struct ax_state_parts){1, &p, NULL});
+            assert_int_equal(st, has ? AX_ERR_DATA : AX_OK);
+            if (has)
+                expect_text("tensor w:master: element 17 is nan;");
+            else
+                assert_memory_equal(data, s.matrix + p.first, (size_t)p.n * sizeof *data);
+        }
+    ax_checkpoint_close(&c);
+}
+
+/* ---- tensors that are read in pieces ---- */
+
+#define MANY (300 << 10) /* elements: five pieces */
+
+static size_t dropped; /* bytes of mappings */
+
+int madvise(void *at, size_t len, int advice) {
+    dropped += advice == MADV_DONTNEED ? len : 0;
+    return (int)syscall(SYS_madvise, at, len, advice);
+}
+
+/* Values, or codes and their scales. */
+static float many_values[MANY], many_scales[MANY / AX_8BIT_BLOCK];
+static uint8_t many_codes[MANY];
+
+static struct ax_state_part many(void) {
+    return whole("w", "master", 1, MANY, 0, many_values, 0);
+}
+static struct ax_state_part codes_of(int64_t first, int64_t n, uint8_t *data) {
+    struct ax_state_part p = whole("w", "exp_avg", 1, MANY, 0, data, 0);
+    p.dtype = AX_U8;
+    p.layout = AX_STATE_SIGNED_CODES;
+    p.first = first;
+    p.n = n;
+    return p;
+}
+static struct ax_state_part scales_of(int64_t first, int64_t n, float *data) {
+    return (struct ax_state_part){.name = "w",
+                                  .slot = "exp_avg_scale",
+                                  .dtype = AX_F32,
+                                  .ndim = 3,
+                                  .shape = {1, AX_8BIT_BLOCK, MANY / AX_8BIT_BLOCK + 2},
+                                  .size = {1, 1, MANY / AX_8BIT_BLOCK},
+                                  .first = first,
+                                  .n = n,
+                                  .data = data,
+                                  .layout = AX_STATE_BLOCKS};
+}
+
+static void save_many(struct store *s, bool codes) {
+    for (int i = 0; i < MANY; i++) {
+        many_values[i] = (float)i;
+        many_codes[i] = (uint8_t)(i % 251);
+    }
+    for (int i = 0; i < MANY / AX_8BIT_BLOCK; i++)
+        many_scales[i] = 1.0F + (float)i;
+    remove_all();
+    make_store(s, 1);
+    s->list[0] = codes ? codes_of(0, MANY, many_codes) : many();
+    s->list[1] = scales_of(0, MANY / AX_8BIT_BLOCK, many_scales);
+    s->parts.n = codes ? 2 : 1;
+}
+
+static enum ax_status reshard(void) {
+    struct ax_checkpoint c;
+    assert_int_equal(ax_checkpoint_open(&c, in_dir("checkpoint-1")), AX_OK);
+    dropped = 0;
+    const enum ax_status st = ax_checkpoint_reshard(&c, in_dir("whole"));
+    ax_checkpoint_close(&c);
+    return st;
+}
+
+/* Each piece is read, checked and released alone, not with all others of its shard. */
+static void test_pieces_are_read_alone(void **state) {
+    (void)state;
+    for (int codes = 0; codes < 2; codes++) {
+        /* codes and scales are read together, once for either */
+        const size_t once = codes ? sizeof many_codes + sizeof many_scales : sizeof many_values;
+        struct store s;
+        save_many(&s, codes);
+        save_ok(&s, 1, 0);
+        if (reshard() != AX_OK)
+            fail_msg("%s", ax_error_text());
+        assert_true(dropped <= (codes ? 2 : 1) * once);
+        assert_true(dropped > once / 2);
+        many_values[MANY - 1] = INFINITY;
+        many_scales[MANY / AX_8BIT_BLOCK - 1] = INFINITY;
+        save_ok(&s, 1, 0);
+        assert_int_equal(reshard(), AX_ERR_DATA);
+        expect_text(codes ? "w:exp_avg_scale: element 1199 is inf;"
+                          : "w:master: element 307199 is inf;");
+    }
+}
+
+/* Codes come with their own scales, of which those are checked that are read. */
+static void test_codes_and_scales(void **state) {
+    (void)state;
+    static uint8_t codes[MANY];
+    static float scales[MANY / AX_8BIT_BLOCK];
+    struct store s;
+    struct ax_checkpoint c;
+    const int64_t skipped = 3, first = skipped * AX_8BIT_BLOCK;
+    save_many(&s, true);
+    many_scales[skipped - 1] = NAN;
+    save_ok(&s, 1, 0);
+    assert_int_equal(ax_checkpoint_open(&c, in_dir("checkpoint-1")), AX_OK);
+    struct ax_state_part p[] = {
+        codes_of(first, MANY - first, codes),
+        scales_of(skipped, MANY / AX_8BIT_BLOCK - skipped, scales),
+    };
+    const struct ax_state_parts both = {2, p, NULL};
+    if (ax_checkpoint_load(&c, &both) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_memory_equal(codes, many_codes + first, (size_t)p[0].n);
+    assert_memory_equal(scales, many_scales + skipped, (size_t)p[1].n * sizeof *scales);
+    p[0] = codes_of(first - 1, MANY - first + 1, codes);
+    p[1] = scales_of(skipped - 1, MANY / AX_8BIT_BLOCK - skipped + 1, scales);
+    assert_int_equal(ax_checkpoint_load(&c, &both), AX_ERR_DATA);
+    expect_text("w:exp_avg_scale: element 2 is nan;");
+    ax_checkpoint_close(&c);
 }
 
 /* Memory that the host cannot touch. */
@@ -516,12 +655,21 @@ static void test_failing_at_every_call(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_no_numbers),
-        cmocka_unit_test(test_other_cuts),           cmocka_unit_test(test_puts_shards_together),
-        cmocka_unit_test(test_every_bit_flip),       cmocka_unit_test(test_foreign_files),
-        cmocka_unit_test(test_hostile_manifests),    cmocka_unit_test(test_random_shards),
-        cmocka_unit_test(test_lists_and_prunes),     cmocka_unit_test(test_prunes_around_damage),
-        cmocka_unit_test(test_killed_at_every_call), cmocka_unit_test(test_failing_at_every_call),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_no_numbers),
+        cmocka_unit_test(test_checks_what_it_reads),
+        cmocka_unit_test(test_pieces_are_read_alone),
+        cmocka_unit_test(test_codes_and_scales),
+        cmocka_unit_test(test_other_cuts),
+        cmocka_unit_test(test_puts_shards_together),
+        cmocka_unit_test(test_every_bit_flip),
+        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_hostile_manifests),
+        cmocka_unit_test(test_random_shards),
+        cmocka_unit_test(test_lists_and_prunes),
+        cmocka_unit_test(test_prunes_around_damage),
+        cmocka_unit_test(test_killed_at_every_call),
+        cmocka_unit_test(test_failing_at_every_call),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
