@@ -353,13 +353,21 @@ static enum ax_status load_codes(struct reader *o, struct ax_queue *q,
 }
 
 /* The scales of the codes at `i`, which follow in the list. */
-static const struct ax_state_part *scales_of(const struct ax_state_parts *to, int i) {
+static enum ax_status scales_of(const struct ax_state_parts *to, int i,
+                                const struct ax_state_part **out) {
+    const struct ax_state_part *codes = &to->list[i];
     char slot[AX_SLOT_NAME];
-    snprintf(slot, sizeof slot, "%s_scale", to->list[i].slot);
-    do
-        i++;
-    while (strcmp(to->list[i].slot, slot) != 0);
-    return &to->list[i];
+    snprintf(slot, sizeof slot, "%s_scale", codes->slot);
+    for (i++; i < to->n && strcmp(to->list[i].name, codes->name) == 0; i++)
+        if (strcmp(to->list[i].slot, slot) == 0) {
+            *out = &to->list[i];
+            return AX_OK;
+        }
+    return ax_error(
+        AX_ERR_FAILED,
+        "%s of %s: this run lists codes without %s; this is a mistake of axtrain, please "
+        "report it",
+        codes->slot, codes->name, slot);
 }
 
 /* Fills to->list[i], 8-bit codes together with their scales. */
@@ -369,7 +377,9 @@ static enum ax_status read_part(struct reader *o, const struct ax_state_parts *t
         return AX_OK;
     if (p->layout != AX_STATE_SIGNED_CODES && p->layout != AX_STATE_UNSIGNED_CODES)
         return load_part(o, to->q, p);
-    return load_codes(o, to->q, &(struct ax_state_codes){.codes = p, .scales = scales_of(to, i)});
+    struct ax_state_codes codes = {.codes = p};
+    AX_TRY(scales_of(to, i, &codes.scales));
+    return load_codes(o, to->q, &codes);
 }
 
 static enum ax_status open_reader(struct reader *o, const struct ax_checkpoint *c) {

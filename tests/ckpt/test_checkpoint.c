@@ -185,7 +185,7 @@ static void test_codes_and_scales(void **state) {
         codes_of(first, MANY - first, codes),
         scales_of(skipped, MANY / AX_8BIT_BLOCK - skipped, scales),
     };
-    const struct ax_state_parts both = {2, p, NULL};
+    const struct ax_state_parts both = {2, p, NULL}, alone = {1, p, NULL};
     if (ax_checkpoint_load(&c, &both) != AX_OK)
         fail_msg("%s", ax_error_text());
     assert_memory_equal(codes, many_codes + first, (size_t)p[0].n);
@@ -194,6 +194,11 @@ static void test_codes_and_scales(void **state) {
     p[1] = scales_of(skipped - 1, MANY / AX_8BIT_BLOCK - skipped + 1, scales);
     assert_int_equal(ax_checkpoint_load(&c, &both), AX_ERR_DATA);
     expect_text("w:exp_avg_scale: element 2 is nan;");
+    /* a list without them, and one with those of another parameter */
+    assert_int_equal(ax_checkpoint_load(&c, &alone), AX_ERR_FAILED);
+    expect_text("exp_avg of w: this run lists codes without exp_avg_scale;");
+    p[1].name = "x";
+    assert_int_equal(ax_checkpoint_load(&c, &both), AX_ERR_FAILED);
     ax_checkpoint_close(&c);
 }
 
