@@ -5,21 +5,25 @@
 #include "base/mem.h"
 #include "ckpt/hf/hf.h"
 
-#define STACK "gate_up_proj"
+#define STACK        "gate_up_proj"
+#define MAX_MATRICES 1000000 /* as many tensors as a file may have */
 
 const struct ax_expert_form ax_expert_forms[] = {
     {".feed_forward.experts", ".feed_forward.experts.gate_up_proj",
      ".feed_forward.experts.down_proj", true},
     {".block_sparse_moe.experts", ".block_sparse_moe.input_linear.weight",
      ".block_sparse_moe.output_linear.weight", false},
+    /* Gemma 4, whose folders have either name of the module */
     {".experts", ".experts.gate_up_proj", ".experts.down_proj", false},
-    {".moe.experts", ".experts.gate_up_proj", ".experts.down_proj", false}, /* of Gemma 4, too */
+    {".moe.experts", ".experts.gate_up_proj", ".experts.down_proj", false},
     {0}};
 
-/* Of a layer. */
+/* The two stacks of a layer's experts, and their sizes. */
 struct stack {
     const struct ax_st_entry *gate_up, *down;
-    const char *module; /* of what is apart, as it follows `prefix` characters of a name */
+    /* the matrices' module: their names are the first `prefix` characters of the stack's name, then
+     * this, then .E.gate_proj.weight */
+    const char *module;
     size_t prefix;
     bool turned;
     int64_t experts, width, hidden;
@@ -60,8 +64,10 @@ static bool fits(struct stack *s) {
     s->experts = up->shape[0];
     s->width = down->shape[in];
     s->hidden = up->shape[in];
-    return s->experts == down->shape[0] && s->experts >= 1 && s->experts <= AX_HF_MAX_EXPERTS &&
-           up->shape[out] == 2 * s->width && down->shape[out] == s->hidden;
+    /* An expert has elements, so that a file is as large as the list of its experts. */
+    return s->width >= 1 && s->hidden >= 1 && s->experts == down->shape[0] && s->experts >= 1 &&
+           s->experts <= AX_HF_MAX_EXPERTS && up->shape[out] == 2 * s->width &&
+           down->shape[out] == s->hidden;
 }
 
 /* Is entry i the first of a stack? */
@@ -183,6 +189,12 @@ static enum ax_status split(struct ax_hf_experts *x, int n, const struct ax_st_e
             n_names += 3 * (size_t)stacks[n_stacks++].experts;
     if (n_stacks == 0)
         goto done;
+    if (n_names > MAX_MATRICES) {
+        st = ax_error(AX_ERR_UNSUPPORTED,
+                      "%s: its stacks of experts have %zu matrices; at most %d are supported",
+                      stacks[0].gate_up->file, n_names, MAX_MATRICES);
+        goto done;
+    }
     AX_TRY_GOTO(ax_alloc(&x->names, n_names, sizeof *x->names), st, done);
     AX_TRY_GOTO(ax_alloc(&x->turned, n_names, sizeof *x->turned), st, done);
     AX_TRY_GOTO(ax_alloc(&x->entries, (size_t)n + n_names, sizeof *x->entries), st, done);

@@ -7,9 +7,9 @@
  * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer, and
  * those right below a layer, layers.N.experts (Gemma 4), of which transformers reads no other form.
  *
- * Some of the latter are a matrix of each expert in quantized folders, because scales are of matrices: those of
- * ax_expert_forms.
- * ax_hf_experts_split takes their stacks apart, too; joined.h is the way back. */
+ * The stacks that stay as they are have other forms in quantized folders, in which scales belong to matrices: one
+ * matrix per expert, under the names in ax_expert_forms. ax_hf_experts_split takes those stacks apart, too; joined.h
+ * makes stacks of the matrices. */
 #ifndef AX_CKPT_HF_EXPERTS_H
 #define AX_CKPT_HF_EXPERTS_H
 
@@ -24,7 +24,8 @@ struct ax_expert_form {
     bool turned;                /* stacks of transposed matrices, [E][in][out] */
 };
 extern const struct ax_expert_form ax_expert_forms[]; /* ends with a zeroed one */
-/* What follows layers.N in a tensor's name; "": it is of no layer. */
+/* What follows the first "layers." and its digits, of which there may be none, in a tensor's name; "" without "layers.".
+ * ax_hf_layer_of says whether the tensor is of a layer. */
 const char *ax_hf_below_layer(const char *name);
 
 struct ax_turned_matrix;
@@ -36,10 +37,11 @@ struct ax_hf_experts {
     struct ax_turned_matrix *turned; /* [n_names], of those that are read transposed */
 };
 
-/* Entries of a folder, n of them, which the caller keeps. x->n = 0: none is such a stack. */
+/* Makes a list of a folder's n entries, which the caller keeps, with matrices in place of stacks. x->n = 0: none is such
+ * a stack. The caller closes *x, also after an error. AX_ERR_UNSUPPORTED: there are more than a million matrices. */
 enum ax_status ax_hf_experts_open(struct ax_hf_experts *x, int n,
                                   const struct ax_st_entry *const *given);
-/* The same of stacks in one of the forms. */
+/* The same for stacks in one of the forms. */
 enum ax_status ax_hf_experts_split(struct ax_hf_experts *x, int n,
                                    const struct ax_st_entry *const *given);
 void ax_hf_experts_close(struct ax_hf_experts *x); /* safe on a zeroed one */

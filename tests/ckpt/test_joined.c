@@ -125,6 +125,58 @@ static void stacks_are_taken_apart(void **state) {
     }
 }
 
+/* Zeros of any shape. */
+static enum ax_status fill_zeros(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    (void)first;
+    memset(out, 0, (size_t)n);
+    return AX_OK;
+}
+
+enum { LAYERS = 6 };
+
+/* A folder of layers, each with a pair of stacks. */
+static enum ax_status open_stacks(struct ax_hf *hf, int layers, int64_t experts, int64_t width,
+                                  int64_t hidden) {
+    static char names[2 * LAYERS][80];
+    struct ax_st_output t[2 * LAYERS];
+    for (int i = 0; i < 2 * layers; i++) {
+        const bool down = i % 2;
+        snprintf(names[i], sizeof names[i], "model.layers.%d.mlp.experts.%s", i / 2,
+                 down ? "down_proj" : "gate_up_proj");
+        t[i] = (struct ax_st_output){
+            .name = names[i],
+            .dtype = AX_U8,
+            .ndim = 3,
+            .shape = {experts, down ? hidden : 2 * width, down ? width : hidden},
+            .fill = fill_zeros};
+    }
+    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), 2 * layers, t), AX_OK);
+    put_text("config.json", "{}");
+    return ax_hf_open(hf, dir);
+}
+
+/* A few bytes of a file do not make a list of a million names. */
+static void lists_are_no_longer_than_files(void **state) {
+    (void)state;
+    static const struct {
+        int64_t width, hidden;
+    } empty[] = {{0, 0}, {0, 5}, {5, 0}};
+    struct ax_hf hf;
+    const uint64_t live = ax_mem_live_blocks();
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++) {
+        assert_int_equal(open_stacks(&hf, 1, 65536, empty[i].width, empty[i].hidden), AX_OK);
+        assert_int_equal(ax_hf_count(&hf), 2); /* as they are in the file */
+        ax_hf_close(&hf);
+    }
+    assert_int_equal(open_stacks(&hf, 1, 3, 2, 1), AX_OK);
+    assert_int_equal(ax_hf_count(&hf), 9);
+    ax_hf_close(&hf);
+    assert_int_equal(open_stacks(&hf, LAYERS, 65536, 1, 1), AX_ERR_UNSUPPORTED);
+    assert_mentions("/model.safetensors: its stacks of experts have 1179648 matrices;");
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
 /* ---- what quantized folders have ---- */
 
 struct matrix {
@@ -330,6 +382,7 @@ static void other_names_stay_as_they_are(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacks_are_taken_apart),
+        cmocka_unit_test(lists_are_no_longer_than_files),
         cmocka_unit_test(quantized_experts_are_read_as_stacks),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(other_names_of_experts_are_refused),
