@@ -92,6 +92,12 @@ enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int
                         "%s is not the address of one interface of this host, on which rank 0 is. "
                         "Set MASTER_ADDR to one.",
                         host);
+    if (port == 0)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "%s: cannot listen on a port of the system's choice: %s. Check the limit of open "
+            "files (ulimit -n) and the ports in net.ipv4.ip_local_port_range.",
+            host, strerror(error));
     return ax_error(
         AX_ERR_CONFIG,
         "%s: cannot listen on a port from %d to %d: %s. Set AXTRAIN_PORT to a free one.", host,
@@ -210,13 +216,27 @@ void ax_net_own_address(int fd, char out[AX_NET_ADDRESS]) {
     address_text(&a, -1, out);
 }
 
+/* Errors of the connection that would have been accepted, which is gone, and not of the listening
+ * socket (accept(2)). */
+static bool of_connection(int error) {
+    static const int errors[] = {EINTR,     ECONNABORTED, ENETDOWN,     EPROTO,     ENOPROTOOPT,
+                                 EHOSTDOWN, ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (error == errors[i])
+            return true;
+    return false;
+}
+
 int ax_net_accept(int listening, char from[AX_NET_ADDRESS]) {
     struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof a;
     const int on = 1;
     const int fd = accept4(listening, (struct sockaddr *)&a, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0) {
+        if (of_connection(errno))
+            errno = EAGAIN;
         return -1;
+    }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     address_text(&a, port_in(&a), from);
     return fd;

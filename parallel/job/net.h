@@ -14,7 +14,8 @@ enum { AX_NET_ADDRESS = 64 }; /* "fe80::1" as text, also with a port */
 /* True for the addresses that stand for all interfaces of a host (0.0.0.0, ::). */
 bool ax_net_is_any(const char *address);
 /* Listens on `host` at the first free of `ports` ports from `port` on; 0: any port. AX_ERR_CONFIG if
- * the host is unknown, none of this machine's, or all interfaces, or if all ports are taken. */
+ * the host is unknown, none of this machine's, or all interfaces, or if it can listen on none of
+ * the ports. */
 enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int *bound);
 /* Returns a connected socket that does not block, or −1 with a static text in *why if it cannot
  * connect within `seconds`. */
@@ -22,8 +23,9 @@ int ax_net_connect(const char *host, int port, double seconds, const char **why)
 /* Begins to connect to a numeric address: a socket that can be read or written once it is connected, or
  * has failed (then recv says why). −1 with errno. */
 int ax_net_dial(const char *address, int port);
-/* The next connection that waits at a listening socket, and who it is from, with the port; −1: none.
- * It does not block. */
+/* The next connection that waits at a listening socket, and who it is from, with the port; −1 with
+ * errno EAGAIN: none; −1 with another errno: the process or the system has no room for one. It does
+ * not block. */
 int ax_net_accept(int listening, char from[AX_NET_ADDRESS]);
 /* Warns of a refused connection, the `*refused`th, if it is one of the first. `where` is who
  * listens, "" or " at …". */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "parallel/job/token.h"
 
 /* ---- what both sides say ---- */
@@ -68,9 +69,11 @@ enum { TICK_MS = 50, LOOK_MS = 250, RETRY_MS = 20, ACCEPTS = 32 };
 
 /* A connection that is not proved yet. */
 struct call {
-    int fd;     /* −1: none, or for a call of ours: to be made again at `since` */
-    int member; /* whom we called; −1: who calls us is unknown */
-    bool said;  /* we have said hello, and expect the answer */
+    int fd;       /* −1: none */
+    int member;   /* whom we called; −1: who calls us is unknown */
+    bool said;    /* we have said hello, and expect the answer */
+    bool doubted; /* a wrong answer of the member is in the log */
+    /* when a caller was accepted; when a call of ours that has no socket is made again */
     double since;
     size_t got;
     unsigned char in[AX_PEER_HELLO]; /* what the other side has said of what is expected */
@@ -96,13 +99,14 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-/* Others need not say why they do not like us: the store knows why they end. */
+/* Closes a caller's connection with a warning here. The caller is told nothing: a rank is named by
+ * the store if it ends, and a stranger has no use for the reason. */
 static void refuse(struct peers *p, struct call *c, const char *why) {
     ax_net_log_refused(&p->refused, c->from, p->where, why);
     close_fd(&c->fd);
 }
 
-/* Half-open connections have room in the socket for what is said on them. */
+/* False: the connection has ended. What is said fits in an empty socket, so it is sent whole. */
 static bool say(const struct call *c, const void *data, size_t n) {
     return send(c->fd, data, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
@@ -118,8 +122,8 @@ static enum ax_status place_call(struct peers *p, struct call *c) {
     return ax_random_bytes(c->nonce, sizeof c->nonce);
 }
 
-/* Somebody closed our call before it was proved: a member whose port is full of strangers, for which
- * there is another time. */
+/* Makes a call of ours again after a moment: a member whose port is full of strangers closes calls
+ * that are not proved. */
 static void call_again(struct call *c, double now) {
     close_fd(&c->fd);
     c->since = now + 1e-3 * RETRY_MS;
@@ -156,10 +160,17 @@ static void hear_called(struct peers *p, struct call *c, double now) {
         return;
     }
     ax_peer_expect_answer(p->g, c->member, c->theirs, c->nonce, answer);
-    if (ax_mac_equal(answer, c->in))
+    if (ax_mac_equal(answer, c->in)) {
         connect_member(p, c->member, c);
-    else
-        call_again(c, now);
+        return;
+    }
+    if (!c->doubted)
+        ax_log_warn(
+            "rank %d, at %s, port %d: the answer is not that of a rank of this job; calling "
+            "again",
+            p->g->ranks[c->member], p->addresses[c->member].host, p->addresses[c->member].port);
+    c->doubted = true;
+    call_again(c, now);
 }
 
 /* Reads no byte more than is expected: what follows is for who uses the connection. */
@@ -202,8 +213,12 @@ static enum ax_status take_callers(struct peers *p, double now) {
     char from[AX_NET_ADDRESS];
     for (int i = 0; i < ACCEPTS; i++) {
         const int fd = ax_net_accept(p->listening, from);
-        if (fd < 0)
+        if (fd < 0 && errno == EAGAIN)
             return AX_OK;
+        if (fd < 0)
+            return ax_error(AX_ERR_IO, "cannot take a connection%s: %s%s", p->where,
+                            strerrordesc_np(errno),
+                            errno == EMFILE ? ". Raise the limit of open files (ulimit -n)." : "");
         struct call *c = find_place(p);
         *c = (struct call){.fd = fd, .member = -1, .since = now};
         memcpy(c->from, from, sizeof from);
@@ -310,7 +325,9 @@ enum ax_status ax_peer_connect(const struct ax_peer_group *g, int listening,
     st = connect_all(&p, timeout);
     for (int i = 0; i < p.n_calls; i++)
         if (p.calls[i].member < 0 && p.calls[i].fd >= 0)
-            refuse(&p, &p.calls[i], "it did not say who it is before all ranks had connected");
+            refuse(&p, &p.calls[i],
+                   st == AX_OK ? "it did not say who it is before all ranks had connected"
+                               : "it did not say who it is before this rank gave up");
         else
             close_fd(&p.calls[i].fd);
 done:

@@ -1,6 +1,7 @@
 /* Connections between the ranks of a group, of which each side proves to the other that it knows the
- * job's key before anything else is sent. Who does not is refused, named in the log, and changes
- * nothing. A port listens only until its group has connected.
+ * job's key before anything else is sent. A caller that does not is refused, and one that is called
+ * and does not is called again; both are named in the log, and change nothing. A port listens only
+ * until its group has connected.
  *
  *     called  its nonce
  *     caller  its nonce, its number, MAC(key, "caller" ‖ both nonces ‖ both numbers ‖ group)
@@ -32,7 +33,8 @@ enum ax_status ax_peer_listen(struct ax_store_client *store, int *listening,
                               struct ax_peer_address *address);
 /* Connects to all members, which have listened before anyone calls this; addresses[n]. fds[n] are
  * connected sockets that do not block, −1 at the own place; the caller closes them. AX_ERR_PEER says
- * which member has ended or did not connect within `timeout` seconds. */
+ * which member has ended or did not connect within `timeout` seconds; AX_ERR_IO: the port takes no
+ * connections. */
 enum ax_status ax_peer_connect(const struct ax_peer_group *g, int listening,
                                const struct ax_peer_address *addresses, double timeout, int *fds);
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -232,6 +233,135 @@ static void data_follow_the_answer(void **state) {
     close(real);
 }
 
+/* ---- who is called ---- */
+
+/* A port at which something answers every call as a rank would that has another key. */
+struct impostor {
+    pthread_t thread;
+    int listening, answered;
+};
+
+static void *answer_wrongly(void *arg) {
+    struct impostor *i = arg;
+    unsigned char nonce[AX_PEER_NONCE] = "any", hello[AX_PEER_HELLO], mac[AX_MAC_BYTES] = "wrong";
+    char from[AX_NET_ADDRESS];
+    for (bool ended = false; !ended && ax_net_ready(i->listening, false, 5);) {
+        const int fd = ax_net_accept(i->listening, from);
+        if (fd < 0)
+            continue;
+        send(fd, nonce, sizeof nonce, MSG_NOSIGNAL);
+        ended = receive(fd, hello, sizeof hello) == 1; /* of the test, which needs no more */
+        send(fd, mac, sizeof mac, MSG_NOSIGNAL);
+        i->answered += !ended;
+        close(fd);
+    }
+    return NULL;
+}
+
+/* Lines on stderr from here on, until `end_lines`. */
+static FILE *begin_lines(int *saved) {
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    *saved = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    ax_log_set_level(AX_LOG_WARN);
+    return file;
+}
+static void end_lines(FILE *file, int saved, char *out, size_t size) {
+    ax_log_set_level(AX_LOG_ERROR);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    out[fread(out, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* It is called again until the time is over, and said once what is wrong there. */
+static void who_answers_wrongly_is_named(void **state) {
+    (void)state;
+    const struct ax_peer_group g = group_of(1, 2);
+    struct ax_peer_address address[2];
+    struct impostor i = {0};
+    char lines[4096], expected[160];
+    int listening, fds[2], saved;
+    assert_int_equal(ax_peer_listen(clients[0], &i.listening, &address[0]), AX_OK);
+    assert_int_equal(ax_peer_listen(clients[1], &listening, &address[1]), AX_OK);
+    assert_int_equal(pthread_create(&i.thread, NULL, answer_wrongly, &i), 0);
+    FILE *file = begin_lines(&saved);
+    const enum ax_status st = ax_peer_connect(&g, listening, address, 0.3, fds);
+    end_lines(file, saved, lines, sizeof lines);
+    assert_int_equal(st, AX_ERR_PEER);
+    assert_non_null(strstr(ax_error_text(), "rank 0 did not connect within 0.3 s"));
+    struct called c = {.address = address[0]};
+    const int last = call(&c);
+    assert_int_equal(send(last, "", 1, MSG_NOSIGNAL), 1);
+    shutdown(last, SHUT_WR);
+    pthread_join(i.thread, NULL);
+    assert_true(i.answered > 1);
+    snprintf(expected, sizeof expected,
+             "rank 0, at 127.0.0.1, port %d: the answer is not that of a rank of this job",
+             address[0].port);
+    const char *line = strstr(lines, expected);
+    if (!line)
+        fail_msg("%s", lines);
+    assert_null(strstr(line + 1, expected));
+    close(last);
+    close(i.listening);
+    close(listening);
+}
+
+/* ---- no room ---- */
+
+enum { MOST_FILES = 512 }; /* more than a poll has: the limit holds for it, too */
+
+/* As many open files as there may be. */
+struct full {
+    struct rlimit was;
+    int n, files[MOST_FILES];
+};
+
+static void fill_files(struct full *f) {
+    f->n = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &f->was), 0);
+    const struct rlimit now = {MOST_FILES, f->was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    while ((f->files[f->n] = dup(STDERR_FILENO)) >= 0)
+        f->n++;
+}
+
+static void close_files(struct full *f) {
+    while (f->n > 0)
+        close(f->files[--f->n]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &f->was), 0);
+}
+
+/* What fails is named, long before the time is over. */
+static void a_port_without_room_is_named(void **state) {
+    (void)state;
+    const struct ax_peer_group g = group_of(0, 2);
+    struct called c = {0};
+    int fds[2], other;
+    struct ax_peer_address none;
+    assert_int_equal(ax_peer_listen(clients[0], &c.listening, &c.address), AX_OK);
+    const int caller = call(&c);
+    static struct full full;
+    fill_files(&full);
+    const enum ax_status st = ax_peer_connect(&g, c.listening, &c.address, 1, fds);
+    char text[256];
+    snprintf(text, sizeof text, "%s", ax_error_text());
+    const enum ax_status listens = ax_peer_listen(clients[0], &other, &none);
+    close_files(&full);
+    if (st != AX_ERR_IO || !strstr(text, "cannot take a connection at the port of rank 0: Too many "
+                                         "open files. Raise the limit"))
+        fail_msg("%d: %s", st, text);
+    assert_int_equal(listens, AX_ERR_CONFIG);
+    if (!strstr(ax_error_text(), "cannot listen on a port of the system's choice: Too many open") ||
+        strstr(ax_error_text(), "AXTRAIN_PORT"))
+        fail_msg("%s", ax_error_text());
+    close(caller);
+    close(c.listening);
+}
+
 /* ---- who does not come ---- */
 
 static void who_is_late_is_named(void **state) {
@@ -275,6 +405,8 @@ int main(void) {
         cmocka_unit_test(what_was_overheard_is_of_no_use),
         cmocka_unit_test(many_strangers_delay_nobody),
         cmocka_unit_test(data_follow_the_answer),
+        cmocka_unit_test(who_answers_wrongly_is_named),
+        cmocka_unit_test(a_port_without_room_is_named),
         cmocka_unit_test(who_is_late_is_named),
         cmocka_unit_test(who_has_closed_is_named),
         cmocka_unit_test(who_is_gone_is_named),
