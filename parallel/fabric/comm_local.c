@@ -136,14 +136,17 @@ static void move_all(const struct rendezvous *m) {
     moves[what->kind](m, (size_t)what->count * ax_dtype_size(what->dtype));
 }
 
-/* ---- a world, its groups and their rendezvous ---- */
+/* ---- a world, its groups and their rendezvous ----
+ *
+ * Functions here that do not take the world's lock need it, except create_world and free_world, while
+ * no rank runs. */
 
-/* Requires the lock, like all functions here that take a world first and do not lock. */
 static void wake_all(struct world *w) {
     for (int r = 0; r < w->n; r++)
         pthread_cond_broadcast(&w->woken[r]);
 }
 
+/* Records the failure unless there is one already; wakes all ranks. */
 static void set_failure(struct world *w, const char *text) {
     if (w->failed)
         return;
@@ -152,7 +155,7 @@ static void set_failure(struct world *w, const char *text) {
     wake_all(w);
 }
 
-/* Records the failure unless there is one already; wakes all ranks. */
+/* The same with the lock. */
 static void fail_world(struct world *w, const char *text) {
     pthread_mutex_lock(&w->lock);
     set_failure(w, text);
@@ -230,7 +233,7 @@ fail:
     return st;
 }
 
-static void free_rendezvous(struct group *g, struct rendezvous *m) {
+static void free_list(struct group *g, struct rendezvous *m) {
     while (m) {
         struct rendezvous *next = m->next;
         rendezvous_free(g, m);
@@ -239,8 +242,8 @@ static void free_rendezvous(struct group *g, struct rendezvous *m) {
 }
 
 static void group_free(struct group *g) {
-    free_rendezvous(g, g->open);
-    free_rendezvous(g, g->spare);
+    free_list(g, g->open);
+    free_list(g, g->spare);
     ax_free(g->ranks);
     ax_free(g->opened);
     ax_free(g->closed);
@@ -305,8 +308,6 @@ static void close_group(struct world *w, struct group *g, int me) {
 }
 
 static void free_world(struct world *w) {
-    if (!w)
-        return;
     while (w->groups) {
         struct group *g = w->groups;
         w->groups = g->next;
@@ -638,7 +639,13 @@ struct rank {
     struct run *run;
 };
 
-static void note_failure(struct run *run, enum ax_status st) {
+/* Tells the other ranks, which must not wait for this one, and notes the failure if it is the one to
+ * report. */
+static void note_failure(struct rank *r, enum ax_status st) {
+    struct run *run = r->run;
+    r->fabric.ops->fail(&r->fabric, st);
+    if (st != AX_ERR_PEER)
+        ax_error_prefix(st, "rank %d", r->fabric.rank);
     pthread_mutex_lock(&run->lock);
     if (run->first.st == AX_OK || (run->first.st == AX_ERR_PEER && st != AX_ERR_PEER))
         ax_error_save(&run->first, st);
@@ -648,12 +655,8 @@ static void note_failure(struct run *run, enum ax_status st) {
 static enum ax_status rank_main(void *arg) {
     struct rank *r = arg;
     const enum ax_status st = r->run->body(&r->fabric, r->run->ctx);
-    if (st != AX_OK) {
-        r->fabric.ops->fail(&r->fabric, st);
-        if (st != AX_ERR_PEER)
-            ax_error_prefix(st, "rank %d", r->fabric.rank);
-        note_failure(r->run, st);
-    }
+    if (st != AX_OK)
+        note_failure(r, st);
     r->fabric.ops->free(&r->fabric);
     return st;
 }
@@ -670,17 +673,15 @@ enum ax_status ax_local_run(int world, const struct ax_local_options *o, ax_loca
     pthread_mutex_init(&run.lock, NULL);
     for (int r = 0; r < world; r++) {
         ranks[r].run = &run;
-        ranks[r].fabric =
-            (struct ax_fabric){.ops = &fabric_ops,
-                               .world = world,
-                               .rank = r,
-                               .local_world = world,
-                               .timeout = o && o->timeout > 0 ? o->timeout : AX_LOCAL_TIMEOUT,
-                               .state = w};
+        ranks[r].fabric = (struct ax_fabric){.ops = &fabric_ops,
+                                             .world = world,
+                                             .rank = r,
+                                             .local_world = world,
+                                             .timeout = w->options.timeout,
+                                             .state = w};
         st = ax_worker_start(&ranks[r].worker, rank_main, &ranks[r]);
-        if (st != AX_OK) { /* the others must not wait for it */
-            fabric_fail(&ranks[r].fabric, st);
-            note_failure(&run, st);
+        if (st != AX_OK) {
+            note_failure(&ranks[r], st);
             break;
         }
     }

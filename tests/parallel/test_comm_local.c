@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -351,6 +352,24 @@ done:
     return st;
 }
 
+/* No thread has room for its stack: the text names the rank, as with every other failure. */
+static void a_rank_without_a_thread_is_named(void **state) {
+    (void)state;
+    pthread_attr_t usual, huge;
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_getattr_default_np(&huge), 0);
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 50), 0);
+    assert_int_equal(pthread_setattr_default_np(&huge), 0);
+    const enum ax_status st = ax_local_run(2, NULL, one, NULL);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    assert_int_equal(st, AX_ERR_FAILED);
+    if (strncmp(ax_error_text(), "rank 0: cannot start a thread: ", 31) != 0)
+        fail_msg("%s", ax_error_text());
+    pthread_attr_destroy(&huge);
+    pthread_attr_destroy(&usual);
+    succeeds(1, NULL, one, NULL);
+}
+
 static void on_far_memory(void **state) {
     (void)state;
     succeeds(2, NULL, far_body, NULL);
@@ -367,6 +386,7 @@ int main(void) {
         cmocka_unit_test(a_rank_may_leave_what_it_started),
         cmocka_unit_test(nobody_meets_a_rank_that_left),
         cmocka_unit_test(a_failure_reaches_everybody),
+        cmocka_unit_test(a_rank_without_a_thread_is_named),
         cmocka_unit_test(messages_that_do_not_match_are_named),
         cmocka_unit_test(a_message_to_oneself_arrives),
         cmocka_unit_test(uneven_parts_must_agree),
