@@ -14,7 +14,8 @@ struct ax_fabric_part {
     int first;
 };
 
-/* The n ranks from `first` on, this one among them; `whole` must outlive it, and needs no free of the part. */
+/* Makes a part of the n ranks from `first` on, this one among them. `whole` must outlive the part, which needs no
+ * free. The hosts of its ranks are not known: local_world is that of the whole. */
 void ax_fabric_part_open(struct ax_fabric_part *p, struct ax_fabric *whole, int first, int n);
 
 #endif
