@@ -1,6 +1,7 @@
 /* Layout, loading, views and reading of packed storage. */
 #include "parallel/units/packed.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,6 +10,9 @@
 #include "kernels/quant/quant_block.h"
 #include "kernels/quant/scheme.h"
 #include "kernels/transfer.h"
+
+/* What the second scale of double quantization is of. */
+#define GROUP_SCALES (AX_NF4_GROUP / AX_NF4_BLOCK)
 
 static int64_t gcd(int64_t a, int64_t b) {
     while (b != 0) {
@@ -37,14 +41,17 @@ const char *ax_storage_name(enum ax_storage store) {
 }
 
 enum ax_status ax_storage_parse(const char *name, enum ax_storage *out) {
-    for (int i = AX_STORAGE_PLAIN; i <= AX_STORAGE_INT4; i++) {
+    char names[96] = "";
+    for (size_t i = 0, n = 0; i < sizeof stores / sizeof *stores; i++) {
         if (strcmp(name, stores[i].name) == 0) {
             *out = (enum ax_storage)i;
             return AX_OK;
         }
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? ", " : "",
+                              stores[i].name);
+        AX_ASSERT(n < sizeof names);
     }
-    return ax_error(AX_ERR_CONFIG,
-                    "--base: \"%s\" is not one of plain, nf4, nf4-double, int8, fp8, int4", name);
+    return ax_error(AX_ERR_CONFIG, "--base: \"%s\" is not one of %s", name, names);
 }
 
 int64_t ax_storage_block(enum ax_storage store, int64_t cols) {
@@ -53,6 +60,10 @@ int64_t ax_storage_block(enum ax_storage store, int64_t cols) {
 
 static enum ax_quant storage_quant(enum ax_storage store) {
     return stores[store].kind;
+}
+
+static bool two_per_byte(enum ax_quant kind) {
+    return ax_quant_info(kind)->values != NULL;
 }
 
 void ax_packing_start(struct ax_packing *k, enum ax_storage store) {
@@ -97,6 +108,7 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
                                  int64_t n) {
     struct ax_tensor before[AX_PACKED_BUFFERS], part[AX_PACKED_BUFFERS];
     AX_ASSERT(first % k->block == 0 && (!k->nested || first % AX_NF4_GROUP == 0));
+    AX_ASSERT(first % 2 == 0 || !two_per_byte(storage_quant(k->store)));
     ax_packing_buffers(k, first, before);
     const int count = ax_packing_buffers(k, n, part);
     for (int i = 0; i < count; i++)
@@ -124,11 +136,16 @@ struct stage {
     enum ax_quant kind;
     int64_t numel;       /* of the global tensor */
     int64_t block, unit; /* elements that share a scale; that are quantized together */
-    bool nested, reads_codes;
-    float mean; /* of all scales, if nested */
+    /* Double quantization is of the global tensor, also where the packing of this rank's part is not
+     * nested, and has the decoded scales. */
+    bool double_quantized, reads_codes;
+    float mean; /* of all scales, if double_quantized */
     int64_t cap, first, n;
-    float *x, *scale, *meant, *top, *offset; /* meant: decoded scales */
-    unsigned char *codes, *scale_codes;
+    float *x, *scale;
+    unsigned char *codes;
+    /* if double_quantized: the scales' codes, what these mean, and scales and offsets of groups */
+    unsigned char *scale_codes;
+    float *meant, *top, *offset;
 };
 
 static void stage_free(struct stage *s) {
@@ -166,7 +183,7 @@ static enum ax_status nest_scales(struct stage *s) {
                             .codes = ax_tensor_1d(AX_U8, s->scale_codes, scales),
                             .scale = ax_tensor_1d(AX_F32, s->top, groups),
                             .offset = ax_tensor_1d(AX_F32, s->offset, groups),
-                            .block = AX_NF4_GROUP / AX_NF4_BLOCK,
+                            .block = GROUP_SCALES,
                             .kind = AX_QUANT_MAP8};
     AX_TRY(ax_run_quantize(s->q, &a));
     return ax_run_dequantize(s->q,
@@ -186,7 +203,7 @@ static bool has_codes(enum ax_quant kind, int64_t block, const struct ax_element
            (kind == bytes ? file->block == block : file->block % block == 0);
 }
 
-/* What they mean must be as finite as what is read in other forms. */
+/* Refuses codes and scales of numbers that are not finite, as ax_elements_read refuses such numbers. */
 static enum ax_status check_codes(const struct stage *s) {
     const struct ax_elements *from = s->source->global;
     const enum ax_quant kind = (enum ax_quant)from->codes->quant;
@@ -242,7 +259,8 @@ static enum ax_status measure_scales(struct stage *s) {
     return AX_OK;
 }
 
-/* Codes two in a byte [from, from + n) to [to, to + n); whole bytes if both start at one. */
+/* Copies n codes of 4 bits from number `from` of src on to number `to` of dst on. The even number of a byte is its high
+ * half. Whole bytes are copied if both begin with one. */
 static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *src, int64_t from,
                          int64_t n) {
     if (to % 2 == 0 && from % 2 == 0) {
@@ -271,11 +289,11 @@ struct piece {
 static void put_codes(const struct stage *s, const struct ax_packing *k, const struct piece *p,
                       int64_t from, int64_t n, int64_t to) {
     const int64_t skip = from - s->first;
-    if (ax_quant_info(s->kind)->values)
+    if (two_per_byte(s->kind))
         copy_nibbles(p->of[0].host, to, s->codes, skip, n);
     else
         memcpy((char *)p->of[0].host + to, s->codes + skip, (size_t)n);
-    const float *scale = s->nested ? s->meant : s->scale;
+    const float *scale = s->double_quantized ? s->meant : s->scale;
     for (int64_t i = 0; i < n; i += k->block) {
         const int64_t mine = (to + i) / k->block, theirs = (skip + i) / s->block;
         if (k->nested)
@@ -299,7 +317,7 @@ static enum ax_status fill_piece(struct stage *s, const struct ax_packing *k, co
         run = run > p->n - local ? p->n - local : run;
         if (s->n == 0 || from < s->first || from >= s->first + s->n) {
             AX_TRY(quantize_stage(s, from, run < SHORT ? s->cap : run));
-            if (s->nested)
+            if (s->double_quantized)
                 AX_TRY(nest_scales(s));
         }
         run = run > s->first + s->n - from ? s->first + s->n - from : run;
@@ -309,7 +327,7 @@ static enum ax_status fill_piece(struct stage *s, const struct ax_packing *k, co
     return AX_OK;
 }
 
-/* The same between the begin and the end of writing it. */
+/* Fills the piece in the host's view of its buffers, which the queue writes to them. */
 static enum ax_status load_piece(struct stage *s, const struct ax_packing *k, struct ax_queue *q,
                                  struct piece *p, int64_t first) {
     AX_ASSERT(p->buffers >= 2); /* codes and scales */
@@ -353,18 +371,18 @@ enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
     struct stage s = {.source = source,
                       .kind = storage_quant(k->store),
                       .numel = ax_param_numel(p),
-                      .nested = k->store == AX_STORAGE_NF4_DOUBLE};
+                      .double_quantized = k->store == AX_STORAGE_NF4_DOUBLE};
     s.block = ax_storage_block(k->store, p->shape[p->ndim - 1]);
     s.reads_codes = has_codes(s.kind, s.block, source->global->codes);
     if (s.reads_codes)
         s.block = source->global->codes->block;
-    s.unit = s.nested ? AX_NF4_GROUP : s.block;
+    s.unit = s.double_quantized ? AX_NF4_GROUP : s.block;
     s.cap = s.unit < STAGE ? STAGE / s.unit * s.unit : s.unit;
     const int64_t most = piece_size(k);
     enum ax_status st;
     AX_TRY(ax_host_queue_open(q, &s.q));
     AX_TRY_GOTO(stage_allocate(&s), st, done);
-    if (s.nested)
+    if (s.double_quantized)
         AX_TRY_GOTO(measure_scales(&s), st, done);
     s.n = 0;
     for (int64_t i = 0; i < n; i += most) {
@@ -391,7 +409,7 @@ static enum ax_status scales_of(struct ax_queue *q, const struct ax_packed *pack
                                                         .codes = packed->scale,
                                                         .scale = packed->nested,
                                                         .offset = packed->offset,
-                                                        .block = AX_NF4_GROUP / AX_NF4_BLOCK,
+                                                        .block = GROUP_SCALES,
                                                         .kind = AX_QUANT_MAP8});
 }
 

@@ -51,20 +51,21 @@ int64_t ax_packing_align(const struct ax_packing *k, int64_t align);
  * how many there are. */
 int ax_packing_buffers(const struct ax_packing *k, int64_t numel,
                        struct ax_tensor out[AX_PACKED_BUFFERS]);
-/* Quantizes local elements [first, first + n) of p, read from the global tensor, into a rank's
- * buffers, from element `at` on. */
+/* A parameter, where a rank has its part of it, and the elements of the global tensor. */
 struct ax_packed_source {
     const struct ax_param *p;
     const struct ax_mesh *mesh;
     const struct ax_elements *global;
 };
+/* Quantizes local elements [first, first + n) of the source's parameter into a rank's buffers, from
+ * element `at` on, to which the same applies as to `first` of ax_packing_view. */
 enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
                                const struct ax_tensor buffers[AX_PACKED_BUFFERS],
                                const struct ax_packed_source *source, int64_t first, int64_t n,
                                int64_t at);
 
 /* Elements [first, first + n) of buffers that ax_packing_buffers described; first a multiple of
- * `block`, and of 16384 where nested. */
+ * `block`, even where two codes are in a byte, and a multiple of 16384 where nested. */
 struct ax_packed ax_packing_view(const struct ax_packing *k,
                                  const struct ax_tensor buffers[AX_PACKED_BUFFERS], int64_t first,
                                  int64_t n);
@@ -73,12 +74,13 @@ struct ax_packed ax_packing_view(const struct ax_packing *k,
 enum ax_status ax_packed_read(struct ax_queue *q, const struct ax_packed *packed,
                               const struct ax_tensor *out);
 
-/* y = x·Wᵀ [+ bias] [+ addend] for a packed matrix W [N][K], with the bits of struct ax_gemm on the
- * unpacked matrix. If x has few rows, the unpacked numbers are not written anywhere. Uses scratch
- * if nested. */
+/* The dense tensors of a product; bias and addend: data NULL = none. */
 struct ax_packed_product {
     struct ax_tensor x, y, bias, addend;
 };
+/* y = x·Wᵀ [+ bias] [+ addend] for a packed matrix W [N][K], with the bits of struct ax_gemm on the
+ * unpacked matrix. If x has few rows, the unpacked numbers are not written anywhere. Uses scratch
+ * if nested. */
 enum ax_status ax_packed_multiply(struct ax_queue *q, const struct ax_packed *packed,
                                   const struct ax_packed_product *p);
 
