@@ -10,6 +10,17 @@
 #define MAX_HEADER  100000000u /* bytes, the limit of the reference reader */
 #define MAX_TENSORS 1000000
 
+bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
+    for (int d = 0; d < AX_DTYPE_COUNT; d++) {
+        if (strcmp(name, ax_dtype_info((enum ax_dtype)d)->safetensors) != 0)
+            continue;
+        *out = (enum ax_dtype)d;
+        return true;
+    }
+    *out = AX_U8;
+    return strcmp(name, "BOOL") == 0 || strcmp(name, AX_ST_E4M3) == 0;
+}
+
 static enum ax_status read_dtype(struct ax_json v, struct ax_st_entry *e) {
     const char *name;
     AX_TRY(ax_json_str(v, &name));

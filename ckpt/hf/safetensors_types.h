@@ -8,6 +8,8 @@
 
 #define AX_ST_E4M3 "F8_E4M3" /* bits of e4m3 numbers; read as U8 */
 
+/* The dtype in which elements of a file's type are read: its own, but U8 for BOOL and F8_E4M3. False: no such type is
+ * supported. */
 bool ax_st_dtype_parse(const char *name, enum ax_dtype *out);
 
 #endif

@@ -8,19 +8,11 @@
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/hf/safetensors_types.h"
 
-#define WINDOW ((size_t)4 << 20) /* bytes of the file; a multiple of AX_SUM_PIECE */
+#define WINDOW ((size_t)4 << 20) /* bytes of the file */
 #define PIECE  (1 << 16)         /* elements per call of fill */
 
-bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
-    for (int d = 0; d < AX_DTYPE_COUNT; d++) {
-        if (strcmp(name, ax_dtype_info((enum ax_dtype)d)->safetensors) != 0)
-            continue;
-        *out = (enum ax_dtype)d;
-        return true;
-    }
-    *out = AX_U8;
-    return strcmp(name, "BOOL") == 0 || strcmp(name, AX_ST_E4M3) == 0;
-}
+/* Windows that other ranks fill are then pieces of zeros, whose checksum is known. */
+_Static_assert(WINDOW % AX_SUM_PIECE == 0, "a window is whole pieces of checksums");
 
 static enum ax_status no_memory(int n) {
     return ax_error(AX_ERR_NOMEM, "out of memory for the header of %d tensors", n);
@@ -45,19 +37,16 @@ static json_t *describe(const struct ax_st_output *t, int64_t begin, int64_t end
 }
 
 /* Adds {"__metadata__": {"format": "pt"}, NAME: {…}, …} to root. */
-static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output *tensors) {
-    int64_t begin = 0;
+static enum ax_status fill_header(json_t *root, int n, const struct ax_st_output *tensors,
+                                  const uint64_t *begin) {
     if (json_object_set_new(root, "__metadata__", json_pack("{ss}", "format", "pt")) != 0)
         return no_memory(n);
     for (int i = 0; i < n; i++) {
         const struct ax_st_output *t = &tensors[i];
-        int64_t numel;
         AX_ASSERT(!json_object_get(root, t->name)); /* a duplicate would hide it */
-        AX_TRY(ax_product(t->shape, t->ndim, &numel));
-        const int64_t end = begin + numel * (int64_t)ax_dtype_size(t->dtype);
-        if (json_object_set_new(root, t->name, describe(t, begin, end)) != 0)
+        if (json_object_set_new(root, t->name,
+                                describe(t, (int64_t)begin[i], (int64_t)begin[i + 1])) != 0)
             return no_memory(n);
-        begin = end;
     }
     return AX_OK;
 }
@@ -74,10 +63,11 @@ static int put_piece(const char *piece, size_t n, void *ctx) {
     return sink->st == AX_OK ? 0 : -1;
 }
 
-static enum ax_status build_header(int n, const struct ax_st_output *tensors, struct ax_buf *text) {
+static enum ax_status build_header(int n, const struct ax_st_output *tensors, const uint64_t *begin,
+                                   struct ax_buf *text) {
     struct sink sink = {0};
     json_t *root = json_object();
-    enum ax_status st = root ? fill_header(root, n, tensors) : no_memory(n);
+    enum ax_status st = root ? fill_header(root, n, tensors, begin) : no_memory(n);
     if (st == AX_OK && json_dump_callback(root, put_piece, &sink, JSON_COMPACT) != 0)
         st = sink.st != AX_OK ? sink.st : no_memory(n);
     json_decref(root);
@@ -93,7 +83,8 @@ struct writer {
     int n;
     const struct ax_st_output *tensors;
     struct ax_buf header; /* with its length; empty where another rank writes it */
-    uint64_t *begin;      /* [n + 1] byte at which a tensor begins */
+    uint64_t
+        *begin; /* [n + 1] byte at which a tensor begins; until the header is made, of the data */
     struct ax_checksums *sums;
     int tensor;  /* the first that ends after `at` */
     uint64_t at; /* the window's first byte */
@@ -144,6 +135,8 @@ static int64_t elements_before(const struct writer *w, int tensor, uint64_t byte
     return end > w->begin[tensor] ? (int64_t)((end - w->begin[tensor] + size - 1) / size) : 0;
 }
 
+/* Fills what the window has of a part, in pieces: right in its place if a piece is contiguous and
+ * aligned there, else by way of a buffer. */
 static enum ax_status fill_part(struct writer *w, int tensor, const struct ax_st_part *part) {
     const struct ax_block *block = &part->block;
     const size_t size = ax_dtype_size(w->tensors[tensor].dtype);
@@ -249,7 +242,7 @@ static enum ax_status write_windows(struct writer *w) {
 static enum ax_status make_header(struct writer *w) {
     struct ax_buf text;
     enum ax_status st;
-    AX_TRY_GOTO(build_header(w->n, w->tensors, &text), st, done);
+    AX_TRY_GOTO(build_header(w->n, w->tensors, w->begin, &text), st, done);
     const size_t pad = (8 - text.len % 8) % 8;
     char size[8];
     for (int i = 0; i < 8; i++)
@@ -262,17 +255,34 @@ done:
     return st;
 }
 
+/* Finds where tensors begin in the data. */
+static enum ax_status place_tensors(struct writer *w) {
+    int64_t at = 0;
+    for (int i = 0; i < w->n; i++) {
+        const struct ax_st_output *t = &w->tensors[i];
+        int64_t sizes[AX_ST_MAX_DIMS + 1], bytes;
+        memcpy(sizes, t->shape, sizeof t->shape);
+        sizes[t->ndim] = (int64_t)ax_dtype_size(t->dtype);
+        const enum ax_status st = ax_product(sizes, t->ndim + 1, &bytes);
+        if (st != AX_OK)
+            return ax_error_prefix(st, "tensor %s: its bytes", t->name);
+        if (__builtin_add_overflow(at, bytes, &at))
+            return ax_error(AX_ERR_DATA,
+                            "tensor %s: it would end at more than 2^63 bytes; write "
+                            "fewer tensors to a file",
+                            t->name);
+        w->begin[i + 1] = (uint64_t)at;
+    }
+    return AX_OK;
+}
+
 static enum ax_status prepare(struct writer *w, bool header) {
     void *window;
-    AX_TRY(make_header(w));
     AX_TRY(ax_alloc(&w->begin, (size_t)w->n + 1, sizeof *w->begin));
-    w->begin[0] = w->header.len;
-    for (int i = 0; i < w->n; i++) {
-        int64_t numel;
-        AX_TRY(ax_product(w->tensors[i].shape, w->tensors[i].ndim, &numel));
-        w->begin[i + 1] =
-            w->begin[i] + (uint64_t)numel * (uint64_t)ax_dtype_size(w->tensors[i].dtype);
-    }
+    AX_TRY(place_tensors(w));
+    AX_TRY(make_header(w));
+    for (int i = 0; i <= w->n; i++)
+        w->begin[i] += w->header.len;
     if (!header)
         w->header.len = 0;
     AX_TRY(ax_alloc_direct(&w->heap, &window, WINDOW + AX_DIRECT_IO_ALIGN));

@@ -57,6 +57,21 @@ static void every_type_and_shape_comes_back(void **state) {
     write_and_compare(1, &empty);
 }
 
+/* Sizes of which no file can be are refused, not shortened to what fits a number. */
+static void too_many_bytes_are_refused(void **state) {
+    (void)state;
+    const int64_t half = (int64_t)1 << 62;
+    const struct ax_st_output one = output("large", AX_F32, 2, SHAPE(half / 2, 2));
+    const struct ax_st_output two[] = {output("first", AX_U8, 1, SHAPE(half)),
+                                       output("second", AX_U8, 2, SHAPE(2, half / 2))};
+    const uint64_t live = ax_mem_live_blocks();
+    assert_int_equal(ax_safetensors_write(in_dir("x.safetensors"), 1, &one), AX_ERR_DATA);
+    assert_mentions("tensor large: its bytes: the product of 3 sizes exceeds 2^63");
+    assert_int_equal(ax_safetensors_write(in_dir("x.safetensors"), 2, two), AX_ERR_DATA);
+    assert_mentions("tensor second: it would end at more than 2^63 bytes");
+    assert_int_equal(ax_mem_live_blocks(), live);
+}
+
 /* A tensor of several pieces; `fill` must see ascending ranges that follow each other. */
 struct walk {
     int64_t next, calls;
@@ -218,6 +233,7 @@ static void dropped_elements_use_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_and_shape_comes_back),
+        cmocka_unit_test(too_many_bytes_are_refused),
         cmocka_unit_test(large_tensors_are_filled_in_pieces),
         cmocka_unit_test(offsets_beyond_four_gigabytes),
         cmocka_unit_test(a_failing_fill_ends_the_write),
