@@ -15,10 +15,6 @@ static const char *key_of(const struct ax_gguf_model *m, const char *suffix, cha
     return buf;
 }
 
-static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
-    return layer >= m->layers - m->mixed.borrow;
-}
-
 /* ---- from a file ---- */
 
 static enum ax_status differs(const struct ax_gguf_model *m, const char *suffix, int64_t layer,
@@ -56,7 +52,7 @@ static enum ax_status read_lists(struct ax_gguf_model *m) {
     ax_free(list);
     list = NULL;
     AX_TRY_GOTO(ax_gguf_layer_list(m, widths, MAX_DIM, &list), st, done);
-    st = settle(m, widths, list, borrows, &m->ffn, &m->mixed.wide_ffn);
+    st = settle(m, widths, list, ax_gguf_borrows, &m->ffn, &m->mixed.wide_ffn);
 done:
     ax_free(list);
     return st;
@@ -178,7 +174,7 @@ enum ax_status ax_gguf_mixed_put(const struct ax_gguf_model *m, struct ax_gguf_k
     static const char *const of_head[] = {"attention.key_length_swa", "attention.value_length_swa",
                                           "rope.dimension_count_swa"};
     char key[96];
-    AX_TRY(put_list(m, keys, "feed_forward_length", m->ffn, m->mixed.wide_ffn, borrows));
+    AX_TRY(put_list(m, keys, "feed_forward_length", m->ffn, m->mixed.wide_ffn, ax_gguf_borrows));
     AX_TRY(put_list(m, keys, "attention.head_count_kv", m->kv_heads, m->mixed.kv_heads,
                     ax_gguf_is_full));
     for (size_t i = 0; i < sizeof of_head / sizeof *of_head; i++)

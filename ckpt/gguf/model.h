@@ -175,6 +175,10 @@ static inline void ax_gguf_set_shares_choice(struct ax_gguf_model *m, int64_t la
 static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer) {
     return layer >= 0 && !ax_gguf_slides(m, layer);
 }
+/* True if the layer uses keys and values of an earlier one; false for layer −1. */
+static inline bool ax_gguf_borrows(const struct ax_gguf_model *m, int64_t layer) {
+    return layer >= m->layers - m->mixed.borrow;
+}
 #define AX_GGUF_INDEXERS "attention.indexer.types" /* a list of bools; true: the layer has one */
 
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);

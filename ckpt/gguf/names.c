@@ -7,9 +7,6 @@
 static bool is_full(const struct ax_gguf_model *m, int64_t layer) {
     return m->kind->mixed && ax_gguf_is_full(m, layer);
 }
-static bool borrows(const struct ax_gguf_model *m, int64_t layer) {
-    return layer >= m->layers - m->mixed.borrow;
-}
 /* The last layer of its kind with keys of its own. */
 static int64_t lender_of(const struct ax_gguf_model *m, int64_t layer) {
     int64_t i = m->layers - m->mixed.borrow - 1;
@@ -18,14 +15,14 @@ static int64_t lender_of(const struct ax_gguf_model *m, int64_t layer) {
     return i;
 }
 
-/* In a layer, or in none. */
+/* A number of rows or columns in a layer, or, if layer is −1, in none. */
 static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer) {
     const bool full = is_full(m, layer);
     const int64_t head = full ? m->mixed.head_dim : m->head_dim,
                   kv = full                                          ? m->mixed.kv_heads
                        : m->kind->slides && ax_gguf_slides(m, layer) ? m->kv_sliding
                                                                      : m->kv_heads,
-                  ffn = borrows(m, layer) ? m->mixed.wide_ffn : m->ffn;
+                  ffn = ax_gguf_borrows(m, layer) ? m->mixed.wide_ffn : m->ffn;
     const int64_t keys = 2 * m->delta.keys * m->delta.key_dim,
                   values = m->delta.values * m->delta.value_dim, bc = m->ssd.groups * m->ssd.state;
     const int64_t sizes[] = {[NONE] = 1,
@@ -79,12 +76,11 @@ static int64_t size_of(const struct ax_gguf_model *m, enum size s, int64_t layer
 }
 
 static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
-    const bool place = !m->kind->chunked || (layer + 1) % m->sparse_step == 0;
+    const bool its_turn = !m->kind->chunked || (layer + 1) % m->sparse_step == 0;
     const bool ffn = !m->kind->parts || ax_gguf_is_ffn(m, layer);
-    const bool sparse = m->experts > 0 && layer >= m->dense_layers && place && ffn;
-    /* of no layer: of LFM2's kinds, whose last norm has a name of its own */
+    const bool sparse = m->experts > 0 && layer >= m->dense_layers && its_turn && ffn;
     const bool lfm2 = m->kind->convolves && !m->kind->mamba && !m->kind->kda;
-    const bool state = layer < 0 ? lfm2 : ax_gguf_has_state(m, layer);
+    const bool state = layer >= 0 && ax_gguf_has_state(m, layer);
     const bool all[] = {[ALWAYS] = true,
                         [UNTIED] = !m->tied,
                         [QKV_BIAS] = m->qkv_bias,
@@ -98,16 +94,18 @@ static bool wanted(const struct ax_gguf_model *m, enum when w, int64_t layer) {
                         [Q_DIRECT] = m->q_rank == 0,
                         [ATTENDS] = !state && !(m->kind->parts && ax_gguf_is_ffn(m, layer)),
                         [HAS_STATE] = state,
-                        [OWN_KEYS] = !borrows(m, layer),
+                        [LAST_NORM] = !lfm2,
+                        [LAST_NORM_LFM2] = lfm2,
+                        [OWN_KEYS] = !ax_gguf_borrows(m, layer),
                         [OWN_VALUES] =
-                            !borrows(m, layer) && !(m->mixed.of_keys && is_full(m, layer)),
+                            !ax_gguf_borrows(m, layer) && !(m->mixed.of_keys && is_full(m, layer)),
                         [HAS_INPUTS] = m->mixed.width > 0,
                         [SLIDES] = ax_gguf_slides(m, layer),
                         [NORMS_STATE] = m->ssd.norm,
                         [HAS_LATENT] = sparse && m->latent > 0,
                         [INDEXES] = !ax_gguf_shares_choice(m, layer),
                         [HAS_STREAMS] = m->streams.n > 0,
-                        [COPIES_KEYS] = borrows(m, layer)};
+                        [COPIES_KEYS] = ax_gguf_borrows(m, layer)};
     return all[w];
 }
 
@@ -160,13 +158,13 @@ static struct ax_gguf_order groups(const struct ax_gguf_model *m, bool z) {
                                   .values = m->delta.values / m->delta.keys * m->delta.value_dim};
 }
 
-/* A half of the rows of a matrix, or both. */
-static void view_of_rows(int halves, bool lower, struct ax_gguf_name *n) {
-    const int64_t kept = n->shape[0] / halves, cols = n->shape[1];
+/* One half of a matrix's rows. */
+static void view_of_rows(bool lower, struct ax_gguf_name *n) {
+    const int64_t kept = n->shape[0] / 2, cols = n->shape[1];
     set_view(n, lower ? kept * cols : 0, LIST(0, cols, 1), 2, LIST(kept, cols));
 }
 
-/* The same of each expert's. */
+/* One half of the rows of each expert's matrix (halves = 2), or all of them (1). */
 static void view_of_stack(const struct ax_gguf_model *m, int halves, bool lower,
                           struct ax_gguf_name *n) {
     const int64_t rows = n->shape[0], cols = n->shape[1], kept = rows / halves;
@@ -183,7 +181,7 @@ static void set_bands(const struct ax_gguf_model *m, struct ax_gguf_name *n) {
     memcpy(n->bands.factor, m->folded.mamba_in, sizeof m->folded.mamba_in);
 }
 
-/* What is special about a tensor, from its shape in HF to the file's. */
+/* Applies what is special about a tensor: the name has its shape in HF, and gets the file's. */
 static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_name *n) {
     const int64_t rows = n->shape[0], cols = n->shape[1];
     const int64_t keys = 2 * m->delta.keys * m->delta.key_dim, value = m->delta.value_dim;
@@ -277,7 +275,7 @@ static void apply(const struct ax_gguf_model *m, enum how how, struct ax_gguf_na
         return;
     case FIRST_ROWS:
     case LAST_ROWS:
-        view_of_rows(2, how == LAST_ROWS, n);
+        view_of_rows(how == LAST_ROWS, n);
         return;
     case STACK_FIRST:
     case STACK_LAST:

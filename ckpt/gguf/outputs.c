@@ -291,7 +291,7 @@ static bool is_of_borrower(const struct ax_gguf_model *m, const char *name) {
     int at = 0;
     bool yes = false;
     if (sscanf(name, "model.layers.%lld.self_attn.%n", &layer, &at) != 1 || at == 0 ||
-        layer < m->layers - m->mixed.borrow)
+        !ax_gguf_borrows(m, layer))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         yes = yes || strncmp(name + at, parts[i], strlen(parts[i])) == 0;

@@ -313,8 +313,8 @@ static const struct row streams_of_gemma3n[] = {
     {"laurel_r.weight", "laurel.linear_right.weight", HIDDEN, LOW_RANK, ALWAYS, MATRIX, PLAIN},
     {"laurel_post_norm.weight", "laurel.post_laurel_norm.weight", HIDDEN, NONE, ALWAYS, VECTOR, PLAIN}, {0}};
 const struct row ax_gguf_last_rows[] = {
-    {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, ATTENDS, VECTOR, PLAIN},
-    {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, HAS_STATE, VECTOR, PLAIN},
+    {"output_norm.weight", "model.norm.weight", HIDDEN, NONE, LAST_NORM, VECTOR, PLAIN},
+    {"token_embd_norm.weight", "model.embedding_norm.weight", HIDDEN, NONE, LAST_NORM_LFM2, VECTOR, PLAIN},
     {"output.weight", "lm_head.weight", VOCAB, HIDDEN, UNTIED, AX_GGUF_HEAD, PLAIN}, {0}};
 
 #define GROUPS 8
