@@ -557,13 +557,14 @@ static enum ax_status pair_whole(struct copy *all, int i) {
 
 /* One of each tensor: shards are sorted by it. */
 static void list_tensors(struct copy *all, const struct ax_checkpoint *c) {
-    AX_ASSERT(all->tensors);
+    struct whole *const list = all->tensors;
+    AX_ASSERT(list);
     for (size_t i = 0; i < c->n_shards; i++) {
         const struct ax_state_part *p = &c->shards[i].part;
-        const struct ax_state_part *last = all->n > 0 ? &all->tensors[all->n - 1].part : NULL;
+        const struct ax_state_part *last = all->n > 0 ? &list[all->n - 1].part : NULL;
         if (last && ax_state_part_compare(last, p) == 0)
             continue;
-        all->tensors[all->n++] = (struct whole){.reader = &all->reader, .part = *p};
+        list[all->n++] = (struct whole){.reader = &all->reader, .part = *p};
     }
 }
 
