@@ -371,12 +371,12 @@ void ax_plan_print(const struct ax_plan_words *w, const struct ax_plan_figures *
 
 #define TEXT(x)    TEXT_OF(x)
 #define TEXT_OF(x) #x
-#define CP_SHORT                                                                                   \
-    "cp leaves less than " TEXT(AX_SEARCH_LEAST_TOKENS) " tokens of a sequence to a rank"
+static const char cp_short[] =
+    "cp leaves less than " TEXT(AX_SEARCH_LEAST_TOKENS) " tokens of a sequence to a rank";
 
 static const char *const reasons[AX_SEARCH_REASONS] = {
     [AX_SEARCH_TP_FAR] = "tp across nodes",
-    [AX_SEARCH_CP_SHORT] = CP_SHORT,
+    [AX_SEARCH_CP_SHORT] = cp_short,
     [AX_SEARCH_REPLICAS] = "weights shared by other groups than one node, eight, or all",
     [AX_SEARCH_EXPERTS] = "experts over a part of a node",
     [AX_SEARCH_PIPELINE] = "more stages than layers, or than micro-batches",
