@@ -106,6 +106,13 @@ void ax_csv_header_free(struct ax_csv_header *h) {
     *h = (struct ax_csv_header){0};
 }
 
+enum ax_status ax_row_text(json_t **out, const char *text, size_t len) {
+    if (ax_utf8_check(text, len) != len)
+        return ax_error(AX_ERR_DATA, "not UTF-8 text");
+    *out = json_stringn(text, len);
+    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a text of %zu bytes", len);
+}
+
 static enum ax_status put_field(json_t *row, const char *name, const struct ax_buf *field) {
     json_t *value;
     const enum ax_status st = ax_row_text(&value, field->len ? field->data : "", field->len);

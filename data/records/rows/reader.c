@@ -10,7 +10,6 @@
 
 #include "base/io.h"
 #include "base/text/json.h"
-#include "base/text/unicode.h"
 #include "data/records/rows/rows.h"
 
 /* ---- bytes ----
@@ -370,13 +369,6 @@ static enum ax_status cut_block(struct ax_reader *r, struct ax_row_cut *cut, boo
     if (paragraph && cut->len > 0 && cut->text[cut->len - 1] == '\n')
         cut->len--;
     return AX_OK;
-}
-
-enum ax_status ax_row_text(json_t **out, const char *text, size_t len) {
-    if (ax_utf8_check(text, len) != len)
-        return ax_error(AX_ERR_DATA, "not UTF-8 text");
-    *out = json_stringn(text, len);
-    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a text of %zu bytes", len);
 }
 
 static enum ax_status parse_line(const char *text, size_t len, json_t **out) {
