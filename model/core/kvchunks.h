@@ -1,6 +1,6 @@
 /* What layers that attend within chunks of a document read of a KV cache: a pass's tokens of one chunk are a
- * document of their own, whose keys are those of the sequence from the chunk's first on. The blocks of its table are
- * as long as a chunk begins on one, a divisor of the cache's. */
+ * document of their own, whose keys are those of the sequence from the chunk's first on. A block of its table has
+ * gcd(whole, size) tokens, so that every chunk begins at one; it divides the cache's blocks. */
 #ifndef AX_MODEL_CORE_KVCHUNKS_H
 #define AX_MODEL_CORE_KVCHUNKS_H
 
