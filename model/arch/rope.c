@@ -65,12 +65,11 @@ static enum ax_status parse_yarn(struct ax_rope_config *r, struct ax_json rope) 
     AX_TRY(ax_json_f64_or(ax_json_get(rope, "beta_fast"), 32, &r->beta_fast));
     AX_TRY(ax_json_f64_or(ax_json_get(rope, "beta_slow"), 1, &r->beta_slow));
     AX_TRY(ax_json_f64_or(ax_json_get(rope, "mscale"), 0, &r->mscale));
-    AX_TRY(ax_json_f64_or(ax_json_get(rope, "mscale_all_dim"), 0, &r->mscale_all_dim));
     AX_TRY(ax_json_f64_or(ax_json_get(rope, "attention_factor"), 0, &r->attention_factor));
     if (r->beta_fast <= 0 || r->beta_slow <= 0)
         return ax_json_error(rope, "beta_fast and beta_slow must be positive");
-    if (r->mscale < 0 || r->mscale_all_dim < 0 || r->attention_factor < 0)
-        return ax_json_error(rope, "mscale, mscale_all_dim and attention_factor must be positive");
+    if (r->mscale < 0 || r->attention_factor < 0)
+        return ax_json_error(rope, "mscale and attention_factor must be positive");
     return ax_json_bool_or(ax_json_get(rope, "truncate"), true, &r->truncate);
 }
 
@@ -141,8 +140,10 @@ enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json con
     if (r->kind == AX_ROPE_DEFAULT || (r->kind == AX_ROPE_PROPORTIONAL && !factor.v))
         return AX_OK;
     AX_TRY(ax_json_i64_or(original, 1, INT32_MAX, max_positions, &r->original_max_positions));
-    if ((r->kind == AX_ROPE_YARN && !factor.v) ||
-        (r->kind == AX_ROPE_LONGROPE && (original.v || !factor.v)))
+    AX_TRY(ax_json_f64_or(ax_json_get(rope, "mscale_all_dim"), 0, &r->mscale_all_dim));
+    if (r->mscale_all_dim < 0)
+        return ax_json_error(ax_json_get(rope, "mscale_all_dim"), "must be positive");
+    if (!factor.v && (r->kind == AX_ROPE_YARN || r->kind == AX_ROPE_LONGROPE))
         r->factor = (double)max_positions / (double)r->original_max_positions;
     else
         AX_TRY(parse_factor(r, factor));

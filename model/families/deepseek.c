@@ -29,9 +29,9 @@ static enum ax_status head_sizes(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-/* The softmax scale grows with the length that yarn stretches to. */
-static double yarn_scale(const struct ax_rope_config *r) {
-    if (r->kind != AX_ROPE_YARN || r->factor <= 1)
+/* The softmax scale grows with the length that rope stretches to. */
+static double stretched_scale(const struct ax_rope_config *r) {
+    if (r->factor <= 1)
         return 1;
     return 0.1 * r->mscale_all_dim * log(r->factor) + 1;
 }
@@ -54,7 +54,7 @@ static enum ax_status attention(struct ax_arch *a, struct ax_json c, int64_t q_r
     if (a->rope.dim != m->rope)
         return refuse(ax_json_get(c, "partial_rotary_factor"), "rope on a part of the rope key");
     AX_TRY(ax_json_bool_or(ax_json_get(c, "rope_interleave"), true, &a->rope.interleaved));
-    const double scale = yarn_scale(&a->rope);
+    const double scale = stretched_scale(&a->rope);
     a->softmax_scale = scale * scale / sqrt((double)a->head_dim);
     for (int64_t i = 0; i < a->n_layers; i++)
         a->layers[i].mixer = &ax_mixer_mla;

@@ -163,6 +163,7 @@ enum ax_status ax_delta_parse(struct ax_arch *a, struct ax_json c, struct ax_del
     const struct ax_json keys = ax_json_get(c, "linear_num_key_heads"),
                          values = ax_json_get(c, "linear_num_value_heads");
     *d = (struct ax_delta_config){.beta_scale = 1, .norm_eps = a->norm_eps};
+    AX_TRY(ax_field_only(c, "hidden_act", "silu")); /* also of convolutions and gates */
     AX_TRY(ax_json_i64_or(keys, 1, 65536, usual.key_heads, &d->key_heads));
     AX_TRY(ax_json_i64_or(values, 1, 65536, usual.value_heads, &d->value_heads));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "linear_key_head_dim"), 1, MAX_DELTA_DIM, usual.key_dim,

@@ -19,6 +19,7 @@ static enum ax_status delta_field(struct ax_json c, const char *published, const
 
 static enum ax_status delta_rule(struct ax_arch *a, struct ax_json c) {
     int64_t heads, size;
+    AX_TRY(ax_field_only(c, "hidden_act", "silu")); /* also of convolutions */
     AX_TRY(delta_field(c, "num_heads", "linear_num_heads", 1, MAX_HEADS, 32, &heads));
     AX_TRY(delta_field(c, "head_dim", "linear_head_dim", 1, MAX_HEAD_DIM, 128, &size));
     AX_TRY(delta_field(c, "short_conv_kernel_size", "linear_conv_kernel_dim", 2, AX_CONV_TAPS, 4,

@@ -33,6 +33,7 @@ enum ax_status ax_ssd_parse(struct ax_arch *a, struct ax_json c, const struct ax
     const struct ax_json heads = ax_json_get(c, k->heads), size = ax_json_get(c, k->head_dim);
     const char *word = json_string_value(size.v);
     const bool derived = size.v ? word && strcmp(word, "auto") == 0 : k->width > 0;
+    AX_TRY(ax_field_only(c, "hidden_act", "silu")); /* also of convolutions */
     AX_TRY(ax_json_i64_or(heads, 1, 65536, k->usual.heads, &s->heads));
     AX_TRY(ax_json_i64_or(ax_json_get(c, k->groups), 1, 65536, k->usual.groups, &s->groups));
     AX_TRY(ax_json_i64_or(ax_json_get(c, k->state), 1, 2048, k->usual.state, &s->state));

@@ -301,6 +301,12 @@ static void silence_means_the_family_s_default(void **state) {
     parse_ok(&a, "{\"model_type\": \"glm4_moe\", " SMALL ", \"partial_rotary_factor\": 1.0}");
     assert_int_equal(a.rope.dim, 16);
     ax_arch_free(&a);
+    parse_ok(&a,
+             "{\"model_type\": \"deepseek_v3\", " SMALL
+             ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4, \"mscale_all_dim\": 0.5}}");
+    const double mscale = 0.05 * log(4) + 1; /* of every type but default */
+    assert_true(fabs(a.softmax_scale - mscale * mscale / sqrt(192)) < 1e-15);
+    ax_arch_free(&a);
     parse_ok(&a, "{\"model_type\": \"kimi_linear\", " SMALL "}");
     assert_true(a.delta.key_heads == 32 && a.delta.key_dim == 128 && a.conv.taps == 4);
     assert_true(a.mla.q_rank == 0 && a.mla.kv_rank == 512 && a.norm_eps == 1e-5);
@@ -411,6 +417,15 @@ static void mistakes_are_named(void **state) {
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"deepseek_v2\", " SMALL ", \"norm_topk_prob\": true}",
          "norm_topk_prob: true is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"qwen3_next\", " SMALL ", \"hidden_act\": \"gelu_pytorch_tanh\"}",
+         "hidden_act: \"gelu_pytorch_tanh\" is not implemented in this family (only silu)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"kimi_linear\", " SMALL ", \"hidden_act\": \"gelu_pytorch_tanh\"}",
+         "hidden_act: \"gelu_pytorch_tanh\" is not implemented in this family (only silu)",
+         AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"olmo_hybrid\", " SMALL ", \"hidden_act\": \"gelu_pytorch_tanh\"}",
+         "hidden_act: \"gelu_pytorch_tanh\" is not implemented in this family (only silu)",
+         AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"deepseek_v2\", " SMALL ", \"mlp_bias\": true}",
          "mlp_bias: true is not implemented in this family", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"num_key_value_heads\": 2}",

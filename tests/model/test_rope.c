@@ -51,14 +51,14 @@ static void check_case(struct ax_json c, size_t index, bool kinds[]) {
 static void frequencies_are_those_of_the_reference(void **state) {
     (void)state;
     struct ax_json_doc doc;
-    bool kinds[AX_ROPE_YARN + 1] = {false};
+    bool kinds[AX_ROPE_LONGROPE + 1] = {false};
     assert_int_equal(ax_json_load(&doc, golden_path("rope.json"), 1 << 20), AX_OK);
     const struct ax_json cases = ax_json_get(ax_json_root(&doc), "cases");
     for (size_t i = 0; i < ax_json_size(cases); i++)
         check_case(ax_json_at(cases, i), i, kinds);
     print_message("%zu cases\n", ax_json_size(cases));
     ax_json_free(&doc);
-    for (int k = 0; k <= AX_ROPE_YARN; k++)
+    for (int k = 0; k <= AX_ROPE_LONGROPE; k++)
         assert_true(kinds[k]);
 }
 
@@ -135,11 +135,11 @@ static void mistakes_are_named(void **state) {
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"beta_fast\": 0}}",
          "beta_fast and beta_slow must be positive", 64},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"mscale\": -1}}",
-         "mscale, mscale_all_dim and attention_factor must be positive", 64},
+         "mscale and attention_factor must be positive", 64},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"mscale_all_dim\": -1}}",
-         "mscale, mscale_all_dim and attention_factor must be positive", 64},
+         "rope_scaling.mscale_all_dim: must be positive", 64},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 8, \"attention_factor\": -1}}",
-         "mscale, mscale_all_dim and attention_factor must be positive", 64},
+         "mscale and attention_factor must be positive", 64},
         {"{\"rope_scaling\": {\"type\": \"longrope\", \"attention_factor\": -1}}",
          "rope_scaling: attention_factor must be positive", 64},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"original_max_position_embeddings\": 0}}",

@@ -24,6 +24,11 @@ VARIANTS = [
               "mscale_all_dim": 1.0}, None),
     ("yarn", {"factor": 8.0, "original_max_position_embeddings": 1024, "attention_factor": 1.25,
               "truncate": False}, None),
+    ("longrope", {"original_max_position_embeddings": 1024}, 1024),
+    ("longrope", {"original_max_position_embeddings": 1024}, 1025),
+    ("longrope", {"original_max_position_embeddings": 1024, "factor": 2.0}, None),
+    ("longrope", {"original_max_position_embeddings": 512, "factor": 8.0,
+                  "attention_factor": 1.5}, 4096),
 ]
 
 
@@ -45,6 +50,9 @@ def family_rope(out):
         for theta in (10000.0, 500000.0):
             for kind, extra, seq_len in VARIANTS:
                 rope = {"rope_type": kind, "rope_theta": theta, **extra}
+                if kind == "longrope":
+                    rope["short_factor"] = [1 + i / 16 for i in range(head_dim // 2)]
+                    rope["long_factor"] = [1 + i / 2 for i in range(head_dim // 2)]
                 inv_freq, scale = frequencies(head_dim, dict(rope), seq_len)
                 cases.append(dict(head_dim=head_dim, max_position_embeddings=4096,
                                   rope_parameters=rope, seq_len=seq_len,
