@@ -191,6 +191,7 @@ static const struct ax_param *add(struct ax_builder *b, const char *module, cons
     struct ax_param *mine = &b->model->params[b->model->n_params - 1];
     mine->adapter = b->number;
     mine->trainable = true;
+    mine->decay = true; /* DoRA's magnitudes, too, as in PEFT with transformers' trainer */
     return p;
 }
 
