@@ -92,6 +92,14 @@ static enum ax_status read_settings(struct data *d) {
 
 /* ---- examples ---- */
 
+/* No token is trained on once the example is cut: most trainers leave it out, with its pair. */
+static bool is_masked(const struct data *d, const struct ax_example *x) {
+    for (size_t t = 0; t < x->n && (int64_t)t < d->o.sequence_len; t++)
+        if (x->labels[t] != AX_NO_LABEL)
+            return false;
+    return !d->r->family->by_ids;
+}
+
 static enum ax_status add_record(struct data *d, const struct ax_format *f,
                                  struct ax_format_work *w, const struct ax_rows *rows,
                                  const struct ax_raw_row *raw) {
@@ -106,6 +114,9 @@ static enum ax_status add_record(struct data *d, const struct ax_format *f,
     /* pairs with a side that is too long are no rewards */
     for (size_t i = before; i < d->list.n && d->o.task == AX_TASK_REWARD; i++)
         if ((int64_t)d->list.items[i].n > d->o.sequence_len)
+            ax_example_list_cut(&d->list, before);
+    for (size_t i = before; i < d->list.n; i++)
+        if (is_masked(d, &d->list.items[i]))
             ax_example_list_cut(&d->list, before);
     return st;
 }

@@ -205,12 +205,17 @@ static void bound_entropy(const struct ax_run *r, const struct ax_run_micro *m,
     ax_free(entropies);
 }
 
+/* The loss is per token of the generated batch, not of the micro-batch. */
+static bool per_batch(const struct ax_run *r) {
+    return r->objective.per == AX_PER_TOKEN && strcmp(r->policy.o.loss->name, "bnpo") != 0;
+}
+
 static struct ax_run_divisors divide(const struct ax_run *r, int k, int n) {
     const struct ax_run_micro *m = &r->micro[k];
     struct ax_run_divisors d = {.weight = (double)m->n};
     if (strcmp(r->policy.o.loss->name, "bnpo") == 0)
         d.weight = fmax((double)m->scored, 1);
-    else if (r->objective.per == AX_PER_TOKEN)
+    else if (per_batch(r))
         d.weight = fmax(ax_run_generated_tokens(r, k), 1) / r->rollouts.batches;
     bound_entropy(r, m, &d);
     d.weight *= n;
@@ -231,11 +236,13 @@ static void metrics(const struct ax_run *r, const struct ax_run_micro *m,
     int step = 0;
     while (r->first[step + 1] <= k)
         step++;
-    const struct ax_run_divisors d = divide(r, k, r->first[step + 1] - r->first[step]);
+    const int n = r->first[step + 1] - r->first[step];
+    const struct ax_run_divisors d = divide(r, k, n);
     double entropy = 0;
     for (int64_t t = 0; t < m->tokens; t++)
         entropy += m->labels[t] >= 0 && m->entropy[t] >= d.entropy_cut ? m->entropy[t] : 0;
-    ax_run_metric_add(out, "policy_loss", m->loss + coef * entropy / d.entropy_tokens);
+    const double policy = m->loss + coef * entropy / d.entropy_tokens; /* a micro-batch's share */
+    ax_run_metric_add(out, "policy_loss", per_batch(r) ? policy : policy * n);
     ax_run_metric_add(out, "entropy_coef", coef);
 }
 
