@@ -213,8 +213,9 @@ enum ax_status ax_rollout_ends(const struct ax_rollout_options *o, const struct 
     *ends = false;
     if (o->n_stop_strings == 0)
         return AX_OK;
+    /* with special tokens, whose texts may be among these */
     const enum ax_status st = ax_tokenizer_decode(o->tokenizer, s->tokens + first,
-                                                  (size_t)(s->n_new - first), true, &text);
+                                                  (size_t)(s->n_new - first), false, &text);
     *ends = st == AX_OK && text.len > 0 && has_stop_text(o, &text);
     ax_buf_free(&text);
     return st;

@@ -509,6 +509,29 @@ static void any_tokens_make_a_text(void **state) {
     assert_true(ended);
 }
 
+/* So does that of a special token, which is no part of an answer's text. */
+static void a_special_token_ends_by_its_text(void **state) {
+    (void)state;
+    const char *const stops[] = {"<|eot_id|>"};
+    const struct ax_rollout_options o = {
+        .n_stop_strings = 1, .stop_strings = stops, .tokenizer = tokenizer};
+    int32_t tokens[2];
+    struct ax_encoding e = {0};
+    bool ended = true;
+    assert_int_equal(ax_tokenizer_encode(tokenizer, "a", 1, &(struct ax_encode_options){0}, &e),
+                     AX_OK);
+    tokens[0] = e.ids[e.n - 1];
+    tokens[1] = ax_tokenizer_find(tokenizer, stops[0], strlen(stops[0]));
+    ax_encoding_free(&e);
+    assert_true(ax_tokenizer_is_special(tokenizer, tokens[1]));
+    struct ax_sequence s = {.tokens = tokens, .n_new = 1};
+    assert_int_equal(ax_rollout_ends(&o, &s, &ended), AX_OK);
+    assert_false(ended);
+    s.n_new = 2;
+    assert_int_equal(ax_rollout_ends(&o, &s, &ended), AX_OK);
+    assert_true(ended);
+}
+
 /* ---- what is said of answers, which are written here ---- */
 
 static double figure(const struct ax_rollout *r, const char *name) {
@@ -765,6 +788,7 @@ int main(void) {
         cmocka_unit_test(a_stop_while_it_samples),
         cmocka_unit_test(prompts_without_a_spread_are_replaced),
         cmocka_unit_test(any_tokens_make_a_text),
+        cmocka_unit_test(a_special_token_ends_by_its_text),
         cmocka_unit_test(figures_of_answers),
         cmocka_unit_test(worth_of_answers),
         cmocka_unit_test(answers_that_are_read),
