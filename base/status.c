@@ -43,6 +43,8 @@ __attribute__((format(printf, 1, 0))) static void set_text(const char *fmt, va_l
         unsigned char c = (unsigned char)*p;
         if ((c < 0x20 && c != '\n') || c == 0x7F)
             *p = '?';
+        else if (c == 0xC2 && ((unsigned char)p[1] & 0xE0U) == 0x80U) /* U+0080 to U+009F */
+            p[0] = p[1] = '?';
     }
 }
 

@@ -18,7 +18,7 @@ static const struct look colored = {"\x1b[32m", "\x1b[0m", "\x1b[2m",
 static const struct look bare = {"⟦", "⟧", "", "", "", "┊"};
 
 /* Text of a data set must not control the terminal: control characters are shown as control
- * pictures. */
+ * pictures, and those from U+0080 to U+009F, which have none, as U+FFFD. */
 static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)s[i];
@@ -26,6 +26,11 @@ static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
         const char shown[] = {(char)(0xE0U | picture >> 12), (char)(0x80U | (picture >> 6 & 0x3FU)),
                               (char)(0x80U | (picture & 0x3FU))};
         const bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+        if (c == 0xC2 && i + 1 < n && ((unsigned char)s[i + 1] & 0xE0U) == 0x80U) {
+            AX_TRY(ax_buf_puts(out, "\xef\xbf\xbd"));
+            i++;
+            continue;
+        }
         AX_TRY(control ? ax_buf_append(out, shown, 3) : ax_buf_append(out, s + i, 1));
     }
     return AX_OK;

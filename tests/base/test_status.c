@@ -159,6 +159,10 @@ static void control_bytes_do_not_reach_the_terminal(void **state) {
     (void)state;
     (void)ax_error(AX_ERR_DATA, "key \"%s\"\nsecond line", "\x1B[31mred\x7F");
     assert_string_equal(ax_error_text(), "key \"?[31mred?\"\nsecond line");
+    (void)ax_error(AX_ERR_DATA, "é, \u00a0 and %s",
+                   "\xC2\x9B"
+                   "31m, \xC2\x80, \xC2.");
+    assert_string_equal(ax_error_text(), "é, \u00a0 and ??31m, ??, \xC2.");
 }
 
 static enum ax_status fail_in_worker(void *arg) {

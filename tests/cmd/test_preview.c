@@ -30,8 +30,9 @@ static void text_form(void **state) {
     char rows[128];
     char want[2048];
     snprintf(rows, sizeof rows, "%s",
-             put_text("q.jsonl", "{\"q\": \"1+1?\", \"a\": \"2\"}\n{\"q\": \"\\u001b[31m\", \"a\": "
-                                 "\"é\\t3\"}\n"));
+             put_text("q.jsonl",
+                      "{\"q\": \"1+1?\", \"a\": \"2\"}\n{\"q\": \"\\u001b\\u009b31m\", \"a\": "
+                      "\"é\\t3\"}\n"));
     snprintf(config, sizeof config, "%s",
              put_config("text.yaml", rows,
                         "    type:\n      field_instruction: q\n      field_output: a\n"
@@ -42,21 +43,21 @@ static void text_form(void **state) {
              "─ %s:1: 7 tokens, 2 trained\n"
              "1+1? ⟦2</s>⟧\n"
              "ids: 49 43 49 63 32 ⟦50⟧ ⟦264⟧\n"
-             "── sequence 1 of epoch 0: 11 tokens, 5 trained, 1 document\n"
-             "─ %s:2: 11 tokens, 5 trained\n"
-             "␛[31m ⟦é\t3</s>⟧\n"
-             "ids: 27 91 51 49 109 32 ⟦195⟧ ⟦169⟧ ⟦9⟧ ⟦51⟧ ⟦264⟧\n"
-             "training: 2 documents, 18 tokens, 7 trained (38.9 %%), longest 11\n"
-             "  sequences: 2, 14.1 %% of their tokens are used; 2 steps per epoch on one device\n",
+             "── sequence 1 of epoch 0: 12 tokens, 5 trained, 1 document\n"
+             "─ %s:2: 12 tokens, 5 trained\n"
+             "␛�31m ⟦é\t3</s>⟧\n"
+             "ids: 27 194 155 51 49 109 32 ⟦195⟧ ⟦169⟧ ⟦9⟧ ⟦51⟧ ⟦264⟧\n"
+             "training: 2 documents, 19 tokens, 7 trained (36.8 %%), longest 12\n"
+             "  sequences: 2, 14.8 %% of their tokens are used; 2 steps per epoch on one device\n",
              rows, rows);
     check_text(4, (const char *const[]){config, "--ids", "--color", "never"}, want);
     /* in color, the second step only */
     snprintf(want, sizeof want,
-             "\x1b[2m── sequence 1 of epoch 0: 11 tokens, 5 trained, 1 document\x1b[0m\n"
-             "\x1b[2m─ %s:2: 11 tokens, 5 trained\x1b[0m\n"
-             "␛[31m \x1b[32mé\t3</s>\x1b[0m\n"
-             "training: 2 documents, 18 tokens, 7 trained (38.9 %%), longest 11\n"
-             "  sequences: 2, 14.1 %% of their tokens are used; 2 steps per epoch on one device\n",
+             "\x1b[2m── sequence 1 of epoch 0: 12 tokens, 5 trained, 1 document\x1b[0m\n"
+             "\x1b[2m─ %s:2: 12 tokens, 5 trained\x1b[0m\n"
+             "␛�31m \x1b[32mé\t3</s>\x1b[0m\n"
+             "training: 2 documents, 19 tokens, 7 trained (36.8 %%), longest 12\n"
+             "  sequences: 2, 14.8 %% of their tokens are used; 2 steps per epoch on one device\n",
              rows);
     check_text(5, (const char *const[]){config, "--step=2", "--rows=1", "--color", "always"}, want);
 }
