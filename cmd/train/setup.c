@@ -76,8 +76,10 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     ax_lock_drop(&use);
     ax_free(folder);
     AX_TRY(st);
-    if (s->arch.unties && s->reinit) /* there are no weights */
-        s->arch.tied = !(s->arch.unties = false);
+    if (s->arch.unties && s->reinit) { /* there are no weights */
+        s->arch.unties = false;
+        s->arch.tied = true;
+    }
     if (s->arch.unties &&
         json_object_set_new(s->config_edits, "tie_word_embeddings", json_false()) != 0)
         return ax_error(AX_ERR_NOMEM, "out of memory for config.json");

@@ -222,7 +222,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     AX_TRY(steps_text(s, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));
-    if (s->adapter && s->hf.dir && s->o.step.relora.interval == 0) {
+    if (s->adapter && s->hf.dir && !ax_config_holds(s->cfg, "relora")) {
         AX_TRY(ax_base_note_text(&s->hf, s->base_name, &base));
         AX_TRY(add_text(s, AX_BASE_NOTE, base));
     }

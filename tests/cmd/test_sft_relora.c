@@ -38,6 +38,7 @@ static void test_folders_are_the_model(void **state) {
     const char *path = config(LORA "relora: true\nfloat32: true\n");
     EXPECT(0, "\nmodel: ", path);
     assert_false(ax_path_exists(in_scratch("out/adapter_config.json")));
+    assert_false(ax_path_exists(in_scratch("out/axtrain_base.json"))); /* of an adapter's folder */
     const double end = metric_of("out", "eval_loss", 7), third = metric_of("out", "eval_loss", 3);
     assert_true(third < metric_of("out", "eval_loss", 0) - 0.1 && end < third - 0.1);
     assert_true(fabs(loss_as_base(path, "out", "float32=true") - end) < 1e-5);
