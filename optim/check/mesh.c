@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -22,7 +23,7 @@
 /* Longer than a rank's part of the check takes, because rank 0 alone computes the reference. */
 static const double LAUNCH_TIMEOUT = 600, LAUNCH_LINGER = 5;
 
-static enum ax_status fork_ranks(struct ax_mesh_launch *l) {
+static enum ax_status start_ranks(struct ax_mesh_launch *l) {
     AX_TRY(ax_gloo_available());
     AX_TRY(ax_random_bytes(l->key, sizeof l->key));
     AX_TRY(ax_alloc(&l->children, (size_t)l->world, sizeof *l->children));
@@ -43,6 +44,15 @@ static enum ax_status fork_ranks(struct ax_mesh_launch *l) {
     const int fd = l->listening;
     l->listening = -1; /* the server closes it */
     return ax_store_serve(&l->server, fd, l->world, l->key, LAUNCH_TIMEOUT);
+}
+
+/* Without a store, ranks that have started would wait for it. */
+static enum ax_status fork_ranks(struct ax_mesh_launch *l) {
+    const enum ax_status st = start_ranks(l);
+    for (int r = 1; st != AX_OK && l->children && r < l->world; r++)
+        if (l->children[r] > 0)
+            (void)kill(l->children[r], SIGKILL);
+    return st;
 }
 
 /* Call before any thread starts: forks ranks 1 … world − 1, which also return from here, if they
@@ -226,8 +236,7 @@ struct run {
     struct ax_golden_report *report;
     int data_ranks;
     bool reference;
-    struct outcome one;        /* of one rank */
-    struct ax_arena_plan plan; /* of the mesh's rank 0 */
+    struct outcome one; /* of one rank */
     int n_params;
 };
 
@@ -454,6 +463,15 @@ static enum ax_status one_step(struct run *run, struct ax_step *s, int step) {
     return planning ? AX_OK : take(run, s, run->one.value[step], false);
 }
 
+/* Of the largest rank; all ranks call it. */
+static enum ax_status note_memory(const struct run *run, struct ax_runtime *rt) {
+    double bytes = (double)ax_arena_plan_total(&rt->arena.plan);
+    AX_TRY(ax_runtime_combine(rt, AX_ROLE_WORLD, AX_MAX, &bytes, 1));
+    if (rt->mesh.rank == 0)
+        run->c->rank_bytes = (size_t)bytes;
+    return AX_OK;
+}
+
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct run *run = ctx;
     const struct ax_mesh_check *c = run->c;
@@ -482,6 +500,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     st = AX_OK;
     for (int step = 0; step < STEPS && st == AX_OK; step++)
         st = one_step(run, &s, step);
+    if (st == AX_OK && !run->reference && !ax_runtime_planning(rt))
+        st = note_memory(run, rt);
 done:
     ax_step_free(&s);
     return st;
@@ -550,12 +570,8 @@ static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
                                    .sizes = run->c->sizes,
                                    .may_stay_below = run->c->step.pad > 0,
                                    .fabric = fabric};
-    struct ax_arena_plan plan;
     AX_TRY(count_slots(run, mesh.coord[AX_ROLE_PP], &o.n_slots));
-    AX_TRY(ax_runtime_run(&o, body, run, &plan));
-    if (fabric->rank == 0)
-        run->plan = plan;
-    return AX_OK;
+    return ax_runtime_run(&o, body, run, NULL);
 }
 
 /* Plans once without ranks, so that errors in the request are reported once. */
@@ -585,7 +601,6 @@ enum ax_status ax_mesh_check_run(struct ax_mesh_check *c, struct ax_golden_repor
     if (*here)
         AX_TRY_GOTO(run_one(&run), st, done);
     st = mesh_launch_run(&launch, run_rank, &run);
-    c->rank_bytes = ax_arena_plan_total(&run.plan);
 done:
     release(&run);
     return ax_mesh_launch_end(&launch, st);

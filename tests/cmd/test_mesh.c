@@ -534,6 +534,26 @@ static void sharding_saves_memory(void **state) {
     assert_true(c.rank_bytes < c.one_bytes / 2);
 }
 
+static size_t bytes_of[2]; /* of each rank */
+static void note_bytes(struct ax_step *s, void *ctx) {
+    (void)ctx;
+    if (!ax_runtime_planning(s->rt))
+        bytes_of[s->rt->mesh.rank] = ax_arena_plan_total(&s->rt->arena.plan);
+}
+
+/* Of a pipeline's stages: here the second one, which has the logits of a large vocabulary. */
+static void memory_is_the_largest_ranks(void **state) {
+    (void)state;
+    static const struct model wide = {.type = "llama", .extra = "", .vocab = 2000};
+    static const struct mesh stages = {{2, 1, 1, 1, 1, 1}, 1};
+    static struct ax_golden_report r;
+    static const struct ax_peft_config lora = {.r = 2, .alpha = 4, .all_linear = true};
+    struct ax_mesh_check c = {.step.model.adapter = &lora, .tamper = note_bytes};
+    assert_int_equal(run(&wide, &stages, "ref", AX_RECOMPUTE_ON, &c, &r), AX_OK);
+    assert_true(bytes_of[1] > bytes_of[0]);
+    assert_int_equal(c.rank_bytes, bytes_of[1]);
+}
+
 /* ---- would it notice? ---- */
 
 static bool exceeds(const struct ax_golden_report *r, const char *group) {
@@ -737,6 +757,7 @@ int main(void) {
         cmocka_unit_test(adapters_of_fused_matrices_are_one_rank),
         cmocka_unit_test(far_meshes_have_the_bits_of_cpu),
         cmocka_unit_test(sharding_saves_memory),
+        cmocka_unit_test(memory_is_the_largest_ranks),
         cmocka_unit_test(a_missing_reduce_is_named),
         cmocka_unit_test(a_wrong_group_is_named),
         cmocka_unit_test(a_double_count_is_named),
