@@ -1,4 +1,5 @@
 /* Keys of the optimizer and the learning rate. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,37 +125,102 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
 
 /* ---- the learning rate ---- */
 
+/* An option of lr_scheduler_kwargs, and the schedules that have it: bits 1 << enum ax_lr_kind. One with
+ * neither field is a word. */
+struct kwarg {
+    const char *name;
+    unsigned kinds;
+    double *number;
+    int64_t *count;
+};
+
+static enum ax_status put_kwarg(const struct kwarg *kwarg, struct ax_lr_schedule *lr,
+                                const struct ax_config *cfg, const struct ax_yaml_node *v) {
+    const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
+    const double x = number ? v->number : -1;
+    if (!kwarg->number && !kwarg->count)
+        return ax_lr_decay_parse(v->text ? v->text : "", &lr->decay_type);
+    if (!isfinite(x) || x < 0 || (kwarg->count && (x != floor(x) || x > 1e15)))
+        return ax_config_error(cfg, "lr_scheduler_kwargs", "%s: expected %s, 0 or more",
+                               kwarg->name, kwarg->count ? "a number of steps" : "a number");
+    if (kwarg->count)
+        *kwarg->count = (int64_t)x;
+    else if (strcmp(kwarg->name, "min_lr") == 0)
+        *kwarg->number = lr->base_lr > 0 ? x / lr->base_lr : 0;
+    else
+        *kwarg->number = x;
+    return AX_OK;
+}
+
 static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_config *cfg,
                                 const char *name, const struct ax_yaml_node *v) {
-    const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
-    if (strcmp(name, "decay_type") == 0 && v->text)
-        return ax_lr_decay_parse(v->text, &lr->decay_type);
-    const double x = v->number;
-    if (!number)
-        return ax_config_error(cfg, "lr_scheduler_kwargs", "%s: expected a number", name);
-    if (strcmp(name, "num_cycles") == 0)
-        lr->num_cycles = x;
-    else if (strcmp(name, "power") == 0)
-        lr->power = x;
-    else if (strcmp(name, "lr_end") == 0)
-        lr->lr_end = x;
-    else if (strcmp(name, "min_lr") == 0)
-        lr->min_lr_ratio = lr->base_lr > 0 ? x / lr->base_lr : 0;
-    else if (strcmp(name, "min_lr_rate") == 0 || strcmp(name, "min_lr_ratio") == 0)
-        lr->min_lr_ratio = x;
-    else if (strcmp(name, "timescale") == 0)
-        lr->timescale = (int64_t)x;
-    else if (strcmp(name, "num_stable_steps") == 0)
-        lr->stable = (int64_t)x;
-    else if (strcmp(name, "num_decay_steps") == 0)
-        lr->decay = (int64_t)x;
-    else
+    enum {
+        FLOOR = 1U << AX_LR_COSINE_WITH_MIN_LR,
+        STABLE = 1U << AX_LR_WARMUP_STABLE_DECAY,
+        WAVES = 1U << AX_LR_COSINE | 1U << AX_LR_COSINE_WITH_RESTARTS | FLOOR | STABLE,
+        POWER = 1U << AX_LR_POLYNOMIAL,
+    };
+    const struct kwarg all[] = {
+        {"num_cycles", WAVES, &lr->num_cycles, NULL},
+        {"power", POWER, &lr->power, NULL},
+        {"lr_end", POWER, &lr->lr_end, NULL},
+        {"min_lr", FLOOR | STABLE, &lr->min_lr_ratio, NULL},
+        {"min_lr_rate", FLOOR | STABLE, &lr->min_lr_ratio, NULL},
+        {"min_lr_ratio", FLOOR | STABLE, &lr->min_lr_ratio, NULL},
+        {"timescale", 1U << AX_LR_INVERSE_SQRT, NULL, &lr->timescale},
+        {"num_stable_steps", STABLE, NULL, &lr->stable},
+        {"num_decay_steps", STABLE, NULL, &lr->decay},
+        {"decay_type", STABLE, NULL, NULL},
+    };
+    char known[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!(all[i].kinds >> lr->kind & 1U))
+            continue;
+        if (strcmp(all[i].name, name) == 0)
+            return put_kwarg(&all[i], lr, cfg, v);
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", at > 0 ? ", " : "",
+                               all[i].name);
+    }
+    return ax_config_error(cfg, "lr_scheduler_kwargs",
+                           "\"%s\" is not an option of %s, which has %s", name,
+                           ax_lr_kind_name(lr->kind), at > 0 ? known : "none");
+}
+
+/* What transformers asks for, too: without these options two schedules would be another one, and the
+ * third would rise. */
+static enum ax_status check_kwargs(const struct ax_lr_schedule *lr, const struct ax_config *cfg,
+                                   const struct ax_yaml_node *kwargs) {
+    const char *const floors[] = {"min_lr", "min_lr_rate", "min_lr_ratio"};
+    bool has_floor = false;
+    for (size_t i = 0; i < 3 && kwargs; i++)
+        has_floor = has_floor || ax_yaml_get(kwargs, floors[i]);
+    if (lr->kind == AX_LR_COSINE_WITH_MIN_LR && !has_floor)
+        return ax_config_error(cfg, "lr_scheduler",
+                               "cosine_with_min_lr needs lr_scheduler_kwargs with min_lr or "
+                               "min_lr_rate");
+    if (lr->min_lr_ratio > 1)
         return ax_config_error(
             cfg, "lr_scheduler_kwargs",
-            "\"%s\" is not one of num_cycles, power, lr_end, min_lr, min_lr_rate, "
-            "timescale, num_stable_steps, num_decay_steps, decay_type",
-            name);
+            "min_lr must be at most learning_rate, and min_lr_rate, a fraction of "
+            "it, at most 1");
+    if (lr->kind == AX_LR_WARMUP_STABLE_DECAY && lr->decay == 0)
+        return ax_config_error(cfg, "lr_scheduler",
+                               "warmup_stable_decay needs lr_scheduler_kwargs with "
+                               "num_decay_steps, 1 or more");
+    if (lr->kind == AX_LR_POLYNOMIAL && !(lr->lr_end < lr->base_lr))
+        return ax_config_error(cfg, "learning_rate",
+                               "must be above lr_end (%g) of lr_scheduler_kwargs, where "
+                               "polynomial ends",
+                               lr->lr_end);
     return AX_OK;
+}
+
+static enum ax_status read_kwargs(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
+    const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
+    for (size_t i = 0; kwargs && i < kwargs->n; i++)
+        AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
+    return check_kwargs(lr, cfg, kwargs);
 }
 
 /* 0: unset. */
@@ -209,12 +275,10 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
     AX_FILL(cfg, "", struct ax_lr_schedule, lr);
     if (lr->kind == AX_LR_COSINE_WITH_RESTARTS)
         lr->num_cycles = 1;
+    AX_TRY(read_kwargs(lr, cfg)); /* before a floor makes another kind of cosine */
     AX_TRY(read_floor(lr, cfg));
     read_restarts(lr, cfg);
     AX_TRY(read_relora(o, cfg));
-    const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
-    for (size_t i = 0; kwargs && i < kwargs->n; i++)
-        AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
     if (ax_config_holds(cfg, "adapter && loraplus_lr_ratio"))
         o->step.lr_groups = ax_lr_groups_loraplus(lr->base_lr, number_of(cfg, "loraplus_lr_ratio"),
                                                   number_of(cfg, "loraplus_lr_embedding"));

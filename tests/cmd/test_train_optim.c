@@ -150,8 +150,27 @@ static void mistakes_of_schedules(void **state) {
          "lr_quadratic_warmup: cannot be combined with "},
         {"lr_scheduler: cosine\ncosine_constant_lr_ratio: 0.8\n",
          "cosine_constant_lr_ratio: needs cosine_min_lr_ratio, the rate that it keeps"},
-        {"lr_scheduler_kwargs: {cycles: 1}\n", "\"cycles\" is not one of num_cycles, power, "},
-        {"lr_scheduler_kwargs: {power: high}\n", "power: expected a number"},
+        {"lr_scheduler_kwargs: {cycles: 1}\n",
+         "\"cycles\" is not an option of cosine, which has num_cycles ("},
+        {"lr_scheduler_kwargs: {min_lr: 1e-5}\n", "\"min_lr\" is not an option of cosine, which "},
+        {"cosine_min_lr_ratio: 0.1\nlr_scheduler_kwargs: {min_lr: 1e-5}\n", "is not an option of "},
+        {"lr_scheduler: linear\nlr_scheduler_kwargs: {num_cycles: 2}\n",
+         "\"num_cycles\" is not an option of linear, which has none"},
+        {"lr_scheduler: polynomial\nlr_scheduler_kwargs: {power: high}\n",
+         "power: expected a number, 0 or more"},
+        {"lr_scheduler: polynomial\nlr_scheduler_kwargs: {power: -1}\n",
+         "power: expected a number"},
+        {"lr_scheduler: polynomial\nlr_scheduler_kwargs: {power: .nan}\n", "power: expected "},
+        {"lr_scheduler: polynomial\nlr_scheduler_kwargs: {lr_end: 1e-3}\n",
+         "learning_rate: must be above lr_end (0.001)"},
+        {"lr_scheduler: inverse_sqrt\nlr_scheduler_kwargs: {timescale: 1.5}\n",
+         "timescale: expected a number of steps"},
+        {"lr_scheduler: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 0.1}\n",
+         "min_lr must be at most learning_rate, and min_lr_rate, a fraction of it, at most 1"},
+        {"lr_scheduler: cosine_with_min_lr\n",
+         "cosine_with_min_lr needs lr_scheduler_kwargs with "},
+        {"lr_scheduler: warmup_stable_decay\nlr_scheduler_kwargs: {num_stable_steps: 3}\n",
+         "warmup_stable_decay needs lr_scheduler_kwargs with num_decay_steps"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_lr_schedule s;
@@ -164,28 +183,33 @@ static void mistakes_of_schedules(void **state) {
 static void scheduler_kwargs(void **state) {
     (void)state;
     static const struct {
-        const char *kwargs;
+        const char *kind, *kwargs;
         struct ax_lr_schedule s; /* the fields that differ from the defaults */
     } cases[] = {
-        {"{}", {.num_cycles = 0}},
-        {"{num_cycles: 3}", {.num_cycles = 3}},
-        {"{power: 3.5}", {.power = 3.5}},
-        {"{lr_end: 3.5e-6}", {.lr_end = 3.5e-6}},
-        {"{min_lr: 2.5e-4}", {.min_lr_ratio = 0.25}}, /* of 1e-3 */
-        {"{min_lr_rate: 0.5}", {.min_lr_ratio = 0.5}},
-        {"{min_lr_ratio: 0.75}", {.min_lr_ratio = 0.75}},
-        {"{timescale: 30}", {.timescale = 30}},
-        {"{num_stable_steps: 31}", {.stable = 31}},
-        {"{num_decay_steps: 32}", {.decay = 32}},
+        {"cosine_with_restarts", "{}", {.num_cycles = 1}},
+        {"cosine_with_restarts", "{num_cycles: 3}", {.num_cycles = 3}},
+        {"cosine", "{num_cycles: 3}", {.num_cycles = 3}},
+        {"polynomial", "{power: 3.5}", {.power = 3.5}},
+        {"polynomial", "{lr_end: 3.5e-6}", {.lr_end = 3.5e-6}},
+        {"cosine_with_min_lr", "{min_lr: 2.5e-4}", {.min_lr_ratio = 0.25}}, /* of 1e-3 */
+        {"cosine_with_min_lr", "{min_lr_rate: 0.5}", {.min_lr_ratio = 0.5}},
+        {"cosine_with_min_lr", "{min_lr: 0, num_cycles: 3}", {.num_cycles = 3}},
+        {"warmup_stable_decay",
+         "{min_lr_ratio: 0.75, num_decay_steps: 1}",
+         {.min_lr_ratio = 0.75, .decay = 1}},
+        {"inverse_sqrt", "{timescale: 30}", {.timescale = 30}},
+        {"warmup_stable_decay",
+         "{num_stable_steps: 31, num_decay_steps: 32}",
+         {.stable = 31, .decay = 32}},
     };
-    const struct ax_lr_schedule usual = schedule_of("lr_scheduler: cosine_with_restarts\n");
+    const struct ax_lr_schedule usual = schedule_of("lr_scheduler: constant\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char lines[128];
         const struct ax_lr_schedule *d = &cases[i].s;
-        snprintf(lines, sizeof lines,
-                 "lr_scheduler: cosine_with_restarts\nlr_scheduler_kwargs: %s\n", cases[i].kwargs);
+        snprintf(lines, sizeof lines, "lr_scheduler: %s\nlr_scheduler_kwargs: %s\n", cases[i].kind,
+                 cases[i].kwargs);
         const struct ax_lr_schedule s = schedule_of(lines);
-        assert_int_equal(s.kind, usual.kind);
+        assert_string_equal(ax_lr_kind_name(s.kind), cases[i].kind);
         assert_true(s.base_lr == 1e-3);
         assert_true(s.num_cycles == (d->num_cycles > 0 ? d->num_cycles : usual.num_cycles));
         assert_true(s.power == (d->power > 0 ? d->power : usual.power));
@@ -195,7 +219,7 @@ static void scheduler_kwargs(void **state) {
         assert_int_equal(s.stable, d->stable > 0 ? d->stable : usual.stable);
         assert_int_equal(s.decay, d->decay > 0 ? d->decay : usual.decay);
     }
-    assert_true(usual.num_cycles == 1 && usual.power == 1 && usual.lr_end == 1e-7);
+    assert_true(usual.num_cycles == 0.5 && usual.power == 1 && usual.lr_end == 1e-7);
     assert_true(schedule_of("lr_scheduler: cosine\n").num_cycles == 0.5);
     assert_true(usual.stable == -1 && usual.decay == 0 && usual.timescale == 0);
     static const char *const decays[] = {[AX_LR_DECAY_LINEAR] = "linear",
@@ -204,7 +228,8 @@ static void scheduler_kwargs(void **state) {
     for (int i = 0; i < 3; i++) {
         char lines[128];
         snprintf(lines, sizeof lines,
-                 "lr_scheduler: warmup_stable_decay\nlr_scheduler_kwargs: {decay_type: %s}\n",
+                 "lr_scheduler: warmup_stable_decay\n"
+                 "lr_scheduler_kwargs: {decay_type: %s, num_decay_steps: 1}\n",
                  decays[i]);
         assert_int_equal(schedule_of(lines).decay_type, i);
     }
