@@ -185,6 +185,93 @@ static void tokens_are_told_apart(void **state) {
             fail_msg("%s does not find its own", tokens[i]);
 }
 
+/* ---- the order of a stream ---- */
+
+/* The numbers of the first rows, which a configuration with these keys trains on. */
+static void streamed(const char *keys, char order[static 10]) {
+    char rows[512] = "", path[128], yaml[256];
+    for (int i = 0; i < 9; i++)
+        snprintf(rows + strlen(rows), sizeof rows - strlen(rows), "{\"text\": \"%d\"}\n", i);
+    snprintf(path, sizeof path, "%s", put_text("s.jsonl", rows));
+    snprintf(yaml, sizeof yaml, "    type: completion\nstreaming: true\nmax_steps: 9\n%s", keys);
+    json_t *v = preview_json(
+        3, (const char *const[]){put_config("s.yaml", path, yaml), "--json", "--rows=9"});
+    for (size_t i = 0; i < 9; i++) {
+        const json_t *row = json_array_get(json_object_get(v, "rows"), i);
+        const json_t *doc = json_array_get(json_object_get(row, "documents"), 0);
+        order[i] = *json_string_value(json_object_get(doc, "text"));
+    }
+    order[9] = '\0';
+    json_decref(v);
+}
+
+static void streams_keep_their_order(void **state) {
+    (void)state;
+    char order[10];
+    streamed("shuffle_merged_datasets: false\n", order);
+    assert_string_equal(order, "012345678");
+    streamed("curriculum_sampling: true\n", order);
+    assert_string_equal(order, "012345678");
+    streamed("", order);
+    assert_string_not_equal(order, "012345678");
+}
+
+/* ---- names that nothing in the records has ---- */
+
+static void check_warning(const char *rows, const char *keys, const char *said) {
+    char path[128];
+    snprintf(path, sizeof path, "%s", put_text("n.jsonl", rows));
+    char *out = preview(1, (const char *const[]){put_config("n.yaml", path, keys)});
+    static const char *const all[] = {"message_field_training", "field_thinking: no", "type.field_",
+                                      "64 times"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!said && strstr(out, all[i]))
+            fail_msg("%s: said in\n%s", keys, out);
+    if (said && !strstr(out, said))
+        fail_msg("%s: \"%s\" is not said in\n%s", keys, said, out);
+    ax_free(out);
+}
+
+static void names_that_are_nowhere(void **state) {
+    (void)state;
+    static const char chat[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+        "\"content\": \"b\", \"train\": true, \"why\": \"c\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+        "\"content\": \"d\"}]}\n";
+    static const char pairs[] = "{\"q\": \"a\", \"more\": \"b\", \"sys\": \"s\", \"r\": \"c\"}\n"
+                                "{\"q\": \"a\", \"r\": \"d\"}\n";
+#define CHAT_KEYS "    type: chat_template\n    message_field_"
+#define MAP_KEYS  "    type: {field_instruction: q, field_output: r, field_"
+#define CHATML    "chat_template: chatml\neot_tokens: ['<|im_end|>']\n"
+    check_warning(chat, CHAT_KEYS "training: trian\n" CHATML,
+                  "message_field_training: no message has \"trian\", so roles decide");
+    check_warning(chat, CHAT_KEYS "training: train\n" CHATML, NULL); /* one record has it */
+    check_warning(chat, CHAT_KEYS "training_detail: spans\n" CHATML,
+                  "message_field_training_detail: no message has \"spans\", so entire turns");
+    check_warning(chat, "    type: chat_template\n    field_thinking: because\n" CHATML,
+                  "field_thinking: no message has \"because\"");
+    check_warning(chat, "    type: chat_template\n    field_thinking: why\n" CHATML, NULL);
+    check_warning(
+        pairs, MAP_KEYS "input: mroe}\n",
+        "type.field_input: no record has the column \"mroe\", so all prompts are those of");
+    check_warning(pairs, MAP_KEYS "input: more, field_system: sys}\n", NULL);
+    check_warning(pairs, MAP_KEYS "system: sis}\n", "type.field_system: no record has the column");
+    check_warning(pairs, MAP_KEYS "input: input}\n",
+                  NULL); /* the usual name, which may be missing */
+}
+
+/* Axolotl cuts a text after 64 examples, and says nothing. */
+static void long_texts_are_counted(void **state) {
+    (void)state;
+    char row[64 * 64 + 32]; /* put_config's sequence_len is 64, and a character is a token */
+    for (int extra = 0; extra < 2; extra++) {
+        snprintf(row, sizeof row, "{\"text\": \"%0*d\"}\n", 64 * 64 + extra, 0);
+        check_warning(row, "    type: completion\n",
+                      extra ? "1 text is longer than 64 times sequence_len" : NULL);
+    }
+}
+
 static int set_up(void **state) {
     if (scratch_make(state) != 0)
         return -1;
@@ -198,6 +285,9 @@ int main(void) {
         cmocka_unit_test(weights_count_after_holding_out),
         cmocka_unit_test(shards_deal_the_records),
         cmocka_unit_test(tokens_are_told_apart),
+        cmocka_unit_test(streams_keep_their_order),
+        cmocka_unit_test(names_that_are_nowhere),
+        cmocka_unit_test(long_texts_are_counted),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

@@ -63,6 +63,9 @@ static void bad_rows(void **state) {
          "r.jsonl:1: messages[0]: role: expected the name of a role, got nothing"},
         {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "    type: completion\n",
          "look like type: {field_instruction: question, field_output: answer} (set"},
+        {"r.jsonl", "{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": \"b\"}\n", "",
+         "\"rejected\"; these columns look like preferences (chosen, rejected): rl: dpo, without "
+         "`type` (set max_bad_rows"},
         {"r.jsonl", "{\"chosen\": \"a\", \"rejected\": \"b\"}\n", "    type: alpaca\n",
          "look like preferences (chosen, rejected): rl: dpo, without `type` (set"},
         {"r.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n",

@@ -158,6 +158,34 @@ static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set)
     return AX_OK;
 }
 
+/* A line for each name that the user chose and that no record has, as one with a spelling mistake. */
+static enum ax_status put_missing(struct ax_buf *out, const struct ax_setup_entry *e,
+                                  const struct ax_examples *set) {
+    const struct {
+        enum ax_oddity kind;
+        const char *key, *name, *usual, *what, *then;
+    } names[] = {
+        {AX_ODD_NO_TRAINING, "message_field_training", e->chat.field_training, NULL, "message has",
+         ", so roles decide what is trained on"},
+        {AX_ODD_NO_DETAIL, "message_field_training_detail", e->chat.field_training_detail, NULL,
+         "message has", ", so entire turns are trained on"},
+        {AX_ODD_NO_THINKING, "field_thinking", e->chat.field_thinking, NULL, "message has", ""},
+        {AX_ODD_NO_INPUT, "type.field_input", e->user.field_input, "input", "record has the column",
+         ", so all prompts are those of no_input_format"},
+        {AX_ODD_NO_SYSTEM, "type.field_system", e->user.field_system, "system",
+         "record has the column", ""},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *usual = names[i].usual;
+        if (!names[i].name || (usual && strcmp(usual, names[i].name) == 0) ||
+            set->info.oddities[names[i].kind].n != (int64_t)set->n)
+            continue;
+        AX_TRY(ax_buf_printf(out, "%s: no %s \"%s\"%s\n", names[i].key, names[i].what,
+                             names[i].name, names[i].then));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_setup_put_lost(struct ax_buf *out, const struct ax_setup_entry *e,
                                  const struct ax_examples *set) {
     const size_t before = out->len;
@@ -172,6 +200,16 @@ static enum ax_status put_warnings(struct ax_buf *out, const struct ax_setup_dat
     const struct ax_examples_info *i = &set->info;
     const char *eos = ax_tokenizer_special(d->tok.tokenizer, AX_EOS);
     AX_TRY(put_odd(out, set));
+    if (set->n > 0)
+        AX_TRY(put_missing(out, e, set));
+    const struct ax_oddities *cut = &i->oddities[AX_ODD_CUT];
+    if (cut->n > 0)
+        AX_TRY(ax_buf_printf(out,
+                             "%lld text%s longer than 64 times sequence_len, and what follows is "
+                             "left out; split such texts; the first is %s:%lld\n",
+                             (long long)cut->n, cut->n == 1 ? " is" : "s are",
+                             (size_t)cut->file < set->n_files ? set->files[cut->file] : "",
+                             (long long)cut->line));
     AX_TRY(ax_setup_put_lost(out, e, set));
     if (ax_method_of(d->cfg)->task == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
         AX_TRY(ax_buf_printf(

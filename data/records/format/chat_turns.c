@@ -480,6 +480,25 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
     return found;
 }
 
+/* What the configuration names and no message has. */
+static unsigned find_missing(const struct ax_format *f, const json_t *messages) {
+    const struct ax_format_chat *chat = f->o.chat;
+    const struct {
+        const char *key;
+        enum ax_oddity kind;
+    } named[] = {{chat->field_training, AX_ODD_NO_TRAINING},
+                 {chat->field_training_detail, AX_ODD_NO_DETAIL},
+                 {chat->field_thinking, AX_ODD_NO_THINKING}};
+    unsigned missing = 0;
+    for (size_t k = 0; k < sizeof named / sizeof *named; k++) {
+        bool found = !named[k].key;
+        for (size_t i = 0; i < json_array_size(messages) && !found; i++)
+            found = json_object_get(json_array_get(messages, i), named[k].key) != NULL;
+        missing |= found ? 0 : 1U << named[k].kind;
+    }
+    return missing;
+}
+
 /* One turn more than the messages has memory: a system column may precede them. */
 static enum ax_status read_turns(struct ax_conversation *c, const struct ax_format *f,
                                  json_t *messages, const char *name) {
@@ -524,7 +543,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     AX_TRY(add_system_column(c, f, record));
     if (chat->drop_system)
         drop_system_turn(c);
-    c->oddities = find_oddities(f, c);
+    c->oddities = find_oddities(f, c) | find_missing(f, messages);
     if (!chat->tools)
         return ax_tools_read(record, chat->field_tools, &c->tools);
     AX_TRY(ax_tools_given(chat->tools, record, &c->tools));

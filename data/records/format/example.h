@@ -36,6 +36,13 @@ enum ax_oddity {
     AX_ODD_TOOLS,   /* definitions of tools that the template leaves out (tools.h) */
     AX_ODD_CALLS,   /* calls of tools that it leaves out */
     AX_ODD_RESULTS, /* results of tools that it leaves out */
+    AX_ODD_CUT,     /* a text of more than 64 examples, without its rest */
+    /* Names of the configuration that nothing in the record has; a mistake if no record has them. */
+    AX_ODD_NO_TRAINING, /* message_field_training */
+    AX_ODD_NO_DETAIL,   /* message_field_training_detail */
+    AX_ODD_NO_THINKING, /* field_thinking */
+    AX_ODD_NO_INPUT,    /* type.field_input */
+    AX_ODD_NO_SYSTEM,   /* type.field_system */
     AX_ODDITIES
 };
 #define AX_ODD_LOST (1U << AX_ODD_TOOLS | 1U << AX_ODD_CALLS | 1U << AX_ODD_RESULTS)

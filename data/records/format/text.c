@@ -18,6 +18,8 @@ static enum ax_status completion_record(const struct ax_format *f, struct ax_for
     AX_TRY(ax_record_text(record, f->o.field, &text));
     AX_TRY(ax_record_not_blank(f->o.field, "text", text));
     AX_TRY(ax_format_encode(f, text, true, &w->full));
+    if ((int64_t)w->full.n > COMPLETION_EXAMPLES * len)
+        w->oddities |= 1U << AX_ODD_CUT;
     ax_format_cut(f, &w->full, COMPLETION_EXAMPLES * len);
     const size_t n = w->full.n;
     const bool close =
