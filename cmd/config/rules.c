@@ -29,6 +29,8 @@ const struct ax_config_rule ax_config_rules[] = {
      "save_steps needs save_strategy: steps, or no save_strategy"},
     {"save_steps && saves_per_epoch", "saves_per_epoch",
      "use save_steps or saves_per_epoch, not both"},
+    {"saves_per_epoch && save_strategy == no,epoch,best", "save_strategy",
+     "saves_per_epoch needs save_strategy: steps, or no save_strategy"},
     {"save_strategy == best && !metric_for_best_model", "save_strategy",
      "best needs metric_for_best_model, e.g. eval_loss"},
     {"eval_steps && eval_strategy == no,epoch", "eval_strategy",
@@ -45,6 +47,12 @@ const struct ax_config_rule ax_config_rules[] = {
      "the length of streamed data is unknown: set max_steps"},
     {"(pretraining_dataset || streaming) && val_set_size", "val_set_size",
      "val_set_size does not work with streamed data: use test_datasets"},
+    {"pretraining_dataset && datasets", "datasets",
+     "only pretraining_dataset would be trained on: use one of them"},
+    {"(pretraining_dataset || streaming) && dataset_shard_num", "dataset_shard_num",
+     "streamed records are not counted: use shards and shards_idx of a data set"},
+    {"float32 && (bf16 == true || bfloat16 || fp16 || float16)", "float32",
+     "contradicts bf16, bfloat16, fp16 or float16: use one of them"},
     {"dataset_mixing_strategy == weighted && !mixing_weights", "dataset_mixing_strategy",
      "weighted needs mixing_weights, a number for each data set"},
     {"dataset_mixing_strategy == concatenate && mixing_weights", "mixing_weights",
@@ -348,6 +356,21 @@ static enum ax_status check_batches(struct ax_config_build *b) {
     return AX_OK;
 }
 
+static enum ax_status check_shards_of(struct ax_config_build *b, const char *name) {
+    const struct ax_config *cfg = b->cfg;
+    const struct ax_yaml_node *list = ax_config_lookup(cfg, name);
+    for (size_t i = 0; list != NULL && list->kind == AX_YAML_LIST && i < list->n; i++) {
+        char idx[AX_CONFIG_PATH];
+        char num[AX_CONFIG_PATH];
+        snprintf(idx, sizeof idx, "%s.%zu.shards_idx", name, i);
+        snprintf(num, sizeof num, "%s.%zu.shards", name, i);
+        const bool counted = ax_config_is_set(cfg, "%s", num);
+        if (number(cfg, idx) >= (counted ? number(cfg, num) : 1))
+            AX_TRY(broken(b, idx, counted ? "must be below shards" : "set shards, their number"));
+    }
+    return AX_OK;
+}
+
 static enum ax_status check_shards(struct ax_config_build *b) {
     const struct ax_config *cfg = b->cfg;
     if (ax_config_is_set(cfg, "dataset_shard_num") != ax_config_is_set(cfg, "dataset_shard_idx")) {
@@ -358,15 +381,9 @@ static enum ax_status check_shards(struct ax_config_build *b) {
     }
     if (number(cfg, "dataset_shard_idx") >= number(cfg, "dataset_shard_num"))
         return broken(b, "dataset_shard_idx", "must be below dataset_shard_num");
-    const struct ax_yaml_node *list = ax_config_lookup(cfg, "datasets");
-    for (size_t i = 0; list != NULL && list->kind == AX_YAML_LIST && i < list->n; i++) {
-        char idx[AX_CONFIG_PATH];
-        char num[AX_CONFIG_PATH];
-        snprintf(idx, sizeof idx, "datasets.%zu.shards_idx", i);
-        snprintf(num, sizeof num, "datasets.%zu.shards", i);
-        if (number(cfg, idx) >= number(cfg, num))
-            AX_TRY(broken(b, idx, "must be below shards"));
-    }
+    static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        AX_TRY(check_shards_of(b, lists[i]));
     return AX_OK;
 }
 

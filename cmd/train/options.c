@@ -155,9 +155,14 @@ static void read_data(struct ax_train_setup *s) {
     t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
 }
 
-/* ---- how often ---- */
+/* ---- how often ----
+ *
+ * As in transformers' Trainer, evaluations by steps are as frequent as the log if nothing says how often. */
 
-static struct ax_cadence cadence(const struct ax_cadence_keys *k) {
+#define USUAL_STEPS 500
+
+/* `usual`: of steps that are not said how many. */
+static struct ax_cadence cadence(const struct ax_cadence_keys *k, int64_t usual) {
     const char *word = k->strategy;
     if (!isnan(k->steps))
         return (struct ax_cadence){AX_EACH_STEPS, k->steps};
@@ -172,7 +177,7 @@ static struct ax_cadence cadence(const struct ax_cadence_keys *k) {
     if (word && strcmp(word, "best") == 0)
         return (struct ax_cadence){.when = AX_WHEN_BEST};
     if (word && strcmp(word, "steps") == 0)
-        return (struct ax_cadence){AX_EACH_STEPS, 500};
+        return (struct ax_cadence){AX_EACH_STEPS, (double)usual};
     return (struct ax_cadence){.when = AX_EACH_EPOCH};
 }
 
@@ -214,7 +219,8 @@ static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_run_k
 static enum ax_status read_eval(struct ax_train_setup *s, const struct ax_run_keys *k) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_eval *e = &s->o.eval;
-    e->when = cadence(&k->eval);
+    e->when = cadence(&k->eval,
+                      s->o.metrics.logging_steps > 0 ? s->o.metrics.logging_steps : USUAL_STEPS);
     e->keep_best = e->load_best || k->metric;
     AX_TRY(read_metric(e, k, cfg));
     const char *needs = e->load_best      ? "load_best_model_at_end"
@@ -244,7 +250,7 @@ static enum ax_status read_trigger(struct ax_train_setup *s, const struct ax_run
 static enum ax_status read_save(struct ax_train_setup *s, const struct ax_run_keys *k) {
     const struct ax_config *cfg = s->cfg;
     struct ax_train_save *save = &s->o.save;
-    save->when = cadence(&k->save);
+    save->when = cadence(&k->save, USUAL_STEPS);
     save->hf.dtype = s->o.step.model.dtype;
     if (save->when.when == AX_WHEN_BEST && s->o.eval.when.when == AX_NEVER)
         return ax_config_error(cfg, "save_strategy", "best needs evaluations; set eval_steps");

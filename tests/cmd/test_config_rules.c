@@ -89,6 +89,49 @@ static void both_sides_of_the_limits(void **state) {
     loads("rl: grpo\nmicro_batch_size: 1\ntrl: {num_generations: 8}\n");
 }
 
+/* Of two that contradict each other, one would have no effect without a word. */
+static void one_of_two_would_not_act(void **state) {
+    (void)state;
+    static const char *const never[] = {"no", "epoch", "best\nmetric_for_best_model: eval_loss"};
+    char yaml[160];
+    for (int i = 0; i < 3; i++) {
+        snprintf(yaml, sizeof yaml, "saves_per_epoch: 1\nsave_strategy: %s\n", never[i]);
+        FAILS(yaml, "save_strategy: saves_per_epoch needs save_strategy: steps", "(c.yaml:2:16)");
+    }
+    loads("saves_per_epoch: 1\nsave_strategy: steps\n");
+    loads("saves_per_epoch: 0\nsave_strategy: epoch\n");
+    FAILS("float32: true\nbf16: true\n", "float32: contradicts bf16, bfloat16, fp16 or float16");
+    FAILS("float32: true\nfp16: true\n", "float32: contradicts ");
+    FAILS("float32: true\nbfloat16: true\n", "float32: contradicts ");
+    loads("float32: true\nbf16: auto\n");
+    loads("float32: true\nbf16: false\nfp16: false\n");
+    loads("float32: false\nbf16: true\n");
+    FAILS("pretraining_dataset: [{path: a}]\ndatasets: [{path: b}]\nmax_steps: 1\n",
+          "datasets: only pretraining_dataset would be trained on", "(c.yaml:2:11)");
+    FAILS("streaming: true\nmax_steps: 1\ndataset_shard_num: 2\ndataset_shard_idx: 1\n",
+          "dataset_shard_num: streamed records are not counted");
+    FAILS("datasets: [{path: a, shards_idx: 1}]\n", "datasets.0.shards_idx: set shards");
+    loads("datasets: [{path: a, shards_idx: 0}]\n");
+    FAILS("test_datasets: [{path: a, shards: 2, shards_idx: 2}]\n",
+          "test_datasets.0.shards_idx: must be below shards");
+    struct ax_config cfg;
+    load_ok(&cfg, "sample_packing: true\ngroup_by_length: true\ninclude_tkps: false\n", NULL);
+    expect_note(&cfg, "group_by_length", AX_NOTE_UNUSED, "with no sample_packing");
+    expect_note(&cfg, "include_tkps", AX_NOTE_NO_EFFECT, "always logged");
+    ax_config_free(&cfg);
+    load_ok(&cfg, "rl: dpo\ndatasets: [{path: a, type: {field_instruction: q, field_prompt: p}}]\n",
+            NULL);
+    expect_note(&cfg, "datasets.0.type.field_instruction", AX_NOTE_UNUSED, "with no rl");
+    assert_null(note_of(&cfg, "datasets.0.type.field_prompt"));
+    ax_config_free(&cfg);
+    load_ok(&cfg, "lr_scheduler: constant\nwarmup_steps: 5\n", NULL);
+    expect_note(&cfg, "warmup_steps", AX_NOTE_UNUSED, "with lr_scheduler other than constant");
+    ax_config_free(&cfg);
+    load_ok(&cfg, "streaming: true\nmax_steps: 1\nshuffle_before_merging_datasets: true\n", NULL);
+    expect_note(&cfg, "shuffle_before_merging_datasets", AX_NOTE_UNUSED, "streaming");
+    ax_config_free(&cfg);
+}
+
 /* How servers are asked is nothing where no server is. */
 static void servers_that_are_not_asked(void **state) {
     (void)state;
@@ -212,8 +255,9 @@ static void missing_capabilities(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_that_are_the_same),   cmocka_unit_test(both_sides_of_the_limits),
-        cmocka_unit_test(servers_that_are_not_asked), cmocka_unit_test(numbers_in_quotes),
-        cmocka_unit_test(launchers_and_mistakes),     cmocka_unit_test(missing_capabilities),
+        cmocka_unit_test(one_of_two_would_not_act),   cmocka_unit_test(numbers_in_quotes),
+        cmocka_unit_test(servers_that_are_not_asked), cmocka_unit_test(launchers_and_mistakes),
+        cmocka_unit_test(missing_capabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -563,6 +563,21 @@ static void test_what_is_better(void **state) {
     clear();
 }
 
+/* As in transformers' Trainer: as often as the log, unless a key says how often. */
+static void test_evaluates_as_often_as_it_logs(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], eval[200];
+    configure(config, sizeof config, "float32: true\nmax_steps: 4\neval_strategy: steps\n");
+    evaluate_on(eval, sizeof eval, "rows.jsonl");
+    EXPECT(0, "trained 4 of 4 steps", config, eval, "logging_steps=2");
+    assert_true(metric_of("out", "eval_loss", 2) > 0 && metric_of("out", "eval_loss", 4) > 0);
+    clear();
+    EXPECT(0, "trained 4 of 4 steps", config, eval, "logging_steps=2", "eval_steps=3");
+    assert_true(metric_of("out", "eval_loss", 3) > 0);
+    clear();
+}
+
 /* 0 per epoch is never. */
 static void test_never_in_an_epoch(void **state) {
     (void)state;
@@ -684,6 +699,7 @@ int main(void) {
         cmocka_unit_test(test_proportions_resume),
         cmocka_unit_test(test_rows_read_again),
         cmocka_unit_test(test_what_is_better),
+        cmocka_unit_test(test_evaluates_as_often_as_it_logs),
         cmocka_unit_test(test_never_in_an_epoch),
         cmocka_unit_test(test_records_that_are_left_out),
     };
