@@ -46,6 +46,8 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
         ax_config_suggest_choice(key, node->text, tail, sizeof tail);
     else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; start each entry with \"- \"");
+    else if (node->text != NULL && ax_config_elements(key) == AX_T_MAP)
+        snprintf(tail, sizeof tail, "; for a list of one, write [{path: %s}]", got);
     else if (node->text != NULL && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; for a list of one, write [%s]", got);
     enum ax_status st = ax_config_expected(key, types, &want);

@@ -16,11 +16,11 @@ const struct ax_config_key ax_config_keys_steps[] = {
            "Rows per device and step; gradient_accumulation_steps then follows from it."),
     AX_KEY("num_epochs", AX_T_POSITIVE,
            "Passes over the training set; if unset while max_steps is set, as many as those take.",
-           .dflt = "1.0"),
+           .when = "!streaming && !pretraining_dataset", .dflt = "1.0"),
     AX_KEY(
         "max_steps", AX_T_INT | AX_RANGE(FROM_MINUS_ONE),
-        "Number of steps; if num_epochs is set, too, the run ends with the earlier of the two; if "
-        "-1 or unset, num_epochs decides.",
+        "Number of steps; if num_epochs is set, too, the run ends with the earlier of the two, but "
+        "streamed data begin again; if -1 or unset, num_epochs decides.",
         AX_RUN(max_steps)),
     AX_KEY("seed", AX_T_INDEX, "Seed for shuffling, dropout and new weights.", .dflt = "42",
            AX_INTO(

@@ -233,6 +233,20 @@ static enum ax_status forget_absent_best(struct ax_train *t) {
     return AX_OK;
 }
 
+/* Steps of another size than the plan's have taken another part of an epoch, and the plan counts steps. */
+static void warn_of_epochs(const struct ax_train *t) {
+    const struct ax_train_schedule *s = &t->schedule;
+    const double end = t->epoch + (double)(s->total - t->done) / s->of_epoch;
+    if (!ax_train_is_main(t) || !s->countable || strcmp(s->limit, "num_epochs") != 0 ||
+        ax_train_has_rollout(t->o) || t->done >= s->total ||
+        fabs(end - t->o->epochs) < 0.02 + 2 / s->of_epoch)
+        return;
+    ax_log_warn(
+        "num_epochs: training ends at epoch %.2f instead of %g: it counts steps as they are "
+        "now, and those before the checkpoint were of another size",
+        end, t->o->epochs);
+}
+
 static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
@@ -263,6 +277,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     if (ax_train_has_value(t->o))
         AX_TRY(ax_json_i64(ax_json_get(run, "value_updates"), 0, INT64_MAX, &t->value.updates));
     AX_TRY(ax_train_elastic_read(t, c->dir, run));
+    warn_of_epochs(t);
     return read_position(t, c->dir, ax_json_get(run, "data").v);
 }
 

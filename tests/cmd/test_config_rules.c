@@ -124,6 +124,11 @@ static void one_of_two_would_not_act(void **state) {
     expect_note(&cfg, "datasets.0.type.field_instruction", AX_NOTE_UNUSED, "with no rl");
     assert_null(note_of(&cfg, "datasets.0.type.field_prompt"));
     ax_config_free(&cfg);
+    FAILS("datasets: [{path: a, roles_to_train: user}]\n", "write [\"user\"]");
+    FAILS("pretraining_dataset: a.jsonl\nmax_steps: 1\n", "write [{path: \"a.jsonl\"}]");
+    load_ok(&cfg, "pretraining_dataset: [{path: a}]\nmax_steps: 1\nnum_epochs: 2\n", NULL);
+    expect_note(&cfg, "num_epochs", AX_NOTE_UNUSED, "with no streaming and no pretraining_dataset");
+    ax_config_free(&cfg);
     load_ok(&cfg, "lr_scheduler: constant\nwarmup_steps: 5\n", NULL);
     expect_note(&cfg, "warmup_steps", AX_NOTE_UNUSED, "with lr_scheduler other than constant");
     ax_config_free(&cfg);

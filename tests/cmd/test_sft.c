@@ -578,6 +578,22 @@ static void test_evaluates_as_often_as_it_logs(void **state) {
     clear();
 }
 
+/* The plan counts steps, and those of before may have had more records. */
+static void test_other_steps_end_elsewhere(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], said[16384];
+    configure(config, sizeof config,
+              "float32: true\nnum_epochs: 8\nsave_strategy: steps\nresume_from_checkpoint: auto\n");
+    const char *const same[] = {config, "max_steps=6", "gradient_accumulation_steps=2"};
+    EXPECT(0, "trained 5 of 5 steps", config, "max_steps=5", "gradient_accumulation_steps=2");
+    assert_int_equal(sft(said, sizeof said, 3, same), 0);
+    assert_null(strstr(said, "training ends at epoch"));
+    EXPECT(0, "num_epochs: training ends at epoch 11.00 instead of 8: it counts steps as", config,
+           "gradient_accumulation_steps=1");
+    clear();
+}
+
 /* 0 per epoch is never. */
 static void test_never_in_an_epoch(void **state) {
     (void)state;
@@ -700,6 +716,7 @@ int main(void) {
         cmocka_unit_test(test_rows_read_again),
         cmocka_unit_test(test_what_is_better),
         cmocka_unit_test(test_evaluates_as_often_as_it_logs),
+        cmocka_unit_test(test_other_steps_end_elsewhere),
         cmocka_unit_test(test_never_in_an_epoch),
         cmocka_unit_test(test_records_that_are_left_out),
     };
