@@ -43,14 +43,14 @@ static enum ax_status add_model(struct command *c, const char *name, const char 
  * the protocol's. First comes what MODEL is, and then the adapters. */
 static enum ax_status describe(struct command *c) {
     struct ax_text_model *t = &c->model;
-    const char *name = c->name ? c->name : ax_serve_name_of(c->a.o.model);
     const int first = t->named || t->adapters.grown ? 0 : AX_ADAPTER_NONE;
     if (c->context > t->arch.max_positions)
         return ax_error(AX_ERR_CONFIG, "--context %lld: the model has only %lld positions",
                         (long long)c->context, (long long)t->arch.max_positions);
     if (t->sampling.temperature == 0)
         t->sampling.temperature = 1;
-    AX_TRY(add_model(c, name, c->a.o.model, first));
+    AX_TRY(ax_serve_set_name(&c->serve, c->name, c->a.o.model));
+    AX_TRY(add_model(c, c->serve.name, c->a.o.model, first));
     for (int i = first + 1; i < t->adapters.n - t->adapters.n_slots; i++)
         AX_TRY(add_model(c, t->adapters.names[i], NULL, i));
     return AX_OK;

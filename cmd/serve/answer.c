@@ -26,7 +26,7 @@ static enum ax_status echo(const struct ax_serve_job *j, const struct ax_serve_c
     const struct ax_serve_prompt *p = c->prompt;
     if (!j->r.echo)
         return AX_OK;
-    return p->text ? ax_buf_puts(out, p->text)
+    return p->text ? ax_buf_append(out, json_string_value(p->text), json_string_length(p->text))
                    : ax_tokenizer_decode(j->r.model->side->tokenizer, j->r.ids.ids + p->first,
                                          (size_t)p->n, true, out);
 }

@@ -42,6 +42,9 @@ static enum ax_status add_text(struct call *k, const char *const texts[5], int *
     if (st == AX_OK)
         st = ax_tokenizer_encode(k->m->side->tokenizer, all.data, all.len, &special,
                                  &k->c->steps[*step].ids);
+    if (st == AX_OK)
+        st = ax_serve_check_ids(k->r, k->m, PARAM, k->c->steps[*step].ids.ids,
+                                k->c->steps[*step].ids.n);
     ax_buf_free(&all);
     return st;
 }

@@ -127,7 +127,7 @@ static enum ax_status read_number(struct ax_serve_request *r, const struct key *
     const double x = json_number_value(v);
     void *to = (char *)r + k->at;
     if (!fits || !(x >= k->min && x <= k->max))
-        return ax_serve_refuse(r, k->name, "expected %s from %.15g to %.15g",
+        return ax_serve_refuse(r, k->name, "expected %s from %.16g to %.16g",
                                k->kind == INT ? "an integer" : "a number", k->min, k->max);
     if (k->kind == INT)
         *(int64_t *)to = json_integer_value(v);
@@ -299,9 +299,23 @@ static enum ax_status read_sampling(struct ax_serve_request *r) {
 
 /* ---- prompts ---- */
 
-static enum ax_status add_prompt(struct ax_serve_request *r, size_t first, const char *text) {
+enum ax_status ax_serve_check_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                  const char *param, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= m->vocab_size)
+            return ax_serve_refuse(r, param,
+                                   "the tokenizer makes token %d of a text, and the model has only "
+                                   "ids up to %lld",
+                                   ids[i], (long long)m->vocab_size - 1);
+    return AX_OK;
+}
+
+static enum ax_status add_prompt(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                 size_t first, const json_t *text) {
+    const char *param = r->chat ? "messages" : "prompt";
     if (r->ids.n == first)
-        return ax_serve_refuse(r, r->chat ? "messages" : "prompt", "there are no tokens in it");
+        return ax_serve_refuse(r, param, "there are no tokens in it");
+    AX_TRY(ax_serve_check_ids(r, m, param, r->ids.ids + first, r->ids.n - first));
     r->prompts[r->n_prompts++] = (struct ax_serve_prompt){
         .first = (int64_t)first, .n = (int64_t)(r->ids.n - first), .text = text};
     return AX_OK;
@@ -317,14 +331,14 @@ enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_se
 }
 
 enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                 const json_t *ids) {
+                                 const char *param, const json_t *ids) {
     const size_t more = json_array_size(ids);
     if (r->ids.n + more > r->ids.cap) {
         AX_TRY(ax_regrow(&r->ids.ids, r->ids.cap, r->ids.n + more, sizeof *r->ids.ids));
         r->ids.cap = r->ids.n + more;
     }
     for (size_t i = 0; i < more; i++)
-        AX_TRY(read_id(r, m, "prompt", json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
+        AX_TRY(read_id(r, m, param, json_array_get(ids, i), &r->ids.ids[r->ids.n++]));
     return AX_OK;
 }
 
@@ -334,12 +348,12 @@ static enum ax_status read_prompt(struct ax_serve_request *r, const struct ax_se
     if (json_is_string(v))
         AX_TRY(ax_serve_read_text(r, m, v));
     else if (json_is_array(v))
-        AX_TRY(ax_serve_read_ids(r, m, v));
+        AX_TRY(ax_serve_read_ids(r, m, "prompt", v));
     else
         return ax_serve_refuse(r, "prompt",
                                "expected a text, a list of texts, a list of token ids, "
                                "or a list of such lists");
-    return add_prompt(r, first, json_string_value(v));
+    return add_prompt(r, m, first, json_is_string(v) ? v : NULL);
 }
 
 static enum ax_status read_prompts(struct ax_serve_request *r, const struct ax_serve_model *m) {
@@ -361,7 +375,7 @@ static enum ax_status read_chat(struct ax_serve_request *r, const struct ax_serv
     AX_TRY(ax_alloc(&r->prompts, 1, sizeof *r->prompts));
     AX_TRY(ax_serve_read_tools(r, m));
     AX_TRY(ax_serve_read_messages(r, m, get(r, "messages")));
-    return add_prompt(r, 0, NULL);
+    return add_prompt(r, m, 0, NULL);
 }
 
 /* The prompts that another rank has read. */
@@ -427,21 +441,23 @@ static enum ax_status read_logit_bias(struct ax_serve_request *r, const struct a
     return AX_OK;
 }
 
-static void add_ends(struct ax_serve_request *r, const int32_t *ids, int n) {
-    if (n > 0)
-        memcpy(r->ends + r->bias.n_ends, ids, (size_t)n * sizeof *ids);
-    r->bias.n_ends += n;
+/* Ends of a folder may have no logit: a tokenizer can have more tokens than its model. */
+static void add_ends(struct ax_serve_request *r, const struct ax_serve_model *m, const int32_t *ids,
+                     int n) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] < m->vocab_size)
+            r->ends[r->bias.n_ends++] = ids[i];
 }
 
 /* What changes logits; after the stops and tools. */
 static enum ax_status read_bias(struct ax_serve_request *r, const struct ax_serve_model *m) {
     AX_TRY(read_logit_bias(r, m));
     r->bias.ends = r->ends;
-    add_ends(r, r->stop_ids, r->n_stop_ids);
+    add_ends(r, m, r->stop_ids, r->n_stop_ids);
     if (!r->ignore_eos)
-        add_ends(r, m->side->stop.ids, m->side->stop.n);
+        add_ends(r, m, m->side->stop.ids, m->side->stop.n);
     if (!r->ignore_eos && r->tools)
-        add_ends(r, m->tools->stop, m->tools->n_stop);
+        add_ends(r, m, m->tools->stop, m->tools->n_stop);
     return AX_OK;
 }
 

@@ -16,8 +16,8 @@
 #define AX_SERVE_BIASES   4096 /* tokens of logit_bias */
 
 struct ax_serve_prompt {
-    int64_t first, n; /* ids [first, first + n) */
-    const char *text; /* as given, for echo; NULL: ids were */
+    int64_t first, n;   /* ids [first, first + n) */
+    const json_t *text; /* in `root`, for echo; NULL: ids were given */
 };
 
 struct ax_serve_request {
@@ -85,7 +85,10 @@ enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct a
 enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_serve_model *m,
                                   const json_t *text);
 enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                 const json_t *ids);
+                                 const char *param, const json_t *ids);
+/* AX_ERR_DATA about a key: an id of a text that is none of the model's. */
+enum ax_status ax_serve_check_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
+                                  const char *param, const int32_t *ids, size_t n);
 /* AX_ERR_DATA about a key. */
 enum ax_status ax_serve_refuse(struct ax_serve_request *r, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text/unicode.h"
 #include "cmd/serve/adapters.h"
 #include "cmd/serve/answer.h"
 #include "cmd/serve/control.h"
@@ -24,14 +25,25 @@ static const struct {
              {413, "invalid_request_error"}, {415, "invalid_request_error"},
              {429, "rate_limit_error"},      {503, "unavailable_error"}};
 
+/* Texts that quote a request may have bytes that are not UTF-8, such as those of a path, or a part of a
+ * character where they were cut. */
+static json_t *quote(const char *text) {
+    struct ax_buf valid = {0};
+    json_t *out = NULL;
+    if (ax_utf8_repair(&valid, text, strlen(text)) == AX_OK)
+        out = json_stringn(valid.data ? valid.data : "", valid.len);
+    ax_buf_free(&valid);
+    return out;
+}
+
 json_t *ax_serve_error(void *ctx, struct ax_exchange *x, int status, const char *message) {
     const char *type = "server_error";
     (void)ctx;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].status == status)
             type = types[i].type;
-    return json_pack("{s{ss ss ss? ss?}}", "error", "message", message, "type", type, "param",
-                     x->param[0] ? x->param : NULL, "code", x->code);
+    return json_pack("{s{so ss so ss?}}", "error", "message", quote(message), "type", type, "param",
+                     x->param[0] ? quote(x->param) : json_null(), "code", x->code);
 }
 
 /* What the request says of an error, for the answer. */
@@ -197,13 +209,20 @@ static enum ax_status reply_tokens(struct ax_exchange *x, const struct ax_serve_
                                    (json_int_t)r->model->context, "tokens", list));
 }
 
+/* NULL: absent, or null. */
+static const json_t *given(const struct ax_serve_request *r, const char *key) {
+    const json_t *v = json_object_get(r->root, key);
+    return json_is_null(v) ? NULL : v;
+}
+
 static enum ax_status read_to_tokenize(struct ax_serve_request *r, struct ax_serve *s,
                                        const struct ax_exchange *x) {
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
     AX_TRY(ax_serve_read_model(r, &s->engine.models));
-    const json_t *prompt = json_object_get(r->root, "prompt"),
-                 *messages = json_object_get(r->root, "messages"),
-                 *special = json_object_get(r->root, "add_special_tokens");
+    const json_t *prompt = given(r, "prompt"), *messages = given(r, "messages"),
+                 *special = given(r, "add_special_tokens");
+    if (special && !json_is_boolean(special))
+        return ax_serve_refuse(r, "add_special_tokens", "expected true or false");
     r->add_special = !json_is_false(special);
     if (!prompt == !messages)
         return ax_serve_refuse(r, "prompt", "expected either prompt or messages");
@@ -231,7 +250,7 @@ static enum ax_status decode(struct ax_serve_request *r, struct ax_serve *s,
     const json_t *tokens = json_object_get(r->root, "tokens");
     if (!json_is_array(tokens))
         return ax_serve_refuse(r, "tokens", "expected a list of token ids");
-    AX_TRY(ax_serve_read_ids(r, r->model, tokens));
+    AX_TRY(ax_serve_read_ids(r, r->model, "tokens", tokens));
     return ax_tokenizer_decode(r->model->side->tokenizer, r->ids.ids, r->ids.n, false, text);
 }
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "base/log.h"
 #include "cmd/api_key.h"
 
@@ -11,10 +12,15 @@
 #define PING_SECONDS    15
 #define ANSWER_BYTES    ((size_t)1 << 30)
 
-const char *ax_serve_name_of(const char *given) {
-    const char *slash = strrchr(given, '/');
-    const bool path = ax_path_exists(given);
-    return path && slash && slash[1] ? slash + 1 : given;
+enum ax_status ax_serve_set_name(struct ax_serve *s, const char *named, const char *given) {
+    const char *name = named ? named : given;
+    size_t n = strlen(name);
+    if (!named && ax_path_exists(given))
+        name = ax_path_last(given, &n);
+    if (n == 0)
+        return ax_error(AX_ERR_CONFIG,
+                        "the name of a served model: expected text, got an empty one");
+    return ax_sprintf(&s->name, "%.*s", (int)n, name);
 }
 
 enum ax_status ax_serve_init(struct ax_serve *s) {
@@ -97,4 +103,5 @@ void ax_serve_close(struct ax_serve *s) {
     ax_serve_engine_free(&s->engine);
     ax_serve_models_close(&s->engine.models);
     ax_free(s->key);
+    ax_free(s->name);
 }

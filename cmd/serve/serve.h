@@ -13,7 +13,7 @@
 struct ax_serve {
     struct ax_serve_engine engine;
     struct ax_http_server *http;
-    char *key;
+    char *key, *name;      /* the name of the first model */
     int64_t created;       /* seconds since 1970 */
     pthread_mutex_t large; /* held while a large request is read */
     bool control;          /* clients may pause the engine (control.h) */
@@ -34,8 +34,8 @@ struct ax_serve_options {
 #define AX_SERVE_QUEUE   256
 #define AX_SERVE_CONTEXT 4096
 
-/* The name of a model that is given as a path or a hub id: the last part of a path. */
-const char *ax_serve_name_of(const char *given);
+/* Sets s->name, of a model that is given as a path or a hub id: `named`, or else the last part of a path. */
+enum ax_status ax_serve_set_name(struct ax_serve *s, const char *named, const char *given);
 
 /* Zeroes it. _close is safe after an error. */
 enum ax_status ax_serve_init(struct ax_serve *s);

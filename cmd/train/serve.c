@@ -48,7 +48,8 @@ static enum ax_status open_side(struct ax_setup_serve *s, const struct ax_config
 static enum ax_status add_model(struct ax_setup_serve *s, const struct ax_config *cfg,
                                 const struct ax_train_options *o, int64_t context) {
     const char *base = ax_config_str(cfg, "base_model");
-    const struct ax_serve_model m = {.name = s->keys.name ? s->keys.name : ax_serve_name_of(base),
+    AX_TRY(ax_serve_set_name(&s->serve, s->keys.name, base));
+    const struct ax_serve_model m = {.name = s->serve.name,
                                      .given = base,
                                      .adapter = AX_ADAPTER_NONE,
                                      .side = &s->side,

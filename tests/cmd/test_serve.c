@@ -342,6 +342,11 @@ static void echoes(void **state) {
     assert_string_equal(text_at(v, "choices.0.text"), "The train");
     assert_string_equal(text_at(v, "choices.1.text"), "a");
     json_decref(v);
+    json_t *nul =
+        post(&server, COMPLETE, "{\"prompt\": \"a\\u0000b\", \"max_tokens\": 0, \"echo\": true}");
+    assert_int_equal(json_string_length(at(nul, "choices.0.text")), 3);
+    assert_memory_equal(text_at(nul, "choices.0.text"), "a\0b", 4);
+    json_decref(nul);
     json_t *ids = post(&server, COMPLETE,
                        "{\"prompt\": [500, 65], \"max_tokens\": 2, \"echo\": true, "
                        "\"temperature\": 0, \"return_tokens_as_token_ids\": true, "

@@ -12,6 +12,8 @@
 #define CHAT     "/v1/chat/completions"
 #define COMPLETE "/v1/completions"
 #define USER     "{\"role\": \"user\", \"content\": \"hi\"}"
+#define E8       "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9"
+#define E24      E8 E8 E8 /* 48 bytes */
 
 /* Each names what is wrong. */
 static const struct {
@@ -103,8 +105,19 @@ static const struct {
     {CHAT, "{\"messages\": [" USER "], \"max_tokens\": 0}", 400, "max_tokens", NULL, "1 or more"},
     {CHAT, "{\"messages\": [" USER "], \"prompt\": \"a\"}", 400, "prompt", NULL, "no such key"},
     {"/tokenize", "{}", 400, "prompt", NULL, "either prompt or messages"},
+    {"/tokenize", "{\"prompt\": \"a\", \"add_special_tokens\": \"no\"}", 400, "add_special_tokens",
+     NULL, "true or false"},
     {"/detokenize", "{\"tokens\": 5}", 400, "tokens", NULL, "a list"},
+    {"/detokenize", "{\"tokens\": [512]}", 400, "tokens", NULL, "ids from 0 to 511"},
     {"/v1/embeddings", "{}", 404, NULL, NULL, "no route"},
+    /* cut within a character, and bytes that are none */
+    {COMPLETE, "{\"prompt\": \"a\", \"" E24 "\": 1}", 400,
+     E8 E8 "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\uFFFD", NULL, "no such key"},
+    {CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"a" E24 "\"}]}]}", 400,
+     "messages[0].content", NULL, "only parts of type text"},
+    {COMPLETE, "{\"prompt\": \"a\", \"structured_outputs\": {\"a" E24 "\": 1}}", 400,
+     "structured_outputs", NULL, "not supported yet"},
+    {"/%FF", "{}", 404, NULL, NULL, "no route POST /\uFFFD"},
 };
 
 static void requests(void **state) {
@@ -260,10 +273,16 @@ static void starting(void **state) {
     (void)state;
     struct server s;
     char words[300];
-    serve_open(&s, model, "");
+    snprintf(words, sizeof words, "%s/", model);
+    serve_open(&s, words, "");
+    struct client c;
+    client_open(&c, &s);
+    assert_int_equal(ask(&c, "GET", "/v1/models/llama", NULL), 200); /* the last part */
+    client_close(&c);
     snprintf(words, sizeof words, "--port %d", s.port);
     refuses_to_start(model, words, 1, "Address already in use. Choose another --port");
     serve_close(&s);
+    refuses_to_start(model, "--name=", 2, "the name of a served model");
     refuses_to_start(model, "--host 0.0.0.0", 2, "give --api-key-file FILE");
     refuses_to_start(model, "--host no.such.host.invalid", 2, "--host no.such.host.invalid: ");
     refuses_to_start(model, "--context 300", 2, "the model has only 256 positions");
@@ -280,6 +299,63 @@ static void starting(void **state) {
     assert_int_equal(rename(tokenizer, moved), 0);
     refuses_to_start(long_model, "", 3, "tokenizer");
     assert_int_equal(rename(moved, tokenizer), 0);
+}
+
+/* ---- a tokenizer with more tokens than the model ---- */
+
+/* The golden llama, with token 512 in its tokenizer, and ends that it has no logits of. */
+static const char *put_larger_tokenizer(void) {
+    static const char *const files[] = {"model.safetensors", "config.json",
+                                        "tokenizer_config.json"};
+    struct ax_json_doc doc;
+    char from[1024], name[64], *text;
+    size_t len;
+    make_folder("larger");
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(from, sizeof from, "%s/%s", model, files[i]);
+        snprintf(name, sizeof name, "larger/%s", files[i]);
+        char *real = realpath(from, NULL);
+        assert_int_equal(symlink(real, in_scratch(name)), 0);
+        free(real);
+    }
+    snprintf(from, sizeof from, "%s/tokenizer.json", model);
+    assert_int_equal(ax_json_load(&doc, from, 1 << 22), AX_OK);
+    json_array_append_new(json_object_get(doc.root, "added_tokens"),
+                          json_pack("{si ss sb sb sb sb sb}", "id", 512, "content", "<|more|>",
+                                    "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
+                                    "special", 1));
+    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
+    put_bytes("larger/tokenizer.json", text, len);
+    ax_free(text);
+    ax_json_free(&doc);
+    put_text("larger/generation_config.json", "{\"eos_token_id\": [511, 512, 2147483647]}");
+    return in_scratch("larger");
+}
+
+/* A request with it is refused, and the server goes on. */
+static void more_tokens(void **state) {
+    (void)state;
+    static const char *const wrong_texts[][2] = {
+        {COMPLETE, "{\"prompt\": \"a<|more|>\"}"},
+        {COMPLETE, "{\"prompt\": [\"a\", \"<|more|>\"]}"},
+        {CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"<|more|>\"}]}"}};
+    struct server s;
+    struct client c;
+    serve_open(&s, put_larger_tokenizer(), "");
+    client_open(&c, &s);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(ask(&c, "POST", wrong_texts[i][0], wrong_texts[i][1]), 400);
+        json_t *v = client_json(&c);
+        assert_non_null(strstr(text_at(v, "error.message"), "token 512 of a text"));
+        json_decref(v);
+    }
+    client_close(&c);
+    json_decref(post(&s, COMPLETE, "{\"prompt\": \"a\", \"max_tokens\": 4, \"min_tokens\": 2}"));
+    json_t *v =
+        post(&s, COMPLETE, "{\"prompt\": \"a\", \"max_tokens\": 4, \"guided_choice\": [\"b\"]}");
+    assert_string_equal(text_at(v, "choices.0.text"), "b");
+    json_decref(v);
+    serve_close(&s);
 }
 
 /* ---- leaving, a full queue, stopping ---- */
@@ -380,8 +456,9 @@ static void cut(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests), cmocka_unit_test(transport), cmocka_unit_test(keys),
-        cmocka_unit_test(starting), cmocka_unit_test(leaving),   cmocka_unit_test(cut),
+        cmocka_unit_test(requests),    cmocka_unit_test(transport), cmocka_unit_test(keys),
+        cmocka_unit_test(starting),    cmocka_unit_test(leaving),   cmocka_unit_test(cut),
+        cmocka_unit_test(more_tokens),
     };
     return cmocka_run_group_tests(tests, setup, scratch_remove);
 }
