@@ -1,6 +1,7 @@
 /* A PEFT folder, read and written. */
 #include "ckpt/hf/peft.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,50 @@ static enum ax_status name_as_folder(struct ax_peft *p) {
     return AX_OK;
 }
 
+/* True for a module in PEFT's wrapper of one that is saved: as trained, or as it was. */
+static bool is_in_wrapper(const struct ax_peft *p, const char *name) {
+    static const char *const parts[] = {".modules_to_save.", ".original_module."};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const char *at = strstr(name, parts[i]);
+        char own[512];
+        const int n =
+            at ? snprintf(own, sizeof own, "%.*s.%s", (int)(at - name), name, at + strlen(parts[i]))
+               : -1;
+        if (n > 0 && n < (int)sizeof own && ax_safetensors_find(&p->weights, own))
+            return true;
+    }
+    return false;
+}
+
+/* Once the vocabulary has grown, PEFT writes all that is called as the embedding and the head: the modules
+ * themselves, also if modules_to_save does not name them, and parts of wrappers, which it does not read. */
+static enum ax_status take_grown(struct ax_peft *p) {
+    struct ax_st_entry *all = p->weights.entries, **dropped;
+    int n = 0, n_dropped = 0;
+    AX_TRY(ax_alloc(&dropped, (size_t)p->weights.n, sizeof *dropped));
+    for (int i = 0; i < p->weights.n; i++)
+        if (is_in_wrapper(p, all[i].name))
+            dropped[n_dropped++] = &all[i];
+    for (int i = 0, k = 0; i < p->weights.n; i++) {
+        if (k < n_dropped && dropped[k] == &all[i]) {
+            ax_free(all[i].name);
+            k++;
+        } else {
+            all[n++] = all[i];
+        }
+    }
+    p->weights.n = n;
+    ax_free(dropped);
+    for (int i = 0; i < 3; i++) {
+        const char *module = i < 2 ? ax_hf_embeddings[i] : "lm_head", *dot = strrchr(module, '.');
+        char name[96];
+        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.weight", module);
+        if (ax_safetensors_find(&p->weights, name))
+            AX_TRY(ax_peft_names_add(&p->config.save, dot ? dot + 1 : module));
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
     *p = (struct ax_peft){0};
     enum ax_status st;
@@ -113,6 +158,7 @@ enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {
     AX_TRY_GOTO(open_weights(p), st, fail);
     strip_names(p);
     AX_TRY_GOTO(name_as_folder(p), st, fail);
+    AX_TRY_GOTO(take_grown(p), st, fail);
     return AX_OK;
 fail:
     ax_peft_close(p);

@@ -281,9 +281,11 @@ static enum ax_status load_first(struct ax_model *m, const struct ax_param *p,
 
 enum ax_status ax_adapter_vocabulary(struct ax_arch *arch, const struct ax_peft *peft) {
     const struct ax_st_entry *e = NULL;
-    for (int i = 0; ax_hf_embeddings[i] && !e; i++) {
+    static const char *const words[] = {"", ".base_layer"}; /* below an adapter of the embedding */
+    for (int i = 0; ax_hf_embeddings[i / 2] && !e; i++) {
         char name[AX_NAME_MAX];
-        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.weight", ax_hf_embeddings[i]);
+        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s%s.weight", ax_hf_embeddings[i / 2],
+                 words[i % 2]);
         e = ax_safetensors_find(&peft->weights, name);
     }
     if (!e || e->ndim != 2 || e->shape[0] <= arch->vocab_size || arch->vocab_stored > 0)

@@ -313,6 +313,50 @@ static void folders_without_an_adapter(void **state) {
     assert_mentions("can execute code");
 }
 
+static enum ax_status fill_zeros(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    (void)first;
+    memset(out, 0, (size_t)n * sizeof(float));
+    return AX_OK;
+}
+
+/* What PEFT 0.21 writes once the vocabulary has grown: the parts of wrappers are not read, and the embedding
+ * and the head are modules that are saved, whether or not the config says so. */
+static void vocabularies_that_have_grown(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "lm_head.modules_to_save.weight",
+        "lm_head.original_module.weight",
+        "lm_head.weight",
+        "model.embed_tokens.modules_to_save.weight",
+        "model.embed_tokens.original_module.weight",
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.q_proj.lora_A.weight",
+    };
+    static char *one[] = {"embed_tokens"};
+    enum { N = sizeof names / sizeof *names };
+    for (int with = 0; with < 2; with++) {
+        struct ax_st_output tensors[N];
+        char text[N][96];
+        struct ax_peft peft;
+        const struct ax_peft_config c = {
+            .r = 1, .alpha = 1, .targets = {1, four}, .save = {with, one}};
+        for (int i = 0; i < N; i++) {
+            snprintf(text[i], sizeof text[i], AX_PEFT_PREFIX "%s", names[i]);
+            tensors[i] = (struct ax_st_output){
+                .name = text[i], .dtype = AX_F32, .ndim = 2, .shape = {1, 4}, .fill = fill_zeros};
+        }
+        must(ax_peft_write(in_dir(with ? "grown1" : "grown0"), &c, N, tensors));
+        must(ax_peft_open(&peft, in_dir(with ? "grown1" : "grown0")));
+        assert_int_equal(peft.weights.n, 3);
+        assert_non_null(ax_safetensors_find(&peft.weights, AX_PEFT_PREFIX "lm_head.weight"));
+        assert_int_equal(peft.config.save.n, 2);
+        assert_string_equal(peft.config.save.names[0], "embed_tokens");
+        assert_string_equal(peft.config.save.names[1], "lm_head");
+        ax_peft_close(&peft);
+    }
+}
+
 /* An adapter's note of the weights that it was trained on. */
 static void bases_are_told_apart(void **state) {
     (void)state;
@@ -339,11 +383,16 @@ static void bases_are_told_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_written_folder_reads_back), cmocka_unit_test(unknown_keys_stay),
-        cmocka_unit_test(configs_that_are_refused),    cmocka_unit_test(names_of_either_kind),
-        cmocka_unit_test(modules_that_a_config_means), cmocka_unit_test(folders_that_do_not_fit),
-        cmocka_unit_test(targets_that_are_not_there),  cmocka_unit_test(folders_without_an_adapter),
+        cmocka_unit_test(a_written_folder_reads_back),
+        cmocka_unit_test(unknown_keys_stay),
+        cmocka_unit_test(configs_that_are_refused),
+        cmocka_unit_test(names_of_either_kind),
+        cmocka_unit_test(modules_that_a_config_means),
+        cmocka_unit_test(folders_that_do_not_fit),
+        cmocka_unit_test(targets_that_are_not_there),
+        cmocka_unit_test(folders_without_an_adapter),
         cmocka_unit_test(bases_are_told_apart),
+        cmocka_unit_test(vocabularies_that_have_grown),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
