@@ -1,5 +1,4 @@
 /* argv → command. The only place that exits, and that adjusts how the process waits. */
-#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/term.h"
 #include "cmd/commands.h"
 #include "cmd/commit.h"
 
@@ -60,14 +60,6 @@ static enum ax_status run(int argc, char **argv) {
     return run_command(argv[1], argc - 1, argv + 1);
 }
 
-/* What was printed has arrived, unless nobody reads it any more. */
-static enum ax_status flush(void) {
-    if (fflush(stdout) == 0 || errno == EPIPE)
-        return AX_OK;
-    return ax_error(errno == ENOSPC || errno == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO,
-                    "standard output: %m");
-}
-
 /* Asked for by tests: whatever a command allocated, it has freed, also after an error. The text of an
  * error that it has overcome is gone: later it would be taken for the text of another. */
 static void expect_nothing_left(enum ax_status st) {
@@ -94,7 +86,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     enum ax_status st = run(argc, argv);
     if (st == AX_OK)
-        st = flush();
+        st = ax_flush_stdout();
     if (st != AX_OK && *ax_error_text()) { /* "": another rank says it */
         ax_log_error("%s", ax_error_text());
         ax_log_debug("trace: %s", ax_error_trace());

@@ -272,6 +272,7 @@ enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t l
     char *tmp = NULL;
     char *dir = NULL;
     enum ax_status st;
+    AX_TRY_GOTO(ax_path_check_replaceable(path), st, done);
     AX_TRY_GOTO(ax_path_parent(&dir, path), st, done);
     AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", path, (long)gettid()), st, done);
     AX_TRY_GOTO(open_as(&f, path, tmp, O_WRONLY | O_CREAT | O_TRUNC, "create", AX_FILE_MODE), st,

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <linux/magic.h>
@@ -13,6 +14,7 @@
 
 #include "base/io.h"
 #include "base/io_sys.h"
+#include "base/term.h"
 
 bool ax_path_exists(const char *path) {
     struct stat info;
@@ -165,7 +167,25 @@ enum ax_status ax_unlink(const char *path) {
     return AX_OK;
 }
 
+enum ax_status ax_write_result(const char *path, const void *data, size_t len) {
+    if (path)
+        return ax_write_file_atomic(path, data, len);
+    (void)fwrite(data, 1, len, stdout);
+    return ax_flush_stdout();
+}
+
+enum ax_status ax_path_check_replaceable(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "%s: not a regular file, and it would be replaced by one; name a file, or "
+                    "redirect standard output",
+                    path);
+}
+
 enum ax_status ax_rename(const char *from, const char *to) {
+    AX_TRY(ax_path_check_replaceable(to));
     if (ax_sys_rename(from, to) != 0)
         return ax_error(ax_sys_status(), "%s: cannot rename to %s: %m", from, to);
     return AX_OK;

@@ -1,5 +1,7 @@
 #include "base/term.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,4 +64,22 @@ void ax_term_progress(const char *what, int64_t done, int64_t of) {
         fprintf(stderr, "\r%s %lld/%lld\x1b[K", what, (long long)done, (long long)of);
     else
         fputs("\r\x1b[K", stderr);
+}
+
+/* Does somebody read standard output, or is it no pipe? */
+static bool is_read(void) {
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) < 0 || (p.revents & POLLERR) == 0;
+}
+
+/* A write that failed earlier has left its mark on the stream, and no errno; the next one has the same reason. */
+enum ax_status ax_flush_stdout(void) {
+    const bool failed = ferror(stdout) != 0;
+    int why = fflush(stdout) == 0 ? 0 : errno;
+    if (failed && why == 0)
+        why = write(STDOUT_FILENO, "", 0) == 0 ? 0 : errno;
+    if ((!failed && why == 0) || !is_read())
+        return AX_OK;
+    return ax_error(why == ENOSPC || why == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO,
+                    "standard output: %s", why ? strerror(why) : "not all could be written");
 }

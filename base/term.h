@@ -23,4 +23,7 @@ enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax
 const char *ax_color_mode_word(size_t i);
 bool ax_term_use_color(int fd, enum ax_color_mode mode);
 
+/* AX_ERR_STORAGE, AX_ERR_IO: what was printed has not all arrived, though somebody reads it. */
+enum ax_status ax_flush_stdout(void);
+
 #endif

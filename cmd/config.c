@@ -1,10 +1,10 @@
 /* `axtrain config`: help, show, schema, docs, models. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/io_path.h"
 #include "model/convert/base_model.h"
 #include "cmd/config/build.h"
 #include "model/arch/family.h"
@@ -32,15 +32,6 @@ static enum ax_status take_options(int argc, char **argv, struct options *opt) {
             opt->rest[opt->n++] = argv[i];
         }
     }
-    return AX_OK;
-}
-
-static enum ax_status write_out(const struct options *opt, const struct ax_buf *text) {
-    if (opt->out != NULL)
-        return ax_write_file_atomic(opt->out, text->data, text->len);
-    size_t wrote = fwrite(text->data, 1, text->len, stdout);
-    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
-        return ax_error(AX_ERR_IO, "standard output: %s", strerror(errno));
     return AX_OK;
 }
 
@@ -121,7 +112,7 @@ enum ax_status ax_cmd_config(int argc, char **argv) {
     struct ax_buf out = {0};
     enum ax_status st = dispatch(argc, argv, &out, &opt);
     if (st == AX_OK)
-        st = write_out(&opt, &out);
+        st = ax_write_result(opt.out, out.data, out.len);
     ax_buf_free(&out);
     return st;
 }

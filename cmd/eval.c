@@ -2,13 +2,13 @@
  * how many of them it solves. */
 #include "cmd/eval/eval.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/io_path.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/harness/harness.h"
@@ -406,12 +406,7 @@ done:
 static enum ax_status write_out(const struct ax_eval *e, const struct ax_buf *text) {
     if (!ax_ranks_lead(&e->ranks))
         return AX_OK;
-    if (e->out && !e->scores)
-        return ax_write_file_atomic(e->out, text->data, text->len);
-    const size_t wrote = fwrite(text->data, 1, text->len, stdout);
-    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
-        return ax_error(AX_ERR_IO, "standard output: %m");
-    return AX_OK;
+    return ax_write_result(e->scores ? NULL : e->out, text->data, text->len);
 }
 
 /* This rank's part. */

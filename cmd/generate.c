@@ -1,4 +1,5 @@
 /* `axtrain generate`: prompts in, the model's continuations out. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +120,8 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
 
 static enum ax_status flushed(const struct generate *g) {
     if (fflush(stdout) != 0 || ferror(stdout))
-        return ax_error(AX_ERR_IO, "%s: %m", g->out ? g->out : "standard output");
+        return ax_error(errno == ENOSPC || errno == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO, "%s: %m",
+                        g->out ? g->out : "standard output");
     return AX_OK;
 }
 

@@ -1,10 +1,10 @@
 /* `axtrain preview`: the sequences that training will see, and what is left out. */
 #include "cmd/preview/preview.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io_path.h"
 #include "cmd/commands.h"
 #include "cmd/config_args.h"
 
@@ -72,13 +72,6 @@ static enum ax_status preview(struct ax_preview *p, struct ax_buf *out) {
     return p->o.json ? ax_preview_json(p, out) : ax_preview_print(p, out);
 }
 
-static enum ax_status write_out(const struct ax_buf *text) {
-    const size_t wrote = fwrite(text->data, 1, text->len, stdout);
-    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
-        return ax_error(AX_ERR_IO, "standard output: %m");
-    return AX_OK;
-}
-
 enum ax_status ax_cmd_preview(int argc, char **argv) {
     struct ax_preview p = {.o = {.step = 1, .rows = 2}};
     const char *color = "auto";
@@ -100,7 +93,7 @@ enum ax_status ax_cmd_preview(int argc, char **argv) {
     AX_TRY_GOTO(ax_color_mode_parse("--color", color, &p.o.color), st, done);
     AX_TRY_GOTO(ax_setup_data_open(&data, &cfg, false), st, done);
     AX_TRY_GOTO(preview(&p, &out), st, done);
-    AX_TRY_GOTO(write_out(&out), st, done);
+    AX_TRY_GOTO(ax_write_result(NULL, out.data, out.len), st, done);
     st = ax_setup_data_require(&data);
 done:
     free_lines(&p.forms);

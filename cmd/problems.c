@@ -1,11 +1,11 @@
 /* `axtrain problems`: records of generated word problems, or of programming tasks. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash/hash.h"
 #include "base/io.h"
+#include "base/io_path.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "data/records/problems/coding.h"
@@ -123,15 +123,6 @@ static enum ax_status check(struct job *j) {
     return AX_OK;
 }
 
-static enum ax_status write_out(const struct job *j, const struct ax_buf *text) {
-    if (j->out)
-        return ax_write_file_atomic(j->out, text->data, text->len);
-    const size_t wrote = fwrite(text->data, 1, text->len, stdout);
-    if ((wrote < text->len || fflush(stdout) != 0) && errno != EPIPE)
-        return ax_error(AX_ERR_IO, "standard output: %m");
-    return AX_OK;
-}
-
 enum ax_status ax_cmd_problems(int argc, char **argv) {
     struct job j = {.rows = 1000, .seed = 1, .min_level = 1, .scale = 1, .split = "train"};
     const struct ax_arg args[] = {
@@ -156,7 +147,7 @@ enum ax_status ax_cmd_problems(int argc, char **argv) {
     j.python = ax_tools_python(false);
     enum ax_status st = generate(&j, &text);
     if (st == AX_OK)
-        st = write_out(&j, &text);
+        st = ax_write_result(j.out, text.data, text.len);
     ax_buf_free(&text);
     json_decref(j.python);
     ax_free(j.seen);

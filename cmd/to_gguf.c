@@ -23,11 +23,14 @@ enum ax_status ax_to_gguf_quant(const struct ax_gguf_quant **out, const char *na
 }
 
 enum ax_status ax_to_gguf_check_destination(const char *dst, bool overwrite) {
+    if (!*dst)
+        return ax_error(AX_ERR_CONFIG, "--to gguf: expected the name of a file, got an empty one");
     if (ax_path_is_dir(dst))
         return ax_error(
             AX_ERR_CONFIG,
             "%s: a folder. --to gguf writes one file; give its name, e.g. %s%smodel.gguf.", dst,
             dst, dst[strlen(dst) - 1] == '/' ? "" : "/");
+    AX_TRY(ax_path_check_replaceable(dst));
     if (ax_path_exists(dst) && !overwrite)
         return ax_error(AX_ERR_CONFIG,
                         "%s: the file exists. Choose another name, or replace it with --overwrite.",

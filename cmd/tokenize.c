@@ -1,9 +1,9 @@
 /* `axtrain tokenize`: text ↔ token ids of a model's tokenizer, stdin to stdout. */
-#include <errno.h>
 #include <stdio.h>
 
 #include "base/io.h"
 #include "base/text/json.h"
+#include "base/term.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "data/text/tokenizer/tokenizer.h"
@@ -105,8 +105,8 @@ enum ax_status ax_cmd_tokenize(int argc, char **argv) {
     AX_TRY_GOTO(ax_tokenizer_load(&t, model != NULL ? model : vocab), st, done);
     AX_TRY_GOTO(ax_read_file("/dev/stdin", MAX_INPUT, &input, &len), st, done);
     st = to_text ? decode(t, input, len, skip_special) : encode(t, input, len, add_special);
-    if (st == AX_OK && fflush(stdout) != 0 && errno != EPIPE)
-        st = ax_error(AX_ERR_IO, "cannot write the result: %m");
+    if (st == AX_OK)
+        st = ax_flush_stdout();
 done:
     ax_free(input);
     ax_tokenizer_free(t);

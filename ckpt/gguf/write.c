@@ -154,7 +154,7 @@ static enum ax_status check_room(const struct ax_gguf_save *save, const char *di
     AX_TRY(ax_disk_free(dir, &is_free));
     if (wanted <= is_free)
         return AX_OK;
-    return ax_error(AX_ERR_IO,
+    return ax_error(AX_ERR_STORAGE,
                     "%s: the file needs %s, but the disk has only %s free. Choose another "
                     "location, or a smaller --quant.",
                     save->path, ax_format_bytes(a, sizeof a, (double)wanted),

@@ -453,7 +453,7 @@ static enum ax_status check_room(const struct pull *p, const struct ax_hub_snaps
     AX_TRY(ax_disk_free(s->repo_folder, &free));
     if (missing + missing / 64 <= free)
         return AX_OK;
-    return ax_error(AX_ERR_IO,
+    return ax_error(AX_ERR_STORAGE,
                     "%s: %s still have to be downloaded, but the disk of %s has only %s free. Free "
                     "some space, or set "
                     "HF_HUB_CACHE to a folder on another disk.",

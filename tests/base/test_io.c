@@ -318,6 +318,9 @@ static void other_files_are_refused(void **state) {
     assert_int_equal(len, 0);
     ax_free(data);
     /* nor written to */
+    assert_int_equal(ax_write_file_atomic(in_dir("fifo"), "x", 1), AX_ERR_CONFIG);
+    assert_int_equal(ax_rename("/dev/null", in_dir("fifo")), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "fifo: not a regular file, and it would be replaced"));
     assert_int_equal(ax_file_create(&f, in_dir("fifo")), AX_ERR_IO);
     assert_non_null(strstr(ax_error_text(), "it is not a regular file; remove it"));
     assert_int_equal(ax_file_open_update(&f, in_dir("fifo")), AX_ERR_IO);
