@@ -32,6 +32,10 @@ static enum ax_status to_hf(struct ax_convert *c, const struct options *o) {
                         : o->overwrite ? "--overwrite"
                         : o->ollama    ? "--ollama"
                                        : "--base");
+    if (ax_path_is_dir(c->src))
+        return ax_error(AX_ERR_CONFIG,
+                        "convert: --to hf makes a folder of a GGUF file, and %s is a folder",
+                        c->src);
     AX_TRY(ax_convert_gguf_to_hf(c));
     printf("%s: %s, %d tensors, %lld weights, %s\n", c->dst, c->model_type, c->tensors,
            (long long)c->weights, ax_dtype_info(c->written)->name);

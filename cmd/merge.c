@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/io_path.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "model/convert/merge.h"
@@ -14,6 +15,8 @@
 static enum ax_status pick_format(struct ax_merge *m, const char *to, const char *quant,
                                   bool overwrite) {
     int which = 0;
+    if (!to && ax_path_ends_in(m->dst, ".gguf")) /* as convert does */
+        to = "gguf";
     if (to)
         AX_TRY(ax_args_word("merge: --to", AX_WORDS_TO, to, &which));
     m->to_gguf = which == 1;
