@@ -2,6 +2,7 @@
 #include "cmd/args.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static enum ax_status store(const char *command, const struct ax_arg *a, const c
     }
     case AX_ARG_FLOAT: {
         const double v = strtod(value, &end);
-        if (errno != 0 || end == value || *end != '\0')
+        if (errno != 0 || end == value || *end != '\0' || isnan(v)) /* which means: not given */
             return ax_error(AX_ERR_CONFIG, "%s: %s: expected a number, got \"%s\"", command,
                             a->name, value);
         *(double *)a->out = v;

@@ -36,6 +36,9 @@ static void machine_args(struct machine *m, struct ax_arg *args) {
 static enum ax_status open_machine(struct machine *m, struct ax_plan_words *w) {
     struct ax_plan_request *r = &w->plan;
     struct ax_hardware h;
+    if (!(r->speed >= 0 && r->speed <= 1e12))
+        return ax_error(AX_ERR_CONFIG, "plan: --speed: expected tokens per second, got %g",
+                        r->speed);
     if (m->name && m->measured)
         return ax_error(AX_ERR_CONFIG, "plan: give either --hardware or --measured");
     if (m->search && !m->name && !m->measured)

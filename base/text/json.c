@@ -356,7 +356,11 @@ static enum ax_status wrong_type(struct ax_json v, const char *expected) {
         return ax_json_error(v, "expected %s, got %lld", expected,
                              (long long)json_integer_value(v.v));
     case JSON_REAL:
-        return ax_json_error(v, "expected %s, got %.17g", expected, json_real_value(v.v));
+        return ax_json_error(v, "expected %s, got %.17g%s", expected, json_real_value(v.v),
+                             fabs(json_real_value(v.v)) < 1e15 &&
+                                     rint(json_real_value(v.v)) == json_real_value(v.v)
+                                 ? ".0"
+                                 : "");
     case JSON_TRUE:
     case JSON_FALSE:
         return ax_json_error(v, "expected %s, got %s", expected,

@@ -129,7 +129,7 @@ static enum ax_status on_temperature(struct ax_chat *c, const char *arg) {
         char *end;
         const double t = strtod(arg, &end);
         if (*end || !(t >= 0 && t <= MAX_TEMPERATURE)) {
-            printf("/temperature: expected 0 (greedy) or more, got %s\n", arg);
+            printf("/temperature: expected 0 (greedy) to %g, got %s\n", MAX_TEMPERATURE, arg);
             return AX_OK;
         }
         c->temperature = t;

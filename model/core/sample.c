@@ -6,7 +6,7 @@
 
 enum ax_status ax_sampling_check(const struct ax_sampling *s) {
     if (!(s->temperature >= 0 && s->temperature <= 1e6))
-        return ax_error(AX_ERR_CONFIG, "temperature: expected 0 (greedy) or more, got %g",
+        return ax_error(AX_ERR_CONFIG, "temperature: expected 0 (greedy) to 1000000, got %g",
                         s->temperature);
     if (s->top_k < 0)
         return ax_error(AX_ERR_CONFIG, "top_k: expected 0 (off) or more, got %lld",
@@ -17,7 +17,8 @@ enum ax_status ax_sampling_check(const struct ax_sampling *s) {
         return ax_error(AX_ERR_CONFIG, "min_p: expected a number from 0 to 1, got %g", s->min_p);
     if (!(s->repetition_penalty >= 0 && s->repetition_penalty <= 1e6))
         return ax_error(AX_ERR_CONFIG,
-                        "repetition_penalty: expected a number above 0 (1 = off), got %g",
+                        "repetition_penalty: expected a number above 0 (1 = off) and up to "
+                        "1000000, got %g",
                         s->repetition_penalty);
     return AX_OK;
 }

@@ -1,5 +1,6 @@
 #include "parallel/fabric/mesh_sizes.h"
 
+#include <stdbool.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,10 +43,22 @@ static enum ax_status parse_one(struct ax_mesh_sizes *s, const char *command, co
                     command, (int)n, text);
 }
 
+/* Is the size of a word, which ends at `end`, also in a word after it? */
+static bool is_given_again(const char *word, const char *end) {
+    const size_t n = strcspn(word, "=") + 1;
+    for (; *end == ','; end += 1 + strcspn(end + 1, ","))
+        if (strncmp(end + 1, word, n) == 0)
+            return true;
+    return false;
+}
+
 enum ax_status ax_mesh_sizes_parse(struct ax_mesh_sizes *s, const char *command, const char *text) {
     for (const char *end;; text = end + 1) {
         end = text + strcspn(text, ",");
         AX_TRY(parse_one(s, command, text, (size_t)(end - text)));
+        if (is_given_again(text, end))
+            return ax_error(AX_ERR_CONFIG, "%s: %.*s: this size is given twice", command,
+                            (int)(end - text), text);
         if (*end == '\0')
             return AX_OK;
     }

@@ -100,8 +100,9 @@ enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int
             host, strerror(error));
     return ax_error(
         AX_ERR_CONFIG,
-        "%s: cannot listen on a port from %d to %d: %s. Set AXTRAIN_PORT to a free one.", host,
-        port, port + ports - 1, strerror(error));
+        "%s: cannot listen on a port from %d to %d: %s. Set AXTRAIN_PORT (axtrain launch: "
+        "--master-port) to a free one.",
+        host, port, port + ports - 1, strerror(error));
 }
 
 bool ax_net_ready(int fd, bool write, double seconds) {

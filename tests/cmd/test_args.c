@@ -69,6 +69,11 @@ static void bad_lines_say_what_and_what_to_do(void **state) {
     }
     assert_int_equal(PARSE(o, "--batch"), AX_ERR_CONFIG);
     assert_string_equal(ax_error_text(), "test: --batch needs a value");
+    static const char *const none[] = {"", "x", "1x", "nan", "-NaN", "1e999"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_int_equal(PARSE(o, "--rate", none[i]), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), "expected a number"));
+    }
     assert_int_equal(PARSE(o, "--json=1"), AX_ERR_CONFIG);
     assert_int_equal(PARSE(o, "a", "b", "c"), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "unexpected argument \"c\""));

@@ -387,7 +387,7 @@ static void settings_are_checked(void **state) {
         struct ax_sampling o;
         const char *says;
     } bad[] = {
-        {{.temperature = -1}, "temperature: expected 0 (greedy) or more, got -1"},
+        {{.temperature = -1}, "temperature: expected 0 (greedy) to 1000000, got -1"},
         {{.temperature = NAN}, "temperature"},
         {{.top_k = -3}, "top_k: expected 0 (off) or more, got -3"},
         {{.top_p = 1.5}, "top_p: expected a number from 0 to 1, got 1.5"},

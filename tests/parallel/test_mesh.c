@@ -252,6 +252,7 @@ static void sizes_are_written_and_read(void **state) {
         {"t=2", "check: \"t=2\" is not a mesh size"},
         {"tp2=2", "check: \"tp2=2\" is not a mesh size"},
         {"tp=2,", "check: \"\" is not a mesh size"},
+        {"tp=2,cp=2,tp=4", "check: tp=2: this size is given twice"},
     };
     const struct ax_mesh_sizes ones = {1, 1, 1, 1, 1, 1};
     struct ax_mesh_sizes s = ones;
