@@ -86,7 +86,7 @@ enum ax_status ax_serve_read_text(struct ax_serve_request *r, const struct ax_se
                                   const json_t *text);
 enum ax_status ax_serve_read_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
                                  const char *param, const json_t *ids);
-/* AX_ERR_DATA about a key: an id of a text that is none of the model's. */
+/* AX_ERR_DATA about a key: an id of a text that the model does not have. */
 enum ax_status ax_serve_check_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
                                   const char *param, const int32_t *ids, size_t n);
 /* AX_ERR_DATA about a key. */
