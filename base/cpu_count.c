@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/proc.h"
@@ -154,6 +155,8 @@ int ax_cgroup_cpus(const char *root, const char *self_cgroup) {
             } else if (in_list(c1 + 1, list_len, "cpu")) {
                 char mount[1024];
                 snprintf(mount, sizeof mount, "%s/%.*s", root, (int)list_len, c1 + 1);
+                if (access(mount, F_OK) != 0) /* mounted under a name in another order */
+                    snprintf(mount, sizeof mount, "%s/cpu", root);
                 best = smaller(best, quota_upwards(mount, group, group_len, quota_v1));
             }
         }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -78,6 +79,11 @@ static void cgroup_quotas(void **state) {
     put(dir, "/cpuset,cpuacct,cpu/job", "cpu.cfs_quota_us", "5\n");
     put(dir, "/cpuset,cpuacct,cpu/job", "cpu.cfs_period_us", "1\n");
     assert_int_equal(ax_cgroup_cpus(dir, "3:cpuset,cpuacct,cpu:/job\n"), 5);
+    /* Red Hat 7: "cpuacct,cpu" is mounted as cpu,cpuacct, to which cpu is a link */
+    char link[64];
+    snprintf(link, sizeof link, "%s/cpu", dir);
+    assert_int_equal(symlink("cpu,cpuacct", link), 0);
+    assert_int_equal(ax_cgroup_cpus(dir, "4:cpuacct,cpu:/job\n"), 4);
     assert_int_equal(ax_remove_tree(dir), AX_OK);
 }
 
