@@ -80,6 +80,16 @@ enum ax_status ax_line_history_open(struct ax_line_history *h, const char *path)
     return st;
 }
 
+/* Ends a line that a crash or a full disk has cut, so that the next one is a line of its own. */
+static enum ax_status end_line(struct ax_file *f) {
+    uint64_t size;
+    char last = '\n';
+    AX_TRY(ax_file_size(f, &size));
+    if (size > 0)
+        AX_TRY(ax_file_pread(f, &last, 1, size - 1));
+    return last == '\n' ? AX_OK : ax_file_write(f, "\n", 1);
+}
+
 static enum ax_status append(const char *path, const char *text) {
     json_t *v = json_string(text);
     char *dir = NULL, *line = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
@@ -93,7 +103,10 @@ static enum ax_status append(const char *path, const char *text) {
     AX_TRY_GOTO(ax_path_parent(&dir, path), st, done);
     AX_TRY_GOTO(ax_mkdir_parents_private(dir), st, done);
     AX_TRY_GOTO(ax_file_open_append_private(&f, path), st, done);
-    st = ax_file_end(&f, ax_file_write(&f, b.data, b.len));
+    st = end_line(&f);
+    if (st == AX_OK)
+        st = ax_file_write(&f, b.data, b.len);
+    st = ax_file_end(&f, st);
 done:
     ax_buf_free(&b);
     ax_free(dir);

@@ -419,6 +419,24 @@ static void history_is_bounded(void **state) {
     ax_line_history_close(&h);
 }
 
+static void a_cut_line_costs_no_other(void **state) {
+    struct ax_line_history h;
+    char path[256];
+    (void)state;
+    snprintf(path, sizeof path, "%s", in_scratch("cut"));
+    put_text("cut", "\"good\"\n\"unfinis");
+    assert_ok(ax_line_history_open(&h, path));
+    assert_ok(ax_line_history_add(&h, "next"));
+    assert_ok(ax_line_history_add(&h, "last"));
+    ax_line_history_close(&h);
+    assert_ok(ax_line_history_open(&h, path));
+    assert_int_equal(h.n, 3);
+    assert_string_equal(h.texts[0], "good");
+    assert_string_equal(h.texts[1], "next");
+    assert_string_equal(h.texts[2], "last");
+    ax_line_history_close(&h);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_edit),
@@ -432,6 +450,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_echoed_between_texts),
         cmocka_unit_test(history_is_kept),
         cmocka_unit_test(history_is_bounded),
+        cmocka_unit_test(a_cut_line_costs_no_other),
     };
     setenv("TERM", "xterm", 1);
     return cmocka_run_group_tests(tests, setup, teardown);
