@@ -122,8 +122,13 @@ static enum ax_status put_back(const char *path, const char *leftover, bool stal
     struct stat info;
     if (lstat(path, &info) == 0)
         return AX_OK;
-    if (ax_sys_rename(leftover, path) != 0)
+    if (ax_sys_rename(leftover, path) != 0) {
+        const int why = errno;
+        if (lstat(path, &info) == 0)
+            return AX_OK; /* its owner has meanwhile put the new one in place, or it back */
+        errno = why;
         return ax_error(ax_sys_status(), "%s: cannot restore it from %s: %m", path, leftover);
+    }
     ax_log_info("restored path=%s from=%s", path, leftover);
     return AX_OK; /* not synced: if a crash undoes it, the next recovery repeats it */
 }
@@ -208,17 +213,30 @@ fail:
     return st;
 }
 
-/* The two renames and the sync that makes them durable. On failure the old folder is put back if
+#define SWAPS 10 /* readers that may come between the two renames */
+
+/* The two renames. Between them a reader may put the old folder back. */
+static enum ax_status swap(const struct ax_folder *d, const char *old, bool *had_old) {
+    struct stat info;
+    for (int i = 1;; i++) {
+        *had_old = lstat(d->path, &info) == 0;
+        if (*had_old && ax_sys_rename(d->path, old) != 0) {
+            *had_old = false;
+            return ax_error(ax_sys_status(), "%s: cannot move it aside: %m", d->path);
+        }
+        if (ax_sys_rename(d->tmp, d->path) == 0)
+            return AX_OK;
+        if (i == SWAPS || (errno != ENOTEMPTY && errno != EEXIST))
+            return ax_error(ax_sys_status(), "%s: cannot rename %s to it: %m", d->path, d->tmp);
+    }
+}
+
+/* The renames and the sync that makes them durable. On failure the old folder is put back if
  * possible; ax_folder_recover handles the rest. */
 static enum ax_status swap_in(const struct ax_folder *d, const char *old) {
-    struct stat info;
-    bool had_old = lstat(d->path, &info) == 0;
-    enum ax_status st;
-    if (had_old && ax_sys_rename(d->path, old) != 0)
-        return ax_error(ax_sys_status(), "%s: cannot move it aside: %m", d->path);
-    if (ax_sys_rename(d->tmp, d->path) != 0) {
-        st = ax_error(ax_sys_status(), "%s: cannot rename %s to it: %m", d->path, d->tmp);
-    } else {
+    bool had_old;
+    enum ax_status st = swap(d, old, &had_old);
+    if (st == AX_OK) {
         st = sync_parent(d->path);
         if (st == AX_OK)
             return AX_OK;

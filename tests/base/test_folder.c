@@ -300,6 +300,57 @@ static void odd_paths(void **state) {
     assert_int_equal(ax_unlink(link), AX_OK);
 }
 
+/* Starts `work` in a child whose k-th rename waits for 200 ms. */
+static pid_t start_late(int k, enum ax_status (*work)(const char *), const char *arg) {
+    char spec[64];
+    snprintf(spec, sizeof spec, "rename:%d:delay", k);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(ax_fault_configure(spec) == AX_OK && work(arg) == AX_OK ? 0 : 1);
+    return child;
+}
+
+static void succeeds(pid_t child) {
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
+/* A reader puts the old folder back while a save has it moved aside, and the save goes on. */
+static void a_reader_does_not_stop_a_save(void **state) {
+    (void)state;
+    char version[8];
+    start_from(true);
+    const pid_t child = start_late(2, save, "new");
+    for (int i = 0; i < 1000 && ax_path_exists(target); i++)
+        usleep(1000);
+    assert_false(ax_path_exists(target));
+    assert_int_equal(ax_folder_recover(target), AX_OK);
+    read_version(version, sizeof version);
+    assert_string_equal(version, "old");
+    succeeds(child);
+    read_version(version, sizeof version);
+    assert_string_equal(version, "new");
+    assert_int_equal(count_leftovers(), 0);
+}
+
+/* A save puts the new folder in place while a reader is about to put the old one back. */
+static void a_save_does_not_stop_a_reader(void **state) {
+    (void)state;
+    char version[8], old[96];
+    start_from(true);
+    snprintf(old, sizeof old, "%s.old-%ld", target, (long)getppid());
+    assert_int_equal(rename(target, old), 0);
+    const pid_t child = start_late(1, ax_folder_recover, target);
+    usleep(50000);
+    assert_int_equal(ax_rename(old, target), AX_OK);
+    assert_int_equal(ax_mkdir(old), AX_OK); /* still to be removed */
+    succeeds(child);
+    read_version(version, sizeof version);
+    assert_string_equal(version, "old");
+}
+
 int main(void) {
 #define test_in_dir(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
@@ -309,6 +360,8 @@ int main(void) {
         test_in_dir(abort_leaves_nothing),
         test_in_dir(folders_of_the_living_stay),
         test_in_dir(odd_paths),
+        test_in_dir(a_reader_does_not_stop_a_save),
+        test_in_dir(a_save_does_not_stop_a_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
