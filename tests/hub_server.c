@@ -241,7 +241,7 @@ static void *serve(void *arg) {
         k = recv(c->fd, request + n, sizeof request - 1 - n, 0);
         n += k > 0 ? (size_t)k : 0;
         request[n] = '\0';
-        if (strstr(request, "\r\n\r\n"))
+        if (strstr(request, "\r\n\r\n") || request[0] == 22) /* TLS, which it does not speak */
             break;
     }
     request[n] = '\0';

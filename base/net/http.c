@@ -143,6 +143,7 @@ static bool is_passing(int code) {
     case AX_CURLE_COULDNT_CONNECT:
     case AX_CURLE_PARTIAL_FILE:
     case AX_CURLE_OPERATION_TIMEDOUT:
+    case AX_CURLE_SSL_CONNECT_ERROR: /* also a connection that is reset during the handshake */
     case AX_CURLE_GOT_NOTHING:
     case AX_CURLE_SEND_ERROR:
     case AX_CURLE_RECV_ERROR:

@@ -686,6 +686,12 @@ static void a_proxy_is_asked(void **state) {
 static void nobody_there(void **state) {
     (void)state;
     add_model();
+    ax_free(hub.endpoint); /* a handshake that fails, as one that is reset, is tried again */
+    assert_int_equal(ax_sprintf(&hub.endpoint, "https%s", s.endpoint + 4), AX_OK);
+    fetches_not(AX_ERR_IO, "org/My.Model-1B: cannot reach the hub: https://127.0.0.1:");
+    assert_int_equal(s.connections, 5);
+    ax_free(hub.endpoint);
+    assert_int_equal(ax_strdup(&hub.endpoint, s.endpoint), AX_OK);
     hub_stop(&s);
     fetches_not(AX_ERR_IO, "org/My.Model-1B: cannot reach the hub: http://127.0.0.1:");
     assert_mentions("run `axtrain fetch CONFIG`");
