@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -184,8 +185,16 @@ static const char *system_bundle(void *c) {
     return ax_curl_bundle(own, known);
 }
 
+/* libcurl reads the variables of proxies, but this one only in lower case: where a web server runs
+ * programs, a client sets the other. NULL: as libcurl does. */
+static const char *proxy_of(const char *url) {
+    const bool plain = strncasecmp(url, "http://", 7) == 0;
+    return plain && !getenv("http_proxy") ? variable("HTTP_PROXY") : NULL;
+}
+
 static void set_options(void *c, struct exchange *x, const char *url, char *error) {
-    const char *bundle = variable("SSL_CERT_FILE"), *folder = variable("SSL_CERT_DIR");
+    const char *bundle = variable("SSL_CERT_FILE"), *folder = variable("SSL_CERT_DIR"),
+               *proxy = proxy_of(url);
     lib.setopt(c, AX_CURLOPT_URL, url);
     lib.setopt(c, AX_CURLOPT_PROTOCOLS, (long)(AX_CURLPROTO_HTTP | AX_CURLPROTO_HTTPS));
     lib.setopt(c, AX_CURLOPT_NOSIGNAL, 1L);
@@ -206,6 +215,8 @@ static void set_options(void *c, struct exchange *x, const char *url, char *erro
     lib.setopt(c, AX_CURLOPT_XFERINFOFUNCTION, on_progress);
     lib.setopt(c, AX_CURLOPT_XFERINFODATA, x);
     lib.setopt(c, AX_CURLOPT_NOPROGRESS, 0L);
+    if (proxy)
+        lib.setopt(c, AX_CURLOPT_PROXY, proxy);
     if (!bundle && !folder)
         bundle = system_bundle(c);
     if (bundle)

@@ -48,6 +48,7 @@ static int start(void **state) {
     unsetenv("HF_TOKEN");
     unsetenv("HF_HUB_OFFLINE");
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     setenv("HOME", dir, 1);
     setenv("HF_ENDPOINT", s.endpoint, 1);
     setenv("HF_HUB_CACHE", in_dir("cache"), 1);
@@ -681,6 +682,19 @@ static void a_proxy_is_asked(void **state) {
     fetches_not(AX_ERR_IO, "https://hub.invalid/api/models/");
     assert_true(s.proxied > 0);
     unsetenv("HTTPS_PROXY");
+    ax_free(hub.endpoint);
+    assert_int_equal(ax_strdup(&hub.endpoint, "http://hub.invalid"), AX_OK);
+    setenv("HTTP_PROXY", s.endpoint, 1);
+    fetches_not(AX_ERR_CONFIG, "http://hub.invalid has no such model"); /* says the proxy */
+    const int before = s.connections;
+    setenv("http_proxy", "", 1); /* goes before it */
+    fetches_not(AX_ERR_IO, "hub.invalid");
+    unsetenv("http_proxy");
+    setenv("NO_PROXY", "hub.invalid", 1);
+    fetches_not(AX_ERR_IO, "hub.invalid");
+    assert_int_equal(s.connections, before);
+    unsetenv("NO_PROXY");
+    unsetenv("HTTP_PROXY");
 }
 
 static void nobody_there(void **state) {

@@ -22,6 +22,7 @@ static int start(void **state) {
     ax_log_set_level(AX_LOG_ERROR);
     unsetenv("HF_HUB_OFFLINE");
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     setenv("HOME", dir, 1);
     setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
     setenv("HF_HUB_CACHE", in_dir("cache"), 1);

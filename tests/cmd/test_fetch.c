@@ -43,8 +43,8 @@ static int start(void **state) {
     rows.kind = "datasets";
     rows.commit = HUB_COMMIT;
     model.also = &rows;
-    static const char *const unset[] = {"HF_TOKEN", "HF_HUB_OFFLINE", "HF_HOME", "HF_TOKEN_PATH",
-                                        "http_proxy"};
+    static const char *const unset[] = {"HF_TOKEN",      "HF_HUB_OFFLINE", "HF_HOME",
+                                        "HF_TOKEN_PATH", "http_proxy",     "HTTP_PROXY"};
     for (size_t i = 0; i < sizeof unset / sizeof *unset; i++)
         unsetenv(unset[i]);
     hub_start(&model);

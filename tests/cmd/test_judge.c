@@ -240,6 +240,7 @@ static void a_run(void **state) {
 
 static int begin(void **state) {
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     stub_start(&stub);
     return scratch_make(state);
 }

@@ -56,6 +56,7 @@ static int begin(void **state) {
     if (on_policy_begin(state) != 0)
         return -1;
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     make_teacher();
     make_chats();
     snprintf(words, sizeof words, "--api-key-file %s", put_bytes("key", key, sizeof key - 1));

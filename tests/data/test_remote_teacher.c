@@ -309,6 +309,7 @@ static void stopping(void **state) {
 
 static int begin(void **state) {
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     stub_start(&stub);
     if (ax_tokenizer_load(&tokenizer, golden_path("models/llama")) != AX_OK)
         return -1;

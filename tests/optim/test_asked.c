@@ -184,6 +184,7 @@ static void asked_to_stop(void **state) {
 static int begin(void **state) {
     (void)state;
     unsetenv("http_proxy");
+    unsetenv("HTTP_PROXY");
     stub_start(&stub);
     if (ax_runtime_open_planning(&rt, &(struct ax_runtime_options){.backend = "ref"}) != AX_OK)
         return -1;
