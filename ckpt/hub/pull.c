@@ -164,13 +164,16 @@ static uint64_t size_of(const char *path) {
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
 }
 
-static bool is_there(const struct blob *b) {
-    return ax_path_exists(b->path) && size_of(b->path) == b->want->size;
+static bool is_there(const char *path, const struct ax_hub_file *f) {
+    return ax_path_exists(path) && size_of(path) == f->size;
 }
 
-/* Bytes of the file left by an earlier attempt. */
+/* Bytes of the file on disk: all if another commit has it, or those that an earlier attempt left. */
 static uint64_t bytes_begun(const struct ax_hub_snapshot *s, const struct ax_hub_file *f) {
     char path[4096];
+    snprintf(path, sizeof path, "%s/blobs/%s", s->repo_folder, f->blob);
+    if (is_there(path, f))
+        return f->size;
     snprintf(path, sizeof path, "%s/blobs/%s.incomplete", s->repo_folder, f->blob);
     const uint64_t n = size_of(path);
     return n <= f->size ? n : 0;
@@ -344,9 +347,9 @@ static enum ax_status get_file(struct transfer *t, const struct ax_hub_file *f) 
     enum ax_status st;
     AX_TRY_GOTO(place_of_blob(&b.path, t->snapshot, f->blob), st, done);
     AX_TRY_GOTO(place_of_lock(&lock_path, t->snapshot, f->blob), st, done);
-    if (!is_there(&b))
+    if (!is_there(b.path, f))
         ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
-    if (is_there(&b)) {
+    if (is_there(b.path, f)) {
         t->done += f->size;
     } else {
         AX_TRY_GOTO(lock.held ? ax_sprintf(&b.part, "%s.incomplete", b.path)

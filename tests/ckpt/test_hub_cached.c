@@ -103,6 +103,29 @@ static void what_other_tools_left(void **state) {
     }
 }
 
+/* A blob that another commit has is linked, not downloaded, and takes no space: 4 TiB, none of them on
+ * the disk. */
+static void blobs_of_another_commit_need_no_space(void **state) {
+    (void)state;
+    static const char blob[] = REPO "/blobs/9e26dfeeb6e641a33dae4961196235bdb965b21b";
+    char *folder = NULL;
+    struct ax_hub_report report;
+    put_snapshot("");
+    assert_int_equal(ax_mkdir_parents(in_dir(REPO "/blobs")), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_dir(REPO "/trees")), AX_OK);
+    put_text(blob, "");
+    put_text(REPO "/trees/abc.axtrain.json",
+             "[{\"path\": \"model.safetensors\", \"size\": 4398046511104, "
+             "\"oid\": \"9e26dfeeb6e641a33dae4961196235bdb965b21b\"}]");
+    if (truncate(in_dir(blob), (off_t)1 << 42) != 0)
+        return; /* a file system without such files */
+    if (ax_hub_model(&folder, &hub, "org/m", NULL, AX_HUB_WHOLE, &report) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(report.downloaded, 0);
+    assert_true(ax_path_exists(in_dir(SNAP "model.safetensors")));
+    ax_free(folder);
+}
+
 /* Offline what there is must do, but for the configuration. */
 static void offline_takes_what_there_is(void **state) {
     (void)state;
@@ -134,6 +157,7 @@ static void offline_takes_what_there_is(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_other_tools_left),
+        cmocka_unit_test(blobs_of_another_commit_need_no_space),
         cmocka_unit_test(offline_takes_what_there_is),
     };
     return cmocka_run_group_tests(tests, start, stop);
