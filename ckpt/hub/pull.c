@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -100,8 +101,8 @@ done:
 /* BLOBS/ID.incomplete grows until it is complete, is checked, and renamed.
  *
  * Data from an earlier attempt is read once for the checksum and continued by a range request. The
- * blob's lock keeps other processes waiting; on file systems without locks, each process writes its
- * own file. */
+ * blob's lock keeps others waiting, also a worker that downloads the same bytes under another path; on
+ * file systems without locks, each writes a file of its own. */
 
 struct transfer {
     const struct ax_hub *h;
@@ -339,6 +340,16 @@ done:
     return st;
 }
 
+/* BLOBS/ID.incomplete, which others wait for; without locks, a file with a name of its own. */
+static enum ax_status name_part(struct blob *b, bool locked) {
+    uint64_t own;
+    if (locked)
+        return ax_sprintf(&b->part, "%s.incomplete", b->path);
+    if (getrandom(&own, sizeof own, 0) != (ssize_t)sizeof own)
+        return ax_error(AX_ERR_IO, "getrandom: %m");
+    return ax_sprintf(&b->part, "%s.%016llx.incomplete", b->path, (unsigned long long)own);
+}
+
 /* Downloads one file into the cache and links it. */
 static enum ax_status get_file(struct transfer *t, const struct ax_hub_file *f) {
     struct blob b = {.t = t, .want = f};
@@ -352,9 +363,7 @@ static enum ax_status get_file(struct transfer *t, const struct ax_hub_file *f) 
     if (is_there(b.path, f)) {
         t->done += f->size;
     } else {
-        AX_TRY_GOTO(lock.held ? ax_sprintf(&b.part, "%s.incomplete", b.path)
-                              : ax_sprintf(&b.part, "%s.%d.incomplete", b.path, (int)getpid()),
-                    st, done);
+        AX_TRY_GOTO(name_part(&b, lock.held), st, done);
         AX_TRY_GOTO(download(&b), st, done);
     }
     st = link_blob(t->snapshot, f);

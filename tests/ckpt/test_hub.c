@@ -736,6 +736,25 @@ static void two_do_not_fetch_the_same(void **state) {
     assert_int_equal(s.sent, BIG + 10);
 }
 
+/* Four paths with the same bytes, where no lock can be taken. */
+static void without_locks_each_has_a_file_of_its_own(void **state) {
+    (void)state;
+    struct ax_hub_snapshot snapshot;
+    const struct ax_hub_repo r = {AX_HUB_MODEL, s.id, NULL};
+    const char *paths[] = {"a", "b", "c", "d"};
+    char locks[256];
+    for (size_t i = 0; i < 4; i++)
+        hub_add(&s, paths[i], big, sizeof big, true);
+    snprintf(locks, sizeof locks, "cache/.locks/models--org--My.Model-1B/%s.lock", s.files[0].blob);
+    assert_int_equal(ax_mkdir_parents(in_dir(locks)), AX_OK); /* a folder in the lock's place */
+    assert_int_equal(ax_hub_snapshot_find(&snapshot, hub.cache, &r), AX_OK);
+    assert_int_equal(ax_hub_ask(&snapshot, &hub, &r), AX_OK);
+    if (ax_hub_pull(&snapshot, &hub, &r, paths, 4, &report) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_file(SNAP "/d", big, sizeof big);
+    ax_hub_snapshot_free(&snapshot);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, start, stop)
 
 int main(void) {
@@ -771,6 +790,7 @@ int main(void) {
         TEST(a_proxy_is_asked),
         TEST(nobody_there),
         TEST(two_do_not_fetch_the_same),
+        TEST(without_locks_each_has_a_file_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
