@@ -6,9 +6,9 @@
 #include "base/io_path.h"
 #include "ckpt/hf/config.h"
 #include "ckpt/hf/index.h"
+#include "ckpt/hf/peft.h"
 #include "ckpt/hub/hub.h"
 
-#define ADAPTER   "adapter_model.safetensors"
 #define MAX_INDEX ((size_t)64 << 20)
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
@@ -41,7 +41,7 @@ static const char *const small_files[] = {
     "vocab.txt",
     "chat_template.jinja",
     "chat_template.json",
-    "adapter_config.json",
+    AX_PEFT_CONFIG,
     "LICENSE",
 };
 #define N_SMALL (sizeof small_files / sizeof *small_files)
@@ -102,21 +102,35 @@ static enum ax_status has_shards(bool *whole, const struct ax_hub_snapshot *s) {
     return AX_OK;
 }
 
+/* The repository is an adapter's: config.json, if it has one, is its base's. */
+static bool is_adapter(const struct ax_hub_snapshot *s) {
+    if (s->listed)
+        return ax_hub_list_find(&s->list, AX_PEFT_WEIGHTS) && !ax_hub_list_find(&s->list, SINGLE) &&
+               !ax_hub_list_find(&s->list, INDEX);
+    return ax_hub_snapshot_has(s, AX_PEFT_CONFIG) && !ax_hub_snapshot_has(s, "config.json");
+}
+
 /* True if a cached snapshot has everything that is needed. If the list of its files is not known
- * (other tools store none), a model with tokenizer and weights counts as complete. */
+ * (other tools store none), a model with tokenizer and weights counts as complete, and an adapter with
+ * its configuration and weights. */
 static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
                                enum ax_hub_part part) {
     *whole = s->commit != NULL;
     for (size_t i = 0; i < N_SMALL && *whole && s->listed; i++)
         *whole =
             !ax_hub_list_find(&s->list, small_files[i]) || ax_hub_snapshot_has(s, small_files[i]);
-    if (*whole && !s->listed)
+    const bool adapter = *whole && part == AX_HUB_WHOLE && is_adapter(s);
+    if (*whole && !s->listed && !adapter)
         *whole = ax_hub_snapshot_has(s, "tokenizer.json") ||
                  ax_hub_snapshot_has(s, "tekken.json") ||
                  ax_hub_snapshot_has(s, "tiktoken.model") ||
                  ax_hub_snapshot_has(s, "tokenizer.model") || ax_hub_snapshot_has(s, "vocab.json");
     if (!*whole || part == AX_HUB_TOKENIZER)
         return AX_OK;
+    if (adapter) {
+        *whole = ax_hub_snapshot_has(s, AX_PEFT_CONFIG) && ax_hub_snapshot_has(s, AX_PEFT_WEIGHTS);
+        return AX_OK;
+    }
     *whole = ax_hub_snapshot_has(s, "config.json");
     if (!*whole || ax_hub_snapshot_has(s, SINGLE))
         return AX_OK;
@@ -151,7 +165,7 @@ static enum ax_status pull_shards(struct ax_hub_snapshot *s, const struct ax_hub
 static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, enum ax_hub_part part,
                            struct ax_hub_report *report) {
-    const char *adapter = ax_hub_list_find(&s->list, ADAPTER) ? ADAPTER : NULL;
+    const char *adapter = ax_hub_list_find(&s->list, AX_PEFT_WEIGHTS) ? AX_PEFT_WEIGHTS : NULL;
     const bool single = ax_hub_list_find(&s->list, SINGLE) != NULL;
     const bool sharded = !single && ax_hub_list_find(&s->list, INDEX) != NULL;
     if (part == AX_HUB_WHOLE && !single && !sharded && !adapter)
@@ -170,7 +184,8 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
 static enum ax_status take_offline(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r,
                                    enum ax_hub_part part) {
     const char *revision = ax_hub_revision(r);
-    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json")))
+    if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json") ||
+                      ax_hub_snapshot_has(s, AX_PEFT_CONFIG)))
         return AX_OK;
     if (s->commit)
         return ax_hub_refuse_offline(r, "config.json");

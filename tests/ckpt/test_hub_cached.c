@@ -86,6 +86,11 @@ static void what_other_tools_left(void **state) {
         {"tokenizer.model config.json model.safetensors", true, true},
         {"vocab.json config.json model.safetensors", true, true},
         {"vocab.json config.json adapter_model.safetensors", true, false},
+        {"adapter_config.json", false, false},
+        {"adapter_model.safetensors", false, false},
+        {"adapter_config.json adapter_model.safetensors", false, true},
+        {"vocab.json adapter_config.json adapter_model.safetensors", true, true},
+        {"vocab.json adapter_config.json config.json adapter_model.safetensors", true, false},
         {"vocab.json config.json model.safetensors.index.json", true, false},
         {"vocab.json config.json model.safetensors.index.json one.safetensors", true, false},
         {"vocab.json config.json model.safetensors.index.json two.safetensors", true, false},
@@ -135,6 +140,7 @@ static void offline_takes_what_there_is(void **state) {
         bool taken;
     } cases[] = {
         {"config.json", AX_HUB_WHOLE, true},
+        {"adapter_config.json", AX_HUB_WHOLE, true},
         {"tokenizer.json model.safetensors", AX_HUB_WHOLE, false},
         {"README.md", AX_HUB_TOKENIZER, true},
     };

@@ -153,6 +153,12 @@ static void an_adapter_of_the_hub(void **state) {
     sft_command = "fetch";
     EXPECT(0, "lora_model_dir: org/adapter, revision main (commit 0123456789ab): 2 files, ", config,
            "adapter=lora", "lora_model_dir=org/adapter");
+    sft_command = "sft";
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    EXPECT(0, "trained 1 of 1 steps", config, output, "adapter=lora", "lora_model_dir=org/adapter");
+    unsetenv("HF_HUB_OFFLINE");
+    sft_command = "fetch";
     EXPECT(2, "lora_model_dir (command line): org/adaptor: http://127.0.0.1:", config,
            "adapter=lora", "lora_model_dir=org/adaptor");
     rows.also = NULL;
