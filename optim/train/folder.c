@@ -290,6 +290,25 @@ static enum ax_status is_finished(const struct ax_train *t, bool *finished) {
     return AX_OK;
 }
 
+/* A run that goes on from an earlier checkpoint of its folder leaves later ones behind, which are what
+ * `auto` and a launcher's restart take, unless it comes so far that it replaces them. */
+static enum ax_status warn_of_later(const struct ax_train *t) {
+    const struct ax_train_save *save = &t->o->save;
+    struct ax_checkpoint_list l;
+    if (save->resume != AX_RESUME_FOLDER)
+        return AX_OK;
+    AX_TRY(ax_checkpoint_list(&l, save->output_dir));
+    const int64_t newest = l.n > 0 ? l.steps[l.n - 1] : 0;
+    ax_checkpoint_list_free(&l);
+    if (newest > t->done)
+        ax_log_warn(
+            "output_dir: %s has checkpoints after step %lld (newest: checkpoint-%lld). If this "
+            "run stops, resume_from_checkpoint: auto goes on from the newest, which is not of "
+            "this run: remove those after step %lld, or choose another output_dir",
+            save->output_dir, (long long)t->done, (long long)newest, (long long)t->done);
+    return AX_OK;
+}
+
 /* *resume: the checkpoint to resume from, whose state of the run is read; or NULL. */
 static enum ax_status start_folder(struct ax_train *t, const struct ax_step_options *so,
                                    char **resume) {
@@ -303,6 +322,7 @@ static enum ax_status start_folder(struct ax_train *t, const struct ax_step_opti
     }
     if (t->out->nothing_to_do)
         return AX_OK;
+    AX_TRY(warn_of_later(t));
     AX_TRY(ax_checkpoint_refuse_links(t->o->save.output_dir, t->done));
     if (!is_new) /* only now, because a finished run needs no space */
         AX_TRY(ax_train_check_disk(t, so));

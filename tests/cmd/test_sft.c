@@ -393,6 +393,10 @@ static void test_run_and_go_on(void **state) {
     EXPECT(0, "trained 6 of 6 steps", config, "num_epochs=3", "resume_with_changes=true", "seed=8");
     EXPECT(0, "changed since the checkpoint: learning_rate from 0.001 to 0.002", config,
            "num_epochs=4", "seed=8", "learning_rate=2e-3");
+    char from[256];
+    snprintf(from, sizeof from, "resume_from_checkpoint=%s", in_scratch("out/checkpoint-2"));
+    EXPECT(0, "has checkpoints after step 2 (newest: checkpoint-8). If this run stops", config,
+           from);
     clear();
 }
 
