@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "cmd/train/data/data.h"
 #include "tests/cmd/data_case.h"
 
 /* ---- messages ---- */
@@ -89,12 +90,8 @@ static void weights_count_after_holding_out(void **state) {
 
 enum { RECORDS = 9 };
 
-/* A digit for each record that shard `shard` of `n` has, in the order of the file. */
-static void shard_of(int n, int shard, int seed, char out[RECORDS + 1]) {
-    char yaml[128];
-    snprintf(yaml, sizeof yaml,
-             "    type: completion\n    shards: %d\n    shards_idx: %d\nseed: %d\n", n, shard,
-             seed);
+/* A digit for each record that is trained on, in order. */
+static void order_with(const char *keys, char out[RECORDS + 1]) {
     char rows[128];
     struct ax_buf b = {0};
     for (int i = 0; i < RECORDS; i++)
@@ -102,21 +99,76 @@ static void shard_of(int n, int shard, int seed, char out[RECORDS + 1]) {
     snprintf(rows, sizeof rows, "%s", put_bytes("s.jsonl", b.data, b.len));
     ax_buf_free(&b);
     json_t *v = preview_json(
-        4, (const char *const[]){put_config("s.yaml", rows, yaml), "--rows", "20", "--json"});
-    bool has[RECORDS] = {false};
+        4, (const char *const[]){put_config("s.yaml", rows, keys), "--rows", "20", "--json"});
     const json_t *sequences = json_object_get(v, "rows");
+    int n = 0;
     for (size_t i = 0; i < json_array_size(sequences); i++) {
         const json_t *documents = json_object_get(json_array_get(sequences, i), "documents");
         for (size_t d = 0; d < json_array_size(documents); d++) {
             const json_t *text = json_object_get(json_array_get(documents, d), "text");
-            has[json_string_value(text)[0] - '0'] = true;
+            assert_true(n < RECORDS);
+            out[n++] = json_string_value(text)[0];
         }
     }
+    out[n] = '\0';
     json_decref(v);
-    for (int i = 0; i < RECORDS; i++)
-        if (has[i])
-            *out++ = (char)('0' + i);
+}
+
+/* A digit for each record that shard `shard` of `n` has, in the order of the file. */
+static void shard_of(int n, int shard, int seed, char out[RECORDS + 1]) {
+    char yaml[128], order[RECORDS + 1];
+    snprintf(yaml, sizeof yaml,
+             "    type: completion\n    shards: %d\n    shards_idx: %d\nseed: %d\n", n, shard,
+             seed);
+    order_with(yaml, order);
+    for (char c = '0'; c < '0' + RECORDS; c++)
+        if (strchr(order, c))
+            *out++ = c;
     *out = '\0';
+}
+
+/* A stream is shuffled in its buffer, unless the records are to stay in their order. */
+static void a_stream_keeps_its_order(void **state) {
+    (void)state;
+#define STREAMED "    type: completion\nstreaming: true\nmax_steps: 9\n"
+    char order[RECORDS + 1];
+    order_with(STREAMED, order);
+    assert_int_equal(strlen(order), RECORDS);
+    assert_string_not_equal(order, "012345678");
+    order_with(STREAMED "shuffle_merged_datasets: false\n", order);
+    assert_string_equal(order, "012345678");
+    order_with(STREAMED "curriculum_sampling: true\n", order);
+    assert_string_equal(order, "012345678");
+}
+
+static uint64_t stream_with(const char *keys) {
+    char rows[128], yaml[256];
+    struct ax_config cfg;
+    struct ax_setup_data d;
+    snprintf(rows, sizeof rows, "%s",
+             put_text("f.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n"));
+    snprintf(yaml, sizeof yaml, "    type: completion\n%sstreaming: true\nmax_steps: 9\n", keys);
+    assert_ok(ax_config_load(&cfg, put_config("f.yaml", rows, yaml), 0, NULL));
+    assert_ok(ax_setup_data_open(&d, &cfg, false));
+    const uint64_t fingerprint = d.train_examples.fingerprint;
+    ax_setup_data_close(&d);
+    ax_config_free(&cfg);
+    return fingerprint;
+}
+
+/* A run cannot go on in a stream of other records. */
+static void a_stream_knows_its_records(void **state) {
+    (void)state;
+    static const char *const keys[] = {"", "    split: train[1:]\n", "    split: train[:1]\n",
+                                       "    shards: 2\n    shards_idx: 0\n",
+                                       "    shards: 2\n    shards_idx: 1\n"};
+    uint64_t all[5];
+    for (int i = 0; i < 5; i++) {
+        all[i] = stream_with(keys[i]);
+        for (int k = 0; k < i; k++)
+            assert_true(all[k] != all[i]);
+    }
+    assert_true(stream_with("    split: train\n") == all[0]);
 }
 
 /* Each record is in one shard; a seed deals them. */
@@ -284,6 +336,8 @@ int main(void) {
         cmocka_unit_test(properties_and_roles),
         cmocka_unit_test(weights_count_after_holding_out),
         cmocka_unit_test(shards_deal_the_records),
+        cmocka_unit_test(a_stream_keeps_its_order),
+        cmocka_unit_test(a_stream_knows_its_records),
         cmocka_unit_test(tokens_are_told_apart),
         cmocka_unit_test(streams_keep_their_order),
         cmocka_unit_test(names_that_are_nowhere),

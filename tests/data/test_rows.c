@@ -601,6 +601,11 @@ static void seeking_keeps_the_selection(void **state) {
             assert_int_equal(left, n - first);
             assert_memory_equal(rest, all + first, left * sizeof *rest);
             assert_ok(ax_rows_seek(r, place / 2)); /* to go on from a place that is not the end */
+            assert_ok(ax_rows_seek_number(r, place));
+            first = (size_t)place < n ? (size_t)place : n;
+            assert_int_equal(rest_of(r, rest), n - first);
+            assert_memory_equal(rest, all + first, (n - first) * sizeof *rest);
+            assert_ok(ax_rows_seek_number(r, place / 3));
         }
         ax_rows_close(r);
     }

@@ -24,10 +24,16 @@ struct mixed {
     struct ax_example_source source;
 };
 
-static void open_mixed(struct mixed *m, int64_t buffer, int threads, bool shuffle) {
+/* `of`: which records of each set; NULL: all. */
+static void open_mixed_of(struct mixed *m, const struct ax_rows_options *of, int64_t buffer,
+                          int threads, bool shuffle) {
     *m = (struct mixed){0};
     for (int i = 0; i < N_SETS; i++) {
-        assert_ok(ax_rows_open(&m->rows[i], &(struct ax_rows_options){.path = paths[i]}));
+        struct ax_rows_options o = {0};
+        if (of)
+            o = of[i];
+        o.path = paths[i];
+        assert_ok(ax_rows_open(&m->rows[i], &o));
         m->entries[i] = (struct ax_stream_entry){m->rows[i], &group_format, shares[i]};
     }
     const struct ax_stream_options o = {.entries = m->entries,
@@ -40,6 +46,10 @@ static void open_mixed(struct mixed *m, int64_t buffer, int threads, bool shuffl
                                         .threads = threads};
     assert_ok(ax_stream_open(&m->stream, &o));
     ax_stream_source(m->stream, &m->source);
+}
+
+static void open_mixed(struct mixed *m, int64_t buffer, int threads, bool shuffle) {
+    open_mixed_of(m, NULL, buffer, threads, shuffle);
 }
 
 static void close_mixed(struct mixed *m) {
@@ -132,6 +142,37 @@ static void reading_goes_on(void **state) {
     }
 }
 
+/* Shares are of the records that are read of a set: 10 of 60, 20 of 40, 25 of 50; from any chunk on, too. */
+static void parts_of_sets(void **state) {
+    (void)state;
+    static const struct ax_rows_options of[N_SETS] = {
+        {.skip = 50}, {.split = "train[10:30]"}, {.n_shards = 2, .shard = 1, .seed = 3}};
+    static int64_t ids[N_GROUPS], rest[N_GROUPS];
+    struct mixed m, t;
+    struct ax_source_place place = {0};
+    int64_t counts[N_SETS] = {0};
+    open_mixed_of(&m, of, 4, 2, false);
+    const size_t n = take_all(&m, 0, 0, place, ids);
+    for (size_t i = 0; i < n; i++) {
+        counts[set_of(ids[i])]++;
+        for (int k = 0; k < N_SETS; k++)
+            assert_true(fabs((double)counts[k] - shares[k] / 6 * (double)(i + 1)) < 1);
+    }
+    assert_int_equal(ids[0], 50);
+    assert_int_equal(ids[1], starts[1] + 10);
+    assert_int_equal(counts[0], 10);
+    open_mixed_of(&t, of, 4, 1, false);
+    for (size_t at = take(&t, 0, 0, &place, rest), chunk = 1; at < n; chunk++) {
+        close_mixed(&m);
+        open_mixed_of(&m, of, 4, 1, false);
+        assert_int_equal(take_all(&m, 0, (int64_t)chunk, place, rest), n - at);
+        assert_memory_equal(ids + at, rest, (n - at) * sizeof *ids);
+        at += take(&t, 0, (int64_t)chunk, &place, rest);
+    }
+    close_mixed(&m);
+    close_mixed(&t);
+}
+
 /* The second set with lines 1, 11, 21, … of 40 unusable. */
 static const char *put_bad(void) {
     char *text;
@@ -221,6 +262,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proportions),
         cmocka_unit_test(reading_goes_on),
+        cmocka_unit_test(parts_of_sets),
         cmocka_unit_test(bad_records),
         cmocka_unit_test(bad_records_count_once),
         cmocka_unit_test(shares_have_fingerprints),

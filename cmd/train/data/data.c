@@ -136,6 +136,21 @@ static enum ax_status build_eval(struct ax_setup_data *d) {
 
 /* ---- streams ---- */
 
+/* Adds which of its files' records an entry reads, unless it is all of them. */
+static enum ax_status hash_selection(struct ax_setup_data *d, struct ax_setup_entry *e,
+                                     uint64_t *hash) {
+    struct ax_rows_options o = {0};
+    AX_TRY(ax_setup_entry_rows(e, d->cfg, &o));
+    const char *split = ax_rows_split(&o);
+    const bool sharded = o.n_shards > 1;
+    const uint64_t v[] = {(uint64_t)o.skip, sharded ? (uint64_t)o.n_shards : 0,
+                          sharded ? (uint64_t)o.shard : 0, sharded ? o.seed : 0};
+    if (strcmp(split, "train") == 0 && o.skip == 0 && !sharded)
+        return AX_OK;
+    *hash = ax_hash64(v, sizeof v, ax_hash64(split, strlen(split), *hash));
+    return AX_OK;
+}
+
 static enum ax_status open_stream(struct ax_setup_data *d) {
     struct ax_setup_sets *s = &d->train_sets;
     struct ax_stream_entry *entries;
@@ -158,10 +173,12 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
         ax_free(text);
         if (st == AX_OK)
             json_decref(v);
+        if (st == AX_OK)
+            st = hash_selection(d, &s->entries[i], &hash);
     }
     struct ax_stream_options o = {.entries = entries,
                                   .n = s->n,
-                                  .shuffle = !d->keys.in_file_order,
+                                  .shuffle = corpus_options(d).shuffle && !d->keys.in_file_order,
                                   .rule = length_rule(d, false),
                                   .threads = ax_cpu_count(),
                                   .options_hash = hash};

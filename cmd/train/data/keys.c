@@ -4,8 +4,6 @@
 void ax_data_keys_read(struct ax_data_keys *k, const struct ax_config *cfg) {
     *k = (struct ax_data_keys){.real_batches = true, .accumulation = 1};
     AX_FILL(cfg, "", struct ax_data_keys, k);
-    if (ax_setup_is_streamed(cfg) && ax_config_holds(cfg, "!shuffle_merged_datasets"))
-        k->in_file_order = true; /* as in axolotl: each epoch orders only stored records anew */
 }
 
 bool ax_setup_pretrains(const struct ax_config *cfg) {

@@ -46,7 +46,8 @@ struct ax_prepare {
 static enum ax_status work_record(const struct ax_prepare *p, struct batch *b, size_t row,
                                   struct ax_format_work *w) {
     const struct ax_raw_row *raw = &b->rows[row];
-    const struct ax_origin origin = {raw->file, raw->line, raw->index};
+    const struct ax_origin origin = {raw->file, raw->line,
+                                     p->o.numbered ? raw->number : raw->index};
     json_t *value = NULL;
     AX_TRY(ax_rows_parse(p->o.rows, raw, &value));
     enum ax_status st = ax_format_record(p->o.format, w, value, origin, &b->examples);

@@ -10,6 +10,7 @@
 struct ax_prepare_options {
     struct ax_rows *rows; /* borrowed; no other reader meanwhile */
     const struct ax_format *format;
+    bool numbered;              /* origins have numbers of records (rows.h) in place of indices */
     struct ax_bad_records *bad; /* updated here */
     int threads;
 };

@@ -11,7 +11,7 @@
 /* One entry being read. */
 struct reader {
     struct ax_prepare *prepare; /* NULL: closed */
-    int64_t next;               /* the record to open at; mixed: the next record */
+    int64_t next;               /* index of the record to open at; mixed: number of the next one */
     struct ax_example pending;
     bool has_pending;
 };
@@ -96,9 +96,11 @@ static enum ax_status look(struct ax_stream *s, size_t entry, bool *got) {
     const struct ax_stream_entry *e = &s->o.entries[entry];
     struct reader *r = &s->readers[entry];
     if (!r->prepare) {
-        AX_TRY(ax_rows_seek(e->rows, r->next));
+        const bool numbered = is_mixed(s);
+        AX_TRY(numbered ? ax_rows_seek_number(e->rows, r->next) : ax_rows_seek(e->rows, r->next));
         AX_TRY(ax_prepare_open(&r->prepare, &(struct ax_prepare_options){.rows = e->rows,
                                                                          .format = e->format,
+                                                                         .numbered = numbered,
                                                                          .bad = &s->bad,
                                                                          .threads = s->o.threads}));
     }
@@ -129,8 +131,8 @@ static enum ax_status look_in_turn(struct ax_stream *s, struct found *f, bool *g
 /* ---- entries mixed ----
  *
  * Record number n of an epoch is taken from the entry that is farthest below its share of n + 1
- * records. So n alone determines how many records of each entry precede it. The epoch ends when
- * that entry has no records left. */
+ * records, of those that its slice, skip and shard leave. So n alone determines how many records of each entry
+ * precede it. The epoch ends when that entry has no records left. */
 
 static size_t lagging(const struct ax_stream *s) {
     double total = 0, most = -INFINITY;

@@ -76,9 +76,10 @@ void ax_rows_close(struct ax_rows *r);
 struct ax_raw_row {
     const char *text; /* [len], valid until the next call; JSON, CSV record or line */
     size_t len;
-    uint32_t file; /* for ax_rows_file */
-    uint64_t line; /* line of the record, from 1 */
-    int64_t index; /* among all records, before slices */
+    uint32_t file;  /* for ax_rows_file */
+    uint64_t line;  /* line of the record, from 1 */
+    int64_t index;  /* among all records, before slices */
+    int64_t number; /* among those that are read */
     /* why the record cannot be read, and then there is no text; NULL: it can */
     const char *problem;
 };
@@ -86,6 +87,8 @@ struct ax_raw_row {
 enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got);
 /* Seeks: the next record is the one with this index, or the first selected one after it. */
 enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index);
+/* The same for the record with this number. */
+enum ax_status ax_rows_seek_number(struct ax_rows *r, int64_t number);
 
 /* An object, owned by the caller. AX_ERR_DATA "FILE:LINE: why" for a bad record. Thread-safe, also
  * while another thread calls ax_rows_next. */

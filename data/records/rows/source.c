@@ -47,6 +47,7 @@ struct ax_rows {
     int64_t in_part;  /* records of the part seen so far */
     int64_t index;    /* of the next record among those of all parts */
     int64_t selected; /* records that slices have selected so far */
+    int64_t number;   /* of the next record that is read */
 };
 
 static enum ax_status cut_row(struct ax_rows *r, struct ax_row_cut *cut, bool *got) {
@@ -122,6 +123,7 @@ static void next_empty(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
     *got = r->index < r->empty_rows;
     *row = (struct ax_raw_row){
         .text = "{}", .len = 2, .line = (uint64_t)r->index + 1, .index = r->index};
+    row->number = r->index;
     r->index += *got;
 }
 
@@ -135,6 +137,18 @@ static enum ax_status next_here(struct ax_rows *r, struct ax_row_cut *cut, bool 
     return AX_OK;
 }
 
+/* Counts the record that next_here has found. True: it is read, and not left out. */
+static bool count(struct ax_rows *r) {
+    r->index++;
+    if (r->in_part++ < r->parts[r->part].from)
+        return false;
+    const int64_t selected = r->selected++;
+    if (selected < r->skip || !is_kept(r, selected))
+        return false;
+    r->number++;
+    return true;
+}
+
 enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got) {
     if (r->empty_rows > 0) {
         next_empty(r, row, got);
@@ -144,19 +158,14 @@ enum ax_status ax_rows_next(struct ax_rows *r, struct ax_raw_row *row, bool *got
         struct ax_row_cut cut;
         bool any;
         AX_TRY(next_here(r, &cut, &any));
-        if (!any)
-            continue;
-        const int64_t index = r->index++;
-        if (r->in_part++ < r->parts[r->part].from)
-            continue;
-        const int64_t selected = r->selected++;
-        if (selected < r->skip || !is_kept(r, selected))
+        if (!any || !count(r))
             continue;
         *row = (struct ax_raw_row){.text = cut.text,
                                    .len = cut.len,
                                    .file = (uint32_t)r->file,
                                    .line = cut.line,
-                                   .index = index,
+                                   .index = r->index - 1,
+                                   .number = r->number - 1,
                                    .problem = cut.problem};
         *got = true;
         return AX_OK;
@@ -171,28 +180,34 @@ static bool reads_stdin(const struct ax_rows *r) {
     return false;
 }
 
-enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index) {
+/* Goes on, or begins again, until *at, one of r's counts, is `to`. */
+static enum ax_status seek(struct ax_rows *r, const int64_t *at, int64_t to) {
     if (r->empty_rows > 0) {
-        r->index = index;
+        r->index = to;
         return AX_OK;
     }
-    if (index < r->index && reads_stdin(r))
+    if (to < *at && reads_stdin(r))
         return ax_error(AX_ERR_DATA, "standard input cannot be read twice; give a file");
-    if (index < r->index) {
+    if (to < *at) {
         go_to_part(r, 0);
-        r->index = 0;
-        r->selected = 0;
+        r->index = r->selected = r->number = 0;
     }
-    while (r->index < index && r->part < r->n_parts) {
+    while (*at < to && r->part < r->n_parts) {
         struct ax_row_cut cut;
         bool any;
         AX_TRY(next_here(r, &cut, &any));
-        if (!any)
-            continue;
-        r->index++;
-        r->selected += r->in_part++ >= r->parts[r->part].from;
+        if (any)
+            (void)count(r);
     }
     return AX_OK;
+}
+
+enum ax_status ax_rows_seek(struct ax_rows *r, int64_t index) {
+    return seek(r, &r->index, index);
+}
+
+enum ax_status ax_rows_seek_number(struct ax_rows *r, int64_t number) {
+    return seek(r, &r->number, number);
 }
 
 /* ---- opening ---- */
