@@ -56,4 +56,21 @@ static inline void check_chat(const struct ax_template *template, const struct a
     ax_template_output_free(&out);
 }
 
+/* What a template makes of messages, as JSON, and an effort or NULL; `want` NULL: it refuses them. */
+static inline void check_text(const struct ax_template *template, const char *messages,
+                              const char *effort, const char *want) {
+    const struct ax_template_options o = {.chat = true};
+    struct ax_template_output out = {0};
+    json_t *list = json_loads(messages, 0, NULL);
+    json_t *vars = json_pack("{so ss*}", "messages", list, "reasoning_effort", effort);
+    assert_non_null(vars);
+    const enum ax_status st = ax_template_render(template, vars, &o, &out);
+    if (st == AX_OK && want)
+        assert_string_equal(out.text, want);
+    else
+        assert_int_equal(st, want ? AX_OK : AX_ERR_DATA);
+    ax_template_output_free(&out);
+    json_decref(vars);
+}
+
 #endif

@@ -91,6 +91,20 @@ static void conversations_have_the_packages_ids(void **state) {
     assert_int_equal(checked, json_array_size(member("chats")));
 }
 
+/* Text after a token of its own needs no blank: an answer that follows another one, as v1 has no system turns. */
+static void an_answer_after_an_answer(void **state) {
+    (void)state;
+    struct ax_template *template;
+    MUST(ax_template_from_folder(&template, folder_of("v1", "v1"), NULL, false));
+    check_text(template,
+               "[{\"role\": \"user\", \"content\": \"q\"},"
+               " {\"role\": \"assistant\", \"content\": \"a\"},"
+               " {\"role\": \"system\", \"content\": \"s\"},"
+               " {\"role\": \"assistant\", \"content\": \"b\"}]",
+               NULL, "<s>[INST] s\n\nq [/INST] a</s>b</s>");
+    ax_template_free(template);
+}
+
 /* A tokenizer.model without a version is Mistral's only where something says so. */
 static void the_latest_file_is_the_tokenizer(void **state) {
     (void)state;
@@ -186,6 +200,7 @@ int main(void) {
         cmocka_unit_test(texts_have_the_packages_ids),
         cmocka_unit_test(tokens_have_bytes),
         cmocka_unit_test(conversations_have_the_packages_ids),
+        cmocka_unit_test(an_answer_after_an_answer),
         cmocka_unit_test(the_latest_file_is_the_tokenizer),
         cmocka_unit_test(damage_is_an_error),
         cmocka_unit_test(unknown_characters_are_refused),

@@ -87,6 +87,64 @@ static void conversations_have_the_packages_ids(void **state) {
     assert_int_equal(checked, json_array_size(member("chats")));
 }
 
+/* A conversation of some version, as mistral-common 1.11.7 writes it. */
+static void writes(const char *version, const char *effort, const char *messages,
+                   const char *want) {
+    struct ax_template *template;
+    put_file(true, "version", json_string(version));
+    MUST(ax_template_from_folder(&template, scratch, NULL, false));
+    check_text(template, messages, effort, want);
+    ax_template_free(template);
+}
+
+#define CALL(id)                                                                                   \
+    "{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"f\", "                \
+    "\"arguments\": \"\"}}"
+/* Results of two calls with one id are written once, in the place of the last. */
+static void calls_of_one_id(void **state) {
+    (void)state;
+    static const char calls[] = "[{\"role\": \"assistant\", \"tool_calls\": [" CALL("a") "," CALL(
+        "b") "," CALL("a") "]},"
+                           " {\"role\": \"tool\", \"content\": \"1\", \"tool_call_id\": \"a\"},"
+                           " {\"role\": \"tool\", \"content\": \"2\", \"tool_call_id\": \"b\"},"
+                           " {\"role\": \"tool\", \"content\": \"3\", \"tool_call_id\": \"a\"}]";
+    writes("v13", NULL, calls,
+           "<s>[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]f[ARGS]{}</s>"
+           "[TOOL_RESULTS]2[/TOOL_RESULTS][TOOL_RESULTS]1[/TOOL_RESULTS]"
+           "[TOOL_RESULTS]3[/TOOL_RESULTS]");
+}
+
+/* An empty line is between texts, and not after a thought. */
+static void answers_after_answers(void **state) {
+    (void)state;
+    static const char answers[] =
+        "[{\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": \"t\"},"
+        " {\"role\": \"assistant\", \"content\": \"a\"},"
+        " {\"role\": \"assistant\", \"content\": \"\"},"
+        " {\"role\": \"assistant\", \"content\": \"b\"},"
+        " {\"role\": \"assistant\", \"content\": \"c\", \"reasoning_content\": \"u\"}]";
+    writes("v13", NULL, answers, "<s>[THINK]t[/THINK]a\n\nb[THINK]u[/THINK]c</s>");
+}
+
+/* v3 has words or calls, also in answers that follow each other. */
+static void words_before_calls(void **state) {
+    (void)state;
+    static const char answers[] = "[{\"role\": \"assistant\", \"content\": \"a\"},"
+                                  " {\"role\": \"assistant\", \"tool_calls\": [" CALL("b") "]}]";
+    writes("v3", NULL, answers, NULL);
+    writes("v11", NULL, answers, "<s>a[TOOL_CALLS]f[CALL_ID]b[ARGS]{}</s>");
+}
+
+static void a_conversation_chooses_settings(void **state) {
+    (void)state;
+    static const char question[] = "[{\"role\": \"user\", \"content\": \"q\"}]";
+    writes("v15", NULL, question,
+           "<s>[MODEL_SETTINGS]{\"reasoning_effort\": \"none\"}[/MODEL_SETTINGS][INST]q[/INST]");
+    writes("v15", "high", question,
+           "<s>[MODEL_SETTINGS]{\"reasoning_effort\": \"high\"}[/MODEL_SETTINGS][INST]q[/INST]");
+    writes("v15", "low", question, NULL);
+}
+
 static json_t *list_of(const char *key, size_t at, const char *field, json_t *value) {
     struct ax_json_doc doc;
     MUST(ax_json_load(&doc, TEKKEN, MAX_JSON));
@@ -150,6 +208,10 @@ static void settings_are_a_part_of_v15(void **state) {
         {"{\"reasoning_effort\": null}", AX_OK, NULL},
         {"{\"reasoning_effort\": {}}", AX_ERR_DATA, "reasoning_effort.default: missing"},
         {"{\"reasoning_effort\": {\"default\": \"'}}\"}}", AX_ERR_DATA, "expected a word"},
+        {"{\"reasoning_effort\": {\"default\": \"none\"}}", AX_ERR_DATA, "values"},
+        {"{\"reasoning_effort\": {\"default\": null, \"values\": [\"'\"]}}", AX_ERR_DATA,
+         "values[0]: expected a word"},
+        {"{\"reasoning_effort\": {\"default\": null, \"values\": [\"high\"]}}", AX_OK, NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ax_json_doc doc;
@@ -193,6 +255,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_have_the_packages_ids),
         cmocka_unit_test(conversations_have_the_packages_ids),
+        cmocka_unit_test(calls_of_one_id),
+        cmocka_unit_test(answers_after_answers),
+        cmocka_unit_test(words_before_calls),
+        cmocka_unit_test(a_conversation_chooses_settings),
         cmocka_unit_test(mistakes_are_said_in_one_line),
         cmocka_unit_test(settings_are_a_part_of_v15),
         cmocka_unit_test(the_first_special_tokens_are_known),

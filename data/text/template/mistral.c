@@ -39,7 +39,8 @@ enum { MAX_FILE = 256 << 20 };
     "    {{- '][/AVAILABLE_TOOLS]' }}\n"                                                           \
     "{%- endmacro %}\n"
 
-/* Messages → ns.turns. `thought` is what becomes of an answer's reasoning, if that is there. */
+/* Messages → ns.turns. `thought` is what becomes of an answer's reasoning, if that is there; an answer that has
+ * `said` something ends in text, from which the next one's is kept apart. */
 #define GATHER(system, thought, calls_and_text, result)                                            \
     "{%- set ns = namespace(turns=[], last='', system='', at=-1, ids=[]) %}\n"                     \
     "{%- for m in messages %}\n"                                                                   \
@@ -53,15 +54,16 @@ enum { MAX_FILE = 256 << 20 };
     "        {%- set ns.turns = ns.turns + [{'role': 'user', 'text': words}] %}\n"                 \
     "    {%- elif m.role == 'assistant' %}\n"                                                      \
     "        {%- set calls = m.tool_calls or [] %}\n"                                              \
-    "        {%- set thought = m.reasoning_content or '' %}\n" thought calls_and_text              \
+    "        {%- set thought = m.reasoning_content or '' %}\n"                                     \
+    "        {%- set said = words or (before and before.said and not thought) %}\n" thought        \
     "        {%- if before %}\n"                                                                   \
-    "            {%- set gap = '' if thought else '\\n\\n' %}\n"                                   \
+    "            {%- set gap = '\\n\\n' if before.said and not thought else '' %}\n"               \
     "            {%- set words = [before.text, words] | select | join(gap) %}\n"                   \
     "            {%- set calls = before.calls + calls %}\n"                                        \
     "            {%- set thought = before.thought or thought %}\n"                                 \
     "            {%- set ns.turns = ns.turns[:-1] %}\n"                                            \
-    "        {%- endif %}\n"                                                                       \
-    "        {%- set ns.turns = ns.turns + [{'role': 'assistant', 'text': words,\n"                \
+    "        {%- endif %}\n" calls_and_text                                                        \
+    "        {%- set ns.turns = ns.turns + [{'role': 'assistant', 'text': words, 'said': said,\n"  \
     "                                        'calls': calls, 'thought': thought}] %}\n"            \
     "    {%- elif m.role == 'tool' %}\n" result                                                    \
     "        {%- set result = {'id': m.tool_call_id, 'name': m.name, 'text': words} %}\n"          \
@@ -118,7 +120,8 @@ enum { MAX_FILE = 256 << 20 };
     "        {%- if not t.text and not t.calls %}\n"                                               \
     "            {{- raise_exception('an answer has neither text nor tool calls') }}\n"            \
     "        {%- endif %}\n" answer "        {%- for call in t.calls %}\n"                         \
-    "            {%- set ns.ids = ns.ids + [call.id] %}\n"                                         \
+    "            {%- set others = ns.ids | reject('equalto', call.id) | list %}\n"                 \
+    "            {%- set ns.ids = others + [call.id] %}\n"                                         \
     "            {%- set f = call.function %}\n" calls "        {%- endfor %}\n"                   \
     "        {{- '</s>' }}\n"                                                                      \
     "    {%- else %}\n" results "        {%- set ns.ids = [] %}\n"                                 \
@@ -168,10 +171,10 @@ enum { MAX_FILE = 256 << 20 };
     "        {%- endfor %}\n"
 
 /* Text after text of the same stretch begins with a blank, as SentencePiece begins each text. */
-#define ANSWER       "        {{- t.text if t.thought else t.text.rstrip(' ') }}\n"
-#define BLANK_ANSWER "        {{- ' ' ~ t.text }}\n"
+#define ANSWER "        {{- t.text if t.thought else t.text.rstrip(' ') }}\n"
 #define BLANK_BETWEEN                                                                              \
     "        {{- ' ' if not loop.first and ns.turns[loop.index0 - 1].role == 'user' }}\n"
+#define BLANK_ANSWER BLANK_BETWEEN "        {{- t.text }}\n"
 
 /* v15: what the file says of the model's settings where a conversation does not. */
 #define SETTINGS "        {%- if ns.at == 0 %}{{- settings }}{%- endif %}\n"
@@ -207,10 +210,57 @@ static const struct {
                 WRITE("0", SETTINGS, "t.text", "", ANSWER, CALL(""), EACH_CALLED(RESULT))},
 };
 
-/* The default of the settings' only field that has one, as a line before the template. */
+static enum ax_status read_word(struct ax_json v, const char **out) {
+    AX_TRY(ax_json_str(v, out));
+    return **out && (*out)[strspn(*out, "abcdefghijklmnopqrstuvwxyz_")] == '\0'
+               ? AX_OK
+               : ax_json_error(v, "expected a word");
+}
+
+/* Refuses an effort that the file does not list. */
+static enum ax_status add_values(struct ax_buf *source, struct ax_json values) {
+    if (ax_json_size(values) == 0)
+        return ax_json_error(values, "expected a list of words");
+    AX_TRY(ax_buf_puts(source, "{%- if effort is not none and effort not in ["));
+    for (size_t i = 0; i < ax_json_size(values); i++) {
+        const char *word;
+        AX_TRY(read_word(ax_json_at(values, i), &word));
+        AX_TRY(ax_buf_printf(source, "'%s', ", word));
+    }
+    return ax_buf_puts(
+        source, "] %}\n"
+                "    {{- raise_exception('reasoning_effort: the model has no ' ~ effort) }}\n"
+                "{%- endif %}\n");
+}
+
+/* The model's only setting, reasoning_effort: what a conversation says, or else the file's default. */
+static enum ax_status add_effort(struct ax_buf *source, struct ax_json field) {
+    const struct ax_json usual = ax_json_get(field, "default");
+    const char *word = NULL;
+    bool may_lack;
+    if (!json_is_null(json_object_get(field.v, "default")))
+        AX_TRY(read_word(usual, &word));
+    AX_TRY(ax_json_bool_or(ax_json_get(field, "accepts_none"), false, &may_lack));
+    AX_TRY(ax_buf_puts(source, "{%- set effort = reasoning_effort | default(none) %}\n"));
+    if (word)
+        AX_TRY(ax_buf_printf(source, "{%%- set effort = '%s' if effort is none else effort %%}\n",
+                             word));
+    else if (!may_lack)
+        AX_TRY(ax_buf_puts(source,
+                           "{%- if effort is none %}\n"
+                           "    {{- raise_exception('the model needs reasoning_effort') }}\n"
+                           "{%- endif %}\n"));
+    AX_TRY(add_values(source, ax_json_get(field, "values")));
+    return ax_buf_puts(
+        source, "{%- if effort is not none %}\n"
+                "    {%- set settings = '[MODEL_SETTINGS]{\"reasoning_effort\": \"' ~ effort ~\n"
+                "                       '\"}[/MODEL_SETTINGS]' %}\n"
+                "{%- endif %}\n");
+}
+
+/* Lines before the template, by which it knows the model's settings. */
 static enum ax_status add_settings(struct ax_buf *source, const char *path) {
     struct ax_json_doc doc;
-    const char *effort = NULL;
     AX_TRY(ax_json_load(&doc, path, MAX_FILE));
     const struct ax_json builder = ax_json_get(ax_json_root(&doc), "model_settings_builder");
     const struct ax_json field = ax_json_get(builder, "reasoning_effort");
@@ -219,14 +269,7 @@ static enum ax_status add_settings(struct ax_buf *source, const char *path) {
         st = ax_json_error(ax_json_root(&doc),
                            "model_settings_builder is missing, which v15 needs for chats");
     else if (field.v)
-        st = ax_json_str(ax_json_get(field, "default"), &effort);
-    if (effort && effort[strspn(effort, "abcdefghijklmnopqrstuvwxyz")] != '\0')
-        st = ax_json_error(ax_json_get(field, "default"), "expected a word");
-    if (st == AX_OK && effort)
-        st = ax_buf_printf(source,
-                           "{%%- set settings = '[MODEL_SETTINGS]{\"reasoning_effort\": \"%s\"}"
-                           "[/MODEL_SETTINGS]' %%}\n",
-                           effort);
+        st = add_effort(source, field);
     ax_json_free(&doc);
     return st;
 }
