@@ -371,8 +371,15 @@ static enum ax_status ignore_part(json_t *list, const char *name) {
     return add_ignored(list, text);
 }
 
-/* Names the matrices of layers that stay as they are: routers, gates of shared experts, unused layers; those of
- * per-layer inputs, before the layers; and parts beside the text model. */
+/* Would a program take a matrix that stays as it is for one of the quantized linears? */
+static bool is_like_linears(const struct work *w, const struct ax_hf_unused *unused,
+                            const char *name) {
+    return ax_hf_layer_of(name) >= 0 || ax_hf_is_unused(unused, name) ||
+           w->arch.per_layer.width > 0 || (w->arch.classifier && strcmp(name, "score.weight") == 0);
+}
+
+/* Names the matrices that stay as they are: of layers, such as routers, gates of shared experts, unused layers; those
+ * of per-layer inputs, before the layers; a classifier's head; and parts beside the text model. */
 static enum ax_status ignore_others(const struct work *w, json_t *config) {
     const struct ax_hf_unused unused = ax_arch_unused(&w->arch);
     json_t *list = json_object_get(config, "ignore");
@@ -380,9 +387,7 @@ static enum ax_status ignore_others(const struct work *w, json_t *config) {
         const struct ax_st_output *o = &w->outputs[i];
         const size_t n = strlen(o->name), suffix = strlen(".weight");
         if (o->fill == copy && o->ndim == 2 && n > suffix &&
-            (ax_hf_layer_of(o->name) >= 0 || ax_hf_is_unused(&unused, o->name) ||
-             w->arch.per_layer.width > 0) &&
-            strcmp(o->name + n - suffix, ".weight") == 0)
+            strcmp(o->name + n - suffix, ".weight") == 0 && is_like_linears(w, &unused, o->name))
             AX_TRY(ignore_matrix(w, list, o->name));
     }
     for (int i = 0; w->hf.wrapped && i < w->hf.wrapped->n_others; i++)

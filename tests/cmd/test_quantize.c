@@ -122,6 +122,42 @@ static void test_ignored(void **state) {
     json_decref(config);
 }
 
+/* A file in scratch that is another one with the first `from` replaced by `to` and blanks. */
+static void put_edited(const char *name, const char *original, const char *from, const char *to) {
+    char *text;
+    size_t n;
+    assert_int_equal(ax_read_file(original, 1 << 24, &text, &n), AX_OK);
+    char *at = memmem(text, n, from, strlen(from));
+    assert_non_null(at);
+    assert_true(strlen(to) <= strlen(from));
+    memset(at, ' ', strlen(from));
+    memcpy(at, to, strlen(to));
+    put_bytes(name, text, n);
+    ax_free(text);
+}
+
+/* A classifier's scores are of a linear that stays as it is: Llama, whose logits are taken for scores. */
+static void test_classifier(void **state) {
+    (void)state;
+    char file[200];
+    need_binary();
+    make_folder("classifier");
+    put_edited("classifier/config.json", golden_path("models/llama/config.json"),
+               "\"LlamaForCausalLM\"\n  ],\n  \"attention_bias\": false,",
+               "\"LForSequenceClassification\"], \"num_labels\": 512,");
+    put_edited("classifier/model.safetensors", golden_path("models/llama/model.safetensors"),
+               "\"lm_head.weight\"", "\"score.weight\"");
+    sft_command = "quantize";
+    EXPECT(0, "21 matrices as int8", in_scratch("classifier"), in_scratch("scores"), "--scheme",
+           "int8");
+    snprintf(file, sizeof file, "%s", in_scratch("scores/config.json"));
+    json_t *config = json_load_file(file, 0, NULL), *want = json_pack("[ss]", "lm_head", "score");
+    json_t *got = json_object_get(json_object_get(config, "quantization_config"), "ignore");
+    assert_true(json_equal(got, want));
+    json_decref(want);
+    json_decref(config);
+}
+
 /* llama.cpp's schemes: the file that convert writes, byte for byte. */
 static void test_gguf(void **state) {
     (void)state;
@@ -159,7 +195,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_damaged_folders),
         cmocka_unit_test(test_groups),   cmocka_unit_test(test_ignored),
-        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf),     cmocka_unit_test(test_classifier),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
