@@ -185,6 +185,29 @@ static enum ax_status differs(const struct ax_adapters *a, int which, const stru
                     peft->dir, key, a->pefts[which].dir);
 }
 
+/* The first tensor of x that is not in y with its shape; NULL: there is none. Matrices of the base that PEFT stores
+ * beside adapters do not count. */
+static const char *missing_in(const struct ax_safetensors *x, const struct ax_safetensors *y) {
+    for (int i = 0; i < x->n; i++) {
+        const struct ax_st_entry *e = &x->entries[i], *other = ax_safetensors_find(y, e->name);
+        bool same = other && other->ndim == e->ndim;
+        for (int d = 0; same && d < e->ndim; d++)
+            same = other->shape[d] == e->shape[d];
+        if (!same && !strstr(e->name, ".base_layer."))
+            return e->name;
+    }
+    return NULL;
+}
+
+static enum ax_status match_tensors(const struct ax_adapters *a, int which,
+                                    const struct ax_peft *peft) {
+    const struct ax_peft *own = &a->pefts[which];
+    const char *name = missing_in(&peft->weights, &own->weights);
+    if (!name)
+        name = missing_in(&own->weights, &peft->weights);
+    return name ? differs(a, which, peft, name) : AX_OK;
+}
+
 enum ax_status ax_adapters_match(const struct ax_adapters *a, int which,
                                  const struct ax_peft *peft) {
     const struct ax_peft_config *x = &a->pefts[which].config, *y = &peft->config;
@@ -204,7 +227,7 @@ enum ax_status ax_adapters_match(const struct ax_adapters *a, int which,
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: adapters with modules_to_save cannot be replaced in a running server",
                         x->save.n > 0 ? a->pefts[which].dir : peft->dir);
-    return AX_OK;
+    return match_tensors(a, which, peft);
 }
 
 enum ax_status ax_adapters_replace(struct ax_adapters *a, struct ax_model *m, int which,

@@ -36,6 +36,16 @@ static void make_adapter(const char *name, int64_t vocab) {
     assert_int_equal(ax_peft_write(in_scratch(name), &c, 1, &t), AX_OK);
 }
 
+/* One of a single matrix, by its tensor's name. */
+static void make_one_of(const char *name, const char *tensor, int64_t columns) {
+    const struct ax_peft_config c = {.r = 1, .alpha = 1, .targets = {1, q_proj}};
+    const struct ax_st_output t = {
+        .name = tensor, .dtype = AX_F32, .ndim = 2, .shape = {1, columns}, .fill = zeros};
+    make_folder(name);
+    assert_int_equal(ax_remove_tree(in_scratch(name)), AX_OK);
+    assert_int_equal(ax_peft_write(in_scratch(name), &c, 1, &t), AX_OK);
+}
+
 /* Arguments with '@' for the scratch folder. */
 static enum ax_status open_them(struct ax_adapters *a, struct ax_arch *arch, int n,
                                 const char *const *args) {
@@ -87,6 +97,38 @@ static void names(void **state) {
     assert_error(OPEN(&a, &arch, "@/x/math", "@/nowhere"), AX_ERR_DATA,
                  "/nowhere: no adapter: adapter_config.json is missing");
     assert_int_equal(ax_mem_live_blocks(), live);
+}
+
+/* A place takes an adapter of the same matrices, whatever PEFT has stored beside them of the base. */
+static void places_have_a_shape(void **state) {
+    (void)state;
+    static const char q[] = AX_PEFT_PREFIX "model.layers.0.self_attn.q_proj.lora_A.weight",
+                      v[] = AX_PEFT_PREFIX "model.layers.0.self_attn.v_proj.lora_A.weight",
+                      base[] = AX_PEFT_PREFIX "lm_head.base_layer.weight";
+    static const struct {
+        const char *tensor;
+        int64_t columns;
+        const char *why;
+    } rows[] = {{q, 4, NULL},
+                {q, 8, "q_proj.lora_A.weight is not that of"},
+                {v, 4, "v_proj"},
+                {base, 4, "q_proj"}};
+    struct ax_adapters a;
+    struct ax_arch arch;
+    make_one_of("first", q, 4);
+    assert_int_equal(OPEN(&a, &arch, "@/first"), AX_OK);
+    assert_int_equal(ax_adapters_add_slots(&a, 1), AX_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ax_peft other;
+        make_one_of("second", rows[i].tensor, rows[i].columns);
+        assert_int_equal(ax_peft_open(&other, in_scratch("second")), AX_OK);
+        if (rows[i].why)
+            assert_error(ax_adapters_match(&a, 1, &other), AX_ERR_CONFIG, rows[i].why);
+        else
+            assert_int_equal(ax_adapters_match(&a, 1, &other), AX_OK);
+        ax_peft_close(&other);
+    }
+    ax_adapters_close(&a);
 }
 
 static void another_vocabulary_is_alone(void **state) {
@@ -235,6 +277,7 @@ static void mistakes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names),
+        cmocka_unit_test(places_have_a_shape),
         cmocka_unit_test(another_vocabulary_is_alone),
         cmocka_unit_test(each_is_what_it_is_alone),
         cmocka_unit_test(its_own_template),
