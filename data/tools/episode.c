@@ -34,10 +34,12 @@ void ax_episode_free(struct ax_episode *x) {
 static enum ax_status put_plain(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
                                 json_t *message) {
     struct ax_buf text = {0};
-    AX_TRY(ax_tokenizer_decode(c->tokenizer, ids, n, true, &text));
+    enum ax_status st = ax_tokenizer_decode(c->tokenizer, ids, n, true, &text);
     json_t *v = json_stringn(text.data ? text.data : "", text.len);
     ax_buf_free(&text);
-    return json_object_set_new(message, "content", v) == 0 ? AX_OK : no_memory();
+    if (json_object_set_new(message, "content", v) != 0 && st == AX_OK)
+        st = no_memory();
+    return st;
 }
 
 static enum ax_status read_turn(const struct ax_tool_chat *c, const int32_t *ids, size_t n,
