@@ -8,7 +8,7 @@
 /* ---- a unit's weights, one after the other ---- */
 
 static bool changes(const struct ax_param *p, int unit) {
-    return p->unit == unit && p->alias_of < 0 && (p->trainable || p->buffer);
+    return p->unit == unit && (p->trainable || p->buffer);
 }
 
 static enum ax_dtype dtype_of(const struct ax_model *m, const struct ax_param *p) {

@@ -29,14 +29,11 @@ struct ax_param {
     int ep_owner;
     uint32_t grad_partial_over; /* bits 1 << role: each rank has a partial gradient, to be summed
                                    over the role in addition to the segment's reduce roles */
-    /* a tied parameter's owner (index in the model), which alone is counted, stored and saved; −1 =
-     * not an alias */
-    int alias_of;
-    bool trainable, decay; /* decay: weight decay applies (matrices) */
-    double start;          /* elements of a vector in a new model */
-    bool buffer;           /* never trained, and in accumulation dtype */
-    bool frozen;           /* never trained, as no loss has a gradient of it */
-    bool uncopied;         /* absent from its unit's copy (ax_unit.copy) */
+    bool trainable, decay;      /* decay: weight decay applies (matrices) */
+    double start;               /* elements of a vector in a new model */
+    bool buffer;                /* never trained, and in accumulation dtype */
+    bool frozen;                /* never trained, as no loss has a gradient of it */
+    bool uncopied;              /* absent from its unit's copy (ax_unit.copy) */
     /* number of the adapter that it belongs to (lora_A, lora_B, magnitudes), from 1; 0 = it is part
      * of the base */
     int adapter;

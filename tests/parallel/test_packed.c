@@ -58,7 +58,6 @@ static void lay_out(struct rank *r, enum ax_storage store) {
                                          .shape = {shapes[i].rows, shapes[i].cols},
                                          .tp_dim = (int8_t)shapes[i].tp_dim,
                                          .ep_dim = -1,
-                                         .alias_of = -1,
                                          .trainable = !packed,
                                          .storage = packed ? store : AX_STORAGE_PLAIN};
         snprintf(r->params[i].name, AX_NAME_MAX, "p%d", i);
@@ -256,8 +255,7 @@ static void long_runs_are_read_in_parts(void **state) {
                                .shape = {NUMEL / COLS, COLS},
                                .local_shape = {NUMEL / COLS, COLS},
                                .tp_dim = -1,
-                               .ep_dim = -1,
-                               .alias_of = -1};
+                               .ep_dim = -1};
     struct ax_mesh mesh;
     struct ax_packing k;
     struct ax_tensor buffers[AX_PACKED_BUFFERS];

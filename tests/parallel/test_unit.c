@@ -47,7 +47,6 @@ static void set_params(struct rank *r) {
                                          .shape = {shapes[i].rows, shapes[i].cols},
                                          .tp_dim = (int8_t)shapes[i].tp_dim,
                                          .ep_dim = -1,
-                                         .alias_of = -1,
                                          .trainable = true};
         snprintf(r->params[i].name, AX_NAME_MAX, "p%d", i);
         r->list[i] = &r->params[i];
@@ -269,7 +268,6 @@ static void large_tensors_are_loaded(void **state) {
                              .shape = {rows, cols},
                              .tp_dim = (int8_t)tp_dim,
                              .ep_dim = -1,
-                             .alias_of = -1,
                              .trainable = true};
         static struct rank r;
         memset(&r, 0, sizeof r);
