@@ -23,7 +23,7 @@ import tempfile
 from template_peer import CONVERSATIONS, EXTRAS, TOKENS, WEATHER, call, differ, jinja_peer, ours
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-TEMPLATES = os.path.join(ROOT, "data", "template")
+TEMPLATES = os.path.join(ROOT, "data", "text", "template")
 RECORD = os.path.join(ROOT, "tests", "data", "named_cases.json")
 TEXTS = ["", " ", "Hi", " a\n", "\n\nb ", "é😀", "<think>x</think>y", "<think>\nx\n</think>\n\ny", "</think>z", "'q' \"r\""]
 
