@@ -185,7 +185,8 @@ __device__ static inline void take_scores(softmax<M> &state, sums<M, N> &s, sums
             most = fmaxf(most, fmaxf(s.x[r / 2][n][2 * (r % 2)], s.x[r / 2][n][2 * (r % 2) + 1]));
         most = fmaxf(state.most[r], row_reduce<max_op>(most));
         base[r] = most == -INFINITY ? 0 : most * by;
-        factor[r] = power_of_two(state.most[r] * by - base[r]);
+        /* 1 exactly where nothing grew: a product fused with its own difference leaves its rounding */
+        factor[r] = most == state.most[r] ? 1 : power_of_two(state.most[r] * by - base[r]);
         grew = grew || most != state.most[r];
         state.most[r] = most;
         state.sum[r] *= factor[r];
