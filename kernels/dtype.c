@@ -79,9 +79,9 @@ uint16_t ax_f32_to_bf16(float x) {
 }
 
 /* The low half as a signed number is exactly what rounding removed, so adding it undoes the
- * rounding. */
+ * rounding. A NaN loses its low half first: a GPU's, 0x7fffffff, would round up to −0. */
 uint16_t ax_f32_split(float x, int16_t *remainder) {
-    uint32_t u = bits_of(x);
+    uint32_t u = isnan(x) ? (bits_of(x) | 0x400000u) & 0xffff0000u : bits_of(x);
     uint16_t low = (uint16_t)u;
     memcpy(remainder, &low, sizeof(low));
     return (uint16_t)((u + 0x8000u) >> 16);

@@ -40,7 +40,7 @@ float ax_f16_to_f32(uint16_t bits);
 uint16_t ax_f32_to_f16(float x); /* overflow → inf */
 
 /* Splits a float32 into the nearest bfloat16 (ties away from zero) and 16 remainder bits; join
- * restores every bit. */
+ * restores every bit. Both halves of NaN join to NaN, and its bfloat16 is NaN, too. */
 uint16_t ax_f32_split(float x, int16_t *remainder);
 float ax_f32_join(uint16_t bf16, int16_t remainder);
 /* x rounded stochastically to bf16, so that the mean is x; `random` holds 16 bits. */

@@ -23,7 +23,8 @@ __device__ static inline void bf16_pair_to_f32(uint32_t pair, float &one, float 
 
 /* See ax_f32_split, ax_f32_join, ax_f32_to_bf16_random. */
 __device__ static inline uint16_t f32_split(float x, int16_t *remainder) {
-    const uint32_t u = __float_as_uint(x);
+    const uint32_t bits = __float_as_uint(x);
+    const uint32_t u = x != x ? (bits | 0x400000u) & 0xffff0000u : bits;
     *remainder = (int16_t)(uint16_t)u;
     return (uint16_t)((u + 0x8000u) >> 16);
 }

@@ -81,8 +81,10 @@ AX_INLINE v_float v_load_split(const uint16_t *high, const uint16_t *low, int64_
 }
 
 AX_INLINE void v_store_split(uint16_t *high, uint16_t *low, int64_t n, v_float x) {
-    v_store_u16(high, n, v_shift_right(v_add(v_bits(x), v_set_int(0x8000u)), 16));
-    v_store_u16(low, n, v_and(v_bits(x), v_set_int(0xffffu)));
+    v_int quiet = v_and(v_or(v_bits(x), v_set_int(0x400000u)), v_set_int(0xffff0000u));
+    v_int bits = v_choose(v_is_nan(x), v_bits(x), quiet);
+    v_store_u16(high, n, v_shift_right(v_add(bits, v_set_int(0x8000u)), 16));
+    v_store_u16(low, n, v_and(bits, v_set_int(0xffffu)));
 }
 
 AX_INLINE v_float weights_load(enum weights_kind kind, const struct weights *w, int64_t i,
