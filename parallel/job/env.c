@@ -32,6 +32,11 @@ static const struct launcher launchers[] = {
      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
       "OMPI_COMM_WORLD_LOCAL_SIZE"},
      true},
+    /* PMI_RANK alone may be Slurm's */
+    {"MPICH",
+     "MPI_LOCALNRANKS",
+     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+     true},
     {"Slurm", "SLURM_PROCID", {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL}, false},
 };
 #define N_LAUNCHERS ((int)(sizeof launchers / sizeof *launchers))
@@ -41,11 +46,16 @@ static const char *get(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* In a batch script Slurm sets a rank, too, but the script is no task of a step. */
+/* Whether srun has started this process. A batch script, and a shell that salloc opens on a node, have
+ * a rank, too, and the number of tasks that srun would start; but no step, or one that is not counted
+ * from 0 (above SLURM_MAX_NORMAL_STEP_ID). */
+static bool is_task(void) {
+    const char *step = get("SLURM_STEP_ID");
+    return step ? strtoul(step, NULL, 10) < 0xfffffff0UL : !get("SLURM_JOB_ID");
+}
+
 static bool started_by(const struct launcher *l) {
-    if (!get(l->sign))
-        return false;
-    return strcmp(l->name, "Slurm") != 0 || get("SLURM_STEP_ID") || !get("SLURM_JOB_ID");
+    return get(l->sign) && (strcmp(l->name, "Slurm") != 0 || is_task());
 }
 
 static enum ax_status read_int(const char *name, int min, int max, int *out) {
