@@ -8,7 +8,7 @@
 
 #include "parallel/job/net.h"
 
-enum { PORTS = 8, DEFAULT_PORT = 29500 };
+enum { PORTS = 8, DEFAULT_PORT = 29500, LAST_PORT = 65535 };
 
 enum { RANK, WORLD, LOCAL_RANK, LOCAL_WORLD, NUMBERS };
 
@@ -234,12 +234,14 @@ static enum ax_status find_port(struct ax_env *e) {
     e->port = DEFAULT_PORT;
     if (get("AXTRAIN_PORT")) {
         e->ports = 1;
-        return read_int("AXTRAIN_PORT", 1, 65535, &e->port);
+        return read_int("AXTRAIN_PORT", 1, LAST_PORT, &e->port);
     }
     if (get("MASTER_PORT")) {
-        AX_TRY(read_int("MASTER_PORT", 1, 65535 - PORTS, &e->port));
-        e->ports = e->served ? 1 : PORTS;
-        e->port += !e->served && agent && strcmp(agent, "True") == 0;
+        const bool taken = !e->served && agent && strcmp(agent, "True") == 0;
+        AX_TRY(read_int("MASTER_PORT", 1, LAST_PORT - taken, &e->port));
+        e->port += taken;
+        const int left = e->served ? 1 : LAST_PORT - e->port + 1;
+        e->ports = left < PORTS ? left : PORTS;
     } else if (job) {
         e->port = 20000 + (int)(strtoul(job, NULL, 10) % 1000) * PORTS;
     }
