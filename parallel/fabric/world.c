@@ -44,6 +44,8 @@ static enum ax_status serve(struct ax_world *w, const unsigned char key[AX_STORE
     int fd, port;
     if (w->env.rank != 0 || w->env.served)
         return AX_OK;
+    if (w->env.local_world < w->env.world)
+        ax_net_warn_loopback(w->env.host);
     AX_TRY(ax_net_listen(w->env.host, w->env.port, w->env.ports, &fd, &port));
     return ax_store_serve(&w->server, fd, w->env.world, key, timeout);
 }

@@ -153,11 +153,6 @@ int ax_env_tasks_of_node(const char *tasks, int index) {
     return 0;
 }
 
-static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 ||
-           strcmp(host, "::1") == 0;
-}
-
 static const char *first_of(const char *const *names) {
     const char *value = NULL;
     for (; *names && !value; names++)
@@ -209,7 +204,7 @@ static enum ax_status find_local(const struct launcher *l, struct ax_env *e) {
             AX_TRY(read_int("SLURM_NODEID", 0, AX_ENV_MAX_WORLD, &node));
         e->local_world = ax_env_tasks_of_node(first_of(tasks), node);
     }
-    const bool all_here = is_loopback(e->host);
+    const bool all_here = ax_net_says_loopback(e->host);
     if (e->local_world == 0)
         e->local_world = all_here ? e->world : 1;
     if (!get(l->number[LOCAL_RANK]))

@@ -505,6 +505,8 @@ static enum ax_status serve_store(struct job *j) {
     j->attempt.port = o->master_port;
     if (o->host != 0)
         return AX_OK;
+    if (o->hosts > 1)
+        ax_net_warn_loopback(address_of(o));
     AX_TRY(ax_net_listen(address_of(o), o->master_port, 1, &fd, &j->attempt.port));
     snprintf(job, sizeof job, "%d", j->attempt.restart);
     ax_token_key(key, j->token, job);

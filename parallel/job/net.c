@@ -196,6 +196,20 @@ bool ax_net_is_loopback(const char *host, bool *known) {
     return all;
 }
 
+bool ax_net_says_loopback(const char *host) {
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "localhost") == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+void ax_net_warn_loopback(const char *host) {
+    bool known;
+    if (!ax_net_says_loopback(host) && ax_net_is_loopback(host, &known))
+        ax_log_warn("%s is the loopback interface here, where rank 0 is (see /etc/hosts): ranks of "
+                    "other hosts cannot reach it. Set MASTER_ADDR to an address that they can "
+                    "reach, or to 127.0.0.1 if all ranks are on this host.",
+                    host);
+}
+
 /* A port of −1 is left out. */
 static void address_text(const struct sockaddr_storage *a, int port, char out[AX_NET_ADDRESS]) {
     const bool six = a->ss_family == AF_INET6;

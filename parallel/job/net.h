@@ -33,6 +33,11 @@ void ax_net_log_refused(int *refused, const char *from, const char *where, const
 /* True if a name or address belongs to this machine's loopback interface. *known: whether the name
  * resolves. */
 bool ax_net_is_loopback(const char *host, bool *known);
+/* True for a text that says so itself: localhost, 127.0.0.1, ::1. */
+bool ax_net_says_loopback(const char *host);
+/* Warns if rank 0's host, this one, has another name for its loopback interface, as /etc/hosts may say
+ * of the host's own name: ranks of other hosts cannot reach it there. */
+void ax_net_warn_loopback(const char *host);
 /* The socket's own address as text, without its port. */
 void ax_net_own_address(int fd, char out[AX_NET_ADDRESS]);
 /* Waits until the socket can be read (or written); false when the time is over. */

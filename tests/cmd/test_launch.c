@@ -367,30 +367,52 @@ static void restarts_without_progress_end(void **state) {
 
 /* ---- other launchers ---- */
 
+/* Two ranks with these variables and their own. */
+static void run_two(const char *common, const char *first, const char *second) {
+    const char *name = getenv("AX_TEST_BIN"), *bin = name ? name : "build/axtrain";
+    char command[2048];
+    snprintf(command, sizeof command,
+             "(env %s RANK=1 %s '%s' " CHECK "dp_shard=2 & env %s RANK=0 %s '%s' " CHECK
+             "dp_shard=2; wait $!) 2>&1",
+             common, second, bin, model, common, first, bin, model);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    out[fread(out, 1, sizeof out - 1, p)] = '\0';
+    assert_int_equal(pclose(p), 0);
+    has(" checks passed, 0 failed\n");
+}
+
 /* As torchrun starts two ranks: its agent listens on MASTER_PORT and says nothing. */
 static void ranks_of_torchrun_pass_its_agent(void **state) {
     (void)state;
     int agent, port;
     char common[512];
     assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &agent, &port), AX_OK);
-    const char *bin = getenv("AX_TEST_BIN");
     snprintf(common, sizeof common,
-             "env TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True WORLD_SIZE=2 "
+             "TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True WORLD_SIZE=2 "
              "LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d",
              port);
-    FILE *p;
-    char command[2048];
-    snprintf(command, sizeof command,
-             "%s RANK=1 LOCAL_RANK=1 '%s' " CHECK "dp_shard=2 & %s RANK=0 LOCAL_RANK=0 '%s' " CHECK
-             "dp_shard=2; wait $!",
-             common, bin ? bin : "build/axtrain", model, common, bin ? bin : "build/axtrain",
-             model);
-    p = popen(command, "r");
-    assert_non_null(p);
-    out[fread(out, 1, sizeof out - 1, p)] = '\0';
-    assert_int_equal(pclose(p), 0);
-    has(" checks passed, 0 failed\n");
+    run_two(common, "LOCAL_RANK=0", "LOCAL_RANK=1");
+    lacks("loopback");
     close(agent);
+}
+
+/* The name of a host that is its loopback interface there, as in Debian's /etc/hosts; here a number
+ * that the resolver knows. */
+static void a_name_of_loopback_is_warned_of(void **state) {
+    (void)state;
+    static const char *const hosts[] = {"127.0.0.1", "0x7f.1"};
+    for (size_t i = 0; i < 2; i++) {
+        int fd, port;
+        char common[256];
+        assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
+        close(fd);
+        snprintf(common, sizeof common,
+                 "WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=%s MASTER_PORT=%d",
+                 hosts[i], port);
+        run_two(common, "", "");
+        (i == 0 ? lacks : has)(" is the loopback interface here, where rank 0 is");
+    }
 }
 
 /* An address that others can reach is not listened on without a token. */
@@ -436,6 +458,7 @@ int main(void) {
         cmocka_unit_test(lost_ranks_are_started_again),
         cmocka_unit_test(restarts_without_progress_end),
         cmocka_unit_test(ranks_of_torchrun_pass_its_agent),
+        cmocka_unit_test(a_name_of_loopback_is_warned_of),
         cmocka_unit_test(other_hosts_need_a_token),
         cmocka_unit_test(axlaunch_is_launch),
     };
