@@ -12,6 +12,9 @@
 #include "parallel/job/token.h"
 
 static const double CONNECT_SECONDS = 2, GREETING_SECONDS = 2;
+/* Beyond what the server waits for, the network has this long; less if it may be cut, so that a lost
+ * host is named soon after the timeout. */
+static const double GRACE_SECONDS = 20, DOUBT_SECONDS = 0.4;
 
 struct ax_store_client {
     int fd, rank, world;
@@ -95,7 +98,10 @@ static bool greet(struct ax_store_client *s, const struct ax_store_options *o, c
     ax_buf_free(&body);
     ax_buf_free(&frame);
     *why = "the store there does not accept this rank's token";
-    if (!ok || !receive(s, &f, deadline) || f.type != AX_STORE_WELCOME || f.len != sizeof mac)
+    /* A slow store may have let this rank in already. If the rank gave up here, the store would find it
+     * lost, and end the job. */
+    if (!ok || !receive(s, &f, ax_clock_now() + GRACE_SECONDS) || f.type != AX_STORE_WELCOME ||
+        f.len != sizeof mac)
         return false;
     ax_store_proof(o->key, "store", nonces, nonces + AX_STORE_NONCE, AX_STORE_NONCE, mac);
     *why = "the store there does not know this job's token";
@@ -118,10 +124,11 @@ static bool try_port(struct ax_store_client *s, const struct ax_store_options *o
 }
 
 /* Another service may listen on a port, and rank 0 may start late: tries all ports until the
- * deadline. The reason kept is the most telling one: of a port where something listens. */
+ * deadline. The reason kept is that of the first port, or that of a store that is not this job's. */
 static enum ax_status find_server(struct ax_store_client *s, const struct ax_store_options *o,
                                   double deadline) {
     const char *kept = "", *refused = NULL;
+    char ports[48];
     struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
     for (;;) {
         for (int p = o->port; p < o->port + o->ports; p++) {
@@ -138,10 +145,12 @@ static enum ax_status find_server(struct ax_store_client *s, const struct ax_sto
         if (pause.tv_nsec < 400 * 1000 * 1000)
             pause.tv_nsec *= 2;
     }
+    snprintf(ports, sizeof ports, o->ports > 1 ? "ports %d to %d" : "port %d", o->port,
+             o->port + o->ports - 1);
     return ax_error(AX_ERR_PEER,
-                    "rank %d found no store of its job at %s, port %d, within %g s: %s. See "
+                    "rank %d found no store of its job at %s, %s, within %g s: %s. See "
                     "whether rank 0 runs there.",
-                    o->rank, o->host, o->port, o->timeout, refused ? refused : kept);
+                    o->rank, o->host, ports, o->timeout, refused ? refused : kept);
 }
 
 static enum ax_status gone(struct ax_store_client *s) {
@@ -223,10 +232,6 @@ const unsigned char *ax_store_key(const struct ax_store_client *s) {
 }
 
 /* ---- requests ---- */
-
-/* Beyond what the server waits for, the network has this long; less if it may be cut, so that a lost
- * host is named soon after the timeout. */
-static const double GRACE_SECONDS = 20, DOUBT_SECONDS = 0.4;
 
 /* Appends what all requests end with: how long the server may wait. */
 static enum ax_status ask(struct ax_store_client *s, enum ax_store_type type, struct ax_buf *body,

@@ -282,16 +282,32 @@ struct ax_store_server {
     struct pollfd *polls;
     struct ax_store_conn **polled;
     size_t capacity;
+    bool full; /* no room for a connection: nobody is let in until the next tick */
     _Atomic bool stopping;
     _Atomic double linger_until;
     char buffer[READ_BYTES];
 };
+
+/* There is no room for a connection. Strangers soon give theirs back; ranks do not. */
+static void note_full(struct ax_store_server *s, int error) {
+    char text[256];
+    s->full = true;
+    if (s->core.strangers > 0)
+        return;
+    snprintf(text, sizeof text,
+             "the store of the job cannot take a connection: %s. Raise the limit of open files "
+             "(ulimit -n) where rank 0 or the launcher runs.",
+             strerrordesc_np(error));
+    ax_store_fail_all(&s->core.table, AX_ERR_CONFIG, text);
+}
 
 static void accept_all(struct ax_store_server *s) {
     for (int i = 0; i < 64; i++) {
         char address[AX_NET_ADDRESS];
         struct ax_store_conn *conn;
         const int fd = ax_net_accept(s->listening, address);
+        if (fd < 0 && errno != EAGAIN)
+            note_full(s, errno);
         if (fd < 0)
             return;
         if (ax_store_core_accept(&s->core, address, &conn) == AX_OK)
@@ -338,7 +354,8 @@ static enum ax_status make_polls(struct ax_store_server *s, size_t *n) {
         s->capacity = 2 * count;
     }
     s->polls[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-    s->polls[1] = (struct pollfd){.fd = s->listening, .events = POLLIN};
+    s->polls[1] = (struct pollfd){.fd = s->full ? -1 : s->listening, .events = POLLIN};
+    s->full = false;
     *n = 2;
     for (struct ax_store_conn *c = s->core.conns; c; c = c->next, ++*n) {
         const short out = c->sent < c->out.len ? POLLOUT : 0;

@@ -44,6 +44,8 @@ bool ax_store_awaits(const struct ax_store_table *t);
 enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_store_member *m);
 void ax_store_seat_leave(struct ax_store_table *t, int rank, enum ax_status st, const char *words);
 void ax_store_seat_lose(struct ax_store_table *t, int rank); /* its connection has closed */
+/* Unless all ranks have joined: none of them can, and is told why. Only the first cause counts. */
+void ax_store_fail_all(struct ax_store_table *t, enum ax_status st, const char *text);
 /* Call after `timeout` seconds: if not all ranks have joined, sets the failure to who is missing
  * and who is there. */
 void ax_store_seats_expire(struct ax_store_table *t, double timeout);

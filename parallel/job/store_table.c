@@ -46,7 +46,7 @@ static const char *name_of(char *out, size_t size, const struct ax_store_member 
     return out;
 }
 
-static void fail_all(struct ax_store_table *t, enum ax_status st, const char *text) {
+void ax_store_fail_all(struct ax_store_table *t, enum ax_status st, const char *text) {
     if (ax_store_complete(t) || t->failed != AX_OK)
         return;
     t->failed = st;
@@ -98,7 +98,7 @@ enum ax_status ax_store_seat_take(struct ax_store_table *t, const struct ax_stor
         if (t->failed == AX_OK && m->world == t->world && m->rank < t->world &&
             t->seats[m->rank].state != AX_STORE_AWAITED)
             t->twice = m->rank;
-        fail_all(t, st, ax_error_text());
+        ax_store_fail_all(t, st, ax_error_text());
         return st;
     }
     t->seats[m->rank] = (struct ax_store_seat){.state = AX_STORE_JOINED, .who = *m};
@@ -117,7 +117,7 @@ void ax_store_seat_leave(struct ax_store_table *t, int rank, enum ax_status st, 
         seat->words = NULL;
     ax_fit(text, sizeof text, "rank %d %s%s", rank, st == AX_OK ? "ended" : "failed: ",
            st == AX_OK ? " before all ranks had joined" : words);
-    fail_all(t, AX_ERR_PEER, text);
+    ax_store_fail_all(t, AX_ERR_PEER, text);
 }
 
 void ax_store_seat_lose(struct ax_store_table *t, int rank) {
@@ -129,7 +129,7 @@ void ax_store_seat_lose(struct ax_store_table *t, int rank) {
     snprintf(text, sizeof text,
              "%s is gone: its process ended, or its connection broke, before all ranks had joined",
              name_of(name, sizeof name, &seat->who));
-    fail_all(t, AX_ERR_PEER, text);
+    ax_store_fail_all(t, AX_ERR_PEER, text);
 }
 
 /* "0, 1, 4-7": the ranks in a state, on a host (NULL: any). */
@@ -177,7 +177,7 @@ void ax_store_seats_expire(struct ax_store_table *t, double timeout) {
                         timeout);
     list_ranks(t, AX_STORE_AWAITED, NULL, &text);
     list_hosts(t, &text);
-    fail_all(t, AX_ERR_PEER, text.data ? text.data : "out of memory");
+    ax_store_fail_all(t, AX_ERR_PEER, text.data ? text.data : "out of memory");
     ax_buf_free(&text);
 }
 

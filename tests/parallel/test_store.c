@@ -543,6 +543,113 @@ static void other_services_are_passed(void **state) {
     close(silent);
 }
 
+/* ---- a slow store ---- */
+
+struct relay {
+    int listening, port; /* its own socket, and the store's port */
+};
+
+/* Waits for bytes and passes on at most n of them; false when the sender has closed. */
+static bool pass(int from, int to, size_t n) {
+    char bytes[4096];
+    assert_true(n <= sizeof bytes && ax_net_ready(from, false, 20));
+    const ssize_t got = recv(from, bytes, n, 0);
+    if (got > 0)
+        assert_int_equal(send(to, bytes, (size_t)got, MSG_NOSIGNAL), got);
+    return got > 0;
+}
+
+/* One connection of a rank: the store's answer to JOIN takes longer than a greeting may. */
+static void *slow_relay(void *arg) {
+    const struct relay *r = arg;
+    char from[AX_NET_ADDRESS];
+    assert_true(ax_net_ready(r->listening, false, 20));
+    const int rank = ax_net_accept(r->listening, from), store = knock(r->port);
+    assert_true(pass(store, rank, AX_STORE_HEADER + AX_STORE_NONCE) && pass(rank, store, 4096));
+    nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 500 * 1000 * 1000}, NULL);
+    for (bool open = true; open;) {
+        if (ax_net_ready(store, false, 0.001))
+            open = pass(store, rank, 4096);
+        if (open && ax_net_ready(rank, false, 0.001))
+            open = pass(rank, store, 4096);
+    }
+    close(store);
+    close(rank);
+    return NULL;
+}
+
+static void a_slow_welcome_is_waited_for(void **state) {
+    (void)state;
+    struct rank rank = {base_options(1, 0), exchange};
+    struct relay relay;
+    struct ax_store_server *server;
+    pthread_t thread;
+    int fd, out;
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &relay.port), AX_OK);
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &relay.listening, &rank.o.port), AX_OK);
+    const pid_t pid = start(&rank, &out);
+    assert_int_equal(ax_store_serve(&server, fd, 1, rank.o.key, 20), AX_OK);
+    assert_int_equal(pthread_create(&thread, NULL, slow_relay, &relay), 0);
+    const struct result result = finish(pid, out);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    has(&result, AX_OK, "");
+    close(relay.listening);
+    ax_store_stop(server, 0);
+}
+
+static void the_ports_without_a_store_are_named(void **state) {
+    (void)state;
+    struct rank rank = {base_options(1, 0), NULL};
+    int fd, out;
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &rank.o.port), AX_OK);
+    close(fd);
+    rank.o.ports = 1;
+    rank.o.timeout = 0.1;
+    const pid_t pid = start(&rank, &out);
+    const struct result result = finish(pid, out);
+    char expected[128];
+    snprintf(expected, sizeof expected, "at 127.0.0.1, port %d, within 0.1 s: Connection refused",
+             rank.o.port);
+    has(&result, AX_ERR_PEER, expected);
+    rank.o.port = 9;
+    rank.o.ports = 3;
+    const pid_t other = start(&rank, &out);
+    const struct result named = finish(other, out);
+    has(&named, AX_ERR_PEER, "at 127.0.0.1, ports 9 to 11, within 0.1 s");
+}
+
+/* The store has room for one rank of two. */
+static void a_store_without_room_says_so(void **state) {
+    (void)state;
+    struct rank ranks[2] = {{base_options(2, 0), NULL}, {base_options(2, 0), NULL}};
+    struct ax_store_server *server;
+    struct rlimit found, few;
+    int fd, port, outs[2];
+    pid_t pids[2];
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
+    for (int r = 0; r < 2; r++) {
+        ranks[r].o.rank = r;
+        ranks[r].o.port = port;
+        pids[r] = start(&ranks[r], &outs[r]);
+    }
+    const int next = dup(fd);
+    assert_int_equal(close(next), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &found), 0);
+    few = (struct rlimit){(rlim_t)next + 2, found.rlim_max}; /* one is the server's own */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const double begin = ax_clock_now();
+    assert_int_equal(ax_store_serve(&server, fd, 2, ranks[0].o.key, 15), AX_OK);
+    struct result results[2];
+    for (int r = 0; r < 2; r++)
+        results[r] = finish(pids[r], outs[r]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &found), 0);
+    for (int r = 0; r < 2; r++)
+        has(&results[r], AX_ERR_CONFIG,
+            "the store of the job cannot take a connection: Too many open files. Raise the limit");
+    assert_true(ax_clock_now() - begin < 10); /* long before the deadline */
+    ax_store_stop(server, 0);
+}
+
 static void a_server_needs_one_more_descriptor(void **state) {
     (void)state;
     static const unsigned char key[AX_STORE_KEY_BYTES] = {1};
@@ -575,6 +682,9 @@ int main(void) {
         cmocka_unit_test(macs_are_those_of_the_rfc),
         cmocka_unit_test(a_port_that_is_taken_is_passed),
         cmocka_unit_test(other_services_are_passed),
+        cmocka_unit_test(a_slow_welcome_is_waited_for),
+        cmocka_unit_test(the_ports_without_a_store_are_named),
+        cmocka_unit_test(a_store_without_room_says_so),
         cmocka_unit_test(a_server_needs_one_more_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
