@@ -98,7 +98,7 @@ static enum ax_status exchange(const struct rendezvous *m, const char *what, con
     return AX_OK;
 }
 
-/* A rank that leaves while others still connect only breaks connections. */
+/* A rank that leaves while others still connect only breaks connections. The store knows why. */
 static enum ax_status not_connected(const struct ax_gloo_world *w, const char *text) {
     char words[AX_ERROR_TEXT];
     int done;
@@ -175,7 +175,8 @@ static enum ax_status connect_group(struct ax_gloo_world *w, const struct rendez
         if (fds[i] >= 0)
             close(fds[i]);
     ax_free(fds);
-    return st == AX_OK ? AX_OK : not_connected(w, text);
+    /* an error of another kind is this rank's own */
+    return st == AX_ERR_PEER ? not_connected(w, text) : st;
 }
 
 static void group_free(const struct ax_gloo_world *w, struct ax_gloo_group *g) {

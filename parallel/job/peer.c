@@ -116,6 +116,11 @@ static enum ax_status place_call(struct peers *p, struct call *c) {
     c->got = 0;
     c->said = false;
     c->fd = ax_net_dial(to->host, to->port);
+    if (c->fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return ax_error(AX_ERR_IO,
+                        "no socket to call rank %d with: %s. Raise the limit of open files "
+                        "(ulimit -n).",
+                        p->g->ranks[c->member], strerrordesc_np(errno));
     if (c->fd < 0)
         return ax_error(AX_ERR_PEER, "rank %d, at %s: %s", p->g->ranks[c->member], to->host,
                         strerrordesc_np(errno));

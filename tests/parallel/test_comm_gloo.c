@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -596,6 +597,40 @@ static void ranks_that_do_not_connect_are_an_error(void **state) {
     has(&results[0], "it did not arrive in time");
 }
 
+/* Rank 1 has no room for a socket to listen with, or to call the other with: its own failure. */
+static enum ax_status one_has_no_room(struct ax_fabric *f, void *ctx) {
+    const int *room = ctx;
+    struct ax_comm c;
+    struct rlimit files;
+    if (f->rank == 1) {
+        const int next = dup(STDERR_FILENO);
+        ENSURE(next >= 0 && close(next) == 0 && getrlimit(RLIMIT_NOFILE, &files) == 0);
+        files.rlim_cur = (rlim_t)(next + *room);
+        ENSURE(setrlimit(RLIMIT_NOFILE, &files) == 0);
+    }
+    return comm_cases_open(f, AX_ROLE_TP, &c);
+}
+
+static void a_rank_without_sockets_says_so(void **state) {
+    (void)state;
+    static const struct {
+        enum ax_status st;
+        const char *text;
+    } cases[] = {
+        {AX_ERR_CONFIG, "cannot listen on a port of the system's choice: Too many open files"},
+        {AX_ERR_IO, "no socket to call rank 0 with: Too many open files. Raise the limit"}};
+    for (int room = 0; room < 2; room++) {
+        struct result results[MAX_WORLD];
+        run_world(0, 2, 20, one_has_no_room, &room, results);
+        has(&results[1], cases[room].text);
+        assert_int_equal(results[1].code, cases[room].st);
+        assert_null(strstr(results[1].text, "cannot connect to the others"));
+        assert_int_equal(results[0].code, AX_ERR_PEER);
+        has(&results[0], "rank 1 failed: ");
+        has(&results[0], cases[room].text);
+    }
+}
+
 /* The connection breaks before rank 2 has said why. */
 static enum ax_status breaks_and_tells(struct ax_fabric *f, void *ctx) {
     (void)ctx;
@@ -662,6 +697,7 @@ int main(void) {
         cmocka_unit_test(ranks_that_never_come_are_named),
         cmocka_unit_test(slices_are_even),
         cmocka_unit_test(ranks_that_do_not_connect_are_an_error),
+        cmocka_unit_test(a_rank_without_sockets_says_so),
         cmocka_unit_test(injected_faults_are_named),
         cmocka_unit_test(members_that_have_ended_are_named),
         cmocka_unit_test(nothing_begins_after_an_error),
