@@ -46,6 +46,7 @@ static void reduce_float(enum ax_reduction reduction, enum ax_dtype dtype, char 
 static int64_t load_integer(enum ax_dtype dtype, const void *data, int64_t i) {
     int64_t wide;
     int32_t narrow;
+    int16_t half;
     switch (dtype) {
     case AX_I64:
         memcpy(&wide, (const char *)data + 8 * i, sizeof wide);
@@ -53,6 +54,9 @@ static int64_t load_integer(enum ax_dtype dtype, const void *data, int64_t i) {
     case AX_I32:
         memcpy(&narrow, (const char *)data + 4 * i, sizeof narrow);
         return narrow;
+    case AX_I16:
+        memcpy(&half, (const char *)data + 2 * i, sizeof half);
+        return half;
     case AX_I8:
         return ((const int8_t *)data)[i];
     default:

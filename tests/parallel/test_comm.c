@@ -206,10 +206,12 @@ static void whole_numbers_are_reduced(void **state) {
     (void)state;
     const int8_t i8[][3] = {{-3, 100, -128}, {2, 100, 127}};
     const uint8_t u8[][3] = {{253, 200, 0}, {2, 100, 127}};
+    const int16_t i16[][3] = {{-5, 300, INT16_MIN}, {4, 300, INT16_MAX}};
     const int32_t i32[][2] = {{-5, INT32_MIN}, {4, INT32_MAX}};
     const int64_t i64[][2] = {{-5, INT64_MIN}, {(int64_t)1 << 40, INT64_MAX}};
     int8_t o8[3];
     uint8_t ou8[3];
+    int16_t o16[3];
     int32_t o32[2];
     int64_t o64[2];
     ax_reduce_ordered(AX_MAX, AX_I8, o8, (const void *[]){i8[0], i8[1]}, 2, 3);
@@ -218,6 +220,10 @@ static void whole_numbers_are_reduced(void **state) {
     assert_true(o8[0] == -1 && o8[1] == -56 && o8[2] == -1);
     ax_reduce_ordered(AX_MAX, AX_U8, ou8, (const void *[]){u8[0], u8[1]}, 2, 3);
     assert_true(ou8[0] == 253 && ou8[1] == 200 && ou8[2] == 127);
+    ax_reduce_ordered(AX_MAX, AX_I16, o16, (const void *[]){i16[0], i16[1]}, 2, 3);
+    assert_true(o16[0] == 4 && o16[1] == 300 && o16[2] == INT16_MAX);
+    ax_reduce_ordered(AX_SUM, AX_I16, o16, (const void *[]){i16[0], i16[1]}, 2, 3);
+    assert_true(o16[0] == -1 && o16[1] == 600 && o16[2] == -1);
     ax_reduce_ordered(AX_MAX, AX_I32, o32, (const void *[]){i32[0], i32[1]}, 2, 2);
     assert_true(o32[0] == 4 && o32[1] == INT32_MAX);
     ax_reduce_ordered(AX_SUM, AX_I32, o32, (const void *[]){i32[0], i32[1]}, 2, 2);
