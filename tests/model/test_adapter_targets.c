@@ -115,7 +115,8 @@ static void look(const char *model, struct ax_peft_config *c, bool settle, struc
     for (int i = 0; i < m.n_params; i++)
         if (m.params[i].adapter) {
             assert_true(out->n < MAX_TENSORS);
-            assert_true(m.params[i].decay); /* magnitudes as well, as transformers' trainer has it */
+            assert_true(
+                m.params[i].decay); /* magnitudes as well, as transformers' trainer has it */
             snprintf(out->names[out->n], AX_NAME_MAX, "%s", m.params[i].name);
             memcpy(out->shapes[out->n++], m.params[i].shape, sizeof *out->shapes);
         }
