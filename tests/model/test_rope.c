@@ -66,7 +66,7 @@ static enum ax_status parse(struct ax_rope_config *r, const char *text, int64_t 
     struct ax_json_doc doc;
     assert_int_equal(ax_json_parse(&doc, "c.json", text, strlen(text)), AX_OK);
     const enum ax_status st =
-        ax_rope_parse(r, ax_json_root(&doc), (struct ax_rope_usual){.part = 1}, head_dim, 4096);
+        ax_rope_parse(r, ax_json_root(&doc), (struct ax_rope_usual){0}, head_dim, 4096);
     ax_json_free(&doc);
     return st;
 }
