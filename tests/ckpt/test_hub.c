@@ -471,7 +471,7 @@ static void lists_that_contradict_themselves(void **state) {
     fetches_not(AX_ERR_DATA, "size");
     s.list = "[{\"path\": \"model.safetensors\", \"size\": 562949953421312, \"oid\": "
              "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"}]";
-    fetches_not(AX_ERR_IO, "512 TiB still have to be downloaded, but the disk of");
+    fetches_not(AX_ERR_STORAGE, "512 TiB still have to be downloaded, but the disk of");
     assert_mentions("set HF_HUB_CACHE to a folder on another disk");
     /* what an earlier process left is not needed again: 4 TiB, none of them on the disk */
     const char *left = in_dir(MODEL "/blobs/9e26dfeeb6e641a33dae4961196235bdb965b21b.incomplete");
@@ -479,7 +479,7 @@ static void lists_that_contradict_themselves(void **state) {
     put_text(MODEL "/blobs/9e26dfeeb6e641a33dae4961196235bdb965b21b.incomplete", "");
     if (truncate(left, (off_t)1 << 42) != 0)
         return; /* a file system without such files */
-    fetches_not(AX_ERR_IO, "508 TiB still have to be downloaded, but the disk of");
+    fetches_not(AX_ERR_STORAGE, "508 TiB still have to be downloaded, but the disk of");
 }
 
 /* ---- what is refused ---- */
