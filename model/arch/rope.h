@@ -33,7 +33,7 @@ struct ax_rope_config {
     int64_t original_max_positions;           /* llama3, yarn, longrope */
     double beta_fast, beta_slow;              /* yarn */
     double mscale;                            /* yarn; 0 = absent */
-    double mscale_all_dim;                    /* of all but default; 0 = absent */
+    double mscale_all_dim;                    /* types but default; 0 = absent */
     double attention_factor;                  /* yarn; 0 = derive */
     bool truncate;                            /* yarn: round the correction range to integers */
     /* what is rotated at position p becomes 1 + growth·ln(1 + ⌊(p + ahead) / period⌋) times as large; period 0:
