@@ -43,7 +43,7 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     json_object_set_new(v, "final_answer", a->got[0] ? json_string(a->got) : json_null());
     json_object_set_new(v, "solved", json_boolean(a->solved));
     json_object_set_new(v, "cut", json_boolean(a->cut));
-    json_object_set_new(v, "answer", json_string(a->text));
+    json_object_set_new(v, "answer", json_stringn(a->text, a->len));
     if (a->messages) {
         json_object_set(v, "messages", a->messages);
         json_object_set(v, "calls", a->log);

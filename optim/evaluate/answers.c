@@ -135,6 +135,7 @@ static int by_prompt(const void *x, const void *y) {
 static void note_answer(struct ax_greedy *r, struct ax_answer *a, const struct given *g) {
     ax_free(a->text); /* from the previous adapter */
     a->text = g->text.data;
+    a->len = g->text.len;
     a->tokens = g->tokens;
     a->cut = g->cut;
     if (!ax_final_answer(g->text.data, g->text.len, a->got))

@@ -29,7 +29,8 @@ struct ax_answer {
     char got[AX_FINAL_ANSWER_MAX];  /* "" = the model gave none */
     bool solved, cut;               /* cut: not finished after max_new_tokens */
     int64_t tokens;
-    char *text;             /* with tools, that of the last turn; owned */
+    char *text; /* [len], and a NUL; with tools, that of the last turn; owned */
+    size_t len;
     json_t *messages, *log; /* with tools, as an episode has them; owned */
     int64_t correct;        /* number of correct samples, if there are several */
     /* If texts are kept: [samples], and which of them the votes and a scorer choose. */
