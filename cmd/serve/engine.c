@@ -186,17 +186,23 @@ static bool ends_with(const struct ax_serve_choice *c, int32_t id) {
     return false;
 }
 
+/* The tokenizer's EOS is no stop_reason, even if it is one of stop_token_ids (as in vLLM). */
+static int32_t eos_of(const struct ax_serve_choice *c) {
+    return ax_tokenizer_special_id(c->job->r.model->side->tokenizer, AX_EOS);
+}
+
 /* *stop: the token ends the answer, and its own text is not part of it. */
 static enum ax_status take_token(struct ax_serve_choice *c, int32_t id, bool *stop) {
     const struct ax_serve_request *r = &c->job->r;
     if (c->call_at == SIZE_MAX && id == c->job->r.model->tools->mark)
         c->call_at = c->text.len;
-    for (int i = 0; i < r->n_stop_ids; i++)
+    const bool ends = ends_with(c, id);
+    for (int i = 0; i < r->n_stop_ids && !(ends && id == eos_of(c)); i++)
         if (r->stop_ids[i] == id) {
             c->stop_id = id;
             *stop = true;
         }
-    *stop = *stop || ends_with(c, id);
+    *stop = *stop || ends;
     c->stream.n_stop = c->n_tokens > r->bias.min_new ? r->n_stops : 0;
     if (!*stop || r->include_stop)
         AX_TRY(ax_text_stream_step(&c->stream, id, &c->text));

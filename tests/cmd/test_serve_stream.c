@@ -195,6 +195,30 @@ static void stop_tokens(void **state) {
     json_decref(all);
 }
 
+/* EOS among stop_token_ids is no stop_reason, unless it is ignored. */
+static void eos_is_no_reason(void **state) {
+    (void)state;
+    char more[160];
+    json_t *v =
+        post(&server, "/tokenize", "{\"prompt\": \"<|eot_id|>\", \"add_special_tokens\": false}");
+    const long long eos = json_integer_value(at(v, "tokens.0"));
+    assert_int_equal(json_integer_value(at(v, "count")), 1);
+    json_decref(v);
+    for (int ignored = 0; ignored < 2; ignored++) {
+        snprintf(more, sizeof more,
+                 ", \"logit_bias\": {\"%lld\": 100}, \"stop_token_ids\": [%lld], "
+                 "\"ignore_eos\": %s",
+                 eos, eos, ignored ? "true" : "false");
+        v = greedy(more);
+        assert_string_equal(text_at(v, "choices.0.finish_reason"), "stop");
+        if (ignored)
+            assert_int_equal(json_integer_value(at(v, "choices.0.stop_reason")), eos);
+        else
+            assert_true(json_is_null(at(v, "choices.0.stop_reason")));
+        json_decref(v);
+    }
+}
+
 /* The text that is held back until an answer ends, here the beginning of a character, comes with the end. */
 static void held_until_the_end(void **state) {
     (void)state;
@@ -239,9 +263,10 @@ static void shared_prompt(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(concatenated),  cmocka_unit_test(first_and_last),
-        cmocka_unit_test(stop_texts),    cmocka_unit_test(stop_tokens),
-        cmocka_unit_test(shared_prompt), cmocka_unit_test(held_until_the_end),
+        cmocka_unit_test(concatenated),     cmocka_unit_test(first_and_last),
+        cmocka_unit_test(stop_texts),       cmocka_unit_test(stop_tokens),
+        cmocka_unit_test(shared_prompt),    cmocka_unit_test(held_until_the_end),
+        cmocka_unit_test(eos_is_no_reason),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);
 }
