@@ -98,6 +98,14 @@ void ax_advantages(const struct ax_advantage_options *o, int64_t n, const double
         advantages[i] = or_none((advantages[i] - all.mean) / (all.std + EPSILON));
 }
 
+bool ax_group_teaches(const struct ax_advantage_options *o, const double *rewards, double *work) {
+    if (o->normalize_then_sum)
+        sum_normalized(o, o->group, rewards, work);
+    else
+        ax_reward_totals(o, o->group, rewards, work);
+    return ax_reward_stats_of(work, o->group, 1).std > ZERO;
+}
+
 double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
                                const double *totals) {
     double flat = 0, groups = 0;

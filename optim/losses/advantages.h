@@ -42,6 +42,10 @@ void ax_reward_totals(const struct ax_advantage_options *o, int64_t n, const dou
  * normalize_then_sum. */
 void ax_advantages(const struct ax_advantage_options *o, int64_t n, const double *rewards,
                    double *advantages);
+/* True if completions of a group differ in what they are worth: in their totals or, with
+ * normalize_then_sum, in the sums of their normalized rewards; not if only rounding tells them apart.
+ * rewards [group][n_rewards]; work [group]. */
+bool ax_group_teaches(const struct ax_advantage_options *o, const double *rewards, double *work);
 /* TRL's frac_reward_zero_std: the share of groups whose totals have the same value; of a batch's
  * deviation, where that is what counts, 0 or 1. */
 double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,

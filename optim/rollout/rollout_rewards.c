@@ -171,18 +171,17 @@ static struct ax_advantage_options advantage_options(const struct ax_rollout *r,
 
 /* Groups whose completions are all worth the same, or nothing, stay to do. */
 static enum ax_status sift_groups(struct ax_rollout *r) {
-    double weights[AX_ROLLOUT_MAX_REWARDS], *totals;
+    double weights[AX_ROLLOUT_MAX_REWARDS], *work;
     const struct ax_advantage_options o = advantage_options(r, weights);
     const int64_t groups = r->n_todo;
-    AX_TRY(ax_alloc(&totals, (size_t)o.group, sizeof *totals));
+    AX_TRY(ax_alloc(&work, (size_t)o.group, sizeof *work));
     r->n_todo = 0;
     for (int64_t i = 0; i < groups; i++) {
         const int64_t group = r->todo[i];
-        ax_reward_totals(&o, o.group, r->rewards + group * o.group * o.n_rewards, totals);
-        if (!(ax_reward_stats_of(totals, o.group, 1).std > 0))
+        if (!ax_group_teaches(&o, r->rewards + group * o.group * o.n_rewards, work))
             r->todo[r->n_todo++] = group;
     }
-    ax_free(totals);
+    ax_free(work);
     return AX_OK;
 }
 
@@ -591,17 +590,15 @@ static void judge_completions(struct ax_rollout *r, const struct ax_advantage_op
 }
 
 static enum ax_worth worth_of(const struct ax_rollout *r, const struct ax_advantage_options *o,
-                              const double *totals) {
-    double most = 0, first = NAN; /* first: of those of the group that have rewards */
+                              const double *totals, double *work) {
+    double most = 0;
     bool none = true, reached = true;
     for (int k = 0; k < o->n_rewards; k++)
         most += (o->weights ? o->weights[k] : 1) * ax_rewards_most(r->o->rewards, k);
-    for (int64_t i = 0; i < r->n; i++) {
-        if (i % o->group == 0)
-            first = NAN;
-        first = isfinite(first) ? first : totals[i];
-        if (isfinite(totals[i]) && totals[i] != first)
+    for (int64_t i = 0; i < r->n; i += o->group)
+        if (ax_group_teaches(o, r->rewards + i * o->n_rewards, work))
             return AX_WORTH_VARIED;
+    for (int64_t i = 0; i < r->n; i++) {
         none = none && !isfinite(totals[i]);
         reached = reached && totals[i] >= most;
     }
@@ -612,7 +609,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     double weights[AX_ROLLOUT_MAX_REWARDS];
     const struct ax_advantage_options o = advantage_options(r, weights);
     ax_reward_totals(&o, r->n, r->rewards, totals);
-    r->worth = worth_of(r, &o, totals);
+    r->worth = worth_of(r, &o, totals, advantages);
     if (r->teacher || (r->o->ppo && r->worth != AX_WORTH_NONE))
         r->worth = AX_WORTH_VARIED;
     put_rewards(r, &o, totals);

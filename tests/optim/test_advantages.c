@@ -181,6 +181,24 @@ static void spread(void **state) {
     assert_int_equal(ax_scale_rewards_find("std"), -1);
 }
 
+/* Totals that rounding tells apart are equal; GDPO learns from groups of equal totals whose functions differ. */
+static void what_teaches(void **state) {
+    (void)state;
+    const double parts[] = {0.1, 0.2, 0.3, 0}, rewards[] = {1, 0, 0, 1}, halves[] = {2, 0.5};
+    double work[2];
+    struct ax_advantage_options o = {.group = 2, .n_rewards = 2};
+    assert_true(parts[0] + parts[1] != parts[2] + parts[3]);
+    assert_false(ax_group_teaches(&o, parts, work));
+    assert_false(ax_group_teaches(&o, rewards, work));
+    o.weights = halves;
+    assert_true(ax_group_teaches(&o, rewards, work));
+    o.normalize_then_sum = true;
+    assert_true(ax_group_teaches(&o, (const double[]){1, 0, 0, 2}, work));
+    o.weights = NULL;
+    assert_false(ax_group_teaches(&o, rewards, work)); /* one function takes what the other gives */
+    assert_false(ax_group_teaches(&o, (const double[]){1, 0, NAN, NAN}, work));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_rewards),
@@ -189,6 +207,7 @@ int main(void) {
         cmocka_unit_test(no_reward_is_no_advantage),
         cmocka_unit_test(groups_are_independent),
         cmocka_unit_test(spread),
+        cmocka_unit_test(what_teaches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
