@@ -89,6 +89,19 @@ static enum ax_status add_path(struct ax_train_setup *s, const char *key, const 
     return ax_path_is_dir(path) ? hash_folder(path, &in->hash) : hash_file(path, &in->hash);
 }
 
+enum ax_status ax_train_inputs_add_config(struct ax_train_setup *s, const char *path) {
+    static const char key[] = "base_model_config";
+    char *in;
+    if (!s->fabric || s->planning)
+        return AX_OK;
+    if (ax_arch_path_is_config(path))
+        return add_path(s, key, path);
+    AX_TRY(ax_path_join(&in, path, "config.json"));
+    const enum ax_status st = add_path(s, key, in);
+    ax_free(in);
+    return st;
+}
+
 static enum ax_status add_template(struct ax_train_setup *s) {
     struct ax_template_keys keys = {0};
     AX_FILL(s->cfg, "", struct ax_template_keys, &keys);

@@ -70,9 +70,14 @@ static enum ax_status load_arch(struct ax_train_setup *s, const char *key) {
     if (s->planning)
         return ax_base_model_arch(&s->arch, s->config_name ? s->config_name : s->base_name,
                                   s->revision, s->config_edits);
-    struct ax_lock use;
-    AX_TRY(base_folder(&folder, &use, s, key, s->config_name ? s->config_name : s->base_name));
-    const enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
+    struct ax_lock use = {0};
+    if (s->config_name && ax_arch_path_is_config(s->config_name))
+        AX_TRY(ax_strdup(&folder, s->config_name));
+    else
+        AX_TRY(base_folder(&folder, &use, s, key, s->config_name ? s->config_name : s->base_name));
+    enum ax_status st = ax_arch_load_with(&s->arch, folder, s->config_edits);
+    if (st == AX_OK && s->config_name)
+        st = ax_train_inputs_add_config(s, folder);
     ax_lock_drop(&use);
     ax_free(folder);
     AX_TRY(st);

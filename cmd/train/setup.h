@@ -145,7 +145,10 @@ enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
 void ax_train_completions_table(const struct ax_train_setup *s);
 /* Side files that differ from the base's: the config's special tokens and chat template. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
-/* Sets s->o.inputs, where there are several ranks. All else must be open. */
+/* Adds base_model_config, as found at `path`, a folder or a config.json, to s->o.inputs, where there are several
+ * ranks. */
+enum ax_status ax_train_inputs_add_config(struct ax_train_setup *s, const char *path);
+/* Adds all others. All else must be open. */
 enum ax_status ax_train_inputs_read(struct ax_train_setup *s);
 /* Sets s->config and s->about (docs/run.md). The data must be open. */
 enum ax_status ax_train_about_read(struct ax_train_setup *s);

@@ -207,6 +207,7 @@ static void make_view(const char *place, const char *changed) {
     static const struct {
         const char *from, *to;
     } files[] = {{"models/llama/config.json", "m/config.json"},
+                 {"models/llama/config.json", "c/config.json"},
                  {"models/llama/tokenizer.json", "m/tokenizer.json"},
                  {"models/llama/tokenizer_config.json", "m/tokenizer_config.json"},
                  {"models/llama/model.safetensors", "m/model.safetensors"},
@@ -217,7 +218,7 @@ static void make_view(const char *place, const char *changed) {
         {"t.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}",
          "{% for m in messages %}{{ m.content }}!{% endfor %}"},
         {"eval.jsonl", "{\"text\": \"say nothing\"}\n", "{\"text\": \"say anything\"}\n"}};
-    static const char *const folders[] = {"m", "a", "k", "many"};
+    static const char *const folders[] = {"m", "c", "a", "k", "many"};
     char to[128], rows[8192] = "";
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         snprintf(to, sizeof to, "%s/%s", place, folders[i]);
@@ -264,6 +265,7 @@ static void ranks_see_the_same(void **state) {
         {"", ""},
         {"m/model.safetensors", "base_model (m): rank 1 on "},
         {"m/config.json", "base_model (m): rank 1 on "},
+        {"c/config.json", "base_model_config (c/config.json): rank 1 on "},
         {"m/tokenizer.json", "base_model (m): rank 1 on "},
         {"rows.jsonl", "datasets.0 (rows.jsonl): rank 1 on "},
         {"eval.jsonl", "test_datasets.0 (eval.jsonl, or a file before it): rank 1 on "},
@@ -277,7 +279,8 @@ static void ranks_see_the_same(void **state) {
     char config[2048], words[256];
     assert_int_equal(ax_remove_tree(in_scratch("all/m")), AX_OK); /* the others' link */
     snprintf(config, sizeof config,
-             "base_model: m\noutput_dir: %s/seen\ndataset_prepared_path: cache\n"
+             "base_model: m\nbase_model_config: c/config.json\noutput_dir: "
+             "%s/seen\ndataset_prepared_path: cache\n"
              "datasets:\n  - path: rows.jsonl\n    type: chat_template\n"
              "  - path: many\n    type: completion\n"
              "test_datasets:\n  - path: eval.jsonl\n    type: completion\n"
