@@ -237,37 +237,6 @@ static void tokens_are_told_apart(void **state) {
             fail_msg("%s does not find its own", tokens[i]);
 }
 
-/* ---- the order of a stream ---- */
-
-/* The numbers of the first rows, which a configuration with these keys trains on. */
-static void streamed(const char *keys, char order[static 10]) {
-    char rows[512] = "", path[128], yaml[256];
-    for (int i = 0; i < 9; i++)
-        snprintf(rows + strlen(rows), sizeof rows - strlen(rows), "{\"text\": \"%d\"}\n", i);
-    snprintf(path, sizeof path, "%s", put_text("s.jsonl", rows));
-    snprintf(yaml, sizeof yaml, "    type: completion\nstreaming: true\nmax_steps: 9\n%s", keys);
-    json_t *v = preview_json(
-        3, (const char *const[]){put_config("s.yaml", path, yaml), "--json", "--rows=9"});
-    for (size_t i = 0; i < 9; i++) {
-        const json_t *row = json_array_get(json_object_get(v, "rows"), i);
-        const json_t *doc = json_array_get(json_object_get(row, "documents"), 0);
-        order[i] = *json_string_value(json_object_get(doc, "text"));
-    }
-    order[9] = '\0';
-    json_decref(v);
-}
-
-static void streams_keep_their_order(void **state) {
-    (void)state;
-    char order[10];
-    streamed("shuffle_merged_datasets: false\n", order);
-    assert_string_equal(order, "012345678");
-    streamed("curriculum_sampling: true\n", order);
-    assert_string_equal(order, "012345678");
-    streamed("", order);
-    assert_string_not_equal(order, "012345678");
-}
-
 /* ---- names that nothing in the records has ---- */
 
 static void check_warning(const char *rows, const char *keys, const char *said) {
@@ -339,7 +308,6 @@ int main(void) {
         cmocka_unit_test(a_stream_keeps_its_order),
         cmocka_unit_test(a_stream_knows_its_records),
         cmocka_unit_test(tokens_are_told_apart),
-        cmocka_unit_test(streams_keep_their_order),
         cmocka_unit_test(names_that_are_nowhere),
         cmocka_unit_test(long_texts_are_counted),
     };

@@ -192,8 +192,10 @@ static void what_teaches(void **state) {
     assert_false(ax_group_teaches(&o, rewards, work));
     o.weights = halves;
     assert_true(ax_group_teaches(&o, rewards, work));
+    const double equal[] = {1, 0, 0, 4}; /* in total: 2 and 2 */
+    assert_false(ax_group_teaches(&o, equal, work));
     o.normalize_then_sum = true;
-    assert_true(ax_group_teaches(&o, (const double[]){1, 0, 0, 2}, work));
+    assert_true(ax_group_teaches(&o, equal, work));
     o.weights = NULL;
     assert_false(ax_group_teaches(&o, rewards, work)); /* one function takes what the other gives */
     assert_false(ax_group_teaches(&o, (const double[]){1, 0, NAN, NAN}, work));
