@@ -2,9 +2,10 @@
  * 3", SC 2011. Counter = (index, step, tensor), key = seed. */
 #include "base/rng.h"
 
+#include <errno.h>
 #include <math.h>
-
-#include "base/status.h"
+#include <string.h>
+#include <sys/random.h>
 
 void ax_rng_block(struct ax_rng_key key, uint64_t index, uint32_t out[4]) {
     uint32_t c0 = (uint32_t)index;
@@ -83,4 +84,15 @@ uint64_t ax_rng_below(struct ax_rng_key key, uint64_t index, uint64_t n) {
             return (uint64_t)(product >> 64);
         key.seed += 0x9E3779B97F4A7C15U;
     }
+}
+
+enum ax_status ax_random_bytes(void *out, size_t n) {
+    size_t got = 0;
+    while (got < n) {
+        const ssize_t r = getrandom((char *)out + got, n - got, 0);
+        if (r < 0 && errno != EINTR)
+            return ax_error(AX_ERR_IO, "the system gives no random numbers: %s", strerror(errno));
+        got += r > 0 ? (size_t)r : 0;
+    }
+    return AX_OK;
 }

@@ -3,7 +3,10 @@
 #ifndef AX_BASE_RNG_H
 #define AX_BASE_RNG_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include "base/status.h"
 
 struct ax_rng_key {
     uint64_t seed;
@@ -21,5 +24,8 @@ float ax_rng_normal(struct ax_rng_key key, uint64_t index);
 void ax_rng_normals(struct ax_rng_key key, uint64_t first, int64_t n, float *out);
 /* Uniform in [0, n), without bias. n ≥ 1. */
 uint64_t ax_rng_below(struct ax_rng_key key, uint64_t index, uint64_t n);
+
+/* Bytes of the system's that nobody can foresee, for keys, ids and names. AX_ERR_IO: it gives none. */
+enum ax_status ax_random_bytes(void *out, size_t n);
 
 #endif

@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/io_sys.h"
+
 bool ax_term_is_tty(int fd) {
     return isatty(fd) == 1;
 }
@@ -80,6 +82,7 @@ enum ax_status ax_flush_stdout(void) {
         why = write(STDOUT_FILENO, "", 0) == 0 ? 0 : errno;
     if ((!failed && why == 0) || !is_read())
         return AX_OK;
-    return ax_error(why == ENOSPC || why == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO,
-                    "standard output: %s", why ? strerror(why) : "not all could be written");
+    errno = why;
+    return ax_error(ax_sys_status(), "standard output: %s",
+                    why ? strerror(why) : "not all could be written");
 }

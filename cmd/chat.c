@@ -2,9 +2,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
+#include "base/rng.h"
 #include "base/term.h"
 #include "cmd/chat/chat.h"
 #include "cmd/commands.h"
@@ -46,8 +46,7 @@ static enum ax_status choose_seed(struct ax_chat *c) {
     uint32_t fresh;
     if (c->a.o.seed >= 0)
         return AX_OK;
-    if (getrandom(&fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
-        return ax_error(AX_ERR_IO, "getrandom: %m");
+    AX_TRY(ax_random_bytes(&fresh, sizeof fresh));
     enum ax_status st = ax_buf_append(&seed, &fresh, sizeof fresh);
     if (st == AX_OK)
         st = ax_ranks_share(&c->ranks, &seed);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/log.h"
 #include "base/io_path.h"
+#include "base/log.h"
 #include "model/convert/base_model.h"
 #include "cmd/config/build.h"
 #include "model/arch/family.h"

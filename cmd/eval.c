@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/log.h"
 #include "base/io_path.h"
+#include "base/log.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
 #include "cmd/harness/harness.h"

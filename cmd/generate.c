@@ -1,10 +1,10 @@
 /* `axtrain generate`: prompts in, the model's continuations out. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/term.h"
 #include "cmd/commands.h"
 #include "cmd/generate/turns.h"
 #include "optim/evaluate/score/best_of.h"
@@ -119,10 +119,8 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
 }
 
 static enum ax_status flushed(const struct generate *g) {
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return ax_error(errno == ENOSPC || errno == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO, "%s: %m",
-                        g->out ? g->out : "standard output");
-    return AX_OK;
+    const enum ax_status st = ax_flush_stdout();
+    return st == AX_OK || !g->out ? st : ax_error_prefix(st, "%s", g->out);
 }
 
 static void print_head(const struct generate *g, int64_t i) {

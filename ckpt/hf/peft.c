@@ -120,6 +120,16 @@ static bool is_in_wrapper(const struct ax_peft *p, const char *name) {
     return false;
 }
 
+/* Adds a module whose weight is stored as a whole to those that are saved. */
+static enum ax_status note_saved(struct ax_peft *p, const char *module) {
+    const char *dot = strrchr(module, '.');
+    char name[96];
+    snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.weight", module);
+    return ax_safetensors_find(&p->weights, name)
+               ? ax_peft_names_add(&p->config.save, dot ? dot + 1 : module)
+               : AX_OK;
+}
+
 /* Once the vocabulary has grown, PEFT writes all that is called as the embedding and the head: the modules
  * themselves, also if modules_to_save does not name them, and parts of wrappers, which it does not read. */
 static enum ax_status take_grown(struct ax_peft *p) {
@@ -139,14 +149,9 @@ static enum ax_status take_grown(struct ax_peft *p) {
     }
     p->weights.n = n;
     ax_free(dropped);
-    for (int i = 0; i < 3; i++) {
-        const char *module = i < 2 ? ax_hf_embeddings[i] : "lm_head", *dot = strrchr(module, '.');
-        char name[96];
-        snprintf(name, sizeof name, AX_PEFT_PREFIX "%s.weight", module);
-        if (ax_safetensors_find(&p->weights, name))
-            AX_TRY(ax_peft_names_add(&p->config.save, dot ? dot + 1 : module));
-    }
-    return AX_OK;
+    for (int i = 0; ax_hf_embeddings[i]; i++)
+        AX_TRY(note_saved(p, ax_hf_embeddings[i]));
+    return note_saved(p, "lm_head");
 }
 
 enum ax_status ax_peft_open(struct ax_peft *p, const char *dir) {

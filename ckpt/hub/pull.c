@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/term.h"
 #include "base/threads.h"
 #include "ckpt/hub/impl.h"
@@ -345,8 +345,7 @@ static enum ax_status name_part(struct blob *b, bool locked) {
     uint64_t own;
     if (locked)
         return ax_sprintf(&b->part, "%s.incomplete", b->path);
-    if (getrandom(&own, sizeof own, 0) != (ssize_t)sizeof own)
-        return ax_error(AX_ERR_IO, "getrandom: %m");
+    AX_TRY(ax_random_bytes(&own, sizeof own));
     return ax_sprintf(&b->part, "%s.%016llx.incomplete", b->path, (unsigned long long)own);
 }
 

@@ -3,8 +3,8 @@
 #include <ctype.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "base/rng.h"
 #include "cmd/serve/engine.h"
 
 #define CALL_ID 24 /* letters and digits of an id; Mistral's templates want nine in all */
@@ -54,7 +54,7 @@ static json_t *new_id(const struct ax_tool_format *f) {
     unsigned char random[CALL_ID];
     char text[CALL_ID + 1] = {0};
     const size_t n = f->short_ids ? 9 : CALL_ID;
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (ax_random_bytes(random, sizeof random) != AX_OK)
         return NULL;
     for (size_t i = 0; i < n; i++)
         text[i] = alphabet[random[i] % (sizeof alphabet - 1)];

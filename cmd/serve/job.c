@@ -1,9 +1,9 @@
 /* Requests → sequences, and their memory. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
+#include "base/rng.h"
 #include "cmd/serve/engine.h"
 
 enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_engine *e) {
@@ -26,8 +26,7 @@ static bool is_seeded(const struct ax_serve_request *r) {
 /* Without a seed the streams of random numbers are drawn, and the seed is every such job's. */
 static enum ax_status choose_streams(struct ax_serve_job *j) {
     uint64_t fresh[2];
-    if (getrandom(fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
-        return ax_error(AX_ERR_IO, "getrandom: %m");
+    AX_TRY(ax_random_bytes(fresh, sizeof fresh));
     const char *kind = j->r.chat ? "chatcmpl" : "cmpl";
     if (j->r.request_id)
         snprintf(j->id, sizeof j->id, "%s-%s", kind, j->r.request_id);

@@ -66,8 +66,7 @@ const struct ax_config_key ax_config_keys_optim[] = {
            AX_INTO(AX_FIELD(struct ax_lr_schedule, base_lr))),
     AX_KEY("weight_decay", AX_T_AMOUNT,
            "Decoupled weight decay of matrices and DoRA's magnitudes: never of biases, norms and "
-           "other "
-           "vectors.",
+           "other vectors.",
            .dflt = "0.0", AX_INTO(AX_FIELD(struct ax_optimizer_options, weight_decay))),
     AX_KEY("max_grad_norm", AX_T_AMOUNT,
            "Clip gradients to this global norm; 0 turns clipping off.", .dflt = "1.0",

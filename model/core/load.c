@@ -238,7 +238,7 @@ enum ax_status ax_model_init_random(struct ax_model *m, uint64_t seed) {
         const struct ax_param *p = &m->params[i];
         if (!has_place(m, p))
             continue;
-        if (p->decay && p->ndim > 1)
+        if (ax_param_is_matrix(p))
             AX_TRY(ax_model_draw(m, p, AX_VALUES_NORMAL, m->arch.init_range, seed));
         else
             AX_TRY(ax_model_draw(m, p, AX_VALUES_EQUAL, p->start, seed));

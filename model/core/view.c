@@ -51,7 +51,7 @@ static int passes(const struct ax_model *m, int unit, bool trained) {
 static double matrix_flops(const struct ax_model *m, const struct ax_param *p) {
     const bool head = p == m->lm_head;
     const bool looked_up = p == m->embed || p == m->embed_adapter.a || p == m->per_layer.table;
-    if (!p->decay || p->ndim < 2 || p->frozen || (looked_up && !head))
+    if (!ax_param_is_matrix(p) || p->frozen || (looked_up && !head))
         return 0;
     const double active =
         p->ep_dim >= 0 ? (double)m->arch.moe.n_active / (double)m->arch.moe.n_experts : 1;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "parallel/job/token.h"
 
 /* ---- what both sides say ---- */

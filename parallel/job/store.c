@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "parallel/job/token.h"
 
 static const double CONNECT_SECONDS = 2, GREETING_SECONDS = 2;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fit.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/threads.h"
 #include "parallel/job/store.h"
 #include "parallel/job/token.h"

@@ -6,22 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/hash/hash.h"
-
-enum ax_status ax_random_bytes(void *out, size_t n) {
-    size_t got = 0;
-    while (got < n) {
-        const ssize_t r = getrandom((char *)out + got, n - got, 0);
-        if (r < 0 && errno != EINTR)
-            return ax_error(AX_ERR_IO, "the system gives no random numbers: %s", strerror(errno));
-        got += r > 0 ? (size_t)r : 0;
-    }
-    return AX_OK;
-}
+#include "base/rng.h"
 
 enum ax_status ax_token_random(char token[AX_TOKEN_MAX + 1]) {
     unsigned char bits[16];

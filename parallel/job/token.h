@@ -1,4 +1,4 @@
-/* The secret that the ranks of a job share, and random bytes. */
+/* The secret that the ranks of a job share. */
 #ifndef AX_PARALLEL_JOB_TOKEN_H
 #define AX_PARALLEL_JOB_TOKEN_H
 
@@ -9,7 +9,6 @@
 
 enum { AX_TOKEN_MIN = 16, AX_TOKEN_MAX = 256 };
 
-enum ax_status ax_random_bytes(void *out, size_t n);
 /* 128 random bits as text. */
 enum ax_status ax_token_random(char token[AX_TOKEN_MAX + 1]);
 

@@ -29,7 +29,7 @@ struct ax_param {
     int ep_owner;
     uint32_t grad_partial_over; /* bits 1 << role: each rank has a partial gradient, to be summed
                                    over the role in addition to the segment's reduce roles */
-    bool trainable, decay;      /* decay: weight decay applies (matrices) */
+    bool trainable, decay;      /* decay: weight decay applies (matrices, DoRA's magnitudes) */
     double start;               /* elements of a vector in a new model */
     bool buffer;                /* never trained, and in accumulation dtype */
     bool frozen;                /* never trained, as no loss has a gradient of it */
@@ -46,6 +46,11 @@ struct ax_param {
     int64_t local_shape[AX_MAX_DIMS]; /* this rank's tp/ep slice */
     int64_t offset;                   /* elements from the start of the segment */
 };
+
+/* Weights of a matrix, and no bias or vector. */
+static inline bool ax_param_is_matrix(const struct ax_param *p) {
+    return p->decay && p->ndim > 1;
+}
 
 /* The range of part `part` if n items are split into `parts` contiguous ranges as evenly as
  * possible, longer ones first. */

@@ -204,12 +204,12 @@ static enum ax_status put_warnings(struct ax_buf *out, const struct ax_setup_dat
         AX_TRY(put_missing(out, e, set));
     const struct ax_oddities *cut = &i->oddities[AX_ODD_CUT];
     if (cut->n > 0)
-        AX_TRY(ax_buf_printf(out,
-                             "%lld text%s longer than 64 times sequence_len, and what follows is "
-                             "left out; split such texts; the first is %s:%lld\n",
-                             (long long)cut->n, cut->n == 1 ? " is" : "s are",
-                             (size_t)cut->file < set->n_files ? set->files[cut->file] : "",
-                             (long long)cut->line));
+        AX_TRY(ax_buf_printf(
+            out,
+            "%lld text%s longer than %d times sequence_len, and what follows is "
+            "left out; split such texts; the first is %s:%lld\n",
+            (long long)cut->n, cut->n == 1 ? " is" : "s are", AX_COMPLETION_EXAMPLES,
+            (size_t)cut->file < set->n_files ? set->files[cut->file] : "", (long long)cut->line));
     AX_TRY(ax_setup_put_lost(out, e, set));
     if (ax_method_of(d->cfg)->task == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
         AX_TRY(ax_buf_printf(

@@ -27,6 +27,8 @@ struct ax_origin {
 };
 
 /* What is probably a mistake in a conversation, though it can be trained on. */
+#define AX_COMPLETION_EXAMPLES 64 /* of a text; the rest of a longer one is dropped */
+
 enum ax_oddity {
     AX_ODD_ROLE,    /* a role that templates do not know */
     AX_ODD_START,   /* an assistant turn before any user turn */
@@ -36,7 +38,7 @@ enum ax_oddity {
     AX_ODD_TOOLS,   /* definitions of tools that the template leaves out (tools.h) */
     AX_ODD_CALLS,   /* calls of tools that it leaves out */
     AX_ODD_RESULTS, /* results of tools that it leaves out */
-    AX_ODD_CUT,     /* a text of more than 64 examples, without its rest */
+    AX_ODD_CUT,     /* a text of more than AX_COMPLETION_EXAMPLES, without its rest */
     /* Names of the configuration that nothing in the record has; a mistake if no record has them. */
     AX_ODD_NO_TRAINING, /* message_field_training */
     AX_ODD_NO_DETAIL,   /* message_field_training_detail */

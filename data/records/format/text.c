@@ -8,8 +8,6 @@
 
 /* ---- completion ---- */
 
-#define COMPLETION_EXAMPLES 64 /* per record; the rest of a longer text is dropped */
-
 static enum ax_status completion_record(const struct ax_format *f, struct ax_format_work *w,
                                         json_t *record, struct ax_origin origin,
                                         struct ax_example_list *out) {
@@ -18,12 +16,12 @@ static enum ax_status completion_record(const struct ax_format *f, struct ax_for
     AX_TRY(ax_record_text(record, f->o.field, &text));
     AX_TRY(ax_record_not_blank(f->o.field, "text", text));
     AX_TRY(ax_format_encode(f, text, true, &w->full));
-    if ((int64_t)w->full.n > COMPLETION_EXAMPLES * len)
+    if ((int64_t)w->full.n > AX_COMPLETION_EXAMPLES * len)
         w->oddities |= 1U << AX_ODD_CUT;
-    ax_format_cut(f, &w->full, COMPLETION_EXAMPLES * len);
+    ax_format_cut(f, &w->full, AX_COMPLETION_EXAMPLES * len);
     const size_t n = w->full.n;
     const bool close =
-        n > 0 && (int64_t)n < COMPLETION_EXAMPLES * len && w->full.ids[n - 1] != f->eos;
+        n > 0 && (int64_t)n < AX_COMPLETION_EXAMPLES * len && w->full.ids[n - 1] != f->eos;
     for (size_t i = 0; i < n + close; i += (size_t)len) {
         const size_t end = i + (size_t)len < n + close ? i + (size_t)len : n + close;
         const size_t tokens = end < n ? end : n;
