@@ -26,9 +26,10 @@ struct ax_origin {
     int64_t record; /* index among all records */
 };
 
-/* What is probably a mistake in a conversation, though it can be trained on. */
-#define AX_COMPLETION_EXAMPLES 64 /* of a text; the rest of a longer one is dropped */
+/* Examples of sequence_len that a text of a completion fills at most; the rest of a longer one is dropped. */
+#define AX_COMPLETION_EXAMPLES 64
 
+/* What is probably a mistake in a conversation, though it can be trained on. */
 enum ax_oddity {
     AX_ODD_ROLE,    /* a role that templates do not know */
     AX_ODD_START,   /* an assistant turn before any user turn */
