@@ -159,6 +159,8 @@ struct ax_hf_save {
     /* the tokenizer's EOS, added to eos_token_id of config.json and generation_config.json;
      * NULL, or −1 = these are left as they are */
     const int32_t *eos;
+    /* bos_token_id and pad_token_id of both files; NULL, or −1 = left as they are */
+    const int32_t *bos, *pad;
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */
     int n_texts;               /* files that replace the base's, such as a chat template */
     const struct ax_hf_text *texts;

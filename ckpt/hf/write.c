@@ -12,10 +12,10 @@
 #define MAX_CONFIG        ((size_t)16 << 20)
 #define DEFAULT_SHARD     5000000000LL
 
-/* ---- the tokens that end generation ---- */
+/* ---- the tokenizer's tokens in config.json and generation_config.json ---- */
 
-static enum ax_status no_memory_for_eos(void) {
-    return ax_error(AX_ERR_NOMEM, "out of memory for eos_token_id");
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
 }
 
 /* Makes eos_token_id of a config.json or generation_config.json include the tokenizer's EOS (NULL
@@ -37,27 +37,39 @@ static enum ax_status align_eos(json_t *v, const int32_t *eos, bool keep) {
                                         : json_array_append(list, (json_t *)(uintptr_t)was)) == 0;
         if (!ok) {
             json_decref(list);
-            return no_memory_for_eos();
+            return no_memory();
         }
         now = list;
     }
-    return json_object_set_new(v, key, now) == 0 ? AX_OK : no_memory_for_eos();
+    return json_object_set_new(v, key, now) == 0 ? AX_OK : no_memory();
 }
 
-/* *out = a folder's generation_config.json, aligned; NULL if it has none, or nothing changes. */
-static enum ax_status aligned_generation_config(json_t **out, const char *dir, const int32_t *eos) {
+static enum ax_status align_id(json_t *v, const char *key, const int32_t *id) {
+    if (!id || *id < 0)
+        return AX_OK;
+    return json_object_set_new(v, key, json_integer(*id)) == 0 ? AX_OK : no_memory();
+}
+
+static enum ax_status align(json_t *v, const struct ax_hf_save *save, bool keep) {
+    AX_TRY(align_eos(v, save->eos, keep));
+    AX_TRY(align_id(v, "bos_token_id", save->bos));
+    return align_id(v, "pad_token_id", save->pad);
+}
+
+/* *out = the base's generation_config.json, aligned; NULL if it has none, or nothing changes. */
+static enum ax_status aligned_generation_config(json_t **out, const struct ax_hf_save *save) {
     struct ax_json_doc doc = {0};
     json_t *was = NULL;
     char *path;
     *out = NULL;
-    AX_TRY(ax_path_join(&path, dir, GENERATION_CONFIG));
+    AX_TRY(ax_path_join(&path, save->base_dir, GENERATION_CONFIG));
     enum ax_status st = AX_OK;
-    if (!eos || !ax_path_exists(path))
+    if ((!save->eos && !save->bos && !save->pad) || !ax_path_exists(path))
         goto done;
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
     if (!(was = json_deep_copy(doc.root)))
-        AX_TRY_GOTO(no_memory_for_eos(), st, done);
-    AX_TRY_GOTO(align_eos(doc.root, eos, true), st, done);
+        AX_TRY_GOTO(no_memory(), st, done);
+    AX_TRY_GOTO(align(doc.root, save, true), st, done);
     if (!json_equal(was, doc.root))
         *out = json_incref(doc.root);
 done:
@@ -273,14 +285,10 @@ static bool is_own_text(const struct ax_hf_save *save, const char *name) {
     return false;
 }
 
-static enum ax_status no_memory(void) {
-    return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
-}
-
 static enum ax_status write_generation_config(const struct target *to,
                                               const struct ax_hf_save *save, const char *name) {
     json_t *edited;
-    AX_TRY(aligned_generation_config(&edited, save->base_dir, save->eos));
+    AX_TRY(aligned_generation_config(&edited, save));
     const enum ax_status st =
         edited ? write_json(to, name, edited) : copy_side_file(to, save->base_dir, name);
     json_decref(edited);
@@ -338,12 +346,24 @@ static enum ax_status edit_text(json_t *root, json_t *text, const struct ax_hf_s
     return has_dtype(text) && !has_dtype(root) ? AX_OK : set_dtype(root, save->dtype);
 }
 
+/* Of a model that contains a text model, the root: it changes where it repeats the text model's. */
+static enum ax_status align_root(json_t *root, const struct ax_hf_save *save) {
+    struct ax_hf_save has = *save;
+    if (!json_object_get(root, "eos_token_id"))
+        has.eos = NULL;
+    if (!json_object_get(root, "bos_token_id"))
+        has.bos = NULL;
+    if (!json_object_get(root, "pad_token_id"))
+        has.pad = NULL;
+    return align(root, &has, false);
+}
+
 static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     json_t *text = ax_config_text(root);
     json_object_del(root, QUANTIZATION); /* the save is not, unless save->config says so */
-    AX_TRY(align_eos(text, save->eos, false));
-    if (text != root && json_object_get(root, "eos_token_id"))
-        AX_TRY(align_eos(root, save->eos, false));
+    AX_TRY(align(text, save, false));
+    if (text != root)
+        AX_TRY(align_root(root, save));
     if (text != root)
         return edit_text(root, text, save);
     if (save->config && json_object_update(root, (json_t *)save->config) != 0)

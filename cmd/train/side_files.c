@@ -217,7 +217,10 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     char *template, *steps, *base;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
-    s->o.save.hf.eos = &s->data.tok.eos;
+    s->o.save.hf.eos = &tok->eos;
+    /* only where the configuration names them: training skips the row of pad_token_id */
+    s->o.save.hf.bos = tok->keys.special[AX_BOS] ? &tok->bos : NULL;
+    s->o.save.hf.pad = tok->keys.special[AX_PAD] ? &tok->pad : NULL;
     keep_others(s);
     AX_TRY(steps_text(s, &steps));
     if (steps)

@@ -168,14 +168,34 @@ static void check_pad(const char *name, bool has_pad) {
     ax_json_free(&doc);
 }
 
+/* The ids of config.json and generation_config.json, which transformers' Trainer aligns with the
+ * tokenizer. */
+static void check_ids(int bos, int pad) {
+    static const char *const files[] = {"out/config.json", "out/generation_config.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        json_t *v = json_load_file(in_scratch(files[i]), 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(v, "bos_token_id")), bos);
+        assert_int_equal(json_integer_value(json_object_get(v, "pad_token_id")), pad);
+        json_decref(v);
+    }
+}
+
 /* Roles of tokens are named in tokenizer_config.json; tokenizer.json has the tokens alone. */
 static void test_roles_of_tokens(void **state) {
     (void)state;
     const char *path = config(TWELVE "  pad_token: <new_11>\n");
+    struct ax_tokenizer *t;
     EXPECT(0, "trained 1 of 1", path, "learning_rate=1e-12", "max_steps=1");
     check_folder(in_scratch("out"), 524, 524);
     check_pad("tokenizer_config.json", true);
     check_pad("tokenizer.json", false);
+    assert_ok(ax_tokenizer_load(&t, in_scratch("out")));
+    check_ids(500, ax_tokenizer_special_id(t, AX_PAD));
+    ax_tokenizer_free(t);
+    clear();
+    EXPECT(0, "trained 1 of 1", config("special_tokens: {bos_token: <|reserved_0|>}\n"),
+           "learning_rate=1e-12", "max_steps=1");
+    check_ids(508, 507);
     clear();
 }
 
