@@ -76,7 +76,8 @@ const struct ax_command ax_commands[] = {
      "                      they are while training; --batch counts answers\n"
      "  --rounds N          (generate) report the best of N runs (default 3); (eval) the median\n"
      "                      of N (default 3)\n",
-     "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", .run = ax_cmd_bench},
+     "axtrain bench step --arch smollm2-135m --batch 2 --seq 1024", .run = ax_cmd_bench,
+     .launched = true},
     {"cache", AX_COMMANDS_LOOK, 4, "list or clear what axtrain keeps to save work",
      "list [--kind K] [--dir DIR] [--json]\n"
      "clear [--kind K] [--dir DIR] [--older-than DAYS] [--yes]",
@@ -138,7 +139,7 @@ const struct ax_command ax_commands[] = {
      "                          (default: over all of them); ep=\n"
      "Unset options come from the model's generation_config.json. Where that does not say whether\n"
      "to sample, replies are sampled at temperature 0.7; without --seed, others each time.\n",
-     "axtrain chat --model my-model/ --temperature 0.7", .run = ax_cmd_chat},
+     "axtrain chat --model my-model/ --temperature 0.7", .run = ax_cmd_chat, .launched = true},
     {"check", AX_COMMANDS_LOOK, 2,
      "check that this build computes correctly here: ops, training, ranks",
      "self [--backend cpu|cuda|ref] [--dtype T] [--threads N] [--only NAME]\n"
@@ -181,7 +182,7 @@ const struct ax_command ax_commands[] = {
      "  --dropout P        (mesh) with --lora: dropout of the adapter's input\n"
      "  --base S           (mesh) with --lora: store frozen matrices as nf4, nf4-double,\n"
      "                     int4, int8 or fp8\n",
-     "axtrain check self", .run = ax_cmd_check},
+     "axtrain check self", .run = ax_cmd_check, .launched = true},
     {"ckpt", AX_COMMANDS_LOOK, 3,
      "show what a training checkpoint contains, check it, or write it anew",
      "show DIR\nverify DIR\nreshard DIR [-o OUT]",
@@ -251,7 +252,7 @@ const struct ax_command ax_commands[] = {
      "first step. Keys: rl, rl_beta, dpo_loss_type … (docs/preferences.md).\n" METHOD_DETAILS,
      "axtrain dpo dpo.yaml rl_beta=0.05 output_dir=out", .run = ax_cmd_dpo, .trains = true},
     {"env", AX_COMMANDS_MEASURE, 2, "show what this machine and this build have", "[--json]",
-     "  --json   one JSON object on stdout\n", "axtrain env", .run = ax_cmd_env},
+     "  --json   one JSON object on stdout\n", "axtrain env", .run = ax_cmd_env, .launched = true},
     {"eval", AX_COMMANDS_SERVE, 4,
      "evaluate a model on data: loss, perplexity, token accuracy, solved problems",
      "[--model] M --data FILE [options]\n[--model] M --config FILE [options]\n"
@@ -325,7 +326,8 @@ const struct ax_command ax_commands[] = {
      "  --per-row            one line of JSON per record, and one for the total\n"
      "  --json               one JSON object\n"
      "  -o FILE              write to FILE instead of standard output\n",
-     "axtrain eval --model my-model/ --data test.jsonl --task final-answer", .run = ax_cmd_eval},
+     "axtrain eval --model my-model/ --data test.jsonl --task final-answer", .run = ax_cmd_eval,
+     .launched = true},
     {"fetch", AX_COMMANDS_TRAIN, 14,
      "download the hub models and data sets of a configuration, ahead of training",
      "CONFIG [key=value …]",
@@ -336,7 +338,7 @@ const struct ax_command ax_commands[] = {
      "Environment: HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN (or the token that `hf auth\n"
      "login` stored), HF_HUB_OFFLINE, HTTPS_PROXY, SSL_CERT_FILE; AXTRAIN_DUCKDB is the\n"
      "library that reads Parquet.\n",
-     "axtrain fetch sft.yaml", .run = ax_cmd_fetch},
+     "axtrain fetch sft.yaml", .run = ax_cmd_fetch, .launched = true},
     {"generate", AX_COMMANDS_SERVE, 1, "continue prompts, or answer them",
      "[--model] M [--prompt TEXT | --input FILE.jsonl] [options]",
      "M is a model folder, the folder of an adapter, which names its base, a GGUF file or a hub\n"
@@ -394,7 +396,7 @@ const struct ax_command ax_commands[] = {
      "                          prompts (default: dp_replicate takes what the others leave); ep=\n"
      "Unset options come from the model's generation_config.json; without that file, greedy.\n",
      "axtrain generate --model my-model/ --chat --prompt \"What is 7 times 8?\"",
-     .run = ax_cmd_generate},
+     .run = ax_cmd_generate, .launched = true},
     {"grpo", AX_COMMANDS_TRAIN, 6,
      "train a model on rewards for its own answers, as rl says: grpo or gdpo",
      "CONFIG [key=value …] [options]",
@@ -423,7 +425,7 @@ const struct ax_command ax_commands[] = {
      "A rank that dies ends the others within 5 s, and one line names it; launch exits with the\n"
      "code of the rank that failed first, and passes signals on. On several hosts, run it once\n"
      "per host, with the same token in AXTRAIN_TOKEN_FILE. torchrun, srun and mpirun start\n"
-     "ranks as well (docs/launch.md).\n"
+     "ranks as well (docs/launch.md). A command that works in one process is refused.\n"
      "  -n N                ranks on this host\n"
      "  --nnodes N          hosts (default 1), with N ranks each\n"
      "  --node-rank R       number of this host, from 0\n"
@@ -661,7 +663,7 @@ const struct ax_command ax_commands[] = {
      "generate\n"
      "  --device D              auto (default: a GPU if one can be used), cuda or cpu\n"
      "SIGTERM and Ctrl-C: no more requests are taken, and answers that take too long are cut.\n",
-     "axtrain serve my-model/ --port 8000", .run = ax_cmd_serve},
+     "axtrain serve my-model/ --port 8000", .run = ax_cmd_serve, .launched = true},
     {"sft", AX_COMMANDS_TRAIN, 4, "fine-tune a model on the data sets of a configuration",
      "CONFIG [key=value …] [options]", TRAIN_DETAILS,
      "axtrain sft sft.yaml learning_rate=2e-5 output_dir=out", .run = ax_cmd_sft, .trains = true},

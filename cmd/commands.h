@@ -29,6 +29,9 @@ struct ax_command {
     /* argv[0] is the command's name. */
     enum ax_status (*run)(int argc, char **argv);
     bool trains; /* it takes the configuration of a training, and runs it */
+    /* `axtrain launch` starts it though it does not train: its processes share the work, or each host
+     * needs it */
+    bool launched;
     /* Instead of `run`: it is about all commands. */
     enum ax_status (*run_among)(const struct ax_command *all, int argc, char **argv);
 };

@@ -46,6 +46,15 @@ static enum ax_status check_hosts(const struct ax_launch_options *o) {
     return AX_OK;
 }
 
+/* Each process of another command would do all of the work, and write to the same place. */
+static enum ax_status check_command(const struct ax_command *c) {
+    if (c->trains || c->launched)
+        return AX_OK;
+    return ax_error(AX_ERR_CONFIG,
+                    "launch: %s works in one process; run `axtrain %s` without launch", c->name,
+                    c->name);
+}
+
 static enum ax_status parse_output(const char *text, bool *all) {
     int which;
     AX_TRY(ax_args_word("launch: --output", AX_WORDS_OUTPUT, text, &which));
@@ -82,6 +91,7 @@ enum ax_status ax_cmd_launch(const struct ax_command *all, int argc, char **argv
     const struct ax_command *command = ax_command_find(all, o.command[0]);
     if (!command)
         return ax_command_unknown(all, o.command[0]);
+    AX_TRY(check_command(command));
     if (!(o.timeout > 0))
         return ax_error(AX_ERR_CONFIG, "launch: --timeout: expected a positive number of seconds");
     o.ranks = (int)ranks;

@@ -91,6 +91,18 @@ static void two_dashes_may_be_left_out(void **state) {
     has("launch: unexpected argument \"-m\"");
 }
 
+/* Each process would do all of it, and write to the same place. */
+static void what_one_process_does_is_refused(void **state) {
+    (void)state;
+    static const char *const words[] = {"problems --rows 2", "-- convert a b", "help",
+                                        "launch -n 2 env", "preview c.yaml"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        assert_int_equal(run(out, sizeof out, "launch -n 2 %s", words[i]), 2);
+        has(" works in one process; run `axtrain ");
+    }
+    assert_int_equal(run(out, sizeof out, "launch -n 2 env"), 0);
+}
+
 static double value_of(const json_t *v, size_t i, const char *key) {
     const json_t *figure = json_array_get(json_object_get(v, "results"), i);
     return json_number_value(json_object_get(figure, key));
@@ -449,6 +461,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_find_each_other),
         cmocka_unit_test(two_dashes_may_be_left_out),
+        cmocka_unit_test(what_one_process_does_is_refused),
         cmocka_unit_test(a_step_runs_on_ranks),
         cmocka_unit_test(exit_codes_are_kept),
         cmocka_unit_test(a_rank_that_dies_ends_all),
