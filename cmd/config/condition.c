@@ -10,7 +10,8 @@ enum token { TERM, AND, OR, OPEN, CLOSE, END };
 
 /* The current token, with its term. */
 struct reader {
-    const char *s; /* the text after the token */
+    const char *s;  /* the text after the token */
+    const char *at; /* path of the key whose condition it is; NULL: of none */
     enum token token;
     bool negated;
     enum { TRUTHY, SET, EQUALS, DIFFERS, ABOVE } op;
@@ -86,9 +87,20 @@ static bool matches(const char *values, const struct ax_yaml_node *node) {
     return text != NULL && any_value(values, text);
 }
 
+/* The path of the term's key. */
+static const char *path_of(const struct reader *r, char *buf, size_t size) {
+    if (*r->key != '.')
+        return r->key;
+    AX_ASSERT(r->at && strrchr(r->at, '.'));
+    snprintf(buf, size, "%.*s%s", (int)(strrchr(r->at, '.') - r->at), r->at, r->key);
+    return buf;
+}
+
 static bool term_holds(const struct ax_config *cfg, const struct reader *r) {
+    char buf[2 * AX_CONFIG_PATH];
+    const char *path = path_of(r, buf, sizeof buf);
     const struct ax_yaml_node *node =
-        r->op == SET ? ax_config_lookup(cfg, r->key) : ax_config_value_of(cfg, r->key);
+        r->op == SET ? ax_config_lookup(cfg, path) : ax_config_value_of(cfg, path);
     switch (r->op) {
     case SET:
         return node != NULL && node->kind != AX_YAML_NULL;
@@ -140,7 +152,11 @@ static bool any_holds(const struct ax_config *cfg, struct reader *r) {
 }
 
 bool ax_config_holds(const struct ax_config *cfg, const char *condition) {
-    struct reader r = {.s = condition};
+    return ax_config_holds_at(cfg, NULL, condition);
+}
+
+bool ax_config_holds_at(const struct ax_config *cfg, const char *at, const char *condition) {
+    struct reader r = {.s = condition, .at = at};
     next(&r);
     const bool holds = any_holds(cfg, &r);
     AX_ASSERT(r.token == END);
@@ -164,9 +180,10 @@ static enum ax_status put_term(const struct reader *r, struct ax_buf *out) {
                                         [EQUALS] = ": ",
                                         [DIFFERS] = " other than ",
                                         [ABOVE] = " above "};
+    const char *key = r->key + (*r->key == '.');
     if (r->op == SET && r->negated)
-        return ax_buf_printf(out, "%s unset", r->key);
-    AX_TRY(ax_buf_printf(out, "%s%s%s", r->negated ? "no " : "", r->key, joins[r->op]));
+        return ax_buf_printf(out, "%s unset", key);
+    AX_TRY(ax_buf_printf(out, "%s%s%s", r->negated ? "no " : "", key, joins[r->op]));
     for (const char *v = r->values; *v != '\0'; v++)
         AX_TRY(*v == ',' ? ax_buf_puts(out, " or ") : ax_buf_append(out, v, 1));
     return AX_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/config/build.h"
+#include "cmd/config/rules.h"
 
 /* ---- values ---- */
 
@@ -68,16 +69,17 @@ static bool place_of(const struct ax_config_key *key, const char *at, const char
     return n > 0 || strchr(path, '[') == NULL;
 }
 
-/* True if the key acts, and the maps and lists that contain it. */
-static bool acts(const struct ax_config *cfg, const struct ax_config_key *key) {
+/* True if the key at `at` acts, and the maps and lists that contain it. */
+static bool acts(const struct ax_config *cfg, const struct ax_config_key *key, const char *at) {
     char path[AX_CONFIG_PATH];
     snprintf(path, sizeof path, "%s", key->path);
-    while (key != NULL && (key->when == NULL || ax_config_holds(cfg, key->when))) {
+    while (key != NULL && (key->when == NULL || ax_config_holds_at(cfg, at, key->when))) {
         char *dot = strrchr(path, '.');
         if (dot == NULL)
             return true;
         *(dot > path && dot[-1] == ']' ? dot - 2 : dot) = '\0';
         key = ax_config_find(path);
+        at = NULL;
     }
     return key == NULL;
 }
@@ -88,7 +90,7 @@ static void fill_from(const struct ax_config *cfg, const struct ax_config_key *k
     for (const struct ax_config_field *f = key->into; f && f->type; f++) {
         if (strcmp(f->type, type) != 0)
             continue;
-        if (!v && acts(cfg, key))
+        if (!v && acts(cfg, key, path))
             v = ax_config_value_of(cfg, path);
         if (v)
             put_value(key, f, v, (char *)out + f->offset);

@@ -128,7 +128,8 @@ static enum ax_status see(struct ax_config *cfg, const struct seen *s) {
     if (asks_nothing(cfg, s) || follows(cfg, s->path))
         return AX_OK;
     if (s->key->when != NULL && s->key->support != AX_SUPPORT_NO_EFFECT &&
-        !ax_config_holds(cfg, s->key->when) && !ax_capability_is_objective(s->key->needs))
+        !ax_config_holds_at(cfg, s->path, s->key->when) &&
+        !ax_capability_is_objective(s->key->needs))
         return add_unused(cfg, s);
     if (s->node->kind != AX_YAML_LIST && s->node->kind != AX_YAML_MAP)
         return see_scalar(cfg, s);

@@ -6,7 +6,9 @@
  *   !key, !set(key)
  *   key == a,b*    its text, or that of an element of its list, matches one of these patterns
  *   key != a,b     it does not, or has no value
- *   key > 2        its number is greater */
+ *   key > 2        its number is greater
+ * In a key's own condition (`when`), .key is a key beside it: .type of datasets.0.field is
+ * datasets.0.type. */
 #ifndef AX_CMD_CONFIG_RULES_H
 #define AX_CMD_CONFIG_RULES_H
 
@@ -22,6 +24,8 @@ struct ax_config_rule {
 extern const struct ax_config_rule ax_config_rules[];
 extern const size_t ax_config_n_rules;
 
+/* Does the condition of the key at this path hold? */
+bool ax_config_holds_at(const struct ax_config *cfg, const char *at, const char *condition);
 /* The condition in words: "adapter: lora or qlora and …". */
 enum ax_status ax_config_condition_text(const char *condition, struct ax_buf *out);
 /* Copies the i-th key path of a condition; false past the end. */

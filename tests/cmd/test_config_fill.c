@@ -52,19 +52,26 @@ static void entries(void **state) {
     struct ax_rows_options rows = {0};
     load_ok(&cfg,
             "base_model: m\ndatasets: [{path: a}, {path: b, type: completion, field: body, "
-            "roles_to_train: [user, tool], roles: {user: [human]}, weight: 2}]\n",
+            "roles_to_train: [user, tool], weight: 2}, {path: c, type: chat_template, "
+            "field: body, roles_to_train: [user, tool], roles: {user: [human]}}]\n",
             NULL);
     AX_FILL(&cfg, "datasets.1", struct ax_entry_keys, &e);
     AX_FILL(&cfg, "datasets.1", struct ax_format_options, &train);
     AX_FILL(&cfg, "datasets.1", struct ax_rows_options, &rows);
     assert_string_equal(e.type->text, "completion");
-    assert_string_equal(ax_config_element(e.roles_to_train, 1)->text, "tool");
-    assert_null(ax_config_element(e.roles_to_train, 2));
-    assert_string_equal(e.roles->entries[0].key, "user");
+    assert_null(e.roles_to_train); /* its type reads none */
     assert_true(e.weight == 2 && e.length == 1000 && !e.data_files);
     assert_string_equal(rows.path, "b");
     assert_string_equal(train.field, "body");
     assert_true(train.sequence_len == 0); /* that is no key of an entry */
+    e = (struct ax_entry_keys){0};
+    train = (struct ax_format_options){0};
+    AX_FILL(&cfg, "datasets.2", struct ax_entry_keys, &e);
+    AX_FILL(&cfg, "datasets.2", struct ax_format_options, &train);
+    assert_string_equal(ax_config_element(e.roles_to_train, 1)->text, "tool");
+    assert_null(ax_config_element(e.roles_to_train, 2));
+    assert_string_equal(e.roles->entries[0].key, "user");
+    assert_null(train.field);
     e = (struct ax_entry_keys){0};
     AX_FILL(&cfg, "datasets.0", struct ax_entry_keys, &e);
     assert_null(e.type);

@@ -172,6 +172,30 @@ static void offloading_is_for_a_gpu(void **state) {
     }
 }
 
+/* The type of a data set decides which of its keys are read. */
+static void keys_that_the_type_does_not_read(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "base_model: m\ndatasets:\n"
+            "  - {path: a, type: alpaca, roles_to_train: [user], train_on_eos: all, field: x}\n"
+            "  - {path: b, type: chat_template, roles_to_train: [user], field: x}\n"
+            "  - {path: c, type: completion, field: x, field_messages: y}\n"
+            "  - {path: d, field_messages: y}\n"
+            "test_datasets:\n  - {path: e, type: {format: f}, roles: {user: [u]}}\n",
+            NULL);
+    static const char *const unused[] = {"datasets.0.roles_to_train", "datasets.0.train_on_eos",
+                                         "datasets.0.field",          "datasets.1.field",
+                                         "datasets.2.field_messages", "test_datasets.0.roles"};
+    static const char *const used[] = {"datasets.1.roles_to_train", "datasets.2.field",
+                                       "datasets.3.field_messages"};
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+        expect_note(&cfg, unused[i], AX_NOTE_UNUSED, "type: ");
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        assert_null(note_of(&cfg, used[i]));
+    ax_config_free(&cfg);
+}
+
 static void notes(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -354,6 +378,7 @@ int main(void) {
         cmocka_unit_test(optimizer_notes),
         cmocka_unit_test(offloading_is_for_a_gpu),
         cmocka_unit_test(notes),
+        cmocka_unit_test(keys_that_the_type_does_not_read),
         cmocka_unit_test(several_keys_without_effect_are_one_line),
         cmocka_unit_test(what_cannot_be_done_stops),
         cmocka_unit_test(missing_capabilities_are_listed_once),

@@ -16,10 +16,13 @@ static void each_key(void (*f)(const struct ax_config_key *key)) {
 }
 
 static void names_exist(const struct ax_config_key *key, const char *condition) {
-    char name[AX_CONFIG_PATH];
-    for (size_t i = 0; ax_config_condition_key(condition, i, name, sizeof name); i++)
-        if (ax_config_find(name) == NULL)
+    char name[AX_CONFIG_PATH], beside[2 * AX_CONFIG_PATH];
+    for (size_t i = 0; ax_config_condition_key(condition, i, name, sizeof name); i++) {
+        const int n = *name == '.' ? (int)(strrchr(key->path, '.') - key->path) : 0;
+        snprintf(beside, sizeof beside, "%.*s%s", n, key->path, name);
+        if (ax_config_find(beside) == NULL)
             fail_msg("%s: \"%s\" speaks of %s, which is no key", key->path, condition, name);
+    }
 }
 
 /* What a key is put into can hold its values; a word is one of the key's choices. */

@@ -243,8 +243,14 @@ static void check_warning(const char *rows, const char *keys, const char *said) 
     char path[128];
     snprintf(path, sizeof path, "%s", put_text("n.jsonl", rows));
     char *out = preview(1, (const char *const[]){put_config("n.yaml", path, keys)});
-    static const char *const all[] = {"message_field_training", "field_thinking: no", "type.field_",
-                                      "64 times"};
+    static const char *const all[] = {"message_field_training",
+                                      "field_thinking: no",
+                                      "type.field_",
+                                      "64 times",
+                                      "field_tools",
+                                      "_mappings",
+                                      "roles: ",
+                                      "to_train: "};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!said && strstr(out, all[i]))
             fail_msg("%s: said in\n%s", keys, out);
@@ -282,6 +288,41 @@ static void names_that_are_nowhere(void **state) {
                   NULL); /* the usual name, which may be missing */
 }
 
+/* Columns of tools, properties of messages, and roles; usual ones may be missing. */
+static void names_of_tools_and_roles(void **state) {
+    (void)state;
+    static const char chat[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"function\", "
+        "\"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"c\"}]}\n"
+        "{\"messages\": [{\"role\": \"critic\", \"content\": \"a\", \"text\": \"e\"}, {\"role\": "
+        "\"assistant\", "
+        "\"content\": \"d\"}], \"functions\": []}\n";
+#define CHAT "    type: chat_template\n    "
+#define KEEP "critic: [critic], "
+    static const struct {
+        const char *keys, *said;
+    } cases[] = {
+        {"field_tools: funtions", "field_tools: no record has the column \"funtions\""},
+        {"field_tools: functions", NULL},
+        {"message_property_mappings: {content: txet}",
+         "message_property_mappings: no message has \"txet\""},
+        {"message_property_mappings: {content: text}", NULL},
+        {"message_property_mappings: {role: role, contnet: text}",
+         "message_property_mappings: the chat template reads no \"contnet\" of a message"},
+        {"roles: {" KEEP "tool: [functoin]}", "roles: no message has the role \"functoin\""},
+        {"roles: {" KEEP "tool: [functoin, function]}", NULL},
+        {"roles: {" KEEP "system: [developer]}", NULL},
+        {"roles: {" KEEP "tol: [function]}", "roles: \"tol\" is no common role, and the chat"},
+        {"roles_to_train: [assistant, crtic]", "roles_to_train: no message has the role \"crtic\""},
+        {"roles_to_train: [assistant, critic, tool]", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char keys[256];
+        snprintf(keys, sizeof keys, CHAT "%s\n" CHATML, cases[i].keys);
+        check_warning(chat, keys, cases[i].said);
+    }
+}
+
 /* Axolotl cuts a text after 64 examples, and says nothing. */
 static void long_texts_are_counted(void **state) {
     (void)state;
@@ -309,6 +350,7 @@ int main(void) {
         cmocka_unit_test(a_stream_knows_its_records),
         cmocka_unit_test(tokens_are_told_apart),
         cmocka_unit_test(names_that_are_nowhere),
+        cmocka_unit_test(names_of_tools_and_roles),
         cmocka_unit_test(long_texts_are_counted),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -161,28 +161,14 @@ static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set)
 /* A line for each name that the user chose and that no record has, as one with a spelling mistake. */
 static enum ax_status put_missing(struct ax_buf *out, const struct ax_setup_entry *e,
                                   const struct ax_examples *set) {
-    const struct {
-        enum ax_oddity kind;
-        const char *key, *name, *usual, *what, *then;
-    } names[] = {
-        {AX_ODD_NO_TRAINING, "message_field_training", e->chat.field_training, NULL, "message has",
-         ", so roles decide what is trained on"},
-        {AX_ODD_NO_DETAIL, "message_field_training_detail", e->chat.field_training_detail, NULL,
-         "message has", ", so entire turns are trained on"},
-        {AX_ODD_NO_THINKING, "field_thinking", e->chat.field_thinking, NULL, "message has", ""},
-        {AX_ODD_NO_INPUT, "type.field_input", e->user.field_input, "input", "record has the column",
-         ", so all prompts are those of no_input_format"},
-        {AX_ODD_NO_SYSTEM, "type.field_system", e->user.field_system, "system",
-         "record has the column", ""},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *usual = names[i].usual;
-        if (!names[i].name || (usual && strcmp(usual, names[i].name) == 0) ||
-            set->info.oddities[names[i].kind].n != (int64_t)set->n)
-            continue;
-        AX_TRY(ax_buf_printf(out, "%s: no %s \"%s\"%s\n", names[i].key, names[i].what,
-                             names[i].name, names[i].then));
-    }
+    static const char *const has[] = {[AX_NAME_RECORD] = "record has the column",
+                                      [AX_NAME_MESSAGE] = "message has",
+                                      [AX_NAME_ROLE] = "message has the role"};
+    const struct ax_format_name *name;
+    for (size_t i = 0; (name = ax_format_name_at(e->format, i)) != NULL; i++)
+        if (set->info.oddities[AX_ODD_NAME + i].n == (int64_t)set->n)
+            AX_TRY(ax_buf_printf(out, "%s: no %s \"%s\"%s\n", name->key, has[name->in], name->name,
+                                 name->then ? name->then : ""));
     return AX_OK;
 }
 

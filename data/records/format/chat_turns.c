@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/json.h"
+#include "data/records/format/names.h"
 #include "data/records/format/recognize.h"
 #include "data/records/format/tools.h"
 
@@ -229,7 +230,7 @@ static enum ax_status no_memory(void) {
 
 /* ---- one message ---- */
 
-static const char *role_of(const struct ax_format_chat *chat, const char *role) {
+const char *ax_chat_role(const struct ax_format_chat *chat, const char *role) {
     for (size_t i = 0; i < chat->n_roles; i++)
         if (strcmp(chat->roles[i].from, role) == 0)
             return chat->roles[i].to;
@@ -239,7 +240,7 @@ static const char *role_of(const struct ax_format_chat *chat, const char *role) 
 static bool is_trained_role(const struct ax_format *f, const char *role) {
     const struct ax_format_chat *chat = f->o.chat;
     for (size_t i = 0; i < chat->n_roles_to_train; i++)
-        if (strcmp(role_of(chat, chat->roles_to_train[i]), role) == 0)
+        if (strcmp(ax_chat_role(chat, chat->roles_to_train[i]), role) == 0)
             return true;
     return f->o.train_on_inputs;
 }
@@ -286,7 +287,7 @@ static enum ax_status map_role(const struct ax_format_chat *chat, json_t *messag
                         ax_json_kind(v),
                         v ? "" : " (set message_property_mappings to the key that contains it)");
     }
-    *role = role_of(chat, json_string_value(v));
+    *role = ax_chat_role(chat, json_string_value(v));
     if (json_object_set_new(message, "role", json_string(*role)) != 0)
         return no_memory();
     *role = json_string_value(json_object_get(message, "role"));
@@ -412,13 +413,19 @@ static void drop_system_turn(struct ax_conversation *c) {
 
 /* ---- probable mistakes ---- */
 
-static bool is_known_role(const struct ax_format *f, const char *role) {
+bool ax_chat_is_common_role(const char *role) {
     static const char *const known[] = {"system",    "developer",   "user",
                                         "assistant", "tool",        "function",
                                         "ipython",   "environment", "observation"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i], role) == 0)
             return true;
+    return false;
+}
+
+static bool is_known_role(const struct ax_format *f, const char *role) {
+    if (ax_chat_is_common_role(role))
+        return true;
     for (size_t i = 0; i < f->o.chat->n_roles; i++)
         if (strcmp(f->o.chat->roles[i].to, role) == 0)
             return true;
@@ -480,25 +487,6 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
     return found;
 }
 
-/* What the configuration names and no message has. */
-static unsigned find_missing(const struct ax_format *f, const json_t *messages) {
-    const struct ax_format_chat *chat = f->o.chat;
-    const struct {
-        const char *key;
-        enum ax_oddity kind;
-    } named[] = {{chat->field_training, AX_ODD_NO_TRAINING},
-                 {chat->field_training_detail, AX_ODD_NO_DETAIL},
-                 {chat->field_thinking, AX_ODD_NO_THINKING}};
-    unsigned missing = 0;
-    for (size_t k = 0; k < sizeof named / sizeof *named; k++) {
-        bool found = !named[k].key;
-        for (size_t i = 0; i < json_array_size(messages) && !found; i++)
-            found = json_object_get(json_array_get(messages, i), named[k].key) != NULL;
-        missing |= found ? 0 : 1U << named[k].kind;
-    }
-    return missing;
-}
-
 /* One turn more than the messages has memory: a system column may precede them. */
 static enum ax_status read_turns(struct ax_conversation *c, const struct ax_format *f,
                                  json_t *messages, const char *name) {
@@ -543,7 +531,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     AX_TRY(add_system_column(c, f, record));
     if (chat->drop_system)
         drop_system_turn(c);
-    c->oddities = find_oddities(f, c) | find_missing(f, messages);
+    c->oddities = find_oddities(f, c) | ax_names_missing(f, record, messages, c->messages);
     if (!chat->tools)
         return ax_tools_read(record, chat->field_tools, &c->tools);
     AX_TRY(ax_tools_given(chat->tools, record, &c->tools));

@@ -39,6 +39,10 @@ enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct
                                          json_t *messages, const char *name);
 void ax_conversation_free(struct ax_conversation *c);
 
+/* The template's name for a record's role. */
+const char *ax_chat_role(const struct ax_format_chat *chat, const char *role);
+/* Do most templates have the role? */
+bool ax_chat_is_common_role(const char *role);
 /* Does a template of the format contain the word? */
 bool ax_chat_has(const struct ax_format_chat *chat, const char *word);
 /* The template that renders it. */

@@ -40,14 +40,13 @@ enum ax_oddity {
     AX_ODD_CALLS,   /* calls of tools that it leaves out */
     AX_ODD_RESULTS, /* results of tools that it leaves out */
     AX_ODD_CUT,     /* a text of more than AX_COMPLETION_EXAMPLES, without its rest */
-    /* Names of the configuration that nothing in the record has; a mistake if no record has them. */
-    AX_ODD_NO_TRAINING, /* message_field_training */
-    AX_ODD_NO_DETAIL,   /* message_field_training_detail */
-    AX_ODD_NO_THINKING, /* field_thinking */
-    AX_ODD_NO_INPUT,    /* type.field_input */
-    AX_ODD_NO_SYSTEM,   /* type.field_system */
-    AX_ODDITIES
+    /* The first of AX_ODD_NAMES names of the configuration that nothing in the record has
+     * (ax_format_name_at); a mistake if no record has one. */
+    AX_ODD_NAME,
+    AX_ODD_NAMES = 20,
+    AX_ODDITIES = AX_ODD_NAME + AX_ODD_NAMES
 };
+_Static_assert(AX_ODDITIES <= 32, "oddities are the bits of an unsigned");
 #define AX_ODD_LOST (1U << AX_ODD_TOOLS | 1U << AX_ODD_CALLS | 1U << AX_ODD_RESULTS)
 
 /* How many records have one oddity, and where the first one is. */

@@ -4,6 +4,7 @@
 #include "base/text/json.h"
 #include "data/records/format/answers.h"
 #include "data/records/format/chat.h"
+#include "data/records/format/names.h"
 #include "data/records/format/recognize.h"
 #include "data/records/format/topk.h"
 
@@ -131,6 +132,7 @@ static enum ax_status init(struct ax_format *f) {
     if (f->eos != AX_NO_TOKEN)
         f->ends[f->n_ends++] = f->eos;
     AX_TRY(ax_buf_puts(&f->warnings, ""));
+    AX_TRY(ax_names_choose(f));
     return f->type->init ? f->type->init(f) : AX_OK;
 }
 

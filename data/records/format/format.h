@@ -159,6 +159,20 @@ struct ax_format_options {
 
 struct ax_format;
 
+/* A name that the configuration chose for something in the records, unlike the usual one. */
+struct ax_format_name {
+    const char *key, *name;
+    enum {
+        AX_NAME_RECORD,
+        AX_NAME_MESSAGE,
+        AX_NAME_ROLE
+    } in;             /* a column, a message's key, a role */
+    const char *role; /* the template's name for it, if it is a role */
+    const char *then; /* what follows if no record has it; NULL: nothing to say */
+};
+/* The i-th, of which oddity AX_ODD_NAME + i counts the records without it; NULL: there are fewer. */
+const struct ax_format_name *ax_format_name_at(const struct ax_format *f, size_t i);
+
 /* Copies the options and borrows what they point to. AX_ERR_CONFIG for an unknown type, an unusable
  * text, or a missing token. */
 enum ax_status ax_format_new(struct ax_format **out, const struct ax_format_options *o);

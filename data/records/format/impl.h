@@ -27,6 +27,8 @@ struct ax_format {
     size_t n_ends;
     bool eos_is_end; /* ends[0] is eos */
     struct ax_buf warnings;
+    struct ax_format_name names[AX_ODD_NAMES];
+    size_t n_names;
     void *own; /* private data of the type; freed with ax_free */
 };
 

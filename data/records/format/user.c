@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "data/records/format/impl.h"
+#include "data/records/format/names.h"
 
 static enum ax_status check_formats(struct ax_format *f) {
     const struct ax_format_user *u = f->o.user;
@@ -35,10 +36,7 @@ static enum ax_status user_record(const struct ax_format *f, struct ax_format_wo
                                   json_t *record, struct ax_origin origin,
                                   struct ax_example_list *out) {
     struct ax_text response;
-    if (!json_object_get(record, f->o.user->field_input))
-        w->oddities |= 1U << AX_ODD_NO_INPUT;
-    if (!json_object_get(record, f->o.user->field_system))
-        w->oddities |= 1U << AX_ODD_NO_SYSTEM;
+    w->oddities |= ax_names_missing(f, record, NULL, NULL);
     AX_TRY(ax_record_text(record, f->o.user->field_output, &response));
     AX_TRY(ax_record_not_blank(f->o.user->field_output, "answer", response));
     AX_TRY(put_prompt(f->o.user, record, &w->text));
