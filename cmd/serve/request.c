@@ -19,7 +19,14 @@ enum kind {
     ONLY,    /* one of a few values, which ask for nothing that is not done */
     OWN,     /* read by a function below, or of another key */
 };
-enum { CHAT = 1, COMPLETION = 2, BOTH = 3 };
+enum {
+    CHAT = AX_SERVE_CHAT,
+    COMPLETION = AX_SERVE_COMPLETION,
+    BOTH = CHAT | COMPLETION,
+    CHAT_IDS = CHAT | AX_SERVE_TOKENIZE,
+    TEXT_IDS = COMPLETION | AX_SERVE_TOKENIZE,
+    ALL = BOTH | AX_SERVE_TOKENIZE | AX_SERVE_DETOKENIZE
+};
 
 struct key {
     const char *name;
@@ -33,9 +40,9 @@ struct key {
 #define MOST       ((double)((int64_t)1 << 53))
 
 static const struct key keys[] = {
-    {"model", BOTH, OWN, 0, 0, 0, NULL},
-    {"messages", CHAT, OWN, 0, 0, 0, NULL},
-    {"prompt", COMPLETION, OWN, 0, 0, 0, NULL},
+    {"model", ALL, OWN, 0, 0, 0, NULL},
+    {"messages", CHAT_IDS, OWN, 0, 0, 0, NULL},
+    {"prompt", TEXT_IDS, OWN, 0, 0, 0, NULL},
     {"stop", BOTH, OWN, 0, 0, 0, NULL},
     {"stop_token_ids", BOTH, OWN, 0, 0, 0, NULL},
     {"stream_options", BOTH, OWN, 0, 0, 0, NULL},
@@ -63,24 +70,26 @@ static const struct key keys[] = {
     {"return_tokens_as_token_ids", BOTH, BOOL, AT(ids_as_text), 0, 0, NULL},
     {"include_stop_str_in_output", BOTH, BOOL, AT(include_stop), 0, 0, NULL},
     {"ignore_eos", BOTH, BOOL, AT(ignore_eos), 0, 0, NULL},
-    {"add_special_tokens", COMPLETION, BOOL, AT(add_special), 0, 0, NULL},
+    {"add_special_tokens", TEXT_IDS, BOOL, AT(add_special), 0, 0, NULL},
     {"priority", BOTH, INT, AT(priority), -MOST, MOST, NULL},
+    {"return_token_strs", AX_SERVE_TOKENIZE, ONLY, 0, 0, 0, "false"},
+    {"tokens", AX_SERVE_DETOKENIZE, OWN, 0, 0, 0, NULL},
     {"request_id", BOTH, OWN, 0, 0, 0, NULL},
     {"cache_salt", BOTH, OWN, 0, 0, 0, NULL},
-    {"user", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"metadata", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"store", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"service_tier", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"session_id", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"safety_identifier", BOTH, IGNORED, 0, 0, 0, NULL},
-    {"prompt_cache_key", BOTH, IGNORED, 0, 0, 0, NULL},
+    {"user", ALL, IGNORED, 0, 0, 0, NULL},
+    {"metadata", ALL, IGNORED, 0, 0, 0, NULL},
+    {"store", ALL, IGNORED, 0, 0, 0, NULL},
+    {"service_tier", ALL, IGNORED, 0, 0, 0, NULL},
+    {"session_id", ALL, IGNORED, 0, 0, 0, NULL},
+    {"safety_identifier", ALL, IGNORED, 0, 0, 0, NULL},
+    {"prompt_cache_key", ALL, IGNORED, 0, 0, 0, NULL},
     {"parallel_tool_calls", CHAT, BOOL, AT(parallel_calls), 0, 0, NULL},
     {"skip_special_tokens", BOTH, ONLY, 0, 0, 0, "true"},
     {"spaces_between_special_tokens", BOTH, ONLY, 0, 0, 0, "true"},
     {"logprobs_mode", BOTH, ONLY, 0, 0, 0, "\"raw\""},
     {"suffix", COMPLETION, ONLY, 0, 0, 0, "\"\""},
-    {"tools", CHAT, OWN, 0, 0, 0, NULL},
-    {"tool_choice", CHAT, OWN, 0, 0, 0, NULL},
+    {"tools", CHAT_IDS, OWN, 0, 0, 0, NULL},
+    {"tool_choice", CHAT_IDS, OWN, 0, 0, 0, NULL},
     {"functions", CHAT, ONLY, 0, 0, 0, "[]"},
     {"function_call", CHAT, ONLY, 0, 0, 0, "\"none\" \"auto\""},
     {"response_format", BOTH, OWN, 0, 0, 0, NULL},
@@ -89,11 +98,11 @@ static const struct key keys[] = {
     {"guided_regex", BOTH, OWN, 0, 0, 0, NULL},
     {"guided_choice", BOTH, OWN, 0, 0, 0, NULL},
     {"guided_grammar", BOTH, ONLY, 0, 0, 0, ""},
-    {"chat_template", CHAT, ONLY, 0, 0, 0, ""},
-    {"chat_template_kwargs", CHAT, OWN, 0, 0, 0, NULL},
-    {"reasoning_effort", CHAT, OWN, 0, 0, 0, NULL},
-    {"add_generation_prompt", CHAT, OWN, 0, 0, 0, NULL},
-    {"continue_final_message", CHAT, OWN, 0, 0, 0, NULL},
+    {"chat_template", CHAT_IDS, ONLY, 0, 0, 0, ""},
+    {"chat_template_kwargs", CHAT_IDS, OWN, 0, 0, 0, NULL},
+    {"reasoning_effort", CHAT_IDS, OWN, 0, 0, 0, NULL},
+    {"add_generation_prompt", CHAT_IDS, OWN, 0, 0, 0, NULL},
+    {"continue_final_message", CHAT_IDS, OWN, 0, 0, 0, NULL},
     {"modalities", CHAT, ONLY, 0, 0, 0, "[\"text\"]"},
     {"audio", CHAT, ONLY, 0, 0, 0, ""},
     {"prediction", CHAT, ONLY, 0, 0, 0, ""},
@@ -153,9 +162,8 @@ static enum ax_status read_key(struct ax_serve_request *r, const struct key *k, 
     }
 }
 
-static enum ax_status refuse_unknown(struct ax_serve_request *r, const char *name) {
+static enum ax_status refuse_unknown(struct ax_serve_request *r, int where, const char *name) {
     struct ax_nearest near = {.given = name, .within = 4};
-    const int where = r->chat ? CHAT : COMPLETION;
     for (size_t i = 0; i < N_KEYS; i++)
         if (keys[i].where & where)
             ax_nearest_try(&near, keys[i].name);
@@ -165,17 +173,15 @@ static enum ax_status refuse_unknown(struct ax_serve_request *r, const char *nam
                            near.name ? near.name : "", near.name ? "?" : "");
 }
 
-/* Null is as good as absent. */
-static enum ax_status read_keys(struct ax_serve_request *r) {
-    const int where = r->chat ? CHAT : COMPLETION;
+enum ax_status ax_serve_read_keys(struct ax_serve_request *r, enum ax_serve_route where) {
     const char *name;
     json_t *v;
     json_object_foreach(r->root, name, v) {
         size_t i = 0;
-        while (i < N_KEYS && (!(keys[i].where & where) || strcmp(keys[i].name, name) != 0))
+        while (i < N_KEYS && (!(keys[i].where & (int)where) || strcmp(keys[i].name, name) != 0))
             i++;
         if (i == N_KEYS)
-            return refuse_unknown(r, name);
+            return refuse_unknown(r, (int)where, name);
         if (!json_is_null(v))
             AX_TRY(read_key(r, &keys[i], v));
     }
@@ -548,7 +554,7 @@ enum ax_status ax_serve_request_read(struct ax_serve_request *r, struct ax_serve
                                    .min_p = s->min_p,
                                    .repetition_penalty = s->repetition_penalty};
     AX_TRY(ax_serve_parse(r, body->text, body->len));
-    AX_TRY(read_keys(r));
+    AX_TRY(ax_serve_read_keys(r, r->chat ? AX_SERVE_CHAT : AX_SERVE_COMPLETION));
     AX_TRY(ax_serve_read_model(r, all));
     const struct ax_serve_model *m = r->model;
     AX_TRY(read_stop(r, m));

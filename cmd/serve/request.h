@@ -1,4 +1,4 @@
-/* Bodies of /v1/completions and /v1/chat/completions: every key is checked, and one that is not
+/* Bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize: every key is checked, and one that is not
  * followed is an error that names it. */
 #ifndef AX_CMD_SERVE_REQUEST_H
 #define AX_CMD_SERVE_REQUEST_H
@@ -78,6 +78,14 @@ void ax_serve_request_free(struct ax_serve_request *r);
 
 /* The parts that /tokenize and /detokenize have in common with these. */
 enum ax_status ax_serve_parse(struct ax_serve_request *r, const char *body, size_t len);
+enum ax_serve_route {
+    AX_SERVE_CHAT = 1,
+    AX_SERVE_COMPLETION = 2,
+    AX_SERVE_TOKENIZE = 4,
+    AX_SERVE_DETOKENIZE = 8
+};
+/* Checks all keys of the body, and reads those that need no more; null is as good as absent. */
+enum ax_status ax_serve_read_keys(struct ax_serve_request *r, enum ax_serve_route where);
 /* Sets r->model. */
 enum ax_status ax_serve_read_model(struct ax_serve_request *r, struct ax_serve_models *all);
 enum ax_status ax_serve_read_messages(struct ax_serve_request *r, const struct ax_serve_model *m,

@@ -217,13 +217,11 @@ static const json_t *given(const struct ax_serve_request *r, const char *key) {
 
 static enum ax_status read_to_tokenize(struct ax_serve_request *r, struct ax_serve *s,
                                        const struct ax_exchange *x) {
+    r->add_special = true;
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
+    AX_TRY(ax_serve_read_keys(r, AX_SERVE_TOKENIZE));
     AX_TRY(ax_serve_read_model(r, &s->engine.models));
-    const json_t *prompt = given(r, "prompt"), *messages = given(r, "messages"),
-                 *special = given(r, "add_special_tokens");
-    if (special && !json_is_boolean(special))
-        return ax_serve_refuse(r, "add_special_tokens", "expected true or false");
-    r->add_special = !json_is_false(special);
+    const json_t *prompt = given(r, "prompt"), *messages = given(r, "messages");
     if (!prompt == !messages)
         return ax_serve_refuse(r, "prompt", "expected either prompt or messages");
     if (messages) {
@@ -246,6 +244,7 @@ static enum ax_status tokenize(void *ctx, struct ax_exchange *x) {
 static enum ax_status decode(struct ax_serve_request *r, struct ax_serve *s,
                              const struct ax_exchange *x, struct ax_buf *text) {
     AX_TRY(ax_serve_parse(r, x->body.data, x->body.len));
+    AX_TRY(ax_serve_read_keys(r, AX_SERVE_DETOKENIZE));
     AX_TRY(ax_serve_read_model(r, &s->engine.models));
     const json_t *tokens = json_object_get(r->root, "tokens");
     if (!json_is_array(tokens))
