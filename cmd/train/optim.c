@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "cmd/config/table.h"
 #include "cmd/train/setup.h"
 
 /* ---- the optimizer ---- */
@@ -14,6 +15,7 @@ struct option {
     const char *name, *readers;
     double *number;
     bool *flag;
+    unsigned types; /* AX_T_…, of a number */
 };
 
 static enum ax_status set_flag(const struct option *option, const struct ax_config *cfg,
@@ -29,9 +31,19 @@ static enum ax_status set_number(const struct option *option, const struct ax_co
                                  const char *text) {
     char *end;
     const double v = strtod(text, &end);
-    if (end == text || *end)
+    if (end == text || *end || !isfinite(v))
         return ax_config_error(cfg, "optim_args", "%s: expected a number, got \"%s\"", option->name,
                                text);
+    const struct ax_config_key key = {.types = option->types};
+    if (!ax_config_in_range(ax_config_range_of(&key), v)) {
+        struct ax_buf want = {0};
+        enum ax_status st = ax_config_expected(&key, key.types, &want);
+        if (st == AX_OK)
+            st = ax_config_error(cfg, "optim_args", "%s: expected %s, got %s", option->name,
+                                 want.data, text);
+        ax_buf_free(&want);
+        return st;
+    }
     *option->number = v;
     return AX_OK;
 }
@@ -41,17 +53,17 @@ static enum ax_status set_option(struct ax_step_options *so, const struct ax_con
                                  const char *name, const char *text) {
     struct ax_optimizer_options *o = &so->opt;
     const struct option all[] = {
-        {"beta1", "adamw lion muon", &o->beta1, NULL},
-        {"beta2", "adamw lion muon", &o->beta2, NULL},
-        {"eps", "adamw muon adafactor", &o->eps, NULL},
-        {"eps2", "adafactor", &o->eps2, NULL},
-        {"decay_rate", "adafactor", &o->decay_rate, NULL},
-        {"clip_threshold", "adafactor", &o->clip_threshold, NULL},
-        {"scale_parameter", "adafactor", NULL, &o->scale_parameter},
-        {"momentum", "sgd muon", &o->momentum, NULL},
-        {"nesterov", "sgd muon", NULL, &o->nesterov},
-        {"match_rms", "muon", NULL, &o->match_rms},
-        {"weight_decay", "adamw sgd lion muon adafactor", &o->weight_decay, NULL},
+        {"beta1", "adamw lion muon", &o->beta1, NULL, AX_T_BELOW_ONE},
+        {"beta2", "adamw lion muon", &o->beta2, NULL, AX_T_BELOW_ONE},
+        {"eps", "adamw muon adafactor", &o->eps, NULL, AX_T_AMOUNT},
+        {"eps2", "adafactor", &o->eps2, NULL, AX_T_AMOUNT},
+        {"decay_rate", "adafactor", &o->decay_rate, NULL, AX_T_NUM},
+        {"clip_threshold", "adafactor", &o->clip_threshold, NULL, AX_T_POSITIVE},
+        {"scale_parameter", "adafactor", NULL, &o->scale_parameter, AX_T_BOOL},
+        {"momentum", "sgd muon", &o->momentum, NULL, AX_T_AMOUNT},
+        {"nesterov", "sgd muon", NULL, &o->nesterov, AX_T_BOOL},
+        {"match_rms", "muon", NULL, &o->match_rms, AX_T_BOOL},
+        {"weight_decay", "adamw sgd lion muon adafactor", &o->weight_decay, NULL, AX_T_AMOUNT},
     };
     char known[256];
     size_t at = 0;

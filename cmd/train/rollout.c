@@ -15,14 +15,6 @@
 
 /* ---- how many ---- */
 
-/* An answer per prompt; a generation is PPO's batch, or a step's. */
-static void set_single_sizes(struct ax_rollout_options *r, const struct ax_train_options *o) {
-    const struct ax_mesh_sizes *m = &o->runtime.sizes;
-    r->group = r->eval_group = 1;
-    r->prompts = o->data.sequences_per_batch * m->dp_replicate * m->dp_shard *
-                 o->step.n_microbatches * r->steps;
-}
-
 static const char batch_key[] = "trl.generation_batch_size",
                   batches_key[] = "trl.steps_per_generation";
 
@@ -32,6 +24,18 @@ static enum ax_status check_size(const struct ax_config *cfg, const char *key, d
                ? AX_OK
                : ax_config_error(cfg, key, "%.0f are too many: a generation has at most %d answers",
                                  n, INT_MAX);
+}
+
+/* An answer per prompt; a generation is PPO's batch, or a step's. */
+static enum ax_status set_single_sizes(struct ax_rollout_options *r, const struct ax_config *cfg,
+                                       const struct ax_train_options *o) {
+    const struct ax_mesh_sizes *m = &o->runtime.sizes;
+    const int64_t rows = o->data.sequences_per_batch * m->dp_replicate * m->dp_shard;
+    const char *key = r->steps > 1 ? "ppo.num_mini_batches" : "micro_batch_size";
+    AX_TRY(check_size(cfg, key, (double)rows * o->step.n_microbatches * r->steps));
+    r->group = r->eval_group = 1;
+    r->prompts = rows * o->step.n_microbatches * r->steps;
+    return AX_OK;
 }
 
 /* A generation is a multiple of a step and of a group. */
@@ -339,7 +343,7 @@ enum ax_status ax_setup_rollout_read(struct ax_setup_rollout *r, const struct ax
     if (ax_config_has(cfg, "kd_teacher") && ro->policy)
         AX_TRY(read_teacher(&ro->teach, cfg));
     if (ro->ppo || distills) {
-        set_single_sizes(ro, o);
+        AX_TRY(set_single_sizes(ro, cfg, o));
     } else {
         AX_TRY(read_sizes(ro, &r->keys, cfg, o));
         read_scale(&ro->advantages, r->keys.scale);

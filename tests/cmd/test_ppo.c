@@ -443,6 +443,7 @@ static void mistakes_are_named(void **state) {
     refuses(more, "expected a reward model or a process reward model");
     refuses("ppo.kl_coeff=0.1", "unknown key");
     refuses("ppo.kl_estimator=k2", "ppo.kl_estimator");
+    refuses("ppo.num_mini_batches=2147483647", "are too many: a generation has at most");
     refuses(ADAPTER " relora=true jagged_restart_steps=2 ppo.kl_coef=0.05",
             "relora: merges the adapter into the base at each restart, which is the reference of "
             "ppo.kl_coef");

@@ -93,6 +93,14 @@ static void mistakes_are_named(void **state) {
     refused("optimizer: muon\noptim_args: \"nesterov\"\n", "expected true or false, got \"\"");
     refused("optimizer: muon\noptim_args: {momentum: 0.9x}\n", "expected a number, got \"0.9x\"");
     refused("optimizer: muon\noptim_args: {momentum: }\n", "expected a number, got \"\"");
+    refused("optimizer: muon\noptim_args: {momentum: nan}\n", "expected a number, got \"nan\"");
+    refused("optimizer: muon\noptim_args: \"eps=inf\"\n", "expected a number, got \"inf\"");
+    refused("optimizer: adafactor\noptim_args: {clip_threshold: 0}\n",
+            "clip_threshold: expected a positive number, got 0");
+    refused("optimizer: adamw_torch\noptim_args: {beta1: 1}\n",
+            "beta1: expected a number from 0 to just below 1, got 1");
+    refused("optimizer: sgd\noptim_args: {weight_decay: -0.1}\n",
+            "weight_decay: expected a number of 0 or more, got -0.1");
     refused("optimizer: lion_32bit\noptim_args: {eps: 1e-8}\n",
             "\"eps\" is not an option of lion; expected one of beta1, beta2, weight_decay");
 }
