@@ -467,7 +467,7 @@ static enum ax_status read_parts(struct ax_gguf_model *m) {
     m->qkv_bias = m->kind->qkv_bias || has(m, "blk.0.attn_q.bias");
     m->o_bias = has(m, "blk.0.attn_output.bias");
     m->mlp_bias = m->kind->mlp_bias && has(m, "blk.0.ffn_gate.bias");
-    if (m->kind->o_bias ? m->qkv_bias != m->o_bias : m->o_bias)
+    if (!ax_gguf_biases_fit(m))
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: biases on %s; a %s config.json has them on all four of q, k, v and "
                         "output, or on none",

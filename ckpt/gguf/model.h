@@ -179,6 +179,10 @@ static inline bool ax_gguf_is_full(const struct ax_gguf_model *m, int64_t layer)
 static inline bool ax_gguf_borrows(const struct ax_gguf_model *m, int64_t layer) {
     return layer >= m->layers - m->mixed.borrow;
 }
+/* Readers have the output's bias of a kind with the others, or of no model. */
+static inline bool ax_gguf_biases_fit(const struct ax_gguf_model *m) {
+    return m->kind->o_bias ? m->qkv_bias == m->o_bias : !m->o_bias;
+}
 #define AX_GGUF_INDEXERS "attention.indexer.types" /* a list of bools; true: the layer has one */
 
 enum ax_status ax_gguf_model_read(struct ax_gguf_model *m, const struct ax_gguf *file);

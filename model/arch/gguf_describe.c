@@ -1,4 +1,4 @@
-/* struct ax_arch → the keys of a GGUF file. Rejects by name what GGUF cannot express. */
+/* struct ax_arch → the keys of a GGUF file. */
 #include "model/arch/gguf_describe.h"
 
 #include <math.h>
@@ -11,13 +11,9 @@
 #include "ckpt/gguf/parts.h"
 #include "ckpt/gguf/rope.h"
 #include "ckpt/gguf/streams.h"
+#include "model/arch/gguf_check.h"
 #include "model/arch/kv_row.h"
 #include "model/arch/part.h"
-
-static enum ax_status refuse(const char *where, const char *what) {
-    return ax_error(AX_ERR_UNSUPPORTED, "%s: config.json: %s, which a GGUF file cannot express",
-                    where, what);
-}
 
 /* --- rope --- */
 
@@ -55,9 +51,9 @@ static enum ax_status check_ropes_of_kinds(struct ax_gguf_described *d, const st
                                            const char *where) {
     const struct ax_rope_config *full = &a->rope, *sliding = &a->rope_local;
     if (full->kind != AX_ROPE_PROPORTIONAL || full->factor != 1)
-        return refuse(where, "rope of full layers is not proportional, or has a factor");
+        return ax_gguf_refuse(where, "rope of full layers is not proportional, or has a factor");
     if (sliding->kind != AX_ROPE_DEFAULT || sliding->dim != a->head_dim)
-        return refuse(where, "rope of sliding layers is scaled or partial");
+        return ax_gguf_refuse(where, "rope of sliding layers is scaled or partial");
     struct ax_gguf_factors *f = add_factors(d, AX_GGUF_ROPE_FACTORS, full);
     for (int64_t i = 0; i < f->n; i++)
         f->v[i] = i < full->turning ? 1 : 1e30F;
@@ -80,34 +76,36 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     if (d->model.kind->mixed)
         return check_ropes_of_kinds(d, a, where);
     if (r->dim != a->head_dim && !d->model.kind->partial_rope)
-        return refuse(where, "partial_rotary_factor rotates only a part of each head");
+        return ax_gguf_refuse(where, "partial_rotary_factor rotates only a part of each head");
     if (d->model.growth > 0 && r->kind != AX_ROPE_YARN)
-        return refuse(where, "llama_4_scaling_beta without rope type yarn");
+        return ax_gguf_refuse(where, "llama_4_scaling_beta without rope type yarn");
     if (d->model.kind->slides && (r->kind != AX_ROPE_DEFAULT || a->rope_local.kind != r->kind))
-        return refuse(where, "rope_parameters has a scaling");
+        return ax_gguf_refuse(where, "rope_parameters has a scaling");
     switch (r->kind) {
     case AX_ROPE_DYNAMIC:
-        return refuse(where, "rope type dynamic depends on the length of the text");
+        return ax_gguf_refuse(where, "rope type dynamic depends on the length of the text");
     case AX_ROPE_LLAMA3:
         if (strncmp(d->model.kind->arch, "llama", strlen("llama")) != 0 &&
             strcmp(d->model.kind->arch, "exaone4") != 0)
-            return refuse(where, "rope type is llama3, but the model is no Llama or EXAONE");
+            return ax_gguf_refuse(where,
+                                  "rope type is llama3, but the model is no Llama or EXAONE");
         rope_factors(d, r);
         return AX_OK;
     case AX_ROPE_LONGROPE:
         if (strcmp(d->model.kind->arch, "phi3") != 0)
-            return refuse(where, "rope type is longrope, but the model is not a Phi-3");
+            return ax_gguf_refuse(where, "rope type is longrope, but the model is not a Phi-3");
         longrope_factors(d, r);
         return AX_OK;
     case AX_ROPE_YARN:
         ax_rope_frequencies(r, 0, unused, &scaling);
         if (fabs(scaling - readers_scaling(d->model.kind, a)) > 1e-6)
-            return refuse(where, "rope type yarn has its own attention factor");
+            return ax_gguf_refuse(where, "rope type yarn has its own attention factor");
         if (strcmp(d->model.kind->arch, "gpt-oss") == 0) /* published so; readers round */
             return r->beta_fast == 32 && r->beta_slow == 1
                        ? AX_OK
-                       : refuse(where, "rope type yarn has beta_fast or beta_slow of its own");
-        return r->truncate ? AX_OK : refuse(where, "rope type yarn has truncate: false");
+                       : ax_gguf_refuse(where,
+                                        "rope type yarn has beta_fast or beta_slow of its own");
+        return r->truncate ? AX_OK : ax_gguf_refuse(where, "rope type yarn has truncate: false");
     default:
         return AX_OK;
     }
@@ -159,136 +157,6 @@ static enum ax_status put_rope(const struct ax_arch *a, const struct ax_gguf_mod
 }
 
 /* --- the rest --- */
-
-static int64_t window_of(const struct ax_arch *a) {
-    int64_t window = 0;
-    for (int64_t i = 0; i < a->n_layers; i++)
-        window = a->layers[i].window > 0 ? a->layers[i].window : window;
-    return window;
-}
-
-/* What a model of the file's config would compute otherwise. Of a kind that has windows in its config,
- * they are compared, too; of the others, they are lost with a warning. */
-static const char *difference(const struct ax_gguf_model *m, const struct ax_arch *a,
-                              const struct ax_arch *b) {
-    const struct ax_routing *r = &a->moe.routing, *s = &b->moe.routing;
-    const bool experts = a->moe.n_experts > 0;
-    const struct {
-        bool is;
-        const char *what;
-    } all[] = {
-        {a->gating.gate != b->gating.gate, "hidden_act is another than the family's"},
-        {a->qkv_bias != b->qkv_bias || a->o_bias != b->o_bias || a->mla.bias != b->mla.bias,
-         "attention_bias or use_bias is true for this model_type"},
-        {a->mlp_bias != b->mlp_bias, "mlp_bias is true for this model_type"},
-        {a->moe.n_experts != b->moe.n_experts || a->moe.shared_width != b->moe.shared_width,
-         "the number of experts is another than in its layers"},
-        {experts && r->renormalize != s->renormalize,
-         r->renormalize ? "norm_topk_prob is true" : "norm_topk_prob is false"},
-        {experts && (r->groups != s->groups || r->groups_kept != s->groups_kept ||
-                     r->group_best != s->group_best || r->sigmoid != s->sigmoid),
-         "n_group, topk_group or topk_method"},
-        {experts && fabs(r->scale - s->scale) > 0, "routed_scaling_factor"},
-        {a->conv.bias != b->conv.bias, "conv_bias is true"},
-        {a->ssd.bias != b->ssd.bias, "mamba_proj_bias is true"},
-        {a->ssd.conv_bias != b->ssd.conv_bias, "mamba_conv_bias is false"},
-        {a->ssd.low > 0 || a->ssd.high < b->ssd.high, "time_step_limit has bounds"},
-        {a->conv.taps != b->conv.taps || a->delta.key_heads != b->delta.key_heads ||
-             a->delta.value_heads != b->delta.value_heads || a->delta.key_dim != b->delta.key_dim ||
-             a->delta.value_dim != b->delta.value_dim,
-         "the sizes of layers without attention"},
-        {fabs(a->score_softcap - b->score_softcap) > 0, "attn_logit_softcapping is null"},
-        {fabs(a->logit_softcap - b->logit_softcap) > 0, "final_logit_softcapping is null"},
-        {a->rope.interleaved != b->rope.interleaved, "rope_interleave"},
-        {fabs(a->gating.limit - b->gating.limit) > 0 || fabs(a->gating.alpha - b->gating.alpha) > 0,
-         "swiglu_limit or swiglu_alpha"},
-        {a->qk_norm != b->qk_norm, "use_qk_norm"},
-        {m->kind->slides && a->qkv_bias, "attention_bias is true for this model_type"},
-        {a->chunk != b->chunk, "attention_chunk_size"},
-        {m->kind->chunked && (a->rope_queries.period != b->rope_queries.period ||
-                              fabs(a->rope_queries.growth - b->rope_queries.growth) > 1e-6),
-         "attn_temperature_tuning, floor_scale or attn_scale"},
-        {m->query_scale == 0 && m->kv_rank == 0 && !m->kind->beside &&
-             fabs(a->softmax_scale / b->softmax_scale - 1) > 1e-6,
-         "the scale of attention"},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].is)
-            return all[i].what;
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        const struct ax_layer_spec *x = &a->layers[i], *y = &b->layers[i];
-        if (x->mixer != y->mixer)
-            return "layer_types is another list than the family's";
-        if (x->ffn != y->ffn)
-            return "only some layers have experts";
-        if (x->head_dim != y->head_dim || x->kv_heads != y->kv_heads || x->width != y->width ||
-            x->borrows != y->borrows || x->source != y->source ||
-            x->values_of_keys != y->values_of_keys || x->extra != y->extra ||
-            x->sparse != y->sparse || fabs(x->cut - y->cut) > 1e-6)
-            return "heads, widths, or shared keys of a layer are others than its kind's";
-        if (x->rope != y->rope || x->chunked != y->chunked)
-            return "no_rope_layers, or layer_types, is another list than the family's";
-        if (ax_layer_kv_heads(a, x) != ax_layer_kv_heads(b, y))
-            return "heads of keys and values differ between layers";
-        if (window_of(b) > 0 && x->window != y->window)
-            return "sliding_window, or layer_types, is another than the family's";
-    }
-    return NULL;
-}
-
-/* Reads the config that a reader of the file would make. */
-static enum ax_status check_config(const struct ax_gguf_model *m, const struct ax_arch *a,
-                                   const char *where) {
-    struct ax_arch again;
-    json_t *config;
-    AX_TRY(ax_gguf_model_config(m, &config));
-    const struct ax_json root = {.v = config, .doc = "config.json"};
-    const enum ax_status st = ax_arch_parse(&again, root);
-    const char *what = st == AX_OK ? difference(m, a, &again) : NULL;
-    if (st == AX_OK)
-        ax_arch_free(&again);
-    json_decref(config);
-    AX_TRY(st);
-    return what ? refuse(where, what) : AX_OK;
-}
-
-static void warn_of_windows(const struct ax_gguf_kind *kind, const struct ax_arch *a,
-                            const char *where) {
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        const int64_t window = a->layers[i].window;
-        if (window == 0 || window >= a->max_positions || kind->keeps_windows)
-            continue;
-        ax_log_warn("%s: config.json: sliding_window: %lld tokens, but readers of the GGUF file "
-                    "attend to all; answers to longer texts will differ",
-                    where, (long long)window);
-        return;
-    }
-}
-
-/* What readers compute otherwise, for published files of these families, too. */
-static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch *a,
-                            const char *where) {
-    const struct ax_rope_config *r = &a->rope;
-    const struct {
-        bool is;
-        const char *what;
-    } all[] = {
-        {r->kind == AX_ROPE_LONGROPE,
-         "rope type longrope: readers choose long or short factors by the size of their context, "
-         "not by the length of the text"},
-        {r->kind == AX_ROPE_YARN && !r->truncate,
-         "rope type yarn, truncate: false: readers round its range to integers"},
-        {strcmp(m->kind->arch, "exaone4") == 0 && m->window > 0 && m->layers != 64,
-         "sliding_window: readers know windows of such models only with 64 layers"},
-        {a->moe.routing.groups > 1 && a->moe.routing.group_best == 1,
-         "topk_method: readers score a group by its best two experts, not its best one"},
-        {m->kv_rank > 0 && m->q_rank == 0 && m->layers != 26 && m->layers != 27,
-         "q_lora_rank is null: readers know such models only with 26 or 27 layers"},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].is)
-            ax_log_warn("%s: config.json: %s; answers will differ", where, all[i].what);
-}
 
 /* The first layer without a window, counted from 1. The format repeats this period. */
 static int64_t period_of(const struct ax_arch *a) {
@@ -432,38 +300,6 @@ static void describe_streams(struct ax_gguf_model *m, const struct ax_arch *a) {
     }
 }
 
-/* Readers have these as constants. */
-static enum ax_status check_streams(const struct ax_gguf_model *m, const struct ax_arch *a,
-                                    const char *where) {
-    const int64_t first = AX_GGUF_OWN_KEYS < a->n_layers ? AX_GGUF_OWN_KEYS : a->n_layers,
-                  sparse = AX_GGUF_SPARSE < a->n_layers ? AX_GGUF_SPARSE : a->n_layers;
-    const struct {
-        bool is;
-        const char *what;
-    } all[] = {
-        {a->streams.n != 4, "altup_num_inputs is not 4"},
-        {a->streams.active != 0, "altup_active_idx is not 0"},
-        {a->laurel_rank != 64, "laurel_rank is not 64"},
-        {a->per_layer.width != 256, "hidden_size_per_layer_input is not 256"},
-        {a->per_layer.rows > a->vocab_size, "vocab_size_per_layer_input is more than vocab_size"},
-        {fabs(a->logit_softcap - 30) > 0, "final_logit_softcapping is not 30"},
-        {m->mixed.borrow != a->n_layers - first,
-         "num_kv_shared_layers are not all layers after the first 20"},
-        {m->streams.sparse != sparse,
-         "activation_sparsity_pattern is not 0.95 for the first 10 layers, and 0 for the others"},
-        {a->rope.kind != AX_ROPE_DEFAULT || a->rope_local.kind != AX_ROPE_DEFAULT,
-         "rope_parameters has a scaling"},
-    };
-    for (size_t i = 0; m->kind->streams && i < sizeof all / sizeof *all; i++)
-        if (all[i].is)
-            return refuse(where, all[i].what);
-    for (int64_t i = 0; m->kind->streams && i < a->n_layers; i++)
-        if (ax_gguf_slides(m, i) != ((i + 1) % AX_GGUF_FULL_PERIOD != 0))
-            return refuse(where,
-                          "layer_types has full attention elsewhere than in every fifth layer");
-    return AX_OK;
-}
-
 /* What only some kinds have; the others ignore it. */
 static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     describe_states(m, a);
@@ -479,7 +315,7 @@ static void describe_special(struct ax_gguf_model *m, const struct ax_arch *a) {
     m->nope = a->mla.nope;
     m->left_out = a->n_unused;
     m->left_out_prefix = a->unused_prefix;
-    m->window = window_of(a);
+    m->window = ax_gguf_window_of(a);
     m->period = period_of(a);
     m->rope_theta_local = a->rope_local.theta;
     m->value_scale = a->value_scale;
@@ -534,27 +370,24 @@ enum ax_status ax_gguf_describe(struct ax_gguf_described *d, const struct ax_arc
                         "%s: config.json: %s models cannot be written as GGUF yet (%s can)", where,
                         a->family->model_type, ax_gguf_kind_list(list, sizeof list));
     if (d->model.kind->is_tied && !a->tied)
-        return refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
+        return ax_gguf_refuse(where, "tie_word_embeddings is false, or its lm_head.weight is kept");
     if (d->model.kind->mamba && ax_state_layers(a) == 0)
-        return refuse(where, "no layer has Mamba-2");
+        return ax_gguf_refuse(where, "no layer has Mamba-2");
     if (d->model.kind->parts && d->model.kind->moe)
         for (int64_t i = 0; i < a->n_layers; i++)
             if (a->layers[i].ffn == &ax_ffn_swiglu)
-                return refuse(where, "MLPs beside layers with experts");
+                return ax_gguf_refuse(where, "MLPs beside layers with experts");
     if (d->model.kind->kda && a->delta.value_heads != a->n_heads)
-        return refuse(where, "heads of the delta rule are others than those of attention");
+        return ax_gguf_refuse(where, "heads of the delta rule are others than those of attention");
     if (d->model.kind->kda && a->mla.q_rank > 0)
-        return refuse(where, "q_lora_rank is not null");
+        return ax_gguf_refuse(where, "q_lora_rank is not null");
     if (a->moe.n_experts > 0)
         describe_experts(&d->model, a);
     if (d->model.kind->chunked)
         d->model.qk_norm = ax_gguf_norms_by_experts(&d->model);
     describe_special(&d->model, a);
     AX_TRY(check_rope(d, a, where));
-    AX_TRY(check_streams(&d->model, a, where));
-    AX_TRY(check_config(&d->model, a, where));
-    warn_of_windows(d->model.kind, a, where);
-    warn_of_readers(&d->model, a, where);
+    AX_TRY(ax_gguf_check(&d->model, a, where));
     if (a->n_unused > 0)
         ax_log_warn("%s: the layers for multi-token prediction are left out of the GGUF file",
                     where);

@@ -599,6 +599,38 @@ static void keys_of_latent_attention(void **state) {
     ax_gguf_close(&g);
 }
 
+/* What a file of the family has no key or no tensor for. */
+static void settings_without_a_key_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *folder, *key, *value, *back, *why;
+    } all[] = {
+        {"gemma2", "attn_logit_softcapping", "null", "50.0", "attn_logit_softcapping is null or 0"},
+        {"gemma2", "final_logit_softcapping", "null", "30.0",
+         "final_logit_softcapping is null or 0"},
+        {"cohere2", "sliding_window", "null", "10", "sliding_window is null or 0"},
+        {"gemma2", "attention_bias", "true", "false", "attention_bias is true for this model_type"},
+        {"gemma3_text", "attention_bias", "true", "false",
+         "attention_bias is true for this model_type"},
+        {"olmo2", "attention_bias", "true", "false", "attention_bias is true for this model_type"},
+        {"granite4_dense", "attention_bias", "true", "false",
+         "attention_bias is true for this model_type"},
+        {"lfm2_moe", "use_expert_bias", "false", "true",
+         "use_expert_bias is another than the family's"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "{\"v\": %s}", all[i].value);
+        set_member(all[i].folder, "config.json", all[i].key, text);
+        assert_int_equal(to_gguf(in_dir(all[i].folder), "no.gguf", NULL), AX_ERR_UNSUPPORTED);
+        snprintf(text, sizeof text, "%s: config.json: %s", all[i].folder, all[i].why);
+        assert_non_null(strstr(ax_error_text(), text));
+        ax_error_clear();
+        snprintf(text, sizeof text, "{\"v\": %s}", all[i].back);
+        set_member(all[i].folder, "config.json", all[i].key, text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_models_come_back),
@@ -612,6 +644,7 @@ int main(void) {
         cmocka_unit_test(groups_are_taken_apart),
         cmocka_unit_test(a_tied_head_is_copied_where_it_must_be),
         cmocka_unit_test(keys_of_latent_attention),
+        cmocka_unit_test(settings_without_a_key_are_refused),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
