@@ -4,10 +4,14 @@
 
 #include "model/arch/family.h"
 
-/* A number, or a word such as LLLG, whose length it is. */
+/* A number, or a word such as LLLG, whose length it is. transformers writes 0 where there is no window. */
 static enum ax_status period_of(struct ax_json c, int64_t *period) {
     const struct ax_json v = ax_json_get(c, "sliding_window_pattern");
     const char *word;
+    *period = 1;
+    if (json_is_integer(v.v) && json_integer_value(v.v) == 0 &&
+        json_is_null(json_object_get(c.v, "sliding_window")))
+        return AX_OK;
     if (!json_is_string(v.v))
         return ax_json_i64_or(v, 1, INT32_MAX, 4, period);
     AX_TRY(ax_json_str(v, &word));

@@ -597,6 +597,7 @@ static void exaone_leaves_rope_out(void **state) {
     } cases[] = {
         {"", AX_ROPE_MAIN, AX_ROPE_NONE},
         {", \"sliding_window\": null", AX_ROPE_MAIN, AX_ROPE_MAIN},
+        {", \"sliding_window\": null, \"sliding_window_pattern\": 0", AX_ROPE_MAIN, AX_ROPE_MAIN},
         {", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
          "\"full_attention\"]",
          AX_ROPE_NONE, AX_ROPE_NONE},
