@@ -279,9 +279,11 @@ static enum ax_status put_evals(struct ax_buf *out, const struct ax_report_run *
     for (size_t r = 0; r < rows; r++) { /* the first, the last, and evenly spaced ones */
         const struct ax_report_eval *e = &run->evals[rows > 1 ? r * (n - 1) / (rows - 1) : 0];
         const double *f = e->figures;
-        AX_TRY(ax_buf_printf(out, "| %lld | %.4f |", (long long)e->step,
-                             f[reward ? AX_EVAL_FIGURE_REWARD : AX_EVAL_FIGURE_LOSS]));
-        AX_TRY(reward ? ax_buf_puts(out, "\n") : ax_buf_printf(out, " %.4f |\n", f[accuracy]));
+        char value[32];
+        ax_report_value(value, f[reward ? AX_EVAL_FIGURE_REWARD : AX_EVAL_FIGURE_LOSS]);
+        AX_TRY(ax_buf_printf(out, "| %lld | %s |", (long long)e->step, value));
+        AX_TRY(reward ? ax_buf_puts(out, "\n")
+                      : ax_buf_printf(out, " %s |\n", ax_report_value(value, f[accuracy])));
     }
     return AX_OK;
 }
@@ -291,13 +293,16 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
     if (run->n_steps == 0)
         return ax_buf_puts(out, "No step is recorded.\n");
     const struct ax_report_step *last = &run->steps[run->n_steps - 1];
-    AX_TRY(ax_buf_printf(out,
-                         "%lld steps (%.3g epochs), %.0f trained tokens; training loss %.4f in the "
-                         "first step, %.4f as the mean of the last %d. Losses are %s.\n",
-                         (long long)last->step, last->figures[AX_FIGURE_EPOCH], trained_tokens(run),
-                         ax_report_loss(run, false), last_loss(run),
-                         (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS),
-                         ax_report_kind(run)->loss));
+    char epochs[32] = "", first[32], mean[32];
+    if (isfinite(last->figures[AX_FIGURE_EPOCH]))
+        snprintf(epochs, sizeof epochs, " (%.3g epochs)", last->figures[AX_FIGURE_EPOCH]);
+    AX_TRY(ax_buf_printf(
+        out,
+        "%lld steps%s, %.0f trained tokens; training loss %s in the "
+        "first step, %s as the mean of the last %d. Losses are %s.\n",
+        (long long)last->step, epochs, trained_tokens(run),
+        ax_report_value(first, ax_report_loss(run, false)), ax_report_value(mean, last_loss(run)),
+        (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS), ax_report_kind(run)->loss));
     return put_evals(out, run);
 }
 

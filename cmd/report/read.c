@@ -7,6 +7,7 @@
 #include "optim/losses/figures.h"
 
 #define MAX_LINE  ((size_t)1 << 20)
+#define MOST      1e30 /* beyond it, sums and charts overflow */
 #define MAX_ABOUT ((size_t)16 << 20)
 #define MAX_TRACE ((size_t)512 << 20)
 
@@ -46,20 +47,42 @@ static const char *const eval_keys[AX_EVAL_FIGURE_COUNT][2] = {
 
 /* ---- records ---- */
 
-static enum ax_status add_problem(struct ax_report_run *run, size_t line, const char *why) {
+/* A line of a file of the run; `file` NULL: `why` says where. */
+struct line {
+    const char *file;
+    size_t number;
+};
+
+static enum ax_status add_problem(struct ax_report_run *run, struct line line, const char *why) {
     if (run->n_problems < AX_REPORT_MAX_PROBLEMS) {
         char **to = &run->problems[run->n_problems];
-        AX_TRY(line ? ax_sprintf(to, "metrics.jsonl:%zu: %s", line, why) : ax_strdup(to, why));
+        AX_TRY(line.file ? ax_sprintf(to, "%s:%zu: %s", line.file, line.number, why)
+                         : ax_strdup(to, why));
     }
     run->n_problems++;
     return AX_OK;
 }
 
-static double number(const json_t *object, const char *const keys[2]) {
-    const json_t *v = json_object_get(object, keys[0]);
-    if (!v && keys[1])
-        v = json_object_get(object, keys[1]);
-    return json_is_number(v) ? json_number_value(v) : NAN;
+/* NaN: none, or one that is left out. */
+static enum ax_status number(struct ax_report_run *run, struct line line, const char *key,
+                             const json_t *v, double *out) {
+    char why[160];
+    *out = json_is_number(v) ? json_number_value(v) : NAN;
+    if (isnan(*out) || fabs(*out) <= MOST)
+        return AX_OK;
+    snprintf(why, sizeof why, "%.64s: %g is beyond %g and was left out", key, *out, MOST);
+    *out = NAN;
+    return add_problem(run, line, why);
+}
+
+static enum ax_status numbers(struct ax_report_run *run, struct line line, const json_t *object,
+                              const char *const keys[][2], int n, double *out) {
+    for (int i = 0; i < n; i++) {
+        const char *key =
+            keys[i][1] && !json_object_get(object, keys[i][0]) ? keys[i][1] : keys[i][0];
+        AX_TRY(number(run, line, key, json_object_get(object, key), &out[i]));
+    }
+    return AX_OK;
 }
 
 /* The index of a name in a list, to which it is added if it is new; −1 if there is no space for it. */
@@ -77,7 +100,8 @@ static enum ax_status name_index(char **names, int *n, int most, const char *nam
 }
 
 /* Means of reward functions: rewards/NAME/mean. */
-static enum ax_status read_rewards(struct ax_report_run *run, struct ax_report_step *s, json_t *v) {
+static enum ax_status read_rewards(struct ax_report_run *run, struct line line,
+                                   struct ax_report_step *s, json_t *v) {
     static const char before[] = "rewards/", after[] = "/mean";
     const char *key;
     json_t *mean;
@@ -90,8 +114,10 @@ static enum ax_status read_rewards(struct ax_report_run *run, struct ax_report_s
             continue;
         snprintf(name, sizeof name, "%.*s", (int)(n - around), key + sizeof before - 1);
         AX_TRY(name_index(run->reward_names, &run->n_rewards, AX_REPORT_MAX_REWARDS, name, &i));
-        if (i >= 0 && json_is_number(mean))
-            s->rewards[i] = (float)json_number_value(mean);
+        double value;
+        AX_TRY(number(run, line, key, mean, &value));
+        if (i >= 0)
+            s->rewards[i] = (float)value;
     }
     return AX_OK;
 }
@@ -104,20 +130,22 @@ static void free_sample(struct ax_report_sample *s) {
     json_decref(s->calls);
 }
 
-static enum ax_status add_step(struct ax_report_run *run, int64_t step, json_t *v) {
+static enum ax_status add_step(struct ax_report_run *run, struct line line, int64_t step,
+                               json_t *v) {
     struct ax_report_step s = {.step = step};
     json_t *phases = json_object_get(v, "phase_seconds"), *seconds;
     const char *name;
-    for (int i = 0; i < AX_FIGURE_COUNT; i++)
-        s.figures[i] = number(v, step_keys[i]);
+    AX_TRY(numbers(run, line, v, step_keys, AX_FIGURE_COUNT, s.figures));
     for (int i = 0; i < AX_REPORT_MAX_REWARDS; i++)
         s.rewards[i] = NAN;
-    AX_TRY(read_rewards(run, &s, v));
+    AX_TRY(read_rewards(run, line, &s, v));
     json_object_foreach(phases, name, seconds) {
         int i;
         AX_TRY(name_index(run->phase_names, &run->n_phases, AX_REPORT_MAX_PHASES, name, &i));
-        if (i >= 0 && json_is_number(seconds))
-            s.phases[i] = (float)json_number_value(seconds);
+        double value;
+        AX_TRY(number(run, line, name, seconds, &value));
+        if (i >= 0 && !isnan(value))
+            s.phases[i] = (float)value;
     }
     while (run->n_steps > 0 && run->steps[run->n_steps - 1].step >= step)
         run->n_steps--;
@@ -128,10 +156,10 @@ static enum ax_status add_step(struct ax_report_run *run, int64_t step, json_t *
     return AX_OK;
 }
 
-static enum ax_status add_eval(struct ax_report_run *run, int64_t step, const json_t *v) {
+static enum ax_status add_eval(struct ax_report_run *run, struct line line, int64_t step,
+                               const json_t *v) {
     struct ax_report_eval e = {.step = step};
-    for (int i = 0; i < AX_EVAL_FIGURE_COUNT; i++)
-        e.figures[i] = number(v, eval_keys[i]);
+    AX_TRY(numbers(run, line, v, eval_keys, AX_EVAL_FIGURE_COUNT, e.figures));
     while (run->n_evals > 0 && run->evals[run->n_evals - 1].step >= step)
         run->n_evals--;
     AX_TRY(ax_grow(&run->evals, run->n_evals, &run->room_evals, sizeof *run->evals));
@@ -170,7 +198,10 @@ static enum ax_status put_worth(struct ax_buf *out, const json_t *v) {
     json_object_foreach(json_object_get(v, "rewards"), name, reward) AX_TRY(
         json_is_number(reward) ? ax_buf_printf(out, "%s %.3g, ", name, json_number_value(reward))
                                : ax_buf_printf(out, "%s none, ", name));
-    return ax_buf_printf(out, "advantage %.3g", json_number_value(json_object_get(v, "advantage")));
+    const json_t *advantage = json_object_get(v, "advantage");
+    return json_is_number(advantage)
+               ? ax_buf_printf(out, "advantage %.3g", json_number_value(advantage))
+               : ax_buf_puts(out, "advantage none");
 }
 
 /* Turns of those that are shown; results of tools may be long. */
@@ -188,17 +219,20 @@ static void keep_turns(struct ax_report_run *run, struct ax_report_sample *s, co
     old->messages = old->calls = NULL;
 }
 
-/* The first completion of each step. */
-static enum ax_status add_completion(struct ax_report_run *run, size_t line, json_t *v) {
+/* The first completion of each step. A step after a later one is of a run that has resumed, and replaces
+ * what the attempt before it left from there on. */
+static enum ax_status add_completion(struct ax_report_run *run, struct line line, json_t *v) {
     const json_t *at = json_object_get(v, "step");
     const int64_t step = json_integer_value(at);
     const char *prompt = json_string_value(json_object_get(v, "prompt"));
     const char *text = json_string_value(json_object_get(v, "completion"));
     struct ax_buf worth = {0};
-    (void)line;
-    if (!json_is_integer(at) || !prompt || !text ||
-        (run->n_samples > 0 && run->samples[run->n_samples - 1].step >= step))
+    if (!json_is_integer(at) || !prompt || !text)
+        return add_problem(run, line, "has no step, prompt or completion and was skipped");
+    if (run->n_samples > 0 && run->samples[run->n_samples - 1].step == step)
         return AX_OK;
+    while (run->n_samples > 0 && run->samples[run->n_samples - 1].step >= step)
+        free_sample(&run->samples[--run->n_samples]);
     enum ax_status st = put_worth(&worth, v);
     if (st == AX_OK)
         st = ax_grow(&run->samples, run->n_samples, &run->room_samples, sizeof *run->samples);
@@ -213,7 +247,7 @@ static enum ax_status add_completion(struct ax_report_run *run, size_t line, jso
     return st;
 }
 
-static enum ax_status add_record(struct ax_report_run *run, size_t line, json_t *v) {
+static enum ax_status add_record(struct ax_report_run *run, struct line line, json_t *v) {
     const json_t *at = json_object_get(v, "step");
     const json_int_t step = json_integer_value(at);
     if (!json_is_integer(at) || step < 0)
@@ -222,36 +256,36 @@ static enum ax_status add_record(struct ax_report_run *run, size_t line, json_t 
     if (event)
         return strcmp(event, "sample") == 0 ? add_sample(run, step, v) : add_event(run, step, v);
     if (json_object_get(v, "eval_loss") || json_object_get(v, "eval_reward"))
-        return add_eval(run, step, v);
+        return add_eval(run, line, step, v);
     if (json_object_get(v, "loss"))
-        return add_step(run, step, v);
+        return add_step(run, line, step, v);
     return add_problem(run, line, "is neither a step, an evaluation nor an event and was skipped");
 }
 
 /* ---- files ---- */
 
-typedef enum ax_status add_line(struct ax_report_run *run, size_t line, json_t *v);
+typedef enum ax_status add_line(struct ax_report_run *run, struct line line, json_t *v);
 
-static enum ax_status read_lines(struct ax_report_run *run, const struct ax_mapping *m,
-                                 add_line *add) {
-    size_t line = 0;
+static enum ax_status read_lines(struct ax_report_run *run, const char *file,
+                                 const struct ax_mapping *m, add_line *add) {
+    struct line line = {.file = file};
     for (size_t at = 0; at < m->len;) {
         const char *text = (const char *)m->data + at;
         const char *end = memchr(text, '\n', m->len - at);
         const size_t n = end ? (size_t)(end - text) : m->len - at;
         json_error_t error;
         at += n + 1;
-        line++;
+        line.number++;
         if (n == 0)
             continue;
         json_t *v = n <= MAX_LINE ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : NULL;
+        const char *why = n > MAX_LINE ? "is longer than 1 MiB and was skipped"
+                          : end
+                              ? "is not a JSON object and was skipped"
+                              : "is incomplete (the run ended while writing it, or is writing now) "
+                                "and was skipped";
         const enum ax_status st =
-            json_is_object(v)   ? add(run, line, v)
-            : add != add_record ? AX_OK
-            : end               ? add_problem(run, line, "is not a JSON object and was skipped")
-                                : add_problem(run, line,
-                                              "is incomplete (the run ended while writing it, or is writing now) "
-                                                            "and was skipped");
+            json_is_object(v) ? add(run, line, v) : add_problem(run, line, why);
         json_decref(v);
         AX_TRY(st);
     }
@@ -265,7 +299,7 @@ static enum ax_status read_metrics(struct ax_report_run *run, const char *path) 
                         "%s: contains no metrics.jsonl; give the output_dir of a training run",
                         run->name);
     AX_TRY(ax_map_file(&m, path));
-    const enum ax_status st = read_lines(run, &m, add_record);
+    const enum ax_status st = read_lines(run, "metrics.jsonl", &m, add_record);
     ax_unmap_file(&m);
     return st;
 }
@@ -275,11 +309,11 @@ static enum ax_status read_metrics(struct ax_report_run *run, const char *path) 
 static enum ax_status read_about(struct ax_report_run *run, const char *path) {
     if (!ax_path_exists(path))
         return add_problem(
-            run, 0,
+            run, (struct line){0},
             "no run.json: configuration, environment, memory by name and packing are unknown");
     if (ax_json_load(&run->about, path, MAX_ABOUT) == AX_OK)
         return AX_OK;
-    const enum ax_status st = add_problem(run, 0, ax_error_text());
+    const enum ax_status st = add_problem(run, (struct line){0}, ax_error_text());
     ax_error_clear();
     return st;
 }
@@ -295,7 +329,7 @@ static enum ax_status read_timeline(struct ax_report_run *run, const char *path)
     }
     if (st == AX_OK || st == AX_ERR_NOMEM)
         return st;
-    st = add_problem(run, 0, ax_error_text());
+    st = add_problem(run, (struct line){0}, ax_error_text());
     ax_error_clear();
     return st;
 }
@@ -306,7 +340,7 @@ static enum ax_status read_completions(struct ax_report_run *run, const char *pa
     if (!ax_path_exists(path) || run->n_samples > 0)
         return AX_OK;
     AX_TRY(ax_map_file(&m, path));
-    const enum ax_status st = read_lines(run, &m, add_completion);
+    const enum ax_status st = read_lines(run, "completions.jsonl", &m, add_completion);
     ax_unmap_file(&m);
     return st;
 }

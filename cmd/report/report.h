@@ -119,6 +119,8 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);
 void ax_report_close(struct ax_report_run *run);
 /* The loss of the first step, or of the last one, that has one; NaN: none has. */
 double ax_report_loss(const struct ax_report_run *run, bool last);
+/* "2.5000"; "none": not there, or not finite. Returns buf. */
+const char *ax_report_value(char buf[32], double v);
 
 /* What a run trained, by its configuration. */
 struct ax_report_kind {

@@ -99,10 +99,22 @@ static void steps(const struct ax_report_run *run, char *text, size_t size) {
         snprintf(text, size, "%lld", s ? (long long)s->step : 0);
 }
 
+const char *ax_report_value(char buf[32], double v) {
+    if (isfinite(v))
+        snprintf(buf, 32, fabs(v) < 1e6 ? "%.4f" : "%.4g", v);
+    else
+        snprintf(buf, 32, "none");
+    return buf;
+}
+
+static void from_to(double from, double to, char *text, size_t size) {
+    char a[32], b[32];
+    snprintf(text, size, "%s \xe2\x86\x92 %s", ax_report_value(a, from), ax_report_value(b, to));
+}
+
 static void loss(const struct ax_report_run *run, char *text, size_t size) {
     if (run->n_steps > 0)
-        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", ax_report_loss(run, false),
-                 ax_report_loss(run, true));
+        from_to(ax_report_loss(run, false), ax_report_loss(run, true), text, size);
 }
 
 /* The figure of all evaluations: what completions are worth, or the loss. */
@@ -113,8 +125,8 @@ static int eval_figure(const struct ax_report_run *run) {
 
 static void eval(const struct ax_report_run *run, int figure, char *text, size_t size) {
     if (run->n_evals > 0 && eval_figure(run) == figure)
-        snprintf(text, size, "%.4f \xe2\x86\x92 %.4f", run->evals[0].figures[figure],
-                 run->evals[run->n_evals - 1].figures[figure]);
+        from_to(run->evals[0].figures[figure], run->evals[run->n_evals - 1].figures[figure], text,
+                size);
 }
 
 static void eval_loss(const struct ax_report_run *run, char *text, size_t size) {
@@ -135,8 +147,10 @@ static void best_eval(const struct ax_report_run *run, char *text, size_t size) 
         if (isfinite(v) && (!best || v < sign * best->figures[figure]))
             best = e;
     }
+    char value[32];
     if (best)
-        snprintf(text, size, "%.4f at step %lld", best->figures[figure], (long long)best->step);
+        snprintf(text, size, "%s at step %lld", ax_report_value(value, best->figures[figure]),
+                 (long long)best->step);
 }
 
 static void tokens(const struct ax_report_run *run, char *text, size_t size) {

@@ -1,0 +1,117 @@
+/* `axtrain report`: lines of a run folder that are of an abandoned attempt, or that no page can show. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd/report/report.h"
+#include "tests/data/scratch.h"
+
+static void put_completion(struct ax_buf *b, int step, const char *text) {
+    assert_ok(ax_buf_printf(b,
+                            "{\"step\": %d, \"prompt\": \"p\", \"completion\": \"%s\", \"rewards\": "
+                            "{}, \"advantage\": null}\n",
+                            step, text));
+}
+
+static void put_folder(const char *name, const char *metrics, struct ax_buf *completions) {
+    char path[96];
+    make_folder(name);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", name);
+    put_text(path, metrics);
+    snprintf(path, sizeof path, "%s/completions.jsonl", name);
+    if (!completions)
+        return;
+    put_bytes(path, completions->data, completions->len);
+    ax_buf_free(completions);
+}
+
+/* The run resumed from step 2 of 4, and has come to 3. */
+static void a_resumed_run_replaces_completions(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    struct ax_report_run run;
+    for (int i = 1; i <= 4; i++) {
+        put_completion(&b, i, "first");
+        put_completion(&b, i, "second of the step");
+    }
+    put_completion(&b, 3, "again");
+    put_completion(&b, 3, "second of the step");
+    put_folder("resumed", "{\"step\": 3, \"loss\": 1}\n", &b);
+    assert_ok(ax_report_read(&run, in_scratch("resumed")));
+    assert_int_equal(run.n_samples, 3);
+    assert_string_equal(run.samples[1].text, "first");
+    assert_int_equal(run.samples[2].step, 3);
+    assert_string_equal(run.samples[2].text, "again");
+    assert_string_equal(run.samples[2].worth, "advantage none");
+    assert_int_equal(run.n_problems, 1); /* no run.json */
+    ax_report_close(&run);
+}
+
+static void lines_that_are_left_out_are_named(void **state) {
+    (void)state;
+    struct ax_buf b = {0};
+    struct ax_report_run run;
+    char *much;
+    static const char *const want[] = {
+        "metrics.jsonl:2: loss: 1e+308 is beyond 1e+30 and was left out",
+        "metrics.jsonl:2: rewards/a/mean: -1e+300 is beyond 1e+30 and was left out",
+        "metrics.jsonl:2: forward: 1e+31 is beyond 1e+30 and was left out",
+        "completions.jsonl:2: is longer than 1 MiB and was skipped",
+        "completions.jsonl:3: has no step, prompt or completion and was skipped",
+        "completions.jsonl:4: is incomplete"};
+    assert_ok(ax_alloc(&much, ((size_t)1 << 20) + 1, 1));
+    memset(much, 'x', (size_t)1 << 20);
+    put_completion(&b, 1, "short");
+    put_completion(&b, 2, much);
+    assert_ok(ax_buf_puts(&b, "{\"step\": 3}\n{\"step\": 4, "));
+    ax_free(much);
+    put_folder("left-out",
+               "{\"step\": 1, \"loss\": null, \"rewards/a/mean\": 1}\n"
+               "{\"step\": 2, \"loss\": 1e308, \"rewards/a/mean\": -1e300, "
+               "\"phase_seconds\": {\"forward\": 1e31}}\n",
+               &b);
+    assert_ok(ax_report_read(&run, in_scratch("left-out")));
+    assert_int_equal(run.n_problems, sizeof want / sizeof *want + 1);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        if (strncmp(run.problems[i], want[i], strlen(want[i])) != 0)
+            fail_msg("%s, not %s", run.problems[i], want[i]);
+    assert_int_equal(run.n_samples, 1);
+    assert_true(isnan(run.steps[1].figures[AX_FIGURE_LOSS]) && isnan(run.steps[1].rewards[0]) &&
+                run.steps[1].phases[0] == 0);
+    ax_report_close(&run);
+}
+
+static void numbers_that_are_none_are_no_nan(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    struct ax_buf page = {0};
+    put_folder("none",
+               "{\"step\": 0, \"eval_loss\": null}\n{\"step\": 1, \"loss\": null}\n"
+               "{\"step\": 2, \"loss\": 1e308, \"phase_seconds\": {\"forward\": 1e308}}\n"
+               "{\"step\": 2, \"eval_loss\": 2.5}\n",
+               NULL);
+    assert_ok(ax_report_read(&run, in_scratch("none")));
+    const struct ax_report r = {.runs = &run, .n = 1};
+    assert_ok(ax_report_put(&page, &r));
+    assert_non_null(strstr(page.data, "none \xe2\x86\x92 2.5000"));
+    assert_non_null(strstr(page.data, "none \xe2\x86\x92 none"));
+    assert_null(strstr(page.data, "nan"));
+    assert_null(strstr(page.data, "inf "));
+    ax_buf_free(&page);
+    ax_report_close(&run);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_run_replaces_completions),
+        cmocka_unit_test(lines_that_are_left_out_are_named),
+        cmocka_unit_test(numbers_that_are_none_are_no_nan),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
