@@ -75,8 +75,6 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
     double scaling;
     if (d->model.kind->mixed)
         return check_ropes_of_kinds(d, a, where);
-    if (r->dim != a->head_dim && !d->model.kind->partial_rope)
-        return ax_gguf_refuse(where, "partial_rotary_factor rotates only a part of each head");
     if (d->model.growth > 0 && r->kind != AX_ROPE_YARN)
         return ax_gguf_refuse(where, "llama_4_scaling_beta without rope type yarn");
     if (d->model.kind->slides && (r->kind != AX_ROPE_DEFAULT || a->rope_local.kind != r->kind))

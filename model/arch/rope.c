@@ -126,6 +126,13 @@ enum ax_status ax_rope_parse_object(struct ax_rope_config *r, struct ax_json con
         return ax_json_error(theta, "rope_theta must be above 1 and at most 1e30, got %g",
                              r->theta);
     AX_TRY(parse_kind(r, rope));
+    if (usual.part == 0 && part != 1 && r->kind != AX_ROPE_PROPORTIONAL) {
+        ax_json_error(partial,
+                      "%g is not implemented in this family: transformers rotates whole heads, "
+                      "other programs a part of them; remove it, or set 1, to rotate whole ones",
+                      part);
+        return AX_ERR_UNSUPPORTED;
+    }
     r->dim = part > 0 && part <= 1 ? (int64_t)((double)head_dim * part) : 0;
     if (r->kind == AX_ROPE_PROPORTIONAL && r->dim > 0) {
         r->turning = r->dim / 2;

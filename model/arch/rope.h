@@ -44,7 +44,7 @@ struct ax_rope_config {
 };
 
 /* What holds where config.json does not say: a base (0: 10,000), and the part of each head that is rotated
- * (0: all of it). */
+ * (0: all of it, and config.json may not ask for less unless the rope is proportional). */
 struct ax_rope_usual {
     double theta, part;
 };

@@ -10,11 +10,6 @@
 #define MAX_DIM        (1LL << 24)
 #define MAX_INDEX_HEAD 256
 
-static enum ax_status refuse(struct ax_json v, const char *what) {
-    ax_json_error(v, "%s is not implemented", what);
-    return AX_ERR_UNSUPPORTED;
-}
-
 /* Heads: nope and rope elements; those of values are others. */
 static enum ax_status head_sizes(struct ax_arch *a, struct ax_json c) {
     struct ax_mla_config *m = &a->mla;
@@ -51,8 +46,6 @@ static enum ax_status attention(struct ax_arch *a, struct ax_json c, int64_t q_r
     const struct ax_mla_config *m = &a->mla;
     AX_TRY(ax_mla_parse(a, c, q_rank));
     AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, m->rope, a->max_positions));
-    if (a->rope.dim != m->rope)
-        return refuse(ax_json_get(c, "partial_rotary_factor"), "rope on a part of the rope key");
     AX_TRY(ax_json_bool_or(ax_json_get(c, "rope_interleave"), true, &a->rope.interleaved));
     const double scale = stretched_scale(&a->rope);
     a->softmax_scale = scale * scale / sqrt((double)a->head_dim);

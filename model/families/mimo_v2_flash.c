@@ -129,4 +129,5 @@ const struct ax_family ax_family_mimo_v2_flash = {
     .lacks = "training of the layers for multi-token prediction",
     .architecture = "MiMoV2FlashForCausalLM",
     .head_dim = 192,
+    .rope.part = 1, /* of the layers alike; rope() has what is usual */
     .parse = parse};

@@ -50,5 +50,5 @@ const struct ax_family ax_family_minimax_m2 = {.model_type = "minimax_m2",
                                                .models = "MiniMax M2",
                                                .architecture = "MiniMaxM2ForCausalLM",
                                                .head_dim = 128,
-                                               .rope.theta = 5e6,
+                                               .rope = {.theta = 5e6, .part = 1},
                                                .parse = parse};

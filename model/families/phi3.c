@@ -28,4 +28,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_phi3 = {.model_type = "phi3",
                                          .models = "Phi-3, Phi-4",
                                          .architecture = "Phi3ForCausalLM",
+                                         .rope.part = 1,
                                          .parse = parse};

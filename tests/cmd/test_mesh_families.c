@@ -305,8 +305,8 @@ static void layers_with_states_are_one_rank(void **state) {
 #define DELTA_RULE                                                                                 \
     ", \"full_attention_interval\": 3, \"linear_num_key_heads\": 4, \"linear_num_value_heads\": "  \
     "8, "                                                                                          \
-    "\"linear_key_head_dim\": 6, \"linear_value_head_dim\": 5, \"partial_rotary_factor\": 0.5, "   \
-    "\"rms_norm_eps\": 0.01"
+    "\"linear_key_head_dim\": 6, \"linear_value_head_dim\": 5, \"rms_norm_eps\": 0.01"
+#define HALF ", \"partial_rotary_factor\": 0.5"
     /* 2 groups: with tp 4 a norm's elements are on several ranks */
 #define MAMBA                                                                                      \
     ", \"mamba_n_heads\": 8, \"mamba_d_head\": 10, \"mamba_n_groups\": 2, \"mamba_d_state\": 6, "  \
@@ -376,10 +376,10 @@ static void layers_with_states_are_one_rank(void **state) {
          7},
         {{"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0}, false, true, 9},
         {{"lfm2_moe", true, CONVOLVES EXPERTS, {0}, {0}, 0}, true, false, 9},
-        {{"qwen3_5_text", true, DELTA_RULE, {0}, {0}, 0}, false, true, 7},
+        {{"qwen3_5_text", true, DELTA_RULE HALF, {0}, {0}, 0}, false, true, 7},
         {{"qwen3_5_moe_text",
           false,
-          DELTA_RULE EXPERTS ", \"shared_expert_intermediate_size\": 30",
+          DELTA_RULE HALF EXPERTS ", \"shared_expert_intermediate_size\": 30",
           {0},
           {0},
           0},
@@ -389,7 +389,7 @@ static void layers_with_states_are_one_rank(void **state) {
         {{"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}, false, true, 6},
         {{"qwen3_next",
           false,
-          DELTA_RULE EXPERTS
+          DELTA_RULE HALF EXPERTS
           ", \"shared_expert_intermediate_size\": 30, \"mlp_only_layers\": [0, 3]",
           {0},
           {0},

@@ -13,10 +13,11 @@
 #include "tests/data/scratch.h"
 
 static void put_completion(struct ax_buf *b, int step, const char *text) {
-    assert_ok(ax_buf_printf(b,
-                            "{\"step\": %d, \"prompt\": \"p\", \"completion\": \"%s\", \"rewards\": "
-                            "{}, \"advantage\": null}\n",
-                            step, text));
+    assert_ok(
+        ax_buf_printf(b,
+                      "{\"step\": %d, \"prompt\": \"p\", \"completion\": \"%s\", \"rewards\": "
+                      "{}, \"advantage\": null}\n",
+                      step, text));
 }
 
 static void put_folder(const char *name, const char *metrics, struct ax_buf *completions) {

@@ -692,7 +692,7 @@ static void fields_in_both_spellings(void **state) {
     "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\", "               \
     "\"rope_theta\": 500.0}, " SMALL "}"
 #define LINEAR                                                                                     \
-    "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": "    \
+    "{\"model_type\": \"phi3\", \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": "     \
     "2.0, \"rope_theta\": 500.0, \"partial_rotary_factor\": 0.5}, " SMALL "}"
     static const struct {
         const char *config, *fields;

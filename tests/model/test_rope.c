@@ -66,7 +66,7 @@ static enum ax_status parse(struct ax_rope_config *r, const char *text, int64_t 
     struct ax_json_doc doc;
     assert_int_equal(ax_json_parse(&doc, "c.json", text, strlen(text)), AX_OK);
     const enum ax_status st =
-        ax_rope_parse(r, ax_json_root(&doc), (struct ax_rope_usual){0}, head_dim, 4096);
+        ax_rope_parse(r, ax_json_root(&doc), (struct ax_rope_usual){.part = 1}, head_dim, 4096);
     ax_json_free(&doc);
     return st;
 }
@@ -216,12 +216,24 @@ static void tables_hold_the_angles(void **state) {
     }
 }
 
+static enum ax_status parse_family(struct ax_arch *a, const char *family, const char *rope) {
+    struct ax_json_doc doc;
+    char text[600];
+    const int n = snprintf(text, sizeof text,
+                           "{\"model_type\": \"%s\", \"vocab_size\": 512, \"hidden_size\": 64, "
+                           "\"intermediate_size\": 128, \"num_hidden_layers\": 4, "
+                           "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+                           "\"head_dim\": 32%s}",
+                           family, rope);
+    assert_int_equal(ax_json_parse(&doc, "config.json", text, (size_t)n), AX_OK);
+    const enum ax_status st = ax_arch_parse(a, ax_json_root(&doc));
+    ax_json_free(&doc);
+    return st;
+}
+
 /* Where a config says nothing of the base or the part of a head that is rotated. */
 static void families_have_their_own(void **state) {
     (void)state;
-    static const char head[] = "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": "
-                               "128, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
-                               "\"num_key_value_heads\": 4, \"head_dim\": 32";
     static const struct {
         const char *family, *rope;
         int64_t dim;
@@ -245,19 +257,48 @@ static void families_have_their_own(void **state) {
         {"minimax_m2", ", \"rotary_dim\": 16", 16, 5e6, AX_ROPE_DEFAULT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ax_json_doc doc;
         struct ax_arch a;
-        char text[600];
-        const int n = snprintf(text, sizeof text, "{\"model_type\": \"%s\", %s%s}", cases[i].family,
-                               head, cases[i].rope);
-        assert_int_equal(ax_json_parse(&doc, "config.json", text, (size_t)n), AX_OK);
-        if (ax_arch_parse(&a, ax_json_root(&doc)) != AX_OK)
-            fail_msg("%s: %s", text, ax_error_text());
+        if (parse_family(&a, cases[i].family, cases[i].rope) != AX_OK)
+            fail_msg("%s: %s", cases[i].family, ax_error_text());
         if (a.rope.dim != cases[i].dim || a.rope.theta != cases[i].theta ||
             a.rope.kind != cases[i].kind)
-            fail_msg("%s: %d of a head, base %g", text, (int)a.rope.dim, a.rope.theta);
+            fail_msg("%s%s: %d of a head, base %g", cases[i].family, cases[i].rope, (int)a.rope.dim,
+                     a.rope.theta);
         ax_arch_free(&a);
-        ax_json_free(&doc);
+    }
+}
+
+/* transformers 5.23 reads the part in these families, and in the others only where the rope is proportional. */
+static void families_read_the_part_or_refuse_it(void **state) {
+    (void)state;
+    static const char *const reads[] = {"phi3", "glm4", "glm4_moe", "minimax_m2", "qwen3_next"};
+    static const struct {
+        const char *family, *rope;
+    } ignores[] = {
+        {"llama", ", \"partial_rotary_factor\": 0.5"},
+        {"mistral", ", \"rope_parameters\": {\"rope_theta\": 1e4, \"partial_rotary_factor\": 0.5}"},
+        {"qwen2", ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                  "\"partial_rotary_factor\": 0.5}"},
+        {"qwen3", ", \"partial_rotary_factor\": 0.25"},
+        {"gemma2", ", \"partial_rotary_factor\": 0.75"},
+        {"deepseek_v3", ", \"partial_rotary_factor\": 0.5"},
+        {"olmo3", ", \"rope_parameters\": {\"full_attention\": {\"partial_rotary_factor\": 0.5}}"},
+        {"gemma4_text",
+         ", \"rope_parameters\": {\"sliding_attention\": {\"partial_rotary_factor\": 0.5}}"},
+        {"lfm2", ", \"partial_rotary_factor\": 0"},
+    };
+    struct ax_arch a;
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        if (parse_family(&a, reads[i], ", \"partial_rotary_factor\": 0.75") != AX_OK)
+            fail_msg("%s: %s", reads[i], ax_error_text());
+        assert_int_equal(a.rope.dim, 24);
+        ax_arch_free(&a);
+    }
+    for (size_t i = 0; i < sizeof ignores / sizeof *ignores; i++) {
+        assert_int_equal(parse_family(&a, ignores[i].family, ignores[i].rope), AX_ERR_UNSUPPORTED);
+        if (!strstr(ax_error_text(), "partial_rotary_factor: 0") ||
+            !strstr(ax_error_text(), "transformers rotates whole heads, other programs a part"))
+            fail_msg("%s: %s", ignores[i].family, ax_error_text());
     }
 }
 
@@ -269,6 +310,7 @@ int main(void) {
         cmocka_unit_test(ramps_end_with_the_dimensions),
         cmocka_unit_test(tables_hold_the_angles),
         cmocka_unit_test(families_have_their_own),
+        cmocka_unit_test(families_read_the_part_or_refuse_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
