@@ -61,12 +61,13 @@ static void one_case(struct ax_golden_report *report, const struct ax_golden_opt
              ax_dtype_info(r.dtype)->name);
     AX_TRY_GOTO(ax_strdup(&r.root, root), st, done);
     if (family->repeat) {
-        st = family->repeat(&r, name);
-        goto done;
+        AX_TRY_GOTO(family->repeat(&r, name), st, done);
+    } else {
+        AX_TRY_GOTO(ax_run_open(&r, name), st, done);
+        AX_TRY_GOTO(family->compare ? family->compare(&r) : ax_run_compare_data(&r), st, done);
+        AX_TRY_GOTO(ax_run_replay(&r), st, done);
     }
-    AX_TRY_GOTO(ax_run_open(&r, name), st, done);
-    AX_TRY_GOTO(family->compare ? family->compare(&r) : ax_run_compare_data(&r), st, done);
-    AX_TRY_GOTO(ax_run_replay(&r), st, done);
+    st = ax_run_check_settings(&r);
 done:
     if (st != AX_OK)
         ax_golden_error(report, name);

@@ -133,6 +133,7 @@ struct ax_run {
     char *root; /* runs/ */
     struct ax_json_doc doc;
     struct ax_json settings, steps;
+    json_t *asked;                  /* an object with the settings that were asked for, owned */
     struct ax_safetensors fed, own; /* own.path NULL: missing */
     struct ax_arch arch;
     struct ax_hf hf;
@@ -164,6 +165,10 @@ struct ax_run {
 enum ax_status ax_run_path(const struct ax_run *r, const char *path, char **out);
 /* Opens a case; `name` without ".json". */
 enum ax_status ax_run_open(struct ax_run *r, const char *name);
+/* A setting of the case, for one who heeds it. */
+struct ax_json ax_run_setting(const struct ax_run *r, const char *key);
+/* An error that names the settings which nobody has asked for: they would be ignored. */
+enum ax_status ax_run_check_settings(const struct ax_run *r);
 /* In parts: its files and settings, the name of its list of steps; a model, by the key of its folder. */
 enum ax_status ax_run_open_case(struct ax_run *r, const char *name, const char *steps);
 enum ax_status ax_run_open_model(struct ax_run *r, const char *key);

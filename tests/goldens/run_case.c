@@ -23,25 +23,68 @@ enum ax_status ax_run_path(const struct ax_run *r, const char *path, char **out)
 
 /* ---- settings ---- */
 
+/* Settings that change nothing of what is compared. */
+static const struct {
+    const char *key, *value; /* NULL: whatever it is */
+} without_effect[] = {
+    /* micro-batches, prompts and answers are recorded */
+    {"chat_template_kwargs", NULL},
+    {"gradient_accumulation_steps", NULL},
+    {"lmbda", NULL},
+    {"max_completion_length", NULL},
+    {"per_device_train_batch_size", NULL},
+    {"seed", NULL},
+    {"top_k", NULL},
+    {"top_p", NULL},
+    {"local_rollout_forward_batch_size", NULL},
+    {"num_sample_generations", NULL},
+    {"stop_token", "eos"},
+};
+
+static bool has_effect(const char *key, const json_t *v) {
+    const char *text = json_string_value(v);
+    for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++)
+        if (strcmp(key, without_effect[i].key) == 0)
+            return without_effect[i].value && (!text || strcmp(text, without_effect[i].value) != 0);
+    return !json_is_null(v);
+}
+
+struct ax_json ax_run_setting(const struct ax_run *r, const char *key) {
+    (void)json_object_set_new(r->asked, key, json_true());
+    return ax_json_get(r->settings, key);
+}
+
+enum ax_status ax_run_check_settings(const struct ax_run *r) {
+    char list[256] = "";
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)r->settings.v, key, v) {
+        const size_t n = strlen(list);
+        if (!json_object_get(r->asked, key) && has_effect(key, v))
+            snprintf(list + n, sizeof list - n, "%s%s", n > 0 ? ", " : "", key);
+    }
+    return list[0] ? ax_json_error(r->settings, "not repeated here: %s", list) : AX_OK;
+}
+
 static enum ax_status number(const struct ax_run *r, const char *key, double *out) {
-    return ax_json_f64(ax_json_get(r->settings, key), out);
+    return ax_json_f64(ax_run_setting(r, key), out);
 }
 
 static enum ax_status read_schedule(struct ax_run *r) {
     const char *kind;
     r->lr = (struct ax_lr_schedule){.num_cycles = 0.5};
-    AX_TRY(ax_json_str(ax_json_get(r->settings, "lr_scheduler_type"), &kind));
+    AX_TRY(ax_json_str(ax_run_setting(r, "lr_scheduler_type"), &kind));
     AX_TRY(ax_lr_kind_parse(kind, &r->lr.kind));
     AX_TRY(number(r, "learning_rate", &r->lr.base_lr));
-    AX_TRY(ax_json_i64_or(ax_json_get(r->settings, "max_steps"), 1, MAX_STEPS,
+    AX_TRY(ax_json_i64_or(ax_run_setting(r, "max_steps"), 1, MAX_STEPS,
                           (int64_t)ax_json_size(r->steps), &r->lr.total));
-    return ax_json_i64(ax_json_get(r->settings, "warmup_steps"), 0, MAX_STEPS, &r->lr.warmup);
+    return ax_json_i64(ax_run_setting(r, "warmup_steps"), 0, MAX_STEPS, &r->lr.warmup);
 }
 
 static enum ax_status read_optimizer(struct ax_run *r) {
     const char *name;
     struct ax_step_options *o = &r->step;
-    AX_TRY(ax_json_str(ax_json_get(r->settings, "optim"), &name));
+    AX_TRY(ax_json_str(ax_run_setting(r, "optim"), &name));
     AX_TRY(ax_optimizer_find(name, &o->optimizer, &o->opt));
     AX_TRY(number(r, "adam_beta1", &o->opt.beta1));
     AX_TRY(number(r, "adam_beta2", &o->opt.beta2));
@@ -60,8 +103,8 @@ static enum ax_status read_balance(struct ax_run *r, const char *config) {
     enum ax_status st =
         ax_json_f64_or(ax_json_get(ax_json_root(&doc), "router_aux_loss_coef"), 0, &usual);
     if (st == AX_OK)
-        st = ax_json_f64_or(ax_json_get(r->settings, "router_aux_loss_coef"), usual,
-                            &r->step.balance_coef);
+        st =
+            ax_json_f64_or(ax_run_setting(r, "router_aux_loss_coef"), usual, &r->step.balance_coef);
     ax_json_free(&doc);
     return st;
 }
@@ -205,6 +248,7 @@ enum ax_status ax_run_open_case(struct ax_run *r, const char *name, const char *
     ax_free(path);
     AX_TRY(st);
     r->settings = ax_json_get(ax_json_root(&r->doc), "settings");
+    r->asked = json_object();
     r->steps = ax_json_get(ax_json_root(&r->doc), steps);
     r->step.model.dtype = r->dtype;
     r->step.objective = &r->objective;
@@ -240,5 +284,6 @@ void ax_run_close(struct ax_run *r) {
     ax_arch_free(&r->arch);
     ax_arch_free(&r->teacher_arch);
     ax_json_free(&r->doc);
+    json_decref(r->asked);
     ax_free(r->root);
 }

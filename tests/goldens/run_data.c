@@ -50,15 +50,15 @@ static enum ax_status open_tokenizer(struct data *d) {
 /* assistant_only_loss needs a template that marks the answers. The reference replaces well-known ones
  * that do not; the product then finds the turns, as it does for type chat_template. */
 static enum ax_status read_settings(struct data *d) {
-    const struct ax_json s = d->r->settings;
     bool assistant, completion, packing;
     const char *separator;
-    AX_TRY(ax_json_bool_or(ax_json_get(s, "assistant_only_loss"), false, &assistant));
-    AX_TRY(ax_json_bool_or(ax_json_get(s, "completion_only_loss"), true, &completion));
-    AX_TRY(ax_json_bool_or(ax_json_get(s, "packing"), false, &packing));
-    AX_TRY(ax_json_str_or(ax_json_get(s, "step_separator"), "\n", &separator));
+    AX_TRY(ax_json_bool_or(ax_run_setting(d->r, "assistant_only_loss"), false, &assistant));
+    AX_TRY(ax_json_bool_or(ax_run_setting(d->r, "completion_only_loss"), true, &completion));
+    AX_TRY(ax_json_bool_or(ax_run_setting(d->r, "packing"), false, &packing));
+    AX_TRY(ax_json_str_or(ax_run_setting(d->r, "step_separator"), "\n", &separator));
     d->steps = (struct ax_format_steps){.separator = separator};
-    AX_TRY(ax_json_bool_or(ax_json_get(s, "train_on_last_step_only"), false, &d->steps.last_only));
+    AX_TRY(ax_json_bool_or(ax_run_setting(d->r, "train_on_last_step_only"), false,
+                           &d->steps.last_only));
     d->chat = (struct ax_format_chat){.template = d->template,
                                       .tokens = d->special,
                                       .field_messages = "messages",
@@ -82,11 +82,11 @@ static enum ax_status read_settings(struct data *d) {
                                       .steps = &d->steps,
                                       .columns = d->r->objective.columns,
                                       .long_examples = packing ? AX_LONG_KEEP : AX_LONG_USUAL};
-    if (json_is_null(json_object_get(s.v, "max_length"))) /* no limit */
+    const struct ax_json most = ax_run_setting(d->r, "max_length");
+    if (json_is_null(json_object_get(d->r->settings.v, "max_length"))) /* no limit */
         d->o.sequence_len = INT32_MAX;
     else
-        AX_TRY(ax_json_i64_or(ax_json_get(s, "max_length"), 1, INT32_MAX, MAX_LENGTH,
-                              &d->o.sequence_len));
+        AX_TRY(ax_json_i64_or(most, 1, INT32_MAX, MAX_LENGTH, &d->o.sequence_len));
     return AX_OK;
 }
 
@@ -144,8 +144,8 @@ static enum ax_status arrange(struct data *d) {
     const char *strategy;
     struct ax_corpus c = {0};
     struct ax_pack_options o = {.capacity = d->o.sequence_len, .max_docs = INT32_MAX};
-    AX_TRY(ax_json_bool_or(ax_json_get(d->r->settings, "packing"), false, &packing));
-    AX_TRY(ax_json_str_or(ax_json_get(d->r->settings, "packing_strategy"), "bfd", &strategy));
+    AX_TRY(ax_json_bool_or(ax_run_setting(d->r, "packing"), false, &packing));
+    AX_TRY(ax_json_str_or(ax_run_setting(d->r, "packing_strategy"), "bfd", &strategy));
     if (!packing)
         return AX_OK;
     if (strcmp(strategy, "bfd") != 0 && strcmp(strategy, "bfd_split") != 0)

@@ -31,14 +31,14 @@ static enum ax_status objective(struct ax_run *r, double beta, double temperatur
 
 static enum ax_status gkd_objective(struct ax_run *r) {
     double beta;
-    AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "beta"), 0.5, &beta));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "beta"), 0.5, &beta));
     return objective(r, beta, 1);
 }
 
 static enum ax_status distill_objective(struct ax_run *r) {
     double beta, temperature;
-    AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "beta"), 1, &beta));
-    AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "temperature"), 1, &temperature));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "beta"), 1, &beta));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "temperature"), 1, &temperature));
     return objective(r, beta, temperature);
 }
 
@@ -46,8 +46,8 @@ static enum ax_status distill_objective(struct ax_run *r) {
 static enum ax_status opd_objective(struct ax_run *r) {
     struct ax_run_rollouts *o = &r->rollouts;
     int64_t batches, rows;
-    AX_TRY(ax_json_i64(ax_json_get(r->settings, "gradient_accumulation_steps"), 1, 100, &batches));
-    AX_TRY(ax_json_i64(ax_json_get(r->settings, "per_device_train_batch_size"), 1, 100, &rows));
+    AX_TRY(ax_json_i64(ax_run_setting(r, "gradient_accumulation_steps"), 1, 100, &batches));
+    AX_TRY(ax_json_i64(ax_run_setting(r, "per_device_train_batch_size"), 1, 100, &rows));
     o->o.group = o->iterations = 1;
     o->batches = (int)batches;
     o->rows = (int)rows;

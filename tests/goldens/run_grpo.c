@@ -11,19 +11,19 @@
 #define MAX_PASSES 1024 /* micro-batches that one generated batch is trained on in */
 
 static enum ax_status number_or(const struct ax_run *r, const char *key, double *value) {
-    return ax_json_f64_or(ax_json_get(r->settings, key), *value, value);
+    return ax_json_f64_or(ax_run_setting(r, key), *value, value);
 }
 
 static enum ax_status count_or(const struct ax_run *r, const char *key, int64_t otherwise,
                                int64_t *out) {
-    const struct ax_json v = ax_json_get(r->settings, key);
+    const struct ax_json v = ax_run_setting(r, key);
     *out = otherwise;
     return json_is_null(v.v) ? AX_OK : ax_json_i64_or(v, 1, 1 << 20, otherwise, out);
 }
 
 /* true and false are group and none, too. */
 static enum ax_status read_scale(const struct ax_run *r, struct ax_advantage_options *o) {
-    const struct ax_json v = ax_json_get(r->settings, "scale_rewards");
+    const struct ax_json v = ax_run_setting(r, "scale_rewards");
     const char *name = json_is_false(v.v) ? "none" : "group";
     if (json_is_string(v.v))
         AX_TRY(ax_json_str(v, &name));
@@ -35,7 +35,7 @@ static enum ax_status read_scale(const struct ax_run *r, struct ax_advantage_opt
 }
 
 static enum ax_status read_weights(const struct ax_run *r, struct ax_run_rollouts *o) {
-    const struct ax_json list = ax_json_get(r->settings, "reward_weights");
+    const struct ax_json list = ax_run_setting(r, "reward_weights");
     const size_t n = sizeof o->weights / sizeof *o->weights;
     if (ax_json_size(list) == 0)
         return AX_OK;
@@ -63,18 +63,17 @@ static enum ax_status read_rollouts(struct ax_run *r, int64_t accumulation) {
     o->rows = (int)rows;
     AX_TRY(read_scale(r, &o->o));
     AX_TRY(read_weights(r, o));
-    AX_TRY(
-        ax_json_bool_or(ax_json_get(r->settings, "mask_truncated_completions"), false, &o->masks));
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "multi_objective_aggregation"),
-                          "sum_then_normalize", &aggregation));
+    AX_TRY(ax_json_bool_or(ax_run_setting(r, "mask_truncated_completions"), false, &o->masks));
+    AX_TRY(ax_json_str_or(ax_run_setting(r, "multi_objective_aggregation"), "sum_then_normalize",
+                          &aggregation));
     o->o.normalize_then_sum = strcmp(aggregation, "normalize_then_sum") == 0;
     return ax_run_rollouts_open(r);
 }
 
 static enum ax_status read_losses(struct ax_run *r, struct ax_policy_options *o) {
     const char *type, *level;
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "loss_type"), "dapo", &type));
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "importance_sampling_level"), "token", &level));
+    AX_TRY(ax_json_str_or(ax_run_setting(r, "loss_type"), "dapo", &type));
+    AX_TRY(ax_json_str_or(ax_run_setting(r, "importance_sampling_level"), "token", &level));
     if (!ax_policy_loss(type))
         return ax_error(AX_ERR_UNSUPPORTED, "loss_type: \"%s\" is not supported", type);
     *o = ax_policy_defaults(type);
@@ -95,10 +94,9 @@ static enum ax_status read_losses(struct ax_run *r, struct ax_policy_options *o)
                          {"vespo_lambda_pos", &o->vespo_lambda[0]},
                          {"vespo_lambda_neg", &o->vespo_lambda[1]}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!json_is_null(ax_json_get(r->settings, numbers[i].key).v))
+        if (!json_is_null(ax_run_setting(r, numbers[i].key).v))
             AX_TRY(number_or(r, numbers[i].key, numbers[i].value));
-    AX_TRY(
-        ax_json_bool_or(ax_json_get(r->settings, "use_bias_correction_kl"), true, &o->correct_kl));
+    AX_TRY(ax_json_bool_or(ax_run_setting(r, "use_bias_correction_kl"), true, &o->correct_kl));
     return count_or(r, "max_completion_length", o->max_completion_length,
                     &o->max_completion_length);
 }
@@ -106,8 +104,8 @@ static enum ax_status read_losses(struct ax_run *r, struct ax_policy_options *o)
 /* TRL's corrections where tokens came from another sampler, whose log-probs are recorded then. */
 static enum ax_status read_sampler(const struct ax_run *r, struct ax_policy_options *o) {
     const char *mode;
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "vllm_importance_sampling_mode"),
-                          "sequence_mask", &mode));
+    AX_TRY(
+        ax_json_str_or(ax_run_setting(r, "vllm_importance_sampling_mode"), "sequence_mask", &mode));
     o->sampler = (struct ax_sampler_ratio){
         .given = ax_safetensors_find(&r->own, "m00.sampling_per_token_logps") != NULL,
         .sequence = strncmp(mode, "sequence", 8) == 0,

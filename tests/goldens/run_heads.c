@@ -25,7 +25,7 @@ enum ax_status ax_run_start_head(struct ax_run *r, struct ax_model *m) {
 
 static enum ax_status reward(struct ax_run *r) {
     double center;
-    AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "center_rewards_coefficient"), 0, &center));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "center_rewards_coefficient"), 0, &center));
     r->objective = ax_objective_reward(&r->reward, center);
     return AX_OK;
 }

@@ -8,11 +8,10 @@
 static enum ax_status objective(struct ax_run *r) {
     struct ax_kto_options o = {0};
     const char *type;
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "loss_type"), "kto", &type));
-    AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "beta"), 0.1, &o.beta));
-    AX_TRY(ax_json_f64_or(ax_json_get(r->settings, "desirable_weight"), 1, &o.desirable_weight));
-    AX_TRY(
-        ax_json_f64_or(ax_json_get(r->settings, "undesirable_weight"), 1, &o.undesirable_weight));
+    AX_TRY(ax_json_str_or(ax_run_setting(r, "loss_type"), "kto", &type));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "beta"), 0.1, &o.beta));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "desirable_weight"), 1, &o.desirable_weight));
+    AX_TRY(ax_json_f64_or(ax_run_setting(r, "undesirable_weight"), 1, &o.undesirable_weight));
     o.apo_zero_unpaired = strcmp(type, "apo_zero_unpaired") == 0;
     if (!o.apo_zero_unpaired && strcmp(type, "kto") != 0)
         return ax_error(AX_ERR_UNSUPPORTED, "loss_type: \"%s\" is not supported", type);

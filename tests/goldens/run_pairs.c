@@ -6,7 +6,7 @@
 
 static enum ax_status number_or(const struct ax_run *r, const char *key, double otherwise,
                                 double *out) {
-    return ax_json_f64_or(ax_json_get(r->settings, key), otherwise, out);
+    return ax_json_f64_or(ax_run_setting(r, key), otherwise, out);
 }
 
 static enum ax_status common(const struct ax_run *r, struct ax_preference_options *o) {
@@ -30,8 +30,8 @@ static enum ax_status add_term(struct ax_preference_options *o, struct ax_json n
 
 /* loss_type is a name, or a list with loss_weights. TRL's sigmoid ignores label_smoothing. */
 static enum ax_status dpo(struct ax_run *r) {
-    const struct ax_json types = ax_json_get(r->settings, "loss_type"),
-                         weights = ax_json_get(r->settings, "loss_weights");
+    const struct ax_json types = ax_run_setting(r, "loss_type"),
+                         weights = ax_run_setting(r, "loss_weights");
     struct ax_preference_options o;
     AX_TRY(common(r, &o));
     o.reference = true;
@@ -71,7 +71,7 @@ static enum ax_status cpo(struct ax_run *r) {
     struct ax_preference_options o;
     const char *type;
     AX_TRY(common(r, &o));
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "loss_type"), "sigmoid", &type));
+    AX_TRY(ax_json_str_or(ax_run_setting(r, "loss_type"), "sigmoid", &type));
     AX_TRY(number_or(r, "cpo_alpha", 1, &o.weight[AX_PREFER_SFT]));
     o.mean = strcmp(type, "simpo") == 0 || strcmp(type, "ipo") == 0;
     if (strcmp(type, "simpo") == 0) {

@@ -42,7 +42,7 @@ static enum ax_status read_counts(struct ax_run *r, struct ax_ppo_settings *s) {
                   {"total_episodes", &episodes},
                   {"response_length", &s->width}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        AX_TRY(ax_json_i64(ax_json_get(r->settings, counts[i].key), 1, 1 << 16, counts[i].to));
+        AX_TRY(ax_json_i64(ax_run_setting(r, counts[i].key), 1, 1 << 16, counts[i].to));
     if (accumulation * mini > MAX_MICRO || s->width > MAX_WIDTH)
         return ax_json_error(r->settings, "more than %d micro-batches or %d tokens", MAX_MICRO,
                              MAX_WIDTH);
@@ -56,10 +56,16 @@ static enum ax_status read_counts(struct ax_run *r, struct ax_ppo_settings *s) {
     return AX_OK;
 }
 
+/* A setting, or what the reference has without it: `defaults` are all that the run had. */
+static struct ax_json in_effect(const struct ax_run *r, const char *key) {
+    (void)ax_run_setting(r, key);
+    return ax_json_get(ax_json_get(ax_json_root(&r->doc), "defaults"), key);
+}
+
 static enum ax_status read_settings(struct replay *t, struct ax_policy_options *o) {
     struct ax_ppo_settings *s = &t->p.s;
-    const struct ax_json d = ax_json_get(ax_json_root(&t->r->doc), "defaults"),
-                         penalty = ax_json_get(d, "missing_eos_penalty");
+    const struct ax_json penalty = in_effect(t->r, "missing_eos_penalty"),
+                         estimator = in_effect(t->r, "kl_estimator");
     const char *kl;
     bool whitens;
     double temperature;
@@ -74,11 +80,11 @@ static enum ax_status read_settings(struct replay *t, struct ax_policy_options *
                    {"vf_coef", &t->values.coef},
                    {"temperature", &temperature}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        AX_TRY(ax_json_f64(ax_json_get(d, numbers[i].key), numbers[i].to));
-    AX_TRY(ax_json_str(ax_json_get(d, "kl_estimator"), &kl));
-    AX_TRY(ax_json_bool_or(ax_json_get(d, "whiten_rewards"), false, &whitens));
+        AX_TRY(ax_json_f64(in_effect(t->r, numbers[i].key), numbers[i].to));
+    AX_TRY(ax_json_str(estimator, &kl));
+    AX_TRY(ax_json_bool_or(in_effect(t->r, "whiten_rewards"), false, &whitens));
     if (whitens || ax_kl_estimator_find(kl) < 0)
-        return ax_json_error(d, "whiten_rewards, or kl_estimator %s, is not supported", kl);
+        return ax_json_error(estimator, "whiten_rewards, or kl_estimator %s, is not supported", kl);
     s->kl = (enum ax_kl_estimator)ax_kl_estimator_find(kl);
     s->penalizes = json_is_number(penalty.v);
     s->penalty = json_number_value(penalty.v);

@@ -7,7 +7,7 @@
 
 static enum ax_status objective(struct ax_run *r) {
     const char *type;
-    AX_TRY(ax_json_str_or(ax_json_get(r->settings, "loss_type"), "nll", &type));
+    AX_TRY(ax_json_str_or(ax_run_setting(r, "loss_type"), "nll", &type));
     r->sft.dynamic = strcmp(type, "dft") == 0;
     if (strcmp(type, "nll") != 0 && strcmp(type, "chunked_nll") != 0 && !r->sft.dynamic)
         return ax_error(AX_ERR_UNSUPPORTED, "loss_type: \"%s\" is not supported", type);

@@ -117,9 +117,9 @@ static enum ax_status open_play(struct play *p) {
                                     .stop = p->stop.ids,
                                     .now = RECORDED};
     p->rules = (struct ax_episode_rules){.chat = &p->chat, .ends = true};
-    AX_TRY(ax_json_i64_or(ax_json_get(p->r->settings, "max_tool_calling_iterations"), 1, INT32_MAX,
-                          -1, &p->rules.max_rounds));
-    AX_TRY(ax_json_i64(ax_json_get(p->r->settings, "max_completion_length"), 1, 1 << 20, &p->cap));
+    AX_TRY(ax_json_i64_or(ax_run_setting(p->r, "max_tool_calling_iterations"), 1, INT32_MAX, -1,
+                          &p->rules.max_rounds));
+    AX_TRY(ax_json_i64(ax_run_setting(p->r, "max_completion_length"), 1, 1 << 20, &p->cap));
     AX_TRY(ax_alloc(&p->ids, (size_t)p->cap, sizeof *p->ids));
     AX_TRY(ax_alloc(&p->inserted, (size_t)p->cap, sizeof *p->inserted));
     return p->tools ? ax_tool_chat_open(&p->chat, NULL) : AX_OK;

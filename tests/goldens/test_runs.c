@@ -207,6 +207,20 @@ static void distillations_are_repeated(void **state) {
     fails("runs/distill", "FAIL  other metrics");
 }
 
+/* Settings of a recorded run that nothing here asks for, and some that another family does. */
+static void settings_are_repeated_or_refused(void **state) {
+    (void)state;
+    static const char *const keys[] = {"ld_alpha", "use_weighting", "kl_coef", "reward_weights"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char where[64], says[96];
+        copy_cases("dpo", "hinge");
+        snprintf(where, sizeof where, "settings.%s", keys[i]);
+        snprintf(says, sizeof says, "settings: not repeated here: %s", keys[i]);
+        edit("dpo/hinge", where, 0, 0.5);
+        fails("runs/dpo", says);
+    }
+}
+
 /* Each loss; completions that were trained on before, masked ones, rewards that are missing; adapters,
  * experts. */
 static void completions_are_repeated(void **state) {
@@ -497,6 +511,7 @@ int main(void) {
         cmocka_unit_test(preferences_are_repeated_in_double_precision),
         cmocka_unit_test(heads_are_repeated),
         cmocka_unit_test(distillations_are_repeated),
+        cmocka_unit_test(settings_are_repeated_or_refused),
         cmocka_unit_test(completions_are_repeated),
         cmocka_unit_test(completions_with_tools_are_repeated),
         cmocka_unit_test(a_change_of_completions_is_noticed),
