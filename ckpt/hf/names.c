@@ -13,8 +13,10 @@ int ax_hf_layer_of(const char *name) {
             name += strlen(words[i]);
     if (strncmp(name, start, strlen(start)) != 0)
         return -1;
-    const long layer = strtol(name + strlen(start), &end, 10);
-    return *end == '.' && layer >= 0 && layer < INT32_MAX ? (int)layer : -1;
+    const char *digits = name + strlen(start);
+    const long layer = strtol(digits, &end, 10);
+    const bool is = *digits >= '0' && *digits <= '9' && *end == '.'; /* no sign, blank or nothing */
+    return is && layer < INT32_MAX ? (int)layer : -1;
 }
 
 static bool is_of_keys(const char *name) {

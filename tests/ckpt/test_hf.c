@@ -329,6 +329,20 @@ static void stacked_experts_are_read_one_by_one(void **state) {
     }
 }
 
+static void layers_have_numbers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int layer;
+    } all[] = {{"model.layers.0.x", 0},   {"backbone.layers.17.norm.weight", 17},
+               {"model.layers..x", -1},   {"model.layers.-1.x", -1},
+               {"model.layers. 1.x", -1}, {"model.layers.+1.x", -1},
+               {"model.layers.1x.x", -1}, {"model.layers.99999999999.x", -1},
+               {"model.norm.weight", -1}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_int_equal(ax_hf_layer_of(all[i].name), all[i].layer);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_file_comes_back),
@@ -342,6 +356,7 @@ int main(void) {
         cmocka_unit_test(a_link_to_no_file_is_refused),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(a_folder_that_a_crash_moved_aside_is_found),
+        cmocka_unit_test(layers_have_numbers),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
