@@ -68,6 +68,37 @@ void ax_term_progress(const char *what, int64_t done, int64_t of) {
         fputs("\r\x1b[K", stderr);
 }
 
+enum ax_status ax_term_safe(struct ax_buf *out, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)s[i];
+        const unsigned picture = 0x2400U + (c == 0x7FU ? 0x21U : c);
+        const char shown[] = {(char)(0xE0U | picture >> 12), (char)(0x80U | (picture >> 6 & 0x3FU)),
+                              (char)(0x80U | (picture & 0x3FU))};
+        const bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+        if (c == 0xC2 && i + 1 < n && ((unsigned char)s[i + 1] & 0xE0U) == 0x80U) {
+            AX_TRY(ax_buf_puts(out, "\xef\xbf\xbd"));
+            i++;
+            continue;
+        }
+        AX_TRY(control ? ax_buf_append(out, shown, 3) : ax_buf_append(out, s + i, 1));
+    }
+    return AX_OK;
+}
+
+enum ax_status ax_term_print(const char *s, size_t n) {
+    struct ax_buf safe = {0};
+    enum ax_status st = AX_OK;
+    if (!ax_term_is_tty(STDOUT_FILENO)) {
+        fwrite(s, 1, n, stdout);
+        return AX_OK;
+    }
+    st = ax_term_safe(&safe, s, n);
+    if (st == AX_OK && safe.len > 0)
+        fwrite(safe.data, 1, safe.len, stdout);
+    ax_buf_free(&safe);
+    return st;
+}
+
 /* Does somebody read standard output, or is it no pipe? */
 static bool is_read(void) {
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 
 enum ax_color_mode { AX_COLOR_AUTO, AX_COLOR_ALWAYS, AX_COLOR_NEVER };
@@ -22,6 +23,12 @@ enum ax_status ax_color_mode_parse(const char *option, const char *word, enum ax
 /* The i-th of these words; NULL after the last. */
 const char *ax_color_mode_word(size_t i);
 bool ax_term_use_color(int fd, enum ax_color_mode mode);
+
+/* Appends text that must not control a terminal: control characters but tab and line feed are shown as
+ * control pictures, and those from U+0080 to U+009F, which have none, as U+FFFD. */
+enum ax_status ax_term_safe(struct ax_buf *out, const char *s, size_t n);
+/* Prints text of others on standard output, so if it is a terminal, else as it is. */
+enum ax_status ax_term_print(const char *s, size_t n);
 
 /* AX_ERR_STORAGE, AX_ERR_IO: what was printed has not all arrived, though somebody reads it. */
 enum ax_status ax_flush_stdout(void);

@@ -139,13 +139,14 @@ static const struct ax_buf *shown(const struct answer *a) {
     return a->turns ? &a->turned : &a->text;
 }
 
-static void print_rest(struct answer *a) {
+static enum ax_status print_rest(struct answer *a) {
     const struct ax_buf *text = shown(a);
     if (text->len > a->printed)
-        fwrite(text->data + a->printed, 1, text->len - a->printed, stdout);
+        AX_TRY(ax_term_print(text->data + a->printed, text->len - a->printed));
     a->printed = text->len;
     if (a->done)
         putchar('\n');
+    return AX_OK;
 }
 
 /* Prints the new part of the current answer, then complete ones that follow it. */
@@ -160,7 +161,7 @@ static enum ax_status print(struct generate *g) {
         } else if (shown(a)->len > a->printed || a->done) {
             if (begins && g->n > 1)
                 print_head(g, g->next);
-            print_rest(a);
+            AX_TRY(print_rest(a));
         }
         if (!a->done)
             break;
@@ -285,7 +286,7 @@ static enum ax_status print_best(struct generate *g) {
             continue;
         }
         print_head(g, i);
-        print_rest(&g->answers[i]);
+        AX_TRY(print_rest(&g->answers[i]));
     }
     return flushed(g);
 }

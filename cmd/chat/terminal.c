@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/term.h"
 #include "cmd/chat/chat.h"
 
 static _Atomic bool interrupted; /* without a lock, so a signal may set it */
@@ -34,7 +35,7 @@ void ax_chat_forget_interrupt(void) {
 
 enum ax_status ax_chat_show(struct ax_chat *c) {
     if (c->reply.len > c->printed)
-        fwrite(c->reply.data + c->printed, 1, c->reply.len - c->printed, stdout);
+        AX_TRY(ax_term_print(c->reply.data + c->printed, c->reply.len - c->printed));
     c->printed = c->reply.len;
     if (fflush(stdout) != 0 || ferror(stdout))
         return ax_error(AX_ERR_IO, "standard output: %m");

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/term.h"
 #include "cmd/preview/preview.h"
 
 #define COLUMN_SHOWN 100 /* bytes of a prompt's column */
@@ -16,25 +17,6 @@ struct look {
 static const struct look colored = {"\x1b[32m", "\x1b[0m", "\x1b[2m",
                                     "\x1b[33m", "\x1b[0m", "\x1b[2m┊\x1b[0m"};
 static const struct look bare = {"⟦", "⟧", "", "", "", "┊"};
-
-/* Text of a data set must not control the terminal: control characters are shown as control
- * pictures, and those from U+0080 to U+009F, which have none, as U+FFFD. */
-static enum ax_status put_safe(struct ax_buf *out, const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)s[i];
-        const unsigned picture = 0x2400U + (c == 0x7FU ? 0x21U : c);
-        const char shown[] = {(char)(0xE0U | picture >> 12), (char)(0x80U | (picture >> 6 & 0x3FU)),
-                              (char)(0x80U | (picture & 0x3FU))};
-        const bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
-        if (c == 0xC2 && i + 1 < n && ((unsigned char)s[i + 1] & 0xE0U) == 0x80U) {
-            AX_TRY(ax_buf_puts(out, "\xef\xbf\xbd"));
-            i++;
-            continue;
-        }
-        AX_TRY(control ? ax_buf_append(out, shown, 3) : ax_buf_append(out, s + i, 1));
-    }
-    return AX_OK;
-}
 
 /* The class of a labeled step: 1, 0, or a probability. Other labels are tokens, or always the
  * same. */
@@ -78,7 +60,7 @@ static enum ax_status put_text(struct ax_buf *out, const struct ax_preview *p,
         else
             st = ax_decode_stream_finish(s, &text);
         if (st == AX_OK)
-            st = put_safe(out, text.data, text.len);
+            st = ax_term_safe(out, text.data, text.len);
         if (st == AX_OK && i < piece->n)
             st = put_class(out, piece, i);
         if (st != AX_OK)
@@ -120,9 +102,9 @@ static enum ax_status put_column(struct ax_buf *out, const char *key, const json
         return ax_error(AX_ERR_NOMEM, "out of memory for a record");
     const size_t n = strlen(text), shown = shortened(text, n, COLUMN_SHOWN);
     AX_TRY_GOTO(ax_buf_puts(out, look->faint), st, done);
-    AX_TRY_GOTO(put_safe(out, key, strlen(key)), st, done);
+    AX_TRY_GOTO(ax_term_safe(out, key, strlen(key)), st, done);
     AX_TRY_GOTO(ax_buf_printf(out, ":%s ", look->off), st, done);
-    AX_TRY_GOTO(put_safe(out, text, shown), st, done);
+    AX_TRY_GOTO(ax_term_safe(out, text, shown), st, done);
     st = ax_buf_puts(out, shown < n ? "…\n" : "\n");
 done:
     ax_free(text);
