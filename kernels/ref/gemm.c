@@ -4,14 +4,18 @@
 
 enum { ROWS = AX_REF_GEMM_ROWS };
 
-/* Rows m … of op(a), in columns of `out` [k_len][ROWS]; zeros beyond the last. */
-static void load_a(const struct ax_gemm *g, int64_t m, int64_t k_len, double *out) {
+/* Rows m … of op(a), in columns of `out` [k_len][ROWS]; zeros beyond the last. `room` holds a row. */
+static void load_a(const struct ax_gemm *g, int64_t m, int64_t k_len, double *room, double *out) {
     const int64_t rows = g->c.shape[0] - m < ROWS ? g->c.shape[0] - m : ROWS;
-    for (int64_t k = 0; k < k_len; k++)
-        for (int64_t r = 0; r < ROWS; r++)
-            out[k * ROWS + r] = r >= rows    ? 0
-                                : g->trans_a ? ax_ref_get(&g->a, k, m + r)
-                                             : ax_ref_get(&g->a, m + r, k);
+    if (rows < ROWS)
+        memset(out, 0, (size_t)(k_len * ROWS) * sizeof *out);
+    for (int64_t k = 0; k < k_len && g->trans_a; k++)
+        ax_ref_load_row(&g->a, k, m, rows, out + k * ROWS);
+    for (int64_t r = 0; r < rows && !g->trans_a; r++) {
+        const double *row = ax_ref_row(&g->a, m + r, k_len, room);
+        for (int64_t k = 0; k < k_len; k++)
+            out[k * ROWS + r] = row[k];
+    }
 }
 
 static inline void add(double *restrict sums, const double *restrict a, double b) {
@@ -45,14 +49,24 @@ WITH_AVX2 static void multiply(const struct ax_gemm *g, const double *a, int64_t
     }
 }
 
-static void store_row(const struct ax_gemm *g, int64_t m, int64_t n_len, const double *sums) {
-    for (int64_t n = 0; n < n_len; n++) {
-        double value = g->alpha * sums[n * ROWS];
-        value += ax_ref_given(&g->bias) ? ax_ref_get(&g->bias, n, 0) : 0;
-        value += ax_ref_given(&g->addend) ? ax_ref_get(&g->addend, m, n) : 0;
-        value += g->accumulate ? ax_ref_get(&g->c, m, n) : 0;
-        ax_ref_set(&g->c, m, n, value);
-    }
+/* Adds row m of `t`, or zeros, to each ROWS-th of `sums`. */
+static void add_row(const struct ax_tensor *t, bool given, int64_t m, int64_t n_len, double *room,
+                    double *sums) {
+    const double *row = given ? ax_ref_row(t, m, n_len, room) : NULL;
+    for (int64_t n = 0; n < n_len; n++)
+        sums[n * ROWS] += row != NULL ? row[n] : 0;
+}
+
+static void store_row(const struct ax_gemm *g, int64_t m, int64_t n_len, double *room,
+                      double *sums) {
+    for (int64_t n = 0; n < n_len; n++)
+        sums[n * ROWS] =
+            g->alpha * sums[n * ROWS] + (ax_ref_given(&g->bias) ? ax_ref_get(&g->bias, n, 0) : 0);
+    add_row(&g->addend, ax_ref_given(&g->addend), m, n_len, room, sums);
+    add_row(&g->c, g->accumulate, m, n_len, room, sums);
+    for (int64_t n = 0; n < n_len; n++)
+        room[n] = sums[n * ROWS];
+    ax_ref_store_row(&g->c, m, 0, n_len, room);
 }
 
 enum ax_status ax_ref_gemm(struct ax_queue *q, const struct ax_gemm *g, void *work) {
@@ -63,10 +77,10 @@ enum ax_status ax_ref_gemm(struct ax_queue *q, const struct ax_gemm *g, void *wo
     double *sums = a + k_len * ROWS;
     double *room = sums + n_len * ROWS;
     for (int64_t m = 0; m < m_len; m += ROWS) {
-        load_a(g, m, k_len, a);
+        load_a(g, m, k_len, room, a);
         multiply(g, a, k_len, n_len, room, sums);
         for (int64_t r = 0; r < ROWS && m + r < m_len; r++)
-            store_row(g, m + r, n_len, sums + r);
+            store_row(g, m + r, n_len, room, sums + r);
     }
     return AX_OK;
 }

@@ -43,7 +43,7 @@ static void range_of_rows(const struct ax_quant_range *a, int64_t first, int64_t
 static void range_of_columns(const struct ax_quant_range *a, int64_t first, int64_t n) {
     float x[STRIP], less[STRIP] = {0}, more[STRIP] = {0};
     for (int64_t r = 0; r < a->x.shape[0]; r++) {
-        AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, r), first, n, x);
+        read_part(&a->x, r, first, n, x);
         for (int64_t i = 0; i < n; i++) {
             less[i] = ax_greater(-x[i], less[i]);
             more[i] = ax_greater(x[i], more[i]);
@@ -88,14 +88,14 @@ AX_INLINE void fake(enum ax_quant kind, float *x, int64_t n, const struct ax_qua
 AX_INLINE void fake_blocks(enum ax_quant kind, const struct ax_fake_quantize *a, int64_t row,
                            int64_t first, int64_t n) {
     float x[BUFFER];
-    AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, row), first, n, x);
+    read_part(&a->x, row, first, n, x);
     for (int64_t i = 0; i < n; i += a->block) {
         struct extremes e = {-INFINITY, -INFINITY};
         see(&e, x + i, a->block);
         const struct ax_quant_block b = block_of(kind, e, &a->range, row);
         fake(kind, x + i, a->block, &b);
     }
-    AX_BY_DTYPE(a->y.dtype, write_floats, x, ax_tensor_row(&a->y, row), first, n);
+    write_part(x, &a->y, row, first, n);
 }
 
 /* A block longer than the buffer. */
@@ -107,9 +107,9 @@ AX_INLINE void fake_long(enum ax_quant kind, const struct ax_fake_quantize *a, i
     const struct ax_quant_block b = block_of(kind, e, &a->range, row);
     for (int64_t i = 0; i < a->block; i += BUFFER) {
         const int64_t n = least(BUFFER, a->block - i);
-        AX_BY_DTYPE(a->x.dtype, read_floats, in, first + i, n, x);
+        read_part(&a->x, row, first + i, n, x);
         fake(kind, x, n, &b);
-        AX_BY_DTYPE(a->y.dtype, write_floats, x, ax_tensor_row(&a->y, row), first + i, n);
+        write_part(x, &a->y, row, first + i, n);
     }
 }
 
@@ -133,10 +133,10 @@ AX_INLINE void fake_columns(enum ax_quant kind, const struct ax_fake_quantize *a
     for (int64_t i = 0; i < n; i++)
         b[i] = ax_quant_block_of(kind, -range[2 * i], range[2 * i + 1], 0);
     for (int64_t r = 0; r < a->x.shape[0]; r++) {
-        AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, r), first, n, x);
+        read_part(&a->x, r, first, n, x);
         for (int64_t i = 0; i < n; i++)
             x[i] = ax_quant_fake(kind, x[i], &b[i]);
-        AX_BY_DTYPE(a->y.dtype, write_floats, x, ax_tensor_row(&a->y, r), first, n);
+        write_part(x, &a->y, r, first, n);
     }
 }
 
@@ -173,36 +173,37 @@ AX_INLINE void add_floats(enum ax_dtype real, const float *d, void *dx, int64_t 
     AX_EACH_VECTOR(n, add_vector, real, d, dx, first);
 }
 
+/* Sets, or adds to, elements [first, first + n) of a row of dx. */
+static __attribute__((noinline)) void give(const struct ax_fake_quantize_backward *a,
+                                           const float *d, int64_t row, int64_t first, int64_t n) {
+    if (a->accumulate)
+        AX_BY_DTYPE(a->dx.dtype, add_floats, d, ax_tensor_row(&a->dx, row), first, n);
+    else
+        write_part(d, &a->dx, row, first, n);
+}
+
 /* Elements [first, first + n) of a row, of one block whose extremes are known. */
 AX_INLINE void clip_part(enum ax_quant kind, const struct ax_fake_quantize_backward *a, int64_t row,
                          int64_t first, int64_t n, const struct ax_quant_block *b) {
     float x[BUFFER], d[BUFFER];
-    AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, row), first, n, x);
-    AX_BY_DTYPE(a->dy.dtype, read_floats, ax_tensor_row(&a->dy, row), first, n, d);
+    read_part(&a->x, row, first, n, x);
+    read_part(&a->dy, row, first, n, d);
     clip(kind, x, d, n, b);
-    void *dx = ax_tensor_row(&a->dx, row);
-    if (a->accumulate)
-        AX_BY_DTYPE(a->dx.dtype, add_floats, d, dx, first, n);
-    else
-        AX_BY_DTYPE(a->dx.dtype, write_floats, d, dx, first, n);
+    give(a, d, row, first, n);
 }
 
 static void asym_block(const struct ax_fake_quantize_backward *a, int64_t row, int64_t first) {
     float x[BUFFER], d[BUFFER];
     double dy[BUFFER / 2];
     const int64_t n = a->block; /* ≤ BUFFER / 2 */
-    AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, row), first, n, x);
-    AX_BY_DTYPE(a->dy.dtype, read_floats, ax_tensor_row(&a->dy, row), first, n, d);
+    read_part(&a->x, row, first, n, x);
+    read_part(&a->dy, row, first, n, d);
     for (int64_t i = 0; i < n; i++)
         dy[i] = (double)d[i];
     ax_quant_asym_gradient(x, dy, n, dy);
     for (int64_t i = 0; i < n; i++)
         d[i] = (float)dy[i];
-    void *dx = ax_tensor_row(&a->dx, row);
-    if (a->accumulate)
-        AX_BY_DTYPE(a->dx.dtype, add_floats, d, dx, first, n);
-    else
-        AX_BY_DTYPE(a->dx.dtype, write_floats, d, dx, first, n);
+    give(a, d, row, first, n);
 }
 
 AX_INLINE void clip_rows(enum ax_quant kind, const struct ax_fake_quantize_backward *a, int64_t row,
