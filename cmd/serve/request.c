@@ -173,17 +173,25 @@ static enum ax_status refuse_unknown(struct ax_serve_request *r, int where, cons
                            near.name ? near.name : "", near.name ? "?" : "");
 }
 
+/* The key of that name on one of the routes; NULL: they have none. */
+static const struct key *find_key(const char *name, int where) {
+    for (size_t i = 0; i < N_KEYS; i++)
+        if ((keys[i].where & where) && strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
 enum ax_status ax_serve_read_keys(struct ax_serve_request *r, enum ax_serve_route where) {
     const char *name;
     json_t *v;
     json_object_foreach(r->root, name, v) {
-        size_t i = 0;
-        while (i < N_KEYS && (!(keys[i].where & (int)where) || strcmp(keys[i].name, name) != 0))
-            i++;
-        if (i == N_KEYS)
+        const struct key *k = find_key(name, (int)where);
+        if (!k && where == AX_SERVE_TOKENIZE && find_key(name, BOTH))
+            continue; /* the body that asks for an answer */
+        if (!k)
             return refuse_unknown(r, (int)where, name);
         if (!json_is_null(v))
-            AX_TRY(read_key(r, &keys[i], v));
+            AX_TRY(read_key(r, k, v));
     }
     return AX_OK;
 }

@@ -84,7 +84,8 @@ enum ax_serve_route {
     AX_SERVE_TOKENIZE = 4,
     AX_SERVE_DETOKENIZE = 8
 };
-/* Checks all keys of the body, and reads those that need no more; null is as good as absent. */
+/* Checks all keys of the body, and reads those that need no more; null is as good as absent. /tokenize takes the
+ * body that asks for an answer, and does not read what is of the answer. */
 enum ax_status ax_serve_read_keys(struct ax_serve_request *r, enum ax_serve_route where);
 /* Sets r->model. */
 enum ax_status ax_serve_read_model(struct ax_serve_request *r, struct ax_serve_models *all);
