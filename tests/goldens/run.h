@@ -167,8 +167,8 @@ enum ax_status ax_run_path(const struct ax_run *r, const char *path, char **out)
 enum ax_status ax_run_open(struct ax_run *r, const char *name);
 /* A setting of the case, for one who heeds it. */
 struct ax_json ax_run_setting(const struct ax_run *r, const char *key);
-/* An error that names the settings which nobody has asked for: they would be ignored. */
-enum ax_status ax_run_check_settings(const struct ax_run *r);
+/* Names the settings that nobody has asked for: one with an effect is why a comparison fails. */
+void ax_run_tell_settings(const struct ax_run *r);
 /* In parts: its files and settings, the name of its list of steps; a model, by the key of its folder. */
 enum ax_status ax_run_open_case(struct ax_run *r, const char *name, const char *steps);
 enum ax_status ax_run_open_model(struct ax_run *r, const char *key);

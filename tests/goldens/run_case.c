@@ -54,16 +54,14 @@ struct ax_json ax_run_setting(const struct ax_run *r, const char *key) {
     return ax_json_get(r->settings, key);
 }
 
-enum ax_status ax_run_check_settings(const struct ax_run *r) {
-    char list[256] = "";
+void ax_run_tell_settings(const struct ax_run *r) {
     const char *key;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)r->settings.v, key, v) {
-        const size_t n = strlen(list);
-        if (!json_object_get(r->asked, key) && has_effect(key, v))
-            snprintf(list + n, sizeof list - n, "%s%s", n > 0 ? ", " : "", key);
-    }
-    return list[0] ? ax_json_error(r->settings, "not repeated here: %s", list) : AX_OK;
+    if (r->asked == NULL)
+        return;
+    json_object_foreach((json_t *)(uintptr_t)r->settings.v, key,
+                        v) if (!json_object_get(r->asked, key) && has_effect(key, v))
+        printf("  not repeated here: settings.%s\n", key);
 }
 
 static enum ax_status number(const struct ax_run *r, const char *key, double *out) {
