@@ -359,7 +359,7 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 
 tests-built: $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(TEST_BIN)
 
-test: ## build and run every test (≤ 10 minutes on 2 cores)
+test: ## build and run every test (about 20 minutes on 2 cores)
 	@tools/bootstrap build test parquet sandbox-parts smollm2
 	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
 	@tools/run-tests $(BUILD) $(TEST_BIN)
