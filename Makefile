@@ -22,9 +22,9 @@ TEST_ROOMS ?= *
 comma := ,
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)
 # Sanitizers find the same at -O1, which compiles in two thirds of the time. Tests take as long at -O0, which compiles in
-# a third; and lines (-g1) are all that people ask of a sanitized object, and of a kernel at -O3: a third less again.
+# a third. Lines (-g1) are what a back trace and a profile need, and a fifth less to compile; for a debugger: OPT="-O0 -g".
 ifeq ($(origin OPT),undefined)
-OPT := $(if $(SANITIZE),-O1 -g1,-O2 -g)
+OPT := $(if $(SANITIZE),-O1,-O2) -g1
 TEST_OPT := -O0 -g1
 VEC_OPT := $(if $(SANITIZE),-O1,-O3) -g1
 EMULATED_OPT := -O1 -g1
