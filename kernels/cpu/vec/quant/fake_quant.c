@@ -43,7 +43,7 @@ static void range_of_rows(const struct ax_quant_range *a, int64_t first, int64_t
 static void range_of_columns(const struct ax_quant_range *a, int64_t first, int64_t n) {
     float x[STRIP], less[STRIP] = {0}, more[STRIP] = {0};
     for (int64_t r = 0; r < a->x.shape[0]; r++) {
-        read_part(&a->x, r, first, n, x);
+        AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, r), first, n, x);
         for (int64_t i = 0; i < n; i++) {
             less[i] = ax_greater(-x[i], less[i]);
             more[i] = ax_greater(x[i], more[i]);
@@ -79,6 +79,23 @@ enum ax_status AX_VEC(ax_cpu_quant_range)(struct ax_queue *q, const struct ax_qu
 
 /* ---- values ---- */
 
+/* Elements [first, first + n) of a tensor's row, read, written, and their extremes. Their calls stay calls: inlined for
+ * each kind and dtype, they would be most of what is compiled here. Columns are too few for a call. */
+static __attribute__((noinline)) void read_part(const struct ax_tensor *t, int64_t row,
+                                                int64_t first, int64_t n, float *out) {
+    AX_BY_DTYPE(t->dtype, read_floats, ax_tensor_row(t, row), first, n, out);
+}
+
+static __attribute__((noinline)) void write_part(const float *x, const struct ax_tensor *t,
+                                                 int64_t row, int64_t first, int64_t n) {
+    AX_BY_DTYPE(t->dtype, write_floats, x, ax_tensor_row(t, row), first, n);
+}
+
+static __attribute__((noinline)) struct extremes
+extremes_part(const struct ax_tensor *t, int64_t row, int64_t first, int64_t n, float *buffer) {
+    return extremes_of(t->dtype, ax_tensor_row(t, row), first, n, buffer);
+}
+
 AX_INLINE void fake(enum ax_quant kind, float *x, int64_t n, const struct ax_quant_block *b) {
     for (int64_t i = 0; i < n; i++)
         x[i] = ax_quant_fake(kind, x[i], b);
@@ -102,8 +119,7 @@ AX_INLINE void fake_blocks(enum ax_quant kind, const struct ax_fake_quantize *a,
 AX_INLINE void fake_long(enum ax_quant kind, const struct ax_fake_quantize *a, int64_t row,
                          int64_t first) {
     float x[BUFFER];
-    const void *in = ax_tensor_row(&a->x, row);
-    const struct extremes e = extremes_of(a->x.dtype, in, first, a->block, x);
+    const struct extremes e = extremes_part(&a->x, row, first, a->block, x);
     const struct ax_quant_block b = block_of(kind, e, &a->range, row);
     for (int64_t i = 0; i < a->block; i += BUFFER) {
         const int64_t n = least(BUFFER, a->block - i);
@@ -133,10 +149,10 @@ AX_INLINE void fake_columns(enum ax_quant kind, const struct ax_fake_quantize *a
     for (int64_t i = 0; i < n; i++)
         b[i] = ax_quant_block_of(kind, -range[2 * i], range[2 * i + 1], 0);
     for (int64_t r = 0; r < a->x.shape[0]; r++) {
-        read_part(&a->x, r, first, n, x);
+        AX_BY_DTYPE(a->x.dtype, read_floats, ax_tensor_row(&a->x, r), first, n, x);
         for (int64_t i = 0; i < n; i++)
             x[i] = ax_quant_fake(kind, x[i], &b[i]);
-        write_part(x, &a->y, r, first, n);
+        AX_BY_DTYPE(a->y.dtype, write_floats, x, ax_tensor_row(&a->y, r), first, n);
     }
 }
 
@@ -215,8 +231,7 @@ AX_INLINE void clip_rows(enum ax_quant kind, const struct ax_fake_quantize_backw
                 asym_block(a, row, at);
                 continue;
             }
-            const void *in = ax_tensor_row(&a->x, row);
-            const struct extremes e = extremes_of(a->x.dtype, in, at, a->block, x);
+            const struct extremes e = extremes_part(&a->x, row, at, a->block, x);
             const struct ax_quant_block b = block_of(kind, e, &a->range, row);
             for (int64_t i = 0; i < a->block; i += BUFFER)
                 clip_part(kind, a, row, at + i, least(BUFFER, a->block - i), &b);

@@ -82,21 +82,9 @@ AX_INLINE void see(struct extremes *e, const float *x, int64_t n) {
     }
 }
 
-/* Elements [first, first + n) of a tensor's row, read and written. Their calls stay calls: inlined for
- * each kind and dtype, they would be most of what is compiled here. */
-static __attribute__((noinline, unused)) void read_part(const struct ax_tensor *t, int64_t row,
-                                                        int64_t first, int64_t n, float *out) {
-    AX_BY_DTYPE(t->dtype, read_floats, ax_tensor_row(t, row), first, n, out);
-}
-
-static __attribute__((noinline, unused)) void write_part(const float *x, const struct ax_tensor *t,
-                                                         int64_t row, int64_t first, int64_t n) {
-    AX_BY_DTYPE(t->dtype, write_floats, x, ax_tensor_row(t, row), first, n);
-}
-
 /* Elements [first, first + n) of a row at `x`, read into `buffer` if they fit into it. */
-static __attribute__((noinline, unused)) struct extremes
-extremes_of(enum ax_dtype dtype, const void *x, int64_t first, int64_t n, float *buffer) {
+AX_INLINE struct extremes extremes_of(enum ax_dtype dtype, const void *x, int64_t first, int64_t n,
+                                      float *buffer) {
     struct extremes e = {-INFINITY, -INFINITY};
     for (int64_t i = 0; i < n; i += BUFFER) {
         const int64_t part = least(BUFFER, n - i);
