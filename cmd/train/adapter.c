@@ -159,7 +159,9 @@ static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_conf
         c->target_regex = NULL;
         c->all_linear = true;
     }
-    if (k->all_linear) {
+    /* PEFT has no layers beside "all-linear" */
+    if (k->all_linear || (c->all_linear && ax_config_element(k->layers, 0))) {
+        c->all_linear = false;
         const struct ax_peft_config every = {.r = 1, .alpha = 1, .all_linear = true};
         AX_TRY(with_model(s, &every, add_linears, &c->targets));
     }

@@ -38,8 +38,16 @@ static bool in_list(const struct ax_peft_names *list, const char *name) {
     return found;
 }
 
-static bool in_layers(const struct ax_peft_config *c, int layer) {
-    bool found = c->n_layers == 0;
+static bool is_named(const struct ax_peft_names *list, const char *name) {
+    bool found = false;
+    for (int i = 0; i < list->n && !found; i++)
+        found = strcmp(name, list->names[i]) == 0;
+    return found;
+}
+
+/* A module whose whole name is a target is one in any layer, as in PEFT: layers choose among ends. */
+static bool in_layers(const struct ax_peft_config *c, const char *module, int layer) {
+    bool found = c->n_layers == 0 || is_named(&c->targets, module);
     for (int i = 0; i < c->n_layers && !found; i++)
         found = c->layers[i] == layer;
     return found;
@@ -56,7 +64,8 @@ static enum ax_status is_target(const struct ax_peft_config *c, const char *modu
     if (c->target_regex)
         return ax_adapter_matches(c->target_regex, false, module, yes);
     /* "all-linear" excludes the head */
-    *yes = ((c->all_linear && layer >= 0) || in_list(&c->targets, module)) && in_layers(c, layer);
+    *yes = ((c->all_linear && layer >= 0) || in_list(&c->targets, module)) &&
+           in_layers(c, module, layer);
     return AX_OK;
 }
 

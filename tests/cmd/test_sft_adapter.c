@@ -259,6 +259,22 @@ static bool lists(const struct ax_peft_names *list, const char *name) {
     return found;
 }
 
+/* PEFT does not load "all-linear" beside layers: the folder lists names. */
+static void test_all_linears_of_a_layer(void **state) {
+    (void)state;
+    struct ax_peft peft;
+    EXPECT(0, "trained 3 of 3",
+           config("adapter: lora\nlora_r: 2\nlora_alpha: 8\nfloat32: true\n"
+                  "lora_target_modules: all-linear\npeft_layers_to_transform: [1]\n"));
+    assert_ok(ax_peft_open(&peft, in_scratch("out")));
+    assert_false(peft.config.all_linear);
+    assert_int_equal(peft.config.targets.n, 7);
+    assert_int_equal(peft.config.n_layers, 1);
+    assert_int_equal(peft.weights.n, 7 * 2);
+    ax_peft_close(&peft);
+    clear();
+}
+
 /* A mixture's shared expert is named by its weights, which PEFT does not take for the other experts'. What
  * is merged and trained further are the same adapters. */
 static void test_targets_of_a_mixture(void **state) {
@@ -575,6 +591,7 @@ int main(void) {
         cmocka_unit_test(test_experts_are_merged),
         cmocka_unit_test(test_names_of_modules),
         cmocka_unit_test(test_experts_without_gates),
+        cmocka_unit_test(test_all_linears_of_a_layer),
         cmocka_unit_test(test_targets_of_a_mixture),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_model_config),

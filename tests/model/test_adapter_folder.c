@@ -228,6 +228,9 @@ static void modules_that_a_config_means(void **state) {
     c.rslora = false;
     must(ax_adapter_match(&c, q0, 0, &t));
     assert_true(t.scale == 1.5);
+    static char *whole[] = {"lm_head", "model.layers.1.self_attn.q_proj"};
+    c.targets = (struct ax_peft_names){2, whole}; /* layers 0 and 2 are for ends of names */
+    assert_true(meant(&c, "lm_head", -1) && meant(&c, q1, 1));
     c = (struct ax_peft_config){.r = 1, .alpha = 1, .target_regex = "model\\.layers\\.0\\..*_proj"};
     assert_true(meant(&c, q0, 0) && !meant(&c, q1, 1) && meant(&c, up, 0));
     c.target_regex = "layers.0.self_attn.q_proj"; /* a regex is for the whole name */
