@@ -60,6 +60,7 @@ static const struct ax_moe_names names = {
     .up = "up_proj",
     .down = "down_proj",
     .shared = "model.layers.%d.mlp",
+    .module = "block_sparse_moe.experts",
 };
 static const struct ax_moe_stacked stacked = {
     .gate_up = "model.layers.%d.block_sparse_moe.input_linear.weight",

@@ -79,6 +79,7 @@ static const struct ax_moe_names names = {
     .gate = "w1",
     .up = "w3",
     .down = "w2",
+    .module = "feed_forward.experts",
 };
 static const struct ax_moe_names unbiased = {
     .router = LAYER "feed_forward.gate.weight",
@@ -86,6 +87,7 @@ static const struct ax_moe_names unbiased = {
     .gate = "w1",
     .up = "w3",
     .down = "w2",
+    .module = "feed_forward.experts",
 };
 
 static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {

@@ -15,7 +15,8 @@ static const struct ax_moe_names names = {.router = FFN "router.weight",
                                           .gate = "gate_proj",
                                           .up = "up_proj",
                                           .down = "down_proj",
-                                          .shared = FFN "shared_expert"};
+                                          .shared = FFN "shared_expert",
+                                          .module = "feed_forward.experts"};
 static const struct ax_moe_stacked stacked = {.gate_up = FFN "experts.gate_up_proj",
                                               .down = FFN "experts.down_proj"};
 

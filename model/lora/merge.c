@@ -93,8 +93,18 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
 }
 
-#define MLP_EXPERTS     "mlp.experts" /* whatever their files call the module */
-#define UNGATED_EXPERTS "mixer.experts"
+#define MLP_EXPERTS     "mlp.experts"
+#define GRANITE_EXPERTS "block_sparse_moe.experts"
+
+/* transformers' module of the experts that a name of a file is about: theirs, or that of most families. */
+static const char *experts_module(const char *name) {
+    static const char *const own[] = {"feed_forward.experts", "mixer.experts"};
+    const char *found = MLP_EXPERTS;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strstr(name, own[i]))
+            found = own[i];
+    return found;
+}
 
 /* "model.layers.3.block_sparse_moe.experts.5.w1": an expert's matrix, and which part of the stacked
  * weights it is. */
@@ -117,7 +127,7 @@ static bool is_expert(const char *module, struct expert *out) {
     char *end;
     if (!at || layer_of(module) < 0)
         return false;
-    out->module = strstr(module, "." UNGATED_EXPERTS ".") ? UNGATED_EXPERTS : MLP_EXPERTS;
+    out->module = experts_module(module);
     out->layer = layer_of(module);
     out->number = strtol(at + strlen(".experts."), &end, 10);
     for (size_t i = 0; *end == '.' && out->number >= 0 && i < sizeof parts / sizeof *parts; i++) {
@@ -175,10 +185,12 @@ static const struct stacked *find_stacked(const struct ax_st_entry *base) {
     static const struct stacked all[] = {
         {".mlp.experts.gate_up_proj", AX_GATE_UP, false, MLP_EXPERTS},
         {".mlp.experts.down_proj", AX_DOWN, false, MLP_EXPERTS},
+        {".feed_forward.experts.gate_up_proj", AX_GATE_UP, false, "feed_forward.experts"},
+        {".feed_forward.experts.down_proj", AX_DOWN, false, "feed_forward.experts"},
         {".experts.gate_up_proj", AX_GATE_UP, true, "experts"},
         {".experts.down_proj", AX_DOWN, true, "experts"},
-        {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true, MLP_EXPERTS},
-        {".block_sparse_moe.output_linear.weight", AX_DOWN, true, MLP_EXPERTS}};
+        {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true, GRANITE_EXPERTS},
+        {".block_sparse_moe.output_linear.weight", AX_DOWN, true, GRANITE_EXPERTS}};
     const size_t n = strlen(base->name);
     for (size_t k = 0; base->ndim == 3 && k < sizeof all / sizeof *all; k++)
         if (n > strlen(all[k].end) && strcmp(base->name + n - strlen(all[k].end), all[k].end) == 0)

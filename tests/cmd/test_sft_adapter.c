@@ -135,8 +135,11 @@ static void test_experts_are_merged(void **state) {
     (void)state;
     merge_experts("mixtral", "mlp.experts", 2 + 2 * (1 + 3 * 8));
     merge_experts("gpt_oss", "mlp.experts", 2 + 2 * (1 + 2)); /* two tensors for all experts */
-    merge_experts("granite4", "mlp.experts", 2 + 1 + 2 * 2);  /* the same, of transposed matrices */
-    merge_experts("gemma4_moe", "experts", 2 + 3 * (1 + 2));  /* right below a layer */
+    merge_experts("granite4", "block_sparse_moe.experts",
+                  2 + 1 + 2 * 2);                            /* the same, of transposed matrices */
+    merge_experts("gemma4_moe", "experts", 2 + 3 * (1 + 2)); /* right below a layer */
+    merge_experts("llama4", "feed_forward.experts", 2 + 4 + 2 * 2);
+    merge_experts("lfm2_moe", "feed_forward.experts", 2 + 1 + 2 * 3 * 6);
 }
 
 static enum ax_status read_entry(void *ctx, int64_t first, int64_t n, void *out) {
