@@ -171,7 +171,12 @@ static void configs_that_are_refused(void **state) {
     (void)state;
     refused(", \"bias\": \"all\"", AX_ERR_UNSUPPORTED, "bias");
     refused(", \"fan_in_fan_out\": true", AX_ERR_UNSUPPORTED, "fan_in_fan_out");
-    refused(", \"init_lora_weights\": \"pissa_niter_4\"", AX_ERR_UNSUPPORTED, "init_lora_weights");
+    static const char *const moved[] = {"pissa_niter_4", "olora", "corda", "loftq", "lora_ga"};
+    for (size_t i = 0; i < sizeof moved / sizeof *moved; i++) {
+        char init[64];
+        snprintf(init, sizeof init, ", \"init_lora_weights\": \"%s\"", moved[i]);
+        refused(init, AX_ERR_UNSUPPORTED, "init_lora_weights");
+    }
     refused(", \"lora_dropout\": 1.0", AX_ERR_DATA, "lora_dropout");
     refused(", \"rank_pattern\": {\"q\": 0}", AX_ERR_DATA, "rank_pattern");
     refused(", \"layers_to_transform\": [-1]", AX_ERR_DATA, "layers_to_transform");

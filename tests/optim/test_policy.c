@@ -52,6 +52,24 @@ static void weights(void **state) {
     assert_null(ax_policy_loss("ppo"));
 }
 
+/* -1 below the lower bound of a bad answer, 1 above the upper one of a good answer, as far as delta lets see. */
+static void ratios_that_are_clipped(void **state) {
+    (void)state;
+    static const struct {
+        double advantage, ratio, delta;
+        int clipped;
+    } cases[] = {{1, 1.25, 0, 0}, {1, 1.35, 0, 1},  {-1, 1.35, 0, 0},   {1, 0.75, 0, 0},
+                 {1, 0.65, 0, 0}, {-1, 0.85, 0, 0}, {-1, 0.75, 0, -1},  {0, 2, 0, 0},
+                 {0, 0.1, 0, 0},  {1, 2, 1.25, 0},  {-1, 0.75, 0.9, -1}};
+    struct ax_policy_options o = ax_policy_defaults("dapo");
+    o.epsilon = 0.2;
+    o.epsilon_high = 0.3;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        o.delta = cases[i].delta;
+        assert_int_equal(o.loss->clipped(&o, cases[i].advantage, cases[i].ratio), cases[i].clipped);
+    }
+}
+
 /* A quantile between two entropies, on one, and among equal ones. */
 static void the_entropy_that_tokens_need(void **state) {
     (void)state;
@@ -317,6 +335,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slopes_are_derivatives),
         cmocka_unit_test(weights),
+        cmocka_unit_test(ratios_that_are_clipped),
         cmocka_unit_test(the_entropy_that_tokens_need),
         cmocka_unit_test(gradients_are_derivatives),
         cmocka_unit_test(without_any_token_there_is_no_update),
