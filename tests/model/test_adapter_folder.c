@@ -129,6 +129,7 @@ static void unknown_keys_stay(void **state) {
     json_t *out;
     const char text[] = "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 16, "
                         "\"target_modules\": \".*_proj\", \"revision\": \"abc\", "
+                        "\"init_lora_weights\": \"gaussian\", "
                         "\"some_future_key\": {\"a\": [1]}, \"base_model_name_or_path\": \"o/m\"}";
     must(ax_json_parse(&doc, "adapter_config.json", text, strlen(text)));
     must(ax_peft_config_parse(&c, ax_json_root(&doc)));
