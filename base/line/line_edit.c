@@ -191,7 +191,6 @@ static enum ax_status put_rows(const struct ax_line_edit *e, int width, int firs
 }
 
 /* Draws the text over the previous drawing. */
-/* Draws the text over the previous drawing. */
 static enum ax_status draw(struct ax_line_edit *e) {
     const int width = ax_term_width(STDOUT_FILENO) < 8 ? 8 : ax_term_width(STDOUT_FILENO);
     const int height = ax_term_height(STDOUT_FILENO) < 2 ? 2 : ax_term_height(STDOUT_FILENO);
@@ -324,24 +323,40 @@ static enum ax_status show_entry(struct ax_line_edit *e, size_t entry) {
     return set_text(e, entry < e->history.n ? e->history.texts[entry] : e->draft.data);
 }
 
+/* Columns of the bytes [from, to) of a line. */
+static int columns_between(const struct ax_line_edit *e, size_t from, size_t to) {
+    const unsigned char *s = (const unsigned char *)e->text.data;
+    int columns = 0;
+    for (size_t i = from, len; i < to; i += len)
+        columns += columns_of(ax_utf8_decode(s + i, &len));
+    return columns;
+}
+
+/* Moves to a column of the line that starts at byte `start`, or to its end. */
+static void go_to_column(struct ax_line_edit *e, size_t start, int column) {
+    const size_t end = line_end(e, start);
+    e->cursor = start;
+    for (int at = 0; e->cursor < end && at < column;) {
+        const size_t next = next_character(e, e->cursor);
+        at += columns_between(e, e->cursor, next);
+        e->cursor = next;
+    }
+}
+
 /* Moves to the same column of the line above; from the first line, shows an older text. */
 static enum ax_status go_up(struct ax_line_edit *e) {
-    const size_t start = line_start(e, e->cursor), column = e->cursor - start;
+    const size_t start = line_start(e, e->cursor);
     if (start == 0)
         return e->entry > 0 ? show_entry(e, e->entry - 1) : AX_OK;
-    const size_t above = line_start(e, start - 1);
-    for (e->cursor = above; e->cursor < start - 1 && e->cursor - above < column;)
-        e->cursor = next_character(e, e->cursor);
+    go_to_column(e, line_start(e, start - 1), columns_between(e, start, e->cursor));
     return AX_OK;
 }
 
 static enum ax_status go_down(struct ax_line_edit *e) {
-    const size_t column = e->cursor - line_start(e, e->cursor), end = line_end(e, e->cursor);
+    const size_t start = line_start(e, e->cursor), end = line_end(e, e->cursor);
     if (end == e->text.len)
         return e->entry < e->history.n ? show_entry(e, e->entry + 1) : AX_OK;
-    const size_t below = end + 1, stop = line_end(e, below);
-    for (e->cursor = below; e->cursor < stop && e->cursor - below < column;)
-        e->cursor = next_character(e, e->cursor);
+    go_to_column(e, end + 1, columns_between(e, start, e->cursor));
     return AX_OK;
 }
 
@@ -372,10 +387,12 @@ static enum ax_status paste(struct ax_line_edit *e) {
     for (int c; st == AX_OK && matched < N_PASTE_END && (c = next_byte(e)) != NO_BYTE;) {
         const char byte = (char)c;
         matched = byte == PASTE_END[matched] ? matched + 1 : byte == PASTE_END[0];
-        if (raw.len < AX_LINE_MAX + N_PASTE_END) /* insert_clean limits it to AX_LINE_MAX */
+        if (raw.len <= AX_LINE_MAX + N_PASTE_END) /* one more than fits shows that it is too long */
             st = ax_buf_append(&raw, &byte, 1);
     }
-    if (st == AX_OK && raw.len >= matched && raw.data)
+    if (st == AX_OK && raw.len > AX_LINE_MAX + N_PASTE_END)
+        fputs("\a", stdout);
+    else if (st == AX_OK && raw.data)
         st = insert_clean(e, (const unsigned char *)raw.data, raw.len - matched);
     ax_buf_free(&raw);
     return st;
@@ -455,12 +472,18 @@ static enum ax_status escape(struct ax_line_edit *e) {
     return n > 0 ? run_key(e, true, bytes) : AX_OK;
 }
 
-/* Reads the rest of the character whose first byte is c, and inserts it. */
+/* Reads the rest of the character whose first byte is c, and inserts it. A key that comes instead, as
+ * in a terminal that is not in UTF-8, is left to be taken. */
 static enum ax_status type(struct ax_line_edit *e, int c) {
     unsigned char s[4] = {(unsigned char)c};
     size_t n = 1, len;
-    while (ax_utf8_next(s, n, &len) == AX_UTF8_CUT && (c = next_byte(e)) != NO_BYTE)
+    while (ax_utf8_next(s, n, &len) == AX_UTF8_CUT && (c = next_byte(e)) != NO_BYTE) {
+        if ((c & 0xc0) != 0x80) {
+            e->used--;
+            break;
+        }
         s[n++] = (unsigned char)c;
+    }
     return insert_clean(e, s, n);
 }
 

@@ -234,6 +234,11 @@ static void keys_edit(void **state) {
         {"ab\x1b\rcd" UP "!\r", "ab!\ncd"},
         {"abcd\x1b\rx" UP DOWN "!\r", "abcd\nx!"},
         {"ab\x1b\rcd" UP "\x05\x0b\r", "abcd"}, /* joins the next line */
+        /* columns are those of the screen */
+        {"\xc3\xa4\xc3\xa4\xc3\xa4\x1b\rabc" UP "!\r", "\xc3\xa4\xc3\xa4\xc3\xa4!\nabc"},
+        {"\xe4\xb8\xad\xe4\xb8\xad\x02\x1b\rabcd" UP "\x01\x06" DOWN "!\r",
+         "\xe4\xb8\xad\nab!cd\xe4\xb8\xad"},
+        {"a\xe4\r", "a"}, /* Latin-1 */
         {"\x02\x06\x7f\x04\r", ""},
     };
     (void)state;
@@ -262,6 +267,26 @@ static void pasted_text_is_not_obeyed(void **state) {
     assert_string_equal(keyed("\x1b[200~\xff\xc2\x9b"
                               "A\xc3\xa4\x1b[201~\r"),
                         "A\xc3\xa4");
+}
+
+/* A text of n bytes, pasted. */
+static char *pasted(size_t n) {
+    char *keys = malloc(n + 32);
+    assert_non_null(keys);
+    size_t at = (size_t)snprintf(keys, 32, "\x1b[200~");
+    memset(keys + at, 'x', n);
+    snprintf(keys + at + n, 16, "\x1b[201~\r");
+    return keys;
+}
+
+/* None of a text is inserted where all of it does not fit. */
+static void a_long_text_is_pasted_or_rejected(void **state) {
+    (void)state;
+    char *fits = pasted(AX_LINE_MAX), *long_one = pasted(AX_LINE_MAX + 1);
+    assert_int_equal(strlen(keyed(fits)), AX_LINE_MAX);
+    assert_string_equal(keyed(long_one), "");
+    free(fits);
+    free(long_one);
 }
 
 static int more(const char *text, size_t len) {
@@ -442,6 +467,7 @@ int main(void) {
         cmocka_unit_test(keys_edit),
         cmocka_unit_test(what_comes_together_stays_for_the_next_text),
         cmocka_unit_test(pasted_text_is_not_obeyed),
+        cmocka_unit_test(a_long_text_is_pasted_or_rejected),
         cmocka_unit_test(enter_may_continue_a_text),
         cmocka_unit_test(the_screen_shows_the_text),
         cmocka_unit_test(the_cursor_is_where_the_next_character_goes),
