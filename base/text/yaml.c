@@ -305,6 +305,15 @@ static enum ax_status with_place(const struct composer *c, yaml_mark_t mark, enu
     return st;
 }
 
+/* True if a tab is at a mark, whose index counts characters but for a byte order mark. */
+static bool is_tab(const struct composer *c, yaml_mark_t mark) {
+    size_t at = c->len >= 3 && memcmp(c->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    for (size_t n = 0; at < c->len; at++)
+        if (((unsigned char)c->text[at] & 0xC0) != 0x80 && n++ == mark.index)
+            break;
+    return at < c->len && c->text[at] == '\t';
+}
+
 static enum ax_status parser_failed(const struct composer *c) {
     const yaml_parser_t *p = &c->parser;
     if (p->error == YAML_MEMORY_ERROR)
@@ -319,8 +328,7 @@ static enum ax_status parser_failed(const struct composer *c) {
         return error_at(c, line, column, "%s (byte 0x%02X)", p->problem,
                         (unsigned)p->problem_value);
     }
-    size_t at = p->problem_mark.index;
-    if (at < c->len && c->text[at] == '\t')
+    if (is_tab(c, p->problem_mark))
         return error_mark(c, p->problem_mark, "a tab cannot indent YAML; use spaces");
     if (p->context != NULL) {
         return error_mark(c, p->problem_mark, "%s %s that begins on line %zu", p->problem,

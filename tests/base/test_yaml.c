@@ -251,6 +251,12 @@ static void mistakes_are_named_by_line(void **state) {
         {"m:\n  x: 1\n  'x': 2\n", "c.yaml:3:3: duplicate key \"x\", first on line 2"},
         {"a: 1\n\tb: 2\n", "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
         {"a:\n\t- 1\n", "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
+        {"# \xc3\xa4\xe2\x82\xac\na:\n\t- 1\n", "c.yaml:3:1: a tab cannot indent YAML; use spaces"},
+        {"\xef\xbb\xbf"
+         "a:\n\t- 1\n",
+         "c.yaml:2:1: a tab cannot indent YAML; use spaces"},
+        {"# \xc3\xa4\xc3\xa4\xc3\xa4\na: [x\t\nb: 1\n",
+         "c.yaml:3:2: did not find expected ',' or ']'"},
         {"a: 1\n---\nb: 2\n", "c.yaml:2:1: a second document"},
         {"a: [1, 2\nb: 3\n", "c.yaml:2:"},
         {"a: 'open\n", "c.yaml:2:1: found unexpected end of stream while scanning a quoted "
