@@ -1,4 +1,4 @@
-/* A YAML tree as JSON values. */
+/* A YAML tree as JSON values. JSON has no infinities and no NaN: configurations with them are refused before. */
 #include "base/text/yaml.h"
 
 json_t *ax_yaml_to_json(const struct ax_yaml_node *v) {

@@ -147,10 +147,42 @@ static enum ax_status check_map(struct ax_config_build *b, const char *parent,
     return AX_OK;
 }
 
+/* Checks a value that is passed through as JSON, which has no infinity. */
+static enum ax_status check_any(struct ax_config_build *b, const char *path,
+                                const struct ax_yaml_node *node) {
+    char got[128];
+    for (size_t i = 0; i < node->n; i++)
+        AX_TRY(check_any(b, path, node->entries[i].value));
+    if (node->kind != AX_YAML_FLOAT || isfinite(node->number))
+        return AX_OK;
+    describe(node, got, sizeof got);
+    return ax_config_problem(b, node->line, node->column, "", "%s: expected finite numbers, got %s",
+                             path, got);
+}
+
+/* Where every name of a map has the same kind of value, a null one counts as unset. */
+static void remove_nulls(struct ax_yaml_node *map) {
+    size_t n = 0;
+    for (size_t i = 0; i < map->n; i++) {
+        struct ax_yaml_entry *e = &map->entries[i];
+        if (e->value->kind != AX_YAML_NULL) {
+            map->entries[n++] = *e;
+            continue;
+        }
+        ax_yaml_free(&(struct ax_yaml_doc){.root = e->value});
+        ax_free(e->key);
+    }
+    map->n = n;
+}
+
 /* Checks the elements of a list, or the values of a map with user-defined names. */
 static enum ax_status check_elements(struct ax_config_build *b, const struct ax_config_key *key,
-                                     const char *path, const struct ax_yaml_node *node) {
+                                     const char *path, struct ax_yaml_node *node) {
     bool rows = ax_config_elements(key) == AX_T_MAP;
+    if (ax_config_elements(key) & AX_T_ANY)
+        return check_any(b, path, node);
+    if (node->kind == AX_YAML_MAP)
+        remove_nulls(node);
     for (size_t i = 0; i < node->n; i++) {
         struct ax_yaml_node *value = node->entries[i].value;
         char index[24];
@@ -158,8 +190,6 @@ static enum ax_status check_elements(struct ax_config_build *b, const struct ax_
         snprintf(index, sizeof index, "%zu", i);
         if (!join(sub, sizeof sub, path, node->kind == AX_YAML_MAP ? node->entries[i].key : index))
             snprintf(sub, sizeof sub, "%s", path);
-        if (value->kind == AX_YAML_NULL && node->kind == AX_YAML_MAP)
-            continue;
         if (!ax_config_coerce(key, ax_config_elements(key), value) ||
             ((value->kind == AX_YAML_INT || value->kind == AX_YAML_FLOAT) &&
              !ax_config_in_range(ax_config_range_of(key), value->number))) {
@@ -193,8 +223,10 @@ static enum ax_status check_refused_value(struct ax_config_build *b,
 
 static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
                                   const char *path, struct ax_yaml_node *node) {
-    if (node->kind == AX_YAML_NULL || (key->types & AX_T_ANY))
+    if (node->kind == AX_YAML_NULL)
         return AX_OK;
+    if (key->types & AX_T_ANY)
+        return check_any(b, path, node);
     bool refused = false;
     if (node->kind != AX_YAML_BOOL) /* first: rejected words are not choices */
         AX_TRY(check_refused_value(b, key, path, node, &refused));

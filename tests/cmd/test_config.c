@@ -65,11 +65,22 @@ static void wrong_types(void **state) {
     FAILS("eot_tokens: <x>\n", "eot_tokens: expected a list", "write [\"<x>\"]");
     FAILS("lora_target_modules: {a: b}\n", "expected a string or a list, got a map");
     FAILS("lora_rank_pattern: {q: 0}\n", "lora_rank_pattern.q: expected a positive integer");
+    FAILS("lora_rank_pattern: {p: null, q: 0, r: ~}\n", "lora_rank_pattern.q: expected a positive");
     FAILS("datasets: [{roles: {user: human}}]\n", "datasets.0.roles.user: expected a list");
     FAILS("trl: {num_generations: 1}\n", "expected an integer of 2 or more");
     FAILS("seed: \"a\\e[31m\\n\\tb\"\n\"k\\e\": 1\n", "got \"a?[31m??b\"", "unknown key \"k?\"");
     FAILS("seed: ääääääääääääääääääääääääääääääääääääääääääääää\n", "ää…\" (c.yaml:1:7)");
     FAILS("seed: 99999999999999999999\n", "seed: expected an integer of 0 or more");
+}
+
+/* JSON has no infinity, so such a value would be missing where it is passed on. */
+static void passed_numbers_are_finite(void **state) {
+    (void)state;
+    FAILS("chat_template_kwargs: {a: .inf}\n",
+          "chat_template_kwargs: expected finite numbers, got \".inf\" (c.yaml:1:27)");
+    FAILS("model_config: {a: [1, {b: 1e999}]}\n", "model_config: expected finite numbers",
+          "(c.yaml:1:27)");
+    FAILS("optim_args: {beta1: .nan}\n", "optim_args: expected finite numbers, got \".nan\"");
 }
 
 static void wrong_choices(void **state) {
@@ -266,10 +277,15 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_keys),         cmocka_unit_test(unknown_nested_keys),
-        cmocka_unit_test(wrong_types),          cmocka_unit_test(wrong_choices),
-        cmocka_unit_test(rules_between_keys),   cmocka_unit_test(rules_that_are_kept),
-        cmocka_unit_test(all_problems_at_once), cmocka_unit_test(files_that_are_no_configs),
+        cmocka_unit_test(unknown_keys),
+        cmocka_unit_test(unknown_nested_keys),
+        cmocka_unit_test(wrong_types),
+        cmocka_unit_test(passed_numbers_are_finite),
+        cmocka_unit_test(wrong_choices),
+        cmocka_unit_test(rules_between_keys),
+        cmocka_unit_test(rules_that_are_kept),
+        cmocka_unit_test(all_problems_at_once),
+        cmocka_unit_test(files_that_are_no_configs),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

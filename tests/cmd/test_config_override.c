@@ -66,6 +66,22 @@ static void null_unsets(void **state) {
     ax_config_free(&cfg);
 }
 
+/* A null value of a map whose names are the user's is no value; one that is passed on is null. */
+static void null_unsets_in_maps(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "adapter: lora\nlora_rank_pattern: {q: 4, v: null, k: ~}\n"
+            "lora_alpha_pattern: {q: 8}\nchat_template_kwargs: {a: null}\n",
+            OVERRIDES("lora_alpha_pattern.q=null"));
+    const struct ax_yaml_node *ranks = ax_config_node(&cfg, "lora_rank_pattern");
+    assert_int_equal(ranks->n, 1);
+    assert_string_equal(ranks->entries[0].key, "q");
+    assert_int_equal(ax_config_node(&cfg, "lora_alpha_pattern")->n, 0);
+    assert_int_equal(ax_config_node(&cfg, "chat_template_kwargs")->n, 1);
+    ax_config_free(&cfg);
+}
+
 static void lists_that_are_not_there_yet(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -255,6 +271,7 @@ int main(void) {
         cmocka_unit_test(both_forms_set_values),
         cmocka_unit_test(an_ignored_key_takes_no_override_as_its_value),
         cmocka_unit_test(null_unsets),
+        cmocka_unit_test(null_unsets_in_maps),
         cmocka_unit_test(lists_that_are_not_there_yet),
         cmocka_unit_test(overrides_are_checked),
         cmocka_unit_test(old_spellings),
