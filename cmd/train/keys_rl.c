@@ -568,7 +568,7 @@ const struct ax_config_key ax_config_keys_mesh[] = {
            "over ranks once per step. Optimizer state is always sharded. Less traffic for more "
            "memory. axtrain's own key.",
            .dflt = "3"),
-    AX_KEY("fsdp_prefetch", AX_T_COUNT,
+    AX_KEY("fsdp_prefetch", AX_T_INDEX,
            "Layers whose weights and gradients travel while their neighbor computes: 1 or 0. "
            "axtrain's own key.",
            .dflt = "1", AX_INTO(AX_FIELD(struct ax_sharding, prefetch))),

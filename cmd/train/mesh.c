@@ -68,8 +68,10 @@ enum { DEEPSPEED_MAX = 1 << 20 }; /* bytes of its settings */
 /* A name like deepspeed_configs/zero2.json: its settings need not be on this machine. 0: none. */
 static int64_t stage_in_name(const char *path) {
     const char *base = strrchr(path, '/');
-    const char *at = strstr(base ? base : path, "zero");
-    return at && at[4] >= '1' && at[4] <= '3' ? at[4] - '0' : 0;
+    for (const char *at = base ? base : path; (at = strstr(at, "zero")) != NULL; at += 4)
+        if (at[4] >= '1' && at[4] <= '3')
+            return at[4] - '0';
+    return 0;
 }
 
 static enum ax_status stage_in_file(const char *path, int64_t *stage) {
@@ -81,13 +83,21 @@ static enum ax_status stage_in_file(const char *path, int64_t *stage) {
     return st;
 }
 
+/* Of settings in the configuration; −1: it is no number of a stage. */
+static int64_t stage_in_map(const struct ax_yaml_node *map) {
+    const struct ax_yaml_node *zero = ax_yaml_get(map, "zero_optimization");
+    const struct ax_yaml_node *number = ax_yaml_get(zero, "stage");
+    if (zero && zero->kind != AX_YAML_MAP && zero->kind != AX_YAML_NULL)
+        return -1;
+    if (!number || number->kind == AX_YAML_NULL)
+        return 0;
+    return number->kind == AX_YAML_INT ? number->integer : -1;
+}
+
 static enum ax_status deepspeed_stage(const struct ax_config *cfg, int64_t *stage) {
     const struct ax_yaml_node *v = ax_config_node(cfg, "deepspeed");
     if (v->kind == AX_YAML_MAP) {
-        const struct ax_yaml_node *zero = ax_yaml_get(v, "zero_optimization");
-        const struct ax_yaml_node *number =
-            zero && zero->kind == AX_YAML_MAP ? ax_yaml_get(zero, "stage") : NULL;
-        *stage = number && number->kind == AX_YAML_INT ? number->integer : 0;
+        *stage = stage_in_map(v);
     } else if (ax_path_exists(v->text)) {
         AX_TRY(stage_in_file(v->text, stage));
     } else {

@@ -65,9 +65,20 @@ static void stages_have_three_spellings(void **state) {
     expect_stage("deepspeed: {train_batch_size: 8}\n", 1, false);
     expect_stage("deepspeed: /no/such/zero3_bf16.json\n", 3, false); /* by the name */
     expect_stage("deepspeed: zero1.json\n", 1, false);
+    expect_stage("deepspeed: from_zero_zero2.json\n", 2, false);
+    expect_stage("deepspeed: {zero_optimization: {stage: null}}\n", 1, false);
     write_file("zero3.json", "{\"zero_optimization\": {\"stage\": 2}}"); /* read, so not the name */
     snprintf(keys, sizeof keys, "deepspeed: %s/zero3.json\n", folder);
     expect_stage(keys, 2, false);
+}
+
+static void layers_may_travel_in_line(void **state) {
+    (void)state;
+    struct ax_sharding got;
+    assert_int_equal(read_sharding(&got, ""), AX_OK);
+    assert_int_equal(got.prefetch, 1);
+    assert_int_equal(read_sharding(&got, "fsdp_prefetch: 0\n"), AX_OK);
+    assert_int_equal(got.prefetch, 0);
 }
 
 static void what_makes_no_sense_is_refused(void **state) {
@@ -86,6 +97,10 @@ static void what_makes_no_sense_is_refused(void **state) {
         {"deepspeed: settings.json\n", "c.yaml:4:12", "set zero_stage instead"},
         {"deepspeed: {zero_optimization: {stage: 4}}\n", "deepspeed", "expected 0 to 3"},
         {"deepspeed: {zero_optimization: {stage: -1}}\n", "deepspeed", "expected 0 to 3"},
+        {"deepspeed: {zero_optimization: {stage: '3'}}\n", "deepspeed", "expected 0 to 3"},
+        {"deepspeed: {zero_optimization: {stage: 2.5}}\n", "deepspeed", "expected 0 to 3"},
+        {"deepspeed: {zero_optimization: 3}\n", "deepspeed", "expected 0 to 3"},
+        {"fsdp_prefetch: 2\n", "fsdp_prefetch", "expected 0 or 1"},
         {"zero_stage: 2\nlayer_offloading: true\n", "layer_offloading", "set zero_stage: 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -116,6 +131,7 @@ static int remove_folder(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_have_three_spellings),
+        cmocka_unit_test(layers_may_travel_in_line),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
