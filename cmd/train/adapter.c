@@ -12,6 +12,7 @@
 #include "cmd/train/setup.h"
 #include "model/adapter/targets.h"
 #include "model/arch/family.h"
+#include "model/lora/match.h"
 #include "model/model.h"
 
 /* ---- the frozen base ---- */
@@ -219,14 +220,37 @@ static enum ax_status read_new(struct ax_train_setup *s, struct ax_peft_config *
     const struct ax_config *cfg = s->cfg;
     AX_FILL(cfg, "", struct ax_peft_config, c);
     AX_TRY(check_complete(c, k, cfg));
-    if (ax_method_of(cfg)->task != AX_TASK_TEXT)
-        c->dropout = 0; /* as in TRL: what compares answers would compare their noise, too */
     AX_TRY(read_start(s, c, k->init));
     AX_TRY(read_targets(s, c, k));
     AX_TRY(read_layers(s, c, k));
     AX_TRY(read_patterns(&c->n_ranks, &c->ranks, k->ranks));
     AX_TRY(read_patterns(&c->n_alphas, &c->alphas, k->alphas));
     return read_names(&c->save, k->save);
+}
+
+static bool has_name(const struct ax_peft_names *list, const char *name) {
+    for (int i = 0; i < list->n; i++)
+        if (ax_adapter_ends_in(list->names[i], name) || ax_adapter_ends_in(name, list->names[i]))
+            return true;
+    return false;
+}
+
+static void warn_names(const char *key, const struct ax_yaml_node *names,
+                       const struct ax_peft_names *of_adapter) {
+    const struct ax_yaml_node *v;
+    for (size_t i = 0; (v = ax_config_element(names, i)) != NULL; i++)
+        if (!has_name(of_adapter, v->text))
+            ax_log_warn("%s: %s is not used: the adapter in lora_model_dir has no such module", key,
+                        v->text);
+}
+
+/* The same about modules. With experts, a folder has other names than the YAML that it was made with. */
+static void warn_modules(const struct ax_train_setup *s, const struct ax_adapter_keys *k) {
+    const struct ax_peft_config *c = &s->start.config;
+    const bool named = c->targets.n > 0 && s->arch.moe.n_experts == 0;
+    if (named && k->targets && k->targets->kind == AX_YAML_LIST)
+        warn_names("lora_target_modules", k->targets, &c->targets);
+    warn_names("lora_modules_to_save", k->save, &c->save);
 }
 
 /* Warns about keys of the YAML that the adapter's own configuration overrides. */
@@ -239,18 +263,29 @@ static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_co
     } all[] = {{"lora_r", (double)keys.r, (double)c->r},
                {"lora_alpha", keys.alpha, c->alpha},
                {"lora_dropout", keys.dropout, c->dropout}};
+    const struct {
+        const char *key;
+        bool value, folder;
+    } flags[] = {{"peft_use_rslora", keys.rslora, c->rslora},
+                 {"peft_use_dora", keys.dora, c->dora}};
+    static const char text[] = "%s: %s is not used: the adapter in lora_model_dir has %s";
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *key = all[i].key;
+        char folder[32];
+        snprintf(folder, sizeof folder, "%g", all[i].folder);
         if (ax_config_is_set(s->cfg, "%s", key) && fabs(all[i].value - all[i].folder) > 1e-9)
-            ax_log_warn("%s: %s is not used: the adapter in lora_model_dir has %g", key,
-                        ax_config_str(s->cfg, "%s", key), all[i].folder);
+            ax_log_warn(text, key, ax_config_str(s->cfg, "%s", key), folder);
     }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (ax_config_is_set(s->cfg, "%s", flags[i].key) && flags[i].value != flags[i].folder)
+            ax_log_warn(text, flags[i].key, flags[i].value ? "true" : "false",
+                        flags[i].folder ? "true" : "false");
 }
 
-static enum ax_status open_start(struct ax_train_setup *s, const char *name) {
+static enum ax_status open_start(struct ax_train_setup *s, const struct ax_adapter_keys *k) {
     struct ax_base_model found;
     char where[256];
-    enum ax_status st = ax_base_model_find(&found, name, NULL);
+    enum ax_status st = ax_base_model_find(&found, k->start, NULL);
     if (st == AX_OK)
         st = ax_peft_open(&s->start, found.path);
     if (st == AX_OK && s->base)
@@ -262,6 +297,7 @@ static enum ax_status open_start(struct ax_train_setup *s, const char *name) {
         return ax_error_prefix(st, "lora_model_dir (%s)",
                                ax_config_where(s->cfg, where, sizeof where, "lora_model_dir"));
     warn_ignored(s, &s->start.config);
+    warn_modules(s, k);
     return AX_OK;
 }
 
@@ -273,13 +309,18 @@ static void warn_serving(const struct ax_peft_config *c) {
                     what);
 }
 
+/* As in TRL: what compares answers would compare the noise of dropout, too. */
+static void leave_out_dropout(const struct ax_train_setup *s, struct ax_peft_config *c) {
+    if (ax_method_of(s->cfg)->task == AX_TASK_TEXT || !(c->dropout > 0))
+        return;
+    ax_log_info("adapter: its dropout of %g acts in fine-tuning only, and is left out", c->dropout);
+    c->dropout = 0;
+}
+
 static enum ax_status read_adapter(struct ax_train_setup *s, const struct ax_adapter_keys *k) {
-    const char *dir = k->start;
-    struct ax_peft_config *c = dir ? &s->start.config : &s->new_adapter;
-    if (dir)
-        AX_TRY(open_start(s, dir));
-    else
-        AX_TRY(read_new(s, c, k));
+    struct ax_peft_config *c = k->start ? &s->start.config : &s->new_adapter;
+    AX_TRY(k->start ? open_start(s, k) : read_new(s, c, k));
+    leave_out_dropout(s, c);
     AX_TRY(ax_classifier_adapter(&s->arch, c));
     ax_free(c->base);
     c->base = NULL;

@@ -152,11 +152,53 @@ static void merging_nothing(void **state) {
     assert_false(ax_path_exists(in_scratch("nothing")));
 }
 
+/* What the YAML asks for and the folder of lora_model_dir has not. */
+static void keys_that_a_folder_overrides(void **state) {
+    (void)state;
+    static const char *const parts[] = {
+        "lora_r: 8 is not used: the adapter in lora_model_dir has 4",
+        "peft_use_dora: true is not used: the adapter in lora_model_dir has false",
+        "lora_target_modules: wq is not used: the adapter in lora_model_dir has no such module",
+        "lora_modules_to_save: embed_tokens is not used"};
+    char model_dir[600];
+    snprintf(model_dir, sizeof model_dir, "lora_model_dir=%s", lora);
+    RUNS("plan", config(), model_dir);
+    assert_null(strstr(said, "is not used"));
+    RUNS("plan", config(), model_dir, "lora_r=8", "peft_use_dora=true",
+         "lora_target_modules=[q_proj, wq]", "lora_modules_to_save=[embed_tokens]");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(said, parts[i]))
+            fail_msg("\"%s\" is not in: %s", parts[i], said);
+    assert_null(strstr(said, "q_proj is not used"));
+}
+
+/* Answers are compared without the dropout of an earlier fine-tuning: the first loss is ln 2. */
+static void preferences_have_no_dropout(void **state) {
+    (void)state;
+    char model_dir[300], data[300], out[300];
+    (void)put_text("pairs.jsonl", "{\"prompt\": \"one\", \"chosen\": \" and one\", "
+                                  "\"rejected\": \" or two\"}\n");
+    snprintf(model_dir, sizeof model_dir, "lora_model_dir=%s/first", scratch);
+    snprintf(data, sizeof data, "datasets=[{path: %s/pairs.jsonl}]", scratch);
+    snprintf(out, sizeof out, "output_dir=%s/second", scratch);
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    RUNS("sft", config(), "lora_dropout=0.5", "float32=true");
+    assert_int_equal(ax_rename(in_scratch("out"), in_scratch("first")), AX_OK);
+    RUNS("dpo", config(), model_dir, data, out, "rl=dpo", "float32=true", "lora_dropout=0.5");
+    assert_non_null(strstr(said, "its dropout of 0.5 acts in fine-tuning only"));
+    assert_float_equal(metric_of("second", "loss", 1), log(2), 1e-9);
+    assert_int_equal(ax_remove_tree(in_scratch("second")), AX_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_another_model), cmocka_unit_test(another_rank_on_resume),
-        cmocka_unit_test(missing_targets),  cmocka_unit_test(merged_already),
+        cmocka_unit_test(of_another_model),
+        cmocka_unit_test(another_rank_on_resume),
+        cmocka_unit_test(missing_targets),
+        cmocka_unit_test(merged_already),
         cmocka_unit_test(merging_nothing),
+        cmocka_unit_test(keys_that_a_folder_overrides),
+        cmocka_unit_test(preferences_have_no_dropout),
     };
     return cmocka_run_group_tests(tests, start, scratch_remove);
 }
