@@ -17,6 +17,17 @@ static void print_sets(const struct ax_setup_sets *s) {
     }
 }
 
+/* Nothing identifies the contents of standard input or a pipe: they are in memory only. */
+static enum ax_status check_kept(const struct ax_setup_sets *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->sets[i].n > 0 && !s->sets[i].list_map.data)
+            return ax_error(AX_ERR_DATA,
+                            "%s: cannot be prepared ahead of training: it is standard input or a "
+                            "pipe; name a file",
+                            s->entries[i].path);
+    return AX_OK;
+}
+
 static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
     struct ax_setup_data d;
     char text[32];
@@ -36,6 +47,10 @@ static enum ax_status preprocess(const struct ax_config *cfg, bool refresh) {
     enum ax_status st = ax_setup_data_warnings(&d, ax_setup_warn_log, NULL);
     if (st == AX_OK)
         st = ax_setup_data_require(&d);
+    if (st == AX_OK)
+        st = check_kept(&d.train_sets);
+    if (st == AX_OK)
+        st = check_kept(&d.eval_sets);
     ax_setup_data_close(&d);
     AX_TRY(st);
     printf("ready in %s: %s\n", ax_format_seconds(text, sizeof text, ax_clock_now() - start),

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/text/json_repaired.h"
 #include "cmd/train/setup.h"
 #include "kernels/cpu/isa.h"
 
@@ -13,7 +14,7 @@ static enum ax_status add_file(json_t *list, const char *path) {
     struct stat info;
     if (!realpath(path, real) || stat(real, &info) != 0)
         return AX_OK;
-    json_t *facts = json_pack("[s I I I]", real, (json_int_t)info.st_size,
+    json_t *facts = json_pack("[o I I I]", ax_json_repaired(real), (json_int_t)info.st_size,
                               (json_int_t)info.st_mtim.tv_sec, (json_int_t)info.st_mtim.tv_nsec);
     return json_array_append_new(list, facts) == 0
                ? AX_OK

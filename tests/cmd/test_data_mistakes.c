@@ -291,16 +291,17 @@ static void one_set_is_empty(void **state) {
     ax_free(out);
 }
 
-/* Runs preview with this file, or nothing, as standard input. */
-static int preview_stdin(const char *input, const char *split) {
+/* Runs a command with this file, or nothing, as standard input. */
+static int run_on_stdin(enum ax_status (*command)(int, char **), const char *input,
+                        const char *more) {
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
         if (!freopen(input, "r", stdin))
             _exit(9);
-        const char *args[] = {config, "datasets.0.path=-", split};
+        const char *args[] = {config, "datasets.0.path=-", more};
         char *out;
-        _exit((int)run(ax_cmd_preview, &out, 3, args));
+        _exit((int)run(command, &out, 3, args));
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -334,11 +335,33 @@ static void standard_input(void **state) {
     char rows[128];
     snprintf(rows, sizeof rows, "%s", put_text("in.jsonl", GOOD GOOD));
     snprintf(config, sizeof config, "%s", put_config("in.yaml", "x", CHAT));
-    assert_int_equal(preview_stdin(rows, "datasets.0.split=train[1:]"), AX_OK);
-    assert_int_equal(preview_stdin(rows, "datasets.0.split=train[:50%]"), AX_ERR_CONFIG);
-    assert_int_equal(preview_stdin("/dev/null", "datasets.0.split=train"), AX_ERR_DATA);
+    assert_int_equal(run_on_stdin(ax_cmd_preview, rows, "datasets.0.split=train[1:]"), AX_OK);
+    assert_int_equal(run_on_stdin(ax_cmd_preview, rows, "datasets.0.split=train[:50%]"),
+                     AX_ERR_CONFIG);
+    assert_int_equal(run_on_stdin(ax_cmd_preview, "/dev/null", "datasets.0.split=train"),
+                     AX_ERR_DATA);
     snprintf(rows, sizeof rows, "%s", put_text("in.jsonl", GOOD "{\n"));
-    assert_int_equal(preview_stdin(rows, "datasets.0.split=train"), AX_ERR_DATA);
+    assert_int_equal(run_on_stdin(ax_cmd_preview, rows, "datasets.0.split=train"), AX_ERR_DATA);
+}
+
+/* A set that no cache can have is not said to be ready; one with a path that is no UTF-8 is kept. */
+static void sets_are_kept_or_not(void **state) {
+    (void)state;
+    char cache[160], rows[128];
+    snprintf(cache, sizeof cache, "dataset_prepared_path=%s", in_scratch("kept"));
+    snprintf(rows, sizeof rows, "%s", put_text("in.jsonl", GOOD GOOD));
+    snprintf(config, sizeof config, "%s", put_config("in.yaml", "x", CHAT));
+    assert_int_equal(run_on_stdin(ax_cmd_preprocess, rows, cache), AX_ERR_DATA);
+    make_folder("latin1");
+    (void)put_text("latin1/caf\xe9.jsonl", GOOD GOOD);
+    snprintf(config, sizeof config, "%s", put_config("in.yaml", in_scratch("latin1"), CHAT));
+    for (int times = 0; times < 2; times++) {
+        char *out;
+        assert_ok(run(ax_cmd_preprocess, &out, 2, (const char *const[]){config, cache}));
+        assert_non_null(strstr(out, "ready in "));
+        assert_int_equal(strstr(out, "(from the cache)") != NULL, times > 0);
+        ax_free(out);
+    }
 }
 
 static void configs(void **state) {
@@ -420,7 +443,7 @@ int main(void) {
         cmocka_unit_test(one_set_is_empty), cmocka_unit_test(nothing_to_train_on),
         cmocka_unit_test(empty_records),    cmocka_unit_test(mistral_common),
         cmocka_unit_test(standard_input),   cmocka_unit_test(configs),
-        cmocka_unit_test(hostile_configs),
+        cmocka_unit_test(hostile_configs),  cmocka_unit_test(sets_are_kept_or_not),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

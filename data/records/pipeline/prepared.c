@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/text/json.h"
+#include "base/text/json_repaired.h"
 
 /* ---- loading a set: set.json, then the bytes of both files, then their consistency ---- */
 
@@ -241,14 +242,14 @@ enum ax_status ax_cache_flush(struct ax_cache_writer *w, struct ax_examples *set
 static json_t *list_texts(char *const *texts, int64_t n) {
     json_t *list = json_array();
     for (int64_t i = 0; i < n && i < AX_BAD_RECORDS_LISTED; i++)
-        json_array_append_new(list, json_string(texts[i]));
+        json_array_append_new(list, ax_json_repaired(texts[i]));
     return list;
 }
 
 static json_t *list_files(const struct ax_examples *set) {
     json_t *list = json_array();
     for (size_t i = 0; i < set->n_files; i++)
-        json_array_append_new(list, json_string(set->files[i]));
+        json_array_append_new(list, ax_json_repaired(set->files[i]));
     return list;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/hash/hash.h"
 #include "base/lock.h"
+#include "base/text/json_repaired.h"
 #include "data/records/rows/rows.h"
 #include "data/records/rows/find.h"
 #include "data/records/rows/shuffle.h"
@@ -459,9 +460,9 @@ static json_t *describe_file(const struct source_file *f) {
     const char delimiter[] = {f->delimiter, '\0'};
     if (stat(f->path, &info) != 0 || !S_ISREG(info.st_mode) || !realpath(f->path, path))
         return NULL;
-    json_t *v = json_pack("{s:s, s:i, s:I, s:I, s:i}", "path", path, "kind", (int)f->kind, "size",
-                          (json_int_t)info.st_size, "mtime", (json_int_t)info.st_mtim.tv_sec,
-                          "mtime_ns", (int)info.st_mtim.tv_nsec);
+    json_t *v = json_pack("{s:o, s:i, s:I, s:I, s:i}", "path", ax_json_repaired(path), "kind",
+                          (int)f->kind, "size", (json_int_t)info.st_size, "mtime",
+                          (json_int_t)info.st_mtim.tv_sec, "mtime_ns", (int)info.st_mtim.tv_nsec);
     const bool ok =
         v && (!is_csv(f) || json_object_set_new(v, "delimiter", json_string(delimiter)) == 0) &&
         (f->kind != AX_ROWS_TEXT ||
