@@ -145,6 +145,10 @@ static enum ax_status of_config(int argc, char **argv) {
     AX_TRY_GOTO(ax_train_scheme_read(&cfg, map, &m.scheme), st, done);
     c.gptq = ax_config_bool(&cfg, "quantization.gptq");
     c.most = ax_config_i64(&cfg, "quantization.calibration_rows");
+    if (c.most > AX_CALIBRATION_ROWS_MOST)
+        AX_TRY_GOTO(ax_config_error(&cfg, "quantization.calibration_rows", "expected at most %d",
+                                    AX_CALIBRATION_ROWS_MOST),
+                    st, done);
     AX_FILL(&cfg, "quantization", struct ax_gptq_options, &c.options);
     AX_TRY_GOTO(trained_folder(&cfg, &src), st, done);
     m.src = src;
@@ -245,7 +249,7 @@ enum ax_status ax_cmd_quantize(int argc, char **argv) {
                                   {"--gptq", AX_ARG_FLAG, &c.gptq, 0, 0},
                                   {"--calibrate", AX_ARG_STRING, &c.file, 0, 0},
                                   {"--type", AX_ARG_STRING, &c.type, 0, 0},
-                                  {"--rows", AX_ARG_INT, &c.most, 1, 1 << 20},
+                                  {"--rows", AX_ARG_INT, &c.most, 1, AX_CALIBRATION_ROWS_MOST},
                                   {"--act-order", AX_ARG_FLAG, &c.options.act_order, 0, 0},
                                   {"--damping", AX_ARG_FLOAT, &c.options.damping, 0, 0},
                                   {"--threads", AX_ARG_INT, &threads, 1, 1024}};

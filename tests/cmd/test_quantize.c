@@ -28,6 +28,12 @@ static void test_refusals(void **state) {
     EXPECT(2, "Nearest: nvfp4.", src, dst, "--scheme", "mxfp4");
     EXPECT(0, "21 matrices as int4", src, dst, "--scheme", "int4", "--group", "16");
     EXPECT(2, "is quantized already", dst, in_scratch("twice"), "--scheme", "fp8");
+    snprintf(src, sizeof src, "%s",
+             put_text("q.yaml", "base_model: m\noutput_dir: o\nlearning_rate: 1e-4\n"
+                                "datasets: [{path: x, type: completion}]\n"
+                                "quantization: {weight_dtype: int4, gptq: true, "
+                                "calibration_rows: 9223372036854775807}\n"));
+    EXPECT(2, "quantization.calibration_rows: expected at most 1048576", src);
 }
 
 /* A folder that lacks a scale, or whose config says another format. */

@@ -6,8 +6,10 @@
 #include "cmd/config/config.h"
 #include "model/quantize/layers.h"
 
-/* At most `most` rows calibrate, and an eighth as many measure; 0: none calibrates, and all of up to 128
- * rows measure. AX_ERR_DATA if there are none. */
+#define AX_CALIBRATION_ROWS_MOST (1 << 20)
+
+/* At most `most` rows calibrate, up to AX_CALIBRATION_ROWS_MOST, and an eighth as many measure; 0: none
+ * calibrates, and all of up to 128 rows measure. AX_ERR_DATA if there are none. */
 enum ax_status ax_calibration_rows_read(struct ax_calibration_rows *r, const struct ax_config *cfg,
                                         int64_t most);
 void ax_calibration_rows_free(struct ax_calibration_rows *r); /* safe on a zeroed one */
