@@ -297,9 +297,10 @@ static void print_run(const struct ax_plan_words *w, const struct ax_train_forec
     else if (w->streamed)
         printf("data     streamed, so their number is unknown\n");
     else
-        printf("data     %lld documents, %s tokens in %lld sequences per epoch\n",
-               (long long)t->epoch.examples, ax_format_count(a, sizeof a, (double)t->epoch.tokens),
-               (long long)t->epoch.sequences);
+        printf("data     %lld document%s, %s tokens in %lld sequence%s per epoch\n",
+               (long long)t->epoch.examples, t->epoch.examples == 1 ? "" : "s",
+               ax_format_count(a, sizeof a, (double)t->epoch.tokens), (long long)t->epoch.sequences,
+               t->epoch.sequences == 1 ? "" : "s");
     if (t->steps > 0 && t->tokens > 0)
         printf("steps    %lld, %.4g epoch%s, %s tokens\n", (long long)t->steps, t->epochs,
                t->epochs > 1 ? "s" : "", ax_format_count(a, sizeof a, (double)t->tokens));

@@ -29,9 +29,8 @@ static bool makes_one(enum ax_decode_kind kind) {
     return kind == AX_DECODE_BYTES || kind == AX_DECODE_FUSE || kind == AX_DECODE_JOIN;
 }
 
-/* Once all strings are one text, stripping its start is the only step that does not need its
- * end. */
-/* True if text can be emitted token by token. If not, feed all tokens in one call. */
+/* True if text can be emitted token by token. If not, feed all tokens in one call. Once all strings
+ * are one text, stripping its start is the only step that does not need its end. */
 static bool can_stream(const struct ax_decoder *d) {
     bool one = false;
     for (size_t i = 0; i < d->n; i++) {
