@@ -266,20 +266,34 @@ struct ax_compressed_matrix {
     struct ax_element_codes kept;            /* `read` is NULL: packed storage has no such codes */
 };
 
-/* The entries of a folder, for messages by its name. */
+/* The entries of a folder by name; `dir` is for messages. */
 struct folder {
     const char *dir;
     int n;
-    const struct ax_st_entry *const *entries;
+    const struct ax_st_entry **sorted;
 };
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const struct ax_st_entry *const *)a)->name,
+                  (*(const struct ax_st_entry *const *)b)->name);
+}
+
 /* The entry named STEM + `what`, where STEM is the first `stem` characters of `name`; NULL if there
  * is none. */
 static const struct ax_st_entry *sibling(const struct folder *in, const char *name, size_t stem,
                                          const char *what) {
-    for (int i = 0; i < in->n; i++)
-        if (strncmp(in->entries[i]->name, name, stem) == 0 &&
-            strcmp(in->entries[i]->name + stem, what) == 0)
-            return in->entries[i];
+    for (int first = 0, end = in->n; first < end;) {
+        const int middle = first + (end - first) / 2;
+        const struct ax_st_entry *e = in->sorted[middle];
+        const int begins = strncmp(name, e->name, stem);
+        const int order = begins != 0 ? begins : strcmp(what, e->name + stem);
+        if (order == 0)
+            return e;
+        if (order < 0)
+            end = middle;
+        else
+            first = middle + 1;
+    }
     return NULL;
 }
 
@@ -601,11 +615,16 @@ static bool is_side(const struct ax_compressed_format *f, const struct ax_st_ent
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
                                   const struct ax_compressed_format *f, int n,
                                   const struct ax_st_entry *const *entries) {
-    const struct folder in = {dir, n, entries};
+    struct folder in = {.dir = dir, .n = n};
     *c = (struct ax_compressed){0};
     enum ax_status st;
     AX_TRY(ax_alloc(&c->entries, (size_t)n, sizeof *c->entries));
     AX_TRY_GOTO(ax_alloc(&c->matrices, (size_t)n, sizeof *c->matrices), st, fail);
+    AX_TRY_GOTO(ax_alloc(&in.sorted, (size_t)n, sizeof *in.sorted), st, fail);
+    for (int i = 0; i < n; i++)
+        in.sorted[i] = entries[i];
+    if (n > 0)
+        qsort(in.sorted, (size_t)n, sizeof *in.sorted, by_name);
     for (int i = 0; i < n; i++) {
         size_t stem;
         if (is_codes(f, entries[i], &stem))
@@ -614,8 +633,10 @@ enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
             c->entries[c->n++] = *entries[i];
     }
     ax_st_sort(c->entries, c->n);
+    ax_free(in.sorted);
     return AX_OK;
 fail:
+    ax_free(in.sorted);
     ax_compressed_close(c);
     return st;
 }
