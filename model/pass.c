@@ -104,8 +104,8 @@ static void take_turns(struct ax_pass *p, const char *name) {
         p->slot->residual[u] = turns[u & 1];
 }
 
-/* Some ropes depend on the longest sequence of the pass; the other kinds never change their
- * tables. */
+/* Some ropes depend on the longest sequence of the pass; the other kinds never change their tables. Forward follows
+ * where a pass begins, but in a pipeline other passes begin before its backward. */
 static enum ax_status refresh_rope(struct ax_model *m, const struct ax_batch *b) {
     struct ax_rope_table *t = &m->ropes[AX_ROPE_MAIN];
     const int64_t length = ax_rope_length(&m->arch.rope, b->max_position + 1);
@@ -243,6 +243,7 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
         return AX_OK;
     }
     tell_linears(p);
+    AX_TRY(refresh_rope(m, p->batch));
     AX_TRY(ax_queue_after(m->rt->q, s->moved[(unit - 1) & 1]));
     AX_TRY(fetch_next(p, unit));
     const struct ax_tensor *x = &s->residual[unit - 1];

@@ -185,6 +185,29 @@ static void unequal_lengths_are_one_rank(void **state) {
     }
 }
 
+/* Tables of a rope that are for the longest document of a micro-batch, of which stages have several at a time. */
+static void ropes_by_length_are_one_rank(void **state) {
+    (void)state;
+    static const struct model longrope = {
+        "llama",
+        false,
+        ", \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 8, "
+        "\"original_max_position_embeddings\": 8, \"short_factor\": [1, 1.2, 1.5, 2, 3, 4], "
+        "\"long_factor\": [1, 2, 3, 5, 8, 13]}",
+        {0},
+        {0},
+        0};
+    static const struct mesh meshes[] = {
+        {{2, 1, 1, 1, 1, 1}, 5}, {{2, 1, 1, 1, 1, 1}, 5}, {{2, 1, 1, 2, 1, 1}, 4}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct ax_mesh_check c = {
+            .step.pad = 4, .step.pipeline = i == 1 ? AX_PIPELINE_ZERO_BUBBLE : AX_PIPELINE_1F1B};
+        run(&longrope, &meshes[i], "ref", (enum ax_recompute)i, &c, &r);
+        expect_figures(&r, &longrope, &meshes[i], 10);
+    }
+}
+
 /* Stages with several ranges of layers, whose peers wrap; all micro-batches before the first backward.
  * Plan and run are the same to the byte in each (ax_runtime_run). */
 static void every_schedule_is_one_rank(void **state) {
@@ -745,6 +768,7 @@ int main(void) {
         cmocka_unit_test(kept_weights_and_gradients_are_one_rank),
         cmocka_unit_test(noise_and_loss_terms_are_one_rank),
         cmocka_unit_test(unequal_lengths_are_one_rank),
+        cmocka_unit_test(ropes_by_length_are_one_rank),
         cmocka_unit_test(every_schedule_is_one_rank),
         cmocka_unit_test(a_stage_of_the_head_alone_is_one_rank),
         cmocka_unit_test(impossible_pipelines_are_refused),
