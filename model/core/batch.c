@@ -192,10 +192,16 @@ static int64_t round_up(int64_t n, int64_t of, int64_t most) {
     return n < most ? n : most;
 }
 
+/* With several parts, each run has the rows that ranks gather of it for convolutions, as many as planned. */
+static int64_t least_tokens(const struct ax_batch *b) {
+    const int64_t run = b->parts > 1 ? AX_BATCH_HALO : 1, least = run * b->n_runs * b->parts;
+    return b->longest > least ? b->longest : least;
+}
+
 /* Tokens of each part that n documents take. */
 static int64_t length_for(const struct ax_batch *b, const struct ax_rounding *r, int n,
                           const struct ax_document *docs) {
-    int64_t tokens = b->longest > 1 ? b->longest : 1, own = 0;
+    int64_t tokens = least_tokens(b), own = 0;
     if (b->round <= 0)
         return b->cap;
     for (int d = 0; d < n; d++)

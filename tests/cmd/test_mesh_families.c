@@ -402,6 +402,21 @@ static void layers_with_states_are_one_rank(void **state) {
                     &(struct ax_mesh_check){0});
 }
 
+/* Micro-batches whose runs have fewer rows than a convolution looks back, or as many. */
+static void short_runs_are_one_rank(void **state) {
+    (void)state;
+    static const struct model models[] = {
+        {"lfm2", true, CONVOLVES ", \"conv_L_cache\": 8", {0}, {0}, 0},
+        {"olmo_hybrid", false, DELTA_RULE, {0}, {0}, 0}};
+    static const struct mesh meshes[] = {{{1, 1, 1, 2, 1, 1}, 4}, {{1, 1, 1, 2, 2, 1}, 3}};
+    static struct ax_golden_report r;
+    for (size_t i = 0; i < 2; i++) {
+        struct ax_mesh_check c = {.step.pad = 4};
+        run(&models[i], &meshes[i], "ref", AX_RECOMPUTE_OFF, &c, &r);
+        expect_figures(&r, &models[i], &meshes[i], 6);
+    }
+}
+
 /* Layers that differ in their heads and their MLPs, borrow keys and values, and read inputs of their own; then those of
  * several streams, and gates of which few stay, by moments of all ranks' columns. */
 #define KINDS                                                                                      \
@@ -518,6 +533,7 @@ int main(void) {
         cmocka_unit_test(heads_of_layers_are_one_rank),
         cmocka_unit_test(chunks_are_one_rank),
         cmocka_unit_test(layers_with_states_are_one_rank),
+        cmocka_unit_test(short_runs_are_one_rank),
         cmocka_unit_test(layers_that_differ_are_one_rank),
         cmocka_unit_test(stages_lend_keys),
         cmocka_unit_test(rounding_chooses_between_equal_experts),
