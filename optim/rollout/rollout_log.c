@@ -36,12 +36,12 @@ static bool put_source(const struct ax_rollout *r, int64_t i, json_t *v) {
 static bool put_rewards(const struct ax_rollout *r, int64_t i, json_t *v) {
     return !r->o->rewards ||
            (json_object_set_new(v, "rewards", rewards_json(r, i)) == 0 &&
-            json_object_set_new(v, "advantage", json_real((double)r->list[i].advantage)) == 0);
+            json_object_set_new(v, "advantage", ax_json_number((double)r->list[i].advantage)) == 0);
 }
 
 static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
     return !r->teacher ||
-           json_object_set_new(v, "kd_loss", json_real((double)r->list[i].taught_kl)) == 0;
+           json_object_set_new(v, "kd_loss", ax_json_number((double)r->list[i].taught_kl)) == 0;
 }
 
 /* Of a teacher with another tokenizer, whose spans are seen by their tokens' advantages. */

@@ -1,4 +1,5 @@
 /* What a checkpoint has of rollouts: what is still to be trained on. */
+#include <math.h>
 #include <string.h>
 
 #include "base/text/json.h"
@@ -17,10 +18,11 @@ static json_t *ids_json(const int32_t *ids, int64_t n) {
     return list;
 }
 
+/* Numbers that are not finite are null: JSON has none. */
 static json_t *floats_json(const float *values, int64_t n) {
     json_t *list = json_array();
     for (int64_t i = 0; list && i < n; i++)
-        if (json_array_append_new(list, json_real((double)values[i])) != 0) {
+        if (json_array_append_new(list, ax_json_number((double)values[i])) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -63,10 +65,11 @@ static json_t *inserted_json(const struct ax_rollout *r, const struct ax_complet
 static json_t *completion_json(const struct ax_rollout *r, const struct ax_completion *c) {
     const int32_t *ids = r->ids + c->start;
     const float *logprobs = r->logprobs + c->start;
-    json_t *v = json_pack("{so so so sf sb sb}", "prompt", ids_json(ids, c->n_prompt), "completion",
-                          ids_json(ids + c->n_prompt, c->n - c->n_prompt), "logprobs",
-                          floats_json(logprobs + c->n_prompt, c->n - c->n_prompt), "advantage",
-                          (double)c->advantage, "truncated", c->truncated, "lost", c->lost);
+    json_t *v =
+        json_pack("{so so so so sb sb}", "prompt", ids_json(ids, c->n_prompt), "completion",
+                  ids_json(ids + c->n_prompt, c->n - c->n_prompt), "logprobs",
+                  floats_json(logprobs + c->n_prompt, c->n - c->n_prompt), "advantage",
+                  ax_json_number((double)c->advantage), "truncated", c->truncated, "lost", c->lost);
     if (v && r->inserted && json_object_set_new(v, "inserted", inserted_json(r, c))) {
         json_decref(v);
         return NULL;
@@ -128,7 +131,7 @@ static enum ax_status read_floats(struct ax_json v, int64_t n, float *out) {
         return ax_json_error(v, "expected %lld numbers", (long long)n);
     for (int64_t i = 0; i < n; i++) {
         double value;
-        AX_TRY(ax_json_f64(ax_json_at(v, (size_t)i), &value));
+        AX_TRY(ax_json_f64_or(ax_json_at(v, (size_t)i), (double)NAN, &value));
         out[i] = (float)value;
     }
     return AX_OK;
@@ -170,7 +173,7 @@ static enum ax_status read_completion(struct ax_rollout *r, struct ax_json v,
         if (values)
             AX_TRY(read_floats(ax_json_get(v, more_names[i]), count, values + from));
     }
-    AX_TRY(ax_json_f64(ax_json_get(v, "advantage"), &advantage));
+    AX_TRY(ax_json_f64_or(ax_json_get(v, "advantage"), (double)NAN, &advantage));
     c->advantage = (float)advantage;
     AX_TRY(ax_json_bool(ax_json_get(v, "truncated"), &c->truncated));
     /* older checkpoints do not say */

@@ -607,6 +607,24 @@ static void nothing_to_learn(void **state) {
     clear("a");
 }
 
+/* Answers that wait are JSON, and name the file of their prompt, whose name need not be UTF-8. */
+static void files_of_any_name(void **state) {
+    (void)state;
+    const char *config = configure("", "micro_batch_size: 4\n");
+    char more[200], to[160];
+    snprintf(to, sizeof to, "%s/d", scratch);
+    assert_int_equal(mkdir(to, 0700), 0);
+    snprintf(to, sizeof to, "%s/d/b\xff.jsonl", scratch);
+    assert_int_equal(rename(in_scratch("prompts.jsonl"), to), 0);
+    snprintf(more, sizeof more, "max_staleness=1 max_steps=2 datasets=\"[{path: %s/d}]\"", scratch);
+    train("a", config, more);
+    char *text = read_text("a", "completions.jsonl");
+    assert_non_null(strstr(text, "/b\xef\xbf\xbd.jsonl\""));
+    ax_free(text);
+    clear("a");
+    clear("d");
+}
+
 /* The records of a bad step: whether prompts are shared or not, an answer is judged after its prompt. */
 static void bad_records_are_named(void **state) {
     (void)state;
@@ -746,6 +764,7 @@ int main(void) {
         cmocka_unit_test(evaluations),
         cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
+        cmocka_unit_test(files_of_any_name),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),
