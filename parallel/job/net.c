@@ -78,9 +78,12 @@ enum ax_status ax_net_listen(const char *host, int port, int ports, int *fd, int
                             "%s: no such host (%s). Set MASTER_ADDR to the name or "
                             "address of the host of rank 0.",
                             host, gai_strerror(unknown));
-        for (const struct addrinfo *a = list; a && *fd < 0; a = a->ai_next)
+        error = EADDRNOTAVAIL;
+        /* ranks would find who listens there before they try the name's next address */
+        for (const struct addrinfo *a = list; a && *fd < 0 && error != EADDRINUSE; a = a->ai_next) {
             *fd = listen_at(a);
-        error = errno;
+            error = errno;
+        }
         freeaddrinfo(list);
     }
     if (*fd >= 0) {

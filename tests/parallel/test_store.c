@@ -1,5 +1,8 @@
 /* The rendezvous: who may join, who is named when something is wrong, and what strangers can do. */
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +27,27 @@
 #include "parallel/job/token.h"
 
 enum { MAX_RANKS = 8 };
+
+/* ---- a name with two addresses, as one of each family has them ---- */
+
+#define TWO "two.test"
+
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list) {
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
+    memcpy(&real, &symbol, sizeof real);
+    const bool two = name && strcmp(name, TWO) == 0;
+    const int first = real(two ? "127.0.0.2" : name, service, hints, list);
+    return two && first == 0 ? real("127.0.0.3", service, hints, &(*list)->ai_next) : first;
+}
+
+static void address_of(int fd, char *text, socklen_t size) {
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    assert_non_null(inet_ntop(AF_INET, &a.sin_addr, text, size));
+}
 
 /* ---- ranks in processes ---- */
 
@@ -519,6 +543,23 @@ static void a_port_that_is_taken_is_passed(void **state) {
     assert_false(ax_net_is_any("127.0.0.1") || ax_net_is_any("::1") || ax_net_is_any("node-0"));
 }
 
+/* Ranks connect to a name's first address, so the store of another job there is not passed by the next address, but by
+ * the next port. */
+static void the_first_address_counts(void **state) {
+    (void)state;
+    int other, own, port, bound;
+    char text[INET_ADDRSTRLEN];
+    assert_int_equal(ax_net_listen("127.0.0.2", 0, 1, &other, &port), AX_OK);
+    assert_int_equal(ax_net_listen(TWO, port, 1, &own, &bound), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "Set AXTRAIN_PORT"));
+    assert_int_equal(ax_net_listen(TWO, port, 8, &own, &bound), AX_OK);
+    address_of(own, text, sizeof text);
+    assert_string_equal(text, "127.0.0.2");
+    assert_true(bound > port && bound < port + 8);
+    close(own);
+    close(other);
+}
+
 /* Rank 0's store is behind a service that says nothing, as torchrun's is. */
 static void other_services_are_passed(void **state) {
     (void)state;
@@ -681,6 +722,7 @@ int main(void) {
         cmocka_unit_test(tokens_are_found),
         cmocka_unit_test(macs_are_those_of_the_rfc),
         cmocka_unit_test(a_port_that_is_taken_is_passed),
+        cmocka_unit_test(the_first_address_counts),
         cmocka_unit_test(other_services_are_passed),
         cmocka_unit_test(a_slow_welcome_is_waited_for),
         cmocka_unit_test(the_ports_without_a_store_are_named),
