@@ -2,9 +2,9 @@
  * figures. */
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "base/mem.h"
 #include "data/records/format/format.h"
 #include "model/generate/classify.h"
@@ -210,7 +210,7 @@ __attribute__((format(printf, 3, 4))) static void put_figure(struct ax_rollout *
     char name[AX_FIGURES_NAME];
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(name, sizeof name, fmt, args);
+    ax_vfit(name, sizeof name, fmt, args); /* those of a long name differ at their ends */
     va_end(args);
     ax_figures_add(&r->figures, name, value);
 }

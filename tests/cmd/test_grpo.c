@@ -9,6 +9,7 @@
 #include <math.h>
 #include <sched.h>
 
+#include "base/fit.h"
 #include "data/records/rows/rows.h"
 #include "data/reward/sandbox/sandbox.h"
 #include "tests/cmd/grpo_case.h"
@@ -625,6 +626,22 @@ static void files_of_any_name(void **state) {
     clear("d");
 }
 
+/* Figures have names of a fixed size: of a reward with a long one, each has its own nevertheless. */
+static void long_names_have_all_figures(void **state) {
+    (void)state;
+    double mean[4], std[4];
+    char name[140] = "format:", figure[96], more[200];
+    memset(name + strlen(name), 'e', 100);
+    snprintf(name + strlen(name), sizeof name - strlen(name), "|e");
+    snprintf(more, sizeof more, "trl.reward_funcs=\"['%s']\" max_steps=2", name);
+    train("a", configure("", "micro_batch_size: 4\n"), more);
+    ax_fit(figure, sizeof figure, "rewards/%s/mean", name);
+    assert_int_equal(numbers("a", figure, mean, 4), 2);
+    ax_fit(figure, sizeof figure, "rewards/%s/std", name);
+    assert_int_equal(numbers("a", figure, std, 4), 2);
+    clear("a");
+}
+
 /* The records of a bad step: whether prompts are shared or not, an answer is judged after its prompt. */
 static void bad_records_are_named(void **state) {
     (void)state;
@@ -765,6 +782,7 @@ int main(void) {
         cmocka_unit_test(evaluations_go_on),
         cmocka_unit_test(nothing_to_learn),
         cmocka_unit_test(files_of_any_name),
+        cmocka_unit_test(long_names_have_all_figures),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_plan_has_its_memory),
         cmocka_unit_test(mistakes_are_named),
