@@ -226,7 +226,8 @@ static void say(struct ax_metrics *m, const char *text) {
     struct ax_buf line = {0};
     if (!m->o.progress)
         return;
-    if (ax_buf_printf(&line, "%s%s\n", m->drawn ? "\r\x1b[K" : "", text) == AX_OK)
+    if (ax_buf_puts(&line, m->drawn ? "\r\x1b[K" : "") == AX_OK &&
+        ax_term_safe(&line, text, strlen(text)) == AX_OK && ax_buf_puts(&line, "\n") == AX_OK)
         to_terminal(&line);
     ax_buf_free(&line);
     if (m->drawn)

@@ -171,7 +171,11 @@ static void quiet_is_quiet(void **state) {
     assert_string_equal(end(), "");
 }
 
-/* A terminal that cannot redraw a line gets those of a log, and no bar. */
+static struct ax_buf text_of(char *text) {
+    return (struct ax_buf){.data = text, .len = strlen(text)};
+}
+
+/* A terminal that cannot redraw a line gets those of a log, and no bar; nothing of an answer controls it. */
 static void dumb_terminals_get_lines(void **state) {
     (void)state;
     setenv("TERM", "dumb", 1);
@@ -181,13 +185,20 @@ static void dumb_terminals_get_lines(void **state) {
     for (int64_t s = 1; s <= 4; s++)
         step(m, s);
     ax_metrics_event(m, AX_EVENT_SAVED, 4, "x");
+    const struct ax_buf prompt = text_of((char[]){"a\tb"}), worth = text_of((char[]){"right 1"}),
+                        answer = text_of((char[]){"\x1b[2J\xc2\x9b"
+                                                  "2J\xc2\xa0."});
+    ax_metrics_show(m, 4, 1, &prompt, &answer, &worth);
     ax_metrics_close(m);
     setenv("TERM", "xterm", 1);
     assert_string_equal(end(), "step=2/4 epoch=0.5 loss=2.25 grad_norm=2 learning_rate=0.0001 "
                                "tokens_per_second=100 tokens_per_second_per_device=50 eta_s=4\n"
                                "step=4/4 epoch=1 loss=0.875 grad_norm=2 learning_rate=0.0001 "
                                "tokens_per_second=150 tokens_per_second_per_device=75\n"
-                               "saved: x\n");
+                               "saved: x\n"
+                               "sample 1 at step 4: a b \xe2\x86\x92  [2J\xef\xbf\xbd"
+                               "2J\xc2\xa0. "
+                               "(right 1)\n");
 }
 
 int main(void) {
