@@ -195,16 +195,17 @@ static enum ax_status steps_text(const struct ax_train_setup *s, char **out) {
     return st;
 }
 
-/* What the folder has beside what is trained. */
+/* What the folder has beside what is trained: to random weights, nothing of it belongs. */
 static void keep_others(struct ax_train_setup *s) {
     char type[96];
-    const struct ax_hf_unused kept = ax_arch_unused(&s->arch);
-    s->o.save.hf.kept = kept;
-    if (kept.first < kept.end)
-        ax_log_info(
-            "%s: layers from %d on are for multi-token prediction: they are not trained, and "
-            "saved models have them unchanged",
-            s->base, kept.first);
+    const struct ax_hf_unused others = ax_arch_unused(&s->arch);
+    s->o.save.hf.kept = s->reinit ? (struct ax_hf_unused){0} : others;
+    if (others.first < others.end)
+        ax_log_info("%s: layers from %d on are for multi-token prediction: they are not trained, "
+                    "and saved models %s",
+                    s->base, others.first,
+                    s->reinit ? "do not have them (mtp_loss_scaling_factor trains them)"
+                              : "have them unchanged");
     if (s->arch.wrapper)
         ax_log_info("%s: of this model the text model is trained (%s), on text; saved models have "
                     "all else unchanged",

@@ -85,6 +85,25 @@ static void generate(const char *model, bool drafts, char *said, size_t size) {
         fail_msg("%s", said);
 }
 
+/* A model from random weights has nothing of the layer, whether its base has weights or not. */
+static void random_weights_have_no_layer(void **state) {
+    (void)state;
+    static const char *const bases[] = {"moonlight", "first"};
+    const char *config = first_run();
+    for (size_t i = 0; i < 2; i++) {
+        struct ax_hf made;
+        EXPECT(0, "and saved models do not have them", config, base(bases[i]),
+               "reinit_weights=true", out("plain"), "max_steps=1");
+        open_folder(&made, "plain");
+        assert_non_null(ax_hf_find(&made, "model.layers.2.self_attn.o_proj.weight"));
+        assert_null(ax_hf_find(&made, LAYER "eh_proj.weight"));
+        ax_hf_close(&made);
+        EXPECT(0, "trained 1 of 1", config, base("plain"), out("again"), "max_steps=1");
+        assert_int_equal(ax_remove_tree(in_scratch("plain")), AX_OK);
+        assert_int_equal(ax_remove_tree(in_scratch("again")), AX_OK);
+    }
+}
+
 /* Without the key, and with an adapter, the layer stays as it is. */
 static void others_keep_the_layer(void **state) {
     (void)state;
@@ -165,6 +184,7 @@ static int clear(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_layer_trains_and_is_saved, clear),
+        cmocka_unit_test_setup(random_weights_have_no_layer, clear),
         cmocka_unit_test_setup(others_keep_the_layer, clear),
         cmocka_unit_test_setup(a_resumed_run_is_the_same, clear),
         cmocka_unit_test_setup(drafts_save_passes, clear),
