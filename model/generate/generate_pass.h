@@ -65,7 +65,7 @@ struct ax_generate_work {
     int64_t n_docs, n_tokens, n_rows;
     int64_t T;          /* n_tokens and padding */
     int64_t row_length; /* sequence length for rope */
-    int turn;           /* with `adapters`: passes that the active one has yet */
+    int turn;           /* with `adapters`: passes that are left to the active one */
     double *busy; /* [adapters + 1], from AX_ADAPTER_NONE on: 1 for those with pending tokens */
     struct ax_pass_need need;         /* that of the last pass */
     struct ax_sequence *away;         /* where ranks tell: sequences that other ranks compute */

@@ -17,8 +17,8 @@
  *                r micro-batches late. p micro-batches are begun and not done, on every stage, as on
  *                1f1b's first ("ZB-H1", Qi et al. 2024)
  *
- * With one stage all are the first. A chunk's micro-batches run in ascending order in each direction, so that their gradients add up
- * in the same order in all of them. */
+ * With one stage all of them are 1f1b. A chunk's micro-batches run in ascending order in each direction, so
+ * that their gradients add up in the same order in all of them. */
 #ifndef AX_PARALLEL_SCHEDULE_ORDER_H
 #define AX_PARALLEL_SCHEDULE_ORDER_H
 

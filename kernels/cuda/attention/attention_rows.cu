@@ -20,7 +20,7 @@ __host__ __device__ static inline bool is_of_keys(int t) {
     return t == AX_CUDNN_K || t == AX_CUDNN_V || t == AX_CUDNN_DK || t == AX_CUDNN_DV;
 }
 
-/* Where a document has no keys, any. */
+/* The block of a column of the table; any block where the document has no keys. */
 __device__ static inline int32_t block_of(const list_args &a, int64_t d, int64_t column) {
     return d < a.documents && column * a.block_size < a.cu_k[d + 1] - a.cu_k[d]
                ? a.table[d * a.table_stride + column]
