@@ -84,6 +84,7 @@ int main(int argc, char **argv) {
         exit(code);
     /* if the reader closes the pipe, writes fail quietly with EPIPE */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* likewise EFBIG beyond the limit of `ulimit -f` */
     enum ax_status st = run(argc, argv);
     if (st == AX_OK)
         st = ax_flush_stdout();

@@ -185,5 +185,5 @@ int ax_sys_flock(int fd, int operation) {
 }
 
 enum ax_status ax_sys_status(void) {
-    return errno == ENOSPC || errno == EDQUOT ? AX_ERR_STORAGE : AX_ERR_IO;
+    return errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? AX_ERR_STORAGE : AX_ERR_IO;
 }

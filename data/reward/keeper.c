@@ -40,6 +40,7 @@ static void become_child(char **argv, pid_t keeper, int report) {
         raise(SIGKILL);
     (void)setpgid(0, 0);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
     if (strchr(argv[0], '/'))
         execv(argv[0], argv); /* execvp would take a file of another format for a shell's */

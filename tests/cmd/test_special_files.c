@@ -204,6 +204,25 @@ static void links_in_checkpoints_are_damage(void **state) {
     clear("o");
 }
 
+/* The kernel ends a process by SIGXFSZ that does not ask for the error. */
+static void limited_files(void **state) {
+    (void)state;
+    char command[2000];
+    (void)configure("", "micro_batch_size: 4\n");
+    snprintf(command, sizeof command,
+             "bash -c 'ulimit -f 20; exec \"$0\" convert \"$1\" \"$2/big.gguf\" --to gguf' '%s' "
+             "'%s' '%s' 2>&1",
+             test_program(), golden_path("models/llama"), scratch);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    said[fread(said, 1, sizeof said - 1, p)] = '\0';
+    const int code = pclose(p);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 7);
+    has("File too large");
+    shell("[ -z \"$(ls '%s' | grep big)\" ]", scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(pipes_are_refused, without_folder),
@@ -212,6 +231,7 @@ int main(void) {
         cmocka_unit_test_setup(leftovers_are_removed, without_folder),
         cmocka_unit_test_setup(open_folders_are_named, without_folder),
         cmocka_unit_test_setup(links_in_checkpoints_are_damage, without_folder),
+        cmocka_unit_test_setup(limited_files, without_folder),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
