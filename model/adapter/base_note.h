@@ -15,5 +15,7 @@ enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char 
  * note: their config's base_model_name_or_path and their vocabulary (vocabulary_note.h) are compared, for
  * warnings. */
 enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft);
+/* The same error for a checkpoint `dir` whose run goes on from this base; one without a note passes. */
+enum ax_status ax_base_note_resumes(const struct ax_hf *base, const char *dir);
 
 #endif

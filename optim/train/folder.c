@@ -124,6 +124,19 @@ enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_
     return st;
 }
 
+/* The folder of a run has checkpoints, and is none. */
+static enum ax_status refuse_no_checkpoint(const char *dir) {
+    char *path;
+    AX_TRY(ax_path_join(&path, dir, AX_CHECKPOINT_MANIFEST));
+    const bool there = ax_path_exists(path);
+    ax_free(path);
+    return there ? AX_OK
+                 : ax_error(AX_ERR_CONFIG,
+                            "resume_from_checkpoint: %s is not a checkpoint, as it has no %s; give "
+                            "a folder checkpoint-N of a run",
+                            dir, AX_CHECKPOINT_MANIFEST);
+}
+
 /* Checks that this run may write to output_dir. Called before anything is written there. */
 static enum ax_status judge_folder(const struct ax_train_save *save,
                                    const struct ax_checkpoint_list *l) {
@@ -134,6 +147,7 @@ static enum ax_status judge_folder(const struct ax_train_save *save,
     if (!ax_path_is_dir(save->resume_dir))
         return ax_error(AX_ERR_CONFIG, "resume_from_checkpoint: folder %s does not exist",
                         save->resume_dir);
+    AX_TRY(refuse_no_checkpoint(save->resume_dir));
     return lies_inside(save->resume_dir, save->output_dir) ? AX_OK
                                                            : refuse_used(save->output_dir, l);
 }

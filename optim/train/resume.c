@@ -10,6 +10,7 @@
 #include "base/net/endpoint.h"
 #include "base/stop.h"
 #include "kernels/finite.h"
+#include "model/adapter/base_note.h"
 #include "model/adapter/load.h"
 #include "model/adapter/pissa.h"
 #include "optim/train/run.h"
@@ -100,7 +101,9 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
 /* ---- is it the same run? ---- */
 
 static char *value_text(const json_t *v) {
-    return v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+    return v ? json_dumps(v,
+                          JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+             : NULL;
 }
 
 /* A server may have moved. */
@@ -250,6 +253,8 @@ static void warn_of_epochs(const struct ax_train *t) {
 static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
+    if (t->o->weights && ax_train_saved_adapter(t->o))
+        AX_TRY(ax_base_note_resumes(t->o->weights, c->dir));
     if (ax_train_is_main(t))
         compare_teacher(t, c->dir, run);
     AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));

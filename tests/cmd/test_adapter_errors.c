@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 
 #include "tests/cmd/sft_case.h"
 #include "tests/golden_files.h"
@@ -112,6 +113,33 @@ static void another_rank_on_resume(void **state) {
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
 }
 
+/* Its folder of the same name has other weights: the adapter would go on from another model. */
+static void another_base_on_resume(void **state) {
+    (void)state;
+    char path[256], base[300], from[300], weights[300], copy[900], *data;
+    size_t len;
+    snprintf(path, sizeof path, "%s", config());
+    snprintf(base, sizeof base, "base_model=%s/base", scratch);
+    snprintf(copy, sizeof copy, "cp -r '%s' '%s/base'", llama, scratch);
+    assert_int_equal(system(copy), 0);
+    RUNS("sft", path, base);
+    RUNS("sft", path, base, "max_steps=2", "resume_from_checkpoint=auto");
+    snprintf(weights, sizeof weights, "%s/base/model.safetensors", scratch);
+    assert_int_equal(ax_read_file(weights, 1 << 24, &data, &len), AX_OK);
+    uint64_t header;
+    memcpy(&header, data, sizeof header);
+    data[sizeof header + header + 1] ^= 0x10;
+    assert_int_equal(ax_write_file_atomic(weights, data, len), AX_OK);
+    ax_free(data);
+    FAILS("sft", 2, "out/checkpoint-2: the adapter was trained on", path, base, "max_steps=3",
+          "resume_from_checkpoint=auto");
+    /* the folder of the run instead of a checkpoint */
+    snprintf(from, sizeof from, "resume_from_checkpoint=%s/out", scratch);
+    FAILS("sft", 2, "is not a checkpoint, as it has no state/manifest.json; give a folder", path,
+          base, from);
+    assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+}
+
 static void missing_targets(void **state) {
     (void)state;
     const char *path = config();
@@ -194,6 +222,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_another_model),
         cmocka_unit_test(another_rank_on_resume),
+        cmocka_unit_test(another_base_on_resume),
         cmocka_unit_test(missing_targets),
         cmocka_unit_test(merged_already),
         cmocka_unit_test(merging_nothing),
