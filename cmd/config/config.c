@@ -2,6 +2,7 @@
 #include "cmd/config/config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -132,8 +133,24 @@ static enum ax_status put_warmup(struct ax_config *cfg) {
     return ax_yaml_unset(&cfg->doc, "warmup_steps");
 }
 
+/* "~/x" → HOME/x in folders that are made: nobody looks for them in one of the name "~". */
+static enum ax_status expand_home(struct ax_config *cfg, const char *path) {
+    struct ax_yaml_node *node = ax_config_lookup(cfg, path);
+    const char *home = getenv("HOME");
+    char *full;
+    if (node == NULL || node->kind != AX_YAML_STRING || strncmp(node->text, "~/", 2) != 0 ||
+        home == NULL || *home == '\0')
+        return AX_OK;
+    AX_TRY(ax_sprintf(&full, "%s%s", home, node->text + 1));
+    ax_free(node->text);
+    node->text = full;
+    return AX_OK;
+}
+
 static enum ax_status derive_values(struct ax_config_build *b) {
     struct ax_config *cfg = b->cfg;
+    AX_TRY(expand_home(cfg, "output_dir"));
+    AX_TRY(expand_home(cfg, "dataset_prepared_path"));
     AX_TRY(put_accumulation(cfg));
     AX_TRY(put_warmup(cfg));
     for (size_t i = 0; i < ax_config_n_derived; i++) {

@@ -34,6 +34,24 @@ static void defaults(void **state) {
     ax_config_free(&cfg);
 }
 
+/* As transformers does for output_dir; the file's place stays the origin. */
+static void home_folders(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    char buf[128], *was = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    assert_int_equal(setenv("HOME", "/some where", 1), 0);
+    load_ok(&cfg,
+            "base_model: ~/m\noutput_dir: ~/o\ndataset_prepared_path: ~other\n"
+            "datasets: [{path: a}]\n",
+            NULL);
+    assert_string_equal(ax_config_str(&cfg, "output_dir"), "/some where/o");
+    assert_string_equal(ax_config_where(&cfg, buf, sizeof buf, "output_dir"), "c.yaml:2:13");
+    assert_string_equal(ax_config_str(&cfg, "dataset_prepared_path"), "~other");
+    ax_config_free(&cfg);
+    assert_int_equal(was ? setenv("HOME", was, 1) : unsetenv("HOME"), 0);
+    free(was);
+}
+
 /* As axolotl takes it: one set without the dash of a list. */
 static void a_single_pretraining_set(void **state) {
     (void)state;
@@ -371,6 +389,7 @@ static void required_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
+        cmocka_unit_test(home_folders),
         cmocka_unit_test(a_single_pretraining_set),
         cmocka_unit_test(coercions),
         cmocka_unit_test(open_maps),
