@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -721,6 +723,20 @@ static void descriptions(void **state) {
     assert_ok(ax_rows_describe(r, &a));
     put_text("q.jsonl", "{}\n{}\n");
     assert_ok(ax_rows_describe(r, &b));
+    assert_true(a && b && !json_equal(a, b));
+    json_decref(b);
+    ax_rows_close(r);
+    /* contents of the same size and date */
+    struct stat was;
+    assert_ok(ax_rows_open(&r, &(struct ax_rows_options){.path = path}));
+    put_text("q.jsonl", "{\"a\": 1}\n");
+    assert_int_equal(stat(path, &was), 0);
+    assert_ok(ax_rows_describe(r, &b));
+    put_text("q.jsonl", "{\"a\": 2}\n");
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){was.st_atim, was.st_mtim}, 0),
+                     0);
+    json_decref(a);
+    assert_ok(ax_rows_describe(r, &a));
     assert_true(a && b && !json_equal(a, b));
     json_decref(b);
     ax_rows_close(r);
