@@ -325,6 +325,8 @@ static enum ax_status parser_failed(const struct composer *c) {
             column = c->text[i] == '\n' ? 1 : column + 1;
             line += c->text[i] == '\n';
         }
+        if (p->problem_value < 0)
+            return error_at(c, line, column, "%s", p->problem);
         return error_at(c, line, column, "%s (byte 0x%02X)", p->problem,
                         (unsigned)p->problem_value);
     }

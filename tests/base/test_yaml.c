@@ -275,6 +275,7 @@ static void mistakes_are_named_by_line(void **state) {
         {"a: !!seq {b: 1}\n", "c.yaml:1:4: the tag asks for a list, but this is a map"},
         {"a: \"x\\0y\"\n", "c.yaml:1:4: a NUL character"},
         {"a: 1\nb: \xFF\n", "c.yaml:2:4: invalid leading UTF-8 octet (byte 0xFF)"},
+        {"a: 1\n# \xE9\n", "c.yaml:2:3: incomplete UTF-8 octet sequence"},
         {"a: 1\nb: x\x01\n", "c.yaml:2:5: control characters are not allowed"},
         {"a: @b\n", "c.yaml:1:4: found character that cannot start any token"},
         {"a: %b\n", "c.yaml:1:4: found character that cannot start any token"},
