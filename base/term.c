@@ -105,6 +105,10 @@ static bool is_read(void) {
     return poll(&p, 1, 0) < 0 || (p.revents & POLLERR) == 0;
 }
 
+bool ax_stdout_is_left(void) {
+    return ferror(stdout) && !is_read();
+}
+
 /* A write that failed earlier has left its mark on the stream, and no errno; the next one has the same reason. */
 enum ax_status ax_flush_stdout(void) {
     const bool failed = ferror(stdout) != 0;

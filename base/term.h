@@ -32,5 +32,7 @@ enum ax_status ax_term_print(const char *s, size_t n);
 
 /* AX_ERR_STORAGE, AX_ERR_IO: what was printed has not all arrived, though somebody reads it. */
 enum ax_status ax_flush_stdout(void);
+/* True if what was printed has not all arrived because its reader has gone (`| head -1`). */
+bool ax_stdout_is_left(void);
 
 #endif

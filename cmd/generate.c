@@ -47,6 +47,7 @@ struct generate {
     int32_t *tokens;                /* [n][max_new] */
     double *logprobs;               /* [n][max_new]; NULL without --json */
     int64_t next;                   /* the next to print: answers are printed in order */
+    bool left;                      /* by the reader of standard output */
     struct ax_generate_counters counters;
 };
 
@@ -118,8 +119,12 @@ static enum ax_status print_json(const struct generate *g, int64_t i) {
     return AX_OK;
 }
 
-static enum ax_status flushed(const struct generate *g) {
+/* `left` ends as an error, which `run` takes back: nobody would read the other answers. */
+static enum ax_status flushed(struct generate *g) {
     const enum ax_status st = ax_flush_stdout();
+    g->left = g->ranks.world.fabric == NULL && ax_stdout_is_left();
+    if (st == AX_OK && g->left)
+        return ax_error(AX_ERR_IO, "standard output: its reader has gone");
     return st == AX_OK || !g->out ? st : ax_error_prefix(st, "%s", g->out);
 }
 
@@ -429,7 +434,12 @@ static enum ax_status run(struct generate *g) {
         .done = g->turns.n > 0 ? NULL : on_done,
         .ctx = g,
     };
-    AX_TRY(ax_text_model_run(&g->model, &o, g->json, body, g));
+    const enum ax_status st = ax_text_model_run(&g->model, &o, g->json, body, g);
+    if (g->left) {
+        ax_error_clear();
+        return AX_OK;
+    }
+    AX_TRY(st);
     log_speed(g);
     return print_best(g);
 }

@@ -10,6 +10,7 @@
 #include "base/text/json.h"
 #include "cmd/commands.h"
 #include "tests/cmd/command_case.h"
+#include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
 #include "tests/golden_files.h"
 
@@ -21,13 +22,14 @@ static int find_model(void **state) {
 }
 
 /* Runs the command with `input` on stdin; what it prints is in `output` after it. */
-static enum ax_status run(const char *input, int argc, char **argv) {
+static enum ax_status generates(const char *input, int argc, char **argv) {
     return run_command(ax_cmd_generate, argc, argv, put_text("in", input), in_scratch("out"),
                        output, sizeof output);
 }
 
 #define RUN(input, ...)                                                                            \
-    run((input),                                                                                   \
+    generates(                                                                                     \
+        (input),                                                                                   \
         sizeof((char *[]){"generate", "--model", model, "--dtype", "float32", __VA_ARGS__}) /      \
             sizeof(char *),                                                                        \
         (char *[]){"generate", "--model", model, "--dtype", "float32", __VA_ARGS__})
@@ -171,7 +173,7 @@ static void the_models_settings(void **state) {
 static void errors(void **state) {
     (void)state;
     char *none[] = {"generate", "--prompt", "x"};
-    assert_error(run("", 3, none), AX_ERR_CONFIG, "--model is missing");
+    assert_error(generates("", 3, none), AX_ERR_CONFIG, "--model is missing");
     assert_error(RUN("", "--prompt", "x", "--input", "y"), AX_ERR_CONFIG, "either --prompt");
     assert_error(RUN("", "--prompt", "x", "--system", "y"), AX_ERR_CONFIG, "--system needs --chat");
     assert_error(RUN("", "--prompt", "x", "--top-p", "2"), AX_ERR_CONFIG, "top_p: expected");
@@ -186,10 +188,34 @@ static void errors(void **state) {
         many[5 + 2 * i] = "--stop";
         many[6 + 2 * i] = "a";
     }
-    assert_error(run("", 39, many), AX_ERR_CONFIG, "can be given at most 16 times");
+    assert_error(generates("", 39, many), AX_ERR_CONFIG, "can be given at most 16 times");
     static char lots[8192];
     memset(lots, 'q', sizeof lots - 1);
     assert_error(RUN(lots, "--json"), AX_ERR_DATA, "but the model has only 256 positions");
+}
+
+/* `generate … | head -1` ends with head, and is no failure. */
+static void without_a_reader(void **state) {
+    (void)state;
+    char command[2000];
+    struct ax_buf b = {0};
+    for (int i = 0; i < 500; i++)
+        must(ax_buf_printf(&b, "{\"prompt\": \"%d trains\"}\n", i));
+    put_bytes("many.jsonl", b.data, b.len);
+    ax_buf_free(&b);
+    snprintf(command, sizeof command,
+             "{ '%s' generate '%s' --input '%s/many.jsonl' --max-new-tokens 64 --batch 1 2> "
+             "'%s/said'; echo $? >> '%s/said'; } | head -1",
+             test_program(), model, scratch, scratch, scratch);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    assert_non_null(fgets(output, sizeof output, p));
+    assert_int_equal(pclose(p), 0);
+    char *said;
+    size_t len;
+    must(ax_read_file(in_scratch("said"), 1 << 20, &said, &len));
+    assert_string_equal(said, "0\n"); /* without the line about 500 answers */
+    ax_free(said);
 }
 
 int main(void) {
@@ -197,6 +223,7 @@ int main(void) {
         cmocka_unit_test(from_everywhere),     cmocka_unit_test(as_json),
         cmocka_unit_test(conversations),       cmocka_unit_test(stop_strings),
         cmocka_unit_test(the_models_settings), cmocka_unit_test(errors),
+        cmocka_unit_test(without_a_reader),
     };
     return cmocka_run_group_tests(tests, find_model, scratch_remove);
 }
