@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/hash/hash.h"
 #include "base/io.h"
@@ -225,7 +226,13 @@ static enum ax_status link_gguf(char **folder, struct ax_lock *use, const char *
     char *own = NULL;
     if (!cache_dir)
         AX_TRY(ax_base_model_cache(&own));
-    const enum ax_status st = link_in(folder, use, gguf, cache_dir ? cache_dir : own);
+    enum ax_status st = link_in(folder, use, gguf, cache_dir ? cache_dir : own);
+    if (st == AX_ERR_IO && own && access(own, W_OK) != 0)
+        st = ax_error(
+            st,
+            "%s. GGUF files are read by way of %s: set XDG_CACHE_HOME to a folder that can "
+            "be written to",
+            ax_error_text(), own);
     ax_free(own);
     return st;
 }
