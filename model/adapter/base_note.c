@@ -30,12 +30,17 @@ static enum ax_status checksum(const struct ax_hf *hf, uint64_t *out) {
     return AX_OK;
 }
 
-enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char **out) {
+enum ax_status ax_base_values(const struct ax_hf *hf, char out[AX_BASE_VALUES]) {
     uint64_t sum;
-    char hex[32], *text;
-    size_t len;
     AX_TRY(checksum(hf, &sum));
-    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
+    snprintf(out, AX_BASE_VALUES, "%016" PRIx64, sum);
+    return AX_OK;
+}
+
+enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char **out) {
+    char hex[AX_BASE_VALUES], *text;
+    size_t len;
+    AX_TRY(ax_base_values(hf, hex));
     json_t *v = json_pack("{ss ss}", "base", name, "values", hex);
     if (!v)
         return ax_error(AX_ERR_NOMEM, "out of memory for %s", AX_BASE_NOTE);
@@ -53,17 +58,20 @@ static const char *last_part(const char *path) {
 }
 
 /* *known: the base has the note's values. */
-static enum ax_status compare(const struct ax_hf *base, const char *dir, struct ax_json note,
+static enum ax_status compare(const char *base, const struct ax_peft *peft, struct ax_json note,
                               bool *known) {
     const char *values, *name, *wish = getenv("AXTRAIN_BASE");
-    char own[32];
-    uint64_t sum;
+    struct ax_hf hf;
+    char own[AX_BASE_VALUES];
     AX_TRY(ax_json_str(ax_json_get(note, "values"), &values));
     AX_TRY(ax_json_str_or(ax_json_get(note, "base"), "another model", &name));
-    if (base->gguf || base->mxfp4 || base->compressed)
+    AX_TRY(ax_hf_open(&hf, base));
+    const bool rounded = hf.gguf || hf.mxfp4 || hf.compressed;
+    const enum ax_status st = rounded ? AX_OK : ax_base_values(&hf, own);
+    ax_hf_close(&hf);
+    AX_TRY(st);
+    if (rounded)
         return AX_OK;
-    AX_TRY(checksum(base, &sum));
-    snprintf(own, sizeof own, "%016" PRIx64, sum);
     *known = strcmp(own, values) == 0;
     if (*known || (wish && strcmp(wish, "any") == 0))
         return AX_OK;
@@ -71,45 +79,25 @@ static enum ax_status compare(const struct ax_hf *base, const char *dir, struct 
         AX_ERR_CONFIG,
         "%s: the adapter was trained on %s, whose weights are others than those of %s; give "
         "that base, or insist with AXTRAIN_BASE=any in the environment",
-        dir, name, base->dir);
-}
-
-/* Of an open base, or of the folder `base_dir`. */
-static enum ax_status check_note(const struct ax_hf *base, const char *base_dir, const char *path,
-                                 const char *dir, bool *known) {
-    struct ax_json_doc doc;
-    struct ax_hf own = {0};
-    AX_TRY(ax_json_load(&doc, path, MAX_NOTE));
-    enum ax_status st = base ? AX_OK : ax_hf_open(&own, base_dir);
-    if (st == AX_OK)
-        st = compare(base ? base : &own, dir, ax_json_root(&doc), known);
-    ax_json_free(&doc);
-    ax_hf_close(&own);
-    return st;
-}
-
-enum ax_status ax_base_note_resumes(const struct ax_hf *base, const char *dir) {
-    bool known;
-    char *path;
-    AX_TRY(ax_path_join(&path, dir, AX_BASE_NOTE));
-    const enum ax_status st =
-        ax_path_exists(path) ? check_note(base, NULL, path, dir, &known) : AX_OK;
-    ax_free(path);
-    return st;
+        peft->dir, name, base);
 }
 
 enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft) {
+    struct ax_json_doc doc = {0};
     bool known = false;
     char *path;
     AX_TRY(ax_path_join(&path, peft->dir, AX_BASE_NOTE));
     enum ax_status st = AX_OK;
     if (ax_path_exists(path)) {
-        st = check_note(NULL, base, path, peft->dir, &known);
+        st = ax_json_load(&doc, path, MAX_NOTE);
+        if (st == AX_OK)
+            st = compare(base, peft, ax_json_root(&doc), &known);
     } else if (peft->config.base && !strstr(base, last_part(peft->config.base))) {
         /* a folder of the hub's cache has the name in the middle */
         ax_log_warn("%s: the adapter's config says that its base is %s, which %s may not be",
                     peft->dir, peft->config.base, base);
     }
+    ax_json_free(&doc);
     ax_free(path);
     return st == AX_OK && !known ? ax_vocabulary_note_check(base, peft) : st;
 }

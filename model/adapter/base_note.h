@@ -6,16 +6,17 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 
-#define AX_BASE_NOTE "axtrain_base.json"
+#define AX_BASE_NOTE   "axtrain_base.json"
+#define AX_BASE_VALUES 17 /* bytes of a checksum as text */
 
-/* The note's text: a checksum of the first values of every tensor. ax_free. */
+/* A checksum of the first values of every tensor. */
+enum ax_status ax_base_values(const struct ax_hf *hf, char out[AX_BASE_VALUES]);
+/* The note's text, with that checksum. ax_free. */
 enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char **out);
 /* AX_ERR_CONFIG if the adapter's note is of another base than the folder `base`, unless AXTRAIN_BASE=any is in
  * the environment. A base with quantized weights has other values, and adapters of other programs have no
  * note: their config's base_model_name_or_path and their vocabulary (vocabulary_note.h) are compared, for
  * warnings. */
 enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft);
-/* The same error for a checkpoint `dir` whose run goes on from this base; one without a note passes. */
-enum ax_status ax_base_note_resumes(const struct ax_hf *base, const char *dir);
 
 #endif

@@ -3,6 +3,7 @@
  * step. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,7 +11,6 @@
 #include "base/net/endpoint.h"
 #include "base/stop.h"
 #include "kernels/finite.h"
-#include "model/adapter/base_note.h"
 #include "model/adapter/load.h"
 #include "model/adapter/pissa.h"
 #include "optim/train/run.h"
@@ -62,6 +62,8 @@ static enum ax_status put_parts(const struct ax_train *t, json_t *run) {
     AX_TRY(put(run, "compute_dtype", json_string(ax_dtype_info(t->step.o.model.dtype)->name)));
     if (t->o->remote)
         AX_TRY(put(run, "teacher", json_string(ax_remote_teacher_model(t->o->remote))));
+    if (*t->base)
+        AX_TRY(put(run, "base", json_string(t->base)));
     AX_TRY(put_choices(t, run));
     if (isfinite(t->out->loss))
         AX_TRY(put(run, "loss", json_real(t->out->loss)));
@@ -253,8 +255,6 @@ static void warn_of_epochs(const struct ax_train *t) {
 static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c) {
     struct ax_json run = ax_json_get(ax_json_root(&c->manifest), "run");
     AX_TRY(compare_config(t->o, c->dir, ax_json_get(run, "config").v));
-    if (t->o->weights && ax_train_saved_adapter(t->o))
-        AX_TRY(ax_base_note_resumes(t->o->weights, c->dir));
     if (ax_train_is_main(t))
         compare_teacher(t, c->dir, run);
     AX_TRY(ax_json_i64(ax_json_get(run, "step"), 0, INT64_MAX, &t->done));
@@ -467,9 +467,36 @@ static bool has_frozen_weights(const struct ax_model *m) {
     return false;
 }
 
+/* Its name is the same, but the folder may have been trained anew. */
+static enum ax_status compare_base(const struct ax_train *t, const char *dir) {
+    const char *wish = getenv("AXTRAIN_BASE");
+    struct ax_checkpoint c;
+    AX_TRY(ax_checkpoint_open(&c, dir));
+    const char *was = json_string_value(json_object_get(c.run, "base"));
+    const bool same = !was || strcmp(was, t->base) == 0 || (wish && strcmp(wish, "any") == 0);
+    ax_checkpoint_close(&c);
+    return same ? AX_OK
+                : ax_error(AX_ERR_CONFIG,
+                           "the weights of %s are others than in the run that wrote %s: give that "
+                           "base, or insist with AXTRAIN_BASE=any in the environment",
+                           t->o->weights->dir, dir);
+}
+
+/* Checkpoints have neither frozen weights nor the reference. */
+static enum ax_status check_base(struct ax_train *t, const char *resume_from) {
+    const struct ax_train_options *o = t->o;
+    const bool samples = ax_train_has_rollout(o) && ax_rollout_refers(&o->rollout);
+    const bool read = samples || ax_train_has_reference(o) || has_frozen_weights(&t->step.model);
+    if (!o->weights || !read)
+        return AX_OK;
+    AX_TRY(ax_base_values(o->weights, t->base));
+    return resume_from ? hint_at_older(t, compare_base(t, resume_from)) : AX_OK;
+}
+
 enum ax_status ax_train_load(struct ax_train *t, const char *resume_from) {
     const struct ax_train_options *o = t->o;
     const bool refers = ax_train_has_reference(o);
+    AX_TRY(check_base(t, resume_from));
     if (!resume_from || refers || has_frozen_weights(&t->step.model))
         AX_TRY(ax_train_load_base(o, &t->step.model));
     if (o->step.model.adapter) /* also on resume: PiSSA changes the base */

@@ -11,6 +11,7 @@
 #include "ckpt/state/saver.h"
 #include "kernels/finite.h"
 #include "kernels/timeline.h"
+#include "model/adapter/base_note.h"
 #include "model/drafter.h"
 #include "optim/metrics/slow_ranks.h"
 #include "optim/train/handover.h"
@@ -182,6 +183,8 @@ struct ax_train {
     struct ax_train_contents contents;
     /* elastic.c */
     struct ax_train_elastic elastic;
+    /* resume.c: of a base that a resumed run reads again, else "" */
+    char base[AX_BASE_VALUES];
     /* folder.c */
     struct ax_claim lock;
     /* save.c */
