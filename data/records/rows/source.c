@@ -456,8 +456,8 @@ enum ax_status ax_rows_put_form(const struct ax_rows *r, bool doubts, struct ax_
 /* ---- what they are ---- */
 
 #define BLOCK (16 << 10) /* bytes that are read at a time */
-#define WHOLE (16 << 20) /* bytes of the largest file that is read as a whole */
-#define TESTS 64         /* blocks that are read of a larger one */
+#define WHOLE (1 << 20)  /* bytes of the largest file that is read as a whole */
+#define TESTS 16         /* blocks that are read of a larger one */
 
 /* A checksum of the bytes, of a large file of some of them: an edit may leave size and date as they were. */
 static enum ax_status digest(const char *path, uint64_t size, uint64_t *sum) {
