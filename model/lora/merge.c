@@ -21,8 +21,10 @@ static const struct ax_st_entry *find(const struct ax_peft *peft, const char *mo
     return e;
 }
 
-static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry *e, int64_t rows,
-                           int64_t cols, double **out) {
+/* Rows [first, first + n) of a matrix. */
+static enum ax_status take_rows(const struct ax_peft *peft, const struct ax_st_entry *e,
+                                int64_t rows, int64_t cols, int64_t first, int64_t n,
+                                double **out) {
     const int64_t got = e->ndim > 1 ? e->shape[1] : 1;
     if (e->ndim > 2 || e->shape[0] != rows || got != cols || !ax_dtype_info(e->dtype)->is_float)
         return ax_error(AX_ERR_DATA,
@@ -30,8 +32,13 @@ static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry 
                         "adapter is for another model (its config says %s)",
                         peft->dir, e->name, (long long)e->shape[0], (long long)got, (long long)rows,
                         (long long)cols, peft->config.base ? peft->config.base : "none");
-    AX_TRY(ax_alloc(out, (size_t)e->numel, sizeof **out));
-    return ax_st_read(e, 0, e->numel, AX_F64, *out);
+    AX_TRY(ax_alloc(out, (size_t)(n * cols), sizeof **out));
+    return ax_st_read(e, first * cols, n * cols, AX_F64, *out);
+}
+
+static enum ax_status take(const struct ax_peft *peft, const struct ax_st_entry *e, int64_t rows,
+                           int64_t cols, double **out) {
+    return take_rows(peft, e, rows, cols, 0, rows, out);
 }
 
 static enum ax_status mismatch(const struct ax_peft *peft, const char *module) {
@@ -154,23 +161,17 @@ static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *pef
     const bool half = e->which == AX_GATE_UP && !ax_experts_ungated(e->module);
     const int64_t stacked = half ? 2 * rows : rows;
     const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
-    double *all_a = NULL, *all_b = NULL;
+    double *of_all = NULL; /* its rows of B, of all experts */
     if (!a || !b || e->number >= experts)
         return mismatch(peft, module);
-    enum ax_status st;
-    AX_TRY_GOTO(take(peft, a, experts * r, cols, &all_a), st, done);
-    AX_TRY_GOTO(take(peft, b, stacked, experts * r, &all_b), st, done);
-    AX_TRY_GOTO(ax_alloc(&t->a, (size_t)(r * cols), sizeof *t->a), st, done);
-    AX_TRY_GOTO(ax_alloc(&t->b, (size_t)(rows * r), sizeof *t->b), st, done);
-    memcpy(t->a, all_a + e->number * r * cols, (size_t)(r * cols) * sizeof *t->a);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < r; j++)
-            t->b[i * r + j] =
-                all_b[(i + (e->up ? rows : 0)) * experts * r + j * experts + e->number];
+    AX_TRY(take_rows(peft, a, experts * r, cols, e->number * r, r, &t->a));
+    enum ax_status st = take_rows(peft, b, stacked, experts * r, e->up ? rows : 0, rows, &of_all);
+    if (st == AX_OK)
+        st = ax_alloc(&t->b, (size_t)(rows * r), sizeof *t->b);
+    for (int64_t i = 0; i < rows * r && st == AX_OK; i++)
+        t->b[i] = of_all[i * experts + e->number];
     set_size(t, &target);
-done:
-    ax_free(all_a);
-    ax_free(all_b);
+    ax_free(of_all);
     return st;
 }
 
