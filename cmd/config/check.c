@@ -147,17 +147,28 @@ static enum ax_status check_map(struct ax_config_build *b, const char *parent,
     return AX_OK;
 }
 
+/* The path of an element; that of the list or map itself if it is too long. */
+static void name_element(char sub[AX_CONFIG_PATH], const char *path,
+                         const struct ax_yaml_node *node, size_t i) {
+    char index[24];
+    snprintf(index, sizeof index, "%zu", i);
+    if (!join(sub, AX_CONFIG_PATH, path, node->kind == AX_YAML_MAP ? node->entries[i].key : index))
+        snprintf(sub, AX_CONFIG_PATH, "%s", path);
+}
+
 /* Checks a value that is passed through as JSON, which has no infinity. */
 static enum ax_status check_any(struct ax_config_build *b, const char *path,
                                 const struct ax_yaml_node *node) {
-    char got[128];
-    for (size_t i = 0; i < node->n; i++)
-        AX_TRY(check_any(b, path, node->entries[i].value));
+    char got[128], sub[AX_CONFIG_PATH];
+    for (size_t i = 0; i < node->n; i++) {
+        name_element(sub, path, node, i);
+        AX_TRY(check_any(b, sub, node->entries[i].value));
+    }
     if (node->kind != AX_YAML_FLOAT || isfinite(node->number))
         return AX_OK;
     describe(node, got, sizeof got);
-    return ax_config_problem(b, node->line, node->column, "", "%s: expected finite numbers, got %s",
-                             path, got);
+    return ax_config_problem(b, node->line, node->column, "",
+                             "%s: expected a finite number, got %s", path, got);
 }
 
 /* Where every name of a map has the same kind of value, a null one counts as unset. */
@@ -185,11 +196,8 @@ static enum ax_status check_elements(struct ax_config_build *b, const struct ax_
         remove_nulls(node);
     for (size_t i = 0; i < node->n; i++) {
         struct ax_yaml_node *value = node->entries[i].value;
-        char index[24];
         char sub[AX_CONFIG_PATH];
-        snprintf(index, sizeof index, "%zu", i);
-        if (!join(sub, sizeof sub, path, node->kind == AX_YAML_MAP ? node->entries[i].key : index))
-            snprintf(sub, sizeof sub, "%s", path);
+        name_element(sub, path, node, i);
         if (!ax_config_coerce(key, ax_config_elements(key), value) ||
             ((value->kind == AX_YAML_INT || value->kind == AX_YAML_FLOAT) &&
              !ax_config_in_range(ax_config_range_of(key), value->number))) {

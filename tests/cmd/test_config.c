@@ -77,10 +77,12 @@ static void wrong_types(void **state) {
 static void passed_numbers_are_finite(void **state) {
     (void)state;
     FAILS("chat_template_kwargs: {a: .inf}\n",
-          "chat_template_kwargs: expected finite numbers, got \".inf\" (c.yaml:1:27)");
-    FAILS("model_config: {a: [1, {b: 1e999}]}\n", "model_config: expected finite numbers",
+          "chat_template_kwargs.a: expected a finite number, got \".inf\" (c.yaml:1:27)");
+    FAILS("model_config: {a: [1, {b: 1e999}]}\n", "model_config.a.1.b: expected a finite number",
           "(c.yaml:1:27)");
-    FAILS("optim_args: {beta1: .nan}\n", "optim_args: expected finite numbers, got \".nan\"");
+    FAILS("optim_args: {beta1: .nan}\n",
+          "optim_args.beta1: expected a finite number, got \".nan\"");
+    FAILS("lr_scheduler_kwargs: {power: .nan}\n", "lr_scheduler_kwargs.power: expected a finite");
 }
 
 static void wrong_choices(void **state) {
