@@ -30,7 +30,7 @@ static void put_kind(int kind) {
 
 static const char used[] = "contains the checkpoints of another run (newest: checkpoint-10)",
                   model[] = "already contains a model; choose another folder",
-                  none[] = "does not exist";
+                  none[] = "does not exist", bare[] = "is not a checkpoint, as it has no ";
 
 static void folders_are_judged(void **state) {
     (void)state;
@@ -45,9 +45,12 @@ static void folders_are_judged(void **state) {
         {AX_RESUME_FOLDER, "/checkpoint-2", {none, none, NULL, none, NULL}},
         {AX_RESUME_FOLDER, "/../other", {NULL, NULL, used, model, used}},
         {AX_RESUME_FOLDER, "/../other/checkpoint-1", {NULL, NULL, used, model, used}},
-        {AX_RESUME_FOLDER, "", {none, NULL, used, model, used}}, /* not a child of itself */
+        {AX_RESUME_FOLDER, "", {none, bare, bare, bare, bare}},
     };
-    assert_int_equal(ax_mkdir_parents(in_dir("other/checkpoint-1")), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_dir("other/state")), AX_OK);
+    assert_int_equal(ax_mkdir_parents(in_dir("other/checkpoint-1/state")), AX_OK);
+    put_text("other/state/manifest.json", "{}");
+    put_text("other/checkpoint-1/state/manifest.json", "{}");
     for (int kind = 0; kind < KINDS; kind++)
         put_kind(kind);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
