@@ -106,8 +106,9 @@ static enum ax_status check_names(const struct ax_arg_list *only) {
         if (!known)
             return ax_error(AX_ERR_CONFIG,
                             "--only: \"%s\" is not one of threads, packed, accumulation, "
-                            "recompute, resume, generation, mesh, kernels",
-                            only->text[i]);
+                            "recompute, resume, generation, mesh, kernels%s%s%s",
+                            only->text[i], nearest.name ? "; did you mean " : "",
+                            nearest.name ? nearest.name : "", nearest.name ? "?" : "");
     }
     return AX_OK;
 }
