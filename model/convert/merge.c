@@ -15,7 +15,7 @@
 #include "model/arch/arch.h"
 #include "model/arch/classifier.h"
 #include "model/convert/from_gguf.h"
-#include "model/lora/merge.h"
+#include "model/convert/merged.h"
 #include "model/parts/head.h"
 #include "model/pass.h"
 
@@ -205,7 +205,8 @@ static enum ax_status open_tensors(struct merge *w) {
             ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(&w->arch, e->name);
         if (is_dropped(w, e))
             continue;
-        AX_TRY(ax_merged_open(t, e, used ? &w->peft : NULL, rounds ? w->m->written : e->dtype));
+        AX_TRY(ax_merged_open(t, &w->arch, e, used ? &w->peft : NULL,
+                              rounds ? w->m->written : e->dtype));
         w->outputs[w->m->tensors] = (struct ax_st_output){
             .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
         memcpy(w->outputs[w->m->tensors].shape, t->base->shape, sizeof e->shape);

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tests/goldens/digest.h"
 #include "tests/goldens/model.h"
-#include "model/lora/merge.h"
+#include "model/convert/merged.h"
 
 #define MAX_JSON         (64u << 20)
 #define MERGED_TOLERANCE 1e-6 /* of the largest weight: the file was summed in float */
@@ -22,7 +22,7 @@ static enum ax_status compare_merged(const struct ax_golden_case *c,
     if (!base)
         return ax_error(AX_ERR_DATA, "%s: the base model has no tensor %s", want->path, name);
     AX_TRY_GOTO(golden_read_form(want, name, &w), st, done);
-    AX_TRY_GOTO(ax_merged_open(&merged, base, c->peft, AX_F64), st, done);
+    AX_TRY_GOTO(ax_merged_open(&merged, &c->arch, base, c->peft, AX_F64), st, done);
     if (w.numel != base->numel)
         AX_TRY_GOTO(ax_error(AX_ERR_DATA, "%s: %s has a different size", want->path, name), st,
                     done);

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "kernels/quant/quant_codes.h"
 #include "model/adapter/load.h"
-#include "model/lora/merge.h"
+#include "model/convert/merged.h"
 #include "model/adapter/pissa.h"
 #include "model/layer.h"
 #include "model/lora/low_rank.h"
@@ -259,7 +259,7 @@ static void a_folder_is_for_the_base_as_it_was(void **state) {
             const struct ax_st_entry *e = ax_hf_at(&hf, i);
             struct ax_merged t;
             double *values;
-            must(ax_merged_open(&t, e, &peft, AX_F64));
+            must(ax_merged_open(&t, &arch, e, &peft, AX_F64));
             must(ax_alloc(&values, (size_t)e->numel, sizeof *values));
             must(ax_merged_read(&t, 0, e->numel, values));
             for (int64_t k = 0; k < e->numel; k++)

@@ -3,10 +3,11 @@
  * W' = W + s·B·A, with DoRA m·V/‖V‖ per row for V = W + s·B·A: in double from the files' values,
  * rounded once to the output dtype. Tensors of modules_to_save come from the adapter. Stacked experts
  * [E][in][out] are the rows of one matrix [E·in][out], to which each expert adds Aᵀ·Bᵀ. */
-#ifndef AX_MODEL_LORA_MERGE_H
-#define AX_MODEL_LORA_MERGE_H
+#ifndef AX_MODEL_CONVERT_MERGED_H
+#define AX_MODEL_CONVERT_MERGED_H
 
 #include "ckpt/hf/hf.h"
+#include "model/arch/arch.h"
 #include "model/lora/adapter.h"
 
 struct ax_merged {
@@ -23,8 +24,9 @@ struct ax_merged {
 
 /* Opens the merged form of a base tensor; peft NULL: no adapter changes it. AX_ERR_DATA if the
  * adapter's tensors do not fit it. */
-enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
-                              const struct ax_peft *peft, enum ax_dtype dtype);
+enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_arch *arch,
+                              const struct ax_st_entry *base, const struct ax_peft *peft,
+                              enum ax_dtype dtype);
 /* True if merging gives a tied base a separate head. */
 bool ax_merged_unties(const struct ax_peft *peft);
 void ax_merged_close(struct ax_merged *t); /* safe on a zeroed one */

@@ -1,5 +1,5 @@
 /* See merge.h. Computes only the requested rows, several at a time. */
-#include "model/lora/merge.h"
+#include "model/convert/merged.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -100,115 +100,107 @@ static enum ax_status open_adapter(struct ax_merged *t, const struct ax_peft *pe
     return m ? take(peft, m, t->rows, 1, &t->magnitude) : AX_OK;
 }
 
-#define MLP_EXPERTS     "mlp.experts"
-#define GRANITE_EXPERTS "block_sparse_moe.experts"
-
-/* transformers' module of the experts that a name of a file is about: theirs, or that of most families. */
-static const char *experts_module(const char *name) {
-    static const char *const own[] = {"feed_forward.experts", "mixer.experts"};
-    const char *found = MLP_EXPERTS;
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strstr(name, own[i]))
-            found = own[i];
-    return found;
-}
-
-/* "model.layers.3.block_sparse_moe.experts.5.w1": an expert's matrix, and which part of the stacked
- * weights it is. */
+/* An expert's matrix, or all of them stacked, and which part of the stacked weights it is. */
 struct expert {
-    const char *module; /* of all experts */
     int layer;
-    int64_t number;
+    int64_t number; /* −1: of all */
     enum ax_expert_weight which;
     bool up; /* gate_up_proj's second half */
 };
-static bool is_expert(const char *module, struct expert *out) {
-    static const struct {
+
+/* What follows the layer's number in the name of a tensor, or a family's "%d" ("" if nothing does). */
+static const char *after_layer(const char *name) {
+    const char *at = strstr(name, "layers.");
+    if (!at)
+        return "";
+    at += strlen("layers.");
+    return at + strspn(at, "%d0123456789");
+}
+
+static bool is_stacked(const struct ax_arch *arch, const struct ax_st_entry *base,
+                       struct expert *out) {
+    const struct ax_moe_stacked *names = arch->moe.stacked;
+    const char *rest = after_layer(base->name);
+    const bool gate_up = strcmp(rest, after_layer(names->gate_up)) == 0;
+    *out = (struct expert){layer_of(base->name), -1, gate_up ? AX_GATE_UP : AX_DOWN, false};
+    return gate_up || strcmp(rest, after_layer(names->down)) == 0;
+}
+
+/* `rest`: "EXPERTS.5.w1" after the layer's number, for matrix w1 of expert 5. */
+static bool is_numbered(const struct ax_arch *arch, const char *rest, struct expert *out) {
+    const struct ax_moe_names *names = arch->moe.names;
+    const struct {
         const char *name;
         enum ax_expert_weight which;
         bool up;
-    } parts[] = {{"w1", AX_GATE_UP, false},     {"w3", AX_GATE_UP, true},
-                 {"w2", AX_DOWN, false},        {"gate_proj", AX_GATE_UP, false},
-                 {"up_proj", AX_GATE_UP, true}, {"down_proj", AX_DOWN, false}};
-    const char *at = strstr(module, ".experts.");
+    } parts[] = {{names->gate, AX_GATE_UP, false},
+                 {names->up, AX_GATE_UP, names->gate != NULL},
+                 {names->down, AX_DOWN, false}};
+    const char *experts = after_layer(names->experts);
+    const size_t n = strlen(experts);
     char *end;
-    if (!at || layer_of(module) < 0)
+    if (strncmp(rest, experts, n) != 0 || rest[n] != '.')
         return false;
-    out->module = experts_module(module);
-    out->layer = layer_of(module);
-    out->number = strtol(at + strlen(".experts."), &end, 10);
+    out->number = strtol(rest + n + 1, &end, 10);
     for (size_t i = 0; *end == '.' && out->number >= 0 && i < sizeof parts / sizeof *parts; i++) {
         out->which = parts[i].which;
-        out->up = parts[i].up && !ax_experts_ungated(out->module);
-        if (strcmp(end + 1, parts[i].name) == 0)
+        out->up = parts[i].up;
+        if (parts[i].name && strcmp(end + 1, parts[i].name) == 0)
             return true;
     }
     return false;
 }
 
+static bool is_expert(const struct ax_arch *arch, const struct ax_st_entry *base,
+                      const char *module, struct expert *out) {
+    if (arch->moe.n_experts == 0 || layer_of(module) < 0)
+        return false;
+    if (arch->moe.stacked)
+        return is_stacked(arch, base, out);
+    out->layer = layer_of(module);
+    return is_numbered(arch, after_layer(module), out);
+}
+
 /* Its rows of B and columns of A, from the tensors of all experts. */
-static enum ax_status open_expert(struct ax_merged *t, const struct ax_peft *peft,
-                                  const struct expert *e) {
+static enum ax_status open_expert(struct ax_merged *t, const struct ax_arch *arch,
+                                  const struct ax_peft *peft, const struct expert *e) {
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, e->module, e->which, &target, module,
-                                    sizeof module));
+    AX_TRY(ax_adapter_experts_match(&peft->config, e->layer, ax_moe_module(arch), e->which, &target,
+                                    module, sizeof module));
     if (!target.on)
         return AX_OK;
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
     const struct ax_st_entry *b = find(peft, module, "lora_B.weight");
     const int64_t rows = t->base->shape[0], cols = t->base->shape[1], r = target.r;
-    const bool half = e->which == AX_GATE_UP && !ax_experts_ungated(e->module);
+    const int64_t E = arch->moe.n_experts;
+    const bool half = e->which == AX_GATE_UP && !ax_experts_ungated(ax_moe_module(arch));
     const int64_t stacked = half ? 2 * rows : rows;
-    const int64_t experts = a && a->ndim == 2 ? a->shape[0] / r : 0;
     double *of_all = NULL; /* its rows of B, of all experts */
-    if (!a || !b || e->number >= experts)
+    if (!a || !b || e->number >= E)
         return mismatch(peft, module);
-    AX_TRY(take_rows(peft, a, experts * r, cols, e->number * r, r, &t->a));
-    enum ax_status st = take_rows(peft, b, stacked, experts * r, e->up ? rows : 0, rows, &of_all);
+    AX_TRY(take_rows(peft, a, E * r, cols, e->number * r, r, &t->a));
+    enum ax_status st = take_rows(peft, b, stacked, E * r, e->up ? rows : 0, rows, &of_all);
     if (st == AX_OK)
         st = ax_alloc(&t->b, (size_t)(rows * r), sizeof *t->b);
     for (int64_t i = 0; i < rows * r && st == AX_OK; i++)
-        t->b[i] = of_all[i * experts + e->number];
+        t->b[i] = of_all[i * E + e->number];
     set_size(t, &target);
     ax_free(of_all);
     return st;
 }
 
-/* Which weights of experts a tensor of the file is; NULL: none. */
-struct stacked {
-    const char *end;
-    enum ax_expert_weight which;
-    bool out_first; /* [E][out][in], else [E][in][out] */
-    const char *experts;
-};
-static const struct stacked *find_stacked(const struct ax_st_entry *base) {
-    static const struct stacked all[] = {
-        {".mlp.experts.gate_up_proj", AX_GATE_UP, false, MLP_EXPERTS},
-        {".mlp.experts.down_proj", AX_DOWN, false, MLP_EXPERTS},
-        {".feed_forward.experts.gate_up_proj", AX_GATE_UP, false, "feed_forward.experts"},
-        {".feed_forward.experts.down_proj", AX_DOWN, false, "feed_forward.experts"},
-        {".experts.gate_up_proj", AX_GATE_UP, true, "experts"},
-        {".experts.down_proj", AX_DOWN, true, "experts"},
-        {".block_sparse_moe.input_linear.weight", AX_GATE_UP, true, GRANITE_EXPERTS},
-        {".block_sparse_moe.output_linear.weight", AX_DOWN, true, GRANITE_EXPERTS}};
-    const size_t n = strlen(base->name);
-    for (size_t k = 0; base->ndim == 3 && k < sizeof all / sizeof *all; k++)
-        if (n > strlen(all[k].end) && strcmp(base->name + n - strlen(all[k].end), all[k].end) == 0)
-            return &all[k];
-    return NULL;
-}
-
 /* Of W [E·in][out]: row (e, i) gets Σ_j A_e[j][i]·B_e[·][j], so A and B change places, and each expert
  * has its own B. Of W [E·out][in] they stay. */
-static enum ax_status open_stacked(struct ax_merged *t, const struct ax_peft *peft,
-                                   const struct stacked *s) {
-    const int64_t E = t->base->shape[0], in = t->base->shape[s->out_first ? 2 : 1];
-    const int64_t out = t->base->shape[s->out_first ? 1 : 2];
+static enum ax_status open_stacked(struct ax_merged *t, const struct ax_arch *arch,
+                                   const struct ax_peft *peft, const struct expert *s) {
+    const bool out_first = arch->moe.stacked->out_first;
+    const int64_t E = t->base->shape[0], in = t->base->shape[out_first ? 2 : 1];
+    const int64_t out = t->base->shape[out_first ? 1 : 2];
     struct ax_adapter_target target;
     char module[AX_NAME_MAX];
-    AX_TRY(ax_adapter_experts_match(&peft->config, layer_of(t->base->name), s->experts, s->which,
-                                    &target, module, sizeof module));
+    AX_TRY(ax_adapter_experts_match(&peft->config, s->layer, ax_moe_module(arch), s->which, &target,
+                                    module, sizeof module));
     if (!target.on)
         return AX_OK;
     const struct ax_st_entry *a = find(peft, module, "lora_A.weight");
@@ -220,19 +212,19 @@ static enum ax_status open_stacked(struct ax_merged *t, const struct ax_peft *pe
     enum ax_status st;
     AX_TRY_GOTO(take(peft, a, E * r, in, &all_a), st, done);
     AX_TRY_GOTO(take(peft, b, out, E * r, &all_b), st, done);
-    t->group = s->out_first ? out : in;
+    t->group = out_first ? out : in;
     t->rows = E * t->group;
-    t->cols = s->out_first ? in : out;
+    t->cols = out_first ? in : out;
     AX_TRY_GOTO(ax_alloc(&t->a, (size_t)(E * r * t->cols), sizeof *t->a), st, done);
     AX_TRY_GOTO(ax_alloc(&t->b, (size_t)(t->rows * r), sizeof *t->b), st, done);
     for (int64_t row = 0; row < E * r; row++) { /* e·r + j */
         const int64_t e = row / r, j = row % r;
-        double *const of_in = s->out_first ? &t->a[row * in] : &t->b[e * in * r + j];
-        double *const of_out = s->out_first ? &t->b[e * out * r + j] : &t->a[row * out];
+        double *const of_in = out_first ? &t->a[row * in] : &t->b[e * in * r + j];
+        double *const of_out = out_first ? &t->b[e * out * r + j] : &t->a[row * out];
         for (int64_t i = 0; i < in; i++)
-            of_in[i * (s->out_first ? 1 : r)] = all_a[row * in + i];
+            of_in[i * (out_first ? 1 : r)] = all_a[row * in + i];
         for (int64_t o = 0; o < out; o++)
-            of_out[o * (s->out_first ? r : 1)] = all_b[o * E * r + j * E + e];
+            of_out[o * (out_first ? r : 1)] = all_b[o * E * r + j * E + e];
     }
     t->r = r;
     t->scale = target.scale;
@@ -242,8 +234,9 @@ done:
     return st;
 }
 
-enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *base,
-                              const struct ax_peft *peft, enum ax_dtype dtype) {
+enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_arch *arch,
+                              const struct ax_st_entry *base, const struct ax_peft *peft,
+                              enum ax_dtype dtype) {
     *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
     char module[AX_NAME_MAX + 64];
     const char *what = strrchr(base->name, '.');
@@ -261,16 +254,16 @@ enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_st_entry *bas
                         whole->name);
     if (whole)
         t->base = whole;
-    struct expert expert;
-    const struct stacked *stacked = find_stacked(base);
+    struct expert e = {0};
+    const bool of_expert = is_expert(arch, base, module, &e), stacked = of_expert && e.number < 0;
     const struct ax_st_entry *embedding = find(peft, module, "lora_embedding_A");
     if (!matrix && !stacked)
         return AX_OK;
-    const enum ax_status st = stacked     ? open_stacked(t, peft, stacked)
+    const enum ax_status st = stacked     ? open_stacked(t, arch, peft, &e)
                               : a         ? open_adapter(t, peft, module, a)
                               : embedding ? open_embedding(t, peft, module, embedding)
-                              : is_expert(module, &expert) ? open_expert(t, peft, &expert)
-                                                           : AX_OK;
+                              : of_expert ? open_expert(t, arch, peft, &e)
+                                          : AX_OK;
     if (st != AX_OK)
         ax_merged_close(t);
     return st;
