@@ -73,6 +73,7 @@ bool ax_path_is_remote(const char *path);
  * without the folder. */
 enum ax_status ax_path_refuse_links(const char *dir, const char *name);
 enum ax_status ax_path_join(char **out, const char *dir, const char *name);
+enum ax_status ax_path_expand(char **out, const char *path); /* "~" and "~/x" are HOME and HOME/x */
 /* One plain file name: no separator, not "." or "..", not empty, no control bytes. */
 bool ax_is_plain_name(const char *name);
 /* Private folders (0750) are closed to other users: they hold what only this program reads

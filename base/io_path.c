@@ -51,6 +51,13 @@ enum ax_status ax_path_join(char **out, const char *dir, const char *name) {
     return ax_sprintf(out, "%s%s%s", dir, separator, name);
 }
 
+enum ax_status ax_path_expand(char **out, const char *path) {
+    const char *home = getenv("HOME");
+    if (home && *home && path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
+        return ax_sprintf(out, "%s%s", home, path + 1);
+    return ax_strdup(out, path);
+}
+
 enum ax_status ax_path_parent(char **out, const char *path) {
     const char *slash = strrchr(path, '/');
     if (slash == NULL)

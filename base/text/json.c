@@ -10,6 +10,8 @@
 
 #include "base/fit.h"
 #include "base/io.h"
+#include "base/mem.h"
+#include "base/text/unicode.h"
 
 #define MAX_DEPTH 512
 /* Longest integer that a double can hold: DBL_MAX has 309 digits. */
@@ -446,4 +448,13 @@ enum ax_status ax_json_str_or(struct ax_json v, const char *def, const char **ou
 
 json_t *ax_json_number(double x) {
     return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *ax_json_repaired(const char *bytes) {
+    struct ax_buf text = {0};
+    json_t *v = NULL;
+    if (ax_utf8_repair(&text, bytes, strlen(bytes)) == AX_OK)
+        v = json_stringn(text.data, text.len);
+    ax_buf_free(&text);
+    return v;
 }

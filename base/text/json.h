@@ -36,6 +36,9 @@ struct ax_json_first {
 enum ax_status ax_json_first(const char *text, size_t len, struct ax_json_first *out);
 /* A new JSON number; null for NaN and infinities. */
 json_t *ax_json_number(double x);
+/* A new JSON string of bytes that may be no text, as names of files are on Linux: what is no UTF-8 is U+FFFD.
+ * NULL: out of memory. */
+json_t *ax_json_repaired(const char *bytes);
 /* Pretty (2 spaces, keys in file order, like Python's json.dumps(indent=2)); free with ax_free. */
 enum ax_status ax_json_dump(const json_t *v, char **text, size_t *len);
 /* x as in Python's repr: the fewest digits that read back as x, with an exponent from 1e16 up and

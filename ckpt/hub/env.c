@@ -24,19 +24,11 @@ static bool is_true(const char *name) {
     return false;
 }
 
-/* "~/x" → HOME/x */
-static enum ax_status expand(char **out, const char *path) {
-    const char *home = variable("HOME");
-    if (home && path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
-        return ax_sprintf(out, "%s%s", home, path + 1);
-    return ax_strdup(out, path);
-}
-
 /* HF_HOME: the folder in which HF's tools keep everything. */
 static enum ax_status home_folder(char **out) {
     const char *v = variable("HF_HOME");
     if (v)
-        return expand(out, v);
+        return ax_path_expand(out, v);
     if ((v = variable("XDG_CACHE_HOME")))
         return ax_path_join(out, v, "huggingface");
     v = variable("HOME");
@@ -54,7 +46,7 @@ static enum ax_status in_home(char **out, const char *name) {
 enum ax_status ax_hub_cache_folder(char **out) {
     const char *v;
     if ((v = variable("HF_HUB_CACHE")) || (v = variable("HUGGINGFACE_HUB_CACHE")))
-        return expand(out, v);
+        return ax_path_expand(out, v);
     return in_home(out, "hub");
 }
 
@@ -80,7 +72,7 @@ static enum ax_status read_token(char **out) {
     *out = NULL;
     if (v)
         return take_token(out, "HF_TOKEN", v);
-    AX_TRY((v = variable("HF_TOKEN_PATH")) ? expand(&path, v) : in_home(&path, "token"));
+    AX_TRY((v = variable("HF_TOKEN_PATH")) ? ax_path_expand(&path, v) : in_home(&path, "token"));
     enum ax_status st = AX_OK;
     if (ax_path_exists(path) && (st = ax_read_file(path, MAX_TOKEN, &text, &len)) == AX_OK) {
         st = take_token(out, path, text);

@@ -2,7 +2,6 @@
 #include "cmd/config/config.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/io.h"
@@ -136,12 +135,10 @@ static enum ax_status put_warmup(struct ax_config *cfg) {
 /* "~/x" → HOME/x in folders that are made: nobody looks for them in one of the name "~". */
 static enum ax_status expand_home(struct ax_config *cfg, const char *path) {
     struct ax_yaml_node *node = ax_config_lookup(cfg, path);
-    const char *home = getenv("HOME");
     char *full;
-    if (node == NULL || node->kind != AX_YAML_STRING || strncmp(node->text, "~/", 2) != 0 ||
-        home == NULL || *home == '\0')
+    if (node == NULL || node->kind != AX_YAML_STRING)
         return AX_OK;
-    AX_TRY(ax_sprintf(&full, "%s%s", home, node->text + 1));
+    AX_TRY(ax_path_expand(&full, node->text));
     ax_free(node->text);
     node->text = full;
     return AX_OK;

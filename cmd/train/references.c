@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/text/json_repaired.h"
+#include "base/text/json.h"
 #include "cmd/train/setup.h"
 #include "kernels/cpu/isa.h"
 

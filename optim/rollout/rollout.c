@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/stop.h"
-#include "base/text/unicode.h"
 #include "optim/evaluate/asked.h"
 #include "optim/rollout/reread.h"
 
@@ -103,27 +102,16 @@ static int64_t place_of(const struct ax_rollout *r, int64_t i) {
     return i * (r->o->max_prompt + r->o->max_new);
 }
 
-/* The name of a record's file is part of JSON texts, and need not be UTF-8. */
-static enum ax_status put_file(struct ax_rollout_origin *o, const char *name) {
-    struct ax_buf text = {0};
-    enum ax_status st = ax_utf8_repair(&text, name, strlen(name));
-    ax_free(o->file);
-    o->file = NULL;
-    if (st == AX_OK)
-        st = ax_strdup(&o->file, text.data ? text.data : "");
-    ax_buf_free(&text);
-    return st;
-}
-
 static enum ax_status put_record(struct ax_rollout *r, int64_t group, const struct ax_examples *set,
                                  size_t index) {
     const struct ax_stored *x = &set->list[index];
     size_t n;
     const char *record = ax_examples_text(set, index, &n);
     AX_ASSERT(record);
+    ax_free(r->origins[group].file);
     ax_free(r->records[group]);
-    r->records[group] = NULL;
-    AX_TRY(put_file(&r->origins[group], x->file < set->n_files ? set->files[x->file] : "?"));
+    r->origins[group].file = r->records[group] = NULL;
+    AX_TRY(ax_strdup(&r->origins[group].file, x->file < set->n_files ? set->files[x->file] : "?"));
     r->origins[group].line = x->line;
     return ax_sprintf(&r->records[group], "%.*s", (int)n, record);
 }

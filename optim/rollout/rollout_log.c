@@ -22,9 +22,10 @@ static json_t *line_json(const struct ax_rollout *r, int64_t i, const struct ax_
                          const struct ax_buf *completion) {
     const struct ax_completion *c = &r->list[i];
     const struct ax_rollout_origin *from = &r->origins[i / r->o->group];
-    return json_pack("{ss sI ss% ss% sI sb}", "file", from->file, "line", (json_int_t)from->line,
-                     "prompt", prompt->data, prompt->len, "completion", completion->data,
-                     completion->len, "tokens", (json_int_t)c->sampled, "truncated", c->truncated);
+    return json_pack("{so sI ss% ss% sI sb}", "file", ax_json_repaired(from->file), "line",
+                     (json_int_t)from->line, "prompt", prompt->data, prompt->len, "completion",
+                     completion->data, completion->len, "tokens", (json_int_t)c->sampled,
+                     "truncated", c->truncated);
 }
 
 /* Where answers may be the model's or the record's, whose it is. */

@@ -86,7 +86,7 @@ static json_t *completion_json(const struct ax_rollout *r, const struct ax_compl
 }
 
 static json_t *origin_json(const struct ax_rollout_origin *o) {
-    return json_pack("{ss sI}", "file", o->file, "line", (json_int_t)o->line);
+    return json_pack("{so sI}", "file", ax_json_repaired(o->file), "line", (json_int_t)o->line);
 }
 
 static bool append(json_t *list, json_t *item) {

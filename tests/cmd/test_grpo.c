@@ -617,7 +617,9 @@ static void files_of_any_name(void **state) {
     assert_int_equal(mkdir(to, 0700), 0);
     snprintf(to, sizeof to, "%s/d/b\xff.jsonl", scratch);
     assert_int_equal(rename(in_scratch("prompts.jsonl"), to), 0);
-    snprintf(more, sizeof more, "max_staleness=1 max_steps=2 datasets=\"[{path: %s/d}]\"", scratch);
+    snprintf(more, sizeof more,
+             "max_staleness=1 max_steps=2 dataset_prepared_path=null datasets=\"[{path: %s/d}]\"",
+             scratch);
     train("a", config, more);
     char *text = read_text("a", "completions.jsonl");
     assert_non_null(strstr(text, "/b\xef\xbf\xbd.jsonl\""));

@@ -7,7 +7,6 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/text/json.h"
-#include "base/text/json_repaired.h"
 
 /* ---- loading a set: set.json, then the bytes of both files, then their consistency ---- */
 

@@ -9,7 +9,7 @@
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/lock.h"
-#include "base/text/json_repaired.h"
+#include "base/text/json.h"
 #include "data/records/rows/rows.h"
 #include "data/records/rows/find.h"
 #include "data/records/rows/shuffle.h"
