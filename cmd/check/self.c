@@ -97,18 +97,14 @@ static bool wanted(const struct ax_arg_list *only, const char *name) {
 
 static enum ax_status check_names(const struct ax_arg_list *only) {
     for (int i = 0; i < only->n; i++) {
-        struct ax_nearest nearest = {.given = only->text[i], .within = 4};
         bool known = false;
-        for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
-            known = known || strcmp(only->text[i], lines[k].name) == 0;
-            ax_nearest_try(&nearest, lines[k].name);
-        }
+        for (size_t k = 0; k < sizeof lines / sizeof *lines && !known; k++)
+            known = strcmp(only->text[i], lines[k].name) == 0;
         if (!known)
             return ax_error(AX_ERR_CONFIG,
                             "--only: \"%s\" is not one of threads, packed, accumulation, "
-                            "recompute, resume, generation, mesh, kernels%s%s%s",
-                            only->text[i], nearest.name ? "; did you mean " : "",
-                            nearest.name ? nearest.name : "", nearest.name ? "?" : "");
+                            "recompute, resume, generation, mesh, kernels",
+                            only->text[i]);
     }
     return AX_OK;
 }
