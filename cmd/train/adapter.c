@@ -259,27 +259,24 @@ static void warn_ignored(const struct ax_train_setup *s, const struct ax_peft_co
     AX_FILL(s->cfg, "", struct ax_peft_config, &keys);
     const struct {
         const char *key;
+        bool flag;
         double value, folder;
-    } all[] = {{"lora_r", (double)keys.r, (double)c->r},
-               {"lora_alpha", keys.alpha, c->alpha},
-               {"lora_dropout", keys.dropout, c->dropout}};
-    const struct {
-        const char *key;
-        bool value, folder;
-    } flags[] = {{"peft_use_rslora", keys.rslora, c->rslora},
-                 {"peft_use_dora", keys.dora, c->dora}};
-    static const char text[] = "%s: %s is not used: the adapter in lora_model_dir has %s";
+    } all[] = {{"lora_r", false, (double)keys.r, (double)c->r},
+               {"lora_alpha", false, keys.alpha, c->alpha},
+               {"lora_dropout", false, keys.dropout, c->dropout},
+               {"peft_use_rslora", true, keys.rslora, c->rslora},
+               {"peft_use_dora", true, keys.dora, c->dora}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *key = all[i].key;
         char folder[32];
         snprintf(folder, sizeof folder, "%g", all[i].folder);
         if (ax_config_is_set(s->cfg, "%s", key) && fabs(all[i].value - all[i].folder) > 1e-9)
-            ax_log_warn(text, key, ax_config_str(s->cfg, "%s", key), folder);
+            ax_log_warn("%s: %s is not used: the adapter in lora_model_dir has %s", key,
+                        ax_config_str(s->cfg, "%s", key),
+                        !all[i].flag         ? folder
+                        : all[i].folder != 0 ? "true"
+                                             : "false");
     }
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (ax_config_is_set(s->cfg, "%s", flags[i].key) && flags[i].value != flags[i].folder)
-            ax_log_warn(text, flags[i].key, flags[i].value ? "true" : "false",
-                        flags[i].folder ? "true" : "false");
 }
 
 static enum ax_status open_start(struct ax_train_setup *s, const struct ax_adapter_keys *k) {
