@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
+#include "base/mem.h"
 #include "base/status.h"
 #include "tests/goldens/mirror.h"
 
@@ -35,4 +37,16 @@ const char *golden_path(const char *name) {
     k->next = all;
     all = k;
     return k->path;
+}
+
+void golden_flip(const char *path) {
+    char *data;
+    size_t len;
+    uint64_t header;
+    assert_int_equal(ax_read_file(path, 1 << 24, &data, &len), AX_OK);
+    memcpy(&header, data, sizeof header);
+    assert_true(len > sizeof header + header + 1);
+    data[sizeof header + header + 1] ^= 0x10;
+    assert_int_equal(ax_write_file_atomic(path, data, len), AX_OK);
+    ax_free(data);
 }

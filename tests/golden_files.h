@@ -12,7 +12,10 @@
  * until the program ends; the files are for everybody: change copies only. */
 const char *golden_path(const char *name);
 
-/* The same outside of cmocka's tests: false with an error text (base/status.h). */
+/* Changes a bit of the first tensor of a copied .safetensors file; once more takes it back. */
+void golden_flip(const char *path);
+
+/* golden_path outside of cmocka's tests: false with an error text (base/status.h). */
 bool golden_find(const char *name, char *path, size_t size);
 
 #endif
