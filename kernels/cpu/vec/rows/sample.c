@@ -18,15 +18,14 @@ struct candidate {
     float p;
 };
 
-/* Workspace: probabilities of all rows (logits with the penalty, before), what the ops of the head
- * need for each row, and for each piece of the rows the candidates of one. */
+/* A thread's workspace, for a row at a time: it stays in the cache from its largest logit to the token drawn. */
 struct room {
-    float *probs;                                           /* [T][V] */
-    float *stats;                                           /* [T][AX_SOFTMAX_STATS] */
-    float *logprob, *lse, *entropy, *nothing, *temperature; /* [T] */
-    int32_t *labels;                                        /* [T]: none */
-    struct candidate *candidates;                           /* [pieces][V] */
-    int64_t pieces;
+    float *probs; /* [V]; logits with the penalty, before */
+    /* what the ops of the head need */
+    float *stats; /* [AX_SOFTMAX_STATS] */
+    float *logprob, *lse, *entropy, *nothing, *temperature;
+    int32_t *label;               /* none */
+    struct candidate *candidates; /* [V] */
     size_t bytes;
 };
 
@@ -37,32 +36,46 @@ static void *take(struct room *r, char *work, int64_t n, size_t size) {
 }
 
 /* work NULL: for the bytes only. */
-static struct room rooms_of(const struct ax_queue *q, const struct ax_sample *a, char *work) {
-    const int64_t T = a->logits.shape[0], V = a->logits.shape[1];
-    struct room r = {.pieces = least(q->threads, T)};
+static struct room carve_room(const struct ax_sample *a, char *work) {
+    const int64_t V = a->logits.shape[1];
     const bool drawn = a->temperature > 0;
+    struct room r = {0};
     if (drawn || ax_sample_penalises(a))
-        r.probs = take(&r, work, T * V, sizeof *r.probs);
+        r.probs = take(&r, work, V, sizeof *r.probs);
     if (drawn) {
-        r.stats = take(&r, work, T * AX_SOFTMAX_STATS, sizeof *r.stats);
-        float **const columns[] = {&r.logprob, &r.lse, &r.entropy, &r.nothing, &r.temperature};
-        for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-            *columns[i] = take(&r, work, T, sizeof(float));
-        r.labels = take(&r, work, T, sizeof *r.labels);
+        r.stats = take(&r, work, AX_SOFTMAX_STATS, sizeof *r.stats);
+        float **const numbers[] = {&r.logprob, &r.lse, &r.entropy, &r.nothing, &r.temperature};
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            *numbers[i] = take(&r, work, 1, sizeof(float));
+        r.label = take(&r, work, 1, sizeof *r.label);
         if (ax_sample_filters(a))
-            r.candidates = take(&r, work, r.pieces * V, sizeof *r.candidates);
+            r.candidates = take(&r, work, V, sizeof *r.candidates);
     }
     return r;
 }
 
+/* How many threads have a room. */
+static int row_threads(const struct ax_queue *q, const struct ax_sample *a) {
+    const int64_t T = a->logits.shape[0], V = a->logits.shape[1];
+    return T > 0 ? (int)least(team(q, T * V), T) : 1;
+}
+
+static struct room own_room(const struct ax_sample *a, void *work) {
+    return carve_room(a, (char *)work + (size_t)omp_get_thread_num() * carve_room(a, NULL).bytes);
+}
+
 size_t AX_VEC(ax_cpu_sample_workspace)(struct ax_queue *q, const struct ax_sample *a) {
-    return rooms_of(q, a, NULL).bytes;
+    return carve_room(a, NULL).bytes * (size_t)row_threads(q, a);
 }
 
 /* ---- probabilities ---- */
 
-static struct ax_tensor column(float *data, int64_t n) {
-    return ax_tensor_1d(AX_F32, data, n);
+static struct ax_tensor row_of(const struct ax_tensor *x, int64_t t) {
+    return ax_tensor_2d(x->dtype, ax_tensor_row(x, t), 1, x->shape[1]);
+}
+
+static struct ax_tensor one(float *number) {
+    return ax_tensor_1d(AX_F32, number, 1);
 }
 
 static void penalise(const struct ax_sample *a, int64_t t, float *z) {
@@ -73,40 +86,39 @@ static void penalise(const struct ax_sample *a, int64_t t, float *z) {
         z[context[i]] = (float)ax_sample_penalised(a, (double)z[context[i]]);
 }
 
-/* probs = softmax(z/T): T times the gradient of lse for the logits, which is (1/T)·p. */
-static enum ax_status probabilities(struct ax_queue *q, const struct ax_sample *a,
-                                    const struct room *r, const struct ax_tensor *logits) {
-    const int64_t T = logits->shape[0];
-    const struct ax_tensor none = ax_tensor_1d(AX_I32, r->labels, T);
-    for (int64_t t = 0; t < T; t++) {
-        r->labels[t] = -1;
-        r->nothing[t] = 0;
-        r->temperature[t] = (float)a->temperature;
-    }
+/* probs = softmax(z/T) of a row, in place if it lies there: T times the gradient of lse for the logits, which is
+ * (1/T)·p. */
+static void probabilities(const struct ax_sample *a, const struct room *r,
+                          const struct ax_tensor *logits) {
+    struct ax_queue own = {.threads = 1};
+    const struct ax_tensor none = ax_tensor_1d(AX_I32, r->label, 1);
+    *r->label = -1;
+    *r->nothing = 0;
+    *r->temperature = (float)a->temperature;
     const struct ax_softmax_stats stats = {.logits = *logits,
                                            .labels = none,
                                            .stats =
-                                               ax_tensor_2d(AX_F32, r->stats, T, AX_SOFTMAX_STATS),
+                                               ax_tensor_2d(AX_F32, r->stats, 1, AX_SOFTMAX_STATS),
                                            .inv_temperature = 1 / a->temperature};
     const struct ax_softmax_merge merge = {
-        .stats = ax_tensor_3d(AX_F32, r->stats, 1, T, AX_SOFTMAX_STATS),
+        .stats = ax_tensor_3d(AX_F32, r->stats, 1, 1, AX_SOFTMAX_STATS),
         .labels = none,
-        .logprob = column(r->logprob, T),
-        .lse = column(r->lse, T),
-        .entropy = column(r->entropy, T),
+        .logprob = one(r->logprob),
+        .lse = one(r->lse),
+        .entropy = one(r->entropy),
         .inv_temperature = 1 / a->temperature};
     const struct ax_softmax_backward back = {
         .logits = *logits,
         .labels = none,
         .lse = merge.lse,
         .entropy = merge.entropy,
-        .g_logprob = column(r->nothing, T),
-        .g_lse = column(r->temperature, T),
-        .dlogits = ax_tensor_2d(AX_F32, r->probs, T, logits->shape[1]),
+        .g_logprob = one(r->nothing),
+        .g_lse = one(r->temperature),
+        .dlogits = ax_tensor_2d(AX_F32, r->probs, 1, logits->shape[1]),
         .inv_temperature = 1 / a->temperature};
-    AX_TRY(AX_VEC(ax_cpu_softmax_stats)(q, &stats, NULL));
-    AX_TRY(AX_VEC(ax_cpu_softmax_merge)(q, &merge, NULL));
-    return AX_VEC(ax_cpu_softmax_backward)(q, &back, NULL);
+    AX_VEC(ax_cpu_softmax_stats)(&own, &stats, NULL);
+    AX_VEC(ax_cpu_softmax_merge)(&own, &merge, NULL);
+    AX_VEC(ax_cpu_softmax_backward)(&own, &back, NULL);
 }
 
 /* ---- filters, on one row of probabilities ---- */
@@ -234,10 +246,10 @@ static void share_out(const struct ax_sample *a, int64_t t, const float *p,
         shares[c[i].id] = (float)((double)c[i].p / mass);
 }
 
-static int32_t draw(const struct ax_sample *a, const struct room *r, int64_t t, int32_t top,
-                    struct candidate *c) {
+static int32_t draw(const struct ax_sample *a, const struct room *r, int64_t t, int32_t top) {
     const int64_t V = a->logits.shape[1];
-    const float *p = r->probs + t * V;
+    struct candidate *c = r->candidates;
+    const float *p = r->probs;
     const double u = ax_sample_uniform(a->seed, ax_tensor_row(&a->keys, t));
     int64_t n = 0;
     double mass = 1;
@@ -254,25 +266,27 @@ static int32_t draw(const struct ax_sample *a, const struct room *r, int64_t t, 
     return id;
 }
 
-enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample *a, void *work) {
-    const int64_t T = a->logits.shape[0], V = a->logits.shape[1];
-    const struct room r = rooms_of(q, a, work);
-    struct ax_tensor logits = a->logits;
-    int32_t *index = a->index.data;
+static void sample_row(const struct ax_sample *a, const struct room *r, int64_t t) {
+    struct ax_queue own = {.threads = 1};
+    struct ax_tensor logits = row_of(&a->logits, t);
+    int32_t *index = (int32_t *)a->index.data + t;
     if (ax_sample_penalises(a)) {
-        for (int64_t t = 0; t < T; t++)
-            penalise(a, t, r.probs + t * V);
-        logits = ax_tensor_2d(AX_F32, r.probs, T, V);
+        penalise(a, t, r->probs);
+        logits = ax_tensor_2d(AX_F32, r->probs, 1, logits.shape[1]);
     }
-    AX_TRY(
-        AX_VEC(ax_cpu_argmax)(q, &(struct ax_argmax){.logits = logits, .index = a->index}, NULL));
+    const struct ax_argmax top = {.logits = logits, .index = ax_tensor_1d(AX_I32, index, 1)};
+    AX_VEC(ax_cpu_argmax)(&own, &top, NULL);
     if (a->temperature == 0)
-        return AX_OK;
-    AX_TRY(probabilities(q, a, &r, &logits));
-    AX_PARALLEL_FOR (team(q, T * V), piece, r.pieces)
-        for (int64_t t = piece; t < T; t += r.pieces)
-            index[t] =
-                draw(a, &r, t, index[t], r.candidates != NULL ? r.candidates + piece * V : NULL);
+        return;
+    probabilities(a, r, &logits);
+    *index = draw(a, r, t, *index);
+}
+
+enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample *a, void *work) {
+    AX_PARALLEL_FOR (row_threads(q, a), t, a->logits.shape[0]) {
+        const struct room r = own_room(a, work);
+        sample_row(a, &r, t);
+    }
     return AX_OK;
 }
 
@@ -280,7 +294,7 @@ enum ax_status AX_VEC(ax_cpu_sample)(struct ax_queue *q, const struct ax_sample 
 
 size_t AX_VEC(ax_cpu_truncate_workspace)(struct ax_queue *q, const struct ax_truncate *a) {
     const struct ax_sample as = ax_truncate_sample(a);
-    return rooms_of(q, &as, NULL).bytes;
+    return AX_VEC(ax_cpu_sample_workspace)(q, &as);
 }
 
 static int64_t largest(const float *p, int64_t V) {
@@ -291,9 +305,13 @@ static int64_t largest(const float *p, int64_t V) {
 }
 
 /* What the filters keep of a row begins in their order, so the last of it separates it from the rest. */
-static void truncate_row(const struct ax_truncate *a, const struct ax_sample *as, int64_t t,
-                         const float *p, struct candidate *c) {
-    const int64_t top = largest(p, a->all.shape[1]), first = a->first_col;
+static void truncate_row(const struct ax_truncate *a, const struct ax_sample *as,
+                         const struct room *r, int64_t t) {
+    const struct ax_tensor all = row_of(&a->all, t);
+    const float *p = r->probs;
+    struct candidate *c = r->candidates;
+    probabilities(as, r, &all);
+    const int64_t top = largest(p, all.shape[1]), first = a->first_col;
     const int32_t label = ((const int32_t *)a->labels.data)[t];
     float *z = ax_tensor_row(&a->logits, t);
     double mass;
@@ -309,14 +327,12 @@ static void truncate_row(const struct ax_truncate *a, const struct ax_sample *as
 
 enum ax_status AX_VEC(ax_cpu_truncate)(struct ax_queue *q, const struct ax_truncate *a,
                                        void *work) {
-    const int64_t T = a->all.shape[0], V = a->all.shape[1];
     const struct ax_sample as = ax_truncate_sample(a);
-    const struct room r = rooms_of(q, &as, work);
     if (!ax_sample_filters(&as))
         return AX_OK;
-    AX_TRY(probabilities(q, &as, &r, &a->all));
-    AX_PARALLEL_FOR (team(q, T * V), piece, r.pieces)
-        for (int64_t t = piece; t < T; t += r.pieces)
-            truncate_row(a, &as, t, r.probs + t * V, r.candidates + piece * V);
+    AX_PARALLEL_FOR (row_threads(q, &as), t, a->all.shape[0]) {
+        const struct room r = own_room(&as, work);
+        truncate_row(a, &as, &r, t);
+    }
     return AX_OK;
 }
