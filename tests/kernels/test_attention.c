@@ -192,6 +192,82 @@ static void block_tables_move_keys_only(void **state) {
     }
 }
 
+/* Answers to the same prompts: document d has its first SHARED[d] blocks of 16 keys from document FROM[d]. */
+static const struct spec ANSWERS[] = {
+    {"answers",
+     8,
+     {1, 1, 2, 1, 1, 1, 1, 1},
+     {230, 200, 131, 129, 65, 64, 300, 290},
+     HEADS(9, 3, 64)},
+    {"answers and a prompt",
+     8,
+     {1, 3, 0, 70, 1, 1, 5, 9},
+     {150, 147, 0, 198, 130, 66, 250, 202},
+     HEADS(4, 2, 128)},
+    {"answers in latents",
+     8,
+     {1, 1, 1, 1, 1, 1, 1, 1},
+     {150, 147, 140, 130, 129, 66, 250, 202},
+     HEADS(16, 1, 192),
+     .value_dim = 128},
+    {"as many queries as fit", 3, {40, 55, 1}, {200, 210, 190}, HEADS(4, 2, 64)},
+    {"answers in windows",
+     8,
+     {1, 1, 1, 1, 1, 1, 1, 1},
+     {150, 147, 140, 130, 129, 66, 250, 202},
+     HEADS(2, 2, 48),
+     .window = 70},
+};
+static const int SHARED[MAX_DOCS] = {0, 9, 8, 8, 8, 4, 0, 12};
+static const int FROM[][MAX_DOCS] = {{0, 0, 1, 2, 3, 4, 5, 6}, {0, 0, 0, 0, 1, 1, 0, 6}};
+
+static void check_shared(const struct ax_ops *ops, const void *context) {
+    const struct attention_case *c = context;
+    for (int threads = 1; threads <= 2; threads++) {
+        char *out, *lse;
+        run_forward(ops, c, threads);
+        keep(&c->args.a.out, &out);
+        keep(&c->args.a.lse, &lse);
+        struct ax_tensor all_out = c->args.a.out, all_lse = c->args.a.lse;
+        all_out.data = out;
+        all_lse.data = lse;
+        for (int d = 0; d < c->spec.docs; d++) {
+            struct attention_case one = part(c, d, 0, c->spec.n_q[d]);
+            one.args.a.k = c->args.a.k;
+            one.args.a.v = c->args.a.v;
+            one.args.a.block_table = ax_tensor_rows(&c->args.a.block_table, d, 1);
+            run_part(ops, &one);
+        }
+        const int64_t rows = c->cu_q[c->spec.docs];
+        assert_same_rows("out of answers alone", &c->args.a.out, 0, &all_out, 0, rows);
+        assert_same_rows("lse of answers alone", &c->args.a.lse, 0, &all_lse, 0, rows);
+        ax_free(out);
+        ax_free(lse);
+    }
+}
+
+static void keys_in_the_same_blocks_do_not_show(void **state) {
+    (void)state;
+    const size_t n = sizeof ANSWERS / sizeof *ANSWERS;
+    for (size_t i = 0; i < n * 8; i++) {
+        struct attention_case c;
+        struct spec spec = ANSWERS[i / 8];
+        float sinks[16];
+        spec.block_size = 16;
+        case_open(&c, &spec, DTYPES[i % 2]);
+        for (int d = 1; d < spec.docs; d++)
+            memcpy(ax_tensor_row(&c.args.a.block_table, d),
+                   ax_tensor_row(&c.args.a.block_table, FROM[i % 8 / 4][d]),
+                   (size_t)SHARED[d] * sizeof(int32_t));
+        for (int h = 0; h < spec.q_heads; h++)
+            sinks[h] = (float)h / 8 - 1;
+        if (i % 4 > 1)
+            c.args.a.sink = ax_tensor_1d(AX_F32, sinks, spec.q_heads);
+        for_each_isa(check_shared, &c);
+        case_close(&c);
+    }
+}
+
 /* A row that sees one key returns its value; equal keys give the mean of values; nothing overflows.
  */
 static void check_exact(const struct ax_ops *ops, const void *context) {
@@ -335,6 +411,7 @@ int main(void) {
         cmocka_unit_test(threads_do_not_show),
         cmocka_unit_test(packed_alone_and_decoded_rows_are_equal),
         cmocka_unit_test(block_tables_move_keys_only),
+        cmocka_unit_test(keys_in_the_same_blocks_do_not_show),
         cmocka_unit_test(huge_logits_stay_finite),
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(what_it_cannot_do_is_declined),

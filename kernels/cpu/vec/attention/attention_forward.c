@@ -4,12 +4,16 @@
  * A task is one block of one KV head. For each key block it packs the keys and values once and then
  * processes its rows a strip at a time: scores, probabilities, out += p·v. It visits only key
  * blocks that some row sees, and a strip computes only the vectors of keys that it sees. Keys that a row did
- * not choose have a score of −inf, so its bits are the same as without `chosen` if it chose all. */
+ * not choose have a score of −inf, so its bits are the same as without `chosen` if it chose all.
+ *
+ * Answers to one prompt have its keys in the same blocks of the cache. Their rows form a team, which goes through
+ * these keys as one block; then each goes on through its own. */
 #include "kernels/cpu/vec/attention/attention.h"
 #include "kernels/cpu/vec/entries.h"
 #include "kernels/cpu/vec/simd_int.h"
 
 #include <float.h>
+#include <stdlib.h>
 
 #define KEYS  AX_ATTENTION_KEYS
 #define STRIP AX_ATTENTION_STRIP
@@ -38,6 +42,20 @@ struct worker {
     float *sum;          /*    [rows][LANES] Σ 2^(score − shift), by lane */
     int64_t *low, *high; /*    [rows] visible keys */
     void **rows, **keys, **ahead; /*    addresses */
+};
+
+/* A document, and the blocks of the cache that have its keys. */
+struct place {
+    int64_t doc, n;
+    const int32_t *blocks; /* [n] */
+};
+
+/* Documents whose rows go through their first keys together. A document alone is a team as well. */
+struct team {
+    const struct place *of; /* [n] */
+    int64_t n;
+    /* keys, in full blocks, that they have in the same places and all their rows see; 0 if n is 1 */
+    int64_t shared;
 };
 
 static struct worker carve_worker(struct ax_attention_work *work, const struct ax_attention *a,
@@ -285,33 +303,165 @@ static void finish(const struct worker *w, const struct ax_attention_block *b) {
     }
 }
 
-/* `after` is most likely this thread's next block. */
-static void run_block(const struct worker *w, struct ax_attention_block b,
+/* Adds the keys from b.key to `end`. `after`: the keys that this thread most likely reads next. */
+static void add_range(const struct worker *w, struct ax_attention_block b, int64_t end,
                       const struct ax_attention_block *after) {
-    load_block(w, &b);
-    for (b.key = w->low[0] / KEYS * KEYS; b.key < w->high[b.rows - 1]; b.key += KEYS) {
+    for (; b.key < end; b.key += KEYS) {
         struct ax_attention_block next = b;
         next.key += KEYS;
         b.keys = least(KEYS, b.doc.n_k - b.key);
         next.keys = least(KEYS, b.doc.n_k - next.key);
-        load_keys(w, &b, next.keys > 0 ? &next : after);
+        load_keys(w, &b, next.key < end ? &next : after);
         add_keys(w, &b);
     }
-    finish(w, &b);
+}
+
+/* The same thread's memory for the rows from `first` on. */
+static struct worker rows_from(struct worker w, int64_t first) {
+    w.q += first * w.s->k.units;
+    w.out += first * w.s->v.columns;
+    w.shift += first;
+    w.sum += first * AX_LANES;
+    w.low += first;
+    w.high += first;
+    return w;
+}
+
+/* Document i of a team of which b is the first, with its first keys of its own. */
+static struct ax_attention_block member(const struct worker *w, const struct team *team,
+                                        const struct ax_attention_block *b, int64_t i) {
+    struct ax_attention_block one = *b;
+    if (team->n > 1) {
+        one.doc = AX_VEC(ax_attention_doc)(w->a, team->of[i].doc);
+        one.rows = one.doc.n_q * w->s->group;
+        one.key = team->shared;
+        one.keys = least(KEYS, one.doc.n_k - one.key);
+    }
+    return one;
+}
+
+/* b: of the first document, with its first keys. `after` is most likely this thread's next. */
+static void run_team(const struct worker *w, const struct team *team,
+                     const struct ax_attention_block *b, const struct ax_attention_block *after) {
+    struct ax_attention_block all = *b;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < team->n; i++) {
+        const struct ax_attention_block one = member(w, team, b, i);
+        const struct worker own = rows_from(*w, rows);
+        load_block(&own, &one);
+        rows += one.rows;
+    }
+    all.rows = rows;
+    const struct ax_attention_block last = member(w, team, b, team->n - 1);
+    add_range(w, all, team->shared, &last);
+    /* the last one first: products of few rows add to those behind them as well, which then are done with */
+    for (int64_t i = team->n - 1; i >= 0; i--) {
+        struct ax_attention_block one = member(w, team, b, i);
+        const struct ax_attention_block next = i > 0 ? member(w, team, b, i - 1) : *after;
+        rows -= one.rows;
+        const struct worker own = rows_from(*w, rows);
+        one.key = team->n > 1 ? team->shared : own.low[0] / KEYS * KEYS;
+        add_range(&own, one, own.high[one.rows - 1], &next);
+        finish(&own, &one);
+    }
+}
+
+/* ---- tasks ---- */
+
+/* By their blocks, so that documents that share most are neighbours. */
+static int by_blocks(const void *x, const void *y) {
+    const struct place *a = x, *b = y;
+    for (int64_t i = 0; i < least(a->n, b->n); i++)
+        if (a->blocks[i] != b->blocks[i])
+            return a->blocks[i] < b->blocks[i] ? -1 : 1;
+    return a->doc < b->doc ? -1 : a->doc > b->doc;
+}
+
+/* All documents; where they may share keys, in that order. */
+static void find_places(const struct ax_attention *a, bool may_share, struct place *places) {
+    const int64_t docs = AX_VEC(ax_attention_docs)(a);
+    for (int64_t d = 0; d < docs; d++)
+        places[d] = (struct place){.doc = d};
+    for (int64_t d = 0; d < docs && may_share; d++) {
+        places[d].n = ceil_div(AX_VEC(ax_attention_doc)(a, d).n_k, a->block_size);
+        places[d].blocks = ax_tensor_row(&a->block_table, d);
+    }
+    if (may_share)
+        qsort(places, (size_t)docs, sizeof *places, by_blocks);
+}
+
+/* How many keys from the first on, in full blocks, p[0] and p[1] have in the same places and all their rows see. */
+
+static int64_t shared_keys(const struct ax_attention *a, const struct ax_attention_shape *s,
+                           const struct place *p) {
+    int64_t most = INT64_MAX, same = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t low, seen; /* by its first row, which sees the fewest */
+        const struct ax_attention_block one = {.doc = AX_VEC(ax_attention_doc)(a, p[i].doc),
+                                               .rows = 1};
+        if (one.doc.n_q == 0 || one.doc.n_q > s->block)
+            return 0;
+        AX_VEC(ax_attention_visible)(a, s, &one, &low, &seen);
+        most = least(most, seen);
+    }
+    while (same * a->block_size < most && p[0].blocks[same] == p[1].blocks[same])
+        same++;
+    return least(same * a->block_size, most) / KEYS * KEYS;
 }
 
 static int64_t doc_tasks(const struct ax_attention_shape *s, int64_t n_q) {
     return ceil_div(n_q, s->block) * s->kv_heads;
 }
 
-/* Task i of a document, with its first keys: in order of KV heads, so that a head's keys stay in
- * the cache; the last block first, because under a causal mask it takes longest. */
+/* What all threads read: the documents, the teams into which they are divided, and first[t] = tasks of the teams
+ * before t. */
+struct plan {
+    struct place *places;
+    struct team *teams;
+    int64_t *first, n;
+};
+
+static struct plan carve_plan(struct ax_attention_work *work, const struct ax_attention *a) {
+    const int64_t docs = AX_VEC(ax_attention_docs)(a);
+    return (struct plan){.places = carve(work, docs, sizeof(struct place)),
+                         .teams = carve(work, docs, sizeof(struct team)),
+                         .first = carve(work, docs + 1, sizeof(int64_t))};
+}
+
+/* A document joins the one before unless it shares more with the one behind, or the team more already. */
+static void make_teams(const struct ax_queue *q, const struct ax_attention *a,
+                       const struct ax_attention_shape *s, struct plan *p) {
+    const bool may_share = a->block_table.data && a->window == 0 && !a->chosen.data;
+    const int64_t docs = AX_VEC(ax_attention_docs)(a);
+    const int64_t most = docs * s->kv_heads / (2 * q->threads); /* all threads get some */
+    int64_t queries = 0, before = 0;
+    find_places(a, may_share, p->places);
+    p->n = p->first[0] = 0;
+    for (int64_t i = 0; i < docs; i++) {
+        const struct place *at = p->places + i;
+        const int64_t behind = may_share && i + 1 < docs ? shared_keys(a, s, at) : 0;
+        const int64_t n_q = AX_VEC(ax_attention_doc)(a, at->doc).n_q;
+        struct team *t = p->teams + p->n - 1;
+        if (before > 0 && t->n < most && queries + n_q <= s->block &&
+            before >= (t->n > 1 ? t->shared : behind)) {
+            t->shared = t->n > 1 ? t->shared : before;
+            t->n++;
+            queries += n_q;
+        } else {
+            p->teams[p->n++] = (struct team){.of = at, .n = 1};
+            p->first[p->n] = p->first[p->n - 1] + doc_tasks(s, n_q);
+            queries = n_q;
+        }
+        before = behind;
+    }
+}
+
+/* Task i of a team: in order of KV heads, so that a head's keys stay in the cache; of a document alone the last
+ * block first, because under a causal mask it takes longest. */
 static struct ax_attention_block block_of(const struct ax_attention *a,
-                                          const struct ax_attention_shape *s, const int64_t *first,
-                                          int64_t task) {
-    const int64_t d = AX_VEC(ax_attention_find)(first, AX_VEC(ax_attention_docs)(a), task);
-    const struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(a, d);
-    const int64_t i = task - first[d];
+                                          const struct ax_attention_shape *s,
+                                          const struct team *team, int64_t i) {
+    const struct ax_attention_doc doc = AX_VEC(ax_attention_doc)(a, team->of->doc);
     int64_t blocks = ceil_div(doc.n_q, s->block);
     int64_t query = (blocks - 1 - i % blocks) * s->block;
     return (struct ax_attention_block){
@@ -328,7 +478,11 @@ static struct ax_attention_shape shape_for(const struct ax_queue *q, const struc
     int64_t rows = MOST_ROWS;
     while (rows > LEAST_ROWS && a->q.shape[0] * a->q.shape[1] < rows * 4 * q->threads)
         rows /= 2;
-    return AX_VEC(ax_attention_shape)(a, rows);
+    struct ax_attention_shape s = AX_VEC(ax_attention_shape)(a, rows);
+    if (a->block_size > 0) /* of a team, and what products of few rows compute behind them */
+        s.max_rows = summed(round_up(least(s.block, a->q.shape[0]) * s.group, s.per_unit) +
+                            AX_ATTENTION_HEIGHT);
+    return s;
 }
 
 bool AX_VEC(ax_cpu_attention_forward_supports)(const struct ax_queue *q,
@@ -341,7 +495,7 @@ size_t AX_VEC(ax_cpu_attention_forward_workspace)(struct ax_queue *q,
                                                   const struct ax_attention_forward *args) {
     struct ax_attention_shape s = shape_for(q, &args->a);
     struct ax_attention_work count = {0};
-    carve(&count, AX_VEC(ax_attention_docs)(&args->a) + 1, sizeof(int64_t));
+    carve_plan(&count, &args->a);
     for (int i = 0; i < q->threads; i++)
         carve_worker(&count, &args->a, &s);
     return count.used;
@@ -352,10 +506,10 @@ enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
                                                 void *work) {
     const struct ax_attention *a = &args->a;
     const struct ax_attention_shape s = shape_for(q, a);
-    const int64_t docs = AX_VEC(ax_attention_docs)(a);
     struct ax_attention_work rest = {.base = work}, one = {0};
-    int64_t *first = carve(&rest, docs + 1, sizeof(*first));
-    const int64_t tasks = AX_VEC(ax_attention_count)(a, &s, doc_tasks, first);
+    struct plan p = carve_plan(&rest, a);
+    make_teams(q, a, &s, &p);
+    const int64_t tasks = p.first[p.n];
     const int threads = tasks > 1 ? q->threads : 1;
     struct ax_turns turns;
     carve_worker(&one, a, &s);
@@ -368,13 +522,17 @@ enum ax_status AX_VEC(ax_cpu_attention_forward)(struct ax_queue *q,
         ax_tiles_begin();
         AX_TURNS_FOR (&turns, thread, task) {
             struct ax_attention_block after = {0};
-            if (task + 1 < tasks)
-                after = block_of(a, &s, first, task + 1);
-            run_block(&w, block_of(a, &s, first, task), &after);
+            const int64_t t = AX_VEC(ax_attention_find)(p.first, p.n, task);
+            const struct ax_attention_block b = block_of(a, &s, p.teams + t, task - p.first[t]);
+            if (task + 1 < tasks) {
+                const int64_t next = AX_VEC(ax_attention_find)(p.first, p.n, task + 1);
+                after = block_of(a, &s, p.teams + next, task + 1 - p.first[next]);
+            }
+            run_team(&w, p.teams + t, &b, &after);
         }
         ax_tiles_end();
     }
-    const int64_t used = ((const int32_t *)a->cu_q.data)[docs];
+    const int64_t used = ((const int32_t *)a->cu_q.data)[AX_VEC(ax_attention_docs)(a)];
     AX_VEC(ax_attention_clear)(&a->out, used);
     for (int64_t i = used * a->q.shape[1]; i < a->q.shape[0] * a->q.shape[1]; i++) {
         float *lse = ax_tensor_row(&a->lse, i / a->q.shape[1]);
