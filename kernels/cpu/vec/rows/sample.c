@@ -12,6 +12,8 @@
 /* A filter first considers tokens down to this fraction of the largest probability, and then ever
  * less probable ones until there are enough. */
 #define STEP 0x1p-7f
+/* Tokens whose probabilities are summed before they are drawn from. */
+#define GROUP 64
 
 struct candidate {
     int32_t id;
@@ -26,6 +28,7 @@ struct room {
     float *logprob, *lse, *entropy, *nothing, *temperature;
     int32_t *label;               /* none */
     struct candidate *candidates; /* [V] */
+    double *groups;               /* [⌈V / GROUP⌉]: their masses, where no filter is set */
     size_t bytes;
 };
 
@@ -50,6 +53,8 @@ static struct room carve_room(const struct ax_sample *a, char *work) {
         r.label = take(&r, work, 1, sizeof *r.label);
         if (ax_sample_filters(a))
             r.candidates = take(&r, work, V, sizeof *r.candidates);
+        else
+            r.groups = take(&r, work, ceil_div(V, GROUP), sizeof *r.groups);
     }
     return r;
 }
@@ -209,29 +214,40 @@ static int32_t draw_candidate(const struct candidate *c, int64_t n, double at) {
     return c[n - 1].id;
 }
 
-/* Draws from the full row, 64 tokens at a time; *total = its mass. */
-static int32_t draw_any(const float *p, int64_t V, int32_t top, double u, double *total) {
-    enum { GROUP = 64 };
-    double sums[4];
+/* Σ of the probabilities of a group: every fourth, then these four. */
+static double group_sum(const float *p, int64_t n) {
+    typedef float quad __attribute__((vector_size(16)));
+    typedef double wide __attribute__((vector_size(32)));
+    wide sums = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        quad x;
+        memcpy(&x, p + i, sizeof x);
+        sums += __builtin_convertvector(x, wide);
+    }
+    for (int64_t j = 0; i + j < n; j++)
+        sums[j] += (double)p[i + j];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Draws from the full row; *total = its mass. */
+static int32_t draw_any(const struct room *r, int64_t V, int32_t top, double u, double *total) {
+    const float *p = r->probs;
+    double sum = 0;
     *total = 0;
-    for (int turn = 0; turn < 2; turn++) { /* first the total, then as far as u · total */
-        double sum = 0;
-        for (int64_t i = 0; i < V; i += GROUP) {
-            const int64_t n = least(GROUP, V - i);
-            memset(sums, 0, sizeof sums);
-            for (int64_t j = 0; j < n; j++)
-                sums[j & 3] += (double)p[i + j];
-            const double group = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-            if (turn == 1 && u * *total < sum + group) {
-                for (int64_t j = 0; j < n; j++) {
-                    sum += (double)p[i + j];
-                    if (u * *total < sum)
-                        return (int32_t)(i + j);
-                }
-            }
-            sum += group;
+    for (int64_t i = 0; i < V; i += GROUP) {
+        r->groups[i / GROUP] = group_sum(p + i, least(GROUP, V - i));
+        *total += r->groups[i / GROUP];
+    }
+    for (int64_t i = 0; i < V; sum += r->groups[i / GROUP], i += GROUP) {
+        if (!(u * *total < sum + r->groups[i / GROUP]))
+            continue;
+        double within = sum;
+        for (int64_t j = i; j < least(i + GROUP, V); j++) {
+            within += (double)p[j];
+            if (u * *total < within)
+                return (int32_t)j;
         }
-        *total = sum;
     }
     return top; /* rounding left less than u · total */
 }
@@ -256,7 +272,7 @@ static int32_t draw(const struct ax_sample *a, const struct room *r, int64_t t, 
     int32_t id = top; /* NaN logits: greedy, since there is no distribution */
     if (p[top] > 0 && c == NULL) {
         n = V;
-        id = draw_any(p, V, top, u, &mass);
+        id = draw_any(r, V, top, u, &mass);
     } else if (p[top] > 0) {
         n = filter(a, p, top, c, &mass);
         id = draw_candidate(c, n, u * mass);
