@@ -82,6 +82,8 @@ enum ax_status ax_mkdir(const char *path);
 enum ax_status ax_mkdir_private(const char *path);
 enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs folders that it creates */
 enum ax_status ax_mkdir_parents_private(const char *path);
+/* AX_ERR_IO if a folder of this path could not be written to, or made; makes nothing. */
+enum ax_status ax_mkdir_check(const char *path);
 enum ax_status ax_unlink(const char *path);
 enum ax_status ax_rename(const char *from, const char *to); /* within a file system */
 /* Makes `path` a symbolic link to `target` (stored as is, so relative to the link's folder);

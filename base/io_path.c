@@ -168,6 +168,25 @@ enum ax_status ax_mkdir_parents_private(const char *path) {
     return make_parents(path, PRIVATE_MODE);
 }
 
+enum ax_status ax_mkdir_check(const char *path) {
+    char *part, *parent;
+    AX_TRY(ax_strdup(&part, path));
+    enum ax_status st = AX_OK;
+    while (st == AX_OK && !ax_path_exists(part)) { /* "/" and "." do */
+        AX_TRY_GOTO(ax_path_parent(&parent, part), st, done);
+        ax_free(part);
+        part = parent;
+    }
+    if (!ax_path_is_dir(part))
+        st =
+            ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists", part);
+    else if (access(part, W_OK | X_OK) != 0)
+        st = ax_error(AX_ERR_IO, "%s: cannot write to %s: %m", path, part);
+done:
+    ax_free(part);
+    return st;
+}
+
 enum ax_status ax_unlink(const char *path) {
     if (ax_sys_unlinkat(AT_FDCWD, path, 0) != 0)
         return ax_error(AX_ERR_IO, "%s: cannot remove: %m", path);

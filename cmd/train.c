@@ -237,6 +237,12 @@ static enum ax_status hash_config(const struct ax_config *cfg, uint64_t *hash) {
     return AX_OK;
 }
 
+/* What would stop the run only after its data have been prepared, or at its end. */
+static enum ax_status check_outputs(const struct ax_config *cfg) {
+    const enum ax_status st = ax_mkdir_check(ax_config_str(cfg, "output_dir"));
+    return st == AX_OK ? ax_hub_push_check(cfg) : ax_error_prefix(st, "output_dir");
+}
+
 static enum ax_status train(const struct ax_config *cfg, const struct train_args *a, int argc,
                             char **argv) {
     struct ax_world world;
@@ -250,7 +256,7 @@ static enum ax_status train(const struct ax_config *cfg, const struct train_args
     if ((a->quiet || !leads) && ax_log_get_level() > most)
         ax_log_set_level(most);
     ax_config_log_notes(cfg);
-    enum ax_status st = leads ? ax_hub_push_check(cfg) : AX_OK;
+    enum ax_status st = leads ? check_outputs(cfg) : AX_OK;
     if (st == AX_OK)
         st = train_rank(cfg, a, argc, argv, world.fabric);
     ax_world_close(&world, st);

@@ -406,6 +406,17 @@ static void folders_come_and_go(void **state) {
     assert_non_null(strstr(ax_error_text(), "a file with this name exists"));
     assert_int_equal(ax_mkdir_parents(in_dir("file/sub")), AX_ERR_IO);
     assert_int_equal(ax_mkdir(in_dir("x/y")), AX_ERR_IO);
+    assert_int_equal(ax_mkdir_check(in_dir("a/b/c")), AX_OK);
+    assert_int_equal(ax_mkdir_check(in_dir("x/y/")), AX_OK);
+    assert_int_equal(ax_mkdir_check("x/y"), AX_OK);
+    assert_false(ax_path_exists(in_dir("x")));
+    assert_int_equal(ax_mkdir_check(in_dir("file/sub")), AX_ERR_IO);
+    assert_non_null(
+        strstr(ax_error_text(), "file: cannot create the folder: a file with this name"));
+    if (geteuid() != 0) {
+        assert_int_equal(ax_mkdir_check("/x/y"), AX_ERR_IO);
+        assert_non_null(strstr(ax_error_text(), "/x/y: cannot write to /: Permission denied"));
+    }
     assert_int_equal(ax_sync_dir(in_dir("a")), AX_OK);
     assert_int_equal(ax_sync_dir(in_dir("file")), AX_ERR_IO);
     assert_non_null(strstr(ax_error_text(), "file: cannot open the folder: Not a directory"));

@@ -436,6 +436,17 @@ static void hostile_configs(void **state) {
     check_growth(before, (uint64_t)64 << 20);
 }
 
+/* Where nothing can be written, no data are read first. */
+static void output_is_a_file(void **state) {
+    (void)state;
+    char output[160];
+    snprintf(config, sizeof config, "%s", put_config("c.yaml", in_scratch("absent.jsonl"), CHAT));
+    snprintf(output, sizeof output, "output_dir=%s/run", put_bytes("taken", "", 0));
+    check_run(ax_cmd_train, 2, (const char *const[]){config, output}, AX_ERR_IO,
+              "taken: cannot create the folder: a file with this name exists");
+    assert_int_equal(strncmp(ax_error_text(), "output_dir: ", 12), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_rows),         cmocka_unit_test(hostile_rows),
@@ -444,6 +455,7 @@ int main(void) {
         cmocka_unit_test(empty_records),    cmocka_unit_test(mistral_common),
         cmocka_unit_test(standard_input),   cmocka_unit_test(configs),
         cmocka_unit_test(hostile_configs),  cmocka_unit_test(sets_are_kept_or_not),
+        cmocka_unit_test(output_is_a_file),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }
