@@ -25,9 +25,13 @@ static void texts(void **state) {
     /* EOS that is there is not added again; the tokenizer's BOS is the prompt's */
     c.o.tokenizer = bos_tokenizer;
     check_record(&c.o, PAIR("5</s>", "6"), "<s>2+3=⟦5</s>⟧ | <s>2+3=⟦6</s>⟧");
-    /* a token across the border belongs to the answer, on its side only */
+    /* a token across the border belongs to the answer, and both sides begin at the same place */
+    check_record(&c.o, "{\"prompt\": \"hello w\", \"chosen\": \"orld\", \"rejected\": \"ay\"}",
+                 "<s>hello⟦ world</s>⟧ | <s>hello⟦ way</s>⟧");
+    c.o.task = AX_TASK_UNPAIRED; /* each on its own */
     check_record(&c.o, "{\"prompt\": \"hello w\", \"chosen\": \"orld\", \"rejected\": \"ay\"}",
                  "<s>hello⟦ world</s>⟧ | <s>hello w⟦ay</s>⟧");
+    c.o.task = AX_TASK_PAIR;
     /* no prompt at all: everything but BOS is an answer */
     check_record(&c.o, "{\"prompt\": \"\", \"chosen\": \"a\", \"rejected\": \"b\"}",
                  "<s>⟦a</s>⟧ | <s>⟦b</s>⟧");

@@ -112,18 +112,23 @@ static size_t keep(const struct ax_format *f, size_t n, size_t added) {
     return max;
 }
 
-/* w->part holds the prompt's tokens, w->full those of prompt and answer. */
-static enum ax_status add_side(const struct ax_format *f, const struct ax_format_work *w, bool chat,
+/* How many tokens of the prompt alone begin the prompt with its answer, too. */
+static size_t shared_tokens(const struct ax_encoding *prompt, const struct ax_encoding *whole) {
+    size_t same = 0;
+    while (same < prompt->n && same < whole->n && prompt->ids[same] == whole->ids[same])
+        same++;
+    return same;
+}
+
+/* The answer in `whole` begins after `same` tokens, or after all of the prompt's. */
+static enum ax_status add_side(const struct ax_format *f, const struct ax_encoding *prompt,
+                               const struct ax_encoding *whole, size_t same, bool chat,
                                struct ax_example_list *out) {
-    const struct ax_encoding *prompt = &w->part, *whole = &w->full;
     const bool by_ids = f->o.answers->framed_by_ids;
     const bool framed = !by_ids && !chat;
     const bool by_count = framed && ax_answers_type_of(f) != &ax_answers_own;
     const bool bos = by_ids && f->bos != AX_NO_TOKEN && (whole->n == 0 || whole->ids[0] != f->bos);
     const bool eos = by_ids && (whole->n == 0 || whole->ids[whole->n - 1] != f->eos);
-    size_t same = 0;
-    while (same < prompt->n && same < whole->n && prompt->ids[same] == whole->ids[same])
-        same++;
     if (framed && same < f->n_before)
         same = f->n_before; /* an empty prompt has no tokens of its own */
     const int32_t *head = by_count ? prompt->ids : whole->ids;
@@ -203,10 +208,18 @@ static enum ax_status add_all(const struct ax_format *f, struct ax_format_work *
                               struct ax_origin origin, struct ax_example_list *out) {
     const bool framed = !f->o.answers->framed_by_ids && !a->chat;
     const size_t first = out->n;
+    struct ax_encoding *const each[2] = {&w->full, &w->other};
+    size_t same[2] = {0};
+    AX_ASSERT(a->n <= 2);
     AX_TRY(encode(f, &a->prompt, framed, &w->part));
     for (int k = 0; k < a->n; k++) {
-        AX_TRY(encode(f, &wholes[k], framed, &w->full));
-        AX_TRY(add_side(f, w, a->chat, out));
+        AX_TRY(encode(f, &wholes[k], framed, each[k]));
+        same[k] = shared_tokens(&w->part, each[k]);
+    }
+    if (f->o.task == AX_TASK_PAIR && !f->o.answers->framed_by_ids) /* as in TRL's DPOTrainer */
+        same[0] = same[1] = same[0] < same[1] ? same[0] : same[1];
+    for (int k = 0; k < a->n; k++) {
+        AX_TRY(add_side(f, &w->part, each[k], same[k], a->chat, out));
         AX_TRY(ax_example_list_end(out, origin));
         if (f->o.task == AX_TASK_UNPAIRED)
             set_column(f, out, out->n - 1, "desirable", a->n == 2 ? k == 0 : a->desirable);
