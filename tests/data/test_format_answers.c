@@ -91,6 +91,21 @@ static void messages(void **state) {
                  "<s><|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦1<|im_end|>\n</s>⟧ | "
                  "<s><|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|>\n</s>⟧");
     c.answers.framed_by_ids = false;
+    /* an answer after another one begins after its header, and so does a turn after that */
+    check_record(&c.o,
+                 "{\"prompt\": [" U("q") ", " A("a") "], \"chosen\": [" A(
+                     "1") "], \"rejected\": [" U("so?") ", " A("2") "]}",
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>"
+                 "⟦assistant\n1<|im_end|>\n⟧ | "
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>"
+                 "⟦user\nso?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n⟧");
+    check_record(&c.o,
+                 "{\"prompt\": [" U("q") ", " A("a") "], \"chosen\": [" A(
+                     "1") "], \"rejected\": [" A("2") "]}",
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>"
+                 "assistant\n⟦1<|im_end|>\n⟧ | "
+                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>"
+                 "assistant\n⟦2<|im_end|>\n⟧");
     /* names and roles of the data set */
     c.answers.field_chosen = "good";
     c.answers.field_rejected = "bad";

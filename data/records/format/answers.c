@@ -50,6 +50,14 @@ static enum ax_status join_messages(const struct ax_format *f, struct ax_answers
     return st;
 }
 
+/* Is the prompt alone rendered with the header of an answer? TRL's trainers do that whatever it ends with, but
+ * for those that frame by ids. */
+static bool with_header(const struct ax_format *f, const json_t *messages) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return !f->o.answers->framed_by_ids || !role || strcmp(role, "assistant") != 0;
+}
+
 /* The prompt that the answers begin after, and each answer with it. */
 static enum ax_status join(const struct ax_format *f, struct ax_answers *a, struct ax_buf *wholes) {
     for (int k = 0; k < a->n; k++) {
@@ -66,13 +74,9 @@ static enum ax_status join(const struct ax_format *f, struct ax_answers *a, stru
                                                      : "");
     if (!a->chat)
         return AX_OK;
-    const size_t n = json_array_size(a->messages);
-    const char *role =
-        json_string_value(json_object_get(n ? json_array_get(a->messages, n - 1) : NULL, "role"));
     const struct ax_answers_text prompt = {.messages = a->messages,
                                            .tools = a->tools,
-                                           .generation_prompt =
-                                               !role || strcmp(role, "assistant") != 0};
+                                           .generation_prompt = with_header(f, a->messages)};
     return ax_answers_render(f, &prompt, &a->prompt);
 }
 
