@@ -118,6 +118,36 @@ static void messages(void **state) {
     answers_close(&c);
 }
 
+/* The record's own variables come after those of the configuration, in all that is rendered. */
+static void variables(void **state) {
+    (void)state;
+    static const char chat[] =
+        "{{ style }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    static const char record[] = "{\"prompt\": [" U("q") "], \"chosen\": [" A(
+        "1") "], \"rejected\": [" A("2") "], \"chat_template_kwargs\": {\"style\": \"so\"}}";
+    struct answers_case c;
+    answers_open(&c, AX_TASK_PAIR, NULL);
+    chat_close(&c.chat);
+    chat_open(&c.chat, chat);
+    json_t *usual = json_pack("{s:s}", "style", "thus");
+    c.chat.chat.variables = usual;
+    check_record(&c.o, CHAT("\"chosen\": [" A("1") "], \"rejected\": [" A("2") "]"),
+                 "thus<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦1<|im_end|>\n⟧ | "
+                 "thus<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|>\n⟧");
+    check_record(&c.o, record,
+                 "so<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦1<|im_end|>\n⟧ | "
+                 "so<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|>\n⟧");
+    c.o.type = "chat_template.argilla_chat";
+    check_record(&c.o,
+                 "{\"chosen\": [" U("q") ", " A("1") "], \"rejected\": [" U("q") ", " A(
+                     "2") "], \"chat_template_kwargs\": \"{\\\"style\\\": \\\"so\\\"}\"}",
+                 "so<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦1<|im_end|></s>⟧ | "
+                 "so<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|></s>⟧");
+    json_decref(usual);
+    answers_close(&c);
+}
+
 /* The first two examples' column. */
 static void check_column(const struct ax_format_options *o, const char *json, int column, size_t n,
                          const float *want, bool joined) {
@@ -478,11 +508,13 @@ static void described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),     cmocka_unit_test(prompts_inside), cmocka_unit_test(messages),
-        cmocka_unit_test(shares),    cmocka_unit_test(unpaired),       cmocka_unit_test(rewards),
-        cmocka_unit_test(lengths),   cmocka_unit_test(steps),          cmocka_unit_test(soft_steps),
-        cmocka_unit_test(bad_pairs), cmocka_unit_test(bad_answers),    cmocka_unit_test(bad_steps),
-        cmocka_unit_test(described),
+        cmocka_unit_test(texts),     cmocka_unit_test(prompts_inside),
+        cmocka_unit_test(messages),  cmocka_unit_test(variables),
+        cmocka_unit_test(shares),    cmocka_unit_test(unpaired),
+        cmocka_unit_test(rewards),   cmocka_unit_test(lengths),
+        cmocka_unit_test(steps),     cmocka_unit_test(soft_steps),
+        cmocka_unit_test(bad_pairs), cmocka_unit_test(bad_answers),
+        cmocka_unit_test(bad_steps), cmocka_unit_test(described),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

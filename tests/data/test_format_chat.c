@@ -446,6 +446,30 @@ static void row_shapes(void **state) {
     chat_close(&c);
 }
 
+/* A record may have variables for the template, which come after those of the configuration. */
+static void variables(void **state) {
+    (void)state;
+    struct chat_case c;
+    chat_open(&c, "{{ style }} {{ other }}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+                  "{{ m.content }}<|im_end|>\n{% endfor %}");
+    json_t *usual = json_pack("{s:s, s:s}", "style", "thus", "other", "2");
+    c.chat.variables = usual;
+    check_record(&c.o, ROW(A("1")), "thus 2<|im_start|>assistant\n⟦1⟧<|im_end|>\n");
+    check_record(&c.o,
+                 "{\"messages\": [" A("1") "], \"chat_template_kwargs\": {\"style\": \"so\", "
+                                           "\"other\": null, \"messages\": 3}}",
+                 "so 2<|im_start|>assistant\n⟦1⟧<|im_end|>\n");
+    struct ax_format *f;
+    struct ax_example_list l = {0};
+    assert_ok(ax_format_new(&f, &c.o));
+    assert_error(run_record(f, "{\"messages\": [" A("1") "], \"chat_template_kwargs\": [1]}", &l),
+                 AX_ERR_DATA, "chat_template_kwargs: expected an object");
+    ax_example_list_free(&l);
+    ax_format_free(f);
+    json_decref(usual);
+    chat_close(&c);
+}
+
 static void generation_blocks(void **state) {
     (void)state;
     struct chat_case c;
@@ -568,12 +592,19 @@ static void enough_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns),           cmocka_unit_test(eos_rules),
-        cmocka_unit_test(roles),           cmocka_unit_test(system_prompts),
-        cmocka_unit_test(training_fields), cmocka_unit_test(parts),
-        cmocka_unit_test(tools),           cmocka_unit_test(reasoning),
-        cmocka_unit_test(row_shapes),      cmocka_unit_test(generation_blocks),
-        cmocka_unit_test(eot_tokens),      cmocka_unit_test(rewritten),
+        cmocka_unit_test(turns),
+        cmocka_unit_test(eos_rules),
+        cmocka_unit_test(roles),
+        cmocka_unit_test(system_prompts),
+        cmocka_unit_test(training_fields),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(tools),
+        cmocka_unit_test(reasoning),
+        cmocka_unit_test(row_shapes),
+        cmocka_unit_test(variables),
+        cmocka_unit_test(generation_blocks),
+        cmocka_unit_test(eot_tokens),
+        cmocka_unit_test(rewritten),
         cmocka_unit_test(enough_rows),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);

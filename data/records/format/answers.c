@@ -42,7 +42,8 @@ static enum ax_status join_text(const struct ax_format *f, const struct ax_answe
 static enum ax_status join_messages(const struct ax_format *f, struct ax_answers *a, int k,
                                     struct ax_buf *out) {
     json_t *all = json_copy(a->messages);
-    const struct ax_answers_text text = {.messages = all, .tools = a->tools, .lost = &a->lost};
+    const struct ax_answers_text text = {
+        .messages = all, .tools = a->tools, .lost = &a->lost, .variables = a->variables};
     const enum ax_status st = all && json_array_extend(all, a->replies[k]) == 0
                                   ? ax_answers_render(f, &text, out)
                                   : ax_answers_no_memory();
@@ -76,6 +77,7 @@ static enum ax_status join(const struct ax_format *f, struct ax_answers *a, stru
         return AX_OK;
     const struct ax_answers_text prompt = {.messages = a->messages,
                                            .tools = a->tools,
+                                           .variables = a->variables,
                                            .generation_prompt = with_header(f, a->messages)};
     return ax_answers_render(f, &prompt, &a->prompt);
 }

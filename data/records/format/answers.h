@@ -14,7 +14,7 @@ struct ax_answers {
     bool chat;            /* messages, otherwise texts */
     struct ax_buf prompt, texts[2];
     json_t *messages, *replies[2]; /* lists for the template: the prompt's and the answers' */
-    json_t *tools;                 /* NULL = none */
+    json_t *tools, *variables;     /* the record's, for the template; NULL = none */
     unsigned lost;                 /* bits of AX_ODD_LOST: what prompt and answers lose */
     bool desirable;                /* n = 1 */
     double margin;
@@ -56,11 +56,14 @@ struct ax_message_source {
 };
 enum ax_status ax_answers_messages(const struct ax_format *f, struct ax_answers *a, json_t *v,
                                    const struct ax_message_source *from, json_t **out);
+/* Reads what a record of messages has beside them for the template: tools and variables. */
+enum ax_status ax_answers_beside(const struct ax_format *f, json_t *record, struct ax_answers *a);
 /* Appends the rendered messages; none give no text. */
 struct ax_answers_text {
     json_t *messages, *tools;
     bool generation_prompt;
-    unsigned *lost; /* gets bits, as in struct ax_chat_render */
+    unsigned *lost;    /* gets bits, as in struct ax_chat_render */
+    json_t *variables; /* NULL = none */
 };
 enum ax_status ax_answers_render(const struct ax_format *f, const struct ax_answers_text *t,
                                  struct ax_buf *out);

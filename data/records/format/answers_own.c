@@ -14,6 +14,7 @@ void ax_answers_free(struct ax_answers *a) {
     ax_buf_free(&a->prompt);
     json_decref(a->messages);
     json_decref(a->tools);
+    json_decref(a->variables);
     for (int k = 0; k < 2; k++) {
         ax_buf_free(&a->texts[k]);
         json_decref(a->replies[k]);
@@ -27,8 +28,10 @@ enum ax_status ax_answers_no_memory(void) {
 
 enum ax_status ax_answers_render(const struct ax_format *f, const struct ax_answers_text *t,
                                  struct ax_buf *out) {
-    const struct ax_conversation c = {
-        .messages = t->messages, .tools = t->tools, .n = json_array_size(t->messages)};
+    const struct ax_conversation c = {.messages = t->messages,
+                                      .tools = t->tools,
+                                      .variables = t->variables,
+                                      .n = json_array_size(t->messages)};
     const struct ax_chat_render r = {
         .n = c.n, .generation_prompt = t->generation_prompt, .lost = t->lost};
     struct ax_template_output text = {0};
@@ -46,6 +49,13 @@ enum ax_status ax_answers_missing(const struct ax_format *f, json_t *record, con
 
 enum ax_status ax_answers_check_text(const char *name, struct ax_text text) {
     return ax_record_not_blank(name, strcmp(name, "text") == 0 ? "text" : "answer", text);
+}
+
+enum ax_status ax_answers_beside(const struct ax_format *f, json_t *record, struct ax_answers *a) {
+    if (!f->o.chat)
+        return AX_OK;
+    AX_TRY(ax_tools_read(record, f->o.chat->field_tools, &a->tools));
+    return ax_conversation_variables(record, &a->variables);
 }
 
 static json_t *list_of(json_t *v, const char *role) {
@@ -227,8 +237,8 @@ static enum ax_status own_text(const struct ax_format *f, json_t *record, struct
     if (a->chat ? !json_is_array(prompt) : !json_is_string(prompt))
         return ax_error(AX_ERR_DATA, "prompt: expected %s, as in completion, got %s",
                         a->chat ? "a list of messages" : "text", ax_json_kind(prompt));
-    if (a->chat && f->o.chat)
-        AX_TRY(ax_tools_read(record, f->o.chat->field_tools, &a->tools));
+    if (a->chat)
+        AX_TRY(ax_answers_beside(f, record, a));
     return read_prompted(f, a, prompt, v);
 }
 
@@ -254,8 +264,8 @@ static enum ax_status own_record(const struct ax_format *f, json_t *record, stru
         AX_TRY(ax_answers_label(record, "label", &a->desirable));
     }
     AX_TRY(read_margin(record, &a->margin));
-    if (a->chat && f->o.chat)
-        AX_TRY(ax_tools_read(record, f->o.chat->field_tools, &a->tools));
+    if (a->chat)
+        AX_TRY(ax_answers_beside(f, record, a));
     /* messages that begin with the prompt, which is a column as well */
     if (pair && (!prompt || (a->chat && json_is_string(prompt))))
         return a->chat ? split_messages(f, a, v) : split_text(a, v);

@@ -162,12 +162,12 @@ static bool is_blank(char c) {
 
 /* Where the template writes the text of an answer in `text`, the rendering of both messages of `list`: the
  * rendering with another text is the same up to there. 0 if it differs before. */
-static enum ax_status find_start(const struct ax_format *f, json_t *list, const struct ax_buf *text,
-                                 size_t *start) {
+static enum ax_status find_start(const struct ax_format *f, json_t *list, json_t *variables,
+                                 const struct ax_buf *text, size_t *start) {
     static const char mark[] = "[[this turn]]";
     json_t *marked =
         json_pack("[O, o]", json_array_get(list, 0), json_copy(json_array_get(list, 1)));
-    const struct ax_answers_text t = {.messages = marked};
+    const struct ax_answers_text t = {.messages = marked, .variables = variables};
     struct ax_buf other = {0};
     enum ax_status st =
         json_object_set_new(json_array_get(marked, 1), "content", json_string(mark)) == 0
@@ -207,12 +207,13 @@ static enum ax_status put_reply(const struct ax_format *f, struct ax_answers *a,
                                 struct ax_buf *out) {
     json_t *list =
         json_pack("[{s:s, s:s}, O]", "role", "user", "content", "[[other turn]]", message);
-    const struct ax_answers_text reply = {.messages = list, .lost = &a->lost};
+    const struct ax_answers_text reply = {
+        .messages = list, .lost = &a->lost, .variables = a->variables};
     struct ax_buf text = {0};
     size_t start = 0;
     enum ax_status st = list ? ax_answers_render(f, &reply, &text) : ax_answers_no_memory();
     if (st == AX_OK)
-        st = find_start(f, list, &text, &start);
+        st = find_start(f, list, a->variables, &text, &start);
     if (st == AX_OK)
         st = put_from(&text, start, json_string_value(json_object_get(message, "content")), out);
     ax_buf_free(&text);
@@ -256,8 +257,7 @@ static enum ax_status start_pair(const struct ax_format *f, json_t *record, stru
     a->n = 2;
     a->names[0] = f->o.answers->field_chosen;
     a->names[1] = f->o.answers->field_rejected;
-    if (f->o.chat)
-        AX_TRY(ax_tools_read(record, f->o.chat->field_tools, &a->tools));
+    AX_TRY(ax_answers_beside(f, record, a));
     if (json_array_size(a->tools) == 0) { /* some templates introduce them all the same */
         json_decref(a->tools);
         a->tools = NULL;
@@ -269,7 +269,7 @@ static enum ax_status put_prompt(const struct ax_format *f, json_t *v, const cha
                                  struct ax_answers *a) {
     json_t *list = NULL;
     AX_TRY(ax_answers_messages(f, a, v, &(struct ax_message_source){name, "user", false}, &list));
-    const struct ax_answers_text prompt = {list, a->tools, true, &a->lost};
+    const struct ax_answers_text prompt = {list, a->tools, true, &a->lost, a->variables};
     const enum ax_status st = ax_answers_render(f, &prompt, &a->prompt);
     json_decref(list);
     return st;

@@ -45,7 +45,8 @@ enum ax_status ax_chat_render(const struct ax_format *f, const struct ax_convers
     json_t *vars =
         chat->variables ? json_copy((json_t *)(uintptr_t)chat->variables) : json_object();
     enum ax_status st = AX_OK;
-    if (!vars || !put(vars, "messages", first_messages(c, r)) ||
+    if (!vars || (c->variables && json_object_update(vars, c->variables) != 0) ||
+        !put(vars, "messages", first_messages(c, r)) ||
         (c->tools && json_object_set(vars, "tools", c->tools) != 0) ||
         (r->generation_prompt && !put(vars, "add_generation_prompt", json_true())) ||
         (r->part && !put(vars, "real_last_index", json_integer((json_int_t)c->n - 1))))

@@ -487,6 +487,17 @@ static unsigned find_oddities(const struct ax_format *f, const struct ax_convers
     return found;
 }
 
+enum ax_status ax_conversation_variables(json_t *record, json_t **out) {
+    static const char column[] = "chat_template_kwargs";
+    AX_TRY(ax_record_parse_inner(record, column));
+    json_t *v = json_object_get(record, column);
+    if (v && !json_is_object(v))
+        return ax_error(AX_ERR_DATA, "%s: expected an object of variables for the template, got %s",
+                        column, ax_json_kind(v));
+    *out = json_incref(v);
+    return AX_OK;
+}
+
 /* One turn more than the messages has memory: a system column may precede them. */
 static enum ax_status read_turns(struct ax_conversation *c, const struct ax_format *f,
                                  json_t *messages, const char *name) {
@@ -532,6 +543,7 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     if (chat->drop_system)
         drop_system_turn(c);
     c->oddities = find_oddities(f, c) | ax_names_missing(f, record, messages, c->messages);
+    AX_TRY(ax_conversation_variables(record, &c->variables));
     if (!chat->tools)
         return ax_tools_read(record, chat->field_tools, &c->tools);
     AX_TRY(ax_tools_given(chat->tools, record, &c->tools));
@@ -545,5 +557,6 @@ void ax_conversation_free(struct ax_conversation *c) {
     ax_free(c->turns);
     json_decref(c->messages);
     json_decref(c->tools);
+    json_decref(c->variables);
     *c = (struct ax_conversation){0};
 }

@@ -26,6 +26,7 @@ struct ax_turn {
 struct ax_conversation {
     json_t *messages;      /* for the template */
     json_t *tools;         /* NULL = none */
+    json_t *variables;     /* the record's own, for the template; NULL = none */
     struct ax_turn *turns; /* [n], as messages */
     size_t n;
     unsigned oddities; /* bits 1 << enum ax_oddity */
@@ -37,6 +38,9 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
 /* The same from a list of messages alone; errors begin with `name`. */
 enum ax_status ax_conversation_read_list(struct ax_conversation *c, const struct ax_format *f,
                                          json_t *messages, const char *name);
+/* The column chat_template_kwargs, an object or JSON text of one, into *out, to be freed; a missing
+ * column leaves *out alone. */
+enum ax_status ax_conversation_variables(json_t *record, json_t **out);
 void ax_conversation_free(struct ax_conversation *c);
 
 /* The template's name for a record's role. */

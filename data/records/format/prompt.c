@@ -205,7 +205,8 @@ static enum ax_status read_prompt(const struct ax_format *f, const char *observa
     AX_TRY(check_messages(f, a->names[0], a->messages));
     /* templates that test for a list, not for its elements, would introduce tools all the same */
     json_t *tools = own ? own : json_array_size(a->tools) > 0 ? a->tools : NULL;
-    const struct ax_answers_text prompt = {a->messages, tools, true, &a->lost};
+    const struct ax_answers_text prompt = {
+        .messages = a->messages, .tools = tools, .generation_prompt = true, .lost = &a->lost};
     return ax_answers_render(f, &prompt, &a->prompt);
 }
 
@@ -216,7 +217,7 @@ static enum ax_status render_answer(const struct ax_format *f, struct ax_answers
     json_t *all = json_copy(a->messages);
     struct ax_buf text = {0};
     json_t *tools = json_array_size(a->tools) > 0 ? a->tools : NULL;
-    const struct ax_answers_text whole = {all, tools, false, &a->lost};
+    const struct ax_answers_text whole = {.messages = all, .tools = tools, .lost = &a->lost};
     enum ax_status st = all && json_array_extend(all, a->replies[0]) == 0
                             ? ax_answers_render(f, &whole, &text)
                             : ax_answers_no_memory();
