@@ -61,6 +61,13 @@ static void bad_rows(void **state) {
          "message_property_mappings: {role: from, content: value} (set"},
         {"r.jsonl", "{\"messages\": [{\"from\": \"human\", \"value\": \"a\"}]}\n", CHAT,
          "r.jsonl:1: messages[0]: role: expected the name of a role, got nothing"},
+        {"r.json", "{\"data\": [{\"text\": \"x\"}], \"version\": 1}\n", "",
+         "r.json:1: without a `type`, a record has the column \"messages\", \"prompt\", \"text\" "
+         "or "
+         "\"input_ids\"; this one has \"data\", \"version\" (set"},
+        {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "",
+         "this one has \"question\", \"answer\"; these columns look like type: "
+         "{field_instruction: question, field_output: answer} (set"},
         {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "    type: completion\n",
          "look like type: {field_instruction: question, field_output: answer} (set"},
         {"r.jsonl", "{\"prompt\": \"p\", \"chosen\": \"a\", \"rejected\": \"b\"}\n", "",

@@ -26,6 +26,7 @@ static enum ax_status own_record(const struct ax_format *f, struct ax_format_wor
                                  json_t *record, struct ax_origin origin,
                                  struct ax_example_list *out) {
     const char *messages = f->o.chat ? f->o.chat->field_messages : "messages";
+    char columns[300];
     if (json_object_get(record, messages)) {
         if (!f->o.chat)
             return ax_error(AX_ERR_DATA, "%s: the model has no chat template; set chat_template",
@@ -35,6 +36,11 @@ static enum ax_status own_record(const struct ax_format *f, struct ax_format_wor
     const bool is_text = json_object_get(record, "prompt") || json_object_get(record, "text");
     if (is_text && !ax_topk_wanted(f))
         return ax_format_type_answers.record(f, w, record, origin, out);
+    if (!json_object_get(record, "input_ids") && !ax_topk_wanted(f))
+        return ax_error(AX_ERR_DATA,
+                        "without a `type`, a record has the column \"%s\", \"prompt\", \"text\" or "
+                        "\"input_ids\"; this one has %s",
+                        messages, ax_record_columns(record, columns, sizeof columns));
     return ax_format_type_ids.record(f, w, record, origin, out);
 }
 
