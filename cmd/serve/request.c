@@ -517,10 +517,10 @@ static enum ax_status check(struct ax_serve_request *r) {
         return ax_serve_refuse(r, "n", "at most %d answers in a request", AX_SERVE_PROMPTS);
     if (r->best_of > 0 && r->best_of != r->n)
         return ax_serve_refuse(r, "best_of", "not supported yet, other than equal to n");
-    if (r->chat && r->logprobs >= 0 && !r->logprobs_asked)
+    if (r->chat && r->logprobs > 0 && !r->logprobs_asked)
         return ax_serve_refuse(r, "top_logprobs", "needs \"logprobs\": true");
-    if (r->chat && r->logprobs_asked && r->logprobs < 0)
-        r->logprobs = 0;
+    if (r->chat && r->logprobs <= 0)
+        r->logprobs = r->logprobs_asked ? 0 : -1;
     if (r->stream && r->echo && r->logprobs >= 0)
         return ax_serve_refuse(r, "stream", "not supported yet with both echo and logprobs");
     if (r->stream && r->prompt_logprobs >= 0)

@@ -371,6 +371,10 @@ static void chat_log_probs(void **state) {
             assert_int_equal(json_integer_value(json_array_get(bytes, k)), (unsigned char)token[k]);
     }
     json_decref(v);
+    json_t *none = post(&server, CHAT,
+                        "{" HELLO ", \"max_tokens\": 1, \"logprobs\": false, \"top_logprobs\": 0}");
+    assert_true(json_is_null(at(none, "choices.0.logprobs")));
+    json_decref(none);
 }
 
 int main(void) {

@@ -148,7 +148,8 @@ static void requests(void **state) {
     assert_int_equal(
         ask(&c, "POST", CHAT,
             "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\", \"name\": null}], "
-            "\"max_tokens\": 1, \"presence_penalty\": 0, \"logit_bias\": {}, \"tools\": "
+            "\"max_tokens\": 1, \"presence_penalty\": 0, \"top_logprobs\": 0, \"logit_bias\": {}, "
+            "\"tools\": "
             "null, \"response_format\": {\"type\": \"text\"}, \"user\": \"me\", \"n\": "
             "null, \"stop\": null}"),
         200);
