@@ -65,6 +65,14 @@ static void bad_rows(void **state) {
          "r.json:1: without a `type`, a record has the column \"messages\", \"prompt\", \"text\" "
          "or "
          "\"input_ids\"; this one has \"data\", \"version\" (set"},
+        {"r.jsonl",
+         GOOD "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"images\": "
+              "[\"cat.png\"]}\n",
+         CHAT, "r.jsonl:2: images: images are not supported; leave the record out, or remove"},
+        {"r.jsonl",
+         "{\"prompt\": \"a\", \"completion\": \"b\", \"image\": {\"bytes\": null, \"path\": "
+         "\"cat.png\"}}\n",
+         "", "r.jsonl:1: image: images are not supported"},
         {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "",
          "this one has \"question\", \"answer\"; these columns look like type: "
          "{field_instruction: question, field_output: answer} (set"},

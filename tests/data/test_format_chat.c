@@ -420,6 +420,10 @@ static void row_shapes(void **state) {
                  "<|im_start|>user\n1<|im_end|>\n");
     check_record(&c.o, ROW("{\"role\": \"user\"}, " U("1")),
                  "<|im_start|>user\n<|im_end|>\n<|im_start|>user\n1<|im_end|>\n");
+    check_record(&c.o,
+                 "{\"messages\": [" U("1") "], \"images\": [], \"image\": {\"bytes\": null, "
+                                           "\"path\": \"\"}}",
+                 "<|im_start|>user\n1<|im_end|>\n"); /* which are none */
     /* a message key that the template does not read is left out; one that it reads is not */
     check_record(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"extra\": {\"a\": null}}"),
                  "<|im_start|>user\n1<|im_end|>\n");

@@ -52,6 +52,9 @@ static void messages(void **state) {
     /* the header follows whatever comes last, as in TRL */
     check_record(&c.o, "{\"prompt\": [" U("q") ", " A("a") "]}",
                  "⟦" USER("q") REPLY("a") HEADER "⟧");
+    /* the name of a container, say */
+    check_record(&c.o, "{\"prompt\": [" U("q") "], \"image\": \"repo/name:1\"}",
+                 "⟦" USER("q") HEADER "⟧");
     /* the template has its own BOS: the tokenizer adds none */
     c.o.tokenizer = bos_tokenizer;
     check_record(&c.o, "{\"prompt\": [" U("q") "]}", "⟦" USER("q") HEADER "⟧");
@@ -220,6 +223,8 @@ static void bad_records(void **state) {
         {"{\"prompt\": [" U(" ") "]}", "prompt: the prompt is empty"},
         {"{\"prompt\": [7]}", "prompt[0]: expected a message"},
         {"{\"prompt\": [" U("q") "], \"tools\": 7}", "tools: expected a list, got a number"},
+        {"{\"prompt\": [" U("q") "], \"image\": {\"path\": \"cat.png\"}}",
+         "image: images are not supported"},
     };
     struct answers_case c;
     answers_open(&c, AX_TASK_PROMPT, NULL);
