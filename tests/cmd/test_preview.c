@@ -554,6 +554,38 @@ static void odd_conversations(void **state) {
     }
 }
 
+/* Turns that say they are not to be trained on, under a key that the configuration does not name. */
+static void unheard_flags(void **state) {
+    (void)state;
+#define TURN(role, more) "{\"role\": \"" role "\", \"content\": \"a\"" more "}"
+    static const struct {
+        const char *messages, *more;
+        bool warned;
+    } cases[] = {
+        {TURN("user", "") ", " TURN("assistant", ", \"weight\": 0"), "", true},
+        {TURN("user", "") ", " TURN("assistant", ", \"train\": false"), "", true},
+        {TURN("user", "") ", " TURN("assistant", ", \"weight\": 1, \"loss\": true"), "", false},
+        {TURN("user", ", \"weight\": 0") ", " TURN("assistant", ""), "", false},
+        {TURN("user", "") ", " TURN("assistant", ", \"weight\": 0") ", " TURN("assistant", ""),
+         "    message_field_training: weight\n", false},
+    };
+#undef TURN
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400], rows[128], config[128];
+        snprintf(text, sizeof text, "{\"messages\": [%s]}\n", cases[i].messages);
+        snprintf(rows, sizeof rows, "%s", put_bytes("flags.jsonl", text, strlen(text)));
+        snprintf(text, sizeof text, "    type: chat_template\n%schat_template: chatml\n",
+                 cases[i].more);
+        snprintf(config, sizeof config, "%s", put_config("flags.yaml", rows, text));
+        json_t *v =
+            preview_json(3, (const char *const[]){config, "--json", "eot_tokens=['<|im_end|>']"});
+        if (warns(v, "1 conversation has a turn with train: false, weight: 0 or the like") !=
+            cases[i].warned)
+            fail_msg("case %zu", i);
+        json_decref(v);
+    }
+}
+
 /* Answers that are learned without their reasoning, as the template leaves it out, are counted. */
 static void lost_reasoning(void **state) {
     (void)state;
@@ -665,7 +697,8 @@ int main(void) {
         cmocka_unit_test(pretraining),        cmocka_unit_test(preprocess),
         cmocka_unit_test(reference_rows),     cmocka_unit_test(packed_by_groups),
         cmocka_unit_test(mistakes),           cmocka_unit_test(cache_keys),
-        cmocka_unit_test(odd_conversations),  cmocka_unit_test(lost_reasoning),
+        cmocka_unit_test(odd_conversations),  cmocka_unit_test(unheard_flags),
+        cmocka_unit_test(lost_reasoning),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

@@ -608,6 +608,8 @@ static enum ax_status chat_record(const struct ax_format *f, struct ax_format_wo
     struct ax_conversation c;
     enum ax_status st = ax_conversation_read(&c, f, record);
     w->oddities |= c.oddities;
+    for (size_t i = 0; st == AX_OK && i < c.n; i++)
+        w->oddities |= c.turns[i].opts_out && is_learned(f, &c, i) ? 1U << AX_ODD_FLAG : 0;
     if (st == AX_OK)
         st = check_text(f, &c);
     if (st == AX_OK)

@@ -315,6 +315,17 @@ static enum ax_status read_details(const json_t *list, struct ax_details *d) {
     return AX_OK;
 }
 
+/* OpenAI's data has weights, that of other trainers flags. */
+static bool opts_out(const json_t *message) {
+    static const char *const keys[] = {"train", "trainable", "weight", "loss", "loss_mask"};
+    bool out = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *v = json_object_get(message, keys[i]);
+        out = out || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0);
+    }
+    return out;
+}
+
 /* Which text is trained on: by the message's flag, else by its spans, else by its role. */
 static enum ax_status read_training(const struct ax_format *f, const json_t *from, const char *role,
                                     struct ax_turn *turn) {
@@ -326,6 +337,7 @@ static enum ax_status read_training(const struct ax_format *f, const json_t *fro
         return ax_error(AX_ERR_DATA, "%s: expected true or false, got %s", chat->field_training,
                         ax_json_kind(own));
     turn->train = is_trained_role(f, role);
+    turn->opts_out = !chat->field_training && opts_out(from);
     if (detail) {
         const enum ax_status st = read_details(detail, &turn->content);
         if (st != AX_OK)

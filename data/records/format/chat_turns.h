@@ -18,6 +18,7 @@ struct ax_details {
 
 struct ax_turn {
     bool train;        /* this turn's text is trained */
+    bool opts_out;     /* it says that it is not to be trained on, where nothing asks it */
     bool lost_calls;   /* it has calls, under a key that the template never reads */
     bool lost_thought; /* it has reasoning, under a key that the template never reads */
     struct ax_details content, thinking; /* both n = 0: all of it; one n = 0: nothing of that one */

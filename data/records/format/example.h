@@ -36,8 +36,9 @@ enum ax_oddity {
     AX_ODD_TWICE,   /* two user turns in a row */
     AX_ODD_EMPTY,   /* an assistant turn without text or tool calls */
     AX_ODD_THOUGHT, /* an answer is trained on without its reasoning, which the template leaves out */
-    AX_ODD_TOOLS,   /* definitions of tools that the template leaves out (tools.h) */
-    AX_ODD_CALLS,   /* calls of tools that it leaves out */
+    AX_ODD_FLAG,  /* a turn is trained on that says otherwise, under a key that nobody has named */
+    AX_ODD_TOOLS, /* definitions of tools that the template leaves out (tools.h) */
+    AX_ODD_CALLS, /* calls of tools that it leaves out */
     AX_ODD_RESULTS, /* results of tools that it leaves out */
     AX_ODD_CUT,     /* a text of more than AX_COMPLETION_EXAMPLES, without its rest */
     /* The first of AX_ODD_NAMES names of the configuration that nothing in the record has
