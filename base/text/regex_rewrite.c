@@ -7,7 +7,10 @@
  *   [^\W\d]            complements within a class: alternatives
  *   \b \B              by Oniguruma's word characters: look-arounds
  *   (?m:…)             makes the dot match line ends: (?s:…)
- *   \uHHHH             \x{HHHH}
+ *   {,n}               {0,n}
+ *   x{1,3}+ x{2}?      a quantifier of the quantified, where PCRE2 has a possessive and a lazy one: (?:x{1,3})+
+ *   \uHHHH \v          \x{HHHH} \x0b
+ *   \Q \E \V \pL       letters
  * POSIX classes ([:alpha:]), whose sets also differ, are rejected. */
 #include <stdint.h>
 #include <string.h>
@@ -15,7 +18,7 @@
 #include "base/text/regex.h"
 #include "base/text/unicode_tables.h"
 
-enum { MAX_NESTING = 50 };
+enum { MAX_NESTING = 50, MAX_GROUPS = 250 /* open ones, as in PCRE2 */ };
 
 struct reader {
     const char *s;
@@ -171,15 +174,38 @@ static bool read_unicode(struct reader *r, unsigned *cp) {
     return true;
 }
 
+/* Length of the escape at r: \x41, \x{41}, \12, \cA, \k<name>, or two characters. */
+static size_t escape_length(const struct reader *r) {
+    const size_t left = r->len - r->at;
+    const char *s = r->s + r->at;
+    size_t n = 2;
+    if (left < 3)
+        return left;
+    if ((s[2] == '{' || s[2] == '<') && strchr("gkox", s[1]) != NULL) {
+        const char *close = memchr(s, s[2] == '{' ? '}' : '>', left);
+        return close != NULL ? (size_t)(close - s) + 1 : n;
+    }
+    const char *digits = s[1] == 'x' ? "0123456789abcdefABCDEF" : "0123456789";
+    const bool number = s[1] == 'x' || (s[1] >= '0' && s[1] <= '9');
+    const size_t most = number ? 4 : s[1] == 'c' ? 3 : 2;
+    while (n < most && n < left && (!number || strchr(digits, s[n]) != NULL))
+        n++;
+    return n;
+}
+
 /* An escape that is not a set, as written inside and outside classes. */
 static enum ax_status add_escape(struct ax_buf *out, struct reader *r) {
     unsigned cp;
     if (read_unicode(r, &cp))
         return ax_buf_printf(out, "\\x{%x}", cp);
-    size_t n = r->len - r->at < 2 ? r->len - r->at : 2;
-    AX_TRY(ax_buf_append(out, r->s + r->at, n));
+    const size_t n = escape_length(r);
+    const char *s = r->s + r->at, letter = n > 1 ? s[1] : '\0';
+    const bool braced = looking_at(r, "\\p{") || looking_at(r, "\\P{"); /* not closed */
     r->at += n;
-    return AX_OK;
+    if (letter == 'v')
+        return ax_buf_puts(out, "\\x0b");
+    const bool plain = letter != '\0' && strchr("QEVpP", letter) != NULL && !braced;
+    return ax_buf_append(out, s + plain, n - plain);
 }
 
 /* --- classes --- */
@@ -288,10 +314,93 @@ static enum ax_status add_group(struct ax_buf *out, struct reader *r) {
     return AX_OK;
 }
 
+/* --- quantifiers --- */
+
+#define NO_ITEM SIZE_MAX
+
+/* Where in the output items begin that a quantifier may be for: the last one, and groups that are open. */
+struct items {
+    size_t last;
+    size_t open[MAX_GROUPS];
+    int n_open;
+};
+
+static enum ax_status open_group(struct items *items, size_t at) {
+    if (items->n_open == MAX_GROUPS)
+        return ax_error(AX_ERR_DATA, "bad regular expression: groups nested more than %d deep",
+                        MAX_GROUPS);
+    items->open[items->n_open++] = at;
+    items->last = NO_ITEM;
+    return AX_OK;
+}
+
+static size_t digits_at(const struct reader *r, size_t at) {
+    size_t n = 0;
+    while (at + n < r->len && r->s[at + n] >= '0' && r->s[at + n] <= '9')
+        n++;
+    return n;
+}
+
+/* Length of {n}, {n,}, {n,m} or {,m} at r; 0 if something else is there. *fixed: {n} */
+static size_t interval_at(const struct reader *r, bool *fixed) {
+    size_t at = r->at + 1;
+    const size_t low = digits_at(r, at);
+    at += low;
+    *fixed = at < r->len && r->s[at] == '}';
+    if (*fixed)
+        return low > 0 ? at + 1 - r->at : 0;
+    if (at == r->len || r->s[at] != ',')
+        return 0;
+    const size_t high = digits_at(r, ++at);
+    at += high;
+    return low + high > 0 && at < r->len && r->s[at] == '}' ? at + 1 - r->at : 0;
+}
+
+/* Makes what begins at `item` a group. */
+static enum ax_status enclose(struct ax_buf *out, size_t item) {
+    static const char open[] = "(?:";
+    const size_t n = sizeof open - 1, len = out->len - item;
+    AX_TRY(ax_buf_puts(out, "(?:)"));
+    memmove(out->data + item + n, out->data + item, len);
+    memcpy(out->data + item, open, n);
+    return AX_OK;
+}
+
+/* An interval of `n` bytes. The + of {n,m}+ and the ? of {n}? are quantifiers of their own. */
+static enum ax_status add_interval(struct ax_buf *out, struct reader *r, size_t item, size_t n,
+                                   bool fixed) {
+    const char *s = r->s + r->at + 1;
+    AX_TRY(ax_buf_printf(out, *s == ',' ? "{0%.*s" : "{%.*s", (int)n - 1, s));
+    r->at += n;
+    return looking_at(r, "+") || (fixed && looking_at(r, "?")) ? enclose(out, item) : AX_OK;
+}
+
+/* --- the pattern --- */
+
+/* A character outside of classes that begins neither a set, an escape nor a class. */
+static enum ax_status add_character(struct ax_buf *out, struct reader *r, struct items *items) {
+    const char c = r->s[r->at];
+    bool fixed;
+    const size_t interval = c == '{' && items->last != NO_ITEM ? interval_at(r, &fixed) : 0;
+    if (interval > 0)
+        return add_interval(out, r, items->last, interval, fixed);
+    if (c == '(')
+        AX_TRY(open_group(items, out->len));
+    else if (c == ')')
+        items->last = items->n_open > 0 ? items->open[--items->n_open] : NO_ITEM;
+    else if (c == '|')
+        items->last = NO_ITEM;
+    else if (strchr("*+?", c) == NULL && (c & 0xc0) != 0x80) /* the first byte of a character */
+        items->last = out->len;
+    return looking_at(r, "(?") ? add_group(out, r) : ax_buf_append(out, r->s + r->at++, 1);
+}
+
 enum ax_status ax_regex_rewrite(struct ax_buf *out, const char *pattern, size_t len) {
     struct reader r = {pattern, len, 0, 0};
+    struct items items = {.last = NO_ITEM};
     struct set set;
     while (r.at < r.len) {
+        const size_t begin = out->len;
         if (read_set(&r, &set)) {
             AX_TRY(add_set(out, &set, true));
         } else if (looking_at(&r, "\\b") || looking_at(&r, "\\B")) {
@@ -301,11 +410,11 @@ enum ax_status ax_regex_rewrite(struct ax_buf *out, const char *pattern, size_t 
             AX_TRY(add_escape(out, &r));
         } else if (r.s[r.at] == '[') {
             AX_TRY(add_class(out, &r));
-        } else if (looking_at(&r, "(?")) {
-            AX_TRY(add_group(out, &r));
         } else {
-            AX_TRY(ax_buf_append(out, r.s + r.at++, 1));
+            AX_TRY(add_character(out, &r, &items));
+            continue;
         }
+        items.last = begin;
     }
     return AX_OK;
 }

@@ -103,6 +103,33 @@ static void classes(void **state) {
     assert_matches("\\b.", "\u00bda-\u0301", "\u00bd|-|\u0301"); /* ½ and marks are in words */
 }
 
+/* What Oniguruma finds, as the tokenizers library compiles it. */
+static void quantifiers(void **state) {
+    (void)state;
+    assert_matches("\\p{N}{1,3}+", "123456789 12", "123456789|12"); /* not possessive */
+    assert_matches("[ab]{2}+b", "aaab abb", "aab|abb");
+    assert_matches("(?:é|x){1,2}+b", "éxéb", "éxéb");
+    assert_matches("é{1,2}+b", "éééb", "éééb");
+    assert_matches("(a)(?:b\\1){1,}+b", "ababab", "ababab");
+    assert_matches("a{2}++b|a", "aaab", "a|aab");
+    assert_matches("a{2}+?", "aaaaa", "aa|aa");
+    assert_matches("a{2}?b", "aab ab b", "aab|b|b"); /* twice or not at all */
+    assert_matches("a{2,}?", "aaaaa", "aa|aa");
+    assert_matches("a{,2}b", "aaab b", "aab|b");
+    assert_matches("a{,}", "aa{,}", "a{,}");
+    assert_matches("\\x41{2}+b|\\x{41}{1,2}+c", "AAAAb AAAc", "AAAAb|AAAc");
+    assert_matches("(a)\\1{1,2}+b|\\101{2}?B", "aaaaab B", "aaaaab|B");
+    assert_matches("(?<n>a)\\k<n>{2}?b|\\cA{1}+b",
+                   "aaab ab \x01\x01"
+                   "b",
+                   "aaab|ab|\x01\x01"
+                   "b");
+    assert_matches("a++b|a?+a|c*+c", "aab a", "aab"); /* these are possessive */
+    assert_matches("\\v", "\n\v\f", "\v");
+    assert_matches("[\\v]|\\QV\\E", "\n\vQVE", "\v|QVE");
+    assert_matches("\\pL+", "aLpLLb", "pLL");
+}
+
 static void assert_literal(const char *s, const char *text, size_t want) {
     struct ax_regex *re;
     struct ax_regex_work w = {0};
@@ -152,6 +179,10 @@ static void bad_patterns(void **state) {
     for (int i = 0; i < 100; i++)
         MUST(ax_buf_puts(&deep, "["));
     MUST_FAIL(ax_regex_compile(&re, deep.data, deep.len, false), AX_ERR_DATA, "nested");
+    deep.len = 0;
+    for (int i = 0; i < 1000; i++)
+        MUST(ax_buf_puts(&deep, "("));
+    MUST_FAIL(ax_regex_compile(&re, deep.data, deep.len, false), AX_ERR_DATA, "groups nested");
     deep.len = 0;
     for (int i = 0; i < 70000; i++)
         MUST(ax_buf_puts(&deep, "a"));
@@ -259,6 +290,7 @@ int main(void) {
         cmocka_unit_test(matching),
         cmocka_unit_test(sets),
         cmocka_unit_test(classes),
+        cmocka_unit_test(quantifiers),
         cmocka_unit_test(literals),
         cmocka_unit_test(bad_patterns),
         cmocka_unit_test(backtracking_is_bounded),
