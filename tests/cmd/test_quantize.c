@@ -28,6 +28,11 @@ static void test_refusals(void **state) {
     EXPECT(2, "Nearest: nvfp4.", src, dst, "--scheme", "mxfp4");
     EXPECT(0, "21 matrices as int4", src, dst, "--scheme", "int4", "--group", "16");
     EXPECT(2, "is quantized already", dst, in_scratch("twice"), "--scheme", "fp8");
+    snprintf(src, sizeof src, "%s", golden_path("models/mimo_v2_flash"));
+    EXPECT(2, "scheme int4 has 8 codes in a word, which do not divide the 36 inputs", src,
+           in_scratch("twice"), "--scheme", "int4", "--group", "4");
+    EXPECT(2, "blocks of 16 numbers of scheme nvfp4 do not divide the 36 inputs", src,
+           in_scratch("twice"), "--scheme", "nvfp4");
     snprintf(src, sizeof src, "%s",
              put_text("q.yaml", "base_model: m\noutput_dir: o\nlearning_rate: 1e-4\n"
                                 "datasets: [{path: x, type: completion}]\n"
