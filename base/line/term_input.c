@@ -36,18 +36,30 @@ static bool apply(enum ax_term_input input) {
            write(STDOUT_FILENO, paste, strlen(paste)) > 0;
 }
 
-/* Restores the terminal and raises the signal again; a suspended process continues here. */
+/* Another process group has the terminal. */
+static bool in_background(void) {
+    const pid_t front = tcgetpgrp(STDIN_FILENO);
+    return front >= 0 && front != getpgrp();
+}
+
+/* Restores the terminal and raises the signal again. A suspended process continues here; after `bg` SIGTTOU stops it
+ * when it changes the terminal, until `fg` or a signal that ends it. */
 static void on_signal(int sig) {
     const int saved = errno;
     struct sigaction now, usual = {.sa_handler = SIG_DFL};
-    sigset_t one;
-    (void)apply(AX_TERM_AS_FOUND);
+    sigset_t one, all;
+    if (!in_background())
+        (void)apply(AX_TERM_AS_FOUND);
     sigaction(sig, &usual, &now);
     sigemptyset(&one);
     sigaddset(&one, sig);
     raise(sig);
     sigprocmask(SIG_UNBLOCK, &one, NULL);
     sigaction(sig, &now, NULL);
+    sigemptyset(&all);
+    for (size_t i = 0; i < ENDING; i++)
+        sigaddset(&all, ending[i]);
+    sigprocmask(SIG_UNBLOCK, &all, NULL);
     (void)apply(term.input);
     errno = saved;
 }
@@ -60,6 +72,7 @@ enum ax_status ax_term_set_input(enum ax_term_input input) {
             return ax_error(AX_ERR_IO, "standard input: cannot read the terminal's settings: %m");
         struct sigaction now = {.sa_handler = on_signal};
         sigfillset(&now.sa_mask);
+        sigdelset(&now.sa_mask, SIGTTOU);
         for (size_t i = 0; i < ENDING; i++) {
             sigaction(ending[i], &now, &term.old[i]);
             if (term.old[i].sa_handler == SIG_IGN) /* as under nohup */

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -173,6 +174,71 @@ static void ending_restores(void **state) {
     }
 }
 
+/* A job of the shell below. */
+static void job(void) {
+    signal(SIGTTOU, SIG_DFL);
+    raise(SIGSTOP); /* the shell gives it the terminal */
+    (void)!ax_term_set_input(AX_TERM_KEYS);
+    raise(SIGTSTP);
+    raise(SIGSTOP); /* the shell looks */
+    raise(SIGTSTP);
+}
+
+static bool stopped_by(pid_t child, int sig) {
+    int status;
+    return waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) &&
+           WSTOPSIG(status) == sig;
+}
+
+/* Gives the terminal to a process group, and lets the job continue. */
+static void go_on(pid_t front, pid_t child) {
+    tcsetpgrp(slave, front);
+    kill(child, SIGCONT);
+}
+
+/* What a shell with a terminal of its own sees of a job, as the number of the first step that went wrong. */
+static int shell_sees(void) {
+    int status;
+    signal(SIGTTOU, SIG_IGN);
+    if (setsid() < 0 || open_terminal(NULL) != 0 || ioctl(slave, TIOCSCTTY, 0) != 0)
+        return 1;
+    const pid_t child = start(job), self = getpgrp();
+    if (!stopped_by(child, SIGSTOP))
+        return 2;
+    go_on(child, child);
+    if (!stopped_by(child, SIGTSTP) || !is_as_found())
+        return 3;
+    go_on(self, child); /* bg */
+    if (!stopped_by(child, SIGTTOU) || !is_as_found())
+        return 4;
+    go_on(child, child); /* fg */
+    if (!stopped_by(child, SIGSTOP) || !is_keys())
+        return 5;
+    kill(child, SIGCONT);
+    if (!stopped_by(child, SIGTSTP) || !is_as_found())
+        return 6;
+    go_on(self, child);
+    if (!stopped_by(child, SIGTTOU))
+        return 7;
+    kill(child, SIGTERM);
+    kill(child, SIGCONT);
+    if (waitpid(child, &status, WUNTRACED) != child || !WIFSIGNALED(status) || !is_as_found())
+        return 8;
+    return 0;
+}
+
+/* `bg` leaves the shell its terminal, and `fg` gives the keys back; the job can be ended in between. */
+static void background_waits(void **state) {
+    (void)state;
+    int status;
+    const pid_t shell = fork();
+    if (shell == 0)
+        _exit(shell_sees());
+    assert_int_equal(waitpid(shell, &status, 0), shell);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void files_have_no_modes(void **state) {
     (void)state;
     const int in = dup(STDIN_FILENO), file = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -187,9 +253,8 @@ static void files_have_no_modes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modes_set_flags),
-        cmocka_unit_test(suspending_restores),
-        cmocka_unit_test(ending_restores),
+        cmocka_unit_test(modes_set_flags),     cmocka_unit_test(suspending_restores),
+        cmocka_unit_test(ending_restores),     cmocka_unit_test(background_waits),
         cmocka_unit_test(files_have_no_modes),
     };
     return cmocka_run_group_tests(tests, open_terminal, close_terminal);
