@@ -1,7 +1,8 @@
 /* The spelling of a regular expression for Python's re → PCRE2's. See regex.h.
  *
  * The two agree on most. What differs:
- *   \Z \v \s        end of the text, one character, and white space with \x1c-\x1f
+ *   \Z \v           end of the text, and one character
+ *   \s \S           white space with \x1c-\x1f, without U+180E: spelled out
  *   \uHHHH \UH…     \x{HHHH}
  *   {,n} {,}        {0,n} {0,}
  *   [a[b]           a bracket inside a class is itself
@@ -20,10 +21,16 @@ static enum ax_status add_code(struct ax_buf *out, const char *s, size_t len, si
     return ax_buf_printf(out, "\\x{%.*s}", (int)n, s);
 }
 
+static const char space[] = "\\t-\\r\\x1c-\\x20\\x{85}\\p{Z}";
+/* All others, for classes. */
+static const char no_space[] =
+    "\\x00-\\x08\\x0e-\\x1b\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{"
+    "10ffff}";
+
 /* The escape at s, which begins with a backslash and is *used bytes long. */
 static enum ax_status add_escape(struct ax_buf *out, const char *s, size_t len, bool in_class,
                                  size_t *used) {
-    static const char space[] = "\\s\\x1c-\\x1f";
     if (len < 2)
         return ax_error(AX_ERR_DATA, "regular expression: a backslash at the end");
     const char c = s[1];
@@ -36,7 +43,7 @@ static enum ax_status add_escape(struct ax_buf *out, const char *s, size_t len, 
     case 's':
         return ax_buf_printf(out, in_class ? "%s" : "[%s]", space);
     case 'S':
-        return in_class ? ax_buf_puts(out, "\\S") : ax_buf_printf(out, "[^%s]", space);
+        return in_class ? ax_buf_puts(out, no_space) : ax_buf_printf(out, "[^%s]", space);
     case 'u':
     case 'U':
         *used += c == 'u' ? 4 : 8;

@@ -248,6 +248,8 @@ static void python(void **state) {
                   "a\x1f \xc2\xa0"
                   "b",
                   "\x1f \xc2\xa0");
+    assert_python("\\S+|[^\\S]", "a\x1f\u180eb", "a|\x1f|\u180eb");
+    assert_python("[\\S\\n]+|[\\sx]", "\x1e\u180e\u2028\u3000", "\x1e|\u180e|\u2028|\u3000");
     assert_python("\\u00e9|\\U0001F600", "é😀", "é|😀");
     assert_python("(?u)(?i)É", "é", "é");
     assert_python("(-?[$0-9.,]{2,})|(-?[0-9]+)", "9 $12.5 x7", "9|$12.5|7");
