@@ -38,7 +38,7 @@ static const char *check_fp8_codes(const struct ax_fp8_codes *a) {
 
 PER_ELEMENT(fp8_codes, 3, x) /* ÷, clamp, round */
 
-/* Numbers of all sizes that have codes, and smaller ones; one that is none, and one without bounds. */
+/* Numbers of all sizes that have codes, and smaller ones; one NaN, and one infinity. */
 static void spread(const struct ax_case_builder *b, const struct ax_tensor *x) {
     const int64_t cols = x->shape[1];
     for (int64_t i = 0; i < ax_tensor_numel(x) && b->memory != NULL; i++) {

@@ -1,6 +1,6 @@
-/* The delta rule and Mamba-2's recurrence (kernels/delta_ops.h) of a batch's rows, wherever the states are with which
- * its documents begin: zeros, in the cache, or, with cp, on the rank of the run before. Shared by the mixers that
- * are one of them. */
+/* The delta rule and Mamba-2's recurrence (kernels/delta_ops.h) over a batch's rows, for the mixers that are one of
+ * them. A document begins with a state: zeros, the one in the cache, or, with cp, the one that the rank of the run
+ * before hands on. */
 #ifndef AX_MODEL_PARTS_RECUR_H
 #define AX_MODEL_PARTS_RECUR_H
 

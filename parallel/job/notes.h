@@ -17,9 +17,10 @@ struct ax_notes_mesh {
 };
 
 struct ax_notes {
-    int64_t saved;   /* step of the newest checkpoint */
-    int64_t reached; /* by the launcher: steps that any rank of attempts before this one had done */
-    int32_t elastic; /* 1: the job goes on without lost ranks */
+    int64_t saved; /* step of the newest checkpoint */
+    int64_t
+        reached; /* written by the launcher: the most steps that a rank had done in earlier attempts */
+    int32_t elastic;                /* 1: the job goes on without lost ranks */
     int32_t reserved;               /* 0 */
     int64_t done[AX_NOTES_RANKS];   /* steps that a rank has done */
     int32_t writes[AX_NOTES_RANKS]; /* 1: a rank that lost another is writing its state */

@@ -15,7 +15,7 @@
 #ifdef __AVX512BF16__
 
 #define MOST  8 /* rows of x at a time */
-#define FEW   4 /* rows, most, whose sums leave registers for what look-ups of bytes need */
+#define FEW   4 /* rows of x, at most, whose sums leave enough registers for look-ups of bytes */
 #define WIDTH 3 /* panels, most */
 #define PAIRS 4 /* of 8 columns */
 
@@ -51,7 +51,8 @@ static struct codes codes_at(const struct ax_packed_gemm *a, int64_t panel,
                           .groups = a->block / 8};
 }
 
-/* The sums of one block, [rows][NR] of `width` panels, times scales: are acc, or are added to it. */
+/* Multiplies the sums of block b of `width` panels with its scales: the first block sets acc [rows][NR], others add to
+ * it. */
 AX_INLINE void add_block(int rows, int width, v_float sum[MOST][WIDTH], const struct codes *w,
                          int64_t b, float *acc) {
 #pragma GCC unroll 8

@@ -17,7 +17,7 @@ static inline struct ax_gemm ax_packed_gemm_of(const struct ax_packed_gemm *a, v
     return g;
 }
 
-/* Whether the machine has products of bf16, and those, of any number of rows. */
+/* True if the machine multiplies bf16 and x is bf16, however many rows it has. */
 bool AX_VEC(ax_packed_panels_supports)(const struct ax_packed_gemm *a);
 /* Multiplies with packed weights in panels. `vbmi`: codes of integers are looked up by byte
  * instructions; the bits are the same. */
