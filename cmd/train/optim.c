@@ -283,7 +283,11 @@ static void read_restarts(struct ax_lr_schedule *lr, const struct ax_config *cfg
 
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg) {
     struct ax_lr_schedule *lr = &o->lr;
-    *lr = (struct ax_lr_schedule){.num_cycles = 0.5, .lr_end = 1e-7, .power = 1, .stable = -1};
+    *lr = (struct ax_lr_schedule){.num_cycles = 0.5,
+                                  .lr_end = 1e-7,
+                                  .power = 1,
+                                  .stable = -1,
+                                  .decay_type = AX_LR_DECAY_COSINE};
     AX_FILL(cfg, "", struct ax_lr_schedule, lr);
     if (lr->kind == AX_LR_COSINE_WITH_RESTARTS)
         lr->num_cycles = 1;

@@ -228,6 +228,7 @@ static void scheduler_kwargs(void **state) {
     }
     assert_true(usual.num_cycles == 0.5 && usual.power == 1 && usual.lr_end == 1e-7);
     assert_true(schedule_of("lr_scheduler: cosine\n").num_cycles == 0.5);
+    assert_int_equal(usual.decay_type, AX_LR_DECAY_COSINE);
     assert_true(usual.stable == -1 && usual.decay == 0 && usual.timescale == 0);
     static const char *const decays[] = {[AX_LR_DECAY_LINEAR] = "linear",
                                          [AX_LR_DECAY_COSINE] = "cosine",
