@@ -204,10 +204,14 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
 static enum ax_status check_kwargs(const struct ax_lr_schedule *lr, const struct ax_config *cfg,
                                    const struct ax_yaml_node *kwargs) {
     const char *const floors[] = {"min_lr", "min_lr_rate", "min_lr_ratio"};
-    bool has_floor = false;
+    int n_floors = 0;
     for (size_t i = 0; i < 3 && kwargs; i++)
-        has_floor = has_floor || ax_yaml_get(kwargs, floors[i]);
-    if (lr->kind == AX_LR_COSINE_WITH_MIN_LR && !has_floor)
+        n_floors += ax_yaml_get(kwargs, floors[i]) != NULL;
+    if (n_floors > 1)
+        return ax_config_error(cfg, "lr_scheduler_kwargs",
+                               "min_lr and min_lr_rate (or min_lr_ratio) are the same floor: give "
+                               "one of them");
+    if (lr->kind == AX_LR_COSINE_WITH_MIN_LR && n_floors == 0)
         return ax_config_error(cfg, "lr_scheduler",
                                "cosine_with_min_lr needs lr_scheduler_kwargs with min_lr or "
                                "min_lr_rate");

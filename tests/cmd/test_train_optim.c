@@ -174,6 +174,9 @@ static void mistakes_of_schedules(void **state) {
          "timescale: expected a number of steps"},
         {"lr_scheduler: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 0.1}\n",
          "min_lr must be at most learning_rate, and min_lr_rate, a fraction of it, at most 1"},
+        {"lr_scheduler: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-4, min_lr_rate: "
+         "0.5}\n",
+         "min_lr and min_lr_rate (or min_lr_ratio) are the same floor: give one of them"},
         {"lr_scheduler: cosine_with_min_lr\n",
          "cosine_with_min_lr needs lr_scheduler_kwargs with "},
         {"lr_scheduler: warmup_stable_decay\nlr_scheduler_kwargs: {num_stable_steps: 3}\n",
