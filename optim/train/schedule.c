@@ -95,15 +95,14 @@ static int64_t cadence_steps(const struct ax_cadence *c, const struct ax_train_s
     return steps < 1 ? 1 : (int64_t)steps;
 }
 
+/* A share of one step is two, as in axolotl: a warmup over one step is a step at rate 0 and then the full rate. */
 static int64_t warmup_steps(const struct ax_train_options *o, int64_t total) {
     if (o->warmup >= 0)
         return o->warmup;
-    if (o->warmup_ratio < 0) {
-        const int64_t n = (int64_t)floor(0.03 * (double)total);
-        return n < 100 ? n : 100;
-    }
-    const int64_t n = (int64_t)floor(o->warmup_ratio * (double)total);
-    return n == 1 ? 2 : n; /* warmup over 1 step would waste the first, whose rate is zero */
+    const double share =
+        o->warmup_ratio < 0 ? fmin(0.03 * (double)total, 100) : o->warmup_ratio * (double)total;
+    const int64_t n = (int64_t)floor(share);
+    return n == 1 ? 2 : n;
 }
 
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
