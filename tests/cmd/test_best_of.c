@@ -614,6 +614,7 @@ static void the_first_of_equal_scores(void **state) {
     assert_true(ax_score_steps(AX_SCORE_MIN, p, 3) == 0.25);
     assert_true(ax_score_steps(AX_SCORE_PRODUCT, p, 3) == 0.09375);
     assert_true(ax_score_steps(AX_SCORE_LAST, p, 3) == 0.75);
+    assert_true(isnan(ax_score_steps(AX_SCORE_MIN, (const double[]){0.5, NAN, 0.25}, 3)));
 }
 
 /* ---- mistakes ---- */

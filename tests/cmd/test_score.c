@@ -325,6 +325,8 @@ static void metrics_of_steps(void **state) {
     static const struct ax_scored_step equal[] = {{0.5, true}, {0.5, false}, {0.5, true}};
     assert_true(ax_step_metrics(equal, (const size_t[]){3}, 1).auc == 0.5);
     assert_true(isnan(ax_step_metrics(NULL, NULL, 0).accuracy));
+    static const struct ax_scored_step broken[] = {{0.9, true}, {NAN, false}, {0.5, true}};
+    assert_true(isnan(ax_step_metrics(broken, (const size_t[]){3}, 1).auc));
     /* shares of 1 and 1/2: their harmonic mean is 2/3 */
     static const struct ax_scored_step found[] = {{0.1, false}, {0.9, true}, {0.2, true}};
     const struct ax_step_metrics f1 = ax_step_metrics(found, (const size_t[]){1, 2, 3}, 3);

@@ -75,7 +75,7 @@ enum ax_status ax_score_by_parse(const char *option, const char *name, enum ax_s
 double ax_score_steps(enum ax_score_by by, const double *p, size_t n) {
     double least = 1, product = 1;
     for (size_t i = 0; i < n; i++) {
-        least = fmin(least, p[i]);
+        least = p[i] < least || isnan(p[i]) ? p[i] : least; /* NaN stays */
         product *= p[i];
     }
     const double of[AX_SCORE_BYS] = {[AX_SCORE_MIN] = least,
@@ -91,11 +91,18 @@ static int by_score(const void *x, const void *y) {
     return (a->p > b->p) - (a->p < b->p);
 }
 
+static bool any_nan(const struct ax_scored_step *steps, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (isnan(steps[i].p))
+            return true;
+    return false;
+}
+
 /* Mann and Whitney's: each pair of a right and a wrong step, from the ranks of the right ones. */
 static double auc(const struct ax_scored_step *steps, size_t n) {
     struct ax_scored_step *sorted;
     double wins = 0, right = 0, wrong = 0;
-    if (n == 0 || ax_alloc(&sorted, n, sizeof *sorted) != AX_OK)
+    if (n == 0 || any_nan(steps, n) || ax_alloc(&sorted, n, sizeof *sorted) != AX_OK)
         return NAN;
     memcpy(sorted, steps, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_score);

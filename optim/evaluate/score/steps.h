@@ -21,7 +21,7 @@ extern const char *const ax_score_by_names[AX_SCORE_BYS]; /* "min", "product", "
 
 /* AX_ERR_CONFIG names `option` and what it takes. */
 enum ax_status ax_score_by_parse(const char *option, const char *name, enum ax_score_by *out);
-/* 1 if there are no steps. */
+/* 1 if there are no steps, NaN if a step that counts is. */
 double ax_score_steps(enum ax_score_by by, const double *p, size_t n);
 
 /* A step that has a label. */
