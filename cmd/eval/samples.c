@@ -46,21 +46,21 @@ static enum ax_status read_prompt(const struct ax_eval *e, const json_t *record,
     return st;
 }
 
-/* The record of a question, found by its place: records are read in the questions' order. */
+/* The record of a question, which must still be where it was when it became one. */
 static enum ax_status find_record(const struct ax_eval *e, struct ax_rows *rows, size_t i,
                                   struct ax_raw_row *raw) {
     const struct ax_examples *set = &e->q.corpus->sets[e->q.list[i].ref.set];
     const struct ax_stored *x = &set->list[e->q.list[i].ref.index];
     bool got;
-    do {
-        AX_TRY(ax_rows_next(rows, raw, &got));
-    } while (got && (raw->line != x->line ||
-                     strcmp(ax_rows_file(rows, raw->file), set->files[x->file]) != 0));
-    return got ? AX_OK
-               : ax_error(AX_ERR_DATA,
-                          "%s: %s reads the records again, but record %zu is not found; "
-                          "give one file",
-                          e->data, wanted_by(e), i);
+    AX_TRY(ax_rows_seek(rows, x->record));
+    AX_TRY(ax_rows_next(rows, raw, &got));
+    const bool same = got && raw->line == x->line &&
+                      strcmp(ax_rows_file(rows, raw->file), set->files[x->file]) == 0;
+    return same ? AX_OK
+                : ax_error(AX_ERR_DATA,
+                           "%s: %s reads the records again, but record %zu is not found; "
+                           "give one file",
+                           e->data, wanted_by(e), i);
 }
 
 static enum ax_status read_record(struct ax_eval *e, struct ax_rows *rows, size_t i) {

@@ -367,13 +367,27 @@ static void wrong_answers_become_labeled_steps(void **state) {
     json_decref(steps);
 }
 
-/* Of two files, between questions that are too long for the model: which question is meant is known by
- * file and line. */
+/* The records of some files as a list on one line. */
+static void put_list(const char *name, const struct ax_buf *const *files, size_t n) {
+    struct ax_buf text = {0};
+    assert_ok(ax_buf_puts(&text, "["));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < files[i]->len; k++)
+            assert_ok(
+                ax_buf_append(&text, files[i]->data[k] == '\n' ? "," : files[i]->data + k, 1));
+    text.data[text.len - 1] = ']';
+    put_text(name, text.data);
+    ax_buf_free(&text);
+}
+
+/* Between questions that are too long for the model, of two files, and of a list on one line: which question is
+ * meant is known by file and number. */
 static void records_are_found_again(void **state) {
     (void)state;
+    static const char *const names[] = {"test.jsonl", "two", "list.json"};
     struct ax_buf longer = {0}, a = {0}, b = {0};
-    char out[8192], folder[256];
-    json_t *steps[2];
+    char out[8192], data[256];
+    json_t *steps[3];
     assert_ok(ax_buf_puts(&longer, "{\"messages\": [{\"role\": \"user\", \"content\": \""));
     for (int i = 0; i < 20000; i++)
         assert_ok(ax_buf_puts(&longer, "long "));
@@ -386,21 +400,21 @@ static void records_are_found_again(void **state) {
     make_folder("two");
     put_text("two/a.jsonl", a.data);
     put_text("two/b.jsonl", b.data);
-    snprintf(folder, sizeof folder, "%s", in_scratch("two"));
-    for (int i = 0; i < 2; i++) {
+    put_list("list.json", (const struct ax_buf *const[]){&a, &b}, 2);
+    for (int i = 0; i < 3; i++) {
+        snprintf(data, sizeof data, "%s", in_scratch(names[i]));
         must(run(out, sizeof out,
                  "eval --model %s --data %s --task final-answer --max-new-tokens 24 --threads 1 "
                  "--samples 6 --seed 3 --log-steps %s",
-                 in_scratch("model"), i ? folder : in_scratch("test.jsonl"),
-                 in_scratch("steps.jsonl")),
+                 in_scratch("model"), data, in_scratch("steps.jsonl")),
              out);
         steps[i] = read_lines("steps.jsonl");
         json_t *v;
         size_t k;
         json_array_foreach(steps[i], k, v)(void) json_object_del(v, "row");
+        assert_true(json_array_size(steps[0]) > 0 && json_equal(steps[0], steps[i]));
     }
-    assert_true(json_array_size(steps[0]) > 0 && json_equal(steps[0], steps[1]));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         json_decref(steps[i]);
     ax_buf_free(&longer);
     ax_buf_free(&a);

@@ -83,6 +83,7 @@ enum ax_status ax_examples_add(struct ax_examples *e, const struct ax_example *x
     }
     e->list[e->n++] = (struct ax_stored){.start = e->n_words,
                                          .line = x->origin.line,
+                                         .record = x->origin.record,
                                          .file = x->origin.file,
                                          .n = (uint32_t)n,
                                          .n_trained = trained,

@@ -18,6 +18,7 @@ struct ax_stored {
     uint64_t start; /* word index over all blocks */
     uint64_t hash;  /* hash of tokens, labels, columns and text */
     uint64_t line;
+    int64_t record; /* index of its record: those of a JSON list may all be on one line */
     uint32_t file, n, n_trained;
     uint8_t own_labels; /* 1: the labels are n words after the tokens */
     uint8_t joined;     /* 1: same group as the previous example */
