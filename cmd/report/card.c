@@ -296,6 +296,7 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
     char epochs[32] = "", first[32], mean[32];
     if (isfinite(last->figures[AX_FIGURE_EPOCH]))
         snprintf(epochs, sizeof epochs, " (%.3g epochs)", last->figures[AX_FIGURE_EPOCH]);
+    const struct ax_report_eval *best = ax_report_best(run);
     AX_TRY(ax_buf_printf(
         out,
         "%lld steps%s, %.0f trained tokens; training loss %s in the "
@@ -303,13 +304,18 @@ static enum ax_status put_results(struct ax_buf *out, const struct ax_report_run
         (long long)last->step, epochs, trained_tokens(run),
         ax_report_value(first, ax_report_loss(run, false)), ax_report_value(mean, last_loss(run)),
         (int)(run->n_steps < LAST_STEPS ? run->n_steps : LAST_STEPS), ax_report_kind(run)->loss));
+    if (best && best->step != last->step)
+        AX_TRY(ax_buf_printf(out, "\nThe weights are those of step %lld, the best evaluation.\n",
+                             (long long)best->step));
     return put_evals(out, run);
 }
 
 static enum ax_status put_limits(struct ax_buf *out, const struct ax_report_run *run) {
     const size_t n = run->n_evals;
+    const struct ax_report_eval *best = ax_report_best(run),
+                                *of = n > 0 && !best ? &run->evals[n - 1] : best;
     const double loss[] = {n ? run->evals[0].figures[AX_EVAL_FIGURE_LOSS] : NAN,
-                           n ? run->evals[n - 1].figures[AX_EVAL_FIGURE_LOSS] : NAN};
+                           of ? of->figures[AX_EVAL_FIGURE_LOSS] : NAN};
     const bool own_part = ax_report_number(run, "config.val_set_size", 0) > 0;
     AX_TRY(ax_buf_puts(out, "\n## Limits\n\n"));
     if (n == 0)

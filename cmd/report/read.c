@@ -419,3 +419,18 @@ double ax_report_loss(const struct ax_report_run *run, bool last) {
     }
     return NAN;
 }
+
+const struct ax_report_eval *ax_report_best(const struct ax_report_run *run) {
+    const struct ax_report_event *best = NULL;
+    for (size_t i = 0; i < run->n_events; i++) {
+        const struct ax_report_event *e = &run->events[i];
+        if (strcmp(e->event, "best") == 0)
+            best = e;
+        else if (strcmp(e->event, "resumed") == 0) /* that model is replaced */
+            best = NULL;
+    }
+    for (size_t i = 0; i < run->n_evals && best; i++)
+        if (run->evals[i].step == best->step)
+            return &run->evals[i];
+    return NULL;
+}

@@ -119,6 +119,9 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder);
 void ax_report_close(struct ax_report_run *run);
 /* The loss of the first step, or of the last one, that has one; NaN: none has. */
 double ax_report_loss(const struct ax_report_run *run, bool last);
+/* The evaluation whose weights the trained model has, as load_best_model_at_end wants it; NULL: it has the last
+ * step's, or that is not known. */
+const struct ax_report_eval *ax_report_best(const struct ax_report_run *run);
 /* "2.5000"; "none": not there, or not finite. Returns buf. */
 const char *ax_report_value(char buf[32], double v);
 

@@ -137,11 +137,12 @@ static void eval_reward(const struct ax_report_run *run, char *text, size_t size
     eval(run, AX_EVAL_FIGURE_REWARD, text, size);
 }
 
+/* The one that the run chose, else the least loss or the highest reward. */
 static void best_eval(const struct ax_report_run *run, char *text, size_t size) {
     const int figure = eval_figure(run);
     const double sign = figure == AX_EVAL_FIGURE_REWARD ? -1 : 1; /* the least is the best */
-    const struct ax_report_eval *best = NULL;
-    for (size_t i = 0; i < run->n_evals; i++) {
+    const struct ax_report_eval *chosen = ax_report_best(run), *best = chosen;
+    for (size_t i = 0; i < run->n_evals && !chosen; i++) {
         const struct ax_report_eval *e = &run->evals[i];
         const double v = sign * e->figures[figure];
         if (isfinite(v) && (!best || v < sign * best->figures[figure]))

@@ -40,10 +40,10 @@ struct ax_metrics {
 };
 
 static const char *const event_names[AX_EVENT_COUNT] = {
-    [AX_EVENT_STARTED] = "started", [AX_EVENT_PEAK] = "peak",
-    [AX_EVENT_RESUMED] = "resumed", [AX_EVENT_SAVED] = "saved",
-    [AX_EVENT_WARNING] = "warning", [AX_EVENT_FINISHED] = "finished",
-    [AX_EVENT_STOPPED] = "stopped",
+    [AX_EVENT_STARTED] = "started",   [AX_EVENT_PEAK] = "peak",
+    [AX_EVENT_RESUMED] = "resumed",   [AX_EVENT_SAVED] = "saved",
+    [AX_EVENT_WARNING] = "warning",   [AX_EVENT_BEST] = "best",
+    [AX_EVENT_FINISHED] = "finished", [AX_EVENT_STOPPED] = "stopped",
 };
 
 /* ---- records ---- */

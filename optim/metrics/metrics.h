@@ -160,6 +160,7 @@ enum ax_metrics_event {
     AX_EVENT_RESUMED, /* text: the checkpoint */
     AX_EVENT_SAVED,   /* text: the checkpoint */
     AX_EVENT_WARNING,
+    AX_EVENT_BEST, /* step: the one whose weights the trained model has, that of the best evaluation */
     AX_EVENT_FINISHED,
     AX_EVENT_STOPPED, /* early, text: why */
     AX_EVENT_COUNT

@@ -244,6 +244,13 @@ static enum ax_status publish_model(struct ax_train *t, const char *tmp,
     return ax_team_agree(&t->team, st);
 }
 
+static void tell_best(struct ax_train *t) {
+    const int64_t step = t->kept.step;
+    if (t->o->eval.load_best && step > 0)
+        ax_metrics_event(t->metrics, AX_EVENT_BEST, step, "%s has the weights of checkpoint-%lld",
+                         t->o->save.output_dir, (long long)step);
+}
+
 /* output_dir contains more than the model, so one rename cannot replace it: the files are written
  * and synced in a subfolder and then moved up. */
 enum ax_status ax_train_publish(struct ax_train *t) {
@@ -257,6 +264,8 @@ enum ax_status ax_train_publish(struct ax_train *t) {
         (void)ax_remove_tree(tmp); /* its files may be what fills the disk */
         st = ax_error_restore(&first);
     }
+    if (st == AX_OK)
+        tell_best(t);
     ax_sum_list_free(&files);
     ax_free(tmp);
     return st;

@@ -136,6 +136,15 @@ static void what_people_read(void **state) {
                    "{\"step\": 1, \"eval_loss\": 1.25, \"eval_accuracy\": 0.5}\n",
                    NULL, false);
     has(card, "The evaluation loss rose from 1.0000 to 1.2500");
+    lacks(card, "The weights are those of");
+    ax_free(card);
+    card = card_of("{\"step\": 0, \"eval_loss\": 1.0}\n{\"step\": 1, \"loss\": 3.0}\n"
+                   "{\"step\": 1, \"eval_loss\": 0.5}\n{\"step\": 2, \"loss\": 2.0}\n"
+                   "{\"step\": 2, \"eval_loss\": 1.5}\n"
+                   "{\"step\": 1, \"event\": \"best\", \"text\": \"out\"}\n",
+                   NULL, false);
+    has(card, "The weights are those of step 1, the best evaluation.");
+    lacks(card, "The evaluation loss rose");
     ax_free(card);
     card =
         card_of("{\"step\": 1, \"epoch\": 1, \"loss\": 3.0, \"trained_tokens\": 40}\n", NULL, true);

@@ -108,11 +108,38 @@ static void numbers_that_are_none_are_no_nan(void **state) {
     ax_report_close(&run);
 }
 
+/* The run chose step 2, by another metric than the loss; a run that goes on from there has not chosen yet. */
+static void the_best_is_what_the_run_chose(void **state) {
+    (void)state;
+    static const char run_of_4[] =
+        "{\"step\": 2, \"loss\": 1}\n{\"step\": 2, \"eval_loss\": 1.5, \"eval_accuracy\": 0.75}\n"
+        "{\"step\": 4, \"loss\": 1}\n{\"step\": 4, \"eval_loss\": 1.25, \"eval_accuracy\": 0.5}\n"
+        "{\"step\": 2, \"event\": \"best\", \"text\": \"out has the weights of checkpoint-2\"}\n"
+        "{\"step\": 4, \"event\": \"finished\", \"text\": \"out\"}\n";
+    static const char resumed[] = "{\"step\": 4, \"event\": \"resumed\", \"text\": \"\"}\n";
+    static const char *const said[] = {"1.5000 at step 2", "1.2500 at step 4"};
+    for (int i = 0; i < 2; i++) {
+        struct ax_report_run run;
+        struct ax_buf text = {0}, page = {0};
+        assert_ok(ax_buf_printf(&text, "%s%s", run_of_4, i ? resumed : ""));
+        put_folder("best", text.data, NULL);
+        assert_ok(ax_report_read(&run, in_scratch("best")));
+        const struct ax_report_eval *best = ax_report_best(&run);
+        assert_true(i == 0 ? best && best->step == 2 : !best);
+        assert_ok(ax_report_put_figures(&page, &(struct ax_report){&run, 1}));
+        assert_non_null(strstr(page.data, said[i]));
+        ax_buf_free(&text);
+        ax_buf_free(&page);
+        ax_report_close(&run);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_replaces_completions),
         cmocka_unit_test(lines_that_are_left_out_are_named),
         cmocka_unit_test(numbers_that_are_none_are_no_nan),
+        cmocka_unit_test(the_best_is_what_the_run_chose),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
