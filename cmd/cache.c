@@ -65,9 +65,10 @@ static enum ax_status print_json(const struct ax_cache_list *l, const struct opt
         const struct ax_cache_entry *e = &l->entries[i];
         if (o->chosen[e->kind] &&
             json_array_append_new(
-                list, json_pack("{ss ss ss sI sI sb}", "kind", ax_cache_kinds[e->kind].name, "path",
-                                e->path, "name", e->name, "bytes", (json_int_t)e->bytes, "used",
-                                (json_int_t)e->used, "in_use", (int)ax_cache_in_use(e))) != 0)
+                list, json_pack("{ss so so sI sI sb}", "kind", ax_cache_kinds[e->kind].name, "path",
+                                ax_json_repaired(e->path), "name", ax_json_repaired(e->name),
+                                "bytes", (json_int_t)e->bytes, "used", (json_int_t)e->used,
+                                "in_use", (int)ax_cache_in_use(e))) != 0)
             st = ax_error(AX_ERR_NOMEM, "out of memory for the list");
     }
     if (st == AX_OK && (st = ax_json_dump(all, &text, &len)) == AX_OK)

@@ -101,6 +101,15 @@ enum ax_status ax_utf8_repair(struct ax_buf *out, const char *s, size_t n) {
     return AX_OK;
 }
 
+enum ax_status ax_utf8_repaired(char **out, const char *s, size_t n) {
+    struct ax_buf text = {0};
+    const enum ax_status st = ax_utf8_repair(&text, s, n);
+    if (st != AX_OK)
+        ax_buf_free(&text);
+    *out = text.data;
+    return st;
+}
+
 size_t ax_utf8_encode(uint32_t cp, char out[4]) {
     return (size_t)utf8proc_encode_char((utf8proc_int32_t)cp, (utf8proc_uint8_t *)out);
 }

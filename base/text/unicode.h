@@ -25,6 +25,8 @@ enum ax_utf8_kind ax_utf8_next(const unsigned char *s, size_t n, size_t *len);
 size_t ax_utf8_check(const char *s, size_t n);
 /* Appends s to out with U+FFFD for each error, as Python's and Rust's lossy decoding do. */
 enum ax_status ax_utf8_repair(struct ax_buf *out, const char *s, size_t n);
+/* The same as a new text; free with ax_free. */
+enum ax_status ax_utf8_repaired(char **out, const char *s, size_t n);
 /* Bytes written to out. cp is a Unicode scalar value. */
 size_t ax_utf8_encode(uint32_t cp, char out[4]);
 

@@ -27,11 +27,11 @@ static json_t *row_json(const struct ax_eval *e, const struct ax_eval_turn *t, s
     const struct ax_eval_document *s = &r->score;
     char where[512];
     json_t *v =
-        json_pack("{ss* sI ss* sI sI so sf}", "adapter", turn_name(e, t), "row", (json_int_t)i,
-                  "where", ax_questions_where(&e->q, r, where, sizeof where), "tokens",
-                  (json_int_t)s->tokens, "trained_tokens", (json_int_t)s->trained, "mean_nll",
-                  s->weight > 0 ? ax_json_number(s->nll / s->weight) : json_null(), "accuracy",
-                  ax_eval_per((double)s->correct, (double)s->trained));
+        json_pack("{ss* sI so sI sI so sf}", "adapter", turn_name(e, t), "row", (json_int_t)i,
+                  "where", ax_json_repaired(ax_questions_where(&e->q, r, where, sizeof where)),
+                  "tokens", (json_int_t)s->tokens, "trained_tokens", (json_int_t)s->trained,
+                  "mean_nll", s->weight > 0 ? ax_json_number(s->nll / s->weight) : json_null(),
+                  "accuracy", ax_eval_per((double)s->correct, (double)s->trained));
     if (!v || !e->solve || !r->answer.want[0])
         return v;
     const struct ax_answer *a = &r->answer;
@@ -88,15 +88,17 @@ static void add_turn(json_t *v, const struct ax_eval *e, const struct ax_eval_tu
                       (json_int_t)e->q.max_new_tokens));
 }
 
-static const char *turn_folder(const struct ax_eval *e, const struct ax_eval_turn *t) {
-    return t->adapter == AX_ADAPTER_NONE ? NULL : e->adapters.pefts[t->adapter].dir;
+/* NULL of the base. */
+static json_t *turn_folder(const struct ax_eval *e, const struct ax_eval_turn *t) {
+    return t->adapter == AX_ADAPTER_NONE ? NULL
+                                         : ax_json_repaired(e->adapters.pefts[t->adapter].dir);
 }
 
 static json_t *turns_json(const struct ax_eval *e) {
     json_t *list = json_array();
     for (int i = 0; i < e->n_turns; i++) {
         const struct ax_eval_turn *t = &e->turns[i];
-        json_t *v = json_pack("{ss ss*}", "adapter", turn_name(e, t), "folder", turn_folder(e, t));
+        json_t *v = json_pack("{ss so*}", "adapter", turn_name(e, t), "folder", turn_folder(e, t));
         add_turn(v, e, t);
         json_array_append_new(list, v);
     }
@@ -106,11 +108,11 @@ static json_t *turns_json(const struct ax_eval *e) {
 static enum ax_status print_json(const struct ax_eval *e, size_t flags, struct ax_buf *out) {
     const struct ax_eval_turn *one = e->n_turns == 1 ? &e->turns[0] : NULL;
     const struct ax_eval_result *r = &e->turns[0].result; /* rows, tokens: equal in all */
-    json_t *v =
-        json_pack("{ss ss ss* ss ss sI sI sI}", "what", "eval", "model", e->model, "adapter",
-                  one ? turn_folder(e, one) : NULL, "dtype", ax_dtype_info(e->dtype)->name, "base",
-                  ax_storage_name(e->store), "rows", (json_int_t)r->rows, "tokens",
-                  (json_int_t)r->tokens, "trained_tokens", (json_int_t)r->trained);
+    json_t *v = json_pack("{ss so so* ss ss sI sI sI}", "what", "eval", "model",
+                          ax_json_repaired(e->model), "adapter", one ? turn_folder(e, one) : NULL,
+                          "dtype", ax_dtype_info(e->dtype)->name, "base", ax_storage_name(e->store),
+                          "rows", (json_int_t)r->rows, "tokens", (json_int_t)r->tokens,
+                          "trained_tokens", (json_int_t)r->trained);
     if (v && one)
         add_turn(v, e, one);
     else if (v)

@@ -44,7 +44,7 @@ static enum ax_status put_rows(const struct score *s, struct ax_buf *out) {
         char where[512];
         snprintf(where, sizeof where, "%s:%llu", ax_rows_file(s->rows, r->origin.file),
                  (unsigned long long)r->origin.line);
-        json_t *v = json_pack("{sI ss}", "row", (json_int_t)i, "where", where);
+        json_t *v = json_pack("{sI so}", "row", (json_int_t)i, "where", ax_json_repaired(where));
         if (s->scorer.kind == &ax_classifier_prm) {
             add_steps(v, scores, r->n);
         } else if (r->n == 1) {

@@ -91,10 +91,10 @@ static enum ax_status open_all(struct tasks *t) {
 static enum ax_status put_json(const struct tasks *t, json_t *results, struct ax_buf *out) {
     const struct ax_text_requests_counters *c = &t->counters;
     json_t *v =
-        json_pack("{ss ss sI sI sI sI sf}", "what", "eval", "model", t->o->model, "requests",
-                  (json_int_t)c->requests, "prompt_tokens", (json_int_t)c->prompt_tokens,
-                  "shared_tokens", (json_int_t)c->shared_tokens, "generated_tokens",
-                  (json_int_t)c->generated_tokens, "seconds", c->seconds);
+        json_pack("{ss so sI sI sI sI sf}", "what", "eval", "model", ax_json_repaired(t->o->model),
+                  "requests", (json_int_t)c->requests, "prompt_tokens",
+                  (json_int_t)c->prompt_tokens, "shared_tokens", (json_int_t)c->shared_tokens,
+                  "generated_tokens", (json_int_t)c->generated_tokens, "seconds", c->seconds);
     char *text = NULL;
     size_t len;
     enum ax_status st = AX_OK;

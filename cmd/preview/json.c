@@ -53,9 +53,9 @@ static enum ax_status piece_json(const struct ax_preview *p, const struct ax_pre
     enum ax_status st =
         ax_tokenizer_decode(p->data->tok.tokenizer, piece->ids, piece->n, false, &text);
     if (st == AX_OK) {
-        *out = json_pack("{s:s, s:i, s:I, s:o, s:o, s:s%}", "where", piece->where, "first_token",
-                         (int)piece->from, "trained", (json_int_t)piece->n_trained, "ids",
-                         ints(piece->ids, piece->n), "labels", ints(piece->labels, piece->n),
+        *out = json_pack("{s:o, s:i, s:I, s:o, s:o, s:s%}", "where", ax_json_repaired(piece->where),
+                         "first_token", (int)piece->from, "trained", (json_int_t)piece->n_trained,
+                         "ids", ints(piece->ids, piece->n), "labels", ints(piece->labels, piece->n),
                          "text", text.data ? text.data : "", text.len);
         st = *out && add_rating(*out, piece) ? AX_OK : no_memory();
     }

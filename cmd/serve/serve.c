@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/log.h"
+#include "base/text/unicode.h"
 #include "cmd/api_key.h"
 
 #define REQUEST_SECONDS 300
@@ -20,7 +21,7 @@ enum ax_status ax_serve_set_name(struct ax_serve *s, const char *named, const ch
     if (n == 0)
         return ax_error(AX_ERR_CONFIG,
                         "the name of a served model: expected text, got an empty one");
-    return ax_sprintf(&s->name, "%.*s", (int)n, name);
+    return ax_utf8_repaired(&s->name, name, n);
 }
 
 enum ax_status ax_serve_init(struct ax_serve *s) {

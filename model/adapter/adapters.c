@@ -3,22 +3,23 @@
 #include <string.h>
 
 #include "base/io_path.h"
+#include "base/text/unicode.h"
 #include "model/adapter/base_note.h"
 #include "ckpt/hf/merge_note.h"
 #include "model/adapter/load.h"
 #include "model/arch/classifier.h"
 
-/* Splits "NAME=DIR"; "DIR" alone is named by its last part. */
+/* Splits "NAME=DIR"; "DIR" alone is named by its last part. Names are text: they are in answers and requests. */
 static enum ax_status split(const char *text, char **name, const char **path) {
     const char *equals = strchr(text, '=');
     if (equals && !memchr(text, '/', (size_t)(equals - text)) && !ax_peft_is_folder(text)) {
         *path = equals + 1;
-        return ax_sprintf(name, "%.*s", (int)(equals - text), text);
+        return ax_utf8_repaired(name, text, (size_t)(equals - text));
     }
     size_t len;
     const char *last = ax_path_last(text, &len);
     *path = text;
-    return ax_sprintf(name, "%.*s", (int)len, last);
+    return ax_utf8_repaired(name, last, len);
 }
 
 static enum ax_status check_name(const struct ax_adapters *a, const char *text, const char *path) {

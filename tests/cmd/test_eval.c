@@ -230,6 +230,29 @@ static void several_adapters(void **state) {
     assert_int_equal(lines, 3 * 2 + 3); /* rows, and the summary's list */
 }
 
+/* Names of files and adapters on Linux are bytes: in JSON, what is no UTF-8 is U+FFFD. */
+static void names_that_are_no_text(void **state) {
+    (void)state;
+    char out[8192], path[96], lora[600];
+    write_golden_rows();
+    write_config("");
+    snprintf(path, sizeof path, "%s/sub", dir);
+    assert_int_equal(ax_mkdir(path), AX_OK);
+    snprintf(path, sizeof path, "%s/rows.jsonl", dir);
+    snprintf(out, sizeof out, "%s/sub/r\xe9.jsonl", dir);
+    assert_int_equal(rename(path, out), 0);
+    snprintf(lora, sizeof lora, "%.*s/lora/llama_r4", (int)(strstr(model(), "/models/") - model()),
+             model());
+    const int code = run(out, sizeof out,
+                         "eval --model %s --config %s/c.yaml --data %s/sub --per-row "
+                         "--adapter 'a\xe9=%s' --adapter other=%s_dora",
+                         model(), dir, dir, lora, lora);
+    if (code != 0)
+        fail_msg("exit %d: %s", code, out);
+    assert_non_null(strstr(out, "/sub/r\xef\xbf\xbd.jsonl:2\""));
+    assert_non_null(strstr(out, "{\"adapter\":\"a\xef\xbf\xbd\",\"row\":1,"));
+}
+
 /* Without --dtype an adapter with a name of its own is computed with as it was trained. */
 static void the_dtype_of_a_named_adapter(void **state) {
     (void)state;
@@ -334,6 +357,7 @@ int main(void) {
         T(several_adapters),
         T(asks_and_counts),
         T(mistakes),
+        T(names_that_are_no_text),
         T(the_dtype_of_a_named_adapter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
