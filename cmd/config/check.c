@@ -42,7 +42,9 @@ enum ax_status ax_config_type_problem(struct ax_config_build *b, const struct ax
     char got[128];
     char tail[256] = "";
     describe(node, got, sizeof got);
-    if (node->kind == AX_YAML_STRING && key->choices != NULL)
+    const bool one = (types & AX_T_LIST) && node->text != NULL && key->choices != NULL &&
+                     ax_config_choice(key->choices, node->text);
+    if (node->kind == AX_YAML_STRING && key->choices != NULL && !one)
         ax_config_suggest_choice(key, node->text, tail, sizeof tail);
     else if (node->kind == AX_YAML_MAP && (types & AX_T_LIST))
         snprintf(tail, sizeof tail, "; start each entry with \"- \"");

@@ -96,6 +96,8 @@ static void wrong_choices(void **state) {
     FAILS("datasets: [{path: a, type: chat_templat}]\n", "datasets.0.type",
           "did you mean chat_template?");
     FAILS("dpo_loss_type: [sigmod]\nrl: dpo\n", "dpo_loss_type.0", "did you mean sigmoid?");
+    FAILS("dpo_loss_type: hinge\nrl: dpo\n", "dpo_loss_type: expected a list, got \"hinge\"",
+          "; for a list of one, write [\"hinge\"]");
     FAILS("attn_implementation: flash\n", "attn_implementation", "flash_attention_2");
     FAILS("datasets: [{path: a, type: sharegpt}]\n", "write type: chat_template");
     FAILS("save_safetensors: false\n", "\"false\" is not accepted: remove it");
