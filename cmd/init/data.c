@@ -21,6 +21,8 @@ static const struct ax_init_task tasks[] = {
                             false},
     [AX_RECORD_STEPS] = {"labeled steps", "A process reward model", "process_reward_model: true\n",
                          "prm", 0.5, 3, false},
+    [AX_RECORD_COMPLETION] = {"a prompt and its completion, as messages", "Fine-tuning", "", "sft",
+                              1, 3, false},
     [AX_RECORD_CHAT] = {"chat messages", "Fine-tuning", "", "sft", 1, 3, false},
     [AX_RECORD_ALPACA] = {"instruction, input, output", "Fine-tuning", "", "sft", 1, 3, false},
     [AX_RECORD_PAIR] = {"a prompt and an answer", "Fine-tuning", "", "sft", 1, 3, false},

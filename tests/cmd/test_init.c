@@ -40,6 +40,10 @@ static void kinds_of_rows(void **state) {
          NULL},
         {"{\"prompt\": \"a\", \"completion\": \"b\"}", AX_RECORD_PAIR, "prompt", "completion",
          NULL},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+         "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}], \"completion\": "
+         "[{\"role\": \"assistant\", \"content\": \"d\"}]}",
+         AX_RECORD_COMPLETION, "", "", NULL},
         {"{\"text\": \"a\"}", AX_RECORD_TEXT, NULL, NULL, "text"},
         {"{\"body\": \"a\"}", AX_RECORD_TEXT, NULL, NULL, "body"},
     };
@@ -281,6 +285,12 @@ static const char *rows_of(enum ax_record_kind kind, bool sharegpt) {
                                     "%d\"}, {\"role\": \"assistant\", \"content\": \"it is "
                                     "%d\"}]}\n",
                                     i, i));
+        else if (kind == AX_RECORD_COMPLETION)
+            assert_ok(ax_buf_printf(&b,
+                                    "{\"prompt\": [{\"role\": \"user\", \"content\": \"say "
+                                    "%d\"}], \"completion\": [{\"role\": \"assistant\", "
+                                    "\"content\": \"it is %d\"}]}\n",
+                                    i, i));
         else if (kind == AX_RECORD_ALPACA)
             assert_ok(ax_buf_printf(&b,
                                     "{\"instruction\": \"say %d\", \"input\": \"\", \"output\": "
@@ -398,6 +408,7 @@ static void what_is_written_trains(void **state) {
     must_train("qwen3", AX_RECORD_STEPS, false);
     must_train("llama", AX_RECORD_UNPAIRED, false);
     must_train("llama", AX_RECORD_CHAT, true);
+    must_train("qwen3", AX_RECORD_COMPLETION, false);
     must_train("llama", AX_RECORD_PAIR, false); /* its tokenizer adds BOS: not twice */
 }
 

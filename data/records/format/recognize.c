@@ -130,7 +130,7 @@ static bool find_text(struct ax_record_shape *d, const struct sample *s) {
     return true;
 }
 
-/* The kinds with two columns that say it. */
+/* The kinds with two columns that say it, and need no type. */
 static const struct rated {
     enum ax_record_kind kind;
     const char *columns[2];
@@ -152,6 +152,11 @@ static const struct rated {
      {is_list, is_list},
      "labeled steps (completions, labels)",
      "process_reward_model: true"},
+    {AX_RECORD_COMPLETION,
+     {"prompt", "completion"},
+     {is_list, is_list},
+     "messages in prompt and completion",
+     "leave `type` out"},
 };
 
 static const struct rated *find_rated(const struct sample *s, enum ax_record_kind kind) {

@@ -12,6 +12,7 @@ enum ax_record_kind {
     AX_RECORD_PREFERENCES, /* chosen, rejected */
     AX_RECORD_UNPAIRED,    /* completion and a label that is true, false, 1 or 0 */
     AX_RECORD_STEPS,       /* a list of completions and one of labels */
+    AX_RECORD_COMPLETION,  /* prompt and completion, both lists of messages */
     AX_RECORD_CHAT,        /* a column with a list of messages */
     AX_RECORD_ALPACA,      /* instruction, input, output */
     AX_RECORD_PAIR,        /* a prompt column and an answer column */
