@@ -193,6 +193,8 @@ static void unknown(const struct ax_chat *c, const char *name) {
 
 enum ax_status ax_chat_command(struct ax_chat *c) {
     char *line = c->line.data;
+    while (c->line.len > 1 && strchr(" \t\r\n", line[c->line.len - 1])) /* the editor leaves them */
+        line[--c->line.len] = '\0';
     const size_t n = strcspn(line, " \n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcspn(commands[i].name, " ") == n && strncmp(commands[i].name, line, n) == 0)

@@ -126,7 +126,7 @@ static void adapters_take_turns(void **state) {
              model);
     snprintf(dora, sizeof dora, "other=%s_dora", lora);
     START(&c, model, "--max-new-tokens", "8", "--adapter", lora, "--adapter", dora);
-    say(&c, "hello\n/adapter nobody\n/adapter other\n/reset\nhello\n/adapter base\n");
+    say(&c, "hello\n/adapter nobody\n/adapter other \r\n/reset\r\nhello\n/adapter base\n");
     assert_int_equal(leave(&c), 0);
     assert_non_null(strstr(c.text, "no adapter is named \"nobody\"; available: base, llama_r4, "));
     assert_non_null(strstr(c.text, "base, llama_r4, other; in use: base"));
