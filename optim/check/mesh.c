@@ -104,7 +104,8 @@ static enum ax_status run_forked(struct ax_mesh_launch *l, ax_local_body body, v
 static enum ax_status mesh_launch_run(struct ax_mesh_launch *l, ax_local_body body, void *ctx) {
     if (l->launched)
         return run_launched(body, ctx);
-    return l->processes ? run_forked(l, body, ctx) : ax_local_run(l->world, NULL, body, ctx);
+    const struct ax_local_options o = {.timeout = LAUNCH_TIMEOUT};
+    return l->processes ? run_forked(l, body, ctx) : ax_local_run(l->world, &o, body, ctx);
 }
 
 enum ax_status ax_mesh_launch_end(struct ax_mesh_launch *l, enum ax_status st) {
