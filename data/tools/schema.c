@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/text/json.h"
+#include "base/text/unicode.h"
+#include "data/text/jinja/unicode.h"
 
 const json_t *ax_tool_function(const json_t *tools, const char *name) {
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -223,19 +225,30 @@ enum ax_status ax_tool_mistyped(const json_t *calls, const json_t *tools, struct
 
 /* ---- Python's repr ---- */
 
+/* The first n bytes of s: a code point, or bytes that are none, which stay. */
+static enum ax_status put_repr_char(struct ax_buf *out, const char *s, size_t n, bool valid,
+                                    char quote) {
+    size_t used;
+    const uint32_t c = valid ? ax_utf8_decode((const unsigned char *)s, &used) : 0;
+    if (valid && (c == (unsigned char)quote || c == '\\'))
+        return ax_buf_printf(out, "\\%c", (int)c);
+    if (c == '\n' || c == '\r' || c == '\t')
+        return ax_buf_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+    if (!valid || ax_python_is_printable(c))
+        return ax_buf_append(out, s, n);
+    return ax_buf_printf(out,
+                         c < 0x100     ? "\\x%02x"
+                         : c < 0x10000 ? "\\u%04x"
+                                       : "\\U%08x",
+                         (unsigned)c);
+}
+
 static enum ax_status put_repr(struct ax_buf *out, const char *s) {
     const char quote = strchr(s, '\'') && !strchr(s, '"') ? '"' : '\'';
     AX_TRY(ax_buf_printf(out, "%c", quote));
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c == (unsigned char)quote || c == '\\')
-            AX_TRY(ax_buf_printf(out, "\\%c", c));
-        else if (c == '\n' || c == '\r' || c == '\t')
-            AX_TRY(ax_buf_puts(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t"));
-        else if (c < ' ' || c == 0x7f)
-            AX_TRY(ax_buf_printf(out, "\\x%02x", c));
-        else
-            AX_TRY(ax_buf_append(out, s, 1));
+    for (size_t left = strlen(s), n; left > 0; s += n, left -= n) {
+        const enum ax_utf8_kind kind = ax_utf8_next((const unsigned char *)s, left, &n);
+        AX_TRY(put_repr_char(out, s, n, kind == AX_UTF8_VALID, quote));
     }
     return ax_buf_printf(out, "%c", quote);
 }

@@ -587,6 +587,9 @@ static void misfits_are_told_in_words_of_python(void **state) {
     text.len = 0;
     assert_ok(ax_tool_error_text(&text, "it's"));
     assert_string_equal(text.data, "{'error': \"it's\"}");
+    text.len = 0; /* a no-break space, a line separator and an emoji's tag are not printable */
+    assert_ok(ax_tool_error_text(&text, "1\u00a0\u2028\U000e0061\u00e9\x01\x7f"));
+    assert_string_equal(text.data, "{'error': '1\\xa0\\u2028\\U000e0061\u00e9\\x01\\x7f'}");
     ax_buf_free(&text);
 }
 
