@@ -33,9 +33,15 @@ static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size
     return AX_OK;
 }
 
+/* What a conversation has for the template beside its messages; NULL: nothing. */
+struct beside {
+    json_t *tools;
+    const json_t *variables;
+};
+
 /* Adds a conversation, preceded by the system message if it has none. */
 static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const json_t *messages,
-                               json_t *tools) {
+                               const struct beside *b) {
     const size_t first = p->ids.n;
     const char *system = to->s->system;
     json_t *all = json_copy((json_t *)(uintptr_t)messages);
@@ -50,19 +56,20 @@ static enum ax_status add_chat(struct ax_prompts *p, const struct to *to, const 
         return ax_error(AX_ERR_DATA, "--system: expected UTF-8 text");
     }
     unsigned lost = 0;
-    const struct ax_chat_prompt prompt = {.messages = all, .tools = tools, .lost = &lost};
+    const struct ax_chat_prompt prompt = {
+        .messages = all, .tools = b->tools, .variables = b->variables, .lost = &lost};
     enum ax_status st = ax_text_side_encode_chat(to->side, &prompt, &p->ids);
     if (lost != 0) {
         *to->lost |= lost;
         p->loser = to->side;
-        p->losing = ax_text_side_template(to->side, tools);
+        p->losing = ax_text_side_template(to->side, b->tools);
     }
     if (st == AX_OK)
         st = end_prompt(p, to, first);
     if (st == AX_OK && to->s->keep) {
         p->list[p->n - 1].asked = json_incref(all);
         p->list[p->n - 1].messages = json_incref(all);
-        p->list[p->n - 1].tools = json_incref(tools);
+        p->list[p->n - 1].tools = json_incref(b->tools);
     }
     json_decref(all);
     return st;
@@ -79,7 +86,7 @@ static enum ax_status keep_text(struct ax_prompts *p, const char *text, size_t l
 }
 
 static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const char *text,
-                               size_t len, json_t *tools) {
+                               size_t len, const struct beside *b) {
     if (!to->s->chat) {
         const size_t first = p->ids.n;
         AX_TRY(ax_text_side_encode(to->side, text, len, &p->ids));
@@ -89,7 +96,7 @@ static enum ax_status add_text(struct ax_prompts *p, const struct to *to, const 
     json_t *messages = json_pack("[{ss ss%}]", "role", "user", "content", text, len);
     if (!messages)
         return not_utf8();
-    const enum ax_status st = add_chat(p, to, messages, tools);
+    const enum ax_status st = add_chat(p, to, messages, b);
     json_decref(messages);
     return st;
 }
@@ -108,19 +115,24 @@ static enum ax_status add_row(struct ax_prompts *p, const struct to *to, struct 
     if (!json_is_array(messages.v) && json_is_array(prompt.v))
         messages = prompt;
     const bool chat = json_is_array(messages.v);
+    const struct ax_json variables = ax_json_get(row, "chat_template_kwargs");
     const char *text = NULL;
-    json_t *tools = NULL;
+    struct beside b = {0};
     if (!chat && !prompt.v)
         return ax_json_error(row, "expected {\"prompt\": \"…\"} or {\"messages\": […]}");
     if (!chat)
         AX_TRY(ax_json_str(prompt, &text));
+    if (json_is_object(variables.v))
+        b.variables = variables.v;
+    else if (variables.v)
+        return ax_json_error(variables, "expected an object of variables for the template");
     if (to->s->tools)
-        tools = json_incref(to->s->tools);
+        b.tools = json_incref(to->s->tools);
     else if (chat || to->s->chat)
-        AX_TRY(ax_tools_read((json_t *)(uintptr_t)row.v, "tools", &tools)); /* parsed in place */
+        AX_TRY(ax_tools_read((json_t *)(uintptr_t)row.v, "tools", &b.tools)); /* parsed in place */
     const enum ax_status st =
-        chat ? add_chat(p, to, messages.v, tools) : add_text(p, to, text, strlen(text), tools);
-    json_decref(tools);
+        chat ? add_chat(p, to, messages.v, &b) : add_text(p, to, text, strlen(text), &b);
+    json_decref(b.tools);
     return st;
 }
 
@@ -166,7 +178,8 @@ static enum ax_status add(struct ax_prompts *p, const struct ax_text_model *t,
     }
     for (int i = first; i <= last; i++) {
         const struct to to = {s, ax_text_model_side(t, i), i, &lost};
-        AX_TRY(in->text ? add_text(p, &to, in->text, in->len, s->tools) : add_row(p, &to, in->row));
+        AX_TRY(in->text ? add_text(p, &to, in->text, in->len, &(struct beside){.tools = s->tools})
+                        : add_row(p, &to, in->row));
         AX_ASSERT(p->list); /* it was added */
         AX_TRY(keep_given(&p->list[p->n - 1], in));
     }

@@ -260,6 +260,16 @@ static void generated(void **state) {
     assert_int_equal(n[2], n[1]);
     assert_int_equal(n[3], n[0]);
     assert_int_equal(n[5] - n[4], n[1] - n[0]);
+    /* so do variables of a record, in training (data/test_format_chat) as here */
+    snprintf(model, sizeof model, "%s",
+             put_model("models/llama", "named", "chat_template.jinja", "{{ more }}" FULL));
+    prompts(model, ASKED "}\n" ASKED ", \"chat_template_kwargs\": {\"more\": \"a b c d\"}}\n", said,
+            sizeof said, n);
+    assert_true(n[0] < n[1]);
+    put_text("rows.jsonl", ASKED ", \"chat_template_kwargs\": [1]}\n");
+    sft_command = "generate";
+    EXPECT(3, "rows.jsonl:1: chat_template_kwargs: expected an object", "--model", model, "--input",
+           in_scratch("rows.jsonl"));
     /* a template for tools alone is used where there are some */
     snprintf(model, sizeof model, "%s",
              put_model("models/llama", "two", "additional_chat_templates/tool_use.jinja", FULL));
