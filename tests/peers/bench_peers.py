@@ -1,6 +1,6 @@
 """axtrain beside PyTorch, TRL, transformers and llama.cpp on one machine, in one sitting: the programs take turns.
 
-usage: bench_peers.py AXTRAIN MODEL [--pairs 5] [--parts step,sft,pairs,generate,llama] [--work DIR] [-o OUT.json]
+usage: bench_peers.py AXTRAIN MODEL [--pairs 5] [--parts step,sft,lora,pairs,generate,rollout,llama] [--work DIR] [-o OUT.json]
                       [--table FILE.md]
 
 MODEL is a model folder (SmolLM2-135M); the data are what `axtrain problems` writes. Each pair runs every program of a part once, ours first; what is printed are medians over the pairs, and the median of the ratios within a pair. On
@@ -10,10 +10,13 @@ users as well. --table writes a page with machine, versions and commands.
 step      a full fine-tuning step, 2 x 1,024 random tokens, bf16: `axtrain bench step` and torch_step.py --compile (the
           fastest of its modes; --all-modes runs the others once)
 sft       six steps of two conversations: `axtrain sft` and trl_sft.py
+lora      the same with LoRA of rank 16 on all linear layers
 pairs     32 pairs of answers in steps of four: `axtrain train` and trl_pairs.py, for dpo with all weights and with
           LoRA, and for a reward model; the reference's passes are counted; in float32 where the CPU has no bf16 products
 generate  64 new tokens, batch 1 and 16: `axtrain bench generate` and hf_generate.py; the latter with 1 new token as well,
           whose time taken from that of 64 leaves decoding alone
+rollout   8 answers of 128 tokens to each of 16 prompts, sampled at temperature 1: `axtrain bench generate` and
+          hf_rollout.py
 llama     prompts of 100 tokens, then 64 new ones, batch 1 and 16, weights in bf16: `axtrain bench generate`, and
           llama_cpp_speed.py on the GGUF file that `axtrain convert` makes of the model
 """
@@ -34,13 +37,17 @@ import tempfile
 PACKAGES = {
     "step": ["torch", "transformers"],
     "sft": ["torch", "transformers", "trl", "datasets"],
+    "lora": ["torch", "transformers", "trl", "datasets", "peft"],
     "pairs": ["torch", "transformers", "trl", "datasets", "peft"],
     "generate": ["torch", "transformers"],
+    "rollout": ["torch", "transformers"],
     "llama": ["llama-cpp-python", "numpy"],
 }
 PAIR_ROW = 1024  # tokens; four pairs, as TRL's batches
 MODULES = {"llama-cpp-python": "llama_cpp"}
 PROMPT, NEW, BATCHES = 100, 64, (1, 16)
+LORA = 16  # rank
+ROLLOUT = {"prompts": 16, "samples": 8, "new": 128}
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("axtrain")
@@ -96,8 +103,11 @@ def peer(script, *args):
     return last_json(run(sys.executable, os.path.join(here, script), *args))
 
 
-def prepare_sft():
-    with open(os.path.join(work, "sft.yaml"), "w") as f:
+LORA_KEYS = f"adapter: lora\nlora_r: {LORA}\nlora_alpha: {2 * LORA}\nlora_target_linear: true"
+
+
+def prepare_sft(name, keys=""):
+    with open(os.path.join(work, name), "w") as f:
         f.write(
             f"""base_model: {os.path.abspath(a.model)}
 datasets: [{{path: {rows}, type: chat_template}}]
@@ -113,6 +123,7 @@ logging_steps: 1
 save_strategy: "no"
 dataset_prepared_path: {work}/prepared
 output_dir: {work}/out
+{keys}
 """
         )
 
@@ -144,24 +155,24 @@ def torch_step(*mode):
     return {"tokens/s": r["median_tok_s"], "peak GB": r["peak_rss_gb"], "first step s": r["first_step_end_s"]}
 
 
-def our_sft():
+def our_sft(name):
     shutil.rmtree(os.path.join(work, "out"), ignore_errors=True)
-    run(a.axtrain, "sft", os.path.join(work, "sft.yaml"))
+    run(a.axtrain, "sft", os.path.join(work, name))
     steps = [json.loads(line) for line in open(os.path.join(work, "out/metrics.jsonl"))]
     steps = [s for s in steps if "grad_norm" in s]
     rates = [s["tokens"] / sum(s["phase_seconds"].values()) for s in steps[1:]]
     return {"tokens/s": statistics.median(rates), "peak GB": steps[-1]["peak_memory_bytes"] / 1e9}
 
 
-def trl_sft():
-    r = peer("trl_sft.py", a.model, rows, "--steps", 6)
+def trl_sft(*mode):
+    r = peer("trl_sft.py", a.model, rows, "--steps", 6, *mode)
     return {"tokens/s": r["median_tok_s"], "peak GB": r["peak_rss_gb"], "first step s": r["first_step_end_s"]}
 
 
 # what is trained: (keys of the configuration, arguments of trl_pairs.py)
 PAIR_RUNS = {
     "dpo": ("rl: dpo", ["dpo"]),
-    "dpo, LoRA r16": ("rl: dpo\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true", ["dpo", "--lora", 16]),
+    f"dpo, LoRA r{LORA}": (f"rl: dpo\n{LORA_KEYS}", ["dpo", "--lora", LORA]),
     "reward": ("reward_model: true", ["reward"]),
 }
 
@@ -238,6 +249,19 @@ def hf_generate():
     return found
 
 
+def our_rollout():
+    batch = ROLLOUT["prompts"] * ROLLOUT["samples"]
+    shape = ["--dtype", "bfloat16", "--batch", batch, "--samples", ROLLOUT["samples"], "--prompt-tokens", PROMPT,
+             "--new-tokens", ROLLOUT["new"], "--rounds", 1]
+    figures = json.loads(run(a.axtrain, "bench", "generate", "--model", a.model, *shape, "--json"))["results"]
+    return {"new tokens/s, prompts included": next(f["value"] for f in figures if "/samples" in f["name"])}
+
+
+def hf_rollout():
+    r = peer("hf_rollout.py", a.model, rows, "--dtype", "bfloat16", "--rounds", 1, *(x for k, v in ROLLOUT.items() for x in (f"--{k}", v)))
+    return {"new tokens/s, prompts included": r["new_tokens_per_second"]}
+
+
 def our_phases():
     found = {}
     for batch in BATCHES:
@@ -270,10 +294,18 @@ PARTS = {
     ),
     "sft": (
         "Fine-tuning: six steps of two conversations each, unpacked, bf16",
-        prepare_sft,
+        lambda: prepare_sft("sft.yaml"),
         {
-            "axtrain sft": (our_sft, "axtrain sft sft.yaml   # micro_batch_size: 2, max_steps: 6"),
+            "axtrain sft": (lambda: our_sft("sft.yaml"), "axtrain sft sft.yaml   # micro_batch_size: 2, max_steps: 6"),
             "TRL": (trl_sft, "trl_sft.py MODEL rows.jsonl --steps 6"),
+        },
+    ),
+    "lora": (
+        f"The same with LoRA of rank {LORA} on all linear layers",
+        lambda: prepare_sft("lora.yaml", LORA_KEYS),
+        {
+            "axtrain sft": (lambda: our_sft("lora.yaml"), "axtrain sft lora.yaml   # adapter: lora, lora_target_linear: true"),
+            "TRL": (lambda: trl_sft("--lora", LORA), f"trl_sft.py MODEL rows.jsonl --steps 6 --lora {LORA}"),
         },
     ),
     "pairs": (
@@ -291,6 +323,15 @@ PARTS = {
         {
             "axtrain bench generate": (our_generate, ours_generates),
             "transformers generate": (hf_generate, "hf_generate.py MODEL rows.jsonl --batch 1 | 16 --new 1 | 64"),
+        },
+    ),
+    "rollout": (
+        "{samples} answers of {new} tokens to each of {prompts} prompts, sampled, bf16".format(**ROLLOUT),
+        None,
+        {
+            "axtrain bench generate": (our_rollout, f"axtrain bench generate --model MODEL --dtype bfloat16 --batch 128 --samples 8 "
+                                       f"--prompt-tokens {PROMPT} --new-tokens 128 --rounds 1"),
+            "transformers generate": (hf_rollout, "hf_rollout.py MODEL rows.jsonl --dtype bfloat16 --prompts 16 --samples 8 --new 128 --rounds 1"),
         },
     ),
     "llama": (
