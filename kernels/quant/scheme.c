@@ -145,6 +145,24 @@ enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct 
                                   key, name);
 }
 
+enum ax_status ax_scheme_refuse_inputs(const struct ax_scheme *s, const char *who,
+                                       const char *setting, int64_t block, int64_t inputs,
+                                       const char *matrix) {
+    int64_t near = 1;
+    while (2 * near <= block && inputs % (2 * near) == 0)
+        near *= 2;
+    if (!s->groups)
+        return ax_error(
+            AX_ERR_CONFIG,
+            "%s: the blocks of %lld numbers of scheme %s do not divide the %lld inputs of %s. Use "
+            "a scheme by rows, such as int8 or fp8.",
+            who, (long long)block, s->name, (long long)inputs, matrix);
+    return ax_error(AX_ERR_CONFIG,
+                    "%s: groups of %lld numbers do not divide the %lld inputs of %s. Nearest: "
+                    "%s %lld; or use a scheme by rows, such as int8 or fp8.",
+                    who, (long long)block, (long long)inputs, matrix, setting, (long long)near);
+}
+
 struct ax_scheme ax_scheme_of_model(const struct ax_scheme *s, bool tied) {
     struct ax_scheme own = *s;
     if (tied)

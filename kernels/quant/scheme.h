@@ -83,6 +83,12 @@ enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_schem
 /* The same among schemes that can be trained for. */
 enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct ax_scheme *out);
 
+/* AX_ERR_CONFIG: blocks of `block` numbers do not divide the inputs of a matrix; `who` wants them, and `setting` is where
+ * a scheme with groups has another number, with the nearest one that does. */
+enum ax_status ax_scheme_refuse_inputs(const struct ax_scheme *s, const char *who,
+                                       const char *setting, int64_t block, int64_t inputs,
+                                       const char *matrix);
+
 /* The scheme of a model whose head is its embedding, if tied: both are quantized, or neither. */
 struct ax_scheme ax_scheme_of_model(const struct ax_scheme *s, bool tied);
 

@@ -27,20 +27,9 @@ enum ax_status ax_fake_quant_check(const struct ax_fake_quant *f, const struct a
     int64_t block = block_of(&s->weight, inputs);
     if (s->quantizes_input && s->input.block > block)
         block = s->input.block;
-    if (inputs % block == 0)
-        return AX_OK;
-    int64_t near = 1;
-    while (2 * near <= block && inputs % (2 * near) == 0)
-        near *= 2;
-    if (!s->groups)
-        return ax_error(
-            AX_ERR_CONFIG,
-            "qat: the blocks of %lld numbers of scheme %s do not divide the %lld inputs "
-            "of %s. Use a scheme by rows, such as int8 or fp8.",
-            (long long)block, s->name, (long long)inputs, w->name);
-    return ax_error(AX_ERR_CONFIG,
-                    "qat.group_size: %lld does not divide the %lld inputs of %s. Nearest: %lld.",
-                    (long long)block, (long long)inputs, w->name, (long long)near);
+    return inputs % block == 0
+               ? AX_OK
+               : ax_scheme_refuse_inputs(s, "qat", "qat.group_size", block, inputs, w->name);
 }
 
 /* How a tensor is quantized: its format, the roles whose ranks share a row, a column and the tensor, rows in

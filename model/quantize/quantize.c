@@ -15,8 +15,8 @@
 /* ---- the tensors of a quantized matrix (ckpt/hf/compressed.h) ---- */
 
 #define MATRIX_TENSORS 3 /* at most */
-#define PACKED_CODES                                                                               \
-    8 /* in a word of pack-quantized, of the 4 bits that all schemes with it have */
+/* Codes in a word of pack-quantized, of the 4 bits that all schemes with it have. */
+#define PACKED_CODES 8
 
 struct matrix_tensor {
     struct matrix_tensors *of;
@@ -185,38 +185,20 @@ static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
     return ax_st_read(e, first, n, e->dtype, out);
 }
 
-/* Blocks, or words of several codes, that do not divide the inputs. */
-static enum ax_status refuse_inputs(const struct work *w, const struct ax_st_entry *e) {
+/* Of integers packed into words as well, for which no group is a remedy. */
+static enum ax_status check_matrix(const struct work *w, const struct ax_st_entry *e) {
     const struct ax_scheme *s = &w->m->scheme;
-    const int64_t block = s->weight.block, cols = e->shape[1];
-    int64_t near = 1;
-    while (2 * near <= block && cols % (2 * near) == 0)
-        near *= 2;
-    if (!s->groups)
-        return ax_error(
-            AX_ERR_CONFIG,
-            "quantize: the blocks of %lld numbers of scheme %s do not divide the %lld inputs of "
-            "%s. Use a scheme by rows, such as int8 or fp8.",
-            (long long)block, s->name, (long long)cols, e->name);
-    if (w->format.form == AX_FORM_PACKED && cols % PACKED_CODES != 0)
+    const int64_t block = s->weight.block;
+    if (!ax_dtype_info(e->dtype)->is_float || e->ndim != 2)
+        return ax_error(AX_ERR_DATA, "%s: %s is no matrix of numbers", w->m->src, e->name);
+    if (w->format.form == AX_FORM_PACKED && e->shape[1] % PACKED_CODES != 0)
         return ax_error(AX_ERR_CONFIG,
                         "quantize: scheme %s has %d codes in a word, which do not divide the %lld "
                         "inputs of %s. Use a scheme by rows, such as int8 or fp8.",
-                        s->name, PACKED_CODES, (long long)cols, e->name);
-    return ax_error(
-        AX_ERR_CONFIG,
-        "quantize: groups of %lld numbers do not divide the %lld inputs of %s. Nearest: "
-        "%lld; or use a scheme by rows, such as int8 or fp8.",
-        (long long)block, (long long)cols, e->name, (long long)near);
-}
-
-static enum ax_status check_matrix(const struct work *w, const struct ax_st_entry *e) {
-    const struct ax_number_format *f = &w->m->scheme.weight;
-    if (!ax_dtype_info(e->dtype)->is_float || e->ndim != 2)
-        return ax_error(AX_ERR_DATA, "%s: %s is no matrix of numbers", w->m->src, e->name);
-    const bool blocks = f->block <= 0 || e->shape[1] % f->block == 0;
-    const bool words = w->format.form != AX_FORM_PACKED || e->shape[1] % PACKED_CODES == 0;
-    return blocks && words ? AX_OK : refuse_inputs(w, e);
+                        s->name, PACKED_CODES, (long long)e->shape[1], e->name);
+    return block <= 0 || e->shape[1] % block == 0
+               ? AX_OK
+               : ax_scheme_refuse_inputs(s, "quantize", "--group", block, e->shape[1], e->name);
 }
 
 /* The matrix of `module`.weight. */

@@ -67,9 +67,9 @@ static void test_refusals(void **state) {
     (void)state;
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
     const char *path = config("qat:\n  scheme: int4\n");
-    EXPECT(2, "qat.group_size: 48 does not divide the 64 inputs of model.layers.0", path,
+    EXPECT(2, "groups of 48 numbers do not divide the 64 inputs of model.layers.0", path,
            "qat.group_size=48");
-    EXPECT(2, "Nearest: 32.", path, "qat.group_size=48");
+    EXPECT(2, "Nearest: qat.group_size 32;", path, "qat.group_size=48");
     EXPECT(2, "did you mean int4-int8", path, "qat.scheme=int4int8");
     EXPECT(2, "`axtrain qat` needs a configuration with qat:", path, "qat=null");
     path = config("qat:\n  scheme: int4\n" LORA);

@@ -24,7 +24,7 @@ static void test_refusals(void **state) {
     EXPECT(2, "scheme fp8 has none", src, dst, "--scheme", "fp8", "--group", "32");
     EXPECT(2, "groups of 48 numbers do not divide the 64 inputs", src, dst, "--scheme", "int4",
            "--group", "48");
-    EXPECT(2, "Nearest: 32; or use", src, dst, "--scheme", "int4", "--group", "48");
+    EXPECT(2, "Nearest: --group 32; or use", src, dst, "--scheme", "int4", "--group", "48");
     EXPECT(2, "Nearest: nvfp4.", src, dst, "--scheme", "mxfp4");
     EXPECT(0, "21 matrices as int4", src, dst, "--scheme", "int4", "--group", "16");
     EXPECT(2, "is quantized already", dst, in_scratch("twice"), "--scheme", "fp8");
