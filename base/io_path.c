@@ -111,15 +111,19 @@ bool ax_is_plain_name(const char *name) {
 
 #define PRIVATE_MODE 0750
 
+/* What exists is a folder. */
+static enum ax_status expect_dir(const char *path) {
+    return ax_path_is_dir(path)
+               ? AX_OK
+               : ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists",
+                          path);
+}
+
 static enum ax_status make(const char *path, mode_t mode) {
     if (ax_sys_mkdir(path, mode) == 0)
         return AX_OK;
-    if (errno == EEXIST) {
-        if (ax_path_is_dir(path))
-            return AX_OK;
-        return ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists",
-                        path);
-    }
+    if (errno == EEXIST)
+        return expect_dir(path);
     return ax_error(ax_sys_status(), "%s: cannot create the folder: %m", path);
 }
 
@@ -172,15 +176,13 @@ enum ax_status ax_mkdir_check(const char *path) {
     char *part, *parent;
     AX_TRY(ax_strdup(&part, path));
     enum ax_status st = AX_OK;
-    while (st == AX_OK && !ax_path_exists(part)) { /* "/" and "." do */
+    while (!ax_path_exists(part)) { /* "/" and "." do */
         AX_TRY_GOTO(ax_path_parent(&parent, part), st, done);
         ax_free(part);
         part = parent;
     }
-    if (!ax_path_is_dir(part))
-        st =
-            ax_error(AX_ERR_IO, "%s: cannot create the folder: a file with this name exists", part);
-    else if (access(part, W_OK | X_OK) != 0)
+    AX_TRY_GOTO(expect_dir(part), st, done);
+    if (access(part, W_OK | X_OK) != 0)
         st = ax_error(AX_ERR_IO, "%s: cannot write to %s: %m", path, part);
 done:
     ax_free(part);
