@@ -5,6 +5,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "data/records/format/chat_turns.h"
 #include "data/records/format/tools.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
@@ -35,8 +36,7 @@ static enum ax_status end_prompt(struct ax_prompts *p, const struct to *to, size
 
 /* What a conversation has for the template beside its messages; NULL: nothing. */
 struct beside {
-    json_t *tools;
-    const json_t *variables;
+    json_t *tools, *variables;
 };
 
 /* Adds a conversation, preceded by the system message if it has none. */
@@ -115,24 +115,22 @@ static enum ax_status add_row(struct ax_prompts *p, const struct to *to, struct 
     if (!json_is_array(messages.v) && json_is_array(prompt.v))
         messages = prompt;
     const bool chat = json_is_array(messages.v);
-    const struct ax_json variables = ax_json_get(row, "chat_template_kwargs");
+    json_t *record = (json_t *)(uintptr_t)row.v; /* texts of JSON in it are parsed in place */
     const char *text = NULL;
     struct beside b = {0};
     if (!chat && !prompt.v)
         return ax_json_error(row, "expected {\"prompt\": \"…\"} or {\"messages\": […]}");
     if (!chat)
         AX_TRY(ax_json_str(prompt, &text));
-    if (json_is_object(variables.v))
-        b.variables = variables.v;
-    else if (variables.v)
-        return ax_json_error(variables, "expected an object of variables for the template");
     if (to->s->tools)
         b.tools = json_incref(to->s->tools);
     else if (chat || to->s->chat)
-        AX_TRY(ax_tools_read((json_t *)(uintptr_t)row.v, "tools", &b.tools)); /* parsed in place */
-    const enum ax_status st =
-        chat ? add_chat(p, to, messages.v, &b) : add_text(p, to, text, strlen(text), &b);
+        AX_TRY(ax_tools_read(record, "tools", &b.tools));
+    enum ax_status st = ax_conversation_variables(record, &b.variables);
+    if (st == AX_OK)
+        st = chat ? add_chat(p, to, messages.v, &b) : add_text(p, to, text, strlen(text), &b);
     json_decref(b.tools);
+    json_decref(b.variables);
     return st;
 }
 

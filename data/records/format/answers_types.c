@@ -269,7 +269,11 @@ static enum ax_status put_prompt(const struct ax_format *f, json_t *v, const cha
                                  struct ax_answers *a) {
     json_t *list = NULL;
     AX_TRY(ax_answers_messages(f, a, v, &(struct ax_message_source){name, "user", false}, &list));
-    const struct ax_answers_text prompt = {list, a->tools, true, &a->lost, a->variables};
+    const struct ax_answers_text prompt = {.messages = list,
+                                           .tools = a->tools,
+                                           .generation_prompt = true,
+                                           .lost = &a->lost,
+                                           .variables = a->variables};
     const enum ax_status st = ax_answers_render(f, &prompt, &a->prompt);
     json_decref(list);
     return st;

@@ -503,7 +503,9 @@ enum ax_status ax_conversation_variables(json_t *record, json_t **out) {
     static const char column[] = "chat_template_kwargs";
     AX_TRY(ax_record_parse_inner(record, column));
     json_t *v = json_object_get(record, column);
-    if (v && !json_is_object(v))
+    if (!v || json_is_null(v))
+        return AX_OK;
+    if (!json_is_object(v))
         return ax_error(AX_ERR_DATA, "%s: expected an object of variables for the template, got %s",
                         column, ax_json_kind(v));
     *out = json_incref(v);
