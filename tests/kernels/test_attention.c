@@ -65,28 +65,44 @@ static void forward_follows_the_formula(void **state) {
     }
 }
 
-static void keep(const struct ax_tensor *t, char **bytes) {
-    size_t n = (size_t)(t->shape[0] * t->row_stride) * ax_dtype_size(t->dtype);
-    assert_int_equal(ax_alloc(bytes, n, 1), AX_OK);
-    memcpy(*bytes, t->data, n);
+/* What a run wrote, and the memory that has it. */
+struct results {
+    struct ax_tensor out, lse;
+};
+
+static struct ax_tensor copy_of(const struct ax_tensor *t) {
+    const size_t n = (size_t)(t->shape[0] * t->row_stride) * ax_dtype_size(t->dtype);
+    struct ax_tensor copy = *t;
+    assert_int_equal(ax_alloc(&copy.data, n, 1), AX_OK);
+    memcpy(copy.data, t->data, n);
+    return copy;
+}
+
+static struct results keep_results(const struct attention_case *c) {
+    return (struct results){copy_of(&c->args.a.out), copy_of(&c->args.a.lse)};
+}
+
+/* The first n rows are those of now. */
+static void assert_same_results(const char *what, const struct attention_case *c,
+                                const struct results *r, int64_t n) {
+    assert_same_rows(what, &c->args.a.out, 0, &r->out, 0, n);
+    assert_same_rows(what, &c->args.a.lse, 0, &r->lse, 0, n);
+}
+
+static void free_results(struct results *r) {
+    ax_free(r->out.data);
+    ax_free(r->lse.data);
 }
 
 static void check_threads(const struct ax_ops *ops, const void *context) {
     const struct attention_case *c = context;
-    char *out, *lse;
     run_forward(ops, c, 1);
-    keep(&c->args.a.out, &out);
-    keep(&c->args.a.lse, &lse);
-    struct ax_tensor out1 = c->args.a.out, lse1 = c->args.a.lse;
-    out1.data = out;
-    lse1.data = lse;
+    struct results one = keep_results(c);
     for (int threads = 2; threads <= 4; threads += 2) {
         run_forward(ops, c, threads);
-        assert_same_rows(c->spec.name, &c->args.a.out, 0, &out1, 0, out1.shape[0]);
-        assert_same_rows(c->spec.name, &c->args.a.lse, 0, &lse1, 0, lse1.shape[0]);
+        assert_same_results(c->spec.name, c, &one, one.out.shape[0]);
     }
-    ax_free(out);
-    ax_free(lse);
+    free_results(&one);
 }
 
 static void threads_do_not_show(void **state) {
@@ -126,20 +142,14 @@ static void run_part(const struct ax_ops *ops, struct attention_case *one) {
 
 static void check_alone(const struct ax_ops *ops, const void *context) {
     const struct attention_case *c = context;
-    char *out, *lse;
+    const int64_t rows = c->cu_q[c->spec.docs];
     run_forward(ops, c, 2);
-    keep(&c->args.a.out, &out);
-    keep(&c->args.a.lse, &lse);
-    struct ax_tensor packed_out = c->args.a.out, packed_lse = c->args.a.lse;
-    packed_out.data = out;
-    packed_lse.data = lse;
+    struct results packed = keep_results(c);
     for (int d = 0; d < c->spec.docs; d++) {
         struct attention_case one = part(c, d, 0, c->spec.n_q[d]);
         run_part(ops, &one);
     }
-    int64_t rows = c->cu_q[c->spec.docs];
-    assert_same_rows("out of documents alone", &c->args.a.out, 0, &packed_out, 0, rows);
-    assert_same_rows("lse of documents alone", &c->args.a.lse, 0, &packed_lse, 0, rows);
+    assert_same_results("documents alone", c, &packed, rows);
     /* Query by query, as decoding with a cache does. (Without a mask they would see fewer keys.) */
     for (int d = 0; d < c->spec.docs && !c->spec.not_causal; d++) {
         for (int32_t i = 0; i < c->spec.n_q[d]; i++) {
@@ -147,10 +157,8 @@ static void check_alone(const struct ax_ops *ops, const void *context) {
             run_part(ops, &one);
         }
     }
-    assert_same_rows("decoded out", &c->args.a.out, 0, &packed_out, 0, rows);
-    assert_same_rows("decoded lse", &c->args.a.lse, 0, &packed_lse, 0, rows);
-    ax_free(out);
-    ax_free(lse);
+    assert_same_results("decoded", c, &packed, rows);
+    free_results(&packed);
 }
 
 static void packed_alone_and_decoded_rows_are_equal(void **state) {
@@ -224,13 +232,8 @@ static const int FROM[][MAX_DOCS] = {{0, 0, 1, 2, 3, 4, 5, 6}, {0, 0, 0, 0, 1, 1
 static void check_shared(const struct ax_ops *ops, const void *context) {
     const struct attention_case *c = context;
     for (int threads = 1; threads <= 2; threads++) {
-        char *out, *lse;
         run_forward(ops, c, threads);
-        keep(&c->args.a.out, &out);
-        keep(&c->args.a.lse, &lse);
-        struct ax_tensor all_out = c->args.a.out, all_lse = c->args.a.lse;
-        all_out.data = out;
-        all_lse.data = lse;
+        struct results all = keep_results(c);
         for (int d = 0; d < c->spec.docs; d++) {
             struct attention_case one = part(c, d, 0, c->spec.n_q[d]);
             one.args.a.k = c->args.a.k;
@@ -238,11 +241,8 @@ static void check_shared(const struct ax_ops *ops, const void *context) {
             one.args.a.block_table = ax_tensor_rows(&c->args.a.block_table, d, 1);
             run_part(ops, &one);
         }
-        const int64_t rows = c->cu_q[c->spec.docs];
-        assert_same_rows("out of answers alone", &c->args.a.out, 0, &all_out, 0, rows);
-        assert_same_rows("lse of answers alone", &c->args.a.lse, 0, &all_lse, 0, rows);
-        ax_free(out);
-        ax_free(lse);
+        assert_same_results("answers alone", c, &all, c->cu_q[c->spec.docs]);
+        free_results(&all);
     }
 }
 
