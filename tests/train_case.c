@@ -260,3 +260,14 @@ uint64_t train_case_hash(const struct train_case *c, const char *name) {
     ax_free(path);
     return hash;
 }
+
+bool train_case_tells(const struct train_case *c, const char *part) {
+    char path[192], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
+    if (ax_read_file(path, 1 << 20, &text, &n) != AX_OK)
+        return false;
+    const bool found = strstr(text, part) != NULL;
+    ax_free(text);
+    return found;
+}

@@ -33,5 +33,7 @@ enum ax_status train_case_use_model(struct train_case *c, const char *config);
 enum ax_status train_case_run(struct train_case *c, struct ax_train_result *r);
 /* XXH64 of a file below the output folder; 0 where there is none. */
 uint64_t train_case_hash(const struct train_case *c, const char *name);
+/* Whether the run's metrics.jsonl has this part. */
+bool train_case_tells(const struct train_case *c, const char *part);
 
 #endif

@@ -327,16 +327,6 @@ static void test_divergence_names_pairs(void **state) {
     train_case_close(&c);
 }
 
-static bool metrics_have(const struct train_case *c, const char *part) {
-    char path[192], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
-    assert_int_equal(ax_read_file(path, 1 << 20, &text, &n), AX_OK);
-    const bool found = strstr(text, part) != NULL;
-    ax_free(text);
-    return found;
-}
-
 /* One or two steps that are not finite do not end a run; at its end, they are reported. */
 static void test_bad_steps_at_the_end(void **state) {
     (void)state;
@@ -352,10 +342,10 @@ static void test_bad_steps_at_the_end(void **state) {
         if (train_case_run(&c, &r) != AX_OK)
             break;
         assert_true(isfinite(r.loss));
-        bad[steps] = metrics_have(&c, "the run ends with 1 skipped step, ")    ? 1
-                     : metrics_have(&c, "the run ends with 2 skipped steps, ") ? 2
-                                                                               : 0;
-        assert_int_equal(metrics_have(&c, "the last finite loss is "), bad[steps] > 0);
+        bad[steps] = train_case_tells(&c, "the run ends with 1 skipped step, ")    ? 1
+                     : train_case_tells(&c, "the run ends with 2 skipped steps, ") ? 2
+                                                                                   : 0;
+        assert_int_equal(train_case_tells(&c, "the last finite loss is "), bad[steps] > 0);
         if (bad[steps] > 0)
             assert_int_equal(bad[steps], bad[steps - 1] + 1);
     }

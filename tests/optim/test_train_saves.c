@@ -112,17 +112,6 @@ static void test_disk_full(void **state) {
     train_case_close(&c);
 }
 
-/* Whether the run's records have this part. */
-static bool tells(const struct train_case *c, const char *part) {
-    char path[192], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", c->out);
-    assert_int_equal(ax_read_file(path, 1 << 20, &text, &n), AX_OK);
-    const bool found = strstr(text, part) != NULL;
-    ax_free(text);
-    return found;
-}
-
 static void test_old_checkpoints_go(void **state) {
     (void)state;
     struct train_case c;
@@ -143,7 +132,7 @@ static void test_old_checkpoints_go(void **state) {
     assert_true(has(&c, "checkpoint-10/config.json"));
     assert_true(train_case_hash(&c, "model.safetensors") ==
                 train_case_hash(&c, "checkpoint-2/model.safetensors"));
-    assert_true(tells(&c, "{\"step\": 2, \"event\": \"best\", "));
+    assert_true(train_case_tells(&c, "{\"step\": 2, \"event\": \"best\", "));
     train_case_close(&c);
 }
 
