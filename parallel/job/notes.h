@@ -18,8 +18,8 @@ struct ax_notes_mesh {
 
 struct ax_notes {
     int64_t saved; /* step of the newest checkpoint */
-    int64_t
-        reached; /* written by the launcher: the most steps that a rank had done in earlier attempts */
+    /* written by the launcher: the most steps that a rank had done in earlier attempts */
+    int64_t reached;
     int32_t elastic;                /* 1: the job goes on without lost ranks */
     int32_t reserved;               /* 0 */
     int64_t done[AX_NOTES_RANKS];   /* steps that a rank has done */

@@ -11,7 +11,8 @@
  *
  * The rows of a block are (query, head) pairs of the heads that share a KV head: row r is query r /
  * group, head r % group. They share keys and values, and the range of keys they see only moves up
- * from row to row.
+ * from row to row. (While a team of documents goes through the keys that they share, its rows are those of all of
+ * them: attention_forward.c.)
  *
  * Key blocks start at key 0 of their document and query blocks at its query 0, and each sum runs in
  * that order in any tile. So a row's bits depend neither on the number of threads nor on other

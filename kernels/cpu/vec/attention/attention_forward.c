@@ -391,7 +391,6 @@ static void find_places(const struct ax_attention *a, bool may_share, struct pla
 }
 
 /* How many keys from the first on, in full blocks, p[0] and p[1] have in the same places and all their rows see. */
-
 static int64_t shared_keys(const struct ax_attention *a, const struct ax_attention_shape *s,
                            const struct place *p) {
     int64_t most = INT64_MAX, same = 0;
@@ -435,20 +434,21 @@ static void make_teams(const struct ax_queue *q, const struct ax_attention *a,
     const int64_t docs = AX_VEC(ax_attention_docs)(a);
     const int64_t most = docs * s->kv_heads / (2 * q->threads); /* all threads get some */
     int64_t queries = 0, before = 0;
+    struct team *t = NULL;
     find_places(a, may_share, p->places);
     p->n = p->first[0] = 0;
     for (int64_t i = 0; i < docs; i++) {
         const struct place *at = p->places + i;
         const int64_t behind = may_share && i + 1 < docs ? shared_keys(a, s, at) : 0;
         const int64_t n_q = AX_VEC(ax_attention_doc)(a, at->doc).n_q;
-        struct team *t = p->teams + p->n - 1;
         if (before > 0 && t->n < most && queries + n_q <= s->block &&
             before >= (t->n > 1 ? t->shared : behind)) {
             t->shared = t->n > 1 ? t->shared : before;
             t->n++;
             queries += n_q;
         } else {
-            p->teams[p->n++] = (struct team){.of = at, .n = 1};
+            t = p->teams + p->n++;
+            *t = (struct team){.of = at, .n = 1};
             p->first[p->n] = p->first[p->n - 1] + doc_tasks(s, n_q);
             queries = n_q;
         }
