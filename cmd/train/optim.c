@@ -137,8 +137,10 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
 
 /* ---- the learning rate ---- */
 
+#define CYCLE_MOMENTUM "cycle_momentum"
+
 /* An option of lr_scheduler_kwargs, and the schedules that have it: bits 1 << enum ax_lr_kind. One with
- * neither field is a word. */
+ * neither field is a word, or not a value of the schedule. */
 struct kwarg {
     const char *name;
     unsigned kinds;
@@ -150,6 +152,8 @@ static enum ax_status put_kwarg(const struct kwarg *kwarg, struct ax_lr_schedule
                                 const struct ax_config *cfg, const struct ax_yaml_node *v) {
     const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
     const double x = number ? v->number : -1;
+    if (strcmp(kwarg->name, CYCLE_MOMENTUM) == 0)
+        return AX_OK; /* its value: check_kwargs */
     if (!kwarg->number && !kwarg->count)
         return ax_lr_decay_parse(v->text ? v->text : "", &lr->decay_type);
     if (!isfinite(x) || x < 0 || (kwarg->count && (x != floor(x) || x > 1e15)))
@@ -183,6 +187,7 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
         {"num_stable_steps", STABLE, NULL, &lr->stable},
         {"num_decay_steps", STABLE, NULL, &lr->decay},
         {"decay_type", STABLE, NULL, NULL},
+        {CYCLE_MOMENTUM, 1U << AX_LR_ONE_CYCLE, NULL, NULL},
     };
     char known[256] = "";
     size_t at = 0;
@@ -204,7 +209,13 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
 static enum ax_status check_kwargs(const struct ax_lr_schedule *lr, const struct ax_config *cfg,
                                    const struct ax_yaml_node *kwargs) {
     const char *const floors[] = {"min_lr", "min_lr_rate", "min_lr_ratio"};
+    const struct ax_yaml_node *cycle = kwargs ? ax_yaml_get(kwargs, CYCLE_MOMENTUM) : NULL;
     int n_floors = 0;
+    if (lr->kind == AX_LR_ONE_CYCLE && !(cycle && cycle->kind == AX_YAML_BOOL && !cycle->boolean))
+        return ax_config_error(cfg, "lr_scheduler",
+                               "one_cycle moves the learning rate alone; elsewhere it also moves "
+                               "beta1 or the momentum, from 0.95 to 0.85 and back, unless "
+                               "lr_scheduler_kwargs is {" CYCLE_MOMENTUM ": false}: set that");
     for (size_t i = 0; i < 3 && kwargs; i++)
         n_floors += ax_yaml_get(kwargs, floors[i]) != NULL;
     if (n_floors > 1)

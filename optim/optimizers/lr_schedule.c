@@ -93,7 +93,10 @@ static double one_cycle(const struct ax_lr_schedule *s, int64_t step) {
     return last + (1 - last) * half_wave((double)(step - peak) / at_least_1(end - peak));
 }
 
+/* A step ahead of the others, as axolotl's: the first step has a rate, and the last one the floor. */
 static double rex(const struct ax_lr_schedule *s, int64_t step) {
+    if (++step <= s->warmup)
+        return rising(s, step);
     const double z = fmax(0, 1 - progress(s, step));
     return s->min_lr_ratio + (1 - s->min_lr_ratio) * z / (0.1 + 0.9 * z);
 }
@@ -113,7 +116,7 @@ static const struct {
     [AX_LR_INVERSE_SQRT] = {"inverse_sqrt", inverse_sqrt, 1},
     [AX_LR_WARMUP_STABLE_DECAY] = {"warmup_stable_decay", warmup_stable_decay, 1},
     [AX_LR_ONE_CYCLE] = {"one_cycle", one_cycle, 0},
-    [AX_LR_REX] = {"rex", rex, 1},
+    [AX_LR_REX] = {"rex", rex, 0},
 };
 
 /* The factor for restarts. Before the first restart it does not rise. */

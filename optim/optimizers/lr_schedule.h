@@ -21,7 +21,7 @@ enum ax_lr_kind {
     AX_LR_WARMUP_STABLE_DECAY,
     AX_LR_ONE_CYCLE, /* up from base_lr/25 during warmup, then by a half cosine to 1/10,000 of
                         that */
-    AX_LR_REX,       /* z/(0.1 + 0.9·z), z = fraction left of the steps after warmup */
+    AX_LR_REX, /* z/(0.1 + 0.9·z), z = fraction left of the steps after warmup, a step early */
     AX_LR_KIND_COUNT
 };
 

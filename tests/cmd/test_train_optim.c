@@ -181,6 +181,11 @@ static void mistakes_of_schedules(void **state) {
          "cosine_with_min_lr needs lr_scheduler_kwargs with "},
         {"lr_scheduler: warmup_stable_decay\nlr_scheduler_kwargs: {num_stable_steps: 3}\n",
          "warmup_stable_decay needs lr_scheduler_kwargs with num_decay_steps"},
+        {"lr_scheduler: one_cycle\n", "one_cycle moves the learning rate alone; "},
+        {"lr_scheduler: one_cycle\nlr_scheduler_kwargs: {cycle_momentum: true}\n",
+         "unless lr_scheduler_kwargs is {cycle_momentum: false}: set that"},
+        {"lr_scheduler_kwargs: {cycle_momentum: false}\n",
+         "\"cycle_momentum\" is not an option of cosine"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_lr_schedule s;
@@ -208,6 +213,7 @@ static void scheduler_kwargs(void **state) {
          "{min_lr_ratio: 0.75, num_decay_steps: 1}",
          {.min_lr_ratio = 0.75, .decay = 1}},
         {"inverse_sqrt", "{timescale: 30}", {.timescale = 30}},
+        {"one_cycle", "{cycle_momentum: false}", {0}},
         {"warmup_stable_decay",
          "{num_stable_steps: 31, num_decay_steps: 32}",
          {.stable = 31, .decay = 32}},

@@ -170,14 +170,14 @@ static void rates_of_axolotl(void **state) {
     (void)state;
     struct ax_lr_schedule s = {.base_lr = 8, .total = 12, .warmup = 4, .num_cycles = 0.5};
     s.kind = AX_LR_REX;
-    assert_rate(&s, 1, 2);
-    assert_rate(&s, 4, 8);
-    assert_rate(&s, 8, 8 * 0.5 / 0.55);
+    assert_rate(&s, 0, 2);
+    assert_rate(&s, 3, 8);
+    assert_rate(&s, 7, 8 * 0.5 / 0.55);
+    assert_rate(&s, 11, 0);
     assert_rate(&s, 12, 0);
-    assert_rate(&s, 13, 0);
     s.min_lr_ratio = 0.25;
-    assert_rate(&s, 8, 2 + 6 * 0.5 / 0.55);
-    assert_rate(&s, 12, 2);
+    assert_rate(&s, 7, 2 + 6 * 0.5 / 0.55);
+    assert_rate(&s, 11, 2);
     s.kind = AX_LR_COSINE_WITH_MIN_LR; /* decays over steps 4 … 8, then stays */
     s.constant_ratio = 0.7;
     assert_rate(&s, 2, 4);
