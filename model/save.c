@@ -29,7 +29,6 @@ enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_sav
     const struct ax_hf_save hf = {.dir = save->dir,
                                   .base_dir = save->base_dir,
                                   .config = save->config,
-                                  .kept = ax_arch_unused(&m->arch),
                                   .dtype = save->dtype,
                                   .max_shard_bytes = save->max_shard_bytes,
                                   .n = m->n_params,

@@ -11,7 +11,8 @@ struct ax_model_save {
     enum ax_dtype dtype;     /* dtype of the tensors in the file */
     int64_t max_shard_bytes; /* 0 = 5 GB */
 };
-/* Atomic: writes the complete folder or nothing. Saves masters where they exist (one rank). */
+/* Atomic: writes the complete folder or nothing. Saves what the model has, and nothing of the base's weights; masters
+ * where they exist (one rank). */
 enum ax_status ax_model_save(const struct ax_model *m, const struct ax_model_save *save);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/io_path.h"
 #include "base/rng.h"
+#include "ckpt/hf/config.h"
 #include "cmd/bench/bench.h"
 #include "model/arch/shapes.h"
 #include "kernels/cpu/isa.h"
@@ -24,7 +25,9 @@ enum ax_status ax_bench_model_open(struct ax_bench_model *m, const char *kind, b
         return ax_arch_parse(&m->arch, ax_json_root(&m->config));
     }
     AX_TRY(ax_arch_load(&m->arch, m->dir));
-    return weights && !ax_arch_path_is_config(m->dir) ? ax_hf_open(&m->hf, m->dir) : AX_OK;
+    if (ax_arch_path_is_config(m->dir))
+        return ax_hf_config_read(&m->config, m->dir);
+    return weights ? ax_hf_open(&m->hf, m->dir) : AX_OK;
 }
 
 void ax_bench_model_close(struct ax_bench_model *m) {

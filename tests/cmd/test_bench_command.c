@@ -100,6 +100,28 @@ static void test_step(void **state) {
     expect_figures(&l, 5, names);
 }
 
+/* Of a family whose folders may have prediction layers, which a folder without weights has not. */
+static void test_random_weights(void **state) {
+    (void)state;
+    need_binary();
+    static const char *const models[] = {"tests/goldens/models/qwen3_next",
+                                         "tests/goldens/models/qwen3_next/config.json"};
+    char said[4096], *weights[2];
+    size_t n[2];
+    for (size_t i = 0; i < 2; i++) {
+        const char *const args[] = {"step", "--model", models[i], "--write-random",
+                                    in_scratch(i == 0 ? "of_folder" : "of_config")};
+        if (sft(said, sizeof said, 5, args) != 0)
+            fail_msg("%s", said);
+        assert_ok(ax_read_file(
+            in_scratch(i == 0 ? "of_folder/model.safetensors" : "of_config/model.safetensors"),
+            1 << 24, &weights[i], &n[i]));
+    }
+    assert_true(n[0] == n[1] && memcmp(weights[0], weights[1], n[0]) == 0);
+    ax_free(weights[0]);
+    ax_free(weights[1]);
+}
+
 /* Two ranks and many layers: each stage of ZeRO needs less memory than the one before. */
 static void test_stages(void **state) {
     (void)state;
@@ -558,6 +580,7 @@ int main(void) {
         cmocka_unit_test(test_ops_on_the_reference),
         cmocka_unit_test(test_ops_on_a_device),
         cmocka_unit_test(test_step),
+        cmocka_unit_test(test_random_weights),
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_generate),
         cmocka_unit_test(test_eval),
