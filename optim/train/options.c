@@ -37,14 +37,14 @@ static bool attends_in_chunks(const struct ax_train_options *o) {
     return o->arch->chunk > 0 || (ax_train_has_value(o) && o->value.arch->chunk > 0);
 }
 
-/* What forbids it: losses of routers and indexers, which are of all tokens; noise and dropout, which are drawn for each;
+/* What forbids it: losses of routers and indexers and biases of routers, which are of all tokens; noise and dropout, which are drawn for each;
  * rows that cp cuts, which would have the prompt in one part; states, which are of all tokens before; and chunks, of
  * which a batch has one table. */
 static bool may_share_prompts(const struct ax_train_options *o) {
     const struct ax_step_options *so = &o->step;
-    return so->balance_coef == 0 && so->sequence_coef == 0 && so->neftune_alpha == 0 &&
-           so->model.indexers == AX_INDEXERS_FROZEN && o->runtime.sizes.cp <= 1 &&
-           ax_state_layers(o->arch) == 0 && !attends_in_chunks(o) &&
+    return so->balance_coef == 0 && so->sequence_coef == 0 && so->router_bias_speed == 0 &&
+           so->neftune_alpha == 0 && so->model.indexers == AX_INDEXERS_FROZEN &&
+           o->runtime.sizes.cp <= 1 && ax_state_layers(o->arch) == 0 && !attends_in_chunks(o) &&
            (!so->model.adapter || so->model.adapter->dropout == 0);
 }
 

@@ -506,6 +506,26 @@ static void test_plan_of_a_huge_evaluation(void **state) {
     train_case_close(&c);
 }
 
+/* A prompt is not shared by what counts or draws each of its tokens, which would be once in place of twice. */
+static void test_pairs_share_prompts(void **state) {
+    (void)state;
+    struct train_case c;
+    open_case(&c, AX_F32, false);
+    const struct ax_objective pairs = {.name = "pairs", .per = AX_PER_PAIR};
+    c.o.step.objective = &pairs;
+    assert_int_equal(ax_train_step_options(&c.o).alike, 2);
+    double *const forbid[] = {&c.o.step.balance_coef, &c.o.step.sequence_coef,
+                              &c.o.step.router_bias_speed, &c.o.step.neftune_alpha};
+    for (size_t i = 0; i < sizeof forbid / sizeof *forbid; i++) {
+        *forbid[i] = 0.5;
+        assert_int_equal(ax_train_step_options(&c.o).alike, 0);
+        *forbid[i] = 0;
+    }
+    c.o.runtime.sizes.cp = 2;
+    assert_int_equal(ax_train_step_options(&c.o).alike, 0);
+    train_case_close(&c);
+}
+
 /* What the advice promises to save is what a run with that change needs less. */
 static uint64_t bytes_needed(const struct ax_train_options *o) {
     struct ax_step_options so = ax_train_step_options(o);
@@ -600,6 +620,7 @@ int main(void) {
         cmocka_unit_test(test_stops_early),
         cmocka_unit_test(test_divergence_names_rows),
         cmocka_unit_test(test_divergence_names_pairs),
+        cmocka_unit_test(test_pairs_share_prompts),
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_nan_in_the_base),
         cmocka_unit_test(test_nan_beside_an_adapter),
