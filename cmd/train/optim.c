@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
 #include "cmd/config/table.h"
 #include "cmd/train/setup.h"
 
@@ -153,7 +154,9 @@ static enum ax_status put_kwarg(const struct kwarg *kwarg, struct ax_lr_schedule
     const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
     const double x = number ? v->number : -1;
     if (strcmp(kwarg->name, CYCLE_MOMENTUM) == 0)
-        return AX_OK; /* its value: check_kwargs */
+        return v->kind == AX_YAML_BOOL && !v->boolean
+                   ? AX_OK
+                   : ax_config_error(cfg, "lr_scheduler_kwargs", CYCLE_MOMENTUM ": expected false");
     if (!kwarg->number && !kwarg->count)
         return ax_lr_decay_parse(v->text ? v->text : "", &lr->decay_type);
     if (!isfinite(x) || x < 0 || (kwarg->count && (x != floor(x) || x > 1e15)))
@@ -209,13 +212,7 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
 static enum ax_status check_kwargs(const struct ax_lr_schedule *lr, const struct ax_config *cfg,
                                    const struct ax_yaml_node *kwargs) {
     const char *const floors[] = {"min_lr", "min_lr_rate", "min_lr_ratio"};
-    const struct ax_yaml_node *cycle = kwargs ? ax_yaml_get(kwargs, CYCLE_MOMENTUM) : NULL;
     int n_floors = 0;
-    if (lr->kind == AX_LR_ONE_CYCLE && !(cycle && cycle->kind == AX_YAML_BOOL && !cycle->boolean))
-        return ax_config_error(cfg, "lr_scheduler",
-                               "one_cycle moves the learning rate alone; elsewhere it also moves "
-                               "beta1 or the momentum, from 0.95 to 0.85 and back, unless "
-                               "lr_scheduler_kwargs is {" CYCLE_MOMENTUM ": false}: set that");
     for (size_t i = 0; i < 3 && kwargs; i++)
         n_floors += ax_yaml_get(kwargs, floors[i]) != NULL;
     if (n_floors > 1)
@@ -245,6 +242,10 @@ static enum ax_status check_kwargs(const struct ax_lr_schedule *lr, const struct
 
 static enum ax_status read_kwargs(struct ax_lr_schedule *lr, const struct ax_config *cfg) {
     const struct ax_yaml_node *kwargs = ax_config_node(cfg, "lr_scheduler_kwargs");
+    if (lr->kind == AX_LR_ONE_CYCLE && !(kwargs && ax_yaml_get(kwargs, CYCLE_MOMENTUM)))
+        ax_log_warn("lr_scheduler: one_cycle moves the learning rate alone; axolotl's also moves "
+                    "beta1 or the momentum, from 0.95 to 0.85 and back, unless "
+                    "lr_scheduler_kwargs is {" CYCLE_MOMENTUM ": false}");
     for (size_t i = 0; kwargs && i < kwargs->n; i++)
         AX_TRY(set_kwarg(lr, cfg, kwargs->entries[i].key, kwargs->entries[i].value));
     return check_kwargs(lr, cfg, kwargs);

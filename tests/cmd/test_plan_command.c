@@ -67,6 +67,8 @@ static void test_needs_no_weights(void **state) {
     EXPECT(0, "micro-batch of 1 × 2048)", bare);
     EXPECT(0, "micro-batch of 1 × 2048)", "--model", bare);
     EXPECT(0, "of 3 × ", config, "micro_batch_size=3");
+    EXPECT(0, "warn lr_scheduler: one_cycle moves the learning rate alone; ", config,
+           "lr_scheduler=one_cycle");
     assert_false(ax_path_exists(in_scratch("out")));
     EXPECT(0, "adapter\n", config, "adapter=lora", "lora_r=4", "lora_alpha=8",
            "lora_target_linear=true", "peft_init_lora_weights=pissa");
