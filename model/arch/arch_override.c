@@ -59,14 +59,45 @@ static json_t *scaled(const json_t *rope, const json_t *scaling) {
     return NULL;
 }
 
-static enum ax_status override_rope(json_t *config, const char *name, json_t *v, const char *file) {
-    json_t *was = json_object_get(config, "rope_parameters"), *part, *now;
+/* The first kind of layer for which rope_parameters are given; NULL if they are for all. */
+static const char *kind_of(json_t *parameters) {
     const char *kind;
-    json_object_foreach(was, kind, part) if (json_is_object(part)) return ax_error(
-        AX_ERR_CONFIG,
-        "%s: %s has rope_parameters for each kind of layer (%s, …); set "
-        "rope_parameters",
-        name, file, kind);
+    json_t *part;
+    json_object_foreach(parameters, kind, part) {
+        if (json_is_object(part))
+            return kind;
+    }
+    return NULL;
+}
+
+/* A file's rope_scaling is read in place of rope_parameters (model/arch/rope.h): where fields go to those, it
+ * becomes a part of them. */
+static enum ax_status join_ropes(json_t *config, json_t *fields, bool *joined) {
+    const json_t *scaling = json_object_get(config, "rope_scaling");
+    json_t *was = json_object_get(config, "rope_parameters"), *v;
+    const bool whole = json_object_get(fields, "rope_parameters") != NULL;
+    const char *name;
+    bool meant = false;
+    json_object_foreach(fields, name, v) {
+        meant = meant || is_rope(name);
+    }
+    *joined =
+        json_object_size(scaling) > 0 && (whole || (meant && json_is_object(was) && !kind_of(was)));
+    if (*joined && json_object_set_new(config, "rope_parameters", scaled(was, scaling)) != 0)
+        return no_memory();
+    if (*joined)
+        json_object_del(config, "rope_scaling");
+    return AX_OK;
+}
+
+static enum ax_status override_rope(json_t *config, const char *name, json_t *v, const char *file) {
+    json_t *was = json_object_get(config, "rope_parameters"), *now;
+    const char *kind = kind_of(was);
+    if (kind)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: %s has rope_parameters for each kind of layer (%s, …); set "
+                        "rope_parameters",
+                        name, file, kind);
     const bool scaling = strcmp(name, "rope_scaling") == 0;
     now = scaling ? scaled(was, v) : json_copy(was);
     if (!now || (!scaling && json_object_set(now, name, v) != 0) ||
@@ -103,7 +134,10 @@ enum ax_status ax_arch_override(json_t *config, json_t *fields, const char *file
     static const char whole[] = "rope_parameters";
     json_t *given = json_copy(fields), *v = json_object_get(fields, whole);
     const char *name;
+    bool joined = false;
     enum ax_status st = fields && !given ? no_memory() : AX_OK;
+    if (st == AX_OK)
+        st = join_ropes(config, fields, &joined);
     if (st == AX_OK && v) /* then single fields of it */
         st = override(config, fields, whole, v, file);
     json_object_foreach(given, name, v) {
@@ -112,6 +146,8 @@ enum ax_status ax_arch_override(json_t *config, json_t *fields, const char *file
         if (st == AX_OK && is_rope(name) && json_object_get(fields, whole))
             json_object_del(fields, name);
     }
+    if (st == AX_OK && joined && json_object_set_new(fields, "rope_scaling", json_null()) != 0)
+        st = no_memory();
     json_decref(given);
     return st;
 }

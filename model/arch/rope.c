@@ -96,11 +96,35 @@ static enum ax_status parse_longrope(struct ax_rope_config *r, struct ax_json ro
     return parse_factors(ax_json_get(rope, "long_factor"), r->dim / 2, r->long_factor);
 }
 
+enum ax_status ax_rope_object(struct ax_json config, struct ax_json *out) {
+    static const char *const own[] = {"rope_theta", "partial_rotary_factor"};
+    const struct ax_json parameters = ax_json_get(config, "rope_parameters"),
+                         scaling = ax_json_get(config, "rope_scaling");
+    const char *key;
+    json_t *value;
+    *out = parameters;
+    if (ax_json_size(scaling) == 0)
+        return AX_OK;
+    *out = scaling;
+    json_object_foreach((json_t *)parameters.v, key, value) {
+        if (json_is_object(value))
+            return ax_json_error(scaling, "rope_parameters has %s, …; write it there", key);
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (ax_json_get(parameters, own[i]).v && !ax_json_get(scaling, own[i]).v &&
+            !ax_json_get(config, own[i]).v)
+            return ax_json_error(
+                scaling,
+                "this is read in place of rope_parameters, whose %s would be lost; "
+                "write all of it there, or %s here, too",
+                own[i], own[i]);
+    return AX_OK;
+}
+
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config,
                              struct ax_rope_usual usual, int64_t head_dim, int64_t max_positions) {
-    struct ax_json rope = ax_json_get(config, "rope_parameters");
-    if (!rope.v)
-        rope = ax_json_get(config, "rope_scaling");
+    struct ax_json rope;
+    AX_TRY(ax_rope_object(config, &rope));
     return ax_rope_parse_object(r, config, rope, usual, head_dim, max_positions);
 }
 

@@ -48,6 +48,10 @@ struct ax_rope_config {
 struct ax_rope_usual {
     double theta, part;
 };
+/* The object of a config.json that says what its rope is: rope_scaling unless it is missing or empty, else
+ * rope_parameters, as in transformers 5. A base, or a part, that only the other object has would be lost, and what is
+ * of each kind of layer, too: these are errors. */
+enum ax_status ax_rope_object(struct ax_json config, struct ax_json *out);
 /* Reads rope_parameters, or rope_theta + rope_scaling, of a config.json. */
 enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config,
                              struct ax_rope_usual usual, int64_t head_dim, int64_t max_positions);

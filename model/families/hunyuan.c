@@ -5,10 +5,9 @@
 
 /* A "dynamic" rope with alpha is one with another base, whatever the length. */
 static enum ax_status rope(struct ax_arch *a, struct ax_json c) {
-    struct ax_json all = ax_json_get(c, "rope_parameters");
+    struct ax_json all;
     double alpha;
-    if (!all.v)
-        all = ax_json_get(c, "rope_scaling");
+    AX_TRY(ax_rope_object(c, &all));
     const struct ax_json v = ax_json_get(all, "alpha");
     AX_TRY(ax_json_f64_or(v, 1, &alpha));
     if (!(alpha >= 1 && alpha < 1e9))

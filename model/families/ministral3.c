@@ -4,9 +4,8 @@
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     int64_t window;
     double growth;
-    struct ax_json rope = ax_json_get(c, "rope_parameters");
-    if (!rope.v)
-        rope = ax_json_get(c, "rope_scaling");
+    struct ax_json rope;
+    AX_TRY(ax_rope_object(c, &rope));
     const struct ax_json beta = ax_json_get(rope, "llama_4_scaling_beta");
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_json_f64_or(beta, 0, &growth));

@@ -691,6 +691,9 @@ static void fields_in_both_spellings(void **state) {
 #define NEW                                                                                        \
     "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\", "               \
     "\"rope_theta\": 500.0}, " SMALL "}"
+#define BOTH                                                                                       \
+    "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 3.0}, "      \
+    "\"rope_parameters\": {\"rope_theta\": 500.0}, " SMALL "}"
 #define LINEAR                                                                                     \
     "{\"model_type\": \"phi3\", \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": "     \
     "2.0, \"rope_theta\": 500.0, \"partial_rotary_factor\": 0.5}, " SMALL "}"
@@ -724,6 +727,17 @@ static void fields_in_both_spellings(void **state) {
          AX_ROPE_LINEAR, 4, "{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4.0}}"},
         {OLD, "{\"rope_theta\": 5.0, \"rope_parameters\": {\"rope_theta\": 7.0}}", 5,
          AX_ROPE_DEFAULT, 1, "{\"rope_parameters\": {\"rope_theta\": 5.0}}"},
+        {BOTH, "{\"rope_theta\": 5.0}", 5, AX_ROPE_LINEAR, 3,
+         "{\"rope_scaling\": null, \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": "
+         "3.0, "
+         "\"rope_theta\": 5.0}}"},
+        {BOTH, "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}}", 500,
+         AX_ROPE_LINEAR, 4,
+         "{\"rope_scaling\": null, \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": "
+         "4.0, "
+         "\"rope_theta\": 500.0}}"},
+        {BOTH, "{\"rope_parameters\": {\"rope_theta\": 7.0}}", 7, AX_ROPE_DEFAULT, 1,
+         "{\"rope_scaling\": null, \"rope_parameters\": {\"rope_theta\": 7.0}}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_json_doc doc;

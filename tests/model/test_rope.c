@@ -147,6 +147,15 @@ static void mistakes_are_named(void **state) {
         {"{\"partial_rotary_factor\": 0}", "partial_rotary_factor: 0 of 64 elements", 64},
         {"{\"partial_rotary_factor\": 1e300}", "partial_rotary_factor: 0 of 64 elements", 64},
         {"{}", "head_dim: 7 of 7 elements of a head would be rotated", 7},
+        {"{\"rope_parameters\": {\"rope_theta\": 5e5}, \"rope_scaling\": {\"type\": \"linear\", "
+         "\"factor\": 2}}",
+         "rope_scaling: this is read in place of rope_parameters, whose rope_theta would be lost",
+         64},
+        {"{\"rope_theta\": 5e5, \"rope_parameters\": {\"partial_rotary_factor\": 0.5}, "
+         "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+         "whose partial_rotary_factor would be lost", 64},
+        {"{\"rope_parameters\": {\"full_attention\": {}}, \"rope_scaling\": {\"factor\": 2}}",
+         "rope_scaling: rope_parameters has full_attention, …; write it there", 64},
         {"{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
          "dynamic rope needs at least 4", 2},
     };
@@ -159,7 +168,33 @@ static void mistakes_are_named(void **state) {
     }
 }
 
-/* Tables hold cos and sin of position · frequency, in either type, scaled. */
+/* Where a file has both objects, transformers reads rope_scaling, unless it is empty. */
+static void rope_scaling_wins(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        enum ax_rope_kind kind;
+        double theta, factor;
+    } cases[] = {
+        {"{\"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, "
+         "\"rope_parameters\": {\"rope_theta\": 7e5, \"rope_type\": \"dynamic\", \"factor\": 3}}",
+         AX_ROPE_LINEAR, 5e5, 2},
+        {"{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 6e5}, "
+         "\"rope_parameters\": {\"rope_theta\": 7e5, \"rope_type\": \"default\"}}",
+         AX_ROPE_LINEAR, 6e5, 2},
+        {"{\"rope_scaling\": {}, \"rope_parameters\": {\"rope_theta\": 7e5, \"rope_type\": "
+         "\"dynamic\", "
+         "\"factor\": 3}}",
+         AX_ROPE_DYNAMIC, 7e5, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_rope_config r;
+        assert_int_equal(parse(&r, cases[i].text, 64), AX_OK);
+        assert_int_equal(r.kind, cases[i].kind);
+        assert_true(r.theta == cases[i].theta && r.factor == cases[i].factor);
+    }
+}
+
 /* YaRN where the last dimension ends the ramp: low 4, high 15 of 16, ramps in between. With a short
  * context the first one begins it. */
 static void ramps_end_with_the_dimensions(void **state) {
@@ -191,6 +226,7 @@ static void ramps_end_with_the_dimensions(void **state) {
     }
 }
 
+/* Tables hold cos and sin of position · frequency, in either type, scaled. */
 static void tables_hold_the_angles(void **state) {
     (void)state;
     struct ax_queue queue = {.ops = &ax_ops_ref};
@@ -307,6 +343,7 @@ int main(void) {
         cmocka_unit_test(frequencies_are_those_of_the_reference),
         cmocka_unit_test(both_spellings_say_the_same),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(rope_scaling_wins),
         cmocka_unit_test(ramps_end_with_the_dimensions),
         cmocka_unit_test(tables_hold_the_angles),
         cmocka_unit_test(families_have_their_own),
