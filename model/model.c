@@ -56,15 +56,59 @@ static enum ax_status check_quant(const struct ax_builder *b) {
     return AX_OK;
 }
 
-/* The linears and experts of a layer train for the model's scheme; not experts in FP8 training. */
-static enum ax_status quantize_layer(struct ax_model *m, struct ax_layer *l) {
+/* Weights that read the same inputs, which are quantized if the folder has the weights quantized. */
+struct readers {
+    const struct ax_hf *folder;
+    const char *quantized, *plain; /* a weight of each kind, or NULL */
+};
+
+static void note_reader(struct readers *r, const char *name) {
+    const struct ax_st_entry *e = ax_hf_find(r->folder, name);
+    *(e && e->quantized ? &r->quantized : &r->plain) = name;
+}
+
+static enum ax_status check_readers(const struct readers *r) {
+    if (!r->quantized || !r->plain)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: %s is quantized and %s is not, but they read the same inputs, which "
+                    "input_activations of config.json rounds for the first one alone. Use the "
+                    "original weights, or a folder in which both are quantized.",
+                    r->folder->dir, r->quantized, r->plain);
+}
+
+static enum ax_status quantize_linear(struct ax_model *m, const struct ax_hf *folder,
+                                      struct ax_linear *linear) {
+    struct readers r = {.folder = folder};
+    for (int k = 0; k < linear->n_parts && m->quant.stored; k++)
+        note_reader(&r, linear->weight[k]->name);
+    if (!r.plain || r.quantized)
+        linear->quant = &m->quant;
+    return check_readers(&r);
+}
+
+static enum ax_status quantize_experts(struct ax_model *m, const struct ax_hf *folder,
+                                       struct ax_layer *l) {
+    struct readers r = {.folder = folder};
+    for (int i = 0; i < m->n_params && m->quant.stored; i++)
+        if (m->params[i].unit == l->index + 1 && m->params[i].expert && m->params[i].ndim > 1)
+            note_reader(&r, m->params[i].name);
+    if (!r.plain || r.quantized)
+        l->moe.quant = &m->quant;
+    return check_readers(&r);
+}
+
+/* The linears and experts of a layer train for the model's scheme, or quantize their inputs as the folder says; not
+ * experts in FP8 training. */
+static enum ax_status quantize_layer(const struct ax_builder *b, struct ax_layer *l) {
+    struct ax_model *m = b->model;
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
     for (int i = 0; i < n; i++)
         if (linears[i] != &l->moe.gate)
-            linears[i]->quant = &m->quant;
+            AX_TRY(quantize_linear(m, b->options->folder, linears[i]));
     if (l->moe.gate_up && !m->quant.scheme.quantizes_grad)
-        l->moe.quant = &m->quant;
+        AX_TRY(quantize_experts(m, b->options->folder, l));
     if (l->moe.quant && !m->quant.stored && (l->moe.gate_up_adapter.a || l->moe.down_adapter.a))
         return ax_error(AX_ERR_CONFIG,
                         "qat: adapters of experts are not supported; name no experts "
@@ -142,6 +186,12 @@ static enum ax_status quantize_ends(struct ax_model *m) {
     return s->head ? ax_fake_quant_check(&m->quant, m->lm_head) : AX_OK;
 }
 
+/* A tied head reads the embedding, whose inputs are ids. */
+static bool quantizes_head(const struct ax_model *m, const struct ax_hf *folder) {
+    const struct ax_st_entry *e = m->arch.tied ? NULL : ax_hf_find(folder, "lm_head.weight");
+    return e && e->quantized;
+}
+
 static enum ax_status build_units(struct ax_builder *b) {
     struct ax_model *m = b->model;
     const struct ax_arch *a = b->arch;
@@ -172,7 +222,7 @@ static enum ax_status build_units(struct ax_builder *b) {
         AX_TRY(ax_builder_finish_unit(b, i + 1));
         direct_layer(b->model, l, b->options->tp_overlap);
         if (quantized)
-            AX_TRY(quantize_layer(m, l));
+            AX_TRY(quantize_layer(b, l));
     }
     snprintf(m->units[last].name, AX_NAME_MAX, "head");
     ax_streams_init_end(b);
@@ -353,11 +403,11 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
     if (o->qat)
         m->quant = (struct ax_fake_quant){ax_scheme_of_model(o->qat, m->arch.tied), .on = true,
                                           .straight = o->adapter != NULL};
-    else if (o->folder_inputs && arch->quantizes_input)
+    else if (o->folder && arch->quantizes_input)
         m->quant = (struct ax_fake_quant){.scheme = {.weight.block = AX_BLOCK_ROW,
                                                      .quantizes_input = true,
                                                      .input = arch->input,
-                                                     .head = arch->quantizes_head && !m->arch.tied},
+                                                     .head = quantizes_head(m, o->folder)},
                                           .on = true,
                                           .stored = true};
     if (m->quant.on)

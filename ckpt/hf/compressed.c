@@ -244,16 +244,6 @@ bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
     return false;
 }
 
-bool ax_compressed_head(struct ax_json config) {
-    const struct ax_json ignore = ax_json_get(config, "ignore");
-    for (size_t i = 0; i < ax_json_size(ignore); i++) {
-        const char *name = json_string_value(ax_json_at(ignore, i).v);
-        if (name && strstr(name, "lm_head"))
-            return false;
-    }
-    return true;
-}
-
 /* ---- matrices ---- */
 
 struct ax_compressed_matrix {
@@ -579,6 +569,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
     *e = (struct ax_st_entry){.name = m->name,
                               .file = codes->file,
                               .dtype = AX_F32,
+                              .quantized = true,
                               .ndim = 2,
                               .shape = {m->rows, m->cols},
                               .numel = m->rows * m->cols,

@@ -51,8 +51,6 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
 /* The format of the activations that the matrices are multiplied with, dynamic per token; false:
  * none, or one that is not supported. */
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
-/* False if `ignore` names the head. */
-bool ax_compressed_head(struct ax_json config);
 /* The format of a scheme that has a file form. */
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s);
 

@@ -143,6 +143,13 @@ static bool keeps_codes(const struct ax_joined_stack *s) {
     return !s->form->turned;
 }
 
+static bool all_quantized(const struct ax_joined_stack *s) {
+    bool all = true;
+    for (int64_t i = 0; i < s->experts * s->ups; i++)
+        all = all && s->parts[i]->quantized;
+    return all;
+}
+
 /* Finds the parts; the type is theirs, or of float32 if they differ. */
 static enum ax_status find_parts(struct ax_joined_stack *s, const char *dir, int n,
                                  const struct ax_st_entry *given, const char *layer,
@@ -192,6 +199,7 @@ static enum ax_status add_stack(struct ax_hf_joined *x, const char *dir, int n,
         .name = s->name,
         .file = s->parts[0]->file,
         .dtype = s->dtype,
+        .quantized = all_quantized(s),
         .ndim = 3,
         .shape = {s->experts, s->form->turned ? s->cols : rows, s->form->turned ? rows : s->cols},
         .read = s->form->turned ? read_turned : read_straight,

@@ -11,6 +11,7 @@ struct ax_st_entry {
     const char *file;    /* name of its file */
     enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
     bool e4m3;           /* the U8 are bits of e4m3 numbers: F8_E4M3 */
+    bool quantized;      /* a quantized folder has codes and scales of it */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
     int64_t numel;

@@ -52,7 +52,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
                                         .max_positions =
                                             answers > e->q.longest ? answers : e->q.longest,
                                         .base_store = e->store,
-                                        .folder_inputs = true,
+                                        .folder = &e->hf,
                                         .bank = ax_adapters_bank(&e->adapters, &bank)};
     enum ax_status st;
     AX_TRY(ax_model_create(&m, &e->arch, rt, &mo));

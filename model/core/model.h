@@ -178,7 +178,9 @@ struct ax_model_options {
     enum ax_storage base_store;   /* storage of frozen matrices of linears */
     bool store_experts;           /* base_store applies to experts, too */
     const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
-    bool folder_inputs; /* linears quantize inputs as a quantized folder says; excludes train */
+    /* Linears whose weights this folder has quantized quantize their inputs, too, as it says; NULL: none do. Borrowed by
+     * create; excludes `train` */
+    const struct ax_hf *folder;
     /* layers at each end whose linears are not quantized */
     int64_t unquantized_first, unquantized_last;
     const struct ax_peft_names *unfrozen; /* only these train (builder.h); NULL = all. Borrowed */

@@ -259,8 +259,7 @@ static enum ax_status plan(const struct run *r, struct ax_generator *g) {
 }
 
 static struct ax_model_options options_of(const struct ax_text_model *t) {
-    return (struct ax_model_options){
-        .dtype = t->dtype, .base_store = t->store, .folder_inputs = true};
+    return (struct ax_model_options){.dtype = t->dtype, .base_store = t->store, .folder = &t->hf};
 }
 
 /* The model with its weights and adapters; `bank` must outlive it. */

@@ -136,7 +136,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     const struct ax_peft *peft = s->adapters.n > 0 ? &s->adapters.pefts[0] : NULL;
     const struct ax_model_options mo = {.dtype = s->o.dtype,
                                         .base_store = s->o.store,
-                                        .folder_inputs = true,
+                                        .folder = &s->hf,
                                         .max_positions = j->longest,
                                         .adapter = peft ? &peft->config : NULL};
     const struct ax_classify_options o = {.tokens =

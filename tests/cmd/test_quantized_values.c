@@ -390,6 +390,98 @@ static void test_codes_are_kept(void **state) {
     }
 }
 
+/* ---- folders that others wrote, with matrices that are not quantized ---- */
+
+static enum ax_status as_stored(void *ctx, int64_t first, int64_t n, void *out) {
+    const struct ax_st_entry *e = ctx;
+    const size_t size = ax_dtype_size(e->dtype);
+    memcpy(out, (const char *)e->data + (size_t)first * size, (size_t)n * size);
+    return AX_OK;
+}
+
+static void add_stored(struct ax_st_output *out, int *n, const struct ax_hf *hf, const char *what,
+                       bool with) {
+    for (int i = 0; i < hf->files[0].n; i++) {
+        struct ax_st_entry *e = &hf->files[0].entries[i];
+        if ((strstr(e->name, what) != NULL) != with)
+            continue;
+        out[*n] =
+            (struct ax_st_output){e->name, e->dtype, e->e4m3, e->ndim, .fill = as_stored, .ctx = e};
+        memcpy(out[(*n)++].shape, e->shape, sizeof e->shape);
+    }
+}
+
+/* The weights of the folder `dir`, those whose names contain `plain` as the golden llama has them. */
+static void unquantize(const char *dir, const char *plain) {
+    struct ax_hf model, quantized;
+    struct ax_st_output out[128];
+    char path[200], copy[200];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    snprintf(copy, sizeof copy, "%s/copy", dir);
+    assert_int_equal(ax_hf_open(&model, golden_llama()), AX_OK);
+    assert_int_equal(ax_hf_open(&quantized, dir), AX_OK);
+    assert_true(model.files[0].n + quantized.files[0].n <= 128);
+    add_stored(out, &n, &quantized, plain, false);
+    add_stored(out, &n, &model, plain, true);
+    assert_int_equal(ax_safetensors_write(copy, n, out), AX_OK);
+    ax_hf_close(&quantized);
+    ax_hf_close(&model);
+    assert_int_equal(rename(copy, path), 0);
+}
+
+static double nll_of(const char *model, const char *rows) {
+    char said[8192];
+    if (run(said, sizeof said, "eval --model %s --config %s --dtype float32 --json", model, rows) !=
+        0)
+        fail_msg("%s", said);
+    json_t *v = json_loads(said, JSON_DISABLE_EOF_CHECK, NULL);
+    const double nll = json_number_value(json_object_get(v, "mean_nll"));
+    json_decref(v);
+    return nll;
+}
+
+/* Linears whose weights are as they were have inputs as they are: with all of them so, the model is the original one. The
+ * head has a weight that is not quantized though `ignore` does not name it. */
+static void test_inputs_of_plain_weights(void **state) {
+    (void)state;
+    char rows[200], dst[200], ignores[200], *text;
+    size_t n;
+    need_binary();
+    snprintf(rows, sizeof rows, "%s", config(&ax_schemes[0], ""));
+    snprintf(dst, sizeof dst, "%s", in_scratch("plain"));
+    const double original = nll_of(golden_llama(), rows);
+    double all = 0;
+    static const char *const plain[] = {"no such name", ".self_attn.", "_proj."};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        assert_int_equal(ax_remove_tree(dst), AX_OK);
+        sft_command = "quantize";
+        EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", "fp8");
+        snprintf(ignores, sizeof ignores, "%s/config.json", dst);
+        assert_int_equal(ax_read_file(ignores, 1 << 20, &text, &n), AX_OK);
+        char *head = strstr(text, "\"lm_head\"");
+        assert_non_null(head);
+        memcpy(head, "\"no_head\"", 9);
+        assert_int_equal(ax_write_file_atomic(ignores, text, n), AX_OK);
+        ax_free(text);
+        unquantize(dst, plain[i]);
+        const double nll = nll_of(dst, rows);
+        all = i == 0 ? nll : all;
+        assert_true((nll == original) == (i == 2));
+        assert_true(i == 0 || nll != all);
+    }
+    /* the inputs of q, k and v are the same ones */
+    assert_int_equal(ax_remove_tree(dst), AX_OK);
+    sft_command = "quantize";
+    EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", "fp8");
+    unquantize(dst, "layers.0.self_attn.q_proj.");
+    sft_command = "eval";
+    EXPECT(2,
+           "layers.0.self_attn.q_proj.weight is not, but they read the same inputs, which "
+           "input_activations of config.json rounds for the first one alone",
+           dst, "--config", rows);
+}
+
 /* A configuration with an adapter that was not merged. */
 static void test_unmerged(void **state) {
     (void)state;
@@ -409,6 +501,7 @@ int main(void) {
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_adapters_of_ends),
         cmocka_unit_test(test_codes_are_kept),
+        cmocka_unit_test(test_inputs_of_plain_weights),
         cmocka_unit_test(test_unmerged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
