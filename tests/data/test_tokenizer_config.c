@@ -126,6 +126,33 @@ static void added_tokens_decoder_overrides(void **state) {
     ax_tokenizer_free(t);
 }
 
+/* Folders of older programs. In the order of the ids; what tokenizer.json has is as there, and so is all of it where
+ * tokenizer_config.json has tokens by id. */
+static void added_tokens_beside_the_file(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    for (int by_id = 0; by_id < 2; by_id++) {
+        MUST(load(&t, NULL, NULL));
+        ax_tokenizer_free(t);
+        put("added_tokens.json", "{\"<y>\": 11, \"<x>\": 10, \"<z>\": 3, \"</s>\": 99}");
+        put("special_tokens_map.json", "{\"pad_token\": {\"content\": \"<x>\"}}");
+        put("tokenizer_config.json", by_id ? "{\"added_tokens_decoder\": {}}" : "{}");
+        MUST(ax_tokenizer_load(&t, dir));
+        assert_int_equal(ax_tokenizer_find(t, "<x>", 3), by_id ? AX_NO_TOKEN : 10);
+        assert_int_equal(ax_tokenizer_find(t, "<z>", 3), AX_NO_TOKEN); /* 3 is <s> */
+        if (!by_id) {
+            assert_text(t, "ab<x><y>", false, false, "2 10 11");
+            assert_true(ax_tokenizer_is_special(t, 10) && !ax_tokenizer_is_special(t, 11));
+            assert_int_equal(ax_tokenizer_size(t), 12);
+            assert_int_equal(ax_tokenizer_find(t, "</s>", 4), 4);
+        }
+        ax_tokenizer_free(t);
+    }
+    put("tokenizer_config.json", "{}");
+    put("added_tokens.json", "{\"<y>\": -1}");
+    MUST_FAIL(ax_tokenizer_load(&t, dir), AX_ERR_DATA, "<y>: expected an integer");
+}
+
 static void bad_folders(void **state) {
     (void)state;
     struct ax_tokenizer *t;
@@ -185,6 +212,7 @@ int main(void) {
         cmocka_unit_test(named_tokens_become_special),
         cmocka_unit_test(the_map_goes_before_the_config),
         cmocka_unit_test(added_tokens_decoder_overrides),
+        cmocka_unit_test(added_tokens_beside_the_file),
         cmocka_unit_test(bad_folders),
         cmocka_unit_test(changes),
     };

@@ -14,8 +14,9 @@
  *
  * Named special tokens (bos_token, …) are strings or objects; an unknown one is added as special.
  * Objects in added_tokens_decoder override the flags of tokenizer.json. If tokenizer_config.json
- * has no added_tokens_decoder, special_tokens_map.json takes precedence. add_bos_token and
- * add_eos_token have no effect: tokenizer.json's post-processor decides. */
+ * has no added_tokens_decoder, special_tokens_map.json takes precedence, and what added_tokens.json has and
+ * tokenizer.json has not is added. add_bos_token and add_eos_token have no effect: tokenizer.json's post-processor
+ * decides. */
 
 enum { MAX_CONFIG = 64 * 1024 * 1024 };
 
@@ -73,9 +74,29 @@ static struct ax_json pick(struct ax_json map, struct ax_json config, const char
     return json_object_get(map.v, key) != NULL ? ax_json_get(map, key) : ax_json_get(config, key);
 }
 
+static const char *const special_lists[] = {"additional_special_tokens", "extra_special_tokens"};
+
+/* Is this the text of a named token? */
+static bool is_text_of(struct ax_json v, const char *text) {
+    const char *own =
+        json_string_value(json_is_object(v.v) ? json_object_get(v.v, "content") : v.v);
+    return own && strcmp(own, text) == 0;
+}
+
+static bool is_named(struct ax_json map, struct ax_json config, const char *text) {
+    bool named = false;
+    for (int i = 0; i < AX_SPECIAL_COUNT; i++)
+        named = named || is_text_of(pick(map, config, ax_special_name((enum ax_special)i)), text);
+    for (size_t i = 0; i < 2; i++) {
+        const struct ax_json list = pick(map, config, special_lists[i]);
+        for (size_t k = 0; json_is_array(list.v) && k < ax_json_size(list); k++)
+            named = named || is_text_of(ax_json_at(list, k), text);
+    }
+    return named;
+}
+
 static enum ax_status read_named(struct ax_json map, struct ax_json config,
                                  struct ax_tokenizer *t) {
-    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
     const char *text = "";
     for (int i = 0; i < AX_SPECIAL_COUNT; i++) {
         struct ax_json v = pick(map, config, ax_special_name((enum ax_special)i));
@@ -86,7 +107,7 @@ static enum ax_status read_named(struct ax_json map, struct ax_json config,
             AX_TRY(ax_tokenizer_name_special(t, (enum ax_special)i, text));
     }
     for (size_t i = 0; i < 2; i++) {
-        struct ax_json list = pick(map, config, lists[i]);
+        struct ax_json list = pick(map, config, special_lists[i]);
         for (size_t k = 0; json_is_array(list.v) && k < ax_json_size(list); k++)
             AX_TRY(ensure_special(t, ax_json_at(list, k), &text));
     }
@@ -127,6 +148,37 @@ static enum ax_status read_added_decoder(struct ax_json map, struct ax_tokenizer
     return ax_added_index(&t->added);
 }
 
+/* Reads {"<new>": 128000, …} in the order of the ids, but for what tokenizer.json has. */
+static enum ax_status read_added_ids(struct ax_json added, struct ax_json map,
+                                     struct ax_json config, struct ax_tokenizer *t) {
+    const char *key;
+    json_t *value;
+    struct numbered *entries;
+    size_t n = 0;
+    int64_t id;
+    AX_TRY(ax_alloc(&entries, ax_json_size(added), sizeof *entries));
+    enum ax_status st = AX_OK;
+    json_object_foreach((json_t *)added.v, key, value) {
+        AX_TRY_GOTO(ax_json_i64(ax_json_get(added, key), 0, INT32_MAX, &id), st, done);
+        if (*key != '\0' && !ax_added_by_content(&t->added, key, strlen(key)) &&
+            !ax_added_by_id(&t->added, (int32_t)id))
+            entries[n++] = (struct numbered){id, key};
+    }
+    qsort(entries, n, sizeof *entries, by_id);
+    int32_t next = ax_tokenizer_next_id(t);
+    for (size_t i = 0; i < n; i++) {
+        struct ax_added_token token = {.content = (char *)(uintptr_t)entries[i].key,
+                                       .content_len = strlen(entries[i].key),
+                                       .special = is_named(map, config, entries[i].key)};
+        token.normalized = !token.special;
+        AX_TRY_GOTO(ax_tokenizer_put_added(t, &token, &next), st, done);
+    }
+    st = ax_added_index(&t->added);
+done:
+    ax_free(entries);
+    return st;
+}
+
 /* Parses dir/name; doc->root stays NULL if there is no such file. */
 static enum ax_status load_optional(struct ax_json_doc *doc, const char *dir, const char *name) {
     char *path;
@@ -138,15 +190,21 @@ static enum ax_status load_optional(struct ax_json_doc *doc, const char *dir, co
 }
 
 enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
-    struct ax_json_doc config = {0}, map = {0};
+    struct ax_json_doc config = {0}, map = {0}, added = {0};
     enum ax_status st;
     AX_TRY_GOTO(load_optional(&config, dir, "tokenizer_config.json"), st, done);
     struct ax_json decoder = ax_json_get(ax_json_root(&config), "added_tokens_decoder");
     AX_TRY_GOTO(read_added_decoder(decoder, t), st, done);
-    if (decoder.v == NULL)
+    if (decoder.v == NULL) {
         AX_TRY_GOTO(load_optional(&map, dir, "special_tokens_map.json"), st, done);
+        AX_TRY_GOTO(load_optional(&added, dir, "added_tokens.json"), st, done);
+        AX_TRY_GOTO(
+            read_added_ids(ax_json_root(&added), ax_json_root(&map), ax_json_root(&config), t), st,
+            done);
+    }
     st = read_named(ax_json_root(&map), ax_json_root(&config), t);
 done:
+    ax_json_free(&added);
     ax_json_free(&map);
     ax_json_free(&config);
     return st;
