@@ -195,6 +195,24 @@ static enum ax_status parse_group(struct ax_json config, struct ax_json w,
     return unsupported(w, "this format of weights is not supported");
 }
 
+/* Rotations of activations (SpinQuant, QuIP), whose inverses are in the weights; those of weights are done. */
+static enum ax_status refuse_rotations(struct ax_json config) {
+    const struct ax_json groups =
+        ax_json_get(ax_json_get(config, "transform_config"), "config_groups");
+    const char *key, *location;
+    json_t *group;
+    json_object_foreach((json_t *)groups.v, key, group) {
+        const struct ax_json list = ax_json_get(ax_json_get(groups, key), "apply");
+        for (size_t i = 0; i < ax_json_size(list); i++) {
+            const struct ax_json at = ax_json_get(ax_json_at(list, i), "location");
+            AX_TRY(ax_json_str(at, &location));
+            if (strcmp(location, "weight_input") != 0 && strcmp(location, "weight_output") != 0)
+                return unsupported(at, "transforms of activations are not supported");
+        }
+    }
+    return AX_OK;
+}
+
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
     const char *method;
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
@@ -204,6 +222,7 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
         return parse_gptq(config, out);
     if (strcmp(method, "compressed-tensors") != 0)
         return unsupported(config, "this kind of quantization is not supported");
+    AX_TRY(refuse_rotations(config));
     const struct ax_json groups = ax_json_get(config, "config_groups");
     const char *key;
     json_t *v;

@@ -109,6 +109,37 @@ static void test_groups(void **state) {
     assert_non_null(strstr(ax_error_text(), "expected weights in each group"));
 }
 
+/* Weights that were rotated need nothing more; activations would have to be rotated, too. */
+static void test_rotations(void **state) {
+    (void)state;
+    static const char *const locations[] = {"weight_input", "weight_output", "input", "k_cache"};
+    char dst[160], file[200];
+    struct ax_hf hf;
+    need_binary();
+    snprintf(dst, sizeof dst, "%s", in_scratch("rotated"));
+    snprintf(file, sizeof file, "%s/config.json", dst);
+    sft_command = "quantize";
+    EXPECT(0, "21 matrices as int8", golden_llama(), dst, "--scheme", "int8");
+    for (size_t i = 0; i < sizeof locations / sizeof *locations; i++) {
+        json_t *config = json_load_file(file, 0, NULL);
+        json_t *rotation =
+            json_pack("{s{s{sss[{s[s]ss}]}}}", "config_groups", "R4", "type", "hadamard", "apply",
+                      "targets", "re:.*down_proj$", "location", locations[i]);
+        assert_int_equal(json_object_set_new(json_object_get(config, "quantization_config"),
+                                             "transform_config", rotation),
+                         0);
+        assert_int_equal(json_dump_file(config, file, 0), 0);
+        json_decref(config);
+        const enum ax_status st = ax_hf_open(&hf, dst);
+        assert_int_equal(st, i < 2 ? AX_OK : AX_ERR_UNSUPPORTED);
+        if (st == AX_OK)
+            ax_hf_close(&hf);
+        else
+            assert_non_null(
+                strstr(ax_error_text(), "apply[0].location: transforms of activations"));
+    }
+}
+
 /* Routers and the gates of shared experts stay as they are, in every layer, and readers are told. */
 static void test_ignored(void **state) {
     (void)state;
@@ -204,9 +235,10 @@ static void test_gguf(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_damaged_folders),
-        cmocka_unit_test(test_groups),   cmocka_unit_test(test_ignored),
-        cmocka_unit_test(test_gguf),     cmocka_unit_test(test_classifier),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_damaged_folders),
+        cmocka_unit_test(test_groups),     cmocka_unit_test(test_rotations),
+        cmocka_unit_test(test_ignored),    cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_classifier),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
