@@ -47,6 +47,11 @@ static enum ax_status describe(struct command *c) {
     if (c->context > t->arch.max_positions)
         return ax_error(AX_ERR_CONFIG, "--context %lld: the model has only %lld positions",
                         (long long)c->context, (long long)t->arch.max_positions);
+    if (t->arch.max_positions < 2)
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: max_position_embeddings of its config.json is 1, which leaves no "
+                        "position for an answer",
+                        c->a.o.model);
     if (t->sampling.temperature == 0)
         t->sampling.temperature = 1;
     AX_TRY(ax_serve_set_name(&c->serve, c->name, c->a.o.model));

@@ -307,6 +307,15 @@ static void starting(void **state) {
     assert_int_equal(rename(tokenizer, moved), 0);
     refuses_to_start(long_model, "", 3, "tokenizer");
     assert_int_equal(rename(moved, tokenizer), 0);
+    char config[300];
+    snprintf(config, sizeof config, "%s", in_scratch("m/config.json"));
+    json_t *fields = json_load_file(config, 0, NULL), *one = json_deep_copy(fields);
+    json_object_set_new(one, "max_position_embeddings", json_integer(1));
+    assert_int_equal(json_dump_file(one, config, 0), 0);
+    refuses_to_start(long_model, "", 2, "max_position_embeddings of its config.json is 1");
+    assert_int_equal(json_dump_file(fields, config, 0), 0);
+    json_decref(fields);
+    json_decref(one);
 }
 
 /* ---- a tokenizer with more tokens than the model ---- */
