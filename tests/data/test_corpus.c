@@ -196,6 +196,16 @@ static void cut_documents(void **state) {
     assert_ok(ax_corpus_build(&c, &d, 1, &o, &r));
     assert_int_equal(c.n, 4);
     ax_corpus_free(&c);
+    /* of documents that may be untrained, one that lost its trained tokens goes */
+    add_document(&d, 3, 9, 0);
+    o.rule = (struct ax_length_rule){.max = 9, .excess = AX_EXCESS_TRUNCATE};
+    o.deduplicate = false;
+    assert_ok(ax_corpus_build(&c, &d, 1, &o, &r));
+    assert_int_equal(r.untrained, 2);
+    assert_int_equal(c.n, 4);
+    assert_int_equal(c.refs[0].index, 1);
+    assert_int_equal(c.refs[3].index, 4);
+    ax_corpus_free(&c);
     ax_examples_free(&d);
 }
 

@@ -90,11 +90,13 @@ static enum ax_status too_long(const struct ax_length_rule *rule, const struct a
                     (long long)(rule->max + rule->reserved), room);
 }
 
-/* Decides about one example: *keep, and how many of its tokens. */
+/* Decides about one example: *keep, and how many of its tokens. One that is truncated to a prompt has
+ * nothing to learn from, as in TRL. */
 static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_examples *set,
                             struct ax_example_ref *ref, bool *keep, struct ax_corpus_report *r) {
+    const bool cut = (int64_t)ref->n > rule->max;
     *keep = false;
-    if ((int64_t)ref->n > rule->max) {
+    if (cut) {
         if (rule->excess == AX_EXCESS_RAISE)
             return too_long(rule, set, ref);
         r->too_long += rule->excess == AX_EXCESS_DROP;
@@ -107,7 +109,7 @@ static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_e
         r->too_short++;
         return AX_OK;
     }
-    *keep = !rule->drop_untrained || ax_examples_trained(set, ref->index, ref->n) > 0;
+    *keep = (!rule->drop_untrained && !cut) || ax_examples_trained(set, ref->index, ref->n) > 0;
     r->untrained += !*keep;
     return AX_OK;
 }
