@@ -631,17 +631,21 @@ static void lost_reasoning(void **state) {
 }
 
 /* Rows of TRL's packing: ids of each document, and how many are trained on. Only joined records are
- * predicted from each other. A record's ids count from one, so the first says where a piece of it begins. */
+ * predicted from each other. A record's ids count from one, so the first says where a piece of it begins.
+ * A step that the last rows of an epoch do not fill is one, too. */
 static void packing_strategies(void **state) {
     (void)state;
     static const struct {
         const char *strategy, *rows;
         int continued; /* pieces */
+        int steps;     /* of two rows */
     } cases[] = {
         /* 7 ids cut to 4, 3 and 1 in a row, 2 */
-        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0},
-        {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) ", 1},
-        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) ", 2},
+        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0, 2},
+        {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) ", 1, 2,
+         13},
+        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) ", 2, 2,
+         13},
     };
     char config[128], got[256];
     const char *rows = put_text(
@@ -656,8 +660,9 @@ static void packing_strategies(void **state) {
                         "min_sample_len: 1\nsample_packing: true\n"
                         "shuffle_merged_datasets: false\ncurriculum_sampling: true\n"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *v = preview_json(5, (const char *const[]){config, cases[i].strategy,
-                                                          "sequence_len=4", "--rows=9", "--json"});
+        json_t *v =
+            preview_json(6, (const char *const[]){config, cases[i].strategy, "sequence_len=4",
+                                                  "micro_batch_size=2", "--rows=9", "--json"});
         const json_t *list = json_object_get(v, "rows");
         size_t at = 0;
         got[0] = '\0';
@@ -678,6 +683,8 @@ static void packing_strategies(void **state) {
                                    json_integer_value(json_object_get(row, "trained")));
         }
         assert_string_equal(got, cases[i].rows);
+        const json_t *train = json_object_get(v, "train");
+        assert_int_equal(json_integer_value(json_object_get(train, "steps")), cases[i].steps);
         json_decref(v);
         char *text = preview(
             4, (const char *const[]){config, cases[i].strategy, "sequence_len=4", "--rows=9"});

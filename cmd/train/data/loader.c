@@ -74,6 +74,11 @@ static int64_t pad_multiple(const struct ax_data_keys *k) {
     return ax_pack_padded(k->sequence_len[false], k->pad_to_multiple_of);
 }
 
+/* axolotl's packing counts whole steps alone; rows that are packed as by TRL are batched as any others. */
+static bool packs_whole_steps(const struct ax_setup_data *d, enum ax_pack_mode mode) {
+    return mode != AX_PACK_PLAIN && !d->keys.packing_strategy;
+}
+
 static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *train,
                       const struct ax_loader_options *eval) {
     const struct ax_data_keys *k = &d->keys;
@@ -83,7 +88,7 @@ static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *t
     d->sequences_per_step = d->sequences_per_batch * k->accumulation;
     d->pad_multiple = pad_multiple(k);
     /* groups that spill over micro-batches stay in one step */
-    d->drop_last = train->pack.mode != AX_PACK_PLAIN || (k->drop_last && train->pack.step > 0);
+    d->drop_last = packs_whole_steps(d, train->pack.mode) || (k->drop_last && train->pack.step > 0);
     d->drop_partial = k->drop_last && !d->drop_last;
 }
 
