@@ -16,10 +16,17 @@ static int64_t steps_of(int64_t rows, const struct ax_setup_data *d) {
     return (rows / unit * unit + per - 1) / per;
 }
 
+/* The most tokens that a row takes of an example: with packing_strategy: bfd the rest is left out. */
+static int64_t most_tokens(const struct ax_setup_data *d, bool eval) {
+    const char *strategy = d->keys.packs[eval] ? d->keys.packing_strategy : NULL;
+    return strategy && strcmp(strategy, "bfd") == 0 ? d->keys.sequence_len[eval] : INT64_MAX;
+}
+
 static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_preview_totals *t) {
     const struct ax_corpus *c = eval ? &d->eval : &d->train;
     struct ax_loader *loader = eval ? d->eval_loader : d->train_loader;
     const bool prompts = ax_method_of(d->cfg)->task == AX_TASK_PROMPT;
+    const int64_t most = most_tokens(d, eval);
     struct ax_loader_count n;
     t->dropped = eval ? d->eval_report : d->train_report;
     if (!loader || (!eval && d->stream))
@@ -28,9 +35,10 @@ static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_
     t->documents = (int64_t)c->n;
     for (size_t i = 0; i < c->n; i++) {
         const struct ax_example_ref *ref = &c->refs[i];
+        const int64_t tokens = ref->n < most ? ref->n : most;
         if (!prompts)
-            t->trained += ax_examples_trained(&c->sets[ref->set], ref->index, ref->n);
-        t->longest = ref->n > t->longest ? ref->n : t->longest;
+            t->trained += ax_examples_trained(&c->sets[ref->set], ref->index, (uint32_t)tokens);
+        t->longest = tokens > t->longest ? tokens : t->longest;
     }
     AX_TRY(ax_loader_count_epoch(loader, 0, d->pad_multiple, &n));
     t->tokens = n.tokens;

@@ -639,9 +639,10 @@ static void packing_strategies(void **state) {
         const char *strategy, *rows;
         int continued; /* pieces */
         int steps;     /* of two rows */
+        int trained;
     } cases[] = {
         /* 7 ids cut to 4, 3 and 1 in a row, 2 */
-        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0, 2},
+        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0, 2, 10},
         {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) ", 1, 2,
          13},
         {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) ", 2, 2,
@@ -685,6 +686,7 @@ static void packing_strategies(void **state) {
         assert_string_equal(got, cases[i].rows);
         const json_t *train = json_object_get(v, "train");
         assert_int_equal(json_integer_value(json_object_get(train, "steps")), cases[i].steps);
+        assert_int_equal(json_integer_value(json_object_get(train, "trained")), cases[i].trained);
         json_decref(v);
         char *text = preview(
             4, (const char *const[]){config, cases[i].strategy, "sequence_len=4", "--rows=9"});
