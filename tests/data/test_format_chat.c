@@ -409,6 +409,17 @@ static void reasoning(void **state) {
     check_record(&c.o, ROW(U("<think>r</think>x")),
                  "<s><|im_start|>user\n\n<think>r</think>x<|eot|>");
     chat_close(&c);
+    /* a template that reads it as `thinking` gets it; of other names only those that it reads, as in axolotl */
+    chat_open(&c, "{% for m in messages %}{{ m.role }}:{% if m.thinking %}<{{ m.thinking }}>"
+                  "{% endif %}{{ m.content }}<|eot|>{% endfor %}");
+    c.chat.eot_tokens = eot;
+    c.chat.n_eot_tokens = 1;
+    check_record(&c.o,
+                 ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": \"r\"}"),
+                 "assistant:⟦<r>x<|eot|>⟧");
+    check_record(&c.o, ROW("{\"role\": \"assistant\", \"content\": \"x\", \"reasoning\": \"r\"}"),
+                 "assistant:⟦x<|eot|>⟧");
+    chat_close(&c);
 }
 
 static void row_shapes(void **state) {

@@ -71,6 +71,31 @@ static void marked_messages(void **state) {
     answers_close(&c);
 }
 
+/* Under whatever name it has, and whichever of two the template reads, as transformers hands it over. */
+static void reasoning(void **state) {
+    (void)state;
+    static const char *const keys[] = {"reasoning_content", "thinking", "reasoning"};
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+    for (size_t t = 0; t < 3; t++) {
+        char source[200], row[200];
+        snprintf(source, sizeof source,
+                 "{%% for m in messages %%}{%% if m.%s %%}<{{ m.%s }}>{%% endif %%}"
+                 "{{ m.content }}\n{%% endfor %%}",
+                 keys[t], keys[t]);
+        chat_close(&c.chat);
+        chat_open(&c.chat, source);
+        for (size_t k = 0; k < 3; k++) {
+            snprintf(row, sizeof row,
+                     "{\"messages\": [" U("q") ", {\"role\": \"assistant\", \"content\": \"1\", "
+                                               "\"%s\": \"why\"}]}",
+                     keys[k]);
+            check_record(&c.o, row, t < 2 || k == 2 ? "⟦q\n<why>1\n⟧" : "⟦q\n1\n⟧");
+        }
+    }
+    answers_close(&c);
+}
+
 static void bad_records(void **state) {
     (void)state;
     struct answers_case c;
@@ -87,9 +112,8 @@ static void bad_records(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),
-        cmocka_unit_test(messages),
-        cmocka_unit_test(marked_messages),
+        cmocka_unit_test(texts),           cmocka_unit_test(messages),
+        cmocka_unit_test(marked_messages), cmocka_unit_test(reasoning),
         cmocka_unit_test(bad_records),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);

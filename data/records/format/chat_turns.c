@@ -213,6 +213,22 @@ static bool is_thought(const char *key, const json_t *v) {
            !ax_text_is_blank(json_string_value(v), json_string_length(v));
 }
 
+static bool is_read(const struct ax_format_chat *chat, const char *key) {
+    return ax_template_mentions(chat->template, key) ||
+           (chat->tool_use && ax_template_mentions(chat->tool_use, key));
+}
+
+/* True for reasoning under another name than the template's: rendering gives it both names that templates
+ * read, as transformers does (data/text/template/template.c). Of a chat_template's records axolotl passes
+ * on the first name alone. */
+static bool is_renamed(const struct ax_format *f, const char *key) {
+    const size_t n = f->type == &ax_format_type_chat ? 1 : N_THOUGHT_KEYS;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(key, thought_keys[i]) == 0)
+            return is_read(f->o.chat, "reasoning_content") || is_read(f->o.chat, "thinking");
+    return false;
+}
+
 struct ax_text ax_message_reasoning(const struct ax_format *f, const json_t *message) {
     const json_t *v = json_object_get(message, f->o.chat->thinking_key);
     for (size_t i = 0; i < N_THOUGHT_KEYS && json_string_length(v) == 0; i++)
@@ -246,8 +262,9 @@ static bool is_trained_role(const struct ax_format *f, const char *role) {
 }
 
 /* Copies the properties under the template's names, and the other keys that the template reads. */
-static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *from, json_t *to,
+static enum ax_status rename_keys(const struct ax_format *f, json_t *from, json_t *to,
                                   struct ax_turn *turn) {
+    const struct ax_format_chat *chat = f->o.chat;
     bool ok = true;
     for (size_t i = 0; i < chat->n_properties; i++) {
         json_t *v = json_object_get(from, chat->properties[i].from);
@@ -263,8 +280,7 @@ static enum ax_status rename_keys(const struct ax_format_chat *chat, json_t *fro
         bool taken = json_object_get(to, key) != NULL;
         for (size_t i = 0; i < chat->n_properties; i++)
             taken = taken || strcmp(chat->properties[i].from, key) == 0;
-        const bool read = ax_template_mentions(chat->template, key) ||
-                          (chat->tool_use && ax_template_mentions(chat->tool_use, key));
+        const bool read = is_read(chat, key) || is_renamed(f, key);
         if (!taken && read)
             ok = ok && json_object_set(to, key, v) == 0;
         if (!taken && !read) {
@@ -357,7 +373,7 @@ static enum ax_status read_message(const struct ax_format *f, json_t *from, json
     if (!json_is_object(from))
         return ax_error(AX_ERR_DATA, "expected a message, {\"role\": …, \"content\": …}, got %s",
                         ax_json_kind(from));
-    AX_TRY(rename_keys(chat, from, to, turn));
+    AX_TRY(rename_keys(f, from, to, turn));
     AX_TRY(map_role(chat, to, &role));
     AX_TRY(read_training(f, from, role, turn));
     const bool own = chat->field_training && json_object_get(from, chat->field_training);
