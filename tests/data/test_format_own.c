@@ -22,7 +22,7 @@ static void texts(void **state) {
     check_record(&c.o, "{\"text\": \"hello\"}", "⟦hello</s>⟧");
     check_record(&c.o, "{\"prompt\": \"2+3=\", \"completion\": \"5\"}", "2+3=⟦5</s>⟧");
     c.o.tokenizer = bos_tokenizer;
-    check_record(&c.o, "{\"text\": \"hello</s>\"}", "<s>⟦hello</s>⟧");
+    check_record(&c.o, "{\"text\": \"hello</s>\"}", "⟦<s>hello</s>⟧");
     /* a token across the border is trained on */
     check_record(&c.o, "{\"prompt\": \"hello w\", \"completion\": \"orld\"}",
                  "<s>hello⟦ world</s>⟧");

@@ -128,10 +128,10 @@ static size_t shared_tokens(const struct ax_encoding *prompt, const struct ax_en
 
 /* The answer in `whole` begins after `same` tokens, or after all of the prompt's. */
 static enum ax_status add_side(const struct ax_format *f, const struct ax_encoding *prompt,
-                               const struct ax_encoding *whole, size_t same, bool chat,
-                               struct ax_example_list *out) {
+                               const struct ax_encoding *whole, size_t same,
+                               const struct ax_answers *a, struct ax_example_list *out) {
     const bool by_ids = f->o.answers->framed_by_ids;
-    const bool framed = !by_ids && !chat;
+    const bool framed = !by_ids && !a->chat;
     const bool by_count = framed && ax_answers_type_of(f) != &ax_answers_own;
     const bool bos = by_ids && f->bos != AX_NO_TOKEN && (whole->n == 0 || whole->ids[0] != f->bos);
     const bool eos = by_ids && (whole->n == 0 || whole->ids[whole->n - 1] != f->eos);
@@ -144,7 +144,7 @@ static enum ax_status add_side(const struct ax_format *f, const struct ax_encodi
     struct side s = {f, out, keep(f, at + tail + bos + eos, added)};
     if (bos)
         AX_TRY(put(&s, &f->bos, 1, false));
-    AX_TRY(put(&s, head, at, f->o.task == AX_TASK_TEXT && f->o.train_on_inputs));
+    AX_TRY(put(&s, head, at, a->trains_prompt));
     AX_TRY(put(&s, whole->ids + at, tail, true));
     if (eos)
         AX_TRY(put(&s, &f->eos, 1, true));
@@ -225,7 +225,7 @@ static enum ax_status add_all(const struct ax_format *f, struct ax_format_work *
     if (f->o.task == AX_TASK_PAIR && !f->o.answers->framed_by_ids) /* as in TRL's DPOTrainer */
         same[0] = same[1] = same[0] < same[1] ? same[0] : same[1];
     for (int k = 0; k < a->n; k++) {
-        AX_TRY(add_side(f, &w->part, each[k], same[k], a->chat, out));
+        AX_TRY(add_side(f, &w->part, each[k], same[k], a, out));
         AX_TRY(ax_example_list_end(out, origin));
         if (f->o.task == AX_TASK_UNPAIRED)
             set_column(f, out, out->n - 1, "desirable", a->n == 2 ? k == 0 : a->desirable);

@@ -12,6 +12,7 @@ struct ax_answers {
     int n;                /* answers: 1, or 2 with the preferred one first */
     const char *names[2]; /* their columns */
     bool chat;            /* messages, otherwise texts */
+    bool trains_prompt;   /* what precedes the answer is trained on, too */
     struct ax_buf prompt, texts[2];
     json_t *messages, *replies[2]; /* lists for the template: the prompt's and the answers' */
     json_t *tools, *variables;     /* the record's, for the template; NULL = none */

@@ -226,6 +226,7 @@ static enum ax_status own_text(const struct ax_format *f, json_t *record, struct
     json_t *prompt = json_object_get(record, "prompt");
     a->n = 1;
     a->names[0] = prompt ? "completion" : "text";
+    a->trains_prompt = !prompt || f->o.train_on_inputs; /* of a text that is BOS */
     json_t *const v[2] = {json_object_get(record, a->names[0]), NULL};
     if (!v[0]) /* ax_format_record adds the hint */
         return ax_record_bad_text(record, "completion", NULL);
