@@ -193,26 +193,45 @@ static const struct {
     {"reward", AX_BEST_BY_REWARD, true},
 };
 
+/* The index of the measure of rewards that is called so; -1 = none. Preferences have these, and neither
+ * a perplexity nor an accuracy. */
+static int find_rewards(const struct ax_objective *o, const char *name) {
+    static const char rewards[] = "rewards/";
+    const size_t n = strlen(rewards);
+    for (int i = 0; o->measures && o->measures[i]; i++)
+        if (strncmp(o->measures[i], rewards, n) == 0 &&
+            (!name || strcmp(o->measures[i], name) == 0))
+            return i;
+    return -1;
+}
+
 /* What completions are worth is the only metric of a run that rewards them, and of no other. */
 static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_run_keys *k,
-                                  const struct ax_config *cfg) {
+                                  const struct ax_config *cfg, const struct ax_objective *o) {
     const bool samples = ax_method_of(cfg)->task == AX_TASK_PROMPT &&
                          strcmp(ax_method_of(cfg)->name, "distill") != 0;
     const char *name = k->metric;
     const char *wanted = name ? name : samples ? "reward" : "loss";
     const size_t prefix = strncmp(wanted, "eval_", 5) == 0 ? 5 : 0,
                  n = sizeof metrics / sizeof *metrics;
+    const bool prefers = !samples && find_rewards(o, NULL) >= 0;
+    e->measure = prefers ? find_rewards(o, wanted + prefix) : -1;
     size_t i = 0;
     while (i < n && (strcmp(wanted + prefix, metrics[i].name) != 0 ||
-                     (metrics[i].metric == AX_BEST_BY_REWARD) != samples))
+                     (metrics[i].metric == AX_BEST_BY_REWARD) != samples ||
+                     (prefers && metrics[i].metric != AX_BEST_BY_LOSS) ||
+                     (o->documents && metrics[i].metric == AX_BEST_BY_PERPLEXITY)))
         i++;
-    if (i == n)
+    if (i == n && e->measure < 0)
         return ax_config_error(cfg, "metric_for_best_model", "\"%s\" is not %s", name,
-                               samples ? "eval_reward"
-                                       : "one of eval_loss, eval_perplexity, eval_accuracy");
-    e->metric = metrics[i].metric;
-    e->greater_is_better =
-        k->greater_is_better ? strcmp(k->greater_is_better, "true") == 0 : metrics[i].greater;
+                               samples        ? "eval_reward"
+                               : prefers      ? "one of eval_loss and evaluations' eval_rewards/…"
+                               : o->documents ? "one of eval_loss, eval_accuracy"
+                                              : "one of eval_loss, eval_perplexity, eval_accuracy");
+    e->metric = i < n ? metrics[i].metric : AX_BEST_BY_MEASURE;
+    e->measure = i < n ? 0 : e->measure;
+    e->greater_is_better = k->greater_is_better ? strcmp(k->greater_is_better, "true") == 0
+                                                : i == n || metrics[i].greater;
     return AX_OK;
 }
 
@@ -222,7 +241,7 @@ static enum ax_status read_eval(struct ax_train_setup *s, const struct ax_run_ke
     e->when = cadence(&k->eval,
                       s->o.metrics.logging_steps > 0 ? s->o.metrics.logging_steps : USUAL_STEPS);
     e->keep_best = e->load_best || k->metric;
-    AX_TRY(read_metric(e, k, cfg));
+    AX_TRY(read_metric(e, k, cfg, &s->data.method.objective));
     const char *needs = e->load_best      ? "load_best_model_at_end"
                         : e->patience > 0 ? "early_stopping_patience"
                         : e->keep_best    ? "metric_for_best_model"

@@ -26,7 +26,8 @@ static void count_evaluation(struct ax_train *t) {
 }
 
 static double chosen_metric(const struct ax_train *t, const struct ax_eval_result *r) {
-    const double values[] = {[AX_BEST_BY_LOSS] = r->loss,
+    const double values[] = {[AX_BEST_BY_MEASURE] = r->measures[t->o->eval.measure],
+                             [AX_BEST_BY_LOSS] = r->loss,
                              [AX_BEST_BY_PERPLEXITY] = r->perplexity,
                              [AX_BEST_BY_ACCURACY] = r->accuracy,
                              [AX_BEST_BY_REWARD] = ax_figures_get(&r->figures, "reward")};

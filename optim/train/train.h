@@ -72,11 +72,18 @@ struct ax_train_elastic_options {
     int64_t steps;   /* a checkpoint there every N steps */
 };
 
-enum ax_best_by { AX_BEST_BY_LOSS, AX_BEST_BY_PERPLEXITY, AX_BEST_BY_ACCURACY, AX_BEST_BY_REWARD };
+enum ax_best_by {
+    AX_BEST_BY_LOSS,
+    AX_BEST_BY_PERPLEXITY,
+    AX_BEST_BY_ACCURACY,
+    AX_BEST_BY_REWARD,
+    AX_BEST_BY_MEASURE
+};
 
 struct ax_train_eval {
     struct ax_cadence when;
     enum ax_best_by metric; /* selects the best evaluation */
+    int measure;            /* BY_MEASURE: index among the objective's */
     bool greater_is_better;
     bool keep_best;   /* never remove the checkpoint of the best evaluation */
     bool load_best;   /* end the run with the weights of that checkpoint */

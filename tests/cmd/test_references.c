@@ -1,4 +1,4 @@
-/* `axtrain dpo` with a folder for prepared data: what identifies a model, on ranks too. */
+/* `axtrain dpo` with a folder for prepared data: what identifies a model, on ranks too; and which evaluation is the best. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -241,9 +241,38 @@ static void a_resumed_run_has_the_same(void **state) {
     assert_int_equal(run(out, sizeof out, "%s", words("", config, more)), 0);
 }
 
+/* Pairs have no perplexity and no accuracy of tokens: rewards say which evaluation is the best. Margins grow here. */
+static void the_best_evaluation(void **state) {
+    (void)state;
+    static const struct {
+        const char *words;
+        int code;
+        const char *said;
+    } cases[] = {
+        {"metric_for_best_model=eval_rewards/margins", 0, "has the weights of checkpoint-4"},
+        {"metric_for_best_model=rewards/margins greater_is_better=false", 0,
+         "has the weights of checkpoint-2"},
+        {"metric_for_best_model=eval_perplexity", 2, "is not one of eval_loss and evaluations'"},
+        {"metric_for_best_model=accuracy", 2, "is not one of eval_loss and evaluations'"},
+        {"metric_for_best_model=eval_perplexity rl=null reward_model=true", 2,
+         "is not one of eval_loss, eval_accuracy"},
+    };
+    const char *config = configure();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[256];
+        snprintf(more, sizeof more,
+                 "load_best_model_at_end=true save_strategy=steps save_steps=2 %s", cases[i].words);
+        assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+        const int code = run(out, sizeof out, "%s '%s' %s", i < 4 ? "dpo" : "reward", config, more);
+        if (code != cases[i].code || !strstr(out, cases[i].said))
+            fail_msg("%s: exit %d: %s", cases[i].words, code, out);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_changes_the_model), cmocka_unit_test(ranks_read_each_others),
-        cmocka_unit_test(a_resumed_run_has_the_same), cmocka_unit_test(an_evaluation_is_a_step)};
+        cmocka_unit_test(a_resumed_run_has_the_same), cmocka_unit_test(an_evaluation_is_a_step),
+        cmocka_unit_test(the_best_evaluation)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
