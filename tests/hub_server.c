@@ -92,8 +92,7 @@ static void send_list(struct connection *c, const char *query) {
     fclose(out);
     if (to < s->n)
         snprintf(headers, sizeof headers,
-                 "Link: <https://elsewhere.invalid/api/%s/%s/tree/%s?recursive=true&cursor=%zu>; "
-                 "rel=\"next\"\r\n",
+                 "Link: <%s/%s/%s/tree/%s?recursive=true&cursor=%zu>; rel=\"next\"\r\n", s->next,
                  s->kind, s->id, s->commit, to);
     answer(c->fd, 200, headers, text, n);
     free(text);

@@ -30,6 +30,7 @@ struct hub_server {
     /* how it behaves; set between requests */
     const char *list;        /* the answer to a request for the list, instead of the real one */
     size_t page;             /* files on each page of the list; 0 = all */
+    const char *next;        /* what the address of the next page begins with */
     const char *token;       /* asked for; NULL = public */
     bool gated;              /* refuses even those who have the token */
     size_t cut_every;        /* ends the connection after that many bytes of a body; 0 = never */

@@ -224,12 +224,19 @@ static enum ax_status ask_commit(char **commit, const struct ax_hub *h,
     return st;
 }
 
-/* The next page is on the same hub, whatever host a mirror names. */
-static enum ax_status next_page(char **url, const struct ax_hub *h, const char *next) {
-    const char *path = strstr(next, "/api/");
+/* The next page is on the same hub, whatever host and folder a mirror names before its path. */
+static enum ax_status next_page(char **url, const struct ax_hub *h, const struct ax_hub_repo *r,
+                                const char *next) {
+    const char *path = strstr(next, r->kind == AX_HUB_DATASET ? "/api/datasets/" : "/api/models/");
     ax_free(*url);
     *url = NULL;
-    return path ? ax_sprintf(url, "%s%s", h->endpoint, path) : AX_OK;
+    if (path)
+        return ax_sprintf(url, "%s%s", h->endpoint, path);
+    return !*next ? AX_OK
+                  : ax_error(AX_ERR_DATA,
+                             "%s: %s gives \"%.200s\" as the next page of its list of files, which "
+                             "is no address of a hub; see HF_ENDPOINT",
+                             r->id, h->endpoint, next);
 }
 
 static enum ax_status ask_list(struct ax_hub_list *l, const struct ax_hub *h,
@@ -247,7 +254,7 @@ static enum ax_status ask_list(struct ax_hub_list *l, const struct ax_hub *h,
         if (st == AX_OK)
             st = ax_hub_list_parse(l, url, text.data, text.len);
         if (st == AX_OK)
-            st = next_page(&url, h, a.head.next);
+            st = next_page(&url, h, r, a.head.next);
     }
     ax_buf_free(&text);
     ax_free(url);

@@ -232,8 +232,12 @@ static void pages_of_a_long_list_are_put_together(void **state) {
     (void)state;
     add_model();
     s.page = 2;
+    s.next = "https://elsewhere.invalid/artifactory/api/huggingfaceml/hub/api"; /* a mirror's */
     fetches(NULL);
     assert_file(SNAP "/model.safetensors", big, sizeof big);
+    assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+    s.next = "https://elsewhere.invalid/pages";
+    fetches_not(AX_ERR_DATA, "as the next page of its list of files");
 }
 
 /* What a download writes to standard error, a terminal of 60 columns. */
