@@ -28,11 +28,13 @@ static void add_steps(json_t *v, const double *p, size_t n) {
         json_array_append_new(list, ax_json_number(p[i]));
     while (error < n && p[error] >= 0.5)
         error++;
+    const bool unknown = error < n && isnan(p[error]);
     json_object_set_new(v, "steps", list);
     for (int by = 0; by < AX_SCORE_BYS; by++)
         json_object_set_new(v, ax_score_by_names[by],
                             ax_json_number(ax_score_steps((enum ax_score_by)by, p, n)));
-    json_object_set_new(v, "first_error", json_integer(error < n ? (json_int_t)error : -1));
+    json_object_set_new(v, "first_error",
+                        unknown ? json_null() : json_integer(error < n ? (json_int_t)error : -1));
 }
 
 /* ---- printing: a line of JSON per record; the total ---- */
@@ -92,9 +94,10 @@ static enum ax_status put_rewards(const struct score *s, bool json, struct ax_bu
         const double *v = s->set.scores + s->set.rows[i].first;
         if (s->set.rows[i].n != 2)
             continue;
+        const double d = v[0] - v[1];
         pairs++;
-        right += v[0] > v[1];
-        margin += v[0] - v[1];
+        right += isnan(d) ? d : d > 0;
+        margin += d;
     }
     for (size_t i = 0; i < s->set.n_scores; i++)
         sum += s->set.scores[i];
@@ -144,6 +147,29 @@ static enum ax_status put_steps(const struct score *s, bool json, struct ax_buf 
     ax_free(steps);
     ax_free(ends);
     return st;
+}
+
+static bool has_nan(const struct score *s, size_t row) {
+    const struct ax_score_row *r = &s->set.rows[row];
+    for (size_t i = r->first; i < r->first + r->n; i++)
+        if (isnan(s->set.scores[i]))
+            return true;
+    return false;
+}
+
+static void warn_of_nan(const struct score *s) {
+    size_t n = 0, first = 0;
+    for (size_t i = s->set.n_rows; i-- > 0;)
+        if (has_nan(s, i)) {
+            n++;
+            first = i;
+        }
+    if (n > 0)
+        ax_log_warn("%zu of %zu records have a score that is not a number (the first: %s:%llu), so "
+                    "no accuracy is known. The model computes numbers that are too large: try "
+                    "--dtype float32, or get another copy of the model",
+                    n, s->set.n_rows, ax_rows_file(s->rows, s->set.rows[first].origin.file),
+                    (unsigned long long)s->set.rows[first].origin.line);
 }
 
 static enum ax_status put_results_total(const struct score *s, bool json, struct ax_buf *out) {
@@ -205,6 +231,7 @@ static enum ax_status put_results(const struct score *s, struct ax_buf *out) {
         st = ax_write_file_atomic(s->e->out, rows.data, rows.len);
     ax_buf_free(&rows);
     AX_TRY(st);
+    warn_of_nan(s);
     return put_results_total(s, s->e->json || !s->e->out, out);
 }
 

@@ -231,21 +231,27 @@ static void step_scores_are_those_that_trl_recorded(void **state) {
     json_decref(rows);
 }
 
-/* The separator is the folder's; another gives other scores. */
-static void the_folder_says_what_separates_steps(void **state) {
-    (void)state;
+/* A folder in the test's, with the files of a golden one. */
+static void link_folder(char folder[512], const char *name, const char *golden) {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
                                         "tokenizer_config.json"};
-    char out[4096], from[600], to[600], folder[512];
-    double last[2];
-    put_text("rows.jsonl", "{\"prompt\": \"2 + 2?\", \"completions\": [\"2 + 2 = 4\", \"4\"]}\n");
-    snprintf(folder, sizeof folder, "%s", in_dir("prm"));
+    char from[600], to[600];
+    snprintf(folder, 512, "%s", in_dir(name));
     assert_int_equal(ax_mkdir(folder), AX_OK);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(from, sizeof from, "%s/%s", golden_path("runs/prm/prm_trained"), files[i]);
+        snprintf(from, sizeof from, "%s/%s", golden_path(golden), files[i]);
         snprintf(to, sizeof to, "%s/%s", folder, files[i]);
         assert_int_equal(ax_symlink(from, to), AX_OK);
     }
+}
+
+/* The separator is the folder's; another gives other scores. */
+static void the_folder_says_what_separates_steps(void **state) {
+    (void)state;
+    char out[4096], folder[512];
+    double last[2];
+    put_text("rows.jsonl", "{\"prompt\": \"2 + 2?\", \"completions\": [\"2 + 2 = 4\", \"4\"]}\n");
+    link_folder(folder, "prm", "runs/prm/prm_trained");
     for (int i = 0; i < 2; i++) {
         if (i == 1)
             put_text("prm/step_separator.json", "{\"step_separator\": \"\\n\\n\"}");
@@ -257,6 +263,41 @@ static void the_folder_says_what_separates_steps(void **state) {
         json_decref(got);
     }
     assert_true(fabs(last[0] - last[1]) > 1e-4);
+}
+
+/* A model with a NaN in its weights: no figure counts it as an answer, right or wrong. */
+static void scores_that_are_no_numbers_are_told(void **state) {
+    (void)state;
+    static const struct {
+        const char *golden, *task, *row, *line;
+    } cases[] = {
+        {"runs/prm/prm_trained", "prm",
+         "{\"prompt\": \"2 + 2?\", \"completions\": [\"4\"], \"labels\": [false]}\n",
+         "\"first_error\":null"},
+        {"runs/reward/margin_trained", "reward",
+         "{\"prompt\": \"2 + 2?\", \"chosen\": \"4\", \"rejected\": \"5\"}\n",
+         "\"chosen\":null,\"rejected\":null"},
+    };
+    setenv("AXTRAIN_NONFINITE", "allow", 1);
+    for (size_t i = 0; i < 2; i++) {
+        char out[4096], folder[512], weights[600], *bytes;
+        size_t len;
+        link_folder(folder, cases[i].task, cases[i].golden);
+        snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+        assert_int_equal(ax_read_file(weights, 64 << 20, &bytes, &len), AX_OK);
+        memset(bytes + len - 4, 0xff, 4); /* the last number of the last tensor */
+        assert_int_equal(ax_unlink(weights), AX_OK);
+        assert_int_equal(ax_write_file_atomic(weights, bytes, len), AX_OK);
+        ax_free(bytes);
+        put_text("rows.jsonl", cases[i].row);
+        assert_int_equal(run(out, sizeof out, "eval --model %s --task %s --data %s --json", folder,
+                             cases[i].task, in_dir("rows.jsonl")),
+                         0);
+        if (!strstr(out, "1 of 1 records have a score that is not a number (the first: ") ||
+            !strstr(out, cases[i].line) || !strstr(out, "\"accuracy\":null"))
+            fail_msg("%s", out);
+    }
+    unsetenv("AXTRAIN_NONFINITE");
 }
 
 static void what_cannot_be_scored_is_one_line(void **state) {
@@ -326,7 +367,9 @@ static void metrics_of_steps(void **state) {
     assert_true(ax_step_metrics(equal, (const size_t[]){3}, 1).auc == 0.5);
     assert_true(isnan(ax_step_metrics(NULL, NULL, 0).accuracy));
     static const struct ax_scored_step broken[] = {{0.9, true}, {NAN, false}, {0.5, true}};
-    assert_true(isnan(ax_step_metrics(broken, (const size_t[]){3}, 1).auc));
+    const struct ax_step_metrics none = ax_step_metrics(broken, (const size_t[]){3}, 1);
+    assert_true(isnan(none.auc) && isnan(none.accuracy) && isnan(none.error_found) &&
+                isnan(none.first_error) && none.steps == 3);
     /* shares of 1 and 1/2: their harmonic mean is 2/3 */
     static const struct ax_scored_step found[] = {{0.1, false}, {0.9, true}, {0.2, true}};
     const struct ax_step_metrics f1 = ax_step_metrics(found, (const size_t[]){1, 2, 3}, 3);
@@ -340,6 +383,7 @@ int main(void) {
         cmocka_unit_test(records_say_the_same_in_several_ways),
         cmocka_unit_test(step_scores_are_those_that_trl_recorded),
         cmocka_unit_test(the_folder_says_what_separates_steps),
+        cmocka_unit_test(scores_that_are_no_numbers_are_told),
         cmocka_unit_test(what_cannot_be_scored_is_one_line),
         cmocka_unit_test(metrics_of_steps),
     };

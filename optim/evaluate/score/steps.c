@@ -102,7 +102,7 @@ static bool any_nan(const struct ax_scored_step *steps, size_t n) {
 static double auc(const struct ax_scored_step *steps, size_t n) {
     struct ax_scored_step *sorted;
     double wins = 0, right = 0, wrong = 0;
-    if (n == 0 || any_nan(steps, n) || ax_alloc(&sorted, n, sizeof *sorted) != AX_OK)
+    if (n == 0 || ax_alloc(&sorted, n, sizeof *sorted) != AX_OK)
         return NAN;
     memcpy(sorted, steps, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_score);
@@ -133,6 +133,8 @@ static double share(double of, double n) {
 struct ax_step_metrics ax_step_metrics(const struct ax_scored_step *steps, const size_t *ends,
                                        size_t solutions) {
     const size_t n = solutions > 0 ? ends[solutions - 1] : 0;
+    if (any_nan(steps, n))
+        return (struct ax_step_metrics){n, solutions, NAN, NAN, NAN, NAN, NAN};
     double right = 0, found[2] = {0}, of[2] = {0}; /* [0]: solutions with an error; [1]: without */
     for (size_t i = 0; i < n; i++)
         right += (steps[i].p > 0.5) == steps[i].right;

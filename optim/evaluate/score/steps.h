@@ -33,7 +33,7 @@ struct ax_scored_step {
 /* Metrics of a solution's labeled steps. First error: ProcessBench (Zheng et al. 2024, arXiv 2412.06559): the
  * first wrong step, predicted as the first with p < 0.5, is found or not; in solutions without one,
  * none may be found. Its score is the harmonic mean of the two shares. NaN: there is nothing that it is
- * a share of. */
+ * a share of, or a step has no score. */
 struct ax_step_metrics {
     size_t steps, solutions;
     double accuracy;                   /* share of steps with p > 0.5 as labeled */
