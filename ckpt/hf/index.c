@@ -6,6 +6,9 @@
 #include <string.h>
 
 #define MAX_SHARDS 100000
+#define REMEDY                                                                                     \
+    "; the index and its files are not of one save: get the folder again, or save the model anew " \
+    "(transformers: save_pretrained)"
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -78,7 +81,7 @@ static enum ax_status check_listed(const struct ax_hf_index *ix, int shard,
     for (int k = 0; k < file->n; k++) {
         const json_t *listed = json_object_get(map.v, file->entries[k].name);
         if (!listed || strcmp(json_string_value(listed), ix->shards[shard]) != 0)
-            return ax_json_error(map, "does not list tensor %s of %s", file->entries[k].name,
+            return ax_json_error(map, "does not list tensor %s of %s" REMEDY, file->entries[k].name,
                                  ix->shards[shard]);
     }
     return AX_OK;
@@ -91,7 +94,8 @@ enum ax_status ax_hf_index_check(const struct ax_hf_index *ix, const struct ax_s
     json_object_foreach((json_t *)map.v, tensor, value) {
         const char *file = json_string_value(value);
         if (!ax_safetensors_find(&files[shard_of(ix, file)], tensor))
-            return ax_json_error(ax_json_get(map, tensor), "%s has no tensor of this name", file);
+            return ax_json_error(ax_json_get(map, tensor), "%s has no tensor of this name" REMEDY,
+                                 file);
     }
     for (int i = 0; i < ix->n_shards; i++)
         AX_TRY(check_listed(ix, i, &files[i]));

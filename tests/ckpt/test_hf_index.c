@@ -92,8 +92,11 @@ static void maps_that_lie_are_refused(void **state) {
     } bad[] = {
         {MAP(A ",\"b\":\"c.st\""), "m/c.st: cannot open: No such file"},
         {MAP(A ",\"b\":\"a.st\""), "weight_map.b: a.st has no tensor of this name"},
-        {MAP(A ",\"b\":\"b.st\",\"c\":\"b.st\""), "weight_map.c: b.st has no tensor of this name"},
-        {MAP("\"a1\":\"a.st\",\"b\":\"b.st\""), "weight_map: does not list tensor a2 of a.st"},
+        {MAP(A ",\"b\":\"b.st\",\"c\":\"b.st\""), "weight_map.c: b.st has no tensor of this name; "
+                                                  "the index and its files are not of one save: "
+                                                  "get the folder again"},
+        {MAP("\"a1\":\"a.st\",\"b\":\"b.st\""), "weight_map: does not list tensor a2 of a.st; the "
+                                                "index and its files are not of one save"},
         {MAP(A ",\"b\":\"b2.st\""), "weight_map.b: b2.st has no tensor of this name"},
         {MAP(A ",\"b\":\"b.st\",\"b\":\"b.st\""), "duplicate object key"},
         {MAP(A ",\"b\":\"a_copy.st\""), "has no tensor of this name"},
