@@ -25,6 +25,7 @@ static enum ax_status find(char **dir, const char *path) {
     ax_free(manifest);
     if (is_one)
         return ax_strdup(dir, path);
+    AX_TRY(ax_checkpoint_warn_incomplete(path));
     AX_TRY(ax_checkpoint_list(&l, path));
     const int64_t newest = l.n > 0 ? l.steps[l.n - 1] : -1;
     ax_checkpoint_list_free(&l);

@@ -88,8 +88,10 @@ struct ax_checkpoint_list {
     int64_t *steps; /* ascending */
 };
 /* Lists the complete checkpoints of a folder. Folders with such names but no manifest (foreign or
- * incomplete) are skipped with a warning; a missing output_dir contains none. */
+ * incomplete) are skipped; a missing output_dir contains none. */
 enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *output_dir);
+/* Warns of those that the list skips. */
+enum ax_status ax_checkpoint_warn_incomplete(const char *output_dir);
 void ax_checkpoint_list_free(struct ax_checkpoint_list *l);
 enum ax_status ax_checkpoint_path(char **path, const char *output_dir, int64_t step);
 /* Whoever writes checkpoints in a folder holds its lock: a run, all the time. AX_ERR_FAILED names the holder. */

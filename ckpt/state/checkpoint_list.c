@@ -64,11 +64,23 @@ static enum ax_status is_whole(const char *output_dir, int64_t step, bool *whole
     AX_TRY(ax_checkpoint_path(&path, output_dir, step));
     const enum ax_status st = ax_path_join(&manifest, path, AX_CHECKPOINT_MANIFEST);
     *whole = st == AX_OK && ax_path_exists(manifest);
-    if (st == AX_OK && !*whole)
-        ax_log_warn("skipping %s: it has no %s, so it is incomplete", path, AX_CHECKPOINT_MANIFEST);
     ax_free(manifest);
     ax_free(path);
     return st;
+}
+
+static enum ax_status warn_incomplete(void *ctx, int64_t step, const char *rest) {
+    bool whole = true;
+    if (!rest[0])
+        AX_TRY(is_whole(ctx, step, &whole));
+    if (!whole)
+        ax_log_warn("%s: skipping " PREFIX "%lld: it has no %s, so it is incomplete",
+                    (const char *)ctx, (long long)step, AX_CHECKPOINT_MANIFEST);
+    return AX_OK;
+}
+
+enum ax_status ax_checkpoint_warn_incomplete(const char *output_dir) {
+    return each_name(output_dir, (void *)(uintptr_t)output_dir, warn_incomplete);
 }
 
 enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *output_dir) {

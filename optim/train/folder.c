@@ -234,6 +234,7 @@ static enum ax_status open_folder(struct ax_train *t, char **resume_from) {
         return ax_error_prefix(st, "output_dir");
     AX_TRY(ax_checkpoint_sweep(save->output_dir));
     AX_TRY(sweep_files(save->output_dir));
+    AX_TRY(ax_checkpoint_warn_incomplete(save->output_dir));
     AX_TRY(ax_checkpoint_list(&l, save->output_dir));
     st = choose_checkpoint(save, &l, resume_from); /* check again, under the lock */
     ax_checkpoint_list_free(&l);

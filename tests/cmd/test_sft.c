@@ -400,6 +400,23 @@ static void test_run_and_go_on(void **state) {
     clear();
 }
 
+/* A save did not end: said once, and the run goes on from the one before. */
+static void test_incomplete_checkpoint(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], said[8192];
+    configure(config, sizeof config,
+              "num_epochs: 2\nsave_steps: 2\nsave_total_limit: 3\nresume_from_checkpoint: auto\n");
+    EXPECT(0, "trained 4 of 4 steps", config);
+    assert_int_equal(ax_unlink(in_scratch("out/checkpoint-4/state/manifest.json")), AX_OK);
+    assert_int_equal(sft(said, sizeof said, 1, (const char *const[]){config}), 0);
+    const char *at = strstr(said, "skipping checkpoint-4: it has no state/manifest.json");
+    if (!at || strstr(at + 1, "skipping") || !strstr(said, "resumed: ") ||
+        !strstr(said, "out/checkpoint-2\n"))
+        fail_msg("%s", said);
+    clear();
+}
+
 /* Numbers of "evaluation loss A -> B" or "evaluation loss B", which are metrics.jsonl's. */
 static int evaluation_losses(const char *config, const char *more) {
     char said[8192], first[32] = "", last[32] = "";
@@ -713,6 +730,7 @@ int main(void) {
         cmocka_unit_test(test_divergence_is_an_error),
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_run_and_go_on),
+        cmocka_unit_test(test_incomplete_checkpoint),
         cmocka_unit_test(test_resuming_keeps_the_dtype),
         cmocka_unit_test(test_longer_evaluation_rows),
         cmocka_unit_test(test_evaluations_are_told),
