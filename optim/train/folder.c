@@ -98,29 +98,40 @@ static enum ax_status newest_good(const char *output_dir, const struct ax_checkp
     return AX_OK;
 }
 
+/* Opens the newest checkpoint, or the newest of those that can be opened. */
+static enum ax_status open_newest(struct ax_checkpoint *c, const struct ax_train_save *save,
+                                  const struct ax_checkpoint_list *l) {
+    enum ax_status st = AX_OK;
+    for (size_t i = l->n; i-- > 0;) {
+        char *path;
+        AX_TRY(ax_checkpoint_path(&path, save->output_dir, l->steps[i]));
+        st = ax_checkpoint_open(c, path);
+        ax_free(path);
+        if (st == AX_OK || st == AX_ERR_NOMEM || save->resume != AX_RESUME_NEWEST_GOOD)
+            break;
+    }
+    return st;
+}
+
 enum ax_status ax_train_resumed_dtype(const struct ax_train_save *save, enum ax_dtype *dtype) {
     struct ax_checkpoint_list l = {0};
     struct ax_checkpoint c = {0};
-    char *path = NULL;
-    const char *name = NULL;
     enum ax_status st = AX_OK;
-    if (save->resume == AX_RESUME_FOLDER)
-        st = ax_strdup(&path, save->resume_dir);
-    else if (save->resume != AX_RESUME_NO && ax_checkpoint_list(&l, save->output_dir) == AX_OK &&
-             l.n > 0)
-        st = ax_checkpoint_path(&path, save->output_dir, l.steps[l.n - 1]);
-    else if (save->resume == AX_RESUME_NEWEST && save->resume_dir)
-        st = ax_strdup(&path, save->resume_dir);
-    if (path && ax_checkpoint_open(&c, path) == AX_OK) {
-        name = json_string_value(json_object_get(c.run, "compute_dtype"));
-        if (name && ax_dtype_parse(name, dtype) != AX_OK)
-            st = ax_error_prefix(AX_ERR_DATA, "%s", path);
+    if (save->resume == AX_RESUME_NEWEST || save->resume == AX_RESUME_NEWEST_GOOD)
+        st = ax_checkpoint_list(&l, save->output_dir);
+    if (st == AX_OK && l.n > 0)
+        st = open_newest(&c, save, &l);
+    else if (st == AX_OK && save->resume != AX_RESUME_NO && save->resume_dir)
+        st = ax_checkpoint_open(&c, save->resume_dir);
+    if (st != AX_OK && st != AX_ERR_NOMEM) { /* it is reported when the run resumes */
+        ax_error_clear();
+        st = AX_OK;
     }
-    if (st == AX_OK)
-        ax_error_clear(); /* a damaged checkpoint is reported when the run resumes */
+    const char *name = json_string_value(json_object_get(c.run, "compute_dtype"));
+    if (name && ax_dtype_parse(name, dtype) != AX_OK)
+        st = ax_error_prefix(AX_ERR_DATA, "%s", c.dir);
     ax_checkpoint_close(&c);
     ax_checkpoint_list_free(&l);
-    ax_free(path);
     return st;
 }
 

@@ -441,7 +441,6 @@ static int evaluation_losses(const char *config, const char *more) {
     return n;
 }
 
-/* The loss before and after; of a run that goes on, which has none from before, the last one. */
 /* DIR/NAME's field, in the scratch folder's output. */
 static void assert_dtype(const char *file, const char *want) {
     char path[128], *text;
@@ -471,6 +470,9 @@ static void test_resuming_keeps_the_dtype(void **state) {
     EXPECT(0, "resumed", config, "max_steps=2");
     assert_dtype("run.json", "float32");
     assert_dtype("checkpoint-2/state/manifest.json", "float32");
+    put_bytes("out/checkpoint-2/state/manifest.json", "{", 1);
+    EXPECT(0, "out/checkpoint-1\n", config, "max_steps=2", "resume_from_checkpoint=latest-good");
+    assert_dtype("checkpoint-2/state/manifest.json", "float32");
     EXPECT(0, "resumed", config, "max_steps=3", "bf16=true");
     assert_dtype("checkpoint-3/state/manifest.json", "bfloat16");
     EXPECT(0, "resumed", config, "max_steps=4"); /* goes on as the last one did */
@@ -478,6 +480,7 @@ static void test_resuming_keeps_the_dtype(void **state) {
     clear();
 }
 
+/* The loss before and after; of a run that goes on, which has none from before, the last one. */
 static void test_evaluations_are_told(void **state) {
     (void)state;
     need_binary();
