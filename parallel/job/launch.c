@@ -325,6 +325,13 @@ static const struct ax_launch_rank *find_stopped(const struct job *j) {
     return NULL;
 }
 
+/* Whether there is a checkpoint of this job. */
+static bool has_saved(const struct job *j) {
+    struct ax_notes notes;
+    ax_notes_read(j->attempt.progress_fd, &notes);
+    return notes.saved > 0;
+}
+
 /* The job's status, with one line. */
 static enum ax_status judge_job(struct job *j) {
     struct ax_launch_rank *cause = find_cause(j);
@@ -339,8 +346,9 @@ static enum ax_status judge_job(struct job *j) {
     if (interrupted)
         return ax_error(AX_INTERRUPTED, "the ranks were interrupted");
     if (j->stopping && !cause)
-        return ax_error(AX_SAVED_REQUEUE, "the ranks were asked to stop, and have saved what they "
-                                          "had; the same command resumes");
+        return ax_error(AX_SAVED_REQUEUE, "the ranks were asked to stop%s",
+                        has_saved(j) ? ", and have saved what they had; the same command resumes"
+                                     : "; run the same command again");
     if (!cause)
         return AX_OK;
     ax_launch_stream_tell(&cause->streams[1], cause->rank);
