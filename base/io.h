@@ -104,7 +104,8 @@ enum ax_status ax_folder_check_new(const char *path);
 enum ax_status ax_folder_commit(struct ax_folder *d);
 void ax_folder_abort(struct ax_folder *d); /* safe on zeroed or committed */
 /* Repairs after a crash: removes stale "PATH.tmp-*", and restores an old PATH if the crash was
- * between the two renames. Called by ax_folder_begin and before loading PATH. */
+ * between the two renames. Called by ax_folder_begin, before loading PATH, and before a large file of
+ * this name is written. */
 enum ax_status ax_folder_recover(const char *path);
 /* The same, of leftovers of processes that still run, too: for a caller whose lock proves that no
  * process works on PATH. */

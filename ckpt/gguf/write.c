@@ -268,6 +268,7 @@ enum ax_status ax_gguf_write(const struct ax_gguf_save *save) {
     enum ax_status st;
     struct ax_error_record first;
     AX_TRY_GOTO(ax_path_parent(&dir, save->path), st, done);
+    AX_TRY_GOTO(ax_folder_recover(save->path), st, done);
     AX_TRY_GOTO(check_room(save, dir), st, done);
     AX_TRY_GOTO(ax_sprintf(&tmp, "%s.tmp-%ld", save->path, (long)getpid()), st, done);
     AX_TRY_GOTO(write_all(save, tmp), st, fail);

@@ -279,6 +279,18 @@ static void files_are_read_back(void **state) {
     ax_gguf_close(&g);
 }
 
+/* What a killed process left beside a file is removed; not what a running one is writing. */
+static void unfinished_files_are_removed(void **state) {
+    (void)state;
+    static float x[ALL];
+    draw(x, 0);
+    put_file("d.gguf.tmp-999999999", "GGUF", 4);
+    put_file("d.gguf.tmp-1", "GGUF", 4);
+    assert_int_equal(write_file(x, 8, "d.gguf"), AX_OK);
+    assert_false(ax_path_exists(in_dir("d.gguf.tmp-999999999")));
+    assert_true(ax_path_exists(in_dir("d.gguf.tmp-1")));
+}
+
 enum { WIDE = 1 << 19 };
 
 /* Row r is r + 1, r + 2, … modulo 1000; notes what it was asked for. */
@@ -449,6 +461,7 @@ int main(void) {
         cmocka_unit_test(blocks_of_nothing_are_zeros),
         cmocka_unit_test(blocks_of_nearly_one_value),
         cmocka_unit_test(files_are_read_back),
+        cmocka_unit_test(unfinished_files_are_removed),
         cmocka_unit_test(large_tensors_are_written_in_pieces),
         cmocka_unit_test(numbers_that_do_not_fit),
         cmocka_unit_test(failures_leave_the_old_file),
