@@ -1,5 +1,6 @@
 #include "ckpt/hf/experts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,6 +22,7 @@ const struct ax_expert_form ax_expert_forms[] = {
 /* The two stacks of a layer's experts, and their sizes. */
 struct stack {
     const struct ax_st_entry *gate_up, *down;
+    int down_at; /* index among the given entries */
     /* the matrices' module: their names are the first `prefix` characters of the stack's name, then
      * this, then .E.gate_proj.weight */
     const char *module;
@@ -41,12 +43,23 @@ static bool ends_in(const char *name, const char *end) {
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-static const struct ax_st_entry *find(int n, const struct ax_st_entry *const *given,
-                                      const char *stem, size_t length, const char *end) {
-    for (int i = 0; i < n; i++)
-        if (strncmp(given[i]->name, stem, length) == 0 && strcmp(given[i]->name + length, end) == 0)
-            return given[i];
-    return NULL;
+/* The entry whose name is the first `length` characters of `stem`, then `end`; −1: none is. */
+static int find(int n, const struct ax_st_entry *const *given, const char *stem, size_t length,
+                const char *end) {
+    int low = 0, high = n;
+    while (low < high) {
+        const int mid = low + (high - low) / 2;
+        const char *name = given[mid]->name;
+        const int first = strncmp(name, stem, length);
+        const int order = first ? first : strcmp(name + length, end);
+        if (order == 0)
+            return mid;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return -1;
 }
 
 const char *ax_hf_below_layer(const char *name) {
@@ -55,10 +68,11 @@ const char *ax_hf_below_layer(const char *name) {
     return after + strspn(after, "0123456789");
 }
 
-/* Sizes of a stack whose tensors are known; false: they do not fit each other. */
-static bool fits(struct stack *s) {
-    const struct ax_st_entry *up = s->gate_up, *down = s->down;
+/* Sizes of a stack whose first tensor is known, with the other one; false: they do not fit each other. */
+static bool fits(struct stack *s, const struct ax_st_entry *const *given) {
+    const struct ax_st_entry *up = s->gate_up, *down = s->down_at < 0 ? NULL : given[s->down_at];
     const int in = s->turned ? 1 : 2, out = 3 - in;
+    s->down = down;
     if (!down || up->ndim != 3 || down->ndim != 3 || !up->data || !down->data)
         return false;
     s->experts = up->shape[0];
@@ -70,7 +84,7 @@ static bool fits(struct stack *s) {
            down->shape[out] == s->hidden;
 }
 
-/* Is entry i the first of a stack? */
+/* Is entry i the first of a stack? The entries are sorted by name. */
 typedef bool begins_fn(int n, const struct ax_st_entry *const *given, int i, struct stack *s);
 
 static bool begins_usual(int n, const struct ax_st_entry *const *given, int i, struct stack *s) {
@@ -80,10 +94,10 @@ static bool begins_usual(int n, const struct ax_st_entry *const *given, int i, s
         return false;
     const size_t stem = strlen(name) - strlen(STACK);
     *s = (struct stack){.gate_up = given[i],
-                        .down = find(n, given, name, stem, "down_proj"),
+                        .down_at = find(n, given, name, stem, "down_proj"),
                         .module = "",
                         .prefix = stem - 1};
-    return fits(s);
+    return fits(s, given);
 }
 
 static bool begins_form(int n, const struct ax_st_entry *const *given, int i, struct stack *s) {
@@ -95,11 +109,11 @@ static bool begins_form(int n, const struct ax_st_entry *const *given, int i, st
     if (!f->module || ax_hf_layer_of(name) < 0)
         return false;
     *s = (struct stack){.gate_up = given[i],
-                        .down = find(n, given, name, prefix, f->down),
+                        .down_at = find(n, given, name, prefix, f->down),
                         .module = f->module,
                         .prefix = prefix,
                         .turned = f->turned};
-    return fits(s);
+    return fits(s, given);
 }
 
 static enum ax_status read_turned(void *ctx, int64_t first, int64_t n, void *out) {
@@ -158,49 +172,66 @@ static enum ax_status add_stack(struct ax_hf_experts *x, const struct stack *s) 
     return AX_OK;
 }
 
-static bool is_stacked(const struct ax_st_entry *e, const struct stack *stacks, int n) {
-    for (int i = 0; i < n; i++)
-        if (e == stacks[i].gate_up || e == stacks[i].down)
-            return true;
-    return false;
+/* A folder's entries, and the stacks among them. */
+struct stacks {
+    const struct ax_st_entry **given; /* [n], sorted by name */
+    bool *taken;                      /* [n]: of a stack */
+    struct stack *list;
+    int n_stacks;
+    size_t n_names;
+};
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const struct ax_st_entry *const *)a)->name,
+                  (*(const struct ax_st_entry *const *)b)->name);
 }
 
-static enum ax_status fill(struct ax_hf_experts *x, int n, const struct ax_st_entry *const *given,
-                           const struct stack *stacks, int n_stacks) {
-    for (int i = 0; i < n_stacks; i++)
-        AX_TRY(add_stack(x, &stacks[i]));
+static enum ax_status find_stacks(struct stacks *s, int n, const struct ax_st_entry *const *given,
+                                  begins_fn *begins) {
+    AX_TRY(ax_alloc(&s->given, (size_t)n, sizeof *s->given));
+    AX_TRY(ax_alloc(&s->taken, (size_t)n, sizeof *s->taken));
+    AX_TRY(ax_alloc(&s->list, (size_t)n, sizeof *s->list));
     for (int i = 0; i < n; i++)
-        if (!is_stacked(given[i], stacks, n_stacks))
-            x->entries[x->n++] = *given[i];
+        s->given[i] = given[i];
+    qsort(s->given, (size_t)n, sizeof *s->given, by_name);
+    for (int i = 0; i < n; i++) {
+        struct stack *one = &s->list[s->n_stacks];
+        if (!begins(n, s->given, i, one))
+            continue;
+        s->taken[i] = s->taken[one->down_at] = true;
+        s->n_names += 3 * (size_t)one->experts;
+        s->n_stacks++;
+    }
+    return AX_OK;
+}
+
+static enum ax_status fill(struct ax_hf_experts *x, int n, const struct stacks *s) {
+    AX_TRY(ax_alloc(&x->names, s->n_names, sizeof *x->names));
+    AX_TRY(ax_alloc(&x->turned, s->n_names, sizeof *x->turned));
+    AX_TRY(ax_alloc(&x->entries, (size_t)n + s->n_names, sizeof *x->entries));
+    for (int i = 0; i < s->n_stacks; i++)
+        AX_TRY(add_stack(x, &s->list[i]));
+    for (int i = 0; i < n; i++)
+        if (!s->taken[i])
+            x->entries[x->n++] = *s->given[i];
     ax_st_sort(x->entries, x->n);
     return AX_OK;
 }
 
 static enum ax_status split(struct ax_hf_experts *x, int n, const struct ax_st_entry *const *given,
                             begins_fn *begins) {
-    struct stack *stacks = NULL;
-    int n_stacks = 0;
-    size_t n_names = 0;
-    enum ax_status st = AX_OK;
+    struct stacks s = {0};
     *x = (struct ax_hf_experts){0};
-    AX_TRY(ax_alloc(&stacks, (size_t)n, sizeof *stacks));
-    for (int i = 0; i < n; i++)
-        if (begins(n, given, i, &stacks[n_stacks]))
-            n_names += 3 * (size_t)stacks[n_stacks++].experts;
-    if (n_stacks == 0)
-        goto done;
-    if (n_names > MAX_MATRICES) {
+    enum ax_status st = find_stacks(&s, n, given, begins);
+    if (st == AX_OK && s.n_names > MAX_MATRICES)
         st = ax_error(AX_ERR_UNSUPPORTED,
                       "%s: its stacks of experts have %zu matrices; at most %d are supported",
-                      stacks[0].gate_up->file, n_names, MAX_MATRICES);
-        goto done;
-    }
-    AX_TRY_GOTO(ax_alloc(&x->names, n_names, sizeof *x->names), st, done);
-    AX_TRY_GOTO(ax_alloc(&x->turned, n_names, sizeof *x->turned), st, done);
-    AX_TRY_GOTO(ax_alloc(&x->entries, (size_t)n + n_names, sizeof *x->entries), st, done);
-    AX_TRY_GOTO(fill(x, n, given, stacks, n_stacks), st, done);
-done:
-    ax_free(stacks);
+                      s.list[0].gate_up->file, s.n_names, MAX_MATRICES);
+    else if (st == AX_OK && s.n_stacks > 0)
+        st = fill(x, n, &s);
+    ax_free(s.given);
+    ax_free(s.taken);
+    ax_free(s.list);
     return st;
 }
 

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "tests/ckpt/folder.h"
 
 #define SHAPE(...)                                                                                 \
@@ -343,6 +344,34 @@ static void layers_have_numbers(void **state) {
         assert_int_equal(ax_hf_layer_of(all[i].name), all[i].layer);
 }
 
+/* Time must grow with the stacks, not with their square: it would be minutes. */
+static void many_stacks_are_taken_apart_quickly(void **state) {
+    (void)state;
+    enum { STACKS = 60000 };
+    static const float numbers[2];
+    static char names[2 * STACKS][64];
+    static struct ax_st_entry entries[2 * STACKS];
+    static const struct ax_st_entry *given[2 * STACKS];
+    struct ax_hf_experts x;
+    for (int i = 0; i < 2 * STACKS; i++) {
+        snprintf(names[i], sizeof names[i], "model.layers.0.x%d.experts.%s_proj", i / 2,
+                 i % 2 ? "down" : "gate_up");
+        entries[i] = (struct ax_st_entry){.name = names[i],
+                                          .dtype = AX_F32,
+                                          .ndim = 3,
+                                          .shape = {1, i % 2 ? 1 : 2, 1},
+                                          .numel = i % 2 ? 1 : 2,
+                                          .data = numbers};
+        given[2 * STACKS - 1 - i] = &entries[i]; /* in any order */
+    }
+    const double start = ax_clock_now();
+    assert_int_equal(ax_hf_experts_open(&x, 2 * STACKS, given), AX_OK);
+    assert_true(ax_clock_now() - start < 10);
+    assert_int_equal(x.n, 3 * STACKS);
+    assert_non_null(ax_st_find(x.entries, x.n, "model.layers.0.x59999.experts.0.down_proj.weight"));
+    ax_hf_experts_close(&x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_file_comes_back),
@@ -352,6 +381,7 @@ int main(void) {
         cmocka_unit_test(a_head_alone_is_the_embedding),
         cmocka_unit_test(values_decide_what_is_tied),
         cmocka_unit_test(stacked_experts_are_read_one_by_one),
+        cmocka_unit_test(many_stacks_are_taken_apart_quickly),
         cmocka_unit_test(the_links_of_a_hub_cache_are_followed),
         cmocka_unit_test(a_link_to_no_file_is_refused),
         cmocka_unit_test(what_is_missing_is_named),
