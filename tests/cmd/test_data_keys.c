@@ -250,7 +250,8 @@ static void check_warning(const char *rows, const char *keys, const char *said) 
                                       "field_tools",
                                       "_mappings",
                                       "roles: ",
-                                      "to_train: "};
+                                      "to_train: ",
+                                      "two messages"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!said && strstr(out, all[i]))
             fail_msg("%s: said in\n%s", keys, out);
@@ -334,6 +335,27 @@ static void long_texts_are_counted(void **state) {
     }
 }
 
+/* Types that read two messages of a conversation, as axolotl's, which says nothing of the others. */
+static void messages_that_are_not_read_are_counted(void **state) {
+    (void)state;
+#define TURNS(answer)                                                                              \
+    "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"" answer   \
+    "\"}"
+#define PAIR(more)                                                                                 \
+    "{\"chosen\": [" TURNS("a") "], \"rejected\": [" TURNS("b") more "], \"prompt\": \"q\"}\n"
+    static const char *const types[] = {"chatml.argilla_chat", "chatml.ultra"};
+    for (size_t i = 0; i < 4; i++) {
+        char keys[128];
+        snprintf(keys, sizeof keys, "    type: %s\nrl: dpo\n", types[i / 2]);
+        check_warning(i % 2 ? PAIR("") PAIR(", " TURNS("c")) : PAIR(""), keys,
+                      i % 2 ? "1 record has a conversation of more than two messages, of which the "
+                              "type reads the first two"
+                            : NULL);
+    }
+    check_warning("{\"completion\": [" TURNS("a") ", " TURNS("b") "], \"label\": true}\n",
+                  "    type: chatml.argilla_chat\nrl: kto\n", "1 record has a conversation of");
+}
+
 static int set_up(void **state) {
     if (scratch_make(state) != 0)
         return -1;
@@ -352,6 +374,7 @@ int main(void) {
         cmocka_unit_test(names_that_are_nowhere),
         cmocka_unit_test(names_of_tools_and_roles),
         cmocka_unit_test(long_texts_are_counted),
+        cmocka_unit_test(messages_that_are_not_read_are_counted),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

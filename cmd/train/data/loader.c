@@ -203,6 +203,16 @@ static enum ax_status put_warnings(struct ax_buf *out, const struct ax_setup_dat
             "left out; split such texts; the first is %s:%lld\n",
             (long long)cut->n, cut->n == 1 ? " is" : "s are", AX_COMPLETION_EXAMPLES,
             (size_t)cut->file < set->n_files ? set->files[cut->file] : "", (long long)cut->line));
+    const struct ax_oddities *rest = &i->oddities[AX_ODD_REST];
+    if (rest->n > 0)
+        AX_TRY(ax_buf_printf(
+            out,
+            "%lld record%s a conversation of more than two messages, of which the type reads the "
+            "first two; write what precedes the answer into `prompt` and leave out `type`; the "
+            "first is %s:%lld\n",
+            (long long)rest->n, rest->n == 1 ? " has" : "s have",
+            (size_t)rest->file < set->n_files ? set->files[rest->file] : "",
+            (long long)rest->line));
     AX_TRY(ax_setup_put_lost(out, e, set));
     if (ax_method_of(d->cfg)->task == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
         AX_TRY(ax_buf_printf(

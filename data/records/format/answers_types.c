@@ -10,11 +10,15 @@
 
 /* The value of "name[1]", the content of a message, or of a column; NULL if it is not there. */
 static const json_t *value_at(const json_t *record, const char *path, size_t n) {
-    char name[64];
     const char *open = memchr(path, '[', n);
-    snprintf(name, sizeof name, "%.*s", (int)(open ? (size_t)(open - path) : n), path);
-    const json_t *v = json_object_get(record, name);
+    const json_t *v = json_object_getn(record, path, open ? (size_t)(open - path) : n);
     return open ? json_object_get(json_array_get(v, (size_t)(open[1] - '0')), "content") : v;
+}
+
+/* Whether "name[1]" is of a list with more messages than the two that a type reads. */
+static bool leaves_out(const json_t *record, const char *path) {
+    const size_t n = strcspn(path, "[");
+    return path[n] && json_array_size(json_object_getn(record, path, n)) > 2;
 }
 
 /* Appends the first of the columns "a|b" that the record has. */
@@ -89,6 +93,7 @@ static enum ax_status read_texts(const struct ax_format *f, json_t *record, stru
     AX_TRY(ax_buf_puts(&a->prompt, family->prompt[1]));
     for (int k = 0; k < a->n; k++) {
         a->names[k] = t->answers[k];
+        a->lost |= leaves_out(record, t->answers[k]) ? 1U << AX_ODD_REST : 0;
         AX_TRY(put_column(f, record, t->answers[k], &a->texts[k]));
         AX_TRY(ax_answers_check_text(a->names[k],
                                      (struct ax_text){a->texts[k].data, a->texts[k].len}));
