@@ -289,7 +289,7 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("glm-dsa", "glm_moe_dsa", "GlmMoeDsaForCausalLM"), .moe = true, .some_dense = true,
      .partial_rope = true, .shares = true, .gating = 2, .fields = deepseek32},
     {KIND("gpt-oss", "gpt_oss", "GptOssForCausalLM"), .moe = true, .o_bias = true, .keeps_windows = true,
-     .fields = gpt_oss},
+     .exact_yarn = true, .fields = gpt_oss},
     {KIND("command-r", "cohere", "CohereForCausalLM"), .layer_norm = true, .is_tied = true, .o_bias = true,
      .fields = cohere},
     {KIND("cohere2", "cohere2", "Cohere2ForCausalLM"), .layer_norm = true, .is_tied = true, .o_bias = true,

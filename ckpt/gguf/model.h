@@ -53,8 +53,10 @@ struct ax_gguf_kind {
     /* layers of one part each: Mamba-2; attention without rope; an MLP or experts, without gates. head_count_kv and
      * feed_forward_length are lists, 0 for others */
     bool parts;
-    bool grows;  /* queries grow by keys of YaRN, which scales by mscale over mscale_all_dim */
-    bool shares; /* layers may use the choice of an indexer before them, as a list says */
+    bool
+        exact_yarn; /* the range of YaRN is not rounded in published models, and files cannot say it */
+    bool grows;     /* queries grow by keys of YaRN, which scales by mscale over mscale_all_dim */
+    bool shares;    /* layers may use the choice of an indexer before them, as a list says */
     bool
         kda; /* or these are of the delta rule with a decay per channel, as many heads as attention */
     bool may_moe; /* the file decides */

@@ -171,6 +171,8 @@ static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
         return no_memory();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         AX_TRY(copy_number(m, names[i][0], names[i][1], *out));
+    if (m->kind->exact_yarn && json_object_set_new(*out, "truncate", json_false()) != 0)
+        return no_memory();
     return m->kv_rank > 0 ? mscale(m, *out) : m->kind->grows ? growing(m, *out) : AX_OK;
 }
 

@@ -205,7 +205,7 @@ static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch 
          "rope type longrope: readers choose long or short factors by the size of their context, "
          "not by the length of the text"},
         {r->kind == AX_ROPE_YARN && !r->truncate,
-         "rope type yarn, truncate: false: readers round its range to integers"},
+         "rope type yarn, truncate: false: other readers round its range to integers"},
         {strcmp(m->kind->arch, "exaone4") == 0 && m->window > 0 && m->layers != 64,
          "sliding_window: readers know windows of such models only with 64 layers"},
         {a->moe.routing.groups > 1 && a->moe.routing.group_best == 1,

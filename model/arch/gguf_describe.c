@@ -98,11 +98,11 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
         ax_rope_frequencies(r, 0, unused, &scaling);
         if (fabs(scaling - readers_scaling(d->model.kind, a)) > 1e-6)
             return ax_gguf_refuse(where, "rope type yarn has its own attention factor");
-        if (strcmp(d->model.kind->arch, "gpt-oss") == 0) /* published so; readers round */
-            return r->beta_fast == 32 && r->beta_slow == 1
-                       ? AX_OK
-                       : ax_gguf_refuse(where,
-                                        "rope type yarn has beta_fast or beta_slow of its own");
+        if (d->model.kind->exact_yarn && (r->beta_fast != 32 || r->beta_slow != 1))
+            return ax_gguf_refuse(where, "rope type yarn has beta_fast or beta_slow of its own");
+        if (d->model.kind->exact_yarn)
+            return r->truncate ? ax_gguf_refuse(where, "rope type yarn is without truncate: false")
+                               : AX_OK;
         return r->truncate ? AX_OK : ax_gguf_refuse(where, "rope type yarn has truncate: false");
     default:
         return AX_OK;

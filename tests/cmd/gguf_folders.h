@@ -129,6 +129,17 @@ static inline void copy_file(const char *from_dir, const char *to, const char *n
 }
 
 /* Two configs say the same. */
+static inline void same_frequencies(const struct ax_rope_config *a,
+                                    const struct ax_rope_config *b) {
+    float x[1024], y[1024];
+    double scaling[2];
+    ax_rope_frequencies(a, 0, x, &scaling[0]);
+    ax_rope_frequencies(b, 0, y, &scaling[1]);
+    assert_true(fabs(scaling[0] / scaling[1] - 1) < 1e-6);
+    for (int64_t i = 0; i < a->dim / 2; i++) /* of a theta with single precision */
+        assert_true(fabsf(x[i] - y[i]) <= 1e-6F * fabsf(y[i]));
+}
+
 static inline void same_models(const struct ax_arch *a, const struct ax_arch *b, bool scaled) {
     const struct ax_routing *r = &a->moe.routing, *s = &b->moe.routing;
     assert_int_equal(a->moe.n_experts, b->moe.n_experts);
@@ -140,6 +151,7 @@ static inline void same_models(const struct ax_arch *a, const struct ax_arch *b,
                 a->rope_local.theta == b->rope_local.theta && a->tied == b->tied);
     assert_true(a->rope.kind == b->rope.kind && a->rope.dim == b->rope.dim &&
                 a->rope.interleaved == b->rope.interleaved);
+    same_frequencies(&a->rope, &b->rope);
     assert_memory_equal(a->rope.short_factor, b->rope.short_factor, sizeof a->rope.short_factor);
     assert_memory_equal(a->rope.long_factor, b->rope.long_factor, sizeof a->rope.long_factor);
     assert_true(a->rope.kind == AX_ROPE_DEFAULT || /* then it is not used */

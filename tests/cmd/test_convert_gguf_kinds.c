@@ -296,6 +296,11 @@ static void experts_of_one_tensor_are_turned(void **state) {
     assert_non_null(ax_gguf_tensor(&g, "blk.0.attn_sinks.weight"));
     ax_hf_close(&hf);
     ax_gguf_close(&g);
+    /* what a file of this family cannot say is as in published models */
+    set_member("gpt_oss", "config.json", "rope_parameters/truncate", "{\"v\": true}");
+    assert_int_equal(to_gguf(in_dir("gpt_oss"), "no.gguf", NULL), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "rope type yarn is without truncate: false"));
+    ax_error_clear();
 }
 
 /* As llama.cpp's converter orders the heads of Qwen3.5's delta rule: all key heads' first value heads, then all
