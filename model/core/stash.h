@@ -23,7 +23,7 @@ enum ax_status ax_recompute_parse(const char *name,
 enum ax_keep {
     AX_KEEP_COSTLY, /* result of a GEMM or of attention */
     AX_KEEP_CHEAP,  /* norm, rope, swiglu: memory-bound */
-    AX_KEEP_ALWAYS, /* a decision (routing): small, must not be recomputed */
+    AX_KEEP_ALWAYS, /* small, and not to be recomputed: a decision (routing), values of tokens that the head has */
 };
 
 #define AX_FRAME_MAX 64

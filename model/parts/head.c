@@ -225,12 +225,13 @@ void ax_head_declare(const struct ax_pass *p, struct ax_frame *f) {
                          ax_tensor_2d(m->dtype, NULL, T, m->arch.hidden_size));
     if (!p->objective || p->objective->linear)
         return;
-    ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_COSTLY, per_token);
-    ax_saved_declare(&f->saved[LSE], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
-    ax_saved_declare(&f->saved[LSE_REST], "head log-sum-exp", AX_KEEP_COSTLY, per_token);
-    ax_saved_declare(&f->saved[ENTROPY], "head entropy", AX_KEEP_COSTLY, per_token);
+    /* backward reads them as they are: with afab other micro-batches have used scratch by then */
+    ax_saved_declare(&f->saved[LOGPROB], "head log-prob", AX_KEEP_ALWAYS, per_token);
+    ax_saved_declare(&f->saved[LSE], "head log-sum-exp", AX_KEEP_ALWAYS, per_token);
+    ax_saved_declare(&f->saved[LSE_REST], "head log-sum-exp", AX_KEEP_ALWAYS, per_token);
+    ax_saved_declare(&f->saved[ENTROPY], "head entropy", AX_KEEP_ALWAYS, per_token);
     if (with_mean(p->objective))
-        ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_COSTLY, per_token);
+        ax_saved_declare(&f->saved[MEAN], "head mean log-prob", AX_KEEP_ALWAYS, per_token);
 }
 
 /* Buffers of one chunk, from scratch. dlogits are over logits, unless their cap needs them. */

@@ -33,6 +33,7 @@ struct kind {
     bool on_ref, adapter, packed, experts, deep, classifies;
     enum ax_pipeline_kind schedule; /* of deep ones */
     bool chooses;                   /* the kind of recompute */
+    bool recomputes;                /* all that can be */
     bool limps;                     /* rank 1 computes longer than the others */
     bool measures;                  /* the peak */
     int steps;                      /* 0: STEPS */
@@ -242,6 +243,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     o->step.model.adapter = !k->adapter ? NULL : k->labels > 0 ? &of_classifier : &lora;
     o->step.relora = (struct ax_relora_options){k->restarts};
     o->recompute_auto = k->chooses;
+    o->step.recompute = k->recomputes ? AX_RECOMPUTE_ON : o->step.recompute;
     o->measure_peak = k->measures ? pretend_peak : NULL;
     char shared[96];
     snprintf(shared, sizeof shared, "%s/out", m->out);
@@ -378,7 +380,8 @@ static void runs_are_those_of_one_rank_in_double(void **state) {
     compare(&classifies, 0, 2);
 }
 
-/* Tied, with micro-batches whose number two stages do not divide. */
+/* Tied, with micro-batches whose number two stages do not divide. What the head keeps of one stays while others
+ * use its scratch. */
 static void every_schedule_is_one_rank(void **state) {
     (void)state;
     static const enum ax_pipeline_kind schedules[] = {AX_PIPELINE_AFAB, AX_PIPELINE_INTERLEAVED};
@@ -392,8 +395,15 @@ static void every_schedule_is_one_rank(void **state) {
                                      .deep = true,
                                      .schedule = schedules[i],
                                      .adapter = true},
-                          once = {.accumulation = 2, .deep = true, .schedule = schedules[i]};
+                          once = {.accumulation = 2, .deep = true, .schedule = schedules[i]},
+                          recomputes = {.on_ref = true,
+                                        .accumulation = 6,
+                                        .deep = true,
+                                        .schedule = schedules[i],
+                                        .prefers = true,
+                                        .recomputes = true};
         compare(&exact, 0, 1);
+        compare(&recomputes, i, 2);
         compare(&adapter, i, 2);
         compare(&once, 1 - i, 2);
     }
