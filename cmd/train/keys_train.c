@@ -248,7 +248,8 @@ const struct ax_config_key ax_config_keys_save[] = {
     AX_KEY("dynamic_checkpoint.check_interval", AX_T_COUNT, "Look for the file every N steps.",
            .dflt = "10", AX_RUN(save.trigger_interval)),
     AX_KEY("dynamic_checkpoint.trigger_file_path", AX_T_STR,
-           "Path of the file; if unset, axolotl_checkpoint.save in output_dir.",
+           "Path of the file, in output_dir unless it is absolute; if unset, "
+           "axolotl_checkpoint.save.",
            AX_INTO(AX_FIELD(struct ax_run_keys, trigger_file))),
     AX_KEY("hub_model_id", AX_T_STR,
            "Hub repository to upload the trained model to, using the `hf` command; a new "

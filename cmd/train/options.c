@@ -256,12 +256,13 @@ static enum ax_status read_eval(struct ax_train_setup *s, const struct ax_run_ke
 
 /* ---- saving ---- */
 
+/* A relative path begins in output_dir, as in axolotl. */
 static enum ax_status read_trigger(struct ax_train_setup *s, const struct ax_run_keys *k) {
+    const bool named = k->trigger_file && k->trigger_file[0];
+    const char *name = named ? k->trigger_file : "axolotl_checkpoint.save";
     if (!k->triggered)
         return AX_OK;
-    AX_TRY(k->trigger_file
-               ? ax_strdup(&s->trigger_file, k->trigger_file)
-               : ax_path_join(&s->trigger_file, s->o.save.output_dir, "axolotl_checkpoint.save"));
+    AX_TRY(ax_path_join(&s->trigger_file, name[0] == '/' ? "" : s->o.save.output_dir, name));
     s->o.save.trigger_file = s->trigger_file;
     return AX_OK;
 }

@@ -721,6 +721,32 @@ static void test_records_that_are_left_out(void **state) {
     clear();
 }
 
+/* The file that requests a save is in output_dir, as in axolotl, unless its path is absolute. */
+static void test_saves_on_request(void **state) {
+    (void)state;
+    need_binary();
+    char config[128], absolute[256];
+    snprintf(absolute, sizeof absolute, "%s/now", scratch);
+    const struct {
+        const char *path, *file; /* of the key, and in the scratch folder */
+    } cases[] = {{"null", "out/axolotl_checkpoint.save"},
+                 {"\"\"", "out/axolotl_checkpoint.save"},
+                 {"save.now", "out/save.now"},
+                 {absolute, "now"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char key[300];
+        configure(config, sizeof config,
+                  "max_steps: 4\nfloat32: true\nsave_steps: 100\n"
+                  "dynamic_checkpoint: {enabled: true, check_interval: 3}\n");
+        snprintf(key, sizeof key, "dynamic_checkpoint.trigger_file_path=%s", cases[i].path);
+        assert_int_equal(ax_mkdir_parents(in_scratch("out")), AX_OK);
+        put_bytes(cases[i].file, "", 0);
+        EXPECT(0, "/out/checkpoint-3\n", config, key);
+        assert_false(ax_path_exists(in_scratch(cases[i].file)));
+        clear();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everyday_errors),
@@ -744,6 +770,7 @@ int main(void) {
         cmocka_unit_test(test_other_steps_end_elsewhere),
         cmocka_unit_test(test_never_in_an_epoch),
         cmocka_unit_test(test_records_that_are_left_out),
+        cmocka_unit_test(test_saves_on_request),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
