@@ -354,7 +354,7 @@ static bool saves_after(const struct ax_train *t, int64_t step, bool epoch_end) 
     return is_cadence_due(&t->o->save.when, t->schedule.save_every, step, epoch_end);
 }
 
-/* Removes the trigger file that requested this save, if one did. */
+/* Removes the trigger file that requested a save, if one did; also where one is due anyway. */
 static bool take_trigger(const struct ax_train *t) {
     if (t->vote.trigger && ax_train_is_main(t) && ax_unlink(t->o->save.trigger_file) != AX_OK) {
         ax_log_warn("%s", ax_error_text());
@@ -365,7 +365,7 @@ static bool take_trigger(const struct ax_train *t) {
 
 static bool wants_save(const struct ax_train *t, bool best) {
     const struct ax_train_save *s = &t->o->save;
-    if (saves_after(t, t->done, t->epoch_ended) || take_trigger(t))
+    if (take_trigger(t) || saves_after(t, t->done, t->epoch_ended))
         return true;
     if ((s->first_step && t->done == 1) || (s->when.when == AX_WHEN_BEST && best))
         return true;

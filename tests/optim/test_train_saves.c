@@ -136,6 +136,23 @@ static void test_old_checkpoints_go(void **state) {
     train_case_close(&c);
 }
 
+/* A file that requests the save of a step that is saved anyway does not request another one. */
+static void test_request_of_a_save_that_is_due(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    char path[128];
+    open_saving(&c, 3 * EVERY);
+    snprintf(path, sizeof path, "%s/save", c.dir);
+    c.o.save.trigger_file = path;
+    c.o.save.trigger_interval = EVERY;
+    assert_int_equal(ax_write_file_atomic(path, "", 0), AX_OK);
+    run_ok(&c, &r);
+    assert_true(is_saved(&c, EVERY));
+    assert_false(ax_path_exists(path));
+    train_case_close(&c);
+}
+
 /* ---- the best one ---- */
 
 /* A run that goes on from another folder's checkpoint, whose best one is not in its own. */
@@ -427,6 +444,7 @@ int main(void) {
         cmocka_unit_test(test_best_of_another_folder),
         cmocka_unit_test(test_stopped_before_a_step),
         cmocka_unit_test(test_old_checkpoints_go),
+        cmocka_unit_test(test_request_of_a_save_that_is_due),
         cmocka_unit_test(test_best_save_fails),
         cmocka_unit_test(test_last_save_does_not_start),
         cmocka_unit_test(test_publishing_fails),
