@@ -42,6 +42,9 @@ static enum ax_status read_line(struct ax_tsv *t, char *line, int row) {
 static enum ax_status parse(struct ax_tsv *t) {
     char *line = t->text;
     const size_t header = strcspn(line, "\n");
+    if (*line == '\0')
+        return ax_error(AX_ERR_CONFIG, "%s: the file is empty; its first line names the columns",
+                        t->path);
     for (size_t i = 0; i < header; i++)
         t->n_columns += line[i] == '\t';
     t->n_columns++;

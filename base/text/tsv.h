@@ -12,7 +12,7 @@ struct ax_tsv {
     const char **cells; /* [1 + n_rows][n_columns], the header first; owned, pointing into text */
 };
 
-/* At most 16 MiB. AX_ERR_CONFIG names the line that has another number of columns. */
+/* At most 16 MiB. AX_ERR_CONFIG if it is empty, or names the line that has another number of columns. */
 enum ax_status ax_tsv_read(struct ax_tsv *t, const char *path);
 void ax_tsv_free(struct ax_tsv *t);
 /* −1 if there is none. */

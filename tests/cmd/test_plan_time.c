@@ -45,6 +45,8 @@ static void cells_have_lines(void **state) {
     assert_int_equal(ax_write_file_atomic(path, "a\tb\n1\0\t2\n", 9), AX_OK);
     assert_int_equal(ax_tsv_read(&t, path), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "t.tsv: expected text, got a zero byte"));
+    assert_int_equal(ax_tsv_read(&t, put_text("t.tsv", "")), AX_ERR_CONFIG);
+    assert_non_null(strstr(ax_error_text(), "t.tsv: the file is empty"));
 }
 
 static void refuses(const char *file, const char *said) {
