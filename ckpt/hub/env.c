@@ -66,12 +66,16 @@ static enum ax_status take_token(char **out, const char *from, const char *text)
 }
 
 static enum ax_status read_token(char **out) {
-    const char *v = variable("HF_TOKEN");
+    const char *name =
+        variable("HF_TOKEN") ? "HF_TOKEN" : "HUGGING_FACE_HUB_TOKEN"; /* its former name */
+    const char *v = variable(name);
     char *path, *text;
     size_t len;
     *out = NULL;
     if (v)
-        return take_token(out, "HF_TOKEN", v);
+        AX_TRY(take_token(out, name, v));
+    if (*out)
+        return AX_OK;
     AX_TRY((v = variable("HF_TOKEN_PATH")) ? ax_path_expand(&path, v) : in_home(&path, "token"));
     enum ax_status st = AX_OK;
     if (ax_path_exists(path) && (st = ax_read_file(path, MAX_TOKEN, &text, &len)) == AX_OK) {

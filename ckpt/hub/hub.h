@@ -38,8 +38,8 @@ struct ax_hub {
     double retry_seconds; /* pause before the second attempt; doubles after each attempt */
 };
 
-/* Reads HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, HF_TOKEN, HF_TOKEN_PATH,
- * HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE. */
+/* Reads HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, HF_TOKEN or its former name
+ * HUGGING_FACE_HUB_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE. */
 enum ax_status ax_hub_open(struct ax_hub *h);
 void ax_hub_close(struct ax_hub *h); /* safe on a zeroed one */
 /* Only the cache folder. Free with ax_free. */

@@ -45,10 +45,10 @@ static int start(void **state) {
     for (size_t i = 0; i < sizeof second; i++)
         second[i] = (char)made_up("second", (int64_t)i);
     hub_start(&s);
-    unsetenv("HF_TOKEN");
-    unsetenv("HF_HUB_OFFLINE");
-    unsetenv("http_proxy");
-    unsetenv("HTTP_PROXY");
+    static const char *const others[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE",
+                                         "http_proxy", "HTTP_PROXY"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        unsetenv(others[i]);
     setenv("HOME", dir, 1);
     setenv("HF_ENDPOINT", s.endpoint, 1);
     setenv("HF_HUB_CACHE", in_dir("cache"), 1);
@@ -580,32 +580,36 @@ static void refusals_say_what_to_do(void **state) {
     assert_mentions("has no such model, or your token may not see it");
 }
 
+static void opens_with_token(const char *token) {
+    ax_hub_close(&hub);
+    assert_int_equal(ax_hub_open(&hub), AX_OK);
+    assert_string_equal(hub.token, token);
+}
+
 static void the_token_stays_at_the_hub(void **state) {
     (void)state;
     add_model();
     s.token = "hf_right";
     setenv("HF_TOKEN", " hf_right\n", 1);
-    ax_hub_close(&hub);
-    assert_int_equal(ax_hub_open(&hub), AX_OK);
+    opens_with_token("hf_right");
     fetches(NULL);
-    assert_true(s.hub_tokens > 0);
-    assert_int_equal(s.cdn_requests, 1);
-    assert_int_equal(s.cdn_tokens, 0);
+    assert_true(s.hub_tokens > 0 && s.cdn_requests == 1 && s.cdn_tokens == 0);
 }
 
 static void the_stored_token_is_found(void **state) {
     (void)state;
-    ax_hub_close(&hub);
     setenv("HF_HOME", in_dir("hf"), 1);
     assert_int_equal(ax_mkdir(in_dir("hf")), AX_OK);
     put_text("hf/token", "hf_stored\n");
-    assert_int_equal(ax_hub_open(&hub), AX_OK);
-    assert_string_equal(hub.token, "hf_stored");
-    ax_hub_close(&hub);
+    setenv("HF_TOKEN", " \n", 1);
+    opens_with_token("hf_stored");
     setenv("HF_TOKEN_PATH", in_dir("other"), 1);
     put_text("other", "hf_other");
-    assert_int_equal(ax_hub_open(&hub), AX_OK);
-    assert_string_equal(hub.token, "hf_other");
+    opens_with_token("hf_other");
+    unsetenv("HF_TOKEN");
+    setenv("HUGGING_FACE_HUB_TOKEN", "hf_former", 1);
+    opens_with_token("hf_former");
+    unsetenv("HUGGING_FACE_HUB_TOKEN");
     ax_hub_close(&hub);
     put_text("other", "hf_a\r\nX-Injected: b");
     assert_int_equal(ax_hub_open(&hub), AX_ERR_CONFIG);
