@@ -348,7 +348,7 @@ void ax_train_watch_end(const struct ax_train *t);
 /* AX_ERR_DATA if no token of the run was trained on. */
 enum ax_status ax_train_watch_trained(const struct ax_train *t);
 /* Computes each document's loss separately, in the eval phase: the records of the `n` highest go to
- * worst, NaN first; *found = number of records. While planning, one pass. */
+ * worst, NaN first; *found = number of records that have a loss. While planning, one pass. */
 struct ax_train_suspect {
     struct ax_train_origin from;
     double loss;

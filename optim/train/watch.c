@@ -120,7 +120,8 @@ static bool same_record(const struct ax_train_origin *a, const struct ax_train_o
     return a->line == b->line && strcmp(a->file, b->file) == 0;
 }
 
-/* The documents of a record, such as a pair's answers, are one suspect, as bad as its worst. */
+/* The documents of a record, such as a pair's answers, are one suspect, as bad as its worst. One without a loss, as of
+ * a reward model, whose scores are compared, is none. */
 static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
                                 struct ax_train_suspect *worst, int n, int *found) {
     const struct ax_train_sequences *r = &t->sequences;
@@ -136,7 +137,8 @@ static enum ax_status probe_all(struct ax_train *t, struct ax_pass *p,
             while (++i < r->all_docs[b] && same_record(from, &r->origins[b * r->cap_docs + i]))
                 if (is_worse(losses[b * r->cap_docs + i], s.loss))
                     s.loss = losses[b * r->cap_docs + i];
-            put_suspect(worst, n, (*found)++, s);
+            if (s.loss != 0)
+                put_suspect(worst, n, (*found)++, s);
         }
     }
     ax_free(losses);
@@ -190,6 +192,8 @@ static enum ax_status name_rows(struct ax_train *t, struct ax_buf *text) {
     struct ax_train_suspect worst[SUSPECTS];
     int n;
     AX_TRY(ax_train_probe(t, worst, SUSPECTS, &n));
+    if (n == 0)
+        return ax_buf_puts(text, "none has a loss of its own");
     for (int i = 0; i < n && i < SUSPECTS; i++)
         AX_TRY(ax_buf_printf(text, "%s%s:%llu (loss %.4g)", i ? ", " : "", worst[i].from.file,
                              (unsigned long long)worst[i].from.line, worst[i].loss));

@@ -228,6 +228,20 @@ static void another_head_is_refused(void **state) {
                            "for scoring"));
 }
 
+/* Scores are compared, so that a record alone has no loss by which it could be blamed. */
+static void a_loss_that_rises_blames_no_record(void **state) {
+    (void)state;
+    char out[8192];
+    find_goldens();
+    const int code = run(out, sizeof out,
+                         "train %s optimizer=sgd learning_rate=300 max_grad_norm=0 warmup_steps=0 "
+                         "max_steps=9 save_strategy=no save_steps=null output_dir=%s",
+                         config(false), in_dir("rising"));
+    if (code != 6 || !strstr(out, "; records: none has a loss of its own. ") ||
+        strstr(out, "(loss 0)"))
+        fail_msg("exit code %d: %s", code, out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reward_model_is_trained_and_scores),
@@ -235,6 +249,7 @@ int main(void) {
         cmocka_unit_test(a_process_reward_model_knows_its_separator),
         cmocka_unit_test(contradictions_are_one_line),
         cmocka_unit_test(another_head_is_refused),
+        cmocka_unit_test(a_loss_that_rises_blames_no_record),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
