@@ -140,7 +140,7 @@ const struct ax_config_key ax_config_keys_datasets[] = {
            .choices = "line|paragraph|document", .dflt = "line",
            AX_INTO(AX_FIELD(struct ax_rows_options, sample_by))),
     AX_KEY("datasets[].data_files", AX_T_STR | AX_T_STRINGS,
-           "Files to use from the folder or hub repository.",
+           "Files to use from the folder or hub repository: all of them are its split train.",
            AX_INTO(AX_FIELD(struct ax_entry_keys, data_files))),
     AX_KEY("datasets[].name", AX_T_STR, "Configuration of a hub data set, as named on its card.",
            AX_INTO(AX_FIELD(struct ax_rows_options, name))),

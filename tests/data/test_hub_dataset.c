@@ -117,6 +117,11 @@ static void the_files_of_the_split_come_once(void **state) {
         &(struct ax_rows_options){
             .path = "org/set", .data_files = files, .n_data_files = 1, .revision = "v1"},
         "{\"i\": 3} ");
+    static const char *const both[] = {"main/train-00001*", "main/test-*"};
+    reads(
+        &(struct ax_rows_options){
+            .path = "org/set", .data_files = both, .n_data_files = 2, .revision = "v1"},
+        "{\"i\": 3} {\"i\": 9} ");
 }
 
 static void mistakes_are_told_before_anything_comes(void **state) {

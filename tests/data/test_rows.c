@@ -415,10 +415,12 @@ static void folders_and_globs(void **state) {
     static const char *const files[] = {"notes.jsonl", "data/test*"};
     check_options(&(struct ax_rows_options){.path = set, .data_files = files, .n_data_files = 1},
                   "notes.jsonl:1 0 {\"i\":9}\n");
-    check_options(
+    check_options(&(struct ax_rows_options){.path = set, .data_files = files, .n_data_files = 2},
+                  "notes.jsonl:1 0 {\"i\":9}\ntest-00000.csv:2 1 {\"i\":\"2\"}\n");
+    check_fails(
         &(struct ax_rows_options){
             .path = set, .data_files = files + 1, .n_data_files = 1, .split = "test"},
-        "test-00000.csv:2 0 {\"i\":\"2\"}\n");
+        AX_ERR_DATA, "split \"test\" is not available; expected one of train");
     check(in_scratch("set/data/train*.jsonl"),
           "train-00000.jsonl:1 0 {\"i\":0}\ntrain-00001.jsonl:1 1 {\"i\":1}\n");
     make_folder("none");

@@ -349,6 +349,9 @@ enum ax_status ax_rows_choose(struct ax_found *f, const struct ax_rows_options *
     return AX_OK;
 }
 
+/* What data_files selects is all of one split, whatever the names, as in datasets. */
+#define NAMED_SPLIT "train"
+
 /* Adds those that o->data_files selects. */
 static enum ax_status choose_named(struct ax_found *f, const struct ax_rows_options *o,
                                    const char *const *names, size_t n) {
@@ -356,12 +359,10 @@ static enum ax_status choose_named(struct ax_found *f, const struct ax_rows_opti
         const size_t before = f->n;
         for (size_t i = 0; i < n; i++) {
             enum ax_rows_kind kind = AX_ROWS_JSON; /* JSONL, if there is no extension */
-            char split[AX_SPLIT_NAME_MAX];
             if (!ax_path_match(o->data_files[j], names[i]))
                 continue;
             (void)kind_by_ending(names[i], &kind);
-            ax_rows_split_of(names[i], split);
-            AX_TRY(ax_found_add(f, names[i], kind, split));
+            AX_TRY(ax_found_add(f, names[i], kind, NAMED_SPLIT));
         }
         if (f->n == before)
             return ax_error(AX_ERR_DATA, "%s: data_files: no such file: %s", o->path,
@@ -406,7 +407,7 @@ static enum ax_status add_path(struct ax_found *f, const struct ax_rows_options 
     char split[AX_SPLIT_NAME_MAX];
     AX_TRY(kind_of_file(&kind, o, path));
     ax_rows_split_of(name, split);
-    return ax_found_add(f, path, kind, split);
+    return ax_found_add(f, path, kind, o->n_data_files > 0 ? NAMED_SPLIT : split);
 }
 
 /* ---- the files in a folder ---- */
