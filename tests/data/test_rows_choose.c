@@ -1,4 +1,4 @@
-/* Which files hold which rows: patterns, cards, names. */
+/* Which files hold which rows: patterns, also on the disk, cards, names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -183,9 +183,44 @@ static void splits_that_are_not_there_are_told(void **state) {
     ax_found_free(&f);
 }
 
+/* The files on the disk of a path, or of data_files in the folder "deep", by their names. */
+static void finds(const char *path, const char *data_files, const char *want) {
+    struct ax_found f;
+    const struct ax_rows_options o = {
+        .path = in_scratch(path), .data_files = &data_files, .n_data_files = data_files ? 1 : 0};
+    char got[256] = "";
+    assert_int_equal(ax_rows_find(&f, &o), AX_OK);
+    for (size_t i = 0; i < f.n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s ",
+                 strstr(f.files[i].path, "deep/") + 5);
+    assert_string_equal(got, want);
+    ax_found_free(&f);
+}
+
+static void patterns_on_the_disk(void **state) {
+    (void)state;
+    make_folder("deep/x/y");
+    put_text("deep/a.json", "{}");
+    put_text("deep/x/b.json", "{}");
+    put_text("deep/x/y/c.json", "{}");
+    put_text("deep/x/y/d.txt", "");
+    finds("deep", "**/*.json", "a.json x/b.json x/y/c.json ");
+    finds("deep", "x/**", "x/b.json x/y/c.json x/y/d.txt ");
+    finds("deep", "*/*.json", "x/b.json ");
+    finds("deep/**/*.json", NULL, "a.json x/b.json x/y/c.json ");
+    finds("de*/**/y/*", NULL, "x/y/c.json x/y/d.txt ");
+    const char *none = "none/**";
+    struct ax_found f;
+    assert_error(ax_rows_find(&f, &(struct ax_rows_options){.path = in_scratch("deep"),
+                                                            .data_files = &none,
+                                                            .n_data_files = 1}),
+                 AX_ERR_DATA, "data_files: no such file: ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns),
+        cmocka_unit_test(patterns_on_the_disk),
         cmocka_unit_test(cards),
         cmocka_unit_test(names),
         cmocka_unit_test(long_split_names),

@@ -510,8 +510,38 @@ done:
     return st;
 }
 
+/* Of a pattern with **: files at any depth of the folder before its first wildcard. */
+static enum ax_status add_below(struct ax_found *f, const struct ax_rows_options *o,
+                                const char *pattern) {
+    struct names l = {0};
+    char *folder = NULL;
+    enum ax_status st;
+    size_t n = strcspn(pattern, "*?[");
+    while (n > 0 && pattern[n - 1] != '/')
+        n--;
+    AX_TRY_GOTO(n > 0 ? ax_strndup(&folder, pattern, n) : ax_strdup(&folder, "./"), st, done);
+    if (ax_path_is_dir(folder))
+        AX_TRY_GOTO(list_folder(&l, folder), st, done);
+    for (size_t i = 0; i < l.n; i++) {
+        char *path;
+        if (!ax_path_match(pattern + n, l.v[i]))
+            continue;
+        AX_TRY_GOTO(ax_path_join(&path, folder, l.v[i]), st, done);
+        st = add_path(f, o, path, strrchr(path, '/') + 1);
+        ax_free(path);
+        AX_TRY_GOTO(st, st, done);
+    }
+done:
+    ax_free(folder);
+    free_names(&l);
+    return st;
+}
+
+/* glob() takes ** for *. */
 static enum ax_status add_glob(struct ax_found *f, const struct ax_rows_options *o,
                                const char *pattern) {
+    if (strstr(pattern, "**"))
+        return add_below(f, o, pattern);
     glob_t g;
     enum ax_status st = ax_dir_glob(&g, pattern);
     for (size_t i = 0; st == AX_OK && i < g.gl_pathc; i++) {
