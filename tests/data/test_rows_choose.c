@@ -146,6 +146,10 @@ static void names(void **state) {
     chooses("", NULL, converted, "train.parquet:train");
     static const char *const even[] = {"train.csv", "train.jsonl", NULL};
     chooses("", NULL, even, "train.jsonl:train");
+    static const char *const folders[] = {"a/test/train.jsonl", "a/train/test.jsonl", NULL};
+    chooses("", NULL, folders, "a/test/train.jsonl:test a/train/test.jsonl:train");
+    static const char *const none[] = {"Test.jsonl", "test+x.jsonl", "train_2.jsonl", NULL};
+    chooses("", NULL, none, "Test.jsonl: test+x.jsonl: train_2.jsonl:train");
     static const char *const plain[] = {"a.jsonl", "b/c.jsonl.gz", "notes.md", NULL};
     chooses("", NULL, plain, "a.jsonl: b/c.jsonl.gz:");
 }

@@ -149,11 +149,13 @@ static bool is_data(const char *path) {
     return name[0] != '.' && path[0] != '.' && !strstr(path, "/.") && kind_by_ending(name, &kind);
 }
 
-static const char *word_in(const char *path) {
+/* The split that the first n bytes of a path name, in lower case as in datasets. */
+static const char *word_in(const char *path, size_t n) {
+    static const char around[] = "-._ /0123456789"; /* or an end */
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t n = strlen(words[i].word);
-        for (const char *s = path; (s = strcasestr(s, words[i].word)) != NULL; s++)
-            if ((s == path || !isalpha((unsigned char)s[-1])) && !isalpha((unsigned char)s[n]))
+        const size_t len = strlen(words[i].word);
+        for (const char *s = path; (s = memmem(s, (size_t)(path + n - s), words[i].word, len)); s++)
+            if ((s == path || strchr(around, s[-1])) && strchr(around, s[len]))
                 return words[i].split;
     }
     return "";
@@ -180,7 +182,9 @@ void ax_rows_split_of(const char *path, char split[AX_SPLIT_NAME_MAX]) {
                 snprintf(split, AX_SPLIT_NAME_MAX, "%s", words[i].split);
         return;
     }
-    snprintf(split, AX_SPLIT_NAME_MAX, "%s", word_in(path));
+    const char *slash = strrchr(path, '/'),
+               *of_folder = slash ? word_in(path, (size_t)(slash - path)) : "";
+    snprintf(split, AX_SPLIT_NAME_MAX, "%s", *of_folder ? of_folder : word_in(path, strlen(path)));
 }
 
 /* ---- files that were found ---- */
