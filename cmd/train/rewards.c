@@ -68,11 +68,24 @@ static enum ax_status read_logits(void *ctx, int n, const struct ax_document *do
     return ax_reward_model_read(&m->model, n, docs, logits);
 }
 
+/* TRL gives reward functions their tokenizer's pad token, or EOS, whatever config.json says. */
+static void pad_as_trl(const struct ax_setup_reward_model *m, struct ax_text_scorer *s) {
+    const int32_t pad = ax_tokenizer_pad_id(s->side.tokenizer);
+    if (s->kind != &ax_classifier_reward || pad == s->arch.score_pad)
+        return;
+    ax_log_info("rewards: %s: scores are at the last token that is not the tokenizer's pad token, "
+                "%d, as in TRL; pad_token_id in config.json, which axtrain eval goes by, is %d "
+                "(-1: none)",
+                m->o.name, pad, s->arch.score_pad);
+    s->arch.score_pad = pad;
+}
+
 static enum ax_status open_reader(struct ax_setup_reward_model *m) {
     const struct ax_best_of_args args = {.scorer = m->path, .by = m->by};
     const struct ax_text_scorer_options o = {.read = read_logits, .ctx = m};
     struct ax_text_scorer *s = &m->reader.scorer;
     AX_TRY(ax_best_of_open(&m->reader, &args, &o));
+    pad_as_trl(m, s);
     s->max_len = longest(m, &s->arch);
     m->model.arch = &s->arch;
     m->model.weights = &s->hf;

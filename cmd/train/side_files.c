@@ -212,9 +212,34 @@ static void keep_others(struct ax_train_setup *s) {
                     s->base, ax_arch_type(&s->arch, type, sizeof type));
 }
 
+/* As TRL's RewardTrainer, a reward model's config.json gets the tokenizer's pad token, or EOS, for readers to find the
+ * scores where they were trained. */
+static enum ax_status say_score_pad(struct ax_train_setup *s, bool saves_config) {
+    static const char key[] = "pad_token_id";
+    const int32_t pad = s->data.tok.pad;
+    char was[24] = "none";
+    if (pad == AX_NO_TOKEN)
+        return ax_config_error(s->cfg, "special_tokens.pad_token",
+                               "a reward model's score is at the last token that does not pad, but "
+                               "the tokenizer has neither a pad token nor EOS: name one");
+    if (s->arch.score_pad >= 0)
+        snprintf(was, sizeof was, "%d", s->arch.score_pad);
+    if (!saves_config && s->arch.score_pad != pad)
+        ax_log_warn("adapter: it learns scores at the last token that is not the tokenizer's pad "
+                    "token, %d, as in TRL; PEFT and transformers go by the base's %s, which is %s: "
+                    "set config.%s = %d there, or merge the adapter",
+                    pad, key, was, key, pad);
+    s->arch.score_pad = pad;
+    if (json_object_set_new(s->config_edits, key, json_integer(pad)) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    return AX_OK;
+}
+
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     const struct ax_setup_tokenizer *tok = &s->data.tok;
     const char *dir = tok->is_gguf ? s->base : tok->path;
+    const bool scores = ax_method_of(s->cfg)->head == &ax_classifier_reward;
+    const bool adapts = s->adapter && !ax_config_holds(s->cfg, "relora");
     char *template, *steps, *base;
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
@@ -226,8 +251,10 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     AX_TRY(steps_text(s, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));
-    if (s->adapter && s->hf.dir && !ax_config_holds(s->cfg, "relora")) {
-        AX_TRY(ax_base_note_text(&s->hf, s->base_name, &base));
+    if (scores)
+        AX_TRY(say_score_pad(s, !adapts));
+    if (adapts && s->hf.dir) {
+        AX_TRY(ax_base_note_text(&s->hf, s->base_name, scores ? tok->pad : -1, &base));
         AX_TRY(add_text(s, AX_BASE_NOTE, base));
     }
     AX_TRY(template_text(s, &template));

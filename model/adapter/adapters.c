@@ -87,6 +87,8 @@ enum ax_status ax_adapters_open(struct ax_adapters *a, const struct ax_arg_list 
         st = open_one(a, given->text[i], base);
         if (st == AX_OK)
             st = ax_classifier_of_adapter(arch, &a->pefts[i]);
+        if (st == AX_OK)
+            st = ax_base_note_score_pad(&a->pefts[i], &arch->score_pad);
     }
     if (st == AX_OK)
         st = take_vocabulary(a, arch);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "model/adapter/vocabulary_note.h"
 
+#define PAD      "pad_token_id"
 #define FIRST    64 /* values of a tensor */
 #define MAX_NOTE (1u << 20)
 
@@ -37,11 +38,13 @@ enum ax_status ax_base_values(const struct ax_hf *hf, char out[AX_BASE_VALUES]) 
     return AX_OK;
 }
 
-enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, char **out) {
+enum ax_status ax_base_note_text(const struct ax_hf *hf, const char *name, int32_t score_pad,
+                                 char **out) {
     char hex[AX_BASE_VALUES], *text;
     size_t len;
     AX_TRY(ax_base_values(hf, hex));
-    json_t *v = json_pack("{ss ss}", "base", name, "values", hex);
+    json_t *v = json_pack("{ss ss so*}", "base", name, "values", hex, PAD,
+                          score_pad < 0 ? NULL : json_integer(score_pad));
     if (!v)
         return ax_error(AX_ERR_NOMEM, "out of memory for %s", AX_BASE_NOTE);
     enum ax_status st = ax_json_dump(v, &text, &len);
@@ -82,22 +85,38 @@ static enum ax_status compare(const char *base, const struct ax_peft *peft, stru
         peft->dir, name, base);
 }
 
+/* *note stays empty without one. */
+static enum ax_status load(struct ax_json_doc *note, const struct ax_peft *peft) {
+    char *path;
+    AX_TRY(ax_path_join(&path, peft->dir, AX_BASE_NOTE));
+    const enum ax_status st = ax_path_exists(path) ? ax_json_load(note, path, MAX_NOTE) : AX_OK;
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_base_note_score_pad(const struct ax_peft *peft, int32_t *score_pad) {
+    struct ax_json_doc doc = {0};
+    AX_TRY(load(&doc, peft));
+    const struct ax_json v = doc.root ? ax_json_get(ax_json_root(&doc), PAD) : (struct ax_json){0};
+    int64_t id = *score_pad;
+    const enum ax_status st = v.v ? ax_json_i64(v, 0, INT32_MAX, &id) : AX_OK;
+    *score_pad = (int32_t)id;
+    ax_json_free(&doc);
+    return st;
+}
+
 enum ax_status ax_base_note_check(const char *base, const struct ax_peft *peft) {
     struct ax_json_doc doc = {0};
     bool known = false;
-    char *path;
-    AX_TRY(ax_path_join(&path, peft->dir, AX_BASE_NOTE));
+    AX_TRY(load(&doc, peft));
     enum ax_status st = AX_OK;
-    if (ax_path_exists(path)) {
-        st = ax_json_load(&doc, path, MAX_NOTE);
-        if (st == AX_OK)
-            st = compare(base, peft, ax_json_root(&doc), &known);
+    if (doc.root) {
+        st = compare(base, peft, ax_json_root(&doc), &known);
     } else if (peft->config.base && !strstr(base, last_part(peft->config.base))) {
         /* a folder of the hub's cache has the name in the middle */
         ax_log_warn("%s: the adapter's config says that its base is %s, which %s may not be",
                     peft->dir, peft->config.base, base);
     }
     ax_json_free(&doc);
-    ax_free(path);
     return st == AX_OK && !known ? ax_vocabulary_note_check(base, peft) : st;
 }

@@ -108,11 +108,12 @@ static enum ax_status dtype(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-/* nn.Embedding counts a negative padding_idx from the end of the vocabulary. */
+/* nn.Embedding counts a negative padding_idx from the end of the vocabulary; no token of a text is equal to
+ * a negative one. */
 static enum ax_status pad_token(struct ax_arch *a, struct ax_json c) {
     int64_t id;
     const struct ax_json v = ax_json_get(c, "pad_token_id");
-    a->pad_token = -1;
+    a->pad_token = a->score_pad = -1;
     if (!v.v)
         return AX_OK;
     AX_TRY(ax_json_i64(v, -a->vocab_size, INT32_MAX, &id));
@@ -120,6 +121,7 @@ static enum ax_status pad_token(struct ax_arch *a, struct ax_json c) {
         return ax_json_error(v, "id %lld is outside the vocabulary of %lld", (long long)id,
                              (long long)a->vocab_size);
     a->pad_token = (int32_t)(id < 0 ? id + a->vocab_size : id);
+    a->score_pad = (int32_t)(id < 0 ? -1 : id);
     return AX_OK;
 }
 

@@ -233,6 +233,7 @@ struct ax_arch {
     double logit_scale, logit_softcap; /* applied to a language model's logits; softcap 0 = none */
     double init_range;
     int32_t pad_token;   /* its embedding row gets no gradient from look-ups; −1 = none */
+    int32_t score_pad;   /* pad of ax_score_position for a reward model's texts; −1 = none */
     enum ax_dtype dtype; /* dtype of the checkpoint, from the config; F32 if not given */
     struct ax_rope_config rope, rope_local; /* dim 0: not used */
     struct ax_rope_config rope_queries;     /* dim 0: not used */

@@ -149,6 +149,7 @@ struct merge {
     struct ax_hf hf;
     struct ax_peft peft;
     bool with_tokenizer;       /* the adapter's folder has a tokenizer */
+    int32_t score_pad;         /* as the adapter's note says; −1: it has none of it */
     bool unties;               /* the merged model has its own head, the base has not */
     struct ax_merged *tensors; /* [hf's count] */
     struct ax_st_output *outputs;
@@ -268,6 +269,8 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
     json_t *edits;
     /* training put a tokenizer and its chat template next to the adapter */
     int32_t eos;
+    if (w->score_pad >= 0)
+        save.pad = &w->score_pad;
     if (w->with_tokenizer) {
         AX_TRY(read_eos(w->m->adapter, &eos));
         save.tokenizer_dir = w->m->adapter;
@@ -339,6 +342,7 @@ static enum ax_status run(struct merge *w) {
     w->with_tokenizer = ax_tokenizer_is_in(w->m->adapter);
     AX_TRY(ax_merge_note_check(w->hf.dir, &w->peft));
     AX_TRY(ax_base_note_check(w->hf.dir, &w->peft));
+    AX_TRY(ax_base_note_score_pad(&w->peft, &w->score_pad));
     w->probe = (struct merge_probe){.arch = &w->arch, .peft = &w->peft, .threads = w->m->threads};
     AX_TRY(merge_probe_start(&w->probe, &w->hf));
     AX_TRY(open_tensors(w));
@@ -346,7 +350,7 @@ static enum ax_status run(struct merge *w) {
 }
 
 enum ax_status ax_merge_run(struct ax_merge *m) {
-    struct merge w = {.m = m};
+    struct merge w = {.m = m, .score_pad = -1};
     if (!m->base_name)
         m->base_name = m->base;
     const enum ax_status st = run(&w);

@@ -221,6 +221,29 @@ static void any_reward_model(void **state) {
     }
 }
 
+static void set_pad(const char *folder, json_t *pad) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    json_t *v = json_load_file(path, 0, NULL);
+    assert_non_null(v);
+    assert_int_equal(json_object_set_new(v, "pad_token_id", pad), 0);
+    assert_int_equal(json_dump_file(v, path, 0), 0);
+    json_decref(v);
+}
+
+/* TRL sets pad_token_id to the tokenizer's pad token: rewards are the scores of a folder that says so. */
+static void the_tokenizer_says_what_pads(void **state) {
+    (void)state;
+    find_goldens();
+    const char *dir = reward_model(base, "special_tokens:\n  pad_token: <|eot_id|>\n");
+    set_pad(dir, json_null());
+    train("a", configure(dir, true), "", "");
+    set_pad(dir, json_integer(504));
+    same_as_eval(dir, "judge", "reward", true);
+    clear("a");
+    clear("judge");
+}
+
 /* ---- two of a name ---- */
 
 static void copy_reward_model(const char *to, int positions) {
@@ -379,6 +402,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rewards_are_evals_scores),
         cmocka_unit_test(long_answers_have_rewards),
+        cmocka_unit_test(the_tokenizer_says_what_pads),
         cmocka_unit_test(any_reward_model),
         cmocka_unit_test(two_of_a_name),
         cmocka_unit_test(any_mesh),

@@ -145,6 +145,55 @@ static void an_adapter_with_packing_is_merged(void **state) {
     assert_string_equal(means[0], means[1]);
 }
 
+static int64_t pad_of(const char *name) {
+    json_t *v = read_json(name);
+    const json_t *pad = json_object_get(v, "pad_token_id");
+    const int64_t id = json_is_integer(pad) ? json_integer_value(pad) : -1;
+    json_decref(v);
+    return id;
+}
+
+#define EOS 504
+
+/* Where EOS pads, too, it is what readers of the saved folder have to skip; the base says another token. */
+static void readers_find_where_scores_were_trained(void **state) {
+    (void)state;
+    char out[16384], means[2][64];
+    static const char pads[] = "special_tokens.pad_token='<|eot_id|>'";
+    find_goldens();
+    must_run(out, sizeof out,
+             run(out, sizeof out, "train %s %s max_steps=2 output_dir=%s", config(false), pads,
+                 in_dir("padded")));
+    assert_int_equal(pad_of("padded/config.json"), EOS);
+    assert_int_equal(pad_of("padded/checkpoint-2/config.json"), EOS);
+    assert_null(strstr(out, "warn adapter"));
+
+    /* without the key it is the tokenizer's, whatever the base's config.json says */
+    must_run(out, sizeof out,
+             run(out, sizeof out, "train %s max_steps=1 model_config.pad_token_id=3 output_dir=%s",
+                 config(false), in_dir("other")));
+    assert_int_equal(pad_of("other/config.json"), 507);
+
+    must_run(out, sizeof out,
+             run(out, sizeof out,
+                 "train %s %s max_steps=2 adapter=lora lora_r=4 lora_alpha=8 "
+                 "lora_target_linear=true merge_lora=true output_dir=%s",
+                 config(false), pads, in_dir("padl")));
+    assert_non_null(strstr(out, "go by the base's pad_token_id, which is 507: set "
+                                "config.pad_token_id = 504 there, or merge the adapter"));
+    assert_int_equal(pad_of("padl/axtrain_base.json"), EOS);
+    assert_int_equal(pad_of("padl/merged/config.json"), EOS);
+    for (int merged = 0; merged < 2; merged++) {
+        must_run(out, sizeof out,
+                 run(out, sizeof out, "eval --model %s --task reward --data %s -o %s",
+                     in_dir(merged ? "padl/merged" : "padl"), pairs, in_dir("scores.jsonl")));
+        const char *at = strstr(out, "mean margin");
+        assert_non_null(at);
+        snprintf(means[merged], sizeof means[merged], "%.26s", at);
+    }
+    assert_string_equal(means[0], means[1]);
+}
+
 static void a_process_reward_model_knows_its_separator(void **state) {
     (void)state;
     char out[16384];
@@ -246,6 +295,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reward_model_is_trained_and_scores),
         cmocka_unit_test(an_adapter_with_packing_is_merged),
+        cmocka_unit_test(readers_find_where_scores_were_trained),
         cmocka_unit_test(a_process_reward_model_knows_its_separator),
         cmocka_unit_test(contradictions_are_one_line),
         cmocka_unit_test(another_head_is_refused),

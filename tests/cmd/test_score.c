@@ -119,6 +119,58 @@ static void rewards_are_those_that_trl_recorded(void **state) {
     json_decref(texts);
 }
 
+/* Sets pad_token_id in a copy of the recorded folder; its weights and tokenizer are links. */
+static void copy_with_pad(const char *folder, const json_t *pad) {
+    static const char *const files[] = {"model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json", "chat_template.jinja"};
+    char from[600], to[600];
+    assert_int_equal(ax_remove_tree(folder), AX_OK);
+    assert_int_equal(ax_mkdir(folder), AX_OK);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(from, sizeof from, "%s/%s", golden_path("runs/reward/margin_trained"), files[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, files[i]);
+        assert_int_equal(ax_symlink(from, to), AX_OK);
+    }
+    snprintf(from, sizeof from, "%s/config.json", golden_path("runs/reward/margin_trained"));
+    snprintf(to, sizeof to, "%s/config.json", folder);
+    json_t *v = read_json(from);
+    assert_int_equal(json_object_set(v, "pad_token_id", (json_t *)(uintptr_t)pad), 0);
+    assert_int_equal(json_dump_file(v, to, 0), 0);
+    json_decref(v);
+}
+
+/* pad_token_id decides which token has the score: EOS, which ends the texts, another, one that no token is, none. */
+static void scores_of_each_pad_are_those_of_transformers(void **state) {
+    (void)state;
+    char out[4096], path[600], folder[512];
+    snprintf(path, sizeof path, "%s.pads.json", golden_path("runs/reward/margin_trained"));
+    json_t *v = read_json(path), *texts = json_object_get(v, "texts");
+    double lowest = 1e9, highest = -1e9;
+    assert_int_equal(json_array_size(texts), 16);
+    snprintf(folder, sizeof folder, "%s", in_dir("padded"));
+    for (size_t i = 0; i < json_array_size(texts); i += 4) {
+        json_t *some = json_array();
+        for (size_t k = i; k < i + 4; k++)
+            json_array_append(some, json_array_get(texts, k));
+        write_lines("texts.jsonl", some);
+        copy_with_pad(folder, json_object_get(json_array_get(some, 0), "pad_token_id"));
+        if (run(out, sizeof out, "eval --model %s --task reward --data %s -o %s", folder,
+                in_dir("texts.jsonl"), in_dir("scores.jsonl")) != 0)
+            fail_msg("%s", out);
+        json_t *got = read_lines("scores.jsonl");
+        assert_int_equal(json_array_size(got), 4);
+        for (size_t k = 0; k < 4; k++)
+            expect_near(json_array_get(got, k), "score", number(json_array_get(some, k), "score"));
+        const double first = number(json_array_get(got, 0), "score");
+        lowest = fmin(lowest, first);
+        highest = fmax(highest, first);
+        json_decref(got);
+        json_decref(some);
+    }
+    assert_true(highest - lowest > 1e-2);
+    json_decref(v);
+}
+
 /* The same conversation as a pair, as an answer to a prompt, and as messages; and its text. */
 static void records_say_the_same_in_several_ways(void **state) {
     (void)state;
@@ -380,6 +432,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(they_do_not_generate),
         cmocka_unit_test(rewards_are_those_that_trl_recorded),
+        cmocka_unit_test(scores_of_each_pad_are_those_of_transformers),
         cmocka_unit_test(records_say_the_same_in_several_ways),
         cmocka_unit_test(step_scores_are_those_that_trl_recorded),
         cmocka_unit_test(the_folder_says_what_separates_steps),

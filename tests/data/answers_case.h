@@ -30,6 +30,7 @@ static inline void answers_open(struct answers_case *c, enum ax_task task, const
                                       .type = type,
                                       .tokenizer = bare_tokenizer,
                                       .sequence_len = 1000,
+                                      .pad = AX_NO_TOKEN,
                                       .chat = &c->chat.chat,
                                       .answers = &c->answers,
                                       .steps = &c->steps,

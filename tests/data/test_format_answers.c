@@ -236,6 +236,16 @@ static void rewards(void **state) {
     check_labels(&c.o, CHAT("\"chosen\": [" A("1") "], \"rejected\": [" A("2") "]"),
                  "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n1<|im_end|>\n{0} | "
                  "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n{0}");
+    /* the token that pads ends no answer; that it also ends texts moves the scores */
+    c.o.pad = ax_tokenizer_special_id(bare_tokenizer, AX_EOS);
+    check_labels(&c.o, PAIR("5", "6</s></s>"), "2+3=5{0}</s> | 2+3=6{0}</s></s>");
+    c.o.long_examples = AX_LONG_CUT;
+    c.o.sequence_len = 5;
+    check_labels(&c.o, PAIR("5", "67"), "2+3=5{0} | 2+3=6{0}");
+    c.o.sequence_len = 1000;
+    check_labels(&c.o, "{\"prompt\": \"</s>\", \"chosen\": \"</s>\", \"rejected\": \"a\"}",
+                 "</s>{0}</s> | </s>a{0}</s>");
+    c.o.pad = AX_NO_TOKEN;
     /* no column to put the margin in */
     c.o.columns = NULL;
     check_labels(&c.o, PAIR("5", "6"), "2+3=5</s>{0} | 2+3=6</s>{0}");
@@ -481,6 +491,8 @@ static void described(void **state) {
     c.answers.field_rejected = "bad";
     texts[n++] = description_of(&c.o);
     c.o.task = AX_TASK_REWARD;
+    texts[n++] = description_of(&c.o);
+    c.o.pad = 0;
     texts[n++] = description_of(&c.o);
     c.o.type = "passthrough";
     texts[n++] = description_of(&c.o);

@@ -167,6 +167,8 @@ enum ax_status ax_run_path(const struct ax_run *r, const char *path, char **out)
 enum ax_status ax_run_open(struct ax_run *r, const char *name);
 /* A setting of the case, for one who heeds it. */
 struct ax_json ax_run_setting(const struct ax_run *r, const char *key);
+/* The token that pads where it also ends texts; AX_NO_TOKEN: texts have none of it. */
+enum ax_status ax_run_pad(const struct ax_run *r, int32_t *pad);
 /* Names the settings that nobody has asked for: one with an effect is why a comparison fails. */
 void ax_run_tell_settings(const struct ax_run *r);
 /* In parts: its files and settings, the name of its list of steps; a model, by the key of its folder. */
@@ -182,6 +184,7 @@ void ax_run_close(struct ax_run *r);
 struct ax_run_rows {
     struct ax_golden_tensor ids, mask, scored, answer; /* answer.v NULL: all that is scored */
     double least;
+    int32_t pad; /* of rows with a score each: ax_run_pad */
 };
 /* By their names in micro-batch k; mask and answer may be NULL. */
 struct ax_run_names {

@@ -54,6 +54,14 @@ struct ax_json ax_run_setting(const struct ax_run *r, const char *key) {
     return ax_json_get(r->settings, key);
 }
 
+enum ax_status ax_run_pad(const struct ax_run *r, int32_t *pad) {
+    int64_t id;
+    (void)ax_run_setting(r, "pad_token"); /* its text */
+    AX_TRY(ax_json_i64_or(ax_run_setting(r, "pad_token_id"), 0, INT32_MAX, -1, &id));
+    *pad = (int32_t)id;
+    return AX_OK;
+}
+
 void ax_run_tell_settings(const struct ax_run *r) {
     const char *key;
     json_t *v;

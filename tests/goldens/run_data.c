@@ -82,6 +82,7 @@ static enum ax_status read_settings(struct data *d) {
                                       .steps = &d->steps,
                                       .columns = d->r->objective.columns,
                                       .long_examples = packing ? AX_LONG_KEEP : AX_LONG_USUAL};
+    AX_TRY(ax_run_pad(d->r, &d->o.pad));
     const struct ax_json most = ax_run_setting(d->r, "max_length");
     if (json_is_null(json_object_get(d->r->settings.v, "max_length"))) /* no limit */
         d->o.sequence_len = INT32_MAX;

@@ -42,7 +42,8 @@ static enum ax_status read_reward(struct ax_run *r, int k, struct ax_run_micro *
     char name[32];
     AX_TRY(ax_run_rows_open(&rows, r, k, &names));
     const int64_t n = rows.ids.shape[0] / 2;
-    enum ax_status st = AX_OK;
+    enum ax_status st;
+    AX_TRY_GOTO(ax_run_pad(r, &rows.pad), st, done);
     snprintf(name, sizeof name, "m%02d.margin", k);
     if (ax_safetensors_find(&r->fed, name))
         AX_TRY_GOTO(ax_run_fed(r, k, "margin", &margin), st, done);

@@ -95,12 +95,15 @@ enum ax_status ax_run_micro_add(struct ax_run_micro *m, const struct ax_run_rows
     return AX_OK;
 }
 
-/* A class of each token; without a tensor of them, class 0 of the last one. */
+/* A class of each token; without a tensor of them, class 0 of the last one that is not `pad`. */
 static void label_in_place(struct ax_run_micro *m, const struct ax_run_rows *rows, int64_t first,
                            int64_t n) {
+    int64_t last = n - 1;
+    while (last > 0 && (int32_t)rows->ids.v[first + last] == rows->pad)
+        last--;
     for (int64_t t = 0; t < n; t++) {
         const int64_t to = m->tokens - n + t;
-        const double label = rows->scored.v ? rows->scored.v[first + t] : t + 1 == n ? 0 : -1;
+        const double label = rows->scored.v ? rows->scored.v[first + t] : t == last ? 0 : -1;
         m->labels[to] = label >= 0 ? (int32_t)label : -1;
         m->target[to] = label > 0;
     }

@@ -182,7 +182,7 @@ static void preferences_are_repeated_in_double_precision(void **state) {
  * labeled alone. */
 static void heads_are_repeated(void **state) {
     (void)state;
-    copy_cases("reward", "margin plain");
+    copy_cases("reward", "margin plain pad_is_eos");
     passes("runs/reward", "cpu");
     if (sweeping())
         passes("runs/reward", "ref");

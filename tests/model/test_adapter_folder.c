@@ -380,11 +380,14 @@ static void bases_are_told_apart(void **state) {
         struct ax_hf hf;
         char *text;
         must(ax_hf_open(&hf, bases[i]));
-        must(ax_base_note_text(&hf, "org/name", &text));
+        must(ax_base_note_text(&hf, "org/name", i == 0 ? -1 : 504, &text));
         ax_hf_close(&hf);
         put_text("noted/" AX_BASE_NOTE, text);
         ax_free(text);
         must(ax_base_note_check(bases[i], &peft));
+        int32_t pad = 7; /* where scores are, if the note says so */
+        must(ax_base_note_score_pad(&peft, &pad));
+        assert_int_equal(pad, i == 0 ? 7 : 504);
         assert_int_equal(ax_base_note_check(bases[1 - i], &peft), AX_ERR_CONFIG);
         assert_mentions("was trained on org/name, whose weights are others than those of ");
     }

@@ -157,9 +157,7 @@ static enum ax_status check_unchanged(const struct ax_setup_tokenizer *t, size_t
 static void find_ids(struct ax_setup_tokenizer *t) {
     t->bos = ax_tokenizer_special_id(t->tokenizer, AX_BOS);
     t->eos = ax_tokenizer_special_id(t->tokenizer, AX_EOS);
-    t->pad = ax_tokenizer_special_id(t->tokenizer, AX_PAD);
-    if (t->pad == AX_NO_TOKEN)
-        t->pad = t->eos;
+    t->pad = ax_tokenizer_pad_id(t->tokenizer);
 }
 
 static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {

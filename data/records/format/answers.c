@@ -148,8 +148,10 @@ static enum ax_status add_side(const struct ax_format *f, const struct ax_encodi
     AX_TRY(put(&s, whole->ids + at, tail, true));
     if (eos)
         AX_TRY(put(&s, &f->eos, 1, true));
-    if (f->o.task == AX_TASK_REWARD && out->n_open > 0)
-        out->labels[out->n_tokens - 1] = 0;
+    if (f->o.task == AX_TASK_REWARD && out->n_open > 0) {
+        const size_t first = out->n_tokens - out->n_open;
+        out->labels[first + ax_score_position(out->tokens + first, out->n_open, f->o.pad)] = 0;
+    }
     return AX_OK;
 }
 

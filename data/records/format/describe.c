@@ -121,6 +121,8 @@ enum ax_status ax_format_describe(const struct ax_format *f, json_t **out) {
     if (ok && o->task != AX_TASK_TEXT)
         ok = json_object_set_new(v, "task",
                                  json_pack("[i, i]", (int)o->task, (int)o->long_examples)) == 0;
+    if (ok && o->task == AX_TASK_REWARD)
+        ok = json_object_set_new(v, "score_pad", json_integer(o->pad)) == 0;
     if (ok && o->answers)
         ok = json_object_set_new(v, "answers", describe_answers(o->answers)) == 0;
     if (ok && o->steps)

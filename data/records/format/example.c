@@ -75,6 +75,14 @@ static enum ax_status add_words(struct ax_example_list *l, size_t n) {
     return AX_OK;
 }
 
+size_t ax_score_position(const int32_t *tokens, size_t n, int32_t pad) {
+    AX_ASSERT(n > 0);
+    size_t at = n - 1;
+    while (at > 0 && tokens[at] == pad)
+        at--;
+    return at;
+}
+
 enum ax_status ax_example_list_end(struct ax_example_list *l, struct ax_origin origin) {
     if (l->n_open == 0)
         return AX_OK;

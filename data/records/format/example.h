@@ -72,6 +72,10 @@ struct ax_example {
     size_t n_text;
 };
 
+/* Where transformers and TRL read the score of a text of n > 0 tokens from a sequence classifier: at the last token that
+ * is not `pad`; at the first one if all are; at the last one if `pad` is AX_NO_TOKEN. */
+size_t ax_score_position(const int32_t *tokens, size_t n, int32_t pad);
+
 /* Examples under construction, contiguous in memory; zero-initialize. */
 struct ax_example_list {
     struct ax_example *items; /* [n]; their tokens and texts move when examples are added */

@@ -33,7 +33,8 @@ enum ax_task {
     AX_TASK_TEXT,     /* a text with its trained tokens as labels */
     AX_TASK_PAIR,     /* a group of two: the preferred answer, then the rejected one */
     AX_TASK_UNPAIRED, /* an answer; column "desirable": 1 or 0 */
-    AX_TASK_REWARD,   /* as PAIR, but only each side's last token has a label, 0; column "margin" */
+    AX_TASK_REWARD,   /* as PAIR, but only the token at each side's score (ax_score_position) has a
+                         label, 0; column "margin" */
     AX_TASK_STEPS,    /* label 1 or 0 on the last token of right and wrong steps; column "target":
                          probabilities that they are right */
     AX_TASK_PROMPT /* a prompt, all of it labeled; text: the record as compact JSON, and with answers of their own a

@@ -169,6 +169,10 @@ int32_t ax_tokenizer_special_id(const struct ax_tokenizer *t, enum ax_special wh
     return t->special_id[which];
 }
 
+int32_t ax_tokenizer_pad_id(const struct ax_tokenizer *t) {
+    return t->special_id[t->special_id[AX_PAD] == AX_NO_TOKEN ? AX_EOS : AX_PAD];
+}
+
 /* --- changes --- */
 
 enum ax_status ax_tokenizer_name_special(struct ax_tokenizer *t, enum ax_special which,

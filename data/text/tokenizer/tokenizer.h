@@ -119,6 +119,8 @@ const char *ax_special_name(enum ax_special which);
 /* Text and id of a named special token; NULL and AX_NO_TOKEN if there is none. */
 const char *ax_tokenizer_special(const struct ax_tokenizer *t, enum ax_special which);
 int32_t ax_tokenizer_special_id(const struct ax_tokenizer *t, enum ax_special which);
+/* Id of the token that pads: pad_token, or EOS if there is none, as in TRL. */
+int32_t ax_tokenizer_pad_id(const struct ax_tokenizer *t);
 
 /* --- changes (not thread-safe) --- */
 

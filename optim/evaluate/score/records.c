@@ -66,14 +66,15 @@ static enum ax_status steps(struct ax_score_set *s, struct ax_score_row *row, js
 
 /* ---- records ---- */
 
-/* The last tokens of answers; the examples of steps have their labels. */
+/* The tokens at which answers have their scores; the examples of steps have their labels. */
 static size_t mark_scored(struct ax_score_set *s, size_t first) {
     size_t n = 0;
     for (size_t i = first; i < s->list.n; i++) {
         const struct ax_example *x = &s->list.items[i];
         int32_t *labels = s->list.labels + (x->labels - s->list.labels);
+        const size_t at = ax_score_position(x->tokens, x->n, s->scorer->arch.score_pad);
         for (size_t t = 0; t < x->n && !by_step(s); t++)
-            labels[t] = t + 1 == x->n ? 0 : AX_NO_LABEL;
+            labels[t] = t == at ? 0 : AX_NO_LABEL;
         for (size_t t = 0; t < x->n; t++)
             n += labels[t] >= 0;
     }

@@ -196,6 +196,8 @@ def reward_cases(C):
           about="Bradley-Terry with a margin column and centring"),
         C("reward", "plain", "models/qwen3", "data/preference_text.jsonl", dict(max_length=76, max_steps=5),
           about="no margin, no centring, plain strings; pairs with a side longer than max_length are dropped"),
+        C("reward", "pad_is_eos", "models/llama", "data/preference_text.jsonl", dict(pad_token="<|eot_id|>"),
+          about="the token that pads ends every text, too: scores are one token earlier"),
     ]
 
 

@@ -194,15 +194,17 @@ def cpo(net, ref, micro, s, window):
     return (each.mean() + alpha * nll) / window["ga"], m
 
 
-def last_scores(net, micro):
+def last_scores(net, micro, pad):
+    """At the last token that is not `pad`."""
     out = []
     for ids, mask in zip(micro["input_ids"], micro["attention_mask"]):
-        out.append(net.logits(ids[mask.bool()].long())[-1, 0])
+        ids = ids[mask.bool()].long()
+        out.append(net.logits(ids)[(ids != pad).nonzero()[-1, 0], 0])
     return torch.stack(out)
 
 
 def reward(net, ref, micro, s, window):
-    score = last_scores(net, micro)
+    score = last_scores(net, micro, s.get("pad_token_id", -1))
     n = len(score) // 2
     c, r = score[:n], score[n:]
     margin = micro["margin"].to(net.dtype) if "margin" in micro else 0.0
@@ -464,7 +466,7 @@ def micro_batches(rec):
 def replay(rec, roots, dtype, rows=None):
     """The run again in plain PyTorch.  Returns steps and final tensors."""
     case, info, first = rec["case"], rec["info"], rec["first"]
-    s = dict(case.settings)
+    s = dict(info["settings"])
     if case.family in ("dpo", "kto", "orpo", "cpo"):
         s.setdefault("beta", 0.1)
     if case.family == "gkd":

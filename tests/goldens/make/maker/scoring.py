@@ -12,6 +12,30 @@ def write(case, roots, rec):
     folder = roots.runs / case.family / case.keep_model
     out = reward(case, roots, folder) if case.family == "reward" else steps(case, roots, folder)
     tools.save_json(roots.runs / case.family / f"{case.keep_model}.scores.json", out)
+    if case.family == "reward":
+        tools.save_json(roots.runs / case.family / f"{case.keep_model}.pads.json", pads(case, roots, folder))
+
+
+def pads(case, roots, folder):
+    """Scores of texts that end in one EOS, several, or pads, for each pad_token_id of config.json."""
+    import transformers
+    tok = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    row = trl_runs.read_rows(roots.runs / case.data)[0]
+    talk = tok.apply_chat_template(row["prompt"] + row["chosen"], tokenize=False)
+    eos, pad = tok.eos_token, tok.pad_token
+    texts = [talk, talk + 2 * eos, talk + pad + eos, tok.bos_token + 2 * eos]
+    rows = []
+    for config_pad in (None, tok.pad_token_id, tok.eos_token_id, -1):
+        model.config.pad_token_id = config_pad
+        for t in texts:
+            ids = tok(t, add_special_tokens=False)["input_ids"]
+            with torch.no_grad():
+                rows.append(dict(pad_token_id=config_pad, text=t, ids=ids,
+                                 score=model(input_ids=torch.tensor([ids])).logits[0, 0].item()))
+    return dict(about="scores by pad_token_id of config.json; ids: the tokenizer on `text` without added special tokens",
+                model=f"runs/{case.family}/{case.keep_model}", texts=rows)
 
 
 def reward(case, roots, folder, count=8):

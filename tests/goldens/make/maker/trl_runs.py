@@ -408,6 +408,7 @@ def write(case, roots, out, tape, first, last, decay, trainer):
         log = {k: v for k, v in line.items() if k not in DROP_LOGS}
         rows.append(dict(step=s + 1, loss=log.pop("loss"), grad_norm=log.pop("grad_norm"),
                          learning_rate=log.pop("learning_rate"), metrics=log, micro=micro))
+    pad = {"pad_token_id": trainer.model.config.pad_token_id} if "pad_token" in case.args else {}
     info = dict(
         about=case.about,
         trainer=".".join(TRAINERS[case.family][:2]),
@@ -415,7 +416,7 @@ def write(case, roots, out, tape, first, last, decay, trainer):
         **({"teacher": case.teacher} if case.teacher else {}),
         **({"lora": case.lora, "adapter_start": f"runs/{NEW_ADAPTER}"} if case.lora else {}),
         **({"adapter_start": case.adapter} if case.adapter else {}),
-        settings=case.settings,
+        settings=dict(case.settings, **pad),
         fed=f"{case.family}/{key}.batches.safetensors",
         undecayed=sorted(n for n, w in decay.items() if not w),
         steps=rows, final_norm=norms, final_moved=moved)
