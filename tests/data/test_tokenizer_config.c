@@ -153,6 +153,22 @@ static void added_tokens_beside_the_file(void **state) {
     MUST_FAIL(ax_tokenizer_load(&t, dir), AX_ERR_DATA, "<y>: expected an integer");
 }
 
+/* Ids and tokens around the text stay what they are. */
+static void special_tokens_can_be_split(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    for (int split = 0; split < 2; split++) {
+        MUST(load(&t,
+                  split ? "{\"split_special_tokens\":true}" : "{\"split_special_tokens\":false}",
+                  NULL));
+        assert_text(t, "a<s>b", true, false, split ? "3 0 5 6 7 1" : "3 0 3 1");
+        assert_true(ax_tokenizer_is_special(t, 3));
+        ax_tokenizer_free(t);
+    }
+    MUST_FAIL(load(&t, "{\"split_special_tokens\":1}", NULL), AX_ERR_DATA,
+              "split_special_tokens: expected true or false");
+}
+
 static void bad_folders(void **state) {
     (void)state;
     struct ax_tokenizer *t;
@@ -213,6 +229,7 @@ int main(void) {
         cmocka_unit_test(the_map_goes_before_the_config),
         cmocka_unit_test(added_tokens_decoder_overrides),
         cmocka_unit_test(added_tokens_beside_the_file),
+        cmocka_unit_test(special_tokens_can_be_split),
         cmocka_unit_test(bad_folders),
         cmocka_unit_test(changes),
     };

@@ -247,6 +247,7 @@ enum ax_status ax_tokenizer_encode(const struct ax_tokenizer *t, const char *tex
     AX_TRY(take_encoder(t, &e));
     size_t before = out->n;
     e->opt = *opt;
+    e->opt.plain = opt->plain || t->plain;
     e->out = out;
     enum ax_status st = encode_text(e, text, len);
     if (st != AX_OK)

@@ -30,6 +30,7 @@ struct ax_tokenizer {
     char *special_text[AX_SPECIAL_COUNT]; /* owned, NULL = none */
     int32_t special_id[AX_SPECIAL_COUNT];
     size_t expected; /* tokens, to bound ids in ax_vocab_add */
+    bool plain;      /* text that spells a special token is ordinary text in every call */
     size_t offset;   /* first id of the model's tokens; ids below belong to added tokens */
     bool track;      /* pieces need alignments even if no spans are requested */
     pthread_mutex_t lock;

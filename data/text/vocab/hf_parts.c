@@ -16,7 +16,7 @@
  * Objects in added_tokens_decoder override the flags of tokenizer.json. If tokenizer_config.json
  * has no added_tokens_decoder, special_tokens_map.json takes precedence, and what added_tokens.json has and
  * tokenizer.json has not is added. add_bos_token and add_eos_token have no effect: tokenizer.json's post-processor
- * decides. */
+ * decides. split_special_tokens leaves special tokens in texts ordinary text. */
 
 enum { MAX_CONFIG = 64 * 1024 * 1024 };
 
@@ -202,6 +202,9 @@ enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
             read_added_ids(ax_json_root(&added), ax_json_root(&map), ax_json_root(&config), t), st,
             done);
     }
+    AX_TRY_GOTO(ax_json_bool_or(ax_json_get(ax_json_root(&config), "split_special_tokens"), false,
+                                &t->plain),
+                st, done);
     st = read_named(ax_json_root(&map), ax_json_root(&config), t);
 done:
     ax_json_free(&added);
