@@ -410,6 +410,11 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                                      .head = quantizes_head(m, o->folder)},
                                           .on = true,
                                           .stored = true};
+    if (o->folder && arch->unfollowed && !ax_runtime_planning(rt))
+        ax_log_warn("%s/config.json: quantization_config: %s is not followed: only the weights are "
+                    "quantized, as with transformers' dequantize, so programs that follow it may "
+                    "compute other values",
+                    o->folder->dir, arch->unfollowed);
     if (m->quant.on)
         AX_TRY_GOTO(check_quant(&b), st, fail);
     AX_TRY_GOTO(build_units(&b), st, fail);

@@ -1,5 +1,4 @@
-/* Quantized folders: config.json's quantization_config, written and read; then matrices as entries whose
- * elements are computed: those whose codes follow rows, and GPTQ's. */
+/* Quantized folders: matrices as entries whose elements are computed: those whose codes follow rows, and GPTQ's. */
 #include "ckpt/hf/compressed.h"
 
 #include <math.h>
@@ -15,252 +14,6 @@ struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
                       s->weight.kind == AX_QUANT_INT4_FP8;
     return (struct ax_compressed_format){
         .form = s->form, .kind = s->weight.kind, .bits = four ? 4 : 8, .block = s->weight.block};
-}
-
-/* ---- quantization_config, written ---- */
-
-/* num_bits, type … of a tensor. */
-static json_t *args_of(const struct ax_number_format *f, bool dynamic) {
-    const bool four =
-        f->kind == AX_QUANT_INT4 || f->kind == AX_QUANT_INT4_FP8 || f->kind == AX_QUANT_NVFP4;
-    const bool is_float = f->kind == AX_QUANT_FP8 || f->kind == AX_QUANT_NVFP4;
-    const char *strategy = f->kind == AX_QUANT_NVFP4     ? "tensor_group"
-                           : f->block > 0                ? "group"
-                           : f->block == AX_BLOCK_TENSOR ? "tensor"
-                           : dynamic                     ? "token"
-                                                         : "channel";
-    json_t *args =
-        json_pack("{si ss sb ss}", "num_bits", four ? 4 : 8, "type", is_float ? "float" : "int",
-                  "symmetric", f->kind != AX_QUANT_INT8_ASYM, "strategy", strategy);
-    bool ok = args != NULL;
-    if (f->kind == AX_QUANT_NVFP4 && dynamic)
-        ok = ok && json_object_set_new(args, "dynamic", json_string("local")) == 0;
-    else
-        ok = ok && json_object_set_new(args, "dynamic", json_boolean(dynamic)) == 0;
-    if (f->block > 0)
-        ok = ok && json_object_set_new(args, "group_size", json_integer(f->block)) == 0;
-    if (!ok) {
-        json_decref(args);
-        return NULL;
-    }
-    return args;
-}
-
-/* The modules of a class; NULL: out of memory. */
-static json_t *group_of(const struct ax_scheme *s, const char *target, bool with_inputs) {
-    return json_pack("{s[s] ss so so sn}", "targets", target, "format", ax_file_form_name(s->form),
-                     "weights", args_of(&s->weight, false), "input_activations",
-                     with_inputs ? args_of(&s->input, true) : json_null(), "output_activations");
-}
-
-enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
-    const char *format = ax_file_form_name(s->form);
-    if (!format)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "scheme %s has no file form that other programs read. Nearest: %s.",
-                        s->name, s->nearest);
-    const char *const head = s->head ? NULL : "lm_head";
-    json_t *groups = json_pack("{so}", "group_0", group_of(s, "Linear", s->quantizes_input));
-    if (groups && s->embedding &&
-        json_object_set_new(groups, "group_1", group_of(s, "Embedding", false)) != 0) {
-        json_decref(groups);
-        groups = NULL;
-    }
-    *out = groups ? json_pack("{ss ss ss s[s*] so}", "quant_method", "compressed-tensors", "format",
-                              format, "quantization_status", "compressed", "ignore", head,
-                              "config_groups", groups)
-                  : NULL;
-    return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
-}
-
-/* ---- quantization_config, read ---- */
-
-static const struct {
-    const char *format, *type, *strategy;
-    int bits;
-    enum ax_file_form form;
-    enum ax_quant kind;
-    int64_t block; /* > 0: group_size */
-} known[] = {
-    {"pack-quantized", "int", "group", 4, AX_FORM_PACKED, AX_QUANT_INT4, 1},
-    {"pack-quantized", "int", "channel", 4, AX_FORM_PACKED, AX_QUANT_INT4, AX_BLOCK_ROW},
-    {"pack-quantized", "int", "group", 8, AX_FORM_PACKED, AX_QUANT_INT8, 1},
-    {"pack-quantized", "int", "channel", 8, AX_FORM_PACKED, AX_QUANT_INT8, AX_BLOCK_ROW},
-    {"int-quantized", "int", "channel", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_ROW},
-    {"int-quantized", "int", "tensor", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_TENSOR},
-    {"float-quantized", "float", "channel", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_ROW},
-    {"float-quantized", "float", "tensor", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_TENSOR},
-    {"nvfp4-pack-quantized", "float", "tensor_group", 4, AX_FORM_NVFP4, AX_QUANT_NVFP4, 1},
-};
-
-static enum ax_status unsupported(struct ax_json v, const char *what) {
-    ax_json_error(v,
-                  "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one format; fp8 "
-                  "by blocks; GPTQ",
-                  what);
-    return AX_ERR_UNSUPPORTED;
-}
-
-static enum ax_status unsupported_gptq(struct ax_json v, const char *what) {
-    ax_json_error(v, "%s. Supported: GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
-                  what);
-    return AX_ERR_UNSUPPORTED;
-}
-
-static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_format *out) {
-    int64_t bits, group;
-    const char *format;
-    bool ordered, symmetric;
-    AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
-    AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
-    AX_TRY(ax_json_bool_or(ax_json_get(config, "desc_act"), false, &ordered));
-    AX_TRY(ax_json_bool_or(ax_json_get(config, "sym"), true, &symmetric));
-    AX_TRY(ax_json_str_or(ax_json_get(config, "format"), "gptq", &format)); /* its newer name */
-    AX_TRY(ax_json_str_or(ax_json_get(config, "checkpoint_format"), format, &format));
-    const bool second = strcmp(format, "gptq_v2") == 0;
-    if (bits != 4 && bits != 8)
-        return unsupported_gptq(ax_json_get(config, "bits"),
-                                "this number of bits is not supported");
-    if (group == 0)
-        return ax_json_error(ax_json_get(config, "group_size"),
-                             "expected a size, or -1 for one group of each row");
-    if (!second && strcmp(format, "gptq") != 0)
-        return unsupported_gptq(config, "this checkpoint_format is not supported");
-    if (ax_json_size(ax_json_get(config, "dynamic")) > 0)
-        return unsupported_gptq(ax_json_get(config, "dynamic"),
-                                "modules with formats of their own are not supported");
-    *out = (struct ax_compressed_format){.form = AX_FORM_GPTQ,
-                                         .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
-                                         .bits = (int)bits,
-                                         .block = group > 0 ? group : AX_BLOCK_ROW,
-                                         .zero_offset = second ? 0 : 1,
-                                         .ordered = ordered,
-                                         .symmetric = symmetric};
-    return AX_OK;
-}
-
-/* The group of linears: the first that is not of embeddings alone. */
-static const json_t *linears(struct ax_json config) {
-    const char *key;
-    json_t *group;
-    json_object_foreach((json_t *)ax_json_get(config, "config_groups").v, key, group) {
-        const json_t *targets = json_object_get(group, "targets");
-        const char *first = json_string_value(json_array_get(targets, 0));
-        if (json_array_size(targets) != 1 || !first || strcmp(first, "Embedding") != 0)
-            return group;
-    }
-    return NULL;
-}
-
-/* DeepSeek's: e4m3 in blocks of rows and columns. */
-static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_format *out) {
-    const struct ax_json size = ax_json_get(config, "weight_block_size");
-    const char *fmt;
-    int64_t rows, cols;
-    AX_TRY(ax_json_str_or(ax_json_get(config, "fmt"), "e4m3", &fmt));
-    if (ax_json_size(size) != 2 || strcmp(fmt, "e4m3") != 0)
-        return unsupported(config, "fp8 needs e4m3 and a weight_block_size [rows, columns]");
-    AX_TRY(ax_json_i64(ax_json_at(size, 0), 1, 1 << 20, &rows));
-    AX_TRY(ax_json_i64(ax_json_at(size, 1), 1, 1 << 20, &cols));
-    *out = (struct ax_compressed_format){
-        .form = AX_FORM_FLOAT, .kind = AX_QUANT_FP8, .bits = 8, .block = cols, .rows = rows};
-    return AX_OK;
-}
-
-static enum ax_status parse_group(struct ax_json config, struct ax_json w,
-                                  struct ax_compressed_format *out) {
-    const char *format, *type, *strategy;
-    int64_t bits, group;
-    bool symmetric;
-    if (!w.v)
-        return unsupported(config, "expected weights in each group of config_groups");
-    AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
-    AX_TRY(ax_json_i64(ax_json_get(w, "num_bits"), 1, 16, &bits));
-    AX_TRY(ax_json_str_or(ax_json_get(w, "type"), "int", &type));
-    AX_TRY(ax_json_bool_or(ax_json_get(w, "symmetric"), true, &symmetric));
-    AX_TRY(ax_json_i64_or(ax_json_get(w, "group_size"), -1, 1 << 20, 0, &group));
-    AX_TRY(ax_json_str_or(ax_json_get(w, "strategy"), group > 0 ? "group" : "channel", &strategy));
-    for (size_t i = 0; symmetric && i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].format, format) != 0 || strcmp(known[i].type, type) != 0 ||
-            strcmp(known[i].strategy, strategy) != 0 || known[i].bits != bits ||
-            (known[i].block > 0 && group < 1))
-            continue;
-        *out = (struct ax_compressed_format){.form = known[i].form,
-                                             .kind = known[i].kind,
-                                             .bits = known[i].bits,
-                                             .block = known[i].block > 0 ? group : known[i].block};
-        return AX_OK;
-    }
-    return unsupported(w, "this format of weights is not supported");
-}
-
-/* Rotations of activations (SpinQuant, QuIP), whose inverses are in the weights; those of weights are done. */
-static enum ax_status refuse_rotations(struct ax_json config) {
-    const struct ax_json groups =
-        ax_json_get(ax_json_get(config, "transform_config"), "config_groups");
-    const char *key, *location;
-    json_t *group;
-    json_object_foreach((json_t *)groups.v, key, group) {
-        const struct ax_json list = ax_json_get(ax_json_get(groups, key), "apply");
-        for (size_t i = 0; i < ax_json_size(list); i++) {
-            const struct ax_json at = ax_json_get(ax_json_at(list, i), "location");
-            AX_TRY(ax_json_str(at, &location));
-            if (strcmp(location, "weight_input") != 0 && strcmp(location, "weight_output") != 0)
-                return unsupported(at, "transforms of activations are not supported");
-        }
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
-    const char *method;
-    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
-    if (strcmp(method, "fp8") == 0)
-        return parse_fp8(config, out);
-    if (strcmp(method, "gptq") == 0)
-        return parse_gptq(config, out);
-    if (strcmp(method, "compressed-tensors") != 0)
-        return unsupported(config, "this kind of quantization is not supported");
-    AX_TRY(refuse_rotations(config));
-    const struct ax_json groups = ax_json_get(config, "config_groups");
-    const char *key;
-    json_t *v;
-    int n = 0;
-    json_object_foreach((json_t *)groups.v, key, v) {
-        struct ax_compressed_format f;
-        AX_TRY(parse_group(config, ax_json_get(ax_json_get(groups, key), "weights"), &f));
-        if (n++ > 0 && (f.kind != out->kind || f.bits != out->bits || f.block != out->block))
-            return unsupported(ax_json_get(groups, key), "groups of two formats are not supported");
-        *out = f;
-    }
-    return n > 0 ? AX_OK : unsupported(config, "expected a group in config_groups, with weights");
-}
-
-bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
-    static const struct {
-        const char *type;
-        bool symmetric;
-        enum ax_quant kind;
-    } kinds[] = {{"int", false, AX_QUANT_INT8_ASYM},
-                 {"int", true, AX_QUANT_INT8},
-                 {"float", true, AX_QUANT_FP8}};
-    const json_t *x = json_object_get(linears(config), "input_activations");
-    const char *strategy = json_string_value(json_object_get(x, "strategy"));
-    const char *type = json_string_value(json_object_get(x, "type"));
-    const json_t *symmetric = json_object_get(x, "symmetric");
-    if (!strategy || strcmp(strategy, "token") != 0 ||
-        json_integer_value(json_object_get(x, "num_bits")) != 8 ||
-        !json_is_true(json_object_get(x, "dynamic")))
-        return false;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(type ? type : "int", kinds[i].type) != 0 ||
-            (!symmetric || json_is_true(symmetric)) != kinds[i].symmetric)
-            continue;
-        *out = (struct ax_number_format){kinds[i].kind, AX_BLOCK_ROW};
-        return true;
-    }
-    return false;
 }
 
 /* ---- matrices ---- */
@@ -350,9 +103,11 @@ static int64_t scale_of(const struct ax_compressed_matrix *m, int64_t i) {
 
 static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int64_t block) {
     const int64_t at = m->scale->numel == 1 ? 0 : block;
-    const float scale = (float)ax_load(m->scale->dtype, m->scale->data, at);
     const unsigned char *bytes = m->scale->data;
     const uint32_t byte = m->scale->dtype == AX_U8 ? bytes[at] : 0;
+    const float power = byte == 255 ? NAN : ldexpf(1, (int)byte - 127);
+    const float scale =
+        m->scale->e8m0 ? power : (float)ax_load(m->scale->dtype, m->scale->data, at);
     return ax_quant_stored(m->f.kind, scale, byte, 0, m->outer);
 }
 
@@ -408,8 +163,18 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
         return wrong(dir, c, "has rows that the group size does not divide");
     if (s->numel != scales)
         return wrong(dir, s, "has another number of scales than the matrix has blocks");
-    if (m->f.form == AX_FORM_NVFP4 ? s->dtype != AX_U8 : !ax_dtype_info(s->dtype)->is_float)
+    if (m->f.form == AX_FORM_NVFP4 ? !s->e4m3 : !s->e8m0 && !ax_dtype_info(s->dtype)->is_float)
         return wrong(dir, s, "is of another type than its format has");
+    return AX_OK;
+}
+
+/* Writers of symmetric codes may store zero points, which then are 0. */
+static enum ax_status check_zeros(const struct folder *in, const char *name, size_t stem) {
+    const struct ax_st_entry *e = sibling(in, name, stem, ".weight_zero_point");
+    const unsigned char *bytes = e ? e->data : NULL;
+    for (size_t i = 0; e && i < e->bytes; i++)
+        if (bytes[i] != 0)
+            return wrong(in->dir, e, "has other zero points than 0, of symmetric weights");
     return AX_OK;
 }
 
@@ -417,7 +182,8 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
 static enum ax_status open_matrix(struct ax_compressed_matrix *m, const struct folder *in,
                                   size_t stem) {
     const struct ax_st_entry *codes = m->codes;
-    const bool inverse = m->f.rows > 0;
+    const bool inverse = m->f.inverse;
+    AX_TRY(check_zeros(in, codes->name, stem));
     m->scale = sibling(in, codes->name, stem, inverse ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale)
         return wrong(in->dir, codes, inverse ? "has no weight_scale_inv" : "has no weight_scale");
@@ -610,9 +376,22 @@ static bool is_codes(const struct ax_compressed_format *f, const struct ax_st_en
     return *stem > 0 && (is_packed(f) || e->dtype == (f->form == AX_FORM_INT8 ? AX_I8 : AX_U8));
 }
 
+/* Scales of activations and of the KV cache, too, which stay as they are. */
 static bool is_side(const struct ax_compressed_format *f, const struct ax_st_entry *e) {
-    static const char *const usual[] = {".weight_scale", ".weight_scale_inv", ".weight_shape",
-                                        ".weight_global_scale", ".input_global_scale"},
+    static const char *const usual[] = {".weight_scale",
+                                        ".weight_scale_inv",
+                                        ".weight_shape",
+                                        ".weight_zero_point",
+                                        ".weight_global_scale",
+                                        ".input_global_scale",
+                                        ".input_scale",
+                                        ".input_zero_point",
+                                        ".activation_scale",
+                                        ".output_scale",
+                                        ".output_zero_point",
+                                        ".q_scale",
+                                        ".k_scale",
+                                        ".v_scale"},
                              *const gptq[] = {".scales", ".qzeros", ".g_idx"};
     const bool other = f->form == AX_FORM_GPTQ;
     const size_t n = other ? sizeof gptq / sizeof *gptq : sizeof usual / sizeof *usual;

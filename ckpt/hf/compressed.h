@@ -4,13 +4,14 @@
  *   pack-quantized        X.weight_packed I32, 4 or 8 bits per code, the first lowest, plus half the
  *                         range; X.weight_scale [out][in/group]; X.weight_shape
  *   int-quantized         X.weight I8; X.weight_scale [out][1]
- *   float-quantized       X.weight F8_E4M3; X.weight_scale [out][1], or [1]
+ *   float-quantized       X.weight F8_E4M3; X.weight_scale [out][1], or [1], or by blocks as DeepSeek's
  *   nvfp4-pack-quantized  X.weight_packed U8, two codes per byte, the first lowest; X.weight_scale
  *                         F8_E4M3 [out][in/16]; X.weight_global_scale [1], by which values are divided
  *
  * of DeepSeek's, which transformers calls fp8:
  *
- *   X.weight F8_E4M3; X.weight_scale_inv [⌈out/128⌉][⌈in/128⌉], by which values are multiplied
+ *   X.weight F8_E4M3; X.weight_scale_inv [⌈out/128⌉][⌈in/128⌉], or one (Mistral's), by which values are multiplied; powers
+ *   of two may be F8_E8M0
  *
  * and of GPTQ's (Frantar et al. 2023), as AutoGPTQ and GPTQModel pack them, with 32/bits codes in a word:
  *
@@ -41,6 +42,7 @@ struct ax_compressed_format {
     int bits;
     int64_t block; /* as in struct ax_number_format */
     int64_t rows;  /* > 0: a scale covers `rows` rows of `block` elements, fewer at the edges */
+    bool inverse;  /* scales are named weight_scale_inv */
     unsigned zero_offset; /* GPTQ: number added to stored zeros */
     bool ordered;         /* GPTQ: each matrix needs g_idx */
     bool symmetric;       /* GPTQ: zeros are half the range */
@@ -51,6 +53,9 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
 /* The format of the activations that the matrices are multiplied with, dynamic per token; false:
  * none, or one that is not supported. */
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
+/* The key of what else the model's programs round while it runs, and this one does not: activations in another format, or the
+ * KV cache; NULL: nothing. */
+const char *ax_compressed_unfollowed(struct ax_json config);
 /* The format of a scheme that has a file form. */
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s);
 

@@ -418,12 +418,20 @@ static enum ax_status open_experts(struct ax_hf *hf, bool of_forms) {
 /* Bits that nothing says the scale of are no weights. */
 static enum ax_status refuse_bits(const struct ax_hf *hf) {
     for (int i = 0; i < ax_hf_count(hf); i++)
-        if (ax_hf_at(hf, i)->e4m3)
+        if (ax_hf_at(hf, i)->e4m3 || ax_hf_at(hf, i)->e8m0)
             return ax_error(AX_ERR_UNSUPPORTED,
                             "%s: %s is stored in FP8, and config.json has no quantization_config "
                             "that says how. Use the original weights.",
                             hf->dir, ax_hf_at(hf, i)->name);
     return AX_OK;
+}
+
+/* compression_config: what llm-compressor wrote before 2025, which transformers does not read either. */
+static enum ax_status refuse_old_key(struct ax_json v) {
+    if (!v.v)
+        return AX_OK;
+    ax_json_error(v, "the old name of quantization_config; rename it in config.json");
+    return AX_ERR_UNSUPPORTED;
 }
 
 /* Leaves *doc zeroed where there is none. */
@@ -439,6 +447,9 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     AX_TRY_GOTO(load_config(hf->dir, &doc), st, done);
     if (doc.root)
         q = ax_json_get(ax_json_root(&doc), "quantization_config");
+    if (!q.v && doc.root)
+        AX_TRY_GOTO(refuse_old_key(ax_json_get(ax_json_root(&doc), "compression_config")), st,
+                    done);
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
     AX_TRY_GOTO(q.v ? refuse_quantized_parts(hf) : AX_OK, st, done);

@@ -18,7 +18,8 @@ bool ax_st_dtype_parse(const char *name, enum ax_dtype *out) {
         return true;
     }
     *out = AX_U8;
-    return strcmp(name, "BOOL") == 0 || strcmp(name, AX_ST_E4M3) == 0;
+    return strcmp(name, "BOOL") == 0 || strcmp(name, AX_ST_E4M3) == 0 ||
+           strcmp(name, AX_ST_E8M0) == 0;
 }
 
 static enum ax_status read_dtype(struct ax_json v, struct ax_st_entry *e) {
@@ -29,6 +30,7 @@ static enum ax_status read_dtype(struct ax_json v, struct ax_st_entry *e) {
         return AX_ERR_UNSUPPORTED;
     }
     e->e4m3 = strcmp(name, AX_ST_E4M3) == 0;
+    e->e8m0 = strcmp(name, AX_ST_E8M0) == 0;
     return AX_OK;
 }
 

@@ -30,8 +30,10 @@ static json_t *describe(const struct ax_st_output *t, int64_t begin, int64_t end
     if (!shape)
         return NULL;
     json_t *entry = json_pack("{ss sO s[II]}", "dtype",
-                              t->e4m3 ? AX_ST_E4M3 : ax_dtype_info(t->dtype)->safetensors, "shape",
-                              shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
+                              t->e4m3   ? AX_ST_E4M3
+                              : t->e8m0 ? AX_ST_E8M0
+                                        : ax_dtype_info(t->dtype)->safetensors,
+                              "shape", shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
     json_decref(shape);
     return entry;
 }

@@ -11,6 +11,7 @@ struct ax_st_entry {
     const char *file;    /* name of its file */
     enum ax_dtype dtype; /* F64 F32 F16 BF16 I64 I32 I8 U8; BOOL reads as U8 */
     bool e4m3;           /* the U8 are bits of e4m3 numbers: F8_E4M3 */
+    bool e8m0;           /* the U8 are bits of powers of two: F8_E8M0 */
     bool quantized;      /* a quantized folder has codes and scales of it */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
@@ -43,7 +44,7 @@ const struct ax_st_entry *ax_st_find(const struct ax_st_entry *entries, int n, c
 struct ax_st_output {
     const char *name;
     enum ax_dtype dtype;
-    bool e4m3; /* as in struct ax_st_entry */
+    bool e4m3, e8m0; /* as in struct ax_st_entry */
     int ndim;
     int64_t shape[AX_ST_MAX_DIMS];
     /* Writes elements [first, first + n) in `dtype` to out. Ranges ascend and are of at most 1 Mi

@@ -75,6 +75,7 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0 ||
         strcmp(method, "gptq") == 0) {
         a->quantizes_input = ax_compressed_inputs(q, &a->input);
+        a->unfollowed = ax_compressed_unfollowed(q);
         AX_TRY(ax_compressed_parse(q, &format));
         a->int4_codes = format.form == AX_FORM_GPTQ && format.bits == 4 && format.symmetric &&
                         !format.ordered && format.block % AX_INT4_BLOCK == 0;

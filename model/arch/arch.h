@@ -251,6 +251,8 @@ struct ax_arch {
     const char *layer_scale; /* name of the factor of a layer's output, a buffer [1]; NULL: none */
     bool quantizes_input;    /* the folder's weights are quantized for activations in `input` */
     struct ax_number_format input;
+    const char
+        *unfollowed; /* key of what else is quantized while the model runs (ckpt/hf/compressed.h) */
     /* quant_method in config.json's quantization_config; "": the folder is not quantized */
     char quant_method[24];
     bool int4_codes; /* GPTQ: packed int4 can store all matrices as they are */

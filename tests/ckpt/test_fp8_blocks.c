@@ -79,6 +79,102 @@ static void values_are_codes_times_scales(void **state) {
     ax_hf_close(&hf);
 }
 
+static enum ax_status powers(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++)
+        ((unsigned char *)out)[i] = (unsigned char)(first + i == 0 ? 255 : 126 + first + i);
+    return AX_OK;
+}
+
+static int zero_point; /* the last one; the others are 0 */
+
+static enum ax_status zeros(void *ctx, int64_t first, int64_t n, void *out) {
+    (void)ctx;
+    for (int64_t i = 0; i < n; i++)
+        ((unsigned char *)out)[i] = (unsigned char)(first + i == ROWS - 1 ? zero_point : 0);
+    return AX_OK;
+}
+
+#define COMPRESSED(weights)                                                                        \
+    "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "            \
+    "\"float-quantized\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": "    \
+    "{\"num_bits\": 8, \"type\": \"float\", " weights "}}}}}"
+
+/* A folder with one matrix, whose scales are [down][across], and what other writers put beside them. */
+static enum ax_status open_other(struct ax_hf *hf, const char *config, const char *name, bool e8m0,
+                                 int64_t down, int64_t across) {
+    const struct ax_st_output t[] = {
+        {.name = "a.weight",
+         .dtype = AX_U8,
+         .e4m3 = true,
+         .ndim = 2,
+         .shape = {ROWS, COLS},
+         .fill = codes},
+        {.name = name,
+         .dtype = e8m0 ? AX_U8 : AX_F32,
+         .e8m0 = e8m0,
+         .ndim = down > 0 ? 2 : 0,
+         .shape = {down, across},
+         .fill = e8m0 ? powers : scales},
+        {.name = "a.weight_zero_point",
+         .dtype = AX_U8,
+         .e4m3 = true,
+         .ndim = 2,
+         .shape = {ROWS, 1},
+         .fill = zeros},
+        {.name = "a.activation_scale", .dtype = AX_F32, .fill = scales},
+        {.name = "a.input_scale", .dtype = AX_F32, .ndim = 1, .shape = {1}, .fill = scales},
+        {.name = "attn.k_scale", .dtype = AX_F32, .ndim = 1, .shape = {1}, .fill = scales},
+        {.name = "attn.v_scale", .dtype = AX_F32, .ndim = 1, .shape = {1}, .fill = scales}};
+    put_text("config.json", config);
+    assert_int_equal(
+        ax_safetensors_write(in_dir("model.safetensors"), (int)(sizeof t / sizeof *t), t), AX_OK);
+    return ax_hf_open(hf, dir);
+}
+
+/* One scale (Mistral's), scales that are powers of two, and compressed-tensors' blocks. */
+static void forms_of_other_writers(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *name;
+        bool e8m0;
+        int64_t down, across, high, wide;
+    } forms[] = {
+        {CONFIG("\"weight_block_size\": null, \"activation_scheme\": \"static\""),
+         "a.weight_scale_inv", false, 0, 0, ROWS, COLS},
+        {BLOCKS, "a.weight_scale_inv", true, DOWN, ACROSS, HIGH, WIDE},
+        {COMPRESSED("\"strategy\": \"block\", \"block_structure\": [2, 4]"), "a.weight_scale",
+         false, DOWN, ACROSS, HIGH, WIDE},
+        {COMPRESSED("\"strategy\": \"channel\""), "a.weight_scale", false, ROWS, 1, 1, COLS}};
+    struct ax_hf hf;
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        float v[ROWS * COLS];
+        const enum ax_status st = open_other(&hf, forms[f].config, forms[f].name, forms[f].e8m0,
+                                             forms[f].down, forms[f].across);
+        if (st != AX_OK)
+            fail_msg("form %d: %s", (int)f, ax_error_text());
+        assert_int_equal(ax_hf_count(&hf), 1);
+        const struct ax_st_entry *e = ax_hf_find(&hf, "a.weight");
+        const int64_t first =
+            forms[f].e8m0 ? (int64_t)HIGH * COLS : 0; /* the first scale is no number */
+        assert_int_equal(ax_st_read(e, first, e->numel - first, AX_F32, v + first), AX_OK);
+        for (int64_t i = first; i < ROWS * COLS; i++) {
+            const int64_t at =
+                i / COLS / forms[f].high * forms[f].across + i % COLS / forms[f].wide;
+            const float scale = forms[f].e8m0 ? ldexpf(1, (int)at - 1) : scale_of(at);
+            assert_true(v[i] == ax_e4m3_value(code_of(i)) * scale);
+        }
+        if (first > 0)
+            assert_int_equal(ax_st_read(e, 0, 1, AX_F32, v), AX_ERR_DATA);
+        ax_hf_close(&hf);
+    }
+    zero_point = 1;
+    assert_int_equal(open_other(&hf, forms[3].config, "a.weight_scale", false, ROWS, 1),
+                     AX_ERR_DATA);
+    assert_mentions("a.weight_zero_point has other zero points than 0");
+    zero_point = 0;
+}
+
 /* 0x7f and 0xff are no numbers. */
 static void codes_without_a_value_are_refused(void **state) {
     (void)state;
@@ -105,12 +201,17 @@ static void mistakes_are_named(void **state) {
         const char *says;
     } bad[] = {{BLOCKS, "a.weight_scale", 2, AX_ERR_DATA, "a.weight has no weight_scale_inv"},
                {BLOCKS, "a.weight_scale_inv", 1, AX_ERR_DATA, "another number of scales"},
-               {CONFIG("\"weight_block_size\": [2]"), "a.weight_scale_inv", 2, AX_ERR_UNSUPPORTED,
-                "weight_block_size [rows, columns]"},
+               {CONFIG("\"weight_block_size\": [2]"), "a.weight_scale_inv", 2, AX_ERR_DATA,
+                "weight_block_size: expected [rows, columns]"},
                {CONFIG("\"weight_block_size\": [2, 0]"), "a.weight_scale_inv", 2, AX_ERR_DATA,
                 "weight_block_size"},
-               {CONFIG("\"activation_scheme\": \"static\""), "a.weight_scale_inv", 2,
-                AX_ERR_UNSUPPORTED, "weight_block_size [rows, columns]"}};
+               {CONFIG("\"activation_scheme\": \"static\""), "a.weight_scale_inv", 2, AX_ERR_DATA,
+                "another number of scales"}, /* by 128 */
+               {"{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}",
+                "a.weight_scale_inv", 2, AX_ERR_UNSUPPORTED,
+                "fmt: this format of fp8 is not supported"},
+               {"{\"compression_config\": {}}", "a.weight_scale", 2, AX_ERR_UNSUPPORTED,
+                "compression_config: the old name of quantization_config; rename it"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_hf hf;
         const enum ax_status st = open_made(&hf, bad[i].config, bad[i].name, bad[i].across);
@@ -122,6 +223,7 @@ static void mistakes_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_codes_times_scales),
+        cmocka_unit_test(forms_of_other_writers),
         cmocka_unit_test(codes_without_a_value_are_refused),
         cmocka_unit_test(mistakes_are_named),
     };

@@ -405,8 +405,12 @@ static void add_stored(struct ax_st_output *out, int *n, const struct ax_hf *hf,
         struct ax_st_entry *e = &hf->files[0].entries[i];
         if ((strstr(e->name, what) != NULL) != with)
             continue;
-        out[*n] =
-            (struct ax_st_output){e->name, e->dtype, e->e4m3, e->ndim, .fill = as_stored, .ctx = e};
+        out[*n] = (struct ax_st_output){.name = e->name,
+                                        .dtype = e->dtype,
+                                        .e4m3 = e->e4m3,
+                                        .ndim = e->ndim,
+                                        .fill = as_stored,
+                                        .ctx = e};
         memcpy(out[(*n)++].shape, e->shape, sizeof e->shape);
     }
 }
@@ -482,6 +486,38 @@ static void test_inputs_of_plain_weights(void **state) {
            dst, "--config", rows);
 }
 
+/* Another format of the inputs than by token, and the KV cache's: the weights are those of the folder, and a warning says so. */
+static void test_inputs_that_are_not_followed(void **state) {
+    (void)state;
+    static const char *const edits[][3] = {
+        {"\"token\"", "\"group\"",
+         "config.json: quantization_config: input_activations is not followed"},
+        {"\"ignore\":", "\"kv_cache_scheme\": {}, \"ignore\":", "kv_cache_scheme is not followed"}};
+    char rows[200], dst[200], path[240], *text;
+    size_t n;
+    need_binary();
+    snprintf(rows, sizeof rows, "%s", config(&ax_schemes[0], ""));
+    snprintf(dst, sizeof dst, "%s", in_scratch("other"));
+    snprintf(path, sizeof path, "%s/config.json", dst);
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        assert_int_equal(ax_remove_tree(dst), AX_OK);
+        sft_command = "quantize";
+        EXPECT(0, "matrices as", golden_llama(), dst, "--scheme", "fp8");
+        assert_int_equal(ax_read_file(path, 1 << 20, &text, &n), AX_OK);
+        char *at = strstr(text, edits[i][0]);
+        assert_non_null(at);
+        struct ax_buf edited = {0};
+        assert_int_equal(ax_buf_printf(&edited, "%.*s%s%s", (int)(at - text), text, edits[i][1],
+                                       at + strlen(edits[i][0])),
+                         AX_OK);
+        assert_int_equal(ax_write_file_atomic(path, edited.data, edited.len), AX_OK);
+        ax_buf_free(&edited);
+        ax_free(text);
+        sft_command = "eval";
+        EXPECT(0, edits[i][2], dst, "--config", rows);
+    }
+}
+
 /* A configuration with an adapter that was not merged. */
 static void test_unmerged(void **state) {
     (void)state;
@@ -502,6 +538,7 @@ int main(void) {
         cmocka_unit_test(test_adapters_of_ends),
         cmocka_unit_test(test_codes_are_kept),
         cmocka_unit_test(test_inputs_of_plain_weights),
+        cmocka_unit_test(test_inputs_that_are_not_followed),
         cmocka_unit_test(test_unmerged),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
