@@ -27,16 +27,31 @@ static double llama3_divisor(const struct llama3 *s, double wave) {
     return 1 / ((1 - smooth) / s->factor + smooth);
 }
 
+static double wavelength(const struct ax_gguf_model *m, int64_t i) {
+    static const double two_pi = 6.283185307179586;
+    return two_pi * pow(m->rope_theta, 2 * (double)i / (double)m->head_dim);
+}
+
 static bool llama3_fits(const struct ax_gguf_model *m, const struct llama3 *s,
                         const float *divisors) {
-    static const double two_pi = 6.283185307179586;
     for (int64_t i = 0; i < m->head_dim / 2; i++) {
-        const double wave = two_pi * pow(m->rope_theta, 2 * (double)i / (double)m->head_dim);
-        const double expected = llama3_divisor(s, wave), got = (double)divisors[i];
+        const double expected = llama3_divisor(s, wavelength(m, i)), got = (double)divisors[i];
         if (!(fabs(got - expected) <= TOLERANCE * expected))
             return false;
     }
     return true;
+}
+
+/* The context by the first divisor between 1 and the factor; 0: there is none. */
+static double context_of(const struct ax_gguf_model *m, const struct llama3 *s,
+                         const float *divisors) {
+    for (int64_t i = 0; i < m->head_dim / 2; i++) {
+        const double d = (double)divisors[i];
+        if (d > 1 && d < s->factor * (1 - TOLERANCE))
+            return round(wavelength(m, i) *
+                         (s->low + (s->high - s->low) * (s->factor / d - 1) / (s->factor - 1)));
+    }
+    return 0;
 }
 
 /* All published settings have low 1 and high 4, most of them context 8192. */
@@ -46,7 +61,10 @@ static bool find_llama3(const struct ax_gguf_model *m, const float *divisors, st
         s->factor = fmax(s->factor, (double)divisors[i]);
     if (llama3_fits(m, s, divisors))
         return true;
-    for (s->context = 128; s->context <= 1 << 24; s->context *= 2)
+    s->context = context_of(m, s, divisors);
+    if (s->context > 0)
+        return llama3_fits(m, s, divisors);
+    for (s->context = 1; s->context <= 1 << 24; s->context *= 2)
         if (llama3_fits(m, s, divisors))
             return true;
     return false;

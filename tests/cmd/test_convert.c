@@ -317,9 +317,13 @@ static void llama3_scaling_is_found_in_its_divisors(void **state) {
          "\"original_max_position_embeddings\":8192}"},
         {32, 8192, 500000, "\"factor\":32.0"},
         {4, 512, 10000, "\"original_max_position_embeddings\":512}"},
+        {8, 32, 10000,
+         "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+         "\"original_max_position_embeddings\":32}"},
+        {8, 6000, 500000, "\"original_max_position_embeddings\":6000}"},
         {1, 8192, 10000, "null"},
     };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         struct gguf_out o = {0};
         struct ax_json_doc doc;
         struct ax_arch arch;
