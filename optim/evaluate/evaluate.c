@@ -192,8 +192,7 @@ static enum ax_status documents_loss(const struct kept *e, const struct ax_docum
     ax_measures_mean(&measures, out->measures);
     out->loss = loss.loss;
     out->perplexity = NAN;
-    if (loss.pairs > 0)
-        out->accuracy = loss.right / loss.pairs;
+    out->accuracy = loss.pairs > 0 ? loss.right / loss.pairs : NAN;
     return AX_OK;
 }
 

@@ -18,7 +18,8 @@ struct ax_eval_result {
     double loss;
     double perplexity;            /* e^(nats per token); NaN for objectives on documents */
     double measures[AX_MEASURES]; /* measures of an objective on documents or of a distillation */
-    /* fraction of trained tokens that were the model's most likely token */
+    /* fraction of trained tokens that were the model's most likely token; for an objective on documents, of pairs that
+     * are right, or NaN */
     double accuracy;
     double weight; /* Σ weight */
     int64_t documents, rows;

@@ -39,7 +39,7 @@ struct ax_documents_loss {
     struct ax_document_gradient *gradient; /* [n], zeroed before */
     double loss;
     double sum[AX_MEASURES], of[AX_MEASURES]; /* numerators and denominators of the measures */
-    /* right / pairs is an evaluation's accuracy; 0 / 0: the accuracy of tokens is */
+    /* right / pairs is an evaluation's accuracy; 0 / 0: there is none */
     double right, pairs;
 };
 
