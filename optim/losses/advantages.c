@@ -98,20 +98,27 @@ void ax_advantages(const struct ax_advantage_options *o, int64_t n, const double
         advantages[i] = or_none((advantages[i] - all.mean) / (all.std + EPSILON));
 }
 
-bool ax_group_teaches(const struct ax_advantage_options *o, const double *rewards, double *work) {
+/* What completions are compared by. */
+static void put_worth(const struct ax_advantage_options *o, int64_t n, const double *rewards,
+                      double *worth) {
     if (o->normalize_then_sum)
-        sum_normalized(o, o->group, rewards, work);
+        sum_normalized(o, n, rewards, worth);
     else
-        ax_reward_totals(o, o->group, rewards, work);
+        ax_reward_totals(o, n, rewards, worth);
+}
+
+bool ax_group_teaches(const struct ax_advantage_options *o, const double *rewards, double *work) {
+    put_worth(o, o->group, rewards, work);
     return ax_reward_stats_of(work, o->group, 1).std > ZERO;
 }
 
 double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
-                               const double *totals) {
+                               const double *rewards, double *work) {
     double flat = 0, groups = 0;
+    put_worth(o, n, rewards, work);
     if (o->normalize_then_sum || o->scale == AX_SCALE_BATCH)
-        return ax_reward_stats_of(totals, n, 1).std <= ZERO;
+        return ax_reward_stats_of(work, n, 1).std <= ZERO;
     for (int64_t first = 0; first < n; first += o->group, groups++)
-        flat += ax_reward_stats_of(totals + first, o->group, 1).std <= ZERO;
+        flat += ax_reward_stats_of(work + first, o->group, 1).std <= ZERO;
     return flat / groups;
 }

@@ -246,7 +246,7 @@ static void put_all_lengths(struct ax_rollout *r) {
 }
 
 static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options *o,
-                        const double *totals) {
+                        const double *totals, double *work) {
     for (int k = 0; k < o->n_rewards; k++) {
         const char *name = ax_rewards_name(r->o->rewards, k);
         const struct ax_reward_stats s = ax_reward_stats_of(r->rewards + k, r->n, o->n_rewards);
@@ -256,7 +256,7 @@ static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options 
     const struct ax_reward_stats s = ax_reward_stats_of(totals, r->n, 1);
     put_figure(r, s.mean, "reward");
     put_figure(r, s.std, "reward_std");
-    put_figure(r, ax_share_without_spread(o, r->n, totals), "frac_reward_zero_std");
+    put_figure(r, ax_share_without_spread(o, r->n, r->rewards, work), "frac_reward_zero_std");
 }
 
 /* Of code: how many programs ended how, and the share that did not end by themselves. */
@@ -612,7 +612,7 @@ static enum ax_status judge_rewards(struct ax_rollout *r, double *totals, double
     r->worth = worth_of(r, &o, totals, advantages);
     if (r->teacher || (r->o->ppo && r->worth != AX_WORTH_NONE))
         r->worth = AX_WORTH_VARIED;
-    put_rewards(r, &o, totals);
+    put_rewards(r, &o, totals, advantages);
     put_rounds(r);
     put_tools(r);
     put_environment(r);

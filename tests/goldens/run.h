@@ -82,6 +82,7 @@ struct ax_run_rollouts {
     int64_t n, rated;  /* completions; of them in full batches, which the advantages are of */
     double *rewards;   /* [n][o.n_rewards] */
     double *totals;    /* [n] */
+    double *work;      /* of a batch */
     double *advantage; /* [rated] */
     json_t **ids;      /* [n] tokens, owned */
     json_t **records;  /* [n / group], owned */

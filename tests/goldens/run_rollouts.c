@@ -124,6 +124,7 @@ static enum ax_status rate(struct ax_run_rollouts *o, const char *path) {
                         (long long)o->n, (long long)batch, (long long)o->o.group);
     AX_TRY(ax_alloc(&o->advantage, (size_t)o->rated, sizeof *o->advantage));
     AX_TRY(ax_alloc(&o->totals, (size_t)o->n, sizeof *o->totals));
+    AX_TRY(ax_alloc(&o->work, (size_t)batch, sizeof *o->work));
     ax_reward_totals(&o->o, o->n, o->rewards, o->totals);
     for (int64_t i = 0; i < o->rated; i += batch)
         ax_advantages(&o->o, batch, o->rewards + o->o.n_rewards * i, o->advantage + i);
@@ -192,6 +193,7 @@ void ax_run_rollouts_close(struct ax_run_rollouts *o) {
     ax_free(o->ids);
     ax_free(o->rewards);
     ax_free(o->totals);
+    ax_free(o->work);
     ax_free(o->advantage);
     *o = (struct ax_run_rollouts){0};
 }
@@ -261,7 +263,7 @@ static void put_rewards(const struct ax_run_rollouts *o, int64_t first,
     ax_run_metric_add(out, "reward", all.mean);
     ax_run_metric_add(out, "reward_std", all.std);
     ax_run_metric_add(out, "frac_reward_zero_std",
-                      ax_share_without_spread(&o->o, n, o->totals + first));
+                      ax_share_without_spread(&o->o, n, o->rewards + each * first, o->work));
 }
 
 static void put_calls(const struct ax_run_rollouts *o, int64_t first, struct ax_run_metrics *out) {

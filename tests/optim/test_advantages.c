@@ -174,11 +174,29 @@ static void spread(void **state) {
     (void)state;
     const double totals[] = {1, 1, 0, 1, NAN, NAN, 2, NAN};
     struct ax_advantage_options o = {.group = 2, .n_rewards = 1};
-    assert_true(ax_share_without_spread(&o, 8, totals) == 0.25); /* of one value: not known */
+    double work[8];
+    assert_true(ax_share_without_spread(&o, 8, totals, work) == 0.25); /* of one value: not known */
     o.scale = AX_SCALE_BATCH;
-    assert_true(ax_share_without_spread(&o, 8, totals) == 0);
-    assert_true(ax_share_without_spread(&o, 2, totals) == 1);
+    assert_true(ax_share_without_spread(&o, 8, totals, work) == 0);
+    assert_true(ax_share_without_spread(&o, 2, totals, work) == 1);
     assert_int_equal(ax_scale_rewards_find("std"), -1);
+}
+
+/* GDPO compares sums of normalized rewards: groups that differ from each other alone teach nothing, and functions may
+ * differ where totals do not. */
+static void spread_of_normalized(void **state) {
+    (void)state;
+    const double groups[] = {1, 0, 1, 0, 3, 2, 3, 2}, equal[] = {1, 0, 0, 4, 1, 0, 0, 4},
+                 halves[] = {2, 0.5};
+    struct ax_advantage_options o = {
+        .group = 2, .n_rewards = 2, .weights = halves, .normalize_then_sum = true};
+    double work[4];
+    assert_true(ax_share_without_spread(&o, 4, groups, work) == 1);
+    assert_true(ax_share_without_spread(&o, 4, equal, work) == 0);
+    o.normalize_then_sum = false;
+    o.scale = AX_SCALE_BATCH;
+    assert_true(ax_share_without_spread(&o, 4, groups, work) == 0);
+    assert_true(ax_share_without_spread(&o, 4, equal, work) == 1);
 }
 
 /* Totals that rounding tells apart are equal; GDPO learns from groups of equal totals whose functions differ. */
@@ -209,6 +227,7 @@ int main(void) {
         cmocka_unit_test(no_reward_is_no_advantage),
         cmocka_unit_test(groups_are_independent),
         cmocka_unit_test(spread),
+        cmocka_unit_test(spread_of_normalized),
         cmocka_unit_test(what_teaches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
