@@ -189,7 +189,7 @@ static enum ax_status documents_loss(const struct kept *e, const struct ax_docum
     struct ax_step_measures measures = {0};
     memcpy(measures.sum, loss.sum, sizeof measures.sum);
     memcpy(measures.of, loss.of, sizeof measures.of);
-    ax_measures_mean(&measures, out->measures);
+    ax_measures_mean(o, &measures, out->measures);
     out->loss = loss.loss;
     out->perplexity = NAN;
     out->accuracy = loss.pairs > 0 ? loss.right / loss.pairs : NAN;

@@ -142,7 +142,10 @@ enum ax_status ax_documents_token_grad(void *ctx, struct ax_pass *p,
     return AX_OK;
 }
 
-void ax_measures_mean(const struct ax_step_measures *m, double out[AX_MEASURES]) {
+void ax_measures_mean(const struct ax_documents_objective *documents,
+                      const struct ax_step_measures *m, double out[AX_MEASURES]) {
     for (int i = 0; i < AX_MEASURES; i++)
         out[i] = m->of[i] > 0 ? m->sum[i] / m->of[i] : NAN;
+    if (documents && documents->derive)
+        documents->derive(out);
 }

@@ -51,6 +51,8 @@ struct ax_documents_objective {
     const struct ax_columns *columns; /* as of the objective */
     int share, reference;             /* indices of columns; −1: none */
     bool mismatches;                  /* needs d->kl */
+    /* sets the measures that are made of the means of others; NULL: there are none */
+    void (*derive)(double means[AX_MEASURES]);
 };
 
 /* token_grad of the head, which must not be linear; ctx: a struct ax_documents_objective. */

@@ -9,12 +9,16 @@ const struct ax_columns ax_kto_columns = {
     .n = 2};
 
 /* TRL's names; of each two the first is of desirable answers. */
-enum { REWARD, LOGP = REWARD + 2, LOGIT = LOGP + 2, ENTROPY = LOGIT + 2, KL, MEASURES };
-static const char *const names[MEASURES + 1] = {
-    [REWARD] = "rewards/chosen", [REWARD + 1] = "rewards/rejected",
-    [LOGP] = "logps/chosen",     [LOGP + 1] = "logps/rejected",
-    [LOGIT] = "logits/chosen",   [LOGIT + 1] = "logits/rejected",
-    [ENTROPY] = "entropy",       [KL] = "kl"};
+enum { REWARD, MARGIN = REWARD + 2, LOGP, LOGIT = LOGP + 2, ENTROPY = LOGIT + 2, KL, MEASURES };
+static const char *const names[MEASURES + 1] = {[REWARD] = "rewards/chosen",
+                                                [REWARD + 1] = "rewards/rejected",
+                                                [MARGIN] = "rewards/margins",
+                                                [LOGP] = "logps/chosen",
+                                                [LOGP + 1] = "logps/rejected",
+                                                [LOGIT] = "logits/chosen",
+                                                [LOGIT + 1] = "logits/rejected",
+                                                [ENTROPY] = "entropy",
+                                                [KL] = "kl"};
 _Static_assert(MEASURES <= AX_MEASURES, "too many measures");
 
 static void note(struct ax_documents_loss *out, int measure, double sum, double of) {
@@ -49,6 +53,11 @@ static void loss(const void *options, const struct ax_documents *d, struct ax_do
     }
 }
 
+/* None where answers are all of one kind. */
+static void derive(double means[AX_MEASURES]) {
+    means[MARGIN] = means[REWARD] - means[REWARD + 1];
+}
+
 struct ax_objective ax_objective_kto(struct ax_kto *k, const struct ax_kto_options *o) {
     *k = (struct ax_kto){.o = *o};
     k->documents = (struct ax_documents_objective){.loss = loss,
@@ -57,7 +66,8 @@ struct ax_objective ax_objective_kto(struct ax_kto *k, const struct ax_kto_optio
                                                    .columns = &ax_kto_columns,
                                                    .share = -1,
                                                    .reference = REFERENCE,
-                                                   .mismatches = !o->apo_zero_unpaired};
+                                                   .mismatches = !o->apo_zero_unpaired,
+                                                   .derive = derive};
     return (struct ax_objective){
         .name = "kto",
         .columns = &ax_kto_columns,

@@ -23,8 +23,9 @@ struct ax_objective {
     struct ax_head_objective head; /* loss and token gradients from log-prob, lse, entropy */
 };
 
-/* Means of a step's measures; NaN where there is nothing to take a mean of. */
-void ax_measures_mean(const struct ax_step_measures *m, double out[AX_MEASURES]);
+/* Means of measures; NaN where there is nothing to take a mean of. documents: of the objective, or NULL. */
+void ax_measures_mean(const struct ax_documents_objective *documents,
+                      const struct ax_step_measures *m, double out[AX_MEASURES]);
 
 /* Supervised fine-tuning: Σ weight·(−logprob) / Σ weight over the step. */
 extern const struct ax_objective ax_objective_sft; /* sft.c */

@@ -629,7 +629,7 @@ enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out) {
                                    .experts = a.balance,
                                    .skipped = a.now.skip != 0};
     memcpy(out->seconds, a.times.seconds, sizeof out->seconds);
-    ax_measures_mean(&a.measures, out->measures);
+    ax_measures_mean(s->o.objective->documents, &a.measures, out->measures);
     s->known_skipped = out->skipped;
     if (out->skipped && s->counted)
         uncount_step(s);

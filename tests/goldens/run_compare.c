@@ -284,14 +284,14 @@ static void note_loss(struct ax_run *r, const char *group, double got, double wa
 static enum ax_status compare_micro(struct ax_run *r, int step, int m,
                                     const struct ax_run_step *got, struct ax_json recorded,
                                     struct ax_run_metrics *metrics) {
-    double want;
+    double want, means[AX_MEASURES];
     AX_TRY(ax_json_f64(ax_json_get(recorded, "loss"), &want));
     note_loss(r, "loss of each micro-batch", got->loss[m], want, step, m);
     *metrics = (struct ax_run_metrics){0};
+    ax_measures_mean(r->objective.documents, &got->measures[m], means);
     for (int i = 0; r->objective.measures && r->objective.measures[i]; i++)
-        if (got->measures[m].of[i] > 0)
-            ax_run_metric_add(metrics, r->objective.measures[i],
-                              got->measures[m].sum[i] / got->measures[m].of[i]);
+        if (!isnan(means[i]))
+            ax_run_metric_add(metrics, r->objective.measures[i], means[i]);
     r->micro[r->first[step] + m].loss = got->loss[m];
     if (r->family->metrics)
         r->family->metrics(r, &r->micro[r->first[step] + m], metrics);

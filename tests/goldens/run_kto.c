@@ -54,14 +54,10 @@ static enum ax_status read_mismatched(struct ax_run *r, int k, struct ax_run_mic
     return r->kto.o.apo_zero_unpaired ? AX_OK : read_rows(r, k, m, &names);
 }
 
-/* Margins where a micro-batch has answers of both kinds; the KL of apo_zero_unpaired is logged as 0. */
+/* The KL of apo_zero_unpaired is logged as 0. */
 static void metrics(const struct ax_run *r, const struct ax_run_micro *m,
                     struct ax_run_metrics *out) {
-    const struct ax_run_metric *chosen = ax_run_metric_find(out, "rewards/chosen"),
-                               *rejected = ax_run_metric_find(out, "rewards/rejected");
     (void)m;
-    if (chosen && rejected)
-        ax_run_metric_add(out, "rewards/margins", chosen->value - rejected->value);
     if (r->kto.o.apo_zero_unpaired)
         ax_run_metric_add(out, "kl", 0);
 }
