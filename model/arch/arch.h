@@ -224,7 +224,8 @@ struct ax_arch {
     double mlp_scale[2];     /* factors of an MLP's gate, before its activation, and of its up */
     double softmax_scale, score_softcap;
     double value_scale; /* factor of v */
-    /* factor of looked-up rows; `_rounded`: rounded to the compute dtype first */
+    /* factor of looked-up rows; `_rounded`: Gemma's, which is rounded to the compute dtype first, and which
+     * NEFTune's noise does not have */
     double embedding_scale;
     bool embedding_scale_rounded;
     /* factor of each branch's output before it is added to the residual stream */

@@ -42,6 +42,15 @@ static enum ax_status scale_rows(const struct ax_model *m, const struct ax_tenso
     return ax_run_scale(m->rt->q, &(struct ax_scale){.y = *x, .x = *x, .alpha = scale});
 }
 
+/* As in transformers, whose noise is on what the embedding returns: Gemma's has the factor within. */
+static enum ax_status finish_rows(struct ax_pass *p, const struct ax_tensor *x) {
+    const bool within = p->model->arch.embedding_scale_rounded;
+    if (within)
+        AX_TRY(scale_rows(p->model, x));
+    AX_TRY(add_noise(p, x));
+    return within ? AX_OK : scale_rows(p->model, x);
+}
+
 static struct ax_tensor weight_of(const struct ax_model *m) {
     return ax_unit_weight(&m->units[m->embed->unit], m->embed);
 }
@@ -144,8 +153,7 @@ enum ax_status ax_embed_forward(struct ax_pass *p) {
     const size_t mark = ax_stack_mark(scratch);
     const struct ax_tensor out = ax_streams_take_first(p);
     AX_TRY(sum_rows(p, &p->batch->tokens, &out));
-    AX_TRY(add_noise(p, &out));
-    AX_TRY(scale_rows(p->model, &out));
+    AX_TRY(finish_rows(p, &out));
     AX_TRY(ax_streams_begin_forward(p, &out));
     ax_stack_release(scratch, mark);
     return ax_per_layer_forward(p);

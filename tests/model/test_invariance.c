@@ -429,6 +429,26 @@ static void noise_is_drawn_once(void **state) {
     ax_arch_free(&arch);
 }
 
+/* NEFTune: Gemma's factor leaves the noise as it is, others multiply it, too. 16 changes no bit of a mantissa. */
+static void noise_has_no_factor_of_gemma(void **state) {
+    (void)state;
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    arch.embedding_scale = 16;
+    struct ax_arch gemma = arch;
+    gemma.embedding_scale_rounded = true;
+    struct tiny_run scaled = {.arch = &arch, .lengths = lengths, .steps = 3, .seed = 7};
+    scaled.o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    scaled.o.neftune_alpha = 5;
+    struct tiny_run plain = scaled;
+    plain.arch = &gemma;
+    plain.o.neftune_alpha = 16 * scaled.o.neftune_alpha;
+    must(tiny_run(&scaled, "cpu", 1));
+    must(tiny_run(&plain, "cpu", 1));
+    same_bits(&scaled, &plain, "noise");
+    ax_arch_free(&arch);
+}
+
 /* Training on memory that the host cannot touch, in an order that only the queue gives: see
  * tests/doubles/far.c. */
 static void far_memory_is_bitwise(void **state) {
@@ -473,6 +493,7 @@ int main(void) {
         cmocka_unit_test(accumulation_equals_one_batch),
         cmocka_unit_test(frozen_neighbors_change_nothing),
         cmocka_unit_test(noise_is_drawn_once),
+        cmocka_unit_test(noise_has_no_factor_of_gemma),
         cmocka_unit_test(far_memory_is_bitwise),
         cmocka_unit_test(far_tables_follow_the_longest_sequence),
     };
