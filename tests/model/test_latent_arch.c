@@ -401,8 +401,7 @@ static void mistakes_are_named(void **state) {
     } bad[] = {
         {DEEPSEEK_V3 ", \"quantization_config\": {\"quant_method\": \"fp8\", "
                      "\"weight_block_size\": [128]}}",
-         "quantization_config: fp8 needs e4m3 and a weight_block_size [rows, columns]",
-         AX_ERR_UNSUPPORTED},
+         "quantization_config.weight_block_size: expected [rows, columns]", AX_ERR_DATA},
         {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"quantization_config\": {}}",
          "quantization_config: quantized checkpoints are not supported", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"deepseek_v3\", " SMALL ", \"scoring_func\": \"softmax\"}",

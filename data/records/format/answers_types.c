@@ -17,8 +17,8 @@ static const json_t *value_at(const json_t *record, const char *path, size_t n) 
 
 /* Whether "name[1]" is of a list with more messages than the two that a type reads. */
 static bool leaves_out(const json_t *record, const char *path) {
-    const size_t n = strcspn(path, "[");
-    return path[n] && json_array_size(json_object_getn(record, path, n)) > 2;
+    const char *open = path ? strchr(path, '[') : NULL;
+    return open && json_array_size(json_object_getn(record, path, (size_t)(open - path))) > 2;
 }
 
 /* Appends the first of the columns "a|b" that the record has. */
