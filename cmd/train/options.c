@@ -193,8 +193,7 @@ static const struct {
     {"reward", AX_BEST_BY_REWARD, true},
 };
 
-/* The index of the measure of rewards that is called so; -1 = none. Preferences have these, and neither
- * a perplexity nor an accuracy. */
+/* The index of the measure of rewards that is called so, or of any with NULL; -1 = none. */
 static int find_rewards(const struct ax_objective *o, const char *name) {
     static const char rewards[] = "rewards/";
     const size_t n = strlen(rewards);
@@ -205,31 +204,43 @@ static int find_rewards(const struct ax_objective *o, const char *name) {
     return -1;
 }
 
-/* What completions are worth is the only metric of a run that rewards them, and of no other. */
+/* What completions are worth is the only metric of a run that rewards them, and of no other. A loss of documents has no
+ * perplexity, and preferences have measures of rewards in place of an accuracy. */
+static bool has_metric(const struct ax_objective *o, bool samples, enum ax_best_by metric) {
+    if (samples || metric == AX_BEST_BY_REWARD)
+        return samples && metric == AX_BEST_BY_REWARD;
+    return metric == AX_BEST_BY_PERPLEXITY ? !o->documents
+           : metric == AX_BEST_BY_ACCURACY ? find_rewards(o, NULL) < 0
+                                           : true;
+}
+
+static enum ax_status refuse_metric(const struct ax_config *cfg, const char *name,
+                                    const struct ax_objective *o, bool samples) {
+    char all[128] = "";
+    for (size_t i = 0, at = 0; i < sizeof metrics / sizeof *metrics; i++)
+        if (has_metric(o, samples, metrics[i].metric))
+            at += (size_t)snprintf(all + at, sizeof all - at, "%seval_%s", at > 0 ? ", " : "",
+                                   metrics[i].name);
+    return ax_config_error(cfg, "metric_for_best_model", "\"%s\" is not one of %s%s", name, all,
+                           !samples && find_rewards(o, NULL) >= 0 ? ", eval_rewards/…" : "");
+}
+
 static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_run_keys *k,
                                   const struct ax_config *cfg, const struct ax_objective *o) {
     const bool samples = ax_method_of(cfg)->task == AX_TASK_PROMPT &&
                          strcmp(ax_method_of(cfg)->name, "distill") != 0;
-    const char *name = k->metric;
-    const char *wanted = name ? name : samples ? "reward" : "loss";
-    const size_t prefix = strncmp(wanted, "eval_", 5) == 0 ? 5 : 0,
-                 n = sizeof metrics / sizeof *metrics;
-    const bool prefers = !samples && find_rewards(o, NULL) >= 0;
-    e->measure = prefers ? find_rewards(o, wanted + prefix) : -1;
+    const char *wanted = k->metric ? k->metric : samples ? "reward" : "loss";
+    const size_t n = sizeof metrics / sizeof *metrics;
+    wanted += strncmp(wanted, "eval_", 5) == 0 ? 5 : 0;
+    const int measure = samples ? -1 : find_rewards(o, wanted);
     size_t i = 0;
-    while (i < n && (strcmp(wanted + prefix, metrics[i].name) != 0 ||
-                     (metrics[i].metric == AX_BEST_BY_REWARD) != samples ||
-                     (prefers && metrics[i].metric != AX_BEST_BY_LOSS) ||
-                     (o->documents && metrics[i].metric == AX_BEST_BY_PERPLEXITY)))
+    while (i < n &&
+           (strcmp(wanted, metrics[i].name) != 0 || !has_metric(o, samples, metrics[i].metric)))
         i++;
-    if (i == n && e->measure < 0)
-        return ax_config_error(cfg, "metric_for_best_model", "\"%s\" is not %s", name,
-                               samples        ? "eval_reward"
-                               : prefers      ? "one of eval_loss and evaluations' eval_rewards/…"
-                               : o->documents ? "one of eval_loss, eval_accuracy"
-                                              : "one of eval_loss, eval_perplexity, eval_accuracy");
+    if (i == n && measure < 0)
+        return refuse_metric(cfg, k->metric, o, samples);
     e->metric = i < n ? metrics[i].metric : AX_BEST_BY_MEASURE;
-    e->measure = i < n ? 0 : e->measure;
+    e->measure = i < n ? 0 : measure;
     e->greater_is_better = k->greater_is_better ? strcmp(k->greater_is_better, "true") == 0
                                                 : i == n || metrics[i].greater;
     return AX_OK;

@@ -728,7 +728,7 @@ static void mistakes_are_named(void **state) {
     refuses("trl.reward_funcs='[nosuch]'", 2, "nosuch");
     refuses("neftune_noise_alpha=5", 2, "answers are sampled without noise");
     refuses("val_set_size=0.1 eval_steps=1 metric_for_best_model=eval_loss", 2,
-            "\"eval_loss\" is not eval_reward");
+            "\"eval_loss\" is not one of eval_reward");
     refuses("trl.steps_per_generation=3 gradient_accumulation_steps=2", 2,
             "trl.steps_per_generation: 3 micro-batches are generated at a time, but a step takes 2 "
             "(gradient_accumulation_steps): generate a multiple of that");

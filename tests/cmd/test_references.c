@@ -252,8 +252,8 @@ static void the_best_evaluation(void **state) {
         {"metric_for_best_model=eval_rewards/margins", 0, "has the weights of checkpoint-4"},
         {"metric_for_best_model=rewards/margins greater_is_better=false", 0,
          "has the weights of checkpoint-2"},
-        {"metric_for_best_model=eval_perplexity", 2, "is not one of eval_loss and evaluations'"},
-        {"metric_for_best_model=accuracy", 2, "is not one of eval_loss and evaluations'"},
+        {"metric_for_best_model=eval_perplexity", 2, "is not one of eval_loss, eval_rewards/…"},
+        {"metric_for_best_model=accuracy", 2, "is not one of eval_loss, eval_rewards/…"},
         {"metric_for_best_model=eval_perplexity rl=null reward_model=true", 2,
          "is not one of eval_loss, eval_accuracy"},
     };
