@@ -16,10 +16,9 @@ static int64_t steps_of(int64_t rows, const struct ax_setup_data *d) {
     return (rows / unit * unit + per - 1) / per;
 }
 
-/* The most tokens that a row takes of an example: with packing_strategy: bfd the rest is left out. */
+/* The most tokens that a row takes of an example, whose rest is left out. */
 static int64_t most_tokens(const struct ax_setup_data *d, bool eval) {
-    const char *strategy = d->keys.packs[eval] ? d->keys.packing_strategy : NULL;
-    return strategy && strcmp(strategy, "bfd") == 0 ? d->keys.sequence_len[eval] : INT64_MAX;
+    return d->pack_mode[eval] == AX_PACK_BEST ? d->keys.sequence_len[eval] : INT64_MAX;
 }
 
 static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_preview_totals *t) {

@@ -155,9 +155,10 @@ struct ax_setup_data {
     int64_t sequences_per_step;                   /* per step of one data rank */
     int64_t sequence_tokens;                      /* capacity; also eval_sequence_tokens */
     int64_t eval_sequence_tokens;
-    int64_t pad_multiple; /* sequences are padded to a multiple; 1 = no padding */
-    bool drop_last;       /* drop a last step with fewer sequences */
-    bool drop_partial;    /* drop only a last micro-batch with fewer */
+    enum ax_pack_mode pack_mode[2]; /* [evaluation] */
+    int64_t pad_multiple;           /* sequences are padded to a multiple; 1 = no padding */
+    bool drop_last;                 /* drop a last step with fewer sequences */
+    bool drop_partial;              /* drop only a last micro-batch with fewer */
 };
 
 /* `cfg` is borrowed. `refresh` rebuilds prepared sets. */

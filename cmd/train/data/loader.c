@@ -82,6 +82,8 @@ static bool packs_whole_steps(const struct ax_setup_data *d, enum ax_pack_mode m
 static void set_sizes(struct ax_setup_data *d, const struct ax_loader_options *train,
                       const struct ax_loader_options *eval) {
     const struct ax_data_keys *k = &d->keys;
+    d->pack_mode[false] = train->pack.mode;
+    d->pack_mode[true] = eval->pack.mode;
     d->sequence_tokens = train->pack.capacity;
     d->eval_sequence_tokens = eval->pack.capacity;
     d->sequences_per_batch = k->micro_batch_size / samples_per_sequence(k, train->pack.mode);
