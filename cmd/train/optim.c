@@ -141,22 +141,23 @@ enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct 
 #define CYCLE_MOMENTUM "cycle_momentum"
 
 /* An option of lr_scheduler_kwargs, and the schedules that have it: bits 1 << enum ax_lr_kind. One with
- * neither field is a word, or not a value of the schedule. */
+ * neither field is a word. */
 struct kwarg {
     const char *name;
     unsigned kinds;
     double *number;
     int64_t *count;
+    bool off; /* what it asks for is not implemented: it can only be false */
 };
 
 static enum ax_status put_kwarg(const struct kwarg *kwarg, struct ax_lr_schedule *lr,
                                 const struct ax_config *cfg, const struct ax_yaml_node *v) {
     const bool number = v->kind == AX_YAML_INT || v->kind == AX_YAML_FLOAT;
     const double x = number ? v->number : -1;
-    if (strcmp(kwarg->name, CYCLE_MOMENTUM) == 0)
-        return v->kind == AX_YAML_BOOL && !v->boolean
-                   ? AX_OK
-                   : ax_config_error(cfg, "lr_scheduler_kwargs", CYCLE_MOMENTUM ": expected false");
+    if (kwarg->off && (v->kind != AX_YAML_BOOL || v->boolean))
+        return ax_config_error(cfg, "lr_scheduler_kwargs", "%s: expected false", kwarg->name);
+    if (kwarg->off)
+        return AX_OK;
     if (!kwarg->number && !kwarg->count)
         return ax_lr_decay_parse(v->text ? v->text : "", &lr->decay_type);
     if (!isfinite(x) || x < 0 || (kwarg->count && (x != floor(x) || x > 1e15)))
@@ -180,17 +181,17 @@ static enum ax_status set_kwarg(struct ax_lr_schedule *lr, const struct ax_confi
         POWER = 1U << AX_LR_POLYNOMIAL,
     };
     const struct kwarg all[] = {
-        {"num_cycles", WAVES, &lr->num_cycles, NULL},
-        {"power", POWER, &lr->power, NULL},
-        {"lr_end", POWER, &lr->lr_end, NULL},
-        {"min_lr", FLOOR | STABLE, &lr->min_lr_ratio, NULL},
-        {"min_lr_rate", FLOOR | STABLE, &lr->min_lr_ratio, NULL},
-        {"min_lr_ratio", FLOOR | STABLE, &lr->min_lr_ratio, NULL},
-        {"timescale", 1U << AX_LR_INVERSE_SQRT, NULL, &lr->timescale},
-        {"num_stable_steps", STABLE, NULL, &lr->stable},
-        {"num_decay_steps", STABLE, NULL, &lr->decay},
-        {"decay_type", STABLE, NULL, NULL},
-        {CYCLE_MOMENTUM, 1U << AX_LR_ONE_CYCLE, NULL, NULL},
+        {"num_cycles", WAVES, &lr->num_cycles, NULL, false},
+        {"power", POWER, &lr->power, NULL, false},
+        {"lr_end", POWER, &lr->lr_end, NULL, false},
+        {"min_lr", FLOOR | STABLE, &lr->min_lr_ratio, NULL, false},
+        {"min_lr_rate", FLOOR | STABLE, &lr->min_lr_ratio, NULL, false},
+        {"min_lr_ratio", FLOOR | STABLE, &lr->min_lr_ratio, NULL, false},
+        {"timescale", 1U << AX_LR_INVERSE_SQRT, NULL, &lr->timescale, false},
+        {"num_stable_steps", STABLE, NULL, &lr->stable, false},
+        {"num_decay_steps", STABLE, NULL, &lr->decay, false},
+        {"decay_type", STABLE, NULL, NULL, false},
+        {CYCLE_MOMENTUM, 1U << AX_LR_ONE_CYCLE, NULL, NULL, true},
     };
     char known[256] = "";
     size_t at = 0;
