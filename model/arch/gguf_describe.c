@@ -71,6 +71,7 @@ static double readers_scaling(const struct ax_gguf_kind *kind, const struct ax_a
 static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_arch *a,
                                  const char *where) {
     const struct ax_rope_config *r = &a->rope;
+    const bool exact = d->model.kind->exact_yarn;
     float unused[1024];
     double scaling;
     if (d->model.kind->mixed)
@@ -98,12 +99,12 @@ static enum ax_status check_rope(struct ax_gguf_described *d, const struct ax_ar
         ax_rope_frequencies(r, 0, unused, &scaling);
         if (fabs(scaling - readers_scaling(d->model.kind, a)) > 1e-6)
             return ax_gguf_refuse(where, "rope type yarn has its own attention factor");
-        if (d->model.kind->exact_yarn && (r->beta_fast != 32 || r->beta_slow != 1))
+        if (exact && (r->beta_fast != 32 || r->beta_slow != 1))
             return ax_gguf_refuse(where, "rope type yarn has beta_fast or beta_slow of its own");
-        if (d->model.kind->exact_yarn)
-            return r->truncate ? ax_gguf_refuse(where, "rope type yarn is without truncate: false")
-                               : AX_OK;
-        return r->truncate ? AX_OK : ax_gguf_refuse(where, "rope type yarn has truncate: false");
+        if (r->truncate == exact)
+            return ax_gguf_refuse(where, exact ? "rope type yarn is without truncate: false"
+                                               : "rope type yarn has truncate: false");
+        return AX_OK;
     default:
         return AX_OK;
     }
