@@ -39,16 +39,18 @@ static enum ax_status scales(void *ctx, int64_t first, int64_t n, void *out) {
     return AX_OK;
 }
 
+static const struct ax_st_output matrix = {.name = "a.weight",
+                                           .dtype = AX_U8,
+                                           .e4m3 = true,
+                                           .ndim = 2,
+                                           .shape = {ROWS, COLS},
+                                           .fill = codes};
+
 /* A folder with one matrix and a vector; `across` scales in a row of scales, named `name`. */
 static enum ax_status open_made(struct ax_hf *hf, const char *config, const char *name,
                                 int64_t across) {
     const struct ax_st_output t[] = {
-        {.name = "a.weight",
-         .dtype = AX_U8,
-         .e4m3 = true,
-         .ndim = 2,
-         .shape = {ROWS, COLS},
-         .fill = codes},
+        matrix,
         {.name = name, .dtype = AX_F32, .ndim = 2, .shape = {DOWN, across}, .fill = scales},
         {.name = "norm.weight", .dtype = AX_F32, .ndim = 1, .shape = {4}, .fill = scales}};
     put_text("config.json", config);
@@ -104,12 +106,7 @@ static enum ax_status zeros(void *ctx, int64_t first, int64_t n, void *out) {
 static enum ax_status open_other(struct ax_hf *hf, const char *config, const char *name, bool e8m0,
                                  int64_t down, int64_t across) {
     const struct ax_st_output t[] = {
-        {.name = "a.weight",
-         .dtype = AX_U8,
-         .e4m3 = true,
-         .ndim = 2,
-         .shape = {ROWS, COLS},
-         .fill = codes},
+        matrix,
         {.name = name,
          .dtype = e8m0 ? AX_U8 : AX_F32,
          .e8m0 = e8m0,
