@@ -35,11 +35,11 @@ static enum ax_status count(const struct ax_setup_data *d, bool eval, struct ax_
     for (size_t i = 0; i < c->n; i++) {
         const struct ax_example_ref *ref = &c->refs[i];
         const int64_t tokens = ref->n < most ? ref->n : most;
-        if (!prompts)
-            t->trained += ax_examples_trained(&c->sets[ref->set], ref->index, (uint32_t)tokens);
         t->longest = tokens > t->longest ? tokens : t->longest;
     }
     AX_TRY(ax_loader_count_epoch(loader, 0, d->pad_multiple, &n));
+    if (!prompts)
+        AX_TRY(ax_loader_count_trained(loader, 0, &t->trained));
     t->tokens = n.tokens;
     t->rows = n.sequences;
     t->padded = n.padded;

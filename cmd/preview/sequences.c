@@ -107,6 +107,7 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct 
         (struct ax_preview_piece){.n = at->n, .from = at->from, .task = ax_method_of(p->cfg)->task};
     AX_TRY(ax_alloc(&out->ids, at->n, sizeof *out->ids));
     const bool prompt = out->task == AX_TASK_PROMPT;
+    const struct ax_loader *loader = p->o.eval ? p->data->eval_loader : p->data->train_loader;
     enum ax_status st = ax_alloc(&out->labels, at->n, sizeof *out->labels);
     if (st == AX_OK && prompt)
         st = read_record(out, set, index);
@@ -116,8 +117,9 @@ enum ax_status ax_preview_piece_open(struct ax_preview_piece *out, const struct 
     }
     for (uint32_t i = 0; i < at->n; i++) {
         out->ids[i] = ax_word_token(words, at->from + i);
+        const bool trains = !prompt && (i > 0 || ax_loader_trains_first(loader, piece));
         out->labels[i] =
-            prompt ? AX_NO_LABEL : ax_word_label(&set->list[index], words, at->from + i);
+            trains ? ax_word_label(&set->list[index], words, at->from + i) : AX_NO_LABEL;
         out->n_trained += out->labels[i] != AX_NO_LABEL;
     }
     describe(out, set, index);

@@ -222,8 +222,8 @@ static void types(void **state) {
              put_text("t.jsonl",
                       "{\"instruction\": \"i\", \"input\": \"\", \"output\": \"o\", \"response\": "
                       "\"o\", \"INSTRUCTION\": \"i\", \"RESPONSE\": \"o\", \"question\": \"q\", "
-                      "\"category\": \"c\", \"answer\": \"o\", \"text\": \"o\", \"segments\": "
-                      "[{\"label\": true, \"text\": \"o</s>\"}], \"conversations\": [{\"from\": "
+                      "\"category\": \"c\", \"answer\": \"o p\", \"text\": \"o\", \"segments\": "
+                      "[{\"label\": true, \"text\": \"o p</s>\"}], \"conversations\": [{\"from\": "
                       "\"human\", \"value\": \"i\"}, {\"from\": \"gpt\", \"value\": \"o\"}]}\n"));
     static const char *const yaml[] = {
         "    type: alpaca\n",
@@ -642,11 +642,10 @@ static void packing_strategies(void **state) {
         int trained;
     } cases[] = {
         /* 7 ids cut to 4, 3 and 1 in a row, 2 */
-        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0, 2, 10},
+        {"packing_strategy=bfd", "1 2 3 4 (3) 11 12 13, 31 (2) 21 22 (1) ", 0, 2, 6},
         {"packing_strategy=bfd_split", "1 2 3 4 (3) 5 6 7, 31 (2) 11 12 13 (2) 21 22 (1) ", 1, 2,
-         13},
-        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) ", 2, 2,
-         13},
+         8},
+        {"packing_strategy=wrapped", "1 2 3 4 (3) 5 6 7, 11 (3) 12 13, 21 22 (3) 31 (0) ", 2, 2, 9},
     };
     char config[128], got[256];
     const char *rows = put_text(

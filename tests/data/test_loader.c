@@ -68,6 +68,7 @@ static void an_epoch(void **state) {
         int seen[2000] = {0};
         int64_t docs = 0;
         int64_t rows = 0;
+        int64_t all_trained = 0, counted;
         open_run(&r, (enum ax_pack_mode)mode, true);
         struct ax_loader_count count;
         struct ax_loader_count want = {0};
@@ -95,6 +96,7 @@ static void an_epoch(void **state) {
             }
             assert_int_equal(row.n_tokens, tokens);
             assert_int_equal(row.n_trained, trained);
+            all_trained += trained;
             want.tokens += tokens;
             want.padded += (tokens + 63) / 64 * 64;
         }
@@ -102,6 +104,8 @@ static void an_epoch(void **state) {
         want.sequences = rows;
         assert_int_equal(docs, r.corpus.n);
         assert_memory_equal(&count, &want, sizeof count);
+        assert_ok(ax_loader_count_trained(r.loader, 0, &counted));
+        assert_int_equal(counted, all_trained);
         for (size_t i = 0; i < r.corpus.n; i++)
             assert_int_equal(seen[1000 * r.corpus.refs[i].set + r.corpus.refs[i].index], 1);
         close_run(&r);

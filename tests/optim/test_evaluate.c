@@ -243,7 +243,7 @@ static void nothing_depends_on_passes(void **state) {
                 assert_int_equal(r.docs[k].example, k);
                 assert_int_equal(
                     r.docs[k].trained,
-                    ax_examples_trained(set, (size_t)k, lengths[k]) -
+                    ax_examples_trained(set, (size_t)k, 0, lengths[k]) -
                         (ax_word_label(&set->list[k], ax_examples_words(set, (size_t)k), 0) !=
                          AX_NO_LABEL));
                 if (i > 0) {

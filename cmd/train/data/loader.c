@@ -336,7 +336,7 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     const struct ax_example_ref *top = c->refs; /* first in the files; the corpus may be shuffled */
     for (size_t i = 0; i < c->n; i++) {
         const struct ax_example_ref *ref = &c->refs[i];
-        trained += ax_examples_trained(&c->sets[ref->set], ref->index, ref->n);
+        trained += ax_examples_trained(&c->sets[ref->set], ref->index, 0, ref->n);
         if (ref->set < top->set || (ref->set == top->set && ref->index < top->index))
             top = ref;
     }

@@ -109,7 +109,7 @@ static enum ax_status admit(const struct ax_length_rule *rule, const struct ax_e
         r->too_short++;
         return AX_OK;
     }
-    *keep = (!rule->drop_untrained && !cut) || ax_examples_trained(set, ref->index, ref->n) > 0;
+    *keep = (!rule->drop_untrained && !cut) || ax_examples_trained(set, ref->index, 0, ref->n) > 0;
     r->untrained += !*keep;
     return AX_OK;
 }

@@ -159,13 +159,13 @@ uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n) {
     return n >= e->list[i].n ? e->list[i].hash : hash_first(e, i, n);
 }
 
-uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n) {
+uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t from, uint32_t n) {
     const struct ax_stored *x = &e->list[i];
     const uint32_t *words = ax_examples_words(e, i);
     uint32_t trained = 0;
-    if (n >= x->n)
+    if (from == 0 && n >= x->n)
         return x->n_trained;
-    for (uint32_t t = 0; t < n; t++)
+    for (uint32_t t = from; t < from + n; t++)
         trained += ax_word_label(x, words, t) != AX_NO_LABEL;
     return trained;
 }

@@ -109,8 +109,8 @@ const char *ax_examples_text(const struct ax_examples *e, size_t i, size_t *n);
 const char *ax_examples_where(const struct ax_examples *e, size_t i, char *buf, size_t size);
 /* Hash of the first n tokens, their labels and their columns, and of the text. */
 uint64_t ax_examples_hash(const struct ax_examples *e, size_t i, uint32_t n);
-/* Number of trained tokens among the first n of example i. */
-uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t n);
+/* Number of labels among the n tokens of example i that begin at token `from`. */
+uint32_t ax_examples_trained(const struct ax_examples *e, size_t i, uint32_t from, uint32_t n);
 /* True if the first n tokens of two examples are equal, with their labels and columns, and the
  * texts. */
 bool ax_examples_equal(const struct ax_examples *a, size_t i, const struct ax_examples *b, size_t k,

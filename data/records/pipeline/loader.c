@@ -124,8 +124,12 @@ static enum ax_status reserve(struct ax_loader *l, size_t tokens, size_t docs) {
     return AX_OK;
 }
 
+bool ax_loader_trains_first(const struct ax_loader *l, int piece) {
+    return l->o.labels_in_place || (l->o.mixed && piece > 0);
+}
+
 /* Writes piece i after the first `at` tokens. Unless they are classes, labels are written to the
- * token before their own; for a piece's first one, only if both pieces are one document. */
+ * token before their own. */
 static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, int i, size_t at) {
     const struct ax_pack_piece *p = &s->pieces[i];
     const struct ax_examples *set = ax_sequence_set(s, i);
@@ -137,7 +141,7 @@ static void put_piece(struct ax_loader *l, const struct ax_packed_sequence *s, i
         l->tokens[at + t] = ax_word_token(words, p->from + t);
         const bool shifted = !l->o.labels_in_place;
         l->labels[at + t] = -1;
-        if (!shifted || (at + t > 0 && (t > 0 || l->o.mixed)))
+        if (t > 0 || ax_loader_trains_first(l, i))
             l->labels[at + t - shifted] = label == AX_NO_LABEL ? -1 : label;
     }
     l->docs[i] =
@@ -229,6 +233,26 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
         }
         out->sequences += (int64_t)l->pack.n;
         out->examples += (int64_t)l->examples.n;
+    }
+    l->loaded = false; /* makes the next call reload its chunk */
+    return AX_OK;
+}
+
+enum ax_status ax_loader_count_trained(struct ax_loader *l, int64_t epoch, int64_t *out) {
+    *out = 0;
+    for (int64_t chunk = 0;; chunk++) {
+        AX_TRY(load_chunk(l, epoch, chunk, (struct ax_source_place){0}));
+        if (l->examples.n == 0)
+            break;
+        for (size_t r = 0; r < l->pack.n; r++)
+            for (size_t i = l->pack.firsts[r]; i < l->pack.firsts[r + 1]; i++) {
+                const struct ax_pack_piece *p = &l->pack.pieces[i];
+                const struct ax_example_ref *ref = &l->examples.refs[p->example];
+                const struct ax_examples *set = &l->examples.sets[ref->set];
+                const bool first = ax_loader_trains_first(l, (int)(i - l->pack.firsts[r]));
+                *out += ax_examples_trained(set, ref->index, p->from, p->n) -
+                        (first ? 0 : ax_examples_trained(set, ref->index, p->from, 1));
+            }
     }
     l->loaded = false; /* makes the next call reload its chunk */
     return AX_OK;
