@@ -25,7 +25,7 @@
 
 #define AX_ARENA_ALIGN     64
 #define AX_ARENA_MAX_SLOTS 64
-#define AX_ARENA_MAX_NAMES 64
+#define AX_ARENA_MAX_NAMES 128
 #define AX_ARENA_MAX_RUNS  (1 << 18) /* address space; memory is used only as touched */
 
 /* The size of a block of `bytes` on a stack. */

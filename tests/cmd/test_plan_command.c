@@ -283,6 +283,26 @@ static void expect_documented(const char *file, const char *path, const char *he
     ax_free(page);
 }
 
+/* A model whose layers have delta rule, latents and experts, with ranks, an adapter and answers between
+ * steps: no other family has as many kinds of memory. */
+static void test_many_kinds_of_memory(void **state) {
+    (void)state;
+    char said[8192], more[600];
+    open_case();
+    snprintf(more, sizeof more, "base_model=%s", golden_path("models/kimi_linear"));
+    const char *const args[] = {config,
+                                more,
+                                "adapter=lora",
+                                "lora_r=4",
+                                "lora_target_linear=true",
+                                "tensor_parallel_size=4",
+                                "lora_alpha=8",
+                                "serve={port: 0}"};
+    const int rc = sft(said, sizeof said, 8, args);
+    if (rc != 0)
+        fail_msg("%d: %s", rc, said);
+}
+
 static void test_a_run_is_what_was_planned(void **state) {
     (void)state;
     char said[8192], more[600];
@@ -329,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_stages_of_a_model),
         cmocka_unit_test(test_threads_take_memory),
         cmocka_unit_test(test_timelines),
+        cmocka_unit_test(test_many_kinds_of_memory),
         cmocka_unit_test(test_a_run_is_what_was_planned),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
