@@ -379,7 +379,7 @@ const struct ax_config_key ax_config_keys_packing[] = {
         "packing_strategy", AX_T_STR,
         "Pack as TRL does: bfd (best fit; the rest of a long record is dropped), bfd_split (it is "
         "packed, too), wrapped (records are joined, cut every sequence_len tokens, and attend to "
-        "each other).",
+        "each other). Records that are not packed are cut.",
         .choices = "bfd|bfd_split|wrapped",
         AX_INTO(AX_FIELD(struct ax_data_keys, packing_strategy))),
     AX_KEY("multipack_real_batches", AX_T_BOOL,

@@ -217,6 +217,7 @@ static void places(void **state) {
 
 static void nothing_to_train_on(void **state) {
     (void)state;
+    char more[512];
     check_rows("e.jsonl", "", 0, CHAT, "e.jsonl: no records to train on; see path and split");
     check_rows("e.jsonl", "\n \n", 3, CHAT, "no records to train on");
     static const char user[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
@@ -229,6 +230,15 @@ static void nothing_to_train_on(void **state) {
                "0 too long (sequence_len and excess_length_strategy), 1 too short");
     check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\nval_set_size: 0.5\n",
                "0 too long (sequence_len and excess_length_strategy), 1 too short");
+    check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\n", "1 too short");
+    check_rows("g.jsonl", GOOD GOOD, sizeof GOOD GOOD - 1,
+               CHAT "val_set_size: 0.5\neval_sequence_len: 9\n",
+               "val_set_size: no records to evaluate: 1 too long (eval_sequence_len), 0 too short");
+    snprintf(more, sizeof more, CHAT "test_datasets: [{path: '%s', type: chat_template}]\n",
+             put_text("u.jsonl", user));
+    check_rows("g.jsonl", GOOD, sizeof GOOD - 1, more,
+               "test_datasets: no records to evaluate: 0 too long (eval_sequence_len), 0 too short "
+               "(min_sample_len), 1 without a trained token");
     check_rows("g.jsonl", GOOD, sizeof GOOD - 1, CHAT "min_sample_len: 60\n", "1 too short");
     /* the rows are shown nevertheless */
     char *out;

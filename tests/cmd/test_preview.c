@@ -630,6 +630,17 @@ static void lost_reasoning(void **state) {
     }
 }
 
+/* An evaluation that is not packed has the first record cut, as in TRL. */
+static void expect_cut_evaluation(const char *config, const char *strategy) {
+    char evals[256];
+    snprintf(evals, sizeof evals, "test_datasets=[{path: '%s'}]", in_scratch("lengths.jsonl"));
+    json_t *v = preview_json(6, (const char *const[]){config, strategy, "sequence_len=4", evals,
+                                                      "eval_sample_packing=false", "--json"});
+    assert_int_equal(at(v, "eval", "tokens"), 4 + 3 + 2 + 1);
+    assert_int_equal(at(v, "eval", "longest"), 4);
+    json_decref(v);
+}
+
 /* Rows of TRL's packing: ids of each document, and how many are trained on. Only joined records are
  * predicted from each other. A record's ids count from one, so the first says where a piece of it begins.
  * A step that the last rows of an epoch do not fill is one, too. */
@@ -694,6 +705,7 @@ static void packing_strategies(void **state) {
             continued++;
         assert_int_equal(continued, cases[i].continued);
         ax_free(text);
+        expect_cut_evaluation(config, cases[i].strategy);
     }
 }
 

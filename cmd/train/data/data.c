@@ -20,6 +20,8 @@ static struct ax_length_rule length_rule(const struct ax_setup_data *d, bool eva
     if ((ax_setup_pretrains(d->cfg) && ax_setup_pretrain_mode(&d->keys) == AX_PRETRAIN_WHOLE) ||
         (packed && d->keys.packing_strategy))
         r.max = INT64_MAX;
+    else if (d->keys.packing_strategy)
+        r.excess = AX_EXCESS_TRUNCATE;
     return r;
 }
 

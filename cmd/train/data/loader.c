@@ -325,23 +325,44 @@ static enum ax_status require_labels(const struct ax_setup_data *d,
                         : "the answer of this and every other document is undesirable (label)");
 }
 
+static uint64_t trained_of(const struct ax_corpus *c) {
+    uint64_t trained = 0;
+    for (size_t i = 0; i < c->n; i++)
+        trained += ax_examples_trained(&c->sets[c->refs[i].set], c->refs[i].index, 0, c->refs[i].n);
+    return trained;
+}
+
+/* AX_ERR_DATA where evaluations are asked for and no record is left that has one. */
+static enum ax_status require_evaluation(const struct ax_setup_data *d) {
+    const struct ax_corpus_report *r = &d->eval_report;
+    const bool listed = d->eval_sets.n > 0;
+    if (trained_of(&d->eval) > 0 || (!listed && d->keys.val_set_size <= 0))
+        return AX_OK;
+    return ax_error(AX_ERR_DATA,
+                    "%s: no records to evaluate: %lld too long (eval_sequence_len), %lld too short "
+                    "(min_sample_len), %lld without a trained token, %lld equal to others",
+                    listed ? "test_datasets" : "val_set_size", (long long)r->too_long,
+                    (long long)r->too_short, (long long)r->untrained + (long long)d->eval.n,
+                    (long long)r->duplicates);
+}
+
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
     const struct ax_corpus_report *r = &d->train_report;
     const struct ax_corpus *c = &d->train;
     const enum ax_task task = ax_method_of(d->cfg)->task;
-    uint64_t trained = 0;
     char where[512];
     if (d->stream)
         return AX_OK;
     const struct ax_example_ref *top = c->refs; /* first in the files; the corpus may be shuffled */
     for (size_t i = 0; i < c->n; i++) {
         const struct ax_example_ref *ref = &c->refs[i];
-        trained += ax_examples_trained(&c->sets[ref->set], ref->index, 0, ref->n);
         if (ref->set < top->set || (ref->set == top->set && ref->index < top->index))
             top = ref;
     }
-    if (trained > 0)
-        return require_labels(d, top);
+    if (trained_of(c) > 0) {
+        AX_TRY(require_labels(d, top));
+        return require_evaluation(d);
+    }
     if (c->n > 0)
         return ax_error(AX_ERR_DATA,
                         "%s: no token of this or any other document is trained on; see "
