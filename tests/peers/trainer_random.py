@@ -1,0 +1,313 @@
+"""Random runs of TRL's trainers, and the same by axtrain: losses, gradient norms, learning rates, metrics, and the weights
+at the end must agree.
+
+usage: trainer_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--only METHOD] [--keep]
+
+Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md says to be
+different is not drawn: the KL estimate of KTO, ORPO, label smoothing of a plain DPO. Runs with a step without a trained
+token are left out: TRL's moments move the weights there. Exit code 1 at a difference, whose folder is kept.
+Needs: torch transformers trl peft datasets.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")
+warnings.filterwarnings("ignore")
+import peft  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+import trl  # noqa: E402
+from datasets import disable_progress_bars, load_dataset  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from trl.experimental.cpo import CPOConfig, CPOTrainer  # noqa: E402
+
+FAMILIES = ("llama", "qwen3", "gemma3_text", "granite", "olmo2", "phi3")
+METHODS = ("sft", "sft", "sft", "dpo", "dpo", "kto", "cpo", "simpo", "reward")
+WORDS = "apple bridge copper delta engine forest garden harbor island jacket kettle ladder meadow needle".split()
+TRAINERS = {"sft": (trl.SFTConfig, trl.SFTTrainer), "dpo": (trl.DPOConfig, trl.DPOTrainer), "kto": (trl.KTOConfig, trl.KTOTrainer),
+            "cpo": (CPOConfig, CPOTrainer), "simpo": (CPOConfig, CPOTrainer),
+            "reward": (trl.RewardConfig, trl.RewardTrainer)}
+TARGETS = ["q_proj", "v_proj", "down_proj", "qkv_proj"]
+
+# Times; counts of padding; extremes, which are means of those of batches.
+NOT_COMPARED = ("runtime", "per_second", "epoch", "num_tokens", "min_reward", "max_reward", "eval_margin")
+
+
+def some(r, share, *values):
+    return r.choice(values) if r.random() < share else None
+
+
+def records(r, method, form):
+    def text(least, most):
+        return " ".join(r.choice(WORDS) for _ in range(r.randint(least, most)))
+
+    def turn(role, least, most):
+        return {"role": role, "content": text(least, most)}
+
+    def chat():
+        return [turn(("user", "assistant")[i % 2], 1, 6) for i in range(2 * r.randint(1, 2))]
+
+    chats = form in ("messages", "generation", "chats")
+    rows = []
+    for i in range(28):
+        ask = chat()[:-1] if chats else text(1, 8)
+        answer = (lambda: [turn("assistant", 1, 9)]) if chats else (lambda: " " + text(1, 9))
+        if method == "sft":
+            rows.append({"messages": chat()} if form in ("messages", "generation") else {"text": text(1, 20)} if form == "text" else
+                        {"prompt": ask, "completion": answer()})
+        elif method == "kto":
+            rows.append({"prompt": ask, "completion": answer(), "label": i % 3 != 1 if i < 2 else r.random() < 0.5})
+        else:
+            rows.append({"prompt": ask, "chosen": answer(), "rejected": answer()})
+            while rows[-1]["chosen"] == rows[-1]["rejected"]:
+                rows[-1]["rejected"] = answer()
+    return rows
+
+
+def draw(r, models, only):
+    """Method, family, the arguments of TRL's configuration, our keys, the records, and whether an adapter trains."""
+    method = only or r.choice(METHODS)
+    family = r.choice([f for f in FAMILIES if method != "reward" or f != "granite"])  # which has no class with a score
+    form = r.choice(("messages", "generation", "text", "texts", "chats") if method == "sft" else ("texts", "chats"))
+    args = {"per_device_train_batch_size": r.choice((1, 2, 3)) * (2 if method == "kto" else 1),
+            "gradient_accumulation_steps": r.choice((1, 1, 2)) if method in ("sft", "reward") else 1, "learning_rate": r.choice((1e-3, 3e-4)),
+            "max_length": r.choice((24, 40, 200)) if method == "sft" and form != "generation" else 200, "logging_steps": 1, "seed": r.randint(0, 99),
+            "lr_scheduler_type": r.choice(("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt")),
+            "warmup_steps": r.choice((0, 0, 1, 2)), "weight_decay": r.choice((0.0, 0.0, 0.1)),
+            "max_grad_norm": r.choice((1.0, 0.05, 0.0)), "optim": r.choice(("adamw_torch", "adamw_torch", "sgd", "adafactor")),
+            "adam_beta1": r.choice((0.9, 0.8)), "adam_beta2": r.choice((0.999, 0.95)), "adam_epsilon": r.choice((1e-8, 1e-6))}
+    schedule = some(r, 0.3, ("cosine_with_min_lr", {"min_lr_rate": 0.1}), ("cosine_with_min_lr", {"min_lr": 1e-4}),
+                    ("cosine_with_restarts", {"num_cycles": 2}), ("polynomial", {"power": 2.0, "lr_end": 1e-5}),
+                    ("warmup_stable_decay", {"num_decay_steps": 3}),
+                    ("warmup_stable_decay", {"num_decay_steps": 3, "decay_type": "cosine", "min_lr_ratio": 0.2}))
+    if schedule:
+        args["lr_scheduler_type"], args["lr_scheduler_kwargs"] = schedule
+    if r.random() < 0.5:
+        args["max_steps"] = r.choice((3, 5))
+    else:
+        args["num_train_epochs"] = r.choice((1, 2, 0.7))
+    keys = {"micro_batch_size": args["per_device_train_batch_size"], "sequence_len": args["max_length"], "float32": True,
+            "curriculum_sampling": True, "shuffle_merged_datasets": False, "excess_length_strategy": "truncate",
+            "min_sample_len": 1, "save_strategy": "no", "optimizer": args["optim"], "lr_scheduler": args["lr_scheduler_type"],
+            "num_epochs": args.get("num_train_epochs", 99), "base_model": os.path.join(models, family), "device": "cpu", "loss_watchdog_threshold": 1e9,
+            **{k: args.get(k) for k in ("gradient_accumulation_steps", "learning_rate", "logging_steps", "seed", "warmup_steps",
+                                    "lr_scheduler_kwargs", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon")},
+            **({"max_steps": args["max_steps"]} if "max_steps" in args else {})}
+    data = {"path": "DATA"}
+    if method == "sft":
+        if form == "generation":
+            args["assistant_only_loss"] = True
+            data.update(type="chat_template", train_on_generation=True)
+        if r.random() < 0.4:
+            args.update(packing=True, packing_strategy=r.choice(("bfd", "bfd_split", "wrapped")))
+            keys.update(sample_packing=True, packing_strategy=args["packing_strategy"], excess_length_strategy=None)
+        if r.random() < 0.2:
+            args["dataloader_drop_last"] = keys["dataloader_drop_last"] = True
+        if r.random() < 0.15:
+            args["loss_type"], keys["use_dynamic_finetuning"] = "dft", True  # not in our evaluations
+        elif r.random() < 0.15:
+            args["label_smoothing_factor"] = keys["label_smoothing"] = 0.1
+    else:
+        keys["rl"] = method
+        if method == "reward":
+            del keys["rl"]
+            keys["reward_model"] = True
+            args["center_rewards_coefficient"] = keys["center_rewards_coefficient"] = some(r, 0.4, 0.01)
+        else:
+            args["beta"] = keys["rl_beta"] = r.choice((0.1, 0.5))
+        if method == "dpo":  # aot, aot_unpaired: refused
+            loss = some(r, 0.8, ["ipo"], ["hinge"], ["robust"], ["exo_pair"], ["nca_pair"], ["bco_pair"], ["sppo_hard"], ["apo_zero"],
+                        ["apo_down"], ["discopop"], ["sft"], ["sigmoid_norm"], ["sigmoid", "sft"], ["ipo", "sigmoid"])
+            if loss:
+                args["loss_type"] = keys["dpo_loss_type"] = loss
+                if len(loss) == 2:
+                    args["loss_weights"] = keys["dpo_loss_weights"] = [0.7, 0.3]
+            args["label_smoothing"] = keys["dpo_label_smoothing"] = 0.1 if loss in (["robust"], ["exo_pair"]) else None
+            args["ld_alpha"] = keys["ld_alpha"] = some(r, 0.2, 0.5)
+        if method == "kto":
+            args["loss_type"] = keys["kto_loss_type"] = "apo_zero_unpaired"  # kto's estimate of the divergence is of other pairs
+            args["desirable_weight"] = keys["kto_desirable_weight"] = some(r, 0.4, 0.7)
+            args["undesirable_weight"] = keys["kto_undesirable_weight"] = some(r, 0.4, 1.3)
+        if method == "cpo":
+            args["cpo_alpha"] = keys["cpo_alpha"] = some(r, 0.5, 0.5)
+        if method == "simpo":
+            args.update(loss_type="simpo", cpo_alpha=0.0)
+            keys["cpo_alpha"] = 0.0
+            args["simpo_gamma"] = keys["simpo_gamma"] = some(r, 0.5, 0.3)
+    keys["datasets"] = [data]
+    if r.random() < 0.3 and args.get("loss_type") != "dft":
+        args.update(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=2)
+        keys.update(eval_steps=2, eval_batch_size=2, test_datasets=[{**data, "path": "EVAL"}])
+        if args.get("packing"):
+            args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5
+    adapter = r.random() < 0.3 and method != "reward"
+    drop = [k for k, v in args.items() if v is None]
+    for k in drop:
+        del args[k]
+    return method, family, args, {k: v for k, v in keys.items() if v is not None}, records(r, method, form), adapter
+
+
+def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
+    config, trainer = TRAINERS[method]
+    args = dict(args)
+    if method in ("cpo", "simpo"):
+        args.setdefault("max_completion_length", args["max_length"])
+    c = config(output_dir=os.path.join(folder, "trl"), report_to=[], save_strategy="no", use_cpu=True, bf16=False,
+               train_sampling_strategy="sequential", gradient_checkpointing=False, disable_tqdm=True, log_level="error", **args)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    if method == "reward":
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(reward_base, num_labels=1, dtype=torch.float32)
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    if adapter:
+        model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    t = trainer(model=model, args=c, processing_class=tokenizer, train_dataset=data, **({"eval_dataset": evals} if "eval_steps" in args else {}))
+    t.remove_callback(transformers.PrinterCallback)
+    t.train()
+    t.save_model(os.path.join(folder, "trl"))
+    return t.state.log_history
+
+
+def by_axtrain(axtrain, keys, folder, adapter):
+    for name in ("datasets", "test_datasets"):
+        for d in keys.get(name, ()):
+            d["path"] = os.path.join(folder, "rows.jsonl" if d["path"] == "DATA" else "evals.jsonl")
+    if adapter:
+        keys.update(adapter="lora", lora_model_dir=adapter)
+    with open(os.path.join(folder, "c.yaml"), "w", encoding="utf-8") as f:
+        json.dump({**keys, "output_dir": os.path.join(folder, "out")}, f, indent=1)
+    p = subprocess.run([axtrain, "train", os.path.join(folder, "c.yaml")], capture_output=True, text=True, timeout=300)
+    if p.returncode:
+        return p, []
+    with open(os.path.join(folder, "out/metrics.jsonl"), encoding="utf-8") as f:
+        return p, [json.loads(line) for line in f]
+
+
+def compare(ours, theirs, method):
+    bad = []
+    for kind in ("loss", "eval_loss"):
+        a = {x["step"]: x for x in ours if kind in x}
+        b = {x["step"]: x for x in theirs if kind in x}
+        if sorted(b) != [s for s in sorted(a) if s in b or kind == "loss"]:
+            bad.append(f"{kind}: at steps {sorted(a)}, in TRL {sorted(b)}")
+        for s in sorted(set(a) & set(b)):
+            for k, v in b[s].items():
+                w = a[s].get({"learning_rate": "lr"}.get(k, k), a[s].get(k))
+                if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED):
+                    continue
+                if w is None or (method in ("cpo", "simpo") and "logits" in k) or (k.startswith("eval_") and "/" in k):
+                    continue  # there of prompts, too; there means of batches
+                if abs(v - w) > (3e-2 if k.startswith("eval_") else 2e-3) * max(abs(v), 5e-2 if any(x in k for x in ("reward", "logits", "margin")) else 1e-6):
+                    bad.append(f"step {s}: {k} is {w}, in TRL {v}")
+    return bad
+
+
+def compare_weights(folder, start, adapter):
+    name = "adapter_model.safetensors" if adapter else "model.safetensors"
+    a, b = load_file(os.path.join(folder, "out", name)), load_file(os.path.join(folder, "trl", name))
+    s = load_file(os.path.join(start, name))
+    bad = [f"only in one: {sorted(set(a) ^ set(b))[:3]}"] if (set(a) ^ set(b)) - {"lm_head.weight"} else []
+    for k in set(a) & set(b):
+        moved = (b[k].float() - s[k].float()).norm() if k in s else b[k].float().norm()
+        off = (a[k].float() - b[k].float()).norm()
+        if off > 0.03 * moved + 1e-6:
+            bad.append(f"{k}: off by {off:.3g} of a change of {moved:.3g}")
+    return bad
+
+
+def make_models(axtrain, goldens, work):
+    """Random weights of tiny models, all with the first one's tokenizer."""
+    def config_of(family):
+        with open(os.path.join(goldens, "models", family, "config.json"), encoding="utf-8") as f:
+            return json.load(f)
+
+    for family in FAMILIES:
+        shape = os.path.join(work, family + "-shape")
+        os.makedirs(shape)
+        with open(os.path.join(shape, "config.json"), "w", encoding="utf-8") as f:
+            json.dump({**config_of(family), "vocab_size": config_of("llama")["vocab_size"]}, f)
+        subprocess.run([axtrain, "bench", "step", "--model", shape, "--write-random", os.path.join(work, family)], check=True)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(os.path.join(goldens, "models/llama", name), os.path.join(work, family))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("axtrain")
+    p.add_argument("goldens")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--runs", type=int, default=30)
+    p.add_argument("--only")
+    p.add_argument("--keep", action="store_true")
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    work = tempfile.mkdtemp(prefix="trainer-random-")
+    axtrain = os.path.abspath(a.axtrain)
+    make_models(axtrain, a.goldens, work)
+    refused = different = empty = 0
+    for i in range(a.runs):
+        r = random.Random(f"{a.seed} {i}")
+        method, family, args, keys, rows, with_adapter = draw(r, work, a.only)
+        folder, base = os.path.join(work, f"run{i}"), os.path.join(work, family)
+        os.makedirs(folder)
+        for name, part in (("rows", rows[:23 if method == "sft" else 24]), ("evals", rows[24:])):
+            with open(os.path.join(folder, name + ".jsonl"), "w", encoding="utf-8") as f:
+                f.writelines(json.dumps(row) + "\n" for row in part)
+        data, evals = (load_dataset("json", data_files=os.path.join(folder, n + ".jsonl"), split="train", cache_dir=os.path.join(folder, "cache"))
+                       for n in ("rows", "evals"))
+        adapter, start = None, base
+        if with_adapter:
+            adapter = start = os.path.join(folder, "adapter")
+            torch.manual_seed(i)
+            m = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+            names = [n for n in TARGETS if any(k.endswith("." + n) for k, _ in m.named_modules())]
+            m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=names, task_type="CAUSAL_LM",
+                                                       use_rslora=r.random() < 0.3, use_dora=r.random() < 0.2))
+            m.save_pretrained(adapter)
+        reward_base = None
+        if method == "reward":
+            reward_base = start = os.path.join(folder, "base")
+            torch.manual_seed(i)
+            m = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype=torch.float32)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+            m.config.pad_token_id = tokenizer.pad_token_id
+            m.save_pretrained(reward_base)
+            tokenizer.save_pretrained(reward_base)
+            keys["base_model"] = reward_base
+        done, ours = by_axtrain(axtrain, keys, folder, adapter)
+        try:
+            theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base)
+        except Exception as e:
+            theirs = None
+            print(f"{folder}: {method} {family}: TRL: {type(e).__name__}: {str(e)[:200]}", flush=True)
+        if done.returncode or theirs is None:
+            refused += 1
+            print(f"{folder}: {method} {family}: {done.returncode} {done.stderr.strip()[-300:]}", flush=True)
+            continue
+        if any("loss" in x and x["loss"] is None for x in ours):  # no token was trained on: TRL's moments move weights all the same
+            empty += 1
+            continue
+        bad = compare(ours, theirs, method) + compare_weights(folder, start, adapter)
+        if bad:
+            different += 1
+            print(f"{folder}: {method} {family}:", *bad[:7], sep="\n  ", flush=True)
+        elif not a.keep:
+            shutil.rmtree(folder)
+    print(f"seed {a.seed}: {a.runs - refused - different - empty} of {a.runs} runs equal, {different} different, {refused} refused, {empty} with steps without a token")
+    if not different and not a.keep:
+        shutil.rmtree(work)
+    return different > 0 or 2 * (refused + empty) > a.runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())
