@@ -207,24 +207,28 @@ static int64_t per_word(const struct ax_compressed_matrix *m) {
     return 32 / m->f.bits;
 }
 
-/* Code number `at` of a word. */
-static unsigned gptq_field(const struct ax_compressed_matrix *m, const struct ax_st_entry *e,
-                           int64_t word, int64_t at) {
+static uint32_t gptq_word(const struct ax_st_entry *e, int64_t word) {
     uint32_t w;
     memcpy(&w, (const char *)e->data + word * (int64_t)sizeof w, sizeof w);
-    return w >> (unsigned)(at * m->f.bits) & ((1U << m->f.bits) - 1);
+    return w;
+}
+
+/* Code number `at` of a word. */
+static unsigned gptq_field(const struct ax_compressed_matrix *m, uint32_t word, int64_t at) {
+    return word >> (unsigned)(at * m->f.bits) & ((1U << m->f.bits) - 1);
 }
 
 static unsigned gptq_code(const struct ax_compressed_matrix *m, int64_t row, int64_t col) {
     const int64_t per = per_word(m);
-    return gptq_field(m, m->codes, col / per * m->rows + row, col % per);
+    return gptq_field(m, gptq_word(m->codes, col / per * m->rows + row), col % per);
 }
 
-/* Modulo the number of codes, as their writers pack it. */
+/* GPTQModel subtracts 1 from all zeros of a word at a time, so a zero of 0 borrows from the next one. */
 static unsigned gptq_zero(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
     const int64_t per = per_word(m);
-    const unsigned stored = gptq_field(m, m->zeros, group * (m->rows / per) + row / per, row % per);
-    return (stored + m->f.zero_offset) & ((1U << m->f.bits) - 1);
+    const uint32_t ones = UINT32_MAX / ((1U << m->f.bits) - 1);
+    const uint32_t stored = gptq_word(m->zeros, group * (m->rows / per) + row / per);
+    return gptq_field(m, stored + m->f.zero_offset * ones, row % per);
 }
 
 static float gptq_scale(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {

@@ -1,5 +1,6 @@
-"""A matrix in GPTQ's folder format by the format's definition, in numpy: rounds random weights, packs them as AutoGPTQ
-(zeros less 1) or gptq_v2 (zeros) does, and writes what the integers stand for, for tests/ckpt/test_gptq_folder.c.
+"""A matrix in GPTQ's folder format by the format's definition, in numpy: rounds random weights, packs them as GPTQModel does
+(gptq: 1 is subtracted from all zeros of a word at a time; gptq_v2: zeros), and writes what the integers stand for, for
+tests/ckpt/test_gptq_folder.c.
 
 usage: gptq_folder.py > tests/ckpt/gptq_folder.h"""
 import textwrap
@@ -42,11 +43,12 @@ def case(name, bits, group, order, symmetric, second, seed):
         scales[g] = (high - low) / top
         zeros[g] = (top + 1) // 2 if symmetric else numpy.round(-low / scales[g].astype(float))
     if not symmetric:
-        zeros[0, 0] = 0  # stored, less 1: the largest code
+        zeros[0, 0] = 0  # less 1, it borrows from the next one
     s, z = scales.astype(numpy.float64)[g_idx].T, zeros[g_idx].T
     q = numpy.clip(numpy.round(w / s) + z, 0, top).astype(numpy.int64)
     show("uint32_t", f"{name}_qweight", words(q.T, bits), "{:#x}".format)
-    show("uint32_t", f"{name}_qzeros", words(((zeros - (not second)) & top).T, bits).T, "{:#x}".format)
+    ones = numpy.uint32(0 if second else (2**32 - 1) // top)
+    show("uint32_t", f"{name}_qzeros", words(zeros.T, bits).T - ones, "{:#x}".format)
     show("uint16_t", f"{name}_scales", scales.view(numpy.uint16), "{:#x}".format)
     show("int32_t", f"{name}_g_idx", g_idx, str)
     show("float", f"{name}_values", ((q - z) * s).astype(numpy.float32), lambda v: float(v).hex() + "F")
