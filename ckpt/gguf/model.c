@@ -590,6 +590,9 @@ enum ax_status ax_gguf_model_config(const struct ax_gguf_model *m, json_t **out)
     json_t *rope = json_null();
     if (m->file && !m->kind->mixed)
         AX_TRY(ax_gguf_rope_scaling(m, &rope));
+    /* YaRN is what transformers has of these kinds where nothing is said */
+    if (json_is_null(rope) && (m->kind->exact_yarn || m->kind->grows))
+        rope = json_pack("{ss}", "rope_type", "default");
     /* absent ids are written as null, because some of transformers' defaults are ids */
     *out = json_pack(
         "{s[s] sf so so ss sI sf sI sI ss sI sI sI so sf so sf sb sb sI}", "architectures",

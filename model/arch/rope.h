@@ -44,9 +44,11 @@ struct ax_rope_config {
 };
 
 /* What holds where config.json does not say: a base (0: 10,000), and the part of each head that is rotated
- * (0: all of it, and config.json may not ask for less unless the rope is proportional). */
+ * (0: all of it, and config.json may not ask for less unless the rope is proportional). `scaled`: transformers takes
+ * the scaling of one published model, so config.json must say which. */
 struct ax_rope_usual {
     double theta, part;
+    bool scaled;
 };
 /* The object of a config.json that says what its rope is: rope_scaling unless it is missing or empty, else
  * rope_parameters, as in transformers 5. A base, or a part, that only the other object has would be lost, and what is

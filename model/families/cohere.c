@@ -40,6 +40,7 @@ static enum ax_status parse2(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_cohere = {.model_type = "cohere",
                                            .models = "Command R, Command R+",
                                            .architecture = "CohereForCausalLM",
+                                           .rope.theta = 5e5,
                                            .parse = parse};
 const struct ax_family ax_family_cohere2 = {.model_type = "cohere2",
                                             .models = "Command R7B, Command A",

@@ -55,4 +55,5 @@ const struct ax_family ax_family_gpt_oss = {.model_type = "gpt_oss",
                                             .lacks = "`quantize`; saving as MXFP4",
                                             .architecture = "GptOssForCausalLM",
                                             .head_dim = 64,
+                                            .rope = {.theta = 150000, .scaled = true},
                                             .parse = parse};

@@ -29,5 +29,5 @@ const struct ax_family ax_family_ministral3 = {.model_type = "ministral3",
                                                .models = "Ministral 3",
                                                .architecture = "Ministral3ForCausalLM",
                                                .head_dim = 128,
-                                               .rope.theta = 1e6,
+                                               .rope.scaled = true,
                                                .parse = parse};

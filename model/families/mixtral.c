@@ -54,6 +54,7 @@ static const struct ax_moe_names names = {
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     int64_t window;
+    AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
     AX_TRY(ax_moe_parse(a, c, 8, 2));
     AX_TRY(refuse_jitter(c));
     a->moe.width = a->intermediate_size;
@@ -70,4 +71,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_mixtral = {.model_type = "mixtral",
                                             .models = "Mixtral 8x7B, 8x22B",
                                             .architecture = "MixtralForCausalLM",
+                                            .rope.theta = 1e6,
                                             .parse = parse};

@@ -45,4 +45,5 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_smollm3 = {.model_type = "smollm3",
                                             .models = "SmolLM3",
                                             .architecture = "SmolLM3ForCausalLM",
+                                            .rope.theta = 2e6,
                                             .parse = parse};

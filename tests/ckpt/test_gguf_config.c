@@ -144,6 +144,21 @@ static void configs_have_every_value(void **state) {
     }
 }
 
+/* A null would be YaRN to transformers. */
+static void no_scaling_is_said(void **state) {
+    (void)state;
+    static const char *const types[] = {"gpt_oss", "ministral3"};
+    for (size_t i = 0; i < 2; i++) {
+        struct ax_gguf_model m = model_of(types[i]);
+        json_t *got;
+        assert_int_equal(ax_gguf_model_config(&m, &got), AX_OK);
+        const json_t *type = json_object_get(json_object_get(got, "rope_scaling"), "rope_type");
+        assert_true(json_is_string(type));
+        assert_string_equal(json_string_value(type), "default");
+        json_decref(got);
+    }
+}
+
 /* A factor without a type, and llama.cpp's key of 2023, are linear; 0 and 1 are none, and so is what the type
  * calls none. */
 static void factors_without_a_type(void **state) {
@@ -314,6 +329,7 @@ int main(void) {
         cmocka_unit_test(ids_that_stop),
         cmocka_unit_test(parts_of_heads_keep_their_sizes),
         cmocka_unit_test(configs_have_every_value),
+        cmocka_unit_test(no_scaling_is_said),
         cmocka_unit_test(factors_without_a_type),
         cmocka_unit_test(keys_of_parts_that_are_not_there),
         cmocka_unit_test(impossible_values),

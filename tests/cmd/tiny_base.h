@@ -116,7 +116,8 @@ static const struct tiny_family tiny_families[] = {
     {"gpt-oss", "llama",
      "\"model_type\": \"gpt_oss\", \"architectures\": [\"GptOssForCausalLM\"], \"attention_bias\": "
      "true, \"head_dim\": 16, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
-     "\"rope_theta\": 150000.0, \"sliding_window\": 32, \"tie_word_embeddings\": false"},
+     "\"rope_parameters\": {\"rope_theta\": 150000.0}, \"sliding_window\": 32, "
+     "\"tie_word_embeddings\": false"},
     {"qwen1.5-moe", "qwen3",
      "\"model_type\": \"qwen2_moe\", \"architectures\": [\"Qwen2MoeForCausalLM\"], "
      "\"moe_intermediate_size\": 48, \"num_experts\": 4, \"num_experts_per_tok\": 2, "

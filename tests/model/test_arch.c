@@ -420,7 +420,7 @@ static void mistakes_are_named_with_their_key(void **state) {
         {"{\"model_type\": \"llama4_text\", " SMALL ", \"moe_layers\": [4]}",
          "moe_layers[0]: expected an integer of at most 3, got 4", AX_ERR_DATA},
         {"{\"model_type\": \"ministral\"}", "; the nearest is ministral3; ", AX_ERR_UNSUPPORTED},
-        {"{\"model_type\": \"gpt_oss\", " SMALL ", \"swiglu_limit\": 0}",
+        {"{\"model_type\": \"gpt_oss\", " SMALL ", \"rope_parameters\": {}, \"swiglu_limit\": 0}",
          "swiglu_limit: expected a positive number, got 0", AX_ERR_DATA},
         {"{\"model_type\": \"glm4\", " SMALL ", \"head_dim\": 6}",
          "head_dim: 3 of 6 elements of a head would be rotated", AX_ERR_DATA},

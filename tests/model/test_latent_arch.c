@@ -369,6 +369,9 @@ static void silence_means_the_family_s_default(void **state) {
     assert_true(a.layers[2].rope == AX_ROPE_NONE && a.head_dim == 128 && a.norm.once && a.ungated);
     assert_true(a.moe.n_experts == 8 && a.moe.shared_width == 7688 && a.moe.latent == 0);
     ax_arch_free(&a);
+    parse_ok(&a, "{\"model_type\": \"mixtral\", " SMALL "}");
+    assert_true(a.norm_eps == 1e-5 && a.layers[0].window == 0);
+    ax_arch_free(&a);
 }
 
 /* As transformers 5 writes it, and as Python does. */

@@ -289,7 +289,12 @@ static void families_have_their_own(void **state) {
         {"lfm2", "", 32, 1e6, AX_ROPE_DEFAULT},
         {"ernie4_5", "", 32, 5e5, AX_ROPE_DEFAULT},
         {"olmo3", "", 32, 5e5, AX_ROPE_DEFAULT},
-        {"ministral3", "", 32, 1e6, AX_ROPE_DEFAULT},
+        {"cohere", "", 32, 5e5, AX_ROPE_DEFAULT},
+        {"mixtral", "", 32, 1e6, AX_ROPE_DEFAULT},
+        {"smollm3", "", 32, 2e6, AX_ROPE_DEFAULT},
+        {"gpt_oss", ", \"rope_parameters\": {}", 32, 150000, AX_ROPE_DEFAULT},
+        {"ministral3", ", \"rope_parameters\": {\"rope_type\": \"default\"}", 32, 1e4,
+         AX_ROPE_DEFAULT},
         {"minimax_m2", ", \"rotary_dim\": 16", 16, 5e6, AX_ROPE_DEFAULT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -301,6 +306,18 @@ static void families_have_their_own(void **state) {
             fail_msg("%s%s: %d of a head, base %g", cases[i].family, cases[i].rope, (int)a.rope.dim,
                      a.rope.theta);
         ax_arch_free(&a);
+    }
+}
+
+/* In place of a missing object transformers takes YaRN, with the numbers of one published model. */
+static void a_scaling_that_is_missing_is_not_guessed(void **state) {
+    (void)state;
+    static const char *const families[] = {"gpt_oss", "ministral3"},
+                             *const ropes[] = {"", ", \"rope_theta\": 5e5, \"rope_scaling\": null"};
+    struct ax_arch a;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(parse_family(&a, families[i / 2], ropes[i % 2]), AX_ERR_DATA);
+        assert_non_null(strstr(ax_error_text(), "rope_parameters is missing"));
     }
 }
 
@@ -347,6 +364,7 @@ int main(void) {
         cmocka_unit_test(ramps_end_with_the_dimensions),
         cmocka_unit_test(tables_hold_the_angles),
         cmocka_unit_test(families_have_their_own),
+        cmocka_unit_test(a_scaling_that_is_missing_is_not_guessed),
         cmocka_unit_test(families_read_the_part_or_refuse_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
