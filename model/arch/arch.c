@@ -89,6 +89,12 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
 /* Rejects settings that change the result but that no layer here implements. */
 static enum ax_status refuse_unknown_math(struct ax_arch *a, struct ax_json c) {
     double dropout;
+    bool causal;
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "is_causal"), true, &causal));
+    if (!causal) {
+        ax_json_error(ax_json_get(c, "is_causal"), "attention to later tokens is not implemented");
+        return AX_ERR_UNSUPPORTED;
+    }
     AX_TRY(ax_json_f64_or(ax_json_get(c, "attention_dropout"), 0, &dropout));
     if (dropout != 0 && !a->family->has_dropout) {
         ax_json_error(ax_json_get(c, "attention_dropout"),

@@ -41,6 +41,17 @@ static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+/* What the weights of chosen experts are divided by is at least moe_norm_min, which no sum is below if it is tiny. */
+static enum ax_status least_sum(struct ax_json c) {
+    double least;
+    const struct ax_json v = ax_json_get(c, "moe_norm_min");
+    AX_TRY(ax_json_f64_or(v, 0, &least));
+    if (least <= 1e-6)
+        return AX_OK;
+    ax_json_error(v, "%g is not implemented; expected at most 1e-6", least);
+    return AX_ERR_UNSUPPORTED;
+}
+
 static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
     int64_t experts, active, shared;
     AX_TRY(ax_field_only_bool(c, "use_bias", false));             /* of experts, and the head */
@@ -52,6 +63,7 @@ static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
     AX_TRY(
         ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, MAX_WIDTH, 1536, &a->moe.width));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_num_shared_experts"), 0, 1024, 2, &shared));
+    AX_TRY(least_sum(c));
     a->moe.shared_width = shared * a->moe.width;
     a->moe.routing.renormalize = true;
     a->moe.names = &names;

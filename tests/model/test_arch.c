@@ -442,6 +442,8 @@ static void mistakes_are_named_with_their_key(void **state) {
          "torch_dtype: \"float8\" is not a floating-point type", AX_ERR_DATA},
         {"{\"model_type\": \"llama\", " SMALL ", \"hidden_act\": \"gelu\"}",
          "hidden_act: \"gelu\" is not implemented", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"qwen3\", " SMALL ", \"is_causal\": false}",
+         "is_causal: attention to later tokens is not implemented", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\", " SMALL ", \"attention_dropout\": 0.1}",
          "attention_dropout: attention dropout 0.1 is not implemented", AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"llama\", " SMALL ", \"quantization_config\": {}}",

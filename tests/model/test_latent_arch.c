@@ -579,6 +579,8 @@ static void mistakes_are_named(void **state) {
          AX_ERR_UNSUPPORTED},
         {BESIDE "\"projectors_bias\": true}",
          "projectors_bias: true is not implemented in this family", AX_ERR_UNSUPPORTED},
+        {"{\"model_type\": \"ernie4_5_moe\", " SMALL ", \"moe_norm_min\": 0.5}",
+         "moe_norm_min: 0.5 is not implemented; expected at most 1e-6", AX_ERR_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_arch a;
