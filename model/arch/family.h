@@ -120,11 +120,13 @@ enum ax_status ax_kv_sharing_parse(struct ax_arch *a, struct ax_json config,
                                    int64_t usual); /* fields.c */
 
 /* Keys of Mamba-2's sizes, and what they are where a config does not say. width: heads · head_dim, as other keys have
- * it, from which head_dim follows where it is absent or "auto"; 0: there is no such key. */
+ * it, from which head_dim follows where it is absent or "auto"; 0: there is no such key. lowest: the key of the lowest
+ * time step, where none is the highest; NULL: time_step_limit has both. */
 struct ax_ssd_keys {
-    const char *heads, *head_dim, *groups, *state, *taps, *conv_bias, *bias;
+    const char *heads, *head_dim, *groups, *state, *taps, *conv_bias, *bias, *lowest;
     struct {
         int64_t heads, head_dim, groups, state;
+        double lowest;
     } usual;
     int64_t width;
 };

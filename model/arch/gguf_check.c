@@ -81,7 +81,8 @@ static const char *difference(const struct ax_gguf_model *m, const struct ax_arc
         {a->conv.bias != b->conv.bias, "conv_bias is true"},
         {a->ssd.bias != b->ssd.bias, "mamba_proj_bias is true"},
         {a->ssd.conv_bias != b->ssd.conv_bias, "mamba_conv_bias is false"},
-        {a->ssd.low > 0 || a->ssd.high < b->ssd.high, "time_step_limit has bounds"},
+        {fabs(a->ssd.low - b->ssd.low) > 0 || a->ssd.high < b->ssd.high,
+         "time_step_limit has bounds, or time_step_min is another than 0.001"},
         {a->conv.taps != b->conv.taps || a->delta.key_heads != b->delta.key_heads ||
              a->delta.value_heads != b->delta.value_heads || a->delta.key_dim != b->delta.key_dim ||
              a->delta.value_dim != b->delta.value_dim,
@@ -212,6 +213,7 @@ static void warn_of_readers(const struct ax_gguf_model *m, const struct ax_arch 
          "topk_method: readers score a group by its best two experts, not its best one"},
         {m->kv_rank > 0 && m->q_rank == 0 && m->layers != 26 && m->layers != 27,
          "q_lora_rank is null: readers know such models only with 26 or 27 layers"},
+        {a->ssd.low > 0, "time_step_min: readers let time steps be shorter"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].is)

@@ -17,11 +17,14 @@ static enum ax_status bound(struct ax_json v, double usual, double *out) {
     return ax_json_error(inner, "expected \"Infinity\", got \"%.40s\"", word);
 }
 
-static enum ax_status limits(struct ax_ssd_config *s, struct ax_json v) {
-    if (v.v && ax_json_size(v) != 2)
+static enum ax_status limits(struct ax_ssd_config *s, struct ax_json c,
+                             const struct ax_ssd_keys *k) {
+    const struct ax_json both = ax_json_get(c, "time_step_limit"),
+                         v = k->lowest ? ax_json_get(c, k->lowest) : both;
+    if (!k->lowest && v.v && ax_json_size(v) != 2)
         return ax_json_error(v, "expected the lowest and the highest time step");
-    AX_TRY(bound(ax_json_at(v, 0), 0, &s->low));
-    AX_TRY(bound(ax_json_at(v, 1), (double)INFINITY, &s->high));
+    AX_TRY(bound(k->lowest ? v : ax_json_at(v, 0), k->usual.lowest, &s->low));
+    AX_TRY(bound(k->lowest ? (struct ax_json){0} : ax_json_at(v, 1), (double)INFINITY, &s->high));
     if (s->low >= 0 && s->low < s->high)
         return AX_OK;
     return ax_json_error(v, "time steps from %g to %g: expected at least 0, and less", s->low,
@@ -40,7 +43,7 @@ enum ax_status ax_ssd_parse(struct ax_arch *a, struct ax_json c, const struct ax
     AX_TRY(ax_json_i64_or(ax_json_get(c, k->taps), 2, AX_CONV_TAPS, 4, &a->conv.taps));
     AX_TRY(ax_json_bool_or(ax_json_get(c, k->conv_bias), true, &s->conv_bias));
     AX_TRY(ax_json_bool_or(ax_json_get(c, k->bias), false, &s->bias));
-    AX_TRY(limits(s, ax_json_get(c, "time_step_limit")));
+    AX_TRY(limits(s, c, k));
     s->norm = true;
     for (int i = 0; i < 5; i++)
         s->scale[i] = 1;

@@ -118,6 +118,7 @@ static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+/* transformers reads time_step_limit in no layer of this family. */
 static const struct ax_ssd_keys mamba = {
     .heads = "mamba_num_heads",
     .head_dim = "mamba_head_dim",
@@ -126,7 +127,8 @@ static const struct ax_ssd_keys mamba = {
     .taps = "conv_kernel",
     .conv_bias = "use_conv_bias",
     .bias = "use_bias",
-    .usual = {.heads = 128, .head_dim = 64, .groups = 8, .state = 128}};
+    .lowest = "time_step_min",
+    .usual = {.heads = 128, .head_dim = 64, .groups = 8, .state = 128, .lowest = 0.001}};
 
 /* Keys of what no layer here does; transformers ignores the bias of attention, and a window. */
 static enum ax_status refuse_others(struct ax_json c) {

@@ -368,6 +368,7 @@ static void silence_means_the_family_s_default(void **state) {
     assert_true(a.layers[0].ffn == &ax_part_none && a.layers[1].mixer == &ax_part_none);
     assert_true(a.layers[2].rope == AX_ROPE_NONE && a.head_dim == 128 && a.norm.once && a.ungated);
     assert_true(a.moe.n_experts == 8 && a.moe.shared_width == 7688 && a.moe.latent == 0);
+    assert_true(a.ssd.low == 0.001 && isinf(a.ssd.high));
     ax_arch_free(&a);
     parse_ok(&a, "{\"model_type\": \"mixtral\", " SMALL "}");
     assert_true(a.norm_eps == 1e-5 && a.layers[0].window == 0);
@@ -388,6 +389,12 @@ static void time_steps_without_bound(void **state) {
         assert_true(a.ssd.low == 0.1 && isinf(a.ssd.high));
         ax_arch_free(&a);
     }
+    struct ax_arch a;
+    parse_ok(&a, "{\"model_type\": \"nemotron_h\", " SMALL ", \"layers_block_type\": "
+                 "[\"mamba\", \"mamba\", \"mamba\", \"mamba\"], \"time_step_min\": 0.25, "
+                 "\"time_step_limit\": [0.5, 0.75]}");
+    assert_true(a.ssd.low == 0.25 && isinf(a.ssd.high));
+    ax_arch_free(&a);
 }
 
 #define MIMO "{\"model_type\": \"mimo_v2_flash\", " SMALL ", "
