@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "ckpt/hf/peft.h"
 
@@ -121,6 +122,7 @@ static enum ax_status refuse_unknown(struct ax_json root) {
                                       "layer_replication",
                                       "trainable_token_indices",
                                       "alora_invocation_tokens",
+                                      "arrow_config",
                                       "kasa_config",
                                       "monteclora_config",
                                       "velora_config"};
@@ -140,7 +142,7 @@ static enum ax_status refuse_unknown(struct ax_json root) {
     const struct ax_json init = ax_json_get(root, "init_lora_weights");
     static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     for (size_t i = 0; json_is_string(init.v) && i < sizeof moved / sizeof *moved; i++)
-        if (strncmp(json_string_value(init.v), moved[i], strlen(moved[i])) == 0)
+        if (strncasecmp(json_string_value(init.v), moved[i], strlen(moved[i])) == 0)
             return refuse(init, "an adapter whose initialization changed the base weights (convert "
                                 "it to plain LoRA where it was trained); this one");
     return AX_OK;

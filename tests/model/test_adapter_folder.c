@@ -172,7 +172,9 @@ static void configs_that_are_refused(void **state) {
     (void)state;
     refused(", \"bias\": \"all\"", AX_ERR_UNSUPPORTED, "bias");
     refused(", \"fan_in_fan_out\": true", AX_ERR_UNSUPPORTED, "fan_in_fan_out");
-    static const char *const moved[] = {"pissa_niter_4", "olora", "corda", "loftq", "lora_ga"};
+    refused(", \"arrow_config\": {\"top_k\": 2}", AX_ERR_UNSUPPORTED, "arrow_config");
+    static const char *const moved[] = {"pissa_niter_4", "olora", "OLoRA",
+                                        "corda",         "loftq", "lora_ga"};
     for (size_t i = 0; i < sizeof moved / sizeof *moved; i++) {
         char init[64];
         snprintf(init, sizeof init, ", \"init_lora_weights\": \"%s\"", moved[i]);
