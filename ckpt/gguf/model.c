@@ -106,6 +106,7 @@ static enum ax_status refuse_unknown_math(const struct ax_gguf_model *m) {
     char key[96];
     double v;
     int64_t window;
+    bool causal;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         if (field_of(m->kind, refused[i].suffix))
             continue;
@@ -116,6 +117,12 @@ static enum ax_status refuse_unknown_math(const struct ax_gguf_model *m) {
                             "%s: key %s: %g cannot be expressed in a %s config.json", m->file->path,
                             name, v, m->kind->model_type);
     }
+    AX_TRY(ax_gguf_bool_or(m->file, model_key(m, "attention.causal", key), true, &causal));
+    if (!causal)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: key %s: false, with which tokens attend to later ones, is not "
+                        "supported",
+                        m->file->path, key);
     if (m->rotated != m->head_dim && !m->kind->partial_rope)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s: rotating %lld of the %lld elements of a head is not supported",

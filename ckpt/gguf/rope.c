@@ -114,6 +114,19 @@ static enum ax_status read_factor(const struct ax_gguf_model *m, char *key, size
     return AX_OK;
 }
 
+/* config.json cannot say these. */
+static enum ax_status only_one(const struct ax_gguf_model *m, const char *name) {
+    char key[96];
+    double v;
+    AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, name, key, sizeof key), 1, &v));
+    if (v == 1)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: key %s: %g; factors of rope other than 1 are not supported. Use the "
+                    "model's own Hugging Face folder.",
+                    m->file->path, key, v);
+}
+
 static enum ax_status linear(const struct ax_gguf_model *m, json_t **out) {
     char key[96];
     double factor;
@@ -173,12 +186,8 @@ static enum ax_status yarn(const struct ax_gguf_model *m, json_t **out) {
                                            {"yarn_beta_slow", "beta_slow"}};
     char key[96];
     int64_t original;
-    double attention;
-    AX_TRY(ax_gguf_f64_or(m->file, rope_key(m, "attn_factor", key, sizeof key), 1, &attention));
-    if (attention != 1)
-        return ax_error(AX_ERR_UNSUPPORTED,
-                        "%s: key %s: %g; YaRN with a custom attention factor is not supported",
-                        m->file->path, key, attention);
+    AX_TRY(only_one(m, "yarn_ext_factor"));
+    AX_TRY(only_one(m, "yarn_attn_factor"));
     AX_TRY(linear(m, out));
     if (json_is_null(*out))
         return AX_OK;
@@ -235,10 +244,17 @@ static enum ax_status longrope(const struct ax_gguf_model *m, json_t **out) {
     return put_list(m, AX_GGUF_ROPE_SHORT, "short_factor", *out);
 }
 
-/* llama.cpp takes a factor without a type as linear. */
+static bool is_type(const struct ax_gguf_text *type, const char *name) {
+    return type->s && type->len == strlen(name) && memcmp(type->s, name, type->len) == 0;
+}
+
+/* llama.cpp takes a factor without a type as linear. In Phi-3's files of 2024 the factors of long texts have none. */
 static enum ax_status untyped(const struct ax_gguf_model *m, struct ax_gguf_text *type) {
+    static const char longrope[] = "longrope";
     char factor[96], old[96];
     double value;
+    if (!type->s && ax_gguf_tensor(m->file, AX_GGUF_ROPE_LONG))
+        *type = (struct ax_gguf_text){.s = longrope, .len = strlen(longrope)};
     rope_key(m, "factor", factor, sizeof factor);
     snprintf(old, sizeof old, "%s.rope.scale_linear", m->kind->arch);
     if (type->s || (!ax_gguf_key(m->file, factor) && !ax_gguf_key(m->file, old)))
@@ -261,11 +277,13 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
     *out = NULL;
     AX_TRY(ax_gguf_string_or_null(m->file, rope_key(m, "type", key, sizeof key), &type));
     AX_TRY(untyped(m, &type));
-    if (m->growth > 0 && !(type.s && type.len == 4 && memcmp(type.s, "yarn", 4) == 0))
+    if (m->growth > 0 && !is_type(&type, "yarn"))
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s: queries grow (attention.temperature_scale) only with yarn",
                         m->file->path, key);
-    const bool none = !type.s || (type.len == 4 && memcmp(type.s, "none", 4) == 0);
+    const bool none = !type.s || is_type(&type, "none");
+    if (!is_type(&type, "longrope")) /* whose factor follows */
+        AX_TRY(only_one(m, "attn_factor"));
     if (!none && divisors)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: key %s and tensor %s: two scalings at the same time are not supported",
@@ -277,7 +295,7 @@ enum ax_status ax_gguf_rope_scaling(const struct ax_gguf_model *m, json_t **out)
         return AX_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (type.len != strlen(types[i].name) || memcmp(type.s, types[i].name, type.len) != 0 ||
+        if (!is_type(&type, types[i].name) ||
             (types[i].arch && strcmp(types[i].arch, m->kind->arch) != 0))
             continue;
         const enum ax_status st = types[i].read(m, out);

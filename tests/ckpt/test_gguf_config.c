@@ -198,6 +198,32 @@ static void factors_without_a_type(void **state) {
     }
 }
 
+/* Files of Phi-3 from before llama.cpp's converter wrote a type. */
+static void factors_of_long_texts_without_a_type(void **state) {
+    (void)state;
+    static const float longer[] = {2, 4}, shorter[] = {1, 1.5F};
+    static const int64_t n[] = {2};
+    struct gguf_out o = {0};
+    struct ax_gguf g;
+    struct ax_gguf_model m = model_of("phi3");
+    json_t *got;
+    m.rotated = 4;
+    m.context = 64;
+    key_u32(&o, "phi3.rope.scaling.original_context_length", 16);
+    key_f32(&o, "phi3.rope.scaling.attn_factor", 1.2247449F);
+    tensor(&o, "rope_factors_long.weight", 0, 1, n, longer, sizeof longer);
+    tensor(&o, "rope_factors_short.weight", 0, 1, n, shorter, sizeof shorter);
+    gguf_out_finish(&o);
+    assert_int_equal(ax_gguf_parse(&g, "x.gguf", o.file.data, o.file.len), AX_OK);
+    m.file = &g;
+    const enum ax_status st = ax_gguf_rope_scaling(&m, &got);
+    is(st, got,
+       "{\"long_factor\":[2.0,4.0],\"original_max_position_embeddings\":16,"
+       "\"rope_type\":\"longrope\",\"short_factor\":[1.0,1.5]}");
+    ax_gguf_close(&g);
+    gguf_out_free(&o);
+}
+
 /* Published dense models of Granite 4 have the keys of the hybrids, which nothing of theirs uses, and no experts. */
 static void keys_of_parts_that_are_not_there(void **state) {
     (void)state;
@@ -330,6 +356,7 @@ int main(void) {
         cmocka_unit_test(parts_of_heads_keep_their_sizes),
         cmocka_unit_test(configs_have_every_value),
         cmocka_unit_test(no_scaling_is_said),
+        cmocka_unit_test(factors_of_long_texts_without_a_type),
         cmocka_unit_test(factors_without_a_type),
         cmocka_unit_test(keys_of_parts_that_are_not_there),
         cmocka_unit_test(impossible_values),

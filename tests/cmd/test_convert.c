@@ -392,6 +392,17 @@ static void scalings_in_keys(void **state) {
     key_text(&o, "qwen2.rope.scaling.type", "linear");
     key_f32(&o, "qwen2.rope.scaling.factor", 0.5f);
     refused(&o, AX_ERR_DATA, "qwen2.rope.scaling.factor: 0.5 is below 1");
+    static const char *const factors[] = {"attn_factor", "yarn_attn_factor", "yarn_ext_factor"};
+    for (size_t i = 0; i < 3; i++) {
+        char key[64], says[96];
+        snprintf(key, sizeof key, "qwen2.rope.scaling.%s", factors[i]);
+        snprintf(says, sizeof says, "%s: 1.5; factors of rope other than 1", key);
+        build(&o, &qwen2);
+        if (i > 0)
+            key_text(&o, "qwen2.rope.scaling.type", "yarn");
+        key_f32(&o, key, 1.5F);
+        refused(&o, AX_ERR_UNSUPPORTED, says);
+    }
 }
 
 /* --- what is refused --- */
@@ -425,6 +436,9 @@ static void keys_that_do_not_fit(void **state) {
         refused(&o, cases[i].st, cases[i].says);
     }
     struct gguf_out o = {0};
+    build(&o, &llama);
+    key_bool(&o, "llama.attention.causal", false);
+    refused(&o, AX_ERR_UNSUPPORTED, "llama.attention.causal: false, with which tokens attend");
     key_text(&o, "general.architecture", "mamba");
     refused(&o, AX_ERR_UNSUPPORTED,
             "\"mamba\" is not supported (llama, qwen2, qwen3, qwen3moe, qwen2moe, gemma2, gemma3, "
