@@ -99,7 +99,7 @@ static enum ax_status unsupported_gptq(struct ax_json v, const char *what) {
 
 static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_format *out) {
     int64_t bits, group;
-    const char *format;
+    const char *format, *rotation;
     bool ordered, symmetric;
     AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
     AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
@@ -107,6 +107,7 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
     AX_TRY(ax_json_bool_or(ax_json_get(config, "sym"), true, &symmetric));
     AX_TRY(ax_json_str_or(ax_json_get(config, "format"), "gptq", &format)); /* its newer name */
     AX_TRY(ax_json_str_or(ax_json_get(config, "checkpoint_format"), format, &format));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "rotation"), "", &rotation));
     const bool second = strcmp(format, "gptq_v2") == 0;
     if (bits != 4 && bits != 8)
         return unsupported_gptq(ax_json_get(config, "bits"),
@@ -119,6 +120,9 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
     if (ax_json_size(ax_json_get(config, "dynamic")) > 0)
         return unsupported_gptq(ax_json_get(config, "dynamic"),
                                 "modules with formats of their own are not supported");
+    if (*rotation)
+        return unsupported_gptq(ax_json_get(config, "rotation"),
+                                "rotations of activations are not supported");
     *out = (struct ax_compressed_format){.form = AX_FORM_GPTQ,
                                          .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
                                          .bits = (int)bits,

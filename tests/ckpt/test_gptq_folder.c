@@ -164,6 +164,9 @@ static void mistakes_are_named(void **state) {
         {{.config = CONFIG(GROUP_16 ", \"dynamic\": {\"-:.*\": {}}")},
          AX_ERR_UNSUPPORTED,
          "dynamic: modules with formats of their own are not supported"},
+        {{.config = CONFIG(GROUP_16 ", \"rotation\": \"hadamard\"")},
+         AX_ERR_UNSUPPORTED,
+         "rotation: rotations of activations are not supported"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_hf hf;
