@@ -109,7 +109,7 @@ static enum ax_status tops_of(struct logprobs *l, const struct scored *s, json_t
             ax_json_set_text(out, &l->top, logprob_of(s->best_logprobs[i]));
         }
     }
-    if (!has_own)
+    if (!has_own && !json_object_getn(*out, l->text.data, l->text.len))
         ax_json_set_text(out, &l->text, logprob_of(s->logprob));
     return AX_OK;
 }

@@ -168,6 +168,33 @@ static void offsets(void **state) {
     json_decref(v);
 }
 
+/* Halves of characters all have the text U+FFFD: under a text is the likeliest token of it, also where a less likely one
+ * was chosen. */
+static void tokens_of_one_text(void **state) {
+    (void)state;
+    json_t *v = post(&server, COMPLETE,
+                     "{\"prompt\": [100, 110, 120, 130, 140, 150, 160, 170], \"max_tokens\": 0, "
+                     "\"echo\": true, \"logprobs\": 20, \"prompt_logprobs\": 20}");
+    const json_t *by_id = at(v, "choices.0.prompt_logprobs"),
+                 *by_text = at(v, "choices.0.logprobs.top_logprobs");
+    int shared = 0;
+    for (size_t i = 1; i < 8; i++) {
+        json_t *likeliest = json_object(), *token;
+        const char *id;
+        json_object_foreach(json_array_get(by_id, i), id, token) {
+            json_t *x = at(token, "logprob"), *old;
+            const char *text = text_at(token, "decoded_token");
+            shared += (old = json_object_get(likeliest, text)) != NULL;
+            if (!old || json_real_value(old) < json_real_value(x))
+                json_object_set(likeliest, text, x);
+        }
+        assert_true(json_equal(likeliest, json_array_get(by_text, i)));
+        json_decref(likeliest);
+    }
+    assert_true(shared > 0);
+    json_decref(v);
+}
+
 /* Takes special tokens out, which have no text in answers. */
 static json_t *plain_ids(const json_t *ids) {
     json_t *plain = json_array();
@@ -236,8 +263,13 @@ static void as_eval(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(roles),   cmocka_unit_test(no_tools),         cmocka_unit_test(lengths),
-        cmocka_unit_test(offsets), cmocka_unit_test(ids_are_the_text), cmocka_unit_test(as_eval),
+        cmocka_unit_test(roles),
+        cmocka_unit_test(no_tools),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(offsets),
+        cmocka_unit_test(tokens_of_one_text),
+        cmocka_unit_test(ids_are_the_text),
+        cmocka_unit_test(as_eval),
     };
     return cmocka_run_group_tests(tests, open_servers, close_servers);
 }
