@@ -671,7 +671,7 @@ const struct ax_command ax_commands[] = {
      "--model DIR | --file T.jinja [INPUT.json] [--spans] [--now UNIX]",
      "INPUT (or standard input) is a JSON list of messages, or an object of template variables\n"
      "(messages, tools, add_generation_prompt, bos_token, …). The text is printed byte for\n"
-     "byte.\n"
+     "byte. A template that writes only lists of parts gets texts as such lists.\n"
      "  --model DIR    the template and special tokens of a model folder\n"
      "  --file FILE    a template file\n"
      "  --spans        print the generation spans instead, as [[start, end], …] in code points\n"

@@ -240,10 +240,51 @@ static void refusals_name_the_construct(void **state) {
         refuses(cases[i].source, "{\"x\": [], \"xs\": []}", "t:2: ", cases[i].error);
 }
 
+/* Texts reach templates that write only lists of parts, as those of LLaVA and SmolVLM do; others get them as texts. */
+static void texts_as_parts(void **state) {
+    (void)state;
+    static const char conversation[] =
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, {\"role\": \"user\", "
+        "\"content\": [{\"type\": \"image\"}, {\"type\": \"text\", \"text\": \"look\"}]}, "
+        "{\"role\": "
+        "\"assistant\", \"content\": \"\", \"note\": \"a\"}]}";
+    static const struct {
+        const char *template, *text;
+    } cases[] = {
+        {"{% for m in messages %}<{{ m['role'] }}>{% for c in m['content'] | selectattr('type', "
+         "'equalto', "
+         "'text') %}{{ c['text'] }}{% endfor %}{{ m.note }}{% endfor %}",
+         "<system>be brief<user>look<assistant>a"},
+        {"{{ bos_token + '^' }}{% for m in messages %}{{ ':' if m['content'][0]['type'] == 'image' "
+         "else ': ' "
+         "}}{% for line in m['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}{% "
+         "endif %}{% "
+         "endfor %}{% endfor %}",
+         "<s>^: be brief:look: "},
+        {"{% for m in messages %}{% if m.content is string %}({{ m.content }}){% else %}{{ "
+         "m.content | length "
+         "}}{% endif %}{% endfor %}",
+         "(be brief)2()"},
+        {"{{ messages[0].content is string }}", "True"},
+    };
+    json_t *tokens = json_pack("{ss}", "bos_token", "<s>");
+    struct ax_template_options chat = stopped;
+    chat.chat = true;
+    chat.defaults = tokens;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_template_output out;
+        assert_int_equal(render(cases[i].template, conversation, &chat, &out), AX_OK);
+        assert_string_equal(out.text, cases[i].text);
+        ax_template_output_free(&out);
+    }
+    json_decref(tokens);
+}
+
 int main(void) {
     setenv("TZ", "UTC", 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(own),
                                        cmocka_unit_test(mutators_have_their_own_message),
-                                       cmocka_unit_test(refusals_name_the_construct)};
+                                       cmocka_unit_test(refusals_name_the_construct),
+                                       cmocka_unit_test(texts_as_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

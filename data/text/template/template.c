@@ -35,16 +35,35 @@ static enum ax_status set_named(struct ax_jvm *vm, struct ax_jdict *d, const cha
     return ax_jdict_set(&vm->arena, d, ax_jstring(key), v);
 }
 
-static enum ax_status prepare(struct ax_jvm *vm, const struct ax_jdict *message,
+/* A text as the only part of a message. */
+static enum ax_status wrap_text(struct ax_jvm *vm, struct ax_jval text, struct ax_jval *out) {
+    struct ax_jstr *type;
+    struct ax_jval *part;
+    AX_TRY(ax_jarena_alloc(&vm->arena, &part, 1, sizeof *part));
+    part->kind = AX_JDICT;
+    AX_TRY(ax_jdict_new(&vm->arena, &part->dict));
+    AX_TRY(ax_jstr_borrow(&vm->arena, &type, "text", 4));
+    AX_TRY(set_named(vm, part->dict, "type", 4, ax_jstring(type)));
+    AX_TRY(set_named(vm, part->dict, "text", 4, text));
+    return ax_jlist_wrap(&vm->arena, AX_JLIST, part, 1, out);
+}
+
+static enum ax_status prepare(struct ax_jvm *vm, const struct ax_jdict *message, bool in_parts,
                               struct ax_jval *out) {
     struct ax_jdict *d;
     const struct ax_jval *reasoning = find_reasoning(message);
     AX_TRY(ax_jdict_new(&vm->arena, &d));
     if (reasoning != NULL) /* first, so that the message's own `thinking` wins */
         AX_TRY(set_named(vm, d, reasoning_names[1], 8, *reasoning));
-    for (size_t i = 0; i < message->n; i++)
-        if (message->pairs[i].value.kind != AX_JNONE)
-            AX_TRY(ax_jdict_set(&vm->arena, d, message->pairs[i].key, message->pairs[i].value));
+    for (size_t i = 0; i < message->n; i++) {
+        const struct ax_jval key = message->pairs[i].key;
+        struct ax_jval value = message->pairs[i].value;
+        if (value.kind == AX_JNONE)
+            continue;
+        if (in_parts && value.kind == AX_JSTR && ax_jstr_is(key.str, "content"))
+            AX_TRY(wrap_text(vm, value, &value));
+        AX_TRY(ax_jdict_set(&vm->arena, d, key, value));
+    }
     if (reasoning != NULL)
         AX_TRY(set_named(vm, d, reasoning_names[0], 17, *reasoning));
     *out = (struct ax_jval){.kind = AX_JDICT, .dict = d};
@@ -52,7 +71,7 @@ static enum ax_status prepare(struct ax_jvm *vm, const struct ax_jdict *message,
 }
 
 /* Chat messages as transformers prepares them (see ax_template_options.chat). */
-static enum ax_status prepare_messages(struct ax_jvm *vm, struct ax_jval messages,
+static enum ax_status prepare_messages(struct ax_jvm *vm, struct ax_jval messages, bool in_parts,
                                        struct ax_jval *out) {
     if (messages.kind != AX_JLIST)
         return ax_jvm_error(vm, "messages must be a list, not a %s", ax_jval_type(messages));
@@ -65,7 +84,7 @@ static enum ax_status prepare_messages(struct ax_jvm *vm, struct ax_jval message
             return ax_jvm_error(vm, "messages[%zu] must be an object, not a %s", i,
                                 ax_jval_type(m));
         }
-        AX_TRY(prepare(vm, m.dict, &items[i]));
+        AX_TRY(prepare(vm, m.dict, in_parts, &items[i]));
     }
     return ax_jlist_wrap(&vm->arena, AX_JLIST, items, n, out);
 }
@@ -82,6 +101,7 @@ struct ax_template {
     struct ax_jtree tree;
     char *source;
     size_t len;
+    bool in_parts; /* it writes contents that are lists of parts, and no texts */
 };
 
 /* The source as Jinja reads it: line ends become \n, and the last one is dropped. */
@@ -147,11 +167,48 @@ static enum ax_status name_place(enum ax_status st, const char *name, int line) 
     return line > 0 ? ax_error_prefix(st, "%s:%d", name, line) : ax_error_prefix(st, "%s", name);
 }
 
+#define WORD "qxwordxq"
+
+/* *does: a question with this content, which is consumed, appears in what the template writes. */
+static enum ax_status writes(const struct ax_template *t, json_t *content, bool *does) {
+    const struct ax_template_options o = {.chat = true,
+                                          .fixed_now = true,
+                                          .max_steps = 1000000,
+                                          .max_memory = (size_t)16 << 20,
+                                          .max_output = (size_t)1 << 20};
+    struct ax_template_output text = {0};
+    json_t *vars = json_pack("{s[{ssso}]sbssss}", "messages", "role", "user", "content", content,
+                             "add_generation_prompt", true, "bos_token", "", "eos_token", "");
+    if (!vars)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    const enum ax_status st = ax_template_render(t, vars, &o, &text);
+    *does = st == AX_OK && strstr(text.text, WORD);
+    ax_template_output_free(&text);
+    json_decref(vars);
+    if (st == AX_ERR_NOMEM)
+        return st;
+    if (st != AX_OK)
+        ax_error_clear(); /* reported when a conversation is rendered */
+    return AX_OK;
+}
+
+/* Finds out in what form the template reads contents. */
+static enum ax_status find_form(struct ax_template *t) {
+    bool texts, parts = false;
+    AX_TRY(writes(t, json_string(WORD), &texts));
+    if (!texts)
+        AX_TRY(writes(t, json_pack("[{ssss}]", "type", "text", "text", WORD), &parts));
+    t->in_parts = parts;
+    return AX_OK;
+}
+
 enum ax_status ax_template_compile(struct ax_template **out, const char *name, const char *source,
                                    size_t len) {
     struct ax_template *t;
     AX_TRY(ax_alloc(&t, 1, sizeof *t));
     enum ax_status st = compile(t, name, source, len);
+    if (st == AX_OK && ax_template_mentions(t, "content"))
+        st = find_form(t);
     if (st != AX_OK) {
         ax_template_free(t);
         return name_place(st, name, 0);
@@ -236,7 +293,7 @@ static enum ax_status builtin_value(struct ax_jvm *vm, const struct ax_jstr *nam
 /* The sources of variables. */
 struct variables {
     const json_t *json, *defaults;
-    bool chat;
+    bool chat, in_parts;
 };
 
 /* Sets all variables that the template mentions. */
@@ -251,7 +308,7 @@ static enum ax_status fill_globals(struct ax_jvm *vm, const struct variables *va
             j = json_object_getn(vars->defaults, name->data, name->len);
         AX_TRY(j != NULL ? ax_jval_from_json(vm, j, v) : builtin_value(vm, name, vars->chat, v));
         if (vars->chat && v->kind != AX_JMISSING && ax_jstr_is(name, "messages"))
-            AX_TRY(prepare_messages(vm, *v, v));
+            AX_TRY(prepare_messages(vm, *v, vars->in_parts, v));
     }
     return AX_OK;
 }
@@ -280,7 +337,8 @@ enum ax_status ax_template_render(const struct ax_template *t, const json_t *var
                                   const struct ax_template_options *options,
                                   struct ax_template_output *out) {
     const struct ax_template_options *o = options != NULL ? options : &default_options;
-    const struct variables v = {.json = vars, .defaults = o->defaults, .chat = o->chat};
+    const struct variables v = {
+        .json = vars, .defaults = o->defaults, .chat = o->chat, .in_parts = t->in_parts};
     struct ax_jvm vm = {0};
     AX_ASSERT(json_is_object(vars));
     enum ax_status st;

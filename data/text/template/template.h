@@ -42,7 +42,8 @@ struct ax_template_options {
     /* The variables are a chat, treated as in transformers' apply_chat_template: null members of a
      * message are dropped; its reasoning (reasoning_content, thinking or reasoning) is stored under
      * the first two names; if missing, tools and documents are none and add_generation_prompt is
-     * false. */
+     * false. Where the template writes no content that is text, but lists of parts, as some of models with
+     * a vision tower do, a text becomes a list of one part. */
     bool chat;
     const json_t *defaults; /* object: what vars lacks, such as special tokens; may be NULL */
     bool fixed_now;         /* strftime_now uses `now` instead of the clock, as local time */
