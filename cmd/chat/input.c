@@ -119,8 +119,10 @@ static enum ax_status read_line(struct ax_chat *c, bool *more) {
         const size_t n = strlen(piece);
         const bool whole = n > 0 && piece[n - 1] == '\n';
         AX_TRY(ax_buf_append(&c->line, piece, whole ? n - 1 : n));
-        if (whole)
+        if (whole) {
+            c->line.len -= c->line.len > 0 && c->line.data[c->line.len - 1] == '\r';
             return AX_OK;
+        }
         if (c->line.len > MAX_LINE)
             return ax_error(AX_ERR_DATA, "a line is longer than %zu bytes", MAX_LINE);
     }

@@ -240,8 +240,9 @@ enum ax_status ax_prompts_read_input(struct ax_buf *text) {
     char *data;
     size_t len;
     AX_TRY(ax_read_file("/dev/stdin", MAX_INPUT, &data, &len));
-    const enum ax_status st =
-        ax_buf_append(text, data, len > 0 && data[len - 1] == '\n' ? len - 1 : len);
+    if (len > 0 && data[len - 1] == '\n')
+        len -= len > 1 && data[len - 2] == '\r' ? 2 : 1;
+    const enum ax_status st = ax_buf_append(text, data, len);
     ax_free(data);
     return st;
 }

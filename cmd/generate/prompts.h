@@ -35,7 +35,7 @@ struct ax_prompts_source {
     bool keep;     /* keep the question itself, not only its tokens */
     bool each;     /* each record becomes a prompt for the base and for each adapter */
 };
-/* Standard input without its last newline, for `text`. */
+/* Standard input without its last line end, \n or \r\n, for `text`. */
 enum ax_status ax_prompts_read_input(struct ax_buf *text);
 /* Either text or file. A record without an adapter uses the first one. */
 enum ax_status ax_prompts_read(struct ax_prompts *p, const struct ax_text_model *t,

@@ -79,9 +79,9 @@ static void turns_and_commands(void **state) {
     assert_non_null(strstr(c.text, "/no/such/folder/x"));
     assert_non_null(strstr(c.text, "Ctrl-C"));
 
-    /* the same turns again: the same words, although another thread count did them */
+    /* the same turns again, from a file of Windows: the same words, although another thread count did them */
     START(&again, model, "--max-new-tokens", "8", "--system", "Be brief.", "--threads", "1");
-    say(&again, "hello\nand more\n");
+    say(&again, "hello\r\n\r\nand more\r\n");
     assert_int_equal(leave(&again), 0);
     assert_memory_equal(again.text, c.text, again.len);
 }

@@ -63,6 +63,8 @@ static void from_everywhere(void **state) {
     assert_true(strlen(plain) > 1 && plain[strlen(plain) - 1] == '\n');
     must(RUN("The train\n", "--max-new-tokens", "12"));
     assert_string_equal(output, plain);
+    must(RUN("The train\r\n", "--max-new-tokens", "12"));
+    assert_string_equal(output, plain);
     const char *rows = put_text("rows.jsonl", "{\"prompt\": \"The train\"}\n\n"
                                               "{\"prompt\": \"Two\", \"more\": 1}\n"
                                               "{\"messages\": [{\"role\": \"user\", "
