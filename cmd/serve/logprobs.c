@@ -37,6 +37,8 @@ struct logprobs {
     json_t *content;
     json_t *tokens, *values, *tops, *offsets;
     int64_t offset;
+    const char *given; /* the prompt's text from the offset on, as far as it was given as text */
+    size_t n_given;
 };
 
 static void open_logprobs(struct logprobs *l, const struct ax_serve_job *j, int64_t offset) {
@@ -114,6 +116,21 @@ static enum ax_status tops_of(struct logprobs *l, const struct scored *s, json_t
     return AX_OK;
 }
 
+/* The token's characters in the text: special tokens have some only where they were given in the prompt's. */
+static int64_t count_in_text(struct logprobs *l, int32_t id) {
+    const struct ax_buf *text = &l->text;
+    const bool given =
+        l->n_given >= text->len && l->n_given > 0 && memcmp(l->given, text->data, text->len) == 0;
+    if (!given && ax_tokenizer_is_special(l->job->r.model->side->tokenizer, id))
+        return 0;
+    const int64_t n = count_characters(text);
+    for (int64_t left = n;
+         l->n_given > 0 && (((unsigned char)*l->given & 0xC0U) == 0x80U || left-- > 0);
+         l->n_given--)
+        l->given++;
+    return n;
+}
+
 static enum ax_status add_logprob(struct logprobs *l, const struct scored *s) {
     json_t *tops = NULL, *bytes;
     AX_TRY(token_text(l->job, s->id, &l->text));
@@ -134,8 +151,7 @@ static enum ax_status add_logprob(struct logprobs *l, const struct scored *s) {
     ax_json_append(&l->values, logprob_of(s->logprob));
     ax_json_append(&l->tops, isnan(s->logprob) ? json_null() : tops);
     ax_json_append(&l->offsets, json_integer(l->offset));
-    if (!ax_tokenizer_is_special(l->job->r.model->side->tokenizer, s->id))
-        l->offset += count_characters(&l->text); /* others are not in the text */
+    l->offset += count_in_text(l, s->id);
     return AX_OK;
 }
 
@@ -153,11 +169,14 @@ static struct scored scored_at(const struct ax_serve_score *s, const int32_t *id
 static enum ax_status add_prompt_logprobs(struct logprobs *l, const struct ax_serve_prompt *p,
                                           const struct ax_serve_score *s) {
     const int32_t *ids = l->job->r.ids.ids + p->first;
+    l->given = p->text ? json_string_value(p->text) : NULL;
+    l->n_given = json_string_length(p->text);
     AX_TRY(add_logprob(l, &(struct scored){.id = ids[0], .logprob = NAN}));
     for (int64_t i = 0; i + 1 < p->n; i++) {
         const struct scored token = scored_at(s, ids, i, l->job->r.logprobs);
         AX_TRY(add_logprob(l, &token));
     }
+    l->n_given = 0;
     return AX_OK;
 }
 

@@ -168,6 +168,33 @@ static void offsets(void **state) {
     json_decref(v);
 }
 
+/* Special tokens that the prompt's text has are in its echo, and so in the offsets; BOS, which the tokenizer adds, is not. */
+static void offsets_of_special_tokens(void **state) {
+    (void)state;
+    json_t *v =
+        post(&server, COMPLETE,
+             "{\"prompt\": \"<|im_start|>user hi<|im_end|> The\", \"max_tokens\": 2, \"seed\": 3, "
+             "\"echo\": true, \"logprobs\": 0}");
+    const char *text = text_at(v, "choices.0.text");
+    const json_t *tokens = at(v, "choices.0.logprobs.tokens"),
+                 *list = at(v, "choices.0.logprobs.text_offset");
+    const size_t n = json_array_size(tokens) - 2; /* of the prompt */
+    int specials = 0;
+    assert_string_equal(text_at(v, "choices.0.logprobs.tokens.0"), "<|begin_of_text|>");
+    for (size_t i = 1; i < n; i++) {
+        const char *token = json_string_value(json_array_get(tokens, i));
+        const size_t from = (size_t)json_integer_value(json_array_get(list, i));
+        assert_true(from < strlen(text));
+        assert_memory_equal(text + from, token, strlen(token));
+        specials += token[0] == '<' && strlen(token) > 1;
+    }
+    assert_int_equal(specials, 2);
+    assert_int_equal(json_integer_value(json_array_get(list, 0)), 0);
+    assert_int_equal(json_integer_value(json_array_get(list, n)),
+                     strlen("<|im_start|>user hi<|im_end|> The"));
+    json_decref(v);
+}
+
 /* Halves of characters all have the text U+FFFD: under a text is the likeliest token of it, also where a less likely one
  * was chosen. */
 static void tokens_of_one_text(void **state) {
@@ -267,6 +294,7 @@ int main(void) {
         cmocka_unit_test(no_tools),
         cmocka_unit_test(lengths),
         cmocka_unit_test(offsets),
+        cmocka_unit_test(offsets_of_special_tokens),
         cmocka_unit_test(tokens_of_one_text),
         cmocka_unit_test(ids_are_the_text),
         cmocka_unit_test(as_eval),
