@@ -278,9 +278,10 @@ static void watch_worth(struct ax_train *t) {
                          "%d steps in a row teach nothing: %s", WORTHLESS_STEPS, worthless[worth]);
 }
 
+/* Steps before a resumed run may have been of use. */
 enum ax_status ax_train_worth_end(const struct ax_train *t) {
     const struct ax_train_worth *w = &t->worth;
-    if (w->steps < WORTHLESS_RUN || w->usable)
+    if (w->steps < WORTHLESS_RUN || w->usable || t->out->resumed_from > 0)
         return AX_OK;
     return ax_error(AX_ERR_DATA, "no reward of %lld steps was of use, so nothing was learned: %s",
                     (long long)w->steps, worthless[t->rollout.worth]);
