@@ -77,8 +77,10 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
            AX_INTO(AX_FIELD(struct ax_token_keys, special[AX_UNK]))),
     AX_KEY("special_tokens.additional_special_tokens", AX_T_STRINGS, "More special tokens.",
            AX_INTO(AX_FIELD(struct ax_token_keys, more))),
-    AX_KEY("tokens", AX_T_STRINGS, "Ordinary tokens to add.", AX_FIXED,
-           AX_INTO(AX_FIELD(struct ax_token_keys, added))),
+    AX_KEY("tokens", AX_T_STRINGS,
+           "Ordinary tokens to add; an adapter needs lora_modules_to_save: [embed_tokens, lm_head] "
+           "for them.",
+           AX_FIXED, AX_INTO(AX_FIELD(struct ax_token_keys, added))),
     AX_KEY("added_tokens_overrides", AX_T_MAP | AX_OF(AX_T_STR),
            "New text for reserved tokens, by token id.",
            AX_INTO(AX_FIELD(struct ax_token_keys, renamed))),

@@ -149,6 +149,25 @@ static enum ax_status open_model(struct ax_train_setup *s) {
 
 /* ---- new tokens ---- */
 
+/* Unused rows of the base, which a new token may get, mean nothing until they are trained. */
+static enum ax_status check_new_tokens(const struct ax_train_setup *s) {
+    const struct ax_peft_config *c = s->adapter;
+    struct ax_adapter_target table = {0}, head = {.on = s->arch.classifier};
+    if (!c || s->data.tok.n_new == 0)
+        return AX_OK;
+    for (int i = 0; ax_hf_embeddings[i] && !table.on; i++)
+        AX_TRY(ax_adapter_match(c, ax_hf_embeddings[i], -1, &table));
+    if (!head.on)
+        AX_TRY(ax_adapter_match(c, "lm_head", -1, &head));
+    if ((table.on || ax_adapter_saves_embedding(c)) &&
+        (head.on || ax_adapter_saves(c, "lm_head.weight")))
+        return AX_OK;
+    return ax_config_error(s->cfg, "adapter",
+                           "%zu of tokens and special_tokens are new, and the rows of such tokens "
+                           "are only trained with lora_modules_to_save: [embed_tokens, lm_head]",
+                           s->data.tok.n_new);
+}
+
 /* An adapter has all rows that are added, `rows` in place of the model's. */
 static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids, int64_t rows) {
     const bool inputs = ax_arch_grows_inputs(&s->arch, rows);
@@ -170,7 +189,7 @@ static enum ax_status extend_vocabulary(struct ax_train_setup *s) {
     const int64_t ids = (int64_t)ax_tokenizer_size(s->data.tok.tokenizer);
     const int64_t rows = s->rounds_rows ? (ids + 31) / 32 * 32 : ids;
     if (rows <= s->arch.vocab_size || (s->adapter && ids <= s->arch.vocab_size))
-        return AX_OK;
+        return check_new_tokens(s);
     AX_TRY(check_rows_train(s, ids, rows));
     ax_log_info("the tokenizer has %lld tokens and the model %lld embeddings: %lld rows are added, "
                 "and saved with vocab_size %lld",

@@ -62,6 +62,15 @@ static void start_ranks(struct overlay *o, const struct ax_config *cfg) {
     add(o, "train");
 }
 
+/* Tokens that the model has may be new to the stand-in, whose rows an adapter does not train. */
+static void drop_roles(struct overlay *o, const struct ax_config *cfg) {
+    static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (ax_config_is_set(cfg, "adapter") &&
+            ax_config_is_set(cfg, "special_tokens.%s", roles[i]))
+            add(o, "special_tokens.%s=null", roles[i]);
+}
+
 /* Sizes and places become small and local; merging needs weights, which the stand-in has not. */
 static void make_small(struct overlay *o, const struct ax_config *cfg, const char *path) {
     start_ranks(o, cfg);
@@ -70,6 +79,7 @@ static void make_small(struct overlay *o, const struct ax_config *cfg, const cha
     add(o, "reinit_weights=true");
     if (ax_config_is_set(cfg, "tokenizer_config"))
         add(o, "tokenizer_config=null"); /* base_model's */
+    drop_roles(o, cfg);
     make_rows(o, cfg, "datasets");
     make_rows(o, cfg, "test_datasets");
     make_rows(o, cfg, "pretraining_dataset");

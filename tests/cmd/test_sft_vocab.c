@@ -127,6 +127,18 @@ static void test_tokens_grow_the_model(void **state) {
     EXPECT(0, "trained 2 of 2", path, grown, out, "learning_rate=1e-3", "adapter=lora", "lora_r=4",
            "lora_alpha=8", "lora_target_modules=[q_proj]", "resize_token_embeddings_to_32x=true");
     assert_ok(ax_remove_tree(in_scratch("adapted")));
+    /* with a tokenizer that lacks them they are new, and an adapter does not train their rows */
+    char older[160];
+    snprintf(older, sizeof older, "tokenizer_config=%s", golden_llama());
+    EXPECT(2,
+           "12 of tokens and special_tokens are new, and the rows of such tokens are only trained "
+           "with lora_modules_to_save: [embed_tokens, lm_head]",
+           path, grown, older, out, "learning_rate=1e-3", "adapter=lora", "lora_r=4",
+           "lora_alpha=8", "lora_target_modules=[q_proj]");
+    EXPECT(0, "trained 2 of 2", path, grown, older, out, "learning_rate=1e-3", "tokens=null",
+           "special_tokens={pad_token: <new_11>}", "adapter=lora", "lora_r=4", "lora_alpha=8",
+           "lora_target_modules=[q_proj]");
+    assert_ok(ax_remove_tree(in_scratch("adapted")));
     clear();
     EXPECT(0, "trained 2 of 2", path, "learning_rate=1e-12", "mean_resizing_embeddings=true",
            "resize_token_embeddings_to_32x=true");

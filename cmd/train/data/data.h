@@ -50,9 +50,10 @@ struct ax_setup_tokenizer {
     char *own;
     json_t *tokens;        /* special tokens for chat templates: {"bos_token": "<s>", …} */
     int32_t bos, eos, pad; /* ids; pad is EOS if the tokenizer has none */
-    bool named_mistral;    /* its name contains Mistral; affects some templates */
-    bool keeps_template;   /* its chat template is its own, whatever the config names */
-    char key[40];          /* identifies the tokenizer in cache keys */
+    size_t n_new;        /* tokens of the config that the tokenizer lacks, but one that only pads */
+    bool named_mistral;  /* its name contains Mistral; affects some templates */
+    bool keeps_template; /* its chat template is its own, whatever the config names */
+    char key[40];        /* identifies the tokenizer in cache keys */
 };
 enum ax_status ax_setup_tokenizer_open(struct ax_setup_tokenizer *t, const struct ax_config *cfg);
 /* Another model's, as it is: without what the config adds, and with its own chat template. */

@@ -160,6 +160,12 @@ static void find_ids(struct ax_setup_tokenizer *t) {
     t->pad = ax_tokenizer_pad_id(t->tokenizer);
 }
 
+/* Ids from `size` on are the config's. */
+static size_t count_new(const struct ax_setup_tokenizer *t, size_t size) {
+    const bool only_pads = t->keys.special[AX_PAD] && (size_t)t->pad >= size && t->pad != t->eos;
+    return ax_tokenizer_size(t->tokenizer) - size - only_pads;
+}
+
 static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct ax_config *cfg) {
     AX_FILL(cfg, "", struct ax_token_keys, &t->keys);
     const char *name = t->keys.folder ? t->keys.folder : ax_config_str(cfg, "base_model");
@@ -181,6 +187,7 @@ static enum ax_status open_tokenizer(struct ax_setup_tokenizer *t, const struct 
     AX_TRY(check_unchanged(t, size));
     AX_TRY(collect_tokens(t));
     find_ids(t);
+    t->n_new = count_new(t, size);
     snprintf(t->key, sizeof t->key, "%016llx%016llx", (unsigned long long)k.high,
              (unsigned long long)k.low);
     return AX_OK;
