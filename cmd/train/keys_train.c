@@ -67,7 +67,8 @@ const struct ax_config_key ax_config_keys_optim[] = {
     AX_KEY("weight_decay", AX_T_AMOUNT,
            "Decoupled weight decay of matrices and DoRA's magnitudes: never of biases, norms and "
            "other vectors.",
-           .dflt = "0.0", AX_INTO(AX_FIELD(struct ax_optimizer_options, weight_decay))),
+           .dflt = "0.0", .when = "!adapter || !loraplus_lr_ratio",
+           AX_INTO(AX_FIELD(struct ax_optimizer_options, weight_decay))),
     AX_KEY("max_grad_norm", AX_T_AMOUNT,
            "Clip gradients to this global norm; 0 turns clipping off.", .dflt = "1.0",
            AX_RUN(step.max_norm)),

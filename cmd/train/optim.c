@@ -312,8 +312,10 @@ enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_conf
     AX_TRY(read_floor(lr, cfg));
     read_restarts(lr, cfg);
     AX_TRY(read_relora(o, cfg));
-    if (ax_config_holds(cfg, "adapter && loraplus_lr_ratio"))
-        o->step.lr_groups = ax_lr_groups_loraplus(lr->base_lr, number_of(cfg, "loraplus_lr_ratio"),
-                                                  number_of(cfg, "loraplus_lr_embedding"));
+    if (!ax_config_holds(cfg, "adapter && loraplus_lr_ratio"))
+        return AX_OK;
+    o->step.lr_groups = ax_lr_groups_loraplus(lr->base_lr, number_of(cfg, "loraplus_lr_ratio"),
+                                              number_of(cfg, "loraplus_lr_embedding"));
+    o->step.opt.weight_decay = 0; /* as in PEFT, whose groups have a decay of their own */
     return AX_OK;
 }

@@ -459,6 +459,11 @@ static void test_loraplus(void **state) {
     clear();
     EXPECT(0, "trained 3 of 3", path, "loraplus_lr_ratio=4");
     assert_true(metric_of("out", "loss", 3) < plain - 0.1); /* B has moved further */
+    const double moved = metric_of("out", "loss", 3);
+    clear();
+    EXPECT(0, "weight_decay: only has an effect with no adapter or no loraplus_lr_ratio", path,
+           "loraplus_lr_ratio=4", "weight_decay=20");
+    assert_true(metric_of("out", "loss", 3) == moved);
     clear();
 }
 
