@@ -72,14 +72,18 @@ const struct ax_config_key ax_config_keys_optim[] = {
     AX_KEY("max_grad_norm", AX_T_AMOUNT,
            "Clip gradients to this global norm; 0 turns clipping off.", .dflt = "1.0",
            AX_RUN(step.max_norm)),
-    AX_KEY("adam_beta1", AX_T_BELOW_ONE, "Decay rate of Adam's first moment.", .dflt = "0.9",
-           AX_INTO(AX_FIELD(struct ax_optimizer_options, beta1))),
-    AX_KEY("adam_beta2", AX_T_BELOW_ONE, "Decay rate of Adam's second moment.", .dflt = "0.999",
-           AX_INTO(AX_FIELD(struct ax_optimizer_options, beta2))),
-    AX_KEY("adam_epsilon", AX_T_AMOUNT, "Added to the square root of Adam's second moment.",
+    AX_KEY("adam_beta1", AX_T_BELOW_ONE, "Decay rate of Adam's first moment; 0.95 with muon.",
+           .dflt = "0.9", AX_INTO(AX_FIELD(struct ax_optimizer_options, beta1))),
+    AX_KEY("adam_beta2", AX_T_BELOW_ONE,
+           "Decay rate of Adam's second moment; 0.95 with muon, 0.99 with optimi_adamw.",
+           .dflt = "0.999", AX_INTO(AX_FIELD(struct ax_optimizer_options, beta2))),
+    AX_KEY("adam_epsilon", AX_T_AMOUNT,
+           "Added to the square root of Adam's second moment; 1e-6 with optimi_adamw.",
            .dflt = "1e-8", AX_INTO(AX_FIELD(struct ax_optimizer_options, eps))),
-    AX_KEY("optim_args", AX_T_STR | AX_T_OPTIONS,
-           "More options for the optimizer: a map, or k=v,k=v."),
+    AX_KEY(
+        "optim_args", AX_T_STR | AX_T_OPTIONS,
+        "More options for the optimizer: a map, or k=v,k=v. Muon's match_rms: false scales updates "
+        "as torch.optim.Muon does."),
     {0}};
 
 const struct ax_config_key ax_config_keys_schedule[] = {

@@ -107,10 +107,33 @@ static enum ax_status read_args(struct ax_step_options *so, const struct ax_conf
     return st;
 }
 
+/* Defaults of axolotl's own optimizers, which the keys of Adam replace: Muon of one device
+ * (axolotl-contribs-mit), whose updates have the size of AdamW's, and optimi's AdamW. */
+static const struct {
+    const char *name;
+    double beta1, beta2, eps;
+    bool match_rms;
+} axolotls[] = {{"muon", 0.95, 0.95, 1e-8, true}, {"optimi_adamw", 0.9, 0.99, 1e-6, false}};
+
+static void set_axolotls(struct ax_optimizer_options *o, const struct ax_config *cfg) {
+    for (size_t i = 0; i < sizeof axolotls / sizeof *axolotls; i++) {
+        if (strcmp(axolotls[i].name, ax_config_str(cfg, "optimizer")) != 0)
+            continue;
+        o->match_rms = axolotls[i].match_rms;
+        if (!ax_config_is_set(cfg, "adam_beta1"))
+            o->beta1 = axolotls[i].beta1;
+        if (!ax_config_is_set(cfg, "adam_beta2"))
+            o->beta2 = axolotls[i].beta2;
+        if (!ax_config_is_set(cfg, "adam_epsilon"))
+            o->eps = axolotls[i].eps;
+    }
+}
+
 /* As in transformers' Trainer, Adafactor's epsilons and SGD's momentum keep their own defaults. */
 static void read_common(struct ax_step_options *so, const struct ax_config *cfg) {
     const struct ax_optimizer_options own = so->opt;
     AX_FILL(cfg, "", struct ax_optimizer_options, &so->opt);
+    set_axolotls(&so->opt, cfg);
     if (so->optimizer != &ax_optimizer_adafactor && so->optimizer != &ax_optimizer_sgd)
         return;
     so->opt.beta1 = own.beta1;

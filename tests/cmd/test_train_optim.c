@@ -66,6 +66,23 @@ static void idle_memory_moves_where_asked(void **state) {
     assert_true(o.step.model.offload.activations);
 }
 
+/* Those of axolotl-contribs-mit and optimi, unless keys say otherwise. */
+static void axolotls_own_defaults(void **state) {
+    (void)state;
+    struct ax_optimizer_options o = options_of("optimizer: muon\n");
+    assert_true(o.match_rms && o.beta1 == 0.95 && o.beta2 == 0.95 && o.eps == 1e-8);
+    assert_true(o.momentum == 0.95 && o.nesterov);
+    o = options_of("optimizer: muon\nadam_beta1: 0.9\nadam_epsilon: 1e-7\n"
+                   "optim_args: {match_rms: false}\n");
+    assert_true(!o.match_rms && o.beta1 == 0.9 && o.beta2 == 0.95 && o.eps == 1e-7);
+    o = options_of("optimizer: optimi_adamw\n");
+    assert_true(o.beta1 == 0.9 && o.beta2 == 0.99 && o.eps == 1e-6);
+    o = options_of("optimizer: optimi_adamw\nadam_beta2: 0.999\n");
+    assert_true(o.beta2 == 0.999 && o.eps == 1e-6);
+    o = options_of("optimizer: adamw_torch\n");
+    assert_true(o.beta1 == 0.9 && o.beta2 == 0.999 && o.eps == 1e-8);
+}
+
 /* The keys that Hugging Face's trainer hands to every optimizer, but to two. */
 static void adam_keys(void **state) {
     (void)state;
@@ -269,13 +286,10 @@ static void restarts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scheduler_kwargs),
-        cmocka_unit_test(restarts),
-        cmocka_unit_test(numbers_and_flags),
-        cmocka_unit_test(idle_memory_moves_where_asked),
-        cmocka_unit_test(adam_keys),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(floors),
+        cmocka_unit_test(scheduler_kwargs),      cmocka_unit_test(restarts),
+        cmocka_unit_test(numbers_and_flags),     cmocka_unit_test(idle_memory_moves_where_asked),
+        cmocka_unit_test(axolotls_own_defaults), cmocka_unit_test(adam_keys),
+        cmocka_unit_test(mistakes_are_named),    cmocka_unit_test(floors),
         cmocka_unit_test(mistakes_of_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
