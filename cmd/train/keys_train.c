@@ -142,8 +142,11 @@ const struct ax_config_key ax_config_keys_eval[] = {
            .when = EVAL_ROWS, AX_INTO(AX_FIELD(struct ax_run_keys, eval.steps))),
     AX_KEY("evals_per_epoch", AX_T_INDEX, "Number of evaluations per epoch.", .when = EVAL_ROWS,
            AX_INTO(AX_FIELD(struct ax_run_keys, eval.per_epoch))),
-    AX_KEY("early_stopping_patience", AX_T_COUNT,
-           "Evaluations without improvement before training stops.", AX_RUN(eval.patience)),
+    AX_KEY(
+        "early_stopping_patience", AX_T_COUNT,
+        "Evaluations without improvement before training stops; the weights are then those of the "
+        "best one, as with load_best_model_at_end.",
+        AX_RUN(eval.patience)),
     AX_KEY("load_best_model_at_end", AX_T_BOOL, "Finish with the weights of the best evaluation.",
            .dflt = "false", AX_RUN(eval.load_best)),
     AX_KEY("metric_for_best_model", AX_T_STR, "Metric that decides which evaluation is best.",

@@ -251,12 +251,13 @@ static enum ax_status read_eval(struct ax_train_setup *s, const struct ax_run_ke
     struct ax_train_eval *e = &s->o.eval;
     e->when = cadence(&k->eval,
                       s->o.metrics.logging_steps > 0 ? s->o.metrics.logging_steps : USUAL_STEPS);
+    e->load_best = e->load_best || e->patience > 0;
     e->keep_best = e->load_best || k->metric;
     AX_TRY(read_metric(e, k, cfg, &s->data.method.objective));
-    const char *needs = e->load_best      ? "load_best_model_at_end"
-                        : e->patience > 0 ? "early_stopping_patience"
-                        : e->keep_best    ? "metric_for_best_model"
-                                          : NULL;
+    const char *needs = e->patience > 0 ? "early_stopping_patience"
+                        : e->load_best  ? "load_best_model_at_end"
+                        : e->keep_best  ? "metric_for_best_model"
+                                        : NULL;
     if (needs && !s->data.eval_loader && !s->uncounted)
         return ax_config_error(cfg, needs,
                                "no evaluation records; set val_set_size or test_datasets");
