@@ -576,7 +576,7 @@ static void rewritten(void **state) {
     check_record(&c.o, ROW(U("q") ", " THINK("one", "since") ", " U("r") ", " THINK("two", "as")),
                  "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦one⟧<|im_end|>\n"
                  "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
-                 "<think>⟦\nas\n</think>\n\ntwo⟧<|im_end|>\n");
+                 "<think>\n⟦as\n</think>\n\ntwo⟧<|im_end|>\n");
     check_record(&c.o,
                  ROW(U("q") ", " CALLS("see") ", " RESULT("7") ", " THINK("one", "since") ", " U(
                      "r") ", " CALLS("so") ", " RESULT("8") ", " THINK("two", "as")),
@@ -585,7 +585,7 @@ static void rewritten(void **state) {
                  "<|im_start|>assistant\n⟦one⟧<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
                  "<|im_start|>assistant\n⟦<think>\nso\n</think>\n\n" CALLED "⟧<|im_end|>\n"
                  "<|im_start|>user\n<tool_response>\n8\n</tool_response><|im_end|>\n"
-                 "<|im_start|>assistant\n<think>⟦\nas\n</think>\n\ntwo⟧<|im_end|>\n");
+                 "<|im_start|>assistant\n<think>\n⟦as\n</think>\n\ntwo⟧<|im_end|>\n");
     /* a template that reads answers in a way that another text does not allow */
     ax_template_free(c.template);
     static const char strict[] =
@@ -597,6 +597,34 @@ static void rewritten(void **state) {
     c.chat.template = c.template;
     check_bad_record(&c.o, ROW(U("q") ", " CALLS_TEXT ", " RESULT("7") ", " A("one")),
                      "message 2: the chat template writes it differently when others follow");
+    chat_close(&c);
+}
+
+static void use_template(struct chat_case *c, const char *source) {
+    ax_template_free(c->template);
+    assert_ok(ax_template_compile(&c->template, "t", source, strlen(source)));
+    c->chat.template = c->template;
+}
+
+/* Tokens over an end of a turn are the turn's, and no others, as in axolotl 0.19; a system message may be a part of the
+ * next one. */
+static void ends_of_turns(void **state) {
+    (void)state;
+    static const char *const all[] = {"system", "user", "assistant"};
+    struct chat_case c;
+    chat_open(&c, chatml);
+    c.chat.roles_to_train = all;
+    c.chat.n_roles_to_train = 3;
+    use_template(&c, "{% for m in messages %}{{ m.role }} {{ m.content }}ld{% endfor %}");
+    check_record(&c.o, ROW(U("world wor") ", " A("1")), "user⟦ world wor⟧ldassistant ⟦1⟧ld");
+    use_template(&c, "{% for m in messages %}{{ m.role }}\n\n{{ m.content }}\n\n{% endfor %}");
+    check_record(&c.o, ROW(U("\\nor") ", " A("12\\n")),
+                 "user\n\n⟦\nor⟧\n\nassistant\n\n⟦12\n\n⟧\n");
+    use_template(
+        &c,
+        "{% for m in messages[1:] %}[{% if loop.first %}{{ messages[0].content }}: {% endif %}{{ "
+        "m.content }}]{% endfor %}");
+    check_record(&c.o, ROW(S("be brief") ", " U("q") ", " A("7")), "[⟦be brief⟧: ⟦q⟧][⟦7⟧]");
     chat_close(&c);
 }
 
@@ -620,6 +648,7 @@ int main(void) {
         cmocka_unit_test(generation_blocks),
         cmocka_unit_test(eot_tokens),
         cmocka_unit_test(rewritten),
+        cmocka_unit_test(ends_of_turns),
         cmocka_unit_test(enough_rows),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);

@@ -1,8 +1,8 @@
 /* Conversations: read the record (chat_turns.c), render it, tokenize the text, and mask the tokens that
  * are not trained on.
  *
- * A turn's tokens are those that change when another text replaces its message: content, reasoning
- * and tool calls, but not the header or terminator. The terminator (EOS or end-of-turn) is searched
+ * A turn's tokens are those of the text that changes when another one replaces its message: content, reasoning
+ * and tool calls, but not the header or terminator; a token that reaches over an end of it is one of them. The terminator (EOS or end-of-turn) is searched
  * within the next three tokens and trained by its own rule. What the template leaves out: tools.c. */
 #include "data/records/format/chat.h"
 
@@ -16,11 +16,7 @@
 
 enum { TERMINATOR_DISTANCE = 3 };
 
-/* ---- the tokens of a turn ----
- *
- * Text between two special tokens is tokenized independently of its surroundings, so only the stretch
- * between the special tokens around the turn is compared; the real one's tokens are already in the full
- * conversation. */
+/* ---- the tokens of a turn ---- */
 
 /* The first i bytes are the same. */
 static size_t common_start(struct ax_text a, struct ax_text b, size_t i) {
@@ -40,23 +36,9 @@ static size_t common_end(struct ax_text a, struct ax_text b, size_t start) {
     return i;
 }
 
-struct tokens {
-    const int32_t *ids;
-    size_t n;
+struct stretch {
+    size_t start, end; /* tokens */
 };
-
-static bool differ(struct tokens a, struct tokens b, size_t *start, size_t *end) {
-    const size_t n = a.n < b.n ? a.n : b.n;
-    size_t front = 0;
-    size_t back = 0;
-    while (front < n && a.ids[front] == b.ids[front])
-        front++;
-    while (back < n && a.ids[a.n - 1 - back] == b.ids[b.n - 1 - back])
-        back++;
-    *start = front;
-    *end = a.n - back;
-    return front < n && back<n && * end> * start;
-}
 
 /* First token that begins at or after byte `at`. */
 static size_t first_token(const struct ax_encoding *e, size_t at) {
@@ -71,59 +53,13 @@ static size_t first_token(const struct ax_encoding *e, size_t at) {
     return low;
 }
 
-/* Last special token in the first `limit` bytes; e->n = none. */
-static size_t special_before(const struct ax_format *f, const struct ax_encoding *e, size_t limit) {
-    for (size_t i = first_token(e, limit); i > 0; i--)
-        if (e->spans[i - 1].end <= limit && ax_tokenizer_is_special(f->tok, e->ids[i - 1]))
-            return i - 1;
-    return e->n;
-}
-
-/* First special token in bytes [from, limit); e->n = none. */
-static size_t special_after(const struct ax_format *f, const struct ax_encoding *e, size_t from,
-                            size_t limit) {
-    for (size_t i = first_token(e, from); i < e->n && e->spans[i].end <= limit; i++)
-        if (ax_tokenizer_is_special(f->tok, e->ids[i]))
-            return i;
-    return e->n;
-}
-
-static enum ax_status encode_from(const struct ax_format *f, struct ax_text text, size_t from,
-                                  struct ax_encoding *e, struct tokens *out) {
-    AX_TRY(ax_format_encode(f, (struct ax_text){text.s + from, text.n - from}, false, e));
-    *out = (struct tokens){e->ids, e->n};
-    return AX_OK;
-}
-
-enum ax_status ax_chat_find_turn(const struct ax_format *f, struct ax_format_work *w,
-                                 const struct ax_text *whole, const struct ax_turn_pair *pair,
-                                 size_t *start, size_t *end, bool *found) {
-    const struct ax_encoding *all = &w->full;
-    const struct ax_text real = pair->real;
-    struct ax_text other = pair->other;
-    const size_t same = common_start(real, other, pair->shared);
-    const size_t known =
-        common_start(real, *whole, pair->shared); /* bytes whose tokens are already in `all` */
-    const size_t left = special_before(f, all, same < known ? same : known);
-    const size_t first = left < all->n ? left : 0;
-    const size_t from = left < all->n ? all->spans[left].start : 0;
-    const size_t tail = common_end(real, other, same);
-    const size_t right = special_after(f, all, real.n - tail, known);
-    struct tokens a;
-    struct tokens b;
-    if (right < all->n) {
-        a = (struct tokens){all->ids + first, right + 1 - first};
-        other.n -= real.n - all->spans[right].end; /* up to the same special token */
-    } else if (known == whole->n && known == real.n) {
-        a = (struct tokens){all->ids + first, all->n - first};
-    } else {
-        AX_TRY(encode_from(f, real, from, &w->part, &a));
-    }
-    AX_TRY(encode_from(f, other, from, &w->other, &b));
-    *found = differ(a, b, start, end);
-    *start += first;
-    *end += first;
-    return AX_OK;
+/* The tokens of [from, to) bytes, with those that reach into it. */
+static bool find_tokens(const struct ax_encoding *e, size_t from, size_t to, struct stretch *at) {
+    at->start = first_token(e, from);
+    at->end = first_token(e, to);
+    while (at->start > 0 && e->spans[at->start - 1].end > from)
+        at->start--;
+    return at->end > at->start;
 }
 
 /* ---- one turn ---- */
@@ -147,10 +83,6 @@ static const char *other_text(const json_t *message) {
     return "{{other text}}";
 }
 
-struct stretch {
-    size_t start, end; /* tokens */
-};
-
 /* One turn of the conversation. */
 struct turn {
     const struct ax_format *f;
@@ -161,15 +93,25 @@ struct turn {
     struct ax_chat_prefixes *prefixes;
 };
 
-/* True if the full conversation begins with the rendering up to the turn, as far as its text goes. */
-static bool stays(const struct turn *t, const struct ax_turn_pair *pair) {
-    const size_t same = common_start(pair->real, pair->other, 0);
-    const size_t end = pair->real.n - common_end(pair->real, pair->other, same);
-    return common_start(pair->real, *t->whole, 0) >= end;
+/* The bytes of the turn: those that change with its text. */
+struct range {
+    size_t from, to;
+};
+
+static struct range range_of(const struct ax_turn_pair *pair) {
+    const size_t same = common_start(pair->real, pair->other, pair->shared);
+    return (struct range){same, pair->real.n - common_end(pair->real, pair->other, same)};
+}
+
+/* True if the rendering up to the turn has text of it, and the full conversation begins with that. */
+static bool shows(const struct turn *t, const struct ax_turn_pair *pair) {
+    const struct range r = range_of(pair);
+    return r.to > r.from && common_start(pair->real, *t->whole, 0) >= r.to;
 }
 
 /* Renders all of the conversation with another text in the turn, where what follows it changes what the template
- * writes of it or before it: of earlier answers, say, only what follows their reasoning. */
+ * writes of it or before it: of earlier answers, say, only what follows their reasoning, or a leading system message
+ * as a part of the next one. */
 static enum ax_status render_whole(const struct turn *t, struct ax_chat_render r,
                                    struct ax_template_output *other, struct ax_turn_pair *pair) {
     r.later = t->c->n - r.n;
@@ -212,12 +154,12 @@ static enum ax_status find_turn(const struct turn *t, const char *kept, struct s
     r.replaced = other_text(json_array_get(t->c->messages, t->index));
     AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
     pair.other = (struct ax_text){other.text, other.len};
-    if (!stays(t, &pair))
+    if (!shows(t, &pair))
         AX_TRY_GOTO(render_whole(t, r, &other, &pair), st, done);
 found:
-    AX_TRY_GOTO(ax_chat_find_turn(t->f, t->w, t->whole, &pair, &at->start, &at->end, found), st,
-                done);
-    *found = *found && at->end <= t->w->full.n;
+    const struct range bytes = range_of(&pair);
+    *found = bytes.to > bytes.from && find_tokens(&t->w->full, bytes.from, bytes.to, at);
+    st = AX_OK;
 done:
     ax_template_output_free(&real);
     ax_template_output_free(&other);

@@ -33,11 +33,4 @@ struct ax_turn_pair {
         shared; /* bytes at the start that are the same, also in the full conversation; 0: unknown */
 };
 
-/* Tokenizes both texts and returns the range [*start, *end) of the real text's tokens from the
- * first difference to the last. *found = false if there is none. w->full holds the tokens of
- * `whole`; the real text is usually a prefix of it, so hardly anything is tokenized again. */
-enum ax_status ax_chat_find_turn(const struct ax_format *f, struct ax_format_work *w,
-                                 const struct ax_text *whole, const struct ax_turn_pair *pair,
-                                 size_t *start, size_t *end, bool *found);
-
 #endif
