@@ -131,36 +131,42 @@ static enum ax_status render_whole(const struct turn *t, struct ax_chat_render r
     return st;
 }
 
-/* The tokens of the turn. With `kept`, only those outside of that key's value. The last turn
- * uses the rendering of the full conversation, unless the template treats a part of a
- * conversation differently. *found = false for an empty turn. */
+/* Renders the conversation up to the turn, or all of it, as it is and with another text. The last turn uses the
+ * rendering of the full conversation, unless the template treats a part of a conversation differently. */
+static enum ax_status render_pair(const struct turn *t, struct ax_chat_render r,
+                                  struct ax_template_output *real, struct ax_template_output *other,
+                                  struct ax_turn_pair *pair) {
+    const char *replaced = r.replaced;
+    if (r.n < t->c->n || ax_template_has(ax_conversation_template(t->f, t->c), "real_last_index")) {
+        r.replaced = NULL;
+        AX_TRY(ax_chat_render(t->f, t->c, &r, real));
+        pair->real = (struct ax_text){real->text, real->len};
+    }
+    r.replaced = replaced;
+    AX_TRY(ax_chat_render(t->f, t->c, &r, other));
+    pair->other = (struct ax_text){other->text, other->len};
+    return shows(t, pair) ? AX_OK : render_whole(t, r, other, pair);
+}
+
+/* The tokens of the turn. With `kept`, only those outside of that key's value. *found = false for an empty turn. */
 static enum ax_status find_turn(const struct turn *t, const char *kept, struct stretch *at,
                                 bool *found) {
     struct ax_template_output real = {0};
     struct ax_template_output other = {0};
-    enum ax_status st;
-    struct ax_chat_render r = {.n = t->index + 1, .part = true, .kept = kept};
+    const struct ax_chat_render r = {.n = t->index + 1,
+                                     .part = true,
+                                     .kept = kept,
+                                     .replaced =
+                                         other_text(json_array_get(t->c->messages, t->index))};
     struct ax_turn_pair pair = {.real = *t->whole};
     bool known;
-    r.replaced = other_text(json_array_get(t->c->messages, t->index));
-    AX_TRY_GOTO(ax_chat_prefixes_turn(t->prefixes, &r, &pair, &known), st, done);
-    if (known)
-        goto found;
-    r.replaced = NULL;
-    if (r.n < t->c->n || ax_template_has(ax_conversation_template(t->f, t->c), "real_last_index")) {
-        AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &real), st, done);
-        pair.real = (struct ax_text){real.text, real.len};
+    enum ax_status st = ax_chat_prefixes_turn(t->prefixes, &r, &pair, &known);
+    if (st == AX_OK && !known)
+        st = render_pair(t, r, &real, &other, &pair);
+    if (st == AX_OK) {
+        const struct range bytes = range_of(&pair);
+        *found = bytes.to > bytes.from && find_tokens(&t->w->full, bytes.from, bytes.to, at);
     }
-    r.replaced = other_text(json_array_get(t->c->messages, t->index));
-    AX_TRY_GOTO(ax_chat_render(t->f, t->c, &r, &other), st, done);
-    pair.other = (struct ax_text){other.text, other.len};
-    if (!shows(t, &pair))
-        AX_TRY_GOTO(render_whole(t, r, &other, &pair), st, done);
-found:
-    const struct range bytes = range_of(&pair);
-    *found = bytes.to > bytes.from && find_tokens(&t->w->full, bytes.from, bytes.to, at);
-    st = AX_OK;
-done:
     ax_template_output_free(&real);
     ax_template_output_free(&other);
     return st;
