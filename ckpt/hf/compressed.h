@@ -51,7 +51,7 @@ struct ax_compressed_format {
  * supported. */
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);
 /* The format of the activations that the matrices are multiplied with, dynamic per token; false:
- * none, or one that is not supported. */
+ * none, one that is not supported, or groups of linears that differ. */
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
 /* The key of what else the model's programs round while it runs, and this one does not: activations in another format, or the
  * KV cache; NULL: nothing. */

@@ -133,19 +133,6 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
     return AX_OK;
 }
 
-/* The group of linears: the first that is not of embeddings alone. */
-static const json_t *linears(struct ax_json config) {
-    const char *key;
-    json_t *group;
-    json_object_foreach((json_t *)ax_json_get(config, "config_groups").v, key, group) {
-        const json_t *targets = json_object_get(group, "targets");
-        const char *first = json_string_value(json_array_get(targets, 0));
-        if (json_array_size(targets) != 1 || !first || strcmp(first, "Embedding") != 0)
-            return group;
-    }
-    return NULL;
-}
-
 /* e4m3 in blocks of [rows, columns]. */
 static enum ax_status parse_blocks(struct ax_json size, struct ax_compressed_format *out) {
     if (ax_json_size(size) != 2)
@@ -250,7 +237,13 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     return n > 0 ? AX_OK : unsupported(config, "expected a group in config_groups, with weights");
 }
 
-bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
+static bool is_of_embeddings(const json_t *group) {
+    const json_t *targets = json_object_get(group, "targets");
+    const char *first = json_string_value(json_array_get(targets, 0));
+    return json_array_size(targets) == 1 && first && strcmp(first, "Embedding") == 0;
+}
+
+static bool parse_inputs(const json_t *group, struct ax_number_format *out) {
     static const struct {
         const char *type;
         bool symmetric;
@@ -258,7 +251,7 @@ bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
     } kinds[] = {{"int", false, AX_QUANT_INT8_ASYM},
                  {"int", true, AX_QUANT_INT8},
                  {"float", true, AX_QUANT_FP8}};
-    const json_t *x = json_object_get(linears(config), "input_activations");
+    const json_t *x = json_object_get(group, "input_activations");
     const char *strategy = json_string_value(json_object_get(x, "strategy"));
     const char *type = json_string_value(json_object_get(x, "type"));
     const json_t *symmetric = json_object_get(x, "symmetric");
@@ -274,6 +267,22 @@ bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
         return true;
     }
     return false;
+}
+
+bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out) {
+    struct ax_number_format f;
+    const char *key;
+    json_t *group;
+    int n = 0;
+    json_object_foreach((json_t *)ax_json_get(config, "config_groups").v, key, group) {
+        if (is_of_embeddings(group))
+            continue;
+        if (!parse_inputs(group, &f) || (n > 0 && f.kind != out->kind))
+            return false;
+        *out = f;
+        n++;
+    }
+    return n > 0;
 }
 
 const char *ax_compressed_unfollowed(struct ax_json config) {
