@@ -16,13 +16,15 @@
 #include "model/lora/low_rank.h"
 
 static bool is_a(const struct ax_param *p) {
-    return strstr(p->name, ".lora_A.") != NULL;
+    return strstr(p->name, ".lora_A.") || strstr(p->name, ".lora_embedding_A");
 }
 
-/* Calls `work` for every linear's PiSSA adapter; embeddings never have one. */
+/* Calls `work` for every adapter. */
 static enum ax_status
 each(struct ax_model *m,
      enum ax_status (*work)(struct ax_model *m, const struct ax_adapter *a, void *ctx), void *ctx) {
+    if (m->embed_adapter.a && ax_unit_present(&m->units[0]))
+        AX_TRY(work(m, &m->embed_adapter, ctx));
     for (int unit = 0; unit < m->n_units; unit++) {
         const struct ax_adapter *adapters[AX_UNIT_MAX_ADAPTERS];
         const int n = ax_adapter_of_unit(m, unit, adapters);
@@ -118,8 +120,24 @@ static enum ax_status load_halves(struct ax_model *m, const struct ax_adapter *a
     return ax_tensor_write(m->rt->q, &m->starts[B - m->params], h->dtype, h->b);
 }
 
+/* The embedding's adapter starts as any other, without effect, as in PEFT: what a folder subtracts is 0. */
+static enum ax_status keep_zeros(struct ax_model *m, const struct ax_adapter *adapter) {
+    const struct ax_param *both[] = {adapter->a, adapter->b};
+    for (int i = 0; i < 2; i++) {
+        void *zeros;
+        AX_TRY(ax_alloc(&zeros, (size_t)ax_param_numel(both[i]), ax_dtype_size(m->accum)));
+        const enum ax_status st =
+            ax_tensor_write(m->rt->q, &m->starts[both[i] - m->params], m->accum, zeros);
+        ax_free(zeros);
+        AX_TRY(st);
+    }
+    return AX_OK;
+}
+
 static enum ax_status decompose(struct ax_model *m, const struct ax_adapter *adapter, void *ctx) {
     const struct source *from = ctx;
+    if (adapter == &m->embed_adapter)
+        return keep_zeros(m, adapter);
     const struct ax_param *w = adapter->weight, *A = adapter->a, *B = adapter->b;
     const struct ax_st_entry *e = ax_hf_find(from->hf, w->name);
     struct ax_low_rank l = {.rows = w->shape[0],

@@ -449,6 +449,11 @@ static void test_pissa(void **state) {
     snprintf(name, sizeof name, "out/checkpoint-%d/adapter_model.safetensors", best);
     assert_true(hash("out/adapter_model.safetensors") == hash(name));
     clear();
+    /* the embedding's adapter has no singular values, but the rank that the folder names */
+    path = config(LORA "peft_init_lora_weights: pissa\nfloat32: true\n");
+    EXPECT(0, "trained 3 of 3", path, "lora_target_modules=[q_proj, embed_tokens]");
+    check_merge();
+    clear();
 }
 
 static void test_loraplus(void **state) {
