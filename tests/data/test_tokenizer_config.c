@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "tests/data/tokenizer_case.h"
@@ -169,6 +170,71 @@ static void special_tokens_can_be_split(void **state) {
               "split_special_tokens: expected true or false");
 }
 
+/* What is logged while the folder is loaded; free with ax_free. */
+static char *said_by_load(void) {
+    char path[128], *said;
+    struct ax_tokenizer *t;
+    size_t n;
+    snprintf(path, sizeof path, "%s/said", dir);
+    const int saved = dup(STDERR_FILENO), file = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    assert_true(saved >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    ax_log_set_level(AX_LOG_WARN);
+    const enum ax_status st = ax_tokenizer_load(&t, dir);
+    ax_log_set_level(AX_LOG_ERROR);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    close(saved);
+    close(file);
+    MUST(st);
+    ax_tokenizer_free(t);
+    MUST(ax_read_file(path, 4096, &said, &n));
+    return said;
+}
+
+/* transformers 5 makes such tokenizers of vocabulary and merges alone. */
+static void rules_that_transformers_does_not_follow(void **state) {
+    (void)state;
+#define METASPACE                                                                                  \
+    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"▁\",\"split\":false,"           \
+    "\"prepend_scheme\":"
+#define CLASS "\"tokenizer_class\":\"LlamaTokenizer\""
+    static const char prepend[] = "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"▁\"}",
+                      first[] = METASPACE "\"first\"}", always[] = METASPACE "\"always\"}",
+                      bytes[] = "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}";
+    static const struct {
+        const char *rules, *config, *type;
+        bool warns;
+    } cases[] = {
+        {prepend, CLASS, "llama", true},
+        {prepend, "\"tokenizer_class\":\"LlamaTokenizerFast\"", "llama", true},
+        {prepend, CLASS, "mistral", false}, /* whose tokenizer.json is followed */
+        {prepend, "\"tokenizer_class\":\"PreTrainedTokenizerFast\"", "llama", false},
+        {first, CLASS, "llama", false},
+        {first, CLASS ",\"legacy\":true", "llama", true},
+        {first, CLASS ",\"add_prefix_space\":false", "llama", true},
+        {always, CLASS, "llama", true},
+        {always, CLASS ",\"legacy\":true", "llama", false},
+        {bytes, CLASS, "llama", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        MUST(ax_remove_tree(dir));
+        MUST(ax_mkdir(dir));
+        snprintf(text, sizeof text, "{%s,\"model\":{\"vocab\":{\"a\":0,\"▁\":1},\"merges\":[]}}",
+                 cases[i].rules);
+        put("tokenizer.json", text);
+        snprintf(text, sizeof text, "{%s}", cases[i].config);
+        put("tokenizer_config.json", text);
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\"}", cases[i].type);
+        put("config.json", text);
+        char *said = said_by_load();
+        const bool warned = strstr(said, "transformers 5 does not follow the normalizer and "
+                                         "pre_tokenizer of this tokenizer.json") != NULL;
+        assert_int_equal(warned, cases[i].warns);
+        assert_true(warned || *said == '\0');
+        ax_free(said);
+    }
+}
+
 static void bad_folders(void **state) {
     (void)state;
     struct ax_tokenizer *t;
@@ -230,6 +296,7 @@ int main(void) {
         cmocka_unit_test(added_tokens_decoder_overrides),
         cmocka_unit_test(added_tokens_beside_the_file),
         cmocka_unit_test(special_tokens_can_be_split),
+        cmocka_unit_test(rules_that_transformers_does_not_follow),
         cmocka_unit_test(bad_folders),
         cmocka_unit_test(changes),
     };

@@ -189,6 +189,37 @@ static enum ax_status load_optional(struct ax_json_doc *doc, const char *dir, co
     return st;
 }
 
+/* transformers 5 makes a Llama model's LlamaTokenizer from vocabulary and merges alone, with SentencePiece's ▁ before
+ * texts and in place of spaces; after special tokens only with `legacy`. */
+static enum ax_status warn_of_class(const char *dir, struct ax_json config,
+                                    const struct ax_tokenizer *t) {
+    static const char class[] = "LlamaTokenizer";
+    const char *name, *type;
+    bool legacy, prefix;
+    struct ax_json_doc model = {0};
+    AX_TRY(ax_json_str_or(ax_json_get(config, "tokenizer_class"), "", &name));
+    if (t->bpe.raw_bytes || strncmp(name, class, strlen(class)) != 0)
+        return AX_OK;
+    AX_TRY(ax_json_bool_or(ax_json_get(config, "legacy"), false, &legacy));
+    AX_TRY(ax_json_bool_or(ax_json_get(config, "add_prefix_space"), true, &prefix));
+    AX_TRY(load_optional(&model, dir, "config.json"));
+    enum ax_status st = ax_json_str_or(ax_json_get(ax_json_root(&model), "model_type"), "", &type);
+    const enum ax_prepend prepend = !prefix  ? AX_PREPEND_NEVER
+                                    : legacy ? AX_PREPEND_ALWAYS
+                                             : AX_PREPEND_FIRST;
+    const struct ax_pretok_step *step = &t->pretok.steps[0];
+    const bool same = t->normalizer.n == 0 && t->pretok.n == 1 &&
+                      step->kind == AX_PRETOK_METASPACE && step->prepend == prepend;
+    if (st == AX_OK && strcmp(type, "llama") == 0 && !same)
+        ax_log_warn("%s: transformers 5 does not follow the normalizer and pre_tokenizer of this "
+                    "tokenizer.json, as tokenizer_class is %s: it makes other tokens, for example "
+                    "of texts after special tokens. To have its tokens, load the tokenizer with "
+                    "transformers and save it here (save_pretrained)",
+                    dir, name);
+    ax_json_free(&model);
+    return st;
+}
+
 enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
     struct ax_json_doc config = {0}, map = {0}, added = {0};
     enum ax_status st;
@@ -205,7 +236,8 @@ enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
     AX_TRY_GOTO(ax_json_bool_or(ax_json_get(ax_json_root(&config), "split_special_tokens"), false,
                                 &t->plain),
                 st, done);
-    st = read_named(ax_json_root(&map), ax_json_root(&config), t);
+    AX_TRY_GOTO(read_named(ax_json_root(&map), ax_json_root(&config), t), st, done);
+    st = warn_of_class(dir, ax_json_root(&config), t);
 done:
     ax_json_free(&added);
     ax_json_free(&map);
