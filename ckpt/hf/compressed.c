@@ -405,6 +405,19 @@ static bool is_side(const struct ax_compressed_format *f, const struct ax_st_ent
     return false;
 }
 
+/* Scales beside numbers, of which they make codes only while the model runs. */
+static enum ax_status check_side(const struct folder *in, const struct ax_st_entry *e) {
+    const size_t stem = stem_of(e->name, ".weight_scale");
+    const struct ax_st_entry *w = stem > 0 ? sibling(in, e->name, stem, ".weight") : NULL;
+    if (!w || !ax_dtype_info(w->dtype)->is_float)
+        return AX_OK;
+    return ax_error(AX_ERR_UNSUPPORTED,
+                    "%s: %s has scales, but its numbers are not quantized: they are rounded while "
+                    "the model runs (quantization_status: frozen). Save the model compressed "
+                    "(llm-compressor: save_compressed=True), or use the original weights.",
+                    in->dir, w->name);
+}
+
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
                                   const struct ax_compressed_format *f, int n,
                                   const struct ax_st_entry *const *entries) {
@@ -422,7 +435,9 @@ enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
         size_t stem;
         if (is_codes(f, entries[i], &stem))
             AX_TRY_GOTO(add_matrix(c, f, &in, entries[i], stem), st, fail);
-        else if (!is_side(f, entries[i]))
+        else if (is_side(f, entries[i]))
+            AX_TRY_GOTO(check_side(&in, entries[i]), st, fail);
+        else
             c->entries[c->n++] = *entries[i];
     }
     ax_st_sort(c->entries, c->n);

@@ -172,6 +172,26 @@ static void forms_of_other_writers(void **state) {
     zero_point = 0;
 }
 
+/* Numbers that are rounded while the model runs, by scales that are in the folder. */
+static void scales_of_numbers_are_refused(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    const struct ax_st_output t[] = {
+        matrix,
+        {.name = "a.weight_scale", .dtype = AX_F32, .ndim = 2, .shape = {ROWS, 1}, .fill = scales},
+        {.name = "b.weight", .dtype = AX_F32, .ndim = 2, .shape = {3, 2}, .fill = scales},
+        {.name = "b.weight_scale", .dtype = AX_F32, .ndim = 2, .shape = {3, 1}, .fill = scales}};
+    put_text("config.json", COMPRESSED("\"strategy\": \"channel\""));
+    for (int n = 3; n <= 4; n++) {
+        assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), n, t), AX_OK);
+        const enum ax_status st = ax_hf_open(&hf, dir);
+        assert_int_equal(st, n == 3 ? AX_OK : AX_ERR_UNSUPPORTED);
+        if (st == AX_OK)
+            ax_hf_close(&hf);
+    }
+    assert_mentions("b.weight has scales, but its numbers are not quantized");
+}
+
 /* 0x7f and 0xff are no numbers. */
 static void codes_without_a_value_are_refused(void **state) {
     (void)state;
@@ -221,6 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_codes_times_scales),
         cmocka_unit_test(forms_of_other_writers),
+        cmocka_unit_test(scales_of_numbers_are_refused),
         cmocka_unit_test(codes_without_a_value_are_refused),
         cmocka_unit_test(mistakes_are_named),
     };
