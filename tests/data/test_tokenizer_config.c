@@ -235,6 +235,21 @@ static void rules_that_transformers_does_not_follow(void **state) {
     }
 }
 
+/* As in the tokenizers library, a token of white space that strips to its left is gone where the one before it has
+ * consumed it. */
+static void white_space_is_consumed_once(void **state) {
+    (void)state;
+    struct ax_tokenizer *t;
+    MUST(load(&t,
+              "{\"added_tokens_decoder\":{\"10\":{\"content\":\"<r>\",\"rstrip\":true},"
+              "\"11\":{\"content\":\"\\n\\n\",\"lstrip\":true},\"12\":{\"content\":\"\\t\"}}}",
+              NULL));
+    assert_text(t, "a \n\nb", false, false, "0 11 1");
+    assert_text(t, "<r>a\n\n<r> \n\n", false, false, "10 0 11 10");
+    assert_text(t, "<r> \tb", false, false, "10 12 1"); /* it does not strip */
+    ax_tokenizer_free(t);
+}
+
 static void bad_folders(void **state) {
     (void)state;
     struct ax_tokenizer *t;
@@ -297,6 +312,7 @@ int main(void) {
         cmocka_unit_test(added_tokens_beside_the_file),
         cmocka_unit_test(special_tokens_can_be_split),
         cmocka_unit_test(rules_that_transformers_does_not_follow),
+        cmocka_unit_test(white_space_is_consumed_once),
         cmocka_unit_test(bad_folders),
         cmocka_unit_test(changes),
     };

@@ -115,8 +115,10 @@ static bool find_token(struct added_scan *c) {
             start = blanks_before(c->s, c->text_from, start);
         if (m->rstrip)
             end = blanks_behind(c->s, end, c->len);
+        if (start >= end) /* all of it is white space that the token before it consumed */
+            continue;
         c->token = m;
-        c->token_start = start < end ? start : end;
+        c->token_start = start;
         c->token_end = end;
         return true;
     }
