@@ -11,13 +11,10 @@ import sys
 sys.path[:] = [p for p in sys.path if p]  # it may contain a folder with the tracker's name
 SOCKET = 3
 REFUSED = re.compile(r"\b40[13]\b|no api key|verification failed|invalid|unauthorized|forbidden", re.I)
-NAMES = {
-    "loss": "train/loss", "grad_norm": "train/grad_norm", "learning_rate": "train/learning_rate",
-    "epoch": "train/epoch", "tokens_per_second": "train/tokens_per_second", "mfu": "train/mfu",
-    "moe/max_violation": "train/moe/max_violation", "moe/entropy": "train/moe/entropy",
-    "eval_loss": "eval/loss", "eval_perplexity": "eval/perplexity",
-    "eval_accuracy": "eval/mean_token_accuracy", "eval_seconds": "eval/runtime",
-}
+# Names that are not those of metrics.jsonl after train/ or eval/, and keys that are not sent.
+NAMES = {"epoch": "train/epoch", "eval_accuracy": "eval/mean_token_accuracy", "eval_seconds": "eval/runtime"}
+KEPT_HERE = {"step", "tokens", "trained_tokens", "seconds", "memory_bytes", "peak_memory_bytes", "waits", "eval_rows",
+             "eval_tokens", "eval_trained_tokens"}
 
 
 class Missing(Exception):
@@ -41,8 +38,12 @@ def whole_lines(stream):
         pass
 
 
+def full_name(key):
+    return NAMES.get(key) or (f"eval/{key[5:]}" if key.startswith("eval_") else f"train/{key}")
+
+
 def numbers(record):
-    out = {NAMES[k]: v for k, v in record.items() if k in NAMES and v is not None}
+    out = {full_name(k): v for k, v in record.items() if k not in KEPT_HERE and type(v) in (int, float)}
     if record.get("memory_bytes"):
         out["train/memory_gib"] = record["memory_bytes"] / 2**30
     return out
@@ -144,8 +145,13 @@ class Mlflow:
                 self.mlflow.log_params(dict(params[i:i + 100]))
         return run.info.run_id, None
 
+    @staticmethod
+    def allowed(name):
+        """MLflow takes only some characters and normal paths; rewards are named by expressions and paths, too."""
+        return os.path.normpath(re.sub(r"[^/\w.\- :]", lambda c: f"_{ord(c[0]):x}_", name))
+
     def log(self, values, step):
-        self.mlflow.log_metrics(values, step=step)
+        self.mlflow.log_metrics({self.allowed(k): v for k, v in values.items()}, step=step)
 
     def upload(self, files, name):
         for path, inside in files:
@@ -272,9 +278,8 @@ def follow(tracker, settings, lines):
                 tracker.finish(record["end"])
             return
         else:
-            values = numbers(record)
-            if "loss" in record or "eval_loss" in record:
-                tracker.log(values, record["step"])
+            if "event" not in record:
+                tracker.log(numbers(record), record["step"])
             upload(tracker, settings.get("log_model"), record, begin["output_dir"])
     if begin:  # axtrain was killed
         tracker.finish(False)

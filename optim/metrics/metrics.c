@@ -378,14 +378,19 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
     const double seconds = r->seconds > 0 ? r->seconds : 1e-9;
     const struct ax_tf_scalar s[] = {
         {"eval/loss", r->loss},
-        {"eval/perplexity", r->perplexity},
-        {"eval/mean_token_accuracy", r->accuracy},
         {"eval/runtime", r->seconds},
         {"eval/samples_per_second", (double)r->documents / seconds},
         {"train/epoch", epoch},
+        {"eval/mean_token_accuracy", r->accuracy},
+        {"eval/perplexity", r->perplexity},
     };
+    const int n = (int)(sizeof s / sizeof *s);
     if (!ax_eval_is_of_rewards(r)) {
-        ax_tfevents_write(&m->events, step, (int)(sizeof s / sizeof *s), s);
+        ax_tfevents_write(&m->events, step,
+                          isnan(r->accuracy)     ? n - 2
+                          : isnan(r->perplexity) ? n - 1
+                                                 : n,
+                          s);
         ax_tfevents_write_named(&m->events, step, "eval", AX_MEASURES, m->o.measures, r->measures);
     }
     write_figures(m, step, "eval", &r->figures);

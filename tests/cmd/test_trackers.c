@@ -357,6 +357,52 @@ static void each_tracker_gets_the_same(void **state) {
     sft_command = "sft";
 }
 
+/* What a method measures beside the loss, of steps and evaluations, that of sampled answers included. */
+static void measures_are_sent(void **state) {
+    (void)state;
+    static const char pairs[] =
+        "{\"prompt\": \"say\", \"chosen\": \"two\", \"rejected\": \"no\"}\n";
+    static const char prompts[] = "{\"prompt\": \"say yes\"}\n";
+    static const struct {
+        const char *rl, *record, *key;
+    } cases[] = {
+        {"rl: dpo\n", pairs, "rewards/margins"},
+        {"rl: grpo\ntrl: {num_generations: 2, max_completion_length: 4, reward_funcs: "
+         "['format:^y', 'length:4']}\n",
+         prompts, "reward"},
+    };
+    sft_command = "train";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[512], data[512] = "", key[64];
+        for (int k = 0; k < 8; k++)
+            strcat(data, cases[i].record);
+        snprintf(more, sizeof more, "report_to: mlflow\nval_set_size: 0.5\neval_steps: 2\n%s",
+                 cases[i].rl);
+        configure(more);
+        put_text("rows.jsonl", data);
+        EXPECT(0, "trained 2 of 2 steps", config, "datasets.0.type=null", "chat_template=null");
+        json_t *all = calls();
+        for (int step = 1; step <= 2; step++) {
+            snprintf(key, sizeof key, "train/%s", cases[i].key);
+            assert_true(value_of(all, "mlflow.log", step, key) ==
+                        metric_of("out", cases[i].key, step));
+        }
+        assert_true(value_of(all, "mlflow.log", 2, "train/hfu") == metric_of("out", "hfu", 2));
+        assert_null(json_object_get(json_array_get(call(all, "mlflow.log", 2), 2), "train/tokens"));
+        if (i == 1) /* MLflow does not take the expression's characters */
+            (void)value_of(all, "mlflow.log", 2, "train/rewards/format:_5e_y/mean");
+        assert_true(arg_of(all, "mlflow.log", 3) == 2);
+        char eval[64];
+        snprintf(eval, sizeof eval, "eval_%s", cases[i].key);
+        snprintf(key, sizeof key, "eval/%s", cases[i].key);
+        assert_true(value_of(all, "mlflow.log", 3, key) == metric_of("out", eval, 2));
+        json_decref(all);
+        assert_int_equal(unlink(in_scratch("calls")), 0);
+        assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    }
+    sft_command = "sft";
+}
+
 static void what_is_missing_stops_before_training(void **state) {
     (void)state;
     configure("wandb_project: p\n");
@@ -548,6 +594,7 @@ int main(void) {
         TEST(a_run_is_logged_and_continued),
         TEST(models_are_uploaded_if_asked),
         TEST(each_tracker_gets_the_same),
+        TEST(measures_are_sent),
         TEST(what_is_missing_stops_before_training),
         TEST(a_failing_tracker_costs_one_warning),
         TEST(a_stopped_run_is_told),

@@ -280,6 +280,8 @@ static void event_files_of_a_method(void **state) {
     static const char *const measures[] = {"entropy", "kl", NULL};
     static const struct scalar want[] = {{"train/loss", 2, 0.5},
                                          {"eval/loss", 1, 3},
+                                         {"eval/perplexity", 0, 0}, /* as of pairs */
+                                         {"eval/mean_token_accuracy", 0, 0},
                                          {"train/entropy", 2, 2},
                                          {"train/kl", 0, 0},
                                          {"eval/entropy", 1, 0.75},
@@ -293,7 +295,8 @@ static void event_files_of_a_method(void **state) {
                                          {"train/hfu", 0, 0}};
     const struct ax_figures rewards = {.n = 1, .names = {"reward"}, .values = {0.25}};
     const struct ax_expert_balance experts = {.violation = 4, .entropy = 1.5};
-    const struct ax_eval_result r = {.loss = 3, .documents = 1, .measures = {0.75, 0.5}};
+    const struct ax_eval_result r = {
+        .loss = 3, .perplexity = NAN, .accuracy = NAN, .documents = 1, .measures = {0.75, 0.5}};
     const struct ax_eval_result worth = {
         .loss = 9, .figures = {.n = 1, .names = {"reward"}, .values = {0.125}}};
     struct ax_metrics *m = NULL;
