@@ -88,7 +88,11 @@ struct peers {
     int listening, *fds;
     struct call *calls; /* [rank + incoming]: ours to member i, then those of others */
     int n_calls, connected, refused;
-    struct pollfd *polls; /* [1 + n_calls + n] */
+    /* [1 + n_calls + n]: what has come at the port, from calls and from members; and of those with a connection, which
+     * poll waits for, the index in `events`. poll takes no more entries than the limit of open files. */
+    short *events;
+    struct pollfd *polls;
+    int *polled;
     double looked_at;
     int looked_for; /* member */
     char where[64];
@@ -261,23 +265,35 @@ static enum ax_status is_late(const struct peers *p, double timeout) {
                     timeout);
 }
 
-/* Waits until something comes, or for a moment. */
-static void wait_for_any(struct peers *p) {
-    p->polls[0] = (struct pollfd){.fd = p->listening, .events = POLLIN};
-    for (int i = 0; i < p->n_calls; i++)
-        p->polls[1 + i] = (struct pollfd){.fd = p->calls[i].fd, .events = POLLIN};
-    for (int i = 0; i < p->g->n; i++)
-        p->polls[1 + p->n_calls + i] = (struct pollfd){.fd = p->fds[i], .events = POLLRDHUP};
-    if (poll(p->polls, 1 + (nfds_t)p->n_calls + (nfds_t)p->g->n, TICK_MS) > 0)
+static void await(struct peers *p, int *n, int index, int fd, short events) {
+    p->events[index] = 0;
+    if (fd < 0)
         return;
-    for (int i = 0; i < 1 + p->n_calls + p->g->n; i++)
-        p->polls[i].revents = 0;
+    p->polled[*n] = index;
+    p->polls[(*n)++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+/* Waits until something comes, or for a moment. */
+static enum ax_status wait_for_any(struct peers *p) {
+    int n = 0;
+    await(p, &n, 0, p->listening, POLLIN);
+    for (int i = 0; i < p->n_calls; i++)
+        await(p, &n, 1 + i, p->calls[i].fd, POLLIN);
+    for (int i = 0; i < p->g->n; i++)
+        await(p, &n, 1 + p->n_calls + i, p->fds[i], POLLRDHUP);
+    const int ready = poll(p->polls, (nfds_t)n, TICK_MS);
+    if (ready < 0 && errno != EINTR)
+        return ax_error(AX_ERR_IO, "cannot wait for connections%s: %s", p->where,
+                        strerrordesc_np(errno));
+    for (int i = 0; i < n && ready > 0; i++)
+        p->events[p->polled[i]] = p->polls[i].revents;
+    return AX_OK;
 }
 
 static enum ax_status take_events(struct peers *p, double now) {
     for (int i = 0; i < p->n_calls; i++) {
         struct call *c = &p->calls[i];
-        if (p->polls[1 + i].revents != 0)
+        if (p->events[1 + i] != 0)
             AX_TRY(hear(p, c, now));
         else if (c->member < 0 && c->fd >= 0 && now - c->since > AX_STORE_STRANGER_SECONDS)
             refuse(p, c, "it did not say in time who it is");
@@ -285,9 +301,9 @@ static enum ax_status take_events(struct peers *p, double now) {
             AX_TRY(place_call(p, c));
     }
     for (int i = 0; i < p->g->n; i++)
-        if (p->polls[1 + p->n_calls + i].revents != 0)
+        if (p->events[1 + p->n_calls + i] != 0)
             return ax_error(AX_ERR_PEER, "rank %d closed its connection", p->g->ranks[i]);
-    return p->polls[0].revents != 0 ? take_callers(p, now) : AX_OK;
+    return p->events[0] != 0 ? take_callers(p, now) : AX_OK;
 }
 
 static enum ax_status connect_all(struct peers *p, double timeout) {
@@ -296,7 +312,7 @@ static enum ax_status connect_all(struct peers *p, double timeout) {
     for (int i = 0; i < p->g->rank; i++)
         AX_TRY(place_call(p, &p->calls[i]));
     while (p->connected < p->g->n - 1) {
-        wait_for_any(p);
+        AX_TRY(wait_for_any(p));
         const double now = ax_clock_now();
         AX_TRY(take_events(p, now));
         if (p->connected == p->g->n - 1)
@@ -326,8 +342,10 @@ enum ax_status ax_peer_connect(const struct ax_peer_group *g, int listening,
     AX_TRY_GOTO(ax_alloc(&p.calls, (size_t)p.n_calls, sizeof *p.calls), st, done);
     for (int i = 0; i < p.n_calls; i++)
         p.calls[i] = (struct call){.fd = -1, .member = i < g->rank ? i : -1};
-    AX_TRY_GOTO(ax_alloc(&p.polls, 1 + (size_t)p.n_calls + (size_t)g->n, sizeof *p.polls), st,
-                done);
+    const size_t slots = 1 + (size_t)p.n_calls + (size_t)g->n;
+    AX_TRY_GOTO(ax_alloc(&p.events, slots, sizeof *p.events), st, done);
+    AX_TRY_GOTO(ax_alloc(&p.polls, slots, sizeof *p.polls), st, done);
+    AX_TRY_GOTO(ax_alloc(&p.polled, slots, sizeof *p.polled), st, done);
     st = connect_all(&p, timeout);
     for (int i = 0; i < p.n_calls; i++)
         if (p.calls[i].member < 0 && p.calls[i].fd >= 0)
@@ -340,6 +358,8 @@ done:
     for (int i = 0; i < g->n && st != AX_OK; i++)
         close_fd(&fds[i]);
     ax_free(p.calls);
+    ax_free(p.events);
     ax_free(p.polls);
+    ax_free(p.polled);
     return st;
 }

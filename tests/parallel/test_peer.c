@@ -362,6 +362,22 @@ static void a_port_without_room_is_named(void **state) {
     close(c.listening);
 }
 
+/* With a limit of open files below the number of strangers who might come, as long as none do. */
+static void few_open_files_are_enough(void **state) {
+    (void)state;
+    struct rlimit usual;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    const struct rlimit few = {.rlim_cur = AX_STORE_STRANGERS / 2, .rlim_max = usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct called c;
+    start_called(&c, 2, 2);
+    const int real = call(&c);
+    call_rightly(real, 2);
+    end_called(&c, AX_OK, "");
+    close(real);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+}
+
 /* ---- who does not come ---- */
 
 static void who_is_late_is_named(void **state) {
@@ -407,6 +423,7 @@ int main(void) {
         cmocka_unit_test(data_follow_the_answer),
         cmocka_unit_test(who_answers_wrongly_is_named),
         cmocka_unit_test(a_port_without_room_is_named),
+        cmocka_unit_test(few_open_files_are_enough),
         cmocka_unit_test(who_is_late_is_named),
         cmocka_unit_test(who_has_closed_is_named),
         cmocka_unit_test(who_is_gone_is_named),
