@@ -226,6 +226,9 @@ static enum ax_status start_rank(struct ax_launch_rank *r, const struct ax_launc
                       strerror(errno));
     else
         r->pid = pid;
+    if (pid > 0 && !s.joins)
+        (void)setpgid(
+            pid, pid); /* as the child does: no signal to the group may come before there is one */
 done:
     for (int i = 0; i < 2; i++)
         if (s.streams[i] >= 0)

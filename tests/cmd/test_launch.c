@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -299,6 +300,30 @@ static void a_rank_that_dies_ends_all(void **state) {
     assert_null(strstr(strstr(out, killed) + 1, "error"));
 }
 
+/* The limit of open files is reached by the launcher, after each number of ranks, or by a rank. */
+static void ranks_end_if_one_cannot_start(void **state) {
+    (void)state;
+    struct rlimit usual, few;
+    const int first = dup(STDIN_FILENO);
+    bool starts = false, fails = false;
+    close(first);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    for (int i = 0; i < 40; i++) { /* a rank that has just been started is hard to catch */
+        const int more = 10 + i % 10;
+        few = (struct rlimit){(rlim_t)(first + more), usual.rlim_max};
+        const double begin = ax_clock_now();
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        const int code =
+            run(out, sizeof out, "launch -n 4 --timeout 15 -- " CHECK "dp_shard=4", model);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        starts |= code == 0;
+        fails |= code == 1 && strstr(out, "cannot make a pipe: Too many open files");
+        if (ax_clock_now() - begin > 8 || (code != 0 && !strstr(out, "Too many open files")))
+            fail_msg("%d open files: %d in %.1f s: %s", more, code, ax_clock_now() - begin, out);
+    }
+    assert_true(starts && fails);
+}
+
 static void signals_reach_the_ranks(void **state) {
     (void)state;
     static const struct {
@@ -465,6 +490,7 @@ int main(void) {
         cmocka_unit_test(a_step_runs_on_ranks),
         cmocka_unit_test(exit_codes_are_kept),
         cmocka_unit_test(a_rank_that_dies_ends_all),
+        cmocka_unit_test(ranks_end_if_one_cannot_start),
         cmocka_unit_test(signals_reach_the_ranks),
         cmocka_unit_test(a_rank_that_is_stopped_is_named),
         cmocka_unit_test(ranks_die_with_the_launcher),
