@@ -325,6 +325,23 @@ static bool divides(double part, double whole) {
     return part > 0 && fmod(whole, part) == 0;
 }
 
+/* Keys whose values below 1 are fractions. */
+static enum ax_status check_counts(struct ax_config_build *b) {
+    static const struct {
+        const char *key, *message;
+    } counts[] = {
+        {"val_set_size", "a value above 1 is a number of records and must be an integer"},
+        {"save_steps", "a value above 1 is a number of steps and must be an integer"},
+        {"eval_steps", "a value above 1 is a number of steps and must be an integer"},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const double n = number(b->cfg, counts[i].key);
+        if (n > 1 && n != floor(n))
+            AX_TRY(broken(b, counts[i].key, counts[i].message));
+    }
+    return AX_OK;
+}
+
 static enum ax_status check_batches(struct ax_config_build *b) {
     const struct ax_config *cfg = b->cfg;
     double micro = number(cfg, "micro_batch_size");
@@ -344,9 +361,7 @@ static enum ax_status check_batches(struct ax_config_build *b) {
         AX_TRY(broken(b, "val_set_size",
                       "1 is neither a fraction nor a useful number of records; write e.g. 0.05"));
     }
-    if (val > 1 && val != floor(val))
-        AX_TRY(broken(b, "val_set_size",
-                      "a value above 1 is a number of records and must be an integer"));
+    AX_TRY(check_counts(b));
     if (ax_config_holds(cfg, "early_stopping_patience") &&
         !divides(number(cfg, "eval_steps"), number(cfg, "save_steps"))) {
         AX_TRY(
