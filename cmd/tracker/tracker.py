@@ -38,12 +38,15 @@ def whole_lines(stream):
         pass
 
 
-def full_name(key):
-    return NAMES.get(key) or (f"eval/{key[5:]}" if key.startswith("eval_") else f"train/{key}")
+def full_name(key, names):
+    return names.get(key) or (f"eval/{key[5:]}" if key.startswith("eval_") else f"train/{key}")
 
 
 def numbers(record):
-    out = {full_name(k): v for k, v in record.items() if k not in KEPT_HERE and type(v) in (int, float)}
+    names = NAMES
+    if record.get("eval_loss") is not None and record.get("eval_perplexity") is None:
+        names = {**NAMES, "eval_accuracy": "eval/accuracy"}  # of pairs, not of tokens
+    out = {full_name(k, names): v for k, v in record.items() if k not in KEPT_HERE and type(v) in (int, float)}
     if record.get("memory_bytes"):
         out["train/memory_gib"] = record["memory_bytes"] / 2**30
     return out

@@ -384,13 +384,9 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
         {"eval/mean_token_accuracy", r->accuracy},
         {"eval/perplexity", r->perplexity},
     };
-    const int n = (int)(sizeof s / sizeof *s);
+    const int n = (int)(sizeof s / sizeof *s); /* the last two are of tokens */
     if (!ax_eval_is_of_rewards(r)) {
-        ax_tfevents_write(&m->events, step,
-                          isnan(r->accuracy)     ? n - 2
-                          : isnan(r->perplexity) ? n - 1
-                                                 : n,
-                          s);
+        ax_tfevents_write(&m->events, step, isnan(r->perplexity) ? n - 2 : n, s);
         ax_tfevents_write_named(&m->events, step, "eval", AX_MEASURES, m->o.measures, r->measures);
     }
     write_figures(m, step, "eval", &r->figures);

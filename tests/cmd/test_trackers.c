@@ -367,6 +367,7 @@ static void measures_are_sent(void **state) {
         const char *rl, *record, *key;
     } cases[] = {
         {"rl: dpo\n", pairs, "rewards/margins"},
+        {"reward_model: true\n", pairs, "accuracy"}, /* of pairs */
         {"rl: grpo\ntrl: {num_generations: 2, max_completion_length: 4, reward_funcs: "
          "['format:^y', 'length:4']}\n",
          prompts, "reward"},
@@ -389,7 +390,7 @@ static void measures_are_sent(void **state) {
         }
         assert_true(value_of(all, "mlflow.log", 2, "train/hfu") == metric_of("out", "hfu", 2));
         assert_null(json_object_get(json_array_get(call(all, "mlflow.log", 2), 2), "train/tokens"));
-        if (i == 1) /* MLflow does not take the expression's characters */
+        if (i == 2) /* MLflow does not take the expression's characters */
             (void)value_of(all, "mlflow.log", 2, "train/rewards/format:_5e_y/mean");
         assert_true(arg_of(all, "mlflow.log", 3) == 2);
         char eval[64];

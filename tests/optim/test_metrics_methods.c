@@ -296,7 +296,7 @@ static void event_files_of_a_method(void **state) {
     const struct ax_figures rewards = {.n = 1, .names = {"reward"}, .values = {0.25}};
     const struct ax_expert_balance experts = {.violation = 4, .entropy = 1.5};
     const struct ax_eval_result r = {
-        .loss = 3, .perplexity = NAN, .accuracy = NAN, .documents = 1, .measures = {0.75, 0.5}};
+        .loss = 3, .perplexity = NAN, .accuracy = 0.5, .documents = 1, .measures = {0.75, 0.5}};
     const struct ax_eval_result worth = {
         .loss = 9, .figures = {.n = 1, .names = {"reward"}, .values = {0.125}}};
     struct ax_metrics *m = NULL;
