@@ -295,7 +295,7 @@ static void make_room(struct ax_train_options *o, const struct ax_setup_data *d)
     o->data.eval_docs = d->keys.eval_batch_size;
 }
 
-/* With an adapter the reference is the base without it, so nothing else may change what that computes. */
+/* With a new adapter the reference is the base without it, so nothing else may change what that computes. */
 static enum ax_status check_reference(const struct ax_config *cfg,
                                       const struct ax_rollout_options *o) {
     static const struct {

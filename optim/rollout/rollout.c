@@ -367,9 +367,9 @@ struct scorer {
     bool bare;                   /* without its adapter */
 };
 
-/* The policy's reference: its base, or a copy of it. */
-static struct scorer reference_of(const struct ax_rollout *r, struct ax_model *m) {
-    return (struct scorer){m, *r->o, r->reference, true};
+/* The policy as the run found it: its base, or a copy. */
+static struct scorer reference_of(const struct ax_rollout *r, const struct ax_rollout_models *m) {
+    return (struct scorer){m->reference, *r->o, r->reference, m->reference == m->policy};
 }
 
 /* The teacher, whose distributions are as they are, whatever tokens are drawn from. */
@@ -496,8 +496,7 @@ static enum ax_status ask_remote(struct ax_rollout *r, struct ax_runtime *rt, bo
 /* What the other models make of a generation. */
 static enum ax_status ask_others(struct ax_rollout *r, const struct ax_rollout_models *m,
                                  bool *stopped) {
-    const struct scorer reference = reference_of(r, m->reference),
-                        teacher = teacher_of(r, m->teacher);
+    const struct scorer reference = reference_of(r, m), teacher = teacher_of(r, m->teacher);
     if (m->reference && !*stopped)
         AX_TRY(score_completions(r, &reference, stopped));
     if (m->teacher && !*stopped)

@@ -146,7 +146,7 @@ static bool has_reference(const struct ax_train *t) {
 }
 
 static bool has_reference_copy(const struct ax_train *t) {
-    return has_reference(t) && !t->o->step.model.adapter;
+    return has_reference(t) && ax_train_copies_reference(t->o);
 }
 
 static struct ax_model *reference_model(struct ax_train *t) {
@@ -157,19 +157,35 @@ enum ax_status ax_train_load_base(const struct ax_train_options *o, struct ax_mo
     return o->weights ? ax_model_load(m, o->weights) : ax_model_init_random(m, o->step.seed);
 }
 
+/* An adapter that was there is a part of the reference, on the base that it shares with the one that trains. */
+enum ax_status ax_train_create_reference(const struct ax_train_options *o, struct ax_teacher *t,
+                                         const struct ax_model *policy, int64_t max_positions) {
+    const struct ax_teacher_options copy = {.arch = o->arch,
+                                            .max_positions = max_positions,
+                                            .adapter = o->step.model.adapter,
+                                            .on_base = ax_step_keeps_base(&o->step),
+                                            .base_store = o->step.model.base_store,
+                                            .store_experts = o->step.model.store_experts};
+    return ax_teacher_create(t, &copy, policy);
+}
+
+enum ax_status ax_train_load_reference(const struct ax_train_options *o, struct ax_model *m) {
+    AX_TRY(ax_train_load_base(o, m));
+    return o->start ? ax_adapter_load(m, o->start) : AX_OK;
+}
+
 /* ---- all models beside the one that trains ---- */
 
 enum ax_status ax_train_rollout_create(struct ax_train *t) {
     const struct ax_rollout_options *o = &t->o->rollout;
-    const struct ax_teacher_options copy = {.arch = t->o->arch,
-                                            .max_positions = ax_step_positions(&t->step.o)};
     struct ax_teacher_options teacher = ax_step_teacher_options(&t->step.o, o->teacher);
     if (o->most_read > teacher.max_positions)
         teacher.max_positions = o->most_read;
     if (o->drafts)
         AX_TRY(ax_drafter_create(&t->drafter, &t->step.model, &t->step.o.model));
     if (has_reference_copy(t))
-        AX_TRY(ax_teacher_create(&t->reference, &copy, &t->step.model));
+        AX_TRY(ax_train_create_reference(t->o, &t->reference, &t->step.model,
+                                         ax_step_positions(&t->step.o)));
     if (o->teacher)
         AX_TRY(ax_teacher_create(&t->teacher, &teacher, &t->step.model));
     for (int i = 0; i < o->n_models; i++)
@@ -183,7 +199,7 @@ enum ax_status ax_train_rollout_load(struct ax_train *t) {
     if (o->drafts)
         AX_TRY(ax_train_load_base(t->o, &t->drafter.model));
     if (has_reference_copy(t))
-        AX_TRY(ax_train_load_base(t->o, &t->reference.model));
+        AX_TRY(ax_train_load_reference(t->o, &t->reference.model));
     for (int i = 0; i < o->n_models; i++)
         AX_TRY(ax_reward_model_load(o->models[i]));
     return load_value(t);

@@ -21,6 +21,10 @@ bool ax_train_has_reference(const struct ax_train_options *o) {
     return o->step.objective->documents && o->step.objective->documents->reference >= 0;
 }
 
+bool ax_train_copies_reference(const struct ax_train_options *o) {
+    return !o->step.model.adapter || o->start;
+}
+
 const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_options *o) {
     return o->step.relora.interval > 0 ? NULL : o->step.model.adapter;
 }

@@ -13,6 +13,8 @@ bool ax_train_runs_ahead(const struct ax_train_options *o);
 bool ax_train_has_value(const struct ax_train_options *o);
 /* True if the objective compares with the reference's log-probs. */
 bool ax_train_has_reference(const struct ax_train_options *o);
+/* True if the reference of sampled answers is a model of its own; else it is the base of a new adapter. */
+bool ax_train_copies_reference(const struct ax_train_options *o);
 /* The adapter that a run writes as a folder; NULL: the run writes models. With restarts it writes
  * models, because the adapter fits only the run's own base. */
 const struct ax_peft_config *ax_train_saved_adapter(const struct ax_train_options *o);

@@ -235,8 +235,12 @@ enum ax_status ax_train_value_parts(struct ax_train *t, int first_unit);
 
 /* The weights that a run starts with, without an adapter: into the policy, or a copy of what it was. */
 enum ax_status ax_train_load_base(const struct ax_train_options *o, struct ax_model *m);
-/* Allocates a reference model (without an adapter, a copy of the base) and models that reward;
- * loads them, and the value model; frees them. */
+/* Allocates a model for the reference beside the policy, and loads what the policy was at the start. */
+enum ax_status ax_train_create_reference(const struct ax_train_options *o, struct ax_teacher *t,
+                                         const struct ax_model *policy, int64_t max_positions);
+enum ax_status ax_train_load_reference(const struct ax_train_options *o, struct ax_model *m);
+/* Allocates the reference, if that is a model of its own, and models that reward; loads them, and the value model; frees
+ * them. */
 enum ax_status ax_train_rollout_create(struct ax_train *t);
 enum ax_status ax_train_rollout_load(struct ax_train *t);
 void ax_train_rollout_free(struct ax_train *t);

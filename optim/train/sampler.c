@@ -14,7 +14,7 @@ struct sampler {
     struct ax_runtime *rt;
     struct ax_model policy;
     struct ax_drafter drafter;
-    struct ax_teacher reference; /* unless an adapter trains, whose base it is */
+    struct ax_teacher reference; /* unless a new adapter trains, whose base it is */
     int trainers;
     int64_t version;                /* of the weights that it has; −1: none yet */
     struct ax_handover_order order; /* the last one */
@@ -23,7 +23,7 @@ struct sampler {
 /* ---- models ---- */
 
 static bool has_reference_copy(const struct ax_train_options *o) {
-    return ax_rollout_refers(&o->rollout) && !o->step.model.adapter;
+    return ax_rollout_refers(&o->rollout) && ax_train_copies_reference(o);
 }
 
 /* The policy as it is trained, without what only training needs. */
@@ -40,11 +40,12 @@ static struct ax_model_options policy_options(const struct ax_train_options *o) 
 static enum ax_status create_models(struct sampler *s) {
     const struct ax_train_options *o = s->t->o;
     const struct ax_model_options mo = policy_options(o);
-    const struct ax_teacher_options copy = {.arch = o->arch, .max_positions = mo.max_positions};
     AX_TRY(ax_model_create(&s->policy, o->arch, s->rt, &mo));
     if (o->rollout.drafts)
         AX_TRY(ax_drafter_create(&s->drafter, &s->policy, &mo));
-    return has_reference_copy(o) ? ax_teacher_create(&s->reference, &copy, &s->policy) : AX_OK;
+    return has_reference_copy(o)
+               ? ax_train_create_reference(o, &s->reference, &s->policy, mo.max_positions)
+               : AX_OK;
 }
 
 static enum ax_status load_models(struct sampler *s) {
@@ -54,7 +55,7 @@ static enum ax_status load_models(struct sampler *s) {
         AX_TRY(ax_train_start_adapter(&s->policy, o));
     if (o->rollout.drafts)
         AX_TRY(ax_train_load_base(o, &s->drafter.model));
-    return has_reference_copy(o) ? ax_train_load_base(o, &s->reference.model) : AX_OK;
+    return has_reference_copy(o) ? ax_train_load_reference(o, &s->reference.model) : AX_OK;
 }
 
 static struct ax_rollout_models models_of(struct sampler *s) {

@@ -168,9 +168,10 @@ static int same_segment(const struct ax_unit *unit, int s, int n, const struct a
     if (same < 0)
         return -1;
     const struct ax_segment *other = &of->segments[same];
-    const bool alike = !seg->trainable && !other->trainable && !seg->buffer && !other->buffer &&
-                       seg->gather == other->gather && seg->compute == other->compute &&
-                       seg->numel == other->numel && seg->packing.store == other->packing.store;
+    const bool alike = !seg->trainable && !other->trainable && !seg->adapters && !seg->buffer &&
+                       !other->buffer && seg->gather == other->gather &&
+                       seg->compute == other->compute && seg->numel == other->numel &&
+                       seg->packing.store == other->packing.store;
     return alike ? same : -1;
 }
 

@@ -134,8 +134,8 @@ void ax_unit_pool_create(struct ax_unit_pool *pool, struct ax_runtime *rt,
                          const struct ax_unit_options *o, struct ax_unit *units, int n);
 /* Shares frozen weights with another model; call it before the pool is created. A frozen segment of
  * `unit` reads the shard of a frozen segment of `of`, the other model's unit (allocated), if both
- * have the same parameters, by name, in the same places. The first n (n_of) parameters are those of
- * the two units. */
+ * have the same parameters, by name, in the same places; but not one of adapters, which each model has of its own. The
+ * first n (n_of) parameters are those of the two units. */
 void ax_unit_borrow(struct ax_unit *unit, int n, const struct ax_param *params,
                     const struct ax_unit *of, int n_of, const struct ax_param *params_of);
 /* Allocates the buffers from the persistent stack. Unless pool is NULL, the parts of full and

@@ -144,9 +144,15 @@ static void the_ratio_is_of_the_lag(void **state) {
 /* Without a lag they do what one rank does, to the bit; with one, what one rank does with it. */
 static void other_ranks_draw_the_same(void **state) {
     (void)state;
-    static const char *const options[] = {"", "max_staleness=1", "max_staleness=2 trl.beta=0.1",
-                                          "max_staleness=1 " ADAPTER};
+    char on[200];
+    const char *const options[] = {"", "max_staleness=1", "max_staleness=2 trl.beta=0.1",
+                                   "max_staleness=1 " ADAPTER, on};
     const char *config = configure("", STEP);
+    snprintf(
+        on, sizeof on,
+        "max_staleness=1 adapter=lora lora_model_dir='%s/start' trl.beta=0.1 learning_rate=0.01",
+        scratch);
+    train("start", config, ADAPTER);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char more[300];
         const char *weights =
@@ -158,6 +164,7 @@ static void other_ranks_draw_the_same(void **state) {
         clear("a");
         clear("b");
     }
+    clear("start");
 }
 
 /* Any number of ranks on either side; ranks that train sum their losses in another order. */
