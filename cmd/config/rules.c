@@ -134,6 +134,11 @@ const struct ax_config_rule ax_config_rules[] = {
      "kd_teacher",
      "gives each token an advantage, which a ratio of whole answers cannot have: use "
      "importance_sampling_level: token and another loss_type"},
+    {"max_staleness && rl == grpo,gdpo && trl.loss_type == vespo && "
+     "trl.vllm_importance_sampling_correction && trl.vllm_importance_sampling_mode == "
+     "sequence_truncate,sequence_mask",
+     "trl.vllm_importance_sampling_mode",
+     "vespo corrects tokens, whose ratios are a part of its own: use token_truncate or token_mask"},
     {"kd_teacher && rl == grpo,gdpo && trl.off_policy_mask_threshold",
      "trl.off_policy_mask_threshold",
      "leaves out answers by their advantage, and with kd_teacher each token has its own: remove "

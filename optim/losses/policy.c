@@ -49,7 +49,9 @@ _Static_assert(MEASURES <= AX_MEASURES, "too many measures");
  * the sampler's ratio, or 1. k3 and loss are those of tokens with a ratio of their own. */
 struct sums {
     double tokens, log_ratio, squares;
-    double from_sampler;   /* Σ (old − sampler) */
+    double from_sampler; /* Σ (old − sampler) */
+    double
+        correction; /* Σ of the logarithms of the tokens' corrections, if the loss weighs completions */
     double share, logprob; /* Σ share, Σ share·p */
     double loss, k3, ratio;
     double low, high; /* tokens that are clipped */
@@ -134,7 +136,7 @@ static struct token token_at(const struct near *n, int doc, int64_t i) {
         t.from_sampler = old - (double)n->sampler[i];
     if (n->sampler && !n->o->sampler.sequence) {
         t.correction = bounded(&n->o->sampler, t.from_sampler);
-        t.share *= t.correction;
+        t.share *= n->o->loss->whole ? 1 : t.correction;
     }
     if (n->reference) {
         const double d = (double)n->reference[i] - t.logprob;
@@ -160,6 +162,8 @@ static void add_token(const struct near *n, const struct token *t, struct sums *
     s->log_ratio += t->log_ratio;
     s->squares += t->log_ratio * t->log_ratio;
     s->from_sampler += t->from_sampler;
+    if (n->sampler && n->o->loss->whole)
+        s->correction += log(fmax(t->correction, AX_VESPO_LEAST));
     s->share += t->share;
     s->logprob += t->share * t->logprob;
     s->ratio += t->ratio;
@@ -229,7 +233,7 @@ static struct completion complete(const struct ax_policy_options *o, const struc
                            .k3_by = 1};
     double slope = 0;
     if (!of_tokens(o) && o->loss->weight) {
-        c.weight = o->loss->weight(o, advantage, c.ratio, s->log_ratio);
+        c.weight = o->loss->weight(o, advantage, c.ratio, s->log_ratio + s->correction);
         c.loss = -c.weight * advantage * s->logprob;
     } else if (!of_tokens(o)) {
         c.loss = s->share * o->loss->term(o, advantage, c.ratio, &slope);

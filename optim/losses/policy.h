@@ -31,13 +31,16 @@ enum ax_policy_length {
  * above; mean weights. */
 enum { AX_POLICY_CLIPS = 1, AX_POLICY_CAPS = 2, AX_POLICY_WEIGHTS = 4 };
 
+#define AX_VESPO_LEAST 1e-8 /* the least ratio of which VESPO takes the logarithm */
+
 /* A loss: a row of a table in policy_terms.c. It has a term of the ratio, or a weight of the log-prob. */
 struct ax_policy_loss {
     const char *name;
     /* term(r, A); *slope is its derivative by r */
     double (*term)(const struct ax_policy_options *o, double advantage, double ratio,
                    double *slope);
-    /* The loss of a token is −weight·A·p, and weight has no gradient. w: Σ (p − old) of the completion. */
+    /* The loss of a token is −weight·A·p, and weight has no gradient. w: Σ (p − old) of the completion, and with the column
+     * `sampler`, for a loss of whole completions, the logarithms of its tokens' bounded ratios. */
     double (*weight)(const struct ax_policy_options *o, double advantage, double ratio, double w);
     /* −1: the ratio is clipped below, with A < 0; 1: above, with A > 0; or 0. NULL: nothing is. */
     int (*clipped)(const struct ax_policy_options *o, double advantage, double ratio);

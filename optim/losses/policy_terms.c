@@ -8,8 +8,8 @@
  *   luspo    the same, sums of completions over completions
  *   cispo    −sg(min(r, epsilon_high))·A·p, over tokens (MiniMax 2025, arXiv 2506.13585)
  *   sapo     −σ(τ(r − 1))·(4/τ)·A, like grpo; τ depends on the sign of A
- *   vespo    −sg(φ)·A·p, over tokens; φ = exp(λ + k·w − λ·e^w), w = Σ (p − old) within ±20; k and λ
- *            depend on the sign of A
+ *   vespo    −sg(φ)·A·p, over tokens; φ = exp(λ + k·w − λ·e^w), w = Σ (p − old), to which the logarithms of
+ *            the sampler's ratios are added, between log 1e-8 and 20; k and λ depend on the sign of A
  *
  * bnpo and dapo differ in TRL, whose means are over a micro-batch, or over what was generated at a time;
  * here both are over the step. */
@@ -19,7 +19,7 @@
 
 #include "optim/losses/policy.h"
 
-#define VESPO_MAX 20 /* of |Σ log-ratios| */
+#define VESPO_MOST 20 /* Σ log-ratios */
 
 static double clamp(double x, double low, double high) {
     return fmin(fmax(x, low), high);
@@ -38,7 +38,7 @@ static double vespo_weight(const struct ax_policy_options *o, double advantage, 
                            double w) {
     const int side = !(advantage >= 0);
     const double k = o->vespo_k[side], lambda = o->vespo_lambda[side];
-    const double bounded = clamp(w, -VESPO_MAX, VESPO_MAX);
+    const double bounded = clamp(w, log(AX_VESPO_LEAST), VESPO_MOST);
     (void)ratio;
     return exp(lambda + k * bounded - lambda * exp(bounded));
 }

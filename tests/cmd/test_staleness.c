@@ -316,6 +316,8 @@ static void mistakes_are_named(void **state) {
     refuses("max_staleness=1 trl.steps_per_generation=4", "are those of one step");
     refuses("rollout_ranks=1 elastic=true", "elastic: a lost rank");
     refuses("max_staleness=1 kd_teacher=nowhere", "kd_teacher: not supported");
+    refuses("max_staleness=1 trl.loss_type=vespo trl.vllm_importance_sampling_mode=sequence_mask",
+            "trl.vllm_importance_sampling_mode: vespo corrects tokens");
     assert_false(ax_path_exists(in_scratch("x")));
     refused(1, "x", "rollout_ranks=1",
             "only 1 rank was started: start more with `axtrain launch -n 2");

@@ -44,6 +44,8 @@ static void weights(void **state) {
     assert_true(fabs(vespo.loss->weight(&vespo, 0, 1, 0.1) - 0.89090921) < 1e-7);
     assert_true(fabs(vespo.loss->weight(&vespo, -1, 1, 0.1) - 1.09380032) < 1e-7);
     assert_true(vespo.loss->weight(&vespo, 1, 1, 1e6) == 0);
+    assert_true(vespo.loss->weight(&vespo, 1, 1, -19) ==
+                vespo.loss->weight(&vespo, 1, 1, log(1e-8)));
     cispo.epsilon_high = 1.5;
     assert_true(cispo.loss->weight(&cispo, 1, 1.4, 0) == 1.4);
     assert_true(cispo.loss->weight(&cispo, 1, 1.6, 0) == 1.5);
@@ -159,6 +161,26 @@ static void gradients_are_derivatives(void **state) {
                 .given = kind & 4, .sequence = kind & 8, .least = 0.9, .most = 1.05};
             derive(&o);
         }
+}
+
+/* Losses by TRL's get_gamma_weights: ratios are in the weight, and no factor of their own. */
+static void vespo_weighs_by_the_samplers_ratios(void **state) {
+    (void)state;
+    static const double losses[] = {0.6261835981534966,
+                                    2.9730613730425067e-15}; /* with bounds, and masked */
+    for (int masks = 0; masks < 2; masks++) {
+        struct ax_policy policy;
+        struct ax_policy_options options = ax_policy_defaults("vespo");
+        options.old = true;
+        options.sampler = (struct ax_sampler_ratio){.given = true, .masks = masks, .most = 1.1};
+        const struct ax_objective o = ax_objective_policy(&policy, &options);
+        double logprob[ALL];
+        for (int i = 0; i < ALL; i++)
+            logprob[i] = -1.9 + 0.07 * (i * 5 % 7);
+        const double loss = loss_at(&o, logprob, NULL);
+        if (!(fabs(loss - losses[masks]) < 1e-7))
+            fail_msg("loss %.9g, expected %.9g", loss, losses[masks]);
+    }
 }
 
 /* ---- steps ---- */
@@ -335,6 +357,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slopes_are_derivatives),
         cmocka_unit_test(weights),
+        cmocka_unit_test(vespo_weighs_by_the_samplers_ratios),
         cmocka_unit_test(ratios_that_are_clipped),
         cmocka_unit_test(the_entropy_that_tokens_need),
         cmocka_unit_test(gradients_are_derivatives),
