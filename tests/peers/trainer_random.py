@@ -238,6 +238,21 @@ def make_models(axtrain, goldens, work):
             shutil.copy(os.path.join(goldens, "models/llama", name), os.path.join(work, family))
 
 
+def make_adapter(r, base, folder, seed):
+    """A new one, or, half of the time, as if it had been trained."""
+    torch.manual_seed(seed)
+    m = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    names = [n for n in TARGETS if any(k.endswith("." + n) for k, _ in m.named_modules())]
+    m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=names, task_type="CAUSAL_LM",
+                                               use_rslora=r.random() < 0.3, use_dora=r.random() < 0.2))
+    if r.random() < 0.5:
+        for name, p in m.named_parameters():
+            if "lora_B" in name:
+                p.data.normal_(std=0.05)
+    m.save_pretrained(folder)
+    return folder
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("axtrain")
@@ -267,13 +282,7 @@ def main():
                        for n in ("rows", "evals"))
         adapter, start = None, base
         if with_adapter:
-            adapter = start = os.path.join(folder, "adapter")
-            torch.manual_seed(i)
-            m = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-            names = [n for n in TARGETS if any(k.endswith("." + n) for k, _ in m.named_modules())]
-            m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=names, task_type="CAUSAL_LM",
-                                                       use_rslora=r.random() < 0.3, use_dora=r.random() < 0.2))
-            m.save_pretrained(adapter)
+            adapter = start = make_adapter(r, base, os.path.join(folder, "adapter"), i)
         reward_base = None
         if method == "reward":
             reward_base = start = os.path.join(folder, "base")
