@@ -198,6 +198,17 @@ static bool rotates(struct ax_json c) {
     return !positions || (word && strcmp(word, "nope") != 0);
 }
 
+static enum ax_status complete_rope(const struct ax_family *family, struct ax_json c) {
+    struct ax_json rope;
+    if (!family->rope.parameters)
+        return AX_OK;
+    AX_TRY(ax_rope_object(c, &rope));
+    if (!rope.v && json_object_set_new((json_t *)(uintptr_t)c.v, "rope_parameters",
+                                       json_loads(family->rope.parameters, 0, NULL)) != 0)
+        return ax_error(AX_ERR_NOMEM, "out of memory for rope_parameters");
+    return AX_OK;
+}
+
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     const char *type;
     AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
@@ -218,6 +229,7 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_f64_or(ax_json_get(c, "initializer_range"), 0.02, &a->init_range));
     AX_TRY(dtype(a, c));
     AX_TRY(pad_token(a, c));
+    AX_TRY(complete_rope(a->family, c));
     const int64_t odd = rotates(c) ? 0 : a->head_dim % 2;
     AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, a->head_dim + odd, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);

@@ -125,10 +125,6 @@ enum ax_status ax_rope_parse(struct ax_rope_config *r, struct ax_json config,
                              struct ax_rope_usual usual, int64_t head_dim, int64_t max_positions) {
     struct ax_json rope;
     AX_TRY(ax_rope_object(config, &rope));
-    if (usual.scaled && !rope.v)
-        return ax_json_error(config,
-                             "rope_parameters is missing, in whose place transformers takes the "
-                             "scaling of the published model; write there what this model has");
     return ax_rope_parse_object(r, config, rope, usual, head_dim, max_positions);
 }
 

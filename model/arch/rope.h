@@ -44,11 +44,12 @@ struct ax_rope_config {
 };
 
 /* What holds where config.json does not say: a base (0: 10,000), and the part of each head that is rotated
- * (0: all of it, and config.json may not ask for less unless the rope is proportional). `scaled`: transformers takes
- * the scaling of one published model, so config.json must say which. */
+ * (0: all of it, and config.json may not ask for less unless the rope is proportional). `parameters`: the
+ * rope_parameters, as JSON, of a config.json that has none, as in transformers: those of the published model; NULL: no
+ * scaling. */
 struct ax_rope_usual {
     double theta, part;
-    bool scaled;
+    const char *parameters;
 };
 /* The object of a config.json that says what its rope is: rope_scaling unless it is missing or empty, else
  * rope_parameters, as in transformers 5. A base, or a part, that only the other object has would be lost, and what is

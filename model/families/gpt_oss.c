@@ -50,10 +50,15 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_gpt_oss = {.model_type = "gpt_oss",
-                                            .models = "gpt-oss",
-                                            .lacks = "`quantize`; saving as MXFP4",
-                                            .architecture = "GptOssForCausalLM",
-                                            .head_dim = 64,
-                                            .rope = {.theta = 150000, .scaled = true},
-                                            .parse = parse};
+const struct ax_family ax_family_gpt_oss = {
+    .model_type = "gpt_oss",
+    .models = "gpt-oss",
+    .lacks = "`quantize`; saving as MXFP4",
+    .architecture = "GptOssForCausalLM",
+    .head_dim = 64,
+    .rope = {.theta = 150000,
+             .parameters = "{\"rope_type\": \"yarn\", \"factor\": 32.0, "
+                           "\"beta_fast\": 32.0, \"beta_slow\": 1.0, "
+                           "\"truncate\": false, "
+                           "\"original_max_position_embeddings\": 4096}"},
+    .parse = parse};

@@ -25,9 +25,14 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
-const struct ax_family ax_family_ministral3 = {.model_type = "ministral3",
-                                               .models = "Ministral 3",
-                                               .architecture = "Ministral3ForCausalLM",
-                                               .head_dim = 128,
-                                               .rope.scaled = true,
-                                               .parse = parse};
+const struct ax_family ax_family_ministral3 = {
+    .model_type = "ministral3",
+    .models = "Ministral 3",
+    .architecture = "Ministral3ForCausalLM",
+    .head_dim = 128,
+    .rope.parameters = "{\"rope_type\": \"yarn\", \"rope_theta\": 1000000.0, "
+                       "\"factor\": 16.0, \"beta_fast\": 32.0, "
+                       "\"beta_slow\": 1.0, \"mscale_all_dim\": 1.0, "
+                       "\"mscale\": 1.0, \"llama_4_scaling_beta\": 0.1, "
+                       "\"original_max_position_embeddings\": 16384}",
+    .parse = parse};

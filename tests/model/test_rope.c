@@ -309,16 +309,19 @@ static void families_have_their_own(void **state) {
     }
 }
 
-/* In place of a missing object transformers takes YaRN, with the numbers of one published model. */
-static void a_scaling_that_is_missing_is_not_guessed(void **state) {
+/* In place of a missing object transformers takes YaRN, with the numbers of the published model. */
+static void a_scaling_that_is_missing_is_the_published_one(void **state) {
     (void)state;
-    static const char *const families[] = {"gpt_oss", "ministral3"},
-                             *const ropes[] = {"", ", \"rope_theta\": 5e5, \"rope_scaling\": null"};
     struct ax_arch a;
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(parse_family(&a, families[i / 2], ropes[i % 2]), AX_ERR_DATA);
-        assert_non_null(strstr(ax_error_text(), "rope_parameters is missing"));
-    }
+    assert_int_equal(parse_family(&a, "gpt_oss", ", \"rope_theta\": 5e5, \"rope_scaling\": null"),
+                     AX_OK);
+    assert_true(a.rope.kind == AX_ROPE_YARN && a.rope.factor == 32 && !a.rope.truncate);
+    assert_true(a.rope.theta == 5e5 && a.rope.original_max_positions == 4096);
+    ax_arch_free(&a);
+    assert_int_equal(parse_family(&a, "ministral3", ""), AX_OK);
+    assert_true(a.rope.kind == AX_ROPE_YARN && a.rope.factor == 16 && a.rope.theta == 1e6);
+    assert_true(a.rope_queries.growth == 0.1 && a.rope_queries.period == 16384);
+    ax_arch_free(&a);
 }
 
 /* transformers 5.23 reads the part in these families, and in the others only where the rope is proportional. */
@@ -364,7 +367,7 @@ int main(void) {
         cmocka_unit_test(ramps_end_with_the_dimensions),
         cmocka_unit_test(tables_hold_the_angles),
         cmocka_unit_test(families_have_their_own),
-        cmocka_unit_test(a_scaling_that_is_missing_is_not_guessed),
+        cmocka_unit_test(a_scaling_that_is_missing_is_the_published_one),
         cmocka_unit_test(families_read_the_part_or_refuse_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
