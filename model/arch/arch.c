@@ -198,6 +198,7 @@ static bool rotates(struct ax_json c) {
     return !positions || (word && strcmp(word, "nope") != 0);
 }
 
+/* Writes the family's usual rope_parameters into a config that has none, so that all who read them find them. */
 static enum ax_status complete_rope(const struct ax_family *family, struct ax_json c) {
     struct ax_json rope;
     if (!family->rope.parameters)

@@ -19,12 +19,16 @@ static enum ax_status bound(struct ax_json v, double usual, double *out) {
 
 static enum ax_status limits(struct ax_ssd_config *s, struct ax_json c,
                              const struct ax_ssd_keys *k) {
-    const struct ax_json both = ax_json_get(c, "time_step_limit"),
-                         v = k->lowest ? ax_json_get(c, k->lowest) : both;
-    if (!k->lowest && v.v && ax_json_size(v) != 2)
-        return ax_json_error(v, "expected the lowest and the highest time step");
-    AX_TRY(bound(k->lowest ? v : ax_json_at(v, 0), k->usual.lowest, &s->low));
-    AX_TRY(bound(k->lowest ? (struct ax_json){0} : ax_json_at(v, 1), (double)INFINITY, &s->high));
+    const struct ax_json v = ax_json_get(c, k->lowest ? k->lowest : "time_step_limit");
+    s->high = (double)INFINITY;
+    if (k->lowest) {
+        AX_TRY(bound(v, k->usual.lowest, &s->low));
+    } else if (v.v) {
+        if (ax_json_size(v) != 2)
+            return ax_json_error(v, "expected the lowest and the highest time step");
+        AX_TRY(bound(ax_json_at(v, 0), 0, &s->low));
+        AX_TRY(bound(ax_json_at(v, 1), s->high, &s->high));
+    }
     if (s->low >= 0 && s->low < s->high)
         return AX_OK;
     return ax_json_error(v, "time steps from %g to %g: expected at least 0, and less", s->low,

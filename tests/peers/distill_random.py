@@ -4,15 +4,14 @@ too), and the same by `axtrain train` with kd_teacher: losses, gradient norms, a
 usage: distill_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--keep]
 
 Data are in their order, and of the trainers but DistillationTrainer a step is one micro-batch: GKDTrainer's means are of these,
-and IWOPDTrainer counts a step's tokens once for each of them. Exit code 1 at a difference, whose folder is kept. Needs: torch transformers trl peft datasets.
+and IWOPDTrainer counts a step's tokens once for each of them. Exit code 1 at a difference, whose folder is kept.
+Needs: torch transformers trl peft datasets.
 """
-import argparse
 import json
 import os
 import random
 import shutil
 import sys
-import tempfile
 
 import trainer_random as peers  # sets the environment of what follows
 
@@ -20,7 +19,7 @@ import peft
 import torch
 import transformers
 import trl
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from trl.experimental.gkd import GKDConfig, GKDTrainer
 from trl.experimental.iw_opd import IWOPDConfig, IWOPDTrainer
 
@@ -94,20 +93,8 @@ def by_trl(name, args, base, teacher, adapter, folder, rows):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("axtrain")
-    p.add_argument("goldens")
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--runs", type=int, default=30)
-    p.add_argument("--keep", action="store_true")
-    a = p.parse_args()
-    torch.set_num_threads(1)
-    disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    work = tempfile.mkdtemp(prefix="distill-random-")
-    axtrain = os.path.abspath(a.axtrain)
-    peers.make_models(axtrain, a.goldens, work)
+    a, work = peers.begin(__doc__)
+    peers.make_models(a.axtrain, a.goldens, work)
     refused = different = 0
     for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")
@@ -124,7 +111,7 @@ def main():
                     float32=True, device="cpu", save_strategy="no", optimizer="adamw_torch", lr_scheduler="constant_with_warmup",
                     curriculum_sampling=True, shuffle_merged_datasets=False, min_sample_len=1, loss_watchdog_threshold=1e9, **both)
         what = f"{folder}: {name} {family} by {taught}{' lora' if adapter else ''} {args} {both}"
-        done, ours = peers.by_axtrain(axtrain, keys, folder, adapter)
+        done, ours = peers.by_axtrain(a.axtrain, keys, folder, adapter)
         if done.returncode:
             refused += 1
             print(f"{what}: {done.returncode} {done.stderr.strip()[-300:]}", flush=True)

@@ -10,7 +10,6 @@ rounding or whose losses have blown up, that learn nothing, or draw the token th
 folder is kept.
 Needs: torch transformers trl peft datasets.
 """
-import argparse
 import copy
 import json
 import os
@@ -18,7 +17,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import trainer_random as peers  # sets the environment of what follows
 
@@ -27,7 +25,7 @@ import torch
 import transformers
 import trl
 import trl.trainer.grpo_trainer
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
 
 FAMILIES = ("llama", "qwen3", "gemma3_text", "granite", "olmo2")
@@ -234,24 +232,12 @@ def make_models(axtrain, goldens, work):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("axtrain")
-    p.add_argument("goldens")
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--runs", type=int, default=30)
-    p.add_argument("--first", type=int, default=0)
-    p.add_argument("--keep", action="store_true")
-    a = p.parse_args()
+    a, work = peers.begin(__doc__)
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../goldens"))
     import rule
-    torch.set_num_threads(1)
-    disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    work = tempfile.mkdtemp(prefix="policy-random-")
-    pad = make_models(os.path.abspath(a.axtrain), a.goldens, work)
+    pad = make_models(a.axtrain, a.goldens, work)
     refused = different = empty = 0
-    for i in range(a.first, a.runs):
+    for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")
         family = r.choice(FAMILIES)
         args, both, optimizer, functions, micro, lag, with_adapter = draw(r)
@@ -268,7 +254,7 @@ def main():
                 **({"adapter": "lora", "lora_model_dir": adapter} if adapter else {}), **({"max_staleness": lag} if lag else {}),
                 "trl": {**args, "reward_funcs": ["my_rewards." + n for n in functions]}}
         what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}"
-        done, ours = by_axtrain(os.path.abspath(a.axtrain), keys, folder)
+        done, ours = by_axtrain(a.axtrain, keys, folder)
         if "no reward of" in done.stderr:
             empty += 1
             continue
@@ -288,7 +274,7 @@ def main():
             print(f"{what}:", *bad[:9], sep="\n  ", flush=True)
         elif not a.keep:
             shutil.rmtree(folder)
-    print(f"seed {a.seed}: {a.runs - a.first - refused - different - empty} of {a.runs - a.first} runs equal, {different} different, {refused} refused, "
+    print(f"seed {a.seed}: {a.runs - refused - different - empty} of {a.runs} runs equal, {different} different, {refused} refused, "
           f"{empty} left out")
     if not different and not a.keep:
         shutil.rmtree(work)

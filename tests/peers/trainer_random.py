@@ -199,7 +199,7 @@ def compare(ours, theirs, method):
             bad.append(f"{kind}: at steps {sorted(a)}, in TRL {sorted(b)}")
         for s in sorted(set(a) & set(b)):
             for k, v in b[s].items():
-                w = a[s].get({"learning_rate": "lr"}.get(k, k), a[s].get(k))
+                w = a[s].get(k)
                 if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED):
                     continue
                 if w is None or (method in ("cpo", "simpo") and "logits" in k) or (k.startswith("eval_") and "/" in k):
@@ -253,22 +253,25 @@ def make_adapter(r, base, folder, seed):
     return folder
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("axtrain")
+def begin(doc, more=lambda p: None):
+    """The arguments of such a program, with an absolute path of axtrain; and a folder for its runs. Libraries keep silent."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("axtrain", type=os.path.abspath)
     p.add_argument("goldens")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--runs", type=int, default=30)
-    p.add_argument("--only")
     p.add_argument("--keep", action="store_true")
-    a = p.parse_args()
+    more(p)
     torch.set_num_threads(1)
     disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    work = tempfile.mkdtemp(prefix="trainer-random-")
-    axtrain = os.path.abspath(a.axtrain)
-    make_models(axtrain, a.goldens, work)
+    return p.parse_args(), tempfile.mkdtemp(prefix="peers-random-")
+
+
+def main():
+    a, work = begin(__doc__, lambda p: p.add_argument("--only"))
+    make_models(a.axtrain, a.goldens, work)
     refused = different = empty = 0
     for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")
@@ -293,7 +296,7 @@ def main():
             m.save_pretrained(reward_base)
             tokenizer.save_pretrained(reward_base)
             keys["base_model"] = reward_base
-        done, ours = by_axtrain(axtrain, keys, folder, adapter)
+        done, ours = by_axtrain(a.axtrain, keys, folder, adapter)
         try:
             theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base)
         except Exception as e:

@@ -325,18 +325,18 @@ static enum ax_status require_labels(const struct ax_setup_data *d,
                         : "the answer of this and every other document is undesirable (label)");
 }
 
-static uint64_t trained_of(const struct ax_corpus *c) {
-    uint64_t trained = 0;
+static bool has_trained(const struct ax_corpus *c) {
     for (size_t i = 0; i < c->n; i++)
-        trained += ax_examples_trained(&c->sets[c->refs[i].set], c->refs[i].index, 0, c->refs[i].n);
-    return trained;
+        if (ax_examples_trained(&c->sets[c->refs[i].set], c->refs[i].index, 0, c->refs[i].n) > 0)
+            return true;
+    return false;
 }
 
 /* AX_ERR_DATA where evaluations are asked for and no record is left that has one. */
 static enum ax_status require_evaluation(const struct ax_setup_data *d) {
     const struct ax_corpus_report *r = &d->eval_report;
     const bool listed = d->eval_sets.n > 0;
-    if (trained_of(&d->eval) > 0 || (!listed && d->keys.val_set_size <= 0))
+    if (has_trained(&d->eval) || (!listed && d->keys.val_set_size <= 0))
         return AX_OK;
     return ax_error(AX_ERR_DATA,
                     "%s: no records to evaluate: %lld too long (eval_sequence_len), %lld too short "
@@ -359,7 +359,7 @@ enum ax_status ax_setup_data_require(const struct ax_setup_data *d) {
         if (ref->set < top->set || (ref->set == top->set && ref->index < top->index))
             top = ref;
     }
-    if (trained_of(c) > 0) {
+    if (has_trained(c)) {
         AX_TRY(require_labels(d, top));
         return require_evaluation(d);
     }

@@ -2,8 +2,8 @@
  * are not trained on.
  *
  * A turn's tokens are those of the text that changes when another one replaces its message: content, reasoning
- * and tool calls, but not the header or terminator; a token that reaches over an end of it is one of them. The terminator (EOS or end-of-turn) is searched
- * within the next three tokens and trained by its own rule. What the template leaves out: tools.c. */
+ * and tool calls, but not the header or terminator; a token that reaches over an end of it is one of them. The
+ * terminator (EOS or end-of-turn) is searched within the next three tokens and trained by its own rule. What the template leaves out: tools.c. */
 #include "data/records/format/chat.h"
 
 #include <stdarg.h>

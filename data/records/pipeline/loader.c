@@ -240,6 +240,7 @@ enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t
 
 enum ax_status ax_loader_count_trained(struct ax_loader *l, int64_t epoch, int64_t *out) {
     *out = 0;
+    AX_ASSERT(l->source->countable);
     for (int64_t chunk = 0;; chunk++) {
         AX_TRY(load_chunk(l, epoch, chunk, (struct ax_source_place){0}));
         if (l->examples.n == 0)

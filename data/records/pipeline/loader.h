@@ -77,7 +77,7 @@ struct ax_loader_count {
 enum ax_status ax_loader_count_epoch(struct ax_loader *l, int64_t epoch, int64_t pad,
                                      struct ax_loader_count *out);
 
-/* Tokens of an epoch that are predicted and trained on; streams are countable here neither. */
+/* Tokens of an epoch that are predicted and trained on; not of streams. */
 enum ax_status ax_loader_count_trained(struct ax_loader *l, int64_t epoch, int64_t *out);
 /* True if the first token of a sequence's piece is trained on, as far as its label says so: nothing
  * predicts that of a document. */
