@@ -448,11 +448,13 @@ static void nothing_begins_after_an_error(void **state) {
     assert_string_equal(results[1].text, "rank 1 has stopped after an earlier error");
 }
 
-/* Rank 1 is alone with two sums in flight: waiting for the second ends like the first. */
+/* Rank 1 is alone with two sums in flight: waiting for the second ends like the first. Rank 0
+   ends only once both are started, which the pipe tells it. */
 static enum ax_status waits_on(struct ax_fabric *f, void *ctx) {
-    (void)ctx;
+    const int *started = ctx;
     struct ax_comm c;
     struct ax_ticket tickets[2];
+    char told = 0;
     AX_TRY(comm_cases_open(f, AX_ROLE_TP, &c));
     double x[2] = {1, 2};
     struct ax_collective sum = {
@@ -462,6 +464,7 @@ static enum ax_status waits_on(struct ax_fabric *f, void *ctx) {
         sum.send = sum.recv = &x[i];
         AX_TRY(ax_comm_start(&c, &host_queue, &sum, &tickets[i]));
     }
+    ENSURE(f->rank == 0 ? read(started[0], &told, 1) == 1 : write(started[1], &told, 1) == 1);
     enum ax_status st = f->rank == 0 ? AX_OK : ax_comm_wait(&c, &host_queue, tickets[0]);
     if (st == AX_ERR_PEER && strstr(ax_error_text(), "rank 0 ended without it"))
         st = ax_comm_wait(&c, &host_queue, tickets[1]);
@@ -472,7 +475,11 @@ static enum ax_status waits_on(struct ax_fabric *f, void *ctx) {
 static void nothing_is_waited_for_after_an_error(void **state) {
     (void)state;
     struct result results[MAX_WORLD];
-    run_world(0, 2, 30, waits_on, NULL, results);
+    int started[2];
+    assert_int_equal(pipe(started), 0);
+    run_world(0, 2, 30, waits_on, started, results);
+    close(started[0]);
+    close(started[1]);
     assert_int_equal(results[0].code, AX_OK);
     assert_int_equal(results[1].code, AX_ERR_PEER);
     assert_string_equal(results[1].text, "rank 1 has stopped after an earlier error");
