@@ -49,7 +49,7 @@ static enum ax_status compile(const struct ax_serve_grammars *all, enum ax_serve
         return ax_grammar_compile_pattern(out, json_string_value(given), json_string_length(given),
                                           alone);
     default:
-        return ax_grammar_compile(out, given);
+        return ax_grammar_compile(out, given, alone);
     }
 }
 

@@ -75,5 +75,5 @@ enum ax_status ax_grammar_compile_pattern(struct ax_grammar **out, const char *t
     struct ax_grammar *g;
     *out = NULL;
     AX_TRY(create(&g, AX_NODE_PATTERN));
-    return keep_or_free(g, ax_pattern_compile(&g->nodes[0].pattern, text, n, alone), out);
+    return keep_or_free(g, ax_pattern_compile(&g->nodes[0].pattern, text, n, true, alone), out);
 }

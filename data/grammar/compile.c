@@ -8,6 +8,8 @@
 #include "base/fit.h"
 #include "base/mem.h"
 #include "base/text/json.h"
+#include "data/grammar/apart.h"
+#include "data/grammar/formats.h"
 #include "data/grammar/nodes.h"
 #include "data/grammar/pattern.h"
 
@@ -16,54 +18,49 @@
 #define MOST_WHOLE    1e15 /* limits of integers, */
 #define MOST_NUMBER   1e9  /* and of numbers */
 
-enum {
-    OBJECT = 1,
-    ARRAY = 2,
-    STRING = 4,
-    INTEGER = 8,
-    NUMBER = 16,
-    BOOLEAN = 32,
-    NOTHING = 64, /* null */
-    TYPES = 7
-};
-static const char *const types[TYPES] = {"object", "array",   "string", "integer",
-                                         "number", "boolean", "null"};
-
-/* Keywords: what a schema without a type is about that has them; 0: anything. */
-static const struct {
+/* Keywords. PART: of values of some types, which a schema without a type is about; ALONE and VALUE: no other part may be beside
+ * it, but a type beside a VALUE. */
+enum role { PART, ALONE, VALUE, ANNOTATION };
+static const struct keyword {
     const char *name;
+    enum role role;
     int about;
-    bool annotation;
 } keywords[] = {
-    {"type", 0, false},
-    {"enum", 0, false},
-    {"const", 0, false},
-    {"anyOf", 0, false},
-    {"$ref", 0, false},
-    {"properties", OBJECT, false},
-    {"required", OBJECT, false},
-    {"additionalProperties", OBJECT, false},
-    {"items", ARRAY, false},
-    {"minItems", ARRAY, false},
-    {"maxItems", ARRAY, false},
-    {"minLength", STRING, false},
-    {"maxLength", STRING, false},
-    {"minimum", NUMBER, false},
-    {"maximum", NUMBER, false},
-    {"exclusiveMinimum", NUMBER, false},
-    {"exclusiveMaximum", NUMBER, false},
-    {"title", 0, true},
-    {"description", 0, true},
-    {"default", 0, true},
-    {"examples", 0, true},
-    {"deprecated", 0, true},
-    {"readOnly", 0, true},
-    {"writeOnly", 0, true},
-    {"$schema", 0, true},
-    {"$id", 0, true},
-    {"$comment", 0, true},
-    {"$defs", 0, true},
-    {"definitions", 0, true},
+    {"type", PART, 0},
+    {"properties", PART, AX_TYPE_OBJECT},
+    {"required", PART, AX_TYPE_OBJECT},
+    {"additionalProperties", PART, AX_TYPE_OBJECT},
+    {"prefixItems", PART, AX_TYPE_ARRAY},
+    {"items", PART, AX_TYPE_ARRAY},
+    {"minItems", PART, AX_TYPE_ARRAY},
+    {"maxItems", PART, AX_TYPE_ARRAY},
+    {"minLength", PART, AX_TYPE_STRING},
+    {"maxLength", PART, AX_TYPE_STRING},
+    {"pattern", PART, AX_TYPE_STRING},
+    {"format", PART, AX_TYPE_STRING},
+    {"minimum", PART, AX_TYPE_NUMBER},
+    {"maximum", PART, AX_TYPE_NUMBER},
+    {"exclusiveMinimum", PART, AX_TYPE_NUMBER},
+    {"exclusiveMaximum", PART, AX_TYPE_NUMBER},
+    {"enum", VALUE, 0},
+    {"const", VALUE, 0},
+    {"anyOf", ALONE, 0},
+    {"oneOf", ALONE, 0},
+    {"allOf", ALONE, 0},
+    {"$ref", ALONE, 0},
+    {"title", ANNOTATION, 0},
+    {"description", ANNOTATION, 0},
+    {"default", ANNOTATION, 0},
+    {"examples", ANNOTATION, 0},
+    {"deprecated", ANNOTATION, 0},
+    {"readOnly", ANNOTATION, 0},
+    {"writeOnly", ANNOTATION, 0},
+    {"discriminator", ANNOTATION, 0},
+    {"$schema", ANNOTATION, 0},
+    {"$id", ANNOTATION, 0},
+    {"$comment", ANNOTATION, 0},
+    {"$defs", ANNOTATION, 0},
+    {"definitions", ANNOTATION, 0},
 };
 #define N_KEYWORDS (sizeof keywords / sizeof *keywords)
 
@@ -78,7 +75,9 @@ struct compiler {
     const json_t *document, *scope; /* where references begin: the scope, or else the document */
     struct known *known;
     size_t n_known, cap_known;
-    int any; /* the node of any value; AX_NO_NODE: not yet */
+    int any;              /* the node of any value; AX_NO_NODE: not yet */
+    bool written[256];    /* bytes that characters of a string may begin with */
+    size_t work, entries; /* of expressions */
     int nested;
     char path[200]; /* where the schema is */
 };
@@ -112,17 +111,6 @@ static enum ax_status add_node(struct compiler *c, struct ax_node v, int *node) 
     return AX_OK;
 }
 
-enum ax_status ax_grammar_add_text(struct ax_grammar *g, struct ax_grammar_text *to, const char *s,
-                                   size_t n) {
-    g->text += n + 1;
-    if (g->text > AX_GRAMMAR_TEXT)
-        return ax_error(AX_ERR_DATA, "names, constants or choices have more than %zu bytes",
-                        AX_GRAMMAR_TEXT);
-    AX_TRY(ax_strndup(&to->s, s, n));
-    to->n = n;
-    return AX_OK;
-}
-
 /* A value as JSON. */
 static enum ax_status add_json(struct compiler *c, struct ax_grammar_text *to, const json_t *v) {
     char real[AX_REAL_TEXT], *text = NULL;
@@ -136,25 +124,6 @@ static enum ax_status add_json(struct compiler *c, struct ax_grammar_text *to, c
     const enum ax_status st = ax_grammar_add_text(c->g, to, text, strlen(text));
     ax_free_hook(text);
     return st;
-}
-
-static int by_bytes(const void *x, const void *y) {
-    const struct ax_grammar_text *a = x, *b = y;
-    const size_t n = a->n < b->n ? a->n : b->n;
-    const int d = memcmp(a->s, b->s, n);
-    return d != 0 ? d : (a->n > b->n) - (a->n < b->n);
-}
-
-void ax_grammar_sort_texts(struct ax_node *v) {
-    int n = 0;
-    if (v->n_texts > 0)
-        qsort(v->texts, (size_t)v->n_texts, sizeof *v->texts, by_bytes);
-    for (int i = 0; i < v->n_texts; i++)
-        if (n > 0 && by_bytes(&v->texts[n - 1], &v->texts[i]) == 0)
-            ax_free(v->texts[i].s);
-        else
-            v->texts[n++] = v->texts[i];
-    v->n_texts = n;
 }
 
 /* The node's texts are allocated while it is in the table, which frees them. */
@@ -271,15 +240,83 @@ static enum ax_status add_number(struct compiler *c, const json_t *schema, bool 
     return add_node(c, v, node);
 }
 
+/* What comes at the first places of an array, one by one. */
+static enum ax_status add_prefix(struct compiler *c, const json_t *schema, int node) {
+    const json_t *list = json_object_get(schema, "prefixItems");
+    const size_t n = json_array_size(list), before = strlen(c->path);
+    if (list && n == 0)
+        return refuse(c, "prefixItems", "expected a list of schemas");
+    if (n > 0)
+        AX_TRY(ax_alloc(&c->g->nodes[node].ways, n, sizeof(int)));
+    for (size_t i = 0; i < n; i++) {
+        int way;
+        snprintf(c->path + before, sizeof c->path - before, "/prefixItems/%zu", i);
+        AX_TRY(compile(c, json_array_get(list, i), &way));
+        c->path[before] = '\0';
+        add_way(c, node, way);
+    }
+    return AX_OK;
+}
+
 static enum ax_status add_array(struct compiler *c, const json_t *schema, int *node) {
     struct ax_node v = {.kind = AX_NODE_ARRAY, .item = AX_NO_NODE};
     const json_t *items = json_object_get(schema, "items");
-    int item;
+    const int64_t listed = (int64_t)json_array_size(json_object_get(schema, "prefixItems"));
+    int item = AX_NO_NODE;
     AX_TRY(counts_of(c, schema, "minItems", "maxItems", &v));
+    if (json_is_false(items) && v.min > listed)
+        return refuse(c, "minItems", "it is more than prefixItems has, and items is false");
     AX_TRY(add_node(c, v, node));
-    AX_TRY(items ? compile(c, items, &item) : any_value(c, &item));
+    AX_TRY(add_prefix(c, schema, *node));
+    if (!json_is_false(items))
+        AX_TRY(items ? compile(c, items, &item) : any_value(c, &item));
     c->g->nodes[*node].item = item;
     return AX_OK;
+}
+
+/* ---- strings ---- */
+
+/* All expressions of a schema together have the bounds of a single one. */
+static enum ax_status add_expression(struct compiler *c, const char *keyword, const char *text,
+                                     size_t n, int node) {
+    struct ax_pattern **p = &c->g->nodes[node].pattern;
+    const bool whole = strcmp(keyword, "format") == 0;
+    const enum ax_status st = ax_pattern_compile(p, text, n, whole, c->written);
+    if (st != AX_OK)
+        return ax_error_prefix(st, "%s (schema #%s)", keyword, c->path);
+    c->work += (*p)->work;
+    c->entries += (size_t)(*p)->n_states * (size_t)(*p)->n_classes;
+    const struct ax_node *v = &c->g->nodes[node];
+    const int64_t least = (*p)->least[AX_PATTERN_FIRST];
+    if (v->min > least)
+        return refuse(c, "minLength",
+                      "a text of %lld characters fits %s; let %s say how short it may be",
+                      (long long)least, keyword, keyword);
+    if (v->max != AX_NO_LIMIT && v->max < least)
+        return refuse(c, "maxLength", "no text that fits %s is as short", keyword);
+    return c->work <= AX_PATTERN_WORK && c->entries <= AX_PATTERN_ENTRIES
+               ? AX_OK
+               : refuse(c, keyword, "the expressions of the schema have too many states");
+}
+
+static enum ax_status add_string(struct compiler *c, const json_t *schema, int *node) {
+    struct ax_node v = {.kind = AX_NODE_STRING};
+    const json_t *pattern = json_object_get(schema, "pattern"),
+                 *format = json_object_get(schema, "format");
+    const char *text = NULL;
+    AX_TRY(counts_of(c, schema, "minLength", "maxLength", &v));
+    if (pattern && !json_is_string(pattern))
+        return refuse(c, "pattern", "expected the text of an expression");
+    if (format &&
+        !(json_is_string(format) && ax_grammar_find_format(json_string_value(format), &text)))
+        return refuse(c, "format", "expected %s", ax_grammar_format_names);
+    if (pattern && text)
+        return refuse(c, "pattern", "no format is supported beside it");
+    AX_TRY(add_node(c, v, node));
+    if (pattern)
+        return add_expression(c, "pattern", json_string_value(pattern), json_string_length(pattern),
+                              *node);
+    return text ? add_expression(c, "format", text, strlen(text), *node) : AX_OK;
 }
 
 /* ---- objects ---- */
@@ -383,29 +420,20 @@ static enum ax_status add_object(struct compiler *c, const json_t *schema, int *
 /* ---- schemas ---- */
 
 static enum ax_status add_type(struct compiler *c, const json_t *schema, int type, int *node) {
-    struct ax_node v = {.kind = AX_NODE_STRING};
     switch (type) {
-    case OBJECT:
+    case AX_TYPE_OBJECT:
         return add_object(c, schema, node);
-    case ARRAY:
+    case AX_TYPE_ARRAY:
         return add_array(c, schema, node);
-    case STRING:
-        AX_TRY(counts_of(c, schema, "minLength", "maxLength", &v));
-        return add_node(c, v, node);
-    case BOOLEAN:
+    case AX_TYPE_STRING:
+        return add_string(c, schema, node);
+    case AX_TYPE_BOOLEAN:
         return add_words(c, "[true, false]", node);
-    case NOTHING:
+    case AX_TYPE_NULL:
         return add_words(c, "[null]", node);
     default:
-        return add_number(c, schema, type == INTEGER, node);
+        return add_number(c, schema, type == AX_TYPE_INTEGER, node);
     }
-}
-
-static int type_of(const char *name) {
-    for (int i = 0; name && i < TYPES; i++)
-        if (strcmp(types[i], name) == 0)
-            return 1 << i;
-    return 0;
 }
 
 /* The types that a schema names, as bits; 0: none. */
@@ -415,27 +443,16 @@ static enum ax_status types_of(const struct compiler *c, const json_t *schema, i
     *all = 0;
     for (size_t i = 0; i < n; i++) {
         const int one =
-            type_of(json_string_value(json_is_array(type) ? json_array_get(type, i) : type));
+            ax_schema_type(json_string_value(json_is_array(type) ? json_array_get(type, i) : type));
         if (one == 0)
             return refuse(c, "type",
                           "expected object, array, string, integer, number, boolean or "
                           "null, or a list of them");
         *all |= one;
     }
-    if (*all & NUMBER) /* an integer is one */
-        *all &= ~INTEGER;
+    if (*all & AX_TYPE_NUMBER) /* an integer is one */
+        *all &= ~AX_TYPE_INTEGER;
     return type && *all == 0 ? refuse(c, "type", "expected a type") : AX_OK;
-}
-
-static bool is_of(const json_t *v, int all) {
-    const int own = json_is_object(v)    ? OBJECT
-                    : json_is_array(v)   ? ARRAY
-                    : json_is_string(v)  ? STRING
-                    : json_is_integer(v) ? INTEGER | NUMBER
-                    : json_is_real(v)    ? NUMBER
-                    : json_is_boolean(v) ? BOOLEAN
-                                         : NOTHING;
-    return all == 0 || (own & all) != 0;
 }
 
 /* enum and const: the values that the type allows. */
@@ -449,7 +466,8 @@ static enum ax_status add_values(struct compiler *c, const json_t *schema, int a
     }
     for (size_t i = 0; ok && i < (list ? json_array_size(list) : 1); i++) {
         const json_t *v = list ? json_array_get(list, i) : one;
-        if (is_of(v, all) && (!list || !one || json_equal(v, one)))
+        if ((all == 0 || (ax_schema_type_of(v) & all) != 0) &&
+            (!list || !one || json_equal(v, one)))
             ok = json_array_append(fitting, (json_t *)(uintptr_t)v) == 0;
     }
     enum ax_status st = ok ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for a schema");
@@ -460,14 +478,16 @@ static enum ax_status add_values(struct compiler *c, const json_t *schema, int a
     return st;
 }
 
-static enum ax_status add_any_of(struct compiler *c, const json_t *list, int *node) {
+/* anyOf and oneOf. */
+static enum ax_status add_ways(struct compiler *c, const char *keyword, const json_t *list,
+                               int *node) {
     const size_t n = json_array_size(list), before = strlen(c->path);
     if (n == 0)
-        return refuse(c, "anyOf", "expected a list of schemas");
+        return refuse(c, keyword, "expected a list of schemas");
     AX_TRY(add_union(c, n, node));
     for (size_t i = 0; i < n; i++) {
         int way;
-        snprintf(c->path + before, sizeof c->path - before, "/anyOf/%zu", i);
+        snprintf(c->path + before, sizeof c->path - before, "/%s/%zu", keyword, i);
         AX_TRY(compile(c, json_array_get(list, i), &way));
         c->path[before] = '\0';
         add_way(c, *node, way);
@@ -475,14 +495,27 @@ static enum ax_status add_any_of(struct compiler *c, const json_t *list, int *no
     return AX_OK;
 }
 
+/* No value may fit two of them, as it then would fit none. */
+static enum ax_status check_one_of(const struct compiler *c, const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < i; k++)
+            if (!ax_schemas_apart(c->document, json_array_get(list, k), json_array_get(list, i)))
+                return refuse(
+                    c, "oneOf",
+                    "a value may fit both %zu and %zu; write anyOf, or require a property "
+                    "in both whose const differs",
+                    k, i);
+    return AX_OK;
+}
+
 static enum ax_status add_types(struct compiler *c, const json_t *schema, int all, int *node) {
     int single = 0;
-    for (int i = 0; i < TYPES; i++)
+    for (int i = 0; i < AX_TYPES; i++)
         single += all >> i & 1;
     if (single == 1)
         return add_type(c, schema, all, node);
     AX_TRY(add_union(c, (size_t)single, node));
-    for (int i = 0; i < TYPES; i++) {
+    for (int i = 0; i < AX_TYPES; i++) {
         int way;
         if (!(all >> i & 1))
             continue;
@@ -492,41 +525,33 @@ static enum ax_status add_types(struct compiler *c, const json_t *schema, int al
     return AX_OK;
 }
 
-/* *out NULL: there is nothing. */
-static enum ax_status follow(const json_t *from, const char *path, const json_t **out) {
-    *out = from;
-    while (*path && *out) {
-        const size_t n = strcspn(path + 1, "/");
-        char *key;
-        AX_TRY(ax_strndup(&key, path + 1, n));
-        *out = json_is_array(*out) ? json_array_get(*out, (size_t)strtoul(key, NULL, 10))
-                                   : json_object_get(*out, key);
-        ax_free(key);
-        path += 1 + n;
-    }
-    return AX_OK;
-}
-
 /* What "$ref" points to: a path of keys from the document's root. */
 static enum ax_status find_reference(const struct compiler *c, const json_t *ref,
                                      const json_t **out) {
     const char *at = json_string_value(ref);
-    *out = NULL;
     if (!at || at[0] != '#' || (at[1] && at[1] != '/'))
         return refuse(c, "$ref", "expected one within the schema: #, or #/$defs/NAME");
-    AX_TRY(follow(c->scope, at + 1, out));
+    *out = ax_schema_follow(c->scope, at + 1);
     if (!*out)
-        AX_TRY(follow(c->document, at + 1, out));
-    return *out ? AX_OK : refuse(c, "$ref", "there is no %.80s", json_string_value(ref));
+        *out = ax_schema_follow(c->document, at + 1);
+    return *out ? AX_OK : refuse(c, "$ref", "there is no %.80s", at);
 }
 
-/* Which keywords there are: *about gets the types that they are about, *alone one that allows none beside it but
- * annotations. */
+/* The schema that stands for the whole of this one. */
+static enum ax_status find_only(const struct compiler *c, const json_t *list, const json_t **out) {
+    *out = json_array_get(list, 0);
+    return json_array_size(list) == 1
+               ? AX_OK
+               : refuse(c, "allOf", "expected a list of one schema; put the others into it");
+}
+
+/* Which keywords there are: *about gets the types that they are about, *alone the one that allows no part beside it, or
+ * NULL. */
 static enum ax_status read_keywords(const struct compiler *c, const json_t *schema, int *about,
-                                    const char **alone) {
+                                    const struct keyword **alone) {
     const char *name;
     json_t *v;
-    int others = 0;
+    int parts = 0;
     *about = 0;
     *alone = NULL;
     json_object_foreach((json_t *)(uintptr_t)schema, name, v) {
@@ -535,33 +560,38 @@ static enum ax_status read_keywords(const struct compiler *c, const json_t *sche
             i++;
         if (i == N_KEYWORDS)
             return refuse(c, name, "this keyword is not supported");
-        const bool value = strcmp(name, "enum") == 0 || strcmp(name, "const") == 0;
+        const enum role role = keywords[i].role;
         *about |= keywords[i].about;
-        if (strcmp(name, "$ref") == 0 || strcmp(name, "anyOf") == 0 || value)
-            *alone = keywords[i].name;
-        others += !keywords[i].annotation && !value;
+        parts += role == PART || role == ALONE;
+        if (role == ALONE || (role == VALUE && !*alone))
+            *alone = &keywords[i];
     }
     if (!*alone)
         return AX_OK;
-    const bool values = strcmp(*alone, "enum") == 0 || strcmp(*alone, "const") == 0;
-    const int allowed = values ? json_object_get(schema, "type") != NULL : 1;
-    return others > allowed ? refuse(c, *alone, "no other keyword is supported beside it") : AX_OK;
+    const int allowed = (*alone)->role == ALONE || json_object_get(schema, "type") != NULL;
+    return parts > allowed ? refuse(c, (*alone)->name, "no other keyword is supported beside it")
+                           : AX_OK;
+}
+
+static enum ax_status add_alone(struct compiler *c, const json_t *schema, const char *keyword,
+                                int *node) {
+    const json_t *v = json_object_get(schema, keyword), *target = v;
+    if (strcmp(keyword, "oneOf") == 0)
+        AX_TRY(check_one_of(c, v));
+    if (strcmp(keyword, "anyOf") == 0 || strcmp(keyword, "oneOf") == 0)
+        return add_ways(c, keyword, v, node);
+    AX_TRY(*keyword == '$' ? find_reference(c, v, &target) : find_only(c, v, &target));
+    return compile(c, target, node);
 }
 
 static enum ax_status compile_new(struct compiler *c, const json_t *schema, int *node) {
-    const char *alone;
+    const struct keyword *alone;
     int about, all;
-    const json_t *target;
     AX_TRY(read_keywords(c, schema, &about, &alone));
     AX_TRY(types_of(c, schema, &all));
-    if (alone && strcmp(alone, "$ref") == 0) {
-        AX_TRY(find_reference(c, json_object_get(schema, "$ref"), &target));
-        return compile(c, target, node);
-    }
-    if (alone && strcmp(alone, "anyOf") == 0)
-        return add_any_of(c, json_object_get(schema, "anyOf"), node);
     if (alone)
-        return add_values(c, schema, all, node);
+        return alone->role == VALUE ? add_values(c, schema, all, node)
+                                    : add_alone(c, schema, alone->name, node);
     all = all != 0 ? all : about;
     return all != 0 ? add_types(c, schema, all, node) : any_value(c, node);
 }
@@ -613,9 +643,12 @@ static enum ax_status compile_all(struct compiler *c) {
                   AX_GRAMMAR_DEPTH);
 }
 
-enum ax_status ax_grammar_compile(struct ax_grammar **out, const json_t *schema) {
+enum ax_status ax_grammar_compile(struct ax_grammar **out, const json_t *schema,
+                                  const bool alone[256]) {
     struct compiler c = {.document = schema, .scope = schema, .any = AX_NO_NODE};
     *out = NULL;
+    for (int byte = 0; byte < 256; byte++) /* what an expression reads has no escapes */
+        c.written[byte] = alone[byte] && byte >= ' ' && byte != '"' && byte != '\\';
     AX_TRY(ax_alloc(&c.g, 1, sizeof *c.g));
     const enum ax_status st = compile_all(&c);
     ax_free(c.known);

@@ -8,17 +8,19 @@
  *
  *   types                 object, array, string, integer, number, boolean, null; several; none: any value, or what
  *                         the other keywords are about
- *   enum, const, anyOf    beside annotations only; enum and const with a type
+ *   enum, const           beside annotations only, or with a type
+ *   anyOf, oneOf, allOf   beside annotations only; oneOf if no value can fit two (apart.c), allOf of one schema
  *   object                properties, in their order; required; additionalProperties, behind the others
- *   array                 items, minItems, maxItems
- *   string                minLength, maxLength
+ *   array                 prefixItems, items, minItems, maxItems
+ *   string                minLength, maxLength; pattern, in which they may only limit what it matches, or format (formats.c)
  *   integer, number       minimum, maximum, exclusiveMinimum, exclusiveMaximum
  *   $ref                  within the document, also recursive: values nest at most AX_GRAMMAR_DEPTH deep
- *   annotations           title, description, default, examples, deprecated, readOnly, writeOnly, $schema, $id,
- *                         $comment, $defs, definitions
+ *   annotations           title, description, default, examples, deprecated, readOnly, writeOnly, discriminator, $schema,
+ *                         $id, $comment, $defs, definitions
  *
  * Any other keyword is an error that names it. Of all texts of a value only some are made: white space is a
- * space or a line and its indentation, integers have up to 15 digits, numbers with limits up to 6 decimals. */
+ * space or a line and its indentation, integers have up to 15 digits, numbers with limits up to 6 decimals, and texts
+ * with a pattern or format have no escapes. */
 #ifndef AX_DATA_GRAMMAR_GRAMMAR_H
 #define AX_DATA_GRAMMAR_GRAMMAR_H
 
@@ -34,11 +36,12 @@
 #define AX_GRAMMAR_TEXT   ((size_t)1 << 20) /* bytes of its names and constants */
 
 struct ax_grammar;
-/* References begin at the innermost schema around them that has $defs or definitions, else at the root.
- * AX_ERR_DATA names the keyword and where it is. */
-enum ax_status ax_grammar_compile(struct ax_grammar **out, const json_t *schema);
-/* One of the texts of a list; a text that the expression matches as a whole (pattern_read.c has the language). `alone`:
- * as in vocabulary.h. AX_ERR_DATA names the text, or the place. */
+/* References begin at the innermost schema around them that has $defs or definitions, else at the root. `alone`: as in
+ * vocabulary.h. AX_ERR_DATA names the keyword and where it is. */
+enum ax_status ax_grammar_compile(struct ax_grammar **out, const json_t *schema,
+                                  const bool alone[256]);
+/* One of the texts of a list; a text that the expression matches as a whole (pattern_read.c has the language).
+ * AX_ERR_DATA names the text, or the place. */
 enum ax_status ax_grammar_compile_choice(struct ax_grammar **out, const json_t *texts,
                                          const bool alone[256]);
 enum ax_status ax_grammar_compile_pattern(struct ax_grammar **out, const char *text, size_t n,

@@ -10,7 +10,11 @@ static int height_of(const struct ax_grammar *g, const struct ax_node *v) {
             height = g->nodes[v->ways[i]].height < height ? g->nodes[v->ways[i]].height : height;
         return height;
     case AX_NODE_ARRAY:
-        height = v->min > 0 ? g->nodes[v->item].height : 0;
+        for (int i = 0; i < v->n_ways && i < v->min; i++)
+            if (g->nodes[v->ways[i]].height > height)
+                height = g->nodes[v->ways[i]].height;
+        if (v->min > v->n_ways && g->nodes[v->item].height > height)
+            height = g->nodes[v->item].height;
         break;
     case AX_NODE_OBJECT:
         for (int i = 0; i < v->n_properties; i++)

@@ -73,7 +73,7 @@ static void begin_value(struct step *x, const struct ax_grammar_stack *t, int no
     own.n = t->n + 1;
     memcpy(own.f, t->f, (size_t)t->n * sizeof *t->f);
     *top(&own) = (struct ax_grammar_frame){.node = node,
-                                           .n = v->kind == AX_NODE_PATTERN ? AX_PATTERN_FIRST : 0,
+                                           .n = v->pattern ? AX_PATTERN_FIRST : 0,
                                            .hi = v->kind == AX_NODE_TEXTS ? v->n_texts : 0};
     if (takes)
         take(x, own);
@@ -128,6 +128,17 @@ static void take_pattern(struct step *x, struct ax_grammar_stack *t, const struc
 
 /* ---- strings ---- */
 
+/* Within a string that an expression matches, which has no escapes. With a most, `at` counts characters. */
+static void take_matched(struct step *x, struct ax_grammar_stack *t, const struct ax_node *v) {
+    struct ax_grammar_frame *f = top(t);
+    const struct ax_pattern *p = v->pattern;
+    const int state = x->byte < ' ' || x->byte == '\\' ? 0 : ax_pattern_step(p, f->n, x->byte);
+    f->n = state;
+    f->at += v->max != AX_NO_LIMIT && (x->byte & 0xC0) != 0x80;
+    if (state != 0 && (v->max == AX_NO_LIMIT || f->at + p->least[state] <= v->max))
+        keep(x, t);
+}
+
 static void take_string(struct step *x, struct ax_grammar_stack *t, const struct ax_node *v) {
     struct ax_grammar_frame *f = top(t);
     if (f->phase == BEGIN) {
@@ -138,8 +149,12 @@ static void take_string(struct step *x, struct ax_grammar_stack *t, const struct
     }
     if (f->flag == 0 && x->byte == '"') {
         t->n--;
-        if (f->n >= v->min)
+        if (v->pattern ? v->pattern->is[f->n] & AX_PATTERN_ENDS : f->n >= v->min)
             keep(x, t);
+        return;
+    }
+    if (v->pattern) {
+        take_matched(x, t, v);
         return;
     }
     if (f->flag == 0) { /* a character begins; without a most, only those that are missing count */
@@ -156,17 +171,23 @@ static void take_string(struct step *x, struct ax_grammar_stack *t, const struct
 
 /* ---- arrays ---- */
 
+/* The node of the next item; without a most, items are counted as far as it matters. */
+static int next_item(const struct ax_node *v, const struct ax_grammar_frame *f) {
+    return f->n < v->n_ways ? v->ways[f->n] : v->item;
+}
+
 static void take_item(struct step *x, struct ax_grammar_stack *t, const struct ax_node *v) {
     struct ax_grammar_frame *f = top(t);
+    const int item = next_item(v, f);
     f->phase = AFTER;
     f->flag = 0;
-    f->n += v->max != AX_NO_LIMIT || f->n < v->min;
-    begin_value(x, t, v->item, true);
+    f->n += v->max != AX_NO_LIMIT || f->n < v->min || f->n < v->n_ways;
+    begin_value(x, t, item, true);
 }
 
 static void take_array(struct step *x, struct ax_grammar_stack *t, const struct ax_node *v) {
     struct ax_grammar_frame *f = top(t);
-    const bool more = (v->max == AX_NO_LIMIT || f->n < v->max) && fits(x->g, t, v->item);
+    const bool more = (v->max == AX_NO_LIMIT || f->n < v->max) && fits(x->g, t, next_item(v, f));
     if (f->phase == BEGIN) {
         f->phase = FIRST;
         if (x->byte == '[')

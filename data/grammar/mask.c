@@ -51,7 +51,9 @@ static struct ax_grammar_frame normal_frame(const struct ax_grammar *g,
                                             const struct ax_grammar_frame *f) {
     const struct ax_node *v = &g->nodes[f->node];
     struct ax_grammar_frame out = *f;
-    if (v->kind != AX_NODE_STRING && v->kind != AX_NODE_ARRAY)
+    if (v->kind == AX_NODE_STRING && v->pattern && v->max != AX_NO_LIMIT)
+        out.at = at_most(v->max - f->at, AX_GRAMMAR_TOKEN + v->pattern->longest);
+    if ((v->kind != AX_NODE_STRING && v->kind != AX_NODE_ARRAY) || v->pattern || v->n_ways > 0)
         return out;
     out.n = at_most(v->min - f->n, AX_GRAMMAR_TOKEN + 1);
     out.hi = v->max == AX_NO_LIMIT ? 0 : at_most(v->max - f->n, AX_GRAMMAR_TOKEN + 1);
@@ -79,7 +81,7 @@ static bool takes_plain(const struct ax_grammar *g, const struct ax_grammar_stat
         const struct ax_grammar_stack *t = &s->s[i];
         const struct ax_grammar_frame *f = t->n > 0 ? &t->f[t->n - 1] : NULL;
         const struct ax_node *v = f ? &g->nodes[f->node] : NULL;
-        if (v && v->kind == AX_NODE_STRING && f->phase > 0 && f->flag == 0 &&
+        if (v && v->kind == AX_NODE_STRING && !v->pattern && f->phase > 0 && f->flag == 0 &&
             (v->max == AX_NO_LIMIT || v->max - f->n >= AX_GRAMMAR_TOKEN))
             return true;
     }
@@ -108,7 +110,8 @@ static enum ax_status read_list(struct ax_grammar_masks *m, const struct ax_gram
 /* The expression that is all there is to follow, or NULL. */
 static const struct ax_pattern *only_pattern(const struct ax_grammar *g,
                                              const struct ax_grammar_state *s) {
-    return s->n == 1 && s->s[0].n == 1 ? g->nodes[s->s[0].f[0].node].pattern : NULL;
+    const struct ax_node *v = s->n == 1 && s->s[0].n == 1 ? &g->nodes[s->s[0].f[0].node] : NULL;
+    return v && v->kind == AX_NODE_PATTERN ? v->pattern : NULL;
 }
 
 /* Does the same as read_list, without stacks. */

@@ -42,14 +42,14 @@ struct ax_node {
     /* object: keys without quotes; texts: values; each sorted by bytes */
     int n_texts;
     struct ax_grammar_text *texts;
-    /* array */
+    /* array: its first items have the nodes `ways`; the others, or AX_NO_NODE */
     int item;
     int64_t min, max; /* items, or characters of a string */
     /* number: whole numbers; limits as multiples of 1, or of 10^−AX_DECIMALS */
     bool integer, limited;
     int64_t least, most;
-    struct ax_pattern *pattern; /* pattern.h; owned */
-    /* union */
+    struct ax_pattern *pattern; /* pattern.h; owned; of a string, NULL: any text */
+    /* union, array */
     int n_ways;
     int *ways;
 };
@@ -61,7 +61,7 @@ struct ax_grammar {
     size_t text; /* bytes of keys and texts */
 };
 
-/* ---- compile.c ---- */
+/* ---- texts.c ---- */
 
 /* Sets a text that the grammar owns. AX_ERR_DATA: its texts are too long. */
 enum ax_status ax_grammar_add_text(struct ax_grammar *g, struct ax_grammar_text *to, const char *s,

@@ -9,9 +9,7 @@
 #include "base/mem.h"
 
 #define MOST_STATES  (1 << 15)
-#define MOST_ENTRIES ((size_t)1 << 20) /* of the table, */
-#define MOST_MEMBERS ((size_t)1 << 20) /* of all sets, */
-#define MOST_WORK    ((size_t)1 << 24) /* and parts looked at */
+#define MOST_MEMBERS ((size_t)1 << 20) /* of all sets */
 #define SLOTS        (2 * MOST_STATES)
 
 struct set {
@@ -69,7 +67,7 @@ static int by_number(const void *x, const void *y) {
 static enum ax_status add_state(struct builder *b, int *state) {
     struct ax_pattern *p = b->p;
     const size_t n = (size_t)b->n_made, row = (size_t)p->n_classes;
-    if (b->n_sets == MOST_STATES || (b->n_sets + 1) * row > MOST_ENTRIES ||
+    if (b->n_sets == MOST_STATES || (b->n_sets + 1) * row > AX_PATTERN_ENTRIES ||
         b->n_members + n > MOST_MEMBERS)
         return refuse_size();
     AX_TRY(ax_grow(&b->sets, b->n_sets, &b->cap_sets, sizeof *b->sets));
@@ -139,7 +137,7 @@ static enum ax_status step(struct builder *b, int state, int class, int byte) {
         if (x->kind == AX_PART_BYTE && byte >= x->lo && byte <= x->hi)
             follow(b, x->next);
     }
-    if (b->work > MOST_WORK)
+    if (b->work > AX_PATTERN_WORK)
         return refuse_size();
     AX_TRY(find_state(b, &to));
     b->p->next[(size_t)state * (size_t)b->p->n_classes + (size_t) class] = (uint16_t)to;
@@ -183,51 +181,66 @@ static void find_writable(const struct ax_pattern *p, const bool alone[256], boo
             writable[p->class_of[byte]] = true;
 }
 
-/* Edges between states, by the state that they lead to. */
+/* Edges between states, by the state that they lead to: 2·state + 1 for the byte that begins a character, 2·state for others. */
 struct edges {
     int32_t *first; /* [states + 1] */
     int32_t *from;
-    int32_t *open; /* states whose edges are still to be followed */
+    int32_t *open,
+        *next; /* states whose edges are still to be followed, for this many characters and one more */
 };
 
 static enum ax_status find_edges(const struct ax_pattern *p, const bool writable[256],
                                  struct edges *e) {
     const size_t n = (size_t)p->n_states, row = (size_t)p->n_classes;
+    bool begins[256] = {false};
     AX_TRY(ax_alloc(&e->first, n + 2, sizeof *e->first));
     AX_TRY(ax_alloc(&e->from, n * row, sizeof *e->from));
-    AX_TRY(ax_alloc(&e->open, n, sizeof *e->open));
+    AX_TRY(ax_alloc(&e->open, n * row + n, sizeof *e->open));
+    AX_TRY(ax_alloc(&e->next, n * row + n, sizeof *e->next));
+    for (int byte = 0; byte < 256; byte++)
+        begins[p->class_of[byte]] = (byte & 0xC0) != 0x80;
     for (size_t i = 0; i < n * row; i++) /* counts, two places on: below they become beginnings */
         e->first[p->next[i] + 2] += writable[i % row];
     for (size_t s = 2; s <= n + 1; s++)
         e->first[s] += e->first[s - 1];
     for (size_t i = 0; i < n * row; i++)
         if (writable[i % row])
-            e->from[e->first[p->next[i] + 1]++] = (int32_t)(i / row);
+            e->from[e->first[p->next[i] + 1]++] = (int32_t)(2 * (i / row)) + begins[i % row];
     return AX_OK;
 }
 
-/* Marks states from which a match can be written, from its end on. */
-static void mark_living(const struct ax_pattern *p, const struct edges *e, bool *lives) {
-    size_t n = 0;
-    for (int s = 1; s < p->n_states; s++)
-        if (p->is[s] & AX_PATTERN_ENDS) {
-            lives[s] = true;
+/* Characters that the shortest end of a match has, from its end on. */
+static void find_least(struct ax_pattern *p, struct edges *e) {
+    size_t n = 0, n_next = 0;
+    for (int s = 0; s < p->n_states; s++) {
+        p->least[s] = AX_PATTERN_NEVER;
+        if (p->is[s] & AX_PATTERN_ENDS)
             e->open[n++] = s;
+    }
+    for (uint16_t least = 0; n > 0; least++) {
+        while (n > 0) {
+            const int32_t to = e->open[--n];
+            if (p->least[to] != AX_PATTERN_NEVER)
+                continue;
+            p->least[to] = p->longest = least;
+            for (int32_t i = e->first[to]; i < e->first[to + 1]; i++)
+                if (e->from[i] % 2 != 0)
+                    e->next[n_next++] = e->from[i] / 2;
+                else
+                    e->open[n++] = e->from[i] / 2;
         }
-    while (n > 0) {
-        const int32_t to = e->open[--n];
-        for (int32_t i = e->first[to]; i < e->first[to + 1]; i++)
-            if (!lives[e->from[i]]) {
-                lives[e->from[i]] = true;
-                e->open[n++] = e->from[i];
-            }
+        int32_t *const follows = e->next;
+        e->next = e->open;
+        e->open = follows;
+        n = n_next;
+        n_next = 0;
     }
 }
 
-static void drop_others(struct ax_pattern *p, const bool *lives) {
+static void drop_others(struct ax_pattern *p) {
     const size_t row = (size_t)p->n_classes;
     for (size_t i = 0; i < (size_t)p->n_states * row; i++) {
-        if (!lives[p->next[i]])
+        if (p->least[p->next[i]] == AX_PATTERN_NEVER)
             p->next[i] = 0;
         if (p->next[i] != 0)
             p->is[i / row] |= AX_PATTERN_GOES_ON;
@@ -236,39 +249,40 @@ static void drop_others(struct ax_pattern *p, const bool *lives) {
 
 static enum ax_status trim(struct ax_pattern *p, const bool alone[256]) {
     struct edges e = {0};
-    bool writable[256], *lives = NULL;
+    bool writable[256];
     find_writable(p, alone, writable);
-    enum ax_status st = ax_alloc(&lives, (size_t)p->n_states, sizeof *lives);
+    enum ax_status st = ax_alloc(&p->least, (size_t)p->n_states, sizeof *p->least);
     if (st == AX_OK)
         st = find_edges(p, writable, &e);
     if (st == AX_OK) {
-        mark_living(p, &e, lives);
-        drop_others(p, lives);
-        if (!lives[AX_PATTERN_FIRST])
+        find_least(p, &e);
+        drop_others(p);
+        if (p->least[AX_PATTERN_FIRST] == AX_PATTERN_NEVER)
             st = ax_error(AX_ERR_DATA, "no text that the vocabulary can write matches the "
                                        "expression");
         else if (!(p->is[AX_PATTERN_FIRST] & AX_PATTERN_GOES_ON))
             st = ax_error(AX_ERR_DATA, "only the empty text matches the expression");
     }
-    ax_free(lives);
     ax_free(e.first);
     ax_free(e.from);
     ax_free(e.open);
+    ax_free(e.next);
     return st;
 }
 
 /* ---- an expression ---- */
 
-enum ax_status ax_pattern_compile(struct ax_pattern **out, const char *text, size_t n,
+enum ax_status ax_pattern_compile(struct ax_pattern **out, const char *text, size_t n, bool whole,
                                   const bool alone[256]) {
     struct ax_parts parts = {0};
     struct builder b = {.parts = &parts};
     int32_t first;
     *out = NULL;
     AX_TRY(ax_alloc(&b.p, 1, sizeof *b.p));
-    enum ax_status st = ax_pattern_read(&parts, text, n, &first);
+    enum ax_status st = ax_pattern_read(&parts, text, n, whole, &first);
     if (st == AX_OK)
         st = build(&b, first);
+    b.p->work = b.work;
     if (st == AX_OK)
         st = trim(b.p, alone);
     ax_free(parts.list);
@@ -290,5 +304,6 @@ void ax_pattern_free(struct ax_pattern *p) {
         return;
     ax_free(p->next);
     ax_free(p->is);
+    ax_free(p->least);
     ax_free(p);
 }

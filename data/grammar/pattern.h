@@ -59,10 +59,15 @@ enum ax_status ax_char_set_parts(struct ax_char_set *s, struct ax_parts *p, stru
 
 /* ---- pattern_read.c ---- */
 
-/* The parts of an expression; *first is where they begin. AX_ERR_DATA with the place. */
-enum ax_status ax_pattern_read(struct ax_parts *p, const char *text, size_t n, int32_t *first);
+/* The parts of an expression; *first is where they begin. Not `whole`: anything may stand before a row without ^, and behind
+ * one without $. AX_ERR_DATA with the place. */
+enum ax_status ax_pattern_read(struct ax_parts *p, const char *text, size_t n, bool whole,
+                               int32_t *first);
 
 /* ---- pattern.c ---- */
+
+#define AX_PATTERN_ENTRIES ((size_t)1 << 20) /* entries of a table, */
+#define AX_PATTERN_WORK    ((size_t)1 << 24) /* and parts looked at */
 
 enum { AX_PATTERN_ENDS = 1, AX_PATTERN_GOES_ON = 2 };
 
@@ -71,12 +76,16 @@ struct ax_pattern {
     uint8_t class_of[256]; /* bytes that no state tells apart are of a class */
     uint16_t *next;        /* [states][classes]; 0: the byte may not come */
     uint8_t *is;           /* [states]: may a match end here, and can it go on? */
+    uint16_t *least;  /* [states]: characters of the shortest end of a match, or AX_PATTERN_NEVER */
+    uint16_t longest; /* the most of these */
+    size_t work;      /* that it took */
 };
 #define AX_PATTERN_FIRST 1 /* state */
+#define AX_PATTERN_NEVER UINT16_MAX
 
-/* From every state that can be reached a match can be written in bytes that may be written alone (vocabulary.h).
- * AX_ERR_DATA if there is no such match, or none but the empty text. */
-enum ax_status ax_pattern_compile(struct ax_pattern **out, const char *text, size_t n,
+/* `whole`: as above. From every state that can be reached a match can be written in bytes that may be written alone
+ * (vocabulary.h). AX_ERR_DATA if there is no such match, or none but the empty text. */
+enum ax_status ax_pattern_compile(struct ax_pattern **out, const char *text, size_t n, bool whole,
                                   const bool alone[256]);
 void ax_pattern_free(struct ax_pattern *p); /* NULL is fine */
 

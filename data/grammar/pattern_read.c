@@ -26,6 +26,7 @@
 struct reader {
     const char *text;
     size_t n, at;
+    bool whole;
     int nested;
     size_t read;
     struct ax_parts *parts;
@@ -317,25 +318,53 @@ static enum ax_status read_repeated(struct reader *x, struct ax_piece *out) {
 
 /* ---- rows and choices ---- */
 
-static bool ends_row(struct reader *x) {
+/* *anchored: by a $ that is taken. */
+static bool ends_row(struct reader *x, bool *anchored) {
     const size_t at = x->at;
-    const bool anchored = x->nested == 0 && take(x, "$");
-    const bool ends = at_end(x) || is_next(x, "|") || (!anchored && is_next(x, ")"));
+    *anchored = x->nested == 0 && take(x, "$");
+    const bool ends = at_end(x) || is_next(x, "|") || (!*anchored && is_next(x, ")"));
     if (!ends)
         x->at = at;
     return ends;
 }
 
-static enum ax_status read_row(struct reader *x, struct ax_piece *out) {
+/* Any characters, as many as there are. */
+static enum ax_status add_anything(struct reader *x, struct ax_piece *out) {
+    struct ax_char_set none = {0};
     struct ax_piece one;
-    if (x->nested == 0)
-        (void)take(x, "^");
+    int32_t fork;
+    ax_char_set_invert(&none);
+    AX_TRY(ax_char_set_parts(&none, x->parts, &one));
+    AX_TRY(add_join(x, &out->last));
+    AX_TRY(add_fork(x, one.first, out->last, &fork));
+    AX_TRY(add_join(x, &out->first));
+    link(x, out->first, fork);
+    link(x, one.last, fork);
+    return AX_OK;
+}
+
+static void append(const struct reader *x, struct ax_piece *row, struct ax_piece next) {
+    link(x, row->last, next.first);
+    row->last = next.last;
+}
+
+static enum ax_status read_row(struct reader *x, struct ax_piece *out) {
+    const bool within = x->nested == 0 && !x->whole, begins = x->nested == 0 && take(x, "^");
+    struct ax_piece one;
+    bool ends;
     AX_TRY(add_join(x, &out->first));
     out->last = out->first;
-    while (!ends_row(x)) {
+    if (within && !begins) {
+        AX_TRY(add_anything(x, &one));
+        append(x, out, one);
+    }
+    while (!ends_row(x, &ends)) {
         AX_TRY(read_repeated(x, &one));
-        link(x, out->last, one.first);
-        out->last = one.last;
+        append(x, out, one);
+    }
+    if (within && !ends) {
+        AX_TRY(add_anything(x, &one));
+        append(x, out, one);
     }
     return AX_OK;
 }
@@ -355,8 +384,9 @@ static enum ax_status read_choice(struct reader *x, struct ax_piece *out) {
     return AX_OK;
 }
 
-enum ax_status ax_pattern_read(struct ax_parts *p, const char *text, size_t n, int32_t *first) {
-    struct reader x = {.text = text, .n = n, .parts = p};
+enum ax_status ax_pattern_read(struct ax_parts *p, const char *text, size_t n, bool whole,
+                               int32_t *first) {
+    struct reader x = {.text = text, .n = n, .whole = whole, .parts = p};
     struct ax_piece all;
     int32_t end;
     if (n > MOST_BYTES)

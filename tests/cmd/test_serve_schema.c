@@ -269,8 +269,8 @@ static const struct {
 } wrong[] = {
     {"\"response_format\": {\"type\": \"xml\"}", "response_format", "type: expected text"},
     {"\"response_format\": {\"type\": \"json_schema\"}", "response_format", "json_schema.schema"},
-    {"\"guided_json\": {\"type\": \"string\", \"pattern\": \"a\"}", "guided_json",
-     "pattern: this keyword is not supported"},
+    {"\"guided_json\": {\"type\": \"array\", \"uniqueItems\": true}", "guided_json",
+     "uniqueItems: this keyword is not supported"},
     {"\"guided_json\": \"{\"", "guided_json", "not valid JSON"},
     {"\"guided_json\": {}, \"response_format\": {\"type\": \"json_object\"}", "guided_json",
      "already held"},

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "base/text/json.h"
+#include "base/text/regex.h"
 #include "base/text/unicode.h"
 #include "data/grammar/mask.h"
 #include "tests/data/grammar_case.h"
@@ -25,10 +26,18 @@ static json_t *read_json(const char *text) {
     return v;
 }
 
+static bool alone[256];
+
+static int set_alone(void **state) {
+    (void)state;
+    memset(alone, true, sizeof alone);
+    return 0;
+}
+
 static struct ax_grammar *grammar_of(const char *schema) {
     struct ax_grammar *g;
     json_t *v = read_json(schema);
-    if (ax_grammar_compile(&g, v) != AX_OK)
+    if (ax_grammar_compile(&g, v, alone) != AX_OK)
         fail_msg("%s: %s", schema, ax_error_text());
     json_decref(v);
     return g;
@@ -91,6 +100,44 @@ static const struct grammar_texts texts[] = {
      "\"additionalProperties\": false}]}",
      {"\"x\"", "\"long\"", "{\"k\":1,\"p\":\"\"}", "{\"k\":2,\"q\":[]}"},
      {"\"lo\"", "\"longer", "{\"k\":1,\"q", "{\"k\":2,\"p", "{\"k\":3"}},
+    {"{\"type\": \"string\", \"pattern\": \"^[0-9]{2}(-[a-z\u00e4]+)?$\"}",
+     {"\"12\"", "\"12-a\"", "\"12-\u00e4b\""},
+     {"\"1\"", "\"123", "\"12-\"", "\"x", "\"\\"}},
+    {"{\"pattern\": \"ab|^c|d$|\\\\$\"}", /* unanchored: as JSON Schema has it */
+     {"\"ab\"", "\"xabx\"", "\"c\"", "\"cx\"", "\"xd\"", "\"a$b\"", "\"dab\""},
+     {"\"\"", "\"xc\"", "\"dx\"", "\"a\"", "\"\\u0061", "\"\n"}},
+    {"{\"type\": \"string\", \"pattern\": \"^(ab)*$\", \"maxLength\": 5}",
+     {"\"\"", "\"ab\"", "\"abab\""},
+     {"\"ababa", "\"a\"", "\"b"}},
+    {"{\"type\": \"string\", \"pattern\": \"^[\u00e0-\u00ff]+!$\", \"maxLength\": 3, "
+     "\"minLength\": 2}",
+     {"\"\u00e4!\"", "\"\u00e4\u00e4!\""},
+     {"\"\u00e4\"", "\"\u00e4\u00e4\u00e4", "\"!"}},
+    {"{\"type\": \"array\", \"prefixItems\": [{\"type\": \"integer\"}, {\"type\": \"string\", "
+     "\"maxLength\": 1}], \"items\": {\"type\": \"boolean\"}, \"minItems\": 1, \"maxItems\": 4}",
+     {"[1]", "[1, \"a\"]", "[1,\"\",true,false]"},
+     {"[]", "[\"", "[1, 2", "[1, \"a\", 1", "[1, \"a\", true, true,"}},
+    {"{\"prefixItems\": [{\"const\": 1}, {\"const\": 2}], \"items\": false}",
+     {"[]", "[1]", "[1,2]"},
+     {"[2", "[1,1", "[1,2,"}},
+    {"{\"prefixItems\": [{\"const\": 1}], \"minItems\": 3}", /* any number of any others */
+     {"[1,2,3]", "[1,null,[],{}]"},
+     {"[1]", "[1,2]", "[3"}},
+    {"{\"$defs\": {\"cat\": {\"type\": \"object\", \"properties\": {\"kind\": {\"const\": "
+     "\"cat\"}, "
+     "\"lives\": {\"type\": \"integer\"}}, \"required\": [\"kind\"], \"additionalProperties\": "
+     "false}, "
+     "\"dog\": {\"type\": \"object\", \"properties\": {\"kind\": {\"enum\": [\"dog\", \"pup\"]}}, "
+     "\"required\": [\"kind\"], \"additionalProperties\": false}}, \"discriminator\": "
+     "{\"propertyName\": "
+     "\"kind\"}, \"oneOf\": [{\"$ref\": \"#/$defs/cat\"}, {\"$ref\": \"#/$defs/dog\"}, {\"type\": "
+     "\"null\"}]}",
+     {"{\"kind\": \"cat\", \"lives\": 9}", "{\"kind\":\"pup\"}", "null"},
+     {"{\"kind\": \"dog\", \"", "{}", "{\"kind\": \"c\""}},
+    {"{\"$defs\": {\"a/b\": {\"const\": 7}}, \"allOf\": [{\"$ref\": \"#/$defs/a~1b\"}], "
+     "\"default\": 7}",
+     {"7"},
+     {"6", "77"}},
 };
 
 static void accepted(void **state) {
@@ -102,16 +149,83 @@ static void accepted(void **state) {
     }
 }
 
+/* Texts as the RFCs have them, and others of which some readers make something. */
+static const struct {
+    const char *format, *values[6], *others[10];
+} formats[] = {
+    {"date",
+     {"2024-02-29", "1999-12-31", "2000-02-29", "2023-06-30"},
+     {"2023-02-29", "1900-02-29", "2023-06-31", "2023-13-01", "0000-01-01", "2023-1-1",
+      "2023-01-00"}},
+    {"time",
+     {"23:59:59Z", "00:00:00.123456+01:30", "12:00:00-00:00"},
+     {"24:00:00Z", "12:00Z", "12:00:60Z", "12:00:00", "12:00:00.Z", "12:00:00+24:00"}},
+    {"date-time", {"2024-02-29T12:00:00Z"}, {"2024-02-30T12:00:00Z", "2024-02-29 12:00:00Z"}},
+    {"duration",
+     {"P1D", "P2W", "PT36H", "P1Y2M3DT4H5M6S", "P1Y", "PT1M"},
+     {"P", "PT", "P1DT", "P1Y1D", "P1W1D", "1D", "PT1H1S", "P1S"}},
+    {"uuid",
+     {"0b8e1f0e-6d3e-4b57-9F0A-1c1c2c3c4c5c"},
+     {"0b8e1f0e6d3e4b579f0a1c1c2c3c4c5c", "0b8e1f0e-6d3e-4b57-9f0a-1c1c2c3c4c5g"}},
+    {"email", {"a.b+c@d-e.org"}, {"a", "a@b", ".a@b.de", "a..b@c.de", "a@-b.de", "a@b.d"}},
+    {"hostname", {"a", "a-b.c9.example"}, {"", "-a", "a-", "a..b", "a_b", "a."}},
+    {"ipv4", {"0.0.0.0", "255.249.19.9"}, {"256.0.0.0", "01.0.0.0", "1.2.3", "1.2.3.4.5"}},
+    {"ipv6",
+     {"1:2:3:4:5:6:7:ffff", "::", "::1", "fe80::1", "1:2:3:4:5:6::8"},
+     {"1:2:3:4:5:6:7", "1::2::3", "1:2:3:4:5:6:7::8", "12345::", ":1", "1:"}},
+    {"uri",
+     {"https://a.example/b/c%20d?e=f/g#h", "x+y://host:8080"},
+     {"a", "://a", "http:/a", "http://a b", "http://a:0", "http://a/%2", "http://a#b#c",
+      "http://"}},
+    {"password", {"", "anything"}, {NULL}},
+};
+
+static void formats_are_known(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        char schema[80], text[80];
+        snprintf(schema, sizeof schema, "{\"format\": \"%s\"}", formats[i].format);
+        struct ax_grammar *g = grammar_of(schema);
+        for (int k = 0; k < 16; k++) {
+            const bool fits = k < 6;
+            const char *given = fits ? formats[i].values[k] : formats[i].others[k - 6];
+            snprintf(text, sizeof text, "\"%s\"", given ? given : "");
+            if (given && (try_text(g, text, strlen(text)) == 2) != fits)
+                fail_msg("%s is %s %s", text, fits ? "no" : "a", formats[i].format);
+        }
+        ax_grammar_free(g);
+    }
+}
+
 /* ---- schemas ---- */
 
 static const struct {
     const char *schema, *says;
 } wrong[] = {
-    {"{\"pattern\": \"a\"}", "pattern: this keyword is not supported (schema #)"},
-    {"{\"properties\": {\"a\": {\"type\": \"string\", \"format\": \"date\"}}}",
-     "format: this keyword is not supported (schema #/properties/a)"},
+    {"{\"pattern\": \"a(?=b)\"}", "pattern (schema #): "},
+    {"{\"pattern\": \"^\\\\n$\"}", "pattern (schema #): no text"},
+    {"{\"pattern\": 1}", "pattern: expected the text of an expression"},
+    {"{\"pattern\": \"a\", \"format\": \"date\"}", "pattern: no format is supported beside it"},
+    {"{\"pattern\": \"ab\", \"minLength\": 3}", "minLength: a text of 2 characters fits pattern"},
+    {"{\"format\": \"uuid\", \"maxLength\": 35}",
+     "maxLength: no text that fits format is as short"},
+    {"{\"properties\": {\"a\": {\"type\": \"string\", \"format\": \"iban\"}}}",
+     "format: expected date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri or "
+     "password (schema #/properties/a)"},
+    {"{\"items\": {\"uniqueItems\": true}}",
+     "uniqueItems: this keyword is not supported (schema #"},
     {"{\"oneOf\": []}", "oneOf: "},
-    {"{\"allOf\": [{}]}", "allOf: "},
+    {"{\"oneOf\": [{\"type\": \"integer\"}, {\"type\": \"null\"}, {\"type\": \"number\"}]}",
+     "oneOf: a value may fit both 0 and 2; write anyOf"},
+    {"{\"oneOf\": [{\"properties\": {\"k\": {\"const\": 1}}}, {\"properties\": {\"k\": {\"const\": "
+     "2}}, \"required\": [\"k\"]}]}",
+     "oneOf: a value may fit both 0 and 1"},
+    {"{\"oneOf\": [{\"const\": 1}, {\"enum\": [2, 1.0]}]}", "oneOf: a value may fit both 0 and 1"},
+    {"{\"allOf\": [{}, {}]}", "allOf: expected a list of one schema"},
+    {"{\"prefixItems\": []}", "prefixItems: expected a list of schemas"},
+    {"{\"prefixItems\": [{}], \"items\": false, \"minItems\": 2}",
+     "minItems: it is more than prefixItems has"},
+    {"{\"prefixItems\": [{\"$ref\": \"#\"}], \"minItems\": 1}", "schema: its smallest value"},
     {"{\"not\": {}}", "not: "},
     {"{\"type\": \"integer\", \"multipleOf\": 2}", "multipleOf: "},
     {"{\"patternProperties\": {}}", "patternProperties: "},
@@ -145,7 +259,8 @@ static void refused(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct ax_grammar *g;
         json_t *v = read_json(wrong[i].schema);
-        if (ax_grammar_compile(&g, v) != AX_ERR_DATA || !strstr(ax_error_text(), wrong[i].says))
+        if (ax_grammar_compile(&g, v, alone) != AX_ERR_DATA ||
+            !strstr(ax_error_text(), wrong[i].says))
             fail_msg("%s: %s", wrong[i].schema, ax_error_text());
         assert_null(g);
         json_decref(v);
@@ -200,19 +315,57 @@ static bool is_valid_object(const json_t *v, const json_t *schema, const json_t 
     return true;
 }
 
+static bool is_valid_array(const json_t *v, const json_t *schema, const json_t *root) {
+    const json_t *prefix = json_object_get(schema, "prefixItems"),
+                 *items = json_object_get(schema, "items");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *own = i < json_array_size(prefix) ? json_array_get(prefix, i) : items;
+        if (json_is_false(own) || (own && !is_valid(json_array_get(v, i), own, root)))
+            return false;
+    }
+    return (double)json_array_size(v) >= limit(schema, "minItems", 0) &&
+           (double)json_array_size(v) <= limit(schema, "maxItems", 1e9);
+}
+
+/* Somewhere in the text, by PCRE2. */
+static bool has_match(const json_t *v, const json_t *pattern) {
+    struct ax_regex *re;
+    struct ax_regex_work work = {0};
+    size_t start, end;
+    bool found;
+    if (!pattern)
+        return true;
+    assert_ok(
+        ax_regex_compile_python(&re, json_string_value(pattern), json_string_length(pattern)));
+    struct ax_regex_iter it =
+        ax_regex_search(re, &work, json_string_value(v), json_string_length(v));
+    assert_ok(ax_regex_next(&it, &found, &start, &end));
+    ax_regex_work_free(&work);
+    ax_regex_free(re);
+    return found;
+}
+
 static bool is_valid(const json_t *v, const json_t *schema, const json_t *root) {
     const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum"),
-                 *one = json_object_get(schema, "const"), *ways = json_object_get(schema, "anyOf");
+                 *one = json_object_get(schema, "const"), *any = json_object_get(schema, "anyOf"),
+                 *only = json_object_get(schema, "oneOf"), *ways = only ? only : any,
+                 *all = json_object_get(schema, "allOf");
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
-    bool found = !list && !ways;
+    int found = !list && !ways;
     if (ref) /* #/$defs/NAME */
         return is_valid(
-            v, json_object_get(json_object_get(root, "$defs"), ref + strlen("#/$defs/")), root);
+            v,
+            json_object_get(json_object_get(root, "$defs"),
+                            strcmp(ref, "#/$defs/a~1b") == 0 ? "a/b" : ref + strlen("#/$defs/")),
+            root);
     for (size_t i = 0; i < json_array_size(list); i++)
-        found = found || json_equal(v, json_array_get(list, i));
+        found += json_equal(v, json_array_get(list, i));
     for (size_t i = 0; i < json_array_size(ways); i++)
-        found = found || is_valid(v, json_array_get(ways, i), root);
-    if (!found || (type && !is_type(v, type)) || (one && !json_equal(one, v)))
+        found += is_valid(v, json_array_get(ways, i), root);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        found *= is_valid(v, json_array_get(all, i), root);
+    if (found == 0 || (only && found > 1) || (type && !is_type(v, type)) ||
+        (one && !json_equal(one, v)))
         return false;
     if (json_is_object(v))
         return is_valid_object(v, schema, root);
@@ -224,13 +377,9 @@ static bool is_valid(const json_t *v, const json_t *schema, const json_t *root) 
     }
     if (json_is_string(v))
         return (double)characters(v) >= limit(schema, "minLength", 0) &&
-               (double)characters(v) <= limit(schema, "maxLength", 1e9);
-    for (size_t i = 0; i < json_array_size(v); i++)
-        if (json_object_get(schema, "items") &&
-            !is_valid(json_array_get(v, i), json_object_get(schema, "items"), root))
-            return false;
-    return !json_is_array(v) || ((double)json_array_size(v) >= limit(schema, "minItems", 0) &&
-                                 (double)json_array_size(v) <= limit(schema, "maxItems", 1e9));
+               (double)characters(v) <= limit(schema, "maxLength", 1e9) &&
+               has_match(v, json_object_get(schema, "pattern"));
+    return !json_is_array(v) || is_valid_array(v, schema, root);
 }
 
 /* ---- random walks ---- */
@@ -292,7 +441,8 @@ static void masks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(accepted), cmocka_unit_test(refused),
-                                       cmocka_unit_test(random_texts), cmocka_unit_test(masks)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepted), cmocka_unit_test(formats_are_known), cmocka_unit_test(refused),
+        cmocka_unit_test(random_texts), cmocka_unit_test(masks)};
+    return cmocka_run_group_tests(tests, set_alone, NULL);
 }

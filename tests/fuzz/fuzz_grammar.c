@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     open_vocabulary();
     if (ax_json_first((const char *)data, size, &first) != AX_OK || !first.v)
         return 0;
-    const enum ax_status st = ax_grammar_compile(&g, first.v);
+    const enum ax_status st = ax_grammar_compile(&g, first.v, vocabulary.alone);
     AX_ASSERT(st == AX_OK || st == AX_ERR_DATA || st == AX_ERR_NOMEM);
     json_decref(first.v);
     if (st != AX_OK)
