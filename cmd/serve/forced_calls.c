@@ -111,29 +111,26 @@ static enum ax_status add_words(struct call *k, struct argument *a, const char *
                : AX_OK;
 }
 
-/* Keywords beside a text's type that say nothing about it. */
-static const char *unknown_keyword(const json_t *schema) {
-    static const char *const known[] = {"type",     "title",      "description", "default",
-                                        "examples", "deprecated", "nullable"};
+/* Of a text, or of values that are listed: what else says something about them is refused. */
+static enum ax_status check_keywords(const struct call *k, const struct argument *a) {
+    static const char *const known[] = {"type",     "title",      "description", "default", "enum",
+                                        "examples", "deprecated", "nullable",    "const"};
     const char *key;
+    char why[120];
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)schema, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)a->schema, key, v) {
         size_t i = 0;
         while (i < sizeof known / sizeof *known && strcmp(key, known[i]) != 0)
             i++;
+        snprintf(why, sizeof why, "%.64s is not supported for texts and listed values", key);
         if (i == sizeof known / sizeof *known)
-            return key;
+            return refuse(k, a, why);
     }
-    return NULL;
+    return AX_OK;
 }
 
-static enum ax_status add_free(struct call *k, const struct argument *a, const char *begin) {
+static enum ax_status add_free(struct call *k, const char *begin) {
     int first, text, end;
-    const char *unknown = unknown_keyword(a->schema);
-    char why[120];
-    snprintf(why, sizeof why, "%.64s is not supported for texts", unknown ? unknown : "");
-    if (unknown)
-        return refuse(k, a, why);
     if (!k->c->free)
         AX_TRY(ax_serve_steps_free_text(k->c, k->form->without));
     AX_TRY(add_text(k, TEXT(begin, k->form->text), &first));
@@ -186,6 +183,9 @@ static enum ax_status add_kind(struct call *k, struct argument *a, const char *b
     static const char *const kinds[] = {"integer", "number", "boolean", "null", "array", "object"};
     json_t *words = json_object_get(a->schema, "enum"), *only = json_object_get(a->schema, "const");
     const char *type = json_string_value(json_object_get(a->schema, "type"));
+    const bool is_text = type && strcmp(type, "string") == 0;
+    if (json_is_array(words) || only || is_text)
+        AX_TRY(check_keywords(k, a));
     if (json_is_array(words))
         return add_words(k, a, begin, words);
     if (only) {
@@ -196,8 +196,8 @@ static enum ax_status add_kind(struct call *k, struct argument *a, const char *b
         json_decref(list);
         return st;
     }
-    if (type && strcmp(type, "string") == 0)
-        return add_free(k, a, begin);
+    if (is_text)
+        return add_free(k, begin);
     if (!is_one_of(type, kinds, k->form->nests ? 6 : 4))
         return refuse(k, a,
                       k->form->nests ? "expected one type"
