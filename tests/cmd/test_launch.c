@@ -229,6 +229,22 @@ static int children(pid_t parent, pid_t *pids, int n) {
     return 0;
 }
 
+/* Until the process has used some MiB: one that has just been forked has not. */
+static void wait_used(pid_t pid) {
+    char path[64], line[256];
+    long used = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    for (const double begin = ax_clock_now(); used < 4096 && ax_clock_now() < begin + 20;) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        FILE *f = fopen(path, "r");
+        while (f && fgets(line, sizeof line, f))
+            (void)sscanf(line, "VmHWM: %ld kB", &used);
+        if (f)
+            fclose(f);
+    }
+    assert_true(used >= 4096);
+}
+
 static bool runs(pid_t pid) {
     char path[64], text[512] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -288,6 +304,7 @@ static void a_rank_that_dies_ends_all(void **state) {
     char killed[128];
     const pid_t pid = start_long("-n 3 " LAST, "dies");
     assert_int_equal(children(pid, ranks, 3), 3);
+    wait_used(ranks[2]);
     kill(ranks[2], SIGKILL);
     wait_gone(ranks, 3, 8); /* 5 s, and a busy machine */
     assert_int_equal(finish(pid, "dies"), 4);
