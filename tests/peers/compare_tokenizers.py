@@ -5,6 +5,7 @@
     python3 tests/peers/compare_tokenizers.py tokenizer.json ...     ids, spans and decoding
     python3 tests/peers/compare_tokenizers.py --train                on vocabularies trained here
     python3 tests/peers/compare_tokenizers.py --folders              tokenizer_config.json, with transformers
+    python3 tests/peers/compare_tokenizers.py --classes              tokenizer_class at random, with transformers
     python3 tests/peers/compare_tokenizers.py --bench TEXT tokenizer.json ...
 
 Exit status 1 when anything differs; 0 with a message where the library is not installed.
@@ -73,7 +74,7 @@ def random_text(r):
 
 def ask(path, requests):
     lines = "\n".join(json.dumps(x) for x in requests) + "\n"
-    out = subprocess.run([TOOL, path], input=lines.encode(), stdout=subprocess.PIPE, check=True).stdout
+    out = subprocess.run([TOOL, path], input=lines.encode(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -187,6 +188,73 @@ def compare_folders(root):
     return bad
 
 
+CLASSES = ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "GemmaTokenizer", "GPT2Tokenizer", "GPT2TokenizerFast",
+           "CodeGenTokenizer", "GPTNeoXTokenizer", "CohereTokenizer", "Qwen2Tokenizer", "Qwen3_5Tokenizer",
+           "PreTrainedTokenizerFast", "TokenizersBackend", "NoSuchTokenizer", None]
+TYPES = ["llama", "llama", "mistral", "qwen2", "qwen3", "qwen2_moe", "qwen3_5_text", "gemma2", "gemma3_text", "phi3", "granite",
+         "olmo2", "cohere", "starcoder2", "exaone4", "smollm3", "ernie4_5", "deepseek_v3", "mixtral", None]
+
+
+def random_folder(r, path, folder):
+    """A trained tokenizer as some folder might have it: its rules changed, with a class and a model's type."""
+    tok = Tokenizer.from_file(path)
+    pieces = "metaspace" in path
+    if pieces and r.random() < 0.6:
+        first = [normalizers.Prepend("\u2581")] if r.random() < 0.7 else []
+        tok.normalizer = normalizers.Sequence(first + [normalizers.Replace(" ", "\u2581")])
+        tok.pre_tokenizer = None
+    elif not pieces and r.random() < 0.5:
+        tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                     pre_tokenizers.ByteLevel(add_prefix_space=r.random() < 0.3)])
+    names = ["<s>", "<unk>"] if pieces else ["<|im_start|>", "<|endoftext|>"]
+    kind, model = r.choice(CLASSES), r.choice(TYPES)
+    if not pieces and (kind in ("CodeLlamaTokenizer", "GemmaTokenizer") or "gemma" in (model or "")):
+        kind, model = "GPT2Tokenizer", "llama"  # those have an unknown token, which vocabularies of bytes have not
+    if kind == "CodeLlamaTokenizer" or r.random() < 0.5:
+        tok.post_processor = processors.TemplateProcessing(single=f"{names[0]} $A", pair=f"{names[0]} $A $B",
+                                                           special_tokens=[(names[0], tok.token_to_id(names[0]))])
+    tok.save(os.path.join(folder, "tokenizer.json"))
+    config = {"unk_token": names[1], "bos_token": names[0], "eos_token": names[1]}
+    config |= {"pad_token": names[1], "mask_token": names[1], "cls_token": names[1], "sep_token": names[1]}
+    if r.random() < 0.5:
+        config["legacy"] = r.random() < 0.5
+    if r.random() < 0.5:
+        config["add_prefix_space"] = r.random() < 0.5
+    if r.random() < 0.3:
+        config["add_bos_token"] = r.random() < 0.5
+    if kind == "NoSuchTokenizer" or (kind and r.random() < 0.9):
+        config["tokenizer_class"] = kind
+    with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
+        json.dump(config, f)
+    if model:
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump({"model_type": model} | ({} if "tokenizer_class" in config or not kind else {"tokenizer_class": kind}), f)
+    return config | {"model_type": model, "in config.json": kind}
+
+
+def compare_classes(root, paths, count, seed):
+    from transformers import AutoTokenizer
+    r, bad = random.Random(seed), 0
+    for i in range(count):
+        folder = os.path.join(root, f"class{i}")
+        os.makedirs(folder)
+        path = r.choice(paths)
+        config = random_folder(r, path, folder)
+        hf = AutoTokenizer.from_pretrained(folder)
+        texts = [random_text(r) for _ in range(8)] + ["a  12<|im_start|> x\n", "<s>a</s>\n<s> b"]
+        want = [[hf.encode(t, add_special_tokens=s) for t in texts] for s in (False, True)]
+        got = [[g["ids"] for g in ask(folder, [{"text": t, "special": s} for t in texts])] for s in (False, True)]
+        back = [hf.decode(w, clean_up_tokenization_spaces=False) for w in want[0]]
+        mine = [g.get("text") for g in ask(folder, [{"ids": w, "skip": False} for w in want[0]])]
+        if got != want or back != mine:
+            bad += 1
+            at = next((j for s in (0, 1) for j in range(len(texts)) if got[s][j] != want[s][j] or back[j] != mine[j]))
+            print(f"  {os.path.basename(path)} {config} {type(hf).__name__}\n    {texts[at]!r}\n    transformers "
+                  f"{[w[at] for w in want]} {back[at]!r}\n    we {[g[at] for g in got]} {mine[at]!r}")
+    print(f"{count} folders with classes, {bad} differ")
+    return bad
+
+
 def bench(path, text_file):
     hf = Tokenizer.from_file(path)
     ours = json.loads(subprocess.run([TOOL, path, "bench", text_file], stdout=subprocess.PIPE, check=True).stdout)
@@ -217,6 +285,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--folders", action="store_true")
+    parser.add_argument("--classes", action="store_true")
     parser.add_argument("--bench", metavar="TEXT")
     args = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -229,6 +298,8 @@ def main():
         bad = sum([compare(p, args.count, args.seed) for p in paths])
         if args.folders:
             bad += compare_folders(folder)
+        if args.classes:
+            bad += compare_classes(folder, list(train(folder)), args.count, args.seed)
         return 1 if bad else 0
 
 

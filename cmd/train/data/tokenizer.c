@@ -29,10 +29,11 @@ static void mix_text(struct key *k, const char *text) {
 
 static enum ax_status mix_folder(struct key *k, const char *folder) {
     static const char *const names[] = {
-        "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json",  "tekken.json",           "tokenizer.model.v7m1",
-        "tokenizer.model.v7", "tokenizer.model.v3",    "tokenizer.model.v2",
-        "tokenizer.model.v1", "tokenizer.model",       "tiktoken.model"};
+        "tokenizer.json",       "tokenizer_config.json", "special_tokens_map.json",
+        "config.json",          "added_tokens.json",     "tekken.json",
+        "tokenizer.model.v7m1", "tokenizer.model.v7",    "tokenizer.model.v3",
+        "tokenizer.model.v2",   "tokenizer.model.v1",    "tokenizer.model",
+        "tiktoken.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path;
         char *text;

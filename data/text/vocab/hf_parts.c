@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text/unicode.h"
+#include "data/text/vocab/hf_class.h"
 #include "data/text/vocab/vocab_hf.h"
 
 /* ---- companion files ----
@@ -17,8 +18,6 @@
  * has no added_tokens_decoder, special_tokens_map.json takes precedence, and what added_tokens.json has and
  * tokenizer.json has not is added. add_bos_token and add_eos_token have no effect: tokenizer.json's post-processor
  * decides. split_special_tokens leaves special tokens in texts ordinary text. */
-
-enum { MAX_CONFIG = 64 * 1024 * 1024 };
 
 /* An added token written as an object; missing members have AddedToken's defaults. The content is
  * borrowed from the document. */
@@ -179,56 +178,15 @@ done:
     return st;
 }
 
-/* Parses dir/name; doc->root stays NULL if there is no such file. */
-static enum ax_status load_optional(struct ax_json_doc *doc, const char *dir, const char *name) {
-    char *path;
-    *doc = (struct ax_json_doc){0};
-    AX_TRY(ax_path_join(&path, dir, name));
-    enum ax_status st = ax_path_exists(path) ? ax_json_load(doc, path, MAX_CONFIG) : AX_OK;
-    ax_free(path);
-    return st;
-}
-
-/* transformers 5 makes a Llama model's LlamaTokenizer from vocabulary and merges alone, with SentencePiece's ▁ before
- * texts and in place of spaces; after special tokens only with `legacy`. */
-static enum ax_status warn_of_class(const char *dir, struct ax_json config,
-                                    const struct ax_tokenizer *t) {
-    static const char class[] = "LlamaTokenizer";
-    const char *name, *type;
-    bool legacy, prefix;
-    struct ax_json_doc model = {0};
-    AX_TRY(ax_json_str_or(ax_json_get(config, "tokenizer_class"), "", &name));
-    if (t->bpe.raw_bytes || strncmp(name, class, strlen(class)) != 0)
-        return AX_OK;
-    AX_TRY(ax_json_bool_or(ax_json_get(config, "legacy"), false, &legacy));
-    AX_TRY(ax_json_bool_or(ax_json_get(config, "add_prefix_space"), true, &prefix));
-    AX_TRY(load_optional(&model, dir, "config.json"));
-    enum ax_status st = ax_json_str_or(ax_json_get(ax_json_root(&model), "model_type"), "", &type);
-    const enum ax_prepend prepend = !prefix  ? AX_PREPEND_NEVER
-                                    : legacy ? AX_PREPEND_ALWAYS
-                                             : AX_PREPEND_FIRST;
-    const struct ax_pretok_step *step = &t->pretok.steps[0];
-    const bool same = t->normalizer.n == 0 && t->pretok.n == 1 &&
-                      step->kind == AX_PRETOK_METASPACE && step->prepend == prepend;
-    if (st == AX_OK && strcmp(type, "llama") == 0 && !same)
-        ax_log_warn("%s: transformers 5 does not follow the normalizer and pre_tokenizer of this "
-                    "tokenizer.json, as tokenizer_class is %s: it makes other tokens, for example "
-                    "of texts after special tokens. To have its tokens, load the tokenizer with "
-                    "transformers and save it here (save_pretrained)",
-                    dir, name);
-    ax_json_free(&model);
-    return st;
-}
-
 enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
     struct ax_json_doc config = {0}, map = {0}, added = {0};
     enum ax_status st;
-    AX_TRY_GOTO(load_optional(&config, dir, "tokenizer_config.json"), st, done);
+    AX_TRY_GOTO(ax_hf_load_optional(&config, dir, "tokenizer_config.json"), st, done);
     struct ax_json decoder = ax_json_get(ax_json_root(&config), "added_tokens_decoder");
     AX_TRY_GOTO(read_added_decoder(decoder, t), st, done);
     if (decoder.v == NULL) {
-        AX_TRY_GOTO(load_optional(&map, dir, "special_tokens_map.json"), st, done);
-        AX_TRY_GOTO(load_optional(&added, dir, "added_tokens.json"), st, done);
+        AX_TRY_GOTO(ax_hf_load_optional(&map, dir, "special_tokens_map.json"), st, done);
+        AX_TRY_GOTO(ax_hf_load_optional(&added, dir, "added_tokens.json"), st, done);
         AX_TRY_GOTO(
             read_added_ids(ax_json_root(&added), ax_json_root(&map), ax_json_root(&config), t), st,
             done);
@@ -236,8 +194,7 @@ enum ax_status ax_hf_read_config(const char *dir, struct ax_tokenizer *t) {
     AX_TRY_GOTO(ax_json_bool_or(ax_json_get(ax_json_root(&config), "split_special_tokens"), false,
                                 &t->plain),
                 st, done);
-    AX_TRY_GOTO(read_named(ax_json_root(&map), ax_json_root(&config), t), st, done);
-    st = warn_of_class(dir, ax_json_root(&config), t);
+    st = read_named(ax_json_root(&map), ax_json_root(&config), t);
 done:
     ax_json_free(&added);
     ax_json_free(&map);
@@ -648,18 +605,21 @@ static enum ax_status check_model(struct ax_json model, bool has_vocab, bool has
 }
 
 enum ax_status ax_hf_read_parts(struct ax_tokenizer *t, const struct ax_json_doc *doc,
-                                bool has_vocab, bool has_merges) {
-    struct ax_json root = ax_json_root(doc);
+                                const struct ax_json_doc *parts, bool has_vocab, bool has_merges) {
+    struct ax_json root = ax_json_root(doc), own = parts->root ? ax_json_root(parts) : root;
+    struct ax_json post = ax_json_get(own, "post_processor");
     const char *version;
     AX_TRY(check_model(ax_json_get(root, "model"), has_vocab, has_merges));
     AX_TRY(ax_json_str_or(ax_json_get(root, "version"), "1.0", &version));
     if (strcmp(version, "1.0") != 0)
         return unsupported(ax_json_get(root, "version"), "version", version);
-    AX_TRY(read_model(ax_json_get(root, "model"), t));
-    AX_TRY(read_normalizer(ax_json_get(root, "normalizer"), &t->normalizer));
-    AX_TRY(read_pretok(ax_json_get(root, "pre_tokenizer"), &t->pretok));
-    AX_TRY(read_decoder(ax_json_get(root, "decoder"), &t->decoder));
-    AX_TRY(read_post_processor(ax_json_get(root, "post_processor"), t));
+    if (parts->root)
+        ax_hf_class_report(parts, root);
+    AX_TRY(read_model(ax_json_get(own, "model"), t));
+    AX_TRY(read_normalizer(ax_json_get(own, "normalizer"), &t->normalizer));
+    AX_TRY(read_pretok(ax_json_get(own, "pre_tokenizer"), &t->pretok));
+    AX_TRY(read_decoder(ax_json_get(own, "decoder"), &t->decoder));
+    AX_TRY(read_post_processor(post.v ? post : ax_json_get(root, "post_processor"), t));
     AX_TRY(read_added_tokens(ax_json_get(root, "added_tokens"), t));
     AX_TRY(ax_tokenizer_finish(t));
     AX_TRY(check_ids(t, &t->before, doc->name));

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text/unicode.h"
 #include "ckpt/gguf/gguf.h"
+#include "data/text/vocab/hf_class.h"
 #include "data/text/vocab/mistral_files.h"
 #include "data/text/vocab/vocab_sentencepiece.h"
 #include "data/text/vocab/vocab_tekken.h"
@@ -345,9 +346,11 @@ static enum ax_status read_merges(const struct large *j, const struct ax_vocab *
 
 /* ---- the file ---- */
 
-static enum ax_status parse_text(struct ax_tokenizer *t, const char *name, char *text, size_t len) {
+/* dir: the folder whose tokenizer this is, NULL: the text alone counts. */
+static enum ax_status parse_text(struct ax_tokenizer *t, const char *dir, const char *name,
+                                 char *text, size_t len) {
     struct large j = {.name = name, .text = text, .len = len};
-    struct ax_json_doc doc;
+    struct ax_json_doc doc, parts = {0};
     size_t good = ax_utf8_check(text, len);
     if (good != len)
         return ax_error(AX_ERR_DATA, "%s: not UTF-8 at byte %zu", name, good);
@@ -364,14 +367,19 @@ static enum ax_status parse_text(struct ax_tokenizer *t, const char *name, char 
     AX_TRY(st);
     blank_large(&j);
     AX_TRY(ax_json_parse(&doc, name, text, len));
-    st = ax_hf_read_parts(t, &doc, j.vocab.end > 0, j.merges.end > 0);
+    if (dir)
+        st = ax_hf_class_parts(&parts, dir, text);
+    if (st == AX_OK)
+        st = ax_hf_read_parts(t, &doc, &parts, j.vocab.end > 0, j.merges.end > 0);
+    ax_json_free(&parts);
     ax_json_free(&doc);
     return st;
 }
 
 /* Makes every error begin with the file's name, including those of parts that do not know it. */
-static enum ax_status parse(struct ax_tokenizer *t, const char *name, char *text, size_t len) {
-    enum ax_status st = parse_text(t, name, text, len);
+static enum ax_status parse(struct ax_tokenizer *t, const char *dir, const char *name, char *text,
+                            size_t len) {
+    enum ax_status st = parse_text(t, dir, name, text, len);
     if (st != AX_OK && strncmp(ax_error_text(), name, strlen(name)) != 0)
         return ax_error_prefix(st, "%s", name);
     return st;
@@ -387,7 +395,7 @@ enum ax_status ax_tokenizer_parse(struct ax_tokenizer **out, const char *name, c
     AX_TRY_GOTO(ax_tokenizer_new(&t), st, done);
     AX_TRY_GOTO(ax_tekken_is(name)     ? ax_tekken_parse(t, name, copy, len)
                 : ax_tiktoken_is(name) ? ax_tiktoken_parse(t, name, copy, len)
-                                       : parse(t, name, copy, len),
+                                       : parse(t, NULL, name, copy, len),
                 st, done);
     *out = t;
     t = NULL;
@@ -397,11 +405,11 @@ done:
     return st;
 }
 
-static enum ax_status load_file(struct ax_tokenizer *t, const char *path) {
+static enum ax_status load_file(struct ax_tokenizer *t, const char *dir, const char *path) {
     char *text;
     size_t len;
     AX_TRY(ax_read_file(path, MAX_FILE, &text, &len));
-    enum ax_status st = parse(t, path, text, len);
+    enum ax_status st = parse(t, dir, path, text, len);
     ax_free(text);
     return st;
 }
@@ -433,7 +441,7 @@ static enum ax_status load_folder(struct ax_tokenizer *t, const char *dir) {
                         "transformers' save_pretrained to create it",
                         dir);
     AX_TRY(ax_path_join(&path, dir, "tokenizer.json"));
-    enum ax_status st = load_file(t, path);
+    enum ax_status st = load_file(t, dir, path);
     if (st == AX_OK)
         st = ax_hf_read_config(dir, t);
     ax_free(path);
@@ -467,7 +475,7 @@ static enum ax_status load_path(struct ax_tokenizer **out, const char *path) {
     enum ax_status st = ax_path_is_dir(path)   ? load_folder(t, path)
                         : ax_tekken_is(path)   ? ax_tekken_load(t, path)
                         : ax_tiktoken_is(path) ? ax_tiktoken_load(t, path)
-                                               : load_file(t, path);
+                                               : load_file(t, NULL, path);
     if (st != AX_OK) {
         ax_tokenizer_free(t);
         return st;

@@ -8,9 +8,9 @@
 #include "data/text/tokenizer/tokenizer_impl.h"
 
 /* Reads all parts of a tokenizer.json but vocab and merges of its model, which were read and blanked
- * out before, if the file has them. */
+ * out before, if the file has them. What `parts` has (hf_class.h) is taken from there. */
 enum ax_status ax_hf_read_parts(struct ax_tokenizer *t, const struct ax_json_doc *doc,
-                                bool has_vocab, bool has_merges);
+                                const struct ax_json_doc *parts, bool has_vocab, bool has_merges);
 
 /* tokenizer_config.json and special_tokens_map.json in `dir`, if present: named special tokens and
  * more added tokens. */
