@@ -86,6 +86,40 @@ static void named_tokens_become_special(void **state) {
     ax_tokenizer_free(t);
 }
 
+/* Tokens of lists are added if they are new, as what they say; those with names of the model's own are special. */
+static void tokens_of_lists_and_of_other_names(void **state) {
+    (void)state;
+#define NEW "{\"__type\":\"AddedToken\",\"content\":\"<y>\",\"lstrip\":true,\"special\":false}"
+    static const struct {
+        const char *config;
+        bool p, r, y; /* is it special? */
+    } cases[] = {
+        {"\"extra_special_tokens\":[" NEW "]", false, true, false},
+        {"\"additional_special_tokens\":[" NEW ",\"p\"]", true, true, false},
+        {"\"additional_special_tokens\":[\"p\"],\"extra_special_tokens\":[\"<y>\"]", false, true,
+         true},
+        {"\"additional_special_tokens\":[\"p\"],\"extra_special_tokens\":[]", true, true, false},
+        {"\"added_tokens_decoder\":{\"10\":{\"content\":\"<y>\"}},\"extra_special_tokens\":[\"<y>"
+         "\"]",
+         false, true, false},
+        {"\"extra_special_tokens\":{\"image\":\"p\"}", true, true, false},
+        {"\"model_specific_special_tokens\":{\"image\":\"p\"}", true, true, false},
+        {"\"image_token\":\"p\",\"add_bos_token\":true", true, true, false},
+        {"\"fill_token\":\"<y>\"", false, true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char config[512];
+        struct ax_tokenizer *t;
+        snprintf(config, sizeof config, "{%s}", cases[i].config);
+        MUST(load(&t, config, NULL));
+        const int32_t y = ax_tokenizer_find(t, "<y>", 3);
+        assert_int_equal(ax_tokenizer_is_special(t, 8), cases[i].p);
+        assert_int_equal(ax_tokenizer_is_special(t, 9), cases[i].r);
+        assert_int_equal(y != AX_NO_TOKEN && ax_tokenizer_is_special(t, y), cases[i].y);
+        ax_tokenizer_free(t);
+    }
+}
+
 static void the_map_goes_before_the_config(void **state) {
     (void)state;
     struct ax_tokenizer *t;
@@ -325,6 +359,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(add_flags_have_no_effect),
         cmocka_unit_test(named_tokens_become_special),
+        cmocka_unit_test(tokens_of_lists_and_of_other_names),
         cmocka_unit_test(the_map_goes_before_the_config),
         cmocka_unit_test(added_tokens_decoder_overrides),
         cmocka_unit_test(added_tokens_beside_the_file),

@@ -22,9 +22,9 @@ enum prefix { NONE, FIRST, ALWAYS, PREFIXES };
     "\",\"split\":false}"
 #define PIECES(more)                                                                               \
     "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"         \
-    "\"String\":\"▁\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}" more  \
+    "\"String\":\"▁\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}" more    \
     "]}"
-#define STRIP ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"
+#define STRIP         ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"
 #define FALLBACK(unk) "\"model\":{\"fuse_unk\":true,\"byte_fallback\":true,\"unk_token\":" unk "},"
 
 #define LLAMA(scheme, strip) "{" FALLBACK("null") METASPACE(scheme) "," PIECES(strip) "}"
@@ -64,7 +64,8 @@ enum prefix { NONE, FIRST, ALWAYS, PREFIXES };
               "\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{M}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|"     \
               "\\\\s+(?!\\\\S)|\\\\s+"),                                                           \
         BYTES(prefix, "false")) BYTE_MODEL "}"
-#define OF_BYTES(parts) {parts("false"), parts("true"), parts("true")}
+#define OF_BYTES(parts)                                                                            \
+    { parts("false"), parts("true"), parts("true") }
 
 static const struct made {
     const char *class;
@@ -87,8 +88,9 @@ static const struct made {
 /* Of types of models that are not here, tokenizer_class alone decides. */
 static const struct typed {
     const char *type;
-    const char *class; /* where no tokenizer_class is given; NULL: tokenizer.json is followed, whatever is given */
-    bool always;       /* it has this class, whatever is given */
+    const char *class
+        ; /* where no tokenizer_class is given; NULL: tokenizer.json is followed, whatever is given */
+    bool always; /* it has this class, whatever is given */
 } types[] = {
     {"aya_vision", "CohereTokenizer", false},
     {"cohere", "CohereTokenizer", false},
@@ -209,8 +211,8 @@ enum ax_status ax_hf_class_parts(struct ax_json_doc *parts, const char *dir, con
     AX_TRY_GOTO(choose(root, ax_json_root(&model), text, &class), st, done);
     if (!class)
         goto done;
-    AX_TRY_GOTO(
-        ax_json_bool_or(ax_json_get(root, "add_prefix_space"), class->prefix, &prefix), st, done);
+    AX_TRY_GOTO(ax_json_bool_or(ax_json_get(root, "add_prefix_space"), class->prefix, &prefix), st,
+                done);
     AX_TRY_GOTO(ax_json_bool_or(ax_json_get(root, "legacy"), false, &legacy), st, done);
     const char *own = class->parts[!prefix ? NONE : legacy ? ALWAYS : FIRST];
     st = ax_json_parse(parts, class->class, own, strlen(own));
@@ -230,14 +232,13 @@ static bool has_all(const json_t *file, const json_t *own) {
     bool all = true;
     if (json_is_array(own)) {
         all = json_array_size(file) == json_array_size(own);
-        json_array_foreach(own, i, v)
-            all = all && has_all(json_array_get(file, i), v);
+        json_array_foreach(own, i, v) all = all && has_all(json_array_get(file, i), v);
         return all;
     }
     if (!json_is_object(own))
         return json_equal(file, own) != 0;
-    json_object_foreach((json_t *)(uintptr_t)own, key, v)
-        all = all && has_all(json_object_get(file, key), v);
+    json_object_foreach((json_t *)(uintptr_t)own, key, v) all =
+        all && has_all(json_object_get(file, key), v);
     return all;
 }
 
@@ -247,10 +248,11 @@ void ax_hf_class_report(const struct ax_json_doc *parts, struct ax_json file) {
         const json_t *own = json_object_get(parts->root, names[i]);
         const json_t *other = ax_json_get(file, names[i]).v;
         if (own ? !has_all(other, own) : other != NULL) {
-            ax_log_info("%s: the %s is not followed: as in transformers 5, a %s has one of its own. "
-                        "To follow it, set tokenizer_class to PreTrainedTokenizerFast in "
-                        "tokenizer_config.json",
-                        file.doc, names[i], parts->name);
+            ax_log_info(
+                "%s: the %s is not followed: as in transformers 5, a %s has one of its own. "
+                "To follow it, set tokenizer_class to PreTrainedTokenizerFast in "
+                "tokenizer_config.json",
+                file.doc, names[i], parts->name);
             return;
         }
     }

@@ -13,7 +13,8 @@
  * tokenizer_config.json and special_tokens_map.json, as transformers 5 reads them with a
  * tokenizer.json.
  *
- * Named special tokens (bos_token, …) are strings or objects; an unknown one is added as special.
+ * Named special tokens (bos_token, …, image_token) are strings or objects, and become special. Those of the list
+ * extra_special_tokens, or without it of additional_special_tokens, are added if they are new, as what they say.
  * Objects in added_tokens_decoder override the flags of tokenizer.json. If tokenizer_config.json
  * has no added_tokens_decoder, special_tokens_map.json takes precedence, and what added_tokens.json has and
  * tokenizer.json has not is added. add_bos_token and add_eos_token have no effect: tokenizer.json's post-processor
@@ -94,6 +95,46 @@ static bool is_named(struct ax_json map, struct ax_json config, const char *text
     return named;
 }
 
+/* Adds the tokens of a list that the tokenizer does not have, with flags of their own. */
+static enum ax_status read_list(struct ax_json list, struct ax_tokenizer *t) {
+    for (size_t i = 0; json_is_array(list.v) && i < ax_json_size(list); i++) {
+        struct ax_added_token token;
+        AX_TRY(read_token(ax_json_at(list, i), &token));
+        if (token.content_len == 0 ||
+            ax_added_by_content(&t->added, token.content, token.content_len))
+            continue;
+        int32_t next = ax_tokenizer_next_id(t);
+        AX_TRY(ax_tokenizer_put_added(t, &token, &next));
+        AX_TRY(ax_added_index(&t->added));
+    }
+    return AX_OK;
+}
+
+static bool is_standard(const char *key) {
+    bool standard = false;
+    for (int i = 0; i < AX_SPECIAL_COUNT; i++)
+        standard = standard || strcmp(key, ax_special_name((enum ax_special)i)) == 0;
+    return standard;
+}
+
+/* Tokens with names of the model's own; `all`: whatever the name is, else `image_token` and the like. One that the
+ * vocabulary lacks (CodeLlama's <FILL_ME>) has no embedding, and stays ordinary text. */
+static enum ax_status read_own_names(struct ax_json object, bool all, struct ax_tokenizer *t) {
+    static const char end[] = "_token";
+    const char *key, *text;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)object.v, key, v) {
+        const size_t n = strlen(key), m = strlen(end);
+        const json_t *content = json_is_object(v) ? json_object_get(v, "content") : v;
+        text = json_string_value(content);
+        if (!text || ax_tokenizer_find(t, text, strlen(text)) == AX_NO_TOKEN)
+            continue;
+        if (all || (n > m && strcmp(key + n - m, end) == 0 && !is_standard(key)))
+            AX_TRY(ensure_special(t, ax_json_get(object, key), &text));
+    }
+    return AX_OK;
+}
+
 static enum ax_status read_named(struct ax_json map, struct ax_json config,
                                  struct ax_tokenizer *t) {
     const char *text = "";
@@ -105,12 +146,14 @@ static enum ax_status read_named(struct ax_json map, struct ax_json config,
         if (*text != '\0')
             AX_TRY(ax_tokenizer_name_special(t, (enum ax_special)i, text));
     }
-    for (size_t i = 0; i < 2; i++) {
-        struct ax_json list = pick(map, config, special_lists[i]);
-        for (size_t k = 0; json_is_array(list.v) && k < ax_json_size(list); k++)
-            AX_TRY(ensure_special(t, ax_json_at(list, k), &text));
-    }
-    return AX_OK;
+    const struct ax_json extra = pick(map, config, special_lists[1]);
+    const bool list = json_is_array(extra.v) && ax_json_size(extra) > 0;
+    AX_TRY(read_own_names(config, false, t));
+    AX_TRY(read_own_names(map, false, t));
+    AX_TRY(read_own_names(ax_json_get(config, "model_specific_special_tokens"), true, t));
+    if (json_is_object(extra.v))
+        AX_TRY(read_own_names(extra, true, t));
+    return read_list(list ? extra : pick(map, config, special_lists[0]), t);
 }
 
 struct numbered {
