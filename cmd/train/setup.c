@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "model/convert/base_model.h"
+#include "model/core/builder.h"
 #include "optim/plan/choose.h"
 
 /* ---- how the base is quantized ---- */
@@ -168,6 +169,27 @@ static enum ax_status check_new_tokens(const struct ax_train_setup *s) {
                            s->data.tok.n_new);
 }
 
+/* Where only some parameters train, the tables of tokens must be among them. */
+static enum ax_status check_unfrozen_tables(const struct ax_train_setup *s) {
+    bool table = false, head = s->arch.tied || s->arch.classifier;
+    if (s->unfrozen.n == 0 || s->data.tok.n_new == 0)
+        return AX_OK;
+    for (int i = 0; ax_hf_embeddings[i] && !table; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.weight", ax_hf_embeddings[i]);
+        AX_TRY(ax_unfrozen_has(&s->unfrozen, name, &table));
+    }
+    if (!head)
+        AX_TRY(ax_unfrozen_has(&s->unfrozen, "lm_head.weight", &head));
+    if (table && head)
+        return AX_OK;
+    return ax_config_error(s->cfg, "unfrozen_parameters",
+                           "%zu of tokens and special_tokens are new, and the rows of such tokens "
+                           "are only trained if %s is among them",
+                           s->data.tok.n_new,
+                           table ? "lm_head.weight" : "model.embed_tokens.weight");
+}
+
 /* An adapter has all rows that are added, `rows` in place of the model's. */
 static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t ids, int64_t rows) {
     const bool inputs = ax_arch_grows_inputs(&s->arch, rows);
@@ -188,6 +210,7 @@ static enum ax_status check_rows_train(const struct ax_train_setup *s, int64_t i
 static enum ax_status extend_vocabulary(struct ax_train_setup *s) {
     const int64_t ids = (int64_t)ax_tokenizer_size(s->data.tok.tokenizer);
     const int64_t rows = s->rounds_rows ? (ids + 31) / 32 * 32 : ids;
+    AX_TRY(check_unfrozen_tables(s));
     if (rows <= s->arch.vocab_size || (s->adapter && ids <= s->arch.vocab_size))
         return check_new_tokens(s);
     AX_TRY(check_rows_train(s, ids, rows));

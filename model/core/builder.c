@@ -109,6 +109,15 @@ static enum ax_status mark_matches(const char *pattern, int n, const struct ax_p
     return st;
 }
 
+enum ax_status ax_unfrozen_has(const struct ax_peft_names *patterns, const char *name, bool *yes) {
+    struct ax_param named = {0};
+    snprintf(named.name, sizeof named.name, "%s", name);
+    *yes = false;
+    for (int i = 0; i < patterns->n; i++)
+        AX_TRY(mark_matches(patterns->names[i], 1, &named, NULL, yes));
+    return AX_OK;
+}
+
 /* Makes those of n parameters trainable whose name matches one of the expressions from its start. */
 static enum ax_status freeze_except(const struct ax_peft_names *patterns, int n,
                                     struct ax_param *params) {

@@ -57,6 +57,9 @@ bool ax_builder_next_adapter(struct ax_builder *b, int k);
  * expression in unfrozen_parameters. */
 enum ax_status ax_builder_finish_unit(struct ax_builder *b, int unit);
 
+/* Does an expression of unfrozen_parameters match the name of this parameter? */
+enum ax_status ax_unfrozen_has(const struct ax_peft_names *patterns, const char *name, bool *yes);
+
 /* Checks that every expression of unfrozen_parameters matches a parameter and that the experts of a layer
  * train together; AX_ERR_CONFIG otherwise. Frozen parameters have no gradient, master or optimizer
  * state. */

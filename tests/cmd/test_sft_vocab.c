@@ -288,6 +288,13 @@ static void test_frozen_parameters_stay(void **state) {
     EXPECT(2, "matches no parameter of this llama model", path, "unfrozen_parameters=[layers]");
     EXPECT(2, "training only some rows is not implemented", path,
            "unfrozen_parameters=['model.embed_tokens.weight[:100]']");
+    EXPECT(2, "the rows of such tokens are only trained if model.embed_tokens.weight is among them",
+           path, "tokens=[<new_0>]");
+    EXPECT(2, "are only trained if lm_head.weight is among them", path, "tokens=[<new_0>]",
+           "unfrozen_parameters=[model.embed_tokens.weight]");
+    EXPECT(0, "trained 1 of 1", path, "max_steps=1", "tokens=[<new_0>]",
+           "unfrozen_parameters=[model.embed_tokens.weight, lm_head]");
+    clear();
     EXPECT(2, "cannot be combined with an adapter", path, "adapter=lora", "lora_r=4",
            "lora_alpha=8", "lora_target_linear=true");
 }

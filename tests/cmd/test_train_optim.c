@@ -94,7 +94,8 @@ static void adam_keys(void **state) {
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         snprintf(lines, sizeof lines, "optimizer: %s\n%s", taken[i], keys);
         const struct ax_optimizer_options o = options_of(lines);
-        assert_true(o.beta1 == 0.5 && o.beta2 == 0.75 && o.eps == 0.25 && o.weight_decay == 0.125);
+        assert_true(o.beta1 == 0.5 && o.beta2 == 0.75 && o.weight_decay == 0.125);
+        assert_true(o.eps == 0.25 || strstr(taken[i], "lion")); /* which has none */
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         snprintf(lines, sizeof lines, "optimizer: %s\n%s", others[i], keys);
