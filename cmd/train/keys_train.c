@@ -66,7 +66,7 @@ const struct ax_config_key ax_config_keys_optim[] = {
            AX_INTO(AX_FIELD(struct ax_lr_schedule, base_lr))),
     AX_KEY("weight_decay", AX_T_AMOUNT,
            "Decoupled weight decay of matrices and DoRA's magnitudes: never of biases, norms and "
-           "other vectors.",
+           "other vectors, nor, with optimi_adamw and ao_adamw_fp8, of the tables of tokens.",
            .dflt = "0.0", .when = "!adapter || !loraplus_lr_ratio",
            AX_INTO(AX_FIELD(struct ax_optimizer_options, weight_decay))),
     AX_KEY("max_grad_norm", AX_T_AMOUNT,

@@ -108,18 +108,22 @@ static enum ax_status read_args(struct ax_step_options *so, const struct ax_conf
 }
 
 /* Defaults of axolotl's own optimizers, which the keys of Adam replace: Muon of one device
- * (axolotl-contribs-mit), whose updates have the size of AdamW's, and optimi's AdamW. */
+ * (axolotl-contribs-mit), whose updates have the size of AdamW's, and AdamW of optimi and torchao, which get groups of
+ * parameters from axolotl in which the tables of tokens do not decay. */
 static const struct {
     const char *name;
     double beta1, beta2, eps;
-    bool match_rms;
-} axolotls[] = {{"muon", 0.95, 0.95, 1e-8, true}, {"optimi_adamw", 0.9, 0.99, 1e-6, false}};
+    bool match_rms, keeps_tables;
+} axolotls[] = {{"muon", 0.95, 0.95, 1e-8, true, false},
+                {"optimi_adamw", 0.9, 0.99, 1e-6, false, true},
+                {"ao_adamw_fp8", 0.9, 0.999, 1e-8, false, true}};
 
 static void set_axolotls(struct ax_optimizer_options *o, const struct ax_config *cfg) {
     for (size_t i = 0; i < sizeof axolotls / sizeof *axolotls; i++) {
         if (strcmp(axolotls[i].name, ax_config_str(cfg, "optimizer")) != 0)
             continue;
         o->match_rms = axolotls[i].match_rms;
+        o->keeps_tables = axolotls[i].keeps_tables;
         if (!ax_config_is_set(cfg, "adam_beta1"))
             o->beta1 = axolotls[i].beta1;
         if (!ax_config_is_set(cfg, "adam_beta2"))

@@ -21,6 +21,7 @@ struct ax_optimizer_options {
     double momentum;          /* sgd, muon */
     bool nesterov;
     double weight_decay;     /* for parameters that decay */
+    bool keeps_tables;       /* embedding, head and their adapters do not decay */
     enum ax_moments moments; /* adamw: all; lion: not 8 bits */
 
     /* adafactor; eps is the smaller of its two */

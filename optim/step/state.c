@@ -2,6 +2,8 @@
  * from. */
 #include "optim/step/state.h"
 
+#include <string.h>
+
 #include "base/hash/hash.h"
 #include "base/mem.h"
 
@@ -336,12 +338,17 @@ struct updated {
     struct ax_update u;
     struct ax_state_streamed streamed;
 };
+static bool decays(const struct ax_param *p, const struct ax_optimizer_options *o) {
+    const bool table = strstr(p->name, "embed_tokens") || strstr(p->name, "lm_head");
+    return p->decay && !(table && o->keeps_tables);
+}
+
 static enum ax_status begin_update(struct pieces *at, const struct ax_optimizer_options *o,
                                    struct updated *next, bool *is_one) {
     *is_one = next_piece(at);
     if (!*is_one)
         return AX_OK;
-    at->u.weight_decay = at->p->decay ? o->weight_decay : 0;
+    at->u.weight_decay = decays(at->p, o) ? o->weight_decay : 0;
     add_state(at);
     next->u = at->u;
     return begin_stream(at->state->stream, at->m->rt->q, at->seg, &next->u, &next->streamed);

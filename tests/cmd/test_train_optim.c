@@ -76,11 +76,12 @@ static void axolotls_own_defaults(void **state) {
                    "optim_args: {match_rms: false}\n");
     assert_true(!o.match_rms && o.beta1 == 0.9 && o.beta2 == 0.95 && o.eps == 1e-7);
     o = options_of("optimizer: optimi_adamw\n");
-    assert_true(o.beta1 == 0.9 && o.beta2 == 0.99 && o.eps == 1e-6);
+    assert_true(o.beta1 == 0.9 && o.beta2 == 0.99 && o.eps == 1e-6 && o.keeps_tables);
     o = options_of("optimizer: optimi_adamw\nadam_beta2: 0.999\n");
     assert_true(o.beta2 == 0.999 && o.eps == 1e-6);
     o = options_of("optimizer: adamw_torch\n");
-    assert_true(o.beta1 == 0.9 && o.beta2 == 0.999 && o.eps == 1e-8);
+    assert_true(o.beta1 == 0.9 && o.beta2 == 0.999 && o.eps == 1e-8 && !o.keeps_tables);
+    assert_true(options_of("optimizer: ao_adamw_fp8\n").keeps_tables);
 }
 
 /* The keys that Hugging Face's trainer hands to every optimizer, but to two. */

@@ -1,4 +1,4 @@
-/* LoRA+: every group moves as AdamW with its own learning rate says, computed here from the step's
+/* LoRA+: every group moves as AdamW with its own learning rate and decay says, computed here from the step's
  * gradients in double by the formula of Loshchilov & Hutter. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +22,7 @@ struct probe {
     const struct ax_arch *arch;
     const struct ax_peft_config *config;
     struct ax_lr_groups groups;
+    bool keeps_tables;
     double worst;
     int seen[AX_LR_GROUPS]; /* parameters of each group */
 };
@@ -84,8 +85,10 @@ static enum ax_status steps(struct probe *probe, struct ax_step *s) {
             const int64_t n = ax_param_numel(p);
             if (!p->trainable)
                 continue;
-            adamw(&s->o.opt, lr[k] * factor_of(p), p->ndim == 2 ? s->o.opt.weight_decay : 0, k + 1,
-                  g + at, clip, w + at, m + at, v + at, n);
+            const bool kept = probe->keeps_tables && strstr(p->name, "embed_tokens");
+            const double decay = p->ndim == 2 && !kept ? s->o.opt.weight_decay : 0;
+            adamw(&s->o.opt, lr[k] * (probe->groups.on ? factor_of(p) : 1), decay, k + 1, g + at,
+                  clip, w + at, m + at, v + at, n);
             const struct ax_tensor value = ax_model_value(&s->model, p);
             for (int64_t j = 0; j < n; j++)
                 probe->worst = fmax(probe->worst, fabs(((double *)value.data)[j] - w[at + j]));
@@ -102,6 +105,7 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct ax_step_options o = tiny_options(AX_F64, AX_RECOMPUTE_OFF, 1, lengths);
     o.model.adapter = probe->config;
     o.lr_groups = probe->groups;
+    o.opt.keeps_tables = probe->keeps_tables;
     o.max_norm = 0.05;
     AX_TRY(ax_step_create(&s, rt, probe->arch, &o));
     enum ax_status st;
@@ -155,10 +159,23 @@ static void embeddings_are_a_group(void **state) {
     ax_arch_free(&arch);
 }
 
+/* Some optimizers let the tables of tokens, and their adapters, decay, others do not. */
+static void tables_decay_or_are_kept(void **state) {
+    (void)state;
+    static char *with_embedding[] = {"q_proj", "embed_tokens"};
+    struct ax_arch arch;
+    must(tiny_arch(&arch, "llama", false, ""));
+    const struct ax_peft_config c = {.r = 3, .alpha = 6, .targets = {2, with_embedding}};
+    for (int keeps = 0; keeps < 2; keeps++)
+        run(&(struct probe){.arch = &arch, .config = &c, .keeps_tables = keeps});
+    ax_arch_free(&arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_move_at_their_own_rate),
         cmocka_unit_test(embeddings_are_a_group),
+        cmocka_unit_test(tables_decay_or_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
