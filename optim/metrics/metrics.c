@@ -312,10 +312,17 @@ static void write_figures(struct ax_metrics *m, int64_t step, const char *of,
     ax_tfevents_write_named(&m->events, step, of, f->n, names, f->values);
 }
 
-static void write_experts(struct ax_metrics *m, int64_t step, const struct ax_expert_balance *b) {
-    static const char *const names[] = {"moe/max_violation", "moe/entropy"};
-    const double values[] = {b->violation, b->entropy};
-    ax_tfevents_write_named(&m->events, step, "train", 2, names, values);
+/* What only some models have: as in metrics.jsonl, a loss of 0 is none. */
+static void write_parts(struct ax_metrics *m, const struct ax_step_figures *f) {
+    static const char *const names[] = {"moe/max_violation", "moe/entropy", "moe/aux_loss",
+                                        "moe/seq_aux_loss",  "mtp_loss",    "indexer_kl"};
+    const struct ax_expert_balance *b = f->experts;
+    const double losses[] = {b ? f->aux_loss : 0, b ? f->sequence_loss : 0, f->mtp_loss,
+                             f->index_loss};
+    double values[6] = {b ? b->violation : NAN, b ? b->entropy : NAN};
+    for (size_t i = 0; i < 4; i++)
+        values[2 + i] = losses[i] > 0 ? losses[i] : NAN;
+    ax_tfevents_write_named(&m->events, f->step, "train", 6, names, values);
 }
 
 /* Every logging_steps: the loss is the mean since the last entry, as in Hugging Face's trainer; the
@@ -339,8 +346,7 @@ static void write_entry(struct ax_metrics *m, const struct ax_step_figures *f) {
     ax_tfevents_write_named(&m->events, f->step, "train", AX_MEASURES, m->o.measures, f->measures);
     if (f->figures)
         write_figures(m, f->step, "train", f->figures);
-    if (f->experts)
-        write_experts(m, f->step, f->experts);
+    write_parts(m, f);
     m->window = (struct ax_metrics_window){0};
     if (m->bar || !m->o.progress)
         return;

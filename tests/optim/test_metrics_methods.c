@@ -290,6 +290,10 @@ static void event_files_of_a_method(void **state) {
                                          {"eval/reward", 1, 0.125},
                                          {"train/moe/entropy", 1, 1.5},
                                          {"train/moe/max_violation", 1, 4},
+                                         {"train/moe/aux_loss", 1, 0.125},
+                                         {"train/moe/seq_aux_loss", 0, 0},
+                                         {"train/mtp_loss", 1, 0.25},
+                                         {"train/indexer_kl", 1, 0.5},
                                          {"train/memory_gib", 2, 0.125},
                                          {"train/mfu", 0, 0},
                                          {"train/hfu", 0, 0}};
@@ -312,6 +316,9 @@ static void event_files_of_a_method(void **state) {
         f.measures[1] = NAN;
         f.figures = s == 1 ? &rewards : NULL;
         f.experts = s == 1 ? &experts : NULL;
+        f.aux_loss = s == 1 ? 0.125 : 0;
+        f.mtp_loss = s == 1 ? 0.25 : 0;
+        f.index_loss = s == 1 ? 0.5 : 0;
         ax_metrics_step(m, &f);
     }
     ax_metrics_eval(m, 2, 0.2, &r);
