@@ -187,7 +187,7 @@ const struct ax_config_key ax_config_keys_no_effect[] = {
     BOOL("is_falcon_derived_model"), BOOL("is_llama_derived_model"),
     BOOL("is_mistral_derived_model"), BOOL("is_qwen_derived_model"),
 #undef WHY
-#define WHY AX_NO_EFFECT("tokenizer.json decides")
+#define WHY AX_NO_EFFECT("tokenizer.json and tokenizer_config.json decide")
     STR("tokenizer_type"), BOOL("tokenizer_use_fast"), BOOL("tokenizer_legacy"),
 #undef WHY
 #define WHY AX_NO_EFFECT("threads follow the machine")

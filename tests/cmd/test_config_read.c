@@ -225,7 +225,8 @@ static void notes(void **state) {
             "vllm: {port: 1}\nprocessor_type: P\ndp_shard_size: 1\ntensor_parallel_size: 1\n"
             "wandb_mode: disabled\nwandb_project: p\nwandb_watch: all\nlr_scheduler: greedy\n",
             NULL);
-    expect_note(&cfg, "tokenizer_type", AX_NOTE_NO_EFFECT, "tokenizer.json decides");
+    expect_note(&cfg, "tokenizer_type", AX_NOTE_NO_EFFECT,
+                "tokenizer.json and tokenizer_config.json decide");
     expect_note(&cfg, "lora_r", AX_NOTE_UNUSED, "only has an effect with adapter");
     expect_note(&cfg, "adam_beta3", AX_NOTE_UNUSED, "optimizer: came_pytorch or");
     assert_null(note_of(&cfg, "plugins.0")); /* what it does is here */
@@ -276,8 +277,10 @@ static void several_keys_without_effect_are_one_line(void **state) {
     logged("base_model: m\n", text, sizeof text);
     assert_string_equal(text, "");
     logged("base_model: m\ntokenizer_type: T\n", text, sizeof text);
-    assert_string_equal(text, "info tokenizer_type: no effect here: tokenizer.json decides "
-                              "(c.yaml:2:17)\n");
+    assert_string_equal(
+        text,
+        "info tokenizer_type: no effect here: tokenizer.json and tokenizer_config.json decide "
+        "(c.yaml:2:17)\n");
     logged("base_model: m\ntokenizer_type: T\nlora_r: 8\ntorch_compile: true\n", text, sizeof text);
     expect_text(text,
                 "info 2 keys have no effect here: tokenizer_type, torch_compile (explained by "

@@ -110,11 +110,13 @@ static void keys_without_effect_share_a_line(void **state) {
     expect_text(notes, ", use_kernels");
     expect_text(notes, " and 1 more\n");
     expect_text(notes, "#   lora_r: only has an effect with adapter (c.yaml:9:9)\n");
-    assert_null(strstr(notes, "tokenizer.json decides"));
+    assert_null(strstr(notes, "tokenizer.json and tokenizer_config.json decide"));
     ax_buf_free(&out);
     assert_int_equal(ax_config_show(&cfg, true, &out), AX_OK);
     expect_text(out.data, "\n# NOTE no effect here\n#   ");
-    expect_text(out.data, "\n#   tokenizer_type: tokenizer.json decides (c.yaml:2:17)\n");
+    expect_text(
+        out.data,
+        "\n#   tokenizer_type: tokenizer.json and tokenizer_config.json decide (c.yaml:2:17)\n");
     assert_null(strstr(out.data, "explained with --all"));
     ax_buf_free(&out);
     ax_config_free(&cfg);
@@ -261,7 +263,8 @@ static void help(void **state) {
     HELP("micro_batch_size", "micro_batch_size\n  Rows per device",
          "\ntype      a positive integer\ndefault   1\n", "\nsection   Batches and steps\n");
     HELP("lora_dropout", "a number from 0 to just below 1", "\nonly with adapter\n");
-    HELP("tokenizer_type", "\nsupport   no effect: tokenizer.json decides\n");
+    HELP("tokenizer_type",
+         "\nsupport   no effect: tokenizer.json and tokenizer_config.json decide\n");
     HELP("optimizer", "\nvalues\n", "\n  adamw_torch  ", "\n  galore_*  ",
          "old       optimizer: ao_adamw_8bit for adamw_torch_8bit");
     HELP("plugins", "\nsupport   acts\nsection   Model\n", "\n  *KDPlugin                 acts\n",
