@@ -88,9 +88,67 @@ enum ax_status ax_text_side_need_template(const struct ax_text_side *s) {
     return why != AX_OK ? why : AX_ERR_DATA;
 }
 
-static json_t *variables_of(const struct ax_chat_prompt *p) {
+/* ---- contents of parts ---- */
+
+static enum ax_status no_memory(void) {
+    return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+}
+
+/* The text of a part; NULL: it is of another type. */
+static const json_t *text_of(const json_t *part) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *text = json_object_get(part, "text");
+    return type && strcmp(type, "text") == 0 && json_is_string(text) ? text : NULL;
+}
+
+/* Makes texts of parts the lines of one, as vLLM and llama.cpp do; a list with other parts stays. */
+static enum ax_status join_parts(json_t *message) {
+    const json_t *list = json_object_get(message, "content");
+    struct ax_buf text = {0};
+    enum ax_status st = AX_OK;
+    bool all = json_is_array(list);
+    for (size_t i = 0; all && i < json_array_size(list) && st == AX_OK; i++) {
+        const json_t *piece = text_of(json_array_get(list, i));
+        all = piece != NULL;
+        if (all && text.len > 0)
+            st = ax_buf_append(&text, "\n", 1);
+        if (all && st == AX_OK)
+            st = ax_buf_append(&text, json_string_value(piece), json_string_length(piece));
+    }
+    if (st == AX_OK && all &&
+        json_object_set_new(message, "content",
+                            json_stringn(text.data ? text.data : "", text.len)) != 0)
+        st = no_memory();
+    ax_buf_free(&text);
+    return st;
+}
+
+/* The messages as the template reads them: a new reference. */
+static enum ax_status messages_for(const struct ax_template *t, const json_t *messages,
+                                   json_t **out) {
+    if (ax_template_takes_parts(t)) {
+        *out = json_incref((json_t *)(uintptr_t)messages);
+        return AX_OK;
+    }
+    json_t *list = json_array();
+    enum ax_status st = list ? AX_OK : no_memory();
+    for (size_t i = 0; st == AX_OK && i < json_array_size(messages); i++) {
+        json_t *message = json_copy(json_array_get(messages, i));
+        const bool ok = message && json_array_append_new(list, message) == 0;
+        st = ok ? join_parts(message) : no_memory();
+    }
+    if (st == AX_OK)
+        *out = list;
+    else
+        json_decref(list);
+    return st;
+}
+
+/* ---- rendering ---- */
+
+static json_t *variables_of(const struct ax_chat_prompt *p, json_t *messages) {
     json_t *vars = p->variables ? json_copy((json_t *)(uintptr_t)p->variables) : json_object();
-    json_t *own = json_pack("{sO sO* sb}", "messages", (json_t *)(uintptr_t)p->messages, "tools",
+    json_t *own = json_pack("{sO sO* sb}", "messages", messages, "tools",
                             json_array_size(p->tools) > 0 ? p->tools : NULL,
                             "add_generation_prompt", !p->bare && !p->continues);
     const bool ok = vars && own && json_object_update(vars, own) == 0;
@@ -103,11 +161,12 @@ static json_t *variables_of(const struct ax_chat_prompt *p) {
 
 /* Ends the rendered text with the content of the last message, as in transformers' apply_chat_template
  * (continue_final_message): without what the template strips of it. */
-static enum ax_status cut_behind_content(const struct ax_chat_prompt *p,
-                                         struct ax_template_output *text) {
+static enum ax_status cut_behind_content(const json_t *messages, struct ax_template_output *text) {
     static const char blanks[] = " \t\r\n\v\f";
-    const json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1);
-    const char *content = json_string_value(json_object_get(last, "content")), *at = NULL;
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *all = json_object_get(last, "content");
+    const json_t *end = json_array_get(all, json_array_size(all) - 1);
+    const char *content = json_string_value(end ? text_of(end) : all), *at = NULL;
     content = content ? content + strspn(content, blanks) : "";
     size_t n = strlen(content), full = n;
     while (n > 0 && strchr(blanks, content[n - 1]))
@@ -133,15 +192,18 @@ enum ax_status ax_text_side_render_chat(const struct ax_text_side *s,
     if (!template)
         AX_TRY(ax_text_side_need_template(s));
     const struct ax_template_options o = {.chat = true, .defaults = s->tokens};
-    json_t *vars = variables_of(p);
-    if (!vars)
-        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    enum ax_status st = ax_template_render(template, vars, &o, text);
+    json_t *messages = NULL;
+    AX_TRY(messages_for(template, p->messages, &messages));
+    json_t *vars = variables_of(p, messages);
+    enum ax_status st = vars ? AX_OK : no_memory();
+    if (st == AX_OK)
+        st = ax_template_render(template, vars, &o, text);
     if (st == AX_OK && p->lost)
         st = ax_tools_find_lost(template, vars, &o, text, p->lost);
     if (st == AX_OK && p->continues)
-        st = cut_behind_content(p, text);
+        st = cut_behind_content(messages, text);
     json_decref(vars);
+    json_decref(messages);
     return st;
 }
 

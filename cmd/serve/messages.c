@@ -40,36 +40,24 @@ static enum ax_status read_role(struct ax_serve_request *r, const struct ax_serv
                : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
 
-/* A text, or texts that are joined. */
+/* A text, or a list of texts. */
 static enum ax_status read_content(struct ax_serve_request *r, size_t i, const json_t *from,
                                    json_t *to) {
-    const json_t *v = json_object_get(from, "content");
-    struct ax_buf text = {0};
-    enum ax_status st = AX_OK;
-    if (json_is_string(v))
-        return json_object_set(to, "content", (json_t *)(uintptr_t)v) == 0
-                   ? AX_OK
-                   : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    if ((!v || json_is_null(v)) && json_object_get(to, "tool_calls"))
-        return json_object_set_new(to, "content", json_string("")) == 0
-                   ? AX_OK
-                   : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    if (!json_is_array(v))
+    json_t *v = json_object_get(from, "content");
+    const bool absent = !v || json_is_null(v);
+    if (!(absent && json_object_get(to, "tool_calls")) && !json_is_string(v) && !json_is_array(v))
         return ax_serve_refuse(r, AT(i, "content"), "expected text, or a list of parts");
-    for (size_t k = 0; k < json_array_size(v) && st == AX_OK; k++) {
-        const json_t *part = json_array_get(v, k), *piece = json_object_get(part, "text");
+    for (size_t k = 0; k < json_array_size(v); k++) {
+        const json_t *part = json_array_get(v, k);
         const char *type = json_string_value(json_object_get(part, "type"));
-        st = type && strcmp(type, "text") == 0 && json_is_string(piece)
-                 ? ax_buf_append(&text, json_string_value(piece), json_string_length(piece))
-                 : ax_serve_refuse(r, AT(i, "content"),
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(json_object_get(part, "text")))
+            return ax_serve_refuse(r, AT(i, "content"),
                                    "only parts of type text are supported, not %.40s",
                                    type ? type : "one without a type");
     }
-    if (st == AX_OK &&
-        json_object_set_new(to, "content", json_stringn(text.data ? text.data : "", text.len)) != 0)
-        st = ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
-    ax_buf_free(&text);
-    return st;
+    return json_object_set_new(to, "content", absent ? json_string("") : json_incref(v)) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
 
 /* Arguments are the text of an object; most templates expect the object. */

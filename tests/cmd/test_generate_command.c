@@ -75,6 +75,17 @@ static void from_everywhere(void **state) {
              plain);
     assert_memory_equal(output, head, strlen(head));
     assert_non_null(strstr(output, "=== prompt 3, sample 1 ===\n"));
+    /* parts of a content are lines of one text, as in vLLM and llama.cpp */
+    rows =
+        put_text("parts.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"h\\ni\"}]}\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+                                "\"text\", \"text\": \"h\"}, {\"type\": \"text\", \"text\": "
+                                "\"i\"}]}]}\n");
+    must(RUN("", "--input", (char *)(uintptr_t)rows, "--max-new-tokens", "12"));
+    const char *one = strstr(output, "===\n") + 4, *end = strstr(one, "=== prompt 2");
+    const char *two = strstr(end, "===\n") + 4;
+    assert_int_equal(strlen(two), end - one);
+    assert_memory_equal(one, two, (size_t)(end - one));
 }
 
 static void as_json(void **state) {

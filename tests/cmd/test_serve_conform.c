@@ -13,6 +13,7 @@
 #include "tests/cmd/serve_case.h"
 
 static struct server server, developers; /* of templates without and with a role for developers */
+static struct server parts;              /* of one that reads lists of parts */
 
 #define CHAT          "/v1/chat/completions"
 #define COMPLETE      "/v1/completions"
@@ -45,6 +46,10 @@ static int open_servers(void **state) {
     if (setup(state) != 0)
         return -1;
     open_with(&server, "plain", TEMPLATE);
+    open_with(&parts, "parts",
+              "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}"
+              "{% else %}{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}"
+              "{% endfor %}");
     open_with(&developers, "own", TEMPLATE "{% if messages[0].role == 'developer' %}!{% endif %}");
     return 0;
 }
@@ -52,6 +57,7 @@ static int open_servers(void **state) {
 static int close_servers(void **state) {
     serve_close(&server);
     serve_close(&developers);
+    serve_close(&parts);
     return scratch_remove(state);
 }
 
@@ -85,13 +91,19 @@ static void roles(void **state) {
     (void)state;
     check_prompt(&server, TURNS("system"), "[system]Be brief.[user]hi");
     check_prompt(&server, TURNS("developer"), "[system]Be brief.[user]hi");
-    check_prompt(
-        &server,
-        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"h\"}, "
-        "{\"type\": \"text\", \"text\": \"i\"}]}]}",
-        "[user]hi"); /* parts are one text */
     check_prompt(&developers, TURNS("system"), "[system]Be brief.[user]hi");
     check_prompt(&developers, TURNS("developer"), "[developer]Be brief.[user]hi!");
+}
+
+/* As in vLLM and llama.cpp, parts are lines of one text, or a list for templates that read lists. */
+static void contents_of_parts(void **state) {
+    (void)state;
+    static const char two[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"h\"}, "
+        "{\"type\": \"text\", \"text\": \"i\"}]}]}";
+    check_prompt(&server, two, "[user]h\ni");
+    check_prompt(&parts, two, "[user](h)(i)");
+    check_prompt(&parts, TURNS("system"), "[system]Be brief.[user]hi");
 }
 
 /* A list of no tools is not the absence of one, as in transformers. */
@@ -291,6 +303,7 @@ static void as_eval(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roles),
+        cmocka_unit_test(contents_of_parts),
         cmocka_unit_test(no_tools),
         cmocka_unit_test(lengths),
         cmocka_unit_test(offsets),

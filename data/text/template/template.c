@@ -102,6 +102,7 @@ struct ax_template {
     char *source;
     size_t len;
     bool in_parts; /* it writes contents that are lists of parts, and no texts */
+    bool takes_parts;
 };
 
 /* The source as Jinja reads it: line ends become \n, and the last one is dropped. */
@@ -169,8 +170,9 @@ static enum ax_status name_place(enum ax_status st, const char *name, int line) 
 
 #define WORD "qxwordxq"
 
-/* *does: a question with this content, which is consumed, appears in what the template writes. */
-static enum ax_status writes(const struct ax_template *t, json_t *content, bool *does) {
+/* *does: a question with this content, which is consumed, appears in what the template writes; *quoted: as in a list. */
+static enum ax_status writes(const struct ax_template *t, json_t *content, bool *does,
+                             bool *quoted) {
     const struct ax_template_options o = {.chat = true,
                                           .fixed_now = true,
                                           .max_steps = 1000000,
@@ -183,6 +185,7 @@ static enum ax_status writes(const struct ax_template *t, json_t *content, bool 
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     const enum ax_status st = ax_template_render(t, vars, &o, &text);
     *does = st == AX_OK && strstr(text.text, WORD);
+    *quoted = *does && (strstr(text.text, "'" WORD "'") || strstr(text.text, "\"" WORD "\""));
     ax_template_output_free(&text);
     json_decref(vars);
     if (st == AX_ERR_NOMEM)
@@ -194,11 +197,11 @@ static enum ax_status writes(const struct ax_template *t, json_t *content, bool 
 
 /* Finds out in what form the template reads contents. */
 static enum ax_status find_form(struct ax_template *t) {
-    bool texts, parts = false;
-    AX_TRY(writes(t, json_string(WORD), &texts));
-    if (!texts)
-        AX_TRY(writes(t, json_pack("[{ssss}]", "type", "text", "text", WORD), &parts));
-    t->in_parts = parts;
+    bool texts, parts, quoted;
+    AX_TRY(writes(t, json_string(WORD), &texts, &quoted));
+    AX_TRY(writes(t, json_pack("[{ssss}]", "type", "text", "text", WORD), &parts, &quoted));
+    t->in_parts = parts && !texts;
+    t->takes_parts = parts && !quoted;
     return AX_OK;
 }
 
@@ -227,6 +230,10 @@ void ax_template_free(struct ax_template *t) {
 
 bool ax_template_has_generation(const struct ax_template *t) {
     return t->tree.has_generation;
+}
+
+bool ax_template_takes_parts(const struct ax_template *t) {
+    return t->takes_parts;
 }
 
 bool ax_template_mentions(const struct ax_template *t, const char *word) {

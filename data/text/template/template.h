@@ -32,6 +32,8 @@ bool ax_template_has_generation(const struct ax_template *t);
 /* True if an attribute or string literal in the template equals `word`, so that it may read a
  * message key of this name. */
 bool ax_template_mentions(const struct ax_template *t, const char *word);
+/* True if it writes a content that is a list of parts as their texts, and not as a list. */
+bool ax_template_takes_parts(const struct ax_template *t);
 /* The name of the template in messages. */
 const char *ax_template_where(const struct ax_template *t);
 /* The original source, to save with a model; *len bytes. */
