@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/fault.h"
 #include "base/log.h"
@@ -45,7 +46,22 @@ static bool is_launcher(const char *program) {
     return program && strcmp(slash ? slash + 1 : program, "axlaunch") == 0;
 }
 
+enum { STACK_KIB = 1024 };
+
+/* The system ends a process without a word whose stack is full. */
+static enum ax_status check_stack(void) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_STACK, &r) != 0 || r.rlim_cur == RLIM_INFINITY ||
+        r.rlim_cur / 1024 >= STACK_KIB)
+        return AX_OK;
+    return ax_error(AX_ERR_NOMEM,
+                    "the limit of the stack is %llu KiB, and %d are needed: raise it with `ulimit "
+                    "-s 8192`",
+                    (unsigned long long)r.rlim_cur / 1024, STACK_KIB);
+}
+
 static enum ax_status run(int argc, char **argv) {
+    AX_TRY(check_stack());
     AX_TRY(ax_fault_configure(getenv("AX_FAULT")));
     if (is_launcher(argv[0]))
         return run_command("launch", argc, argv);

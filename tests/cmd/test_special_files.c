@@ -204,6 +204,22 @@ static void links_in_checkpoints_are_damage(void **state) {
     clear("o");
 }
 
+/* The kernel ends a process by SIGSEGV whose stack is full. */
+static void limited_stack(void **state) {
+    (void)state;
+    char command[2000];
+    snprintf(command, sizeof command,
+             "bash -c 'ulimit -s 512; exec \"$0\" plan \"$1\"' '%s' '%s' 2>&1", test_program(),
+             configure("", "micro_batch_size: 4\n"));
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    said[fread(said, 1, sizeof said - 1, p)] = '\0';
+    const int code = pclose(p);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 5);
+    has("the limit of the stack is 512 KiB, and 1024 are needed: raise it with `ulimit -s 8192`");
+}
+
 /* The kernel ends a process by SIGXFSZ that does not ask for the error. */
 static void limited_files(void **state) {
     (void)state;
@@ -231,6 +247,7 @@ int main(void) {
         cmocka_unit_test_setup(leftovers_are_removed, without_folder),
         cmocka_unit_test_setup(open_folders_are_named, without_folder),
         cmocka_unit_test_setup(links_in_checkpoints_are_damage, without_folder),
+        cmocka_unit_test_setup(limited_stack, without_folder),
         cmocka_unit_test_setup(limited_files, without_folder),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
