@@ -103,6 +103,7 @@ static enum ax_status read_line(struct ax_chat *c, bool *more) {
     fflush(stdout);
     for (;;) {
         errno = 0;
+        memset(piece, '\n', sizeof piece); /* the last NUL is then the end, and others are text */
         if (!fgets(piece, sizeof piece, stdin)) {
             const bool again = ferror(stdin) && errno == EINTR;
             clearerr(stdin);
@@ -116,7 +117,7 @@ static enum ax_status read_line(struct ax_chat *c, bool *more) {
             fflush(stdout);
             continue;
         }
-        const size_t n = strlen(piece);
+        const size_t n = (size_t)((char *)memrchr(piece, '\0', sizeof piece) - piece);
         const bool whole = n > 0 && piece[n - 1] == '\n';
         AX_TRY(ax_buf_append(&c->line, piece, whole ? n - 1 : n));
         if (whole) {

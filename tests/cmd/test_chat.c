@@ -45,6 +45,27 @@ static int leave(struct chat *c) {
     start(c, (char *[]){"axtrain", "chat", "--model", m, "--dtype", "float32", "--temperature",    \
                         "0", __VA_ARGS__, NULL})
 
+/* A NUL is a character of its line. */
+static void lines_with_nul(void **state) {
+    (void)state;
+    static const char lines[] = "a\0b\nhello\n";
+    static struct chat c;
+    char line[512], path[128];
+    START(&c, model, "--max-new-tokens", "2");
+    assert_int_equal(write(c.in, lines, sizeof lines - 1), sizeof lines - 1);
+    snprintf(path, sizeof path, "%s", in_scratch("nul.json"));
+    snprintf(line, sizeof line, "/save %s\n", path);
+    say(&c, line);
+    assert_int_equal(leave(&c), 0);
+    json_t *row = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    const json_t *m = json_object_get(row, "messages");
+    assert_int_equal(json_array_size(m), 4);
+    const json_t *said = json_object_get(json_array_get(m, 0), "content");
+    assert_int_equal(json_string_length(said), 3);
+    assert_memory_equal(json_string_value(said), lines, 3);
+    json_decref(row);
+}
+
 static void turns_and_commands(void **state) {
     (void)state;
     static struct chat c, again;
@@ -174,6 +195,7 @@ static void errors(void **state) {
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_with_nul),
         cmocka_unit_test(turns_and_commands),
         cmocka_unit_test(an_interrupt_stops_a_reply),
         cmocka_unit_test(adapters_take_turns),
