@@ -268,10 +268,15 @@ static enum ax_status detokenize(void *ctx, struct ax_exchange *x) {
 
 static enum ax_status tokenizer_info(void *ctx, struct ax_exchange *x) {
     const struct ax_serve *s = ctx;
+    const struct ax_text_side *side = s->engine.models.list[0].side;
+    const struct ax_template *template = ax_text_side_template(side, NULL);
+    size_t len = 0;
+    const char *source = template ? ax_template_source(template, &len) : NULL;
     json_t *info = json_object();
+    if (source)
+        json_object_set_new(info, "chat_template", json_stringn(source, len));
     for (int i = 0; i < AX_SPECIAL_COUNT; i++) {
-        const char *text =
-            ax_tokenizer_special(s->engine.models.list[0].side->tokenizer, (enum ax_special)i);
+        const char *text = ax_tokenizer_special(side->tokenizer, (enum ax_special)i);
         json_object_set_new(info, ax_special_name((enum ax_special)i),
                             text ? json_string(text) : json_null());
     }

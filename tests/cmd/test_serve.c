@@ -46,6 +46,7 @@ static void about_the_model(void **state) {
     assert_int_equal(ask(&c, "GET", "/tokenizer_info", NULL), 200);
     v = client_json(&c);
     assert_string_equal(text_at(v, "eos_token"), "<|eot_id|>");
+    assert_non_null(strstr(text_at(v, "chat_template"), "{%- for"));
     json_decref(v);
     client_send(&c, "GET", "/v1/models", NULL); /* pipelined */
     client_send(&c, "GET", "/health", NULL);
