@@ -112,6 +112,7 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("layers_pattern", "peft_layers_pattern"), NAME("rank_pattern", "lora_rank_pattern"),
     NAME("alpha_pattern", "lora_alpha_pattern"), NAME("exclude_modules", "lora_exclude_modules"),
     NAME("target_parameters", "lora_target_parameters"),
+    NAME("router_aux_loss_coef", "model_config, with this key and output_router_logits: true in it"),
     NAME("bnb_4bit_quant_type", "bnb_config_kwargs, with this key in it"),
     NAME("use_bnb_nested_quant", "bnb_config_kwargs, with bnb_4bit_use_double_quant in it"),
     NAME("bnb_4bit_use_double_quant", "bnb_config_kwargs, with this key in it"),

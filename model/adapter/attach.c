@@ -484,6 +484,10 @@ static bool names_weight(const struct ax_model *m, const struct ax_peft_config *
 }
 
 static enum ax_status check(const struct ax_model *m, const struct ax_peft_config *c, int number) {
+    char experts[96] = "";
+    if (m->arch.moe.n_experts > 0)
+        snprintf(experts, sizeof experts, "%s.%s, %s.down_proj", ax_moe_module(&m->arch),
+                 m->arch.ungated ? "up_proj" : "gate_up_proj", ax_moe_module(&m->arch));
     bool any = false;
     for (int i = 0; i < m->n_params; i++)
         any = any || m->params[i].adapter == number;
@@ -492,19 +496,16 @@ static enum ax_status check(const struct ax_model *m, const struct ax_peft_confi
             return ax_error(
                 AX_ERR_CONFIG,
                 "target_modules: \"%s\" matches no module of this %s model that can have an "
-                "adapter (the projections of attention and MLP, embed_tokens and %s)",
-                c->targets.names[i], m->arch.family->model_type, head_module(m));
+                "adapter (the projections of attention and MLP, embed_tokens and %s)%s%s",
+                c->targets.names[i], m->arch.family->model_type, head_module(m),
+                *experts ? "; experts are named in lora_target_parameters: " : "", experts);
     for (int i = 0; i < c->parameters.n; i++)
-        if (!names_weight(m, c, c->parameters.names[i])) {
-            char known[96] = ", which has no experts";
-            if (m->arch.moe.n_experts > 0)
-                snprintf(known, sizeof known, " (%s.%s, %s.down_proj)", ax_moe_module(&m->arch),
-                         m->arch.ungated ? "up_proj" : "gate_up_proj", ax_moe_module(&m->arch));
+        if (!names_weight(m, c, c->parameters.names[i]))
             return ax_error(
                 AX_ERR_CONFIG,
-                "target_parameters: \"%s\" matches no stacked expert weight of this %s model%s",
-                c->parameters.names[i], m->arch.family->model_type, known);
-        }
+                "target_parameters: \"%s\" matches no stacked expert weight of this %s model%s%s%s",
+                c->parameters.names[i], m->arch.family->model_type,
+                *experts ? " (" : ", which has no experts", experts, *experts ? ")" : "");
     for (int i = 0; i < c->save.n; i++)
         if (!names_saved(m, c->save.names[i]))
             return ax_error(AX_ERR_CONFIG,

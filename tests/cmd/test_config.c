@@ -140,6 +140,7 @@ static void rules_between_keys(void **state) {
         {"adapter: dora\n", "set adapter: lora and peft_use_dora: true"},
         {"push_to_hub: true\n", "here it is called hub_model_id"},
         {"gradient_clip: 1\n", "here it is called max_grad_norm"},
+        {"router_aux_loss_coef: 0.1\n", "model_config, with this key and output_router_logits"},
         {"optimizer: adamww\n", "did you mean adamw_torch?"},
         {"optimizer: xylophone\n", "got \"xylophone\" (c.yaml"},
         {"adapter: qlora\n", "qlora needs load_in_4bit: true"},

@@ -596,6 +596,13 @@ static void test_model_config(void **state) {
     EXPECT(2, "hiden_size: no such field in", config("model_config: {hiden_size: 5}\n"));
 }
 
+/* A module's name of an expert's matrix: the error says where experts are named. */
+static void test_targets_of_experts(void **state) {
+    (void)state;
+    run_experts(2, "named in lora_target_parameters: mlp.experts.gate_up_proj, mlp.experts.down",
+                "adapter: lora\nlora_r: 4\nlora_alpha: 8\n", "lora_target_modules=[w1]");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lora),
@@ -608,6 +615,7 @@ int main(void) {
         cmocka_unit_test(test_targets_of_a_mixture),
         cmocka_unit_test(test_packed_experts),
         cmocka_unit_test(test_model_config),
+        cmocka_unit_test(test_targets_of_experts),
         cmocka_unit_test(test_evaluation_and_best),
         cmocka_unit_test(test_resume_is_bitwise),
         cmocka_unit_test(test_resume_of_other_targets),
