@@ -94,7 +94,7 @@ def by_trl(name, args, base, teacher, adapter, folder, rows):
 
 def main():
     a, work = peers.begin(__doc__)
-    peers.make_models(a.axtrain, a.goldens, work)
+    peers.make_models(a.axtrain, a.goldens, work, FAMILIES)
     refused = different = 0
     for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")

@@ -28,7 +28,9 @@ import trl.trainer.grpo_trainer
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 
-FAMILIES = ("llama", "qwen3", "gemma3_text", "granite", "olmo2")
+FAMILIES = ("llama", "qwen3", "gemma3_text", "granite", "olmo2", "gemma2", "gemma4", "cohere2", "glm4", "exaone4", "smollm3",
+            "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe", "minimax_m2",
+            "qwen3_next", "falcon_h1", "lfm2", "lfm2_moe", "qwen3_5")
 REWARDS = '''"""Rewards of token numbers; the first one notes what it was asked for."""
 import json
 
@@ -182,7 +184,7 @@ def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag):
     trl.trainer.grpo_trainer.shuffle_sequence_dict = shuffle
     c = trl.GRPOConfig(output_dir="trl", report_to=[], save_strategy="no", use_cpu=True, bf16=False, gradient_checkpointing=False,
                        disable_tqdm=True, log_level="error", shuffle_dataset=False, lr_scheduler_type="constant_with_warmup", **args)
-    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
     if adapter:
         model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
     try:
@@ -212,10 +214,10 @@ def compare(ours, theirs, ratios):
     return bad
 
 
-def make_models(axtrain, goldens, work):
+def make_models(axtrain, goldens, work, families):
     """Models of random weights, which end answers more often than by chance; the token that pads."""
-    peers.make_models(axtrain, goldens, work)
-    for family in FAMILIES:
+    peers.make_models(axtrain, goldens, work, families)
+    for family in families:
         folder = os.path.join(work, family)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
@@ -232,15 +234,17 @@ def make_models(axtrain, goldens, work):
 
 
 def main():
-    a, work = peers.begin(__doc__)
+    a, work = peers.begin(__doc__, peers.more(FAMILIES))
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../goldens"))
     import rule
-    pad = make_models(a.axtrain, a.goldens, work)
+    pad = make_models(a.axtrain, a.goldens, work, a.families)
     refused = different = empty = 0
     for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")
-        family = r.choice(FAMILIES)
+        family = r.choice(a.families)
         args, both, optimizer, functions, micro, lag, with_adapter = draw(r)
+        if family in peers.ROUTED and not with_adapter:
+            both["weight_decay"], optimizer = 0.0, optimizer.replace("adafactor", "sgd")
         folder, base = os.path.join(work, f"run{i}"), os.path.join(work, family)
         os.makedirs(folder)
         with open(os.path.join(folder, "my_rewards.py"), "w", encoding="utf-8") as f:
@@ -267,7 +271,7 @@ def main():
             empty += 1
             continue
         shuffle = in_order_of(rule, both["seed"], size, args["steps_per_generation"] // both["gradient_accumulation_steps"])
-        theirs = by_trl({**args, **both, "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag)
+        theirs = by_trl({**args, **both, **peers.without_balance(family), "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag)
         bad = compare(ours, theirs, both["gradient_accumulation_steps"] == 1 and args.get("beta") and not args.get("mask_truncated_completions")) + peers.compare_weights(os.path.join(folder), adapter or base, adapter)
         if bad:
             different += 1

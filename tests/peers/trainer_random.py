@@ -1,15 +1,17 @@
 """Random runs of TRL's trainers, and the same by axtrain: losses, gradient norms, learning rates, metrics, and the weights
 at the end must agree.
 
-usage: trainer_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--only METHOD] [--keep]
+usage: trainer_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--only METHOD] [--families NAME,…] [--keep]
 
-Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md says to be
-different is not drawn: the KL estimate of KTO, ORPO, label smoothing of a plain DPO. Runs with a step without a trained
+Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md, docs/from-trl.md
+and docs/hybrids.md say to be different is not drawn: the KL estimate of KTO, ORPO, label smoothing of a plain DPO; of
+mixtures and hybrids Adafactor, weight decay, and the routers' loss with accumulation. Runs with a step without a trained
 token are left out: TRL's moments move the weights there. Exit code 1 at a difference, whose folder is kept.
 Needs: torch transformers trl peft datasets.
 """
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -28,13 +30,22 @@ from datasets import disable_progress_bars, load_dataset  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from trl.experimental.cpo import CPOConfig, CPOTrainer  # noqa: E402
 
-FAMILIES = ("llama", "qwen3", "gemma3_text", "granite", "olmo2", "phi3")
+DENSE = ("llama", "qwen3", "gemma3_text", "granite", "olmo2", "phi3", "mistral", "gemma2", "gemma4", "cohere", "cohere2", "glm4",
+         "exaone4", "smollm3", "seed_oss", "hunyuan_v1_dense", "ernie4_5", "ministral3")
+BALANCED = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")  # routers have a loss in both
+MIXTURES = BALANCED + ("deepseek_v2", "deepseek_v3", "glm4_moe", "ernie4_5_moe", "minimax_m2", "gemma4_moe")
+HYBRIDS = ("qwen3_next", "granite4", "granite4_dense", "falcon_h1", "lfm2", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe",
+           "gemma3n")
+APART = (*HYBRIDS, "gpt_oss")  # packed documents see each other there in TRL without flash attention
+ROUTED = MIXTURES + HYBRIDS
+FAMILIES = DENSE + ROUTED
+SCORED = ("llama", "qwen3", "gemma3_text", "olmo2", "phi3", "mistral", "gemma2", "glm4", "exaone4", "smollm3", "seed_oss",
+          "ministral3", "hunyuan_v1_dense", *BALANCED, "deepseek_v2", "deepseek_v3", "qwen3_next", "qwen3_5")  # have a class with a score
 METHODS = ("sft", "sft", "sft", "dpo", "dpo", "kto", "cpo", "simpo", "reward")
 WORDS = "apple bridge copper delta engine forest garden harbor island jacket kettle ladder meadow needle".split()
 TRAINERS = {"sft": (trl.SFTConfig, trl.SFTTrainer), "dpo": (trl.DPOConfig, trl.DPOTrainer), "kto": (trl.KTOConfig, trl.KTOTrainer),
             "cpo": (CPOConfig, CPOTrainer), "simpo": (CPOConfig, CPOTrainer),
             "reward": (trl.RewardConfig, trl.RewardTrainer)}
-TARGETS = ["q_proj", "v_proj", "down_proj", "qkv_proj"]
 
 # Times; counts of padding; extremes, which are means of those of batches; signs of differences, which may be of rounding.
 NOT_COMPARED = ("runtime", "per_second", "epoch", "num_tokens", "min_reward", "max_reward", "eval_margin", "accurac")
@@ -71,10 +82,15 @@ def records(r, method, form):
     return rows
 
 
-def draw(r, models, only):
+def without_balance(family):
+    """The argument that keeps TRL's trainers from training the routers' loss."""
+    return {"router_aux_loss_coef": 0.0} if family in ROUTED else {}
+
+
+def draw(r, models, only, families):
     """Method, family, the arguments of TRL's configuration, our keys, the records, and whether an adapter trains."""
     method = only or r.choice(METHODS)
-    family = r.choice([f for f in FAMILIES if method != "reward" or f != "granite"])  # which has no class with a score
+    family = r.choice([f for f in families if method != "reward" or f in SCORED] or families)
     form = r.choice(("messages", "generation", "text", "texts", "chats") if method == "sft" else ("texts", "chats"))
     args = {"per_device_train_batch_size": r.choice((1, 2, 3)) * (2 if method == "kto" else 1),
             "gradient_accumulation_steps": r.choice((1, 1, 2)) if method in ("sft", "reward") else 1, "learning_rate": r.choice((1e-3, 3e-4)),
@@ -89,7 +105,7 @@ def draw(r, models, only):
                     ("warmup_stable_decay", {"num_decay_steps": 3, "decay_type": "cosine", "min_lr_ratio": 0.2}))
     if schedule:
         args["lr_scheduler_type"], args["lr_scheduler_kwargs"] = schedule
-    if r.random() < 0.5:
+    if family in ROUTED or r.random() < 0.5:  # rounding sends a token to another expert sooner or later
         args["max_steps"] = r.choice((3, 5))
     else:
         args["num_train_epochs"] = r.choice((1, 2, 0.7))
@@ -105,7 +121,7 @@ def draw(r, models, only):
         if form == "generation":
             args["assistant_only_loss"] = True
             data.update(type="chat_template", train_on_generation=True)
-        if r.random() < 0.4:
+        if r.random() < 0.4 and family not in APART:
             args.update(packing=True, packing_strategy=r.choice(("bfd", "bfd_split", "wrapped")))
             keys.update(sample_packing=True, packing_strategy=args["packing_strategy"], excess_length_strategy=None)
         if r.random() < 0.2:
@@ -147,7 +163,20 @@ def draw(r, models, only):
         keys.update(eval_steps=2, eval_batch_size=2, test_datasets=[{**data, "path": "EVAL"}])
         if args.get("packing"):
             args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5
+    if family in BALANCED and method != "reward":
+        args["router_aux_loss_coef"] = r.choice((0.0, 0.1))
+        keys["model_config"] = {"output_router_logits": args["router_aux_loss_coef"] > 0, "router_aux_loss_coef": args["router_aux_loss_coef"]}
+    elif method in ("sft", "dpo", "kto"):
+        args.update(without_balance(family))
     adapter = r.random() < 0.3 and method != "reward"
+    if family in ROUTED and not adapter:
+        args["weight_decay"] = keys["weight_decay"] = 0.0
+        if args["optim"] == "adafactor":
+            args["optim"] = keys["optimizer"] = "adamw_torch"
+    if args.get("router_aux_loss_coef") and "label_smoothing_factor" in args:
+        args["label_smoothing_factor"] = keys["label_smoothing"] = None  # with which TRL leaves the routers' loss out
+    if args.get("router_aux_loss_coef"):
+        args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
     drop = [k for k, v in args.items() if v is None]
     for k in drop:
         del args[k]
@@ -159,16 +188,22 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
     args = dict(args)
     if method in ("cpo", "simpo"):
         args.setdefault("max_completion_length", args["max_length"])
+        balance = args.pop("router_aux_loss_coef", 0.0)
     c = config(output_dir=os.path.join(folder, "trl"), report_to=[], save_strategy="no", use_cpu=True, bf16=False,
                train_sampling_strategy="sequential", gradient_checkpointing=False, disable_tqdm=True, log_level="error", **args)
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     if method == "reward":
         model = transformers.AutoModelForSequenceClassification.from_pretrained(reward_base, num_labels=1, dtype=torch.float32)
     else:
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
+    if method in ("cpo", "simpo") and balance:
+        model.config.output_router_logits, model.config.router_aux_loss_coef = True, balance
     if adapter:
         model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
-    t = trainer(model=model, args=c, processing_class=tokenizer, train_dataset=data, **({"eval_dataset": evals} if "eval_steps" in args else {}))
+    more = {"eval_dataset": evals} if "eval_steps" in args else {}
+    if method in ("dpo", "kto") and not adapter:
+        more["ref_model"] = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
+    t = trainer(model=model, args=c, processing_class=tokenizer, train_dataset=data, **more)
     t.remove_callback(transformers.PrinterCallback)
     t.train()
     t.save_model(os.path.join(folder, "trl"))
@@ -190,16 +225,20 @@ def by_axtrain(axtrain, keys, folder, adapter):
         return p, [json.loads(line) for line in f]
 
 
-def compare(ours, theirs, method):
+def compare(ours, theirs, method, balance=0.0):
     bad = []
     for kind in ("loss", "eval_loss"):
         a = {x["step"]: x for x in ours if kind in x}
         b = {x["step"]: x for x in theirs if kind in x}
         if sorted(b) != [s for s in sorted(a) if s in b or kind == "loss"]:
             bad.append(f"{kind}: at steps {sorted(a)}, in TRL {sorted(b)}")
-        for s in sorted(set(a) & set(b)):
+        for s in sorted(set(a) & set(b))[:10]:  # rounding grows
             for k, v in b[s].items():
-                w = a[s].get(k)
+                w = a[s].get("moe/aux_loss" if k == "aux_loss" else k)
+                if k == "loss" and balance:
+                    w += balance * a[s]["moe/aux_loss"]
+                if k == "eval_loss" and balance:
+                    v -= balance * b[s].get("eval_aux_loss", math.nan)
                 if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED):
                     continue
                 if w is None or (method in ("cpo", "simpo") and "logits" in k) or (k.startswith("eval_") and "/" in k):
@@ -215,6 +254,8 @@ def compare_weights(folder, start, adapter):
     s = load_file(os.path.join(start, name))
     bad = [f"only in one: {sorted(set(a) ^ set(b))[:3]}"] if (set(a) ^ set(b)) - {"lm_head.weight"} else []
     for k in set(a) & set(b):
+        if k.endswith("k_proj.bias"):  # no softmax sees the part that rope does not turn: gradients are rounding
+            continue
         moved = (b[k].float() - s[k].float()).norm() if k in s else b[k].float().norm()
         off = (a[k].float() - b[k].float()).norm()
         if off > 0.03 * moved + 1e-6:
@@ -222,33 +263,38 @@ def compare_weights(folder, start, adapter):
     return bad
 
 
-def make_models(axtrain, goldens, work):
+def make_models(axtrain, goldens, work, families):
     """Random weights of tiny models, all with the first one's tokenizer; without longrope, whose factors follow from the
     longest document of a pass, so that passes of other documents have other log-probs."""
     def config_of(family):
         with open(os.path.join(goldens, "models", family, "config.json"), encoding="utf-8") as f:
             config = json.load(f)
-        if config["rope_parameters"].get("rope_type") == "longrope":
+        if config.get("rope_parameters", {}).get("rope_type") == "longrope":
             config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
         return config
 
-    for family in FAMILIES:
+    for family in families:
         shape = os.path.join(work, family + "-shape")
         os.makedirs(shape)
         with open(os.path.join(shape, "config.json"), "w", encoding="utf-8") as f:
-            json.dump({**config_of(family), "vocab_size": config_of("llama")["vocab_size"]}, f)
+            json.dump({k: config_of("llama")["vocab_size"] if k.startswith("vocab_size") else 0.0 if k.endswith("dropout") else v
+                       for k, v in config_of(family).items()}, f)
         subprocess.run([axtrain, "bench", "step", "--model", shape, "--write-random", os.path.join(work, family)], check=True)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(os.path.join(goldens, "models/llama", name), os.path.join(work, family))
 
 
 def make_adapter(r, base, folder, seed):
-    """A new one, or, half of the time, as if it had been trained."""
+    """A new one, or, half of the time, as if it had been trained. PEFT takes a mixture's names of MLPs for those of experts."""
     torch.manual_seed(seed)
-    m = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    names = [n for n in TARGETS if any(k.endswith("." + n) for k, _ in m.named_modules())]
-    m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=names, task_type="CAUSAL_LM",
-                                               use_rslora=r.random() < 0.3, use_dora=r.random() < 0.2))
+    m = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
+    experts = sorted({k.split(".", k.count(".") - 1)[-1] for k, p in m.named_parameters() if p.ndim == 3 and "experts." in k})
+    names = sorted({k.split(".")[-1] for k, v in m.named_modules() if k.endswith("_proj") and isinstance(v, torch.nn.Linear)} - {"out_proj"})
+    if experts:
+        names = [n for n in names if n not in ("gate_proj", "up_proj", "down_proj")]
+    m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=r.sample(names, min(len(names), 4)), task_type="CAUSAL_LM",
+                                               target_parameters=experts if r.random() < 0.5 else None,
+                                               use_rslora=r.random() < 0.3, use_dora=not experts and r.random() < 0.2))
     if r.random() < 0.5:
         for name, p in m.named_parameters():
             if "lora_B" in name:
@@ -273,13 +319,21 @@ def begin(doc, more=lambda p: None):
     return p.parse_args(), tempfile.mkdtemp(prefix="peers-random-")
 
 
+def more(families, *methods):
+    def add(p):
+        p.add_argument("--families", type=lambda s: s.split(","), default=families)
+        if methods:
+            p.add_argument("--only", choices=methods)
+    return add
+
+
 def main():
-    a, work = begin(__doc__, lambda p: p.add_argument("--only"))
-    make_models(a.axtrain, a.goldens, work)
+    a, work = begin(__doc__, more(FAMILIES, *dict.fromkeys(METHODS)))
+    make_models(a.axtrain, a.goldens, work, a.families)
     refused = different = empty = 0
     for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")
-        method, family, args, keys, rows, with_adapter = draw(r, work, a.only)
+        method, family, args, keys, rows, with_adapter = draw(r, work, a.only, a.families)
         folder, base = os.path.join(work, f"run{i}"), os.path.join(work, family)
         os.makedirs(folder)
         for name, part in (("rows", rows[:23 if method == "sft" else 24]), ("evals", rows[24:])):
@@ -313,7 +367,7 @@ def main():
         if any("loss" in x and x["loss"] is None for x in ours):  # no token was trained on: TRL's moments move weights all the same
             empty += 1
             continue
-        bad = compare(ours, theirs, method) + compare_weights(folder, start, adapter)
+        bad = compare(ours, theirs, method, args.get("router_aux_loss_coef", 0.0)) + compare_weights(folder, start, adapter)
         if bad:
             different += 1
             print(f"{folder}: {method} {family}:", *bad[:7], sep="\n  ", flush=True)
