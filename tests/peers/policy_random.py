@@ -4,7 +4,7 @@ Losses, gradient norms, rewards, what became of ratios, and the weights at the e
 usage: policy_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--keep]
 
 What docs/grpo.md says to be different is not drawn: TRL's means over a micro-batch (bnpo, entropies) or over a generation
-of several steps (dapo, cispo, vespo), and top_p, top_k and min_p. With older weights (max_staleness) TRL has their log-probs,
+of several steps (dapo, cispo, vespo), top_p, top_k and min_p, and the routers' loss of answers without a gradient. With older weights (max_staleness) TRL has their log-probs,
 as from another sampler; it refuses vespo with ratios of sequences. Left out are runs that skip a step, whose gradients are
 rounding or whose losses have blown up, that learn nothing, or draw the token that pads, which TRL takes for an end. Exit code 1 at a difference, whose
 folder is kept.
@@ -199,7 +199,7 @@ def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag):
     return t.state.log_history
 
 
-def compare(ours, theirs, ratios):
+def compare(ours, theirs, ratios, balance):
     bad = []
     a, b = ({x["step"]: x for x in lines if "loss" in x} for lines in (ours, theirs))
     if sorted(a) != sorted(b):
@@ -208,7 +208,9 @@ def compare(ours, theirs, ratios):
         for k, v in line.items():
             if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED) or (any(x in k for x in RATIOS) and not ratios):
                 continue
-            w = a[s].get(k.replace("rewards/", "rewards/my_rewards."))
+            w = a[s].get({"aux_loss": "moe/aux_loss"}.get(k, k.replace("rewards/", "rewards/my_rewards.")))
+            if k == "loss" and balance:
+                w += balance * a[s]["moe/aux_loss"]
             if w is None or abs(v - w) > (1e-2 if k in ("grad_norm", "entropy") else 2e-3) * max(abs(v), 1e-3 if k == "loss" else 1e-6) + (1e-4 if k == "kl" else 2e-6):
                 bad.append(f"step {s}: {k} is {w}, in TRL {v}")
     return bad
@@ -251,11 +253,14 @@ def main():
             f.write(REWARDS)
         with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as f:
             f.writelines(json.dumps(row) + "\n" for row in prompts(r))
+        balance = peers.balance_of(r, family)
+        if balance and (both["gradient_accumulation_steps"] > 1 or args.get("mask_truncated_completions")):
+            balance["router_aux_loss_coef"] = 0.0
         adapter = peers.make_adapter(r, base, os.path.join(folder, "adapter"), i) if with_adapter else None
         keys = {"base_model": base, "rl": "grpo", "datasets": [{"path": "rows.jsonl"}], "output_dir": "out", "sequence_len": 120,
                 "micro_batch_size": micro, "num_epochs": 99, "float32": True, "device": "cpu", "save_strategy": "no", "optimizer": optimizer,
                 "lr_scheduler": "constant_with_warmup", "loss_watchdog_threshold": 1e9, **both,
-                **({"adapter": "lora", "lora_model_dir": adapter} if adapter else {}), **({"max_staleness": lag} if lag else {}),
+                **peers.balance_keys(balance), **({"adapter": "lora", "lora_model_dir": adapter} if adapter else {}), **({"max_staleness": lag} if lag else {}),
                 "trl": {**args, "reward_funcs": ["my_rewards." + n for n in functions]}}
         what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}"
         done, ours = by_axtrain(a.axtrain, keys, folder)
@@ -271,8 +276,8 @@ def main():
             empty += 1
             continue
         shuffle = in_order_of(rule, both["seed"], size, args["steps_per_generation"] // both["gradient_accumulation_steps"])
-        theirs = by_trl({**args, **both, **peers.without_balance(family), "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag)
-        bad = compare(ours, theirs, both["gradient_accumulation_steps"] == 1 and args.get("beta") and not args.get("mask_truncated_completions")) + peers.compare_weights(os.path.join(folder), adapter or base, adapter)
+        theirs = by_trl({**args, **both, **balance, "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag)
+        bad = compare(ours, theirs, both["gradient_accumulation_steps"] == 1 and args.get("beta") and not args.get("mask_truncated_completions"), balance.get("router_aux_loss_coef")) + peers.compare_weights(os.path.join(folder), adapter or base, adapter)
         if bad:
             different += 1
             print(f"{what}:", *bad[:9], sep="\n  ", flush=True)

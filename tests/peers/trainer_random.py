@@ -43,6 +43,9 @@ SCORED = ("llama", "qwen3", "gemma3_text", "olmo2", "phi3", "mistral", "gemma2",
           "ministral3", "hunyuan_v1_dense", *BALANCED, "deepseek_v2", "deepseek_v3", "qwen3_next", "qwen3_5")  # have a class with a score
 METHODS = ("sft", "sft", "sft", "dpo", "dpo", "kto", "cpo", "simpo", "reward")
 WORDS = "apple bridge copper delta engine forest garden harbor island jacket kettle ladder meadow needle".split()
+TEMPLATE = """{{ bos_token }}{% if tools %}<|start_header_id|>system<|end_header_id|>{% for t in tools %}{{ t.function | tojson }}{% endfor %}\
+<|eot_id|>{% endif %}{% for m in messages %}<|start_header_id|>{{ m.role }} {{ mood }}<|end_header_id|>{% for c in m.tool_calls or [] %}\
+{{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}{{ m.content or "" }}<|eot_id|>{% endfor %}"""
 TRAINERS = {"sft": (trl.SFTConfig, trl.SFTTrainer), "dpo": (trl.DPOConfig, trl.DPOTrainer), "kto": (trl.KTOConfig, trl.KTOTrainer),
             "cpo": (CPOConfig, CPOTrainer), "simpo": (CPOConfig, CPOTrainer),
             "reward": (trl.RewardConfig, trl.RewardTrainer)}
@@ -55,7 +58,7 @@ def some(r, share, *values):
     return r.choice(values) if r.random() < share else None
 
 
-def records(r, method, form):
+def records(r, method, form, margin=False):
     def text(least, most):
         return " ".join(r.choice(WORDS) for _ in range(r.randint(least, most)))
 
@@ -65,36 +68,64 @@ def records(r, method, form):
     def chat():
         return [turn(("user", "assistant")[i % 2], 1, 6) for i in range(2 * r.randint(1, 2))]
 
-    chats = form in ("messages", "generation", "chats")
+    def tool():
+        return {"type": "function", "function": {"name": r.choice(WORDS), "description": text(1, 3)}}
+
+    def ends(answer):
+        return answer if chats else answer.removesuffix("<|eot_id|>")
+
+    chats = form not in ("text", "texts", "tokens")
     rows = []
     for i in range(28):
         ask = chat()[:-1] if chats else text(1, 8)
-        answer = (lambda: [turn("assistant", 1, 9)]) if chats else (lambda: " " + text(1, 9))
-        if method == "sft":
-            rows.append({"messages": chat()} if form in ("messages", "generation") else {"text": text(1, 20)} if form == "text" else
-                        {"prompt": ask, "completion": answer()})
+        answer = (lambda: [turn("assistant", 1, 9)]) if chats else (lambda: " " + text(1, 9) + r.choice(("", "", "<|eot_id|>")))
+        if form == "conversations":
+            rows.append({form: [{"from": m["role"], "value": m["content"]} for m in chat()]})
+        elif form == "tokens":
+            ids = [r.randint(5, 200) for _ in range(r.randint(2, 50))]
+            rows.append({"input_ids": ids, "labels": [t if r.random() < 0.6 else -100 for t in ids[:-1]] + ids[-1:]})
+        elif form == "tools":
+            rows.append({"messages": chat(), "tools": [tool() for _ in range(r.randint(0, 2))], "chat_template_kwargs": {"mood": text(0, 2)}})
+            if i % 2 or r.random() < 0.5:
+                call = {"type": "function", "function": {"name": r.choice(WORDS), "arguments": {"at": text(1, 2), "n": r.randint(0, 9)}}}
+                rows[-1]["messages"][1:1] = [{"role": "assistant", "tool_calls": [call]}, turn("tool", 1, 3)]
+        elif form in ("messages", "generation"):
+            rows.append({"messages": chat()})
+        elif method == "sft":
+            rows.append({"text": text(1, 20)} if form == "text" else {"prompt": ask, "completion": answer()})
         elif method == "kto":
             rows.append({"prompt": ask, "completion": answer(), "label": i % 3 != 1 if i < 2 else r.random() < 0.5})
         else:
             rows.append({"prompt": ask, "chosen": answer(), "rejected": answer()})
-            while rows[-1]["chosen"] == rows[-1]["rejected"]:
+            while ends(rows[-1]["chosen"]) == ends(rows[-1]["rejected"]):
                 rows[-1]["rejected"] = answer()
+            if form == "implicit":
+                ask = rows[-1].pop("prompt")
+                rows[-1] = {k: ask + v for k, v in rows[-1].items()}
+            if method == "reward" and margin:
+                rows[-1]["margin"] = r.randint(0, 4) / 2
     return rows
 
 
-def without_balance(family):
-    """The argument that keeps TRL's trainers from training the routers' loss."""
-    return {"router_aux_loss_coef": 0.0} if family in ROUTED else {}
+def balance_of(r, family):
+    """TRL's argument: its trainers train the routers' loss unless it is 0."""
+    return {"router_aux_loss_coef": r.choice((0.0, 0.1)) if family in BALANCED else 0.0} if family in ROUTED else {}
+
+
+def balance_keys(args):
+    coef = args.get("router_aux_loss_coef")
+    return {"model_config": {"output_router_logits": True, "router_aux_loss_coef": coef}} if coef else {}
 
 
 def draw(r, models, only, families):
     """Method, family, the arguments of TRL's configuration, our keys, the records, and whether an adapter trains."""
     method = only or r.choice(METHODS)
     family = r.choice([f for f in families if method != "reward" or f in SCORED] or families)
-    form = r.choice(("messages", "generation", "text", "texts", "chats") if method == "sft" else ("texts", "chats"))
+    form = r.choice({"sft": ("messages", "generation", "text", "texts", "chats", "conversations", "tokens", "tools"),
+                     "dpo": ("texts", "chats", "implicit"), "reward": ("texts", "chats", "implicit")}.get(method, ("texts", "chats")))
     args = {"per_device_train_batch_size": r.choice((1, 2, 3)) * (2 if method == "kto" else 1),
             "gradient_accumulation_steps": r.choice((1, 1, 2)) if method in ("sft", "reward") else 1, "learning_rate": r.choice((1e-3, 3e-4)),
-            "max_length": r.choice((24, 40, 200)) if method == "sft" and form != "generation" else 200, "logging_steps": 1, "seed": r.randint(0, 99),
+            "max_length": r.choice((24, 40, 200) if method == "sft" else (55, 75, 200)) if form != "generation" and method not in ("cpo", "simpo") else 200, "logging_steps": 1, "seed": r.randint(0, 99),
             "lr_scheduler_type": r.choice(("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt")),
             "warmup_steps": r.choice((0, 0, 1, 2)), "weight_decay": r.choice((0.0, 0.0, 0.1)),
             "max_grad_norm": r.choice((1.0, 0.05, 0.0)), "optim": r.choice(("adamw_torch", "adamw_torch", "sgd", "adafactor")),
@@ -108,7 +139,7 @@ def draw(r, models, only, families):
     if family in ROUTED or r.random() < 0.5:  # rounding sends a token to another expert sooner or later
         args["max_steps"] = r.choice((3, 5))
     else:
-        args["num_train_epochs"] = r.choice((1, 2, 0.7))
+        args["num_train_epochs"] = r.choice((1, 2, 0.7)) if args["per_device_train_batch_size"] > 1 else 0.7
     keys = {"micro_batch_size": args["per_device_train_batch_size"], "sequence_len": args["max_length"], "float32": True,
             "curriculum_sampling": True, "shuffle_merged_datasets": False, "excess_length_strategy": "truncate",
             "min_sample_len": 1, "save_strategy": "no", "optimizer": args["optim"], "lr_scheduler": args["lr_scheduler_type"],
@@ -119,8 +150,15 @@ def draw(r, models, only, families):
     data = {"path": "DATA"}
     if method == "sft":
         if form == "generation":
-            args["assistant_only_loss"] = True
-            data.update(type="chat_template", train_on_generation=True)
+            args["assistant_only_loss"] = data["train_on_generation"] = True
+            if r.random() < 0.5:
+                data["type"] = "chat_template"
+        if form == "conversations":
+            data.update(field_messages=form, message_property_mappings={"role": "from", "content": "value"})
+        if form in ("texts", "chats") and r.random() < 0.3:
+            args["completion_only_loss"], keys["train_on_inputs"] = False, True
+        if form == "tools":
+            keys["chat_template_jinja"] = args["chat_template_path"] = os.path.join(models, "tools.jinja")
         if r.random() < 0.4 and family not in APART:
             args.update(packing=True, packing_strategy=r.choice(("bfd", "bfd_split", "wrapped")))
             keys.update(sample_packing=True, packing_strategy=args["packing_strategy"], excess_length_strategy=None)
@@ -133,7 +171,7 @@ def draw(r, models, only, families):
     else:
         keys["rl"] = method
         if method == "reward":
-            del keys["rl"]
+            del keys["rl"], keys["excess_length_strategy"]
             keys["reward_model"] = True
             args["center_rewards_coefficient"] = keys["center_rewards_coefficient"] = some(r, 0.4, 0.01)
         else:
@@ -158,16 +196,16 @@ def draw(r, models, only, families):
             keys["cpo_alpha"] = 0.0
             args["simpo_gamma"] = keys["simpo_gamma"] = some(r, 0.5, 0.3)
     keys["datasets"] = [data]
-    if r.random() < 0.3 and args.get("loss_type") != "dft":
+    if method == "reward" and args["max_length"] < 200:  # batches of fewer pairs, of whose means those of TRL are
+        args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
+    elif r.random() < 0.3 and args.get("loss_type") != "dft":
         args.update(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=2)
         keys.update(eval_steps=2, eval_batch_size=2, test_datasets=[{**data, "path": "EVAL"}])
         if args.get("packing"):
             args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5
-    if family in BALANCED and method != "reward":
-        args["router_aux_loss_coef"] = r.choice((0.0, 0.1))
-        keys["model_config"] = {"output_router_logits": args["router_aux_loss_coef"] > 0, "router_aux_loss_coef": args["router_aux_loss_coef"]}
-    elif method in ("sft", "dpo", "kto"):
-        args.update(without_balance(family))
+    if method != "reward":
+        args.update(balance_of(r, family))
+        keys.update(balance_keys(args))
     adapter = r.random() < 0.3 and method != "reward"
     if family in ROUTED and not adapter:
         args["weight_decay"] = keys["weight_decay"] = 0.0
@@ -180,7 +218,7 @@ def draw(r, models, only, families):
     drop = [k for k, v in args.items() if v is None]
     for k in drop:
         del args[k]
-    return method, family, args, {k: v for k, v in keys.items() if v is not None}, records(r, method, form), adapter
+    return method, family, args, {k: v for k, v in keys.items() if v is not None}, records(r, method, form, r.random() < 0.5), adapter
 
 
 def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
@@ -188,7 +226,7 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
     args = dict(args)
     if method in ("cpo", "simpo"):
         args.setdefault("max_completion_length", args["max_length"])
-        balance = args.pop("router_aux_loss_coef", 0.0)
+        balance = args.pop("router_aux_loss_coef", None)
     c = config(output_dir=os.path.join(folder, "trl"), report_to=[], save_strategy="no", use_cpu=True, bf16=False,
                train_sampling_strategy="sequential", gradient_checkpointing=False, disable_tqdm=True, log_level="error", **args)
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
@@ -210,19 +248,29 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
     return t.state.log_history
 
 
-def by_axtrain(axtrain, keys, folder, adapter):
+def by_axtrain(axtrain, keys, folder, adapter, resumed=False):
+    """What became of the run, and its metrics; or of one that goes on from another's checkpoint."""
     for name in ("datasets", "test_datasets"):
         for d in keys.get(name, ()):
             d["path"] = os.path.join(folder, "rows.jsonl" if d["path"] == "DATA" else "evals.jsonl")
     if adapter:
         keys.update(adapter="lora", lora_model_dir=adapter)
-    with open(os.path.join(folder, "c.yaml"), "w", encoding="utf-8") as f:
-        json.dump({**keys, "output_dir": os.path.join(folder, "out")}, f, indent=1)
-    p = subprocess.run([axtrain, "train", os.path.join(folder, "c.yaml")], capture_output=True, text=True, timeout=300)
-    if p.returncode:
-        return p, []
-    with open(os.path.join(folder, "out/metrics.jsonl"), encoding="utf-8") as f:
-        return p, [json.loads(line) for line in f]
+    def run(name, **more):
+        with open(os.path.join(folder, name + ".yaml"), "w", encoding="utf-8") as f:
+            json.dump({**keys, "output_dir": os.path.join(folder, name), **more}, f, indent=1)
+        p = subprocess.run([axtrain, "train", os.path.join(folder, name + ".yaml")], capture_output=True, text=True, timeout=300)
+        if p.returncode:
+            return p, []
+        with open(os.path.join(folder, name, "metrics.jsonl"), encoding="utf-8") as f:
+            return p, [json.loads(line) for line in f]
+
+    if not resumed:
+        return run("out")
+    p, before = run("first", save_strategy="steps", save_steps=2, save_total_limit=99)
+    if p.returncode or max(x["step"] for x in before) < 3:
+        return run("out")
+    p, after = run("out", resume_from_checkpoint=os.path.join(folder, "first/checkpoint-2"))
+    return p, [x for x in before if x["step"] <= 2] + [x for x in after if x["step"] > 2]
 
 
 def compare(ours, theirs, method, balance=0.0):
@@ -240,6 +288,8 @@ def compare(ours, theirs, method, balance=0.0):
                 if k == "eval_loss" and balance:
                     v -= balance * b[s].get("eval_aux_loss", math.nan)
                 if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED):
+                    continue
+                if k == "grad_norm" and 0 < v < 1e-4:  # rounding, of sides that are equal up to max_length
                     continue
                 if w is None or (method in ("cpo", "simpo") and "logits" in k) or (k.startswith("eval_") and "/" in k):
                     continue  # there of prompts, too; there means of batches
@@ -273,6 +323,8 @@ def make_models(axtrain, goldens, work, families):
             config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
         return config
 
+    with open(os.path.join(work, "tools.jinja"), "w", encoding="utf-8") as f:
+        f.write(TEMPLATE)
     for family in families:
         shape = os.path.join(work, family + "-shape")
         os.makedirs(shape)
@@ -354,7 +406,7 @@ def main():
             m.save_pretrained(reward_base)
             tokenizer.save_pretrained(reward_base)
             keys["base_model"] = reward_base
-        done, ours = by_axtrain(a.axtrain, keys, folder, adapter)
+        done, ours = by_axtrain(a.axtrain, keys, folder, adapter, r.random() < 0.2)
         try:
             theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base)
         except Exception as e:
