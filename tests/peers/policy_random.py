@@ -1,13 +1,14 @@
 """Random runs of GRPO: axtrain samples, and TRL's GRPOTrainer trains on the same answers with the same reward functions.
 Losses, gradient norms, rewards, what became of ratios, and the weights at the end must agree.
 
-usage: policy_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--keep]
+usage: policy_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--families NAME,…] [--keep]
 
 What docs/grpo.md says to be different is not drawn: TRL's means over a micro-batch (bnpo, entropies) or over a generation
-of several steps (dapo, cispo, vespo), top_p, top_k and min_p, and the routers' loss of answers without a gradient. With older weights (max_staleness) TRL has their log-probs,
-as from another sampler; it refuses vespo with ratios of sequences. Left out are runs that skip a step, whose gradients are
-rounding or whose losses have blown up, that learn nothing, or draw the token that pads, which TRL takes for an end. Exit code 1 at a difference, whose
-folder is kept.
+of several steps (dapo, cispo, vespo), top_p, top_k and min_p, and the routers' loss of answers without a gradient. With
+older weights (max_staleness) TRL has their log-probs, as from another sampler; it refuses vespo with ratios of sequences.
+Answers in turns with an environment reach TRL by rollout_func. Left out are runs that skip a step, whose gradients are
+rounding or whose losses have blown up, that learn nothing, or draw the token that pads, which TRL takes for an end.
+Exit code 1 at a difference, whose folder is kept.
 Needs: torch transformers trl peft datasets.
 """
 import copy
@@ -47,6 +48,15 @@ def even(completion_ids, kind, **_):
 
 def some(completion_ids, kind, **_):
     return [None if k == 2 or sum(ids) % 5 == 0 else sum(ids) % 7 / 3 - 1 for ids, k in zip(completion_ids, kind)]
+
+
+class Talk:
+    def reset(self):
+        self.turns = 0
+
+    def step(self, answer):
+        self.turns += 1
+        return None if (len(answer) + self.turns) % 4 == 0 else "apple bridge" if len(answer) % 2 else "copper"
 '''
 FUNCTIONS = ("digits", "even", "some")
 
@@ -104,8 +114,7 @@ def draw(r):
     return {k: v for k, v in args.items() if v is not None}, both, optimizer, functions, micro, lag, r.random() < 0.3
 
 
-def prompts(r):
-    chats = r.random() < 0.5
+def prompts(r, chats):
     rows = peers.records(r, "dpo", "chats" if chats else "texts")[:10]
     return [{"prompt": row["prompt"], "kind": r.randint(0, 3)} for row in rows]
 
@@ -151,7 +160,13 @@ def in_order_of(rule, seed, size, steps):
 class Recorded(trl.GRPOTrainer):
     """Answers of the data. With a lag they come with the log-probs of older weights, as from another sampler."""
 
-    lag, versions = 0, ()
+    lag, versions, turns = 0, (), {}
+
+    def play(self, prompts, trainer):
+        """Answers in turns: their tokens and which of them the model has drawn, as axtrain noted."""
+        answers = [list(row["recorded"][i % self.num_generations]) for i, row in enumerate(self.rows_now)]
+        masks = [[int(any(first <= t < end for first, end in self.turns[tuple(a)])) for t in range(len(a))] for a in answers]
+        return {"prompt_ids": self._tokenize_prompts(prompts)[0], "completion_ids": answers, "logprobs": None, "env_mask": masks}
 
     def _generate_and_score_completions(self, inputs):
         self.rows_now = inputs
@@ -174,7 +189,12 @@ class Recorded(trl.GRPOTrainer):
         return logits.log_softmax(-1).gather(-1, torch.tensor(answer)[:, None])[:, 0].tolist()
 
 
-def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag):
+def turns_of(folder):
+    with open(os.path.join(folder, "out/completions.jsonl"), encoding="utf-8") as f:
+        return {tuple(x["completion_ids"]): x["model_tokens"] for x in map(json.loads, f)}
+
+
+def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag, turns):
     sys.path.insert(0, folder)
     sys.modules.pop("my_rewards", None)
     import my_rewards
@@ -191,7 +211,7 @@ def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag):
         t = Recorded(model=model, args=c, processing_class=transformers.AutoTokenizer.from_pretrained(base),
                      train_dataset=Dataset.from_list(rows), reward_funcs=[getattr(my_rewards, n) for n in functions])
         t.remove_callback(transformers.PrinterCallback)
-        t.lag, t.use_vllm = lag, lag > 0
+        t.lag, t.use_vllm, t.turns, t.rollout_func = lag, lag > 0, turns, t.play if turns else None
         t.train()
         t.save_model("trl")
     finally:
@@ -252,7 +272,11 @@ def main():
         with open(os.path.join(folder, "my_rewards.py"), "w", encoding="utf-8") as f:
             f.write(REWARDS)
         with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as f:
-            f.writelines(json.dumps(row) + "\n" for row in prompts(r))
+            chats = r.random() < 0.5
+            plays = chats and lag == 0 and r.random() < 0.6
+            f.writelines(json.dumps(row) + "\n" for row in prompts(r, chats))
+        if plays:
+            args["max_completion_length"] = 60
         balance = peers.balance_of(r, family)
         if balance and (both["gradient_accumulation_steps"] > 1 or args.get("mask_truncated_completions")):
             balance["router_aux_loss_coef"] = 0.0
@@ -261,8 +285,8 @@ def main():
                 "micro_batch_size": micro, "num_epochs": 99, "float32": True, "device": "cpu", "save_strategy": "no", "optimizer": optimizer,
                 "lr_scheduler": "constant_with_warmup", "loss_watchdog_threshold": 1e9, **both,
                 **peers.balance_keys(balance), **({"adapter": "lora", "lora_model_dir": adapter} if adapter else {}), **({"max_staleness": lag} if lag else {}),
-                "trl": {**args, "reward_funcs": ["my_rewards." + n for n in functions]}}
-        what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}"
+                "trl": {**args, **({"environment_factory": "my_rewards.Talk", "max_turns": 3} if plays else {}), "reward_funcs": ["my_rewards." + n for n in functions]}}
+        what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}{' in turns' if plays else ''}"
         done, ours = by_axtrain(a.axtrain, keys, folder)
         if "no reward of" in done.stderr:
             empty += 1
@@ -276,7 +300,7 @@ def main():
             empty += 1
             continue
         shuffle = in_order_of(rule, both["seed"], size, args["steps_per_generation"] // both["gradient_accumulation_steps"])
-        theirs = by_trl({**args, **both, **balance, "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag)
+        theirs = by_trl({**args, **both, **balance, "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag, turns_of(folder) if plays else None)
         bad = compare(ours, theirs, both["gradient_accumulation_steps"] == 1 and args.get("beta") and not args.get("mask_truncated_completions"), balance.get("router_aux_loss_coef")) + peers.compare_weights(os.path.join(folder), adapter or base, adapter)
         if bad:
             different += 1
