@@ -20,11 +20,12 @@ static void must(enum ax_status st) {
         fail_msg("%s", ax_error_text());
 }
 
-static void make_arch(struct ax_arch *arch) {
-    static const char text[] =
-        "{\"model_type\": \"llama\", \"vocab_size\": 16, \"hidden_size\": 8, "
-        "\"intermediate_size\": 8, \"num_hidden_layers\": 21, \"num_attention_heads\": 2, "
-        "\"max_position_embeddings\": 16}";
+#define SIZES                                                                                      \
+    "\"vocab_size\": 16, \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": "    \
+    "21, "                                                                                         \
+    "\"num_attention_heads\": 2, \"max_position_embeddings\": 16"
+
+static void make_arch(struct ax_arch *arch, const char *text) {
     struct ax_json_doc doc;
     must(ax_json_parse(&doc, "config.json", text, strlen(text)));
     must(ax_arch_parse(arch, ax_json_root(&doc)));
@@ -90,7 +91,7 @@ static void expressions_select(void **state) {
         {"model.layers.(?P<n>1)\\1.self", 1u << 11},
     };
     struct probe p = {0};
-    make_arch(&p.arch);
+    make_arch(&p.arch, "{\"model_type\": \"llama\", " SIZES "}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         p.pattern = cases[i].pattern;
         must(run(&p));
@@ -112,7 +113,7 @@ static void expressions_are_refused(void **state) {
         {"model.layers.\\p{Nd}", "Python knows no escape \\p"},
     };
     struct probe p = {0};
-    make_arch(&p.arch);
+    make_arch(&p.arch, "{\"model_type\": \"llama\", " SIZES "}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         p.pattern = cases[i].pattern;
         assert_int_equal(run(&p),
@@ -123,10 +124,26 @@ static void expressions_are_refused(void **state) {
     ax_arch_free(&p.arch);
 }
 
+/* A layer's experts in one tensor train beside another layer's that are frozen. */
+static void stacked_experts_are_one(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"model.layers.1.", "model.layers.20."};
+    struct probe p = {0};
+    make_arch(&p.arch, "{\"model_type\": \"gpt_oss\", \"num_key_value_heads\": 2, \"head_dim\": 4, "
+                       "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, " SIZES "}");
+    for (int i = 0; i < 2; i++) {
+        p.pattern = patterns[i];
+        must(run(&p));
+        assert_int_equal(p.layers, i == 0 ? ONE : 1u << 20);
+    }
+    ax_arch_free(&p.arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expressions_select),
         cmocka_unit_test(expressions_are_refused),
+        cmocka_unit_test(stacked_experts_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
