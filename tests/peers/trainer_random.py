@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -207,6 +208,8 @@ def draw(r, models, only, families):
         args.update(balance_of(r, family))
         keys.update(balance_keys(args))
     adapter = r.random() < 0.3 and method != "reward"
+    if not adapter and method != "reward" and r.random() < 0.2:
+        keys["unfrozen_parameters"] = r.choice(([".*layers.1."], [".*norm"], [".*layers.0.", ".*norm"], [".*embed"]))
     if family in ROUTED and not adapter:
         args["weight_decay"] = keys["weight_decay"] = 0.0
         if args["optim"] == "adafactor":
@@ -221,7 +224,7 @@ def draw(r, models, only, families):
     return method, family, args, {k: v for k, v in keys.items() if v is not None}, records(r, method, form, r.random() < 0.5), adapter
 
 
-def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
+def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfrozen):
     config, trainer = TRAINERS[method]
     args = dict(args)
     if method in ("cpo", "simpo"):
@@ -238,6 +241,8 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base):
         model.config.output_router_logits, model.config.router_aux_loss_coef = True, balance
     if adapter:
         model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    for name, p in model.named_parameters():
+        p.requires_grad_(p.requires_grad and any(re.match(u, name) for u in unfrozen))
     more = {"eval_dataset": evals} if "eval_steps" in args else {}
     if method in ("dpo", "kto") and not adapter:
         more["ref_model"] = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
@@ -408,7 +413,7 @@ def main():
             keys["base_model"] = reward_base
         done, ours = by_axtrain(a.axtrain, keys, folder, adapter, r.random() < 0.2)
         try:
-            theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base)
+            theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base, keys.get("unfrozen_parameters", [""]))
         except Exception as e:
             theirs = None
             print(f"{folder}: {method} {family}: TRL: {type(e).__name__}: {str(e)[:200]}", flush=True)
