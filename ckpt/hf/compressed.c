@@ -10,8 +10,8 @@
 #include "kernels/quant/quant_block.h"
 
 struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
-    const bool four = s->form == AX_FORM_NVFP4 || s->weight.kind == AX_QUANT_INT4 ||
-                      s->weight.kind == AX_QUANT_INT4_FP8;
+    const bool four =
+        s->form == AX_FORM_NVFP4 || (s->form == AX_FORM_PACKED && s->weight.kind != AX_QUANT_INT8);
     return (struct ax_compressed_format){
         .form = s->form, .kind = s->weight.kind, .bits = four ? 4 : 8, .block = s->weight.block};
 }

@@ -15,8 +15,6 @@
 /* ---- the tensors of a quantized matrix (ckpt/hf/compressed.h) ---- */
 
 #define MATRIX_TENSORS 3 /* at most */
-/* Codes in a word of pack-quantized, of the 4 bits that all schemes with it have. */
-#define PACKED_CODES 8
 
 struct matrix_tensor {
     struct matrix_tensors *of;
@@ -191,11 +189,13 @@ static enum ax_status check_matrix(const struct work *w, const struct ax_st_entr
     const int64_t block = s->weight.block;
     if (!ax_dtype_info(e->dtype)->is_float || e->ndim != 2)
         return ax_error(AX_ERR_DATA, "%s: %s is no matrix of numbers", w->m->src, e->name);
-    if (w->format.form == AX_FORM_PACKED && e->shape[1] % PACKED_CODES != 0)
+    const int per_word = 32 / w->format.bits;
+    if (w->format.form == AX_FORM_PACKED && e->shape[1] % per_word != 0)
         return ax_error(AX_ERR_CONFIG,
                         "quantize: scheme %s has %d codes in a word, which do not divide the %lld "
-                        "inputs of %s. Use a scheme by rows, such as int8 or fp8.",
-                        s->name, PACKED_CODES, (long long)e->shape[1], e->name);
+                        "inputs of %s. Use a scheme whose codes are not packed, such as int8-int8 "
+                        "or fp8.",
+                        s->name, per_word, (long long)e->shape[1], e->name);
     return block <= 0 || e->shape[1] % block == 0
                ? AX_OK
                : ax_scheme_refuse_inputs(s, "quantize", "--group", block, e->shape[1], e->name);

@@ -31,6 +31,8 @@ static void test_refusals(void **state) {
     snprintf(src, sizeof src, "%s", golden_path("models/mimo_v2_flash"));
     EXPECT(2, "scheme int4 has 8 codes in a word, which do not divide the 36 inputs", src,
            in_scratch("twice"), "--scheme", "int4", "--group", "4");
+    EXPECT(2, "scheme int8 has 4 codes in a word, which do not divide the 10 inputs",
+           golden_path("models/gemma4_moe"), in_scratch("twice"), "--scheme", "int8");
     EXPECT(2, "blocks of 16 numbers of scheme nvfp4 do not divide the 36 inputs", src,
            in_scratch("twice"), "--scheme", "nvfp4");
     snprintf(src, sizeof src, "%s",
@@ -83,6 +85,24 @@ static void edit_config(const char *from, const char *to) {
     ax_free(text);
 }
 
+/* vLLM reads codes of 8 bits that are not packed only where activations are quantized, too. */
+static void has_form(const char *name, const char *format, enum ax_dtype codes) {
+    char path[160];
+    struct ax_safetensors file;
+    snprintf(path, sizeof path, "%s/config.json", in_scratch(name));
+    json_t *config = json_load_file(path, 0, NULL);
+    const json_t *q = json_object_get(config, "quantization_config");
+    assert_string_equal(json_string_value(json_object_get(q, "format")), format);
+    json_decref(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", in_scratch(name));
+    assert_int_equal(ax_safetensors_open(&file, path), AX_OK);
+    const struct ax_st_entry *e =
+        ax_safetensors_find(&file, codes == AX_I32 ? "model.layers.0.mlp.up_proj.weight_packed"
+                                                   : "model.layers.0.mlp.up_proj.weight");
+    assert_true(e && e->dtype == codes);
+    ax_safetensors_close(&file);
+}
+
 /* A group for the embedding beside that of linears: of one format. */
 static void test_groups(void **state) {
     (void)state;
@@ -95,6 +115,9 @@ static void test_groups(void **state) {
     EXPECT(0, "head: relative error 0.", src, dst, "--scheme", "int4-int8", "--embedding",
            "--head");
     EXPECT(0, "0.4 MB of 0.8 MB", src, in_scratch("sizes"), "--scheme", "int8");
+    has_form("sizes", "pack-quantized", AX_I32);
+    EXPECT(0, "0.4 MB of 0.8 MB", src, in_scratch("sums"), "--scheme", "int8-int8");
+    has_form("sums", "int-quantized", AX_I8);
     EXPECT(0, "layer 0: relative error 0.0039", src, in_scratch("layers"), "--scheme", "int8");
     EXPECT(0, "22 matrices as int8", src, in_scratch("embedding"), "--scheme", "int8",
            "--embedding");

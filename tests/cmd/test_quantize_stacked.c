@@ -16,17 +16,17 @@ static const struct {
     const char *stack, *apart; /* of gate and up */
     bool turned;
 } models[] = {
-    {"models/llama4", "int8", "52 matrices as int8",
+    {"models/llama4", "int8-int8", "52 matrices as int8-int8",
      "model.layers.1.feed_forward.experts.gate_up_proj",
      "model.layers.1.feed_forward.experts.%d.%s_proj.weight", true},
     {"models/llama4", "fp8", "52 matrices as fp8",
      "model.layers.1.feed_forward.experts.gate_up_proj",
      "model.layers.1.feed_forward.experts.%d.%s_proj.weight", true},
-    {"models/gemma4_moe", "int8", "matrices as int8", "model.layers.1.experts.gate_up_proj",
+    {"models/gemma4_moe", "fp8", "matrices as fp8", "model.layers.1.experts.gate_up_proj",
      "model.layers.1.experts.%d.%s_proj.weight", false},
     {"models/gemma4_moe", "int8-int8", "matrices as int8-int8",
      "model.layers.1.experts.gate_up_proj", "model.layers.1.experts.%d.%s_proj.weight", false},
-    {"models/granite4", "int8", "matrices as int8",
+    {"models/granite4", "int8-int8", "matrices as int8-int8",
      "model.layers.1.block_sparse_moe.input_linear.weight",
      "model.layers.1.block_sparse_moe.experts.%d.%s_proj.weight", false},
     {"models/granite4", "fp8", "matrices as fp8",

@@ -21,6 +21,7 @@ import sys
 import tempfile
 
 SCHEMES = ["int4", "int4-int8", "int8", "int8-int8", "fp8", "fp8-tensor"]
+PACKED = ("int4", "int4-int8", "int8")
 ROUNDS_INPUTS = ("int4-int8", "int8-int8", "fp8", "fp8-tensor")
 # model_type: module of the experts, and the two tensors that transformers has
 STACKED = {"gemma4_text": ("experts", "experts.gate_up_proj", "experts.down_proj"),
@@ -35,8 +36,10 @@ def stacked(folder, dense, names):
     from safetensors.torch import load_file, save_file
 
     given = load_file(f"{folder}/model.safetensors")
-    values = {n: t.float() * given[n + "_scale"] if n + "_scale" in given else t
-              for n, t in given.items() if not n.endswith(".weight_scale")}
+    values = {n: t for n, t in given.items()
+              if not n.endswith((".weight_packed", ".weight_scale", ".weight_shape"))}
+    for name in [n.removesuffix("_packed") for n in given if n.endswith(".weight_packed")]:
+        values[name] = (given[name + "_packed"].view(torch.uint8).float() - 128) * given[name + "_scale"]
     module, gate_up, down = names
     expert = re.compile(r"(.*layers\.\d+\.)" + re.escape(module) + r"\.0\.gate_proj\.weight")
     for layer in [m[1] for m in map(expert.fullmatch, list(values)) if m]:
@@ -104,7 +107,7 @@ def main():
             f.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
         for scheme in schemes:
             for ends in ([], ["--embedding", "--head"]):
-                packed = scheme.startswith("int4") and bool(ends)
+                packed = scheme in PACKED and bool(ends)
                 if packed and scheme in ROUNDS_INPUTS:
                     continue
                 folder = os.path.join(scratch, scheme + "-".join(ends))
