@@ -23,9 +23,10 @@ struct ax_compressed_matrix {
     struct ax_compressed_format f;
     int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
     const struct ax_st_entry *codes, *scale;
-    float outer;                             /* nvfp4: the global scale */
-    const struct ax_st_entry *zeros, *order; /* GPTQ; order: NULL if groups are contiguous */
-    struct ax_element_codes kept;            /* `read` is NULL: packed storage has no such codes */
+    float outer;                     /* nvfp4: the global scale */
+    const struct ax_st_entry *zeros; /* of asymmetric codes, and GPTQ's */
+    const struct ax_st_entry *order; /* GPTQ; NULL if groups are contiguous */
+    struct ax_element_codes kept;    /* `read` is NULL: packed storage has no such codes */
 };
 
 /* The entries of a folder by name; `dir` is for messages. */
@@ -111,20 +112,42 @@ static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int6
     return ax_quant_stored(m->f.kind, scale, byte, 0, m->outer);
 }
 
+static uint32_t word_of(const struct ax_st_entry *e, int64_t word) {
+    uint32_t w;
+    memcpy(&w, (const char *)e->data + word * (int64_t)sizeof w, sizeof w);
+    return w;
+}
+
+/* The zero point of a scale; those that are packed follow outputs, in words of a group each. */
+static int zero_of(const struct ax_compressed_matrix *m, int64_t scale) {
+    const signed char *bytes = m->zeros->data;
+    if (m->f.form != AX_FORM_PACKED)
+        return bytes[scale];
+    const int64_t per = 32 / m->f.bits, row = scale / m->across, group = scale % m->across;
+    const uint32_t word = word_of(m->zeros, row / per * m->across + group);
+    const uint32_t code = word >> (unsigned)(row % per * m->f.bits) & ((1U << m->f.bits) - 1);
+    return (int)code - (1 << (m->f.bits - 1));
+}
+
 static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_compressed_matrix *m = ctx;
     float *values = out;
     struct ax_quant_block b = {0};
     int64_t current = -1;
+    int zero = 0;
     for (int64_t i = first; i < first + n; i++) {
         if (scale_of(m, i) != current) {
             current = scale_of(m, i);
             b = block_at(m, current);
+            zero = m->f.offset ? zero_of(m, current) : 0;
         }
         const uint32_t code = code_at(m, i);
-        values[i - first] = ax_quant_is_nan(m->f.kind, code)
-                                ? NAN
-                                : ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code), &b);
+        if (m->f.offset)
+            values[i - first] = (float)((int)(signed char)code - zero) * b.scale;
+        else if (ax_quant_is_nan(m->f.kind, code))
+            values[i - first] = NAN;
+        else
+            values[i - first] = ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code), &b);
     }
     return AX_OK;
 }
@@ -142,7 +165,7 @@ static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned c
 /* True if packed storage (parallel/units/packed.h) may have the same codes and scales. */
 static bool has_codes(const struct ax_compressed_format *f) {
     const struct ax_quant_info *info = ax_quant_info(f->kind);
-    return f->rows == 0 && info->scale == AX_F32 && info->outer == 1 && !info->offset;
+    return f->rows == 0 && !f->offset && info->scale == AX_F32 && info->outer == 1 && !info->offset;
 }
 
 static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix *m) {
@@ -169,8 +192,7 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
 }
 
 /* Writers of symmetric codes may store zero points, which then are 0. */
-static enum ax_status check_zeros(const struct folder *in, const char *name, size_t stem) {
-    const struct ax_st_entry *e = sibling(in, name, stem, ".weight_zero_point");
+static enum ax_status check_zeros(const struct folder *in, const struct ax_st_entry *e) {
     const unsigned char *bytes = e ? e->data : NULL;
     for (size_t i = 0; e && i < e->bytes; i++)
         if (bytes[i] != 0)
@@ -178,16 +200,35 @@ static enum ax_status check_zeros(const struct folder *in, const char *name, siz
     return AX_OK;
 }
 
+static bool has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols) {
+    return e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
+}
+
+static enum ax_status check_offsets(const struct ax_compressed_matrix *m, const char *dir) {
+    const bool packed = m->f.form == AX_FORM_PACKED;
+    const int64_t per = packed ? 32 / m->f.bits : 1;
+    if (!m->zeros)
+        return wrong(dir, m->codes, "has no weight_zero_point, which asymmetric codes need");
+    return m->zeros->dtype == (packed ? AX_I32 : AX_I8) &&
+                   has_shape(m->zeros, (m->rows + per - 1) / per, m->across)
+               ? AX_OK
+               : wrong(dir, m->zeros, "has no zero for each scale");
+}
+
 /* All but GPTQ's: completes a matrix whose f and codes are set. */
 static enum ax_status open_matrix(struct ax_compressed_matrix *m, const struct folder *in,
                                   size_t stem) {
     const struct ax_st_entry *codes = m->codes;
     const bool inverse = m->f.inverse;
-    AX_TRY(check_zeros(in, codes->name, stem));
+    m->zeros = sibling(in, codes->name, stem, ".weight_zero_point");
+    if (!m->f.offset)
+        AX_TRY(check_zeros(in, m->zeros));
     m->scale = sibling(in, codes->name, stem, inverse ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale)
         return wrong(in->dir, codes, inverse ? "has no weight_scale_inv" : "has no weight_scale");
     AX_TRY(check_shapes(in->dir, m));
+    if (m->f.offset)
+        AX_TRY(check_offsets(m, in->dir));
     if (m->f.form == AX_FORM_NVFP4) {
         const struct ax_st_entry *g = sibling(in, codes->name, stem, ".weight_global_scale");
         const double global =
@@ -207,12 +248,6 @@ static int64_t per_word(const struct ax_compressed_matrix *m) {
     return 32 / m->f.bits;
 }
 
-static uint32_t gptq_word(const struct ax_st_entry *e, int64_t word) {
-    uint32_t w;
-    memcpy(&w, (const char *)e->data + word * (int64_t)sizeof w, sizeof w);
-    return w;
-}
-
 /* Code number `at` of a word. */
 static unsigned gptq_field(const struct ax_compressed_matrix *m, uint32_t word, int64_t at) {
     return word >> (unsigned)(at * m->f.bits) & ((1U << m->f.bits) - 1);
@@ -220,14 +255,14 @@ static unsigned gptq_field(const struct ax_compressed_matrix *m, uint32_t word, 
 
 static unsigned gptq_code(const struct ax_compressed_matrix *m, int64_t row, int64_t col) {
     const int64_t per = per_word(m);
-    return gptq_field(m, gptq_word(m->codes, col / per * m->rows + row), col % per);
+    return gptq_field(m, word_of(m->codes, col / per * m->rows + row), col % per);
 }
 
 /* GPTQModel subtracts 1 from all zeros of a word at a time, so a zero of 0 borrows from the next one. */
 static unsigned gptq_zero(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
     const int64_t per = per_word(m);
     const uint32_t ones = UINT32_MAX / ((1U << m->f.bits) - 1);
-    const uint32_t stored = gptq_word(m->zeros, group * (m->rows / per) + row / per);
+    const uint32_t stored = word_of(m->zeros, group * (m->rows / per) + row / per);
     return gptq_field(m, stored + m->f.zero_offset * ones, row % per);
 }
 
@@ -294,10 +329,6 @@ static enum ax_status check_order(struct ax_compressed_matrix *m, const char *di
     if (contiguous)
         m->order = NULL;
     return AX_OK;
-}
-
-static bool has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols) {
-    return e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
 }
 
 static enum ax_status check_gptq(struct ax_compressed_matrix *m, const char *dir) {

@@ -2,8 +2,10 @@
  * codes and scales, which config.json's quantization_config describes.
  *
  *   pack-quantized        X.weight_packed I32, 4 or 8 bits per code, the first lowest, plus half the
- *                         range; X.weight_scale [out][in/group]; X.weight_shape
- *   int-quantized         X.weight I8; X.weight_scale [out][1]
+ *                         range; X.weight_scale [out][in/group]; X.weight_shape; if asymmetric,
+ *                         X.weight_zero_point I32 [out/(32/bits)][in/group], packed along outputs
+ *   int-quantized         X.weight I8, also of 4 bits; X.weight_scale [out][in/group], [out][1] or [1];
+ *                         if asymmetric, X.weight_zero_point I8 of the scales' shape
  *   float-quantized       X.weight F8_E4M3; X.weight_scale [out][1], or [1], or by blocks as DeepSeek's
  *   nvfp4-pack-quantized  X.weight_packed U8, two codes per byte, the first lowest; X.weight_scale
  *                         F8_E4M3 [out][in/16]; X.weight_global_scale [1], by which values are divided
@@ -39,9 +41,10 @@ enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out);
 struct ax_compressed_format {
     enum ax_file_form form;
     enum ax_quant kind;
-    int bits;
+    int bits;      /* a code as it is stored */
     int64_t block; /* as in struct ax_number_format */
     int64_t rows;  /* > 0: a scale covers `rows` rows of `block` elements, fewer at the edges */
+    bool offset;   /* asymmetric: zero points beside the scales; value = scale·(code - zero) */
     bool inverse;  /* scales are named weight_scale_inv */
     unsigned zero_offset; /* GPTQ: number added to stored zeros */
     bool ordered;         /* GPTQ: each matrix needs g_idx */

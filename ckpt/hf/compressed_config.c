@@ -73,6 +73,9 @@ static const struct {
     {"pack-quantized", "int", "channel", 4, AX_FORM_PACKED, AX_QUANT_INT4, AX_BLOCK_ROW},
     {"pack-quantized", "int", "group", 8, AX_FORM_PACKED, AX_QUANT_INT8, 1},
     {"pack-quantized", "int", "channel", 8, AX_FORM_PACKED, AX_QUANT_INT8, AX_BLOCK_ROW},
+    {"int-quantized", "int", "group", 4, AX_FORM_INT8, AX_QUANT_INT4, 1},
+    {"int-quantized", "int", "channel", 4, AX_FORM_INT8, AX_QUANT_INT4, AX_BLOCK_ROW},
+    {"int-quantized", "int", "group", 8, AX_FORM_INT8, AX_QUANT_INT8, 1},
     {"int-quantized", "int", "channel", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_ROW},
     {"int-quantized", "int", "tensor", 8, AX_FORM_INT8, AX_QUANT_INT8, AX_BLOCK_TENSOR},
     {"float-quantized", "float", "channel", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_ROW},
@@ -80,11 +83,18 @@ static const struct {
     {"nvfp4-pack-quantized", "float", "tensor_group", 4, AX_FORM_NVFP4, AX_QUANT_NVFP4, 1},
 };
 
+/* compressed-tensors calls both int-quantized and float-quantized so where nothing says that activations are quantized. */
+static const char *usual_name(const char *format, const char *type) {
+    if (strcmp(format, "naive-quantized") != 0)
+        return format;
+    return strcmp(type, "float") == 0 ? "float-quantized" : "int-quantized";
+}
+
 static enum ax_status unsupported(struct ax_json v, const char *what) {
     ax_json_error(v,
                   "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, symmetric, one format; fp8; "
-                  "GPTQ. Use the original weights",
+                  "float-quantized (fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ. Use the "
+                  "original weights",
                   what);
     return AX_ERR_UNSUPPORTED;
 }
@@ -175,20 +185,24 @@ static enum ax_status parse_group(struct ax_json config, struct ax_json w,
     AX_TRY(ax_json_bool_or(ax_json_get(w, "symmetric"), true, &symmetric));
     AX_TRY(ax_json_i64_or(ax_json_get(w, "group_size"), -1, 1 << 20, 0, &group));
     AX_TRY(ax_json_str_or(ax_json_get(w, "strategy"), group > 0 ? "group" : "channel", &strategy));
+    format = usual_name(format, type);
     if (symmetric && bits == 8 && strcmp(format, "float-quantized") == 0 &&
         strcmp(type, "float") == 0 && strcmp(strategy, "block") == 0) {
         out->inverse = false;
         return parse_blocks(ax_json_get(w, "block_structure"), out);
     }
-    for (size_t i = 0; symmetric && i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i].format, format) != 0 || strcmp(known[i].type, type) != 0 ||
             strcmp(known[i].strategy, strategy) != 0 || known[i].bits != bits ||
-            (known[i].block > 0 && group < 1))
+            (known[i].block > 0 && group < 1) ||
+            (!symmetric && (strcmp(type, "int") != 0 || known[i].block == AX_BLOCK_TENSOR)))
             continue;
-        *out = (struct ax_compressed_format){.form = known[i].form,
-                                             .kind = known[i].kind,
-                                             .bits = known[i].bits,
-                                             .block = known[i].block > 0 ? group : known[i].block};
+        *out =
+            (struct ax_compressed_format){.form = known[i].form,
+                                          .kind = known[i].kind,
+                                          .bits = known[i].form == AX_FORM_INT8 ? 8 : known[i].bits,
+                                          .block = known[i].block > 0 ? group : known[i].block,
+                                          .offset = !symmetric};
         return AX_OK;
     }
     return unsupported(w, "this format of weights is not supported");
@@ -229,8 +243,8 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     json_object_foreach((json_t *)groups.v, key, v) {
         struct ax_compressed_format f = {0};
         AX_TRY(parse_group(config, ax_json_get(ax_json_get(groups, key), "weights"), &f));
-        if (n++ > 0 && (f.kind != out->kind || f.bits != out->bits || f.block != out->block ||
-                        f.rows != out->rows))
+        if (n++ > 0 && (f.form != out->form || f.kind != out->kind || f.bits != out->bits ||
+                        f.block != out->block || f.rows != out->rows || f.offset != out->offset))
             return unsupported(ax_json_get(groups, key), "groups of two formats are not supported");
         *out = f;
     }

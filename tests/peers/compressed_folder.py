@@ -1,0 +1,53 @@
+"""Matrices as compressed-tensors writes and reads them: compresses random weights in each form, and has it decompress them
+again, for tests/ckpt/test_compressed_forms.c.
+
+usage: compressed_folder.py > tests/ckpt/compressed_folder.h"""
+import textwrap
+
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme, QuantizationType
+from compressed_tensors.quantization.utils import calculate_qparams
+
+ROWS, COLS = 12, 16  # outputs, inputs; words of zeros are filled up
+
+
+def show(kind, name, values, form):
+    text = ", ".join(form(v) for v in values.reshape(-1).tolist())
+    print(f"static const {kind} {name}[] = {{")
+    print(textwrap.fill(text + "};", 100, initial_indent="    ", subsequent_indent="    "))
+
+
+def case(name, form, seed, **args):
+    weight = torch.randn(ROWS, COLS, generator=torch.Generator().manual_seed(seed)) * 0.05 + 0.02
+    args = QuantizationArgs(**args)
+    group = args.group_size or COLS
+    parts = weight.reshape(ROWS, COLS // group, group)
+    low, high = parts.amin(-1), parts.amax(-1)
+    if args.strategy == "tensor":
+        low, high = low.min().reshape(1), high.max().reshape(1)
+    scale, zero = calculate_qparams(low, high, args)
+    compressor = BaseCompressor.get_value_from_registry(form)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    stored = compressor.compress({"weight": weight, "weight_scale": scale, "weight_zero_point": zero}, scheme)
+    read = compressor.decompress(dict(stored), scheme)["weight"].float()
+    packed = form == "pack-quantized"
+    codes = stored["weight_packed" if packed else "weight"]
+    if args.type == QuantizationType.FLOAT:
+        codes = codes.view(torch.uint8)
+    show({torch.int32: "int32_t", torch.int8: "int8_t", torch.uint8: "uint8_t"}[codes.dtype], f"{name}_codes", codes, str)
+    show("float", f"{name}_scales", stored["weight_scale"], lambda v: v.hex() + "F")
+    if not args.symmetric:
+        show("int32_t" if packed else "int8_t", f"{name}_zeros", stored["weight_zero_point"], str)
+    show("float", f"{name}_values", read, lambda v: v.hex() + "F")
+
+
+print("/* Written by tests/peers/compressed_folder.py. */")
+print("/* clang-format off */\n#include <stdint.h>\n")
+print(f"enum {{ FORM_ROWS = {ROWS}, FORM_COLS = {COLS} }};")
+case("packed4", "pack-quantized", 1, num_bits=4, type="int", symmetric=False, strategy="group", group_size=8)
+case("packed8", "pack-quantized", 2, num_bits=8, type="int", symmetric=False, strategy="channel")
+case("int4", "int-quantized", 3, num_bits=4, type="int", symmetric=True, strategy="group", group_size=8)
+case("int8", "int-quantized", 4, num_bits=8, type="int", symmetric=False, strategy="group", group_size=8)
+case("naive_int", "naive-quantized", 5, num_bits=8, type="int", symmetric=True, strategy="channel")
+case("naive_float", "naive-quantized", 6, num_bits=8, type="float", symmetric=True, strategy="tensor")
