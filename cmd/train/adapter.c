@@ -112,7 +112,11 @@ static enum ax_status with_model(const struct ax_train_setup *s, const struct ax
                                  enum ax_status (*look)(const struct ax_model *m, void *ctx),
                                  void *ctx) {
     const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
-    const struct ax_model_options mo = {.dtype = AX_F32, .max_positions = 1, .adapter = c};
+    const struct ax_model_options mo = {.dtype = AX_F32,
+                                        .max_positions = 1,
+                                        .adapter = c,
+                                        .base_store = s->base_store,
+                                        .store_experts = s->store_experts};
     struct ax_runtime rt;
     struct ax_model m;
     AX_TRY(ax_runtime_open_planning(&rt, &ro));
@@ -138,6 +142,31 @@ static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
         AX_TRY(ax_peft_names_add(ctx, strrchr(name, '.') + 1));
     }
     return AX_OK;
+}
+
+/* Of a matrix without codes in the folder, packed storage would have rounded values: then all are dequantized. */
+static enum ax_status find_uncoded(const struct ax_model *m, void *ctx) {
+    struct ax_train_setup *s = ctx;
+    for (int i = 0; i < m->n_params; i++) {
+        const struct ax_param *p = &m->params[i];
+        const struct ax_st_entry *e =
+            p->storage == AX_STORAGE_INT4 ? ax_hf_find(&s->hf, p->name) : NULL;
+        if (p->storage != AX_STORAGE_INT4 || (e && e->codes && e->codes->quant == AX_QUANT_INT4 &&
+                                              e->codes->block % AX_INT4_BLOCK == 0))
+            continue;
+        ax_log_warn("gptq: the base is dequantized, because %s has no 4-bit codes in symmetric "
+                    "groups; adapter: qlora with load_in_4bit takes less memory",
+                    p->name);
+        s->base_store = AX_STORAGE_PLAIN;
+        return AX_OK;
+    }
+    return AX_OK;
+}
+
+static enum ax_status keep_codes(struct ax_train_setup *s) {
+    return s->base_store == AX_STORAGE_INT4 && s->hf.dir
+               ? with_model(s, s->adapter, find_uncoded, s)
+               : AX_OK;
 }
 
 static enum ax_status look_at_model(const struct ax_model *m, void *ctx) {
@@ -341,7 +370,9 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
                                "reinit_weights");
     AX_TRY(read_store(s, &k));
     AX_TRY(read_adapter(s, &k));
-    const enum ax_status st = with_model(s, s->adapter, look_at_model, s);
+    enum ax_status st = keep_codes(s);
+    if (st == AX_OK)
+        st = with_model(s, s->adapter, look_at_model, s);
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(st, "adapter (%s)",

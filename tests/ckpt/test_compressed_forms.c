@@ -53,7 +53,8 @@ static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
 static enum ax_status open_golden(struct ax_hf *hf, const struct golden *g, int64_t zero_rows) {
     const bool packed = g->dtype == AX_I32;
     const int64_t per = packed ? 32 / g->bits : 1;
-    struct bytes b[] = {{g->codes, g->dtype}, {(const char *)g->scales, AX_F32}, {g->zeros, g->dtype}};
+    struct bytes b[] = {
+        {g->codes, g->dtype}, {(const char *)g->scales, AX_F32}, {g->zeros, g->dtype}};
     struct ax_st_output t[] = {
         {.name = packed ? "a.weight_packed" : "a.weight",
          .e4m3 = g->dtype == AX_U8,
@@ -76,9 +77,9 @@ static enum ax_status open_golden(struct ax_hf *hf, const struct golden *g, int6
              "\"%s\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {%s}}}}}",
              g->format, g->weights);
     put_text("config.json", text);
-    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"),
-                                          g->zeros && zero_rows >= 0 ? 3 : 2, t),
-                     AX_OK);
+    assert_int_equal(
+        ax_safetensors_write(in_dir("model.safetensors"), g->zeros && zero_rows >= 0 ? 3 : 2, t),
+        AX_OK);
     return ax_hf_open(hf, dir);
 }
 

@@ -82,27 +82,69 @@ static void put_config(const char *from, const char *to) {
     ax_json_free(&doc);
 }
 
-/* SCRATCH/int4, the golden llama as `axtrain quantize` writes it, and SCRATCH/gptq with its codes. */
-static int make_folders(void **state) {
+static void put_tokenizer(const char *to) {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+    char path[600], *text;
+    size_t len;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", golden_llama(), files[i]);
+        assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
+        snprintf(path, sizeof path, "%s/%s", to, files[i]);
+        assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
+        ax_free(text);
+    }
+}
+
+static void put_folder(const char *name, const char *config, int n, const struct ax_st_output *t) {
+    char to[200], path[300];
+    snprintf(to, sizeof to, "%s", in_scratch(name));
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    assert_int_equal(ax_mkdir_parents(to), AX_OK);
+    assert_int_equal(ax_safetensors_write(path, n, t), AX_OK);
+    put_config(config, to);
+    put_tokenizer(to);
+}
+
+/* The n tensors, without the PARTS of a matrix from `at` on, which is as the golden llama has it. */
+static void put_partly(const char *config, int n, struct ax_st_output *t, int at) {
+    char name[96];
+    struct ax_hf hf;
+    snprintf(name, sizeof name, "%.*s.weight", (int)(strlen(t[at].name) - strlen(".qweight")),
+             t[at].name);
+    assert_int_equal(ax_hf_open(&hf, golden_llama()), AX_OK);
+    const struct ax_st_entry *e = ax_hf_find(&hf, name);
+    assert_non_null(e);
+    struct part whole = {.data = (void *)(uintptr_t)e->data, .dtype = e->dtype};
+    t[at] = (struct ax_st_output){.name = name,
+                                  .dtype = e->dtype,
+                                  .ndim = 2,
+                                  .shape = {e->shape[0], e->shape[1]},
+                                  .fill = copy,
+                                  .ctx = &whole};
+    memmove(&t[at + 1], &t[at + PARTS], (size_t)(n - at - PARTS) * sizeof *t);
+    put_folder("partly", config, n - PARTS + 1, t);
+    ax_hf_close(&hf);
+}
+
+/* SCRATCH/int4, the golden llama as `axtrain quantize` writes it, SCRATCH/gptq with its codes, and SCRATCH/partly with
+ * one matrix that is not quantized. */
+static int make_folders(void **state) {
     static struct part parts[PARTS * MATRICES], plain[64];
     struct ax_st_output t[PARTS * MATRICES + 64];
-    char from[200], to[200], path[600], *text;
+    char from[200];
     struct ax_hf hf;
-    size_t len;
-    int n = 0, matrices = 0;
+    int n = 0, matrices = 0, last = 0;
     if (scratch_make(state) != 0 || !getenv("AX_TEST_BIN"))
         return 0;
     snprintf(from, sizeof from, "%s", in_scratch("int4"));
-    snprintf(to, sizeof to, "%s", in_scratch("gptq"));
     sft_command = "quantize";
     EXPECT(0, "21 matrices as int4", golden_llama(), from, "--scheme", "int4");
-    assert_int_equal(ax_mkdir_parents(to), AX_OK);
     assert_int_equal(ax_hf_open(&hf, from), AX_OK);
     for (int i = 0; i < ax_hf_count(&hf); i++) {
         const struct ax_st_entry *e = ax_hf_at(&hf, i);
         if (e->codes) {
             repack(e, &parts[PARTS * matrices++], &t[n]);
+            last = n;
             n += PARTS;
             continue;
         }
@@ -116,18 +158,11 @@ static int make_folders(void **state) {
         n++;
     }
     assert_int_equal(matrices, MATRICES);
-    assert_int_equal(ax_safetensors_write(in_scratch("gptq/model.safetensors"), n, t), AX_OK);
+    put_folder("gptq", from, n, t);
+    put_partly(from, n, t, last);
     ax_hf_close(&hf);
     for (int i = 0; i < PARTS * MATRICES; i++)
         ax_free(parts[i].data);
-    put_config(from, to);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/%s", golden_llama(), files[i]);
-        assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
-        snprintf(path, sizeof path, "%s/%s", to, files[i]);
-        assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
-        ax_free(text);
-    }
     return 0;
 }
 
@@ -180,6 +215,20 @@ static void adapters_are_trained_beside_its_codes(void **state) {
     EXPECT(0, "int4", config, base("gptq"), "gptq=true", out("planned"));
 }
 
+/* Packed storage would round a matrix that has no codes. */
+static void other_matrices_are_not_rounded(void **state) {
+    (void)state;
+    char config[160];
+    snprintf(config, sizeof config, "%s", chats_config(lora));
+    sft_command = "sft";
+    EXPECT(0, "base stored as plain", config, base("partly"), out("whole"));
+    EXPECT(0,
+           "gptq: the base is dequantized, because model.layers.2.self_attn.v_proj.weight has no",
+           config, base("partly"), "gptq=true", out("partly-kept"));
+    assert_true(metric_of("whole", "eval_loss", 3) == metric_of("partly-kept", "eval_loss", 3));
+    assert_true(metric_of("whole", "eval_loss", 3) != metric_of("plain", "eval_loss", 3));
+}
+
 static void keys_have_to_agree_with_the_folder(void **state) {
     (void)state;
     char config[160];
@@ -215,6 +264,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_model_of_its_codes),
         cmocka_unit_test(adapters_are_trained_beside_its_codes),
+        cmocka_unit_test(other_matrices_are_not_rounded),
         cmocka_unit_test(keys_have_to_agree_with_the_folder),
         cmocka_unit_test(keys_that_agree_are_accepted),
     };
