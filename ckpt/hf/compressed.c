@@ -338,9 +338,7 @@ static enum ax_status check_gptq(struct ax_compressed_matrix *m, const char *dir
     m->rows = c->shape[1];
     m->cols = c->shape[0] * per_word(m);
     m->block = m->f.block > 0 ? m->f.block : m->cols;
-    m->across = m->cols / m->block;
-    if (m->cols % m->block != 0)
-        return wrong(dir, c, "has rows that the group size does not divide");
+    m->across = (m->cols + m->block - 1) / m->block;
     if (!has_shape(m->scale, m->across, m->rows))
         return wrong(dir, m->scale, "has another number of scales than the matrix has groups");
     if (!ax_dtype_info(m->scale->dtype)->is_float)
@@ -363,7 +361,7 @@ static enum ax_status open_gptq(struct ax_compressed_matrix *m, const struct fol
     if (!m->order && m->f.ordered)
         return wrong(in->dir, m->codes, "has no g_idx, which desc_act needs");
     AX_TRY(check_gptq(m, in->dir));
-    if (!m->order && is_symmetric(m))
+    if (!m->order && m->cols % m->block == 0 && is_symmetric(m))
         m->kept = (struct ax_element_codes){m->f.kind, m->block, read_gptq_codes};
     return AX_OK;
 }

@@ -19,7 +19,8 @@
  *
  *   X.qweight I32 [in/(32/bits)][out]: codes of one output, the first input lowest; X.scales [groups][out];
  *   X.qzeros I32 [groups][out/(32/bits)], the first output lowest: zeros less 1 modulo 2^bits, or in gptq_v2 zeros;
- *   X.g_idx I32 [in]: the group of each input, which with desc_act may be any; without it, in/group_size.
+ *   X.g_idx I32 [in]: the group of each input, which with desc_act may be any; without it, in/group_size, so that the
+ *   last group may have fewer inputs.
  *   value = scale·(code - zero)
  *
  * Read, each is a float32 matrix X.weight with the values that quantization-aware training used. */

@@ -107,6 +107,19 @@ static enum ax_status unsupported_gptq(struct ax_json v, const char *what) {
     return AX_ERR_UNSUPPORTED;
 }
 
+/* `dynamic` has formats of modules by their names; "-:" begins those that are not quantized, whose tensors say so. */
+static enum ax_status refuse_formats_of_modules(struct ax_json config) {
+    const struct ax_json dynamic = ax_json_get(config, "dynamic");
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)dynamic.v, key, v) {
+        if (strncmp(key, "-:", 2) != 0 && json_object_size(v) > 0)
+            return unsupported_gptq(ax_json_get(dynamic, key),
+                                    "modules with formats of their own are not supported");
+    }
+    return AX_OK;
+}
+
 static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_format *out) {
     int64_t bits, group;
     const char *format, *rotation;
@@ -127,9 +140,7 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
                              "expected a size, or -1 for one group of each row");
     if (!second && strcmp(format, "gptq") != 0)
         return unsupported_gptq(config, "this checkpoint_format is not supported");
-    if (ax_json_size(ax_json_get(config, "dynamic")) > 0)
-        return unsupported_gptq(ax_json_get(config, "dynamic"),
-                                "modules with formats of their own are not supported");
+    AX_TRY(refuse_formats_of_modules(config));
     if (*rotation)
         return unsupported_gptq(ax_json_get(config, "rotation"),
                                 "rotations of activations are not supported");

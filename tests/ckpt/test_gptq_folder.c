@@ -29,6 +29,9 @@ static const struct golden goldens[] = {
     GOLDEN(ordered_second, "\"desc_act\": true, \"format\": \"gptq_v2\"", 4, 16, false, true),
     GOLDEN(bytes, "\"sym\": false", 8, -1, false, false),
     GOLDEN(bytes_symmetric, "\"sym\": true", 8, 16, true, false),
+    GOLDEN(ragged, "\"dynamic\": {\"-:.*norm\": {}, \"a\": {}}", 4, 24, false, false),
+    GOLDEN(ragged_ordered, "\"desc_act\": true, \"format\": \"gptq_v2\"", 8, 24, false, true),
+    GOLDEN(wide, "\"sym\": true", 4, 64, false, false),
 };
 
 static size_t size_of(enum ax_dtype dtype) {
@@ -56,7 +59,7 @@ struct made {
 static enum ax_status open_made(struct ax_hf *hf, const struct golden *g, const struct made *how) {
     const int per = 32 / g->bits, group = g->group > 0 ? g->group : GPTQ_COLS;
     const int64_t rows = how->rows ? how->rows : GPTQ_ROWS;
-    const int64_t groups = how->groups ? how->groups : GPTQ_COLS / group;
+    const int64_t groups = how->groups ? how->groups : (GPTQ_COLS + group - 1) / group;
     struct bytes b[] = {{g->qweight, AX_I32},
                         {how->qzeros ? g->qweight : g->qzeros, AX_I32},
                         {g->scales, how->scales ? how->scales : AX_F16},
@@ -152,7 +155,7 @@ static void mistakes_are_named(void **state) {
         {{.scales = AX_U8}, AX_ERR_DATA, "a.scales is of another type"},
         {{.config = CONFIG("\"bits\": 4, \"group_size\": 24")},
          AX_ERR_DATA,
-         "a.qweight has rows that the group size does not divide"},
+         "a.scales has another number of scales than the matrix has groups"},
         {{.config = CONFIG("\"bits\": 4, \"group_size\": 0")}, AX_ERR_DATA, "group_size: expected"},
         {{.config = CONFIG("\"group_size\": 16")}, AX_ERR_DATA, "bits"},
         {{.config = CONFIG("\"bits\": 3, \"group_size\": 16")},
@@ -161,9 +164,9 @@ static void mistakes_are_named(void **state) {
         {{.config = CONFIG(GROUP_16 ", \"checkpoint_format\": \"marlin\"")},
          AX_ERR_UNSUPPORTED,
          "this checkpoint_format is not supported"},
-        {{.config = CONFIG(GROUP_16 ", \"dynamic\": {\"-:.*\": {}}")},
+        {{.config = CONFIG(GROUP_16 ", \"dynamic\": {\"-:.*\": {}, \"a\": {\"bits\": 8}}")},
          AX_ERR_UNSUPPORTED,
-         "dynamic: modules with formats of their own are not supported"},
+         "dynamic.a: modules with formats of their own are not supported"},
         {{.config = CONFIG(GROUP_16 ", \"rotation\": \"hadamard\"")},
          AX_ERR_UNSUPPORTED,
          "rotation: rotations of activations are not supported"},

@@ -28,7 +28,7 @@ def show(kind, name, values, form):
 def case(name, bits, group, order, symmetric, second, seed):
     rng = numpy.random.default_rng(seed)
     w = rng.normal(0.02 * (not symmetric), 0.05, (ROWS, COLS))
-    groups, top = COLS // group, 2**bits - 1
+    groups, top = -(-COLS // group), 2**bits - 1
     g_idx = numpy.arange(COLS) // group
     if order:
         g_idx = g_idx[rng.permutation(COLS)]
@@ -63,3 +63,6 @@ case("ordered", 4, 8, True, False, False, 3)
 case("ordered_second", 4, 16, True, False, True, 4)
 case("bytes", 8, 32, False, False, False, 5)
 case("bytes_symmetric", 8, 16, False, True, False, 6)
+case("ragged", 4, 24, False, True, False, 7)
+case("ragged_ordered", 8, 24, True, False, True, 8)
+case("wide", 4, 64, False, True, False, 9)
