@@ -129,6 +129,16 @@ static int zero_of(const struct ax_compressed_matrix *m, int64_t scale) {
     return (int)code - (1 << (m->f.bits - 1));
 }
 
+static float value_of(const struct ax_compressed_matrix *m, uint32_t code, int zero,
+                      const struct ax_quant_block *b) {
+    if (m->f.offset)
+        return (float)((int)(signed char)code - zero) * b->scale;
+    if (ax_quant_is_nan(m->f.kind, code))
+        return NAN;
+    const float v = ax_quant_of_code(m->f.kind, code);
+    return m->f.divides ? v / b->scale : ax_quant_value(m->f.kind, v, b);
+}
+
 static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_compressed_matrix *m = ctx;
     float *values = out;
@@ -141,13 +151,7 @@ static enum ax_status read_matrix(void *ctx, int64_t first, int64_t n, void *out
             b = block_at(m, current);
             zero = m->f.offset ? zero_of(m, current) : 0;
         }
-        const uint32_t code = code_at(m, i);
-        if (m->f.offset)
-            values[i - first] = (float)((int)(signed char)code - zero) * b.scale;
-        else if (ax_quant_is_nan(m->f.kind, code))
-            values[i - first] = NAN;
-        else
-            values[i - first] = ax_quant_value(m->f.kind, ax_quant_of_code(m->f.kind, code), &b);
+        values[i - first] = value_of(m, code_at(m, i), zero, &b);
     }
     return AX_OK;
 }
@@ -165,7 +169,12 @@ static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned c
 /* True if packed storage (parallel/units/packed.h) may have the same codes and scales. */
 static bool has_codes(const struct ax_compressed_format *f) {
     const struct ax_quant_info *info = ax_quant_info(f->kind);
-    return f->rows == 0 && !f->offset && info->scale == AX_F32 && info->outer == 1 && !info->offset;
+    return f->rows == 0 && !f->offset && !f->divides && info->scale == AX_F32 && info->outer == 1 &&
+           !info->offset;
+}
+
+static bool has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols) {
+    return e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
 }
 
 static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix *m) {
@@ -186,6 +195,8 @@ static enum ax_status check_shapes(const char *dir, struct ax_compressed_matrix 
         return wrong(dir, c, "has rows that the group size does not divide");
     if (s->numel != scales)
         return wrong(dir, s, "has another number of scales than the matrix has blocks");
+    if (scales > 1 && m->across > 1 && !has_shape(s, down, m->across))
+        return wrong(dir, s, "has its scales in another shape than the matrix has blocks");
     if (m->f.form == AX_FORM_NVFP4 ? !s->e4m3 : !s->e8m0 && !ax_dtype_info(s->dtype)->is_float)
         return wrong(dir, s, "is of another type than its format has");
     return AX_OK;
@@ -198,10 +209,6 @@ static enum ax_status check_zeros(const struct folder *in, const struct ax_st_en
         if (bytes[i] != 0)
             return wrong(in->dir, e, "has other zero points than 0, of symmetric weights");
     return AX_OK;
-}
-
-static bool has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols) {
-    return e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
 }
 
 static enum ax_status check_offsets(const struct ax_compressed_matrix *m, const char *dir) {

@@ -15,6 +15,10 @@
  *   X.weight F8_E4M3; X.weight_scale_inv [⌈out/128⌉][⌈in/128⌉], or one (Mistral's), by which values are multiplied; powers
  *   of two may be F8_E8M0
  *
+ * of GPTQModel's FP8, which calls itself fp8, too:
+ *
+ *   X.weight F8_E4M3; X.weight_scale_inv [out], one, or by blocks, by which values are divided
+ *
  * and of GPTQ's (Frantar et al. 2023), as AutoGPTQ and GPTQModel pack them, with 32/bits codes in a word:
  *
  *   X.qweight I32 [in/(32/bits)][out]: codes of one output, the first input lowest; X.scales [groups][out];
@@ -47,6 +51,7 @@ struct ax_compressed_format {
     int64_t rows;  /* > 0: a scale covers `rows` rows of `block` elements, fewer at the edges */
     bool offset;   /* asymmetric: zero points beside the scales; value = scale·(code - zero) */
     bool inverse;  /* scales are named weight_scale_inv */
+    bool divides;  /* value = code / scale */
     unsigned zero_offset; /* GPTQ: number added to stored zeros */
     bool ordered;         /* GPTQ: each matrix needs g_idx */
     bool symmetric;       /* GPTQ: zeros are half the range */

@@ -158,14 +158,34 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
 static enum ax_status parse_blocks(struct ax_json size, struct ax_compressed_format *out) {
     if (ax_json_size(size) != 2)
         return ax_json_error(size, "expected [rows, columns]");
-    *out = (struct ax_compressed_format){
-        .form = AX_FORM_FLOAT, .kind = AX_QUANT_FP8, .bits = 8, .inverse = out->inverse};
+    *out = (struct ax_compressed_format){.form = AX_FORM_FLOAT,
+                                         .kind = AX_QUANT_FP8,
+                                         .bits = 8,
+                                         .inverse = out->inverse,
+                                         .divides = out->divides};
     AX_TRY(ax_json_i64(ax_json_at(size, 0), 1, 1 << 20, &out->rows));
     return ax_json_i64(ax_json_at(size, 1), 1, 1 << 20, &out->block);
 }
 
+/* GPTQModel says how many scales there are, and that values are divided by them. */
+static enum ax_status parse_scales(struct ax_json config, struct ax_compressed_format *out) {
+    const char *method, *semantics;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "weight_scale_method"), "", &method));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "weight_scale_semantics"), "", &semantics));
+    if (*semantics && strcmp(semantics, "inverse") != 0)
+        return unsupported(ax_json_get(config, "weight_scale_semantics"),
+                           "this meaning of scales is not supported");
+    const bool by_row = strcmp(method, "row") == 0;
+    out->divides = *semantics != '\0';
+    if (by_row || strcmp(method, "tensor") == 0) {
+        out->block = by_row ? AX_BLOCK_ROW : AX_BLOCK_TENSOR;
+        out->rows = 0;
+    }
+    return AX_OK;
+}
+
 /* DeepSeek's, by blocks, and Mistral's, of one scale: its weight_block_size is null, and one that is missing 128 by
- * 128, as in transformers. */
+ * 128, as in transformers; and GPTQModel's. */
 static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_format *out) {
     const char *fmt;
     AX_TRY(ax_json_str_or(ax_json_get(config, "fmt"), "e4m3", &fmt));
@@ -178,6 +198,7 @@ static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_form
                                          .block = size ? AX_BLOCK_TENSOR : 128,
                                          .rows = size ? 0 : 128,
                                          .inverse = true};
+    AX_TRY(parse_scales(config, out));
     return !size || json_is_null(size)
                ? AX_OK
                : parse_blocks(ax_json_get(config, "weight_block_size"), out);

@@ -129,20 +129,29 @@ static enum ax_status open_other(struct ax_hf *hf, const char *config, const cha
     return ax_hf_open(hf, dir);
 }
 
-/* One scale (Mistral's), scales that are powers of two, and compressed-tensors' blocks. */
+/* GPTQModel's FP8: values are divided by the scales. */
+#define INVERSE(method)                                                                            \
+    "\"weight_scale_method\": \"" method "\", \"weight_scale_semantics\": \"inverse\""
+
+/* One scale (Mistral's), scales that are powers of two, compressed-tensors' blocks, and GPTQModel's. */
 static void forms_of_other_writers(void **state) {
     (void)state;
     static const struct {
         const char *config, *name;
         bool e8m0;
         int64_t down, across, high, wide;
+        bool divides;
     } forms[] = {
         {CONFIG("\"weight_block_size\": null, \"activation_scheme\": \"static\""),
-         "a.weight_scale_inv", false, 0, 0, ROWS, COLS},
-        {BLOCKS, "a.weight_scale_inv", true, DOWN, ACROSS, HIGH, WIDE},
+         "a.weight_scale_inv", false, 0, 0, ROWS, COLS, false},
+        {BLOCKS, "a.weight_scale_inv", true, DOWN, ACROSS, HIGH, WIDE, false},
         {COMPRESSED("\"strategy\": \"block\", \"block_structure\": [2, 4]"), "a.weight_scale",
-         false, DOWN, ACROSS, HIGH, WIDE},
-        {COMPRESSED("\"strategy\": \"channel\""), "a.weight_scale", false, ROWS, 1, 1, COLS}};
+         false, DOWN, ACROSS, HIGH, WIDE, false},
+        {COMPRESSED("\"strategy\": \"channel\""), "a.weight_scale", false, ROWS, 1, 1, COLS, false},
+        {CONFIG("\"weight_block_size\": [2, 4], " INVERSE("block")), "a.weight_scale_inv", false,
+         DOWN, ACROSS, HIGH, WIDE, true},
+        {CONFIG(INVERSE("row")), "a.weight_scale_inv", false, ROWS, 1, 1, COLS, true},
+        {CONFIG(INVERSE("tensor")), "a.weight_scale_inv", false, 0, 0, ROWS, COLS, true}};
     struct ax_hf hf;
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         float v[ROWS * COLS];
@@ -159,12 +168,18 @@ static void forms_of_other_writers(void **state) {
             const int64_t at =
                 i / COLS / forms[f].high * forms[f].across + i % COLS / forms[f].wide;
             const float scale = forms[f].e8m0 ? ldexpf(1, (int)at - 1) : scale_of(at);
-            assert_true(v[i] == ax_e4m3_value(code_of(i)) * scale);
+            const float code = ax_e4m3_value(code_of(i));
+            assert_true(v[i] == (forms[f].divides ? code / scale : code * scale));
         }
+        assert_true(!e->codes || !forms[f].divides);
         if (first > 0)
             assert_int_equal(ax_st_read(e, 0, 1, AX_F32, v), AX_ERR_DATA);
         ax_hf_close(&hf);
     }
+    /* as many scales as there are blocks, in another shape */
+    assert_int_equal(open_other(&hf, BLOCKS, "a.weight_scale_inv", false, DOWN * ACROSS, 1),
+                     AX_ERR_DATA);
+    assert_mentions("a.weight_scale_inv has its scales in another shape");
     zero_point = 1;
     assert_int_equal(open_other(&hf, forms[3].config, "a.weight_scale", false, ROWS, 1),
                      AX_ERR_DATA);
@@ -227,6 +242,8 @@ static void mistakes_are_named(void **state) {
                {"{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}",
                 "a.weight_scale_inv", 2, AX_ERR_UNSUPPORTED,
                 "fmt: this format of fp8 is not supported"},
+               {CONFIG("\"weight_scale_semantics\": \"direct\""), "a.weight_scale_inv", 2,
+                AX_ERR_UNSUPPORTED, "weight_scale_semantics: this meaning of scales"},
                {"{\"compression_config\": {}}", "a.weight_scale", 2, AX_ERR_UNSUPPORTED,
                 "compression_config: the old name of quantization_config; rename it"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
