@@ -240,6 +240,20 @@ static void iq4_nl_values(const unsigned char *p, int64_t n, float *out) {
     }
 }
 
+/* d, sh (bits 2j and 2j + 1: the high bits of scale j), sl[4], qs[128]: (d · (scale − 32)) · table[q], in eight groups
+ * of 32 with the nibbles of IQ4_NL */
+static void iq4_xs_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 136, out += 256) {
+        const float d = f16(p);
+        for (int j = 0; j < 8; j++) {
+            const int low = p[4 + j / 2] >> 4 * (j % 2) & 15, high = u16(p + 2) >> 2 * j & 3;
+            const float step = d * (float)(low + 16 * high - 32);
+            for (int k = 0; k < 32; k++)
+                out[32 * j + k] = step * (float)ax_iq4_nl_table[nibble(p + 8 + 16 * j, k)];
+        }
+    }
+}
+
 /* scale e, qs[16]: 2^(e − 127) · value, as in the Open Compute Project's format, in another order */
 static void mxfp4_values(const unsigned char *p, int64_t n, float *out) {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
@@ -249,6 +263,20 @@ static void mxfp4_values(const unsigned char *p, int64_t n, float *out) {
             const float v = p[0] == 255 ? NAN : ldexpf(values[code & 7], p[0] - 127);
             out[i] = code & 8 ? -v : v;
         }
+}
+
+/* sc[16], qs[64], d, dmin: (d · scale) · q − dmin · minimum, in sixteen groups of 16; a byte of sc has the scale in its
+ * low half, and a byte of qs a code of each of four groups of 32 */
+static void q2_k_values(const unsigned char *p, int64_t n, float *out) {
+    for (int64_t b = 0; b < n; b++, p += 84, out += 256) {
+        const float d = f16(p + 80), dmin = f16(p + 82);
+        for (int i = 0; i < 256; i++) {
+            const int half = i / 128, group = i % 128 / 32, sc = p[i / 16];
+            const float step = d * (float)(sc & 15), offset = dmin * (float)(sc >> 4);
+            const int q = p[16 + 32 * half + i % 32] >> 2 * group & 3;
+            out[i] = step * (float)q - offset;
+        }
+    }
 }
 
 /* Six-bit scale and minimum of group j of eight, packed in twelve bytes: bytes 0–7 contain those of
@@ -349,8 +377,9 @@ static const struct ax_block_type types[] = {
     {"IQ4_NL", 20, 32, 18, iq4_nl_values, ax_put_iq4_nl, LARGEST_F16},
     {"Q6_K", 14, 256, 210, q6_k_values, ax_put_q6_k, LARGEST_F16},
     {"MXFP4", 39, 32, 17, mxfp4_values, NULL, 0},
+    {"Q2_K", 10, 256, 84, q2_k_values, NULL, 0},
+    {"IQ4_XS", 23, 256, 136, iq4_xs_values, NULL, 0},
     {"Q8_1", 9, 0, 0, NULL, NULL, 0},
-    {"Q2_K", 10, 0, 0, NULL, NULL, 0},
     {"Q8_K", 15, 0, 0, NULL, NULL, 0},
     {"IQ2_XXS", 16, 0, 0, NULL, NULL, 0},
     {"IQ2_XS", 17, 0, 0, NULL, NULL, 0},
@@ -358,7 +387,6 @@ static const struct ax_block_type types[] = {
     {"IQ1_S", 19, 0, 0, NULL, NULL, 0},
     {"IQ3_S", 21, 0, 0, NULL, NULL, 0},
     {"IQ2_S", 22, 0, 0, NULL, NULL, 0},
-    {"IQ4_XS", 23, 0, 0, NULL, NULL, 0},
     {"I8", 24, 0, 0, NULL, NULL, 0},
     {"I16", 25, 0, 0, NULL, NULL, 0},
     {"I32", 26, 0, 0, NULL, NULL, 0},
@@ -367,6 +395,8 @@ static const struct ax_block_type types[] = {
     {"IQ1_M", 29, 0, 0, NULL, NULL, 0},
     {"TQ1_0", 34, 0, 0, NULL, NULL, 0},
     {"TQ2_0", 35, 0, 0, NULL, NULL, 0},
+    {"NVFP4", 40, 0, 0, NULL, NULL, 0},
+    {"Q1_0", 41, 0, 0, NULL, NULL, 0},
 };
 
 const struct ax_block_type *ax_block_type_find(uint32_t id) {

@@ -22,6 +22,7 @@ struct ax_block_type {
 const struct ax_block_type *ax_block_type_find(uint32_t id); /* NULL: no such type */
 #define AX_GGUF_BF16 30
 #define AX_BLOCK_TYPES_READ                                                                        \
-    "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4"
+    "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, " \
+    "MXFP4"
 
 #endif

@@ -480,9 +480,9 @@ static void tensors_that_do_not_fit(void **state) {
     struct gguf_out o = {0};
     t.skip = "model.layers.0.self_attn.v_proj.weight";
     build(&o, &t);
-    tensor(&o, "blk.0.attn_v.weight", 10, 2, SHAPE(KV_HEADS * HEAD, HIDDEN), "", 0);
+    tensor(&o, "blk.0.attn_v.weight", 16, 2, SHAPE(KV_HEADS * HEAD, HIDDEN), "", 0);
     refused(&o, AX_ERR_UNSUPPORTED,
-            "blk.0.attn_v.weight has type Q2_K, which is not supported (F32,");
+            "blk.0.attn_v.weight has type IQ2_XXS, which is not supported (F32,");
     t = qwen2;
     t.qkv_bias = false;
     build(&o, &t);
