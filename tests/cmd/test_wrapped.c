@@ -472,7 +472,7 @@ static void quantized_folders_are_models(void **state) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         snprintf(base, sizeof base, "%s", make(&kinds[i], "base", 0));
         assert_ok(ax_remove_tree(q));
-        if (run(out, sizeof out, "quantize %s %s --scheme int8", base, q) != 0)
+        if (run(out, sizeof out, "quantize %s %s --scheme int8-int8", base, q) != 0)
             fail_msg("%s: %s", kinds[i].type, out);
         assert_quantized(base, q);
         assert_int_equal(run(out, sizeof out, "plan %s", config(q, "out", "")), 0);
