@@ -34,11 +34,13 @@ enum ax_status ax_elements_read(const struct ax_elements *e, int64_t first, int6
     double buffer[CHUNK]; /* large enough for any dtype */
     for (int64_t i = 0, m; i < n; i += m) {
         char *to = (char *)out + (size_t)i * ax_dtype_size(wanted);
-        const void *from = (const char *)e->data + (size_t)(first + i) * ax_dtype_size(e->dtype);
+        const void *from;
         m = n - i < CHUNK ? n - i : CHUNK;
         if (e->read) {
             from = e->dtype == wanted ? (void *)to : buffer;
             AX_TRY(e->read(e->ctx, first + i, m, (void *)(uintptr_t)from));
+        } else {
+            from = (const char *)e->data + (size_t)(first + i) * ax_dtype_size(e->dtype);
         }
         if (from != to)
             ax_convert(wanted, to, e->dtype, from, m);
