@@ -61,12 +61,7 @@ struct pair {
 
 static bool are_apart(struct pair p, const json_t *a, const json_t *b);
 
-/* Values of enum or const, or NULL. */
-static const json_t *values_of(const json_t *schema) {
-    const json_t *one = json_object_get(schema, "const");
-    return one ? one : json_object_get(schema, "enum");
-}
-
+/* Values of const or enum; 0: it has neither. */
 static size_t n_values(const json_t *schema) {
     return json_object_get(schema, "const") ? 1 : json_array_size(json_object_get(schema, "enum"));
 }
@@ -79,14 +74,12 @@ static const json_t *value_at(const json_t *schema, size_t i) {
 static int types_of(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
     int all = 0;
-    if (values_of(schema))
-        for (size_t i = 0; i < n_values(schema); i++)
-            all |= ax_schema_type_of(value_at(schema, i));
-    else if (json_is_array(type))
-        for (size_t i = 0; i < json_array_size(type); i++)
-            all |= ax_schema_type(json_string_value(json_array_get(type, i)));
-    else
+    for (size_t i = 0; i < n_values(schema); i++)
+        all |= ax_schema_type_of(value_at(schema, i));
+    if (n_values(schema) == 0 && !json_is_array(type))
         all = type ? ax_schema_type(json_string_value(type)) : AX_TYPES_ALL;
+    for (size_t i = 0; n_values(schema) == 0 && i < json_array_size(type); i++)
+        all |= ax_schema_type(json_string_value(json_array_get(type, i)));
     return all & AX_TYPE_NUMBER ? all | AX_TYPE_INTEGER : all;
 }
 
@@ -99,13 +92,11 @@ static bool may_be_same(const json_t *a, const json_t *b) {
 }
 
 static bool values_apart(const json_t *a, const json_t *b) {
-    if (!values_of(a) || !values_of(b))
-        return false;
     for (size_t i = 0; i < n_values(a); i++)
         for (size_t k = 0; k < n_values(b); k++)
             if (may_be_same(value_at(a, i), value_at(b, k)))
                 return false;
-    return true;
+    return n_values(a) > 0 && n_values(b) > 0;
 }
 
 static bool is_required(const json_t *schema, const char *name) {

@@ -240,17 +240,13 @@ static enum ax_status add_number(struct compiler *c, const json_t *schema, bool 
     return add_node(c, v, node);
 }
 
-/* What comes at the first places of an array, one by one. */
-static enum ax_status add_prefix(struct compiler *c, const json_t *schema, int node) {
-    const json_t *list = json_object_get(schema, "prefixItems");
-    const size_t n = json_array_size(list), before = strlen(c->path);
-    if (list && n == 0)
-        return refuse(c, "prefixItems", "expected a list of schemas");
-    if (n > 0)
-        AX_TRY(ax_alloc(&c->g->nodes[node].ways, n, sizeof(int)));
-    for (size_t i = 0; i < n; i++) {
+/* Compiles a list of schemas into ways of the node, which has room for them. */
+static enum ax_status compile_list(struct compiler *c, const char *keyword, const json_t *list,
+                                   int node) {
+    const size_t before = strlen(c->path);
+    for (size_t i = 0; i < json_array_size(list); i++) {
         int way;
-        snprintf(c->path + before, sizeof c->path - before, "/prefixItems/%zu", i);
+        snprintf(c->path + before, sizeof c->path - before, "/%s/%zu", keyword, i);
         AX_TRY(compile(c, json_array_get(list, i), &way));
         c->path[before] = '\0';
         add_way(c, node, way);
@@ -260,14 +256,19 @@ static enum ax_status add_prefix(struct compiler *c, const json_t *schema, int n
 
 static enum ax_status add_array(struct compiler *c, const json_t *schema, int *node) {
     struct ax_node v = {.kind = AX_NODE_ARRAY, .item = AX_NO_NODE};
-    const json_t *items = json_object_get(schema, "items");
-    const int64_t listed = (int64_t)json_array_size(json_object_get(schema, "prefixItems"));
+    const json_t *items = json_object_get(schema, "items"),
+                 *first = json_object_get(schema, "prefixItems");
+    const size_t n = json_array_size(first);
     int item = AX_NO_NODE;
     AX_TRY(counts_of(c, schema, "minItems", "maxItems", &v));
-    if (json_is_false(items) && v.min > listed)
+    if (first && n == 0)
+        return refuse(c, "prefixItems", "expected a list of schemas");
+    if (json_is_false(items) && v.min > (int64_t)n)
         return refuse(c, "minItems", "it is more than prefixItems has, and items is false");
     AX_TRY(add_node(c, v, node));
-    AX_TRY(add_prefix(c, schema, *node));
+    if (n > 0)
+        AX_TRY(ax_alloc(&c->g->nodes[*node].ways, n, sizeof(int)));
+    AX_TRY(compile_list(c, "prefixItems", first, *node));
     if (!json_is_false(items))
         AX_TRY(items ? compile(c, items, &item) : any_value(c, &item));
     c->g->nodes[*node].item = item;
@@ -481,18 +482,10 @@ static enum ax_status add_values(struct compiler *c, const json_t *schema, int a
 /* anyOf and oneOf. */
 static enum ax_status add_ways(struct compiler *c, const char *keyword, const json_t *list,
                                int *node) {
-    const size_t n = json_array_size(list), before = strlen(c->path);
-    if (n == 0)
+    if (json_array_size(list) == 0)
         return refuse(c, keyword, "expected a list of schemas");
-    AX_TRY(add_union(c, n, node));
-    for (size_t i = 0; i < n; i++) {
-        int way;
-        snprintf(c->path + before, sizeof c->path - before, "/%s/%zu", keyword, i);
-        AX_TRY(compile(c, json_array_get(list, i), &way));
-        c->path[before] = '\0';
-        add_way(c, *node, way);
-    }
-    return AX_OK;
+    AX_TRY(add_union(c, json_array_size(list), node));
+    return compile_list(c, keyword, list, *node);
 }
 
 /* No value may fit two of them, as it then would fit none. */
@@ -580,7 +573,7 @@ static enum ax_status add_alone(struct compiler *c, const json_t *schema, const 
         AX_TRY(check_one_of(c, v));
     if (strcmp(keyword, "anyOf") == 0 || strcmp(keyword, "oneOf") == 0)
         return add_ways(c, keyword, v, node);
-    AX_TRY(*keyword == '$' ? find_reference(c, v, &target) : find_only(c, v, &target));
+    AX_TRY(strcmp(keyword, "$ref") == 0 ? find_reference(c, v, &target) : find_only(c, v, &target));
     return compile(c, target, node);
 }
 

@@ -221,6 +221,7 @@ static const struct {
      "2}}, \"required\": [\"k\"]}]}",
      "oneOf: a value may fit both 0 and 1"},
     {"{\"oneOf\": [{\"const\": 1}, {\"enum\": [2, 1.0]}]}", "oneOf: a value may fit both 0 and 1"},
+    {"{\"oneOf\": [{\"const\": 1.0}, {\"type\": \"integer\"}]}", "a value may fit both 0 and 1"},
     {"{\"allOf\": [{}, {}]}", "allOf: expected a list of one schema"},
     {"{\"prefixItems\": []}", "prefixItems: expected a list of schemas"},
     {"{\"prefixItems\": [{}], \"items\": false, \"minItems\": 2}",
