@@ -16,6 +16,15 @@ static void has(const char *part) {
         fail_msg("\"%s\" lacks \"%s\"", said, part);
 }
 
+/* Runs a command line, of which `said` gets what it prints: its exit code; −1: a signal ended it. */
+static int run_line(const char *line) {
+    FILE *p = popen(line, "r");
+    assert_non_null(p);
+    said[fread(said, 1, sizeof said - 1, p)] = '\0';
+    const int code = pclose(p);
+    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+}
+
 /* A run of axtrain with words, of at most ten seconds. */
 static int limited(const char *fmt, ...) {
     char words[1600];
@@ -26,11 +35,7 @@ static int limited(const char *fmt, ...) {
     char command[2000];
     snprintf(command, sizeof command, "timeout -s KILL 10 '%s' %s 2>&1 < /dev/null", test_program(),
              words);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    said[fread(said, 1, sizeof said - 1, p)] = '\0';
-    const int code = pclose(p);
-    return WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+    return run_line(command);
 }
 
 static void shell(const char *fmt, ...);
@@ -207,34 +212,23 @@ static void links_in_checkpoints_are_damage(void **state) {
 /* The kernel ends a process by SIGSEGV whose stack is full. */
 static void limited_stack(void **state) {
     (void)state;
-    char command[2000];
-    snprintf(command, sizeof command,
-             "bash -c 'ulimit -s 512; exec \"$0\" plan \"$1\"' '%s' '%s' 2>&1", test_program(),
-             configure("", "micro_batch_size: 4\n"));
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    said[fread(said, 1, sizeof said - 1, p)] = '\0';
-    const int code = pclose(p);
-    assert_true(WIFEXITED(code));
-    assert_int_equal(WEXITSTATUS(code), 5);
+    char line[2000];
+    snprintf(line, sizeof line, "bash -c 'ulimit -s 512; exec \"$0\" plan \"$1\"' '%s' '%s' 2>&1",
+             test_program(), configure("", "micro_batch_size: 4\n"));
+    assert_int_equal(run_line(line), 5);
     has("the limit of the stack is 512 KiB, and 1024 are needed: raise it with `ulimit -s 8192`");
 }
 
 /* The kernel ends a process by SIGXFSZ that does not ask for the error. */
 static void limited_files(void **state) {
     (void)state;
-    char command[2000];
+    char line[2000];
     (void)configure("", "micro_batch_size: 4\n");
-    snprintf(command, sizeof command,
+    snprintf(line, sizeof line,
              "bash -c 'ulimit -f 20; exec \"$0\" convert \"$1\" \"$2/big.gguf\" --to gguf' '%s' "
              "'%s' '%s' 2>&1",
              test_program(), golden_path("models/llama"), scratch);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    said[fread(said, 1, sizeof said - 1, p)] = '\0';
-    const int code = pclose(p);
-    assert_true(WIFEXITED(code));
-    assert_int_equal(WEXITSTATUS(code), 7);
+    assert_int_equal(run_line(line), 7);
     has("File too large");
     shell("[ -z \"$(ls '%s' | grep big)\" ]", scratch);
 }
