@@ -132,7 +132,7 @@ static enum ax_status freeze_except(const struct ax_peft_names *patterns, int n,
     return st;
 }
 
-/* The experts' matrices and gradients are used as one, in a file they are n tensors or a stack. */
+/* The experts' matrices and gradients are used as one; a stack of them is one parameter. */
 static enum ax_status check_frozen_experts(const struct ax_layer *l, const struct ax_param *first,
                                            int64_t n) {
     for (int64_t i = 1; first && first->ndim == 2 && i < n; i++)

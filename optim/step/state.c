@@ -338,9 +338,13 @@ struct updated {
     struct ax_update u;
     struct ax_state_streamed streamed;
 };
+/* By names, as axolotl does. */
+static bool is_table(const struct ax_param *p) {
+    return strstr(p->name, "embed_tokens") || strstr(p->name, "lm_head");
+}
+
 static bool decays(const struct ax_param *p, const struct ax_optimizer_options *o) {
-    const bool table = strstr(p->name, "embed_tokens") || strstr(p->name, "lm_head");
-    return p->decay && !(table && o->keeps_tables);
+    return p->decay && !(o->keeps_tables && is_table(p));
 }
 
 static enum ax_status begin_update(struct pieces *at, const struct ax_optimizer_options *o,
