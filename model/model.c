@@ -134,6 +134,15 @@ static void code_layer(struct ax_model *m, struct ax_layer *l) {
         }
 }
 
+/* Before that, too: matrices whose gradients products write. */
+static void mark_matrices(struct ax_model *m, struct ax_layer *l) {
+    struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
+    const int n = ax_layer_linears(l, linears);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < linears[i]->n_parts; k++)
+            m->params[linears[i]->weight[k] - m->params].linear = true;
+}
+
 /* What all linears of a layer are told of how they run. */
 static void direct_layer(struct ax_model *m, struct ax_layer *l, bool overlaps) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
@@ -219,6 +228,7 @@ static enum ax_status build_units(struct ax_builder *b) {
         AX_TRY(ax_layer_init(b, l));
         if (quantized && ax_fake_quant_of_tensors(&m->quant))
             code_layer(m, l);
+        mark_matrices(m, l);
         AX_TRY(ax_builder_finish_unit(b, i + 1));
         direct_layer(b->model, l, b->options->tp_overlap);
         if (quantized)

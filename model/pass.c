@@ -245,6 +245,7 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
     tell_linears(p);
     AX_TRY(refresh_rope(m, p->batch));
     AX_TRY(ax_queue_after(m->rt->q, s->moved[(unit - 1) & 1]));
+    AX_TRY(ax_unit_begin_gradients(&m->units[unit], m->rt));
     AX_TRY(fetch_next(p, unit));
     const struct ax_tensor *x = &s->residual[unit - 1];
     const size_t mark = ax_stack_mark(scratch);

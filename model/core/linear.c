@@ -269,17 +269,21 @@ static enum ax_status run_inputs(struct ax_runtime *rt, const struct ax_linear *
     return AX_OK;
 }
 
-/* dW += dyᵀ·x. Where rounding clips, the product is first that of the values, in scratch. */
+/* dW (+)= dyᵀ·x. Where rounding clips, the product is first that of the values, in scratch. */
 static enum ax_status weight_gradient(struct ax_runtime *rt, const struct ax_linear *l,
                                       const struct ax_linear_run *r, const struct ax_tensor *x,
-                                      const struct ax_tensor *dy, const struct ax_tensor *dw) {
+                                      const struct ax_tensor *dy, const struct ax_tensor *dw,
+                                      bool adds) {
     const bool clips = ax_linear_quant(l) && ax_fake_quant_clips(l->quant);
     const size_t mark = ax_stack_mark(&rt->arena.scratch);
-    struct ax_gemm g = {.b = *x, .c = *dw, .trans_a = true, .accumulate = !clips, .alpha = 1};
+    struct ax_gemm g = {
+        .b = *x, .c = *dw, .trans_a = true, .accumulate = adds && !clips, .alpha = 1};
     AX_TRY(ax_linear_used_grad(rt, l, r, AX_SUM_ROWS, dy, &g.a));
     if (clips)
         g.c.data = ax_stack_push(&rt->arena.scratch, "gradient of values", ax_tensor_bytes(dw));
     AX_TRY(ax_run_gemm(rt->q, &g));
+    if (clips && !adds)
+        AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){*dw, 0}));
     if (clips)
         AX_TRY(ax_linear_values_grad(rt, l, r, &g.c, dw));
     ax_stack_release(&rt->arena.scratch, mark);
@@ -295,10 +299,11 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
     const struct ax_tensor dw =
         ax_linear_joined(l, r, ax_unit_grad(l->unit, l->weight[r->first]), 2);
     struct ax_tensor db = {0};
-    const struct ax_linear_product p = {.r = r, .x = &in->codes, .dy = &m->dy_codes, .c = dw};
+    const struct ax_linear_product p = {
+        .r = r, .x = &in->codes, .dy = &m->dy_codes, .c = dw, .adds = !ax_linear_run_begins(l, r)};
     if (dw.data)
         AX_TRY(m->by_codes ? ax_linear_gradients_of_codes(rt, &p)
-                           : weight_gradient(rt, l, r, &in->values, dy, &dw));
+                           : weight_gradient(rt, l, r, &in->values, dy, &dw, p.adds));
     if (l->bias[0])
         db = ax_linear_joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
     if (db.data)

@@ -124,7 +124,7 @@ enum ax_status ax_linear_gradients_of_codes(struct ax_runtime *rt,
                                       .c = ax_tensor_rows(&p->c, at, n),
                                       .a_kind = dy->kind,
                                       .b_kind = p->x->kind,
-                                      .accumulate = true};
+                                      .accumulate = p->adds};
         AX_TRY(ax_run_fp8_gemm(rt->q, &g));
         at += n;
     }

@@ -46,6 +46,13 @@ struct ax_tensor ax_linear_joined(const struct ax_linear *l, const struct ax_lin
     return all;
 }
 
+bool ax_linear_run_begins(const struct ax_linear *l, const struct ax_linear_run *r) {
+    bool begins = false;
+    for (int i = r->first; i < r->end; i++)
+        begins |= ax_unit_grad_begins(l->unit, l->weight[i]);
+    return begins;
+}
+
 const struct ax_fake_quant *ax_linear_quant(const struct ax_linear *l) {
     return l->quant && (l->quant->on || !l->quant->scheme.quantizes_grad) ? l->quant : NULL;
 }

@@ -19,6 +19,8 @@ bool ax_linear_next_run(const struct ax_linear *l, struct ax_linear_run *r);
 /* The run's matrices (or, ndim 1, biases) as one tensor, from the first one's address. */
 struct ax_tensor ax_linear_joined(const struct ax_linear *l, const struct ax_linear_run *r,
                                   struct ax_tensor first, int ndim);
+/* True if the caller is to write the gradient of the run's weights, and not to add to it (unit.h). */
+bool ax_linear_run_begins(const struct ax_linear *l, const struct ax_linear_run *r);
 /* Columns [at, at + n), or rows of a vector; an absent tensor stays absent. */
 static inline struct ax_tensor ax_linear_columns(const struct ax_tensor *t, int64_t at, int64_t n) {
     if (!t->data)

@@ -27,6 +27,7 @@
 
 #define AX_MAX_SEGMENTS 8
 #define AX_MAX_CODED    24 /* most parameters of a coded segment */
+#define AX_MAX_PRODUCTS 30 /* most matrices of a segment that products write first */
 
 /* How the weights that the optimizer updates are kept if compute is BF16 (else always
  * AX_MASTERS_ACCUM): separate from the shard, in accumulation dtype; as the shard plus 16 remainder
@@ -49,6 +50,8 @@ struct ax_segment {
     bool has_codes; /* the last gather brought codes */
     int n_coded;    /* number of parameters of a coded segment; 0: not coded */
     const struct ax_param *coded[AX_MAX_CODED];
+    int n_products; /* number of matrices whose part of grad_full a product writes first */
+    struct ax_param *products[AX_MAX_PRODUCTS];
     struct ax_packing packing;  /* packing.store AX_STORAGE_PLAIN: not packed */
     int64_t numel, shard_numel; /* numel = shard_numel · group size, padding included */
     struct ax_tensor full, shard, master, grad_full, grad;
@@ -66,6 +69,7 @@ struct ax_unit {
     int gathered;    /* number of users that need it unsharded now */
     bool arriving;   /* gathers have been started and not waited for */
     uint64_t copied; /* ticket of the last copy from the host tier */
+    bool summed;     /* grad_full has been summed, and ax_unit_begin_gradients not called since */
     /* it has the copy of a tied matrix whose original is on the first stage; set before layout */
     bool copy;
     struct ax_unit_pool *pool;
@@ -170,8 +174,13 @@ struct ax_unit_sum {
         struct ax_ticket ticket;
     } sums[AX_MAX_SEGMENTS];
 };
-/* After one or more backwards: grad += this rank's part of Σ grad_full over the gather role, and
- * grad_full is zeroed. After a step's `last` backward, also sums over the other reduce roles.
+/* To be called before anything adds to the gradients of a layer's unit. After a sum, zeroes grad_full, except for
+ * matrices of linears: their first product writes them, if it asks ax_unit_grad_begins. */
+enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt);
+/* True if who asks is to write the gradient of p; false from then on: it is to be added to. */
+bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p);
+/* After one or more backwards: grad += this rank's part of Σ grad_full over the gather role. grad_full is zeroed, or is
+ * to be begun again. After a step's `last` backward, also sums over the other reduce roles.
  *
  * _start_ begins the first of these sums, _finish_ completes them all (a no-op if r->unit is NULL);
  * until then the unit's gradients must not change. _pass_ completes the first sum and starts the

@@ -289,15 +289,22 @@ static enum ax_status start_sum(const struct ax_segment *seg, struct ax_runtime 
     return ax_comm_start(c, rt->q, &what, &s->ticket);
 }
 
-static enum ax_status finish_sum(const struct ax_segment *seg, struct ax_runtime *rt,
-                                 const struct ax_segment_sum *s) {
+/* True if grad_full is zeroed before a backward, and not after its sum: products write most of it. So it is with all
+ * layers that share memory, as each may have other parameters where those of the layer before were. */
+static bool begins(const struct ax_unit *unit, const struct ax_segment *seg) {
+    return seg->trainable && seg->grad.data != seg->grad_full.data &&
+           (unit->buffer >= 0 || seg->n_products > 0);
+}
+
+static enum ax_status finish_sum(const struct ax_unit *unit, const struct ax_segment *seg,
+                                 struct ax_runtime *rt, const struct ax_segment_sum *s) {
     AX_TRY(ax_comm_wait(&rt->comms[s->over], rt->q, s->ticket));
     if (s->over != seg->gather)
         return s->sent.data == seg->grad.data
                    ? AX_OK
                    : ax_run_copy(rt->q, &(struct ax_copy){seg->grad, s->sent});
     AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, s->sum, 1}));
-    return ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0});
+    return begins(unit, seg) ? AX_OK : ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0});
 }
 
 /* The role after `before` (AX_ROLE_COUNT: the first one) that the gradients of a segment are summed
@@ -315,9 +322,60 @@ static enum ax_role next_role(const struct ax_segment *seg, const struct ax_runt
     return (enum ax_role)role;
 }
 
+static enum ax_status zero(const struct ax_segment *seg, struct ax_runtime *rt, int64_t first,
+                           int64_t end) {
+    const struct ax_fill fill = {ax_tensor_rows(&seg->grad_full, first, end - first), 0};
+    return first == end ? AX_OK : ax_run_fill(rt->q, &fill);
+}
+
+enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
+    for (int i = 0; i < unit->n_segments && unit->summed; i++) {
+        const struct ax_segment *seg = &unit->segments[i];
+        int64_t at = 0;
+        for (int k = 0; k < seg->n_products; k++) {
+            struct ax_param *p = seg->products[k];
+            AX_TRY(zero(seg, rt, at, p->offset));
+            at = p->offset + ax_param_local_numel(p);
+            p->begins = true;
+        }
+        if (begins(unit, seg))
+            AX_TRY(zero(seg, rt, at, seg->numel));
+    }
+    unit->summed = false;
+    return AX_OK;
+}
+
+bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p) {
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    int k = 0;
+    if (!p->begins)
+        return false;
+    while (seg->products[k] != p)
+        AX_ASSERT(++k < seg->n_products);
+    seg->products[k]->begins = false;
+    return true;
+}
+
+/* Zeroes what no product has written. */
+static enum ax_status end_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
+    AX_TRY(ax_unit_begin_gradients(unit, rt));
+    for (int i = 0; i < unit->n_segments; i++) {
+        const struct ax_segment *seg = &unit->segments[i];
+        for (int k = 0; k < seg->n_products; k++) {
+            struct ax_param *p = seg->products[k];
+            if (p->begins)
+                AX_TRY(zero(seg, rt, p->offset, p->offset + ax_param_local_numel(p)));
+            p->begins = false;
+        }
+    }
+    unit->summed = true;
+    return AX_OK;
+}
+
 enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
                                     struct ax_runtime *rt, bool last) {
     AX_ASSERT(!r->unit);
+    AX_TRY(end_gradients(unit, rt));
     *r =
         (struct ax_unit_sum){.unit = unit, .last = last, .mark = ax_stack_mark(&rt->arena.scratch)};
     for (int i = 0; i < unit->n_segments; i++) {
@@ -329,11 +387,11 @@ enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
     return AX_OK;
 }
 
-static enum ax_status finish_segment(const struct ax_segment *seg, struct ax_runtime *rt, bool last,
-                                     struct ax_segment_sum *s) {
+static enum ax_status finish_segment(const struct ax_unit *unit, const struct ax_segment *seg,
+                                     struct ax_runtime *rt, bool last, struct ax_segment_sum *s) {
     size_t mark = ax_stack_mark(&rt->arena.scratch);
     while (s->over != AX_ROLE_COUNT) {
-        AX_TRY(finish_sum(seg, rt, s));
+        AX_TRY(finish_sum(unit, seg, rt, s));
         ax_stack_release(&rt->arena.scratch, mark);
         mark = ax_stack_mark(&rt->arena.scratch);
         s->over = next_role(seg, rt, last, s->over);
@@ -348,7 +406,7 @@ enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *r
     if (!r->unit)
         return AX_OK;
     for (int i = 0; i < r->unit->n_segments; i++)
-        AX_TRY(finish_segment(&r->unit->segments[i], rt, r->last, &r->sums[i]));
+        AX_TRY(finish_segment(r->unit, &r->unit->segments[i], rt, r->last, &r->sums[i]));
     ax_stack_release(&rt->arena.scratch, r->mark);
     r->unit = NULL;
     return AX_OK;
@@ -376,7 +434,7 @@ enum ax_status ax_unit_pass_reduce(struct ax_unit_sum *r, struct ax_unit_sum *ne
         return ax_unit_finish_reduce(next, rt);
     for (int i = 0; i < r->unit->n_segments; i++)
         if (r->sums[i].over != AX_ROLE_COUNT)
-            AX_TRY(finish_sum(&r->unit->segments[i], rt, &r->sums[i]));
+            AX_TRY(finish_sum(r->unit, &r->unit->segments[i], rt, &r->sums[i]));
     ax_stack_release(&rt->arena.scratch, r->mark);
     AX_TRY(ax_unit_finish_reduce(next, rt));
     AX_TRY(start_second(next, r, rt));
@@ -436,7 +494,9 @@ struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_para
 }
 
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p) {
-    return slice(unit->segments[p->segment].grad_full, p);
+    const struct ax_segment *seg = &unit->segments[p->segment];
+    AX_ASSERT(!unit->summed || !begins(unit, seg));
+    return slice(seg->grad_full, p);
 }
 
 enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,

@@ -1,5 +1,6 @@
 /* Units: where parameters lie, which buffers are one, and that the ranks of a group hold each
  * element once. Ranks of larger groups are laid out one after the other in this process. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "parallel/fabric/comm_local.h"
 #include "parallel/units/unit.h"
 
 #define N_PARAMS 6
@@ -424,6 +426,50 @@ static void collectives_run_over_the_right_roles(void **state) {
     ax_runtime_close(&rt);
 }
 
+/* Of two matrices whose gradients products write, one is never written; the memory begins as NaNs. */
+static enum ax_status sum_twice(struct ax_runtime *rt, void *ctx) {
+    static struct rank ranks[2];
+    struct rank *r = &ranks[rt->mesh.rank];
+    const struct ax_unit_options o = options(AX_BF16, true);
+    (void)ctx;
+    set_params(r);
+    r->params[3].linear = r->params[5].linear = true;
+    lay_out(r, rt, &o, N_PARAMS);
+    const struct ax_segment *seg = &r->unit.segments[0];
+    const struct ax_param *written = &r->params[3];
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, 0}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, NAN}));
+    for (int round = 1; round <= 2; round++) {
+        struct ax_unit_sum sum = {0};
+        AX_TRY(ax_unit_begin_gradients(&r->unit, rt));
+        assert_false(ax_unit_grad_begins(&r->unit, &r->params[0]));
+        assert_true(ax_unit_grad_begins(&r->unit, written));
+        AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ax_unit_grad(&r->unit, written), 1}));
+        AX_TRY(ax_unit_begin_gradients(&r->unit, rt)); /* no sum since */
+        assert_false(ax_unit_grad_begins(&r->unit, written));
+        AX_TRY(ax_unit_start_reduce(&sum, &r->unit, rt, true));
+        AX_TRY(ax_unit_finish_reduce(&sum, rt));
+        for (int64_t i = 0; i < seg->shard_numel && !ax_runtime_planning(rt); i++) {
+            const int64_t at = rt->mesh.rank * seg->shard_numel + i - written->offset;
+            const bool inside = at >= 0 && at < ax_param_local_numel(written);
+            assert_true(ax_load(AX_F32, seg->grad.data, i) == (inside ? 2 * round : 0));
+        }
+    }
+    return AX_OK;
+}
+
+static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
+    const struct ax_runtime_options o = {
+        .backend = "ref", .threads = 1, .sizes = {1, 1, 2, 1, 1, 1}, .fabric = fabric};
+    return ax_runtime_run(&o, sum_twice, ctx, NULL);
+}
+
+static void products_write_what_is_not_zeroed(void **state) {
+    (void)state;
+    if (ax_local_run(2, NULL, run_rank, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_aligned_or_glued),
@@ -435,6 +481,7 @@ int main(void) {
         cmocka_unit_test(a_frozen_unit_has_weights_only),
         cmocka_unit_test(one_rank_gathers_and_reduces),
         cmocka_unit_test(collectives_run_over_the_right_roles),
+        cmocka_unit_test(products_write_what_is_not_zeroed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
