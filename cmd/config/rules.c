@@ -12,6 +12,7 @@
 /* A teacher gives sampled tokens advantages. */
 #define SAMPLED_TOKENS                                                                             \
     "kd_teacher && (rl == grpo,gdpo || trl.distillation_objective == sampled_token,iw_opd)"
+#define PPO_KL            "the weight of the KL divergence is ppo.kl_coef with rl: ppo: set that"
 #define NO_SAMPLING_AHEAD "answers are sampled ahead with rl: grpo and gdpo: set it to 0"
 #define NO_ENTIRE_WEIGHTS                                                                          \
     "ranks that sample have the entire model, and get its weights from ranks that gather them: "   \
@@ -169,6 +170,8 @@ const struct ax_config_rule ax_config_rules[] = {
      "rl: distill has no rewards, the teacher says what a token is worth: remove it"},
     {"rl == distill && (set(rl_beta) || set(trl.beta))", "rl_beta",
      "rl: distill has no reference; kd_beta chooses its divergence"},
+    {"rl == ppo && set(rl_beta)", "rl_beta", PPO_KL},
+    {"rl == ppo && set(trl.beta)", "trl.beta", PPO_KL},
     {"rl == distill && set(trl.num_generations) && trl.num_generations != 1", "trl.num_generations",
      "rl: distill samples one answer of a prompt: remove it"},
     {"kd_trainer && (rl || reward_model || process_reward_model)", "kd_trainer", NO_OTHER_MODEL},

@@ -28,7 +28,8 @@ const struct ax_config_key ax_config_keys_rl[] = {
         "ppo and distill are axtrain's own.",
         .choices = "@methods|ebft", AX_FIXED),
     AX_KEY("rl_beta", AX_T_AMOUNT,
-           "Weight that keeps the model close to the reference; 0.1 if unset (0 for GRPO).",
+           "Weight that keeps the model close to the reference; 0.1 if unset (0 for GRPO). With "
+           "ppo it is ppo.kl_coef.",
            .when = "rl", AX_INTO(AX_FIELD(struct ax_policy_options, beta))),
     AX_KEY("dpo_loss_type", AX_T_STRINGS, "DPO losses, summed; sigmoid if unset.",
            .choices = "@pair_losses|aot|aot_unpaired", AX_FIXED,

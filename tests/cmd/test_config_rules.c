@@ -83,6 +83,9 @@ static void both_sides_of_the_limits(void **state) {
     loads("rl: dpo\nrl_beta: 0.2\ntrl: {beta: 0.2}\n");
     FAILS("rl: dpo\nrl_beta: 0.3\ntrl: {beta: 0.2}\n", "rl_beta: ");
     FAILS("rl: dpo\nrl_beta: 0.1\ntrl: {beta: 0.2}\n", "rl_beta: ");
+    FAILS("rl: ppo\nrl_beta: 0.1\n", "rl_beta: the weight of the KL divergence is ppo.kl_coef");
+    FAILS("rl: ppo\ntrl: {beta: 0.1}\n",
+          "trl.beta: the weight of the KL divergence is ppo.kl_coef");
     loads("rl: dpo\ndpo_loss_type: [sigmoid, sft]\ndpo_loss_weights: [1, 2]\n");
     FAILS("rl: dpo\ndpo_loss_type: [sigmoid]\ndpo_loss_weights: [1, 2]\n", "dpo_loss_weights: ");
     /* a group's answers may be of several data ranks, which are not known here */
