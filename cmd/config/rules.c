@@ -250,6 +250,17 @@ const struct ax_config_rule ax_config_rules[] = {
      "qat.group_size", "must be 32 for mxfp4"},
     {"qat.scheme == int8*,fp8* && set(qat.group_size)", "qat.group_size",
      "this scheme has a scale per row or tensor: remove group_size"},
+    {"quantization.scheme == int8*,fp8* && set(quantization.group_size)", "quantization.group_size",
+     "this scheme has a scale per row or tensor: remove group_size"},
+    {"quantization && !quantization.scheme && quantization.weight_dtype == int8 && "
+     "set(quantization.group_size)",
+     "quantization.group_size",
+     "int8 weights have a scale per row: remove group_size, or set weight_dtype to int4"},
+    {"quantization.scheme == q4_*,q6_*,q8_* && set(quantization.group_size)",
+     "quantization.group_size", "llama.cpp's schemes have groups of their own: remove group_size"},
+    {"quantization && (quantization.weight_dtype == nvfp4 || quantization.scheme == nvfp4*) && "
+     "set(quantization.group_size) && quantization.group_size != 16",
+     "quantization.group_size", "must be 16 for nvfp4"},
     {"fsdp && deepspeed", "fsdp", "use fsdp or deepspeed, not both"},
     {"set(zero_stage) && deepspeed", "zero_stage", "use zero_stage or deepspeed, not both"},
     {"set(zero_stage) && zero_stage == 3 && set(fsdp_config.reshard_after_forward) && "

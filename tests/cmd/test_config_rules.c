@@ -127,6 +127,15 @@ static void one_of_two_would_not_act(void **state) {
     expect_note(&cfg, "datasets.0.type.field_instruction", AX_NOTE_UNUSED, "with no rl");
     assert_null(note_of(&cfg, "datasets.0.type.field_prompt"));
     ax_config_free(&cfg);
+    load_ok(&cfg, "qat: {weight_dtype: fp8, activation_dtype: fp8, group_size: 16}\n", NULL);
+    expect_note(&cfg, "qat.group_size", AX_NOTE_UNUSED, "weight_dtype other than fp8");
+    ax_config_free(&cfg);
+    load_ok(&cfg, "quantization: {weight_dtype: nvfp4, activation_dtype: int8}\n", NULL);
+    expect_note(&cfg, "quantization.activation_dtype", AX_NOTE_UNUSED, "other than nvfp4");
+    ax_config_free(&cfg);
+    load_ok(&cfg, "qat: {scheme: int4, group_size: 16}\n", NULL);
+    assert_null(note_of(&cfg, "qat.group_size"));
+    ax_config_free(&cfg);
     FAILS("datasets: [{path: a, roles_to_train: user}]\n", "write [\"user\"]");
     FAILS("pretraining_dataset: a.jsonl\nmax_steps: 1\n", "write [{path: \"a.jsonl\"}]");
     load_ok(&cfg, "pretraining_dataset: [{path: a}]\nmax_steps: 1\nnum_epochs: 2\n", NULL);
