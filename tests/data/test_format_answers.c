@@ -451,6 +451,14 @@ static void bad_steps(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         check_bad_record(&c.o, rows[i].row, rows[i].why);
     struct ax_format *f;
+    struct ax_example_list l = {.columns = c.o.columns};
+    c.o.type = "stepwise_supervised"; /* reads these columns, so there is no other advice */
+    assert_ok(ax_format_new(&f, &c.o));
+    assert_error(run_record(f, "{\"completions\": [\"a\"], \"labels\": [1]}", &l), AX_ERR_DATA,
+                 "column \"prompt\" is missing; the record has \"completions\", \"labels\"");
+    assert_null(strstr(ax_error_text(), "look like"));
+    ax_format_free(f);
+    ax_example_list_free(&l);
     c.o.type = "alpaca";
     assert_error(ax_format_new(&f, &c.o), AX_ERR_CONFIG,
                  "type \"alpaca\" has no labeled steps; expected stepwise_supervised");

@@ -244,8 +244,8 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
                                               [AX_TASK_REWARD] = AX_RECORD_PREFERENCES,
                                               [AX_TASK_STEPS] = AX_RECORD_STEPS,
                                               [AX_TASK_PROMPT] = AX_RECORD_UNKNOWN};
-    if (o->task != AX_TASK_TEXT)
-        return !o->type && d->kind == own[o->task];
+    if (o->task != AX_TASK_TEXT) /* the type of steps reads the same columns */
+        return (!o->type || o->task == AX_TASK_STEPS) && d->kind == own[o->task];
     if (o->chat && d->kind == AX_RECORD_CHAT)
         return strcmp(d->messages, o->chat->field_messages) == 0 &&
                has_property(o->chat, d->role, "role") &&
