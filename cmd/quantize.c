@@ -101,6 +101,11 @@ static enum ax_status run(struct ax_quantize_model *m, struct calibration *c,
     enum ax_status st;
     if (m->scheme.form == AX_FORM_GGUF)
         return write_gguf(m, c);
+    if (m->scheme.form != AX_FORM_NONE && ax_path_ends_in(m->dst, ".gguf"))
+        return ax_error(AX_ERR_CONFIG,
+                        "%s: scheme %s is written as a folder. Choose another name, or one of "
+                        "llama.cpp's schemes, such as q8_0.",
+                        m->dst, m->scheme.name);
     if (c->gptq)
         m->gptq = &c->options;
     if (cfg) {

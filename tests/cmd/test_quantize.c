@@ -252,6 +252,9 @@ static void test_gguf(void **state) {
     sft_command = "quantize";
     EXPECT(2, "scheme q4_k: is llama.cpp's", src, one, "--scheme", "q4_k", "--head");
     EXPECT(2, "is written as one file", src, one, "--scheme", "q4_k");
+    EXPECT(2, "scheme int8 is written as a folder", src, in_scratch("new.gguf"), "--scheme",
+           "int8");
+    assert_false(ax_path_exists(in_scratch("new.gguf")));
     EXPECT(2, "scheme nf4 has no file form that other programs read. Nearest: int4.", src,
            in_scratch("nf4"), "--scheme", "nf4");
 }
