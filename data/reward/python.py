@@ -242,12 +242,14 @@ def load_tool(request):
 
 def call_tool(request):
     """As in TRL: what a function raises is a result, too."""
-    name = request["call"]
+    name, begun = request["call"], False
     try:
         function = getattr(environments[request["rollout"]], name) if "rollout" in request else functions[name][0]
-        return {"result": result_text(settled(function(**request["arguments"]))), "failed": False}
+        made = function(**request["arguments"])
+        begun = True
+        return {"result": result_text(settled(made)), "failed": False}
     except BaseException as e:
-        return {"result": result_text({"error": str(e)}), "failed": True}
+        return {"result": result_text({"error": str(e)}), "failed": True, "refused": not begun}
 
 
 def result_text(result):

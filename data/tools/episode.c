@@ -71,21 +71,6 @@ static enum ax_status answer_error(struct ax_episode *x, const char *why) {
     return x->calls && json_array_append_new(x->calls, call) == 0 ? AX_OK : no_memory();
 }
 
-/* With `ends`, calls whose arguments have other types than their schemas are as if they could not be read. */
-static enum ax_status check_types(const struct ax_episode_rules *o, struct ax_tool_turn *turn) {
-    struct ax_buf why = {0};
-    if (!o->ends || turn->error[0])
-        return AX_OK;
-    const enum ax_status st = ax_tool_mistyped(turn->calls, o->chat->tools, &why);
-    if (st == AX_OK && why.len > 0) {
-        snprintf(turn->error, sizeof turn->error, "%s", why.data);
-        json_object_del(turn->message, "tool_calls");
-        turn->calls = NULL;
-    }
-    ax_buf_free(&why);
-    return st;
-}
-
 static bool is_last_turn(const struct ax_episode *x, const struct ax_episode_rules *o) {
     return o->max_turns > 0 && x->turns >= o->max_turns;
 }
@@ -129,9 +114,8 @@ enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rul
     x->turns++;
     enum ax_status st = read_turn(c, ids, text, c->thinks, &turn);
     if (st == AX_OK)
-        st = check_types(o, &turn);
-    if (st == AX_OK && turn.error[0])
-        st = put_plain(c, ids, text, turn.message);
+        if (st == AX_OK && turn.error[0])
+            st = put_plain(c, ids, text, turn.message);
     if (st == AX_OK && json_array_append(x->messages, turn.message) != 0)
         st = no_memory();
     if (st == AX_OK)

@@ -250,6 +250,8 @@ enum ax_status ax_tool_take_answer(const json_t *answer, struct ax_tool_result *
     if (error)
         return ax_tool_result_fail(out, json_is_string(error) ? json_string_value(error) : "error");
     out->failed = json_is_true(json_object_get(answer, "failed"));
+    if (json_is_true(json_object_get(answer, "refused"))) /* an async function has not begun */
+        out->late = false;
     if (json_is_string(v))
         return ax_tool_result_set(out, json_string_value(v), json_string_length(v));
     char *text = json_dumps(v, JSON_ENCODE_ANY);

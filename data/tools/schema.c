@@ -204,25 +204,6 @@ enum ax_status ax_tool_misfit(const json_t *function, const json_t *arguments, s
     return check_missing(json_object_get(parameters, "required"), arguments, name, why);
 }
 
-static enum ax_status mistyped_call(const json_t *call, const json_t *tools, struct ax_buf *why) {
-    const json_t *f = json_object_get(call, "function");
-    const char *name = json_string_value(json_object_get(f, "name")), *key;
-    const json_t *parameters = json_object_get(ax_tool_function(tools, name), "parameters");
-    json_t *v;
-    json_object_foreach(json_object_get(f, "arguments"), key, v) {
-        const json_t *schema = json_object_get(json_object_get(parameters, "properties"), key);
-        if (schema && why->len == 0)
-            AX_TRY(check_type(name, key, v, schema, why));
-    }
-    return AX_OK;
-}
-
-enum ax_status ax_tool_mistyped(const json_t *calls, const json_t *tools, struct ax_buf *why) {
-    for (size_t i = 0; i < json_array_size(calls); i++)
-        AX_TRY(mistyped_call(json_array_get(calls, i), tools, why));
-    return AX_OK;
-}
-
 /* ---- Python's repr ---- */
 
 /* The first n bytes of s: a code point, or bytes that are none, which stay. */

@@ -15,8 +15,6 @@ const json_t *ax_tool_schema_of(const json_t *parameters, const char *name);
 bool ax_tool_coerce(json_t *calls, const json_t *tools);
 /* Appends why the arguments do not fit the function, in Python's words where it has some; nothing if they do. */
 enum ax_status ax_tool_misfit(const json_t *function, const json_t *arguments, struct ax_buf *why);
-/* Appends why an argument of one of the calls has another type than its schema; nothing if none has. */
-enum ax_status ax_tool_mistyped(const json_t *calls, const json_t *tools, struct ax_buf *why);
 /* Appends str({"error": text}) as Python writes it: what a model is told of a failed call. */
 enum ax_status ax_tool_error_text(struct ax_buf *out, const char *text);
 

@@ -213,7 +213,7 @@ static void one_may_have_tools_too(void **state) {
     call(1, "hint", json_object(), "5");
     call(2, "hint", json_object(), "6");
     call(2, "hint", json_pack("{s:i}", "x", 1),
-         "{'error': \"hint() got an unexpected keyword argument 'x'\"}");
+         "{'error': \"Both.hint() got an unexpected keyword argument 'x'\"}");
     step(1, "4", "not 4, number 1", -0.25, false);
     assert_float_equal(close_it(1), 10, 0);
     assert_float_equal(close_it(2), 0, 0);

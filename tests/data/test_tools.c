@@ -42,6 +42,9 @@ static const char functions[] =
     "    if what == 'env': return ' '.join(sorted(k for k in os.environ if 'TOKEN' in k or 'TOOL' "
     "in k))\n"
     "    return what\n"
+    "async def later(times: int):\n"
+    "    '''\n    Multiplies a text.\n\n    Args:\n        times: How often.\n    '''\n"
+    "    return 'ab' * times\n"
     "def untold(x: int): return x\n"
     "def half(x: int, y: int):\n"
     "    '''\n    Has one word too few.\n\n    Args:\n        x: One.\n    '''\n";
@@ -193,6 +196,39 @@ static void functions_answer(void **state) {
     says("act", "what", "orphan", false, "left");
     says("act", "x", "1", true, "{'error': \"act() got an unexpected keyword argument 'x'\"}");
     says("divide", "x", "1", true, "{'error': 'Tool divide not found.'}");
+}
+
+/* Arguments are Python's to refuse, in its words, as in TRL: a type is a hint. What has not begun is not late. */
+static void functions_check_their_arguments(void **state) {
+    static const struct {
+        const char *arguments, *says;
+        bool fails, late;
+    } cases[] = {
+        {"{\"times\": 2}", "abab", false, true},
+        {"{\"times\": true}", "ab", false, true},
+        {"{\"times\": 2.0}", "{'error': \"can't multiply sequence by non-int of type 'float'\"}",
+         true, true},
+        {"{}", "{'error': \"later() missing 1 required positional argument: 'times'\"}", true,
+         false},
+        {"{\"times\": 2, \"x\": 1}",
+         "{'error': \"later() got an unexpected keyword argument 'x'\"}", true, false},
+    };
+    const char *const names[] = {function_of("later")};
+    (void)state;
+    assert_ok(open_tools(names, 1, 5));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *c = json_pack("{s:{s:s, s:o}}", "function", "name", "later", "arguments",
+                              json_loads(cases[i].arguments, 0, NULL));
+        const struct ax_tool_request r = {.call = c};
+        struct ax_tool_result out = {0};
+        assert_ok(ax_tools_run(tools, 1, &r, NULL, &out));
+        if (strcmp(out.text, cases[i].says) != 0 || out.failed != cases[i].fails ||
+            out.late != cases[i].late)
+            fail_msg("%s: %s, failed %d, late %d", cases[i].arguments, out.text, out.failed,
+                     out.late);
+        ax_free(out.text);
+        json_decref(c);
+    }
 }
 
 static void long_results_lose_their_middle(void **state) {
@@ -408,6 +444,7 @@ int main(void) {
         cmocka_unit_test_teardown(definitions_are_those_of_transformers, end),
         cmocka_unit_test_teardown(bad_tools_are_refused, end),
         cmocka_unit_test_teardown(functions_answer, end),
+        cmocka_unit_test_teardown(functions_check_their_arguments, end),
         cmocka_unit_test_teardown(long_results_lose_their_middle, end),
         cmocka_unit_test_teardown(environments_have_no_secrets, end),
         cmocka_unit_test_teardown(failing_tools_are_started_again, end),
