@@ -1,8 +1,11 @@
 #include "data/tools/schema.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/text/json.h"
 #include "base/text/unicode.h"
@@ -77,29 +80,92 @@ const json_t *ax_tool_schema_of(const json_t *parameters, const char *name) {
     return schema;
 }
 
-/* ---- text → what the schema says ---- */
+/* ---- text → what the schema says, as transformers' parser of responses has it ---- */
 
-/* *out NULL: it is not that. False: no memory. */
-static bool parse_as(const json_t *text, const json_t *schema, json_t **out) {
-    static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+#define MOST_TEXT 64 /* of a number, a truth value or null */
+
+/* The text without white space around it; "": it is longer, or has a NUL. */
+static void trim(const json_t *text, char out[MOST_TEXT]) {
     const char *s = json_string_value(text);
     size_t n = json_string_length(text);
-    for (size_t i = 0; i < sizeof python / sizeof *python; i++)
-        if (strcmp(s, python[i][0]) == 0) {
-            s = python[i][1];
-            n = strlen(s);
-        }
+    for (; n > 0 && isspace((unsigned char)*s); n--)
+        s++;
+    while (n > 0 && isspace((unsigned char)s[n - 1]))
+        n--;
+    n = n < MOST_TEXT && !memchr(s, '\0', n) ? n : 0;
+    memcpy(out, s, n);
+    out[n] = '\0';
+}
+
+/* A number as Python reads it: digits may have underscores between them. NULL: it is none, or none of 64 bits. `real`:
+ * it may have a fraction, and has one if it has a point. */
+static json_t *number_of(const char *text, bool real) {
+    char plain[MOST_TEXT], *end;
+    size_t n = 0;
+    for (const char *p = text; *p; p++)
+        if (*p != '_')
+            plain[n++] = *p;
+        else if (p == text || !isdigit((unsigned char)p[-1]) || !isdigit((unsigned char)p[1]))
+            return NULL;
+    plain[n] = '\0';
+    if (n == 0 || plain[strspn(plain, "+-.0123456789eE")])
+        return NULL;
+    errno = 0;
+    const long long whole = strtoll(plain, &end, 10);
+    if (*end == '\0' && errno == 0)
+        return json_integer(whole);
+    const double x = strtod(plain, &end);
+    if (*end != '\0' || !isfinite(x))
+        return NULL;
+    if (x == floor(x) && fabs(x) < 0x1p63 && !(real && strchr(plain, '.')))
+        return json_integer((json_int_t)x);
+    return real ? json_real(x) : NULL;
+}
+
+/* Only memory is an error; *out NULL: it is not that. */
+static enum ax_status json_of(const json_t *text, const char *type, json_t **out) {
+    const char *s = json_string_value(text);
+    const size_t n = json_string_length(text);
     struct ax_json_first first;
-    if (ax_json_first(s, n, &first) != AX_OK)
-        return false;
-    *out = first.v;
+    AX_TRY(ax_json_first(s, n, &first));
     while (first.used < n && isspace((unsigned char)s[first.used]))
         first.used++;
-    if (first.used == n && !json_is_string(*out) && fits(*out, schema))
-        return true;
-    json_decref(*out);
-    *out = NULL;
-    return true;
+    *out = first.used == n && is_of(first.v, type) ? json_incref(first.v) : NULL;
+    json_decref(first.v);
+    return AX_OK;
+}
+
+static enum ax_status parse_as(const json_t *text, const char *type, json_t **out) {
+    char s[MOST_TEXT];
+    trim(text, s);
+    const bool yes = strcasecmp(s, "true") == 0 || strcmp(s, "1") == 0;
+    if (strcmp(type, "object") == 0 || strcmp(type, "array") == 0)
+        return json_of(text, type, out);
+    if (strcmp(type, "integer") == 0)
+        *out = number_of(s, false);
+    else if (strcmp(type, "number") == 0)
+        *out = number_of(s, true);
+    else if (strcmp(type, "boolean") == 0)
+        *out = yes || strcasecmp(s, "false") == 0 || strcmp(s, "0") == 0 ? json_boolean(yes) : NULL;
+    else if (strcmp(type, "null") == 0)
+        *out = strcmp(s, "null") == 0 || strcmp(s, "None") == 0 ? json_null() : NULL;
+    return AX_OK;
+}
+
+/* *out: the first of the schema's types, those of its choices included, that the text is; NULL: none. */
+static enum ax_status coerce(const json_t *text, const json_t *schema, int depth, json_t **out) {
+    static const char *const unions[] = {"anyOf", "oneOf"};
+    const char *type;
+    for (size_t i = 0; !*out && (type = type_at(schema, i)) != NULL; i++)
+        AX_TRY(parse_as(text, type, out));
+    for (size_t i = 0; depth < MOST_REFERENCES && i < sizeof unions / sizeof *unions; i++) {
+        const json_t *choices = json_object_get(schema, unions[i]);
+        for (size_t k = 0; !*out && k < json_array_size(choices); k++)
+            AX_TRY(coerce(text, json_array_get(choices, k), depth + 1, out));
+    }
+    if (!*out && json_is_true(json_object_get(schema, "nullable")))
+        return parse_as(text, "null", out);
+    return AX_OK;
 }
 
 static bool coerce_arguments(json_t *arguments, const json_t *function) {
@@ -108,12 +174,10 @@ static bool coerce_arguments(json_t *arguments, const json_t *function) {
     json_t *v;
     void *next;
     json_object_foreach_safe(arguments, next, key, v) {
-        const json_t *schema = ax_tool_schema_of(parameters, key);
-        if (!json_is_string(v) || fits(v, schema))
-            continue;
-        json_t *parsed;
-        if (!parse_as(v, schema, &parsed) ||
-            (parsed && json_object_set_new(arguments, key, parsed) != 0))
+        json_t *parsed = NULL;
+        if (json_is_string(v) &&
+            (coerce(v, ax_tool_schema_of(parameters, key), 0, &parsed) != AX_OK ||
+             (parsed && json_object_set_new(arguments, key, parsed) != 0)))
             return false;
     }
     return true;

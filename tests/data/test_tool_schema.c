@@ -64,7 +64,8 @@ static void types_are_those_of_json(void **state) {
     }
 }
 
-/* Formats that write arguments without their types: a text becomes what its schema has, or remains a text. */
+/* Formats that write arguments without their types: a text becomes what its schema has, or remains a text. The values are
+ * those of transformers' parser of responses. */
 static void texts_become_what_schemas_say(void **state) {
     static const struct {
         const char *type, *text, *value; /* NULL: remains a text */
@@ -79,7 +80,22 @@ static void texts_become_what_schemas_say(void **state) {
         {"boolean", "True", "true"},
         {"boolean", "False", "false"},
         {"boolean", "false", "false"},
-        {"boolean", "TRUE", NULL},
+        {"boolean", "TRUE", "true"},
+        {"boolean", "1", "true"},
+        {"boolean", "0", "false"},
+        {"boolean", "2", NULL},
+        {"integer", "5.0", "5"},
+        {"integer", "1e3", "1000"},
+        {"integer", "-1_000", "-1000"},
+        {"integer", "1__0", NULL},
+        {"integer", "9007199254740993", "9007199254740993"},
+        {"number", "007", "7"},
+        {"number", "1e3", "1000"},
+        {"number", ".5", "0.5"},
+        {"number", "5.", "5.0"},
+        {"number", "nan", NULL},
+        {"number", "1e400", NULL},
+        {"null", "Null", NULL},
         {"null", "None", "null"},
         {"array", "[1, \"x\"]", "[1, \"x\"]"},
         {"array", "[1", NULL},
@@ -87,11 +103,21 @@ static void texts_become_what_schemas_say(void **state) {
         {"string", "5", NULL},
         {"string", "None", NULL},
         {"object", "[]", NULL},
+        {"{\"type\": \"string\", \"nullable\": true}", "None", "null"},
+        {"{\"type\": \"string\", \"nullable\": true}", "5", NULL},
+        {"{\"type\": [\"integer\", \"string\"]}", "5", "5"},
+        {"{\"type\": [\"string\", \"integer\"]}", "5", "5"},
+        {"{\"type\": [\"integer\", \"string\"]}", "5 or 6", NULL},
+        {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"array\"}]}", "5", "5"},
+        {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"array\"}]}", "[5]", "[5]"},
+        {"{\"oneOf\": [{\"type\": \"boolean\"}, {\"type\": \"number\"}]}", "1.5", "1.5"},
+        {"{}", "5", NULL},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char schema[64];
-        snprintf(schema, sizeof schema, "{\"type\": \"%s\"}", cases[i].type);
+        snprintf(schema, sizeof schema, cases[i].type[0] == '{' ? "%s" : "{\"type\": \"%s\"}",
+                 cases[i].type);
         json_t *tools = one_argument(schema),
                *calls = json_pack("[{s:{s:s, s:{s:s}}}]", "function", "name", "f", "arguments", "v",
                                   cases[i].text),
