@@ -1,4 +1,4 @@
-"""Random distillations on given answers by TRL's GKDTrainer, DistillationTrainer and IWOPDTrainer (of a part of the vocabulary,
+"""Random distillations on given answers by TRL's GKDTrainer, GOLDTrainer, DistillationTrainer and IWOPDTrainer (of a part of the vocabulary,
 too), and the same by `axtrain train` with kd_teacher: losses, gradient norms, and the weights at the end must agree.
 
 usage: distill_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--keep]
@@ -21,12 +21,18 @@ import transformers
 import trl
 from datasets import Dataset
 from trl.experimental.gkd import GKDConfig, GKDTrainer
+from trl.experimental.gold import GOLDConfig, GOLDTrainer
 from trl.experimental.iw_opd import IWOPDConfig, IWOPDTrainer
 
 FAMILIES = ("llama", "qwen3", "granite", "olmo2", "phi3")
 
 
 class Sequential(IWOPDTrainer):
+    def _get_train_sampler(self, dataset=None):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+class InOrder(GOLDTrainer):
     def _get_train_sampler(self, dataset=None):
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
@@ -40,7 +46,7 @@ class Recorded(trl.DistillationTrainer):
         return [list(row["recorded"]) for row in self.rows_now]
 
 
-TRAINERS = {"gkd": (GKDConfig, GKDTrainer), "iw_opd": (IWOPDConfig, Sequential), "distill": (trl.DistillationConfig, Recorded)}
+TRAINERS = {"gkd": (GKDConfig, GKDTrainer), "gold": (GOLDConfig, InOrder), "iw_opd": (IWOPDConfig, Sequential), "distill": (trl.DistillationConfig, Recorded)}
 
 
 def draw(r):
@@ -56,6 +62,8 @@ def draw(r):
         args.update(lmbda=0.0, max_length=400, temperature=temperature, train_sampling_strategy="sequential")  # draws answers alone
     else:
         args["temperature"] = keys["kd_temperature"] = temperature
+    if name == "gold":
+        args.update(lmbda=0.0, max_length=400, max_completion_length=100)
     if name == "iw_opd":
         args.update(lmbda=0.0, distillation_objective="jsd", loss_top_k=0, max_length=400, max_completion_length=200)
         if r.random() < 0.7:

@@ -219,7 +219,7 @@ def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag, turns):
     return t.state.log_history
 
 
-def compare(ours, theirs, ratios, balance):
+def compare(ours, theirs, ratios, balance, module="my_rewards."):
     bad = []
     a, b = ({x["step"]: x for x in lines if "loss" in x} for lines in (ours, theirs))
     if sorted(a) != sorted(b):
@@ -228,7 +228,7 @@ def compare(ours, theirs, ratios, balance):
         for k, v in line.items():
             if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED) or (any(x in k for x in RATIOS) and not ratios):
                 continue
-            w = a[s].get({"aux_loss": "moe/aux_loss"}.get(k, k.replace("rewards/", "rewards/my_rewards.")))
+            w = a[s].get({"aux_loss": "moe/aux_loss"}.get(k, k if "rewards/Shop" in k else k.replace("rewards/", "rewards/" + module)))
             if k == "loss" and balance:
                 w += balance * a[s]["moe/aux_loss"]
             if w is None or abs(v - w) > (1e-2 if k in ("grad_norm", "entropy") else 2e-3) * max(abs(v), 1e-3 if k == "loss" else 1e-6) + (1e-4 if k == "kl" else 2e-6):

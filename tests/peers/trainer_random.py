@@ -5,8 +5,9 @@ usage: trainer_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--only METHOD] [
 
 Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md, docs/from-trl.md
 and docs/hybrids.md say to be different is not drawn: the KL estimate of KTO, ORPO, label smoothing of a plain DPO; of
-mixtures and hybrids Adafactor, weight decay, and the routers' loss with accumulation. Runs with a step without a trained
-token are left out: TRL's moments move the weights there. Exit code 1 at a difference, whose folder is kept.
+mixtures and hybrids Adafactor, weight decay, and the routers' loss with accumulation. Evaluations of several batches agree within
+3 %. Runs with a step without a trained token are left out: TRL's moments move the weights there. Exit code 1 at a difference,
+whose folder is kept.
 Needs: torch transformers trl peft datasets.
 """
 import argparse
@@ -43,6 +44,7 @@ FAMILIES = DENSE + ROUTED
 SCORED = ("llama", "qwen3", "gemma3_text", "olmo2", "phi3", "mistral", "gemma2", "glm4", "exaone4", "smollm3", "seed_oss",
           "ministral3", "hunyuan_v1_dense", *BALANCED, "deepseek_v2", "deepseek_v3", "qwen3_next", "qwen3_5")  # have a class with a score
 METHODS = ("sft", "sft", "sft", "dpo", "dpo", "kto", "cpo", "simpo", "reward")
+MIXED = ("sigmoid", "hinge", "ipo", "nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm")
 WORDS = "apple bridge copper delta engine forest garden harbor island jacket kettle ladder meadow needle".split()
 TEMPLATE = """{{ bos_token }}{% if tools %}<|start_header_id|>system<|end_header_id|>{% for t in tools %}{{ t.function | tojson }}{% endfor %}\
 <|eot_id|>{% endif %}{% for m in messages %}<|start_header_id|>{{ m.role }} {{ mood }}<|end_header_id|>{% for c in m.tool_calls or [] %}\
@@ -125,7 +127,7 @@ def draw(r, models, only, families):
     form = r.choice({"sft": ("messages", "generation", "text", "texts", "chats", "conversations", "tokens", "tools"),
                      "dpo": ("texts", "chats", "implicit"), "reward": ("texts", "chats", "implicit")}.get(method, ("texts", "chats")))
     args = {"per_device_train_batch_size": r.choice((1, 2, 3)) * (2 if method == "kto" else 1),
-            "gradient_accumulation_steps": r.choice((1, 1, 2)) if method in ("sft", "reward") else 1, "learning_rate": r.choice((1e-3, 3e-4)),
+            "gradient_accumulation_steps": r.choice((1, 1, 2)) if method in ("sft", "reward", "dpo", "kto") else 1, "learning_rate": r.choice((1e-3, 3e-4)),
             "max_length": r.choice((24, 40, 200) if method == "sft" else (55, 75, 200)) if form != "generation" and method not in ("cpo", "simpo") else 200, "logging_steps": 1, "seed": r.randint(0, 99),
             "lr_scheduler_type": r.choice(("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt")),
             "warmup_steps": r.choice((0, 0, 1, 2)), "weight_decay": r.choice((0.0, 0.0, 0.1)),
@@ -179,11 +181,13 @@ def draw(r, models, only, families):
             args["beta"] = keys["rl_beta"] = r.choice((0.1, 0.5))
         if method == "dpo":  # aot, aot_unpaired: refused
             loss = some(r, 0.8, ["ipo"], ["hinge"], ["robust"], ["exo_pair"], ["nca_pair"], ["bco_pair"], ["sppo_hard"], ["apo_zero"],
-                        ["apo_down"], ["discopop"], ["sft"], ["sigmoid_norm"], ["sigmoid", "sft"], ["ipo", "sigmoid"])
+                        ["apo_down"], ["discopop"], ["sft"], ["sigmoid_norm"], r.sample(MIXED, 2), r.sample(MIXED, 3), ["sigmoid", "sft"])
             if loss:
                 args["loss_type"] = keys["dpo_loss_type"] = loss
-                if len(loss) == 2:
-                    args["loss_weights"] = keys["dpo_loss_weights"] = [0.7, 0.3]
+                if len(loss) > 1:
+                    args["loss_weights"] = keys["dpo_loss_weights"] = [r.choice((0.7, 0.3, 1.5)) for _ in loss]
+                if "sft" in loss:  # a mean over a micro-batch's tokens
+                    args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
             args["label_smoothing"] = keys["dpo_label_smoothing"] = 0.1 if loss in (["robust"], ["exo_pair"]) else None
             args["ld_alpha"] = keys["ld_alpha"] = some(r, 0.2, 0.5)
         if method == "kto":
@@ -197,17 +201,28 @@ def draw(r, models, only, families):
             keys["cpo_alpha"] = 0.0
             args["simpo_gamma"] = keys["simpo_gamma"] = some(r, 0.5, 0.3)
     keys["datasets"] = [data]
-    if method == "reward" and args["max_length"] < 200:  # batches of fewer pairs, of whose means those of TRL are
+    if method != "sft" and args["max_length"] < 200:  # batches of fewer answers, of whose means those of TRL are
         args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
-    elif r.random() < 0.3 and args.get("loss_type") != "dft":
-        args.update(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=2)
-        keys.update(eval_steps=2, eval_batch_size=2, test_datasets=[{**data, "path": "EVAL"}])
+    if method == "reward" and args["max_length"] < 200:
+        pass
+    elif r.random() < 0.5 and args.get("loss_type") != "dft":
+        batch = r.choice((2, 8))  # of 8 there is one, so that its mean is that of all records
+        if "label_smoothing_factor" in args or "dataloader_drop_last" in args:  # not in our evaluations
+            batch = 2
+        args.update(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=batch, eval_on_start=True)
+        keys.update(eval_steps=2, eval_batch_size=batch, test_datasets=[{**data, "path": "EVAL"}])
+        if batch == 8 and family not in ROUTED and r.random() < 0.5:  # evaluations choose; transformers does not load a best mixture's experts
+            choices = {"dpo": ("loss", "eval_rewards/margins", "rewards/accuracies"), "sft": ("loss", "eval_loss")}.get(method, ("loss",))
+            args.update(load_best_model_at_end=True, metric_for_best_model=r.choice(choices), save_strategy="steps", save_steps=2,
+                        greater_is_better=some(r, 0.3, True, False), learning_rate=1e-2)
+            keys.update({k: args[k] for k in ("load_best_model_at_end", "metric_for_best_model", "save_strategy", "save_steps", "greater_is_better", "learning_rate")})
+            keys["early_stopping_patience"] = some(r, 0.7, 1, 2)
         if args.get("packing"):
             args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5
     if method != "reward":
         args.update(balance_of(r, family))
         keys.update(balance_keys(args))
-    adapter = r.random() < 0.3 and method != "reward"
+    adapter = r.random() < 0.3 and (method != "reward" or family not in ROUTED)
     if not adapter and method != "reward" and r.random() < 0.2:
         keys["unfrozen_parameters"] = r.choice(([".*layers.1."], [".*norm"], [".*layers.0.", ".*norm"], [".*embed"]))
     if family in ROUTED and not adapter:
@@ -224,13 +239,13 @@ def draw(r, models, only, families):
     return method, family, args, {k: v for k, v in keys.items() if v is not None}, records(r, method, form, r.random() < 0.5), adapter
 
 
-def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfrozen):
+def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfrozen, patience):
     config, trainer = TRAINERS[method]
-    args = dict(args)
+    args = {"save_strategy": "no", **args}
     if method in ("cpo", "simpo"):
         args.setdefault("max_completion_length", args["max_length"])
         balance = args.pop("router_aux_loss_coef", None)
-    c = config(output_dir=os.path.join(folder, "trl"), report_to=[], save_strategy="no", use_cpu=True, bf16=False,
+    c = config(output_dir=os.path.join(folder, "trl"), report_to=[], use_cpu=True, bf16=False,
                train_sampling_strategy="sequential", gradient_checkpointing=False, disable_tqdm=True, log_level="error", **args)
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     if method == "reward":
@@ -248,6 +263,8 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfroz
         more["ref_model"] = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
     t = trainer(model=model, args=c, processing_class=tokenizer, train_dataset=data, **more)
     t.remove_callback(transformers.PrinterCallback)
+    if patience:
+        t.add_callback(transformers.EarlyStoppingCallback(patience))
     t.train()
     t.save_model(os.path.join(folder, "trl"))
     return t.state.log_history
@@ -278,7 +295,9 @@ def by_axtrain(axtrain, keys, folder, adapter, resumed=False):
     return p, [x for x in before if x["step"] <= 2] + [x for x in after if x["step"] > 2]
 
 
-def compare(ours, theirs, method, balance=0.0):
+def compare(ours, theirs, method, balance=0.0, one_batch=False, micros=1):
+    """With several micro-batches, TRL's measures are means of theirs, which have different numbers of tokens, or of answers."""
+    means = {"dpo": ("logits",), "kto": ("logits", "logps", "rewards")}.get(method, ()) if micros > 1 else ()
     bad = []
     for kind in ("loss", "eval_loss"):
         a = {x["step"]: x for x in ours if kind in x}
@@ -296,9 +315,9 @@ def compare(ours, theirs, method, balance=0.0):
                     continue
                 if k == "grad_norm" and 0 < v < 1e-4:  # rounding, of sides that are equal up to max_length
                     continue
-                if w is None or (method in ("cpo", "simpo") and "logits" in k) or (k.startswith("eval_") and "/" in k):
+                if w is None or (method in ("cpo", "simpo") and "logits" in k) or k.startswith(means) or (k.startswith("eval_") and "/" in k and not one_batch):
                     continue  # there of prompts, too; there means of batches
-                if abs(v - w) > (3e-2 if k.startswith("eval_") else 2e-3) * max(abs(v), 5e-2 if any(x in k for x in ("reward", "logits", "margin")) else 1e-6):
+                if abs(v - w) > (3e-2 if k.startswith("eval_") and not one_batch else 2e-3) * max(abs(v), 5e-2 if any(x in k for x in ("reward", "logits", "margin")) else 1e-6):
                     bad.append(f"step {s}: {k} is {w}, in TRL {v}")
     return bad
 
@@ -341,15 +360,21 @@ def make_models(axtrain, goldens, work, families):
             shutil.copy(os.path.join(goldens, "models/llama", name), os.path.join(work, family))
 
 
-def make_adapter(r, base, folder, seed):
-    """A new one, or, half of the time, as if it had been trained. PEFT takes a mixture's names of MLPs for those of experts."""
+def make_adapter(r, base, folder, seed, scores=False):
+    """A new one, or, half of the time, as if it had been trained; of a model that scores with the head, which trains, too. PEFT
+    takes a mixture's names of MLPs for those of experts."""
     torch.manual_seed(seed)
-    m = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
+    kind = transformers.AutoModelForSequenceClassification if scores else transformers.AutoModelForCausalLM
+    m = kind.from_pretrained(base, dtype=torch.float32, **({} if scores else {"experts_implementation": "eager"}))
     experts = sorted({k.split(".", k.count(".") - 1)[-1] for k, p in m.named_parameters() if p.ndim == 3 and "experts." in k})
     names = sorted({k.split(".")[-1] for k, v in m.named_modules() if k.endswith("_proj") and isinstance(v, torch.nn.Linear)} - {"out_proj"})
     if experts:
         names = [n for n in names if n not in ("gate_proj", "up_proj", "down_proj")]
-    m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=r.sample(names, min(len(names), 4)), task_type="CAUSAL_LM",
+    targets = r.sample(names, min(len(names), 4))
+    patterns = {"rank_pattern": {targets[0]: 2}, "alpha_pattern": {targets[-1]: 3, targets[0]: 5}} if r.random() < 0.3 else {}
+    if not experts and not scores and r.random() < 0.2:
+        patterns["modules_to_save"] = ["embed_tokens"] if r.random() < 0.5 and not m.config.tie_word_embeddings else ["lm_head"]
+    m = peft.get_peft_model(m, peft.LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="SEQ_CLS" if scores else "CAUSAL_LM", **patterns,
                                                target_parameters=experts if r.random() < 0.5 else None,
                                                use_rslora=r.random() < 0.3, use_dora=not experts and r.random() < 0.2))
     if r.random() < 0.5:
@@ -398,10 +423,7 @@ def main():
                 f.writelines(json.dumps(row) + "\n" for row in part)
         data, evals = (load_dataset("json", data_files=os.path.join(folder, n + ".jsonl"), split="train", cache_dir=os.path.join(folder, "cache"))
                        for n in ("rows", "evals"))
-        adapter, start = None, base
-        if with_adapter:
-            adapter = start = make_adapter(r, base, os.path.join(folder, "adapter"), i)
-        reward_base = None
+        adapter, start, reward_base = None, base, None
         if method == "reward":
             reward_base = start = os.path.join(folder, "base")
             torch.manual_seed(i)
@@ -411,9 +433,12 @@ def main():
             m.save_pretrained(reward_base)
             tokenizer.save_pretrained(reward_base)
             keys["base_model"] = reward_base
-        done, ours = by_axtrain(a.axtrain, keys, folder, adapter, r.random() < 0.2)
+        if with_adapter:
+            adapter = start = make_adapter(r, reward_base or base, os.path.join(folder, "adapter"), i, method == "reward")
+        done, ours = by_axtrain(a.axtrain, keys, folder, adapter, r.random() < 0.2 and "load_best_model_at_end" not in keys)
         try:
-            theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base, keys.get("unfrozen_parameters", [""]))
+            theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base, keys.get("unfrozen_parameters", [""]),
+                            keys.get("early_stopping_patience"))
         except Exception as e:
             theirs = None
             print(f"{folder}: {method} {family}: TRL: {type(e).__name__}: {str(e)[:200]}", flush=True)
@@ -424,7 +449,8 @@ def main():
         if any("loss" in x and x["loss"] is None for x in ours):  # no token was trained on: TRL's moments move weights all the same
             empty += 1
             continue
-        bad = compare(ours, theirs, method, args.get("router_aux_loss_coef", 0.0)) + compare_weights(folder, start, adapter)
+        bad = compare(ours, theirs, method, args.get("router_aux_loss_coef", 0.0), args.get("per_device_eval_batch_size") == 8,
+                      args["gradient_accumulation_steps"]) + compare_weights(folder, start, adapter)
         if bad:
             different += 1
             print(f"{folder}: {method} {family}:", *bad[:7], sep="\n  ", flush=True)
