@@ -1,0 +1,46 @@
+/* What the forms of quantized folders (compressed.h) share: a matrix with the tensors that it is stored as, and the
+ * functions of each form that open and read it. */
+#ifndef AX_CKPT_HF_COMPRESSED_MATRIX_H
+#define AX_CKPT_HF_COMPRESSED_MATRIX_H
+
+#include "ckpt/hf/compressed.h"
+
+struct ax_compressed_matrix {
+    char *name;
+    struct ax_compressed_format f;
+    int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
+    const struct ax_st_entry *codes, *scale;
+    float outer;                     /* nvfp4: the global scale */
+    const struct ax_st_entry *zeros; /* of asymmetric codes, and GPTQ's */
+    const struct ax_st_entry *order; /* GPTQ; NULL if groups are contiguous */
+    struct ax_element_codes kept;    /* `read` is NULL: packed storage has no such codes */
+};
+
+/* The entries of a folder by name; `dir` is for messages. */
+struct ax_compressed_folder {
+    const char *dir;
+    int n;
+    const struct ax_st_entry **sorted;
+};
+
+/* The entry named STEM + `what`, where STEM is the first `stem` characters of `name`; NULL if there
+ * is none. */
+const struct ax_st_entry *ax_compressed_sibling(const struct ax_compressed_folder *in,
+                                                const char *name, size_t stem, const char *what);
+/* AX_ERR_DATA: "DIR: TENSOR WHY; quantize the model again". */
+enum ax_status ax_compressed_wrong(const struct ax_compressed_folder *in,
+                                   const struct ax_st_entry *e, const char *why);
+
+bool ax_compressed_has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols);
+/* The 32 bits at number `word` of a tensor. */
+uint32_t ax_compressed_word(const struct ax_st_entry *e, int64_t word);
+
+/* `open` completes a matrix whose members f and codes are set; STEM is the first `stem` characters of the codes' name.
+ * `read` is that of struct ax_st_entry; ctx is the matrix. */
+typedef enum ax_status ax_compressed_opener(struct ax_compressed_matrix *m,
+                                            const struct ax_compressed_folder *in, size_t stem);
+typedef enum ax_status ax_compressed_reader(void *ctx, int64_t first, int64_t n, void *out);
+ax_compressed_opener ax_compressed_open_rows, ax_compressed_open_gptq;
+ax_compressed_reader ax_compressed_read_rows, ax_compressed_read_gptq;
+
+#endif
