@@ -17,11 +17,20 @@ struct ax_compressed_format ax_compressed_of(const struct ax_scheme *s) {
 
 /* ---- forms ---- */
 
-static bool is_int8(const struct ax_st_entry *e) {
+typedef bool code_test(const struct ax_compressed_folder *in, const struct ax_st_entry *e,
+                       size_t stem);
+
+static bool is_int8(const struct ax_compressed_folder *in, const struct ax_st_entry *e,
+                    size_t stem) {
+    (void)in;
+    (void)stem;
     return e->dtype == AX_I8;
 }
 
-static bool is_bytes(const struct ax_st_entry *e) {
+static bool is_bytes(const struct ax_compressed_folder *in, const struct ax_st_entry *e,
+                     size_t stem) {
+    (void)in;
+    (void)stem;
     return e->dtype == AX_U8;
 }
 
@@ -41,11 +50,19 @@ static const char *const usual_sides[] = {".weight_scale",
                                           ".k_scale",
                                           ".v_scale",
                                           NULL},
-                         *const gptq_sides[] = {".scales", ".qzeros", ".g_idx", NULL};
+                         *const gptq_sides[] = {".scales", ".qzeros", ".g_idx", NULL},
+                         *const bnb4_sides[] = {".weight.absmax",
+                                                ".weight.quant_map",
+                                                ".weight.nested_absmax",
+                                                ".weight.nested_quant_map",
+                                                ".weight.quant_state.bitsandbytes__nf4",
+                                                ".weight.quant_state.bitsandbytes__fp4",
+                                                NULL},
+                         *const bnb8_sides[] = {".SCB", ".weight_format", NULL};
 
 static const struct form {
-    const char *codes;                             /* the end of their names */
-    bool (*is_codes)(const struct ax_st_entry *e); /* NULL: all of such names are */
+    const char *codes;        /* the end of their names */
+    code_test *is_codes;      /* NULL: all of such names are */
     const char *const *sides; /* the ends of names of what belongs to codes; ends with NULL */
     ax_compressed_opener *open;
     ax_compressed_reader *read;
@@ -57,6 +74,10 @@ static const struct form {
     [AX_FORM_NVFP4] = {".weight_packed", NULL, ROWS},
     [AX_FORM_GPTQ] = {".qweight", NULL, gptq_sides, ax_compressed_open_gptq,
                       ax_compressed_read_gptq},
+    [AX_FORM_BNB4] = {".weight", ax_compressed_is_bnb4, bnb4_sides, ax_compressed_open_bnb4,
+                      ax_compressed_read_bnb4},
+    [AX_FORM_BNB8] = {".weight", is_int8, bnb8_sides, ax_compressed_open_bnb8,
+                      ax_compressed_read_bnb8},
 };
 
 /* ---- tensors ---- */
@@ -110,14 +131,14 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
                                  const struct ax_compressed_folder *in,
                                  const struct ax_st_entry *codes, size_t stem) {
     struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
-    *m = (struct ax_compressed_matrix){.f = *f, .codes = codes};
+    *m = (struct ax_compressed_matrix){.f = *f, .codes = codes, .dtype = AX_F32};
     AX_TRY(forms[f->form].open(m, in, stem));
     AX_TRY(ax_sprintf(&m->name, "%.*s.weight", (int)stem, codes->name));
     c->n_matrices++;
     struct ax_st_entry *e = &c->entries[c->n++];
     *e = (struct ax_st_entry){.name = m->name,
                               .file = codes->file,
-                              .dtype = AX_F32,
+                              .dtype = m->dtype,
                               .quantized = true,
                               .ndim = 2,
                               .shape = {m->rows, m->cols},
@@ -127,7 +148,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
                               .codes = m->kept.read ? &m->kept : NULL,
                               .stored = codes->data,
                               .stored_bytes = codes->bytes};
-    e->bytes = (size_t)e->numel * sizeof(float);
+    e->bytes = (size_t)e->numel * ax_dtype_size(e->dtype);
     return AX_OK;
 }
 
@@ -169,7 +190,7 @@ enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
         qsort(in.sorted, (size_t)n, sizeof *in.sorted, by_name);
     for (int i = 0; i < n; i++) {
         const size_t stem = stem_of(entries[i]->name, form->codes);
-        if (stem > 0 && (!form->is_codes || form->is_codes(entries[i])))
+        if (stem > 0 && (!form->is_codes || form->is_codes(&in, entries[i], stem)))
             AX_TRY_GOTO(add_matrix(c, f, &in, entries[i], stem), st, fail);
         else if (is_side(form, entries[i]->name))
             AX_TRY_GOTO(check_side(&in, entries[i]), st, fail);

@@ -27,7 +27,18 @@
  *   last group may have fewer inputs.
  *   value = scale·(code - zero)
  *
- * Read, each is a float32 matrix X.weight with the values that quantization-aware training used. */
+ * and of bitsandbytes' (Dettmers et al. 2022, 2023):
+ *
+ *   X.weight, the bytes of a flattened matrix, two codes in each, the first highest; X.weight.quant_map [16], what nf4's
+ *   or fp4's codes mean; X.weight.absmax [blocks]; X.weight.quant_state.bitsandbytes__nf4 (or __fp4), JSON with shape, size of
+ *   blocks and the dtype of values; if absmax are U8, they are nested: X.weight.nested_quant_map [256] and .nested_absmax
+ *   value = map[code]·absmax; absmax = nested_map[code]·nested_absmax + offset
+ *
+ *   X.weight I8; X.SCB [out]
+ *   value = code·SCB·(1/127)
+ *
+ * Read, each is a matrix X.weight with the values that quantization-aware training used, in float32, or in the dtype that
+ * bitsandbytes unpacks it to. */
 #ifndef AX_CKPT_HF_COMPRESSED_H
 #define AX_CKPT_HF_COMPRESSED_H
 

@@ -93,8 +93,8 @@ static const char *usual_name(const char *format, const char *type) {
 static enum ax_status unsupported(struct ax_json v, const char *what) {
     ax_json_error(v,
                   "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ. Use the "
-                  "original weights",
+                  "float-quantized (fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ; "
+                  "bitsandbytes. Use the original weights",
                   what);
     return AX_ERR_UNSUPPORTED;
 }
@@ -258,15 +258,7 @@ static enum ax_status refuse_rotations(struct ax_json config) {
     return AX_OK;
 }
 
-enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
-    const char *method;
-    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
-    if (strcmp(method, "fp8") == 0)
-        return parse_fp8(config, out);
-    if (strcmp(method, "gptq") == 0)
-        return parse_gptq(config, out);
-    if (strcmp(method, "compressed-tensors") != 0)
-        return unsupported(config, "this kind of quantization is not supported");
+static enum ax_status parse_groups(struct ax_json config, struct ax_compressed_format *out) {
     AX_TRY(refuse_rotations(config));
     const struct ax_json groups = ax_json_get(config, "config_groups");
     const char *key;
@@ -281,6 +273,57 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
         *out = f;
     }
     return n > 0 ? AX_OK : unsupported(config, "expected a group in config_groups, with weights");
+}
+
+/* ---- bitsandbytes ---- */
+
+static const char bnb[] = "bitsandbytes", four_bits[] = "load_in_4bit",
+                  eight_bits[] = "load_in_8bit";
+
+/* Matrices say the rest themselves, and those that are not quantized are numbers. */
+static enum ax_status parse_bnb(struct ax_json config, struct ax_compressed_format *out) {
+    bool four, eight;
+    const char *type;
+    AX_TRY(ax_json_bool_or(ax_json_get(config, four_bits), false, &four));
+    AX_TRY(ax_json_bool_or(ax_json_get(config, eight_bits), false, &eight));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "bnb_4bit_quant_type"), "fp4", &type));
+    if (four == eight)
+        return ax_json_error(config, "expected one of load_in_4bit and load_in_8bit to be true");
+    *out = (struct ax_compressed_format){.form = four ? AX_FORM_BNB4 : AX_FORM_BNB8,
+                                         .kind = eight                      ? AX_QUANT_INT8
+                                                 : strcmp(type, "nf4") == 0 ? AX_QUANT_NF4
+                                                                            : AX_QUANT_COUNT,
+                                         .bits = four ? 4 : 8};
+    return AX_OK;
+}
+
+/* ---- all ---- */
+
+/* As transformers does, which once wrote no quant_method here. */
+static bool is_bnb(struct ax_json config) {
+    return json_is_true(json_object_get(config.v, four_bits)) ||
+           json_is_true(json_object_get(config.v, eight_bits));
+}
+
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
+    static const struct {
+        const char *method;
+        enum ax_status (*parse)(struct ax_json config, struct ax_compressed_format *out);
+    } methods[] = {{"compressed-tensors", parse_groups},
+                   {"fp8", parse_fp8},
+                   {"gptq", parse_gptq},
+                   {bnb, parse_bnb}};
+    const char *method;
+    char what[96];
+    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
+    if (is_bnb(config))
+        method = bnb;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(method, methods[i].method) == 0)
+            return methods[i].parse(config, out);
+    snprintf(what, sizeof what, "quantized checkpoints%s%.40s%s are not supported",
+             *method ? " (" : "", method, *method ? ")" : "");
+    return unsupported(config, what);
 }
 
 static bool is_of_embeddings(const json_t *group) {
@@ -335,6 +378,8 @@ const char *ax_compressed_unfollowed(struct ax_json config) {
     struct ax_number_format followed;
     const char *key;
     json_t *group;
+    if (json_is_true(json_object_get(config.v, eight_bits)))
+        return eight_bits;
     json_object_foreach((json_t *)ax_json_get(config, "config_groups").v, key, group) {
         if (json_is_object(json_object_get(group, "input_activations")) &&
             !ax_compressed_inputs(config, &followed))

@@ -105,7 +105,8 @@ static bool has_codes(const struct ax_compressed_format *f) {
            !info->offset;
 }
 
-static enum ax_status check_shapes(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in) {
+static enum ax_status check_shapes(struct ax_compressed_matrix *m,
+                                   const struct ax_compressed_folder *in) {
     const struct ax_st_entry *c = m->codes, *s = m->scale;
     const enum ax_dtype stored = m->f.form == AX_FORM_PACKED ? AX_I32
                                  : m->f.form == AX_FORM_INT8 ? AX_I8
@@ -122,16 +123,19 @@ static enum ax_status check_shapes(struct ax_compressed_matrix *m, const struct 
     if (m->cols % m->block != 0 && m->f.rows == 0)
         return ax_compressed_wrong(in, c, "has rows that the group size does not divide");
     if (s->numel != scales)
-        return ax_compressed_wrong(in, s, "has another number of scales than the matrix has blocks");
+        return ax_compressed_wrong(in, s,
+                                   "has another number of scales than the matrix has blocks");
     if (scales > 1 && m->across > 1 && !ax_compressed_has_shape(s, down, m->across))
-        return ax_compressed_wrong(in, s, "has its scales in another shape than the matrix has blocks");
+        return ax_compressed_wrong(in, s,
+                                   "has its scales in another shape than the matrix has blocks");
     if (m->f.form == AX_FORM_NVFP4 ? !s->e4m3 : !s->e8m0 && !ax_dtype_info(s->dtype)->is_float)
         return ax_compressed_wrong(in, s, "is of another type than its format has");
     return AX_OK;
 }
 
 /* Writers of symmetric codes may store zero points, which then are 0. */
-static enum ax_status check_zeros(const struct ax_compressed_folder *in, const struct ax_st_entry *e) {
+static enum ax_status check_zeros(const struct ax_compressed_folder *in,
+                                  const struct ax_st_entry *e) {
     const unsigned char *bytes = e ? e->data : NULL;
     for (size_t i = 0; e && i < e->bytes; i++)
         if (bytes[i] != 0)
@@ -139,32 +143,37 @@ static enum ax_status check_zeros(const struct ax_compressed_folder *in, const s
     return AX_OK;
 }
 
-static enum ax_status check_offsets(const struct ax_compressed_matrix *m, const struct ax_compressed_folder *in) {
+static enum ax_status check_offsets(const struct ax_compressed_matrix *m,
+                                    const struct ax_compressed_folder *in) {
     const bool packed = m->f.form == AX_FORM_PACKED;
     const int64_t per = packed ? 32 / m->f.bits : 1;
     if (!m->zeros)
-        return ax_compressed_wrong(in, m->codes, "has no weight_zero_point, which asymmetric codes need");
+        return ax_compressed_wrong(in, m->codes,
+                                   "has no weight_zero_point, which asymmetric codes need");
     return m->zeros->dtype == (packed ? AX_I32 : AX_I8) &&
                    ax_compressed_has_shape(m->zeros, (m->rows + per - 1) / per, m->across)
                ? AX_OK
                : ax_compressed_wrong(in, m->zeros, "has no zero for each scale");
 }
 
-enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in,
-                                  size_t stem) {
+enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
+                                       const struct ax_compressed_folder *in, size_t stem) {
     const struct ax_st_entry *codes = m->codes;
     const bool inverse = m->f.inverse;
     m->zeros = ax_compressed_sibling(in, codes->name, stem, ".weight_zero_point");
     if (!m->f.offset)
         AX_TRY(check_zeros(in, m->zeros));
-    m->scale = ax_compressed_sibling(in, codes->name, stem, inverse ? ".weight_scale_inv" : ".weight_scale");
+    m->scale = ax_compressed_sibling(in, codes->name, stem,
+                                     inverse ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale)
-        return ax_compressed_wrong(in, codes, inverse ? "has no weight_scale_inv" : "has no weight_scale");
+        return ax_compressed_wrong(in, codes,
+                                   inverse ? "has no weight_scale_inv" : "has no weight_scale");
     AX_TRY(check_shapes(m, in));
     if (m->f.offset)
         AX_TRY(check_offsets(m, in));
     if (m->f.form == AX_FORM_NVFP4) {
-        const struct ax_st_entry *g = ax_compressed_sibling(in, codes->name, stem, ".weight_global_scale");
+        const struct ax_st_entry *g =
+            ax_compressed_sibling(in, codes->name, stem, ".weight_global_scale");
         const double global =
             g && g->numel == 1 && g->dtype == AX_F32 ? ax_load(g->dtype, g->data, 0) : 0;
         if (!(global > 0))

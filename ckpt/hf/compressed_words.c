@@ -72,7 +72,8 @@ static bool is_symmetric(const struct ax_compressed_matrix *m) {
 }
 
 /* Checks g_idx, and forgets one that says what no order says. */
-static enum ax_status check_order(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in) {
+static enum ax_status check_order(struct ax_compressed_matrix *m,
+                                  const struct ax_compressed_folder *in) {
     bool contiguous = true;
     if (m->order->ndim != 1 || m->order->numel != m->cols || m->order->dtype != AX_I32)
         return ax_compressed_wrong(in, m->order, "has no group for each column");
@@ -87,7 +88,8 @@ static enum ax_status check_order(struct ax_compressed_matrix *m, const struct a
     return AX_OK;
 }
 
-static enum ax_status check_gptq(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in) {
+static enum ax_status check_gptq(struct ax_compressed_matrix *m,
+                                 const struct ax_compressed_folder *in) {
     const struct ax_st_entry *c = m->codes;
     if (c->ndim != 2 || c->dtype != AX_I32 || c->numel == 0)
         return ax_compressed_wrong(in, c, "is no matrix of codes");
@@ -96,7 +98,8 @@ static enum ax_status check_gptq(struct ax_compressed_matrix *m, const struct ax
     m->block = m->f.block > 0 ? m->f.block : m->cols;
     m->across = (m->cols + m->block - 1) / m->block;
     if (!ax_compressed_has_shape(m->scale, m->across, m->rows))
-        return ax_compressed_wrong(in, m->scale, "has another number of scales than the matrix has groups");
+        return ax_compressed_wrong(in, m->scale,
+                                   "has another number of scales than the matrix has groups");
     if (!ax_dtype_info(m->scale->dtype)->is_float)
         return ax_compressed_wrong(in, m->scale, "is of another type than its format has");
     if (m->rows % per_word(m) != 0 || m->zeros->dtype != AX_I32 ||
@@ -105,8 +108,8 @@ static enum ax_status check_gptq(struct ax_compressed_matrix *m, const struct ax
     return m->order ? check_order(m, in) : AX_OK;
 }
 
-enum ax_status ax_compressed_open_gptq(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in,
-                                size_t stem) {
+enum ax_status ax_compressed_open_gptq(struct ax_compressed_matrix *m,
+                                       const struct ax_compressed_folder *in, size_t stem) {
     const char *const name = m->codes->name;
     m->scale = ax_compressed_sibling(in, name, stem, ".scales");
     m->zeros = ax_compressed_sibling(in, name, stem, ".qzeros");

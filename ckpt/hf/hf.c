@@ -384,8 +384,8 @@ static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
 }
 /* Saves have the other parts as they are, and may not be quantized themselves. */
 static enum ax_status refuse_quantized_parts(const struct ax_hf *hf) {
-    static const char *const ends[] = {".weight_packed", ".weight_scale", ".weight_scale_inv",
-                                       ".qweight"};
+    static const char *const ends[] = {".weight_packed", ".weight_scale",  ".weight_scale_inv",
+                                       ".qweight",       ".weight.absmax", ".SCB"};
     for (int i = 0; hf->wrapped && i < hf->wrapped->n_others; i++) {
         const char *name = hf->wrapped->others[i].name;
         for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {

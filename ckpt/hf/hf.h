@@ -6,7 +6,7 @@
  * they are read. Of a model with a vision tower the text model is read.
  *
  * Reading order: safetensors.c, index.c, experts.c, compressed_config.c, compressed.c and its forms
- * (compressed_rows.c, compressed_words.c), joined.c, config.c, hf.c (reading a folder); checksums.c, delta.c,
+ * (compressed_rows.c, compressed_words.c, compressed_bnb.c), joined.c, config.c, hf.c (reading a folder); checksums.c, delta.c,
  * safetensors_write.c, write.c (writing one); peft_config.c, peft.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
 #define AX_CKPT_HF_HF_H

@@ -38,7 +38,11 @@ enum ax_file_form {
     AX_FORM_INT8,
     AX_FORM_FLOAT,
     AX_FORM_NVFP4,
-    AX_FORM_GPTQ /* read only */
+    /* read only */
+    AX_FORM_GPTQ,
+    AX_FORM_AWQ,
+    AX_FORM_BNB4,
+    AX_FORM_BNB8
 };
 const char *ax_file_form_name(enum ax_file_form form); /* "pack-quantized"; NULL = no folder */
 

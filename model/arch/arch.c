@@ -62,7 +62,7 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
                           &a->max_positions);
 }
 
-/* Quantized checkpoints that are dequantized while they are read, or the name of another kind. */
+/* Quantized checkpoints, which are dequantized while they are read. */
 static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     const char *method;
     struct ax_compressed_format format;
@@ -70,20 +70,14 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
         return AX_OK;
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
     snprintf(a->quant_method, sizeof a->quant_method, "%s", method);
-    if (strcmp(method, "mxfp4") == 0) /* dequantized while it is read: ckpt/hf/hf.h */
+    if (strcmp(method, "mxfp4") == 0) /* ckpt/hf/hf.h */
         return AX_OK;
-    if (strcmp(method, "compressed-tensors") == 0 || strcmp(method, "fp8") == 0 ||
-        strcmp(method, "gptq") == 0) {
-        a->quantizes_input = ax_compressed_inputs(q, &a->input);
-        a->unfollowed = ax_compressed_unfollowed(q);
-        AX_TRY(ax_compressed_parse(q, &format));
-        a->int4_codes = format.form == AX_FORM_GPTQ && format.bits == 4 && format.symmetric &&
-                        !format.ordered && format.block % AX_INT4_BLOCK == 0;
-        return AX_OK;
-    }
-    ax_json_error(q, "quantized checkpoints%s%.40s%s are not supported; use the original weights",
-                  *method ? " (" : "", method, *method ? ")" : "");
-    return AX_ERR_UNSUPPORTED;
+    AX_TRY(ax_compressed_parse(q, &format));
+    a->quantizes_input = ax_compressed_inputs(q, &a->input);
+    a->unfollowed = ax_compressed_unfollowed(q);
+    a->int4_codes = format.form == AX_FORM_GPTQ && format.bits == 4 && format.symmetric &&
+                    !format.ordered && format.block % AX_INT4_BLOCK == 0;
+    return AX_OK;
 }
 
 /* Rejects settings that change the result but that no layer here implements. */

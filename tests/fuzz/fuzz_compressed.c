@@ -1,6 +1,7 @@
 /* Quantized folders: any quantization_config and any tensors give matrices all of whose elements, and codes, can be
  * read, also as stacks of experts, or an error that names the config or the folder; nothing stays allocated. An input is JSON: "config",
- * "tensors" (a header of safetensors) and "fill", from which the data's bytes are made. */
+ * "tensors" (a header of safetensors), "fill", from which the data's bytes are made, and "texts": what tensors
+ * have instead, JSON or, of a list, its bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +76,34 @@ static size_t data_bytes(json_t *header) {
     return end;
 }
 
-static void with_tensors(const struct ax_compressed_format *f, json_t *header, unsigned fill) {
+/* Bytes of a tensor, which begins at `at`: those of a list, or of the value's text, with spaces behind it. */
+static void put_text(const json_t *v, unsigned char *at, size_t n) {
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    AX_ASSERT(text);
+    const size_t len = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        at[i] = json_is_array(v) ? (unsigned char)json_integer_value(json_array_get(v, i))
+                : i < len        ? (unsigned char)text[i]
+                                 : ' ';
+    ax_free(text);
+}
+
+/* The texts come into the places of their tensors in n bytes of data. */
+static void put_texts(json_t *texts, const json_t *header, unsigned char *data, size_t n) {
+    const char *name;
+    json_t *v;
+    json_object_foreach(texts, name, v) {
+        const json_t *at = json_object_get(json_object_get(header, name), "data_offsets");
+        const json_int_t first = json_integer_value(json_array_get(at, 0));
+        const json_int_t end = json_integer_value(json_array_get(at, 1));
+        if (first >= 0 && first < end && (size_t)end <= n)
+            put_text(v, data + first, (size_t)(end - first));
+    }
+}
+
+static void with_tensors(const struct ax_compressed_format *f, json_t *root) {
+    json_t *header = json_object_get(root, "tensors");
+    const unsigned fill = (unsigned)json_integer_value(json_object_get(root, "fill"));
     char *text = json_dumps(header, JSON_COMPACT);
     const uint64_t len = text ? strlen(text) : 0;
     const size_t n = data_bytes(header);
@@ -85,6 +113,7 @@ static void with_tensors(const struct ax_compressed_format *f, json_t *header, u
     memcpy(file + 8, text, len);
     for (size_t i = 0; i < n; i++)
         file[8 + len + i] = (unsigned char)((i * fill) & (i % 4 == 3 ? 63 : 255)); /* positive */
+    put_texts(json_object_get(root, "texts"), header, file + 8 + len, n);
     struct ax_safetensors st;
     if (ax_safetensors_parse(&st, "f.st", file, 8 + len + n) == AX_OK)
         open_folder(f, &st);
@@ -101,15 +130,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     setenv("AXTRAIN_NONFINITE", "allow", 1); /* any bytes are scales here */
     if (ax_json_parse(&doc, "c.json", (const char *)data, size) == AX_OK) {
         const struct ax_json root = ax_json_root(&doc), config = ax_json_get(root, "config");
-        json_t *header = json_object_get(doc.root, "tensors");
         struct ax_number_format inputs;
         struct ax_compressed_format f;
         ax_compressed_inputs(config, &inputs);
         if (ax_compressed_parse(config, &f) != AX_OK)
             AX_ASSERT(strncmp(ax_error_text(), "c.json: ", 8) == 0);
-        else if (json_is_object(header))
-            with_tensors(&f, header,
-                         (unsigned)json_integer_value(json_object_get(doc.root, "fill")));
+        else if (json_is_object(json_object_get(doc.root, "tensors")))
+            with_tensors(&f, doc.root);
         ax_json_free(&doc);
     }
     AX_ASSERT(ax_mem_live_blocks() == live);
