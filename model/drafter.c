@@ -14,6 +14,7 @@ enum ax_status ax_drafter_create(struct ax_drafter *d, struct ax_model *m,
     const struct ax_model_options own = {.dtype = o->dtype,
                                          .base_store = o->base_store,
                                          .store_experts = o->store_experts,
+                                         .coded = o->coded,
                                          .expert_room = o->expert_room,
                                          .expert_overlap = o->expert_overlap,
                                          .max_positions = 1, /* passes read the tables of m */

@@ -26,6 +26,7 @@ enum ax_status ax_teacher_create(struct ax_teacher *t, const struct ax_teacher_o
         mo.lender = student;
         mo.base_store = o->base_store;
         mo.store_experts = o->store_experts;
+        mo.coded = o->coded;
     }
     const enum ax_status st = ax_model_create(&t->model, o->arch, rt, &mo);
     if (st != AX_OK)

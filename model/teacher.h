@@ -17,6 +17,7 @@ struct ax_teacher_options {
     bool on_base;
     enum ax_storage base_store; /* the student's */
     bool store_experts;
+    const struct ax_hf *coded;
 };
 
 /* For a teacher that reads the student's batches: AX_ERR_CONFIG if its vocabulary has another size than the student's,

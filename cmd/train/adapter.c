@@ -34,12 +34,34 @@ static enum ax_status read_quantization(struct ax_train_setup *s, const struct a
     return AX_OK;
 }
 
+/* A folder of bitsandbytes stays what it is, whatever the keys say, as in transformers. */
+static void follow_folder(struct ax_train_setup *s) {
+    const enum ax_storage own = s->arch.codes, asked = s->base_store;
+    if (asked == AX_STORAGE_PLAIN || strcmp(s->arch.quant_method, "bitsandbytes") != 0)
+        return;
+    if (own == AX_STORAGE_PLAIN)
+        ax_log_warn(
+            "the base is dequantized: it has bitsandbytes' fp4, whose codes are not kept in "
+            "memory; a folder in nf4, or one that is not quantized, takes less");
+    else if (own != asked && (own != AX_STORAGE_NF4 || asked != AX_STORAGE_NF4_DOUBLE))
+        ax_log_warn("the base stays in %s, as its folder has it, and not in %s",
+                    ax_storage_name(own), ax_storage_name(asked));
+    s->base_store = own;
+    s->store_experts = true;
+    s->coded = s->hf.dir ? &s->hf : NULL;
+}
+
 static enum ax_status read_store(struct ax_train_setup *s, const struct ax_adapter_keys *k) {
+    const bool gptq = ax_config_holds(s->cfg, "gptq") && s->arch.codes == AX_STORAGE_INT4;
     if (strcmp(s->adapter_name, "qlora") == 0)
-        return read_quantization(s, k->packing);
-    s->base_store = ax_config_holds(s->cfg, "load_in_8bit")                 ? AX_STORAGE_INT8
-                    : ax_config_holds(s->cfg, "gptq") && s->arch.int4_codes ? AX_STORAGE_INT4
-                                                                            : AX_STORAGE_PLAIN;
+        AX_TRY(read_quantization(s, k->packing));
+    else
+        s->base_store = ax_config_holds(s->cfg, "load_in_8bit") ? AX_STORAGE_INT8
+                        : gptq                                  ? AX_STORAGE_INT4
+                                                                : AX_STORAGE_PLAIN;
+    follow_folder(s);
+    if (s->base_store == AX_STORAGE_INT4)
+        s->coded = s->hf.dir ? &s->hf : NULL;
     return AX_OK;
 }
 
@@ -116,7 +138,8 @@ static enum ax_status with_model(const struct ax_train_setup *s, const struct ax
                                         .max_positions = 1,
                                         .adapter = c,
                                         .base_store = s->base_store,
-                                        .store_experts = s->store_experts};
+                                        .store_experts = s->store_experts,
+                                        .coded = s->coded};
     struct ax_runtime rt;
     struct ax_model m;
     AX_TRY(ax_runtime_open_planning(&rt, &ro));
@@ -144,37 +167,25 @@ static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
     return AX_OK;
 }
 
-/* Of a matrix without codes in the folder, packed storage would have rounded values: then all are dequantized. */
-static enum ax_status find_uncoded(const struct ax_model *m, void *ctx) {
-    struct ax_train_setup *s = ctx;
-    for (int i = 0; i < m->n_params; i++) {
-        const struct ax_param *p = &m->params[i];
-        const struct ax_st_entry *e =
-            p->storage == AX_STORAGE_INT4 ? ax_hf_find(&s->hf, p->name) : NULL;
-        if (p->storage != AX_STORAGE_INT4 || (e && e->codes && e->codes->quant == AX_QUANT_INT4 &&
-                                              e->codes->block % AX_INT4_BLOCK == 0))
-            continue;
-        ax_log_warn("gptq: the base is dequantized, because %s has no 4-bit codes in symmetric "
-                    "groups; adapter: qlora with load_in_4bit takes less memory",
-                    p->name);
-        s->base_store = AX_STORAGE_PLAIN;
-        return AX_OK;
-    }
-    return AX_OK;
-}
-
-static enum ax_status keep_codes(struct ax_train_setup *s) {
-    return s->base_store == AX_STORAGE_INT4 && s->hf.dir
-               ? with_model(s, s->adapter, find_uncoded, s)
-               : AX_OK;
+/* "", or how many matrices have the folder's codes. */
+static void tell_coded(const struct ax_train_setup *s, const struct ax_model *m, char *out,
+                       size_t size) {
+    int n = 0;
+    *out = '\0';
+    for (int i = 0; i < m->n_params; i++)
+        n += m->params[i].storage != AX_STORAGE_PLAIN;
+    if (s->coded && s->base_store != AX_STORAGE_PLAIN)
+        snprintf(out, size, " (%d matrices, with the folder's codes; others are plain)", n);
 }
 
 static enum ax_status look_at_model(const struct ax_model *m, void *ctx) {
     struct ax_train_setup *s = ctx;
     const int64_t all = ax_model_parameters(m), mine = ax_model_trainable(m);
-    ax_log_info("adapter: %lld of %lld parameters are trained (%.3g %%), base stored as %s",
+    char coded[96];
+    tell_coded(s, m, coded, sizeof coded);
+    ax_log_info("adapter: %lld of %lld parameters are trained (%.3g %%), base stored as %s%s",
                 (long long)mine, (long long)all, 100 * (double)mine / (double)all,
-                ax_storage_name(s->base_store));
+                ax_storage_name(s->base_store), coded);
     return ax_adapter_settle_targets(m, s->start.dir ? &s->start.config : &s->new_adapter);
 }
 
@@ -370,9 +381,7 @@ enum ax_status ax_train_adapter_open(struct ax_train_setup *s) {
                                "reinit_weights");
     AX_TRY(read_store(s, &k));
     AX_TRY(read_adapter(s, &k));
-    enum ax_status st = keep_codes(s);
-    if (st == AX_OK)
-        st = with_model(s, s->adapter, look_at_model, s);
+    const enum ax_status st = with_model(s, s->adapter, look_at_model, s);
     if (st == AX_OK)
         return AX_OK;
     return ax_error_prefix(st, "adapter (%s)",

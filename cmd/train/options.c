@@ -316,6 +316,7 @@ static void begin(struct ax_train_setup *s) {
         .model = {.adapter = s->adapter,
                   .base_store = s->base_store,
                   .store_experts = s->store_experts,
+                  .coded = s->coded,
                   .unfrozen = s->unfrozen.n > 0 ? &s->unfrozen : NULL}};
     if (s->teacher_name && !distill) {
         const bool is_here = !ax_endpoint_is_url(s->teacher_name);

@@ -54,6 +54,7 @@ struct ax_train_setup {
     struct ax_peft start;       /* lora_model_dir */
     enum ax_storage base_store; /* storage of the frozen base */
     bool store_experts;         /* base_store applies to experts, too */
+    const struct ax_hf *coded;  /* as in struct ax_model_options */
     struct ax_scheme qat;       /* name NULL: none */
     struct ax_setup_data data;
     struct ax_setup_samples samples;

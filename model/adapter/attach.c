@@ -7,9 +7,11 @@
 
 #include "base/hash/hash.h"
 #include "base/log.h"
+#include "ckpt/hf/hf.h"
 #include "model/core/adapters.h"
 #include "model/core/model.h"
 #include "model/lora/match.h"
+#include "parallel/units/packed.h"
 
 /* ---- patterns that select nothing: a slip in one would change what trains without a word ---- */
 
@@ -289,12 +291,19 @@ enum ax_status ax_adapter_attach_end(struct ax_builder *b, int unit) {
     return attach_all(b, &at, &m->head.adapter[0], attach);
 }
 
+/* True if base_store is only of matrices whose codes a folder has, and it has none of this one. */
+static bool lacks_codes(const struct ax_model_options *o, const struct ax_param *w) {
+    const struct ax_st_entry *e = o->coded ? ax_hf_find(o->coded, w->name) : NULL;
+    return o->coded && !(e && ax_storage_has_codes(o->base_store, w->shape[w->ndim - 1], e->codes));
+}
+
 /* Storage as the builder says; a parameter that an adapter saves in full is plain, because it could
  * not be exchanged with a packed one. */
 static enum ax_status store(const struct ax_builder *b, struct ax_param *w) {
     const struct ax_model *m = b->model;
     const struct ax_peft_config *c;
-    if (b->options->base_store == AX_STORAGE_PLAIN || (m->adapter && w->trainable))
+    if (b->options->base_store == AX_STORAGE_PLAIN || (m->adapter && w->trainable) ||
+        lacks_codes(b->options, w))
         return AX_OK;
     for (int k = 0; m->bank && (c = ax_adapter_config(m, k)) != NULL; k++)
         if (ax_adapter_saves(c, w->name))
@@ -377,17 +386,24 @@ static enum ax_status attach_weight(struct ax_builder *b, struct ax_layer *l,
     return AX_OK;
 }
 
-/* gate and up of every expert, then down. */
+/* gate and up of every expert, then down. Experts are multiplied as one, so they are stored alike. */
 static enum ax_status store_experts(struct ax_builder *b, const struct ax_layer *l) {
     struct ax_model *m = b->model;
     struct ax_param *first = &m->params[l->moe.gate_up - m->params];
+    struct ax_param *down = &m->params[l->moe.down - m->params];
+    const int64_t all = (ax_arch_ups(b->arch) + 1) * b->arch->moe.n_experts;
     if (!b->options->store_experts)
         return AX_OK;
     if (b->arch->moe.stacked) {
+        if (lacks_codes(b->options, first) || lacks_codes(b->options, down))
+            return AX_OK;
         AX_TRY(store(b, first));
-        return store(b, &m->params[l->moe.down - m->params]);
+        return store(b, down);
     }
-    for (int64_t i = 0; i < (ax_arch_ups(b->arch) + 1) * b->arch->moe.n_experts; i++)
+    for (int64_t i = 0; i < all; i++)
+        if (lacks_codes(b->options, &first[i]))
+            return AX_OK;
+    for (int64_t i = 0; i < all; i++)
         AX_TRY(store(b, &first[i]));
     return AX_OK;
 }

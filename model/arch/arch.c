@@ -62,6 +62,15 @@ static enum ax_status sizes(struct ax_arch *a, struct ax_json c) {
                           &a->max_positions);
 }
 
+static enum ax_storage storage_of(const struct ax_compressed_format *f) {
+    const bool gptq = f->form == AX_FORM_GPTQ && f->bits == 4 && f->symmetric && !f->ordered &&
+                      f->block % AX_INT4_BLOCK == 0;
+    return gptq                                                 ? AX_STORAGE_INT4
+           : f->form == AX_FORM_BNB8                            ? AX_STORAGE_INT8
+           : f->form == AX_FORM_BNB4 && f->kind == AX_QUANT_NF4 ? AX_STORAGE_NF4
+                                                                : AX_STORAGE_PLAIN;
+}
+
 /* Quantized checkpoints, which are dequantized while they are read. */
 static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     const char *method;
@@ -75,8 +84,9 @@ static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     AX_TRY(ax_compressed_parse(q, &format));
     a->quantizes_input = ax_compressed_inputs(q, &a->input);
     a->unfollowed = ax_compressed_unfollowed(q);
-    a->int4_codes = format.form == AX_FORM_GPTQ && format.bits == 4 && format.symmetric &&
-                    !format.ordered && format.block % AX_INT4_BLOCK == 0;
+    if (format.form == AX_FORM_BNB4 || format.form == AX_FORM_BNB8)
+        snprintf(a->quant_method, sizeof a->quant_method, "bitsandbytes");
+    a->codes = storage_of(&format);
     return AX_OK;
 }
 

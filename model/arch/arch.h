@@ -11,6 +11,7 @@
 #include "kernels/quant/scheme.h"
 #include "model/arch/part.h"
 #include "model/arch/rope.h"
+#include "parallel/units/param.h"
 
 struct ax_arch;
 struct ax_hf_unused;
@@ -256,7 +257,8 @@ struct ax_arch {
         *unfollowed; /* key of what else is quantized while the model runs (ckpt/hf/compressed.h) */
     /* quant_method in config.json's quantization_config; "": the folder is not quantized */
     char quant_method[24];
-    bool int4_codes; /* GPTQ: packed int4 can store all matrices as they are */
+    /* the storage that can have the codes of a GPTQ's or bitsandbytes' folder; AX_STORAGE_PLAIN: none */
+    enum ax_storage codes;
     /* further layers in the folder after the last one, for multi-token prediction. They are kept
      * and not used (but see ax_arch_predict and model/drafter.h) */
     int64_t n_unused;

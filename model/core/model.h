@@ -177,7 +177,9 @@ struct ax_model_options {
     struct ax_adapter_bank *bank; /* several to choose from, instead of `adapter`; NULL: none */
     enum ax_storage base_store;   /* storage of frozen matrices of linears */
     bool store_experts;           /* base_store applies to experts, too */
-    const struct ax_scheme *qat;  /* the linears of layers train for it; NULL: none. Borrowed */
+    /* base_store is only of matrices whose codes this folder has; NULL: of all. Borrowed by create */
+    const struct ax_hf *coded;
+    const struct ax_scheme *qat; /* the linears of layers train for it; NULL: none. Borrowed */
     /* Linears whose weights this folder has quantized quantize their inputs, too, as it says; NULL: none do. Borrowed by
      * create; excludes `train` */
     const struct ax_hf *folder;

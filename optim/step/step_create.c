@@ -111,7 +111,8 @@ struct ax_teacher_options ax_step_teacher_options(const struct ax_step_options *
                                        .adapter = o->teacher_adapter,
                                        .on_base = o->teacher_on_base && ax_step_keeps_base(o),
                                        .base_store = o->model.base_store,
-                                       .store_experts = o->model.store_experts};
+                                       .store_experts = o->model.store_experts,
+                                       .coded = o->model.coded};
 }
 
 /* The states of a step's micro-batches are kept, because a pipeline needs them in its own order. */

@@ -33,6 +33,8 @@ static struct ax_step_options value_options(const struct ax_train *t) {
         o.model.base_store = AX_STORAGE_PLAIN;
         o.model.store_experts = false;
     }
+    if (!t->o->value.on_policy)
+        o.model.coded = NULL;
     o.model.unfrozen = NULL;
     o.model.qat = NULL;
     o.relora = (struct ax_relora_options){0};
@@ -165,7 +167,8 @@ enum ax_status ax_train_create_reference(const struct ax_train_options *o, struc
                                             .adapter = o->step.model.adapter,
                                             .on_base = ax_step_keeps_base(&o->step),
                                             .base_store = o->step.model.base_store,
-                                            .store_experts = o->step.model.store_experts};
+                                            .store_experts = o->step.model.store_experts,
+                                            .coded = o->step.model.coded};
     return ax_teacher_create(t, &copy, policy);
 }
 

@@ -66,6 +66,18 @@ static bool two_per_byte(enum ax_quant kind) {
     return ax_quant_info(kind)->values != NULL;
 }
 
+/* A block of the file's is one of the packing, or more where rows do not matter. Groups of nested scales are of single
+ * blocks. */
+bool ax_storage_has_codes(enum ax_storage store, int64_t cols,
+                          const struct ax_element_codes *file) {
+    const enum ax_quant kind = storage_quant(store);
+    const int64_t block = ax_storage_block(store, cols);
+    if (!file || file->quant != (int)(kind == AX_QUANT_INT4X2 ? AX_QUANT_INT4 : kind))
+        return false;
+    return two_per_byte(kind) && store != AX_STORAGE_NF4_DOUBLE ? file->block % block == 0
+                                                                : file->block == block;
+}
+
 void ax_packing_start(struct ax_packing *k, enum ax_storage store) {
     *k = (struct ax_packing){store, stores[store].block, store == AX_STORAGE_NF4_DOUBLE};
 }
@@ -195,14 +207,6 @@ static enum ax_status nest_scales(struct stage *s) {
                                                      .kind = a.kind});
 }
 
-/* The codes and scales that a file has; true if they are of this format. A group of the file's is one or
- * more blocks of the packing. */
-static bool has_codes(enum ax_quant kind, int64_t block, const struct ax_element_codes *file) {
-    const enum ax_quant bytes = kind == AX_QUANT_INT4X2 ? AX_QUANT_INT4 : kind;
-    return file && file->quant == (int)bytes &&
-           (kind == bytes ? file->block == block : file->block % block == 0);
-}
-
 /* Refuses codes and scales of numbers that are not finite, as ax_elements_read refuses such numbers. */
 static enum ax_status check_codes(const struct stage *s) {
     const struct ax_elements *from = s->source->global;
@@ -221,7 +225,7 @@ static enum ax_status read_codes(const struct stage *s) {
     const struct ax_elements *from = s->source->global;
     AX_TRY(from->codes->read(from->ctx, s->first, s->n, s->codes, s->scale));
     AX_TRY(check_codes(s));
-    for (int64_t i = 0; s->kind == AX_QUANT_INT4X2 && i < s->n; i += 2)
+    for (int64_t i = 0; two_per_byte(s->kind) && i < s->n; i += 2)
         s->codes[i / 2] = (unsigned char)(s->codes[i] << 4 | (s->codes[i + 1] & 15));
     return AX_OK;
 }
@@ -373,7 +377,7 @@ enum ax_status ax_packing_load(const struct ax_packing *k, struct ax_queue *q,
                       .numel = ax_param_numel(p),
                       .double_quantized = k->store == AX_STORAGE_NF4_DOUBLE};
     s.block = ax_storage_block(k->store, p->shape[p->ndim - 1]);
-    s.reads_codes = has_codes(s.kind, s.block, source->global->codes);
+    s.reads_codes = ax_storage_has_codes(k->store, p->shape[p->ndim - 1], source->global->codes);
     if (s.reads_codes)
         s.block = source->global->codes->block;
     s.unit = s.double_quantized ? AX_NF4_GROUP : s.block;

@@ -40,6 +40,8 @@ const char *ax_storage_name(enum ax_storage store);
 enum ax_status ax_storage_parse(const char *name, enum ax_storage *out);
 /* How many elements share a scale in a matrix with `cols` columns. */
 int64_t ax_storage_block(enum ax_storage store, int64_t cols);
+/* True if the storage of such a matrix has a file's codes (NULL: there are none) as they are. */
+bool ax_storage_has_codes(enum ax_storage store, int64_t cols, const struct ax_element_codes *file);
 
 /* The packing of parameters in one segment, and the alignment of their offsets and shards. Local
  * shapes must be set. */
