@@ -19,13 +19,19 @@
  *
  *   X.weight F8_E4M3; X.weight_scale_inv [out], one, or by blocks, by which values are divided
  *
- * and of GPTQ's (Frantar et al. 2023), as AutoGPTQ and GPTQModel pack them, with 32/bits codes in a word:
+ * of GPTQ's (Frantar et al. 2023), as AutoGPTQ and GPTQModel pack them, with 32/bits codes in a word:
  *
  *   X.qweight I32 [in/(32/bits)][out]: codes of one output, the first input lowest; X.scales [groups][out];
  *   X.qzeros I32 [groups][out/(32/bits)], the first output lowest: zeros less 1 modulo 2^bits, or in gptq_v2 zeros;
  *   X.g_idx I32 [in]: the group of each input, which with desc_act may be any; without it, in/group_size, so that the
  *   last group may have fewer inputs.
  *   value = scale·(code - zero)
+ *
+ * of AWQ's (Lin et al. 2023) in the layout gemm, as AutoAWQ and GPTQModel pack them, with 8 codes in a word:
+ *
+ *   X.qweight I32 [in][out/8]: codes of one input, outputs 0 2 4 6 1 3 5 7 from the lowest; X.scales [groups][out];
+ *   X.qzeros I32 [groups][out/8], in the same order
+ *   value = scale·(code - zero), in the scales' dtype
  *
  * and of bitsandbytes' (Dettmers et al. 2022, 2023):
  *
@@ -38,7 +44,7 @@
  *   value = code·SCB·(1/127)
  *
  * Read, each is a matrix X.weight with the values that quantization-aware training used, in float32, or in the dtype that
- * bitsandbytes unpacks it to. */
+ * AutoAWQ and bitsandbytes unpack it to. */
 #ifndef AX_CKPT_HF_COMPRESSED_H
 #define AX_CKPT_HF_COMPRESSED_H
 

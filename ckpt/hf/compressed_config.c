@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- quantization_config, written ---- */
 
@@ -93,7 +94,7 @@ static const char *usual_name(const char *format, const char *type) {
 static enum ax_status unsupported(struct ax_json v, const char *what) {
     ax_json_error(v,
                   "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ; "
+                  "float-quantized (fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ; AWQ; "
                   "bitsandbytes. Use the original weights",
                   what);
     return AX_ERR_UNSUPPORTED;
@@ -107,15 +108,25 @@ static enum ax_status unsupported_gptq(struct ax_json v, const char *what) {
     return AX_ERR_UNSUPPORTED;
 }
 
+static enum ax_status unsupported_awq(struct ax_json v, const char *what) {
+    ax_json_error(v,
+                  "%s. Supported: AWQ of 4 bits in the layout gemm, AutoAWQ's usual one. Use the "
+                  "original weights, or such a folder",
+                  what);
+    return AX_ERR_UNSUPPORTED;
+}
+
 /* `dynamic` has formats of modules by their names; "-:" begins those that are not quantized, whose tensors say so. */
-static enum ax_status refuse_formats_of_modules(struct ax_json config) {
+static enum ax_status refuse_formats_of_modules(struct ax_json config,
+                                                enum ax_status (*refuse)(struct ax_json v,
+                                                                         const char *what)) {
     const struct ax_json dynamic = ax_json_get(config, "dynamic");
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)dynamic.v, key, v) {
         if (strncmp(key, "-:", 2) != 0 && json_object_size(v) > 0)
-            return unsupported_gptq(ax_json_get(dynamic, key),
-                                    "modules with formats of their own are not supported");
+            return refuse(ax_json_get(dynamic, key),
+                          "modules with formats of their own are not supported");
     }
     return AX_OK;
 }
@@ -140,7 +151,7 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
                              "expected a size, or -1 for one group of each row");
     if (!second && strcmp(format, "gptq") != 0)
         return unsupported_gptq(config, "this checkpoint_format is not supported");
-    AX_TRY(refuse_formats_of_modules(config));
+    AX_TRY(refuse_formats_of_modules(config, unsupported_gptq));
     if (*rotation)
         return unsupported_gptq(ax_json_get(config, "rotation"),
                                 "rotations of activations are not supported");
@@ -151,6 +162,34 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
                                          .zero_offset = second ? 0 : 1,
                                          .ordered = ordered,
                                          .symmetric = symmetric};
+    return AX_OK;
+}
+
+/* Of the newer name of its layout, too; autoawq has it in capitals. */
+static enum ax_status parse_awq(struct ax_json config, struct ax_compressed_format *out) {
+    int64_t bits, group;
+    const char *format, *backend;
+    AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
+    AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "format"), "gemm", &format));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "version"), format, &format));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "backend"), "", &backend));
+    if (bits != 4)
+        return unsupported_awq(ax_json_get(config, "bits"), "this number of bits is not supported");
+    if (group == 0)
+        return ax_json_error(ax_json_get(config, "group_size"),
+                             "expected a size, or -1 for one group of each row");
+    if (strcasecmp(format, "gemm") != 0)
+        return unsupported_awq(
+            ax_json_get(config, ax_json_get(config, "version").v ? "version" : "format"),
+            "this layout is not supported");
+    if (strcmp(backend, "llm-awq") == 0)
+        return unsupported_awq(ax_json_get(config, "backend"), "its layout is not supported");
+    AX_TRY(refuse_formats_of_modules(config, unsupported_awq));
+    *out = (struct ax_compressed_format){.form = AX_FORM_AWQ,
+                                         .kind = AX_QUANT_INT4,
+                                         .bits = 4,
+                                         .block = group > 0 ? group : AX_BLOCK_ROW};
     return AX_OK;
 }
 
@@ -312,6 +351,7 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     } methods[] = {{"compressed-tensors", parse_groups},
                    {"fp8", parse_fp8},
                    {"gptq", parse_gptq},
+                   {"awq", parse_awq},
                    {bnb, parse_bnb}};
     const char *method;
     char what[96];

@@ -19,7 +19,7 @@ struct ax_compressed_matrix {
     int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
     const struct ax_st_entry *codes, *scale;
     float outer;                     /* nvfp4: the global scale */
-    const struct ax_st_entry *zeros; /* of asymmetric codes, and GPTQ's */
+    const struct ax_st_entry *zeros; /* zero points of asymmetric codes, GPTQ's and AWQ's */
     const struct ax_st_entry *order; /* GPTQ; NULL if groups are contiguous */
     const float *values;             /* [16], of bitsandbytes' codes of 4 bits */
     struct ax_compressed_nested nested;
@@ -50,9 +50,9 @@ uint32_t ax_compressed_word(const struct ax_st_entry *e, int64_t word);
 typedef enum ax_status ax_compressed_opener(struct ax_compressed_matrix *m,
                                             const struct ax_compressed_folder *in, size_t stem);
 typedef enum ax_status ax_compressed_reader(void *ctx, int64_t first, int64_t n, void *out);
-ax_compressed_opener ax_compressed_open_rows, ax_compressed_open_gptq, ax_compressed_open_bnb4,
+ax_compressed_opener ax_compressed_open_rows, ax_compressed_open_words, ax_compressed_open_bnb4,
     ax_compressed_open_bnb8;
-ax_compressed_reader ax_compressed_read_rows, ax_compressed_read_gptq, ax_compressed_read_bnb4,
+ax_compressed_reader ax_compressed_read_rows, ax_compressed_read_words, ax_compressed_read_bnb4,
     ax_compressed_read_bnb8;
 /* True if STEM.weight, the entry, is codes of 4 bits, whose dtype may be any. */
 bool ax_compressed_is_bnb4(const struct ax_compressed_folder *in, const struct ax_st_entry *e,

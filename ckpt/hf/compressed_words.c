@@ -1,4 +1,5 @@
-/* GPTQ's matrices: a column is contiguous, in words of several codes, so rows are gathered while they are read. */
+/* Matrices of GPTQ and AWQ: words of several codes, of inputs (GPTQ) or of outputs (AWQ); a column is contiguous, so rows
+ * are gathered while they are read. */
 #include "ckpt/hf/compressed_matrix.h"
 
 static int64_t per_word(const struct ax_compressed_matrix *m) {
@@ -6,59 +7,68 @@ static int64_t per_word(const struct ax_compressed_matrix *m) {
 }
 
 /* Code number `at` of a word. */
-static unsigned gptq_field(const struct ax_compressed_matrix *m, uint32_t word, int64_t at) {
+static unsigned field(const struct ax_compressed_matrix *m, uint32_t word, int64_t at) {
     return word >> (unsigned)(at * m->f.bits) & ((1U << m->f.bits) - 1);
 }
 
-static unsigned gptq_code(const struct ax_compressed_matrix *m, int64_t row, int64_t col) {
+/* Where the code of an output is in a word that has several: AWQ's kernels want the even ones first. */
+static int64_t place_of(const struct ax_compressed_matrix *m, int64_t row) {
+    static const signed char awq[] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const int64_t at = row % per_word(m);
+    return m->f.form == AX_FORM_AWQ ? awq[at] : at;
+}
+
+static unsigned code_at(const struct ax_compressed_matrix *m, int64_t row, int64_t col) {
     const int64_t per = per_word(m);
-    return gptq_field(m, ax_compressed_word(m->codes, col / per * m->rows + row), col % per);
+    if (m->f.form == AX_FORM_AWQ)
+        return field(m, ax_compressed_word(m->codes, col * (m->rows / per) + row / per),
+                     place_of(m, row));
+    return field(m, ax_compressed_word(m->codes, col / per * m->rows + row), col % per);
 }
 
 /* GPTQModel subtracts 1 from all zeros of a word at a time, so a zero of 0 borrows from the next one. */
-static unsigned gptq_zero(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
+static unsigned zero_at(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
     const int64_t per = per_word(m);
     const uint32_t ones = UINT32_MAX / ((1U << m->f.bits) - 1);
     const uint32_t stored = ax_compressed_word(m->zeros, group * (m->rows / per) + row / per);
-    return gptq_field(m, stored + m->f.zero_offset * ones, row % per);
+    return field(m, stored + m->f.zero_offset * ones, place_of(m, row));
 }
 
-static float gptq_scale(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
+static float scale_at(const struct ax_compressed_matrix *m, int64_t group, int64_t row) {
     return (float)ax_load(m->scale->dtype, m->scale->data, group * m->rows + row);
 }
 
-static int64_t gptq_group(const struct ax_compressed_matrix *m, int64_t col) {
+static int64_t group_of(const struct ax_compressed_matrix *m, int64_t col) {
     return m->order ? (int64_t)ax_load(AX_I32, m->order->data, col) : col / m->block;
 }
 
-enum ax_status ax_compressed_read_gptq(void *ctx, int64_t first, int64_t n, void *out) {
+enum ax_status ax_compressed_read_words(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_compressed_matrix *m = ctx;
-    float *values = out, scale = 0;
+    float scale = 0;
     int64_t row = -1, group = -1;
     unsigned zero = 0;
     for (int64_t i = first; i < first + n; i++) {
-        const int64_t col = i % m->cols, g = gptq_group(m, col);
+        const int64_t col = i % m->cols, g = group_of(m, col);
         if (i / m->cols != row || g != group) {
             row = i / m->cols;
             group = g;
-            scale = gptq_scale(m, group, row);
-            zero = gptq_zero(m, group, row);
+            scale = scale_at(m, group, row);
+            zero = zero_at(m, group, row);
         }
-        values[i - first] = (float)((int)gptq_code(m, row, col) - (int)zero) * scale;
+        const float value = (float)((int)code_at(m, row, col) - (int)zero) * scale;
+        ax_store(m->dtype, out, i - first, (double)value);
     }
     return AX_OK;
 }
 
-static enum ax_status read_gptq_codes(void *ctx, int64_t first, int64_t n, unsigned char *codes,
-                                      float *scale) {
+static enum ax_status read_codes(void *ctx, int64_t first, int64_t n, unsigned char *codes,
+                                 float *scale) {
     const struct ax_compressed_matrix *m = ctx;
     const unsigned half = 1U << (m->f.bits - 1);
     for (int64_t i = 0; i < n; i++)
-        codes[i] =
-            (unsigned char)(gptq_code(m, (first + i) / m->cols, (first + i) % m->cols) - half);
+        codes[i] = (unsigned char)(code_at(m, (first + i) / m->cols, (first + i) % m->cols) - half);
     for (int64_t i = 0; i < n; i += m->block)
-        scale[i / m->block] =
-            gptq_scale(m, (first + i) % m->cols / m->block, (first + i) / m->cols);
+        scale[i / m->block] = scale_at(m, (first + i) % m->cols / m->block, (first + i) / m->cols);
     return AX_OK;
 }
 
@@ -66,7 +76,7 @@ static enum ax_status read_gptq_codes(void *ctx, int64_t first, int64_t n, unsig
 static bool is_symmetric(const struct ax_compressed_matrix *m) {
     for (int64_t g = 0; g < m->across; g++)
         for (int64_t row = 0; row < m->rows; row++)
-            if (gptq_zero(m, g, row) != 1U << (m->f.bits - 1))
+            if (zero_at(m, g, row) != 1U << (m->f.bits - 1))
                 return false;
     return true;
 }
@@ -78,7 +88,7 @@ static enum ax_status check_order(struct ax_compressed_matrix *m,
     if (m->order->ndim != 1 || m->order->numel != m->cols || m->order->dtype != AX_I32)
         return ax_compressed_wrong(in, m->order, "has no group for each column");
     for (int64_t col = 0; col < m->cols; col++) {
-        const int64_t group = gptq_group(m, col);
+        const int64_t group = group_of(m, col);
         if (group < 0 || group >= m->across)
             return ax_compressed_wrong(in, m->order, "names a group that has no scales");
         contiguous = contiguous && group == col / m->block;
@@ -88,13 +98,14 @@ static enum ax_status check_order(struct ax_compressed_matrix *m,
     return AX_OK;
 }
 
-static enum ax_status check_gptq(struct ax_compressed_matrix *m,
-                                 const struct ax_compressed_folder *in) {
+static enum ax_status check_shapes(struct ax_compressed_matrix *m,
+                                   const struct ax_compressed_folder *in) {
     const struct ax_st_entry *c = m->codes;
     if (c->ndim != 2 || c->dtype != AX_I32 || c->numel == 0)
         return ax_compressed_wrong(in, c, "is no matrix of codes");
-    m->rows = c->shape[1];
-    m->cols = c->shape[0] * per_word(m);
+    const bool awq = m->f.form == AX_FORM_AWQ;
+    m->rows = c->shape[1] * (awq ? per_word(m) : 1);
+    m->cols = c->shape[0] * (awq ? 1 : per_word(m));
     m->block = m->f.block > 0 ? m->f.block : m->cols;
     m->across = (m->cols + m->block - 1) / m->block;
     if (!ax_compressed_has_shape(m->scale, m->across, m->rows))
@@ -108,8 +119,8 @@ static enum ax_status check_gptq(struct ax_compressed_matrix *m,
     return m->order ? check_order(m, in) : AX_OK;
 }
 
-enum ax_status ax_compressed_open_gptq(struct ax_compressed_matrix *m,
-                                       const struct ax_compressed_folder *in, size_t stem) {
+enum ax_status ax_compressed_open_words(struct ax_compressed_matrix *m,
+                                        const struct ax_compressed_folder *in, size_t stem) {
     const char *const name = m->codes->name;
     m->scale = ax_compressed_sibling(in, name, stem, ".scales");
     m->zeros = ax_compressed_sibling(in, name, stem, ".qzeros");
@@ -118,8 +129,11 @@ enum ax_status ax_compressed_open_gptq(struct ax_compressed_matrix *m,
         return ax_compressed_wrong(in, m->codes, m->scale ? "has no qzeros" : "has no scales");
     if (!m->order && m->f.ordered)
         return ax_compressed_wrong(in, m->codes, "has no g_idx, which desc_act needs");
-    AX_TRY(check_gptq(m, in));
-    if (!m->order && m->cols % m->block == 0 && is_symmetric(m))
-        m->kept = (struct ax_element_codes){m->f.kind, m->block, read_gptq_codes};
+    AX_TRY(check_shapes(m, in));
+    if (m->f.form ==
+        AX_FORM_AWQ) /* multiplies in the scales' type, so there are no codes of float32's products */
+        m->dtype = m->scale->dtype;
+    else if (!m->order && m->cols % m->block == 0 && is_symmetric(m))
+        m->kept = (struct ax_element_codes){m->f.kind, m->block, read_codes};
     return AX_OK;
 }

@@ -50,9 +50,9 @@ static void *add(const char *stem, const char *end, enum ax_dtype dtype, int64_t
     return p->data;
 }
 
-static const float fp4[16] = {0, 0x1.555556p-8F,  0x1.555556p-1F,  1,  0x1.555556p-2F,
-                              0.5F, 0x1.555556p-3F,  0.25F, 0, -0x1.555556p-8F, -0x1.555556p-1F, -1,
-                              -0x1.555556p-2F, -0.5F, -0x1.555556p-3F, -0.25F};
+static const float fp4[16] = {
+    0, 0x1.555556p-8F,  0x1.555556p-1F,  1,  0x1.555556p-2F,  0.5F,  0x1.555556p-3F,  0.25F,
+    0, -0x1.555556p-8F, -0x1.555556p-1F, -1, -0x1.555556p-2F, -0.5F, -0x1.555556p-3F, -0.25F};
 
 static unsigned nearest(const float *values, float x) {
     unsigned best = 0;
@@ -74,10 +74,11 @@ static void add_four(const struct ax_st_entry *e, const char *type, float *x) {
     float *outer = add(e->name, ".nested_absmax", AX_F32, groups, 0);
     float *map = add(e->name, ".nested_quant_map", AX_F32, 256, 0);
     memcpy(add(e->name, ".quant_map", AX_F32, 16, 0), values, 16 * sizeof *values);
-    snprintf(state, sizeof state,
-             "{\"quant_type\": \"%s\", \"blocksize\": 64, \"dtype\": \"float32\", \"shape\": [%d, %d], "
-             "\"nested_blocksize\": 256, \"nested_dtype\": \"float32\", \"nested_offset\": 0.03125}",
-             type, (int)e->shape[0], (int)e->shape[1]);
+    snprintf(
+        state, sizeof state,
+        "{\"quant_type\": \"%s\", \"blocksize\": 64, \"dtype\": \"float32\", \"shape\": [%d, %d], "
+        "\"nested_blocksize\": 256, \"nested_dtype\": \"float32\", \"nested_offset\": 0.03125}",
+        type, (int)e->shape[0], (int)e->shape[1]);
     snprintf(end, sizeof end, ".quant_state.bitsandbytes__%s", type);
     memcpy(add(e->name, end, AX_U8, (int64_t)strlen(state), 0), state, strlen(state));
     for (int i = 0; i < 256; i++)
@@ -180,8 +181,9 @@ static void make(const char *name, const char *type, const char *skipped) {
     snprintf(path, sizeof path, "%s/model.safetensors", to);
     assert_int_equal(ax_mkdir_parents(to), AX_OK);
     assert_int_equal(ax_safetensors_write(path, n_tensors, tensors), AX_OK);
-    put_config(to, !type                      ? NULL
-                   : strcmp(type, "int8") == 0 ? "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}"
+    put_config(to, !type ? NULL
+                   : strcmp(type, "int8") == 0
+                       ? "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}"
                    : strcmp(type, "nf4") == 0
                        ? "{\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}"
                        : "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}");
@@ -254,8 +256,8 @@ static void qlora_keeps_its_codes(void **state) {
     snprintf(config, sizeof config, "%s", chats_config(lora));
     sft_command = "sft";
     EXPECT(0, "base stored as plain", config, base("values"), out("plain"));
-    EXPECT(0, "base stored as nf4 (21 matrices, with the folder's codes", config, base("nf4"), QLORA,
-           out("codes"));
+    EXPECT(0, "base stored as nf4 (21 matrices, with the folder's codes", config, base("nf4"),
+           QLORA, out("codes"));
     assert_true(metric_of("plain", "eval_loss", 3) == metric_of("codes", "eval_loss", 3));
     assert_true(evaluate("plain/merged", "") == evaluate("codes/merged", ""));
     assert_true(is_quantized("nf4") && !is_quantized("codes/merged"));
@@ -275,7 +277,8 @@ static void what_is_not_quantized_stays_plain(void **state) {
     /* q, k and v are three products instead of one */
     assert_float_equal(metric_of("whole", "eval_loss", 3), metric_of("partly-kept", "eval_loss", 3),
                        1e-6);
-    assert_true(fabs(metric_of("whole", "eval_loss", 3) - metric_of("plain", "eval_loss", 3)) > 1e-4);
+    assert_true(fabs(metric_of("whole", "eval_loss", 3) - metric_of("plain", "eval_loss", 3)) >
+                1e-4);
 }
 
 static void the_folder_decides(void **state) {

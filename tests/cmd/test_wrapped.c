@@ -539,13 +539,13 @@ static void what_cannot_be_done_is_refused(void **state) {
     snprintf(path, sizeof path, "%s/config.json", base);
     struct ax_json_doc doc;
     assert_ok(ax_json_load(&doc, path, 1 << 20));
-    json_object_set_new(doc.root, "quantization_config", json_pack("{ss}", "quant_method", "awq"));
+    json_object_set_new(doc.root, "quantization_config", json_pack("{ss}", "quant_method", "hqq"));
     assert_ok(ax_json_dump(doc.root, &text, &len));
     ax_json_free(&doc);
     put_bytes("base/config.json", text, len);
     ax_free(text);
     assert_int_not_equal(run(out, sizeof out, "plan %s", config(base, "out", "")), 0);
-    assert_has(out, "quantized checkpoints (awq) are not supported");
+    assert_has(out, "quantized checkpoints (hqq) are not supported");
     put_text("base/config.json", "{\"model_type\": \"llava_video\", \"text_config\": {}}");
     assert_int_not_equal(run(out, sizeof out, "plan %s", config(base, "out", "")), 0);
     assert_has(out, "\"llava_video\" is not supported; the nearest is llava");
