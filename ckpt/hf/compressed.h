@@ -15,6 +15,10 @@
  *   X.weight F8_E4M3; X.weight_scale_inv [⌈out/128⌉][⌈in/128⌉], or one (Mistral's), by which values are multiplied; powers
  *   of two may be F8_E8M0
  *
+ * of AutoFP8's, which calls itself fp8, too:
+ *
+ *   X.weight F8_E4M3; X.weight_scale, one, by which values are multiplied; X.input_scale, which is not used
+ *
  * of GPTQModel's FP8, which calls itself fp8, too:
  *
  *   X.weight F8_E4M3; X.weight_scale_inv [out], one, or by blocks, by which values are divided

@@ -156,6 +156,17 @@ static enum ax_status check_offsets(const struct ax_compressed_matrix *m,
                : ax_compressed_wrong(in, m->zeros, "has no zero for each scale");
 }
 
+/* AutoFP8's matrices have one scale under another name, whatever the config says of blocks. */
+static void find_autofp8(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in,
+                         size_t stem) {
+    const struct ax_st_entry *e = ax_compressed_sibling(in, m->codes->name, stem, ".weight_scale");
+    if (!e || e->numel != 1)
+        return;
+    m->scale = e;
+    m->f.rows = 0;
+    m->f.block = AX_BLOCK_TENSOR;
+}
+
 enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
                                        const struct ax_compressed_folder *in, size_t stem) {
     const struct ax_st_entry *codes = m->codes;
@@ -165,6 +176,8 @@ enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
         AX_TRY(check_zeros(in, m->zeros));
     m->scale = ax_compressed_sibling(in, codes->name, stem,
                                      inverse ? ".weight_scale_inv" : ".weight_scale");
+    if (!m->scale && inverse && !m->f.divides)
+        find_autofp8(m, in, stem);
     if (!m->scale)
         return ax_compressed_wrong(in, codes,
                                    inverse ? "has no weight_scale_inv" : "has no weight_scale");

@@ -148,6 +148,9 @@ static void forms_of_other_writers(void **state) {
         {COMPRESSED("\"strategy\": \"block\", \"block_structure\": [2, 4]"), "a.weight_scale",
          false, DOWN, ACROSS, HIGH, WIDE, false},
         {COMPRESSED("\"strategy\": \"channel\""), "a.weight_scale", false, ROWS, 1, 1, COLS, false},
+        /* AutoFP8's */
+        {CONFIG("\"activation_scheme\": \"static\""), "a.weight_scale", false, 0, 0, ROWS, COLS,
+         false},
         {CONFIG("\"weight_block_size\": [2, 4], " INVERSE("block")), "a.weight_scale_inv", false,
          DOWN, ACROSS, HIGH, WIDE, true},
         {CONFIG(INVERSE("row")), "a.weight_scale_inv", false, ROWS, 1, 1, COLS, true},
