@@ -535,8 +535,7 @@ struct ax_clip {
     struct ax_step_scalars AX_DEVICE *scalars;
 };
 
-/* What every update does: g = grad·clip, then its own rule, then grad = 0; with scalars->skip only
- * grad = 0. grad accumulation. Weights are kept in one of three ways:
+/* What every update does: g = grad·clip, then its own rule; with scalars->skip nothing. grad accumulation. Weights are kept in one of three ways:
  *   master accumulation              and copy = master rounded (compute; data NULL = none)
  *   master BF16 and remainder I16    together one float32 (ax_f32_join); no copy
  *   master BF16 alone                no copy
@@ -620,7 +619,7 @@ struct ax_adafactor {
 };
 /* Muon (Jordan 2024), before its matrix iteration: buf += (1−momentum)·(g − buf); u = nesterov ? g
  * + momentum·(buf − g) : buf; out = u / max(‖u‖, eps). grad, momentum_buffer accumulation [R][C],
- * out compute [R][C]. With skip, only grad is cleared and out is 0. */
+ * out compute [R][C]. With skip, out is 0 alone. */
 struct ax_muon_momentum {
     struct ax_tensor grad, momentum_buffer, out;
     double momentum, eps;
@@ -628,7 +627,7 @@ struct ax_muon_momentum {
     const struct ax_step_scalars AX_DEVICE *scalars;
 };
 /* Muon after its iteration: w = w·(1 − lr·decay) − lr·ratio·update. update compute, [R][C] like the
- * weights; does not touch grad. */
+ * weights. */
 struct ax_muon_apply {
     struct ax_tensor master, update, copy;
     double ratio, weight_decay;

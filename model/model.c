@@ -134,7 +134,7 @@ static void code_layer(struct ax_model *m, struct ax_layer *l) {
         }
 }
 
-/* Before that, too: matrices whose gradients products write. */
+/* Before that, too: matrices whose gradients are products. */
 static void mark_matrices(struct ax_model *m, struct ax_layer *l) {
     struct ax_linear *linears[AX_LAYER_MAX_LINEARS];
     const int n = ax_layer_linears(l, linears);
@@ -209,6 +209,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     const int last = m->n_units - 1;
     snprintf(m->units[0].name, AX_NAME_MAX, "embedding");
     m->embed = ax_builder_add(b, -1, &embed);
+    m->params[m->embed - m->params].linear = a->tied;
     ax_per_layer_init(b);
     ax_streams_init_begin(b);
     AX_TRY(ax_adapter_attach_end(b, 0));
@@ -241,6 +242,7 @@ static enum ax_status build_units(struct ax_builder *b) {
     else
         m->final_norm = ax_builder_add_norm(b, -1, "model.norm.weight", a->hidden_size);
     build_head(b, last);
+    m->params[m->lm_head - m->params].linear = true;
     AX_TRY(ax_adapter_attach_end(b, last));
     AX_TRY(ax_builder_finish_unit(b, last));
     if (m->quant.on)

@@ -193,6 +193,12 @@ static void tell_linears(const struct ax_pass *p) {
     run->training = !inference(p);
 }
 
+static enum ax_status begin_gradients(struct ax_model *m, int unit) {
+    const int also = ax_model_unit_needs(m, unit);
+    AX_TRY(ax_unit_begin_gradients(&m->units[unit], m->rt));
+    return also < 0 ? AX_OK : ax_unit_begin_gradients(&m->units[also], m->rt);
+}
+
 enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
     struct ax_model *m = p->model;
     tell_linears(p);
@@ -216,6 +222,8 @@ enum ax_status ax_pass_forward(struct ax_pass *p, int unit) {
         /* the normed state outlives forward in inference, because logits are computed later */
         ax_head_declare(p, f);
         ax_frame_push(f, s->stack, inference(p) ? s->stack : scratch, p->recompute);
+        if (!inference(p))
+            AX_TRY(begin_gradients(m, unit));
         AX_TRY(ax_head_forward(p, f, x));
     } else {
         const struct ax_layer *l = &m->layers[unit - 1];
@@ -235,6 +243,7 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
     struct ax_model *m = p->model;
     struct ax_slot *s = p->slot;
     struct ax_stack *scratch = &m->rt->arena.scratch;
+    AX_TRY(begin_gradients(m, unit));
     if (unit == 0)
         return ax_embed_backward(p);
     struct ax_frame *f = &s->frames[unit];
@@ -245,7 +254,6 @@ static enum ax_status backward(struct ax_pass *p, int unit) {
     tell_linears(p);
     AX_TRY(refresh_rope(m, p->batch));
     AX_TRY(ax_queue_after(m->rt->q, s->moved[(unit - 1) & 1]));
-    AX_TRY(ax_unit_begin_gradients(&m->units[unit], m->rt));
     AX_TRY(fetch_next(p, unit));
     const struct ax_tensor *x = &s->residual[unit - 1];
     const size_t mark = ax_stack_mark(scratch);

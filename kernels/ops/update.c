@@ -138,7 +138,7 @@ static const struct ax_shape shapes_adamw[] = {
      UPDATE(.remainder = true, .bf16_state = true)},
 };
 
-AX_OP_INFO(adamw, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(exp_avg_sq),
+AX_OP_INFO(adamw, INOUT_ROWS(master), IN_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(exp_avg_sq),
            INOUT_ROWS(remainder), OUT_ROWS(copy));
 
 static const char *check_adamw_8bit(const struct ax_adamw_8bit *a) {
@@ -189,7 +189,7 @@ static const struct ax_shape shapes_adamw_8bit[] = {
     {"8B down, remainder", .huge = true, .cols = 4096 * 14336, UPDATE(.remainder = true)},
 };
 
-AX_OP_INFO(adamw_8bit, INOUT(master), INOUT(grad), INOUT(exp_avg), INOUT(exp_avg_sq),
+AX_OP_INFO(adamw_8bit, INOUT(master), IN(grad), INOUT(exp_avg), INOUT(exp_avg_sq),
            INOUT(exp_avg_scale), INOUT(exp_avg_sq_scale), INOUT(remainder), OUT(copy));
 
 static const char *check_sgd(const struct ax_sgd *a) {
@@ -228,7 +228,7 @@ static const struct ax_shape shapes_sgd[] = {
     {"gate_up", .big = true, .cols = 3072 * 576, UPDATE(.copy = true, .momentum = 0.9)},
 };
 
-AX_OP_INFO(sgd, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(momentum_buffer),
+AX_OP_INFO(sgd, INOUT_ROWS(master), IN_ROWS(grad), INOUT_ROWS(momentum_buffer),
            INOUT_ROWS(remainder), OUT_ROWS(copy));
 
 static const char *check_lion(const struct ax_lion *a) {
@@ -260,7 +260,7 @@ static const struct ax_shape shapes_lion[] = {
     {"gate_up", .big = true, .cols = 3072 * 576, UPDATE(.copy = true)},
 };
 
-AX_OP_INFO(lion, INOUT_ROWS(master), INOUT_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(remainder),
+AX_OP_INFO(lion, INOUT_ROWS(master), IN_ROWS(grad), INOUT_ROWS(exp_avg), INOUT_ROWS(remainder),
            OUT_ROWS(copy));
 
 static const char *check_adafactor(const struct ax_adafactor *a) {
@@ -320,7 +320,7 @@ static const struct ax_shape shapes_adafactor[] = {
     {"8B down, remainder", .huge = true, .rows = 4096, .cols = 14336, UPDATE(.remainder = true)},
 };
 
-AX_OP_INFO(adafactor, INOUT(master), INOUT(grad), INOUT(row), INOUT(col), INOUT(exp_avg_sq),
+AX_OP_INFO(adafactor, INOUT(master), IN(grad), INOUT(row), INOUT(col), INOUT(exp_avg_sq),
            INOUT(remainder), OUT(copy));
 
 static const char *check_muon_momentum(const struct ax_muon_momentum *a) {
@@ -358,7 +358,7 @@ static const struct ax_shape shapes_muon_momentum[] = {
     {"gate_up", .big = true, .rows = 3072, .cols = 576, UPDATE(.nesterov = true)},
 };
 
-AX_OP_INFO(muon_momentum, INOUT(grad), INOUT(momentum_buffer), OUT(out));
+AX_OP_INFO(muon_momentum, IN(grad), INOUT(momentum_buffer), OUT(out));
 
 static const char *check_muon_apply(const struct ax_muon_apply *a) {
     NEED(a->master.ndim == 2 && weights_fit(&a->master, &a->copy, &a->remainder));

@@ -64,12 +64,12 @@ static double direction(const struct ax_adafactor *a, int64_t i, double row_mean
 }
 
 enum ax_status ax_ref_adafactor(struct ax_queue *q, const struct ax_adafactor *a, void *work) {
+    (void)q;
     (void)work;
     const struct ax_step_scalars *s = a->scalars;
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
-    const struct ax_fill clear = {a->grad, 0};
     if (s->skip != 0)
-        return ax_ref_fill(q, &clear, NULL);
+        return AX_OK;
     const double step = (double)s->step, b = pow(step, a->decay);
     const int64_t n = ax_tensor_numel(&a->master);
     double size = s->lr, decay = s->lr * a->weight_decay;
@@ -90,7 +90,13 @@ enum ax_status ax_ref_adafactor(struct ax_queue *q, const struct ax_adafactor *a
         const double w = ax_ref_weight(&weights, i);
         ax_ref_set_weight(&weights, i, w * (1 - decay) - size * direction(a, i, row_mean));
     }
-    return ax_ref_fill(q, &clear, NULL);
+    return AX_OK;
+}
+
+/* Element i before it is divided, once the buffer is new. */
+static double muon_update(const struct ax_muon_momentum *a, int64_t i) {
+    const double g = ax_ref_grad(&a->grad, i, a->scalars), buf = ax_ref_at(&a->momentum_buffer, i);
+    return a->nesterov ? g + a->momentum * (buf - g) : buf;
 }
 
 enum ax_status ax_ref_muon_momentum(struct ax_queue *q, const struct ax_muon_momentum *a,
@@ -98,24 +104,20 @@ enum ax_status ax_ref_muon_momentum(struct ax_queue *q, const struct ax_muon_mom
     (void)work;
     const struct ax_step_scalars *s = a->scalars;
     const int64_t n = ax_tensor_numel(&a->grad);
-    if (s->skip != 0) {
-        AX_TRY(ax_ref_fill(q, &(struct ax_fill){a->out, 0}, NULL));
-        return ax_ref_fill(q, &(struct ax_fill){a->grad, 0}, NULL);
-    }
+    if (s->skip != 0)
+        return ax_ref_fill(q, &(struct ax_fill){a->out, 0}, NULL);
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double g = ax_ref_at(&a->grad, i) * s->clip;
-        const double old = ax_ref_at(&a->momentum_buffer, i);
-        const double buf = old + (1 - a->momentum) * (g - old);
-        const double u = a->nesterov ? g + a->momentum * (buf - g) : buf;
-        ax_store(a->momentum_buffer.dtype, a->momentum_buffer.data, i, buf);
-        ax_store(a->grad.dtype, a->grad.data, i, u);
+        const double g = ax_ref_grad(&a->grad, i, s), old = ax_ref_at(&a->momentum_buffer, i);
+        ax_store(a->momentum_buffer.dtype, a->momentum_buffer.data, i,
+                 old + (1 - a->momentum) * (g - old));
+        const double u = muon_update(a, i);
         sum += u * u;
     }
     const double norm = fmax(sqrt(sum), a->eps);
     for (int64_t i = 0; i < n; i++)
-        ax_store(a->out.dtype, a->out.data, i, ax_ref_at(&a->grad, i) / norm);
-    return ax_ref_fill(q, &(struct ax_fill){a->grad, 0}, NULL);
+        ax_store(a->out.dtype, a->out.data, i, muon_update(a, i) / norm);
+    return AX_OK;
 }
 
 enum ax_status ax_ref_muon_apply(struct ax_queue *q, const struct ax_muon_apply *a, void *work) {

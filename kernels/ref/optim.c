@@ -107,10 +107,9 @@ enum ax_status ax_ref_adamw(struct ax_queue *q, const struct ax_adamw *a, void *
     const struct ax_step_scalars *s = a->scalars;
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
     const struct adamw_step step = ADAMW_STEP(a);
-    for (int64_t i = 0; i < a->master.shape[0]; i++) {
-        double g = ax_ref_take_grad(&a->grad, i, s);
-        if (s->skip != 0)
-            continue;
+    const int64_t n = s->skip != 0 ? 0 : a->master.shape[0];
+    for (int64_t i = 0; i < n; i++) {
+        double g = ax_ref_grad(&a->grad, i, s);
         double m = a->beta1 * ax_ref_at(&a->exp_avg, i) + (1 - a->beta1) * g;
         double v = a->beta2 * ax_ref_at(&a->exp_avg_sq, i) + (1 - a->beta2) * g * g;
         ax_ref_set_weight(&weights, i, adamw_weight(&step, ax_ref_weight(&weights, i), m, v));
@@ -147,7 +146,7 @@ static void adamw_block(const struct ax_adamw_8bit *a, int64_t block, int64_t fi
     const double scale2 = ax_ref_at(&a->exp_avg_sq_scale, block);
     double m[AX_8BIT_BLOCK], v[AX_8BIT_BLOCK];
     for (int64_t i = 0; i < n; i++) {
-        double g = ax_ref_take_grad(&a->grad, first + i, a->scalars);
+        double g = ax_ref_grad(&a->grad, first + i, a->scalars);
         m[i] = a->beta1 * ((double)ax_dynamic_signed.value[code1[i]] * scale1) + (1 - a->beta1) * g;
         v[i] = a->beta2 * ((double)ax_dynamic_unsigned.value[code2[i]] * scale2) +
                (1 - a->beta2) * g * g;
@@ -159,10 +158,9 @@ static void adamw_block(const struct ax_adamw_8bit *a, int64_t block, int64_t fi
 }
 
 enum ax_status ax_ref_adamw_8bit(struct ax_queue *q, const struct ax_adamw_8bit *a, void *work) {
+    (void)q;
     (void)work;
-    if (a->scalars->skip != 0)
-        return ax_ref_fill(q, &(struct ax_fill){a->grad, 0}, NULL);
-    const int64_t n = a->master.shape[0];
+    const int64_t n = a->scalars->skip != 0 ? 0 : a->master.shape[0];
     int64_t first = 0;
     for (int64_t block = 0; first < n; block++) {
         int64_t len = AX_8BIT_BLOCK - (block == 0 ? a->phase : 0);
@@ -178,10 +176,9 @@ enum ax_status ax_ref_sgd(struct ax_queue *q, const struct ax_sgd *a, void *work
     (void)work;
     const struct ax_step_scalars *s = a->scalars;
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
-    for (int64_t i = 0; i < a->master.shape[0]; i++) {
-        double g = ax_ref_take_grad(&a->grad, i, s);
-        if (s->skip != 0)
-            continue;
+    const int64_t n = s->skip != 0 ? 0 : a->master.shape[0];
+    for (int64_t i = 0; i < n; i++) {
+        double g = ax_ref_grad(&a->grad, i, s);
         double w = ax_ref_weight(&weights, i);
         g += a->weight_decay * w;
         if (ax_ref_given(&a->momentum_buffer)) {
@@ -199,10 +196,9 @@ enum ax_status ax_ref_lion(struct ax_queue *q, const struct ax_lion *a, void *wo
     (void)work;
     const struct ax_step_scalars *s = a->scalars;
     const struct ax_ref_weights weights = AX_REF_WEIGHTS(a);
-    for (int64_t i = 0; i < a->master.shape[0]; i++) {
-        double g = ax_ref_take_grad(&a->grad, i, s);
-        if (s->skip != 0)
-            continue;
+    const int64_t n = s->skip != 0 ? 0 : a->master.shape[0];
+    for (int64_t i = 0; i < n; i++) {
+        double g = ax_ref_grad(&a->grad, i, s);
         double m = ax_ref_at(&a->exp_avg, i), w = ax_ref_weight(&weights, i);
         double c = a->beta1 * m + (1 - a->beta1) * g;
         double sign = c > 0 ? 1 : c < 0 ? -1 : 0;

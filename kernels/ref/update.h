@@ -22,12 +22,10 @@ static inline double ax_ref_at(const struct ax_tensor *t, int64_t i) {
     return ax_load(t->dtype, t->data, i);
 }
 
-/* Returns element i of the gradient, clipped, and zeroes it. */
-static inline double ax_ref_take_grad(const struct ax_tensor *grad, int64_t i,
-                                      const struct ax_step_scalars *s) {
-    const double g = ax_ref_at(grad, i) * s->clip;
-    ax_store(grad->dtype, grad->data, i, 0);
-    return g;
+/* Element i of the gradient, clipped. */
+static inline double ax_ref_grad(const struct ax_tensor *grad, int64_t i,
+                                 const struct ax_step_scalars *s) {
+    return ax_ref_at(grad, i) * s->clip;
 }
 
 #endif

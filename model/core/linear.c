@@ -296,14 +296,15 @@ static enum ax_status run_gradients(struct ax_runtime *rt, const struct ax_linea
                                     const struct made *m, const struct inputs *in,
                                     const struct ax_tensor *dy, const struct ax_tensor *own) {
     const struct ax_linear_run *r = &m->run;
+    const bool adds = !ax_linear_run_begins(l, r);
     const struct ax_tensor dw =
         ax_linear_joined(l, r, ax_unit_grad(l->unit, l->weight[r->first]), 2);
     struct ax_tensor db = {0};
     const struct ax_linear_product p = {
-        .r = r, .x = &in->codes, .dy = &m->dy_codes, .c = dw, .adds = !ax_linear_run_begins(l, r)};
+        .r = r, .x = &in->codes, .dy = &m->dy_codes, .c = dw, .adds = adds};
     if (dw.data)
         AX_TRY(m->by_codes ? ax_linear_gradients_of_codes(rt, &p)
-                           : weight_gradient(rt, l, r, &in->values, dy, &dw, p.adds));
+                           : weight_gradient(rt, l, r, &in->values, dy, &dw, adds));
     if (l->bias[0])
         db = ax_linear_joined(l, r, ax_unit_grad(l->unit, l->bias[r->first]), 1);
     if (db.data)
@@ -489,8 +490,8 @@ enum ax_status ax_linear_forward(struct ax_runtime *rt, const struct ax_linear *
 static bool has_gradients(const struct ax_linear *l) {
     bool any = false;
     for (int i = 0; i < l->n_parts; i++)
-        any = any || ax_unit_grad(l->unit, l->weight[i]).data ||
-              (l->bias[i] && ax_unit_grad(l->unit, l->bias[i]).data);
+        any = any || ax_unit_trains(l->unit, l->weight[i]) ||
+              (l->bias[i] && ax_unit_trains(l->unit, l->bias[i]));
     return any;
 }
 

@@ -129,14 +129,17 @@ enum ax_status ax_embed_rows_backward(struct ax_pass *p, const struct ax_tensor 
                                       const struct ax_tensor *d) {
     struct ax_model *m = p->model;
     struct ax_stack *scratch = &m->rt->arena.scratch;
+    const struct ax_unit *unit = &m->units[m->embed->unit];
+    const bool begins = ax_unit_grad_begins(unit, m->embed); /* no head has written it */
     struct ax_embedding_backward back = {.tokens = *tokens,
-                                         .dweight =
-                                             ax_unit_grad(&m->units[m->embed->unit], m->embed),
+                                         .dweight = ax_unit_grad(unit, m->embed),
                                          .first_row = ax_tp_first_row(m->rt, m->embed),
                                          .skip_token = m->arch.pad_token};
     if (!back.dweight.data && !m->embed_adapter.a)
         return AX_OK;
     const size_t mark = ax_stack_mark(scratch);
+    if (begins)
+        AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){back.dweight, 0}));
     AX_TRY(scale_rows(m, d));
     AX_TRY(ax_tp_gather(m->rt, d, &back.dout));
     if (back.dweight.data && quantized(m))

@@ -196,7 +196,7 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
 bool ax_expert_has_gradient(const struct ax_layer *l, const struct ax_pass *p,
                             const struct ax_expert_matrices *w) {
     const struct ax_expert_part all = {.first = 0};
-    return ax_unit_grad(l->unit, first_of(w, &p->model->experts, &all)).data != NULL;
+    return ax_unit_trains(l->unit, first_of(w, &p->model->experts, &all));
 }
 
 enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pass *p,

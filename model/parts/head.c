@@ -92,20 +92,24 @@ static enum ax_status clipped_gradient(const struct ax_model *m, const struct ax
     return AX_OK;
 }
 
-/* dW += dᵀ·hidden, db += Σ d; hidden as the product read it. */
+/* dW (+)= dᵀ·hidden, db += Σ d; hidden as the product read it. */
 static enum ax_status head_weight_gradients(const struct ax_model *m,
                                             const struct ax_tensor *dlogits,
                                             const struct ax_tensor *hidden) {
     const struct ax_param *bias = m->head.bias[0];
+    const bool clips = m->head.quant && ax_fake_quant_clips(m->head.quant);
+    const bool begins = ax_unit_grad_begins(m->head.unit, m->lm_head);
     const struct ax_tensor dw = ax_unit_grad(m->head.unit, m->lm_head);
-    if (dw.data && m->head.quant && ax_fake_quant_clips(m->head.quant))
+    if (begins && clips)
+        AX_TRY(ax_run_fill(m->rt->q, &(struct ax_fill){dw, 0}));
+    if (dw.data && clips)
         AX_TRY(clipped_gradient(m, dlogits, hidden, &dw));
     else if (dw.data)
         AX_TRY(ax_run_gemm(m->rt->q, &(struct ax_gemm){.a = *dlogits,
                                                        .b = *hidden,
                                                        .c = dw,
                                                        .trans_a = true,
-                                                       .accumulate = true,
+                                                       .accumulate = !begins,
                                                        .alpha = 1}));
     if (!bias)
         return AX_OK;

@@ -73,7 +73,7 @@ struct ax_optimizer {
      * AX_MAX_STATE. */
     int (*slots)(const struct ax_optimizer_options *o, const struct ax_piece *p,
                  struct ax_slot_size *slots);
-    /* Updates the weights and zeroes grad. */
+    /* Updates the weights. */
     enum ax_status (*update)(struct ax_queue *q, const struct ax_optimizer_options *o,
                              const struct ax_update *u);
 };

@@ -51,7 +51,7 @@ enum ax_status ax_param_round(const struct ax_model *m, int index,
                               const struct ax_param_state *state,
                               const struct ax_step_scalars AX_DEVICE *scalars);
 
-/* Updates parameter `index` and its state, and zeroes its gradient. */
+/* Updates parameter `index` and its state. */
 enum ax_status ax_param_update(const struct ax_model *m, int index, struct ax_param_state *state,
                                const struct ax_optimizer *optimizer,
                                const struct ax_optimizer_options *o,

@@ -368,10 +368,11 @@ static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
 
 /* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
 static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_unit *unit = &s->model.units[a->unit];
+    struct ax_unit *unit = &s->model.units[a->unit];
     const int peer = ax_pipe_peer(s->rt, ax_chunks_have(&s->model.chunks, 0) ? -1 : 1);
     struct ax_stack *scratch = &s->rt->arena.scratch;
     AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
+    AX_TRY(ax_unit_end_gradients(unit, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_tensor *grad = &unit->segments[k].grad;
         if (!grad->data || unit->segments[k].uncopied)
@@ -403,8 +404,9 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX
 
 /* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
-    const struct ax_unit *unit = &s->model.units[a->unit];
+    struct ax_unit *unit = &s->model.units[a->unit];
     AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
+    AX_TRY(ax_unit_end_gradients(unit, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_segment *seg = &unit->segments[k];
         if (seg->trainable && ax_segment_owned(seg, &s->rt->mesh))
@@ -447,15 +449,6 @@ static enum ax_status act_clip(struct ax_step *s, const struct ax_action *a) {
         AX_TRY(sum_doubles(s, AX_ROLE_PP, s->measures->sum, 2 * AX_MEASURES));
     }
     return ax_run_clip(s->rt->q, &(struct ax_clip){s->scalars});
-}
-
-/* Zeroes gradients as an update does, without updating. */
-static enum ax_status drop_gradients(struct ax_step *s, int unit) {
-    const struct ax_unit *u = &s->model.units[unit];
-    for (int k = 0; k < u->n_segments; k++)
-        if (u->segments[k].grad.data)
-            AX_TRY(ax_run_fill(s->rt->q, &(struct ax_fill){u->segments[k].grad, 0}));
-    return AX_OK;
 }
 
 static enum ax_status act_update(struct ax_step *s, const struct ax_action *a) {
@@ -573,6 +566,7 @@ static enum ax_status update_step(struct ax_step *s, double lr) {
     AX_TRY(set_rates(s, lr));
     AX_TRY(run_actions(s, s->schedule.first_update + 1, s->schedule.n));
     AX_TRY(ax_state_stream_end(&s->stream, s->rt->q));
+    ax_step_drop(s);
     s->begun = false;
     s->counted = !s->known_skipped;
     s->count += s->counted;
@@ -670,10 +664,9 @@ enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *
 
 /* ---- beside a step ---- */
 
-enum ax_status ax_step_drop(struct ax_step *s) {
+void ax_step_drop(struct ax_step *s) {
     for (int unit = 0; unit < s->model.n_units; unit++)
-        AX_TRY(drop_gradients(s, unit));
-    return AX_OK;
+        ax_unit_drop_gradients(&s->model.units[unit]);
 }
 
 enum ax_status ax_step_set_scalars(struct ax_step *s) {

@@ -175,7 +175,7 @@ enum ax_status ax_step_update(struct ax_step *s, double lr, struct ax_step_resul
 enum ax_status ax_step_finish(struct ax_step *s, double lr, double hold_above);
 enum ax_status ax_step_answer(struct ax_step *s, struct ax_step_result *out);
 /* Forgets the gradients of a step that has begun. */
-enum ax_status ax_step_drop(struct ax_step *s);
+void ax_step_drop(struct ax_step *s);
 /* ax_step_gradients: begin and decide. ax_step_run: begin, finish and answer. */
 enum ax_status ax_step_gradients(struct ax_step *s, struct ax_step_result *out);
 enum ax_status ax_step_run(struct ax_step *s, double lr, struct ax_step_result *out);

@@ -209,7 +209,7 @@ static enum ax_status begin_step(struct ax_train *t, struct ax_train_cost *c) {
 /* Gradients of t->sequences, in place of those of any other step. */
 static enum ax_status repeat_step(struct ax_train *t, struct ax_train_cost *c) {
     c->waits = c->waits_before;
-    AX_TRY(ax_step_drop(&t->step));
+    ax_step_drop(&t->step);
     AX_TRY(ax_train_sequences_fill(&t->sequences, &t->step));
     return begin_step(t, c);
 }

@@ -41,7 +41,7 @@ struct ax_param {
     bool panels; /* stored in the order of kernels/panels.h */
     bool coded;  /* training passes read its e4m3 values, so their gathers may bring codes */
     bool linear; /* a matrix of a linear: its gradient is a product */
-    bool begins; /* the next product writes its unsharded gradient, and does not add to it */
+    bool begins; /* the next product writes its gradient, and does not add to it */
 
     /* location; `unit` is set by the model, the others by ax_unit_layout */
     int unit, segment;

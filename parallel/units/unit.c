@@ -74,9 +74,8 @@ static void add_coded(struct ax_segment *seg, const struct ax_param *p) {
     seg->coded[seg->n_coded++] = p;
 }
 
-/* Where gradients are shared, a product may write that of p. On one rank grad_full is grad, which updates zero. */
-static void add_product(struct ax_segment *seg, const struct ax_mesh *mesh, struct ax_param *p) {
-    if (!p->linear || !seg->trainable || mesh->size[seg->gather] == 1)
+static void add_product(struct ax_segment *seg, struct ax_param *p) {
+    if (!p->linear || !seg->trainable)
         return;
     AX_ASSERT(seg->n_products < AX_MAX_PRODUCTS);
     seg->products[seg->n_products++] = p;
@@ -119,7 +118,6 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
                     const struct ax_unit_options *o, int n, struct ax_param **params,
                     const bool *glue) {
     unit->n_segments = 0;
-    unit->summed = true;
     for (int i = 0; i < n; i++) {
         struct ax_param *p = params[i];
         set_local_shape(p, mesh);
@@ -133,7 +131,7 @@ void ax_unit_layout(struct ax_unit *unit, const struct ax_mesh *mesh,
             ax_packing_add(&unit->segments[p->segment].packing, mesh, p);
         if (is_coded(o, p))
             add_coded(&unit->segments[p->segment], p);
-        add_product(&unit->segments[p->segment], mesh, p);
+        add_product(&unit->segments[p->segment], p);
     }
     for (int s = 0; s < unit->n_segments; s++)
         if (ax_segment_is_packed(&unit->segments[s]))

@@ -48,6 +48,8 @@ struct ax_segment {
     bool adapters; /* frozen parameters of adapters, which have segments apart from the base's */
     bool bf16_sums;
     bool has_codes; /* the last gather brought codes */
+    bool begun;     /* grad_full has gradients that are not in a sum, nor in an update */
+    bool summed;    /* grad has a sum that is not in an update */
     int n_coded;    /* number of parameters of a coded segment; 0: not coded */
     const struct ax_param *coded[AX_MAX_CODED];
     int n_products; /* number of matrices whose part of grad_full a product writes first */
@@ -69,7 +71,6 @@ struct ax_unit {
     int gathered;    /* number of users that need it unsharded now */
     bool arriving;   /* gathers have been started and not waited for */
     uint64_t copied; /* ticket of the last copy from the host tier */
-    bool summed;     /* grad_full has been summed, and ax_unit_begin_gradients not called since */
     /* it has the copy of a tied matrix whose original is on the first stage; set before layout */
     bool copy;
     struct ax_unit_pool *pool;
@@ -174,13 +175,17 @@ struct ax_unit_sum {
         struct ax_ticket ticket;
     } sums[AX_MAX_SEGMENTS];
 };
-/* To be called before anything adds to the gradients of a layer's unit. After a sum, zeroes grad_full, except for
- * matrices of linears: their first product writes them, if it asks ax_unit_grad_begins. */
+/* Nothing zeroes gradients when they have been used: what is left of them is overwritten.
+ *
+ * _begin_ comes before anything adds to the gradients of a unit, for each backward. The first time after a sum or an update it
+ * zeroes grad_full, except for matrices whose first product is to write them: true of ax_unit_grad_begins, once for each.
+ * _end_ completes grad before it is used: what nothing has written or added to is zero then. _drop_ forgets them. */
 enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt);
-/* True if who asks is to write the gradient of p; false from then on: it is to be added to. */
 bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p);
-/* After one or more backwards: grad += this rank's part of Σ grad_full over the gather role. grad_full is zeroed, or is
- * to be begun again. After a step's `last` backward, also sums over the other reduce roles.
+enum ax_status ax_unit_end_gradients(struct ax_unit *unit, struct ax_runtime *rt);
+void ax_unit_drop_gradients(struct ax_unit *unit);
+/* After one or more backwards: grad (+)= this rank's part of Σ grad_full over the gather role. After a step's `last`
+ * backward, also sums over the other reduce roles.
  *
  * _start_ begins the first of these sums, _finish_ completes them all (a no-op if r->unit is NULL);
  * until then the unit's gradients must not change. _pass_ completes the first sum and starts the
@@ -195,9 +200,10 @@ enum ax_status ax_unit_finish_reduces(struct ax_unit_sum *r, struct ax_unit_sum 
                                       struct ax_runtime *rt);
 
 /* The parameter inside a gathered unit, in its local shape; and where its gradient accumulates
- * (data NULL when frozen). */
+ * (data NULL when frozen), once it is known whether it begins. */
 struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_param *p);
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p);
+bool ax_unit_trains(const struct ax_unit *unit, const struct ax_param *p);
 
 /* A parameter's value in accumulation dtype, in its local shape: the master, gathered. `gathered`
  * (zeroed before the first call) keeps the masters of each segment of the unit, in scratch or in

@@ -289,22 +289,22 @@ static enum ax_status start_sum(const struct ax_segment *seg, struct ax_runtime 
     return ax_comm_start(c, rt->q, &what, &s->ticket);
 }
 
-/* True if grad_full is zeroed before a backward, and not after its sum: products write most of it. So it is with all
- * layers that share memory, as each may have other parameters where those of the layer before were. */
-static bool begins(const struct ax_unit *unit, const struct ax_segment *seg) {
-    return seg->trainable && seg->grad.data != seg->grad_full.data &&
-           (unit->buffer >= 0 || seg->n_products > 0);
-}
-
-static enum ax_status finish_sum(const struct ax_unit *unit, const struct ax_segment *seg,
-                                 struct ax_runtime *rt, const struct ax_segment_sum *s) {
+static enum ax_status finish_sum(struct ax_segment *seg, struct ax_runtime *rt,
+                                 const struct ax_segment_sum *s) {
     AX_TRY(ax_comm_wait(&rt->comms[s->over], rt->q, s->ticket));
     if (s->over != seg->gather)
         return s->sent.data == seg->grad.data
                    ? AX_OK
                    : ax_run_copy(rt->q, &(struct ax_copy){seg->grad, s->sent});
-    AX_TRY(ax_run_add(rt->q, &(struct ax_add){seg->grad, s->sum, 1}));
-    return begins(unit, seg) ? AX_OK : ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, 0});
+    const bool adds = seg->summed;
+    seg->summed = true;
+    return adds ? ax_run_add(rt->q, &(struct ax_add){seg->grad, s->sum, 1})
+                : ax_run_copy(rt->q, &(struct ax_copy){seg->grad, s->sum});
+}
+
+/* True if grad_full is grad. */
+static bool is_alone(const struct ax_segment *seg) {
+    return seg->grad.data == seg->grad_full.data;
 }
 
 /* The role after `before` (AX_ROLE_COUNT: the first one) that the gradients of a segment are summed
@@ -313,7 +313,7 @@ static enum ax_role next_role(const struct ax_segment *seg, const struct ax_runt
                               enum ax_role before) {
     if (!seg->trainable)
         return AX_ROLE_COUNT;
-    if (before == AX_ROLE_COUNT && seg->grad.data != seg->grad_full.data)
+    if (before == AX_ROLE_COUNT && !is_alone(seg))
         return seg->gather;
     int role = before == AX_ROLE_COUNT || before == seg->gather ? 0 : (int)before + 1;
     while (role < AX_ROLE_COUNT && (!last || role == (int)seg->gather || rt->mesh.size[role] == 1 ||
@@ -328,27 +328,30 @@ static enum ax_status zero(const struct ax_segment *seg, struct ax_runtime *rt, 
     return first == end ? AX_OK : ax_run_fill(rt->q, &fill);
 }
 
-enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
-    for (int i = 0; i < unit->n_segments && unit->summed; i++) {
-        const struct ax_segment *seg = &unit->segments[i];
-        int64_t at = 0;
-        for (int k = 0; k < seg->n_products; k++) {
-            struct ax_param *p = seg->products[k];
-            AX_TRY(zero(seg, rt, at, p->offset));
-            at = p->offset + ax_param_local_numel(p);
-            p->begins = true;
-        }
-        if (begins(unit, seg))
-            AX_TRY(zero(seg, rt, at, seg->numel));
+static enum ax_status begin(struct ax_segment *seg, struct ax_runtime *rt) {
+    int64_t at = 0;
+    for (int k = 0; k < seg->n_products; k++) {
+        struct ax_param *p = seg->products[k];
+        AX_TRY(zero(seg, rt, at, p->offset));
+        at = p->offset + ax_param_local_numel(p);
+        p->begins = true;
     }
-    unit->summed = false;
+    seg->begun = true;
+    return zero(seg, rt, at, seg->numel);
+}
+
+enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
+    for (int i = 0; i < unit->n_segments; i++)
+        if (unit->segments[i].trainable && !unit->segments[i].begun)
+            AX_TRY(begin(&unit->segments[i], rt));
     return AX_OK;
 }
 
 bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p) {
     const struct ax_segment *seg = &unit->segments[p->segment];
     int k = 0;
-    if (!p->begins)
+    AX_ASSERT(!seg->trainable || seg->begun);
+    if (!seg->trainable || !p->begins)
         return false;
     while (seg->products[k] != p)
         AX_ASSERT(++k < seg->n_products);
@@ -357,41 +360,57 @@ bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p) {
 }
 
 /* Zeroes what no product has written. */
-static enum ax_status end_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
-    AX_TRY(ax_unit_begin_gradients(unit, rt));
-    for (int i = 0; i < unit->n_segments; i++) {
-        const struct ax_segment *seg = &unit->segments[i];
-        for (int k = 0; k < seg->n_products; k++) {
-            struct ax_param *p = seg->products[k];
-            if (p->begins)
-                AX_TRY(zero(seg, rt, p->offset, p->offset + ax_param_local_numel(p)));
-            p->begins = false;
-        }
+static enum ax_status complete(struct ax_segment *seg, struct ax_runtime *rt) {
+    if (!seg->begun)
+        AX_TRY(begin(seg, rt));
+    for (int k = 0; k < seg->n_products; k++) {
+        struct ax_param *p = seg->products[k];
+        if (p->begins)
+            AX_TRY(zero(seg, rt, p->offset, p->offset + ax_param_local_numel(p)));
+        p->begins = false;
     }
-    unit->summed = true;
     return AX_OK;
+}
+
+enum ax_status ax_unit_end_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
+    for (int i = 0; i < unit->n_segments; i++) {
+        struct ax_segment *seg = &unit->segments[i];
+        if (seg->trainable && is_alone(seg))
+            AX_TRY(complete(seg, rt));
+        else if (seg->trainable && !seg->summed)
+            AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, 0}));
+        seg->summed = true;
+    }
+    return AX_OK;
+}
+
+void ax_unit_drop_gradients(struct ax_unit *unit) {
+    for (int i = 0; i < unit->n_segments; i++)
+        unit->segments[i].begun = unit->segments[i].summed = false;
 }
 
 enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
                                     struct ax_runtime *rt, bool last) {
     AX_ASSERT(!r->unit);
-    AX_TRY(end_gradients(unit, rt));
     *r =
         (struct ax_unit_sum){.unit = unit, .last = last, .mark = ax_stack_mark(&rt->arena.scratch)};
     for (int i = 0; i < unit->n_segments; i++) {
-        const struct ax_segment *seg = &unit->segments[i];
+        struct ax_segment *seg = &unit->segments[i];
         r->sums[i].over = next_role(seg, rt, last, AX_ROLE_COUNT);
-        if (r->sums[i].over != AX_ROLE_COUNT)
-            AX_TRY(start_sum(seg, rt, r->sums[i].over, &r->sums[i]));
+        if (r->sums[i].over == AX_ROLE_COUNT)
+            continue;
+        AX_TRY(complete(seg, rt));
+        AX_TRY(start_sum(seg, rt, r->sums[i].over, &r->sums[i]));
+        seg->begun = is_alone(seg);
     }
     return AX_OK;
 }
 
-static enum ax_status finish_segment(const struct ax_unit *unit, const struct ax_segment *seg,
-                                     struct ax_runtime *rt, bool last, struct ax_segment_sum *s) {
+static enum ax_status finish_segment(struct ax_segment *seg, struct ax_runtime *rt, bool last,
+                                     struct ax_segment_sum *s) {
     size_t mark = ax_stack_mark(&rt->arena.scratch);
     while (s->over != AX_ROLE_COUNT) {
-        AX_TRY(finish_sum(unit, seg, rt, s));
+        AX_TRY(finish_sum(seg, rt, s));
         ax_stack_release(&rt->arena.scratch, mark);
         mark = ax_stack_mark(&rt->arena.scratch);
         s->over = next_role(seg, rt, last, s->over);
@@ -406,7 +425,7 @@ enum ax_status ax_unit_finish_reduce(struct ax_unit_sum *r, struct ax_runtime *r
     if (!r->unit)
         return AX_OK;
     for (int i = 0; i < r->unit->n_segments; i++)
-        AX_TRY(finish_segment(r->unit, &r->unit->segments[i], rt, r->last, &r->sums[i]));
+        AX_TRY(finish_segment(&r->unit->segments[i], rt, r->last, &r->sums[i]));
     ax_stack_release(&rt->arena.scratch, r->mark);
     r->unit = NULL;
     return AX_OK;
@@ -434,7 +453,7 @@ enum ax_status ax_unit_pass_reduce(struct ax_unit_sum *r, struct ax_unit_sum *ne
         return ax_unit_finish_reduce(next, rt);
     for (int i = 0; i < r->unit->n_segments; i++)
         if (r->sums[i].over != AX_ROLE_COUNT)
-            AX_TRY(finish_sum(r->unit, &r->unit->segments[i], rt, &r->sums[i]));
+            AX_TRY(finish_sum(&r->unit->segments[i], rt, &r->sums[i]));
     ax_stack_release(&rt->arena.scratch, r->mark);
     AX_TRY(ax_unit_finish_reduce(next, rt));
     AX_TRY(start_second(next, r, rt));
@@ -495,8 +514,12 @@ struct ax_tensor ax_unit_weight(const struct ax_unit *unit, const struct ax_para
 
 struct ax_tensor ax_unit_grad(const struct ax_unit *unit, const struct ax_param *p) {
     const struct ax_segment *seg = &unit->segments[p->segment];
-    AX_ASSERT(!unit->summed || !begins(unit, seg));
+    AX_ASSERT(!seg->trainable || (seg->begun && !p->begins));
     return slice(seg->grad_full, p);
+}
+
+bool ax_unit_trains(const struct ax_unit *unit, const struct ax_param *p) {
+    return unit->segments[p->segment].trainable;
 }
 
 enum ax_status ax_unit_master(const struct ax_unit *unit, struct ax_runtime *rt,

@@ -356,21 +356,21 @@ static void norms(void **state) {
 static void updates(void **state) {
     (void)state;
     const struct ax_tensor w = vector(AX_F32, N), copy = vector(AX_BF16, N);
-    COSTS(sgd, 5 * N, 4 * 4 * N + 2 * N, .master = w, .grad = w, .copy = copy);
-    COSTS(sgd, 7 * N, 6 * 4 * N, .master = w, .grad = w, .momentum_buffer = w);
-    COSTS(sgd, 9 * N, 6 * 4 * N, .master = w, .grad = w, .momentum_buffer = w, .nesterov = true);
-    COSTS(adafactor, 14 * N, 8 * 4 * N, .master = w, .grad = w, .exp_avg_sq = w);
-    COSTS(muon_momentum, 12 * N, (3 + 3) * 4 * N + 2 * N, .grad = w, .momentum_buffer = w,
+    COSTS(sgd, 5 * N, 3 * 4 * N + 2 * N, .master = w, .grad = w, .copy = copy);
+    COSTS(sgd, 7 * N, 5 * 4 * N, .master = w, .grad = w, .momentum_buffer = w);
+    COSTS(sgd, 9 * N, 5 * 4 * N, .master = w, .grad = w, .momentum_buffer = w, .nesterov = true);
+    COSTS(adafactor, 14 * N, 7 * 4 * N, .master = w, .grad = w, .exp_avg_sq = w);
+    COSTS(muon_momentum, 12 * N, (3 + 2) * 4 * N + 2 * N, .grad = w, .momentum_buffer = w,
           .out = copy);
     const struct ax_tensor low = vector(AX_I16, N), master = vector(AX_BF16, N), m = copy;
-    COSTS(adamw, 16 * N, 2 * 4 * 4 * N + 2 * N, .master = w, .grad = w, .exp_avg = w,
-          .exp_avg_sq = w, .copy = copy);
-    COSTS(adamw, 16 * N, 2 * (2 + 2 + 4 + 2 + 2) * N, .master = master, .remainder = low, .grad = w,
-          .exp_avg = m, .exp_avg_sq = m);
-    COSTS(adamw_8bit, 22 * N, 2 * (4 + 4 + 1 + 1) * N + 2 * 2 * 4 + 2 * N, .master = w, .grad = w,
-          .exp_avg = vector(AX_U8, N), .exp_avg_sq = vector(AX_U8, N),
+    COSTS(adamw, 16 * N, 7 * 4 * N + 2 * N, .master = w, .grad = w, .exp_avg = w, .exp_avg_sq = w,
+          .copy = copy);
+    COSTS(adamw, 16 * N, 2 * (2 + 2 + 2 + 2) * N + 4 * N, .master = master, .remainder = low,
+          .grad = w, .exp_avg = m, .exp_avg_sq = m);
+    COSTS(adamw_8bit, 22 * N, 2 * (4 + 1 + 1) * N + 4 * N + 2 * 2 * 4 + 2 * N, .master = w,
+          .grad = w, .exp_avg = vector(AX_U8, N), .exp_avg_sq = vector(AX_U8, N),
           .exp_avg_scale = vector(AX_F32, 1), .exp_avg_sq_scale = vector(AX_F32, 1), .copy = copy);
-    COSTS(lion, 11 * N, 2 * (4 + 4 + 2) * N + 2 * N, .master = w, .grad = w, .exp_avg = m,
+    COSTS(lion, 11 * N, 2 * (4 + 2) * N + 4 * N + 2 * N, .master = w, .grad = w, .exp_avg = m,
           .copy = copy);
     COSTS(muon_apply, 3 * N, (2 * 4 + 2 + 2) * N, .master = w, .update = copy, .copy = copy);
     struct ax_step_scalars scalars;

@@ -366,6 +366,7 @@ static enum ax_status use_unit(struct ax_runtime *rt, void *ctx) {
     AX_TRY(ax_unit_gather(&r.unit, rt)); /* a second user */
     assert_int_equal(comm->calls[AX_ALL_GATHER], 1);
     const struct ax_tensor w = ax_unit_weight(&r.unit, down);
+    AX_TRY(ax_unit_begin_gradients(&r.unit, rt));
     struct ax_tensor g = ax_unit_grad(&r.unit, down);
     assert_int_equal(w.ndim, 2);
     assert_int_equal(w.shape[0], 20);
@@ -426,34 +427,49 @@ static void collectives_run_over_the_right_roles(void **state) {
     ax_runtime_close(&rt);
 }
 
-/* Of two matrices whose gradients products write, one is never written; the memory begins as NaNs. */
-static enum ax_status sum_twice(struct ax_runtime *rt, void *ctx) {
+/* A product of ones: writes, or adds. */
+static enum ax_status multiply(struct ax_runtime *rt, const struct ax_unit *unit,
+                               const struct ax_param *p, bool begins) {
+    const struct ax_tensor d = ax_unit_grad(unit, p);
+    for (int64_t i = 0; i < ax_tensor_numel(&d) && !begins && !ax_runtime_planning(rt); i++)
+        ax_store(AX_F32, d.data, i, ax_load(AX_F32, d.data, i) + 1);
+    return begins ? ax_run_fill(rt->q, &(struct ax_fill){d, 1}) : AX_OK;
+}
+
+/* Two steps of two micro-batches, in memory that begins as NaNs. Of two matrices whose gradients products write, one is
+ * never written. */
+static enum ax_status two_steps(struct ax_runtime *rt, void *ctx) {
     static struct rank ranks[2];
     struct rank *r = &ranks[rt->mesh.rank];
     const struct ax_unit_options o = options(AX_BF16, true);
+    const int world = rt->mesh.size[AX_ROLE_FSDP];
     (void)ctx;
     set_params(r);
     r->params[3].linear = r->params[5].linear = true;
     lay_out(r, rt, &o, N_PARAMS);
     const struct ax_segment *seg = &r->unit.segments[0];
     const struct ax_param *written = &r->params[3];
-    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, 0}));
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, NAN}));
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad_full, NAN}));
-    for (int round = 1; round <= 2; round++) {
+    for (int i = 0; i < 4; i++) {
         struct ax_unit_sum sum = {0};
         AX_TRY(ax_unit_begin_gradients(&r->unit, rt));
         assert_false(ax_unit_grad_begins(&r->unit, &r->params[0]));
-        assert_true(ax_unit_grad_begins(&r->unit, written));
-        AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){ax_unit_grad(&r->unit, written), 1}));
-        AX_TRY(ax_unit_begin_gradients(&r->unit, rt)); /* no sum since */
+        const bool begins = ax_unit_grad_begins(&r->unit, written);
+        assert_int_equal(begins, world > 1 || i % 2 == 0);
+        AX_TRY(multiply(rt, &r->unit, written, begins));
+        AX_TRY(ax_unit_begin_gradients(&r->unit, rt)); /* nothing has used them since */
         assert_false(ax_unit_grad_begins(&r->unit, written));
         AX_TRY(ax_unit_start_reduce(&sum, &r->unit, rt, true));
         AX_TRY(ax_unit_finish_reduce(&sum, rt));
-        for (int64_t i = 0; i < seg->shard_numel && !ax_runtime_planning(rt); i++) {
-            const int64_t at = rt->mesh.rank * seg->shard_numel + i - written->offset;
+        AX_TRY(ax_unit_end_gradients(&r->unit, rt));
+        for (int64_t k = 0; k < seg->shard_numel && !ax_runtime_planning(rt); k++) {
+            const int64_t at = rt->mesh.rank * seg->shard_numel + k - written->offset;
             const bool inside = at >= 0 && at < ax_param_local_numel(written);
-            assert_true(ax_load(AX_F32, seg->grad.data, i) == (inside ? 2 * round : 0));
+            assert_true(ax_load(AX_F32, seg->grad.data, k) == (inside ? world * (1 + i % 2) : 0));
         }
+        if (i == 1)
+            ax_unit_drop_gradients(&r->unit);
     }
     return AX_OK;
 }
@@ -461,12 +477,37 @@ static enum ax_status sum_twice(struct ax_runtime *rt, void *ctx) {
 static enum ax_status run_rank(struct ax_fabric *fabric, void *ctx) {
     const struct ax_runtime_options o = {
         .backend = "ref", .threads = 1, .sizes = {1, 1, 2, 1, 1, 1}, .fabric = fabric};
-    return ax_runtime_run(&o, sum_twice, ctx, NULL);
+    return ax_runtime_run(&o, two_steps, ctx, NULL);
 }
 
 static void products_write_what_is_not_zeroed(void **state) {
+    const struct ax_runtime_options alone = {.backend = "ref", .threads = 1};
     (void)state;
-    if (ax_local_run(2, NULL, run_rank, NULL) != AX_OK)
+    if (ax_local_run(2, NULL, run_rank, NULL) != AX_OK ||
+        ax_runtime_run(&alone, two_steps, NULL, NULL) != AX_OK)
+        fail_msg("%s", ax_error_text());
+}
+
+/* Without a backward, as of a unit that a step leaves out. */
+static enum ax_status no_backward(struct ax_runtime *rt, void *ctx) {
+    static struct rank r;
+    const struct ax_unit_options o = options(AX_BF16, true);
+    (void)ctx;
+    set_params(&r);
+    r.params[3].linear = true;
+    lay_out(&r, rt, &o, N_PARAMS);
+    const struct ax_segment *seg = &r.unit.segments[0];
+    AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, NAN}));
+    AX_TRY(ax_unit_end_gradients(&r.unit, rt));
+    for (int64_t k = 0; k < seg->shard_numel && !ax_runtime_planning(rt); k++)
+        assert_true(ax_load(AX_F32, seg->grad.data, k) == 0);
+    return AX_OK;
+}
+
+static void what_nothing_wrote_is_zero(void **state) {
+    const struct ax_runtime_options alone = {.backend = "ref", .threads = 1};
+    (void)state;
+    if (ax_runtime_run(&alone, no_backward, NULL, NULL) != AX_OK)
         fail_msg("%s", ax_error_text());
 }
 
@@ -482,6 +523,7 @@ int main(void) {
         cmocka_unit_test(one_rank_gathers_and_reduces),
         cmocka_unit_test(collectives_run_over_the_right_roles),
         cmocka_unit_test(products_write_what_is_not_zeroed),
+        cmocka_unit_test(what_nothing_wrote_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,11 +139,12 @@ __device__ static inline void store_weights(const weights &w, int64_t i, int64_t
  * needs some 25 kB on their way. */
 template <class Rule>
 __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_BLOCKS)
-    update_kernel(weights w, float *grad, int64_t n, Rule rule) {
+    update_kernel(weights w, const float *grad, int64_t n, Rule rule) {
     AX_SHARED(typename Rule::constants, shared, [1]);
     const ax_step_scalars *s = w.scalars;
-    const bool skip = s->skip != 0;
-    if (threadIdx.x == 0 && !skip)
+    if (s->skip != 0)
+        return;
+    if (threadIdx.x == 0)
         shared[0] = rule.of(*s);
     __syncthreads();
     const float clip = (float)s->clip;
@@ -152,23 +153,19 @@ __global__ void __launch_bounds__(UPDATE_THREADS, UPDATE_BLOCKS)
         raw_four raw = {};
         if (grad != nullptr)
             raw = load_raw(AX_F32, grad, i, n);
-        if (!skip) {
-            const raw_weights at = load_raw_weights(w, i, n);
-            const typename Rule::moments moments = rule.load(i, n);
-            four g = values_of(AX_F32, raw), x = values_of(w, at);
-            AX_UNROLL
-            for (int k = 0; k < 4; k++)
-                g.x[k] *= clip;
-            rule.apply(shared[0], w, i, n, moments, g, x);
-            store_weights(w, i, n, x);
-        }
-        if (grad != nullptr)
-            store_four(grad + i, n - i, {});
+        const raw_weights at = load_raw_weights(w, i, n);
+        const typename Rule::moments moments = rule.load(i, n);
+        four g = values_of(AX_F32, raw), x = values_of(w, at);
+        AX_UNROLL
+        for (int k = 0; k < 4; k++)
+            g.x[k] *= clip;
+        rule.apply(shared[0], w, i, n, moments, g, x);
+        store_weights(w, i, n, x);
     }
 }
 
 template <class A, class Rule>
-static inline enum ax_status run_update(struct ax_queue *q, const A *a, float *grad,
+static inline enum ax_status run_update(struct ax_queue *q, const A *a, const float *grad,
                                         const Rule &rule) {
     const int64_t n = ax_tensor_numel(&a->master);
     const unsigned runs = blocks_of(n, UPDATE_RUN);

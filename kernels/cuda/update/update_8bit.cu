@@ -1,5 +1,5 @@
 /* adamw_8bit: AdamW with moments in the 8-bit dynamic format (kernels/quant/dynamic_map.h), a warp per block of
- * 256 of them. Moves 14 bytes per weight with F32 masters and gradients beside the gradient's zeros. As many blocks of
+ * 256 of them. Moves 16 bytes per weight with F32 masters and gradients and no copy. As many blocks of
  * threads as run at the same time go on until the end, so that each has tables and constants once. */
 #include "kernels/cuda/update/update.cuh"
 
@@ -127,18 +127,19 @@ __device__ static inline void update_four(const step_8bit &c, const weights &w, 
 }
 
 __global__ void __launch_bounds__(UPDATE_THREADS, 2)
-    adamw_8bit_kernel(adamw_8bit a, weights w, float *grad, AX_INDEXED maps tables) {
+    adamw_8bit_kernel(adamw_8bit a, weights w, const float *grad, AX_INDEXED maps tables) {
     AX_SHARED(maps, table, [1]);
     AX_SHARED(step_8bit, step, [1]);
     const int lane = threadIdx.x % 32;
-    const bool skip = w.scalars->skip != 0;
+    if (w.scalars->skip != 0)
+        return;
     for (int i = threadIdx.x; i < 256; i += UPDATE_THREADS) {
         table[0].of_m.value[i] = tables.of_m.value[i];
         table[0].of_m.above[i] = tables.of_m.above[i];
         table[0].of_v.value[i] = tables.of_v.value[i];
         table[0].of_v.above[i] = tables.of_v.above[i];
     }
-    if (threadIdx.x == 0 && !skip)
+    if (threadIdx.x == 0)
         step[0] = step_of(a, *w.scalars);
     __syncthreads();
     const float clip = (float)w.scalars->clip;
@@ -148,24 +149,19 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 2)
         const int64_t end = min(a.n, start + AX_8BIT_BLOCK);
         const int64_t first = max((int64_t)0, start) + 4 * lane;
         four m[2] = {}, v[2] = {};
-        if (!skip) {
-            const float m_scale = a.m.scale[block], v_scale = a.v.scale[block];
-            raw_8bit raw[2];
-            AX_UNROLL
-            for (int r = 0; r < 2; r++)
-                raw[r] = load_raw(a, w, grad, first + 128 * r, end);
-            __syncwarp(); /* before scales are overwritten */
-            AX_UNROLL
-            for (int r = 0; r < 2; r++)
-                if (first + 128 * r < end)
-                    update_four(step[0], w, clip, raw[r], table[0], m_scale, v_scale,
-                                first + 128 * r, end, &m[r], &v[r]);
-            store_codes(a.m, table[0].of_m.above, m, block, first, end);
-            store_codes(a.v, table[0].of_v.above, v, block, first, end);
-        }
+        const float m_scale = a.m.scale[block], v_scale = a.v.scale[block];
+        raw_8bit raw[2];
         AX_UNROLL
         for (int r = 0; r < 2; r++)
-            store_four(grad + first + 128 * r, end - first - 128 * r, {});
+            raw[r] = load_raw(a, w, grad, first + 128 * r, end);
+        __syncwarp(); /* before scales are overwritten */
+        AX_UNROLL
+        for (int r = 0; r < 2; r++)
+            if (first + 128 * r < end)
+                update_four(step[0], w, clip, raw[r], table[0], m_scale, v_scale, first + 128 * r,
+                            end, &m[r], &v[r]);
+        store_codes(a.m, table[0].of_m.above, m, block, first, end);
+        store_codes(a.v, table[0].of_v.above, v, block, first, end);
     }
 }
 
@@ -187,5 +183,5 @@ extern "C" enum ax_status ax_cuda_adamw_8bit(struct ax_queue *q, const struct ax
     if (args.n == 0)
         return AX_OK;
     return AX_LAUNCH(q, adamw_8bit_kernel, teams < most ? teams : most, UPDATE_THREADS, 0, args,
-                     weights_of(a), (float *)a->grad.data, tables);
+                     weights_of(a), (const float *)a->grad.data, tables);
 }

@@ -202,7 +202,8 @@ extern "C" enum ax_status ax_cuda_adafactor(struct ax_queue *q, const struct ax_
                                             void *work) {
     found *sums = (found *)work;
     double *pieces = (double *)(sums + 1);
-    float *parts = (float *)((char *)pieces + sums_bytes(a)), *grad = (float *)a->grad.data;
+    float *parts = (float *)((char *)pieces + sums_bytes(a));
+    const float *grad = (const float *)a->grad.data;
     const adafactor args = {(float *)a->row.data,
                             (float *)a->col.data,
                             (float *)a->exp_avg_sq.data,

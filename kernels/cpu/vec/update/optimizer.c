@@ -1,6 +1,6 @@
 /* Parameter updates, element by element: AdamW (Loshchilov & Hutter 2019), SGD with momentum and
  * Lion, with torch.optim's order of operations, matching its results to rounding. One pass reads
- * and writes everything once: clipping, the update, the rounded copy for compute, grad = 0. */
+ * and writes everything once: clipping, the update, the rounded copy for compute. */
 #include <math.h>
 
 #include "kernels/cpu/vec/update/update.h"
@@ -8,7 +8,7 @@
 /* The flat segment, or a run of it, and the step's constants, rounded once from double. */
 struct adamw {
     struct weights w;
-    float *grad;
+    const float *grad;
     void *m, *v;
     const uint32_t *random;      /* MOMENTS_DRAWN: a word per element */
     float clip, keep;            /* keep: 1 − lr·decay */
@@ -29,7 +29,6 @@ AX_INLINE void adamw_vector(enum weights_kind weights, enum moments_kind moments
     v_int word = moments == MOMENTS_DRAWN ? v_load_int(a->random + i) : v_set_int(0);
     moment_store(moments, a->m, i, n, m, v_shift_right(word, 16));
     moment_store(moments, a->v, i, n, v, v_and(word, v_set_int(0xffffu)));
-    v_store_f32(a->grad + i, n, v_set(0));
 }
 
 /* Elements [first, first + n) of the call. */
@@ -67,7 +66,7 @@ enum ax_status AX_VEC(ax_cpu_adamw)(struct ax_queue *q, const struct ax_adamw *a
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
     if (s->skip)
-        return clear_gradient(q, &args->grad);
+        return AX_OK;
     double step = (double)s->step;
     const struct adamw a = {
         .w = {args->master.data, args->copy.data, args->remainder.data, NULL},
@@ -93,7 +92,8 @@ enum ax_status AX_VEC(ax_cpu_adamw)(struct ax_queue *q, const struct ax_adamw *a
 
 struct sgd {
     struct weights w;
-    float *grad, *momentum_buffer; /* buffer NULL = no momentum */
+    const float *grad;
+    float *momentum_buffer; /* NULL = no momentum */
     float clip, decay, momentum, lr;
     bool nesterov, first;
 };
@@ -109,7 +109,6 @@ AX_INLINE void sgd_vector(enum weights_kind weights, const struct sgd *a, int64_
         g = a->nesterov ? v_fma(buffer, v_set(a->momentum), g) : buffer;
     }
     weights_store(weights, &a->w, i, n, v_fnma(v_set(a->lr), g, w));
-    v_store_f32(a->grad + i, n, v_set(0));
 }
 
 AX_INLINE void sgd_piece(enum weights_kind weights, const struct ax_sgd *args,
@@ -132,7 +131,7 @@ enum ax_status AX_VEC(ax_cpu_sgd)(struct ax_queue *q, const struct ax_sgd *args,
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
     if (s->skip)
-        return clear_gradient(q, &args->grad);
+        return AX_OK;
     const struct sgd a = {.w = {args->master.data, args->copy.data, args->remainder.data, NULL},
                           .grad = args->grad.data,
                           .momentum_buffer = args->momentum_buffer.data,
@@ -151,7 +150,7 @@ enum ax_status AX_VEC(ax_cpu_sgd)(struct ax_queue *q, const struct ax_sgd *args,
 
 struct lion {
     struct weights w;
-    float *grad;
+    const float *grad;
     void *m;
     const uint32_t *random;
     float clip, beta1, blend1, blend2, lr, decay;
@@ -173,7 +172,6 @@ AX_INLINE void lion_vector(enum weights_kind weights, enum moments_kind moments,
     v_int word = moments == MOMENTS_DRAWN ? v_load_int(a->random + i) : v_set_int(0);
     m = v_fma(v_set(a->blend2), g - m, m);
     moment_store(moments, a->m, i, n, m, v_shift_right(word, 16));
-    v_store_f32(a->grad + i, n, v_set(0));
 }
 
 AX_INLINE void lion_piece(enum weights_kind weights, enum moments_kind moments,
@@ -207,7 +205,7 @@ enum ax_status AX_VEC(ax_cpu_lion)(struct ax_queue *q, const struct ax_lion *arg
     (void)work;
     const struct ax_step_scalars *s = args->scalars;
     if (s->skip)
-        return clear_gradient(q, &args->grad);
+        return AX_OK;
     const struct lion a = {.w = {args->master.data, args->copy.data, args->remainder.data, NULL},
                            .grad = args->grad.data,
                            .m = args->exp_avg.data,

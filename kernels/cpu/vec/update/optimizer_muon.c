@@ -6,7 +6,8 @@
 
 /* The matrix that Muon orthogonalizes, before it is divided by its norm. */
 struct muon {
-    float *grad, *buf;
+    const float *grad;
+    float *buf;
     float clip, blend, momentum;
     bool nesterov;
 };
@@ -31,7 +32,6 @@ AX_INLINE void muon_out_vector(enum ax_dtype real, const struct muon *a, void *o
     v_float g = v_load_f32(a->grad + i, n) * v_set(a->clip);
     v_float u = muon_update(a, g, v_load_f32(a->buf + i, n));
     v_store(real, out, i, n, u / v_set(divisor));
-    v_store_f32(a->grad + i, n, v_set(0));
 }
 
 AX_INLINE void muon_out_piece(enum ax_dtype real, const struct muon *a, char *out, float divisor,
@@ -52,10 +52,8 @@ size_t AX_VEC(ax_cpu_muon_momentum_workspace)(struct ax_queue *q,
 enum ax_status AX_VEC(ax_cpu_muon_momentum)(struct ax_queue *q, const struct ax_muon_momentum *args,
                                             void *work) {
     const struct ax_step_scalars *s = args->scalars;
-    if (s->skip) {
-        AX_TRY(clear_gradient(q, &args->out));
-        return clear_gradient(q, &args->grad);
-    }
+    if (s->skip)
+        return AX_VEC(ax_cpu_fill)(q, &(struct ax_fill){args->out, 0}, NULL);
     const struct muon a = {.grad = args->grad.data,
                            .buf = args->momentum_buffer.data,
                            .clip = (float)s->clip,

@@ -190,9 +190,4 @@ AX_INLINE void move_run(enum weights_kind weights, enum ax_dtype dtype, struct m
     AX_EACH_VECTOR(n, move_vector, weights, dtype, &m, u);
 }
 
-/* A skipped step changes no weights but still clears the gradient. */
-static inline enum ax_status clear_gradient(struct ax_queue *q, const struct ax_tensor *grad) {
-    return AX_VEC(ax_cpu_fill)(q, &(struct ax_fill){*grad, 0}, NULL);
-}
-
 #endif
