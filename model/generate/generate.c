@@ -169,8 +169,15 @@ static int64_t lane_rows(const struct ax_generate_options *o) {
     return o->drafts ? 2 : 1;
 }
 
-static int64_t pass_tokens(const struct ax_generate_options *o) {
-    const int64_t most = o->pass_tokens > 0 ? o->pass_tokens : AX_PASS_TOKENS;
+static int64_t usual_pass(const struct ax_generator *d) {
+    if (ax_queue_has_host_tier(d->model->rt->q))
+        return AX_PASS_TOKENS_GPU;
+    return d->o.in_training ? AX_PASS_TOKENS_IN_TRAINING : AX_PASS_TOKENS;
+}
+
+static int64_t pass_tokens(const struct ax_generator *d) {
+    const struct ax_generate_options *o = &d->o;
+    const int64_t most = o->pass_tokens > 0 ? o->pass_tokens : usual_pass(d);
     const int64_t all = o->n_seqs * (o->max_prompt + (o->long_prompts ? o->max_new : 0));
     const int64_t n = most < all ? most : all, least = o->n_seqs * lane_rows(o);
     return n > least ? n : least;
@@ -236,7 +243,7 @@ enum ax_status ax_generator_create(struct ax_generator *d, struct ax_model *m,
     AX_ASSERT(!o->adapters || m->bank);
     if (d->o.n_seqs > blocks(o)) /* a block has tokens of one sequence, or is shared by full ones */
         d->o.n_seqs = (int)blocks(o);
-    d->o.pass_tokens = ax_generate_pad(d, pass_tokens(&d->o));
+    d->o.pass_tokens = ax_generate_pad(d, pass_tokens(d));
     d->row_cap = d->o.n_seqs * lane_rows(&d->o);
     struct ax_arena *arena = &m->rt->arena;
     ax_arena_enter(arena, AX_PHASE_ROLLOUT);

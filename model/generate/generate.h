@@ -98,7 +98,8 @@ struct ax_generate_options {
     bool long_prompts;
     /* capacity of the cache, at least a lane's; 0: enough for all lanes */
     int64_t kv_tokens;
-    int64_t pass_tokens;      /* the most tokens in one pass; 0 = AX_PASS_TOKENS */
+    int64_t pass_tokens;      /* the most tokens in one pass; 0 = one of AX_PASS_TOKENS… */
+    bool in_training;         /* passes have a step's memory */
     bool scoring;             /* sequences may ask for scores */
     double score_temperature; /* divides the logits of scores; 0: 1 */
     int n_stop;
@@ -137,7 +138,9 @@ struct ax_generate_options {
     bool (*stop_now)(void *ctx);
     void *ctx;
 };
-#define AX_PASS_TOKENS 512
+#define AX_PASS_TOKENS             512
+#define AX_PASS_TOKENS_IN_TRAINING 256
+#define AX_PASS_TOKENS_GPU         2048 /* products of fewer rows are slow there; in training, too */
 
 struct ax_generate_counters {
     int64_t passes, tokens; /* tokens: chosen */

@@ -12,8 +12,6 @@
 
 /* Prompts from the loader, and completions of them by the model. */
 
-#define PASS_TOKENS 256 /* fewer than in generation alone: a pass's memory is a step's */
-
 /* ---- memory ---- */
 
 bool ax_rollout_refers(const struct ax_rollout_options *o) {
@@ -239,7 +237,7 @@ struct ax_generate_options ax_rollout_generator(const struct ax_rollout_options 
                                         .max_new = scores ? 1 : o->max_new,
                                         .long_prompts = !scores && o->turns,
                                         .kv_tokens = o->kv_tokens,
-                                        .pass_tokens = PASS_TOKENS,
+                                        .in_training = true,
                                         .scoring = scores,
                                         .score_temperature = o->sampling.temperature,
                                         .drafts = !scores && o->drafts,

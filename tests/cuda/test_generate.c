@@ -121,7 +121,37 @@ static void attention_to_prompts_is_cudnns(void **state) {
           ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 6");
 }
 
+static void prompts_come_in_larger_pieces(void **state) {
+    (void)state;
+    static const struct {
+        const char *backend;
+        bool in_training;
+        int64_t tokens;
+    } cases[] = {
+        {"ref", false, 512}, {"ref", true, 256}, {"cuda", false, 2048}, {"cuda", true, 2048}};
+    struct ax_arch arch;
+    assert_int_equal(tiny_arch(&arch, "llama", true, ""), AX_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_runtime_options ro = {.backend = cases[i].backend, .threads = 1};
+        const struct ax_model_options mo = {.dtype = AX_BF16, .max_positions = 3001};
+        const struct ax_generate_options go = {
+            .n_seqs = 2, .max_prompt = 3000, .max_new = 1, .in_training = cases[i].in_training};
+        struct ax_runtime rt;
+        struct ax_model m;
+        struct ax_generator g;
+        assert_int_equal(ax_runtime_open_planning(&rt, &ro), AX_OK);
+        assert_int_equal(ax_model_create(&m, &arch, &rt, &mo), AX_OK);
+        assert_int_equal(ax_generator_create(&g, &m, &go), AX_OK);
+        assert_int_equal(g.o.pass_tokens, cases[i].tokens);
+        ax_generator_free(&g);
+        ax_model_free(&m);
+        ax_runtime_close(&rt);
+    }
+    ax_arch_free(&arch);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_to_prompts_is_cudnns)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_to_prompts_is_cudnns),
+                                       cmocka_unit_test(prompts_come_in_larger_pieces)};
     return cmocka_run_group_tests_name("cuda generate", tests, NULL, NULL);
 }
