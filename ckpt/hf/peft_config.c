@@ -115,7 +115,6 @@ static enum ax_status patterns(struct ax_json v, double least, int *n,
 /* Settings that change what the tensors mean. */
 static enum ax_status refuse_unknown(struct ax_json root) {
     static const char *const off[] = {"fan_in_fan_out",
-                                      "ensure_weight_tying",
                                       "lora_bias",
                                       "use_qalora",
                                       "use_bdlora",
@@ -148,6 +147,22 @@ static enum ax_status refuse_unknown(struct ax_json root) {
     return AX_OK;
 }
 
+static bool has_end(const struct ax_peft_names *names) {
+    bool has = false;
+    for (int i = 0; i < names->n; i++) {
+        const char *dot = strrchr(names->names[i], '.'), *last = dot ? dot + 1 : names->names[i];
+        has = has || strcmp(last, "embed_tokens") == 0 || strcmp(last, "lm_head") == 0;
+    }
+    return has;
+}
+
+/* The setting is of adapters of the embedding and the head alone: others may have it, as Unsloth's do. */
+static enum ax_status refuse_tied_ends(const struct ax_peft_config *c, struct ax_json root) {
+    const struct ax_json v = ax_json_get(root, "ensure_weight_tying");
+    const bool ends = has_end(&c->targets) || has_end(&c->save) || c->target_regex;
+    return json_is_true(v.v) && ends ? refuse(v, "one adapter of embedding and head") : AX_OK;
+}
+
 static enum ax_status parse(struct ax_peft_config *c, struct ax_json root) {
     const char *base;
     AX_TRY(refuse_unknown(root));
@@ -166,6 +181,7 @@ static enum ax_status parse(struct ax_peft_config *c, struct ax_json root) {
     AX_TRY(patterns(ax_json_get(root, "rank_pattern"), 1, &c->n_ranks, &c->ranks));
     AX_TRY(patterns(ax_json_get(root, "alpha_pattern"), 0, &c->n_alphas, &c->alphas));
     AX_TRY(names(ax_json_get(root, "modules_to_save"), &c->save));
+    AX_TRY(refuse_tied_ends(c, root));
     c->json = json_deep_copy(root.v);
     return c->json ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for adapter_config.json");
 }

@@ -173,6 +173,12 @@ static void configs_that_are_refused(void **state) {
     refused(", \"bias\": \"all\"", AX_ERR_UNSUPPORTED, "bias");
     refused(", \"fan_in_fan_out\": true", AX_ERR_UNSUPPORTED, "fan_in_fan_out");
     refused(", \"arrow_config\": {\"top_k\": 2}", AX_ERR_UNSUPPORTED, "arrow_config");
+    refused(", \"ensure_weight_tying\": true, \"modules_to_save\": [\"model.embed_tokens\"]",
+            AX_ERR_UNSUPPORTED, "ensure_weight_tying");
+    refused(
+        "\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1, \"target_modules\": [\"lm_head\"], "
+        "\"ensure_weight_tying\": true",
+        AX_ERR_UNSUPPORTED, "ensure_weight_tying");
     static const char *const moved[] = {"pissa_niter_4", "olora", "OLoRA",
                                         "corda",         "loftq", "lora_ga"};
     for (size_t i = 0; i < sizeof moved / sizeof *moved; i++) {
@@ -186,6 +192,21 @@ static void configs_that_are_refused(void **state) {
     refused("\"peft_type\": \"IA3\"", AX_ERR_UNSUPPORTED, "peft_type");
     refused("\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1", AX_ERR_DATA, "target_modules");
     refused("\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 1", AX_ERR_DATA, "r:");
+}
+
+/* Tied embedding and head have no adapter here, so it does not matter whether they would have one. */
+static void tying_without_adapters_of_the_ends(void **state) {
+    (void)state;
+    static const char text[] = "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 16, "
+                               "\"target_modules\": [\"q_proj\"], \"modules_to_save\": [\"norm\"], "
+                               "\"ensure_weight_tying\": true}";
+    struct ax_json_doc doc;
+    struct ax_peft_config c;
+    must(ax_json_parse(&doc, "adapter_config.json", text, sizeof text - 1));
+    must(ax_peft_config_parse(&c, ax_json_root(&doc)));
+    assert_int_equal(c.targets.n, 1);
+    ax_peft_config_free(&c);
+    ax_json_free(&doc);
 }
 
 /* Modules, parameters, or both, as many of one as of the other or not. */
@@ -400,6 +421,7 @@ int main(void) {
         cmocka_unit_test(a_written_folder_reads_back),
         cmocka_unit_test(unknown_keys_stay),
         cmocka_unit_test(configs_that_are_refused),
+        cmocka_unit_test(tying_without_adapters_of_the_ends),
         cmocka_unit_test(names_of_either_kind),
         cmocka_unit_test(modules_that_a_config_means),
         cmocka_unit_test(folders_that_do_not_fit),
