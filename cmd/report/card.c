@@ -196,7 +196,7 @@ static enum ax_status put_data(struct ax_buf *out, const struct ax_report_run *r
     AX_TRY(put_datasets(out, ax_report_about(run, "config.datasets"), untyped));
     AX_TRY(put_datasets(out, ax_report_about(run, "config.pretraining_dataset"), untyped));
     if (documents >= 0)
-        AX_TRY(ax_buf_printf(out, "\n%.0f examples were trained on", documents));
+        AX_TRY(ax_buf_printf(out, "\n%.0f examples are for training", documents));
     else
         AX_TRY(ax_buf_puts(out, "\nThe data were streamed"));
     return evals > 0 ? ax_buf_printf(out, "; %.0f were kept for evaluation.\n", evals)

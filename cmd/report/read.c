@@ -376,8 +376,8 @@ static void name_accuracies(struct ax_report_run *run) {
 enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
     *run = (struct ax_report_run){.name = folder};
     if (!ax_path_is_dir(folder))
-        return ax_error(AX_ERR_CONFIG, "%s: no such folder; give the output_dir of a training run",
-                        folder);
+        return ax_error(AX_ERR_CONFIG, "%s: %s; give the output_dir of a training run", folder,
+                        ax_path_exists(folder) ? "is no folder" : "no such folder");
     AX_TRY(read_file(run, "metrics.jsonl", read_metrics));
     AX_TRY(read_file(run, "completions.jsonl", read_completions));
     AX_TRY(read_file(run, "eval.jsonl", read_answers));

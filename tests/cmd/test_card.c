@@ -113,7 +113,7 @@ static void what_people_read(void **state) {
         AX_CARD_MARK,
         "| org/rows | chat\\_template | train\\[:10%\\] |",
         "| my\\|\\<b\\>rows.jsonl | custom |  |",
-        "90 examples were trained on; 10 were kept for evaluation.",
+        "90 examples are for training; 10 were kept for evaluation.",
         "| `learning_rate` | 0.0002",
         "| `optimizer` | adamw\\_torch |",
         "2 steps (1 epochs), 100 trained tokens; training loss 3.0000 in the first step, 2.5000 as "
