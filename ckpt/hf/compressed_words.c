@@ -131,7 +131,7 @@ enum ax_status ax_compressed_open_words(struct ax_compressed_matrix *m,
         return ax_compressed_wrong(in, m->codes, "has no g_idx, which desc_act needs");
     AX_TRY(check_shapes(m, in));
     if (m->f.form ==
-        AX_FORM_AWQ) /* multiplies in the scales' type, so there are no codes of float32's products */
+        AX_FORM_AWQ) /* values in the scales' dtype, so there are no codes of float32's products */
         m->dtype = m->scale->dtype;
     else if (!m->order && m->cols % m->block == 0 && is_symmetric(m))
         m->kept = (struct ax_element_codes){m->f.kind, m->block, read_codes};

@@ -113,9 +113,8 @@ enum ax_status ax_episode_turn(struct ax_episode *x, const struct ax_episode_rul
     x->truncated = !stopped;
     x->turns++;
     enum ax_status st = read_turn(c, ids, text, c->thinks, &turn);
-    if (st == AX_OK)
-        if (st == AX_OK && turn.error[0])
-            st = put_plain(c, ids, text, turn.message);
+    if (st == AX_OK && turn.error[0])
+        st = put_plain(c, ids, text, turn.message);
     if (st == AX_OK && json_array_append(x->messages, turn.message) != 0)
         st = no_memory();
     if (st == AX_OK)
