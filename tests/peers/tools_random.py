@@ -130,6 +130,13 @@ def spoiled(r, text):
     return r.choice((text[:at] + text[end:], text[:at] + text[at:end] * 2 + text[end:], text[:at] + r.choice('{}",:\\ \n<') + text[at:]))
 
 
+def nth(text, part, n):
+    at = -1
+    for _ in range(n):
+        at = text.index(part, at + 1)
+    return at
+
+
 def lessons(r, tokenizer, tools, prompts):
     """Conversations as texts; the assistant's turns of some have mistakes."""
     names = [t["function"]["name"] for t in tools]
@@ -148,9 +155,9 @@ def lessons(r, tokenizer, tools, prompts):
                 before, after = render(messages + [said]), render(messages + [said] + results, add_generation_prompt=True)
                 if not before.startswith(text):  # there is a mistake in it
                     break
-                end = before.rfind(tokenizer.eos_token)
-                answer = before[len(text):end]
-                text += (spoiled(r, answer) if r.random() < 0.25 else answer) + after[end:]
+                answer = before[len(text):before.rfind(tokenizer.eos_token)]
+                text += spoiled(r, answer) if r.random() < 0.25 else answer
+                text += after[nth(after, tokenizer.eos_token, before.count(tokenizer.eos_token)):]  # a turn may look otherwise there
                 messages += [said] + results
             rows.append({"text": text + r.choice(("It is 12.", "kettle", "You have 7 of it."))})
     return rows
@@ -258,10 +265,18 @@ def asked(path):
         return [json.loads(line) for line in f]
 
 
+def plain(messages):
+    """Without what is no part of a call, which a spoiled one may have: axtrain leaves that out."""
+    for m in messages:
+        for c in m.get("tool_calls") or []:
+            c["function"] = {k: c["function"][k] for k in ("name", "arguments")}
+    return messages
+
+
 def rewarded(folder):
     """Differences between what reward functions got."""
     bad = []
-    sides = [{json.dumps([c["prompts"][i], c["ids"][i]]): c["completions"][i] for c in asked(os.path.join(folder, name)) for i in range(len(c["ids"]))}
+    sides = [{json.dumps([c["prompts"][i], c["ids"][i]]): plain(c["completions"][i]) for c in asked(os.path.join(folder, name)) for i in range(len(c["ids"]))}
              for name in ("ours.jsonl", "asked.jsonl")]
     for k, v in sides[0].items():
         if v != sides[1].get(k):
@@ -272,6 +287,8 @@ def rewarded(folder):
 def odd(answers):
     """Is there what TRL reads otherwise?"""
     said = [str(x["messages"]) for x in answers]
+    if any("reasoning_content" in m for x in answers for m in x["messages"]):
+        return True  # a thought without one of its marks, of which the lessons have none
     cut = any(x["truncated"] and "tool_call" in str(x["messages"][-1]) for x in answers)
     return cut or any('"name": ""' in x for x in said)
 
