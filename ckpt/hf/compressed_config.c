@@ -91,42 +91,29 @@ static const char *usual_name(const char *format, const char *type) {
     return strcmp(type, "float") == 0 ? "float-quantized" : "int-quantized";
 }
 
+static enum ax_status refuse(struct ax_json v, const char *what, const char *supported) {
+    ax_json_error(v, "%s. Supported: %s. Use the original weights", what, supported);
+    return AX_ERR_UNSUPPORTED;
+}
+
 static enum ax_status unsupported(struct ax_json v, const char *what) {
-    ax_json_error(v,
-                  "%s. Supported: compressed-tensors' pack-quantized (int4, int8), int-quantized, "
-                  "float-quantized (fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ; AWQ; "
-                  "bitsandbytes. Use the original weights",
-                  what);
-    return AX_ERR_UNSUPPORTED;
+    return refuse(v, what,
+                  "compressed-tensors' pack-quantized (int4, int8), int-quantized, float-quantized "
+                  "(fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ; AWQ; bitsandbytes");
 }
 
-static enum ax_status unsupported_gptq(struct ax_json v, const char *what) {
-    ax_json_error(v,
-                  "%s. Supported: GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2. Use "
-                  "the original weights",
-                  what);
-    return AX_ERR_UNSUPPORTED;
-}
-
-static enum ax_status unsupported_awq(struct ax_json v, const char *what) {
-    ax_json_error(v,
-                  "%s. Supported: AWQ of 4 bits in the layout gemm, AutoAWQ's usual one. Use the "
-                  "original weights, or such a folder",
-                  what);
-    return AX_ERR_UNSUPPORTED;
-}
+static const char gptq[] = "GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
+                  awq[] = "AWQ of 4 bits in the layout gemm, AutoAWQ's usual one";
 
 /* `dynamic` has formats of modules by their names; "-:" begins those that are not quantized, whose tensors say so. */
-static enum ax_status refuse_formats_of_modules(struct ax_json config,
-                                                enum ax_status (*refuse)(struct ax_json v,
-                                                                         const char *what)) {
+static enum ax_status refuse_formats_of_modules(struct ax_json config, const char *supported) {
     const struct ax_json dynamic = ax_json_get(config, "dynamic");
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)dynamic.v, key, v) {
         if (strncmp(key, "-:", 2) != 0 && json_object_size(v) > 0)
             return refuse(ax_json_get(dynamic, key),
-                          "modules with formats of their own are not supported");
+                          "modules with formats of their own are not supported", supported);
     }
     return AX_OK;
 }
@@ -144,17 +131,16 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
     AX_TRY(ax_json_str_or(ax_json_get(config, "rotation"), "", &rotation));
     const bool second = strcmp(format, "gptq_v2") == 0;
     if (bits != 4 && bits != 8)
-        return unsupported_gptq(ax_json_get(config, "bits"),
-                                "this number of bits is not supported");
+        return refuse(ax_json_get(config, "bits"), "this number of bits is not supported", gptq);
     if (group == 0)
         return ax_json_error(ax_json_get(config, "group_size"),
                              "expected a size, or -1 for one group of each row");
     if (!second && strcmp(format, "gptq") != 0)
-        return unsupported_gptq(config, "this checkpoint_format is not supported");
-    AX_TRY(refuse_formats_of_modules(config, unsupported_gptq));
+        return refuse(config, "this checkpoint_format is not supported", gptq);
+    AX_TRY(refuse_formats_of_modules(config, gptq));
     if (*rotation)
-        return unsupported_gptq(ax_json_get(config, "rotation"),
-                                "rotations of activations are not supported");
+        return refuse(ax_json_get(config, "rotation"), "rotations of activations are not supported",
+                      gptq);
     *out = (struct ax_compressed_format){.form = AX_FORM_GPTQ,
                                          .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
                                          .bits = (int)bits,
@@ -175,17 +161,16 @@ static enum ax_status parse_awq(struct ax_json config, struct ax_compressed_form
     AX_TRY(ax_json_str_or(ax_json_get(config, "version"), format, &format));
     AX_TRY(ax_json_str_or(ax_json_get(config, "backend"), "", &backend));
     if (bits != 4)
-        return unsupported_awq(ax_json_get(config, "bits"), "this number of bits is not supported");
+        return refuse(ax_json_get(config, "bits"), "this number of bits is not supported", awq);
     if (group == 0)
         return ax_json_error(ax_json_get(config, "group_size"),
                              "expected a size, or -1 for one group of each row");
     if (strcasecmp(format, "gemm") != 0)
-        return unsupported_awq(
-            ax_json_get(config, ax_json_get(config, "version").v ? "version" : "format"),
-            "this layout is not supported");
+        return refuse(ax_json_get(config, ax_json_get(config, "version").v ? "version" : "format"),
+                      "this layout is not supported", awq);
     if (strcmp(backend, "llm-awq") == 0)
-        return unsupported_awq(ax_json_get(config, "backend"), "its layout is not supported");
-    AX_TRY(refuse_formats_of_modules(config, unsupported_awq));
+        return refuse(ax_json_get(config, "backend"), "its layout is not supported", awq);
+    AX_TRY(refuse_formats_of_modules(config, awq));
     *out = (struct ax_compressed_format){.form = AX_FORM_AWQ,
                                          .kind = AX_QUANT_INT4,
                                          .bits = 4,

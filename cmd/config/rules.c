@@ -13,6 +13,8 @@
 #define SAMPLED_TOKENS                                                                             \
     "kd_teacher && (rl == grpo,gdpo || trl.distillation_objective == sampled_token,iw_opd)"
 #define PPO_KL            "the weight of the KL divergence is ppo.kl_coef with rl: ppo: set that"
+#define ROW_SCALES        "this scheme has a scale per row or tensor: remove group_size"
+#define NVFP4_GROUPS      "must be 16 for nvfp4"
 #define NO_SAMPLING_AHEAD "answers are sampled ahead with rl: grpo and gdpo: set it to 0"
 #define NO_ENTIRE_WEIGHTS                                                                          \
     "ranks that sample have the entire model, and get its weights from ranks that gather them: "   \
@@ -242,16 +244,14 @@ const struct ax_config_rule ax_config_rules[] = {
      "quantization.activation_dtype", "fp8 weights need fp8 activations: set it to fp8"},
     {"qat && (qat.weight_dtype == nvfp4 || qat.scheme == nvfp4*) && set(qat.group_size) && "
      "qat.group_size != 16",
-     "qat.group_size", "must be 16 for nvfp4"},
-    {"qat && qat.weight_dtype == nvfp4 && !set(qat.group_size)", "qat.group_size",
-     "must be 16 for nvfp4"},
+     "qat.group_size", NVFP4_GROUPS},
+    {"qat && qat.weight_dtype == nvfp4 && !set(qat.group_size)", "qat.group_size", NVFP4_GROUPS},
     {"qat && (qat.weight_dtype == mxfp4 || qat.scheme == mx*) && set(qat.group_size) && "
      "qat.group_size != 32",
      "qat.group_size", "must be 32 for mxfp4"},
-    {"qat.scheme == int8*,fp8* && set(qat.group_size)", "qat.group_size",
-     "this scheme has a scale per row or tensor: remove group_size"},
+    {"qat.scheme == int8*,fp8* && set(qat.group_size)", "qat.group_size", ROW_SCALES},
     {"quantization.scheme == int8*,fp8* && set(quantization.group_size)", "quantization.group_size",
-     "this scheme has a scale per row or tensor: remove group_size"},
+     ROW_SCALES},
     {"quantization && !quantization.scheme && quantization.weight_dtype == int8 && "
      "set(quantization.group_size)",
      "quantization.group_size",
@@ -260,7 +260,7 @@ const struct ax_config_rule ax_config_rules[] = {
      "quantization.group_size", "llama.cpp's schemes have groups of their own: remove group_size"},
     {"quantization && (quantization.weight_dtype == nvfp4 || quantization.scheme == nvfp4*) && "
      "set(quantization.group_size) && quantization.group_size != 16",
-     "quantization.group_size", "must be 16 for nvfp4"},
+     "quantization.group_size", NVFP4_GROUPS},
     {"fsdp && deepspeed", "fsdp", "use fsdp or deepspeed, not both"},
     {"set(zero_stage) && deepspeed", "zero_stage", "use zero_stage or deepspeed, not both"},
     {"set(zero_stage) && zero_stage == 3 && set(fsdp_config.reshard_after_forward) && "

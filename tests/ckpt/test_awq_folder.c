@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "tests/bytes.h"
 #include "tests/ckpt/awq_folder.h"
 #include "tests/ckpt/folder.h"
 
@@ -18,17 +19,6 @@ struct golden {
 #define GOLDEN(name, in, group)                                                                    \
     { name##_qweight, name##_qzeros, name##_scales, name##_values, in, group }
 static const struct golden goldens[] = {GOLDEN(groups, 16, 8), GOLDEN(rows, 6, -1)};
-
-struct bytes {
-    const char *data;
-    enum ax_dtype dtype;
-};
-static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct bytes *b = ctx;
-    const size_t size = ax_dtype_size(b->dtype);
-    memcpy(out, b->data + (size_t)first * size, (size_t)n * size);
-    return AX_OK;
-}
 
 /* The folder of a golden; mistakes change one thing of it. */
 struct made {
@@ -51,7 +41,7 @@ static enum ax_status open_made(struct ax_hf *hf, const struct golden *g, const 
             continue;
         t[n] = tensors[i];
         t[n].dtype = b[i].dtype;
-        t[n].fill = copy;
+        t[n].fill = copy_bytes;
         t[n++].ctx = &b[i];
     }
     snprintf(text, sizeof text,

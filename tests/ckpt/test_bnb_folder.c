@@ -6,23 +6,16 @@
 
 #include <cmocka.h>
 
+#include "tests/bytes.h"
 #include "tests/ckpt/bnb_folder.h"
 #include "tests/ckpt/folder.h"
 
 /* A tensor "a…" and where its elements are. */
 struct tensor {
-    const char *name;
-    const void *data;
-    enum ax_dtype dtype;
-    int64_t n, cols; /* cols 0: one dimension */
+    struct bytes bytes;
+    const char *name; /* NULL: none */
+    int64_t n, cols;  /* cols 0: one dimension */
 };
-static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct tensor *t = ctx;
-    const size_t size = ax_dtype_size(t->dtype);
-    memcpy(out, (const char *)t->data + (size_t)first * size, (size_t)n * size);
-    return AX_OK;
-}
-
 static enum ax_status open_tensors(struct ax_hf *hf, const char *config, int n,
                                    const struct tensor *tensors) {
     struct ax_st_output t[8];
@@ -32,11 +25,11 @@ static enum ax_status open_tensors(struct ax_hf *hf, const char *config, int n,
         if (tensors[i].name)
             t[count++] = (struct ax_st_output){
                 .name = tensors[i].name,
-                .dtype = tensors[i].dtype,
+                .dtype = tensors[i].bytes.dtype,
                 .ndim = tensors[i].cols ? 2 : 1,
                 .shape = {tensors[i].cols ? tensors[i].n / tensors[i].cols : tensors[i].n,
                           tensors[i].cols},
-                .fill = copy,
+                .fill = copy_bytes,
                 .ctx = (void *)(uintptr_t)&tensors[i]};
     snprintf(text, sizeof text, "{\"quantization_config\": {%s}}", config);
     put_text("config.json", text);
@@ -83,17 +76,21 @@ enum { CODES, ABSMAX, MAP, STATES, NESTED_ABSMAX, NESTED_MAP, N_TENSORS };
 /* The tensors of a golden. */
 #define FOUR(name, type)                                                                           \
     {                                                                                              \
-        [CODES] = {"a.weight", name##_codes, AX_U8, LENGTH(name##_codes), 1},                      \
-        [ABSMAX] = {"a.weight.absmax", name##_absmax, sizeof *name##_absmax == 1 ? AX_U8 : AX_F32, \
-                    LENGTH(name##_absmax), 0},                                                     \
-        [MAP] = {"a.weight.quant_map", type##_map, AX_F32, 16, 0},                                 \
-        [STATES] = {STATE #type, name##_state, AX_U8, LENGTH(name##_state) - 1, 0},                \
+        [CODES] = {{name##_codes, AX_U8}, "a.weight", LENGTH(name##_codes), 1},                    \
+        [ABSMAX] = {{name##_absmax, sizeof *name##_absmax == 1 ? AX_U8 : AX_F32},                  \
+                    "a.weight.absmax",                                                             \
+                    LENGTH(name##_absmax),                                                         \
+                    0},                                                                            \
+        [MAP] = {{type##_map, AX_F32}, "a.weight.quant_map", 16, 0},                               \
+        [STATES] = {{name##_state, AX_U8}, STATE #type, LENGTH(name##_state) - 1, 0},              \
     }
 #define NESTED(t, name)                                                                            \
-    (t)[NESTED_ABSMAX] = (struct tensor){"a.weight.nested_absmax", name##_nested_absmax, AX_F32,   \
-                                         LENGTH(name##_nested_absmax), 0};                         \
+    (t)[NESTED_ABSMAX] = (struct tensor){{name##_nested_absmax, AX_F32},                           \
+                                         "a.weight.nested_absmax",                                 \
+                                         LENGTH(name##_nested_absmax),                             \
+                                         0};                                                       \
     (t)[NESTED_MAP] = (struct tensor) {                                                            \
-        "a.weight.nested_quant_map", nested_map, AX_F32, 256, 0                                    \
+        {nested_map, AX_F32}, "a.weight.nested_quant_map", 256, 0                                  \
     }
 
 static void values_are_those_of_bitsandbytes(void **state) {
@@ -132,7 +129,7 @@ static void codes_may_have_any_type(void **state) {
     struct ax_hf hf;
     struct tensor t[N_TENSORS] = FOUR(nested, nf4);
     NESTED(t, nested);
-    t[CODES].dtype = AX_BF16;
+    t[CODES].bytes.dtype = AX_BF16;
     t[CODES].n /= 2;
     assert_int_equal(open_tensors(&hf, NF4, N_TENSORS, t), AX_OK);
     check_values(ax_hf_find(&hf, "a.weight"), 5, 64, nested_values);
@@ -151,25 +148,25 @@ static void mistakes_are_named(void **state) {
         struct tensor t; /* in the place of the golden's; its name NULL: none */
         const char *says;
     } bad[] = {
-        {ABSMAX, {0}, "a.weight has no weight.absmax; quantize"},
-        {MAP, {0}, "a.weight has no weight.quant_map"},
-        {STATES, {0}, "a.weight has no quant_state of nf4 or fp4"},
-        {NESTED_ABSMAX, {0}, "a.weight has no weight.nested_absmax"},
-        {NESTED_MAP, {0}, "a.weight has no weight.nested_quant_map"},
-        {CODES, {"a.weight", nested_codes, AX_U8, 159, 1}, "another number of codes"},
-        {ABSMAX, {"a.weight.absmax", nested_absmax, AX_U8, 9, 0}, "absmax has another number"},
-        {ABSMAX, {"a.weight.absmax", nf4_values, AX_F32, 10, 0}, "absmax has another number"},
+        {ABSMAX, {.name = NULL}, "a.weight has no weight.absmax; quantize"},
+        {MAP, {.name = NULL}, "a.weight has no weight.quant_map"},
+        {STATES, {.name = NULL}, "a.weight has no quant_state of nf4 or fp4"},
+        {NESTED_ABSMAX, {.name = NULL}, "a.weight has no weight.nested_absmax"},
+        {NESTED_MAP, {.name = NULL}, "a.weight has no weight.nested_quant_map"},
+        {CODES, {{nested_codes, AX_U8}, "a.weight", 159, 1}, "another number of codes"},
+        {ABSMAX, {{nested_absmax, AX_U8}, "a.weight.absmax", 9, 0}, "absmax has another number"},
+        {ABSMAX, {{nf4_values, AX_F32}, "a.weight.absmax", 10, 0}, "absmax has another number"},
         {NESTED_ABSMAX,
-         {"a.weight.nested_absmax", nf4_absmax, AX_F32, 2, 0},
+         {{nf4_absmax, AX_F32}, "a.weight.nested_absmax", 2, 0},
          "nested_absmax has another number"},
         {NESTED_MAP,
-         {"a.weight.nested_quant_map", nested_map, AX_F32, 255, 0},
+         {{nested_map, AX_F32}, "a.weight.nested_quant_map", 255, 0},
          "nested_quant_map has not 256 numbers"},
-        {MAP, {"a.weight.quant_map", fp4_map, AX_F32, 16, 0}, "quant_map has other values"},
-        {MAP, {"a.weight.quant_map", nf4_map, AX_F32, 15, 0}, "quant_map has other values"},
-        {STATES, {STATE "nf4", nf4_map, AX_F32, 16, 0}, "__nf4 is no JSON"},
+        {MAP, {{fp4_map, AX_F32}, "a.weight.quant_map", 16, 0}, "quant_map has other values"},
+        {MAP, {{nf4_map, AX_F32}, "a.weight.quant_map", 15, 0}, "quant_map has other values"},
+        {STATES, {{nf4_map, AX_F32}, STATE "nf4", 16, 0}, "__nf4 is no JSON"},
         {STATES,
-         {STATE "fp4", nested_state, AX_U8, LENGTH(nested_state) - 1, 0},
+         {{nested_state, AX_U8}, STATE "fp4", LENGTH(nested_state) - 1, 0},
          "quant_type: expected fp4, got \"nf4\""},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -213,7 +210,7 @@ static void hostile_states_are_refused(void **state) {
         struct ax_hf hf;
         struct tensor t[N_TENSORS] = FOUR(nested, nf4);
         NESTED(t, nested);
-        t[STATES].data = bad[i][0];
+        t[STATES].bytes.data = bad[i][0];
         t[STATES].n = (int64_t)strlen(bad[i][0]);
         const enum ax_status st = open_tensors(&hf, NF4, N_TENSORS, t);
         if (st != AX_ERR_DATA || !strstr(ax_error_text(), bad[i][1]))
@@ -225,9 +222,9 @@ static void hostile_states_are_refused(void **state) {
 
 #define INT8 "\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true"
 
-static const struct tensor eight[] = {{"a.weight", int8_codes, AX_I8, 48, 12},
-                                      {"a.SCB", int8_scales, AX_F32, 4, 0},
-                                      {"a.weight_format", "\0", AX_U8, 1, 0}};
+static const struct tensor eight[] = {{{int8_codes, AX_I8}, "a.weight", 48, 12},
+                                      {{int8_scales, AX_F32}, "a.SCB", 4, 0},
+                                      {{"\0", AX_U8}, "a.weight_format", 1, 0}};
 
 static void rows_of_int8_are_those_of_bitsandbytes(void **state) {
     (void)state;
@@ -255,10 +252,13 @@ static void mistakes_of_int8_are_named(void **state) {
         enum ax_status st;
         const char *says;
     } bad[] = {
-        {1, {0}, AX_ERR_DATA, "a.weight has no SCB"},
-        {1, {"a.SCB", int8_scales, AX_F32, 3, 0}, AX_ERR_DATA, "a.SCB has not one scale"},
-        {0, {"a.weight", int8_codes, AX_I8, 48, 0}, AX_ERR_DATA, "a.weight is no matrix"},
-        {2, {"a.weight_format", "\2", AX_U8, 1, 0}, AX_ERR_UNSUPPORTED, "order of old GPU kernels"},
+        {1, {.name = NULL}, AX_ERR_DATA, "a.weight has no SCB"},
+        {1, {{int8_scales, AX_F32}, "a.SCB", 3, 0}, AX_ERR_DATA, "a.SCB has not one scale"},
+        {0, {{int8_codes, AX_I8}, "a.weight", 48, 0}, AX_ERR_DATA, "a.weight is no matrix"},
+        {2,
+         {{"\2", AX_U8}, "a.weight_format", 1, 0},
+         AX_ERR_UNSUPPORTED,
+         "order of old GPU kernels"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ax_hf hf;

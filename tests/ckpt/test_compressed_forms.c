@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "tests/bytes.h"
 #include "tests/ckpt/compressed_folder.h"
 #include "tests/ckpt/folder.h"
 
@@ -37,24 +38,11 @@ static const struct golden goldens[] = {
 };
 #define N_GOLDENS (sizeof goldens / sizeof *goldens)
 
-/* What a tensor's elements are copied from. */
-struct bytes {
-    const char *data;
-    enum ax_dtype dtype;
-};
-static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct bytes *b = ctx;
-    const size_t size = ax_dtype_size(b->dtype);
-    memcpy(out, b->data + (size_t)first * size, (size_t)n * size);
-    return AX_OK;
-}
-
 /* The folder of a golden, whose zeros are `zero_rows` rows (0: as they have to be; −1: missing). */
 static enum ax_status open_golden(struct ax_hf *hf, const struct golden *g, int64_t zero_rows) {
     const bool packed = g->dtype == AX_I32;
     const int64_t per = packed ? 32 / g->bits : 1;
-    struct bytes b[] = {
-        {g->codes, g->dtype}, {(const char *)g->scales, AX_F32}, {g->zeros, g->dtype}};
+    struct bytes b[] = {{g->codes, g->dtype}, {g->scales, AX_F32}, {g->zeros, g->dtype}};
     struct ax_st_output t[] = {
         {.name = packed ? "a.weight_packed" : "a.weight",
          .e4m3 = g->dtype == AX_U8,
@@ -69,7 +57,7 @@ static enum ax_status open_golden(struct ax_hf *hf, const struct golden *g, int6
     char text[512];
     for (int i = 0; i < 3; i++) {
         t[i].dtype = b[i].dtype;
-        t[i].fill = copy;
+        t[i].fill = copy_bytes;
         t[i].ctx = &b[i];
     }
     snprintf(text, sizeof text,

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "tests/bytes.h"
 #include "tests/ckpt/folder.h"
 #include "tests/ckpt/gptq_folder.h"
 
@@ -33,21 +34,6 @@ static const struct golden goldens[] = {
     GOLDEN(ragged_ordered, "\"desc_act\": true, \"format\": \"gptq_v2\"", 8, 24, false, true),
     GOLDEN(wide, "\"sym\": true", 4, 64, false, false),
 };
-
-static size_t size_of(enum ax_dtype dtype) {
-    return ax_dtype_size(dtype);
-}
-
-/* What a tensor's elements are copied from. */
-struct bytes {
-    const char *data;
-    enum ax_dtype dtype;
-};
-static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct bytes *b = ctx;
-    memcpy(out, b->data + (size_t)first * size_of(b->dtype), (size_t)n * size_of(b->dtype));
-    return AX_OK;
-}
 
 /* The folder of a golden; mistakes change one thing of it. */
 struct made {
@@ -79,7 +65,7 @@ static enum ax_status open_made(struct ax_hf *hf, const struct golden *g, const 
             continue;
         t[n] = all[i];
         t[n].dtype = b[i].dtype;
-        t[n].fill = copy;
+        t[n].fill = copy_bytes;
         t[n++].ctx = &b[i];
     }
     snprintf(text, sizeof text,

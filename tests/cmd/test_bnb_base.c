@@ -8,45 +8,34 @@
 
 #include <cmocka.h>
 
-#include "base/mem.h"
-#include "ckpt/hf/hf.h"
 #include "kernels/quant/quant_codes.h"
-#include "tests/cmd/chats_case.h"
-#include "tests/cmd/program_case.h"
-#include "tests/golden_files.h"
+#include "tests/cmd/quantized_base_case.h"
 
 enum { BLOCK = 64, NESTED = 256, MOST = 256 };
 
 /* A folder while it is made: tensors, and what they are filled from. */
 struct part {
+    struct bytes bytes;
+    void *data; /* the same */
     char name[128];
-    void *data;
-    enum ax_dtype dtype;
 };
 static struct part parts[MOST];
 static struct ax_st_output tensors[MOST];
 static int n_tensors;
 
-static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct part *p = ctx;
-    const size_t size = ax_dtype_size(p->dtype);
-    memcpy(out, (const char *)p->data + (size_t)first * size, (size_t)n * size);
-    return AX_OK;
-}
-
 /* Adds STEM + `end` and returns its n elements. */
 static void *add(const char *stem, const char *end, enum ax_dtype dtype, int64_t n, int64_t cols) {
     struct part *p = &parts[n_tensors];
     snprintf(p->name, sizeof p->name, "%s%s", stem, end);
-    p->dtype = dtype;
     assert_int_equal(ax_alloc(&p->data, (size_t)n, ax_dtype_size(dtype)), AX_OK);
+    p->bytes = (struct bytes){p->data, dtype};
     assert_true(n_tensors < MOST);
     tensors[n_tensors++] = (struct ax_st_output){.name = p->name,
                                                  .dtype = dtype,
                                                  .ndim = cols > 0 ? 2 : 1,
                                                  .shape = {cols > 0 ? n / cols : n, cols},
-                                                 .fill = copy,
-                                                 .ctx = p};
+                                                 .fill = copy_bytes,
+                                                 .ctx = &p->bytes};
     return p->data;
 }
 
@@ -118,34 +107,6 @@ static void add_eight(const struct ax_st_entry *e, float *x) {
     }
 }
 
-static void put_config(const char *to, const char *quantization) {
-    struct ax_json_doc doc;
-    char path[600], *text;
-    size_t len;
-    snprintf(path, sizeof path, "%s/config.json", golden_llama());
-    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
-    if (quantization)
-        json_object_set_new(doc.root, "quantization_config", json_loads(quantization, 0, NULL));
-    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
-    snprintf(path, sizeof path, "%s/config.json", to);
-    assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
-    ax_free(text);
-    ax_json_free(&doc);
-}
-
-static void put_tokenizer(const char *to) {
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
-    char path[600], *text;
-    size_t len;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/%s", golden_llama(), files[i]);
-        assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
-        snprintf(path, sizeof path, "%s/%s", to, files[i]);
-        assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
-        ax_free(text);
-    }
-}
-
 static bool is_linear(const char *name) {
     return strstr(name, "_proj.weight") != NULL;
 }
@@ -153,7 +114,6 @@ static bool is_linear(const char *name) {
 /* Writes the golden llama to SCRATCH/NAME with its linears as `type` (nf4, fp4, int8; or NULL: with the values that nf4
  * has), but for those whose names contain `skipped`. */
 static void make(const char *name, const char *type, const char *skipped) {
-    char to[200], path[300];
     struct ax_hf hf;
     n_tensors = 0;
     assert_int_equal(ax_hf_open(&hf, golden_llama()), AX_OK);
@@ -177,17 +137,13 @@ static void make(const char *name, const char *type, const char *skipped) {
         ax_free(x);
     }
     ax_hf_close(&hf);
-    snprintf(to, sizeof to, "%s", in_scratch(name));
-    snprintf(path, sizeof path, "%s/model.safetensors", to);
-    assert_int_equal(ax_mkdir_parents(to), AX_OK);
-    assert_int_equal(ax_safetensors_write(path, n_tensors, tensors), AX_OK);
-    put_config(to, !type ? NULL
-                   : strcmp(type, "int8") == 0
-                       ? "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}"
-                   : strcmp(type, "nf4") == 0
-                       ? "{\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}"
-                       : "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}");
-    put_tokenizer(to);
+    put_folder(
+        name,
+        !type                       ? NULL
+        : strcmp(type, "int8") == 0 ? "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}"
+        : strcmp(type, "nf4") == 0  ? "{\"load_in_4bit\": true, \"bnb_4bit_quant_type\": \"nf4\"}"
+                                   : "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}",
+        n_tensors, tensors);
     while (n_tensors > 0)
         ax_free(parts[--n_tensors].data);
 }
@@ -203,32 +159,6 @@ static int make_folders(void **state) {
     return 0;
 }
 
-static double evaluate(const char *model, const char *more) {
-    char said[8192];
-    if (run(said, sizeof said, "eval --model %s --config %s --dtype float32 --json %s",
-            in_scratch(model), in_scratch("c.yaml"), more) != 0)
-        fail_msg("%s", said);
-    const char *json = strchr(said, '{');
-    json_t *v = json ? json_loads(json, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-    const double nll = json_number_value(json_object_get(v, "mean_nll"));
-    json_decref(v);
-    if (!(nll > 0))
-        fail_msg("%s", said);
-    return nll;
-}
-
-/* base_model=… in the scratch folder. */
-static const char *base(const char *name) {
-    static char text[2][200];
-    static int next;
-    char *to = text[next++ % 2];
-    snprintf(to, sizeof text[0], "base_model=%s/%s", scratch, name);
-    return to;
-}
-
-static const char lora[] =
-    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nmax_steps: 3\n"
-    "merge_lora: true\nfloat32: true\nsave_only_model: true\n";
 #define QLORA "adapter=qlora", "load_in_4bit=true"
 
 static void it_is_the_model_of_its_values(void **state) {

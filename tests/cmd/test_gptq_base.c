@@ -7,38 +7,28 @@
 
 #include <cmocka.h>
 
-#include "base/mem.h"
-#include "ckpt/hf/hf.h"
-#include "tests/cmd/chats_case.h"
-#include "tests/cmd/program_case.h"
-#include "tests/golden_files.h"
+#include "tests/cmd/quantized_base_case.h"
 
 enum { GROUP = 32, PER = 8, MATRICES = 21, PARTS = 4 };
 
 struct part {
+    struct bytes bytes;
+    void *data; /* the same */
     char name[96];
-    void *data;
-    enum ax_dtype dtype;
 };
-static enum ax_status copy(void *ctx, int64_t first, int64_t n, void *out) {
-    const struct part *p = ctx;
-    const size_t size = ax_dtype_size(p->dtype);
-    memcpy(out, (const char *)p->data + (size_t)first * size, (size_t)n * size);
-    return AX_OK;
-}
 
 static struct ax_st_output output(struct part *p, const char *stem, const char *end,
                                   enum ax_dtype dtype, int64_t rows, int64_t cols) {
     snprintf(p->name, sizeof p->name, "%s%s", stem, end);
-    p->dtype = dtype;
     assert_int_equal(ax_alloc(&p->data, (size_t)(rows * cols), ax_dtype_size(dtype)), AX_OK);
+    p->bytes = (struct bytes){p->data, dtype};
     memset(p->data, 0, (size_t)(rows * cols) * ax_dtype_size(dtype));
     return (struct ax_st_output){.name = p->name,
                                  .dtype = dtype,
                                  .ndim = rows > 1 ? 2 : 1,
                                  .shape = {rows > 1 ? rows : cols, cols},
-                                 .fill = copy,
-                                 .ctx = p};
+                                 .fill = copy_bytes,
+                                 .ctx = &p->bytes};
 }
 
 /* The codes of a matrix as GPTQ packs them, with the bias of zeros that AutoGPTQ writes. */
@@ -66,47 +56,12 @@ static void repack(const struct ax_st_entry *e, struct part *p, struct ax_st_out
     ax_free(scales);
 }
 
-static void put_config(const char *from, const char *to) {
-    struct ax_json_doc doc;
-    char path[300], *text;
-    size_t len;
-    snprintf(path, sizeof path, "%s/config.json", from);
-    assert_int_equal(ax_json_load(&doc, path, 1 << 20), AX_OK);
-    json_object_set_new(doc.root, "quantization_config",
-                        json_pack("{ss si si sb sb}", "quant_method", "gptq", "bits", 4,
-                                  "group_size", GROUP, "desc_act", 0, "sym", 1));
-    assert_int_equal(ax_json_dump(doc.root, &text, &len), AX_OK);
-    snprintf(path, sizeof path, "%s/config.json", to);
-    assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
-    ax_free(text);
-    ax_json_free(&doc);
-}
-
-static void put_tokenizer(const char *to) {
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
-    char path[600], *text;
-    size_t len;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(path, sizeof path, "%s/%s", golden_llama(), files[i]);
-        assert_int_equal(ax_read_file(path, 1 << 24, &text, &len), AX_OK);
-        snprintf(path, sizeof path, "%s/%s", to, files[i]);
-        assert_int_equal(ax_write_file_atomic(path, text, len), AX_OK);
-        ax_free(text);
-    }
-}
-
-static void put_folder(const char *name, const char *config, int n, const struct ax_st_output *t) {
-    char to[200], path[300];
-    snprintf(to, sizeof to, "%s", in_scratch(name));
-    snprintf(path, sizeof path, "%s/model.safetensors", to);
-    assert_int_equal(ax_mkdir_parents(to), AX_OK);
-    assert_int_equal(ax_safetensors_write(path, n, t), AX_OK);
-    put_config(config, to);
-    put_tokenizer(to);
-}
+#define GPTQ                                                                                       \
+    "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 32, \"desc_act\": false, \"sym\": " \
+    "true}"
 
 /* The n tensors, without the PARTS of a matrix from `at` on, which is as the golden llama has it. */
-static void put_partly(const char *config, int n, struct ax_st_output *t, int at) {
+static void put_partly(int n, struct ax_st_output *t, int at) {
     char name[96];
     struct ax_hf hf;
     snprintf(name, sizeof name, "%.*s.weight", (int)(strlen(t[at].name) - strlen(".qweight")),
@@ -114,22 +69,23 @@ static void put_partly(const char *config, int n, struct ax_st_output *t, int at
     assert_int_equal(ax_hf_open(&hf, golden_llama()), AX_OK);
     const struct ax_st_entry *e = ax_hf_find(&hf, name);
     assert_non_null(e);
-    struct part whole = {.data = (void *)(uintptr_t)e->data, .dtype = e->dtype};
+    struct bytes whole = {e->data, e->dtype};
     t[at] = (struct ax_st_output){.name = name,
                                   .dtype = e->dtype,
                                   .ndim = 2,
                                   .shape = {e->shape[0], e->shape[1]},
-                                  .fill = copy,
+                                  .fill = copy_bytes,
                                   .ctx = &whole};
     memmove(&t[at + 1], &t[at + PARTS], (size_t)(n - at - PARTS) * sizeof *t);
-    put_folder("partly", config, n - PARTS + 1, t);
+    put_folder("partly", GPTQ, n - PARTS + 1, t);
     ax_hf_close(&hf);
 }
 
 /* SCRATCH/int4, the golden llama as `axtrain quantize` writes it, SCRATCH/gptq with its codes, and SCRATCH/partly with
  * one matrix that is not quantized. */
 static int make_folders(void **state) {
-    static struct part parts[PARTS * MATRICES], plain[64];
+    static struct part parts[PARTS * MATRICES];
+    static struct bytes plain[64];
     struct ax_st_output t[PARTS * MATRICES + 64];
     char from[200];
     struct ax_hf hf;
@@ -148,50 +104,23 @@ static int make_folders(void **state) {
             n += PARTS;
             continue;
         }
-        plain[i] = (struct part){.data = (void *)(uintptr_t)e->data, .dtype = e->dtype};
+        plain[i] = (struct bytes){e->data, e->dtype};
         t[n] = (struct ax_st_output){.name = e->name,
                                      .dtype = e->dtype,
                                      .ndim = e->ndim,
                                      .shape = {e->shape[0], e->shape[1]},
-                                     .fill = copy,
+                                     .fill = copy_bytes,
                                      .ctx = &plain[i]};
         n++;
     }
     assert_int_equal(matrices, MATRICES);
-    put_folder("gptq", from, n, t);
-    put_partly(from, n, t, last);
+    put_folder("gptq", GPTQ, n, t);
+    put_partly(n, t, last);
     ax_hf_close(&hf);
     for (int i = 0; i < PARTS * MATRICES; i++)
         ax_free(parts[i].data);
     return 0;
 }
-
-static double evaluate(const char *model, const char *more) {
-    char said[8192];
-    if (run(said, sizeof said, "eval --model %s --config %s --dtype float32 --json %s",
-            in_scratch(model), in_scratch("c.yaml"), more) != 0)
-        fail_msg("%s", said);
-    const char *json = strchr(said, '{');
-    json_t *v = json ? json_loads(json, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-    const double nll = json_number_value(json_object_get(v, "mean_nll"));
-    json_decref(v);
-    if (!(nll > 0))
-        fail_msg("%s", said);
-    return nll;
-}
-
-/* base_model=… in the scratch folder. */
-static const char *base(const char *name) {
-    static char text[2][200];
-    static int next;
-    char *to = text[next++ % 2];
-    snprintf(to, sizeof text[0], "base_model=%s/%s", scratch, name);
-    return to;
-}
-
-static const char lora[] =
-    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nmax_steps: 3\n"
-    "merge_lora: true\nfloat32: true\nsave_only_model: true\n";
 
 static void it_is_the_model_of_its_codes(void **state) {
     (void)state;
