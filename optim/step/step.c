@@ -368,11 +368,10 @@ static enum ax_status act_reduce(struct ax_step *s, const struct ax_action *a) {
 
 /* Both copies of a tied matrix get the sum of their gradients (a + b = b + a: they stay equal). */
 static enum ax_status act_tie(struct ax_step *s, const struct ax_action *a) {
-    struct ax_unit *unit = &s->model.units[a->unit];
+    const struct ax_unit *unit = &s->model.units[a->unit];
     const int peer = ax_pipe_peer(s->rt, ax_chunks_have(&s->model.chunks, 0) ? -1 : 1);
     struct ax_stack *scratch = &s->rt->arena.scratch;
     AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
-    AX_TRY(ax_unit_end_gradients(unit, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_tensor *grad = &unit->segments[k].grad;
         if (!grad->data || unit->segments[k].uncopied)
@@ -404,9 +403,8 @@ static enum ax_status sum_double(struct ax_step *s, enum ax_role role, double AX
 
 /* Only what this rank owns enters the norm; the table omits the copy of a tied matrix. */
 static enum ax_status act_norm(struct ax_step *s, const struct ax_action *a) {
-    struct ax_unit *unit = &s->model.units[a->unit];
+    const struct ax_unit *unit = &s->model.units[a->unit];
     AX_TRY(ax_unit_finish_reduces(&s->reduction, &s->second, s->rt));
-    AX_TRY(ax_unit_end_gradients(unit, s->rt));
     for (int k = 0; k < unit->n_segments; k++) {
         const struct ax_segment *seg = &unit->segments[k];
         if (seg->trainable && ax_segment_owned(seg, &s->rt->mesh))

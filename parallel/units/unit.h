@@ -179,13 +179,13 @@ struct ax_unit_sum {
  *
  * _begin_ comes before anything adds to the gradients of a unit, for each backward. The first time after a sum or an update it
  * zeroes grad_full, except for matrices whose first product is to write them: true of ax_unit_grad_begins, once for each.
- * _end_ completes grad before it is used: what nothing has written or added to is zero then. _drop_ forgets them. */
+ * _drop_ forgets gradients, as after an update. */
 enum ax_status ax_unit_begin_gradients(struct ax_unit *unit, struct ax_runtime *rt);
 bool ax_unit_grad_begins(const struct ax_unit *unit, const struct ax_param *p);
-enum ax_status ax_unit_end_gradients(struct ax_unit *unit, struct ax_runtime *rt);
 void ax_unit_drop_gradients(struct ax_unit *unit);
-/* After one or more backwards: grad (+)= this rank's part of Σ grad_full over the gather role. After a step's `last`
- * backward, also sums over the other reduce roles.
+/* After one or more backwards, also on one rank: what nothing has written or added to is zero, and
+ * grad (+)= this rank's part of Σ grad_full over the gather role. After a step's `last` backward, also sums over the other
+ * reduce roles.
  *
  * _start_ begins the first of these sums, _finish_ completes them all (a no-op if r->unit is NULL);
  * until then the unit's gradients must not change. _pass_ completes the first sum and starts the

@@ -372,18 +372,6 @@ static enum ax_status complete(struct ax_segment *seg, struct ax_runtime *rt) {
     return AX_OK;
 }
 
-enum ax_status ax_unit_end_gradients(struct ax_unit *unit, struct ax_runtime *rt) {
-    for (int i = 0; i < unit->n_segments; i++) {
-        struct ax_segment *seg = &unit->segments[i];
-        if (seg->trainable && is_alone(seg))
-            AX_TRY(complete(seg, rt));
-        else if (seg->trainable && !seg->summed)
-            AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, 0}));
-        seg->summed = true;
-    }
-    return AX_OK;
-}
-
 void ax_unit_drop_gradients(struct ax_unit *unit) {
     for (int i = 0; i < unit->n_segments; i++)
         unit->segments[i].begun = unit->segments[i].summed = false;
@@ -397,11 +385,11 @@ enum ax_status ax_unit_start_reduce(struct ax_unit_sum *r, struct ax_unit *unit,
     for (int i = 0; i < unit->n_segments; i++) {
         struct ax_segment *seg = &unit->segments[i];
         r->sums[i].over = next_role(seg, rt, last, AX_ROLE_COUNT);
-        if (r->sums[i].over == AX_ROLE_COUNT)
-            continue;
-        AX_TRY(complete(seg, rt));
-        AX_TRY(start_sum(seg, rt, r->sums[i].over, &r->sums[i]));
-        seg->begun = is_alone(seg);
+        if (seg->trainable)
+            AX_TRY(complete(seg, rt));
+        if (r->sums[i].over != AX_ROLE_COUNT)
+            AX_TRY(start_sum(seg, rt, r->sums[i].over, &r->sums[i]));
+        seg->begun = seg->begun && is_alone(seg);
     }
     return AX_OK;
 }

@@ -462,7 +462,6 @@ static enum ax_status two_steps(struct ax_runtime *rt, void *ctx) {
         assert_false(ax_unit_grad_begins(&r->unit, written));
         AX_TRY(ax_unit_start_reduce(&sum, &r->unit, rt, true));
         AX_TRY(ax_unit_finish_reduce(&sum, rt));
-        AX_TRY(ax_unit_end_gradients(&r->unit, rt));
         for (int64_t k = 0; k < seg->shard_numel && !ax_runtime_planning(rt); k++) {
             const int64_t at = rt->mesh.rank * seg->shard_numel + k - written->offset;
             const bool inside = at >= 0 && at < ax_param_local_numel(written);
@@ -497,8 +496,10 @@ static enum ax_status no_backward(struct ax_runtime *rt, void *ctx) {
     r.params[3].linear = true;
     lay_out(&r, rt, &o, N_PARAMS);
     const struct ax_segment *seg = &r.unit.segments[0];
+    struct ax_unit_sum sum = {0};
     AX_TRY(ax_run_fill(rt->q, &(struct ax_fill){seg->grad, NAN}));
-    AX_TRY(ax_unit_end_gradients(&r.unit, rt));
+    AX_TRY(ax_unit_start_reduce(&sum, &r.unit, rt, true));
+    AX_TRY(ax_unit_finish_reduce(&sum, rt));
     for (int64_t k = 0; k < seg->shard_numel && !ax_runtime_planning(rt); k++)
         assert_true(ax_load(AX_F32, seg->grad.data, k) == 0);
     return AX_OK;
