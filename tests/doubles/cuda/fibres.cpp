@@ -4,6 +4,8 @@
 
 #include <time.h>
 
+#include <numeric>
+
 #if defined(__SANITIZE_ADDRESS__) || defined(AX_FIBRES_OF_SANITIZED)
 extern "C" void __sanitizer_start_switch_fiber(void **, const void *, size_t);
 extern "C" void __sanitizer_finish_switch_fiber(void *, const void **, size_t *);
@@ -273,6 +275,24 @@ static void order_threads(unsigned *random) {
     }
 }
 
+/* Blocks, too: from any, by steps that reach each of them. */
+struct BlockOrder {
+    uint64_t n, at, step;
+};
+
+static BlockOrder order_blocks(const dim3 &grid, unsigned *random) {
+    BlockOrder o = {(uint64_t)grid.x * grid.y * grid.z, 0, 1};
+    if (schedule_seed && o.n > 0) {
+        *random = *random * 1664525u + 1013904223u;
+        o.at = (*random >> 8) % o.n;
+        *random = *random * 1664525u + 1013904223u;
+        o.step = 1 + (*random >> 8) % o.n;
+        while (std::gcd(o.step, o.n) != 1)
+            o.step++;
+    }
+    return o;
+}
+
 void launch_blocks(const char *name, void (*body)(void *), void *arg, dim3 grid, dim3 block,
                    size_t smem) {
     kernel_name = name;
@@ -296,16 +316,15 @@ void launch_blocks(const char *name, void (*body)(void *), void *arg, dim3 grid,
     b.body = body;
     b.arg = arg;
     unsigned random = schedule_seed;
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++) {
-                b.bid = {x, y, z};
-                order_threads(&random);
-                if (smem)
-                    memset(b.dyn.data(), 0xFF,
-                           b.dyn.size()); // NaN poison: reading unwritten shared memory shows
-                run_block();
-            }
+    BlockOrder o = order_blocks(grid, &random);
+    for (uint64_t i = 0; i < o.n; i++, o.at = (o.at + o.step) % o.n) {
+        b.bid = {(unsigned)(o.at % grid.x), (unsigned)(o.at / grid.x % grid.y),
+                 (unsigned)(o.at / grid.x / grid.y)};
+        order_threads(&random);
+        if (smem) // NaN poison: reading unwritten shared memory shows
+            memset(b.dyn.data(), 0xFF, b.dyn.size());
+        run_block();
+    }
     b.cur = nullptr;
 }
 

@@ -113,7 +113,7 @@ struct Block {
 inline thread_local Block
     *blk; /* the thread's: a pointer is read without a look whether it was made */
 inline thread_local uint3 tid3;
-inline unsigned schedule_seed = 0;   // 0 = ascending order; else a shuffled order per block
+inline unsigned schedule_seed = 0;   // 0 = ascending order; else blocks and threads are shuffled
 inline const char *kernel_name = ""; /* the kernel that runs */
 
 /* What kernels call is in this header and has the sanitizers' checks; how lanes meet is in fibres.cpp, and has none. */
