@@ -65,6 +65,18 @@ struct ax_cuda_time {
     int64_t into;
 };
 enum ax_status ax_cuda_time(struct ax_queue *q, const struct ax_cuda_time *args);
+/* Copies whole words, in any order of the pieces. */
+#define AX_CUDA_COPIES 16
+struct ax_cuda_copy {
+    uint32_t AX_DEVICE *to;
+    const uint32_t AX_DEVICE *from;
+    size_t words;
+};
+struct ax_cuda_copies {
+    int n;
+    struct ax_cuda_copy piece[AX_CUDA_COPIES];
+};
+enum ax_status ax_cuda_copy_all(struct ax_queue *q, const struct ax_cuda_copies *args);
 
 #define AX_CUDA_TRY(call) AX_TRY(ax_cuda_check(call, #call))
 

@@ -299,8 +299,7 @@ struct ax_graphs *ax_cuda_graphs(const struct ax_queue *q) {
 }
 
 static enum ax_status cuda_copy(struct ax_queue *q, void *to, const void *from, size_t bytes) {
-    return ax_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ax_cuda_stream(q)),
-                         "cudaMemcpyAsync");
+    return ax_graphs_copy(ax_cuda_graphs(q), to, from, bytes);
 }
 
 static enum ax_status cuda_copy_beside(struct ax_queue *q, enum ax_tier into, uint64_t n, void *to,

@@ -16,6 +16,7 @@
 #define KEPT  256               /* sequences */
 #define BYTES ((size_t)8 << 20) /* of them all */
 #define SEEN  1024              /* hashes of sequences that came once */
+#define SHORT ((size_t)8 << 10) /* a copy of more bytes is left to the GPU's copy engines */
 
 /* An op, in which args is NULL, with its arguments behind it. */
 struct entry {
@@ -41,7 +42,8 @@ struct ax_graphs {
     cudaStream_t stream, capturing; /* the queue's; another one */
     bool off, said;
     atomic_bool stale;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock;         /* of what follows */
+    struct ax_cuda_copies copies; /* held back; while there are any, `now` is empty */
     struct sequence now;
     struct kept *held; /* begins as `now`, of which nothing was launched; NULL: all of it was */
     int n;
@@ -100,6 +102,20 @@ static void tell(const struct ax_graphs *g, enum ax_status st) {
 
 static void issue_held(struct ax_graphs *g, int but) {
     tell(g, issue_all(g, &g->now, but, g->stream));
+}
+
+/* ---- copies ---- */
+
+static enum ax_status run_copies(struct ax_queue *q, const void *args, void *work) {
+    (void)work;
+    return ax_cuda_copy_all(q, args);
+}
+
+static void issue_copies(struct ax_graphs *g) {
+    const struct ax_graphs_op all = {.run = run_copies};
+    if (g->copies.n > 0)
+        tell(g, issue(g, &all, &g->copies, g->stream));
+    g->copies.n = 0;
 }
 
 /* ---- capturing ---- */
@@ -262,6 +278,7 @@ static enum ax_status add(struct ax_graphs *g, const struct ax_graphs_op *o) {
     enum ax_status st = AX_OK;
     if (first && atomic_exchange(&g->stale, false))
         drop_all(g);
+    issue_copies(g);
     AX_TRY(append(&g->now, o));
     if (held || first)
         g->held = follow(g, before);
@@ -297,12 +314,51 @@ cudaStream_t ax_graphs_stream(struct ax_graphs *g) {
     pthread_mutex_lock(&g->lock);
     (void)ax_cuda_use(); /* not every thread has called it */
     end(g);
+    issue_copies(g);
     pthread_mutex_unlock(&g->lock);
     return g->stream;
 }
 
 void ax_graphs_forget(struct ax_graphs *g) {
     atomic_store(&g->stale, true);
+}
+
+/* ---- holding copies back ---- */
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+/* Whether a copy may come before, beside or after those that are held. */
+static bool is_apart(const struct ax_graphs *g, const void *to, const void *from, size_t bytes) {
+    bool apart = true;
+    for (int i = 0; i < g->copies.n; i++) {
+        const struct ax_cuda_copy *c = &g->copies.piece[i];
+        const size_t other = c->words * sizeof *c->to;
+        apart &= !overlap(to, bytes, c->to, other) && !overlap(to, bytes, c->from, other) &&
+                 !overlap(from, bytes, c->to, other);
+    }
+    return apart;
+}
+
+static void hold_copy(struct ax_graphs *g, void *to, const void *from, size_t bytes) {
+    end(g);
+    if (g->copies.n == AX_CUDA_COPIES || !is_apart(g, to, from, bytes))
+        issue_copies(g);
+    g->copies.piece[g->copies.n++] = (struct ax_cuda_copy){to, from, bytes / sizeof(uint32_t)};
+}
+
+enum ax_status ax_graphs_copy(struct ax_graphs *g, void *to, const void *from, size_t bytes) {
+    const size_t rest = ((uintptr_t)to | (uintptr_t)from | bytes) % sizeof(uint32_t);
+    if (g->off || bytes > SHORT || rest > 0)
+        return ax_cuda_check(
+            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ax_graphs_stream(g)),
+            "cudaMemcpyAsync");
+    AX_TRY(ax_cuda_use());
+    pthread_mutex_lock(&g->lock);
+    hold_copy(g, to, from, bytes);
+    pthread_mutex_unlock(&g->lock);
+    return AX_OK;
 }
 
 /* ---- opening ---- */

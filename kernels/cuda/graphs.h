@@ -8,7 +8,10 @@
  * whatever changes from step to step (how many documents there are, or rows with labels) makes another
  * sequence, and no graph computes with old arguments.
  *
- * Errors of ops that were held back are told to whoever waits for the queue (ax_cuda_fail). What cannot be
+ * Short copies, as the host writes before a pass, are held back too, until something else follows: one
+ * kernel makes all of them, so that the GPU goes from copies to kernels once.
+ *
+ * Errors of what was held back are told to whoever waits for the queue (ax_cuda_fail). What cannot be
  * captured is launched one by one. AXTRAIN_CUDA_GRAPHS=off: nothing is held back. */
 #ifndef AX_KERNELS_CUDA_GRAPHS_H
 #define AX_KERNELS_CUDA_GRAPHS_H
@@ -34,6 +37,8 @@ enum ax_status ax_graphs_open(struct ax_graphs **out, struct ax_queue *q, cudaSt
 void ax_graphs_close(struct ax_graphs *g);
 /* Enqueues an op now, or later. */
 enum ax_status ax_graphs_enqueue(struct ax_graphs *g, const struct ax_graphs_op *o);
+/* Copies memory that kernels reach, of the device or of its host tier, now or later. From any thread. */
+enum ax_status ax_graphs_copy(struct ax_graphs *g, void *to, const void *from, size_t bytes);
 /* The queue's stream, after all that was held back; for an op, the one it is to enqueue on. From any thread. */
 cudaStream_t ax_graphs_stream(struct ax_graphs *g);
 /* Kept graphs are not launched any more: kernels or algorithms are others now. From any thread. */

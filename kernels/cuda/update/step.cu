@@ -74,3 +74,19 @@ __global__ void time_kernel(struct ax_times *t, int into) {
 extern "C" enum ax_status ax_cuda_time(struct ax_queue *q, const struct ax_cuda_time *a) {
     return AX_LAUNCH(q, time_kernel, 1, 1, 0, a->t, (int)a->into);
 }
+
+/* A piece by each row of blocks. */
+__global__ void copies_kernel(AX_INDEXED struct ax_cuda_copies c) {
+    const struct ax_cuda_copy piece = c.piece[blockIdx.y];
+    const size_t stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < piece.words; i += stride)
+        piece.to[i] = piece.from[i];
+}
+
+extern "C" enum ax_status ax_cuda_copy_all(struct ax_queue *q, const struct ax_cuda_copies *c) {
+    size_t most = 1;
+    for (int i = 0; i < c->n; i++)
+        most = max(most, c->piece[i].words);
+    return AX_LAUNCH(q, copies_kernel, dim3(blocks_of(most, THREADS), (unsigned)c->n), THREADS, 0,
+                     *c);
+}

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -106,6 +107,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e);
 void ax_emulated_fail(cudaError_t e, bool stays);
 /* For tests: the order of streams and warps from now on. AXTRAIN_CUDA_SEED sets the first. */
 void ax_emulated_seed(unsigned seed);
+/* For tests: how often cudaMemcpyAsync was called. */
+uint64_t ax_emulated_copies(void);
 
 #ifdef __cplusplus
 }

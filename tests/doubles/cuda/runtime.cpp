@@ -237,6 +237,11 @@ void ax_emulated_fail(cudaError_t e, bool stays) {
     failure_stays = stays;
 }
 
+static std::atomic<uint64_t> copies;
+uint64_t ax_emulated_copies(void) {
+    return copies;
+}
+
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) {
     ax_emulated_add(s, [=] { memset(p, value, bytes); });
     return cudaSuccess;
@@ -244,6 +249,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) {
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t s) {
     (void)kind;
+    copies++;
     ax_emulated_add(s, [=] { memmove(to, from, bytes); });
     return cudaSuccess;
 }
