@@ -129,6 +129,7 @@ SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so) \
 
 TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
+LONG_BIN := $(filter $(patsubst %,$(BUILD)/tests/%,$(shell grep -v '^#' tests/long.txt)),$(TEST_BIN))
 # What compares with goldens, and finds them: a library, of which each test takes what it needs.
 GOLDEN_SRC := $(filter-out %/replay.c tests/goldens/test_%.c,$(wildcard tests/goldens/*.c))
 REPLAY := $(BUILD)/tests/goldens/replay
@@ -143,7 +144,7 @@ TEST_HELP := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/*.c) tests/doubles/far
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=build-fuzz/%)
 
-.PHONY: all help bootstrap demo test peers test-peers test-all test-arm soak check format docs fuzz bench-peers goldens mutate clean tests-built
+.PHONY: all help bootstrap demo test test-long peers test-peers test-all test-arm soak check format docs fuzz bench-peers goldens mutate clean tests-built
 .PHONY: install uninstall dist wheel bundle kernels gpu-check gpu-bench FORCE
 all: $(BIN) $(SHIM) ## build axtrain
 
@@ -359,10 +360,14 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 
 tests-built: $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(TEST_BIN)
 
-test: ## build and run every test (about 20 minutes on 2 cores)
+test: ## build and run the tests but the longest (about ten minutes on 2 cores)
+test-long: ## build and run the longest tests: meshes, trainings, ops in the GPU's emulator (about ten minutes)
+test: NOW = $(filter-out $(LONG_BIN),$(TEST_BIN))
+test-long: NOW = $(LONG_BIN)
+test test-long:
 	@tools/bootstrap build test parquet sandbox-parts smollm2
-	@$(MAKE) --no-print-directory -j$$(nproc) tests-built
-	@tools/run-tests $(BUILD) $(TEST_BIN)
+	@$(MAKE) --no-print-directory -j$$(nproc) $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(NOW)
+	@$(if $(NOW),tools/run-tests $(BUILD) $(NOW),echo "none in TEST_ROOMS")
 
 peers: ## install what test-peers compares with: PyTorch, transformers, PEFT (a few GB)
 	@tools/bootstrap build test peers
