@@ -373,18 +373,19 @@ struct ax_combine_backward {
 };
 /* One product per group g on its rows offsets[g] … offsets[g+1]−1 of `a` (i32 [G+1], within R;
  * groups may be empty; rows beyond offsets[G] are neither read nor written):
- *   y = x·W_gᵀ      a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
- *   dx = dy·W_g     a = dy [R][out], b = W, c = dx [R][in]
- *   dW_g += dyᵀ·x   a = dy, b = x [R][in], c = dW accumulation [G][out][in], trans_a
+ *   y = α·x·W_gᵀ    a = x [R][in], b = W [G][out][in], c = y [R][out], trans_b
+ *   dx = α·dy·W_g   a = dy [R][out], b = W, c = dx [R][in]
+ *   dW_g += α·dyᵀ·x a = dy, b = x [R][in], c = dW accumulation [G][out][in], trans_a
  * With matrices stored as [in][out]: y = x·W_g as the second, dx = dy·W_gᵀ as the first, and
- * dW_g += xᵀ·dy as the third. A bias compute [G][N] (data NULL = none; not with trans_a) is added to
+ * dW_g += xᵀ·dy as the third. accumulate: y and dx are added to what c has, too. A bias compute [G][N] (data NULL = none; not with trans_a) is added to
  * each row of its group. a, b, c compute except dW; the matrices of b or c need not be contiguous (row
  * stride). expected_rows: rows to assume in the cost, since only the data determines them. mirror: of
  * what offsets is part of, for backends that need it on the host (borrowed until the call returns; NULL: they wait
  * for it each time). */
 struct ax_grouped_gemm {
     struct ax_tensor a, b, c, offsets;
-    bool trans_a, trans_b;
+    bool trans_a, trans_b, accumulate;
+    double alpha; /* α, not 0 */
     int64_t expected_rows;
     struct ax_tensor bias;
     struct ax_mirror *mirror;

@@ -147,7 +147,7 @@ static struct ax_tensor matrices(struct ax_case_builder *b, enum ax_dtype dtype,
 }
 
 static const char *check_grouped_gemm(const struct ax_grouped_gemm *a) {
-    NEED(a->a.ndim == 2 && real(&a->a) && !(a->trans_a && a->trans_b));
+    NEED(a->a.ndim == 2 && real(&a->a) && !(a->trans_a && a->trans_b) && a->alpha != 0);
     int64_t rows = a->a.shape[0], width = a->a.shape[1], groups = a->offsets.shape[0] - 1;
     enum ax_dtype dtype = a->a.dtype;
     tensor b = &a->b, c = &a->c;
@@ -171,7 +171,7 @@ static struct ax_op_cost cost_grouped_gemm(const struct ax_grouped_gemm *a) {
     const struct ax_tensor *weights = a->trans_a ? &a->c : &a->b;
     const struct ax_tensor *other = a->trans_a ? &a->b : &a->c;
     double rows = (double)a->expected_rows;
-    double widths = (double)a->a.shape[1] + (double)other->shape[1];
+    double widths = (double)a->a.shape[1] + (a->accumulate ? 2 : 1) * (double)other->shape[1];
     return (struct ax_op_cost){2 * rows * (double)weights->shape[1] * (double)weights->shape[2],
                                rows * widths * (double)ax_dtype_size(a->a.dtype) +
                                    (a->trans_a ? 2 : 1) * bytes_of(weights) +
@@ -183,6 +183,8 @@ static void build_grouped_gemm(struct ax_case_builder *b, struct ax_grouped_gemm
     const struct ax_shape *s = b->shape;
     a->trans_a = ax_case_has(b, AX_SHAPE_TRANS_A);
     a->trans_b = ax_case_has(b, AX_SHAPE_TRANS_B);
+    a->accumulate = !a->trans_a && ax_case_has(b, AX_SHAPE_ACCUMULATE);
+    a->alpha = ax_case_has(b, AX_SHAPE_ACCUMULATE) ? 0.75 : 1;
     a->a = ax_case_in2(b, b->real, s->rows, s->inner);
     if (a->trans_a) {
         a->b = ax_case_in2(b, b->real, s->rows, s->cols);
@@ -190,7 +192,8 @@ static void build_grouped_gemm(struct ax_case_builder *b, struct ax_grouped_gemm
     } else {
         a->b = a->trans_b ? matrices(b, b->real, s->cols, s->inner)
                           : matrices(b, b->real, s->inner, s->cols);
-        a->c = ax_case_out2(b, b->real, s->rows, s->cols);
+        a->c = a->accumulate ? ax_case_in2(b, b->real, s->rows, s->cols)
+                             : ax_case_out2(b, b->real, s->rows, s->cols);
     }
     a->offsets = ax_case_cumulative(b, false);
     a->expected_rows = s->rows;
@@ -211,6 +214,10 @@ static const struct ax_shape shapes_grouped_gemm[] = {
     {"dx, apart", DOCUMENTS(uneven), .rows = 25, .cols = 16, .inner = 40, .pad = 8,
      .flags = AX_SHAPE_PADDING},
     {"dW", DOCUMENTS(uneven), .rows = 21, .cols = 31, .inner = 13, .flags = TA},
+    {"y, adds", DOCUMENTS(uneven), .rows = 21, .cols = 13, .inner = 31, .flags = TB | ACC},
+    {"dx, adds, apart", DOCUMENTS(uneven), .rows = 25, .cols = 16, .inner = 40, .pad = 8,
+     .flags = ACC | AX_SHAPE_PADDING},
+    {"dW, scaled", DOCUMENTS(uneven), .rows = 21, .cols = 31, .inner = 13, .flags = TA | ACC},
     {"dW, apart", DOCUMENTS(all_in_one), .rows = 40, .cols = 16, .inner = 24, .pad = 8,
      .flags = TA},
     {"y, tiles", DOCUMENTS(tiles), .rows = 498, .cols = 272, .inner = 168, .pad = 8,
@@ -223,6 +230,16 @@ static const struct ax_shape shapes_grouped_gemm[] = {
      .flags = AX_SHAPE_PADDING | AX_SHAPE_BIAS},
     {"dx, tiles, few columns", DOCUMENTS(tiles), .rows = 488, .cols = 56, .inner = 40},
     {"dx, few rows", DOCUMENTS(few_each), .rows = 65, .cols = 136, .inner = 200},
+    {"y, tiles, adds", DOCUMENTS(tiles), .rows = 498, .cols = 272, .inner = 24, .pad = 8,
+     .flags = TB | ACC | AX_SHAPE_PADDING},
+    {"dx, tiles, adds, bias", DOCUMENTS(tiles), .rows = 498, .cols = 272, .inner = 168,
+     .flags = ACC | AX_SHAPE_BIAS},
+    {"y, few columns, adds", DOCUMENTS(tiles), .rows = 488, .cols = 56, .inner = 40,
+     .flags = TB | ACC},
+    {"dx, few rows, adds", DOCUMENTS(few_each), .rows = 65, .cols = 136, .inner = 200,
+     .flags = ACC},
+    {"dW, tiles, scaled", DOCUMENTS(tiles), .rows = 488, .cols = 56, .inner = 40,
+     .flags = TA | ACC},
     {"dW, tiles", DOCUMENTS(tiles), .rows = 498, .cols = 144, .inner = 136, .pad = 8,
      .flags = TA | AX_SHAPE_PADDING},
     {"y, small groups, bias", DOCUMENTS(decoding_128), .rows = 128, .cols = 56, .inner = 40,
@@ -271,9 +288,9 @@ struct ax_gemm ax_grouped_gemm_of(const struct ax_grouped_gemm *a, int64_t group
         .c = a->trans_a ? matrix(&a->c, group) : ax_tensor_rows(&a->c, first, n),
         .trans_a = a->trans_a,
         .trans_b = a->trans_b,
-        .accumulate = a->trans_a,
+        .accumulate = a->trans_a || a->accumulate,
         .bias = bias,
-        .alpha = 1};
+        .alpha = a->alpha};
 }
 
 #define LARGE_GROUP ((double)(1 << 22)) /* 128 tiles */

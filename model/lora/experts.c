@@ -38,10 +38,10 @@ static enum ax_status gather_b(const struct ax_expert_adapter *a, struct ax_tens
     return AX_OK;
 }
 
+/* out = x·w of each expert's rows; α other than 0: out += α·x·w. */
 static enum ax_status product(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
                               const struct ax_tensor *x, const struct ax_tensor *w, bool trans_b,
-                              struct ax_tensor *out) {
-    *out = take(a, "adapter rows of experts", x->dtype, x->shape[0], w->shape[trans_b ? 1 : 2]);
+                              double alpha, const struct ax_tensor *out) {
     return ax_run_grouped_gemm(a->rt->q,
                                &(struct ax_grouped_gemm){.a = *x,
                                                          .b = *w,
@@ -49,16 +49,20 @@ static enum ax_status product(const struct ax_expert_adapter *a, const struct ax
                                                          .offsets = rows->offsets,
                                                          .mirror = rows->mirror,
                                                          .trans_b = trans_b,
+                                                         .accumulate = alpha != 0,
+                                                         .alpha = alpha != 0 ? alpha : 1,
                                                          .expected_rows = rows->part.expected});
 }
 
-/* Σ dyᵀ·x of each expert's rows, unscaled: [n_local·out][in]. */
+static struct ax_tensor take_rows(const struct ax_expert_adapter *a, const struct ax_tensor *x,
+                                  int64_t cols) {
+    return take(a, "adapter rows of experts", x->dtype, x->shape[0], cols);
+}
+
+/* out += α·Σ dyᵀ·x of each expert's rows: [n_local·out][in]. */
 static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
-                            const struct ax_tensor *dy, const struct ax_tensor *x,
-                            struct ax_tensor *out) {
-    *out = take(a, "adapter gradient of experts", ax_dtype_accum(dy->dtype),
-                a->n_local * dy->shape[1], x->shape[1]);
-    AX_TRY(ax_run_fill(a->rt->q, &(struct ax_fill){*out, 0}));
+                            const struct ax_tensor *dy, const struct ax_tensor *x, double alpha,
+                            const struct ax_tensor *out) {
     return ax_run_grouped_gemm(a->rt->q,
                                &(struct ax_grouped_gemm){.a = *dy,
                                                          .b = *x,
@@ -66,6 +70,7 @@ static enum ax_status outer(const struct ax_expert_adapter *a, const struct ax_e
                                                          .offsets = rows->offsets,
                                                          .mirror = rows->mirror,
                                                          .trans_a = true,
+                                                         .alpha = alpha,
                                                          .expected_rows = rows->part.expected});
 }
 
@@ -73,7 +78,8 @@ static enum ax_status project(const struct ax_expert_adapter *a, const struct ax
                               struct ax_tensor *low) {
     const struct ax_tensor all = ax_unit_weight(a->unit, a->a), A = here(a, &all);
     const struct ax_tensor experts = stacked(a, &A);
-    return product(a, rows, &rows->x, &experts, true, low);
+    *low = take_rows(a, &rows->x, a->r);
+    return product(a, rows, &rows->x, &experts, true, 0, low);
 }
 
 /* The adapters of a part's experts. */
@@ -85,17 +91,9 @@ static struct ax_expert_adapter of_part(const struct ax_expert_adapter *all,
     return a;
 }
 
-/* y += scale·add, of a part's rows. */
-static enum ax_status add_rows(const struct ax_expert_adapter *a, const struct ax_expert_part *part,
-                               const struct ax_tensor *y, const struct ax_tensor *add) {
-    return ax_run_add(a->rt->q,
-                      &(struct ax_add){ax_tensor_rows(y, part->row, part->rows),
-                                       ax_tensor_rows(add, part->row, part->rows), a->scale});
-}
-
 enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *all,
                                           const struct ax_expert_rows *rows) {
-    struct ax_tensor low, b, add;
+    struct ax_tensor low, b;
     if (!all->a || all->run->off)
         return AX_OK;
     const struct ax_expert_adapter one = of_part(all, &rows->part), *a = &one;
@@ -103,8 +101,7 @@ enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *all,
     const size_t mark = ax_stack_mark(scratch);
     AX_TRY(project(a, rows, &low));
     AX_TRY(gather_b(a, &b));
-    AX_TRY(product(a, rows, &low, &b, true, &add));
-    AX_TRY(add_rows(a, &rows->part, &rows->y, &add));
+    AX_TRY(product(a, rows, &low, &b, true, a->scale, &rows->y));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -112,7 +109,7 @@ enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *all,
 enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *all_here,
                                            const struct ax_expert_rows *rows,
                                            const struct ax_tensor *dx) {
-    struct ax_tensor low, b, up, add, db, da;
+    struct ax_tensor low, b, up, db;
     if (!all_here->a)
         return AX_OK;
     const struct ax_expert_adapter one = of_part(all_here, &rows->part), *a = &one;
@@ -124,16 +121,17 @@ enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *all_h
     const struct ax_tensor experts = stacked(a, &A), dB = ax_unit_grad(a->unit, a->b);
     AX_TRY(project(a, rows, &low));
     AX_TRY(gather_b(a, &b));
-    AX_TRY(outer(a, rows, &rows->y, &low, &db));
+    db = take(a, "adapter gradient of experts", dB.dtype, a->n_local * rows->y.shape[1], a->r);
+    AX_TRY(ax_run_fill(q, &(struct ax_fill){db, 0}));
+    AX_TRY(outer(a, rows, &rows->y, &low, 1, &db));
     AX_TRY(ax_run_transpose(q, &(struct ax_transpose){.dst = columns_here(a, &dB),
                                                       .src = by_expert(a, &db),
                                                       .alpha = a->scale,
                                                       .accumulate = true}));
-    AX_TRY(product(a, rows, &rows->y, &b, false, &up));
-    AX_TRY(outer(a, rows, &up, &rows->x, &da));
-    AX_TRY(ax_run_add(q, &(struct ax_add){dA, da, a->scale}));
-    AX_TRY(product(a, rows, &up, &experts, false, &add));
-    AX_TRY(add_rows(a, &rows->part, dx, &add));
+    up = take_rows(a, &rows->x, a->r);
+    AX_TRY(product(a, rows, &rows->y, &b, false, 0, &up));
+    AX_TRY(outer(a, rows, &up, &rows->x, a->scale, &dA));
+    AX_TRY(product(a, rows, &up, &experts, false, a->scale, dx));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

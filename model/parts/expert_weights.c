@@ -133,6 +133,7 @@ enum ax_status ax_expert_forward(const struct ax_layer *l, struct ax_pass *p,
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,
                                 .trans_b = !w->in_first,
+                                .alpha = 1,
                                 .expected_rows = rows->part.expected};
     if (l->moe.watch) {
         AX_TRY(l->moe.watch->see(l->moe.watch->ctx, w->down, rows));
@@ -184,6 +185,7 @@ enum ax_status ax_expert_input_gradient(const struct ax_layer *l, struct ax_pass
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,
                                 .trans_b = w->in_first,
+                                .alpha = 1,
                                 .expected_rows = rows->part.expected};
     AX_TRY(used_weights(l, m, w, &rows->part, &g.b));
     AX_TRY(ax_run_grouped_gemm(m->rt->q, &g));
@@ -216,6 +218,7 @@ enum ax_status ax_expert_weight_gradient(const struct ax_layer *l, struct ax_pas
                                 .offsets = rows->offsets,
                                 .mirror = rows->mirror,
                                 .trans_a = true,
+                                .alpha = 1,
                                 .expected_rows = rows->part.expected};
     if (dw.data)
         AX_TRY(l->moe.quant && ax_fake_quant_clips(l->moe.quant)

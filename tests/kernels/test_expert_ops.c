@@ -213,6 +213,7 @@ static void groups_may_have_no_columns(void **state) {
                                       .c = ax_tensor_2d(AX_F32, a, 16, 0),
                                       .offsets = ax_tensor_1d(AX_I32, offsets, 17),
                                       .expected_rows = 16,
+                                      .alpha = 1,
                                       .trans_b = true};
     assert_null(ax_op_broken_rule(AX_OP_grouped_gemm, &g));
     assert_int_equal(ax_run_grouped_gemm(cpu.q, &g), AX_OK);
@@ -237,8 +238,10 @@ static void any_number_of_rows_fits(void **state) {
             .b = ax_tensor_3d(AX_F32, memory + ROWS * (inner + cols), 1, cols, inner),
             .c = ax_tensor_2d(AX_F32, memory + ROWS * inner, ROWS, cols),
             .offsets = ax_tensor_1d(AX_I32, offsets, 2),
+            .alpha = 1,
             .trans_b = true};
-        struct ax_grouped_gemm dw = {.a = y.a, .b = y.c, .offsets = y.offsets, .trans_a = true};
+        struct ax_grouped_gemm dw = {
+            .a = y.a, .b = y.c, .offsets = y.offsets, .trans_a = true, .alpha = 1};
         dw.c = ax_tensor_3d(AX_F32, y.b.data, 1, inner, cols);
         for (int32_t rows = 0; rows <= ROWS; rows += rows < 40 ? 1 : 61) {
             offsets[1] = rows;

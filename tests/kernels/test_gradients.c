@@ -469,9 +469,13 @@ static void grouped_gemm_is_a_linear_layer(void **state) {
         zero(&dx);
         zero(&dw);
         const struct ax_grouped_gemm to_x = {
-            .a = g.dy, .b = g.y.b, .c = dx, .offsets = g.y.offsets};
-        const struct ax_grouped_gemm to_w = {
-            .a = g.dy, .b = g.y.a, .c = dw, .offsets = g.y.offsets, .trans_a = true};
+            .a = g.dy, .b = g.y.b, .c = dx, .offsets = g.y.offsets, .alpha = g.y.alpha};
+        const struct ax_grouped_gemm to_w = {.a = g.dy,
+                                             .b = g.y.a,
+                                             .c = dw,
+                                             .offsets = g.y.offsets,
+                                             .trans_a = true,
+                                             .alpha = g.y.alpha};
         assert_int_equal(ax_run_grouped_gemm(ref.q, &to_x), AX_OK);
         assert_int_equal(ax_run_grouped_gemm(ref.q, &to_w), AX_OK);
         check(shapes[i].name, &g.y.a, &dx, grouped_loss, &g);

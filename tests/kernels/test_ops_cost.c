@@ -41,10 +41,10 @@ static void products(void **state) {
                            offsets = vector(AX_I32, G + 1);
     COSTS(grouped_gemm, 2 * 6 * D * N, 2 * 6 * (D + N) + 2 * G * N * D + 4 * (G + 1),
           .a = matrix(AX_BF16, 9, D), .b = all, .c = matrix(AX_BF16, 9, N), .offsets = offsets,
-          .trans_b = true, .expected_rows = 6);
+          .trans_b = true, .alpha = 1, .expected_rows = 6);
     COSTS(grouped_gemm, 2 * 6 * D * N, 2 * 6 * (D + N) + 2 * 4 * G * N * D + 4 * (G + 1),
           .a = matrix(AX_BF16, 9, N), .b = matrix(AX_BF16, 9, D), .c = d_all, .offsets = offsets,
-          .trans_a = true, .expected_rows = 6);
+          .trans_a = true, .alpha = 1, .expected_rows = 6);
 }
 
 static void rows(void **state) {

@@ -285,12 +285,20 @@ static void accumulating_costs_a_read_more(void **state) {
                                 .c = g.c,
                                 .offsets = ax_tensor_1d(AX_I32, ends, 6),
                                 .trans_b = true,
+                                .alpha = 1,
                                 .expected_rows = 2};
     const double rows = 4 * 2 * (3 + 4), matrices = 4 * 5 * 4 * 3, offsets = 4 * 6;
     assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).bytes == rows + matrices + offsets);
     assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).flops == 2 * 2 * 4 * 3);
-    e = (struct ax_grouped_gemm){
-        .a = g.c, .b = g.a, .c = e.b, .offsets = e.offsets, .trans_a = true, .expected_rows = 2};
+    e.accumulate = true;
+    assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).bytes == rows + 4 * 2 * 4 + matrices + offsets);
+    e = (struct ax_grouped_gemm){.a = g.c,
+                                 .b = g.a,
+                                 .c = e.b,
+                                 .offsets = e.offsets,
+                                 .trans_a = true,
+                                 .alpha = 1,
+                                 .expected_rows = 2};
     assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).bytes == rows + 2 * matrices + offsets);
     assert_true(ax_op_cost(AX_OP_grouped_gemm, &e).flops == 2 * 2 * 4 * 3);
 }

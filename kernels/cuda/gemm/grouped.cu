@@ -171,9 +171,9 @@ template <class T, form Form> struct product {
         copy_wait();
     }
 
-    /* Adds them to a matrix in F32. What is there is read before any of 16 rows is written, so that many reads
+    /* Adds alpha times them to a matrix in F32. What is there is read before any of 16 rows is written, so that many reads
      * are on their way. */
-    __device__ void add_to(float *matrix, int rows, int cols, int row, int col) const {
+    __device__ void add_to(float *matrix, float alpha, int rows, int cols, int row, int col) const {
         AX_UNROLL
         for (int m = 0; m < M; m++) {
             float2 old[2][2 * N];
@@ -189,8 +189,8 @@ template <class T, form Form> struct product {
                 const float2 was = old[i % 2][i / 2];
                 const float *const pair = sums[m][i / 2] + 2 * (i % 2);
                 if (r < rows && c < cols)
-                    *(float2 *)(matrix + (int64_t)r * cols + c) = {was.x + pair[0],
-                                                                   was.y + pair[1]};
+                    *(float2 *)(matrix + (int64_t)r * cols + c) = {was.x + alpha * pair[0],
+                                                                   was.y + alpha * pair[1]};
             }
         }
     }
@@ -213,7 +213,7 @@ __device__ static inline void add_gradient(const grouped_args &a, int tile, int 
               {a.a + (int64_t)first * a.stride_a + row, a.stride_a, terms, a.width - row},
               {a.b + (int64_t)first * a.stride_b + col, a.stride_b, terms, a.cols - col}, terms,
               P::warp_row() < a.width - row && P::warp_col() < a.cols - col);
-    p.add_to((float *)a.c + group * a.matrix, a.width, a.cols, row + P::warp_row(),
+    p.add_to((float *)a.c + group * a.matrix, a.alpha, a.width, a.cols, row + P::warp_row(),
              col + P::warp_col());
 }
 
@@ -284,7 +284,9 @@ extern "C" enum ax_status ax_cuda_grouped_tiles(struct ax_queue *q,
                             (int)g->b.row_stride,
                             (int)g->c.row_stride,
                             matrices->row_stride,
-                            g->bias.row_stride};
+                            g->bias.row_stride,
+                            (float)g->alpha,
+                            g->accumulate};
     const int64_t rows = g->a.shape[0];
     if (g->trans_a)
         return launch<square_tiles, DW>(q, a, rows);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/gemm/grouped.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/numbers.cuh"
 
 /* What is computed: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x. */
 enum form { Y, DX, DW };
@@ -21,6 +22,8 @@ struct grouped_args {
     int width, cols;                  /* columns of a and of c */
     int stride_a, stride_b, stride_c; /* from a row to the next */
     int64_t matrix, bias_stride;      /* from a group's matrix, or biases, to the next */
+    float alpha;
+    bool accumulate; /* y or dx adds to what c has; dW always does */
 };
 
 /* Rows of a group: [first, end). */
@@ -70,16 +73,24 @@ __device__ static inline int col_of(int first, int n) {
     return first + 8 * n + 2 * (int)(threadIdx.x % 4);
 }
 
-/* Where sums are stored: rows of c in bf16, from a tile's first one on, and their bias, which may be NULL. */
+/* Where alpha times sums are stored, or added: rows of c in bf16, from a tile's first one on, and their bias, which
+ * may be NULL. */
 struct result {
     bf16 *to;
     int stride, rows, cols;
     const bf16 *bias;
+    float alpha;
+    bool accumulate;
 };
 
 __device__ static inline result result_of(const grouped_args &a, const place &at) {
-    return {(bf16 *)a.c + (int64_t)at.first * a.stride_c, a.stride_c, at.end - at.first, a.cols,
-            a.bias == nullptr ? nullptr : a.bias + at.group * a.bias_stride};
+    return {(bf16 *)a.c + (int64_t)at.first * a.stride_c,
+            a.stride_c,
+            at.end - at.first,
+            a.cols,
+            a.bias == nullptr ? nullptr : a.bias + at.group * a.bias_stride,
+            a.alpha,
+            a.accumulate};
 }
 
 /* Stores 16·M rows and 8·Blocks columns from there on. */
@@ -97,12 +108,20 @@ __device__ static inline void store_sums(const float (&sums)[M][Blocks][4], cons
         if (r >= c.rows)
             continue;
         bf16 *const at = c.to + (int64_t)r * c.stride;
+        uint32_t old[Blocks] = {}; /* all reads are on their way before any is written */
+        AX_UNROLL
+        for (int n = 0; n < Blocks && c.accumulate; n++)
+            if (col_of(col, n) < c.cols)
+                old[n] = *(const uint32_t *)(at + col_of(col, n));
         AX_UNROLL
         for (int n = 0; n < Blocks; n++) {
             const float *const pair = sums[i / 2][n] + 2 * (i % 2);
+            float2 was;
+            bf16_pair_to_f32(old[n], was.x, was.y);
             if (col_of(col, n) < c.cols)
                 *(uint32_t *)(at + col_of(col, n)) =
-                    round_pair(pair[0] + added[n][0], pair[1] + added[n][1]);
+                    round_pair(c.alpha * pair[0] + added[n][0] + was.x,
+                               c.alpha * pair[1] + added[n][1] + was.y);
         }
     }
 }
