@@ -128,12 +128,45 @@ static size_t stem_of(const char *name, const char *suffix) {
     return n > m && strcmp(name + n - m, suffix) == 0 ? n - m : 0;
 }
 
-static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compressed_format *f,
+/* Length of what comes before the end of the name of codes in this form, or 0. */
+static size_t codes_of(const struct form *form, const struct ax_compressed_folder *in,
+                       const struct ax_st_entry *e) {
+    const size_t stem = stem_of(e->name, form->codes);
+    return stem > 0 && (!form->is_codes || form->is_codes(in, e, stem)) ? stem : 0;
+}
+
+/* Length of what comes before the end of the name of codes in any of these formats, or 0. */
+static size_t stem_of_codes(const struct ax_compressed_formats *formats,
+                            const struct ax_compressed_folder *in, const struct ax_st_entry *e) {
+    size_t stem = 0;
+    for (int i = 0; i < formats->n && stem == 0; i++)
+        stem = codes_of(&forms[formats->of[i].form], in, e);
+    return stem;
+}
+
+/* Opens codes in the first format that fits; the error is that of the last one. */
+static enum ax_status open_matrix(struct ax_compressed_matrix *m,
+                                  const struct ax_compressed_formats *formats,
+                                  const struct ax_compressed_folder *in,
+                                  const struct ax_st_entry *codes, size_t stem) {
+    enum ax_status st = AX_ERR_DATA;
+    for (int i = 0; i < formats->n && st != AX_OK; i++) {
+        const struct form *form = &forms[formats->of[i].form];
+        if (codes_of(form, in, codes) == 0)
+            continue;
+        ax_error_clear();
+        *m = (struct ax_compressed_matrix){.f = formats->of[i], .codes = codes, .dtype = AX_F32};
+        st = form->open(m, in, stem);
+    }
+    return st;
+}
+
+static enum ax_status add_matrix(struct ax_compressed *c,
+                                 const struct ax_compressed_formats *formats,
                                  const struct ax_compressed_folder *in,
                                  const struct ax_st_entry *codes, size_t stem) {
     struct ax_compressed_matrix *m = &c->matrices[c->n_matrices];
-    *m = (struct ax_compressed_matrix){.f = *f, .codes = codes, .dtype = AX_F32};
-    AX_TRY(forms[f->form].open(m, in, stem));
+    AX_TRY(open_matrix(m, formats, in, codes, stem));
     AX_TRY(ax_sprintf(&m->name, "%.*s.weight", (int)stem, codes->name));
     c->n_matrices++;
     struct ax_st_entry *e = &c->entries[c->n++];
@@ -144,7 +177,7 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
                               .ndim = 2,
                               .shape = {m->rows, m->cols},
                               .numel = m->rows * m->cols,
-                              .read = forms[f->form].read,
+                              .read = forms[m->f.form].read,
                               .ctx = m,
                               .codes = m->kept.read ? &m->kept : NULL,
                               .stored = codes->data,
@@ -153,10 +186,11 @@ static enum ax_status add_matrix(struct ax_compressed *c, const struct ax_compre
     return AX_OK;
 }
 
-static bool is_side(const struct form *form, const char *name) {
+static bool is_side(const struct ax_compressed_formats *formats, const char *name) {
     bool yes = false;
-    for (const char *const *side = form->sides; *side && !yes; side++)
-        yes = stem_of(name, *side) > 0;
+    for (int i = 0; i < formats->n; i++)
+        for (const char *const *side = forms[formats->of[i].form].sides; *side && !yes; side++)
+            yes = stem_of(name, *side) > 0;
     return yes;
 }
 
@@ -176,10 +210,9 @@ static enum ax_status check_side(const struct ax_compressed_folder *in,
 }
 
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
-                                  const struct ax_compressed_format *f, int n,
+                                  const struct ax_compressed_formats *formats, int n,
                                   const struct ax_st_entry *const *entries) {
     struct ax_compressed_folder in = {.dir = dir, .n = n};
-    const struct form *form = &forms[f->form];
     *c = (struct ax_compressed){0};
     enum ax_status st;
     AX_TRY(ax_alloc(&c->entries, (size_t)n, sizeof *c->entries));
@@ -190,10 +223,10 @@ enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
     if (n > 0)
         qsort(in.sorted, (size_t)n, sizeof *in.sorted, by_name);
     for (int i = 0; i < n; i++) {
-        const size_t stem = stem_of(entries[i]->name, form->codes);
-        if (stem > 0 && (!form->is_codes || form->is_codes(&in, entries[i], stem)))
-            AX_TRY_GOTO(add_matrix(c, f, &in, entries[i], stem), st, fail);
-        else if (is_side(form, entries[i]->name))
+        const size_t stem = stem_of_codes(formats, &in, entries[i]);
+        if (stem > 0)
+            AX_TRY_GOTO(add_matrix(c, formats, &in, entries[i], stem), st, fail);
+        else if (is_side(formats, entries[i]->name))
             AX_TRY_GOTO(check_side(&in, entries[i]), st, fail);
         else
             c->entries[c->n++] = *entries[i];

@@ -2,13 +2,15 @@
  * codes and scales, which config.json's quantization_config describes.
  *
  *   pack-quantized        X.weight_packed I32, 4 or 8 bits per code, the first lowest, plus half the
- *                         range; X.weight_scale [out][in/group]; X.weight_shape; if asymmetric,
- *                         X.weight_zero_point I32 [out/(32/bits)][in/group], packed along outputs
+ *                         range, each row from a word on; X.weight_scale [out][in/group]; X.weight_shape;
+ *                         if asymmetric, X.weight_zero_point I32 [out/(32/bits)][in/group], packed along outputs
  *   int-quantized         X.weight I8, also of 4 bits; X.weight_scale [out][in/group], [out][1] or [1];
  *                         if asymmetric, X.weight_zero_point I8 of the scales' shape
  *   float-quantized       X.weight F8_E4M3; X.weight_scale [out][1], or [1], or by blocks as DeepSeek's
  *   nvfp4-pack-quantized  X.weight_packed U8, two codes per byte, the first lowest; X.weight_scale
  *                         F8_E4M3 [out][in/16]; X.weight_global_scale [1], by which values are divided
+ *   mxfp4-pack-quantized  X.weight_packed as above; X.weight_scale U8 or F8_E8M0 [out][in/32], powers of two
+ *   mxfp8-quantized       X.weight F8_E4M3; X.weight_scale as of MXFP4
  *
  * of DeepSeek's, which transformers calls fp8:
  *
@@ -77,9 +79,14 @@ struct ax_compressed_format {
     bool ordered;         /* GPTQ: each matrix needs g_idx */
     bool symmetric;       /* GPTQ: zeros are half the range */
 };
-/* Parses quantization_config, whose groups must agree; AX_ERR_UNSUPPORTED names what is not
- * supported. */
-enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out);
+/* Those of a folder: each matrix has the first one that its tensors fit. */
+#define AX_COMPRESSED_FORMATS 16
+struct ax_compressed_formats {
+    int n; /* > 0 */
+    struct ax_compressed_format of[AX_COMPRESSED_FORMATS];
+};
+/* Parses quantization_config; AX_ERR_UNSUPPORTED names what is not supported. */
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_formats *out);
 /* The format of the activations that the matrices are multiplied with, dynamic per token; false:
  * none, one that is not supported, or groups of linears that differ. */
 bool ax_compressed_inputs(struct ax_json config, struct ax_number_format *out);
@@ -101,7 +108,7 @@ struct ax_compressed {
 /* Opens the entries of the folder `dir` (borrowed); AX_ERR_DATA names a matrix without its scale,
  * or of the wrong shape. */
 enum ax_status ax_compressed_open(struct ax_compressed *c, const char *dir,
-                                  const struct ax_compressed_format *f, int n,
+                                  const struct ax_compressed_formats *formats, int n,
                                   const struct ax_st_entry *const *entries);
 void ax_compressed_close(struct ax_compressed *c);
 

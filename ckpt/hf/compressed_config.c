@@ -82,6 +82,8 @@ static const struct {
     {"float-quantized", "float", "channel", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_ROW},
     {"float-quantized", "float", "tensor", 8, AX_FORM_FLOAT, AX_QUANT_FP8, AX_BLOCK_TENSOR},
     {"nvfp4-pack-quantized", "float", "tensor_group", 4, AX_FORM_NVFP4, AX_QUANT_NVFP4, 1},
+    {"mxfp4-pack-quantized", "float", "group", 4, AX_FORM_NVFP4, AX_QUANT_MXFP4, 1},
+    {"mxfp8-quantized", "float", "group", 8, AX_FORM_FLOAT, AX_QUANT_MXFP8, 1},
 };
 
 /* compressed-tensors calls both int-quantized and float-quantized so where nothing says that activations are quantized. */
@@ -99,7 +101,8 @@ static enum ax_status refuse(struct ax_json v, const char *what, const char *sup
 static enum ax_status unsupported(struct ax_json v, const char *what) {
     return refuse(v, what,
                   "compressed-tensors' pack-quantized (int4, int8), int-quantized, float-quantized "
-                  "(fp8) and nvfp4-pack-quantized, one format; fp8; GPTQ; AWQ; bitsandbytes");
+                  "(fp8), nvfp4-pack-quantized, mxfp4-pack-quantized and mxfp8-quantized; fp8; "
+                  "GPTQ; AWQ; bitsandbytes");
 }
 
 static const char gptq[] = "GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
@@ -228,14 +231,16 @@ static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_form
                : parse_blocks(ax_json_get(config, "weight_block_size"), out);
 }
 
-static enum ax_status parse_group(struct ax_json config, struct ax_json w,
+/* A group's own format is that of its modules; where there is none, `format` is. */
+static enum ax_status parse_group(struct ax_json group_of, const char *format,
                                   struct ax_compressed_format *out) {
-    const char *format, *type, *strategy;
+    const struct ax_json w = ax_json_get(group_of, "weights");
+    const char *type, *strategy;
     int64_t bits, group;
     bool symmetric;
     if (!w.v)
-        return unsupported(config, "expected weights in each group of config_groups");
-    AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
+        return unsupported(group_of, "expected weights in each group of config_groups");
+    AX_TRY(ax_json_str_or(ax_json_get(group_of, "format"), format, &format));
     AX_TRY(ax_json_i64(ax_json_get(w, "num_bits"), 1, 16, &bits));
     AX_TRY(ax_json_str_or(ax_json_get(w, "type"), "int", &type));
     AX_TRY(ax_json_bool_or(ax_json_get(w, "symmetric"), true, &symmetric));
@@ -282,21 +287,40 @@ static enum ax_status refuse_rotations(struct ax_json config) {
     return AX_OK;
 }
 
-static enum ax_status parse_groups(struct ax_json config, struct ax_compressed_format *out) {
+/* Codes in bytes of their own have the same values with any number of bits, so more of them fit all. */
+static bool add_format(struct ax_compressed_formats *all, const struct ax_compressed_format *f) {
+    for (int i = 0; i < all->n; i++) {
+        struct ax_compressed_format *g = &all->of[i];
+        if (g->form != f->form || g->bits != f->bits || g->block != f->block ||
+            g->rows != f->rows || g->offset != f->offset ||
+            (g->kind != f->kind && f->form != AX_FORM_INT8))
+            continue;
+        if (g->kind != f->kind)
+            g->kind = AX_QUANT_INT8;
+        return true;
+    }
+    if (all->n < AX_COMPRESSED_FORMATS)
+        all->of[all->n++] = *f;
+    else
+        return false;
+    return true;
+}
+
+static enum ax_status parse_groups(struct ax_json config, struct ax_compressed_formats *out) {
     AX_TRY(refuse_rotations(config));
     const struct ax_json groups = ax_json_get(config, "config_groups");
-    const char *key;
+    const char *key, *format;
     json_t *v;
-    int n = 0;
+    AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
+    out->n = 0;
     json_object_foreach((json_t *)groups.v, key, v) {
         struct ax_compressed_format f = {0};
-        AX_TRY(parse_group(config, ax_json_get(ax_json_get(groups, key), "weights"), &f));
-        if (n++ > 0 && (f.form != out->form || f.kind != out->kind || f.bits != out->bits ||
-                        f.block != out->block || f.rows != out->rows || f.offset != out->offset))
-            return unsupported(ax_json_get(groups, key), "groups of two formats are not supported");
-        *out = f;
+        AX_TRY(parse_group(ax_json_get(groups, key), format, &f));
+        if (!add_format(out, &f))
+            return unsupported(ax_json_get(groups, key), "this many formats are not supported");
     }
-    return n > 0 ? AX_OK : unsupported(config, "expected a group in config_groups, with weights");
+    return out->n > 0 ? AX_OK
+                      : unsupported(config, "expected a group in config_groups, with weights");
 }
 
 /* ---- bitsandbytes ---- */
@@ -329,23 +353,22 @@ static bool is_bnb(struct ax_json config) {
            json_is_true(json_object_get(config.v, eight_bits));
 }
 
-enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_format *out) {
+enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_formats *out) {
     static const struct {
         const char *method;
         enum ax_status (*parse)(struct ax_json config, struct ax_compressed_format *out);
-    } methods[] = {{"compressed-tensors", parse_groups},
-                   {"fp8", parse_fp8},
-                   {"gptq", parse_gptq},
-                   {"awq", parse_awq},
-                   {bnb, parse_bnb}};
+    } methods[] = {{"fp8", parse_fp8}, {"gptq", parse_gptq}, {"awq", parse_awq}, {bnb, parse_bnb}};
     const char *method;
     char what[96];
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
     if (is_bnb(config))
         method = bnb;
+    if (strcmp(method, "compressed-tensors") == 0)
+        return parse_groups(config, out);
+    out->n = 1;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(method, methods[i].method) == 0)
-            return methods[i].parse(config, out);
+            return methods[i].parse(config, &out->of[0]);
     snprintf(what, sizeof what, "quantized checkpoints%s%.40s%s are not supported",
              *method ? " (" : "", method, *method ? ")" : "");
     return unsupported(config, what);

@@ -17,6 +17,7 @@ struct ax_compressed_matrix {
     struct ax_compressed_format f;
     enum ax_dtype dtype;               /* type of its values: float32, unless `open` says another */
     int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
+    int64_t stride;                    /* compressed-tensors: codes from one row to the next */
     const struct ax_st_entry *codes, *scale;
     float outer;                     /* nvfp4: the global scale */
     const struct ax_st_entry *zeros; /* zero points of asymmetric codes, GPTQ's and AWQ's */

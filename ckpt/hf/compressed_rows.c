@@ -9,6 +9,10 @@ static bool is_packed(const struct ax_compressed_format *f) {
     return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
 }
 
+static bool is_mx(enum ax_quant kind) {
+    return kind == AX_QUANT_MXFP4 || kind == AX_QUANT_MXFP8;
+}
+
 int64_t ax_compressed_pack(const struct ax_compressed_format *f, const unsigned char *codes,
                            int64_t n, unsigned char *out) {
     const unsigned half = f->form == AX_FORM_PACKED ? 1U << (f->bits - 1) : 0;
@@ -25,8 +29,9 @@ int64_t ax_compressed_pack(const struct ax_compressed_format *f, const unsigned 
     return n / 2;
 }
 
-static uint32_t code_at(const struct ax_compressed_matrix *m, int64_t i) {
+static uint32_t code_at(const struct ax_compressed_matrix *m, int64_t element) {
     const unsigned char *bytes = m->codes->data;
+    const int64_t i = element / m->cols * m->stride + element % m->cols;
     const unsigned half = m->f.form == AX_FORM_PACKED ? 1U << (m->f.bits - 1) : 0;
     if (m->f.bits == 8)
         return (bytes[i] - half) & 255;
@@ -44,9 +49,9 @@ static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int6
     const int64_t at = m->scale->numel == 1 ? 0 : block;
     const unsigned char *bytes = m->scale->data;
     const uint32_t byte = m->scale->dtype == AX_U8 ? bytes[at] : 0;
-    const float power = byte == 255 ? NAN : ldexpf(1, (int)byte - 127);
-    const float scale =
-        m->scale->e8m0 ? power : (float)ax_load(m->scale->dtype, m->scale->data, at);
+    if (is_mx(m->f.kind) || m->scale->e8m0)
+        return (struct ax_quant_block){.scale = byte == 255 ? NAN : ldexpf(1, (int)byte - 127)};
+    const float scale = (float)ax_load(m->scale->dtype, m->scale->data, at);
     return ax_quant_stored(m->f.kind, scale, byte, 0, m->outer);
 }
 
@@ -65,9 +70,8 @@ static float value_of(const struct ax_compressed_matrix *m, uint32_t code, int z
                       const struct ax_quant_block *b) {
     if (m->f.offset)
         return (float)((int)(signed char)code - zero) * b->scale;
-    if (ax_quant_is_nan(m->f.kind, code))
-        return NAN;
-    const float v = ax_quant_of_code(m->f.kind, code);
+    const float v = m->f.form == AX_FORM_FLOAT ? ax_fp8_value(m->f.kind, code)
+                                               : ax_quant_of_code(m->f.kind, code);
     return m->f.divides ? v / b->scale : ax_quant_value(m->f.kind, v, b);
 }
 
@@ -105,8 +109,21 @@ static bool has_codes(const struct ax_compressed_format *f) {
            !info->offset;
 }
 
+/* Packed rows begin with a word, so the last one of a row may have fewer codes than it has room for. */
+static bool find_cols(struct ax_compressed_matrix *m, const struct ax_compressed_folder *in,
+                      size_t stem, int64_t per) {
+    const struct ax_st_entry *shape =
+        is_packed(&m->f) ? ax_compressed_sibling(in, m->codes->name, stem, ".weight_shape") : NULL;
+    m->cols = m->stride;
+    if (!shape || shape->numel != 2 || (shape->dtype != AX_I64 && shape->dtype != AX_I32))
+        return true;
+    m->cols = (int64_t)ax_load(shape->dtype, shape->data, 1);
+    return m->cols > 0 && (int64_t)ax_load(shape->dtype, shape->data, 0) == m->rows &&
+           m->cols <= m->stride && m->stride - m->cols < per;
+}
+
 static enum ax_status check_shapes(struct ax_compressed_matrix *m,
-                                   const struct ax_compressed_folder *in) {
+                                   const struct ax_compressed_folder *in, size_t stem) {
     const struct ax_st_entry *c = m->codes, *s = m->scale;
     const enum ax_dtype stored = m->f.form == AX_FORM_PACKED ? AX_I32
                                  : m->f.form == AX_FORM_INT8 ? AX_I8
@@ -115,7 +132,9 @@ static enum ax_status check_shapes(struct ax_compressed_matrix *m,
         return ax_compressed_wrong(in, c, "is no matrix of codes");
     const int64_t per = is_packed(&m->f) ? (int64_t)ax_dtype_size(c->dtype) * 8 / m->f.bits : 1;
     m->rows = c->shape[0];
-    m->cols = c->shape[1] * per;
+    m->stride = c->shape[1] * per;
+    if (!find_cols(m, in, stem, per))
+        return ax_compressed_wrong(in, c, "has another number of codes than its weight_shape says");
     m->block = m->f.block > 0 ? m->f.block : m->cols;
     m->across = (m->cols + m->block - 1) / m->block;
     const int64_t down = m->f.rows > 0 ? (c->shape[0] + m->f.rows - 1) / m->f.rows : c->shape[0];
@@ -128,7 +147,10 @@ static enum ax_status check_shapes(struct ax_compressed_matrix *m,
     if (scales > 1 && m->across > 1 && !ax_compressed_has_shape(s, down, m->across))
         return ax_compressed_wrong(in, s,
                                    "has its scales in another shape than the matrix has blocks");
-    if (m->f.form == AX_FORM_NVFP4 ? !s->e4m3 : !s->e8m0 && !ax_dtype_info(s->dtype)->is_float)
+    const bool right = is_mx(m->f.kind)             ? s->dtype == AX_U8 && !s->e4m3
+                       : m->f.form == AX_FORM_NVFP4 ? s->e4m3
+                                                    : s->e8m0 || ax_dtype_info(s->dtype)->is_float;
+    if (!right)
         return ax_compressed_wrong(in, s, "is of another type than its format has");
     return AX_OK;
 }
@@ -181,10 +203,10 @@ enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
     if (!m->scale)
         return ax_compressed_wrong(in, codes,
                                    inverse ? "has no weight_scale_inv" : "has no weight_scale");
-    AX_TRY(check_shapes(m, in));
+    AX_TRY(check_shapes(m, in, stem));
     if (m->f.offset)
         AX_TRY(check_offsets(m, in));
-    if (m->f.form == AX_FORM_NVFP4) {
+    if (m->f.kind == AX_QUANT_NVFP4) {
         const struct ax_st_entry *g =
             ax_compressed_sibling(in, codes->name, stem, ".weight_global_scale");
         const double global =

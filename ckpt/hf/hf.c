@@ -359,14 +359,14 @@ static enum ax_status list(const struct ax_hf *hf, const struct ax_st_entry ***o
 }
 
 static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
-    struct ax_compressed_format format;
+    struct ax_compressed_formats formats;
     const struct ax_st_entry **entries;
-    AX_TRY(ax_compressed_parse(config, &format));
+    AX_TRY(ax_compressed_parse(config, &formats));
     AX_TRY(list(hf, &entries));
     struct ax_compressed *c;
     enum ax_status st = ax_alloc(&c, 1, sizeof *c);
     if (st == AX_OK)
-        st = ax_compressed_open(c, hf->dir, &format, ax_hf_count(hf), entries);
+        st = ax_compressed_open(c, hf->dir, &formats, ax_hf_count(hf), entries);
     ax_free(entries);
     if (st != AX_OK) {
         ax_free(c);

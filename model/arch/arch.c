@@ -74,19 +74,20 @@ static enum ax_storage storage_of(const struct ax_compressed_format *f) {
 /* Quantized checkpoints, which are dequantized while they are read. */
 static enum ax_status quantized(struct ax_arch *a, struct ax_json q) {
     const char *method;
-    struct ax_compressed_format format;
+    struct ax_compressed_formats formats;
     if (!q.v)
         return AX_OK;
     AX_TRY(ax_json_str_or(ax_json_get(q, "quant_method"), "", &method));
     snprintf(a->quant_method, sizeof a->quant_method, "%s", method);
     if (strcmp(method, "mxfp4") == 0) /* ckpt/hf/hf.h */
         return AX_OK;
-    AX_TRY(ax_compressed_parse(q, &format));
+    AX_TRY(ax_compressed_parse(q, &formats));
     a->quantizes_input = ax_compressed_inputs(q, &a->input);
     a->unfollowed = ax_compressed_unfollowed(q);
-    if (format.form == AX_FORM_BNB4 || format.form == AX_FORM_BNB8)
+    const struct ax_compressed_format *format = &formats.of[0]; /* those that are kept are alone */
+    if (format->form == AX_FORM_BNB4 || format->form == AX_FORM_BNB8)
         snprintf(a->quant_method, sizeof a->quant_method, "bitsandbytes");
-    a->codes = storage_of(&format);
+    a->codes = storage_of(format);
     return AX_OK;
 }
 

@@ -46,7 +46,7 @@ static void open_joined(const struct ax_compressed *c) {
     ax_hf_joined_close(&x);
 }
 
-static void open_folder(const struct ax_compressed_format *f, const struct ax_safetensors *st) {
+static void open_folder(const struct ax_compressed_formats *f, const struct ax_safetensors *st) {
     const struct ax_st_entry **entries;
     struct ax_compressed c;
     AX_ASSERT(ax_alloc(&entries, (size_t)st->n, sizeof *entries) == AX_OK);
@@ -101,7 +101,7 @@ static void put_texts(json_t *texts, const json_t *header, unsigned char *data, 
     }
 }
 
-static void with_tensors(const struct ax_compressed_format *f, json_t *root) {
+static void with_tensors(const struct ax_compressed_formats *f, json_t *root) {
     json_t *header = json_object_get(root, "tensors");
     const unsigned fill = (unsigned)json_integer_value(json_object_get(root, "fill"));
     char *text = json_dumps(header, JSON_COMPACT);
@@ -131,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (ax_json_parse(&doc, "c.json", (const char *)data, size) == AX_OK) {
         const struct ax_json root = ax_json_root(&doc), config = ax_json_get(root, "config");
         struct ax_number_format inputs;
-        struct ax_compressed_format f;
+        struct ax_compressed_formats f;
         ax_compressed_inputs(config, &inputs);
         if (ax_compressed_parse(config, &f) != AX_OK)
             AX_ASSERT(strncmp(ax_error_text(), "c.json: ", 8) == 0);
