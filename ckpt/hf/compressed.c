@@ -27,11 +27,18 @@ static bool is_int8(const struct ax_compressed_folder *in, const struct ax_st_en
     return e->dtype == AX_I8;
 }
 
+static bool is_e4m3(const struct ax_compressed_folder *in, const struct ax_st_entry *e,
+                    size_t stem) {
+    (void)in;
+    (void)stem;
+    return e->e4m3;
+}
+
 static bool is_bytes(const struct ax_compressed_folder *in, const struct ax_st_entry *e,
                      size_t stem) {
     (void)in;
     (void)stem;
-    return e->dtype == AX_U8;
+    return e->dtype == AX_U8 && !e->e4m3;
 }
 
 /* Scales of activations and of the KV cache, too, which stay as they are. */
@@ -40,6 +47,7 @@ static const char *const usual_sides[] = {".weight_scale",
                                           ".weight_shape",
                                           ".weight_zero_point",
                                           ".weight_global_scale",
+                                          ".weight_scale_2",
                                           ".input_global_scale",
                                           ".input_scale",
                                           ".input_zero_point",
@@ -70,8 +78,9 @@ static const struct form {
 #define ROWS usual_sides, ax_compressed_open_rows, ax_compressed_read_rows
     [AX_FORM_PACKED] = {".weight_packed", NULL, ROWS},
     [AX_FORM_INT8] = {".weight", is_int8, ROWS},
-    [AX_FORM_FLOAT] = {".weight", is_bytes, ROWS},
+    [AX_FORM_FLOAT] = {".weight", is_e4m3, ROWS},
     [AX_FORM_NVFP4] = {".weight_packed", NULL, ROWS},
+    [AX_FORM_MODELOPT4] = {".weight", is_bytes, ROWS},
 #define WORDS word_sides, ax_compressed_open_words, ax_compressed_read_words
     [AX_FORM_GPTQ] = {".qweight", NULL, WORDS},
     [AX_FORM_AWQ] = {".qweight", NULL, WORDS},

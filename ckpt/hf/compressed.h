@@ -25,6 +25,13 @@
  *
  *   X.weight F8_E4M3; X.weight_scale_inv [out], one, or by blocks, by which values are divided
  *
+ * of Model Optimizer's (NVIDIA's, quant_method modelopt):
+ *
+ *   NVFP4  X.weight U8, two codes per byte, the first lowest; X.weight_scale F8_E4M3 [out][in/16]; X.weight_scale_2, one, by
+ *          which those are multiplied
+ *   MXFP4  X.weight as of NVFP4; X.weight_scale U8 [out][in/32], powers of two
+ *   FP8    X.weight F8_E4M3; X.weight_scale, one, or [out]; of MXFP8 U8 [out][in/32]
+ *
  * of GPTQ's (Frantar et al. 2023), as AutoGPTQ and GPTQModel pack them, with 32/bits codes in a word:
  *
  *   X.qweight I32 [in/(32/bits)][out]: codes of one output, the first input lowest; X.scales [groups][out];

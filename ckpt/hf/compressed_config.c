@@ -102,7 +102,7 @@ static enum ax_status unsupported(struct ax_json v, const char *what) {
     return refuse(v, what,
                   "compressed-tensors' pack-quantized (int4, int8), int-quantized, float-quantized "
                   "(fp8), nvfp4-pack-quantized, mxfp4-pack-quantized and mxfp8-quantized; fp8; "
-                  "GPTQ; AWQ; bitsandbytes");
+                  "Model Optimizer's FP8 and NVFP4; GPTQ; AWQ; bitsandbytes");
 }
 
 static const char gptq[] = "GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
@@ -323,6 +323,59 @@ static enum ax_status parse_groups(struct ax_json config, struct ax_compressed_f
                       : unsupported(config, "expected a group in config_groups, with weights");
 }
 
+/* ---- Model Optimizer ---- */
+
+static const struct algorithm {
+    const char *name;
+    bool quantizes_input;
+    struct ax_compressed_format format;
+} algorithms[] = {
+#define AS(FORM, KIND, BITS, BLOCK)                                                                \
+    { .form = AX_FORM_##FORM, .kind = AX_QUANT_##KIND, .bits = (BITS), .block = (BLOCK) }
+    {"FP8", true, AS(FLOAT, FP8, 8, AX_BLOCK_TENSOR)},
+    {"FP8_PER_CHANNEL_PER_TOKEN", true, AS(FLOAT, FP8, 8, AX_BLOCK_ROW)},
+    {"MXFP8", true, AS(FLOAT, MXFP8, 8, 32)},
+    {"NVFP4", true, AS(MODELOPT4, NVFP4_ONE, 4, 16)},
+    {"W4A16_NVFP4", false, AS(MODELOPT4, NVFP4_ONE, 4, 16)},
+    {"W4A8_MXFP4_FP8", true, AS(MODELOPT4, MXFP4, 4, 32)},
+#undef AS
+};
+
+static const char modelopt[] =
+    "Model Optimizer's FP8, FP8_PER_CHANNEL_PER_TOKEN, MXFP8, NVFP4, W4A16_NVFP4 and "
+    "W4A8_MXFP4_FP8, and MIXED_PRECISION of these";
+
+static const struct algorithm *find_algorithm(const char *name) {
+    for (size_t i = 0; name && i < sizeof algorithms / sizeof *algorithms; i++)
+        if (strcmp(name, algorithms[i].name) == 0)
+            return &algorithms[i];
+    return NULL;
+}
+
+static enum ax_status add_algorithm(struct ax_json of, struct ax_compressed_formats *out) {
+    const struct ax_json v = ax_json_get(of, "quant_algo");
+    const char *name;
+    AX_TRY(ax_json_str(v, &name));
+    const struct algorithm *a = find_algorithm(name);
+    if (!a)
+        return refuse(v, "this quant_algo is not supported", modelopt);
+    add_format(out, &a->format); /* algorithms are fewer than formats */
+    return AX_OK;
+}
+
+static enum ax_status parse_modelopt(struct ax_json config, struct ax_compressed_formats *out) {
+    const struct ax_json layers = ax_json_get(config, "quantized_layers");
+    const char *name, *key;
+    json_t *v;
+    out->n = 0;
+    AX_TRY(ax_json_str_or(ax_json_get(config, "quant_algo"), "", &name));
+    if (strcmp(name, "MIXED_PRECISION") != 0 || ax_json_size(layers) == 0)
+        return add_algorithm(config, out);
+    json_object_foreach((json_t *)layers.v, key, v)
+        AX_TRY(add_algorithm(ax_json_get(layers, key), out));
+    return AX_OK;
+}
+
 /* ---- bitsandbytes ---- */
 
 static const char bnb[] = "bitsandbytes", four_bits[] = "load_in_4bit",
@@ -365,6 +418,8 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
         method = bnb;
     if (strcmp(method, "compressed-tensors") == 0)
         return parse_groups(config, out);
+    if (strcmp(method, "modelopt") == 0)
+        return parse_modelopt(config, out);
     out->n = 1;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(method, methods[i].method) == 0)
@@ -435,5 +490,10 @@ const char *ax_compressed_unfollowed(struct ax_json config) {
         if (json_is_object(json_object_get(group, "output_activations")))
             return "output_activations";
     }
-    return json_is_object(json_object_get(config.v, "kv_cache_scheme")) ? "kv_cache_scheme" : NULL;
+    const json_t *algorithm = json_object_get(config.v, "quant_algo"),
+                 *cache = json_object_get(config.v, "kv_cache_scheme");
+    const struct algorithm *a = find_algorithm(json_string_value(algorithm));
+    if (algorithm && (!a || a->quantizes_input))
+        return "quant_algo";
+    return json_is_object(cache) || json_is_string(cache) ? "kv_cache_scheme" : NULL;
 }

@@ -19,7 +19,7 @@ struct ax_compressed_matrix {
     int64_t rows, cols, block, across; /* across: scales from one row of blocks to the next */
     int64_t stride;                    /* compressed-tensors: codes from one row to the next */
     const struct ax_st_entry *codes, *scale;
-    float outer;                     /* nvfp4: the global scale */
+    float outer;                     /* NVFP4: the scale of the matrix */
     const struct ax_st_entry *zeros; /* zero points of asymmetric codes, GPTQ's and AWQ's */
     const struct ax_st_entry *order; /* GPTQ; NULL if groups are contiguous */
     const float *values;             /* [16], of bitsandbytes' codes of 4 bits */

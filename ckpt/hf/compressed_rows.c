@@ -6,7 +6,11 @@
 #include "kernels/quant/quant_block.h"
 
 static bool is_packed(const struct ax_compressed_format *f) {
-    return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4;
+    return f->form == AX_FORM_PACKED || f->form == AX_FORM_NVFP4 || f->form == AX_FORM_MODELOPT4;
+}
+
+static bool is_nvfp4(enum ax_quant kind) {
+    return kind == AX_QUANT_NVFP4 || kind == AX_QUANT_NVFP4_ONE;
 }
 
 static bool is_mx(enum ax_quant kind) {
@@ -52,7 +56,10 @@ static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int6
     if (is_mx(m->f.kind) || m->scale->e8m0)
         return (struct ax_quant_block){.scale = byte == 255 ? NAN : ldexpf(1, (int)byte - 127)};
     const float scale = (float)ax_load(m->scale->dtype, m->scale->data, at);
-    return ax_quant_stored(m->f.kind, scale, byte, 0, m->outer);
+    struct ax_quant_block b = ax_quant_stored(m->f.kind, scale, byte, 0, m->outer);
+    if (m->f.kind == AX_QUANT_NVFP4_ONE)
+        b.scale *= m->outer;
+    return b;
 }
 
 /* The zero point of a scale; those that are packed follow outputs, in words of a group each. */
@@ -147,9 +154,9 @@ static enum ax_status check_shapes(struct ax_compressed_matrix *m,
     if (scales > 1 && m->across > 1 && !ax_compressed_has_shape(s, down, m->across))
         return ax_compressed_wrong(in, s,
                                    "has its scales in another shape than the matrix has blocks");
-    const bool right = is_mx(m->f.kind)             ? s->dtype == AX_U8 && !s->e4m3
-                       : m->f.form == AX_FORM_NVFP4 ? s->e4m3
-                                                    : s->e8m0 || ax_dtype_info(s->dtype)->is_float;
+    const bool right = is_mx(m->f.kind)      ? s->dtype == AX_U8 && !s->e4m3
+                       : is_nvfp4(m->f.kind) ? s->e4m3
+                                             : s->e8m0 || ax_dtype_info(s->dtype)->is_float;
     if (!right)
         return ax_compressed_wrong(in, s, "is of another type than its format has");
     return AX_OK;
@@ -189,6 +196,23 @@ static void find_autofp8(struct ax_compressed_matrix *m, const struct ax_compres
     m->f.block = AX_BLOCK_TENSOR;
 }
 
+/* NVFP4's scale of a matrix, by which compressed-tensors divides and Model Optimizer multiplies. */
+static enum ax_status find_outer(struct ax_compressed_matrix *m,
+                                 const struct ax_compressed_folder *in, size_t stem) {
+    const bool divides = m->f.kind == AX_QUANT_NVFP4;
+    const char *name = m->codes->name;
+    const struct ax_st_entry *g =
+        ax_compressed_sibling(in, name, stem, divides ? ".weight_global_scale" : ".weight_scale_2");
+    const double outer =
+        g && g->numel == 1 && g->dtype == AX_F32 ? ax_load(g->dtype, g->data, 0) : 0;
+    if (!(outer > 0))
+        return ax_compressed_wrong(in, m->codes,
+                                   divides ? "has no weight_global_scale above 0"
+                                           : "has no weight_scale_2 above 0");
+    m->outer = divides ? 1 / (float)outer : (float)outer;
+    return AX_OK;
+}
+
 enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
                                        const struct ax_compressed_folder *in, size_t stem) {
     const struct ax_st_entry *codes = m->codes;
@@ -206,15 +230,8 @@ enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
     AX_TRY(check_shapes(m, in, stem));
     if (m->f.offset)
         AX_TRY(check_offsets(m, in));
-    if (m->f.kind == AX_QUANT_NVFP4) {
-        const struct ax_st_entry *g =
-            ax_compressed_sibling(in, codes->name, stem, ".weight_global_scale");
-        const double global =
-            g && g->numel == 1 && g->dtype == AX_F32 ? ax_load(g->dtype, g->data, 0) : 0;
-        if (!(global > 0))
-            return ax_compressed_wrong(in, codes, "has no weight_global_scale above 0");
-        m->outer = 1 / (float)global;
-    }
+    if (is_nvfp4(m->f.kind))
+        AX_TRY(find_outer(m, in, stem));
     if (has_codes(&m->f))
         m->kept = (struct ax_element_codes){m->f.kind, m->block, read_codes};
     return AX_OK;

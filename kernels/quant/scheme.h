@@ -39,6 +39,7 @@ enum ax_file_form {
     AX_FORM_FLOAT,
     AX_FORM_NVFP4,
     /* read only */
+    AX_FORM_MODELOPT4, /* its codes of 4 bits */
     AX_FORM_GPTQ,
     AX_FORM_AWQ,
     AX_FORM_BNB4,

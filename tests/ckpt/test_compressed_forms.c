@@ -1,14 +1,16 @@
-/* Forms of compressed-tensors that axtrain reads and does not write: values are those that compressed-tensors makes of what
- * it has written; mistakes are named. */
+/* Forms of compressed-tensors and of NVIDIA's Model Optimizer that axtrain reads and does not write: values are those that the
+ * writer makes of what it has written; mistakes are named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 
+#include "ckpt/hf/compressed.h"
 #include "tests/bytes.h"
 #include "tests/ckpt/compressed_folder.h"
 #include "tests/ckpt/folder.h"
+#include "tests/ckpt/modelopt_folder.h"
 
 struct golden {
     const char *name, *format, *weights; /* of config.json */
@@ -219,11 +221,122 @@ static void other_forms_are_refused(void **state) {
     }
 }
 
+/* ---- Model Optimizer ---- */
+
+struct modelopt {
+    const char *algorithm;
+    const unsigned char *codes;
+    const void *scales;
+    const float *outer, *values;
+    int64_t width, groups; /* bytes of a row; 0 groups: one scale of all */
+    enum ax_dtype dtype;   /* of the scales */
+};
+static const struct modelopt optimized[] = {
+    {"NVFP4", modelopt_nvfp4_codes, modelopt_nvfp4_scales, modelopt_nvfp4_outer,
+     modelopt_nvfp4_values, 16, 2, AX_U8},
+    {"FP8", modelopt_fp8_codes, modelopt_fp8_scales, NULL, modelopt_fp8_values, 32, 0, AX_F32},
+    {"MXFP8", modelopt_mxfp8_codes, modelopt_mxfp8_scales, NULL, modelopt_mxfp8_values, 32, 1,
+     AX_U8},
+    {"W4A8_MXFP4_FP8", modelopt_mxfp4_codes, modelopt_mxfp4_scales, NULL, modelopt_mxfp4_values, 16,
+     1, AX_U8},
+};
+#define N_OPTIMIZED ((int)(sizeof optimized / sizeof *optimized))
+
+/* All matrices in one folder, matrix 0 first, under the names a, b …; `algorithm` is config.json's. */
+static enum ax_status open_optimized(struct ax_hf *hf, const char *algorithm, int first, int n) {
+    static const char *const names[][3] = {{"a.weight", "a.weight_scale", "a.weight_scale_2"},
+                                           {"b.weight", "b.weight_scale", "b.weight_scale_2"},
+                                           {"c.weight", "c.weight_scale", "c.weight_scale_2"},
+                                           {"d.weight", "d.weight_scale", "d.weight_scale_2"}};
+    struct bytes b[3 * N_OPTIMIZED];
+    struct ax_st_output t[3 * N_OPTIMIZED];
+    char layers[512] = "", text[1024];
+    int k = 0;
+    for (int i = 0; i < n; i++) {
+        const struct modelopt *m = &optimized[first + i];
+        b[k] = (struct bytes){m->codes, AX_U8};
+        t[k] = (struct ax_st_output){
+            .e4m3 = m->width == 32, .ndim = 2, .shape = {FORM_ROWS, m->width}};
+        b[k + 1] = (struct bytes){m->scales, m->dtype};
+        t[k + 1] = (struct ax_st_output){.e4m3 = m->outer != NULL,
+                                         .ndim = m->groups > 0 ? 2 : 0,
+                                         .shape = {FORM_ROWS, m->groups}};
+        b[k + 2] = (struct bytes){m->outer, AX_F32};
+        t[k + 2] = (struct ax_st_output){.ndim = 0};
+        for (int j = 0; j < (m->outer ? 3 : 2); j++, k++) {
+            t[k].name = names[i][j];
+            t[k].dtype = b[k].dtype;
+            t[k].fill = copy_bytes;
+            t[k].ctx = &b[k];
+        }
+        snprintf(layers + strlen(layers), sizeof layers - strlen(layers),
+                 "%s\"%.1s\": {\"quant_algo\": \"%s\"}", i > 0 ? ", " : "", names[i][0],
+                 m->algorithm);
+    }
+    snprintf(text, sizeof text,
+             "{\"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"%s\", "
+             "\"quantized_layers\": {%s}}}",
+             algorithm, layers);
+    put_text("config.json", text);
+    assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), k, t), AX_OK);
+    return ax_hf_open(hf, dir);
+}
+
+static void check_optimized(const struct ax_hf *hf, const char *name, const struct modelopt *m) {
+    const struct golden g = {.name = m->algorithm, .values = m->values, .cols = 32};
+    check_values(hf, &g, name);
+}
+
+static void model_optimizer_has_its_values(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    for (int i = 0; i < N_OPTIMIZED; i++) {
+        if (open_optimized(&hf, optimized[i].algorithm, i, 1) != AX_OK)
+            fail_msg("%s: %s", optimized[i].algorithm, ax_error_text());
+        check_optimized(&hf, "a.weight", &optimized[i]);
+        ax_hf_close(&hf);
+    }
+    if (open_optimized(&hf, "MIXED_PRECISION", 0, N_OPTIMIZED) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    check_optimized(&hf, "a.weight", &optimized[0]);
+    check_optimized(&hf, "b.weight", &optimized[1]);
+    check_optimized(&hf, "c.weight", &optimized[2]);
+    check_optimized(&hf, "d.weight", &optimized[3]);
+    ax_hf_close(&hf);
+    assert_int_equal(open_optimized(&hf, "W4A8_AWQ", 0, 1), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "quant_algo: this quant_algo is not supported"));
+    assert_int_equal(open_optimized(&hf, "FP8", 2, 1), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "a.weight_scale has another number of scales"));
+}
+
+/* What runs in fewer bits there and not here. */
+static void activations_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *key;
+    } cases[] = {{"{\"quant_method\": \"modelopt\", \"quant_algo\": \"MXFP8\"}", "quant_algo"},
+                 {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\"}", NULL},
+                 {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\", "
+                  "\"kv_cache_scheme\": \"NVFP4\"}",
+                  "kv_cache_scheme"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_json_doc doc;
+        assert_int_equal(ax_json_parse(&doc, "c", cases[i].config, strlen(cases[i].config)), AX_OK);
+        const char *key = ax_compressed_unfollowed(ax_json_root(&doc));
+        assert_true(key ? cases[i].key && strcmp(key, cases[i].key) == 0 : !cases[i].key);
+        ax_json_free(&doc);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_the_writer),    cmocka_unit_test(formats_may_be_mixed),
-        cmocka_unit_test(shapes_of_packed_rows_are_checked), cmocka_unit_test(zeros_are_checked),
+        cmocka_unit_test(values_are_those_of_the_writer),
+        cmocka_unit_test(formats_may_be_mixed),
+        cmocka_unit_test(shapes_of_packed_rows_are_checked),
+        cmocka_unit_test(zeros_are_checked),
         cmocka_unit_test(other_forms_are_refused),
+        cmocka_unit_test(model_optimizer_has_its_values),
+        cmocka_unit_test(activations_are_named),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
