@@ -102,7 +102,7 @@ static enum ax_status unsupported(struct ax_json v, const char *what) {
     return refuse(v, what,
                   "compressed-tensors' pack-quantized (int4, int8), int-quantized, float-quantized "
                   "(fp8), nvfp4-pack-quantized, mxfp4-pack-quantized and mxfp8-quantized; fp8; "
-                  "Model Optimizer's FP8 and NVFP4; GPTQ; AWQ; bitsandbytes");
+                  "Model Optimizer's FP8 and NVFP4; GPTQ; AWQ; AutoRound; bitsandbytes");
 }
 
 static const char gptq[] = "GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
@@ -376,6 +376,61 @@ static enum ax_status parse_modelopt(struct ax_json config, struct ax_compressed
     return AX_OK;
 }
 
+/* ---- AutoRound ---- */
+
+static const char auto_round[] =
+    "AutoRound's integers of 4 or 8 bits as auto_round:auto_gptq, auto_round:gptqmodel or "
+    "auto_round, and of 4 as auto_round:auto_awq";
+
+/* A matrix's settings, of which `of` has those that differ from the folder's. */
+static enum ax_status add_rounded(struct ax_json of, struct ax_json config,
+                                  struct ax_compressed_formats *out) {
+    static const struct {
+        const char *packing;
+        enum ax_file_form form;
+        unsigned zero_offset;
+    } packings[] = {{"auto_round:auto_gptq", AX_FORM_GPTQ, 1},
+                    {"auto_round:gptqmodel", AX_FORM_GPTQ, 0},
+                    {"auto_round", AX_FORM_GPTQ, 0},
+                    {"auto_round:auto_awq", AX_FORM_AWQ, 0}};
+    int64_t bits, group;
+    const char *packing, *type;
+    AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
+    AX_TRY(ax_json_i64_or(ax_json_get(of, "bits"), 1, 32, bits, &bits));
+    AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
+    AX_TRY(ax_json_i64_or(ax_json_get(of, "group_size"), -1, 1 << 20, group, &group));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "data_type"), "int", &type));
+    AX_TRY(ax_json_str_or(ax_json_get(of, "data_type"), type, &type));
+    AX_TRY(ax_json_str_or(ax_json_get(config, "packing_format"), "", &packing));
+    if (bits >= 16) /* not quantized */
+        return AX_OK;
+    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {
+        const bool eight = packings[i].form == AX_FORM_GPTQ;
+        if (strcmp(packing, packings[i].packing) != 0 || strcmp(type, "int") != 0 || group == 0 ||
+            (bits != 4 && (bits != 8 || !eight)))
+            continue;
+        const struct ax_compressed_format f = {.form = packings[i].form,
+                                               .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
+                                               .bits = (int)bits,
+                                               .block = group > 0 ? group : AX_BLOCK_ROW,
+                                               .zero_offset = packings[i].zero_offset};
+        return add_format(out, &f) ? AX_OK
+                                   : refuse(of, "this many formats are not supported", auto_round);
+    }
+    return refuse(of, "this format is not supported", auto_round);
+}
+
+static enum ax_status parse_auto_round(struct ax_json config, struct ax_compressed_formats *out) {
+    const struct ax_json others = ax_json_get(config, "extra_config");
+    const char *key;
+    json_t *v;
+    out->n = 0;
+    AX_TRY(add_rounded(config, config, out));
+    json_object_foreach((json_t *)others.v, key, v)
+        AX_TRY(add_rounded(ax_json_get(others, key), config, out));
+    return out->n > 0 ? AX_OK : refuse(config, "expected bits below 16", auto_round);
+}
+
 /* ---- bitsandbytes ---- */
 
 static const char bnb[] = "bitsandbytes", four_bits[] = "load_in_4bit",
@@ -411,15 +466,21 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
         const char *method;
         enum ax_status (*parse)(struct ax_json config, struct ax_compressed_format *out);
     } methods[] = {{"fp8", parse_fp8}, {"gptq", parse_gptq}, {"awq", parse_awq}, {bnb, parse_bnb}};
+    static const struct {
+        const char *method;
+        enum ax_status (*parse)(struct ax_json config, struct ax_compressed_formats *out);
+    } mixed[] = {{"compressed-tensors", parse_groups},
+                 {"modelopt", parse_modelopt},
+                 {"auto-round", parse_auto_round},
+                 {"intel/auto-round", parse_auto_round}};
     const char *method;
     char what[96];
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
     if (is_bnb(config))
         method = bnb;
-    if (strcmp(method, "compressed-tensors") == 0)
-        return parse_groups(config, out);
-    if (strcmp(method, "modelopt") == 0)
-        return parse_modelopt(config, out);
+    for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++)
+        if (strcmp(method, mixed[i].method) == 0)
+            return mixed[i].parse(config, out);
     out->n = 1;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(method, methods[i].method) == 0)
@@ -493,7 +554,10 @@ const char *ax_compressed_unfollowed(struct ax_json config) {
     const json_t *algorithm = json_object_get(config.v, "quant_algo"),
                  *cache = json_object_get(config.v, "kv_cache_scheme");
     const struct algorithm *a = find_algorithm(json_string_value(algorithm));
+    const json_int_t act_bits = json_integer_value(json_object_get(config.v, "act_bits"));
     if (algorithm && (!a || a->quantizes_input))
         return "quant_algo";
+    if (act_bits > 0 && act_bits < 16)
+        return "act_bits";
     return json_is_object(cache) || json_is_string(cache) ? "kv_cache_scheme" : NULL;
 }

@@ -166,10 +166,56 @@ static void mistakes_are_named(void **state) {
     }
 }
 
+/* AutoRound's folders have these matrices, or AWQ's, and may have them of two numbers of bits. */
+static void auto_round_says_how_it_packs(void **state) {
+    (void)state;
+#define ROUND(fields) "{\"quantization_config\": {\"quant_method\": \"auto-round\", " fields "}}"
+#define AS(packing)   "\"packing_format\": \"auto_round" packing "\""
+    static const struct {
+        int golden;
+        const char *config;
+    } good[] = {
+        {0, ROUND("\"bits\": 4, \"group_size\": 16, \"data_type\": \"int\", " AS(":auto_gptq"))},
+        {1, ROUND("\"bits\": 4, \"group_size\": 8, " AS(":gptqmodel"))},
+        {1, ROUND("\"bits\": 4, \"group_size\": 8, " AS(""))},
+        {0, ROUND("\"bits\": 8, \"group_size\": -1, " AS(
+                ":auto_gptq") ", \"extra_config\": {\"norm\": {\"bits\": 16, \"data_type\": "
+                              "\"float\"}, "
+                              "\"a\": {\"bits\": 4, \"group_size\": 16}}")},
+        {4, ROUND("\"bits\": 4, \"group_size\": -1, " AS(
+                ":auto_gptq") ", \"extra_config\": {\"a\": {\"bits\": 8}}")},
+    };
+    static const char *const bad[] = {
+        ROUND("\"bits\": 4, \"data_type\": \"mx_fp\", " AS(":auto_gptq")),
+        ROUND("\"bits\": 2, " AS(":auto_gptq")), ROUND("\"bits\": 8, " AS(":auto_awq")),
+        ROUND("\"bits\": 4, " AS(":llm_compressor"))};
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        const struct golden *g = &goldens[good[k].golden];
+        float v[GPTQ_ROWS * GPTQ_COLS];
+        struct ax_hf hf;
+        if (open_made(&hf, g, &(struct made){.config = good[k].config, .lacks = "a.g_idx"}) !=
+            AX_OK)
+            fail_msg("%d: %s", (int)k, ax_error_text());
+        const struct ax_st_entry *e = ax_hf_find(&hf, "a.weight");
+        assert_true(e && e->numel == GPTQ_ROWS * GPTQ_COLS);
+        assert_int_equal(ax_st_read(e, 0, e->numel, AX_F32, v), AX_OK);
+        assert_memory_equal(v, g->values, sizeof v);
+        ax_hf_close(&hf);
+    }
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        struct ax_hf hf;
+        assert_int_equal(open_made(&hf, &goldens[0], &(struct made){.config = bad[k]}),
+                         AX_ERR_UNSUPPORTED);
+        assert_non_null(
+            strstr(ax_error_text(), "this format is not supported. Supported: AutoRound"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_integers),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(auto_round_says_how_it_packs),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
