@@ -167,8 +167,8 @@ static enum ax_status add_linears(const struct ax_model *m, void *ctx) {
     return AX_OK;
 }
 
-/* "", or how many matrices have the folder's codes. */
-static void tell_coded(const struct ax_train_setup *s, const struct ax_model *m, char *out,
+/* "", or what became of a quantized folder's codes. */
+static void tell_codes(const struct ax_train_setup *s, const struct ax_model *m, char *out,
                        size_t size) {
     int n = 0;
     *out = '\0';
@@ -176,16 +176,20 @@ static void tell_coded(const struct ax_train_setup *s, const struct ax_model *m,
         n += m->params[i].storage != AX_STORAGE_PLAIN;
     if (s->coded && s->base_store != AX_STORAGE_PLAIN)
         snprintf(out, size, " (%d matrices, with the folder's codes; others are plain)", n);
+    else if (*s->arch.quant_method && s->base_store == AX_STORAGE_PLAIN)
+        snprintf(out, size, " (dequantized from %s)", s->arch.quant_method);
+    else if (*s->arch.quant_method && s->base_store != AX_STORAGE_INT8)
+        snprintf(out, size, " (dequantized from %s, and rounded again)", s->arch.quant_method);
 }
 
 static enum ax_status look_at_model(const struct ax_model *m, void *ctx) {
     struct ax_train_setup *s = ctx;
     const int64_t all = ax_model_parameters(m), mine = ax_model_trainable(m);
-    char coded[96];
-    tell_coded(s, m, coded, sizeof coded);
+    char codes[96];
+    tell_codes(s, m, codes, sizeof codes);
     ax_log_info("adapter: %lld of %lld parameters are trained (%.3g %%), base stored as %s%s",
                 (long long)mine, (long long)all, 100 * (double)mine / (double)all,
-                ax_storage_name(s->base_store), coded);
+                ax_storage_name(s->base_store), codes);
     return ax_adapter_settle_targets(m, s->start.dir ? &s->start.config : &s->new_adapter);
 }
 

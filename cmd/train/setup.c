@@ -44,6 +44,10 @@ static enum ax_status check_quantization(const struct ax_train_setup *s) {
                                    "remove the key",
                                    want ? want : "", want ? " " : "", claims[i].method);
     }
+    if (*s->arch.quant_method && !s->adapter_name && !s->reinit)
+        ax_log_info("the base is quantized (%s): training begins with its dequantized weights, and "
+                    "what is saved is not quantized",
+                    s->arch.quant_method);
     return check_quantization_options(cfg);
 }
 

@@ -144,6 +144,21 @@ static void adapters_are_trained_beside_its_codes(void **state) {
     EXPECT(0, "int4", config, base("gptq"), "gptq=true", out("planned"));
 }
 
+/* Peers refuse to train the weights of such folders, or to round them again. */
+static void dequantizing_is_said(void **state) {
+    (void)state;
+    char config[160];
+    snprintf(config, sizeof config, "%s", chats_config("max_steps: 1\nsave_only_model: true\n"));
+    sft_command = "sft";
+    EXPECT(0, "info the base is quantized (gptq): training begins with its dequantized weights",
+           config, base("gptq"), out("full"));
+    snprintf(config, sizeof config, "%s", chats_config(lora));
+    EXPECT(0, "base stored as plain (dequantized from gptq)", config, base("gptq"), "max_steps=1",
+           out("dequantized"));
+    EXPECT(0, "base stored as nf4-double (dequantized from gptq, and rounded again)", config,
+           base("gptq"), "max_steps=1", "adapter=qlora", "load_in_4bit=true", out("again"));
+}
+
 /* Packed storage would round a matrix that has no codes; the others keep theirs. */
 static void other_matrices_are_not_rounded(void **state) {
     (void)state;
@@ -194,6 +209,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_model_of_its_codes),
         cmocka_unit_test(adapters_are_trained_beside_its_codes),
+        cmocka_unit_test(dequantizing_is_said),
         cmocka_unit_test(other_matrices_are_not_rounded),
         cmocka_unit_test(keys_have_to_agree_with_the_folder),
         cmocka_unit_test(keys_that_agree_are_accepted),
