@@ -45,6 +45,7 @@ static bool is_bytes(const struct ax_compressed_folder *in, const struct ax_st_e
 static const char *const usual_sides[] = {".weight_scale",
                                           ".weight_scale_inv",
                                           ".weight_shape",
+                                          ".weight_g_idx",
                                           ".weight_zero_point",
                                           ".weight_global_scale",
                                           ".weight_scale_2",
@@ -127,6 +128,26 @@ uint32_t ax_compressed_word(const struct ax_st_entry *e, int64_t word) {
 
 bool ax_compressed_has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols) {
     return e->ndim == 2 && e->shape[0] == rows && e->shape[1] == cols;
+}
+
+int64_t ax_compressed_group(const struct ax_compressed_matrix *m, int64_t col) {
+    return m->order ? (int64_t)ax_load(AX_I32, m->order->data, col) : col / m->block;
+}
+
+enum ax_status ax_compressed_check_order(struct ax_compressed_matrix *m,
+                                         const struct ax_compressed_folder *in) {
+    bool contiguous = true;
+    if (m->order->ndim != 1 || m->order->numel != m->cols || m->order->dtype != AX_I32)
+        return ax_compressed_wrong(in, m->order, "has no group for each column");
+    for (int64_t col = 0; col < m->cols; col++) {
+        const int64_t group = ax_compressed_group(m, col);
+        if (group < 0 || group >= m->across)
+            return ax_compressed_wrong(in, m->order, "names a group that has no scales");
+        contiguous = contiguous && group == col / m->block;
+    }
+    if (contiguous)
+        m->order = NULL;
+    return AX_OK;
 }
 
 /* ---- the folder ---- */

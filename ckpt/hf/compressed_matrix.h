@@ -21,7 +21,7 @@ struct ax_compressed_matrix {
     const struct ax_st_entry *codes, *scale;
     float outer;                     /* NVFP4: the scale of the matrix */
     const struct ax_st_entry *zeros; /* zero points of asymmetric codes, GPTQ's and AWQ's */
-    const struct ax_st_entry *order; /* GPTQ; NULL if groups are contiguous */
+    const struct ax_st_entry *order; /* the group of each column; NULL if groups are contiguous */
     const float *values;             /* [16], of bitsandbytes' codes of 4 bits */
     struct ax_compressed_nested nested;
     struct ax_element_codes kept; /* `read` is NULL: packed storage has no such codes */
@@ -43,6 +43,11 @@ enum ax_status ax_compressed_wrong(const struct ax_compressed_folder *in,
                                    const struct ax_st_entry *e, const char *why);
 
 bool ax_compressed_has_shape(const struct ax_st_entry *e, int64_t rows, int64_t cols);
+/* The group of scales of a column. */
+int64_t ax_compressed_group(const struct ax_compressed_matrix *m, int64_t col);
+/* Checks m->order, and forgets one that says what no order says. */
+enum ax_status ax_compressed_check_order(struct ax_compressed_matrix *m,
+                                         const struct ax_compressed_folder *in);
 /* The 32 bits at number `word` of a tensor. */
 uint32_t ax_compressed_word(const struct ax_st_entry *e, int64_t word);
 

@@ -46,7 +46,7 @@ static uint32_t code_at(const struct ax_compressed_matrix *m, int64_t element) {
 /* The scale of element i. */
 static int64_t scale_of(const struct ax_compressed_matrix *m, int64_t i) {
     const int64_t row = i / m->cols, col = i % m->cols;
-    return (m->f.rows > 0 ? row / m->f.rows : row) * m->across + col / m->block;
+    return (m->f.rows > 0 ? row / m->f.rows : row) * m->across + ax_compressed_group(m, col);
 }
 
 static struct ax_quant_block block_at(const struct ax_compressed_matrix *m, int64_t block) {
@@ -196,6 +196,11 @@ static void find_autofp8(struct ax_compressed_matrix *m, const struct ax_compres
     m->f.block = AX_BLOCK_TENSOR;
 }
 
+/* Writers that found no order may store -1 for each column. */
+static bool is_unset(const struct ax_st_entry *order) {
+    return order->dtype == AX_I32 && order->numel > 0 && ax_load(AX_I32, order->data, 0) == -1;
+}
+
 /* NVFP4's scale of a matrix, by which compressed-tensors divides and Model Optimizer multiplies. */
 static enum ax_status find_outer(struct ax_compressed_matrix *m,
                                  const struct ax_compressed_folder *in, size_t stem) {
@@ -220,6 +225,7 @@ enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
     m->zeros = ax_compressed_sibling(in, codes->name, stem, ".weight_zero_point");
     if (!m->f.offset)
         AX_TRY(check_zeros(in, m->zeros));
+    m->order = ax_compressed_sibling(in, codes->name, stem, ".weight_g_idx");
     m->scale = ax_compressed_sibling(in, codes->name, stem,
                                      inverse ? ".weight_scale_inv" : ".weight_scale");
     if (!m->scale && inverse && !m->f.divides)
@@ -232,7 +238,11 @@ enum ax_status ax_compressed_open_rows(struct ax_compressed_matrix *m,
         AX_TRY(check_offsets(m, in));
     if (is_nvfp4(m->f.kind))
         AX_TRY(find_outer(m, in, stem));
-    if (has_codes(&m->f))
+    if (m->order && is_unset(m->order))
+        m->order = NULL;
+    if (m->order)
+        AX_TRY(ax_compressed_check_order(m, in));
+    if (has_codes(&m->f) && !m->order)
         m->kept = (struct ax_element_codes){m->f.kind, m->block, read_codes};
     return AX_OK;
 }

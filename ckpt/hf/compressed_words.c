@@ -38,17 +38,13 @@ static float scale_at(const struct ax_compressed_matrix *m, int64_t group, int64
     return (float)ax_load(m->scale->dtype, m->scale->data, group * m->rows + row);
 }
 
-static int64_t group_of(const struct ax_compressed_matrix *m, int64_t col) {
-    return m->order ? (int64_t)ax_load(AX_I32, m->order->data, col) : col / m->block;
-}
-
 enum ax_status ax_compressed_read_words(void *ctx, int64_t first, int64_t n, void *out) {
     const struct ax_compressed_matrix *m = ctx;
     float scale = 0;
     int64_t row = -1, group = -1;
     unsigned zero = 0;
     for (int64_t i = first; i < first + n; i++) {
-        const int64_t col = i % m->cols, g = group_of(m, col);
+        const int64_t col = i % m->cols, g = ax_compressed_group(m, col);
         if (i / m->cols != row || g != group) {
             row = i / m->cols;
             group = g;
@@ -81,23 +77,6 @@ static bool is_symmetric(const struct ax_compressed_matrix *m) {
     return true;
 }
 
-/* Checks g_idx, and forgets one that says what no order says. */
-static enum ax_status check_order(struct ax_compressed_matrix *m,
-                                  const struct ax_compressed_folder *in) {
-    bool contiguous = true;
-    if (m->order->ndim != 1 || m->order->numel != m->cols || m->order->dtype != AX_I32)
-        return ax_compressed_wrong(in, m->order, "has no group for each column");
-    for (int64_t col = 0; col < m->cols; col++) {
-        const int64_t group = group_of(m, col);
-        if (group < 0 || group >= m->across)
-            return ax_compressed_wrong(in, m->order, "names a group that has no scales");
-        contiguous = contiguous && group == col / m->block;
-    }
-    if (contiguous)
-        m->order = NULL;
-    return AX_OK;
-}
-
 static enum ax_status check_shapes(struct ax_compressed_matrix *m,
                                    const struct ax_compressed_folder *in) {
     const struct ax_st_entry *c = m->codes;
@@ -116,7 +95,7 @@ static enum ax_status check_shapes(struct ax_compressed_matrix *m,
     if (m->rows % per_word(m) != 0 || m->zeros->dtype != AX_I32 ||
         !ax_compressed_has_shape(m->zeros, m->across, m->rows / per_word(m)))
         return ax_compressed_wrong(in, m->zeros, "has no zero for each group and row");
-    return m->order ? check_order(m, in) : AX_OK;
+    return m->order ? ax_compressed_check_order(m, in) : AX_OK;
 }
 
 enum ax_status ax_compressed_open_words(struct ax_compressed_matrix *m,

@@ -178,6 +178,58 @@ static void formats_may_be_mixed(void **state) {
     }
 }
 
+/* Of either order: that of a golden, or none (−1 for each column, or groups that follow one another). */
+static void columns_may_be_in_any_group(void **state) {
+    (void)state;
+    static const struct golden g = {"int4",
+                                    "pack-quantized",
+                                    "\"num_bits\": 4, \"strategy\": \"group\", \"group_size\": 8, "
+                                    "\"actorder\": \"group\"",
+                                    ordered_codes,
+                                    NULL,
+                                    ordered_scales,
+                                    ordered_values,
+                                    AX_I32,
+                                    4,
+                                    16,
+                                    2};
+    int32_t unset[16], far[16];
+    for (int i = 0; i < 16; i++) {
+        unset[i] = -1;
+        far[i] = 2 - i % 3;
+    }
+    const struct {
+        const int32_t *groups;
+        enum ax_status st;
+        bool ordered;
+    } cases[] = {{ordered_groups, AX_OK, true}, {unset, AX_OK, false}, {far, AX_ERR_DATA, false}};
+    struct ax_hf hf;
+    assert_int_equal(open_golden(&hf, &g, 0), AX_OK); /* for its config.json */
+    ax_hf_close(&hf);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bytes b = {cases[i].groups, AX_I32};
+        struct tensors t;
+        set_tensors(&t, &g, "a", 0);
+        t.out[t.n] = (struct ax_st_output){.name = "a.weight_g_idx",
+                                           .dtype = AX_I32,
+                                           .ndim = 1,
+                                           .shape = {16},
+                                           .fill = copy_bytes,
+                                           .ctx = &b};
+        assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), t.n + 1, t.out), AX_OK);
+        assert_int_equal(ax_hf_open(&hf, dir), cases[i].st);
+        if (cases[i].st != AX_OK) {
+            assert_non_null(strstr(ax_error_text(), "a.weight_g_idx names a group that has no"));
+            continue;
+        }
+        assert_int_equal(ax_hf_count(&hf), 1);
+        assert_int_equal(ax_hf_find(&hf, "a.weight")->codes == NULL, cases[i].ordered);
+        if (cases[i].ordered)
+            check_values(&hf, &g, "a.weight");
+        ax_hf_close(&hf);
+    }
+}
+
 static void shapes_of_packed_rows_are_checked(void **state) {
     (void)state;
     struct golden g = goldens[6];
@@ -332,6 +384,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_writer),
         cmocka_unit_test(formats_may_be_mixed),
+        cmocka_unit_test(columns_may_be_in_any_group),
         cmocka_unit_test(shapes_of_packed_rows_are_checked),
         cmocka_unit_test(zeros_are_checked),
         cmocka_unit_test(other_forms_are_refused),

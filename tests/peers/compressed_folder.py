@@ -6,6 +6,7 @@ import textwrap
 
 import torch
 from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme, QuantizationType
 from compressed_tensors.quantization.utils import calculate_qparams
 
@@ -16,6 +17,27 @@ def show(kind, name, values, form):
     text = ", ".join(form(v) for v in values.reshape(-1).tolist())
     print(f"static const {kind} {name}[] = {{")
     print(textwrap.fill(text + "};", 100, initial_indent="    ", subsequent_indent="    "))
+
+
+def ordered(name, seed):
+    """With groups of any columns (actorder: group), which compressed-tensors had until August 2026: it quantizes the columns
+    in the order of their groups, so codes of columns that are put in that order are those of groups that follow one another."""
+    args = QuantizationArgs(num_bits=4, type="int", symmetric=True, strategy="group", group_size=8)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+    compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+    g = torch.Generator().manual_seed(seed)
+    weight, groups = torch.randn(ROWS, 16, generator=g) * 0.05, torch.arange(16) // 8
+    groups = groups[torch.randperm(16, generator=g)]
+    perm = torch.argsort(groups, stable=True)
+    parts = weight[:, perm].reshape(ROWS, 2, 8)
+    scale, zero = calculate_qparams(parts.amin(-1), parts.amax(-1), args)
+    state = {"weight": weight[:, perm], "weight_scale": scale, "weight_zero_point": zero}
+    values = compressor.decompress(compressor.compress(state, scheme), scheme)["weight"].float()[:, torch.argsort(perm)]
+    codes = pack_to_int32((values / scale[:, groups]).round().to(torch.int8), 4)
+    show("int32_t", f"{name}_codes", codes, str)
+    show("int32_t", f"{name}_groups", groups, str)
+    show("float", f"{name}_scales", scale, lambda v: v.hex() + "F")
+    show("float", f"{name}_values", values, lambda v: v.hex() + "F")
 
 
 def case(name, form, seed, cols=16, **args):
@@ -60,3 +82,4 @@ case("mxfp4", "mxfp4-pack-quantized", 9, cols=32, num_bits=4, type="float", symm
      scale_dtype=torch.uint8)
 case("mxfp8", "mxfp8-quantized", 10, cols=32, num_bits=8, type="float", symmetric=True, strategy="group", group_size=16,
      scale_dtype=torch.uint8)
+ordered("ordered", 11)
