@@ -119,6 +119,6 @@ double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
     if (o->normalize_then_sum || o->scale == AX_SCALE_BATCH)
         return ax_reward_stats_of(work, n, 1).std <= ZERO;
     for (int64_t first = 0; first < n; first += o->group, groups++)
-        flat += ax_reward_stats_of(work + first, o->group, 1).std <= ZERO;
+        flat += o->group == 1 || ax_reward_stats_of(work + first, o->group, 1).std <= ZERO;
     return flat / groups;
 }

@@ -176,6 +176,9 @@ static void spread(void **state) {
     struct ax_advantage_options o = {.group = 2, .n_rewards = 1};
     double work[8];
     assert_true(ax_share_without_spread(&o, 8, totals, work) == 0.25); /* of one value: not known */
+    o.group = 1;
+    assert_true(ax_share_without_spread(&o, 8, totals, work) == 1);
+    o.group = 2;
     o.scale = AX_SCALE_BATCH;
     assert_true(ax_share_without_spread(&o, 8, totals, work) == 0);
     assert_true(ax_share_without_spread(&o, 2, totals, work) == 1);
