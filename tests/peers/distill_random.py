@@ -115,7 +115,7 @@ def main():
         with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as f:
             f.writelines(json.dumps(row) + "\n" for row in rows)
         adapter = peers.make_adapter(r, base, os.path.join(folder, "adapter"), i) if r.random() < 0.3 else None
-        keys.update(base_model=base, kd_teacher=teacher, datasets=[{"path": "DATA"}], sequence_len=400, micro_batch_size=micro, num_epochs=99,
+        keys.update(base_model=base, kd_teacher=teacher, datasets=[{"path": "rows.jsonl"}], sequence_len=400, micro_batch_size=micro, num_epochs=99,
                     float32=True, device="cpu", save_strategy="no", optimizer="adamw_torch", lr_scheduler="constant_with_warmup",
                     curriculum_sampling=True, shuffle_merged_datasets=False, min_sample_len=1, loss_watchdog_threshold=1e9, **both)
         what = f"{folder}: {name} {family} by {taught}{' lora' if adapter else ''} {args} {both}"

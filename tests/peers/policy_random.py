@@ -1,5 +1,6 @@
 """Random runs of GRPO: axtrain samples, and TRL's GRPOTrainer trains on the same answers with the same reward functions.
-Losses, gradient norms, rewards, what became of ratios, and the weights at the end must agree.
+Losses, gradient norms, rewards, also of evaluations, what became of ratios, and the weights at the end must agree. A part of the
+runs goes on from a checkpoint here.
 
 usage: policy_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--families NAME,…] [--keep]
 
@@ -43,11 +44,11 @@ def digits(completion_ids, prompts, kind, **_):
 
 
 def even(completion_ids, kind, **_):
-    return [None if k == 1 else float(ids[0] % 2 == 0) for ids, k in zip(completion_ids, kind)]
+    return [None if k % 4 == 1 else float(ids[0] % 2 == 0) for ids, k in zip(completion_ids, kind)]
 
 
 def some(completion_ids, kind, **_):
-    return [None if k == 2 or sum(ids) % 5 == 0 else sum(ids) % 7 / 3 - 1 for ids, k in zip(completion_ids, kind)]
+    return [None if k % 4 == 2 or sum(ids) % 5 == 0 else sum(ids) % 7 / 3 - 1 for ids, k in zip(completion_ids, kind)]
 
 
 class Talk:
@@ -60,9 +61,9 @@ class Talk:
 '''
 FUNCTIONS = ("digits", "even", "some")
 
-# Times; the loss without its entropy; a sum over the run. Then what is of answers with a gradient alone, and in TRL of
-# all, as means over micro-batches.
-NOT_COMPARED = ("runtime", "per_second", "epoch", "step_time", "policy_loss", "num_tokens", "entropy_coef", "sampling/")
+# Times; the loss without its entropy; a sum over the run; losses of evaluations, which we do not compute. Then what is of
+# answers with a gradient alone, and in TRL of all, as means over micro-batches.
+NOT_COMPARED = ("runtime", "per_second", "epoch", "step_time", "policy_loss", "num_tokens", "entropy_coef", "sampling/", "eval_loss", "eval_aux_loss")
 RATIOS = ("kl", "entropy", "clip_ratio", "phi_seq")
 
 
@@ -119,24 +120,46 @@ def prompts(r, chats):
     return [{"prompt": row["prompt"], "kind": r.randint(0, 3)} for row in rows]
 
 
-def by_axtrain(axtrain, keys, folder):
-    with open(os.path.join(folder, "c.yaml"), "w", encoding="utf-8") as f:
-        json.dump(keys, f, indent=1)
-    p = subprocess.run([axtrain, "grpo", "c.yaml"], capture_output=True, text=True, timeout=300, cwd=folder,
-                       env={**os.environ, "AXTRAIN_PYTHON": sys.executable})
+def by_axtrain(axtrain, keys, folder, resumed):
+    """A run, or one that goes on from a checkpoint of another, of whose answers asked.jsonl then is."""
+    def lines(name):
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            return [json.loads(line) for line in f]
+
+    def run(name, **more):
+        with open(os.path.join(folder, name + ".yaml"), "w", encoding="utf-8") as f:
+            json.dump({**keys, "output_dir": name, **more}, f, indent=1)
+        p = subprocess.run([axtrain, "grpo", name + ".yaml"], capture_output=True, text=True, timeout=300, cwd=folder,
+                           env={**os.environ, "AXTRAIN_PYTHON": sys.executable})
+        return p, [] if p.returncode else lines(name + "/metrics.jsonl")
+
+    if not resumed:
+        return run("out")
+    p, before = run("first", save_strategy="steps", save_steps=resumed, save_total_limit=99)
     if p.returncode:
         return p, []
-    with open(os.path.join(folder, "out/metrics.jsonl"), encoding="utf-8") as f:
-        return p, [json.loads(line) for line in f]
+    os.rename(os.path.join(folder, "asked.jsonl"), os.path.join(folder, "all.jsonl"))
+    p, after = run("out", resume_from_checkpoint=f"first/checkpoint-{resumed}")
+    os.rename(os.path.join(folder, "all.jsonl"), os.path.join(folder, "asked.jsonl"))
+    shutil.copy(os.path.join(folder, "first/completions.jsonl"), os.path.join(folder, "out"))
+    return p, [x for x in before if x["step"] <= resumed] + [x for x in after if x["step"] > resumed]
 
 
-def asked(folder, group):
-    """Rows for TRL, which are prompts with their answers, and how many answers a generation has."""
+def asked(folder, group, eval_group=1):
+    """Rows for TRL, which are prompts with their answers, how many answers a generation has, and rows of evaluations, with
+    the answers of each."""
     with open(os.path.join(folder, "asked.jsonl"), encoding="utf-8") as f:
         calls = [json.loads(line) for line in f]
-    rows = [{"prompt": c["prompts"][i], "kind": c["kind"][i], "recorded": c["ids"][i:i + group]}
-            for c in calls for i in range(0, len(c["ids"]), group)]
-    return rows, len(calls[0]["ids"])
+
+    def rows(kept, group):
+        return [{"prompt": c["prompts"][i], "kind": c["kind"][i], "recorded": c["ids"][i:i + group]}
+                for c in kept for i in range(0, len(c["ids"]), group)]
+
+    evals = {}
+    for row in rows([c for c in calls if c["kind"][0] >= 4], eval_group):
+        evals.setdefault(row["kind"], {**row, "recorded": []})["recorded"].append(row["recorded"])
+    train = [c for c in calls if c["kind"][0] < 4]
+    return rows(train, group), len(train[0]["ids"]), list(evals.values())
 
 
 def in_order_of(rule, seed, size, steps):
@@ -160,11 +183,22 @@ def in_order_of(rule, seed, size, steps):
 class Recorded(trl.GRPOTrainer):
     """Answers of the data. With a lag they come with the log-probs of older weights, as from another sampler."""
 
-    lag, versions, turns = 0, (), {}
+    lag, versions, turns, evaluations = 0, (), {}, 0
+
+    def evaluate(self, *args, **kw):
+        self.evaluations, self.use_vllm = self.evaluations + 1, False
+        metrics = super().evaluate(*args, **kw)
+        self.use_vllm = self.lag > 0
+        return metrics
+
+    def recorded(self):
+        if self.model.training:
+            return [list(row["recorded"][i % self.num_generations]) for i, row in enumerate(self.rows_now)]
+        return [list(row["recorded"][self.evaluations - 1][i % self.num_generations_eval]) for i, row in enumerate(self.rows_now)]
 
     def play(self, prompts, trainer):
         """Answers in turns: their tokens and which of them the model has drawn, as axtrain noted."""
-        answers = [list(row["recorded"][i % self.num_generations]) for i, row in enumerate(self.rows_now)]
+        answers = self.recorded()
         masks = [[int(any(first <= t < end for first, end in self.turns[tuple(a)])) for t in range(len(a))] for a in answers]
         return {"prompt_ids": self._tokenize_prompts(prompts)[0], "completion_ids": answers, "logprobs": None, "env_mask": masks}
 
@@ -173,8 +207,8 @@ class Recorded(trl.GRPOTrainer):
         return super()._generate_and_score_completions(inputs)
 
     def _generate_single_turn(self, prompt_ids, *args, **kw):
-        answers = [list(row["recorded"][i % self.num_generations]) for i, row in enumerate(self.rows_now)]
-        if self.lag == 0:
+        answers = self.recorded()
+        if self.lag == 0 or not self.model.training:
             return answers, None
         model = self.accelerator.unwrap_model(self.model)
         self.versions = [*self.versions, copy.deepcopy(model.state_dict())]
@@ -194,7 +228,7 @@ def turns_of(folder):
         return {tuple(x["completion_ids"]): x["model_tokens"] for x in map(json.loads, f)}
 
 
-def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag, turns):
+def by_trl(args, base, adapter, folder, rows, evals, functions, shuffle, lag, turns):
     sys.path.insert(0, folder)
     sys.modules.pop("my_rewards", None)
     import my_rewards
@@ -209,7 +243,8 @@ def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag, turns):
         model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
     try:
         t = Recorded(model=model, args=c, processing_class=transformers.AutoTokenizer.from_pretrained(base),
-                     train_dataset=Dataset.from_list(rows), reward_funcs=[getattr(my_rewards, n) for n in functions])
+                     train_dataset=Dataset.from_list(rows),
+                     eval_dataset=Dataset.from_list(evals) if evals else None, reward_funcs=[getattr(my_rewards, n) for n in functions])
         t.remove_callback(transformers.PrinterCallback)
         t.lag, t.use_vllm, t.turns, t.rollout_func = lag, lag > 0, turns, t.play if turns else None
         t.train()
@@ -221,12 +256,14 @@ def by_trl(args, base, adapter, folder, rows, functions, shuffle, lag, turns):
 
 def compare(ours, theirs, ratios, balance, module="my_rewards."):
     bad = []
-    a, b = ({x["step"]: x for x in lines if "loss" in x} for lines in (ours, theirs))
+    a, b = ({(x["step"], kind): x for kind in ("loss", "eval_reward") for x in lines if kind in x} for lines in (ours, theirs))
     if sorted(a) != sorted(b):
         return [f"steps {sorted(a)}, in TRL {sorted(b)}"]
     for s, line in b.items():
         for k, v in line.items():
-            if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED) or (any(x in k for x in RATIOS) and not ratios):
+            if not isinstance(v, (int, float)) or any(x in k for x in NOT_COMPARED):
+                continue
+            if any(x in k for x in RATIOS) and (not ratios or k.startswith("eval")):
                 continue
             w = a[s].get({"aux_loss": "moe/aux_loss"}.get(k, k if "rewards/Shop" in k else k.replace("rewards/", "rewards/" + module)))
             if k == "loss" and balance:
@@ -275,6 +312,12 @@ def main():
             chats = r.random() < 0.5
             plays = chats and lag == 0 and r.random() < 0.6
             f.writelines(json.dumps(row) + "\n" for row in prompts(r, chats))
+        with open(os.path.join(folder, "evals.jsonl"), "w", encoding="utf-8") as f:
+            f.writelines(json.dumps({**row, "kind": 4 + i}) + "\n" for i, row in enumerate(prompts(r, chats)[:4]))
+        at, eval_group = {}, args["num_generations"]
+        if r.random() < 0.4 and not plays:
+            eval_group = args["num_generations_eval"] = r.choice((1, 2, 3))
+            at = {"eval_strategy": "steps", "eval_steps": r.choice((1, 2)), "eval_on_start": True, "per_device_eval_batch_size": eval_group * 4}
         if plays:
             args["max_completion_length"] = 60
         balance = peers.balance_of(r, family)
@@ -285,9 +328,11 @@ def main():
                 "micro_batch_size": micro, "num_epochs": 99, "float32": True, "device": "cpu", "save_strategy": "no", "optimizer": optimizer,
                 "lr_scheduler": "constant_with_warmup", "loss_watchdog_threshold": 1e9, **both,
                 **peers.balance_keys(balance), **({"adapter": "lora", "lora_model_dir": adapter} if adapter else {}), **({"max_staleness": lag} if lag else {}),
+                **({"test_datasets": [{"path": "evals.jsonl"}], "eval_steps": at["eval_steps"], "eval_batch_size": at["per_device_eval_batch_size"]} if at else {}),
                 "trl": {**args, **({"environment_factory": "my_rewards.Talk", "max_turns": 3} if plays else {}), "reward_funcs": ["my_rewards." + n for n in functions]}}
         what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}{' in turns' if plays else ''}"
-        done, ours = by_axtrain(a.axtrain, keys, folder)
+        resumed = r.choice((1, 2)) if r.random() < 0.25 else 0
+        done, ours = by_axtrain(a.axtrain, keys, folder, resumed)
         if "no reward of" in done.stderr:
             empty += 1
             continue
@@ -295,12 +340,13 @@ def main():
             refused += 1
             print(f"{what}: {done.returncode} {done.stderr.strip()[-300:]}", flush=True)
             continue
-        rows, size = asked(folder, args["num_generations"])
-        if any(x.get("skipped") or 0 < x.get("grad_norm", 0) < 1e-2 or abs(x.get("loss", 0)) > 100 for x in ours) or any(ids[-1] == pad for row in rows for ids in row["recorded"]):
+        rows, size, evals = asked(folder, args["num_generations"], eval_group)
+        answers = [ids for row in rows for ids in row["recorded"]] + [ids for row in evals for group in row["recorded"] for ids in group]
+        if any(x.get("skipped") or 0 < x.get("grad_norm", 0) < 1e-2 or abs(x.get("loss", 0)) > 100 for x in ours) or any(ids[-1] == pad for ids in answers):
             empty += 1
             continue
         shuffle = in_order_of(rule, both["seed"], size, args["steps_per_generation"] // both["gradient_accumulation_steps"])
-        theirs = by_trl({**args, **both, **balance, "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, functions, shuffle, lag, turns_of(folder) if plays else None)
+        theirs = by_trl({**args, **both, **balance, **at, "optim": optimizer, "per_device_train_batch_size": micro}, base, adapter, folder, rows, evals, functions, shuffle, lag, turns_of(folder) if plays else None)
         bad = compare(ours, theirs, both["gradient_accumulation_steps"] == 1 and args.get("beta") and not args.get("mask_truncated_completions"), balance.get("router_aux_loss_coef")) + peers.compare_weights(os.path.join(folder), adapter or base, adapter)
         if bad:
             different += 1

@@ -336,7 +336,7 @@ def main():
             empty += 1
             continue
         metrics = asked(os.path.join(folder, "out/metrics.jsonl"))
-        rows, size = policy.asked(folder, args["num_generations"])
+        rows, size, _ = policy.asked(folder, args["num_generations"])
         for row in rows:
             row["prompt"][-1]["content"] = row["prompt"][-1]["content"].split(" We have")[0]
         shuffle = policy.in_order_of(rule, both["seed"], size, args["steps_per_generation"] // both["gradient_accumulation_steps"])

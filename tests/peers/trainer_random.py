@@ -3,7 +3,8 @@ at the end must agree.
 
 usage: trainer_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--only METHOD] [--families NAME,…] [--keep]
 
-Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md, docs/from-trl.md
+Half of the runs have another tokenizer than the model's, most of these one of TRL's chat templates; checkpoints have to be the
+same, too. Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md, docs/from-trl.md
 and docs/hybrids.md say to be different is not drawn: the KL estimate of KTO, ORPO, label smoothing of a plain DPO; of
 mixtures and hybrids Adafactor, weight decay, and the routers' loss with accumulation. Evaluations of several batches agree within
 3 %. Runs with a step without a trained token are left out: TRL's moments move the weights there. Exit code 1 at a difference,
@@ -77,6 +78,11 @@ def records(r, method, form, margin=False):
     def ends(answer):
         return answer if chats else answer.removesuffix("<|eot_id|>")
 
+    def called(answer):
+        """Of an answer that calls a tool, too."""
+        call = {"type": "function", "function": {"name": r.choice(WORDS), "arguments": {"at": text(1, 2), "n": r.randint(0, 9)}}}
+        return answer if r.random() < 0.3 else [{"role": "assistant", "content": text(1, 3), "tool_calls": [call]}, turn("tool", 1, 3), *answer]
+
     chats = form not in ("text", "texts", "tokens")
     rows = []
     for i in range(28):
@@ -85,7 +91,7 @@ def records(r, method, form, margin=False):
         if form == "conversations":
             rows.append({form: [{"from": m["role"], "value": m["content"]} for m in chat()]})
         elif form == "tokens":
-            ids = [r.randint(5, 200) for _ in range(r.randint(2, 50))]
+            ids = [r.randint(5, 200) for _ in range(r.randint(3, 50))]
             rows.append({"input_ids": ids, "labels": [t if r.random() < 0.6 else -100 for t in ids[:-1]] + ids[-1:]})
         elif form == "tools":
             rows.append({"messages": chat(), "tools": [tool() for _ in range(r.randint(0, 2))], "chat_template_kwargs": {"mood": text(0, 2)}})
@@ -107,6 +113,9 @@ def records(r, method, form, margin=False):
                 rows[-1] = {k: ask + v for k, v in rows[-1].items()}
             if method == "reward" and margin:
                 rows[-1]["margin"] = r.randint(0, 4) / 2
+        if form == "calls":
+            rows[-1].update({k: called(v) if isinstance(v, list) and k != "prompt" else v for k, v in rows[-1].items()},
+                            tools=[tool() for _ in range(r.randint(0, 2))], chat_template_kwargs={"mood": text(0, 2)})
     return rows
 
 
@@ -120,12 +129,27 @@ def balance_keys(args):
     return {"model_config": {"output_router_logits": True, "router_aux_loss_coef": coef}} if coef else {}
 
 
+def saves(r, args, family):
+    """When checkpoints are written, and evaluations made; of a run that ends with its best evaluation that is said."""
+    if "load_best_model_at_end" in args:
+        return {"save_total_limit": r.choice((2, 99))}  # with 1, transformers removes all but the best one at the end
+    if family in ROUTED:
+        return {}
+    more = r.choice(({}, {"save_strategy": "steps", "save_steps": r.choice((1, 2, 3, 0.4))}, {"save_strategy": "epoch"}))
+    if "eval_steps" in args:
+        one = args["per_device_eval_batch_size"] == 8
+        at = r.choice(({}, {"eval_strategy": "epoch", "eval_steps": None}, {"eval_steps": 0.3}, {"eval_steps": 3})) if one else {}
+        best = {"save_strategy": "best", "metric_for_best_model": "loss", "save_steps": None}
+        more = {**at, **(best if one and r.random() < 0.3 else more)}
+    return {**more, "save_total_limit": r.choice((1, 2, 99))} if "save_strategy" in more else more
+
+
 def draw(r, models, only, families):
-    """Method, family, the arguments of TRL's configuration, our keys, the records, and whether an adapter trains."""
+    """Method, family, the arguments of TRL's configuration, our keys, form and records, and whether an adapter trains."""
     method = only or r.choice(METHODS)
     family = r.choice([f for f in families if method != "reward" or f in SCORED] or families)
-    form = r.choice({"sft": ("messages", "generation", "text", "texts", "chats", "conversations", "tokens", "tools"),
-                     "dpo": ("texts", "chats", "implicit"), "reward": ("texts", "chats", "implicit")}.get(method, ("texts", "chats")))
+    form = r.choice({"sft": ("messages", "generation", "text", "texts", "chats", "conversations", "tokens", "tools", "calls"),
+                     "dpo": ("texts", "chats", "implicit", "calls"), "reward": ("texts", "chats", "implicit"), "kto": ("texts", "chats", "calls")}.get(method, ("texts", "chats")))
     args = {"per_device_train_batch_size": r.choice((1, 2, 3)) * (2 if method == "kto" else 1),
             "gradient_accumulation_steps": r.choice((1, 1, 2)) if method in ("sft", "reward", "dpo", "kto") else 1, "learning_rate": r.choice((1e-3, 3e-4)),
             "max_length": r.choice((24, 40, 200) if method == "sft" else (55, 75, 200)) if form != "generation" and method not in ("cpo", "simpo") else 200, "logging_steps": 1, "seed": r.randint(0, 99),
@@ -150,7 +174,7 @@ def draw(r, models, only, families):
             **{k: args.get(k) for k in ("gradient_accumulation_steps", "learning_rate", "logging_steps", "seed", "warmup_steps",
                                     "lr_scheduler_kwargs", "weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon")},
             **({"max_steps": args["max_steps"]} if "max_steps" in args else {})}
-    data = {"path": "DATA"}
+    data = {"path": "rows.jsonl"}
     if method == "sft":
         if form == "generation":
             args["assistant_only_loss"] = data["train_on_generation"] = True
@@ -160,7 +184,7 @@ def draw(r, models, only, families):
             data.update(field_messages=form, message_property_mappings={"role": "from", "content": "value"})
         if form in ("texts", "chats") and r.random() < 0.3:
             args["completion_only_loss"], keys["train_on_inputs"] = False, True
-        if form == "tools":
+        if form in ("tools", "calls") and r.random() < 0.4:
             keys["chat_template_jinja"] = args["chat_template_path"] = os.path.join(models, "tools.jinja")
         if r.random() < 0.4 and family not in APART:
             args.update(packing=True, packing_strategy=r.choice(("bfd", "bfd_split", "wrapped")))
@@ -200,7 +224,7 @@ def draw(r, models, only, families):
             args.update(loss_type="simpo", cpo_alpha=0.0)
             keys["cpo_alpha"] = 0.0
             args["simpo_gamma"] = keys["simpo_gamma"] = some(r, 0.5, 0.3)
-    keys["datasets"] = [data]
+    keys["datasets"] = [data] if r.random() < 0.7 else [{**data, "path": "first.jsonl"}, {**data, "path": "rest.jsonl"}]
     if method != "sft" and args["max_length"] < 200:  # batches of fewer answers, of whose means those of TRL are
         args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
     if method == "reward" and args["max_length"] < 200:
@@ -210,7 +234,7 @@ def draw(r, models, only, families):
         if "label_smoothing_factor" in args or "dataloader_drop_last" in args:  # not in our evaluations
             batch = 2
         args.update(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=batch, eval_on_start=True)
-        keys.update(eval_steps=2, eval_batch_size=batch, test_datasets=[{**data, "path": "EVAL"}])
+        keys.update(eval_steps=2, eval_batch_size=batch, test_datasets=[{**data, "path": "evals.jsonl"}])
         if batch == 8 and family not in ROUTED and r.random() < 0.5:  # evaluations choose; transformers does not load a best mixture's experts
             choices = {"dpo": ("loss", "eval_rewards/margins", "rewards/accuracies"), "sft": ("loss", "eval_loss")}.get(method, ("loss",))
             args.update(load_best_model_at_end=True, metric_for_best_model=r.choice(choices), save_strategy="steps", save_steps=2,
@@ -219,6 +243,11 @@ def draw(r, models, only, families):
             keys["early_stopping_patience"] = some(r, 0.7, 1, 2)
         if args.get("packing"):
             args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5
+    for key, value in saves(r, args, family).items():
+        args[key] = keys[key] = value
+    keys["gradient_checkpointing"] = some(r, 0.5, True, False)
+    if "max_steps" in args and method == "sft" and r.random() < 0.2:
+        keys["streaming"] = True
     if method != "reward":
         args.update(balance_of(r, family))
         keys.update(balance_keys(args))
@@ -236,10 +265,34 @@ def draw(r, models, only, families):
     drop = [k for k, v in args.items() if v is None]
     for k in drop:
         del args[k]
-    return method, family, args, {k: v for k, v in keys.items() if v is not None}, records(r, method, form, r.random() < 0.5), adapter
+    return method, family, args, {k: v for k, v in keys.items() if v is not None}, form, records(r, method, form, r.random() < 0.5), adapter
 
 
-def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfrozen, patience):
+def make_tokenizer(r, goldens, folder, method, form):
+    """Of one of the models, perhaps with one of TRL's chat templates, or without a token that pads, which CPOTrainer needs."""
+    def read(path):
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+
+    source = os.path.join(goldens, "models", r.choice(("llama", "mistral", "qwen3")))
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "golden*", "config.json"))
+    config = json.loads(read(os.path.join(source, "tokenizer_config.json")))
+    if r.random() < 0.7:
+        templates = os.path.join(os.path.dirname(trl.__file__), "chat_templates")
+        ending = "_training.jinja" if form == "generation" else ".jinja"
+        texts = {n: read(os.path.join(templates, n)) for n in sorted(os.listdir(templates)) if n.endswith(ending)}
+        name = r.choice([n for n, text in texts.items() if "image" not in text])
+        config.update(chat_template=texts[name], template_name=name)
+        with open(os.path.join(folder, "chat_template.jinja"), "w", encoding="utf-8") as f:
+            f.write(texts[name])
+    if r.random() < 0.3 and method not in ("cpo", "simpo"):
+        config.pop("pad_token")
+    with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f, indent=1)
+    return folder
+
+
+def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfrozen, patience, dress):
     config, trainer = TRAINERS[method]
     args = {"save_strategy": "no", **args}
     if method in ("cpo", "simpo"):
@@ -247,7 +300,7 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfroz
         balance = args.pop("router_aux_loss_coef", None)
     c = config(output_dir=os.path.join(folder, "trl"), report_to=[], use_cpu=True, bf16=False,
                train_sampling_strategy="sequential", gradient_checkpointing=False, disable_tqdm=True, log_level="error", **args)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(dress)
     if method == "reward":
         model = transformers.AutoModelForSequenceClassification.from_pretrained(reward_base, num_labels=1, dtype=torch.float32)
     else:
@@ -258,7 +311,7 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfroz
         model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
     for name, p in model.named_parameters():
         p.requires_grad_(p.requires_grad and any(re.match(u, name) for u in unfrozen))
-    more = {"eval_dataset": evals} if "eval_steps" in args else {}
+    more = {"eval_dataset": evals} if "per_device_eval_batch_size" in args else {}
     if method in ("dpo", "kto") and not adapter:
         more["ref_model"] = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
     t = trainer(model=model, args=c, processing_class=tokenizer, train_dataset=data, **more)
@@ -274,7 +327,7 @@ def by_axtrain(axtrain, keys, folder, adapter, resumed=False):
     """What became of the run, and its metrics; or of one that goes on from another's checkpoint."""
     for name in ("datasets", "test_datasets"):
         for d in keys.get(name, ()):
-            d["path"] = os.path.join(folder, "rows.jsonl" if d["path"] == "DATA" else "evals.jsonl")
+            d["path"] = os.path.join(folder, d["path"])
     if adapter:
         keys.update(adapter="lora", lora_model_dir=adapter)
     def run(name, **more):
@@ -302,7 +355,7 @@ def compare(ours, theirs, method, balance=0.0, one_batch=False, micros=1):
     for kind in ("loss", "eval_loss"):
         a = {x["step"]: x for x in ours if kind in x}
         b = {x["step"]: x for x in theirs if kind in x}
-        if sorted(b) != [s for s in sorted(a) if s in b or kind == "loss"]:
+        if sorted(b) != sorted(a):
             bad.append(f"{kind}: at steps {sorted(a)}, in TRL {sorted(b)}")
         for s in sorted(set(a) & set(b))[:10]:  # rounding grows
             for k, v in b[s].items():
@@ -335,6 +388,11 @@ def compare_weights(folder, start, adapter):
         if off > 0.03 * moved + 1e-6:
             bad.append(f"{k}: off by {off:.3g} of a change of {moved:.3g}")
     return bad
+
+
+def compare_saves(folder):
+    ours, theirs = ({n for n in os.listdir(os.path.join(folder, d)) if n.startswith("checkpoint-")} for d in ("out", "trl"))
+    return [f"checkpoints {sorted(ours)}, in TRL {sorted(theirs)}"] if ours != theirs else []
 
 
 def make_models(axtrain, goldens, work, families):
@@ -415,30 +473,34 @@ def main():
     refused = different = empty = 0
     for i in range(a.runs):
         r = random.Random(f"{a.seed} {i}")
-        method, family, args, keys, rows, with_adapter = draw(r, work, a.only, a.families)
+        method, family, args, keys, form, rows, with_adapter = draw(r, work, a.only, a.families)
         folder, base = os.path.join(work, f"run{i}"), os.path.join(work, family)
         os.makedirs(folder)
-        for name, part in (("rows", rows[:23 if method == "sft" else 24]), ("evals", rows[24:])):
+        for name, part in (("rows", rows[:23 if method == "sft" else 24]), ("evals", rows[24:]), ("first", rows[:9]), ("rest", rows[9:23 if method == "sft" else 24])):
             with open(os.path.join(folder, name + ".jsonl"), "w", encoding="utf-8") as f:
                 f.writelines(json.dumps(row) + "\n" for row in part)
         data, evals = (load_dataset("json", data_files=os.path.join(folder, n + ".jsonl"), split="train", cache_dir=os.path.join(folder, "cache"))
                        for n in ("rows", "evals"))
-        adapter, start, reward_base = None, base, None
+        adapter, start, reward_base, dress = None, base, None, base
+        if r.random() < 0.5:
+            dress = keys["tokenizer_config"] = make_tokenizer(r, a.goldens, os.path.join(folder, "tokenizer"), method, form)
+            args["max_length"] = keys["sequence_len"] = args["max_length"] * (5 if method in ("cpo", "simpo") else r.choice((1, 5)))
         if method == "reward":
             reward_base = start = os.path.join(folder, "base")
             torch.manual_seed(i)
             m = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype=torch.float32)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(base)
-            m.config.pad_token_id = tokenizer.pad_token_id
+            tokenizer = transformers.AutoTokenizer.from_pretrained(dress)
+            m.config.pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
             m.save_pretrained(reward_base)
             tokenizer.save_pretrained(reward_base)
             keys["base_model"] = reward_base
         if with_adapter:
             adapter = start = make_adapter(r, reward_base or base, os.path.join(folder, "adapter"), i, method == "reward")
-        done, ours = by_axtrain(a.axtrain, keys, folder, adapter, r.random() < 0.2 and "load_best_model_at_end" not in keys)
+        resumed = r.random() < 0.2 and "load_best_model_at_end" not in keys
+        done, ours = by_axtrain(a.axtrain, keys, folder, adapter, resumed)
         try:
             theirs = by_trl(method, args, base, adapter, folder, data, evals, reward_base, keys.get("unfrozen_parameters", [""]),
-                            keys.get("early_stopping_patience"))
+                            keys.get("early_stopping_patience"), dress)
         except Exception as e:
             theirs = None
             print(f"{folder}: {method} {family}: TRL: {type(e).__name__}: {str(e)[:200]}", flush=True)
@@ -451,6 +513,8 @@ def main():
             continue
         bad = compare(ours, theirs, method, args.get("router_aux_loss_coef", 0.0), args.get("per_device_eval_batch_size") == 8,
                       args["gradient_accumulation_steps"]) + compare_weights(folder, start, adapter)
+        if args.get("save_strategy", "no") != "no" and not resumed:
+            bad += compare_saves(folder)
         if bad:
             different += 1
             print(f"{folder}: {method} {family}:", *bad[:7], sep="\n  ", flush=True)
