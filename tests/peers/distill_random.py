@@ -48,6 +48,8 @@ class Recorded(trl.DistillationTrainer):
 
 TRAINERS = {"gkd": (GKDConfig, GKDTrainer), "gold": (GOLDConfig, InOrder), "iw_opd": (IWOPDConfig, Sequential), "distill": (trl.DistillationConfig, Recorded)}
 
+EVALUATED = ("gkd", "gold", "iw_opd")  # on given answers, as ours are but with rl: distill
+
 
 def draw(r):
     """The trainer, the settings that it shares with axtrain, its own, and axtrain's."""
@@ -79,7 +81,7 @@ def draw(r):
     return name, both, args, keys
 
 
-def by_trl(name, args, base, teacher, adapter, folder, rows):
+def by_trl(name, args, base, teacher, adapter, folder, rows, evals):
     config, trainer = TRAINERS[name]
     c = config(output_dir=os.path.join(folder, "trl"), report_to=[], save_strategy="no", use_cpu=True, bf16=False,
                gradient_checkpointing=False, disable_tqdm=True, log_level="error", lr_scheduler_type="constant_with_warmup", **args)
@@ -87,13 +89,16 @@ def by_trl(name, args, base, teacher, adapter, folder, rows):
     model, taught = (transformers.AutoModelForCausalLM.from_pretrained(m, dtype=torch.float32) for m in (base, teacher))
     if adapter:
         model = peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
-    if name == "distill":
-        rows = [{"prompt": row["prompt"],
-                 "recorded": tokenizer(row["completion"][0]["content"], add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]}
-                for row in rows]
-    else:
-        rows = [{"messages": row["prompt"] + row["completion"]} for row in rows]
-    t = trainer(model=model, teacher_model=taught, args=c, processing_class=tokenizer, train_dataset=Dataset.from_list(rows))
+
+    def given(row):
+        if name != "distill":
+            return {"messages": row["prompt"] + row["completion"]}
+        ids = tokenizer(row["completion"][0]["content"], add_special_tokens=False)["input_ids"]
+        return {"prompt": row["prompt"], "recorded": ids + [tokenizer.eos_token_id]}
+
+    rows, evals = ([given(row) for row in part] for part in (rows, evals))
+    t = trainer(model=model, teacher_model=taught, args=c, processing_class=tokenizer, train_dataset=Dataset.from_list(rows),
+                **({"eval_dataset": Dataset.from_list(evals)} if "eval_steps" in args else {}))
     t.remove_callback(transformers.PrinterCallback)
     t.train()
     t.save_model(os.path.join(folder, "trl"))
@@ -111,21 +116,27 @@ def main():
         folder, base, teacher = os.path.join(work, f"run{i}"), os.path.join(work, family), os.path.join(work, taught)
         os.makedirs(folder)
         micro = r.choice((1, 2, 3))
-        rows = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in peers.records(r, "dpo", "chats")][:24]
-        with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as f:
-            f.writelines(json.dumps(row) + "\n" for row in rows)
+        rows = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in peers.records(r, "dpo", "chats")]
+        rows, evals = rows[:24], rows[24:]
+        for part, kept in (("rows", rows), ("evals", evals)):
+            with open(os.path.join(folder, part + ".jsonl"), "w", encoding="utf-8") as f:
+                f.writelines(json.dumps(row) + "\n" for row in kept)
         adapter = peers.make_adapter(r, base, os.path.join(folder, "adapter"), i) if r.random() < 0.3 else None
         keys.update(base_model=base, kd_teacher=teacher, datasets=[{"path": "rows.jsonl"}], sequence_len=400, micro_batch_size=micro, num_epochs=99,
                     float32=True, device="cpu", save_strategy="no", optimizer="adamw_torch", lr_scheduler="constant_with_warmup",
                     curriculum_sampling=True, shuffle_merged_datasets=False, min_sample_len=1, loss_watchdog_threshold=1e9, **both)
         what = f"{folder}: {name} {family} by {taught}{' lora' if adapter else ''} {args} {both}"
-        done, ours = peers.by_axtrain(a.axtrain, keys, folder, adapter)
+        at = {}
+        if r.random() < 0.5 and name in EVALUATED:  # of one batch
+            at = {"eval_strategy": "steps", "eval_steps": r.choice((1, 2)), "eval_on_start": True, "per_device_eval_batch_size": 4}
+            keys.update(eval_steps=at["eval_steps"], eval_batch_size=4, test_datasets=[{"path": "evals.jsonl"}])
+        done, ours = peers.by_axtrain(a.axtrain, keys, folder, adapter, r.random() < 0.3)
         if done.returncode:
             refused += 1
             print(f"{what}: {done.returncode} {done.stderr.strip()[-300:]}", flush=True)
             continue
-        theirs = by_trl(name, {**args, **both, "per_device_train_batch_size": micro}, base, teacher, adapter, folder, rows)
-        bad = peers.compare(ours, theirs, "sft") + peers.compare_weights(folder, adapter or base, adapter)
+        theirs = by_trl(name, {**args, **both, **at, "per_device_train_batch_size": micro}, base, teacher, adapter, folder, rows, evals)
+        bad = peers.compare(ours, theirs, "sft", one_batch=True) + peers.compare_weights(folder, adapter or base, adapter)
         if bad:
             different += 1
             print(f"{what}:", *bad[:9], sep="\n  ", flush=True)
