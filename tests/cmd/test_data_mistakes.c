@@ -73,6 +73,11 @@ static void bad_rows(void **state) {
          "{\"prompt\": \"a\", \"completion\": \"b\", \"image\": {\"bytes\": null, \"path\": "
          "\"cat.png\"}}\n",
          "", "r.jsonl:1: image: images are not supported"},
+        {"r.jsonl",
+         "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": [{\"role\": "
+         "\"assistant\", \"content\": \"b\"}], \"chat_template_kwargs\": 5}\n",
+         "chat_template: chatml\n",
+         "variables for the template, got a number (set"}, /* no advice to leave `type` out */
         {"r.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n", "",
          "this one has \"question\", \"answer\"; these columns look like type: "
          "{field_instruction: question, field_output: answer} (set"},

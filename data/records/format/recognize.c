@@ -235,6 +235,11 @@ static bool pair_of(const struct ax_format_options *o, const char **prompt, cons
     return false;
 }
 
+/* True for "messages" with "role" and "content". */
+static bool has_usual_names(const struct ax_record_shape *d) {
+    return strcmp(d->messages, "messages") == 0 && strcmp(d->role, "role") == 0;
+}
+
 /* True if the record has the columns that the options read, so that the error has another cause. */
 static bool is_read(const struct ax_record_shape *d, const struct ax_format_options *o,
                     const json_t *record) {
@@ -246,6 +251,9 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
                                               [AX_TASK_PROMPT] = AX_RECORD_UNKNOWN};
     if (o->task != AX_TASK_TEXT) /* the type of steps reads the same columns */
         return (!o->type || o->task == AX_TASK_STEPS) && d->kind == own[o->task];
+    if (!o->type && !o->user && /* TRL's columns */
+        (d->kind == AX_RECORD_COMPLETION || (d->kind == AX_RECORD_CHAT && has_usual_names(d))))
+        return true;
     if (o->chat && d->kind == AX_RECORD_CHAT)
         return strcmp(d->messages, o->chat->field_messages) == 0 &&
                has_property(o->chat, d->role, "role") &&
@@ -259,14 +267,13 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
 
 /* The settings that read this kind of record, as written in a config. */
 static void advise(const struct ax_record_shape *d, enum ax_task task, char *buf, size_t size) {
-    const bool usual = strcmp(d->messages, "messages") == 0 && strcmp(d->role, "role") == 0;
     const struct rated *r = find_rated(NULL, d->kind);
     const char *prompt = d->kind == AX_RECORD_TEXT ? d->text : d->prompt;
     if (task == AX_TASK_PROMPT && *prompt)
         snprintf(buf, size, "type: {field_prompt: %s}", prompt);
     else if (r)
         snprintf(buf, size, "%s: %s", r->text, r->task);
-    else if (d->kind == AX_RECORD_CHAT && usual)
+    else if (d->kind == AX_RECORD_CHAT && has_usual_names(d))
         snprintf(buf, size, "type: chat_template");
     else if (d->kind == AX_RECORD_CHAT)
         snprintf(buf, size,
