@@ -1,4 +1,5 @@
 /* Suggestions for mistyped keys and values. */
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,8 +58,11 @@ static struct nearest nearest_sibling(const char *parent, const char *name) {
     return best;
 }
 
-/* A key with this name in another map. */
+/* A key with this name in another map, first at the top level. */
 static const char *elsewhere(const char *name) {
+    const struct ax_config_key *top = ax_config_find(name);
+    if (top != NULL && top->support != AX_SUPPORT_REFUSED)
+        return top->path;
     for (size_t s = 0; s < ax_config_n_sections; s++) {
         for (size_t i = 0; ax_config_sections[s].keys[i].path != NULL; i++) {
             const struct ax_config_key *key = &ax_config_sections[s].keys[i];
@@ -74,10 +78,11 @@ static const char *elsewhere(const char *name) {
 }
 
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size) {
-    const bool anywhere = parent[0] == '\0' || strcmp(parent, "trl") == 0;
+    const bool anywhere =
+        parent[0] == '\0' || strcmp(parent, "trl") == 0 || strcmp(parent, "ppo") == 0;
     for (size_t i = 0; anywhere && i < ax_config_n_other_trainers; i++) {
         const struct ax_config_other_trainers *o = &ax_config_other_trainers[i];
-        if (edits(o->name, name) == 0) {
+        if (edits(o->name, name) == 0 || fnmatch(o->name, name, 0) == 0) {
             snprintf(buf, size, o->ours ? "; here it is called %s" : "; leave it out: %s",
                      o->ours ? o->ours : o->instead);
             return buf;

@@ -240,7 +240,7 @@ extern const size_t ax_config_n_ignored;
 
 /* Other trainers' names, only for suggestions: of our keys, or of what we have no key for. */
 struct ax_config_other_trainers {
-    const char *name, *ours; /* ours NULL: none */
+    const char *name, *ours; /* name: may end in *; ours NULL: none */
     const char *instead;     /* then: what makes it unnecessary */
 };
 extern const struct ax_config_other_trainers ax_config_other_trainers[];

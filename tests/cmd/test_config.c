@@ -23,6 +23,14 @@ static void unknown_keys(void **state) {
     FAILS("max_seq_length: 4\n", "here it is called sequence_len");
     FAILS("sequence_length: 4\n", "here it is called sequence_len");
     FAILS("lr: 4\n", "here it is called learning_rate");
+    FAILS("rl: ppo\ntotal_episodes: 4\n",
+          "max_steps, which counts steps: total_episodes × ppo.num_ppo_epochs / (");
+    FAILS("rl: ppo\nppo: {total_episodes: 4}\n", "\"total_episodes\" in ppo", "max_steps, which");
+    FAILS("rl: ppo\nppo: {sft_model_path: m}\n", "here it is called base_model");
+    FAILS("rl: ppo\nppo: {stop_token: eos}\n", "leave it out: answers end at the end tokens");
+    FAILS("trl: {vllm_gpu_memory_utilization: 0.3}\n", "leave it out: the process that trains");
+    FAILS("uld_student_temperature: 1\n", "leave it out: ULD compares sorted probabilities");
+    FAILS("trl: {seed: 1}\n", "did you mean seed at the top level?");
     /* old spellings lead to today's */
     FAILS("flash_atention: true\n", "did you mean attn_implementation?");
 }
