@@ -224,10 +224,11 @@ const struct ax_config_rule ax_config_rules[] = {
      "quantization.scheme", "says both types: remove weight_dtype and activation_dtype"},
     {"qat.scheme && (set(qat.weight_dtype) || set(qat.activation_dtype))", "qat.scheme",
      "says both types: remove weight_dtype and activation_dtype"},
-    {"qat && !qat.scheme && qat.weight_dtype == int8", "qat",
-     "weight_dtype int8 (the default) is no pair of axolotl's: set scheme to int8, or weight_dtype "
-     "to "
-     "int4"},
+    {"qat && !qat.scheme && !set(qat.weight_dtype)", "qat",
+     "weight_dtype would be int8, which is no pair of axolotl's: set scheme to int8, or "
+     "weight_dtype to int4"},
+    {"qat && !qat.scheme && set(qat.weight_dtype) && qat.weight_dtype == int8", "qat.weight_dtype",
+     "int8 is no pair of axolotl's: set scheme to int8 instead, or weight_dtype to int4"},
     {"qat && qat.weight_dtype == int4 && qat.activation_dtype == int4,nvfp4,mxfp4",
      "qat.activation_dtype", "int4 weights need int8 or fp8 activations, or no activation_dtype"},
     {"qat && qat.weight_dtype == fp8,float8* && qat.activation_dtype != fp8,float8*",

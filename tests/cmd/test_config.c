@@ -161,7 +161,7 @@ static void rules_between_keys(void **state) {
         {"qat: {scheme: fp8, group_size: 32}\n", "remove group_size"},
         {"qat: {scheme: nvfp4, group_size: 32}\n", "must be 16 for nvfp4"},
         {"qat: {weight_dtype: int4, activation_dtype: int4}\n", "need int8 or fp8 activations"},
-        {"qat: {group_size: 32}\n", "weight_dtype int8 (the default)"},
+        {"qat: {group_size: 32}\n", "weight_dtype would be int8"},
         {"qat: {weight_dtype: nvfp4}\n", "must be 16 for nvfp4"},
         {"qat: {weight_dtype: fp8, activation_dtype: int8}\n", "fp8 weights need fp8"},
         {"quantization: {weight_dtype: fp8, activation_dtype: int8}\n", "set it to fp8"},

@@ -45,6 +45,9 @@ static void both_sides_of_the_limits(void **state) {
     loads("batch_size: 8\nmicro_batch_size: 8\n");
     FAILS("batch_size: 8\nmicro_batch_size: 16\n", "batch_size: ");
     FAILS("batch_size: 9\nmicro_batch_size: 2\n", "batch_size: ");
+    FAILS("qat: {weight_dtype: int8}\n", "qat.weight_dtype: int8 is no pair of axolotl's",
+          "(c.yaml:1:21)");
+    FAILS("qat: {activation_dtype: int8}\n", "qat: weight_dtype would be int8, which is no pair");
     loads("val_set_size: 0\n");
     loads("val_set_size: 0.99\n");
     FAILS("val_set_size: 1\n", "val_set_size: ");
