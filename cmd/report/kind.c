@@ -45,6 +45,7 @@ static const struct ax_report_kind kinds[] = {
     {NULL, "distill", "on-policy distillation", PER_TOKEN, "distill", ANSWERS},
     {"kd_teacher", NULL, "distillation", PER_TOKEN, "sft", ANSWERS},
     {"kd_trainer", NULL, "distillation", PER_TOKEN, "sft", ANSWERS},
+    {"qat", NULL, "quantization-aware training", PER_TOKEN, "sft", ANSWERS},
     {NULL, NULL, "supervised fine-tuning", PER_TOKEN, "sft", ANSWERS},
 };
 
@@ -53,7 +54,7 @@ static bool is_kind(const struct ax_report_run *run, const struct ax_report_kind
     const char *rl = json_string_value(json_object_get(config, "rl"));
     const json_t *v = k->key ? json_object_get(config, k->key) : NULL;
     if (k->key)
-        return json_is_true(v) || json_is_string(v);
+        return json_is_true(v) || json_is_string(v) || json_is_object(v);
     return !k->rl || (rl && strcmp(rl, k->rl) == 0);
 }
 

@@ -521,6 +521,7 @@ static void words_of_methods(void **state) {
          "\"objective/kl\": 2, \"rewards/one/mean\": 1",
          {"PPO of an", "<dt>KL</dt><dd>2 "}},
         {"\"kd_trainer\": true", "\"kd_loss\": 1", {"<dd>distillation of an adapter"}},
+        {"\"qat\": {\"scheme\": \"int8\"}", "\"epoch\": 1", {"<dd>quantization-aware training of"}},
         {"\"rl\": null",
          "\"epoch\": 1",
          {"<span>nats per trained token<", "supervised fine-tuning of"}},
