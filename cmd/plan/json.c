@@ -7,10 +7,11 @@
 
 static json_t *plan_json(const struct ax_plan *p, enum ax_recompute mode) {
     json_t *blocks = json_array();
-    for (int i = 0; i < p->n_blocks; i++)
-        json_array_append_new(blocks, json_pack("{ss ss sI}", "name", p->blocks[i].name, "where",
-                                                p->blocks[i].where, "bytes",
-                                                (json_int_t)p->blocks[i].bytes));
+    for (int i = 0; i < p->blocks.n; i++) {
+        const struct ax_plan_block *b = &p->blocks.list[i];
+        json_array_append_new(blocks, json_pack("{ss ss sI}", "name", b->name, "where", b->where,
+                                                "bytes", (json_int_t)b->bytes));
+    }
     return json_pack("{ss sI sI sf sf so}", "recompute", ax_recompute_name(mode), "bytes",
                      (json_int_t)ax_arena_plan_total(&p->arena), "persistent_bytes",
                      (json_int_t)p->arena.persistent, "flops", p->flops, "model_flops",

@@ -209,7 +209,7 @@ static void print_mesh(const struct ax_plan_words *w, const struct ax_plan *p) {
 
 static void print_memory(const struct ax_plan_words *w, const struct ax_plan_figures *f) {
     const struct ax_train_fit *fit = &f->forecast.fit;
-    const struct ax_plan *p = &f->plans[f->chosen];
+    const struct ax_plan_block *blocks = fit->blocks.list;
     char need[32], is[32], block[32];
     printf("memory   %s with recompute %s",
            ax_format_bytes(need, sizeof need, (double)(fit->arena + fit->beside)),
@@ -218,9 +218,9 @@ static void print_memory(const struct ax_plan_words *w, const struct ax_plan_fig
         printf("; %s free: %s", ax_format_bytes(is, sizeof is, (double)fit->available),
                fit->fits ? "it fits" : "it does not fit");
     printf("\n         ");
-    for (int i = 0; i < p->n_blocks && i < NAMED; i++)
-        printf("%s %s, ", p->blocks[i].name,
-               ax_format_bytes(block, sizeof block, (double)p->blocks[i].bytes));
+    for (int i = 0; i < fit->blocks.n && i < NAMED; i++)
+        printf("%s %s, ", blocks[i].name,
+               ax_format_bytes(block, sizeof block, (double)blocks[i].bytes));
     printf("code and data about %s\n", ax_format_bytes(block, sizeof block, (double)fit->beside));
     for (int mode = (int)w->plan.first; mode <= (int)w->plan.last && w->plan.first != w->plan.last;
          mode++)
@@ -341,9 +341,10 @@ static void print_blocks(const struct ax_plan *p, enum ax_recompute mode) {
     printf("\nrecompute %-10s %s in total, without evaluation, code and data\n",
            ax_recompute_name(mode),
            ax_format_bytes(b, sizeof b, (double)ax_arena_plan_total(&p->arena)));
-    for (int i = 0; i < p->n_blocks; i++)
-        printf("  %-30s %-12s %12s\n", p->blocks[i].name, p->blocks[i].where,
-               ax_format_bytes(b, sizeof b, (double)p->blocks[i].bytes));
+    const struct ax_plan_block *blocks = p->blocks.list;
+    for (int i = 0; i < p->blocks.n; i++)
+        printf("  %-30s %-12s %12s\n", blocks[i].name, blocks[i].where,
+               ax_format_bytes(b, sizeof b, (double)blocks[i].bytes));
 }
 
 void ax_plan_print(const struct ax_plan_words *w, const struct ax_plan_figures *f) {

@@ -114,6 +114,8 @@ enum ax_status ax_plan_figures_make(struct ax_plan_figures *f, const struct ax_p
         AX_TRY(ax_plan_make(&f->plans[mode], &r->runtime, r->arch, &step));
     }
     step.recompute = f->chosen;
+    if (r->rates) /* the memory above is a step's, too */
+        f->forecast.fit.blocks = f->plans[f->chosen].blocks;
     AX_TRY(plan_stages(f, r, &step));
     return measure(f, r);
 }

@@ -9,24 +9,34 @@
 #include "model/arch/split.h"
 
 /* The slots' blocks of one name are one block. */
-static void add_blocks(struct ax_plan *plan, const struct ax_stack *s, const char *where) {
+static void add_blocks(struct ax_plan_blocks *b, const struct ax_stack *s, const char *where) {
     for (int i = 0; i < s->n_names; i++) {
         int k = 0;
         if (s->names[i].at_peak == 0)
             continue;
-        while (k < plan->n_blocks && (strcmp(plan->blocks[k].name, s->names[i].name) != 0 ||
-                                      strcmp(plan->blocks[k].where, where) != 0))
+        while (k < b->n && (strcmp(b->list[k].name, s->names[i].name) != 0 ||
+                            strcmp(b->list[k].where, where) != 0))
             k++;
         AX_ASSERT(k < AX_PLAN_MAX_BLOCKS);
-        if (k == plan->n_blocks)
-            plan->blocks[plan->n_blocks++] = (struct ax_plan_block){s->names[i].name, where, 0};
-        plan->blocks[k].bytes += s->names[i].at_peak;
+        if (k == b->n)
+            b->list[b->n++] = (struct ax_plan_block){s->names[i].name, where, 0};
+        b->list[k].bytes += s->names[i].at_peak;
     }
 }
 
 static int larger_first(const void *a, const void *b) {
     const struct ax_plan_block *x = a, *y = b;
     return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
+}
+
+void ax_plan_list_blocks(struct ax_plan_blocks *out, const struct ax_arena *arena) {
+    out->n = 0;
+    add_blocks(out, &arena->persistent, "persistent");
+    add_blocks(out, &arena->host, "host");
+    add_blocks(out, &arena->scratch, "scratch");
+    for (int i = 0; i < arena->n_slots; i++)
+        add_blocks(out, &arena->slots[i], "activations");
+    qsort(out->list, (size_t)out->n, sizeof *out->list, larger_first);
 }
 
 /* What this rank's stage has of the model. */
@@ -39,12 +49,7 @@ static void read_units(struct ax_plan *plan, const struct ax_model *m) {
 
 static void read_marks(struct ax_plan *plan, struct ax_runtime *rt) {
     ax_arena_measure(&rt->arena, &plan->arena);
-    add_blocks(plan, &rt->arena.persistent, "persistent");
-    add_blocks(plan, &rt->arena.host, "host");
-    add_blocks(plan, &rt->arena.scratch, "scratch");
-    for (int i = 0; i < rt->arena.n_slots; i++)
-        add_blocks(plan, &rt->arena.slots[i], "activations");
-    qsort(plan->blocks, (size_t)plan->n_blocks, sizeof *plan->blocks, larger_first);
+    ax_plan_list_blocks(&plan->blocks, &rt->arena);
     const struct ax_queue_counters *c = &rt->q->counters;
     for (int op = 0; op < AX_OP_COUNT; op++)
         plan->flops += c->flops[op];

@@ -13,11 +13,18 @@ struct ax_plan_block {
     size_t bytes;      /* at its stack's high-water mark; activations: of all slots together */
 };
 
+/* Largest first. */
+struct ax_plan_blocks {
+    int n;
+    struct ax_plan_block list[AX_PLAN_MAX_BLOCKS];
+};
+/* Lists what an arena has held at its high-water marks. */
+void ax_plan_list_blocks(struct ax_plan_blocks *out, const struct ax_arena *arena);
+
 struct ax_plan {
     struct ax_arena_plan arena;
     uint64_t beside; /* bytes beside it, about (ax_backend_beside) */
-    int n_blocks;    /* largest first */
-    struct ax_plan_block blocks[AX_PLAN_MAX_BLOCKS];
+    struct ax_plan_blocks blocks;
     int64_t parameters;
     int64_t tokens;                            /* per step and rank */
     double flops, gemm_flops, attention_flops; /* executed per step, recompute included */

@@ -256,7 +256,8 @@ static void put_rewards(struct ax_rollout *r, const struct ax_advantage_options 
     const struct ax_reward_stats s = ax_reward_stats_of(totals, r->n, 1);
     put_figure(r, s.mean, "reward");
     put_figure(r, s.std, "reward_std");
-    put_figure(r, ax_share_without_spread(o, r->n, r->rewards, work), "frac_reward_zero_std");
+    if (!r->o->ppo) /* which has no groups */
+        put_figure(r, ax_share_without_spread(o, r->n, r->rewards, work), "frac_reward_zero_std");
 }
 
 /* Of code: how many programs ended how, and the share that did not end by themselves. */

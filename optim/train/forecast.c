@@ -84,6 +84,7 @@ static enum ax_status memory_needed(const struct ax_train_options *o,
     fit->arena = ax_arena_plan_total(&plan);
     fit->beside = ax_backend_beside(o->runtime.backend, ax_runtime_groups(&rt));
     fit->held = rt.held;
+    ax_plan_list_blocks(&fit->blocks, &rt.arena);
     ax_runtime_close(&rt);
     return st;
 }
@@ -231,18 +232,16 @@ static enum ax_status find_changes(const struct ax_train_options *o,
 static enum ax_status refuse_memory(const struct ax_train_options *o,
                                     const struct ax_step_options *so,
                                     const struct ax_train_fit *fit) {
-    struct ax_plan *plan;
+    const struct ax_plan_block *blocks = fit->blocks.list;
     struct change changes[5];
     struct ax_buf text = {0};
     char a[32], b[32];
     int n;
-    AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
+    AX_TRY(find_changes(o, so, fit->arena, changes, &n));
     enum ax_status st;
-    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
-    AX_TRY_GOTO(find_changes(o, so, fit->arena, changes, &n), st, done);
-    for (int i = 0; i < 4 && i < plan->n_blocks; i++)
-        AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", i ? ", " : "", plan->blocks[i].name,
-                                  ax_format_bytes(a, sizeof a, (double)plan->blocks[i].bytes)),
+    for (int i = 0; i < 4 && i < fit->blocks.n; i++)
+        AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", i ? ", " : "", blocks[i].name,
+                                  ax_format_bytes(a, sizeof a, (double)blocks[i].bytes)),
                     st, done);
     AX_TRY_GOTO(ax_buf_puts(&text, ". What would help:"), st, done);
     for (int i = 0; i < 3 && i < n; i++)
@@ -254,31 +253,25 @@ static enum ax_status refuse_memory(const struct ax_train_options *o,
                   ax_format_bytes(b, sizeof b, (double)fit->available), text.data);
 done:
     ax_buf_free(&text);
-    ax_free(plan);
     return st;
 }
 
 /* Lists the largest blocks, and always those of weights. */
-static enum ax_status say_plan(const struct ax_train_options *o, const struct ax_step_options *so,
-                               uint64_t need) {
-    struct ax_plan *plan;
+static enum ax_status say_plan(const struct ax_train_fit *fit) {
     struct ax_buf text = {0};
     char size[32];
-    AX_TRY(ax_alloc(&plan, 1, sizeof *plan));
-    enum ax_status st;
-    AX_TRY_GOTO(ax_plan_make(plan, &o->runtime, o->arch, so), st, done);
-    for (int i = 0; i < plan->n_blocks; i++) {
-        const struct ax_plan_block *b = &plan->blocks[i];
+    enum ax_status st = AX_OK;
+    for (int i = 0; i < fit->blocks.n; i++) {
+        const struct ax_plan_block *b = &fit->blocks.list[i];
         if (i < NAMED || strstr(b->name, "weights"))
             AX_TRY_GOTO(ax_buf_printf(&text, "%s%s %s", text.len > 0 ? ", " : "", b->name,
                                       ax_format_bytes(size, sizeof size, (double)b->bytes)),
                         st, done);
     }
-    ax_log_info("memory: %s planned: %s", ax_format_bytes(size, sizeof size, (double)need),
+    ax_log_info("memory: %s planned: %s", ax_format_bytes(size, sizeof size, (double)fit->arena),
                 text.data);
 done:
     ax_buf_free(&text);
-    ax_free(plan);
     return st;
 }
 
@@ -305,23 +298,23 @@ enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_opt
 enum ax_status ax_train_choose_memory(struct ax_train *t, struct ax_step_options *step) {
     struct ax_train_options own = *t->o;
     const struct ax_train_options *o = &own;
-    struct ax_train_fit fit;
+    struct ax_train_fit *fit = &t->fit;
     own.runtime = t->runtime;
-    enum ax_status st = ax_train_fit(o, step, &fit);
-    if (st == AX_OK && !fit.fits)
-        st = refuse_memory(o, step, &fit);
+    enum ax_status st = ax_train_fit(o, step, fit);
+    if (st == AX_OK && !fit->fits)
+        st = refuse_memory(o, step, fit);
     AX_TRY(ax_team_agree(&t->team, st));
     double mode = step->recompute; /* ranks may have unequal memory, or unequal parts */
     AX_TRY(ax_team_max(&t->team, &mode));
     if (mode > step->recompute) {
         step->recompute = (enum ax_recompute)mode;
-        AX_TRY(memory_needed(o, step, &fit));
+        AX_TRY(memory_needed(o, step, fit));
     }
     if (!ax_train_is_main(t))
         return AX_OK;
     if (o->recompute_auto)
         ax_log_info("gradient_checkpointing: auto chose %s", ax_recompute_name(step->recompute));
-    return say_plan(o, step, fit.arena);
+    return say_plan(fit);
 }
 
 /* ---- disk space ---- */

@@ -165,6 +165,7 @@ struct ax_train {
     struct ax_team team;               /* the mesh's ranks; the saver uses it while it saves */
     struct ax_team between;            /* the same ranks, for tasks at evaluations and requests */
     struct ax_train_vote vote;
+    struct ax_train_fit fit;      /* memory that was planned */
     double waited[AX_ROLE_COUNT]; /* seconds for ranks of each role, before this step */
     struct ax_slow_ranks slow;
     /* replicas.c, unmoved.c, reference.c, models.c, ahead.c, rollout.c, watch.c, contents.c */

@@ -16,6 +16,7 @@
 #include "optim/optimizers/lr_schedule.h"
 #include "optim/metrics/metrics.h"
 #include "optim/plan/peak.h"
+#include "optim/plan/plan.h"
 #include "optim/evaluate/refer.h"
 #include "optim/evaluate/tasks.h"
 #include "optim/rollout/rollout.h"
@@ -207,6 +208,7 @@ struct ax_train_fit {
     uint64_t available; /* at present; 0 = unknown */
     bool held;          /* weights are gathered once for a generation, not in each pass */
     bool fits;
+    struct ax_plan_blocks blocks; /* names in the arena, of all models together */
 };
 /* Chooses step->recompute if recompute_auto asks for it. */
 enum ax_status ax_train_fit(const struct ax_train_options *o, struct ax_step_options *step,

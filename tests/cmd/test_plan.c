@@ -34,9 +34,9 @@ static void llama(struct ax_arch *arch, int hidden, int inner, int layers, int h
 }
 
 static size_t block(const struct ax_plan *p, const char *name) {
-    for (int i = 0; i < p->n_blocks; i++)
-        if (strcmp(p->blocks[i].name, name) == 0)
-            return p->blocks[i].bytes;
+    for (int i = 0; i < p->blocks.n; i++)
+        if (strcmp(p->blocks.list[i].name, name) == 0)
+            return p->blocks.list[i].bytes;
     return 0;
 }
 

@@ -254,6 +254,7 @@ static void metrics_have_trls_names(void **state) {
             continue;
         for (size_t k = 0; k < sizeof each / sizeof *each; k++)
             assert_true(json_is_number(json_object_get(v, each[k])));
+        assert_null(json_object_get(v, "frac_reward_zero_std")); /* there are no groups */
         const double tokens = json_number_value(json_object_get(v, "tokens"));
         const double trained = json_number_value(json_object_get(v, "trained_tokens"));
         assert_true(trained > 0 && tokens > trained); /* prompts, too */
@@ -277,6 +278,25 @@ static void metrics_have_trls_names(void **state) {
     assert_int_equal(generations, 2);
     json_decref(all);
     clear("a");
+}
+
+/* The memory by name in run.json is that of all models: the value model trains, too. */
+static void memory_is_of_all_models(void **state) {
+    (void)state;
+    double moments = 0;
+    size_t i;
+    json_t *block;
+    train("m", "", "max_steps=1");
+    json_t *all = lines("m", "run.json");
+    const json_t *run = json_array_get(all, 0), *memory = json_object_get(run, "memory");
+    const double parameters = json_number_value(json_object_get(run, "parameters"));
+    json_array_foreach(json_object_get(memory, "blocks"), i, block) {
+        if (strcmp(json_string_value(json_object_get(block, "name")), "exp_avg") == 0)
+            moments += json_number_value(json_object_get(block, "bytes"));
+    }
+    assert_true(parameters > 0 && moments > 1.5 * 4 * parameters);
+    json_decref(all);
+    clear("m");
 }
 
 /* Half the mean square of what the value model's first step in a generation is off by: it predicts what it
@@ -480,6 +500,7 @@ int main(void) {
         cmocka_unit_test(nan_in_the_value_model),
         cmocka_unit_test(advantages_are_those_of_the_formulas),
         cmocka_unit_test(metrics_have_trls_names),
+        cmocka_unit_test(memory_is_of_all_models),
         cmocka_unit_test(the_value_model_learns_its_own_tokens),
         cmocka_unit_test(rates_are_of_their_step),
         cmocka_unit_test(slow_saves_are_of_their_step),

@@ -47,10 +47,10 @@ static void open_arch(struct ax_arch *arch, int layers, int vocab, int hidden) {
 /* Bytes of a block on the device, or in the host tier. */
 static size_t bytes_of(const struct ax_plan *p, const char *name, bool host) {
     size_t bytes = 0;
-    for (int i = 0; i < p->n_blocks; i++)
-        if (strcmp(p->blocks[i].name, name) == 0 &&
-            host == (strcmp(p->blocks[i].where, "host") == 0))
-            bytes += p->blocks[i].bytes;
+    for (int i = 0; i < p->blocks.n; i++)
+        if (strcmp(p->blocks.list[i].name, name) == 0 &&
+            host == (strcmp(p->blocks.list[i].where, "host") == 0))
+            bytes += p->blocks.list[i].bytes;
     return bytes;
 }
 
