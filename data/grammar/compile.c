@@ -254,6 +254,16 @@ static enum ax_status compile_list(struct compiler *c, const char *keyword, cons
     return AX_OK;
 }
 
+static enum ax_status compile_items(struct compiler *c, const json_t *items, int *item) {
+    const size_t before = strlen(c->path);
+    if (json_is_array(items))
+        return refuse(c, "items", "expected one schema; a list of them is prefixItems");
+    snprintf(c->path + before, sizeof c->path - before, "/items");
+    AX_TRY(compile(c, items, item));
+    c->path[before] = '\0';
+    return AX_OK;
+}
+
 static enum ax_status add_array(struct compiler *c, const json_t *schema, int *node) {
     struct ax_node v = {.kind = AX_NODE_ARRAY, .item = AX_NO_NODE};
     const json_t *items = json_object_get(schema, "items"),
@@ -270,7 +280,7 @@ static enum ax_status add_array(struct compiler *c, const json_t *schema, int *n
         AX_TRY(ax_alloc(&c->g->nodes[*node].ways, n, sizeof(int)));
     AX_TRY(compile_list(c, "prefixItems", first, *node));
     if (!json_is_false(items))
-        AX_TRY(items ? compile(c, items, &item) : any_value(c, &item));
+        AX_TRY(items ? compile_items(c, items, &item) : any_value(c, &item));
     c->g->nodes[*node].item = item;
     return AX_OK;
 }

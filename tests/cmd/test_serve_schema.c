@@ -271,6 +271,14 @@ static const struct {
     {"\"response_format\": {\"type\": \"json_schema\"}", "response_format", "json_schema.schema"},
     {"\"guided_json\": {\"type\": \"array\", \"uniqueItems\": true}", "guided_json",
      "uniqueItems: this keyword is not supported"},
+    {"\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
+     "{\"type\": \"object\", \"dependentRequired\": {\"a\": [\"b\"]}}}}",
+     "response_format", "dependentRequired: this keyword is not supported (schema #)"},
+    {"\"structured_outputs\": {\"json\": {\"items\": {\"multipleOf\": 2}}}", "structured_outputs",
+     "multipleOf: this keyword is not supported (schema #/items)"},
+    {"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": "
+     "{\"type\": \"object\", \"minProperties\": 1}}}], \"tool_choice\": \"required\"",
+     "tool_choice", "minProperties: this keyword is not supported"},
     {"\"guided_json\": \"{\"", "guided_json", "not valid JSON"},
     {"\"guided_json\": {}, \"response_format\": {\"type\": \"json_object\"}", "guided_json",
      "already held"},

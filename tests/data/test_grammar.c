@@ -223,6 +223,8 @@ static const struct {
     {"{\"oneOf\": [{\"const\": 1}, {\"enum\": [2, 1.0]}]}", "oneOf: a value may fit both 0 and 1"},
     {"{\"oneOf\": [{\"const\": 1.0}, {\"type\": \"integer\"}]}", "a value may fit both 0 and 1"},
     {"{\"allOf\": [{}, {}]}", "allOf: expected a list of one schema"},
+    {"{\"properties\": {\"a\": {\"items\": [{}]}}}",
+     "items: expected one schema; a list of them is prefixItems (schema #/properties/a)"},
     {"{\"prefixItems\": []}", "prefixItems: expected a list of schemas"},
     {"{\"prefixItems\": [{}], \"items\": false, \"minItems\": 2}",
      "minItems: it is more than prefixItems has"},
@@ -266,6 +268,56 @@ static void refused(void **state) {
         assert_null(g);
         json_decref(v);
     }
+}
+
+/* Keywords that would hold answers to less than they ask for, wherever they are. */
+static void keywords_that_are_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {"uniqueItems",
+                                        "multipleOf",
+                                        "minProperties",
+                                        "maxProperties",
+                                        "not",
+                                        "patternProperties",
+                                        "propertyNames",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "dependencies",
+                                        "contains",
+                                        "minContains",
+                                        "maxContains",
+                                        "additionalItems",
+                                        "unevaluatedItems",
+                                        "unevaluatedProperties",
+                                        "contentEncoding",
+                                        "contentMediaType",
+                                        "$dynamicRef",
+                                        "nullable",
+                                        "minimun"};
+    static const char *const around[][2] = {
+        {"{\"%s\": 1}", "(schema #)"},
+        {"{\"properties\": {\"a\": {\"items\": {\"%s\": 1}}}}", "(schema #/properties/a/items)"},
+        {"{\"anyOf\": [{}, {\"type\": \"integer\", \"%s\": {}}]}", "(schema #/anyOf/1)"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t k = 0; k < sizeof around / sizeof *around; k++) {
+            struct ax_grammar *g;
+            struct ax_buf text = {0};
+            char says[128], *mark;
+            snprintf(says, sizeof says, "%s: this keyword is not supported %s", names[i],
+                     around[k][1]);
+            mark = strstr(around[k][0], "%s");
+            assert_int_equal(ax_buf_printf(&text, "%.*s%s%s", (int)(mark - around[k][0]),
+                                           around[k][0], names[i], mark + 2),
+                             AX_OK);
+            json_t *v = read_json(text.data);
+            if (ax_grammar_compile(&g, v, alone) != AX_ERR_DATA || !strstr(ax_error_text(), says))
+                fail_msg("%s: %s", text.data, ax_error_text());
+            json_decref(v);
+            ax_buf_free(&text);
+        }
 }
 
 /* ---- a validator ---- */
@@ -443,7 +495,8 @@ static void masks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepted), cmocka_unit_test(formats_are_known), cmocka_unit_test(refused),
+        cmocka_unit_test(accepted),     cmocka_unit_test(formats_are_known),
+        cmocka_unit_test(refused),      cmocka_unit_test(keywords_that_are_refused),
         cmocka_unit_test(random_texts), cmocka_unit_test(masks)};
     return cmocka_run_group_tests(tests, set_alone, NULL);
 }
