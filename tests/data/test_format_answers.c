@@ -366,7 +366,11 @@ static void bad_pairs(void **state) {
          "these columns "
          "look "
          "like rated answers (completion, label): rl: kto, without `type`"},
-        {"{\"instruction\": \"a\", \"output\": \"b\"}", "these columns look like type: alpaca"},
+        {"{\"instruction\": \"a\", \"output\": \"b\"}",
+         "these columns look like fine-tuning data: type: alpaca, without `r"},
+        {"{\"chosen\": [{\"role\": \"Assistant\", \"content\": \"b\"}], \"rejected\": [{\"role\": "
+         "\"Assistant\", \"content\": \"c\"}]}",
+         "the last has the role \"Assistant\" (roles says"},
         {"{\"chosen\": [" U("a") ", {\"content\": \"b\"}], \"rejected\": [" U("a") "]}",
          "chosen[1]: role: expected the name of a role, got nothing"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"margin\": \"1\"}",
@@ -405,8 +409,10 @@ static void bad_answers(void **state) {
          "label: expected true, false, 1 or 0, got another number"},
         {"{\"prompt\": \"q\", \"completion\": \"a\"}",
          "column \"label\" is missing; the record has \"prompt\", \"completion\"; these columns "
-         "look like "
-         "type: {field_instruction: prompt, field_output: completion}"},
+         "look like fine-tuning data: type: {field_instruction: prompt, field_output: completion}, "
+         "without `rl`"},
+        {"{\"prompt\": \"q\", \"answer\": \"a\", \"is_good\": true}",
+         "look like type: {field_prompt: prompt, field_completion: answer, field_label: is_good}"},
         {"{\"completion\": \"a\", \"label\": 1}",
          "column \"prompt\" is missing; the record has \"completion\", \"label\""},
         {"{\"prompt\": \"q\", \"chosen\": \"a\"}", "column \"completion\" is missing"},

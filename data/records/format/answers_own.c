@@ -76,8 +76,11 @@ static enum ax_status check_answer(const struct ax_format *f, const struct ax_co
     }
     return strcmp(role, "assistant") == 0
                ? AX_OK
-               : ax_error(AX_ERR_DATA,
-                          "%s: expected an answer that ends with an assistant's message", name);
+               : ax_error(
+                     AX_ERR_DATA,
+                     "%s: expected an answer that ends with an assistant's message; the last "
+                     "has the role \"%s\" (roles says what those of a data set are called here)",
+                     name, role);
 }
 
 enum ax_status ax_answers_messages(const struct ax_format *f, struct ax_answers *a, json_t *v,

@@ -265,15 +265,9 @@ static bool is_read(const struct ax_record_shape *d, const struct ax_format_opti
     return o->field && json_object_get(record, o->field) != NULL;
 }
 
-/* The settings that read this kind of record, as written in a config. */
-static void advise(const struct ax_record_shape *d, enum ax_task task, char *buf, size_t size) {
-    const struct rated *r = find_rated(NULL, d->kind);
-    const char *prompt = d->kind == AX_RECORD_TEXT ? d->text : d->prompt;
-    if (task == AX_TASK_PROMPT && *prompt)
-        snprintf(buf, size, "type: {field_prompt: %s}", prompt);
-    else if (r)
-        snprintf(buf, size, "%s: %s", r->text, r->task);
-    else if (d->kind == AX_RECORD_CHAT && has_usual_names(d))
+/* The settings that read this kind of record without ratings, as written in a config. */
+static void advise_text(const struct ax_record_shape *d, char *buf, size_t size) {
+    if (d->kind == AX_RECORD_CHAT && has_usual_names(d))
         snprintf(buf, size, "type: chat_template");
     else if (d->kind == AX_RECORD_CHAT)
         snprintf(buf, size,
@@ -289,12 +283,48 @@ static void advise(const struct ax_record_shape *d, enum ax_task task, char *buf
         snprintf(buf, size, "type: completion, field: %s", d->text);
 }
 
+/* A column that says of each answer whether it is good; NULL if there is none. */
+static const char *rating_of(const json_t *record) {
+    const char *column;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)record, column, v) {
+        if (is_rating(v, NULL))
+            return column;
+    }
+    return NULL;
+}
+
+/* The settings that read this record, or what it is instead of what the task needs. */
+static void advise(const struct ax_record_shape *d, const json_t *record, enum ax_task task,
+                   char *buf, size_t size) {
+    static const char *const keys[] = {[AX_TASK_PAIR] = "rl",
+                                       [AX_TASK_UNPAIRED] = "rl",
+                                       [AX_TASK_REWARD] = "reward_model",
+                                       [AX_TASK_STEPS] = "process_reward_model"};
+    const struct rated *r = find_rated(NULL, d->kind);
+    const char *prompt = d->kind == AX_RECORD_TEXT ? d->text : d->prompt;
+    const char *rating = rating_of(record);
+    char text[300];
+    advise_text(d, text, sizeof text);
+    if (task == AX_TASK_PROMPT && *prompt)
+        snprintf(buf, size, "type: {field_prompt: %s}", prompt);
+    else if (r)
+        snprintf(buf, size, "%s: %s", r->text, r->task);
+    else if (task == AX_TASK_UNPAIRED && *d->answer && rating)
+        snprintf(buf, size, "type: {field_prompt: %s, field_completion: %s, field_label: %s}",
+                 prompt, d->answer, rating);
+    else if (task != AX_TASK_TEXT && task != AX_TASK_PROMPT)
+        snprintf(buf, size, "fine-tuning data: %s, without `%s`", text, keys[task]);
+    else
+        snprintf(buf, size, "%s", text);
+}
+
 enum ax_status ax_record_error_hint(enum ax_status st, const struct ax_format_options *o,
                                     json_t *record) {
     const struct ax_record_shape d = ax_records_recognize(&record, 1);
     char advice[400];
     if (d.kind == AX_RECORD_UNKNOWN || is_read(&d, o, record))
         return st;
-    advise(&d, o->task, advice, sizeof advice);
+    advise(&d, record, o->task, advice, sizeof advice);
     return ax_error(st, "%s; these columns look like %s", ax_error_text(), advice);
 }
