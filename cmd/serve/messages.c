@@ -60,7 +60,38 @@ static enum ax_status read_content(struct ax_serve_request *r, size_t i, const j
                : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
 
-/* Arguments are the text of an object; most templates expect the object. */
+/* The object of arguments that are its text, an object already, or none (blank, null, absent), as vLLM reads them; NULL for
+ * a text that is no object. */
+static json_t *object_of(const json_t *arguments) {
+    const char *text = json_is_string(arguments) ? json_string_value(arguments) : "";
+    if (json_is_object(arguments))
+        return json_incref((json_t *)(uintptr_t)arguments);
+    if (text[strspn(text, " \t\r\n")] == '\0')
+        return json_object();
+    json_t *v = json_loadb(text, json_string_length(arguments), JSON_ALLOW_NUL, NULL);
+    if (json_is_object(v))
+        return v;
+    json_decref(v);
+    return NULL;
+}
+
+/* Most templates expect the object of a call's arguments, others its text; a text that is no object stays what it is. */
+static enum ax_status set_arguments(json_t *function, bool as_text) {
+    const json_t *v = json_object_get(function, "arguments");
+    json_t *object = as_text && json_is_string(v) && *json_string_value(v) ? NULL : object_of(v);
+    if (object && as_text) {
+        char *text = json_dumps(object, 0);
+        json_decref(object);
+        object = text ? json_string(text) : NULL;
+        ax_free(text);
+    } else if (!object) {
+        return AX_OK;
+    }
+    return object && json_object_set_new(function, "arguments", object) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+}
+
 static enum ax_status read_calls(struct ax_serve_request *r, const struct ax_serve_model *m,
                                  size_t i, const json_t *from, json_t *to) {
     const json_t *v = json_object_get(from, "tool_calls");
@@ -71,15 +102,14 @@ static enum ax_status read_calls(struct ax_serve_request *r, const struct ax_ser
         return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
     for (size_t k = 0; k < json_array_size(calls) || k == 0; k++) {
         json_t *function = json_object_get(json_array_get(calls, k), "function");
-        const json_t *text = json_object_get(function, "arguments");
-        if (!json_is_string(json_object_get(function, "name")) || !json_is_string(text))
+        const json_t *given = json_object_get(function, "arguments");
+        if (!json_is_string(json_object_get(function, "name")))
             return ax_serve_refuse(r, AT(i, "tool_calls"),
                                    "expected a list of {\"function\": {\"name\", \"arguments\"}}");
-        json_t *object =
-            json_loadb(json_string_value(text), json_string_length(text), JSON_ALLOW_NUL, NULL);
-        if (json_is_object(object) && !m->tools->text_arguments)
-            (void)json_object_set(function, "arguments", object);
-        json_decref(object);
+        if (given && !json_is_null(given) && !json_is_string(given) && !json_is_object(given))
+            return ax_serve_refuse(r, AT(i, "tool_calls"),
+                                   "arguments: expected the text of an object, or one");
+        AX_TRY(set_arguments(function, m->tools->text_arguments));
     }
     return AX_OK;
 }

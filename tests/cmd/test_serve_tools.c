@@ -149,6 +149,41 @@ static void streamed_text(void **state) {
     json_decref(list);
 }
 
+/* The prompt of a conversation with a call whose function has these members beside its name. */
+static void check_rendered(const char *members, const char *rendered) {
+    struct ax_buf body = {0};
+    assert_int_equal(
+        ax_buf_printf(
+            &body,
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"hello\"}, {\"role\": "
+            "\"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
+            "\"add\"%s}}]}, {\"role\": \"tool\", \"content\": \"5\"}], " TOOLS "}",
+            members),
+        AX_OK);
+    json_t *v = post(&server, "/tokenize", body.data);
+    char *ids = json_dumps(at(v, "tokens"), JSON_COMPACT);
+    ax_buf_free(&body);
+    assert_int_equal(ax_buf_printf(&body, "{\"tokens\": %s}", ids), AX_OK);
+    json_t *text = post(&server, "/detokenize", body.data);
+    if (!strstr(text_at(text, "prompt"), rendered))
+        fail_msg("%s: %s", members, text_at(text, "prompt"));
+    json_decref(text);
+    json_decref(v);
+    ax_buf_free(&body);
+    ax_free_hook(ids);
+}
+
+/* Arguments may be an object instead of its text, or missing, as in vLLM. */
+static void arguments_of_calls(void **state) {
+    (void)state;
+    check_rendered(", \"arguments\": \"{\\\"a\\\": 2}\"", "\"arguments\": {\"a\": 2}}");
+    check_rendered(", \"arguments\": {\"a\": 2}", "\"arguments\": {\"a\": 2}}");
+    check_rendered(", \"arguments\": \"\"", "\"arguments\": {}}");
+    check_rendered(", \"arguments\": \" \\n\"", "\"arguments\": {}}");
+    check_rendered(", \"arguments\": null", "\"arguments\": {}}");
+    check_rendered("", "\"arguments\": {}}");
+}
+
 /* Definitions, calls and results are rendered by the template: arguments as the object that they are. */
 static void rendered(void **state) {
     (void)state;
@@ -217,8 +252,10 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls),         cmocka_unit_test(no_calls), cmocka_unit_test(streamed),
-        cmocka_unit_test(streamed_text), cmocka_unit_test(rendered), cmocka_unit_test(refused),
+        cmocka_unit_test(calls),    cmocka_unit_test(no_calls),
+        cmocka_unit_test(streamed), cmocka_unit_test(streamed_text),
+        cmocka_unit_test(rendered), cmocka_unit_test(arguments_of_calls),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);
 }
