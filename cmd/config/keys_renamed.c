@@ -68,6 +68,7 @@ const size_t ax_config_n_ignored = sizeof ax_config_ignored / sizeof *ax_config_
     "ULD compares sorted probabilities, which do not say what is likely; kd_teacher with "          \
     "trl.distillation_objective: sampled_token takes a teacher with any tokenizer "                 \
     "(docs/distillation.md#a-teacher-with-another-tokenizer)"
+#define MERGES        "`axtrain merge BASE ADAPTER DST` writes a merged folder"
 #define OTHER_METHOD  "no method here has it (docs/from-trl.md#trainers)"
 #define OTHER_ADAPTER "adapters are LoRA, rsLoRA and DoRA"
 #define OTHER_START   "adapters start as peft_init_lora_weights says"
@@ -169,6 +170,9 @@ const struct ax_config_other_trainers ax_config_other_trainers[] = {
     NAME("data_parallel_replicate_dim", "dp_replicate_size"),
     NAME("fsdp_cpu_offload", "fsdp_config.offload_params"),
     NONE("plot_loss", "`axtrain report` draws the losses"),
+    NONE("export_dir", MERGES), NONE("export_size", MERGES), NONE("export_device", MERGES),
+    NONE("export_legacy_format", MERGES),
+    NONE("export_quantization_bit", "`axtrain quantize` writes a quantized folder"),
     NONE("overwrite_cache", "prepared data follow their files"),
     NONE("use_unsloth", "speed and memory only"), NONE("enable_liger_kernel", "speed and memory only"),
     NONE("compile", "kernels are compiled beforehand"),

@@ -162,23 +162,34 @@ static enum ax_status read_key(struct ax_serve_request *r, const struct key *k, 
     }
 }
 
-static enum ax_status refuse_unknown(struct ax_serve_request *r, int where, const char *name) {
-    struct ax_nearest near = {.given = name, .within = 4};
-    for (size_t i = 0; i < N_KEYS; i++)
-        if (keys[i].where & where)
-            ax_nearest_try(&near, keys[i].name);
-    char shown[48];
-    snprintf(shown, sizeof shown, "%s", name);
-    return ax_serve_refuse(r, shown, "no such key%s%s%s", near.name ? "; did you mean " : "",
-                           near.name ? near.name : "", near.name ? "?" : "");
-}
-
 /* The key of that name on one of the routes; NULL: they have none. */
 static const struct key *find_key(const char *name, int where) {
     for (size_t i = 0; i < N_KEYS; i++)
         if ((keys[i].where & where) && strcmp(keys[i].name, name) == 0)
             return &keys[i];
     return NULL;
+}
+
+/* Names of llama.cpp, ollama and transformers. */
+static const struct {
+    const char *name, *ours;
+} others[] = {{"n_predict", "max_tokens"},        {"num_predict", "max_tokens"},
+              {"max_new_tokens", "max_tokens"},   {"repeat_penalty", "repetition_penalty"},
+              {"num_return_sequences", "n"},      {"stop_strings", "stop"},
+              {"json_schema", "response_format"}, {"extra_body", "the keys in it, one by one"}};
+
+static enum ax_status refuse_unknown(struct ax_serve_request *r, int where, const char *name) {
+    struct ax_nearest near = {.given = name, .within = 4};
+    char shown[48];
+    snprintf(shown, sizeof shown, "%s", name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i].name, name) == 0)
+            return ax_serve_refuse(r, shown, "no such key; write %s", others[i].ours);
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].where & where)
+            ax_nearest_try(&near, keys[i].name);
+    return ax_serve_refuse(r, shown, "no such key%s%s%s", near.name ? "; did you mean " : "",
+                           near.name ? near.name : "", near.name ? "?" : "");
 }
 
 enum ax_status ax_serve_read_keys(struct ax_serve_request *r, enum ax_serve_route where) {

@@ -30,6 +30,7 @@ static void unknown_keys(void **state) {
     FAILS("rl: ppo\nppo: {stop_token: eos}\n", "leave it out: answers end at the end tokens");
     FAILS("trl: {vllm_gpu_memory_utilization: 0.3}\n", "leave it out: the process that trains");
     FAILS("uld_student_temperature: 1\n", "leave it out: ULD compares sorted probabilities");
+    FAILS("export_dir: out\n", "leave it out: `axtrain merge BASE ADAPTER DST` writes");
     FAILS("trl: {seed: 1}\n", "did you mean seed at the top level?");
     /* old spellings lead to today's */
     FAILS("flash_atention: true\n", "did you mean attn_implementation?");
