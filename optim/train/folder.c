@@ -20,10 +20,10 @@ static const char *const model_files[] = {"config.json", AX_PEFT_CONFIG, "model.
                                           "model.safetensors.index.json", AX_PEFT_WEIGHTS};
 static const size_t n_model_files = sizeof model_files / sizeof *model_files;
 
-/* Does the folder contain one of the first n_files marks, no matter who wrote it? */
-static enum ax_status has_marks(const char *dir, size_t n_files, bool *found) {
+/* Does the folder contain one of the marks from first to before end, no matter who wrote it? */
+static enum ax_status has_marks(const char *dir, size_t first, size_t end, bool *found) {
     *found = false;
-    for (size_t i = 0; !*found && i < n_files; i++) {
+    for (size_t i = first; !*found && i < end; i++) {
         char *path;
         AX_TRY(ax_path_join(&path, dir, model_files[i]));
         *found = ax_path_exists(path);
@@ -63,7 +63,7 @@ static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_li
                         "checkpoint-%lld); resume it with resume_from_checkpoint: auto, or choose "
                         "another folder",
                         dir, (long long)l->steps[l->n - 1]);
-    AX_TRY(has_marks(dir, n_model_files, &holds_model));
+    AX_TRY(has_marks(dir, 0, n_model_files, &holds_model));
     if (holds_model)
         return ax_error(AX_ERR_CONFIG,
                         "output_dir: %s already contains a model; choose another folder", dir);
@@ -312,8 +312,11 @@ static void try_write_about(const struct ax_train *t, const struct ax_step_optio
 static enum ax_status is_finished(const struct ax_train *t, bool *finished) {
     const char *dir = t->o->save.output_dir;
     const bool trained = t->done >= t->schedule.total || t->stop_early;
-    AX_TRY(has_marks(dir, N_CONFIGS, finished));
-    *finished = *finished && trained && !t->pending_eval && ax_metrics_is_finished(dir, t->done);
+    bool weights;
+    AX_TRY(has_marks(dir, 0, N_CONFIGS, finished));
+    AX_TRY(has_marks(dir, N_CONFIGS, n_model_files, &weights));
+    *finished =
+        *finished && weights && trained && !t->pending_eval && ax_metrics_is_finished(dir, t->done);
     return AX_OK;
 }
 

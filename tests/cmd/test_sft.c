@@ -384,6 +384,9 @@ static void test_run_and_go_on(void **state) {
     assert_true(exists("out/notes.tmp-1.md"));
     assert_int_equal(ax_unlink(in_scratch("out/config.json")), AX_OK);
     EXPECT(0, "trained 4 steps in", config, "max_steps=2");
+    assert_int_equal(ax_unlink(in_scratch("out/model.safetensors")), AX_OK);
+    EXPECT(0, "trained 4 of 4 steps", config);
+    assert_true(exists("out/model.safetensors"));
     expect_nothing_to_do("nothing to do (4 of 4 steps)", config, NULL);
     EXPECT(2, "contains the checkpoints of another run", config, "resume_from_checkpoint=null");
     EXPECT(3,
