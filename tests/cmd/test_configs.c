@@ -130,9 +130,7 @@ static void check_said(const struct ax_config *cfg, const char *said) {
     const bool packed = ax_config_bool(cfg, "load_in_4bit");
     const bool evaluates = strstr(said, "eval: step=2") != NULL;
     assert_non_null(strstr(said, "trained 2 of 2 steps"));
-    /* a teacher of sampled tokens is no part of a step */
-    const bool frozen =
-        adapter || (ax_config_is_set(cfg, "kd_teacher") && !ax_config_holds(cfg, "rl == grpo"));
+    const bool frozen = adapter || ax_config_is_set(cfg, "kd_teacher");
     assert_true(frozen == (strstr(said, packed ? "packed weights" : "frozen weights") != NULL));
     assert_true(evaluates == (ax_config_f64(cfg, "val_set_size") > 0 ||
                               ax_config_count(cfg, "test_datasets") > 0));
