@@ -213,7 +213,8 @@ const struct ax_command ax_commands[] = {
      "  --all      (show) why each key without effect has none\n"
      "  --json     (show) values, origins and notes as one JSON object\n",
      "axtrain config show sft.yaml learning_rate=1e-4", .run = ax_cmd_config},
-    {"convert", AX_COMMANDS_MODELS, 2, "convert a GGUF file to a Hugging Face folder, or back",
+    {"convert", AX_COMMANDS_MODELS, 2,
+     "convert between GGUF and Hugging Face folders, or dequantize one",
      "SRC DST --to hf [--dtype T]\n"
      "SRC DST --to gguf [--quant Q] [--overwrite] [--ollama] [--threads N]\n"
      "ADAPTER DST --to gguf [--quant f32|f16|bf16] [--base M] [--overwrite]",
@@ -225,9 +226,12 @@ const struct ax_command ax_commands[] = {
      "qwen3_5_moe_text, llama4_text, kimi_linear, mimo_v2_flash.\n"
      "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K\n"
      "Q6_K IQ4_NL IQ4_XS MXFP4). DST becomes a folder with weights, config, tokenizer and chat\n"
-     "template; it must be empty or not exist.\n"
-     "  --dtype T     float32, bfloat16 or float16 for the written weights (default: the\n"
-     "                smallest type that represents all matrices exactly)\n"
+     "template; it must be empty or not exist. Of a Hugging Face folder, or an org/name in\n"
+     "the cache, it gets the weights in another type, and dequantized (GPTQ, AWQ, FP8,\n"
+     "bitsandbytes, compressed-tensors, MXFP4 ...).\n"
+     "  --dtype T     float32, bfloat16 or float16 for the written weights (default: of a\n"
+     "                GGUF file the smallest type that represents all matrices exactly, of a\n"
+     "                folder its own)\n"
      "--to gguf: SRC is a Hugging Face folder, an org/name in the local Hugging Face cache, or\n"
      "a GGUF file of another type (with --quant).\n"
      "DST becomes one file with all of the above, as llama.cpp reads it.\n"

@@ -1,4 +1,4 @@
-/* `axtrain convert`: GGUF file → Hugging Face folder, or back. */
+/* `axtrain convert`: GGUF file → Hugging Face folder, or back; a folder in another dtype. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "ckpt/hf/peft.h"
 #include "cmd/args.h"
 #include "cmd/commands.h"
-#include "model/convert/from_gguf.h"
+#include "model/convert/from_folder.h"
 #include "model/convert/lora_to_gguf.h"
 #include "cmd/to_gguf.h"
 #include "model/convert/modelfile.h"
@@ -25,6 +25,24 @@ struct options {
     int64_t threads;
 };
 
+/* A folder's weights in c->dtype, dequantized if they are quantized. */
+static enum ax_status folder_to_hf(struct ax_convert *c) {
+    const char *const name = c->src;
+    struct ax_lock use;
+    char *folder;
+    if (ax_peft_is_folder(name))
+        return ax_error(
+            AX_ERR_CONFIG,
+            "convert: %s is an adapter. `axtrain merge BASE %s DST` makes a model of it.", name,
+            name);
+    AX_TRY(ax_base_model_folder(&folder, &use, name, NULL, NULL));
+    c->src = folder;
+    const enum ax_status st = ax_convert_folder_to_hf(c);
+    ax_lock_drop(&use);
+    ax_free(folder);
+    return st;
+}
+
 static enum ax_status to_hf(struct ax_convert *c, const struct options *o) {
     if (o->quant || o->overwrite || o->ollama || o->base)
         return ax_error(AX_ERR_CONFIG, "convert: %s needs --to gguf",
@@ -32,11 +50,8 @@ static enum ax_status to_hf(struct ax_convert *c, const struct options *o) {
                         : o->overwrite ? "--overwrite"
                         : o->ollama    ? "--ollama"
                                        : "--base");
-    if (ax_path_is_dir(c->src))
-        return ax_error(AX_ERR_CONFIG,
-                        "convert: --to hf makes a folder of a GGUF file, and %s is a folder",
-                        c->src);
-    AX_TRY(ax_convert_gguf_to_hf(c));
+    const bool gguf = ax_path_ends_in(c->src, ".gguf") || ax_gguf_is(c->src);
+    AX_TRY(gguf ? ax_convert_gguf_to_hf(c) : folder_to_hf(c));
     printf("%s: %s, %d tensors, %lld weights, %s\n", c->dst, c->model_type, c->tensors,
            (long long)c->weights, ax_dtype_info(c->written)->name);
     return AX_OK;

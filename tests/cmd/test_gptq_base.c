@@ -159,6 +159,32 @@ static void dequantizing_is_said(void **state) {
            base("gptq"), "max_steps=1", "adapter=qlora", "load_in_4bit=true", out("again"));
 }
 
+/* convert writes what is read. */
+static void it_can_be_dequantized(void **state) {
+    (void)state;
+    char from[200], to[200];
+    struct ax_hf gptq, dense;
+    snprintf(from, sizeof from, "%s", in_scratch("gptq"));
+    snprintf(to, sizeof to, "%s", in_scratch("dense"));
+    sft_command = "convert";
+    EXPECT(0, "dense: llama, ", from, to, "--to", "hf", "--dtype", "float32");
+    EXPECT(2, "is an adapter. `axtrain merge BASE", in_scratch("plain"), "no", "--to", "hf");
+    assert_int_equal(ax_hf_open(&gptq, from), AX_OK);
+    assert_int_equal(ax_hf_open(&dense, to), AX_OK);
+    assert_int_equal(ax_hf_count(&gptq), ax_hf_count(&dense));
+    for (int i = 0; i < ax_hf_count(&gptq); i++) {
+        const struct ax_st_entry *x = ax_hf_at(&gptq, i), *y = ax_hf_find(&dense, x->name);
+        float *values;
+        assert_true(y && !y->quantized && y->dtype == AX_F32 && y->numel == x->numel);
+        assert_int_equal(ax_alloc(&values, (size_t)x->numel, sizeof *values), AX_OK);
+        assert_int_equal(ax_st_read(x, 0, x->numel, AX_F32, values), AX_OK);
+        assert_memory_equal(values, y->data, (size_t)x->numel * sizeof *values);
+        ax_free(values);
+    }
+    ax_hf_close(&gptq);
+    ax_hf_close(&dense);
+}
+
 /* Packed storage would round a matrix that has no codes; the others keep theirs. */
 static void other_matrices_are_not_rounded(void **state) {
     (void)state;
@@ -210,6 +236,7 @@ int main(void) {
         cmocka_unit_test(it_is_the_model_of_its_codes),
         cmocka_unit_test(adapters_are_trained_beside_its_codes),
         cmocka_unit_test(dequantizing_is_said),
+        cmocka_unit_test(it_can_be_dequantized),
         cmocka_unit_test(other_matrices_are_not_rounded),
         cmocka_unit_test(keys_have_to_agree_with_the_folder),
         cmocka_unit_test(keys_that_agree_are_accepted),
