@@ -105,6 +105,25 @@ static enum ax_status unsupported(struct ax_json v, const char *what) {
                   "Model Optimizer's FP8 and NVFP4; GPTQ; AWQ; AutoRound; bitsandbytes");
 }
 
+/* Codes in bytes of their own have the same values with any number of bits, so more of them fit all. */
+static bool add_format(struct ax_compressed_formats *all, const struct ax_compressed_format *f) {
+    for (int i = 0; i < all->n; i++) {
+        struct ax_compressed_format *g = &all->of[i];
+        if (g->form != f->form || g->bits != f->bits || g->block != f->block ||
+            g->rows != f->rows || g->offset != f->offset ||
+            (g->kind != f->kind && f->form != AX_FORM_INT8))
+            continue;
+        if (g->kind != f->kind)
+            g->kind = AX_QUANT_INT8;
+        return true;
+    }
+    if (all->n < AX_COMPRESSED_FORMATS)
+        all->of[all->n++] = *f;
+    else
+        return false;
+    return true;
+}
+
 static const char gptq[] = "GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
                   awq[] = "AWQ of 4 bits in the layout gemm, AutoAWQ's usual one";
 
@@ -121,36 +140,54 @@ static enum ax_status refuse_formats_of_modules(struct ax_json config, const cha
     return AX_OK;
 }
 
-static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_format *out) {
+/* A setting of some modules, else the folder's. */
+static struct ax_json setting(struct ax_json own, struct ax_json config, const char *key) {
+    const struct ax_json v = ax_json_get(own, key);
+    return v.v ? v : ax_json_get(config, key);
+}
+
+static enum ax_status add_gptq(struct ax_json own, struct ax_json config, bool second,
+                               struct ax_compressed_formats *out) {
+    const struct ax_json size = setting(own, config, "group_size");
     int64_t bits, group;
-    const char *format, *rotation;
     bool ordered, symmetric;
-    AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
-    AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
-    AX_TRY(ax_json_bool_or(ax_json_get(config, "desc_act"), false, &ordered));
-    AX_TRY(ax_json_bool_or(ax_json_get(config, "sym"), true, &symmetric));
+    AX_TRY(ax_json_i64(setting(own, config, "bits"), 1, 32, &bits));
+    AX_TRY(ax_json_i64_or(size, -1, 1 << 20, 128, &group));
+    AX_TRY(ax_json_bool_or(setting(own, config, "desc_act"), false, &ordered));
+    AX_TRY(ax_json_bool_or(setting(own, config, "sym"), true, &symmetric));
+    if (bits != 4 && bits != 8)
+        return refuse(setting(own, config, "bits"), "this number of bits is not supported", gptq);
+    if (group == 0)
+        return ax_json_error(size, "expected a size, or -1 for one group of each row");
+    const struct ax_compressed_format f = {.form = AX_FORM_GPTQ,
+                                           .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
+                                           .bits = (int)bits,
+                                           .block = group > 0 ? group : AX_BLOCK_ROW,
+                                           .zero_offset = second ? 0 : 1,
+                                           .ordered = ordered,
+                                           .symmetric = symmetric};
+    return add_format(out, &f) ? AX_OK : refuse(own, "this many formats are not supported", gptq);
+}
+
+static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_formats *out) {
+    const struct ax_json dynamic = ax_json_get(config, "dynamic");
+    const char *format, *rotation, *key;
+    json_t *v;
     AX_TRY(ax_json_str_or(ax_json_get(config, "format"), "gptq", &format)); /* its newer name */
     AX_TRY(ax_json_str_or(ax_json_get(config, "checkpoint_format"), format, &format));
     AX_TRY(ax_json_str_or(ax_json_get(config, "rotation"), "", &rotation));
     const bool second = strcmp(format, "gptq_v2") == 0;
-    if (bits != 4 && bits != 8)
-        return refuse(ax_json_get(config, "bits"), "this number of bits is not supported", gptq);
-    if (group == 0)
-        return ax_json_error(ax_json_get(config, "group_size"),
-                             "expected a size, or -1 for one group of each row");
     if (!second && strcmp(format, "gptq") != 0)
         return refuse(config, "this checkpoint_format is not supported", gptq);
-    AX_TRY(refuse_formats_of_modules(config, gptq));
     if (*rotation)
         return refuse(ax_json_get(config, "rotation"), "rotations of activations are not supported",
                       gptq);
-    *out = (struct ax_compressed_format){.form = AX_FORM_GPTQ,
-                                         .kind = bits == 4 ? AX_QUANT_INT4 : AX_QUANT_INT8,
-                                         .bits = (int)bits,
-                                         .block = group > 0 ? group : AX_BLOCK_ROW,
-                                         .zero_offset = second ? 0 : 1,
-                                         .ordered = ordered,
-                                         .symmetric = symmetric};
+    out->n = 0;
+    AX_TRY(add_gptq(config, config, second, out));
+    json_object_foreach((json_t *)dynamic.v, key, v) {
+        if (strncmp(key, "-:", 2) != 0)
+            AX_TRY(add_gptq(ax_json_get(dynamic, key), config, second, out));
+    }
     return AX_OK;
 }
 
@@ -287,25 +324,6 @@ static enum ax_status refuse_rotations(struct ax_json config) {
     return AX_OK;
 }
 
-/* Codes in bytes of their own have the same values with any number of bits, so more of them fit all. */
-static bool add_format(struct ax_compressed_formats *all, const struct ax_compressed_format *f) {
-    for (int i = 0; i < all->n; i++) {
-        struct ax_compressed_format *g = &all->of[i];
-        if (g->form != f->form || g->bits != f->bits || g->block != f->block ||
-            g->rows != f->rows || g->offset != f->offset ||
-            (g->kind != f->kind && f->form != AX_FORM_INT8))
-            continue;
-        if (g->kind != f->kind)
-            g->kind = AX_QUANT_INT8;
-        return true;
-    }
-    if (all->n < AX_COMPRESSED_FORMATS)
-        all->of[all->n++] = *f;
-    else
-        return false;
-    return true;
-}
-
 static enum ax_status parse_groups(struct ax_json config, struct ax_compressed_formats *out) {
     AX_TRY(refuse_rotations(config));
     const struct ax_json groups = ax_json_get(config, "config_groups");
@@ -395,12 +413,9 @@ static enum ax_status add_rounded(struct ax_json of, struct ax_json config,
                     {"auto_round:auto_awq", AX_FORM_AWQ, 0}};
     int64_t bits, group;
     const char *packing, *type;
-    AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
-    AX_TRY(ax_json_i64_or(ax_json_get(of, "bits"), 1, 32, bits, &bits));
-    AX_TRY(ax_json_i64_or(ax_json_get(config, "group_size"), -1, 1 << 20, 128, &group));
-    AX_TRY(ax_json_i64_or(ax_json_get(of, "group_size"), -1, 1 << 20, group, &group));
-    AX_TRY(ax_json_str_or(ax_json_get(config, "data_type"), "int", &type));
-    AX_TRY(ax_json_str_or(ax_json_get(of, "data_type"), type, &type));
+    AX_TRY(ax_json_i64(setting(of, config, "bits"), 1, 32, &bits));
+    AX_TRY(ax_json_i64_or(setting(of, config, "group_size"), -1, 1 << 20, 128, &group));
+    AX_TRY(ax_json_str_or(setting(of, config, "data_type"), "int", &type));
     AX_TRY(ax_json_str_or(ax_json_get(config, "packing_format"), "", &packing));
     if (bits >= 16) /* not quantized */
         return AX_OK;
@@ -465,11 +480,12 @@ enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_f
     static const struct {
         const char *method;
         enum ax_status (*parse)(struct ax_json config, struct ax_compressed_format *out);
-    } methods[] = {{"fp8", parse_fp8}, {"gptq", parse_gptq}, {"awq", parse_awq}, {bnb, parse_bnb}};
+    } methods[] = {{"fp8", parse_fp8}, {"awq", parse_awq}, {bnb, parse_bnb}};
     static const struct {
         const char *method;
         enum ax_status (*parse)(struct ax_json config, struct ax_compressed_formats *out);
     } mixed[] = {{"compressed-tensors", parse_groups},
+                 {"gptq", parse_gptq},
                  {"modelopt", parse_modelopt},
                  {"auto-round", parse_auto_round},
                  {"intel/auto-round", parse_auto_round}};

@@ -150,9 +150,9 @@ static void mistakes_are_named(void **state) {
         {{.config = CONFIG(GROUP_16 ", \"checkpoint_format\": \"marlin\"")},
          AX_ERR_UNSUPPORTED,
          "this checkpoint_format is not supported"},
-        {{.config = CONFIG(GROUP_16 ", \"dynamic\": {\"-:.*\": {}, \"a\": {\"bits\": 8}}")},
+        {{.config = CONFIG(GROUP_16 ", \"dynamic\": {\"-:.*\": {}, \"a\": {\"bits\": 3}}")},
          AX_ERR_UNSUPPORTED,
-         "dynamic.a: modules with formats of their own are not supported"},
+         "dynamic.a.bits: this number of bits is not supported"},
         {{.config = CONFIG(GROUP_16 ", \"rotation\": \"hadamard\"")},
          AX_ERR_UNSUPPORTED,
          "rotation: rotations of activations are not supported"},
@@ -166,8 +166,8 @@ static void mistakes_are_named(void **state) {
     }
 }
 
-/* AutoRound's folders have these matrices, or AWQ's, and may have them of two numbers of bits. */
-static void auto_round_says_how_it_packs(void **state) {
+/* Modules may have other bits than the folder says: AutoRound's, whose matrices are these or AWQ's, and GPTQModel's. */
+static void modules_may_have_their_own(void **state) {
     (void)state;
 #define ROUND(fields) "{\"quantization_config\": {\"quant_method\": \"auto-round\", " fields "}}"
 #define AS(packing)   "\"packing_format\": \"auto_round" packing "\""
@@ -184,6 +184,8 @@ static void auto_round_says_how_it_packs(void **state) {
                               "\"a\": {\"bits\": 4, \"group_size\": 16}}")},
         {4, ROUND("\"bits\": 4, \"group_size\": -1, " AS(
                 ":auto_gptq") ", \"extra_config\": {\"a\": {\"bits\": 8}}")},
+        {0, CONFIG("\"bits\": 8, \"dynamic\": {\"a\": {\"bits\": 4, \"group_size\": 16}}")},
+        {4, CONFIG("\"bits\": 4, \"group_size\": -1, \"dynamic\": {\"+:a\": {\"bits\": 8}}")},
     };
     static const char *const bad[] = {
         ROUND("\"bits\": 4, \"data_type\": \"mx_fp\", " AS(":auto_gptq")),
@@ -215,7 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_those_of_the_integers),
         cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(auto_round_says_how_it_packs),
+        cmocka_unit_test(modules_may_have_their_own),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
