@@ -3,7 +3,8 @@
  *
  *   pack-quantized        X.weight_packed I32, 4 or 8 bits per code, the first lowest, plus half the
  *                         range, each row from a word on; X.weight_scale [out][in/group]; X.weight_shape;
- *                         with actorder: group, X.weight_g_idx I32 [in], the group of each input; if asymmetric, X.weight_zero_point I32 [out/(32/bits)][in/group], packed along outputs
+ *                         with actorder: group, X.weight_g_idx I32 [in], the group of each input; if
+ *                         asymmetric, X.weight_zero_point I32 [out/(32/bits)][in/group], packed along outputs
  *   int-quantized         X.weight I8, also of 4 bits; X.weight_scale [out][in/group], [out][1] or [1];
  *                         if asymmetric, X.weight_zero_point I8 of the scales' shape
  *   float-quantized       X.weight F8_E4M3; X.weight_scale [out][1], or [1], or by blocks as DeepSeek's

@@ -127,19 +127,6 @@ static bool add_format(struct ax_compressed_formats *all, const struct ax_compre
 static const char gptq[] = "GPTQ of 4 or 8 bits, with checkpoint_format gptq or gptq_v2",
                   awq[] = "AWQ of 4 bits in the layout gemm, AutoAWQ's usual one";
 
-/* `dynamic` has formats of modules by their names; "-:" begins those that are not quantized, whose tensors say so. */
-static enum ax_status refuse_formats_of_modules(struct ax_json config, const char *supported) {
-    const struct ax_json dynamic = ax_json_get(config, "dynamic");
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)dynamic.v, key, v) {
-        if (strncmp(key, "-:", 2) != 0 && json_object_size(v) > 0)
-            return refuse(ax_json_get(dynamic, key),
-                          "modules with formats of their own are not supported", supported);
-    }
-    return AX_OK;
-}
-
 /* A setting of some modules, else the folder's. */
 static struct ax_json setting(struct ax_json own, struct ax_json config, const char *key) {
     const struct ax_json v = ax_json_get(own, key);
@@ -169,6 +156,7 @@ static enum ax_status add_gptq(struct ax_json own, struct ax_json config, bool s
     return add_format(out, &f) ? AX_OK : refuse(own, "this many formats are not supported", gptq);
 }
 
+/* `dynamic` has settings of modules by their names; "-:" begins those that are not quantized, whose tensors say so. */
 static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_formats *out) {
     const struct ax_json dynamic = ax_json_get(config, "dynamic");
     const char *format, *rotation, *key;
@@ -182,7 +170,6 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
     if (*rotation)
         return refuse(ax_json_get(config, "rotation"), "rotations of activations are not supported",
                       gptq);
-    out->n = 0;
     AX_TRY(add_gptq(config, config, second, out));
     json_object_foreach((json_t *)dynamic.v, key, v) {
         if (strncmp(key, "-:", 2) != 0)
@@ -191,8 +178,21 @@ static enum ax_status parse_gptq(struct ax_json config, struct ax_compressed_for
     return AX_OK;
 }
 
+/* In `dynamic`, as for GPTQ. */
+static enum ax_status refuse_formats_of_modules(struct ax_json config) {
+    const struct ax_json dynamic = ax_json_get(config, "dynamic");
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)dynamic.v, key, v) {
+        if (strncmp(key, "-:", 2) != 0 && json_object_size(v) > 0)
+            return refuse(ax_json_get(dynamic, key),
+                          "modules with formats of their own are not supported", awq);
+    }
+    return AX_OK;
+}
+
 /* Of the newer name of its layout, too; autoawq has it in capitals. */
-static enum ax_status parse_awq(struct ax_json config, struct ax_compressed_format *out) {
+static enum ax_status parse_awq(struct ax_json config, struct ax_compressed_formats *out) {
     int64_t bits, group;
     const char *format, *backend;
     AX_TRY(ax_json_i64(ax_json_get(config, "bits"), 1, 32, &bits));
@@ -210,11 +210,11 @@ static enum ax_status parse_awq(struct ax_json config, struct ax_compressed_form
                       "this layout is not supported", awq);
     if (strcmp(backend, "llm-awq") == 0)
         return refuse(ax_json_get(config, "backend"), "its layout is not supported", awq);
-    AX_TRY(refuse_formats_of_modules(config, awq));
-    *out = (struct ax_compressed_format){.form = AX_FORM_AWQ,
-                                         .kind = AX_QUANT_INT4,
-                                         .bits = 4,
-                                         .block = group > 0 ? group : AX_BLOCK_ROW};
+    AX_TRY(refuse_formats_of_modules(config));
+    out->of[out->n++] = (struct ax_compressed_format){.form = AX_FORM_AWQ,
+                                                      .kind = AX_QUANT_INT4,
+                                                      .bits = 4,
+                                                      .block = group > 0 ? group : AX_BLOCK_ROW};
     return AX_OK;
 }
 
@@ -250,22 +250,22 @@ static enum ax_status parse_scales(struct ax_json config, struct ax_compressed_f
 
 /* DeepSeek's, by blocks, and Mistral's, of one scale: its weight_block_size is null, and one that is missing 128 by
  * 128, as in transformers; and GPTQModel's. */
-static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_format *out) {
+static enum ax_status parse_fp8(struct ax_json config, struct ax_compressed_formats *out) {
     const char *fmt;
     AX_TRY(ax_json_str_or(ax_json_get(config, "fmt"), "e4m3", &fmt));
     if (strcmp(fmt, "e4m3") != 0)
         return unsupported(ax_json_get(config, "fmt"), "this format of fp8 is not supported");
     const json_t *size = json_object_get(config.v, "weight_block_size");
-    *out = (struct ax_compressed_format){.form = AX_FORM_FLOAT,
-                                         .kind = AX_QUANT_FP8,
-                                         .bits = 8,
-                                         .block = size ? AX_BLOCK_TENSOR : 128,
-                                         .rows = size ? 0 : 128,
-                                         .inverse = true};
-    AX_TRY(parse_scales(config, out));
-    return !size || json_is_null(size)
-               ? AX_OK
-               : parse_blocks(ax_json_get(config, "weight_block_size"), out);
+    struct ax_compressed_format *f = &out->of[out->n++];
+    *f = (struct ax_compressed_format){.form = AX_FORM_FLOAT,
+                                       .kind = AX_QUANT_FP8,
+                                       .bits = 8,
+                                       .block = size ? AX_BLOCK_TENSOR : 128,
+                                       .rows = size ? 0 : 128,
+                                       .inverse = true};
+    AX_TRY(parse_scales(config, f));
+    return !size || json_is_null(size) ? AX_OK
+                                       : parse_blocks(ax_json_get(config, "weight_block_size"), f);
 }
 
 /* A group's own format is that of its modules; where there is none, `format` is. */
@@ -330,7 +330,6 @@ static enum ax_status parse_groups(struct ax_json config, struct ax_compressed_f
     const char *key, *format;
     json_t *v;
     AX_TRY(ax_json_str(ax_json_get(config, "format"), &format));
-    out->n = 0;
     json_object_foreach((json_t *)groups.v, key, v) {
         struct ax_compressed_format f = {0};
         AX_TRY(parse_group(ax_json_get(groups, key), format, &f));
@@ -385,7 +384,6 @@ static enum ax_status parse_modelopt(struct ax_json config, struct ax_compressed
     const struct ax_json layers = ax_json_get(config, "quantized_layers");
     const char *name, *key;
     json_t *v;
-    out->n = 0;
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_algo"), "", &name));
     if (strcmp(name, "MIXED_PRECISION") != 0 || ax_json_size(layers) == 0)
         return add_algorithm(config, out);
@@ -439,7 +437,6 @@ static enum ax_status parse_auto_round(struct ax_json config, struct ax_compress
     const struct ax_json others = ax_json_get(config, "extra_config");
     const char *key;
     json_t *v;
-    out->n = 0;
     AX_TRY(add_rounded(config, config, out));
     json_object_foreach((json_t *)others.v, key, v)
         AX_TRY(add_rounded(ax_json_get(others, key), config, out));
@@ -452,7 +449,7 @@ static const char bnb[] = "bitsandbytes", four_bits[] = "load_in_4bit",
                   eight_bits[] = "load_in_8bit";
 
 /* Matrices say the rest themselves, and those that are not quantized are numbers. */
-static enum ax_status parse_bnb(struct ax_json config, struct ax_compressed_format *out) {
+static enum ax_status parse_bnb(struct ax_json config, struct ax_compressed_formats *out) {
     bool four, eight;
     const char *type;
     AX_TRY(ax_json_bool_or(ax_json_get(config, four_bits), false, &four));
@@ -460,11 +457,12 @@ static enum ax_status parse_bnb(struct ax_json config, struct ax_compressed_form
     AX_TRY(ax_json_str_or(ax_json_get(config, "bnb_4bit_quant_type"), "fp4", &type));
     if (four == eight)
         return ax_json_error(config, "expected one of load_in_4bit and load_in_8bit to be true");
-    *out = (struct ax_compressed_format){.form = four ? AX_FORM_BNB4 : AX_FORM_BNB8,
-                                         .kind = eight                      ? AX_QUANT_INT8
-                                                 : strcmp(type, "nf4") == 0 ? AX_QUANT_NF4
-                                                                            : AX_QUANT_COUNT,
-                                         .bits = four ? 4 : 8};
+    out->of[out->n++] =
+        (struct ax_compressed_format){.form = four ? AX_FORM_BNB4 : AX_FORM_BNB8,
+                                      .kind = eight                      ? AX_QUANT_INT8
+                                              : strcmp(type, "nf4") == 0 ? AX_QUANT_NF4
+                                                                         : AX_QUANT_COUNT,
+                                      .bits = four ? 4 : 8};
     return AX_OK;
 }
 
@@ -479,28 +477,24 @@ static bool is_bnb(struct ax_json config) {
 enum ax_status ax_compressed_parse(struct ax_json config, struct ax_compressed_formats *out) {
     static const struct {
         const char *method;
-        enum ax_status (*parse)(struct ax_json config, struct ax_compressed_format *out);
-    } methods[] = {{"fp8", parse_fp8}, {"awq", parse_awq}, {bnb, parse_bnb}};
-    static const struct {
-        const char *method;
         enum ax_status (*parse)(struct ax_json config, struct ax_compressed_formats *out);
-    } mixed[] = {{"compressed-tensors", parse_groups},
-                 {"gptq", parse_gptq},
-                 {"modelopt", parse_modelopt},
-                 {"auto-round", parse_auto_round},
-                 {"intel/auto-round", parse_auto_round}};
+    } methods[] = {{"compressed-tensors", parse_groups},
+                   {"fp8", parse_fp8},
+                   {"modelopt", parse_modelopt},
+                   {"gptq", parse_gptq},
+                   {"awq", parse_awq},
+                   {"auto-round", parse_auto_round},
+                   {"intel/auto-round", parse_auto_round},
+                   {bnb, parse_bnb}};
     const char *method;
     char what[96];
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_method"), "", &method));
     if (is_bnb(config))
         method = bnb;
-    for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++)
-        if (strcmp(method, mixed[i].method) == 0)
-            return mixed[i].parse(config, out);
-    out->n = 1;
+    out->n = 0;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(method, methods[i].method) == 0)
-            return methods[i].parse(config, &out->of[0]);
+            return methods[i].parse(config, out);
     snprintf(what, sizeof what, "quantized checkpoints%s%.40s%s are not supported",
              *method ? " (" : "", method, *method ? ")" : "");
     return unsupported(config, what);
