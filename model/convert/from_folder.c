@@ -1,7 +1,5 @@
 #include "model/convert/from_folder.h"
 
-#include <string.h>
-
 #include "base/io.h"
 #include "base/mem.h"
 #include "ckpt/hf/hf.h"
@@ -12,17 +10,9 @@ static enum ax_status list_tensors(struct ax_convert *c, const struct ax_arch *a
                                    const struct ax_hf *hf, struct ax_merged *from,
                                    struct ax_st_output *to) {
     for (int i = 0; i < c->tensors; i++) {
-        const struct ax_st_entry *e = ax_hf_at(hf, i);
-        const bool rounds =
-            ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(arch, e->name);
-        AX_TRY(ax_merged_open(&from[i], arch, e, NULL, rounds ? c->written : e->dtype));
-        to[i] = (struct ax_st_output){.name = e->name,
-                                      .dtype = from[i].dtype,
-                                      .ndim = e->ndim,
-                                      .fill = ax_merged_fill,
-                                      .ctx = &from[i]};
-        memcpy(to[i].shape, e->shape, sizeof e->shape);
-        c->weights += e->numel;
+        AX_TRY(ax_merged_open(&from[i], arch, ax_hf_at(hf, i), NULL, c->written));
+        to[i] = ax_merged_output(&from[i]);
+        c->weights += ax_hf_at(hf, i)->numel;
     }
     return AX_OK;
 }

@@ -1,8 +1,8 @@
 /* Converts a GGUF file to a Hugging Face folder.
  *
  * This folder converts models: base_model.c (a name → a folder), from_gguf.c, to_gguf.c and
- * lora_to_gguf.c (the reverse), merge.c (an adapter into its base, and whether the result answers like
- * the adapter). */
+ * lora_to_gguf.c (the reverse), from_folder.c (a folder in another dtype), merge.c (an adapter into
+ * its base, and whether the result answers like the adapter). */
 #ifndef AX_MODEL_CONVERT_FROM_GGUF_H
 #define AX_MODEL_CONVERT_FROM_GGUF_H
 

@@ -202,16 +202,11 @@ static enum ax_status open_tensors(struct merge *w) {
         const struct ax_st_entry *e = i < n ? ax_hf_at(&w->hf, i) : &w->added[i - n];
         struct ax_merged *t = &w->tensors[w->m->tensors];
         const bool used = !ax_hf_is_unused(&unused, e->name);
-        const bool rounds =
-            ax_dtype_info(e->dtype)->is_float && !ax_arch_keeps_dtype(&w->arch, e->name);
         if (is_dropped(w, e))
             continue;
-        AX_TRY(ax_merged_open(t, &w->arch, e, used ? &w->peft : NULL,
-                              rounds ? w->m->written : e->dtype));
-        w->outputs[w->m->tensors] = (struct ax_st_output){
-            .name = e->name, .dtype = t->dtype, .ndim = e->ndim, .fill = ax_merged_fill, .ctx = t};
-        memcpy(w->outputs[w->m->tensors].shape, t->base->shape, sizeof e->shape);
-        w->m->matrices += t->r > 0 || t->base != t->model;
+        AX_TRY(ax_merged_open(t, &w->arch, e, used ? &w->peft : NULL, w->m->written));
+        w->outputs[w->m->tensors] = ax_merged_output(t);
+        w->m->matrices += ax_merged_differs(t);
         w->m->tensors++;
     }
     return AX_OK;

@@ -237,7 +237,9 @@ done:
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_arch *arch,
                               const struct ax_st_entry *base, const struct ax_peft *peft,
                               enum ax_dtype dtype) {
-    *t = (struct ax_merged){.model = base, .base = base, .dtype = dtype};
+    const bool rounds =
+        ax_dtype_info(base->dtype)->is_float && !ax_arch_keeps_dtype(arch, base->name);
+    *t = (struct ax_merged){.model = base, .base = base, .dtype = rounds ? dtype : base->dtype};
     char module[AX_NAME_MAX + 64];
     const char *what = strrchr(base->name, '.');
     if (!peft || !what || (size_t)(what - base->name) >= sizeof module)
@@ -320,22 +322,43 @@ enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t 
     return st;
 }
 
-enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out) {
-    struct ax_merged *t = ctx;
-    double *merged, *before;
-    AX_TRY(ax_alloc(&merged, (size_t)n, 2 * sizeof *merged));
-    before = merged + n;
+bool ax_merged_differs(const struct ax_merged *t) {
+    return t->r > 0 || t->base != t->model;
+}
+
+/* Counts elements of `merged`, as they were rounded, that the base has otherwise. */
+static enum ax_status count_changes(struct ax_merged *t, int64_t first, int64_t n,
+                                    const double *merged) {
     const int64_t left = t->model->numel - first; /* rows of new tokens follow */
     const int64_t old = left < 0 ? 0 : left < n ? left : n;
+    double *before;
+    AX_TRY(ax_alloc(&before, (size_t)n, sizeof *before));
+    const enum ax_status st = ax_st_read(t->model, first, old, AX_F64, before);
+    for (int64_t i = 0; i < n && st == AX_OK; i++)
+        t->changed += i >= old || merged[i] != before[i];
+    ax_free(before);
+    return st;
+}
+
+/* The same rounded; ctx is the struct ax_merged. */
+static enum ax_status fill(void *ctx, int64_t first, int64_t n, void *out) {
+    struct ax_merged *t = ctx;
+    double *merged;
+    AX_TRY(ax_alloc(&merged, (size_t)n, sizeof *merged));
     enum ax_status st = ax_merged_read(t, first, n, merged);
     if (st == AX_OK)
-        st = ax_st_read(t->model, first, old, AX_F64, before);
-    if (st == AX_OK) {
         ax_convert(t->dtype, out, AX_F64, merged, n);
+    if (st == AX_OK && ax_merged_differs(t)) {
         ax_convert(AX_F64, merged, t->dtype, out, n);
-        for (int64_t i = 0; i < n && (t->r > 0 || t->base != t->model); i++)
-            t->changed += i >= old || merged[i] != before[i];
+        st = count_changes(t, first, n, merged);
     }
     ax_free(merged);
     return st;
+}
+
+struct ax_st_output ax_merged_output(struct ax_merged *t) {
+    struct ax_st_output o = {
+        .name = t->model->name, .dtype = t->dtype, .ndim = t->model->ndim, .fill = fill, .ctx = t};
+    memcpy(o.shape, t->base->shape, sizeof o.shape);
+    return o;
 }

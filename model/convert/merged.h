@@ -19,20 +19,22 @@ struct ax_merged {
     int64_t group;             /* > 0: each `group` rows have an `a` of their own */
     double *a, *b, *magnitude; /* [r][cols], [rows][r], [rows] or NULL; owned */
     enum ax_dtype dtype;       /* dtype of the output */
-    int64_t changed;           /* elements written so far that differ from the base's */
+    int64_t changed; /* elements written so far that differ from the base's, of one that may */
 };
 
-/* Opens the merged form of a base tensor; peft NULL: no adapter changes it. AX_ERR_DATA if the
- * adapter's tensors do not fit it. */
+/* Opens the merged form of a base tensor, for a model in dtype; peft NULL: no adapter changes it.
+ * AX_ERR_DATA if the adapter's tensors do not fit it. */
 enum ax_status ax_merged_open(struct ax_merged *t, const struct ax_arch *arch,
                               const struct ax_st_entry *base, const struct ax_peft *peft,
                               enum ax_dtype dtype);
+/* True if it may have other elements than the base's. */
+bool ax_merged_differs(const struct ax_merged *t);
+/* The same to be written; *t must stay. */
+struct ax_st_output ax_merged_output(struct ax_merged *t);
 /* True if merging gives a tied base a separate head. */
 bool ax_merged_unties(const struct ax_peft *peft);
 void ax_merged_close(struct ax_merged *t); /* safe on a zeroed one */
 /* Elements [first, first + n) as doubles. */
 enum ax_status ax_merged_read(const struct ax_merged *t, int64_t first, int64_t n, double *out);
-/* The same rounded to `dtype`, for struct ax_st_output; ctx is the struct ax_merged. */
-enum ax_status ax_merged_fill(void *ctx, int64_t first, int64_t n, void *out);
 
 #endif

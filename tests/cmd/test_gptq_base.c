@@ -167,7 +167,8 @@ static void it_can_be_dequantized(void **state) {
     snprintf(from, sizeof from, "%s", in_scratch("gptq"));
     snprintf(to, sizeof to, "%s", in_scratch("dense"));
     sft_command = "convert";
-    EXPECT(0, "dense: llama, ", from, to, "--to", "hf", "--dtype", "float32");
+    EXPECT(0, "weights, float32", from, to, "--to", "hf");
+    EXPECT(0, "weights, bfloat16", from, in_scratch("half"), "--to", "hf", "--dtype", "bfloat16");
     EXPECT(2, "is an adapter. `axtrain merge BASE", in_scratch("plain"), "no", "--to", "hf");
     assert_int_equal(ax_hf_open(&gptq, from), AX_OK);
     assert_int_equal(ax_hf_open(&dense, to), AX_OK);
