@@ -358,7 +358,8 @@ wheel: dist ## build-dist/axtrain-VERSION-….whl: `pip install` gives the comma
 	@tools/make-wheel $(DIST)/$(RELEASE) $(VERSION) $(EPOCH) $(DIST)
 	@tools/check-wheel $(DIST)/axtrain-$(VERSION)-*.whl
 
-tests-built: $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(TEST_BIN)
+NOW = $(TEST_BIN)
+tests-built: $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(NOW)
 
 test: ## build and run the tests but the longest (about ten minutes on 2 cores)
 test-long: ## build and run the longest tests: meshes, trainings, ops in the GPU's emulator (about ten minutes)
@@ -366,7 +367,7 @@ test: NOW = $(filter-out $(LONG_BIN),$(TEST_BIN))
 test-long: NOW = $(LONG_BIN)
 test test-long:
 	@tools/bootstrap build test parquet sandbox-parts smollm2
-	@$(MAKE) --no-print-directory -j$$(nproc) $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(NOW)
+	@$(MAKE) --no-print-directory -j$$(nproc) NOW="$(NOW)" tests-built
 	@$(if $(NOW),tools/run-tests $(BUILD) $(NOW),echo "none in TEST_ROOMS")
 
 peers: ## install what test-peers compares with: PyTorch, transformers, PEFT (a few GB)

@@ -377,8 +377,8 @@ struct ax_combine_backward {
  *   dx = α·dy·W_g   a = dy [R][out], b = W, c = dx [R][in]
  *   dW_g += α·dyᵀ·x a = dy, b = x [R][in], c = dW accumulation [G][out][in], trans_a
  * With matrices stored as [in][out]: y = x·W_g as the second, dx = dy·W_gᵀ as the first, and
- * dW_g += xᵀ·dy as the third. accumulate: y and dx are added to what c has, too. A bias compute [G][N] (data NULL = none; not with trans_a) is added to
- * each row of its group. a, b, c compute except dW; the matrices of b or c need not be contiguous (row
+ * dW_g += xᵀ·dy as the third. accumulate: y and dx are added to what c has, too. A bias compute
+ * [G][N] (data NULL = none; not with trans_a) is added to each row of its group. a, b, c compute except dW; the matrices of b or c need not be contiguous (row
  * stride). expected_rows: rows to assume in the cost, since only the data determines them. mirror: of
  * what offsets is part of, for backends that need it on the host (borrowed until the call returns; NULL: they wait
  * for it each time). */

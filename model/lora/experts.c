@@ -38,10 +38,10 @@ static enum ax_status gather_b(const struct ax_expert_adapter *a, struct ax_tens
     return AX_OK;
 }
 
-/* out = x·w of each expert's rows; α other than 0: out += α·x·w. */
+/* out = x·w of each expert's rows; `adds`: out += scale·x·w. */
 static enum ax_status product(const struct ax_expert_adapter *a, const struct ax_expert_rows *rows,
                               const struct ax_tensor *x, const struct ax_tensor *w, bool trans_b,
-                              double alpha, const struct ax_tensor *out) {
+                              bool adds, const struct ax_tensor *out) {
     return ax_run_grouped_gemm(a->rt->q,
                                &(struct ax_grouped_gemm){.a = *x,
                                                          .b = *w,
@@ -49,8 +49,8 @@ static enum ax_status product(const struct ax_expert_adapter *a, const struct ax
                                                          .offsets = rows->offsets,
                                                          .mirror = rows->mirror,
                                                          .trans_b = trans_b,
-                                                         .accumulate = alpha != 0,
-                                                         .alpha = alpha != 0 ? alpha : 1,
+                                                         .accumulate = adds,
+                                                         .alpha = adds ? a->scale : 1,
                                                          .expected_rows = rows->part.expected});
 }
 
@@ -79,7 +79,7 @@ static enum ax_status project(const struct ax_expert_adapter *a, const struct ax
     const struct ax_tensor all = ax_unit_weight(a->unit, a->a), A = here(a, &all);
     const struct ax_tensor experts = stacked(a, &A);
     *low = take_rows(a, &rows->x, a->r);
-    return product(a, rows, &rows->x, &experts, true, 0, low);
+    return product(a, rows, &rows->x, &experts, true, false, low);
 }
 
 /* The adapters of a part's experts. */
@@ -101,7 +101,7 @@ enum ax_status ax_adapter_experts_forward(const struct ax_expert_adapter *all,
     const size_t mark = ax_stack_mark(scratch);
     AX_TRY(project(a, rows, &low));
     AX_TRY(gather_b(a, &b));
-    AX_TRY(product(a, rows, &low, &b, true, a->scale, &rows->y));
+    AX_TRY(product(a, rows, &low, &b, true, true, &rows->y));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }
@@ -129,9 +129,9 @@ enum ax_status ax_adapter_experts_backward(const struct ax_expert_adapter *all_h
                                                       .alpha = a->scale,
                                                       .accumulate = true}));
     up = take_rows(a, &rows->x, a->r);
-    AX_TRY(product(a, rows, &rows->y, &b, false, 0, &up));
+    AX_TRY(product(a, rows, &rows->y, &b, false, false, &up));
     AX_TRY(outer(a, rows, &up, &rows->x, a->scale, &dA));
-    AX_TRY(product(a, rows, &up, &experts, false, a->scale, dx));
+    AX_TRY(product(a, rows, &up, &experts, false, true, dx));
     ax_stack_release(scratch, mark);
     return AX_OK;
 }

@@ -47,7 +47,8 @@ void ax_advantages(const struct ax_advantage_options *o, int64_t n, const double
  * rewards [group][n_rewards]; work [group]. */
 bool ax_group_teaches(const struct ax_advantage_options *o, const double *rewards, double *work);
 /* TRL's frac_reward_zero_std: the share of groups whose completions are worth the same, as the one
- * completion of a group is; of a batch's deviation, where that is what counts, 0 or 1. rewards [n][n_rewards]; work [n]. */
+ * completion of a group is; of a batch's deviation, where that is what counts, 0 or 1. rewards
+ * [n][n_rewards]; work [n]. */
 double ax_share_without_spread(const struct ax_advantage_options *o, int64_t n,
                                const double *rewards, double *work);
 

@@ -171,8 +171,8 @@ template <class T, form Form> struct product {
         copy_wait();
     }
 
-    /* Adds alpha times them to a matrix in F32. What is there is read before any of 16 rows is written, so that many reads
-     * are on their way. */
+    /* Adds alpha times them to a matrix in F32. What is there is read before any of 16 rows is written, so that
+     * many reads are on their way. */
     __device__ void add_to(float *matrix, float alpha, int rows, int cols, int row, int col) const {
         AX_UNROLL
         for (int m = 0; m < M; m++) {
