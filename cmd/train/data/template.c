@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/log.h"
 #include "ckpt/gguf/gguf.h"
 #include "cmd/train/data/data.h"
 #include "data/text/template/mistral.h"
@@ -77,6 +78,8 @@ static enum ax_status by_name(struct choice *out, const struct ax_setup_tokenize
         return ax_template_builtin(&out->template, name);
     if (models_own(out, t) == AX_OK)
         return AX_OK;
+    ax_log_info("chat_template: %s is used, not the model's own: %s", name + strlen(FALLBACK),
+                ax_error_text());
     ax_error_clear();
     free_both(out);
     return ax_template_builtin(&out->template, name + strlen(FALLBACK));
