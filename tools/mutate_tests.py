@@ -63,7 +63,9 @@ class Bench:
         self.copy_tree()
         start = time.monotonic()
         sources = sorted(p.relative_to(self.tree).as_posix() for p in self.tree.glob("tests/*/test_*.c"))
-        self.tests = [s[len("tests/"):-len(".c")] for s in sources if not s.startswith("tests/cuda/")]
+        tests = [s[len("tests/"):-len(".c")] for s in sources if not s.startswith("tests/cuda/")]
+        long = (self.tree / "tests/long.txt").read_text().splitlines()  # of `make test-long`
+        self.tests = [t for t in tests if t not in long]
         product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
                    and not p.is_relative_to(self.tree / "tests")]
         self.product_key = digest(product) + hashlib.sha1(" ".join(self.cover.make).encode()).hexdigest()[:4]
