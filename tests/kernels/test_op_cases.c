@@ -3,11 +3,13 @@
  *
  * For each op: its family, its cases in bfloat16, and what they cost in all. For each operand of it: in how many
  * cases it is given, their elements, the smallest and the largest number, the sum (outputs are NaN until the op
- * runs), and how many cases the op refuses if that operand alone is changed. If what differs is intended,
- * AX_UPDATE=1 writes it into the file, for git to show. */
+ * runs), and how many cases the op refuses if that operand alone is changed. Then how many of all these refusals
+ * each of its conditions makes, in the order in which they are met. If what differs is intended, AX_UPDATE=1
+ * writes it into the file, for git to show. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -63,12 +65,31 @@ static const struct {
 };
 #define N_CHANGES (sizeof changes / sizeof *changes)
 
-static bool refuses(const struct ax_case *c, struct ax_tensor *t, size_t change) {
+/* The refusals of an op by its conditions. */
+struct rules {
+    struct {
+        const char *text;
+        int refused;
+    } list[64];
+    int n;
+};
+
+static bool refuses(const struct ax_case *c, struct ax_tensor *t, size_t change,
+                    struct rules *rules) {
     const struct ax_tensor was = *t;
     changes[change].apply(t);
-    const bool refused = ax_op_broken_rule(c->op, c->args) != NULL;
+    const char *broken = ax_op_broken_rule(c->op, c->args);
     *t = was;
-    return refused;
+    int i = 0;
+    while (broken && i < rules->n && strcmp(rules->list[i].text, broken) != 0)
+        i++;
+    if (!broken)
+        return false;
+    assert_true(i < (int)(sizeof rules->list / sizeof *rules->list));
+    rules->n += i == rules->n;
+    rules->list[i].text = broken;
+    rules->list[i].refused++;
+    return true;
 }
 
 /* ---- the record ---- */
@@ -89,11 +110,12 @@ static bool is_over_another(const struct ax_case *c, const struct ax_tensor *t) 
     return over;
 }
 
-static void count_operand(struct counts *n, const struct ax_case *c, struct ax_tensor *t) {
+static void count_operand(struct counts *n, const struct ax_case *c, struct ax_tensor *t,
+                          struct rules *rules) {
     if (t->data == NULL)
         return;
     for (size_t i = 0; i < N_CHANGES; i++)
-        n->refused[i] += refuses(c, t, i);
+        n->refused[i] += refuses(c, t, i, rules);
     const bool over = is_over_another(c, t);
     for (int64_t i = 0; i < ax_tensor_numel(t) && !over; i++) {
         const double x = ax_case_element(t, i);
@@ -119,6 +141,7 @@ static void put_operand(struct ax_buf *out, const char *name, const struct count
 static void put_op(struct ax_buf *out, enum ax_op op) {
     struct counts all[AX_MAX_OPERANDS] = {0};
     struct ax_op_cost total = {0};
+    struct rules rules = {.n = 0};
     const struct ax_operand *list = ax_op_operands(op);
     int n, n_cases = 0;
     const struct ax_shape *shapes = ax_op_shapes(op, &n);
@@ -133,7 +156,7 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
         total.flops += cost.flops;
         total.bytes += cost.bytes;
         for (int o = 0; list[o].name; o++)
-            count_operand(&all[o], &c, ax_operand_tensor(&list[o], c.args));
+            count_operand(&all[o], &c, ax_operand_tensor(&list[o], c.args), &rules);
         ax_case_free(&c);
         n_cases++;
     }
@@ -143,6 +166,10 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
                n_cases, total.flops, total.bytes);
     for (int o = 0; list[o].name; o++)
         put_operand(out, list[o].name, &all[o]);
+    record_put(out, "  conditions:");
+    for (int i = 0; i < rules.n; i++)
+        record_put(out, " %d", rules.list[i].refused);
+    record_put(out, "\n");
 }
 
 static void cases_are_as_recorded(void **state) {

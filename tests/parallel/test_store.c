@@ -349,6 +349,21 @@ static void strangers_are_refused(void **state) {
     ax_log_set_level(AX_LOG_INFO);
 }
 
+/* Of Python's: hmac.new(key, b"store".ljust(8, b"\0") + nonce + b"rest", hashlib.sha256) */
+static void proofs_are_hmacs(void **state) {
+    (void)state;
+    static const unsigned char expected[AX_MAC_BYTES] = {
+        0x97, 0x49, 0xbe, 0x0b, 0x63, 0xf4, 0x5c, 0x61, 0x7d, 0x55, 0x69,
+        0x16, 0x92, 0x68, 0x03, 0xce, 0x32, 0x07, 0x0c, 0xc7, 0x26, 0x9d,
+        0xcc, 0x2b, 0x1b, 0x15, 0xe5, 0xd7, 0x34, 0x49, 0xea, 0xa8};
+    const unsigned char key[AX_STORE_KEY_BYTES] = "of this job";
+    unsigned char nonce[AX_STORE_NONCE], mac[AX_MAC_BYTES];
+    for (size_t i = 0; i < sizeof nonce; i++)
+        nonce[i] = (unsigned char)(i + 1);
+    ax_store_proof(key, "store", nonce, "rest", 4, mac);
+    assert_memory_equal(mac, expected, sizeof expected);
+}
+
 /* What a rank sent is of no use to another connection, whose challenge differs. */
 static void proofs_cannot_be_replayed(void **state) {
     (void)state;
@@ -716,6 +731,7 @@ int main(void) {
         cmocka_unit_test(missing_ranks_are_a_table),
         cmocka_unit_test(losses_end_waits),
         cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(proofs_are_hmacs),
         cmocka_unit_test(proofs_cannot_be_replayed),
         cmocka_unit_test(the_first_cause_is_told),
         cmocka_unit_test(keys_are_bounded),
