@@ -112,18 +112,20 @@ static void pipes_are_refused(void **state) {
             scratch);
 }
 
-/* What is documented to read a stream, and what a shell makes of "<(command)". */
+/* What is documented to read a stream, here one that begins with a byte alone, and what a shell makes of
+ * "<(command)". */
 static void streams_are_read(void **state) {
     (void)state;
     char command[1200];
     static const char *const forms[] = {
-        "cat '%s/prompts.jsonl' | '%s' grpo '%s/c.yaml' output_dir='%s/s' max_steps=1 --quiet "
+        "{ head -c 1 '%1$s/prompts.jsonl'; sleep 0.1; tail -c +2 '%1$s/prompts.jsonl'; } | "
+        "'%2$s' grpo '%1$s/c.yaml' output_dir='%1$s/s' max_steps=1 --quiet "
         "\"datasets=[{path: /dev/stdin, ds_type: json}]\" 2>&1",
         "bash -c \"'%2$s' grpo <(cat '%1$s/c.yaml') output_dir='%1$s/s' max_steps=1 --quiet\" 2>&1",
     };
     (void)configure("", "micro_batch_size: 4\n");
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        snprintf(command, sizeof command, forms[i], scratch, test_program(), scratch, scratch);
+        snprintf(command, sizeof command, forms[i], scratch, test_program());
         if (system(command) != 0)
             fail_msg("%s", command);
         clear("s");
