@@ -221,6 +221,23 @@ static void with_tools(void **state) {
     clear("b");
 }
 
+/* No step of ranks that train has time for rewards, which the ranks that sample give. */
+static void no_rewards_here(const char *folder) {
+    char *text = read_text(folder, "metrics.jsonl"), *rest = text;
+    int n = 0;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *v = json_loads(line, 0, NULL);
+        const json_t *phases = json_object_get(v, "phase_seconds");
+        if (phases) {
+            assert_true(json_number_value(json_object_get(phases, "reward")) == 0);
+            n++;
+        }
+        json_decref(v);
+    }
+    ax_free(text);
+    assert_int_equal(n, STEPS);
+}
+
 /* By the ranks that train, with their weights of now; answers are as without it. */
 static void evaluations(void **state) {
     (void)state;
@@ -231,6 +248,7 @@ static void evaluations(void **state) {
     assert_int_equal(numbers("a", "eval_reward", x, 5), 3);
     assert_int_equal(numbers("b", "eval_reward", y, 5), 3);
     assert_memory_equal(x, y, 3 * sizeof *x);
+    no_rewards_here("b");
     same_run("a", "b", "model.safetensors");
     clear("a");
     clear("b");
