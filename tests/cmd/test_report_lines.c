@@ -54,6 +54,22 @@ static void a_resumed_run_replaces_completions(void **state) {
     ax_report_close(&run);
 }
 
+#define SAMPLE(step, text) "{\"step\": " #step ", \"event\": \"sample\", \"text\": \"" text "\"}\n"
+
+/* The same of texts that metrics.jsonl has: what was sampled after the step that a run resumed from is of no run. */
+static void a_resumed_run_replaces_samples(void **state) {
+    (void)state;
+    struct ax_report_run run;
+    put_folder("samples",
+               SAMPLE(1, "a") SAMPLE(2, "b") SAMPLE(3, "c") SAMPLE(4, "d") SAMPLE(2, "e"), NULL);
+    assert_ok(ax_report_read(&run, in_scratch("samples")));
+    assert_int_equal(run.n_samples, 3);
+    assert_string_equal(run.samples[0].text, "a");
+    assert_string_equal(run.samples[1].text, "b");
+    assert_string_equal(run.samples[2].text, "e");
+    ax_report_close(&run);
+}
+
 static void lines_that_are_left_out_are_named(void **state) {
     (void)state;
     struct ax_buf b = {0};
@@ -137,6 +153,7 @@ static void the_best_is_what_the_run_chose(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_replaces_completions),
+        cmocka_unit_test(a_resumed_run_replaces_samples),
         cmocka_unit_test(lines_that_are_left_out_are_named),
         cmocka_unit_test(numbers_that_are_none_are_no_nan),
         cmocka_unit_test(the_best_is_what_the_run_chose),

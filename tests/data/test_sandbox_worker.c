@@ -93,6 +93,7 @@ static void killed_100_times_loses_nothing(void **state) {
     ax_sandbox_take_stats(sandbox, &stats);
     assert_true(stats.restarts > 50); /* some hit a worker that was starting */
     assert_int_equal(stats.verdicts[AX_VERDICT_EXIT], stats.runs);
+    assert_true(stats.seconds > 0);
 }
 
 /* The first runs for seconds, the others are quick. */
