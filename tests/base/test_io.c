@@ -21,6 +21,7 @@
 #include "base/direct_io.h"
 #include "base/fault.h"
 #include "base/lock.h"
+#include "base/mem.h"
 #include "base/proc.h"
 
 static char dir[64];
@@ -296,6 +297,28 @@ static void pipes_may_be_long(void **state) {
     assert_int_equal(how, 0);
 }
 
+/* Also where a whole block ends there; a read that goes on for ever is stopped. */
+static void reads_end_with_the_file(void **state) {
+    (void)state;
+    static const size_t sizes[] = {0, 1, AX_DIRECT_IO_ALIGN, AX_DIRECT_IO_ALIGN + 1,
+                                   2 * AX_DIRECT_IO_ALIGN};
+    static char bytes[2 * AX_DIRECT_IO_ALIGN];
+    void *heap, *buffer;
+    assert_int_equal(ax_alloc_direct(&heap, &buffer, 4 * AX_DIRECT_IO_ALIGN), AX_OK);
+    alarm(10);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct ax_file f;
+        size_t got = 1;
+        assert_int_equal(ax_write_file_atomic(in_dir("ends"), bytes, sizes[i]), AX_OK);
+        assert_int_equal(ax_file_open_direct(&f, in_dir("ends")), AX_OK);
+        assert_int_equal(ax_file_pread_some(&f, buffer, 4 * AX_DIRECT_IO_ALIGN, 0, &got), AX_OK);
+        assert_int_equal(got, sizes[i]);
+        assert_int_equal(ax_file_close(&f), AX_OK);
+    }
+    alarm(0);
+    ax_free(heap);
+}
+
 /* Nothing that has no end, or that nobody writes to, is waited for. */
 static void other_files_are_refused(void **state) {
     (void)state;
@@ -542,6 +565,7 @@ int main(void) {
         test_in_dir(small_limits_are_exact),
         test_in_dir(kernel_files_are_cut_to_the_buffer),
         test_in_dir(pipes_may_be_long),
+        test_in_dir(reads_end_with_the_file),
         test_in_dir(other_files_are_refused),
         test_in_dir(links_are_not_written_through),
         test_in_dir(mappings_are_of_regular_files),
