@@ -628,6 +628,8 @@ static void the_first_of_equal_scores(void **state) {
     assert_true(ax_score_steps(AX_SCORE_MIN, p, 3) == 0.25);
     assert_true(ax_score_steps(AX_SCORE_PRODUCT, p, 3) == 0.09375);
     assert_true(ax_score_steps(AX_SCORE_LAST, p, 3) == 0.75);
+    for (int by = 0; by < AX_SCORE_BYS; by++) /* of no steps */
+        assert_true(ax_score_steps((enum ax_score_by)by, p + 1, 0) == 1);
     assert_true(isnan(ax_score_steps(AX_SCORE_MIN, (const double[]){0.5, NAN, 0.25}, 3)));
 }
 

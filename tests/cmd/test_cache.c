@@ -335,7 +335,8 @@ static void put_leftovers(const char *dead) {
     snprintf(name, sizeof name, "prep/00000000000000000000000000000003.tmp-%d/words.bin",
              (int)getppid());
     put_deep(name, "being written");
-    static const char *const kinds[] = {"4.old-", "5.odd-", "6.tmp-x", "7.tmp"};
+    static const char *const kinds[] = {"4.old-", "5.odd-",   "6.tmp-x",
+                                        "7.tmp",  "8.tmp-1x", "9.tmp-111111111"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         snprintf(name, sizeof name, "prep/0000000000000000000000000000000%s%s/words.bin", kinds[i],
                  dead);
@@ -374,7 +375,7 @@ static void leftovers_are_listed_and_cleared(void **state) {
     assert_true(is_there("sandbox", "sandbox") && is_there("products", "products"));
     assert_true(is_there("hub", "org/mine, with 1 incomplete download (5 B)"));
     assert_false(is_there("leftover", "notes") || is_there("other", "notes"));
-    for (int i = 5; i <= 7; i++) {
+    for (int i = 5; i <= 9; i++) {
         char part[40];
         snprintf(part, sizeof part, "0000000%d.", i);
         assert_false(is_there("leftover", part));
