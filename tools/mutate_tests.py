@@ -59,13 +59,14 @@ class Bench:
 
     # ---- building
 
-    def prepare(self):
+    def prepare(self, with_long):
+        """`with_long`: with the tests of `make test-long`, too."""
         self.copy_tree()
         start = time.monotonic()
         sources = sorted(p.relative_to(self.tree).as_posix() for p in self.tree.glob("tests/*/test_*.c"))
         tests = [s[len("tests/"):-len(".c")] for s in sources if not s.startswith("tests/cuda/")]
-        long = (self.tree / "tests/long.txt").read_text().splitlines()  # of `make test-long`
-        self.tests = [t for t in tests if t not in long]
+        long = (self.tree / "tests/long.txt").read_text().splitlines()
+        self.tests = [t for t in tests if with_long or t not in long]
         product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
                    and not p.is_relative_to(self.tree / "tests")]
         self.product_key = digest(product) + hashlib.sha1(" ".join(self.cover.make).encode()).hexdigest()[:4]
