@@ -49,6 +49,8 @@ static struct {
 
 static int answer(struct stub *s, const char *head, const char *body, struct ax_buf *out) {
     (void)s;
+    if (strstr(head, "Authorization")) /* no key was given */
+        return 400;
     if (strncmp(head, "GET", 3) == 0) {
         ax_buf_puts(out, "{\"data\":[{\"id\":\"m\"}]}");
         return 200;
