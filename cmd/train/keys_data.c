@@ -106,7 +106,10 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
     {0}};
 
 /* Types whose records are rendered by a chat template; without one, those with messages are. */
-#define OF_CHATS "!.type || .type == chat_template*,bradley_terry*,*.kd.chat_template*"
+#define CHAT_TYPES ".type == chat_template*,bradley_terry*,*.kd.chat_template*"
+#define OF_CHATS   "!.type || " CHAT_TYPES
+/* Without a type, all of a conversation is trained on, as in TRL. */
+#define OF_TURNS CHAT_TYPES " && !.train_on_generation"
 /* A map in `type` that describes texts to learn, and not answers. */
 #define TEXT_MAP "!rl && !reward_model && !process_reward_model"
 
@@ -177,23 +180,23 @@ const struct ax_config_key ax_config_keys_datasets[] = {
            "Names of role, content and other properties in the records' messages.",
            .when = OF_CHATS, AX_INTO(AX_FIELD(struct ax_entry_keys, properties))),
     AX_KEY("datasets[].message_field_training", AX_T_STR,
-           "Message key that is true if the turn is trained on.", .when = OF_CHATS,
+           "Message key that is true if the turn is trained on.", .when = OF_TURNS,
            AX_INTO(AX_FIELD(struct ax_format_chat, field_training))),
     AX_KEY("datasets[].message_field_training_detail", AX_T_STR,
-           "Message key with the character spans of a turn to train on.", .when = OF_CHATS,
+           "Message key with the character spans of a turn to train on.", .when = OF_TURNS,
            AX_INTO(AX_FIELD(struct ax_format_chat, field_training_detail))),
     AX_KEY("datasets[].roles", AX_T_MAP | AX_OF(AX_T_LIST),
            "For each role of the template, its names in the records; replaces the default map.",
            .when = OF_CHATS, AX_INTO(AX_FIELD(struct ax_entry_keys, roles))),
     AX_KEY("datasets[].roles_to_train", AX_T_STRINGS, "Roles whose turns are trained on.",
-           .dflt = "[assistant]", .when = OF_CHATS,
+           .dflt = "[assistant]", .when = OF_TURNS,
            AX_INTO(AX_FIELD(struct ax_entry_keys, roles_to_train))),
     AX_KEY("datasets[].train_on_eos", AX_T_STR, "Which end-of-sequence tokens are trained on.",
-           .choices = "all|turn|last|none", .dflt = "turn", .when = OF_CHATS,
+           .choices = "all|turn|last|none", .dflt = "turn", .when = OF_TURNS,
            AX_INTO(AX_FIELD(struct ax_entry_keys, train_on_eos))),
     AX_KEY("datasets[].train_on_eot", AX_T_STR,
            "Which end-of-turn tokens are trained on; same as train_on_eos if unset.",
-           .choices = "all|turn|last|none", .when = OF_CHATS,
+           .choices = "all|turn|last|none", .when = OF_TURNS,
            AX_INTO(AX_FIELD(struct ax_entry_keys, train_on_eot))),
     AX_KEY("datasets[].train_on_generation", AX_T_BOOL,
            "Train on what the chat template marks with {% generation %}, whatever the roles. "

@@ -199,12 +199,22 @@ static void keys_that_the_type_does_not_read(void **state) {
             "  - {path: a, type: alpaca, roles_to_train: [user], train_on_eos: all, field: x}\n"
             "  - {path: b, type: chat_template, roles_to_train: [user], field: x}\n"
             "  - {path: c, type: completion, field: x, field_messages: y}\n"
-            "  - {path: d, field_messages: y}\n"
+            "  - {path: d, field_messages: y, roles_to_train: [user], train_on_eot: all,\n"
+            "     message_field_training: w, message_field_training_detail: s}\n"
+            "  - {path: g, type: chat_template, train_on_generation: true, train_on_eos: all}\n"
             "test_datasets:\n  - {path: e, type: {format: f}, roles: {user: [u]}}\n",
             NULL);
-    static const char *const unused[] = {"datasets.0.roles_to_train", "datasets.0.train_on_eos",
-                                         "datasets.0.field",          "datasets.1.field",
-                                         "datasets.2.field_messages", "test_datasets.0.roles"};
+    static const char *const unused[] = {"datasets.0.roles_to_train",
+                                         "datasets.0.train_on_eos",
+                                         "datasets.0.field",
+                                         "datasets.1.field",
+                                         "datasets.2.field_messages",
+                                         "test_datasets.0.roles",
+                                         "datasets.3.roles_to_train",
+                                         "datasets.3.train_on_eot",
+                                         "datasets.3.message_field_training",
+                                         "datasets.3.message_field_training_detail",
+                                         "datasets.4.train_on_eos"};
     static const char *const used[] = {"datasets.1.roles_to_train", "datasets.2.field",
                                        "datasets.3.field_messages"};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)

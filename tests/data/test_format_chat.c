@@ -254,7 +254,21 @@ static void training_fields(void **state) {
         "\"assistant\", \"content\": \"cd\", \"spans\": []}]}",
         "<|im_start|>assistant\nab<|im_end|>\n<|im_start|>assistant\ncd<|im_end|>\n");
     check_bad_record(&c.o, ROW("{\"role\": \"user\", \"content\": \"1\", \"train\": \"yes\"}"),
-                     "messages[0]: train: expected true or false, got text");
+                     "messages[0]: train: expected true, false, 1 or 0, got text");
+    /* OpenAI's weights, as JSON and as a table have them: a turn is trained on or not */
+    c.chat.field_training = "weight";
+    check_record(&c.o,
+                 ROW("{\"role\": \"assistant\", \"content\": \"1\", \"weight\": 0}, {\"role\": "
+                     "\"assistant\", \"content\": \"2\", \"weight\": 1}, {\"role\": \"assistant\", "
+                     "\"content\": \"3\", \"weight\": 0.0}, {\"role\": \"assistant\", "
+                     "\"content\": \"4\", \"weight\": 1.0}"),
+                 "<|im_start|>assistant\n1<|im_end|>\n<|im_start|>assistant\n⟦2<|im_end|>⟧\n"
+                 "<|im_start|>assistant\n3<|im_end|>\n<|im_start|>assistant\n⟦4<|im_end|>⟧\n");
+    check_bad_record(&c.o, ROW("{\"role\": \"assistant\", \"content\": \"1\", \"weight\": 2}"),
+                     "messages[0]: weight: expected 0 (not trained on) or 1, got 2");
+    check_bad_record(&c.o, ROW("{\"role\": \"assistant\", \"content\": \"1\", \"weight\": 0.5}"),
+                     "messages[0]: weight: expected 0 (not trained on) or 1, got 0.5");
+    c.chat.field_training = "train";
     check_bad_record(
         &c.o,
         ROW("{\"role\": \"user\", \"content\": \"1\", \"spans\": [{\"begin_offset\": 2, "

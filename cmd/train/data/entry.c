@@ -92,12 +92,13 @@ static enum ax_status read_roles(struct ax_setup_entry *e, const struct ax_confi
     return AX_OK;
 }
 
+/* NULL: the type of the records does not ask. */
 static enum ax_train_on train_on(const char *word) {
     static const char *const words[] = {[AX_TRAIN_TURN] = "turn",
                                         [AX_TRAIN_ALL] = "all",
                                         [AX_TRAIN_LAST] = "last",
                                         [AX_TRAIN_NONE] = "none"};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; word && i < 4; i++)
         if (strcmp(words[i], word) == 0)
             return (enum ax_train_on)i;
     return AX_TRAIN_TURN; /* the config's table allows only these words */

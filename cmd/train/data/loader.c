@@ -150,8 +150,10 @@ static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set)
         {AX_ODD_START, "an assistant turn before any user turn"},
         {AX_ODD_TWICE, "two user turns in a row"},
         {AX_ODD_EMPTY, "an empty assistant turn"},
-        {AX_ODD_FLAG, "a turn with train: false, weight: 0 or the like that is trained on all the "
-                      "same (message_field_training names the key that counts)"},
+        {AX_ODD_FLAG,
+         "a turn with train: false, weight: 0 or the like that is trained on all the "
+         "same (with type: chat_template, message_field_training: weight leaves out what has "
+         "weight: 0)"},
         {AX_ODD_THOUGHT,
          "answers that are trained on without their reasoning, which the chat template leaves out "
          "(many write only the last one's: let each record end with the answer to learn)"},

@@ -342,6 +342,20 @@ static bool opts_out(const json_t *message) {
     return out;
 }
 
+/* OpenAI's weights are 0 and 1; a table has them as 0.0 and 1.0. No turn counts twice or half. */
+static bool is_flag(const json_t *v) {
+    return json_is_boolean(v) ||
+           (json_is_number(v) && (json_number_value(v) == 0 || json_number_value(v) == 1));
+}
+
+static enum ax_status refuse_flag(const char *key, const json_t *v) {
+    if (!json_is_number(v))
+        return ax_error(AX_ERR_DATA, "%s: expected true, false, 1 or 0, got %s", key,
+                        ax_json_kind(v));
+    return ax_error(AX_ERR_DATA, "%s: expected 0 (not trained on) or 1, got %g", key,
+                    json_number_value(v));
+}
+
 /* Which text is trained on: by the message's flag, else by its spans, else by its role. */
 static enum ax_status read_training(const struct ax_format *f, const json_t *from, const char *role,
                                     struct ax_turn *turn) {
@@ -349,9 +363,8 @@ static enum ax_status read_training(const struct ax_format *f, const json_t *fro
     const json_t *own = chat->field_training ? json_object_get(from, chat->field_training) : NULL;
     const json_t *detail =
         chat->field_training_detail ? json_object_get(from, chat->field_training_detail) : NULL;
-    if (own && !json_is_boolean(own) && !json_is_integer(own))
-        return ax_error(AX_ERR_DATA, "%s: expected true or false, got %s", chat->field_training,
-                        ax_json_kind(own));
+    if (own && !is_flag(own))
+        return refuse_flag(chat->field_training, own);
     turn->train = is_trained_role(f, role);
     turn->opts_out = !chat->field_training && opts_out(from);
     if (detail) {
@@ -361,7 +374,7 @@ static enum ax_status read_training(const struct ax_format *f, const json_t *fro
         turn->train = turn->content.n > 0;
     }
     if (own)
-        turn->train = json_is_true(own) || json_integer_value(own) != 0;
+        turn->train = json_is_true(own) || json_number_value(own) == 1;
     return AX_OK;
 }
 
