@@ -184,7 +184,8 @@ static void mistakes(void **state) {
         {PAIR "{\"prompt\": \"q\", \"chosen\": \"1\", \"rejected\": \"1\"}\n", "rl: dpo\n",
          AX_ERR_DATA, "rows.jsonl:2: chosen and rejected give the same text"},
         {PAIR "{\"prompt\": \"q\", \"chosen\": \"1\"}\n", "rl: dpo\n", AX_ERR_DATA,
-         "rows.jsonl:2: column \"rejected\" is missing; the record has \"prompt\", \"chosen\""},
+         "rows.jsonl:2: column \"rejected\" is missing or null; the record has \"prompt\", "
+         "\"chosen\""},
         {CHAT_PAIR, "rl: dpo\n", AX_ERR_CONFIG,
          "prompt: messages need a chat template, and the tokenizer has none; set chat_template"},
         {RATED "false}\n" RATED "0}\n", "rl: kto\n", AX_ERR_DATA,
@@ -196,7 +197,8 @@ static void mistakes(void **state) {
         {STEPS "[1, 0]}\n" STEPS "[1]}\n", "process_reward_model: true\n", AX_ERR_DATA,
          "rows.jsonl:2: completions has 2 steps, but labels has 1 elements"},
         {PAIR, "process_reward_model: true\n", AX_ERR_DATA,
-         "rows.jsonl:1: column \"completions\" is missing; the record has \"prompt\", \"chosen\", "
+         "rows.jsonl:1: column \"completions\" is missing or null; the record has \"prompt\", "
+         "\"chosen\", "
          "\"rejected\""},
         {PAIR "{\"prompt\": \"q\", \"chosen\": \"1\", \"rejected\": \"2\", \"margin\": true}\n",
          "reward_model: true\n", AX_ERR_DATA,

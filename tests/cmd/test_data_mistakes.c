@@ -49,11 +49,12 @@ static void bad_rows(void **state) {
         const char *name, *rows, *more, *part;
     } cases[] = {
         {"r.jsonl", GOOD "{\"text\": \"x\"}\n", CHAT,
-         "r.jsonl:2: column \"messages\" (field_messages) is missing; the record has \"text\"; "
+         "r.jsonl:2: column \"messages\" (field_messages) is missing or null; the record has "
+         "\"text\"; "
          "these "
          "columns look like type: completion, field: text (set max_bad_rows"},
         {"r.jsonl", GOOD "{\"a\": 1, \"b\": 2}\n", CHAT,
-         "(field_messages) is missing; the record has \"a\", \"b\" (set max_bad_rows"},
+         "(field_messages) is missing or null; the record has \"a\", \"b\" (set max_bad_rows"},
         {"r.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n", CHAT,
          "the record has \"instruction\", \"output\"; these columns look like type: alpaca (set"},
         {"r.jsonl", "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}\n", CHAT,
@@ -90,7 +91,8 @@ static void bad_rows(void **state) {
          "look like preferences (chosen, rejected): rl: dpo, without `type` (set"},
         {"r.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n",
          "    type: {field_instruction: instruction, field_output: answer}\n",
-         "column \"answer\" is missing; the record has \"instruction\", \"output\"; these columns "
+         "column \"answer\" is missing or null; the record has \"instruction\", \"output\"; these "
+         "columns "
          "look "
          "like "
          "type: alpaca (set"},
@@ -119,7 +121,8 @@ static void bad_rows(void **state) {
         {"r.jsonl", GOOD "{\"a\": \"\\ud800\"}\n", CHAT, "r.jsonl:2:7: invalid Unicode"},
         {"r.jsonl", GOOD "7\n", CHAT, "r.jsonl:2: expected an object"},
         {"r.jsonl", GOOD "{\"text\": 1}\n", "    type: alpaca\n",
-         "r.jsonl:1: column \"instruction\" is missing; the record has \"messages\"; these columns "
+         "r.jsonl:1: column \"instruction\" is missing or null; the record has \"messages\"; these "
+         "columns "
          "look like type: chat_template (set"},
         {"r.jsonl", "{\"text\": 1}\n", "    type: completion\n",
          "r.jsonl:1: text: expected text, got a number (set max_bad_rows: 1 to skip"},

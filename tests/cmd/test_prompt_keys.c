@@ -112,7 +112,7 @@ static void refused(void **state) {
     ax_free(out);
     assert_error(run(ax_cmd_preview, &out, 1, (const char *const[]){config_of(TALK, GRPO)}),
                  AX_ERR_DATA,
-                 "rows.jsonl:1: column \"prompt\" is missing; the record has \"talk\"");
+                 "rows.jsonl:1: column \"prompt\" is missing or null; the record has \"talk\"");
     ax_free(out);
 }
 

@@ -358,11 +358,12 @@ static void bad_pairs(void **state) {
         {"{\"prompt\": \"a\", \"chosen\": 1, \"rejected\": \"b\"}",
          "chosen: expected text or a list of messages, got a number"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\"}",
-         "column \"rejected\" is missing; the record has \"prompt\", \"chosen\""},
+         "column \"rejected\" is missing or null; the record has \"prompt\", \"chosen\""},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": null}",
          "column \"rejected\" is missing"},
         {"{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}",
-         "column \"chosen\" is missing; the record has \"prompt\", \"completion\", \"label\"; "
+         "column \"chosen\" is missing or null; the record has \"prompt\", \"completion\", "
+         "\"label\"; "
          "these columns "
          "look "
          "like rated answers (completion, label): rl: kto, without `type`"},
@@ -408,13 +409,14 @@ static void bad_answers(void **state) {
         {"{\"prompt\": \"q\", \"completion\": \"a\", \"label\": 0.5}",
          "label: expected true, false, 1 or 0, got another number"},
         {"{\"prompt\": \"q\", \"completion\": \"a\"}",
-         "column \"label\" is missing; the record has \"prompt\", \"completion\"; these columns "
+         "column \"label\" is missing or null; the record has \"prompt\", \"completion\"; these "
+         "columns "
          "look like fine-tuning data: type: {field_instruction: prompt, field_output: completion}, "
          "without `rl`"},
         {"{\"prompt\": \"q\", \"answer\": \"a\", \"is_good\": true}",
          "look like type: {field_prompt: prompt, field_completion: answer, field_label: is_good}"},
         {"{\"completion\": \"a\", \"label\": 1}",
-         "column \"prompt\" is missing; the record has \"completion\", \"label\""},
+         "column \"prompt\" is missing or null; the record has \"completion\", \"label\""},
         {"{\"prompt\": \"q\", \"chosen\": \"a\"}", "column \"completion\" is missing"},
     };
     struct answers_case c;
@@ -447,7 +449,8 @@ static void bad_steps(void **state) {
          "prompt: expected text, got a list"},
         {"{\"completions\": [\"a\"], \"labels\": [1]}", "column \"prompt\" is missing"},
         {"{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}",
-         "column \"completions\" is missing; the record has \"prompt\", \"chosen\", \"rejected\"; "
+         "column \"completions\" is missing or null; the record has \"prompt\", \"chosen\", "
+         "\"rejected\"; "
          "these "
          "columns "
          "look like preferences (chosen, rejected): rl: dpo, without `type`"},
@@ -460,8 +463,9 @@ static void bad_steps(void **state) {
     struct ax_example_list l = {.columns = c.o.columns};
     c.o.type = "stepwise_supervised"; /* reads these columns, so there is no other advice */
     assert_ok(ax_format_new(&f, &c.o));
-    assert_error(run_record(f, "{\"completions\": [\"a\"], \"labels\": [1]}", &l), AX_ERR_DATA,
-                 "column \"prompt\" is missing; the record has \"completions\", \"labels\"");
+    assert_error(
+        run_record(f, "{\"completions\": [\"a\"], \"labels\": [1]}", &l), AX_ERR_DATA,
+        "column \"prompt\" is missing or null; the record has \"completions\", \"labels\"");
     assert_null(strstr(ax_error_text(), "look like"));
     ax_format_free(f);
     ax_example_list_free(&l);

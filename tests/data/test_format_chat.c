@@ -454,7 +454,7 @@ static void row_shapes(void **state) {
                  "<|im_start|>user\n1<|im_end|>\n");
     static const char *const bad[][2] = {
         {"{\"text\": \"x\"}",
-         "column \"messages\" (field_messages) is missing; the record has \"text\"; "
+         "column \"messages\" (field_messages) is missing or null; the record has \"text\"; "
          "these columns look like type: completion, field: text"},
         {"{\"messages\": []}", "messages: the list of messages is empty"},
         {"{\"messages\": {}}", "messages: expected a list of messages, got an object"},

@@ -110,11 +110,31 @@ static void bad_records(void **state) {
     answers_close(&c);
 }
 
+/* As tables have them in the columns of their other records. */
+static void nulls(void **state) {
+    (void)state;
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+    check_record(&c.o, "{\"messages\": null, \"prompt\": null, \"text\": \"ab\"}", "⟦ab</s>⟧");
+    check_bad_record(&c.o, "{\"messages\": null}", "this one has \"messages\" (null)");
+    check_bad_record(&c.o, "{\"text\": null}", "this one has \"text\" (null)");
+    check_bad_record(&c.o, "{\"prompt\": null, \"completion\": \"a\"}",
+                     "this one has \"prompt\" (null), \"completion\"");
+    check_bad_record(&c.o, "{\"prompt\": \"a\", \"completion\": null}",
+                     "column \"completion\" is missing or null; the record has \"prompt\"");
+    chat_close(&c.chat);
+    chat_open(&c.chat, prompting_chat);
+    c.o.type = "chat_template";
+    check_bad_record(&c.o, "{\"messages\": null}",
+                     "column \"messages\" (field_messages) is missing or null");
+    answers_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts),           cmocka_unit_test(messages),
         cmocka_unit_test(marked_messages), cmocka_unit_test(reasoning),
-        cmocka_unit_test(bad_records),
+        cmocka_unit_test(bad_records),     cmocka_unit_test(nulls),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

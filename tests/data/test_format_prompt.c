@@ -81,10 +81,10 @@ static void conversations(void **state) {
                  "⟦<|im_start|>system\ns<|im_end|>\n" USER("q") HEADER "⟧");
     c.chat.chat.field_messages = "talk";
     check_record(&c.o, "{\"talk\": [" U("q") ", " A("a") "]}", "⟦" USER("q") HEADER "⟧");
-    check_bad_record(
-        &c.o, "{\"messages\": [" U("q") "], \"n\": 1}",
-        "column \"talk\" is missing; the record has \"messages\", \"n\"; these columns look "
-        "like type: chat_template");
+    check_bad_record(&c.o, "{\"messages\": [" U("q") "], \"n\": 1}",
+                     "column \"talk\" is missing or null; the record has \"messages\", \"n\"; "
+                     "these columns look "
+                     "like type: chat_template");
     check_bad_record(&c.o, "{\"talk\": [" A("a") ", " A("b") "]}", "talk: the prompt is empty");
     check_bad_record(&c.o, "{\"talk\": []}", "talk: the list of messages is empty");
     answers_close(&c);
@@ -191,7 +191,7 @@ static void maps(void **state) {
     check_record(&c.o, "{\"system\": \"s\", \"question\": \"2+3?\"}", "⟦<s>{s} 2+3?⟧");
     check_record(&c.o, "{\"question\": \"2+3?\"}", "⟦<s>{} 2+3?⟧");
     check_bad_record(&c.o, "{\"q\": \"2+3?\", \"a\": 5}",
-                     "column \"question\" is missing; the record has \"q\", \"a\"");
+                     "column \"question\" is missing or null; the record has \"q\", \"a\"");
     check_bad_record(&c.o, "{\"question\": 5}", "question: expected text, got a number");
     check_bad_record(&c.o, "{\"question\": \" \\n\"}", "question: the prompt is empty");
     struct ax_format *f;
@@ -205,10 +205,10 @@ static void bad_records(void **state) {
     static const struct {
         const char *row, *why;
     } all[] = {
-        {"{}", "column \"prompt\" is missing; the record has none"},
+        {"{}", "column \"prompt\" is missing or null; the record has none"},
         {"{\"problem\": \"q\", \"answer\": 5}",
-         "column \"prompt\" is missing; the record has \"problem\", \"answer\""},
-        {"{\"prompt\": null}", "column \"prompt\" is missing; the record has none"},
+         "column \"prompt\" is missing or null; the record has \"problem\", \"answer\""},
+        {"{\"prompt\": null}", "column \"prompt\" is missing or null; the record has none"},
         {"{\"messages\": [" U("q") "]}",
          "the record has \"messages\"; these columns look like type: chat_template"},
         {"{\"question\": \"q\", \"answer\": \"5\"}", "look like type: {field_prompt: question}"},

@@ -102,7 +102,7 @@ static void relatives(void **state) {
                  "⟦what is a dog</s>⟧");
     check_bad_record(
         &oasst, "{\"INSTRUCTION\": \"I\", \"response\": \"R\"}",
-        "column \"RESPONSE\" is missing; the record has \"INSTRUCTION\", \"response\"");
+        "column \"RESPONSE\" is missing or null; the record has \"INSTRUCTION\", \"response\"");
     check_bad_record(&jeopardy, "{\"question\": 5, \"category\": \"\", \"answer\": \"x\"}",
                      "question: expected text, got a number");
     check_bad_record(&gpteacher, "{\"instruction\": \"I\", \"input\": [], \"response\": \"R\"}",

@@ -96,9 +96,9 @@ static void empty_answers(void **state) {
     check_bad_record(&c.o, "{\"input\": \"q\", \"chosen\": 1, \"rejected\": \"2\"}",
                      "chosen: expected text, got a number");
     c.o.type = "chatml.ultra";
-    check_bad_record(
-        &c.o, "{\"prompt\": \"q\", \"chosen\": [" U("q") "], \"rejected\": []}",
-        "column \"chosen[1]\" is missing; the record has \"prompt\", \"chosen\", \"rejected\"");
+    check_bad_record(&c.o, "{\"prompt\": \"q\", \"chosen\": [" U("q") "], \"rejected\": []}",
+                     "column \"chosen[1]\" is missing or null; the record has \"prompt\", "
+                     "\"chosen\", \"rejected\"");
     c.o.type = "chat_template.default";
     check_bad_record(&c.o, "{\"messages\": \"q\", \"chosen\": \"\", \"rejected\": \"2\"}",
                      "chosen: the answer is empty");
@@ -244,10 +244,10 @@ static void rewards(void **state) {
     c.o.sequence_len = 7;
     check_labels(&c.o, "{\"input\": \"q\", \"chosen\": \"1\", \"rejected\": \"2\"}",
                  "<|im_start|>user\nq{0} | <|im_start|>user\nq{0}");
-    check_bad_record(
-        &c.o, "{\"prompt\": \"q\", \"chosen\": \"1\", \"rejected\": \"2\"}",
-        "column \"input\" is missing; the record has \"prompt\", \"chosen\", \"rejected\"; these "
-        "columns look like preferences (chosen, rejected): rl: dpo, without `type`");
+    check_bad_record(&c.o, "{\"prompt\": \"q\", \"chosen\": \"1\", \"rejected\": \"2\"}",
+                     "column \"input\" is missing or null; the record has \"prompt\", \"chosen\", "
+                     "\"rejected\"; these "
+                     "columns look like preferences (chosen, rejected): rl: dpo, without `type`");
     answers_close(&c);
     /* types of pairs are scored, too */
     answers_open(&c, AX_TASK_REWARD, "passthrough");
@@ -278,7 +278,7 @@ static void maps(void **state) {
     check_record(&c.o, "{\"ask\": \"q\", \"good\": \"1\", \"bad\": \"2\", \"system\": \"s\"}",
                  "s[q]⟦1!</s>⟧ | s[q]⟦{2}</s>⟧");
     check_bad_record(&c.o, "{\"ask\": \"q\", \"good\": \"1\"}",
-                     "column \"bad\" is missing; the record has \"ask\", \"good\"");
+                     "column \"bad\" is missing or null; the record has \"ask\", \"good\"");
     check_bad_record(&c.o, "{\"ask\": \"q\", \"good\": \"\", \"bad\": \"1\"}",
                      "good: the answer is empty");
     c.o.task = AX_TASK_UNPAIRED;

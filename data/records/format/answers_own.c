@@ -232,7 +232,7 @@ static enum ax_status own_text(const struct ax_format *f, json_t *record, struct
     a->trains_prompt = !prompt || f->o.train_on_inputs; /* of a text that is BOS */
     json_t *const v[2] = {json_object_get(record, a->names[0]), NULL};
     if (!v[0]) /* ax_format_record adds the hint */
-        return ax_record_bad_text(record, "completion", NULL);
+        return ax_record_bad_text(record, a->names[0], NULL);
     if (!prompt && !json_is_string(v[0]))
         return ax_error(AX_ERR_DATA, "text: expected text, got %s", ax_json_kind(v[0]));
     if (!prompt)

@@ -579,7 +579,8 @@ enum ax_status ax_conversation_read(struct ax_conversation *c, const struct ax_f
     AX_TRY(ax_record_parse_inner(record, chat->field_messages));
     json_t *messages = json_object_get(record, chat->field_messages);
     if (!messages)
-        return ax_error(AX_ERR_DATA, "column \"%s\" (field_messages) is missing; the record has %s",
+        return ax_error(AX_ERR_DATA,
+                        "column \"%s\" (field_messages) is missing or null; the record has %s",
                         chat->field_messages, ax_record_columns(record, columns, sizeof columns));
     AX_TRY(read_turns(c, f, messages, chat->field_messages));
     AX_TRY(add_system_column(c, f, record));

@@ -21,7 +21,7 @@ enum ax_status ax_record_bad_text(const json_t *record, const char *column, cons
     char columns[300];
     if (v)
         return ax_error(AX_ERR_DATA, "%s: expected text, got %s", column, ax_json_kind(v));
-    return ax_error(AX_ERR_DATA, "column \"%s\" is missing; the record has %s", column,
+    return ax_error(AX_ERR_DATA, "column \"%s\" is missing or null; the record has %s", column,
                     ax_record_columns(record, columns, sizeof columns));
 }
 

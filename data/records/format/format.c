@@ -22,18 +22,24 @@ static enum ax_status own_init(struct ax_format *f) {
     return ax_format_type_answers.init(f);
 }
 
+/* A table has null in the columns of its other records. */
+static bool has(const json_t *record, const char *column) {
+    const json_t *v = json_object_get(record, column);
+    return v && !json_is_null(v);
+}
+
 static enum ax_status own_record(const struct ax_format *f, struct ax_format_work *w,
                                  json_t *record, struct ax_origin origin,
                                  struct ax_example_list *out) {
     const char *messages = f->o.chat ? f->o.chat->field_messages : "messages";
     char columns[300];
-    if (json_object_get(record, messages)) {
+    if (has(record, messages)) {
         if (!f->o.chat)
             return ax_error(AX_ERR_DATA, "%s: the model has no chat template; set chat_template",
                             messages);
         return ax_format_type_chat.record(f, w, record, origin, out);
     }
-    const bool is_text = json_object_get(record, "prompt") || json_object_get(record, "text");
+    const bool is_text = has(record, "prompt") || has(record, "text");
     if (is_text && !ax_topk_wanted(f))
         return ax_format_type_answers.record(f, w, record, origin, out);
     if (!json_object_get(record, "input_ids") && !ax_topk_wanted(f))

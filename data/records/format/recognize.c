@@ -186,8 +186,9 @@ char *ax_record_columns(const json_t *record, char *buf, size_t size) {
     const json_t *value;
     snprintf(buf, size, "none");
     json_object_foreach((json_t *)(uintptr_t)record, key, value) {
-        const char *comma = n ? ", " : "";
-        const size_t len = strlen(key), taken = strlen(comma) + sizeof "\"\"" + sizeof more;
+        const char *comma = n ? ", " : "", *null = json_is_null(value) ? " (null)" : "";
+        const size_t len = strlen(key),
+                     taken = strlen(comma) + sizeof "\"\"" + sizeof more + strlen(null);
         if (n + taken + len > size) { /* a first name is never left out, however long */
             size_t part = n ? 0 : size - taken;
             while (part > 0 && ((unsigned char)key[part] & 0xC0U) == 0x80U)
@@ -196,7 +197,7 @@ char *ax_record_columns(const json_t *record, char *buf, size_t size) {
             snprintf(buf + n, size - n, "%s%s%.*s%s%s", comma, quote, (int)part, key, more, quote);
             break;
         }
-        n += (size_t)snprintf(buf + n, size - n, "%s\"%s\"", comma, key);
+        n += (size_t)snprintf(buf + n, size - n, "%s\"%s\"%s", comma, key, null);
     }
     return buf;
 }

@@ -30,8 +30,8 @@ struct ax_record_shape {
 /* The first kind that matches all n ≥ 1 records, which are objects. */
 struct ax_record_shape ax_records_recognize(json_t *const *records, size_t n);
 
-/* The names of a record's columns in quotes, separated by commas, as many as fit, then "…"; "none" if it has none.
- * Returns buf. */
+/* The names of a record's columns in quotes, separated by commas, as many as fit, then "…"; "none" if it has none. Those
+ * that are null say so. Returns buf. */
 char *ax_record_columns(const json_t *record, char *buf, size_t size);
 
 /* Call after an error in this record (tasks other than TEXT: if it lacks a column): if it lacks the
