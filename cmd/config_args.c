@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "cmd/other_options.h"
 
 /* The option that an argument names, with or without "=value". */
 static const struct ax_arg *option(const char *word, int n, const struct ax_arg *args) {
@@ -29,6 +30,8 @@ static enum ax_status check_dashes(const char *command, const char *word, int n,
         *c = *c == '-' ? '_' : *c;
     if (strchr(path, '.') || ax_config_knows(path))
         return AX_OK;
+    if (*ax_other_option(command, name, hint, sizeof hint))
+        return ax_error(AX_ERR_CONFIG, "%s: unknown option %s%s", command, name, hint);
     for (int i = 0; i < n; i++)
         ax_nearest_try(&nearest, args[i].name);
     if (nearest.name)

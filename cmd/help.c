@@ -42,11 +42,28 @@ const char *ax_command_nearest(const struct ax_command *all, const char *name) {
 static const struct {
     const char *name, *here;
 } others[] = {
-    {"version", "--version"}, {"merge-lora", "merge"},
-    {"merge_lora", "merge"},  {"inference", "generate"},
-    {"lora", "sft"},          {"finetune", "sft"},
-    {"run", "sft"},           {"serve", "chat"},
+    {"version", "--version"},
+    {"merge-lora", "merge"},
+    {"merge_lora", "merge"},
+    {"inference", "generate"},
+    {"lora", "sft"},
+    {"finetune", "sft"},
+    {"run", "sft"},
+    {"fine-tune", "sft"},
     {"evaluate", "eval"},
+    {"lm_eval", "eval"},
+    {"lm-eval", "eval"},
+    {"download", "fetch"},
+    {"kto", "dpo"},
+    {"orpo", "dpo"},
+    {"cpo", "dpo"},
+    {"simpo", "dpo"},
+    {"vllm-serve", "serve"},
+    {"convert_hf_to_gguf.py", "convert"},
+    {"llama-quantize", "convert"},
+    {"llama-server", "serve"},
+    {"llama-cli", "chat"},
+    {"torchrun", "launch"},
 };
 
 enum ax_status ax_command_unknown(const struct ax_command *all, const char *name) {

@@ -77,6 +77,25 @@ static const char *elsewhere(const char *name) {
     return NULL;
 }
 
+static bool is_switch(const char *path) {
+    const struct ax_config_key *key = path != NULL ? ax_config_find(path) : NULL;
+    return key != NULL && (key->types & AX_T_BOOL) != 0;
+}
+
+/* Argument parsers make of a key that is true or false a flag that turns it off: no_packing. NULL if the name is none. */
+static const char *turned_off(const char *name) {
+    const char *of = name + 3;
+    if (strncmp(name, "no_", 3) != 0)
+        return NULL;
+    if (is_switch(of))
+        return ax_config_find(of)->path;
+    for (size_t i = 0; i < ax_config_n_other_trainers; i++)
+        if (strcmp(ax_config_other_trainers[i].name, of) == 0 &&
+            is_switch(ax_config_other_trainers[i].ours))
+            return ax_config_other_trainers[i].ours;
+    return NULL;
+}
+
 const char *ax_config_suggest_key(const char *parent, const char *name, char *buf, size_t size) {
     const bool anywhere =
         parent[0] == '\0' || strcmp(parent, "trl") == 0 || strcmp(parent, "ppo") == 0;
@@ -87,6 +106,11 @@ const char *ax_config_suggest_key(const char *parent, const char *name, char *bu
                      o->ours ? o->ours : o->instead);
             return buf;
         }
+    }
+    const char *off = parent[0] == '\0' ? turned_off(name) : NULL;
+    if (off != NULL) {
+        snprintf(buf, size, "; write %s=false, or %s: false in the file", off, off);
+        return buf;
     }
     struct nearest near = nearest_sibling(parent, name);
     const char *other = near.name == NULL || near.distance > 1 ? elsewhere(name) : NULL;

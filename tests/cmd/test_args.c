@@ -133,6 +133,17 @@ static void commands_are_found_and_guessed(void **state) {
     }
 }
 
+/* A line that is an error. */
+static void run_line(const char *words, const struct ax_command **c) {
+    char text[128], *argv[16], *rest = text;
+    int argc = 0;
+    snprintf(text, sizeof text, "%s", words);
+    for (char *word; (word = strsep(&rest, " ")) != NULL;)
+        argv[argc++] = word;
+    *c = ax_command_find(ax_commands, argv[0]);
+    assert_int_equal(ax_command_run(*c, argc, argv), AX_ERR_CONFIG);
+}
+
 /* Words that exclude each other, or need others: told before a model is looked for. */
 static void contradictions_are_told_first(void **state) {
     (void)state;
@@ -159,15 +170,57 @@ static void contradictions_are_told_first(void **state) {
         {"launch -n 2 --nnodes 2 -- sft c.yaml", "launch: --nnodes 2 needs --master-addr"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[128], *argv[16], *rest = text;
-        int argc = 0;
-        snprintf(text, sizeof text, "%s", cases[i].words);
-        for (char *word; (word = strsep(&rest, " ")) != NULL;)
-            argv[argc++] = word;
-        const struct ax_command *c = ax_command_find(ax_commands, argv[0]);
-        assert_int_equal(ax_command_run(c, argc, argv), AX_ERR_CONFIG);
+        const struct ax_command *c;
+        run_line(cases[i].words, &c);
         if (strstr(ax_error_text(), cases[i].said) == NULL)
             fail_msg("%s: %s", cases[i].words, ax_error_text());
+    }
+}
+
+/* Of each line of other programs the error names what it is here, and that is an option of the command. */
+static void options_of_other_programs(void **state) {
+    (void)state;
+    static const struct {
+        const char *words, *said, *option;
+    } cases[] = {
+        {"convert m o.gguf --outtype f16", "here it is --quant with --to gguf", "--quant"},
+        {"convert m o --to hf --outtype=f16", "and --dtype with --to hf", "--dtype"},
+        {"convert m --outfile o.gguf", "here it is DST, the second argument", NULL},
+        {"quantize m o.gguf Q4_K_M", "--quant of `axtrain convert MODEL OUT --to gguf`", NULL},
+        {"quantize m o.gguf --leave-output-tensor", "leave it out: the head", "--head"},
+        {"merge b --lora-model-dir=a o", "here it is ADAPTER, the second argument", NULL},
+        {"merge b a o --out_dtype f16", "here it is --dtype", "--dtype"},
+        {"serve m --max-model-len 9", "here it is --context", "--context"},
+        {"serve m -np 2", "here it is --parallel", "--parallel"},
+        {"serve m --served-model-name n", "here it is --name", "--name"},
+        {"serve m --lora-modules a=b", "here it is --adapter NAME=DIR", "--adapter"},
+        {"serve m --api-key k", "here it is --api-key-file", "--api-key-file"},
+        {"serve m --seed 1", "leave it out: requests have it", NULL},
+        {"serve m --tensor-parallel-size 2", "here it is --mesh tp=N", "--mesh"},
+        {"generate -m m", "unknown option -m; here it is --model", "--model"},
+        {"generate m --temp 0", "here it is --temperature", "--temperature"},
+        {"generate m --n_predict 9", "here it is --max-new-tokens", "--max-new-tokens"},
+        {"generate m --output f", "here it is -o", "-o"},
+        {"chat m -ngl 9", "leave it out: --device", "--device"},
+        {"eval m --limit=9", "here it is --rows", "--rows"},
+        {"eval m --batch_size 9", "here it is --batch", "--batch"},
+        {"launch --nproc_per_node=2 sft c.yaml", "here it is -n", "-n"},
+        {"launch --num_machines 2 sft c.yaml", "here it is --nnodes", "--nnodes"},
+        {"launch --max-restarts 3 sft c.yaml", "here it is --restarts", "--restarts"},
+        {"sft c.yaml --num_processes 2", "here it is `axtrain launch -n N`", NULL},
+        {"fetch c.yaml --token t", "here it is the variable HF_TOKEN", NULL},
+        /* short names are no misspelling of every other one */
+        {"tokenize --file f", "see `axtrain tokenize --help`", NULL},
+        {"tokenize --decod=1", "did you mean --decode?", "--decode"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_command *c;
+        run_line(cases[i].words, &c);
+        if (strstr(ax_error_text(), cases[i].said) == NULL)
+            fail_msg("%s: %s", cases[i].words, ax_error_text());
+        if (cases[i].option && !strstr(c->details, cases[i].option) &&
+            !strstr(c->usage, cases[i].option))
+            fail_msg("%s: %s", cases[i].words, cases[i].option);
     }
 }
 
@@ -179,6 +232,7 @@ int main(void) {
         cmocka_unit_test(distances),
         cmocka_unit_test(commands_are_found_and_guessed),
         cmocka_unit_test(contradictions_are_told_first),
+        cmocka_unit_test(options_of_other_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

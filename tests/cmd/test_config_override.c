@@ -214,6 +214,8 @@ static void dead_and_removed_keys(void **state) {
     FAILS("max_packed_sequence_len: 2048\n", "use sample_packing and sequence_len (c.yaml:1:1)");
     FAILS("unsloth_rope: true\n", "unsloth_rope is not accepted: remove it");
     FAILS("s2_attention: true\n", "context_parallel_size");
+    FAILS("no_packing: true\n", "write sample_packing=false, or sample_packing: false in the file");
+    FAILS("no_load_in_4bit: true\n", "write load_in_4bit=false");
 }
 
 static void values_that_follow(void **state) {

@@ -78,6 +78,8 @@ static void test_everyday_errors(void **state) {
     EXPECT(2, "chat_template_jinja: ./nope.jinja: no such file, and no template", config,
            "chat_template_jinja=./nope.jinja");
     EXPECT(2, "sft: unknown option --jsn; did you mean --json?", config, "--jsn");
+    EXPECT(2, "sft: --no-packing is neither an option nor a key; write sample_packing=false",
+           config, "--no-packing");
     EXPECT(2, "sft: --learning-rte is neither an option nor a key; did you mean learning_rate?",
            config, "--learning-rte", "1");
     EXPECT(2, "sft: --foo is neither an option nor a key; see `axtrain sft --help`", config,
