@@ -16,7 +16,8 @@ static const struct {
     /* convert_hf_to_gguf.py */
     {"convert", "outtype", "--quant with --to gguf, and --dtype with --to hf", NULL},
     {"convert", "outfile|o|output|out", "DST, the second argument", NULL},
-    {"convert", "no-lazy|use-temp-file|no-tensor-first-split", NULL, "tensors are written one by one"},
+    {"convert", "no-lazy|use-temp-file|no-tensor-first-split", NULL,
+     "tensors are written one by one"},
     /* llama-quantize */
     {"quantize", "q4-k-m|q5-k-m|q3-k-m|q4-0|q4-1|q5-0|q8-0|q6-k|f16|bf16|f32",
      "the option --quant of `axtrain convert MODEL OUT --to gguf`", NULL},
@@ -30,7 +31,8 @@ static const struct {
     {"merge", "out-path|outfile|o|output|output-dir|save-path", "DST, the third argument", NULL},
     {"merge", "out-dtype|torch-dtype|outtype", "--dtype", NULL},
     {"merge", "copy-tokenizer", NULL, "the tokenizer is copied"},
-    {"merge", "cuda|device|low-cpu-memory|lazy-unpickle", NULL, "a matrix at a time is merged, on the CPU"},
+    {"merge", "cuda|device|low-cpu-memory|lazy-unpickle", NULL,
+     "a matrix at a time is merged, on the CPU"},
     /* vllm serve, llama-server */
     {"serve", "m|model-path", "--model", NULL},
     {"serve", "max-model-len|ctx-size|c|max-seq-len", "--context", NULL},
@@ -48,7 +50,8 @@ static const struct {
     {"serve", "seed|temp|temperature|top-p|top-k", NULL, "requests have it"},
     {"serve", "enable-auto-tool-choice|tool-call-parser|jinja", NULL,
      "calls are read in the format that the chat template writes"},
-    {"serve", "enable-prefix-caching|cont-batching|cb|enable-chunked-prefill", NULL, "it is always so"},
+    {"serve", "enable-prefix-caching|cont-batching|cb|enable-chunked-prefill", NULL,
+     "it is always so"},
     {"serve", "n-gpu-layers|ngl|gpu-layers", NULL, "--device says whether a GPU is used"},
     /* llama-cli, transformers */
     {"generate|chat", "m|model-name-or-path", "--model", NULL},
@@ -84,9 +87,11 @@ static const struct {
     {"launch", "rdzv-endpoint", "--master-addr and --master-port", NULL},
     {"launch", "max-restarts", "--restarts", NULL},
     {"launch", "tee|redirects", "--output all", NULL},
-    {"launch", "rdzv-backend|rdzv-id|standalone|multi-gpu|dynamo-backend", NULL, "it is not needed"},
+    {"launch", "rdzv-backend|rdzv-id|standalone|multi-gpu|dynamo-backend", NULL,
+     "it is not needed"},
     {"launch", "mixed-precision", "the key bf16 of the configuration", NULL},
-    {"launch", "config-file|use-fsdp|use-deepspeed", "the key dp_shard_size of the configuration", NULL},
+    {"launch", "config-file|use-fsdp|use-deepspeed", "the key dp_shard_size of the configuration",
+     NULL},
     {"launch", "gpu-ids", "the variable CUDA_VISIBLE_DEVICES", NULL},
     /* huggingface-cli download */
     {"fetch", "local-dir|cache-dir", "the variable HF_HOME, whose cache every command reads", NULL},

@@ -423,7 +423,7 @@ enum ax_status ax_model_create(struct ax_model *m, const struct ax_arch *arch,
                                           .on = true,
                                           .stored = true};
     if (o->folder && arch->unfollowed && !ax_runtime_planning(rt))
-        ax_log_warn("%s/config.json: quantization_config: %s is not followed: only the weights are "
+        ax_log_warn("%s: quantization_config: %s is not followed: only the weights are "
                     "quantized, as with transformers' dequantize, so programs that follow it may "
                     "compute other values",
                     o->folder->dir, arch->unfollowed);

@@ -364,7 +364,7 @@ static const char modelopt[] =
 
 static const struct algorithm *find_algorithm(const char *name) {
     for (size_t i = 0; name && i < sizeof algorithms / sizeof *algorithms; i++)
-        if (strcmp(name, algorithms[i].name) == 0)
+        if (strcasecmp(name, algorithms[i].name) == 0) /* some versions write small letters */
             return &algorithms[i];
     return NULL;
 }
@@ -375,17 +375,26 @@ static enum ax_status add_algorithm(struct ax_json of, struct ax_compressed_form
     AX_TRY(ax_json_str(v, &name));
     const struct algorithm *a = find_algorithm(name);
     if (!a)
-        return refuse(v, "this quant_algo is not supported", modelopt);
+        return refuse(v,
+                      "this quant_algo (of config.json or hf_quant_config.json) is not supported",
+                      modelopt);
     add_format(out, &a->format); /* algorithms are fewer than formats */
     return AX_OK;
 }
 
+/* hf_quant_config.json, and some folders' config.json, have the settings in `quantization`. */
+static struct ax_json settings_of(struct ax_json config) {
+    const struct ax_json inner = ax_json_get(config, "quantization");
+    return inner.v ? inner : config;
+}
+
 static enum ax_status parse_modelopt(struct ax_json config, struct ax_compressed_formats *out) {
+    config = settings_of(config);
     const struct ax_json layers = ax_json_get(config, "quantized_layers");
     const char *name, *key;
     json_t *v;
     AX_TRY(ax_json_str_or(ax_json_get(config, "quant_algo"), "", &name));
-    if (strcmp(name, "MIXED_PRECISION") != 0 || ax_json_size(layers) == 0)
+    if (strcasecmp(name, "MIXED_PRECISION") != 0 || ax_json_size(layers) == 0)
         return add_algorithm(config, out);
     json_object_foreach((json_t *)layers.v, key, v)
         AX_TRY(add_algorithm(ax_json_get(layers, key), out));
@@ -561,13 +570,16 @@ const char *ax_compressed_unfollowed(struct ax_json config) {
         if (json_is_object(json_object_get(group, "output_activations")))
             return "output_activations";
     }
-    const json_t *algorithm = json_object_get(config.v, "quant_algo"),
-                 *cache = json_object_get(config.v, "kv_cache_scheme");
+    const json_t *own = settings_of(config).v, *algorithm = json_object_get(own, "quant_algo"),
+                 *cache = json_object_get(own, "kv_cache_scheme"),
+                 *algorithm_of_cache = json_object_get(own, "kv_cache_quant_algo");
     const struct algorithm *a = find_algorithm(json_string_value(algorithm));
     const json_int_t act_bits = json_integer_value(json_object_get(config.v, "act_bits"));
     if (algorithm && (!a || a->quantizes_input))
         return "quant_algo";
     if (act_bits > 0 && act_bits < 16)
         return "act_bits";
+    if (json_is_string(algorithm_of_cache))
+        return "kv_cache_quant_algo";
     return json_is_object(cache) || json_is_string(cache) ? "kv_cache_scheme" : NULL;
 }

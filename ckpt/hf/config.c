@@ -5,6 +5,7 @@
 #include "base/dir.h"
 #include "base/io.h"
 #include "base/io_path.h"
+#include "ckpt/hf/hf.h"
 
 #define MAX_CONFIG (16u << 20)
 
@@ -38,11 +39,39 @@ enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path) {
                                    : ax_json_load(doc, path, MAX_CONFIG);
 }
 
-enum ax_status ax_hf_config_load(struct ax_json_doc *doc, const char *dir) {
+/* Leaves *doc zeroed if there is none. */
+static enum ax_status load_if_any(struct ax_json_doc *doc, const char *dir, const char *name) {
     char *path;
     *doc = (struct ax_json_doc){0};
-    AX_TRY(ax_path_join(&path, dir, "config.json"));
+    AX_TRY(ax_path_join(&path, dir, name));
     const enum ax_status st = ax_path_exists(path) ? ax_json_load(doc, path, MAX_CONFIG) : AX_OK;
     ax_free(path);
+    return st;
+}
+
+/* Model Optimizer wrote its settings to a file of their own, and since 2025 to both. Weights that it left as they are
+ * have no quant_algo there. */
+static enum ax_status add_optimized(json_t *root, const char *dir) {
+    static const char key[] = "quantization_config";
+    struct ax_json_doc file;
+    if (json_is_object(json_object_get(root, key)) ||
+        json_is_object(json_object_get(ax_config_text(root), key)))
+        return AX_OK;
+    AX_TRY(load_if_any(&file, dir, "hf_quant_config.json"));
+    const json_t *settings = json_object_get(file.root, "quantization");
+    enum ax_status st = AX_OK;
+    if (json_is_string(json_object_get(settings, "quant_algo")) &&
+        (json_object_set_new(file.root, "quant_method", json_string("modelopt")) != 0 ||
+         json_object_set(root, key, file.root) != 0))
+        st = ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+    ax_json_free(&file);
+    return st;
+}
+
+enum ax_status ax_hf_config_load(struct ax_json_doc *doc, const char *dir) {
+    AX_TRY(load_if_any(doc, dir, "config.json"));
+    const enum ax_status st = json_is_object(doc->root) ? add_optimized(doc->root, dir) : AX_OK;
+    if (st != AX_OK)
+        ax_json_free(doc);
     return st;
 }

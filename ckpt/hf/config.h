@@ -4,7 +4,8 @@
 
 #include "base/text/json.h"
 
-/* Reads DIR/config.json; leaves *doc zeroed if there is none. */
+/* Reads DIR/config.json; leaves *doc zeroed if there is none. If it has no quantization_config, what Model Optimizer
+ * wrote to DIR/hf_quant_config.json becomes it, with the quant_method modelopt. */
 enum ax_status ax_hf_config_load(struct ax_json_doc *doc, const char *dir);
 /* Reads one file. AX_ERR_UNSUPPORTED for a params.json, as below. */
 enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path);

@@ -15,6 +15,7 @@
 
 static const char *const small_files[] = {
     "config.json",
+    "hf_quant_config.json", /* Model Optimizer's (ckpt/hf/config.h) */
     "params.json", /* says that tokenizer.model is Mistral's (data/text/vocab/mistral_files.h) */
     "generation_config.json",
     "preprocessor_config.json",

@@ -294,7 +294,25 @@ static const struct modelopt optimized[] = {
 };
 #define N_OPTIMIZED ((int)(sizeof optimized / sizeof *optimized))
 
-/* All matrices in one folder, matrix 0 first, under the names a, b …; `algorithm` is config.json's. */
+/* Where a folder has its settings: in config.json, or as older ones in hf_quant_config.json alone. */
+static bool own_file;
+
+static void put_settings(const char *algorithm, const char *layers) {
+    char settings[800], text[1024];
+    snprintf(settings, sizeof settings, "\"quant_algo\": \"%s\", \"quantized_layers\": {%s}",
+             algorithm, layers);
+    snprintf(text, sizeof text,
+             own_file ? "{\"producer\": {\"name\": \"modelopt\", \"version\": \"0.29.0\"}, "
+                        "\"quantization\": {%s, \"kv_cache_quant_algo\": null, "
+                        "\"exclude_modules\": [\"lm_head\"]}}"
+                      : "{\"quantization_config\": {\"quant_method\": \"modelopt\", %s}}",
+             settings);
+    put_text("config.json", own_file ? "{}" : text);
+    put_text("hf_quant_config.json",
+             own_file ? text : "{\"quantization\": {\"quant_algo\": \"X\"}}");
+}
+
+/* All matrices in one folder, matrix 0 first, under the names a, b …; `algorithm` is the folder's. */
 static enum ax_status open_optimized(struct ax_hf *hf, const char *algorithm, int first, int n) {
     static const char *const names[][3] = {{"a.weight", "a.weight_scale", "a.weight_scale_2"},
                                            {"b.weight", "b.weight_scale", "b.weight_scale_2"},
@@ -302,7 +320,7 @@ static enum ax_status open_optimized(struct ax_hf *hf, const char *algorithm, in
                                            {"d.weight", "d.weight_scale", "d.weight_scale_2"}};
     struct bytes b[3 * N_OPTIMIZED];
     struct ax_st_output t[3 * N_OPTIMIZED];
-    char layers[512] = "", text[1024];
+    char layers[512] = "";
     int k = 0;
     for (int i = 0; i < n; i++) {
         const struct modelopt *m = &optimized[first + i];
@@ -325,11 +343,7 @@ static enum ax_status open_optimized(struct ax_hf *hf, const char *algorithm, in
                  "%s\"%.1s\": {\"quant_algo\": \"%s\"}", i > 0 ? ", " : "", names[i][0],
                  m->algorithm);
     }
-    snprintf(text, sizeof text,
-             "{\"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": \"%s\", "
-             "\"quantized_layers\": {%s}}}",
-             algorithm, layers);
-    put_text("config.json", text);
+    put_settings(algorithm, layers);
     assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), k, t), AX_OK);
     return ax_hf_open(hf, dir);
 }
@@ -339,8 +353,7 @@ static void check_optimized(const struct ax_hf *hf, const char *name, const stru
     check_values(hf, &g, name);
 }
 
-static void model_optimizer_has_its_values(void **state) {
-    (void)state;
+static void check_all_optimized(void) {
     struct ax_hf hf;
     for (int i = 0; i < N_OPTIMIZED; i++) {
         if (open_optimized(&hf, optimized[i].algorithm, i, 1) != AX_OK)
@@ -356,9 +369,31 @@ static void model_optimizer_has_its_values(void **state) {
     check_optimized(&hf, "d.weight", &optimized[3]);
     ax_hf_close(&hf);
     assert_int_equal(open_optimized(&hf, "W4A8_AWQ", 0, 1), AX_ERR_UNSUPPORTED);
-    assert_non_null(strstr(ax_error_text(), "quant_algo: this quant_algo is not supported"));
+    assert_non_null(strstr(ax_error_text(), "quant_algo: this quant_algo (of config.json or "));
     assert_int_equal(open_optimized(&hf, "FP8", 2, 1), AX_ERR_DATA);
     assert_non_null(strstr(ax_error_text(), "a.weight_scale has another number of scales"));
+}
+
+static void model_optimizer_has_its_values(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    for (int own = 0; own < 2; own++) {
+        own_file = own == 1;
+        check_all_optimized();
+    }
+    /* in small letters, as some versions write it; and of no algorithm, where only the KV cache is quantized */
+    assert_int_equal(open_optimized(&hf, "nvfp4", 0, 1), AX_OK);
+    check_optimized(&hf, "a.weight", &optimized[0]);
+    ax_hf_close(&hf);
+    put_text("hf_quant_config.json", "{\"quantization\": {\"quant_algo\": null, "
+                                     "\"kv_cache_quant_algo\": \"FP8\"}}");
+    assert_int_equal(ax_hf_open(&hf, dir), AX_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ax_error_text(), "config.json has no quantization_config"));
+    put_text("hf_quant_config.json", "[");
+    assert_int_equal(ax_hf_open(&hf, dir), AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "hf_quant_config.json"));
+    assert_int_equal(unlink(in_dir("hf_quant_config.json")), 0);
+    own_file = false;
 }
 
 /* What runs in fewer bits there and not here. */
@@ -370,7 +405,14 @@ static void activations_are_named(void **state) {
                  {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\"}", NULL},
                  {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A16_NVFP4\", "
                   "\"kv_cache_scheme\": \"NVFP4\"}",
-                  "kv_cache_scheme"}};
+                  "kv_cache_scheme"},
+                 {"{\"quantization\": {\"quant_algo\": \"FP8\"}}", "quant_algo"},
+                 {"{\"quantization\": {\"quant_algo\": \"W4A16_NVFP4\", "
+                  "\"kv_cache_quant_algo\": \"FP8\"}}",
+                  "kv_cache_quant_algo"},
+                 {"{\"quantization\": {\"quant_algo\": \"W4A16_NVFP4\", "
+                  "\"kv_cache_quant_algo\": null}}",
+                  NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_json_doc doc;
         assert_int_equal(ax_json_parse(&doc, "c", cases[i].config, strlen(cases[i].config)), AX_OK);

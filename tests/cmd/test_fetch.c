@@ -115,6 +115,16 @@ static void training_fetches_what_it_lacks(void **state) {
     assert_int_equal(model.cdn_requests, 1); /* a preview needs no weights */
 }
 
+/* They say how the weights are stored, so they come with them. */
+static void settings_of_model_optimizer(void **state) {
+    (void)state;
+    static const char awq[] = "{\"quantization\": {\"quant_algo\": \"W4A8_AWQ\"}}";
+    serve();
+    hub_add(&model, "hf_quant_config.json", awq, strlen(awq), false);
+    EXPECT(2, "quantization.quant_algo: this quant_algo (of config.json or hf_quant_config.json)",
+           config, output);
+}
+
 static void mistakes_are_told_with_their_key(void **state) {
     (void)state;
     serve();
@@ -229,6 +239,7 @@ int main(void) {
         TEST(training_fetches_what_it_lacks),
         TEST(an_adapter_of_the_hub),
         TEST(patience_is_announced),
+        TEST(settings_of_model_optimizer),
         TEST(mistakes_are_told_with_their_key),
         TEST(the_model_is_uploaded_at_the_end),
     };

@@ -490,12 +490,11 @@ static void test_inputs_of_plain_weights(void **state) {
 static void test_inputs_that_are_not_followed(void **state) {
     (void)state;
     static const char *const edits[][3] = {
-        {"\"token\"", "\"group\"",
-         "config.json: quantization_config: input_activations is not followed"},
+        {"\"token\"", "\"group\"", "quantization_config: input_activations is not followed"},
         {"\"output_activations\": null",
          "\"output_activations\": null}, \"group_1\": {\"targets\": [\"re:.*mlp.*\"], "
          "\"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\"}",
-         "config.json: quantization_config: input_activations is not followed"},
+         "quantization_config: input_activations is not followed"},
         {"\"ignore\":", "\"kv_cache_scheme\": {}, \"ignore\":", "kv_cache_scheme is not followed"}};
     char rows[200], dst[200], path[240], *text;
     size_t n;
