@@ -192,6 +192,26 @@ static enum ax_status read_wishes(struct ax_serve_request *r, struct ax_chat_pro
     return read_variables(r, p);
 }
 
+/* The first call whose arguments are a text that is no object, which many templates cannot write, becomes the place of the
+ * template's error. */
+static enum ax_status blame_arguments(struct ax_serve_request *r, const json_t *messages) {
+    char why[300];
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            const json_t *f = json_object_get(json_array_get(calls, k), "function");
+            if (!json_is_string(json_object_get(f, "arguments")))
+                continue;
+            snprintf(why, sizeof why, "%s", ax_error_text());
+            snprintf(r->param, sizeof r->param, "messages[%zu].tool_calls[%zu].function.arguments",
+                     i, k);
+            return ax_error(AX_ERR_DATA, "%s: expected the text of a JSON object (%s)", r->param,
+                            why);
+        }
+    }
+    return AX_ERR_DATA;
+}
+
 static enum ax_status render(struct ax_serve_request *r, const struct ax_serve_model *m,
                              const json_t *messages) {
     struct ax_chat_prompt p = {.messages = messages, .tools = r->tools};
@@ -199,9 +219,10 @@ static enum ax_status render(struct ax_serve_request *r, const struct ax_serve_m
     pthread_mutex_lock(m->template_lock);
     const enum ax_status st = ax_text_side_encode_chat(m->side, &p, &r->ids);
     pthread_mutex_unlock(m->template_lock);
-    if (st == AX_ERR_DATA)
-        snprintf(r->param, sizeof r->param, "messages");
-    return st;
+    if (st != AX_ERR_DATA)
+        return st;
+    snprintf(r->param, sizeof r->param, "messages");
+    return m->tools->text_arguments ? st : blame_arguments(r, messages);
 }
 
 /* Calls inside a thought are none. */

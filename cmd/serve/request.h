@@ -56,7 +56,7 @@ struct ax_serve_request {
     struct ax_serve_prompt *prompts;
     int64_t n_prompts;
     /* the key that an error is about, its code or NULL, and the status or 0 */
-    char param[64];
+    char param[96];
     const char *code;
     int status;
 };
