@@ -124,17 +124,34 @@ enum ax_status ax_fp8_recipe(const char *name, bool e4m3_grad, struct ax_scheme 
                     *name == 'r' ? "rowwise" : "tensorwise");
 }
 
+/* Names of llm-compressor and llama.cpp. */
+static const struct {
+    const char *name, *here;
+} others[] = {{"w4a16", "int4"},     {"w4a8", "int4-int8"}, {"w4afp8", "int4-fp8"},
+              {"w8a16", "int8"},     {"w8a8", "int8-int8"}, {"fp8_dynamic", "fp8"},
+              {"nvfp4a16", "nvfp4"}, {"q4_k_m", "q4_k"}};
+
+static const char *nearest_scheme(const char *name) {
+    char small[41] = "";
+    for (size_t i = 0; name[i] && i + 1 < sizeof small; i++)
+        small[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] + ('a' - 'A') : name[i]);
+    struct ax_nearest nearest = {.given = small, .within = INT_MAX};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(small, others[i].name) == 0)
+            return others[i].here;
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++)
+        ax_nearest_try(&nearest, s->name);
+    return nearest.name;
+}
+
 enum ax_status ax_scheme_find(const char *key, const char *name, struct ax_scheme *out) {
-    struct ax_nearest nearest = {.given = name, .within = INT_MAX};
-    for (const struct ax_scheme *s = ax_schemes; s->name; s++) {
+    for (const struct ax_scheme *s = ax_schemes; s->name; s++)
         if (strcmp(s->name, name) == 0) {
             *out = *s;
             return AX_OK;
         }
-        ax_nearest_try(&nearest, s->name);
-    }
     return ax_error(AX_ERR_CONFIG, "%s: no scheme is called \"%.40s\". Nearest: %s.", key, name,
-                    nearest.name);
+                    nearest_scheme(name));
 }
 
 enum ax_status ax_scheme_find_trained(const char *key, const char *name, struct ax_scheme *out) {

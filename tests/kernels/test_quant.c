@@ -461,6 +461,13 @@ static void wrong_schemes_name_the_nearest(void **state) {
     assert_int_equal(
         ax_scheme_find("qat.scheme", "a name that is longer than every name of the table", &s),
         AX_ERR_CONFIG);
+    static const char *const nearest[][2] = {
+        {"NVFP4", "Nearest: nvfp4."},    {"FP8", "Nearest: fp8."},     {"W4A16", "Nearest: int4."},
+        {"W8A8", "Nearest: int8-int8."}, {"Q4_K_M", "Nearest: q4_k."}, {"Q8_0", "Nearest: q8_0."}};
+    for (size_t i = 0; i < sizeof nearest / sizeof *nearest; i++) {
+        assert_int_equal(ax_scheme_find("--scheme", nearest[i][0], &s), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), nearest[i][1]));
+    }
     assert_int_equal(ax_scheme_find("--scheme", "q4_k", &s), AX_OK);
     assert_string_equal(s.gguf, "q4_k_m");
     assert_int_equal(ax_scheme_find_trained("--qat", "nf4", &s), AX_ERR_CONFIG);
