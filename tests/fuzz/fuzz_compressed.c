@@ -133,6 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct ax_number_format inputs;
         struct ax_compressed_formats f;
         ax_compressed_inputs(config, &inputs);
+        (void)ax_compressed_unfollowed(config);
         if (ax_compressed_parse(config, &f) != AX_OK)
             AX_ASSERT(strncmp(ax_error_text(), "c.json: ", 8) == 0);
         else if (json_is_object(json_object_get(doc.root, "tensors")))
