@@ -85,7 +85,8 @@ enum ax_status ax_checkpoint_reshard(const struct ax_checkpoint *c, const char *
 
 struct ax_checkpoint_list {
     size_t n;
-    int64_t *steps; /* ascending */
+    int64_t *steps;    /* ascending */
+    int64_t stateless; /* the highest step of a checkpoint-N without a manifest; 0: none */
 };
 /* Lists the complete checkpoints of a folder. Folders with such names but no manifest (foreign or
  * incomplete) are skipped; a missing output_dir contains none. */

@@ -92,6 +92,8 @@ enum ax_status ax_checkpoint_list(struct ax_checkpoint_list *l, const char *outp
         st = is_whole(output_dir, l->steps[i], &whole);
         if (whole)
             l->steps[kept++] = l->steps[i];
+        else if (l->steps[i] > l->stateless)
+            l->stateless = l->steps[i];
     }
     if (st != AX_OK) {
         ax_checkpoint_list_free(l);

@@ -9,8 +9,9 @@
 #include "optim/train/run.h"
 #include "tests/ckpt/folder.h"
 
-enum { ABSENT, EMPTY, CHECKPOINTS, MODEL, BOTH, KINDS };
-static const char *const kinds[KINDS] = {"absent", "empty", "checkpoints", "model", "both"};
+enum { ABSENT, EMPTY, CHECKPOINTS, MODEL, BOTH, FOREIGN, KINDS };
+static const char *const kinds[KINDS] = {"absent", "empty", "checkpoints",
+                                         "model",  "both",  "foreign"};
 
 static void put_kind(int kind) {
     char path[160];
@@ -26,10 +27,15 @@ static void put_kind(int kind) {
     snprintf(path, sizeof path, "%s/config.json", kinds[kind]);
     if (kind == MODEL || kind == BOTH)
         put_text(path, "{}");
+    if (kind == FOREIGN) { /* a checkpoint of transformers */
+        assert_int_equal(ax_mkdir(in_dir("foreign/checkpoint-5")), AX_OK);
+        put_text("foreign/checkpoint-5/optimizer.pt", "");
+    }
 }
 
 static const char used[] = "contains the checkpoints of another run (newest: checkpoint-10)",
                   model[] = "already contains a model; choose another folder",
+                  foreign[] = "contains checkpoint-5, which has no state/manifest.json",
                   none[] = "does not exist", bare[] = "is not a checkpoint, as it has no ";
 
 static void folders_are_judged(void **state) {
@@ -39,13 +45,13 @@ static void folders_are_judged(void **state) {
         const char *dir;            /* in the output folder, or beside it */
         const char *refused[KINDS]; /* why; NULL: it is not */
     } cases[] = {
-        {AX_RESUME_NO, NULL, {NULL, NULL, used, model, used}},
-        {AX_RESUME_NEWEST, NULL, {NULL, NULL, NULL, model, NULL}},
-        {AX_RESUME_NEWEST_GOOD, NULL, {NULL, NULL, NULL, model, NULL}},
-        {AX_RESUME_FOLDER, "/checkpoint-2", {none, none, NULL, none, NULL}},
-        {AX_RESUME_FOLDER, "/../other", {NULL, NULL, used, model, used}},
-        {AX_RESUME_FOLDER, "/../other/checkpoint-1", {NULL, NULL, used, model, used}},
-        {AX_RESUME_FOLDER, "", {none, bare, bare, bare, bare}},
+        {AX_RESUME_NO, NULL, {NULL, NULL, used, model, used, foreign}},
+        {AX_RESUME_NEWEST, NULL, {NULL, NULL, NULL, model, NULL, foreign}},
+        {AX_RESUME_NEWEST_GOOD, NULL, {NULL, NULL, NULL, model, NULL, foreign}},
+        {AX_RESUME_FOLDER, "/checkpoint-2", {none, none, NULL, none, NULL, none}},
+        {AX_RESUME_FOLDER, "/../other", {NULL, NULL, used, model, used, foreign}},
+        {AX_RESUME_FOLDER, "/../other/checkpoint-1", {NULL, NULL, used, model, used, foreign}},
+        {AX_RESUME_FOLDER, "", {none, bare, bare, bare, bare, bare}},
     };
     assert_int_equal(ax_mkdir_parents(in_dir("other/state")), AX_OK);
     assert_int_equal(ax_mkdir_parents(in_dir("other/checkpoint-1/state")), AX_OK);
