@@ -150,7 +150,9 @@ const struct ax_config_key ax_config_keys_eval[] = {
         "Evaluations without improvement before training stops; the weights are then those of the "
         "best one, as with load_best_model_at_end.",
         AX_RUN(eval.patience)),
-    AX_KEY("load_best_model_at_end", AX_T_BOOL, "Finish with the weights of the best evaluation.",
+    AX_KEY("load_best_model_at_end", AX_T_BOOL,
+           "Finish with the weights of the best evaluation among those of saved steps; a warning "
+           "says if another step's was better.",
            .dflt = "false", AX_RUN(eval.load_best)),
     AX_KEY("metric_for_best_model", AX_T_STR, "Metric that decides which evaluation is best.",
            AX_INTO(AX_FIELD(struct ax_run_keys, metric))),

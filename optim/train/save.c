@@ -244,11 +244,19 @@ static enum ax_status publish_model(struct ax_train *t, const char *tmp,
     return ax_team_agree(&t->team, st);
 }
 
+/* A better evaluation may be that of a step that is not saved. */
 static void tell_best(struct ax_train *t) {
     const int64_t step = t->kept.step;
-    if (t->o->eval.load_best && step > 0)
+    const char *dir = t->o->save.output_dir;
+    if (!t->o->eval.load_best)
+        return;
+    if (step > 0)
         ax_metrics_event(t->metrics, AX_EVENT_BEST, step, "%s has the weights of checkpoint-%lld",
-                         t->o->save.output_dir, (long long)step);
+                         dir, (long long)step);
+    if (ax_train_is_main(t) && t->best_step > 0 && (step == 0 || t->best != t->kept.value))
+        ax_log_warn("load_best_model_at_end: the best evaluation was that of step %lld, which was "
+                    "not saved in %s; let save_steps be eval_steps, or save_strategy best",
+                    (long long)t->best_step, dir);
 }
 
 /* output_dir contains more than the model, so one rename cannot replace it: the files are written

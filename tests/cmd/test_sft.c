@@ -591,6 +591,10 @@ static void test_what_is_better(void **state) {
     clear();
     EXPECT(0, "trained 6 of 6 steps", config, eval, "greater_is_better=false");
     clear();
+    EXPECT(0, "the best evaluation was that of step 1, which was not saved in ", config, eval,
+           "greater_is_better=true", "save_steps=2", "early_stopping_patience=null",
+           "load_best_model_at_end=true");
+    clear();
 }
 
 /* As in transformers' Trainer: as often as the log, unless a key says how often. */
