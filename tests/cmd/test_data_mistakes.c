@@ -136,6 +136,9 @@ static void bad_rows(void **state) {
          "r.csv:2: column \"input\": not UTF-8 text"},
         {"r.csv", "\xFE\x01,\x02\nx,y\n", "    type: alpaca\n",
          "r.csv:1: the header is not UTF-8 text"},
+        {"r.jsonl", "\xFF\xFE{", CHAT,
+         "r.jsonl:1: UTF-16 text, as Windows' tools write it; convert"},
+        {"r.csv", "\xFE\xFF\x01i", "    type: alpaca\n", "r.csv:1: UTF-16 text"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_rows(cases[i].name, cases[i].rows, strlen(cases[i].rows), cases[i].more,

@@ -211,14 +211,17 @@ static enum ax_status unpack(struct ax_bytes *b, size_t least, const char **data
 }
 
 /* The next piece, valid until the next call, without the byte order mark that a file may begin with;
- * *n = 0 at the end. AX_ERR_DATA and AX_ERR_UNSUPPORTED say why compressed data cannot be read, without
- * the location. */
+ * *n = 0 at the end. AX_ERR_DATA and AX_ERR_UNSUPPORTED say why data cannot be read, without the
+ * location. */
 static enum ax_status next_bytes(struct ax_bytes *b, const char **data, size_t *n) {
     if (b->started)
         return unpack(b, 1, data, n);
     b->started = true;
     AX_TRY(start(b));
     AX_TRY(unpack(b, FIRST, data, n));
+    if (*n >= 2 && (memcmp(*data, "\xFF\xFE", 2) == 0 || memcmp(*data, "\xFE\xFF", 2) == 0))
+        return ax_error(AX_ERR_DATA, "UTF-16 text, as Windows' tools write it; convert the file to "
+                                     "UTF-8, for example with `iconv -f UTF-16 -t UTF-8`");
     if (*n >= 3 && memcmp(*data, "\xEF\xBB\xBF", 3) == 0) {
         *data += 3;
         *n -= 3;
