@@ -114,7 +114,9 @@ static void bad_rows(void **state) {
          "    type: chat_template\nchat_template: gemma\neot_tokens: ['<|im_end|>']\n",
          "r.jsonl:4: gemma:8: the template raised: Conversation roles must alternate "
          "user/assistant/user/assistant/... (set max_bad_rows: 1 to skip"},
-        {"r.jsonl", GOOD "{\"messages\": [\n", CHAT, "r.jsonl:2:"},
+        {"r.jsonl", GOOD "{\"messages\": [\n", CHAT,
+         "r.jsonl:2:15: the record does not end on this line; write one record per line"},
+        {"r.json", "{\n  \"messages\": []\n}\n", CHAT, "r.json:1:2: the record does not end on"},
         {"r.jsonl", GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"\xFF\"}]}\n", CHAT,
          "r.jsonl:2:43: unable to decode byte 0xff"},
         {"r.jsonl", GOOD "{\"a\": 1, \"a\": 2}\n", CHAT, "r.jsonl:2:10: duplicate object key"},

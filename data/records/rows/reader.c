@@ -524,6 +524,9 @@ static enum ax_status place_error(enum ax_status st, struct ax_row_place *place)
         return st;
     snprintf(why, sizeof why, "%s", text + n);
     *place = (struct ax_row_place){.line = line - 1, .column = column};
+    if (strstr(why, "near end of file")) /* an element of a list is cut where it ends */
+        return ax_error(AX_ERR_DATA, "the record does not end on this line; write one record per "
+                                     "line, or a list of records, [{…}, …]");
     return ax_error(AX_ERR_DATA, "%s", why);
 }
 
