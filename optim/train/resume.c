@@ -76,6 +76,17 @@ static enum ax_status put_parts(const struct ax_train *t, json_t *run) {
     return AX_OK;
 }
 
+/* The name of what selects the best evaluation. */
+static const char *best_by(const struct ax_train *t) {
+    static const char *const names[] = {[AX_BEST_BY_LOSS] = "loss",
+                                        [AX_BEST_BY_PERPLEXITY] = "perplexity",
+                                        [AX_BEST_BY_ACCURACY] = "accuracy",
+                                        [AX_BEST_BY_REWARD] = "reward"};
+    const struct ax_train_eval *e = &t->o->eval;
+    return e->metric == AX_BEST_BY_MEASURE ? t->o->step.objective->measures[e->measure]
+                                           : names[e->metric];
+}
+
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     struct ax_loader_state at;
     json_t *data;
@@ -83,12 +94,13 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
     ax_loader_save(t->o->data.train, &at);
     AX_TRY(ax_loader_state_to_json(&at, &data));
     json_t *run = json_pack(
-        "{sI sI sI sf sI sI so s{sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
+        "{sI sI sI sf sI sI so s{ss sb sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
         (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
         (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
-        "trained_tokens", (json_int_t)t->trained, "data", data, "best", "step",
-        (json_int_t)t->best_step, "value", t->best, "evaluations_since", (json_int_t)t->worse,
-        "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value, "evaluation", "owed",
+        "trained_tokens", (json_int_t)t->trained, "data", data, "best", "metric", best_by(t),
+        "greater_is_better", t->o->eval.greater_is_better, "step", (json_int_t)t->best_step,
+        "value", t->best, "evaluations_since", (json_int_t)t->worse, "kept_step",
+        (json_int_t)t->kept.step, "kept_value", t->kept.value, "evaluation", "owed",
         t->pending_eval, "epoch_ended", t->epoch_ended, "logging", "steps",
         (json_int_t)t->window.steps, "loss", t->window.loss, "watch", watch_json(&t->watch),
         "config", (json_t *)(uintptr_t)t->o->config);
@@ -221,6 +233,24 @@ static enum ax_status read_position(const struct ax_train *t, const char *dir, c
     return AX_OK;
 }
 
+/* Values of another metric cannot be compared with those to come. */
+static enum ax_status forget_other_metric(struct ax_train *t, struct ax_json best) {
+    const struct ax_train_eval *e = &t->o->eval;
+    const char *metric;
+    bool greater;
+    AX_TRY(ax_json_str_or(ax_json_get(best, "metric"), best_by(t), &metric));
+    AX_TRY(ax_json_bool_or(ax_json_get(best, "greater_is_better"), e->greater_is_better, &greater));
+    if (strcmp(metric, best_by(t)) == 0 && greater == e->greater_is_better)
+        return AX_OK;
+    if (ax_train_is_main(t) && e->keep_best && t->best_step > 0)
+        ax_log_warn("the best evaluation so far was that with the %s %s: with another metric, the "
+                    "best one is chosen among those from now on",
+                    greater ? "highest" : "lowest", metric);
+    t->best_step = t->worse = 0;
+    t->kept = (struct ax_train_kept){0};
+    return AX_OK;
+}
+
 /* A checkpoint that lies elsewhere names the best one of another folder; at the end that of output_dir is read. */
 static enum ax_status forget_absent_best(struct ax_train *t) {
     char *best;
@@ -268,6 +298,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(ax_json_i64(ax_json_get(best, "evaluations_since"), 0, INT64_MAX, &t->worse));
     AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
     AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
+    AX_TRY(forget_other_metric(t, best));
     AX_TRY(forget_absent_best(t));
     const struct ax_json evaluation = ax_json_get(run, "evaluation");
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->pending_eval));
