@@ -87,20 +87,29 @@ static const char *best_by(const struct ax_train *t) {
                                            : names[e->metric];
 }
 
+/* What is evaluated on, as a text that differs where the examples do. */
+#define EXAMPLES_TEXT 24
+static void put_examples(const struct ax_train *t, char text[EXAMPLES_TEXT]) {
+    const struct ax_loader *l = t->o->data.eval;
+    snprintf(text, EXAMPLES_TEXT, "%016llx", l ? (unsigned long long)ax_loader_examples(l) : 0ULL);
+}
+
 enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
+    char examples[EXAMPLES_TEXT];
     struct ax_loader_state at;
     json_t *data;
     *out = NULL;
+    put_examples(t, examples);
     ax_loader_save(t->o->data.train, &at);
     AX_TRY(ax_loader_state_to_json(&at, &data));
     json_t *run = json_pack(
-        "{sI sI sI sf sI sI so s{ss sb sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
+        "{sI sI sI sf sI sI so s{ss ss sb sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
         (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
         (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
         "trained_tokens", (json_int_t)t->trained, "data", data, "best", "metric", best_by(t),
-        "greater_is_better", t->o->eval.greater_is_better, "step", (json_int_t)t->best_step,
-        "value", t->best, "evaluations_since", (json_int_t)t->worse, "kept_step",
-        (json_int_t)t->kept.step, "kept_value", t->kept.value, "evaluation", "owed",
+        "data", examples, "greater_is_better", t->o->eval.greater_is_better, "step",
+        (json_int_t)t->best_step, "value", t->best, "evaluations_since", (json_int_t)t->worse,
+        "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value, "evaluation", "owed",
         t->pending_eval, "epoch_ended", t->epoch_ended, "logging", "steps",
         (json_int_t)t->window.steps, "loss", t->window.loss, "watch", watch_json(&t->watch),
         "config", (json_t *)(uintptr_t)t->o->config);
@@ -233,19 +242,23 @@ static enum ax_status read_position(const struct ax_train *t, const char *dir, c
     return AX_OK;
 }
 
-/* Values of another metric cannot be compared with those to come. */
-static enum ax_status forget_other_metric(struct ax_train *t, struct ax_json best) {
+/* Values of another metric, or on other data, cannot be compared with those to come. */
+static enum ax_status forget_other_best(struct ax_train *t, struct ax_json best) {
     const struct ax_train_eval *e = &t->o->eval;
-    const char *metric;
+    char examples[EXAMPLES_TEXT];
+    const char *metric, *data;
     bool greater;
+    put_examples(t, examples);
     AX_TRY(ax_json_str_or(ax_json_get(best, "metric"), best_by(t), &metric));
+    AX_TRY(ax_json_str_or(ax_json_get(best, "data"), examples, &data));
     AX_TRY(ax_json_bool_or(ax_json_get(best, "greater_is_better"), e->greater_is_better, &greater));
-    if (strcmp(metric, best_by(t)) == 0 && greater == e->greater_is_better)
+    const bool same = strcmp(metric, best_by(t)) == 0 && greater == e->greater_is_better;
+    if (same && strcmp(data, examples) == 0)
         return AX_OK;
     if (ax_train_is_main(t) && e->keep_best && t->best_step > 0)
-        ax_log_warn("the best evaluation so far was that with the %s %s: with another metric, the "
-                    "best one is chosen among those from now on",
-                    greater ? "highest" : "lowest", metric);
+        ax_log_warn("the best evaluation so far was %s: the best one is chosen among those from "
+                    "now on",
+                    same ? "on other data" : "by another metric");
     t->best_step = t->worse = 0;
     t->kept = (struct ax_train_kept){0};
     return AX_OK;
@@ -298,7 +311,7 @@ static enum ax_status read_run(struct ax_train *t, const struct ax_checkpoint *c
     AX_TRY(ax_json_i64(ax_json_get(best, "evaluations_since"), 0, INT64_MAX, &t->worse));
     AX_TRY(ax_json_i64(ax_json_get(best, "kept_step"), 0, INT64_MAX, &t->kept.step));
     AX_TRY(ax_json_f64(ax_json_get(best, "kept_value"), &t->kept.value));
-    AX_TRY(forget_other_metric(t, best));
+    AX_TRY(forget_other_best(t, best));
     AX_TRY(forget_absent_best(t));
     const struct ax_json evaluation = ax_json_get(run, "evaluation");
     AX_TRY(ax_json_bool_or(ax_json_get(evaluation, "owed"), false, &t->pending_eval));

@@ -181,25 +181,30 @@ static void test_best_of_another_folder(void **state) {
     train_case_close(&c);
 }
 
-/* A run that goes on with another metric: no accuracy is above a loss. */
-static void test_best_by_another_metric(void **state) {
+/* A run that goes on with another metric, or evaluates on other data: earlier values mean nothing. */
+static void test_best_of_another_kind(void **state) {
     (void)state;
-    struct train_case c;
-    struct ax_train_result r;
-    open_saving(&c, 4);
-    c.o.eval.when = c.o.save.when;
-    c.o.eval.metric = AX_BEST_BY_LOSS;
-    c.o.eval.keep_best = c.o.eval.load_best = true;
-    run_ok(&c, &r);
-    c.o.max_steps = 8;
-    c.o.save.resume = AX_RESUME_NEWEST;
-    c.o.eval.metric = AX_BEST_BY_ACCURACY;
-    c.o.eval.greater_is_better = true;
-    run_ok(&c, &r);
-    assert_true(r.best_step > 4);
-    assert_true(train_case_hash(&c, "model.safetensors") !=
-                train_case_hash(&c, "checkpoint-4/model.safetensors"));
-    train_case_close(&c);
+    for (int other = 0; other < 3; other++) {
+        struct train_case c;
+        struct ax_train_result r;
+        open_saving(&c, 4);
+        c.o.eval.when = c.o.save.when;
+        c.o.eval.metric = AX_BEST_BY_LOSS; /* which falls, and no accuracy is above it */
+        c.o.eval.greater_is_better = other == 2;
+        c.o.eval.keep_best = c.o.eval.load_best = true;
+        run_ok(&c, &r);
+        assert_int_equal(r.best_step, other == 2 ? 2 : 4);
+        c.o.max_steps = 8;
+        c.o.save.resume = AX_RESUME_NEWEST;
+        c.o.eval.greater_is_better = true;
+        c.o.eval.metric = other == 0 ? AX_BEST_BY_ACCURACY : AX_BEST_BY_LOSS;
+        c.eval_doc_source.fingerprint += other == 2;
+        run_ok(&c, &r);
+        assert_true(r.best_step > 4);
+        assert_true(train_case_hash(&c, "model.safetensors") !=
+                    train_case_hash(&c, "checkpoint-4/model.safetensors"));
+        train_case_close(&c);
+    }
 }
 
 /* The rows to evaluate on, which ask for a stop when they are read for the nth time. */
@@ -463,7 +468,7 @@ int main(void) {
         cmocka_unit_test(test_last_save_fails),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_best_of_another_folder),
-        cmocka_unit_test(test_best_by_another_metric),
+        cmocka_unit_test(test_best_of_another_kind),
         cmocka_unit_test(test_stopped_before_a_step),
         cmocka_unit_test(test_old_checkpoints_go),
         cmocka_unit_test(test_request_of_a_save_that_is_due),

@@ -50,6 +50,10 @@ enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_example_sou
     return AX_OK;
 }
 
+uint64_t ax_loader_examples(const struct ax_loader *l) {
+    return l->source->fingerprint;
+}
+
 void ax_loader_free(struct ax_loader *l) {
     if (!l)
         return;

@@ -61,6 +61,8 @@ struct ax_loader;
 enum ax_status ax_loader_new(struct ax_loader **out, const struct ax_example_source *source,
                              const struct ax_loader_options *o);
 void ax_loader_free(struct ax_loader *l);
+/* The source's fingerprint. */
+uint64_t ax_loader_examples(const struct ax_loader *l);
 
 /* The next sequence of the epoch, valid until the next call; *got = false at the epoch's end. */
 enum ax_status ax_loader_next(struct ax_loader *l, struct ax_packed_sequence *out, bool *got);
