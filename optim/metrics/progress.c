@@ -68,6 +68,7 @@ static void watch(struct ax_progress_view *v, const char *name, double value) {
             .rank = rank, .label = watchable[rank].label, .share = watchable[rank].share};
         (void)snprintf(v->watched[at].name, sizeof v->watched[at].name, "%s", name);
     }
+    v->watched[at].now = true;
     v->watched[at].value = value;
 }
 
@@ -79,8 +80,20 @@ static bool has_parts(const struct ax_figures *f) {
     return n > 1;
 }
 
+static bool is_among(const char *name, const char *const *measures) {
+    for (int i = 0; measures && measures[i]; i++)
+        if (strcmp(name, measures[i]) == 0)
+            return true;
+    return false;
+}
+
 void ax_progress_watch(struct ax_progress_view *v, const struct ax_step_figures *f,
                        const char *const *measures) {
+    /* with lengths come new completions */
+    const bool sampled =
+        f->figures && !isnan(ax_figures_get(f->figures, "completions/mean_length"));
+    for (int i = 0; i < v->n_watched; i++)
+        v->watched[i].now &= !sampled && !is_among(v->watched[i].name, measures);
     for (int i = 0; measures && measures[i]; i++)
         watch(v, measures[i], f->measures[i]);
     for (int i = 0; f->figures && i < f->figures->n; i++)
@@ -221,7 +234,8 @@ enum ax_status ax_progress_line(struct ax_buf *out, const struct ax_progress_vie
         AX_TRY(ax_buf_printf(out, "/%lld", (long long)v->total_steps));
     AX_TRY(ax_buf_printf(out, " epoch=%.4g loss=%.5g", v->epoch, v->loss));
     for (int i = 0; i < v->n_watched; i++)
-        AX_TRY(ax_buf_printf(out, " %s=%.4g", v->watched[i].name, v->watched[i].value));
+        if (v->watched[i].now)
+            AX_TRY(ax_buf_printf(out, " %s=%.4g", v->watched[i].name, v->watched[i].value));
     AX_TRY(
         ax_buf_printf(out, " grad_norm=%.4g learning_rate=%.4g", v->grad_norm, v->learning_rate));
     AX_TRY(ax_buf_printf(out, " tokens_per_second=%.0f", v->tokens_per_second));

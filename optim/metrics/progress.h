@@ -14,6 +14,7 @@ struct ax_progress_watch {
     char name[AX_FIGURES_NAME]; /* as in metrics.jsonl */
     const char *label;          /* for the bar; NULL: the reward function in the name */
     bool share;                 /* a fraction, in percent on the bar */
+    bool now;                   /* the step has it, or the completions that it trains on */
     double value;
 };
 
@@ -32,15 +33,15 @@ struct ax_progress_view {
     struct ax_progress_watch watched[AX_PROGRESS_WATCHED]; /* in the order of display */
 };
 
-/* Takes the figures of a step that are watched: rewards, lengths, margins and the like. Those that this
- * step does not have keep their values, as rewards in later steps on the same completions. */
+/* Takes the figures of a step that are watched: rewards, lengths, margins and the like. Those of completions
+ * keep their values in later steps on the same ones, which have no figures, and all do on the bar. */
 void ax_progress_watch(struct ax_progress_view *v, const struct ax_step_figures *f,
                        const char *const *measures);
 
 /* One line of at most `width` columns: the most important parts stay, the bar takes the rest. */
 enum ax_status ax_progress_bar(struct ax_buf *out, const struct ax_progress_view *v, int width,
                                bool color);
-/* "step=10/100 epoch=0.1 loss=1.23 …" and a newline: the main figures; the files have all. */
+/* "step=10/100 epoch=0.1 loss=1.23 …" and a newline: the main figures, no earlier step's; the files have all. */
 enum ax_status ax_progress_line(struct ax_buf *out, const struct ax_progress_view *v);
 
 #endif

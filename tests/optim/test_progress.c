@@ -111,7 +111,8 @@ static void lines_for_logs(void **state) {
     ax_buf_free(&b);
 }
 
-/* Figures of answers as a step of GRPO has them; a later step on the same answers has none. */
+/* Figures of answers as a step of GRPO has them; a later step on the same answers has none, nor a KL divergence,
+ * and the one after has answers of which a function knows nothing. */
 static void watched_figures(void **state) {
     (void)state;
     static const char *const measures[] = {"entropy", "kl", NULL};
@@ -123,17 +124,27 @@ static void watched_figures(void **state) {
     struct ax_progress_view v = view();
     struct ax_buf b = {0};
     ax_progress_watch(&v, &f, measures);
+    assert_int_equal(ax_progress_line(&b, &v), AX_OK);
+    assert_non_null(strstr(b.data, " kl=0.01 "));
+    ax_buf_free(&b);
     f.figures = NULL;
     f.measures[1] = NAN;
     ax_progress_watch(&v, &f, measures);
     assert_int_equal(ax_progress_line(&b, &v), AX_OK);
     assert_string_equal(b.data,
                         "step=123/1000 epoch=0.37 loss=1.2346 reward=0.75 rewards/short/mean=0.25 "
-                        "rewards/right/mean=0.5 completions/mean_length=120 kl=0.01 "
+                        "rewards/right/mean=0.5 completions/mean_length=120 "
                         "grad_norm=0.987 learning_rate=2e-05 tokens_per_second=2345 eta_s=754\n");
     ax_buf_free(&b);
     assert_int_equal(ax_progress_bar(&b, &v, 60, false), AX_OK);
     assert_string_equal(b.data, "123/1000  loss 1.235  reward 0.75  short 0.25  ETA 12m 34s");
+    ax_buf_free(&b);
+    f.figures = &(struct ax_figures){
+        .n = 2, .names = {"completions/mean_length", "reward"}, .values = {40, 0.5}};
+    ax_progress_watch(&v, &f, measures);
+    assert_int_equal(ax_progress_line(&b, &v), AX_OK);
+    assert_non_null(
+        strstr(b.data, " loss=1.2346 reward=0.5 completions/mean_length=40 grad_norm="));
     ax_buf_free(&b);
     figures.n = 2; /* of one function the mean is the reward */
     f.figures = &figures;
