@@ -299,14 +299,20 @@ static enum ax_status print_best(struct generate *g) {
 /* ---- from options to sequences ---- */
 
 static enum ax_status choose_length(struct generate *g) {
-    const int64_t room = g->model.arch.max_positions - g->prompts.longest;
-    if (room < 1)
+    const int64_t positions = g->model.arch.max_positions;
+    if (g->prompts.longest >= positions)
         return ax_error(AX_ERR_DATA,
                         "the longest prompt has %lld tokens, but the model has only %lld positions",
-                        (long long)g->prompts.longest, (long long)g->model.arch.max_positions);
+                        (long long)g->prompts.longest, (long long)positions);
     g->max_new = g->model.max_new > 0 ? g->model.max_new : MAX_NEW_DEFAULT;
-    g->max_new = g->max_new < room ? g->max_new : room;
+    g->max_new = g->max_new < positions ? g->max_new : positions - 1;
     return AX_OK;
+}
+
+/* Tokens of a lane, which is no longer than the model's positions. */
+static int64_t lane_of(const struct generate *g) {
+    const int64_t most = g->prompts.longest + g->max_new;
+    return most < g->model.arch.max_positions ? most : g->model.arch.max_positions;
 }
 
 /* Makes answer i sequence k. Its stream is the same as if its adapter were used alone. */
@@ -320,8 +326,10 @@ static enum ax_status make_sequence(struct generate *g, int64_t i, int64_t k) {
         a->turns = &g->turns.list[k];
         return AX_OK;
     }
+    const int64_t room = lane_of(g) - p->n; /* another prompt's length shortens no answer */
     g->seqs[k] = (struct ax_sequence){
         .n_prompt = p->n,
+        .max_new = room < g->max_new ? room : g->max_new,
         .prompt = g->prompts.ids.ids + p->first,
         .stream = (uint64_t)(p->row * g->samples + i % g->samples),
         .tokens = g->tokens + i * g->max_new,
@@ -427,9 +435,9 @@ static enum ax_status run(struct generate *g) {
     AX_TRY(open_output(g));
     const struct ax_generate_options o = {
         .n_seqs = (int)(g->n < g->batch ? g->n : g->batch),
-        .max_prompt = g->prompts.longest,
+        .max_prompt = lane_of(g) - g->max_new,
         .max_new = g->max_new,
-        .long_prompts = g->turns.n > 0,
+        .long_prompts = g->turns.n > 0 || g->prompts.longest + g->max_new > lane_of(g),
         .token = g->turns.n > 0 ? NULL : on_token,
         .done = g->turns.n > 0 ? NULL : on_done,
         .ctx = g,

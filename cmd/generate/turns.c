@@ -32,6 +32,8 @@ void ax_generate_turns_ask(struct ax_generate_turns *t, int64_t k, const struct 
     struct ax_turns_answer *a = &t->list[k];
     a->rules = ax_text_tools_rules(&t->tools, m, p->adapter);
     a->n_prompt = p->n;
+    if (a->cap > m->arch.max_positions - p->n)
+        a->cap = m->arch.max_positions - p->n;
     memcpy(a->ids, prompts->ids.ids + p->first, (size_t)p->n * sizeof *a->ids);
     a->number = number;
     a->stream = (uint64_t)number;

@@ -183,6 +183,27 @@ static void the_models_settings(void **state) {
     snprintf(model, sizeof model, "%s", fixture);
 }
 
+/* A long prompt leaves few tokens for its own answer alone. */
+static void long_prompts(void **state) {
+    (void)state;
+    static char rows[600], alone[sizeof output];
+    char many[251];
+    memset(many, 'q', 250);
+    many[250] = '\0';
+    snprintf(rows, sizeof rows, "{\"prompt\": \"The train\"}\n");
+    must(RUN("", "--input", (char *)(uintptr_t)put_text("a.jsonl", rows), "--max-new-tokens", "20",
+             "--json"));
+    memcpy(alone, output, sizeof output);
+    snprintf(rows, sizeof rows, "{\"prompt\": \"The train\"}\n{\"prompt\": \"%s\"}\n", many);
+    must(RUN("", "--input", (char *)(uintptr_t)put_text("b.jsonl", rows), "--max-new-tokens", "20",
+             "--json"));
+    assert_memory_equal(output, alone, strlen(alone));
+    json_t *row = line(1);
+    assert_in_range(number(row, "prompt_tokens"), 256 - 19, 255);
+    assert_int_equal(number(row, "prompt_tokens") + number(row, "tokens"), 256);
+    json_decref(row);
+}
+
 static void errors(void **state) {
     (void)state;
     char *none[] = {"generate", "--prompt", "x"};
@@ -233,9 +254,13 @@ static void without_a_reader(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_everywhere),     cmocka_unit_test(as_json),
-        cmocka_unit_test(conversations),       cmocka_unit_test(stop_strings),
-        cmocka_unit_test(the_models_settings), cmocka_unit_test(errors),
+        cmocka_unit_test(from_everywhere),
+        cmocka_unit_test(as_json),
+        cmocka_unit_test(conversations),
+        cmocka_unit_test(stop_strings),
+        cmocka_unit_test(the_models_settings),
+        cmocka_unit_test(long_prompts),
+        cmocka_unit_test(errors),
         cmocka_unit_test(without_a_reader),
     };
     return cmocka_run_group_tests(tests, find_model, scratch_remove);
