@@ -284,6 +284,31 @@ static void loss_and_argmax(void **state) {
     assert_int_equal(index_data[1], 0);
 }
 
+/* Sums over the rows with labels, weighted. */
+static void distill_loss(void **state) {
+    (void)state;
+    VECTOR(logprob, -1, -2, -3);
+    VECTOR(divergence, 4, 5, 6);
+    VECTOR(entropy, 0.5, 7, 0.25);
+    IDS(labels, 4, -1, 0);
+    float weight_data[] = {1, 1, 0.5f};
+    const struct ax_tensor weight = ax_tensor_1d(AX_F32, weight_data, 3);
+    VECTOR(g, 9, 9, 9);
+    VECTOR(g_divergence, 9, 9, 9);
+    struct ax_step_scalars s = {.loss = 1, .inv_weight = 0.5};
+    struct ax_step_measures m = {.sum = {1, 2, 3}, .of = {4, 5, 6}};
+    RUN(distill_loss, logprob, divergence, labels, weight, g, g_divergence, 0.75, 0.25, &s, &m,
+        {.data = NULL});
+    assert_true(s.loss == 1 + 0.5 * (0.75 * (4 + 3) + 0.25 * (1 + 1.5)));
+    assert_true(m.sum[0] == 1 + 7 && m.sum[1] == 2 + 2.5 && m.sum[2] == 3);
+    assert_true(m.of[0] == 4 + 1.5 && m.of[1] == 5 + 1.5 && m.of[2] == 6);
+    EXPECT(g, 0, -0.125, 0, -0.0625);
+    EXPECT(g_divergence, 0, 0.375, 0, 0.1875);
+    RUN(distill_loss, logprob, divergence, labels, weight, g, g_divergence, 0.75, 0.25, &s, &m,
+        entropy);
+    assert_true(m.sum[2] == 3 + 0.5 + 0.125 && m.of[2] == 6 + 1.5);
+}
+
 /* Over two logits, over all of fewer, and where one has all. */
 static void top_entropy(void **state) {
     (void)state;
@@ -473,6 +498,7 @@ int main(void) {
         cmocka_unit_test(attention_by_hand),
         cmocka_unit_test(softmax_of_even_logits),
         cmocka_unit_test(loss_and_argmax),
+        cmocka_unit_test(distill_loss),
         cmocka_unit_test(top_entropy),
         cmocka_unit_test(top_logits),
         cmocka_unit_test(sampling),
