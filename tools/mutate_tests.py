@@ -352,6 +352,13 @@ class Bench:
                     files[os.path.relpath(os.path.join(self.tree, name[1]), self.tree)] = ran
         return {"key": self.key(test), "seconds": seconds, "files": files, "complete": outcome == "passed"}
 
+    def before_assertions(self, mutant):
+        """The line that says whether the mutant's runs: clang counts none right after an assertion."""
+        text, line = (self.tree / mutant.file).read_text(encoding="latin-1").split("\n"), mutant.line
+        while line > 1 and text[line - 2].lstrip().startswith("AX_ASSERT("):
+            line -= 1
+        return line
+
     def reaching(self, mutant):
         """Tests that run the mutant's line: fast, nearby and specific ones first.
 
@@ -366,8 +373,9 @@ class Bench:
             near *= 0.3 if test.split("/")[0] == room else 1
             return (about["seconds"] + 0.1) * near
 
-        reach = [t for t in self.tests if mutant.line in self.lines[t]["files"].get(mutant.file, ())]
-        uncounted = mutant.line not in self.counted.get(mutant.file, ())
+        line = self.before_assertions(mutant)
+        reach = [t for t in self.tests if line in self.lines[t]["files"].get(mutant.file, ())]
+        uncounted = line not in self.counted.get(mutant.file, ())
         may_reach = [t for t in self.tests if mutant.file in self.lines[t]["files"]
                      and (uncounted or not self.lines[t].get("complete", True))]
         return sorted(reach or may_reach, key=price)
