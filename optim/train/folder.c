@@ -63,12 +63,14 @@ static enum ax_status refuse_used(const char *dir, const struct ax_checkpoint_li
                         "checkpoint-%lld); resume it with resume_from_checkpoint: auto, or choose "
                         "another folder",
                         dir, (long long)l->steps[l->n - 1]);
-    if (l->stateless > 0)
+    if (l->stateless > 0) {
+        AX_TRY(ax_checkpoint_refuse_links(dir, 0));
         return ax_error(
             AX_ERR_CONFIG,
             "output_dir: %s contains checkpoint-%lld, which has no %s, so it is another "
             "program's, and a save would replace it; choose another folder",
             dir, (long long)l->stateless, AX_CHECKPOINT_MANIFEST);
+    }
     AX_TRY(has_marks(dir, 0, n_model_files, &holds_model));
     if (holds_model)
         return ax_error(AX_ERR_CONFIG,

@@ -279,6 +279,10 @@ static void mistakes_are_said_once(void **state) {
     assert_int_equal(run(out, sizeof out, "launch -n 2 -- sft '%s' base_model=no/such", config), 2);
     assert_int_equal(count("no/such"), 1);
     assert_int_equal(ax_mkdir_parents(in_scratch("out/checkpoint-3/state")), AX_OK);
+    assert_int_equal(run(out, sizeof out, "launch -n 2 -- sft '%s'", config), 2);
+    assert_int_equal(count("contains checkpoint-3, which has no state/manifest.json"), 1);
+    clear();
+    assert_int_equal(ax_mkdir_parents(in_scratch("out")), AX_OK);
     put_text("out/config.json", "{}");
     assert_int_equal(run(out, sizeof out, "launch -n 2 -- sft '%s'", config), 2);
     assert_int_equal(count("already contains a model"), 1);
