@@ -26,18 +26,28 @@ static struct ax_step_scalars scalars_of(const struct ax_case_builder *b) {
                                     .skip = skip ? 1 : 0};
 }
 
+/* Sums that have begun, each another one. */
+static struct ax_step_measures measures_of(void) {
+    struct ax_step_measures m = {.tokens = 32};
+    for (int i = 0; i < AX_MEASURES; i++) {
+        m.sum[i] = 1 + i;
+        m.of[i] = 2 + 3 * i;
+    }
+    return m;
+}
+
 enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_shape *shape,
                               enum ax_dtype dtype, uint64_t seed) {
     struct ax_case_builder b = {.shape = shape,
                                 .real = dtype,
                                 .accum = ax_dtype_accum(dtype),
                                 .key = {.seed = seed, .step = ax_hash32(ax_op_name(op))}};
-    size_t scalars_room =
-        AX_CASE_GAP * ((sizeof(struct ax_step_scalars) + AX_CASE_GAP - 1) / AX_CASE_GAP);
+    const size_t step_room =
+        AX_CASE_GAP * ((sizeof(struct ax_case_step) + AX_CASE_GAP - 1) / AX_CASE_GAP);
     *c = (struct ax_case){.op = op, .shape = shape, .dtype = dtype};
     AX_TRY(ax_alloc(&c->args, 1, ax_op_args_size(op)));
     ax_op_info(op)->build(&b, c->args);
-    c->bytes = scalars_room + b.used;
+    c->bytes = step_room + b.used;
     enum ax_status st = ax_alloc(&c->memory, c->bytes, 1);
     if (st != AX_OK) {
         ax_case_free(c);
@@ -45,12 +55,13 @@ enum ax_status ax_case_create(struct ax_case *c, enum ax_op op, const struct ax_
     }
     memset(c->memory, 0xff, c->bytes);
     memset(c->args, 0, ax_op_args_size(op));
-    c->scalars = (struct ax_step_scalars *)(void *)c->memory;
-    *c->scalars = scalars_of(&b);
+    c->step = (struct ax_case_step *)(void *)c->memory;
+    *c->step = (struct ax_case_step){scalars_of(&b), measures_of()};
     b.key.tensor = 0;
-    b.memory = c->memory + scalars_room;
+    b.memory = c->memory + step_room;
     b.used = 0;
-    b.scalars = c->scalars;
+    b.scalars = &c->step->scalars;
+    b.measures = &c->step->measures;
     ax_op_info(op)->build(&b, c->args);
     return AX_OK;
 }

@@ -10,14 +10,20 @@
 #include "kernels/queue.h"
 #include "kernels/shapes.h"
 
+/* What an op may change beside its operands. */
+struct ax_case_step {
+    struct ax_step_scalars scalars;
+    struct ax_step_measures measures;
+};
+
 struct ax_case {
     enum ax_op op;
     const struct ax_shape *shape;
     enum ax_dtype dtype; /* the compute dtype: AX_F64, AX_F32 or AX_BF16 */
     void *args;          /* struct ax_<op> */
-    char *memory;        /* all operands, and `scalars` */
+    char *memory;        /* `step`, and all operands */
     size_t bytes;
-    struct ax_step_scalars *scalars;
+    struct ax_case_step *step;
     char AX_DEVICE *sent; /* the device's copy of the memory; NULL: none */
 };
 

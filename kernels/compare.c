@@ -132,7 +132,7 @@ void ax_case_compare_operand(const struct ax_case *c, const char *name, const st
 
 static void compare_scalars(const struct ax_case *c, const struct ax_case *want,
                             struct ax_case_difference *d) {
-    const struct ax_step_scalars *a = c->scalars, *b = want->scalars;
+    const struct ax_step_scalars *a = &c->step->scalars, *b = &want->step->scalars;
     /* sums of doubles, in another order or of products rounded to F32 first (loss) */
     const struct {
         const char *name;
@@ -156,6 +156,18 @@ static void compare_scalars(const struct ax_case *c, const struct ax_case *want,
         if (list[i].got != list[i].want)
             note(d, c, list[i].name, 0, list[i].got, list[i].want,
                  fabs(list[i].got - list[i].want) / list[i].allowed);
+}
+
+/* As the loss. */
+static void compare_measures(const struct ax_case *c, const struct ax_case *want,
+                             struct ax_case_difference *d) {
+    const struct ax_step_measures *a = &c->step->measures, *b = &want->step->measures;
+    for (int i = 0; i < AX_MEASURES; i++) {
+        note(d, c, "measures.sum", i, a->sum[i], b->sum[i],
+             fabs(a->sum[i] - b->sum[i]) / (1e-6 * (1 + fabs(b->sum[i]))));
+        note(d, c, "measures.of", i, a->of[i], b->of[i],
+             fabs(a->of[i] - b->of[i]) / (1e-6 * (1 + fabs(b->of[i]))));
+    }
 }
 
 /* The float32 masters that a BF16 tensor and its remainder are together: halves apart say nothing.
@@ -198,4 +210,5 @@ void ax_case_compare(const struct ax_case *got, const struct ax_case *want,
             ax_case_compare_operand(got, o->name, ax_operand_tensor(o, got->args), t, d);
     }
     compare_scalars(got, want, d);
+    compare_measures(got, want, d);
 }

@@ -15,7 +15,7 @@ struct ax_case_difference {
 /* `got` and `want` have the same elements of one operand of case c, in the host's memory. */
 void ax_case_compare_operand(const struct ax_case *c, const char *name, const struct ax_tensor *got,
                              const struct ax_tensor *want, struct ax_case_difference *d);
-/* Everything that a case writes, its scalars too. */
+/* Everything that a case writes, its scalars and measures too. */
 void ax_case_compare(const struct ax_case *got, const struct ax_case *want,
                      struct ax_case_difference *d);
 /* Element i of a tensor in the host's memory, in row-major order. */

@@ -250,6 +250,7 @@ static void build_distill_loss(struct ax_case_builder *b, struct ax_distill_loss
     a->divergence_weight = 0.75;
     a->nll_weight = 0.5;
     a->scalars = b->scalars;
+    a->measures = n > 1 ? b->measures : NULL;
 }
 
 static const struct ax_shape shapes_distill_loss[] = {

@@ -198,6 +198,7 @@ struct ax_case_builder {
     char *memory;          /* NULL in the counting pass: then nothing is filled */
     size_t used;
     struct ax_step_scalars *scalars;
+    struct ax_step_measures *measures;
 };
 
 bool ax_case_has(const struct ax_case_builder *b, unsigned flag);

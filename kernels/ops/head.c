@@ -210,6 +210,7 @@ static void build_nll_loss(struct ax_case_builder *b, struct ax_nll_loss *a) {
     }
     a->dynamic = o->dynamic;
     a->scalars = b->scalars;
+    a->measures = n > 1 ? b->measures : NULL;
 }
 
 static const struct ax_shape shapes_nll_loss[] = {

@@ -1,5 +1,5 @@
 /* A case whose operands lie apart on the device: each in memory of its own by cudaMalloc, of exactly its bytes,
- * and so do its scalars and the workspace. What an op only writes is not written before, nor are gaps between
+ * and so do its scalars and measures, and the workspace. What an op only writes is not written before, nor are gaps between
  * rows and the workspace. So compute-sanitizer knows where each ends, and what nobody wrote. Include after
  * cmocka.h. */
 #ifndef AX_TESTS_CUDA_APART_H
@@ -79,7 +79,7 @@ static inline void apart_copy_operands(const struct apart *a, struct machine *m,
             if (back || apart_is_read(c, o, ax_tensor_row(t, r), bytes))
                 apart_copy(a, m, ax_tensor_row(t, r), bytes, back);
     }
-    apart_copy(a, m, (char *)c->scalars, sizeof *c->scalars, back);
+    apart_copy(a, m, (char *)c->step, sizeof *c->step, back);
     assert_int_equal(ax_queue_finish(m->q), AX_OK);
 }
 
@@ -103,7 +103,7 @@ static inline void case_run_apart(const struct ax_case *c, struct machine *m) {
     struct ax_case there = *c;
     struct ax_stack *s = &m->arena.scratch;
     const struct ax_stack arena = *s;
-    apart_add(&a, (char *)c->scalars, sizeof *c->scalars);
+    apart_add(&a, (char *)c->step, sizeof *c->step);
     for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
         const struct ax_tensor *t = ax_operand_tensor(o, c->args);
         size_t row;

@@ -12,7 +12,7 @@ void __asan_unpoison_memory_region(const volatile void *at, size_t bytes);
 #define __asan_unpoison_memory_region(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-/* Of a case whose memory is on the device, and of the workspace after it: only operands and scalars may
+/* Of a case whose memory is on the device, and of the workspace after it: only operands, scalars and measures may
  * be touched, and the workspace, which begins as NaNs. */
 #define GUARD ((size_t)4096)
 static inline void guard(const struct ax_case *c, struct machine *m) {
@@ -25,7 +25,7 @@ static inline void guard(const struct ax_case *c, struct machine *m) {
     assert_int_equal(ax_queue_finish(m->q), AX_OK);
     __asan_poison_memory_region(c->sent, c->bytes);
     __asan_poison_memory_region(work + bytes, GUARD);
-    __asan_unpoison_memory_region(c->sent, sizeof *c->scalars);
+    __asan_unpoison_memory_region(c->sent, sizeof *c->step);
     for (const struct ax_operand *o = ax_op_operands(c->op); o->name != NULL; o++) {
         const struct ax_tensor *t = ax_operand_tensor(o, c->args);
         const size_t row = (size_t)ax_tensor_row_len(t) * ax_dtype_size(t->dtype);

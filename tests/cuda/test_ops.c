@@ -39,7 +39,7 @@ static void clear_outputs(const struct ax_case *c, unsigned char *kept) {
         for (int64_t r = 0; (o->use & AX_OPERAND_OUT) != 0 && t->data && r < t->shape[0]; r++)
             memset(kept + ((char *)ax_tensor_row(t, r) - c->memory), 0, row);
     }
-    memset(kept, 0, sizeof *c->scalars);
+    memset(kept, 0, sizeof *c->step);
 }
 
 static void only_outputs_changed(const struct ax_case *c, const char *before) {

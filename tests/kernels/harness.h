@@ -67,7 +67,7 @@ static inline void compare(const struct ax_case *c, const char *name, const stru
         fail_msg("%s", d.where);
 }
 
-/* Everything that a case writes, its scalars too. */
+/* Everything that a case writes, its scalars and measures too. */
 static inline void compare_outputs(const struct ax_case *got, const struct ax_case *want) {
     struct ax_case_difference d = {0};
     ax_case_compare(got, want, &d);

@@ -60,7 +60,7 @@ static void clear_operands(const struct ax_case *c, unsigned use, unsigned char 
         for (int64_t r = 0; r < t->shape[0]; r++)
             memset(guarded + ((char *)ax_tensor_row(t, r) - c->memory), 0, row);
     }
-    memset(guarded, 0, sizeof(*c->scalars));
+    memset(guarded, 0, sizeof *c->step);
 }
 
 static void check_only_outputs_change(struct machine *m, enum ax_op op,
