@@ -11,9 +11,8 @@
 
 static enum ax_status unknown_option(const char *command, const char *given, int n,
                                      const struct ax_arg *args) {
-    char other[160], name[64];
-    if (*ax_other_option(command, given, other, sizeof other))
-        return ax_error(AX_ERR_CONFIG, "%s: unknown option %s%s", command, given, other);
+    char name[64];
+    AX_TRY(ax_refuse_other_option(command, given));
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
     const int half = (int)strlen(name) / 2; /* of short names, others are as near by chance */
     struct ax_nearest nearest = {.given = name, .within = half < 4 ? half : 4};
@@ -73,14 +72,6 @@ static const struct ax_arg *find(int n, const struct ax_arg *args, const char *w
     return NULL;
 }
 
-static enum ax_status unexpected(const char *command, const char *word) {
-    char other[160];
-    if (*ax_other_option(command, word, other, sizeof other))
-        return ax_error(AX_ERR_CONFIG, "%s: unexpected argument \"%s\"%s", command, word, other);
-    return ax_error(AX_ERR_CONFIG, "%s: unexpected argument \"%s\"; see `axtrain %s --help`",
-                    command, word, command);
-}
-
 enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *args,
                              int min_positional, int max_positional, const char **positional,
                              int *n_positional) {
@@ -95,12 +86,13 @@ enum ax_status ax_args_parse(int argc, char **argv, int n, const struct ax_arg *
         const bool is_option =
             strncmp(word, "--", 2) == 0 || find(n, args, word, strlen(word)) != NULL; /* also -o */
         if (!options || !is_option) {
-            char other[160];
             const bool dash = options && word[0] == '-' && word[1] != '\0';
-            if (dash && *ax_other_option(argv[0], word, other, sizeof other))
-                return ax_error(AX_ERR_CONFIG, "%s: unknown option %s%s", argv[0], word, other);
+            if (dash || *n_positional == max_positional)
+                AX_TRY(ax_refuse_other_option(argv[0], word));
             if (*n_positional == max_positional)
-                return unexpected(argv[0], word);
+                return ax_error(AX_ERR_CONFIG,
+                                "%s: unexpected argument \"%s\"; see `axtrain %s --help`", argv[0],
+                                word, argv[0]);
             positional[(*n_positional)++] = word;
             continue;
         }

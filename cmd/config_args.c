@@ -30,8 +30,7 @@ static enum ax_status check_dashes(const char *command, const char *word, int n,
         *c = *c == '-' ? '_' : *c;
     if (strchr(path, '.') || ax_config_knows(path))
         return AX_OK;
-    if (*ax_other_option(command, name, hint, sizeof hint))
-        return ax_error(AX_ERR_CONFIG, "%s: unknown option %s%s", command, name, hint);
+    AX_TRY(ax_refuse_other_option(command, name));
     for (int i = 0; i < n; i++)
         ax_nearest_try(&nearest, args[i].name);
     if (nearest.name)

@@ -2,7 +2,6 @@
 #include "cmd/other_options.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -114,19 +113,16 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-const char *ax_other_option(const char *command, const char *given, char *buf, size_t size) {
+enum ax_status ax_refuse_other_option(const char *command, const char *given) {
     char name[64];
     size_t n = strspn(given, "-"), len = 0;
     for (; given[n] && given[n] != '=' && len + 1 < sizeof name; n++)
         name[len++] = given[n] == '_' ? '-' : given[n];
     name[len] = '\0';
-    buf[0] = '\0';
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (!has_word(others[i].command, command) || !has_word(others[i].names, name))
-            continue;
-        snprintf(buf, size, others[i].here ? "; here it is %s" : "; leave it out: %s",
-                 others[i].here ? others[i].here : others[i].instead);
-        break;
-    }
-    return buf;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (has_word(others[i].command, command) && has_word(others[i].names, name))
+            return ax_error(AX_ERR_CONFIG, "%s: unknown option %.*s; %s %s", command, (int)n, given,
+                            others[i].here ? "here it is" : "leave it out:",
+                            others[i].here ? others[i].here : others[i].instead);
+    return AX_OK;
 }

@@ -2,10 +2,10 @@
 #ifndef AX_CMD_OTHER_OPTIONS_H
 #define AX_CMD_OTHER_OPTIONS_H
 
-#include <stddef.h>
+#include "base/status.h"
 
-/* If `given` (with dashes, perhaps with "=value") is what another program calls something of this command, writes what
- * to do here to buf, as the end of an error: "; here it is --context". Otherwise buf becomes "". Returns buf. */
-const char *ax_other_option(const char *command, const char *given, char *buf, size_t size);
+/* AX_ERR_CONFIG if `given` (with dashes, perhaps with "=value") is what another program calls something of this
+ * command; the error says what to write here: "serve: unknown option --max-model-len; here it is --context". */
+enum ax_status ax_refuse_other_option(const char *command, const char *given);
 
 #endif
