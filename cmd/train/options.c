@@ -184,14 +184,18 @@ static struct ax_cadence cadence(const struct ax_cadence_keys *k, int64_t usual)
 /* ---- evaluation ---- */
 
 static const struct {
-    const char *name;
     enum ax_best_by metric;
     bool greater;
+    const char *alias; /* NULL: its own name */
 } metrics[] = {
-    {"loss", AX_BEST_BY_LOSS, false},        {"perplexity", AX_BEST_BY_PERPLEXITY, false},
-    {"accuracy", AX_BEST_BY_ACCURACY, true}, {"mean_token_accuracy", AX_BEST_BY_ACCURACY, true},
-    {"reward", AX_BEST_BY_REWARD, true},
+    {AX_BEST_BY_LOSS, false, NULL},    {AX_BEST_BY_PERPLEXITY, false, NULL},
+    {AX_BEST_BY_ACCURACY, true, NULL}, {AX_BEST_BY_ACCURACY, true, "mean_token_accuracy"},
+    {AX_BEST_BY_REWARD, true, NULL},
 };
+
+static const char *metric_name(size_t i) {
+    return metrics[i].alias ? metrics[i].alias : ax_best_by_names[metrics[i].metric];
+}
 
 /* The index of the measure of rewards that is called so, or of any with NULL; -1 = none. */
 static int find_rewards(const struct ax_objective *o, const char *name) {
@@ -220,7 +224,7 @@ static enum ax_status refuse_metric(const struct ax_config *cfg, const char *nam
     for (size_t i = 0, at = 0; i < sizeof metrics / sizeof *metrics; i++)
         if (has_metric(o, samples, metrics[i].metric))
             at += (size_t)snprintf(all + at, sizeof all - at, "%seval_%s", at > 0 ? ", " : "",
-                                   metrics[i].name);
+                                   metric_name(i));
     return ax_config_error(cfg, "metric_for_best_model", "\"%s\" is not one of %s%s", name, all,
                            !samples && find_rewards(o, NULL) >= 0 ? ", eval_rewards/…" : "");
 }
@@ -235,7 +239,7 @@ static enum ax_status read_metric(struct ax_train_eval *e, const struct ax_run_k
     const int measure = samples ? -1 : find_rewards(o, wanted);
     size_t i = 0;
     while (i < n &&
-           (strcmp(wanted, metrics[i].name) != 0 || !has_metric(o, samples, metrics[i].metric)))
+           (strcmp(wanted, metric_name(i)) != 0 || !has_metric(o, samples, metrics[i].metric)))
         i++;
     if (i == n && measure < 0)
         return refuse_metric(cfg, k->metric, o, samples);

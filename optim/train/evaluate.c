@@ -25,6 +25,11 @@ static void count_evaluation(struct ax_train *t) {
     ax_error_clear();
 }
 
+const char *const ax_best_by_names[AX_BEST_BY_MEASURE] = {[AX_BEST_BY_LOSS] = "loss",
+                                                          [AX_BEST_BY_PERPLEXITY] = "perplexity",
+                                                          [AX_BEST_BY_ACCURACY] = "accuracy",
+                                                          [AX_BEST_BY_REWARD] = "reward"};
+
 static double chosen_metric(const struct ax_train *t, const struct ax_eval_result *r) {
     const double values[] = {[AX_BEST_BY_MEASURE] = r->measures[t->o->eval.measure],
                              [AX_BEST_BY_LOSS] = r->loss,

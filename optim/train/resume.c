@@ -78,13 +78,9 @@ static enum ax_status put_parts(const struct ax_train *t, json_t *run) {
 
 /* The name of what selects the best evaluation. */
 static const char *best_by(const struct ax_train *t) {
-    static const char *const names[] = {[AX_BEST_BY_LOSS] = "loss",
-                                        [AX_BEST_BY_PERPLEXITY] = "perplexity",
-                                        [AX_BEST_BY_ACCURACY] = "accuracy",
-                                        [AX_BEST_BY_REWARD] = "reward"};
     const struct ax_train_eval *e = &t->o->eval;
     return e->metric == AX_BEST_BY_MEASURE ? t->o->step.objective->measures[e->measure]
-                                           : names[e->metric];
+                                           : ax_best_by_names[e->metric];
 }
 
 /* What is evaluated on, as a text that differs where the examples do. */

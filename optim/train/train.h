@@ -80,6 +80,7 @@ enum ax_best_by {
     AX_BEST_BY_REWARD,
     AX_BEST_BY_MEASURE
 };
+extern const char *const ax_best_by_names[AX_BEST_BY_MEASURE]; /* "loss" … */
 
 struct ax_train_eval {
     struct ax_cadence when;
