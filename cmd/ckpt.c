@@ -11,7 +11,7 @@
 #include "base/lock.h"
 #include "base/text/json.h"
 #include "ckpt/state/checkpoint.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 
 /* ---- which one ---- */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/help/help.h"
 
 static const struct {

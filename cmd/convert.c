@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "ckpt/gguf/gguf.h"
 #include "ckpt/hf/peft.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "model/convert/from_folder.h"
 #include "model/convert/lora_to_gguf.h"

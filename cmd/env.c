@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/text/json.h"
 #include "base/mem.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "cmd/train/env.h"
 #include "kernels/cpu/isa.h"

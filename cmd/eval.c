@@ -9,10 +9,10 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/log.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "cmd/harness/harness.h"
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 #include "data/text_side.h"
 #include "model/convert/base_model.h"
 

@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "cmd/commands.h"
 #include "cmd/train/data/data.h"
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 #include "data/records/rows/hub_dataset.h"
 
 static void print_report(const char *key, const char *id, const char *revision,

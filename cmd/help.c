@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/config/table.h"
 
 /* ---- names ---- */

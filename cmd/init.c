@@ -9,7 +9,7 @@
 #include "base/io_path.h"
 #include "base/free_space.h"
 #include "base/log.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "model/convert/base_model.h"
 #include "cmd/train/method.h"
 #include "model/arch/classifier.h"

@@ -1,7 +1,7 @@
 /* `axtrain launch`: the ranks of a job on this host. */
 #include <string.h>
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "parallel/job/env.h"
 #include "parallel/job/launch.h"

@@ -4,7 +4,7 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "model/convert/merge.h"
 #include "cmd/to_gguf.h"

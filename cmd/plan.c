@@ -5,7 +5,7 @@
 #include "base/io_path.h"
 #include "base/mem.h"
 #include "cmd/commands.h"
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 #include "parallel/fabric/mesh_sizes.h"
 #include "optim/plan/hardware.h"
 #include "cmd/plan/plan.h"

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "cmd/commands.h"
 #include "cmd/train/data/data.h"
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 
 static void print_sets(const struct ax_setup_sets *s) {
     for (size_t i = 0; i < s->n; i++) {

@@ -6,7 +6,7 @@
 
 #include "base/io_path.h"
 #include "cmd/commands.h"
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 
 /* ---- totals ---- */
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/commands.h"
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 #include "model/quantize/quantize.h"
 #include "cmd/to_gguf.h"
 #include "model/convert/base_model.h"

@@ -6,7 +6,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "cmd/report/html.h"
 

@@ -3,7 +3,7 @@
 #ifndef AX_CMD_SANDBOX_H
 #define AX_CMD_SANDBOX_H
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "data/reward/sandbox/sandbox.h"
 
 struct ax_sandbox_command {

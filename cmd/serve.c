@@ -4,7 +4,7 @@
 
 #include "base/stop.h"
 #include "cmd/commands.h"
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 
 #define STOP_SECONDS      30
 #define MOST_STOP_SECONDS 86400

@@ -6,7 +6,7 @@
 #include "base/text/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "data/records/format/tools.h"
 #include "data/text/template/template.h"

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "base/text/json.h"
 #include "base/term.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "data/text/tokenizer/tokenizer.h"
 

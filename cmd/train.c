@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cmd/commands.h"
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 #include "cmd/help/help.h"
 #include "cmd/report/card.h"
 #include "cmd/train/elastic.h"

@@ -6,7 +6,7 @@
 #ifndef AX_CMD_BENCH_BENCH_H
 #define AX_CMD_BENCH_BENCH_H
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/bench/result.h"
 #include "optim/plan/peak.h"
 #include "optim/step/step.h"

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/status.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 
 enum ax_cache_kind {
     AX_CACHE_PREPARED,   /* DIR/KEY of data/records/pipeline/prepared.h */

@@ -8,7 +8,7 @@
 #define AX_CMD_CHAT_CHAT_H
 
 #include "base/line/line_edit.h"
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 
 /* A model behind OpenAI's HTTP API. */
 struct ax_chat_remote {

@@ -8,7 +8,7 @@
 #include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/check/check.h"
 #include "parallel/fabric/flight.h"
 

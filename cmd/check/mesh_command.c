@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/check/check.h"
 #include "kernels/backend.h"
 #include "optim/check/mesh.h"

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/text/json.h"
 #include "base/threads.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/check/check.h"
 #include "optim/check/report.h"
 #include "kernels/backend.h"

@@ -15,7 +15,7 @@
 #include "cmd/eval/samples.h"
 #include "cmd/eval/tasks.h"
 #include "cmd/ranks.h"
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 #include "optim/evaluate/answers.h"
 
 /* The results of one adapter, or of the base. */

@@ -7,7 +7,7 @@
 #include "base/text/json.h"
 #include "cmd/harness/harness.h"
 #include "cmd/harness/report.h"
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 
 struct tasks {
     const struct ax_eval_tasks *o;

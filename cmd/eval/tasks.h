@@ -3,7 +3,7 @@
 #define AX_CMD_EVAL_TASKS_H
 
 #include "base/mem.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/ranks.h"
 
 struct ax_eval_tasks {

@@ -2,7 +2,7 @@
 #ifndef AX_CMD_GENERATE_PROMPTS_H
 #define AX_CMD_GENERATE_PROMPTS_H
 
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 #include "data/records/format/example.h"
 
 struct ax_prompt {

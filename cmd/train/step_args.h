@@ -2,7 +2,7 @@
 #ifndef AX_CMD_TRAIN_STEP_ARGS_H
 #define AX_CMD_TRAIN_STEP_ARGS_H
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "optim/step/step.h"
 
 struct ax_step_args {

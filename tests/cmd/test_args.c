@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/commands.h"
 
 struct options {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "tests/goldens/golden.h"
 #include "tests/goldens/mirror.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/text/json.h"
 #include "ckpt/hf/safetensors.h"
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/check/check.h"
 #include "kernels/queue.h"
 

@@ -1,5 +1,5 @@
 /* The table of other programs' options, and a name's row. */
-#include "cmd/other_options.h"
+#include "cmd/args/other_options.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef AX_CMD_CONFIG_ARGS_H
 #define AX_CMD_CONFIG_ARGS_H
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "cmd/config/config.h"
 
 /* Parses the options of the table, loads the config with the overrides and checks it for `use`.

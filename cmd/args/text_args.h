@@ -3,7 +3,7 @@
 #ifndef AX_CMD_TEXT_ARGS_H
 #define AX_CMD_TEXT_ARGS_H
 
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 #include "model/text/text_tools.h"
 #include "cmd/ranks.h"
 

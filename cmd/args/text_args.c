@@ -1,4 +1,4 @@
-#include "cmd/text_args.h"
+#include "cmd/args/text_args.h"
 
 #include <math.h>
 #include <string.h>

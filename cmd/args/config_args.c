@@ -1,10 +1,10 @@
-#include "cmd/config_args.h"
+#include "cmd/args/config_args.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/io.h"
-#include "cmd/other_options.h"
+#include "cmd/args/other_options.h"
 
 /* The option that an argument names, with or without "=value". */
 static const struct ax_arg *option(const char *word, int n, const struct ax_arg *args) {

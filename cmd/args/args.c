@@ -1,5 +1,5 @@
 /* Parses argv in one pass against a table of options. */
-#include "cmd/args.h"
+#include "cmd/args/args.h"
 
 #include <errno.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/other_options.h"
+#include "cmd/args/other_options.h"
 
 static enum ax_status unknown_option(const char *command, const char *given, int n,
                                      const struct ax_arg *args) {
