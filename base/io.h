@@ -53,6 +53,8 @@ enum ax_status ax_read_file(const char *path, size_t max_bytes, char **data, siz
 /* Writes a temporary file in the same folder, fsyncs it, renames it over the target, fsyncs the
  * folder. Threads and processes may write the same file concurrently: one of them wins. */
 enum ax_status ax_write_file_atomic(const char *path, const void *data, size_t len);
+/* Writes a command's result: to the file, or with NULL to standard output. */
+enum ax_status ax_write_result(const char *path, const void *data, size_t len);
 
 /* Read-only mapping of a regular file. */
 struct ax_mapping {

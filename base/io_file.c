@@ -15,6 +15,7 @@
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/io_sys.h"
+#include "base/term.h"
 
 /* First read size for a file of unknown size (a pipe). */
 #define FIRST_READ ((size_t)64 * 1024)
@@ -297,6 +298,13 @@ done:
     ax_free(tmp);
     ax_free(dir);
     return st;
+}
+
+enum ax_status ax_write_result(const char *path, const void *data, size_t len) {
+    if (path)
+        return ax_write_file_atomic(path, data, len);
+    (void)fwrite(data, 1, len, stdout);
+    return ax_flush_stdout();
 }
 
 enum ax_status ax_map_file(struct ax_mapping *m, const char *path) {

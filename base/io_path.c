@@ -195,13 +195,6 @@ enum ax_status ax_unlink(const char *path) {
     return AX_OK;
 }
 
-enum ax_status ax_write_result(const char *path, const void *data, size_t len) {
-    if (path)
-        return ax_write_file_atomic(path, data, len);
-    (void)fwrite(data, 1, len, stdout);
-    return ax_flush_stdout();
-}
-
 enum ax_status ax_path_check_replaceable(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))

@@ -17,9 +17,6 @@ const char *ax_path_last(const char *path, size_t *len);
 /* Does the name end in `ending` (".gguf"), with something before it? */
 bool ax_path_ends_in(const char *path, const char *ending);
 
-/* Writes a command's result: to the file, or with NULL to standard output. */
-enum ax_status ax_write_result(const char *path, const void *data, size_t len);
-
 /* AX_ERR_CONFIG: a device, a named pipe or a socket is there, in whose place a rename would put a file. */
 enum ax_status ax_path_check_replaceable(const char *path);
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/io_path.h"
 #include "base/log.h"
 #include "model/convert/base_model.h"
 #include "cmd/config/build.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/io.h"
-#include "base/io_path.h"
 #include "base/log.h"
 #include "cmd/args/args.h"
 #include "cmd/commands.h"

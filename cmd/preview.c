@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/io_path.h"
+#include "base/io.h"
 #include "cmd/commands.h"
 #include "cmd/args/config_args.h"
 

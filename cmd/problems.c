@@ -5,7 +5,6 @@
 
 #include "base/hash/hash.h"
 #include "base/io.h"
-#include "base/io_path.h"
 #include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "data/records/problems/coding.h"

@@ -5,7 +5,6 @@
 #include "base/dir.h"
 #include "base/io.h"
 #include "base/io_path.h"
-#include "ckpt/hf/hf.h"
 
 #define MAX_CONFIG (16u << 20)
 
@@ -37,6 +36,16 @@ enum ax_status ax_hf_config_read(struct ax_json_doc *doc, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return ax_hf_is_own_file(name) ? ax_hf_refuse_own_file(path, name)
                                    : ax_json_load(doc, path, MAX_CONFIG);
+}
+
+bool ax_config_is_wrapper(const json_t *config) {
+    return json_is_object(json_object_get(config, "text_config")) ||
+           json_is_object(json_object_get(config, "vision_config"));
+}
+
+json_t *ax_config_text(json_t *config) {
+    json_t *text = json_object_get(config, "text_config");
+    return json_is_object(text) ? text : config;
 }
 
 /* Leaves *doc zeroed if there is none. */

@@ -17,4 +17,9 @@ enum ax_status ax_hf_refuse_own_file(const char *where, const char *name);
 /* True if a file has the name of one in Mistral's own form. */
 bool ax_hf_is_own_file(const char *name);
 
+/* True for the config.json of a model with a text model within it (hf.h). */
+bool ax_config_is_wrapper(const json_t *config);
+/* The part of a config about the text model; in older configs of a few families it is the root. */
+json_t *ax_config_text(json_t *config);
+
 #endif

@@ -253,16 +253,6 @@ static const struct ax_wrapping wrappings[] = {
 };
 #define N_WRAPPINGS (sizeof wrappings / sizeof *wrappings)
 
-bool ax_config_is_wrapper(const json_t *config) {
-    return json_is_object(json_object_get(config, "text_config")) ||
-           json_is_object(json_object_get(config, "vision_config"));
-}
-
-json_t *ax_config_text(json_t *config) {
-    json_t *text = json_object_get(config, "text_config");
-    return json_is_object(text) ? text : config;
-}
-
 static bool begins(const char *s, const char *with) {
     return strncmp(s, with, strlen(with)) == 0;
 }

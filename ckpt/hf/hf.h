@@ -129,10 +129,6 @@ bool ax_hf_is_unused(const struct ax_hf_unused *u, const char *name);
 
 /* *yes: the folder is of such a model. */
 enum ax_status ax_hf_is_wrapper(const char *dir, bool *yes);
-/* True for the config.json of such a model. */
-bool ax_config_is_wrapper(const json_t *config);
-/* The part of a config about the text model; in older configs of a few families it is the root. */
-json_t *ax_config_text(json_t *config);
 
 /* *out = a text model's tensor name as the folder spells it; free with ax_free. */
 enum ax_status ax_wrapping_name(const struct ax_wrapping *names, const char *name, char **out);

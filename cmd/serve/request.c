@@ -324,17 +324,6 @@ static enum ax_status read_sampling(struct ax_serve_request *r) {
 
 /* ---- prompts ---- */
 
-enum ax_status ax_serve_check_ids(struct ax_serve_request *r, const struct ax_serve_model *m,
-                                  const char *param, const int32_t *ids, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] >= m->vocab_size)
-            return ax_serve_refuse(r, param,
-                                   "the tokenizer makes token %d of a text, and the model has only "
-                                   "ids up to %lld",
-                                   ids[i], (long long)m->vocab_size - 1);
-    return AX_OK;
-}
-
 static enum ax_status add_prompt(struct ax_serve_request *r, const struct ax_serve_model *m,
                                  size_t first, const json_t *text) {
     const char *param = r->chat ? "messages" : "prompt";

@@ -1,7 +1,7 @@
 /* completions.jsonl as a table, for what reads tables: completions.parquet, if DuckDB is there. */
 #include <string.h>
 
-#include "base/io_path.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/train/setup.h"

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-/* ---- parts ---- */
+/* ---- pattern_set.c: parts ---- */
 
 #define AX_PATTERN_PARTS  (1 << 16)
 #define AX_PATTERN_RANGES 256 /* ranges of characters in a set */

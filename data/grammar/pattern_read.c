@@ -47,17 +47,6 @@ static enum ax_status refuse(const struct reader *x, const char *fmt, ...) {
 
 /* ---- parts ---- */
 
-enum ax_status ax_parts_add(struct ax_parts *p, struct ax_part part, int32_t *at) {
-    if (p->n == AX_PATTERN_PARTS)
-        return ax_error(AX_ERR_DATA,
-                        "the expression has more than %d parts, repeated ones counted each time",
-                        AX_PATTERN_PARTS);
-    AX_TRY(ax_grow(&p->list, p->n, &p->cap, sizeof *p->list));
-    *at = (int32_t)p->n;
-    p->list[p->n++] = part;
-    return AX_OK;
-}
-
 static enum ax_status add_join(struct reader *x, int32_t *at) {
     return ax_parts_add(
         x->parts, (struct ax_part){AX_PART_JOIN, .next = AX_NO_PART, .other = AX_NO_PART}, at);

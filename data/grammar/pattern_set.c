@@ -1,10 +1,22 @@
-/* Sets of characters, and the bytes of their UTF-8 as parts. */
+/* Parts, and sets of characters as parts that read the bytes of their UTF-8. */
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "base/text/unicode.h"
 #include "data/grammar/pattern.h"
 
 #define MOST_CHARACTER 0x10FFFFU
+
+enum ax_status ax_parts_add(struct ax_parts *p, struct ax_part part, int32_t *at) {
+    if (p->n == AX_PATTERN_PARTS)
+        return ax_error(AX_ERR_DATA,
+                        "the expression has more than %d parts, repeated ones counted each time",
+                        AX_PATTERN_PARTS);
+    AX_TRY(ax_grow(&p->list, p->n, &p->cap, sizeof *p->list));
+    *at = (int32_t)p->n;
+    p->list[p->n++] = part;
+    return AX_OK;
+}
 
 void ax_char_set_add(struct ax_char_set *s, uint32_t lo, uint32_t hi) {
     s->ranges[s->n++] = (struct ax_char_range){lo, hi};

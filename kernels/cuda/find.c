@@ -15,15 +15,6 @@
 #endif
 #define OLDEST 8 /* compute capability: Ampere, the first with bf16 products */
 
-enum ax_status ax_cuda_find(const struct ax_ops **out) {
-    *out = &ax_ops_cuda;
-    return AX_OK;
-}
-
-bool ax_cuda_is_built(void) {
-    return true;
-}
-
 /* Code for x.y runs on x.y and later ones of x; "a": on x.y alone. Of the first there is PTX as well, which all
  * later GPUs translate. */
 static bool has_code(const char *archs, int major, int minor) {

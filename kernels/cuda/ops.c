@@ -163,3 +163,12 @@ const struct ax_ops ax_ops_cuda = {.name = "cuda",
                                    AX_OP_LIST(ENTRY)
 #undef ENTRY
 };
+
+enum ax_status ax_cuda_find(const struct ax_ops **out) {
+    *out = &ax_ops_cuda;
+    return AX_OK;
+}
+
+bool ax_cuda_is_built(void) {
+    return true;
+}

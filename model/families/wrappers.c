@@ -3,6 +3,7 @@
  * Qwen's rope are equal. Config keys and their defaults are transformers'. */
 #include <string.h>
 
+#include "ckpt/hf/config.h"
 #include "ckpt/hf/hf.h"
 #include "model/arch/family.h"
 
