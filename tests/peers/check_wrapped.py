@@ -31,7 +31,7 @@ transformers.utils.logging.disable_progress_bar()
 
 TEXT = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
-            bos_token_id=1, eos_token_id=2, pad_token_id=0)
+            bos_token_id=1, eos_token_id=504, pad_token_id=0)  # EOS of the tokenizer, to which training aligns it
 MROPE = dict(rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[2, 3, 3]))
 VIT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
            image_size=28, patch_size=14)
