@@ -135,6 +135,9 @@ class Known:
         with open(f"{folder}/generation_config.json", encoding="utf-8") as f:
             ends = json.load(f)["eos_token_id"]
         self.ends = ends if isinstance(ends, list) else [ends]
+        with open(f"{folder}/tokenizer_config.json", encoding="utf-8") as f:
+            eos = json.load(f)["eos_token"]
+        self.eos = next(i for i, name in self.words.special.items() if name == eos)
         self.name = server.name
         self.prompts, self.paths, self.scores = {COMPLETE: [], CHAT: []}, {}, {}
         for i in range(6):
@@ -180,7 +183,8 @@ def end_of(known, path, o):
             at, k = min(found)
             return Answer(ids[:i + 1], texts[i][:at] + (stops[k] if include else ""), "stop", stops[k])
         if ended:
-            return Answer(ids[:i + 1], words.texts(ids[:i + include])[1], "stop", token if by_id else None)
+            of_eos = token == known.eos and token in ends  # no stop_reason, as in vLLM, even if it is asked for
+            return Answer(ids[:i + 1], words.texts(ids[:i + include])[1], "stop", token if by_id and not of_eos else None)
     return Answer(ids, flushed, "length", None)
 
 
