@@ -15,7 +15,8 @@ static enum ax_status open_all(struct ax_text_side *s, const char *model) {
         ax_error_clear(); /* reported when a conversation is rendered */
     if (ax_template_tool_use(&s->tool_use, s->folder) != AX_OK)
         ax_error_clear();
-    return ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS));
+    AX_TRY(ax_stop_tokens_read(&s->stop, model, ax_tokenizer_special_id(s->tokenizer, AX_EOS)));
+    return ax_stop_tokens_add_folder(&s->stop, s->folder); /* an adapter's own */
 }
 
 enum ax_status ax_text_side_open(struct ax_text_side *s, const char *folder, const char *model) {

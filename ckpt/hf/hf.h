@@ -156,6 +156,10 @@ struct ax_hf_save {
     /* the tokenizer's EOS, added to eos_token_id of config.json and generation_config.json;
      * NULL, or −1 = these are left as they are */
     const int32_t *eos;
+    /* [n_ends] more tokens that end a turn: added to eos_token_id of generation_config.json, which an
+     * adapter's folder has only for them */
+    int n_ends;
+    const int32_t *ends;
     /* bos_token_id and pad_token_id of both files; NULL, or −1 = left as they are */
     const int32_t *bos, *pad;
     const char *tokenizer_dir; /* source of the tokenizer's files; NULL = base_dir */

@@ -56,7 +56,33 @@ static enum ax_status align(json_t *v, const struct ax_hf_save *save, bool keep)
     return align_id(v, "pad_token_id", save->pad);
 }
 
-/* *out = the base's generation_config.json, aligned; NULL if it has none, or nothing changes. */
+static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir) {
+    char *path = NULL;
+    AX_TRY(ax_path_join(&path, base_dir, "config.json"));
+    enum ax_status st = ax_hf_config_read(doc, path);
+    if (st == AX_OK && !json_is_object(doc->root))
+        st = ax_json_error(ax_json_root(doc), "expected an object");
+    ax_free(path);
+    return st;
+}
+
+/* What transformers takes for the generation_config.json that a folder lacks: the ids of its config.json. */
+static enum ax_status ids_of_config(json_t **out, const char *base_dir) {
+    static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    struct ax_json_doc doc = {0};
+    AX_TRY(load_base_config(&doc, base_dir));
+    const json_t *config = ax_config_text(doc.root);
+    bool ok = (*out = json_object()) != NULL;
+    for (size_t i = 0; ok && i < sizeof keys / sizeof *keys; i++) {
+        json_t *v = json_object_get(config, keys[i]);
+        ok = !v || json_is_null(v) || json_object_set(*out, keys[i], v) == 0;
+    }
+    ax_json_free(&doc);
+    return ok ? AX_OK : no_memory();
+}
+
+/* *out = the base's generation_config.json, aligned, or one for the sake of save->ends; NULL if it has none,
+ * or nothing changes. */
 static enum ax_status aligned_generation_config(json_t **out, const struct ax_hf_save *save) {
     struct ax_json_doc doc = {0};
     json_t *was = NULL;
@@ -64,12 +90,17 @@ static enum ax_status aligned_generation_config(json_t **out, const struct ax_hf
     *out = NULL;
     AX_TRY(ax_path_join(&path, save->base_dir, GENERATION_CONFIG));
     enum ax_status st = AX_OK;
-    if ((!save->eos && !save->bos && !save->pad) || !ax_path_exists(path))
+    const bool exists = ax_path_exists(path), edits = save->eos || save->bos || save->pad;
+    if (save->n_ends == 0 && !(edits && exists))
         goto done;
-    AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
+    AX_TRY_GOTO(exists ? ax_json_load(&doc, path, MAX_CONFIG)
+                       : ids_of_config(&doc.root, save->base_dir),
+                st, done);
     if (!(was = json_deep_copy(doc.root)))
         AX_TRY_GOTO(no_memory(), st, done);
-    AX_TRY_GOTO(align(doc.root, save, true), st, done);
+    AX_TRY_GOTO(align(doc.root, save, exists), st, done);
+    for (int i = 0; i < save->n_ends; i++)
+        AX_TRY_GOTO(align_eos(doc.root, &save->ends[i], true), st, done);
     if (!json_equal(was, doc.root))
         *out = json_incref(doc.root);
 done:
@@ -299,11 +330,12 @@ static enum ax_status write_side_files(const struct target *to, const struct ax_
     const char *tokenizer = save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
     for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
         const char *from = side_files[i].of_tokenizer ? tokenizer : save->base_dir;
-        const bool wanted = side_files[i].of_tokenizer || !save->adapter;
+        const bool ends = strcmp(side_files[i].name, GENERATION_CONFIG) == 0;
+        const bool wanted =
+            side_files[i].of_tokenizer || !save->adapter || (ends && save->n_ends > 0);
         if (from && wanted && !is_own_text(save, side_files[i].name))
-            AX_TRY(strcmp(side_files[i].name, GENERATION_CONFIG) == 0
-                       ? write_generation_config(to, save, side_files[i].name)
-                       : copy_side_file(to, from, side_files[i].name));
+            AX_TRY(ends ? write_generation_config(to, save, side_files[i].name)
+                        : copy_side_file(to, from, side_files[i].name));
     }
     for (int i = 0; i < save->n_texts; i++)
         AX_TRY(
@@ -369,16 +401,6 @@ static enum ax_status edit_config(json_t *root, const struct ax_hf_save *save) {
     if (save->config && json_object_update(root, (json_t *)save->config) != 0)
         return no_memory();
     return set_dtype(root, save->dtype);
-}
-
-static enum ax_status load_base_config(struct ax_json_doc *doc, const char *base_dir) {
-    char *path = NULL;
-    AX_TRY(ax_path_join(&path, base_dir, "config.json"));
-    enum ax_status st = ax_hf_config_read(doc, path);
-    if (st == AX_OK && !json_is_object(doc->root))
-        st = ax_json_error(ax_json_root(doc), "expected an object");
-    ax_free(path);
-    return st;
 }
 
 static enum ax_status write_config(const struct target *to, const struct ax_hf_save *save) {

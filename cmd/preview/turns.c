@@ -13,7 +13,7 @@ enum ax_status ax_preview_turns_open(struct ax_preview *p) {
     if (!p->data->tools)
         return AX_OK;
     AX_FILL(p->cfg, "", struct ax_tool_keys, &k);
-    AX_TRY(ax_stop_tokens_read(&p->stop, p->data->tok.path, p->data->tok.eos));
+    AX_TRY(ax_setup_stops(&p->stop, p->data->tok.path, p->data));
     const enum ax_status st = ax_setup_chats_open(p->chats, p->data, k.format, &p->stop);
     return st == AX_OK
                ? AX_OK

@@ -178,7 +178,7 @@ static enum ax_status read_stop(struct ax_setup_rollout *r, struct ax_rollout_op
                                 const char *base) {
     const struct ax_yaml_node *more = r->keys.stops;
     if (base)
-        AX_TRY(ax_stop_tokens_read(&r->stop, base, d->tok.eos));
+        AX_TRY(ax_setup_stops(&r->stop, base, d));
     for (size_t i = 0; more && i < more->n; i++)
         AX_TRY(add_stops(r, cfg, more->entries[i].key, more->entries[i].value));
     o->n_stop = r->stop.n;

@@ -78,7 +78,7 @@ enum ax_status ax_setup_samples_read(struct ax_setup_samples *s, const struct ax
         s->o.max_prompt = d->eval_sequence_tokens;
     }
     if (base)
-        AX_TRY(ax_stop_tokens_read(&s->stop, base, d->tok.eos));
+        AX_TRY(ax_setup_stops(&s->stop, base, d));
     s->o.n_stop = s->stop.n;
     s->o.stop = s->stop.ids;
     s->o.text = text;

@@ -42,7 +42,7 @@ static enum ax_status open_side(struct ax_setup_serve *s, const struct ax_config
     side->tokens = d->tok.tokens;
     if (ax_setup_template(&side->template, &side->tool_use, cfg, &d->tok, "") != AX_OK)
         ax_error_clear();
-    return ax_stop_tokens_read(&side->stop, base, d->tok.eos);
+    return ax_setup_stops(&side->stop, base, d);
 }
 
 static enum ax_status add_model(struct ax_setup_serve *s, const struct ax_config *cfg,

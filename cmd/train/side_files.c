@@ -244,6 +244,8 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     s->o.save.hf.base_dir = s->base;
     s->o.save.hf.tokenizer_dir = dir;
     s->o.save.hf.eos = &tok->eos;
+    s->o.save.hf.n_ends = s->data.ends.n;
+    s->o.save.hf.ends = s->data.ends.ids;
     /* only where the configuration names them: training skips the row of pad_token_id */
     s->o.save.hf.bos = tok->keys.special[AX_BOS] ? &tok->bos : NULL;
     s->o.save.hf.pad = tok->keys.special[AX_PAD] ? &tok->pad : NULL;

@@ -76,7 +76,7 @@ enum ax_status ax_setup_tasks_read(struct ax_setup_tasks *t, const struct ax_con
                              .ctx = t};
     if (!base)
         return AX_OK;
-    AX_TRY(ax_stop_tokens_read(&t->o.stop, base, d->tok.eos));
+    AX_TRY(ax_setup_stops(&t->o.stop, base, d));
     t->side = (struct ax_text_side){.tokenizer = d->tok.tokenizer};
     t->harness = (struct ax_harness_options){.option = "lm_eval_tasks",
                                              .num_fewshot = -1,

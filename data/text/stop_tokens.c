@@ -50,10 +50,24 @@ enum ax_status ax_stop_tokens_read(struct ax_stop_tokens *out, const char *dir, 
     *out = (struct ax_stop_tokens){0};
     AX_TRY(add_from(out, dir, read_generation));
     AX_TRY(add_from(out, dir, ax_hf_config_load));
-    for (int i = 0; i < out->n; i++)
-        if (out->ids[i] == eos)
-            return AX_OK;
-    if (eos >= 0 && out->n < AX_MAX_STOP_TOKENS)
-        out->ids[out->n++] = eos;
+    if (eos >= 0)
+        ax_stop_tokens_add(out, &eos, 1);
     return AX_OK;
+}
+
+enum ax_status ax_stop_tokens_add_folder(struct ax_stop_tokens *s, const char *dir) {
+    return add_from(s, dir, read_generation);
+}
+
+static bool has(const struct ax_stop_tokens *s, int32_t id) {
+    for (int i = 0; i < s->n; i++)
+        if (s->ids[i] == id)
+            return true;
+    return false;
+}
+
+void ax_stop_tokens_add(struct ax_stop_tokens *s, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (s->n < AX_MAX_STOP_TOKENS && !has(s, ids[i]))
+            s->ids[s->n++] = ids[i];
 }

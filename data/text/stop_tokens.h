@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define AX_MAX_STOP_TOKENS 16
@@ -15,5 +16,9 @@ struct ax_stop_tokens {
 /* Reads eos_token_id (a number or a list) from DIR's generation_config.json and config.json, and
  * adds the tokenizer's `eos` (negative: none). */
 enum ax_status ax_stop_tokens_read(struct ax_stop_tokens *out, const char *dir, int32_t eos);
+/* Adds ids that are not there yet; ids beyond AX_MAX_STOP_TOKENS are left out. */
+void ax_stop_tokens_add(struct ax_stop_tokens *s, const int32_t *ids, size_t n);
+/* Adds the eos_token_id of DIR's generation_config.json, if it has one. */
+enum ax_status ax_stop_tokens_add_folder(struct ax_stop_tokens *s, const char *dir);
 
 #endif

@@ -10,6 +10,7 @@
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/merge_note.h"
 #include "ckpt/hf/peft.h"
+#include "data/text/stop_tokens.h"
 #include "data/text/tokenizer/tokenizer.h"
 #include "model/adapter/load.h"
 #include "model/arch/arch.h"
@@ -264,12 +265,16 @@ static enum ax_status write_and_check(struct merge *w, const char *dir) {
     json_t *edits;
     /* training put a tokenizer and its chat template next to the adapter */
     int32_t eos;
+    struct ax_stop_tokens ends = {0};
     if (w->score_pad >= 0)
         save.pad = &w->score_pad;
     if (w->with_tokenizer) {
         AX_TRY(read_eos(w->m->adapter, &eos));
         save.tokenizer_dir = w->m->adapter;
         save.eos = &eos;
+        AX_TRY(ax_stop_tokens_add_folder(&ends, w->m->adapter));
+        save.n_ends = ends.n;
+        save.ends = ends.ids;
     }
     AX_TRY(config_edits(w, &edits));
     save.config = edits;

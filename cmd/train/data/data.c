@@ -196,6 +196,23 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
 
 /* ---- all ---- */
 
+static void find_ends(struct ax_setup_data *d) {
+    for (size_t i = 0; i < d->train_sets.n; i++) {
+        const int32_t *ids;
+        const size_t n = ax_format_ends(d->train_sets.entries[i].format, &ids);
+        for (size_t k = 0; k < n; k++)
+            if (ids[k] != d->tok.eos)
+                ax_stop_tokens_add(&d->ends, &ids[k], 1);
+    }
+}
+
+enum ax_status ax_setup_stops(struct ax_stop_tokens *out, const char *base,
+                              const struct ax_setup_data *d) {
+    AX_TRY(ax_stop_tokens_read(out, base, d->tok.eos));
+    ax_stop_tokens_add(out, d->ends.ids, (size_t)d->ends.n);
+    return AX_OK;
+}
+
 static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
     const bool streamed = ax_setup_is_streamed(d->cfg);
     const char *list = ax_setup_pretrains(d->cfg) ? "pretraining_dataset" : "datasets";
@@ -208,6 +225,7 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
     if (d->tools)
         d->tool_definitions = ax_tools_definitions(d->tools);
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
+    find_ends(d);
     if (streamed)
         AX_TRY(open_stream(d));
     else

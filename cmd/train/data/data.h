@@ -9,6 +9,7 @@
 #include "data/records/pipeline/prepared.h"
 #include "data/records/pipeline/loader.h"
 #include "data/records/pipeline/stream.h"
+#include "data/text/stop_tokens.h"
 #include "data/tools/tools.h"
 
 /* Keys that need work before they are options. Arrays: of training, of evaluation. */
@@ -144,6 +145,7 @@ struct ax_setup_data {
     struct ax_tools *tools; /* trl.tools, that prompts are asked with; NULL: none */
     /* definitions of tools in place of the records' own: of `tools`, or the caller's; NULL: none */
     const json_t *tool_definitions;
+    struct ax_stop_tokens ends; /* end-of-turn tokens of chats to train on, beside EOS */
     struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are stored */
     struct ax_corpus train, eval;
@@ -171,6 +173,9 @@ enum ax_status ax_setup_data_open_asked(struct ax_setup_data *d, const struct ax
 /* Computes only the sizes of sequences and steps, without tokenizer or data. */
 enum ax_status ax_setup_data_sizes(struct ax_setup_data *d, const struct ax_config *cfg);
 void ax_setup_data_close(struct ax_setup_data *d);
+/* The tokens that end answers of a run: those of the folder `base`, EOS, and the ends of turns. */
+enum ax_status ax_setup_stops(struct ax_stop_tokens *out, const char *base,
+                              const struct ax_setup_data *d);
 /* AX_ERR_DATA if there is nothing to train on, with the reason. Streams: unknown in advance. */
 enum ax_status ax_setup_data_require(const struct ax_setup_data *d);
 /* Warnings about the data before training; one log line each. */
