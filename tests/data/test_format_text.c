@@ -304,6 +304,41 @@ static void ids(void **state) {
     ax_format_free(f);
 }
 
+/* Records that a trainer has packed are the documents in them. */
+static void packed_ids(void **state) {
+    (void)state;
+    const struct ax_format_options o = options(NULL, bare_tokenizer);
+#define FIVE "{\"input_ids\": [97, 98, 99, 100, 101], \"labels\": [-100, 98, -100, 100, 101], "
+    check_record(&o, FIVE "\"position_ids\": [0, 1, 0, 1, 2]}", "a⟦b⟧ | c⟦de⟧");
+    check_record(&o, FIVE "\"position_ids\": [0, 1, 2, 3, 4]}", "a⟦b⟧c⟦de⟧");
+    check_record(&o, FIVE "\"position_ids\": null, \"seq_lengths\": [1, 4]}", "a | ⟦b⟧c⟦de⟧");
+    check_record(&o, FIVE "\"position_ids\": [0, 1, 0, 1, 2], \"seq_lengths\": [2, 3]}",
+                 "a⟦b⟧ | c⟦de⟧");
+    /* positions of padding say nothing, and those of a padded document may begin anywhere */
+    check_record(&o, FIVE "\"position_ids\": [1, 1, 7, 8, 9], \"attention_mask\": [0, 0, 1, 1, 1]}",
+                 "c⟦de⟧");
+    check_record(&o, FIVE "\"position_ids\": [0, 1, 0, 0, 1], \"attention_mask\": [1, 1, 0, 1, 1]}",
+                 "a⟦b⟧ | ⟦de⟧");
+    check_record(&o, FIVE "\"seq_lengths\": [2, 3], \"attention_mask\": [1, 1, 0, 1, 1]}",
+                 "a⟦b⟧ | ⟦de⟧");
+    static const char *const bad[][2] = {
+        {"\"position_ids\": [0, 1, 2, 3]}", "position_ids has 4 elements, but there are 5 tokens"},
+        {"\"position_ids\": [0, 1, 3, 4, 5]}", "position_ids[2]: expected 2, the one after that of "
+                                               "the token before, or 0, which begins a "
+                                               "document, got 3"},
+        {"\"position_ids\": 3}", "position_ids: expected a list of numbers, got a number"},
+        {"\"position_ids\": [0, 1, 2, -3, 4]}", "position_ids[3]: expected an integer"},
+        {"\"seq_lengths\": [2, 2]}", "seq_lengths: they add up to 4, but there are 5 tokens"},
+        {"\"seq_lengths\": [0, 5]}", "seq_lengths[0]: expected an integer of at least 1"},
+        {"\"seq_lengths\": 5}", "seq_lengths: expected a list of numbers, got a number"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char row[256];
+        snprintf(row, sizeof row, FIVE "%s", bad[i][0]);
+        check_bad_record(&o, row, bad[i][1]);
+    }
+}
+
 static void synthetic(void **state) {
     (void)state;
     struct ax_format_options o = options("_synthetic", bare_tokenizer);
@@ -364,8 +399,9 @@ int main(void) {
         cmocka_unit_test(relatives),    cmocka_unit_test(truncation),
         cmocka_unit_test(user_formats), cmocka_unit_test(completion),
         cmocka_unit_test(pretrain),     cmocka_unit_test(input_output),
-        cmocka_unit_test(ids),          cmocka_unit_test(synthetic),
-        cmocka_unit_test(types),        cmocka_unit_test(enough_rows),
+        cmocka_unit_test(ids),          cmocka_unit_test(packed_ids),
+        cmocka_unit_test(synthetic),    cmocka_unit_test(types),
+        cmocka_unit_test(enough_rows),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

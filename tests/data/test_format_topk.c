@@ -74,6 +74,12 @@ static void of_tokens(void **state) {
                   "\"target_token_ids\": [[1], [7], [5], []], "
                   "\"target_logprobs\": [[-9], [-1], [-2], []]}",
                   "1: 7×-2\n2: 5×-4\n");
+    /* nor is that of another document */
+    check_targets(&o,
+                  "{\"input_ids\": [65, 66, 67, 68], \"labels\": [65, 66, 67, 68], "
+                  "\"position_ids\": [0, 1, 0, 1], \"target_token_ids\": [[1], [7], [5], []], "
+                  "\"target_logprobs\": [[-9], [-1], [-2], []]}",
+                  "1: 1×-18\n1: 5×-4\n");
     /* nothing predicts a first token */
     check_targets(&o,
                   "{\"input_ids\": [65, 66], \"labels\": [65, 66], "

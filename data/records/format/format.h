@@ -11,7 +11,8 @@
  *   completion           one text, trained on in full, split into examples of sequence_len
  *   pretrain             one text, trained on in full, split or concatenated in several ways
  *   input_output         segments, each trained on or not, concatenated
- *   (NULL)               tokenized already: input_ids, attention_mask, labels
+ *   (NULL)               tokenized already: input_ids, attention_mask, labels; several documents if position_ids
+ *                        begin again or seq_lengths say so
  *   _synthetic           random ids
  *
  * Records with input_ids, attention_mask and labels are taken as tokens in every format above.

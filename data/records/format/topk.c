@@ -1,5 +1,6 @@
 /* What a teacher says of each token, of a chat and of a record that is tokenized already; and the latter
- * records: input_ids, labels and attention_mask are used unchanged. */
+ * records: input_ids, labels and attention_mask are used unchanged, and split into the documents that trainers have
+ * packed into a record (position_ids, seq_lengths). */
 #include "data/records/format/topk.h"
 
 #include <math.h>
@@ -260,13 +261,77 @@ static enum ax_status number_at(const struct numbers *c, size_t i, int64_t min, 
     return AX_OK;
 }
 
-/* The targets of the tokens that the attention mask left in. */
+/* The targets of the tokens that the attention mask left in, from item `example` on. */
 static enum ax_status put_targets(const struct topk *t, const struct numbers *mask, size_t n,
                                   struct ax_example_list *out, size_t example) {
     size_t at = 0;
-    for (size_t i = 0; i < n && t->logprobs; i++)
-        if (!mask->list || json_integer_value(json_array_get(mask->list, i)) == 1)
-            AX_TRY(put_targets_of(t, out, example, at++, (int64_t)i - 1));
+    for (size_t i = 0; i < n && t->logprobs; i++) {
+        if (mask->list && json_integer_value(json_array_get(mask->list, i)) != 1)
+            continue;
+        if (at == out->items[example].n) {
+            example++;
+            at = 0;
+        }
+        AX_TRY(put_targets_of(t, out, example, at++, (int64_t)i - 1));
+    }
+    return AX_OK;
+}
+
+/* Where the documents of a record begin: at position 0, as transformers finds them, and by their lengths, as TRL
+ * writes them. A record without these columns is one document. */
+struct parts {
+    struct numbers positions, lengths;
+    int64_t last;        /* position of the token before; -1: none */
+    size_t part, starts; /* the next length, and the token that it begins with */
+};
+
+static bool has_column(const json_t *record, const char *name) {
+    const json_t *v = json_object_get(record, name);
+    return v && !json_is_null(v);
+}
+
+static enum ax_status open_parts(struct parts *p, const json_t *record, size_t n) {
+    int64_t sum = 0;
+    *p = (struct parts){.last = -1};
+    if (has_column(record, "position_ids"))
+        AX_TRY(open_numbers(record, "position_ids", &p->positions));
+    if (p->positions.list)
+        AX_TRY(expect_length(p->positions.list, p->positions.name, n));
+    if (!has_column(record, "seq_lengths"))
+        return AX_OK;
+    AX_TRY(open_numbers(record, "seq_lengths", &p->lengths));
+    for (size_t i = 0; i < json_array_size(p->lengths.list); i++) {
+        int32_t length;
+        AX_TRY(number_at(&p->lengths, i, 1, INT32_MAX, &length));
+        sum += length;
+    }
+    if (sum != (int64_t)n)
+        return ax_error(AX_ERR_DATA, "seq_lengths: they add up to %lld, but there are %zu tokens",
+                        (long long)sum, n);
+    return AX_OK;
+}
+
+/* Does token i begin a document? To be asked of each in turn. */
+static bool begins_part(struct parts *p, size_t i) {
+    const bool begins = p->lengths.list && i == p->starts;
+    if (begins)
+        p->starts += (size_t)json_integer_value(json_array_get(p->lengths.list, p->part++));
+    return begins;
+}
+
+/* The same by the positions of the tokens that the attention mask left in. */
+static enum ax_status begins_again(struct parts *p, size_t i, bool *begins) {
+    int32_t position;
+    if (!p->positions.list)
+        return AX_OK;
+    AX_TRY(number_at(&p->positions, i, 0, INT32_MAX, &position));
+    if (p->last >= 0 && position != 0 && position != p->last + 1)
+        return ax_error(AX_ERR_DATA,
+                        "position_ids[%zu]: expected %lld, the one after that of the token before, "
+                        "or 0, which begins a document, got %d",
+                        i, (long long)p->last + 1, position);
+    *begins = *begins || position == 0;
+    p->last = position;
     return AX_OK;
 }
 
@@ -279,6 +344,7 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
     struct numbers labels;
     struct numbers mask = {0};
     struct topk targets;
+    struct parts parts;
     const size_t before = out->n;
     const int64_t vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX;
     AX_TRY(open_numbers(record, "input_ids", &ids));
@@ -290,6 +356,7 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
         return ax_error(AX_ERR_DATA, "input_ids has %zu elements, labels %zu, attention_mask %zu",
                         n, json_array_size(labels.list), json_array_size(mask.list));
     AX_TRY(open_tokens(&targets, f, record, n));
+    AX_TRY(open_parts(&parts, record, n));
     for (size_t i = 0; i < n; i++) {
         int32_t id;
         int32_t label;
@@ -301,6 +368,11 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
                             label);
         if (mask.list)
             AX_TRY(number_at(&mask, i, 0, 2, &seen));
+        bool begins = begins_part(&parts, i);
+        if (seen)
+            AX_TRY(begins_again(&parts, i, &begins));
+        if (begins)
+            AX_TRY(ax_example_list_end(out, origin));
         if (seen)
             AX_TRY(ax_example_list_add(out, &id, &label, 1, false));
     }
