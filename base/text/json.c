@@ -11,6 +11,7 @@
 #include "base/fit.h"
 #include "base/io.h"
 #include "base/mem.h"
+#include "base/text/lfs_pointer.h"
 #include "base/text/unicode.h"
 
 #define MAX_DEPTH 512
@@ -244,6 +245,7 @@ static enum ax_status parse(struct ax_json_doc *doc, const char *name, const cha
                             bool of_python) {
     bool infinite = false;
     *doc = (struct ax_json_doc){0};
+    AX_TRY(ax_lfs_refuse(name, text, len));
     if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         text += 3; /* byte order mark of Windows editors */
         len -= 3;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/json.h"
+#include "base/text/lfs_pointer.h"
 #include "ckpt/hf/safetensors_types.h"
 
 #define MAX_HEADER  100000000u /* bytes, the limit of the reference reader */
@@ -163,6 +164,7 @@ static enum ax_status read_header(struct ax_safetensors *st, const char *name, s
 
 static enum ax_status parse(struct ax_safetensors *st, const char *name, const unsigned char *p,
                             size_t len) {
+    AX_TRY(ax_lfs_refuse(name, p, len));
     if (len < 8)
         return ax_error(AX_ERR_DATA, "%s: %zu bytes is too small for a safetensors file", name,
                         len);

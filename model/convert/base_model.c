@@ -11,6 +11,7 @@
 #include "base/hash/hash.h"
 #include "base/io.h"
 #include "base/io_path.h"
+#include "base/text/lfs_pointer.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 #include "ckpt/hub/hub.h"
@@ -88,6 +89,7 @@ static enum ax_status find(struct ax_base_model *m, const char *name, const char
         return ax_strdup(&m->path, name);
     if (ax_path_exists(name)) {
         m->kind = AX_BASE_MODEL_GGUF;
+        AX_TRY(ax_lfs_refuse_file(name));
         if (!ax_gguf_is(name))
             return ax_error(AX_ERR_CONFIG,
                             "%s: neither a folder nor a GGUF file. Give the folder that contains "

@@ -112,6 +112,37 @@ static void pipes_are_refused(void **state) {
             scratch);
 }
 
+/* What `git clone` leaves of large files without Git LFS: as text it could even be trained on. */
+static void pointers_are_named(void **state) {
+    (void)state;
+    static const char *const data[] = {"p.jsonl", "p.jsonl.gz", "p.csv", "p.txt", "p.parquet"};
+    const char *config = configure("", "micro_batch_size: 4\n");
+    shell("printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:4d7a\\nsize 12\\n' > "
+          "'%s/pointer'",
+          scratch);
+    make_model();
+    for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
+        shell("cd '%s/model' && { [ ! -e %s ] || mv %s ../kept; } && cp ../pointer %s", scratch,
+              model_files[i], model_files[i], model_files[i]);
+        assert_int_equal(limited("generate '%s/model' --prompt hello", scratch), 3);
+        has(model_files[i]);
+        has(": not the file, but Git LFS's pointer to it: run `git lfs pull` in its folder");
+        shell("cd '%s/model' && rm %s && { [ ! -e ../kept ] || mv ../kept %s; }", scratch,
+              model_files[i], model_files[i]);
+    }
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
+        shell("cp '%s/pointer' '%s/%s'", scratch, scratch, data[i]);
+        assert_int_equal(limited("grpo '%s' output_dir='%s/x' 'datasets=[{path: %s/%s}]'", config,
+                                 scratch, scratch, data[i]),
+                         3);
+        has(data[i]);
+        has(": not the file, but Git LFS's pointer to it");
+    }
+    shell("cp '%s/pointer' '%s/p.gguf'", scratch, scratch);
+    assert_int_equal(limited("generate '%s/p.gguf' --prompt hello", scratch), 3);
+    has("p.gguf: not the file, but Git LFS's pointer to it");
+}
+
 /* What is documented to read a stream, here one that begins with a byte alone, and what a shell makes of
  * "<(command)". */
 static void streams_are_read(void **state) {
@@ -238,6 +269,7 @@ static void limited_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(pipes_are_refused, without_folder),
+        cmocka_unit_test_setup(pointers_are_named, without_folder),
         cmocka_unit_test_setup(streams_are_read, without_folder),
         cmocka_unit_test_setup(links_lead_nowhere, without_folder),
         cmocka_unit_test_setup(leftovers_are_removed, without_folder),

@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/text/json.h"
+#include "base/text/lfs_pointer.h"
 #include "data/records/rows/rows.h"
 #include "data/records/rows/find.h"
 #include "data/records/rows/shuffle.h"
@@ -82,6 +83,7 @@ static enum ax_status read_header(struct ax_reader *r, const struct source_file 
 
 static enum ax_status open_file(struct ax_rows *r) {
     struct source_file *f = &r->files[r->file];
+    AX_TRY(ax_lfs_refuse_file(f->path));
     AX_TRY(f->kind == AX_ROWS_PARQUET ? ax_parquet_open(&r->parquet, f->path)
                                       : ax_reader_open(&r->reader, f->path));
     r->open = true;
