@@ -34,7 +34,7 @@ static void defaults(void **state) {
     ax_config_free(&cfg);
 }
 
-/* As transformers does for output_dir; the file's place stays the origin. */
+/* As shells do; the file's place stays the origin. */
 static void home_folders(void **state) {
     (void)state;
     struct ax_config cfg;
@@ -42,9 +42,15 @@ static void home_folders(void **state) {
     assert_int_equal(setenv("HOME", "/some where", 1), 0);
     load_ok(&cfg,
             "base_model: ~/m\noutput_dir: ~/o\ndataset_prepared_path: ~other\n"
-            "datasets: [{path: a}]\n",
+            "datasets: [{path: a}, {path: ~/d.jsonl}]\ntest_datasets: [{path: ~/t}]\n"
+            "chat_template_jinja: ~/c.jinja\n",
             NULL);
     assert_string_equal(ax_config_str(&cfg, "output_dir"), "/some where/o");
+    assert_string_equal(ax_config_str(&cfg, "base_model"), "/some where/m");
+    assert_string_equal(ax_config_str(&cfg, "datasets.0.path"), "a");
+    assert_string_equal(ax_config_str(&cfg, "datasets.1.path"), "/some where/d.jsonl");
+    assert_string_equal(ax_config_str(&cfg, "test_datasets.0.path"), "/some where/t");
+    assert_string_equal(ax_config_str(&cfg, "chat_template_jinja"), "/some where/c.jinja");
     assert_string_equal(ax_config_where(&cfg, buf, sizeof buf, "output_dir"), "c.yaml:2:13");
     assert_string_equal(ax_config_str(&cfg, "dataset_prepared_path"), "~other");
     ax_config_free(&cfg);
