@@ -275,14 +275,16 @@ static enum ax_status add_arguments(struct call *k, int first) {
     return link_next(k, first, 0, false);
 }
 
+/* A tool without parameters has none, as in OpenAI's API: its call's arguments are {}. */
 static enum ax_status add_object(struct call *k, int first) {
     int value, end;
-    json_t *any = k->parameters ? json_incref((json_t *)(uintptr_t)k->parameters)
-                                : json_pack("{ss}", "type", "object");
-    if (!any)
+    json_t *schema = k->parameters
+                         ? json_incref((json_t *)(uintptr_t)k->parameters)
+                         : json_pack("{sssb}", "type", "object", "additionalProperties", 0);
+    if (!schema)
         return ax_error(AX_ERR_NOMEM, "out of memory for a schema");
-    const enum ax_status st = ax_serve_steps_value(k->r, PARAM, AX_SOURCE_SCHEMA, any, &value);
-    json_decref(any);
+    const enum ax_status st = ax_serve_steps_value(k->r, PARAM, AX_SOURCE_SCHEMA, schema, &value);
+    json_decref(schema);
     AX_TRY(st);
     AX_TRY(ax_serve_steps_link(k->c, first, value));
     if (k->form->end[0] == '\0')

@@ -256,8 +256,29 @@ static void must_call(const char *choice, const char *name, const char *finish) 
     json_decref(v);
 }
 
+/* OpenAI: a function without parameters has an empty list of them. */
+static void must_call_bare(const char *function) {
+    char body[1024];
+    snprintf(body, sizeof body,
+             "{" HELLO ", \"tools\": [{\"type\": \"function\", \"function\": %s}], "
+             "\"tool_choice\": \"required\", \"n\": 8, \"seed\": 1, \"max_tokens\": 200, "
+             "\"temperature\": 1}",
+             function);
+    json_t *v = post(&server, CHAT, body);
+    for (size_t i = 0; i < 8; i++) {
+        const json_t *call = at(json_array_get(at(v, "choices"), i), "message.tool_calls.0");
+        json_t *arguments = value_of(at(call, "function.arguments"));
+        assert_string_equal(text_at(call, "function.name"), "now");
+        assert_true(json_is_object(arguments) && json_object_size(arguments) == 0);
+        json_decref(arguments);
+    }
+    json_decref(v);
+}
+
 static void calls(void **state) {
     (void)state;
+    must_call_bare("{\"name\": \"now\"}");
+    must_call_bare("{\"name\": \"now\", \"parameters\": null}");
     must_call("\"required\"", NULL, "tool_calls");
     must_call("{\"type\": \"function\", \"function\": {\"name\": \"sub\"}}", "sub", "stop");
 }
