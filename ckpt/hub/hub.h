@@ -134,7 +134,8 @@ enum ax_status ax_hub_ask(struct ax_hub_snapshot *s, const struct ax_hub *h,
 enum ax_status ax_hub_pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
                            const struct ax_hub_repo *r, const char *const *paths, size_t n,
                            struct ax_hub_report *report);
-/* AX_ERR_CONFIG: says why the network may not be used to get a missing `what`. */
+/* AX_ERR_CONFIG: says why the network may not be used to get a missing `what`; NULL: the
+ * revision, or any snapshot. */
 enum ax_status ax_hub_refuse_offline(const struct ax_hub_repo *r, const char *what);
 
 /* ---- models ---- */

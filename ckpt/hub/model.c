@@ -184,13 +184,10 @@ static enum ax_status pull(struct ax_hub_snapshot *s, const struct ax_hub *h,
 /* Accepts what an offline machine has; whoever reads a missing file will name it. */
 static enum ax_status take_offline(const struct ax_hub_snapshot *s, const struct ax_hub_repo *r,
                                    enum ax_hub_part part) {
-    const char *revision = ax_hub_revision(r);
     if (s->commit && (part == AX_HUB_TOKENIZER || ax_hub_snapshot_has(s, "config.json") ||
                       ax_hub_snapshot_has(s, AX_PEFT_CONFIG)))
         return AX_OK;
-    if (s->commit)
-        return ax_hub_refuse_offline(r, "config.json");
-    return ax_hub_refuse_offline(r, strcmp(revision, "main") == 0 ? "snapshot" : revision);
+    return ax_hub_refuse_offline(r, s->commit ? "config.json" : NULL);
 }
 
 static enum ax_status bring(struct ax_hub_snapshot *s, const struct ax_hub *h,

@@ -282,6 +282,9 @@ enum ax_status ax_hub_ask(struct ax_hub_snapshot *s, const struct ax_hub *h,
 }
 
 enum ax_status ax_hub_refuse_offline(const struct ax_hub_repo *r, const char *what) {
+    const char *revision = ax_hub_revision(r);
+    if (!what)
+        what = strcmp(revision, "main") == 0 ? "snapshot" : revision;
     return ax_error(AX_ERR_CONFIG,
                     "%s: no such folder or file, and the local Hugging Face cache has no %s of it; "
                     "HF_HUB_OFFLINE disables the network. Run `axtrain fetch CONFIG` on a machine "

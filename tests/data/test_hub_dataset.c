@@ -154,7 +154,10 @@ static void what_is_partly_there_is_not_taken_for_all(void **state) {
     reads(&one, "{\"i\": 1} ");
     reads_not(&all, AX_ERR_CONFIG, "the local Hugging Face cache has no b.jsonl of it");
     reads_not(&(struct ax_rows_options){.path = "org/other"}, AX_ERR_CONFIG,
-              "HF_HUB_OFFLINE disables the network");
+              "the local Hugging Face cache has no snapshot of it; HF_HUB_OFFLINE disables the "
+              "network");
+    reads_not(&(struct ax_rows_options){.path = "org/set", .revision = "v9"}, AX_ERR_CONFIG,
+              "the local Hugging Face cache has no v9 of it");
     assert_int_equal(s.connections, before);
     hub.offline = false;
     reads(&all, "{\"i\": 1} {\"i\": 2} ");

@@ -97,7 +97,7 @@ static enum ax_status get(struct ax_hub_snapshot *s, const struct ax_hub *h,
     }
     if (!s->listed || h->refresh) {
         if (h->offline && !s->listed)
-            return ax_hub_refuse_offline(&r, s->commit ? "data" : "snapshot");
+            return ax_hub_refuse_offline(&r, s->commit ? "data" : NULL);
         if (!h->offline) {
             report->asked = true;
             AX_TRY(ax_hub_ask(s, h, &r));
