@@ -2,6 +2,7 @@
 #include "model/convert/base_model.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -82,11 +83,42 @@ static bool looks_like_path(const char *name) {
     return strstr(name, "/checkpoint-") != NULL;
 }
 
+/* The folder of a model in the hub's cache, models--org--name, has its snapshots and no model itself. */
+static enum ax_status refuse_cache(const char *dir) {
+    static const char prefix[] = "models--";
+    const char *end = dir + strlen(dir), *base;
+    char *snapshots, id[256];
+    while (end > dir && end[-1] == '/')
+        end--;
+    for (base = end; base > dir && base[-1] != '/';)
+        base--;
+    if (strncmp(base, prefix, sizeof prefix - 1) != 0)
+        return AX_OK;
+    AX_TRY(ax_path_join(&snapshots, dir, "snapshots"));
+    const bool is_cache = ax_path_is_dir(snapshots);
+    ax_free(snapshots);
+    if (!is_cache)
+        return AX_OK;
+    base += sizeof prefix - 1;
+    snprintf(id, sizeof id, "%.*s", (int)(end - base), base);
+    char *parts = strstr(id, "--");
+    if (parts) {
+        *parts = '/';
+        memmove(parts + 1, parts + 2, strlen(parts + 2) + 1);
+    }
+    return ax_error(AX_ERR_CONFIG,
+                    "%s: the hub's cache of a model: write %s, or one of the folders in its "
+                    "snapshots/",
+                    dir, id);
+}
+
 static enum ax_status find(struct ax_base_model *m, const char *name, const char *revision,
                            enum ax_hub_part part) {
     *m = (struct ax_base_model){.kind = AX_BASE_MODEL_FOLDER};
-    if (ax_path_is_dir(name))
+    if (ax_path_is_dir(name)) {
+        AX_TRY(refuse_cache(name));
         return ax_strdup(&m->path, name);
+    }
     if (ax_path_exists(name)) {
         m->kind = AX_BASE_MODEL_GGUF;
         AX_TRY(ax_lfs_refuse_file(name));

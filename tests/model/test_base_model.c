@@ -71,6 +71,13 @@ static void folders_and_files(void **state) {
     finds_not("org/..", NULL, "not a hub id");
     finds_not("-org/name", NULL, "not a hub id");
     finds_not("", NULL, "not a hub id");
+    put_deep("models--org--my--model/snapshots/abc/config.json", "{}");
+    finds_not(in_dir("models--org--my--model"), NULL,
+              "the hub's cache of a model: write org/my--model, or one of the folders in its "
+              "snapshots/");
+    finds_not(in_dir("models--org--my--model/"), NULL, "write org/my--model,");
+    finds(in_dir("models--org--my--model/snapshots/abc"), NULL, AX_BASE_MODEL_FOLDER,
+          in_dir("models--org--my--model/snapshots/abc"));
 }
 
 #define MODEL "models--org--My.Model-1B"
