@@ -100,10 +100,11 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
            AX_INTO(AX_FIELD(struct ax_template_keys, jinja))),
     AX_KEY("chat_template_kwargs", AX_T_OPTIONS, "Variables passed to the chat template.",
            AX_INTO(AX_FIELD(struct ax_data_keys, template_variables))),
-    AX_KEY("eot_tokens", AX_T_STRINGS,
-           "Tokens that end a turn, and answers of the trained model; the end-of-sequence token if "
-           "unset.",
-           AX_INTO(AX_FIELD(struct ax_data_keys, eot_tokens))),
+    AX_KEY(
+        "eot_tokens", AX_T_STRINGS,
+        "Tokens that end a turn; the end-of-sequence token if unset. The one after an answer also "
+        "ends those of the trained model.",
+        AX_INTO(AX_FIELD(struct ax_data_keys, eot_tokens))),
     {0}};
 
 /* Types whose records are rendered by a chat template; without one, those with messages are. */

@@ -17,7 +17,10 @@ enum { EOS = 504, END = 501 };
 #define ENDS "eot_tokens=[<|end_of_text|>]"
 #define LORA "adapter=lora", "lora_r=4", "lora_alpha=8", "lora_target_linear=true"
 
-static const char *config(const char *base) {
+#define OF_ANSWERS "{{ m.role }}: {{ m.content }}<|end_of_text|>"
+
+/* A template that writes each message as `turn` says. */
+static const char *config(const char *base, const char *turn) {
     static const char rows[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"say yes\"}, {\"role\": \"assistant\", "
         "\"content\": \"yes\"}]}\n";
@@ -25,13 +28,13 @@ static const char *config(const char *base) {
     struct ax_buf b = {0};
     need_binary();
     put_bytes("rows.jsonl", rows, sizeof rows - 1);
-    assert_ok(ax_buf_printf(
-        &b,
-        "base_model: %s\noutput_dir: %s/out\ndatasets:\n  - path: %s/rows.jsonl\n"
-        "    type: chat_template\nchat_template_jinja: \"{%% for m in messages %%}{{ m.role }}: "
-        "{{ m.content }}<|end_of_text|>{%% endfor %%}\"\nsequence_len: 64\nmax_steps: 1\n"
-        "learning_rate: 0.001\nfloat32: true\n",
-        base, scratch, scratch));
+    assert_ok(
+        ax_buf_printf(&b,
+                      "base_model: %s\noutput_dir: %s/out\ndatasets:\n  - path: %s/rows.jsonl\n"
+                      "    type: chat_template\nchat_template_jinja: \"{%% for m in messages "
+                      "%%}%s{%% endfor %%}\"\n"
+                      "sequence_len: 64\nmax_steps: 1\nlearning_rate: 0.001\nfloat32: true\n",
+                      base, scratch, scratch, turn));
     snprintf(path, sizeof path, "%s", put_bytes("c.yaml", b.data, b.len));
     ax_buf_free(&b);
     return path;
@@ -71,7 +74,7 @@ static void check_answers_end(const char *folder, const char *model) {
 
 static void test_of_a_model(void **state) {
     (void)state;
-    const char *path = config(golden_llama());
+    const char *path = config(golden_llama(), OF_ANSWERS);
     EXPECT(0, "trained 1 of 1", path, ENDS);
     assert_string_equal(eos_of("out"), "[501, 504]");
     check_answers_end("out", NULL);
@@ -81,12 +84,39 @@ static void test_of_a_model(void **state) {
     clear();
 }
 
+/* Only what ends an answer ends those of the model: not what ends turns of users, nor a part of an answer, as <|end|> of
+ * gpt-oss does, which may be among eot_tokens. */
+static void test_of_other_ends(void **state) {
+    (void)state;
+    const char *path =
+        config(golden_llama(), "{% if m.role == 'user' %}{{ m.content }}<|start_header_id|>"
+                               "{% else %}" OF_ANSWERS "{% endif %}");
+    EXPECT(0, "trained 1 of 1", path, "eot_tokens=[<|start_header_id|>, <|end_of_text|>]");
+    assert_string_equal(eos_of("out"), "[501, 504]");
+    clear();
+    path = config(golden_llama(), "thought<|end_of_text|>{{ m.content }}<|eot_id|>");
+    EXPECT(0, "trained 1 of 1", path, "eot_tokens=[<|end_of_text|>, <|eot_id|>]");
+    assert_string_equal(eos_of("out"), "504");
+    clear();
+}
+
+/* A template that refuses two turns is asked nothing. */
+static void test_of_a_template_that_refuses(void **state) {
+    (void)state;
+    const char *path =
+        config(golden_llama(),
+               "{% if m.content == 'Answer' %}{{ raise_exception('no') }}{% endif %}" OF_ANSWERS);
+    EXPECT(0, "trained 1 of 1", path, ENDS);
+    assert_string_equal(eos_of("out"), "504");
+    clear();
+}
+
 /* A base without generation_config.json, of which transformers makes one from config.json. */
 static void test_of_a_model_without_the_file(void **state) {
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
                                         "model.safetensors"};
     (void)state;
-    const char *path = config(golden_llama());
+    const char *path = config(golden_llama(), OF_ANSWERS);
     char base[128];
     EXPECT(0, "trained 1 of 1", path); /* for its weights */
     snprintf(base, sizeof base, "%s/base", scratch);
@@ -98,7 +128,7 @@ static void test_of_a_model_without_the_file(void **state) {
         assert_int_equal(rename(from, to), 0);
     }
     clear();
-    path = config(base);
+    path = config(base, OF_ANSWERS);
     EXPECT(0, "trained 1 of 1", path, ENDS);
     assert_string_equal(eos_of("out"), "[501, 504]");
     clear();
@@ -109,7 +139,7 @@ static void test_of_a_model_without_the_file(void **state) {
 
 static void test_of_an_adapter(void **state) {
     (void)state;
-    const char *path = config(golden_llama());
+    const char *path = config(golden_llama(), OF_ANSWERS);
     char out[128], merged[128];
     EXPECT(0, "trained 1 of 1", path, ENDS, LORA);
     assert_string_equal(eos_of("out"), "[501, 504]");
@@ -128,6 +158,8 @@ static void test_of_an_adapter(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_of_a_model),
+        cmocka_unit_test(test_of_other_ends),
+        cmocka_unit_test(test_of_a_template_that_refuses),
         cmocka_unit_test(test_of_a_model_without_the_file),
         cmocka_unit_test(test_of_an_adapter),
     };

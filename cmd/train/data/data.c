@@ -196,14 +196,14 @@ static enum ax_status open_stream(struct ax_setup_data *d) {
 
 /* ---- all ---- */
 
-static void find_ends(struct ax_setup_data *d) {
+static enum ax_status find_ends(struct ax_setup_data *d) {
     for (size_t i = 0; i < d->train_sets.n; i++) {
-        const int32_t *ids;
-        const size_t n = ax_format_ends(d->train_sets.entries[i].format, &ids);
-        for (size_t k = 0; k < n; k++)
-            if (ids[k] != d->tok.eos)
-                ax_stop_tokens_add(&d->ends, &ids[k], 1);
+        int32_t id;
+        AX_TRY(ax_format_answer_end(d->train_sets.entries[i].format, &id));
+        if (id != AX_NO_TOKEN && id != d->tok.eos)
+            ax_stop_tokens_add(&d->ends, &id, 1);
     }
+    return AX_OK;
 }
 
 enum ax_status ax_setup_stops(struct ax_stop_tokens *out, const char *base,
@@ -225,7 +225,7 @@ static enum ax_status open_all(struct ax_setup_data *d, bool refresh) {
     if (d->tools)
         d->tool_definitions = ax_tools_definitions(d->tools);
     AX_TRY(open_sets(d, &d->train_sets, list, streamed, refresh));
-    find_ends(d);
+    AX_TRY(find_ends(d));
     if (streamed)
         AX_TRY(open_stream(d));
     else

@@ -145,7 +145,7 @@ struct ax_setup_data {
     struct ax_tools *tools; /* trl.tools, that prompts are asked with; NULL: none */
     /* definitions of tools in place of the records' own: of `tools`, or the caller's; NULL: none */
     const json_t *tool_definitions;
-    struct ax_stop_tokens ends; /* end-of-turn tokens of chats to train on, beside EOS */
+    struct ax_stop_tokens ends; /* tokens that end answers in chats to train on, beside EOS */
     struct ax_setup_sets train_sets, eval_sets;
     struct ax_stream *stream; /* NULL: the examples are stored */
     struct ax_corpus train, eval;

@@ -470,6 +470,42 @@ static enum ax_status chat_init(struct ax_format *f) {
     return chat->by_generation ? ax_chat_check_generation(f) : AX_OK;
 }
 
+/* The first end among the tokens of `text`. */
+static enum ax_status first_end(const struct ax_format *f, const char *text, int32_t *id) {
+    struct ax_encoding e = {0};
+    const enum ax_status st = ax_format_encode(f, (struct ax_text){text, strlen(text)}, false, &e);
+    for (size_t i = 0; st == AX_OK && i < e.n && *id == AX_NO_TOKEN; i++)
+        for (size_t k = 0; k < f->n_ends; k++)
+            *id = e.ids[i] == f->ends[k] ? e.ids[i] : *id;
+    ax_encoding_free(&e);
+    return st;
+}
+
+enum ax_status ax_format_answer_end(const struct ax_format *f, int32_t *id) {
+    static const char answer[] = "This is an answer";
+    struct ax_template_output out = {0};
+    *id = AX_NO_TOKEN;
+    if (!f->o.chat)
+        return AX_OK;
+    const struct ax_conversation c = {.messages = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role",
+                                                            "user", "content", "Answer", "role",
+                                                            "assistant", "content", answer),
+                                      .n = 2};
+    if (!c.messages)
+        return ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
+    enum ax_status st = ax_chat_render(f, &c, &(struct ax_chat_render){.n = 2}, &out);
+    json_decref(c.messages);
+    if (st == AX_ERR_DATA) { /* a template that refuses such a conversation */
+        ax_error_clear();
+        return AX_OK;
+    }
+    const char *at = st == AX_OK ? strstr(out.text, answer) : NULL;
+    if (at)
+        st = first_end(f, at + strlen(answer), id);
+    ax_template_output_free(&out);
+    return st;
+}
+
 /* ---- a record ---- */
 
 static enum ax_status mask(const struct ax_format *f, struct ax_format_work *w,

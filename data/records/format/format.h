@@ -183,6 +183,9 @@ void ax_format_free(struct ax_format *f);
 const char *ax_format_warnings(const struct ax_format *f);
 /* The ids that end a turn or a text: EOS and a chat's end-of-turn tokens. */
 size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
+/* The first of these that the chat template writes after an answer: others end turns of users, or parts of an answer.
+ * AX_NO_TOKEN: it writes none, or there is no template. */
+enum ax_status ax_format_answer_end(const struct ax_format *f, int32_t *id);
 /* The columns of the examples; NULL: none. */
 const struct ax_columns *ax_format_columns(const struct ax_format *f);
 /* The chat template that messages are rendered with; NULL: none. */
