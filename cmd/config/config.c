@@ -149,7 +149,8 @@ static enum ax_status expand_homes(struct ax_config *cfg) {
         "base_model",          "base_model_config",     "tokenizer_config",
         "chat_template_jinja", "lora_model_dir",        "kd_teacher",
         "judge.api_key_file",  "serve.api_key_file",    "kd_server.api_key_file",
-        "output_dir",          "dataset_prepared_path", "resume_from_checkpoint"};
+        "output_dir",          "dataset_prepared_path", "resume_from_checkpoint",
+        "deepspeed",           "ppo.reward_model_path"};
     static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
     static const char *const of_entry[] = {"path", "chat_template_jinja"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)

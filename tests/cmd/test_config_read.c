@@ -43,7 +43,7 @@ static void home_folders(void **state) {
     load_ok(&cfg,
             "base_model: ~/m\noutput_dir: ~/o\ndataset_prepared_path: ~other\n"
             "datasets: [{path: a}, {path: ~/d.jsonl}]\ntest_datasets: [{path: ~/t}]\n"
-            "chat_template_jinja: ~/c.jinja\n",
+            "chat_template_jinja: ~/c.jinja\ndeepspeed: ~/z.json\n",
             NULL);
     assert_string_equal(ax_config_str(&cfg, "output_dir"), "/some where/o");
     assert_string_equal(ax_config_str(&cfg, "base_model"), "/some where/m");
@@ -51,6 +51,7 @@ static void home_folders(void **state) {
     assert_string_equal(ax_config_str(&cfg, "datasets.1.path"), "/some where/d.jsonl");
     assert_string_equal(ax_config_str(&cfg, "test_datasets.0.path"), "/some where/t");
     assert_string_equal(ax_config_str(&cfg, "chat_template_jinja"), "/some where/c.jinja");
+    assert_string_equal(ax_config_str(&cfg, "deepspeed"), "/some where/z.json");
     assert_string_equal(ax_config_where(&cfg, buf, sizeof buf, "output_dir"), "c.yaml:2:13");
     assert_string_equal(ax_config_str(&cfg, "dataset_prepared_path"), "~other");
     ax_config_free(&cfg);
