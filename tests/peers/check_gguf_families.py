@@ -76,12 +76,13 @@ def greedy(s, prompt, want, ends):
         r = s.handle_completions({"prompt": prompt + ids, "n_predict": len(want) - len(ids),
                                   "temperature": 0, "logprobs": 1, "cache_prompt": False})
         r = json.loads(r) if isinstance(r, str) else r
+        stopped = r["choices"][0]["finish_reason"] == "stop"
         for t in r["choices"][0]["logprobs"]["content"]:
-            if t["id"] not in ends:
+            if not stopped or t["id"] not in ends:
                 ids.append(t["id"])
                 logprobs.append(t["logprob"])
         if len(ids) < len(want):
-            if r["choices"][0]["finish_reason"] != "stop" or want[len(ids)] not in ends:
+            if not stopped or want[len(ids)] not in ends:
                 break
             ids.append(want[len(ids)])
             logprobs.append(None)
