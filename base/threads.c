@@ -1,6 +1,7 @@
 #include "base/threads.h"
 
 #include <string.h>
+#include <time.h>
 
 static void *worker_main(void *arg) {
     struct ax_worker *w = arg;
@@ -30,4 +31,18 @@ enum ax_status ax_worker_join(struct ax_worker *w) {
     if (w->error.st == AX_OK)
         return AX_OK; /* keeps this thread's error record */
     return ax_error_restore(&w->error);
+}
+
+void ax_cond_init(pthread_cond_t *c) {
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+bool ax_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, double until) {
+    const time_t whole = (time_t)until;
+    const struct timespec at = {whole, (long)((until - (double)whole) * 1e9)};
+    return pthread_cond_timedwait(c, lock, &at) == 0;
 }

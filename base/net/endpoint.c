@@ -197,12 +197,7 @@ static enum ax_status await(struct asking *a, const struct ax_endpoint_look *loo
     enum ax_status st = AX_OK;
     pthread_mutex_lock(&a->lock);
     while (a->running > 0) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += (long)(LOOK_SECONDS * 1e9);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&a->ended, &a->lock, &until);
+        (void)ax_cond_wait_until(&a->ended, &a->lock, ax_clock_now() + LOOK_SECONDS);
         if (a->running == 0 || st != AX_OK || !look)
             continue;
         pthread_mutex_unlock(&a->lock);
@@ -219,16 +214,13 @@ enum ax_status ax_endpoint_ask(const struct ax_endpoint *e, int64_t n,
                                struct ax_endpoint_request *list,
                                const struct ax_endpoint_look *look) {
     struct ax_worker workers[MAX_CONCURRENCY] = {0};
-    struct asking a = {.e = e,
-                       .list = list,
-                       .n = n,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .ended = PTHREAD_COND_INITIALIZER};
+    struct asking a = {.e = e, .list = list, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER};
     const int most = (int)(e->o.concurrency < n ? e->o.concurrency : n);
     int started = 0;
     struct ax_error_record first = {.st = AX_OK};
     for (int64_t i = 0; i < n; i++)
         list[i].answer = NULL;
+    ax_cond_init(&a.ended);
     a.running = most;
     enum ax_status st = AX_OK;
     while (started < most && st == AX_OK)

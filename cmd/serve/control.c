@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text/json.h"
+#include "base/threads.h"
 #include "cmd/serve/serve.h"
 
 #define LOOK_SECONDS 0.05 /* how often a client that waits is looked at */
@@ -69,8 +71,7 @@ static bool has_settled(const struct ax_serve_engine *e) {
 static enum ax_status wait_until_settled(struct ax_serve_engine *e, struct ax_exchange *x,
                                          enum ax_serve_pause pause) {
     while (e->state == AX_SERVE_READY && e->pause == pause && !has_settled(e)) {
-        const struct timespec until = ax_serve_after(LOOK_SECONDS);
-        pthread_cond_timedwait(&e->settled, &e->lock, &until);
+        (void)ax_cond_wait_until(&e->settled, &e->lock, ax_clock_now() + LOOK_SECONDS);
         if (ax_http_gone(x))
             return ax_error(AX_ERR_PEER, "the client has gone");
     }

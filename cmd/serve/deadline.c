@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -34,15 +33,9 @@ static void shut_late(struct ax_deadlines *d) {
 
 static enum ax_status look(void *arg) {
     struct ax_deadlines *d = arg;
-    const long long ns = (long long)(d->seconds / 4 * 1e9);
     pthread_mutex_lock(&d->lock);
     while (!d->ends) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        const long long sum = until.tv_nsec + ns;
-        until.tv_sec += (time_t)(sum / 1000000000LL);
-        until.tv_nsec = (long)(sum % 1000000000LL);
-        (void)pthread_cond_timedwait(&d->ended, &d->lock, &until);
+        (void)ax_cond_wait_until(&d->ended, &d->lock, ax_clock_now() + d->seconds / 4);
         shut_late(d);
     }
     pthread_mutex_unlock(&d->lock);
@@ -55,7 +48,7 @@ enum ax_status ax_deadlines_start(struct ax_deadlines **out, double seconds) {
     AX_TRY(ax_alloc(&d, 1, sizeof *d));
     d->seconds = seconds;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->ended, NULL);
+    ax_cond_init(&d->ended);
     *out = d;
     return ax_worker_start(&d->worker, look, d);
 }

@@ -3,20 +3,17 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "base/threads.h"
 #include "cmd/serve/round.h"
 #include "model/core/adapters.h"
 
 #define LOOK_SECONDS 0.05 /* how often an idle engine looks for signals */
 
-enum ax_status ax_serve_engine_init(struct ax_serve_engine *e) {
-    pthread_condattr_t clock;
+void ax_serve_engine_init(struct ax_serve_engine *e) {
     e->version = -1;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    const int failed = pthread_mutex_init(&e->lock, NULL) | pthread_cond_init(&e->wake, &clock) |
-                       pthread_cond_init(&e->settled, &clock);
-    pthread_condattr_destroy(&clock);
-    return failed ? ax_error(AX_ERR_NOMEM, "out of memory for a lock") : AX_OK;
+    pthread_mutex_init(&e->lock, NULL);
+    ax_cond_init(&e->wake);
+    ax_cond_init(&e->settled);
 }
 
 /* Other ranks' jobs are their engine's. */
@@ -125,10 +122,9 @@ static enum ax_status rest(struct ax_serve_engine *e, bool idle) {
     look_for_signals(e);
     make_call(e);
     while (may_rest(e, idle)) {
-        const struct timespec until = ax_serve_after(LOOK_SECONDS);
         e->rests = true;
         pthread_cond_broadcast(&e->settled);
-        pthread_cond_timedwait(&e->wake, &e->lock, &until);
+        (void)ax_cond_wait_until(&e->wake, &e->lock, ax_clock_now() + LOOK_SECONDS);
         AX_TRY(beat(e, &last));
         look_for_signals(e);
         AX_TRY(let_leave(e));

@@ -137,7 +137,7 @@ struct ax_serve_engine {
     struct ax_serve_job *ended; /* other ranks' own, to be freed */
 };
 
-enum ax_status ax_serve_engine_init(struct ax_serve_engine *e);
+void ax_serve_engine_init(struct ax_serve_engine *e);
 void ax_serve_engine_free(struct ax_serve_engine *e);
 /* The options of its generator that are the engine's. */
 void ax_serve_engine_options(struct ax_serve_engine *e, struct ax_generate_options *o);
@@ -178,8 +178,6 @@ bool ax_serve_job_wait(struct ax_serve_job *j, double seconds);
 void ax_serve_job_abort(struct ax_serve_job *j);
 /* Waits until the engine has let it go. */
 void ax_serve_leave(struct ax_serve_job *j);
-/* The time `seconds` from now, for waiting on the engine's conditions. */
-struct timespec ax_serve_after(double seconds);
 
 /* ---- queue.c: what the engine does, with the lock ---- */
 

@@ -4,18 +4,15 @@
 #include <time.h>
 
 #include "base/rng.h"
+#include "base/threads.h"
 #include "cmd/serve/engine.h"
 
 enum ax_status ax_serve_job_create(struct ax_serve_job **out, struct ax_serve_engine *e) {
-    pthread_condattr_t clock;
     AX_TRY(ax_alloc(out, 1, sizeof **out));
     (*out)->engine = e;
     (*out)->version = -1;
     (*out)->created = (int64_t)time(NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&(*out)->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    ax_cond_init(&(*out)->changed);
     return AX_OK;
 }
 

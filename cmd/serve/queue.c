@@ -1,6 +1,6 @@
 /* The jobs of an engine: how they come, wait, run and end. */
-#include <time.h>
-
+#include "base/clock.h"
+#include "base/threads.h"
 #include "cmd/serve/engine.h"
 
 /* ---- what connections ask ---- */
@@ -38,18 +38,8 @@ enum ax_status ax_serve_submit(struct ax_serve_job *j) {
     return st;
 }
 
-struct timespec ax_serve_after(double seconds) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const long long ns = t.tv_nsec + (long long)(seconds * 1e9);
-    t.tv_sec += (time_t)(ns / 1000000000LL);
-    t.tv_nsec = (long)(ns % 1000000000LL);
-    return t;
-}
-
 bool ax_serve_job_wait(struct ax_serve_job *j, double seconds) {
-    const struct timespec until = ax_serve_after(seconds);
-    return pthread_cond_timedwait(&j->changed, &j->engine->lock, &until) == 0;
+    return ax_cond_wait_until(&j->changed, &j->engine->lock, ax_clock_now() + seconds);
 }
 
 /* With the lock: a job that has not begun is as if it had never come. */

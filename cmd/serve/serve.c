@@ -29,8 +29,8 @@ enum ax_status ax_serve_init(struct ax_serve *s) {
                            .large = PTHREAD_MUTEX_INITIALIZER,
                            .updates = PTHREAD_MUTEX_INITIALIZER};
     s->engine.most_bytes = ANSWER_BYTES;
-    AX_TRY(ax_serve_models_init(&s->engine.models));
-    return ax_serve_engine_init(&s->engine);
+    ax_serve_engine_init(&s->engine);
+    return ax_serve_models_init(&s->engine.models);
 }
 
 enum ax_status ax_serve_listen(struct ax_serve *s, const struct ax_serve_options *o) {

@@ -1,7 +1,6 @@
 #include "data/tools/beside.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -142,15 +141,11 @@ static enum ax_status serve(void *arg) {
 
 enum ax_status ax_tool_beside_open(struct ax_tool_beside **out, struct ax_tools *t) {
     struct ax_tool_beside *b;
-    pthread_condattr_t attr;
     AX_TRY(ax_alloc(&b, 1, sizeof *b));
     b->tools = t;
     pthread_mutex_init(&b->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&b->given, &attr);
-    pthread_cond_init(&b->ended, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&b->given, NULL);
+    ax_cond_init(&b->ended);
     *out = b;
     return AX_OK;
 }
@@ -277,15 +272,6 @@ static enum ax_status start_more(struct ax_tool_beside *b, double *soon) {
     return AX_OK;
 }
 
-static struct timespec after(double seconds) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    const int64_t ns = at.tv_nsec + (int64_t)(seconds * 1e9);
-    at.tv_sec += (time_t)(ns / 1000000000);
-    at.tv_nsec = (long)(ns % 1000000000);
-    return at;
-}
-
 /* With the lock: until a call has ended, or these seconds have. */
 static enum ax_status wait_for_end(struct ax_tool_beside *b, double seconds) {
     const double until = ax_clock_now() + seconds;
@@ -294,8 +280,7 @@ static enum ax_status wait_for_end(struct ax_tool_beside *b, double seconds) {
         AX_TRY(start_more(b, &soon));
         if (b->done || b->error.st != AX_OK || soon <= 0)
             return AX_OK;
-        const struct timespec at = after(soon);
-        (void)pthread_cond_timedwait(&b->ended, &b->lock, &at);
+        (void)ax_cond_wait_until(&b->ended, &b->lock, ax_clock_now() + soon);
     }
 }
 

@@ -2,11 +2,9 @@
  * that use these. */
 #include "parallel/fabric/comm_local.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/fit.h"
@@ -332,12 +330,8 @@ static enum ax_status create_world(struct world **out, int n, const struct ax_lo
     pthread_mutex_init(&w->lock, NULL);
     AX_TRY_GOTO(ax_alloc(&w->ended, (size_t)n, sizeof *w->ended), st, fail);
     AX_TRY_GOTO(ax_alloc(&w->woken, (size_t)n, sizeof *w->woken), st, fail);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     for (; w->n < n; w->n++)
-        pthread_cond_init(&w->woken[w->n], &monotonic);
-    pthread_condattr_destroy(&monotonic);
+        ax_cond_init(&w->woken[w->n]);
     *out = w;
     return AX_OK;
 fail:
@@ -459,14 +453,9 @@ static enum ax_status is_hopeless(struct world *w, struct group *g, struct rende
     return st;
 }
 
-static struct timespec to_timespec(double seconds) {
-    const time_t whole = (time_t)seconds;
-    return (struct timespec){.tv_sec = whole, .tv_nsec = (long)((seconds - (double)whole) * 1e9)};
-}
-
 /* Waits until the work is done and releases part i. AX_ERR_PEER: it will never be done. */
 static enum ax_status wait_for(struct world *w, struct group *g, struct rendezvous *m, int i) {
-    const struct timespec deadline = to_timespec(ax_clock_now() + w->options.timeout);
+    const double deadline = ax_clock_now() + w->options.timeout;
     pthread_cond_t *woken = &w->woken[g->ranks[coord_of(m, i)]];
     enum ax_status st = AX_OK;
     bool late = false;
@@ -477,7 +466,7 @@ static enum ax_status wait_for(struct world *w, struct group *g, struct rendezvo
             continue;
         }
         AX_TRY_GOTO(is_hopeless(w, g, m, i, late), st, done);
-        late = pthread_cond_timedwait(woken, &w->lock, &deadline) == ETIMEDOUT;
+        late = !ax_cond_wait_until(woken, &w->lock, deadline);
     }
     take_back(g, m, i);
 done:

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -88,7 +87,6 @@ static enum ax_status watch(void *arg) {
     struct world *w = arg;
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        struct timespec until;
         const double now = ax_clock_now();
         for (struct member *m = w->members; m && w->lost.st == AX_OK; m = m->next) {
             const enum ax_status st = look(m, now, w->timeout);
@@ -99,11 +97,7 @@ static enum ax_status watch(void *arg) {
             record_done(w);
         else
             give_up(w);
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += (long)(LOOK * 1e9);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&w->changed, &w->lock, &until);
+        (void)ax_cond_wait_until(&w->changed, &w->lock, ax_clock_now() + LOOK);
     }
     pthread_mutex_unlock(&w->lock);
     return AX_OK;
@@ -375,7 +369,7 @@ enum ax_status ax_nccl_fabric_open(struct ax_fabric *f, struct ax_fabric *host,
     AX_TRY(ax_alloc(&w, 1, sizeof *w));
     *w = (struct world){.host = host, .memory = memory, .roles = roles, .timeout = host->timeout};
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
+    ax_cond_init(&w->changed);
     *f = *host;
     f->ops = &fabric_ops;
     f->state = w;

@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/cpu_count.h"
 #include "base/io.h"
 #include "base/proc.h"
@@ -155,9 +157,55 @@ static void environment_lowers_the_count(void **state) {
     assert_int_equal(ax_cpu_count(), all);
 }
 
+struct signaled {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is;
+};
+
+static enum ax_status signal_it(void *arg) {
+    struct signaled *s = arg;
+    pthread_mutex_lock(&s->lock);
+    s->is = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return AX_OK;
+}
+
+/* A limit that has passed ends a wait, a later one does not; and to wait takes no time of a processor. */
+static void waits_end_at_their_time(void **state) {
+    (void)state;
+    struct signaled s = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct ax_worker worker;
+    struct timespec used[2];
+    ax_cond_init(&s.changed);
+    pthread_mutex_lock(&s.lock);
+    const double start = ax_clock_now();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used[0]);
+    for (int i = 1; i <= 20; i++) { /* with many fractions of a second */
+        const double until = start + 0.0105 * i;
+        while (ax_cond_wait_until(&s.changed, &s.lock, until))
+            continue;
+        assert_true(ax_clock_now() > until - 1e-6);
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used[1]);
+    assert_true(ax_clock_now() - start < 20);
+    assert_true((double)(used[1].tv_sec - used[0].tv_sec) +
+                    1e-9 * (double)(used[1].tv_nsec - used[0].tv_nsec) <
+                0.1);
+    assert_false(ax_cond_wait_until(&s.changed, &s.lock, 0));
+    assert_int_equal(ax_worker_start(&worker, signal_it, &s), AX_OK);
+    while (!s.is)
+        assert_true(ax_cond_wait_until(&s.changed, &s.lock, ax_clock_now() + 60));
+    pthread_mutex_unlock(&s.lock);
+    assert_int_equal(ax_worker_join(&worker), AX_OK);
+    pthread_cond_destroy(&s.changed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_run_and_join),
+        cmocka_unit_test(waits_end_at_their_time),
         cmocka_unit_test(cgroup_quotas),
         cmocka_unit_test(threads_of_a_core_count_once),
         cmocka_unit_test(files_of_the_kernel_are_read_whole),
