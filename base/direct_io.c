@@ -18,28 +18,18 @@ enum ax_status ax_alloc_direct(void **heap, void **out, size_t n) {
     return AX_OK;
 }
 
-static int open_once(const char *path, int flags, struct stat *info) {
+static int open_plain(const char *path, int flags, struct stat *info) {
     *info = (struct stat){.st_mode = S_IFREG};
     return (flags & O_ACCMODE) == O_RDONLY ? ax_sys_open_input(path, flags, info)
                                            : ax_sys_create(path, flags, AX_FILE_MODE);
 }
 
-/* File systems that need the page cache reject the flag. */
-static int open_direct(const char *path, int flags, bool *direct, struct stat *info) {
-    int fd = open_once(path, flags | O_DIRECT, info);
-    *direct = fd >= 0;
-    if (fd < 0 && errno == EINVAL)
-        fd = open_once(path, flags, info);
-    return fd;
-}
-
-static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what,
-                                bool *direct) {
+static enum ax_status open_file(struct ax_file *f, const char *path, int flags, const char *what) {
     *f = (struct ax_file){.fd = -1};
     char *copy;
     AX_TRY(ax_strdup(&copy, path));
     struct stat info;
-    const int fd = open_direct(path, flags, direct, &info);
+    const int fd = open_plain(path, flags, &info);
     if (fd < 0 || !S_ISREG(info.st_mode)) {
         enum ax_status st;
         if (fd >= 0)
@@ -57,7 +47,7 @@ static enum ax_status open_file(struct ax_file *f, const char *path, int flags, 
     return AX_OK;
 }
 
-/* Returns whether O_DIRECT is on. */
+/* Returns whether O_DIRECT is on. File systems that need the page cache reject it. */
 static bool set_direct(int fd, bool on) {
     const int flags = fcntl(fd, F_GETFL);
     if (flags >= 0 && ((flags & O_DIRECT) != 0) != on)
@@ -97,9 +87,11 @@ enum ax_status ax_direct_io_create(struct ax_direct_io *s, const char *path) {
     AX_TRY(ax_alloc_direct(&heap, &buffer, BUFFER));
     s->heap = heap;
     s->buffer = buffer;
-    const enum ax_status st =
-        open_file(&s->f, path, O_WRONLY | O_CREAT | O_TRUNC, "create", &s->direct);
-    return st == AX_OK ? AX_OK : ax_direct_io_end(s, st);
+    const enum ax_status st = open_file(&s->f, path, O_WRONLY | O_CREAT | O_TRUNC, "create");
+    if (st != AX_OK)
+        return ax_direct_io_end(s, st);
+    s->direct = set_direct(s->f.fd, true);
+    return AX_OK;
 }
 
 enum ax_status ax_direct_io_write(struct ax_direct_io *s, const void *data, size_t n) {
@@ -138,13 +130,13 @@ enum ax_status ax_direct_io_end(struct ax_direct_io *s, enum ax_status st) {
 }
 
 enum ax_status ax_file_open_direct(struct ax_file *f, const char *path) {
-    bool direct;
-    return open_file(f, path, O_RDONLY, "open", &direct);
+    AX_TRY(open_file(f, path, O_RDONLY, "open"));
+    (void)set_direct(f->fd, true);
+    return AX_OK;
 }
 
 enum ax_status ax_file_open_direct_update(struct ax_file *f, const char *path) {
-    bool direct;
-    return open_file(f, path, O_WRONLY, "write to", &direct);
+    return open_file(f, path, O_WRONLY, "write to");
 }
 
 static bool is_aligned(const void *data, uint64_t offset) {
