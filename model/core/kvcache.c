@@ -140,7 +140,6 @@ int64_t ax_kvcache_needs(const struct ax_kvcache *c, int64_t seq, int64_t n) {
 
 void ax_kvcache_clear(struct ax_kvcache *c) {
     memset(c->length, 0, (size_t)c->n_seqs * sizeof *c->length);
-    memset(c->users, 0, (size_t)c->n_blocks * sizeof *c->users);
     for (c->n_free = 0; c->n_free < c->n_blocks; c->n_free++)
         c->free[c->n_free] = (int32_t)(c->n_blocks - 1 - c->n_free);
     ax_states_clear(&c->states);

@@ -29,7 +29,7 @@ struct ax_kvcache {
     bool values_in_keys;     /* v are the first elements of k */
     int64_t *length;         /* [n_seqs], host: tokens in the cache */
     int32_t *table;          /* [n_seqs][columns]: blocks of a sequence */
-    int32_t *users;          /* [n_blocks]: how many sequences have each block */
+    int32_t *users;          /* [n_blocks]: how many sequences have each block that is not free */
     int32_t *free;           /* [n_blocks], the first n_free: blocks of no sequence */
     int64_t shared;          /* blocks shared with another sequence so far, in total */
     struct ax_tensor rows;   /* i32 [T]: where this pass's tokens are written */

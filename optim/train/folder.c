@@ -112,6 +112,7 @@ static enum ax_status open_newest(struct ax_checkpoint *c, const struct ax_train
     enum ax_status st = AX_OK;
     for (size_t i = l->n; i-- > 0;) {
         char *path;
+        ax_error_clear(); /* of a newer one */
         AX_TRY(ax_checkpoint_path(&path, save->output_dir, l->steps[i]));
         st = ax_checkpoint_open(c, path);
         ax_free(path);

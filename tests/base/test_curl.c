@@ -141,6 +141,7 @@ static void header_lines(void **state) {
         {"X-Error-Message: no: no\r\n", "206 message=no: no"},
         {"X-Error-Message: a\x7f\r\n", "206"},
         {"X-Error-Message: a\x1f\r\n", "206"},
+        {"X-Error-Message: \x1b[31ma\r\n", "206"},
         {"X-Error-Message: a b\r\n", "206 message=a b"},
         {"Location: /a?b#c\r\n", "206 location=/a?b#c"},
         {"Content-Length: 0\r\n", "206 length=0"},

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -231,6 +232,34 @@ static void lines_span_the_frame(void **state) {
     ax_free(svg);
 }
 
+/* A line across the frame for each label of the height, a mark below it for each of the steps; and whole labels. */
+static void labels_have_their_marks(void **state) {
+    (void)state;
+    struct ax_chart_point p[] = {{1, 1}, {60, 5}, {150, 4}};
+    char *svg = draw(p, 3, false);
+    double width, height, x, y;
+    const char *box = strstr(svg, "viewBox=\"0 0 "), *labels = strstr(svg, "<g class=\"ticks\">"),
+               *steps = strstr(svg, "<g class=\"ticks x\">");
+    assert_non_null(box);
+    assert_true(labels && steps);
+    assert_int_equal(sscanf(box, "viewBox=\"0 0 %lf %lf", &width, &height), 2);
+    const char *end = strstr(steps, "</g>");
+    char *grid = strndup(svg, (size_t)(labels - svg)),
+         *heights = strndup(labels, (size_t)(steps - labels)),
+         *lengths = strndup(steps, (size_t)(end - steps));
+    assert_int_equal(count(grid, "H390\"/>"), count(heights, "<text"));
+    assert_int_equal(count(grid, "v4\"/>"), count(lengths, "<text"));
+    assert_true(count(heights, "<text") > 2 && count(lengths, "<text") > 2);
+    for (const char *at = labels; (at = strstr(at, "<text x=\"")) != NULL && at < end; at++) {
+        assert_int_equal(sscanf(at, "<text x=\"%lf\" y=\"%lf\"", &x, &y), 2);
+        assert_true(x > 12 && x <= width - 12 && y > 0 && y < height);
+    }
+    free(grid);
+    free(heights);
+    free(lengths);
+    ax_free(svg);
+}
+
 static void one_point_is_a_dot(void **state) {
     (void)state;
     struct ax_chart_point p[] = {{1, 2.5}};
@@ -298,6 +327,7 @@ int main(void) {
         cmocka_unit_test(smoothing_passes_over_gaps),
         cmocka_unit_test(gaps_break_the_line),
         cmocka_unit_test(lines_span_the_frame),
+        cmocka_unit_test(labels_have_their_marks),
         cmocka_unit_test(one_point_is_a_dot),
         cmocka_unit_test(nothing_finite_is_no_figure),
         cmocka_unit_test(wide_ranges_are_logarithmic),

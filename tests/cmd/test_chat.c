@@ -107,6 +107,41 @@ static void turns_and_commands(void **state) {
     assert_memory_equal(again.text, c.text, again.len);
 }
 
+/* The reply to a line, after what has been said before. */
+static json_t *reply(const char *temperature, const char *before) {
+    static struct chat c;
+    char path[128], line[256];
+    start(&c, (char *[]){"axtrain", "chat", "--model", model, "--dtype", "float32", "--seed", "4",
+                         "--max-new-tokens", "12", "--temperature", (char *)(uintptr_t)temperature,
+                         NULL});
+    snprintf(path, sizeof path, "%s", in_scratch("reply.json"));
+    snprintf(line, sizeof line, "%shello\n/save %s\n", before, path);
+    say(&c, line);
+    assert_int_equal(leave(&c), 0);
+    json_t *row = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    assert_int_equal(unlink(path), 0);
+    json_t *said = json_incref(json_array_get(json_object_get(row, "messages"), 1));
+    json_decref(row);
+    assert_string_equal(json_string_value(json_object_get(said, "role")), "assistant");
+    return said;
+}
+
+static void the_temperature_is_that_of_the_next_reply(void **state) {
+    (void)state;
+    json_t *greedy = reply("0", ""), *warm = reply("2", ""),
+           *cooled = reply("2", "/temperature 0\n"), *warmed = reply("0", "/temperature 2\n"),
+           *later = reply("2", "\n/temperature 0\n/temperature 2\n");
+    assert_true(json_equal(cooled, greedy));
+    assert_true(json_equal(warmed, warm));
+    assert_true(json_equal(later, warm));
+    assert_false(json_equal(greedy, warm));
+    json_decref(greedy);
+    json_decref(warm);
+    json_decref(cooled);
+    json_decref(warmed);
+    json_decref(later);
+}
+
 static void an_interrupt_stops_a_reply(void **state) {
     (void)state;
     static struct chat c;
@@ -197,6 +232,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_with_nul),
         cmocka_unit_test(turns_and_commands),
+        cmocka_unit_test(the_temperature_is_that_of_the_next_reply),
         cmocka_unit_test(an_interrupt_stops_a_reply),
         cmocka_unit_test(adapters_take_turns),
         cmocka_unit_test(a_full_context),

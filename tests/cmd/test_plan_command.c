@@ -141,6 +141,8 @@ static void test_meshes(void **state) {
         0,
         "\npipeline 1f1b, 1 range of layers per rank: stages wait for each other 31 % of a step\n",
         config, "--world", "4", "pipeline_parallel_size=2");
+    EXPECT(0, "  embedding, 2 layers ", config, "--world", "4", "pipeline_parallel_size=2");
+    EXPECT(0, "  1 layer, head ", config, "--world", "4", "pipeline_parallel_size=2");
     EXPECT(0, "steps    8, 2 epochs, ", config, "--world", "2"); /* 7 rows each an epoch */
     EXPECT(0, "mesh     tp2: ", config, "tensor_parallel_size=2");
     EXPECT(0, "steps    14, 2 epochs, ", config, "tensor_parallel_size=2");

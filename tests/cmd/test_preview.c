@@ -24,6 +24,27 @@ static int64_t at(const json_t *v, const char *a, const char *b) {
     return json_integer_value(found);
 }
 
+/* Prompts that a model would answer have the number that they have in their epoch. */
+static void prompts_are_numbered(void **state) {
+    (void)state;
+    char config[128], rows[128];
+    snprintf(rows, sizeof rows, "%s",
+             put_text("p.jsonl", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n"));
+    snprintf(config, sizeof config, "%s",
+             put_config("prompts.yaml", rows,
+                        "rl: grpo\ntrl:\n  num_generations: 2\n  max_completion_length: 4\n"
+                        "  reward_funcs: ['format:x']\n"
+                        "shuffle_merged_datasets: false\n"));
+    char *out = preview(3, (const char *const[]){config, "--color", "never"});
+    for (int i = 0; i < 2; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "── prompt %d of epoch 0\n", i);
+        if (!strstr(out, line))
+            fail_msg("no \"%s\" in: %s", line, out);
+    }
+    ax_free(out);
+}
+
 static void text_form(void **state) {
     (void)state;
     char config[128];
@@ -711,13 +732,21 @@ static void packing_strategies(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packing_strategies), cmocka_unit_test(text_form),
-        cmocka_unit_test(json_form),          cmocka_unit_test(left_out),
-        cmocka_unit_test(warnings),           cmocka_unit_test(types),
-        cmocka_unit_test(pretraining),        cmocka_unit_test(preprocess),
-        cmocka_unit_test(reference_rows),     cmocka_unit_test(packed_by_groups),
-        cmocka_unit_test(mistakes),           cmocka_unit_test(cache_keys),
-        cmocka_unit_test(odd_conversations),  cmocka_unit_test(unheard_flags),
+        cmocka_unit_test(packing_strategies),
+        cmocka_unit_test(text_form),
+        cmocka_unit_test(prompts_are_numbered),
+        cmocka_unit_test(json_form),
+        cmocka_unit_test(left_out),
+        cmocka_unit_test(warnings),
+        cmocka_unit_test(types),
+        cmocka_unit_test(pretraining),
+        cmocka_unit_test(preprocess),
+        cmocka_unit_test(reference_rows),
+        cmocka_unit_test(packed_by_groups),
+        cmocka_unit_test(mistakes),
+        cmocka_unit_test(cache_keys),
+        cmocka_unit_test(odd_conversations),
+        cmocka_unit_test(unheard_flags),
         cmocka_unit_test(lost_reasoning),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);

@@ -150,6 +150,81 @@ static void the_best_is_what_the_run_chose(void **state) {
     }
 }
 
+/* Calls of one tool have their results in order, also where another one's come between. */
+static void calls_of_one_name_keep_their_order(void **state) {
+    (void)state;
+    static const char text[] = "[{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": ["
+                               "{\"function\": {\"name\": \"add\", \"arguments\": {\"a\": 1}}}, "
+                               "{\"function\": {\"name\": \"look\", \"arguments\": {}}}, "
+                               "{\"function\": {\"name\": \"add\", \"arguments\": {\"a\": 2}}}]}, "
+                               "{\"role\": \"tool\", \"name\": \"add\", \"content\": \"first\"}, "
+                               "{\"role\": \"tool\", \"name\": \"add\", \"content\": \"second\"}, "
+                               "{\"role\": \"tool\", \"name\": \"look\", \"content\": \"seen\"}]";
+    struct ax_buf out = {0};
+    json_t *messages = json_loads(text, 0, NULL);
+    assert_ok(ax_report_put_turns(&out, messages, NULL));
+    assert_non_null(strstr(out.data, "<pre>{&quot;a&quot;: 1}</pre><pre>\xe2\x86\x90 first</pre>"));
+    assert_non_null(strstr(out.data, "<pre>{}</pre><pre>\xe2\x86\x90 seen</pre>"));
+    assert_non_null(
+        strstr(out.data, "<pre>{&quot;a&quot;: 2}</pre><pre>\xe2\x86\x90 second</pre>"));
+    json_decref(messages);
+    ax_buf_free(&out);
+}
+
+/* Of many ranks the first are drawn, and it is said that there are more. */
+static void many_ranks_are_not_all_drawn(void **state) {
+    (void)state;
+    enum { RANKS = 20, DRAWN = 16 };
+    for (int ranks = DRAWN; ranks <= RANKS; ranks += RANKS - DRAWN) {
+        struct ax_report_run run;
+        struct ax_buf text = {0}, page = {0};
+        size_t drawn = 0;
+        put_folder("ranks", "{\"step\": 1, \"loss\": 1}\n", NULL);
+        assert_ok(ax_buf_puts(&text, "{\"traceEvents\": ["));
+        for (int i = 0; i < ranks; i++)
+            assert_ok(ax_buf_printf(&text,
+                                    "%s{\"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"ts\": 0, "
+                                    "\"dur\": 10, \"cat\": \"op\", \"name\": \"gemm\"}",
+                                    i ? ", " : "", i));
+        assert_ok(ax_buf_puts(&text, "]}"));
+        put_bytes("ranks/timeline.json", text.data, text.len);
+        assert_ok(ax_report_read(&run, in_scratch("ranks")));
+        assert_int_equal(run.timeline.n, ranks);
+        assert_ok(ax_report_put_timelines(&page, &(struct ax_report){&run, 1}));
+        for (const char *at = page.data; (at = strstr(at, "<b>rank ")) != NULL; at++)
+            drawn++;
+        assert_int_equal(drawn, DRAWN);
+        assert_true((strstr(page.data, ", the first 16 of 20 ranks") != NULL) == (ranks > DRAWN));
+        ax_buf_free(&text);
+        ax_buf_free(&page);
+        ax_report_close(&run);
+    }
+}
+
+/* Also if no answer is right; of answers that nobody judged, there is nothing to say. */
+static void solved_records_are_counted(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {{"{\"where\": \"a:1\", \"answer\": \"5\", \"solved\": false}\n",
+                  "<span>1 record, 0 of 1 solved</span>"},
+                 {"{\"where\": \"a:1\", \"answer\": \"5\", \"solved\": true}\n",
+                  "<span>1 record, 1 of 1 solved</span>"},
+                 {"{\"where\": \"a:1\", \"answer\": \"5\"}\n", "<span>1 record</span>"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_report_run run;
+        struct ax_buf page = {0};
+        put_folder("asked", "{\"step\": 1, \"loss\": 1}\n", NULL);
+        put_text("asked/eval.jsonl", cases[i].line);
+        assert_ok(ax_report_read(&run, in_scratch("asked")));
+        assert_ok(ax_report_put_answers(&page, &(struct ax_report){&run, 1}));
+        if (!strstr(page.data, cases[i].says))
+            fail_msg("%s: %s", cases[i].line, page.data);
+        ax_buf_free(&page);
+        ax_report_close(&run);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_replaces_completions),
@@ -157,6 +232,9 @@ int main(void) {
         cmocka_unit_test(lines_that_are_left_out_are_named),
         cmocka_unit_test(numbers_that_are_none_are_no_nan),
         cmocka_unit_test(the_best_is_what_the_run_chose),
+        cmocka_unit_test(calls_of_one_name_keep_their_order),
+        cmocka_unit_test(many_ranks_are_not_all_drawn),
+        cmocka_unit_test(solved_records_are_counted),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

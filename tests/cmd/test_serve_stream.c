@@ -241,6 +241,13 @@ static void held_until_the_end(void **state) {
             assert_string_equal(text.data, "\uFFFD");
             ax_buf_free(&text);
         }
+        size_t reasons = 0;
+        for (size_t k = 0; k < json_array_size(list); k++) {
+            const json_t *reason = at(json_array_get(list, k), "choices.0.stop_reason");
+            assert_true(!reason || json_integer_value(reason) == lead);
+            reasons += reason != NULL;
+        }
+        assert_int_equal(reasons, 8);
         json_decref(list);
     }
 }

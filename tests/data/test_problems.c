@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/hash/hash.h"
+#include "base/mem.h"
 #include "data/records/problems/problems.h"
 #include "data/reward/final_answer.h"
 
@@ -363,6 +365,28 @@ static void rated_rows(void **state) {
     }
 }
 
+/* Memory may end at each of its parts: then there is no row, and nothing is kept of it. */
+static void a_row_without_memory_is_none(void **state) {
+    (void)state;
+    struct ax_problem p;
+    int failed = 0;
+    ax_problem_make(&p, 3, 7, (struct ax_problem_kind){1, AX_PROBLEM_LEVELS, 1}, NULL);
+    const uint64_t live = ax_mem_live_blocks();
+    for (json_t *row = NULL; !row; failed++) {
+        char spec[32];
+        snprintf(spec, sizeof spec, "malloc:%d:enomem", failed + 1);
+        assert_int_equal(ax_fault_configure(spec), AX_OK);
+        row = ax_problem_steps_row(&p, 1);
+        assert_int_equal(ax_fault_configure(NULL), AX_OK);
+        if (row)
+            assert_int_equal(json_array_size(json_object_get(row, "labels")), p.level + 1);
+        json_decref(row);
+        assert_int_equal(ax_mem_live_blocks(), live);
+    }
+    assert_true(failed > 10);
+    ax_error_clear();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_right),
@@ -374,6 +398,7 @@ int main(void) {
         cmocka_unit_test(mistakes),
         cmocka_unit_test(programs),
         cmocka_unit_test(rated_rows),
+        cmocka_unit_test(a_row_without_memory_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <utime.h>
 
+#include "base/threads.h"
 #include "model/convert/base_model.h"
 #include "tests/ckpt/folder.h"
 #include "tests/cmd/gguf_tiny.h"
@@ -155,19 +157,23 @@ static void what_to_download_is_named(void **state) {
     assert_mentions("refs/main: expected a commit hash");
 }
 
-static void a_gguf_file_gets_one_folder(void **state) {
-    (void)state;
+static void put_tiny(void) {
     static const struct tiny t = {.arch = "qwen3", .qk_norm = true, .matrix_type = TYPE_BF16};
     struct gguf_out o = {0};
-    struct ax_hf hf;
-    char *first, *second, *third;
-    struct ax_lock use;
     tiny_sizes(&o, &t);
     tiny_vocab(&o, &t);
     tiny_tensors(&o, &t);
     gguf_out_finish(&o);
     put_file("tiny.gguf", o.file.data, o.file.len);
     gguf_out_free(&o);
+}
+
+static void a_gguf_file_gets_one_folder(void **state) {
+    (void)state;
+    struct ax_hf hf;
+    char *first, *second, *third;
+    struct ax_lock use;
+    put_tiny();
     const char *gguf = in_dir("tiny.gguf"), *cache = in_dir("cache/models");
     if (ax_base_model_folder(&first, &use, gguf, NULL, cache) != AX_OK)
         fail_msg("%s", ax_error_text());
@@ -219,6 +225,37 @@ static void a_gguf_file_gets_one_folder(void **state) {
     assert_int_equal(ax_base_model_folder(&first, &use, "no/model", NULL, cache), AX_ERR_CONFIG);
 }
 
+static enum ax_status link_tiny(void *path) {
+    struct ax_lock use;
+    AX_TRY(ax_base_model_folder(path, &use, in_dir("tiny.gguf"), NULL, in_dir("cache/models")));
+    ax_lock_drop(&use);
+    return AX_OK;
+}
+
+/* A folder that was cleared is not written while somebody uses it. */
+static void writing_waits_for_users(void **state) {
+    (void)state;
+    char *path, *again = NULL, *lock;
+    struct ax_lock user;
+    struct ax_worker writer;
+    put_tiny();
+    assert_int_equal(link_tiny(&path), AX_OK);
+    assert_int_equal(ax_remove_tree(path), AX_OK);
+    assert_int_equal(ax_sprintf(&lock, "%s.lock", path), AX_OK);
+    ax_lock_take(&user, lock, AX_LOCK_SHARED);
+    assert_true(user.held);
+    assert_int_equal(ax_worker_start(&writer, link_tiny, &again), AX_OK);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    assert_false(ax_path_exists(path));
+    ax_lock_drop(&user);
+    assert_int_equal(ax_worker_join(&writer), AX_OK);
+    assert_string_equal(again, path);
+    assert_true(ax_path_exists(path));
+    ax_free(path);
+    ax_free(again);
+    ax_free(lock);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(folders_and_files, clear_variables),
@@ -226,6 +263,7 @@ int main(void) {
         cmocka_unit_test_setup(revisions, clear_variables),
         cmocka_unit_test_setup(what_to_download_is_named, clear_variables),
         cmocka_unit_test_setup(a_gguf_file_gets_one_folder, clear_variables),
+        cmocka_unit_test_setup(writing_waits_for_users, clear_variables),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -566,6 +566,13 @@ static void mistakes_are_named(void **state) {
         {ALONE "\"mlp_hidden_act\": \"silu\"}",
          "mlp_hidden_act: \"silu\" is not implemented in this family (only relu2)",
          AX_ERR_UNSUPPORTED},
+        {ALONE "\"mamba_hidden_act\": \"relu2\"}",
+         "mamba_hidden_act: \"relu2\" is not implemented in this family (only silu)",
+         AX_ERR_UNSUPPORTED},
+        {ALONE "\"mlp_bias\": true}", "mlp_bias: true is not implemented in this family",
+         AX_ERR_UNSUPPORTED},
+        {ALONE "\"attention_bias\": true}",
+         "attention_bias: true is not implemented in this family", AX_ERR_UNSUPPORTED},
         {ALONE "\"sliding_window\": 4096}", "sliding_window: a window is not implemented",
          AX_ERR_UNSUPPORTED},
         {"{\"model_type\": \"nemotron_h\", \"vocab_size\": 100, \"hidden_size\": 64, "

@@ -57,6 +57,33 @@ static void what_was_written_is_read(void **state) {
     done(&other);
 }
 
+/* More documents than the writer takes together. */
+static void many_are_in_order(void **state) {
+    (void)state;
+    enum { MANY = 70000 };
+    struct ax_reference_file f = of("many", NULL);
+    uint64_t *of_documents;
+    float *written, *read;
+    bool found = false;
+    assert_int_equal(ax_alloc(&of_documents, MANY, sizeof *of_documents), AX_OK);
+    assert_int_equal(ax_alloc(&written, MANY, sizeof *written), AX_OK);
+    assert_int_equal(ax_alloc(&read, MANY, sizeof *read), AX_OK);
+    for (int i = 0; i < MANY; i++) {
+        of_documents[i] = (uint64_t)i * (uint64_t)i;
+        written[i] = -(float)i;
+    }
+    f.documents = of_documents;
+    f.n = MANY;
+    assert_int_equal(ax_reference_file_write(&f, written), AX_OK);
+    assert_int_equal(ax_reference_file_read(&f, read, &found), AX_OK);
+    assert_true(found);
+    assert_memory_equal(read, written, MANY * sizeof *read);
+    ax_free(of_documents);
+    ax_free(written);
+    ax_free(read);
+    done(&f);
+}
+
 /* Their checksum is right. */
 static void files_of_others_are_refused(void **state) {
     (void)state;
@@ -101,6 +128,7 @@ static void a_cut_replacement_is_repaired(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(many_are_in_order),
         cmocka_unit_test(files_of_others_are_refused),
         cmocka_unit_test(a_cut_replacement_is_repaired),
     };

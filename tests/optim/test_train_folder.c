@@ -120,6 +120,46 @@ static void test_tokens_and_waits_are_counted(void **state) {
     train_case_close(&c);
 }
 
+static void expect_dtype(const struct ax_train_save *save, enum ax_dtype want) {
+    enum ax_dtype dtype = AX_BF16; /* of a run that resumes from nothing */
+    if (ax_train_resumed_dtype(save, &dtype) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_string_equal(ax_error_text(), "");
+    assert_int_equal(dtype, want);
+}
+
+/* Of the checkpoint that it would resume from, whichever way it is chosen. */
+static void test_the_dtype_is_found_again(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    char first[192], damaged[192];
+    disk_free = UINT64_MAX;
+    open_case(&c, AX_F32, true);
+    struct ax_train_save *save = &c.o.save;
+    save->resume = AX_RESUME_NEWEST;
+    expect_dtype(save, AX_BF16);
+    c.o.max_steps = 2;
+    save->when = (struct ax_cadence){AX_EACH_STEPS, 1};
+    run_ok(&c, &r);
+    snprintf(first, sizeof first, "%s/checkpoint-1", c.out);
+    for (enum ax_resume how = AX_RESUME_NO; how <= AX_RESUME_FOLDER; how++) {
+        save->resume = how;
+        save->resume_dir = how == AX_RESUME_FOLDER ? first : NULL;
+        expect_dtype(save, how == AX_RESUME_NO ? AX_BF16 : AX_F32);
+    }
+    save->resume_dir = "nowhere"; /* the run itself says so */
+    expect_dtype(save, AX_BF16);
+    snprintf(damaged, sizeof damaged, "%s/checkpoint-2/state/manifest.json", c.out);
+    assert_int_equal(ax_write_file_atomic(damaged, "{", 1), AX_OK);
+    save->resume_dir = NULL;
+    save->resume = AX_RESUME_NEWEST;
+    expect_dtype(save, AX_BF16);
+    save->resume = AX_RESUME_NEWEST_GOOD;
+    expect_dtype(save, AX_F32);
+    train_case_close(&c);
+}
+
 /* Scalars of a step in TensorBoard's files, with the names that Hugging Face's trainer uses. */
 static void test_tensorboard(void **state) {
     (void)state;
@@ -239,8 +279,11 @@ static void test_room_is_enough(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saved_steps),    cmocka_unit_test(test_tokens_and_waits_are_counted),
-        cmocka_unit_test(test_tensorboard),    cmocka_unit_test(test_room_on_the_disk),
+        cmocka_unit_test(test_saved_steps),
+        cmocka_unit_test(test_tokens_and_waits_are_counted),
+        cmocka_unit_test(test_the_dtype_is_found_again),
+        cmocka_unit_test(test_tensorboard),
+        cmocka_unit_test(test_room_on_the_disk),
         cmocka_unit_test(test_room_is_enough),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);

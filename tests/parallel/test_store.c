@@ -262,6 +262,41 @@ static void losses_end_waits(void **state) {
     }
 }
 
+static int joined[2]; /* a pipe */
+
+static enum ax_status is_left(struct ax_store_client *s, int rank) {
+    char *data, words[256] = "before", said[256];
+    size_t n;
+    int done = rank;
+    (void)!write(joined[1], "y", 1);
+    const enum ax_status st = ax_store_get(s, "never", -1, 20, &data, &n);
+    snprintf(said, sizeof said, "%s", ax_error_text());
+    if (st != AX_ERR_PEER || ax_store_ask_cause(s, 0, 1, 5, words, sizeof words, &done) != AX_OK ||
+        done != -1 || *words || strcmp(said, ax_error_text()) != 0)
+        return ax_error(AX_ERR_FAILED, "%d, \"%s\", %d: %s", (int)st, words, done, said);
+    return AX_OK;
+}
+
+/* Without the store nobody can say who failed first: that is no failure of its own. */
+static void a_store_that_is_gone_knows_no_cause(void **state) {
+    (void)state;
+    struct rank rank = {base_options(1, 0), is_left};
+    struct ax_store_server *server;
+    int fd, port, out;
+    char byte;
+    assert_int_equal(pipe(joined), 0);
+    assert_int_equal(ax_net_listen("127.0.0.1", 0, 1, &fd, &port), AX_OK);
+    rank.o.port = port;
+    const pid_t pid = start(&rank, &out);
+    assert_int_equal(ax_store_serve(&server, fd, 1, rank.o.key, 20), AX_OK);
+    assert_int_equal(read(joined[0], &byte, 1), 1);
+    ax_store_stop(server, 0);
+    const struct result r = finish(pid, out);
+    has(&r, AX_OK, "");
+    close(joined[0]);
+    close(joined[1]);
+}
+
 /* ---- strangers ---- */
 
 static int knock(int port) {
@@ -730,6 +765,7 @@ int main(void) {
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(missing_ranks_are_a_table),
         cmocka_unit_test(losses_end_waits),
+        cmocka_unit_test(a_store_that_is_gone_knows_no_cause),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(proofs_are_hmacs),
         cmocka_unit_test(proofs_cannot_be_replayed),
