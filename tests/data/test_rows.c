@@ -15,7 +15,6 @@
 
 #include "data/records/rows/rows.h"
 #include "data/records/rows/shuffle.h"
-#include "data/records/rows/split.h"
 #include "tests/data/scratch.h"
 
 /* All rows, one line each: "FILE:LINE index JSON", FILE without its folder; a bad row gives its
@@ -474,52 +473,6 @@ static void standard_input(void **state) {
     assert_int_equal(status, 0);
 }
 
-static void split_expressions(void **state) {
-    (void)state;
-    static const struct {
-        const char *text;
-        int64_t n, from, to;
-    } cases[] = {
-        {"train", 0, 0, INT64_MAX},       {"train[:500]", 0, 0, 500},
-        {"train[10:20]", 0, 10, 20},      {"train[-3:]", 10, 7, INT64_MAX},
-        {"train[:-3]", 10, 0, 7},         {"train[-30:]", 10, 0, INT64_MAX},
-        {"train[:1%]", 7473, 0, 75},      {"train[33%:67%]", 10, 3, 7},
-        {"train[:50%]", 5, 0, 2},         {"train[:50%]", 7, 0, 4},
-        {"train[:200]", 0, 0, 200},       {"train[-10%:]", 50, 45, INT64_MAX},
-        {"a.b-c_d[5:]", 0, 5, INT64_MAX}, {"train[:]", 0, 0, INT64_MAX},
-    };
-    struct ax_split parts[AX_SPLIT_PARTS_MAX];
-    size_t n;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int64_t from;
-        int64_t to;
-        assert_ok(ax_split_parse(cases[i].text, parts, &n));
-        assert_int_equal(n, 1);
-        assert_int_equal(ax_split_needs_count(parts), cases[i].n > 0);
-        ax_split_resolve(parts, cases[i].n, &from, &to);
-        assert_int_equal(from, cases[i].from);
-        assert_int_equal(to, cases[i].to);
-    }
-    assert_ok(ax_split_parse("a+b[1:2]+c", parts, &n));
-    assert_int_equal(n, 3);
-    assert_string_equal(parts[1].name, "b");
-    static const char *const bad[] = {"",
-                                      "train[",
-                                      "train[1]",
-                                      "train[1:2",
-                                      "+train",
-                                      "train+",
-                                      "tr ain",
-                                      "train[:101%]",
-                                      "train[a:]",
-                                      "train[--1:]",
-                                      "train[-:]",
-                                      "train[:99999999999999999999]",
-                                      "train[:1%](pct1_dropremainder)"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_error(ax_split_parse(bad[i], parts, &n), AX_ERR_CONFIG, "split");
-}
-
 static void skip_and_seek(void **state) {
     (void)state;
     const char *path = put_text("k.jsonl", "{\"i\":0}\n{\"i\":1}\n{\"i\":2}\n{\"i\":3}\n");
@@ -772,27 +725,16 @@ static void descriptions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_lines),
-        cmocka_unit_test(bad_json_lines),
-        cmocka_unit_test(json_lists),
-        cmocka_unit_test(csv),
-        cmocka_unit_test(text),
-        cmocka_unit_test(packed_files),
-        cmocka_unit_test(zstd_windows),
-        cmocka_unit_test(packed_byte_order_marks),
-        cmocka_unit_test(huge_row),
-        cmocka_unit_test(long_elements),
-        cmocka_unit_test(hostile_rows),
-        cmocka_unit_test(folders_and_globs),
-        cmocka_unit_test(hub_cache),
-        cmocka_unit_test(standard_input),
-        cmocka_unit_test(split_expressions),
-        cmocka_unit_test(skip_and_seek),
-        cmocka_unit_test(seeking_keeps_the_selection),
-        cmocka_unit_test(shards),
-        cmocka_unit_test(parts_are_counted_alone),
-        cmocka_unit_test(shuffles),
-        cmocka_unit_test(empty_rows),
+        cmocka_unit_test(json_lines),    cmocka_unit_test(bad_json_lines),
+        cmocka_unit_test(json_lists),    cmocka_unit_test(csv),
+        cmocka_unit_test(text),          cmocka_unit_test(packed_files),
+        cmocka_unit_test(zstd_windows),  cmocka_unit_test(packed_byte_order_marks),
+        cmocka_unit_test(huge_row),      cmocka_unit_test(long_elements),
+        cmocka_unit_test(hostile_rows),  cmocka_unit_test(folders_and_globs),
+        cmocka_unit_test(hub_cache),     cmocka_unit_test(standard_input),
+        cmocka_unit_test(skip_and_seek), cmocka_unit_test(seeking_keeps_the_selection),
+        cmocka_unit_test(shards),        cmocka_unit_test(parts_are_counted_alone),
+        cmocka_unit_test(shuffles),      cmocka_unit_test(empty_rows),
         cmocka_unit_test(descriptions),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -23,7 +23,19 @@ static bool parse_bound(const char **at, struct ax_split_bound *b) {
     b->set = true;
     b->percent = *end == '%';
     *at = end + b->percent;
-    return errno == 0 && (!b->percent || (b->value >= -100 && b->value <= 100));
+    return errno == 0;
+}
+
+static bool in_percent(struct ax_split_bound *b) {
+    b->percent = b->set;
+    return b->value >= -100 && b->value <= 100;
+}
+
+/* One % makes percentages of both bounds, as in Hugging Face's datasets. */
+static bool share_percent(struct ax_split *s) {
+    if (!s->from.percent && !s->to.percent)
+        return true;
+    return in_percent(&s->from) && in_percent(&s->to);
 }
 
 static bool parse_part(const char **at, struct ax_split *s) {
@@ -59,6 +71,11 @@ enum ax_status ax_split_parse(const char *text, struct ax_split *parts, size_t *
                             "split \"%s\": syntax error at \"%s\"; write, for example, train, "
                             "train[:500], train[10%%:20%%] or train+test",
                             text, at);
+        if (!share_percent(&parts[*n]))
+            return ax_error(AX_ERR_CONFIG,
+                            "split \"%s\": one %% makes percentages of both bounds, which are from "
+                            "-100 to 100; without it they are records",
+                            text);
         ++*n;
         if (*at == '\0')
             return AX_OK;

@@ -1,4 +1,5 @@
-/* Split expressions of data sets: "train", "train[:10%]", "train[-500:]+validation[5:20]". */
+/* Split expressions of data sets: "train", "train[:10%]", "train[-500:]+validation[5:20]"; "train[10:20%]" is
+ * "train[10%:20%]". */
 #ifndef AX_DATA_RECORDS_ROWS_SPLIT_H
 #define AX_DATA_RECORDS_ROWS_SPLIT_H
 
