@@ -195,14 +195,17 @@ static enum ax_status run_queries(const struct lesson *s, int64_t run) {
     const int64_t own = s->own.q.shape[0], keys = s->keys.shape[0];
     const int64_t most = keys < CHUNK_PAIRS ? CHUNK_PAIRS / keys : 1;
     AX_TRY(ax_run_fill(s->rt->q, &(struct ax_fill){s->d_keys, 0}));
+    ax_contract_loop(&s->rt->contracts);
     for (int64_t at = run * length, n; at < end; at += n) {
         n = least(most, least(end - at, own - at % own));
         const int64_t place = b->runs[run].first + at - run * length; /* in the sequence */
         const int64_t first = place - b->max_len + 1 > 0 ? place - b->max_len + 1 : 0;
         struct chunk c = {.at = at, .n = n, .run = run, .key = first, .n_keys = place + n - first};
+        AX_TRY(
+            ax_contract_turn(&s->rt->contracts, 0, 0)); /* pairs are in no proportion to tokens */
         AX_TRY(run_chunk(s, &c));
     }
-    return AX_OK;
+    return ax_contract_end(&s->rt->contracts);
 }
 
 /* Keys of all rows of all ranks: of attention and of the indexer. */

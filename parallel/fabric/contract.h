@@ -67,7 +67,7 @@ struct ax_contract {
     size_t n_loops, loop_capacity;
 };
 
-/* Counts are `now`/`planned` times the planned ones, or equal to them. */
+/* Counts are `now`/`planned` times the planned ones, or equal to them; 0, 0: any. */
 struct ax_contract_scale {
     int64_t now, planned;
 };
@@ -106,7 +106,8 @@ enum ax_status ax_contract_settled(const struct ax_contracts *all,
  * equal. */
 void ax_contract_scale(struct ax_contracts *all, int64_t now, int64_t planned);
 /* A loop whose number of turns depends on the data: turn begins each of them, in which the scale is
- * `now`/`planned`, and end follows the last. Not nested. */
+ * `now`/`planned`, and end follows the last. 0, 0: counts in no proportion to the planned ones, which only the ranks
+ * of a group compare. Not nested. */
 void ax_contract_loop(struct ax_contracts *all);
 enum ax_status ax_contract_turn(struct ax_contracts *all, int64_t now, int64_t planned);
 enum ax_status ax_contract_end(struct ax_contracts *all);

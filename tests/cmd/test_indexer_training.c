@@ -91,6 +91,37 @@ static void a_resumed_run_is_the_same(void **state) {
     assert_true(same_weights("start", "all")); /* frozen indexers, too */
 }
 
+static int clear(void **state) {
+    (void)state;
+    static const char *const names[] = {"start", "warm", "all", "frozen", "again"};
+    sft_command = "sft";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(ax_remove_tree(in_scratch(names[i])), AX_OK);
+    return 0;
+}
+
+/* Steps of three short conversations, where the plan is of the longest. */
+static void ranks_of_tp_train_them_alike(void **state) {
+    (void)state;
+    static const char *const modes[] = {KEY "=warm_up", KEY "=sparse"};
+    const char *config = chats_config("max_steps: 3\nfloat32: true\n");
+    tiny_base(&sparse);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(0, "trained 3 of 3", config, base("sparse"), "reinit_weights=true", out("start"),
+               modes[i]);
+        sft_command = "launch";
+        EXPECT(0, "trained 3 of 3", "-n", "2", "--", "sft", config, base("sparse"),
+               "reinit_weights=true", out("all"), "tensor_parallel_size=2", "micro_batch_size=1",
+               "gradient_accumulation_steps=3", modes[i]);
+        sft_command = "sft";
+        for (int step = 1; step <= 3; step++)
+            assert_true(
+                fabs(metric_of("start", "indexer_kl", step) / metric_of("all", "indexer_kl", step) -
+                     1) < 1e-3);
+        clear(state);
+    }
+}
+
 static void what_has_no_indexers_to_train_is_refused(void **state) {
     (void)state;
     const char *config = chats_config("max_steps: 1\nfloat32: true\n");
@@ -107,18 +138,11 @@ static void what_has_no_indexers_to_train_is_refused(void **state) {
            "unfrozen_parameters=[model.layers.0.self_attn.indexer.wk]", KEY "=sparse");
 }
 
-static int clear(void **state) {
-    (void)state;
-    static const char *const names[] = {"start", "warm", "all", "frozen", "again"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_int_equal(ax_remove_tree(in_scratch(names[i])), AX_OK);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(indexers_warm_up_and_then_train_beside_all_else, clear),
         cmocka_unit_test_setup(a_resumed_run_is_the_same, clear),
+        cmocka_unit_test_setup(ranks_of_tp_train_them_alike, clear),
         cmocka_unit_test_setup(what_has_no_indexers_to_train_is_refused, clear),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
