@@ -102,6 +102,7 @@ def draw(r):
         args["top_entropy_quantile"] = None
         modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
         args["vllm_importance_sampling_mode"] = r.choice(modes[:2] if loss == "vespo" else modes)
+        args["vllm_importance_sampling_correction"] = peers.some(r, 0.2, False)
         args["vllm_importance_sampling_clip_min"] = peers.some(r, 0.5, 0.9, 0.5)
         args["vllm_importance_sampling_clip_max"] = peers.some(r, 0.5, 1.1, 2.0)
     functions = r.sample(FUNCTIONS[1:], r.randint(0, 2))
@@ -330,6 +331,10 @@ def main():
                 **peers.balance_keys(balance), **({"adapter": "lora", "lora_model_dir": adapter} if adapter else {}), **({"max_staleness": lag} if lag else {}),
                 **({"test_datasets": [{"path": "evals.jsonl"}], "eval_steps": at["eval_steps"], "eval_batch_size": at["per_device_eval_batch_size"]} if at else {}),
                 "trl": {**args, **({"environment_factory": "my_rewards.Talk", "max_turns": 3} if plays else {}), "reward_funcs": ["my_rewards." + n for n in functions]}}
+        if keys["trl"].get("multi_objective_aggregation") == "normalize_then_sum" and r.random() < 0.5:
+            keys.update(rl="gdpo", trl={k: v for k, v in keys["trl"].items() if k != "multi_objective_aggregation"})
+        if r.random() < 0.3:
+            keys["trl"]["generation_batch_size"] = keys["trl"].pop("steps_per_generation") * micro
         what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}{' in turns' if plays else ''}"
         resumed = r.choice((1, 2)) if r.random() < 0.25 else 0
         done, ours = by_axtrain(a.axtrain, keys, folder, resumed)

@@ -4,7 +4,7 @@ at the end must agree.
 usage: trainer_random.py AXTRAIN GOLDENS [--seed N] [--runs N] [--only METHOD] [--families NAME,…] [--keep]
 
 Half of the runs have another tokenizer than the model's, most of these one of TRL's chat templates; checkpoints have to be the
-same, too. Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md, docs/from-trl.md
+same, too. Optimizers have options of their own in some, adapters PEFT's LoRA+, and fine-tuning z-loss or EAFT, by formulas here. Data are in their order, as TRL's trainers shuffle by their own random numbers. What docs/preferences.md, docs/from-trl.md
 and docs/hybrids.md say to be different is not drawn: the KL estimate of KTO, ORPO, label smoothing of a plain DPO; of
 mixtures and hybrids Adafactor, weight decay, and the routers' loss with accumulation. Evaluations of several batches agree within
 3 %. Runs with a step without a trained token are left out: TRL's moments move the weights there. Exit code 1 at a difference,
@@ -25,7 +25,7 @@ import warnings
 
 os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")
 warnings.filterwarnings("ignore")
-import peft  # noqa: E402
+import peft.optimizers  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 import trl  # noqa: E402
@@ -53,6 +53,9 @@ TEMPLATE = """{{ bos_token }}{% if tools %}<|start_header_id|>system<|end_header
 TRAINERS = {"sft": (trl.SFTConfig, trl.SFTTrainer), "dpo": (trl.DPOConfig, trl.DPOTrainer), "kto": (trl.KTOConfig, trl.KTOTrainer),
             "cpo": (CPOConfig, CPOTrainer), "simpo": (CPOConfig, CPOTrainer),
             "reward": (trl.RewardConfig, trl.RewardTrainer)}
+OPTIMIZERS = {"sgd": ({"momentum": 0.9}, {"momentum": 0.8, "nesterov": True}, {"momentum": 0.5, "weight_decay": 0.05}),
+              "adafactor": ({"eps2": 1e-2, "clip_threshold": 0.5}, {"scale_parameter": True}, {"decay_rate": -0.6, "eps": 1e-20}),
+              "adamw_torch": ({"beta1": 0.7}, {"eps": 1e-3, "weight_decay": 0.05})}  # of optim_args
 
 # Times; counts of padding; extremes, which are means of those of batches; signs of differences, which may be of rounding.
 NOT_COMPARED = ("runtime", "per_second", "epoch", "num_tokens", "min_reward", "max_reward", "eval_margin", "accurac")
@@ -139,7 +142,7 @@ def saves(r, args, family):
     if "eval_steps" in args:
         one = args["per_device_eval_batch_size"] == 8
         at = r.choice(({}, {"eval_strategy": "epoch", "eval_steps": None}, {"eval_steps": 0.3}, {"eval_steps": 3})) if one else {}
-        best = {"save_strategy": "best", "metric_for_best_model": "loss", "save_steps": None}
+        best = {"save_strategy": "best", "metric_for_best_model": "loss", "save_steps": None, "learning_rate": 1e-2}
         more = {**at, **(best if one and r.random() < 0.3 else more)}
     return {**more, "save_total_limit": r.choice((1, 2, 99))} if "save_strategy" in more else more
 
@@ -193,6 +196,9 @@ def draw(r, models, only, families):
             args["dataloader_drop_last"] = keys["dataloader_drop_last"] = True
         if r.random() < 0.15:
             args["loss_type"], keys["use_dynamic_finetuning"] = "dft", True  # not in our evaluations
+        elif r.random() < 0.2:
+            args["own_loss"] = r.choice(({"z_loss_coef": 0.01}, {"use_eaft": True, "eaft_k": 8, "eaft_alpha": 1.5}, {"use_eaft": True}))
+            keys.update(args["own_loss"])
         elif r.random() < 0.15:
             args["label_smoothing_factor"] = keys["label_smoothing"] = 0.1
     else:
@@ -224,17 +230,19 @@ def draw(r, models, only, families):
             args.update(loss_type="simpo", cpo_alpha=0.0)
             keys["cpo_alpha"] = 0.0
             args["simpo_gamma"] = keys["simpo_gamma"] = some(r, 0.5, 0.3)
-    keys["datasets"] = [data] if r.random() < 0.7 else [{**data, "path": "first.jsonl"}, {**data, "path": "rest.jsonl"}]
+    keys["datasets"] = r.choice(([data], [data], [{**data, "path": "first.jsonl"}, {**data, "path": "rest.jsonl"}],
+                                 [{**data, "split": "train[:5]"}, {**data, "split": "train[5:]"}]))
     if method != "sft" and args["max_length"] < 200:  # batches of fewer answers, of whose means those of TRL are
         args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
     if method == "reward" and args["max_length"] < 200:
         pass
-    elif r.random() < 0.5 and args.get("loss_type") != "dft":
+    elif r.random() < 0.5 and args.get("loss_type") != "dft" and "own_loss" not in args:
         batch = r.choice((2, 8))  # of 8 there is one, so that its mean is that of all records
         if "label_smoothing_factor" in args or "dataloader_drop_last" in args:  # not in our evaluations
             batch = 2
         args.update(eval_strategy="steps", eval_steps=2, per_device_eval_batch_size=batch, eval_on_start=True)
-        keys.update(eval_steps=2, eval_batch_size=batch, test_datasets=[{**data, "path": "evals.jsonl"}])
+        keys.update(eval_steps=2, eval_batch_size=batch, test_datasets=r.choice(([{"path": "evals.jsonl"}], [{"path": "evals.jsonl", "split": "train[:1]"}, {"path": "evals.jsonl", "split": "train[1:]"}])))
+        keys["test_datasets"] = [{**data, **d} for d in keys["test_datasets"]]
         if batch == 8 and family not in ROUTED and r.random() < 0.5:  # evaluations choose; transformers does not load a best mixture's experts
             choices = {"dpo": ("loss", "eval_rewards/margins", "rewards/accuracies"), "sft": ("loss", "eval_loss")}.get(method, ("loss",))
             args.update(load_best_model_at_end=True, metric_for_best_model=r.choice(choices), save_strategy="steps", save_steps=2,
@@ -242,7 +250,7 @@ def draw(r, models, only, families):
             keys.update({k: args[k] for k in ("load_best_model_at_end", "metric_for_best_model", "save_strategy", "save_steps", "greater_is_better", "learning_rate")})
             keys["early_stopping_patience"] = some(r, 0.7, 1, 2)
         if args.get("packing"):
-            args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5
+            args["eval_packing"] = keys["eval_sample_packing"] = r.random() < 0.5 and "dataloader_drop_last" not in args
     for key, value in saves(r, args, family).items():
         args[key] = keys[key] = value
     keys["gradient_checkpointing"] = some(r, 0.5, True, False)
@@ -258,10 +266,18 @@ def draw(r, models, only, families):
         args["weight_decay"] = keys["weight_decay"] = 0.0
         if args["optim"] == "adafactor":
             args["optim"] = keys["optimizer"] = "adamw_torch"
+    if args.get("router_aux_loss_coef") and "own_loss" in args:
+        args["router_aux_loss_coef"] = 0.0
+        del keys["model_config"]
     if args.get("router_aux_loss_coef") and "label_smoothing_factor" in args:
         args["label_smoothing_factor"] = keys["label_smoothing"] = None  # with which TRL leaves the routers' loss out
     if args.get("router_aux_loss_coef"):
         args["gradient_accumulation_steps"] = keys["gradient_accumulation_steps"] = 1
+    if r.random() < 0.25 and args["optim"] in OPTIMIZERS:
+        args["optim_args"] = keys["optim_args"] = r.choice([o for o in OPTIMIZERS[args["optim"]] if adapter or family not in ROUTED or "weight_decay" not in o])
+    elif adapter and args["optim"] == "adamw_torch" and r.random() < 0.3:
+        args["loraplus"] = keys["loraplus_lr_ratio"] = r.choice((2, 4, 16))
+        args["weight_decay"] = keys["weight_decay"] = None
     drop = [k for k, v in args.items() if v is None]
     for k in drop:
         del args[k]
@@ -292,17 +308,51 @@ def make_tokenizer(r, goldens, folder, method, form):
     return folder
 
 
+def loss_of(own):
+    """The loss of a step's labeled tokens with a term of their log-sum-exp, or weights by the entropy of the likeliest."""
+    def compute(outputs, labels, num_items_in_batch=None):
+        logits, labels = outputs.logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+        logits, labels = logits[labels != -100], labels[labels != -100]
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none") + own.get("z_loss_coef", 0.0) * logits.logsumexp(-1) ** 2
+        if "use_eaft" in own:
+            p = logits.detach().topk(own.get("eaft_k", 20)).values.softmax(-1)
+            loss = loss * (-(p * (p + 1e-10).log()).sum(-1)) ** own.get("eaft_alpha", 1.0)
+        return loss.sum() / num_items_in_batch
+    return compute
+
+
+def use_options(t, args, options, ratio):
+    """Options of optimizers that transformers' arguments lack; LoRA+ as PEFT makes it."""
+    betas = {"betas": (args["adam_beta1"], args["adam_beta2"]), "eps": args["adam_epsilon"]}
+    if ratio:
+        t.optimizer = peft.optimizers.create_loraplus_optimizer(t.model, torch.optim.AdamW, lr=args["learning_rate"], loraplus_lr_ratio=ratio, **betas)
+    if not options:
+        return
+    own = {k: v for k, v in options.items() if k != "weight_decay"}
+    if args["optim"] == "adamw_torch":
+        kind, own = torch.optim.AdamW, {"betas": (own.get("beta1", args["adam_beta1"]), args["adam_beta2"]), "eps": own.get("eps", args["adam_epsilon"])}
+    elif args["optim"] == "adafactor":
+        kind, eps = transformers.optimization.Adafactor, (own.pop("eps", 1e-30), own.pop("eps2", 1e-3))
+        own = {"scale_parameter": False, "relative_step": False, "eps": eps, **own}
+    else:
+        kind = torch.optim.SGD
+    t.get_optimizer_cls_and_kwargs = lambda *_: (kind, {"lr": args["learning_rate"], **own})
+
+
 def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfrozen, patience, dress):
     config, trainer = TRAINERS[method]
     args = {"save_strategy": "no", **args}
+    options, ratio = args.pop("optim_args", {}), args.pop("loraplus", None)
+    own_loss = args.pop("own_loss", None)
+    args["weight_decay"] = options.get("weight_decay", args.get("weight_decay", 0.0))
     if method in ("cpo", "simpo"):
         args.setdefault("max_completion_length", args["max_length"])
         balance = args.pop("router_aux_loss_coef", None)
     c = config(output_dir=os.path.join(folder, "trl"), report_to=[], use_cpu=True, bf16=False,
                train_sampling_strategy="sequential", gradient_checkpointing=False, disable_tqdm=True, log_level="error", **args)
     tokenizer = transformers.AutoTokenizer.from_pretrained(dress)
-    if method == "reward":
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(reward_base, num_labels=1, dtype=torch.float32)
+    if reward_base:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(reward_base, dtype=torch.float32)
     else:
         model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
     if method in ("cpo", "simpo") and balance:
@@ -314,7 +364,10 @@ def by_trl(method, args, base, adapter, folder, data, evals, reward_base, unfroz
     more = {"eval_dataset": evals} if "per_device_eval_batch_size" in args else {}
     if method in ("dpo", "kto") and not adapter:
         more["ref_model"] = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, experts_implementation="eager")
+    if own_loss:
+        more["compute_loss_func"] = loss_of(own_loss)
     t = trainer(model=model, args=c, processing_class=tokenizer, train_dataset=data, **more)
+    use_options(t, args, options, ratio)
     t.remove_callback(transformers.PrinterCallback)
     if patience:
         t.add_callback(transformers.EarlyStoppingCallback(patience))
@@ -485,11 +538,18 @@ def main():
         if r.random() < 0.5:
             dress = keys["tokenizer_config"] = make_tokenizer(r, a.goldens, os.path.join(folder, "tokenizer"), method, form)
             args["max_length"] = keys["sequence_len"] = args["max_length"] * (5 if method in ("cpo", "simpo") else r.choice((1, 5)))
+        special = {"sft": ("eos_token", "pad_token"), "reward": ("eos_token", "pad_token"), "dpo": ("pad_token",)}.get(method)
+        if special and r.random() < 0.2:
+            name, tokens = r.choice(special), sorted(transformers.AutoTokenizer.from_pretrained(dress).get_added_vocab())
+            args[name] = r.choice(tokens)
+            keys["special_tokens"] = {name: args[name]}
+        if method == "dpo":
+            args["precompute_ref_log_probs"] = r.random() < 0.2
         if method == "reward":
             reward_base = start = os.path.join(folder, "base")
             torch.manual_seed(i)
             m = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, dtype=torch.float32)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(dress)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(dress, **keys.get("special_tokens", {}))
             m.config.pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
             m.save_pretrained(reward_base)
             tokenizer.save_pretrained(reward_base)
