@@ -30,6 +30,7 @@
 #include "optim/step/step.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -522,13 +523,20 @@ static enum ax_status copy_scalars(struct ax_step *s, struct ax_step_scalars AX_
                                                    ax_tensor_1d(AX_I32, s->scalars, words)});
 }
 
+/* The step's own list of collectives: beside a policy's, that of its value model may be another. */
+static enum ax_status enter(struct ax_step *s, const char *what) {
+    char name[2 * AX_CONTRACT_NAME];
+    snprintf(name, sizeof name, "%s of %s", what, s->contract);
+    return ax_contract_enter(&s->rt->contracts, name);
+}
+
 enum ax_status ax_step_begin(struct ax_step *s) {
     const struct ax_times none = {0};
     s->model.quant.on = s->count >= s->o.qat_after;
     ax_fake_quant_step(&s->model.quant);
     AX_TRY(ax_queue_write(s->rt->q, s->times, &none, sizeof none));
     AX_TRY(read_teacher(s));
-    AX_TRY(ax_contract_enter(&s->rt->contracts, s->contract));
+    AX_TRY(enter(s, "gradients"));
     AX_TRY(step_weigh(s));
     AX_TRY(ax_run_begin_step(s->rt->q, &(struct ax_begin_step){s->scalars, s->begun}));
     s->begun = true;
@@ -542,7 +550,7 @@ enum ax_status ax_step_begin(struct ax_step *s) {
 /* Op clip with its sums over ranks: the device decides whether the step changes the weights. */
 static enum ax_status clip_step(struct ax_step *s, double hold_above) {
     s->known_skipped = s->counted = false;
-    AX_TRY(ax_contract_enter(&s->rt->contracts, "clip"));
+    AX_TRY(enter(s, "clip"));
     AX_TRY(ax_queue_write(s->rt->q, &s->scalars->hold_above, &hold_above, sizeof hold_above));
     AX_TRY(run_actions(s, s->schedule.first_update, s->schedule.first_update + 1));
     return ax_contract_leave(&s->rt->contracts, s->rt->comms);

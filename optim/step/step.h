@@ -133,7 +133,7 @@ struct ax_step {
     /* memory of what crosses to the previous stage, and of what has come from it (model/boundary.h) */
     void AX_DEVICE *outbox;
     void AX_DEVICE *inboxes[2];
-    /* contract of its gradients: each step object of a runtime has its own */
+    /* name in its contracts, of gradients and of what clips them: each step object of a runtime has its own */
     char contract[AX_CONTRACT_NAME];
     /* Inputs of the objective in the next ax_step_begin: KTO's estimate of KL; the least entropy of
      * tokens that train; and how many of this rank's tokens reach it (0: all train). */

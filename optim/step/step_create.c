@@ -242,7 +242,7 @@ static enum ax_status create(struct ax_step *s, const struct ax_arch *arch) {
 enum ax_status ax_step_create(struct ax_step *s, struct ax_runtime *rt, const struct ax_arch *arch,
                               const struct ax_step_options *o) {
     *s = (struct ax_step){.rt = rt, .o = *o};
-    snprintf(s->contract, sizeof s->contract, "gradients of step %d", ++rt->n_steps);
+    snprintf(s->contract, sizeof s->contract, "step %d", ++rt->n_steps);
     enum ax_status st = create(s, arch);
     if (st != AX_OK)
         ax_step_free(s);

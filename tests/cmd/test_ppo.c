@@ -20,6 +20,10 @@ enum { ANSWERS = 8, LENGTH = 10 };
 
 #define ADAPTER "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"
 
+static char model[512]; /* whose tokenizer a mixture has */
+
+#include "tests/cmd/experts_model.h"
+
 static char said[1 << 16];
 
 static void must(int code) {
@@ -432,6 +436,16 @@ static void one_base_for_all(void **state) {
     clear("copy");
 }
 
+/* A mixture counts its experts' loads over ranks; the value model, which starts from a dense reward model, has none. */
+static void ranks_follow_both_models(void **state) {
+    (void)state;
+    char more[512];
+    snprintf(model, sizeof model, "%s", golden_path("models/llama"));
+    snprintf(more, sizeof more, "base_model='%s' max_steps=2 micro_batch_size=2", make_experts());
+    train("both", "launch -n 2 -- ", more);
+    clear("both");
+}
+
 static void any_number_of_threads(void **state) {
     (void)state;
     char command[600];
@@ -506,6 +520,7 @@ int main(void) {
         cmocka_unit_test(slow_saves_are_of_their_step),
         cmocka_unit_test(goes_on_within_a_generation),
         cmocka_unit_test(one_base_for_all),
+        cmocka_unit_test(ranks_follow_both_models),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(mistakes_are_named),
     };
