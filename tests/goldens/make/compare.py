@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import pathlib
+import re
 import sys
 
 import numpy
@@ -18,6 +19,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import rule
 
 ABS, REL = 3e-5, 1e-5
+# Of parameters after steps of Adam: an element whose gradient is rounding noise may move either way by lr in each step (the
+# tests allow 2 lr of an element, lr of a projection), and few elements are.
+OF_STEPS, FEW = 1 / 3, 0.05
+LATER_NORM, LATER = re.compile(r"/train/steps/[1-9]\d*/grad_norm"), 10  # after such steps; the tests have the first one's
 # Sizes of rounding noise: they are no goldens, and differ as a matter of course.
 NOISE = {"fp64_gap", "float64_gap", "float64", "float32", "noise", "nf4_crosscheck",
          "smallest_choice_gap", "smallest_top2_gap", "close_calls", "min_top2_gap"}
@@ -56,7 +61,7 @@ def compare_json(a, b, where=""):
             return 0.0, f"{where}: {len(a)} entries, not {len(b)}"
         pairs = [(i, *both) for i, both in enumerate(zip(a, b))]
     elif isinstance(a, float) and isinstance(b, float):
-        share = off(a, b)
+        share = off(a, b) / (LATER if LATER_NORM.fullmatch(where) else 1)
         return share, f"{where}: {a}, not {b}" if share > 1 else None
     else:
         return 0.0, None if a == b else f"{where}: {a!r}, not {b!r}"
@@ -77,23 +82,44 @@ def compare_tensor(a, b):
         return 0.0, None
     if a[0] not in ("F32", "F64"):
         return 0.0, "other values"
-    x, y = (numpy.frombuffer(t[2], DTYPES[t[0]]).astype(float) for t in (a, b))
+    x, y = values(a), values(b)
     norm = numpy.linalg.norm(y) or 1.0
     share = min(abs(x - y).max() / ABS, numpy.linalg.norm(x - y) / norm / REL)
     return share, None if share <= 1 else f"off by {abs(x - y).max():.2g}"
 
 
-def compare_tensors(a, b):
+def values(tensor):
+    return numpy.frombuffer(tensor[2], DTYPES[tensor[0]]).astype(float)
+
+
+def is_noise_of_adam(a, b, steps):
+    """Are few numbers off, by no more than noise in place of gradients can do in these learning rates?"""
+    apart = numpy.concatenate([abs(values(a[name]) - values(b[name])) for name in a])
+    return apart.max() <= OF_STEPS * steps and (apart > ABS).mean() <= FEW
+
+
+def compare_tensors(a, b, steps):
     a, b = rule.unpack(a), rule.unpack(b)
     if a[1] != b[1] or set(a[0]) != set(b[0]):
         return 0.0, "other tensors"
     worst = 0.0
     for name in a[0]:
         share, problem = compare_tensor(a[0][name], b[0][name])
+        if problem and a[0][name][:2] == b[0][name][:2] and steps and is_noise_of_adam(a[0], b[0], steps):
+            return 1.0, None
         if problem:
             return share, f"{name}: {problem}"
         worst = max(worst, share)
     return worst, None
+
+
+def rates_of(path):
+    """The sum of learning rates up to parameters after a step; 0: the file has something else."""
+    found = re.fullmatch(r"(?:params|adapter)_step(\d+)\.safetensors", path.name)
+    golden = path.parent / "golden.json"
+    if not found or not golden.is_file():
+        return 0
+    return json.loads(golden.read_bytes()).get("train", {}).get("settings", {}).get("lr", 0) * int(found.group(1))
 
 
 def compare_file(new, old, name, report):
@@ -101,7 +127,7 @@ def compare_file(new, old, name, report):
     if a == b:
         report.equal += 1
     elif name.endswith(".safetensors"):
-        report.file(name, *compare_tensors(a, b))
+        report.file(name, *compare_tensors(a, b, rates_of(old)))
     elif name.rsplit("/")[-1] in NOISE_FILES:
         report.file(name, 0.0, None)
     elif name.endswith(".json"):
