@@ -102,7 +102,6 @@ def draw(r):
         args["top_entropy_quantile"] = None
         modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
         args["vllm_importance_sampling_mode"] = r.choice(modes[:2] if loss == "vespo" else modes)
-        args["vllm_importance_sampling_correction"] = peers.some(r, 0.2, False)
         args["vllm_importance_sampling_clip_min"] = peers.some(r, 0.5, 0.9, 0.5)
         args["vllm_importance_sampling_clip_max"] = peers.some(r, 0.5, 1.1, 2.0)
     functions = r.sample(FUNCTIONS[1:], r.randint(0, 2))
