@@ -475,8 +475,8 @@ static enum ax_status first_end(const struct ax_format *f, const char *text, int
     struct ax_encoding e = {0};
     const enum ax_status st = ax_format_encode(f, (struct ax_text){text, strlen(text)}, false, &e);
     for (size_t i = 0; st == AX_OK && i < e.n && *id == AX_NO_TOKEN; i++)
-        for (size_t k = 0; k < f->n_ends; k++)
-            *id = e.ids[i] == f->ends[k] ? e.ids[i] : *id;
+        if (ax_format_is_end(f, e.ids[i]))
+            *id = e.ids[i];
     ax_encoding_free(&e);
     return st;
 }

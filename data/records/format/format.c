@@ -174,9 +174,11 @@ const char *ax_format_warnings(const struct ax_format *f) {
     return f->warnings.data;
 }
 
-size_t ax_format_ends(const struct ax_format *f, const int32_t **ids) {
-    *ids = f->ends;
-    return f->n_ends;
+bool ax_format_is_end(const struct ax_format *f, int32_t id) {
+    for (size_t i = 0; i < f->n_ends; i++)
+        if (f->ends[i] == id)
+            return true;
+    return false;
 }
 
 const struct ax_columns *ax_format_columns(const struct ax_format *f) {

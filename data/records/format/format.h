@@ -181,8 +181,8 @@ enum ax_status ax_format_new(struct ax_format **out, const struct ax_format_opti
 void ax_format_free(struct ax_format *f);
 /* Warnings about this combination of options, template and tokenizer: "" or lines, each with \n. */
 const char *ax_format_warnings(const struct ax_format *f);
-/* The ids that end a turn or a text: EOS and a chat's end-of-turn tokens. */
-size_t ax_format_ends(const struct ax_format *f, const int32_t **ids);
+/* Does the token end a turn or a text? EOS and a chat's end-of-turn tokens do. */
+bool ax_format_is_end(const struct ax_format *f, int32_t id);
 /* The first of these that the chat template writes after an answer: others end turns of users, or parts of an answer.
  * AX_NO_TOKEN: it writes none, or there is no template. */
 enum ax_status ax_format_answer_end(const struct ax_format *f, int32_t *id);

@@ -232,17 +232,10 @@ static enum ax_status render_answer(const struct ax_format *f, struct ax_answers
     return st;
 }
 
-static bool is_end(const struct ax_format *f, int32_t id) {
-    for (size_t i = 0; i < f->n_ends; i++)
-        if (f->ends[i] == id)
-            return true;
-    return false;
-}
-
 /* Tokens up to the last end, which the template may follow by more; without one, all of them. */
 static size_t answer_length(const struct ax_format *f, const struct ax_encoding *e) {
     size_t n = e->n;
-    while (n > 0 && !is_end(f, e->ids[n - 1]))
+    while (n > 0 && !ax_format_is_end(f, e->ids[n - 1]))
         n--;
     return n > 0 ? n : e->n;
 }
@@ -255,7 +248,7 @@ static enum ax_status put_answer(const struct ax_format *f, struct ax_format_wor
     AX_TRY(
         ax_format_encode(f, (struct ax_text){a->texts[0].data, a->texts[0].len}, false, &w->full));
     const size_t n = answer_length(f, &w->full);
-    const bool ends = n > 0 && is_end(f, w->full.ids[n - 1]);
+    const bool ends = n > 0 && ax_format_is_end(f, w->full.ids[n - 1]);
     AX_TRY(ax_buf_puts(out, "\n["));
     for (size_t i = 0; i < n; i++)
         AX_TRY(ax_buf_printf(out, i > 0 ? ",%d" : "%d", (int)w->full.ids[i]));

@@ -343,20 +343,11 @@ void ax_cache_abort(struct ax_cache_writer *w) {
 
 /* ---- statistics of an example ---- */
 
-static bool is_end(const struct ax_format *f, int32_t id) {
-    const int32_t *ends;
-    const size_t n = ax_format_ends(f, &ends);
-    for (size_t i = 0; i < n; i++)
-        if (ends[i] == id)
-            return true;
-    return false;
-}
-
 static void look_at(struct ax_examples_info *info, const struct ax_prepared_options *o,
                     const struct ax_example *x) {
     for (size_t i = 0; i < x->n; i++) {
         const bool trained = x->labels[i] != AX_NO_LABEL;
-        if (is_end(o->format, x->tokens[i])) {
+        if (ax_format_is_end(o->format, x->tokens[i])) {
             info->ends++;
             info->ends_trained += trained;
         }
